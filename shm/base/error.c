@@ -1,0 +1,121 @@
+#include "shm/base/error.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MR_ERROR_TEXT 1024
+
+static _Thread_local enum mr_code error_code;
+static _Thread_local char error_text[MR_ERROR_TEXT];
+
+static const char *const code_names[MR_E_COUNT] = {
+    [MR_OK] = "ok",
+    [MR_E_USAGE] = "usage",
+    [MR_E_CONFIG] = "configuration",
+    [MR_E_NOT_FOUND] = "not found",
+    [MR_E_EXISTS] = "exists",
+    [MR_E_DENIED] = "denied",
+    [MR_E_CHANGED] = "changed",
+    [MR_E_CORRUPT] = "corrupt",
+    [MR_E_PROTOCOL] = "protocol",
+    [MR_E_NET] = "network",
+    [MR_E_TIMEOUT] = "timeout",
+    [MR_E_BUSY] = "busy",
+    [MR_E_NO_MEMORY] = "no memory",
+    [MR_E_GONE] = "gone",
+    [MR_E_IO] = "input/output",
+    [MR_E_INTERNAL] = "internal",
+};
+
+void mr_error_set(enum mr_code code, const char *fmt, ...)
+{
+    char text[MR_ERROR_TEXT]; /* the arguments may point into error_text itself */
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    memcpy(error_text, text, sizeof text);
+    error_code = code;
+}
+
+static enum mr_code code_of_errno(int errnum)
+{
+    switch (errnum) {
+    case ENOENT:
+    case ENOTDIR:
+        return MR_E_NOT_FOUND;
+    case EEXIST:
+        return MR_E_EXISTS;
+    case EACCES:
+    case EPERM:
+    case EROFS:
+        return MR_E_DENIED;
+    case ENOMEM:
+    case ENOSPC:
+    case EMFILE:
+    case ENFILE:
+        return MR_E_NO_MEMORY;
+    case EPIPE:
+    case ECONNRESET:
+        return MR_E_GONE;
+    case ETIMEDOUT:
+        return MR_E_TIMEOUT;
+    default:
+        return MR_E_IO;
+    }
+}
+
+void mr_error_set_errno(int errnum, const char *fmt, ...)
+{
+    char text[MR_ERROR_TEXT];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    mr_error_set(code_of_errno(errnum), "%s: %s", text, strerror(errnum));
+}
+
+void mr_error_append(const char *fmt, ...)
+{
+    char context[MR_ERROR_TEXT / 2], text[MR_ERROR_TEXT];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(context, sizeof context, fmt, ap);
+    va_end(ap);
+    if (snprintf(text, sizeof text, "%s: %s", context, error_text) < 0)
+        return;
+    memcpy(error_text, text, sizeof text);
+}
+
+enum mr_code mr_error_code(void)
+{
+    return error_code;
+}
+
+const char *mr_error_text(void)
+{
+    return error_text;
+}
+
+void mr_error_clear(void)
+{
+    error_code = MR_OK;
+    error_text[0] = 0;
+}
+
+const char *mr_code_name(unsigned code)
+{
+    return code < MR_E_COUNT ? code_names[code] : "unknown";
+}
+
+int mr_code_retryable(unsigned code)
+{
+    return code == MR_E_NET || code == MR_E_TIMEOUT || code == MR_E_BUSY;
+}
+
+int mr_code_exit_status(unsigned code)
+{
+    return code == MR_E_USAGE || code == MR_E_CONFIG ? 2 : 1;
+}

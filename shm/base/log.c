@@ -1,0 +1,96 @@
+#include "shm/base/log.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "shm/base/clock.h"
+#include "shm/base/error.h"
+
+#define LOG_LINE       1400
+#define LOG_COLLAPSE_NS (10 * MR_SECOND_NS)
+
+static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
+static enum mr_log_level log_level = MR_LOG_INFO;
+static char log_role[32] = "millrace";
+static char last_line[LOG_LINE];
+static unsigned last_repeats;
+static int64_t last_ns;
+
+static const char *const level_names[] = {"error", "warning", "info", "debug"};
+
+void mr_log_init(const char *role, enum mr_log_level level)
+{
+    snprintf(log_role, sizeof log_role, "%s", role);
+    log_level = level;
+}
+
+void mr_log_set_level(enum mr_log_level level)
+{
+    log_level = level;
+}
+
+enum mr_log_level mr_log_level_now(void)
+{
+    return log_level;
+}
+
+int mr_log_level_parse(const char *name, enum mr_log_level *level)
+{
+    for (unsigned i = 0; i < 4; i++) {
+        if (strcmp(name, level_names[i]) == 0) {
+            *level = (enum mr_log_level)i;
+            return 0;
+        }
+    }
+    mr_error_set(MR_E_USAGE, "log level \"%s\" is not one of error, warning, info, debug", name);
+    return -1;
+}
+
+static void put(const char *line, size_t length)
+{
+    ssize_t n = write(STDERR_FILENO, line, length);
+    (void)n; /* nowhere to report to */
+}
+
+static void flush_repeats(void)
+{
+    char line[96];
+    if (last_repeats == 0)
+        return;
+    int n = snprintf(line, sizeof line, "millrace[%s] the last line came %u more times\n", log_role, last_repeats);
+    put(line, (size_t)n);
+    last_repeats = 0;
+}
+
+void mr_log(enum mr_log_level level, const char *fmt, ...)
+{
+    char line[LOG_LINE];
+    if (level > log_level)
+        return;
+    int n = snprintf(line, sizeof line, "millrace[%s] %s: ", log_role, level_names[level]);
+    va_list ap;
+    va_start(ap, fmt);
+    int m = vsnprintf(line + n, sizeof line - (size_t)n - 1, fmt, ap);
+    va_end(ap);
+    size_t length = (size_t)n + (m < 0 ? 0 : (size_t)m);
+    if (length > sizeof line - 2)
+        length = sizeof line - 2;
+    line[length] = '\n';
+    line[length + 1] = 0;
+
+    pthread_mutex_lock(&log_lock);
+    int64_t now = mr_clock_mono_ns();
+    if (strcmp(line, last_line) == 0 && now - last_ns < LOG_COLLAPSE_NS) {
+        last_repeats++;
+    } else {
+        flush_repeats();
+        memcpy(last_line, line, length + 2);
+        last_ns = now;
+        put(line, length + 1);
+    }
+    pthread_mutex_unlock(&log_lock);
+}

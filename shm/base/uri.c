@@ -1,0 +1,112 @@
+#include "shm/base/uri.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "shm/base/error.h"
+
+static int set(struct mr_uri *uri, enum mr_scheme scheme, const char *bucket, size_t bucket_length, const char *key)
+{
+    uri->scheme = scheme;
+    uri->bucket = strndup(bucket, bucket_length);
+    uri->key = strdup(key);
+    if (!uri->bucket || !uri->key) {
+        mr_uri_close(uri);
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a URI");
+        return -1;
+    }
+    return 0;
+}
+
+static int set_path(struct mr_uri *uri, const char *path)
+{
+    char cwd[PATH_MAX], *joined = NULL;
+    if (path[0] == '/')
+        return set(uri, MR_SCHEME_FILE, "", 0, path);
+    if (!getcwd(cwd, sizeof cwd)) {
+        mr_error_set(MR_E_IO, "cannot tell the working directory for \"%s\"", path);
+        return -1;
+    }
+    if (asprintf(&joined, "%s/%s", cwd, path) < 0) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a URI");
+        return -1;
+    }
+    int rc = set(uri, MR_SCHEME_FILE, "", 0, joined);
+    free(joined);
+    return rc;
+}
+
+int mr_uri_init(struct mr_uri *uri, const char *text)
+{
+    enum mr_scheme scheme;
+    memset(uri, 0, sizeof *uri);
+    const char *colon = strstr(text, "://");
+    if (text[0] == 0) {
+        mr_error_set(MR_E_USAGE, "an empty URI");
+        return -1;
+    }
+    if (!colon)
+        return set_path(uri, text);
+    size_t n = (size_t)(colon - text);
+    const char *rest = colon + 3;
+    if (n == 4 && strncmp(text, "file", 4) == 0) {
+        if (rest[0] != '/') {
+            mr_error_set(MR_E_USAGE, "\"%s\": a file URI is file:///absolute/path", text);
+            return -1;
+        }
+        return set(uri, MR_SCHEME_FILE, "", 0, rest);
+    }
+    if ((n == 2 && strncmp(text, "gs", 2) == 0) || (n == 3 && strncmp(text, "gcs", 3) == 0)) {
+        scheme = MR_SCHEME_GS;
+    } else if (n == 2 && strncmp(text, "s3", 2) == 0) {
+        scheme = MR_SCHEME_S3;
+    } else {
+        mr_error_set(MR_E_USAGE, "\"%s\": the scheme is not gs, s3 or file", text);
+        return -1;
+    }
+    const char *slash = strchr(rest, '/');
+    size_t bucket_length = slash ? (size_t)(slash - rest) : strlen(rest);
+    if (bucket_length == 0) {
+        mr_error_set(MR_E_USAGE, "\"%s\" names no bucket", text);
+        return -1;
+    }
+    if (bucket_length > 222) { /* the longest GCS bucket name with dots */
+        mr_error_set(MR_E_USAGE, "\"%.64s...\": the bucket name is too long", text);
+        return -1;
+    }
+    return set(uri, scheme, rest, bucket_length, slash ? slash + 1 : "");
+}
+
+void mr_uri_close(struct mr_uri *uri)
+{
+    free(uri->bucket);
+    free(uri->key);
+    memset(uri, 0, sizeof *uri);
+}
+
+const char *mr_scheme_name(enum mr_scheme scheme)
+{
+    switch (scheme) {
+    case MR_SCHEME_GS:
+        return "gs";
+    case MR_SCHEME_S3:
+        return "s3";
+    default:
+        return "file";
+    }
+}
+
+char *mr_uri_format(enum mr_scheme scheme, const char *bucket, const char *key)
+{
+    char *out = NULL;
+    int n = scheme == MR_SCHEME_FILE ? asprintf(&out, "file://%s", key ? key : "")
+                                     : asprintf(&out, "%s://%s/%s", mr_scheme_name(scheme), bucket, key ? key : "");
+    if (n < 0) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a URI");
+        return NULL;
+    }
+    return out;
+}

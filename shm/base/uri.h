@@ -1,0 +1,24 @@
+/* uri.h - gs://bucket/key, s3://bucket/key, file:///absolute/path, and plain paths (taken as file). */
+#ifndef MR_BASE_URI_H
+#define MR_BASE_URI_H
+
+enum mr_scheme { MR_SCHEME_FILE, MR_SCHEME_GS, MR_SCHEME_S3 };
+
+struct mr_uri {
+    enum mr_scheme scheme;
+    char *bucket; /* gs, s3: the bucket; file: "" */
+    char *key;    /* the object's name or a prefix, unescaped as given; file: an absolute path. May be "" */
+};
+
+/*
+ * Parses text; gs and gcs are the same. The key is what stands behind the bucket's slash, byte for byte: object
+ * names may hold any UTF-8, "//" and "?" included. 0, or -1 (USAGE) with the reason. Free with mr_uri_close.
+ */
+int mr_uri_init(struct mr_uri *uri, const char *text);
+void mr_uri_close(struct mr_uri *uri);
+/* "gs", "s3", "file". */
+const char *mr_scheme_name(enum mr_scheme scheme);
+/* malloc'ed "gs://bucket/key" (file: "file:///path"). key may be NULL for none. */
+char *mr_uri_format(enum mr_scheme scheme, const char *bucket, const char *key);
+
+#endif

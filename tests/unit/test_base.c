@@ -1,0 +1,98 @@
+/* test_base.c - errors, checksums, URIs. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shm/base/checksum.h"
+#include "shm/base/clock.h"
+#include "shm/base/error.h"
+#include "shm/base/uri.h"
+
+START_TEST(error_carries_context)
+{
+    mr_error_set(MR_E_NOT_FOUND, "no object \"%s\"", "a/b");
+    mr_error_append("bucket %s", "x");
+    ck_assert_str_eq(mr_error_text(), "bucket x: no object \"a/b\"");
+    ck_assert_int_eq(mr_error_code(), MR_E_NOT_FOUND);
+    mr_error_set(MR_E_IO, "again: %s", mr_error_text()); /* its own text as an argument */
+    ck_assert_str_eq(mr_error_text(), "again: bucket x: no object \"a/b\"");
+    ck_assert_str_eq(mr_code_name(9999), "unknown");
+    ck_assert_int_eq(mr_code_exit_status(MR_E_CONFIG), 2);
+}
+END_TEST
+
+START_TEST(crc32c_known_values)
+{
+    char text[9];
+    uint32_t crc;
+    ck_assert_uint_eq(mr_crc32c(0, "123456789", 9), 0xe3069283u); /* RFC 3720 B.4's check value */
+    ck_assert_uint_eq(mr_crc32c(0, "", 0), 0);
+    mr_crc32c_to_base64(0xe3069283u, text);
+    ck_assert_str_eq(text, "4waSgw==");
+    ck_assert_int_eq(mr_crc32c_from_base64("4waSgw==", 8, &crc), 0);
+    ck_assert_uint_eq(crc, 0xe3069283u);
+    ck_assert_int_eq(mr_crc32c_from_base64("4waSgw=", 7, &crc), -1);
+    ck_assert_int_eq(mr_crc32c_from_base64("4waS!w==", 8, &crc), -1);
+    ck_assert_int_eq(mr_crc32c_from_base64("4waSgx==", 8, &crc), -1); /* padding bits set */
+}
+END_TEST
+
+START_TEST(crc32c_combine_property)
+{
+    unsigned char data[5000];
+    for (size_t i = 0; i < sizeof data; i++)
+        data[i] = (unsigned char)mr_mix64(i);
+    for (uint64_t seed = 0; seed < 300; seed++) {
+        size_t whole = mr_mix64(seed) % (sizeof data + 1), cut = whole ? mr_mix64(seed ^ 77) % (whole + 1) : 0;
+        uint32_t a = mr_crc32c(0, data, cut), b = mr_crc32c(0, data + cut, whole - cut);
+        ck_assert_uint_eq(mr_crc32c_combine(a, b, whole - cut), mr_crc32c(0, data, whole));
+        ck_assert_uint_eq(mr_crc32c(a, data + cut, whole - cut), mr_crc32c(0, data, whole));
+    }
+}
+END_TEST
+
+START_TEST(uri_forms)
+{
+    static const struct {
+        const char *text;
+        int scheme;
+        const char *bucket, *key;
+    } good[] = {
+        {"gs://b", MR_SCHEME_GS, "b", ""},
+        {"gcs://b/", MR_SCHEME_GS, "b", ""},
+        {"gs://b//x?y#z%20", MR_SCHEME_GS, "b", "/x?y#z%20"},
+        {"s3://b.c/k/", MR_SCHEME_S3, "b.c", "k/"},
+        {"file:///tmp/x", MR_SCHEME_FILE, "", "/tmp/x"},
+        {"/tmp/y", MR_SCHEME_FILE, "", "/tmp/y"},
+    };
+    static const char *const bad[] = {"", "gs://", "gs:///k", "http://b/k", "file://host/x"};
+    struct mr_uri uri;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        ck_assert_int_eq(mr_uri_init(&uri, good[i].text), 0);
+        ck_assert_int_eq(uri.scheme, good[i].scheme);
+        ck_assert_str_eq(uri.bucket, good[i].bucket);
+        ck_assert_str_eq(uri.key, good[i].key);
+        mr_uri_close(&uri);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        ck_assert_int_eq(mr_uri_init(&uri, bad[i]), -1);
+        ck_assert_int_eq(mr_error_code(), MR_E_USAGE);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("base");
+    TCase *tc = tcase_create("base");
+    tcase_add_test(tc, error_carries_context);
+    tcase_add_test(tc, crc32c_known_values);
+    tcase_add_test(tc, crc32c_combine_property);
+    tcase_add_test(tc, uri_forms);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
