@@ -1,9 +1,10 @@
 /*
  * arena.h - the allocator of one producer slot's arena: private memory of that producer, rebuilt after its death.
  *
- * Units are pages (MR_ARENA_PAGE). Best fit over page runs, most recently freed first among equal fits (its lines are in cache);
- * neighbours are joined when freed. The reserve is a fixed run at the arena's start that alloc never gives out: the producer
- * hands it to heads of lanes by itself (producer.h). Nothing here is shared: the arena's bytes are, these tables are not.
+ * Units are pages (MR_ARENA_PAGE). Best fit over page runs, most recently freed first among equal fits (its lines are
+ * in cache); neighbours are joined when freed. The reserve is a fixed run at the arena's start that alloc never gives
+ * out: the producer hands it to heads of lanes by itself (producer.h). Nothing here is shared: the arena's bytes are,
+ * these tables are not.
  */
 #ifndef MR_SHM_ARENA_H
 #define MR_SHM_ARENA_H
@@ -20,7 +21,8 @@ struct mr_arena *mr_arena_new(uint64_t size_bytes, uint64_t reserve_bytes);
 void mr_arena_destroy(struct mr_arena *arena);
 /* A run of bytes rounded up to pages (bytes > 0): its offset, or -1: no room now. */
 int64_t mr_arena_alloc(struct mr_arena *arena, uint64_t bytes);
-/* Marks a run as used: after a restart, before any alloc. false: it overlaps one that is used, or lies outside: corrupt. */
+/* Marks a run as used: after a restart, before any alloc. false: it overlaps one that is used, or lies outside:
+ * corrupt. */
 bool mr_arena_claim(struct mr_arena *arena, uint64_t offset, uint64_t bytes);
 /* Gives back a whole run, as allocated or claimed. */
 void mr_arena_free(struct mr_arena *arena, uint64_t offset, uint64_t bytes);

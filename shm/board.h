@@ -1,8 +1,8 @@
 /*
  * board.h - what the supervisor tells everybody: one segment, written by the supervisor alone, read-only to all others.
  *
- * Readers look at it at each timed wake; it carries hints and failure texts, never ownership. Strings are written before the
- * state word that announces them (release; readers acquire: B0) and not changed after, within one `serial`.
+ * Readers look at it at each timed wake; it carries hints and failure texts, never ownership. Strings are written
+ * before the state word that announces them (release; readers acquire: B0) and not changed after, within one `serial`.
  */
 #ifndef MR_SHM_BOARD_H
 #define MR_SHM_BOARD_H
@@ -11,11 +11,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define MR_BOARD_MAGIC    UINT64_C(0x6d696c6c626f6172)
-#define MR_BOARD_VERSION  1u
-#define MR_PRODUCERS_MAX  64u
-#define MR_DATASETS_MAX   64u
-#define MR_BOARD_TEXT     480u
+#define MR_BOARD_MAGIC   UINT64_C(0x6d696c6c626f6172)
+#define MR_BOARD_VERSION 1u
+#define MR_PRODUCERS_MAX 64u
+#define MR_DATASETS_MAX  64u
+#define MR_BOARD_TEXT    480u
 
 enum mr_supervisor_state { MR_SUP_STARTING, MR_SUP_RUNNING, MR_SUP_DRAINING, MR_SUP_STOPPING };
 enum mr_dataset_state { MR_DATASET_FREE, MR_DATASET_NEW, MR_DATASET_LISTING, MR_DATASET_READY, MR_DATASET_FAILED };
@@ -24,13 +24,13 @@ struct mr_board_producer {
     _Atomic uint32_t alive;      /* 0: dead, its blocks may be taken by others */
     _Atomic uint32_t generation; /* counts starts of the slot */
     _Atomic uint32_t pid;
-    _Atomic uint32_t failed;     /* 1: will not be started again */
+    _Atomic uint32_t failed; /* 1: will not be started again */
     uint8_t reserved[48];
 };
 
 struct mr_board_dataset {
-    _Atomic uint32_t state; /* enum mr_dataset_state, stored last (release) */
-    uint32_t code;          /* FAILED: enum mr_code */
+    _Atomic uint32_t state;  /* enum mr_dataset_state, stored last (release) */
+    uint32_t code;           /* FAILED: enum mr_code */
     _Atomic uint64_t listed; /* objects so far: progress */
     _Atomic uint64_t pages;
     _Atomic uint64_t index_bytes;
@@ -46,7 +46,7 @@ struct mr_board {
     _Atomic uint32_t state;     /* enum mr_supervisor_state */
     _Atomic uint32_t producers; /* P: how the blocks are dealt; 0 until the arenas are divided, then constant */
     uint32_t reserved1;
-    char run_id[40];            /* uuid of this run */
+    char run_id[40]; /* uuid of this run */
     _Alignas(64) struct mr_board_producer producer[MR_PRODUCERS_MAX];
     struct mr_board_dataset dataset[MR_DATASETS_MAX];
 };

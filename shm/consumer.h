@@ -1,13 +1,15 @@
 /*
  * consumer.h - the owner's side of a lane: feed it samples, take them in order, drop the leases.
  *
- * One handle a lane. feed, next and close are for one thread at a time (they take a process-local lock with each other); leases may be
- * released from any thread at any time, without a lock, also after close: the handle is kept alive by its leases.
- * After a fork the child's handle and leases are inert: every call does nothing or returns MR_E_USAGE ("opened before a fork").
+ * One handle a lane. feed, next and close are for one thread at a time (they take a process-local lock with each
+ * other); leases may be released from any thread at any time, without a lock, also after close: the handle is kept
+ * alive by its leases. After a fork the child's handle and leases are inert: every call does nothing or returns
+ * MR_E_USAGE ("opened before a fork").
  *
- * Rules that live here (shm/README.md has the reasons): posting in blocks of max(1, min(32, W/4)) or when next() is about to wait; skipping a
- * slot that is HELD; copying out when a take would leave more than 3/4 of W or of the quota as views, and whatever came from a
- * reserve; over the quota only the ticket that next() is about to wait for; want cleared after the CAS.
+ * Rules that live here (shm/README.md has the reasons): posting in blocks of max(1, min(32, W/4)) or when next() is
+ * about to wait; skipping a slot that is HELD; copying out when a take would leave more than 3/4 of W or of the quota
+ * as views, and whatever came from a reserve; over the quota only the ticket that next() is about to wait for; want
+ * cleared after the CAS.
  */
 #ifndef MR_SHM_CONSUMER_H
 #define MR_SHM_CONSUMER_H
@@ -22,7 +24,8 @@
 
 struct mr_consumer;
 
-/* One producer slot as a consumer sees it. All mappings are read-only; the consumer takes them over and unmaps them with its last lease. */
+/* One producer slot as a consumer sees it. All mappings are read-only; the consumer takes them over and unmaps them
+ * with its last lease. */
 struct mr_producer_view {
     const void *arena;
     uint64_t arena_bytes;
@@ -45,7 +48,8 @@ struct mr_sample {
 
 enum mr_next { MR_NEXT_OK, MR_NEXT_FAILED, MR_NEXT_END, MR_NEXT_TIMEOUT, MR_NEXT_SIGNAL };
 
-/* What next() delivers. A view (data points into an arena, read-only, until mr_lease_release) or a copy (malloc'ed, owned by the caller: free). */
+/* What next() delivers. A view (data points into an arena, read-only, until mr_lease_release) or a copy (malloc'ed,
+ * owned by the caller: free). */
 struct mr_delivery {
     struct mr_sample sample;
     const void *data;
@@ -67,16 +71,18 @@ struct mr_consumer *mr_consumer_new(struct mr_lane *lane, struct mr_views *views
 /* Closes the lane if needed and drops the caller's reference; leases that live keep the rest. */
 void mr_consumer_destroy(struct mr_consumer *consumer);
 
-/* Appends to the private queue behind the window; returns 0, or -1 (NO_MEMORY, or USAGE after close). Posts what may be posted. */
+/* Appends to the private queue behind the window; returns 0, or -1 (NO_MEMORY, or USAGE after close). Posts what may be
+ * posted. */
 int mr_consumer_feed(struct mr_consumer *consumer, const struct mr_sample *samples, size_t count);
 /* Samples fed and not yet delivered: the caller keeps this at about W. */
 size_t mr_consumer_backlog(const struct mr_consumer *consumer);
 uint32_t mr_consumer_window(const struct mr_consumer *consumer);
 
 /*
- * The next sample in the order of feeding. OK and FAILED fill *out (FAILED's ticket is already released); END: nothing is fed. TIMEOUT after timeout_ms (0: only
- * look), SIGNAL when a signal interrupted the wait: call again. Waits in slices of at most 100 ms; between slices it looks at nothing: pass
- * timeout_ms <= 100 and check the supervisor and the data set (mr_board) between calls. Blocks: release the GIL when timeout_ms > 0.
+ * The next sample in the order of feeding. OK and FAILED fill *out (FAILED's ticket is already released); END: nothing
+ * is fed. TIMEOUT after timeout_ms (0: only look), SIGNAL when a signal interrupted the wait: call again. Waits in
+ * slices of at most 100 ms; between slices it looks at nothing: pass timeout_ms <= 100 and check the supervisor and the
+ * data set (mr_board) between calls. Blocks: release the GIL when timeout_ms > 0.
  */
 enum mr_next mr_consumer_next(struct mr_consumer *consumer, unsigned timeout_ms, struct mr_delivery *out);
 

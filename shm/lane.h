@@ -66,10 +66,10 @@ struct mr_lane_shared {
     /* constant after creation; magic is stored last, with release */
     _Atomic uint64_t magic;
     uint32_t version;
-    uint32_t window;    /* W, a power of two */
-    uint64_t size;      /* of the segment, bytes */
-    uint32_t lane;      /* the lane's index: partition (lane + block) mod P */
-    uint32_t owner;     /* the consumer's owner index */
+    uint32_t window; /* W, a power of two */
+    uint64_t size;   /* of the segment, bytes */
+    uint32_t lane;   /* the lane's index: partition (lane + block) mod P */
+    uint32_t owner;  /* the consumer's owner index */
     uint32_t dataset;
     uint32_t first_lap; /* tests start near the wrap; 0 otherwise */
     uint8_t reserved0[24];
@@ -99,7 +99,7 @@ _Static_assert(offsetof(struct mr_lane_shared, quota_bytes) == 256, "supervisor'
 struct mr_lane {
     struct mr_lane_shared *shared;
     struct mr_ticket *tickets;
-    size_t size; /* mapped bytes */
+    size_t size;                  /* mapped bytes */
     uint32_t window, mask, shift; /* W, W-1, log2 W */
     uint32_t lane, owner, dataset, first_lap;
 };
@@ -114,8 +114,8 @@ size_t mr_lane_size(uint32_t window);
 /* Smallest legal window >= wanted: a power of two within MIN..MAX. */
 uint32_t mr_lane_window_round(uint64_t wanted);
 /* Supervisor: fills a zeroed segment of mr_lane_size bytes. quota_bytes may be changed later. */
-void mr_lane_format(void *segment, uint32_t window, uint32_t lane, uint32_t owner, uint32_t dataset, uint64_t quota_bytes,
-                    uint32_t first_lap);
+void mr_lane_format(void *segment, uint32_t window, uint32_t lane, uint32_t owner, uint32_t dataset,
+                    uint64_t quota_bytes, uint32_t first_lap);
 /* Maps fd read-write and checks magic, version, window and length against the file: 0 or -1 (CORRUPT, NO_MEMORY). Does
  * not keep fd. */
 int mr_lane_map(struct mr_lane *lane, int fd);
@@ -154,11 +154,11 @@ bool mr_lane_is_closed(const struct mr_lane *lane);
 /* EMPTY or RELEASED -> PENDING, lap = number div W. The caller holds its process-local lock that also guards close, and
  * knows the slot to be EMPTY or RELEASED. false: the slot is not free (or the lane is closed): nothing was written. */
 bool mr_lane_post(struct mr_lane *lane, uint64_t number, const struct mr_request *request);
-/* READY or FAILED with this number -> HELD. On true *word is the HELD word (pass it to release) and *desc a checked copy:
- * failed is set when the ticket was FAILED. false: not there yet. want is not touched. */
+/* READY or FAILED with this number -> HELD. On true *word is the HELD word (pass it to release) and *desc a checked
+ * copy: failed is set when the ticket was FAILED. false: not there yet. want is not touched. */
 bool mr_lane_take(struct mr_lane *lane, uint64_t number, uint64_t *word, struct mr_descriptor *desc, bool *failed);
-/* HELD (exactly `word`) -> RELEASED; when the lane is closed, on to EMPTY. Any thread, no lock. false: the word was not that
- * any more (a bug of the caller, or the supervisor has closed the lane of an owner it saw die). */
+/* HELD (exactly `word`) -> RELEASED; when the lane is closed, on to EMPTY. Any thread, no lock. false: the word was not
+ * that any more (a bug of the caller, or the supervisor has closed the lane of an owner it saw die). */
 bool mr_lane_release(struct mr_lane *lane, uint32_t slot, uint64_t word);
 
 /* ---- producer ---- */
@@ -168,8 +168,8 @@ bool mr_lane_claim(struct mr_lane *lane, uint32_t slot, uint64_t word, unsigned 
                    struct mr_request *request);
 /* FILLING (ours) -> PENDING; EMPTY when the lane is closed. */
 void mr_lane_give_back(struct mr_lane *lane, uint32_t slot, uint64_t filling);
-/* The descriptor of a ticket that is FILLING and ours, written before the transfer starts so that recovery never needs it
- * for FILLING words and a READY word always finds it complete. Plain stores. */
+/* The descriptor of a ticket that is FILLING and ours, written before the transfer starts so that recovery never needs
+ * it for FILLING words and a READY word always finds it complete. Plain stores. */
 void mr_lane_describe(struct mr_lane *lane, uint32_t slot, const struct mr_descriptor *desc);
 /* FILLING (ours) -> READY, then the second look at `closed`. *ready is the READY word, for take-back. The caller wakes
  * the consumer (mr_wake_consumer) afterwards. */
@@ -183,8 +183,9 @@ bool mr_lane_head(const struct mr_lane *lane, uint64_t *number, uint64_t *word);
 
 /* ---- owner or supervisor ---- */
 
-/* `closed` stored, seq_cst fence, then PENDING, READY, FAILED, RELEASED -> EMPTY; with owner_dead (supervisor, once the owner's
- * pidfd is readable) HELD too. FILLING words are emptied by their producer's second look or by recovery. Idempotent. */
+/* `closed` stored, seq_cst fence, then PENDING, READY, FAILED, RELEASED -> EMPTY; with owner_dead (supervisor, once the
+ * owner's pidfd is readable) HELD too. FILLING words are emptied by their producer's second look or by recovery.
+ * Idempotent. */
 void mr_lane_close(struct mr_lane *lane, bool owner_dead);
 /* Every word EMPTY: quota and owner index may be used again, the segment dropped. */
 bool mr_lane_is_drained(const struct mr_lane *lane);

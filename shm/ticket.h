@@ -23,8 +23,8 @@
 
 enum mr_state { MR_EMPTY, MR_PENDING, MR_FILLING, MR_READY, MR_HELD, MR_RELEASED, MR_FAILED, MR_STATE_COUNT };
 
-#define MR_OWNER_MAX    4095u
-#define MR_ATTEMPT_MAX  65535u
+#define MR_OWNER_MAX   4095u
+#define MR_ATTEMPT_MAX 65535u
 
 static inline uint64_t mr_word(enum mr_state state, unsigned owner, unsigned attempt, uint32_t lap)
 {

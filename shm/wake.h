@@ -31,8 +31,8 @@ struct mr_producer_line {
 
 /* Consumer: store want (0 clears it: only after the CAS to HELD). */
 void mr_wake_set_want(struct mr_lane *lane, uint64_t want);
-/* Consumer: waits until seq differs from `seen`, a wake, or timeout_ms. 0 woken or changed, 1 timed out, 2 a signal came. Blocks: release the
- * GIL around it. */
+/* Consumer: waits until seq differs from `seen`, a wake, or timeout_ms. 0 woken or changed, 1 timed out, 2 a signal
+ * came. Blocks: release the GIL around it. */
 int mr_wake_wait(struct mr_lane *lane, uint32_t seen, unsigned timeout_ms);
 uint32_t mr_wake_seq(const struct mr_lane *lane);
 /* Publisher (producer or supervisor): after the CAS. */
@@ -43,7 +43,8 @@ void mr_wake_consumer_always(struct mr_lane *lane);
 /* Producer. */
 void mr_wake_producer_asleep(struct mr_producer_line *line); /* asleep = 1, fence; then scan again, then poll */
 void mr_wake_producer_awake(struct mr_producer_line *line);
-/* Consumer (or supervisor): fence, and if it is asleep one write to its non-blocking eventfd. line may be a read-only mapping. */
+/* Consumer (or supervisor): fence, and if it is asleep one write to its non-blocking eventfd. line may be a read-only
+ * mapping. */
 void mr_wake_producer(const struct mr_producer_line *line, int eventfd);
 
 #endif
