@@ -1,0 +1,55 @@
+/*
+ * client.h - the trainer's side of the control socket. One handle a process; calls are answered within the supervisor's
+ * loop (it never blocks), so each returns promptly; a supervisor that is dead or silent for 10 s is MR_E_GONE. Not
+ * thread-safe: the caller serialises. After a fork the child must not use the parent's handle (it checks, MR_E_USAGE):
+ * connect again.
+ */
+#ifndef MR_SHM_CLIENT_H
+#define MR_SHM_CLIENT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "shm/board.h"
+#include "shm/consumer.h"
+#include "shm/lane.h"
+
+struct mr_client;
+
+/* Connects to the socket at path and says hello. timeout_ms: how long to keep trying while it does not exist yet or
+ * refuses (0: once). */
+struct mr_client *mr_client_connect(const char *path, const char *role, unsigned timeout_ms);
+void mr_client_destroy(struct mr_client *client);
+const struct mr_board *mr_client_board(const struct mr_client *client);
+/* 0 while the supervisor lives (its pidfd is not readable), else -1 with GONE and a text that names its pid and how to
+ * look further. */
+int mr_client_check(struct mr_client *client);
+
+/* Opens by a name in the TOML, or by URIs (count > 0), or an explicit list of object URIs through names_fd (>= 0: one a
+ * line). Returns at once; wait with mr_client_dataset_state. */
+int mr_client_open_dataset(struct mr_client *client, const char *name, const char *const *uris, size_t uri_count,
+                           int names_fd, uint32_t *dataset);
+/* Reads the board: the state; for FAILED sets the mr_error to the data set's code and text. */
+enum mr_dataset_state mr_client_dataset_state(struct mr_client *client, uint32_t dataset);
+/* The index image, read-only descriptor (caller closes). BUSY while it is not READY. */
+int mr_client_index(struct mr_client *client, uint32_t dataset, int *fd, uint64_t *size);
+/* Maps every producer's arena and line, once a process. BUSY until the arenas are reserved. */
+struct mr_views *mr_client_views(struct mr_client *client);
+
+/* What the main process's loop hands to the worker that opens a lane with the same key (64 hex digits or fewer). */
+struct mr_loop {
+    uint64_t epoch, cursor, seed;
+    uint32_t batch, world, rank, flags; /* flags: the Python layer's */
+};
+int mr_client_put_loop(struct mr_client *client, const char *key, const struct mr_loop *loop);
+/* Opens a lane: *lane is mapped. key may be NULL; *has_loop tells whether the supervisor knew it. NO_MEMORY when
+ * [lanes] max is reached. */
+int mr_client_open_lane(struct mr_client *client, uint32_t dataset, uint32_t window, const char *key,
+                        struct mr_lane *lane, struct mr_loop *loop, bool *has_loop);
+/* Tells the supervisor that it is closed; never waits for it to drain. */
+int mr_client_close_lane(struct mr_client *client, uint32_t lane);
+/* malloc'ed JSON text. */
+char *mr_client_stat(struct mr_client *client);
+int mr_client_shutdown(struct mr_client *client);
+
+#endif

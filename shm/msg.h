@@ -1,0 +1,124 @@
+/*
+ * msg.h - control messages: msgpack [version, type, {key: value, ...}] plus descriptors, one SOCK_SEQPACKET packet
+ * each.
+ *
+ * At most 64 KiB and 32 descriptors (SCM_RIGHTS). A packet that is longer, cut (MSG_TRUNC, MSG_CTRUNC), of another
+ * version, or does not parse is MR_E_PROTOCOL; the supervisor answers a client's bad packet with MR_MSG_ERROR and
+ * closes that connection, nothing else. Values are unsigned or negative integers, booleans, strings (UTF-8 or bytes)
+ * and arrays of strings. A missing key is an error of mr_msg_get_*, an unknown key is ignored.
+ */
+#ifndef MR_SHM_MSG_H
+#define MR_SHM_MSG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define MR_MSG_VERSION   1u
+#define MR_MSG_BYTES_MAX 65536u
+#define MR_MSG_FDS_MAX   32u
+
+/*
+ * Client (trainer, DataLoader worker, `millrace stat`) -> supervisor; each is answered by MR_MSG_OK or MR_MSG_ERROR, in
+ * order. HELLO         {pid, role: "trainer"|"tool"}                -> OK {run_id, pid} fds: board (ro) OPEN_DATASET
+ * {name} or {uris: [..]}, {objects: true} + fd: names, one a line ("\n" in a name is refused)
+ *                                                              -> OK {dataset}; at once: its state is on the board
+ *   INDEX         {dataset}                                    -> OK {size} fds: index image (ro); ERROR busy while it
+ * is LISTING PRODUCERS     {}                                           -> OK {producers: P}; ERROR busy until the
+ * arenas are there PRODUCER      {slot}                                       -> OK {arena_bytes} fds: arena (ro),
+ * producer line (ro), eventfd OPEN_LANE     {dataset, window, loop}                      -> OK {lane, owner, window,
+ * and if a loop of that key was put: has_loop, epoch, cursor, batch, world, rank, seed, flags} fds: control segment
+ * (rw) CLOSE_LANE    {lane}   (the client has closed it in memory) -> OK {} PUT_LOOP      {loop, epoch, cursor, batch,
+ * world, rank, seed, flags}  -> OK {}   the main process, before its workers open lanes STAT          {} -> OK {size}
+ * fds: memfd with the JSON that `millrace stat --json` prints SHUTDOWN      {}  (private supervisor, tests) -> OK {}
+ *
+ * Supervisor -> worker, over the socket pair that the worker inherits as descriptor 3:
+ *   SETUP         {role, slot, generation, run_id, log_level, socket?}  fds: config (memfd, msgpack map; config.h),
+ * board (ro), counters (rw), fetch only: producer line (rw), eventfd ARENA         {bytes, reserve, fresh} fds: arena
+ * (rw). fresh: reserve its pages first, answer ARENA_READY or FAILED DATASET       {dataset, uri} fds: index (ro) LANE
+ * {lane}                                       fds: control segment (rw) DROP_LANE     {lane} the lane is drained:
+ * unmap it, answer DROPPED RANGE         {dataset, range, uri, prefix, start, end, has_end, names?}  list: page through
+ * [start, end) SPLIT         {range}                                      list: give away the upper half of what is
+ * left CONCAT        {dataset, parts, out_backing, meta...}       list: fds: parts in order (<= 30 a message, `more`
+ * says another follows) DRAIN         {}                                           finish what is in flight, exit 0
+ *   LOG_LEVEL     {level}
+ *
+ * Worker -> supervisor:
+ *   READY         {}                                           SETUP is done
+ *   ARENA_READY   {}
+ *   DROPPED       {lane}
+ *   RANGE_PAGE    {range, objects, pages, last}                progress after each page
+ *   RANGE_SPLIT   {range, mid, has_end, end}                   [mid, end) is free now; or {range, none: true}
+ *   RANGE_DONE    {range, objects, bytes, largest, dropped_*}  fds: index part (memfd)
+ *   INDEX_DONE    {dataset, objects, largest, digest}          fds: index image
+ *   FAILED        {dataset?, range?, code, text}               for good: the data set (or the worker, without dataset)
+ * has failed
+ */
+enum mr_msg_type {
+    MR_MSG_OK = 1,
+    MR_MSG_ERROR, /* {code, text} */
+    MR_MSG_HELLO,
+    MR_MSG_OPEN_DATASET,
+    MR_MSG_INDEX,
+    MR_MSG_PRODUCERS,
+    MR_MSG_PRODUCER,
+    MR_MSG_OPEN_LANE,
+    MR_MSG_CLOSE_LANE,
+    MR_MSG_PUT_LOOP,
+    MR_MSG_STAT,
+    MR_MSG_SHUTDOWN,
+    MR_MSG_SETUP,
+    MR_MSG_ARENA,
+    MR_MSG_DATASET,
+    MR_MSG_LANE,
+    MR_MSG_DROP_LANE,
+    MR_MSG_RANGE,
+    MR_MSG_SPLIT,
+    MR_MSG_CONCAT,
+    MR_MSG_DRAIN,
+    MR_MSG_LOG_LEVEL,
+    MR_MSG_READY,
+    MR_MSG_ARENA_READY,
+    MR_MSG_DROPPED,
+    MR_MSG_RANGE_PAGE,
+    MR_MSG_RANGE_SPLIT,
+    MR_MSG_RANGE_DONE,
+    MR_MSG_INDEX_DONE,
+    MR_MSG_FAILED,
+    MR_MSG_TYPE_COUNT
+};
+
+/* Outgoing. put_* may fail only by growing past the limit: the failure is kept and send reports it. */
+struct mr_msg_out;
+struct mr_msg_out *mr_msg_new(enum mr_msg_type type);
+void mr_msg_put_u64(struct mr_msg_out *msg, const char *key, uint64_t value);
+void mr_msg_put_bool(struct mr_msg_out *msg, const char *key, bool value);
+void mr_msg_put_str(struct mr_msg_out *msg, const char *key, const char *value);
+void mr_msg_put_bytes(struct mr_msg_out *msg, const char *key, const void *value, size_t length);
+void mr_msg_put_strs(struct mr_msg_out *msg, const char *key, const char *const *values, size_t count);
+void mr_msg_put_fd(struct mr_msg_out *msg, int fd); /* stays the caller's; must live until send */
+/* Sends and frees msg, also on failure. Blocks as the socket does; with a non-blocking one a full buffer is MR_E_BUSY.
+ * GONE: the peer is. */
+int mr_msg_send(int socket, struct mr_msg_out *msg);
+void mr_msg_discard(struct mr_msg_out *msg);
+
+/* Incoming. Strings live as long as the message. */
+struct mr_msg_in {
+    enum mr_msg_type type;
+    unsigned fd_count;
+    int fds[MR_MSG_FDS_MAX]; /* close-on-exec; owned by the message until taken by mr_msg_take_fd */
+    void *impl;
+};
+/* 1: got one; 0: would block (non-blocking socket); -1: GONE (end of file) or PROTOCOL. Free with mr_msg_close. */
+int mr_msg_recv(int socket, struct mr_msg_in *msg);
+void mr_msg_close(struct mr_msg_in *msg);
+int mr_msg_get_u64(const struct mr_msg_in *msg, const char *key, uint64_t *value);
+int mr_msg_get_bool(const struct mr_msg_in *msg, const char *key, bool *value);
+int mr_msg_get_str(const struct mr_msg_in *msg, const char *key, const char **value); /* PROTOCOL if it holds a NUL */
+int mr_msg_get_bytes(const struct mr_msg_in *msg, const char *key, const void **value, size_t *length);
+int mr_msg_get_strs(const struct mr_msg_in *msg, const char *key, const char *const **values, size_t *count);
+bool mr_msg_has(const struct mr_msg_in *msg, const char *key);
+/* Descriptor i becomes the caller's; -1 (PROTOCOL) when there is none. */
+int mr_msg_take_fd(struct mr_msg_in *msg, unsigned i);
+
+#endif
