@@ -1,0 +1,125 @@
+/*
+ * http.h - HTTP/1.1 requests over one libcurl multi handle, and the loop that everything in this folder runs in.
+ *
+ * One mr_http a thread; nothing here is thread-safe. mr_http_step is the only call that blocks, and the only one
+ * that calls back: a start, cancel or timer call never runs a callback of the caller's. Connections are kept alive
+ * and reused, easy handles too. `Accept-Encoding: gzip` goes out with each request and the body is not decoded, so
+ * what arrives is what is stored (https://cloud.google.com/storage/docs/transcoding).
+ *
+ * Redirects are not followed. Proxy variables of the environment count (as in curl) where options.proxy is NULL.
+ */
+#ifndef MR_STORE_HTTP_H
+#define MR_STORE_HTTP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shm/base/error.h"
+
+struct mr_http;
+struct mr_http_call;
+struct mr_http_result;
+
+struct mr_http_options {
+    unsigned connections;        /* idle connections that are kept open; 0: 16 */
+    unsigned connect_timeout_ms; /* name look-up, TCP and TLS; 0: 10,000 */
+    unsigned buffer_bytes;       /* receive buffer of each request in flight; 0: 512 KiB */
+    const char *proxy;           /* URL; NULL: as the environment says; "": none */
+    const char *ca_bundle;       /* PEM file; NULL: the system's */
+    const char *const *headers;  /* header_count lines "Name: value", sent with every request; copied */
+    unsigned header_count;
+};
+
+#define MR_HTTP_MAX_HEADERS 8
+
+struct mr_http_request {
+    const char *method;         /* "GET", "POST", ...: a literal, kept by reference */
+    const char *url;            /* copied */
+    const char *const *headers; /* lines of this request; copied. At most MR_HTTP_MAX_HEADERS */
+    unsigned header_count;
+    const void *body; /* of a POST or PUT: must stay until done; NULL: none */
+    uint64_t body_length;
+    int has_range; /* sends Range: bytes=range_first-range_last (both inclusive) */
+    uint64_t range_first, range_last;
+    unsigned stall_timeout_ms; /* MR_E_TIMEOUT when no byte comes for so long; 0: never */
+    int64_t deadline_ns;       /* mr_clock_mono_ns time at which it ends with MR_E_TIMEOUT; 0: none */
+    int fresh_connection;      /* 1: do not reuse a connection */
+
+    /*
+     * The body of a 2xx answer, as it arrives, inside mr_http_step. Must not block, start or cancel anything.
+     * Returns 0, or -1 with mr_error set: the transfer ends and done gets that code and text. NULL: the body is
+     * collected and handed to done (at most collect_max bytes, 0: 64 MiB; more is MR_E_PROTOCOL).
+     * The body of any other answer is never given to the sink; its first 16 KiB are collected for the error text.
+     */
+    int (*sink)(void *arg, const struct mr_http_call *call, const void *data, size_t length);
+    uint64_t collect_max;
+    /* Called once, unless cancelled. `result` and all that it points to end with the call, as does the mr_http_call. */
+    void (*done)(void *arg, const struct mr_http_result *result);
+    void *arg;
+};
+
+/* Header fields of the answer that millrace uses. A field that is missing or malformed has its has_ flag 0. */
+struct mr_http_headers {
+    unsigned has_content_length : 1, has_content_range : 1, has_generation : 1, has_stored_length : 1, has_crc32c : 1;
+    unsigned gunzipped : 1;       /* x-guploader-response-body-transformations: gunzipped */
+    unsigned content_encoded : 1; /* a Content-Encoding other than identity */
+    uint64_t content_length;
+    uint64_t range_first, range_last, range_total; /* Content-Range; total UINT64_MAX for "*" */
+    uint64_t generation;                           /* x-goog-generation */
+    uint64_t stored_length;                        /* x-goog-stored-content-length */
+    uint32_t crc32c;                               /* x-goog-hash: crc32c=, of the whole object */
+    unsigned retry_after_ms;                       /* Retry-After in seconds or as a date; 0: none */
+    char etag[96];                                 /* "" where there is none; cut to fit */
+};
+
+struct mr_http_result {
+    enum mr_code code; /* MR_OK: an answer came whole, whatever its status. Else NET, TIMEOUT, PROTOCOL, sink's code */
+    const char *text;  /* what happened where code is not MR_OK; "" otherwise */
+    int status;        /* 0 where no answer came */
+    struct mr_http_headers headers;
+    const char *body; /* collected body, NUL-terminated behind body_length; "" where there is none */
+    size_t body_length;
+    uint64_t received; /* body bytes given to the sink or collected */
+    int reused;        /* 1: it went over a connection that had served a request before */
+};
+
+/* NULL with mr_error (CONFIG for a bad proxy or header line, NO_MEMORY). */
+struct mr_http *mr_http_new(const struct mr_http_options *options);
+/* Cancels what is in flight and closes the connections. NULL is allowed. */
+void mr_http_destroy(struct mr_http *http);
+
+/* Starts a request; it goes out in the next mr_http_step. NULL with mr_error (USAGE, NO_MEMORY). */
+struct mr_http_call *mr_http_start(struct mr_http *http, const struct mr_http_request *request);
+/* Ends a call without its done callback; its connection is closed if an answer was under way. Not from a sink. */
+void mr_http_cancel(struct mr_http *http, struct mr_http_call *call);
+
+/* Inside a sink: the status and the headers of the answer. */
+int mr_http_call_status(const struct mr_http_call *call);
+const struct mr_http_headers *mr_http_call_headers(const struct mr_http_call *call);
+
+/*
+ * Waits at most timeout_ms for a socket, a timer or extra_fd (-1: none; readable counts, and it is not read), then
+ * moves data and calls back. Returns 1 if extra_fd is readable, 0 if not, -1 with mr_error (a broken invariant).
+ */
+int mr_http_step(struct mr_http *http, int timeout_ms, int extra_fd);
+/* Requests in flight. */
+unsigned mr_http_in_flight(const struct mr_http *http);
+/* The monotonic time at which the current or last step woke up: cheap, and good enough for time-outs. */
+int64_t mr_http_now_ns(const struct mr_http *http);
+
+/*
+ * A timer of this loop, embedded in its owner and zero-initialised. `run` is called once, from mr_http_step, at or
+ * after due_ns (0: in the next step, which then does not wait). It may set itself again. A timer must be stopped
+ * before its memory goes.
+ */
+struct mr_http_timer {
+    int64_t due_ns;
+    void (*run)(struct mr_http_timer *timer);
+    struct mr_http_timer *previous, *next; /* private */
+    int armed;                             /* private */
+};
+/* Sets or moves a timer; timer->run is set by the caller before. */
+void mr_http_timer_set(struct mr_http *http, struct mr_http_timer *timer, int64_t due_ns);
+void mr_http_timer_stop(struct mr_http *http, struct mr_http_timer *timer);
+
+#endif

@@ -1,0 +1,128 @@
+/*
+ * store.h - one bucket or folder: list a page, look an object up, read bytes. One request each, without a repeat.
+ *
+ * Repeats, checksums, parallel ranges and concurrency are transfer.h's: a role calls that, and this only through it.
+ * Single-threaded and asynchronous: a call returns at once, its callback comes from mr_http_step, exactly once unless
+ * the call is cancelled, and what the callback is given ends with it. Strings of a request are copied.
+ *
+ * Names are (pointer, length): 1 to 1024 bytes without NUL (`file`: up to PATH_MAX), any other byte allowed. In a
+ * gs:// store a name is the object's name; in a file store it is the absolute path, with its leading slash, so that
+ * "file://" + name opens it.
+ */
+#ifndef MR_STORE_STORE_H
+#define MR_STORE_STORE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shm/base/error.h"
+#include "shm/base/uri.h"
+#include "worker/store/http.h"
+
+#define MR_STORE_NAME_MAX 4096 /* longest name of any store, without the NUL */
+
+struct mr_store;
+struct mr_store_call;
+
+struct mr_store_options {
+    enum mr_scheme scheme;
+    const char *bucket;        /* gs: the bucket; file: "" */
+    const char *endpoint;      /* "http[s]://host[:port]"; NULL: STORAGE_EMULATOR_HOST, then the public service */
+    const char *auth;          /* "anonymous", or NULL/"default": credentials where the endpoint needs them (auth.h) */
+    const char *user_project;  /* billed project of a requester-pays bucket; NULL: none */
+    unsigned stall_timeout_ms; /* a request without a byte for so long ends with MR_E_TIMEOUT; 0: 20,000 */
+    struct mr_http *http;      /* must outlive the store */
+};
+
+/* NULL with mr_error: USAGE or CONFIG (bad endpoint, unknown auth), DENIED (no credentials), NO_MEMORY. No network. */
+struct mr_store *mr_store_open(const struct mr_store_options *options);
+/* Cancels the store's calls. NULL is allowed. */
+void mr_store_close(struct mr_store *store);
+/* The loop that the store was opened with. */
+struct mr_http *mr_store_http(const struct mr_store *store);
+
+/* How a request ended. */
+struct mr_store_result {
+    enum mr_code code;
+    const char *text;        /* "" for MR_OK; else one line that names the object and says what to do */
+    int status;              /* HTTP status of the last answer; 0: none */
+    unsigned retry_after_ms; /* as the server asked; 0: it did not */
+    int egress_limited;      /* 429 about egress bandwidth: a limit of the project, not of this bucket */
+};
+
+struct mr_store_item {
+    const char *name; /* NUL-terminated behind name_length */
+    size_t name_length;
+    uint64_t size;
+    uint64_t generation; /* gs: generation; file: mtime in ns */
+    uint32_t crc32c;
+    int has_crc32c;
+    const char *storage_class; /* "" where the store has none */
+    const char *etag;          /* "" where the store has none */
+};
+
+/*
+ * A page of names n with prefix, start_offset <= n < end_offset, in unsigned byte order. NULL means unbounded.
+ * `after`: the last name of the page before (NULL: first page). It is not sent: names must be greater, or the answer
+ * is refused as MR_E_PROTOCOL, as are names out of order, out of range, or not allowed.
+ */
+struct mr_store_list_request {
+    const char *prefix, *start_offset, *end_offset, *page_token, *after;
+    unsigned max_results; /* 0: as many as the store gives */
+};
+
+struct mr_store_page {
+    const struct mr_store_item *items;
+    size_t count;
+    const char *next_token; /* NULL: this was the last page. A page may be empty and not the last */
+    uint64_t skipped;       /* file: entries that are neither regular files nor folders */
+};
+
+/* page is NULL unless result->code is MR_OK. */
+typedef void mr_store_list_fn(void *arg, const struct mr_store_result *result, const struct mr_store_page *page);
+/* item is NULL unless result->code is MR_OK. */
+typedef void mr_store_stat_fn(void *arg, const struct mr_store_result *result, const struct mr_store_item *item);
+
+/*
+ * Bytes [offset, offset + length) of an object, into dest. `whole` says that this is all of it (offset 0): the request
+ * then carries no range and the answer must have exactly this length.
+ */
+struct mr_store_get_request {
+    const char *name;
+    size_t name_length;
+    uint64_t generation; /* 0: whatever there is now */
+    uint64_t offset, length;
+    int whole;
+    int fresh_connection;
+    int64_t deadline_ns;
+    unsigned char *dest; /* length bytes; must stay until done or cancelled */
+    /* `got` more bytes lie at dest + <bytes so far>, still in cache. Must not start or cancel anything. NULL: none. */
+    void (*progress)(void *arg, uint64_t got);
+};
+
+/* What the answer said about the object; zero where no answer came. */
+struct mr_store_got {
+    uint64_t received;   /* bytes that are in dest: a failed get may be resumed behind them */
+    uint64_t generation; /* 0: not told */
+    uint32_t crc32c;     /* of the whole object */
+    int has_crc32c;
+};
+typedef void mr_store_get_fn(void *arg, const struct mr_store_result *result, const struct mr_store_got *got);
+
+/* Each returns a call that lives until its callback returns or it is cancelled, or NULL with mr_error (USAGE,
+ * NO_MEMORY). */
+struct mr_store_call *mr_store_list(struct mr_store *store, const struct mr_store_list_request *request,
+                                    mr_store_list_fn *done, void *arg);
+/*
+ * Errors of get: NOT_FOUND (also: deleted since the listing), CHANGED (another generation is there now), DENIED,
+ * PROTOCOL (wrong length, range or generation; decompressed on the way), NET, TIMEOUT, BUSY. A 404 or 412 for a given
+ * generation is looked up once without it to tell CHANGED from NOT_FOUND. MR_OK means: exactly length bytes are there.
+ */
+struct mr_store_call *mr_store_get(struct mr_store *store, const struct mr_store_get_request *request,
+                                   mr_store_get_fn *done, void *arg);
+struct mr_store_call *mr_store_stat(struct mr_store *store, const char *name, size_t name_length, uint64_t generation,
+                                    mr_store_stat_fn *done, void *arg);
+/* Ends a call without its callback; nothing is written to its dest afterwards. Not from progress. */
+void mr_store_cancel(struct mr_store_call *call);
+
+#endif

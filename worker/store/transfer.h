@@ -1,0 +1,110 @@
+/*
+ * transfer.h - objects into the caller's memory, with everything checked; pages and look-ups, with repeats.
+ *
+ * An engine belongs to one thread and one mr_http, and is driven by mr_http_step alone: time-outs, waits before a
+ * repeat and queued work are timers of that loop. A role's loop is
+ *
+ *     while (...) {
+ *         while (mr_transfer_free(engine) > 0 && <work>) mr_transfer_fetch(engine, ...);
+ *         mr_http_step(http, 100, wakeup_fd);
+ *     }
+ *
+ * Start calls never call back; callbacks come from mr_http_step, once each, unless cancelled. A callback may start
+ * and cancel anything.
+ *
+ * What is checked: the length, the generation, and the crc32c of each byte while it is in cache. The expected crc32c is
+ * the caller's (index), else, for a whole object, the one in the answer's header, else there is none ("unverified").
+ * Objects from range_min_bytes up are read by up to `ranges` parallel requests whose crcs are combined.
+ *
+ * What is repeated: NET, TIMEOUT and BUSY, with exponential waits and full jitter, at least Retry-After, until
+ * deadline_ms after the start. A broken or stalled stream goes on from the byte that it reached, on a new connection,
+ * the crc running on and the generation pinned. A wrong crc is fetched again whole, crc_retries times. Anything else
+ * ends the transfer. 429 and 503 halve the number of requests in flight; each success raises it by 1/limit.
+ */
+#ifndef MR_STORE_TRANSFER_H
+#define MR_STORE_TRANSFER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "worker/store/store.h"
+
+struct mr_transfer_engine;
+struct mr_transfer;
+
+struct mr_transfer_options {
+    unsigned connections;     /* most requests in flight; 0: 16 */
+    unsigned retry_base_ms;   /* 0: 1,000 */
+    unsigned retry_cap_ms;    /* 0: 32,000 */
+    unsigned deadline_ms;     /* of one transfer with its repeats; 0: 300,000 */
+    unsigned crc_retries;     /* times that an object with a wrong crc is fetched again; UINT_MAX: 0 times; 0: 2 */
+    uint64_t range_min_bytes; /* objects from here up are read in parallel ranges; 0: 16 MiB */
+    uint64_t range_bytes;     /* smallest range; 0: 8 MiB */
+    unsigned ranges;          /* most parallel ranges of one object; 0: 8; 1: never split */
+};
+
+/* Since mr_transfer_new; written by the engine's thread. */
+struct mr_transfer_counters {
+    uint64_t requests;   /* sent to the store, repeats included */
+    uint64_t bytes;      /* received into a destination, repeats included */
+    uint64_t objects;    /* fetches done well */
+    uint64_t failures;   /* fetches, pages and look-ups that ended with an error */
+    uint64_t retries;    /* requests repeated after an error */
+    uint64_t resumes;    /* of those, continued behind the bytes that had arrived */
+    uint64_t stalls;     /* requests dropped after a time without a byte */
+    uint64_t crc_errors; /* bytes that failed their checksum */
+    uint64_t unverified; /* fetches done well without any checksum to compare */
+    uint64_t busy;       /* answers 429 and 503 */
+    uint64_t egress;     /* of those, about the project's egress bandwidth */
+};
+
+/* http must outlive the engine. NULL with mr_error. */
+struct mr_transfer_engine *mr_transfer_new(const struct mr_transfer_options *options, struct mr_http *http);
+/* Cancels what is under way. NULL is allowed. */
+void mr_transfer_destroy(struct mr_transfer_engine *engine);
+const struct mr_transfer_counters *mr_transfer_counters(const struct mr_transfer_engine *engine);
+/* Changes the upper limit live; what is in flight goes on. */
+void mr_transfer_set_connections(struct mr_transfer_engine *engine, unsigned connections);
+
+/* Requests that could go out at once: 0 while as many as the current limit are in flight or queued. */
+unsigned mr_transfer_free(const struct mr_transfer_engine *engine);
+/* Requests in flight now, and the current limit (1 to connections). */
+unsigned mr_transfer_in_flight(const struct mr_transfer_engine *engine);
+unsigned mr_transfer_limit(const struct mr_transfer_engine *engine);
+
+struct mr_transfer_request {
+    struct mr_store *store; /* must outlive the transfer */
+    const char *name;       /* copied */
+    size_t name_length;
+    uint64_t generation; /* 0: unknown: the first answer's is pinned for the rest */
+    uint64_t size;       /* of the whole object */
+    uint64_t offset;     /* bytes wanted: [offset, offset + length), within size */
+    uint64_t length;
+    uint32_t crc32c; /* expected crc of the bytes wanted */
+    int has_crc32c;
+    void *dest; /* length bytes; may be NULL where length is 0 */
+};
+
+struct mr_transfer_result {
+    enum mr_code code;
+    const char *text; /* "" for MR_OK; else one line: the object, what happened, what to do */
+    int status;       /* HTTP status of the last answer; 0: none */
+    uint32_t crc32c;  /* of the bytes in dest (MR_OK) */
+    int verified;     /* 1: it was compared with a checksum of the store */
+    uint64_t generation;
+    unsigned attempts; /* requests that it took */
+};
+typedef void mr_transfer_fn(void *arg, const struct mr_transfer_result *result);
+
+/* Returns a handle that lives until its callback returns or it is cancelled. NULL with mr_error (USAGE, NO_MEMORY). */
+struct mr_transfer *mr_transfer_fetch(struct mr_transfer_engine *engine, const struct mr_transfer_request *request,
+                                      mr_transfer_fn *done, void *arg);
+/* mr_store_list and mr_store_stat with the same repeats, deadline and limit. */
+struct mr_transfer *mr_transfer_list(struct mr_transfer_engine *engine, struct mr_store *store,
+                                     const struct mr_store_list_request *request, mr_store_list_fn *done, void *arg);
+struct mr_transfer *mr_transfer_stat(struct mr_transfer_engine *engine, struct mr_store *store, const char *name,
+                                     size_t name_length, uint64_t generation, mr_store_stat_fn *done, void *arg);
+/* Ends it without its callback; nothing is written to its dest afterwards. */
+void mr_transfer_cancel(struct mr_transfer_engine *engine, struct mr_transfer *transfer);
+
+#endif
