@@ -1,0 +1,35 @@
+# Thin on purpose: each target is one script, which can be run by itself.
+.PHONY: help build demo test check bench clean
+
+help:
+	@echo 'make build   install what is missing, build the programs and the Python extension, link them into .venv'
+	@echo 'make demo    train a small network from an object store on this machine (about 3 minutes after the installs)'
+	@echo 'make test    every test: C, Python, sanitizers, models'
+	@echo 'make check   the fast loop before a commit: warnings, unit tests, formats, linters, types'
+	@echo 'make bench   the benchmarks (see bench/README.md)'
+	@echo 'make clean   remove build/, out/ and .venv'
+
+build:
+	@scripts/setup build
+	@scripts/build
+
+demo:
+	@scripts/setup demo
+	@scripts/build
+	@scripts/demo
+
+test:
+	@scripts/setup test
+	@scripts/test
+
+check:
+	@scripts/setup test
+	@scripts/check
+
+bench:
+	@scripts/setup test
+	@scripts/build
+	@scripts/bench
+
+clean:
+	rm -rf build out dist .venv
