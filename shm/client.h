@@ -33,7 +33,8 @@ int mr_client_open_dataset(struct mr_client *client, const char *name, const cha
 enum mr_dataset_state mr_client_dataset_state(struct mr_client *client, uint32_t dataset);
 /* The index image, read-only descriptor (caller closes). BUSY while it is not READY. */
 int mr_client_index(struct mr_client *client, uint32_t dataset, int *fd, uint64_t *size);
-/* Maps every producer's arena and line, once a process. BUSY until the arenas are reserved. */
+/* Maps every producer's arena and line, once a process. BUSY until the arenas are reserved. The reference is the
+ * client's: mr_consumer_new takes its own; whoever keeps it beyond the client takes one with mr_views_ref. */
 struct mr_views *mr_client_views(struct mr_client *client);
 
 /* What the main process's loop hands to the worker that opens a lane with the same key (64 hex digits or fewer). */

@@ -39,7 +39,7 @@ struct mr_config_dataset {
 
 struct mr_config {
     struct {
-        uint64_t arena_bytes; /* 0: the supervisor chooses (mr_config_arena_default) */
+        uint64_t arena_bytes; /* 0: the supervisor chooses (mr_config_arena_bytes) */
         uint64_t backing;     /* enum mr_backing */
         bool huge_pages;
     } memory;

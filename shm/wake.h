@@ -23,6 +23,8 @@
 
 #include "shm/lane.h"
 
+#define MR_PRODUCER_LINE_BYTES 4096u /* a page, so that it can be mapped read-only by itself */
+
 /* The producer line: one page a producer slot; RW to it, read-only to consumers and the supervisor. */
 struct mr_producer_line {
     _Alignas(64) _Atomic uint32_t asleep; /* 1 from before its last scan until it is awake again */
