@@ -5,15 +5,15 @@
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
 
-#define GOLDEN        UINT64_C(0x9e3779b97f4a7c15)
+#define GOLDEN        UINT64_C(0x9e3779b97f4a7c15) /* SplitMix64's step */
 #define KEY_ORDER     UINT64_C(0x6d696c6c72616365) /* "millrace": keys of the epoch's order */
 #define KEY_REPLACE   UINT64_C(0x7265706c61636521) /* "replace!": keys of replacements */
 #define MIN_HALF_BITS 3 /* so that small sizes have a network with enough different permutations */
 
-/* One word more into a running key; the position of a word matters. */
+/* One word more into a running key; the order of the words matters. */
 static uint64_t key_add(uint64_t key, uint64_t word)
 {
-    return mr_mix64((key + GOLDEN) ^ mr_mix64(word + GOLDEN));
+    return mr_mix64(key ^ mr_mix64(word));
 }
 
 static uint64_t load_le64(const uint8_t *p)
@@ -34,7 +34,7 @@ static void perm_set(struct mr_perm *perm, uint64_t size, uint64_t key)
         perm->half++;
     perm->mask = (UINT64_C(1) << perm->half) - 1;
     for (unsigned i = 0; i < MR_PERM_ROUNDS; i++)
-        perm->keys[i] = mr_mix64(key + (i + 1) * GOLDEN);
+        perm->keys[i] = mr_mix64(key + i * GOLDEN);
 }
 
 void mr_perm_init(struct mr_perm *perm, uint64_t size, uint64_t seed, uint64_t epoch,
