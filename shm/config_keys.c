@@ -1,0 +1,172 @@
+/* The table of configuration keys: config.h tells what is made from it. */
+#include "shm/config.h"
+
+#include <string.h>
+
+#include "shm/board.h"
+#include "shm/lane.h"
+
+#define KIB UINT64_C(1024)
+#define MIB (KIB * 1024)
+#define GIB (MIB * 1024)
+#define TIB (GIB * 1024)
+
+static const char *const tails[] = {"short", "drop", "pad", NULL};
+static const char *const on_errors[] = {"raise", "skip", "replace", NULL};
+static const char *const backings[] = {"auto", "posix", "memfd", NULL};
+static const char *const gcs_auths[] = {"default", "anonymous", NULL};
+static const char *const log_levels[] = {"error", "warning", "info", "debug", NULL};
+
+#define DATASET(section_, name_, type_, field) section_, name_, type_, offsetof(struct mr_config_dataset, field)
+#define FIELD(section_, name_, type_)          #section_, #name_, type_, offsetof(struct mr_config, section_.name_)
+#define NUMBER(fallback_, min_, max_, unit_)   .fallback = (fallback_), .min = (min_), .max = (max_), .unit = unit_
+#define CHOICE(fallback_, choices_)            .fallback = (fallback_), .choices = (choices_), .unit = ""
+
+static const struct mr_config_key keys[] = {
+    {DATASET("dataset", "uri", MR_KEY_STRINGS, uris), .unit = "",
+     .meaning =
+         "Where the objects are: gs://bucket/prefix/, file:///folder/. Everything under it belongs to the data set."},
+    {DATASET("dataset", "uris", MR_KEY_STRINGS, uris), .unit = "",
+     .meaning = "Several places of one bucket, as an array, in place of uri."},
+    {DATASET("dataset", "tail", MR_KEY_CHOICE, tail), CHOICE(MR_TAIL_SHORT, tails),
+     .meaning =
+         "The last step, where fewer samples are left than all ranks need: short deals them out evenly, drop leaves "
+         "them out, pad repeats samples from the epoch's start."},
+    {DATASET("dataset", "on_error", MR_KEY_CHOICE, on_error), CHOICE(MR_ON_ERROR_RAISE, on_errors),
+     .meaning = "A sample that cannot be read: raise an exception, skip it, or replace it by another one."},
+
+    {FIELD(memory, arena_bytes, MR_KEY_BYTES), NUMBER(0, 1 * MIB, 16 * TIB, "bytes"),
+     .special = "1/8 of the memory, 256MiB to 8GiB",
+     .meaning =
+         "Shared memory for downloaded objects, all fetch workers together. The default looks at the smaller of the "
+         "machine's memory and the cgroup's limit; a private supervisor takes 256MiB."},
+    {FIELD(memory, backing, MR_KEY_CHOICE), CHOICE(MR_BACKING_AUTO, backings),
+     .meaning =
+         "What shared memory is made of: posix is unnamed files in /dev/shm, memfd is memfd_create(2), auto is posix "
+         "where it fits."},
+    {FIELD(memory, huge_pages, MR_KEY_BOOL), .fallback = true, .unit = "",
+     .meaning =
+         "Ask the kernel for huge pages. It gives them only where /sys/kernel/mm/transparent_hugepage/shmem_enabled "
+         "is advise or more."},
+
+    {FIELD(lanes, window, MR_KEY_U64), NUMBER(256, MR_LANE_WINDOW_MIN, MR_LANE_WINDOW_MAX, "samples"),
+     .meaning = "How far each reader looks ahead; rounded up to a power of two, and to at least two batches."},
+    {FIELD(lanes, max, MR_KEY_U64), NUMBER(256, 1, 4000, "lanes"),
+     .meaning = "Readers (ranks, DataLoader workers) that may be open at once."},
+
+    {FIELD(list, workers, MR_KEY_U64), NUMBER(4, 1, 32, "processes"),
+     .meaning = "Processes that list a data set; they end when the listing is done."},
+    {FIELD(list, exclude_classes, MR_KEY_STRINGS), .unit = "",
+     .meaning = "Storage classes whose objects are left out (and counted), such as ARCHIVE."},
+
+    {FIELD(fetch, workers, MR_KEY_U64), NUMBER(2, 1, MR_PRODUCERS_MAX, "processes"),
+     .meaning =
+         "Processes that download. Fewer are started where the arena is too small for three of the largest objects "
+         "in each."},
+    {FIELD(fetch, connections, MR_KEY_U64), NUMBER(32, 1, 1024, "connections"), .live = true,
+     .meaning = "Connections of each fetch worker."},
+    {FIELD(fetch, receive_buffer_bytes, MR_KEY_BYTES), NUMBER(512 * KIB, 16 * KIB, 8 * MIB, "bytes"),
+     .meaning = "Receive buffer of each connection."},
+    {FIELD(fetch, range_threshold_bytes, MR_KEY_BYTES), NUMBER(32 * MIB, 1 * MIB, 16 * TIB, "bytes"), .live = true,
+     .meaning = "Objects of this size and more are downloaded in several ranges at once."},
+    {FIELD(fetch, range_bytes, MR_KEY_BYTES), NUMBER(16 * MIB, 256 * KIB, 16 * GIB, "bytes"), .live = true,
+     .meaning = "The size of one such range."},
+
+    {FIELD(retry, attempts, MR_KEY_U64), NUMBER(10, 1, 1000, "requests"), .live = true,
+     .meaning = "Requests for one thing before it counts as failed, the first one included."},
+    {FIELD(retry, base_ms, MR_KEY_U64), NUMBER(500, 1, 60000, "ms"), .live = true,
+     .meaning =
+         "The longest wait before the second request; it doubles with each further one, and a random part of it is "
+         "waited."},
+    {FIELD(retry, cap_ms, MR_KEY_U64), NUMBER(32000, 1, 3600000, "ms"), .live = true,
+     .meaning = "The longest wait between two requests."},
+    {FIELD(retry, deadline_ms, MR_KEY_U64), NUMBER(300000, 100, 86400000, "ms"), .live = true,
+     .meaning = "After this time no further request is made for a thing."},
+
+    {FIELD(http, connect_timeout_ms, MR_KEY_U64), NUMBER(10000, 10, 600000, "ms"),
+     .meaning = "Time for the name's look-up, the connection and TLS."},
+    {FIELD(http, stall_timeout_ms, MR_KEY_U64), NUMBER(20000, 10, 3600000, "ms"),
+     .meaning = "A transfer without a byte for so long is resumed on a new connection."},
+    {FIELD(http, proxy, MR_KEY_STRING), .unit = "",
+     .meaning = "URL of a proxy. When empty the usual environment variables count (https_proxy, no_proxy)."},
+    {FIELD(http, ca_bundle, MR_KEY_STRING), .unit = "",
+     .meaning = "PEM file with the certificates to trust. When empty the system's."},
+    {FIELD(http, headers, MR_KEY_LINES), .unit = "",
+     .meaning =
+         "Header fields that are added to every request: headers = { name = \"value\" }. `millrace check` does not "
+         "show the values."},
+
+    {FIELD(gcs, endpoint, MR_KEY_STRING), .unit = "",
+     .meaning = "Base URL of the storage service. When empty STORAGE_EMULATOR_HOST counts, then "
+                "https://storage.googleapis.com."},
+    {FIELD(gcs, auth, MR_KEY_CHOICE), CHOICE(MR_GCS_AUTH_DEFAULT, gcs_auths),
+     .meaning = "default: application default credentials; none for an emulator. anonymous: no credentials."},
+    {FIELD(gcs, user_project, MR_KEY_STRING), .unit = "",
+     .meaning = "The project that pays for requester-pays buckets."},
+
+    {FIELD(log, level, MR_KEY_CHOICE), CHOICE(MR_LOG_INFO, log_levels), .live = true,
+     .meaning = "Which lines go to standard error."},
+    {FIELD(metrics, interval_s, MR_KEY_U64), NUMBER(0, 1, 86400, "s"), .special = "never", .live = true,
+     .meaning = "A log line with throughput and the stage that limits it comes this often."},
+};
+
+const struct mr_config_key *mr_config_keys(unsigned *count)
+{
+    *count = sizeof keys / sizeof keys[0];
+    return keys;
+}
+
+const struct mr_config_key *mr_config_key_find(const char *section, const char *name)
+{
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        if (strcmp(keys[i].section, section) == 0 && strcmp(keys[i].name, name) == 0)
+            return &keys[i];
+    return NULL;
+}
+
+/* Edits (insert, delete, change, swap of neighbours) from a to b; longer words than the table's count as far away. */
+static unsigned edit_distance(const char *a, const char *b)
+{
+    enum { LONGEST = 40 };
+    unsigned rows[3][LONGEST + 1];
+    size_t m = strlen(a), n = strlen(b);
+    if (m > LONGEST || n > LONGEST)
+        return LONGEST;
+    for (size_t j = 0; j <= n; j++)
+        rows[0][j] = (unsigned)j;
+    for (size_t i = 1; i <= m; i++) {
+        unsigned *now = rows[i % 3], *before = rows[(i + 2) % 3], *two_before = rows[(i + 1) % 3];
+        now[0] = (unsigned)i;
+        for (size_t j = 1; j <= n; j++) {
+            unsigned best = before[j - 1] + (a[i - 1] != b[j - 1]);
+            if (before[j] + 1 < best)
+                best = before[j] + 1;
+            if (now[j - 1] + 1 < best)
+                best = now[j - 1] + 1;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && two_before[j - 2] + 1 < best)
+                best = two_before[j - 2] + 1;
+            now[j] = best;
+        }
+    }
+    return rows[m % 3][n];
+}
+
+const char *mr_config_nearest(const char *section, const char *wrong)
+{
+    const char *nearest = NULL;
+    unsigned best = 0;
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        const char *candidate = section == NULL ? keys[i].section : keys[i].name;
+        if (section != NULL && strcmp(section, keys[i].section) != 0)
+            continue;
+        unsigned distance = edit_distance(wrong, candidate);
+        /* "arena" is far from "arena_bytes" in edits, but clearly meant. */
+        if (wrong[0] != '\0' && strncmp(wrong, candidate, strlen(wrong)) == 0)
+            distance = distance < 1 ? distance : 1;
+        if (distance <= strlen(candidate) / 2 && (nearest == NULL || distance < best)) {
+            nearest = candidate;
+            best = distance;
+        }
+    }
+    return nearest;
+}
