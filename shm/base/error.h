@@ -11,21 +11,21 @@
 /* What kind of failure: the code decides the exit status, the Python exception, and whether a repeat can help. */
 enum mr_code {
     MR_OK = 0,
-    MR_E_USAGE,       /* the caller's argument or command line is wrong: exit status 2, ValueError */
-    MR_E_CONFIG,      /* the configuration is wrong: exit status 2, ValueError */
-    MR_E_NOT_FOUND,   /* no such object, bucket or file: FileNotFoundError */
-    MR_E_EXISTS,      /* it exists and must not: FileExistsError */
-    MR_E_DENIED,      /* credentials are missing or do not suffice: PermissionError */
-    MR_E_CHANGED,     /* the object is not the one that was listed: ChangedError */
-    MR_E_CORRUPT,     /* bytes fail their checksum, or a file or segment of ours is damaged */
-    MR_E_PROTOCOL,    /* a peer (server, supervisor, worker) sent what its protocol does not allow */
-    MR_E_NET,         /* could not connect, connection lost: worth a repeat */
-    MR_E_TIMEOUT,     /* a deadline passed: worth a repeat */
-    MR_E_BUSY,        /* 408, 429, 5xx: worth a repeat, after a wait */
-    MR_E_NO_MEMORY,   /* memory, shared memory or descriptors are used up */
-    MR_E_GONE,        /* the supervisor or another process that is needed has died: SupervisorGone */
-    MR_E_IO,          /* any other operating-system error */
-    MR_E_INTERNAL,    /* a broken invariant of ours: please report */
+    MR_E_USAGE,     /* the caller's argument or command line is wrong: exit status 2, ValueError */
+    MR_E_CONFIG,    /* the configuration is wrong: exit status 2, ValueError */
+    MR_E_NOT_FOUND, /* no such object, bucket or file: FileNotFoundError */
+    MR_E_EXISTS,    /* it exists and must not: FileExistsError */
+    MR_E_DENIED,    /* credentials are missing or do not suffice: PermissionError */
+    MR_E_CHANGED,   /* the object is not the one that was listed: ChangedError */
+    MR_E_CORRUPT,   /* bytes fail their checksum, or a file or segment of ours is damaged */
+    MR_E_PROTOCOL,  /* a peer (server, supervisor, worker) sent what its protocol does not allow */
+    MR_E_NET,       /* could not connect, connection lost: worth a repeat */
+    MR_E_TIMEOUT,   /* a deadline passed: worth a repeat */
+    MR_E_BUSY,      /* 408, 429, 5xx: worth a repeat, after a wait */
+    MR_E_NO_MEMORY, /* memory, shared memory or descriptors are used up */
+    MR_E_GONE,      /* the supervisor or another process that is needed has died: SupervisorGone */
+    MR_E_IO,        /* any other operating-system error */
+    MR_E_INTERNAL,  /* a broken invariant of ours: please report */
     MR_E_COUNT
 };
 

@@ -10,7 +10,7 @@
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
 
-#define LOG_LINE       1400
+#define LOG_LINE        1400
 #define LOG_COLLAPSE_NS (10 * MR_SECOND_NS)
 
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
