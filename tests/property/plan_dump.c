@@ -1,6 +1,6 @@
 /*
  * plan_dump.c - prints what shm/plan.h answers to the questions on standard input, one line each, for
- * test_plan_model.py.
+ * compare_plan.py.
  *     perm SIZE SEED EPOCH DIGEST SHUFFLE POSITION...     -> objects
  *     plan SIZE WORLD BATCH CURSOR TAIL WORKERS           -> left out; per step "CURSOR FIRST:COUNT ..."; ";" between
  *     worker SIZE BATCH WORKER WORKERS                    -> steps

@@ -10,6 +10,7 @@
 #include "shm/base/error.h"
 #include "shm/index.h"
 #include "shm/index_build.h"
+#include "shm/index_format.h"
 
 /* What an index is held against: plain arrays. */
 struct object {
@@ -242,7 +243,8 @@ START_TEST(concat_is_canonical)
         assert_equal(&m, &joined);
         ck_assert_uint_eq(length, whole.length);
         ck_assert_mem_eq(joined.info.digest, whole.info.digest, MR_INDEX_DIGEST_BYTES);
-        ck_assert_mem_eq(joined.image + 256, whole.image + 256, length - 256);
+        ck_assert_mem_eq(joined.image + sizeof(struct mr_index_header), whole.image + sizeof(struct mr_index_header),
+                         length - sizeof(struct mr_index_header));
         ck_assert_uint_eq(joined.info.dropped[MR_DROP_FOLDER], 12);
         mr_index_close(&joined);
         for (int p = 0; p < 4; p++)
@@ -449,7 +451,7 @@ START_TEST(damage_is_found)
         for (int bit = 0; bit < 8; bit += 7) {
             image[i] ^= (unsigned char)(1 << bit);
             if (mr_index_attach(&index, image, length) == 0) {
-                if (i >= 256 + strlen("bucket") + 1 + strlen("http://127.0.0.1:1") + 1 + 6)
+                if (i >= sizeof(struct mr_index_header) + strlen("bucket") + 1 + strlen("http://127.0.0.1:1") + 1 + 6)
                     ck_assert_msg(mr_index_verify(&index) == -1, "byte %zu of %zu", i, length);
                 for (size_t k = 0; k < index.info.count && k < 200; k += 13)
                     mr_index_get(&index, k, &e, name);
@@ -460,6 +462,40 @@ START_TEST(damage_is_found)
     }
     ck_assert_int_eq(mr_index_attach(&index, image, length), 0);
     ck_assert_int_eq(mr_index_verify(&index), 0);
+    free(image);
+    model_free(&m);
+}
+END_TEST
+
+/* Headers whose fields fit each other only because a sum wraps, or that claim more than there is. */
+START_TEST(crafted_headers_are_refused)
+{
+    struct model m = model_new(70, 2, 50);
+    struct mr_index index;
+    unsigned char *image = build(&m, 0, m.n, &index);
+    size_t length = index.length;
+    struct mr_index_header good, h;
+    memcpy(&good, image, sizeof(good));
+    for (int i = 0; i < 12; i++) {
+        h = good;
+        h.strings_bytes = i == 0 ? UINT64_MAX - 99 : i == 1 ? 0 : h.strings_bytes;
+        h.data = i == 0 ? sizeof(h) + h.strings_bytes : i == 1 ? sizeof(h) : h.data;
+        h.directory = i == 2 ? length + 8 : i == 3 ? UINT64_MAX - 7 : h.directory;
+        h.count = i == 4 ? UINT64_MAX : i == 5 ? 129 : h.count;
+        h.blocks = i == 4 ? (UINT64_MAX - MR_INDEX_BLOCK + 1) / MR_INDEX_BLOCK + 1 : h.blocks;
+        h.prefix_count = i == 6 ? 1 : i == 7 ? UINT32_MAX - 1 : h.prefix_count;
+        h.scheme = i == 8 ? 3 : h.scheme;
+        h.version = i == 9 ? MR_INDEX_VERSION_KINDS : h.version;
+        h.max_name = i == 10 ? MR_INDEX_NAME_MAX + 1 : h.max_name;
+        h.format = i == 11 ? MR_INDEX_FORMAT + 1 : h.format;
+        memcpy(image, &h, sizeof(h));
+        ck_assert_msg(mr_index_attach(&index, image, length) == -1, "case %d", i);
+        ck_assert_int_eq(mr_error_code(), MR_E_CORRUPT);
+    }
+    memcpy(image, &good, sizeof(good));
+    for (size_t shorter = 0; shorter < length; shorter++)
+        ck_assert_int_eq(mr_index_attach(&index, image, shorter), -1);
+    ck_assert_int_eq(mr_index_attach(&index, image, length), 0);
     free(image);
     model_free(&m);
 }
@@ -515,6 +551,7 @@ int main(void)
     tcase_add_test(tc, refuses_parts_that_overlap_or_differ);
     tcase_add_test(tc, unfinished_or_short_files_are_refused);
     tcase_add_test(tc, damage_is_found);
+    tcase_add_test(tc, crafted_headers_are_refused);
     tcase_add_test(tc, digest_text);
     tcase_add_test(tc, names_of_kinds);
     suite_add_tcase(suite, tc);

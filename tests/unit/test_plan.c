@@ -199,7 +199,7 @@ START_TEST(order_is_pinned)
 END_TEST
 
 /* The rest of an epoch over all ranks and steps: positions from the cursor on, in order, each once, none left but
- * left_out. test_plan_model.py compares the shares themselves with a model. */
+ * left_out. compare_plan.py compares the shares themselves with a model. */
 static void check_rest(uint64_t n, uint32_t world, uint32_t batch, uint64_t cursor, enum mr_plan_tail tail)
 {
     uint64_t at = cursor, steps = 0;

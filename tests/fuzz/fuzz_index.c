@@ -1,0 +1,81 @@
+/* fuzz_index.c - a damaged index image: refused, or read to its end within its bounds. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fuzz.h"
+#include "shm/base/clock.h"
+#include "shm/index.h"
+#include "shm/index_build.h"
+
+/* What an accepted entry may look like, whatever the bytes were. */
+static void check(const struct mr_index_entry *entry, const char *name)
+{
+    if (entry->name_length > MR_INDEX_NAME_MAX || name[entry->name_length] != '\0' ||
+        (!entry->has_crc32c && entry->crc32c != 0))
+        abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct mr_index index;
+    struct mr_index_iter it;
+    struct mr_index_entry entry;
+    char name[MR_INDEX_NAME_SIZE];
+    uint64_t found;
+    if (mr_index_attach(&index, data, size) != 0)
+        return 0;
+    size_t strings = strlen(index.info.bucket) + strlen(index.info.endpoint);
+    for (uint32_t i = 0; i < index.info.prefix_count; i++)
+        strings += strlen(mr_index_prefix(&index, i));
+    if (strings > size)
+        abort();
+    mr_index_iter_init(&it, &index, 0);
+    while (mr_index_iter_next(&it, &entry) > 0) {
+        struct mr_index_entry same;
+        check(&entry, it.name);
+        /* Both ways to a name give the same bytes: none of them is left over from another name. */
+        if (mr_index_get(&index, it.next - 1, &same, name) != 0 || same.name_length != entry.name_length ||
+            memcmp(name, it.name, entry.name_length) != 0 || same.size != entry.size)
+            abort();
+    }
+    for (uint64_t i = 0; i < 20; i++) {
+        if (mr_index_get(&index, mr_mix64(i) % (index.info.count + 1), &entry, name) == 0) {
+            check(&entry, name);
+            (void)mr_index_find(&index, name, entry.name_length, &found);
+        }
+    }
+    if (mr_index_get(&index, index.info.count, &entry, name) == 0)
+        abort();
+    (void)mr_index_verify(&index);
+    mr_index_close(&index);
+    return 0;
+}
+
+#define SEEDS 6
+
+/* Seed n: `count` objects; the last one has the longest names there are, alike but for their ends. */
+size_t mr_fuzz_seed(unsigned n, uint8_t **data)
+{
+    static const unsigned counts[SEEDS] = {0, 1, 64, 65, 200, 9};
+    static const int digits[SEEDS] = {5, 5, 5, 5, 30, MR_INDEX_NAME_MAX - 6};
+    static const char *const prefixes[] = {"train/", "val/"};
+    const struct mr_index_source source = {
+        .scheme = MR_SCHEME_GS, .bucket = "b", .endpoint = "http://x", .prefixes = prefixes, .prefix_count = n % 3};
+    if (n >= SEEDS)
+        return 0;
+    struct mr_index_builder *b = mr_index_builder_new(&source, -1);
+    void *image = NULL;
+    size_t length = 0;
+    for (unsigned i = 0; i < counts[n]; i++) {
+        char name[MR_INDEX_NAME_SIZE];
+        int l = snprintf(name, sizeof(name), "train/%0*u", digits[n], i);
+        if (mr_index_builder_add(b, name, (size_t)l, mr_mix64(i) % 100000, mr_mix64(i), i, n == 2 || i % 2) != 0)
+            abort();
+    }
+    if (mr_index_builder_finish(b, &image, &length) != 0)
+        abort();
+    mr_index_builder_destroy(b);
+    *data = image;
+    return length;
+}
