@@ -1,0 +1,330 @@
+#include "devstore/api.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "devstore/fields.h"
+#include "devstore/resource.h"
+#include "shm/base/checksum.h"
+#include "shm/base/error.h"
+
+struct mr_bucket *mr_api_bucket(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
+{
+    struct mr_bucket *bucket = mr_buckets_find(api->buckets, request->bucket);
+    if (!bucket)
+        mr_reply_error(reply, request, 404, NULL, "The specified bucket does not exist: %s", request->bucket);
+    return bucket;
+}
+
+int mr_api_number(const struct mr_request *request, const char *key, uint64_t fallback, uint64_t *value,
+                  struct mr_reply *reply)
+{
+    const char *text = mr_request_query(request, key);
+    *value = fallback;
+    if (!text || mr_parse_u64(text, value) == 0)
+        return 0;
+    mr_reply_error(reply, request, 400, "invalid", "Invalid value for %s: \"%.100s\"", key, text);
+    return -1;
+}
+
+int mr_api_conditions(const struct mr_request *request, struct mr_conditions *conditions, struct mr_reply *reply)
+{
+    const struct {
+        const char *query, *header;
+        unsigned bit;
+        uint64_t *value;
+    } table[] = {
+        {"ifGenerationMatch", "x-goog-if-generation-match", MR_IF_GENERATION, &conditions->generation},
+        {"ifGenerationNotMatch", NULL, MR_IF_NOT_GENERATION, &conditions->not_generation},
+        {"ifMetagenerationMatch", "x-goog-if-metageneration-match", MR_IF_METAGENERATION, &conditions->metageneration},
+        {"ifMetagenerationNotMatch", NULL, MR_IF_NOT_METAGENERATION, &conditions->not_metageneration},
+    };
+    memset(conditions, 0, sizeof *conditions);
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        const char *text = mr_request_query(request, table[i].query);
+        if (!text && request->xml && table[i].header)
+            text = mr_request_header(request, table[i].header);
+        if (!text)
+            continue;
+        if (mr_parse_u64(text, table[i].value) < 0) {
+            mr_reply_error(reply, request, 400, "invalid", "Invalid value for %s: \"%.100s\"", table[i].query, text);
+            return -1;
+        }
+        conditions->has |= table[i].bit;
+    }
+    return 0;
+}
+
+void mr_api_resource(const struct mr_request *request, struct mr_bucket *bucket, struct mr_object *object,
+                     struct mr_reply *reply)
+{
+    struct mr_fields fields;
+    struct mr_resource resource;
+    if (mr_fields_parse(&fields, mr_request_query(request, "fields")) < 0 ||
+        mr_resource_init(&resource, mr_bucket_name(bucket), mr_request_header(request, "Host"), &fields, 0) < 0) {
+        mr_reply_from_error(reply, request);
+        return;
+    }
+    mr_resource_write(&resource, object, &reply->body);
+    mr_reply_header(reply, "Content-Type", "application/json; charset=UTF-8");
+    mr_reply_header(reply, "ETag", "%" PRIu64 "/%" PRIu64, object->generation, object->metageneration);
+}
+
+/*
+ * The live object that the request means, its conditions checked. One whose file was changed by another program
+ * is looked at again first, so that the conditions hold for what is there. NULL: the reply says why.
+ */
+static struct mr_object *find(const struct mr_request *request, struct mr_bucket *bucket, struct mr_reply *reply)
+{
+    struct mr_conditions conditions;
+    uint64_t generation;
+    if (mr_api_conditions(request, &conditions, reply) < 0 ||
+        mr_api_number(request, "generation", 0, &generation, reply) < 0)
+        return NULL;
+    struct mr_object *object = mr_bucket_get(bucket, request->object);
+    if (object && object->path && mr_object_check(object) < 0) {
+        struct mr_object *fresh = mr_bucket_refresh(bucket, object);
+        mr_object_unref(object);
+        object = fresh;
+    }
+    if (!object || (mr_request_query(request, "generation") && object->generation != generation)) {
+        mr_reply_error(reply, request, 404, NULL, "No such object: %s/%s", request->bucket, request->object);
+        mr_object_unref(object);
+        return NULL;
+    }
+    unsigned failed = mr_conditions_fail(&conditions, object);
+    if (failed) {
+        int fresh = failed == MR_IF_NOT_GENERATION || failed == MR_IF_NOT_METAGENERATION;
+        mr_reply_error(reply, request, fresh ? 304 : 412, NULL,
+                       "At least one of the pre-conditions you specified did not hold.");
+        mr_object_unref(object);
+        return NULL;
+    }
+    return object;
+}
+
+static void media_headers(struct mr_object *object, uint32_t crc, struct mr_reply *reply)
+{
+    char base64[9];
+    char *const *attributes = object->attributes;
+    const char *encoding = attributes[MR_ATTR_CONTENT_ENCODING], *type = attributes[MR_ATTR_CONTENT_TYPE];
+    mr_crc32c_to_base64(crc, base64);
+    mr_reply_header(reply, "Content-Type", "%s", type ? type : "application/octet-stream");
+    mr_reply_header(reply, "x-goog-hash", "crc32c=%s", base64);
+    mr_reply_header(reply, "x-goog-generation", "%" PRIu64, object->generation);
+    mr_reply_header(reply, "x-goog-metageneration", "%" PRIu64, object->metageneration);
+    mr_reply_header(reply, "x-goog-stored-content-length", "%" PRIu64, object->size);
+    mr_reply_header(reply, "x-goog-stored-content-encoding", "%s", encoding ? encoding : "identity");
+    mr_reply_header(reply, "Accept-Ranges", "bytes");
+    mr_reply_header(reply, "ETag", "\"%" PRIu64 "\"", object->generation);
+    if (encoding)
+        mr_reply_header(reply, "Content-Encoding", "%s", encoding);
+    if (attributes[MR_ATTR_CACHE_CONTROL])
+        mr_reply_header(reply, "Cache-Control", "%s", attributes[MR_ATTR_CACHE_CONTROL]);
+    if (attributes[MR_ATTR_CONTENT_DISPOSITION])
+        mr_reply_header(reply, "Content-Disposition", "%s", attributes[MR_ATTR_CONTENT_DISPOSITION]);
+    if (object->component_count)
+        mr_reply_header(reply, "x-goog-component-count", "%u", object->component_count);
+}
+
+/* find, and then its crc32c and, where fd is not NULL, its open file: all of one generation. */
+static struct mr_object *find_ready(const struct mr_request *request, struct mr_bucket *bucket, struct mr_reply *reply,
+                                    uint32_t *crc, int *fd)
+{
+    for (int tries = 0; tries < 8; tries++) {
+        struct mr_object *object = find(request, bucket, reply);
+        if (!object)
+            return NULL;
+        if (mr_object_crc(object, crc) == 0 && (!fd || !object->path || (*fd = mr_object_open(object)) >= 0))
+            return object;
+        mr_object_unref(object);
+        if (mr_error_code() != MR_E_CHANGED && mr_error_code() != MR_E_NOT_FOUND)
+            break;
+    }
+    mr_reply_from_error(reply, request);
+    return NULL;
+}
+
+static void get_media(const struct mr_request *request, struct mr_bucket *bucket, struct mr_reply *reply)
+{
+    uint64_t first = 0, last = 0;
+    uint32_t crc = 0;
+    int fd = -1;
+    struct mr_object *object = find_ready(request, bucket, reply, &crc, &fd);
+    if (!object)
+        return;
+    enum mr_range range = mr_parse_range(mr_request_header(request, "Range"), object->size, &first, &last);
+    if (range == MR_RANGE_UNSATISFIABLE) {
+        mr_reply_error(reply, request, 416, NULL, "The requested range cannot be satisfied.");
+        mr_reply_header(reply, "Content-Range", "bytes */%" PRIu64, object->size);
+        mr_object_unref(object);
+        if (fd >= 0)
+            close(fd);
+        return;
+    }
+    media_headers(object, crc, reply);
+    reply->object = object;
+    reply->fd = fd;
+    reply->first = first;
+    reply->length = range == MR_RANGE_PART ? last - first + 1 : object->size;
+    if (range == MR_RANGE_PART) {
+        reply->status = 206;
+        mr_reply_header(reply, "Content-Range", "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64, first, last, object->size);
+    }
+}
+
+static void get_metadata(const struct mr_request *request, struct mr_bucket *bucket, struct mr_reply *reply)
+{
+    uint32_t crc;
+    struct mr_object *object = find_ready(request, bucket, reply, &crc, NULL);
+    if (object)
+        mr_api_resource(request, bucket, object, reply);
+    mr_object_unref(object);
+}
+
+static void delete_object(const struct mr_request *request, struct mr_bucket *bucket, struct mr_reply *reply)
+{
+    struct mr_conditions conditions;
+    uint64_t generation;
+    if (mr_api_conditions(request, &conditions, reply) < 0 ||
+        mr_api_number(request, "generation", 0, &generation, reply) < 0)
+        return;
+    if (mr_bucket_delete(bucket, request->object, generation, &conditions) < 0)
+        mr_reply_from_error(reply, request);
+    else
+        reply->status = 204;
+}
+
+static void bucket_resource(struct mr_bucket *bucket, const struct mr_request *request, struct mr_text *out)
+{
+    char base[300];
+    const char *name = mr_bucket_name(bucket);
+    mr_resource_base(mr_request_header(request, "Host"), base);
+    mr_text_printf(
+        out,
+        "{\"kind\":\"storage#bucket\",\"id\":\"%s\",\"name\":\"%s\",\"selfLink\":\"%s/storage/v1/b/%s\","
+        "\"metageneration\":\"1\",\"location\":\"DEVSTORE\",\"locationType\":\"region\","
+        "\"storageClass\":\"STANDARD\",\"etag\":\"1\",\"softDeletePolicy\":{\"retentionDurationSeconds\":\"0\"},"
+        "\"timeCreated\":\"",
+        name, name, base, name);
+    mr_text_time(out, mr_bucket_created_us(bucket));
+    mr_text_puts(out, "\"}");
+}
+
+static void create_bucket(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
+{
+    json_error_t error;
+    json_t *body = json_loadb(request->body.data ? request->body.data : "", request->body.length, 0, &error);
+    const char *name = json_string_value(json_object_get(body, "name"));
+    if (!name) {
+        mr_reply_error(reply, request, 400, "required", "The body is no JSON object with a name.");
+    } else if (mr_buckets_create(api->buckets, name) < 0) {
+        mr_reply_from_error(reply, request);
+    } else {
+        mr_reply_header(reply, "Content-Type", "application/json; charset=UTF-8");
+        bucket_resource(mr_buckets_find(api->buckets, name), request, &reply->body);
+    }
+    json_decref(body);
+}
+
+static void list_buckets(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
+{
+    const char *name = "", *separator = "";
+    mr_text_puts(&reply->body, "{\"kind\":\"storage#buckets\",\"items\":[");
+    while ((name = mr_buckets_next(api->buckets, name)) != NULL) {
+        mr_text_puts(&reply->body, separator);
+        bucket_resource(mr_buckets_find(api->buckets, name), request, &reply->body);
+        separator = ",";
+    }
+    mr_text_puts(&reply->body, "]}");
+    mr_reply_header(reply, "Content-Type", "application/json; charset=UTF-8");
+}
+
+static int denied(const struct mr_api *api, const char *permission)
+{
+    for (int i = 0; i < api->n_denied; i++) {
+        if (strcmp(api->denied[i], permission) == 0)
+            return 1;
+    }
+    return 0;
+}
+
+static void test_permissions(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
+{
+    const char *separator = "";
+    mr_text_puts(&reply->body, "{\"kind\":\"storage#testIamPermissionsResponse\",\"permissions\":[");
+    for (int i = 0; i < request->n_query; i++) {
+        if (strcmp(request->query[i].key, "permissions") != 0 || denied(api, request->query[i].value))
+            continue;
+        mr_text_puts(&reply->body, separator);
+        mr_text_json_string(&reply->body, request->query[i].value);
+        separator = ",";
+    }
+    mr_text_puts(&reply->body, "]}");
+    mr_reply_header(reply, "Content-Type", "application/json; charset=UTF-8");
+}
+
+/* What an operation needs; NULL: nothing. */
+static const char *const permissions[MR_OP_COUNT] = {
+    [MR_OP_LIST] = "storage.objects.list",      [MR_OP_GET] = "storage.objects.get",
+    [MR_OP_STAT] = "storage.objects.get",       [MR_OP_UPLOAD] = "storage.objects.create",
+    [MR_OP_COMPOSE] = "storage.objects.create", [MR_OP_DELETE] = "storage.objects.delete",
+};
+
+int mr_api_refuse(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
+{
+    const char *needs = permissions[request->op];
+    if (request->bad)
+        mr_reply_error(reply, request, (unsigned)request->bad, NULL, "%s", request->why);
+    else if (needs && denied(api, needs))
+        mr_reply_error(reply, request, 403, NULL,
+                       "Anonymous caller does not have %s access to the Google Cloud Storage %s.", needs,
+                       request->op == MR_OP_LIST ? "bucket" : "object");
+    else
+        return 0;
+    return (int)reply->status;
+}
+
+void mr_api_answer(const struct mr_api *api, struct mr_request *request, struct mr_reply *reply)
+{
+    struct mr_bucket *bucket = NULL;
+    int buckets = request->op == MR_OP_BUCKET && !request->bucket;
+    if (mr_api_refuse(api, request, reply))
+        return;
+    if (!buckets && request->op != MR_OP_BATCH && !(bucket = mr_api_bucket(api, request, reply)))
+        return;
+    switch (request->op) {
+    case MR_OP_LIST:
+        mr_api_list(api, request, reply);
+        break;
+    case MR_OP_GET:
+        get_media(request, bucket, reply);
+        break;
+    case MR_OP_STAT:
+        get_metadata(request, bucket, reply);
+        break;
+    case MR_OP_DELETE:
+        delete_object(request, bucket, reply);
+        break;
+    case MR_OP_BUCKET:
+        if (buckets && strcmp(request->method, "POST") == 0) {
+            create_bucket(api, request, reply);
+        } else if (buckets) {
+            list_buckets(api, request, reply);
+        } else {
+            bucket_resource(bucket, request, &reply->body);
+            mr_reply_header(reply, "Content-Type", "application/json; charset=UTF-8");
+        }
+        break;
+    case MR_OP_IAM:
+        test_permissions(api, request, reply);
+        break;
+    default:
+        mr_reply_error(reply, request, 501, NULL, "The development store does not do this.");
+        break;
+    }
+}

@@ -1,0 +1,60 @@
+/*
+ * api.h - what the store answers: one function from request to reply, and an upload that takes its bytes in pieces.
+ *
+ * Facts: https://cloud.google.com/storage/docs/json_api/v1 and /storage/docs/xml-api. Everything here may block on the
+ * disk, and any thread may call it.
+ */
+#ifndef MR_DEVSTORE_API_H
+#define MR_DEVSTORE_API_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "devstore/request.h"
+
+#define MR_BATCH_CALLS 100                  /* calls in one batch: GCS's limit */
+#define MR_BODY_MAX    (UINT64_C(10) << 20) /* bytes of a JSON or batch body: GCS's limit for a batch */
+
+struct mr_buckets;
+struct mr_faults;
+
+struct mr_api {
+    struct mr_buckets *buckets;
+    unsigned page_max;   /* the most entries of a listing page */
+    const char **denied; /* permissions that nobody has here: "storage.objects.create", ... */
+    int n_denied;
+    struct mr_faults *faults; /* for the calls inside a batch; NULL: none */
+};
+
+/* 0, or the status with which this request is refused before its body is looked at; the reply is filled in. */
+int mr_api_refuse(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
+/* Answers a request of any operation but UPLOAD and ADMIN. reply: initialised; closed by the caller. */
+void mr_api_answer(const struct mr_api *api, struct mr_request *request, struct mr_reply *reply);
+
+struct mr_upload;
+/* NULL: the reply says why. request must stay until the upload is destroyed. length: Content-Length, or 0 if unknown.
+ */
+struct mr_upload *mr_upload_new(const struct mr_api *api, const struct mr_request *request, uint64_t length,
+                                struct mr_reply *reply);
+/* Takes the next bytes of the body. After a failure it ignores more of them; finish reports. */
+void mr_upload_write(struct mr_upload *upload, const void *bytes, size_t length);
+/* The body is complete: makes the object live, or says in the reply why not. */
+void mr_upload_finish(struct mr_upload *upload, struct mr_reply *reply);
+void mr_upload_destroy(struct mr_upload *upload); /* also of one that was broken off: leaves nothing. NULL is allowed */
+
+/* The parts of mr_api_answer, in files of their own. */
+void mr_api_list(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
+void mr_api_compose(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
+void mr_api_batch(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
+
+/* Shared by those parts. Each returns NULL or -1 with the reply filled in. */
+struct mr_bucket *mr_api_bucket(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
+int mr_api_conditions(const struct mr_request *request, struct mr_conditions *conditions, struct mr_reply *reply);
+/* The query parameter as a number; fallback when it is absent. */
+int mr_api_number(const struct mr_request *request, const char *key, uint64_t fallback, uint64_t *value,
+                  struct mr_reply *reply);
+/* Puts the object's JSON resource into the reply, as `fields` asks. */
+void mr_api_resource(const struct mr_request *request, struct mr_bucket *bucket, struct mr_object *object,
+                     struct mr_reply *reply);
+
+#endif

@@ -1,0 +1,122 @@
+#include "devstore/fields.h"
+
+#include <string.h>
+
+#include "shm/base/error.h"
+
+struct cursor {
+    struct mr_fields *fields;
+    const char *text, *at;
+    int depth;
+};
+
+static int fail(const struct cursor *c, const char *why)
+{
+    mr_error_set(MR_E_USAGE, "Invalid field selection: %s at byte %zu of \"%.200s\"", why, (size_t)(c->at - c->text),
+                 c->text);
+    return -1;
+}
+
+static int child(const struct mr_fields *fields, int node, const char *name, size_t length)
+{
+    for (int i = 1; i < fields->count; i++) {
+        if (fields->nodes[i].parent == node && fields->nodes[i].length == length &&
+            memcmp(fields->nodes[i].name, name, length) == 0)
+            return i;
+    }
+    return -1;
+}
+
+static int parse_list(struct cursor *c, int parent, int closed);
+
+/* name ['/' item | '(' list ')'] */
+static int parse_item(struct cursor *c, int parent)
+{
+    size_t length = strcspn(c->at, ",/()");
+    if (length == 0)
+        return fail(c, "a name is missing");
+    int node = child(c->fields, parent, c->at, length);
+    if (node < 0) {
+        if (c->fields->count == MR_FIELDS_MAX)
+            return fail(c, "too many names");
+        node = c->fields->count++;
+        c->fields->nodes[node].name = c->at;
+        c->fields->nodes[node].length = length;
+        c->fields->nodes[node].parent = parent;
+        c->fields->nodes[node].whole = 0;
+    }
+    c->at += length;
+    if (*c->at == '/') {
+        if (++c->depth > 16)
+            return fail(c, "too deep");
+        c->at++;
+        int rc = parse_item(c, node);
+        c->depth--;
+        return rc;
+    }
+    if (*c->at == '(') {
+        c->at++;
+        return parse_list(c, node, 1);
+    }
+    c->fields->nodes[node].whole = 1;
+    return 0;
+}
+
+static int parse_list(struct cursor *c, int parent, int closed)
+{
+    int rc = -1;
+    if (++c->depth > 16)
+        return fail(c, "too deep");
+    for (;;) {
+        if (parse_item(c, parent) < 0)
+            goto out;
+        if (*c->at != ',')
+            break;
+        c->at++;
+    }
+    if (*c->at != (closed ? ')' : 0)) {
+        fail(c, closed ? "')' is missing" : "unexpected character");
+        goto out;
+    }
+    c->at += closed;
+    rc = 0;
+out:
+    c->depth--;
+    return rc;
+}
+
+int mr_fields_parse(struct mr_fields *fields, const char *text)
+{
+    struct cursor c = {.fields = fields, .text = text, .at = text};
+    fields->count = 1;
+    fields->nodes[0].name = "";
+    fields->nodes[0].length = 0;
+    fields->nodes[0].parent = -1;
+    fields->nodes[0].whole = text == NULL;
+    return text ? parse_list(&c, 0, 0) : 0;
+}
+
+int mr_fields_under(const struct mr_fields *fields, int node, const char *name)
+{
+    if (node < 0 || fields->nodes[node].whole)
+        return node;
+    int found = child(fields, node, name, strlen(name));
+    return found >= 0 ? found : child(fields, node, "*", 1);
+}
+
+int mr_fields_known(const struct mr_fields *fields, int node, const char *const *names)
+{
+    for (int i = 1; i < fields->count; i++) {
+        const char *name = fields->nodes[i].name;
+        size_t length = fields->nodes[i].length, k = 0;
+        if (fields->nodes[i].parent != node || (length == 1 && *name == '*'))
+            continue;
+        while (names[k] && (strlen(names[k]) != length || memcmp(names[k], name, length) != 0))
+            k++;
+        if (!names[k]) {
+            mr_error_set(MR_E_USAGE, "Invalid field selection %.*s", (int)(length > 100 ? 100 : length), name);
+            return -1;
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,31 @@
+/*
+ * fields.h - the `fields` parameter of Google's JSON APIs (partial responses): "items(name,size),nextPageToken",
+ * "items/name", "*". https://cloud.google.com/storage/docs/json_api#partial-response
+ */
+#ifndef MR_DEVSTORE_FIELDS_H
+#define MR_DEVSTORE_FIELDS_H
+
+#include <stddef.h>
+
+#define MR_FIELDS_MAX 64 /* names in one selection */
+
+/* A tree of the names asked for; node 0 is the whole answer. Points into the text that it was parsed from. */
+struct mr_fields {
+    int count;
+    struct {
+        const char *name;
+        size_t length;
+        int parent;
+        int whole; /* asked for by itself: everything beneath is included */
+    } nodes[MR_FIELDS_MAX];
+};
+
+/* text NULL: everything. text must outlive fields. 0, or -1 (USAGE) with the reason. */
+int mr_fields_parse(struct mr_fields *fields, const char *text);
+/* The node for `name` under `node`, or -1 when it is not asked for. node -1 gives -1. */
+int mr_fields_under(const struct mr_fields *fields, int node, const char *name);
+/* 0 when each name asked for under node is in the NULL-terminated list; else -1 (USAGE) naming the first that is not.
+ */
+int mr_fields_known(const struct mr_fields *fields, int node, const char *const *names);
+
+#endif

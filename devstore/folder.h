@@ -1,0 +1,43 @@
+/*
+ * folder.h - objects as files: which file an object's name stands for, and back.
+ *
+ * DIR/bucket/a/b.txt is object "a/b.txt" where that works. A name that cannot be a path (an empty, "." or ".."
+ * component, a component over 255 bytes, a trailing slash, or "a/b" while "a" is a file) is kept in
+ * DIR/bucket/.devstore/, percent-encoded and cut into short components: those of folders end in '+', the last in '='.
+ * DIR/bucket/.devstore/#N are uploads under way; what a dead run left of them is removed by the scan.
+ */
+#ifndef MR_DEVSTORE_FOLDER_H
+#define MR_DEVSTORE_FOLDER_H
+
+#include <stdint.h>
+
+struct mr_object;
+
+/* malloc'ed path below the bucket's folder, NULL when the name cannot be a plain path (or no memory). */
+char *mr_folder_plain_path(const char *name);
+/* malloc'ed path below the bucket's folder for any name: ".devstore/...=". NULL: no memory. */
+char *mr_folder_side_path(const char *name);
+/* The name that mr_folder_side_path was given, from what stands behind ".devstore/". malloc'ed, NULL when it is not
+ * one. */
+char *mr_folder_side_name(const char *path);
+
+/* Calls found for each object under folder; it takes the reference, and returns -1 to stop. 0 or -1. Blocks. */
+int mr_folder_scan(const char *folder, int (*found)(void *cls, struct mr_object *object), void *cls);
+/*
+ * An object of that name from the file at path (copied): size and times from stat, generation from the mtime in
+ * microseconds. NULL with NOT_FOUND when it is not a regular file.
+ */
+struct mr_object *mr_folder_object(const char *name, const char *path);
+
+/* A new file for an upload. *path is malloc'ed. A descriptor open for reading and writing, or -1. */
+int mr_folder_temporary(const char *folder, char **path);
+/*
+ * Moves the temporary file to the place of the object's name (old_path: where that object already is, or NULL)
+ * and stamps its mtime with the object's generation, so that the generation survives a restart. On success the
+ * object's path and mtime_ns are set. 0 or -1.
+ */
+int mr_folder_commit(const char *folder, const char *temporary, struct mr_object *object, const char *old_path);
+/* Removes the file and the folders that this leaves empty, up to the bucket's. */
+void mr_folder_remove(const char *folder, const char *path);
+
+#endif

@@ -1,0 +1,201 @@
+/* list.c - GET /storage/v1/b/BUCKET/o: pages of objects and prefixes, in the byte-wise order of their names. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "devstore/api.h"
+#include "devstore/fields.h"
+#include "devstore/resource.h"
+#include "shm/base/error.h"
+
+struct listing {
+    struct mr_bucket *bucket;
+    const char *prefix, *delimiter, *end;
+    char *key; /* the next name is >= this */
+    int after; /* the next name is > key */
+    unsigned left;
+    struct mr_resource resource;
+    int items, prefixes; /* whether these parts of the answer are wanted */
+    struct mr_text *out;
+    struct mr_text found; /* the prefixes' JSON, without the brackets */
+    unsigned n_items;
+    char *next; /* the name with which the next page begins */
+};
+
+static int set_key(struct listing *l, const char *bytes, size_t length, int after)
+{
+    char *key = strndup(bytes, length);
+    if (!key) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a listing");
+        return -1;
+    }
+    free(l->key);
+    l->key = key;
+    l->after = after;
+    return 0;
+}
+
+/*
+ * The place behind all names that begin with these bytes: the bytes with the last one raised. It cannot be 0xff, which
+ * no UTF-8 holds; what comes out need not be UTF-8, and is only compared.
+ */
+static int skip_prefix(struct listing *l, const char *bytes, size_t length)
+{
+    if (set_key(l, bytes, length, 0) < 0)
+        return -1;
+    l->key[length - 1] = (char)((unsigned char)l->key[length - 1] + 1);
+    return 0;
+}
+
+static int emit_item(struct listing *l, struct mr_object *object)
+{
+    uint32_t crc;
+    struct mr_object *fresh = NULL;
+    if (!l->items)
+        return 0;
+    if (mr_resource_wants_crc(&l->resource) && mr_object_crc(object, &crc) < 0) {
+        if (mr_error_code() != MR_E_CHANGED && mr_error_code() != MR_E_NOT_FOUND)
+            return -1;
+        object = fresh = mr_bucket_refresh(l->bucket, object);
+        if (!fresh)
+            return 0; /* deleted by another program since the scan */
+    }
+    mr_text_puts(l->out, l->n_items++ ? "," : ",\"items\":[");
+    mr_resource_write(&l->resource, object, l->out);
+    mr_object_unref(fresh);
+    return 0;
+}
+
+/* One entry, item or prefix. 1: taken; 0: the page is full and the object is the next page's first; -1: error. */
+static int take(struct listing *l, struct mr_object *object)
+{
+    const char *name = object->name;
+    const char *cut = *l->delimiter ? strstr(name + strlen(l->prefix), l->delimiter) : NULL;
+    if (l->left == 0) {
+        l->next = strdup(name);
+        return l->next ? 0 : -1;
+    }
+    l->left--;
+    if (!cut)
+        return emit_item(l, object) < 0 || set_key(l, name, strlen(name), 1) < 0 ? -1 : 1;
+    size_t length = (size_t)(cut - name) + strlen(l->delimiter);
+    if (skip_prefix(l, name, length) < 0)
+        return -1;
+    if (l->prefixes) {
+        char *text = strndup(name, length);
+        mr_text_puts(&l->found, l->found.length ? "," : "");
+        mr_text_json_string(&l->found, text ? text : "");
+        free(text);
+    }
+    return 1;
+}
+
+static int run(struct listing *l)
+{
+    size_t n = strlen(l->prefix);
+    for (int taken = 1; taken > 0;) {
+        struct mr_object *object = mr_bucket_next(l->bucket, l->key, l->after, l->end);
+        if (!object || strncmp(object->name, l->prefix, n) != 0) {
+            mr_object_unref(object);
+            return 0; /* the key is >= the prefix, so what does not begin with it lies behind */
+        }
+        taken = take(l, object);
+        mr_object_unref(object);
+        if (taken < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int select_fields(struct listing *l, const struct mr_request *request, struct mr_fields *fields, int *token)
+{
+    static const char *const known[] = {"kind", "nextPageToken", "prefixes", "items", NULL};
+    if (mr_fields_parse(fields, mr_request_query(request, "fields")) < 0 || mr_fields_known(fields, 0, known) < 0)
+        return -1;
+    int items = mr_fields_under(fields, 0, "items");
+    if (mr_resource_init(&l->resource, mr_bucket_name(l->bucket), mr_request_header(request, "Host"), fields, items) <
+        0)
+        return -1;
+    l->items = items >= 0;
+    l->prefixes = mr_fields_under(fields, 0, "prefixes") >= 0;
+    *token = mr_fields_under(fields, 0, "nextPageToken") >= 0;
+    mr_text_puts(l->out, mr_fields_under(fields, 0, "kind") >= 0 ? "{\"kind\":\"storage#objects\"" : "{");
+    return 0;
+}
+
+static const char *or_empty(const char *text)
+{
+    return text ? text : "";
+}
+
+/* Where the page begins: the greatest of prefix, startOffset and the token. */
+static int set_start(struct listing *l, const struct mr_request *request)
+{
+    const char *start = or_empty(mr_request_query(request, "startOffset"));
+    const char *token = or_empty(mr_request_query(request, "pageToken"));
+    const char *first = strcmp(start, l->prefix) > 0 ? start : l->prefix;
+    int rc = -1;
+    char *from = mr_token_decode(token);
+    if (!from) {
+        mr_error_set(MR_E_USAGE, "Invalid pageToken");
+        return -1;
+    }
+    if (strcmp(from, first) > 0)
+        first = from;
+    rc = set_key(l, first, strlen(first), 0);
+    free(from);
+    return rc;
+}
+
+static void finish(struct listing *l, int token, struct mr_reply *reply)
+{
+    struct mr_text *out = l->out;
+    if (l->n_items)
+        mr_text_puts(out, "]");
+    if (l->found.length) {
+        mr_text_puts(out, ",\"prefixes\":[");
+        mr_text_append(out, l->found.data, l->found.length);
+        mr_text_puts(out, "]");
+    }
+    if (l->next && token) {
+        char *text = mr_token_encode(l->next);
+        mr_text_printf(out, ",\"nextPageToken\":\"%s\"", text ? text : "");
+        out->failed |= !text;
+        free(text);
+    }
+    mr_text_puts(out, "}");
+    if (out->length > 1 && out->data[1] == ',') /* nothing came before the first comma */
+        out->data[1] = ' ';
+    mr_reply_header(reply, "Content-Type", "application/json; charset=UTF-8");
+}
+
+void mr_api_list(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
+{
+    struct mr_fields fields;
+    struct listing l = {.out = &reply->body};
+    const char *soft = mr_request_query(request, "softDeleted");
+    uint64_t max;
+    int token;
+    l.bucket = mr_api_bucket(api, request, reply);
+    if (!l.bucket || mr_api_number(request, "maxResults", 1000, &max, reply) < 0)
+        return;
+    if (mr_request_query(request, "matchGlob")) {
+        mr_reply_error(reply, request, 400, "invalid", "The development store does not do matchGlob.");
+        return;
+    }
+    l.left = max == 0 || max > api->page_max ? api->page_max : (unsigned)max;
+    l.prefix = or_empty(mr_request_query(request, "prefix"));
+    l.delimiter = or_empty(mr_request_query(request, "delimiter"));
+    l.end = or_empty(mr_request_query(request, "endOffset"));
+    if (set_start(&l, request) < 0 || select_fields(&l, request, &fields, &token) < 0)
+        goto fail;
+    if (!(soft && strcmp(soft, "true") == 0) && run(&l) < 0) /* nothing is ever kept after its deletion */
+        goto fail;
+    finish(&l, token, reply);
+    goto out;
+fail:
+    mr_reply_from_error(reply, request);
+out:
+    mr_text_close(&l.found);
+    free(l.key);
+    free(l.next);
+}

@@ -1,0 +1,151 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "devstore/api.h"
+#include "devstore/bucket.h"
+#include "devstore/options.h"
+#include "devstore/serve.h"
+#include "devstore/synthetic.h"
+#include "shm/base/clock.h"
+#include "shm/base/error.h"
+#include "shm/base/log.h"
+
+/* A listening socket, or -1 with an error. */
+static int open_listener(const char *host, const char *port)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found;
+    int fd = -1, one = 1;
+    int failed = getaddrinfo(host, port, &hints, &found);
+    if (failed) {
+        mr_error_set(MR_E_USAGE, "--listen %s:%s: %s", host, port, gai_strerror(failed));
+        return -1;
+    }
+    fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) < 0 ||
+        bind(fd, found->ai_addr, found->ai_addrlen) < 0 || listen(fd, 4096) < 0) {
+        mr_error_set_errno(errno, "cannot listen on %s:%s", host, port);
+        if (fd >= 0)
+            close(fd);
+        fd = -1;
+    }
+    freeaddrinfo(found);
+    return fd;
+}
+
+/* Says where it listens: on standard output, and the port in a file, which appears whole. */
+static int announce(int fd, const struct mr_options *options)
+{
+    struct sockaddr_storage address;
+    socklen_t length = sizeof address;
+    char port[8], temporary[4096];
+    if (getsockname(fd, (struct sockaddr *)&address, &length) < 0 ||
+        getnameinfo((struct sockaddr *)&address, length, NULL, 0, port, sizeof port, NI_NUMERICSERV) != 0) {
+        mr_error_set(MR_E_IO, "cannot find out the port");
+        return -1;
+    }
+    if (options->port_file) {
+        snprintf(temporary, sizeof temporary, "%s.new", options->port_file);
+        FILE *file = fopen(temporary, "we");
+        if (!file || fprintf(file, "%s\n", port) < 0 || fclose(file) != 0 ||
+            rename(temporary, options->port_file) < 0) {
+            mr_error_set_errno(errno, "cannot write \"%s\"", options->port_file);
+            return -1;
+        }
+    }
+    printf(strchr(options->host, ':') ? "listening on http://[%s]:%s\n" : "listening on http://%s:%s\n", options->host,
+           port);
+    fflush(stdout);
+    return 0;
+}
+
+static struct mr_buckets *open_buckets(const struct mr_options *options)
+{
+    struct mr_buckets *buckets = mr_buckets_new(options->root, options->memory);
+    for (int i = 0; buckets && i < options->n_synthetic; i++) {
+        struct mr_synthetic_spec spec;
+        struct mr_synthetic *synthetic = NULL;
+        if (mr_synthetic_spec_parse(options->synthetic[i], options->seed, &spec) == 0)
+            synthetic = mr_synthetic_new(spec.count, spec.size_min, spec.size_max, spec.seed);
+        if (!synthetic || mr_buckets_add_synthetic(buckets, spec.bucket, synthetic) < 0) {
+            mr_error_append("--synthetic %s", options->synthetic[i]);
+            mr_buckets_destroy(buckets);
+            buckets = NULL;
+        }
+    }
+    return buckets;
+}
+
+/* Serves until SIGTERM or SIGINT, which are blocked in every thread and taken here. 0 or -1. */
+static int serve(const struct mr_options *options, struct mr_buckets *buckets, const sigset_t *signals)
+{
+    struct mr_api api = {.buckets = buckets,
+                         .page_max = options->page_max,
+                         .denied = (const char **)options->denied,
+                         .n_denied = options->n_denied};
+    struct mr_serve_options how = {
+        .listen_fd = -1,
+        .threads = options->threads,
+        .log_fd = -1,
+        .api = &api,
+        .latency_ns = (int64_t)(options->latency_ms * (double)MR_MILLISECOND_NS),
+        .bandwidth = (uint64_t)(options->bandwidth_mibps * 1048576.0),
+    };
+    struct mr_serve *server = NULL;
+    int rc = -1, number;
+    if (options->log_file) {
+        how.log_fd = open(options->log_file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+        if (how.log_fd < 0) {
+            mr_error_set_errno(errno, "cannot open \"%s\"", options->log_file);
+            goto out;
+        }
+    }
+    how.listen_fd = open_listener(options->host, options->port);
+    if (how.listen_fd < 0)
+        goto out;
+    server = mr_serve_new(&how);
+    if (!server || announce(how.listen_fd, options) < 0)
+        goto out;
+    sigwait(signals, &number);
+    rc = 0;
+out:
+    mr_serve_destroy(server);
+    if (how.log_fd >= 0)
+        close(how.log_fd);
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    struct mr_options options;
+    struct mr_buckets *buckets = NULL;
+    pid_t parent = getppid();
+    sigset_t signals;
+    mr_log_init("devstore", MR_LOG_INFO);
+    int rc = mr_options_parse(&options, argc, argv);
+    if (rc != 0)
+        goto out;
+    rc = -1;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    sigprocmask(SIG_BLOCK, &signals, NULL);
+    signal(SIGPIPE, SIG_IGN); /* a client that leaves is no news; sendfile has no MSG_NOSIGNAL */
+    if (options.exit_with_parent && (prctl(PR_SET_PDEATHSIG, SIGTERM) < 0 || getppid() != parent))
+        goto out; /* the parent is gone already */
+    buckets = open_buckets(&options);
+    if (buckets)
+        rc = serve(&options, buckets, &signals);
+out:
+    if (rc < 0)
+        mr_log_error("%s", mr_error_text());
+    mr_buckets_destroy(buckets);
+    mr_options_close(&options);
+    return rc < 0 ? mr_code_exit_status(mr_error_code()) : 0;
+}

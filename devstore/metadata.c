@@ -1,0 +1,157 @@
+#include "devstore/metadata.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shm/base/checksum.h"
+#include "shm/base/error.h"
+
+static int replace(char **place, const char *value)
+{
+    char *copy = strdup(value);
+    if (!copy) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for an object's metadata");
+        return -1;
+    }
+    free(*place);
+    *place = copy;
+    return 0;
+}
+
+int mr_metadata_set_name(struct mr_metadata *metadata, const char *name)
+{
+    if (!*name || strlen(name) > MR_NAME_MAX || strpbrk(name, "\r\n") || strcmp(name, ".") == 0 ||
+        strcmp(name, "..") == 0) {
+        mr_error_set(MR_E_USAGE,
+                     "Invalid object name: 1 to 1024 bytes of UTF-8 without CR and LF, not \".\" or \"..\"");
+        return -1;
+    }
+    return replace(&metadata->name, name);
+}
+
+int mr_metadata_set(struct mr_metadata *metadata, enum mr_attribute attribute, const char *value)
+{
+    /* It comes back as a response header: no control characters. */
+    for (const char *at = value; attribute != MR_ATTR_METADATA && *at; at++) {
+        if ((unsigned char)*at < 0x20 || *at == 0x7f) {
+            mr_error_set(MR_E_USAGE, "%s holds a control character", mr_attribute_names[attribute]);
+            return -1;
+        }
+    }
+    return replace(&metadata->attributes[attribute], value);
+}
+
+static int take_custom(struct mr_metadata *metadata, json_t *custom)
+{
+    const char *key;
+    json_t *value;
+    if (!json_is_object(custom)) {
+        mr_error_set(MR_E_USAGE, "metadata is not an object");
+        return -1;
+    }
+    json_object_foreach(custom, key, value)
+    {
+        if (!json_is_string(value)) {
+            mr_error_set(MR_E_USAGE, "metadata \"%.100s\" is not a string", key);
+            return -1;
+        }
+    }
+    char *text = json_dumps(custom, JSON_COMPACT);
+    int rc = text ? mr_metadata_set(metadata, MR_ATTR_METADATA, text) : -1;
+    if (!text)
+        mr_error_set(MR_E_NO_MEMORY, "no memory for an object's metadata");
+    free(text);
+    return rc;
+}
+
+static int take_attributes(struct mr_metadata *metadata, const json_t *json)
+{
+    for (int i = 0; i < MR_ATTR_COUNT; i++) {
+        json_t *value = json_object_get(json, mr_attribute_names[i]);
+        if (!value || json_is_null(value))
+            continue;
+        if (i == MR_ATTR_METADATA) {
+            if (take_custom(metadata, value) < 0)
+                return -1;
+            continue;
+        }
+        if (!json_is_string(value)) {
+            mr_error_set(MR_E_USAGE, "%s is not a string", mr_attribute_names[i]);
+            return -1;
+        }
+        if (mr_metadata_set(metadata, (enum mr_attribute)i, json_string_value(value)) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int take_crc(struct mr_metadata *metadata, const char *text, size_t length)
+{
+    if (!text || mr_crc32c_from_base64(text, length, &metadata->crc) < 0) {
+        mr_error_set(MR_E_USAGE, "crc32c is not the base64 of 4 bytes");
+        return -1;
+    }
+    metadata->has_crc = 1;
+    return 0;
+}
+
+int mr_metadata_take(struct mr_metadata *metadata, const json_t *json)
+{
+    if (!json)
+        return 0;
+    if (!json_is_object(json)) {
+        mr_error_set(MR_E_USAGE, "The metadata is not a JSON object.");
+        return -1;
+    }
+    json_t *name = json_object_get(json, "name"), *crc = json_object_get(json, "crc32c");
+    if (name && !json_is_string(name)) {
+        mr_error_set(MR_E_USAGE, "name is not a string");
+        return -1;
+    }
+    if (name && mr_metadata_set_name(metadata, json_string_value(name)) < 0)
+        return -1;
+    if (crc && take_crc(metadata, json_string_value(crc), json_string_length(crc)) < 0)
+        return -1;
+    return take_attributes(metadata, json);
+}
+
+int mr_metadata_parse(struct mr_metadata *metadata, const char *json, size_t length)
+{
+    json_error_t error;
+    json_t *root = json_loadb(json, length, JSON_REJECT_DUPLICATES, &error);
+    if (!root) {
+        mr_error_set(MR_E_USAGE, "The metadata is not JSON: %s", error.text);
+        return -1;
+    }
+    int rc = mr_metadata_take(metadata, root);
+    json_decref(root);
+    return rc;
+}
+
+int mr_metadata_hash_header(struct mr_metadata *metadata, const char *header)
+{
+    const char *crc = header ? strstr(header, "crc32c=") : NULL;
+    if (!crc)
+        return 0;
+    crc += strlen("crc32c=");
+    return take_crc(metadata, crc, strcspn(crc, ", \t"));
+}
+
+int mr_metadata_apply(const struct mr_metadata *metadata, struct mr_object *object)
+{
+    for (int i = 0; i < MR_ATTR_COUNT; i++) {
+        if (metadata->attributes[i] &&
+            mr_object_set_attribute(object, (enum mr_attribute)i, metadata->attributes[i]) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+void mr_metadata_close(struct mr_metadata *metadata)
+{
+    free(metadata->name);
+    for (int i = 0; i < MR_ATTR_COUNT; i++)
+        free(metadata->attributes[i]);
+    memset(metadata, 0, sizeof *metadata);
+}

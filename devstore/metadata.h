@@ -1,0 +1,32 @@
+/* metadata.h - what a client says about an object that it makes: the JSON part of an upload, compose's destination. */
+#ifndef MR_DEVSTORE_METADATA_H
+#define MR_DEVSTORE_METADATA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "devstore/object.h"
+
+struct json_t;
+
+struct mr_metadata {
+    char *name; /* NULL: not given */
+    char *attributes[MR_ATTR_COUNT];
+    int has_crc;
+    uint32_t crc;
+};
+
+/* All: 0, or -1 (USAGE: what is wrong; NO_MEMORY). What is set before and not named in the JSON stays. */
+int mr_metadata_parse(struct mr_metadata *metadata, const char *json, size_t length);
+/* From parsed JSON; NULL is an empty object. */
+int mr_metadata_take(struct mr_metadata *metadata, const struct json_t *json);
+/* A copy. The name must be GCS's: 1 to 1024 bytes of UTF-8, not "." or "..", no CR or LF. */
+int mr_metadata_set_name(struct mr_metadata *metadata, const char *name);
+int mr_metadata_set(struct mr_metadata *metadata, enum mr_attribute attribute, const char *value);
+/* The crc32c of an x-goog-hash header ("crc32c=...,md5=..."); NULL: none. */
+int mr_metadata_hash_header(struct mr_metadata *metadata, const char *header);
+/* Copies the attributes to an object. */
+int mr_metadata_apply(const struct mr_metadata *metadata, struct mr_object *object);
+void mr_metadata_close(struct mr_metadata *metadata);
+
+#endif

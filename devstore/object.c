@@ -1,0 +1,246 @@
+#include "devstore/object.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "shm/base/checksum.h"
+#include "shm/base/clock.h"
+#include "shm/base/error.h"
+
+#define CRC_KNOWN (UINT64_C(1) << 32)
+
+const char *const mr_attribute_names[MR_ATTR_COUNT] = {
+    [MR_ATTR_CONTENT_TYPE] = "contentType",
+    [MR_ATTR_CONTENT_ENCODING] = "contentEncoding",
+    [MR_ATTR_CONTENT_DISPOSITION] = "contentDisposition",
+    [MR_ATTR_CONTENT_LANGUAGE] = "contentLanguage",
+    [MR_ATTR_CACHE_CONTROL] = "cacheControl",
+    [MR_ATTR_CUSTOM_TIME] = "customTime",
+    [MR_ATTR_STORAGE_CLASS] = "storageClass",
+    [MR_ATTR_METADATA] = "metadata",
+};
+
+struct mr_blob *mr_blob_new(uint8_t *data)
+{
+    struct mr_blob *blob = malloc(sizeof *blob);
+    if (!blob) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for an object's bytes");
+        return NULL;
+    }
+    atomic_init(&blob->refs, 1);
+    blob->data = data;
+    return blob;
+}
+
+struct mr_blob *mr_blob_ref(struct mr_blob *blob)
+{
+    if (blob)
+        atomic_fetch_add_explicit(&blob->refs, 1, memory_order_relaxed);
+    return blob;
+}
+
+void mr_blob_unref(struct mr_blob *blob)
+{
+    if (!blob || atomic_fetch_sub_explicit(&blob->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    free(blob->data);
+    free(blob);
+}
+
+struct mr_object *mr_object_new(const char *name)
+{
+    size_t length = strlen(name) + 1;
+    struct mr_object *object = calloc(1, sizeof *object + length);
+    if (!object) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for an object's metadata");
+        return NULL;
+    }
+    atomic_init(&object->refs, 1);
+    atomic_init(&object->crc, 0);
+    object->metageneration = 1;
+    memcpy(object->name, name, length);
+    return object;
+}
+
+struct mr_object *mr_object_ref(struct mr_object *object)
+{
+    atomic_fetch_add_explicit(&object->refs, 1, memory_order_relaxed);
+    return object;
+}
+
+void mr_object_unref(struct mr_object *object)
+{
+    if (!object || atomic_fetch_sub_explicit(&object->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    for (size_t i = 0; i < object->n_pieces; i++)
+        mr_blob_unref(object->pieces[i].owner);
+    if (object->pieces != &object->one)
+        free(object->pieces);
+    for (size_t i = 0; i < MR_ATTR_COUNT; i++)
+        free(object->attributes[i]);
+    free(object->path);
+    free(object);
+}
+
+void mr_object_set_piece(struct mr_object *object, const uint8_t *data, uint64_t length, struct mr_blob *owner)
+{
+    object->one = (struct mr_piece){.data = data, .length = length, .owner = owner};
+    object->pieces = &object->one;
+    object->n_pieces = 1;
+    object->size = length;
+}
+
+int mr_object_set_attribute(struct mr_object *object, enum mr_attribute attribute, const char *value)
+{
+    char *copy = value ? strdup(value) : NULL;
+    if (value && !copy) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for an object's metadata");
+        return -1;
+    }
+    free(object->attributes[attribute]);
+    object->attributes[attribute] = copy;
+    return 0;
+}
+
+int mr_object_copy_attributes(struct mr_object *to, const struct mr_object *from)
+{
+    for (int i = 0; i < MR_ATTR_COUNT; i++) {
+        if (mr_object_set_attribute(to, (enum mr_attribute)i, from->attributes[i]) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+void mr_object_set_crc(struct mr_object *object, uint32_t crc)
+{
+    /* One word holds value and flag, so relaxed is enough: whoever sees the flag sees the value. */
+    atomic_store_explicit(&object->crc, CRC_KNOWN | crc, memory_order_relaxed);
+}
+
+static int crc_of_file(const struct mr_object *object, uint32_t *crc)
+{
+    enum { BLOCK = 1 << 18 };
+    int rc = -1, fd = -1;
+    uint32_t sum = 0;
+    char *block = malloc(BLOCK);
+    if (!block) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory to read \"%s\"", object->path);
+        return -1;
+    }
+    fd = mr_object_open(object);
+    if (fd < 0)
+        goto out;
+    for (uint64_t at = 0; at < object->size;) {
+        size_t n = object->size - at < BLOCK ? (size_t)(object->size - at) : BLOCK;
+        if (mr_object_read(object, fd, at, block, n) < 0)
+            goto out;
+        sum = mr_crc32c(sum, block, n);
+        at += n;
+    }
+    *crc = sum;
+    rc = 0;
+out:
+    if (fd >= 0)
+        close(fd);
+    free(block);
+    return rc;
+}
+
+int mr_object_crc(struct mr_object *object, uint32_t *crc)
+{
+    uint64_t known = atomic_load_explicit(&object->crc, memory_order_relaxed);
+    uint32_t sum = 0;
+    if (known & CRC_KNOWN) {
+        *crc = (uint32_t)known;
+        return 0;
+    }
+    if (object->path && crc_of_file(object, &sum) < 0)
+        return -1;
+    for (size_t i = 0; !object->path && i < object->n_pieces; i++)
+        sum = mr_crc32c(sum, object->pieces[i].data, object->pieces[i].length);
+    mr_object_set_crc(object, sum);
+    *crc = sum;
+    return 0;
+}
+
+static int same_file(const struct mr_object *object, const struct stat *st)
+{
+    if (st->st_mtim.tv_sec * MR_SECOND_NS + st->st_mtim.tv_nsec == object->mtime_ns &&
+        (uint64_t)st->st_size == object->size && S_ISREG(st->st_mode))
+        return 0;
+    mr_error_set(MR_E_CHANGED, "\"%s\" was changed by another program", object->path);
+    return -1;
+}
+
+int mr_object_check(const struct mr_object *object)
+{
+    struct stat st;
+    if (stat(object->path, &st) < 0) {
+        mr_error_set_errno(errno, "cannot stat \"%s\"", object->path);
+        return -1;
+    }
+    return same_file(object, &st);
+}
+
+int mr_object_open(const struct mr_object *object)
+{
+    struct stat st;
+    int fd = open(object->path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        mr_error_set_errno(errno, "cannot open \"%s\"", object->path);
+        return -1;
+    }
+    if (fstat(fd, &st) < 0)
+        mr_error_set_errno(errno, "cannot stat \"%s\"", object->path);
+    else if (same_file(object, &st) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+void mr_object_copy(const struct mr_object *object, uint64_t offset, void *to, size_t length)
+{
+    char *out = to;
+    for (size_t i = 0; i < object->n_pieces && length > 0; i++) {
+        const struct mr_piece *piece = &object->pieces[i];
+        if (offset >= piece->length) {
+            offset -= piece->length;
+            continue;
+        }
+        size_t n = piece->length - offset < length ? (size_t)(piece->length - offset) : length;
+        memcpy(out, piece->data + offset, n);
+        out += n;
+        length -= n;
+        offset = 0;
+    }
+}
+
+int mr_object_read(const struct mr_object *object, int fd, uint64_t offset, void *to, size_t length)
+{
+    char *out = to;
+    if (!object->path) {
+        mr_object_copy(object, offset, to, length);
+        return 0;
+    }
+    while (length > 0) {
+        ssize_t n = pread(fd, out, length, (off_t)offset);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0) {
+            mr_error_set_errno(errno, "cannot read \"%s\"", object->path);
+            return -1;
+        }
+        if (n == 0) {
+            mr_error_set(MR_E_CHANGED, "\"%s\" became shorter while it was read", object->path);
+            return -1;
+        }
+        out += n;
+        offset += (uint64_t)n;
+        length -= (size_t)n;
+    }
+    return 0;
+}

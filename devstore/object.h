@@ -1,0 +1,91 @@
+/*
+ * object.h - one generation of one object: its metadata and where its bytes are.
+ *
+ * An object never changes once it is in a bucket, except for two things that are safe to race on: the reference count
+ * and the crc32c, which is computed by whoever first needs it. A new upload is a new object; readers of the old one
+ * keep their reference and the old bytes.
+ */
+#ifndef MR_DEVSTORE_OBJECT_H
+#define MR_DEVSTORE_OBJECT_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define MR_NAME_MAX 1024 /* bytes of an object name: GCS's limit */
+
+/* Bytes in memory that several objects may share (a composite points into its sources). */
+struct mr_blob {
+    atomic_uint refs;
+    uint8_t *data; /* malloc'ed, owned */
+};
+/* Takes data, which must be from malloc. NULL when there is no memory: data is still the caller's. */
+struct mr_blob *mr_blob_new(uint8_t *data);
+struct mr_blob *mr_blob_ref(struct mr_blob *blob); /* NULL gives NULL */
+void mr_blob_unref(struct mr_blob *blob);
+
+struct mr_piece {
+    const uint8_t *data;
+    uint64_t length;
+    struct mr_blob *owner; /* NULL: the bytes outlive every object (a synthetic bucket's slab) */
+};
+
+/* What a client may set about an object; each is NULL or a string. METADATA holds the text of a JSON object. */
+enum mr_attribute {
+    MR_ATTR_CONTENT_TYPE,
+    MR_ATTR_CONTENT_ENCODING,
+    MR_ATTR_CONTENT_DISPOSITION,
+    MR_ATTR_CONTENT_LANGUAGE,
+    MR_ATTR_CACHE_CONTROL,
+    MR_ATTR_CUSTOM_TIME,
+    MR_ATTR_STORAGE_CLASS,
+    MR_ATTR_METADATA,
+    MR_ATTR_COUNT
+};
+extern const char *const mr_attribute_names[MR_ATTR_COUNT]; /* as in the JSON resource: "contentType", ... */
+
+struct mr_object {
+    atomic_uint refs;
+    atomic_uint_fast64_t crc; /* bit 32: known; low half: the crc32c */
+    uint64_t generation, metageneration, size;
+    int64_t created_us, updated_us; /* since 1970 */
+    unsigned component_count;       /* 0: not a composite */
+    int deleted;                    /* a tombstone: hides a synthetic object of this name */
+    char *attributes[MR_ATTR_COUNT];
+    /* The bytes: path != NULL is a file, else the pieces in order. */
+    char *path;
+    int64_t mtime_ns; /* of the file, when it was looked at: another value means that it was changed behind our back */
+    struct mr_piece *pieces; /* &one or malloc'ed */
+    size_t n_pieces;
+    struct mr_piece one;
+    char name[];
+};
+
+/* A new object of one reference with no bytes. NULL: no memory. */
+struct mr_object *mr_object_new(const char *name);
+struct mr_object *mr_object_ref(struct mr_object *object);
+void mr_object_unref(struct mr_object *object); /* NULL is allowed */
+/* Sets the bytes to one piece; takes over the caller's reference to owner. */
+void mr_object_set_piece(struct mr_object *object, const uint8_t *data, uint64_t length, struct mr_blob *owner);
+/* A copy of the value; NULL removes. 0, or -1 (NO_MEMORY). */
+int mr_object_set_attribute(struct mr_object *object, enum mr_attribute attribute, const char *value);
+int mr_object_copy_attributes(struct mr_object *to, const struct mr_object *from);
+
+void mr_object_set_crc(struct mr_object *object, uint32_t crc);
+/* The crc32c, computed and kept on first use (this reads the whole file). 0 or -1 with an error. May block on disk. */
+int mr_object_crc(struct mr_object *object, uint32_t *crc);
+
+/* 0 while an object's file is as it was when it was looked at; else -1 (CHANGED, NOT_FOUND). Only for objects with a
+ * path. */
+int mr_object_check(const struct mr_object *object);
+/*
+ * Opens an object's file for reading: a descriptor, or -1 with CHANGED when the file is no longer the one that was
+ * looked at, NOT_FOUND when it is gone. Only for objects with a path.
+ */
+int mr_object_open(const struct mr_object *object);
+/* Copies bytes [offset, offset + length) of a memory object. The range must be inside it. */
+void mr_object_copy(const struct mr_object *object, uint64_t offset, void *to, size_t length);
+/* Reads bytes of any object into a buffer. fd: from mr_object_open, or -1 for one in memory. 0 or -1. */
+int mr_object_read(const struct mr_object *object, int fd, uint64_t offset, void *to, size_t length);
+
+#endif

@@ -1,0 +1,228 @@
+#include "devstore/options.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "devstore/text.h"
+#include "shm/base/error.h"
+
+static const char help[] =
+    "usage: millrace-devstore [--root DIR] [--synthetic BUCKET:COUNT:SIZE] [--listen HOST:PORT] ...\n"
+    "\n"
+    "A small object store for demos, tests and benchmarks: a part of the Google Cloud Storage JSON API over a folder,\n"
+    "over memory, or over objects made up from a seed. Not for production: it knows no credentials, no encryption and\n"
+    "no durability, and whoever can connect can read, write and delete.\n"
+    "\n"
+    "Point a client at it with STORAGE_EMULATOR_HOST=http://HOST:PORT.\n"
+    "\n"
+    "What it serves\n"
+    "  --root DIR              each folder in DIR is a bucket, its files are the objects; read at start\n"
+    "  --memory                keep what is written in memory; with --root: never write to DIR\n"
+    "                          (without --root this is how it works anyway)\n"
+    "  --synthetic BUCKET:COUNT:SIZE[-SIZE][:SEED]\n"
+    "                          COUNT objects obj-000000000, obj-000000001, ... of SIZE bytes (or a size in the "
+    "range),\n"
+    "                          made up from SEED; sizes take KiB, MiB, GiB. May be repeated\n"
+    "\n"
+    "How it serves\n"
+    "  --listen HOST:PORT      default 127.0.0.1:0; port 0 is a free port. The first line on standard output is\n"
+    "                          \"listening on http://HOST:PORT\"\n"
+    "  --port-file FILE        writes the port number to FILE once it listens\n"
+    "  --threads N             threads that answer, default 2\n"
+    "  --latency-ms X          waits this long before each reply; any number of connections wait at a time\n"
+    "  --bandwidth-mibps X     limits each connection's replies to X MiB a second\n"
+    "  --page-size N           the most entries in a page of a listing, default 5000\n"
+    "  --deny PERMISSION       testIamPermissions does not grant it, and what needs it answers 403\n"
+    "                          (storage.objects.list, .get, .create, .delete). May be repeated\n"
+    "  --log FILE              a line for each request: method, target, status, bytes\n"
+    "  --exit-with-parent      ends when the process that started it ends\n"
+    "\n"
+    "  --help, --version\n"
+    "\n"
+    "GET /_devstore/stats answers what was done so far, as JSON.\n";
+
+enum {
+    OPT_ROOT = 256,
+    OPT_MEMORY,
+    OPT_SYNTHETIC,
+    OPT_LISTEN,
+    OPT_PORT_FILE,
+    OPT_THREADS,
+    OPT_LATENCY,
+    OPT_BANDWIDTH,
+    OPT_PAGE_SIZE,
+    OPT_DENY,
+    OPT_LOG,
+    OPT_EXIT_WITH_PARENT,
+    OPT_FAULT,
+    OPT_SEED,
+    OPT_HELP,
+    OPT_VERSION
+};
+
+static const struct option long_options[] = {
+    {"root", required_argument, NULL, OPT_ROOT},
+    {"memory", no_argument, NULL, OPT_MEMORY},
+    {"synthetic", required_argument, NULL, OPT_SYNTHETIC},
+    {"listen", required_argument, NULL, OPT_LISTEN},
+    {"port-file", required_argument, NULL, OPT_PORT_FILE},
+    {"threads", required_argument, NULL, OPT_THREADS},
+    {"latency-ms", required_argument, NULL, OPT_LATENCY},
+    {"bandwidth-mibps", required_argument, NULL, OPT_BANDWIDTH},
+    {"page-size", required_argument, NULL, OPT_PAGE_SIZE},
+    {"deny", required_argument, NULL, OPT_DENY},
+    {"log", required_argument, NULL, OPT_LOG},
+    {"exit-with-parent", no_argument, NULL, OPT_EXIT_WITH_PARENT},
+    {"fault", required_argument, NULL, OPT_FAULT},
+    {"seed", required_argument, NULL, OPT_SEED},
+    {"help", no_argument, NULL, OPT_HELP},
+    {"version", no_argument, NULL, OPT_VERSION},
+    {0},
+};
+
+static int usage(const char *option, const char *value, const char *expected)
+{
+    mr_error_set(MR_E_USAGE, "%s \"%s\": %s is expected; see --help", option, value, expected);
+    return -1;
+}
+
+static int parse_listen(struct mr_options *options, const char *text)
+{
+    uint64_t port;
+    char *copy = strdup(text), *colon = copy ? strrchr(copy, ':') : NULL;
+    free(options->listen);
+    options->listen = copy;
+    if (!colon || colon == copy || mr_parse_u64(colon + 1, &port) < 0 || port > 65535)
+        return usage("--listen", text, "HOST:PORT");
+    *colon = 0;
+    options->port = colon + 1;
+    options->host = copy;
+    if (copy[0] == '[' && colon > copy + 1 && colon[-1] == ']') { /* [::1]:80 */
+        colon[-1] = 0;
+        options->host = copy + 1;
+    }
+    return 0;
+}
+
+static int parse_count(const char *option, const char *text, uint64_t most, unsigned *value)
+{
+    uint64_t number;
+    if (mr_parse_u64(text, &number) < 0 || number == 0 || number > most)
+        return usage(option, text, "a number from 1");
+    *value = (unsigned)number;
+    return 0;
+}
+
+static int push(const char *option, const char *text, const char **list, int *count, int most)
+{
+    if (*count == most) {
+        mr_error_set(MR_E_USAGE, "%s is given more than %d times", option, most);
+        return -1;
+    }
+    list[(*count)++] = text;
+    return 0;
+}
+
+static int take(struct mr_options *options, int option, const char *value)
+{
+    switch (option) {
+    case OPT_ROOT:
+        options->root = value;
+        return 0;
+    case OPT_MEMORY:
+        options->memory = 1;
+        return 0;
+    case OPT_SYNTHETIC:
+        return push("--synthetic", value, options->synthetic, &options->n_synthetic, MR_SYNTHETIC_MAX);
+    case OPT_LISTEN:
+        return parse_listen(options, value);
+    case OPT_PORT_FILE:
+        options->port_file = value;
+        return 0;
+    case OPT_THREADS:
+        return parse_count("--threads", value, 256, &options->threads);
+    case OPT_LATENCY:
+        if (mr_parse_real(value, &options->latency_ms) < 0 || options->latency_ms > 1e6)
+            return usage("--latency-ms", value, "a number of milliseconds");
+        return 0;
+    case OPT_BANDWIDTH:
+        if (mr_parse_real(value, &options->bandwidth_mibps) < 0 || options->bandwidth_mibps < 0.001)
+            return usage("--bandwidth-mibps", value, "a number from 0.001");
+        return 0;
+    case OPT_PAGE_SIZE:
+        return parse_count("--page-size", value, 1000000, &options->page_max);
+    case OPT_DENY:
+        return push("--deny", value, options->denied, &options->n_denied, MR_DENY_MAX);
+    case OPT_LOG:
+        options->log_file = value;
+        return 0;
+    case OPT_EXIT_WITH_PARENT:
+        options->exit_with_parent = 1;
+        return 0;
+    case OPT_FAULT:
+        return push("--fault", value, options->faults, &options->n_faults, MR_FAULT_MAX);
+    case OPT_SEED:
+        return mr_parse_u64(value, &options->seed) < 0 ? usage("--seed", value, "a number") : 0;
+    case OPT_HELP:
+        fputs(help, stdout);
+        return 1;
+    case OPT_VERSION:
+        puts("millrace-devstore " MR_VERSION);
+        return 1;
+    default:
+        mr_error_set(MR_E_USAGE, "unknown option, or one without its value; see --help");
+        return -1;
+    }
+}
+
+int mr_options_parse(struct mr_options *options, int argc, char **argv)
+{
+    int option, rc;
+    *options = (struct mr_options){.page_max = 5000, .threads = 2};
+    if (parse_listen(options, "127.0.0.1:0") < 0)
+        return -1;
+    optind = 1;
+    while ((option = getopt_long(argc, argv, "", long_options, NULL)) != -1) {
+        rc = take(options, option, optarg);
+        if (rc != 0)
+            return rc;
+    }
+    if (optind < argc)
+        return usage("argument", argv[optind], "an option");
+    if (!options->root && options->n_synthetic == 0)
+        options->memory = 1;
+    return 0;
+}
+
+void mr_options_close(struct mr_options *options)
+{
+    free(options->listen);
+    memset(options, 0, sizeof *options);
+}
+
+int mr_synthetic_spec_parse(const char *text, uint64_t default_seed, struct mr_synthetic_spec *spec)
+{
+    char copy[512], *field[4] = {NULL}, *rest = copy, *dash;
+    size_t n = 0;
+    if (strlen(text) >= sizeof copy)
+        goto bad;
+    strcpy(copy, text);
+    for (; rest && n < 4; n++)
+        field[n] = strsep(&rest, ":");
+    if (rest || n < 3 || strlen(field[0]) >= sizeof spec->bucket || mr_parse_u64(field[1], &spec->count) < 0)
+        goto bad;
+    strcpy(spec->bucket, field[0]);
+    dash = strchr(field[2], '-');
+    if (dash)
+        *dash = 0;
+    spec->seed = default_seed;
+    if (mr_parse_size(field[2], &spec->size_min) < 0 ||
+        mr_parse_size(dash ? dash + 1 : field[2], &spec->size_max) < 0 ||
+        (field[3] && mr_parse_u64(field[3], &spec->seed) < 0))
+        goto bad;
+    return 0;
+bad:
+    return usage("--synthetic", text, "BUCKET:COUNT:SIZE[-SIZE][:SEED]");
+}

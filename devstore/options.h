@@ -1,0 +1,37 @@
+/* options.h - the command line of millrace-devstore. */
+#ifndef MR_DEVSTORE_OPTIONS_H
+#define MR_DEVSTORE_OPTIONS_H
+
+#include <stdint.h>
+
+#define MR_SYNTHETIC_MAX 16
+#define MR_DENY_MAX      16
+#define MR_FAULT_MAX     32
+
+struct mr_options {
+    const char *host; /* of --listen */
+    const char *port;
+    const char *root, *port_file, *log_file;
+    int memory, exit_with_parent;
+    double latency_ms, bandwidth_mibps;
+    unsigned page_max, threads;
+    uint64_t seed;
+    int n_synthetic, n_denied, n_faults;
+    const char *synthetic[MR_SYNTHETIC_MAX]; /* BUCKET:COUNT:SIZE[-SIZE][:SEED] */
+    const char *denied[MR_DENY_MAX];
+    const char *faults[MR_FAULT_MAX];
+    char *listen; /* what host and port point into */
+};
+
+/* 0: go on. 1: --help or --version was answered on standard output. -1 (USAGE). */
+int mr_options_parse(struct mr_options *options, int argc, char **argv);
+void mr_options_close(struct mr_options *options);
+
+struct mr_synthetic_spec {
+    char bucket[256];
+    uint64_t count, size_min, size_max, seed;
+};
+/* BUCKET:COUNT:SIZE[-SIZE][:SEED]. 0 or -1 (USAGE). */
+int mr_synthetic_spec_parse(const char *text, uint64_t default_seed, struct mr_synthetic_spec *spec);
+
+#endif

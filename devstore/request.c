@@ -1,0 +1,396 @@
+#include "devstore/request.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "shm/base/error.h"
+
+const char *const mr_op_names[MR_OP_COUNT] = {
+    [MR_OP_LIST] = "list",       [MR_OP_GET] = "get",       [MR_OP_STAT] = "stat",   [MR_OP_UPLOAD] = "upload",
+    [MR_OP_COMPOSE] = "compose", [MR_OP_DELETE] = "delete", [MR_OP_BATCH] = "batch", [MR_OP_BUCKET] = "bucket",
+    [MR_OP_IAM] = "iam",         [MR_OP_ADMIN] = "admin",   [MR_OP_OTHER] = "other",
+};
+
+#define SEGMENTS 9
+
+/* The raw path between its slashes. */
+struct path {
+    int n; /* SEGMENTS + 1: more than that */
+    struct {
+        const char *at;
+        size_t length;
+    } part[SEGMENTS];
+};
+
+static void split(const char *at, const char *end, struct path *path)
+{
+    path->n = 0;
+    for (at += at < end && *at == '/';;) {
+        const char *slash = memchr(at, '/', (size_t)(end - at));
+        const char *stop = slash ? slash : end;
+        if (path->n == SEGMENTS) {
+            path->n++;
+            return;
+        }
+        path->part[path->n].at = at;
+        path->part[path->n++].length = (size_t)(stop - at);
+        if (!slash)
+            return;
+        at = slash + 1;
+    }
+}
+
+static int is(const struct path *path, int i, const char *word)
+{
+    return i < path->n && path->part[i].length == strlen(word) && memcmp(path->part[i].at, word, strlen(word)) == 0;
+}
+
+static void refuse(struct mr_request *request, int status, const char *why)
+{
+    request->bad = status;
+    request->why = why;
+}
+
+static int method_is(const struct mr_request *request, const char *method)
+{
+    return strcmp(request->method, method) == 0;
+}
+
+static int reading(const struct mr_request *request)
+{
+    return method_is(request, "GET") || method_is(request, "HEAD");
+}
+
+static char *decode(struct mr_request *request, const char *at, size_t length)
+{
+    char *text = mr_percent_decode(at, length, 0);
+    if (!text)
+        refuse(request, 400, "The path is not percent-encoded UTF-8.");
+    else if (strlen(text) > MR_NAME_MAX)
+        refuse(request, 400, "The name is over 1024 bytes.");
+    return text;
+}
+
+static void set_op(struct mr_request *request, int allowed, enum mr_op op)
+{
+    if (allowed)
+        request->op = op;
+    else
+        refuse(request, 405, "Method not allowed.");
+}
+
+static void route_object(struct mr_request *request, const struct path *path, int at, int media)
+{
+    const char *alt = mr_request_query(request, "alt");
+    request->object = decode(request, path->part[at].at, path->part[at].length);
+    if (request->bad)
+        return;
+    if (!*request->object)
+        refuse(request, 400, "The object's name is empty.");
+    else if (path->n == at + 2 && is(path, at + 1, "compose"))
+        set_op(request, method_is(request, "POST"), MR_OP_COMPOSE);
+    else if (path->n != at + 1)
+        refuse(request, 404, "Not Found"); /* slashes in names must be encoded: as the real service answers */
+    else if (reading(request))
+        request->op = media || (alt && strcmp(alt, "media") == 0) ? MR_OP_GET : MR_OP_STAT;
+    else
+        set_op(request, method_is(request, "DELETE"), MR_OP_DELETE);
+}
+
+/* storage/v1/b... from segment `at`; media, upload: it followed download/ or upload/ */
+static void route_storage(struct mr_request *request, const struct path *path, int at, int media, int upload)
+{
+    int left = path->n - at - 3; /* segments behind the b */
+    if (left < 0 || path->n > SEGMENTS || !is(path, at, "storage") || !is(path, at + 1, "v1") ||
+        !is(path, at + 2, "b")) {
+        refuse(request, 404, "Not Found");
+        return;
+    }
+    at += 3;
+    if (left > 0)
+        request->bucket = decode(request, path->part[at].at, path->part[at].length);
+    if (request->bad)
+        return;
+    if (upload && left == 2 && is(path, at + 1, "o"))
+        set_op(request, method_is(request, "POST") || method_is(request, "PUT"), MR_OP_UPLOAD);
+    else if (!upload && left >= 3 && is(path, at + 1, "o"))
+        route_object(request, path, at + 2, media);
+    else if (upload || media)
+        refuse(request, 404, "Not Found");
+    else if (left == 0)
+        set_op(request, reading(request) || method_is(request, "POST"), MR_OP_BUCKET);
+    else if (left == 1)
+        set_op(request, reading(request), MR_OP_BUCKET);
+    else if (left == 2 && is(path, at + 1, "o"))
+        set_op(request, reading(request), MR_OP_LIST);
+    else if (left == 3 && is(path, at + 1, "iam") && is(path, at + 2, "testPermissions"))
+        set_op(request, reading(request), MR_OP_IAM);
+    else
+        refuse(request, 404, "Not Found");
+}
+
+/* /bucket/object, slashes as they are */
+static void route_xml(struct mr_request *request, const struct path *path, const char *end)
+{
+    request->xml = 1;
+    if (path->n < 2 || path->part[0].length == 0 || path->part[1].at == end) {
+        refuse(request, 404, "Not Found");
+        return;
+    }
+    request->bucket = decode(request, path->part[0].at, path->part[0].length);
+    if (!request->bad)
+        request->object = decode(request, path->part[1].at, (size_t)(end - path->part[1].at));
+    if (!request->bad)
+        set_op(request, reading(request), MR_OP_GET);
+}
+
+static void parse_query(struct mr_request *request, const char *at)
+{
+    while (*at) {
+        const char *end = strchrnul(at, '&');
+        const char *equals = memchr(at, '=', (size_t)(end - at));
+        const char *key_end = equals ? equals : end;
+        if (end > at) {
+            if (request->n_query == MR_QUERY_MAX) {
+                refuse(request, 400, "Too many query parameters.");
+                return;
+            }
+            char *key = mr_percent_decode(at, (size_t)(key_end - at), 1);
+            char *value = equals ? mr_percent_decode(equals + 1, (size_t)(end - equals - 1), 1) : strdup("");
+            request->query[request->n_query].key = key;
+            request->query[request->n_query++].value = value;
+            if (!key || !value) {
+                refuse(request, 400, "The query is not percent-encoded UTF-8.");
+                return;
+            }
+        }
+        at = *end ? end + 1 : end;
+    }
+}
+
+static void route(struct mr_request *request)
+{
+    struct path path;
+    const char *end = strchrnul(request->uri, '?');
+    if (*end)
+        parse_query(request, end + 1);
+    if (request->bad)
+        return;
+    split(request->uri, end, &path);
+    if (is(&path, 0, "_devstore") && path.n == 2) {
+        set_op(request, reading(request) || method_is(request, "POST"), MR_OP_ADMIN);
+        request->tail = strndup(path.part[1].at, path.part[1].length);
+    } else if (is(&path, 0, "batch")) {
+        if (path.n == 3 && is(&path, 1, "storage") && is(&path, 2, "v1"))
+            set_op(request, method_is(request, "POST"), MR_OP_BATCH);
+        else
+            refuse(request, 404, "Not Found");
+    } else if (is(&path, 0, "download")) {
+        route_storage(request, &path, 1, 1, 0);
+    } else if (is(&path, 0, "upload")) {
+        route_storage(request, &path, 1, 0, 1);
+    } else if (is(&path, 0, "storage")) {
+        route_storage(request, &path, 0, 0, 0);
+    } else {
+        route_xml(request, &path, end);
+    }
+}
+
+int mr_request_init(struct mr_request *request, const char *method, const char *uri)
+{
+    memset(request, 0, sizeof *request);
+    request->op = MR_OP_OTHER;
+    request->method = strdup(method);
+    request->uri = strdup(uri);
+    if (!request->method || !request->uri) {
+        mr_request_close(request);
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a request");
+        return -1;
+    }
+    route(request);
+    return 0;
+}
+
+void mr_request_close(struct mr_request *request)
+{
+    free(request->method);
+    free(request->uri);
+    free(request->bucket);
+    free(request->object);
+    free(request->tail);
+    for (int i = 0; i < request->n_query; i++) {
+        free(request->query[i].key);
+        free(request->query[i].value);
+    }
+    mr_text_close(&request->body);
+    memset(request, 0, sizeof *request);
+}
+
+const char *mr_request_query(const struct mr_request *request, const char *key)
+{
+    for (int i = 0; i < request->n_query; i++) {
+        if (strcmp(request->query[i].key, key) == 0)
+            return request->query[i].value;
+    }
+    return NULL;
+}
+
+const char *mr_request_header(const struct mr_request *request, const char *name)
+{
+    return request->header ? request->header(request->header_cls, name) : NULL;
+}
+
+void mr_reply_init(struct mr_reply *reply)
+{
+    memset(reply, 0, sizeof *reply);
+    reply->status = 200;
+    reply->fd = -1;
+}
+
+void mr_reply_close(struct mr_reply *reply)
+{
+    for (int i = 0; i < reply->n_headers; i++)
+        free(reply->headers[i].value);
+    mr_text_close(&reply->body);
+    mr_object_unref(reply->object);
+    if (reply->fd >= 0)
+        close(reply->fd);
+    mr_reply_init(reply);
+}
+
+void mr_reply_header(struct mr_reply *reply, const char *name, const char *fmt, ...)
+{
+    char *value;
+    va_list args;
+    if (reply->n_headers == MR_REPLY_HEADERS)
+        return;
+    va_start(args, fmt);
+    int n = vasprintf(&value, fmt, args);
+    va_end(args);
+    if (n < 0)
+        return;
+    reply->headers[reply->n_headers].name = name;
+    reply->headers[reply->n_headers++].value = value;
+}
+
+static const struct {
+    unsigned status;
+    const char *phrase, *reason, *xml;
+} statuses[] = {
+    {200, "OK", "", ""},
+    {204, "No Content", "", ""},
+    {206, "Partial Content", "", ""},
+    {304, "Not Modified", "notModified", "NotModified"},
+    {308, "Resume Incomplete", "", ""},
+    {400, "Bad Request", "invalid", "InvalidArgument"},
+    {401, "Unauthorized", "authError", "AuthenticationRequired"},
+    {403, "Forbidden", "forbidden", "AccessDenied"},
+    {404, "Not Found", "notFound", "NoSuchKey"},
+    {405, "Method Not Allowed", "methodNotAllowed", "MethodNotAllowed"},
+    {408, "Request Timeout", "requestTimeout", "RequestTimeout"},
+    {409, "Conflict", "conflict", "BucketAlreadyExists"},
+    {410, "Gone", "gone", "Gone"},
+    {411, "Length Required", "lengthRequired", "MissingContentLength"},
+    {412, "Precondition Failed", "conditionNotMet", "PreconditionFailed"},
+    {413, "Payload Too Large", "uploadTooLarge", "EntityTooLarge"},
+    {416, "Requested Range Not Satisfiable", "requestedRangeNotSatisfiable", "InvalidRange"},
+    {429, "Too Many Requests", "rateLimitExceeded", "SlowDown"},
+    {500, "Internal Server Error", "backendError", "InternalError"},
+    {501, "Not Implemented", "notImplemented", "NotImplemented"},
+    {502, "Bad Gateway", "backendError", "InternalError"},
+    {503, "Service Unavailable", "backendError", "ServiceUnavailable"},
+    {504, "Gateway Timeout", "backendError", "InternalError"},
+    {0, "Error", "error", "Error"},
+};
+
+static size_t status_index(unsigned status)
+{
+    size_t i = 0;
+    while (statuses[i].status && statuses[i].status != status)
+        i++;
+    return i;
+}
+
+const char *mr_status_phrase(unsigned status)
+{
+    return statuses[status_index(status)].phrase;
+}
+
+static void xml_text(struct mr_text *body, const char *text)
+{
+    for (; *text; text++) {
+        if (*text == '<')
+            mr_text_puts(body, "&lt;");
+        else if (*text == '&')
+            mr_text_puts(body, "&amp;");
+        else
+            mr_text_append(body, (unsigned char)*text < 0x20 ? " " : text, 1);
+    }
+}
+
+static void error_body(struct mr_text *body, int xml, unsigned status, const char *reason, const char *message)
+{
+    if (xml) {
+        mr_text_printf(body, "<?xml version='1.0' encoding='UTF-8'?><Error><Code>%s</Code><Message>",
+                       statuses[status_index(status)].xml);
+        xml_text(body, message);
+        mr_text_puts(body, "</Message></Error>");
+        return;
+    }
+    mr_text_printf(body, "{\"error\":{\"code\":%u,\"message\":", status);
+    mr_text_json_string(body, message);
+    mr_text_puts(body, ",\"errors\":[{\"message\":");
+    mr_text_json_string(body, message);
+    mr_text_puts(body, ",\"domain\":\"global\",\"reason\":");
+    mr_text_json_string(body, reason);
+    mr_text_puts(body, "}]}}");
+}
+
+void mr_reply_error(struct mr_reply *reply, const struct mr_request *request, unsigned status, const char *reason,
+                    const char *fmt, ...)
+{
+    char message[2048];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(message, sizeof message, fmt, args);
+    va_end(args);
+    size_t length = strlen(message);
+    while (length > 0 && !mr_utf8_valid(message, length)) /* cut in the middle of a character */
+        message[--length] = 0;
+    int close_after = reply->close;
+    mr_reply_close(reply);
+    reply->close = close_after;
+    reply->status = status;
+    if (status == 304)
+        return;
+    mr_reply_header(reply, "Content-Type", "%s",
+                    request->xml ? "application/xml; charset=UTF-8" : "application/json; charset=UTF-8");
+    error_body(&reply->body, request->xml, status, reason ? reason : statuses[status_index(status)].reason, message);
+}
+
+void mr_reply_from_error(struct mr_reply *reply, const struct mr_request *request)
+{
+    unsigned status = 500;
+    switch (mr_error_code()) {
+    case MR_E_NOT_FOUND:
+        status = 404;
+        break;
+    case MR_E_CHANGED:
+        status = 412;
+        break;
+    case MR_E_EXISTS:
+        status = 409;
+        break;
+    case MR_E_USAGE:
+    case MR_E_PROTOCOL:
+        status = 400;
+        break;
+    default:
+        break;
+    }
+    mr_reply_error(reply, request, status, NULL, "%s", mr_error_text());
+}

@@ -1,0 +1,87 @@
+/*
+ * request.h - a request taken apart (method, route, bucket, object, query), and the reply that is made to it.
+ *
+ * Neither knows of the HTTP library, so that the calls inside a batch go through the same functions.
+ */
+#ifndef MR_DEVSTORE_REQUEST_H
+#define MR_DEVSTORE_REQUEST_H
+
+#include <stdint.h>
+
+#include "devstore/bucket.h"
+#include "devstore/text.h"
+
+/* What a request does; the names (mr_op_names) are those of --fault patterns and of the statistics. */
+enum mr_op {
+    MR_OP_LIST, /* objects of a bucket */
+    MR_OP_GET,  /* an object's bytes */
+    MR_OP_STAT, /* an object's metadata */
+    MR_OP_UPLOAD,
+    MR_OP_COMPOSE,
+    MR_OP_DELETE,
+    MR_OP_BATCH,
+    MR_OP_BUCKET, /* get, list and create buckets */
+    MR_OP_IAM,    /* testPermissions */
+    MR_OP_ADMIN,  /* /_devstore/... */
+    MR_OP_OTHER,  /* no such route */
+    MR_OP_COUNT
+};
+extern const char *const mr_op_names[MR_OP_COUNT];
+
+#define MR_QUERY_MAX 64
+
+struct mr_request {
+    char *method, *uri; /* as sent */
+    enum mr_op op;
+    int bad;               /* a status with which to refuse it (400, 404, 405), or 0 */
+    const char *why;       /* for bad */
+    int xml;               /* /bucket/object: errors are XML */
+    char *bucket, *object; /* decoded, or NULL */
+    char *tail;            /* ADMIN: what follows /_devstore/ */
+    int n_query;
+    struct {
+        char *key, *value; /* decoded; a key without '=' has an empty value */
+    } query[MR_QUERY_MAX];
+    /* Looks up a request header, case ignored; NULL when absent. Set by whoever holds the headers. */
+    const char *(*header)(void *cls, const char *name);
+    void *header_cls;
+    struct mr_text body; /* of the operations that take JSON or a batch */
+};
+
+/* Takes method and uri apart. 0, or -1 (no memory). What is wrong with them is in `bad`. */
+int mr_request_init(struct mr_request *request, const char *method, const char *uri);
+void mr_request_close(struct mr_request *request);
+/* The value of the first query parameter of that name, or NULL. */
+const char *mr_request_query(const struct mr_request *request, const char *key);
+const char *mr_request_header(const struct mr_request *request, const char *name);
+
+#define MR_REPLY_HEADERS 16
+
+struct mr_reply {
+    unsigned status;
+    int n_headers;
+    struct {
+        const char *name; /* a constant */
+        char *value;
+    } headers[MR_REPLY_HEADERS];
+    struct mr_text body; /* when object is NULL */
+    /* Bytes [first, first + length) of an object; fd: its open file, or -1 when it is in memory. Owned. */
+    struct mr_object *object;
+    int fd;
+    uint64_t first, length;
+    int close; /* end the connection after this reply: the request's body was not read */
+};
+
+void mr_reply_init(struct mr_reply *reply);
+void mr_reply_close(struct mr_reply *reply);
+void mr_reply_header(struct mr_reply *reply, const char *name, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Replaces what is in the reply by an error in GCS's form (XML for the XML routes). reason NULL: by the status. */
+void mr_reply_error(struct mr_reply *reply, const struct mr_request *request, unsigned status, const char *reason,
+                    const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+/* The same from this thread's mr_error: NOT_FOUND 404, CHANGED 412, EXISTS 409, USAGE and PROTOCOL 400, others 500. */
+void mr_reply_from_error(struct mr_reply *reply, const struct mr_request *request);
+/* "Not Found" */
+const char *mr_status_phrase(unsigned status);
+
+#endif

@@ -1,0 +1,209 @@
+#include "devstore/resource.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "shm/base/checksum.h"
+
+/* In the order in which they are written. */
+enum field {
+    KIND,
+    ID,
+    SELF_LINK,
+    MEDIA_LINK,
+    NAME,
+    BUCKET,
+    GENERATION,
+    METAGENERATION,
+    CONTENT_TYPE,
+    CONTENT_ENCODING,
+    CONTENT_DISPOSITION,
+    CONTENT_LANGUAGE,
+    CACHE_CONTROL,
+    CUSTOM_TIME,
+    STORAGE_CLASS,
+    SIZE,
+    CRC32C,
+    ETAG,
+    TIME_CREATED,
+    UPDATED,
+    TIME_STORAGE_CLASS_UPDATED,
+    COMPONENT_COUNT,
+    METADATA,
+    FIELDS
+};
+
+/* The fields above, and behind them the ones that the real resource has and this one never does: asking is no error. */
+static const char *const names[] = {
+    "kind",
+    "id",
+    "selfLink",
+    "mediaLink",
+    "name",
+    "bucket",
+    "generation",
+    "metageneration",
+    "contentType",
+    "contentEncoding",
+    "contentDisposition",
+    "contentLanguage",
+    "cacheControl",
+    "customTime",
+    "storageClass",
+    "size",
+    "crc32c",
+    "etag",
+    "timeCreated",
+    "updated",
+    "timeStorageClassUpdated",
+    "componentCount",
+    "metadata",
+    "md5Hash",
+    "owner",
+    "acl",
+    "timeDeleted",
+    "softDeleteTime",
+    "hardDeleteTime",
+    "eventBasedHold",
+    "temporaryHold",
+    "retentionExpirationTime",
+    "retention",
+    "kmsKeyName",
+    "customerEncryption",
+    "timeFinalized",
+    "restoreToken",
+    "contexts",
+    NULL,
+};
+
+void mr_resource_base(const char *host, char base[300])
+{
+    int good = host && *host && strlen(host) < 280;
+    for (const char *at = host; good && *at; at++)
+        good = (*at >= '0' && *at <= '9') || (*at >= 'a' && *at <= 'z') || (*at >= 'A' && *at <= 'Z') ||
+               strchr(".-:[]_", *at) != NULL;
+    snprintf(base, 300, "http://%s", good ? host : "localhost");
+}
+
+int mr_resource_init(struct mr_resource *resource, const char *bucket, const char *host, const struct mr_fields *fields,
+                     int node)
+{
+    resource->wanted = 0;
+    resource->bucket = bucket;
+    mr_resource_base(host, resource->base);
+    if (node < 0)
+        return 0;
+    if (mr_fields_known(fields, node, names) < 0)
+        return -1;
+    for (unsigned i = 0; i < FIELDS; i++) {
+        if (mr_fields_under(fields, node, names[i]) >= 0)
+            resource->wanted |= 1u << i;
+    }
+    return 0;
+}
+
+int mr_resource_wants_crc(const struct mr_resource *resource)
+{
+    return resource->wanted >> CRC32C & 1;
+}
+
+/* "name": with a comma in front of all but the first; 0 when the field is not wanted. */
+static int begin(const struct mr_resource *resource, struct mr_text *out, enum field field)
+{
+    if (!(resource->wanted >> field & 1))
+        return 0;
+    if (out->failed)
+        return 0;
+    if (out->data[out->length - 1] != '{')
+        mr_text_append(out, ",", 1);
+    mr_text_append(out, "\"", 1);
+    mr_text_puts(out, names[field]);
+    mr_text_append(out, "\":", 2);
+    return 1;
+}
+
+static void put_string(const struct mr_resource *resource, struct mr_text *out, enum field field, const char *value)
+{
+    if (value && begin(resource, out, field))
+        mr_text_json_string(out, value);
+}
+
+/* 64-bit numbers are strings in Google's JSON. */
+static void put_number(const struct mr_resource *resource, struct mr_text *out, enum field field, uint64_t value)
+{
+    char digits[24], *at = digits + sizeof digits;
+    if (!begin(resource, out, field))
+        return;
+    *--at = '"';
+    do
+        *--at = (char)('0' + value % 10);
+    while ((value /= 10) > 0);
+    *--at = '"';
+    mr_text_append(out, at, (size_t)(digits + sizeof digits - at));
+}
+
+static void put_time(const struct mr_resource *resource, struct mr_text *out, enum field field, int64_t microseconds)
+{
+    if (!begin(resource, out, field))
+        return;
+    mr_text_append(out, "\"", 1);
+    mr_text_time(out, microseconds);
+    mr_text_append(out, "\"", 1);
+}
+
+static void put_link(const struct mr_resource *resource, struct mr_text *out, enum field field,
+                     const struct mr_object *object)
+{
+    if (!begin(resource, out, field))
+        return;
+    mr_text_printf(out, "\"%s%s/storage/v1/b/%s/o/", resource->base, field == MEDIA_LINK ? "/download" : "",
+                   resource->bucket);
+    mr_text_percent(out, object->name);
+    if (field == MEDIA_LINK)
+        mr_text_printf(out, "?generation=%" PRIu64 "&alt=media", object->generation);
+    mr_text_append(out, "\"", 1);
+}
+
+void mr_resource_write(const struct mr_resource *resource, struct mr_object *object, struct mr_text *out)
+{
+    uint32_t crc;
+    char base64[9];
+    mr_text_append(out, "{", 1);
+    put_string(resource, out, KIND, "storage#object");
+    if (begin(resource, out, ID)) {
+        struct mr_text id = {0};
+        mr_text_printf(&id, "%s/%s/%" PRIu64, resource->bucket, object->name, object->generation);
+        mr_text_json_string(out, id.data ? id.data : "");
+        mr_text_close(&id);
+    }
+    put_link(resource, out, SELF_LINK, object);
+    put_link(resource, out, MEDIA_LINK, object);
+    put_string(resource, out, NAME, object->name);
+    put_string(resource, out, BUCKET, resource->bucket);
+    put_number(resource, out, GENERATION, object->generation);
+    put_number(resource, out, METAGENERATION, object->metageneration);
+    put_string(resource, out, CONTENT_TYPE, object->attributes[MR_ATTR_CONTENT_TYPE]);
+    put_string(resource, out, CONTENT_ENCODING, object->attributes[MR_ATTR_CONTENT_ENCODING]);
+    put_string(resource, out, CONTENT_DISPOSITION, object->attributes[MR_ATTR_CONTENT_DISPOSITION]);
+    put_string(resource, out, CONTENT_LANGUAGE, object->attributes[MR_ATTR_CONTENT_LANGUAGE]);
+    put_string(resource, out, CACHE_CONTROL, object->attributes[MR_ATTR_CACHE_CONTROL]);
+    put_string(resource, out, CUSTOM_TIME, object->attributes[MR_ATTR_CUSTOM_TIME]);
+    put_string(resource, out, STORAGE_CLASS,
+               object->attributes[MR_ATTR_STORAGE_CLASS] ? object->attributes[MR_ATTR_STORAGE_CLASS] : "STANDARD");
+    put_number(resource, out, SIZE, object->size);
+    if (mr_resource_wants_crc(resource) && mr_object_crc(object, &crc) == 0) {
+        mr_crc32c_to_base64(crc, base64);
+        put_string(resource, out, CRC32C, base64);
+    }
+    if (begin(resource, out, ETAG))
+        mr_text_printf(out, "\"%" PRIu64 "/%" PRIu64 "\"", object->generation, object->metageneration);
+    put_time(resource, out, TIME_CREATED, object->created_us);
+    put_time(resource, out, UPDATED, object->updated_us);
+    put_time(resource, out, TIME_STORAGE_CLASS_UPDATED, object->created_us);
+    if (object->component_count && begin(resource, out, COMPONENT_COUNT))
+        mr_text_printf(out, "%u", object->component_count);
+    if (object->attributes[MR_ATTR_METADATA] && begin(resource, out, METADATA))
+        mr_text_puts(out, object->attributes[MR_ATTR_METADATA]);
+    mr_text_append(out, "}", 1);
+}

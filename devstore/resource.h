@@ -1,0 +1,28 @@
+/* resource.h - the JSON resource of an object ("storage#object"), whole or in part. */
+#ifndef MR_DEVSTORE_RESOURCE_H
+#define MR_DEVSTORE_RESOURCE_H
+
+#include <stdint.h>
+
+#include "devstore/fields.h"
+#include "devstore/object.h"
+#include "devstore/text.h"
+
+struct mr_resource {
+    uint32_t wanted; /* one bit a field, from mr_resource_init */
+    const char *bucket;
+    char base[300]; /* "http://host:port", the start of its links */
+};
+
+/* node: of `fields`, the one that stands for the object. host: the Host header or NULL. 0 or -1 (USAGE: unknown field).
+ */
+int mr_resource_init(struct mr_resource *resource, const char *bucket, const char *host, const struct mr_fields *fields,
+                     int node);
+/* 1 when the crc32c is among the fields: mr_resource_write then wants it computed. */
+int mr_resource_wants_crc(const struct mr_resource *resource);
+/* Appends the JSON object. crc32c is left out when it cannot be computed (the file is gone). */
+void mr_resource_write(const struct mr_resource *resource, struct mr_object *object, struct mr_text *out);
+/* "http://" and the host, or http://localhost when the header holds anything odd. */
+void mr_resource_base(const char *host, char base[300]);
+
+#endif

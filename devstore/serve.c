@@ -1,0 +1,344 @@
+#include "devstore/serve.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <microhttpd.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "devstore/api.h"
+#include "devstore/timers.h"
+#include "shm/base/clock.h"
+#include "shm/base/error.h"
+#include "shm/base/log.h"
+
+/* Of one connection: headers, and the piece in which uploads are read. MHD clears it after each request, so not more.
+ */
+#define CONNECTION_MEMORY (64u << 10)
+
+struct counters {
+    atomic_uint_fast64_t requests[MR_OP_COUNT], errors, bytes_in, bytes_out;
+};
+
+struct mr_serve {
+    struct mr_serve_options options;
+    struct MHD_Daemon *daemon;
+    struct mr_timers *timers;
+    struct counters counters;
+};
+
+enum phase { CALL_NEW, CALL_BODY, CALL_WAITED };
+
+/* One request on its way; MHD runs its callbacks on one thread at a time. */
+struct call {
+    struct mr_serve *serve;
+    struct MHD_Connection *connection;
+    enum phase phase;
+    int64_t start_ns;
+    char *uri;
+    struct mr_request request;
+    struct mr_reply reply;
+    int answered; /* the reply is made: what is left of the body is dropped */
+    struct mr_upload *upload;
+};
+
+static const char *find_header(void *cls, const char *name)
+{
+    struct call *call = cls;
+    return MHD_lookup_connection_value(call->connection, MHD_HEADER_KIND, name);
+}
+
+/* MHD's first callback of a request: here the target is still as it was sent, before MHD decodes it. */
+static void *begin(void *cls, const char *uri, struct MHD_Connection *connection)
+{
+    struct call *call = calloc(1, sizeof *call);
+    if (!call)
+        return NULL;
+    call->serve = cls;
+    call->connection = connection;
+    call->uri = strdup(uri);
+    mr_reply_init(&call->reply);
+    return call;
+}
+
+static void log_line(const struct call *call)
+{
+    char line[4096 + 64];
+    const struct mr_reply *reply = &call->reply;
+    int n = snprintf(line, sizeof line, "%s %.4000s %u %" PRIu64 "\n", call->request.method, call->uri, reply->status,
+                     reply->length);
+    if (n > 0 && write(call->serve->options.log_fd, line, (size_t)n) < 0)
+        mr_log_warning("cannot write the request log");
+}
+
+static void end(void *cls, struct MHD_Connection *connection, void **context, enum MHD_RequestTerminationCode code)
+{
+    struct call *call = *context;
+    (void)cls, (void)connection, (void)code;
+    if (!call)
+        return;
+    if (call->serve->options.log_fd >= 0 && call->phase != CALL_NEW)
+        log_line(call);
+    mr_upload_destroy(call->upload);
+    mr_reply_close(&call->reply);
+    mr_request_close(&call->request);
+    free(call->uri);
+    free(call);
+    *context = NULL;
+}
+
+/* The headers are there. 0, or -1 when there is no memory. */
+static int start(struct call *call, const char *method)
+{
+    const struct mr_api *api = call->serve->options.api;
+    uint64_t length = 0;
+    call->start_ns = mr_clock_mono_ns();
+    if (!call->uri || mr_request_init(&call->request, method, call->uri) < 0)
+        return -1;
+    call->request.header = find_header;
+    call->request.header_cls = call;
+    call->phase = CALL_BODY;
+    if (mr_api_refuse(api, &call->request, &call->reply)) {
+        call->answered = 1;
+    } else if (call->request.op == MR_OP_UPLOAD) {
+        const char *header = find_header(call, "Content-Length");
+        if (header && mr_parse_u64(header, &length) < 0)
+            length = 0;
+        call->upload = mr_upload_new(api, &call->request, length, &call->reply);
+        call->answered = call->upload == NULL;
+    }
+    return 0;
+}
+
+static void take_body(struct call *call, const char *bytes, size_t length)
+{
+    atomic_fetch_add_explicit(&call->serve->counters.bytes_in, length, memory_order_relaxed);
+    if (call->answered)
+        return;
+    if (call->upload) {
+        mr_upload_write(call->upload, bytes, length);
+        return;
+    }
+    if (length > MR_BODY_MAX - call->request.body.length) {
+        mr_reply_error(&call->reply, &call->request, 413, NULL, "The body is over 10 MiB.");
+        call->answered = 1;
+        return;
+    }
+    mr_text_append(&call->request.body, bytes, length);
+}
+
+static void put_statistics(struct mr_serve *serve, struct mr_reply *reply)
+{
+    struct counters *c = &serve->counters;
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(serve->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
+    mr_text_puts(&reply->body, "{\"requests\":{");
+    for (int i = 0; i < MR_OP_COUNT; i++)
+        mr_text_printf(&reply->body, "%s\"%s\":%" PRIuFAST64, i ? "," : "", mr_op_names[i],
+                       atomic_load_explicit(&c->requests[i], memory_order_relaxed));
+    mr_text_printf(&reply->body,
+                   "},\"errors\":%" PRIuFAST64 ",\"bytes_in\":%" PRIuFAST64 ",\"bytes_out\":%" PRIuFAST64
+                   ",\"connections\":%u}\n",
+                   atomic_load_explicit(&c->errors, memory_order_relaxed),
+                   atomic_load_explicit(&c->bytes_in, memory_order_relaxed),
+                   atomic_load_explicit(&c->bytes_out, memory_order_relaxed), info ? info->num_connections : 0);
+    mr_reply_header(reply, "Content-Type", "application/json");
+}
+
+static void answer(struct call *call)
+{
+    struct mr_request *request = &call->request;
+    struct mr_reply *reply = &call->reply;
+    if (call->answered)
+        return;
+    call->answered = 1;
+    if (request->body.failed)
+        mr_reply_error(reply, request, 500, NULL, "out of memory");
+    else if (call->upload)
+        mr_upload_finish(call->upload, reply);
+    else if (request->op == MR_OP_ADMIN && strcmp(request->tail, "stats") == 0)
+        put_statistics(call->serve, reply);
+    else if (request->op == MR_OP_ADMIN)
+        mr_reply_error(reply, request, 404, NULL, "No such administrative call.");
+    else
+        mr_api_answer(call->serve->options.api, request, reply);
+    if (reply->body.failed)
+        mr_reply_error(reply, request, 500, NULL, "out of memory");
+}
+
+static void release_object(void *cls)
+{
+    mr_object_unref(cls);
+}
+
+/* A response out of several pieces of memory. */
+static struct MHD_Response *scattered(struct mr_reply *reply)
+{
+    const struct mr_object *object = reply->object;
+    uint64_t skip = reply->first, left = reply->length;
+    unsigned n = 0;
+    struct MHD_IoVec *vector = calloc(object->n_pieces, sizeof *vector);
+    if (!vector)
+        return NULL;
+    for (size_t i = 0; i < object->n_pieces && left > 0; i++) {
+        const struct mr_piece *piece = &object->pieces[i];
+        if (skip >= piece->length) {
+            skip -= piece->length;
+            continue;
+        }
+        uint64_t take = piece->length - skip < left ? piece->length - skip : left;
+        vector[n++] = (struct MHD_IoVec){.iov_base = piece->data + skip, .iov_len = take};
+        left -= take;
+        skip = 0;
+    }
+    struct MHD_Response *response = MHD_create_response_from_iovec(vector, n, release_object, reply->object);
+    free(vector);
+    if (response)
+        reply->object = NULL;
+    return response;
+}
+
+/* A response that sends the reply's bytes without a copy in user space. Takes them out of the reply. */
+static struct MHD_Response *make_response(struct mr_reply *reply)
+{
+    struct MHD_Response *response = NULL;
+    struct mr_object *object = reply->object;
+    if (!object) {
+        reply->length = reply->body.length;
+        response = MHD_create_response_from_buffer(reply->body.length, reply->body.data ? reply->body.data : "",
+                                                   reply->body.data ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
+        if (response)
+            memset(&reply->body, 0, sizeof reply->body);
+    } else if (reply->length == 0) {
+        response = MHD_create_response_from_buffer(0, "", MHD_RESPMEM_PERSISTENT);
+    } else if (object->path) {
+        response = MHD_create_response_from_fd_at_offset64(reply->length, reply->fd, reply->first);
+        if (response)
+            reply->fd = -1;
+    } else if (object->n_pieces == 1) {
+        response = MHD_create_response_from_buffer_with_free_callback_cls(
+            reply->length, (void *)(object->pieces->data + reply->first), release_object, object);
+        if (response)
+            reply->object = NULL;
+    } else {
+        response = scattered(reply);
+    }
+    return response;
+}
+
+static enum MHD_Result send_reply(struct call *call)
+{
+    struct mr_serve *serve = call->serve;
+    struct mr_reply *reply = &call->reply;
+    struct MHD_Response *response = make_response(reply);
+    if (!response)
+        return MHD_NO;
+    for (int i = 0; i < reply->n_headers; i++)
+        MHD_add_response_header(response, reply->headers[i].name, reply->headers[i].value);
+    atomic_fetch_add_explicit(&serve->counters.requests[call->request.op], 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&serve->counters.bytes_out, reply->length, memory_order_relaxed);
+    if (reply->status >= 400)
+        atomic_fetch_add_explicit(&serve->counters.errors, 1, memory_order_relaxed);
+    enum MHD_Result result = MHD_queue_response(call->connection, reply->status, response);
+    MHD_destroy_response(response);
+    return result;
+}
+
+static enum MHD_Result handle(void *cls, struct MHD_Connection *connection, const char *url, const char *method,
+                              const char *version, const char *upload_data, size_t *upload_data_size, void **context)
+{
+    struct call *call = *context;
+    (void)url, (void)version;
+    if (!call)
+        return MHD_NO;
+    if (call->phase == CALL_NEW)
+        return start(call, method) < 0 ? MHD_NO : MHD_YES;
+    if (*upload_data_size > 0) {
+        take_body(call, upload_data, *upload_data_size);
+        *upload_data_size = 0;
+        return MHD_YES;
+    }
+    struct mr_serve *serve = cls;
+    if (call->phase == CALL_BODY) {
+        call->phase = CALL_WAITED;
+        if (serve->options.latency_ns > 0 && call->request.op != MR_OP_ADMIN &&
+            mr_timers_suspend(serve->timers, connection, call->start_ns + serve->options.latency_ns) == 0)
+            return MHD_YES; /* MHD calls again after the resume */
+    }
+    answer(call);
+    return send_reply(call);
+}
+
+static size_t leave_encoded(void *cls, struct MHD_Connection *connection, char *text)
+{
+    (void)cls, (void)connection;
+    return strlen(text);
+}
+
+static void log_message(void *cls, const char *fmt, va_list args)
+{
+    char line[512];
+    (void)cls;
+    vsnprintf(line, sizeof line, fmt, args);
+    line[strcspn(line, "\n")] = 0;
+    mr_log_debug("microhttpd: %s", line);
+}
+
+/* Connections that the descriptor limit leaves room for: each needs its socket, and most an open file. */
+static unsigned connection_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+        return 400;
+    limit.rlim_cur = limit.rlim_max < 262144 ? limit.rlim_max : 262144;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    getrlimit(RLIMIT_NOFILE, &limit);
+    return limit.rlim_cur > 200 ? (unsigned)(limit.rlim_cur - 100) / 2 : 50;
+}
+
+struct mr_serve *mr_serve_new(const struct mr_serve_options *options)
+{
+    struct mr_serve *serve = calloc(1, sizeof *serve);
+    if (!serve) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for the server");
+        close(options->listen_fd);
+        return NULL;
+    }
+    serve->options = *options;
+    serve->timers = mr_timers_new();
+    if (!serve->timers) {
+        close(options->listen_fd);
+        free(serve);
+        return NULL;
+    }
+    serve->daemon = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0,
+                                     NULL, NULL, handle, serve, MHD_OPTION_EXTERNAL_LOGGER, log_message, NULL,
+                                     MHD_OPTION_LISTEN_SOCKET, options->listen_fd, MHD_OPTION_THREAD_POOL_SIZE,
+                                     options->threads > 1 ? options->threads : 0, MHD_OPTION_CONNECTION_LIMIT,
+                                     connection_limit(), MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
+                                     MHD_OPTION_URI_LOG_CALLBACK, begin, serve, MHD_OPTION_UNESCAPE_CALLBACK,
+                                     leave_encoded, NULL, MHD_OPTION_NOTIFY_COMPLETED, end, NULL, MHD_OPTION_END);
+    if (!serve->daemon) {
+        mr_error_set(MR_E_IO, "cannot start the HTTP server");
+        close(options->listen_fd);
+        mr_timers_destroy(serve->timers);
+        free(serve);
+        return NULL;
+    }
+    return serve;
+}
+
+void mr_serve_destroy(struct mr_serve *serve)
+{
+    if (!serve)
+        return;
+    mr_timers_drain(serve->timers); /* MHD must not be stopped with suspended connections */
+    MHD_stop_daemon(serve->daemon);
+    mr_timers_destroy(serve->timers);
+    free(serve);
+}

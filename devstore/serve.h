@@ -1,0 +1,26 @@
+/* serve.h - the HTTP side: libmicrohttpd's threads, one call per request, delays, the log and the statistics. */
+#ifndef MR_DEVSTORE_SERVE_H
+#define MR_DEVSTORE_SERVE_H
+
+#include <stdint.h>
+
+struct mr_api;
+struct mr_faults;
+struct mr_serve;
+
+struct mr_serve_options {
+    int listen_fd; /* bound and listening; taken over */
+    unsigned threads;
+    int64_t latency_ns;       /* before each reply's first byte */
+    uint64_t bandwidth;       /* bytes/s of each connection; 0: no limit */
+    int log_fd;               /* a line for each request; -1: none. Not taken over */
+    const struct mr_api *api; /* outlives the server */
+    struct mr_faults *faults; /* NULL: none. Outlives the server */
+};
+
+/* Starts answering. NULL with an error (listen_fd is closed). */
+struct mr_serve *mr_serve_new(const struct mr_serve_options *options);
+/* Ends every connection and all threads. */
+void mr_serve_destroy(struct mr_serve *serve);
+
+#endif

@@ -1,0 +1,27 @@
+/*
+ * timers.h - one thread that wakes suspended connections when their time comes.
+ *
+ * A reply that must wait (latency, bandwidth, a stall) suspends its connection and leaves it here, so that thousands
+ * may wait without a thread each. Deadlines are rounded up to a grid of 1/2 ms: connections due together are resumed
+ * together.
+ */
+#ifndef MR_DEVSTORE_TIMERS_H
+#define MR_DEVSTORE_TIMERS_H
+
+#include <stdint.h>
+
+struct MHD_Connection;
+struct mr_timers;
+
+struct mr_timers *mr_timers_new(void); /* NULL with an error */
+/*
+ * Suspends the connection until mr_clock_mono_ns() reaches the deadline. Only from a callback that MHD runs for this
+ * connection. 0, or -1 when the server is about to end (or has no memory): the connection was not suspended, go on at
+ * once.
+ */
+int mr_timers_suspend(struct mr_timers *timers, struct MHD_Connection *connection, int64_t deadline_ns);
+/* Resumes every connection now and suspends none from here on: to be called before MHD_stop_daemon. */
+void mr_timers_drain(struct mr_timers *timers);
+void mr_timers_destroy(struct mr_timers *timers); /* after MHD_stop_daemon */
+
+#endif

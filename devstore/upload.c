@@ -1,0 +1,216 @@
+/* upload.c - POST /upload/...: uploadType=media and multipart. The bytes go to a file or to memory as they come. */
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "devstore/api.h"
+#include "devstore/metadata.h"
+#include "devstore/mime.h"
+#include "devstore/sink.h"
+#include "shm/base/checksum.h"
+#include "shm/base/error.h"
+
+#define HEAD_MAX (1u << 20) /* bytes of a multipart body in front of the data */
+/* The end of a multipart body that is held back: the closing delimiter, and some blanks that may follow it. */
+#define TAIL_MAX (MR_BOUNDARY_MAX + 64)
+
+struct mr_upload {
+    const struct mr_request *request;
+    struct mr_bucket *bucket;
+    struct mr_conditions conditions;
+    struct mr_metadata metadata;
+    struct mr_sink sink;
+    int multipart, in_data, failed;
+    char boundary[MR_BOUNDARY_MAX + 1];
+    struct mr_text head;
+    char tail[TAIL_MAX];
+    size_t tail_length;
+    struct mr_reply failure;
+};
+
+static void fail_from_error(struct mr_upload *upload)
+{
+    upload->failed = 1;
+    mr_reply_from_error(&upload->failure, upload->request);
+}
+
+static int start_type(struct mr_upload *upload)
+{
+    const char *kind = mr_request_query(upload->request, "uploadType");
+    const char *type = mr_request_header(upload->request, "Content-Type");
+    const char *name = mr_request_query(upload->request, "name");
+    if (name && mr_metadata_set_name(&upload->metadata, name) < 0)
+        return -1;
+    if (kind && strcmp(kind, "media") == 0) {
+        upload->in_data = 1;
+        if (!name) {
+            mr_error_set(MR_E_USAGE, "A media upload needs a name parameter.");
+            return -1;
+        }
+        if (type && mr_metadata_set(&upload->metadata, MR_ATTR_CONTENT_TYPE, type) < 0)
+            return -1;
+        return mr_metadata_hash_header(&upload->metadata, mr_request_header(upload->request, "x-goog-hash"));
+    }
+    if (kind && strcmp(kind, "multipart") == 0) {
+        upload->multipart = 1;
+        return mr_mime_boundary(type, upload->boundary);
+    }
+    mr_error_set(MR_E_USAGE, "The development store does uploadType media and multipart, not \"%.50s\".",
+                 kind ? kind : "");
+    return -1;
+}
+
+struct mr_upload *mr_upload_new(const struct mr_api *api, const struct mr_request *request, uint64_t length,
+                                struct mr_reply *reply)
+{
+    struct mr_bucket *bucket = mr_api_bucket(api, request, reply);
+    struct mr_upload *upload = bucket ? calloc(1, sizeof *upload) : NULL;
+    if (!bucket)
+        return NULL;
+    if (!upload) {
+        mr_reply_error(reply, request, 500, NULL, "out of memory");
+        return NULL;
+    }
+    upload->request = request;
+    upload->bucket = bucket;
+    upload->sink.fd = -1;
+    mr_reply_init(&upload->failure);
+    if (mr_api_conditions(request, &upload->conditions, reply) < 0)
+        goto fail;
+    if (start_type(upload) < 0 || mr_sink_open(&upload->sink, mr_bucket_folder(bucket), length) < 0) {
+        mr_reply_from_error(reply, request);
+        goto fail;
+    }
+    return upload;
+fail:
+    mr_upload_destroy(upload);
+    return NULL;
+}
+
+void mr_upload_destroy(struct mr_upload *upload)
+{
+    if (!upload)
+        return;
+    mr_sink_close(&upload->sink);
+    mr_metadata_close(&upload->metadata);
+    mr_reply_close(&upload->failure);
+    mr_text_close(&upload->head);
+    free(upload);
+}
+
+/* Data of a multipart body: all but its last TAIL_MAX bytes so far go on. */
+static int write_held(struct mr_upload *upload, const char *bytes, size_t length)
+{
+    size_t total = upload->tail_length + length, out = total > TAIL_MAX ? total - TAIL_MAX : 0;
+    size_t from_tail = out < upload->tail_length ? out : upload->tail_length;
+    if (mr_sink_write(&upload->sink, upload->tail, from_tail) < 0 ||
+        mr_sink_write(&upload->sink, bytes, out - from_tail) < 0)
+        return -1;
+    upload->tail_length -= from_tail;
+    memmove(upload->tail, upload->tail + from_tail, upload->tail_length);
+    memcpy(upload->tail + upload->tail_length, bytes + (out - from_tail), length - (out - from_tail));
+    upload->tail_length += length - (out - from_tail);
+    return 0;
+}
+
+static int take_type(struct mr_upload *upload, const struct mr_mime_part *data)
+{
+    int rc = 0;
+    char *type = mr_mime_header(data->headers, data->headers_length, "Content-Type");
+    if (type && !upload->metadata.attributes[MR_ATTR_CONTENT_TYPE])
+        rc = mr_metadata_set(&upload->metadata, MR_ATTR_CONTENT_TYPE, type);
+    free(type);
+    return rc;
+}
+
+/* Looks whether the JSON part and the data's headers are complete; if so takes them, and the data that came along. */
+static int parse_head(struct mr_upload *upload)
+{
+    struct mr_mime_part json, data;
+    size_t at = 0;
+    if (mr_mime_next(upload->head.data, upload->head.length, upload->boundary, &at, &json) != 1)
+        goto more;
+    int rc = mr_mime_next(upload->head.data, upload->head.length, upload->boundary, &at, &data);
+    if (!data.body) {
+        if (rc == 0) {
+            mr_error_set(MR_E_USAGE, "The multipart body has no second part.");
+            return -1;
+        }
+        goto more;
+    }
+    if (mr_metadata_parse(&upload->metadata, json.body, json.body_length) < 0 || take_type(upload, &data) < 0)
+        return -1;
+    upload->in_data = 1;
+    return write_held(upload, data.body, (size_t)(upload->head.data + upload->head.length - data.body));
+more:
+    if (upload->head.length <= HEAD_MAX)
+        return 0;
+    mr_error_set(MR_E_USAGE, "The multipart body's first part is malformed or over 1 MiB.");
+    return -1;
+}
+
+void mr_upload_write(struct mr_upload *upload, const void *bytes, size_t length)
+{
+    int rc = 0;
+    if (upload->failed)
+        return;
+    if (!upload->multipart) {
+        rc = mr_sink_write(&upload->sink, bytes, length);
+    } else if (upload->in_data) {
+        rc = write_held(upload, bytes, length);
+    } else {
+        mr_text_append(&upload->head, bytes, length);
+        rc = parse_head(upload);
+    }
+    if (rc < 0)
+        fail_from_error(upload);
+}
+
+/* The end of the data: cuts the closing delimiter off what was held back. */
+static int finish_multipart(struct mr_upload *upload)
+{
+    int whole = upload->sink.size == 0; /* the tail is all that there is */
+    long end = upload->in_data ? mr_mime_closing(upload->tail, upload->tail_length, upload->boundary, whole) : -1;
+    if (end < 0) {
+        mr_error_set(MR_E_USAGE, "The multipart body is incomplete: two parts and a closing delimiter are expected.");
+        return -1;
+    }
+    return mr_sink_write(&upload->sink, upload->tail, (size_t)end);
+}
+
+static int make_live(struct mr_upload *upload, struct mr_object **object)
+{
+    if (upload->multipart && finish_multipart(upload) < 0)
+        return -1;
+    if (!upload->metadata.name) {
+        mr_error_set(MR_E_USAGE, "The object has no name: neither in the query nor in the metadata.");
+        return -1;
+    }
+    if (upload->metadata.has_crc && upload->metadata.crc != upload->sink.crc) {
+        char base64[9];
+        mr_crc32c_to_base64(upload->sink.crc, base64);
+        mr_error_set(MR_E_USAGE, "Provided CRC32C does not match the calculated one, \"%s\".", base64);
+        return -1;
+    }
+    *object = mr_object_new(upload->metadata.name);
+    if (!*object || mr_metadata_apply(&upload->metadata, *object) < 0)
+        return -1;
+    return mr_sink_put(&upload->sink, upload->bucket, *object, &upload->conditions);
+}
+
+void mr_upload_finish(struct mr_upload *upload, struct mr_reply *reply)
+{
+    struct mr_object *object = NULL;
+    if (!upload->failed && make_live(upload, &object) < 0)
+        fail_from_error(upload);
+    if (upload->failed) {
+        mr_reply_close(reply);
+        *reply = upload->failure;
+        mr_reply_init(&upload->failure);
+    } else {
+        mr_api_resource(upload->request, upload->bucket, object, reply);
+    }
+    mr_object_unref(object);
+}
