@@ -42,7 +42,6 @@ struct mr_http_request {
     int has_range; /* sends Range: bytes=range_first-range_last (both inclusive) */
     uint64_t range_first, range_last;
     unsigned stall_timeout_ms; /* MR_E_TIMEOUT when no byte comes for so long; 0: never */
-    int64_t deadline_ns;       /* mr_clock_mono_ns time at which it ends with MR_E_TIMEOUT; 0: none */
     int fresh_connection;      /* 1: do not reuse a connection */
 
     /*
@@ -98,13 +97,16 @@ int mr_http_call_status(const struct mr_http_call *call);
 const struct mr_http_headers *mr_http_call_headers(const struct mr_http_call *call);
 
 /*
- * Waits at most timeout_ms for a socket, a timer or extra_fd (-1: none; readable counts, and it is not read), then
+ * Waits at most timeout_ms for a socket, a timer or extra_fd (-1: none; readable counts, it is not read, and it must be
+ * passed as -1 before it is closed), then
  * moves data and calls back. Returns 1 if extra_fd is readable, 0 if not, -1 with mr_error (a broken invariant).
  */
 int mr_http_step(struct mr_http *http, int timeout_ms, int extra_fd);
+/* Inside a callback or timer: the step does not wait but returns, as it does by itself after a done callback. */
+void mr_http_poke(struct mr_http *http);
 /* Requests in flight. */
 unsigned mr_http_in_flight(const struct mr_http *http);
-/* The monotonic time at which the current or last step woke up: cheap, and good enough for time-outs. */
+/* The monotonic time at which the loop last looked: cheap, and good enough for time-outs. */
 int64_t mr_http_now_ns(const struct mr_http *http);
 
 /*

@@ -38,7 +38,8 @@ struct mr_store_options {
 struct mr_store *mr_store_open(const struct mr_store_options *options);
 /* Cancels the store's calls. NULL is allowed. */
 void mr_store_close(struct mr_store *store);
-/* The loop that the store was opened with. */
+/* What the store was opened with. */
+enum mr_scheme mr_store_scheme(const struct mr_store *store);
 struct mr_http *mr_store_http(const struct mr_store *store);
 
 /* How a request ended. */
@@ -94,7 +95,6 @@ struct mr_store_get_request {
     uint64_t offset, length;
     int whole;
     int fresh_connection;
-    int64_t deadline_ns;
     unsigned char *dest; /* length bytes; must stay until done or cancelled */
     /* `got` more bytes lie at dest + <bytes so far>, still in cache. Must not start or cancel anything. NULL: none. */
     void (*progress)(void *arg, uint64_t got);

@@ -14,12 +14,14 @@
  *
  * What is checked: the length, the generation, and the crc32c of each byte while it is in cache. The expected crc32c is
  * the caller's (index), else, for a whole object, the one in the answer's header, else there is none ("unverified").
- * Objects from range_min_bytes up are read by up to `ranges` parallel requests whose crcs are combined.
+ * Requests from range_min_bytes up, of a known generation, are read by up to `ranges` parallel streams whose crcs are
+ * combined.
  *
  * What is repeated: NET, TIMEOUT and BUSY, with exponential waits and full jitter, at least Retry-After, until
- * deadline_ms after the start. A broken or stalled stream goes on from the byte that it reached, on a new connection,
- * the crc running on and the generation pinned. A wrong crc is fetched again whole, crc_retries times. Anything else
- * ends the transfer. 429 and 503 halve the number of requests in flight; each success raises it by 1/limit.
+ * deadline_ms without progress (an attempt that brings 64 KiB or ends well is progress). A broken or stalled stream
+ * goes on from the byte that it reached, on a new connection, the crc running on and the generation pinned. A wrong crc
+ * is fetched again whole, crc_retries times. Anything else ends the transfer. 429 and 503 halve the number of requests
+ * in flight; each success raises it by 1/limit.
  */
 #ifndef MR_STORE_TRANSFER_H
 #define MR_STORE_TRANSFER_H
@@ -36,7 +38,7 @@ struct mr_transfer_options {
     unsigned connections;     /* most requests in flight; 0: 16 */
     unsigned retry_base_ms;   /* 0: 1,000 */
     unsigned retry_cap_ms;    /* 0: 32,000 */
-    unsigned deadline_ms;     /* of one transfer with its repeats; 0: 300,000 */
+    unsigned deadline_ms;     /* without progress, repeats included; 0: 300,000 */
     unsigned crc_retries;     /* times that an object with a wrong crc is fetched again; UINT_MAX: 0 times; 0: 2 */
     uint64_t range_min_bytes; /* objects from here up are read in parallel ranges; 0: 16 MiB */
     uint64_t range_bytes;     /* smallest range; 0: 8 MiB */

@@ -1,0 +1,392 @@
+/* The client of a local folder. Its work is done in timers of the loop, a slice at a time, since a file cannot be
+ * polled. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "shm/base/clock.h"
+#include "worker/store/store_ops.h"
+#include "worker/store/text.h"
+#include "worker/store/walk.h"
+
+#define SLICE_BYTES (1u << 20) /* read in one go, before other work of the loop has its turn */
+#define PAGE_ITEMS  1000
+
+enum file_kind { FILE_LIST, FILE_GET, FILE_STAT };
+
+struct file_store {
+    struct mr_store base;
+    /* A listing goes on where its page before ended, unless its token says otherwise. */
+    struct mr_walk *walk;
+    char *walk_bounds; /* prefix and upper bound of that walk */
+    char walk_token[MR_STORE_NAME_MAX];
+};
+
+struct file_call {
+    struct mr_store_call base;
+    struct mr_http_timer timer;
+    enum file_kind kind;
+    void *arg;
+    union {
+        mr_store_list_fn *list;
+        mr_store_get_fn *get;
+        mr_store_stat_fn *stat;
+    } done;
+    char name[MR_STORE_NAME_MAX]; /* get, stat: the path; list: the prefix */
+    char *start, *end, *token;    /* list */
+    size_t max_results;
+    struct mr_store_get_request get;
+    struct mr_store_got got;
+    uint64_t generation; /* stat: the one wanted, or 0 */
+    int fd;
+};
+
+static uint64_t generation_of(const struct stat *st)
+{
+    return (uint64_t)st->st_mtim.tv_sec * (uint64_t)MR_SECOND_NS + (uint64_t)st->st_mtim.tv_nsec;
+}
+
+static void file_cancel(struct mr_store_call *base)
+{
+    struct file_call *call = (struct file_call *)base;
+    mr_http_timer_stop(base->store->http, &call->timer);
+    mr_store_call_unlink(base);
+    if (call->fd >= 0)
+        close(call->fd);
+    free(call->start);
+    free(call->end);
+    free(call->token);
+    free(call);
+}
+
+static void run_call(struct mr_http_timer *timer);
+
+static struct file_call *call_new(struct mr_store *store, enum file_kind kind, const char *name, size_t length,
+                                  void *arg)
+{
+    if (length >= MR_STORE_NAME_MAX) {
+        mr_error_set(MR_E_USAGE, "a path of %zu bytes is too long", length);
+        return NULL;
+    }
+    struct file_call *call = calloc(1, sizeof *call);
+    if (!call) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a request to a file");
+        return NULL;
+    }
+    call->kind = kind;
+    call->arg = arg;
+    call->fd = -1;
+    memcpy(call->name, name, length);
+    call->timer.run = run_call;
+    mr_store_call_link(store, &call->base);
+    mr_http_timer_set(store->http, &call->timer, 0);
+    return call;
+}
+
+/* The thread's error as a result. */
+static struct mr_store_result failure(const struct file_call *call, char *text, size_t size)
+{
+    char uri[400];
+    snprintf(text, size, "%s: %s", mr_store_uri(call->base.store, uri, sizeof uri, call->name, strlen(call->name)),
+             mr_error_text());
+    return (struct mr_store_result){.code = mr_error_code(), .text = text};
+}
+
+/* ---- list ---- */
+
+struct page {
+    struct mr_store_item *items;
+    size_t count, size;
+    struct mr_text names; /* the items' names, each with its NUL */
+};
+
+static int page_add(struct page *page, const char *path, const struct stat *st)
+{
+    if (page->count == page->size) {
+        size_t size = page->size ? 2 * page->size : 256;
+        struct mr_store_item *items = realloc(page->items, size * sizeof *items);
+        if (!items)
+            return -1;
+        page->items = items;
+        page->size = size;
+    }
+    size_t n = strlen(path);
+    mr_text_add(&page->names, path, n + 1);
+    page->items[page->count++] = (struct mr_store_item){.name_length = n,
+                                                        .size = (uint64_t)st->st_size,
+                                                        .generation = generation_of(st),
+                                                        .storage_class = "",
+                                                        .etag = ""};
+    return page->names.failed ? -1 : 0;
+}
+
+static void forget_walk(struct file_store *store)
+{
+    mr_walk_destroy(store->walk);
+    free(store->walk_bounds);
+    store->walk = NULL;
+    store->walk_bounds = NULL;
+}
+
+/* The walk at the call's token: the one that is there, or a new one that begins behind it. */
+static int find_walk(struct file_store *store, const struct file_call *call)
+{
+    char *bounds = NULL;
+    if (asprintf(&bounds, "%s%c%s", call->name, '\n', call->end ? call->end : "") < 0) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a listing");
+        return -1;
+    }
+    if (store->walk && call->token && strcmp(bounds, store->walk_bounds) == 0 &&
+        strcmp(call->token, store->walk_token) == 0) {
+        free(bounds);
+        return 0;
+    }
+    forget_walk(store);
+    store->walk = mr_walk_new(call->name, call->token ? call->token : call->start, call->token != NULL, call->end);
+    store->walk_bounds = bounds;
+    return store->walk ? 0 : -1;
+}
+
+/* 1: the page is full, 0: the walk ended, -1: mr_error. */
+static int fill_page(struct file_store *store, const struct file_call *call, struct page *page, uint64_t *skipped)
+{
+    const char *path;
+    struct stat st;
+    while (page->count < call->max_results) {
+        int rc = mr_walk_next(store->walk, &path, &st, skipped);
+        if (rc <= 0)
+            return rc;
+        if (page_add(page, path, &st) != 0) {
+            mr_error_set(MR_E_NO_MEMORY, "no memory for a page of %zu files", page->count);
+            return -1;
+        }
+    }
+    return 1;
+}
+
+static void run_list(struct file_call *call)
+{
+    struct file_store *store = (struct file_store *)call->base.store;
+    struct page page = {0};
+    struct mr_store_page view = {0};
+    struct mr_store_result result = {.code = MR_OK, .text = ""};
+    char text[1024];
+    int rc = find_walk(store, call) == 0 ? fill_page(store, call, &page, &view.skipped) : -1;
+    if (rc < 0)
+        result = failure(call, text, sizeof text);
+    size_t at = 0;
+    for (size_t i = 0; i < page.count; at += page.items[i++].name_length + 1)
+        page.items[i].name = page.names.data + at; /* only now: the names' memory moved while it grew */
+    view.items = page.items;
+    view.count = page.count;
+    if (rc > 0) {
+        snprintf(store->walk_token, sizeof store->walk_token, "%s", page.items[page.count - 1].name);
+        view.next_token = store->walk_token;
+    } else {
+        forget_walk(store);
+    }
+    call->done.list(call->arg, &result, rc < 0 ? NULL : &view);
+    free(page.items);
+    mr_text_close(&page.names);
+    file_cancel(&call->base);
+}
+
+static int copy(char **to, const char *from)
+{
+    *to = from ? strdup(from) : NULL;
+    return from && !*to ? -1 : 0;
+}
+
+static struct mr_store_call *file_list(struct mr_store *base, const struct mr_store_list_request *request,
+                                       mr_store_list_fn *done, void *arg)
+{
+    const char *prefix = request->prefix && request->prefix[0] ? request->prefix : "/";
+    struct file_call *call = call_new(base, FILE_LIST, prefix, strlen(prefix), arg);
+    if (!call)
+        return NULL;
+    call->done.list = done;
+    call->max_results = request->max_results ? request->max_results : PAGE_ITEMS;
+    if (copy(&call->start, request->start_offset) || copy(&call->end, request->end_offset) ||
+        copy(&call->token, request->page_token)) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a listing");
+        file_cancel(&call->base);
+        return NULL;
+    }
+    return &call->base;
+}
+
+/* ---- stat ---- */
+
+static int check_generation(uint64_t wanted, const struct stat *st)
+{
+    if (wanted == 0 || generation_of(st) == wanted)
+        return 0;
+    mr_error_set(MR_E_CHANGED, "changed since the listing: its time of modification is another");
+    return -1;
+}
+
+static void run_stat(struct file_call *call)
+{
+    struct mr_store_result result = {.code = MR_OK, .text = ""};
+    struct stat st;
+    char text[1024];
+    int rc = stat(call->name, &st);
+    if (rc != 0)
+        mr_error_set_errno(errno, "cannot look it up");
+    else if (!S_ISREG(st.st_mode))
+        mr_error_set(MR_E_NOT_FOUND, "it is not a regular file");
+    if (rc != 0 || !S_ISREG(st.st_mode) || check_generation(call->generation, &st) != 0)
+        result = failure(call, text, sizeof text);
+    struct mr_store_item item = {.name = call->name,
+                                 .name_length = strlen(call->name),
+                                 .size = (uint64_t)st.st_size,
+                                 .generation = generation_of(&st),
+                                 .storage_class = "",
+                                 .etag = ""};
+    call->done.stat(call->arg, &result, result.code == MR_OK ? &item : NULL);
+    file_cancel(&call->base);
+}
+
+static struct mr_store_call *file_stat(struct mr_store *base, const char *name, size_t name_length, uint64_t generation,
+                                       mr_store_stat_fn *done, void *arg)
+{
+    struct file_call *call = call_new(base, FILE_STAT, name, name_length, arg);
+    if (!call)
+        return NULL;
+    call->done.stat = done;
+    call->generation = generation;
+    return &call->base;
+}
+
+/* ---- get ---- */
+
+static int open_file(struct file_call *call)
+{
+    const struct mr_store_get_request *get = &call->get;
+    struct stat st;
+    call->fd = open(call->name, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not block */
+    if (call->fd < 0 || fstat(call->fd, &st) != 0) {
+        mr_error_set_errno(errno, errno == ENOENT && get->generation ? "deleted since the listing" : "cannot open it");
+        return -1;
+    }
+    if (!S_ISREG(st.st_mode)) {
+        mr_error_set(MR_E_NOT_FOUND, "it is not a regular file");
+        return -1;
+    }
+    if (check_generation(get->generation, &st) != 0)
+        return -1;
+    uint64_t size = (uint64_t)st.st_size;
+    if (get->whole ? size != get->length : size < get->offset + get->length) {
+        mr_error_set(MR_E_CHANGED, "it has %llu bytes, and not the %llu that were expected", (unsigned long long)size,
+                     (unsigned long long)(get->offset + get->length));
+        return -1;
+    }
+    call->got.generation = generation_of(&st);
+    return 0;
+}
+
+/* 1: a slice came, 0: all is there, -1: mr_error. */
+static int read_slice(struct file_call *call)
+{
+    const struct mr_store_get_request *get = &call->get;
+    uint64_t left = get->length - call->got.received;
+    struct stat st;
+    if (left == 0) { /* written to while it was read? */
+        if (fstat(call->fd, &st) == 0)
+            return check_generation(call->got.generation, &st);
+        mr_error_set_errno(errno, "cannot look it up");
+        return -1;
+    }
+    size_t slice = left < SLICE_BYTES ? (size_t)left : SLICE_BYTES;
+    ssize_t n = pread(call->fd, get->dest + call->got.received, slice, (off_t)(get->offset + call->got.received));
+    if (n < 0 && errno == EINTR)
+        return 1;
+    if (n < 0) {
+        mr_error_set_errno(errno, "cannot read it");
+        return -1;
+    }
+    if (n == 0) {
+        mr_error_set(MR_E_CHANGED, "changed while it was read: it ends after %llu bytes",
+                     (unsigned long long)(get->offset + call->got.received));
+        return -1;
+    }
+    call->got.received += (uint64_t)n;
+    if (get->progress)
+        get->progress(call->arg, (uint64_t)n);
+    return 1;
+}
+
+static void run_get(struct file_call *call)
+{
+    struct mr_store_result result = {.code = MR_OK, .text = ""};
+    char text[1024];
+    int rc = call->fd < 0 ? open_file(call) : 0;
+    if (rc == 0)
+        rc = read_slice(call);
+    if (rc > 0 && call->got.received == call->get.length)
+        rc = read_slice(call);
+    if (rc > 0) {
+        mr_http_timer_set(call->base.store->http, &call->timer, 0);
+        return;
+    }
+    if (rc < 0)
+        result = failure(call, text, sizeof text);
+    call->done.get(call->arg, &result, &call->got);
+    file_cancel(&call->base);
+}
+
+static struct mr_store_call *file_get(struct mr_store *base, const struct mr_store_get_request *request,
+                                      mr_store_get_fn *done, void *arg)
+{
+    struct file_call *call = call_new(base, FILE_GET, request->name, request->name_length, arg);
+    if (!call)
+        return NULL;
+    call->done.get = done;
+    call->get = *request;
+    return &call->base;
+}
+
+/* ---- life ---- */
+
+static void run_call(struct mr_http_timer *timer)
+{
+    struct file_call *call = (struct file_call *)(void *)((char *)timer - offsetof(struct file_call, timer));
+    struct mr_http *http = call->base.store->http;
+    mr_http_poke(http);
+    switch (call->kind) {
+    case FILE_LIST:
+        run_list(call);
+        break;
+    case FILE_GET:
+        run_get(call);
+        break;
+    case FILE_STAT:
+        run_stat(call);
+        break;
+    }
+}
+
+static void file_destroy(struct mr_store *base)
+{
+    struct file_store *store = (struct file_store *)base;
+    forget_walk(store);
+    free(store);
+}
+
+static const struct mr_store_ops file_ops = {file_list, file_get, file_stat, file_cancel, file_destroy};
+
+struct mr_store *mr_store_file_new(const struct mr_store_options *options)
+{
+    struct file_store *store = calloc(1, sizeof *store);
+    (void)options;
+    if (!store) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a store");
+        return NULL;
+    }
+    store->base.ops = &file_ops;
+    return &store->base;
+}

@@ -1,0 +1,26 @@
+/* gcs_json.h - the parsers of what GCS answers in JSON. They cope with any bytes. */
+#ifndef MR_STORE_GCS_JSON_H
+#define MR_STORE_GCS_JSON_H
+
+#include <stddef.h>
+
+#include "worker/store/store.h"
+
+struct mr_gcs_page;
+
+/*
+ * A page of `GET /storage/v1/b/{bucket}/o` as the request asked for it: names allowed, in order, in range; sizes and
+ * generations within 63 bits. NULL with mr_error (PROTOCOL with what was wrong, NO_MEMORY). The view is valid until
+ * mr_gcs_page_destroy.
+ */
+struct mr_gcs_page *mr_gcs_page_parse(const char *json, size_t length, const struct mr_store_list_request *request);
+const struct mr_store_page *mr_gcs_page_view(const struct mr_gcs_page *page);
+void mr_gcs_page_destroy(struct mr_gcs_page *page);
+
+/* One object resource. *page keeps what *item points to. 0, or -1 with mr_error. */
+int mr_gcs_item_parse(const char *json, size_t length, struct mr_store_item *item, struct mr_gcs_page **page);
+
+/* The server's own words in the body of an error answer (JSON, XML or text), printable, one line; may be "". */
+const char *mr_gcs_error_text(const char *body, size_t length, char *out, size_t size);
+
+#endif

@@ -1,0 +1,160 @@
+#include "worker/store/headers.h"
+
+#include <curl/curl.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+#include "shm/base/checksum.h"
+
+#define RETRY_AFTER_MAX_S 3600 /* a server that asks for more is not waited for: the deadline ends it first */
+
+/* Digits at *at up to end; advances. 0, or -1 for none or more than 64 bits. */
+static int take_u64(const char **at, const char *end, uint64_t *value)
+{
+    const char *p = *at;
+    uint64_t sum = 0;
+    for (; p < end && *p >= '0' && *p <= '9'; p++) {
+        uint64_t digit = (uint64_t)(*p - '0');
+        if (sum > (UINT64_MAX - digit) / 10)
+            return -1;
+        sum = sum * 10 + digit;
+    }
+    if (p == *at)
+        return -1;
+    *at = p;
+    *value = sum;
+    return 0;
+}
+
+/* The whole value is one number. */
+static int only_u64(const char *value, size_t length, uint64_t *number)
+{
+    const char *at = value;
+    return take_u64(&at, value + length, number) == 0 && at == value + length ? 0 : -1;
+}
+
+static void take_content_range(struct mr_http_headers *headers, const char *value, size_t length)
+{
+    const char *at = value, *end = value + length;
+    uint64_t first, last, total = UINT64_MAX;
+    if (length < 6 || strncasecmp(at, "bytes ", 6) != 0)
+        return;
+    at += 6;
+    if (take_u64(&at, end, &first) || at == end || *at++ != '-' || take_u64(&at, end, &last) || at == end ||
+        *at++ != '/')
+        return;
+    if (end - at == 1 && *at == '*')
+        at++;
+    else if (take_u64(&at, end, &total))
+        return;
+    if (at != end || first > last || last >= total)
+        return;
+    headers->has_content_range = 1;
+    headers->range_first = first;
+    headers->range_last = last;
+    headers->range_total = total;
+}
+
+/* "crc32c=AAAAAA==,md5=...", in one header or in two (protocols.md, GCS, Get). */
+static void take_hash(struct mr_http_headers *headers, const char *value, size_t length)
+{
+    const char *at = value, *end = value + length;
+    while (at < end) {
+        const char *comma = memchr(at, ',', (size_t)(end - at));
+        const char *stop = comma ? comma : end;
+        while (at < stop && *at == ' ')
+            at++;
+        if (stop - at > 7 && strncasecmp(at, "crc32c=", 7) == 0 &&
+            mr_crc32c_from_base64(at + 7, (size_t)(stop - at - 7), &headers->crc32c) == 0)
+            headers->has_crc32c = 1;
+        at = comma ? comma + 1 : end;
+    }
+}
+
+static void take_retry_after(struct mr_http_headers *headers, const char *value, size_t length)
+{
+    char date[64];
+    uint64_t seconds = 0;
+    if (only_u64(value, length, &seconds) != 0) {
+        if (length >= sizeof date)
+            return;
+        memcpy(date, value, length);
+        date[length] = 0;
+        time_t at = curl_getdate(date, NULL), now = time(NULL);
+        if (at == (time_t)-1 || at <= now)
+            return;
+        seconds = (uint64_t)(at - now);
+    }
+    headers->retry_after_ms = 1000u * (unsigned)(seconds < RETRY_AFTER_MAX_S ? seconds : RETRY_AFTER_MAX_S);
+}
+
+static int is(const char *name, size_t length, const char *wanted)
+{
+    return strlen(wanted) == length && strncasecmp(name, wanted, length) == 0;
+}
+
+static void take_goog(struct mr_http_headers *headers, const char *name, size_t name_length, const char *value,
+                      size_t length)
+{
+    if (is(name, name_length, "x-goog-hash"))
+        take_hash(headers, value, length);
+    else if (is(name, name_length, "x-goog-generation"))
+        headers->has_generation = only_u64(value, length, &headers->generation) == 0;
+    else if (is(name, name_length, "x-goog-stored-content-length"))
+        headers->has_stored_length = only_u64(value, length, &headers->stored_length) == 0;
+    else if (is(name, name_length, "x-guploader-response-body-transformations"))
+        headers->gunzipped = memmem(value, length, "gunzipped", 9) != NULL;
+}
+
+void mr_http_headers_line(struct mr_http_headers *headers, const char *line, size_t length)
+{
+    const char *colon = length ? memchr(line, ':', length) : NULL;
+    if (!colon || colon == line)
+        return;
+    const char *value = colon + 1, *end = line + length;
+    size_t name_length = (size_t)(colon - line);
+    while (value < end && (*value == ' ' || *value == '\t'))
+        value++;
+    while (end > value && (end[-1] == '\r' || end[-1] == '\n' || end[-1] == ' ' || end[-1] == '\t'))
+        end--;
+    size_t n = (size_t)(end - value);
+    switch (line[0] | 0x20) {
+    case 'x':
+        take_goog(headers, line, name_length, value, n);
+        break;
+    case 'c':
+        if (is(line, name_length, "content-length"))
+            headers->has_content_length = only_u64(value, n, &headers->content_length) == 0;
+        else if (is(line, name_length, "content-range"))
+            take_content_range(headers, value, n);
+        else if (is(line, name_length, "content-encoding"))
+            headers->content_encoded = n > 0 && !is(value, n, "identity");
+        break;
+    case 'e':
+        if (is(line, name_length, "etag")) {
+            size_t kept = n < sizeof headers->etag ? n : sizeof headers->etag - 1;
+            memcpy(headers->etag, value, kept);
+            headers->etag[kept] = 0;
+        }
+        break;
+    case 'r':
+        if (is(line, name_length, "retry-after"))
+            take_retry_after(headers, value, n);
+        break;
+    default:
+        break;
+    }
+}
+
+int mr_http_headers_status(const char *line, size_t length)
+{
+    if (length < 12 || strncmp(line, "HTTP/", 5) != 0)
+        return 0;
+    const char *at = memchr(line, ' ', length), *end = line + length;
+    uint64_t status;
+    if (!at)
+        return 0;
+    at++;
+    return take_u64(&at, end, &status) == 0 && status >= 100 && status <= 999 ? (int)status : 0;
+}

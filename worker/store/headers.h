@@ -1,0 +1,14 @@
+/* headers.h - the parser of answer header lines. Copes with any bytes: what it does not understand it leaves out. */
+#ifndef MR_STORE_HEADERS_H
+#define MR_STORE_HEADERS_H
+
+#include <stddef.h>
+
+#include "worker/store/http.h"
+
+/* One line "Name: value" as it arrived, CR LF included or not; not NUL-terminated. */
+void mr_http_headers_line(struct mr_http_headers *headers, const char *line, size_t length);
+/* The status of a line "HTTP/1.1 206 Partial Content", or 0 when it is not a status line. */
+int mr_http_headers_status(const char *line, size_t length);
+
+#endif

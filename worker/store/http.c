@@ -1,0 +1,778 @@
+#include "worker/store/http.h"
+
+#include <curl/curl.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "shm/base/clock.h"
+#include "worker/store/headers.h"
+
+#define COLLECT_MAX       (UINT64_C(64) << 20)
+#define COLLECT_ERROR_MAX (16u << 10)
+#define COLLECT_KEEP      (256u << 10) /* a pooled call keeps a collecting buffer up to this size */
+#define EVENTS_MAX        64
+
+/*
+ * libcurl is driven by its socket interface and an epoll set and not by curl_multi_poll: curl_multi_perform asks
+ * poll(2) once for each transfer under way, each time. What curl wants of a socket that we opened stays registered
+ * when a request ends, because the next request on the kept-alive connection wants the same: no epoll_ctl a request.
+ */
+struct fd_state {
+    unsigned char wanted;     /* EPOLLIN | EPOLLOUT, as curl asked last */
+    unsigned char registered; /* what the epoll set has; 0: not in it */
+    unsigned char ours;       /* opened by open_socket: close_socket will be told of its end */
+};
+
+struct mr_http_call {
+    struct mr_http *http;
+    CURL *easy;
+    struct mr_http_call *previous, *next; /* in http->active; next also in http->pool */
+    int (*sink)(void *arg, const struct mr_http_call *call, const void *data, size_t length);
+    void (*done)(void *arg, const struct mr_http_result *result);
+    void *arg;
+    uint64_t collect_max, received;
+    int64_t last_byte_ns, stall_ns;
+    int status;
+    struct mr_http_headers headers;
+    char *collected;
+    size_t collected_length, collected_size;
+    char *lines; /* the request's own header lines, one behind the other */
+    size_t lines_size;
+    struct curl_slist nodes[MR_HTTP_MAX_HEADERS]; /* point into lines; the last one leads to http->headers */
+    enum mr_code sink_code;
+    char sink_text[512];
+    char curl_text[CURL_ERROR_SIZE];
+};
+
+struct mr_http {
+    CURLM *multi;
+    struct curl_slist *headers; /* of every request */
+    unsigned connect_timeout_ms, buffer_bytes;
+    char *proxy, *ca_bundle;
+    struct mr_http_call *active, *pool;
+    unsigned in_flight;
+    int epoll_fd, extra_fd;
+    struct fd_state *fds;
+    size_t fd_count;
+    int64_t curl_due_ns; /* when curl wants its timeouts looked at; -1: not */
+    int64_t now_ns;
+    struct mr_http_timer *first, *last; /* by due_ns */
+    unsigned timers;
+    struct mr_http_timer watch; /* looks for stalled calls */
+    int poked;                  /* this step must not wait */
+};
+
+/* ---- epoll ---- */
+
+static struct fd_state *fd_state(struct mr_http *http, int fd)
+{
+    if ((size_t)fd >= http->fd_count) {
+        size_t count = ((size_t)fd + 64) & ~(size_t)63;
+        struct fd_state *fds = realloc(http->fds, count * sizeof *fds);
+        if (!fds)
+            return NULL;
+        memset(fds + http->fd_count, 0, (count - http->fd_count) * sizeof *fds);
+        http->fds = fds;
+        http->fd_count = count;
+    }
+    return &http->fds[fd];
+}
+
+static int fd_register(struct mr_http *http, int fd, unsigned events, int had)
+{
+    struct epoll_event event = {.events = events, .data.fd = fd};
+    if (events == 0)
+        return epoll_ctl(http->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+    if (epoll_ctl(http->epoll_fd, had ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &event) == 0)
+        return 0;
+    return epoll_ctl(http->epoll_fd, had ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, fd, &event);
+}
+
+static int on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *socket_arg)
+{
+    struct mr_http *http = arg;
+    struct fd_state *state = fd_state(http, fd);
+    (void)easy;
+    (void)socket_arg;
+    if (!state)
+        return -1;
+    state->wanted = (unsigned char)((what & CURL_POLL_IN ? EPOLLIN : 0) | (what & CURL_POLL_OUT ? EPOLLOUT : 0));
+    if (what == CURL_POLL_REMOVE)
+        state->wanted = 0;
+    if (state->wanted == state->registered || (state->wanted == 0 && state->ours && state->registered == EPOLLIN))
+        return 0; /* an idle connection stays registered: see above, and on_event */
+    int rc = fd_register(http, fd, state->wanted, state->registered != 0);
+    state->registered = state->wanted;
+    return rc == 0 || state->wanted == 0 ? 0 : -1;
+}
+
+static curl_socket_t open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
+{
+    struct mr_http *http = arg;
+    (void)purpose;
+    int fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+    if (fd < 0)
+        return CURL_SOCKET_BAD;
+    struct fd_state *state = fd_state(http, fd);
+    if (!state) {
+        close(fd);
+        return CURL_SOCKET_BAD;
+    }
+    *state = (struct fd_state){.ours = 1};
+    return fd;
+}
+
+static int close_socket(void *arg, curl_socket_t fd)
+{
+    struct mr_http *http = arg;
+    if ((size_t)fd < http->fd_count)
+        http->fds[fd] = (struct fd_state){0}; /* closing takes it out of the epoll set */
+    return close(fd);
+}
+
+static int on_curl_timer(CURLM *multi, long timeout_ms, void *arg)
+{
+    struct mr_http *http = arg;
+    (void)multi;
+    if (timeout_ms < 0)
+        http->curl_due_ns = -1;
+    else if (timeout_ms == 0)
+        http->curl_due_ns = 0;
+    else
+        http->curl_due_ns = mr_clock_mono_ns() + timeout_ms * MR_MILLISECOND_NS;
+    return 0;
+}
+
+/* ---- timers ---- */
+
+void mr_http_timer_stop(struct mr_http *http, struct mr_http_timer *timer)
+{
+    if (!timer->armed)
+        return;
+    *(timer->previous ? &timer->previous->next : &http->first) = timer->next;
+    *(timer->next ? &timer->next->previous : &http->last) = timer->previous;
+    timer->previous = timer->next = NULL;
+    timer->armed = 0;
+    http->timers--;
+}
+
+void mr_http_timer_set(struct mr_http *http, struct mr_http_timer *timer, int64_t due_ns)
+{
+    mr_http_timer_stop(http, timer);
+    struct mr_http_timer *before = http->last;
+    while (before && before->due_ns > due_ns)
+        before = before->previous;
+    timer->due_ns = due_ns;
+    timer->previous = before;
+    timer->next = before ? before->next : http->first;
+    *(before ? &before->next : &http->first) = timer;
+    *(timer->next ? &timer->next->previous : &http->last) = timer;
+    timer->armed = 1;
+    http->timers++;
+}
+
+/* As many as were set at the beginning: a timer that sets itself again at once runs in the next step. */
+static void run_timers(struct mr_http *http)
+{
+    for (unsigned left = http->timers; left > 0 && http->first && http->first->due_ns <= http->now_ns; left--) {
+        struct mr_http_timer *timer = http->first;
+        mr_http_timer_stop(http, timer);
+        timer->run(timer);
+    }
+}
+
+/* ---- curl's callbacks ---- */
+
+static size_t on_header(char *line, size_t unit, size_t count, void *arg)
+{
+    struct mr_http_call *call = arg;
+    size_t length = unit * count;
+    int status = mr_http_headers_status(line, length);
+    call->last_byte_ns = call->http->now_ns;
+    if (status != 0) { /* also behind a 100 Continue, or a proxy's answer to CONNECT */
+        call->status = status;
+        memset(&call->headers, 0, sizeof call->headers);
+    } else {
+        mr_http_headers_line(&call->headers, line, length);
+    }
+    return length;
+}
+
+static size_t fail_sink(struct mr_http_call *call)
+{
+    call->sink_code = mr_error_code() ? mr_error_code() : MR_E_INTERNAL;
+    snprintf(call->sink_text, sizeof call->sink_text, "%s", mr_error_text());
+    return 0;
+}
+
+static int collect(struct mr_http_call *call, const char *data, size_t length, uint64_t most)
+{
+    if (length > most || call->collected_length > most - length) {
+        mr_error_set(MR_E_PROTOCOL, "the answer is longer than %llu bytes", (unsigned long long)most);
+        return -1;
+    }
+    size_t needed = call->collected_length + length + 1;
+    if (needed > call->collected_size) {
+        size_t size = call->collected_size ? call->collected_size : 4096;
+        while (size < needed)
+            size *= 2;
+        char *grown = realloc(call->collected, size);
+        if (!grown) {
+            mr_error_set(MR_E_NO_MEMORY, "no memory for an answer of %zu bytes", needed);
+            return -1;
+        }
+        call->collected = grown;
+        call->collected_size = size;
+    }
+    memcpy(call->collected + call->collected_length, data, length);
+    call->collected_length += length;
+    call->collected[call->collected_length] = 0;
+    return 0;
+}
+
+static size_t on_body(char *data, size_t unit, size_t count, void *arg)
+{
+    struct mr_http_call *call = arg;
+    size_t length = unit * count;
+    call->last_byte_ns = call->http->now_ns;
+    int rc;
+    if (call->status / 100 != 2) {
+        size_t room = COLLECT_ERROR_MAX - call->collected_length;
+        rc = collect(call, data, length < room ? length : room, COLLECT_ERROR_MAX);
+    } else if (call->sink) {
+        rc = call->sink(call->arg, call, data, length);
+    } else {
+        rc = collect(call, data, length, call->collect_max);
+    }
+    if (rc != 0)
+        return length == 0 ? 1 : fail_sink(call);
+    call->received += length;
+    return length;
+}
+
+int mr_http_call_status(const struct mr_http_call *call)
+{
+    return call->status;
+}
+
+const struct mr_http_headers *mr_http_call_headers(const struct mr_http_call *call)
+{
+    return &call->headers;
+}
+
+/* ---- calls ---- */
+
+static void call_free(struct mr_http_call *call)
+{
+    if (call->easy)
+        curl_easy_cleanup(call->easy);
+    free(call->collected);
+    free(call->lines);
+    free(call);
+}
+
+/* What is the same for every request is set once, when the easy handle is made. */
+static struct mr_http_call *call_new(struct mr_http *http)
+{
+    struct mr_http_call *call = calloc(1, sizeof *call);
+    if (!call)
+        return NULL;
+    call->http = http;
+    call->easy = curl_easy_init();
+    CURL *easy = call->easy;
+    if (!easy) {
+        free(call);
+        return NULL;
+    }
+    curl_easy_setopt(easy, CURLOPT_PRIVATE, call);
+    curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+#if LIBCURL_VERSION_NUM >= 0x075500
+    curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+#else
+    curl_easy_setopt(easy, CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
+#endif
+    curl_easy_setopt(easy, CURLOPT_USERAGENT, "millrace/" MR_VERSION);
+    curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, (long)http->buffer_bytes);
+    curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)http->connect_timeout_ms);
+    curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
+    curl_easy_setopt(easy, CURLOPT_HTTP_CONTENT_DECODING, 0L);
+    curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, call->curl_text);
+    curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_header);
+    curl_easy_setopt(easy, CURLOPT_HEADERDATA, call);
+    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_body);
+    curl_easy_setopt(easy, CURLOPT_WRITEDATA, call);
+    curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket);
+    curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, http);
+    curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, close_socket);
+    curl_easy_setopt(easy, CURLOPT_CLOSESOCKETDATA, http);
+    if (http->proxy)
+        curl_easy_setopt(easy, CURLOPT_PROXY, http->proxy);
+    if (http->ca_bundle)
+        curl_easy_setopt(easy, CURLOPT_CAINFO, http->ca_bundle);
+    return call;
+}
+
+/* The request's lines in front of the list that all requests share; libcurl only reads the list. */
+static int set_lines(struct mr_http_call *call, const struct mr_http_request *request)
+{
+    size_t needed = 0;
+    for (unsigned i = 0; i < request->header_count; i++)
+        needed += strlen(request->headers[i]) + 1;
+    if (needed > call->lines_size) {
+        char *lines = realloc(call->lines, needed);
+        if (!lines)
+            return -1;
+        call->lines = lines;
+        call->lines_size = needed;
+    }
+    char *at = call->lines;
+    for (unsigned i = 0; i < request->header_count; i++) {
+        size_t n = strlen(request->headers[i]) + 1;
+        memcpy(at, request->headers[i], n);
+        call->nodes[i].data = at;
+        call->nodes[i].next = i + 1 < request->header_count ? &call->nodes[i + 1] : call->http->headers;
+        at += n;
+    }
+    curl_easy_setopt(call->easy, CURLOPT_HTTPHEADER, request->header_count ? &call->nodes[0] : call->http->headers);
+    return 0;
+}
+
+static int set_request(struct mr_http_call *call, const struct mr_http_request *request)
+{
+    CURL *easy = call->easy;
+    char range[48];
+    if (curl_easy_setopt(easy, CURLOPT_URL, request->url) != CURLE_OK || set_lines(call, request) != 0)
+        return -1;
+    if (request->body) {
+        curl_easy_setopt(easy, CURLOPT_POSTFIELDS, request->body);
+        curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)request->body_length);
+        curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, request->method);
+    } else {
+        curl_easy_setopt(easy, CURLOPT_HTTPGET, 1L);
+        curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, strcmp(request->method, "GET") == 0 ? NULL : request->method);
+    }
+    if (request->has_range)
+        snprintf(range, sizeof range, "%llu-%llu", (unsigned long long)request->range_first,
+                 (unsigned long long)request->range_last);
+    if (curl_easy_setopt(easy, CURLOPT_RANGE, request->has_range ? range : NULL) != CURLE_OK)
+        return -1;
+    curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, request->fresh_connection ? 1L : 0L);
+    return 0;
+}
+
+/* How often the stalls of a call are looked for: late by an eighth, half a second at most. */
+static void watch(struct mr_http *http, const struct mr_http_call *call)
+{
+    int64_t ns = call->stall_ns / 8;
+    if (call->stall_ns == 0)
+        return;
+    if (ns < 5 * MR_MILLISECOND_NS)
+        ns = 5 * MR_MILLISECOND_NS;
+    if (ns > 500 * MR_MILLISECOND_NS)
+        ns = 500 * MR_MILLISECOND_NS;
+    if (!http->watch.armed || http->watch.due_ns > http->now_ns + ns)
+        mr_http_timer_set(http, &http->watch, http->now_ns + ns);
+}
+
+static void activate(struct mr_http *http, struct mr_http_call *call)
+{
+    call->previous = NULL;
+    call->next = http->active;
+    if (http->active)
+        http->active->previous = call;
+    http->active = call;
+    http->in_flight++;
+}
+
+/* Out of the multi handle and of the active list. */
+static void deactivate(struct mr_http *http, struct mr_http_call *call)
+{
+    curl_multi_remove_handle(http->multi, call->easy);
+    *(call->previous ? &call->previous->next : &http->active) = call->next;
+    if (call->next)
+        call->next->previous = call->previous;
+    http->in_flight--;
+}
+
+static void recycle(struct mr_http *http, struct mr_http_call *call)
+{
+    if (call->collected_size > COLLECT_KEEP) {
+        free(call->collected);
+        call->collected = NULL;
+        call->collected_size = 0;
+    }
+    call->next = http->pool;
+    http->pool = call;
+}
+
+struct mr_http_call *mr_http_start(struct mr_http *http, const struct mr_http_request *request)
+{
+    if (request->header_count > MR_HTTP_MAX_HEADERS) {
+        mr_error_set(MR_E_USAGE, "a request has %u header lines; at most %d are possible", request->header_count,
+                     MR_HTTP_MAX_HEADERS);
+        return NULL;
+    }
+    struct mr_http_call *call = http->pool;
+    if (call)
+        http->pool = call->next;
+    else
+        call = call_new(http);
+    if (!call)
+        goto no_memory;
+    http->now_ns = mr_clock_mono_ns();
+    call->sink = request->sink;
+    call->done = request->done;
+    call->arg = request->arg;
+    call->collect_max = request->collect_max ? request->collect_max : COLLECT_MAX;
+    call->received = 0;
+    call->last_byte_ns = http->now_ns;
+    call->stall_ns = request->stall_timeout_ms * MR_MILLISECOND_NS;
+    call->status = 0;
+    memset(&call->headers, 0, sizeof call->headers);
+    call->collected_length = 0;
+    call->sink_code = MR_OK;
+    call->curl_text[0] = 0;
+    if (set_request(call, request) != 0 || curl_multi_add_handle(http->multi, call->easy) != CURLM_OK) {
+        recycle(http, call);
+        goto no_memory;
+    }
+    activate(http, call);
+    watch(http, call);
+    return call;
+no_memory:
+    mr_error_set(MR_E_NO_MEMORY, "no memory for a request to %.200s", request->url);
+    return NULL;
+}
+
+void mr_http_cancel(struct mr_http *http, struct mr_http_call *call)
+{
+    deactivate(http, call);
+    recycle(http, call);
+}
+
+/* ---- completion ---- */
+
+static enum mr_code code_of_curl(CURLcode curl)
+{
+    switch (curl) {
+    case CURLE_OK:
+        return MR_OK;
+    case CURLE_OPERATION_TIMEDOUT:
+        return MR_E_TIMEOUT;
+    case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_SSL_CACERT_BADFILE:
+    case CURLE_SSL_CERTPROBLEM:
+    case CURLE_SSL_ISSUER_ERROR:
+    case CURLE_URL_MALFORMAT:
+        return MR_E_CONFIG;
+    case CURLE_UNSUPPORTED_PROTOCOL: /* the scheme was checked before: an answer that is not HTTP/1 */
+    case CURLE_WEIRD_SERVER_REPLY:
+    case CURLE_BAD_CONTENT_ENCODING:
+        return MR_E_PROTOCOL;
+    case CURLE_OUT_OF_MEMORY:
+        return MR_E_NO_MEMORY;
+    default:
+        return MR_E_NET;
+    }
+}
+
+static void finish(struct mr_http *http, struct mr_http_call *call, enum mr_code code, const char *text)
+{
+    long connects = 0;
+    struct mr_http_result result = {
+        .code = code,
+        .text = text,
+        .status = call->status,
+        .headers = call->headers,
+        .body = call->collected_length ? call->collected : "",
+        .body_length = call->collected_length,
+        .received = call->received,
+    };
+    curl_easy_getinfo(call->easy, CURLINFO_NUM_CONNECTS, &connects);
+    result.reused = connects == 0;
+    deactivate(http, call);
+    http->poked = 1;
+    call->done(call->arg, &result);
+    recycle(http, call);
+}
+
+static void finish_curl(struct mr_http *http, struct mr_http_call *call, CURLcode curl)
+{
+    if (curl == CURLE_OK) {
+        finish(http, call, MR_OK, "");
+    } else if (curl == CURLE_WRITE_ERROR && call->sink_code != MR_OK) {
+        finish(http, call, call->sink_code, call->sink_text);
+    } else {
+        char text[CURL_ERROR_SIZE + 128];
+        enum mr_code code = code_of_curl(curl);
+        snprintf(text, sizeof text, "%s%s", call->curl_text[0] ? call->curl_text : curl_easy_strerror(curl),
+                 code == MR_E_CONFIG ? " (set [http] ca_bundle if the server's certificate is your own)" : "");
+        finish(http, call, code, text);
+    }
+}
+
+/* Calls back for what has ended. */
+static void drain(struct mr_http *http)
+{
+    CURLMsg *message;
+    int left;
+    while ((message = curl_multi_info_read(http->multi, &left))) {
+        char *private = NULL;
+        if (message->msg != CURLMSG_DONE)
+            continue;
+        CURLcode curl = message->data.result; /* message is gone once its handle is removed */
+        curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &private);
+        finish_curl(http, (struct mr_http_call *)(void *)private, curl);
+    }
+}
+
+/* done callbacks may change the list of calls, so the next stalled one is looked for anew. */
+static struct mr_http_call *stalled(struct mr_http *http)
+{
+    for (struct mr_http_call *call = http->active; call; call = call->next) {
+        if (call->stall_ns && http->now_ns - call->last_byte_ns >= call->stall_ns)
+            return call;
+    }
+    return NULL;
+}
+
+static void run_watch(struct mr_http_timer *timer)
+{
+    struct mr_http *http = (struct mr_http *)(void *)((char *)timer - offsetof(struct mr_http, watch));
+    struct mr_http_call *call;
+    while ((call = stalled(http))) {
+        char text[96];
+        snprintf(text, sizeof text, "no byte came for %lld ms", (long long)(call->stall_ns / MR_MILLISECOND_NS));
+        finish(http, call, MR_E_TIMEOUT, text);
+    }
+    for (call = http->active; call; call = call->next)
+        watch(http, call);
+}
+
+/* ---- the loop ---- */
+
+static void act(struct mr_http *http, curl_socket_t fd, int mask)
+{
+    int running;
+    curl_multi_socket_action(http->multi, fd, mask, &running);
+}
+
+static void run_curl_timer(struct mr_http *http)
+{
+    if (http->curl_due_ns < 0 || http->curl_due_ns > http->now_ns)
+        return;
+    http->curl_due_ns = -1; /* curl sets it again */
+    act(http, CURL_SOCKET_TIMEOUT, 0);
+}
+
+static int wait_ms(const struct mr_http *http, int timeout_ms)
+{
+    int64_t due = http->curl_due_ns;
+    if (http->first && (due < 0 || http->first->due_ns < due))
+        due = http->first->due_ns;
+    if (due < 0)
+        return timeout_ms;
+    if (due <= http->now_ns)
+        return 0;
+    int64_t ms = (due - http->now_ns + MR_MILLISECOND_NS - 1) / MR_MILLISECOND_NS;
+    return timeout_ms < 0 || ms < timeout_ms ? (int)(ms < INT32_MAX ? ms : INT32_MAX) : timeout_ms;
+}
+
+static int watch_extra(struct mr_http *http, int extra_fd)
+{
+    if (extra_fd == http->extra_fd)
+        return 0;
+    if (http->extra_fd >= 0)
+        fd_register(http, http->extra_fd, 0, 1); /* it may be closed already: then there is nothing to take out */
+    http->extra_fd = extra_fd;
+    if (extra_fd >= 0 && fd_register(http, extra_fd, EPOLLIN, 0) != 0) {
+        http->extra_fd = -1;
+        mr_error_set_errno(errno, "cannot wait for descriptor %d", extra_fd);
+        return -1;
+    }
+    return 0;
+}
+
+static void on_event(struct mr_http *http, const struct epoll_event *event)
+{
+    int fd = event->data.fd, mask = 0;
+    struct fd_state *state = fd_state(http, fd);
+    if (!state || state->registered == 0)
+        return;               /* closed by an event before it in this batch */
+    if (state->wanted == 0) { /* an idle connection that the server closed: curl finds out when it wants to reuse it */
+        fd_register(http, fd, 0, 1);
+        state->registered = 0;
+        return;
+    }
+    unsigned ready = event->events;
+    if (ready & (EPOLLERR | EPOLLHUP)) /* curl learns the error by reading or writing */
+        ready |= state->wanted;
+    if (ready & EPOLLIN)
+        mask |= CURL_CSELECT_IN;
+    if (ready & EPOLLOUT)
+        mask |= CURL_CSELECT_OUT;
+    act(http, fd, mask);
+}
+
+void mr_http_poke(struct mr_http *http)
+{
+    http->poked = 1;
+}
+
+/* What is due without a socket: calls back, and sends what was started. */
+static void run_due(struct mr_http *http)
+{
+    http->now_ns = mr_clock_mono_ns();
+    run_timers(http);
+    run_curl_timer(http);
+    drain(http);
+}
+
+int mr_http_step(struct mr_http *http, int timeout_ms, int extra_fd)
+{
+    struct epoll_event events[EVENTS_MAX];
+    int extra = 0;
+    if (watch_extra(http, extra_fd) != 0)
+        return -1;
+    run_due(http); /* what was started since the last step goes out */
+    int n = epoll_wait(http->epoll_fd, events, EVENTS_MAX, http->poked ? 0 : wait_ms(http, timeout_ms));
+    http->poked = 0;
+    if (n < 0 && errno != EINTR) {
+        mr_error_set_errno(errno, "epoll_wait failed");
+        return -1;
+    }
+    http->now_ns = mr_clock_mono_ns();
+    for (int i = 0; i < n; i++) {
+        if (events[i].data.fd == extra_fd)
+            extra = 1;
+        else
+            on_event(http, &events[i]);
+    }
+    run_curl_timer(http);
+    drain(http);
+    run_timers(http);
+    run_curl_timer(http); /* and what callbacks started */
+    http->poked = 0;
+    return extra;
+}
+
+unsigned mr_http_in_flight(const struct mr_http *http)
+{
+    return http->in_flight;
+}
+
+int64_t mr_http_now_ns(const struct mr_http *http)
+{
+    return http->now_ns;
+}
+
+/* ---- life ---- */
+
+static void global_init(void)
+{
+    curl_global_init(CURL_GLOBAL_DEFAULT);
+}
+
+static int add_header(struct mr_http *http, const char *line)
+{
+    struct curl_slist *list = curl_slist_append(http->headers, line);
+    if (!list) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a header line");
+        return -1;
+    }
+    http->headers = list;
+    return 0;
+}
+
+static int set_headers(struct mr_http *http, const struct mr_http_options *options)
+{
+    if (add_header(http, "Accept-Encoding: gzip") || add_header(http, "Expect:"))
+        return -1;
+    for (unsigned i = 0; i < options->header_count; i++) {
+        const char *line = options->headers[i], *colon = strchr(line, ':');
+        if (!colon || colon == line || strpbrk(line, "\r\n")) {
+            mr_error_set(MR_E_CONFIG, "[http] headers: \"%.*s\" is not a line of the form Name: value",
+                         (int)strcspn(line, ":\r\n"), line); /* a value may be secret: not shown */
+            return -1;
+        }
+        if (add_header(http, line))
+            return -1;
+    }
+    return 0;
+}
+
+static int set_copy(char **to, const char *from)
+{
+    *to = from ? strdup(from) : NULL;
+    return from && !*to ? -1 : 0;
+}
+
+struct mr_http *mr_http_new(const struct mr_http_options *options)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, global_init);
+    struct mr_http *http = calloc(1, sizeof *http);
+    if (!http)
+        goto no_memory;
+    http->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    http->extra_fd = -1;
+    http->curl_due_ns = -1;
+    http->now_ns = mr_clock_mono_ns();
+    http->watch.run = run_watch;
+    http->connect_timeout_ms = options->connect_timeout_ms ? options->connect_timeout_ms : 10000;
+    http->buffer_bytes = options->buffer_bytes ? options->buffer_bytes : 512u << 10;
+    http->multi = curl_multi_init();
+    if (http->epoll_fd < 0) {
+        mr_error_set_errno(errno, "epoll_create1 failed");
+        goto fail;
+    }
+    if (!http->multi || set_copy(&http->proxy, options->proxy) || set_copy(&http->ca_bundle, options->ca_bundle))
+        goto no_memory;
+    if (options->ca_bundle && access(options->ca_bundle, R_OK) != 0) {
+        mr_error_set(MR_E_CONFIG, "[http] ca_bundle: cannot read \"%s\": %s", options->ca_bundle, strerror(errno));
+        goto fail;
+    }
+    if (set_headers(http, options) != 0)
+        goto fail;
+    curl_multi_setopt(http->multi, CURLMOPT_PIPELINING, (long)CURLPIPE_NOTHING);
+    curl_multi_setopt(http->multi, CURLMOPT_MAXCONNECTS, (long)(options->connections ? options->connections : 16));
+    curl_multi_setopt(http->multi, CURLMOPT_SOCKETFUNCTION, on_socket);
+    curl_multi_setopt(http->multi, CURLMOPT_SOCKETDATA, http);
+    curl_multi_setopt(http->multi, CURLMOPT_TIMERFUNCTION, on_curl_timer);
+    curl_multi_setopt(http->multi, CURLMOPT_TIMERDATA, http);
+    return http;
+no_memory:
+    mr_error_set(MR_E_NO_MEMORY, "no memory for an HTTP client");
+fail:
+    mr_http_destroy(http);
+    return NULL;
+}
+
+void mr_http_destroy(struct mr_http *http)
+{
+    if (!http)
+        return;
+    while (http->active)
+        mr_http_cancel(http, http->active);
+    while (http->pool) {
+        struct mr_http_call *call = http->pool;
+        http->pool = call->next;
+        call_free(call);
+    }
+    if (http->multi)
+        curl_multi_cleanup(http->multi); /* closes the connections, through close_socket */
+    curl_slist_free_all(http->headers);
+    if (http->epoll_fd >= 0)
+        close(http->epoll_fd);
+    free(http->fds);
+    free(http->proxy);
+    free(http->ca_bundle);
+    free(http);
+}

@@ -1,0 +1,152 @@
+#include "worker/store/store.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/store/store_ops.h"
+#include "worker/store/text.h"
+
+#define STALL_TIMEOUT_MS 20000 /* gcsfuse's initial read deadline: protocols.md, GCS, Rate */
+
+struct mr_store *mr_store_open(const struct mr_store_options *options)
+{
+    struct mr_store *store = NULL;
+    switch (options->scheme) {
+    case MR_SCHEME_FILE:
+        store = mr_store_file_new(options);
+        break;
+    case MR_SCHEME_GS:
+        store = mr_store_gcs_new(options);
+        break;
+    default:
+        mr_error_set(MR_E_USAGE, "%s://%s: this version reads gs:// and file://", mr_scheme_name(options->scheme),
+                     options->bucket);
+        return NULL;
+    }
+    if (!store)
+        return NULL;
+    store->scheme = options->scheme;
+    store->http = options->http;
+    store->stall_timeout_ms = options->stall_timeout_ms ? options->stall_timeout_ms : STALL_TIMEOUT_MS;
+    store->bucket = strdup(options->bucket ? options->bucket : "");
+    if (!store->bucket) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a store");
+        mr_store_close(store);
+        return NULL;
+    }
+    return store;
+}
+
+void mr_store_close(struct mr_store *store)
+{
+    if (!store)
+        return;
+    while (store->calls)
+        store->ops->cancel(store->calls);
+    free(store->bucket);
+    store->ops->destroy(store);
+}
+
+struct mr_http *mr_store_http(const struct mr_store *store)
+{
+    return store->http;
+}
+
+enum mr_scheme mr_store_scheme(const struct mr_store *store)
+{
+    return store->scheme;
+}
+
+static int check_name(const struct mr_store *store, const char *name, size_t length)
+{
+    char quoted[300];
+    size_t most = store->scheme == MR_SCHEME_FILE ? MR_STORE_NAME_MAX - 1 : 1024;
+    if (length == 0 || length > most || memchr(name, 0, length)) {
+        mr_error_set(MR_E_USAGE, "\"%s\" is no object name: it must have 1 to %zu bytes and no NUL",
+                     mr_text_quote(quoted, sizeof quoted, name, length), most);
+        return -1;
+    }
+    return 0;
+}
+
+struct mr_store_call *mr_store_list(struct mr_store *store, const struct mr_store_list_request *request,
+                                    mr_store_list_fn *done, void *arg)
+{
+    return store->ops->list(store, request, done, arg);
+}
+
+struct mr_store_call *mr_store_get(struct mr_store *store, const struct mr_store_get_request *request,
+                                   mr_store_get_fn *done, void *arg)
+{
+    if (check_name(store, request->name, request->name_length) != 0)
+        return NULL;
+    if (request->offset > INT64_MAX || request->length > (uint64_t)INT64_MAX - request->offset ||
+        (request->whole && request->offset != 0) || (!request->whole && request->length == 0)) {
+        mr_error_set(MR_E_USAGE, "bytes %llu and %llu more are no range of an object",
+                     (unsigned long long)request->offset, (unsigned long long)request->length);
+        return NULL;
+    }
+    return store->ops->get(store, request, done, arg);
+}
+
+struct mr_store_call *mr_store_stat(struct mr_store *store, const char *name, size_t name_length, uint64_t generation,
+                                    mr_store_stat_fn *done, void *arg)
+{
+    if (check_name(store, name, name_length) != 0)
+        return NULL;
+    return store->ops->stat(store, name, name_length, generation, done, arg);
+}
+
+void mr_store_cancel(struct mr_store_call *call)
+{
+    call->store->ops->cancel(call);
+}
+
+void mr_store_call_link(struct mr_store *store, struct mr_store_call *call)
+{
+    call->store = store;
+    call->previous = NULL;
+    call->next = store->calls;
+    if (store->calls)
+        store->calls->previous = call;
+    store->calls = call;
+}
+
+void mr_store_call_unlink(struct mr_store_call *call)
+{
+    *(call->previous ? &call->previous->next : &call->store->calls) = call->next;
+    if (call->next)
+        call->next->previous = call->previous;
+}
+
+int mr_store_list_copy(struct mr_store_list_request *to, const struct mr_store_list_request *from,
+                       struct mr_text *strings)
+{
+    const char *const all[] = {from->prefix, from->start_offset, from->end_offset, from->page_token, from->after};
+    const char **const copies[] = {&to->prefix, &to->start_offset, &to->end_offset, &to->page_token, &to->after};
+    size_t at = 0;
+    mr_text_clear(strings);
+    for (unsigned i = 0; i < 5; i++) {
+        if (all[i])
+            mr_text_add(strings, all[i], strlen(all[i]) + 1);
+    }
+    if (strings->failed)
+        return -1;
+    for (unsigned i = 0; i < 5; i++) { /* only now: the strings' memory moved while it grew */
+        *copies[i] = all[i] ? strings->data + at : NULL;
+        at += all[i] ? strlen(all[i]) + 1 : 0;
+    }
+    to->max_results = from->max_results;
+    return 0;
+}
+
+const char *mr_store_uri(const struct mr_store *store, char *out, size_t size, const char *name, size_t length)
+{
+    int n = store->scheme == MR_SCHEME_FILE
+                ? snprintf(out, size, "file://")
+                : snprintf(out, size, "%s://%s/", mr_scheme_name(store->scheme), store->bucket);
+    if (n > 0 && (size_t)n + 8 < size)
+        mr_text_quote(out + n, size - (size_t)n, name, length);
+    return out;
+}

@@ -1,0 +1,50 @@
+/* store_ops.h - what a store client implements. Only this folder includes it. */
+#ifndef MR_STORE_STORE_OPS_H
+#define MR_STORE_STORE_OPS_H
+
+#include "worker/store/store.h"
+
+/*
+ * Each client embeds mr_store as its first member and fills ops; each of its calls embeds mr_store_call, linked by
+ * mr_store_call_link while it is alive. Requests reach a client after the checks of store.c (names, sizes).
+ */
+struct mr_store_ops {
+    struct mr_store_call *(*list)(struct mr_store *store, const struct mr_store_list_request *request,
+                                  mr_store_list_fn *done, void *arg);
+    struct mr_store_call *(*get)(struct mr_store *store, const struct mr_store_get_request *request,
+                                 mr_store_get_fn *done, void *arg);
+    struct mr_store_call *(*stat)(struct mr_store *store, const char *name, size_t name_length, uint64_t generation,
+                                  mr_store_stat_fn *done, void *arg);
+    void (*cancel)(struct mr_store_call *call); /* unlinks and frees it */
+    void (*destroy)(struct mr_store *store);    /* no call is alive */
+};
+
+struct mr_store {
+    const struct mr_store_ops *ops;
+    enum mr_scheme scheme;
+    char *bucket;
+    struct mr_http *http;
+    unsigned stall_timeout_ms;
+    struct mr_store_call *calls;
+};
+
+struct mr_store_call {
+    struct mr_store *store;
+    struct mr_store_call *previous, *next;
+};
+
+struct mr_store *mr_store_file_new(const struct mr_store_options *options);
+struct mr_store *mr_store_gcs_new(const struct mr_store_options *options);
+
+void mr_store_call_link(struct mr_store *store, struct mr_store_call *call);
+void mr_store_call_unlink(struct mr_store_call *call);
+
+struct mr_text;
+/* A copy whose strings lie in *strings (cleared before), each with its NUL. 0, or -1 for no memory. */
+int mr_store_list_copy(struct mr_store_list_request *to, const struct mr_store_list_request *from,
+                       struct mr_text *strings);
+
+/* "gs://bucket/name" or "file:///path", printable, cut to fit. Returns out. */
+const char *mr_store_uri(const struct mr_store *store, char *out, size_t size, const char *name, size_t length);
+
+#endif

@@ -1,0 +1,112 @@
+#include "worker/store/text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int reserve(struct mr_text *text, size_t more)
+{
+    if (text->failed)
+        return -1;
+    if (more < text->size - text->length)
+        return 0;
+    size_t size = text->size ? text->size : 256;
+    while (size - text->length <= more)
+        size *= 2;
+    char *data = realloc(text->data, size);
+    if (!data) {
+        text->failed = 1;
+        return -1;
+    }
+    text->data = data;
+    text->size = size;
+    return 0;
+}
+
+void mr_text_clear(struct mr_text *text)
+{
+    text->length = 0;
+    text->failed = 0;
+    if (text->data)
+        text->data[0] = 0;
+}
+
+void mr_text_close(struct mr_text *text)
+{
+    free(text->data);
+    memset(text, 0, sizeof *text);
+}
+
+void mr_text_add(struct mr_text *text, const char *data, size_t length)
+{
+    if (reserve(text, length) != 0)
+        return;
+    memcpy(text->data + text->length, data, length);
+    text->length += length;
+    text->data[text->length] = 0;
+}
+
+void mr_text_puts(struct mr_text *text, const char *string)
+{
+    mr_text_add(text, string, strlen(string));
+}
+
+void mr_text_put_u64(struct mr_text *text, uint64_t value)
+{
+    char digits[20], *at = digits + sizeof digits;
+    do {
+        *--at = (char)('0' + value % 10);
+        value /= 10;
+    } while (value > 0);
+    mr_text_add(text, at, (size_t)(digits + sizeof digits - at));
+}
+
+static int unreserved(unsigned char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' ||
+           c == '_' || c == '~';
+}
+
+void mr_text_put_encoded(struct mr_text *text, const char *data, size_t length)
+{
+    static const char hex[] = "0123456789ABCDEF";
+    if (reserve(text, 3 * length) != 0)
+        return;
+    char *at = text->data + text->length;
+    for (size_t i = 0; i < length; i++) {
+        unsigned char c = (unsigned char)data[i];
+        if (unreserved(c)) {
+            *at++ = (char)c;
+        } else {
+            *at++ = '%';
+            *at++ = hex[c >> 4];
+            *at++ = hex[c & 15];
+        }
+    }
+    *at = 0;
+    text->length = (size_t)(at - text->data);
+}
+
+const char *mr_text_quote(char *out, size_t size, const char *name, size_t length)
+{
+    static const char hex[] = "0123456789abcdef";
+    size_t at = 0;
+    for (size_t i = 0; i < length; i++) {
+        unsigned char c = (unsigned char)name[i];
+        size_t needed = c < 0x20 || c == 0x7f || c == '\\' ? 4 : 1;
+        if (at + needed + 4 > size) { /* always room for "..." */
+            memcpy(out + at, "...", 3);
+            at += 3;
+            break;
+        }
+        if (needed == 1) {
+            out[at++] = (char)c;
+        } else {
+            out[at++] = '\\';
+            out[at++] = 'x';
+            out[at++] = hex[c >> 4];
+            out[at++] = hex[c & 15];
+        }
+    }
+    out[at] = 0;
+    return out;
+}

@@ -1,0 +1,26 @@
+/* text.h - growing byte strings for URLs and messages, percent-encoding, and names made printable. */
+#ifndef MR_STORE_TEXT_H
+#define MR_STORE_TEXT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Zero-initialised; data is NUL-terminated once something was added. After a failed allocation `failed` stays 1. */
+struct mr_text {
+    char *data;
+    size_t length, size;
+    int failed;
+};
+
+void mr_text_clear(struct mr_text *text); /* keeps the memory */
+void mr_text_close(struct mr_text *text);
+void mr_text_add(struct mr_text *text, const char *data, size_t length);
+void mr_text_puts(struct mr_text *text, const char *string);
+void mr_text_put_u64(struct mr_text *text, uint64_t value);
+/* Each byte but A-Z a-z 0-9 - . _ ~ as %XX (RFC 3986, 2.3); "/" too, as object names in JSON paths need it. */
+void mr_text_put_encoded(struct mr_text *text, const char *data, size_t length);
+
+/* name with control bytes and backslashes as \xNN, cut to fit with "..." at its end. Returns out. */
+const char *mr_text_quote(char *out, size_t size, const char *name, size_t length);
+
+#endif

@@ -1,0 +1,630 @@
+#include "worker/store/transfer.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shm/base/checksum.h"
+#include "shm/base/clock.h"
+#include "worker/store/store_ops.h"
+#include "worker/store/text.h"
+
+#define PROGRESS_BYTES (UINT64_C(64) << 10) /* an attempt that brings less does not push the deadline on */
+#define RANGE_ALIGN    (UINT64_C(64) << 10)
+
+enum kind { FETCH, LIST, STAT };
+enum state { QUEUED, SENT, WAITING, ENDED };
+
+/* One request at a time for one contiguous part of a transfer. A list or stat has one stream without bytes. */
+struct stream {
+    struct mr_transfer *transfer;
+    enum state state;
+    struct stream *previous, *next; /* QUEUED */
+    struct mr_http_timer timer;     /* WAITING */
+    struct mr_store_call *call;     /* SENT */
+    uint64_t offset, length;        /* within the bytes wanted */
+    uint64_t received;              /* of them; all in dest, all in crc */
+    uint64_t attempt_start;         /* received when the attempt under way was sent */
+    uint32_t crc;
+    unsigned failures; /* in a row */
+    int fresh;         /* the next attempt takes a new connection */
+    int64_t sent_ns;
+};
+
+struct mr_transfer {
+    struct mr_transfer_engine *engine;
+    struct mr_transfer *previous, *next;
+    enum kind kind;
+    struct mr_store *store;
+    void *arg;
+    union {
+        mr_transfer_fn *fetch;
+        mr_store_list_fn *list;
+        mr_store_stat_fn *stat;
+    } done;
+    struct mr_text strings; /* the name; of a list its strings, each with its NUL */
+    struct mr_store_list_request list;
+    struct mr_transfer_request fetch; /* its name lies in strings */
+    uint64_t generation;              /* asked for, or pinned by the first answer; 0: not known */
+    uint32_t answer_crc;              /* of the whole object, as an answer said */
+    int has_answer_crc;
+    unsigned attempts, crc_failures, streams_left, stream_count;
+    int status;
+    int64_t progress_ns;
+    struct stream *streams;
+    struct stream single; /* where one is enough */
+};
+
+struct mr_transfer_engine {
+    struct mr_http *http;
+    struct mr_transfer_options options;
+    struct mr_transfer_counters counters;
+    struct mr_transfer *transfers;
+    struct stream *first, *last; /* QUEUED, in order */
+    unsigned queued, in_flight;
+    double limit;              /* on requests in flight: additive increase, multiplicative decrease */
+    int64_t decreased_ns;      /* requests sent before this say nothing new about the limit */
+    struct mr_http_timer pump; /* sends what is queued */
+};
+
+static void pump(struct mr_http_timer *timer);
+
+/* ---- the queue ---- */
+
+static void enqueue(struct stream *stream, int in_front)
+{
+    struct mr_transfer_engine *engine = stream->transfer->engine;
+    stream->state = QUEUED;
+    stream->previous = in_front ? NULL : engine->last;
+    stream->next = in_front ? engine->first : NULL;
+    *(stream->previous ? &stream->previous->next : &engine->first) = stream;
+    *(stream->next ? &stream->next->previous : &engine->last) = stream;
+    engine->queued++;
+    if (!engine->pump.armed)
+        mr_http_timer_set(engine->http, &engine->pump, 0);
+}
+
+static void dequeue(struct stream *stream)
+{
+    struct mr_transfer_engine *engine = stream->transfer->engine;
+    *(stream->previous ? &stream->previous->next : &engine->first) = stream->next;
+    *(stream->next ? &stream->next->previous : &engine->last) = stream->previous;
+    engine->queued--;
+}
+
+/* Whatever it is doing, it stops. */
+static void stop(struct stream *stream)
+{
+    struct mr_transfer_engine *engine = stream->transfer->engine;
+    switch (stream->state) {
+    case QUEUED:
+        dequeue(stream);
+        break;
+    case SENT:
+        mr_store_cancel(stream->call);
+        engine->in_flight--;
+        break;
+    case WAITING:
+        mr_http_timer_stop(engine->http, &stream->timer);
+        break;
+    case ENDED:
+        break;
+    }
+    stream->state = ENDED;
+}
+
+static void on_wait_over(struct mr_http_timer *timer)
+{
+    enqueue((struct stream *)(void *)((char *)timer - offsetof(struct stream, timer)), 1);
+}
+
+/* ---- the limit ---- */
+
+static void lower_limit(struct mr_transfer_engine *engine, const struct stream *stream)
+{
+    if (stream->sent_ns < engine->decreased_ns)
+        return; /* it was sent under the limit before: one burst of answers halves it once */
+    engine->limit = engine->limit / 2 < 1 ? 1 : engine->limit / 2;
+    engine->decreased_ns = mr_http_now_ns(engine->http);
+}
+
+static void raise_limit(struct mr_transfer_engine *engine)
+{
+    engine->limit += 1 / engine->limit;
+    if (engine->limit > engine->options.connections)
+        engine->limit = engine->options.connections;
+}
+
+unsigned mr_transfer_limit(const struct mr_transfer_engine *engine)
+{
+    return (unsigned)engine->limit;
+}
+
+unsigned mr_transfer_in_flight(const struct mr_transfer_engine *engine)
+{
+    return engine->in_flight;
+}
+
+unsigned mr_transfer_free(const struct mr_transfer_engine *engine)
+{
+    unsigned taken = engine->in_flight + engine->queued, limit = mr_transfer_limit(engine);
+    return taken < limit ? limit - taken : 0;
+}
+
+void mr_transfer_set_connections(struct mr_transfer_engine *engine, unsigned connections)
+{
+    int at_most = engine->limit >= engine->options.connections;
+    engine->options.connections = connections ? connections : 1;
+    if (at_most || engine->limit > engine->options.connections)
+        engine->limit = engine->options.connections;
+    mr_http_timer_set(engine->http, &engine->pump, 0);
+}
+
+/* ---- the end of a transfer ---- */
+
+static void transfer_free(struct mr_transfer *transfer)
+{
+    for (unsigned i = 0; i < transfer->stream_count; i++)
+        stop(&transfer->streams[i]);
+    *(transfer->previous ? &transfer->previous->next : &transfer->engine->transfers) = transfer->next;
+    if (transfer->next)
+        transfer->next->previous = transfer->previous;
+    if (transfer->streams != &transfer->single)
+        free(transfer->streams);
+    mr_text_close(&transfer->strings);
+    free(transfer);
+}
+
+/* A fetch ends, well or not. */
+static void end_fetch(struct mr_transfer *transfer, enum mr_code code, const char *text, uint32_t crc, int verified)
+{
+    struct mr_transfer_engine *engine = transfer->engine;
+    struct mr_transfer_result result = {
+        .code = code,
+        .text = text,
+        .status = transfer->status,
+        .crc32c = crc,
+        .verified = verified,
+        .generation = transfer->generation,
+        .attempts = transfer->attempts,
+    };
+    for (unsigned i = 0; i < transfer->stream_count; i++)
+        stop(&transfer->streams[i]); /* before the callback, which may give dest away */
+    if (code == MR_OK) {
+        engine->counters.objects++;
+        engine->counters.unverified += !verified;
+    } else {
+        engine->counters.failures++;
+    }
+    mr_http_poke(engine->http);
+    transfer->done.fetch(transfer->arg, &result);
+    transfer_free(transfer);
+}
+
+static void fail(struct mr_transfer *transfer, const struct mr_store_result *result)
+{
+    struct mr_transfer_engine *engine = transfer->engine;
+    char text[1200];
+    struct mr_store_result last = *result;
+    if (transfer->attempts > 1) {
+        snprintf(text, sizeof text, "%s (after %u requests)", result->text, transfer->attempts);
+        last.text = text;
+    }
+    if (transfer->kind == FETCH) {
+        end_fetch(transfer, last.code, last.text, 0, 0);
+        return;
+    }
+    engine->counters.failures++;
+    mr_http_poke(engine->http);
+    if (transfer->kind == LIST)
+        transfer->done.list(transfer->arg, &last, NULL);
+    else
+        transfer->done.stat(transfer->arg, &last, NULL);
+    transfer_free(transfer);
+}
+
+/* ---- repeats ---- */
+
+/* Full jitter: anything between 0 and min(cap, base * 2^n). */
+static unsigned wait_ms(const struct mr_transfer_options *options, unsigned failures, unsigned retry_after_ms)
+{
+    unsigned shift = failures - 1 < 20 ? failures - 1 : 20;
+    uint64_t most = (uint64_t)options->retry_base_ms << shift;
+    if (most > options->retry_cap_ms)
+        most = options->retry_cap_ms;
+    unsigned wait = (unsigned)(mr_random64() % (most + 1));
+    return wait > retry_after_ms ? wait : retry_after_ms;
+}
+
+/* A request ended badly: again later, or the whole transfer fails. The stream is not in flight any more. */
+static void again_or_fail(struct stream *stream, const struct mr_store_result *result)
+{
+    struct mr_transfer *transfer = stream->transfer;
+    struct mr_transfer_engine *engine = transfer->engine;
+    struct mr_transfer_counters *counters = &engine->counters;
+    int64_t now = mr_http_now_ns(engine->http);
+    counters->stalls += result->code == MR_E_TIMEOUT;
+    counters->egress += result->egress_limited != 0;
+    if (result->status == 429 || result->status == 503) {
+        counters->busy++;
+        lower_limit(engine, stream);
+    }
+    if (!mr_code_retryable(result->code)) {
+        fail(transfer, result);
+        return;
+    }
+    if (stream->received - stream->attempt_start >= PROGRESS_BYTES)
+        stream->failures = 0;
+    stream->failures++;
+    int64_t wait_ns = (int64_t)wait_ms(&engine->options, stream->failures, result->retry_after_ms) * MR_MILLISECOND_NS;
+    if (now + wait_ns - transfer->progress_ns > (int64_t)engine->options.deadline_ms * MR_MILLISECOND_NS) {
+        fail(transfer, result);
+        return;
+    }
+    counters->retries++;
+    counters->resumes += stream->received > 0;
+    stream->fresh = result->code != MR_E_BUSY; /* a broken or silent connection; a busy server's may be good */
+    stream->state = WAITING;
+    stream->timer.run = on_wait_over;
+    mr_http_timer_set(engine->http, &stream->timer, now + wait_ns);
+}
+
+/* ---- fetch ---- */
+
+static void on_progress(void *arg, uint64_t got)
+{
+    struct stream *stream = arg;
+    struct mr_transfer *transfer = stream->transfer;
+    const unsigned char *dest = transfer->fetch.dest;
+    stream->crc = mr_crc32c(stream->crc, dest + stream->offset + stream->received, got);
+    stream->received += got;
+    transfer->engine->counters.bytes += got;
+    if (stream->received - stream->attempt_start >= PROGRESS_BYTES)
+        transfer->progress_ns = mr_http_now_ns(transfer->engine->http);
+}
+
+static void restart(struct mr_transfer *transfer)
+{
+    transfer->streams_left = transfer->stream_count;
+    transfer->has_answer_crc = 0;
+    transfer->engine->counters.retries++;
+    for (unsigned i = 0; i < transfer->stream_count; i++) {
+        struct stream *stream = &transfer->streams[i];
+        stream->received = 0;
+        stream->crc = 0;
+        stream->fresh = 1;
+        enqueue(stream, 1);
+    }
+}
+
+static void fail_crc(struct mr_transfer *transfer, uint32_t crc, uint32_t expected)
+{
+    char uri[400], got[9], wanted[9], text[700];
+    const struct mr_transfer_request *fetch = &transfer->fetch;
+    mr_crc32c_to_base64(crc, got);
+    mr_crc32c_to_base64(expected, wanted);
+    mr_store_uri(transfer->store, uri, sizeof uri, fetch->name, fetch->name_length);
+    snprintf(text, sizeof text,
+             "%s: the crc32c of its %llu bytes is %s and should be %s (after %u downloads): the object, or what lies "
+             "between here and the store, is damaged",
+             uri, (unsigned long long)fetch->length, got, wanted, transfer->crc_failures);
+    end_fetch(transfer, MR_E_CORRUPT, text, crc, 0);
+}
+
+/* All bytes are there: are they the right ones? */
+static void verify(struct mr_transfer *transfer)
+{
+    const struct mr_transfer_request *fetch = &transfer->fetch;
+    uint32_t crc = transfer->streams[0].crc, expected = fetch->crc32c;
+    int has_expected = fetch->has_crc32c;
+    for (unsigned i = 1; i < transfer->stream_count; i++)
+        crc = mr_crc32c_combine(crc, transfer->streams[i].crc, transfer->streams[i].length);
+    if (!has_expected && fetch->length == fetch->size) {
+        has_expected = transfer->has_answer_crc;
+        expected = transfer->answer_crc;
+    }
+    if (!has_expected || crc == expected) {
+        end_fetch(transfer, MR_OK, "", crc, has_expected);
+        return;
+    }
+    transfer->engine->counters.crc_errors++;
+    if (transfer->crc_failures++ < transfer->engine->options.crc_retries)
+        restart(transfer);
+    else
+        fail_crc(transfer, crc, expected);
+}
+
+static void on_get(void *arg, const struct mr_store_result *result, const struct mr_store_got *got)
+{
+    struct stream *stream = arg;
+    struct mr_transfer *transfer = stream->transfer;
+    struct mr_transfer_engine *engine = transfer->engine;
+    engine->in_flight--;
+    stream->state = ENDED;
+    transfer->status = result->status;
+    if (got->generation && !transfer->generation)
+        transfer->generation = got->generation;
+    if (got->has_crc32c && !transfer->has_answer_crc) {
+        transfer->has_answer_crc = 1;
+        transfer->answer_crc = got->crc32c;
+    }
+    if (engine->first && !engine->pump.armed)
+        mr_http_timer_set(engine->http, &engine->pump, 0);
+    if (result->code != MR_OK) {
+        again_or_fail(stream, result);
+        return;
+    }
+    raise_limit(engine);
+    transfer->progress_ns = mr_http_now_ns(engine->http);
+    stream->failures = 0;
+    if (--transfer->streams_left == 0)
+        verify(transfer);
+}
+
+static void send_get(struct stream *stream)
+{
+    struct mr_transfer *transfer = stream->transfer;
+    const struct mr_transfer_request *fetch = &transfer->fetch;
+    uint64_t at = stream->offset + stream->received;
+    struct mr_store_get_request get = {
+        .name = fetch->name,
+        .name_length = fetch->name_length,
+        .generation = transfer->generation,
+        .offset = fetch->offset + at,
+        .length = stream->length - stream->received,
+        .fresh_connection = stream->fresh,
+        .dest = fetch->dest ? (unsigned char *)fetch->dest + at : NULL,
+        .progress = on_progress,
+    };
+    get.whole = get.offset == 0 && get.length == fetch->size;
+    stream->attempt_start = stream->received;
+    stream->fresh = 0;
+    stream->call = mr_store_get(transfer->store, &get, on_get, stream);
+}
+
+/* ---- list and stat ---- */
+
+static int end_single(struct stream *stream, const struct mr_store_result *result)
+{
+    struct mr_transfer_engine *engine = stream->transfer->engine;
+    engine->in_flight--;
+    stream->state = ENDED;
+    if (engine->first && !engine->pump.armed)
+        mr_http_timer_set(engine->http, &engine->pump, 0);
+    if (result->code == MR_OK) {
+        raise_limit(engine);
+        mr_http_poke(engine->http);
+        return 0;
+    }
+    again_or_fail(stream, result);
+    return -1;
+}
+
+static void on_list(void *arg, const struct mr_store_result *result, const struct mr_store_page *page)
+{
+    struct mr_transfer *transfer = ((struct stream *)arg)->transfer;
+    if (end_single(arg, result) != 0)
+        return;
+    transfer->done.list(transfer->arg, result, page);
+    transfer_free(transfer);
+}
+
+static void on_stat(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
+{
+    struct mr_transfer *transfer = ((struct stream *)arg)->transfer;
+    if (end_single(arg, result) != 0)
+        return;
+    transfer->done.stat(transfer->arg, result, item);
+    transfer_free(transfer);
+}
+
+/* ---- sending ---- */
+
+static void send_stream(struct stream *stream)
+{
+    struct mr_transfer *transfer = stream->transfer;
+    struct mr_transfer_engine *engine = transfer->engine;
+    stream->sent_ns = mr_http_now_ns(engine->http);
+    transfer->attempts++;
+    engine->counters.requests++;
+    switch (transfer->kind) {
+    case FETCH:
+        send_get(stream);
+        break;
+    case LIST:
+        stream->call = mr_store_list(transfer->store, &transfer->list, on_list, stream);
+        break;
+    case STAT:
+        stream->call = mr_store_stat(transfer->store, transfer->strings.data, transfer->strings.length,
+                                     transfer->generation, on_stat, stream);
+        break;
+    }
+    if (stream->call) {
+        stream->state = SENT;
+        engine->in_flight++;
+        return;
+    }
+    stream->state = ENDED;
+    fail(transfer, &(struct mr_store_result){.code = mr_error_code(), .text = mr_error_text()});
+}
+
+static void pump(struct mr_http_timer *timer)
+{
+    struct mr_transfer_engine *engine =
+        (struct mr_transfer_engine *)(void *)((char *)timer - offsetof(struct mr_transfer_engine, pump));
+    while (engine->first && engine->in_flight < mr_transfer_limit(engine)) {
+        struct stream *stream = engine->first;
+        dequeue(stream);
+        send_stream(stream);
+    }
+}
+
+/* ---- starting ---- */
+
+static struct mr_transfer *transfer_new(struct mr_transfer_engine *engine, struct mr_store *store, enum kind kind,
+                                        void *arg)
+{
+    struct mr_transfer *transfer = calloc(1, sizeof *transfer);
+    if (!transfer) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a transfer");
+        return NULL;
+    }
+    transfer->engine = engine;
+    transfer->kind = kind;
+    transfer->store = store;
+    transfer->arg = arg;
+    transfer->streams = &transfer->single;
+    transfer->stream_count = transfer->streams_left = 1;
+    transfer->single = (struct stream){.transfer = transfer, .state = ENDED};
+    transfer->progress_ns = mr_clock_mono_ns();
+    transfer->next = engine->transfers;
+    if (engine->transfers)
+        engine->transfers->previous = transfer;
+    engine->transfers = transfer;
+    return transfer;
+}
+
+static struct mr_transfer *begin(struct mr_transfer *transfer)
+{
+    if (transfer->strings.failed) {
+        transfer_free(transfer);
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a transfer");
+        return NULL;
+    }
+    for (unsigned i = 0; i < transfer->stream_count; i++)
+        enqueue(&transfer->streams[i], 0);
+    return transfer;
+}
+
+/*
+ * Parallel ranges of one object must be of one generation, so it has to be known; a file is as fast in one stream.
+ * 0, or -1 with mr_error.
+ */
+static int split(struct mr_transfer *transfer)
+{
+    const struct mr_transfer_options *options = &transfer->engine->options;
+    uint64_t length = transfer->fetch.length, count = 1;
+    if (length >= options->range_min_bytes && transfer->generation &&
+        mr_store_scheme(transfer->store) != MR_SCHEME_FILE)
+        count = length / options->range_bytes;
+    if (count > options->ranges)
+        count = options->ranges;
+    if (count > 1) {
+        uint64_t each = (length / count + RANGE_ALIGN - 1) / RANGE_ALIGN * RANGE_ALIGN;
+        transfer->streams = calloc(count, sizeof *transfer->streams);
+        if (!transfer->streams) {
+            transfer->streams = &transfer->single;
+            mr_error_set(MR_E_NO_MEMORY, "no memory for a transfer");
+            return -1;
+        }
+        transfer->stream_count = 0;
+        for (uint64_t at = 0; at < length; at += each) {
+            uint64_t left = length - at;
+            transfer->streams[transfer->stream_count++] = (struct stream){
+                .transfer = transfer, .state = ENDED, .offset = at, .length = left < each ? left : each};
+        }
+        transfer->streams_left = transfer->stream_count;
+    } else {
+        transfer->single.length = length;
+    }
+    return 0;
+}
+
+struct mr_transfer *mr_transfer_fetch(struct mr_transfer_engine *engine, const struct mr_transfer_request *request,
+                                      mr_transfer_fn *done, void *arg)
+{
+    if (request->length > request->size || request->offset > request->size - request->length ||
+        (request->length == 0 && request->size > 0)) {
+        mr_error_set(MR_E_USAGE, "%llu bytes at %llu are no part of an object of %llu bytes",
+                     (unsigned long long)request->length, (unsigned long long)request->offset,
+                     (unsigned long long)request->size);
+        return NULL;
+    }
+    struct mr_transfer *transfer = transfer_new(engine, request->store, FETCH, arg);
+    if (!transfer)
+        return NULL;
+    mr_text_add(&transfer->strings, request->name, request->name_length);
+    transfer->done.fetch = done;
+    transfer->fetch = *request;
+    transfer->fetch.name = transfer->strings.data;
+    transfer->generation = request->generation;
+    if (split(transfer) != 0) {
+        transfer_free(transfer);
+        return NULL;
+    }
+    return begin(transfer);
+}
+
+struct mr_transfer *mr_transfer_list(struct mr_transfer_engine *engine, struct mr_store *store,
+                                     const struct mr_store_list_request *request, mr_store_list_fn *done, void *arg)
+{
+    struct mr_transfer *transfer = transfer_new(engine, store, LIST, arg);
+    if (!transfer)
+        return NULL;
+    transfer->done.list = done;
+    if (mr_store_list_copy(&transfer->list, request, &transfer->strings) != 0)
+        transfer->strings.failed = 1;
+    return begin(transfer);
+}
+
+struct mr_transfer *mr_transfer_stat(struct mr_transfer_engine *engine, struct mr_store *store, const char *name,
+                                     size_t name_length, uint64_t generation, mr_store_stat_fn *done, void *arg)
+{
+    struct mr_transfer *transfer = transfer_new(engine, store, STAT, arg);
+    if (!transfer)
+        return NULL;
+    transfer->done.stat = done;
+    transfer->generation = generation;
+    mr_text_add(&transfer->strings, name, name_length);
+    return begin(transfer);
+}
+
+void mr_transfer_cancel(struct mr_transfer_engine *engine, struct mr_transfer *transfer)
+{
+    transfer_free(transfer);
+    if (engine->first && !engine->pump.armed) /* its place in flight is free */
+        mr_http_timer_set(engine->http, &engine->pump, 0);
+}
+
+/* ---- life ---- */
+
+const struct mr_transfer_counters *mr_transfer_counters(const struct mr_transfer_engine *engine)
+{
+    return &engine->counters;
+}
+
+#define OR(value, standard) ((value) ? (value) : (standard))
+
+struct mr_transfer_engine *mr_transfer_new(const struct mr_transfer_options *options, struct mr_http *http)
+{
+    struct mr_transfer_engine *engine = calloc(1, sizeof *engine);
+    if (!engine) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a transfer engine");
+        return NULL;
+    }
+    engine->http = http;
+    engine->pump.run = pump;
+    engine->options = (struct mr_transfer_options){
+        .connections = OR(options->connections, 16),
+        .retry_base_ms = OR(options->retry_base_ms, 1000),
+        .retry_cap_ms = OR(options->retry_cap_ms, 32000),
+        .deadline_ms = OR(options->deadline_ms, 300000),
+        .crc_retries = options->crc_retries == UINT_MAX ? 0 : OR(options->crc_retries, 2),
+        .range_min_bytes = OR(options->range_min_bytes, UINT64_C(16) << 20),
+        .range_bytes = OR(options->range_bytes, UINT64_C(8) << 20),
+        .ranges = OR(options->ranges, 8),
+    };
+    engine->limit = engine->options.connections;
+    return engine;
+}
+
+void mr_transfer_destroy(struct mr_transfer_engine *engine)
+{
+    if (!engine)
+        return;
+    while (engine->transfers)
+        transfer_free(engine->transfers);
+    mr_http_timer_stop(engine->http, &engine->pump);
+    free(engine);
+}

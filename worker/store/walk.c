@@ -1,0 +1,265 @@
+#include "worker/store/walk.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "shm/base/error.h"
+#include "worker/store/store.h"
+#include "worker/store/text.h"
+
+/* An open folder: its entries in order, folders with a "/" at their end: "a" the folder comes behind "a.b" the file. */
+struct level {
+    char **names;
+    size_t count, at;
+    size_t path_length; /* of the folder, its "/" included */
+    dev_t dev;
+    ino_t ino;
+};
+
+struct mr_walk {
+    char path[MR_STORE_NAME_MAX + 256 + 2]; /* room for one more entry before the limit is looked at */
+    struct level *levels;
+    size_t depth, size;
+    char *prefix, *lower, *upper;
+    int exclusive;
+};
+
+static void fail(const struct mr_walk *walk, size_t length, int errnum, const char *what)
+{
+    char quoted[300];
+    mr_error_set_errno(errnum, "cannot %s \"%s\"", what, mr_text_quote(quoted, sizeof quoted, walk->path, length));
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static void level_close(struct level *level)
+{
+    for (size_t i = level->at; i < level->count; i++) /* those before `at` are free already */
+        free(level->names[i]);
+    free(level->names);
+}
+
+/* 1: name is a folder, 0: it may be a file, -1: it is gone or neither. */
+static int kind_of(int dir_fd, const struct dirent *entry)
+{
+    struct stat st;
+    if (entry->d_type == DT_DIR)
+        return 1;
+    if (entry->d_type == DT_REG)
+        return 0;
+    if (entry->d_type != DT_LNK && entry->d_type != DT_UNKNOWN)
+        return -1;
+    if (fstatat(dir_fd, entry->d_name, &st, 0) != 0)
+        return -1;
+    return S_ISDIR(st.st_mode) ? 1 : S_ISREG(st.st_mode) ? 0 : -1;
+}
+
+static int level_add(struct level *level, size_t *size, const char *name, int is_folder)
+{
+    size_t n = strlen(name);
+    if (level->count == *size) {
+        size_t grown = *size ? 2 * *size : 64;
+        char **names = realloc(level->names, grown * sizeof *names);
+        if (!names)
+            return -1;
+        level->names = names;
+        *size = grown;
+    }
+    char *copy = malloc(n + 2);
+    if (!copy)
+        return -1;
+    memcpy(copy, name, n);
+    memcpy(copy + n, is_folder ? "/" : "", is_folder ? 2 : 1);
+    level->names[level->count++] = copy;
+    return 0;
+}
+
+static int inside_itself(const struct mr_walk *walk, const struct stat *st)
+{
+    for (size_t i = 0; i < walk->depth; i++) {
+        if (walk->levels[i].dev == st->st_dev && walk->levels[i].ino == st->st_ino)
+            return 1;
+    }
+    return 0;
+}
+
+static int read_folder(struct mr_walk *walk, DIR *dir, struct level *level, uint64_t *skipped)
+{
+    const struct dirent *entry;
+    size_t size = 0;
+    errno = 0;
+    for (; (entry = readdir(dir)); errno = 0) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        int kind = kind_of(dirfd(dir), entry);
+        if (kind < 0) {
+            ++*skipped;
+        } else if (level_add(level, &size, entry->d_name, kind) != 0) {
+            mr_error_set(MR_E_NO_MEMORY, "no memory for the entries of a folder");
+            return -1;
+        }
+    }
+    if (errno != 0) {
+        fail(walk, level->path_length, errno, "read the folder");
+        return -1;
+    }
+    if (level->count > 1)
+        qsort(level->names, level->count, sizeof *level->names, by_bytes);
+    return 0;
+}
+
+/* Enters the folder whose path (with its "/") is the first `length` bytes of walk->path. 0, or -1 with mr_error. */
+static int enter(struct mr_walk *walk, size_t length, uint64_t *skipped)
+{
+    struct level level = {.path_length = length};
+    struct stat st;
+    int rc = -1;
+    walk->path[length] = 0;
+    DIR *dir = opendir(walk->path);
+    if (!dir && walk->depth > 0 && errno == ENOENT)
+        return 0; /* removed since its parent was read */
+    if (!dir || fstat(dirfd(dir), &st) != 0) {
+        fail(walk, length, errno, "open the folder");
+        goto out;
+    }
+    if (inside_itself(walk, &st)) {
+        ++*skipped;
+        rc = 0;
+        goto out;
+    }
+    level.dev = st.st_dev;
+    level.ino = st.st_ino;
+    if (walk->depth == walk->size) {
+        size_t size = walk->size ? 2 * walk->size : 8;
+        struct level *levels = realloc(walk->levels, size * sizeof *levels);
+        if (!levels) {
+            mr_error_set(MR_E_NO_MEMORY, "no memory for a walk through folders");
+            goto out;
+        }
+        walk->levels = levels;
+        walk->size = size;
+    }
+    if (read_folder(walk, dir, &level, skipped) != 0) {
+        level_close(&level);
+        goto out;
+    }
+    walk->levels[walk->depth++] = level;
+    rc = 0;
+out:
+    if (dir)
+        closedir(dir);
+    return rc;
+}
+
+/* Could a name that begins with the folder's path be wanted? */
+static int folder_wanted(const struct mr_walk *walk, size_t length)
+{
+    size_t prefix = strlen(walk->prefix), lower = walk->lower ? strlen(walk->lower) : 0;
+    if (memcmp(walk->path, walk->prefix, length < prefix ? length : prefix) != 0)
+        return 0;
+    return !walk->lower || memcmp(walk->path, walk->lower, length < lower ? length : lower) >= 0;
+}
+
+static int file_wanted(const struct mr_walk *walk)
+{
+    if (strncmp(walk->path, walk->prefix, strlen(walk->prefix)) != 0)
+        return 0;
+    if (!walk->lower)
+        return 1;
+    int order = strcmp(walk->path, walk->lower);
+    return walk->exclusive ? order > 0 : order >= 0;
+}
+
+int mr_walk_next(struct mr_walk *walk, const char **path, struct stat *st, uint64_t *skipped)
+{
+    while (walk->depth > 0) {
+        struct level *level = &walk->levels[walk->depth - 1];
+        if (level->at == level->count) {
+            level_close(level);
+            walk->depth--;
+            continue;
+        }
+        char *name = level->names[level->at++];
+        size_t n = strlen(name), length = level->path_length + n;
+        int is_folder = name[n - 1] == '/';
+        memcpy(walk->path + level->path_length, name, n + 1); /* n <= 256: NAME_MAX and the slash */
+        free(name);
+        if (length >= MR_STORE_NAME_MAX) {
+            char quoted[300];
+            mr_error_set(MR_E_USAGE, "\"%s\": a path of more than %d bytes",
+                         mr_text_quote(quoted, sizeof quoted, walk->path, length), MR_STORE_NAME_MAX - 1);
+            return -1;
+        }
+        if (walk->upper && strcmp(walk->path, walk->upper) >= 0)
+            return 0; /* the walk is in order: all that follows is beyond too */
+        if (is_folder) {
+            if (folder_wanted(walk, length) && enter(walk, length, skipped) != 0)
+                return -1;
+            continue;
+        }
+        if (!file_wanted(walk))
+            continue;
+        if (stat(walk->path, st) == 0 && S_ISREG(st->st_mode)) {
+            *path = walk->path;
+            return 1;
+        }
+        ++*skipped; /* removed or replaced since the folder was read */
+    }
+    return 0;
+}
+
+static int copy(char **to, const char *from)
+{
+    *to = from ? strdup(from) : NULL;
+    return from && !*to ? -1 : 0;
+}
+
+struct mr_walk *mr_walk_new(const char *prefix, const char *lower, int exclusive, const char *upper)
+{
+    struct stat st;
+    uint64_t skipped = 0;
+    size_t n = strlen(prefix);
+    if (prefix[0] != '/' || n + 1 >= MR_STORE_NAME_MAX) {
+        mr_error_set(MR_E_USAGE, "\"%.100s\" is not an absolute path of at most %d bytes", prefix,
+                     MR_STORE_NAME_MAX - 2);
+        return NULL;
+    }
+    struct mr_walk *walk = calloc(1, sizeof *walk);
+    if (!walk || copy(&walk->lower, lower) || copy(&walk->upper, upper) || !(walk->prefix = malloc(n + 2))) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a walk through folders");
+        goto fail;
+    }
+    memcpy(walk->prefix, prefix, n + 1);
+    if (walk->prefix[n - 1] != '/' && stat(prefix, &st) == 0 && S_ISDIR(st.st_mode))
+        memcpy(walk->prefix + n++, "/", 2);
+    walk->exclusive = exclusive;
+    while (walk->prefix[n - 1] != '/') /* the folder that holds every name with this prefix */
+        n--;
+    memcpy(walk->path, walk->prefix, n);
+    if (enter(walk, n, &skipped) != 0)
+        goto fail;
+    return walk;
+fail:
+    mr_walk_destroy(walk);
+    return NULL;
+}
+
+void mr_walk_destroy(struct mr_walk *walk)
+{
+    if (!walk)
+        return;
+    for (size_t i = 0; i < walk->depth; i++)
+        level_close(&walk->levels[i]);
+    free(walk->levels);
+    free(walk->prefix);
+    free(walk->lower);
+    free(walk->upper);
+    free(walk);
+}
