@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+"""Check the spin models of the ring protocol, and that each of their mutants is caught.
+
+    tests/model/run.py --quick             the set that CI runs (about a minute)
+    tests/model/run.py                     larger sizes too (some minutes)
+    tests/model/run.py --only barrier      the checks whose name contains the word
+    tests/model/run.py --trace NAME        one mutant's counterexample, step by step
+    tests/model/run.py --list              the table
+
+A correct model must be searched completely and without an error; a mutant must have one, of the kind that the table
+names (so that no mutant is "caught" by an accident). The exit status is 1 if that is not so. Needs spin and gcc.
+"""
+
+import argparse
+import dataclasses
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+# What pan says about an error. A stuck search is a hang or a leak: some process waits for what never comes.
+STUCK = "invalid end state"
+ASSERT = "assertion violated"
+LIVELOCK = "non-progress cycle"
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """One search: a model with its flags, and what must come of it."""
+
+    name: str
+    model: str
+    flags: str = ""
+    error: str = ""  # "": correct; else the kind of the mutant's error
+    depth: int = 100_000  # bound of the depth-first search; a correct model that reaches it fails
+    liveness: bool = False  # look for non-progress cycles under weak fairness, instead of for hangs and assertions
+    full: bool = False  # not in the quick set
+    dfs: bool = False  # a mutant whose error lies too deep for the breadth-first search (its trace is not the shortest)
+
+
+LIFE = "-DKILLS=1 -DKILL_PRODUCER -DKILL_OWNER -DFAILURES"
+
+CHECKS = [
+    # lane_life: close, death of owner and producer, reuse, take-back, stale descriptors
+    Check("lane_life", "lane_life", f"-DLANES=1 {LIFE} -DTAKE_BACKS=1"),
+    Check("lane_life-poison", "lane_life", "-DLANES=1 -DPOISON=1 -DTAKE_BACKS=1 -DFAILURES"),
+    Check("lane_life-two-producers", "lane_life", "-DLANES=1 -DPRODUCERS=2 -DEXTENTS=1 -DTICKETS=3"),
+    Check("lane_life-lingering", "lane_life", "-DW=1 -DLINGER -DTICKETS=1 -DKILLS=1 -DKILL_PRODUCER"),
+    Check("lane_life.no-second-look", "lane_life", "-DLANES=1 -DNO_SECOND_LOOK", STUCK),
+    Check("lane_life.reuse-segment", "lane_life", "-DREUSE_SEGMENT", STUCK),
+    Check("lane_life.desc-before-held", "lane_life", "-DLANES=1 -DTAKE_BACKS=1 -DDESC_BEFORE_HELD", ASSERT),
+    Check(
+        "lane_life.request-before-claim", "lane_life", "-DLANES=1 -DW=1 -DPRODUCERS=2 -DREQUEST_BEFORE_CLAIM", ASSERT
+    ),
+    Check(
+        "lane_life.failed-with-extent", "lane_life", "-DLANES=1 -DTAKE_BACKS=1 -DFAILURES -DFAILED_WITH_EXTENT", ASSERT
+    ),
+    Check("lane_life.fail-in-place", "lane_life", "-DLANES=1 -DTAKE_BACKS=1 -DPOISON=1 -DFAIL_IN_PLACE", ASSERT),
+    Check(
+        "lane_life.rebuild-skips-closed",
+        "lane_life",
+        "-DW=1 -DLINGER -DKILLS=1 -DKILL_PRODUCER -DREBUILD_SKIPS_CLOSED",
+        ASSERT,
+    ),
+]
+
+
+@dataclasses.dataclass
+class Result:
+    ok: bool
+    verdict: str  # what the search found, in words
+    states: int = 0
+    steps: int = 0  # of the counterexample
+    seconds: float = 0.0
+
+
+def build(check: Check, folder: pathlib.Path) -> None:
+    """Make folder/pan, the search program of one check."""
+    spin = ["spin", "-a", *check.flags.split(), str(HERE / f"{check.model}.pml")]
+    done = subprocess.run(spin, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode != 0 or "rror" in done.stdout:
+        raise RuntimeError(f"spin: {done.stdout.strip()} {done.stderr.strip()}")
+    # A mutant's search is short: compiling it with -O2 would take longer than it saves.
+    options = ["-O0" if check.error else "-O2", "-w", "-DCOLLAPSE", "-DMEMLIM=8000"]
+    if check.liveness:
+        options += ["-DNP"]
+    else:
+        options += ["-DSAFETY"]
+        if check.error and not check.dfs:
+            options += ["-DBFS"]  # finds a shortest counterexample
+    gcc = ["gcc", *options, "-o", "pan", "pan.c"]
+    done = subprocess.run(gcc, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"gcc: {done.stderr.strip()}")
+
+
+def search(check: Check, folder: pathlib.Path, limit_s: float) -> Result:
+    """Run folder/pan and judge what it says."""
+    options = [f"-m{check.depth}"] + (["-l", "-f"] if check.liveness else [])
+    try:
+        out = subprocess.run(
+            ["./pan", *options], cwd=folder, capture_output=True, text=True, check=False, timeout=limit_s
+        ).stdout
+    except subprocess.TimeoutExpired:
+        return Result(False, f"not done after {limit_s:.0f} s")
+    errors = re.search(r"errors: (\d+)", out)
+    states = re.search(r"^\s*([\d.e+]+) states, stored", out, re.MULTILINE)
+    if not errors or not states:
+        return Result(False, f"pan did not report: {out[-300:].strip()}")
+    found = re.search(r"pan:\d+: (.*) \(at depth (\d+)\)", out)
+    result = Result(False, "", states=int(float(states.group(1))))
+    if found:
+        result.verdict, result.steps = found.group(1).strip(), int(found.group(2))
+    if check.error:
+        result.ok = bool(found) and check.error in result.verdict
+        if not found:
+            result.verdict = "MUTANT NOT CAUGHT"
+        elif not result.ok:
+            result.verdict = f"expected '{check.error}', found '{result.verdict}'"
+    elif found or errors.group(1) != "0":
+        result.verdict = f"ERROR: {result.verdict}"
+    elif re.search(r"depth too small|out of memory|Search not completed|memory limit|truncated", out):
+        result.verdict = "INCOMPLETE: raise depth or memory"
+    else:
+        result.ok, result.verdict = True, "0 errors"
+    return result
+
+
+def trace(check: Check, folder: pathlib.Path) -> str:
+    """The counterexample that search() left in folder, one line a step."""
+    trail = folder / f"{check.model}.pml.trail"
+    if not trail.exists():
+        return "no counterexample"
+    source = (HERE / f"{check.model}.pml").read_text()
+    if "c_code" in source:  # only pan itself can replay these
+        command = ["./pan", "-r", str(trail)]
+    else:
+        command = ["spin", "-t", "-p", "-g", "-k", str(trail), *check.flags.split(), str(HERE / f"{check.model}.pml")]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False).stdout
+
+
+def run(check: Check, limit_s: float, show_trace: bool = False) -> Result:
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="mr-model-") as name:
+        folder = pathlib.Path(name)
+        try:
+            build(check, folder)
+            result = search(check, folder, limit_s)
+        except RuntimeError as error:
+            result = Result(False, str(error))
+        if show_trace:
+            print(trace(check, folder))
+    result.seconds = time.monotonic() - started
+    return result
+
+
+def line(check: Check, result: Result) -> str:
+    steps = f"{result.steps} steps" if check.error and result.steps else ""
+    verdict = re.sub(r"assertion violated.*", "assertion violated", result.verdict) if result.ok else result.verdict
+    return (
+        f"{'ok  ' if result.ok else 'FAIL'} {check.name:<34} {result.states:>11,} states {result.seconds:>6.1f} s  "
+        f"{verdict}{', ' if steps else ''}{steps}"
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="leave out the large sizes")
+    parser.add_argument("--only", metavar="WORD", default="", help="only checks whose name contains WORD")
+    parser.add_argument("--trace", metavar="NAME", help="run one check and print its counterexample")
+    parser.add_argument("--list", action="store_true", help="print the checks and run none")
+    parser.add_argument("--limit-s", type=float, default=900.0, help="bound of one search (default %(default)s)")
+    arguments = parser.parse_args()
+
+    if arguments.trace:
+        checks = [check for check in CHECKS if check.name == arguments.trace]
+    else:
+        checks = [c for c in CHECKS if arguments.only in c.name and not (arguments.quick and c.full)]
+    if not checks:
+        parser.error("no such check; --list names them")
+    if arguments.list:
+        for check in checks:
+            print(f"{check.name:<34} {'mutant' if check.error else 'correct':<8} {check.model}.pml {check.flags}")
+        return 0
+    for tool in ("spin", "gcc"):
+        if not shutil.which(tool):
+            print(f"{tool} is not installed: apt-get install {tool}", file=sys.stderr)
+            return 2
+
+    failed = 0
+    started = time.monotonic()
+    for check in checks:
+        result = run(check, arguments.limit_s, show_trace=bool(arguments.trace))
+        failed += not result.ok
+        print(line(check, result), flush=True)
+    mutants = sum(1 for check in checks if check.error)
+    print(
+        f"{len(checks) - mutants} correct models, {mutants} mutants, {failed} failed, "
+        f"{time.monotonic() - started:.0f} s"
+    )
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
