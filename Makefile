@@ -16,7 +16,7 @@ build:
 demo:
 	@scripts/setup demo
 	@scripts/build
-	@scripts/demo
+	@.venv/bin/python scripts/demo.py
 
 test:
 	@scripts/setup test
