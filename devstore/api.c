@@ -91,12 +91,13 @@ static struct mr_object *find(const struct mr_request *request, struct mr_bucket
         mr_object_unref(object);
         object = fresh;
     }
-    if (!object || (mr_request_query(request, "generation") && object->generation != generation)) {
+    uint64_t seen = object ? object->generation + (uint64_t)request->changed : 0;
+    if (!object || (mr_request_query(request, "generation") && seen != generation)) {
         mr_reply_error(reply, request, 404, NULL, "No such object: %s/%s", request->bucket, request->object);
         mr_object_unref(object);
         return NULL;
     }
-    unsigned failed = mr_conditions_fail(&conditions, object);
+    unsigned failed = mr_conditions_fail(&conditions, seen, object->metageneration);
     if (failed) {
         int fresh = failed == MR_IF_NOT_GENERATION || failed == MR_IF_NOT_METAGENERATION;
         mr_reply_error(reply, request, fresh ? 304 : 412, NULL,
@@ -107,7 +108,7 @@ static struct mr_object *find(const struct mr_request *request, struct mr_bucket
     return object;
 }
 
-static void media_headers(struct mr_object *object, uint32_t crc, struct mr_reply *reply)
+static void media_headers(const struct mr_object *object, uint64_t generation, uint32_t crc, struct mr_reply *reply)
 {
     char base64[9];
     char *const *attributes = object->attributes;
@@ -115,12 +116,12 @@ static void media_headers(struct mr_object *object, uint32_t crc, struct mr_repl
     mr_crc32c_to_base64(crc, base64);
     mr_reply_header(reply, "Content-Type", "%s", type ? type : "application/octet-stream");
     mr_reply_header(reply, "x-goog-hash", "crc32c=%s", base64);
-    mr_reply_header(reply, "x-goog-generation", "%" PRIu64, object->generation);
+    mr_reply_header(reply, "x-goog-generation", "%" PRIu64, generation);
     mr_reply_header(reply, "x-goog-metageneration", "%" PRIu64, object->metageneration);
     mr_reply_header(reply, "x-goog-stored-content-length", "%" PRIu64, object->size);
     mr_reply_header(reply, "x-goog-stored-content-encoding", "%s", encoding ? encoding : "identity");
     mr_reply_header(reply, "Accept-Ranges", "bytes");
-    mr_reply_header(reply, "ETag", "\"%" PRIu64 "\"", object->generation);
+    mr_reply_header(reply, "ETag", "\"%" PRIu64 "\"", generation);
     if (encoding)
         mr_reply_header(reply, "Content-Encoding", "%s", encoding);
     if (attributes[MR_ATTR_CACHE_CONTROL])
@@ -166,7 +167,7 @@ static void get_media(const struct mr_request *request, struct mr_bucket *bucket
             close(fd);
         return;
     }
-    media_headers(object, crc, reply);
+    media_headers(object, object->generation + (uint64_t)request->changed, crc, reply);
     reply->object = object;
     reply->fd = fd;
     reply->first = first;
@@ -319,6 +320,12 @@ void mr_api_answer(const struct mr_api *api, struct mr_request *request, struct 
             bucket_resource(bucket, request, &reply->body);
             mr_reply_header(reply, "Content-Type", "application/json; charset=UTF-8");
         }
+        break;
+    case MR_OP_COMPOSE:
+        mr_api_compose(api, request, reply);
+        break;
+    case MR_OP_BATCH:
+        mr_api_batch(api, request, reply);
         break;
     case MR_OP_IAM:
         test_permissions(api, request, reply);

@@ -262,9 +262,8 @@ const char *mr_bucket_folder(const struct mr_bucket *bucket)
     return bucket->folder;
 }
 
-unsigned mr_conditions_fail(const struct mr_conditions *conditions, const struct mr_object *object)
+unsigned mr_conditions_fail(const struct mr_conditions *conditions, uint64_t generation, uint64_t metageneration)
 {
-    uint64_t generation = object ? object->generation : 0, metageneration = object ? object->metageneration : 0;
     if ((conditions->has & MR_IF_GENERATION) && generation != conditions->generation)
         return MR_IF_GENERATION;
     if ((conditions->has & MR_IF_METAGENERATION) && metageneration != conditions->metageneration)
@@ -278,7 +277,7 @@ unsigned mr_conditions_fail(const struct mr_conditions *conditions, const struct
 
 static int check_conditions(const struct mr_conditions *conditions, const struct mr_object *object)
 {
-    if (!mr_conditions_fail(conditions, object))
+    if (!mr_conditions_fail(conditions, object ? object->generation : 0, object ? object->metageneration : 0))
         return 0;
     mr_error_set(MR_E_CHANGED, "At least one of the pre-conditions you specified did not hold.");
     return -1;

@@ -41,8 +41,8 @@ struct mr_conditions {
     unsigned has;
     uint64_t generation, not_generation, metageneration, not_metageneration;
 };
-/* 0 when they hold for the live object (NULL: there is none; its generation is 0), else the first bit that fails. */
-unsigned mr_conditions_fail(const struct mr_conditions *conditions, const struct mr_object *object);
+/* 0 when they hold for a live object of these generations (0 and 0: there is none), else the first bit that fails. */
+unsigned mr_conditions_fail(const struct mr_conditions *conditions, uint64_t generation, uint64_t metageneration);
 
 /* A new reference to the live object, or NULL (NOT_FOUND). */
 struct mr_object *mr_bucket_get(struct mr_bucket *bucket, const char *name);

@@ -10,6 +10,7 @@
 
 #include "devstore/api.h"
 #include "devstore/bucket.h"
+#include "devstore/faults.h"
 #include "devstore/options.h"
 #include "devstore/serve.h"
 #include "devstore/synthetic.h"
@@ -99,6 +100,13 @@ static int serve(const struct mr_options *options, struct mr_buckets *buckets, c
     };
     struct mr_serve *server = NULL;
     int rc = -1, number;
+    api.faults = mr_faults_new(options->seed);
+    if (!api.faults)
+        return -1;
+    for (int i = 0; i < options->n_faults; i++) {
+        if (mr_faults_add(api.faults, options->faults[i]) < 0)
+            goto out;
+    }
     if (options->log_file) {
         how.log_fd = open(options->log_file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
         if (how.log_fd < 0) {
@@ -116,6 +124,7 @@ static int serve(const struct mr_options *options, struct mr_buckets *buckets, c
     rc = 0;
 out:
     mr_serve_destroy(server);
+    mr_faults_destroy(api.faults);
     if (how.log_fd >= 0)
         close(how.log_fd);
     return rc;

@@ -35,6 +35,7 @@ struct mr_request {
     enum mr_op op;
     int bad;               /* a status with which to refuse it (400, 404, 405), or 0 */
     const char *why;       /* for bad */
+    int changed;           /* 1: answer as if the object had the next generation (a fault) */
     int xml;               /* /bucket/object: errors are XML */
     char *bucket, *object; /* decoded, or NULL */
     char *tail;            /* ADMIN: what follows /_devstore/ */

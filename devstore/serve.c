@@ -13,6 +13,8 @@
 #include <unistd.h>
 
 #include "devstore/api.h"
+#include "devstore/faults.h"
+#include "devstore/stream.h"
 #include "devstore/timers.h"
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
@@ -46,6 +48,7 @@ struct call {
     struct mr_reply reply;
     int answered; /* the reply is made: what is left of the body is dropped */
     struct mr_upload *upload;
+    const struct mr_fault *fault;
 };
 
 static const char *find_header(void *cls, const char *name)
@@ -104,7 +107,12 @@ static int start(struct call *call, const char *method)
     call->request.header = find_header;
     call->request.header_cls = call;
     call->phase = CALL_BODY;
-    if (mr_api_refuse(api, &call->request, &call->reply)) {
+    call->fault = mr_faults_draw(api->faults, &call->request, 0);
+    call->request.changed = call->fault && call->fault->kind == MR_FAULT_CHANGED;
+    if (call->fault && call->fault->kind == MR_FAULT_STATUS) {
+        mr_fault_reply(call->fault, &call->request, &call->reply);
+        call->answered = 1;
+    } else if (mr_api_refuse(api, &call->request, &call->reply)) {
         call->answered = 1;
     } else if (call->request.op == MR_OP_UPLOAD) {
         const char *header = find_header(call, "Content-Length");
@@ -143,10 +151,12 @@ static void put_statistics(struct mr_serve *serve, struct mr_reply *reply)
                        atomic_load_explicit(&c->requests[i], memory_order_relaxed));
     mr_text_printf(&reply->body,
                    "},\"errors\":%" PRIuFAST64 ",\"bytes_in\":%" PRIuFAST64 ",\"bytes_out\":%" PRIuFAST64
-                   ",\"connections\":%u}\n",
+                   ",\"connections\":%u,\"faults\":",
                    atomic_load_explicit(&c->errors, memory_order_relaxed),
                    atomic_load_explicit(&c->bytes_in, memory_order_relaxed),
                    atomic_load_explicit(&c->bytes_out, memory_order_relaxed), info ? info->num_connections : 0);
+    mr_faults_statistics(serve->options.api->faults, &reply->body);
+    mr_text_puts(&reply->body, "}\n");
     mr_reply_header(reply, "Content-Type", "application/json");
 }
 
@@ -209,7 +219,6 @@ static struct MHD_Response *make_response(struct mr_reply *reply)
     struct MHD_Response *response = NULL;
     struct mr_object *object = reply->object;
     if (!object) {
-        reply->length = reply->body.length;
         response = MHD_create_response_from_buffer(reply->body.length, reply->body.data ? reply->body.data : "",
                                                    reply->body.data ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
         if (response)
@@ -235,7 +244,14 @@ static enum MHD_Result send_reply(struct call *call)
 {
     struct mr_serve *serve = call->serve;
     struct mr_reply *reply = &call->reply;
-    struct MHD_Response *response = make_response(reply);
+    const struct mr_fault *fault = call->fault && mr_fault_in_body(call->fault) ? call->fault : NULL;
+    struct MHD_Response *response;
+    if (!reply->object)
+        reply->length = reply->body.length;
+    if (reply->length > 0 && (fault || serve->options.bandwidth))
+        response = mr_stream_response(serve->timers, call->connection, reply, serve->options.bandwidth, fault);
+    else
+        response = make_response(reply);
     if (!response)
         return MHD_NO;
     for (int i = 0; i < reply->n_headers; i++)

@@ -5,7 +5,6 @@
 #include <stdint.h>
 
 struct mr_api;
-struct mr_faults;
 struct mr_serve;
 
 struct mr_serve_options {
@@ -15,7 +14,6 @@ struct mr_serve_options {
     uint64_t bandwidth;       /* bytes/s of each connection; 0: no limit */
     int log_fd;               /* a line for each request; -1: none. Not taken over */
     const struct mr_api *api; /* outlives the server */
-    struct mr_faults *faults; /* NULL: none. Outlives the server */
 };
 
 /* Starts answering. NULL with an error (listen_fd is closed). */

@@ -1,0 +1,134 @@
+/* batch.c - POST /batch/storage/v1: a multipart/mixed of requests, each answered by the same functions as outside. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "devstore/api.h"
+#include "devstore/faults.h"
+#include "devstore/mime.h"
+#include "shm/base/error.h"
+
+static const char answer_boundary[] = "batch_millrace_devstore";
+
+/* One call: its request line, headers and body are the part's body. */
+struct call_text {
+    char *method, *target;
+    const char *headers, *body;
+    size_t headers_length, body_length;
+};
+
+static int split_call(const struct mr_mime_part *part, struct call_text *text)
+{
+    const char *newline = memchr(part->body, '\n', part->body_length);
+    const char *line_end = newline ? newline : part->body + part->body_length;
+    size_t line = (size_t)(line_end - part->body);
+    const char *space = memchr(part->body, ' ', line);
+    memset(text, 0, sizeof *text);
+    if (!space)
+        return -1;
+    const char *target = space + 1, *stop = memchr(target, ' ', (size_t)(line_end - target));
+    if (!stop)
+        stop = line_end;
+    while (stop > target && stop[-1] == '\r')
+        stop--;
+    text->method = strndup(part->body, (size_t)(space - part->body));
+    text->target = strndup(target, (size_t)(stop - target));
+    text->headers = newline ? newline + 1 : line_end;
+    text->headers_length = part->body_length - (size_t)(text->headers - part->body);
+    size_t head, rest;
+    if (mr_mime_head(text->headers, text->headers_length, &head, &rest) == 0) {
+        text->body = text->headers + rest;
+        text->body_length = text->headers_length - rest;
+        text->headers_length = head;
+    }
+    /* An absolute target stands for its path. */
+    const char *scheme = text->target ? strstr(text->target, "://") : NULL;
+    const char *path = scheme ? strchr(scheme + 3, '/') : NULL;
+    if (path)
+        memmove(text->target, path, strlen(path) + 1);
+    return text->method && text->target ? 0 : -1;
+}
+
+/* Only what metadata calls look at. The outer request's Host serves for links. */
+static const char *find_header(void *cls, const char *name)
+{
+    const struct mr_request *outer = cls;
+    return strcmp(name, "Host") == 0 ? mr_request_header(outer, name) : NULL;
+}
+
+static void answer_call(const struct mr_api *api, const struct mr_request *outer, const struct mr_mime_part *part,
+                        struct mr_reply *reply)
+{
+    struct call_text text;
+    struct mr_request request;
+    if (split_call(part, &text) < 0 || mr_request_init(&request, text.method, text.target) < 0) {
+        mr_reply_error(reply, outer, 400, NULL, "A part of the batch holds no request.");
+        goto out;
+    }
+    request.header = find_header;
+    request.header_cls = (void *)outer;
+    mr_text_append(&request.body, text.body, text.body ? text.body_length : 0);
+    const struct mr_fault *fault = mr_faults_draw(api->faults, &request, 1);
+    if (fault)
+        mr_fault_reply(fault, &request, reply);
+    else if (request.op == MR_OP_GET || request.op == MR_OP_UPLOAD || request.op == MR_OP_BATCH ||
+             request.op == MR_OP_ADMIN)
+        mr_reply_error(reply, &request, 400, NULL, "Media and batches are not allowed in a batch.");
+    else
+        mr_api_answer(api, &request, reply);
+    mr_request_close(&request);
+out:
+    free(text.method);
+    free(text.target);
+}
+
+static void write_answer(struct mr_text *out, const struct mr_mime_part *part, const struct mr_reply *reply)
+{
+    char *id = mr_mime_header(part->headers, part->headers_length, "Content-ID");
+    mr_text_printf(out, "--%s\r\nContent-Type: application/http\r\n", answer_boundary);
+    if (id && id[0] == '<')
+        mr_text_printf(out, "Content-ID: <response-%s\r\n", id + 1);
+    else if (id)
+        mr_text_printf(out, "Content-ID: response-%s\r\n", id);
+    mr_text_printf(out, "\r\nHTTP/1.1 %u %s\r\n", reply->status, mr_status_phrase(reply->status));
+    for (int i = 0; i < reply->n_headers; i++)
+        mr_text_printf(out, "%s: %s\r\n", reply->headers[i].name, reply->headers[i].value);
+    mr_text_printf(out, "Content-Length: %zu\r\n\r\n", reply->body.length);
+    mr_text_append(out, reply->body.data, reply->body.length);
+    mr_text_puts(out, "\r\n");
+    free(id);
+}
+
+void mr_api_batch(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
+{
+    char boundary[MR_BOUNDARY_MAX + 1];
+    const char *body = request->body.data ? request->body.data : "";
+    struct mr_mime_part part;
+    struct mr_text out = {0};
+    size_t at = 0;
+    int calls = 0, more = -1;
+    if (mr_mime_boundary(mr_request_header(request, "Content-Type"), boundary) < 0) {
+        mr_reply_from_error(reply, request);
+        return;
+    }
+    /* Counted before the first one is done: a batch that is refused has changed nothing. */
+    while ((more = mr_mime_next(body, request->body.length, boundary, &at, &part)) == 1)
+        calls++;
+    if (more < 0) {
+        mr_reply_from_error(reply, request);
+        return;
+    }
+    if (calls == 0 || calls > MR_BATCH_CALLS) {
+        mr_reply_error(reply, request, 400, NULL, "A batch has 1 to %d calls; this one has %d.", MR_BATCH_CALLS, calls);
+        return;
+    }
+    for (at = 0; mr_mime_next(body, request->body.length, boundary, &at, &part) == 1;) {
+        struct mr_reply one;
+        mr_reply_init(&one);
+        answer_call(api, request, &part, &one);
+        write_answer(&out, &part, &one);
+        mr_reply_close(&one);
+    }
+    mr_text_printf(&out, "--%s--\r\n", answer_boundary);
+    mr_reply_header(reply, "Content-Type", "multipart/mixed; boundary=%s", answer_boundary);
+    reply->body = out;
+}

@@ -1,0 +1,223 @@
+/* compose.c - POST .../o/DESTINATION/compose: one object out of up to 32. */
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "devstore/api.h"
+#include "devstore/metadata.h"
+#include "devstore/sink.h"
+#include "shm/base/checksum.h"
+#include "shm/base/error.h"
+
+#define SOURCES_MAX 32
+#define PIECES_MAX  1000 /* a response's pieces stay below IOV_MAX; a composite of more is copied into one */
+
+struct compose {
+    const struct mr_request *request;
+    struct mr_bucket *bucket;
+    struct mr_object *source[SOURCES_MAX];
+    size_t n;
+    uint32_t crc;
+    uint64_t size;
+    unsigned components;
+};
+
+/* A 64-bit number, which Google's JSON writes as a string and some clients as a number. 1: there, 0: absent, -1: bad.
+ */
+static int get_number(const json_t *object, const char *key, uint64_t *value)
+{
+    const json_t *number = json_object_get(object, key);
+    if (!number || json_is_null(number))
+        return 0;
+    if (json_is_integer(number) && json_integer_value(number) >= 0) {
+        *value = (uint64_t)json_integer_value(number);
+        return 1;
+    }
+    if (json_is_string(number) && mr_parse_u64(json_string_value(number), value) == 0)
+        return 1;
+    mr_error_set(MR_E_USAGE, "%s is not a number", key);
+    return -1;
+}
+
+static int add_source(struct compose *c, const json_t *entry)
+{
+    uint64_t generation = 0, match = 0;
+    uint32_t crc;
+    const char *name = json_string_value(json_object_get(entry, "name"));
+    if (!name) {
+        mr_error_set(MR_E_USAGE, "source object %zu has no name", c->n + 1);
+        return -1;
+    }
+    int has_generation = get_number(entry, "generation", &generation);
+    int has_match = get_number(json_object_get(entry, "objectPreconditions"), "ifGenerationMatch", &match);
+    if (has_generation < 0 || has_match < 0)
+        return -1;
+    struct mr_object *object = mr_bucket_get(c->bucket, name);
+    if (object && object->path && mr_object_check(object) < 0) {
+        struct mr_object *fresh = mr_bucket_refresh(c->bucket, object);
+        mr_object_unref(object);
+        object = fresh;
+    }
+    if (!object)
+        return -1;
+    c->source[c->n++] = object;
+    if (has_generation && object->generation != generation) {
+        mr_error_set(MR_E_NOT_FOUND, "No such object: %s/%s#%" PRIu64, mr_bucket_name(c->bucket), name, generation);
+        return -1;
+    }
+    if (has_match && object->generation != match) {
+        mr_error_set(MR_E_CHANGED, "The generation of source object \"%s\" is not the one that was asked for.", name);
+        return -1;
+    }
+    if (mr_object_crc(object, &crc) < 0)
+        return -1;
+    c->crc = mr_crc32c_combine(c->crc, crc, object->size);
+    c->size += object->size;
+    c->components += object->component_count ? object->component_count : 1;
+    return 0;
+}
+
+static int add_sources(struct compose *c, const json_t *body)
+{
+    size_t i;
+    json_t *entry;
+    const json_t *sources = json_object_get(body, "sourceObjects");
+    size_t n = json_array_size(sources);
+    if (n < 1 || n > SOURCES_MAX) {
+        mr_error_set(MR_E_USAGE, "The number of source components provided (%zu) is not from 1 to %d", n, SOURCES_MAX);
+        return -1;
+    }
+    json_array_foreach(sources, i, entry)
+    {
+        if (add_source(c, entry) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Whether the composite can point into its sources' memory. */
+static int can_share(const struct compose *c, size_t *pieces)
+{
+    *pieces = 0;
+    for (size_t i = 0; i < c->n; i++) {
+        if (c->source[i]->path)
+            return 0;
+        *pieces += c->source[i]->n_pieces;
+    }
+    return *pieces <= PIECES_MAX && !mr_bucket_folder(c->bucket);
+}
+
+static int share(const struct compose *c, struct mr_object *object, size_t pieces)
+{
+    object->pieces = calloc(pieces + 1, sizeof *object->pieces);
+    if (!object->pieces) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a composite");
+        return -1;
+    }
+    for (size_t i = 0; i < c->n; i++) {
+        for (size_t k = 0; k < c->source[i]->n_pieces; k++) {
+            const struct mr_piece *piece = &c->source[i]->pieces[k];
+            if (piece->length == 0)
+                continue;
+            object->pieces[object->n_pieces] = *piece;
+            mr_blob_ref(object->pieces[object->n_pieces++].owner);
+        }
+    }
+    object->size = c->size;
+    mr_object_set_crc(object, c->crc);
+    return 0;
+}
+
+static int copy(struct mr_sink *sink, const struct mr_object *source)
+{
+    enum { BLOCK = 1 << 18 };
+    int rc = -1, fd = -1;
+    char *block = malloc(BLOCK);
+    if (!block) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a composite");
+        return -1;
+    }
+    if (source->path && (fd = mr_object_open(source)) < 0)
+        goto out;
+    for (uint64_t at = 0; at < source->size;) {
+        size_t n = source->size - at < BLOCK ? (size_t)(source->size - at) : BLOCK;
+        if (mr_object_read(source, fd, at, block, n) < 0 || mr_sink_write(sink, block, n) < 0)
+            goto out;
+        at += n;
+    }
+    rc = 0;
+out:
+    if (fd >= 0)
+        close(fd);
+    free(block);
+    return rc;
+}
+
+static int copy_all(const struct compose *c, struct mr_object *object, const struct mr_conditions *conditions)
+{
+    struct mr_sink sink;
+    int rc = mr_sink_open(&sink, mr_bucket_folder(c->bucket), c->size);
+    for (size_t i = 0; rc == 0 && i < c->n; i++)
+        rc = copy(&sink, c->source[i]);
+    if (rc == 0)
+        rc = mr_sink_put(&sink, c->bucket, object, conditions);
+    mr_sink_close(&sink);
+    return rc;
+}
+
+/* The composite, live; NULL with an error. */
+static struct mr_object *make(struct compose *c, const json_t *body, const struct mr_conditions *conditions)
+{
+    struct mr_metadata metadata = {0};
+    struct mr_object *object = NULL;
+    size_t pieces;
+    int rc = -1;
+    if (mr_metadata_take(&metadata, json_object_get(body, "destination")) < 0 ||
+        mr_metadata_set_name(&metadata, c->request->object) < 0)
+        goto out;
+    object = mr_object_new(metadata.name);
+    if (!object || mr_metadata_apply(&metadata, object) < 0)
+        goto out;
+    object->component_count = c->components;
+    if (can_share(c, &pieces))
+        rc = share(c, object, pieces) < 0 ? -1 : mr_bucket_put(c->bucket, object, NULL, conditions);
+    else
+        rc = copy_all(c, object, conditions);
+out:
+    mr_metadata_close(&metadata);
+    if (rc < 0) {
+        mr_object_unref(object);
+        object = NULL;
+    }
+    return object;
+}
+
+void mr_api_compose(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
+{
+    struct compose c = {.request = request};
+    struct mr_conditions conditions;
+    struct mr_object *object = NULL;
+    json_error_t error;
+    json_t *body = NULL;
+    c.bucket = mr_api_bucket(api, request, reply);
+    if (!c.bucket || mr_api_conditions(request, &conditions, reply) < 0)
+        return;
+    body = json_loadb(request->body.data ? request->body.data : "", request->body.length, 0, &error);
+    if (!json_is_object(body)) {
+        mr_reply_error(reply, request, 400, "parseError", "The body is not a JSON object.");
+        goto out;
+    }
+    if (add_sources(&c, body) == 0)
+        object = make(&c, body, &conditions);
+    if (object)
+        mr_api_resource(request, c.bucket, object, reply);
+    else
+        mr_reply_from_error(reply, request);
+    mr_object_unref(object);
+out:
+    for (size_t i = 0; i < c.n; i++)
+        mr_object_unref(c.source[i]);
+    json_decref(body);
+}

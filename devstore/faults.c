@@ -1,0 +1,271 @@
+#include "devstore/faults.h"
+
+#include <fnmatch.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shm/base/clock.h"
+#include "shm/base/error.h"
+
+#define FAULTS_MAX 32
+
+const char *const mr_fault_names[MR_FAULT_KINDS] = {
+    [MR_FAULT_STATUS] = "status", [MR_FAULT_RESET] = "reset", [MR_FAULT_STALL] = "stall",
+    [MR_FAULT_SHORT] = "short",   [MR_FAULT_WRONG] = "wrong", [MR_FAULT_CHANGED] = "changed",
+};
+
+/* How many requests a fault has counted for an object. key 0: a free place. */
+struct count {
+    uint64_t key, count;
+};
+
+struct mr_faults {
+    uint64_t seed;
+    int n;
+    struct mr_fault faults[FAULTS_MAX];
+    atomic_uint_fast64_t hits[MR_FAULT_KINDS];
+    pthread_mutex_t lock; /* the table */
+    struct count *table;
+    size_t used, capacity; /* a power of two, at most half full */
+};
+
+static int parse_kind(const char *text)
+{
+    for (int i = 0; i < MR_FAULT_KINDS; i++) {
+        if (strcmp(text, mr_fault_names[i]) == 0)
+            return i;
+    }
+    mr_error_set(MR_E_USAGE, "unknown kind of fault \"%.50s\": status, reset, stall, short, wrong or changed", text);
+    return -1;
+}
+
+static int parse_rate(const char *text, struct mr_fault *fault)
+{
+    if (strncmp(text, "first=", 6) == 0 && mr_parse_u64(text + 6, &fault->first) == 0 && fault->first > 0)
+        return 0;
+    if (mr_parse_real(text, &fault->rate) == 0 && fault->rate <= 1)
+        return 0;
+    mr_error_set(MR_E_USAGE, "rate \"%.50s\" is neither a number from 0 to 1 nor first=N", text);
+    return -1;
+}
+
+/* CODE[/RETRY_AFTER_S] */
+static int parse_status(char *text, struct mr_fault *fault)
+{
+    uint64_t status;
+    char *slash = strchr(text, '/');
+    if (slash) {
+        *slash = 0;
+        fault->has_retry_after = 1;
+        if (mr_parse_u64(slash + 1, &fault->retry_after_s) < 0)
+            goto bad;
+    }
+    if (mr_parse_u64(text, &status) < 0 || status < 300 || status > 599)
+        goto bad;
+    fault->status = (unsigned)status;
+    return 0;
+bad:
+    mr_error_set(MR_E_USAGE, "the argument of status is CODE[/RETRY_AFTER_S] with a code from 300 to 599");
+    return -1;
+}
+
+static int parse_argument(char *text, struct mr_fault *fault)
+{
+    int rc = 0;
+    fault->has_arg = 1;
+    if (fault->kind == MR_FAULT_STATUS)
+        return parse_status(text, fault);
+    if (fault->kind == MR_FAULT_STALL)
+        rc = mr_parse_real(text, &fault->seconds);
+    else if (fault->kind == MR_FAULT_CHANGED)
+        rc = -1;
+    else
+        rc = mr_parse_u64(text, &fault->bytes);
+    if (rc < 0)
+        mr_error_set(MR_E_USAGE, "\"%.50s\" is no argument of a %s fault", text, mr_fault_names[fault->kind]);
+    return rc;
+}
+
+/* [OP:]GLOB */
+static int parse_pattern(const char *text, struct mr_fault *fault)
+{
+    const char *colon = strchr(text, ':');
+    for (int i = 0; colon && i < MR_OP_COUNT; i++) {
+        if (strlen(mr_op_names[i]) == (size_t)(colon - text) &&
+            memcmp(mr_op_names[i], text, (size_t)(colon - text)) == 0) {
+            fault->op = i;
+            text = colon + 1;
+            break;
+        }
+    }
+    fault->glob = strdup(text);
+    if (!fault->glob) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a fault");
+        return -1;
+    }
+    return 0;
+}
+
+int mr_fault_parse(const char *text, struct mr_fault *fault)
+{
+    char *copy = strdup(text), *rest = copy;
+    int rc = -1;
+    memset(fault, 0, sizeof *fault);
+    if (!copy) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a fault");
+        return -1;
+    }
+    const char *kind = strsep(&rest, ":"), *rate = rest ? strsep(&rest, ":") : "";
+    char *argument = rest ? strsep(&rest, ":") : NULL;
+    int number = parse_kind(kind);
+    if (number < 0 || parse_rate(rate, fault) < 0)
+        goto out;
+    fault->kind = (enum mr_fault_kind)number;
+    fault->status = 503;
+    fault->op = fault->kind == MR_FAULT_STATUS ? -1 : MR_OP_GET;
+    if (argument && *argument && parse_argument(argument, fault) < 0)
+        goto out;
+    rc = parse_pattern(rest ? rest : "*", fault);
+out:
+    if (rc < 0)
+        mr_error_append("--fault %s", text);
+    free(copy);
+    return rc;
+}
+
+struct mr_faults *mr_faults_new(uint64_t seed)
+{
+    struct mr_faults *faults = calloc(1, sizeof *faults);
+    if (!faults) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for faults");
+        return NULL;
+    }
+    faults->seed = seed;
+    pthread_mutex_init(&faults->lock, NULL);
+    return faults;
+}
+
+void mr_faults_destroy(struct mr_faults *faults)
+{
+    if (!faults)
+        return;
+    for (int i = 0; i < faults->n; i++)
+        free(faults->faults[i].glob);
+    pthread_mutex_destroy(&faults->lock);
+    free(faults->table);
+    free(faults);
+}
+
+int mr_faults_add(struct mr_faults *faults, const char *text)
+{
+    if (faults->n == FAULTS_MAX) {
+        mr_error_set(MR_E_USAGE, "more than %d faults", FAULTS_MAX);
+        return -1;
+    }
+    if (mr_fault_parse(text, &faults->faults[faults->n]) < 0)
+        return -1;
+    faults->n++;
+    return 0;
+}
+
+static struct count *slot(struct count *table, size_t capacity, uint64_t key)
+{
+    size_t i = key & (capacity - 1);
+    while (table[i].key && table[i].key != key)
+        i = (i + 1) & (capacity - 1);
+    return &table[i];
+}
+
+static int grow(struct mr_faults *faults)
+{
+    size_t capacity = faults->capacity ? faults->capacity * 2 : 1024;
+    struct count *table = calloc(capacity, sizeof *table);
+    if (!table)
+        return -1;
+    for (size_t i = 0; i < faults->capacity; i++) {
+        if (faults->table[i].key)
+            *slot(table, capacity, faults->table[i].key) = faults->table[i];
+    }
+    free(faults->table);
+    faults->table = table;
+    faults->capacity = capacity;
+    return 0;
+}
+
+/* How many requests the key had before this one. Out of memory it forgets, which makes every request a first one. */
+static uint64_t count_request(struct mr_faults *faults, uint64_t key)
+{
+    uint64_t before = 0;
+    pthread_mutex_lock(&faults->lock);
+    if (faults->used * 2 < faults->capacity || grow(faults) == 0) {
+        struct count *found = slot(faults->table, faults->capacity, key);
+        faults->used += found->key == 0;
+        found->key = key;
+        before = found->count++;
+    }
+    pthread_mutex_unlock(&faults->lock);
+    return before;
+}
+
+static uint64_t hash(uint64_t seed, const char *text)
+{
+    for (; text && *text; text++)
+        seed = (seed ^ (unsigned char)*text) * UINT64_C(0x100000001b3); /* FNV-1a */
+    return mr_mix64(seed);
+}
+
+/* The object's name as far as the target says it: of an upload, the query's. */
+static const char *object_of(const struct mr_request *request)
+{
+    const char *name = request->op == MR_OP_UPLOAD ? mr_request_query(request, "name") : request->object;
+    return name ? name : "";
+}
+
+static int matches(const struct mr_fault *fault, const struct mr_request *request)
+{
+    if (request->op == MR_OP_ADMIN || (fault->op >= 0 && fault->op != (int)request->op) ||
+        (fault->kind == MR_FAULT_CHANGED && request->op != MR_OP_GET))
+        return 0;
+    return fnmatch(fault->glob, object_of(request), 0) == 0;
+}
+
+const struct mr_fault *mr_faults_draw(struct mr_faults *faults, const struct mr_request *request, int only_status)
+{
+    for (int i = 0; faults && i < faults->n; i++) {
+        const struct mr_fault *fault = &faults->faults[i];
+        if ((only_status && fault->kind != MR_FAULT_STATUS) || !matches(fault, request))
+            continue;
+        uint64_t key = hash(hash(faults->seed + (uint64_t)i, request->bucket), object_of(request));
+        key += key == 0;
+        uint64_t before = count_request(faults, key);
+        double chance = (double)(mr_mix64(key ^ mr_mix64(before)) >> 11) * 0x1p-53; /* uniform in [0, 1) */
+        if (fault->first ? before < fault->first : chance < fault->rate) {
+            atomic_fetch_add_explicit(&faults->hits[fault->kind], 1, memory_order_relaxed);
+            return fault;
+        }
+    }
+    return NULL;
+}
+
+int mr_fault_in_body(const struct mr_fault *fault)
+{
+    return fault->kind != MR_FAULT_STATUS && fault->kind != MR_FAULT_CHANGED;
+}
+
+void mr_fault_reply(const struct mr_fault *fault, const struct mr_request *request, struct mr_reply *reply)
+{
+    mr_reply_error(reply, request, fault->status, NULL, "Asked for by --fault.");
+    if (fault->has_retry_after)
+        mr_reply_header(reply, "Retry-After", "%" PRIu64, fault->retry_after_s);
+}
+
+void mr_faults_statistics(struct mr_faults *faults, struct mr_text *out)
+{
+    for (int i = 0; i < MR_FAULT_KINDS; i++)
+        mr_text_printf(out, "%s\"%s\":%" PRIuFAST64, i ? "," : "{", mr_fault_names[i],
+                       faults ? atomic_load_explicit(&faults->hits[i], memory_order_relaxed) : 0);
+    mr_text_puts(out, "}");
+}

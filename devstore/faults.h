@@ -1,0 +1,61 @@
+/*
+ * faults.h - which requests go wrong, and how: --fault KIND:RATE[:ARG][:PATTERN].
+ *
+ * Whether the n-th request for an object is hit depends on the seed, the fault, the object and n alone, so a test gets
+ * the same faults each time, whatever the order in which its requests arrive.
+ */
+#ifndef MR_DEVSTORE_FAULTS_H
+#define MR_DEVSTORE_FAULTS_H
+
+#include <stdint.h>
+
+#include "devstore/request.h"
+#include "devstore/text.h"
+
+enum mr_fault_kind {
+    MR_FAULT_STATUS,  /* answers with another status; ARG: CODE[/RETRY_AFTER_S], 503 */
+    MR_FAULT_RESET,   /* sends ARG bytes of the body (default: half), then resets the connection */
+    MR_FAULT_STALL,   /* sends half of the body, then nothing for ARG seconds (default: until the client leaves) */
+    MR_FAULT_SHORT,   /* sends ARG bytes of the body (default: half) under the full Content-Length, then closes */
+    MR_FAULT_WRONG,   /* inverts byte ARG of the body (default: the middle one) */
+    MR_FAULT_CHANGED, /* gets only: the object is there under the next generation */
+    MR_FAULT_KINDS
+};
+extern const char *const mr_fault_names[MR_FAULT_KINDS];
+
+struct mr_fault {
+    enum mr_fault_kind kind;
+    uint64_t first; /* the first so many requests of each object; 0: by rate */
+    double rate;    /* 0 to 1 */
+    int has_arg;
+    uint64_t bytes;  /* ARG of RESET, SHORT, WRONG */
+    double seconds;  /* ARG of STALL */
+    unsigned status; /* of STATUS */
+    int has_retry_after;
+    uint64_t retry_after_s;
+    int op;     /* an enum mr_op, or -1: any */
+    char *glob; /* of object names; as fnmatch(3), '*' matches '/' too */
+};
+
+struct mr_faults;
+
+/* 0, or -1 (USAGE) with the reason. fault->glob is the caller's to free. */
+int mr_fault_parse(const char *text, struct mr_fault *fault);
+
+struct mr_faults *mr_faults_new(uint64_t seed); /* NULL: no memory */
+void mr_faults_destroy(struct mr_faults *faults);
+/* In the order in which they are asked. 0 or -1 (USAGE, NO_MEMORY). Not once requests are answered. */
+int mr_faults_add(struct mr_faults *faults, const char *text);
+/*
+ * The fault that hits this request, or NULL; the first that does is the only one, and later ones do not count the
+ * request as one of theirs. only_status: consult no others. Any thread.
+ */
+const struct mr_fault *mr_faults_draw(struct mr_faults *faults, const struct mr_request *request, int only_status);
+/* 1 for the kinds that happen while the body is sent: RESET, STALL, SHORT, WRONG. */
+int mr_fault_in_body(const struct mr_fault *fault);
+/* Fills the reply of a STATUS fault. */
+void mr_fault_reply(const struct mr_fault *fault, const struct mr_request *request, struct mr_reply *reply);
+/* How often each kind has hit, as a JSON object. */
+void mr_faults_statistics(struct mr_faults *faults, struct mr_text *out);
+
+#endif

@@ -1,0 +1,21 @@
+/* stream.h - a reply's body that is sent slowly or wrongly: limited bandwidth, and the faults that happen in mid-body.
+ */
+#ifndef MR_DEVSTORE_STREAM_H
+#define MR_DEVSTORE_STREAM_H
+
+#include <stdint.h>
+
+struct MHD_Connection;
+struct MHD_Response;
+struct mr_fault;
+struct mr_reply;
+struct mr_timers;
+
+/*
+ * A response for the reply's body or object, which it takes over. bandwidth: bytes/s, 0 for no limit. fault: NULL or
+ * one of the kinds RESET, STALL, SHORT, WRONG; must outlive the response. NULL: no memory, nothing taken.
+ */
+struct MHD_Response *mr_stream_response(struct mr_timers *timers, struct MHD_Connection *connection,
+                                        struct mr_reply *reply, uint64_t bandwidth, const struct mr_fault *fault);
+
+#endif
