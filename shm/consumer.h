@@ -32,7 +32,8 @@ struct mr_producer_view {
     const struct mr_producer_line *line;
     int eventfd;
 };
-/* Shared by all lanes of a process, reference-counted. */
+/* Shared by all lanes of a process, reference-counted: new returns one reference, the caller's. In a forked child unref
+ * frees memory and unmaps and closes nothing. board must outlive it. NULL on error (the mappings stay the caller's). */
 struct mr_views;
 struct mr_views *mr_views_new(const struct mr_board *board, unsigned producers, const struct mr_producer_view *views);
 struct mr_views *mr_views_ref(struct mr_views *views);
@@ -66,7 +67,8 @@ struct mr_consumer_stats { /* of this lane, readable from any thread of the proc
     uint64_t delivered, delivered_bytes, copies, copied_bytes, failed, waits, wait_ns, held, held_bytes, skipped_slots;
 };
 
-/* Takes over lane's mapping and a reference to views. */
+/* Takes over lane's mapping (*lane is copied; on NULL it stays the caller's) and takes a reference of its own to
+ * views. */
 struct mr_consumer *mr_consumer_new(struct mr_lane *lane, struct mr_views *views);
 /* Closes the lane if needed and drops the caller's reference; leases that live keep the rest. */
 void mr_consumer_destroy(struct mr_consumer *consumer);
@@ -80,15 +82,15 @@ uint32_t mr_consumer_window(const struct mr_consumer *consumer);
 
 /*
  * The next sample in the order of feeding. OK and FAILED fill *out (FAILED's ticket is already released); END: nothing
- * is fed. TIMEOUT after timeout_ms (0: only look), SIGNAL when a signal interrupted the wait: call again. Waits in
- * slices of at most 100 ms; between slices it looks at nothing: pass timeout_ms <= 100 and check the supervisor and the
- * data set (mr_board) between calls. Blocks: release the GIL when timeout_ms > 0.
+ * is fed. TIMEOUT after timeout_ms (0: only look: `want` stays 0), SIGNAL when a signal interrupted the wait: call
+ * again. Waits in slices of at most 100 ms; between slices it looks at nothing: pass timeout_ms <= 100 and check the
+ * supervisor and the data set (mr_board) between calls. Blocks: release the GIL when timeout_ms > 0.
  */
 enum mr_next mr_consumer_next(struct mr_consumer *consumer, unsigned timeout_ms, struct mr_delivery *out);
 
 /* Releases a view (not a copy). Any thread, no lock; safe after close; does nothing in a forked child. */
 void mr_lease_release(struct mr_consumer *consumer, uint32_t slot, uint64_t word, uint64_t length);
-/* A lease holds one reference from its delivery to its release. */
+/* A view holds one reference from its delivery to its release (mr_lease_release drops it); these are for others. */
 void mr_consumer_ref(struct mr_consumer *consumer);
 void mr_consumer_unref(struct mr_consumer *consumer);
 

@@ -23,6 +23,7 @@
 #define MR_LANE_WINDOW_MAX 65536u
 #define MR_LANE_BLOCK      32u /* tickets that share a home producer: number div 32 */
 #define MR_FAIL_TEXT       176u
+#define MR_POISON_TEXT     124u
 
 /* What a ticket asks for. Written by the consumer before the word becomes PENDING; atomics (relaxed) because a producer
  * may glance at it before its claim, to estimate the size. Only what is read after the claim counts. */
@@ -48,18 +49,25 @@ struct mr_descriptor {
 };
 #define MR_DESC_RESERVE    1u /* delivered from the reserve extent: next() copies it out */
 #define MR_DESC_UNVERIFIED 2u /* the store had no checksum to compare with */
+#define MR_DESC_POISON     4u /* only in the copy that mr_lane_take makes: FAILED by the supervisor */
+#define MR_DESC_DAMAGED    8u /* only there: the descriptor contradicts itself; reported as failed, CORRUPT */
 
-/* 320 bytes = 5 cache lines: word and request / descriptor / failure text. */
+/* 448 bytes = 7 cache lines (an odd number: words of neighbours fall into different cache sets): word and request /
+ * descriptor / producer's failure text / supervisor's. Only the process that is named as owner of the FAILED word has
+ * written the text that goes with it. */
 struct mr_ticket {
     _Alignas(64) _Atomic uint64_t word;
     struct mr_request_shared request;
     uint8_t reserved0[24];
     _Alignas(64) struct mr_descriptor desc;
     uint8_t reserved1[16];
-    char fail_text[MR_FAIL_TEXT + 16]; /* FAILED: why, NUL-terminated; readers bound it themselves */
+    char fail_text[MR_FAIL_TEXT + 16]; /* FAILED by a producer: why; readers bound it themselves */
+    uint32_t poison_code;              /* FAILED by MR_OWNER_SUPERVISOR, which is also the only writer of both: */
+    char poison_text[MR_POISON_TEXT];  /* written while it saw PENDING, read under a HELD that was that FAILED */
 };
-_Static_assert(sizeof(struct mr_ticket) == 320, "five cache lines");
+_Static_assert(sizeof(struct mr_ticket) == 448, "seven cache lines");
 _Static_assert(offsetof(struct mr_ticket, desc) == 64, "descriptor line");
+_Static_assert(offsetof(struct mr_ticket, poison_code) == 320, "supervisor's lines");
 
 /* The control segment. Fixed-width fields, no pointers; the ticket table follows at sizeof(struct mr_lane_shared). */
 struct mr_lane_shared {
@@ -147,6 +155,16 @@ static inline uint64_t mr_lane_load(const struct mr_lane *lane, uint32_t slot)
 {
     return atomic_load_explicit(&lane->tickets[slot & lane->mask].word, memory_order_acquire);
 }
+/* A number brought into its range of 32 + log2 W bits: use it after each addition. */
+static inline uint64_t mr_lane_wrap(const struct mr_lane *lane, uint64_t number)
+{
+    return number & ((UINT64_C(1) << (32 + lane->shift)) - 1);
+}
+/* The partition: which of P producers is at home in the ticket's block. */
+static inline unsigned mr_lane_home(const struct mr_lane *lane, uint64_t number, unsigned producers)
+{
+    return producers ? (unsigned)((lane->lane + number / MR_LANE_BLOCK) % producers) : 0;
+}
 bool mr_lane_is_closed(const struct mr_lane *lane);
 
 /* ---- consumer ---- */
@@ -157,12 +175,17 @@ bool mr_lane_post(struct mr_lane *lane, uint64_t number, const struct mr_request
 /* READY or FAILED with this number -> HELD. On true *word is the HELD word (pass it to release) and *desc a checked
  * copy: failed is set when the ticket was FAILED. false: not there yet. want is not touched. */
 bool mr_lane_take(struct mr_lane *lane, uint64_t number, uint64_t *word, struct mr_descriptor *desc, bool *failed);
+/* Why a ticket that take() reported as failed has failed: bounded and NUL-terminated. Call it while it is HELD. */
+void mr_lane_fail_reason(const struct mr_lane *lane, uint32_t slot, const struct mr_descriptor *desc,
+                         char text[MR_FAIL_TEXT + 16]);
 /* HELD (exactly `word`) -> RELEASED; when the lane is closed, on to EMPTY. Any thread, no lock. false: the word was not
  * that any more (a bug of the caller, or the supervisor has closed the lane of an owner it saw die). */
 bool mr_lane_release(struct mr_lane *lane, uint32_t slot, uint64_t word);
 
 /* ---- producer ---- */
 
+/* What the slot's ticket asks for, read without owning it: to estimate a size. */
+void mr_lane_glance(const struct mr_lane *lane, uint32_t slot, struct mr_request *request);
 /* PENDING (exactly `word`) -> FILLING by producer; then reads the request again into *request. */
 bool mr_lane_claim(struct mr_lane *lane, uint32_t slot, uint64_t word, unsigned producer, uint64_t *filling,
                    struct mr_request *request);
@@ -176,6 +199,9 @@ void mr_lane_describe(struct mr_lane *lane, uint32_t slot, const struct mr_descr
 void mr_lane_publish(struct mr_lane *lane, uint32_t slot, uint64_t filling, uint64_t *ready);
 /* FILLING (ours) -> FAILED with code and text; the descriptor's extent length becomes 0 first. Caller wakes. */
 void mr_lane_fail(struct mr_lane *lane, uint32_t slot, uint64_t filling, uint32_t code, const char *text);
+/* A published descriptor as its own producer may read it after a restart; the caller reads the word again afterwards.
+ */
+void mr_lane_peek_descriptor(const struct mr_lane *lane, uint32_t slot, struct mr_descriptor *desc);
 /* READY by us (exactly `ready`) -> PENDING: the extent is ours again. false: the consumer was faster. */
 bool mr_lane_take_back(struct mr_lane *lane, uint32_t slot, uint64_t ready);
 /* The head: lowest number among PENDING and FILLING words. false: there is none. */
@@ -194,7 +220,8 @@ bool mr_lane_is_drained(const struct mr_lane *lane);
 
 /* FILLING by producer -> PENDING with attempt + 1 (EMPTY in a closed lane). Idempotent; returns how many. */
 unsigned mr_lane_recover(struct mr_lane *lane, unsigned producer);
-/* PENDING (exactly `word`) -> FAILED: poison, or the data set has failed. Caller wakes the consumer. */
+/* PENDING (exactly `word`) -> FAILED by MR_OWNER_SUPERVISOR: poison, or the data set has failed. Text beyond
+ * MR_POISON_TEXT - 1 bytes is cut. Caller wakes the consumer. */
 bool mr_lane_poison(struct mr_lane *lane, uint32_t slot, uint64_t word, uint32_t code, const char *text);
 
 #endif

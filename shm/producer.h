@@ -65,8 +65,9 @@ struct mr_producer_stats { /* plain, of this process */
 struct mr_producer *mr_producer_new(const struct mr_producer_options *options);
 void mr_producer_destroy(struct mr_producer *producer);
 
-/* Takes over the mapped lane (unmapped at drop). Also after a restart: extents that its READY and HELD words name in
- * our arena are marked used, in lingering closed lanes too; all lanes are added before the first next_job. */
+/* Takes over the mapped lane: *lane is copied, and unmapped at drop; on -1 it stays the caller's. Also after a restart:
+ * extents that its READY and HELD words name in our arena are marked used, in lingering closed lanes too; all lanes are
+ * added before the first next_job. */
 int mr_producer_add_lane(struct mr_producer *producer, struct mr_lane *lane);
 /* The supervisor says that lane (index) is drained: forget it once no claim and no word of ours is in it. true: dropped
  * and unmapped; false: later. */
@@ -92,8 +93,9 @@ void mr_producer_give_back(struct mr_producer *producer, struct mr_claim *claim)
 bool mr_producer_claim_is_stale(const struct mr_claim *claim);
 
 /*
- * Before polling: asleep = 1, fence, one more look at every lane. 0: nothing to do, sleep now (at most 100 ms, with the
- * slot's eventfd among the descriptors); 1: there is work, do not sleep (asleep is cleared). After the poll call awake.
+ * After next_job said 0, before polling (a caller whose connections are all busy just polls): asleep = 1, fence, one
+ * more look at every lane. 0: nothing to do, sleep now (at most 100 ms, with the slot's eventfd among the descriptors);
+ * 1: there is work, do not sleep (asleep is cleared). After the poll call awake.
  */
 int mr_producer_sleep(struct mr_producer *producer);
 void mr_producer_awake(struct mr_producer *producer);

@@ -7,8 +7,10 @@
  *     +--------+--------------+---------------+---------------------------------+
  *
  * state    enum mr_state
- * owner    FILLING, READY, FAILED: the producer's slot. HELD, RELEASED: the consumer's owner index. Else 0
- * attempt  deaths of producers that had claimed this lap; stops at 65535
+ * owner    FILLING, READY, FAILED: the producer's slot; FAILED by the supervisor: MR_OWNER_SUPERVISOR. HELD, RELEASED:
+ *          the consumer's owner index. Else 0
+ * attempt  deaths of producers that had claimed this lap; stops at MR_ATTEMPT_MAX. MR_ATTEMPT_POISON: FAILED by the
+ *          supervisor, and the HELD after it; such a word names no extent, whatever the descriptor still says
  * lap      number div window, modulo 2^32: together with the slot it is the ticket's number
  *
  * Ticket n of a lane with window W lives at slot n mod W. Numbers are compared as signed distances (mr_ticket_number
@@ -23,13 +25,14 @@
 
 enum mr_state { MR_EMPTY, MR_PENDING, MR_FILLING, MR_READY, MR_HELD, MR_RELEASED, MR_FAILED, MR_STATE_COUNT };
 
-#define MR_OWNER_MAX   4095u
-#define MR_ATTEMPT_MAX 65535u
+#define MR_OWNER_MAX        4095u
+#define MR_OWNER_SUPERVISOR 4095u /* no producer slot or owner index is this high */
+#define MR_ATTEMPT_MAX      65534u
+#define MR_ATTEMPT_POISON   65535u
 
 static inline uint64_t mr_word(enum mr_state state, unsigned owner, unsigned attempt, uint32_t lap)
 {
-    return (uint64_t)state << 60 | (uint64_t)(owner & MR_OWNER_MAX) << 48 | (uint64_t)(attempt & MR_ATTEMPT_MAX) << 32 |
-           lap;
+    return (uint64_t)state << 60 | (uint64_t)(owner & MR_OWNER_MAX) << 48 | (uint64_t)(attempt & 65535u) << 32 | lap;
 }
 
 static inline enum mr_state mr_word_state(uint64_t word)
@@ -44,7 +47,7 @@ static inline unsigned mr_word_owner(uint64_t word)
 
 static inline unsigned mr_word_attempt(uint64_t word)
 {
-    return (unsigned)(word >> 32) & MR_ATTEMPT_MAX;
+    return (unsigned)(word >> 32) & 65535u;
 }
 
 static inline uint32_t mr_word_lap(uint64_t word)
