@@ -1,0 +1,156 @@
+"""What the end-to-end tests share: the icons as a bucket, a supervisor, ranks that look, and what they saw."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+BUCKET = "icons"
+RANK = Path(__file__).with_name("rank.py")
+RUN_TIMEOUT_S = 120
+
+
+def icon_files() -> dict[str, Path]:
+    """Object name -> file, of every real PNG of Debian's oxygen-icon-theme."""
+    listed = subprocess.run(["dpkg", "-L", "oxygen-icon-theme"], capture_output=True, text=True, check=True).stdout
+    root = Path("/usr/share/icons/oxygen/base")
+    files = [Path(line) for line in listed.splitlines() if line.endswith(".png")]
+    return {str(p.relative_to(root)): p for p in files if p.is_relative_to(root) and p.is_file() and not p.is_symlink()}
+
+
+def make_bucket(root: Path, files: dict[str, Path]) -> dict[str, str]:
+    """Puts the files below root/BUCKET as hard copies; returns name -> sha256."""
+    digests = {}
+    for name, file in files.items():
+        data = file.read_bytes()
+        target = root / BUCKET / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+        digests[name] = hashlib.sha256(data).hexdigest()
+    return digests
+
+
+@dataclass
+class Supervisor:
+    """`millrace serve` with a configuration; stop() ends it and checks its exit status."""
+
+    process: subprocess.Popen[bytes]
+    socket: Path
+    log: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "MILLRACE_SOCKET": str(self.socket)}
+
+    def workers(self, role: str) -> list[int]:
+        """Process ids of the living workers of a role."""
+        found = []
+        for status in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                parent = int(status.read_text().rsplit(")", 1)[1].split()[1])
+                words = (status.parent / "cmdline").read_bytes().split(b"\0")
+            except (OSError, ValueError, IndexError):
+                continue
+            if parent == self.process.pid and role.encode() in words:
+                found.append(int(status.parent.name))
+        return found
+
+    def stop(self) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(15)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
+
+
+def serve(millrace_bin: Path, tmp_path: Path, endpoint: str, toml: str = "", **environment: str) -> Supervisor:
+    config = tmp_path / "millrace.toml"
+    config.write_text(toml)
+    socket, log = tmp_path / "socket", tmp_path / "supervisor.log"
+    process = subprocess.Popen(
+        [millrace_bin, "serve", "-c", config, "--socket", socket],
+        env={**os.environ, "STORAGE_EMULATOR_HOST": endpoint, **environment},
+        stderr=log.open("wb"),
+    )
+    deadline = time.monotonic() + 10
+    while not socket.exists():
+        assert process.poll() is None and time.monotonic() < deadline, log.read_text()
+        time.sleep(0.02)
+    return Supervisor(process, socket, log)
+
+
+@dataclass
+class Seen:
+    """What one rank was given."""
+
+    epochs: list[list[list[tuple[str, str]]]] = field(default_factory=list)  # epoch -> step -> samples
+    ends: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def samples(self) -> list[tuple[str, str]]:
+        return [sample for epoch in self.epochs for step in epoch for sample in step]
+
+
+def read_seen(path: Path) -> Seen:
+    seen = Seen()
+    for line in path.read_text().splitlines():
+        record = json.loads(line)
+        if "end" in record:
+            seen.ends.append(record)
+            continue
+        while len(seen.epochs) <= record["epoch"]:
+            seen.epochs.append([])
+        seen.epochs[record["epoch"]].append([(name, digest) for name, digest in record["samples"]])
+    return seen
+
+
+def start_ranks(supervisor: Supervisor, tmp_path: Path, world: int, options: dict[str, Any]) -> list[tuple[Path, Any]]:
+    ranks = []
+    for rank in range(world):
+        out = tmp_path / f"rank-{world}-{rank}-{time.monotonic_ns()}.jsonl"
+        environment = {**supervisor.environment, "RANK": str(rank), "WORLD_SIZE": str(world)}
+        command = [sys.executable, RANK, out, json.dumps({"uri": f"gs://{BUCKET}/", **options})]
+        ranks.append((out, subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)))
+    return ranks
+
+
+def finish_ranks(ranks: list[tuple[Path, Any]]) -> list[Seen]:
+    deadline = time.monotonic() + RUN_TIMEOUT_S
+    try:
+        for _, process in ranks:
+            _, errors = process.communicate(timeout=max(1.0, deadline - time.monotonic()))
+            assert process.returncode == 0, errors
+    finally:
+        for _, process in ranks:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
+    return [read_seen(out) for out, _ in ranks]
+
+
+def run_ranks(supervisor: Supervisor, tmp_path: Path, world: int, **options: Any) -> list[Seen]:
+    return finish_ranks(start_ranks(supervisor, tmp_path, world, options))
+
+
+def stat(millrace_bin: Path, supervisor: Supervisor) -> dict[str, Any]:
+    text = subprocess.run(
+        [millrace_bin, "stat", "--json"], env=supervisor.environment, capture_output=True, check=True, text=True
+    ).stdout
+    return dict(json.loads(text))
+
+
+def last_error_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if re.search(r"Error|error|Gone", line)]
+    return lines[-1] if lines else text[-500:]

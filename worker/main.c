@@ -1,0 +1,53 @@
+/*
+ * main.c - millrace-worker: every part of millrace that touches the network or a credential.
+ *
+ * `millrace` starts it; there is no reason to do so by hand. Roles: list, fetch (children of the supervisor, on
+ * descriptor 3). Tools: ls, cat.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shm/base/log.h"
+#include "worker/fetch.h"
+#include "worker/list.h"
+#include "worker/tool.h"
+
+static int usage(void)
+{
+    fprintf(stderr, "usage: millrace-worker list|fetch --slot N   (started by millrace)\n"
+                    "       millrace-worker ls|cat ...            (see millrace --help)\n");
+    return 2;
+}
+
+static int parse_slot(int argc, char **argv, unsigned *slot)
+{
+    char *end;
+    if (argc != 4 || strcmp(argv[2], "--slot") != 0)
+        return -1;
+    errno = 0;
+    unsigned long n = strtoul(argv[3], &end, 10);
+    if (errno || *end || end == argv[3] || n > 4095)
+        return -1;
+    *slot = (unsigned)n;
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    unsigned slot;
+    if (argc < 2)
+        return usage();
+    if (strcmp(argv[1], "ls") == 0)
+        return mr_tool_ls(argc - 1, argv + 1);
+    if (strcmp(argv[1], "cat") == 0)
+        return mr_tool_cat(argc - 1, argv + 1);
+    if (parse_slot(argc, argv, &slot) != 0)
+        return usage();
+    if (strcmp(argv[1], "list") == 0)
+        return mr_list_main(slot);
+    if (strcmp(argv[1], "fetch") == 0)
+        return mr_fetch_main(slot);
+    return usage();
+}

@@ -1,0 +1,91 @@
+#include "worker/net.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "shm/base/error.h"
+
+struct mr_net_store {
+    struct mr_net_store *next;
+    enum mr_scheme scheme;
+    char *bucket;
+    struct mr_store *store;
+};
+
+int mr_net_init(struct mr_net *net, const struct mr_config *config)
+{
+    memset(net, 0, sizeof *net);
+    net->config = config;
+    struct mr_http_options http = {
+        .connections = (unsigned)config->fetch.connections,
+        .buffer_bytes = (unsigned)config->fetch.receive_buffer_bytes,
+        .connect_timeout_ms = (unsigned)config->http.connect_timeout_ms,
+        .proxy = config->http.proxy[0] ? config->http.proxy : NULL,
+        .ca_bundle = config->http.ca_bundle[0] ? config->http.ca_bundle : NULL,
+        .headers = (const char *const *)config->http.headers.items,
+        .header_count = (unsigned)config->http.headers.count,
+    };
+    net->http = mr_http_new(&http);
+    if (!net->http)
+        return -1;
+    struct mr_transfer_options transfer = {
+        .connections = (unsigned)config->fetch.connections,
+        .retry_base_ms = (unsigned)config->retry.base_ms,
+        .retry_cap_ms = (unsigned)config->retry.cap_ms,
+        .deadline_ms = (unsigned)config->retry.deadline_ms,
+        .range_min_bytes = config->fetch.range_threshold_bytes,
+        .range_bytes = config->fetch.range_bytes,
+    };
+    net->engine = mr_transfer_new(&transfer, net->http);
+    if (!net->engine) {
+        mr_http_destroy(net->http);
+        return -1;
+    }
+    return 0;
+}
+
+void mr_net_close(struct mr_net *net)
+{
+    mr_transfer_destroy(net->engine);
+    for (struct mr_net_store *at = net->stores, *next; at; at = next) {
+        next = at->next;
+        mr_store_close(at->store);
+        free(at->bucket);
+        free(at);
+    }
+    mr_http_destroy(net->http);
+}
+
+struct mr_store *mr_net_store(struct mr_net *net, enum mr_scheme scheme, const char *bucket)
+{
+    const struct mr_config *config = net->config;
+    for (struct mr_net_store *at = net->stores; at; at = at->next) {
+        if (at->scheme == scheme && strcmp(at->bucket, bucket) == 0)
+            return at->store;
+    }
+    struct mr_store_options options = {
+        .scheme = scheme,
+        .bucket = bucket,
+        .endpoint = config->gcs.endpoint[0] ? config->gcs.endpoint : NULL,
+        .auth = config->gcs.auth == MR_GCS_AUTH_ANONYMOUS ? "anonymous" : NULL,
+        .user_project = config->gcs.user_project[0] ? config->gcs.user_project : NULL,
+        .stall_timeout_ms = (unsigned)config->http.stall_timeout_ms,
+        .http = net->http,
+    };
+    struct mr_net_store *entry = calloc(1, sizeof *entry);
+    if (!entry || !(entry->bucket = strdup(bucket))) {
+        free(entry);
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a store");
+        return NULL;
+    }
+    entry->scheme = scheme;
+    entry->store = mr_store_open(&options);
+    if (!entry->store) {
+        free(entry->bucket);
+        free(entry);
+        return NULL;
+    }
+    entry->next = net->stores;
+    net->stores = entry;
+    return entry->store;
+}
