@@ -72,7 +72,7 @@ START_TEST(stealing_costs_few_pages)
     struct {
         bool busy, unbounded;
         long at;
-        char last[32], end[MR_SPLIT_MAX];
+        char last[64], end[MR_SPLIT_MAX];
     } w[WORKERS] = {{0}};
     struct mr_alphabet alphabet = {0};
     long pages = 0, listed = 0, turns = 0;
@@ -80,7 +80,7 @@ START_TEST(stealing_costs_few_pages)
     while (w[0].busy || w[1].busy || w[2].busy || w[3].busy) {
         ck_assert_int_lt(turns++, 100000);
         for (int i = 0; i < WORKERS; i++) {
-            char name[32];
+            char name[64];
             bool more = true;
             if (!w[i].busy)
                 continue;
