@@ -29,7 +29,8 @@ check:
 bench:
 	@scripts/setup test
 	@scripts/build
-	@scripts/bench
+	@.venv/bin/python bench/objects.py
+	@.venv/bin/python bench/objects.py --latency-ms 20
 
 clean:
 	rm -rf build out dist .venv
