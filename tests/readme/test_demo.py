@@ -1,0 +1,56 @@
+"""`make demo`, with fewer epochs: it learns, resumes with the same samples, draws its picture, and cleans up."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+DEMO = [sys.executable, str(ROOT / "scripts" / "demo.py")]
+
+
+@pytest.mark.timeout(400)
+def test_the_demo_learns_and_resumes(tmp_path: Path) -> None:
+    command = [*DEMO, "--epochs", "2", "--stop-after", "150", "--out", str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert "6,296 objects at http://" in done.stdout
+    assert "stopped in epoch 2 after step 51" in done.stdout
+    same = re.findall(r"rank (\d): the ([\d,]+) samples after the resume are the same, in the same order", done.stdout)
+    assert sorted(rank for rank, _ in same) == ["0", "1"]
+    assert sum(int(count.replace(",", "")) for _, count in same) == 6296 - 51 * 64
+    score = json.loads((tmp_path / "out" / "score.json").read_text())
+    losses = [float(loss) for loss in re.findall(r"loss ([\d.]+), accuracy", done.stdout)]
+    assert losses == sorted(losses, reverse=True) and len(losses) == 2
+    assert score["held_out_accuracy"] > score["largest_class"] + 0.1
+    assert (tmp_path / "out" / "throughput.png").read_bytes().startswith(b"\x89PNG")
+    assert not (tmp_path / "out" / "store").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_demo_cleans_up_when_it_is_stopped(number: signal.Signals, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    process = subprocess.Popen([*DEMO, "--out", str(out)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not _trains(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert process.poll() is None
+    process.send_signal(number)
+    assert process.wait(60) == 128 + number
+    assert not (out / "store").exists()
+
+
+def _trains(pid: int) -> bool:
+    """Whether its `millrace run` has started torchrun."""
+    listed = subprocess.run(["ps", "-eo", "ppid,pid,args"], capture_output=True, text=True, check=True).stdout
+    rows = [line.split(None, 2) for line in listed.splitlines()[1:]]
+    runs = {row[1] for row in rows if row[0] == str(pid) and "millrace run" in row[2]}
+    return any(row[0] in runs and "torchrun" in row[2] for row in rows)
