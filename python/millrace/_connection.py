@@ -1,0 +1,177 @@
+"""One connection to a supervisor for each process, and the data sets that go over it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from . import _torch
+from ._errors import Error, SupervisorGone
+from ._ring import Client, Index, Lane, Plan
+
+log = logging.getLogger("millrace")
+PROGRESS_EVERY_S = 5.0
+
+
+class Connection:
+    """This process's Client of one socket, with the indexes that were mapped through it. Data sets keep it alive."""
+
+    def __init__(self, path: str, timeout_ms: int) -> None:
+        self.path = path
+        self.client = Client(path, "trainer", timeout_ms)
+        self.indexes: dict[int, Index] = {}
+        self._pid = os.getpid()
+
+    def is_ours(self) -> bool:
+        """False in a child that was forked since: it needs its own."""
+        return self._pid == os.getpid()
+
+
+_connections: weakref.WeakValueDictionary[str, Connection] = weakref.WeakValueDictionary()
+_lock = threading.Lock()
+
+
+def connect(path: str, timeout_ms: int) -> Connection:
+    """The process's connection to that socket; a new one when there is none, or its supervisor has ended."""
+    with _lock:
+        found = _connections.get(path)
+        if found is not None and found.is_ours():
+            with contextlib.suppress(SupervisorGone):
+                found.client.check()
+                return found
+        found = Connection(path, timeout_ms)
+        _connections[path] = found
+        return found
+
+
+def _forget_in_child() -> None:
+    global _lock, _connections
+    _lock = threading.Lock()  # another thread may have held it
+    _connections = weakref.WeakValueDictionary()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
+
+
+class Loop(NamedTuple):
+    """Where an epoch stands, and for whom: what the main process hands to the workers that open lanes."""
+
+    epoch: int
+    cursor: int
+    seed: int
+    batch: int
+    world: int
+    rank: int
+    flags: int = 0
+
+
+class Source:
+    """A data set as the supervisor knows it. Pickles without a connection; each process makes its own."""
+
+    def __init__(self, connection: Connection, name: str | None, uris: tuple[str, ...], objects: bool = False) -> None:
+        self._connection: Connection | None = connection
+        self._path = connection.path
+        self._run = connection.client.run_id
+        self._name, self._uris, self._objects = name, uris, objects
+        self._number = self._open(connection, uris)
+        if objects:
+            self._uris = ()  # a long list is not carried about: the supervisor has it
+
+    def __str__(self) -> str:
+        return self._name or ("a list of objects" if self._objects else ", ".join(self._uris))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_connection": None}
+
+    def _open(self, connection: Connection, uris: Iterable[str]) -> int:
+        if self._objects:
+            return open_objects(connection.client, uris)
+        if self._name is not None:
+            return connection.client.open_dataset(name=self._name)
+        return connection.client.open_dataset(uris=tuple(uris))
+
+    def connection(self) -> Connection:
+        """This process's connection. After a fork or unpickling it is made here."""
+        found = self._connection
+        if found is not None and found.is_ours():
+            return found
+        found = connect(self._path, 0)
+        if found.client.run_id != self._run:
+            if self._objects:
+                raise Error("this data set of explicit objects is of another run: make it again")
+            self._number = self._open(found, self._uris)
+            self._run = found.client.run_id
+        self._connection = found
+        return found
+
+    def index(self) -> Index:
+        """The listing. Waits until it is done, and logs the progress."""
+        connection = self.connection()
+        known = connection.indexes.get(self._number)
+        if known is not None:
+            return known
+        said = time.monotonic()
+        pause = 0.001
+        while True:
+            done, listed = connection.client.dataset_listed(self._number)
+            if done:
+                break
+            connection.client.check()
+            if time.monotonic() - said > PROGRESS_EVERY_S:
+                said = time.monotonic()
+                log.info("listing %s: %d objects so far", self, listed)
+            time.sleep(pause)
+            pause = min(2 * pause, 0.05)
+        return connection.indexes.setdefault(self._number, connection.client.index(self._number))
+
+    def open_lane(self, window: int, key: str | None, writable: bool) -> tuple[Lane, Loop | None]:
+        """A lane in this process, and the loop that was put under key, if one was."""
+        index = self.index()
+        connection = self.connection()
+        pause = 0.001
+        while not connection.client.ready():  # the arenas are divided and reserved once the first listing is done
+            connection.client.check()
+            time.sleep(pause)
+            pause = min(2 * pause, 0.05)
+        parent = os.getppid() if _torch.worker() is not None else 0
+        lane, loop = connection.client.open_lane(self._number, index, window, key, writable=writable, parent=parent)
+        return lane, None if loop is None else Loop(*loop)
+
+    def put_loop(self, key: str, loop: Loop) -> None:
+        self.connection().client.put_loop(key, loop)
+
+    def plan(self, loop: Loop, shuffle: bool, tail: str) -> Plan:
+        index = self.index()
+        return Plan(
+            len(index),
+            index.digest,
+            seed=loop.seed,
+            epoch=loop.epoch,
+            cursor=loop.cursor,
+            rank=loop.rank,
+            world=loop.world,
+            batch=loop.batch,
+            shuffle=shuffle,
+            tail=tail,
+        )
+
+
+def open_objects(client: Client, uris: Iterable[str]) -> int:
+    """Opens an explicit list, handed over as a file of lines."""
+    fd = os.memfd_create("millrace-names", os.MFD_CLOEXEC)
+    try:
+        with os.fdopen(os.dup(fd), "w", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
+            for uri in uris:
+                if "\n" in uri:
+                    raise ValueError(f"{uri!r}: a list of objects cannot hold a name with a newline")
+                file.write(f"{uri}\n")
+        os.lseek(fd, 0, os.SEEK_SET)
+        return client.open_dataset(names_fd=fd)
+    finally:
+        os.close(fd)

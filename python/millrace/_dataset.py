@@ -1,0 +1,88 @@
+"""What the two kinds of data sets have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, TypeVar, cast
+
+from . import _arguments, _torch
+from ._connection import Source
+from ._ring import Index
+from ._stream import Transform
+from ._supervisor import connection
+
+Self = TypeVar("Self", bound="Dataset")
+
+Sequence.register(Index)
+
+WINDOW = 256  # tickets of a lane where neither the batch nor the user asks for more
+
+
+class _Reported:
+    """Reports torch's class as one of its bases once torch is loaded, so that isinstance holds (see _torch.mixed)."""
+
+    _torch_base: ClassVar[str]
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:  # type: ignore[override]
+        return _torch.mixed(type(self), self._torch_base)
+
+
+class Dataset(_Reported):
+    """A data set of the supervisor's, with the choices of its user. Pickles without a connection."""
+
+    _torch_base = "Dataset"
+
+    def __init__(self, source: Any, transform: Transform, on_error: str, window: int | None, writable: bool) -> None:
+        self._transform: Transform = _arguments.function("transform", transform)
+        self._on_error = _arguments.choice("on_error", on_error, _arguments.POLICIES)
+        self._window = _arguments.window(window)
+        self._writable = _arguments.boolean("writable", writable)
+        if isinstance(source, _Objects):
+            self._source = Source(connection(), None, source.uris, objects=True)
+        elif _arguments.is_name(source):
+            self._source = Source(connection(), source, ())
+        else:
+            uris = _arguments.uris(source)
+            self._source = Source(connection(), None, uris)
+
+    @classmethod
+    def from_objects(cls: type[Self], uris: Iterable[str], **arguments: Any) -> Self:
+        """A data set of exactly these objects, each named by its URI; the other arguments are those of the class."""
+        return cls(cast(Any, _Objects(_arguments.uris(uris))), **arguments)
+
+    @property
+    def objects(self) -> Sequence[tuple[str, int]]:
+        """(name, size) of each object, in the order of the names. Waits for the listing."""
+        return cast("Sequence[tuple[str, int]]", self._source.index())
+
+    @property
+    def digest(self) -> str:
+        """64 hex digits that are equal exactly for equal listings. Waits for the listing."""
+        return self._source.index().digest
+
+    def __repr__(self) -> str:
+        return f"<millrace.{type(self).__name__} {self._source}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self._pickled())
+
+    def _pickled(self) -> dict[str, Any]:
+        return dict(self.__dict__)
+
+    def _lane_window(self, batch: int) -> int:
+        """Never under two batches: one that the loop holds, one on its way."""
+        return min(max(self._window or WINDOW, 2 * batch), _arguments.MAX_WINDOW)
+
+
+class _Objects:
+    """Marks an explicit list of objects."""
+
+    def __init__(self, uris: tuple[str, ...]) -> None:
+        self.uris = uris
+
+
+def _rebuild(cls: type, state: dict[str, Any]) -> Any:
+    dataset = cls.__new__(cls)
+    dataset.__dict__.update(state)
+    return dataset

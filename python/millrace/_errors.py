@@ -1,0 +1,32 @@
+"""The exceptions of millrace, and which one stands for which code of the C side."""
+
+from __future__ import annotations
+
+
+class Error(OSError):
+    """Something that millrace was asked for failed; the text says what, for which object, and what to do."""
+
+
+class ChangedError(Error):
+    """An object is not the one that was listed: it was replaced or changed since."""
+
+
+class SupervisorGone(Error, ConnectionError):
+    """The supervisor has ended: nothing new can be read in this run. Views that are held stay valid."""
+
+
+# enum mr_code of shm/base/error.h. What is not here is an Error.
+_CLASSES: dict[int, type[Exception]] = {
+    1: ValueError,  # usage
+    2: ValueError,  # configuration
+    3: FileNotFoundError,
+    4: FileExistsError,
+    5: PermissionError,
+    6: ChangedError,
+    13: SupervisorGone,
+}
+
+
+def from_code(code: int, text: str) -> Exception:
+    """The exception for an error of the C side."""
+    return _CLASSES.get(code, Error)(text)

@@ -1,0 +1,26 @@
+"""Item: an object's bytes in private memory, as they cross a process border."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Item(bytes):
+    """Bytes with the object's name. A Lease becomes an Item when it is pickled or copied."""
+
+    name: str
+
+    def __new__(cls, data: Any = b"", name: str = "") -> Item:
+        item = super().__new__(cls, data)
+        item.name = name
+        return item
+
+    @property
+    def size(self) -> int:
+        return len(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Item, (bytes(self), self.name)
+
+    def __repr__(self) -> str:
+        return f"<millrace.Item {self.name!r}, {len(self)} bytes>"

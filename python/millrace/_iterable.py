@@ -1,0 +1,150 @@
+"""IterableDataset: the objects of a data set in the order of an epoch, dealt to ranks and DataLoader workers."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+from . import _arguments, _torch
+from ._connection import Loop
+from ._dataset import Dataset
+from ._progress import MAX_EPOCH, Progress
+from ._ring import Plan
+from ._stream import Stream, Transform
+
+log = logging.getLogger("millrace")
+_said_single = False
+
+
+class IterableDataset(Dataset):
+    """The objects under a URI, in an order that depends on (digest, seed, epoch) alone.
+
+    source: a URI ("gs://bucket/prefix/"), several, a folder, or a name in the TOML. Returns at once; `len`, `.objects`
+    and iteration wait for the listing. transform gets a Lease and runs where the data set is iterated.
+
+    Give it to millrace.DataLoader, use `.batches(n)` without torch, or iterate it: with batch_size it yields the
+    planned batches as lists (what a bare torch DataLoader with batch_size=None passes on), without it single samples.
+    """
+
+    _torch_base = "IterableDataset"
+
+    def __init__(
+        self,
+        source: Any,
+        *,
+        transform: Transform = None,
+        shuffle: bool = False,
+        seed: int = 0,
+        batch_size: int | None = None,
+        drop_last: bool = False,
+        rank: int | None = None,
+        world_size: int | None = None,
+        tail: str | None = None,
+        on_error: str = "raise",
+        window: int | None = None,
+        writable: bool = False,
+    ) -> None:
+        self._shuffle = _arguments.boolean("shuffle", shuffle)
+        seed = _arguments.integer("seed", seed, 0, _arguments.MAX_SEED)
+        self.batch_size = _arguments.batch_size(batch_size)
+        self._rank_arguments = _arguments.rank_pair(rank, world_size)
+        self._tail = _arguments.tail(tail, drop_last)
+        self._progress = Progress(seed)
+        self._key = uuid.uuid4().hex  # under which the main process tells workers of a bare DataLoader the epoch
+        super().__init__(source, transform, on_error, window, writable)
+
+    def __len__(self) -> int:
+        """Batches of this rank with batch_size, else samples of this rank; of the rest of the epoch."""
+        if self.batch_size is not None:
+            return self._plan(self._loop(self.batch_size)).steps
+        return self._plan(self._loop(1)).single_count(0, 1)
+
+    def __iter__(self) -> Iterator[Any]:
+        """The epoch that set_epoch named (0 at first); iterating does not advance it, as `.batches` does."""
+        worker, workers = _torch.worker() or (0, 1)
+        if self.batch_size is None:
+            self._say_single(worker)
+        stream = self._stream(self._key, self._loop(self.batch_size or 1), self._tail)
+        return stream.singles(worker, workers) if self.batch_size is None else stream.batches(worker, workers)
+
+    def batches(self, batch_size: int | None = None) -> Batches:
+        """Lists of samples, without torch. Iterating it again goes on with the next epoch."""
+        chosen = _arguments.batch_size(batch_size) or self.batch_size
+        if chosen is None:
+            raise ValueError("batches() needs a batch size, here or as batch_size of the data set")
+        return Batches(self, chosen)
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next iteration is this epoch, also in workers that live on."""
+        self._progress.set_epoch(_arguments.integer("epoch", epoch, 0, MAX_EPOCH))
+        self._source.put_loop(self._key, self._loop(self.batch_size or 1))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where `.batches` stands: {digest, seed, epoch, cursor}."""
+        return self._progress.state(self.digest)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The next iteration goes on there. The state may be of another number of ranks, and of millrace.DataLoader."""
+        self._progress.load(state, self._source.index())
+        self._source.put_loop(self._key, self._loop(self.batch_size or 1))
+
+    def _pickled(self) -> dict[str, Any]:
+        # A worker has no torch.distributed of its own to ask.
+        return {**self.__dict__, "_rank_arguments": _arguments.resolve_rank(*self._rank_arguments)}
+
+    def _loop(self, batch: int) -> Loop:
+        rank, world = _arguments.resolve_rank(*self._rank_arguments)
+        return Loop(self._progress.epoch, self._progress.cursor, self._progress.seed, batch, world, rank)
+
+    def _plan(self, loop: Loop, tail: str | None = None) -> Plan:
+        return self._source.plan(loop, self._shuffle, tail or self._tail)
+
+    def _stream(self, key: str | None, loop: Loop, tail: str) -> Stream:
+        """A lane for this process. What was put under key counts more than loop: a worker's copy may be old."""
+        lane, put = self._source.open_lane(self._lane_window(loop.batch), key, self._writable)
+        return Stream(lane, self._plan(put or loop, tail), self._transform, self._on_error)
+
+    def _say_single(self, worker: int) -> None:
+        global _said_single
+        if _torch.worker() is not None and worker == 0 and not _said_single:
+            _said_single = True
+            log.info(
+                "a data set without batch_size in a DataLoader: the order depends on the number of workers and a "
+                "resume cannot change the world size; millrace.DataLoader, or batch_size, has neither limit"
+            )
+
+
+class Batches:
+    """`for batch in dataset.batches(n)`: the loop's own iterable, which advances the data set's epoch."""
+
+    def __init__(self, dataset: IterableDataset, batch_size: int) -> None:
+        self._dataset, self._batch_size = dataset, batch_size
+
+    def __len__(self) -> int:
+        return self._dataset._plan(self._dataset._loop(self._batch_size)).steps
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        dataset = self._dataset
+        serial = dataset._progress.begin()
+        loop = dataset._loop(self._batch_size)
+        plan = dataset._plan(loop)
+        log_left_out(plan)
+        return self._give(serial, plan, dataset._stream(None, loop, dataset._tail).batches(0, 1))
+
+    def _give(self, serial: int, plan: Plan, batches: Iterator[list[Any]]) -> Iterator[list[Any]]:
+        progress = self._dataset._progress
+        for step, batch in enumerate(batches):
+            progress.check(serial)
+            progress.give(plan.cursor_after(step))
+            yield batch
+            del batch  # the loop's alone from here on: its Leases go when the loop lets go
+            progress.check(serial)
+        progress.check(serial)
+        progress.finish()
+
+
+def log_left_out(plan: Plan) -> None:
+    if plan.left_out:
+        log.info("%d objects at the end of the epoch are left out, so that all ranks make equal steps", plan.left_out)

@@ -1,0 +1,401 @@
+"""DataLoader: torch's, over whole planned batches, with a state that outlives the number of ranks and workers."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Callable, cast
+
+import torch.utils.data
+from torch.utils.data import default_collate
+from torch.utils.data._utils.collate import default_convert
+
+from . import _arguments, _torch
+from ._connection import Loop
+from ._errors import Error
+from ._iterable import IterableDataset, log_left_out
+from ._map import Announced, MapDataset, announce
+from ._progress import MAX_EPOCH, Progress, check_digest, number
+from ._ring import Plan
+
+log = logging.getLogger("millrace")
+Collate = Callable[[Any], Any]
+_MISSING: Any = object()
+
+
+class DataLoader(torch.utils.data.DataLoader[Any]):
+    """torch's DataLoader for millrace's data sets, with state_dict, load_state_dict and set_epoch.
+
+    The order depends on (digest, seed, epoch) alone. The state says what the loop has been given, and serves any number
+    of ranks and workers. `iter` begins at the epoch and cursor that were loaded or set; after the last batch comes the
+    next epoch, and so it does after a `break`. `len` is the steps of this rank from the current cursor.
+
+    batch_size defaults to the data set's, else 1; None gives single samples. shuffle and seed are the data set's for
+    an IterableDataset, and given here for a MapDataset. tail is "short", "drop" (as drop_last=True) or "pad".
+    """
+
+    def __init__(
+        self,
+        dataset: IterableDataset | MapDataset,
+        batch_size: int | None = _MISSING,
+        shuffle: bool | None = None,
+        sampler: Any = None,
+        batch_sampler: Any = None,
+        num_workers: int = 0,
+        collate_fn: Collate | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Any = None,
+        multiprocessing_context: Any = None,
+        generator: Any = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        tail: str | None = None,
+        seed: int | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        **more: Any,
+    ) -> None:
+        if not isinstance(dataset, (IterableDataset, MapDataset)):
+            raise TypeError(f"millrace.DataLoader reads millrace's data sets, not {type(dataset).__name__}")
+        if not more.get("in_order", True):
+            raise ValueError("in_order=False would lose the order that the state stands for")
+        _torch.register_collate()
+        if batch_size is _MISSING:
+            batch_size = 1 if batch_sampler is not None else getattr(dataset, "batch_size", None) or 1
+        own = sampler is None and batch_sampler is None
+        if own:
+            batch_size = _arguments.batch_size(batch_size)
+        workers: dict[str, Any] = dict(
+            num_workers=num_workers,
+            pin_memory=pin_memory,
+            timeout=timeout,
+            worker_init_fn=worker_init_fn,
+            multiprocessing_context=multiprocessing_context,
+            generator=generator,
+            prefetch_factor=prefetch_factor,
+            persistent_workers=persistent_workers,
+            **({"pin_memory_device": pin_memory_device} if pin_memory_device else {}),
+            **more,
+        )
+        # torch checks the arguments and keeps them where other libraries look for them.
+        super().__init__(
+            cast(Any, dataset),
+            batch_size=batch_size,
+            shuffle=None if isinstance(dataset, IterableDataset) else shuffle,
+            sampler=sampler,
+            batch_sampler=batch_sampler,
+            collate_fn=collate_fn,
+            drop_last=_arguments.boolean("drop_last", drop_last),
+            **workers,
+        )
+        source: _Source
+        if isinstance(dataset, IterableDataset):
+            refuse(sampler is not None or batch_sampler is not None, "a sampler is for a MapDataset")
+            refuse(shuffle is not None or seed is not None, "shuffle and seed are given to the IterableDataset")
+            refuse(rank is not None or world_size is not None, "rank and world_size are given to the IterableDataset")
+            kept = dataset._tail if tail is None and not drop_last else _arguments.tail(tail, drop_last)
+            source = _Planned(dataset, batch_size, kept, num_workers)
+        elif own:
+            chosen_seed = _arguments.integer("seed", 0 if seed is None else seed, 0, _arguments.MAX_SEED)
+            ranks = _arguments.rank_pair(rank, world_size)
+            source = _Sampled(
+                dataset, batch_size, _arguments.tail(tail, drop_last), num_workers, bool(shuffle), chosen_seed, ranks
+            )
+        else:
+            refuse(
+                seed is not None or tail is not None, "seed and tail are for the loader's own order, not a sampler's"
+            )
+            refuse(rank is not None or world_size is not None, "with a sampler, rank and world_size are the sampler's")
+            source = _UserSampled(dataset, cast(Any, self).batch_sampler or self.sampler, num_workers)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # said once above
+            inner = source.loader(collate_fn, workers, batch_size is None)
+        self._source = source
+        self._inner = inner
+
+    def __iter__(self) -> Any:
+        return _Iteration(self._source, self._inner)
+
+    def __len__(self) -> int:
+        return self._source.steps()
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next iteration is this epoch: from its start, unless a state of this epoch was just loaded."""
+        self._source.set_epoch(_arguments.integer("epoch", epoch, 0, MAX_EPOCH))
+
+    def state_dict(self) -> dict[str, Any]:
+        """{digest, seed, epoch, cursor}: what the loop has been given. Taken at the same step, any rank's serves all."""
+        return self._source.state()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The next iteration goes on behind what was given when the state was taken."""
+        self._source.load(state)
+
+
+def refuse(condition: bool, text: str) -> None:
+    if condition:
+        raise ValueError(text)
+
+
+class _Iteration(Iterator[Any]):
+    """One pass: counts what the loop is given, in the main process only."""
+
+    def __init__(self, source: _Source, inner: torch.utils.data.DataLoader[Any]) -> None:
+        self._source = source
+        self._serial = source.progress.begin()
+        self._steps = source.begin()
+        self._step = 0
+        self._batches: Iterator[Any] | None = iter(inner)
+
+    def __len__(self) -> int:
+        return self._steps - self._step
+
+    def __next__(self) -> Any:
+        if self._batches is None:
+            raise StopIteration
+        self._source.progress.check(self._serial)
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            self._batches = None
+            if self._step < self._steps:
+                raise Error(f"the workers ended after {self._step} of {self._steps} steps") from None
+            self._source.progress.finish()
+            raise
+        except BaseException:
+            self._batches = None
+            raise
+        self._source.progress.give(self._source.cursor_after(self._step))
+        self._step += 1
+        return batch
+
+
+class _Source:
+    """Where a loader's batches come from: what differs between the kinds of data sets and samplers."""
+
+    progress: Progress
+
+    def loader(self, collate: Collate | None, workers: dict[str, Any], single: bool) -> Any:
+        raise NotImplementedError
+
+    def begin(self) -> int:
+        """Prepares an iteration at progress's epoch and cursor; its steps."""
+        raise NotImplementedError
+
+    def steps(self) -> int:
+        raise NotImplementedError
+
+    def cursor_after(self, step: int) -> int:
+        raise NotImplementedError
+
+    def set_epoch(self, epoch: int) -> None:
+        self.progress.set_epoch(epoch)
+
+    def state(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def load(self, state: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+
+class _Planned(_Source):
+    """An IterableDataset: the workers make whole planned batches."""
+
+    def __init__(self, dataset: IterableDataset, batch: int | None, tail: str, workers: int) -> None:
+        self._dataset, self._batch, self._tail = dataset, batch or 1, tail
+        self._key = uuid.uuid4().hex
+        self.progress = Progress(dataset._progress.seed)
+        self._plan: Plan | None = None
+
+    def loader(self, collate: Collate | None, workers: dict[str, Any], single: bool) -> Any:
+        steps = _Steps(self._dataset, self._key, self._batch, self._tail)
+        return torch.utils.data.DataLoader(steps, batch_size=None, collate_fn=_collate(collate, single), **workers)
+
+    def _loop(self) -> Loop:
+        rank, world = _arguments.resolve_rank(*self._dataset._rank_arguments)
+        at = self.progress
+        return Loop(at.epoch, at.cursor, at.seed, self._batch, world, rank)
+
+    def begin(self) -> int:
+        loop = self._loop()
+        self._plan = self._dataset._plan(loop, self._tail)
+        log_left_out(self._plan)
+        self._dataset._source.put_loop(self._key, loop)  # workers that live on see it when they open their lanes
+        return self._plan.steps
+
+    def steps(self) -> int:
+        return self._dataset._plan(self._loop(), self._tail).steps
+
+    def cursor_after(self, step: int) -> int:
+        assert self._plan is not None
+        return self._plan.cursor_after(step)
+
+    def state(self) -> dict[str, Any]:
+        return self.progress.state(self._dataset.digest)
+
+    def load(self, state: dict[str, Any]) -> None:
+        self.progress.load(state, self._dataset._source.index())
+
+
+class _Steps(torch.utils.data.IterableDataset[Any]):
+    """What the inner loader iterates in each worker: lists of samples, a list a step."""
+
+    def __init__(self, dataset: IterableDataset, key: str, batch: int, tail: str) -> None:
+        self._dataset, self._key, self._batch, self._tail = dataset, key, batch, tail
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        worker, workers = _torch.worker() or (0, 1)
+        loop = self._dataset._loop(self._batch)  # for the size of the window; what the main process put decides
+        return self._dataset._stream(self._key, loop, self._tail).batches(worker, workers)
+
+
+class _Sampled(_Source):
+    """A MapDataset in the loader's own order: planned, sharded by rank, elastic."""
+
+    def __init__(
+        self,
+        dataset: MapDataset,
+        batch: int | None,
+        tail: str,
+        workers: int,
+        shuffle: bool,
+        seed: int,
+        ranks: tuple[int | None, int | None],
+    ) -> None:
+        self._dataset, self._batch, self._tail = dataset, batch or 1, tail
+        self._workers, self._shuffle, self._ranks = workers, shuffle, ranks
+        self.progress = Progress(seed)
+        self._plan: Plan | None = None
+
+    def loader(self, collate: Collate | None, workers: dict[str, Any], single: bool) -> Any:
+        depth = look_ahead(self._dataset, self._batch)
+        batches = _Announcing(self._batches, self._workers, depth, self.progress)
+        return torch.utils.data.DataLoader(
+            cast(Any, self._dataset), batch_sampler=batches, collate_fn=_collate(collate, single), **workers
+        )
+
+    def _new_plan(self) -> Plan:
+        rank, world = _arguments.resolve_rank(*self._ranks)
+        at = self.progress
+        return self._dataset._source.plan(
+            Loop(at.epoch, at.cursor, at.seed, self._batch, world, rank), self._shuffle, self._tail
+        )
+
+    def _batches(self) -> Iterable[Sequence[int]]:
+        plan = self._plan
+        assert plan is not None
+        return (plan.objects(step) for step in range(plan.steps))
+
+    def begin(self) -> int:
+        self._plan = self._new_plan()
+        log_left_out(self._plan)
+        return self._plan.steps
+
+    def steps(self) -> int:
+        return self._new_plan().steps
+
+    def cursor_after(self, step: int) -> int:
+        assert self._plan is not None
+        return self._plan.cursor_after(step)
+
+    def state(self) -> dict[str, Any]:
+        return self.progress.state(self._dataset.digest)
+
+    def load(self, state: dict[str, Any]) -> None:
+        self.progress.load(state, self._dataset._source.index())
+
+
+class _UserSampled(_Source):
+    """A MapDataset in the order of a user's sampler: a resume skips the batches that were given."""
+
+    def __init__(self, dataset: MapDataset, sampler: Any, workers: int) -> None:
+        self._dataset, self._sampler, self._workers = dataset, sampler, workers
+        self._single = not isinstance(sampler, torch.utils.data.BatchSampler) and not yields_lists(sampler)
+        self.progress = Progress(0)  # its cursor counts batches
+        self._skip = 0
+
+    def loader(self, collate: Collate | None, workers: dict[str, Any], single: bool) -> Any:
+        batch = getattr(self._sampler, "batch_size", None) or 1
+        depth = look_ahead(self._dataset, batch if isinstance(batch, int) else 1)
+        batches = _Announcing(self._batches, self._workers, depth, self.progress)
+        return torch.utils.data.DataLoader(
+            cast(Any, self._dataset), batch_sampler=batches, collate_fn=_collate(collate, single), **workers
+        )
+
+    def _batches(self) -> Iterable[Sequence[int]]:
+        rest = islice(iter(self._sampler), self._skip, None)
+        return ([index] for index in rest) if self._single else rest
+
+    def begin(self) -> int:
+        self._skip = self.progress.cursor
+        return self.steps()
+
+    def steps(self) -> int:
+        return max(0, len(self._sampler) - self.progress.cursor)
+
+    def cursor_after(self, step: int) -> int:
+        return self._skip + step + 1
+
+    def set_epoch(self, epoch: int) -> None:
+        super().set_epoch(epoch)
+        for sampler in (self._sampler, getattr(self._sampler, "sampler", None)):
+            if hasattr(sampler, "set_epoch"):
+                sampler.set_epoch(epoch)
+
+    def state(self) -> dict[str, Any]:
+        state = self.progress.state(self._dataset.digest)
+        return {**state, "world": _arguments.resolve_rank(None, None)[1]}
+
+    def load(self, state: dict[str, Any]) -> None:
+        epoch, cursor, world = (number(state, key) for key in ("epoch", "cursor", "world"))
+        check_digest(state, self._dataset._source.index())
+        now = _arguments.resolve_rank(None, None)[1]
+        if world != now:
+            raise ValueError(
+                f"the state is of a sampler in a world of {world} ranks, this one has {now}: only the loader's own "
+                "order (no sampler) goes on with another number"
+            )
+        self.set_epoch(epoch)
+        self.progress.cursor = cursor
+
+
+def yields_lists(sampler: Any) -> bool:
+    return hasattr(sampler, "batch_size")
+
+
+def look_ahead(dataset: MapDataset, batch: int) -> int:
+    """Batches of a worker that fit its window beside the one it works on."""
+    return max(1, dataset._lane_window(batch) // batch - 1)
+
+
+class _Announcing:
+    """A batch sampler whose batches carry the following ones of the same worker."""
+
+    def __init__(self, batches: Callable[[], Any], workers: int, depth: int, progress: Progress) -> None:
+        self._batches, self._workers, self._depth, self._progress = batches, max(workers, 1), depth, progress
+
+    def __iter__(self) -> Iterator[Announced]:
+        return announce(self._batches(), self._workers, self._depth, self._progress.serial)
+
+
+class _Only:
+    """collate_fn for batch_size=None: the one sample of the step, not a batch of it."""
+
+    def __init__(self, convert: Collate) -> None:
+        self._convert = convert
+
+    def __call__(self, samples: list[Any]) -> Any:
+        return self._convert(samples[0])
+
+
+def _collate(collate: Collate | None, single: bool) -> Collate:
+    if single:
+        return _Only(collate or default_convert)
+    return collate or default_collate

@@ -1,0 +1,218 @@
+"""MapDataset: objects by number, fetched a batch at a time, ahead of the batches that a loader has announced."""
+
+from __future__ import annotations
+
+import logging
+import operator
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from . import _torch
+from ._connection import Loop
+from ._dataset import Dataset
+from ._errors import Error, from_code
+from ._ring import Failure, Lane, Lease
+from ._stream import REPLACEMENTS, Transform
+
+log = logging.getLogger("millrace")
+_said_no_look_ahead = False
+
+
+class Announced(list[int]):
+    """A batch's object numbers, with those of the same worker's next batches that it has not been told yet."""
+
+    def __init__(self, indices: Iterable[int], run: int, ahead: list[list[int]]) -> None:
+        super().__init__(indices)
+        self.run = run  # which iteration: what was announced before an earlier one's end does not count
+        self.ahead = ahead
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Announced, (list(self), self.run, self.ahead)
+
+
+def announce(batches: Iterable[Sequence[int]], workers: int, depth: int, run: int) -> Iterator[Announced]:
+    """Each batch with the ones that its worker (k of `workers`, in turn) gets after it, `depth` deep."""
+    source = (list(batch) for batch in batches)
+    coming: deque[list[int]] = deque()
+    number = 0
+    while True:
+        while len(coming) <= workers * depth:
+            following = next(source, None)
+            if following is None:
+                break
+            coming.append(following)
+        if not coming:
+            return
+        batch = coming.popleft()
+        # coming[workers * d - 1] is this worker's d-th batch after this one. Its first batch tells of all of them.
+        deep = range(1, depth + 1) if number < workers else range(depth, depth + 1)
+        ahead = [coming[workers * d - 1] for d in deep if workers * d <= len(coming)]
+        yield Announced(batch, run, ahead)
+        number += 1
+
+
+class _Reader:
+    """A process's lane of a map-style data set, and what was fed into it."""
+
+    def __init__(self, lane: Lane) -> None:
+        self.pid = os.getpid()
+        self.run: int | None = None
+        self._lane = lane
+        self._fed: deque[int] = deque()
+
+    def is_ours(self) -> bool:
+        return self.pid == os.getpid()
+
+    def starts_with(self, indices: Sequence[int]) -> bool:
+        """Whether what was fed and not taken begins with these (or is empty)."""
+        return not self._fed or all(a == b for a, b in zip(self._fed, indices)) and len(self._fed) >= len(indices)
+
+    def feed(self, indices: Iterable[int]) -> None:
+        for i in indices:
+            self._lane.feed(i, i)
+            self._fed.append(i)
+
+    def ahead(self) -> int:
+        return len(self._fed)
+
+    def take(self) -> Lease | Failure:
+        delivery = self._lane.next()
+        if delivery is None:
+            raise Error("the lane ended before a batch was whole: please report this")
+        self._fed.popleft()
+        return delivery
+
+    def close(self) -> None:
+        self._lane.close()
+
+
+class MapDataset(Dataset):
+    """The objects under a URI by number: `dataset[i]`, `len`, `.objects[i] -> (name, size)`.
+
+    It never shards: samplers do. In millrace.DataLoader the next batches of a worker are fetched while it works; in a
+    plain torch DataLoader each batch is fetched when it is asked for, all of it at once.
+    """
+
+    _torch_base = "Dataset"
+
+    def __init__(
+        self,
+        source: Any,
+        *,
+        transform: Transform = None,
+        on_error: str = "raise",
+        window: int | None = None,
+        writable: bool = False,
+    ) -> None:
+        self._reader: _Reader | None = None
+        super().__init__(source, transform, on_error, window, writable)
+
+    def __len__(self) -> int:
+        return len(self._source.index())
+
+    def __iter__(self) -> Iterator[Any]:
+        for i in range(len(self)):
+            yield self[i]
+
+    def __getitem__(self, index: int) -> Any:
+        samples = self._samples([self._number(index)], self._lane_reader(1))
+        if not samples:
+            raise Error(f"object {index} cannot be read, and on_error='skip' has no batch to leave it out of")
+        return samples[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        """A batch: all of it is asked for at once, then what a millrace.DataLoader has announced."""
+        numbers = [self._number(i) for i in indices]
+        reader = self._lane_reader(len(numbers))
+        if not isinstance(indices, Announced):
+            self._say_no_look_ahead()
+            return self._samples(numbers, reader)
+        if reader.run != indices.run or not reader.starts_with(numbers):
+            self._close()  # what was fetched ahead is of no use any more
+            reader = self._lane_reader(len(numbers))
+            reader.run = indices.run
+        if not reader.ahead():
+            reader.feed(numbers)
+        for batch in indices.ahead:
+            reader.feed(batch)
+        return self._take(len(numbers), reader)
+
+    def _pickled(self) -> dict[str, Any]:
+        return {**self.__dict__, "_reader": None}
+
+    def _number(self, index: Any) -> int:
+        try:
+            number = operator.index(index)
+        except TypeError:
+            raise TypeError(f"an object is named by an integer, not by {type(index).__name__}") from None
+        count = len(self)
+        if not -count <= number < count:
+            raise IndexError(f"object {number} of {count}")
+        return number % count
+
+    def _lane_reader(self, batch: int) -> _Reader:
+        reader = self._reader
+        if reader is None or not reader.is_ours():
+            lane, _ = self._source.open_lane(self._lane_window(batch), None, self._writable)
+            reader = self._reader = _Reader(lane)
+        return reader
+
+    def _close(self) -> None:
+        if self._reader is not None and self._reader.is_ours():
+            self._reader.close()
+        self._reader = None
+
+    def _samples(self, numbers: list[int], reader: _Reader) -> list[Any]:
+        if reader.ahead():  # of an earlier iteration, or a batch that ended in an exception
+            self._close()
+            reader = self._lane_reader(len(numbers))
+        reader.feed(numbers)
+        return self._take(len(numbers), reader)
+
+    def _take(self, count: int, reader: _Reader) -> list[Any]:
+        deliveries = [reader.take() for _ in range(count)] if self._on_error != "raise" else None
+        if deliveries is None:
+            return [self._open(reader.take()) for _ in range(count)]
+        samples = []
+        for number, delivery in enumerate(deliveries):
+            try:
+                samples.append(self._open(delivery))
+            except Exception as error:
+                log.warning("on_error=%r: cannot use object %d: %s", self._on_error, delivery.index, error)
+                if self._on_error == "replace" or (number == count - 1 and not samples):
+                    samples.append(self._replacement(delivery.index, error))
+        return samples
+
+    def _open(self, delivery: Lease | Failure) -> Any:
+        if isinstance(delivery, Lease):
+            return delivery if self._transform is None else self._transform(delivery)
+        raise from_code(delivery.code, delivery.text)
+
+    def _replacement(self, index: int, cause: Exception) -> Any:
+        """The first readable one of a keyed few, the same each time; through a lane of its own."""
+        plan = self._source.plan(Loop(0, 0, 0, 1, 1, 0), False, "short")
+        lane, _ = self._source.open_lane(1, None, self._writable)
+        try:
+            for attempt in range(REPLACEMENTS):
+                other = plan.replacement(index, attempt)
+                if other is None:
+                    break
+                lane.feed(other, other)
+                delivery = lane.next()
+                try:
+                    if delivery is not None:
+                        return self._open(delivery)
+                except Exception as error:
+                    log.warning("on_error=%r: cannot use object %d either: %s", self._on_error, other, error)
+        finally:
+            lane.close()
+        raise Error(f"no readable replacement was found for object {index}") from cause
+
+    def _say_no_look_ahead(self) -> None:
+        global _said_no_look_ahead
+        worker = _torch.worker()
+        if not _said_no_look_ahead and (worker is None or worker[0] == 0) and _torch.data_module() is not None:
+            _said_no_look_ahead = True
+            log.info("each batch is fetched when it is asked for: millrace.DataLoader fetches the next ones ahead")

@@ -1,0 +1,86 @@
+"""Where a training loop stands: the epoch, and how many samples of it the loop has been given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._arguments import MAX_SEED
+from ._errors import Error
+from ._ring import Index
+
+MAX_EPOCH = (1 << 63) - 1
+
+
+class Progress:
+    """Lives in the process that runs the loop, and nowhere else.
+
+    `begin` is a new iteration, `give` a batch that the loop gets, `finish` the end of the epoch. An iteration that was
+    left after its first batch is over: the next one begins the next epoch.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.epoch = 0
+        self.cursor = 0
+        self.serial = 0  # counts iterations: only the last one may go on
+        self._left = False
+
+    def begin(self) -> int:
+        if self._left:
+            self.finish()
+        self.serial += 1
+        return self.serial
+
+    def check(self, serial: int) -> None:
+        if serial != self.serial:
+            raise RuntimeError("this iteration is over: a new one of the same loader has begun")
+
+    def give(self, cursor: int) -> None:
+        self.cursor = cursor
+        self._left = True
+
+    def finish(self) -> None:
+        self.epoch += 1
+        self.cursor = 0
+        self._left = False
+
+    def set_epoch(self, epoch: int) -> None:
+        """Says what the next iteration is. A loaded position in that very epoch is kept."""
+        if epoch != self.epoch or self._left:
+            self.cursor = 0
+        self.epoch = epoch
+        self._left = False
+        self.serial += 1
+
+    def state(self, digest: str) -> dict[str, Any]:
+        return {"digest": digest, "seed": self.seed, "epoch": self.epoch, "cursor": self.cursor}
+
+    def load(self, state: dict[str, Any], index: Index) -> None:
+        seed, epoch, cursor = (number(state, key) for key in ("seed", "epoch", "cursor"))
+        check_digest(state, index)
+        if cursor > len(index):
+            raise ValueError(f"the state's cursor is {cursor}, the data set has {len(index)} objects")
+        self.seed, self.epoch, self.cursor = seed, epoch, cursor
+        self._left = False
+        self.serial += 1
+
+
+def number(state: dict[str, Any], key: str) -> int:
+    if not isinstance(state, dict):
+        raise TypeError(f"a state is a dict, not {type(state).__name__}")
+    if key not in state:
+        raise ValueError(f"the state has no {key!r}: it is not one of this kind of loader")
+    value = state[key]
+    limit = MAX_SEED if key == "seed" else MAX_EPOCH
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= limit:
+        raise ValueError(f"the state's {key!r} is {value!r}, it must be an integer from 0 to {limit}")
+    return value
+
+
+def check_digest(state: dict[str, Any], index: Index) -> None:
+    saved = state.get("digest")
+    if saved != index.digest:
+        raise Error(
+            f"the state was saved over another listing (digest {str(saved)[:16]}...) than the data set has now "
+            f"({index.digest[:16]}..., {len(index)} objects): objects were added, removed or replaced since"
+        )

@@ -1,0 +1,115 @@
+"""Samples of a lane in the plan's order, with the policy for those that cannot be read."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, Callable, Optional
+
+from ._errors import Error, from_code
+from ._ring import Failure, Lane, Lease, Plan
+
+log = logging.getLogger("millrace")
+Transform = Optional[Callable[[Lease], Any]]
+
+REPLACEMENTS = 8  # as in shm/plan.h
+_REPLACES = 1 << 63  # marks the position of what was fed as a replacement
+_LOGGED = 10  # bad samples of a stream that get a line of their own
+_BAD = object()
+
+
+class Stream:
+    """One lane from its start to its end. Not for several threads."""
+
+    def __init__(self, lane: Lane, plan: Plan, transform: Transform, on_error: str) -> None:
+        self._lane, self._plan = lane, plan
+        self._transform, self._on_error = transform, on_error
+        self._stash: deque[Lease | Failure] = deque()  # taken on the way to a replacement
+        self._bad = 0
+        self._last: Exception | None = None
+
+    def batches(self, worker: int, workers: int) -> Iterator[list[Any]]:
+        """What that worker makes: its steps' samples, a list a step."""
+        try:
+            self._lane.start(self._plan, worker, workers)
+            for step in range(worker, self._plan.steps, workers):
+                first, count = self._plan.share(step)
+                yield self._batch(first, count)
+        finally:
+            self.close()
+
+    def singles(self, worker: int, workers: int) -> Iterator[Any]:
+        """The form without batches."""
+        try:
+            self._lane.start(self._plan, worker, workers, single=True)
+            for _ in range(self._plan.single_count(worker, workers)):
+                sample = self._sample()
+                if sample is not _BAD:
+                    yield sample
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        self._stash.clear()
+        self._lane.close()
+        if self._bad > _LOGGED:
+            log.warning("%d objects could not be read in this epoch of this worker", self._bad)
+
+    def _batch(self, first: int, count: int) -> list[Any]:
+        samples = []
+        for _ in range(count):
+            sample = self._sample()
+            if sample is not _BAD:
+                samples.append(sample)
+        if not samples:  # an empty batch cannot be collated, and a missing one would leave the other ranks waiting
+            samples.append(self._replacement(first))
+        return samples
+
+    def _sample(self) -> Any:
+        delivery = self._stash.popleft() if self._stash else self._lane.next()
+        if delivery is None:
+            raise Error("the lane ended before its plan: please report this")
+        if self._on_error == "raise":
+            return self._open(delivery)
+        try:
+            return self._open(delivery)
+        except Exception as error:
+            self._note(delivery, error)
+            return self._replacement(delivery.position) if self._on_error == "replace" else _BAD
+
+    def _open(self, delivery: Lease | Failure) -> Any:
+        if isinstance(delivery, Lease):
+            return delivery if self._transform is None else self._transform(delivery)
+        raise from_code(delivery.code, delivery.text)
+
+    def _replacement(self, position: int) -> Any:
+        """The first readable one of the positions that the plan names for this one."""
+        for attempt in range(REPLACEMENTS):
+            other = self._plan.replacement(position, attempt)
+            if other is None:
+                break
+            delivery = self._fetch(other)
+            try:
+                return self._open(delivery)
+            except Exception as error:
+                self._note(delivery, error)
+        raise Error(f"no readable replacement was found for the sample at position {position}") from self._last
+
+    def _fetch(self, position: int) -> Lease | Failure:
+        """One more object, behind all that was fed: a lane is taken in order, so the rest is put aside."""
+        self._lane.feed(self._plan.object(position), position | _REPLACES)
+        while True:
+            delivery = self._lane.next_fed()
+            if delivery is None:
+                raise Error("the lane ended before a replacement came: please report this")
+            if delivery.position == position | _REPLACES:
+                return delivery
+            self._stash.append(delivery)
+
+    def _note(self, delivery: Lease | Failure, error: Exception) -> None:
+        self._bad += 1
+        self._last = error
+        if self._bad <= _LOGGED:
+            what = delivery.name if isinstance(delivery, Lease) else f"object {delivery.index}"
+            log.warning("on_error=%r: cannot use %s: %s: %s", self._on_error, what, type(error).__name__, error)

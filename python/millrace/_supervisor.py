@@ -1,0 +1,146 @@
+"""Which supervisor this process talks to: the one in MILLRACE_SOCKET, or a private one, started here."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+from . import _torch
+from ._connection import Connection, connect
+from ._errors import Error, SupervisorGone
+
+SOCKET_NAME = "socket"  # in a private supervisor's run folder
+START_TIMEOUT_S = 20.0
+CONNECT_TIMEOUT_MS = 2000
+
+log = logging.getLogger("millrace")
+_started: list[subprocess.Popen[bytes]] = []  # kept, so that ended ones are reaped and none is complained about
+_private: weakref.ref[Connection] | None = None
+
+
+def find_program(name: str) -> Path:
+    """MILLRACE_BIN, the package's own bin/, the build tree that the package lies in, then PATH."""
+    package = Path(__file__).parent
+    folders = [package / "bin", package.parent.parent / "bin"]
+    if "MILLRACE_BIN" in os.environ:
+        folders.insert(0, Path(os.environ["MILLRACE_BIN"]))
+    for folder in folders:
+        if os.access(folder / name, os.X_OK):
+            return folder / name
+    found = shutil.which(name)
+    if found is None:
+        raise Error(f"the program {name} was not found: set MILLRACE_BIN to its folder, or reinstall millrace")
+    return Path(found)
+
+
+def connection() -> Connection:
+    """A connection for a new data set. Starts the private supervisor where there is none."""
+    global _private
+    path = os.environ.get("MILLRACE_SOCKET")
+    if path:
+        return connect(path, CONNECT_TIMEOUT_MS)
+    if _torch.worker() is not None:
+        raise Error(
+            "a data set was made in a DataLoader worker, where no supervisor is started: make it in the main process, "
+            "or start the job with `millrace run`"
+        )
+    known = _private() if _private is not None else None
+    if known is not None and known.is_ours():
+        with contextlib.suppress(SupervisorGone):
+            known.client.check()
+            return known
+    found = _shared() if int(os.environ.get("LOCAL_WORLD_SIZE") or 1) > 1 else _own()
+    _private = weakref.ref(found)
+    return found
+
+
+def _own() -> Connection:
+    folder = Path(tempfile.mkdtemp(prefix="millrace-"))
+    try:
+        found = _start(folder)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    weakref.finalize(found, _remove, folder, os.getpid())
+    return found
+
+
+def _remove(folder: Path, owner: int) -> None:
+    if os.getpid() == owner:  # not in a forked child
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _shared() -> Connection:
+    """One private supervisor for the ranks of this node: the first to get the lock starts it."""
+    job = os.environ.get("TORCHELASTIC_RUN_ID")
+    if not job or job == "none":  # torchrun's default is not a name
+        job = f"parent-{os.getppid()}"
+    job = "".join(c if c.isalnum() or c in "-_." else "_" for c in job)[:64]
+    folder = Path(tempfile.gettempdir()) / f"millrace-{os.getuid()}-{job}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid() or folder.stat().st_mode & 0o077:
+        raise PermissionError(f"{folder} is not a folder that only this user can enter: remove it")
+    with _locked(folder / "lock"):
+        socket = folder / SOCKET_NAME
+        try:
+            return connect(str(socket), 0)
+        except SupervisorGone:
+            pass
+        with contextlib.suppress(FileNotFoundError):
+            socket.unlink()  # of one that died
+        log.warning(
+            "starting a private supervisor for the %s ranks of this node; `millrace run -c F -- torchrun ...` gives "
+            "the job one with a configuration",
+            os.environ["LOCAL_WORLD_SIZE"],
+        )
+        return _start(folder)
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # let go with the descriptor, also by a death
+        yield
+
+
+def _start(folder: Path) -> Connection:
+    command = [str(find_program("millrace")), "serve", "--private", "--run-dir", str(folder)]
+    if os.environ.get("MILLRACE_CONFIG"):
+        command += ["-c", os.environ["MILLRACE_CONFIG"]]
+    _started[:] = [process for process in _started if process.poll() is None]
+    # Out of our process group: a Ctrl-C is for us, and it ends after its last client.
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
+    _started.append(process)
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while True:
+        try:
+            return connect(str(folder / SOCKET_NAME), 100)
+        except SupervisorGone:
+            if process.poll() is not None:
+                raise Error(
+                    f"the private supervisor ended at once with status {process.returncode}; what it wrote to standard "
+                    f"error says why ({' '.join(command)})"
+                ) from None
+            if time.monotonic() > deadline:
+                process.kill()
+                raise Error(f"the private supervisor did not start within {START_TIMEOUT_S:.0f} s") from None
+
+
+def _forget_in_child() -> None:
+    global _private
+    _private = None
+    _started.clear()
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_forget_in_child)

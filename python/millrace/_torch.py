@@ -1,0 +1,55 @@
+"""What millrace knows about torch without importing it: nothing here loads torch, everything works when it is loaded."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from ._item import Item
+from ._ring import Lease
+
+_mixed: dict[tuple[type, str], type] = {}
+
+
+def data_module() -> Any:
+    """torch.utils.data when it is loaded (and not half loaded), else None."""
+    module = sys.modules.get("torch.utils.data")
+    return module if hasattr(module, "DataLoader") else None
+
+
+def worker() -> tuple[int, int] | None:
+    """(number, count) in a DataLoader worker, else None."""
+    module = data_module()
+    info = module.get_worker_info() if module is not None else None
+    return None if info is None else (info.id, info.num_workers)
+
+
+def mixed(cls: type, base: str) -> type:
+    """cls with torch.utils.data.<base> among its bases once torch is loaded: what isinstance looks at.
+
+    torch's DataLoader tells iterable data sets by isinstance, and torch may be imported before or after a data set is
+    made; so the class that an instance reports is decided when it is asked.
+    """
+    module = data_module()
+    if module is None:
+        return cls
+    register_collate()
+    known = _mixed.get((cls, base))
+    if known is None:
+        known = type(getattr(module, base))(cls.__name__, (cls, getattr(module, base)), {"__module__": cls.__module__})
+        _mixed[cls, base] = known
+    return known
+
+
+def register_collate() -> None:
+    """Leases and Items collate to a list."""
+    if data_module() is None:
+        return
+    from torch.utils.data._utils.collate import default_collate_fn_map
+
+    for cls in (Lease, Item):
+        default_collate_fn_map.setdefault(cls, _collate)
+
+
+def _collate(batch: list[Any], *, collate_fn_map: Any = None) -> list[Any]:
+    return list(batch)

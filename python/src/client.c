@@ -1,0 +1,379 @@
+/*
+ * client.c - Client: this process's connection to the supervisor. Calls from several threads are put in line by a lock,
+ * and wait for the answer without the GIL. A forked child makes its own Client.
+ */
+#include "ring.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "shm/base/error.h"
+
+typedef struct {
+    PyObject_HEAD struct mr_client *client; /* NULL after close */
+    struct mr_views *views;                 /* known to the fault handler; the client's */
+    PyThread_type_lock lock;
+} Client;
+
+/* The lock without ever waiting for it while holding the GIL. */
+static void lock(Client *self)
+{
+    if (PyThread_acquire_lock(self->lock, NOWAIT_LOCK))
+        return;
+    Py_BEGIN_ALLOW_THREADS PyThread_acquire_lock(self->lock, WAIT_LOCK);
+    Py_END_ALLOW_THREADS
+}
+
+static int begin(Client *self)
+{
+    lock(self);
+    if (self->client)
+        return 0;
+    PyThread_release_lock(self->lock);
+    PyErr_SetString(PyExc_ValueError, "this connection is closed");
+    return -1;
+}
+
+static void end(Client *self)
+{
+    PyThread_release_lock(self->lock);
+}
+
+static PyObject *client_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"path", "role", "timeout_ms", NULL};
+    PyObject *path = NULL;
+    const char *role = "trainer";
+    unsigned timeout_ms = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&|sI:Client", names, PyUnicode_FSConverter, &path, &role,
+                                     &timeout_ms))
+        return NULL;
+    struct mr_client *client;
+    Py_BEGIN_ALLOW_THREADS client = mr_client_connect(PyBytes_AS_STRING(path), role, timeout_ms);
+    Py_END_ALLOW_THREADS Py_DECREF(path);
+    if (!client)
+        return ring_raise();
+    Client *self = PyObject_New(Client, type);
+    if (!self) {
+        mr_client_destroy(client);
+        return NULL;
+    }
+    self->client = client;
+    self->views = NULL;
+    self->lock = PyThread_allocate_lock();
+    if (!self->lock) {
+        Py_DECREF(self);
+        return PyErr_NoMemory();
+    }
+    return (PyObject *)self;
+}
+
+static void drop(Client *self)
+{
+    if (self->views)
+        ring_fault_swap_views(self->views, NULL);
+    self->views = NULL;
+    mr_client_destroy(self->client);
+    self->client = NULL;
+}
+
+static void client_dealloc(Client *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    drop(self);
+    if (self->lock)
+        PyThread_free_lock(self->lock);
+    PyObject_Free(self);
+    Py_DECREF(type);
+}
+
+static PyObject *client_close(Client *self, PyObject *ignored)
+{
+    (void)ignored;
+    lock(self);
+    drop(self);
+    end(self);
+    Py_RETURN_NONE;
+}
+
+int ring_client_look(PyObject *object, uint32_t dataset)
+{
+    Client *self = (Client *)object;
+    if (!PyThread_acquire_lock(self->lock, NOWAIT_LOCK))
+        return 0; /* whoever holds it will see the same */
+    int rc = 0;
+    if (!self->client) {
+        rc = -1;
+        mr_error_set(MR_E_GONE, "the connection to the supervisor was closed");
+    } else {
+        rc = mr_client_check(self->client);
+        if (!rc && mr_client_dataset_state(self->client, dataset) == MR_DATASET_FAILED)
+            rc = -1;
+    }
+    end(self);
+    if (rc)
+        ring_raise();
+    return rc;
+}
+
+void ring_client_lane_closed(PyObject *object, uint32_t lane)
+{
+    Client *self = (Client *)object;
+    lock(self);
+    if (self->client) {
+        Py_BEGIN_ALLOW_THREADS(void) mr_client_close_lane(self->client, lane);
+        Py_END_ALLOW_THREADS
+    }
+    end(self);
+}
+
+static PyObject *client_check(Client *self, PyObject *ignored)
+{
+    (void)ignored;
+    if (begin(self))
+        return NULL;
+    int rc = mr_client_check(self->client);
+    end(self);
+    if (rc)
+        return ring_raise();
+    Py_RETURN_NONE;
+}
+
+/* ---- data sets ---- */
+
+/* A malloc'ed array of the UTF-8 texts of a tuple of str, which must outlive it. */
+static const char **texts_of(PyObject *tuple)
+{
+    Py_ssize_t count = PyTuple_GET_SIZE(tuple);
+    const char **texts = calloc((size_t)count + 1, sizeof(*texts));
+    if (!texts)
+        PyErr_NoMemory();
+    for (Py_ssize_t i = 0; texts && i < count; i++) {
+        if (!(texts[i] = PyUnicode_AsUTF8(PyTuple_GET_ITEM(tuple, i)))) {
+            free(texts);
+            texts = NULL;
+        }
+    }
+    return texts;
+}
+
+static PyObject *client_open_dataset(Client *self, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"name", "uris", "names_fd", NULL};
+    const char *name = NULL;
+    PyObject *uris = NULL;
+    int names_fd = -1, rc;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$zO!i:open_dataset", names, &name, &PyTuple_Type, &uris,
+                                     &names_fd))
+        return NULL;
+    const char **texts = NULL;
+    if (uris && !(texts = texts_of(uris)))
+        return NULL;
+    uint32_t dataset = 0;
+    if (begin(self)) {
+        free(texts);
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS rc = mr_client_open_dataset(self->client, name, texts,
+                                                       uris ? (size_t)PyTuple_GET_SIZE(uris) : 0, names_fd, &dataset);
+    Py_END_ALLOW_THREADS end(self);
+    free(texts);
+    return rc ? ring_raise() : PyLong_FromUnsignedLong(dataset);
+}
+
+static PyObject *client_dataset_listed(Client *self, PyObject *arg)
+{
+    unsigned long dataset = PyLong_AsUnsignedLong(arg);
+    if ((dataset == (unsigned long)-1 && PyErr_Occurred()) || begin(self))
+        return NULL;
+    enum mr_dataset_state state =
+        mr_client_dataset_state(self->client, dataset < MR_DATASETS_MAX ? (uint32_t)dataset : MR_DATASETS_MAX);
+    uint64_t listed = 0;
+    if (state != MR_DATASET_FAILED)
+        listed = atomic_load_explicit(&mr_client_board(self->client)->dataset[dataset].listed, memory_order_relaxed);
+    end(self);
+    if (state == MR_DATASET_FAILED)
+        return ring_raise();
+    return Py_BuildValue("NK", PyBool_FromLong(state == MR_DATASET_READY), (unsigned long long)listed);
+}
+
+static PyObject *client_index(Client *self, PyObject *arg)
+{
+    unsigned long dataset = PyLong_AsUnsignedLong(arg);
+    if ((dataset == (unsigned long)-1 && PyErr_Occurred()) || begin(self))
+        return NULL;
+    int fd = -1, rc;
+    uint64_t size;
+    Py_BEGIN_ALLOW_THREADS rc = mr_client_index(self->client, (uint32_t)dataset, &fd, &size);
+    Py_END_ALLOW_THREADS end(self);
+    if (rc)
+        return ring_raise();
+    PyObject *index = ring_index_from_fd(ring_state_of(Py_TYPE(self)), fd);
+    close(fd);
+    return index;
+}
+
+/* ---- lanes ---- */
+
+static PyObject *client_ready(Client *self, PyObject *ignored)
+{
+    (void)ignored;
+    if (begin(self))
+        return NULL;
+    struct mr_views *views = self->views;
+    if (!views) {
+        Py_BEGIN_ALLOW_THREADS views = mr_client_views(self->client);
+        Py_END_ALLOW_THREADS if (views) ring_fault_swap_views(NULL, views);
+        self->views = views;
+    }
+    end(self);
+    if (!views && mr_error_code() != MR_E_BUSY)
+        return ring_raise();
+    return PyBool_FromLong(views != NULL);
+}
+
+static PyObject *client_put_loop(Client *self, PyObject *args)
+{
+    const char *key;
+    unsigned long long epoch, cursor, seed;
+    struct mr_loop loop = {0};
+    if (!PyArg_ParseTuple(args, "s(KKKIIII):put_loop", &key, &epoch, &cursor, &seed, &loop.batch, &loop.world,
+                          &loop.rank, &loop.flags) ||
+        begin(self))
+        return NULL;
+    loop.epoch = epoch;
+    loop.cursor = cursor;
+    loop.seed = seed;
+    int rc;
+    Py_BEGIN_ALLOW_THREADS rc = mr_client_put_loop(self->client, key, &loop);
+    Py_END_ALLOW_THREADS end(self);
+    if (rc)
+        return ring_raise();
+    Py_RETURN_NONE;
+}
+
+static PyObject *client_open_lane(Client *self, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"dataset", "index", "window", "key", "writable", "parent", NULL};
+    unsigned dataset, window;
+    PyObject *index_object;
+    const char *key = NULL;
+    int writable = 0, rc;
+    long parent = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "IOI|z$pl:open_lane", names, &dataset, &index_object, &window, &key,
+                                     &writable, &parent))
+        return NULL;
+    struct ring_state *state = ring_state_of(Py_TYPE(self));
+    struct ring_index *index = ring_index_of(state, index_object);
+    if (!index || begin(self))
+        return NULL;
+    struct mr_views *views = self->views;
+    struct mr_lane lane;
+    struct mr_loop loop = {0};
+    bool has_loop = false;
+    if (!views) {
+        end(self);
+        PyErr_SetString(PyExc_RuntimeError, "open_lane before ready() was True");
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS rc = mr_client_open_lane(self->client, dataset, window, key, &lane, &loop, &has_loop);
+    Py_END_ALLOW_THREADS end(self);
+    if (rc)
+        return ring_raise();
+    PyObject *object = ring_lane_new(state, (PyObject *)self, views, &lane, index, writable, parent);
+    if (!object)
+        return NULL;
+    if (!has_loop)
+        return Py_BuildValue("NO", object, Py_None);
+    return Py_BuildValue("N(KKKIIII)", object, (unsigned long long)loop.epoch, (unsigned long long)loop.cursor,
+                         (unsigned long long)loop.seed, loop.batch, loop.world, loop.rank, loop.flags);
+}
+
+/* ---- the rest ---- */
+
+static PyObject *client_stat(Client *self, PyObject *ignored)
+{
+    (void)ignored;
+    if (begin(self))
+        return NULL;
+    char *text;
+    Py_BEGIN_ALLOW_THREADS text = mr_client_stat(self->client);
+    Py_END_ALLOW_THREADS end(self);
+    if (!text)
+        return ring_raise();
+    PyObject *result = PyUnicode_FromString(text);
+    free(text);
+    return result;
+}
+
+static PyObject *client_shutdown(Client *self, PyObject *ignored)
+{
+    (void)ignored;
+    if (begin(self))
+        return NULL;
+    int rc;
+    Py_BEGIN_ALLOW_THREADS rc = mr_client_shutdown(self->client);
+    Py_END_ALLOW_THREADS end(self);
+    if (rc)
+        return ring_raise();
+    Py_RETURN_NONE;
+}
+
+static PyObject *client_get_run_id(Client *self, void *closure)
+{
+    (void)closure;
+    if (begin(self))
+        return NULL;
+    const struct mr_board *board = mr_client_board(self->client);
+    PyObject *text = PyUnicode_DecodeASCII(board->run_id, (Py_ssize_t)strnlen(board->run_id, sizeof(board->run_id)),
+                                           "backslashreplace");
+    end(self);
+    return text;
+}
+
+static PyObject *client_get_pid(Client *self, void *closure)
+{
+    (void)closure;
+    if (begin(self))
+        return NULL;
+    uint32_t pid = mr_client_board(self->client)->supervisor_pid;
+    end(self);
+    return PyLong_FromUnsignedLong(pid);
+}
+
+static PyMethodDef client_methods[] = {
+    {"close", (PyCFunction)client_close, METH_NOARGS, "Ends the connection. May be called twice."},
+    {"check", (PyCFunction)client_check, METH_NOARGS, "SupervisorGone when the supervisor has ended."},
+    {"open_dataset", (PyCFunction)(void (*)(void))client_open_dataset, METH_VARARGS | METH_KEYWORDS,
+     "open_dataset(*, name=None, uris=None, names_fd=-1) -> number. Returns before the listing is done."},
+    {"dataset_listed", (PyCFunction)client_dataset_listed, METH_O,
+     "dataset_listed(number) -> (done, objects so far); the data set's error when it has failed."},
+    {"index", (PyCFunction)client_index, METH_O, "index(number) -> Index, once the listing is done."},
+    {"ready", (PyCFunction)client_ready, METH_NOARGS, "ready() -> bool: the arenas are there, and mapped."},
+    {"put_loop", (PyCFunction)client_put_loop, METH_VARARGS,
+     "put_loop(key, (epoch, cursor, seed, batch, world, rank, flags)): what lanes of that key are handed."},
+    {"open_lane", (PyCFunction)(void (*)(void))client_open_lane, METH_VARARGS | METH_KEYWORDS,
+     "open_lane(dataset, index, window, key=None, *, writable=False, parent=0) -> (Lane, loop or None)."},
+    {"stat", (PyCFunction)client_stat, METH_NOARGS, "stat() -> str: JSON."},
+    {"shutdown", (PyCFunction)client_shutdown, METH_NOARGS, "Asks a private supervisor to end."},
+    {NULL, NULL, 0, NULL},
+};
+static PyGetSetDef client_getset[] = {
+    {"run_id", (getter)client_get_run_id, NULL, "the supervisor's run", NULL},
+    {"pid", (getter)client_get_pid, NULL, "the supervisor's process", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+static PyType_Slot client_slots[] = {
+    {Py_tp_new, client_new},
+    {Py_tp_dealloc, client_dealloc},
+    {Py_tp_methods, client_methods},
+    {Py_tp_getset, client_getset},
+    {Py_tp_doc, "Client(path, role='trainer', timeout_ms=0): a connection to the supervisor's socket."},
+    {0, NULL},
+};
+PyType_Spec ring_client_spec = {
+    .name = "millrace._ring.Client",
+    .basicsize = sizeof(Client),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = client_slots,
+};

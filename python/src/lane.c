@@ -1,0 +1,344 @@
+/*
+ * lane.c - Lane: one consumer's ordered stream. It is fed from a plan (in C, a little ahead of the window) or with
+ * numbers of objects, and gives Leases in that order.
+ */
+#include "ring.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "shm/base/error.h"
+
+#define SLICE_MS       100 /* a wait is cut into slices: between two it looks at the supervisor, the data set, the parent */
+#define FEED_AT_A_TIME 32
+
+struct feeder { /* the samples of a plan for one worker, in order */
+    struct mr_plan plan;
+    uint32_t worker, workers;
+    bool single;          /* the form without batches */
+    uint64_t next, total; /* the worker's steps; single: its samples */
+    uint64_t position;    /* within a step: what comes next */
+    uint32_t left;        /* within a step */
+};
+
+typedef struct {
+    PyObject_HEAD PyObject *client;
+    struct ring_index *index;
+    struct mr_consumer *consumer;
+    uint32_t dataset, lane;
+    pid_t parent; /* when this process's parent is another one, its work is of no use any more; 0: does not matter */
+    bool writable, busy, closed, feeding;
+    struct feeder feeder;
+} Lane;
+
+static PyStructSequence_Field failure_fields[] = {
+    {"index", "number of the object in .objects"},
+    {"position", "place in the epoch's order, or what it was fed with"},
+    {"code", "enum mr_code"},
+    {"text", "why"},
+    {NULL, NULL},
+};
+PyStructSequence_Desc ring_failure_desc = {
+    .name = "millrace._ring.Failure",
+    .doc = "An object that could not be delivered.",
+    .fields = failure_fields,
+    .n_in_sequence = 4,
+};
+
+PyObject *ring_lane_new(struct ring_state *state, PyObject *client, struct mr_views *views, struct mr_lane *lane,
+                        struct ring_index *index, bool writable, long parent)
+{
+    uint32_t number = lane->lane, dataset = lane->dataset;
+    struct mr_consumer *consumer = mr_consumer_new(lane, views);
+    if (!consumer) {
+        ring_raise();
+        mr_lane_unmap(lane);
+        ring_client_lane_closed(client, number);
+        return NULL;
+    }
+    Lane *self = PyObject_New(Lane, state->lane);
+    if (!self) {
+        mr_consumer_destroy(consumer);
+        ring_client_lane_closed(client, number);
+        return NULL;
+    }
+    Py_INCREF(client);
+    self->client = client;
+    self->index = ring_index_ref(index);
+    self->consumer = consumer;
+    self->dataset = dataset;
+    self->lane = number;
+    self->parent = (pid_t)parent;
+    self->writable = writable;
+    self->busy = self->closed = self->feeding = false;
+    ring_fault_install();
+    return (PyObject *)self;
+}
+
+static void close_lane(Lane *self)
+{
+    if (self->closed)
+        return;
+    self->closed = true;
+    self->feeding = false;
+    mr_consumer_close(self->consumer);
+    if (!mr_consumer_is_foreign(self->consumer))
+        ring_client_lane_closed(self->client, self->lane);
+}
+
+static void lane_dealloc(Lane *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    close_lane(self);
+    mr_consumer_destroy(self->consumer);
+    ring_index_unref(self->index);
+    Py_DECREF(self->client);
+    PyObject_Free(self);
+    Py_DECREF(type);
+}
+
+/* A lane is for one thread at a time, and ends with close and with a fork. */
+static int lane_check(Lane *self)
+{
+    if (self->closed)
+        PyErr_SetString(PyExc_ValueError, "this lane is closed");
+    else if (self->busy)
+        PyErr_SetString(PyExc_RuntimeError, "this lane is in use by another thread");
+    else if (mr_consumer_is_foreign(self->consumer))
+        PyErr_SetString(PyExc_ValueError, "this lane belongs to the process before the fork");
+    else
+        return 0;
+    return -1;
+}
+
+/* ---- feeding ---- */
+
+static int make_sample(Lane *self, uint64_t object, uint64_t cookie, struct mr_sample *sample)
+{
+    struct mr_index_entry entry;
+    if (mr_index_get(&self->index->index, object, &entry, NULL))
+        return -1;
+    *sample = (struct mr_sample){
+        .request = {.dataset = self->dataset, .object = object}, .bytes = entry.size, .cookie = cookie};
+    return 0;
+}
+
+/* The next position of the plan: false at its end. */
+static bool feeder_next(struct feeder *f, uint64_t *position)
+{
+    if (f->single) {
+        if (f->next >= f->total)
+            return false;
+        *position = mr_plan_single_position(&f->plan, f->worker, f->workers, f->next++);
+        return true;
+    }
+    while (!f->left) {
+        if (f->next >= f->total)
+            return false;
+        mr_plan_share(&f->plan, mr_plan_worker_step(f->next++, f->worker, f->workers), &f->position, &f->left);
+    }
+    f->left--;
+    *position = f->position++;
+    return true;
+}
+
+/* Keeps the queue behind the window filled from the plan. */
+static int top_up(Lane *self)
+{
+    size_t backlog = mr_consumer_backlog(self->consumer), wanted = mr_consumer_window(self->consumer);
+    while (self->feeding && backlog < wanted) {
+        struct mr_sample samples[FEED_AT_A_TIME];
+        size_t count = 0;
+        uint64_t position;
+        while (count < FEED_AT_A_TIME && (self->feeding = feeder_next(&self->feeder, &position))) {
+            if (make_sample(self, mr_plan_object(&self->feeder.plan, position), position, &samples[count++]))
+                return -1;
+        }
+        if (count && mr_consumer_feed(self->consumer, samples, count))
+            return -1;
+        backlog += count;
+    }
+    return 0;
+}
+
+static PyObject *lane_start(Lane *self, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"plan", "worker", "workers", "single", NULL};
+    PyObject *object;
+    unsigned worker = 0, workers = 1;
+    int single = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|II$p:start", names, &object, &worker, &workers, &single))
+        return NULL;
+    const struct mr_plan *plan = ring_plan_of(ring_state_of(Py_TYPE(self)), object);
+    if (!plan || lane_check(self))
+        return NULL;
+    if (worker >= workers) {
+        PyErr_Format(PyExc_ValueError, "there is no worker %u of %u", worker, workers);
+        return NULL;
+    }
+    if (plan->p.size != self->index->index.info.count) {
+        PyErr_SetString(PyExc_ValueError, "this plan is for another index");
+        return NULL;
+    }
+    self->feeder = (struct feeder){.plan = *plan, .worker = worker, .workers = workers, .single = single};
+    self->feeder.total =
+        single ? mr_plan_single_count(plan, worker, workers) : mr_plan_worker_steps(plan, worker, workers);
+    self->feeding = true;
+    if (top_up(self))
+        return ring_raise();
+    Py_RETURN_NONE;
+}
+
+static PyObject *lane_feed(Lane *self, PyObject *args)
+{
+    unsigned long long object, position;
+    struct mr_sample sample;
+    if (!PyArg_ParseTuple(args, "KK:feed", &object, &position) || lane_check(self))
+        return NULL;
+    if (make_sample(self, object, position, &sample) || mr_consumer_feed(self->consumer, &sample, 1))
+        return ring_raise();
+    Py_RETURN_NONE;
+}
+
+/* ---- taking ---- */
+
+static PyObject *make_failure(struct ring_state *state, const struct mr_delivery *delivery)
+{
+    PyObject *failure = PyStructSequence_New(state->failure);
+    if (!failure)
+        return NULL;
+    PyStructSequence_SET_ITEM(failure, 0, PyLong_FromUnsignedLongLong(delivery->sample.request.object));
+    PyStructSequence_SET_ITEM(failure, 1, PyLong_FromUnsignedLongLong(delivery->sample.cookie));
+    PyStructSequence_SET_ITEM(failure, 2, PyLong_FromUnsignedLong(delivery->code));
+    PyStructSequence_SET_ITEM(failure, 3,
+                              PyUnicode_DecodeUTF8(delivery->text,
+                                                   (Py_ssize_t)strnlen(delivery->text, sizeof(delivery->text)),
+                                                   "backslashreplace"));
+    if (!PyErr_Occurred())
+        return failure;
+    Py_DECREF(failure);
+    return NULL;
+}
+
+static PyObject *make_lease(Lane *self, struct ring_state *state, const struct mr_delivery *delivery)
+{
+    struct ring_hold *hold = ring_hold_new(self->consumer, self->index, delivery);
+    if (hold && self->writable && hold->consumer) {
+        struct ring_hold *copy = ring_hold_copy(hold);
+        ring_hold_unref(hold);
+        hold = copy;
+    }
+    return hold ? ring_lease_new(state, hold, delivery, self->writable) : PyErr_NoMemory();
+}
+
+/* What only happens while we wait: 0 to go on waiting, -1 with an exception. */
+static int look_around(Lane *self)
+{
+    if (PyErr_CheckSignals())
+        return -1;
+    if (self->parent && getppid() != self->parent) {
+        PyErr_Format(PyExc_RuntimeError, "the process that this DataLoader worker works for (pid %d) has ended",
+                     (int)self->parent);
+        return -1;
+    }
+    return ring_client_look(self->client, self->dataset);
+}
+
+static PyObject *take_next(Lane *self)
+{
+    struct mr_delivery delivery;
+    enum mr_next got = mr_consumer_next(self->consumer, 0, &delivery);
+    while (got == MR_NEXT_TIMEOUT || got == MR_NEXT_SIGNAL) {
+        self->busy = true;
+        Py_BEGIN_ALLOW_THREADS got = mr_consumer_next(self->consumer, SLICE_MS, &delivery);
+        Py_END_ALLOW_THREADS self->busy = false;
+        if ((got == MR_NEXT_TIMEOUT || got == MR_NEXT_SIGNAL) && look_around(self))
+            return NULL;
+    }
+    struct ring_state *state = ring_state_of(Py_TYPE(self));
+    if (got == MR_NEXT_OK)
+        return make_lease(self, state, &delivery);
+    if (got == MR_NEXT_FAILED)
+        return make_failure(state, &delivery);
+    Py_RETURN_NONE;
+}
+
+static PyObject *lane_next(Lane *self, PyObject *ignored)
+{
+    (void)ignored;
+    if (lane_check(self))
+        return NULL;
+    return top_up(self) ? ring_raise() : take_next(self);
+}
+
+static PyObject *lane_next_fed(Lane *self, PyObject *ignored)
+{
+    (void)ignored;
+    return lane_check(self) ? NULL : take_next(self);
+}
+
+static PyObject *lane_close(Lane *self, PyObject *ignored)
+{
+    (void)ignored;
+    if (self->busy) {
+        PyErr_SetString(PyExc_RuntimeError, "this lane is in use by another thread");
+        return NULL;
+    }
+    close_lane(self);
+    Py_RETURN_NONE;
+}
+
+static PyObject *lane_stats(Lane *self, PyObject *ignored)
+{
+    (void)ignored;
+    struct mr_consumer_stats s;
+    mr_consumer_stats(self->consumer, &s);
+    return Py_BuildValue("{sKsKsKsKsKsKsKsKsKsK}", "delivered", s.delivered, "delivered_bytes", s.delivered_bytes,
+                         "copies", s.copies, "copied_bytes", s.copied_bytes, "failed", s.failed, "waits", s.waits,
+                         "wait_ns", s.wait_ns, "held", s.held, "held_bytes", s.held_bytes, "skipped_slots",
+                         s.skipped_slots);
+}
+
+static PyObject *lane_get_window(Lane *self, void *closure)
+{
+    (void)closure;
+    return PyLong_FromUnsignedLong(mr_consumer_window(self->consumer));
+}
+
+static PyObject *lane_get_drained(Lane *self, void *closure)
+{
+    (void)closure;
+    return PyBool_FromLong(mr_consumer_is_drained(self->consumer));
+}
+
+static PyMethodDef lane_methods[] = {
+    {"start", (PyCFunction)(void (*)(void))lane_start, METH_VARARGS | METH_KEYWORDS,
+     "start(plan, worker=0, workers=1, *, single=False): feed what the plan gives that worker."},
+    {"feed", (PyCFunction)lane_feed, METH_VARARGS, "feed(object, position): one more behind what was fed."},
+    {"next", (PyCFunction)lane_next, METH_NOARGS,
+     "next() -> Lease, Failure, or None at the end of what was fed. Waits, without the GIL."},
+    {"next_fed", (PyCFunction)lane_next_fed, METH_NOARGS,
+     "next_fed(): as next(), but feeds nothing more from the plan before it."},
+    {"close", (PyCFunction)lane_close, METH_NOARGS, "Ends the stream. Leases stay valid. May be called twice."},
+    {"stats", (PyCFunction)lane_stats, METH_NOARGS, "stats() -> dict of counts."},
+    {NULL, NULL, 0, NULL},
+};
+static PyGetSetDef lane_getset[] = {
+    {"window", (getter)lane_get_window, NULL, "tickets of the lane", NULL},
+    {"drained", (getter)lane_get_drained, NULL, "closed, and no Lease of it is left", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+static PyType_Slot lane_slots[] = {
+    {Py_tp_new, ring_no_new},
+    {Py_tp_dealloc, lane_dealloc},
+    {Py_tp_methods, lane_methods},
+    {Py_tp_getset, lane_getset},
+    {Py_tp_doc, "One consumer's ordered stream of objects; for one thread at a time. Client.open_lane makes it."},
+    {0, NULL},
+};
+PyType_Spec ring_lane_spec = {
+    .name = "millrace._ring.Lane",
+    .basicsize = sizeof(Lane),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = lane_slots,
+};

@@ -1,0 +1,98 @@
+/* module.c - millrace._ring: the module, its types, and the way from an mr_error to an exception. */
+#include "ring.h"
+
+#include "shm/base/error.h"
+
+struct ring_state *ring_state_of(PyTypeObject *type)
+{
+    return PyType_GetModuleState(type);
+}
+
+PyObject *ring_raise(void)
+{
+    unsigned code = mr_error_code();
+    /* The text may hold bytes of a server or a file name: never let them hide the error. */
+    PyObject *text = PyUnicode_DecodeUTF8(mr_error_text(), (Py_ssize_t)strlen(mr_error_text()), "backslashreplace");
+    PyObject *errors = text ? PyImport_ImportModule("millrace._errors") : NULL;
+    PyObject *error = errors ? PyObject_CallMethod(errors, "from_code", "IO", code, text) : NULL;
+    if (error)
+        PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+    Py_XDECREF(error);
+    Py_XDECREF(errors);
+    Py_XDECREF(text);
+    return NULL;
+}
+
+PyObject *ring_no_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    (void)args;
+    (void)kwargs;
+    PyErr_Format(PyExc_TypeError, "%s is not made by calling it", type->tp_name);
+    return NULL;
+}
+
+PyTypeObject *ring_add_type(PyObject *module, PyType_Spec *spec)
+{
+    PyTypeObject *type = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, NULL);
+    if (type && PyModule_AddType(module, type) < 0) {
+        Py_DECREF(type);
+        return NULL;
+    }
+    return type;
+}
+
+static int ring_exec(PyObject *module)
+{
+    struct ring_state *state = PyModule_GetState(module);
+    if (!(state->client = ring_add_type(module, &ring_client_spec)) ||
+        !(state->index = ring_add_type(module, &ring_index_spec)) ||
+        !(state->plan = ring_add_type(module, &ring_plan_spec)) ||
+        !(state->lane = ring_add_type(module, &ring_lane_spec)) ||
+        !(state->lease = ring_add_type(module, &ring_lease_spec)) ||
+        !(state->failure = PyStructSequence_NewType(&ring_failure_desc)) ||
+        PyModule_AddType(module, state->failure) < 0)
+        return -1;
+    return 0;
+}
+
+static int ring_traverse(PyObject *module, visitproc visit, void *arg)
+{
+    struct ring_state *state = PyModule_GetState(module);
+    Py_VISIT(state->client);
+    Py_VISIT(state->index);
+    Py_VISIT(state->plan);
+    Py_VISIT(state->lane);
+    Py_VISIT(state->lease);
+    Py_VISIT(state->failure);
+    return 0;
+}
+
+static int ring_clear(PyObject *module)
+{
+    struct ring_state *state = PyModule_GetState(module);
+    Py_CLEAR(state->client);
+    Py_CLEAR(state->index);
+    Py_CLEAR(state->plan);
+    Py_CLEAR(state->lane);
+    Py_CLEAR(state->lease);
+    Py_CLEAR(state->failure);
+    return 0;
+}
+
+static PyModuleDef_Slot ring_slots[] = {{Py_mod_exec, ring_exec}, {0, NULL}};
+
+static struct PyModuleDef ring_module = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "millrace._ring",
+    .m_doc = "The shared-memory ring, bound for Python. Use the classes of millrace; this module may change.",
+    .m_size = sizeof(struct ring_state),
+    .m_slots = ring_slots,
+    .m_traverse = ring_traverse,
+    .m_clear = ring_clear,
+};
+
+PyMODINIT_FUNC PyInit__ring(void);
+PyMODINIT_FUNC PyInit__ring(void)
+{
+    return PyModuleDef_Init(&ring_module);
+}

@@ -1,0 +1,116 @@
+/*
+ * ring.h - what the files of the extension millrace._ring share: its types, its module state, errors.
+ *
+ * Ownership in one line: a Lease owns a ring_hold; a ring_hold owns the HELD ticket (or a private copy) and a
+ * reference to the ring_index; both are plain C with atomic counts, so that a DLPack deleter can drop them from any
+ * thread without the GIL.
+ */
+#ifndef RING_H
+#define RING_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "shm/client.h"
+#include "shm/consumer.h"
+#include "shm/index.h"
+#include "shm/plan.h"
+
+struct ring_state { /* module state */
+    PyTypeObject *client, *index, *plan, *lane, *lease, *failure;
+};
+/* The state of the module that made this type: borrowed. */
+struct ring_state *ring_state_of(PyTypeObject *type);
+/* Raises the Python exception of the thread's mr_error (millrace._errors.from_code). Always NULL. */
+PyObject *ring_raise(void);
+/* tp_new of types that only the module makes. */
+PyObject *ring_no_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
+/* Adds a heap type made from spec to the module: a new reference, or NULL. */
+PyTypeObject *ring_add_type(PyObject *module, PyType_Spec *spec);
+
+/* ---- index.c ---- */
+
+/* A mapped index image that names outlive its Python object with. */
+struct ring_index {
+    _Atomic uint32_t refs;
+    struct mr_index index;
+};
+struct ring_index *ring_index_ref(struct ring_index *index);
+void ring_index_unref(struct ring_index *index);
+/* The Index over fd (stays the caller's): a new reference, or NULL with an exception. */
+PyObject *ring_index_from_fd(struct ring_state *state, int fd);
+/* The ring_index of an Index, borrowed; NULL with TypeError for anything else. */
+struct ring_index *ring_index_of(struct ring_state *state, PyObject *object);
+/* A file name as str (surrogateescape keeps bytes that are not UTF-8). */
+PyObject *ring_name(const struct mr_index *index, uint64_t object);
+extern PyType_Spec ring_index_spec;
+
+/* ---- plan.c ---- */
+
+const struct mr_plan *ring_plan_of(struct ring_state *state, PyObject *object);
+extern PyType_Spec ring_plan_spec;
+
+/* ---- hold.c: what keeps the bytes of one delivery ---- */
+
+struct ring_hold {
+    _Atomic uint32_t refs;
+    struct mr_consumer *consumer; /* NULL: data is a private copy, freed with the hold */
+    void *data;                   /* never NULL */
+    uint64_t length;
+    uint64_t word;
+    uint32_t slot;
+    uint32_t watch; /* entry in fault.c's table, or RING_UNWATCHED */
+    struct ring_index *index;
+    uint64_t object;
+};
+/* Takes over what the delivery holds; on NULL (no memory, no exception set) it has been dropped. */
+struct ring_hold *ring_hold_new(struct mr_consumer *consumer, struct ring_index *index,
+                                const struct mr_delivery *delivery);
+/* The same bytes in private memory; NULL without memory (no exception set). */
+struct ring_hold *ring_hold_copy(const struct ring_hold *hold);
+struct ring_hold *ring_hold_ref(struct ring_hold *hold);
+/* Any thread, no GIL. In a forked child it changes no word. */
+void ring_hold_unref(struct ring_hold *hold);
+/* In a child forked since: the parent may let go of the bytes at any time. */
+bool ring_hold_is_foreign(const struct ring_hold *hold);
+
+/* ---- fault.c: a write into shared memory gets a message before the process dies ---- */
+
+#define RING_UNWATCHED UINT32_MAX
+/* Installs the SIGSEGV handler, once a process, in front of the one that is there. */
+void ring_fault_install(void);
+/* Puts new in place of old among the arenas that the handler knows (NULL: nothing). Their owner keeps them alive. */
+void ring_fault_swap_views(struct mr_views *old, struct mr_views *new);
+uint32_t ring_fault_watch(const struct ring_hold *hold);
+void ring_fault_unwatch(uint32_t watch);
+
+/* ---- lease.c, dlpack.c ---- */
+
+/* A Lease that takes over hold (dropped on failure). */
+PyObject *ring_lease_new(struct ring_state *state, struct ring_hold *hold, const struct mr_delivery *delivery,
+                         bool writable);
+/* __dlpack__ of the bytes in hold; read_only without a copy. */
+PyObject *ring_dlpack(struct ring_hold *hold, bool read_only, PyObject *args, PyObject *kwargs);
+extern PyType_Spec ring_lease_spec;
+
+/* ---- lane.c ---- */
+
+/* A Lane over an open lane, which it takes over; NULL with an exception, the lane closed and unmapped. */
+PyObject *ring_lane_new(struct ring_state *state, PyObject *client, struct mr_views *views, struct mr_lane *lane,
+                        struct ring_index *index, bool writable, long parent);
+extern PyType_Spec ring_lane_spec;
+extern PyStructSequence_Desc ring_failure_desc;
+
+/* ---- client.c ---- */
+
+/* A look at the supervisor and the data set: 0, or -1 with an exception. Does nothing while another thread talks. */
+int ring_client_look(PyObject *client, uint32_t dataset);
+/* Tells the supervisor that the lane is closed; errors do not matter. */
+void ring_client_lane_closed(PyObject *client, uint32_t lane);
+extern PyType_Spec ring_client_spec;
+
+#endif
