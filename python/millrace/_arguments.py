@@ -6,6 +6,7 @@ import operator
 import os
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 TAILS = ("short", "drop", "pad")
@@ -93,7 +94,7 @@ def _uri(value: Any) -> str:
         raise ValueError(f"{text!r} is no URI")
     # A path is the caller's, and the supervisor may have another working folder. A slash at its end says "folder".
     if "://" not in text and not text.startswith("/"):
-        return os.path.join(os.getcwd(), text)  # noqa: PTH118 (pathlib drops the slash)
+        return os.path.join(Path.cwd(), text)  # noqa: PTH118 (pathlib drops the slash)
     return text
 
 

@@ -24,7 +24,7 @@ class _Reported:
     _torch_base: ClassVar[str]
 
     @property  # type: ignore[misc]
-    def __class__(self) -> type:  # type: ignore[override]
+    def __class__(self) -> type:
         return _torch.mixed(type(self), self._torch_base)
 
 
@@ -83,6 +83,6 @@ class _Objects:
 
 
 def _rebuild(cls: type, state: dict[str, Any]) -> Any:
-    dataset = cls.__new__(cls)
+    dataset: Any = object.__new__(cls)
     dataset.__dict__.update(state)
     return dataset

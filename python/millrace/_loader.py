@@ -109,9 +109,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
                 dataset, batch_size, _arguments.tail(tail, drop_last), num_workers, bool(shuffle), chosen_seed, ranks
             )
         else:
-            refuse(
-                seed is not None or tail is not None, "seed and tail are for the loader's own order, not a sampler's"
-            )
+            refuse(seed is not None or tail is not None, "seed and tail are for the loader's own order")
             refuse(rank is not None or world_size is not None, "with a sampler, rank and world_size are the sampler's")
             source = _UserSampled(dataset, cast(Any, self).batch_sampler or self.sampler, num_workers)
         with warnings.catch_warnings():
@@ -131,7 +129,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         self._source.set_epoch(_arguments.integer("epoch", epoch, 0, MAX_EPOCH))
 
     def state_dict(self) -> dict[str, Any]:
-        """{digest, seed, epoch, cursor}: what the loop has been given. Taken at the same step, any rank's serves all."""
+        """{digest, seed, epoch, cursor}: what the loop has been given. Taken at the same step, any rank's serves
+        all."""
         return self._source.state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -346,8 +345,9 @@ class _UserSampled(_Source):
     def set_epoch(self, epoch: int) -> None:
         super().set_epoch(epoch)
         for sampler in (self._sampler, getattr(self._sampler, "sampler", None)):
-            if hasattr(sampler, "set_epoch"):
-                sampler.set_epoch(epoch)
+            forward = getattr(sampler, "set_epoch", None)
+            if forward is not None:
+                forward(epoch)
 
     def state(self) -> dict[str, Any]:
         state = self.progress.state(self._dataset.digest)

@@ -67,7 +67,9 @@ class _Reader:
 
     def starts_with(self, indices: Sequence[int]) -> bool:
         """Whether what was fed and not taken begins with these (or is empty)."""
-        return not self._fed or all(a == b for a, b in zip(self._fed, indices)) and len(self._fed) >= len(indices)
+        if not self._fed:
+            return True
+        return len(self._fed) >= len(indices) and all(a == b for a, b in zip(self._fed, indices))
 
     def feed(self, indices: Iterable[int]) -> None:
         for i in indices:

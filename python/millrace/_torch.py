@@ -1,4 +1,4 @@
-"""What millrace knows about torch without importing it: nothing here loads torch, everything works when it is loaded."""
+"""What millrace knows about torch without importing it: it works with torch loaded, and without."""
 
 from __future__ import annotations
 
