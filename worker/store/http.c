@@ -2,6 +2,7 @@
 
 #include <curl/curl.h>
 #include <errno.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -678,6 +679,10 @@ int64_t mr_http_now_ns(const struct mr_http *http)
 static void global_init(void)
 {
     curl_global_init(CURL_GLOBAL_DEFAULT);
+    /* libcurl allocates a receive buffer for each request. Left alone, malloc gives its pages back to the kernel each
+     * time and the next request faults them in again: a tenth of the cost of a 100 KiB object. */
+    mallopt(M_MMAP_THRESHOLD, 4 << 20);
+    mallopt(M_TRIM_THRESHOLD, 64 << 20);
 }
 
 static int add_header(struct mr_http *http, const char *line)

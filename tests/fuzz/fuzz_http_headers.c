@@ -1,0 +1,47 @@
+/* fuzz_http_headers.c - header lines of an answer, whatever they hold. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "fuzz.h"
+#include "worker/store/headers.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct mr_http_headers headers;
+    memset(&headers, 0, sizeof headers);
+    const char *at = (const char *)data, *end = at + size;
+    while (at < end) {
+        const char *newline = memchr(at, '\n', (size_t)(end - at));
+        size_t length = (size_t)((newline ? newline + 1 : end) - at);
+        int status = mr_http_headers_status(at, length);
+        if (status != 0 && (status < 100 || status > 999))
+            abort();
+        mr_http_headers_line(&headers, at, length);
+        at += length;
+    }
+    if (headers.has_content_range &&
+        (headers.range_first > headers.range_last || headers.range_last >= headers.range_total))
+        abort();
+    if (strlen(headers.etag) >= sizeof headers.etag || headers.retry_after_ms > 3600 * 1000)
+        abort();
+    return 0;
+}
+
+size_t mr_fuzz_seed(unsigned n, uint8_t **data)
+{
+    static const char *const seeds[] = {
+        "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 10-19/100\r\nContent-Length: 10\r\nETag: \"abc\"\r\n"
+        "x-goog-generation: 1700000000000001\r\nx-goog-hash: crc32c=4waSgw==,md5=AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+        "x-goog-stored-content-length: 100\r\nRetry-After: 3\r\n\r\n",
+        "HTTP/1.0 429\r\nretry-after: Wed, 21 Oct 2195 07:28:00 GMT\r\n",
+        "Content-Encoding: gzip\r\nX-GUploader-Response-Body-Transformations: gunzipped\r\n",
+    };
+    if (n >= sizeof seeds / sizeof *seeds)
+        return 0;
+    size_t size = strlen(seeds[n]);
+    *data = malloc(size);
+    if (!*data)
+        abort();
+    memcpy(*data, seeds[n], size);
+    return size;
+}
