@@ -231,7 +231,7 @@ static int make_room(struct mr_consumer *consumer, size_t more)
     queue = malloc(room * sizeof *queue);
     if (!queue)
         goto no_memory;
-    for (size_t i = 0; i < consumer->queued; i++)
+    for (size_t i = 0; consumer->room && i < consumer->queued; i++)
         queue[i] = consumer->queue[(consumer->first + i) % consumer->room];
     free(consumer->queue);
     consumer->queue = queue;

@@ -356,7 +356,7 @@ static int claim_job(struct mr_producer *producer, const struct pick *pick, cons
             break;
         if (!check_claim(producer, claim, plan->bytes[i]))
             break;
-        if (claim->bytes) {
+        if (run && claim->bytes) { /* an empty object has no extent */
             claim->extent_offset = offset;
             claim->dest = producer->base + offset;
             claim->reserve = run->reserve;

@@ -79,6 +79,7 @@ static int send_body(struct fault_conn *conn, const struct fault_step *step, con
     case FAULT_FLIP:
         copy = malloc(length + 1);
         memcpy(copy, data, length);
+        copy[length] = 0;
         copy[MIN(step->after, length)] ^= 1;
         fault_send(conn, copy, length);
         free(copy);

@@ -183,7 +183,7 @@ static void run_list(struct file_call *call)
         page.items[i].name = page.names.data + at; /* only now: the names' memory moved while it grew */
     view.items = page.items;
     view.count = page.count;
-    if (rc > 0) {
+    if (rc > 0 && page.count) {
         snprintf(store->walk_token, sizeof store->walk_token, "%s", page.items[page.count - 1].name);
         view.next_token = store->walk_token;
     } else {

@@ -624,7 +624,7 @@ void mr_transfer_destroy(struct mr_transfer_engine *engine)
     if (!engine)
         return;
     while (engine->transfers)
-        transfer_free(engine->transfers);
+        transfer_free(engine->transfers); // NOLINT(clang-analyzer-unix.Malloc): it takes itself off the list
     mr_http_timer_stop(engine->http, &engine->pump);
     free(engine);
 }
