@@ -67,7 +67,7 @@ static struct mr_bucket *bucket_new(const char *name, struct mr_synthetic *synth
         free(folder);
         return NULL;
     }
-    strcpy(bucket->name, name);
+    memcpy(bucket->name, name, strlen(name) + 1);
     bucket->synthetic = synthetic;
     bucket->folder = folder;
     bucket->created_us = mr_clock_wall_ns() / 1000;
@@ -420,7 +420,7 @@ struct mr_object *mr_bucket_refresh(struct mr_bucket *bucket, struct mr_object *
 {
     pthread_rwlock_wrlock(&bucket->lock);
     struct mr_object *live = lookup(bucket, stale->name);
-    if (live == stale) { /* else somebody else replaced it already */
+    if (live && live == stale) { /* else somebody else replaced it already */
         mr_object_unref(live);
         live = mr_folder_object(stale->name, stale->path);
         if (!live) {

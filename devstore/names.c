@@ -92,7 +92,7 @@ int mr_names_put(struct mr_names *names, struct mr_object *object)
     unsigned height = 1;
     for (uint64_t coin = mr_random64(); height < LEVELS && (coin & 3) == 0; coin >>= 2)
         height++;
-    node = malloc(sizeof *node + height * sizeof node->next[0]);
+    node = malloc(sizeof *node + height * sizeof(struct node *));
     if (!node) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for another object");
         return -1;

@@ -220,12 +220,12 @@ int mr_synthetic_spec_parse(const char *text, uint64_t default_seed, struct mr_s
     size_t n = 0;
     if (strlen(text) >= sizeof copy)
         goto bad;
-    strcpy(copy, text);
+    memcpy(copy, text, strlen(text) + 1);
     for (; rest && n < 4; n++)
         field[n] = strsep(&rest, ":");
     if (rest || n < 3 || strlen(field[0]) >= sizeof spec->bucket || mr_parse_u64(field[1], &spec->count) < 0)
         goto bad;
-    strcpy(spec->bucket, field[0]);
+    memcpy(spec->bucket, field[0], strlen(field[0]) + 1);
     dash = strchr(field[2], '-');
     if (dash)
         *dash = 0;

@@ -23,6 +23,9 @@
 /* Of one connection: headers, and the piece in which uploads are read. MHD clears it after each request, so not more.
  */
 #define CONNECTION_MEMORY (64u << 10)
+/* An idle connection is closed after this. It also bounds how long one lasts whose client left in the middle of its
+ * headers: the end of the stream that comes along with data is not always noticed by the edge-triggered loop. */
+#define IDLE_S 300u
 
 struct counters {
     atomic_uint_fast64_t requests[MR_OP_COUNT], errors, bytes_in, bytes_out;
@@ -332,13 +335,13 @@ struct mr_serve *mr_serve_new(const struct mr_serve_options *options)
         free(serve);
         return NULL;
     }
-    serve->daemon = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0,
-                                     NULL, NULL, handle, serve, MHD_OPTION_EXTERNAL_LOGGER, log_message, NULL,
-                                     MHD_OPTION_LISTEN_SOCKET, options->listen_fd, MHD_OPTION_THREAD_POOL_SIZE,
-                                     options->threads > 1 ? options->threads : 0, MHD_OPTION_CONNECTION_LIMIT,
-                                     connection_limit(), MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
-                                     MHD_OPTION_URI_LOG_CALLBACK, begin, serve, MHD_OPTION_UNESCAPE_CALLBACK,
-                                     leave_encoded, NULL, MHD_OPTION_NOTIFY_COMPLETED, end, NULL, MHD_OPTION_END);
+    serve->daemon = MHD_start_daemon(
+        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, handle, serve,
+        MHD_OPTION_EXTERNAL_LOGGER, log_message, NULL, MHD_OPTION_LISTEN_SOCKET, options->listen_fd,
+        MHD_OPTION_THREAD_POOL_SIZE, options->threads > 1 ? options->threads : 0, MHD_OPTION_CONNECTION_LIMIT,
+        connection_limit(), MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
+        MHD_OPTION_CONNECTION_TIMEOUT, IDLE_S, MHD_OPTION_URI_LOG_CALLBACK, begin, serve, MHD_OPTION_UNESCAPE_CALLBACK,
+        leave_encoded, NULL, MHD_OPTION_NOTIFY_COMPLETED, end, NULL, MHD_OPTION_END);
     if (!serve->daemon) {
         mr_error_set(MR_E_IO, "cannot start the HTTP server");
         close(options->listen_fd);

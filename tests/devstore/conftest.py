@@ -1,0 +1,95 @@
+"""Clients of the development store: Google's own, and a bare HTTP connection."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.api_core.client_options import ClientOptions
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import storage
+
+from tests.conftest import Server, StartDevstore, start_devstore
+
+Connect = Callable[[Server], storage.Client]
+
+
+@pytest.fixture
+def devstore() -> Iterator[StartDevstore]:
+    """The common fixture, and each store must end with status 0: a sanitizer's findings, leaks too, make it another."""
+    servers: list[Server] = []
+
+    def start(*arguments: str | Path) -> Server:
+        servers.append(start_devstore(*arguments))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.stop()
+    assert [server.process.returncode for server in servers] == [0] * len(servers)
+
+
+@pytest.fixture
+def connect() -> Connect:
+    """Google's client, talking to the given server without credentials."""
+
+    def start(server: Server) -> storage.Client:
+        options = ClientOptions(api_endpoint=server.url)
+        return storage.Client(project="test", credentials=AnonymousCredentials(), client_options=options)
+
+    return start
+
+
+@pytest.fixture
+def memory(devstore: StartDevstore) -> Iterator[Server]:
+    """A store in memory with no bucket."""
+    yield devstore("--memory")
+
+
+@dataclass
+class Reply:
+    status: int
+    headers: http.client.HTTPMessage
+    body: bytes
+    broken: Exception | None = None
+    """What ended the body before its time."""
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+def fetch(
+    server: Server,
+    target: str,
+    method: str = "GET",
+    body: bytes | None = None,
+    headers: dict[str, str] | None = None,
+    timeout: float = 20,
+) -> Reply:
+    """One request on a connection of its own; a body that breaks off is kept as far as it came."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=timeout)
+    try:
+        connection.request(method, target, body=body, headers=headers or {})
+        response = connection.getresponse()
+        got = b""
+        broken: Exception | None = None
+        try:
+            while piece := response.read1(1 << 16):
+                got += piece
+            if response.length:
+                broken = http.client.IncompleteRead(got, response.length)
+        except (OSError, http.client.HTTPException) as error:
+            broken = error
+        return Reply(response.status, response.headers, got, broken)
+    finally:
+        connection.close()
+
+
+def statistics(server: Server) -> Any:
+    return fetch(server, "/_devstore/stats").json

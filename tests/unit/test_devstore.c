@@ -1,0 +1,419 @@
+/* The development store's parsers, its ordered names, made-up objects and fault draws, without a server. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "devstore/faults.h"
+#include "devstore/fields.h"
+#include "devstore/folder.h"
+#include "devstore/mime.h"
+#include "devstore/names.h"
+#include "devstore/object.h"
+#include "devstore/options.h"
+#include "devstore/request.h"
+#include "devstore/synthetic.h"
+#include "devstore/text.h"
+#include "shm/base/checksum.h"
+#include "shm/base/error.h"
+
+static void check_decoded(const char *text, const char *expected)
+{
+    char *decoded = mr_percent_decode(text, strlen(text), 1);
+    if (expected)
+        ck_assert_str_eq(decoded, expected);
+    else
+        ck_assert_ptr_null(decoded);
+    free(decoded);
+}
+
+START_TEST(percent_encoding)
+{
+    check_decoded("", "");
+    check_decoded("a%2Fb+c%20d", "a/b c d");
+    check_decoded("%c3%A9", "\xc3\xa9");
+    check_decoded("%", NULL);
+    check_decoded("a%2", NULL);
+    check_decoded("%2x", NULL);
+    check_decoded("%00", NULL);
+    check_decoded("%ff", NULL);
+    struct mr_text all = {0};
+    char every[256];
+    for (int i = 1; i < 256; i++)
+        every[i - 1] = (char)i;
+    every[255] = 0;
+    mr_text_percent(&all, every + 127); /* every byte that needs its code */
+    ck_assert_uint_eq(all.length, 3 * 128);
+    mr_text_close(&all);
+}
+END_TEST
+
+START_TEST(utf8)
+{
+    ck_assert(mr_utf8_valid("\xf0\x9f\x98\x80", 4));
+    ck_assert(!mr_utf8_valid("\xf0\x9f\x98", 3));
+    ck_assert(!mr_utf8_valid("\xc0\x80", 2));         /* overlong */
+    ck_assert(!mr_utf8_valid("\xed\xa0\x80", 3));     /* surrogate */
+    ck_assert(!mr_utf8_valid("\xf4\x90\x80\x80", 4)); /* over 10FFFF */
+    ck_assert(!mr_utf8_valid("a\0b", 3));
+}
+END_TEST
+
+START_TEST(numbers)
+{
+    uint64_t n = 7;
+    double x = 7;
+    ck_assert_int_eq(mr_parse_u64("18446744073709551615", &n), 0);
+    ck_assert_uint_eq(n, UINT64_MAX);
+    ck_assert_int_eq(mr_parse_u64("18446744073709551616", &n), -1);
+    ck_assert_int_eq(mr_parse_u64("", &n), -1);
+    ck_assert_int_eq(mr_parse_u64(" 1", &n), -1);
+    ck_assert_int_eq(mr_parse_u64("-1", &n), -1);
+    ck_assert_int_eq(mr_parse_size("100KiB", &n), 0);
+    ck_assert_uint_eq(n, 102400);
+    ck_assert_int_eq(mr_parse_size("17179869184GiB", &n), -1);
+    ck_assert_int_eq(mr_parse_size("5 MiB", &n), -1);
+    ck_assert_int_eq(mr_parse_real("0.25", &x), 0);
+    ck_assert_double_eq(x, 0.25);
+    ck_assert_int_eq(mr_parse_real("nan", &x), -1);
+    ck_assert_int_eq(mr_parse_real("1e999", &x), -1);
+    ck_assert_int_eq(mr_parse_real("-1", &x), -1);
+}
+END_TEST
+
+START_TEST(ranges)
+{
+    uint64_t a = 0, b = 0;
+    ck_assert_int_eq(mr_parse_range("bytes=2-5", 10, &a, &b), MR_RANGE_PART);
+    ck_assert(a == 2 && b == 5);
+    ck_assert_int_eq(mr_parse_range("bytes=2-50", 10, &a, &b), MR_RANGE_PART);
+    ck_assert(a == 2 && b == 9);
+    ck_assert_int_eq(mr_parse_range("bytes=-3", 10, &a, &b), MR_RANGE_PART);
+    ck_assert(a == 7 && b == 9);
+    ck_assert_int_eq(mr_parse_range("bytes=10-", 10, &a, &b), MR_RANGE_UNSATISFIABLE);
+    ck_assert_int_eq(mr_parse_range("bytes=0-", 0, &a, &b), MR_RANGE_UNSATISFIABLE);
+    ck_assert_int_eq(mr_parse_range("bytes=-1", 0, &a, &b), MR_RANGE_UNSATISFIABLE);
+    ck_assert_int_eq(mr_parse_range(NULL, 10, &a, &b), MR_RANGE_NONE);
+    ck_assert_int_eq(mr_parse_range("bytes=1-2,3-4", 10, &a, &b), MR_RANGE_NONE);
+}
+END_TEST
+
+START_TEST(tokens)
+{
+    static const char *const names[] = {"", "a", "ab", "abc", "\xc3\xa9/x", "obj-000000001"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char *token = mr_token_encode(names[i]), *name = mr_token_decode(token);
+        ck_assert_str_eq(name, names[i]);
+        free(token);
+        free(name);
+    }
+    ck_assert_ptr_null(mr_token_decode("A"));
+    ck_assert_ptr_null(mr_token_decode("AB")); /* bits left over that encode does not write */
+    ck_assert_ptr_null(mr_token_decode("YQ=="));
+    ck_assert_ptr_null(mr_token_decode("_w")); /* 0xff: not UTF-8 */
+}
+END_TEST
+
+START_TEST(json_strings)
+{
+    struct mr_text text = {0};
+    mr_text_json_string(&text, "a\"\\\n\x7f\xc3\xa9");
+    ck_assert_str_eq(text.data, "\"a\\\"\\\\\\u000a\\u007f\xc3\xa9\"");
+    mr_text_close(&text);
+}
+END_TEST
+
+START_TEST(field_masks)
+{
+    struct mr_fields fields;
+    ck_assert_int_eq(mr_fields_parse(&fields, "items(name,size),nextPageToken"), 0);
+    int items = mr_fields_under(&fields, 0, "items");
+    ck_assert_int_gt(items, 0);
+    ck_assert_int_ge(mr_fields_under(&fields, items, "size"), 0);
+    ck_assert_int_eq(mr_fields_under(&fields, items, "crc32c"), -1);
+    ck_assert_int_eq(mr_fields_under(&fields, 0, "prefixes"), -1);
+    ck_assert_int_eq(mr_fields_parse(&fields, "items/a,items(b)"), 0);
+    items = mr_fields_under(&fields, 0, "items");
+    ck_assert(mr_fields_under(&fields, items, "a") > 0 && mr_fields_under(&fields, items, "b") > 0);
+    ck_assert_int_eq(mr_fields_parse(&fields, "*"), 0);
+    ck_assert_int_gt(mr_fields_under(&fields, mr_fields_under(&fields, 0, "items"), "size"), 0);
+    ck_assert_int_eq(mr_fields_parse(&fields, NULL), 0);
+    ck_assert_int_eq(mr_fields_under(&fields, mr_fields_under(&fields, 0, "items"), "size"), 0);
+    static const char *const bad[] = {"", ",", "a,", "a(", "a()", "a)", "a(b", "a/", "/a", "a//b", "(a)", "a(b))"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        ck_assert_msg(mr_fields_parse(&fields, bad[i]) < 0, "%s", bad[i]);
+}
+END_TEST
+
+START_TEST(multipart)
+{
+    static const char body[] =
+        "preamble\r\n--b\r\nContent-ID: <1>\r\n\r\none\r\n--bx\r\nstill one\r\n--b \r\n\r\n\r\n--b\n\nLF\n--b--\r\n";
+    struct mr_mime_part part;
+    size_t at = 0, n = sizeof body - 1;
+    ck_assert_int_eq(mr_mime_next(body, n, "b", &at, &part), 1);
+    ck_assert_uint_eq(part.body_length, strlen("one\r\n--bx\r\nstill one"));
+    char *id = mr_mime_header(part.headers, part.headers_length, "content-id");
+    ck_assert_str_eq(id, "<1>");
+    free(id);
+    ck_assert_int_eq(mr_mime_next(body, n, "b", &at, &part), 1);
+    ck_assert_uint_eq(part.body_length, 0);
+    ck_assert_int_eq(mr_mime_next(body, n, "b", &at, &part), 1);
+    ck_assert(part.body_length == 2 && memcmp(part.body, "LF", 2) == 0);
+    ck_assert_int_eq(mr_mime_next(body, n, "b", &at, &part), 0);
+    /* Any cut of it is an error or an end, never a read behind it (a sanitizer would tell). */
+    for (size_t cut = 0; cut < n; cut++) {
+        char *copy = malloc(cut + 1);
+        memcpy(copy, body, cut);
+        at = 0;
+        for (int parts = 0; mr_mime_next(copy, cut, "b", &at, &part) == 1; parts++)
+            ck_assert_int_lt(parts, 4);
+        mr_mime_closing(copy, cut, "b", 1);
+        free(copy);
+    }
+}
+END_TEST
+
+START_TEST(boundaries)
+{
+    char boundary[MR_BOUNDARY_MAX + 1], longest[200] = "multipart/related; boundary=";
+    ck_assert_int_eq(mr_mime_boundary("multipart/related; a=b; Boundary=\"x y\"", boundary), 0);
+    ck_assert_str_eq(boundary, "x y");
+    ck_assert_int_eq(mr_mime_boundary("multipart/mixed;boundary=xy; charset=z", boundary), 0);
+    ck_assert_str_eq(boundary, "xy");
+    ck_assert_int_eq(mr_mime_boundary(NULL, boundary), -1);
+    ck_assert_int_eq(mr_mime_boundary("multipart/mixed", boundary), -1);
+    ck_assert_int_eq(mr_mime_boundary("multipart/mixed; boundary=", boundary), -1);
+    ck_assert_int_eq(mr_mime_boundary("multipart/mixed; boundary=\"open", boundary), -1);
+    memset(longest + strlen(longest), 'x', 71);
+    ck_assert_int_eq(mr_mime_boundary(longest, boundary), -1);
+    ck_assert_int_eq(mr_mime_closing("data\r\n--b--\r\n", 13, "b", 0), 4);
+    ck_assert_int_eq(mr_mime_closing("--b--", 5, "b", 1), 0);
+    ck_assert_int_eq(mr_mime_closing("--b--", 5, "b", 0), -1);
+    ck_assert_int_eq(mr_mime_closing("data--b--", 9, "b", 1), -1);
+}
+END_TEST
+
+START_TEST(ordered_names)
+{
+    enum { N = 3000 };
+    struct mr_names *names = mr_names_new();
+    char name[32], last[32] = "";
+    for (unsigned i = 0; i < N; i++) { /* 7919 and N have no common factor: every number once, in no order */
+        snprintf(name, sizeof name, "%u", i * 7919 % N);
+        ck_assert_int_eq(mr_names_put(names, mr_object_new(name)), 0);
+    }
+    ck_assert_int_eq(mr_names_put(names, mr_object_new("17")), 0); /* in place of itself */
+    ck_assert_uint_eq(mr_names_count(names), N);
+    for (unsigned i = 0; i < N; i += 2) {
+        snprintf(name, sizeof name, "%u", i);
+        mr_names_remove(names, name);
+        mr_names_remove(names, name); /* nothing there: nothing happens */
+    }
+    ck_assert_uint_eq(mr_names_count(names), N / 2);
+    unsigned seen = 0;
+    for (struct mr_object *object = mr_names_next(names, "", 0); object;
+         object = mr_names_next(names, last, 1), seen++) {
+        ck_assert_int_gt(strcmp(object->name, last), 0);
+        ck_assert_int_eq(atoi(object->name) % 2, 1);
+        snprintf(last, sizeof last, "%s", object->name);
+    }
+    ck_assert_uint_eq(seen, N / 2);
+    ck_assert_str_eq(mr_names_next(names, "17", 0)->name, "17");
+    ck_assert_str_eq(mr_names_next(names, "17", 1)->name, "1701");
+    ck_assert_ptr_null(mr_names_find(names, "18"));
+    mr_names_destroy(names);
+}
+END_TEST
+
+START_TEST(names_that_are_no_paths)
+{
+    static const char *const plain[] = {"a", "a/b", "...", ".hidden", "x/.devstore/y", "%"};
+    static const char *const other[] = {"",   "/",      "a/",  "/a",        "a//b",       ".",
+                                        "..", "a/../b", "./a", ".devstore", ".devstore/x"};
+    char long_name[MR_NAME_MAX + 1];
+    memset(long_name, '%', MR_NAME_MAX);
+    long_name[MR_NAME_MAX] = 0;
+    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) {
+        char *path = mr_folder_plain_path(plain[i]);
+        ck_assert_str_eq(path, plain[i]);
+        free(path);
+    }
+    for (size_t i = 0; i <= sizeof other / sizeof *other; i++) {
+        const char *name = i < sizeof other / sizeof *other ? other[i] : long_name;
+        ck_assert_ptr_null(mr_folder_plain_path(name));
+        char *path = mr_folder_side_path(name);
+        if (*name) {
+            char *back = mr_folder_side_name(path + strlen(".devstore/"));
+            ck_assert_str_eq(back, name);
+            free(back);
+        }
+        for (const char *part = path; part; part = strchr(part, '/') ? strchr(part, '/') + 1 : NULL)
+            ck_assert_uint_le(strcspn(part, "/"), 255);
+        free(path);
+    }
+    ck_assert_ptr_null(mr_folder_side_name("x"));
+    ck_assert_ptr_null(mr_folder_side_name("x=/y="));
+    ck_assert_ptr_null(mr_folder_side_name("%="));
+    ck_assert_ptr_null(mr_folder_side_name(""));
+}
+END_TEST
+
+START_TEST(synthetic_sums)
+{
+    /* Around the slab's end and the prefix sums' steps; the sums must be those of the bytes. */
+    static const uint64_t sizes[] = {0, 1, 63, 64, 4096, (16u << 20) - 1, 16u << 20, 37u << 20};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct mr_synthetic *synthetic = mr_synthetic_new(100, sizes[i] / 2, sizes[i], i);
+        for (uint64_t k = 0; k < 100; k += 33) {
+            struct mr_object *object = mr_synthetic_object(synthetic, k);
+            uint32_t crc;
+            ck_assert(object->size >= sizes[i] / 2 && object->size <= sizes[i]);
+            ck_assert_int_eq(mr_object_crc(object, &crc), 0);
+            ck_assert_uint_eq(crc, mr_crc32c(0, object->one.data, object->size));
+            mr_object_unref(object);
+        }
+        mr_synthetic_destroy(synthetic);
+    }
+}
+END_TEST
+
+START_TEST(synthetic_names)
+{
+    struct mr_synthetic *synthetic = mr_synthetic_new(1000000, 10, 10, 0);
+    ck_assert_uint_eq(mr_synthetic_seek(synthetic, "", 0), 0);
+    ck_assert_uint_eq(mr_synthetic_seek(synthetic, "obj-000123456", 0), 123456);
+    ck_assert_uint_eq(mr_synthetic_seek(synthetic, "obj-000123456", 1), 123457);
+    ck_assert_uint_eq(mr_synthetic_seek(synthetic, "obj-000123456x", 0), 123457);
+    ck_assert_uint_eq(mr_synthetic_seek(synthetic, "p", 0), 1000000);
+    ck_assert_ptr_null(mr_synthetic_object(synthetic, 1000000));
+    struct mr_object *last = mr_synthetic_object(synthetic, 999999);
+    ck_assert_str_eq(last->name, "obj-000999999");
+    mr_object_unref(last);
+    mr_synthetic_destroy(synthetic);
+    ck_assert_ptr_null(mr_synthetic_new(2000000000, 1, 1, 0));
+    ck_assert_ptr_null(mr_synthetic_new(1, 2, 1, 0));
+    ck_assert_ptr_null(mr_synthetic_new(1, 0, UINT64_MAX, 0));
+}
+END_TEST
+
+static void check_route(const char *method, const char *uri, enum mr_op op, int bad, const char *object)
+{
+    struct mr_request request;
+    ck_assert_int_eq(mr_request_init(&request, method, uri), 0);
+    ck_assert_msg(request.op == op && request.bad == bad, "%s %s: %s %d", method, uri, mr_op_names[request.op],
+                  request.bad);
+    if (object)
+        ck_assert_str_eq(request.object, object);
+    mr_request_close(&request);
+}
+
+START_TEST(routes)
+{
+    check_route("GET", "/storage/v1/b/b/o/a%2Fb?alt=media", MR_OP_GET, 0, "a/b");
+    check_route("HEAD", "/storage/v1/b/b/o/a%2Fcompose", MR_OP_STAT, 0, "a/compose");
+    check_route("POST", "/storage/v1/b/b/o/a/compose", MR_OP_COMPOSE, 0, "a");
+    check_route("GET", "/download/storage/v1/b/b/o/x", MR_OP_GET, 0, "x");
+    check_route("GET", "/bucket/a/b%2Fc//d/e/f/g/h/i/j/k", MR_OP_GET, 0, "a/b/c//d/e/f/g/h/i/j/k");
+    check_route("GET", "/storage/v1/b/b/o?prefix=%zz", MR_OP_OTHER, 400, NULL);
+    check_route("GET", "/storage/v1/b/b/o/x/y/z/1/2/3/4/5", MR_OP_OTHER, 404, NULL);
+    check_route("PUT", "/storage/v1/b/b/o/x", MR_OP_OTHER, 405, NULL);
+    check_route("GET", "", MR_OP_OTHER, 404, NULL);
+    check_route("GET", "?", MR_OP_OTHER, 404, NULL);
+}
+END_TEST
+
+START_TEST(fault_specifications)
+{
+    struct mr_fault fault;
+    ck_assert_int_eq(mr_fault_parse("status:first=3:429/2:list:a:b", &fault), 0);
+    ck_assert(fault.first == 3 && fault.status == 429 && fault.retry_after_s == 2 && fault.op == MR_OP_LIST);
+    ck_assert_str_eq(fault.glob, "a:b");
+    free(fault.glob);
+    ck_assert_int_eq(mr_fault_parse("stall:0.5:1.5", &fault), 0);
+    ck_assert(fault.rate == 0.5 && fault.seconds == 1.5 && fault.op == MR_OP_GET);
+    free(fault.glob);
+    ck_assert_int_eq(mr_fault_parse("short:1::*.png", &fault), 0);
+    ck_assert(!fault.has_arg);
+    ck_assert_str_eq(fault.glob, "*.png");
+    free(fault.glob);
+    static const char *const bad[] = {
+        "",           ":",           "status",   "status:", "status:1.5", "status:first=x", "status:1:99",
+        "wrong:1:-3", "changed:1:5", "stall:1:x"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        ck_assert_msg(mr_fault_parse(bad[i], &fault) < 0, "%s", bad[i]);
+}
+END_TEST
+
+static unsigned draw(struct mr_faults *faults, unsigned objects, unsigned times)
+{
+    unsigned hits = 0;
+    for (unsigned i = 0; i < objects * times; i++) {
+        char uri[64];
+        struct mr_request request;
+        snprintf(uri, sizeof uri, "/bucket/object-%u", i % objects);
+        ck_assert_int_eq(mr_request_init(&request, "GET", uri), 0);
+        hits += mr_faults_draw(faults, &request, 0) != NULL;
+        mr_request_close(&request);
+    }
+    return hits;
+}
+
+START_TEST(fault_draws)
+{
+    struct mr_faults *faults = mr_faults_new(1);
+    ck_assert_int_eq(mr_faults_add(faults, "status:first=2"), 0);
+    ck_assert_int_eq(mr_faults_add(faults, "wrong:first=1"), 0);
+    ck_assert_uint_eq(draw(faults, 3000, 5), 3000 * 3); /* two of the first kind, then one of the second */
+    mr_faults_destroy(faults);
+    faults = mr_faults_new(1);
+    ck_assert_int_eq(mr_faults_add(faults, "status:0.25"), 0);
+    unsigned hits = draw(faults, 1000, 10);
+    ck_assert(hits > 2200 && hits < 2800); /* 6 standard deviations of 43 around 2500, and the same in each run */
+    mr_faults_destroy(faults);
+    ck_assert_ptr_null(mr_faults_draw(NULL, NULL, 0));
+}
+END_TEST
+
+START_TEST(synthetic_specifications)
+{
+    struct mr_synthetic_spec spec;
+    ck_assert_int_eq(mr_synthetic_spec_parse("bucket:10:1KiB-2KiB:9", 5, &spec), 0);
+    ck_assert(spec.count == 10 && spec.size_min == 1024 && spec.size_max == 2048 && spec.seed == 9);
+    ck_assert_int_eq(mr_synthetic_spec_parse("bucket:10:7", 5, &spec), 0);
+    ck_assert(spec.size_min == 7 && spec.size_max == 7 && spec.seed == 5);
+    static const char *const bad[] = {"", "b", "b:1", "b:x:1", "b:1:x", "b:1:1:x", "b:1:1:1:1", "b:1:1-"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        ck_assert_msg(mr_synthetic_spec_parse(bad[i], 0, &spec) < 0, "%s", bad[i]);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("devstore");
+    TCase *tests = tcase_create("devstore");
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, percent_encoding);
+    tcase_add_test(tests, utf8);
+    tcase_add_test(tests, numbers);
+    tcase_add_test(tests, ranges);
+    tcase_add_test(tests, tokens);
+    tcase_add_test(tests, json_strings);
+    tcase_add_test(tests, field_masks);
+    tcase_add_test(tests, multipart);
+    tcase_add_test(tests, boundaries);
+    tcase_add_test(tests, ordered_names);
+    tcase_add_test(tests, names_that_are_no_paths);
+    tcase_add_test(tests, synthetic_sums);
+    tcase_add_test(tests, synthetic_names);
+    tcase_add_test(tests, routes);
+    tcase_add_test(tests, fault_specifications);
+    tcase_add_test(tests, fault_draws);
+    tcase_add_test(tests, synthetic_specifications);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
