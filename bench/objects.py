@@ -134,7 +134,7 @@ def measure(command: list[str | Path], environment: dict[str, str]) -> Figure:
 
 
 def start_server(size: int, count: int, latency_ms: int) -> tuple[subprocess.Popen[str], str]:
-    command = [BIN / "millrace-devstore", "--listen", "127.0.0.1:0", "--exit-with-parent"]
+    command: list[str | Path] = [BIN / "millrace-devstore", "--listen", "127.0.0.1:0", "--exit-with-parent"]
     command += ["--synthetic", f"{BUCKET}:{count}:{size}", "--latency-ms", str(latency_ms)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout

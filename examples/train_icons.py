@@ -13,6 +13,7 @@ import argparse
 import hashlib
 import io
 import json
+import math
 import os
 import sys
 import time
@@ -63,8 +64,8 @@ class Score:
 
     def add(self, loss: torch.Tensor, right: torch.Tensor, labels: torch.Tensor, held: torch.Tensor) -> None:
         train = ~held
-        counts = [float(loss) * float(train.sum()), train.sum(), right[train].sum(), held.sum(), right[held].sum()]
-        self.sums += torch.tensor([float(c) for c in counts], dtype=torch.float64)
+        counts = [loss * train.sum(), train.sum(), right[train].sum(), held.sum(), right[held].sum()]
+        self.sums += torch.stack(counts).double()
         self.held_labels += torch.bincount(labels[held], minlength=len(FOLDERS))
 
     def shared(self) -> dict[str, float]:
@@ -157,8 +158,8 @@ class Trainer:
 
     def learning_rate(self) -> float:
         """Up for a tenth of the steps, then down to nothing along a cosine."""
-        done = self.global_step / (self.options.epochs * self.steps)
-        return 3e-3 * min(done * 10 + 0.1, 0.5 + 0.5 * float(np.cos(np.pi * min(done, 1.0))))
+        done: float = self.global_step / (self.options.epochs * self.steps)
+        return 3e-3 * min(done * 10 + 0.1, 0.5 + 0.5 * math.cos(math.pi * min(done, 1.0)))
 
     def save(self, path: Path) -> None:
         state = {

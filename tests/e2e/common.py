@@ -121,7 +121,7 @@ def start_ranks(supervisor: Supervisor, tmp_path: Path, world: int, options: dic
     for rank in range(world):
         out = tmp_path / f"rank-{world}-{rank}-{time.monotonic_ns()}.jsonl"
         environment = {**supervisor.environment, "RANK": str(rank), "WORLD_SIZE": str(world)}
-        command = [sys.executable, RANK, out, json.dumps({"uri": f"gs://{BUCKET}/", **options})]
+        command: list[str | Path] = [sys.executable, RANK, out, json.dumps({"uri": f"gs://{BUCKET}/", **options})]
         ranks.append((out, subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)))
     return ranks
 

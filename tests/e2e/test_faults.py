@@ -170,7 +170,8 @@ def test_run_folder_without_permission(millrace_bin: Path, tmp_path: Path) -> No
 def test_unknown_key(millrace_bin: Path, tmp_path: Path) -> None:
     config = tmp_path / "bad.toml"
     config.write_text("[fetch]\nworker = 2\n")
-    for verb in (["check", "-c", config], ["run", "-c", config, "--", "true"], ["serve", "-c", config]):
+    verbs = ["check", "-c", str(config)], ["run", "-c", str(config), "--", "true"], ["serve", "-c", str(config)]
+    for verb in verbs:
         result = subprocess.run([millrace_bin, *verb], capture_output=True, text=True, timeout=HANG_S)
         assert result.returncode == 2
         assert "workers" in result.stderr and "line 2" in result.stderr, result.stderr
