@@ -1,101 +1,129 @@
 #include "worker/store/gcs_json.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "shm/base/checksum.h"
+#include "worker/store/json.h"
 #include "worker/store/text.h"
 
 #define NAME_MAX_BYTES 1024 /* https://cloud.google.com/storage/docs/objects#naming */
 
 struct mr_gcs_page {
-    json_t *root; /* owns the strings that the items point to */
+    char *text; /* a copy of the answer; the items point into it */
     struct mr_store_item *items;
+    size_t size; /* of items */
     struct mr_store_page view;
 };
 
-static json_t *parse(const char *json, size_t length)
+/* int64 in JSON is a string of digits ("size": "17"); emulators send numbers too. -1: neither, or negative, or over 63
+ * bits. */
+static int take_u63(struct mr_json *json, uint64_t *number)
 {
-    json_error_t error;
-    json_t *root = json_loadb(json, length, 0, &error);
-    if (!root)
-        mr_error_set(MR_E_PROTOCOL, "the answer is not JSON: line %d: %s", error.line, error.text);
-    else if (!json_is_object(root))
-        mr_error_set(MR_E_PROTOCOL, "the answer is not a JSON object");
-    else
-        return root;
-    json_decref(root);
-    return NULL;
-}
-
-/* int64 in JSON is a string of digits ("size": "17"); emulators send numbers too. */
-static int take_u63(const json_t *value, uint64_t *number)
-{
+    const char *text;
+    size_t length;
     uint64_t sum = 0;
-    if (json_is_integer(value)) {
-        if (json_integer_value(value) < 0)
-            return -1;
-        *number = (uint64_t)json_integer_value(value);
-        return 0;
-    }
-    const char *text = json_string_value(value);
-    if (!text || !text[0])
+    enum mr_json_kind kind = mr_json_peek(json);
+    if (kind != MR_JSON_STRING && kind != MR_JSON_NUMBER) {
+        mr_json_skip(json);
         return -1;
-    for (; *text; text++) {
-        if (*text < '0' || *text > '9' || sum > (INT64_MAX - (uint64_t)(*text - '0')) / 10)
+    }
+    int rc = kind == MR_JSON_STRING ? mr_json_string(json, &text, &length) : mr_json_number(json, &text, &length);
+    if (rc != 0 || length == 0)
+        return -1;
+    for (size_t i = 0; i < length; i++) {
+        if (text[i] < '0' || text[i] > '9' || sum > (INT64_MAX - (uint64_t)(text[i] - '0')) / 10)
             return -1;
-        sum = sum * 10 + (uint64_t)(*text - '0');
+        sum = sum * 10 + (uint64_t)(text[i] - '0');
     }
     *number = sum;
     return 0;
 }
 
-/* An optional string: "" where it is missing. */
-static int take_string(const json_t *object, const char *key, const char **text)
+static int take_string(struct mr_json *json, const char **text)
 {
-    const json_t *value = json_object_get(object, key);
-    *text = "";
-    if (!value)
-        return 0;
-    *text = json_string_value(value);
-    return *text ? 0 : -1;
+    if (mr_json_peek(json) == MR_JSON_STRING)
+        return mr_json_string(json, text, NULL);
+    mr_json_skip(json);
+    return -1;
 }
 
-static int take_item(const json_t *object, struct mr_store_item *item)
+static int take_crc(struct mr_json *json, struct mr_store_item *item)
+{
+    const char *text;
+    if (take_string(json, &text) != 0 || mr_crc32c_from_base64(text, strlen(text), &item->crc32c) != 0)
+        return -1;
+    item->has_crc32c = 1;
+    return 0;
+}
+
+/* The fields of an item that were seen or found bad, as bits. */
+enum { HAS_SIZE = 1, HAS_GENERATION = 2 };
+
+/* One value; a bad one leaves its key in *bad, so that the message can name the item as well. */
+static void take_field(struct mr_json *json, const char *key, struct mr_store_item *item, unsigned *has,
+                       const char **bad)
+{
+    int rc;
+    if (strcmp(key, "name") == 0) {
+        rc = mr_json_peek(json) == MR_JSON_STRING ? mr_json_string(json, &item->name, &item->name_length)
+                                                  : mr_json_skip(json);
+    } else if (strcmp(key, "size") == 0) {
+        rc = take_u63(json, &item->size);
+        *has |= HAS_SIZE;
+    } else if (strcmp(key, "generation") == 0) {
+        rc = take_u63(json, &item->generation);
+        *has |= HAS_GENERATION;
+    } else if (strcmp(key, "crc32c") == 0) {
+        rc = take_crc(json, item);
+    } else if (strcmp(key, "storageClass") == 0) {
+        rc = take_string(json, &item->storage_class);
+    } else if (strcmp(key, "etag") == 0) {
+        rc = take_string(json, &item->etag);
+    } else {
+        rc = mr_json_skip(json);
+    }
+    if (rc != 0)
+        *bad = key;
+}
+
+static int not_json(const struct mr_json *json)
+{
+    mr_error_set(MR_E_PROTOCOL, "the answer is not JSON: at byte %zu: %s", (size_t)(json->at - json->begin),
+                 json->error);
+    return -1;
+}
+
+static int take_item(struct mr_json *json, struct mr_store_item *item)
 {
     char quoted[200];
-    const char *crc, *what;
-    const json_t *name = json_object_get(object, "name");
-    memset(item, 0, sizeof *item);
-    if (!json_is_string(name) || json_string_length(name) == 0) {
+    const char *key, *bad = NULL;
+    unsigned has = 0;
+    int rc;
+    *item = (struct mr_store_item){.storage_class = "", .etag = ""};
+    if (mr_json_peek(json) != MR_JSON_OBJECT) {
+        mr_json_skip(json);
+    } else {
+        mr_json_enter(json);
+        while ((rc = mr_json_key(json, &key)) > 0)
+            take_field(json, key, item, &has, &bad);
+    }
+    if (json->error)
+        return not_json(json);
+    if (item->name_length == 0) {
         mr_error_set(MR_E_PROTOCOL, "an item without a name");
         return -1;
     }
-    item->name = json_string_value(name);
-    item->name_length = json_string_length(name);
+    if (!bad && has != (HAS_SIZE | HAS_GENERATION))
+        bad = has & HAS_SIZE ? "generation" : "size";
+    if (!bad && item->name_length <= NAME_MAX_BYTES)
+        return 0;
     mr_text_quote(quoted, sizeof quoted, item->name, item->name_length);
-    if (item->name_length > NAME_MAX_BYTES) {
+    if (bad)
+        mr_error_set(MR_E_PROTOCOL, "the item \"%s\" has no usable %s", quoted, bad);
+    else
         mr_error_set(MR_E_PROTOCOL, "the name \"%s\" has %zu bytes; at most %d are allowed", quoted, item->name_length,
                      NAME_MAX_BYTES);
-        return -1;
-    }
-    if (take_u63(json_object_get(object, "size"), &item->size) != 0) {
-        what = "size";
-    } else if (take_u63(json_object_get(object, "generation"), &item->generation) != 0) {
-        what = "generation";
-    } else if (take_string(object, "storageClass", &item->storage_class) != 0) {
-        what = "storageClass";
-    } else if (take_string(object, "etag", &item->etag) != 0) {
-        what = "etag";
-    } else if (take_string(object, "crc32c", &crc) != 0 ||
-               (crc[0] && mr_crc32c_from_base64(crc, strlen(crc), &item->crc32c) != 0)) {
-        what = "crc32c";
-    } else {
-        item->has_crc32c = crc[0] != 0;
-        return 0;
-    }
-    mr_error_set(MR_E_PROTOCOL, "the item \"%s\" has no usable %s", quoted, what);
     return -1;
 }
 
@@ -138,32 +166,50 @@ static int check_order(const struct mr_store_item *item, const char *previous, s
     return -1;
 }
 
-static int take_items(struct mr_gcs_page *page, const json_t *items, const struct mr_store_list_request *request)
+static struct mr_store_item *next_item(struct mr_gcs_page *page)
+{
+    if (page->view.count == page->size) {
+        size_t size = page->size ? 2 * page->size : 1024;
+        struct mr_store_item *items = realloc(page->items, size * sizeof *items);
+        if (!items) {
+            mr_error_set(MR_E_NO_MEMORY, "no memory for a page of %zu objects", size);
+            return NULL;
+        }
+        page->items = items;
+        page->size = size;
+    }
+    return &page->items[page->view.count];
+}
+
+static int take_items(struct mr_gcs_page *page, struct mr_json *json, const struct mr_store_list_request *request)
 {
     const char *previous = request->after;
-    size_t count = json_array_size(items), previous_length = previous ? strlen(previous) : 0;
-    page->items = malloc((count + 1) * sizeof *page->items);
-    if (!page->items) {
-        mr_error_set(MR_E_NO_MEMORY, "no memory for a page of %zu objects", count);
+    size_t previous_length = previous ? strlen(previous) : 0;
+    int rc;
+    if (page->items || mr_json_peek(json) != MR_JSON_ARRAY) {
+        if (mr_json_skip(json) != 0)
+            return not_json(json);
+        mr_error_set(MR_E_PROTOCOL, page->items ? "items is there twice" : "items is not an array");
         return -1;
     }
-    for (size_t i = 0; i < count; i++) {
-        struct mr_store_item *item = &page->items[i];
-        if (take_item(json_array_get(items, i), item) != 0 ||
-            check_order(item, previous, previous_length, request) != 0)
+    mr_json_enter(json);
+    while ((rc = mr_json_element(json)) > 0) {
+        struct mr_store_item *item = next_item(page);
+        if (!item || take_item(json, item) != 0 || check_order(item, previous, previous_length, request) != 0)
             return -1;
         previous = item->name;
         previous_length = item->name_length;
+        page->view.count++;
     }
-    page->view.items = page->items;
-    page->view.count = count;
-    return 0;
+    return rc == 0 ? 0 : not_json(json);
 }
 
-static int take_token(struct mr_gcs_page *page, const struct mr_store_list_request *request)
+static int take_token(struct mr_gcs_page *page, struct mr_json *json, const struct mr_store_list_request *request)
 {
     const char *token;
-    if (take_string(page->root, "nextPageToken", &token) != 0) {
+    if (take_string(json, &token) != 0) {
+        if (json->error)
+            return not_json(json);
         mr_error_set(MR_E_PROTOCOL, "nextPageToken is not a string");
         return -1;
     }
@@ -175,25 +221,53 @@ static int take_token(struct mr_gcs_page *page, const struct mr_store_list_reque
     return 0;
 }
 
-struct mr_gcs_page *mr_gcs_page_parse(const char *json, size_t length, const struct mr_store_list_request *request)
+static int take_page(struct mr_gcs_page *page, struct mr_json *json, const struct mr_store_list_request *request)
+{
+    const char *key;
+    int rc;
+    if (mr_json_peek(json) != MR_JSON_OBJECT) {
+        if (mr_json_skip(json) != 0)
+            return not_json(json);
+        mr_error_set(MR_E_PROTOCOL, "the answer is not a JSON object");
+        return -1;
+    }
+    mr_json_enter(json);
+    while ((rc = mr_json_key(json, &key)) > 0) {
+        if (strcmp(key, "items") == 0)
+            rc = take_items(page, json, request);
+        else if (strcmp(key, "nextPageToken") == 0)
+            rc = take_token(page, json, request);
+        else
+            rc = mr_json_skip(json) == 0 ? 0 : not_json(json);
+        if (rc != 0)
+            return -1;
+    }
+    page->view.items = page->items;
+    return rc == 0 && mr_json_finish(json) == 0 ? 0 : not_json(json);
+}
+
+/* A page with a copy of the answer, to be read by *json. */
+static struct mr_gcs_page *page_new(const char *text, size_t length, struct mr_json *json)
 {
     struct mr_gcs_page *page = calloc(1, sizeof *page);
-    if (!page) {
-        mr_error_set(MR_E_NO_MEMORY, "no memory for a page");
+    if (page)
+        page->text = malloc(length + 1);
+    if (!page || !page->text) {
+        free(page);
+        mr_error_set(MR_E_NO_MEMORY, "no memory for an answer of %zu bytes", length);
         return NULL;
     }
-    page->root = parse(json, length);
-    if (!page->root)
-        goto fail;
-    const json_t *items = json_object_get(page->root, "items");
-    if (items && !json_is_array(items)) { /* left out where there are none */
-        mr_error_set(MR_E_PROTOCOL, "items is not an array");
-        goto fail;
-    }
-    if (take_items(page, items, request) != 0 || take_token(page, request) != 0)
-        goto fail;
+    memcpy(page->text, text, length);
+    mr_json_init(json, page->text, length);
     return page;
-fail:
+}
+
+struct mr_gcs_page *mr_gcs_page_parse(const char *json, size_t length, const struct mr_store_list_request *request)
+{
+    struct mr_json reader;
+    struct mr_gcs_page *page = page_new(json, length, &reader);
+    if (page && take_page(page, &reader, request) == 0)
+        return page;
     mr_gcs_page_destroy(page);
     return NULL;
 }
@@ -207,24 +281,47 @@ void mr_gcs_page_destroy(struct mr_gcs_page *page)
 {
     if (!page)
         return;
-    json_decref(page->root);
+    free(page->text);
     free(page->items);
     free(page);
 }
 
 int mr_gcs_item_parse(const char *json, size_t length, struct mr_store_item *item, struct mr_gcs_page **page)
 {
-    *page = calloc(1, sizeof **page);
-    if (!*page) {
-        mr_error_set(MR_E_NO_MEMORY, "no memory for an object's metadata");
-        return -1;
+    struct mr_json reader;
+    *page = page_new(json, length, &reader);
+    if (*page && take_item(&reader, item) == 0) {
+        if (mr_json_finish(&reader) == 0)
+            return 0;
+        not_json(&reader);
     }
-    (*page)->root = parse(json, length);
-    if ((*page)->root && take_item((*page)->root, item) == 0)
-        return 0;
     mr_gcs_page_destroy(*page);
     *page = NULL;
     return -1;
+}
+
+/* {"error": {"message": "..."}}: 1 and the message, which lies in *json's text; else 0. */
+static int json_message(struct mr_json *json, const char **message)
+{
+    const char *key;
+    *message = NULL;
+    if (mr_json_peek(json) != MR_JSON_OBJECT)
+        return 0;
+    mr_json_enter(json);
+    while (mr_json_key(json, &key) > 0) {
+        if (strcmp(key, "error") != 0 || mr_json_peek(json) != MR_JSON_OBJECT) {
+            mr_json_skip(json);
+            continue;
+        }
+        mr_json_enter(json);
+        while (mr_json_key(json, &key) > 0) {
+            if (strcmp(key, "message") == 0 && mr_json_peek(json) == MR_JSON_STRING)
+                mr_json_string(json, message, NULL);
+            else
+                mr_json_skip(json);
+        }
+    }
+    return !json->error && *message;
 }
 
 /* Between <Message> and </Message>, else the whole text. */
@@ -243,16 +340,19 @@ static void find_message(const char **text, size_t *length)
 
 const char *mr_gcs_error_text(const char *body, size_t length, char *out, size_t size)
 {
-    json_t *root = json_loadb(body, length, 0, NULL);
-    const char *text = json_string_value(json_object_get(json_object_get(root, "error"), "message"));
-    size_t n = text ? strlen(text) : length;
-    if (!text) {
+    struct mr_json json;
+    const char *text = body;
+    size_t n = length;
+    struct mr_gcs_page *page = page_new(body, length, &json);
+    if (page && json_message(&json, &text)) {
+        n = strlen(text);
+    } else {
         text = body;
         find_message(&text, &n);
     }
     while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == '\r' || text[n - 1] == ' ' || text[n - 1] == '.'))
         n--;
     mr_text_quote(out, size, text, n);
-    json_decref(root);
+    mr_gcs_page_destroy(page);
     return out;
 }
