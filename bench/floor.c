@@ -107,7 +107,7 @@ int main(int argc, char **argv)
     curl_global_init(CURL_GLOBAL_DEFAULT);
     CURLM *multi = curl_multi_init();
     if (!slots || !multi)
-        return EXIT_FAILURE;
+        exit(EXIT_FAILURE);
     memset(warm, 1, sizeof warm);
     struct curl_slist *headers = curl_slist_append(NULL, "Accept-Encoding: gzip");
     for (unsigned i = 0; i < connections; i++) {

@@ -53,7 +53,7 @@ int main(int argc, char **argv)
                : NULL;
     if (!store || !memory || slots == 0) {
         fprintf(stderr, "%s\n", mr_error_text());
-        return EXIT_FAILURE;
+        exit(EXIT_FAILURE);
     }
     memset(memory, 1, arena);
     double wall = (double)mr_clock_mono_ns(), cpu = cpu_seconds();

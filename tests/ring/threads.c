@@ -511,7 +511,7 @@ static void watch(struct state *state)
 static void run(const struct scenario *scenario, uint64_t seed)
 {
     static struct state state;
-    struct thread producers[WORLD_PRODUCERS], consumers[CONSUMERS_MAX];
+    struct thread producers[WORLD_PRODUCERS] = {0}, consumers[CONSUMERS_MAX] = {0};
     uint64_t reserve = (scenario->largest + MR_ARENA_PAGE - 1) / MR_ARENA_PAGE * MR_ARENA_PAGE;
 
     memset(&state, 0, sizeof state);
