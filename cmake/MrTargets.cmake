@@ -17,6 +17,9 @@ function(_mr_options target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wpointer-arith -Wvla
     $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes -Wmissing-prototypes>
     $<$<BOOL:${MR_WERROR}>:-Werror>)
+  if(MR_FUZZ) # coverage for libFuzzer, which tests/fuzz links
+    target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
+  endif()
   if(MR_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=${MR_SANITIZE} -fno-omit-frame-pointer -g)
     target_link_options(${target} PRIVATE -fsanitize=${MR_SANITIZE})

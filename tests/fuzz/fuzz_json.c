@@ -100,8 +100,8 @@ size_t mr_fuzz_seed(unsigned n, uint8_t **data)
         "\"only\"",
         "-0",
         "[[[[[[[[[[1]]]]]]]]]]",
-        "{\"kind\":\"storage#objects\",\"items\":[{\"name\":\"a\\u0041\",\"size\":\"1\"},{\"name\":\"b\",\"size\":"
-        "\"2\"}]}",
+        ("{\"kind\":\"storage#objects\",\"items\":[{\"name\":\"a\\u0041\",\"size\":\"1\"},{\"name\":\"b\",\"size\":"
+         "\"2\"}]}"),
     };
     if (n >= sizeof seeds / sizeof *seeds)
         return 0;
