@@ -28,7 +28,7 @@
 #define IDLE_S 300u
 
 struct counters {
-    atomic_uint_fast64_t requests[MR_OP_COUNT], errors, bytes_in, bytes_out;
+    atomic_uint_fast64_t requests[MR_OP_COUNT], errors, bytes_in, bytes_out, connections;
 };
 
 struct mr_serve {
@@ -147,17 +147,17 @@ static void take_body(struct call *call, const char *bytes, size_t length)
 static void put_statistics(struct mr_serve *serve, struct mr_reply *reply)
 {
     struct counters *c = &serve->counters;
-    const union MHD_DaemonInfo *info = MHD_get_daemon_info(serve->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
     mr_text_puts(&reply->body, "{\"requests\":{");
     for (int i = 0; i < MR_OP_COUNT; i++)
         mr_text_printf(&reply->body, "%s\"%s\":%" PRIuFAST64, i ? "," : "", mr_op_names[i],
                        atomic_load_explicit(&c->requests[i], memory_order_relaxed));
     mr_text_printf(&reply->body,
                    "},\"errors\":%" PRIuFAST64 ",\"bytes_in\":%" PRIuFAST64 ",\"bytes_out\":%" PRIuFAST64
-                   ",\"connections\":%u,\"faults\":",
+                   ",\"connections\":%" PRIuFAST64 ",\"faults\":",
                    atomic_load_explicit(&c->errors, memory_order_relaxed),
                    atomic_load_explicit(&c->bytes_in, memory_order_relaxed),
-                   atomic_load_explicit(&c->bytes_out, memory_order_relaxed), info ? info->num_connections : 0);
+                   atomic_load_explicit(&c->bytes_out, memory_order_relaxed),
+                   atomic_load_explicit(&c->connections, memory_order_relaxed));
     mr_faults_statistics(serve->options.api->faults, &reply->body);
     mr_text_puts(&reply->body, "}\n");
     mr_reply_header(reply, "Content-Type", "application/json");
@@ -293,6 +293,17 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *connection, cons
     return send_reply(call);
 }
 
+static void count_connection(void *cls, struct MHD_Connection *connection, void **context,
+                             enum MHD_ConnectionNotificationCode code)
+{
+    struct mr_serve *serve = cls;
+    (void)connection, (void)context;
+    if (code == MHD_CONNECTION_NOTIFY_STARTED)
+        atomic_fetch_add_explicit(&serve->counters.connections, 1, memory_order_relaxed);
+    else
+        atomic_fetch_sub_explicit(&serve->counters.connections, 1, memory_order_relaxed);
+}
+
 static size_t leave_encoded(void *cls, struct MHD_Connection *connection, char *text)
 {
     (void)cls, (void)connection;
@@ -335,13 +346,14 @@ struct mr_serve *mr_serve_new(const struct mr_serve_options *options)
         free(serve);
         return NULL;
     }
-    serve->daemon = MHD_start_daemon(
-        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, handle, serve,
-        MHD_OPTION_EXTERNAL_LOGGER, log_message, NULL, MHD_OPTION_LISTEN_SOCKET, options->listen_fd,
-        MHD_OPTION_THREAD_POOL_SIZE, options->threads > 1 ? options->threads : 0, MHD_OPTION_CONNECTION_LIMIT,
-        connection_limit(), MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
-        MHD_OPTION_CONNECTION_TIMEOUT, IDLE_S, MHD_OPTION_URI_LOG_CALLBACK, begin, serve, MHD_OPTION_UNESCAPE_CALLBACK,
-        leave_encoded, NULL, MHD_OPTION_NOTIFY_COMPLETED, end, NULL, MHD_OPTION_END);
+    serve->daemon =
+        MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL,
+                         handle, serve, MHD_OPTION_EXTERNAL_LOGGER, log_message, NULL, MHD_OPTION_LISTEN_SOCKET,
+                         options->listen_fd, MHD_OPTION_THREAD_POOL_SIZE, options->threads > 1 ? options->threads : 0,
+                         MHD_OPTION_CONNECTION_LIMIT, connection_limit(), MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+                         (size_t)CONNECTION_MEMORY, MHD_OPTION_CONNECTION_TIMEOUT, IDLE_S, MHD_OPTION_URI_LOG_CALLBACK,
+                         begin, serve, MHD_OPTION_UNESCAPE_CALLBACK, leave_encoded, NULL, MHD_OPTION_NOTIFY_COMPLETED,
+                         end, NULL, MHD_OPTION_NOTIFY_CONNECTION, count_connection, serve, MHD_OPTION_END);
     if (!serve->daemon) {
         mr_error_set(MR_E_IO, "cannot start the HTTP server");
         close(options->listen_fd);
