@@ -85,6 +85,10 @@ static void write_answer(struct mr_text *out, const struct mr_mime_part *part, c
 {
     char *id = mr_mime_header(part->headers, part->headers_length, "Content-ID");
     mr_text_printf(out, "--%s\r\nContent-Type: application/http\r\n", answer_boundary);
+    if (id && !mr_utf8_valid(id, strlen(id))) { /* not echoed */
+        free(id);
+        id = NULL;
+    }
     if (id && id[0] == '<')
         mr_text_printf(out, "Content-ID: <response-%s\r\n", id + 1);
     else if (id)

@@ -1,0 +1,161 @@
+/*
+ * fuzz_devstore.c - the development store's whole API without its HTTP library: request line, headers and body from the
+ * input.
+ *
+ * Every request gets a status from 200 to 599 and, where it fails, an error body; whatever it did, the bucket stays
+ * sorted and the object that was there is whole or gone.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "devstore/api.h"
+#include "devstore/bucket.h"
+#include "devstore/mime.h"
+#include "devstore/request.h"
+#include "fuzz.h"
+
+struct headers {
+    const char *bytes;
+    size_t length;
+    char *found[32]; /* values that were looked up, freed at the end */
+    int n;
+};
+
+static const char *find_header(void *cls, const char *name)
+{
+    struct headers *headers = cls;
+    if (headers->n == 32)
+        return NULL;
+    char *value = mr_mime_header(headers->bytes, headers->length, name);
+    if (value)
+        headers->found[headers->n++] = value;
+    return value;
+}
+
+/* Puts "x" and "y/z" into the bucket. */
+static void fill(struct mr_bucket *bucket)
+{
+    static const char *const names[] = {"x", "y/z"};
+    struct mr_conditions none = {0};
+    for (int i = 0; i < 2; i++) {
+        struct mr_object *object = mr_object_new(names[i]);
+        uint8_t *data = malloc(100);
+        memset(data, 'a' + i, 100);
+        mr_object_set_piece(object, data, 100, mr_blob_new(data));
+        if (mr_bucket_put(bucket, object, NULL, &none) < 0)
+            abort();
+        mr_object_unref(object);
+    }
+}
+
+static void check_bucket(struct mr_bucket *bucket)
+{
+    char last[MR_NAME_MAX + 1] = "";
+    for (struct mr_object *object; (object = mr_bucket_next(bucket, last, 1, "")) != NULL; mr_object_unref(object)) {
+        uint64_t sum = 0;
+        if (strcmp(object->name, last) <= 0 || strlen(object->name) > MR_NAME_MAX ||
+            !mr_utf8_valid(object->name, strlen(object->name)))
+            abort();
+        for (size_t i = 0; i < object->n_pieces; i++)
+            sum += object->pieces[i].length;
+        if (sum != object->size)
+            abort();
+        memcpy(last, object->name, strlen(object->name) + 1);
+    }
+}
+
+static void answer(const struct mr_api *api, struct mr_request *request, const char *body, size_t length,
+                   struct mr_reply *reply)
+{
+    if (request->op == MR_OP_ADMIN || mr_api_refuse(api, request, reply))
+        return;
+    if (request->op != MR_OP_UPLOAD) {
+        mr_text_append(&request->body, body, length);
+        mr_api_answer(api, request, reply);
+        return;
+    }
+    struct mr_upload *upload = mr_upload_new(api, request, length, reply);
+    for (size_t at = 0; upload && at < length;) { /* in pieces, so that every border falls between two of them */
+        size_t n = length - at < 7 ? length - at : 7;
+        mr_upload_write(upload, body + at, n);
+        at += n;
+    }
+    if (upload)
+        mr_upload_finish(upload, reply);
+    mr_upload_destroy(upload);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char *text = strndup((const char *)data, size); /* the library gives no target with a NUL in it */
+    char *newline = strchr(text, '\n'), *space = strchr(text, ' ');
+    struct headers headers = {0};
+    struct mr_request request;
+    struct mr_reply reply;
+    size_t head = 0, rest = 0;
+    if (!newline || !space || space > newline)
+        goto out;
+    *newline = *space = 0;
+    size_t line = (size_t)(newline + 1 - text);
+    headers.bytes = (const char *)data + line;
+    headers.length = size - line;
+    if (mr_mime_head(headers.bytes, headers.length, &head, &rest) < 0)
+        goto out;
+    headers.length = head;
+    struct mr_buckets *buckets = mr_buckets_new(NULL, 1);
+    if (!buckets || mr_buckets_create(buckets, "bucket") < 0)
+        abort();
+    fill(mr_buckets_find(buckets, "bucket"));
+    struct mr_api api = {.buckets = buckets, .page_max = 2};
+    mr_reply_init(&reply);
+    if (mr_request_init(&request, text, space + 1) < 0)
+        abort();
+    request.header = find_header;
+    request.header_cls = &headers;
+    answer(&api, &request, headers.bytes + rest, size - line - rest, &reply);
+    if (reply.status < 200 || reply.status > 599 || (reply.status >= 400 && reply.body.length == 0))
+        abort();
+    if (reply.object && reply.first + reply.length > reply.object->size)
+        abort();
+    if (!mr_utf8_valid(reply.body.data ? reply.body.data : "", reply.body.length))
+        abort();
+    check_bucket(mr_buckets_find(buckets, "bucket"));
+    mr_reply_close(&reply);
+    mr_request_close(&request);
+    mr_buckets_destroy(buckets);
+out:
+    for (int i = 0; i < headers.n; i++)
+        free(headers.found[i]);
+    free(text);
+    return 0;
+}
+
+static const char *const inputs[] = {
+    "GET /storage/v1/b/bucket/o?prefix=y&delimiter=/&maxResults=1&fields=items(name,size),nextPageToken,prefixes\n\n",
+    "GET /storage/v1/b/bucket/o?startOffset=a&endOffset=z&pageToken=eS96&fields=items/name\nHost: x:1\n\n",
+    "GET /download/storage/v1/b/bucket/o/y%2Fz?alt=media&ifGenerationNotMatch=5\nRange: bytes=10-19\n\n",
+    "GET /bucket/y/z\nRange: bytes=-5\nx-goog-if-metageneration-match: 1\n\n",
+    "DELETE /storage/v1/b/bucket/o/x?ifMetagenerationMatch=1\n\n",
+    "POST /storage/v1/b/bucket/o/new/compose?ifGenerationMatch=0\n\n"
+    "{\"sourceObjects\":[{\"name\":\"x\"},{\"name\":\"y/"
+    "z\",\"generation\":\"7\"}],\"destination\":{\"contentType\":\"a/b\"}}",
+    "POST /storage/v1/b/bucket/o/new/compose\n\n"
+    "{\"sourceObjects\":[{\"name\":\"x\",\"objectPreconditions\":{}}],\"destination\":{\"metadata\":{\"a\":\"b\"}}}",
+    "POST /upload/storage/v1/b/bucket/o?uploadType=multipart\nContent-Type: multipart/related; boundary=\"bb\"\n\n"
+    "--bb\r\nContent-Type: "
+    "application/json\r\n\r\n{\"name\":\"new\",\"crc32c\":\"qUnIRA==\"}\r\n--bb\r\n\r\ndata\r\n--bb--\r\n",
+    "POST /upload/storage/v1/b/bucket/o?uploadType=media&name=new%20name\nx-goog-hash: crc32c=qUnIRA==\n\ndata",
+    "POST /batch/storage/v1\nContent-Type: multipart/mixed; boundary=bb\n\n"
+    "--bb\nContent-ID: <1>\n\nDELETE /storage/v1/b/bucket/o/x HTTP/1.1\n\n\n--bb\n\nGET "
+    "http://h/storage/v1/b/bucket/o/x\n--bb--",
+    "POST /storage/v1/b\n\n{\"name\":\"another-bucket\"}",
+    "GET /storage/v1/b/bucket/iam/testPermissions?permissions=storage.objects.get&permissions=b\n\n",
+};
+
+size_t mr_fuzz_seed(unsigned n, uint8_t **data)
+{
+    if (n >= sizeof inputs / sizeof *inputs)
+        return 0;
+    *data = (uint8_t *)strdup(inputs[n]);
+    return strlen(inputs[n]);
+}
