@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -24,6 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("MILLRACE_BUILD", ROOT / "build" / "release"))
 BIN = BUILD / "bin"
 BUCKET = "bench"
+FLOOR = "bare libcurl multi loop"
 
 # Each reader prints "go" when it is ready, waits for a line, reads, prints a JSON line {objects, bytes}, waits again.
 MILLRACE = """
@@ -133,6 +135,17 @@ def measure(command: list[str | Path], environment: dict[str, str]) -> Figure:
     return Figure(result["objects"], result["bytes"], after - before, wall)
 
 
+def measure_floor(pattern: str, count: int, connections: int) -> Figure:
+    """The C program times itself and prints a line."""
+    command = [BIN / "millrace-bench-floor", pattern, str(count), str(connections)]
+    line = subprocess.run(command, capture_output=True, check=True, text=True).stdout
+    found = re.search(r"(\d+) objects, (\d+) bytes, ([\d.]+) s,.*CPU ([\d.]+) us", line)
+    if not found:
+        raise SystemExit(f"millrace-bench-floor printed {line!r}")
+    objects = int(found[1])
+    return Figure(objects, int(found[2]), float(found[4]) * objects / 1e6, float(found[3]))
+
+
 def start_server(size: int, count: int, latency_ms: int) -> tuple[subprocess.Popen[str], str]:
     command: list[str | Path] = [BIN / "millrace-devstore", "--listen", "127.0.0.1:0", "--exit-with-parent"]
     command += ["--synthetic", f"{BUCKET}:{count}:{size}", "--latency-ms", str(latency_ms)]
@@ -159,21 +172,22 @@ def main() -> None:
         config = Path(folder) / "bench.toml"
         config.write_text(f"[fetch]\nworkers = {options.workers}\nconnections = {options.connections}\n")
         run: list[str | Path] = [BIN / "millrace", "run", "-c", config, "--", sys.executable, "-c"]
-        floor: list[str | Path] = [BIN / "millrace-bench-floor", "--wait", url, BUCKET, str(options.count)]
+        pattern = f"{url}/storage/v1/b/{BUCKET}/o/obj-%09u?alt=media"
         readers: dict[str, list[str | Path]] = {
-            "bare libcurl multi loop": [*floor, str(options.connections)],
             "millrace, ds.batches(32)": [*run, MILLRACE, str(options.count), str(options.window)],
             "millrace.DataLoader, 2 workers": [*run, TORCH, str(options.count)],
             "google-cloud-storage, a loop": [sys.executable, "-c", GOOGLE, str(options.slow_count)],
         }
-        figures: dict[str, list[Figure]] = {name: [] for name in readers}
+        figures: dict[str, list[Figure]] = {FLOOR: [], **{name: [] for name in readers}}
         for _ in range(options.rounds):
+            floor = measure_floor(pattern, options.count, options.connections)
+            figures[FLOOR].append(floor)
             for name, command in readers.items():
                 figures[name].append(measure(command, environment))
     server.terminate()
     server.wait()
 
-    base = statistics.median(f.cpu_us for f in figures["bare libcurl multi loop"])
+    base = statistics.median(f.cpu_us for f in figures[FLOOR])
     print(
         f"{options.size} bytes an object, {options.latency_ms} ms latency, {options.workers} fetch worker(s), ", end=""
     )
