@@ -72,12 +72,12 @@ int main(int argc, char **argv)
                                                   .dest = memory + started % slots * size};
             if (!mr_transfer_fetch(engine, &request, on_done, NULL)) {
                 fprintf(stderr, "%s\n", mr_error_text());
-                return EXIT_FAILURE;
+                exit(EXIT_FAILURE);
             }
             started++;
         }
         if (mr_http_step(http, 1000, -1) < 0)
-            return EXIT_FAILURE;
+            exit(EXIT_FAILURE);
     }
     wall = ((double)mr_clock_mono_ns() - wall) * 1e-9;
     cpu = cpu_seconds() - cpu;
