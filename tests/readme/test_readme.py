@@ -10,7 +10,9 @@ from pathlib import Path
 
 from tests.conftest import ROOT, StartDevstore
 
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted(
+    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md"), ROOT / "configs" / "README.md"]
+)
 
 # What the README's snippet takes for granted: a model and a training step.
 AROUND = """
@@ -59,3 +61,11 @@ def test_links_in_the_pages_lead_somewhere() -> None:
         for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_configurations_are_valid(millrace_bin: Path) -> None:
+    files = sorted((ROOT / "configs").glob("*.toml"))
+    assert len(files) >= 4
+    for file in files:
+        done = subprocess.run([millrace_bin, "check", "-c", file], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
