@@ -485,6 +485,17 @@ out:
     return text;
 }
 
+char *mr_client_reload(struct mr_client *client)
+{
+    struct mr_msg_in in;
+    const char *text;
+    if (call(client, mr_msg_new(MR_MSG_RELOAD), &in) != 0)
+        return NULL;
+    char *copy = mr_msg_get_str(&in, "text", &text) == 0 ? strdup(text) : NULL;
+    mr_msg_close(&in);
+    return copy;
+}
+
 int mr_client_shutdown(struct mr_client *client)
 {
     return call_plain(client, mr_msg_new(MR_MSG_SHUTDOWN));

@@ -51,6 +51,8 @@ int mr_client_open_lane(struct mr_client *client, uint32_t dataset, uint32_t win
 int mr_client_close_lane(struct mr_client *client, uint32_t lane);
 /* malloc'ed JSON text. */
 char *mr_client_stat(struct mr_client *client);
+/* Lets it reread its configuration: malloc'ed text of what has been applied, or NULL. */
+char *mr_client_reload(struct mr_client *client);
 int mr_client_shutdown(struct mr_client *client);
 
 #endif

@@ -138,6 +138,15 @@ static int send_packet(int socket, struct msghdr *header)
 
 int mr_msg_send(int socket, struct mr_msg_out *msg)
 {
+    int rc = mr_msg_try_send(socket, msg);
+    if (rc != 1)
+        return rc;
+    mr_msg_discard(msg);
+    return -1;
+}
+
+int mr_msg_try_send(int socket, struct mr_msg_out *msg)
+{
     int rc = -1;
     union {
         struct cmsghdr align;
@@ -167,9 +176,12 @@ int mr_msg_send(int socket, struct mr_msg_out *msg)
         memcpy(CMSG_DATA(c), msg->fds, msg->fd_count * sizeof(int));
     }
     rc = send_packet(socket, &header);
+    if (rc != 0 && mr_error_code() == MR_E_BUSY)
+        rc = 1;
 out:
     msgpack_sbuffer_destroy(&head);
-    mr_msg_discard(msg);
+    if (rc != 1)
+        mr_msg_discard(msg);
     return rc;
 }
 

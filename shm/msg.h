@@ -31,8 +31,11 @@
  * (rw) CLOSE_LANE    {lane}   (the client has closed it in memory) -> OK {} PUT_LOOP      {loop, epoch, cursor, batch,
  * world, rank, seed, flags}  -> OK {}   the main process, before its workers open lanes STAT          {} -> OK {size}
  * fds: memfd with the JSON that `millrace stat --json` prints SHUTDOWN      {}  (private supervisor, tests) -> OK {}
+ *   RELOAD        {}  reread the configuration                 -> OK {text: what has and what has not been applied}
  *
- * Supervisor -> worker, over the socket pair that the worker inherits as descriptor 3:
+ * Supervisor -> worker, over the socket pair that the worker inherits as descriptor 3 (descriptor 4 is the read end of a
+ * pipe that ends with the supervisor; after a worker's restart DATASET and LANE messages come before ARENA, and ARENA
+ * means: begin):
  *   SETUP         {role, slot, generation, run_id, log_level, socket?}  fds: config (memfd, msgpack map; config.h),
  * board (ro), counters (rw), fetch only: producer line (rw), eventfd ARENA         {bytes, reserve, fresh} fds: arena
  * (rw). fresh: reserve its pages first, answer ARENA_READY or FAILED DATASET       {dataset, uri} fds: index (ro) LANE
@@ -50,7 +53,7 @@
  *   RANGE_PAGE    {range, objects, pages, last}                progress after each page
  *   RANGE_SPLIT   {range, mid, has_end, end}                   [mid, end) is free now; or {range, none: true}
  *   RANGE_DONE    {range, objects, bytes, largest, dropped_*}  fds: index part (memfd)
- *   INDEX_DONE    {dataset, objects, largest, digest}          fds: index image
+ *   INDEX_DONE    {dataset, objects, bytes, largest, digest}   fds: index image
  *   FAILED        {dataset?, range?, code, text}               for good: the data set (or the worker, without dataset)
  * has failed
  */
@@ -85,6 +88,7 @@ enum mr_msg_type {
     MR_MSG_RANGE_DONE,
     MR_MSG_INDEX_DONE,
     MR_MSG_FAILED,
+    MR_MSG_RELOAD, /* from a client */
     MR_MSG_TYPE_COUNT
 };
 
@@ -100,6 +104,9 @@ void mr_msg_put_fd(struct mr_msg_out *msg, int fd); /* stays the caller's; must 
 /* Sends and frees msg, also on failure. Blocks as the socket does; with a non-blocking one a full buffer is MR_E_BUSY.
  * GONE: the peer is. */
 int mr_msg_send(int socket, struct mr_msg_out *msg);
+/* The same for a sender that keeps a queue: 0 sent and freed, 1 the buffer is full and msg is still the caller's, -1
+ * failed and freed. */
+int mr_msg_try_send(int socket, struct mr_msg_out *msg);
 void mr_msg_discard(struct mr_msg_out *msg);
 
 /* Incoming. Strings live as long as the message. */

@@ -1,0 +1,444 @@
+#include "supervisor/child.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "shm/base/clock.h"
+#include "shm/base/log.h"
+#include "shm/segment.h"
+#include "supervisor/supervisor.h"
+
+#define BACKOFF_FIRST_MS 50
+#define BACKOFF_LAST_MS  5000
+#define BARREN_MAX       10
+#define MESSAGES_AT_ONCE 64
+#define WORKER_SOCKET    3 /* descriptors that a worker inherits */
+#define WORKER_LIFE      4
+
+struct mr_child_message {
+    struct mr_child_message *next;
+    struct mr_msg_out *msg;
+};
+
+static void process_ready(struct mr_watch *watch, uint32_t epoll_events);
+static void messages_ready(struct mr_watch *watch, uint32_t epoll_events);
+static void restart_due(struct mr_timer *timer);
+
+#define OWNER(member, field) ((struct mr_child *)((char *)(member)-offsetof(struct mr_child, field)))
+
+int mr_child_init(struct mr_child *child, struct mr_supervisor *supervisor, const struct mr_child_role *role,
+                  unsigned slot)
+{
+    *child = (struct mr_child){.supervisor = supervisor,
+                               .role = role,
+                               .slot = slot,
+                               .pidfd = -1,
+                               .socket = -1,
+                               .counters_fd = -1,
+                               .process.ready = process_ready,
+                               .messages.ready = messages_ready,
+                               .restart.run = restart_due};
+    child->counters_fd = mr_segment_new(MR_BACKING_MEMFD, "counters", MR_COUNTERS_BYTES, 1);
+    if (child->counters_fd < 0)
+        return -1;
+    child->counters = mr_segment_map(child->counters_fd, MR_COUNTERS_BYTES, 1, NULL);
+    if (child->counters == NULL)
+        return -1;
+    mr_counters_init(child->counters, role->counters, slot);
+    return 0;
+}
+
+static void drop_queue(struct mr_child *child)
+{
+    while (child->queue != NULL) {
+        struct mr_child_message *first = child->queue;
+        child->queue = first->next;
+        mr_msg_discard(first->msg);
+        free(first);
+    }
+}
+
+void mr_child_close(struct mr_child *child)
+{
+    mr_events_stop(&child->supervisor->events, &child->restart);
+    drop_queue(child);
+    if (child->counters != NULL)
+        mr_segment_unmap(child->counters, MR_COUNTERS_BYTES);
+    if (child->counters_fd >= 0)
+        close(child->counters_fd);
+    child->counters = NULL;
+    child->counters_fd = -1;
+}
+
+bool mr_child_has_process(const struct mr_child *child)
+{
+    return child->pid != 0;
+}
+
+static uint64_t published(const struct mr_child *child)
+{
+    uint64_t sum = 0;
+    for (unsigned i = child->role->first_counter; i <= child->role->last_counter; i++)
+        sum += mr_counter_get(child->counters, i);
+    return sum;
+}
+
+/* ---- messages ---- */
+
+static void flush(struct mr_child *child)
+{
+    while (child->queue != NULL) {
+        struct mr_child_message *first = child->queue;
+        int rc = mr_msg_try_send(child->socket, first->msg);
+        if (rc == 1)
+            break;
+        child->queue = first->next;
+        free(first);
+        if (rc != 0 && mr_error_code() != MR_E_GONE) { /* GONE: its pidfd says the rest */
+            mr_log_error("message for %s worker %u: %s", child->role->name, child->slot, mr_error_text());
+            mr_child_kill(child);
+            drop_queue(child);
+        }
+    }
+    bool writing = child->queue != NULL;
+    if (writing != child->writing && child->messages.active) {
+        mr_events_change(&child->supervisor->events, &child->messages, writing ? EPOLLIN | EPOLLOUT : EPOLLIN);
+        child->writing = writing;
+    }
+}
+
+void mr_child_send(struct mr_child *child, struct mr_msg_out *msg)
+{
+    struct mr_child_message *last = child->pid != 0 ? malloc(sizeof *last) : NULL;
+    if (last == NULL) {
+        mr_msg_discard(msg);
+        if (child->pid != 0) {
+            mr_log_error("no memory for a message to %s worker %u", child->role->name, child->slot);
+            mr_child_kill(child);
+        }
+        return;
+    }
+    *last = (struct mr_child_message){.msg = msg};
+    struct mr_child_message **at = &child->queue;
+    while (*at != NULL)
+        at = &(*at)->next;
+    *at = last;
+    if (child->queue == last)
+        flush(child);
+}
+
+/* FAILED without a data set: why the worker will exit with 2. */
+static void note_failure(struct mr_child *child, const struct mr_msg_in *in)
+{
+    uint64_t code;
+    const char *text;
+    if (mr_msg_get_u64(in, "code", &code) != 0 || mr_msg_get_str(in, "text", &text) != 0)
+        return;
+    child->fail_code = code > MR_OK && code < MR_E_COUNT ? (enum mr_code)code : MR_E_INTERNAL;
+    snprintf(child->fail_text, sizeof child->fail_text, "%s", text);
+}
+
+static int handle(struct mr_child *child, struct mr_msg_in *in)
+{
+    if (in->type == MR_MSG_READY) {
+        if (child->state == MR_CHILD_STARTING) {
+            child->state = MR_CHILD_RUNNING;
+            child->role->running(child);
+        }
+        return 0;
+    }
+    if (in->type == MR_MSG_FAILED && !mr_msg_has(in, "dataset"))
+        note_failure(child, in);
+    return child->role->message(child, in);
+}
+
+/* True when there may be more: a bound, so that one talkative worker does not keep the others waiting. */
+static bool read_messages(struct mr_child *child)
+{
+    struct mr_msg_in in;
+    int got = 0;
+    for (unsigned i = 0; i < MESSAGES_AT_ONCE; i++) {
+        got = mr_msg_recv(child->socket, &in);
+        if (got != 1)
+            break;
+        int rc = handle(child, &in);
+        mr_msg_close(&in);
+        if (rc != 0) {
+            got = -1;
+            break;
+        }
+    }
+    if (got >= 0)
+        return got == 1;
+    if (mr_error_code() != MR_E_GONE) {
+        mr_log_error("%s worker %u breaks the protocol and is killed: %s", child->role->name, child->slot,
+                     mr_error_text());
+        mr_child_kill(child);
+    }
+    mr_events_unwatch(&child->supervisor->events, &child->messages);
+    return false;
+}
+
+static void messages_ready(struct mr_watch *watch, uint32_t epoll_events)
+{
+    struct mr_child *child = OWNER(watch, messages);
+    if (epoll_events & EPOLLOUT)
+        flush(child);
+    if (epoll_events & ~(uint32_t)EPOLLOUT)
+        read_messages(child);
+}
+
+/* ---- start ---- */
+
+/* In the child, between fork and exec: only async-signal-safe calls. */
+__attribute__((noreturn)) static void become_worker(const char *path, char *const argv[], int socket, int life)
+{
+    sigset_t none;
+    setpgid(0, 0); /* not in the terminal's foreground group: Ctrl-C is for the training command */
+    signal(SIGPIPE, SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    int null = open("/dev/null", O_RDWR);
+    if (null < 0 || dup2(null, 0) < 0 || dup2(2, 1) < 0) /* standard output belongs to the command */
+        _exit(1);
+    if (dup2(socket, WORKER_SOCKET) < 0 || dup2(life, WORKER_LIFE) < 0)
+        _exit(1);
+    execv(path, argv);
+    _exit(errno == ENOMEM || errno == EAGAIN ? 1 : 2);
+}
+
+static int fork_worker(struct mr_child *child, int ends[2])
+{
+    struct mr_supervisor *s = child->supervisor;
+    char slot[16];
+    char role[16];
+    snprintf(slot, sizeof slot, "%u", child->slot);
+    snprintf(role, sizeof role, "%s", child->role->name);
+    char *const argv[] = {s->worker_path, role, (char[]){"--slot"}, slot, NULL};
+    if (access(s->worker_path, X_OK) != 0) {
+        mr_error_set_errno(errno, "cannot run %s, which belongs beside millrace", s->worker_path);
+        return -1;
+    }
+    /* Away from the numbers that dup2 is going to use in the child. */
+    int high = fcntl(ends[1], F_DUPFD_CLOEXEC, 10);
+    if (high < 0) {
+        mr_error_set_errno(errno, "no descriptor for a worker");
+        return -1;
+    }
+    pid_t pid = fork();
+    if (pid == 0)
+        become_worker(s->worker_path, argv, high, s->life[0]);
+    close(high);
+    if (pid < 0) {
+        mr_error_set_errno(errno, "cannot start a worker process");
+        return -1;
+    }
+    child->pid = pid;
+    return 0;
+}
+
+static void send_setup(struct mr_child *child)
+{
+    struct mr_supervisor *s = child->supervisor;
+    struct mr_msg_out *out = mr_msg_new(MR_MSG_SETUP);
+    mr_msg_put_str(out, "role", child->role->name);
+    mr_msg_put_u64(out, "slot", child->slot);
+    mr_msg_put_u64(out, "generation", child->generation);
+    mr_msg_put_str(out, "run_id", s->run_id);
+    mr_msg_put_u64(out, "log_level", s->config.log.level);
+    mr_msg_put_fd(out, s->config_fd);
+    mr_msg_put_fd(out, s->board_fd);
+    mr_msg_put_fd(out, child->counters_fd);
+    child->role->setup(child, out);
+    mr_child_send(child, out);
+}
+
+static int start_process(struct mr_child *child)
+{
+    struct mr_events *events = &child->supervisor->events;
+    int ends[2] = {-1, -1};
+    child->generation++;
+    mr_counters_adopt(child->counters, child->generation, 0, mr_clock_mono_ns());
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
+        mr_error_set_errno(errno, "no socket for a worker");
+        return -1;
+    }
+    if (fork_worker(child, ends) != 0)
+        goto fail;
+    child->socket = ends[0];
+    close(ends[1]);
+    /* The process exists: from here on whatever fails kills it, and its pidfd brings it to the common end. */
+    child->pidfd = (int)syscall(SYS_pidfd_open, child->pid, 0);
+    if (child->pidfd < 0 || mr_events_watch(events, &child->process, child->pidfd, EPOLLIN) != 0) {
+        kill(child->pid, SIGKILL);
+        waitpid(child->pid, NULL, 0);
+        mr_error_append("worker");
+        if (child->pidfd >= 0)
+            close(child->pidfd);
+        close(child->socket);
+        child->pidfd = child->socket = -1;
+        child->pid = 0;
+        return -1;
+    }
+    if (mr_events_watch(events, &child->messages, child->socket, EPOLLIN) != 0)
+        mr_child_kill(child);
+    return 0;
+fail:
+    close(ends[0]);
+    close(ends[1]);
+    return -1;
+}
+
+static void fail(struct mr_child *child)
+{
+    child->state = MR_CHILD_FAILED;
+    if (child->fail_text[0] == '\0') {
+        child->fail_code = MR_E_INTERNAL;
+        snprintf(child->fail_text, sizeof child->fail_text,
+                 "%s worker %u cannot work; the lines that it wrote to standard error say why", child->role->name,
+                 child->slot);
+    }
+    mr_log_error("%s worker %u is not started again: %s", child->role->name, child->slot, child->fail_text);
+    child->role->ended(child);
+}
+
+static void start_later(struct mr_child *child, bool counts)
+{
+    child->backoff++;
+    child->barren += counts;
+    if (child->barren >= BARREN_MAX) {
+        if (child->fail_text[0] == '\0') {
+            child->fail_code = MR_E_INTERNAL;
+            snprintf(child->fail_text, sizeof child->fail_text,
+                     "%s worker %u was started %u times and ended each time before it had done anything; its lines on "
+                     "standard error say more",
+                     child->role->name, child->slot, BARREN_MAX);
+        }
+        fail(child);
+        return;
+    }
+    unsigned shift = child->backoff < 8 ? child->backoff - 1 : 7;
+    unsigned delay_ms = BACKOFF_FIRST_MS << shift;
+    child->state = MR_CHILD_WAITING;
+    mr_events_start(&child->supervisor->events, &child->restart,
+                    delay_ms < BACKOFF_LAST_MS ? delay_ms : BACKOFF_LAST_MS);
+}
+
+void mr_child_start(struct mr_child *child)
+{
+    child->draining = child->renew = child->writing = false;
+    child->fail_text[0] = '\0';
+    child->fail_code = MR_OK;
+    child->published = published(child);
+    child->state = MR_CHILD_STARTING;
+    if (start_process(child) != 0) {
+        mr_log_error("%s worker %u: %s", child->role->name, child->slot, mr_error_text());
+        child->fail_code = mr_error_code();
+        snprintf(child->fail_text, sizeof child->fail_text, "%s", mr_error_text());
+        start_later(child, true);
+        return;
+    }
+    mr_log_debug("%s worker %u: process %d, start %u", child->role->name, child->slot, (int)child->pid,
+                 child->generation);
+    send_setup(child);
+    if (child->role->started != NULL)
+        child->role->started(child);
+}
+
+static void restart_due(struct mr_timer *timer)
+{
+    mr_child_start(OWNER(timer, restart));
+}
+
+/* ---- end ---- */
+
+void mr_child_kill(struct mr_child *child)
+{
+    if (child->pidfd >= 0)
+        syscall(SYS_pidfd_send_signal, child->pidfd, SIGKILL, NULL, 0);
+}
+
+void mr_child_drain(struct mr_child *child, bool renew)
+{
+    if (child->state == MR_CHILD_WAITING) {
+        mr_events_stop(&child->supervisor->events, &child->restart);
+        child->state = MR_CHILD_FREE;
+        if (renew)
+            mr_child_start(child);
+        else
+            child->role->ended(child);
+        return;
+    }
+    if (child->pid == 0)
+        return;
+    child->renew = renew;
+    if (!child->draining)
+        mr_child_send(child, mr_msg_new(MR_MSG_DRAIN));
+    child->draining = true;
+}
+
+static struct mr_child_end reap(struct mr_child *child)
+{
+    siginfo_t info = {0};
+    struct mr_child_end end = {.status = -1};
+    while (waitid(P_PIDFD, (id_t)child->pidfd, &info, WEXITED) != 0 && errno == EINTR)
+        ;
+    if (info.si_code == CLD_EXITED)
+        end.status = info.si_status;
+    else
+        end.signal = info.si_status;
+    mr_events_unwatch(&child->supervisor->events, &child->process);
+    mr_events_unwatch(&child->supervisor->events, &child->messages);
+    close(child->pidfd);
+    close(child->socket);
+    child->pidfd = child->socket = -1;
+    child->pid = 0;
+    drop_queue(child);
+    return end;
+}
+
+static void log_end(const struct mr_child *child, const struct mr_child_end *end)
+{
+    if (child->draining && end->status == 0)
+        mr_log_debug("%s worker %u has ended", child->role->name, child->slot);
+    else if (end->signal != 0)
+        mr_log_warning("%s worker %u was killed by signal %d (%s)", child->role->name, child->slot, end->signal,
+                       strsignal(end->signal));
+    else
+        mr_log_warning("%s worker %u ended with status %d", child->role->name, child->slot, end->status);
+}
+
+static void process_ready(struct mr_watch *watch, uint32_t epoll_events)
+{
+    struct mr_child *child = OWNER(watch, process);
+    (void)epoll_events;
+    while (child->messages.active && read_messages(child))
+        ; /* its last words first */
+    bool renew = child->renew, draining = child->draining;
+    struct mr_child_end end = reap(child);
+    log_end(child, &end);
+    bool fruitful = published(child) > child->published;
+    if (fruitful)
+        child->barren = child->backoff = 0;
+    child->role->died(child, &end);
+    if (child->supervisor->state >= MR_SUP_STOPPING || (draining && !renew)) {
+        child->state = MR_CHILD_FREE;
+        child->role->ended(child);
+    } else if (end.status == 2) {
+        fail(child);
+    } else if ((draining && end.status == 0) || fruitful) {
+        mr_child_start(child);
+    } else {
+        start_later(child, end.signal != SIGKILL);
+    }
+}

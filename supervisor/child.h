@@ -1,0 +1,98 @@
+/*
+ * child.h - one slot of worker processes: start, messages, end, restart. A handle is (slot, generation).
+ *
+ *            start                    READY
+ *     FREE ---------> STARTING --------------> RUNNING
+ *      ^                 |  exit 1, crash         |
+ *      |                 v                        v
+ *      |  exit 0 after   +--------> WAITING <-----+     WAITING --(at once, or backoff)--> STARTING
+ *      |  DRAIN          |
+ *      +-----------------+--------> FAILED               exit 2, or ten starts in a row that published nothing
+ *
+ * The end of a process is its readable pidfd, nothing earlier. What it said before is read first, then the role's
+ * `died` recovers what it held, then it is restarted.
+ */
+#ifndef MR_SUPERVISOR_CHILD_H
+#define MR_SUPERVISOR_CHILD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "shm/base/error.h"
+#include "shm/counters.h"
+#include "shm/msg.h"
+#include "supervisor/events.h"
+
+struct mr_supervisor;
+struct mr_child;
+
+enum mr_child_state { MR_CHILD_FREE, MR_CHILD_STARTING, MR_CHILD_RUNNING, MR_CHILD_WAITING, MR_CHILD_FAILED };
+
+#define MR_CHILD_TEXT 480
+
+/* How a process ended. */
+struct mr_child_end {
+    int status; /* exit status, or -1 */
+    int signal; /* what killed it, or 0 */
+};
+
+struct mr_child_role {
+    const char *name; /* "list", "fetch": the worker's first argument */
+    enum mr_counter_role counters;
+    unsigned first_counter, last_counter; /* their sum grows when the worker has published something */
+    /* Adds the role's own descriptors to SETUP. */
+    void (*setup)(struct mr_child *child, struct mr_msg_out *setup);
+    /* After SETUP: sends what the worker has to know before it is READY. May be NULL. */
+    void (*started)(struct mr_child *child);
+    /* READY came. */
+    void (*running)(struct mr_child *child);
+    /* A message other than READY. 0, or -1 (mr_error): the worker broke the protocol and is killed. */
+    int (*message)(struct mr_child *child, struct mr_msg_in *in);
+    /* The process is gone, whatever the reason: recover. Called before a restart. */
+    void (*died)(struct mr_child *child, const struct mr_child_end *end);
+    /* The slot is FREE or FAILED now (fail_code, fail_text). */
+    void (*ended)(struct mr_child *child);
+};
+
+struct mr_child_message;
+
+struct mr_child {
+    struct mr_supervisor *supervisor;
+    const struct mr_child_role *role;
+    unsigned slot, generation;
+    enum mr_child_state state;
+    pid_t pid;         /* 0: no process */
+    int pidfd, socket; /* -1 without a process */
+    bool draining;     /* DRAIN was sent: exit 0 is wanted */
+    bool renew;        /* ... and the slot starts again afterwards, with the new configuration */
+    bool writing;      /* the socket is watched for room */
+    struct mr_watch process, messages;
+    struct mr_timer restart;
+    struct mr_child_message *queue; /* what did not fit the socket yet, in order */
+    struct mr_counters *counters;
+    int counters_fd;
+    uint64_t published; /* sum of the role's counters at the start */
+    unsigned barren;    /* starts in a row that published nothing, kills by SIGKILL left out */
+    unsigned backoff;   /* starts in a row that published nothing */
+    enum mr_code fail_code;
+    char fail_text[MR_CHILD_TEXT];
+    void *job; /* the role's */
+};
+
+/* Makes the slot (its counters); no process. 0 or -1. */
+int mr_child_init(struct mr_child *child, struct mr_supervisor *supervisor, const struct mr_child_role *role,
+                  unsigned slot);
+/* Only without a process. */
+void mr_child_close(struct mr_child *child);
+/* Starts a process in a slot without one. A failure is treated like a start that failed: it is tried again. */
+void mr_child_start(struct mr_child *child);
+/* Sends and frees msg, or queues it. A slot without a process drops it: a restart tells all. */
+void mr_child_send(struct mr_child *child, struct mr_msg_out *msg);
+/* Asks the process to finish and exit 0; a slot that waits for its restart becomes FREE. */
+void mr_child_drain(struct mr_child *child, bool renew);
+/* SIGKILL; the rest happens when its pidfd is readable. */
+void mr_child_kill(struct mr_child *child);
+bool mr_child_has_process(const struct mr_child *child);
+
+#endif

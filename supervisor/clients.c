@@ -1,0 +1,513 @@
+#include "supervisor/clients.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "shm/base/log.h"
+#include "shm/msg.h"
+#include "supervisor/stat.h"
+#include "supervisor/supervisor.h"
+
+#define PACKETS_AT_ONCE 16
+#define FIRST_CLIENT_MS 30000 /* a private supervisor waits so long for its first client */
+#define LAST_CLIENT_MS  2000  /* and so long after its last one */
+
+#define OWNER(member, field) ((struct mr_client_peer *)((char *)(member)-offsetof(struct mr_client_peer, field)))
+
+/* ---- life of a client ---- */
+
+static void forget(struct mr_client_peer *client)
+{
+    struct mr_supervisor *s = client->supervisor;
+    struct mr_client_peer **at = &s->clients.first;
+    while (*at != client)
+        at = &(*at)->next;
+    *at = client->next;
+    mr_events_unwatch(&s->events, &client->messages);
+    mr_events_unwatch(&s->events, &client->process);
+    if (client->socket >= 0)
+        close(client->socket);
+    close(client->pidfd);
+    free(client);
+    if (!s->is_private || s->clients.listener < 0)
+        return;
+    for (struct mr_client_peer *other = s->clients.first; other != NULL; other = other->next)
+        if (other->trainer)
+            return;
+    if (s->clients.any_yet)
+        mr_events_start(&s->events, &s->clients.lonely, LAST_CLIENT_MS);
+}
+
+void mr_clients_lane_gone(struct mr_client_peer *client)
+{
+    if (client->socket < 0 && mr_lanes_of(client->supervisor, client) == 0)
+        forget(client);
+}
+
+/* The connection is over; the process may live on, with leases. */
+static void disconnect(struct mr_client_peer *client)
+{
+    mr_events_unwatch(&client->supervisor->events, &client->messages);
+    close(client->socket);
+    client->socket = -1;
+    mr_clients_lane_gone(client);
+}
+
+static void process_ended(struct mr_watch *watch, uint32_t epoll_events)
+{
+    struct mr_client_peer *client = OWNER(watch, process);
+    struct mr_supervisor *s = client->supervisor;
+    (void)epoll_events;
+    mr_log_debug("client process %d has ended", (int)client->pid);
+    if (client->socket >= 0) {
+        mr_events_unwatch(&s->events, &client->messages);
+        close(client->socket);
+        client->socket = -1;
+    }
+    mr_lanes_client_died(s, client); /* takes its name off the lanes, so none of them forgets it meanwhile */
+    forget(client);
+}
+
+/* ---- answers ---- */
+
+static struct mr_msg_out *ok(void)
+{
+    return mr_msg_new(MR_MSG_OK);
+}
+
+static int reply(struct mr_client_peer *client, struct mr_msg_out *out)
+{
+    return mr_msg_send(client->socket, out);
+}
+
+static int reply_error(struct mr_client_peer *client)
+{
+    struct mr_msg_out *out = mr_msg_new(MR_MSG_ERROR);
+    char text[2000]; /* cut, so that it fits a packet whatever a client has put into a name */
+    snprintf(text, sizeof text, "%s", mr_error_text());
+    mr_msg_put_u64(out, "code", mr_error_code());
+    mr_msg_put_str(out, "text", text);
+    return reply(client, out);
+}
+
+/* ---- requests: 0 when an answer was sent, -1 with mr_error when ERROR is to be sent ---- */
+
+static int hello(struct mr_client_peer *client, struct mr_msg_in *in)
+{
+    struct mr_supervisor *s = client->supervisor;
+    const char *role;
+    uint64_t pid;
+    if (mr_msg_get_str(in, "role", &role) != 0 || mr_msg_get_u64(in, "pid", &pid) != 0)
+        return -1;
+    client->greeted = true;
+    client->trainer = strcmp(role, "tool") != 0;
+    if (client->trainer) {
+        s->clients.any_yet = true;
+        mr_events_stop(&s->events, &s->clients.lonely);
+    }
+    struct mr_msg_out *out = ok();
+    mr_msg_put_str(out, "run_id", s->run_id);
+    mr_msg_put_u64(out, "pid", (uint64_t)getpid());
+    mr_msg_put_fd(out, s->board_fd);
+    return reply(client, out);
+}
+
+static int open_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
+{
+    struct mr_supervisor *s = client->supervisor;
+    struct mr_dataset *dataset = NULL;
+    const char *name;
+    const char *const *uris;
+    size_t count;
+    if (s->state != MR_SUP_RUNNING) {
+        mr_error_set(MR_E_GONE, "the millrace supervisor is ending: no more data sets are opened");
+        return -1;
+    }
+    if (mr_msg_has(in, "objects")) {
+        int fd = mr_msg_take_fd(in, 0);
+        if (fd < 0)
+            return -1;
+        dataset = mr_dataset_open_names(s, fd);
+        if (dataset == NULL)
+            close(fd);
+    } else if (mr_msg_has(in, "uris")) {
+        if (mr_msg_get_strs(in, "uris", &uris, &count) != 0)
+            return -1;
+        dataset = mr_dataset_open_uris(s, NULL, uris, count);
+    } else {
+        if (mr_msg_get_str(in, "name", &name) != 0)
+            return -1;
+        dataset = mr_dataset_open_named(s, name);
+    }
+    if (dataset == NULL)
+        return -1;
+    struct mr_msg_out *out = ok();
+    mr_msg_put_u64(out, "dataset", dataset->number);
+    return reply(client, out);
+}
+
+static struct mr_dataset *named_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
+{
+    uint64_t number;
+    if (mr_msg_get_u64(in, "dataset", &number) != 0)
+        return NULL;
+    return mr_dataset_find(client->supervisor, number);
+}
+
+static int send_index(struct mr_client_peer *client, struct mr_msg_in *in)
+{
+    struct mr_dataset *dataset = named_dataset(client, in);
+    if (dataset == NULL)
+        return -1;
+    if (dataset->state == MR_DATASET_FAILED) {
+        const struct mr_board_dataset *board = &client->supervisor->board->dataset[dataset->number];
+        mr_error_set((enum mr_code)board->code, "%s", board->text);
+        return -1;
+    }
+    if (dataset->state != MR_DATASET_READY) {
+        mr_error_set(MR_E_BUSY, "data set %u (%s) is being listed", dataset->number, mr_dataset_label(dataset));
+        return -1;
+    }
+    struct mr_msg_out *out = ok();
+    mr_msg_put_u64(out, "size", dataset->index_bytes);
+    mr_msg_put_fd(out, dataset->index);
+    return reply(client, out);
+}
+
+static int send_producers(struct mr_client_peer *client)
+{
+    struct mr_fetchers *f = &client->supervisor->fetchers;
+    if (f->state != MR_ARENAS_READY) {
+        mr_error_set(MR_E_BUSY, "the arenas are not there yet: they are made when the first data set has been listed");
+        return -1;
+    }
+    struct mr_msg_out *out = ok();
+    mr_msg_put_u64(out, "producers", f->count);
+    return reply(client, out);
+}
+
+static int send_producer(struct mr_client_peer *client, struct mr_msg_in *in)
+{
+    struct mr_fetchers *f = &client->supervisor->fetchers;
+    uint64_t slot;
+    if (mr_msg_get_u64(in, "slot", &slot) != 0)
+        return -1;
+    if (f->state != MR_ARENAS_READY || slot >= f->count) {
+        mr_error_set(MR_E_USAGE, "there is no fetch worker %llu", (unsigned long long)slot);
+        return -1;
+    }
+    struct mr_msg_out *out = ok();
+    mr_msg_put_u64(out, "arena_bytes", f->arena_bytes);
+    mr_msg_put_fd(out, f->slots[slot].arena_readonly);
+    mr_msg_put_fd(out, f->slots[slot].line_readonly);
+    mr_msg_put_fd(out, f->slots[slot].eventfd);
+    return reply(client, out);
+}
+
+static struct mr_kept_loop *find_loop(struct mr_clients *clients, const char *key)
+{
+    for (unsigned i = 0; i < clients->loop_count; i++)
+        if (strcmp(clients->loops[i].key, key) == 0)
+            return &clients->loops[i];
+    return NULL;
+}
+
+static int put_loop(struct mr_client_peer *client, struct mr_msg_in *in)
+{
+    struct mr_clients *clients = &client->supervisor->clients;
+    struct mr_kept_loop loop;
+    const char *key;
+    if (mr_msg_get_str(in, "loop", &key) != 0 || mr_msg_get_u64(in, "epoch", &loop.epoch) != 0 ||
+        mr_msg_get_u64(in, "cursor", &loop.cursor) != 0 || mr_msg_get_u64(in, "seed", &loop.seed) != 0 ||
+        mr_msg_get_u64(in, "batch", &loop.batch) != 0 || mr_msg_get_u64(in, "world", &loop.world) != 0 ||
+        mr_msg_get_u64(in, "rank", &loop.rank) != 0 || mr_msg_get_u64(in, "flags", &loop.flags) != 0)
+        return -1;
+    if (key[0] == '\0' || strlen(key) >= sizeof loop.key) {
+        mr_error_set(MR_E_USAGE, "a loop's key has 1 to %zu characters", sizeof loop.key - 1);
+        return -1;
+    }
+    struct mr_kept_loop *at = find_loop(clients, key);
+    if (at == NULL && clients->loop_count < MR_LOOPS_MAX)
+        at = &clients->loops[clients->loop_count++];
+    if (at == NULL) { /* the one that was not used for longest */
+        at = &clients->loops[0];
+        for (unsigned i = 1; i < clients->loop_count; i++)
+            if (clients->loops[i].used < at->used)
+                at = &clients->loops[i];
+    }
+    snprintf(loop.key, sizeof loop.key, "%s", key);
+    loop.used = clients->loop_clock++;
+    *at = loop;
+    return reply(client, ok());
+}
+
+static int open_lane(struct mr_client_peer *client, struct mr_msg_in *in)
+{
+    struct mr_clients *clients = &client->supervisor->clients;
+    uint64_t window;
+    const char *key;
+    struct mr_dataset *dataset = named_dataset(client, in);
+    if (dataset == NULL || mr_msg_get_u64(in, "window", &window) != 0 || mr_msg_get_str(in, "loop", &key) != 0)
+        return -1;
+    struct mr_registered_lane *entry = mr_lanes_open(client->supervisor, client, dataset->number, window);
+    if (entry == NULL)
+        return -1;
+    struct mr_msg_out *out = ok();
+    mr_msg_put_u64(out, "lane", entry->lane.lane);
+    mr_msg_put_u64(out, "owner", entry->lane.owner);
+    mr_msg_put_u64(out, "window", entry->lane.window);
+    struct mr_kept_loop *loop = key[0] != '\0' ? find_loop(clients, key) : NULL;
+    mr_msg_put_bool(out, "has_loop", loop != NULL);
+    if (loop != NULL) {
+        loop->used = clients->loop_clock++;
+        mr_msg_put_u64(out, "epoch", loop->epoch);
+        mr_msg_put_u64(out, "cursor", loop->cursor);
+        mr_msg_put_u64(out, "seed", loop->seed);
+        mr_msg_put_u64(out, "batch", loop->batch);
+        mr_msg_put_u64(out, "world", loop->world);
+        mr_msg_put_u64(out, "rank", loop->rank);
+        mr_msg_put_u64(out, "flags", loop->flags);
+    }
+    mr_msg_put_fd(out, entry->fd);
+    uint32_t number = entry->lane.lane;
+    if (reply(client, out) != 0) {
+        mr_lanes_close_one(client->supervisor, client, number); /* nobody else can */
+        return -1;
+    }
+    return 0;
+}
+
+static int close_lane(struct mr_client_peer *client, struct mr_msg_in *in)
+{
+    uint64_t number;
+    if (mr_msg_get_u64(in, "lane", &number) != 0 || mr_lanes_close_one(client->supervisor, client, number) != 0)
+        return -1;
+    return reply(client, ok());
+}
+
+static int send_stat(struct mr_client_peer *client)
+{
+    char *text = mr_stat_json(client->supervisor);
+    if (text == NULL)
+        return -1;
+    size_t length = strlen(text);
+    int fd = memfd_create("millrace-stat", MFD_CLOEXEC);
+    int rc = -1;
+    if (fd < 0 || pwrite(fd, text, length, 0) != (ssize_t)length) {
+        mr_error_set_errno(errno, "cannot write the statistics");
+    } else {
+        struct mr_msg_out *out = ok();
+        mr_msg_put_u64(out, "size", length);
+        mr_msg_put_fd(out, fd);
+        rc = reply(client, out);
+    }
+    if (fd >= 0)
+        close(fd);
+    free(text);
+    return rc;
+}
+
+static int reload(struct mr_client_peer *client)
+{
+    char text[2000];
+    if (mr_supervisor_reload(client->supervisor, text, sizeof text) != 0)
+        return -1;
+    struct mr_msg_out *out = ok();
+    mr_msg_put_str(out, "text", text);
+    return reply(client, out);
+}
+
+static int shut_down(struct mr_client_peer *client)
+{
+    int rc = reply(client, ok());
+    mr_supervisor_drain(client->supervisor, "asked to by a client");
+    return rc;
+}
+
+static int handle(struct mr_client_peer *client, struct mr_msg_in *in)
+{
+    if (in->type == MR_MSG_HELLO)
+        return hello(client, in);
+    if (!client->greeted) {
+        mr_error_set(MR_E_PROTOCOL, "a connection begins with HELLO");
+        return -1;
+    }
+    switch (in->type) {
+    case MR_MSG_OPEN_DATASET:
+        return open_dataset(client, in);
+    case MR_MSG_INDEX:
+        return send_index(client, in);
+    case MR_MSG_PRODUCERS:
+        return send_producers(client);
+    case MR_MSG_PRODUCER:
+        return send_producer(client, in);
+    case MR_MSG_OPEN_LANE:
+        return open_lane(client, in);
+    case MR_MSG_CLOSE_LANE:
+        return close_lane(client, in);
+    case MR_MSG_PUT_LOOP:
+        return put_loop(client, in);
+    case MR_MSG_STAT:
+        return send_stat(client);
+    case MR_MSG_RELOAD:
+        return reload(client);
+    case MR_MSG_SHUTDOWN:
+        return shut_down(client);
+    default:
+        mr_error_set(MR_E_PROTOCOL, "a client does not send messages of type %d", (int)in->type);
+        return -1;
+    }
+}
+
+/* True when the connection goes on. */
+static bool serve_one(struct mr_client_peer *client, struct mr_msg_in *in)
+{
+    if (handle(client, in) == 0)
+        return true;
+    bool broken = mr_error_code() == MR_E_PROTOCOL;
+    if (broken)
+        mr_log_warning("client process %d: %s", (int)client->pid, mr_error_text());
+    return reply_error(client) == 0 && !broken;
+}
+
+static void messages_ready(struct mr_watch *watch, uint32_t epoll_events)
+{
+    struct mr_client_peer *client = OWNER(watch, messages);
+    (void)epoll_events;
+    for (unsigned i = 0; i < PACKETS_AT_ONCE; i++) {
+        struct mr_msg_in in;
+        int got = mr_msg_recv(client->socket, &in);
+        if (got == 0)
+            return;
+        if (got < 0) {
+            if (mr_error_code() != MR_E_GONE) {
+                mr_log_warning("client process %d: %s", (int)client->pid, mr_error_text());
+                reply_error(client);
+            }
+            disconnect(client);
+            return;
+        }
+        bool goes_on = serve_one(client, &in);
+        mr_msg_close(&in);
+        if (!goes_on) {
+            disconnect(client);
+            return;
+        }
+    }
+}
+
+/* ---- the listening socket ---- */
+
+/* Who is it? Only our own user and root; the process must be visible, or its death could not be seen. */
+static int identify(int socket, pid_t *pid, int *pidfd)
+{
+    struct ucred peer;
+    socklen_t length = sizeof peer;
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) {
+        mr_error_set_errno(errno, "cannot tell who connects");
+        return -1;
+    }
+    if (peer.uid != geteuid() && peer.uid != 0) {
+        mr_error_set(MR_E_DENIED, "process %d of user %u may not connect to a supervisor of user %u", (int)peer.pid,
+                     peer.uid, geteuid());
+        return -1;
+    }
+    *pid = peer.pid;
+    *pidfd = peer.pid > 0 ? (int)syscall(SYS_pidfd_open, peer.pid, 0) : -1;
+    if (*pidfd < 0) {
+        mr_error_set(MR_E_DENIED, "the process that connects cannot be seen from the supervisor: both must be in one "
+                                  "PID namespace (container)");
+        return -1;
+    }
+    return 0;
+}
+
+static void refuse(int socket)
+{
+    struct mr_msg_out *out = mr_msg_new(MR_MSG_ERROR);
+    mr_log_warning("connection refused: %s", mr_error_text());
+    mr_msg_put_u64(out, "code", mr_error_code());
+    mr_msg_put_str(out, "text", mr_error_text());
+    mr_msg_send(socket, out);
+    close(socket);
+}
+
+static void accept_ready(struct mr_watch *watch, uint32_t epoll_events)
+{
+    struct mr_supervisor *s = (struct mr_supervisor *)((char *)watch - offsetof(struct mr_supervisor, clients.accept));
+    pid_t pid;
+    int pidfd;
+    (void)epoll_events;
+    int socket = accept4(s->clients.listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (socket < 0) {
+        if (errno == EMFILE || errno == ENFILE)
+            mr_log_error("no descriptor for another client: raise the limit (ulimit -n)");
+        return;
+    }
+    if (identify(socket, &pid, &pidfd) != 0) {
+        refuse(socket);
+        return;
+    }
+    struct mr_client_peer *client = calloc(1, sizeof *client);
+    if (client == NULL) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for another client");
+        refuse(socket);
+        close(pidfd);
+        return;
+    }
+    *client = (struct mr_client_peer){.next = s->clients.first,
+                                      .supervisor = s,
+                                      .socket = socket,
+                                      .pidfd = pidfd,
+                                      .pid = pid,
+                                      .messages.ready = messages_ready,
+                                      .process.ready = process_ended};
+    s->clients.first = client;
+    if (mr_events_watch(&s->events, &client->messages, socket, EPOLLIN) != 0 ||
+        mr_events_watch(&s->events, &client->process, pidfd, EPOLLIN) != 0) {
+        mr_log_error("client: %s", mr_error_text());
+        forget(client);
+    }
+}
+
+static void lonely(struct mr_timer *timer)
+{
+    struct mr_supervisor *s = (struct mr_supervisor *)((char *)timer - offsetof(struct mr_supervisor, clients.lonely));
+    mr_supervisor_drain(s, s->clients.any_yet ? "its last client has gone" : "no client came");
+}
+
+int mr_clients_init(struct mr_supervisor *s, int listener)
+{
+    struct mr_clients *clients = &s->clients;
+    clients->listener = listener;
+    clients->accept.ready = accept_ready;
+    clients->lonely.run = lonely;
+    clients->loops = calloc(MR_LOOPS_MAX, sizeof *clients->loops);
+    if (clients->loops == NULL) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for clients");
+        return -1;
+    }
+    if (s->is_private)
+        mr_events_start(&s->events, &clients->lonely, FIRST_CLIENT_MS);
+    return mr_events_watch(&s->events, &clients->accept, listener, EPOLLIN);
+}
+
+void mr_clients_close(struct mr_supervisor *s)
+{
+    mr_events_stop(&s->events, &s->clients.lonely);
+    mr_events_unwatch(&s->events, &s->clients.accept);
+    if (s->clients.listener >= 0)
+        close(s->clients.listener);
+    s->clients.listener = -1;
+    while (s->clients.first != NULL) /* their lanes have left the registry, untouched: trainers read what is READY */
+        forget(s->clients.first);
+    free(s->clients.loops);
+    s->clients.loops = NULL;
+}

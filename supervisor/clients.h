@@ -1,0 +1,56 @@
+/*
+ * clients.h - the listening socket and those who connected to it.
+ *
+ * Each packet is answered at once and in order; nothing here waits. A packet that is not understood is answered with
+ * ERROR and ends that connection, nothing else. A client's socket may end while its process lives and holds leases:
+ * its lanes are closed by itself, or when its pidfd is readable. `struct mr_client` (shm/client.h) is the other end.
+ */
+#ifndef MR_SUPERVISOR_CLIENTS_H
+#define MR_SUPERVISOR_CLIENTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "supervisor/events.h"
+
+struct mr_supervisor;
+
+#define MR_LOOPS_MAX 256u
+
+struct mr_client_peer {
+    struct mr_client_peer *next;
+    struct mr_supervisor *supervisor;
+    int socket; /* -1 once the connection has ended */
+    int pidfd;
+    pid_t pid;
+    bool greeted;
+    bool trainer; /* not a tool: keeps a private supervisor alive */
+    struct mr_watch messages, process;
+};
+
+/* PUT_LOOP, for the OPEN_LANE of another process. */
+struct mr_kept_loop {
+    char key[65];
+    uint64_t epoch, cursor, seed, batch, world, rank, flags;
+    uint64_t used; /* when, in calls: the oldest one goes */
+};
+
+struct mr_clients {
+    int listener; /* -1 */
+    struct mr_watch accept;
+    struct mr_client_peer *first;
+    bool any_yet; /* a trainer has been there */
+    struct mr_kept_loop *loops;
+    unsigned loop_count;
+    uint64_t loop_clock;
+    struct mr_timer lonely; /* private: ends the supervisor */
+};
+
+/* Takes over the listening socket. 0 or -1. */
+int mr_clients_init(struct mr_supervisor *s, int listener);
+void mr_clients_close(struct mr_supervisor *s);
+/* A lane of the client has left the registry. May free the client. */
+void mr_clients_lane_gone(struct mr_client_peer *client);
+
+#endif

@@ -1,0 +1,409 @@
+#include "supervisor/dataset.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "shm/base/clock.h"
+#include "shm/base/log.h"
+#include "shm/base/uri.h"
+#include "shm/segment.h"
+#include "supervisor/supervisor.h"
+
+#define NAMES_COMPARED_MAX \
+    (64u << 20) /* longer lists of names are not compared with each other: it would take too long */
+
+const char *mr_dataset_label(const struct mr_dataset *dataset)
+{
+    if (dataset->name != NULL)
+        return dataset->name;
+    return dataset->uris.count > 0 ? dataset->uris.items[0] : "(list of objects)";
+}
+
+static struct mr_board_dataset *board_of(const struct mr_dataset *dataset)
+{
+    return &dataset->supervisor->board->dataset[dataset->number];
+}
+
+/* ---- open ---- */
+
+void mr_dataset_drop_ranges(struct mr_dataset *dataset)
+{
+    while (dataset->ranges != NULL) {
+        struct mr_range *range = dataset->ranges;
+        dataset->ranges = range->next;
+        if (range->part >= 0)
+            close(range->part);
+        free(range->start);
+        free(range->end);
+        free(range);
+    }
+    dataset->range_count = 0;
+}
+
+void mr_dataset_close(struct mr_dataset *dataset)
+{
+    if (dataset == NULL)
+        return;
+    mr_dataset_drop_ranges(dataset);
+    for (size_t i = 0; i < dataset->uris.count; i++)
+        free(dataset->uris.items[i]);
+    free(dataset->uris.items);
+    free(dataset->name);
+    if (dataset->names >= 0)
+        close(dataset->names);
+    if (dataset->index >= 0)
+        close(dataset->index);
+    free(dataset);
+}
+
+struct mr_dataset *mr_dataset_find(struct mr_supervisor *s, uint64_t number)
+{
+    if (number < MR_DATASETS_MAX && s->datasets[number] != NULL)
+        return s->datasets[number];
+    mr_error_set(MR_E_USAGE, "there is no data set %llu", (unsigned long long)number);
+    return NULL;
+}
+
+/* A number for a new data set: a free one, else that of one that failed before any fetch worker was told of it. */
+static int free_number(struct mr_supervisor *s)
+{
+    for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
+        if (s->datasets[i] == NULL)
+            return (int)i;
+    for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
+        if (s->datasets[i]->state == MR_DATASET_FAILED && !s->datasets[i]->indexed) {
+            mr_dataset_close(s->datasets[i]);
+            s->datasets[i] = NULL;
+            return (int)i;
+        }
+    }
+    mr_error_set(MR_E_NO_MEMORY, "%u data sets are open: one supervisor has room for no more", MR_DATASETS_MAX);
+    return -1;
+}
+
+static struct mr_range *new_range(struct mr_dataset *dataset, const char *uri)
+{
+    struct mr_range *range = calloc(1, sizeof *range);
+    char *start = strdup("");
+    if (range == NULL || start == NULL) {
+        free(range);
+        free(start);
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a data set");
+        return NULL;
+    }
+    *range = (struct mr_range){
+        .id = dataset->supervisor->listing.next_range++, .dataset = dataset, .uri = uri, .start = start, .part = -1};
+    struct mr_range **at = &dataset->ranges;
+    while (*at != NULL)
+        at = &(*at)->next;
+    *at = range;
+    dataset->range_count++;
+    return range;
+}
+
+static struct mr_dataset *new_dataset(struct mr_supervisor *s, const char *name)
+{
+    struct mr_dataset *dataset = calloc(1, sizeof *dataset);
+    if (dataset == NULL || (name != NULL && (dataset->name = strdup(name)) == NULL)) {
+        free(dataset);
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a data set");
+        return NULL;
+    }
+    dataset->supervisor = s;
+    dataset->state = MR_DATASET_NEW;
+    dataset->names = dataset->index = -1;
+    dataset->opened_ns = mr_clock_mono_ns();
+    return dataset;
+}
+
+/* It is complete: give it its number, show it, and begin. */
+static int admit(struct mr_dataset *dataset)
+{
+    struct mr_supervisor *s = dataset->supervisor;
+    int number = free_number(s);
+    if (number < 0)
+        return -1;
+    dataset->number = (uint32_t)number;
+    s->datasets[number] = dataset;
+    struct mr_board_dataset *board = board_of(dataset);
+    atomic_store_explicit(&board->listed, 0, memory_order_relaxed);
+    atomic_store_explicit(&board->pages, 0, memory_order_relaxed);
+    atomic_store_explicit(&board->index_bytes, 0, memory_order_relaxed);
+    atomic_store_explicit(&board->state, MR_DATASET_NEW, memory_order_release); /* B0 */
+    mr_log_info("data set %u is being listed: %s%s", dataset->number, mr_dataset_label(dataset),
+                dataset->uris.count > 1 ? " and more" : "");
+    mr_listing_dispatch(s);
+    return 0;
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Sorted copies in one spelling, without those that lie under another; all of one bucket. */
+static int normalise(struct mr_strings *uris, const char *const *given, size_t count)
+{
+    enum mr_scheme scheme = MR_SCHEME_FILE;
+    char *bucket = NULL;
+    int rc = -1;
+    uris->items = calloc(count, sizeof *uris->items);
+    if (uris->items == NULL) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for %zu URIs", count);
+        return -1;
+    }
+    for (size_t i = 0; i < count; i++) {
+        struct mr_uri uri;
+        if (mr_uri_init(&uri, given[i]) != 0)
+            goto out;
+        if (bucket == NULL) {
+            scheme = uri.scheme;
+            bucket = strdup(uri.bucket);
+        }
+        bool same = bucket != NULL && uri.scheme == scheme && strcmp(uri.bucket, bucket) == 0;
+        if (same)
+            uris->items[uris->count] = mr_uri_format(uri.scheme, uri.bucket, uri.key);
+        mr_uri_close(&uri);
+        if (!same) {
+            mr_error_set(MR_E_USAGE, "the places of one data set must lie in one bucket: '%.200s' and '%.200s' do not",
+                         given[0], given[i]);
+            goto out;
+        }
+        if (uris->items[uris->count] == NULL) {
+            mr_error_set(MR_E_NO_MEMORY, "no memory for %zu URIs", count);
+            goto out;
+        }
+        uris->count++;
+    }
+    qsort(uris->items, uris->count, sizeof *uris->items, by_bytes);
+    size_t kept = 0;
+    for (size_t i = 0; i < uris->count; i++) {
+        const char *last = kept > 0 ? uris->items[kept - 1] : NULL;
+        if (last != NULL && strncmp(last, uris->items[i], strlen(last)) == 0)
+            free(uris->items[i]); /* everything under it is in the list already */
+        else
+            uris->items[kept++] = uris->items[i];
+    }
+    uris->count = kept;
+    rc = 0;
+out:
+    free(bucket);
+    return rc;
+}
+
+static bool same_uris(const struct mr_strings *a, const struct mr_strings *b)
+{
+    if (a->count != b->count)
+        return false;
+    for (size_t i = 0; i < a->count; i++)
+        if (strcmp(a->items[i], b->items[i]) != 0)
+            return false;
+    return true;
+}
+
+struct mr_dataset *mr_dataset_open_uris(struct mr_supervisor *s, const char *name, const char *const *uris,
+                                        size_t count)
+{
+    if (count == 0) {
+        mr_error_set(MR_E_USAGE, "a data set needs a URI");
+        return NULL;
+    }
+    struct mr_dataset *dataset = new_dataset(s, name);
+    if (dataset == NULL || normalise(&dataset->uris, uris, count) != 0)
+        goto fail;
+    for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
+        struct mr_dataset *other = s->datasets[i];
+        if (other != NULL && other->state != MR_DATASET_FAILED && other->names < 0 &&
+            same_uris(&other->uris, &dataset->uris)) {
+            mr_dataset_close(dataset);
+            return other;
+        }
+    }
+    for (size_t i = 0; i < dataset->uris.count; i++)
+        if (new_range(dataset, dataset->uris.items[i]) == NULL)
+            goto fail;
+    if (admit(dataset) == 0)
+        return dataset;
+fail:
+    mr_dataset_close(dataset);
+    return NULL;
+}
+
+struct mr_dataset *mr_dataset_open_named(struct mr_supervisor *s, const char *name)
+{
+    const struct mr_config_dataset *entry = mr_config_find_dataset(&s->config, name);
+    if (entry != NULL)
+        return mr_dataset_open_uris(s, name, (const char *const *)entry->uris.items, entry->uris.count);
+    char known[200] = "";
+    for (size_t i = 0; i < s->config.dataset_count; i++) {
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s%s", i > 0 ? ", " : "", s->config.datasets[i].name);
+    }
+    mr_error_set(MR_E_CONFIG, "there is no [dataset.%.100s] in the configuration%s%s", name,
+                 known[0] != '\0' ? ", only " : "; name a URI, or add it", known);
+    return NULL;
+}
+
+/* Two files of the same bytes. */
+static bool same_bytes(int a, int b)
+{
+    static char left[65536], right[65536];
+    struct stat one, two;
+    if (fstat(a, &one) != 0 || fstat(b, &two) != 0 || one.st_size != two.st_size || one.st_size > NAMES_COMPARED_MAX)
+        return false;
+    for (off_t at = 0; at < one.st_size; at += (off_t)sizeof left) {
+        ssize_t n = pread(a, left, sizeof left, at);
+        if (n <= 0 || pread(b, right, sizeof right, at) != n || memcmp(left, right, (size_t)n) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* The list's first line tells scheme and bucket: the URI that all names are under. */
+static int bucket_of_names(int fd, struct mr_strings *uris)
+{
+    char line[MR_INDEX_NAME_SIZE + 300];
+    struct stat status;
+    if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
+        mr_error_set(MR_E_USAGE, "a list of objects must come in a file or memfd");
+        return -1;
+    }
+    ssize_t n = pread(fd, line, sizeof line - 1, 0);
+    if (n <= 0) {
+        mr_error_set(MR_E_USAGE, "the list of objects is empty");
+        return -1;
+    }
+    line[n] = '\0';
+    line[strcspn(line, "\n")] = '\0';
+    struct mr_uri uri;
+    if (mr_uri_init(&uri, line) != 0) {
+        mr_error_append("line 1 of the list of objects");
+        return -1;
+    }
+    uris->items = calloc(1, sizeof *uris->items);
+    if (uris->items != NULL)
+        uris->items[0] = mr_uri_format(uri.scheme, uri.bucket, uri.scheme == MR_SCHEME_FILE ? "/" : "");
+    mr_uri_close(&uri);
+    if (uris->items == NULL || uris->items[0] == NULL) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a data set");
+        return -1;
+    }
+    uris->count = 1;
+    return 0;
+}
+
+struct mr_dataset *mr_dataset_open_names(struct mr_supervisor *s, int fd)
+{
+    for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
+        struct mr_dataset *other = s->datasets[i];
+        if (other != NULL && other->state != MR_DATASET_FAILED && other->names >= 0 && same_bytes(other->names, fd)) {
+            close(fd);
+            return other;
+        }
+    }
+    struct mr_dataset *dataset = new_dataset(s, NULL);
+    if (dataset == NULL)
+        return NULL;
+    if (bucket_of_names(fd, &dataset->uris) != 0 || new_range(dataset, dataset->uris.items[0]) == NULL)
+        goto fail;
+    dataset->names = fd;
+    if (admit(dataset) == 0)
+        return dataset;
+    dataset->names = -1; /* stays the caller's */
+fail:
+    mr_dataset_close(dataset);
+    return NULL;
+}
+
+/* ---- progress ---- */
+
+void mr_dataset_progress(struct mr_dataset *dataset)
+{
+    uint64_t objects = 0, pages = 0;
+    for (struct mr_range *range = dataset->ranges; range != NULL; range = range->next) {
+        objects += range->objects;
+        pages += range->pages;
+    }
+    atomic_store_explicit(&board_of(dataset)->listed, objects, memory_order_relaxed);
+    atomic_store_explicit(&board_of(dataset)->pages, pages, memory_order_relaxed);
+}
+
+int mr_dataset_indexed(struct mr_dataset *dataset, struct mr_msg_in *in)
+{
+    const char *digest;
+    struct stat status;
+    if (mr_msg_get_u64(in, "objects", &dataset->objects) != 0 || mr_msg_get_u64(in, "bytes", &dataset->bytes) != 0 ||
+        mr_msg_get_u64(in, "largest", &dataset->largest) != 0 || mr_msg_get_str(in, "digest", &digest) != 0)
+        return -1;
+    if (strlen(digest) != MR_INDEX_DIGEST_SIZE - 1) {
+        mr_error_set(MR_E_PROTOCOL, "an index digest of %zu characters", strlen(digest));
+        return -1;
+    }
+    memcpy(dataset->digest, digest, MR_INDEX_DIGEST_SIZE);
+    int fd = mr_msg_take_fd(in, 0);
+    if (fd < 0)
+        return -1;
+    dataset->index = mr_segment_reopen_readonly(fd);
+    close(fd);
+    if (dataset->index < 0)
+        return -1;
+    if (fstat(dataset->index, &status) != 0 || status.st_size <= 0) {
+        mr_error_set(MR_E_PROTOCOL, "an index of no bytes");
+        return -1;
+    }
+    dataset->index_bytes = (uint64_t)status.st_size;
+    dataset->indexed = true;
+    mr_dataset_drop_ranges(dataset);
+    struct mr_board_dataset *board = board_of(dataset);
+    atomic_store_explicit(&board->listed, dataset->objects, memory_order_relaxed);
+    atomic_store_explicit(&board->index_bytes, dataset->index_bytes, memory_order_relaxed);
+    char largest[32];
+    mr_size_format(dataset->largest, largest);
+    mr_log_info("data set %u (%s): %llu objects, %llu bytes, the largest %s, listed in %.1f s", dataset->number,
+                mr_dataset_label(dataset), (unsigned long long)dataset->objects, (unsigned long long)dataset->bytes,
+                largest, (double)(mr_clock_mono_ns() - dataset->opened_ns) / 1e9);
+    mr_fetchers_indexed(dataset);
+    return 0;
+}
+
+void mr_dataset_ready(struct mr_dataset *dataset)
+{
+    dataset->state = MR_DATASET_READY;
+    atomic_store_explicit(&board_of(dataset)->state, MR_DATASET_READY, memory_order_release); /* B0 */
+}
+
+void mr_dataset_fail(struct mr_dataset *dataset, enum mr_code code, const char *text)
+{
+    if (dataset->state == MR_DATASET_FAILED)
+        return;
+    dataset->state = MR_DATASET_FAILED;
+    struct mr_board_dataset *board = board_of(dataset);
+    board->code = code;
+    snprintf(board->text, sizeof board->text, "%s", text);
+    atomic_store_explicit(&board->state, MR_DATASET_FAILED, memory_order_release); /* B0 */
+    mr_log_error("data set %u (%s) has failed: %s", dataset->number, mr_dataset_label(dataset), text);
+    mr_listing_abandon(dataset);
+    mr_dataset_drop_ranges(dataset);
+    mr_lanes_fail_dataset(dataset->supervisor, dataset->number, code, text);
+}
+
+void mr_dataset_fail_all(struct mr_supervisor *s, enum mr_code code, const char *text)
+{
+    for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
+        if (s->datasets[i] != NULL)
+            mr_dataset_fail(s->datasets[i], code, text);
+}
+
+void mr_dataset_tell(const struct mr_dataset *dataset, struct mr_child *fetcher)
+{
+    struct mr_msg_out *out = mr_msg_new(MR_MSG_DATASET);
+    mr_msg_put_u64(out, "dataset", dataset->number);
+    mr_msg_put_str(out, "uri", dataset->uris.items[0]);
+    mr_msg_put_fd(out, dataset->index);
+    mr_child_send(fetcher, out);
+}

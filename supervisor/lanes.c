@@ -1,0 +1,369 @@
+#include "supervisor/lanes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "shm/base/clock.h"
+#include "shm/base/log.h"
+#include "shm/segment.h"
+#include "shm/wake.h"
+#include "supervisor/supervisor.h"
+
+#define LOOK_MS        100
+#define LOOKS_A_CHECK  50   /* every 5 s: stopped workers */
+#define WAITING_WEIGHT 0.02 /* of one look: about the last 5 s count */
+
+static void look(struct mr_timer *timer);
+
+#define SUPERVISOR_OF(timer_) ((struct mr_supervisor *)((char *)(timer_)-offsetof(struct mr_supervisor, lanes.timer)))
+
+void mr_lanes_init(struct mr_supervisor *s)
+{
+    s->lanes.timer.run = look;
+}
+
+static void forget(struct mr_supervisor *s, uint32_t number)
+{
+    struct mr_lanes *lanes = &s->lanes;
+    struct mr_registered_lane *entry = lanes->slots[number];
+    lanes->slots[number] = NULL;
+    while (lanes->used > 0 && lanes->slots[lanes->used - 1] == NULL)
+        lanes->used--;
+    unsigned kept = 0;
+    for (unsigned i = 0; i < lanes->suspect_count; i++)
+        if (lanes->suspects[i].lane != number)
+            lanes->suspects[kept++] = lanes->suspects[i];
+    lanes->suspect_count = kept;
+    mr_lane_unmap(&entry->lane);
+    close(entry->fd);
+    struct mr_client_peer *client = entry->client;
+    free(entry);
+    if (client != NULL)
+        mr_clients_lane_gone(client);
+}
+
+void mr_lanes_close(struct mr_supervisor *s)
+{
+    mr_events_stop(&s->events, &s->lanes.timer);
+    while (s->lanes.used > 0)
+        forget(s, s->lanes.used - 1);
+}
+
+/* ---- quota ---- */
+
+static uint64_t quota(const struct mr_supervisor *s, unsigned sharing)
+{
+    const struct mr_fetchers *f = &s->fetchers;
+    uint64_t total = f->count * (f->arena_bytes - f->reserve_bytes);
+    return total / (sharing > 0 ? sharing : 1);
+}
+
+/* (total - reserves) / lanes, written to each of them. */
+static void deal_quota(struct mr_supervisor *s)
+{
+    unsigned sharing = 0;
+    for (unsigned i = 0; i < s->lanes.used; i++)
+        sharing += s->lanes.slots[i] != NULL && s->lanes.slots[i]->state != MR_LANE_DROPPING;
+    for (unsigned i = 0; i < s->lanes.used; i++)
+        if (s->lanes.slots[i] != NULL)
+            atomic_store_explicit(&s->lanes.slots[i]->lane.shared->quota_bytes, quota(s, sharing),
+                                  memory_order_relaxed); /* a hint: its readers need no other field with it */
+}
+
+/* ---- open and close ---- */
+
+static int free_slot(const struct mr_lanes *lanes)
+{
+    for (unsigned i = 0; i < MR_LANE_SLOTS; i++) {
+        unsigned slot = (lanes->next + i) % MR_LANE_SLOTS;
+        if (lanes->slots[slot] == NULL)
+            return (int)slot;
+    }
+    return -1;
+}
+
+static int may_open(struct mr_supervisor *s, uint32_t dataset)
+{
+    if (s->state != MR_SUP_RUNNING) {
+        mr_error_set(MR_E_GONE, "the millrace supervisor is ending: no more lanes are opened");
+        return -1;
+    }
+    if (s->datasets[dataset]->state != MR_DATASET_READY) {
+        mr_error_set(MR_E_BUSY, "data set %u (%s) is not ready", dataset, mr_dataset_label(s->datasets[dataset]));
+        return -1;
+    }
+    if (s->lanes.open >= s->config.lanes.max || free_slot(&s->lanes) < 0) {
+        mr_error_set(MR_E_NO_MEMORY, "%u lanes are open: raise lanes.max (%llu), or use fewer DataLoader workers",
+                     s->lanes.open, (unsigned long long)s->config.lanes.max);
+        return -1;
+    }
+    return 0;
+}
+
+struct mr_registered_lane *mr_lanes_open(struct mr_supervisor *s, struct mr_client_peer *client, uint32_t dataset,
+                                         uint64_t window)
+{
+    struct mr_lanes *lanes = &s->lanes;
+    if (may_open(s, dataset) != 0)
+        return NULL;
+    struct mr_registered_lane *entry = calloc(1, sizeof *entry);
+    if (entry == NULL) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a lane");
+        return NULL;
+    }
+    unsigned slot = (unsigned)free_slot(lanes);
+    uint32_t rounded = mr_lane_window_round(window > s->config.lanes.window ? window : s->config.lanes.window);
+    size_t size = mr_lane_size(rounded);
+    void *segment = NULL;
+    entry->fd = mr_segment_new((enum mr_backing)s->config.memory.backing, "lane", size, 1);
+    if (entry->fd >= 0)
+        segment = mr_segment_map(entry->fd, size, 1, NULL);
+    if (segment == NULL)
+        goto fail;
+    mr_lane_format(segment, rounded, slot, slot + 1, dataset, 0, 0);
+    mr_segment_unmap(segment, size);
+    if (mr_lane_map(&entry->lane, entry->fd) != 0)
+        goto fail;
+    entry->state = MR_LANE_OPEN;
+    entry->client = client;
+    entry->opened_ns = mr_clock_mono_ns();
+    lanes->slots[slot] = entry;
+    lanes->next = (slot + 1) % MR_LANE_SLOTS;
+    if (slot >= lanes->used)
+        lanes->used = slot + 1;
+    lanes->open++;
+    deal_quota(s);
+    mr_fetchers_lane_opened(s, slot, entry->fd);
+    if (!lanes->timer.active)
+        mr_events_start(&s->events, &lanes->timer, LOOK_MS);
+    return entry;
+fail:
+    mr_error_append("lane for data set %u", dataset);
+    if (entry->fd >= 0)
+        close(entry->fd);
+    free(entry);
+    return NULL;
+}
+
+static void advance(struct mr_supervisor *s, uint32_t number);
+
+static void begin_lingering(struct mr_supervisor *s, uint32_t number, bool owner_dead)
+{
+    struct mr_registered_lane *entry = s->lanes.slots[number];
+    mr_lane_close(&entry->lane, owner_dead); /* idempotent: the owner has mostly done it */
+    if (entry->state == MR_LANE_OPEN) {
+        entry->state = MR_LANE_LINGERING;
+        s->lanes.open--;
+    }
+    advance(s, number);
+}
+
+int mr_lanes_close_one(struct mr_supervisor *s, struct mr_client_peer *client, uint64_t number)
+{
+    struct mr_registered_lane *entry = number < s->lanes.used ? s->lanes.slots[number] : NULL;
+    if (entry == NULL)
+        return 0; /* closed in memory and noticed, drained and dropped before the message came */
+    if (entry->client != client) {
+        mr_error_set(MR_E_USAGE, "lane %llu is not this process's", (unsigned long long)number);
+        return -1;
+    }
+    if (entry->state == MR_LANE_OPEN)
+        begin_lingering(s, (uint32_t)number, false);
+    return 0;
+}
+
+void mr_lanes_client_died(struct mr_supervisor *s, struct mr_client_peer *client)
+{
+    bool any = false;
+    for (unsigned i = 0; i < s->lanes.used; i++) {
+        struct mr_registered_lane *entry = s->lanes.slots[i];
+        if (entry == NULL || entry->client != client)
+            continue;
+        entry->client = NULL;
+        if (entry->state != MR_LANE_DROPPING) {
+            begin_lingering(s, i, true);
+            any = true;
+        }
+    }
+    if (any) {
+        mr_lanes_wake_all(s);
+        mr_fetchers_wake(s);
+    }
+}
+
+unsigned mr_lanes_of(const struct mr_supervisor *s, const struct mr_client_peer *client)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < s->lanes.used; i++)
+        count += s->lanes.slots[i] != NULL && s->lanes.slots[i]->client == client;
+    return count;
+}
+
+/* ---- drain and drop ---- */
+
+static void advance(struct mr_supervisor *s, uint32_t number)
+{
+    struct mr_registered_lane *entry = s->lanes.slots[number];
+    if (entry->state == MR_LANE_LINGERING && mr_lane_is_drained(&entry->lane)) {
+        entry->state = MR_LANE_DROPPING;
+        entry->dropping = mr_fetchers_alive(s);
+        deal_quota(s);
+    }
+    if (entry->state != MR_LANE_DROPPING)
+        return;
+    /* Said again at each look: a worker with a claim in it does not answer. */
+    entry->dropping = mr_fetchers_drop_lane(s, number, entry->dropping);
+    if (entry->dropping == 0)
+        forget(s, number);
+}
+
+void mr_lanes_dropped(struct mr_supervisor *s, uint64_t number, unsigned slot)
+{
+    struct mr_registered_lane *entry = number < s->lanes.used ? s->lanes.slots[number] : NULL;
+    if (entry == NULL || entry->state != MR_LANE_DROPPING)
+        return; /* a second answer to a repeated DROP_LANE */
+    entry->dropping &= ~(UINT64_C(1) << slot);
+    if (entry->dropping == 0)
+        forget(s, (uint32_t)number);
+}
+
+/* ten times a second while there are lanes: what nobody sends a message about. */
+static void look(struct mr_timer *timer)
+{
+    struct mr_supervisor *s = SUPERVISOR_OF(timer);
+    static unsigned looks;
+    for (unsigned i = 0; i < s->lanes.used; i++) {
+        struct mr_registered_lane *entry = s->lanes.slots[i];
+        if (entry == NULL)
+            continue;
+        bool waits = atomic_load_explicit(&entry->lane.shared->want, memory_order_relaxed) != 0;
+        entry->waiting += WAITING_WEIGHT * ((waits ? 1.0 : 0.0) - entry->waiting);
+        if (entry->state == MR_LANE_OPEN && mr_lane_is_closed(&entry->lane))
+            begin_lingering(s, i, false); /* closed in memory, and the message is late or was never sent */
+        else
+            advance(s, i);
+    }
+    if (++looks % LOOKS_A_CHECK == 0)
+        mr_fetchers_look(s);
+    if (s->lanes.used > 0)
+        mr_events_start(&s->events, timer, LOOK_MS);
+}
+
+/* ---- recovery ---- */
+
+void mr_lanes_tell(struct mr_supervisor *s, struct mr_child *fetcher)
+{
+    for (unsigned i = 0; i < s->lanes.used; i++) {
+        struct mr_registered_lane *entry = s->lanes.slots[i];
+        if (entry == NULL || entry->state == MR_LANE_DROPPING)
+            continue;
+        struct mr_msg_out *out = mr_msg_new(MR_MSG_LANE);
+        mr_msg_put_u64(out, "lane", i);
+        mr_msg_put_fd(out, entry->fd);
+        mr_child_send(fetcher, out);
+    }
+}
+
+void mr_lanes_wake_all(struct mr_supervisor *s)
+{
+    for (unsigned i = 0; i < s->lanes.used; i++)
+        if (s->lanes.slots[i] != NULL)
+            mr_wake_consumer_always(&s->lanes.slots[i]->lane);
+}
+
+/* One more death while this ticket was alone in its worker: the count so far. */
+static unsigned suspect(struct mr_lanes *lanes, uint32_t lane, uint64_t number)
+{
+    for (unsigned i = 0; i < lanes->suspect_count; i++)
+        if (lanes->suspects[i].lane == lane && lanes->suspects[i].number == number)
+            return ++lanes->suspects[i].deaths;
+    unsigned at = lanes->suspect_count < MR_POISON_MAX ? lanes->suspect_count++ : 0;
+    lanes->suspects[at] = (struct mr_suspect){lane, number, 1};
+    return 1;
+}
+
+/* Before recovery, while the words still name the dead: tickets that it fetched solo. */
+static void count_poison(struct mr_supervisor *s, uint32_t number, unsigned producer)
+{
+    const struct mr_lane *lane = &s->lanes.slots[number]->lane;
+    for (uint32_t slot = 0; slot < lane->window; slot++) {
+        uint64_t word = mr_lane_load(lane, slot);
+        if (mr_word_state(word) == MR_FILLING && mr_word_owner(word) == producer && mr_word_attempt(word) >= 2)
+            suspect(&s->lanes, number, mr_lane_number(lane, slot, mr_word_lap(word)));
+    }
+}
+
+/* Tickets that have killed often enough: PENDING again by now. */
+static void poison(struct mr_supervisor *s, int signal)
+{
+    for (unsigned i = 0; i < s->lanes.suspect_count; i++) {
+        struct mr_suspect *at = &s->lanes.suspects[i];
+        if (at->deaths < MR_POISON_DEATH)
+            continue;
+        struct mr_lane *lane = &s->lanes.slots[at->lane]->lane;
+        uint32_t slot = mr_lane_slot(lane, at->number);
+        uint64_t word = mr_lane_load(lane, slot);
+        char text[MR_FAIL_TEXT];
+        snprintf(text, sizeof text, "this object killed the fetch worker %u times (signal %d): please report it",
+                 at->deaths, signal);
+        if (mr_word_state(word) == MR_PENDING && mr_word_lap(word) == mr_lane_lap(lane, at->number) &&
+            mr_lane_poison(lane, slot, word, MR_E_INTERNAL, text)) {
+            mr_log_error("lane %u: ticket %llu: %s", at->lane, (unsigned long long)at->number, text);
+            mr_wake_consumer(lane);
+        }
+    }
+}
+
+void mr_lanes_producer_died(struct mr_supervisor *s, unsigned slot, bool poisonous, int signal)
+{
+    unsigned recovered = 0;
+    for (unsigned i = 0; i < s->lanes.used; i++) {
+        if (s->lanes.slots[i] == NULL)
+            continue;
+        if (poisonous)
+            count_poison(s, i, slot);
+        recovered += mr_lane_recover(&s->lanes.slots[i]->lane, slot);
+    }
+    if (poisonous)
+        poison(s, signal);
+    if (recovered > 0)
+        mr_log_info("fetch worker %u: %u samples that it was downloading are open again", slot, recovered);
+}
+
+void mr_lanes_fail_dataset(struct mr_supervisor *s, uint32_t dataset, uint32_t code, const char *text)
+{
+    for (unsigned i = 0; i < s->lanes.used; i++) {
+        struct mr_registered_lane *entry = s->lanes.slots[i];
+        if (entry == NULL || entry->lane.dataset != dataset)
+            continue;
+        for (uint32_t slot = 0; slot < entry->lane.window; slot++) {
+            uint64_t word = mr_lane_load(&entry->lane, slot);
+            if (mr_word_state(word) == MR_PENDING)
+                mr_lane_poison(&entry->lane, slot, word, code, text);
+        }
+        mr_wake_consumer_always(&entry->lane);
+    }
+}
+
+unsigned mr_lanes_waiting_for(const struct mr_supervisor *s, unsigned producer, char *text, size_t size)
+{
+    unsigned count = 0;
+    size_t used = 0;
+    for (unsigned i = 0; i < s->lanes.used; i++) {
+        const struct mr_registered_lane *entry = s->lanes.slots[i];
+        if (entry == NULL || entry->state != MR_LANE_OPEN)
+            continue;
+        uint64_t want = atomic_load_explicit(&entry->lane.shared->want, memory_order_relaxed);
+        if (want == 0)
+            continue;
+        uint64_t word = mr_lane_load(&entry->lane, mr_lane_slot(&entry->lane, want - 1));
+        if (mr_word_state(word) != MR_FILLING || mr_word_owner(word) != producer)
+            continue;
+        int n = snprintf(text + used, size - used, "%s%u", count > 0 ? ", " : "", i);
+        used += n > 0 && (size_t)n < size - used ? (size_t)n : 0;
+        count++;
+    }
+    return count;
+}

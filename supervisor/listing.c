@@ -1,0 +1,426 @@
+#include "supervisor/listing.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "shm/base/log.h"
+#include "supervisor/supervisor.h"
+
+#define PARTS_A_MESSAGE 30u
+
+/* What a list worker works at: child->job points to a range (list) or a data set (concat). */
+static bool is_concat(const struct mr_child *child)
+{
+    const struct mr_supervisor *s = child->supervisor;
+    for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
+        if (s->datasets[i] != NULL && s->datasets[i]->concat == child)
+            return true;
+    return false;
+}
+
+static struct mr_range *range_of(const struct mr_child *child)
+{
+    return child->job != NULL && !is_concat(child) ? child->job : NULL;
+}
+
+/* ---- ranges ---- */
+
+static struct mr_range *next_waiting(struct mr_supervisor *s)
+{
+    for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
+        struct mr_dataset *dataset = s->datasets[i];
+        if (dataset == NULL || dataset->state > MR_DATASET_LISTING || dataset->indexed)
+            continue;
+        for (struct mr_range *range = dataset->ranges; range != NULL; range = range->next)
+            if (!range->done && range->worker == NULL)
+                return range;
+    }
+    return NULL;
+}
+
+/* A data set whose parts are all there. */
+static struct mr_dataset *next_complete(struct mr_supervisor *s)
+{
+    for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
+        struct mr_dataset *dataset = s->datasets[i];
+        if (dataset == NULL || dataset->state > MR_DATASET_LISTING || dataset->indexed || dataset->concat != NULL)
+            continue;
+        bool complete = dataset->ranges != NULL;
+        for (struct mr_range *range = dataset->ranges; range != NULL; range = range->next)
+            complete &= range->done;
+        if (complete)
+            return dataset;
+    }
+    return NULL;
+}
+
+/* The range that has given the most so far and may be cut: what is left of it is unknown, so its past has to do. */
+static struct mr_range *busiest(struct mr_supervisor *s)
+{
+    struct mr_range *best = NULL;
+    for (unsigned i = 0; i < s->listing.worker_count; i++) {
+        struct mr_child *child = &s->listing.workers[i];
+        struct mr_range *range = range_of(child);
+        if (range == NULL || range->splitting || child->draining || range->dataset->names >= 0 ||
+            range->pages < range->split_after || range->dataset->range_count >= MR_RANGES_MAX)
+            continue;
+        if (best == NULL || range->objects > best->objects)
+            best = range;
+    }
+    return best;
+}
+
+static void send_range(struct mr_child *child, struct mr_range *range)
+{
+    struct mr_msg_out *out = mr_msg_new(MR_MSG_RANGE);
+    mr_msg_put_u64(out, "dataset", range->dataset->number);
+    mr_msg_put_u64(out, "range", range->id);
+    mr_msg_put_str(out, "uri", range->uri);
+    mr_msg_put_str(out, "start", range->start);
+    mr_msg_put_bool(out, "has_end", range->end != NULL);
+    mr_msg_put_str(out, "end", range->end != NULL ? range->end : "");
+    if (range->dataset->names >= 0)
+        mr_msg_put_fd(out, range->dataset->names);
+    range->worker = child;
+    range->splitting = false;
+    range->pages = range->objects = 0;
+    range->split_after = 2; /* most data sets are one page, for one worker */
+    child->job = range;
+    mr_child_send(child, out);
+    if (range->dataset->state == MR_DATASET_NEW) {
+        range->dataset->state = MR_DATASET_LISTING;
+        atomic_store_explicit(&child->supervisor->board->dataset[range->dataset->number].state, MR_DATASET_LISTING,
+                              memory_order_release); /* B0 */
+    }
+}
+
+static void send_concat(struct mr_child *child, struct mr_dataset *dataset)
+{
+    struct mr_range *range = dataset->ranges;
+    dataset->concat = child;
+    child->job = dataset;
+    while (range != NULL) {
+        struct mr_msg_out *out = mr_msg_new(MR_MSG_CONCAT);
+        mr_msg_put_u64(out, "dataset", dataset->number);
+        for (unsigned i = 0; i < PARTS_A_MESSAGE && range != NULL; i++, range = range->next)
+            mr_msg_put_fd(out, range->part);
+        mr_msg_put_bool(out, "more", range != NULL);
+        mr_child_send(child, out);
+    }
+}
+
+static void send_split(struct mr_range *range)
+{
+    struct mr_msg_out *out = mr_msg_new(MR_MSG_SPLIT);
+    mr_msg_put_u64(out, "range", range->id);
+    range->splitting = true;
+    mr_child_send(range->worker, out);
+}
+
+/* ---- dispatch ---- */
+
+static bool any_listing(const struct mr_supervisor *s)
+{
+    for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
+        if (s->datasets[i] != NULL && s->datasets[i]->state <= MR_DATASET_LISTING && !s->datasets[i]->indexed)
+            return true;
+    return false;
+}
+
+static struct mr_child *idle_worker(struct mr_supervisor *s)
+{
+    for (unsigned i = 0; i < s->listing.worker_count; i++) {
+        struct mr_child *child = &s->listing.workers[i];
+        if (child->state == MR_CHILD_RUNNING && child->job == NULL && !child->draining)
+            return child;
+    }
+    return NULL;
+}
+
+/* Workers that will ask for work soon. */
+static unsigned coming_workers(const struct mr_supervisor *s)
+{
+    unsigned coming = 0;
+    for (unsigned i = 0; i < s->listing.worker_count; i++) {
+        const struct mr_child *child = &s->listing.workers[i];
+        coming += child->state == MR_CHILD_STARTING || child->state == MR_CHILD_WAITING;
+    }
+    return coming;
+}
+
+/* One more process, if a slot is left. */
+static bool start_worker(struct mr_supervisor *s)
+{
+    for (unsigned i = 0; i < s->listing.worker_count; i++) {
+        struct mr_child *child = &s->listing.workers[i];
+        if (child->state == MR_CHILD_FREE) {
+            mr_child_start(child);
+            return true;
+        }
+    }
+    return false;
+}
+
+static void end_workers(struct mr_supervisor *s)
+{
+    for (unsigned i = 0; i < s->listing.worker_count; i++) {
+        struct mr_child *child = &s->listing.workers[i];
+        if (child->job == NULL)
+            mr_child_drain(child, false);
+    }
+}
+
+void mr_listing_dispatch(struct mr_supervisor *s)
+{
+    struct mr_child *child;
+    if (s->state > MR_SUP_RUNNING)
+        return;
+    if (!any_listing(s)) {
+        end_workers(s);
+        return;
+    }
+    while ((child = idle_worker(s)) != NULL) {
+        struct mr_dataset *complete = next_complete(s);
+        struct mr_range *waiting = complete == NULL ? next_waiting(s) : NULL;
+        if (complete != NULL)
+            send_concat(child, complete);
+        else if (waiting != NULL)
+            send_range(child, waiting);
+        else
+            break;
+    }
+    struct mr_range *busy;
+    unsigned coming = coming_workers(s);
+    if (child == NULL) {
+        bool work = next_complete(s) != NULL || next_waiting(s) != NULL || busiest(s) != NULL;
+        if (work && coming == 0 && s->state <= MR_SUP_RUNNING)
+            start_worker(s);
+    } else if ((busy = busiest(s)) != NULL) {
+        send_split(busy);
+    }
+}
+
+void mr_listing_abandon(struct mr_dataset *dataset)
+{
+    struct mr_supervisor *s = dataset->supervisor;
+    for (unsigned i = 0; i < s->listing.worker_count; i++) {
+        struct mr_child *child = &s->listing.workers[i];
+        struct mr_range *range = range_of(child);
+        if (child->job == NULL || (range == NULL ? (void *)dataset != child->job : range->dataset != dataset))
+            continue;
+        child->job = NULL;
+        mr_child_drain(child, false);
+    }
+    dataset->concat = NULL;
+}
+
+/* ---- what the workers say ---- */
+
+/* The range that the message names, when this worker has it. NULL with *rc set: 0 where it is merely late. */
+static struct mr_range *named_range(struct mr_child *child, const struct mr_msg_in *in, int *rc)
+{
+    uint64_t id;
+    *rc = mr_msg_get_u64(in, "range", &id);
+    struct mr_range *range = range_of(child);
+    return *rc == 0 && range != NULL && range->id == id ? range : NULL;
+}
+
+static int page_came(struct mr_child *child, const struct mr_msg_in *in)
+{
+    int rc;
+    struct mr_range *range = named_range(child, in, &rc);
+    if (range == NULL)
+        return rc;
+    if (mr_msg_get_u64(in, "objects", &range->objects) != 0 || mr_msg_get_u64(in, "pages", &range->pages) != 0)
+        return -1;
+    mr_dataset_progress(range->dataset);
+    mr_listing_dispatch(child->supervisor);
+    return 0;
+}
+
+/* [mid, end) becomes a range of its own, behind the one that gave it away. */
+static int split_came(struct mr_child *child, const struct mr_msg_in *in)
+{
+    int rc;
+    bool none;
+    const char *mid;
+    struct mr_range *range = named_range(child, in, &rc);
+    if (range == NULL || !range->splitting)
+        return rc;
+    if (mr_msg_get_bool(in, "none", &none) != 0)
+        return -1;
+    range->splitting = false;
+    range->split_after = range->pages + (none ? 4 : 1);
+    if (none)
+        return 0;
+    if (mr_msg_get_str(in, "mid", &mid) != 0)
+        return -1;
+    if (strcmp(mid, range->start) <= 0 || (range->end != NULL && strcmp(mid, range->end) >= 0)) {
+        mr_error_set(MR_E_PROTOCOL, "a range was cut outside of it");
+        return -1;
+    }
+    struct mr_range *upper = calloc(1, sizeof *upper);
+    char *start = strdup(mid), *end = strdup(mid);
+    if (upper == NULL || start == NULL || end == NULL) {
+        free(upper);
+        free(start);
+        free(end);
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a range of a listing");
+        return -1;
+    }
+    *upper = (struct mr_range){.next = range->next,
+                               .id = child->supervisor->listing.next_range++,
+                               .dataset = range->dataset,
+                               .uri = range->uri,
+                               .start = start,
+                               .end = range->end,
+                               .part = -1};
+    range->end = end;
+    range->next = upper;
+    range->dataset->range_count++;
+    mr_listing_dispatch(child->supervisor);
+    return 0;
+}
+
+static int range_done(struct mr_child *child, struct mr_msg_in *in)
+{
+    int rc;
+    struct mr_range *range = named_range(child, in, &rc);
+    if (range == NULL)
+        return rc;
+    if (mr_msg_get_u64(in, "objects", &range->objects) != 0 || (range->part = mr_msg_take_fd(in, 0)) < 0)
+        return -1;
+    range->done = true;
+    range->worker = NULL;
+    child->job = NULL;
+    mr_dataset_progress(range->dataset);
+    mr_listing_dispatch(child->supervisor);
+    return 0;
+}
+
+static int index_done(struct mr_child *child, struct mr_msg_in *in)
+{
+    if (!is_concat(child))
+        return 0;
+    struct mr_dataset *dataset = child->job;
+    if (mr_dataset_indexed(dataset, in) != 0)
+        return -1;
+    child->job = NULL;
+    dataset->concat = NULL;
+    mr_listing_dispatch(child->supervisor);
+    return 0;
+}
+
+static int failed(struct mr_child *child, const struct mr_msg_in *in)
+{
+    uint64_t number, code;
+    const char *text;
+    if (!mr_msg_has(in, "dataset"))
+        return 0; /* about the worker: its exit status decides */
+    if (mr_msg_get_u64(in, "dataset", &number) != 0 || mr_msg_get_u64(in, "code", &code) != 0 ||
+        mr_msg_get_str(in, "text", &text) != 0)
+        return -1;
+    struct mr_dataset *dataset = mr_dataset_find(child->supervisor, number);
+    if (dataset == NULL)
+        return -1;
+    struct mr_range *range = range_of(child);
+    bool ours = range != NULL ? range->dataset == dataset : child->job == dataset;
+    if (!ours)
+        return 0; /* it has failed already, and this worker was about to be told */
+    if (range != NULL)
+        range->worker = NULL;
+    child->job = NULL;
+    mr_dataset_fail(dataset, code > MR_OK && code < MR_E_COUNT ? (enum mr_code)code : MR_E_INTERNAL, text);
+    mr_listing_dispatch(child->supervisor);
+    return 0;
+}
+
+static int message(struct mr_child *child, struct mr_msg_in *in)
+{
+    switch (in->type) {
+    case MR_MSG_RANGE_PAGE:
+        return page_came(child, in);
+    case MR_MSG_RANGE_SPLIT:
+        return split_came(child, in);
+    case MR_MSG_RANGE_DONE:
+        return range_done(child, in);
+    case MR_MSG_INDEX_DONE:
+        return index_done(child, in);
+    case MR_MSG_FAILED:
+        return failed(child, in);
+    default:
+        mr_error_set(MR_E_PROTOCOL, "a list worker does not send messages of type %d", (int)in->type);
+        return -1;
+    }
+}
+
+/* ---- life of a worker ---- */
+
+static void setup(struct mr_child *child, struct mr_msg_out *out)
+{
+    (void)child;
+    (void)out;
+}
+
+static void running(struct mr_child *child)
+{
+    mr_listing_dispatch(child->supervisor);
+}
+
+/* What it worked at waits again. */
+static void died(struct mr_child *child, const struct mr_child_end *end)
+{
+    (void)end;
+    struct mr_range *range = range_of(child);
+    if (range != NULL) {
+        range->worker = NULL;
+        range->splitting = false;
+    } else if (child->job != NULL) {
+        ((struct mr_dataset *)child->job)->concat = NULL;
+    }
+    child->job = NULL;
+}
+
+static void ended(struct mr_child *child)
+{
+    struct mr_supervisor *s = child->supervisor;
+    if (child->state == MR_CHILD_FAILED) {
+        for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
+            if (s->datasets[i] != NULL && s->datasets[i]->state <= MR_DATASET_LISTING && !s->datasets[i]->indexed)
+                mr_dataset_fail(s->datasets[i], child->fail_code, child->fail_text);
+        child->state = MR_CHILD_FREE; /* the next data set is another attempt */
+        child->barren = 0;
+    }
+    mr_listing_dispatch(s);
+    mr_supervisor_child_ended(s);
+}
+
+static const struct mr_child_role list_role = {.name = "list",
+                                               .counters = MR_ROLE_LIST,
+                                               .first_counter = MR_WC_LIST_PAGES,
+                                               .last_counter = MR_WC_LISTED,
+                                               .setup = setup,
+                                               .running = running,
+                                               .message = message,
+                                               .died = died,
+                                               .ended = ended};
+
+int mr_listing_init(struct mr_supervisor *s)
+{
+    struct mr_listing *listing = &s->listing;
+    unsigned wanted = s->config.list.workers < MR_LISTERS_MAX ? (unsigned)s->config.list.workers : MR_LISTERS_MAX;
+    while (listing->worker_count < wanted) {
+        struct mr_child *child = &listing->workers[listing->worker_count++];
+        if (mr_child_init(child, s, &list_role, listing->worker_count - 1) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+void mr_listing_close(struct mr_supervisor *s)
+{
+    for (unsigned i = 0; i < s->listing.worker_count; i++)
+        mr_child_close(&s->listing.workers[i]);
+    s->listing.worker_count = 0;
+}

@@ -1,0 +1,235 @@
+#include "supervisor/run_folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "shm/base/error.h"
+#include "shm/base/log.h"
+
+#define BACKLOG 128
+
+/* A folder that only we can enter. */
+static int make_private(const char *path)
+{
+    struct stat status;
+    if (mkdir(path, 0700) != 0 && errno != EEXIST) {
+        mr_error_set_errno(errno, "cannot make the run folder %s (set XDG_RUNTIME_DIR to a folder of yours)", path);
+        return -1;
+    }
+    if (lstat(path, &status) != 0) {
+        mr_error_set_errno(errno, "cannot look at the run folder %s", path);
+        return -1;
+    }
+    if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 077) != 0) {
+        mr_error_set(MR_E_DENIED,
+                     "the run folder %s must be a folder of user %u that nobody else may enter (mode 0700): remove it, "
+                     "or set XDG_RUNTIME_DIR",
+                     path, geteuid());
+        return -1;
+    }
+    return 0;
+}
+
+static int base_folder(char path[PATH_MAX])
+{
+    const char *runtime = getenv("XDG_RUNTIME_DIR");
+    int n;
+    if (runtime != NULL && runtime[0] == '/')
+        n = snprintf(path, PATH_MAX, "%s/millrace", runtime);
+    else
+        n = snprintf(path, PATH_MAX, "/tmp/millrace-%u", geteuid());
+    if (n >= PATH_MAX) {
+        mr_error_set(MR_E_CONFIG, "XDG_RUNTIME_DIR is too long");
+        return -1;
+    }
+    return make_private(path);
+}
+
+/* Removes the folder of a run; what is in it is known. */
+static void remove_folder(const char *path)
+{
+    static const char *const names[] = {"socket", "pid"};
+    char name[PATH_MAX + 16];
+    for (unsigned i = 0; i < 2; i++) {
+        snprintf(name, sizeof name, "%s/%s", path, names[i]);
+        unlink(name);
+    }
+    rmdir(path);
+}
+
+/* Folders whose lock nobody holds belong to supervisors that were killed. */
+static void sweep(const char *base)
+{
+    DIR *dir = opendir(base);
+    struct dirent *entry;
+    if (dir == NULL)
+        return;
+    while ((entry = readdir(dir)) != NULL) {
+        char path[PATH_MAX];
+        if (strncmp(entry->d_name, "run-", 4) != 0 ||
+            snprintf(path, sizeof path, "%s/%s", base, entry->d_name) >= (int)sizeof path)
+            continue;
+        int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+        if (fd < 0)
+            continue;
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+            mr_log_debug("removing %s, left by a supervisor that was killed", path);
+            remove_folder(path);
+        }
+        close(fd);
+    }
+    closedir(dir);
+}
+
+/* A folder of our own, locked. */
+static int make_own(struct mr_run_folder *folder)
+{
+    char base[PATH_MAX];
+    if (base_folder(base) != 0)
+        return -1;
+    sweep(base);
+    if (snprintf(folder->path, sizeof folder->path, "%s/run-%d", base, (int)getpid()) >= (int)sizeof folder->path) {
+        folder->path[0] = '\0';
+        mr_error_set(MR_E_CONFIG, "the run folder's path is too long: %s", base);
+        return -1;
+    }
+    if (make_private(folder->path) != 0)
+        return -1;
+    folder->lock = open(folder->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (folder->lock < 0 || flock(folder->lock, LOCK_EX | LOCK_NB) != 0) {
+        mr_error_set_errno(errno, "cannot lock the run folder %s", folder->path);
+        return -1;
+    }
+    return 0;
+}
+
+/* "pid": for people and for whoever elected this supervisor. */
+static int write_pid(struct mr_run_folder *folder)
+{
+    char path[PATH_MAX + 16], text[16];
+    snprintf(path, sizeof path, "%s/pid", folder->path);
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int n = snprintf(text, sizeof text, "%d\n", (int)getpid());
+    if (fd < 0 || write(fd, text, (size_t)n) != n) {
+        mr_error_set_errno(errno, "cannot write %s", path);
+        if (fd >= 0)
+            close(fd);
+        return -1;
+    }
+    close(fd);
+    folder->have_pid = true;
+    return 0;
+}
+
+static int set_address(struct sockaddr_un *address, const char *path)
+{
+    if (strlen(path) == 0 || strlen(path) >= sizeof address->sun_path) {
+        mr_error_set(MR_E_USAGE, "the socket's path has %zu characters, and 1 to %zu are allowed: %s", strlen(path),
+                     sizeof address->sun_path - 1, path);
+        return -1;
+    }
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    memcpy(address->sun_path, path, strlen(path) + 1);
+    return 0;
+}
+
+/* A socket that nobody listens on was left by one that was killed. */
+static int remove_stale(const struct sockaddr_un *address)
+{
+    struct stat status;
+    if (lstat(address->sun_path, &status) != 0)
+        return 0;
+    int probe = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int rc = probe >= 0 ? connect(probe, (const struct sockaddr *)address, sizeof *address) : -1;
+    int why = errno;
+    if (probe >= 0)
+        close(probe);
+    if (S_ISSOCK(status.st_mode) && rc != 0 && why == ECONNREFUSED) {
+        unlink(address->sun_path);
+        return 0;
+    }
+    mr_error_set(MR_E_EXISTS, "%s exists%s: name another socket", address->sun_path,
+                 rc == 0 ? " and a supervisor listens there" : "");
+    return -1;
+}
+
+static int listen_at(struct mr_run_folder *folder)
+{
+    struct sockaddr_un address;
+    if (set_address(&address, folder->socket_path) != 0 || remove_stale(&address) != 0)
+        return -1;
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) {
+        mr_error_set_errno(errno, "cannot make a socket");
+        return -1;
+    }
+    mode_t mask = umask(0177);
+    int rc = bind(fd, (struct sockaddr *)&address, sizeof address);
+    int why = errno;
+    umask(mask);
+    if (rc != 0 || listen(fd, BACKLOG) != 0) {
+        mr_error_set_errno(rc != 0 ? why : errno, "cannot listen at %s", folder->socket_path);
+        if (rc == 0)
+            unlink(folder->socket_path);
+        close(fd);
+        return -1;
+    }
+    folder->have_socket = true;
+    return fd;
+}
+
+int mr_run_folder_init(struct mr_run_folder *folder, const char *folder_path, const char *socket_path)
+{
+    char path[PATH_MAX + 16];
+    *folder = (struct mr_run_folder){.lock = -1};
+    if (folder_path != NULL) {
+        if (strlen(folder_path) >= sizeof folder->path) {
+            mr_error_set(MR_E_USAGE, "the run folder's path is too long");
+            return -1;
+        }
+        if (make_private(folder_path) != 0)
+            return -1;
+        strcpy(folder->path, folder_path);
+    } else if (socket_path == NULL && make_own(folder) != 0) {
+        goto fail;
+    }
+    if (socket_path == NULL) {
+        snprintf(path, sizeof path, "%s/socket", folder->path);
+        socket_path = path;
+    }
+    struct sockaddr_un address;
+    if (set_address(&address, socket_path) != 0 || (folder->path[0] != '\0' && write_pid(folder) != 0))
+        goto fail;
+    strcpy(folder->socket_path, socket_path);
+    int fd = listen_at(folder);
+    if (fd >= 0)
+        return fd;
+fail:
+    mr_run_folder_close(folder);
+    return -1;
+}
+
+void mr_run_folder_close(struct mr_run_folder *folder)
+{
+    if (folder->have_socket)
+        unlink(folder->socket_path);
+    if (folder->have_pid) {
+        char path[PATH_MAX + 16];
+        snprintf(path, sizeof path, "%s/pid", folder->path);
+        unlink(path);
+    }
+    if (folder->path[0] != '\0')
+        rmdir(folder->path); /* fails where somebody else has put a file into it: then it stays */
+    if (folder->lock >= 0)
+        close(folder->lock);
+    *folder = (struct mr_run_folder){.lock = -1};
+}

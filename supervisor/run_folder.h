@@ -1,0 +1,26 @@
+/*
+ * run_folder.h - where a run's socket lies: a folder of its own, 0700, with the socket 0600 in it.
+ *
+ * $XDG_RUNTIME_DIR/millrace/run-PID, or /tmp/millrace-UID/run-PID. The folder is locked (flock) for the run's life,
+ * so that the next start can tell and remove what a killed supervisor has left.
+ */
+#ifndef MR_SUPERVISOR_RUN_FOLDER_H
+#define MR_SUPERVISOR_RUN_FOLDER_H
+
+#include <limits.h>
+#include <stdbool.h>
+
+struct mr_run_folder {
+    char path[PATH_MAX];        /* "": the socket alone is ours */
+    char socket_path[108];      /* fits sockaddr_un */
+    int lock;                   /* the folder, locked; -1 */
+    bool have_socket, have_pid; /* to be removed */
+};
+
+/* Makes the folder (folder_path: that one, as it is; NULL: one of our own unless socket_path says where the socket
+ * goes) and a listening SOCK_SEQPACKET socket in it. Returns the socket, non-blocking, or -1. */
+int mr_run_folder_init(struct mr_run_folder *folder, const char *folder_path, const char *socket_path);
+/* Removes what init has made. Twice is harmless. */
+void mr_run_folder_close(struct mr_run_folder *folder);
+
+#endif

@@ -1,0 +1,187 @@
+#include "supervisor/stat.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "shm/base/clock.h"
+#include "shm/base/error.h"
+#include "supervisor/supervisor.h"
+
+#define WAITING_LITTLE 0.1 /* below this share of the time a reader counts as never waiting */
+
+static const char *const supervisor_states[] = {"starting", "running", "draining", "stopping"};
+static const char *const dataset_states[] = {"free", "new", "listing", "ready", "failed"};
+static const char *const child_states[] = {"none", "starting", "running", "waiting", "failed"};
+static const char *const lane_states[] = {"open", "closed", "dropping"};
+
+/* How many tickets are in which state. */
+static void count_states(const struct mr_lane *lane, unsigned counts[16])
+{
+    memset(counts, 0, 16 * sizeof counts[0]);
+    for (uint32_t slot = 0; slot < lane->window; slot++)
+        counts[mr_word_state(mr_lane_load(lane, slot)) & 15]++;
+}
+
+/* ---- the limiting stage ---- */
+
+static bool is_listing(const struct mr_supervisor *s)
+{
+    for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
+        if (s->datasets[i] != NULL &&
+            (s->datasets[i]->state == MR_DATASET_NEW || s->datasets[i]->state == MR_DATASET_LISTING))
+            return true;
+    return false;
+}
+
+/* Over the open lanes: their mean share of waiting, and tickets in each state. */
+static unsigned sum_lanes(const struct mr_supervisor *s, double *waiting, unsigned sums[16])
+{
+    unsigned open = 0;
+    *waiting = 0;
+    memset(sums, 0, 16 * sizeof sums[0]);
+    for (unsigned i = 0; i < s->lanes.used; i++) {
+        const struct mr_registered_lane *entry = s->lanes.slots[i];
+        unsigned counts[16];
+        if (entry == NULL || entry->state != MR_LANE_OPEN)
+            continue;
+        open++;
+        *waiting += entry->waiting;
+        count_states(&entry->lane, counts);
+        for (unsigned j = 0; j < 16; j++)
+            sums[j] += counts[j];
+    }
+    if (open > 0)
+        *waiting /= open;
+    return open;
+}
+
+const char *mr_stat_limit(const struct mr_supervisor *s, char *text, size_t size)
+{
+    double waiting;
+    unsigned sums[16];
+    unsigned open = sum_lanes(s, &waiting, sums);
+    unsigned percent = (unsigned)(waiting * 100 + 0.5);
+    if (open == 0 && is_listing(s)) {
+        snprintf(text, size, "the listing: nobody can read before it is done (list.workers)");
+        return "listing";
+    }
+    if (open == 0) {
+        snprintf(text, size, "nothing: no reader is open");
+        return "idle";
+    }
+    if (waiting < WAITING_LITTLE) {
+        snprintf(text, size, "the training: readers wait for data %u%% of the time", percent);
+        return "reader";
+    }
+    /* Samples that were asked for and that nobody is downloading yet: is there no room, or no connection free? */
+    if (sums[MR_PENDING] > 0 && sums[MR_READY] + sums[MR_HELD] > sums[MR_FILLING] + sums[MR_PENDING]) {
+        snprintf(text, size,
+                 "memory: readers wait %u%% of the time, and what they have not taken yet fills the arena "
+                 "(memory.arena_bytes)",
+                 percent);
+        return "memory";
+    }
+    if (sums[MR_PENDING] > 0) {
+        snprintf(text, size,
+                 "the store or the network: readers wait %u%% of the time, and every connection is in use "
+                 "(fetch.connections, fetch.workers)",
+                 percent);
+        return "fetch";
+    }
+    snprintf(text, size,
+             "the look-ahead: readers wait %u%% of the time, and all that they have asked for is on its way "
+             "(lanes.window; memory.arena_bytes where the quota is small)",
+             percent);
+    return "window";
+}
+
+/* ---- JSON ---- */
+
+static json_t *datasets_json(const struct mr_supervisor *s)
+{
+    json_t *list = json_array();
+    for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
+        const struct mr_dataset *dataset = s->datasets[i];
+        if (dataset == NULL)
+            continue;
+        const struct mr_board_dataset *board = &s->board->dataset[i];
+        json_t *item = json_pack("{s:i, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:s}", "dataset", (int)i, "name",
+                                 mr_dataset_label(dataset), "state", dataset_states[dataset->state], "objects",
+                                 (json_int_t)dataset->objects, "bytes", (json_int_t)dataset->bytes, "largest_bytes",
+                                 (json_int_t)dataset->largest, "listed",
+                                 (json_int_t)atomic_load_explicit(&board->listed, memory_order_relaxed), "index_bytes",
+                                 (json_int_t)dataset->index_bytes, "digest", dataset->digest);
+        if (dataset->state == MR_DATASET_FAILED)
+            json_object_set_new(item, "error", json_string_nocheck(board->text));
+        json_array_append_new(list, item);
+    }
+    return list;
+}
+
+static json_t *lanes_json(const struct mr_supervisor *s)
+{
+    json_t *list = json_array();
+    for (unsigned i = 0; i < s->lanes.used; i++) {
+        const struct mr_registered_lane *entry = s->lanes.slots[i];
+        unsigned counts[16];
+        if (entry == NULL)
+            continue;
+        const struct mr_lane_shared *shared = entry->lane.shared;
+        count_states(&entry->lane, counts);
+        json_array_append_new(
+            list,
+            json_pack("{s:i, s:i, s:i, s:s, s:i, s:I, s:I, s:f, s:i, s:i, s:i, s:i, s:i}", "lane", (int)i, "dataset",
+                      (int)entry->lane.dataset, "pid", entry->client != NULL ? (int)entry->client->pid : 0, "state",
+                      lane_states[entry->state], "window", (int)entry->lane.window, "quota_bytes",
+                      (json_int_t)atomic_load_explicit(&shared->quota_bytes, memory_order_relaxed), "samples",
+                      (json_int_t)atomic_load_explicit(&shared->taken, memory_order_relaxed), "waiting_ratio",
+                      entry->waiting, "pending", (int)counts[MR_PENDING], "filling", (int)counts[MR_FILLING], "ready",
+                      (int)counts[MR_READY], "held", (int)counts[MR_HELD], "failed", (int)counts[MR_FAILED]));
+    }
+    return list;
+}
+
+static json_t *worker_json(const struct mr_child *child)
+{
+    struct mr_counters_snapshot values;
+    unsigned count;
+    const struct mr_counter_label *labels = mr_counter_labels(child->role->counters, &count);
+    json_t *counters = json_object();
+    if (mr_counters_read(child->counters, &values) == 0)
+        for (unsigned i = 0; i < count; i++)
+            json_object_set_new(counters, labels[i].name, json_integer((json_int_t)values.values[i]));
+    return json_pack("{s:s, s:i, s:i, s:s, s:i, s:o}", "role", child->role->name, "slot", (int)child->slot, "pid",
+                     (int)child->pid, "state", child_states[child->state], "starts", (int)child->generation, "counters",
+                     counters);
+}
+
+static json_t *workers_json(const struct mr_supervisor *s)
+{
+    json_t *list = json_array();
+    for (unsigned i = 0; i < s->listing.worker_count; i++)
+        if (s->listing.workers[i].generation > 0)
+            json_array_append_new(list, worker_json(&s->listing.workers[i]));
+    for (unsigned i = 0; i < s->fetchers.count; i++)
+        json_array_append_new(list, worker_json(&s->fetchers.workers[i]));
+    return list;
+}
+
+char *mr_stat_json(const struct mr_supervisor *s)
+{
+    char limit[256];
+    const char *stage = mr_stat_limit(s, limit, sizeof limit);
+    json_t *root =
+        json_pack("{s:s, s:s, s:i, s:s, s:f, s:{s:I, s:i, s:I}, s:o, s:o, s:o, s:{s:s, s:s}}", "version", MR_VERSION,
+                  "run_id", s->run_id, "pid", (int)getpid(), "state", supervisor_states[s->state], "uptime_s",
+                  (double)(mr_clock_mono_ns() - s->started_ns) / 1e9, "memory", "arena_bytes",
+                  (json_int_t)s->fetchers.arena_bytes, "arenas", (int)s->fetchers.count, "reserve_bytes",
+                  (json_int_t)s->fetchers.reserve_bytes, "datasets", datasets_json(s), "lanes", lanes_json(s),
+                  "workers", workers_json(s), "limit", "stage", stage, "text", limit);
+    char *text = root != NULL ? json_dumps(root, JSON_INDENT(2)) : NULL;
+    json_decref(root);
+    if (text == NULL)
+        mr_error_set(MR_E_NO_MEMORY, "no memory for the statistics");
+    return text;
+}

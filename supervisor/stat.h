@@ -1,0 +1,19 @@
+/* stat.h - what a run has done and what limits it, as JSON (the supervisor's side) and as text (the tool's). */
+#ifndef MR_SUPERVISOR_STAT_H
+#define MR_SUPERVISOR_STAT_H
+
+#include <stddef.h>
+
+struct mr_supervisor;
+
+/* malloc'ed JSON text; NULL: NO_MEMORY. */
+char *mr_stat_json(const struct mr_supervisor *s);
+/* One sentence: the stage that limits the readers now, and what to change. Returns its short name ("listing", "idle",
+ * "reader", "memory", "fetch", "window"), static. */
+const char *mr_stat_limit(const struct mr_supervisor *s, char *text, size_t size);
+
+/* The JSON text for people, or in Prometheus' text format, to standard output. 0, or -1 (PROTOCOL). */
+int mr_stat_print_text(const char *json);
+int mr_stat_print_prometheus(const char *json);
+
+#endif
