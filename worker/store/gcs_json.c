@@ -99,13 +99,12 @@ static int take_item(struct mr_json *json, struct mr_store_item *item)
     char quoted[200];
     const char *key, *bad = NULL;
     unsigned has = 0;
-    int rc;
     *item = (struct mr_store_item){.storage_class = "", .etag = ""};
     if (mr_json_peek(json) != MR_JSON_OBJECT) {
         mr_json_skip(json);
     } else {
         mr_json_enter(json);
-        while ((rc = mr_json_key(json, &key)) > 0)
+        while (mr_json_key(json, &key) > 0)
             take_field(json, key, item, &has, &bad);
     }
     if (json->error)
