@@ -18,6 +18,7 @@
 #define COLLECT_ERROR_MAX (16u << 10)
 #define COLLECT_KEEP      (256u << 10) /* a pooled call keeps a collecting buffer up to this size */
 #define EVENTS_MAX        64
+#define MOVE_BYTES        4096u /* a body that brings less within stall_timeout_ms is stalled: a drip is no hold on us */
 
 /*
  * libcurl is driven by its socket interface and an epoll set and not by curl_multi_poll: curl_multi_perform asks
@@ -38,7 +39,8 @@ struct mr_http_call {
     void (*done)(void *arg, const struct mr_http_result *result);
     void *arg;
     uint64_t collect_max, received;
-    int64_t last_byte_ns, stall_ns;
+    int64_t moved_ns, stall_ns; /* when it last moved: see MOVE_BYTES */
+    uint64_t moved_received;
     int status;
     struct mr_http_headers headers;
     char *collected;
@@ -195,7 +197,7 @@ static size_t on_header(char *line, size_t unit, size_t count, void *arg)
     struct mr_http_call *call = arg;
     size_t length = unit * count;
     int status = mr_http_headers_status(line, length);
-    call->last_byte_ns = call->http->now_ns;
+    call->moved_ns = call->http->now_ns;
     if (status != 0) { /* also behind a 100 Continue, or a proxy's answer to CONNECT */
         call->status = status;
         memset(&call->headers, 0, sizeof call->headers);
@@ -241,7 +243,6 @@ static size_t on_body(char *data, size_t unit, size_t count, void *arg)
 {
     struct mr_http_call *call = arg;
     size_t length = unit * count;
-    call->last_byte_ns = call->http->now_ns;
     int rc;
     if (call->status / 100 != 2) {
         size_t room = COLLECT_ERROR_MAX - call->collected_length;
@@ -254,6 +255,10 @@ static size_t on_body(char *data, size_t unit, size_t count, void *arg)
     if (rc != 0)
         return length == 0 ? 1 : fail_sink(call);
     call->received += length;
+    if (call->received - call->moved_received >= MOVE_BYTES) {
+        call->moved_received = call->received;
+        call->moved_ns = call->http->now_ns;
+    }
     return length;
 }
 
@@ -433,7 +438,8 @@ struct mr_http_call *mr_http_start(struct mr_http *http, const struct mr_http_re
     call->arg = request->arg;
     call->collect_max = request->collect_max ? request->collect_max : COLLECT_MAX;
     call->received = 0;
-    call->last_byte_ns = http->now_ns;
+    call->moved_ns = http->now_ns;
+    call->moved_received = 0;
     call->stall_ns = request->stall_timeout_ms * MR_MILLISECOND_NS;
     call->status = 0;
     memset(&call->headers, 0, sizeof call->headers);
@@ -538,7 +544,7 @@ static void drain(struct mr_http *http)
 static struct mr_http_call *stalled(struct mr_http *http)
 {
     for (struct mr_http_call *call = http->active; call; call = call->next) {
-        if (call->stall_ns && http->now_ns - call->last_byte_ns >= call->stall_ns)
+        if (call->stall_ns && http->now_ns - call->moved_ns >= call->stall_ns)
             return call;
     }
     return NULL;
@@ -550,7 +556,8 @@ static void run_watch(struct mr_http_timer *timer)
     struct mr_http_call *call;
     while ((call = stalled(http))) {
         char text[96];
-        snprintf(text, sizeof text, "no byte came for %lld ms", (long long)(call->stall_ns / MR_MILLISECOND_NS));
+        snprintf(text, sizeof text, "it stalled: less than %u bytes came in %lld ms", MOVE_BYTES,
+                 (long long)(call->stall_ns / MR_MILLISECOND_NS));
         finish(http, call, MR_E_TIMEOUT, text);
     }
     for (call = http->active; call; call = call->next)

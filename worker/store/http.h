@@ -41,7 +41,7 @@ struct mr_http_request {
     uint64_t body_length;
     int has_range; /* sends Range: bytes=range_first-range_last (both inclusive) */
     uint64_t range_first, range_last;
-    unsigned stall_timeout_ms; /* MR_E_TIMEOUT when no byte comes for so long; 0: never */
+    unsigned stall_timeout_ms; /* MR_E_TIMEOUT when no 4 KiB of the body, nor its end, come in so long; 0: never */
     int fresh_connection;      /* 1: do not reuse a connection */
 
     /*

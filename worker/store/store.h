@@ -30,7 +30,7 @@ struct mr_store_options {
     const char *endpoint;      /* "http[s]://host[:port]"; NULL: STORAGE_EMULATOR_HOST, then the public service */
     const char *auth;          /* "anonymous", or NULL/"default": credentials where the endpoint needs them (auth.h) */
     const char *user_project;  /* billed project of a requester-pays bucket; NULL: none */
-    unsigned stall_timeout_ms; /* a request without a byte for so long ends with MR_E_TIMEOUT; 0: 20,000 */
+    unsigned stall_timeout_ms; /* a request that stalls for so long ends with MR_E_TIMEOUT (http.h); 0: 20,000 */
     struct mr_http *http;      /* must outlive the store */
 };
 

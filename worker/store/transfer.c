@@ -7,10 +7,13 @@
 
 #include "shm/base/checksum.h"
 #include "shm/base/clock.h"
+#include "shm/base/log.h"
 #include "worker/store/store_ops.h"
 #include "worker/store/text.h"
 
 #define PROGRESS_BYTES (UINT64_C(64) << 10) /* an attempt that brings less does not push the deadline on */
+#define WARN_FAILURES  3                    /* in a row */
+#define WARN_EVERY_NS  (10 * MR_SECOND_NS)
 #define RANGE_ALIGN    (UINT64_C(64) << 10)
 
 enum kind { FETCH, LIST, STAT };
@@ -66,6 +69,7 @@ struct mr_transfer_engine {
     double limit;              /* on requests in flight: additive increase, multiplicative decrease */
     int64_t decreased_ns;      /* requests sent before this say nothing new about the limit */
     struct mr_http_timer pump; /* sends what is queued */
+    int64_t warned_ns;         /* of the last warning about repeats; 0: none yet */
 };
 
 static void pump(struct mr_http_timer *timer);
@@ -237,6 +241,18 @@ static unsigned wait_ms(const struct mr_transfer_options *options, unsigned fail
     return wait > retry_after_ms ? wait : retry_after_ms;
 }
 
+/* Waits can add up to minutes, so somebody who looks on is told why, without a line for each object. */
+static void warn(struct mr_transfer_engine *engine, const struct stream *stream, const char *text)
+{
+    int64_t now = mr_http_now_ns(engine->http);
+    mr_log_debug("%s; trying again", text);
+    if (stream->failures < WARN_FAILURES || (engine->warned_ns && now - engine->warned_ns < WARN_EVERY_NS))
+        return;
+    engine->warned_ns = now;
+    mr_log_warning("%s; trying again, as for other requests, until there is no progress for %u s", text,
+                   engine->options.deadline_ms / 1000);
+}
+
 /* A request ended badly: again later, or the whole transfer fails. The stream is not in flight any more. */
 static void again_or_fail(struct stream *stream, const struct mr_store_result *result)
 {
@@ -262,6 +278,7 @@ static void again_or_fail(struct stream *stream, const struct mr_store_result *r
         fail(transfer, result);
         return;
     }
+    warn(engine, stream, result->text);
     counters->retries++;
     counters->resumes += stream->received > 0;
     stream->fresh = result->code != MR_E_BUSY; /* a broken or silent connection; a busy server's may be good */

@@ -53,7 +53,7 @@ struct mr_transfer_counters {
     uint64_t failures;   /* fetches, pages and look-ups that ended with an error */
     uint64_t retries;    /* requests repeated after an error */
     uint64_t resumes;    /* of those, continued behind the bytes that had arrived */
-    uint64_t stalls;     /* requests dropped after a time without a byte */
+    uint64_t stalls;     /* requests dropped because they stalled */
     uint64_t crc_errors; /* bytes that failed their checksum */
     uint64_t unverified; /* fetches done well without any checksum to compare */
     uint64_t busy;       /* answers 429 and 503 */
