@@ -41,7 +41,6 @@ struct mr_config {
     struct {
         uint64_t arena_bytes; /* 0: the supervisor chooses (mr_config_arena_bytes) */
         uint64_t backing;     /* enum mr_backing */
-        bool huge_pages;
     } memory;
     struct {
         uint64_t window, max;

@@ -44,10 +44,6 @@ static const struct mr_config_key keys[] = {
      .meaning =
          "What shared memory is made of: posix is unnamed files in /dev/shm, memfd is memfd_create(2), auto is posix "
          "where it fits."},
-    {FIELD(memory, huge_pages, MR_KEY_BOOL), .fallback = true, .unit = "",
-     .meaning =
-         "Ask the kernel for huge pages. It gives them only where /sys/kernel/mm/transparent_hugepage/shmem_enabled "
-         "is advise or more."},
 
     {FIELD(lanes, window, MR_KEY_U64), NUMBER(256, MR_LANE_WINDOW_MIN, MR_LANE_WINDOW_MAX, "samples"),
      .meaning = "How far each reader looks ahead; rounded up to a power of two, and to at least two batches."},

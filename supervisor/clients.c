@@ -167,8 +167,7 @@ static int send_index(struct mr_client_peer *client, struct mr_msg_in *in)
     if (dataset == NULL)
         return -1;
     if (dataset->state == MR_DATASET_FAILED) {
-        const struct mr_board_dataset *board = &client->supervisor->board->dataset[dataset->number];
-        mr_error_set((enum mr_code)board->code, "%s", board->text);
+        mr_dataset_explain(dataset);
         return -1;
     }
     if (dataset->state != MR_DATASET_READY) {

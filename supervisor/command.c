@@ -34,12 +34,14 @@ static void command_ended(struct mr_watch *watch, uint32_t epoll_events)
 }
 
 /* In the child. The pipe closes at exec, or carries the errno of its failure. */
-__attribute__((noreturn)) static void become(char *const argv[], int report)
+__attribute__((noreturn)) static void become(char *const argv[], int report, const struct rlimit *descriptors)
 {
     sigset_t none;
     sigemptyset(&none);
     signal(SIGPIPE, SIG_DFL);
     sigprocmask(SIG_SETMASK, &none, NULL);
+    if (descriptors->rlim_max != 0)
+        setrlimit(RLIMIT_NOFILE, descriptors);
     execvp(argv[0], argv);
     int failure = errno;
     ssize_t n = write(report, &failure, sizeof failure);
@@ -57,7 +59,7 @@ int mr_command_start(struct mr_supervisor *s, char *const argv[], int *exit_stat
     }
     pid_t pid = fork();
     if (pid == 0)
-        become(argv, report[1]);
+        become(argv, report[1], &s->command.descriptors);
     close(report[1]);
     if (pid < 0) {
         mr_error_set_errno(errno, "cannot start %s", argv[0]);
@@ -72,7 +74,8 @@ int mr_command_start(struct mr_supervisor *s, char *const argv[], int *exit_stat
         *exit_status = failure == ENOENT ? 127 : 126;
         return -1;
     }
-    s->command = (struct mr_command){.pid = pid, .process.ready = command_ended};
+    s->command.pid = pid;
+    s->command.process.ready = command_ended;
     s->command.pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
     if (s->command.pidfd < 0 || mr_events_watch(&s->events, &s->command.process, s->command.pidfd, EPOLLIN) != 0) {
         mr_error_append("command %s", argv[0]);

@@ -8,6 +8,7 @@
 #define MR_SUPERVISOR_COMMAND_H
 
 #include <stdbool.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/types.h>
 
@@ -20,7 +21,8 @@ struct mr_command {
     int pidfd;
     struct mr_watch process;
     bool ended;
-    int exit_status; /* once ended: its status, or 128 + signal */
+    int exit_status;           /* once ended: its status, or 128 + signal */
+    struct rlimit descriptors; /* what it shall have as RLIMIT_NOFILE */
 };
 
 /* Starts argv with MILLRACE_SOCKET set. 0, or -1 with *exit_status as a shell gives it (127: not found, 126: not

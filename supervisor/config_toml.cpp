@@ -18,10 +18,10 @@ extern "C" {
 namespace
 {
 
-/* "file:line: text" as the thread's error; thrown nowhere: callers return false. */
+/* "file: line n: text" as the thread's error; thrown nowhere: callers return false. */
 bool complain(const toml::node &node, const std::string &file, const std::string &text)
 {
-    mr_error_set(MR_E_CONFIG, "%s:%u: %s", file.c_str(), node.source().begin.line, text.c_str());
+    mr_error_set(MR_E_CONFIG, "%s: line %u: %s", file.c_str(), node.source().begin.line, text.c_str());
     return false;
 }
 
@@ -136,7 +136,7 @@ std::string did_you_mean(const char *nearest)
 /* The line of a key, not of its value: they may be apart. */
 bool complain_of_key(const toml::key &key, const std::string &file, const std::string &text)
 {
-    mr_error_set(MR_E_CONFIG, "%s:%u: %s", file.c_str(), key.source().begin.line, text.c_str());
+    mr_error_set(MR_E_CONFIG, "%s: line %u: %s", file.c_str(), key.source().begin.line, text.c_str());
     return false;
 }
 
@@ -222,7 +222,7 @@ bool parse(mr_config *config, std::string_view text, const std::string &file)
         if (!take_root(root, file, config))
             return false;
     } catch (const toml::parse_error &error) {
-        mr_error_set(MR_E_CONFIG, "%s:%u: %.*s", file.c_str(), error.source().begin.line,
+        mr_error_set(MR_E_CONFIG, "%s: line %u: %.*s", file.c_str(), error.source().begin.line,
                      static_cast<int>(error.description().size()), error.description().data());
         return false;
     } catch (const std::exception &error) {

@@ -10,8 +10,8 @@ extern "C" {
 
 #include "shm/config.h"
 
-/* Fills *config (not initialised before) from text; name stands in messages ("train.toml:12: ..."). 0, or -1 (CONFIG)
- * with the line and, for an unknown key, the nearest one. */
+/* Fills *config (not initialised before) from text; name stands in messages ("train.toml: line 12: ..."). 0, or -1
+ * (CONFIG) with the line and, for an unknown key, the nearest one. */
 int mr_config_parse(struct mr_config *config, const char *text, size_t length, const char *name);
 /* The same from a file; path NULL: the defaults. */
 int mr_config_load(struct mr_config *config, const char *path);

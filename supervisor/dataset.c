@@ -392,6 +392,12 @@ void mr_dataset_fail(struct mr_dataset *dataset, enum mr_code code, const char *
     mr_lanes_fail_dataset(dataset->supervisor, dataset->number, code, text);
 }
 
+void mr_dataset_explain(const struct mr_dataset *dataset)
+{
+    const struct mr_board_dataset *board = board_of(dataset);
+    mr_error_set((enum mr_code)board->code, "%s", board->text);
+}
+
 void mr_dataset_fail_all(struct mr_supervisor *s, enum mr_code code, const char *text)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)

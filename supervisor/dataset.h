@@ -71,6 +71,8 @@ int mr_dataset_indexed(struct mr_dataset *dataset, struct mr_msg_in *in);
 void mr_dataset_ready(struct mr_dataset *dataset);
 /* For good: the board says so, and every waiting ticket of its lanes fails with it. */
 void mr_dataset_fail(struct mr_dataset *dataset, enum mr_code code, const char *text);
+/* Sets the mr_error to why it is FAILED. */
+void mr_dataset_explain(const struct mr_dataset *dataset);
 /* All that are not FAILED. */
 void mr_dataset_fail_all(struct mr_supervisor *s, enum mr_code code, const char *text);
 /* DATASET for a fetch worker. */

@@ -86,9 +86,9 @@ static bool refuse_too_large(struct mr_dataset *dataset, uint64_t total)
     size_text(total, arena);
     setting_text(dataset->largest <= UINT64_MAX / 3 ? dataset->largest * 3 : UINT64_MAX, wanted);
     snprintf(text, sizeof text,
-             "its largest object has %s, and the arena of %s must have room for two of them: set memory.arena_bytes = "
-             "%s",
-             object, arena, wanted);
+             "its largest object has %llu bytes (%s), and the arena of %s must have room for two of them: set "
+             "memory.arena_bytes = %s",
+             (unsigned long long)dataset->largest, object, arena, wanted);
     mr_dataset_fail(dataset, MR_E_NO_MEMORY, text);
     return true;
 }
@@ -103,9 +103,9 @@ static bool refuse_over_reserve(struct mr_dataset *dataset)
     size_text(f->reserve_bytes, reserve);
     setting_text(16 * f->count * dataset->largest, wanted);
     snprintf(text, sizeof text,
-             "its largest object has %s, and the memory was divided for objects of up to %s by the data set that was "
-             "opened first: open this one first, or set memory.arena_bytes = %s",
-             object, reserve, wanted);
+             "its largest object has %llu bytes (%s), and the memory was divided for objects of up to %s by the data "
+             "set that was opened first: open this one first, or set memory.arena_bytes = %s",
+             (unsigned long long)dataset->largest, object, reserve, wanted);
     mr_dataset_fail(dataset, MR_E_NO_MEMORY, text);
     return true;
 }
@@ -262,9 +262,16 @@ void mr_fetchers_indexed(struct mr_dataset *dataset)
         return;
     if (f->state == MR_ARENAS_READY && refuse_over_reserve(dataset))
         return;
-    for (unsigned i = 0; i < f->count; i++)
-        if (mr_child_has_process(&f->workers[i]))
-            mr_dataset_tell(dataset, &f->workers[i]);
+    for (unsigned i = 0; i < f->count; i++) {
+        struct mr_child *child = &f->workers[i];
+        if (mr_child_has_process(child)) {
+            mr_dataset_tell(dataset, child);
+        } else if (child->state == MR_CHILD_FAILED && f->state == MR_ARENAS_READY) {
+            child->barren = 0; /* a new data set is a new attempt */
+            atomic_store_explicit(&s->board->producer[i].failed, 0, memory_order_release);
+            mr_child_start(child);
+        }
+    }
     if (f->state == MR_ARENAS_READY)
         mr_dataset_ready(dataset);
     else if (f->state == MR_ARENAS_NONE)

@@ -90,6 +90,10 @@ static int may_open(struct mr_supervisor *s, uint32_t dataset)
         mr_error_set(MR_E_GONE, "the millrace supervisor is ending: no more lanes are opened");
         return -1;
     }
+    if (s->datasets[dataset]->state == MR_DATASET_FAILED) {
+        mr_dataset_explain(s->datasets[dataset]);
+        return -1;
+    }
     if (s->datasets[dataset]->state != MR_DATASET_READY) {
         mr_error_set(MR_E_BUSY, "data set %u (%s) is not ready", dataset, mr_dataset_label(s->datasets[dataset]));
         return -1;
@@ -229,11 +233,10 @@ void mr_lanes_dropped(struct mr_supervisor *s, uint64_t number, unsigned slot)
         forget(s, (uint32_t)number);
 }
 
-/* ten times a second while there are lanes: what nobody sends a message about. */
+/* Ten times a second while there are lanes: what nobody sends a message about. */
 static void look(struct mr_timer *timer)
 {
     struct mr_supervisor *s = SUPERVISOR_OF(timer);
-    static unsigned looks;
     for (unsigned i = 0; i < s->lanes.used; i++) {
         struct mr_registered_lane *entry = s->lanes.slots[i];
         if (entry == NULL)
@@ -245,7 +248,7 @@ static void look(struct mr_timer *timer)
         else
             advance(s, i);
     }
-    if (++looks % LOOKS_A_CHECK == 0)
+    if (++s->lanes.looks % LOOKS_A_CHECK == 0)
         mr_fetchers_look(s);
     if (s->lanes.used > 0)
         mr_events_start(&s->events, timer, LOOK_MS);

@@ -49,6 +49,7 @@ struct mr_lanes {
     unsigned next; /* where to look for a free one: numbers are not used again at once */
     unsigned open; /* OPEN ones */
     struct mr_timer timer;
+    unsigned looks;
     struct mr_suspect suspects[MR_POISON_MAX];
     unsigned suspect_count;
 };

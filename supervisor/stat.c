@@ -7,6 +7,7 @@
 
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
+#include "shm/base/log.h"
 #include "supervisor/supervisor.h"
 
 #define WAITING_LITTLE 0.1 /* below this share of the time a reader counts as never waiting */
@@ -97,7 +98,39 @@ const char *mr_stat_limit(const struct mr_supervisor *s, char *text, size_t size
     return "window";
 }
 
+void mr_stat_log(struct mr_supervisor *s)
+{
+    char limit[256];
+    uint64_t objects = 0, bytes = 0;
+    int64_t now_ns = mr_clock_mono_ns();
+    for (unsigned i = 0; i < s->fetchers.count; i++) {
+        objects += mr_counter_get(s->fetchers.workers[i].counters, MR_WC_OBJECTS);
+        bytes += mr_counter_get(s->fetchers.workers[i].counters, MR_WC_BYTES);
+    }
+    double seconds = (double)(now_ns - s->metrics.logged_ns) / 1e9;
+    mr_stat_limit(s, limit, sizeof limit);
+    if (seconds > 0)
+        mr_log_info("%.0f objects/s, %.1f MiB/s, %u readers; limited by %s",
+                    (double)(objects - s->metrics.objects) / seconds,
+                    (double)(bytes - s->metrics.bytes) / 1048576 / seconds, s->lanes.open, limit);
+    s->metrics = (struct mr_metrics_line){now_ns, objects, bytes};
+}
+
 /* ---- JSON ---- */
+
+/* Names come from stores and clients: where one is no UTF-8 its bytes beyond ASCII are shown as "?". */
+static json_t *text_json(const char *text)
+{
+    json_t *value = json_string(text);
+    char plain[512];
+    if (value != NULL)
+        return value;
+    snprintf(plain, sizeof plain, "%s", text);
+    for (char *at = plain; *at != '\0'; at++)
+        if ((unsigned char)*at >= 0x80)
+            *at = '?';
+    return json_string(plain);
+}
 
 static json_t *datasets_json(const struct mr_supervisor *s)
 {
@@ -107,14 +140,14 @@ static json_t *datasets_json(const struct mr_supervisor *s)
         if (dataset == NULL)
             continue;
         const struct mr_board_dataset *board = &s->board->dataset[i];
-        json_t *item = json_pack("{s:i, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:s}", "dataset", (int)i, "name",
-                                 mr_dataset_label(dataset), "state", dataset_states[dataset->state], "objects",
-                                 (json_int_t)dataset->objects, "bytes", (json_int_t)dataset->bytes, "largest_bytes",
-                                 (json_int_t)dataset->largest, "listed",
+        json_t *item = json_pack("{s:i, s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:s}", "dataset", (int)i, "name",
+                                 text_json(mr_dataset_label(dataset)), "state", dataset_states[dataset->state],
+                                 "objects", (json_int_t)dataset->objects, "bytes", (json_int_t)dataset->bytes,
+                                 "largest_bytes", (json_int_t)dataset->largest, "listed",
                                  (json_int_t)atomic_load_explicit(&board->listed, memory_order_relaxed), "index_bytes",
                                  (json_int_t)dataset->index_bytes, "digest", dataset->digest);
         if (dataset->state == MR_DATASET_FAILED)
-            json_object_set_new(item, "error", json_string_nocheck(board->text));
+            json_object_set_new(item, "error", text_json(board->text));
         json_array_append_new(list, item);
     }
     return list;

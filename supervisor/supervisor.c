@@ -9,6 +9,7 @@
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <uuid/uuid.h>
 
@@ -33,6 +34,16 @@ static bool any_process(const struct mr_supervisor *s)
     return mr_fetchers_alive(s) != 0;
 }
 
+static bool is_ours(const struct mr_supervisor *s, pid_t pid)
+{
+    bool ours = pid == s->command.pid;
+    for (unsigned i = 0; i < s->listing.worker_count; i++)
+        ours |= pid == s->listing.workers[i].pid;
+    for (unsigned i = 0; i < s->fetchers.count; i++)
+        ours |= pid == s->fetchers.workers[i].pid;
+    return ours;
+}
+
 static void end_children(struct mr_supervisor *s)
 {
     for (unsigned i = 0; i < s->listing.worker_count; i++)
@@ -43,7 +54,6 @@ static void end_children(struct mr_supervisor *s)
 
 static void kill_children(struct mr_supervisor *s)
 {
-    s->killed = true;
     for (unsigned i = 0; i < s->listing.worker_count; i++)
         mr_child_kill(&s->listing.workers[i]);
     for (unsigned i = 0; i < s->fetchers.count; i++)
@@ -97,12 +107,42 @@ static void stop_due(struct mr_timer *timer)
     kill_children(s);
 }
 
+static void metrics_due(struct mr_timer *timer)
+{
+    struct mr_supervisor *s = (struct mr_supervisor *)((char *)timer - offsetof(struct mr_supervisor, metrics_timer));
+    mr_stat_log(s);
+    mr_events_start(&s->events, timer, (unsigned)s->config.metrics.interval_s * 1000);
+}
+
+static void set_metrics(struct mr_supervisor *s)
+{
+    mr_events_stop(&s->events, &s->metrics_timer);
+    if (s->config.metrics.interval_s > 0)
+        mr_events_start(&s->events, &s->metrics_timer, (unsigned)s->config.metrics.interval_s * 1000);
+}
+
 /* ---- signals ---- */
+
+/* As process 1 of a container we inherit orphans: nobody else would reap them. Our own children are left to their
+ * pidfds. */
+static void reap_orphans(const struct mr_supervisor *s)
+{
+    for (;;) {
+        siginfo_t info = {0};
+        if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0 || is_ours(s, info.si_pid))
+            return;
+        waitpid(info.si_pid, NULL, 0);
+    }
+}
 
 static void on_signal(struct mr_supervisor *s, const struct signalfd_siginfo *info)
 {
     char why[64];
     char text[2000];
+    if (info->ssi_signo == SIGCHLD) {
+        reap_orphans(s);
+        return;
+    }
     if (s->command.pid != 0) {
         mr_command_signal(s, info);
         return;
@@ -150,6 +190,8 @@ static int init_signals(struct mr_supervisor *s)
     sigemptyset(&set);
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++)
         sigaddset(&set, wanted[i]);
+    if (getpid() == 1)
+        sigaddset(&set, SIGCHLD);
     signal(SIGPIPE, SIG_IGN);
     sigprocmask(SIG_BLOCK, &set, NULL);
     s->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -210,6 +252,7 @@ int mr_supervisor_reload(struct mr_supervisor *s, char *text, size_t size)
     close(s->config_fd);
     s->config_fd = fd;
     mr_log_set_level((enum mr_log_level)s->config.log.level);
+    set_metrics(s);
     for (unsigned i = 0; i < s->fetchers.count; i++)
         mr_child_drain(&s->fetchers.workers[i], true); /* what they have in flight goes back and is claimed again */
     return 0;
@@ -234,13 +277,14 @@ static int find_worker(struct mr_supervisor *s)
 }
 
 /* As many descriptors as the system allows: each lane, client and part of a listing takes one or two. */
-static void raise_descriptors(void)
+static void raise_descriptors(struct mr_supervisor *s)
 {
     struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
-        limit.rlim_cur = limit.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &limit);
-    }
+    if (getrlimit(RLIMIT_NOFILE, &s->command.descriptors) != 0)
+        return;
+    limit = s->command.descriptors; /* the command gets the limit that we were given */
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 static int init_board(struct mr_supervisor *s)
@@ -264,7 +308,7 @@ static int init(struct mr_supervisor *s, const struct mr_supervisor_options *opt
 {
     if (find_worker(s) != 0 || mr_events_init(&s->events) != 0 || init_signals(s) != 0)
         return -1;
-    raise_descriptors();
+    raise_descriptors(s);
     mr_segment_sweep();
     if (pipe2(s->life, O_CLOEXEC) != 0) {
         mr_error_set_errno(errno, "no pipe");
@@ -275,6 +319,9 @@ static int init(struct mr_supervisor *s, const struct mr_supervisor_options *opt
     if (s->is_private && s->config.memory.arena_bytes == 0)
         s->arena_bytes = PRIVATE_ARENA_BYTES;
     s->stop_timer.run = stop_due;
+    s->metrics_timer.run = metrics_due;
+    s->metrics.logged_ns = s->started_ns;
+    set_metrics(s);
     mr_lanes_init(s);
     if (s->config_fd < 0 || init_board(s) != 0 || mr_listing_init(s) != 0 || mr_fetchers_init(s) != 0)
         return -1;
@@ -295,6 +342,7 @@ static void open_configured(struct mr_supervisor *s)
 static void close_all(struct mr_supervisor *s)
 {
     mr_events_stop(&s->events, &s->stop_timer);
+    mr_events_stop(&s->events, &s->metrics_timer);
     mr_lanes_close(s);
     mr_clients_close(s);
     mr_listing_close(s);
@@ -355,7 +403,7 @@ int mr_supervisor_main(const struct mr_supervisor_options *options)
         return 1;
     s->board_fd = s->config_fd = s->life[0] = s->life[1] = s->signals = s->clients.listener = -1;
     s->events.epoll = -1;
-    s->folder.lock = -1;
+    s->folder.lock = s->command.pidfd = -1;
     s->config_path = options->config_path;
     s->is_private = options->is_private;
     s->started_ns = mr_clock_mono_ns();

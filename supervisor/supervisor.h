@@ -26,6 +26,12 @@
 #include "supervisor/listing.h"
 #include "supervisor/run_folder.h"
 
+/* What the last line of metrics.interval_s has counted. */
+struct mr_metrics_line {
+    int64_t logged_ns;
+    uint64_t objects, bytes;
+};
+
 struct mr_supervisor {
     struct mr_events events;
     enum mr_supervisor_state state;
@@ -53,7 +59,8 @@ struct mr_supervisor {
     int signals; /* signalfd */
     struct mr_watch signal_watch;
     struct mr_timer stop_timer;
-    bool killed; /* the workers were given their time */
+    struct mr_timer metrics_timer;
+    struct mr_metrics_line metrics;
 };
 
 struct mr_supervisor_options {

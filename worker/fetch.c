@@ -38,7 +38,7 @@ struct fetcher {
     void *arena;
     uint64_t arena_bytes;
     struct dataset datasets[MR_DATASETS_MAX];
-    struct mr_lane early[64]; /* lanes that came before ARENA */
+    struct mr_lane *early; /* lanes that came before ARENA: after a restart, all that are open */
     unsigned early_count;
     struct flight flights; /* list head */
     struct flight *spare;
@@ -130,10 +130,13 @@ static int add_lane(struct fetcher *f, struct mr_msg_in *msg)
         return -1;
     if (f->producer)
         return mr_producer_add_lane(f->producer, &lane);
-    if (f->early_count == sizeof f->early / sizeof *f->early) {
-        mr_error_set(MR_E_PROTOCOL, "%u lanes came before the arena", f->early_count);
+    struct mr_lane *early = realloc(f->early, (f->early_count + 1) * sizeof *early);
+    if (!early) {
+        mr_lane_unmap(&lane);
+        mr_error_set(MR_E_NO_MEMORY, "no memory for %u lanes", f->early_count + 1);
         return -1;
     }
+    f->early = early;
     f->early[f->early_count++] = lane;
     return 0;
 }
@@ -178,6 +181,8 @@ static int open_arena(struct fetcher *f, struct mr_msg_in *msg)
             return -1;
     }
     f->early_count = 0;
+    free(f->early);
+    f->early = NULL;
     return mr_link_say(&f->link, MR_MSG_ARENA_READY);
 }
 

@@ -61,7 +61,6 @@ START_TEST(test_defaults)
     ck_assert_uint_eq(config.fetch.workers, 2);
     ck_assert_uint_eq(config.fetch.receive_buffer_bytes, 512 * 1024);
     ck_assert_uint_eq(config.memory.backing, MR_BACKING_AUTO);
-    ck_assert(config.memory.huge_pages);
     ck_assert_str_eq(config.http.proxy, "");
     ck_assert_uint_eq(config.log.level, MR_LOG_INFO);
     ck_assert_uint_eq(config.dataset_count, 0);
@@ -204,7 +203,6 @@ START_TEST(test_to_a_worker_and_back)
 {
     struct mr_config back;
     ck_assert_int_eq(mr_config_set_u64(key("fetch", "connections"), &config, 77), 0);
-    ck_assert_int_eq(mr_config_set_bool(key("memory", "huge_pages"), &config, false), 0);
     ck_assert_int_eq(mr_config_set_text(key("gcs", "endpoint"), &config, "http://127.0.0.1:1"), 0);
     ck_assert_int_eq(mr_config_set_text(key("gcs", "auth"), &config, "anonymous"), 0);
     ck_assert_int_eq(mr_config_set_text(key("http", "headers"), &config, "a: 1"), 0);
@@ -219,7 +217,6 @@ START_TEST(test_to_a_worker_and_back)
     close(fd);
     ck_assert_uint_eq(back.fetch.connections, 77);
     ck_assert_uint_eq(back.memory.arena_bytes, 0);
-    ck_assert(!back.memory.huge_pages);
     ck_assert_str_eq(back.gcs.endpoint, "http://127.0.0.1:1");
     ck_assert_uint_eq(back.gcs.auth, MR_GCS_AUTH_ANONYMOUS);
     ck_assert_uint_eq(back.http.headers.count, 2);
