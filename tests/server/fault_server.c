@@ -15,7 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define CONNS_MAX 256
+#define CONNS_MAX 8192
 
 struct fault_conn {
     struct fault_server *server;
