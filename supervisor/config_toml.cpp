@@ -1,12 +1,9 @@
 #include "supervisor/config_toml.h"
 
 #include <cerrno>
-#include <cstdarg>
 #include <cstdio>
 #include <cstring>
 #include <exception>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <string_view>
 #include <toml++/toml.h>
@@ -14,6 +11,8 @@
 extern "C" {
 #include "shm/base/error.h"
 }
+
+#define TEXT_MAX (std::size_t{1} << 20)
 
 namespace
 {
@@ -247,19 +246,31 @@ extern "C" int mr_config_parse(mr_config *config, const char *text, size_t lengt
     return -1;
 }
 
+/* The whole file; false with errno. A configuration has some kilobytes: what never ends is refused. */
+static bool read_file(const char *path, std::string &text)
+{
+    char part[4096];
+    std::FILE *file = std::fopen(path, "rbe");
+    if (file == nullptr)
+        return false;
+    std::size_t n;
+    errno = 0;
+    while (text.size() < TEXT_MAX && (n = std::fread(part, 1, sizeof part, file)) > 0)
+        text.append(part, n);
+    int failure = text.size() >= TEXT_MAX ? EFBIG : std::ferror(file) ? errno : 0;
+    std::fclose(file);
+    errno = failure;
+    return failure == 0;
+}
+
 extern "C" int mr_config_load(mr_config *config, const char *path)
 {
     if (path == nullptr)
         return mr_config_init(config);
     std::memset(config, 0, sizeof *config);
-    errno = 0;
-    std::ifstream file(path, std::ios::binary);
     std::string text;
-    if (file)
-        text.assign(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
-    if (!file || file.bad()) { /* a folder opens, and its first read fails */
-        mr_error_set(MR_E_CONFIG, "cannot read the configuration %s: %s", path,
-                     errno != 0 ? std::strerror(errno) : "it is no file");
+    if (!read_file(path, text)) {
+        mr_error_set(MR_E_CONFIG, "cannot read the configuration %s: %s", path, std::strerror(errno));
         return -1;
     }
     return mr_config_parse(config, text.data(), text.size(), path);
