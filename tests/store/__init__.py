@@ -1,0 +1,1 @@
+"""The store clients through the programs, against other people's servers."""
