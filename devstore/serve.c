@@ -73,6 +73,7 @@ static void *begin(void *cls, const char *uri, struct MHD_Connection *connection
     return call;
 }
 
+/* Written before the reply is sent: whoever has the reply finds its line. */
 static void log_line(const struct call *call)
 {
     char line[4096 + 64];
@@ -89,8 +90,6 @@ static void end(void *cls, struct MHD_Connection *connection, void **context, en
     (void)cls, (void)connection, (void)code;
     if (!call)
         return;
-    if (call->serve->options.log_fd >= 0 && call->phase != CALL_NEW)
-        log_line(call);
     mr_upload_destroy(call->upload);
     mr_reply_close(&call->reply);
     mr_request_close(&call->request);
@@ -263,6 +262,8 @@ static enum MHD_Result send_reply(struct call *call)
     atomic_fetch_add_explicit(&serve->counters.bytes_out, reply->length, memory_order_relaxed);
     if (reply->status >= 400)
         atomic_fetch_add_explicit(&serve->counters.errors, 1, memory_order_relaxed);
+    if (serve->options.log_fd >= 0)
+        log_line(call);
     enum MHD_Result result = MHD_queue_response(call->connection, reply->status, response);
     MHD_destroy_response(response);
     return result;
