@@ -31,7 +31,8 @@ static inline struct mr_ticket *ticket_at(const struct mr_lane *lane, uint32_t s
 static inline bool swap(struct mr_ticket *ticket, uint64_t *old, uint64_t next, memory_order order)
 {
     return atomic_compare_exchange_strong_explicit(
-        &ticket->word, old, next, order, order == memory_order_release ? memory_order_relaxed : memory_order_acquire);
+        &ticket->word, old, next, order,
+        order == memory_order_release || order == memory_order_relaxed ? memory_order_relaxed : memory_order_acquire);
 }
 
 size_t mr_lane_size(uint32_t window)
@@ -218,9 +219,7 @@ bool mr_lane_release(struct mr_lane *lane, uint32_t slot, uint64_t word)
     uint64_t released = mr_word(MR_RELEASED, lane->owner, 0, mr_word_lap(word));
 
     /* L4 pairs with L5: our reads of the payload come before. */
-    if (mr_word_state(word) != MR_HELD ||
-        !swap(ticket, &word, released,
-              MR_MUTANT_IS(MR_MUTANT_RELAXED_RELEASE) ? memory_order_relaxed : memory_order_release))
+    if (mr_word_state(word) != MR_HELD || !swap(ticket, &word, released, memory_order_release))
         return false;
     look_at_closed(lane, ticket, released);
     return true;

@@ -1,5 +1,5 @@
 /*
- * mutant.h - rules that the checkers can leave out. Private to shm/; tests/crash/README of the harness: shm/README.md.
+ * mutant.h - rules that the checkers can leave out. Private to shm/.
  *
  * The library is built with MR_MUTANT 0 and the conditions fold away. tests/crash and tests/ring build lane.c,
  * producer.c and consumer.c again with one of the numbers below, and must then fail.
@@ -30,7 +30,6 @@ enum mr_mutant {
     MR_MUTANT_LATE_WANT,          /* `want` is stored after the last look at the word */
     MR_MUTANT_NO_RECOVERY_SWEEP,  /* recovery does not sweep closed lanes */
     MR_MUTANT_REUSE_WITHOUT_LOOK, /* an extent is used again before its word says so */
-    MR_MUTANT_RELAXED_RELEASE,    /* HELD -> RELEASED without release */
     MR_MUTANT_COUNT
 };
 

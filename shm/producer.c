@@ -394,12 +394,12 @@ static int start(struct mr_producer *producer, const struct pick *pick, unsigned
         mr_extents_unuse(producer, run);
         return 0;
     }
-    mr_extents_unuse(producer, run); /* the claims hold it now */
+    producer->stats.reserve_uses += run && run->reserve;
+    mr_extents_unuse(producer, run); /* the claims hold it now, if any of them has bytes */
     producer->solo = job->solo;
     producer->stats.jobs++;
     producer->stats.tickets += job->count;
     producer->stats.stolen_blocks += pick->stolen;
-    producer->stats.reserve_uses += run && run->reserve;
     return 1;
 }
 

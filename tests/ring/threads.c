@@ -20,7 +20,9 @@
 #include "tests/ring/world.h"
 
 #define CONSUMERS_MAX 16u
-#define HANG_S        10
+#ifndef HANG_S
+#define HANG_S 10 /* nothing moves for so long: a hang */
+#endif
 
 struct scenario {
     const char *name;
@@ -34,6 +36,7 @@ struct scenario {
     bool close_early; /* some epochs end before the last sample */
     unsigned fail_every;
     unsigned deaths;    /* of each producer */
+    bool pause;         /* consumers do something else after each batch: memory is used again before they post */
     bool one_at_a_time; /* producers start jobs of one ticket */
 };
 
@@ -145,6 +148,17 @@ static const struct scenario scenarios[] = {
      .batch = 4,
      .keep_views = true,
      .deaths = 2},
+    {.name = "pauses",
+     .producers = 1,
+     .consumers = 3,
+     .window = 16,
+     .arena_objects = 4,
+     .largest = 9000,
+     .epochs = 1,
+     .samples = 240,
+     .batch = 2,
+     .pause = true,
+     .one_at_a_time = true},
     {.name = "many lanes",
      .producers = 2,
      .consumers = 12,
@@ -398,6 +412,8 @@ static void end_batch(struct thread *thread, struct reader *reader)
         else
             drop(reader->consumer, &lease);
     }
+    if (scenario->pause)
+        usleep((unsigned)pick(thread, 300));
 }
 
 static void run_epoch(struct thread *thread, unsigned epoch)
