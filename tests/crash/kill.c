@@ -663,7 +663,7 @@ int main(int argc, char **argv)
             struct counts counts;
             if (functions[i].only_behind && windows[k] != 4)
                 continue;
-            step_function(&functions[i], windows[k], quick ? 100 : 300, &counts);
+            step_function(&functions[i], windows[k], !quick ? 300 : first ? 100 : 30, &counts);
             printf("%-34s %4u %12u %6u %7u %9u\n", functions[i].name, windows[k], counts.instructions, counts.kills,
                    counts.behinds, counts.failures);
             fflush(stdout);
