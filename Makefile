@@ -1,11 +1,12 @@
 # Thin on purpose: each target is one script, which can be run by itself.
-.PHONY: help build demo test check bench clean
+.PHONY: help build demo test check format bench clean
 
 help:
 	@echo 'make build   install what is missing, build the programs and the Python extension, link them into .venv'
 	@echo 'make demo    train a small network from an object store on this machine (about 3 minutes after the installs)'
 	@echo 'make test    every test: C, Python, sanitizers, models'
 	@echo 'make check   the fast loop before a commit: warnings, unit tests, formats, linters, types'
+	@echo 'make format  rewrite what check compares: formats, docs/configuration.md'
 	@echo 'make bench   the benchmarks (see bench/README.md)'
 	@echo 'make clean   remove build/, out/ and .venv'
 
@@ -25,6 +26,10 @@ test:
 check:
 	@scripts/setup test
 	@scripts/check
+
+format:
+	@scripts/setup test
+	@scripts/format
 
 bench:
 	@scripts/setup test

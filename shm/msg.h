@@ -19,43 +19,50 @@
 #define MR_MSG_FDS_MAX   32u
 
 /*
- * Client (trainer, DataLoader worker, `millrace stat`) -> supervisor; each is answered by MR_MSG_OK or MR_MSG_ERROR, in
- * order. HELLO         {pid, role: "trainer"|"tool"}                -> OK {run_id, pid} fds: board (ro) OPEN_DATASET
- * {name} or {uris: [..]}, {objects: true} + fd: names, one a line ("\n" in a name is refused)
- *                                                              -> OK {dataset}; at once: its state is on the board
- *   INDEX         {dataset}                                    -> OK {size} fds: index image (ro); ERROR busy while it
- * is LISTING PRODUCERS     {}                                           -> OK {producers: P}; ERROR busy until the
- * arenas are there PRODUCER      {slot}                                       -> OK {arena_bytes} fds: arena (ro),
- * producer line (ro), eventfd OPEN_LANE     {dataset, window, loop}                      -> OK {lane, owner, window,
- * and if a loop of that key was put: has_loop, epoch, cursor, batch, world, rank, seed, flags} fds: control segment
- * (rw) CLOSE_LANE    {lane}   (the client has closed it in memory) -> OK {} PUT_LOOP      {loop, epoch, cursor, batch,
- * world, rank, seed, flags}  -> OK {}   the main process, before its workers open lanes STAT          {} -> OK {size}
- * fds: memfd with the JSON that `millrace stat --json` prints SHUTDOWN      {}  (private supervisor, tests) -> OK {}
- *   RELOAD        {}  reread the configuration                 -> OK {text: what has and what has not been applied}
+ * Client (trainer, DataLoader worker, `millrace stat`) -> supervisor. Each is answered by MR_MSG_OK (what stands behind
+ * the arrow) or MR_MSG_ERROR, in order.
+ *   HELLO         {pid, role: "trainer"|"tool"}  -> {run_id, pid}; fds: board (ro)
+ *   OPEN_DATASET  {name}, or {uris: [..]}, or {objects: true} + fd: names, one a line ("\n" in a name is refused)
+ *                                                -> {dataset}, at once: its state is on the board
+ *   INDEX         {dataset}                      -> {size}; fds: index image (ro). ERROR busy while it is LISTING
+ *   PRODUCERS     {}                             -> {producers: P}. ERROR busy until the arenas are there
+ *   PRODUCER      {slot}                         -> {arena_bytes}; fds: arena (ro), producer line (ro), eventfd
+ *   OPEN_LANE     {dataset, window, loop}        -> {lane, owner, window, and if a loop of that key was put: has_loop,
+ *                                                    epoch, cursor, batch, world, rank, seed, flags};
+ *                                                    fds: control segment (rw)
+ *   CLOSE_LANE    {lane}                         -> {}  the client has closed it in memory
+ *   PUT_LOOP      {loop, epoch, cursor, batch, world, rank, seed, flags}
+ *                                                -> {}  the main process, before its workers open lanes
+ *   STAT          {}                             -> {size}; fds: memfd with the JSON that `millrace stat --json` prints
+ *   SHUTDOWN      {}                             -> {}  private supervisor, tests
+ *   RELOAD        {}  reread the configuration   -> {text: what has and what has not been applied}
  *
- * Supervisor -> worker, over the socket pair that the worker inherits as descriptor 3 (descriptor 4 is the read end of a
- * pipe that ends with the supervisor; after a worker's restart DATASET and LANE messages come before ARENA, and ARENA
- * means: begin):
- *   SETUP         {role, slot, generation, run_id, log_level, socket?}  fds: config (memfd, msgpack map; config.h),
- * board (ro), counters (rw), fetch only: producer line (rw), eventfd ARENA         {bytes, reserve, fresh} fds: arena
- * (rw). fresh: reserve its pages first, answer ARENA_READY or FAILED DATASET       {dataset, uri} fds: index (ro) LANE
- * {lane}                                       fds: control segment (rw) DROP_LANE     {lane} the lane is drained:
- * unmap it, answer DROPPED RANGE         {dataset, range, uri, prefix, start, end, has_end, names?}  list: page through
- * [start, end) SPLIT         {range}                                      list: give away the upper half of what is
- * left CONCAT        {dataset, parts, out_backing, meta...}       list: fds: parts in order (<= 30 a message, `more`
- * says another follows) DRAIN         {}                                           finish what is in flight, exit 0
+ * Supervisor -> worker, over the socket pair that the worker inherits as descriptor 3. Descriptor 4 is the read end of
+ * a pipe that ends with the supervisor. After a worker's restart DATASET and LANE messages come before ARENA, and ARENA
+ * means: begin.
+ *   SETUP         {role, slot, generation, run_id, log_level, socket?}; fds: config (memfd, msgpack map; config.h),
+ *                 board (ro), counters (rw), fetch only: producer line (rw), eventfd
+ *   ARENA         {bytes, reserve, fresh}; fds: arena (rw). fresh: reserve its pages first, and answer ARENA_READY or
+ *                 FAILED
+ *   DATASET       {dataset, uri}; fds: index (ro)
+ *   LANE          {lane}; fds: control segment (rw)
+ *   DROP_LANE     {lane}  the lane is drained: unmap it, answer DROPPED
+ *   RANGE         {dataset, range, uri, prefix, start, end, has_end, names?}  list: page through [start, end)
+ *   SPLIT         {range}  list: give away the upper half of what is left
+ *   CONCAT        {dataset, parts, out_backing, meta...}; fds: parts in order (<= 30 a message, `more` says another
+ *                 follows)
+ *   DRAIN         {}  finish what is in flight, exit 0
  *   LOG_LEVEL     {level}
  *
- * Worker -> supervisor:
- *   READY         {}                                           SETUP is done
+ * Worker -> supervisor.
+ *   READY         {}  SETUP is done
  *   ARENA_READY   {}
  *   DROPPED       {lane}
- *   RANGE_PAGE    {range, objects, pages, last}                progress after each page
- *   RANGE_SPLIT   {range, mid, has_end, end}                   [mid, end) is free now; or {range, none: true}
- *   RANGE_DONE    {range, objects, bytes, largest, dropped_*}  fds: index part (memfd)
- *   INDEX_DONE    {dataset, objects, bytes, largest, digest}   fds: index image
- *   FAILED        {dataset?, range?, code, text}               for good: the data set (or the worker, without dataset)
- * has failed
+ *   RANGE_PAGE    {range, objects, pages, last}  progress after each page
+ *   RANGE_SPLIT   {range, mid, has_end, end}  [mid, end) is free now; or {range, none: true}
+ *   RANGE_DONE    {range, objects, bytes, largest, dropped_*}; fds: index part (memfd)
+ *   INDEX_DONE    {dataset, objects, bytes, largest, digest}; fds: index image
+ *   FAILED        {dataset?, range?, code, text}  for good: the data set (or the worker, without dataset) has failed
  */
 enum mr_msg_type {
     MR_MSG_OK = 1,

@@ -29,7 +29,8 @@ print("state", state["epoch"], state["cursor"])
 
 
 def code_blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.M | re.S)
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(), re.M | re.S)
+    return [block for name, block in found if name == language]
 
 
 def test_the_readme_s_python_runs(devstore: StartDevstore, millrace_bin: Path, tmp_path: Path) -> None:
@@ -69,3 +70,8 @@ def test_configurations_are_valid(millrace_bin: Path) -> None:
     for file in files:
         done = subprocess.run([millrace_bin, "check", "-c", file], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
+
+
+def test_the_configuration_page_is_what_the_program_prints(millrace_bin: Path) -> None:
+    shown = subprocess.run([millrace_bin, "check", "--reference"], capture_output=True, text=True, check=True).stdout
+    assert (ROOT / "docs" / "configuration.md").read_text() == shown, "run `make format`"
