@@ -33,7 +33,7 @@ import json, sys, millrace
 count = int(sys.argv[1])
 ds = millrace.IterableDataset("gs://bench/", shuffle=False, window=int(sys.argv[2]))
 assert len(ds) >= count
-batches = ds.batches(32)
+batches = iter(ds.batches(32))
 first = next(batches)
 del first
 print("go", flush=True); sys.stdin.readline()
