@@ -37,6 +37,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     an IterableDataset, and given here for a MapDataset. tail is "short", "drop" (as drop_last=True) or "pad".
     """
 
+    dataset: Any  # the data set that was given, IterableDataset or MapDataset
+
     def __init__(
         self,
         dataset: IterableDataset | MapDataset,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import logging
 import os
 import shutil
+import stat
 import subprocess
-import sys
-import tempfile
 import time
 import weakref
 from collections.abc import Iterator
@@ -26,6 +26,7 @@ CONNECT_TIMEOUT_MS = 2000
 log = logging.getLogger("millrace")
 _started: list[subprocess.Popen[bytes]] = []  # kept, so that ended ones are reaped and none is complained about
 _private: weakref.ref[Connection] | None = None
+_numbers = itertools.count(1)
 
 
 def find_program(name: str) -> Path:
@@ -64,20 +65,21 @@ def connection() -> Connection:
     return found
 
 
+def _base() -> Path:
+    """Where run folders lie (supervisor/run_folder.h). A start there removes those of supervisors that were killed."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    base = Path(runtime, "millrace") if runtime.startswith("/") else Path(f"/tmp/millrace-{os.geteuid()}")
+    base.mkdir(mode=0o700, exist_ok=True)
+    found = base.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise PermissionError(
+            f"{base} is not a folder that only this user may enter (mode 0700): remove it, or set XDG_RUNTIME_DIR"
+        )
+    return base
+
+
 def _own() -> Connection:
-    folder = Path(tempfile.mkdtemp(prefix="millrace-"))
-    try:
-        found = _start(folder)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    weakref.finalize(found, _remove, folder, os.getpid())
-    return found
-
-
-def _remove(folder: Path, owner: int) -> None:
-    if os.getpid() == owner:  # not in a forked child
-        shutil.rmtree(folder, ignore_errors=True)
+    return _start(_base() / f"run-{os.getpid()}-{next(_numbers)}")
 
 
 def _shared() -> Connection:
@@ -85,19 +87,13 @@ def _shared() -> Connection:
     job = os.environ.get("TORCHELASTIC_RUN_ID")
     if not job or job == "none":  # torchrun's default is not a name
         job = f"parent-{os.getppid()}"
-    job = "".join(c if c.isalnum() or c in "-_." else "_" for c in job)[:64]
-    folder = Path(tempfile.gettempdir()) / f"millrace-{os.getuid()}-{job}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.stat().st_uid != os.getuid() or folder.stat().st_mode & 0o077:
-        raise PermissionError(f"{folder} is not a folder that only this user can enter: remove it")
-    with _locked(folder / "lock"):
-        socket = folder / SOCKET_NAME
+    base = _base()
+    folder = base / f"run-job-{''.join(c if c.isalnum() or c in '-_.' else '_' for c in job)[:64]}"
+    with _locked(base):
         try:
-            return connect(str(socket), 0)
+            return connect(str(folder / SOCKET_NAME), 0)
         except SupervisorGone:
             pass
-        with contextlib.suppress(FileNotFoundError):
-            socket.unlink()  # of one that died
         log.warning(
             "starting a private supervisor for the %s ranks of this node; `millrace run -c F -- torchrun ...` gives "
             "the job one with a configuration",
@@ -107,10 +103,13 @@ def _shared() -> Connection:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # let go with the descriptor, also by a death
+def _locked(folder: Path) -> Iterator[None]:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)  # let go with the descriptor, also by a death
         yield
+    finally:
+        os.close(fd)
 
 
 def _start(folder: Path) -> Connection:
@@ -142,5 +141,4 @@ def _forget_in_child() -> None:
     _started.clear()
 
 
-if sys.platform != "win32":
-    os.register_at_fork(after_in_child=_forget_in_child)
+os.register_at_fork(after_in_child=_forget_in_child)

@@ -1,0 +1,39 @@
+"""What the tests give to other processes, which import it: transforms and collate functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import millrace
+
+
+def pair(lease: millrace.Lease) -> tuple[str, bytes]:
+    return lease.name, bytes(lease)
+
+
+def name_of(lease: millrace.Lease) -> str:
+    return lease.name
+
+
+def keep(samples: list[Any]) -> list[Any]:
+    return samples
+
+
+def refuse_odd(lease: millrace.Lease) -> str:
+    """Cannot use objects whose number (their first four bytes) is odd."""
+    if int.from_bytes(bytes(lease)[:4], "little") % 2:
+        raise RuntimeError("odd")
+    return lease.name
+
+
+def refuse_all(lease: millrace.Lease) -> str:
+    raise RuntimeError("none will do")
+
+
+def model_order(dataset: Any, seed: int, epoch: int, shuffle: bool = True) -> list[str]:
+    """The names of an epoch in order, by the tests' own model."""
+    from tests.property.order_model import epoch_order
+
+    names = [name for name, _ in dataset.objects]
+    order = epoch_order(len(names), seed, epoch, bytes.fromhex(dataset.digest), shuffle)
+    return [names[order(p)] for p in range(len(names))]

@@ -1,0 +1,122 @@
+"""Every wrong argument is an error where it was given, and says what would be right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import millrace
+from tests.python.conftest import Folder
+from tests.python.helpers import keep
+
+DATA_SET: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"source": 3}, TypeError, "URI"),
+    ({"source": []}, ValueError, "at least one"),
+    ({"source": ""}, ValueError, "no URI"),
+    ({"source": [3]}, TypeError, "str or a path"),
+    ({"source": b"file:///x"}, TypeError, "not"),
+    ({"source": "gs://a/\0"}, ValueError, "no URI"),
+    ({"transform": 3}, TypeError, "transform"),
+    ({"on_error": "ignore"}, ValueError, "'skip'"),
+    ({"window": 0}, ValueError, "window"),
+    ({"window": 1 << 17}, ValueError, "65536"),
+    ({"writable": 1}, TypeError, "writable"),
+]
+ITERABLE: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"shuffle": 1}, TypeError, "shuffle"),
+    ({"seed": -1}, ValueError, "seed"),
+    ({"seed": 1 << 64}, ValueError, "seed"),
+    ({"seed": "0"}, TypeError, "seed"),
+    ({"seed": True}, TypeError, "seed"),
+    ({"batch_size": 0}, ValueError, "batch_size"),
+    ({"batch_size": 1.5}, TypeError, "batch_size"),
+    ({"tail": "long"}, ValueError, "'pad'"),
+    ({"tail": "pad", "drop_last": True}, ValueError, "contradict"),
+    ({"rank": 1}, ValueError, "both"),
+    ({"rank": 2, "world_size": 2}, ValueError, "rank"),
+    ({"rank": 0, "world_size": 0}, ValueError, "world_size"),
+]
+
+
+@pytest.mark.parametrize(("change", "error", "text"), DATA_SET + ITERABLE)
+def test_iterable(hundred: Folder, change: dict[str, Any], error: type[Exception], text: str) -> None:
+    arguments = {"source": hundred.uri, **change}
+    with pytest.raises(error, match=text):
+        millrace.IterableDataset(**arguments)
+
+
+@pytest.mark.parametrize(("change", "error", "text"), DATA_SET)
+def test_map(hundred: Folder, change: dict[str, Any], error: type[Exception], text: str) -> None:
+    arguments = {"source": hundred.uri, **change}
+    with pytest.raises(error, match=text):
+        millrace.MapDataset(**arguments)
+
+
+def test_scheme_that_there_is_not(socket: str) -> None:
+    with pytest.raises(ValueError, match="ftp"):
+        len(millrace.MapDataset("ftp://host/x"))
+
+
+def test_calls(socket: str, hundred: Folder) -> None:
+    ds = millrace.IterableDataset(hundred.uri)
+    with pytest.raises(ValueError, match="batch size"):
+        ds.batches()
+    with pytest.raises(ValueError, match="batch_size"):
+        ds.batches(0)
+    with pytest.raises(ValueError, match="epoch"):
+        ds.set_epoch(-1)
+    with pytest.raises(TypeError, match="epoch"):
+        ds.set_epoch("1")  # type: ignore[arg-type]
+
+
+LOADER: list[tuple[str, dict[str, Any], type[Exception], str]] = [
+    ("iterable", {"batch_size": 0}, ValueError, "batch_size"),
+    ("iterable", {"batch_size": "8"}, TypeError, "batch_size"),
+    ("iterable", {"drop_last": 1}, TypeError, "drop_last"),
+    ("iterable", {"tail": "long"}, ValueError, "tail"),
+    ("iterable", {"tail": "pad", "drop_last": True}, ValueError, "contradict"),
+    ("iterable", {"shuffle": True}, ValueError, "IterableDataset"),
+    ("iterable", {"seed": 1}, ValueError, "IterableDataset"),
+    ("iterable", {"rank": 0, "world_size": 1}, ValueError, "IterableDataset"),
+    ("iterable", {"sampler": [1]}, ValueError, "sampler"),
+    ("iterable", {"num_workers": -1}, ValueError, "num_workers"),
+    ("iterable", {"persistent_workers": True}, ValueError, "num_workers"),
+    ("iterable", {"prefetch_factor": 2}, ValueError, "num_workers"),
+    ("iterable", {"in_order": False, "num_workers": 1}, ValueError, "order"),
+    ("iterable", {"nonsense": 1}, TypeError, "nonsense"),
+    ("map", {"sampler": [1], "shuffle": True}, ValueError, "shuffle"),
+    ("map", {"sampler": [1], "seed": 1}, ValueError, "own order"),
+    ("map", {"sampler": [1], "rank": 0, "world_size": 1}, ValueError, "sampler"),
+    ("map", {"batch_sampler": [[1]], "batch_size": 2}, ValueError, "mutually exclusive"),
+    ("map", {"seed": -1}, ValueError, "seed"),
+    ("map", {"rank": 3, "world_size": 2}, ValueError, "rank"),
+]
+
+
+@pytest.mark.parametrize(("kind", "arguments", "error", "text"), LOADER)
+def test_loader(
+    socket: str, hundred: Folder, kind: str, arguments: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    ds: Any = millrace.IterableDataset(hundred.uri) if kind == "iterable" else millrace.MapDataset(hundred.uri)
+    with pytest.raises(error, match=text):
+        millrace.DataLoader(ds, collate_fn=keep, **arguments)
+
+
+def test_loader_of_something_else() -> None:
+    with pytest.raises(TypeError, match="not list"):
+        millrace.DataLoader([1, 2, 3])  # type: ignore[arg-type]
+
+
+def test_loader_calls(socket: str, hundred: Folder) -> None:
+    loader = millrace.DataLoader(millrace.IterableDataset(hundred.uri))
+    with pytest.raises(ValueError, match="epoch"):
+        loader.set_epoch(-1)
+    with pytest.raises(TypeError, match="epoch"):
+        loader.set_epoch(1.5)  # type: ignore[arg-type]
+
+
+def test_the_module_has_no_other_names() -> None:
+    with pytest.raises(AttributeError, match="nonsense"):
+        millrace.nonsense  # noqa: B018
+    assert set(millrace.__all__) <= set(dir(millrace)) | {"DataLoader"}

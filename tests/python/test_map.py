@@ -1,0 +1,165 @@
+"""MapDataset: by number, in batches, ahead; in the loader's own order, a sampler's, and in torch's DataLoader."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import numpy as np
+import pytest
+import torch.utils.data
+
+import millrace
+from millrace._map import Announced, announce
+from tests.property.order_model import deal
+from tests.python.conftest import Folder
+from tests.python.helpers import keep, model_order, name_of, pair, refuse_all, refuse_odd
+
+
+def test_by_number(socket: str, hundred: Folder) -> None:
+    ds = millrace.MapDataset(hundred.uri, transform=pair)
+    items = list(hundred.contents.items())
+    assert len(ds) == 100
+    assert ds[3] == items[3] and ds[-1] == items[99] and ds[np.int64(4)] == items[4]
+    assert ds.__getitems__([5, 2, 5, -2]) == [items[5], items[2], items[5], items[98]]
+    assert ds.__getitems__(list(range(100))) == items
+    for bad in (100, -101):
+        with pytest.raises(IndexError, match="of 100"):
+            ds[bad]
+    with pytest.raises(TypeError, match="integer"):
+        ds["a"]  # type: ignore[index]
+
+
+def test_a_batch_larger_than_the_window(socket: str, hundred: Folder) -> None:
+    ds = millrace.MapDataset(hundred.uri, transform=name_of, window=4)
+    assert ds[0] == hundred.names[0]
+    assert ds.__getitems__(list(range(100))) == hundred.names
+
+
+def test_an_exception_in_a_batch_does_not_shift_the_next(socket: str, hundred: Folder) -> None:
+    ds = millrace.MapDataset(hundred.uri, transform=refuse_odd)
+    numbers = {name: int.from_bytes(data[:4], "little") for name, data in hundred.contents.items()}
+    even = [i for i, name in enumerate(hundred.names) if numbers[name] % 2 == 0]
+    with pytest.raises(RuntimeError, match="odd"):
+        ds.__getitems__(range(20))
+    assert ds.__getitems__(even[:5]) == [hundred.names[i] for i in even[:5]]
+
+
+def test_on_error(socket: str, hundred: Folder) -> None:
+    numbers = [int.from_bytes(data[:4], "little") for data in hundred.contents.values()]
+    even = [name for name, number in zip(hundred.names, numbers) if number % 2 == 0]
+    skip = millrace.MapDataset(hundred.uri, transform=refuse_odd, on_error="skip")
+    assert skip.__getitems__(range(100)) == even
+    replace = millrace.MapDataset(hundred.uri, transform=refuse_odd, on_error="replace")
+    got = replace.__getitems__(range(100))
+    assert len(got) == 100 and set(got) <= set(even)
+    assert got == replace.__getitems__(range(100))
+    with pytest.raises(millrace.Error, match="no readable replacement"):
+        millrace.MapDataset(hundred.uri, transform=refuse_all, on_error="replace")[0]
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_the_loaders_own_order(socket: str, hundred: Folder, workers: int) -> None:
+    ds = millrace.MapDataset(hundred.uri, transform=name_of, window=32)
+    for rank in range(2):
+        loader = millrace.DataLoader(
+            ds, batch_size=8, num_workers=workers, shuffle=True, seed=6, collate_fn=keep, rank=rank, world_size=2
+        )
+        for epoch in range(2):
+            order = model_order(ds, 6, epoch)
+            want = [[order[p] for p in shares[rank]] for shares, _ in deal(100, 2, 8)]
+            assert len(loader) == len(want)
+            assert list(loader) == want
+
+
+def test_own_order_resumes_with_another_world(socket: str, hundred: Folder) -> None:
+    ds = millrace.MapDataset(hundred.uri, transform=name_of)
+    first = millrace.DataLoader(ds, batch_size=8, shuffle=True, num_workers=2, collate_fn=keep)
+    steps = iter(first)
+    seen = [name for _ in range(5) for name in next(steps)]
+    state = json.loads(json.dumps(first.state_dict()))
+    assert state == {"digest": ds.digest, "seed": 0, "epoch": 0, "cursor": 40}
+    rest = []
+    for rank in range(3):
+        loader = millrace.DataLoader(ds, batch_size=8, shuffle=True, collate_fn=keep, rank=rank, world_size=3)
+        loader.load_state_dict(state)
+        rest += [name for batch in loader for name in batch]
+    assert sorted(seen + rest) == sorted(hundred.names)
+
+
+def test_persistent_workers_after_a_break(socket: str, hundred: Folder) -> None:
+    ds = millrace.MapDataset(hundred.uri, transform=name_of, window=32)
+    loader = millrace.DataLoader(
+        ds, batch_size=4, shuffle=True, num_workers=2, persistent_workers=True, collate_fn=keep
+    )
+    for _ in loader:
+        break
+    order = model_order(ds, 0, 1)
+    assert [name for batch in loader for name in batch] == order
+
+
+def test_a_users_sampler_resumes_at_the_same_batch(socket: str, hundred: Folder) -> None:
+    ds = millrace.MapDataset(hundred.uri, transform=name_of)
+    chosen = list(range(99, -1, -3))
+
+    def loader_of(**how: Any) -> millrace.DataLoader:
+        return millrace.DataLoader(ds, collate_fn=keep, num_workers=2, **how)
+
+    for how in ({"sampler": chosen, "batch_size": 5}, {"batch_sampler": [chosen[i : i + 5] for i in range(0, 34, 5)]}):
+        loader = loader_of(**how)
+        assert len(loader) == 7
+        steps = iter(loader)
+        seen = [name for _ in range(3) for name in next(steps)]
+        state = json.loads(json.dumps(loader.state_dict()))
+        assert state["cursor"] == 3 and state["world"] == 1
+        again = loader_of(**how)
+        again.load_state_dict(state)
+        assert len(again) == 4
+        rest = [name for batch in again for name in batch]
+        assert seen + rest == [hundred.names[i] for i in chosen]
+        assert len(again) == 7 and again.state_dict()["epoch"] == 1
+        with pytest.raises(ValueError, match="world of 4 ranks"):
+            again.load_state_dict({**state, "world": 4})
+
+
+def test_set_epoch_reaches_the_users_sampler(socket: str, hundred: Folder) -> None:
+    ds = millrace.MapDataset(hundred.uri, transform=name_of)
+    sampler: Any = torch.utils.data.DistributedSampler(ds, num_replicas=2, rank=1, seed=3)  # type: ignore[arg-type]
+    loader = millrace.DataLoader(ds, batch_size=8, sampler=sampler, collate_fn=keep)
+    loader.set_epoch(2)
+    sampler.set_epoch(2)
+    assert [name for batch in loader for name in batch] == [hundred.names[i] for i in sampler]
+
+
+def test_announcements() -> None:
+    """Each worker hears of each of its batches once, `depth` before, and in order."""
+    for count in (0, 1, 5, 20):
+        for workers in (1, 2, 3):
+            for depth in (1, 2, 5):
+                batches = [[10 * i, 10 * i + 1] for i in range(count)]
+                announced = list(announce(batches, workers, depth, 7))
+                assert [list(each) for each in announced] == batches
+                for worker in range(workers):
+                    own = announced[worker::workers]
+                    told = [batch for each in own for batch in each.ahead]
+                    assert told == [list(batch) for batch in own[1:]]
+                    for k in range(len(own)):
+                        known = 1 + sum(len(before.ahead) for before in own[: k + 1])
+                        assert known == min(len(own), k + 1 + depth)
+                    assert all(type(each) is Announced and each.run == 7 for each in own)
+
+
+def test_in_torchs_loader(socket: str, hundred: Folder, caplog: pytest.LogCaptureFixture) -> None:
+    ds: Any = millrace.MapDataset(hundred.uri, transform=pair)
+    assert isinstance(ds, torch.utils.data.Dataset)
+    millrace._map._said_no_look_ahead = False
+    with caplog.at_level(logging.INFO, "millrace"):
+        for workers in (0, 2):
+            loader = torch.utils.data.DataLoader(ds, batch_size=8, num_workers=workers, collate_fn=keep)
+            assert dict(sample for batch in loader for sample in batch) == hundred.contents
+    assert sum("fetches the next ones ahead" in record.message for record in caplog.records) == 1
+
+
+def test_iteration(socket: str, hundred: Folder) -> None:
+    assert list(millrace.MapDataset(hundred.uri, transform=name_of)) == hundred.names

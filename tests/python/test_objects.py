@@ -1,0 +1,77 @@
+"""The listing as `.objects`: a read-only sequence; and the errors of data sets that cannot be opened."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import millrace
+from tests.python.conftest import Folder, MakeFolder
+
+
+def test_sequence(socket: str, hundred: Folder) -> None:
+    objects = millrace.MapDataset(hundred.uri).objects
+    want = [(name, len(data)) for name, data in hundred.contents.items()]
+    assert isinstance(objects, Sequence)
+    assert len(objects) == 100
+    assert list(objects) == want
+    assert objects[0] == want[0] and objects[-1] == want[-1] and objects[99] == want[99]
+    assert objects[5:20:3] == want[5:20:3] and objects[::-1] == want[::-1] and objects[200:] == []
+    assert want[7] in objects
+    for bad in (100, -101):
+        with pytest.raises(IndexError, match="of 100"):
+            objects[bad]
+    with pytest.raises(TypeError):
+        objects["a"]  # type: ignore[call-overload]
+
+
+def test_find_and_sums(socket: str, hundred: Folder) -> None:
+    objects = millrace.MapDataset(hundred.uri)._source.index()
+    assert [objects.find(name) for name in hundred.names] == list(range(100))
+    with pytest.raises(KeyError):
+        objects.find("no such object")
+    with pytest.raises(TypeError):
+        objects.find(3)  # type: ignore[arg-type]
+    sizes = [len(data) for data in hundred.contents.values()]
+    assert (objects.total_bytes, objects.max_size) == (sum(sizes), max(sizes))
+    assert "100 objects" in repr(objects)
+
+
+def test_digest_is_of_the_listing(socket: str, hundred: Folder, folder: MakeFolder) -> None:
+    one = millrace.IterableDataset(hundred.uri)
+    assert one.digest == millrace.MapDataset(str(hundred.root) + "/").digest
+    assert one.digest != millrace.MapDataset(folder(3).uri).digest
+    assert len(bytes.fromhex(one.digest)) == 32
+
+
+def test_explicit_objects(socket: str, hundred: Folder) -> None:
+    chosen = hundred.names[10:20]
+    ds = millrace.IterableDataset.from_objects([f"file://{name}" for name in reversed(chosen)], batch_size=3)
+    assert [name for name, _ in ds.objects] == chosen
+    assert [lease.name for batch in ds for lease in batch] == chosen
+    with pytest.raises(ValueError, match="newline"):
+        millrace.MapDataset.from_objects(["file:///a\nb"])
+
+
+def test_several_folders(socket: str, hundred: Folder) -> None:
+    ds = millrace.IterableDataset([f"file://{hundred.root}/2/", f"file://{hundred.root}/5/"])
+    assert [name for name, _ in ds.objects] == [name for name in hundred.names if "/2/" in name or "/5/" in name]
+
+
+def test_empty_folder(socket: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    ds = millrace.IterableDataset(tmp_path / "empty", batch_size=4)
+    assert len(ds) == 0 and list(ds.objects) == [] and list(ds) == []
+
+
+def test_missing_folder(socket: str, tmp_path: Path) -> None:
+    ds = millrace.MapDataset(tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        len(ds)
+
+
+def test_unknown_name(socket: str) -> None:
+    with pytest.raises(ValueError, match="train"):
+        millrace.IterableDataset("train")

@@ -1,0 +1,361 @@
+"""Processes: private supervisors, forks, supervisors and parents that die, and what 100 epochs leave behind."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch.utils.data
+
+import millrace
+from tests.conftest import ROOT, our_processes
+from tests.e2e.common import serve
+from tests.python.conftest import CONFIG, Folder
+from tests.python.helpers import keep, name_of, pair
+
+GONE_WITHIN_S = 2.0
+
+
+def start(code: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+    )
+
+
+def result(process: subprocess.Popen[str], status: int = 0) -> str:
+    out, errors = process.communicate(timeout=60)
+    assert process.returncode == status, errors
+    return out
+
+
+def supervisors() -> list[int]:
+    return [pid for pid, line in our_processes().items() if " serve " in line]
+
+
+# ---- a private supervisor ----
+
+
+def test_the_first_data_set_starts_one_for_the_process(hundred: Folder) -> None:
+    one = millrace.IterableDataset(hundred.uri, transform=pair)
+    two = millrace.MapDataset(hundred.uri, transform=pair)
+    assert len(supervisors()) == 1
+    assert dict(sample for batch in one.batches(8) for sample in batch) == hundred.contents
+    loader = millrace.DataLoader(one, batch_size=8, num_workers=2, collate_fn=keep)
+    assert dict(sample for batch in loader for sample in batch) == hundred.contents
+    assert two[5] == list(hundred.contents.items())[5]
+    del one, two, loader  # and it ends with them, as the fixture checks
+
+
+def test_it_ends_with_its_process_however_that_ends(hundred: Folder) -> None:
+    code = """
+        import sys, time, millrace
+        ds = millrace.IterableDataset(sys.argv[1])
+        batch = next(iter(ds.batches(8)))
+        print(len(batch), flush=True)
+        time.sleep(60)
+    """
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        process = start(code, hundred.uri)
+        assert process.stdout is not None and process.stdout.readline() == "8\n"
+        assert len(supervisors()) == 1
+        process.send_signal(number)
+        result(process, -number)
+        wait_for(lambda: not supervisors())
+
+
+def wait_for(condition: Any, seconds: float = 5.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_the_ranks_of_a_node_share_one(hundred: Folder, tmp_path: Path) -> None:
+    code = """
+        import sys, time, millrace
+        ds = millrace.IterableDataset(sys.argv[1], transform=lambda lease: lease.name, shuffle=True)
+        names = [name for batch in ds.batches(8) for name in batch]
+        print(ds._source.connection().client.pid, *names, flush=True)
+        sys.stdin.read()
+    """
+    job = {"LOCAL_WORLD_SIZE": "3", "WORLD_SIZE": "3", "TORCHELASTIC_RUN_ID": f"test-{os.getpid()}"}
+    ranks = []
+    for rank in range(3):
+        ranks.append(
+            subprocess.Popen(
+                [sys.executable, "-c", textwrap.dedent(code), hundred.uri],
+                env={**os.environ, **job, "RANK": str(rank)},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                cwd=ROOT,
+            )
+        )
+    outs, errors = [], ""
+    for process in ranks:
+        assert process.stdout is not None
+        outs.append(process.stdout.readline().split())
+    for process in ranks:
+        errors += process.communicate(timeout=30)[1]
+        assert process.returncode == 0, errors
+    assert len({out[0] for out in outs}) == 1
+    names = [name for out in outs for name in out[1:]]
+    assert len(names) == len(set(names)) == 99 or sorted(names) == sorted(hundred.names)
+    assert errors.count("millrace run") == 1
+
+
+def test_not_in_a_data_loader_worker(hundred: Folder) -> None:
+    loader: Any = torch.utils.data.DataLoader([0], num_workers=1, collate_fn=MakeDataset(hundred.uri))  # type: ignore[arg-type]
+    with pytest.raises(millrace.Error, match="main process"):
+        list(loader)
+
+
+class MakeDataset:
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+
+    def __call__(self, samples: list[Any]) -> int:
+        return len(millrace.IterableDataset(self.uri))
+
+
+def test_no_program_to_start(hundred: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from millrace import _supervisor
+
+    monkeypatch.setattr(_supervisor, "__file__", str(tmp_path / "a" / "b" / "c.py"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("MILLRACE_BIN", str(tmp_path))
+    with pytest.raises(millrace.Error, match="MILLRACE_BIN"):
+        millrace.IterableDataset(hundred.uri)
+
+
+def test_a_private_supervisor_that_cannot_start(
+    hundred: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bad.toml").write_text("[memory]\narena_byte = 3\n")
+    monkeypatch.setenv("MILLRACE_CONFIG", str(tmp_path / "bad.toml"))
+    with pytest.raises(millrace.Error, match="status 2"):
+        millrace.IterableDataset(hundred.uri)
+
+
+def test_a_run_folder_that_others_may_enter(hundred: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "millrace").mkdir(mode=0o755)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with pytest.raises(PermissionError, match="0700"):
+        millrace.IterableDataset(hundred.uri)
+
+
+def test_nobody_at_the_socket(hundred: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILLRACE_SOCKET", str(tmp_path / "nobody"))
+    with pytest.raises(millrace.SupervisorGone, match="nobody"):
+        millrace.IterableDataset(hundred.uri)
+    monkeypatch.setenv("MILLRACE_SOCKET", "/" + "x" * 200)
+    with pytest.raises(ValueError, match="socket path"):
+        millrace.IterableDataset(hundred.uri)
+
+
+# ---- forks ----
+
+
+def test_a_forked_child_connects_by_itself(socket: str, hundred: Folder) -> None:
+    ds = millrace.IterableDataset(hundred.uri, transform=name_of)
+    parents = iter(ds.batches(8))
+    first = next(parents)
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        seen = pool.map(names_of, [ds, ds])
+    assert seen == [hundred.names, hundred.names]
+    assert first + [name for batch in parents for name in batch] == hundred.names
+
+
+def names_of(ds: millrace.IterableDataset) -> list[str]:
+    return [name for batch in ds.batches(8) for name in batch]
+
+
+def test_an_inherited_iteration_is_an_error_in_the_child(socket: str, hundred: Folder) -> None:
+    batches = iter(millrace.IterableDataset(hundred.uri, transform=name_of).batches(8))
+    next(batches)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            next(batches)
+            os._exit(1)
+        except ValueError as error:
+            os._exit(0 if "fork" in str(error) else 2)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert len([name for batch in batches for name in batch]) == 92
+
+
+def test_a_pickle_is_small_and_holds_no_connection(socket: str, hundred: Folder) -> None:
+    listed = millrace.MapDataset.from_objects([f"file://{name}" for name in hundred.names], transform=pair)
+    assert listed[3] == list(hundred.contents.items())[3]
+    for ds in (listed, millrace.IterableDataset(hundred.uri, transform=pair)):
+        assert len(pickle.dumps(ds)) < 1500
+    assert pickle.loads(pickle.dumps(listed))[3] == listed[3]
+
+
+# ---- deaths ----
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_killed_supervisor_is_named_within_two_seconds(
+    millrace_bin: Path, tmp_path: Path, hundred: Folder, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    supervisor = serve(millrace_bin, tmp_path, "http://127.0.0.1:9", CONFIG)
+    monkeypatch.setenv("MILLRACE_SOCKET", str(supervisor.socket))
+    ds = millrace.IterableDataset(hundred.uri, transform=pair, window=4)
+    loader = millrace.DataLoader(ds, batch_size=2, num_workers=workers, collate_fn=keep)
+    steps = iter(loader)
+    kept = next(steps)
+    supervisor.process.kill()
+    supervisor.process.wait()
+    killed = time.monotonic()
+    with pytest.raises(millrace.SupervisorGone, match=str(supervisor.process.pid)):
+        list(steps)
+    assert time.monotonic() - killed < GONE_WITHIN_S
+    assert dict(kept).items() <= hundred.contents.items()
+    with pytest.raises(millrace.SupervisorGone):
+        iter(loader)
+
+
+def test_views_outlive_the_supervisor(
+    millrace_bin: Path, tmp_path: Path, hundred: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervisor = serve(millrace_bin, tmp_path, "http://127.0.0.1:9", CONFIG)
+    monkeypatch.setenv("MILLRACE_SOCKET", str(supervisor.socket))
+    kept = next(iter(millrace.IterableDataset(hundred.uri).batches(8)))
+    supervisor.process.kill()
+    supervisor.process.wait()
+    gc.collect()
+    assert {lease.name: bytes(lease) for lease in kept} == {n: hundred.contents[n] for n in hundred.names[:8]}
+
+
+def test_a_worker_ends_when_its_main_process_is_killed(socket: str, hundred: Folder) -> None:
+    code = """
+        import sys, millrace
+        ds = millrace.IterableDataset(sys.argv[1], transform=bytes)
+        loader = millrace.DataLoader(ds, batch_size=8, num_workers=2, collate_fn=list)
+        steps = iter(loader)
+        next(steps)
+        print(*[worker.pid for worker in steps._batches._workers], flush=True)
+        sys.stdin.read()
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code), hundred.uri],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+    assert process.stdout is not None
+    workers = [int(word) for word in process.stdout.readline().split()]
+    assert len(workers) == 2
+    process.kill()
+    process.communicate()
+    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), 15)
+
+
+def test_control_c_while_waiting(hundred: Folder, tmp_path: Path, socket: str) -> None:
+    """A named pipe that nobody writes: the listing drops it, so the wait is for a supervisor that is stopped."""
+    code = """
+        import signal, sys, millrace
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        ds = millrace.IterableDataset(sys.argv[1], transform=bytes, window=4)
+        steps = iter(ds.batches(1))
+        next(steps)
+        print("ready", flush=True)
+        sys.stdin.readline()
+        try:
+            for _ in steps:
+                pass
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code), hundred.uri],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+    assert process.stdin is not None and process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    fetchers = [pid for pid, line in our_processes().items() if " fetch " in line]
+    assert fetchers
+    for pid in fetchers:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        process.stdin.write("\n")
+        process.stdin.flush()
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "interrupted\n"
+    finally:
+        for pid in fetchers:
+            os.kill(pid, signal.SIGCONT)
+    process.communicate(timeout=10)
+    assert process.returncode == 0
+
+
+# ---- what stays the same ----
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def mappings() -> int:
+    return len(Path("/proc/self/maps").read_text().splitlines())
+
+
+def of_supervisor(pid: int) -> tuple[int, int]:
+    return len(list(Path(f"/proc/{pid}/fd").iterdir())), len(Path(f"/proc/{pid}/maps").read_text().splitlines())
+
+
+@pytest.mark.parametrize("stop_after", [None, 3])
+def test_100_epochs_leave_nothing(socket: str, supervisor: Any, hundred: Folder, stop_after: int | None) -> None:
+    ds = millrace.IterableDataset(hundred.uri, shuffle=True, transform=name_of)
+    loader = millrace.DataLoader(ds, batch_size=4, collate_fn=keep)
+
+    def epoch() -> None:
+        for step, _ in enumerate(loader):
+            if step + 1 == stop_after:
+                break
+
+    for _ in range(5):
+        epoch()
+    before = (descriptors(), mappings(), *steady(supervisor.process.pid))
+    for _ in range(100):
+        epoch()
+    gc.collect()
+    after = (descriptors(), mappings(), *steady(supervisor.process.pid))
+    assert after[0] == before[0] and after[2] == before[2]
+    # malloc may map a block more or less; an epoch that left something would show as 100
+    assert abs(after[1] - before[1]) < 10 and abs(after[3] - before[3]) < 10
+    assert loader.state_dict()["epoch"] >= 104
+
+
+def steady(pid: int) -> tuple[int, int]:
+    """Lanes that were closed linger until the producers have unmapped them: looks until two looks are the same."""
+    last = of_supervisor(pid)
+    for _ in range(50):
+        time.sleep(0.1)
+        now = of_supervisor(pid)
+        if now == last:
+            break
+        last = now
+    return last
