@@ -92,10 +92,11 @@ def _uri(value: Any) -> str:
         raise TypeError("a URI is a str, not bytes")
     if "\0" in text or not text:
         raise ValueError(f"{text!r} is no URI")
-    # A path is the caller's, and the supervisor may have another working folder. A slash at its end says "folder".
-    if "://" not in text and not text.startswith("/"):
-        return os.path.join(Path.cwd(), text)  # noqa: PTH118 (pathlib drops the slash)
-    return text
+    if "://" in text:
+        return text
+    # A path is the caller's: the supervisor may have another working folder. What is no folder is a prefix of names.
+    path = os.path.join(Path.cwd(), text)  # noqa: PTH118 (pathlib drops the slash)
+    return f"{path}/" if Path(path).is_dir() and not path.endswith("/") else path
 
 
 def is_name(source: Any) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, Callable
 
 import pytest
 
+import millrace
 from tests.e2e.common import Supervisor, serve
 
 CONFIG = """
@@ -70,6 +71,11 @@ def hundred(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 def supervisor(tmp_path_factory: pytest.TempPathFactory, millrace_bin: Path) -> Iterator[Supervisor]:
     """One for all tests of a file: what a test opens is closed by its end."""
     started = serve(millrace_bin, tmp_path_factory.mktemp("supervisor"), "http://127.0.0.1:9", CONFIG)
+    # The first listing divides the memory, by its largest object, and starts the fetch workers.
+    first = make_folder(tmp_path_factory.mktemp("first"), 1, 1 << 20)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MILLRACE_SOCKET", str(started.socket))
+        assert len(millrace.MapDataset(first.uri)[0]) > 1 << 20
     yield started
     gc.collect()
     assert started.stop() == 0, started.log.read_text()

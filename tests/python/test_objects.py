@@ -67,7 +67,7 @@ def test_empty_folder(socket: str, tmp_path: Path) -> None:
 
 
 def test_missing_folder(socket: str, tmp_path: Path) -> None:
-    ds = millrace.MapDataset(tmp_path / "nowhere")
+    ds = millrace.MapDataset(f"{tmp_path}/nowhere/")
     with pytest.raises(FileNotFoundError, match="nowhere"):
         len(ds)
 
