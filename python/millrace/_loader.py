@@ -113,7 +113,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         else:
             refuse(seed is not None or tail is not None, "seed and tail are for the loader's own order")
             refuse(rank is not None or world_size is not None, "with a sampler, rank and world_size are the sampler's")
-            source = _UserSampled(dataset, cast(Any, self).batch_sampler or self.sampler, num_workers)
+            batches = cast(Any, self).batch_sampler
+            source = _UserSampled(dataset, self.sampler if batches is None else batches, batches is None, num_workers)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # said once above
             inner = source.loader(collate_fn, workers, batch_size is None)
@@ -316,9 +317,8 @@ class _Sampled(_Source):
 class _UserSampled(_Source):
     """A MapDataset in the order of a user's sampler: a resume skips the batches that were given."""
 
-    def __init__(self, dataset: MapDataset, sampler: Any, workers: int) -> None:
-        self._dataset, self._sampler, self._workers = dataset, sampler, workers
-        self._single = not isinstance(sampler, torch.utils.data.BatchSampler) and not yields_lists(sampler)
+    def __init__(self, dataset: MapDataset, sampler: Any, single: bool, workers: int) -> None:
+        self._dataset, self._sampler, self._single, self._workers = dataset, sampler, single, workers
         self.progress = Progress(0)  # its cursor counts batches
         self._skip = 0
 
@@ -366,10 +366,6 @@ class _UserSampled(_Source):
             )
         self.set_epoch(epoch)
         self.progress.cursor = cursor
-
-
-def yields_lists(sampler: Any) -> bool:
-    return hasattr(sampler, "batch_size")
 
 
 def look_ahead(dataset: MapDataset, batch: int) -> int:
