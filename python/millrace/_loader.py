@@ -154,6 +154,7 @@ class _Iteration(Iterator[Any]):
         self._serial = source.progress.begin()
         self._steps = source.begin()
         self._step = 0
+        self._persistent = inner.persistent_workers
         self._batches: Iterator[Any] | None = iter(inner)
 
     def __len__(self) -> int:
@@ -172,11 +173,18 @@ class _Iteration(Iterator[Any]):
             self._source.progress.finish()
             raise
         except BaseException:
-            self._batches = None
+            self._abandon()
             raise
         self._source.progress.give(self._source.cursor_after(self._step))
         self._step += 1
         return batch
+
+    def _abandon(self) -> None:
+        """Ends the workers now. Left to the garbage collector, which takes their queues apart first, each takes 5 s."""
+        batches, self._batches = self._batches, None
+        shut_down = getattr(batches, "_shutdown_workers", None)
+        if shut_down is not None and not self._persistent:
+            shut_down()
 
 
 class _Source:
