@@ -309,6 +309,12 @@ START_TEST(another_generation)
     ck_assert_int_eq(outcome->code, MR_E_CHANGED);
     ck_assert_ptr_nonnull(strstr(outcome->text, "changed since the listing"));
     ck_assert_uint_eq(gcs.lookups, 1);
+    static const struct fault_step lies[] = {{.kind = FAULT_STATUS, .status = 412}};
+    gcs.generation = 7;
+    gcs.media = 0;
+    outcome = fetch_with(lies, 1);
+    ck_assert_int_eq(outcome->code, MR_E_CHANGED);
+    ck_assert_ptr_nonnull(strstr(outcome->text, "contradicts itself"));
     gcs.deleted = 1;
     outcome = fetch(whole());
     ck_assert_int_eq(outcome->code, MR_E_NOT_FOUND);

@@ -416,8 +416,10 @@ static void on_lookup(void *arg, const struct mr_http_result *http)
     if (result.code == MR_OK) {
         result = call->lost;
         result.code = MR_E_CHANGED;
-        snprintf(text, sizeof text, "%s: changed since the listing: generation %llu was listed, %llu is there",
-                 call_uri(call, uri, sizeof uri), (unsigned long long)call->get.generation,
+        int same = item.generation == call->get.generation;
+        snprintf(text, sizeof text, "%s: %s: generation %llu was %s, %llu is there", call_uri(call, uri, sizeof uri),
+                 same ? "the server contradicts itself" : "changed since the listing",
+                 (unsigned long long)call->get.generation, same ? "not found" : "listed",
                  (unsigned long long)item.generation);
     } else if (result.code == MR_E_NOT_FOUND) {
         result.code = MR_E_NOT_FOUND;
