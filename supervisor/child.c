@@ -20,7 +20,7 @@
 
 #define BACKOFF_FIRST_MS 50
 #define BACKOFF_LAST_MS  5000
-#define BARREN_MAX       10
+#define BARREN_MAX       8
 #define MESSAGES_AT_ONCE 64
 #define WORKER_SOCKET    3 /* descriptors that a worker inherits */
 #define WORKER_LIFE      4
@@ -345,7 +345,10 @@ void mr_child_start(struct mr_child *child)
         mr_log_error("%s worker %u: %s", child->role->name, child->slot, mr_error_text());
         child->fail_code = mr_error_code();
         snprintf(child->fail_text, sizeof child->fail_text, "%s", mr_error_text());
-        start_later(child, true);
+        if (child->fail_code == MR_E_NOT_FOUND || child->fail_code == MR_E_DENIED)
+            fail(child); /* the program itself: waiting does not bring it back */
+        else
+            start_later(child, true);
         return;
     }
     mr_log_debug("%s worker %u: process %d, start %u", child->role->name, child->slot, (int)child->pid,

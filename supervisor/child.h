@@ -7,7 +7,7 @@
  *      |                 v                        v
  *      |  exit 0 after   +--------> WAITING <-----+     WAITING --(at once, or backoff)--> STARTING
  *      |  DRAIN          |
- *      +-----------------+--------> FAILED               exit 2, or ten starts in a row that published nothing
+ *      +-----------------+--------> FAILED               exit 2, or eight starts in a row that published nothing
  *
  * The end of a process is its readable pidfd, nothing earlier. What it said before is read first, then the role's
  * `died` recovers what it held, then it is restarted.

@@ -205,6 +205,13 @@ static int init_signals(struct mr_supervisor *s)
 
 /* ---- reload ---- */
 
+/* -v and -q move the level that the file names. */
+static uint64_t level_with(const struct mr_config *config, int verbosity)
+{
+    int level = (int)config->log.level + verbosity;
+    return (uint64_t)(level < MR_LOG_ERROR ? MR_LOG_ERROR : level > MR_LOG_DEBUG ? MR_LOG_DEBUG : level);
+}
+
 /* One live key to the running configuration; 1 when it has changed, 0, or -1. */
 static int apply_key(const struct mr_config_key *key, struct mr_config *to, const struct mr_config *from)
 {
@@ -235,6 +242,7 @@ int mr_supervisor_reload(struct mr_supervisor *s, char *text, size_t size)
     }
     if (mr_config_load(&config, s->config_path) != 0)
         return -1;
+    config.log.level = level_with(&config, s->verbosity);
     for (unsigned i = 0; i < count; i++) {
         if (strcmp(keys[i].section, "dataset") == 0 || apply_key(&keys[i], &s->config, &config) == 0)
             continue;
@@ -386,15 +394,6 @@ static int run(struct mr_supervisor *s, const struct mr_supervisor_options *opti
     return s->command.ended ? s->command.exit_status : 0;
 }
 
-/* -v and -q move the level that the file names. */
-static void set_level(struct mr_supervisor *s, int verbosity)
-{
-    int level = (int)s->config.log.level + verbosity;
-    level = level < MR_LOG_ERROR ? MR_LOG_ERROR : level > MR_LOG_DEBUG ? MR_LOG_DEBUG : level;
-    s->config.log.level = (uint64_t)level;
-    mr_log_set_level((enum mr_log_level)level);
-}
-
 int mr_supervisor_main(const struct mr_supervisor_options *options)
 {
     struct mr_supervisor *s = calloc(1, sizeof *s);
@@ -415,7 +414,9 @@ int mr_supervisor_main(const struct mr_supervisor_options *options)
         free(s);
         return status;
     }
-    set_level(s, options->verbosity);
+    s->verbosity = options->verbosity;
+    s->config.log.level = level_with(&s->config, s->verbosity);
+    mr_log_set_level((enum mr_log_level)s->config.log.level);
     if (init(s, options) == 0) {
         status = run(s, options);
     } else {

@@ -37,6 +37,7 @@ struct mr_supervisor {
     enum mr_supervisor_state state;
     struct mr_config config;
     const char *config_path; /* NULL: no file, defaults */
+    int verbosity;           /* -v and -q: steps that the file's log level is moved */
     bool is_private;         /* started by the Python package: ends with its last client */
     struct mr_run_folder folder;
     char worker_path[PATH_MAX];

@@ -1,0 +1,318 @@
+"""Start and end: signals, exit statuses, what is left behind, run folders."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from .conftest import DEADLINE_S, StartServe, alive, children, wait_for, workers
+
+
+def run(millrace: Path, config: Path, *command: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [millrace, "run", "-q", "-c", config, "--", *command],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+        input=stdin,
+    )
+
+
+@pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT])
+def test_serve_ends_by_a_signal(serve: StartServe, config: Path, sig: int) -> None:
+    one = serve(config)
+    one.wait_ready()
+    started = list(children(one.process.pid))
+    assert workers(one.process.pid, "fetch")
+    assert one.stop(sig) == 0
+    assert not any(alive(pid) for pid in started)
+    assert not one.socket.exists()
+
+
+def test_serve_prints_its_socket(millrace_bin: Path, config: Path, runtime: Path) -> None:
+    process = subprocess.Popen([millrace_bin, "serve", "-q", "-c", config], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    name, _, path = process.stdout.readline().strip().partition("=")
+    assert name == "MILLRACE_SOCKET"
+    folder = Path(path).parent
+    assert folder.parent == runtime / "millrace"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert Path(path).stat().st_mode & 0o777 == 0o600
+    assert int((folder / "pid").read_text()) == process.pid
+    process.terminate()
+    assert process.wait(DEADLINE_S) == 0
+    process.stdout.close()
+    assert not folder.exists()
+
+
+def test_two_supervisors_side_by_side(serve: StartServe, config: Path) -> None:
+    first, second = serve(config), serve(config)
+    first.wait_ready()
+    second.wait_ready()
+    assert first.stop() == 0
+    assert second.stat()["state"] == "running"
+    assert second.stop() == 0
+
+
+def test_socket_in_use(serve: StartServe, config: Path, millrace_bin: Path) -> None:
+    one = serve(config)
+    again = subprocess.run(
+        [millrace_bin, "serve", "-c", config, "--socket", one.socket],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+    assert again.returncode == 1
+    assert "a supervisor listens there" in again.stderr
+    assert one.stat()["state"] == "running"
+
+
+def test_killed_supervisor(serve: StartServe, config: Path) -> None:
+    """Its workers go with it; the next one takes over the socket's path."""
+    one = serve(config)
+    one.wait_ready()
+    started = list(children(one.process.pid))
+    assert started
+    one.process.kill()
+    one.process.wait()
+    wait_for(lambda: not any(alive(pid) for pid in started), "workers outlive the supervisor")
+    assert one.socket.exists()
+    one.socket.rename(one.socket.with_name("socket1"))
+    two = serve(config)  # at socket1, where nobody listens any more
+    two.wait_ready()
+    assert two.stop() == 0
+
+
+def test_a_killed_run_leaves_a_folder_that_the_next_one_removes(
+    millrace_bin: Path, config: Path, runtime: Path
+) -> None:
+    base = runtime / "millrace"
+    script = "import os, signal, sys; os.kill(os.getppid(), signal.SIGKILL)"
+    killed = run(millrace_bin, config, sys.executable, "-c", script)
+    assert killed.returncode == -signal.SIGKILL
+    assert len(list(base.iterdir())) == 1
+    listed = run(millrace_bin, config, "sh", "-c", f"ls {base}")
+    assert listed.returncode == 0
+    assert listed.stdout.split() == [Path(name).name for name in listed.stdout.split() if name.startswith("run-")]
+    assert len(listed.stdout.split()) == 1, "the killed one's folder is gone while the next one runs"
+    assert list(base.iterdir()) == []
+
+
+def test_stopped_worker_is_killed_in_the_end(serve: StartServe, config: Path) -> None:
+    one = serve(config)
+    one.wait_ready()
+    for pid in workers(one.process.pid, "fetch"):
+        os.kill(pid, signal.SIGSTOP)
+    assert one.stop() == 0
+    assert "did not end within" in one.log.read_text()
+
+
+def test_a_second_signal_stops_at_once(serve: StartServe, config: Path) -> None:
+    one = serve(config)
+    one.wait_ready()
+    for pid in workers(one.process.pid, "fetch"):
+        os.kill(pid, signal.SIGSTOP)
+    one.process.terminate()
+    wait_for(lambda: "ending" in one.log.read_text(), "it does not end")
+    one.process.terminate()
+    assert one.process.wait(DEADLINE_S) == 0
+    assert "stopping at once" in one.log.read_text()
+
+
+# ---- run ----
+
+
+@pytest.mark.parametrize("status", [0, 1, 7, 255])
+def test_run_gives_the_status_of_the_command(millrace_bin: Path, config: Path, runtime: Path, status: int) -> None:
+    assert run(millrace_bin, config, "sh", "-c", f"exit {status}").returncode == status
+
+
+def test_run_of_a_killed_command(millrace_bin: Path, config: Path, runtime: Path) -> None:
+    assert run(millrace_bin, config, "sh", "-c", "kill -9 $$").returncode == 128 + signal.SIGKILL
+
+
+def test_run_of_no_command(millrace_bin: Path, config: Path, runtime: Path, tmp_path: Path) -> None:
+    missing = run(millrace_bin, config, "/no/such/program")
+    assert missing.returncode == 127
+    assert "/no/such/program" in missing.stderr
+    plain = tmp_path / "plain"
+    plain.write_text("")
+    assert run(millrace_bin, config, str(plain)).returncode == 126
+    assert run(millrace_bin, config).returncode == 2
+
+
+def test_run_passes_arguments_and_streams(millrace_bin: Path, config: Path, runtime: Path) -> None:
+    result = run(millrace_bin, config, "sh", "-c", 'cat; echo "$1"; echo err >&2', "sh", "a b", stdin="in")
+    assert result.stdout == "ina b\n"
+    assert result.stderr == "err\n"
+
+
+def test_run_sets_the_socket(millrace_bin: Path, config: Path, runtime: Path) -> None:
+    result = run(millrace_bin, config, "sh", "-c", f"{millrace_bin} stat --json; test -S $MILLRACE_SOCKET")
+    assert result.returncode == 0
+    assert '"state": "running"' in result.stdout
+
+
+SHOW_SIGNALS = """
+import signal, sys
+def show(number, frame):
+    print(signal.Signals(number).name, flush=True)
+    if number == signal.SIGTERM:
+        sys.exit(3)
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT):
+    signal.signal(number, show)
+print("ready", flush=True)
+while True:
+    signal.pause()
+"""
+
+
+def test_run_passes_signals_on(millrace_bin: Path, config: Path, runtime: Path) -> None:
+    process = subprocess.Popen(
+        [millrace_bin, "run", "-q", "-c", config, "--", sys.executable, "-c", SHOW_SIGNALS],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    for name in ("SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGTERM"):
+        process.send_signal(signal.Signals[name])
+        assert process.stdout.readline() == f"{name}\n"
+    assert process.wait(DEADLINE_S) == 3
+    process.stdout.close()
+
+
+def test_run_leaves_the_terminal_signals_to_the_terminal(millrace_bin: Path, config: Path, runtime: Path) -> None:
+    """Ctrl-C at a terminal: the command gets it once, from the kernel; workers do not get it at all."""
+    leader, follower = os.openpty()
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import os, fcntl, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
+            "os.execv(sys.argv[1], sys.argv[1:])",
+            str(millrace_bin),
+            "run",
+            "-q",
+            "-c",
+            str(config),
+            "--",
+            sys.executable,
+            "-c",
+            SHOW_SIGNALS,
+        ],
+        stdin=follower,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    os.close(follower)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    fetchers = wait_for(lambda: workers(process.pid, "fetch"), "no fetch worker")
+    os.write(leader, b"\x03")
+    assert process.stdout.readline() == "SIGINT\n"
+    process.send_signal(signal.SIGUSR1)  # a second SIGINT would come before it
+    assert process.stdout.readline() == "SIGUSR1\n"
+    assert set(fetchers) <= set(workers(process.pid, "fetch"))
+    process.terminate()
+    assert process.stdout.readline() == "SIGTERM\n"
+    assert process.wait(DEADLINE_S) == 3
+    process.stdout.close()
+    os.close(leader)
+
+
+def test_run_stops_and_continues_with_its_command(millrace_bin: Path, config: Path, runtime: Path) -> None:
+    """Ctrl-Z: the shell waits for millrace to stop."""
+    process = subprocess.Popen(
+        [millrace_bin, "run", "-q", "-c", config, "--", sys.executable, "-c", SHOW_SIGNALS],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    os.kill(process.pid, signal.SIGTSTP)
+    pid, status = os.waitpid(process.pid, os.WUNTRACED)
+    assert pid == process.pid
+    assert os.WIFSTOPPED(status)
+    os.kill(process.pid, signal.SIGCONT)
+    process.send_signal(signal.SIGUSR1)
+    assert process.stdout.readline() == "SIGUSR1\n"
+    process.terminate()
+    assert process.wait(DEADLINE_S) == 3
+    process.stdout.close()
+
+
+# ---- run folders ----
+
+
+def test_run_folder_of_others(millrace_bin: Path, config: Path, runtime: Path) -> None:
+    (runtime / "millrace").mkdir(mode=0o755)
+    (runtime / "millrace").chmod(0o755)
+    result = run(millrace_bin, config, "true")
+    assert result.returncode == 1
+    assert "0700" in result.stderr
+    assert "XDG_RUNTIME_DIR" in result.stderr
+
+
+def test_run_folder_that_is_a_link(millrace_bin: Path, config: Path, runtime: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.mkdir(mode=0o700)
+    (runtime / "millrace").symlink_to(target)
+    assert run(millrace_bin, config, "true").returncode == 1
+
+
+def test_run_folder_cannot_be_made(
+    millrace_bin: Path, config: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "file"))
+    result = run(millrace_bin, config, "true")
+    assert result.returncode == 1
+    assert "cannot make the run folder" in result.stderr
+
+
+def test_socket_path_too_long(millrace_bin: Path, config: Path, tmp_path: Path, runtime: Path) -> None:
+    path = tmp_path / ("x" * 120)
+    result = subprocess.run(
+        [millrace_bin, "serve", "-c", config, "--socket", path], capture_output=True, text=True, timeout=DEADLINE_S
+    )
+    assert result.returncode == 2
+    assert "107" in result.stderr
+
+
+# ---- private ----
+
+
+def start_private(millrace: Path, folder: Path) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen([millrace, "serve", "-q", "--private", "--run-dir", folder])
+    wait_for(lambda: (folder / "socket").exists(), "no socket")
+    return process
+
+
+def test_private_ends_with_its_last_client(millrace_bin: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "p"
+    folder.mkdir(mode=0o700)
+    process = start_private(millrace_bin, folder)
+    environment = {**os.environ, "MILLRACE_SOCKET": str(folder / "socket")}
+    tool = subprocess.run([millrace_bin, "stat"], env=environment, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert "limited by" in tool.stdout
+    client = subprocess.Popen(
+        [sys.executable, "-c", "import millrace, time; d = millrace.IterableDataset('/etc/'); time.sleep(600)"],
+        env=environment,
+    )
+    wait_for(lambda: workers(process.pid, "list") or workers(process.pid, "fetch"), "the client did not connect")
+    time.sleep(2.5)  # longer than it waits after its last client
+    assert process.poll() is None
+    client.kill()
+    client.wait()
+    assert process.wait(DEADLINE_S) == 0
+    assert not folder.exists()

@@ -1,0 +1,228 @@
+"""What a stranger may send to the socket: it gets an error and is cut off, and nobody else notices."""
+
+from __future__ import annotations
+
+import array
+import os
+import random
+import socket
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import DEADLINE_S, StartServe, connect, wait_for
+
+VERSION = 1
+OK, ERROR, HELLO, OPEN_DATASET, INDEX, PRODUCERS, PRODUCER, OPEN_LANE, CLOSE_LANE, PUT_LOOP, STAT = range(1, 12)
+SETUP = 13
+PROTOCOL, USAGE = 8, 1
+
+
+def pack(value: Any) -> bytes:
+    """As much msgpack as the messages need."""
+    if isinstance(value, bool):
+        return b"\xc3" if value else b"\xc2"
+    if isinstance(value, int):
+        return b"\xcf" + struct.pack(">Q", value) if value >= 0 else b"\xd3" + struct.pack(">q", value)
+    if isinstance(value, str):
+        return b"\xda" + struct.pack(">H", len(value.encode())) + value.encode()
+    if isinstance(value, dict):
+        return b"\xde" + struct.pack(">H", len(value)) + b"".join(pack(k) + pack(v) for k, v in value.items())
+    return b"\xdc" + struct.pack(">H", len(value)) + b"".join(pack(v) for v in value)
+
+
+def message(kind: int, **fields: Any) -> bytes:
+    return pack([VERSION, kind, fields])
+
+
+HELLO_MESSAGE = message(HELLO, pid=1, role="tool")
+
+
+def answer(client: socket.socket) -> int:
+    """The type of the answer; 0 at the end of the connection. Its descriptors are closed."""
+    data, fds, _, _ = socket.recv_fds(client, 65536, 32)
+    for fd in fds:
+        os.close(fd)
+    return data[2] if data else 0
+
+
+@pytest.mark.parametrize(
+    "packet",
+    [
+        b"\xc1",
+        b"garbage",
+        b"x" * 65536,
+        b"x" * 70000,
+        pack([VERSION, HELLO]),
+        pack([VERSION + 1, HELLO, {}]),
+        pack([VERSION, 0, {}]),
+        pack([VERSION, 99, {}]),
+        pack([VERSION, HELLO, []]),
+        pack({}),
+        message(HELLO),
+        message(HELLO, pid="1", role=2),
+        message(OPEN_DATASET, name="train"),
+        message(SETUP, role="list"),
+        message(STAT),
+    ],
+    ids=lambda packet: packet[:12].hex(),
+)
+def test_garbage_before_hello(serve: StartServe, config: Path, packet: bytes) -> None:
+    one = serve(config)
+    with connect(one.socket) as client:
+        client.send(packet)
+        assert answer(client) == ERROR
+        assert answer(client) == 0, "the connection is over"
+    assert one.stat()["state"] == "running"
+
+
+def test_wrong_requests(serve: StartServe, config: Path) -> None:
+    """A request that makes no sense is an answer with an error; one that breaks the protocol ends the connection."""
+    one = serve(config)
+    one.wait_ready()
+    with connect(one.socket) as client:
+        client.send(HELLO_MESSAGE)
+        assert answer(client) == OK
+        for packet in (
+            message(OPEN_DATASET, name="no such"),
+            message(OPEN_DATASET, uris=[]),
+            message(OPEN_DATASET, uris=["http://x"]),
+            message(OPEN_DATASET, uris=["gs://a/", "gs://b/"]),
+            message(OPEN_DATASET, uris=["gs://a/", "file:///b"]),
+            message(INDEX, dataset=7),
+            message(INDEX, dataset=1 << 63),
+            message(PRODUCER, slot=1 << 40),
+            message(OPEN_LANE, dataset=9, window=4, loop=""),
+            message(PUT_LOOP, loop="x" * 65, epoch=0, cursor=0, seed=0, batch=1, world=1, rank=0, flags=0),
+            message(PUT_LOOP, loop="", epoch=0, cursor=0, seed=0, batch=1, world=1, rank=0, flags=0),
+        ):
+            client.send(packet)
+            assert answer(client) == ERROR, packet
+        client.send(message(CLOSE_LANE, lane=4000))
+        assert answer(client) == OK, "a lane that is gone already"
+        client.send(message(OPEN_LANE, dataset=0, window="4", loop=""))
+        assert answer(client) == ERROR
+        assert answer(client) == 0
+    assert one.stat()["lanes"] == []
+
+
+def test_list_of_names_must_be_a_file(serve: StartServe, config: Path, tmp_path: Path) -> None:
+    one = serve(config)
+    reader, writer = os.pipe()
+    with connect(one.socket) as client:
+        client.send(HELLO_MESSAGE)
+        assert answer(client) == OK
+        for fd in (reader, os.open(tmp_path, os.O_RDONLY), os.open("/dev/null", os.O_RDONLY)):
+            socket.send_fds(client, [message(OPEN_DATASET, objects=True)], [fd])
+            os.close(fd)
+            assert answer(client) == ERROR
+    os.close(writer)
+    assert one.stat()["state"] == "running"
+
+
+def test_descriptors_do_not_pile_up(serve: StartServe, config: Path) -> None:
+    one = serve(config)
+    one.wait_ready()
+
+    def count() -> int:
+        return len(list(Path(f"/proc/{one.process.pid}/fd").iterdir()))
+
+    before = count()
+    fds = array.array("i", [0] * 40)
+    for _ in range(20):
+        with connect(one.socket) as client:
+            client.sendmsg([message(HELLO)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds.tobytes())])
+            assert answer(client) == ERROR
+        with connect(one.socket) as client:
+            client.send(HELLO_MESSAGE)
+            assert answer(client) == OK
+            socket.send_fds(client, [message(STAT)], [0, 1, 2])
+            assert answer(client) == OK
+    wait_for(lambda: count() == before, "descriptors leak")
+
+
+def test_noise(serve: StartServe, config: Path) -> None:
+    one = serve(config)
+    one.wait_ready()
+    noise = random.Random(1)
+    valid = [
+        message(OPEN_DATASET, name="train"),
+        message(OPEN_LANE, dataset=0, window=4, loop="k"),
+        message(PUT_LOOP, loop="k", epoch=0, cursor=0, seed=0, batch=1, world=1, rank=0, flags=0),
+        message(CLOSE_LANE, lane=0),
+        message(PRODUCER, slot=0),
+    ]
+    for _ in range(300):
+        with connect(one.socket) as client:
+            client.send(HELLO_MESSAGE)
+            assert answer(client) == OK
+            for _ in range(5):
+                packet = bytearray(noise.choice(valid))
+                for _ in range(noise.randrange(3)):
+                    packet[noise.randrange(len(packet))] = noise.randrange(256)
+                try:
+                    client.send(packet)
+                    if answer(client) == 0:
+                        break
+                except (BrokenPipeError, ConnectionResetError):
+                    break
+    assert one.stat()["state"] == "running"
+    assert one.stop() == 0
+
+
+def test_a_client_that_never_reads(serve: StartServe, config: Path) -> None:
+    """Its answers fill its buffer, and then it is cut off; others are served all the time."""
+    one = serve(config)
+    with connect(one.socket) as client:
+        client.send(HELLO_MESSAGE)
+        client.setblocking(False)
+        cut_off = False
+        for _ in range(5000):
+            try:
+                client.send(message(PRODUCERS))
+            except BlockingIOError:
+                assert one.stat()["state"] == "running"
+            except (BrokenPipeError, ConnectionResetError):
+                cut_off = True
+                break
+        assert cut_off
+    assert one.stat()["state"] == "running"
+
+
+CONNECT_AS = """
+import os, socket, sys
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+client.settimeout(10)
+try:
+    client.connect(sys.argv[1])
+except PermissionError:
+    print("denied")
+else:
+    print(client.recv(65536).decode("latin1"))
+"""
+
+
+def test_other_users(serve: StartServe, config: Path) -> None:
+    """The file's mode keeps them out, and where somebody has changed that, the check of the peer's user does."""
+    one = serve(config)
+    assert one.socket.stat().st_mode & 0o777 == 0o600
+    if os.geteuid() != 0:  # only root can become another user; nobody can, so the mode is all there is to look at
+        return
+    for parent in one.socket.parents:
+        if str(parent).startswith("/tmp/"):
+            parent.chmod(parent.stat().st_mode | 0o111)
+
+    def as_nobody() -> str:
+        command = [sys.executable, "-c", CONNECT_AS, str(one.socket)]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=DEADLINE_S).stdout
+
+    assert as_nobody() == "denied\n"
+    one.socket.chmod(0o666)
+    assert "may not connect" in as_nobody()

@@ -1,0 +1,207 @@
+"""Worker processes that misbehave: each slot ends, restarts or gives up as the exit status says, and nothing hangs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any, Callable
+
+import pytest
+
+from .conftest import DEADLINE_S, Serve, StartServe, alive, wait_for, workers
+
+MakeProgram = Callable[[str], Path]
+
+
+@pytest.fixture
+def with_worker(millrace_bin: Path, tmp_path: Path) -> MakeProgram:
+    """A function (script) -> millrace with that script as its millrace-worker."""
+
+    def make(script: str) -> Path:
+        folder = tmp_path / "bin"
+        folder.mkdir()
+        shutil.copy(millrace_bin, folder / "millrace")
+        worker = folder / "millrace-worker"
+        worker.write_text(textwrap.dedent(script))
+        worker.chmod(0o755)
+        return folder / "millrace"
+
+    return make
+
+
+def failure(one: Serve) -> str:
+    def look() -> str:
+        dataset: dict[str, Any] = one.stat()["datasets"][0]
+        assert dataset["state"] != "ready"
+        return str(dataset.get("error", ""))
+
+    return str(wait_for(look, one.log.read_text()))
+
+
+def test_status_2_fails_the_data_set(serve: StartServe, config: Path, with_worker: MakeProgram) -> None:
+    one = serve(config, program=with_worker("#!/bin/sh\nexit 2\n"))
+    assert "cannot work" in failure(one)
+    assert one.stat()["state"] == "running"
+    assert one.log.read_text().count("status 2") == 1
+    assert one.stop() == 0
+
+
+@pytest.mark.parametrize("end", ["exit 1", "kill -SEGV $$"])
+def test_starts_without_any_work_end_in_a_failure(
+    serve: StartServe, config: Path, with_worker: MakeProgram, end: str
+) -> None:
+    one = serve(config, program=with_worker(f"#!/bin/sh\n{end}\n"))
+    assert "was started 8 times" in failure(one)
+    assert one.stop() == 0
+
+
+def test_worker_is_missing(serve: StartServe, config: Path, with_worker: MakeProgram) -> None:
+    program = with_worker("")
+    program.with_name("millrace-worker").unlink()
+    one = serve(config, program=program)
+    assert "millrace-worker" in failure(one)
+    assert "No such file" in failure(one)
+
+
+TALKER = f"""\
+    #!{sys.executable}
+    import os, socket, sys, time
+    link = socket.socket(fileno=3)
+    setup, fds, _, _ = socket.recv_fds(link, 65536, 32)
+    assert sys.argv[1:] == ["list", "--slot", "0"] and b"list" in setup and len(fds) == 3
+    assert os.read(0, 1) == b"" and os.getpgrp() == os.getpid()
+"""
+
+
+def test_garbage_from_a_worker(serve: StartServe, config: Path, with_worker: MakeProgram) -> None:
+    """It is killed, which never counts as its own failure: the next one gets another chance."""
+    one = serve(config, program=with_worker(TALKER + '    link.send(b"garbage")\n    time.sleep(600)\n'))
+    wait_for(lambda: one.log.read_text().count("breaks the protocol") >= 3, one.log.read_text())
+    assert one.stat()["datasets"][0]["state"] in ("new", "listing")
+    assert one.stop() == 0
+
+
+def test_failed_message_is_the_text_of_the_data_set(serve: StartServe, config: Path, with_worker: MakeProgram) -> None:
+    say = r"""
+    # [1, FAILED, {"code": NOT_FOUND, "text": "no bucket here"}]
+    link.send(b"\x93\x01\x1e\x82\xa4code\x03\xa4text\xae" + b"no bucket here")
+    sys.exit(2)
+    """
+    one = serve(config, program=with_worker(TALKER + say))
+    assert failure(one) == "no bucket here"
+
+
+def test_workers_see_the_end_of_the_life_pipe(serve: StartServe, config: Path, with_worker: MakeProgram) -> None:
+    """A worker that ignores PDEATHSIG and its socket still has descriptor 4."""
+    wait = "    print('up', os.getpid(), file=sys.stderr, flush=True)\n    assert os.read(4, 1) == b''\n"
+    one = serve(config, program=with_worker(TALKER + wait))
+    text = wait_for(lambda: "up " in one.log.read_text() and one.log.read_text(), "no worker")
+    pid = int(text.split("up ")[1].split()[0])
+    one.process.kill()
+    one.process.wait()
+    wait_for(lambda: not alive(pid), "the worker lives on")
+
+
+def test_fetch_workers_restart(serve: StartServe, config: Path) -> None:
+    one = serve(config)
+    one.wait_ready()
+    for _ in range(5):
+        before = wait_for(lambda: (w := workers(one.process.pid, "fetch")) and len(w) == 2 and w, "no workers")
+        for pid in before:
+            os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: not any(alive(pid) for pid in before), "still alive")  # noqa: B023
+    wait_for(
+        lambda: [w["state"] for w in one.stat()["workers"] if w["role"] == "fetch"] == ["running"] * 2,
+        "not running again",
+    )
+    assert [w["starts"] for w in one.stat()["workers"] if w["role"] == "fetch"] == [6, 6]
+    assert one.stat()["datasets"][0]["state"] == "ready"
+    assert one.stop() == 0
+
+
+def test_list_workers_killed_while_they_list(serve: StartServe, config: Path, folder: Path) -> None:
+    for i in range(20000):
+        (folder / f"more{i:05}").touch()
+    one = serve(config)
+    killed = 0
+    while one.stat()["datasets"][0]["state"] != "ready":
+        for pid in workers(one.process.pid, "list"):
+            if killed < 5:
+                os.kill(pid, signal.SIGKILL)
+                killed += 1
+        wait_for(lambda: one.stat()["datasets"][0]["state"] != "failed", one.log.read_text())
+    assert one.stat()["datasets"][0]["objects"] == 20020
+    wait_for(lambda: not workers(one.process.pid, "list"), "list workers stay")
+
+
+# ---- memory ----
+
+
+def test_arena_does_not_fit_the_memory(serve: StartServe, config: Path) -> None:
+    config.write_text(config.read_text().replace('"8MiB"', '"8TiB"'))
+    one = serve(config)
+    text = failure(one)
+    assert "memory.arena_bytes" in text
+    assert "are left of the memory" in text
+
+
+def test_object_larger_than_half_the_arena(serve: StartServe, config: Path, folder: Path) -> None:
+    os.truncate(folder / "019", 5 << 20)
+    one = serve(config)
+    assert 'set memory.arena_bytes = "15MiB"' in failure(one)
+
+
+def test_fewer_workers_for_large_objects(serve: StartServe, config: Path, folder: Path) -> None:
+    os.truncate(folder / "019", 2 << 20)
+    one = serve(config)
+    one.wait_ready()
+    assert one.stat()["memory"] == {"arena_bytes": 8 << 20, "arenas": 1, "reserve_bytes": 2 << 20}
+    assert "1 fetch workers instead of 2" in one.log.read_text()
+
+
+SMALL_SHM = ["unshare", "-rm", "sh", "-c", 'mount -t tmpfs -o size=1m none /dev/shm && exec "$@"', "sh"]
+
+
+@pytest.mark.parametrize("backing", ["auto", "memfd", "posix"])
+def test_little_room_in_dev_shm(millrace_bin: Path, config: Path, runtime: Path, backing: str) -> None:
+    config.write_text(config.read_text() + f'backing = "{backing}"\n')
+    script = f"""
+        until {millrace_bin} stat --json | grep -E '"state": "(ready|failed)"'; do sleep 0.05; done
+    """
+    command = [*SMALL_SHM, str(millrace_bin), "run", "-c", str(config), "--", "sh", "-c", script]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert result.returncode == 0, result.stderr
+    if backing == "posix":
+        assert "failed" in result.stdout
+        assert "memory.arena_bytes" in result.stderr
+    else:
+        assert "ready" in result.stdout, result.stderr
+
+
+# ---- reload ----
+
+
+def test_reload(serve: StartServe, config: Path) -> None:
+    one = serve(config)
+    one.wait_ready()
+    before = workers(one.process.pid, "fetch")
+    config.write_text(config.read_text() + "[fetch]\nconnections = 3\nworkers = 1\n[metrics]\ninterval_s = 1\n")
+    one.process.send_signal(signal.SIGHUP)
+    wait_for(
+        lambda: (
+            "applied: fetch.connections, metrics.interval_s; needs a new start: fetch.workers" in one.log.read_text()
+        ),
+        one.log.read_text(),
+    )
+    wait_for(lambda: len(after := workers(one.process.pid, "fetch")) == 2 and not set(after) & set(before), "same ones")
+    wait_for(lambda: "limited by nothing: no reader is open" in one.log.read_text(), "no metrics line")
+    config.write_text("[fetch]\nconnection = 3\n")
+    one.process.send_signal(signal.SIGHUP)
+    wait_for(lambda: "was not reread" in one.log.read_text(), "no complaint")
+    assert one.stat()["state"] == "running"
+    assert one.stop() == 0
