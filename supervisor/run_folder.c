@@ -90,6 +90,16 @@ static void sweep(const char *base)
     closedir(dir);
 }
 
+/* Held for the run's life: a folder without it is swept away. */
+static int lock_folder(struct mr_run_folder *folder)
+{
+    folder->lock = open(folder->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (folder->lock >= 0 && flock(folder->lock, LOCK_EX | LOCK_NB) == 0)
+        return 0;
+    mr_error_set_errno(errno, "cannot lock the run folder %s", folder->path);
+    return -1;
+}
+
 /* A folder of our own, locked. */
 static int make_own(struct mr_run_folder *folder)
 {
@@ -102,14 +112,23 @@ static int make_own(struct mr_run_folder *folder)
         mr_error_set(MR_E_CONFIG, "the run folder's path is too long: %s", base);
         return -1;
     }
-    if (make_private(folder->path) != 0)
-        return -1;
-    folder->lock = open(folder->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    if (folder->lock < 0 || flock(folder->lock, LOCK_EX | LOCK_NB) != 0) {
-        mr_error_set_errno(errno, "cannot lock the run folder %s", folder->path);
+    return make_private(folder->path) != 0 ? -1 : lock_folder(folder);
+}
+
+/* The folder that the Python package names, locked. It lies beside those that we make, and is swept like them. */
+static int make_given(struct mr_run_folder *folder, const char *path)
+{
+    char base[PATH_MAX];
+    if (strlen(path) >= sizeof folder->path) {
+        mr_error_set(MR_E_USAGE, "the run folder's path is too long");
         return -1;
     }
-    return 0;
+    if (base_folder(base) == 0 && strncmp(path, base, strlen(base)) == 0)
+        sweep(base);
+    if (make_private(path) != 0)
+        return -1;
+    strcpy(folder->path, path);
+    return lock_folder(folder);
 }
 
 /* "pid": for people and for whoever elected this supervisor. */
@@ -192,13 +211,8 @@ int mr_run_folder_init(struct mr_run_folder *folder, const char *folder_path, co
     char path[PATH_MAX + 16];
     *folder = (struct mr_run_folder){.lock = -1};
     if (folder_path != NULL) {
-        if (strlen(folder_path) >= sizeof folder->path) {
-            mr_error_set(MR_E_USAGE, "the run folder's path is too long");
-            return -1;
-        }
-        if (make_private(folder_path) != 0)
-            return -1;
-        strcpy(folder->path, folder_path);
+        if (make_given(folder, folder_path) != 0)
+            goto fail;
     } else if (socket_path == NULL && make_own(folder) != 0) {
         goto fail;
     }

@@ -113,6 +113,36 @@ def test_the_ranks_of_a_node_share_one(hundred: Folder, tmp_path: Path) -> None:
     assert errors.count("millrace run") == 1
 
 
+def test_a_start_removes_the_folders_of_the_dead_alone(
+    hundred: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    code = """
+        import sys, millrace
+        ds = millrace.IterableDataset(sys.argv[1])
+        print(ds._source.connection().client.pid, ds._source._path, flush=True)
+        sys.stdin.read()
+    """
+    jobs, sockets = [], []
+
+    def begin() -> int:
+        jobs.append(start(code, hundred.uri))
+        assert jobs[-1].stdout is not None
+        pid, socket = jobs[-1].stdout.readline().split()
+        sockets.append(Path(socket))
+        return int(pid)
+
+    killed = begin()
+    os.kill(killed, signal.SIGKILL)
+    wait_for(lambda: killed not in our_processes())
+    begin()
+    begin()
+    assert [socket.exists() for socket in sockets] == [False, True, True]
+    for job in jobs:
+        result(job)
+    wait_for(lambda: not any((tmp_path / "millrace").iterdir()))
+
+
 def test_not_in_a_data_loader_worker(hundred: Folder) -> None:
     loader: Any = torch.utils.data.DataLoader([0], num_workers=1, collate_fn=MakeDataset(hundred.uri))  # type: ignore[arg-type]
     with pytest.raises(millrace.Error, match="main process"):
