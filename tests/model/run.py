@@ -44,6 +44,8 @@ class Check:
 
 
 LIFE = "-DKILLS=1 -DKILL_PRODUCER -DKILL_OWNER -DFAILURES"
+# Two producers with a reserve and nothing else, and blocks of one ticket.
+TWO = "-DPRODUCERS=2 -DEXTENTS=0"
 
 CHECKS = [
     # lane_life: close, death of owner and producer, reuse, take-back, stale descriptors
@@ -67,6 +69,50 @@ CHECKS = [
         "-DW=1 -DLINGER -DKILLS=1 -DKILL_PRODUCER -DREBUILD_SKIPS_CLOSED",
         ASSERT,
     ),
+    # posting: kept views, copies, blocks, quota
+    Check("posting", "posting", "-DN=8"),
+    Check("posting-quota", "posting", "-DSHRINK"),
+    Check("posting-blocks-of-two", "posting", "-DW=8 -DN=9"),
+    Check("posting-quota-large", "posting", "-DW=8 -DN=10 -DSHRINK", full=True),
+    Check("posting.no-skip", "posting", "-DNO_SKIP", STUCK),
+    Check("posting.no-copy", "posting", "-DNO_COPY", STUCK),
+    Check("posting.blocks-only", "posting", "-DPOST_BLOCK=2 -DBLOCKS_ONLY", STUCK),
+    Check("posting.quota-blocks", "posting", "-DSHRINK -DQUOTA_BLOCKS", STUCK),
+    # barrier: two ranks, the least memory, one producer and two
+    Check("barrier", "barrier", "-DKILLS=1"),
+    Check("barrier-jobs", "barrier", "-DJOB=2 -DBLOCK=2 -DKILLS=1"),
+    Check("barrier-batches", "barrier", "-DW=4 -DBATCH=2"),
+    Check("barrier-liveness", "barrier", "-DN=3", liveness=True),
+    Check("barrier-two-producers", "barrier", f"{TWO} -DN=2 -DKILLS=1"),
+    Check("barrier-stopped-thief", "barrier", f"{TWO} -DN=2 -DSTOP"),
+    Check("barrier-stopped-thief-long", "barrier", f"{TWO} -DN=3 -DSTOP -DFRESH_PLANS"),
+    Check("barrier.no-reserve", "barrier", "-DNO_RESERVE", STUCK),
+    Check("barrier.no-take-back", "barrier", "-DNO_TAKE_BACK", STUCK),
+    Check("barrier.no-copy", "barrier", "-DNO_COPY", STUCK),
+    Check("barrier.no-give-back", "barrier", "-DJOB=2 -DBLOCK=2 -DNO_GIVE_BACK", STUCK),
+    Check("barrier.take-back-wanted", "barrier", "-DN=3 -DTAKE_BACK_WANTED", LIVELOCK, liveness=True),
+    Check("barrier.clear-want-first", "barrier", "-DN=3 -DCLEAR_WANT_FIRST", LIVELOCK, liveness=True),
+    Check("barrier.want-flag", "barrier", f"{TWO} -DN=3 -DSTOP -DFRESH_PLANS -DWANT_FLAG", ASSERT),
+    # wakeup: futex, eventfd, asleep
+    Check("wakeup", "wakeup", ""),
+    Check("wakeup-window", "wakeup", "-DW=2"),
+    Check("wakeup-break", "wakeup", "-DN=1 -DBREAK"),
+    Check("wakeup-producer-dies", "wakeup", "-DN=1 -DKILLS=1 -DKILL_PRODUCER"),
+    Check("wakeup-owner-dies", "wakeup", "-DN=1 -DKILLS=1 -DKILL_OWNER"),
+    Check("wakeup-liveness", "wakeup", "-DN=1", liveness=True),
+    Check("wakeup.futex-flag", "wakeup", "-DFUTEX_FLAG", STUCK),
+    Check("wakeup.one-bit-seq", "wakeup", "-DLANES=1 -DW=2 -DEXTENTS=2 -DONE_BIT_SEQ", STUCK),
+    Check("wakeup.pub-clears-want", "wakeup", "-DPUB_CLEARS_WANT", LIVELOCK, liveness=True),
+    Check("wakeup.no-relook", "wakeup", "-DNO_RELOOK", STUCK),
+    Check("wakeup.seq-read-late", "wakeup", "-DSEQ_READ_LATE", STUCK),
+    Check("wakeup.no-rescan", "wakeup", "-DNO_RESCAN", STUCK),
+    Check("wakeup.no-wake-on-want", "wakeup", "-DW=2 -DNO_WAKE_ON_WANT", STUCK),
+    Check("wakeup.no-wake-on-release", "wakeup", "-DNO_WAKE_ON_RELEASE", STUCK),
+    Check("wakeup.no-wake-on-close", "wakeup", "-DN=1 -DBREAK -DNO_WAKE_ON_CLOSE", STUCK),
+    Check(
+        "wakeup.no-supervisor-wake", "wakeup", "-DLANES=1 -DN=1 -DKILLS=1 -DKILL_PRODUCER -DNO_SUPERVISOR_WAKE", STUCK
+    ),
+    Check("wakeup.no-wake-after-owner", "wakeup", "-DN=1 -DKILLS=1 -DKILL_OWNER -DNO_SUPERVISOR_WAKE", STUCK),
 ]
 
 
