@@ -15,6 +15,9 @@ class SupervisorGone(Error, ConnectionError):
     """The supervisor has ended: nothing new can be read in this run. Views that are held stay valid."""
 
 
+for _public in (Error, ChangedError, SupervisorGone):
+    _public.__module__ = "millrace"  # what a traceback shows is the name that a user catches
+
 # enum mr_code of shm/base/error.h. What is not here is an Error.
 _CLASSES: dict[int, type[Exception]] = {
     1: ValueError,  # usage

@@ -127,9 +127,11 @@ def test_batch_larger_than_the_window(attempt: Attempt) -> None:
 
 def test_no_server(bucket: Path, millrace_bin: Path, tmp_path: Path) -> None:
     supervisor = serve(millrace_bin, tmp_path, "http://127.0.0.1:9", IMPATIENT)
-    result = python(READ_ALL, supervisor.environment)
-    expect(result, "millrace.Error", "127.0.0.1:9")
-    assert supervisor.stop() == 0
+    try:
+        result = python(READ_ALL, supervisor.environment)
+    finally:
+        assert supervisor.stop() == 0
+    expect(result, "millrace.Error", "127.0.0.1 port 9")
 
 
 def test_small_dev_shm(bucket: Path, devstore: StartDevstore, millrace_bin: Path, tmp_path: Path) -> None:
@@ -180,10 +182,10 @@ def test_unknown_key(millrace_bin: Path, tmp_path: Path) -> None:
 SLOW_READ = READ_ALL.replace("n += 1\n", "n += 1; print(n, flush=True); __import__('time').sleep(0.05)\n")
 
 
-def test_supervisor_killed(bucket: Path, devstore: StartDevstore, millrace_bin: Path, tmp_path: Path) -> None:
-    """The trainer gets an exception that names the cause within two seconds; the workers are gone."""
-    server = devstore("--root", bucket)
-    supervisor = serve(millrace_bin, tmp_path, server.url, "[lanes]\nwindow = 4\n")
+def test_supervisor_killed(devstore: StartDevstore, millrace_bin: Path, tmp_path: Path) -> None:
+    """What is READY is still delivered; then an exception names the cause within two seconds. The workers are gone."""
+    server = devstore("--synthetic", "icons:5000:1000")
+    supervisor = serve(millrace_bin, tmp_path, server.url, "[lanes]\nwindow = 16\n")
     trainer = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(SLOW_READ)],
         env=supervisor.environment,
@@ -200,12 +202,12 @@ def test_supervisor_killed(bucket: Path, devstore: StartDevstore, millrace_bin: 
     assert trainer.returncode == 1
     assert "SupervisorGone" in errors.strip().splitlines()[-1], errors
     assert str(supervisor.process.pid) in errors
-    # Four READY tickets of 50 ms each, then at most a timed wait: well under the two seconds that are promised.
+    # 16 READY tickets of 50 ms each, and two seconds; the rest is for a busy machine.
     assert time.monotonic() - killed < 10
 
 
-def test_everything_killed(bucket: Path, devstore: StartDevstore, millrace_bin: Path, tmp_path: Path) -> None:
-    server = devstore("--root", bucket)
+def test_everything_killed(devstore: StartDevstore, millrace_bin: Path, tmp_path: Path) -> None:
+    server = devstore("--synthetic", "icons:5000:1000")
     supervisor = serve(millrace_bin, tmp_path, server.url)
     trainer = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(SLOW_READ)],
