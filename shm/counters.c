@@ -38,6 +38,7 @@ static const struct mr_counter_label worker_labels[] = {
     {"dropped_special", "objects", "Files left out of an index because they are not regular"},
     {"busy_ns", "ns", "Time spent working"},
     {"idle_ns", "ns", "Time spent waiting for work or for the network"},
+    {"egress_limited", "requests", "Answers of status 429 about the egress bandwidth of the project"},
 };
 _Static_assert(sizeof(worker_labels) / sizeof(worker_labels[0]) == MR_WC_COUNT, "a label for each worker counter");
 

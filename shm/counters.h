@@ -42,6 +42,7 @@ enum mr_worker_counter {
     MR_WC_DROPPED_SPECIAL,
     MR_WC_BUSY_NS,
     MR_WC_IDLE_NS,
+    MR_WC_EGRESS_LIMITED,
     MR_WC_COUNT
 };
 

@@ -392,6 +392,7 @@ static void copy_counters(struct fetcher *f)
     set_counter(f, MR_WC_CRC_FAILURES, &last.crc_errors, now->crc_errors);
     set_counter(f, MR_WC_UNVERIFIED, &last.unverified, now->unverified);
     set_counter(f, MR_WC_THROTTLED, &last.busy, now->busy);
+    set_counter(f, MR_WC_EGRESS_LIMITED, &last.egress, now->egress);
     if (f->producer) {
         struct mr_producer_stats stats;
         mr_producer_stats(f->producer, &stats);

@@ -31,7 +31,9 @@ struct range {
     struct mr_store *store;
     char *start; /* NULL: from the first name on */
     char *end;   /* NULL: unbounded. Moves down when the upper half is given away */
-    char *last, *token;
+    char *last;  /* the last name that was listed */
+    char *from;  /* what the pages that are being read started at: a token belongs to its parameters */
+    char *token; /* of the next page; NULL: none, or the range's end has moved since */
     struct mr_alphabet alphabet;
     struct mr_index_builder *builder;
     int fd; /* the part */
@@ -81,6 +83,7 @@ static void range_close(struct lister *l)
     free(r->start);
     free(r->end);
     free(r->last);
+    free(r->from);
     free(r->token);
     free(r->look_ups);
     mr_names_close(&r->names);
@@ -244,25 +247,25 @@ static void page_arrived(void *arg, const struct mr_store_result *result, const 
 static int ask_page(struct lister *l)
 {
     struct range *r = &l->range;
-    char *from = NULL;
-    /* Without a token but with a last name (after a split): start at last + NUL's neighbour, the smallest name above
-     * it. A name holds no NUL, so that is last followed by the byte 1. */
-    if (!r->token && r->last && asprintf(&from, "%s\001", r->last) < 0) {
-        mr_error_set(MR_E_NO_MEMORY, "no memory for a page");
-        return -1;
+    if (!r->token) {
+        /* The range's start, or behind the last name (after a split): the smallest name above it. A name holds no NUL,
+         * so that is the name followed by the byte 1. */
+        free(r->from);
+        r->from = NULL;
+        if (r->last ? asprintf(&r->from, "%s\001", r->last) < 0 : r->start && !(r->from = strdup(r->start))) {
+            r->from = NULL;
+            mr_error_set(MR_E_NO_MEMORY, "no memory for a page");
+            return -1;
+        }
     }
     struct mr_store_list_request request = {
         .prefix = r->uri.key,
-        .start_offset = from      ? from
-                        : r->last ? NULL
-                                  : r->start,
+        .start_offset = r->from,
         .end_offset = r->end,
         .page_token = r->token,
         .after = r->last,
     };
-    struct mr_transfer *transfer = mr_transfer_list(l->net.engine, r->store, &request, page_arrived, l);
-    free(from);
-    return transfer ? 0 : -1;
+    return mr_transfer_list(l->net.engine, r->store, &request, page_arrived, l) ? 0 : -1;
 }
 
 /* ---- an explicit list of names ---- */

@@ -88,7 +88,7 @@ struct ls {
     const char *prefix; /* names are listed below it; a level ends at the next slash behind it */
     char *folder;       /* the folder printed last, with its slash; NULL: none */
     char *last, *token; /* where the listing stands */
-    char *from;         /* start offset of the next page instead of a token */
+    char *from;         /* start offset of the pages that are being read: a token belongs to its parameters */
     uint64_t printed;
     bool more, bad;
 };
@@ -147,20 +147,22 @@ static void list_arrived(void *arg, const struct mr_store_result *result, const 
             print_item(ls, item);
     }
     free(ls->token);
-    free(ls->from);
-    ls->from = NULL;
     ls->token = page->next_token ? strdup(page->next_token) : NULL;
     ls->more = page->next_token != NULL;
     if (page->count > 0) {
         free(ls->last);
         ls->last = strdup(page->items[page->count - 1].name);
     }
+    ls->bad = ls->bad || (page->next_token && !ls->token) || (page->count > 0 && !ls->last);
     if (ls->more && within && ls->folder) { /* the first name behind "folder/" is not below "folder0" */
+        free(ls->from);
+        free(ls->token);
+        ls->token = NULL;
         ls->from = strdup(ls->folder);
         if (ls->from)
             ls->from[strlen(ls->from) - 1] = '/' + 1;
+        ls->bad = ls->bad || !ls->from;
     }
-    ls->bad = ls->bad || (page->next_token && !ls->token) || (page->count > 0 && !ls->last);
 }
 
 static int list_below(struct ls *ls, const char *prefix)
@@ -170,7 +172,7 @@ static int list_below(struct ls *ls, const char *prefix)
         struct mr_store_list_request request = {
             .prefix = prefix,
             .start_offset = ls->from,
-            .page_token = ls->from ? NULL : ls->token,
+            .page_token = ls->token,
             .after = ls->last,
         };
         if (await(&ls->tool, mr_transfer_list(ls->tool.net.engine, ls->tool.store, &request, list_arrived, ls)) != 0)

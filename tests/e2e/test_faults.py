@@ -97,15 +97,17 @@ def test_passing_faults_are_repeated(attempt: Attempt, fault: str) -> None:
 @pytest.mark.parametrize(
     ("fault", "exception", "word"),
     [
-        ("reset:1.0", "millrace.Error", "gs://icons/o/"),
-        ("stall:1.0", "millrace.Error", "gs://icons/o/"),
-        ("short:1.0", "millrace.Error", "gs://icons/o/"),
-        ("wrong:1.0", "millrace.Error", "crc32c"),
-        ("status:1.0:503", "millrace.Error", "503"),
+        ("reset:1", "millrace.Error", "gs://icons/o/"),
+        ("stall:1", "millrace.Error", "gs://icons/o/"),
+        ("short:1", "millrace.Error", "gs://icons/o/"),
+        ("wrong:1", "millrace.Error", "crc32c"),
+        ("status:1:503:get:*", "millrace.Error", "503"),
+        ("status:1:403:get:*", "PermissionError", "403"),
+        ("changed:1", "millrace.ChangedError", "gs://icons/o/"),
     ],
 )
 def test_lasting_faults_end_in_an_exception(attempt: Attempt, fault: str, exception: str, word: str) -> None:
-    result = attempt("", "--fault", f"{fault}:o/" if fault.count(":") == 2 else f"{fault}::o/")
+    result = attempt("", "--fault", fault)
     expect(result, exception, word)
 
 

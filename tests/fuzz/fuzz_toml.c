@@ -23,8 +23,7 @@ size_t mr_fuzz_seed(unsigned n, uint8_t **data)
 {
     static const char *const seeds[] = {
         "[dataset.train]\nuri = \"gs://bucket/train/\"\ntail = \"drop\"\n[memory]\narena_bytes = \"512MiB\"\n",
-        "[http]\nheaders = { a = \"b\" }\nproxy = 'x'\n[list]\nexclude_classes = [\"A\", \"B\"]\n[fetch]\nworkers = "
-        "3\n",
+        "[http]\nheaders = { a = \"b\" }\nproxy = 'x'\n[list]\nexclude_classes = [\"A\", \"B\"]\n",
         "[retry]\nbase_ms = 1\ncap_ms = 0x10\n[log]\nlevel = \"\"\"info\"\"\"\n",
     };
     if (n >= sizeof seeds / sizeof seeds[0])
