@@ -121,7 +121,7 @@ def serve(millrace_bin: Path, tmp_path: Path, runtime: Path) -> Iterator[StartSe
             )
         one = Serve(process, path, log, millrace_bin)
         started.append(one)
-        wait_for(lambda: path.exists() or process.poll() is not None, "no socket")
+        wait_for(lambda: listens(path) or process.poll() is not None, "no socket")
         assert process.poll() is None, log.read_text()
         return one
 
@@ -130,6 +130,14 @@ def serve(millrace_bin: Path, tmp_path: Path, runtime: Path) -> Iterator[StartSe
         if one.process.poll() is None:
             one.process.kill()
             one.process.wait()
+
+
+def listens(path: Path) -> bool:
+    try:
+        connect(path).close()
+    except OSError:
+        return False
+    return True
 
 
 def connect(path: Path) -> socket.socket:

@@ -74,6 +74,8 @@ static const struct {
     {"[fetch]\nworkers = 1\nworkers = 2\n", "line 3", "redefine"},
     {"[fetch]\n[fetch]\n", "line 2", "redefine"},
     {"[fetch\n", "line 1", ""},
+    {"\n[fetch]\n[=]\nworkers = 1\n", "line 3", ""},
+    {"[fetch]\nworkers = 1\n[[\n", "line 3", ""},
     {"[fetch]\nworkers = \n", "line 2", ""},
     {"[log]\nlevel = \"loud\"\n", "line 2", "error, warning, info, debug"},
     {"[http]\nproxy = \"a\\u0000b\"\n", "line 2", "NUL"},
