@@ -218,6 +218,17 @@ static int by_offset(const void *a, const void *b)
     return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
+/* An extent that we could have given: within the arena, wholly in the reserve or wholly beside it. */
+static bool is_possible(const struct mr_producer *producer, const struct mr_descriptor *desc)
+{
+    uint64_t usable = producer->arena_bytes / MR_ARENA_PAGE * MR_ARENA_PAGE;
+
+    return desc->extent_length > 0 && desc->extent_length <= mr_extents_largest_ever(producer) &&
+           desc->extent_offset <= usable - desc->extent_length &&
+           (desc->extent_offset >= producer->reserve.bytes ||
+            desc->extent_offset + desc->extent_length <= producer->reserve.bytes);
+}
+
 /* The extents that READY and HELD words name in our arena; each word is read again after its descriptor. */
 static unsigned find_extents(const struct mr_producer *producer, const struct mr_lane *lane, struct found *found)
 {
@@ -236,8 +247,7 @@ static unsigned find_extents(const struct mr_producer *producer, const struct mr
                 slot--; /* its consumer has moved it: READY to HELD, or HELD to RELEASED; look again */
             continue;
         }
-        if (desc.arena != producer->slot || desc.extent_length == 0 || desc.extent_length > producer->arena_bytes ||
-            desc.extent_offset > producer->arena_bytes - desc.extent_length)
+        if (desc.arena != producer->slot || !is_possible(producer, &desc))
             continue;
         found[count++] = (struct found){desc.extent_offset, desc.extent_length, slot, mr_word_lap(word)};
     }
@@ -254,27 +264,63 @@ static void adopt(struct mr_producer *producer, struct mr_producer_lane *pl, con
     mr_extents_published(producer, &claim);
 }
 
+/* Runs that share pages with `run` become part of it. Only damage makes such: a lane whose words name another lane's
+ * memory must not set it free. */
+static void merge_overlapping(struct mr_producer *producer, struct mr_run *run)
+{
+    uint64_t from = run->offset / MR_ARENA_PAGE, to = (run->offset + run->bytes - 1) / MR_ARENA_PAGE;
+    struct mr_extent *extent = producer->oldest;
+
+    while (extent) {
+        struct mr_run *other = extent->run;
+        uint64_t end = other->offset + other->bytes;
+        if (other == run || other->reserve || other->offset / MR_ARENA_PAGE > to || (end - 1) / MR_ARENA_PAGE < from) {
+            extent = extent->next;
+            continue;
+        }
+        if (end > run->offset + run->bytes)
+            run->bytes = end - run->offset;
+        if (other->offset < run->offset) {
+            run->bytes += run->offset - other->offset;
+            run->offset = other->offset;
+        }
+        for (struct mr_extent *e = producer->oldest; e; e = e->next) {
+            if (e->run != other)
+                continue;
+            e->run = run;
+            run->refs++;
+            other->refs--;
+        }
+        mr_arena_free(producer->arena, other->offset, other->bytes);
+        free(other);
+        from = run->offset / MR_ARENA_PAGE;
+        to = (run->offset + run->bytes - 1) / MR_ARENA_PAGE;
+        extent = producer->oldest;
+    }
+}
+
 /* found[0 .. count) share pages: one run. Tickets of one job do; jobs never do. */
 static int adopt_run(struct mr_producer *producer, struct mr_producer_lane *pl, const struct found *found,
                      unsigned count, uint64_t end)
 {
-    struct mr_run *run;
+    struct mr_run *run = &producer->reserve;
 
-    if (end <= producer->reserve.bytes) {
-        if (producer->reserve.refs == 0)
-            adopt(producer, pl, found, &producer->reserve);
-        return 0;
-    }
-    run = calloc(1, sizeof *run);
-    if (!run)
-        return -1;
-    run->offset = found->offset;
-    run->bytes = end - found->offset;
-    if (!mr_arena_claim(producer->arena, run->offset, run->bytes)) {
-        mr_log_error("lane %u: words name memory of producer %u that others name too; ignored", pl->lane.lane,
-                     producer->slot);
-        free(run);
-        return 0;
+    if (found->offset >= producer->reserve.bytes) {
+        run = calloc(1, sizeof *run);
+        if (!run)
+            return -1;
+        run->offset = found->offset;
+        run->bytes = end - found->offset;
+        if (!mr_arena_claim(producer->arena, run->offset, run->bytes)) {
+            mr_log_error("lane %u: words name memory of producer %u that others name too", pl->lane.lane,
+                         producer->slot);
+            merge_overlapping(producer, run);
+            if (!mr_arena_claim(producer->arena, run->offset, run->bytes)) {
+                mr_log_error("internal error: merged extents cannot be claimed");
+                free(run); /* nothing refers to it: there was nothing to merge */
+                return 0;
+            }
+        }
     }
     for (unsigned i = 0; i < count; i++)
         adopt(producer, pl, &found[i], run);
@@ -293,7 +339,8 @@ int mr_extents_rebuild(struct mr_producer *producer, struct mr_producer_lane *pl
     while (first < count && rc == 0) {
         uint64_t end = found[first].offset + found[first].length;
         unsigned after = first + 1;
-        while (after < count && found[after].offset / MR_ARENA_PAGE <= (end - 1) / MR_ARENA_PAGE) {
+        while (after < count && found[after].offset / MR_ARENA_PAGE <= (end - 1) / MR_ARENA_PAGE &&
+               (found[after].offset < producer->reserve.bytes) == (found[first].offset < producer->reserve.bytes)) {
             if (found[after].offset + found[after].length > end)
                 end = found[after].offset + found[after].length;
             after++;

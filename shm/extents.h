@@ -64,6 +64,12 @@ static inline void mr_look_again_from(struct mr_producer_lane *pl, uint64_t n)
         pl->own = n;
 }
 
+/* A claim of ours on the slot has not ended. */
+static inline bool mr_extents_is_filling(const struct mr_producer_lane *pl, uint32_t slot)
+{
+    return pl->extents[slot].run && !pl->extents[slot].published;
+}
+
 /* The most that one ticket can ever get: the reserve where there is one, since only that is sure to become free. */
 uint64_t mr_extents_largest_ever(const struct mr_producer *producer);
 /* May look at every word (once a search). */

@@ -55,7 +55,10 @@ static enum sight look(const struct mr_producer_lane *pl, uint64_t n, uint64_t p
         return mr_lane_distance(lane, n, posted) < 0 ? SIGHT_DONE : SIGHT_UNPOSTED;
     if (laps > 0)
         return SIGHT_DONE;
-    return state == MR_PENDING ? SIGHT_PENDING : state == MR_FILLING ? SIGHT_FILLING : SIGHT_DONE;
+    /* A wild consumer may write PENDING over our FILLING; the transfer still owns the extent. */
+    if (state == MR_FILLING || (state == MR_PENDING && mr_extents_is_filling(pl, mr_lane_slot(lane, n))))
+        return SIGHT_FILLING;
+    return state == MR_PENDING ? SIGHT_PENDING : SIGHT_DONE;
 }
 
 static uint64_t load_posted(const struct mr_producer_lane *pl)
