@@ -188,6 +188,10 @@ bool world_matches(const void *at, uint64_t object, uint64_t bytes)
 
 int world_size_fn(void *arg, const struct mr_request *request, uint64_t *bytes)
 {
-    *bytes = world_size(arg, request->object);
+    if (request->flags & WORLD_NO_SIZE) {
+        mr_error_set(MR_E_NOT_FOUND, "object %llu is not in the index", (unsigned long long)request->object);
+        return -1;
+    }
+    *bytes = request->length ? request->length : world_size(arg, request->object);
     return 0;
 }

@@ -19,6 +19,7 @@
 
 #define WORLD_LANES     4096u
 #define WORLD_PRODUCERS 8u
+#define WORLD_NO_SIZE   1u
 
 struct world {
     struct mr_board *board;
@@ -50,6 +51,7 @@ uint64_t world_size(const struct world *world, uint64_t object);
 bool world_fails(const struct world *world, uint64_t object);
 void world_fill(void *at, uint64_t object, uint64_t bytes);
 bool world_matches(const void *at, uint64_t object, uint64_t bytes);
+/* A request with a length has that size; with WORLD_NO_SIZE none. */
 int world_size_fn(void *world, const struct mr_request *request, uint64_t *bytes);
 
 /* Prints and exits with status 1. */
