@@ -235,10 +235,24 @@ int mr_client_check(struct mr_client *client)
     return ready > 0 ? gone(client) : 0;
 }
 
+/* A number of 32 bits. */
+static int get_u32(const struct mr_msg_in *in, const char *key, uint32_t *value)
+{
+    uint64_t wide;
+    if (mr_msg_get_u64(in, key, &wide) != 0)
+        return -1;
+    if (wide > UINT32_MAX) {
+        mr_error_set(MR_E_PROTOCOL, "'%s' of control message %d is over 32 bits", key, (int)in->type);
+        return -1;
+    }
+    *value = (uint32_t)wide;
+    return 0;
+}
+
 /* ---- data sets ---- */
 
 int mr_client_open_dataset(struct mr_client *client, const char *name, const char *const *uris, size_t uri_count,
-                           int names_fd, uint32_t *dataset)
+                           int names_fd, struct mr_opened *opened)
 {
     struct mr_msg_in in;
     struct mr_msg_out *out = mr_msg_new(MR_MSG_OPEN_DATASET);
@@ -252,14 +266,15 @@ int mr_client_open_dataset(struct mr_client *client, const char *name, const cha
     }
     if (call(client, out, &in) != 0)
         return -1;
-    uint64_t number = 0;
-    int rc = mr_msg_get_u64(&in, "dataset", &number);
+    int rc = get_u32(&in, "dataset", &opened->dataset) == 0 && get_u32(&in, "tail", &opened->tail) == 0 &&
+                     get_u32(&in, "on_error", &opened->on_error) == 0
+                 ? 0
+                 : -1;
     mr_msg_close(&in);
-    if (rc == 0 && number >= MR_DATASETS_MAX) {
-        mr_error_set(MR_E_PROTOCOL, "the supervisor answered with data set %llu", (unsigned long long)number);
+    if (rc == 0 && opened->dataset >= MR_DATASETS_MAX) {
+        mr_error_set(MR_E_PROTOCOL, "the supervisor answered with data set %u", opened->dataset);
         rc = -1;
     }
-    *dataset = (uint32_t)number;
     return rc;
 }
 
@@ -381,20 +396,6 @@ int mr_client_put_loop(struct mr_client *client, const char *key, const struct m
     return call_plain(client, out);
 }
 
-/* A number of 32 bits. */
-static int get_u32(const struct mr_msg_in *in, const char *key, uint32_t *value)
-{
-    uint64_t wide;
-    if (mr_msg_get_u64(in, key, &wide) != 0)
-        return -1;
-    if (wide > UINT32_MAX) {
-        mr_error_set(MR_E_PROTOCOL, "'%s' of control message %d is over 32 bits", key, (int)in->type);
-        return -1;
-    }
-    *value = (uint32_t)wide;
-    return 0;
-}
-
 static int get_loop(const struct mr_msg_in *in, struct mr_loop *loop)
 {
     return mr_msg_get_u64(in, "epoch", &loop->epoch) == 0 && mr_msg_get_u64(in, "cursor", &loop->cursor) == 0 &&
@@ -405,13 +406,14 @@ static int get_loop(const struct mr_msg_in *in, struct mr_loop *loop)
                : -1;
 }
 
-int mr_client_open_lane(struct mr_client *client, uint32_t dataset, uint32_t window, const char *key,
+int mr_client_open_lane(struct mr_client *client, uint32_t dataset, uint32_t window, uint32_t least, const char *key,
                         struct mr_lane *lane, struct mr_loop *loop, bool *has_loop)
 {
     struct mr_msg_in in;
     struct mr_msg_out *out = mr_msg_new(MR_MSG_OPEN_LANE);
     mr_msg_put_u64(out, "dataset", dataset);
     mr_msg_put_u64(out, "window", window);
+    mr_msg_put_u64(out, "least", least);
     mr_msg_put_str(out, "loop", key != NULL ? key : "");
     if (call(client, out, &in) != 0)
         return -1;

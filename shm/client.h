@@ -25,10 +25,13 @@ const struct mr_board *mr_client_board(const struct mr_client *client);
  * look further. */
 int mr_client_check(struct mr_client *client);
 
+struct mr_opened {
+    uint32_t dataset, tail, on_error; /* the latter two as in config.h: the defaults of readers */
+};
 /* Opens by a name in the TOML, or by URIs (count > 0), or an explicit list of object URIs through names_fd (>= 0: one a
  * line). Returns at once; wait with mr_client_dataset_state. */
 int mr_client_open_dataset(struct mr_client *client, const char *name, const char *const *uris, size_t uri_count,
-                           int names_fd, uint32_t *dataset);
+                           int names_fd, struct mr_opened *opened);
 /* Reads the board: the state; for FAILED sets the mr_error to the data set's code and text. */
 enum mr_dataset_state mr_client_dataset_state(struct mr_client *client, uint32_t dataset);
 /* The index image, read-only descriptor (caller closes). BUSY while it is not READY. */
@@ -43,9 +46,9 @@ struct mr_loop {
     uint32_t batch, world, rank, flags; /* flags: the Python layer's */
 };
 int mr_client_put_loop(struct mr_client *client, const char *key, const struct mr_loop *loop);
-/* Opens a lane: *lane is mapped. key may be NULL; *has_loop tells whether the supervisor knew it. NO_MEMORY when
+/* Opens a lane: *lane is mapped. window 0 is the configuration's; it is never under least. key may be NULL; *has_loop tells whether the supervisor knew it. NO_MEMORY when
  * [lanes] max is reached. */
-int mr_client_open_lane(struct mr_client *client, uint32_t dataset, uint32_t window, const char *key,
+int mr_client_open_lane(struct mr_client *client, uint32_t dataset, uint32_t window, uint32_t least, const char *key,
                         struct mr_lane *lane, struct mr_loop *loop, bool *has_loop);
 /* Tells the supervisor that it is closed; never waits for it to drain. */
 int mr_client_close_lane(struct mr_client *client, uint32_t lane);

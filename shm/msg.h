@@ -23,11 +23,11 @@
  * the arrow) or MR_MSG_ERROR, in order.
  *   HELLO         {pid, role: "trainer"|"tool"}  -> {run_id, pid}; fds: board (ro)
  *   OPEN_DATASET  {name}, or {uris: [..]}, or {objects: true} + fd: names, one a line ("\n" in a name is refused)
- *                                                -> {dataset}, at once: its state is on the board
+ *                                                -> {dataset, tail, on_error}, at once: its state is on the board
  *   INDEX         {dataset}                      -> {size}; fds: index image (ro). ERROR busy while it is LISTING
  *   PRODUCERS     {}                             -> {producers: P}. ERROR busy until the arenas are there
  *   PRODUCER      {slot}                         -> {arena_bytes}; fds: arena (ro), producer line (ro), eventfd
- *   OPEN_LANE     {dataset, window, loop}        -> {lane, owner, window, and if a loop of that key was put: has_loop,
+ *   OPEN_LANE     {dataset, window, least, loop} -> {lane, owner, window, and if a loop of that key was put: has_loop,
  *                                                    epoch, cursor, batch, world, rank, seed, flags};
  *                                                    fds: control segment (rw)
  *   CLOSE_LANE    {lane}                         -> {}  the client has closed it in memory

@@ -119,6 +119,20 @@ static int hello(struct mr_client_peer *client, struct mr_msg_in *in)
     return reply(client, out);
 }
 
+/* What the TOML says about reading it; the defaults where it has no name there. */
+static void put_choices(const struct mr_supervisor *s, const struct mr_dataset *dataset, struct mr_msg_out *out)
+{
+    uint64_t tail = 0, on_error = 0;
+    for (size_t i = 0; dataset->name != NULL && i < s->config.dataset_count; i++) {
+        if (strcmp(s->config.datasets[i].name, dataset->name) == 0) {
+            tail = s->config.datasets[i].tail;
+            on_error = s->config.datasets[i].on_error;
+        }
+    }
+    mr_msg_put_u64(out, "tail", tail);
+    mr_msg_put_u64(out, "on_error", on_error);
+}
+
 static int open_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
 {
     struct mr_supervisor *s = client->supervisor;
@@ -150,6 +164,7 @@ static int open_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
         return -1;
     struct mr_msg_out *out = ok();
     mr_msg_put_u64(out, "dataset", dataset->number);
+    put_choices(s, dataset, out);
     return reply(client, out);
 }
 
@@ -250,12 +265,16 @@ static int put_loop(struct mr_client_peer *client, struct mr_msg_in *in)
 static int open_lane(struct mr_client_peer *client, struct mr_msg_in *in)
 {
     struct mr_clients *clients = &client->supervisor->clients;
-    uint64_t window;
+    uint64_t window, least = 0;
     const char *key;
     struct mr_dataset *dataset = named_dataset(client, in);
-    if (dataset == NULL || mr_msg_get_u64(in, "window", &window) != 0 || mr_msg_get_str(in, "loop", &key) != 0)
+    if (dataset == NULL || mr_msg_get_u64(in, "window", &window) != 0 || mr_msg_get_str(in, "loop", &key) != 0 ||
+        (mr_msg_has(in, "least") && mr_msg_get_u64(in, "least", &least) != 0))
         return -1;
-    struct mr_registered_lane *entry = mr_lanes_open(client->supervisor, client, dataset->number, window);
+    if (window == 0)
+        window = client->supervisor->config.lanes.window;
+    struct mr_registered_lane *entry =
+        mr_lanes_open(client->supervisor, client, dataset->number, window > least ? window : least);
     if (entry == NULL)
         return -1;
     struct mr_msg_out *out = ok();

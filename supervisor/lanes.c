@@ -118,7 +118,7 @@ struct mr_registered_lane *mr_lanes_open(struct mr_supervisor *s, struct mr_clie
         return NULL;
     }
     unsigned slot = (unsigned)free_slot(lanes);
-    uint32_t rounded = mr_lane_window_round(window > s->config.lanes.window ? window : s->config.lanes.window);
+    uint32_t rounded = mr_lane_window_round(window);
     size_t size = mr_lane_size(rounded);
     void *segment = NULL;
     entry->fd = mr_segment_new((enum mr_backing)s->config.memory.backing, "lane", size, 1);

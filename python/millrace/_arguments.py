@@ -54,13 +54,13 @@ def window(value: Any) -> int | None:
     return None if value is None else integer("window", value, 1, MAX_WINDOW)
 
 
-def tail(value: Any, drop_last: Any) -> str:
-    """The tail that the two arguments ask for together."""
+def tail(value: Any, drop_last: Any) -> str | None:
+    """The tail that the two arguments ask for together, if they do."""
     if boolean("drop_last", drop_last):
         if value not in (None, "drop"):
             raise ValueError(f"drop_last=True and tail={value!r} contradict each other")
         return "drop"
-    return "short" if value is None else choice("tail", value, TAILS)
+    return None if value is None else choice("tail", value, TAILS)
 
 
 def rank_pair(rank: Any, world_size: Any) -> tuple[int | None, int | None]:

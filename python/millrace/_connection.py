@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from . import _torch
+from ._arguments import MAX_WINDOW, POLICIES, TAILS
 from ._errors import Error, SupervisorGone
 from ._ring import Client, Index, Lane, Plan
 
@@ -79,7 +80,9 @@ class Source:
         self._path = connection.path
         self._run = connection.client.run_id
         self._name, self._uris, self._objects = name, uris, objects
-        self._number = self._open(connection, uris)
+        self._number, tail, on_error = self._open(connection, uris)
+        # What the TOML says for a reader that says nothing; enums of shm/config.h.
+        self.tail, self.on_error = TAILS[tail], POLICIES[on_error]
         if objects:
             self._uris = ()  # a long list is not carried about: the supervisor has it
 
@@ -89,7 +92,7 @@ class Source:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_connection": None}
 
-    def _open(self, connection: Connection, uris: Iterable[str]) -> int:
+    def _open(self, connection: Connection, uris: Iterable[str]) -> tuple[int, int, int]:
         if self._objects:
             return open_objects(connection.client, uris)
         if self._name is not None:
@@ -105,7 +108,7 @@ class Source:
         if found.client.run_id != self._run:
             if self._objects:
                 raise Error("this data set of explicit objects is of another run: make it again")
-            self._number = self._open(found, self._uris)
+            self._number, _, _ = self._open(found, self._uris)
             self._run = found.client.run_id
         self._connection = found
         return found
@@ -130,8 +133,11 @@ class Source:
             pause = min(2 * pause, 0.05)
         return connection.indexes.setdefault(self._number, connection.client.index(self._number))
 
-    def open_lane(self, window: int, key: str | None, writable: bool) -> tuple[Lane, Loop | None]:
-        """A lane in this process, and the loop that was put under key, if one was."""
+    def open_lane(self, window: int | None, batch: int, key: str | None, writable: bool) -> tuple[Lane, Loop | None]:
+        """A lane in this process, and the loop that was put under key, if one was. window None: the configuration's.
+
+        Never under two batches: one that the loop holds, one on its way.
+        """
         index = self.index()
         connection = self.connection()
         pause = 0.001
@@ -140,7 +146,10 @@ class Source:
             time.sleep(pause)
             pause = min(2 * pause, 0.05)
         parent = os.getppid() if _torch.worker() is not None else 0
-        lane, loop = connection.client.open_lane(self._number, index, window, key, writable=writable, parent=parent)
+        least = min(2 * batch, MAX_WINDOW)
+        lane, loop = connection.client.open_lane(
+            self._number, index, window or 0, least, key, writable=writable, parent=parent
+        )
         return lane, None if loop is None else Loop(*loop)
 
     def put_loop(self, key: str, loop: Loop) -> None:
@@ -162,7 +171,7 @@ class Source:
         )
 
 
-def open_objects(client: Client, uris: Iterable[str]) -> int:
+def open_objects(client: Client, uris: Iterable[str]) -> tuple[int, int, int]:
     """Opens an explicit list, handed over as a file of lines."""
     fd = os.memfd_create("millrace-names", os.MFD_CLOEXEC)
     try:

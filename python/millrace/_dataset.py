@@ -15,8 +15,6 @@ Self = TypeVar("Self", bound="Dataset")
 
 Sequence.register(Index)
 
-WINDOW = 256  # tickets of a lane where neither the batch nor the user asks for more
-
 
 class _Reported:
     """Reports torch's class as one of its bases once torch is loaded, so that isinstance holds (see _torch.mixed)."""
@@ -33,9 +31,11 @@ class Dataset(_Reported):
 
     _torch_base = "Dataset"
 
-    def __init__(self, source: Any, transform: Transform, on_error: str, window: int | None, writable: bool) -> None:
+    def __init__(
+        self, source: Any, transform: Transform, on_error: str | None, window: int | None, writable: bool
+    ) -> None:
         self._transform: Transform = _arguments.function("transform", transform)
-        self._on_error = _arguments.choice("on_error", on_error, _arguments.POLICIES)
+        policy = on_error if on_error is None else _arguments.choice("on_error", on_error, _arguments.POLICIES)
         self._window = _arguments.window(window)
         self._writable = _arguments.boolean("writable", writable)
         if isinstance(source, _Objects):
@@ -45,6 +45,7 @@ class Dataset(_Reported):
         else:
             uris = _arguments.uris(source)
             self._source = Source(connection(), None, uris)
+        self._on_error = policy or self._source.on_error
 
     @classmethod
     def from_objects(cls: type[Self], uris: Iterable[str], **arguments: Any) -> Self:
@@ -69,10 +70,6 @@ class Dataset(_Reported):
 
     def _pickled(self) -> dict[str, Any]:
         return dict(self.__dict__)
-
-    def _lane_window(self, batch: int) -> int:
-        """Never under two batches: one that the loop holds, one on its way."""
-        return min(max(self._window or WINDOW, 2 * batch), _arguments.MAX_WINDOW)
 
 
 class _Objects:

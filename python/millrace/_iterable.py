@@ -22,7 +22,8 @@ class IterableDataset(Dataset):
     """The objects under a URI, in an order that depends on (digest, seed, epoch) alone.
 
     source: a URI ("gs://bucket/prefix/"), several, a folder, or a name in the TOML. Returns at once; `len`, `.objects`
-    and iteration wait for the listing. transform gets a Lease and runs where the data set is iterated.
+    and iteration wait for the listing. transform gets a Lease and runs where the data set is iterated. tail is "short",
+    "drop" or "pad", on_error "raise", "skip" or "replace"; without them a name's are those of the TOML, else the first.
 
     Give it to millrace.DataLoader, use `.batches(n)` without torch, or iterate it: with batch_size it yields the
     planned batches as lists (what a bare torch DataLoader with batch_size=None passes on), without it single samples.
@@ -42,7 +43,7 @@ class IterableDataset(Dataset):
         rank: int | None = None,
         world_size: int | None = None,
         tail: str | None = None,
-        on_error: str = "raise",
+        on_error: str | None = None,
         window: int | None = None,
         writable: bool = False,
     ) -> None:
@@ -50,10 +51,11 @@ class IterableDataset(Dataset):
         seed = _arguments.integer("seed", seed, 0, _arguments.MAX_SEED)
         self.batch_size = _arguments.batch_size(batch_size)
         self._rank_arguments = _arguments.rank_pair(rank, world_size)
-        self._tail = _arguments.tail(tail, drop_last)
+        chosen_tail = _arguments.tail(tail, drop_last)
         self._progress = Progress(seed)
         self._key = uuid.uuid4().hex  # under which the main process tells workers of a bare DataLoader the epoch
         super().__init__(source, transform, on_error, window, writable)
+        self._tail = chosen_tail or self._source.tail
 
     def __len__(self) -> int:
         """Batches of this rank with batch_size, else samples of this rank; of the rest of the epoch."""
@@ -103,7 +105,7 @@ class IterableDataset(Dataset):
 
     def _stream(self, key: str | None, loop: Loop, tail: str) -> Stream:
         """A lane for this process. What was put under key counts more than loop: a worker's copy may be old."""
-        lane, put = self._source.open_lane(self._lane_window(loop.batch), key, self._writable)
+        lane, put = self._source.open_lane(self._window, loop.batch, key, self._writable)
         return Stream(lane, self._plan(put or loop, tail), self._transform, self._on_error)
 
     def _say_single(self, worker: int) -> None:

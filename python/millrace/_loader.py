@@ -24,6 +24,7 @@ from ._ring import Plan
 log = logging.getLogger("millrace")
 Collate = Callable[[Any], Any]
 _MISSING: Any = object()
+WINDOW = 256  # what to announce ahead for; the configuration's default of lanes.window
 
 
 class DataLoader(torch.utils.data.DataLoader[Any]):
@@ -97,18 +98,18 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             drop_last=_arguments.boolean("drop_last", drop_last),
             **workers,
         )
+        chosen_tail = _arguments.tail(tail, drop_last)
         source: _Source
         if isinstance(dataset, IterableDataset):
             refuse(sampler is not None or batch_sampler is not None, "a sampler is for a MapDataset")
             refuse(shuffle is not None or seed is not None, "shuffle and seed are given to the IterableDataset")
             refuse(rank is not None or world_size is not None, "rank and world_size are given to the IterableDataset")
-            kept = dataset._tail if tail is None and not drop_last else _arguments.tail(tail, drop_last)
-            source = _Planned(dataset, batch_size, kept, num_workers)
+            source = _Planned(dataset, batch_size, chosen_tail or dataset._tail, num_workers)
         elif own:
             chosen_seed = _arguments.integer("seed", 0 if seed is None else seed, 0, _arguments.MAX_SEED)
             ranks = _arguments.rank_pair(rank, world_size)
             source = _Sampled(
-                dataset, batch_size, _arguments.tail(tail, drop_last), num_workers, bool(shuffle), chosen_seed, ranks
+                dataset, batch_size, chosen_tail or dataset._source.tail, num_workers, bool(shuffle), chosen_seed, ranks
             )
         else:
             refuse(seed is not None or tail is not None, "seed and tail are for the loader's own order")
@@ -377,8 +378,8 @@ class _UserSampled(_Source):
 
 
 def look_ahead(dataset: MapDataset, batch: int) -> int:
-    """Batches of a worker that fit its window beside the one it works on."""
-    return max(1, dataset._lane_window(batch) // batch - 1)
+    """Batches of a worker that fit its window beside the one it works on; more would wait in the worker's queue."""
+    return max(1, (dataset._window or WINDOW) // batch - 1)
 
 
 class _Announcing:

@@ -104,7 +104,7 @@ class MapDataset(Dataset):
         source: Any,
         *,
         transform: Transform = None,
-        on_error: str = "raise",
+        on_error: str | None = None,
         window: int | None = None,
         writable: bool = False,
     ) -> None:
@@ -157,7 +157,7 @@ class MapDataset(Dataset):
     def _lane_reader(self, batch: int) -> _Reader:
         reader = self._reader
         if reader is None or not reader.is_ours():
-            lane, _ = self._source.open_lane(self._lane_window(batch), None, self._writable)
+            lane, _ = self._source.open_lane(self._window, batch, None, self._writable)
             reader = self._reader = _Reader(lane)
         return reader
 
@@ -195,7 +195,7 @@ class MapDataset(Dataset):
     def _replacement(self, index: int, cause: Exception) -> Any:
         """The first readable one of a keyed few, the same each time; through a lane of its own."""
         plan = self._source.plan(Loop(0, 0, 0, 1, 1, 0), False, "short")
-        lane, _ = self._source.open_lane(1, None, self._writable)
+        lane, _ = self._source.open_lane(1, 1, None, self._writable)
         try:
             for attempt in range(REPLACEMENTS):
                 other = plan.replacement(index, attempt)

@@ -169,16 +169,16 @@ static PyObject *client_open_dataset(Client *self, PyObject *args, PyObject *kwa
     const char **texts = NULL;
     if (uris && !(texts = texts_of(uris)))
         return NULL;
-    uint32_t dataset = 0;
+    struct mr_opened opened = {0};
     if (begin(self)) {
         free(texts);
         return NULL;
     }
-    Py_BEGIN_ALLOW_THREADS rc = mr_client_open_dataset(self->client, name, texts,
-                                                       uris ? (size_t)PyTuple_GET_SIZE(uris) : 0, names_fd, &dataset);
+    Py_BEGIN_ALLOW_THREADS rc =
+        mr_client_open_dataset(self->client, name, texts, uris ? (size_t)PyTuple_GET_SIZE(uris) : 0, names_fd, &opened);
     Py_END_ALLOW_THREADS end(self);
     free(texts);
-    return rc ? ring_raise() : PyLong_FromUnsignedLong(dataset);
+    return rc ? ring_raise() : Py_BuildValue("III", opened.dataset, opened.tail, opened.on_error);
 }
 
 static PyObject *client_dataset_listed(Client *self, PyObject *arg)
@@ -254,14 +254,14 @@ static PyObject *client_put_loop(Client *self, PyObject *args)
 
 static PyObject *client_open_lane(Client *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"dataset", "index", "window", "key", "writable", "parent", NULL};
-    unsigned dataset, window;
+    static char *names[] = {"dataset", "index", "window", "least", "key", "writable", "parent", NULL};
+    unsigned dataset, window, least;
     PyObject *index_object;
     const char *key = NULL;
     int writable = 0, rc;
     long parent = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "IOI|z$pl:open_lane", names, &dataset, &index_object, &window, &key,
-                                     &writable, &parent))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "IOII|z$pl:open_lane", names, &dataset, &index_object, &window,
+                                     &least, &key, &writable, &parent))
         return NULL;
     struct ring_state *state = ring_state_of(Py_TYPE(self));
     struct ring_index *index = ring_index_of(state, index_object);
@@ -276,7 +276,7 @@ static PyObject *client_open_lane(Client *self, PyObject *args, PyObject *kwargs
         PyErr_SetString(PyExc_RuntimeError, "open_lane before ready() was True");
         return NULL;
     }
-    Py_BEGIN_ALLOW_THREADS rc = mr_client_open_lane(self->client, dataset, window, key, &lane, &loop, &has_loop);
+    Py_BEGIN_ALLOW_THREADS rc = mr_client_open_lane(self->client, dataset, window, least, key, &lane, &loop, &has_loop);
     Py_END_ALLOW_THREADS end(self);
     if (rc)
         return ring_raise();
@@ -345,7 +345,8 @@ static PyMethodDef client_methods[] = {
     {"close", (PyCFunction)client_close, METH_NOARGS, "Ends the connection. May be called twice."},
     {"check", (PyCFunction)client_check, METH_NOARGS, "SupervisorGone when the supervisor has ended."},
     {"open_dataset", (PyCFunction)(void (*)(void))client_open_dataset, METH_VARARGS | METH_KEYWORDS,
-     "open_dataset(*, name=None, uris=None, names_fd=-1) -> number. Returns before the listing is done."},
+     "open_dataset(*, name=None, uris=None, names_fd=-1) -> (number, tail, on_error). Returns before the listing is "
+     "done."},
     {"dataset_listed", (PyCFunction)client_dataset_listed, METH_O,
      "dataset_listed(number) -> (done, objects so far); the data set's error when it has failed."},
     {"index", (PyCFunction)client_index, METH_O, "index(number) -> Index, once the listing is done."},
@@ -353,7 +354,7 @@ static PyMethodDef client_methods[] = {
     {"put_loop", (PyCFunction)client_put_loop, METH_VARARGS,
      "put_loop(key, (epoch, cursor, seed, batch, world, rank, flags)): what lanes of that key are handed."},
     {"open_lane", (PyCFunction)(void (*)(void))client_open_lane, METH_VARARGS | METH_KEYWORDS,
-     "open_lane(dataset, index, window, key=None, *, writable=False, parent=0) -> (Lane, loop or None)."},
+     "open_lane(dataset, index, window, least, key=None, *, writable=False, parent=0) -> (Lane, loop or None)."},
     {"stat", (PyCFunction)client_stat, METH_NOARGS, "stat() -> str: JSON."},
     {"shutdown", (PyCFunction)client_shutdown, METH_NOARGS, "Asks a private supervisor to end."},
     {NULL, NULL, 0, NULL},

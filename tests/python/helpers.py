@@ -19,10 +19,10 @@ def keep(samples: list[Any]) -> list[Any]:
     return samples
 
 
-def refuse_odd(lease: millrace.Lease) -> str:
-    """Cannot use objects whose number (their first four bytes) is odd."""
-    if int.from_bytes(bytes(lease)[:4], "little") % 2:
-        raise RuntimeError("odd")
+def refuse_a_fifth(lease: millrace.Lease) -> str:
+    """Cannot use objects whose number (their first four bytes) is a multiple of 5."""
+    if int.from_bytes(bytes(lease)[:4], "little") % 5 == 0:
+        raise RuntimeError("a fifth")
     return lease.name
 
 

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 import millrace
+from tests.e2e.common import serve
 from tests.python.conftest import Folder, MakeFolder
+from tests.python.helpers import refuse_a_fifth
 
 
 def test_sequence(socket: str, hundred: Folder) -> None:
@@ -75,3 +77,27 @@ def test_missing_folder(socket: str, tmp_path: Path) -> None:
 def test_unknown_name(socket: str) -> None:
     with pytest.raises(ValueError, match="train"):
         millrace.IterableDataset("train")
+
+
+def test_a_name_brings_the_choices_of_the_toml(
+    millrace_bin: Path, tmp_path: Path, hundred: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toml = f"""
+        [lanes]
+        window = 8
+        [dataset.train]
+        uri = "{hundred.uri}"
+        tail = "drop"
+        on_error = "skip"
+    """
+    supervisor = serve(millrace_bin, tmp_path, "http://127.0.0.1:9", toml)
+    monkeypatch.setenv("MILLRACE_SOCKET", str(supervisor.socket))
+    ds = millrace.IterableDataset("train", transform=refuse_a_fifth)
+    assert [len(ds.batches(8)), len(millrace.IterableDataset("train", tail="short").batches(8))] == [12, 13]
+    assert sum(len(batch) for batch in ds.batches(96)) == 77
+    with pytest.raises(RuntimeError, match="a fifth"):
+        list(millrace.IterableDataset("train", transform=refuse_a_fifth, on_error="raise"))
+    for window, batch, want in ((None, 1, 8), (None, 8, 16), (4, 1, 4), (64, 1, 64), (4, 8, 16)):
+        assert ds._source.open_lane(window, batch, None, False)[0].window == want
+    del ds
+    assert supervisor.stop() == 0
