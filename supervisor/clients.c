@@ -507,11 +507,6 @@ int mr_clients_init(struct mr_supervisor *s, int listener)
     clients->listener = listener;
     clients->accept.ready = accept_ready;
     clients->lonely.run = lonely;
-    clients->loops = calloc(MR_LOOPS_MAX, sizeof *clients->loops);
-    if (clients->loops == NULL) {
-        mr_error_set(MR_E_NO_MEMORY, "no memory for clients");
-        return -1;
-    }
     if (s->is_private)
         mr_events_start(&s->events, &clients->lonely, FIRST_CLIENT_MS);
     return mr_events_watch(&s->events, &clients->accept, listener, EPOLLIN);
@@ -524,8 +519,9 @@ void mr_clients_close(struct mr_supervisor *s)
     if (s->clients.listener >= 0)
         close(s->clients.listener);
     s->clients.listener = -1;
-    while (s->clients.first != NULL) /* their lanes have left the registry, untouched: trainers read what is READY */
-        forget(s->clients.first);
-    free(s->clients.loops);
-    s->clients.loops = NULL;
+    /* Their lanes have left the registry, untouched: trainers read what is READY. */
+    for (struct mr_client_peer *client = s->clients.first, *next; client != NULL; client = next) {
+        next = client->next;
+        forget(client);
+    }
 }

@@ -41,7 +41,7 @@ struct mr_clients {
     struct mr_watch accept;
     struct mr_client_peer *first;
     bool any_yet; /* a trainer has been there */
-    struct mr_kept_loop *loops;
+    struct mr_kept_loop loops[MR_LOOPS_MAX];
     unsigned loop_count;
     uint64_t loop_clock;
     struct mr_timer lonely; /* private: ends the supervisor */
