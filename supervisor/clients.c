@@ -119,25 +119,19 @@ static int hello(struct mr_client_peer *client, struct mr_msg_in *in)
     return reply(client, out);
 }
 
-/* What the TOML says about reading it; the defaults where it has no name there. */
-static void put_choices(const struct mr_supervisor *s, const struct mr_dataset *dataset, struct mr_msg_out *out)
+/* What the TOML says about reading the data set of that name; the defaults where it was opened by URIs. */
+static void put_choices(const struct mr_supervisor *s, const char *name, struct mr_msg_out *out)
 {
-    uint64_t tail = 0, on_error = 0;
-    for (size_t i = 0; dataset->name != NULL && i < s->config.dataset_count; i++) {
-        if (strcmp(s->config.datasets[i].name, dataset->name) == 0) {
-            tail = s->config.datasets[i].tail;
-            on_error = s->config.datasets[i].on_error;
-        }
-    }
-    mr_msg_put_u64(out, "tail", tail);
-    mr_msg_put_u64(out, "on_error", on_error);
+    const struct mr_config_dataset *entry = name != NULL ? mr_config_find_dataset(&s->config, name) : NULL;
+    mr_msg_put_u64(out, "tail", entry != NULL ? entry->tail : MR_TAIL_SHORT);
+    mr_msg_put_u64(out, "on_error", entry != NULL ? entry->on_error : MR_ON_ERROR_RAISE);
 }
 
 static int open_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
 {
     struct mr_supervisor *s = client->supervisor;
     struct mr_dataset *dataset = NULL;
-    const char *name;
+    const char *name = NULL;
     const char *const *uris;
     size_t count;
     if (s->state != MR_SUP_RUNNING) {
@@ -164,7 +158,7 @@ static int open_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
         return -1;
     struct mr_msg_out *out = ok();
     mr_msg_put_u64(out, "dataset", dataset->number);
-    put_choices(s, dataset, out);
+    put_choices(s, name, out);
     return reply(client, out);
 }
 

@@ -237,9 +237,14 @@ START_TEST(test_wrong_answers)
     static const struct {
         enum mr_code code;
         const char *part;
-    } expected[] = {{MR_E_BUSY, "because"},     {MR_E_INTERNAL, "because"}, {MR_E_PROTOCOL, "neither OK nor ERROR"},
-                    {MR_E_PROTOCOL, "neither"}, {MR_E_PROTOCOL, "'size'"},  {MR_E_PROTOCOL, "'size'"},
-                    {MR_E_PROTOCOL, "lacks descriptor"}, {MR_E_PROTOCOL, ""}};
+    } expected[] = {{MR_E_BUSY, "because"},
+                    {MR_E_INTERNAL, "because"},
+                    {MR_E_PROTOCOL, "neither OK nor ERROR"},
+                    {MR_E_PROTOCOL, "neither"},
+                    {MR_E_PROTOCOL, "'size'"},
+                    {MR_E_PROTOCOL, "'size'"},
+                    {MR_E_PROTOCOL, "lacks descriptor"},
+                    {MR_E_PROTOCOL, ""}};
     start_server(play_wrong_answers);
     struct mr_client *client = mr_client_connect(path, "trainer", 5000);
     ck_assert_ptr_nonnull(client);

@@ -1,0 +1,278 @@
+"""Data sets and lanes as the supervisor keeps them: sharing, limits, quota, and what happens when an owner dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import DEADLINE_S, Serve, StartServe, wait_for, workers
+
+
+@pytest.fixture
+def ring() -> Iterator[Any]:
+    """The extension's Client class; connections end with the test."""
+    from millrace._ring import Client
+
+    clients: list[Client] = []
+
+    def connect(one: Serve) -> Client:
+        clients.append(Client(str(one.socket), "trainer", 5000))
+        return clients[-1]
+
+    yield connect
+    for client in clients:
+        client.close()
+
+
+def names_fd(lines: list[str]) -> int:
+    fd = os.memfd_create("names", os.MFD_CLOEXEC)
+    os.write(fd, "".join(line + "\n" for line in lines).encode())
+    return fd
+
+
+def ready(client: Any, **source: Any) -> int:
+    number = int(client.open_dataset(**source)[0])
+    wait_for(lambda: client.dataset_listed(number)[0], "never listed")
+    wait_for(client.ready, "no arenas")
+    return number
+
+
+# ---- data sets ----
+
+
+def test_the_same_places_are_one_data_set(serve: StartServe, config: Path, folder: Path, ring: Any) -> None:
+    (folder / "sub").mkdir()
+    config.write_text(
+        config.read_text() + f'[dataset.again]\nuris = ["file://{folder}/"]\ntail = "pad"\non_error = "skip"\n'
+    )
+    client = ring(serve(config))
+    train = client.open_dataset(name="train")
+    assert train[1:] == (0, 0)
+    assert client.open_dataset(name="again") == (train[0], 2, 1), "one listing, and each name's own choices"
+    assert client.open_dataset(uris=(f"file://{folder}/",)) == train
+    assert client.open_dataset(uris=(f"{folder}/",)) == train, "another spelling"
+    assert client.open_dataset(uris=(f"{folder}/", f"{folder}/sub/")) == train, "a place under another"
+    assert client.open_dataset(uris=(f"{folder}/sub/",))[0] != train[0]
+
+
+def test_explicit_lists(serve: StartServe, config: Path, folder: Path, ring: Any) -> None:
+    client = ring(serve(config))
+    lines = [f"file://{folder}/{i:03}" for i in (7, 3, 11)]
+    first = ready(client, names_fd=names_fd(lines))
+    assert client.open_dataset(names_fd=names_fd(lines))[0] == first, "the same list is one data set"
+    assert client.open_dataset(names_fd=names_fd(lines[:2]))[0] != first
+    index = client.index(first)
+    assert [index[i] for i in range(len(index))] == [(f"{folder}/{i:03}", 100 * i) for i in (3, 7, 11)]
+
+
+def test_missing_places_fail_and_can_be_tried_again(serve: StartServe, config: Path, tmp_path: Path, ring: Any) -> None:
+    client = ring(serve(config))
+    place = tmp_path / "later"
+    first = client.open_dataset(uris=(f"{place}/",))[0]
+    with pytest.raises(OSError, match="later"):
+        wait_for(lambda: client.dataset_listed(first)[0], "it cannot be listed")
+    place.mkdir()
+    (place / "object").write_bytes(b"x")
+    assert len(client.index(ready(client, uris=(f"{place}/",)))) == 1
+
+
+def test_many_failures_do_not_use_up_the_numbers(serve: StartServe, config: Path, tmp_path: Path, ring: Any) -> None:
+    client = ring(serve(config))
+    for i in range(100):
+        number = client.open_dataset(uris=(f"{tmp_path}/no{i}/",))[0]
+        with pytest.raises(OSError, match="no"):
+            wait_for(lambda: client.dataset_listed(number)[0], "listed?")  # noqa: B023
+
+
+def test_an_empty_place_is_a_data_set(serve: StartServe, config: Path, tmp_path: Path, ring: Any) -> None:
+    (tmp_path / "empty").mkdir()
+    client = ring(serve(config))
+    assert len(client.index(ready(client, uris=(f"{tmp_path}/empty/",)))) == 0
+
+
+# ---- lanes ----
+
+
+def test_lanes_share_the_quota(serve: StartServe, config: Path, ring: Any) -> None:
+    one = serve(config)
+    client = ring(one)
+    train = ready(client, name="train")
+    index = client.index(train)
+    memory = one.stat()["memory"]
+    total = memory["arenas"] * (memory["arena_bytes"] - memory["reserve_bytes"])
+    lanes = []
+    for count in range(1, 5):
+        lanes.append(client.open_lane(train, index, 8, 0)[0])
+        assert [lane["quota_bytes"] for lane in one.stat()["lanes"]] == [total // count] * count
+    lanes.pop().close()
+    wait_for(lambda: [lane["quota_bytes"] for lane in one.stat()["lanes"]] == [total // 3] * 3, "no quota back")
+    for lane in lanes:
+        lane.close()
+    wait_for(lambda: one.stat()["lanes"] == [], "lanes stay")
+
+
+def test_windows(serve: StartServe, config: Path, ring: Any) -> None:
+    config.write_text(config.read_text() + "[lanes]\nwindow = 100\n")
+    client = ring(serve(config))
+    train = ready(client, name="train")
+    index = client.index(train)
+    for window, least, given in ((0, 0, 128), (0, 300, 512), (5, 0, 8), (1, 0, 4), (1, 20, 32), (65536, 0, 65536)):
+        lane, _ = client.open_lane(train, index, window, least)
+        assert lane.window == given
+        lane.close()
+
+
+def test_too_many_lanes(serve: StartServe, config: Path, ring: Any) -> None:
+    config.write_text(config.read_text() + "[lanes]\nmax = 2\n")
+    client = ring(serve(config))
+    train = ready(client, name="train")
+    index = client.index(train)
+    lanes = [client.open_lane(train, index, 4, 0)[0] for _ in range(2)]
+    with pytest.raises(OSError, match=r"lanes\.max \(2\)"):
+        client.open_lane(train, index, 4, 0)
+    lanes[0].close()
+    lanes.append(client.open_lane(train, index, 4, 0)[0])
+    for lane in lanes:
+        lane.close()
+
+
+def test_a_hundred_lanes_one_after_the_other_leave_nothing(serve: StartServe, config: Path, ring: Any) -> None:
+    one = serve(config)
+    client = ring(one)
+    train = ready(client, name="train")
+    index = client.index(train)
+
+    def count(pid: int) -> tuple[int, int]:
+        folder = Path(f"/proc/{pid}")
+        return len(list((folder / "fd").iterdir())), len((folder / "maps").read_text().splitlines())
+
+    def counts() -> list[tuple[int, int]]:
+        return [count(pid) for pid in (one.process.pid, *workers(one.process.pid, "fetch"))]
+
+    def cycle() -> None:
+        client.open_lane(train, index, 16, 0)[0].close()
+
+    cycle()
+    wait_for(lambda: one.stat()["lanes"] == [], "the lane stays")
+    before = counts()
+    for _ in range(100):
+        cycle()
+    wait_for(lambda: one.stat()["lanes"] == [], "lanes stay")
+    wait_for(lambda: all(a[0] <= b[0] and a[1] <= b[1] + 2 for a, b in zip(counts(), before)), f"{before} {counts()}")
+
+
+def test_loops_are_kept_for_the_next_lane(serve: StartServe, config: Path, ring: Any) -> None:
+    one = serve(config)
+    main, worker = ring(one), ring(one)
+    train = ready(worker, name="train")
+    index = worker.index(train)
+    loop = (1, 2**60, 2**64 - 1, 8, 16, 3, 5)
+    main.put_loop("key", (0, 0, 0, 1, 1, 0, 0))
+    main.put_loop("key", loop)
+    lane, found = worker.open_lane(train, index, 4, 0, "key")
+    assert found == loop
+    lane.close()
+    for i in range(300):  # more than are kept: the one that was not used for longest goes
+        main.put_loop(f"other{i}", loop)
+    lane, found = worker.open_lane(train, index, 4, 0, "key")
+    assert found is None
+    lane.close()
+    lane, found = worker.open_lane(train, index, 4, 0, "other299")
+    assert found == loop
+    lane.close()
+
+
+READER = """
+    import signal, sys, millrace
+    data = millrace.IterableDataset("train", window=8)
+    held = []
+    for batch in data.batches(1):
+        held += batch
+        print("holds", len(held), flush=True)
+        if len(held) == 3:
+            signal.pause()
+"""
+
+
+def start_reader(one: Serve) -> subprocess.Popen[str]:
+    reader = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(READER)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "MILLRACE_SOCKET": str(one.socket)},
+    )
+    assert reader.stdout is not None
+    for count in (1, 2, 3):
+        assert reader.stdout.readline() == f"holds {count}\n"
+    return reader
+
+
+def end_reader(reader: subprocess.Popen[str]) -> None:
+    reader.kill()
+    reader.wait()
+    assert reader.stdout is not None
+    reader.stdout.close()
+
+
+def test_a_killed_reader(serve: StartServe, config: Path) -> None:
+    """Its lane is closed, what it held is free again, and its number is dropped by every worker."""
+    one = serve(config)
+    reader = start_reader(one)
+    (lane,) = one.stat()["lanes"]
+    assert lane["pid"] == reader.pid
+    assert lane["held"] >= 1
+    end_reader(reader)
+    wait_for(lambda: one.stat()["lanes"] == [], "the lane stays")
+    assert one.stat()["limit"]["stage"] == "idle"
+
+
+def test_a_killed_reader_while_a_worker_is_stopped(serve: StartServe, config: Path) -> None:
+    """The lane keeps its number until that worker has answered; the rest of it is free at once."""
+    one = serve(config)
+    reader = start_reader(one)
+    stopped = workers(one.process.pid, "fetch")[0]
+    os.kill(stopped, signal.SIGSTOP)
+    end_reader(reader)
+    wait_for(lambda: [lane["state"] for lane in one.stat()["lanes"]] == ["dropping"], "not dropping")
+    os.kill(stopped, signal.SIGCONT)
+    wait_for(lambda: not [lane for lane in one.stat()["lanes"] if lane["state"] == "dropping"], "still dropping")
+
+
+def test_the_supervisor_ends_before_its_readers(serve: StartServe, config: Path) -> None:
+    one = serve(config)
+    script = """
+        import time, millrace
+        data = millrace.IterableDataset("train", window=8)
+        batches = iter(data.batches(1))
+        print(len(next(batches)), flush=True)
+        try:
+            while True:
+                next(batches)
+                time.sleep(0.05)
+        except millrace.SupervisorGone as error:
+            print("gone:", error)
+        except StopIteration:
+            print("all")
+    """
+    reader = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "MILLRACE_SOCKET": str(one.socket)},
+    )
+    assert reader.stdout is not None
+    assert reader.stdout.readline() == "1\n"
+    one.process.kill()
+    one.process.wait()
+    out, _ = reader.communicate(timeout=DEADLINE_S)
+    assert out.startswith("gone: ")
+    assert str(one.process.pid) in out
+    assert reader.returncode == 0
