@@ -26,10 +26,6 @@ struct place {
     _Atomic uint32_t arena; /* whose memory a view of it holds; written before the view is handed out */
 };
 
-struct counters {
-    _Atomic uint64_t delivered, delivered_bytes, copies, copied_bytes, failed, waits, wait_ns, skipped_slots;
-};
-
 struct mr_consumer {
     struct mr_lane lane;
     struct mr_views *views;
@@ -48,12 +44,17 @@ struct mr_consumer {
     struct mr_sample *queue; /* fed and not posted: a ring of `room` places */
     size_t room, first, queued;
 
-    struct counters counters;
+    _Atomic uint64_t failed, skipped_slots; /* the rest is counted in the lane's segment */
 };
 
 static void count(_Atomic uint64_t *counter, uint64_t more)
 {
     atomic_fetch_add_explicit(counter, more, memory_order_relaxed);
+}
+
+static void count_shared(struct mr_consumer *consumer, unsigned which, uint64_t more)
+{
+    mr_counter_add(&consumer->lane.shared->counters, which, more);
 }
 
 static bool is_foreign(const struct mr_consumer *consumer)
@@ -65,6 +66,12 @@ static int foreign_error(void)
 {
     mr_error_set(MR_E_USAGE, "this lane was opened before a fork: open the data set in the process that reads it");
     return -1;
+}
+
+void mr_consumer_count(struct mr_consumer *consumer, unsigned which, uint64_t more)
+{
+    if (which < MR_CC_COUNT && !is_foreign(consumer))
+        count_shared(consumer, which, more);
 }
 
 struct mr_consumer *mr_consumer_new(struct mr_lane *lane, struct mr_views *views)
@@ -169,7 +176,7 @@ static bool post_one(struct mr_consumer *consumer)
         if (consumer->tickets == 0)
             consumer->taken = mr_lane_wrap(lane, consumer->posted + 1);
         consumer->posted = mr_lane_wrap(lane, consumer->posted + 1);
-        count(&consumer->counters.skipped_slots, 1);
+        count(&consumer->skipped_slots, 1);
     }
     return false;
 }
@@ -306,7 +313,7 @@ static enum mr_next deliver_failure(struct mr_consumer *consumer, struct mr_deli
     out->length = 0;
     out->copied = false;
     release_word(consumer, out->slot, word);
-    count(&consumer->counters.failed, 1);
+    count(&consumer->failed, 1);
     return MR_NEXT_FAILED;
 }
 
@@ -324,8 +331,8 @@ static enum mr_next deliver_copy(struct mr_consumer *consumer, struct mr_deliver
     out->data = copy;
     out->copied = true;
     release_word(consumer, out->slot, word);
-    count(&consumer->counters.copies, 1);
-    count(&consumer->counters.copied_bytes, out->length);
+    count_shared(consumer, MR_CC_COPIES, 1);
+    count_shared(consumer, MR_CC_COPIED_BYTES, out->length);
     return MR_NEXT_OK;
 }
 
@@ -370,8 +377,8 @@ static enum mr_next deliver(struct mr_consumer *consumer, uint64_t number, uint6
         memcpy(out->text, "the lane's shared memory is damaged", sizeof "the lane's shared memory is damaged");
         return deliver_failure(consumer, out, word);
     }
-    count(&consumer->counters.delivered, 1);
-    count(&consumer->counters.delivered_bytes, out->length);
+    count_shared(consumer, MR_CC_SAMPLES, 1);
+    count_shared(consumer, MR_CC_BYTES, out->length);
     if (desc->flags & MR_DESC_RESERVE || out->length == 0 || holds_too_much(consumer, out->length))
         return deliver_copy(consumer, out, word);
     count(&consumer->held, 1);
@@ -404,7 +411,7 @@ static enum mr_next wait_for(struct mr_consumer *consumer, uint64_t number, unsi
     enum mr_next next = MR_NEXT_TIMEOUT;
     bool told = false;
 
-    count(&consumer->counters.waits, 1);
+    count_shared(consumer, MR_CC_WAITS, 1);
     while (now < end) {
         uint32_t seen = mr_wake_seq(lane);
         int64_t left_ms = (end - now + MR_MILLISECOND_NS - 1) / MR_MILLISECOND_NS;
@@ -428,7 +435,7 @@ static enum mr_next wait_for(struct mr_consumer *consumer, uint64_t number, unsi
     /* Whoever goes away without it does not wait for it: it must not be kept from being taken back. */
     if (next == MR_NEXT_TIMEOUT || next == MR_NEXT_SIGNAL)
         mr_wake_set_want(lane, 0);
-    count(&consumer->counters.wait_ns, (uint64_t)(mr_clock_mono_ns() - start));
+    count_shared(consumer, MR_CC_WAIT_NS, (uint64_t)(mr_clock_mono_ns() - start));
     return next;
 }
 
@@ -503,16 +510,16 @@ void mr_consumer_stats(const struct mr_consumer *consumer, struct mr_consumer_st
 {
 #define LOAD(from) atomic_load_explicit(&consumer->from, memory_order_relaxed)
     *stats = (struct mr_consumer_stats){
-        .delivered = LOAD(counters.delivered),
-        .delivered_bytes = LOAD(counters.delivered_bytes),
-        .copies = LOAD(counters.copies),
-        .copied_bytes = LOAD(counters.copied_bytes),
-        .failed = LOAD(counters.failed),
-        .waits = LOAD(counters.waits),
-        .wait_ns = LOAD(counters.wait_ns),
+        .delivered = mr_counter_get(&consumer->lane.shared->counters, MR_CC_SAMPLES),
+        .delivered_bytes = mr_counter_get(&consumer->lane.shared->counters, MR_CC_BYTES),
+        .copies = mr_counter_get(&consumer->lane.shared->counters, MR_CC_COPIES),
+        .copied_bytes = mr_counter_get(&consumer->lane.shared->counters, MR_CC_COPIED_BYTES),
+        .failed = LOAD(failed),
+        .waits = mr_counter_get(&consumer->lane.shared->counters, MR_CC_WAITS),
+        .wait_ns = mr_counter_get(&consumer->lane.shared->counters, MR_CC_WAIT_NS),
         .held = LOAD(held),
         .held_bytes = LOAD(held_bytes),
-        .skipped_slots = LOAD(counters.skipped_slots),
+        .skipped_slots = LOAD(skipped_slots),
     };
 #undef LOAD
 }

@@ -99,6 +99,8 @@ void mr_consumer_close(struct mr_consumer *consumer);
 bool mr_consumer_is_drained(const struct mr_consumer *consumer);
 /* In a forked child of the process that made it (a MADV_WIPEONFORK page reads 0). */
 bool mr_consumer_is_foreign(const struct mr_consumer *consumer);
+/* Adds to one of the lane's counters (enum mr_consumer_counter): what only the caller knows, such as skipped samples. */
+void mr_consumer_count(struct mr_consumer *consumer, unsigned which, uint64_t more);
 void mr_consumer_stats(const struct mr_consumer *consumer, struct mr_consumer_stats *stats);
 
 #endif

@@ -64,6 +64,7 @@ void mr_lane_format(void *segment, uint32_t window, uint32_t lane, uint32_t owne
     atomic_store_explicit(&shared->posted, (uint64_t)first_lap * window, memory_order_relaxed);
     atomic_store_explicit(&shared->taken, (uint64_t)first_lap * window, memory_order_relaxed);
     atomic_store_explicit(&shared->quota_bytes, quota_bytes, memory_order_relaxed);
+    mr_counters_init(&shared->counters, MR_ROLE_CONSUMER, lane);
     /* Last, with release: pairs with the acquire in attach. The words are zero, which is EMPTY. */
     atomic_store_explicit(&shared->magic, MR_LANE_MAGIC, memory_order_release);
 }

@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "shm/counters.h"
 #include "shm/ticket.h"
 
 #define MR_LANE_MAGIC      UINT64_C(0x6d696c6c6c616e65) /* "milllane" */
@@ -95,8 +96,10 @@ struct mr_lane_shared {
     /* supervisor's line: rewritten at each lane open and close */
     _Alignas(64) _Atomic uint64_t quota_bytes;
     uint8_t reserved4[56];
+    /* the consumer's counters: only it adds; the supervisor reads them for `stat` */
+    _Alignas(64) struct mr_counters counters;
 };
-_Static_assert(sizeof(struct mr_lane_shared) == 320, "five cache lines");
+_Static_assert(sizeof(struct mr_lane_shared) == 320 + MR_COUNTERS_BYTES, "five cache lines and the counters");
 _Static_assert(offsetof(struct mr_lane_shared, want) == 64, "consumer's line");
 _Static_assert(offsetof(struct mr_lane_shared, seq) == 128, "publishers' line");
 _Static_assert(offsetof(struct mr_lane_shared, closed) == 192, "closing line");

@@ -153,6 +153,18 @@ static json_t *datasets_json(const struct mr_supervisor *s)
     return list;
 }
 
+static json_t *counters_json(const struct mr_counters *block, unsigned role)
+{
+    struct mr_counters_snapshot values;
+    unsigned count;
+    const struct mr_counter_label *labels = mr_counter_labels(role, &count);
+    json_t *counters = json_object();
+    if (mr_counters_read(block, &values) == 0)
+        for (unsigned i = 0; i < count; i++)
+            json_object_set_new(counters, labels[i].name, json_integer((json_int_t)values.values[i]));
+    return counters;
+}
+
 static json_t *lanes_json(const struct mr_supervisor *s)
 {
     json_t *list = json_array();
@@ -165,29 +177,22 @@ static json_t *lanes_json(const struct mr_supervisor *s)
         count_states(&entry->lane, counts);
         json_array_append_new(
             list,
-            json_pack("{s:i, s:i, s:i, s:s, s:i, s:I, s:I, s:f, s:i, s:i, s:i, s:i, s:i}", "lane", (int)i, "dataset",
+            json_pack("{s:i, s:i, s:i, s:s, s:i, s:I, s:f, s:i, s:i, s:i, s:i, s:i, s:o}", "lane", (int)i, "dataset",
                       (int)entry->lane.dataset, "pid", entry->client != NULL ? (int)entry->client->pid : 0, "state",
                       lane_states[entry->state], "window", (int)entry->lane.window, "quota_bytes",
-                      (json_int_t)atomic_load_explicit(&shared->quota_bytes, memory_order_relaxed), "samples",
-                      (json_int_t)atomic_load_explicit(&shared->taken, memory_order_relaxed), "waiting_ratio",
+                      (json_int_t)atomic_load_explicit(&shared->quota_bytes, memory_order_relaxed), "waiting_ratio",
                       entry->waiting, "pending", (int)counts[MR_PENDING], "filling", (int)counts[MR_FILLING], "ready",
-                      (int)counts[MR_READY], "held", (int)counts[MR_HELD], "failed", (int)counts[MR_FAILED]));
+                      (int)counts[MR_READY], "held", (int)counts[MR_HELD], "failed", (int)counts[MR_FAILED], "counters",
+                      counters_json(&shared->counters, MR_ROLE_CONSUMER)));
     }
     return list;
 }
 
 static json_t *worker_json(const struct mr_child *child)
 {
-    struct mr_counters_snapshot values;
-    unsigned count;
-    const struct mr_counter_label *labels = mr_counter_labels(child->role->counters, &count);
-    json_t *counters = json_object();
-    if (mr_counters_read(child->counters, &values) == 0)
-        for (unsigned i = 0; i < count; i++)
-            json_object_set_new(counters, labels[i].name, json_integer((json_int_t)values.values[i]));
     return json_pack("{s:s, s:i, s:i, s:s, s:i, s:o}", "role", child->role->name, "slot", (int)child->slot, "pid",
                      (int)child->pid, "state", child_states[child->state], "starts", (int)child->generation, "counters",
-                     counters);
+                     counters_json(child->counters, child->role->counters));
 }
 
 static json_t *workers_json(const struct mr_supervisor *s)

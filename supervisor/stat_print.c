@@ -66,7 +66,7 @@ static void print_lanes(const json_t *root)
     json_array_foreach(lanes, i, item)
     {
         printf("%5lld %8lld %8s %9lld %7.0f%% %8lld %8lld %8lld %8lld\n", number_of(item, "lane"),
-               number_of(item, "pid"), text_of(item, "state"), number_of(item, "samples"),
+               number_of(item, "pid"), text_of(item, "state"), number_of(json_object_get(item, "counters"), "samples"),
                json_number_value(json_object_get(item, "waiting_ratio")) * 100, number_of(item, "pending"),
                number_of(item, "filling"), number_of(item, "ready"), number_of(item, "held"));
     }
@@ -126,24 +126,26 @@ static void print_label(const char *value)
     }
 }
 
-static void print_counters(const json_t *root, unsigned role)
+/* list: "workers" (of that role) or "lanes"; key: what tells its members apart. */
+static void print_counters(const json_t *root, const char *list, const char *key, unsigned role)
 {
+    bool workers = strcmp(list, "workers") == 0;
     unsigned count;
     const struct mr_counter_label *labels = mr_counter_labels(role, &count);
     for (unsigned i = 0; i < count; i++) {
         size_t j;
         json_t *item;
         bool headed = false;
-        json_array_foreach(json_object_get(root, "workers"), j, item)
+        json_array_foreach(json_object_get(root, list), j, item)
         {
-            if (strcmp(text_of(item, "role"), mr_counter_role_name(role)) != 0)
+            if (workers && strcmp(text_of(item, "role"), mr_counter_role_name(role)) != 0)
                 continue;
             if (!headed)
                 printf("# HELP millrace_%s_%s %s\n# TYPE millrace_%s_%s counter\n", mr_counter_role_name(role),
                        labels[i].name, labels[i].help, mr_counter_role_name(role), labels[i].name);
             headed = true;
-            printf("millrace_%s_%s{slot=\"%lld\"} %lld\n", mr_counter_role_name(role), labels[i].name,
-                   number_of(item, "slot"), number_of(json_object_get(item, "counters"), labels[i].name));
+            printf("millrace_%s_%s{%s=\"%lld\"} %lld\n", mr_counter_role_name(role), labels[i].name, key,
+                   number_of(item, key), number_of(json_object_get(item, "counters"), labels[i].name));
         }
     }
 }
@@ -153,7 +155,6 @@ static void print_lane_values(const json_t *root)
     static const struct {
         const char *key, *type, *help;
     } values[] = {
-        {"samples", "counter", "Samples that the lane's reader has taken."},
         {"waiting_ratio", "gauge", "Share of the last seconds that the lane's reader waited for data."},
         {"ready", "gauge", "Samples in memory that were not taken yet."},
         {"held", "gauge", "Samples that the reader holds views of."},
@@ -190,8 +191,9 @@ int mr_stat_print_prometheus(const char *text)
         print_label(text_of(item, "name"));
         printf("\",state=\"%s\"} %lld\n", text_of(item, "state"), number_of(item, "objects"));
     }
-    print_counters(root, MR_ROLE_LIST);
-    print_counters(root, MR_ROLE_FETCH);
+    print_counters(root, "workers", "slot", MR_ROLE_LIST);
+    print_counters(root, "workers", "slot", MR_ROLE_FETCH);
+    print_counters(root, "lanes", "lane", MR_ROLE_CONSUMER);
     print_lane_values(root);
     json_decref(root);
     return 0;

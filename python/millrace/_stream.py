@@ -76,7 +76,10 @@ class Stream:
             return self._open(delivery)
         except Exception as error:
             self._note(delivery, error)
-            return self._replacement(delivery.position) if self._on_error == "replace" else _BAD
+            if self._on_error == "replace":
+                return self._replacement(delivery.position)
+            self._lane.count("skipped")
+            return _BAD
 
     def _open(self, delivery: Lease | Failure) -> Any:
         if isinstance(delivery, Lease):
@@ -91,9 +94,12 @@ class Stream:
                 break
             delivery = self._fetch(other)
             try:
-                return self._open(delivery)
+                sample = self._open(delivery)
             except Exception as error:
                 self._note(delivery, error)
+            else:
+                self._lane.count("replaced")
+                return sample
         raise Error(f"no readable replacement was found for the sample at position {position}") from self._last
 
     def _fetch(self, position: int) -> Lease | Failure:

@@ -299,6 +299,19 @@ static PyObject *lane_stats(Lane *self, PyObject *ignored)
                          s.skipped_slots);
 }
 
+static PyObject *lane_count(Lane *self, PyObject *args)
+{
+    const char *what;
+    if (!PyArg_ParseTuple(args, "s", &what))
+        return NULL;
+    if (strcmp(what, "skipped") != 0 && strcmp(what, "replaced") != 0) {
+        PyErr_Format(PyExc_ValueError, "\"%s\" is not skipped or replaced", what);
+        return NULL;
+    }
+    mr_consumer_count(self->consumer, what[0] == 's' ? MR_CC_SKIPPED : MR_CC_REPLACED, 1);
+    Py_RETURN_NONE;
+}
+
 static PyObject *lane_get_window(Lane *self, void *closure)
 {
     (void)closure;
@@ -320,6 +333,7 @@ static PyMethodDef lane_methods[] = {
     {"next_fed", (PyCFunction)lane_next_fed, METH_NOARGS,
      "next_fed(): as next(), but feeds nothing more from the plan before it."},
     {"close", (PyCFunction)lane_close, METH_NOARGS, "Ends the stream. Leases stay valid. May be called twice."},
+    {"count", (PyCFunction)lane_count, METH_VARARGS, "count(what): one more \"skipped\" or \"replaced\" sample."},
     {"stats", (PyCFunction)lane_stats, METH_NOARGS, "stats() -> dict of counts."},
     {NULL, NULL, 0, NULL},
 };
