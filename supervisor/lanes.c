@@ -325,6 +325,8 @@ void mr_lanes_producer_died(struct mr_supervisor *s, unsigned slot, bool poisono
     for (unsigned i = 0; i < s->lanes.used; i++) {
         if (s->lanes.slots[i] == NULL)
             continue;
+        /* It cannot answer DROP_LANE any more, and the next one in this slot never hears of the lane. */
+        s->lanes.slots[i]->dropping &= ~(UINT64_C(1) << slot);
         if (poisonous)
             count_poison(s, i, slot);
         recovered += mr_lane_recover(&s->lanes.slots[i]->lane, slot);

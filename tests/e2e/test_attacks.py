@@ -1,0 +1,48 @@
+"""What was found by attacking a running millrace from outside: each test is named after what went wrong."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import millrace
+from tests.conftest import StartDevstore
+from tests.e2e.common import serve, stat
+
+WAIT_S = 20
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def test_lane_is_forgotten_when_workers_die_before_they_drop_it(
+    devstore: StartDevstore, millrace_bin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = devstore("--synthetic", "icons:500:1000")
+    supervisor = serve(millrace_bin, tmp_path, server.url, "[memory]\narena_bytes = '16MiB'\n")
+    monkeypatch.setenv("MILLRACE_SOCKET", str(supervisor.socket))
+    dataset = millrace.IterableDataset("gs://icons/")
+    batches = iter(dataset.batches(8))
+    next(batches)
+    workers = supervisor.workers("fetch")
+    for pid in workers:
+        os.kill(pid, signal.SIGSTOP)
+    batches.close()  # type: ignore[attr-defined]
+    gc.collect()
+    wait_until(lambda: stat(millrace_bin, supervisor)["lanes"][0]["state"] == "dropping", "the lane is not closed")
+    for pid in workers:  # they have published, so that others take their places at once
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not stat(millrace_bin, supervisor)["lanes"], "the lane stays for ever")
+    assert sum(len(batch) for batch in dataset.batches(8)) == 500
+    del dataset
+    assert supervisor.stop() == 0
