@@ -272,6 +272,14 @@ static int ask_page(struct lister *l)
 
 static void ask_names(struct lister *l);
 
+/* Other look-ups are under way and their answers name look_ups, which must live on: they end with this process. */
+static void names_failed(struct lister *l)
+{
+    l->range.look_ups = NULL;
+    range_failed(l);
+    l->bad = true;
+}
+
 static int names_done(struct lister *l)
 {
     struct range *r = &l->range;
@@ -292,15 +300,13 @@ static void name_arrived(void *arg, const struct mr_store_result *result, const 
 {
     struct name_look_up *at = arg;
     struct lister *l = at->lister;
-    l->range.waiting--;
-    if (!l->range.busy || l->range.look_ups == NULL)
+    if (l->bad) /* one of them has failed already */
         return;
+    l->range.waiting--;
     if (result->code != MR_OK) {
         mr_error_set(result->code, "%s", result->text);
         mr_error_append("the list of objects");
-        /* The other look-ups are cancelled with the engine: start over with a clean process. */
-        range_failed(l);
-        l->bad = true;
+        names_failed(l);
         return;
     }
     at->size = item->size;
@@ -323,8 +329,7 @@ static void ask_names(struct lister *l)
         const char *name = r->names.names[r->next_name];
         at->lister = l;
         if (!mr_transfer_stat(l->net.engine, r->store, name, strlen(name), 0, name_arrived, at)) {
-            range_failed(l);
-            l->bad = true;
+            names_failed(l);
             return;
         }
         r->next_name++;

@@ -46,3 +46,18 @@ def test_lane_is_forgotten_when_workers_die_before_they_drop_it(
     assert sum(len(batch) for batch in dataset.batches(8)) == 500
     del dataset
     assert supervisor.stop() == 0
+
+
+def test_many_missing_objects_do_not_crash_the_list_worker(
+    devstore: StartDevstore, millrace_bin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = devstore("--synthetic", "icons:10:1000")
+    # glibc fills what is freed, so that a use of it is seen.
+    supervisor = serve(millrace_bin, tmp_path, server.url, MALLOC_PERTURB_="165")
+    monkeypatch.setenv("MILLRACE_SOCKET", str(supervisor.socket))
+    dataset = millrace.IterableDataset.from_objects([f"gs://icons/missing/{i}" for i in range(500)])
+    with pytest.raises(FileNotFoundError, match="missing/"):
+        len(dataset)
+    del dataset
+    assert supervisor.stop() == 0
+    assert "signal" not in supervisor.log.read_text().replace("signal TERM", "")
