@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import operator
 import os
+import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -109,6 +110,7 @@ class MapDataset(Dataset):
         writable: bool = False,
     ) -> None:
         self._reader: _Reader | None = None
+        self._locks: dict[int, threading.RLock] = {}  # a lane is for one thread at a time
         super().__init__(source, transform, on_error, window, writable)
 
     def __len__(self) -> int:
@@ -119,7 +121,9 @@ class MapDataset(Dataset):
             yield self[i]
 
     def __getitem__(self, index: int) -> Any:
-        samples = self._samples([self._number(index)], self._lane_reader(1))
+        number = self._number(index)
+        with self._lock():
+            samples = self._samples([number], self._lane_reader(1))
         if not samples:
             raise Error(f"object {index} cannot be read, and on_error='skip' has no batch to leave it out of")
         return samples[0]
@@ -127,6 +131,10 @@ class MapDataset(Dataset):
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """A batch: all of it is asked for at once, then what a millrace.DataLoader has announced."""
         numbers = [self._number(i) for i in indices]
+        with self._lock():
+            return self._batch(numbers, indices)
+
+    def _batch(self, numbers: list[int], indices: Sequence[int]) -> list[Any]:
         reader = self._lane_reader(len(numbers))
         if not isinstance(indices, Announced):
             self._say_no_look_ahead()
@@ -142,7 +150,11 @@ class MapDataset(Dataset):
         return self._take(len(numbers), reader)
 
     def _pickled(self) -> dict[str, Any]:
-        return {**self.__dict__, "_reader": None}
+        return {**self.__dict__, "_reader": None, "_locks": {}}
+
+    def _lock(self) -> threading.RLock:
+        """This process's: one that was locked at a fork stays locked in the child."""
+        return self._locks.setdefault(os.getpid(), threading.RLock())
 
     def _number(self, index: Any) -> int:
         try:

@@ -116,6 +116,8 @@ def _start(folder: Path) -> Connection:
     command = [str(find_program("millrace")), "serve", "--private", "--run-dir", str(folder)]
     if os.environ.get("MILLRACE_CONFIG"):
         command += ["-c", os.environ["MILLRACE_CONFIG"]]
+    else:
+        command.append("-q")  # nobody asked for its progress; warnings and errors are shown
     _started[:] = [process for process in _started if process.poll() is None]
     # Out of our process group: a Ctrl-C is for us, and it ends after its last client.
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)

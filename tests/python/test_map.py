@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -159,6 +160,15 @@ def test_in_torchs_loader(socket: str, hundred: Folder, caplog: pytest.LogCaptur
             loader = torch.utils.data.DataLoader(ds, batch_size=8, num_workers=workers, collate_fn=keep)
             assert dict(sample for batch in loader for sample in batch) == hundred.contents
     assert sum("fetches the next ones ahead" in record.message for record in caplog.records) == 1
+
+
+def test_threads_take_turns(socket: str, hundred: Folder) -> None:
+    ds = millrace.MapDataset(hundred.uri, transform=pair)
+    items = list(hundred.contents.items())
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(ds.__getitem__, range(100))) == items
+        batches = list(pool.map(ds.__getitems__, [range(i, i + 10) for i in range(0, 100, 10)]))
+    assert [sample for batch in batches for sample in batch] == items
 
 
 def test_iteration(socket: str, hundred: Folder) -> None:
