@@ -146,6 +146,34 @@ static int by_bytes(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+/* Of sorted URIs those that lie under another one go: everything under it is in the list already. */
+static int drop_covered(struct mr_strings *uris, enum mr_scheme scheme)
+{
+    size_t kept = 1;
+    for (size_t i = 1; i < uris->count; i++) {
+        const char *last = uris->items[kept - 1];
+        size_t length = strlen(last);
+        if (strncmp(last, uris->items[i], length) != 0) {
+            char *item = uris->items[i];
+            uris->items[i] = NULL;
+            uris->items[kept++] = item;
+            continue;
+        }
+        /* "/data/a" is the folder a or, where there is none, all that begins so: only the list worker can tell. */
+        if (scheme == MR_SCHEME_FILE && last[length - 1] != '/' && strchr("/", uris->items[i][length]) == NULL) {
+            mr_error_set(MR_E_USAGE,
+                         "'%.200s' and '%.200s': does the first mean a folder, or all that begins so? Write folders "
+                         "with a slash at their end",
+                         last, uris->items[i]);
+            return -1;
+        }
+        free(uris->items[i]);
+        uris->items[i] = NULL;
+    }
+    uris->count = kept;
+    return 0;
+}
+
 /* Sorted copies in one spelling, without those that lie under another; all of one bucket. */
 static int normalise(struct mr_strings *uris, const char *const *given, size_t count)
 {
@@ -181,16 +209,7 @@ static int normalise(struct mr_strings *uris, const char *const *given, size_t c
         uris->count++;
     }
     qsort(uris->items, uris->count, sizeof *uris->items, by_bytes);
-    size_t kept = 0;
-    for (size_t i = 0; i < uris->count; i++) {
-        const char *last = kept > 0 ? uris->items[kept - 1] : NULL;
-        if (last != NULL && strncmp(last, uris->items[i], strlen(last)) == 0)
-            free(uris->items[i]); /* everything under it is in the list already */
-        else
-            uris->items[kept++] = uris->items[i];
-    }
-    uris->count = kept;
-    rc = 0;
+    rc = drop_covered(uris, scheme);
 out:
     free(bucket);
     return rc;

@@ -61,3 +61,20 @@ def test_many_missing_objects_do_not_crash_the_list_worker(
     del dataset
     assert supervisor.stop() == 0
     assert "signal" not in supervisor.log.read_text().replace("signal TERM", "")
+
+
+def test_folders_whose_names_begin_alike_are_not_left_out(
+    millrace_bin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "ab", "a.b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "object").write_bytes(b"x")
+    supervisor = serve(millrace_bin, tmp_path, "http://127.0.0.1:9", "[memory]\narena_bytes = '16MiB'\n")
+    monkeypatch.setenv("MILLRACE_SOCKET", str(supervisor.socket))
+    folders = [f"file://{tmp_path}/{name}" for name in ("a", "ab", "a.b")]
+    with pytest.raises(ValueError, match="slash at their end"):
+        millrace.IterableDataset(folders)
+    assert len(millrace.IterableDataset([f"{folder}/" for folder in folders]).objects) == 3
+    assert len(millrace.IterableDataset([folders[0], f"{folders[0]}/", f"{folders[0]}/object"]).objects) == 1
+    gc.collect()
+    assert supervisor.stop() == 0
