@@ -1,0 +1,139 @@
+/* producers.c - see cast.h: a fetch worker without a network. */
+#include "shm/arena.h"
+#include "shm/base/error.h"
+#include "shm/mutant.h"
+#include "tests/crash/cast.h"
+
+static int size_of(void *arg, const struct mr_request *request, uint64_t *bytes)
+{
+    const struct cast *cast = arg;
+
+    if (request->object == cast->bad_object) {
+        mr_error_set(MR_E_NOT_FOUND, "object %llu is not in the index", (unsigned long long)request->object);
+        return -1;
+    }
+    *bytes = object_bytes(cast, request->object);
+    return 0;
+}
+
+void producer_start(struct cast *cast, unsigned slot)
+{
+    struct world *world = &cast->world;
+    struct producer_role *role = &cast->producer[slot];
+    struct mr_producer_options options = {.slot = slot,
+                                          .board = world->board,
+                                          .line = world->line[slot],
+                                          .arena = world->arena[slot],
+                                          .arena_bytes = world->arena_bytes,
+                                          .reserve_bytes = (uint64_t)world->shape.reserve_pages * MR_ARENA_PAGE,
+                                          .size = size_of,
+                                          .size_arg = cast};
+
+    role->job.count = role->done = 0;
+    role->max_tickets = MR_LANE_BLOCK;
+    role->handle = mr_producer_new(&options);
+    if (!role->handle)
+        fail("mr_producer_new: %s", mr_error_text());
+    for (unsigned l = 0; l < LANES; l++) {
+        struct mr_lane lane = world->lane[l];
+        if (mr_producer_add_lane(role->handle, &lane))
+            fail("mr_producer_add_lane: %s", mr_error_text());
+    }
+    atomic_store(&world->board->producer[slot].alive, 1);
+    world->status->producer[slot].alive = 1;
+    world->status->producer[slot].sleeping = 0;
+}
+
+void producer_fill(struct cast *cast, const struct mr_claim *claim)
+{
+    uint64_t *dest = claim->dest;
+
+    if (claim->bytes != object_bytes(cast, claim->request.object))
+        fail("object %llu got room for %llu bytes", (unsigned long long)claim->request.object,
+             (unsigned long long)claim->bytes);
+    for (uint64_t i = 0; i < claim->bytes / 8; i++)
+        dest[i] = object_byte8(claim->request.object, i);
+}
+
+void producer_publish(struct cast *cast, unsigned slot, struct mr_claim *claim)
+{
+    uint64_t object = claim->request.object;
+
+    if (object == cast->broken_object)
+        mr_producer_fail(cast->producer[slot].handle, claim, MR_E_NET, "the connection was lost");
+    else
+        mr_producer_publish(cast->producer[slot].handle, claim, claim->bytes, object + 7, object_crc(object), 0);
+}
+
+bool producer_next_job(struct cast *cast, unsigned slot, unsigned max_tickets)
+{
+    struct producer_role *role = &cast->producer[slot];
+
+    role->done = 0;
+    if (mr_producer_next_job(role->handle, max_tickets, 8 * MR_ARENA_PAGE, 0, &role->job))
+        return true;
+    role->job.count = 0;
+    return false;
+}
+
+void producer_finish_job(struct cast *cast, unsigned slot)
+{
+    struct producer_role *role = &cast->producer[slot];
+
+    while (role->done < role->job.count) {
+        struct mr_claim *claim = &role->job.claims[role->done];
+        producer_fill(cast, claim);
+        producer_publish(cast, slot, claim);
+        role->done++;
+    }
+    role->job.count = role->done = 0;
+}
+
+void producer_serve(struct cast *cast, unsigned slot, unsigned max_tickets)
+{
+    if (!producer_next_job(cast, slot, max_tickets))
+        fail("the scenario's setup: producer %u finds no job; %s", slot, words_text(cast));
+    producer_finish_job(cast, slot);
+}
+
+void producer_sleep(struct cast *cast, unsigned slot)
+{
+    if (mr_producer_sleep(cast->producer[slot].handle) == 0)
+        cast->world.status->producer[slot].sleeping = 1;
+}
+
+void producer_turn(struct cast *cast, unsigned slot)
+{
+    struct producer_role *role = &cast->producer[slot];
+    struct world *world = &cast->world;
+    unsigned jobs = 0;
+
+    if (world->status->producer[slot].sleeping) {
+        world->kernel->event[slot] = 0;
+        world->status->producer[slot].sleeping = 0;
+        mr_producer_awake(role->handle);
+    }
+    while (!world->status->producer[slot].sleeping) {
+        producer_finish_job(cast, slot);
+        if (++jobs > JOBS_MAX)
+            fail("producer %u works for ever; %s", slot, words_text(cast));
+        if (!producer_next_job(cast, slot, role->max_tickets))
+            producer_sleep(cast, slot);
+    }
+}
+
+void producer_check_rest(struct cast *cast, unsigned slot)
+{
+    uint64_t free_bytes = mr_producer_free_bytes(cast->producer[slot].handle);
+
+    if (free_bytes != cast->world.arena_bytes)
+        fail("at rest producer %u has %llu of %llu bytes free; %s", slot, (unsigned long long)free_bytes,
+             (unsigned long long)cast->world.arena_bytes, words_text(cast));
+}
+
+void producer_drop_lanes(struct cast *cast, unsigned slot)
+{
+    for (unsigned l = 0; l < LANES; l++)
+        if (!mr_producer_drop_lane(cast->producer[slot].handle, cast->world.lane[l].lane))
+            fail("producer %u cannot drop lane %u; %s", slot, l, words_text(cast));
+}

@@ -1,0 +1,45 @@
+/* supervisor.c - see cast.h: what the supervisor does to the shared memory when somebody has died. */
+#include <string.h>
+
+#include "shm/base/clock.h"
+#include "shm/mutant.h"
+#include "tests/crash/cast.h"
+
+void supervisor_wake_all(struct cast *cast)
+{
+    struct world *world = &cast->world;
+
+    if (cast->mutant == MR_MUTANT_NO_RECOVERY_WAKE)
+        return;
+    for (unsigned l = 0; l < LANES; l++)
+        mr_wake_consumer_always(&world->lane[l]);
+    for (unsigned p = 0; p < world->shape.producers; p++)
+        world->kernel->event[p] = 1;
+}
+
+void supervisor_recover(struct cast *cast, unsigned slot)
+{
+    struct world *world = &cast->world;
+
+    world->kernel->clock_ns += 3 * MR_MILLISECOND_NS; /* no death is seen sooner */
+    atomic_store(&world->board->producer[slot].alive, 0);
+    world->status->producer[slot].alive = 0;
+    for (unsigned l = 0; l < LANES; l++)
+        mr_lane_recover(&world->lane[l], slot);
+    supervisor_wake_all(cast);
+}
+
+void supervisor_restart(struct cast *cast, unsigned slot)
+{
+    producer_start(cast, slot);
+}
+
+void supervisor_close_lane(struct cast *cast, unsigned lane)
+{
+    struct world *world = &cast->world;
+
+    world->kernel->clock_ns += 3 * MR_MILLISECOND_NS;
+    world->status->reader[lane].alive = 0;
+    mr_lane_close(&world->lane[lane], true);
+    supervisor_wake_all(cast);
+}
