@@ -87,6 +87,9 @@ class _Reader:
         self._fed.popleft()
         return delivery
 
+    def count(self, what: str) -> None:
+        self._lane.count(what)
+
     def close(self) -> None:
         self._lane.close()
 
@@ -197,6 +200,9 @@ class MapDataset(Dataset):
                 log.warning("on_error=%r: cannot use object %d: %s", self._on_error, delivery.index, error)
                 if self._on_error == "replace" or (number == count - 1 and not samples):
                     samples.append(self._replacement(delivery.index, error))
+                    reader.count("replaced")
+                else:
+                    reader.count("skipped")
         return samples
 
     def _open(self, delivery: Lease | Failure) -> Any:

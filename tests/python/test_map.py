@@ -47,14 +47,22 @@ def test_an_exception_in_a_batch_does_not_shift_the_next(socket: str, hundred: F
     assert ds.__getitems__(good[:5]) == [hundred.names[i] for i in good[:5]]
 
 
+def counted(ds: millrace.MapDataset, what: str) -> int:
+    """What `millrace stat` shows of the lanes that are open."""
+    stat = json.loads(ds._source.connection().client.stat())
+    return sum(lane["counters"][what] for lane in stat["lanes"])
+
+
 def test_on_error(socket: str, hundred: Folder) -> None:
     numbers = [int.from_bytes(data[:4], "little") for data in hundred.contents.values()]
     good = [name for name, number in zip(hundred.names, numbers) if number % 5]
     skip = millrace.MapDataset(hundred.uri, transform=refuse_a_fifth, on_error="skip")
     assert skip.__getitems__(range(100)) == good
+    assert counted(skip, "skipped_samples") == 20
     replace = millrace.MapDataset(hundred.uri, transform=refuse_a_fifth, on_error="replace")
     got = replace.__getitems__(range(100))
     assert len(got) == 100 and set(got) <= set(good)
+    assert counted(replace, "replaced_samples") == 20
     assert got == replace.__getitems__(range(100))
     with pytest.raises(millrace.Error, match="no readable replacement"):
         millrace.MapDataset(hundred.uri, transform=refuse_all, on_error="replace")[0]
