@@ -468,7 +468,8 @@ static void died(struct mr_child *child, const struct mr_child_end *end)
                      "fetch.connections, or raise the limit",
                      child->slot);
     atomic_store_explicit(&s->board->producer[child->slot].alive, 0, memory_order_release);
-    mr_lanes_producer_died(s, child->slot, is_poison_signal(end->signal, oom), end->signal);
+    if (mr_lanes_producer_died(s, child->slot, is_poison_signal(end->signal, oom), end->signal))
+        child->barren = 0; /* the ticket is to blame, and will not kill for ever */
     mr_lanes_wake_all(s);
     mr_fetchers_wake(s);
 }

@@ -276,26 +276,36 @@ void mr_lanes_wake_all(struct mr_supervisor *s)
             mr_wake_consumer_always(&s->lanes.slots[i]->lane);
 }
 
-/* One more death while this ticket was alone in its worker: the count so far. */
-static unsigned suspect(struct mr_lanes *lanes, uint32_t lane, uint64_t number)
+/* One more death while this ticket was alone in its worker. */
+static void suspect(struct mr_lanes *lanes, uint32_t lane, uint64_t number)
 {
-    for (unsigned i = 0; i < lanes->suspect_count; i++)
-        if (lanes->suspects[i].lane == lane && lanes->suspects[i].number == number)
-            return ++lanes->suspects[i].deaths;
-    unsigned at = lanes->suspect_count < MR_POISON_MAX ? lanes->suspect_count++ : 0;
+    unsigned at = 0;
+    while (at < lanes->suspect_count && (lanes->suspects[at].lane != lane || lanes->suspects[at].number != number))
+        at++;
+    if (at == MR_POISON_MAX)
+        at = 0; /* more suspects than are remembered: one of them starts to count again */
+    if (at < lanes->suspect_count && lanes->suspects[at].lane == lane && lanes->suspects[at].number == number) {
+        lanes->suspects[at].deaths++;
+        return;
+    }
     lanes->suspects[at] = (struct mr_suspect){lane, number, 1};
-    return 1;
+    if (at == lanes->suspect_count)
+        lanes->suspect_count++;
 }
 
 /* Before recovery, while the words still name the dead: tickets that it fetched solo. */
-static void count_poison(struct mr_supervisor *s, uint32_t number, unsigned producer)
+static bool count_poison(struct mr_supervisor *s, uint32_t number, unsigned producer)
 {
+    bool any = false;
     const struct mr_lane *lane = &s->lanes.slots[number]->lane;
     for (uint32_t slot = 0; slot < lane->window; slot++) {
         uint64_t word = mr_lane_load(lane, slot);
-        if (mr_word_state(word) == MR_FILLING && mr_word_owner(word) == producer && mr_word_attempt(word) >= 2)
-            suspect(&s->lanes, number, mr_lane_number(lane, slot, mr_word_lap(word)));
+        if (mr_word_state(word) != MR_FILLING || mr_word_owner(word) != producer || mr_word_attempt(word) < 2)
+            continue;
+        suspect(&s->lanes, number, mr_lane_number(lane, slot, mr_word_lap(word)));
+        any = true;
     }
+    return any;
 }
 
 /* Tickets that have killed often enough: PENDING again by now. */
@@ -319,22 +329,24 @@ static void poison(struct mr_supervisor *s, int signal)
     }
 }
 
-void mr_lanes_producer_died(struct mr_supervisor *s, unsigned slot, bool poisonous, int signal)
+bool mr_lanes_producer_died(struct mr_supervisor *s, unsigned slot, bool poisonous, int signal)
 {
     unsigned recovered = 0;
+    bool put_down = false;
     for (unsigned i = 0; i < s->lanes.used; i++) {
         if (s->lanes.slots[i] == NULL)
             continue;
         /* It cannot answer DROP_LANE any more, and the next one in this slot never hears of the lane. */
         s->lanes.slots[i]->dropping &= ~(UINT64_C(1) << slot);
         if (poisonous)
-            count_poison(s, i, slot);
+            put_down |= count_poison(s, i, slot);
         recovered += mr_lane_recover(&s->lanes.slots[i]->lane, slot);
     }
     if (poisonous)
         poison(s, signal);
     if (recovered > 0)
         mr_log_info("fetch worker %u: %u samples that it was downloading are open again", slot, recovered);
+    return put_down;
 }
 
 void mr_lanes_fail_dataset(struct mr_supervisor *s, uint32_t dataset, uint32_t code, const char *text)

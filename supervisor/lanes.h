@@ -71,8 +71,9 @@ unsigned mr_lanes_of(const struct mr_supervisor *s, const struct mr_client_peer 
 void mr_lanes_tell(struct mr_supervisor *s, struct mr_child *fetcher);
 /* DROPPED came from a fetch slot. */
 void mr_lanes_dropped(struct mr_supervisor *s, uint64_t number, unsigned slot);
-/* After the producer's pidfd is readable: counts poison, recovers its words in every lane. */
-void mr_lanes_producer_died(struct mr_supervisor *s, unsigned slot, bool poison, int signal);
+/* After the producer's pidfd is readable: counts poison, recovers its words in every lane. True when the death was put
+ * down to a ticket. */
+bool mr_lanes_producer_died(struct mr_supervisor *s, unsigned slot, bool poison, int signal);
 void mr_lanes_wake_all(struct mr_supervisor *s);
 /* PENDING tickets of the data set become FAILED. */
 void mr_lanes_fail_dataset(struct mr_supervisor *s, uint32_t dataset, uint32_t code, const char *text);
