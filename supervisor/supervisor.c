@@ -188,8 +188,12 @@ static int init_signals(struct mr_supervisor *s)
     static const int wanted[] = {SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGCONT, SIGTSTP};
     sigset_t set;
     sigemptyset(&set);
-    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++)
-        sigaddset(&set, wanted[i]);
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
+        struct sigaction now;
+        /* Under nohup the end of the terminal stays ignored, by us and by the command. */
+        if (wanted[i] != SIGHUP || sigaction(SIGHUP, NULL, &now) != 0 || now.sa_handler != SIG_IGN)
+            sigaddset(&set, wanted[i]);
+    }
     if (getpid() == 1)
         sigaddset(&set, SIGCHLD);
     signal(SIGPIPE, SIG_IGN);

@@ -114,8 +114,8 @@ def test_stat_for_people_and_machines(millrace: Run, serve: StartServe, config: 
         assert match, line
         names.add(match[2] or match[3])
     assert {"millrace_uptime_seconds", "millrace_dataset_objects", "millrace_lane_waiting_ratio"} <= names
-    assert 'millrace_listed_objects{role="list",slot="0"} 20' in machine
-    assert 'millrace_fetched_bytes{role="fetch",slot="1"} 0' in machine
+    assert 'millrace_list_listed_objects{slot="0"} 20' in machine
+    assert 'millrace_fetch_fetched_bytes{slot="1"} 0' in machine
     assert 'millrace_dataset_objects{dataset="0",name="train",state="ready"} 20' in machine
 
 

@@ -251,6 +251,20 @@ def test_run_stops_and_continues_with_its_command(millrace_bin: Path, config: Pa
     process.stdout.close()
 
 
+def test_nohup(millrace_bin: Path, config: Path, runtime: Path) -> None:
+    """A hang-up that is ignored at the start is ignored by all."""
+    script = "kill -HUP $PPID; kill -HUP $$; sleep 0.2; echo alive"
+    result = subprocess.run(
+        ["nohup", millrace_bin, "run", "-q", "-c", config, "--", "sh", "-c", script],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == "alive\n"
+
+
 # ---- run folders ----
 
 
