@@ -1,6 +1,7 @@
 #include "supervisor/clients.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -417,6 +418,11 @@ static void messages_ready(struct mr_watch *watch, uint32_t epoll_events)
 
 /* ---- the listening socket ---- */
 
+static void no_descriptor(void)
+{
+    mr_error_set(MR_E_NO_MEMORY, "the supervisor has no descriptor for another client: raise its limit (ulimit -n)");
+}
+
 /* Who is it? Only our own user and root; the process must be visible, or its death could not be seen. */
 static int identify(int socket, pid_t *pid, int *pidfd)
 {
@@ -433,6 +439,10 @@ static int identify(int socket, pid_t *pid, int *pidfd)
     }
     *pid = peer.pid;
     *pidfd = peer.pid > 0 ? (int)syscall(SYS_pidfd_open, peer.pid, 0) : -1;
+    if (*pidfd < 0 && peer.pid > 0 && (errno == EMFILE || errno == ENFILE)) {
+        no_descriptor();
+        return -1;
+    }
     if (*pidfd < 0) {
         mr_error_set(MR_E_DENIED, "the process that connects cannot be seen from the supervisor: both must be in one "
                                   "PID namespace (container)");
@@ -451,6 +461,24 @@ static void refuse(int socket)
     close(socket);
 }
 
+static int open_spare(void)
+{
+    return open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+/* Left in the queue, the client would wake this loop again and again. */
+static void turn_away(struct mr_clients *clients)
+{
+    if (clients->spare >= 0)
+        close(clients->spare);
+    int socket = accept4(clients->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (socket >= 0) {
+        no_descriptor();
+        refuse(socket);
+    }
+    clients->spare = open_spare();
+}
+
 static void accept_ready(struct mr_watch *watch, uint32_t epoll_events)
 {
     struct mr_supervisor *s = (struct mr_supervisor *)((char *)watch - offsetof(struct mr_supervisor, clients.accept));
@@ -460,7 +488,7 @@ static void accept_ready(struct mr_watch *watch, uint32_t epoll_events)
     int socket = accept4(s->clients.listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (socket < 0) {
         if (errno == EMFILE || errno == ENFILE)
-            mr_log_error("no descriptor for another client: raise the limit (ulimit -n)");
+            turn_away(&s->clients);
         return;
     }
     if (identify(socket, &pid, &pidfd) != 0) {
@@ -499,6 +527,7 @@ int mr_clients_init(struct mr_supervisor *s, int listener)
 {
     struct mr_clients *clients = &s->clients;
     clients->listener = listener;
+    clients->spare = open_spare();
     clients->accept.ready = accept_ready;
     clients->lonely.run = lonely;
     if (s->is_private)

@@ -38,6 +38,7 @@ struct mr_kept_loop {
 
 struct mr_clients {
     int listener; /* -1 */
+    int spare;    /* a descriptor to give up when there is no other left, so that a client can be told; -1 */
     struct mr_watch accept;
     struct mr_client_peer *first;
     bool any_yet; /* a trainer has been there */

@@ -404,7 +404,7 @@ int mr_supervisor_main(const struct mr_supervisor_options *options)
     int status;
     if (s == NULL)
         return 1;
-    s->board_fd = s->config_fd = s->life[0] = s->life[1] = s->signals = s->clients.listener = -1;
+    s->board_fd = s->config_fd = s->life[0] = s->life[1] = s->signals = s->clients.listener = s->clients.spare = -1;
     s->events.epoll = -1;
     s->folder.lock = s->command.pidfd = -1;
     s->config_path = options->config_path;

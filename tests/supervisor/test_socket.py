@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import os
 import random
+import resource
 import socket
 import struct
 import subprocess
@@ -143,6 +145,24 @@ def test_descriptors_do_not_pile_up(serve: StartServe, config: Path) -> None:
             socket.send_fds(client, [message(STAT)], [0, 1, 2])
             assert answer(client) == OK
     wait_for(lambda: count() == before, "descriptors leak")
+
+
+def test_clients_beyond_the_descriptor_limit_are_told(serve: StartServe, config: Path) -> None:
+    """Left in the queue they would keep the supervisor busy, and never learn why."""
+    one = serve(config)
+    one.wait_ready()
+    folder = Path(f"/proc/{one.process.pid}/fd")
+    before = {entry.name for entry in folder.iterdir()}
+    highest = max(map(int, before))
+    resource.prlimit(one.process.pid, resource.RLIMIT_NOFILE, (highest + 8, highest + 8))
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(connect(one.socket)) for _ in range(40)]
+        for client in clients[20:]:
+            client.settimeout(DEADLINE_S)
+            data = client.recv(65536)
+            assert data[2] == ERROR and b"ulimit -n" in data, data
+    wait_for(lambda: len(list(folder.iterdir())) <= len(before), "descriptors leak")
+    assert one.stat()["state"] == "running"
 
 
 def test_noise(serve: StartServe, config: Path) -> None:
