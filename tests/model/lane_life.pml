@@ -22,8 +22,8 @@
  *   DESC_BEFORE_HELD      the consumer reads the descriptor before its CAS to HELD
  *   REQUEST_BEFORE_CLAIM  the producer uses the request that it read when it scanned, before its claim
  *   FAILED_WITH_EXTENT    FAILED is published with the descriptor of an earlier fill still there
- *   FAIL_IN_PLACE         the supervisor makes PENDING into FAILED by one CAS, without a claim, so that the descriptor
- *                         of an earlier fill is still there
+ *   POISON_UNMARKED       a word that the supervisor has FAILED does not say so: the descriptor of an earlier fill,
+ *                         which the supervisor may not write, seems to belong to it once it is HELD
  *   REBUILD_SKIPS_CLOSED  a restarted producer does not look for its extents in closed lanes
  *
  * Abstracted: an extent is a number, its bytes are the tag of the request that they answer; which ticket is served
@@ -56,11 +56,16 @@
 #define POISON 0
 #endif
 
-#define OWNER 6      /* owner index of the consumer */
-#define SUPERVISOR 7 /* owner index of the supervisor */
+#define OWNER 6 /* owner index of the consumer */
 #define TAG(lane, n) (1 + (lane) * TICKETS + (n))
 #define EXTENT(p, e) (1 + ((p)-1) * EXTENTS + (e)) /* 0 is "length 0" */
 #define ARENAS (1 + PRODUCERS * EXTENTS)
+
+#ifdef POISON_UNMARKED
+#define FAILED_BY_SUPERVISOR(w) MR_MOVED(w, MR_FAILED, MR_OWNER_SUPERVISOR)
+#else
+#define FAILED_BY_SUPERVISOR(w) POISONED(w)
+#endif
 
 #ifdef REUSE_SEGMENT
 #define SEGMENTS 1
@@ -111,7 +116,7 @@ inline second_look(x, w)
 {
 #ifndef NO_SECOND_LOOK
     if
-    :: closed[(x) / W] -> CAS(x, w, MR_MOVED(w, MR_EMPTY, 0))
+    :: closed[(x) / W] -> CAS(x, w, EMPTIED(w))
     :: else
     fi
 #else
@@ -277,7 +282,7 @@ inline sweep(lane_, held_too)
         w = word[x];
         if
         :: SWEPT(w) || (held_too && MR_STATE(w) == MR_HELD) ->
-            CAS(x, w, MR_MOVED(w, MR_EMPTY, 0));
+            CAS(x, w, EMPTIED(w));
             if
             :: ok -> x++
             :: else /* retried on the same word */
@@ -351,8 +356,9 @@ proctype owner(byte my)
                 w = word[held - 1];
                 assert(MR_STATE(w) == MR_HELD)
             };
-            CAS(held - 1, w, MR_MOVED(w, MR_RELEASED, 0));
-            second_look(held - 1, MR_MOVED(w, MR_RELEASED, 0));
+            CAS(held - 1, w, MR_TICKET(MR_RELEASED, OWNER, 0, MR_LAP(w)));
+            assert(ok || kill_owner == my + 1);
+            second_look(held - 1, MR_TICKET(MR_RELEASED, OWNER, 0, MR_LAP(w)));
             atomic { held = 0; w = 0; ok = 0; tag = 0; desc = 0 }
 
         /* mr_lane_close */
@@ -413,14 +419,14 @@ active proctype supervisor()
            w = word[x];
            if
            :: MR_STATE(w) == MR_FILLING && MR_OWNER(w) == p ->
-               CAS(x, w, MR_TICKET(MR_PENDING, 0, MR_ATTEMPT(w) + 1, MR_LAP(w)));
+               CAS(x, w, RECOVERED(w));
                assert(ok);
                w = word[x]
            :: else
            fi;
 #ifndef NO_SECOND_LOOK
            if
-           :: closed[x / W] && SWEPT(w) -> CAS(x, w, MR_MOVED(w, MR_EMPTY, 0))
+           :: closed[x / W] && SWEPT(w) -> CAS(x, w, EMPTIED(w))
            :: else
            fi;
 #endif
@@ -435,7 +441,7 @@ active proctype supervisor()
        atomic { x = 0; w = 0; ok = 0; dead_owner = 0; p = 0 }
 
 #if POISON > 0
-    /* The supervisor fails a ticket: it claims it like a producer, so that it may write the descriptor. */
+    /* mr_lane_poison: PENDING to FAILED, by the supervisor. */
     :: atomic {
            poisoned < POISON && ANY_STARTABLE ->
            if
@@ -447,24 +453,11 @@ active proctype supervisor()
            poisoned++;
            w = word[x]
        };
-#ifdef FAIL_IN_PLACE
-       CAS(x, w, MR_MOVED(w, MR_FAILED, 0));
+       CAS(x, w, FAILED_BY_SUPERVISOR(w));
        if
-       :: ok -> second_look(x, MR_MOVED(w, MR_FAILED, 0))
+       :: ok -> second_look(x, FAILED_BY_SUPERVISOR(w))
        :: else
        fi;
-#else
-       CAS(x, w, MR_MOVED(w, MR_FILLING, SUPERVISOR));
-       if
-       :: ok ->
-           w = MR_MOVED(w, MR_FILLING, SUPERVISOR);
-           extent[x] = 0;
-           CAS(x, w, MR_MOVED(w, MR_FAILED, SUPERVISOR));
-           assert(ok);
-           second_look(x, MR_MOVED(w, MR_FAILED, SUPERVISOR))
-       :: else
-       fi;
-#endif
        atomic { x = 0; w = 0; ok = 0 }
 #endif
 

@@ -43,13 +43,13 @@ class Check:
     dfs: bool = False  # a mutant whose error lies too deep for the breadth-first search (its trace is not the shortest)
 
 
-LIFE = "-DKILLS=1 -DKILL_PRODUCER -DKILL_OWNER -DFAILURES"
+LIFE = "-DKILL_PRODUCER -DKILL_OWNER -DFAILURES"
 # Two producers with a reserve and nothing else, and blocks of one ticket.
 TWO = "-DPRODUCERS=2 -DEXTENTS=0"
 
 CHECKS = [
     # lane_life: close, death of owner and producer, reuse, take-back, stale descriptors
-    Check("lane_life", "lane_life", f"-DLANES=1 {LIFE} -DTAKE_BACKS=1"),
+    Check("lane_life", "lane_life", f"-DLANES=1 {LIFE} -DKILLS=1 -DTAKE_BACKS=1"),
     Check("lane_life-poison", "lane_life", "-DLANES=1 -DPOISON=1 -DTAKE_BACKS=1 -DFAILURES"),
     Check("lane_life-two-producers", "lane_life", "-DLANES=1 -DPRODUCERS=2 -DEXTENTS=1 -DTICKETS=3"),
     Check("lane_life-lingering", "lane_life", "-DW=1 -DLINGER -DTICKETS=1 -DKILLS=1 -DKILL_PRODUCER"),
@@ -62,13 +62,15 @@ CHECKS = [
     Check(
         "lane_life.failed-with-extent", "lane_life", "-DLANES=1 -DTAKE_BACKS=1 -DFAILURES -DFAILED_WITH_EXTENT", ASSERT
     ),
-    Check("lane_life.fail-in-place", "lane_life", "-DLANES=1 -DTAKE_BACKS=1 -DPOISON=1 -DFAIL_IN_PLACE", ASSERT),
+    Check("lane_life.poison-unmarked", "lane_life", "-DLANES=1 -DTAKE_BACKS=1 -DPOISON=1 -DPOISON_UNMARKED", ASSERT),
     Check(
         "lane_life.rebuild-skips-closed",
         "lane_life",
         "-DW=1 -DLINGER -DKILLS=1 -DKILL_PRODUCER -DREBUILD_SKIPS_CLOSED",
         ASSERT,
     ),
+    Check("lane_life-two-lanes", "lane_life", "-DKILLS=1 -DKILL_OWNER", full=True),
+    Check("lane_life-two-kills", "lane_life", f"-DLANES=1 -DTICKETS=3 {LIFE} -DTAKE_BACKS=1 -DKILLS=2", full=True),
     # posting: kept views, copies, blocks, quota
     Check("posting", "posting", "-DN=8"),
     Check("posting-quota", "posting", "-DSHRINK"),
@@ -86,6 +88,8 @@ CHECKS = [
     Check("barrier-two-producers", "barrier", f"{TWO} -DN=2 -DKILLS=1"),
     Check("barrier-stopped-thief", "barrier", f"{TWO} -DN=2 -DSTOP"),
     Check("barrier-stopped-thief-long", "barrier", f"{TWO} -DN=3 -DSTOP -DFRESH_PLANS"),
+    Check("barrier-two-large", "barrier", "-DPRODUCERS=2 -DSTOP -DFRESH_PLANS", full=True),
+    Check("barrier-two-batches", "barrier", f"{TWO} -DW=4 -DBATCH=2 -DN=3 -DFRESH_PLANS -DKILLS=1", full=True),
     Check("barrier.no-reserve", "barrier", "-DNO_RESERVE", STUCK),
     Check("barrier.no-take-back", "barrier", "-DNO_TAKE_BACK", STUCK),
     Check("barrier.no-copy", "barrier", "-DNO_COPY", STUCK),
@@ -100,6 +104,8 @@ CHECKS = [
     Check("wakeup-producer-dies", "wakeup", "-DN=1 -DKILLS=1 -DKILL_PRODUCER"),
     Check("wakeup-owner-dies", "wakeup", "-DN=1 -DKILLS=1 -DKILL_OWNER"),
     Check("wakeup-liveness", "wakeup", "-DN=1", liveness=True),
+    Check("wakeup-window-break", "wakeup", "-DW=2 -DEXTENTS=2 -DBREAK", full=True),
+    Check("wakeup-liveness-long", "wakeup", "", liveness=True, full=True),
     Check("wakeup.futex-flag", "wakeup", "-DFUTEX_FLAG", STUCK),
     Check("wakeup.one-bit-seq", "wakeup", "-DLANES=1 -DW=2 -DEXTENTS=2 -DONE_BIT_SEQ", STUCK),
     Check("wakeup.pub-clears-want", "wakeup", "-DPUB_CLEARS_WANT", LIVELOCK, liveness=True),
@@ -113,6 +119,33 @@ CHECKS = [
         "wakeup.no-supervisor-wake", "wakeup", "-DLANES=1 -DN=1 -DKILLS=1 -DKILL_PRODUCER -DNO_SUPERVISOR_WAKE", STUCK
     ),
     Check("wakeup.no-wake-after-owner", "wakeup", "-DN=1 -DKILLS=1 -DKILL_OWNER -DNO_SUPERVISOR_WAKE", STUCK),
+    # recovery: of a dead producer's words, and its successor's start
+    Check("recovery", "recovery", ""),
+    Check("recovery-closing", "recovery", "-DTICKETS=2 -DEARLY_CLOSE"),
+    Check("recovery-three-times", "recovery", "-DTICKETS=2 -DRESTARTS=2"),
+    Check("recovery-two-producers", "recovery", "-DPRODUCERS=2 -DEXTENTS=1 -DTICKETS=2 -DRESTARTS=0"),
+    Check("recovery-torn-descriptor", "recovery", "-DPRODUCERS=2 -DHOME_BLOCKS -DRESTARTS=0", full=True),
+    Check("recovery-two-deaths", "recovery", "-DTICKETS=2 -DKILLS=2 -DRESTARTS=0", full=True),
+    Check("recovery.reclaim-early", "recovery", "-DRESTARTS=0 -DRECLAIM_EARLY", ASSERT),
+    Check("recovery.start-early", "recovery", "-DRESTARTS=0 -DSTART_EARLY", ASSERT),
+    Check("recovery.split-attempt", "recovery", "-DTICKETS=1 -DSPLIT_ATTEMPT", ASSERT),
+    Check(
+        "recovery.no-recovery-sweep", "recovery", "-DTICKETS=2 -DRESTARTS=0 -DEARLY_CLOSE -DNO_RECOVERY_SWEEP", STUCK
+    ),
+    Check("recovery.rebuild-ready-only", "recovery", "-DRESTARTS=0 -DREBUILD_READY_ONLY", ASSERT),
+    Check(
+        "recovery.rebuild-no-reread",
+        "recovery",
+        "-DPRODUCERS=2 -DHOME_BLOCKS -DRESTARTS=0 -DREBUILD_NO_REREAD",
+        ASSERT,
+        dfs=True,
+    ),
+    # poison: an object that kills whoever fetches it
+    Check("poison", "poison", "-DTICKETS=4 -DFLIGHT=3 -DKILLS=5"),
+    Check("poison-liveness", "poison", "", liveness=True),
+    Check("poison.no-solo", "poison", "-DNO_SOLO", ASSERT),
+    Check("poison.count-sigkill", "poison", "-DCOUNT_SIGKILL", ASSERT),
+    Check("poison.no-poison", "poison", "-DNO_POISON", LIVELOCK, liveness=True),
 ]
 
 

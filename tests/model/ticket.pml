@@ -1,8 +1,8 @@
 /* The ticket word, shared by the models: the states and the word's layout have the names of shm/ticket.h.
  *
  * In the code a ticket is one 64-bit word `state:4 | owner:12 | attempt:16 | lap:32`. Here each field is as narrow as
- * the models need: state 3 bits, owner 3, attempt 2, lap 2. Two bits of lap and of attempt wrap round, as theirs do.
- * A lap starts at its highest value, so that every model crosses the wrap.
+ * the models need: state 3 bits, owner 3, attempt 2, lap 2. Laps start at their highest value, so that every model
+ * crosses the wrap.
  */
 #define MR_EMPTY 0
 #define MR_PENDING 1
@@ -11,6 +11,10 @@
 #define MR_HELD 4
 #define MR_RELEASED 5
 #define MR_FAILED 6
+
+#define MR_OWNER_SUPERVISOR 7
+#define MR_ATTEMPT_MAX 2    /* deaths are counted up to here */
+#define MR_ATTEMPT_POISON 3 /* FAILED by the supervisor: the descriptor is an older fill's, and means nothing */
 
 #define MR_TICKET(state, owner, attempt, lap) \
     ((state) + 8 * (owner) + 64 * ((attempt) & 3) + 256 * ((lap) & 3))
@@ -21,6 +25,12 @@
 
 /* The same ticket in another state: attempt and lap stay. */
 #define MR_MOVED(w, state, owner) MR_TICKET(state, owner, MR_ATTEMPT(w), MR_LAP(w))
+
+#define EMPTIED(w) MR_TICKET(MR_EMPTY, 0, 0, MR_LAP(w))
+#define POISONED(w) MR_TICKET(MR_FAILED, MR_OWNER_SUPERVISOR, MR_ATTEMPT_POISON, MR_LAP(w))
+/* Recovery: what a dead producer had FILLING. */
+#define RECOVERED(w) \
+    MR_TICKET(MR_PENDING, 0, (MR_ATTEMPT(w) < MR_ATTEMPT_MAX -> MR_ATTEMPT(w) + 1 : MR_ATTEMPT_MAX), MR_LAP(w))
 
 #define FIRST_LAP 3 /* the highest lap: the next one wraps */
 #define LAP_OF(n) (FIRST_LAP + (n) / W)
@@ -39,5 +49,6 @@
 #define SWEPT(w) \
     (MR_STATE(w) == MR_PENDING || MR_STATE(w) == MR_READY || MR_STATE(w) == MR_FAILED || MR_STATE(w) == MR_RELEASED)
 
-/* The states in which a word's descriptor names an extent that somebody may read. */
-#define NAMES_EXTENT(w) (MR_STATE(w) == MR_READY || MR_STATE(w) == MR_HELD)
+/* A word whose descriptor names an extent that somebody may read. */
+#define NAMES_EXTENT(w) \
+    (MR_STATE(w) == MR_READY || (MR_STATE(w) == MR_HELD && MR_ATTEMPT(w) != MR_ATTEMPT_POISON))
