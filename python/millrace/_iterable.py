@@ -10,6 +10,7 @@ from typing import Any
 from . import _arguments, _torch
 from ._connection import Loop
 from ._dataset import Dataset
+from ._errors import Error
 from ._progress import MAX_EPOCH, Progress
 from ._ring import Plan
 from ._stream import Stream, Transform
@@ -103,9 +104,14 @@ class IterableDataset(Dataset):
     def _plan(self, loop: Loop, tail: str | None = None) -> Plan:
         return self._source.plan(loop, self._shuffle, tail or self._tail)
 
-    def _stream(self, key: str | None, loop: Loop, tail: str) -> Stream:
+    def _stream(self, key: str | None, loop: Loop, tail: str, must: bool = False) -> Stream:
         """A lane for this process. What was put under key counts more than loop: a worker's copy may be old."""
         lane, put = self._source.open_lane(self._window, loop.batch, key, self._writable)
+        if put is None and must:
+            raise Error(
+                "the supervisor has forgotten where this loader stands, and a copy may be old: were hundreds of "
+                "loaders begun at once?"
+            )
         return Stream(lane, self._plan(put or loop, tail), self._transform, self._on_error)
 
     def _say_single(self, worker: int) -> None:

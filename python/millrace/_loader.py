@@ -264,7 +264,7 @@ class _Steps(torch.utils.data.IterableDataset[Any]):
     def __iter__(self) -> Iterator[list[Any]]:
         worker, workers = _torch.worker() or (0, 1)
         loop = self._dataset._loop(self._batch)  # for the size of the window; what the main process put decides
-        return self._dataset._stream(self._key, loop, self._tail).batches(worker, workers)
+        return self._dataset._stream(self._key, loop, self._tail, must=True).batches(worker, workers)
 
 
 class _Sampled(_Source):

@@ -15,6 +15,8 @@ from tests.property.order_model import deal
 from tests.python.conftest import Folder, MakeFolder
 from tests.python.helpers import keep, model_order, name_of, pair
 
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more than this machine has cores
+
 
 def loader_of(uri: str, rank: int = 0, world: int = 1, batch: int = 8, **arguments: Any) -> millrace.DataLoader:
     of_loader = {k: arguments.pop(k) for k in ("num_workers", "persistent_workers", "drop_last") if k in arguments}
@@ -131,6 +133,20 @@ def test_persistent_workers_see_each_epoch(socket: str, hundred: Folder) -> None
     for _ in loader:  # left early: the workers go on to the next
         break
     assert list(loader) == model_steps(loader, 1, 8, seed=4, epoch=3)[0]
+
+
+def test_a_worker_never_goes_by_its_own_copy(socket: str, hundred: Folder) -> None:
+    """The supervisor keeps 256 loops: with more the oldest is forgotten, and its workers must not guess."""
+    loader = loader_of(hundred.uri)
+    steps = loader._inner.dataset
+    with pytest.raises(millrace.Error, match="forgotten"):
+        iter(steps)  # before the loader has put anything
+    next(iter(loader))
+    assert next(iter(steps))
+    for _ in range(256):
+        iter(loader_of(hundred.uri))
+    with pytest.raises(millrace.Error, match="forgotten"):
+        iter(steps)
 
 
 # ---- state ----

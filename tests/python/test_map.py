@@ -17,6 +17,8 @@ from tests.property.order_model import deal
 from tests.python.conftest import Folder
 from tests.python.helpers import keep, model_order, name_of, pair, refuse_a_fifth, refuse_all
 
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more than this machine has cores
+
 
 def test_by_number(socket: str, hundred: Folder) -> None:
     ds = millrace.MapDataset(hundred.uri, transform=pair)

@@ -18,6 +18,8 @@ from tests.property.order_model import deal, single
 from tests.python.conftest import Folder
 from tests.python.helpers import keep, model_order, name_of, pair
 
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more than this machine has cores
+
 
 def run(code: str, *arguments: str) -> str:
     done = subprocess.run(
