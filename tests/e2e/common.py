@@ -16,7 +16,7 @@ from typing import Any
 
 BUCKET = "icons"
 RANK = Path(__file__).with_name("rank.py")
-RUN_TIMEOUT_S = 120
+RUN_TIMEOUT_S = 180
 
 
 def icon_files() -> dict[str, Path]:
