@@ -66,8 +66,15 @@ class Serve:
         command = [str(self.program), "stat", "--json", "--socket", str(self.socket)]
         return dict(json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout))
 
+    def is_ready(self) -> bool:
+        try:
+            return all(d["state"] == "ready" for d in self.stat()["datasets"])
+        except subprocess.CalledProcessError:  # a socket file that an earlier one left: nobody listens yet
+            assert self.process.poll() is None
+            return False
+
     def wait_ready(self) -> None:
-        wait_for(lambda: all(d["state"] == "ready" for d in self.stat()["datasets"]), "the data sets never got ready")
+        wait_for(self.is_ready, "the data sets never got ready")
 
     def stop(self, sig: int = signal.SIGTERM) -> int:
         if self.process.poll() is None:
