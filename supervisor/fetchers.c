@@ -305,8 +305,8 @@ uint64_t mr_fetchers_drop_lane(struct mr_supervisor *s, uint32_t lane, uint64_t 
 {
     slots &= mr_fetchers_alive(s); /* one that is restarted meanwhile never hears of the lane */
     for (unsigned i = 0; i < s->fetchers.count; i++) {
-        if (!(slots & UINT64_C(1) << i))
-            continue;
+        if (!(slots & UINT64_C(1) << i) || s->fetchers.workers[i].queue != NULL)
+            continue; /* with a queue it does not read (stopped?): it is said again later, and no memory is piled up */
         struct mr_msg_out *out = mr_msg_new(MR_MSG_DROP_LANE);
         mr_msg_put_u64(out, "lane", lane);
         mr_child_send(&s->fetchers.workers[i], out);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -77,4 +78,36 @@ def test_folders_whose_names_begin_alike_are_not_left_out(
     assert len(millrace.IterableDataset([f"{folder}/" for folder in folders]).objects) == 3
     assert len(millrace.IterableDataset([folders[0], f"{folders[0]}/", f"{folders[0]}/object"]).objects) == 1
     gc.collect()
+    assert supervisor.stop() == 0
+
+
+def test_stopped_workers_pile_up_no_messages_in_the_supervisor(
+    devstore: StartDevstore, millrace_bin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lanes that wait to be dropped are said again ten times a second, for as long as a worker is stopped."""
+    server = devstore("--synthetic", "icons:500:1000")
+    supervisor = serve(millrace_bin, tmp_path, server.url, "[memory]\narena_bytes = '16MiB'\n")
+    monkeypatch.setenv("MILLRACE_SOCKET", str(supervisor.socket))
+
+    def private_kib() -> int:
+        match = re.search(r"RssAnon:\s+(\d+) kB", Path(f"/proc/{supervisor.process.pid}/status").read_text())
+        assert match is not None
+        return int(match[1])
+
+    lanes = [iter(millrace.IterableDataset("gs://icons/").batches(4)) for _ in range(100)]
+    for batches in lanes:
+        next(batches)
+    workers = supervisor.workers("fetch")
+    for pid in workers:
+        os.kill(pid, signal.SIGSTOP)
+    before = private_kib()
+    lanes.clear()
+    del batches
+    gc.collect()
+    time.sleep(4)
+    grown = private_kib() - before
+    for pid in workers:
+        os.kill(pid, signal.SIGCONT)
+    assert grown < 8192, f"{grown} KiB"
+    wait_until(lambda: not stat(millrace_bin, supervisor)["lanes"], "a lane stays for ever")
     assert supervisor.stop() == 0
