@@ -261,9 +261,8 @@ void mr_lane_give_back(struct mr_lane *lane, uint32_t slot, uint64_t filling)
     struct mr_ticket *ticket = ticket_at(lane, slot);
     uint64_t pending = mr_word(MR_PENDING, 0, mr_word_attempt(filling), mr_word_lap(filling));
 
-    if (MR_MUTANT_IS(MR_MUTANT_NO_GIVE_BACK))
-        return;
-    if (swap(ticket, &filling, pending, memory_order_release)) /* L6 pairs with L1 */
+    if (!MR_MUTANT_IS(MR_MUTANT_NO_GIVE_BACK) &&
+        swap(ticket, &filling, pending, memory_order_release)) /* L6 pairs with L1 */
         look_at_closed(lane, ticket, pending);
 }
 

@@ -413,7 +413,7 @@ struct drain {
 /* The supervisor's part, twice: the second time must change nothing (invariant 8). */
 static const char *recover_producer(struct drain *d, unsigned producer)
 {
-    uint64_t words[LANES][64];
+    uint64_t words[LANES][64] = {{0}};
 
     for (unsigned i = 0; i < LANES; i++) {
         uint32_t seq = mr_wake_seq(&d->lanes[i]);

@@ -151,7 +151,7 @@ static void read_words(struct stepper *s, struct words *words)
 /* The words that have changed since `before`: whether any has, and whether each did as the table says. */
 static bool check_changes(struct stepper *s, struct words *before, const char **wrong)
 {
-    struct words now;
+    struct words now = {{{0}}};
     bool changed = false;
 
     read_words(s, &now);
@@ -188,7 +188,7 @@ static void check_end(struct stepper *s, const char *how, unsigned stop)
 /* A death at each instruction, on a copy. Marks where a word has just changed. */
 static void step_on_copy(struct stepper *s, bool *marks)
 {
-    struct words words;
+    struct words words = {{{0}}};
 
     reset(s);
     read_words(s, &words);

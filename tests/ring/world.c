@@ -24,14 +24,13 @@ void __wrap_mr_segment_unmap(void *at, uint64_t size)
 
 void world_fail(const char *fmt, ...)
 {
+    char text[400];
     va_list args;
 
     va_start(args, fmt);
-    flockfile(stderr);
-    fputs("FAILED: ", stderr);
-    vfprintf(stderr, fmt, args);
-    fputc('\n', stderr);
+    vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
+    fprintf(stderr, "FAILED: %s\n", text);
     _exit(1);
 }
 
