@@ -36,11 +36,12 @@ static bool is_listing(const struct mr_supervisor *s)
     return false;
 }
 
-/* Over the open lanes: their mean share of waiting, and tickets in each state. */
-static unsigned sum_lanes(const struct mr_supervisor *s, double *waiting, unsigned sums[16])
+/* Over the open lanes: their mean share of waiting, tickets in each state, and tickets that there may be. */
+static unsigned sum_lanes(const struct mr_supervisor *s, double *waiting, unsigned sums[16], unsigned *windows)
 {
     unsigned open = 0;
     *waiting = 0;
+    *windows = 0;
     memset(sums, 0, 16 * sizeof sums[0]);
     for (unsigned i = 0; i < s->lanes.used; i++) {
         const struct mr_registered_lane *entry = s->lanes.slots[i];
@@ -49,6 +50,7 @@ static unsigned sum_lanes(const struct mr_supervisor *s, double *waiting, unsign
             continue;
         open++;
         *waiting += entry->waiting;
+        *windows += entry->lane.window;
         count_states(&entry->lane, counts);
         for (unsigned j = 0; j < 16; j++)
             sums[j] += counts[j];
@@ -62,7 +64,8 @@ const char *mr_stat_limit(const struct mr_supervisor *s, char *text, size_t size
 {
     double waiting;
     unsigned sums[16];
-    unsigned open = sum_lanes(s, &waiting, sums);
+    unsigned windows;
+    unsigned open = sum_lanes(s, &waiting, sums, &windows);
     unsigned percent = (unsigned)(waiting * 100 + 0.5);
     if (open == 0 && is_listing(s)) {
         snprintf(text, size, "the listing: nobody can read before it is done (list.workers)");
@@ -91,10 +94,18 @@ const char *mr_stat_limit(const struct mr_supervisor *s, char *text, size_t size
                  percent);
         return "fetch";
     }
-    snprintf(text, size,
-             "the look-ahead: readers wait %u%% of the time, and all that they have asked for is on its way "
-             "(lanes.window; memory.arena_bytes where the quota is small)",
-             percent);
+    unsigned asked = sums[MR_FILLING] + sums[MR_READY] + sums[MR_HELD] + sums[MR_FAILED];
+    if (asked < windows / 4 * 3) {
+        snprintf(text, size,
+                 "memory: readers wait %u%% of the time, and their share of the arena is full before their window is "
+                 "(memory.arena_bytes)",
+                 percent);
+        return "memory";
+    }
+    snprintf(
+        text, size,
+        "the look-ahead: readers wait %u%% of the time, and all that they may ask for is on its way (lanes.window)",
+        percent);
     return "window";
 }
 
