@@ -14,7 +14,7 @@
 #include "shm/base/clock.h"
 #include "shm/fork_mark.h"
 #include "shm/segment.h"
-#include "tests/crash/cast.h"
+#include "tests/crash/whole/cast.h"
 
 static unsigned lane_of(const _Atomic uint32_t *seq)
 {

@@ -2,7 +2,7 @@
  * access.c - see access.h. The child takes its own access to the memory away; each fault is noted, access given for one
  * instruction (the trap flag), and taken away again.
  */
-#include "tests/crash/access.h"
+#include "tests/crash/whole/access.h"
 
 #include <signal.h>
 #include <sys/mman.h>
@@ -10,7 +10,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-#include "tests/crash/tracee.h"
+#include "tests/crash/whole/tracee.h"
 
 #define TRAP_FLAG 0x100
 

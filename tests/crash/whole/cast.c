@@ -1,5 +1,5 @@
 /* cast.c - see cast.h: the memory of a run, and what objects are made of. */
-#include "tests/crash/cast.h"
+#include "tests/crash/whole/cast.h"
 
 #include <stdlib.h>
 #include <string.h>

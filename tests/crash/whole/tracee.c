@@ -1,5 +1,5 @@
 /* tracee.c - see tracee.h. */
-#include "tests/crash/tracee.h"
+#include "tests/crash/whole/tracee.h"
 
 #include <errno.h>
 #include <link.h>

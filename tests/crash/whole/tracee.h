@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "tests/crash/cast.h"
+#include "tests/crash/whole/cast.h"
 
 enum stop {
     STOP_CODE,  /* before an instruction of the code under test */

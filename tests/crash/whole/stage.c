@@ -1,5 +1,5 @@
 /* stage.c - see stage.h. */
-#include "tests/crash/stage.h"
+#include "tests/crash/whole/stage.h"
 
 #include <dlfcn.h>
 #include <sched.h>
@@ -11,10 +11,10 @@
 #include <unistd.h>
 
 #include "shm/base/clock.h"
-#include "tests/crash/access.h"
-#include "tests/crash/coverage.h"
-#include "tests/crash/report.h"
-#include "tests/crash/tracee.h"
+#include "tests/crash/whole/access.h"
+#include "tests/crash/whole/coverage.h"
+#include "tests/crash/whole/report.h"
+#include "tests/crash/whole/tracee.h"
 
 #define STOPS_MAX  60000u
 #define KILL_EVERY 64u

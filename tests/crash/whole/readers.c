@@ -4,7 +4,7 @@
 
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
-#include "tests/crash/cast.h"
+#include "tests/crash/whole/cast.h"
 
 #define STACK_BYTES (128u * 1024)
 

@@ -2,7 +2,7 @@
 #ifndef MR_CRASH_REPORT_H
 #define MR_CRASH_REPORT_H
 
-#include "tests/crash/stage.h"
+#include "tests/crash/whole/stage.h"
 
 extern struct result *report_result; /* of the stage that this process belongs to; shared */
 extern char report_where[400];       /* what this process is doing */

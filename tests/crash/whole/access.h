@@ -7,7 +7,7 @@
 #ifndef MR_CRASH_ACCESS_H
 #define MR_CRASH_ACCESS_H
 
-#include "tests/crash/cast.h"
+#include "tests/crash/whole/cast.h"
 
 /* Does the operation once, in a child. The result is by offset into the code under test, 1: it touches the shared
  * memory, at least sometimes; munmap it (tracee_code_size() bytes). The shared memory is as after the operation. */

@@ -3,7 +3,7 @@
 
 #include "shm/base/clock.h"
 #include "shm/mutant.h"
-#include "tests/crash/cast.h"
+#include "tests/crash/whole/cast.h"
 
 void supervisor_wake_all(struct cast *cast)
 {

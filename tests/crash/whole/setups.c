@@ -1,5 +1,5 @@
 /* setups.c - see setups.h. */
-#include "tests/crash/setups.h"
+#include "tests/crash/whole/setups.h"
 
 #include "shm/mutant.h"
 

@@ -2,7 +2,7 @@
 #include "shm/arena.h"
 #include "shm/base/error.h"
 #include "shm/mutant.h"
-#include "tests/crash/cast.h"
+#include "tests/crash/whole/cast.h"
 
 static int size_of(void *arg, const struct mr_request *request, uint64_t *bytes)
 {

@@ -1,5 +1,5 @@
 /* coverage.c - see coverage.h. Names of static functions too, so from the library's symbol table. */
-#include "tests/crash/coverage.h"
+#include "tests/crash/whole/coverage.h"
 
 #include <dlfcn.h>
 #include <elf.h>
@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tests/crash/tracee.h"
+#include "tests/crash/whole/tracee.h"
 
 static uint32_t *stops; /* by offset into the code */
 

@@ -1,12 +1,12 @@
 /* report.c - how a failure in one of the harness' processes reaches the table. */
-#include "tests/crash/report.h"
+#include "tests/crash/whole/report.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/crash/cast.h"
+#include "tests/crash/whole/cast.h"
 
 struct result *report_result;
 char report_where[400];

@@ -1,7 +1,7 @@
 /* scenarios.c - the operations that are stepped, each in the situations that its rules are about. */
 #include "shm/base/error.h"
-#include "tests/crash/setups.h"
-#include "tests/crash/stage.h"
+#include "tests/crash/whole/setups.h"
+#include "tests/crash/whole/stage.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 

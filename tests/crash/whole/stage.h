@@ -2,7 +2,7 @@
 #ifndef MR_CRASH_STAGE_H
 #define MR_CRASH_STAGE_H
 
-#include "tests/crash/cast.h"
+#include "tests/crash/whole/cast.h"
 
 #define PEERS_MAX 5u
 

@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 #include "shm/mutant.h"
-#include "tests/crash/coverage.h"
-#include "tests/crash/stage.h"
+#include "tests/crash/whole/coverage.h"
+#include "tests/crash/whole/stage.h"
 
 static const uint32_t windows[] = {4, 64};
 

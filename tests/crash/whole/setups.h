@@ -2,7 +2,7 @@
 #ifndef MR_CRASH_SETUPS_H
 #define MR_CRASH_SETUPS_H
 
-#include "tests/crash/cast.h"
+#include "tests/crash/whole/cast.h"
 
 uint32_t window(const struct cast *cast);
 /* Lane 1 has a ticket in the hands of producer 1, and more to come. */

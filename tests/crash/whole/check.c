@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "shm/arena.h"
-#include "tests/crash/cast.h"
+#include "tests/crash/whole/cast.h"
 
 #define GRANULES_MAX 4096u
 
