@@ -201,6 +201,9 @@ START_TEST(endpoints_and_auth)
 {
     http = mr_http_new(&(struct mr_http_options){.proxy = ""});
     unsetenv("STORAGE_EMULATOR_HOST");
+    unsetenv("GOOGLE_APPLICATION_CREDENTIALS");
+    setenv("CLOUDSDK_CONFIG", "/nonexistent", 1);
+    setenv("NO_GCE_CHECK", "true", 1);
     ck_assert_ptr_null(open_store(NULL, NULL));
     ck_assert_int_eq(mr_error_code(), MR_E_DENIED);
     ck_assert_ptr_nonnull(strstr(mr_error_text(), "anonymous"));

@@ -1,51 +1,311 @@
+/*
+ * auth.c - finds the credentials (protocols.md, "Google credentials"), and keeps one token of them: who waits for it,
+ * when it is replaced.
+ */
 #include "worker/store/auth.h"
 
+#include <openssl/crypto.h>
+#include <pwd.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
 
-#include "shm/base/error.h"
+#include "shm/base/clock.h"
+#include "worker/store/auth_impl.h"
 
-enum auth_mode { AUTH_ANONYMOUS };
+#define AHEAD_S       225 /* 3 min 45 s before its end a token is replaced (as google-auth does) */
+#define JITTER_S      45  /* up to so much earlier, so that the workers of a job do not all come at once */
+#define AGAIN_S       15  /* a replacement failed while the old token is still good */
+#define METADATA_HOST "169.254.169.254"
 
 struct mr_auth {
-    enum auth_mode mode;
+    struct mr_auth *next; /* of this thread */
+    unsigned uses;
+    struct mr_http *http;
+    int anonymous;
+    struct mr_auth_file *file;
+    struct mr_auth_source *source;
+    struct mr_http_timer timer; /* starts a fetch */
+    int fetching, started, refused;
+    struct mr_text bearer; /* "Authorization: Bearer ..."; empty: none yet */
+    struct mr_text quota;  /* "x-goog-user-project: ..." */
+    uint64_t serial;
+    int64_t expires_ns;
+    struct mr_auth_waiter *first, *last;
+    uint64_t round; /* of waking */
 };
 
-struct mr_auth *mr_auth_new(const char *mode, int emulator)
+/* One a loop: a token is fetched once, however many buckets are open. */
+static _Thread_local struct mr_auth *auths;
+
+/* ---- the token ---- */
+
+static void wake_all(struct mr_auth *auth, enum mr_code code, const char *text)
+{
+    auth->round++; /* those that wait again from their callback wait for the next one */
+    while (auth->first && auth->first->round != auth->round) {
+        struct mr_auth_waiter *waiter = auth->first;
+        mr_auth_cancel(auth, waiter);
+        waiter->ready(waiter, code, text);
+    }
+    mr_http_poke(auth->http);
+}
+
+static int is_good(const struct mr_auth *auth)
+{
+    return auth->bearer.length && !auth->refused && mr_http_now_ns(auth->http) < auth->expires_ns;
+}
+
+static void fetch_at(struct mr_auth *auth, int64_t due_ns)
+{
+    mr_http_timer_set(auth->http, &auth->timer, due_ns);
+}
+
+/* When a token of this lifetime is replaced. */
+static int64_t refresh_after_ns(int64_t lifetime_s)
+{
+    int64_t ahead = AHEAD_S + (int64_t)(mr_random64() % JITTER_S);
+    if (lifetime_s >= 2 * ahead)
+        return (lifetime_s - ahead) * MR_SECOND_NS;
+    return lifetime_s > 2 ? lifetime_s * MR_SECOND_NS / 2 : MR_SECOND_NS; /* it was handed out old: look again soon */
+}
+
+static void on_token(void *arg, const struct mr_auth_token *token)
+{
+    struct mr_auth *auth = arg;
+    auth->fetching = 0;
+    if (token->code == MR_OK) {
+        int64_t now_ns = mr_http_now_ns(auth->http);
+        mr_auth_text_wipe(&auth->bearer);
+        mr_auth_text_reserve(&auth->bearer, MR_AUTH_TOKEN_MAX + 64);
+        mr_text_puts(&auth->bearer, "Authorization: Bearer ");
+        mr_text_puts(&auth->bearer, token->value);
+        auth->serial++;
+        auth->refused = auth->bearer.failed;
+        auth->expires_ns = now_ns + token->lifetime_s * MR_SECOND_NS;
+        if (auth->bearer.failed) {
+            wake_all(auth, MR_E_NO_MEMORY, "no memory for credentials");
+            return;
+        }
+        fetch_at(auth, now_ns + refresh_after_ns(token->lifetime_s));
+        wake_all(auth, MR_OK, "");
+        return;
+    }
+    if (is_good(auth)) {
+        fetch_at(auth, mr_http_now_ns(auth->http) + AGAIN_S * MR_SECOND_NS);
+        wake_all(auth, MR_OK, "");
+        return;
+    }
+    wake_all(auth, token->code, token->text);
+}
+
+static void run_fetch(struct mr_http_timer *timer)
+{
+    struct mr_auth *auth = (struct mr_auth *)(void *)((char *)timer - offsetof(struct mr_auth, timer));
+    if (auth->started)
+        auth->source->ops->cancel(auth->source); /* overwrites what the fetch before it left */
+    auth->fetching = auth->started = 1;
+    if (auth->source->ops->start(auth->source) != 0)
+        mr_auth_fail(auth->source);
+}
+
+int mr_auth_headers(struct mr_auth *auth, struct mr_auth_headers *headers)
+{
+    *headers = (struct mr_auth_headers){.count = 0};
+    if (auth->anonymous)
+        return 1;
+    if (!is_good(auth))
+        return 0;
+    headers->lines[headers->count++] = auth->bearer.data;
+    if (auth->quota.length)
+        headers->lines[headers->count++] = auth->quota.data;
+    headers->serial = auth->serial;
+    return 1;
+}
+
+void mr_auth_wait(struct mr_auth *auth, struct mr_auth_waiter *waiter)
+{
+    waiter->previous = auth->last;
+    waiter->next = NULL;
+    *(auth->last ? &auth->last->next : &auth->first) = waiter;
+    auth->last = waiter;
+    waiter->queued = 1;
+    waiter->round = auth->round;
+    if (!auth->fetching)
+        fetch_at(auth, 0); /* from the loop: a start calls nothing back */
+}
+
+void mr_auth_cancel(struct mr_auth *auth, struct mr_auth_waiter *waiter)
+{
+    if (!waiter->queued)
+        return;
+    *(waiter->previous ? &waiter->previous->next : &auth->first) = waiter->next;
+    *(waiter->next ? &waiter->next->previous : &auth->last) = waiter->previous;
+    waiter->previous = waiter->next = NULL;
+    waiter->queued = 0;
+}
+
+void mr_auth_refused(struct mr_auth *auth, uint64_t serial)
+{
+    if (serial && serial == auth->serial)
+        auth->refused = 1;
+}
+
+/* ---- which credentials ---- */
+
+struct mr_auth_source *mr_auth_source_new(struct mr_http *http, const struct mr_auth_file *file, const char *scope)
+{
+    switch (file->kind) {
+    case MR_AUTH_SERVICE_ACCOUNT:
+        return mr_auth_service_account_new(http, file, scope);
+    case MR_AUTH_USER:
+        return mr_auth_user_new(http, file);
+    case MR_AUTH_EXTERNAL:
+        if (!file->impersonation_url)
+            return mr_auth_external_new(http, file, scope);
+        return mr_auth_impersonate_new(http, file, scope, mr_auth_external_new(http, file, MR_AUTH_SCOPE_CLOUD));
+    case MR_AUTH_IMPERSONATED:
+        return mr_auth_impersonate_new(http, file, scope, mr_auth_source_new(http, file->source, MR_AUTH_SCOPE_CLOUD));
+    }
+    mr_error_set(MR_E_INTERNAL, "credentials of an unknown kind");
+    return NULL;
+}
+
+static const char *env(const char *name)
+{
+    const char *value = getenv(name);
+    return value && value[0] ? value : NULL;
+}
+
+/* Where gcloud leaves the credentials of an application. */
+static void put_gcloud_path(char *out, size_t size)
+{
+    const char *folder = env("CLOUDSDK_CONFIG"), *home = env("HOME");
+    if (folder) {
+        snprintf(out, size, "%s/application_default_credentials.json", folder);
+        return;
+    }
+    struct passwd *user = home ? NULL : getpwuid(getuid());
+    if (user)
+        home = user->pw_dir;
+    snprintf(out, size, "%s/.config/gcloud/application_default_credentials.json", home ? home : "");
+}
+
+static int is_true(const char *text)
+{
+    return text && (strcasecmp(text, "true") == 0 || strcmp(text, "1") == 0);
+}
+
+static int find_source(struct mr_auth *auth)
+{
+    const char *variable = env("GOOGLE_APPLICATION_CREDENTIALS"), *host = env("GCE_METADATA_HOST");
+    char path[4096];
+    put_gcloud_path(path, sizeof path);
+    if (variable)
+        snprintf(path, sizeof path, "%s", variable);
+    if (variable || access(path, F_OK) == 0) {
+        auth->file = mr_auth_file_read(path);
+        if (auth->file) {
+            auth->source = mr_auth_source_new(auth->http, auth->file, MR_AUTH_SCOPE_STORAGE);
+            if (!auth->source)
+                mr_error_append("credentials of %s", path);
+        }
+        if (!auth->source && variable)
+            mr_error_append("GOOGLE_APPLICATION_CREDENTIALS");
+    } else if (is_true(env("NO_GCE_CHECK"))) {
+        mr_error_set(MR_E_DENIED,
+                     "no credentials: GOOGLE_APPLICATION_CREDENTIALS is not set, there is no %s, and NO_GCE_CHECK says "
+                     "not to look for a metadata server; run gcloud auth application-default login, or set "
+                     "GOOGLE_APPLICATION_CREDENTIALS to a key file, or [gcs] auth = \"anonymous\" for a public bucket",
+                     path);
+    } else if (host && strpbrk(host, "/?#@ \r\n")) {
+        mr_error_set(MR_E_DENIED, "GCE_METADATA_HOST=%.100s is not of the form host[:port]", host);
+    } else {
+        auth->source = mr_auth_metadata_new(auth->http, host ? host : METADATA_HOST);
+    }
+    return auth->source ? 0 : -1;
+}
+
+static int set_quota(struct mr_auth *auth)
+{
+    const char *project = env("GOOGLE_CLOUD_QUOTA_PROJECT");
+    if (!project && auth->file)
+        project = auth->file->quota_project_id;
+    if (!project)
+        return 0;
+    if (strpbrk(project, "\r\n")) {
+        mr_error_set(MR_E_DENIED, "GOOGLE_CLOUD_QUOTA_PROJECT is not the name of a project");
+        return -1;
+    }
+    mr_text_puts(&auth->quota, "x-goog-user-project: ");
+    mr_text_puts(&auth->quota, project);
+    return 0;
+}
+
+/* ---- life ---- */
+
+static void auth_free(struct mr_auth *auth)
+{
+    if (auth->source)
+        auth->source->ops->destroy(auth->source);
+    mr_auth_file_destroy(auth->file);
+    mr_http_timer_stop(auth->http, &auth->timer);
+    mr_auth_text_wipe(&auth->bearer);
+    mr_text_close(&auth->quota);
+    free(auth);
+}
+
+static struct mr_auth *auth_make(struct mr_http *http, int anonymous)
+{
+    struct mr_auth *auth = calloc(1, sizeof *auth);
+    if (!auth) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for credentials");
+        return NULL;
+    }
+    auth->uses = 1;
+    auth->http = http;
+    auth->anonymous = anonymous;
+    auth->timer.run = run_fetch;
+    if (!anonymous) {
+        prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); /* no core dump with a key in it */
+        if (find_source(auth) != 0 || set_quota(auth) != 0) {
+            auth_free(auth);
+            return NULL;
+        }
+        auth->source->done = on_token;
+        auth->source->arg = auth;
+    }
+    auth->next = auths;
+    auths = auth;
+    return auth;
+}
+
+struct mr_auth *mr_auth_new(const char *mode, int emulator, struct mr_http *http)
 {
     int by_default = !mode || !mode[0] || strcmp(mode, "default") == 0;
     if (!by_default && strcmp(mode, "anonymous") != 0) {
         mr_error_set(MR_E_CONFIG, "[gcs] auth = \"%s\" is not one of default, anonymous", mode);
         return NULL;
     }
-    if (by_default && !emulator) {
-        mr_error_set(MR_E_DENIED,
-                     "only anonymous access is built into this version: set [gcs] auth = \"anonymous\" for a "
-                     "public bucket, or STORAGE_EMULATOR_HOST for an emulator");
-        return NULL;
+    int anonymous = !by_default || emulator;
+    for (struct mr_auth *auth = auths; auth; auth = auth->next) {
+        if (auth->http == http && auth->anonymous == anonymous) {
+            auth->uses++;
+            return auth;
+        }
     }
-    struct mr_auth *auth = calloc(1, sizeof *auth);
-    if (!auth) {
-        mr_error_set(MR_E_NO_MEMORY, "no memory for credentials");
-        return NULL;
-    }
-    auth->mode = AUTH_ANONYMOUS;
-    return auth;
+    return auth_make(http, anonymous);
 }
 
 void mr_auth_destroy(struct mr_auth *auth)
 {
-    free(auth);
-}
-
-int mr_auth_header(struct mr_auth *auth, char *line, size_t size)
-{
-    switch (auth->mode) {
-    case AUTH_ANONYMOUS:
-        if (size > 0)
-            line[0] = 0;
-        return 0;
-    }
-    mr_error_set(MR_E_INTERNAL, "credentials of an unknown kind");
-    return -1;
+    if (!auth || --auth->uses > 0)
+        return;
+    struct mr_auth **at = &auths;
+    while (*at != auth)
+        at = &(*at)->next;
+    *at = auth->next;
+    auth_free(auth);
 }

@@ -1,5 +1,6 @@
 /* The client of Google Cloud Storage's JSON API. Facts: protocols.md, GCS;
  * https://cloud.google.com/storage/docs/json_api. */
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +33,12 @@ struct gcs_call {
     struct gcs_call *next_free;
     enum gcs_kind kind;
     struct mr_http_call *http;
+    struct mr_auth_waiter waiter;   /* queued while there is no token */
+    struct mr_http_request request; /* sent again after a 401; its url and done are the two below */
+    struct mr_text url;
+    void (*answered)(void *arg, const struct mr_http_result *result);
+    uint64_t token; /* that the request was sent with; 0: none */
+    int refused;    /* a 401 was answered before */
     void *arg;
     union {
         mr_store_list_fn *list;
@@ -69,6 +76,7 @@ static struct gcs_call *call_take(struct gcs_store *store, enum gcs_kind kind, v
     call->kind = kind;
     call->arg = arg;
     call->http = NULL;
+    call->refused = 0;
     call->looking_up = 0;
     call->head_checked = 0;
     mr_text_clear(&call->name);
@@ -90,6 +98,7 @@ static void gcs_cancel(struct mr_store_call *base)
     struct gcs_call *call = (struct gcs_call *)base;
     if (call->http)
         mr_http_cancel(base->store->http, call->http);
+    mr_auth_cancel(store_of(call)->auth, &call->waiter);
     call_give(call);
 }
 
@@ -178,27 +187,86 @@ static void refuse(const struct gcs_call *call, struct mr_store_result *result, 
     result->text = text;
 }
 
-static struct mr_http_call *send_request(struct gcs_call *call, struct mr_http_request *request)
+static void on_answer(void *arg, const struct mr_http_result *http);
+
+/* Sends call->request with the lines of now. 0, or -1 with mr_error. */
+static int send_with(struct gcs_call *call, const struct mr_auth_headers *headers)
 {
     struct gcs_store *store = store_of(call);
-    char line[4096];
-    const char *lines[] = {line};
-    mr_text_add(&store->url, store->user_project.data ? store->user_project.data : "", store->user_project.length);
-    if (store->url.failed || call->name.failed) {
-        mr_error_set(MR_E_NO_MEMORY, "no memory for a request to gs://%s", store->base.bucket);
-        return NULL;
+    const char *lines[MR_AUTH_LINES];
+    struct mr_http_request request = call->request;
+    request.url = headers->serial ? call->url.data : store->url.data;
+    request.done = headers->serial ? on_answer : call->answered;
+    request.headers = lines;
+    unsigned count =
+        store->user_project.length && headers->count > 1 ? 1 : headers->count; /* [gcs] user_project wins */
+    for (unsigned i = 0; i < count; i++)
+        lines[request.header_count++] = headers->lines[i];
+    call->token = headers->serial;
+    call->http = mr_http_start(store->base.http, &request);
+    return call->http ? 0 : -1;
+}
+
+static void on_token(struct mr_auth_waiter *waiter, enum mr_code code, const char *text)
+{
+    struct gcs_call *call = (struct gcs_call *)(void *)((char *)waiter - offsetof(struct gcs_call, waiter));
+    struct mr_auth_headers headers;
+    struct mr_http_result result = {.code = code, .text = text, .body = ""};
+    char copy[512];
+    if (code == MR_OK && mr_auth_headers(store_of(call)->auth, &headers) == 0) { /* it ended at once */
+        mr_auth_wait(store_of(call)->auth, waiter);
+        return;
     }
-    int has_line = mr_auth_header(store->auth, line, sizeof line);
-    if (has_line < 0)
-        return NULL;
+    if (code == MR_OK) {
+        if (send_with(call, &headers) == 0)
+            return;
+        snprintf(copy, sizeof copy, "%s", mr_error_text());
+        result.code = mr_error_code();
+        result.text = copy;
+    }
+    call->answered(call, &result);
+}
+
+/* A token may be revoked or a clock be off: a 401 makes a new one once, the second is the answer. */
+static void on_answer(void *arg, const struct mr_http_result *http)
+{
+    struct gcs_call *call = arg;
+    struct mr_auth *auth = store_of(call)->auth;
+    call->http = NULL;
+    if (http->code != MR_OK || http->status != 401 || call->refused) {
+        call->answered(call, http);
+        return;
+    }
+    call->refused = 1;
+    mr_auth_refused(auth, call->token);
+    mr_auth_wait(auth, &call->waiter);
+}
+
+/* Starts the request to store->url, at once or when there is a token. 0, or -1 with mr_error. */
+static int send_request(struct gcs_call *call, struct mr_http_request *request)
+{
+    struct gcs_store *store = store_of(call);
+    struct mr_auth_headers headers;
+    mr_text_add(&store->url, store->user_project.data ? store->user_project.data : "", store->user_project.length);
     request->method = "GET";
-    request->url = store->url.data;
-    request->headers = lines;
-    request->header_count = (unsigned)has_line;
     request->stall_timeout_ms = store->base.stall_timeout_ms;
     request->arg = call;
-    call->http = mr_http_start(store->base.http, request);
-    return call->http;
+    call->request = *request;
+    call->answered = request->done;
+    call->waiter.ready = on_token;
+    int ready = mr_auth_headers(store->auth, &headers);
+    if (!ready || headers.serial) {
+        mr_text_clear(&call->url);
+        mr_text_add(&call->url, store->url.data ? store->url.data : "", store->url.length);
+    }
+    if (store->url.failed || call->name.failed || call->url.failed) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a request to gs://%s", store->base.bucket);
+        return -1;
+    }
+    if (ready)
+        return send_with(call, &headers);
+    mr_auth_wait(store->auth, &call->waiter);
+    return 0;
 }
 
 static void start_url(struct gcs_store *store)
@@ -256,7 +324,7 @@ static struct mr_store_call *gcs_list(struct mr_store *base, const struct mr_sto
         mr_text_puts(&store->url, "&maxResults=");
         mr_text_put_u64(&store->url, request->max_results);
     }
-    if (send_request(call, &http))
+    if (send_request(call, &http) == 0)
         return &call->base;
     call_give(call);
     return NULL;
@@ -305,7 +373,7 @@ static struct mr_store_call *gcs_stat(struct mr_store *base, const char *name, s
     mr_text_add(&call->name, name, name_length);
     if (!call->name.failed)
         object_url(call, "?" STAT_FIELDS, generation);
-    if (send_request(call, &http))
+    if (send_request(call, &http) == 0)
         return &call->base;
     call_give(call);
     return NULL;
@@ -435,7 +503,7 @@ static int send_lookup(struct gcs_call *call)
 {
     struct mr_http_request http = {.done = on_lookup};
     object_url(call, "?" STAT_FIELDS, 0);
-    return send_request(call, &http) ? 0 : -1;
+    return send_request(call, &http);
 }
 
 static struct mr_store_call *gcs_get(struct mr_store *base, const struct mr_store_get_request *request,
@@ -457,7 +525,7 @@ static struct mr_store_call *gcs_get(struct mr_store *base, const struct mr_stor
     mr_text_add(&call->name, request->name, request->name_length);
     if (!call->name.failed)
         object_url(call, "?alt=media", request->generation);
-    if (send_request(call, &http))
+    if (send_request(call, &http) == 0)
         return &call->base;
     call_give(call);
     return NULL;
@@ -472,6 +540,7 @@ static void gcs_destroy(struct mr_store *base)
         struct gcs_call *call = store->pool;
         store->pool = call->next_free;
         mr_text_close(&call->name);
+        mr_text_close(&call->url);
         free(call);
     }
     mr_auth_destroy(store->auth);
@@ -532,7 +601,7 @@ struct mr_store *mr_store_gcs_new(const struct mr_store_options *options)
         store->endpoint = make_endpoint(PUBLIC_ENDPOINT, "endpoint");
     if (!store->endpoint)
         goto fail;
-    store->auth = mr_auth_new(options->auth, from_emulator);
+    store->auth = mr_auth_new(options->auth, from_emulator, options->http);
     if (!store->auth) {
         mr_error_append("gs://%s", options->bucket);
         goto fail;

@@ -138,6 +138,10 @@ void mr_http_headers_line(struct mr_http_headers *headers, const char *line, siz
             headers->etag[kept] = 0;
         }
         break;
+    case 'm':
+        if (is(line, name_length, "metadata-flavor"))
+            headers->metadata_flavor_google = n == 6 && memcmp(value, "Google", 6) == 0;
+        break;
     case 'r':
         if (is(line, name_length, "retry-after"))
             take_retry_after(headers, value, n);

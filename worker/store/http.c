@@ -369,6 +369,7 @@ static int set_request(struct mr_http_call *call, const struct mr_http_request *
                  (unsigned long long)request->range_last);
     if (curl_easy_setopt(easy, CURLOPT_RANGE, request->has_range ? range : NULL) != CURLE_OK)
         return -1;
+    curl_easy_setopt(easy, CURLOPT_NOPROXY, request->direct ? "*" : NULL); /* NULL: as the environment says */
     curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, request->fresh_connection ? 1L : 0L);
     return 0;
 }
@@ -409,6 +410,8 @@ static void deactivate(struct mr_http *http, struct mr_http_call *call)
 
 static void recycle(struct mr_http *http, struct mr_http_call *call)
 {
+    if (call->lines) /* they may hold a token, which shall not outlive its use */
+        explicit_bzero(call->lines, call->lines_size);
     if (call->collected_size > COLLECT_KEEP) {
         free(call->collected);
         call->collected = NULL;

@@ -43,6 +43,7 @@ struct mr_http_request {
     uint64_t range_first, range_last;
     unsigned stall_timeout_ms; /* MR_E_TIMEOUT when no 4 KiB of the body, nor its end, come in so long; 0: never */
     int fresh_connection;      /* 1: do not reuse a connection */
+    int direct;                /* 1: past any proxy: a server of this machine or its network */
 
     /*
      * The body of a 2xx answer, as it arrives, inside mr_http_step. Must not block, start or cancel anything.
@@ -60,8 +61,9 @@ struct mr_http_request {
 /* Header fields of the answer that millrace uses. A field that is missing or malformed has its has_ flag 0. */
 struct mr_http_headers {
     unsigned has_content_length : 1, has_content_range : 1, has_generation : 1, has_stored_length : 1, has_crc32c : 1;
-    unsigned gunzipped : 1;       /* x-guploader-response-body-transformations: gunzipped */
-    unsigned content_encoded : 1; /* a Content-Encoding other than identity */
+    unsigned gunzipped : 1;              /* x-guploader-response-body-transformations: gunzipped */
+    unsigned content_encoded : 1;        /* a Content-Encoding other than identity */
+    unsigned metadata_flavor_google : 1; /* Metadata-Flavor: Google, which only Google's metadata servers say */
     uint64_t content_length;
     uint64_t range_first, range_last, range_total; /* Content-Range; total UINT64_MAX for "*" */
     uint64_t generation;                           /* x-goog-generation */
