@@ -2,8 +2,6 @@
 #include "tests/ring/world.h"
 
 #include <errno.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -20,18 +18,6 @@ void __wrap_mr_segment_unmap(void *at, uint64_t size)
 {
     (void)at;
     (void)size;
-}
-
-void world_fail(const char *fmt, ...)
-{
-    char text[400];
-    va_list args;
-
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    fprintf(stderr, "FAILED: %s\n", text);
-    _exit(1);
 }
 
 void *world_map(uint64_t size)
