@@ -7,8 +7,11 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
-import order_model as model
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # ctest runs this as a script
+
+from tests.property import order_model as model  # noqa: E402
 
 Case = tuple[str, Callable[[str], None]]
 TAILS = ("short", "drop", "pad")
