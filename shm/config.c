@@ -279,15 +279,25 @@ static int check_dataset(const struct mr_config_dataset *dataset)
         mr_error_set(MR_E_CONFIG, "data set '%s' has neither uri nor uris", dataset->name);
         return -1;
     }
-    for (size_t i = 0; i < dataset->uris.count; i++) {
-        struct mr_uri uri;
+    struct mr_uri first = {0};
+    int rc = 0;
+    for (size_t i = 0; i < dataset->uris.count && rc == 0; i++) {
+        struct mr_uri uri = {0};
         if (mr_uri_init(&uri, dataset->uris.items[i]) != 0) {
             mr_error_set(MR_E_CONFIG, "data set '%s': %s", dataset->name, mr_error_text());
-            return -1;
+            rc = -1;
+        } else if (i > 0 && (uri.scheme != first.scheme || strcmp(uri.bucket, first.bucket) != 0)) {
+            mr_error_set(MR_E_CONFIG, "data set '%s': its uris must lie in one bucket: '%.200s' and '%.200s' do not",
+                         dataset->name, dataset->uris.items[0], dataset->uris.items[i]);
+            rc = -1;
         }
-        mr_uri_close(&uri);
+        if (i == 0)
+            first = uri;
+        else
+            mr_uri_close(&uri);
     }
-    return 0;
+    mr_uri_close(&first);
+    return rc;
 }
 
 int mr_config_check(const struct mr_config *config)

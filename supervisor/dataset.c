@@ -386,6 +386,9 @@ int mr_dataset_indexed(struct mr_dataset *dataset, struct mr_msg_in *in)
     mr_log_info("data set %u (%s): %llu objects, %llu bytes, the largest %s, listed in %.1f s", dataset->number,
                 mr_dataset_label(dataset), (unsigned long long)dataset->objects, (unsigned long long)dataset->bytes,
                 largest, (double)(mr_clock_mono_ns() - dataset->opened_ns) / 1e9);
+    if (dataset->objects == 0)
+        mr_log_warning("data set %u (%s): no objects are there: is the prefix right?", dataset->number,
+                       mr_dataset_label(dataset));
     mr_fetchers_indexed(dataset);
     return 0;
 }

@@ -6,6 +6,7 @@ import gc
 import os
 import re
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -111,3 +112,24 @@ def test_stopped_workers_pile_up_no_messages_in_the_supervisor(
     assert grown < 8192, f"{grown} KiB"
     wait_until(lambda: not stat(millrace_bin, supervisor)["lanes"], "a lane stays for ever")
     assert supervisor.stop() == 0
+
+
+def test_uris_of_two_buckets_are_found_by_check(millrace_bin: Path, tmp_path: Path) -> None:
+    config = tmp_path / "two.toml"
+    config.write_text("[dataset.x]\nuris = ['gs://one/', 'gs://two/']\n")
+    result = subprocess.run([millrace_bin, "check", "-c", config], capture_output=True, text=True)
+    assert result.returncode == 2
+    assert "'x'" in result.stderr and "one bucket" in result.stderr, result.stderr
+
+
+def test_data_set_without_objects_is_warned_about(
+    devstore: StartDevstore, millrace_bin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = devstore("--synthetic", "icons:10:1000")
+    supervisor = serve(millrace_bin, tmp_path, server.url)
+    monkeypatch.setenv("MILLRACE_SOCKET", str(supervisor.socket))
+    dataset = millrace.IterableDataset("gs://icons/mistyped/")
+    assert list(dataset.batches(4)) == []
+    del dataset
+    assert supervisor.stop() == 0
+    assert "warning: data set 0 (gs://icons/mistyped/): no objects" in supervisor.log.read_text()
