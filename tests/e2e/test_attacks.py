@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,12 +37,18 @@ def test_lane_is_forgotten_when_workers_die_before_they_drop_it(
     dataset = millrace.IterableDataset("gs://icons/")
     batches = iter(dataset.batches(8))
     next(batches)
+
+    def lane() -> dict[str, Any]:
+        return dict(stat(millrace_bin, supervisor)["lanes"][0])
+
+    # Nothing is under way in it: a lane with a download of a stopped worker is not drained.
+    wait_until(lambda: lane()["pending"] == lane()["filling"] == 0, "the window is not filled")
     workers = supervisor.workers("fetch")
     for pid in workers:
         os.kill(pid, signal.SIGSTOP)
     batches.close()  # type: ignore[attr-defined]
     gc.collect()
-    wait_until(lambda: stat(millrace_bin, supervisor)["lanes"][0]["state"] == "dropping", "the lane is not closed")
+    wait_until(lambda: lane()["state"] == "dropping", "the lane is not closed")
     for pid in workers:  # they have published, so that others take their places at once
         os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not stat(millrace_bin, supervisor)["lanes"], "the lane stays for ever")
