@@ -137,7 +137,7 @@ def measure(command: list[str | Path], environment: dict[str, str]) -> Figure:
 
 def measure_floor(pattern: str, count: int, connections: int) -> Figure:
     """The C program times itself and prints a line."""
-    command = [BIN / "millrace-bench-floor", pattern, str(count), str(connections)]
+    command = [str(BIN / "millrace-bench-floor"), pattern, str(count), str(connections)]
     line = subprocess.run(command, capture_output=True, check=True, text=True).stdout
     found = re.search(r"(\d+) objects, (\d+) bytes, ([\d.]+) s,.*CPU ([\d.]+) us", line)
     if not found:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # ctest runs this as a script
 
-from tests.property import order_model as model  # noqa: E402
+from tests.property import order_model as model
 
 Case = tuple[str, Callable[[str], None]]
 TAILS = ("short", "drop", "pad")
