@@ -50,6 +50,8 @@ static int tool_init(struct tool *tool, const char *uri)
     if (mr_uri_init(&tool->uri, uri) != 0 || mr_net_init(&tool->net, &tool->config) != 0)
         return -1;
     tool->store = mr_net_store(&tool->net, tool->uri.scheme, tool->uri.bucket);
+    if (!tool->store)
+        mr_net_close(&tool->net);
     return tool->store ? 0 : -1;
 }
 
