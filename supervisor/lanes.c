@@ -121,7 +121,9 @@ struct mr_registered_lane *mr_lanes_open(struct mr_supervisor *s, struct mr_clie
     uint32_t rounded = mr_lane_window_round(window);
     size_t size = mr_lane_size(rounded);
     void *segment = NULL;
-    entry->fd = mr_segment_new((enum mr_backing)s->config.memory.backing, "lane", size, 1);
+    /* A memfd whatever [memory] backing says: only that can be sealed, so that no consumer can cut it short under a
+     * producer, which would die of SIGBUS. */
+    entry->fd = mr_segment_new(MR_BACKING_MEMFD, "lane", size, 1);
     if (entry->fd >= 0)
         segment = mr_segment_map(entry->fd, size, 1, NULL);
     if (segment == NULL)
