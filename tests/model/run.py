@@ -75,7 +75,7 @@ CHECKS = [
     Check("posting", "posting", "-DN=8"),
     Check("posting-quota", "posting", "-DSHRINK"),
     Check("posting-blocks-of-two", "posting", "-DW=8 -DN=9"),
-    Check("posting-quota-large", "posting", "-DW=8 -DN=10 -DSHRINK", full=True),
+    Check("posting-quota-large", "posting", "-DN=10 -DSHRINK", full=True),
     Check("posting.no-skip", "posting", "-DNO_SKIP", STUCK),
     Check("posting.no-copy", "posting", "-DNO_COPY", STUCK),
     Check("posting.blocks-only", "posting", "-DPOST_BLOCK=2 -DBLOCKS_ONLY", STUCK),
