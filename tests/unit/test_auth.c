@@ -206,19 +206,19 @@ END_TEST
 /* While the server fails, the token that is still good stays in use; one that has ended is fetched by who needs it. */
 START_TEST(replacement_fails)
 {
-    lifetime_s = 3;
+    lifetime_s = 5;
     ended = ended_well = 0;
     ask(0);
     run_until(1);
     faults = 1000;
     fault_status = 403;
-    int64_t half = mr_clock_mono_ns() + 1800 * MR_MILLISECOND_NS;
+    int64_t half = mr_clock_mono_ns() + 2800 * MR_MILLISECOND_NS;
     while (mr_clock_mono_ns() < half)
         mr_http_step(http, 20, -1);
     ask(0);
     run_until(2);
     ck_assert_uint_eq(ended_well, 2);
-    int64_t over = mr_clock_mono_ns() + 1500 * MR_MILLISECOND_NS;
+    int64_t over = mr_clock_mono_ns() + 2500 * MR_MILLISECOND_NS;
     while (mr_clock_mono_ns() < over)
         mr_http_step(http, 20, -1);
     ask(0);

@@ -33,6 +33,7 @@ struct mr_auth {
     struct mr_text quota;  /* "x-goog-user-project: ..." */
     uint64_t serial;
     int64_t expires_ns;
+    int64_t refresh_ns; /* a good token is replaced then, not before */
     struct mr_auth_waiter *first, *last;
     uint64_t round; /* of waking */
 };
@@ -89,12 +90,14 @@ static void on_token(void *arg, const struct mr_auth_token *token)
             wake_all(auth, MR_E_NO_MEMORY, "no memory for credentials");
             return;
         }
-        fetch_at(auth, now_ns + refresh_after_ns(token->lifetime_s));
+        auth->refresh_ns = now_ns + refresh_after_ns(token->lifetime_s);
+        fetch_at(auth, auth->refresh_ns);
         wake_all(auth, MR_OK, "");
         return;
     }
     if (is_good(auth)) {
-        fetch_at(auth, mr_http_now_ns(auth->http) + AGAIN_S * MR_SECOND_NS);
+        auth->refresh_ns = mr_http_now_ns(auth->http) + AGAIN_S * MR_SECOND_NS;
+        fetch_at(auth, auth->refresh_ns);
         wake_all(auth, MR_OK, "");
         return;
     }
@@ -104,6 +107,12 @@ static void on_token(void *arg, const struct mr_auth_token *token)
 static void run_fetch(struct mr_http_timer *timer)
 {
     struct mr_auth *auth = (struct mr_auth *)(void *)((char *)timer - offsetof(struct mr_auth, timer));
+    /* A 401 may come for a token that has been replaced meanwhile: who waits because of it takes the one that is there. */
+    if (is_good(auth) && mr_http_now_ns(auth->http) < auth->refresh_ns) {
+        fetch_at(auth, auth->refresh_ns);
+        wake_all(auth, MR_OK, "");
+        return;
+    }
     if (auth->started)
         auth->source->ops->cancel(auth->source); /* overwrites what the fetch before it left */
     auth->fetching = auth->started = 1;
