@@ -239,7 +239,7 @@ static void on_answer(void *arg, const struct mr_http_result *http)
     }
     call->refused = 1;
     mr_auth_refused(auth, call->token);
-    on_token(&call->waiter, MR_OK, ""); /* others' refusal may have brought a new one already: else it waits */
+    mr_auth_wait(auth, &call->waiter);
 }
 
 /* Starts the request to store->url, at once or when there is a token. 0, or -1 with mr_error. */
