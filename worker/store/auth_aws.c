@@ -219,7 +219,7 @@ static int make_token(struct mr_auth_aws *aws, struct mr_text *token)
     char date[32], host[256];
     time_t now = (time_t)(mr_clock_wall_ns() / MR_SECOND_NS);
     struct tm tm;
-    struct place place;
+    struct place place = {0};
     int rc = -1;
     mr_auth_text_reserve(&authorization, 2048);
     mr_auth_text_reserve(&json, 2 * MR_AUTH_TOKEN_MAX);

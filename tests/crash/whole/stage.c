@@ -84,14 +84,14 @@ static void check_twice(struct stage *stage, void (*recovery)(struct cast *))
 {
     struct cast *cast = &stage->cast;
     size_t size = (size_t)(cast->world.kernel ? (unsigned char *)cast->world.kernel - cast->world.base : 0);
-    unsigned char *once = malloc(size);
+    unsigned char *once = malloc(size + 1);
 
     memcpy(once, cast->world.base, size);
     recovery(cast);
     for (unsigned l = 0; l < LANES; l++) /* wakes count on, words do not */
         for (uint32_t slot = 0; slot < cast->world.lane[l].window; slot++) {
             const unsigned char *word = (const unsigned char *)&cast->world.lane[l].tickets[slot].word;
-            if (memcmp(word, once + (word - cast->world.base), sizeof(uint64_t)))
+            if (memcmp(word, once + (word - cast->world.base), sizeof(uint64_t)) != 0)
                 fail("recovering twice is not once: slot %u of lane %u; %s", slot, l, words_text(cast));
         }
     free(once);
