@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("MILLRACE_BUILD", ROOT / "build" / "release"))
 BIN = BUILD / "bin"
 BUCKET = "bench"
+BATCH_BYTES = 256 << 20
 FLOOR = "bare libcurl multi loop"
 
 # Each reader prints "go" when it is ready, waits for a line, reads, prints a JSON line {objects, bytes}, waits again.
@@ -33,7 +34,7 @@ import json, sys, millrace
 count = int(sys.argv[1])
 ds = millrace.IterableDataset("gs://bench/", shuffle=False, window=int(sys.argv[2]))
 assert len(ds) >= count
-batches = iter(ds.batches(32))
+batches = iter(ds.batches(int(sys.argv[3])))
 first = next(batches)
 del first
 print("go", flush=True); sys.stdin.readline()
@@ -51,7 +52,7 @@ from torch.utils.data import get_worker_info
 count = int(sys.argv[1])
 def load(lease): return bytes(lease)
 ds = millrace.IterableDataset("gs://bench/", shuffle=False, transform=load)
-loader = millrace.DataLoader(ds, batch_size=32, num_workers=2, collate_fn=list)
+loader = millrace.DataLoader(ds, batch_size=int(sys.argv[2]), num_workers=2, collate_fn=list)
 batches = iter(loader)
 next(batches)
 print("go", flush=True); sys.stdin.readline()
@@ -173,9 +174,10 @@ def main() -> None:
         config.write_text(f"[fetch]\nworkers = {options.workers}\nconnections = {options.connections}\n")
         run: list[str | Path] = [BIN / "millrace", "run", "-c", config, "--", sys.executable, "-c"]
         pattern = f"{url}/storage/v1/b/{BUCKET}/o/obj-%09u?alt=media"
+        batch = str(max(1, min(32, BATCH_BYTES // options.size)))  # a batch is held whole, in each loader worker too
         readers: dict[str, list[str | Path]] = {
-            "millrace, ds.batches(32)": [*run, MILLRACE, str(options.count), str(options.window)],
-            "millrace.DataLoader, 2 workers": [*run, TORCH, str(options.count)],
+            "millrace, ds.batches": [*run, MILLRACE, str(options.count), str(options.window), batch],
+            "millrace.DataLoader, 2 workers": [*run, TORCH, str(options.count), batch],
             "google-cloud-storage, a loop": [sys.executable, "-c", GOOGLE, str(options.slow_count)],
         }
         figures: dict[str, list[Figure]] = {FLOOR: [], **{name: [] for name in readers}}
