@@ -35,6 +35,10 @@ os.environ["PATH"] = f"{BIN}{os.pathsep}{os.environ['PATH']}"
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(BUILD / "python"), os.environ.get("PYTHONPATH")]))
 if str(BUILD / "python") not in sys.path:
     sys.path.insert(0, str(BUILD / "python"))
+# A shell that starts the tests in the background, or nohup, has these ignored, and every child would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+for number in (signal.SIGHUP, signal.SIGQUIT):
+    signal.signal(number, signal.SIG_DFL)
 # Nothing from the caller's surroundings decides which server a test talks to.
 for variable in (
     "STORAGE_EMULATOR_HOST",
