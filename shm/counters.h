@@ -2,8 +2,8 @@
  * counters.h - what a process has done, in shared memory: an enum and a table of labels of equal length.
  *
  * A block of counters has one process that writes it (its owner) and any number that read it: the supervisor, `top` and
- * `stat`, also after the owner's death. Values only grow, so a reader needs no lock: each is one relaxed 64-bit load,
- * and two of them need not fit each other.
+ * `stat`, also after the owner's death. A reader needs no lock: each value is one relaxed 64-bit load, and two of them need not
+ * fit each other. A value only grows, unless its label says that it is a gauge.
  *
  * A block is MR_COUNTERS_BYTES at a 64-byte border of any shared mapping. The supervisor makes it (mr_counters_init)
  * before its owner starts; a restarted worker goes on in the same block (mr_counters_adopt), so nothing is lost.
@@ -12,6 +12,7 @@
 #define MR_COUNTERS_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -43,6 +44,8 @@ enum mr_worker_counter {
     MR_WC_BUSY_NS,
     MR_WC_IDLE_NS,
     MR_WC_EGRESS_LIMITED,
+    MR_WC_ARENA_BYTES,      /* gauge */
+    MR_WC_ARENA_FREE_BYTES, /* gauge */
     MR_WC_COUNT
 };
 
@@ -86,6 +89,7 @@ struct mr_counter_label {
     const char *name; /* "fetched_bytes": lower case, with its unit where it has one */
     const char *unit; /* "objects", "bytes", "ns", ... */
     const char *help; /* one sentence, no newline */
+    bool gauge;       /* the value as it is now: it may fall */
 };
 
 /* A reader's copy. */
@@ -109,6 +113,13 @@ static inline void mr_counter_add(struct mr_counters *block, unsigned which, uin
 {
     if (which < MR_COUNTERS_SLOTS)
         atomic_fetch_add_explicit(&block->values[which], n, memory_order_relaxed);
+}
+
+/* Owner: a gauge. */
+static inline void mr_counter_set(struct mr_counters *block, unsigned which, uint64_t value)
+{
+    if (which < MR_COUNTERS_SLOTS)
+        atomic_store_explicit(&block->values[which], value, memory_order_relaxed);
 }
 
 /* Anybody. */

@@ -141,8 +141,9 @@ static void print_counters(const json_t *root, const char *list, const char *key
             if (workers && strcmp(text_of(item, "role"), mr_counter_role_name(role)) != 0)
                 continue;
             if (!headed)
-                printf("# HELP millrace_%s_%s %s\n# TYPE millrace_%s_%s counter\n", mr_counter_role_name(role),
-                       labels[i].name, labels[i].help, mr_counter_role_name(role), labels[i].name);
+                printf("# HELP millrace_%s_%s %s\n# TYPE millrace_%s_%s %s\n", mr_counter_role_name(role),
+                       labels[i].name, labels[i].help, mr_counter_role_name(role), labels[i].name,
+                       labels[i].gauge ? "gauge" : "counter");
             headed = true;
             printf("millrace_%s_%s{%s=\"%lld\"} %lld\n", mr_counter_role_name(role), labels[i].name, key,
                    number_of(item, key), number_of(json_object_get(item, "counters"), labels[i].name));

@@ -50,7 +50,7 @@ for variable in (
 ):
     os.environ.pop(variable, None)
 
-GONE_WITHIN_S = 5.0  # a supervisor that lost its client may need a moment to end
+GONE_WITHIN_S = 20.0  # a supervisor that lost its client may need a moment to end
 
 
 def our_processes() -> dict[int, str]:

@@ -403,6 +403,8 @@ static void copy_counters(struct fetcher *f)
         set_counter(f, MR_WC_RESERVE_USES, &before.reserve_uses, stats.reserve_uses);
         set_counter(f, MR_WC_GIVE_BACKS, &before.give_backs, stats.give_backs);
         set_counter(f, MR_WC_NO_ROOM, &before.no_room, stats.no_room);
+        mr_counter_set(f->link.counters, MR_WC_ARENA_BYTES, f->arena_bytes);
+        mr_counter_set(f->link.counters, MR_WC_ARENA_FREE_BYTES, mr_producer_free_bytes(f->producer));
     }
 }
 

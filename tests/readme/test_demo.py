@@ -50,7 +50,7 @@ def test_the_demo_cleans_up_when_it_is_stopped(number: signal.Signals, tmp_path:
 
 def _trains(pid: int) -> bool:
     """Whether its `millrace run` has started torchrun."""
-    listed = subprocess.run(["ps", "-eo", "ppid,pid,args"], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(["ps", "-ww", "-eo", "ppid,pid,args"], capture_output=True, text=True, check=True).stdout
     rows = [line.split(None, 2) for line in listed.splitlines()[1:]]
     runs = {row[1] for row in rows if row[0] == str(pid) and "millrace run" in row[2]}
     return any(row[0] in runs and "torchrun" in row[2] for row in rows)
