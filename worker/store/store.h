@@ -48,6 +48,7 @@ struct mr_store_result {
     const char *text;        /* "" for MR_OK; else one line that names the object and says what to do */
     int status;              /* HTTP status of the last answer; 0: none */
     unsigned retry_after_ms; /* as the server asked; 0: it did not */
+    int not_sent;            /* 1: the server has surely seen nothing of it */
     int egress_limited;      /* 429 about egress bandwidth: a limit of the project, not of this bucket */
 };
 

@@ -8,78 +8,21 @@
 #include "shm/base/checksum.h"
 #include "shm/base/clock.h"
 #include "shm/base/log.h"
-#include "worker/store/store_ops.h"
-#include "worker/store/text.h"
+#include "worker/store/transfer_impl.h"
 
 #define PROGRESS_BYTES (UINT64_C(64) << 10) /* an attempt that brings less does not push the deadline on */
 #define WARN_FAILURES  3                    /* in a row */
 #define WARN_EVERY_NS  (10 * MR_SECOND_NS)
 #define RANGE_ALIGN    (UINT64_C(64) << 10)
 
-enum kind { FETCH, LIST, STAT };
-enum state { QUEUED, SENT, WAITING, ENDED };
-
-/* One request at a time for one contiguous part of a transfer. A list or stat has one stream without bytes. */
-struct stream {
-    struct mr_transfer *transfer;
-    enum state state;
-    struct stream *previous, *next; /* QUEUED */
-    struct mr_http_timer timer;     /* WAITING */
-    struct mr_store_call *call;     /* SENT */
-    uint64_t offset, length;        /* within the bytes wanted */
-    uint64_t received;              /* of them; all in dest, all in crc */
-    uint64_t attempt_start;         /* received when the attempt under way was sent */
-    uint32_t crc;
-    unsigned failures; /* in a row */
-    int fresh;         /* the next attempt takes a new connection */
-    int64_t sent_ns;
-};
-
-struct mr_transfer {
-    struct mr_transfer_engine *engine;
-    struct mr_transfer *previous, *next;
-    enum kind kind;
-    struct mr_store *store;
-    void *arg;
-    union {
-        mr_transfer_fn *fetch;
-        mr_store_list_fn *list;
-        mr_store_stat_fn *stat;
-    } done;
-    struct mr_text strings; /* the name; of a list its strings, each with its NUL */
-    struct mr_store_list_request list;
-    struct mr_transfer_request fetch; /* its name lies in strings */
-    uint64_t generation;              /* asked for, or pinned by the first answer; 0: not known */
-    uint32_t answer_crc;              /* of the whole object, as an answer said */
-    int has_answer_crc;
-    unsigned attempts, crc_failures, streams_left, stream_count;
-    int status;
-    int64_t progress_ns;
-    struct stream *streams;
-    struct stream single; /* where one is enough */
-};
-
-struct mr_transfer_engine {
-    struct mr_http *http;
-    struct mr_transfer_options options;
-    struct mr_transfer_counters counters;
-    struct mr_transfer *transfers;
-    struct stream *first, *last; /* QUEUED, in order */
-    unsigned queued, in_flight;
-    double limit;              /* on requests in flight: additive increase, multiplicative decrease */
-    int64_t decreased_ns;      /* requests sent before this say nothing new about the limit */
-    struct mr_http_timer pump; /* sends what is queued */
-    int64_t warned_ns;         /* of the last warning about repeats; 0: none yet */
-};
-
 static void pump(struct mr_http_timer *timer);
 
 /* ---- the queue ---- */
 
-static void enqueue(struct stream *stream, int in_front)
+void mr_stream_queue(struct mr_stream *stream, int in_front)
 {
     struct mr_transfer_engine *engine = stream->transfer->engine;
-    stream->state = QUEUED;
+    stream->state = MR_STREAM_QUEUED;
     stream->previous = in_front ? NULL : engine->last;
     stream->next = in_front ? engine->first : NULL;
     *(stream->previous ? &stream->previous->next : &engine->first) = stream;
@@ -89,7 +32,7 @@ static void enqueue(struct stream *stream, int in_front)
         mr_http_timer_set(engine->http, &engine->pump, 0);
 }
 
-static void dequeue(struct stream *stream)
+static void dequeue(struct mr_stream *stream)
 {
     struct mr_transfer_engine *engine = stream->transfer->engine;
     *(stream->previous ? &stream->previous->next : &engine->first) = stream->next;
@@ -98,34 +41,34 @@ static void dequeue(struct stream *stream)
 }
 
 /* Whatever it is doing, it stops. */
-static void stop(struct stream *stream)
+static void stop(struct mr_stream *stream)
 {
     struct mr_transfer_engine *engine = stream->transfer->engine;
     switch (stream->state) {
-    case QUEUED:
+    case MR_STREAM_QUEUED:
         dequeue(stream);
         break;
-    case SENT:
+    case MR_STREAM_SENT:
         mr_store_cancel(stream->call);
         engine->in_flight--;
         break;
-    case WAITING:
+    case MR_STREAM_WAITING:
         mr_http_timer_stop(engine->http, &stream->timer);
         break;
-    case ENDED:
+    case MR_STREAM_ENDED:
         break;
     }
-    stream->state = ENDED;
+    stream->state = MR_STREAM_ENDED;
 }
 
 static void on_wait_over(struct mr_http_timer *timer)
 {
-    enqueue((struct stream *)(void *)((char *)timer - offsetof(struct stream, timer)), 1);
+    mr_stream_queue((struct mr_stream *)(void *)((char *)timer - offsetof(struct mr_stream, timer)), 1);
 }
 
 /* ---- the limit ---- */
 
-static void lower_limit(struct mr_transfer_engine *engine, const struct stream *stream)
+static void lower_limit(struct mr_transfer_engine *engine, const struct mr_stream *stream)
 {
     if (stream->sent_ns < engine->decreased_ns)
         return; /* it was sent under the limit before: one burst of answers halves it once */
@@ -167,7 +110,7 @@ void mr_transfer_set_connections(struct mr_transfer_engine *engine, unsigned con
 
 /* ---- the end of a transfer ---- */
 
-static void transfer_free(struct mr_transfer *transfer)
+void mr_transfer_end(struct mr_transfer *transfer)
 {
     for (unsigned i = 0; i < transfer->stream_count; i++)
         stop(&transfer->streams[i]);
@@ -177,55 +120,26 @@ static void transfer_free(struct mr_transfer *transfer)
     if (transfer->streams != &transfer->single)
         free(transfer->streams);
     mr_text_close(&transfer->strings);
+    if (transfer->ops->close)
+        transfer->ops->close(transfer);
     free(transfer);
 }
 
-/* A fetch ends, well or not. */
-static void end_fetch(struct mr_transfer *transfer, enum mr_code code, const char *text, uint32_t crc, int verified)
-{
-    struct mr_transfer_engine *engine = transfer->engine;
-    struct mr_transfer_result result = {
-        .code = code,
-        .text = text,
-        .status = transfer->status,
-        .crc32c = crc,
-        .verified = verified,
-        .generation = transfer->generation,
-        .attempts = transfer->attempts,
-    };
-    for (unsigned i = 0; i < transfer->stream_count; i++)
-        stop(&transfer->streams[i]); /* before the callback, which may give dest away */
-    if (code == MR_OK) {
-        engine->counters.objects++;
-        engine->counters.unverified += !verified;
-    } else {
-        engine->counters.failures++;
-    }
-    mr_http_poke(engine->http);
-    transfer->done.fetch(transfer->arg, &result);
-    transfer_free(transfer);
-}
-
-static void fail(struct mr_transfer *transfer, const struct mr_store_result *result)
+void mr_transfer_fail(struct mr_transfer *transfer, const struct mr_store_result *result)
 {
     struct mr_transfer_engine *engine = transfer->engine;
     char text[1200];
     struct mr_store_result last = *result;
+    for (unsigned i = 0; i < transfer->stream_count; i++)
+        stop(&transfer->streams[i]); /* before the callback, which may give the caller's memory away */
     if (transfer->attempts > 1) {
         snprintf(text, sizeof text, "%s (after %u requests)", result->text, transfer->attempts);
         last.text = text;
     }
-    if (transfer->kind == FETCH) {
-        end_fetch(transfer, last.code, last.text, 0, 0);
-        return;
-    }
     engine->counters.failures++;
     mr_http_poke(engine->http);
-    if (transfer->kind == LIST)
-        transfer->done.list(transfer->arg, &last, NULL);
-    else
-        transfer->done.stat(transfer->arg, &last, NULL);
-    transfer_free(transfer);
+    transfer->ops->fail(transfer, &last);
+    mr_transfer_end(transfer);
 }
 
 /* ---- repeats ---- */
@@ -242,7 +156,7 @@ static unsigned wait_ms(const struct mr_transfer_options *options, unsigned fail
 }
 
 /* Waits can add up to minutes, so somebody who looks on is told why, without a line for each object. */
-static void warn(struct mr_transfer_engine *engine, const struct stream *stream, const char *text)
+static void warn(struct mr_transfer_engine *engine, const struct mr_stream *stream, const char *text)
 {
     int64_t now = mr_http_now_ns(engine->http);
     mr_log_debug("%s; trying again", text);
@@ -253,8 +167,7 @@ static void warn(struct mr_transfer_engine *engine, const struct stream *stream,
                    engine->options.deadline_ms / 1000);
 }
 
-/* A request ended badly: again later, or the whole transfer fails. The stream is not in flight any more. */
-static void again_or_fail(struct stream *stream, const struct mr_store_result *result)
+void mr_stream_again(struct mr_stream *stream, const struct mr_store_result *result)
 {
     struct mr_transfer *transfer = stream->transfer;
     struct mr_transfer_engine *engine = transfer->engine;
@@ -266,8 +179,8 @@ static void again_or_fail(struct stream *stream, const struct mr_store_result *r
         counters->busy++;
         lower_limit(engine, stream);
     }
-    if (!mr_code_retryable(result->code)) {
-        fail(transfer, result);
+    if (!mr_code_retryable(result->code) || (transfer->once && !result->not_sent)) {
+        mr_transfer_fail(transfer, result);
         return;
     }
     if (stream->received - stream->attempt_start >= PROGRESS_BYTES)
@@ -275,23 +188,84 @@ static void again_or_fail(struct stream *stream, const struct mr_store_result *r
     stream->failures++;
     int64_t wait_ns = (int64_t)wait_ms(&engine->options, stream->failures, result->retry_after_ms) * MR_MILLISECOND_NS;
     if (now + wait_ns - transfer->progress_ns > (int64_t)engine->options.deadline_ms * MR_MILLISECOND_NS) {
-        fail(transfer, result);
+        mr_transfer_fail(transfer, result);
         return;
     }
     warn(engine, stream, result->text);
     counters->retries++;
     counters->resumes += stream->received > 0;
     stream->fresh = result->code != MR_E_BUSY; /* a broken or silent connection; a busy server's may be good */
-    stream->state = WAITING;
+    stream->state = MR_STREAM_WAITING;
     stream->timer.run = on_wait_over;
     mr_http_timer_set(engine->http, &stream->timer, now + wait_ns);
 }
 
+void mr_stream_landed(struct mr_stream *stream)
+{
+    struct mr_transfer_engine *engine = stream->transfer->engine;
+    engine->in_flight--;
+    stream->state = MR_STREAM_ENDED;
+    if (engine->first && !engine->pump.armed)
+        mr_http_timer_set(engine->http, &engine->pump, 0);
+}
+
+int mr_stream_end(struct mr_stream *stream, const struct mr_store_result *result)
+{
+    struct mr_transfer_engine *engine = stream->transfer->engine;
+    mr_stream_landed(stream);
+    if (result->code != MR_OK) {
+        mr_stream_again(stream, result);
+        return -1;
+    }
+    raise_limit(engine);
+    stream->failures = 0;
+    stream->transfer->progress_ns = mr_http_now_ns(engine->http);
+    mr_http_poke(engine->http);
+    return 0;
+}
+
 /* ---- fetch ---- */
+
+/* Stops it and calls back. */
+static void report_fetch(struct mr_transfer *transfer, enum mr_code code, const char *text, uint32_t crc, int verified)
+{
+    struct mr_transfer_result result = {
+        .code = code,
+        .text = text,
+        .status = transfer->status,
+        .crc32c = crc,
+        .verified = verified,
+        .generation = transfer->generation,
+        .attempts = transfer->attempts,
+    };
+    for (unsigned i = 0; i < transfer->stream_count; i++)
+        stop(&transfer->streams[i]); /* before the callback, which may give dest away */
+    mr_http_poke(transfer->engine->http);
+    transfer->done.fetch(transfer->arg, &result);
+}
+
+/* All bytes came, and their checksum is right or wrong. */
+static void end_fetch(struct mr_transfer *transfer, enum mr_code code, const char *text, uint32_t crc, int verified)
+{
+    struct mr_transfer_counters *counters = &transfer->engine->counters;
+    if (code == MR_OK) {
+        counters->objects++;
+        counters->unverified += !verified;
+    } else {
+        counters->failures++;
+    }
+    report_fetch(transfer, code, text, crc, verified);
+    mr_transfer_end(transfer);
+}
+
+static void fail_fetch(struct mr_transfer *transfer, const struct mr_store_result *result)
+{
+    report_fetch(transfer, result->code, result->text, 0, 0);
+}
 
 static void on_progress(void *arg, uint64_t got)
 {
-    struct stream *stream = arg;
+    struct mr_stream *stream = arg;
     struct mr_transfer *transfer = stream->transfer;
     const unsigned char *dest = transfer->fetch.dest;
     stream->crc = mr_crc32c(stream->crc, dest + stream->offset + stream->received, got);
@@ -307,11 +281,11 @@ static void restart(struct mr_transfer *transfer)
     transfer->has_answer_crc = 0;
     transfer->engine->counters.retries++;
     for (unsigned i = 0; i < transfer->stream_count; i++) {
-        struct stream *stream = &transfer->streams[i];
+        struct mr_stream *stream = &transfer->streams[i];
         stream->received = 0;
         stream->crc = 0;
         stream->fresh = 1;
-        enqueue(stream, 1);
+        mr_stream_queue(stream, 1);
     }
 }
 
@@ -354,11 +328,8 @@ static void verify(struct mr_transfer *transfer)
 
 static void on_get(void *arg, const struct mr_store_result *result, const struct mr_store_got *got)
 {
-    struct stream *stream = arg;
+    struct mr_stream *stream = arg;
     struct mr_transfer *transfer = stream->transfer;
-    struct mr_transfer_engine *engine = transfer->engine;
-    engine->in_flight--;
-    stream->state = ENDED;
     transfer->status = result->status;
     if (got->generation && !transfer->generation)
         transfer->generation = got->generation;
@@ -366,20 +337,13 @@ static void on_get(void *arg, const struct mr_store_result *result, const struct
         transfer->has_answer_crc = 1;
         transfer->answer_crc = got->crc32c;
     }
-    if (engine->first && !engine->pump.armed)
-        mr_http_timer_set(engine->http, &engine->pump, 0);
-    if (result->code != MR_OK) {
-        again_or_fail(stream, result);
+    if (mr_stream_end(stream, result) != 0)
         return;
-    }
-    raise_limit(engine);
-    transfer->progress_ns = mr_http_now_ns(engine->http);
-    stream->failures = 0;
     if (--transfer->streams_left == 0)
         verify(transfer);
 }
 
-static void send_get(struct stream *stream)
+static struct mr_store_call *send_get(struct mr_stream *stream)
 {
     struct mr_transfer *transfer = stream->transfer;
     const struct mr_transfer_request *fetch = &transfer->fetch;
@@ -397,73 +361,73 @@ static void send_get(struct stream *stream)
     get.whole = get.offset == 0 && get.length == fetch->size;
     stream->attempt_start = stream->received;
     stream->fresh = 0;
-    stream->call = mr_store_get(transfer->store, &get, on_get, stream);
+    return mr_store_get(transfer->store, &get, on_get, stream);
 }
+
+static const struct mr_transfer_ops fetch_ops = {send_get, fail_fetch, NULL};
 
 /* ---- list and stat ---- */
 
-static int end_single(struct stream *stream, const struct mr_store_result *result)
-{
-    struct mr_transfer_engine *engine = stream->transfer->engine;
-    engine->in_flight--;
-    stream->state = ENDED;
-    if (engine->first && !engine->pump.armed)
-        mr_http_timer_set(engine->http, &engine->pump, 0);
-    if (result->code == MR_OK) {
-        raise_limit(engine);
-        mr_http_poke(engine->http);
-        return 0;
-    }
-    again_or_fail(stream, result);
-    return -1;
-}
-
 static void on_list(void *arg, const struct mr_store_result *result, const struct mr_store_page *page)
 {
-    struct mr_transfer *transfer = ((struct stream *)arg)->transfer;
-    if (end_single(arg, result) != 0)
+    struct mr_transfer *transfer = ((struct mr_stream *)arg)->transfer;
+    if (mr_stream_end(arg, result) != 0)
         return;
     transfer->done.list(transfer->arg, result, page);
-    transfer_free(transfer);
+    mr_transfer_end(transfer);
 }
 
 static void on_stat(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
 {
-    struct mr_transfer *transfer = ((struct stream *)arg)->transfer;
-    if (end_single(arg, result) != 0)
+    struct mr_transfer *transfer = ((struct mr_stream *)arg)->transfer;
+    if (mr_stream_end(arg, result) != 0)
         return;
     transfer->done.stat(transfer->arg, result, item);
-    transfer_free(transfer);
+    mr_transfer_end(transfer);
 }
+
+static struct mr_store_call *send_list(struct mr_stream *stream)
+{
+    return mr_store_list(stream->transfer->store, &stream->transfer->list, on_list, stream);
+}
+
+static struct mr_store_call *send_stat(struct mr_stream *stream)
+{
+    struct mr_transfer *transfer = stream->transfer;
+    return mr_store_stat(transfer->store, transfer->strings.data, transfer->strings.length, transfer->generation,
+                         on_stat, stream);
+}
+
+static void fail_list(struct mr_transfer *transfer, const struct mr_store_result *result)
+{
+    transfer->done.list(transfer->arg, result, NULL);
+}
+
+static void fail_stat(struct mr_transfer *transfer, const struct mr_store_result *result)
+{
+    transfer->done.stat(transfer->arg, result, NULL);
+}
+
+static const struct mr_transfer_ops list_ops = {send_list, fail_list, NULL};
+static const struct mr_transfer_ops stat_ops = {send_stat, fail_stat, NULL};
 
 /* ---- sending ---- */
 
-static void send_stream(struct stream *stream)
+static void send_stream(struct mr_stream *stream)
 {
     struct mr_transfer *transfer = stream->transfer;
     struct mr_transfer_engine *engine = transfer->engine;
     stream->sent_ns = mr_http_now_ns(engine->http);
     transfer->attempts++;
     engine->counters.requests++;
-    switch (transfer->kind) {
-    case FETCH:
-        send_get(stream);
-        break;
-    case LIST:
-        stream->call = mr_store_list(transfer->store, &transfer->list, on_list, stream);
-        break;
-    case STAT:
-        stream->call = mr_store_stat(transfer->store, transfer->strings.data, transfer->strings.length,
-                                     transfer->generation, on_stat, stream);
-        break;
-    }
+    stream->call = transfer->ops->send(stream);
     if (stream->call) {
-        stream->state = SENT;
+        stream->state = MR_STREAM_SENT;
         engine->in_flight++;
         return;
     }
-    stream->state = ENDED;
-    fail(transfer, &(struct mr_store_result){.code = mr_error_code(), .text = mr_error_text()});
+    stream->state = MR_STREAM_ENDED;
+    mr_transfer_fail(transfer, &(struct mr_store_result){.code = mr_error_code(), .text = mr_error_text()});
 }
 
 static void pump(struct mr_http_timer *timer)
@@ -471,7 +435,7 @@ static void pump(struct mr_http_timer *timer)
     struct mr_transfer_engine *engine =
         (struct mr_transfer_engine *)(void *)((char *)timer - offsetof(struct mr_transfer_engine, pump));
     while (engine->first && engine->in_flight < mr_transfer_limit(engine)) {
-        struct stream *stream = engine->first;
+        struct mr_stream *stream = engine->first;
         dequeue(stream);
         send_stream(stream);
     }
@@ -479,21 +443,21 @@ static void pump(struct mr_http_timer *timer)
 
 /* ---- starting ---- */
 
-static struct mr_transfer *transfer_new(struct mr_transfer_engine *engine, struct mr_store *store, enum kind kind,
-                                        void *arg)
+void *mr_transfer_make(struct mr_transfer_engine *engine, struct mr_store *store, const struct mr_transfer_ops *ops,
+                       size_t size, void *arg)
 {
-    struct mr_transfer *transfer = calloc(1, sizeof *transfer);
+    struct mr_transfer *transfer = calloc(1, size);
     if (!transfer) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a transfer");
         return NULL;
     }
     transfer->engine = engine;
-    transfer->kind = kind;
+    transfer->ops = ops;
     transfer->store = store;
     transfer->arg = arg;
     transfer->streams = &transfer->single;
     transfer->stream_count = transfer->streams_left = 1;
-    transfer->single = (struct stream){.transfer = transfer, .state = ENDED};
+    transfer->single = (struct mr_stream){.transfer = transfer, .state = MR_STREAM_ENDED};
     transfer->progress_ns = mr_clock_mono_ns();
     transfer->next = engine->transfers;
     if (engine->transfers)
@@ -502,15 +466,15 @@ static struct mr_transfer *transfer_new(struct mr_transfer_engine *engine, struc
     return transfer;
 }
 
-static struct mr_transfer *begin(struct mr_transfer *transfer)
+struct mr_transfer *mr_transfer_begin(struct mr_transfer *transfer)
 {
     if (transfer->strings.failed) {
-        transfer_free(transfer);
+        mr_transfer_end(transfer);
         mr_error_set(MR_E_NO_MEMORY, "no memory for a transfer");
         return NULL;
     }
     for (unsigned i = 0; i < transfer->stream_count; i++)
-        enqueue(&transfer->streams[i], 0);
+        mr_stream_queue(&transfer->streams[i], 0);
     return transfer;
 }
 
@@ -538,8 +502,8 @@ static int split(struct mr_transfer *transfer)
         transfer->stream_count = 0;
         for (uint64_t at = 0; at < length; at += each) {
             uint64_t left = length - at;
-            transfer->streams[transfer->stream_count++] = (struct stream){
-                .transfer = transfer, .state = ENDED, .offset = at, .length = left < each ? left : each};
+            transfer->streams[transfer->stream_count++] = (struct mr_stream){
+                .transfer = transfer, .state = MR_STREAM_ENDED, .offset = at, .length = left < each ? left : each};
         }
         transfer->streams_left = transfer->stream_count;
     } else {
@@ -558,7 +522,7 @@ struct mr_transfer *mr_transfer_fetch(struct mr_transfer_engine *engine, const s
                      (unsigned long long)request->size);
         return NULL;
     }
-    struct mr_transfer *transfer = transfer_new(engine, request->store, FETCH, arg);
+    struct mr_transfer *transfer = mr_transfer_make(engine, request->store, &fetch_ops, sizeof *transfer, arg);
     if (!transfer)
         return NULL;
     mr_text_add(&transfer->strings, request->name, request->name_length);
@@ -567,39 +531,39 @@ struct mr_transfer *mr_transfer_fetch(struct mr_transfer_engine *engine, const s
     transfer->fetch.name = transfer->strings.data;
     transfer->generation = request->generation;
     if (split(transfer) != 0) {
-        transfer_free(transfer);
+        mr_transfer_end(transfer);
         return NULL;
     }
-    return begin(transfer);
+    return mr_transfer_begin(transfer);
 }
 
 struct mr_transfer *mr_transfer_list(struct mr_transfer_engine *engine, struct mr_store *store,
                                      const struct mr_store_list_request *request, mr_store_list_fn *done, void *arg)
 {
-    struct mr_transfer *transfer = transfer_new(engine, store, LIST, arg);
+    struct mr_transfer *transfer = mr_transfer_make(engine, store, &list_ops, sizeof *transfer, arg);
     if (!transfer)
         return NULL;
     transfer->done.list = done;
     if (mr_store_list_copy(&transfer->list, request, &transfer->strings) != 0)
         transfer->strings.failed = 1;
-    return begin(transfer);
+    return mr_transfer_begin(transfer);
 }
 
 struct mr_transfer *mr_transfer_stat(struct mr_transfer_engine *engine, struct mr_store *store, const char *name,
                                      size_t name_length, uint64_t generation, mr_store_stat_fn *done, void *arg)
 {
-    struct mr_transfer *transfer = transfer_new(engine, store, STAT, arg);
+    struct mr_transfer *transfer = mr_transfer_make(engine, store, &stat_ops, sizeof *transfer, arg);
     if (!transfer)
         return NULL;
     transfer->done.stat = done;
     transfer->generation = generation;
     mr_text_add(&transfer->strings, name, name_length);
-    return begin(transfer);
+    return mr_transfer_begin(transfer);
 }
 
 void mr_transfer_cancel(struct mr_transfer_engine *engine, struct mr_transfer *transfer)
 {
-    transfer_free(transfer);
+    mr_transfer_end(transfer);
     if (engine->first && !engine->pump.armed) /* its place in flight is free */
         mr_http_timer_set(engine->http, &engine->pump, 0);
 }
@@ -641,7 +605,7 @@ void mr_transfer_destroy(struct mr_transfer_engine *engine)
     if (!engine)
         return;
     while (engine->transfers)
-        transfer_free(engine->transfers); // NOLINT(clang-analyzer-unix.Malloc): it takes itself off the list
+        mr_transfer_end(engine->transfers); // NOLINT(clang-analyzer-unix.Malloc): it takes itself off the list
     mr_http_timer_stop(engine->http, &engine->pump);
     free(engine);
 }

@@ -1,0 +1,242 @@
+/* Listing, look-ups and reads of the GCS client. Facts: protocols.md, GCS, "List" and "Get". */
+#include <stdio.h>
+#include <string.h>
+
+#include "worker/store/gcs_impl.h"
+
+/* Only what the index keeps: the rest of an object's metadata is ten times as long. */
+#define LIST_FIELDS "projection=noAcl&fields=items(name,size,generation,crc32c,storageClass),nextPageToken"
+
+/* ---- list ---- */
+
+static void on_list(void *arg, const struct mr_http_result *http)
+{
+    struct gcs_call *call = arg;
+    struct mr_store_result result;
+    struct mr_gcs_page *page = NULL;
+    char text[1024];
+    call->http = NULL;
+    mr_gcs_explain(call, http, &result, text, sizeof text);
+    if (result.code == MR_OK) {
+        page = mr_gcs_page_parse(http->body, http->body_length, &call->list);
+        if (!page)
+            mr_gcs_refuse(call, &result, text, sizeof text);
+    }
+    call->done.list(call->arg, &result, page ? mr_gcs_page_view(page) : NULL);
+    mr_gcs_page_destroy(page);
+    mr_gcs_give(call);
+}
+
+struct mr_store_call *mr_gcs_list(struct mr_store *base, const struct mr_store_list_request *request,
+                                  mr_store_list_fn *done, void *arg)
+{
+    struct gcs_store *store = (struct gcs_store *)base;
+    struct gcs_call *call = mr_gcs_take(store, GCS_LIST, arg);
+    struct mr_http_request http = {.done = on_list};
+    if (!call)
+        return NULL;
+    call->done.list = done;
+    if (mr_store_list_copy(&call->list, request, &call->name) != 0)
+        call->name.failed = 1; /* mr_gcs_send says so */
+    mr_gcs_objects_url(store);
+    mr_text_puts(&store->url, "?" LIST_FIELDS);
+    mr_gcs_parameter(&store->url, "&prefix=", request->prefix);
+    mr_gcs_parameter(&store->url, "&startOffset=", request->start_offset);
+    mr_gcs_parameter(&store->url, "&endOffset=", request->end_offset);
+    mr_gcs_parameter(&store->url, "&pageToken=", request->page_token);
+    if (request->max_results) {
+        mr_text_puts(&store->url, "&maxResults=");
+        mr_text_put_u64(&store->url, request->max_results);
+    }
+    if (mr_gcs_send(call, &http) == 0)
+        return &call->base;
+    mr_gcs_give(call);
+    return NULL;
+}
+
+/* ---- stat ---- */
+
+static void on_stat(void *arg, const struct mr_http_result *http)
+{
+    struct gcs_call *call = arg;
+    struct mr_store_result result;
+    struct mr_store_item item;
+    struct mr_gcs_page *page = NULL;
+    char text[1024];
+    call->http = NULL;
+    mr_gcs_explain(call, http, &result, text, sizeof text);
+    if (result.code == MR_OK && mr_gcs_item_parse(http->body, http->body_length, &item, &page) != 0)
+        mr_gcs_refuse(call, &result, text, sizeof text);
+    call->done.stat(call->arg, &result, page ? &item : NULL);
+    mr_gcs_page_destroy(page);
+    mr_gcs_give(call);
+}
+
+struct mr_store_call *mr_gcs_stat(struct mr_store *base, const char *name, size_t name_length, uint64_t generation,
+                                  mr_store_stat_fn *done, void *arg)
+{
+    struct gcs_call *call = mr_gcs_take((struct gcs_store *)base, GCS_STAT, arg);
+    struct mr_http_request http = {.done = on_stat};
+    if (!call)
+        return NULL;
+    call->done.stat = done;
+    mr_text_add(&call->name, name, name_length);
+    if (!call->name.failed)
+        mr_gcs_object_url(call, "?" MR_GCS_STAT_FIELDS, generation);
+    if (mr_gcs_send(call, &http) == 0)
+        return &call->base;
+    mr_gcs_give(call);
+    return NULL;
+}
+
+/* ---- get ---- */
+
+/* Is the answer whose head has come the bytes that were asked for? 0, or -1 with mr_error. */
+static int check_head(struct gcs_call *call, int status, const struct mr_http_headers *headers)
+{
+    const struct mr_store_get_request *get = &call->get;
+    call->head_checked = 1;
+    if (headers->has_generation)
+        call->got.generation = headers->generation;
+    call->got.has_crc32c = headers->has_crc32c;
+    call->got.crc32c = headers->crc32c;
+    if (headers->gunzipped) {
+        mr_error_set(MR_E_PROTOCOL, "the server decompressed it on the way although Accept-Encoding: gzip was sent; a "
+                                    "proxy may have dropped that header");
+        return -1;
+    }
+    if (get->generation && headers->has_generation && headers->generation != get->generation) {
+        mr_error_set(MR_E_CHANGED, "changed since the listing: generation %llu was listed, %llu is there",
+                     (unsigned long long)get->generation, (unsigned long long)headers->generation);
+        return -1;
+    }
+    if (status == 206) {
+        if (headers->has_content_range && headers->range_first == get->offset &&
+            headers->range_last - headers->range_first < get->length)
+            return 0;
+        mr_error_set(MR_E_PROTOCOL, "bytes %llu and %llu more were asked for, and others came",
+                     (unsigned long long)get->offset, (unsigned long long)get->length);
+        return -1;
+    }
+    if (get->offset > 0) {
+        mr_error_set(MR_E_PROTOCOL, "a range was asked for, and the whole object came (status %d)", status);
+        return -1;
+    }
+    if (headers->has_content_length && headers->content_length != get->length) {
+        mr_error_set(get->generation || !get->whole ? MR_E_PROTOCOL : MR_E_CHANGED,
+                     "%llu bytes were expected, and %llu came", (unsigned long long)get->length,
+                     (unsigned long long)headers->content_length);
+        return -1;
+    }
+    return 0;
+}
+
+static int on_get_body(void *arg, const struct mr_http_call *http, const void *data, size_t length)
+{
+    struct gcs_call *call = arg;
+    if (!call->head_checked && check_head(call, mr_http_call_status(http), mr_http_call_headers(http)) != 0)
+        return -1;
+    if (length > call->get.length - call->got.received) {
+        mr_error_set(MR_E_PROTOCOL, "more than the %llu bytes that were expected came",
+                     (unsigned long long)call->get.length);
+        return -1;
+    }
+    memcpy(call->get.dest + call->got.received, data, length);
+    call->got.received += length;
+    if (call->get.progress)
+        call->get.progress(call->arg, length);
+    return 0;
+}
+
+static int send_lookup(struct gcs_call *call);
+
+static void finish_get(struct gcs_call *call, const struct mr_store_result *result)
+{
+    call->done.get(call->arg, result, &call->got);
+    mr_gcs_give(call);
+}
+
+static void on_get(void *arg, const struct mr_http_result *http)
+{
+    struct gcs_call *call = arg;
+    struct mr_store_result result;
+    char text[1024];
+    call->http = NULL;
+    mr_gcs_explain(call, http, &result, text, sizeof text);
+    if ((result.status == 404 || result.status == 412) && call->get.generation) {
+        call->lost = result;
+        if (send_lookup(call) == 0)
+            return;
+        mr_gcs_refuse(call, &result, text, sizeof text);
+    }
+    if (result.code == MR_OK && !call->head_checked && check_head(call, http->status, &http->headers) != 0)
+        mr_gcs_refuse(call, &result, text, sizeof text);
+    if (result.code == MR_OK && call->got.received < call->get.length) {
+        mr_error_set(MR_E_NET, "the answer ended after %llu of %llu bytes", (unsigned long long)call->got.received,
+                     (unsigned long long)call->get.length);
+        mr_gcs_refuse(call, &result, text, sizeof text);
+    }
+    finish_get(call, &result);
+}
+
+/* The generation that was asked for is gone: is there another, or none? */
+static void on_lookup(void *arg, const struct mr_http_result *http)
+{
+    struct gcs_call *call = arg;
+    struct mr_store_result result;
+    struct mr_store_item item;
+    struct mr_gcs_page *page = NULL;
+    char text[1024], uri[400];
+    call->http = NULL;
+    mr_gcs_explain(call, http, &result, text, sizeof text);
+    if (result.code == MR_OK && mr_gcs_item_parse(http->body, http->body_length, &item, &page) != 0)
+        mr_gcs_refuse(call, &result, text, sizeof text);
+    if (result.code == MR_OK) {
+        result = call->lost;
+        result.code = MR_E_CHANGED;
+        int same = item.generation == call->get.generation;
+        snprintf(text, sizeof text, "%s: %s: generation %llu was %s, %llu is there", mr_gcs_uri(call, uri, sizeof uri),
+                 same ? "the server contradicts itself" : "changed since the listing",
+                 (unsigned long long)call->get.generation, same ? "not found" : "listed",
+                 (unsigned long long)item.generation);
+    } else if (result.code == MR_E_NOT_FOUND) {
+        result.code = MR_E_NOT_FOUND;
+        snprintf(text, sizeof text, "%s: deleted since the listing (generation %llu)",
+                 mr_gcs_uri(call, uri, sizeof uri), (unsigned long long)call->get.generation);
+    }
+    result.text = text;
+    mr_gcs_page_destroy(page);
+    finish_get(call, &result);
+}
+
+static int send_lookup(struct gcs_call *call)
+{
+    struct mr_http_request http = {.done = on_lookup};
+    mr_gcs_object_url(call, "?" MR_GCS_STAT_FIELDS, 0);
+    return mr_gcs_send(call, &http);
+}
+
+struct mr_store_call *mr_gcs_get(struct mr_store *base, const struct mr_store_get_request *request,
+                                 mr_store_get_fn *done, void *arg)
+{
+    struct gcs_call *call = mr_gcs_take((struct gcs_store *)base, GCS_GET, arg);
+    struct mr_http_request http = {
+        .sink = on_get_body,
+        .done = on_get,
+        .has_range = !request->whole,
+        .range_first = request->offset,
+        .range_last = request->offset + request->length - 1,
+        .fresh_connection = request->fresh_connection,
+    };
+    if (!call)
+        return NULL;
+    call->done.get = done;
+    call->get = *request;
+    mr_text_add(&call->name, request->name, request->name_length);
+    if (!call->name.failed)
+        mr_gcs_object_url(call, "?alt=media", request->generation);
+    if (mr_gcs_send(call, &http) == 0)
+        return &call->base;
+    mr_gcs_give(call);
+    return NULL;
+}
