@@ -18,6 +18,7 @@
 
 enum mr_tail { MR_TAIL_SHORT, MR_TAIL_DROP, MR_TAIL_PAD };
 enum mr_on_error { MR_ON_ERROR_RAISE, MR_ON_ERROR_SKIP, MR_ON_ERROR_REPLACE };
+enum mr_compose { MR_COMPOSE_AUTO, MR_COMPOSE_ALWAYS, MR_COMPOSE_NEVER };
 enum mr_gcs_auth { MR_GCS_AUTH_DEFAULT, MR_GCS_AUTH_ANONYMOUS };
 
 #define MR_ENVIRONMENT_FD "MILLRACE_CONFIG_FD" /* `millrace-worker ls|cat`: the descriptor of the configuration */
@@ -55,6 +56,8 @@ struct mr_config {
         uint64_t receive_buffer_bytes;
         uint64_t range_threshold_bytes; /* objects of this size and more are fetched in parallel ranges */
         uint64_t range_bytes;
+        uint64_t compose; /* enum mr_compose */
+        uint64_t compose_max_bytes, compose_max_objects;
     } fetch;
     struct {
         uint64_t attempts, base_ms, cap_ms, deadline_ms;

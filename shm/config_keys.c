@@ -14,6 +14,7 @@
 static const char *const tails[] = {"short", "drop", "pad", NULL};
 static const char *const on_errors[] = {"raise", "skip", "replace", NULL};
 static const char *const backings[] = {"auto", "posix", "memfd", NULL};
+static const char *const composes[] = {"auto", "always", "never", NULL};
 static const char *const gcs_auths[] = {"default", "anonymous", NULL};
 static const char *const log_levels[] = {"error", "warning", "info", "debug", NULL};
 
@@ -67,6 +68,14 @@ static const struct mr_config_key keys[] = {
      .meaning = "Objects of this size and more are downloaded in several ranges at once."},
     {FIELD(fetch, range_bytes, MR_KEY_BYTES), NUMBER(16 * MIB, 256 * KIB, 16 * GIB, "bytes"), .live = true,
      .meaning = "The size of one such range."},
+    {FIELD(fetch, compose, MR_KEY_CHOICE), CHOICE(MR_COMPOSE_NEVER, composes), .live = true,
+     .meaning =
+         "Small objects are composed into a temporary one, which one request downloads: auto where permissions, costs "
+         "and measured speed say so, always, or never. docs/compose.md tells what it costs."},
+    {FIELD(fetch, compose_max_bytes, MR_KEY_BYTES), NUMBER(100000000, 4 * KIB, 16 * GIB, "bytes"), .live = true,
+     .meaning = "The most bytes of one composed object; never more than a quarter of a fetch worker's arena."},
+    {FIELD(fetch, compose_max_objects, MR_KEY_U64), NUMBER(32, 2, 32, "objects"), .live = true,
+     .meaning = "The most objects of one composed object."},
 
     {FIELD(retry, attempts, MR_KEY_U64), NUMBER(10, 1, 1000, "requests"), .live = true,
      .meaning = "Requests for one thing before it counts as failed, the first one included."},

@@ -21,7 +21,8 @@ static const struct mr_counter_label worker_labels[] = {
     {"resumes", "requests", "Streams taken up again at the byte that they had reached", false},
     {"stalls", "requests", "Streams broken off because nothing came", false},
     {"crc_failures", "objects", "Bodies whose crc32c or length was wrong", false},
-    {"unverified_objects", "objects", "Objects published without a checksum of the store's to hold them against", false},
+    {"unverified_objects", "objects", "Objects published without a checksum of the store's to hold them against",
+     false},
     {"throttled", "requests", "Answers of status 429", false},
     {"stolen_blocks", "blocks", "Blocks served for another worker", false},
     {"take_backs", "tickets", "Tickets taken back from READY to make room for a lane's head", false},
@@ -41,6 +42,15 @@ static const struct mr_counter_label worker_labels[] = {
     {"egress_limited", "requests", "Answers of status 429 about the egress bandwidth of the project", false},
     {"arena_bytes", "bytes", "Size of the arena", true},
     {"arena_free_bytes", "bytes", "Bytes of the arena that nothing is in", true},
+    {"class_a_operations", "requests", "Requests that the store bills as class A: compose, insert, list", false},
+    {"class_b_operations", "requests", "Requests that the store bills as class B: get, metadata, permissions", false},
+    {"free_operations", "requests", "Requests that the store does not bill: delete", false},
+    {"composites", "objects", "Temporary composed objects made", false},
+    {"composed_objects", "objects", "Objects that came out of composed ones", false},
+    {"compose_fallbacks", "jobs", "Groups of objects that were downloaded one by one because composing failed", false},
+    {"slices_repeated", "objects", "Objects that were wrong in a composed one and were downloaded alone", false},
+    {"composites_removed", "objects", "Temporary composed objects of this run that were deleted", false},
+    {"orphans_removed", "objects", "Temporary composed objects of dead runs that were deleted", false},
 };
 _Static_assert(sizeof(worker_labels) / sizeof(worker_labels[0]) == MR_WC_COUNT, "a label for each worker counter");
 

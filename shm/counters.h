@@ -46,6 +46,15 @@ enum mr_worker_counter {
     MR_WC_EGRESS_LIMITED,
     MR_WC_ARENA_BYTES,      /* gauge */
     MR_WC_ARENA_FREE_BYTES, /* gauge */
+    MR_WC_CLASS_A,          /* billed operations: docs/compose.md */
+    MR_WC_CLASS_B,
+    MR_WC_FREE_OPERATIONS,
+    MR_WC_COMPOSITES,
+    MR_WC_COMPOSED_OBJECTS,
+    MR_WC_COMPOSE_FALLBACKS,
+    MR_WC_SLICES_REPEATED,
+    MR_WC_COMPOSITES_REMOVED,
+    MR_WC_ORPHANS_REMOVED,
     MR_WC_COUNT
 };
 

@@ -42,6 +42,7 @@ struct mr_producer {
     uint64_t arena_bytes;
     mr_producer_size_fn *size;
     void *size_arg;
+    mr_producer_join_fn *join;
     struct mr_arena *arena;
     struct mr_run reserve;
     struct mr_extent *reserve_extent; /* who has it, NULL: a job being claimed, or nobody */

@@ -318,6 +318,7 @@ static void plan_job(struct mr_producer *producer, const struct pick *pick, unsi
                      struct plan *plan)
 {
     struct mr_producer_lane *pl = pick->lane;
+    struct mr_request first;
     uint64_t posted = load_posted(pl), first_block = pick->number / MR_LANE_BLOCK;
 
     plan->count = 1;
@@ -327,6 +328,7 @@ static void plan_job(struct mr_producer *producer, const struct pick *pick, unsi
         max_tickets = MR_LANE_BLOCK;
     if (pick->mode != MODE_NORMAL || mr_word_attempt(pick->word) >= SOLO_AFTER)
         return;
+    mr_lane_glance(&pl->lane, mr_lane_slot(&pl->lane, pick->number), &first);
     while (plan->count < max_tickets && plan->count < pl->lane.window) {
         uint64_t n = mr_lane_wrap(&pl->lane, pick->number + plan->count), word, bytes;
         struct mr_request request;
@@ -335,6 +337,8 @@ static void plan_job(struct mr_producer *producer, const struct pick *pick, unsi
         if (look(pl, n, posted, &word) != SIGHT_PENDING || mr_word_attempt(word) >= SOLO_AFTER)
             break;
         mr_lane_glance(&pl->lane, mr_lane_slot(&pl->lane, n), &request);
+        if (producer->join && !producer->join(producer->size_arg, &first, &request))
+            break;
         if (producer->size(producer->size_arg, &request, &bytes) || bytes > max_bytes ||
             plan->total + bytes > max_bytes || !mr_extents_have_room(producer, plan->total + bytes))
             break;
@@ -523,6 +527,7 @@ struct mr_producer *mr_producer_new(const struct mr_producer_options *options)
     producer->arena_bytes = options->arena_bytes;
     producer->size = options->size;
     producer->size_arg = options->size_arg;
+    producer->join = options->join;
     producer->arena = mr_arena_new(options->arena_bytes, options->reserve_bytes);
     if (!producer->arena) {
         free(producer);

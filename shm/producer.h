@@ -27,6 +27,9 @@ struct mr_producer_lane; /* a lane as this producer knows it */
  * ranges. */
 typedef int mr_producer_size_fn(void *arg, const struct mr_request *request, uint64_t *bytes);
 
+/* May one request serve the second ticket together with the first of its job? Both requests may still be changing. */
+typedef bool mr_producer_join_fn(void *arg, const struct mr_request *first, const struct mr_request *next);
+
 struct mr_producer_options {
     unsigned slot;                 /* 0 .. P-1, the owner in FILLING and READY words */
     const struct mr_board *board;  /* P, and which slots are alive */
@@ -36,6 +39,7 @@ struct mr_producer_options {
     uint64_t reserve_bytes; /* the largest listed object, rounded up to pages */
     mr_producer_size_fn *size;
     void *size_arg;
+    mr_producer_join_fn *join; /* NULL: any two. With size_arg */
 };
 
 struct mr_claim {
