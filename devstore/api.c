@@ -1,8 +1,6 @@
 #include "devstore/api.h"
 
 #include <inttypes.h>
-#include <jansson.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -17,6 +15,12 @@ struct mr_bucket *mr_api_bucket(const struct mr_api *api, const struct mr_reques
     struct mr_bucket *bucket = mr_buckets_find(api->buckets, request->bucket);
     if (!bucket)
         mr_reply_error(reply, request, 404, NULL, "The specified bucket does not exist: %s", request->bucket);
+    if (bucket && mr_bucket_settings(bucket)->requester_pays && !mr_request_query(request, "userProject") &&
+        !mr_request_header(request, "x-goog-user-project")) {
+        mr_reply_error(reply, request, 400, "required",
+                       "Bucket is a requester pays bucket but no user project provided.");
+        return NULL;
+    }
     return bucket;
 }
 
@@ -65,7 +69,7 @@ void mr_api_resource(const struct mr_request *request, struct mr_bucket *bucket,
     struct mr_fields fields;
     struct mr_resource resource;
     if (mr_fields_parse(&fields, mr_request_query(request, "fields")) < 0 ||
-        mr_resource_init(&resource, mr_bucket_name(bucket), mr_request_header(request, "Host"), &fields, 0) < 0) {
+        mr_resource_init(&resource, bucket, mr_request_header(request, "Host"), &fields, 0) < 0) {
         mr_reply_from_error(reply, request);
         return;
     }
@@ -200,51 +204,6 @@ static void delete_object(const struct mr_request *request, struct mr_bucket *bu
         reply->status = 204;
 }
 
-static void bucket_resource(struct mr_bucket *bucket, const struct mr_request *request, struct mr_text *out)
-{
-    char base[300];
-    const char *name = mr_bucket_name(bucket);
-    mr_resource_base(mr_request_header(request, "Host"), base);
-    mr_text_printf(
-        out,
-        "{\"kind\":\"storage#bucket\",\"id\":\"%s\",\"name\":\"%s\",\"selfLink\":\"%s/storage/v1/b/%s\","
-        "\"metageneration\":\"1\",\"location\":\"DEVSTORE\",\"locationType\":\"region\","
-        "\"storageClass\":\"STANDARD\",\"etag\":\"1\",\"softDeletePolicy\":{\"retentionDurationSeconds\":\"0\"},"
-        "\"timeCreated\":\"",
-        name, name, base, name);
-    mr_text_time(out, mr_bucket_created_us(bucket));
-    mr_text_puts(out, "\"}");
-}
-
-static void create_bucket(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
-{
-    json_error_t error;
-    json_t *body = json_loadb(request->body.data ? request->body.data : "", request->body.length, 0, &error);
-    const char *name = json_string_value(json_object_get(body, "name"));
-    if (!name) {
-        mr_reply_error(reply, request, 400, "required", "The body is no JSON object with a name.");
-    } else if (mr_buckets_create(api->buckets, name) < 0) {
-        mr_reply_from_error(reply, request);
-    } else {
-        mr_reply_header(reply, "Content-Type", "application/json; charset=UTF-8");
-        bucket_resource(mr_buckets_find(api->buckets, name), request, &reply->body);
-    }
-    json_decref(body);
-}
-
-static void list_buckets(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
-{
-    const char *name = "", *separator = "";
-    mr_text_puts(&reply->body, "{\"kind\":\"storage#buckets\",\"items\":[");
-    while ((name = mr_buckets_next(api->buckets, name)) != NULL) {
-        mr_text_puts(&reply->body, separator);
-        bucket_resource(mr_buckets_find(api->buckets, name), request, &reply->body);
-        separator = ",";
-    }
-    mr_text_puts(&reply->body, "]}");
-    mr_reply_header(reply, "Content-Type", "application/json; charset=UTF-8");
-}
-
 static int denied(const struct mr_api *api, const char *permission)
 {
     for (int i = 0; i < api->n_denied; i++) {
@@ -274,6 +233,7 @@ static const char *const permissions[MR_OP_COUNT] = {
     [MR_OP_LIST] = "storage.objects.list",      [MR_OP_GET] = "storage.objects.get",
     [MR_OP_STAT] = "storage.objects.get",       [MR_OP_UPLOAD] = "storage.objects.create",
     [MR_OP_COMPOSE] = "storage.objects.create", [MR_OP_DELETE] = "storage.objects.delete",
+    [MR_OP_BUCKET] = "storage.buckets.get",
 };
 
 int mr_api_refuse(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
@@ -312,14 +272,7 @@ void mr_api_answer(const struct mr_api *api, struct mr_request *request, struct 
         delete_object(request, bucket, reply);
         break;
     case MR_OP_BUCKET:
-        if (buckets && strcmp(request->method, "POST") == 0) {
-            create_bucket(api, request, reply);
-        } else if (buckets) {
-            list_buckets(api, request, reply);
-        } else {
-            bucket_resource(bucket, request, &reply->body);
-            mr_reply_header(reply, "Content-Type", "application/json; charset=UTF-8");
-        }
+        mr_api_buckets(api, request, bucket, reply);
         break;
     case MR_OP_COMPOSE:
         mr_api_compose(api, request, reply);

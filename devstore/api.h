@@ -47,6 +47,10 @@ void mr_api_list(const struct mr_api *api, const struct mr_request *request, str
 void mr_api_compose(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
 void mr_api_batch(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
 
+/* Get, list and create buckets. bucket: the one in the path, or NULL. */
+void mr_api_buckets(const struct mr_api *api, const struct mr_request *request, struct mr_bucket *bucket,
+                    struct mr_reply *reply);
+
 /* Shared by those parts. Each returns NULL or -1 with the reply filled in. */
 struct mr_bucket *mr_api_bucket(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
 int mr_api_conditions(const struct mr_request *request, struct mr_conditions *conditions, struct mr_reply *reply);

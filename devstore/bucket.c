@@ -20,6 +20,7 @@ struct mr_bucket {
     struct mr_names *names; /* synthetic: what lies over it, tombstones included */
     struct mr_synthetic *synthetic;
     char *folder;
+    struct mr_bucket_settings settings;
     int64_t created_us;
     uint64_t last_generation;
     pthread_rwlock_t lock; /* names and last_generation */
@@ -31,7 +32,14 @@ struct mr_buckets {
     struct mr_bucket *first;
     char *root;
     int memory;
+    struct mr_bucket_settings settings;
 };
+
+void mr_bucket_settings_init(struct mr_bucket_settings *settings)
+{
+    *settings =
+        (struct mr_bucket_settings){.storage_class = "STANDARD", .location = "DEVSTORE", .location_type = "region"};
+}
 
 static void bucket_destroy(struct mr_bucket *bucket)
 {
@@ -58,7 +66,8 @@ static int check_name(const char *name)
 }
 
 /* Takes synthetic and folder. NULL: no memory. */
-static struct mr_bucket *bucket_new(const char *name, struct mr_synthetic *synthetic, char *folder)
+static struct mr_bucket *bucket_new(const char *name, struct mr_synthetic *synthetic, char *folder,
+                                    const struct mr_bucket_settings *settings)
 {
     struct mr_bucket *bucket = calloc(1, sizeof *bucket + strlen(name) + 1);
     if (!bucket) {
@@ -70,6 +79,7 @@ static struct mr_bucket *bucket_new(const char *name, struct mr_synthetic *synth
     memcpy(bucket->name, name, strlen(name) + 1);
     bucket->synthetic = synthetic;
     bucket->folder = folder;
+    bucket->settings = *settings;
     bucket->created_us = mr_clock_wall_ns() / 1000;
     pthread_rwlock_init(&bucket->lock, NULL);
     bucket->names = mr_names_new();
@@ -135,7 +145,7 @@ static int scan_bucket(struct mr_buckets *buckets, const char *name)
         free(folder); /* a file, or a folder like .git: no bucket */
         return 0;
     }
-    bucket = bucket_new(name, NULL, folder);
+    bucket = bucket_new(name, NULL, folder, &buckets->settings);
     if (!bucket)
         return -1;
     bucket->created_us = st.st_ctim.tv_sec * INT64_C(1000000);
@@ -164,13 +174,17 @@ static int scan_root(struct mr_buckets *buckets)
     return rc;
 }
 
-struct mr_buckets *mr_buckets_new(const char *root, int memory)
+struct mr_buckets *mr_buckets_new(const char *root, int memory, const struct mr_bucket_settings *settings)
 {
     struct mr_buckets *buckets = calloc(1, sizeof *buckets);
     if (!buckets)
         goto no_memory;
     pthread_rwlock_init(&buckets->lock, NULL);
     buckets->memory = memory;
+    if (settings)
+        buckets->settings = *settings;
+    else
+        mr_bucket_settings_init(&buckets->settings);
     buckets->root = root ? strdup(root) : NULL;
     if (root && !buckets->root)
         goto no_memory;
@@ -203,10 +217,15 @@ int mr_buckets_add_synthetic(struct mr_buckets *buckets, const char *name, struc
         mr_synthetic_destroy(synthetic);
         return -1;
     }
-    return insert(buckets, bucket_new(name, synthetic, NULL));
+    return insert(buckets, bucket_new(name, synthetic, NULL, &buckets->settings));
 }
 
-int mr_buckets_create(struct mr_buckets *buckets, const char *name)
+const struct mr_bucket_settings *mr_buckets_settings(const struct mr_buckets *buckets)
+{
+    return &buckets->settings;
+}
+
+int mr_buckets_create(struct mr_buckets *buckets, const char *name, const struct mr_bucket_settings *settings)
 {
     char *folder = NULL;
     if (check_name(name) < 0)
@@ -226,7 +245,7 @@ int mr_buckets_create(struct mr_buckets *buckets, const char *name)
             return -1;
         }
     }
-    return insert(buckets, bucket_new(name, NULL, folder));
+    return insert(buckets, bucket_new(name, NULL, folder, settings ? settings : &buckets->settings));
 }
 
 struct mr_bucket *mr_buckets_find(struct mr_buckets *buckets, const char *name)
@@ -250,6 +269,11 @@ const char *mr_buckets_next(struct mr_buckets *buckets, const char *name)
 const char *mr_bucket_name(const struct mr_bucket *bucket)
 {
     return bucket->name;
+}
+
+const struct mr_bucket_settings *mr_bucket_settings(const struct mr_bucket *bucket)
+{
+    return &bucket->settings;
 }
 
 int64_t mr_bucket_created_us(const struct mr_bucket *bucket)

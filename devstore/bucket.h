@@ -17,20 +17,34 @@ struct mr_bucket;
 struct mr_buckets;
 struct mr_synthetic;
 
-/* root: a folder whose folders are the buckets, or NULL. memory: never write to root. NULL with an error. Blocks:
- * scans. */
-struct mr_buckets *mr_buckets_new(const char *root, int memory);
+/* What a bucket says of itself; every bucket begins with the ones given to mr_buckets_new. */
+struct mr_bucket_settings {
+    char storage_class[32]; /* of the bucket, and of each object that says nothing else */
+    char location[64], location_type[32];
+    uint64_t soft_delete_s; /* how long deleted objects are kept (and billed); 0: not at all */
+    int hierarchical, versioning, requester_pays;
+    int zonal; /* as a Rapid bucket: objects cannot be composed */
+};
+/* STANDARD in one region, nothing switched on. */
+void mr_bucket_settings_init(struct mr_bucket_settings *settings);
+
+/* root: a folder whose folders are the buckets, or NULL. memory: never write to root. settings NULL: the
+ * defaults. NULL with an error. Blocks: scans. */
+struct mr_buckets *mr_buckets_new(const char *root, int memory, const struct mr_bucket_settings *settings);
 void mr_buckets_destroy(struct mr_buckets *buckets);
 /* Takes synthetic, on failure too. 0 or -1 (EXISTS, USAGE for a bad name). */
 int mr_buckets_add_synthetic(struct mr_buckets *buckets, const char *name, struct mr_synthetic *synthetic);
-/* An empty bucket. 0 or -1 (EXISTS; USAGE for a bad name; IO). */
-int mr_buckets_create(struct mr_buckets *buckets, const char *name);
+/* The settings that mr_buckets_new was given. */
+const struct mr_bucket_settings *mr_buckets_settings(const struct mr_buckets *buckets);
+/* An empty bucket. settings NULL: the common ones. 0 or -1 (EXISTS; USAGE for a bad name; IO). */
+int mr_buckets_create(struct mr_buckets *buckets, const char *name, const struct mr_bucket_settings *settings);
 /* NULL when there is none. */
 struct mr_bucket *mr_buckets_find(struct mr_buckets *buckets, const char *name);
 /* Names of all buckets in byte-wise order: the next one after `name` ("" for the first), or NULL. Borrowed. */
 const char *mr_buckets_next(struct mr_buckets *buckets, const char *name);
 
 const char *mr_bucket_name(const struct mr_bucket *bucket);
+const struct mr_bucket_settings *mr_bucket_settings(const struct mr_bucket *bucket);
 int64_t mr_bucket_created_us(const struct mr_bucket *bucket);
 /* The folder that writes go to, or NULL for memory. */
 const char *mr_bucket_folder(const struct mr_bucket *bucket);

@@ -204,6 +204,11 @@ void mr_api_compose(const struct mr_api *api, const struct mr_request *request, 
     c.bucket = mr_api_bucket(api, request, reply);
     if (!c.bucket || mr_api_conditions(request, &conditions, reply) < 0)
         return;
+    if (mr_bucket_settings(c.bucket)->zonal) {
+        mr_reply_error(reply, request, 400, "invalid",
+                       "Compose is not supported for objects in a bucket with the RAPID storage class.");
+        return;
+    }
     body = json_loadb(request->body.data ? request->body.data : "", request->body.length, 0, &error);
     if (!json_is_object(body)) {
         mr_reply_error(reply, request, 400, "parseError", "The body is not a JSON object.");

@@ -1,5 +1,6 @@
 #include "devstore/fields.h"
 
+#include <jansson.h>
 #include <string.h>
 
 #include "shm/base/error.h"
@@ -119,4 +120,25 @@ int mr_fields_known(const struct mr_fields *fields, int node, const char *const 
         }
     }
     return 0;
+}
+
+json_t *mr_fields_filter(const struct mr_fields *fields, int node, json_t *json)
+{
+    const char *key;
+    size_t i;
+    json_t *value, *out;
+    if (!json || fields->nodes[node].whole || (!json_is_object(json) && !json_is_array(json)))
+        return json_incref(json);
+    out = json_is_array(json) ? json_array() : json_object();
+    if (json_is_array(json)) {
+        json_array_foreach(json, i, value) json_array_append_new(out, mr_fields_filter(fields, node, value));
+        return out;
+    }
+    json_object_foreach(json, key, value)
+    {
+        int below = mr_fields_under(fields, node, key);
+        if (below >= 0)
+            json_object_set_new(out, key, mr_fields_filter(fields, below, value));
+    }
+    return out;
 }

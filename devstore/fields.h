@@ -7,6 +7,8 @@
 
 #include <stddef.h>
 
+struct json_t;
+
 #define MR_FIELDS_MAX 64 /* names in one selection */
 
 /* A tree of the names asked for; node 0 is the whole answer. Points into the text that it was parsed from. */
@@ -27,5 +29,7 @@ int mr_fields_under(const struct mr_fields *fields, int node, const char *name);
 /* 0 when each name asked for under node is in the NULL-terminated list; else -1 (USAGE) naming the first that is not.
  */
 int mr_fields_known(const struct mr_fields *fields, int node, const char *const *names);
+/* A new reference to what the selection under node leaves of json; arrays go by their elements. NULL: no memory. */
+struct json_t *mr_fields_filter(const struct mr_fields *fields, int node, struct json_t *json);
 
 #endif

@@ -112,8 +112,7 @@ static int select_fields(struct listing *l, const struct mr_request *request, st
     if (mr_fields_parse(fields, mr_request_query(request, "fields")) < 0 || mr_fields_known(fields, 0, known) < 0)
         return -1;
     int items = mr_fields_under(fields, 0, "items");
-    if (mr_resource_init(&l->resource, mr_bucket_name(l->bucket), mr_request_header(request, "Host"), fields, items) <
-        0)
+    if (mr_resource_init(&l->resource, l->bucket, mr_request_header(request, "Host"), fields, items) < 0)
         return -1;
     l->items = items >= 0;
     l->prefixes = mr_fields_under(fields, 0, "prefixes") >= 0;

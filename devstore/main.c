@@ -68,7 +68,7 @@ static int announce(int fd, const struct mr_options *options)
 
 static struct mr_buckets *open_buckets(const struct mr_options *options)
 {
-    struct mr_buckets *buckets = mr_buckets_new(options->root, options->memory);
+    struct mr_buckets *buckets = mr_buckets_new(options->root, options->memory, &options->bucket);
     for (int i = 0; buckets && i < options->n_synthetic; i++) {
         struct mr_synthetic_spec spec;
         struct mr_synthetic *synthetic = NULL;

@@ -26,6 +26,14 @@ static const char help[] =
     "range),\n"
     "                          made up from SEED; sizes take KiB, MiB, GiB. May be repeated\n"
     "\n"
+    "What its buckets say of themselves\n"
+    "  --storage-class CLASS   of buckets, and of objects that say nothing else; default STANDARD\n"
+    "  --location NAME         default DEVSTORE\n"
+    "  --soft-delete-s N       softDeletePolicy.retentionDurationSeconds; default 0\n"
+    "  --hierarchical          hierarchicalNamespace.enabled\n"
+    "  --zonal                 a Rapid bucket: storage class RAPID, one zone, hierarchical, compose is refused\n"
+    "  --requester-pays        billing.requesterPays; a request without userProject answers 400\n"
+    "\n"
     "How it serves\n"
     "  --listen HOST:PORT      default 127.0.0.1:0; port 0 is a free port. The first line on standard output is\n"
     "                          \"listening on http://HOST:PORT\"\n"
@@ -35,7 +43,8 @@ static const char help[] =
     "  --bandwidth-mibps X     limits each connection's replies to X MiB a second\n"
     "  --page-size N           the most entries in a page of a listing, default 5000\n"
     "  --deny PERMISSION       testIamPermissions does not grant it, and what needs it answers 403\n"
-    "                          (storage.objects.list, .get, .create, .delete). May be repeated\n"
+    "                          (storage.objects.list, .get, .create, .delete, .update; storage.buckets.get). May be\n"
+    "                          repeated\n"
     "  --fault KIND:RATE[:ARG][:PATTERN]\n"
     "                          makes requests go wrong; may be repeated, the first that hits counts\n"
     "                          KIND  status   answers CODE[/RETRY_AFTER_S] (default 503)\n"
@@ -65,6 +74,12 @@ enum {
     OPT_LATENCY,
     OPT_BANDWIDTH,
     OPT_PAGE_SIZE,
+    OPT_STORAGE_CLASS,
+    OPT_LOCATION,
+    OPT_SOFT_DELETE,
+    OPT_HIERARCHICAL,
+    OPT_ZONAL,
+    OPT_REQUESTER_PAYS,
     OPT_DENY,
     OPT_LOG,
     OPT_EXIT_WITH_PARENT,
@@ -84,6 +99,12 @@ static const struct option long_options[] = {
     {"latency-ms", required_argument, NULL, OPT_LATENCY},
     {"bandwidth-mibps", required_argument, NULL, OPT_BANDWIDTH},
     {"page-size", required_argument, NULL, OPT_PAGE_SIZE},
+    {"storage-class", required_argument, NULL, OPT_STORAGE_CLASS},
+    {"location", required_argument, NULL, OPT_LOCATION},
+    {"soft-delete-s", required_argument, NULL, OPT_SOFT_DELETE},
+    {"hierarchical", no_argument, NULL, OPT_HIERARCHICAL},
+    {"zonal", no_argument, NULL, OPT_ZONAL},
+    {"requester-pays", no_argument, NULL, OPT_REQUESTER_PAYS},
     {"deny", required_argument, NULL, OPT_DENY},
     {"log", required_argument, NULL, OPT_LOG},
     {"exit-with-parent", no_argument, NULL, OPT_EXIT_WITH_PARENT},
@@ -137,8 +158,47 @@ static int push(const char *option, const char *text, const char **list, int *co
     return 0;
 }
 
+/* Upper-case words, as all storage classes and locations are; they are written into JSON and headers as they are. */
+static int parse_word(const char *option, const char *text, char *word, size_t size)
+{
+    if (!*text || strlen(text) >= size || strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != strlen(text))
+        return usage(option, text, "a word in capitals");
+    memcpy(word, text, strlen(text) + 1);
+    return 0;
+}
+
+/* The options about buckets. 2: another option. */
+static int take_bucket(struct mr_bucket_settings *bucket, int option, const char *value)
+{
+    switch (option) {
+    case OPT_STORAGE_CLASS:
+        return parse_word("--storage-class", value, bucket->storage_class, sizeof bucket->storage_class);
+    case OPT_LOCATION:
+        return parse_word("--location", value, bucket->location, sizeof bucket->location);
+    case OPT_SOFT_DELETE:
+        return mr_parse_u64(value, &bucket->soft_delete_s) < 0 ? usage("--soft-delete-s", value, "a number of seconds")
+                                                               : 0;
+    case OPT_HIERARCHICAL:
+        bucket->hierarchical = 1;
+        return 0;
+    case OPT_ZONAL:
+        bucket->zonal = bucket->hierarchical = 1;
+        strcpy(bucket->storage_class, "RAPID");
+        strcpy(bucket->location_type, "zone");
+        return 0;
+    case OPT_REQUESTER_PAYS:
+        bucket->requester_pays = 1;
+        return 0;
+    default:
+        return 2;
+    }
+}
+
 static int take(struct mr_options *options, int option, const char *value)
 {
+    int rc = take_bucket(&options->bucket, option, value);
+    if (rc != 2)
+        return rc;
     switch (option) {
     case OPT_ROOT:
         options->root = value;
@@ -193,6 +253,7 @@ int mr_options_parse(struct mr_options *options, int argc, char **argv)
 {
     int option, rc;
     *options = (struct mr_options){.page_max = 5000, .threads = 2};
+    mr_bucket_settings_init(&options->bucket);
     if (parse_listen(options, "127.0.0.1:0") < 0)
         return -1;
     optind = 1;

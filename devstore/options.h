@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#include "devstore/bucket.h"
+
 #define MR_SYNTHETIC_MAX 16
 #define MR_DENY_MAX      16
 #define MR_FAULT_MAX     32
@@ -16,6 +18,7 @@ struct mr_options {
     double latency_ms, bandwidth_mibps;
     unsigned page_max, threads;
     uint64_t seed;
+    struct mr_bucket_settings bucket; /* of every bucket */
     int n_synthetic, n_denied, n_faults;
     const char *synthetic[MR_SYNTHETIC_MAX]; /* BUCKET:COUNT:SIZE[-SIZE][:SEED] */
     const char *denied[MR_DENY_MAX];

@@ -86,11 +86,12 @@ void mr_resource_base(const char *host, char base[300])
     snprintf(base, 300, "http://%s", good ? host : "localhost");
 }
 
-int mr_resource_init(struct mr_resource *resource, const char *bucket, const char *host, const struct mr_fields *fields,
-                     int node)
+int mr_resource_init(struct mr_resource *resource, const struct mr_bucket *bucket, const char *host,
+                     const struct mr_fields *fields, int node)
 {
     resource->wanted = 0;
-    resource->bucket = bucket;
+    resource->bucket = mr_bucket_name(bucket);
+    resource->storage_class = mr_bucket_settings(bucket)->storage_class;
     mr_resource_base(host, resource->base);
     if (node < 0)
         return 0;
@@ -190,7 +191,8 @@ void mr_resource_write(const struct mr_resource *resource, struct mr_object *obj
     put_string(resource, out, CACHE_CONTROL, object->attributes[MR_ATTR_CACHE_CONTROL]);
     put_string(resource, out, CUSTOM_TIME, object->attributes[MR_ATTR_CUSTOM_TIME]);
     put_string(resource, out, STORAGE_CLASS,
-               object->attributes[MR_ATTR_STORAGE_CLASS] ? object->attributes[MR_ATTR_STORAGE_CLASS] : "STANDARD");
+               object->attributes[MR_ATTR_STORAGE_CLASS] ? object->attributes[MR_ATTR_STORAGE_CLASS]
+                                                         : resource->storage_class);
     put_number(resource, out, SIZE, object->size);
     if (mr_resource_wants_crc(resource) && mr_object_crc(object, &crc) == 0) {
         mr_crc32c_to_base64(crc, base64);

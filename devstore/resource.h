@@ -4,20 +4,20 @@
 
 #include <stdint.h>
 
+#include "devstore/bucket.h"
 #include "devstore/fields.h"
-#include "devstore/object.h"
 #include "devstore/text.h"
 
 struct mr_resource {
-    uint32_t wanted; /* one bit a field, from mr_resource_init */
-    const char *bucket;
-    char base[300]; /* "http://host:port", the start of its links */
+    uint32_t wanted;                    /* one bit a field, from mr_resource_init */
+    const char *bucket, *storage_class; /* the class of objects that say none */
+    char base[300];                     /* "http://host:port", the start of its links */
 };
 
 /* node: of `fields`, the one that stands for the object. host: the Host header or NULL. 0 or -1 (USAGE: unknown field).
  */
-int mr_resource_init(struct mr_resource *resource, const char *bucket, const char *host, const struct mr_fields *fields,
-                     int node);
+int mr_resource_init(struct mr_resource *resource, const struct mr_bucket *bucket, const char *host,
+                     const struct mr_fields *fields, int node);
 /* 1 when the crc32c is among the fields: mr_resource_write then wants it computed. */
 int mr_resource_wants_crc(const struct mr_resource *resource);
 /* Appends the JSON object. crc32c is left out when it cannot be computed (the file is gone). */

@@ -286,6 +286,58 @@ def test_permissions(devstore: StartDevstore, connect: Connect) -> None:
     assert list(bucket.list_blobs()) == []
 
 
+def test_what_a_bucket_says_of_itself(devstore: StartDevstore, connect: Connect) -> None:
+    plain = connect(devstore("--memory")).create_bucket("plain-bucket")
+    plain.reload()
+    assert (plain.storage_class, plain.location, plain.location_type) == ("STANDARD", "DEVSTORE", "region")
+    assert plain.soft_delete_policy.retention_duration_seconds == 0 and not plain.hierarchical_namespace_enabled
+    assert plain.time_created is not None and not plain.requester_pays and not plain.versioning_enabled
+    flags = ["--storage-class", "NEARLINE", "--soft-delete-s", "604800", "--hierarchical", "--location", "EU"]
+    bucket = connect(devstore("--memory", *flags)).create_bucket("b-2")
+    bucket.reload()
+    assert (bucket.storage_class, bucket.location) == ("NEARLINE", "EU")
+    assert bucket.soft_delete_policy.retention_duration_seconds == 604800 and bucket.hierarchical_namespace_enabled
+    bucket.blob("x").upload_from_string(b"x")
+    assert bucket.get_blob("x").storage_class == "NEARLINE"
+
+
+def test_fields_of_a_bucket(devstore: StartDevstore) -> None:
+    server = devstore("--synthetic", "made-up:1:1", "--soft-delete-s", "7")
+    base = "/storage/v1/b/made-up"
+    asked = "?fields=storageClass,softDeletePolicy/retentionDurationSeconds,hierarchicalNamespace(enabled)"
+    assert fetch(server, base + asked).json == {
+        "storageClass": "STANDARD",
+        "softDeletePolicy": {"retentionDurationSeconds": "7"},
+        "hierarchicalNamespace": {"enabled": False},
+    }
+    assert fetch(server, "/storage/v1/b?fields=items/name").json == {"items": [{"name": "made-up"}]}
+    assert fetch(server, base + "?fields=bogus").status == 400
+
+
+def test_a_zonal_bucket_composes_nothing(devstore: StartDevstore, connect: Connect) -> None:
+    bucket = connect(devstore("--zonal")).create_bucket("zonal-bucket")
+    bucket.reload()
+    assert (bucket.storage_class, bucket.location_type) == ("RAPID", "zone") and bucket.hierarchical_namespace_enabled
+    bucket.blob("x").upload_from_string(b"x")
+    with pytest.raises(exceptions.BadRequest, match="RAPID"):
+        bucket.blob("y").compose([bucket.blob("x")])
+
+
+def test_requester_pays(devstore: StartDevstore, connect: Connect) -> None:
+    client = connect(devstore("--memory", "--requester-pays"))
+    client.create_bucket("pay-bucket")
+    with pytest.raises(exceptions.BadRequest, match="requester pays"):
+        client.bucket("pay-bucket").blob("x").upload_from_string(b"x")
+    client.bucket("pay-bucket", user_project="mine").blob("x").upload_from_string(b"x")
+
+
+def test_a_denied_bucket(devstore: StartDevstore, connect: Connect) -> None:
+    client = connect(devstore("--synthetic", "made-up:1:1", "--deny", "storage.buckets.get"))
+    with pytest.raises(exceptions.Forbidden):
+        client.get_bucket("made-up")
+    assert [blob.name for blob in client.list_blobs("made-up")] == ["obj-000000000"]
+
+
 def test_buckets(server: Server, connect: Connect) -> None:
     client = connect(server)
     for name in ("second-b", "first-b"):

@@ -102,8 +102,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (mr_mime_head(headers.bytes, headers.length, &head, &rest) < 0)
         goto out;
     headers.length = head;
-    struct mr_buckets *buckets = mr_buckets_new(NULL, 1);
-    if (!buckets || mr_buckets_create(buckets, "bucket") < 0)
+    struct mr_buckets *buckets = mr_buckets_new(NULL, 1, NULL);
+    if (!buckets || mr_buckets_create(buckets, "bucket", NULL) < 0)
         abort();
     fill(mr_buckets_find(buckets, "bucket"));
     struct mr_api api = {.buckets = buckets, .page_max = 2};
