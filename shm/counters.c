@@ -51,6 +51,9 @@ static const struct mr_counter_label worker_labels[] = {
     {"slices_repeated", "objects", "Objects that were wrong in a composed one and were downloaded alone", false},
     {"composites_removed", "objects", "Temporary composed objects of this run that were deleted", false},
     {"orphans_removed", "objects", "Temporary composed objects of dead runs that were deleted", false},
+    {"in_flight", "requests", "Requests under way", true},
+    {"connection_limit", "requests", "Requests that may be under way: less than the connections after 429 and 503",
+     true},
 };
 _Static_assert(sizeof(worker_labels) / sizeof(worker_labels[0]) == MR_WC_COUNT, "a label for each worker counter");
 

@@ -55,6 +55,8 @@ enum mr_worker_counter {
     MR_WC_SLICES_REPEATED,
     MR_WC_COMPOSITES_REMOVED,
     MR_WC_ORPHANS_REMOVED,
+    MR_WC_IN_FLIGHT, /* gauge */
+    MR_WC_LIMIT,     /* gauge */
     MR_WC_COUNT
 };
 

@@ -2,8 +2,6 @@
  * main.c - the command line of millrace. Errors go to standard error, data to standard output; exit status 0 done,
  * 1 failed, 2 wrong usage or configuration, and for `run` the command's own.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,177 +12,53 @@
 #include "shm/base/log.h"
 #include "shm/client.h"
 #include "shm/config.h"
-#include "shm/msg.h"
 #include "supervisor/check.h"
 #include "supervisor/config_toml.h"
 #include "supervisor/stat.h"
-#include "supervisor/supervisor.h"
+#include "supervisor/verbs.h"
 
-#define CONFIG_FD 4 /* where `millrace-worker ls` finds the configuration */
-
-struct verb {
-    const char *name;
-    int (*run)(int argc, char **argv, const struct verb *verb);
-    const char *usage; /* after "millrace NAME" */
-    const char *help;
-};
-
-/* Options that verbs share; each verb allows some of them. */
-struct options {
-    const char *config, *socket, *run_dir;
-    bool is_private, json, prometheus, reference;
-    int verbosity;
-};
-
-enum { OPT_SOCKET = 256, OPT_RUN_DIR, OPT_PRIVATE, OPT_JSON, OPT_PROMETHEUS, OPT_REFERENCE, OPT_HELP };
-
-static const struct option long_options[] = {{"config", required_argument, NULL, 'c'},
-                                             {"verbose", no_argument, NULL, 'v'},
-                                             {"quiet", no_argument, NULL, 'q'},
-                                             {"help", no_argument, NULL, OPT_HELP},
-                                             {"socket", required_argument, NULL, OPT_SOCKET},
-                                             {"run-dir", required_argument, NULL, OPT_RUN_DIR},
-                                             {"private", no_argument, NULL, OPT_PRIVATE},
-                                             {"json", no_argument, NULL, OPT_JSON},
-                                             {"prometheus", no_argument, NULL, OPT_PROMETHEUS},
-                                             {"reference", no_argument, NULL, OPT_REFERENCE},
-                                             {0}};
-
-static void print_help(const struct verb *verb, FILE *out)
+static int verb_run(int argc, char **argv, const struct mr_verb *verb)
 {
-    fprintf(out, "usage: millrace %s %s\n\n%s", verb->name, verb->usage, verb->help);
-}
-
-static int wrong_usage(const struct verb *verb)
-{
-    fprintf(stderr, "usage: millrace %s %s\n'millrace %s --help' says more.\n", verb->name, verb->usage, verb->name);
-    return 2;
-}
-
-static int fail(void)
-{
-    mr_log_error("%s", mr_error_text());
-    return mr_code_exit_status(mr_error_code());
-}
-
-static bool take_option(struct options *options, int option)
-{
-    switch (option) {
-    case 'c':
-        options->config = optarg;
-        return true;
-    case 'v':
-        options->verbosity++;
-        return true;
-    case 'q':
-        options->verbosity--;
-        return true;
-    case OPT_SOCKET:
-        options->socket = optarg;
-        return true;
-    case OPT_RUN_DIR:
-        options->run_dir = optarg;
-        return true;
-    case OPT_PRIVATE:
-        options->is_private = true;
-        return true;
-    case OPT_JSON:
-        options->json = true;
-        return true;
-    case OPT_PROMETHEUS:
-        options->prometheus = true;
-        return true;
-    case OPT_REFERENCE:
-        options->reference = true;
-        return true;
-    default:
-        return false;
-    }
-}
-
-/* Parses; `allowed` holds the codes that this verb knows. Returns -1 to go on (optind is at the rest), else the exit
- * status. */
-static int parse(int argc, char **argv, const struct verb *verb, const int *allowed, struct options *options)
-{
-    int option;
-    *options = (struct options){.config = NULL};
-    optind = 1;
-    while ((option = getopt_long(argc, argv, "+c:vqh", long_options, NULL)) != -1) {
-        if (option == OPT_HELP || option == 'h') {
-            print_help(verb, stdout);
-            return 0;
-        }
-        bool known = option == 'v' || option == 'q';
-        for (const int *code = allowed; *code != 0; code++)
-            known |= *code == option;
-        if (!known && option != '?')
-            fprintf(stderr, "millrace %s does not take the option '%s'\n", verb->name, argv[optind - 1]);
-        if (!known || !take_option(options, option))
-            return wrong_usage(verb);
-    }
-    return -1;
-}
-
-/* -v and -q against a level. */
-static enum mr_log_level level_of(const struct options *options, enum mr_log_level level)
-{
-    int moved = (int)level + options->verbosity;
-    return moved < MR_LOG_ERROR ? MR_LOG_ERROR : moved > MR_LOG_DEBUG ? MR_LOG_DEBUG : (enum mr_log_level)moved;
-}
-
-static int supervise(const struct options *options, char *const *command)
-{
-    mr_log_init("supervisor", MR_LOG_INFO);
-    struct mr_supervisor_options supervisor = {.config_path = options->config,
-                                               .socket_path = options->socket,
-                                               .folder_path = options->run_dir,
-                                               .is_private = options->is_private,
-                                               .command = command,
-                                               .verbosity = options->verbosity};
-    return mr_supervisor_main(&supervisor);
-}
-
-static int verb_run(int argc, char **argv, const struct verb *verb)
-{
-    struct options options;
-    int status = parse(argc, argv, verb, (const int[]){'c', OPT_SOCKET, 0}, &options);
+    struct mr_options options;
+    int status = mr_verb_parse(argc, argv, verb, (const int[]){'c', MR_OPT_SOCKET, 0}, &options);
     if (status >= 0)
         return status;
     if (optind >= argc) {
         fprintf(stderr, "millrace run needs a command after --\n");
-        return wrong_usage(verb);
+        return mr_verb_wrong_usage(verb);
     }
-    return supervise(&options, argv + optind);
+    return mr_verb_supervise(&options, argv + optind);
 }
 
-static int verb_serve(int argc, char **argv, const struct verb *verb)
+static int verb_serve(int argc, char **argv, const struct mr_verb *verb)
 {
-    struct options options;
-    int status = parse(argc, argv, verb, (const int[]){'c', OPT_SOCKET, OPT_PRIVATE, OPT_RUN_DIR, 0}, &options);
+    struct mr_options options;
+    int status =
+        mr_verb_parse(argc, argv, verb, (const int[]){'c', MR_OPT_SOCKET, MR_OPT_PRIVATE, MR_OPT_RUN_DIR, 0}, &options);
     if (status >= 0)
         return status;
     if (optind < argc || (options.run_dir != NULL && !options.is_private))
-        return wrong_usage(verb);
+        return mr_verb_wrong_usage(verb);
     if (options.is_private)
         setsid(); /* Ctrl-C is for the training; our end is that of the last client */
-    return supervise(&options, NULL);
+    return mr_verb_supervise(&options, NULL);
 }
 
-static int verb_check(int argc, char **argv, const struct verb *verb)
+static int verb_check(int argc, char **argv, const struct mr_verb *verb)
 {
-    struct options options;
+    struct mr_options options;
     struct mr_config config;
-    int status = parse(argc, argv, verb, (const int[]){'c', OPT_REFERENCE, 0}, &options);
+    int status = mr_verb_parse(argc, argv, verb, (const int[]){'c', MR_OPT_REFERENCE, 0}, &options);
     if (status >= 0)
         return status;
     if (optind < argc)
-        return wrong_usage(verb);
+        return mr_verb_wrong_usage(verb);
     if (options.reference) {
         mr_check_print_reference(stdout);
         return 0;
     }
     if (mr_config_load(&config, options.config) != 0)
-        return fail();
+        return mr_verb_fail();
     mr_check_print(&config, stdout);
     mr_config_close(&config);
     return fflush(stdout) == 0 ? 0 : 1;
@@ -192,27 +66,18 @@ static int verb_check(int argc, char **argv, const struct verb *verb)
 
 /* ---- commands that speak to a supervisor ---- */
 
-static struct mr_client *connect_tool(const struct options *options)
+static int verb_stat(int argc, char **argv, const struct mr_verb *verb)
 {
-    const char *path = options->socket != NULL ? options->socket : getenv("MILLRACE_SOCKET");
-    if (path == NULL || path[0] == '\0') {
-        mr_error_set(MR_E_USAGE, "which supervisor? Set MILLRACE_SOCKET or give --socket PATH");
-        return NULL;
-    }
-    return mr_client_connect(path, "tool", 0);
-}
-
-static int verb_stat(int argc, char **argv, const struct verb *verb)
-{
-    struct options options;
-    int status = parse(argc, argv, verb, (const int[]){OPT_SOCKET, OPT_JSON, OPT_PROMETHEUS, 0}, &options);
+    struct mr_options options;
+    int status =
+        mr_verb_parse(argc, argv, verb, (const int[]){MR_OPT_SOCKET, MR_OPT_JSON, MR_OPT_PROMETHEUS, 0}, &options);
     if (status >= 0)
         return status;
     if (optind < argc || (options.json && options.prometheus))
-        return wrong_usage(verb);
-    struct mr_client *client = connect_tool(&options);
+        return mr_verb_wrong_usage(verb);
+    struct mr_client *client = mr_verb_connect(&options);
     if (client == NULL)
-        return fail();
+        return mr_verb_fail();
     char *text = mr_client_stat(client);
     int rc = text == NULL ? -1 : 0;
     if (rc == 0 && options.json)
@@ -221,22 +86,22 @@ static int verb_stat(int argc, char **argv, const struct verb *verb)
         rc = options.prometheus ? mr_stat_print_prometheus(text) : mr_stat_print_text(text);
     free(text);
     mr_client_destroy(client);
-    return rc == 0 ? 0 : fail();
+    return rc == 0 ? 0 : mr_verb_fail();
 }
 
-static int verb_reload(int argc, char **argv, const struct verb *verb)
+static int verb_reload(int argc, char **argv, const struct mr_verb *verb)
 {
-    struct options options;
-    int status = parse(argc, argv, verb, (const int[]){OPT_SOCKET, 0}, &options);
+    struct mr_options options;
+    int status = mr_verb_parse(argc, argv, verb, (const int[]){MR_OPT_SOCKET, 0}, &options);
     if (status >= 0)
         return status;
     if (optind < argc)
-        return wrong_usage(verb);
-    struct mr_client *client = connect_tool(&options);
+        return mr_verb_wrong_usage(verb);
+    struct mr_client *client = mr_verb_connect(&options);
     char *text = client != NULL ? mr_client_reload(client) : NULL;
     if (text != NULL)
         puts(text);
-    status = text != NULL ? 0 : fail();
+    status = text != NULL ? 0 : mr_verb_fail();
     free(text);
     mr_client_destroy(client);
     return status;
@@ -244,60 +109,17 @@ static int verb_reload(int argc, char **argv, const struct verb *verb)
 
 /* ---- commands that need the network: millrace-worker ---- */
 
-static int worker_path(char path[PATH_MAX])
-{
-    ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
-    char *slash = NULL;
-    if (n > 0) {
-        path[n] = '\0';
-        slash = strrchr(path, '/');
-    }
-    if (slash == NULL || slash + 1 - path + sizeof "millrace-worker" > PATH_MAX) {
-        mr_error_set(MR_E_INTERNAL, "cannot tell where this program lies");
-        return -1;
-    }
-    strcpy(slash + 1, "millrace-worker");
-    return 0;
-}
-
-/* Becomes `millrace-worker VERB ARGS`, with the configuration in descriptor 4. */
-static int exec_worker(const struct options *options, const char *verb, char **arguments)
-{
-    struct mr_config config;
-    char path[PATH_MAX];
-    char *argv[64] = {path, (char *)(uintptr_t)verb};
-    size_t count = 2;
-    if (mr_config_load(&config, options->config) != 0)
-        return fail();
-    config.log.level = level_of(options, (enum mr_log_level)config.log.level);
-    int fd = mr_config_to_fd(&config);
-    mr_config_close(&config);
-    if (fd < 0 || worker_path(path) != 0)
-        return fail();
-    while (*arguments != NULL && count < sizeof argv / sizeof argv[0] - 1)
-        argv[count++] = *arguments++;
-    argv[count] = NULL;
-    if (fd == CONFIG_FD)
-        fcntl(fd, F_SETFD, 0);
-    else if (dup2(fd, CONFIG_FD) < 0)
-        return 1;
-    setenv(MR_ENVIRONMENT_FD, "4", 1);
-    execv(path, argv);
-    mr_error_set_errno(errno, "cannot run %s, which belongs beside millrace", path);
-    return fail();
-}
-
 /* -c, -v and -q are ours, in any place before "--"; all else is the worker's. */
-static int verb_tool(int argc, char **argv, const struct verb *verb)
+static int verb_tool(int argc, char **argv, const struct mr_verb *verb)
 {
-    struct options options = {.config = NULL};
+    struct mr_options options = {.config = NULL};
     int kept = 1;
     bool ended = false;
     for (int i = 1; i < argc; i++) {
         if (ended || argv[i][0] != '-')
             argv[kept++] = argv[i];
         else if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
-            return print_help(verb, stdout), 0;
+            return mr_verb_help(verb, stdout), 0;
         else if (strcmp(argv[i], "-c") == 0 && i + 1 < argc)
             options.config = argv[++i];
         else if (strcmp(argv[i], "-v") == 0)
@@ -311,13 +133,16 @@ static int verb_tool(int argc, char **argv, const struct verb *verb)
     }
     argv[kept] = NULL;
     if (kept < 2)
-        return wrong_usage(verb);
-    return exec_worker(&options, verb->name, argv + 1);
+        return mr_verb_wrong_usage(verb);
+    int config_fd = mr_verb_config_fd(&options);
+    if (config_fd >= 0)
+        mr_verb_exec_worker(config_fd, verb->name, argv + 1);
+    return mr_verb_fail();
 }
 
 /* ---- the table ---- */
 
-static const struct verb verbs[] = {
+static const struct mr_verb verbs[] = {
     {"run", verb_run, "[-c FILE] [-v|-q] -- COMMAND [ARGS...]",
      "Starts a supervisor, runs COMMAND with MILLRACE_SOCKET set, and ends with it.\n"
      "The exit status is the command's. Signals sent to millrace are passed on to it.\n\n"
@@ -349,6 +174,12 @@ static const struct verb verbs[] = {
      "  --socket PATH  the supervisor's socket, instead of MILLRACE_SOCKET\n"
      "  --json         for programs\n"
      "  --prometheus   in Prometheus' text format\n"},
+    {"top", mr_verb_top, "[--socket PATH] [--interval SECONDS] [--count N]",
+     "What a running supervisor does now: a screen that is drawn again each second on a terminal\n"
+     "(q or Ctrl-C ends), else a line each second. It is found by MILLRACE_SOCKET.\n\n"
+     "  --socket PATH  the supervisor's socket, instead of MILLRACE_SOCKET\n"
+     "  --interval S   seconds between two looks\n"
+     "  --count N      end after N looks\n"},
     {"reload", verb_reload, "[--socket PATH]",
      "Lets a running supervisor reread its configuration, and prints what has been applied\n"
      "and what needs a new start.\n\n"

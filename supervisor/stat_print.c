@@ -4,38 +4,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "shm/base/error.h"
 #include "shm/counters.h"
+#include "supervisor/json_get.h"
 #include "supervisor/stat.h"
-
-static json_t *parse(const char *text)
-{
-    json_error_t error;
-    json_t *root = json_loads(text, 0, &error);
-    if (root == NULL)
-        mr_error_set(MR_E_PROTOCOL, "the supervisor's statistics are no JSON: %s", error.text);
-    return root;
-}
-
-static const char *text_of(const json_t *object, const char *key)
-{
-    const char *text = json_string_value(json_object_get(object, key));
-    return text != NULL ? text : "";
-}
-
-static long long number_of(const json_t *object, const char *key)
-{
-    return (long long)json_integer_value(json_object_get(object, key));
-}
 
 static void print_bytes(long long bytes)
 {
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    double value = (double)bytes;
-    unsigned unit = 0;
-    for (; value >= 1024 && unit < 4; unit++)
-        value /= 1024;
-    printf(unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
+    char text[32];
+    fputs(mr_bytes_text((double)bytes, text), stdout);
 }
 
 static void print_datasets(const json_t *root)
@@ -44,14 +20,15 @@ static void print_datasets(const json_t *root)
     json_t *item;
     json_array_foreach(json_object_get(root, "datasets"), i, item)
     {
-        printf("data set %lld  %-8s %s", number_of(item, "dataset"), text_of(item, "state"), text_of(item, "name"));
-        if (strcmp(text_of(item, "state"), "ready") == 0) {
-            printf(": %lld objects, ", number_of(item, "objects"));
-            print_bytes(number_of(item, "bytes"));
-        } else if (strcmp(text_of(item, "state"), "listing") == 0) {
-            printf(": %lld objects so far", number_of(item, "listed"));
+        printf("data set %lld  %-8s %s", mr_json_integer(item, "dataset"), mr_json_text(item, "state"),
+               mr_json_text(item, "name"));
+        if (strcmp(mr_json_text(item, "state"), "ready") == 0) {
+            printf(": %lld objects, ", mr_json_integer(item, "objects"));
+            print_bytes(mr_json_integer(item, "bytes"));
+        } else if (strcmp(mr_json_text(item, "state"), "listing") == 0) {
+            printf(": %lld objects so far", mr_json_integer(item, "listed"));
         }
-        printf("%s%s\n", text_of(item, "error")[0] != '\0' ? ": " : "", text_of(item, "error"));
+        printf("%s%s\n", mr_json_text(item, "error")[0] != '\0' ? ": " : "", mr_json_text(item, "error"));
     }
 }
 
@@ -65,10 +42,11 @@ static void print_lanes(const json_t *root)
                "fetched", "ready", "held");
     json_array_foreach(lanes, i, item)
     {
-        printf("%5lld %8lld %8s %9lld %7.0f%% %8lld %8lld %8lld %8lld\n", number_of(item, "lane"),
-               number_of(item, "pid"), text_of(item, "state"), number_of(json_object_get(item, "counters"), "samples"),
-               json_number_value(json_object_get(item, "waiting_ratio")) * 100, number_of(item, "pending"),
-               number_of(item, "filling"), number_of(item, "ready"), number_of(item, "held"));
+        printf("%5lld %8lld %8s %9lld %7.0f%% %8lld %8lld %8lld %8lld\n", mr_json_integer(item, "lane"),
+               mr_json_integer(item, "pid"), mr_json_text(item, "state"),
+               mr_json_integer(json_object_get(item, "counters"), "samples"), mr_json_real(item, "waiting_ratio") * 100,
+               mr_json_integer(item, "pending"), mr_json_integer(item, "filling"), mr_json_integer(item, "ready"),
+               mr_json_integer(item, "held"));
     }
 }
 
@@ -80,8 +58,9 @@ static void print_workers(const json_t *root)
     {
         const char *name;
         json_t *value;
-        printf("%s worker %lld  %s, process %lld, start %lld\n   ", text_of(item, "role"), number_of(item, "slot"),
-               text_of(item, "state"), number_of(item, "pid"), number_of(item, "starts"));
+        printf("%s worker %lld  %s, process %lld, start %lld\n   ", mr_json_text(item, "role"),
+               mr_json_integer(item, "slot"), mr_json_text(item, "state"), mr_json_integer(item, "pid"),
+               mr_json_integer(item, "starts"));
         json_object_foreach(json_object_get(item, "counters"), name, value)
         {
             if (json_integer_value(value) != 0)
@@ -93,21 +72,21 @@ static void print_workers(const json_t *root)
 
 int mr_stat_print_text(const char *text)
 {
-    json_t *root = parse(text);
+    json_t *root = mr_json_parse_stat(text);
     if (root == NULL)
         return -1;
     const json_t *memory = json_object_get(root, "memory");
-    printf("supervisor %lld  %s, %.0f s, run %s\n", number_of(root, "pid"), text_of(root, "state"),
-           json_number_value(json_object_get(root, "uptime_s")), text_of(root, "run_id"));
-    if (number_of(memory, "arenas") > 0) {
-        printf("memory        %lld arenas of ", number_of(memory, "arenas"));
-        print_bytes(number_of(memory, "arena_bytes"));
+    printf("supervisor %lld  %s, %.0f s, run %s\n", mr_json_integer(root, "pid"), mr_json_text(root, "state"),
+           mr_json_real(root, "uptime_s"), mr_json_text(root, "run_id"));
+    if (mr_json_integer(memory, "arenas") > 0) {
+        printf("memory        %lld arenas of ", mr_json_integer(memory, "arenas"));
+        print_bytes(mr_json_integer(memory, "arena_bytes"));
         printf("\n");
     }
     print_datasets(root);
     print_workers(root);
     print_lanes(root);
-    printf("limited by    %s\n", text_of(json_object_get(root, "limit"), "text"));
+    printf("limited by    %s\n", mr_json_text(json_object_get(root, "limit"), "text"));
     json_decref(root);
     return 0;
 }
@@ -138,7 +117,7 @@ static void print_counters(const json_t *root, const char *list, const char *key
         bool headed = false;
         json_array_foreach(json_object_get(root, list), j, item)
         {
-            if (workers && strcmp(text_of(item, "role"), mr_counter_role_name(role)) != 0)
+            if (workers && strcmp(mr_json_text(item, "role"), mr_counter_role_name(role)) != 0)
                 continue;
             if (!headed)
                 printf("# HELP millrace_%s_%s %s\n# TYPE millrace_%s_%s %s\n", mr_counter_role_name(role),
@@ -146,7 +125,7 @@ static void print_counters(const json_t *root, const char *list, const char *key
                        labels[i].gauge ? "gauge" : "counter");
             headed = true;
             printf("millrace_%s_%s{%s=\"%lld\"} %lld\n", mr_counter_role_name(role), labels[i].name, key,
-                   number_of(item, key), number_of(json_object_get(item, "counters"), labels[i].name));
+                   mr_json_integer(item, key), mr_json_integer(json_object_get(item, "counters"), labels[i].name));
         }
     }
 }
@@ -169,8 +148,8 @@ static void print_lane_values(const json_t *root)
                values[v].type);
         json_array_foreach(json_object_get(root, "lanes"), i, item)
         {
-            printf("millrace_lane_%s{lane=\"%lld\",pid=\"%lld\"} %g\n", values[v].key, number_of(item, "lane"),
-                   number_of(item, "pid"), json_number_value(json_object_get(item, values[v].key)));
+            printf("millrace_lane_%s{lane=\"%lld\",pid=\"%lld\"} %g\n", values[v].key, mr_json_integer(item, "lane"),
+                   mr_json_integer(item, "pid"), mr_json_real(item, values[v].key));
         }
     }
 }
@@ -179,18 +158,18 @@ int mr_stat_print_prometheus(const char *text)
 {
     size_t i;
     json_t *item;
-    json_t *root = parse(text);
+    json_t *root = mr_json_parse_stat(text);
     if (root == NULL)
         return -1;
     printf("# HELP millrace_uptime_seconds Time since the supervisor's start.\n# TYPE millrace_uptime_seconds gauge\n"
            "millrace_uptime_seconds %g\n",
-           json_number_value(json_object_get(root, "uptime_s")));
+           mr_json_real(root, "uptime_s"));
     printf("# HELP millrace_dataset_objects Objects in a data set's index.\n# TYPE millrace_dataset_objects gauge\n");
     json_array_foreach(json_object_get(root, "datasets"), i, item)
     {
-        printf("millrace_dataset_objects{dataset=\"%lld\",name=\"", number_of(item, "dataset"));
-        print_label(text_of(item, "name"));
-        printf("\",state=\"%s\"} %lld\n", text_of(item, "state"), number_of(item, "objects"));
+        printf("millrace_dataset_objects{dataset=\"%lld\",name=\"", mr_json_integer(item, "dataset"));
+        print_label(mr_json_text(item, "name"));
+        printf("\",state=\"%s\"} %lld\n", mr_json_text(item, "state"), mr_json_integer(item, "objects"));
     }
     print_counters(root, "workers", "slot", MR_ROLE_LIST);
     print_counters(root, "workers", "slot", MR_ROLE_FETCH);

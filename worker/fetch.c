@@ -406,6 +406,8 @@ static void copy_counters(struct fetcher *f)
         mr_counter_set(f->link.counters, MR_WC_ARENA_BYTES, f->arena_bytes);
         mr_counter_set(f->link.counters, MR_WC_ARENA_FREE_BYTES, mr_producer_free_bytes(f->producer));
     }
+    mr_counter_set(f->link.counters, MR_WC_IN_FLIGHT, mr_transfer_in_flight(f->net.engine));
+    mr_counter_set(f->link.counters, MR_WC_LIMIT, mr_transfer_limit(f->net.engine));
 }
 
 /* Time with something in flight is busy, the rest idle. */

@@ -13,7 +13,7 @@ import pytest
 from .conftest import DEADLINE_S, StartServe
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-VERBS = ("run", "serve", "check", "ls", "cat", "stat", "reload")
+VERBS = ("run", "serve", "check", "ls", "cat", "stat", "top", "reload")
 
 
 @pytest.fixture
@@ -58,6 +58,11 @@ def test_version(millrace: Run) -> None:
         ["stat", "--json", "--prometheus"],
         ["stat", "-c", "x"],
         ["stat"],
+        ["top"],
+        ["top", "extra"],
+        ["top", "--interval", "0"],
+        ["top", "--interval", "soon"],
+        ["top", "--count", "-1"],
         ["reload"],
         ["ls"],
         ["cat"],
