@@ -48,7 +48,8 @@
  *   LANE          {lane}; fds: control segment (rw)
  *   DROP_LANE     {lane}  the lane is drained: unmap it, answer DROPPED
  *   RANGE         {dataset, range, uri, prefix, start, end, has_end, names?}  list: page through [start, end)
- *   SPLIT         {range}  list: give away the upper half of what is left
+ *   SPLIT         {range, level}  list: give away the upper part of what is left, cut at this place of the names or
+ *                 behind it
  *   CONCAT        {dataset, parts, out_backing, meta...}; fds: parts in order (<= 30 a message, `more` says another
  *                 follows)
  *   DRAIN         {}  finish what is in flight, exit 0
@@ -59,7 +60,7 @@
  *   ARENA_READY   {}
  *   DROPPED       {lane}
  *   RANGE_PAGE    {range, objects, pages, last}  progress after each page
- *   RANGE_SPLIT   {range, mid, has_end, end}  [mid, end) is free now; or {range, none: true}
+ *   RANGE_SPLIT   {range, mid, level, deepest}  [mid, end) is free now (supervisor/ranges.h); or {range, none: true}
  *   RANGE_DONE    {range, objects, bytes, largest, dropped_*}; fds: index part (memfd)
  *   INDEX_DONE    {dataset, objects, bytes, largest, digest}; fds: index image
  *   FAILED        {dataset?, range?, code, text}  for good: the data set (or the worker, without dataset) has failed

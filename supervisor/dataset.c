@@ -31,25 +31,11 @@ static struct mr_board_dataset *board_of(const struct mr_dataset *dataset)
 
 /* ---- open ---- */
 
-void mr_dataset_drop_ranges(struct mr_dataset *dataset)
-{
-    while (dataset->ranges != NULL) {
-        struct mr_range *range = dataset->ranges;
-        dataset->ranges = range->next;
-        if (range->part >= 0)
-            close(range->part);
-        free(range->start);
-        free(range->end);
-        free(range);
-    }
-    dataset->range_count = 0;
-}
-
 void mr_dataset_close(struct mr_dataset *dataset)
 {
     if (dataset == NULL)
         return;
-    mr_dataset_drop_ranges(dataset);
+    mr_ranges_clear(&dataset->ranges);
     for (size_t i = 0; i < dataset->uris.count; i++)
         free(dataset->uris.items[i]);
     free(dataset->uris.items);
@@ -88,22 +74,7 @@ static int free_number(struct mr_supervisor *s)
 
 static struct mr_range *new_range(struct mr_dataset *dataset, const char *uri)
 {
-    struct mr_range *range = calloc(1, sizeof *range);
-    char *start = strdup("");
-    if (range == NULL || start == NULL) {
-        free(range);
-        free(start);
-        mr_error_set(MR_E_NO_MEMORY, "no memory for a data set");
-        return NULL;
-    }
-    *range = (struct mr_range){
-        .id = dataset->supervisor->listing.next_range++, .dataset = dataset, .uri = uri, .start = start, .part = -1};
-    struct mr_range **at = &dataset->ranges;
-    while (*at != NULL)
-        at = &(*at)->next;
-    *at = range;
-    dataset->range_count++;
-    return range;
+    return mr_ranges_add(&dataset->ranges, dataset, ++dataset->supervisor->listing.last_range, uri);
 }
 
 static struct mr_dataset *new_dataset(struct mr_supervisor *s, const char *name)
@@ -343,13 +314,8 @@ fail:
 
 void mr_dataset_progress(struct mr_dataset *dataset)
 {
-    uint64_t objects = 0, pages = 0;
-    for (struct mr_range *range = dataset->ranges; range != NULL; range = range->next) {
-        objects += range->objects;
-        pages += range->pages;
-    }
-    atomic_store_explicit(&board_of(dataset)->listed, objects, memory_order_relaxed);
-    atomic_store_explicit(&board_of(dataset)->pages, pages, memory_order_relaxed);
+    atomic_store_explicit(&board_of(dataset)->listed, mr_ranges_objects(&dataset->ranges), memory_order_relaxed);
+    atomic_store_explicit(&board_of(dataset)->pages, dataset->ranges.requests, memory_order_relaxed);
 }
 
 int mr_dataset_indexed(struct mr_dataset *dataset, struct mr_msg_in *in)
@@ -377,15 +343,16 @@ int mr_dataset_indexed(struct mr_dataset *dataset, struct mr_msg_in *in)
     }
     dataset->index_bytes = (uint64_t)status.st_size;
     dataset->indexed = true;
-    mr_dataset_drop_ranges(dataset);
+    mr_ranges_clear(&dataset->ranges);
     struct mr_board_dataset *board = board_of(dataset);
     atomic_store_explicit(&board->listed, dataset->objects, memory_order_relaxed);
     atomic_store_explicit(&board->index_bytes, dataset->index_bytes, memory_order_relaxed);
     char largest[32];
     mr_size_format(dataset->largest, largest);
-    mr_log_info("data set %u (%s): %llu objects, %llu bytes, the largest %s, listed in %.1f s", dataset->number,
-                mr_dataset_label(dataset), (unsigned long long)dataset->objects, (unsigned long long)dataset->bytes,
-                largest, (double)(mr_clock_mono_ns() - dataset->opened_ns) / 1e9);
+    mr_log_info("data set %u (%s): %llu objects, %llu bytes, the largest %s, listed in %.1f s by %llu requests",
+                dataset->number, mr_dataset_label(dataset), (unsigned long long)dataset->objects,
+                (unsigned long long)dataset->bytes, largest, (double)(mr_clock_mono_ns() - dataset->opened_ns) / 1e9,
+                (unsigned long long)dataset->ranges.requests);
     if (dataset->objects == 0)
         mr_log_warning("data set %u (%s): no objects are there: is the prefix right?", dataset->number,
                        mr_dataset_label(dataset));
@@ -410,7 +377,7 @@ void mr_dataset_fail(struct mr_dataset *dataset, enum mr_code code, const char *
     atomic_store_explicit(&board->state, MR_DATASET_FAILED, memory_order_release); /* B0 */
     mr_log_error("data set %u (%s) has failed: %s", dataset->number, mr_dataset_label(dataset), text);
     mr_listing_abandon(dataset);
-    mr_dataset_drop_ranges(dataset);
+    mr_ranges_clear(&dataset->ranges);
     mr_lanes_fail_dataset(dataset->supervisor, dataset->number, code, text);
 }
 

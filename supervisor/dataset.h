@@ -20,23 +20,10 @@
 #include "shm/config.h"
 #include "shm/index.h"
 #include "shm/msg.h"
+#include "supervisor/ranges.h"
 
 struct mr_supervisor;
 struct mr_child;
-
-/* Names from start (""; inclusive) to end (NULL: no bound) under one URI. */
-struct mr_range {
-    struct mr_range *next; /* in the order of names */
-    uint64_t id;
-    struct mr_dataset *dataset;
-    const char *uri; /* the data set's */
-    char *start, *end;
-    struct mr_child *worker; /* who lists it now */
-    bool done, splitting;    /* splitting: SPLIT was sent and not answered */
-    uint64_t objects, pages;
-    uint64_t split_after; /* pages before which it is not worth asking again */
-    int part;             /* its index part once done; -1 */
-};
 
 struct mr_dataset {
     struct mr_supervisor *supervisor;
@@ -46,8 +33,7 @@ struct mr_dataset {
     char *name;             /* in the TOML; NULL */
     struct mr_strings uris; /* sorted, none a prefix of another */
     int names;              /* an explicit list instead; -1 */
-    struct mr_range *ranges;
-    unsigned range_count;
+    struct mr_ranges ranges;
     struct mr_child *concat; /* who puts the parts together */
     int index;               /* read-only descriptor; -1 */
     uint64_t index_bytes, objects, bytes, largest;
@@ -79,7 +65,6 @@ void mr_dataset_fail_all(struct mr_supervisor *s, enum mr_code code, const char 
 void mr_dataset_tell(const struct mr_dataset *dataset, struct mr_child *fetcher);
 /* Objects and pages so far, for the board. */
 void mr_dataset_progress(struct mr_dataset *dataset);
-void mr_dataset_drop_ranges(struct mr_dataset *dataset);
 /* For log lines. */
 const char *mr_dataset_label(const struct mr_dataset *dataset);
 

@@ -24,48 +24,57 @@ static struct mr_range *range_of(const struct mr_child *child)
     return child->job != NULL && !is_concat(child) ? child->job : NULL;
 }
 
+static struct mr_dataset *dataset_of(const struct mr_range *range)
+{
+    return range->owner;
+}
+
 /* ---- ranges ---- */
+
+/* The data set if it is being listed. */
+static struct mr_dataset *listed(struct mr_supervisor *s, unsigned i)
+{
+    struct mr_dataset *dataset = s->datasets[i];
+    return dataset != NULL && dataset->state <= MR_DATASET_LISTING && !dataset->indexed ? dataset : NULL;
+}
 
 static struct mr_range *next_waiting(struct mr_supervisor *s)
 {
-    for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
-        struct mr_dataset *dataset = s->datasets[i];
-        if (dataset == NULL || dataset->state > MR_DATASET_LISTING || dataset->indexed)
-            continue;
-        for (struct mr_range *range = dataset->ranges; range != NULL; range = range->next)
-            if (!range->done && range->worker == NULL)
-                return range;
-    }
-    return NULL;
+    struct mr_range *range = NULL;
+    for (unsigned i = 0; i < MR_DATASETS_MAX && range == NULL; i++)
+        range = listed(s, i) != NULL ? mr_ranges_waiting(&s->datasets[i]->ranges) : NULL;
+    return range;
 }
 
 /* A data set whose parts are all there. */
 static struct mr_dataset *next_complete(struct mr_supervisor *s)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
-        struct mr_dataset *dataset = s->datasets[i];
-        if (dataset == NULL || dataset->state > MR_DATASET_LISTING || dataset->indexed || dataset->concat != NULL)
-            continue;
-        bool complete = dataset->ranges != NULL;
-        for (struct mr_range *range = dataset->ranges; range != NULL; range = range->next)
-            complete &= range->done;
-        if (complete)
+        struct mr_dataset *dataset = listed(s, i);
+        if (dataset != NULL && dataset->concat == NULL && mr_ranges_complete(&dataset->ranges))
             return dataset;
     }
     return NULL;
 }
 
-/* The range that has given the most so far and may be cut: what is left of it is unknown, so its past has to do. */
+/* Ranges that will be there without another cut. */
+static unsigned promised(struct mr_supervisor *s)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
+        n += listed(s, i) != NULL ? mr_ranges_promised(&s->datasets[i]->ranges) : 0;
+    return n;
+}
+
+/* The range that has given the most so far and may be cut. */
 static struct mr_range *busiest(struct mr_supervisor *s)
 {
     struct mr_range *best = NULL;
-    for (unsigned i = 0; i < s->listing.worker_count; i++) {
-        struct mr_child *child = &s->listing.workers[i];
-        struct mr_range *range = range_of(child);
-        if (range == NULL || range->splitting || child->draining || range->dataset->names >= 0 ||
-            range->pages < range->split_after || range->dataset->range_count >= MR_RANGES_MAX)
-            continue;
-        if (best == NULL || range->objects > best->objects)
+    for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
+        struct mr_dataset *dataset = listed(s, i);
+        struct mr_range *range = dataset != NULL && dataset->names < 0 ? mr_ranges_busiest(&dataset->ranges) : NULL;
+        if (range != NULL && !((struct mr_child *)range->worker)->draining &&
+            (best == NULL || range->objects > best->objects))
             best = range;
     }
     return best;
@@ -73,31 +82,29 @@ static struct mr_range *busiest(struct mr_supervisor *s)
 
 static void send_range(struct mr_child *child, struct mr_range *range)
 {
+    struct mr_dataset *dataset = dataset_of(range);
     struct mr_msg_out *out = mr_msg_new(MR_MSG_RANGE);
-    mr_msg_put_u64(out, "dataset", range->dataset->number);
+    mr_msg_put_u64(out, "dataset", dataset->number);
     mr_msg_put_u64(out, "range", range->id);
     mr_msg_put_str(out, "uri", range->uri);
     mr_msg_put_str(out, "start", range->start);
     mr_msg_put_bool(out, "has_end", range->end != NULL);
     mr_msg_put_str(out, "end", range->end != NULL ? range->end : "");
-    if (range->dataset->names >= 0)
-        mr_msg_put_fd(out, range->dataset->names);
-    range->worker = child;
-    range->splitting = false;
-    range->pages = range->objects = 0;
-    range->split_after = 2; /* most data sets are one page, for one worker */
+    if (dataset->names >= 0)
+        mr_msg_put_fd(out, dataset->names);
+    mr_range_begin(range, child);
     child->job = range;
     mr_child_send(child, out);
-    if (range->dataset->state == MR_DATASET_NEW) {
-        range->dataset->state = MR_DATASET_LISTING;
-        atomic_store_explicit(&child->supervisor->board->dataset[range->dataset->number].state, MR_DATASET_LISTING,
+    if (dataset->state == MR_DATASET_NEW) {
+        dataset->state = MR_DATASET_LISTING;
+        atomic_store_explicit(&child->supervisor->board->dataset[dataset->number].state, MR_DATASET_LISTING,
                               memory_order_release); /* B0 */
     }
 }
 
 static void send_concat(struct mr_child *child, struct mr_dataset *dataset)
 {
-    struct mr_range *range = dataset->ranges;
+    struct mr_range *range = dataset->ranges.first;
     dataset->concat = child;
     child->job = dataset;
     while (range != NULL) {
@@ -114,28 +121,33 @@ static void send_split(struct mr_range *range)
 {
     struct mr_msg_out *out = mr_msg_new(MR_MSG_SPLIT);
     mr_msg_put_u64(out, "range", range->id);
+    mr_msg_put_u64(out, "level", range->level);
     range->splitting = true;
     mr_child_send(range->worker, out);
 }
 
 /* ---- dispatch ---- */
 
-static bool any_listing(const struct mr_supervisor *s)
+static bool any_listing(struct mr_supervisor *s)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
-        if (s->datasets[i] != NULL && s->datasets[i]->state <= MR_DATASET_LISTING && !s->datasets[i]->indexed)
+        if (listed(s, i) != NULL)
             return true;
     return false;
 }
 
-static struct mr_child *idle_worker(struct mr_supervisor *s)
+static struct mr_child *idle_worker(struct mr_supervisor *s, unsigned *idle)
 {
+    struct mr_child *first = NULL;
+    *idle = 0;
     for (unsigned i = 0; i < s->listing.worker_count; i++) {
         struct mr_child *child = &s->listing.workers[i];
-        if (child->state == MR_CHILD_RUNNING && child->job == NULL && !child->draining)
-            return child;
+        if (child->state != MR_CHILD_RUNNING || child->job != NULL || child->draining)
+            continue;
+        first = first != NULL ? first : child;
+        ++*idle;
     }
-    return NULL;
+    return first;
 }
 
 /* Workers that will ask for work soon. */
@@ -174,13 +186,14 @@ static void end_workers(struct mr_supervisor *s)
 void mr_listing_dispatch(struct mr_supervisor *s)
 {
     struct mr_child *child;
+    unsigned idle;
     if (s->state > MR_SUP_RUNNING)
         return;
     if (!any_listing(s)) {
         end_workers(s);
         return;
     }
-    while ((child = idle_worker(s)) != NULL) {
+    while ((child = idle_worker(s, &idle)) != NULL) {
         struct mr_dataset *complete = next_complete(s);
         struct mr_range *waiting = complete == NULL ? next_waiting(s) : NULL;
         if (complete != NULL)
@@ -191,14 +204,14 @@ void mr_listing_dispatch(struct mr_supervisor *s)
             break;
     }
     struct mr_range *busy;
-    unsigned coming = coming_workers(s);
     if (child == NULL) {
         bool work = next_complete(s) != NULL || next_waiting(s) != NULL || busiest(s) != NULL;
-        if (work && coming == 0 && s->state <= MR_SUP_RUNNING)
+        if (work && coming_workers(s) == 0 && s->state <= MR_SUP_RUNNING)
             start_worker(s);
-    } else if ((busy = busiest(s)) != NULL) {
-        send_split(busy);
+        return;
     }
+    while (idle > promised(s) && (busy = busiest(s)) != NULL)
+        send_split(busy);
 }
 
 void mr_listing_abandon(struct mr_dataset *dataset)
@@ -207,7 +220,7 @@ void mr_listing_abandon(struct mr_dataset *dataset)
     for (unsigned i = 0; i < s->listing.worker_count; i++) {
         struct mr_child *child = &s->listing.workers[i];
         struct mr_range *range = range_of(child);
-        if (child->job == NULL || (range == NULL ? (void *)dataset != child->job : range->dataset != dataset))
+        if (child->job == NULL || (range == NULL ? (void *)dataset != child->job : dataset_of(range) != dataset))
             continue;
         child->job = NULL;
         mr_child_drain(child, false);
@@ -229,56 +242,43 @@ static struct mr_range *named_range(struct mr_child *child, const struct mr_msg_
 static int page_came(struct mr_child *child, const struct mr_msg_in *in)
 {
     int rc;
+    uint64_t objects, pages;
     struct mr_range *range = named_range(child, in, &rc);
     if (range == NULL)
         return rc;
-    if (mr_msg_get_u64(in, "objects", &range->objects) != 0 || mr_msg_get_u64(in, "pages", &range->pages) != 0)
+    if (mr_msg_get_u64(in, "objects", &objects) != 0 || mr_msg_get_u64(in, "pages", &pages) != 0)
         return -1;
-    mr_dataset_progress(range->dataset);
+    mr_range_page(&dataset_of(range)->ranges, range, objects, pages);
+    mr_dataset_progress(dataset_of(range));
     mr_listing_dispatch(child->supervisor);
     return 0;
 }
 
-/* [mid, end) becomes a range of its own, behind the one that gave it away. */
 static int split_came(struct mr_child *child, const struct mr_msg_in *in)
 {
     int rc;
     bool none;
     const char *mid;
+    uint64_t level, deepest;
     struct mr_range *range = named_range(child, in, &rc);
     if (range == NULL || !range->splitting)
         return rc;
     if (mr_msg_get_bool(in, "none", &none) != 0)
         return -1;
-    range->splitting = false;
-    range->split_after = range->pages + (none ? 4 : 1);
-    if (none)
+    if (none) {
+        mr_range_uncut(range);
         return 0;
-    if (mr_msg_get_str(in, "mid", &mid) != 0)
+    }
+    if (mr_msg_get_str(in, "mid", &mid) != 0 || mr_msg_get_u64(in, "level", &level) != 0 ||
+        mr_msg_get_u64(in, "deepest", &deepest) != 0)
         return -1;
-    if (strcmp(mid, range->start) <= 0 || (range->end != NULL && strcmp(mid, range->end) >= 0)) {
-        mr_error_set(MR_E_PROTOCOL, "a range was cut outside of it");
+    if (level > MR_INDEX_NAME_MAX || deepest > MR_INDEX_NAME_MAX) {
+        mr_error_set(MR_E_PROTOCOL, "a range was cut behind the end of its names");
         return -1;
     }
-    struct mr_range *upper = calloc(1, sizeof *upper);
-    char *start = strdup(mid), *end = strdup(mid);
-    if (upper == NULL || start == NULL || end == NULL) {
-        free(upper);
-        free(start);
-        free(end);
-        mr_error_set(MR_E_NO_MEMORY, "no memory for a range of a listing");
+    if (mr_range_cut(&dataset_of(range)->ranges, range, ++child->supervisor->listing.last_range, mid, level, deepest) ==
+        NULL)
         return -1;
-    }
-    *upper = (struct mr_range){.next = range->next,
-                               .id = child->supervisor->listing.next_range++,
-                               .dataset = range->dataset,
-                               .uri = range->uri,
-                               .start = start,
-                               .end = range->end,
-                               .part = -1};
-    range->end = end;
-    range->next = upper;
-    range->dataset->range_count++;
     mr_listing_dispatch(child->supervisor);
     return 0;
 }
@@ -286,15 +286,15 @@ static int split_came(struct mr_child *child, const struct mr_msg_in *in)
 static int range_done(struct mr_child *child, struct mr_msg_in *in)
 {
     int rc;
+    uint64_t objects;
     struct mr_range *range = named_range(child, in, &rc);
     if (range == NULL)
         return rc;
-    if (mr_msg_get_u64(in, "objects", &range->objects) != 0 || (range->part = mr_msg_take_fd(in, 0)) < 0)
+    if (mr_msg_get_u64(in, "objects", &objects) != 0 || (range->part = mr_msg_take_fd(in, 0)) < 0)
         return -1;
-    range->done = true;
-    range->worker = NULL;
+    mr_range_done(&dataset_of(range)->ranges, range, objects);
     child->job = NULL;
-    mr_dataset_progress(range->dataset);
+    mr_dataset_progress(dataset_of(range));
     mr_listing_dispatch(child->supervisor);
     return 0;
 }
@@ -325,7 +325,7 @@ static int failed(struct mr_child *child, const struct mr_msg_in *in)
     if (dataset == NULL)
         return -1;
     struct mr_range *range = range_of(child);
-    bool ours = range != NULL ? range->dataset == dataset : child->job == dataset;
+    bool ours = range != NULL ? dataset_of(range) == dataset : child->job == dataset;
     if (!ours)
         return 0; /* it has failed already, and this worker was about to be told */
     if (range != NULL)
@@ -374,8 +374,7 @@ static void died(struct mr_child *child, const struct mr_child_end *end)
     (void)end;
     struct mr_range *range = range_of(child);
     if (range != NULL) {
-        range->worker = NULL;
-        range->splitting = false;
+        mr_range_give_back(range);
     } else if (child->job != NULL) {
         ((struct mr_dataset *)child->job)->concat = NULL;
     }
@@ -387,7 +386,7 @@ static void ended(struct mr_child *child)
     struct mr_supervisor *s = child->supervisor;
     if (child->state == MR_CHILD_FAILED) {
         for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
-            if (s->datasets[i] != NULL && s->datasets[i]->state <= MR_DATASET_LISTING && !s->datasets[i]->indexed)
+            if (listed(s, i) != NULL)
                 mr_dataset_fail(s->datasets[i], child->fail_code, child->fail_text);
         child->state = MR_CHILD_FREE; /* the next data set is another attempt */
         child->barren = 0;

@@ -2,7 +2,7 @@
  * listing.h - who lists what: ranges of names to list workers.
  *
  * A data set begins as one range a URI. When a worker is idle (or may still be started) and no range waits, the
- * busiest one is asked to give away the upper half of what is left (SPLIT). When all ranges of a data set are done,
+ * busiest one is asked to give away the upper part of what is left (SPLIT; ranges.h has the rules). When all ranges of a data set are done,
  * one worker puts the parts together (CONCAT). When no data set is being listed, the workers end. A worker that dies
  * gives its range, or the putting together, back whole.
  */
@@ -13,12 +13,11 @@
 #include "supervisor/dataset.h"
 
 #define MR_LISTERS_MAX 32u
-#define MR_RANGES_MAX  512u /* of one data set: each costs a descriptor until the parts are put together */
 
 struct mr_listing {
     struct mr_child workers[MR_LISTERS_MAX];
     unsigned worker_count; /* slots that are used */
-    uint64_t next_range;
+    uint64_t last_range;   /* its id */
 };
 
 int mr_listing_init(struct mr_supervisor *s);

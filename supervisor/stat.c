@@ -151,12 +151,13 @@ static json_t *datasets_json(const struct mr_supervisor *s)
         if (dataset == NULL)
             continue;
         const struct mr_board_dataset *board = &s->board->dataset[i];
-        json_t *item = json_pack("{s:i, s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:s}", "dataset", (int)i, "name",
+        json_t *item = json_pack("{s:i, s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "dataset", (int)i, "name",
                                  text_json(mr_dataset_label(dataset)), "state", dataset_states[dataset->state],
                                  "objects", (json_int_t)dataset->objects, "bytes", (json_int_t)dataset->bytes,
                                  "largest_bytes", (json_int_t)dataset->largest, "listed",
-                                 (json_int_t)atomic_load_explicit(&board->listed, memory_order_relaxed), "index_bytes",
-                                 (json_int_t)dataset->index_bytes, "digest", dataset->digest);
+                                 (json_int_t)atomic_load_explicit(&board->listed, memory_order_relaxed), "requests",
+                                 (json_int_t)dataset->ranges.requests, "index_bytes", (json_int_t)dataset->index_bytes,
+                                 "digest", dataset->digest);
         if (dataset->state == MR_DATASET_FAILED)
             json_object_set_new(item, "error", text_json(board->text));
         json_array_append_new(list, item);

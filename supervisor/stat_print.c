@@ -25,8 +25,10 @@ static void print_datasets(const json_t *root)
         if (strcmp(mr_json_text(item, "state"), "ready") == 0) {
             printf(": %lld objects, ", mr_json_integer(item, "objects"));
             print_bytes(mr_json_integer(item, "bytes"));
+            printf(", %lld list requests", mr_json_integer(item, "requests"));
         } else if (strcmp(mr_json_text(item, "state"), "listing") == 0) {
-            printf(": %lld objects so far", mr_json_integer(item, "listed"));
+            printf(": %lld objects so far, %lld list requests", mr_json_integer(item, "listed"),
+                   mr_json_integer(item, "requests"));
         }
         printf("%s%s\n", mr_json_text(item, "error")[0] != '\0' ? ": " : "", mr_json_text(item, "error"));
     }

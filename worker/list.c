@@ -29,12 +29,13 @@ struct range {
     uint64_t id, dataset;
     struct mr_uri uri;
     struct mr_store *store;
-    char *start; /* NULL: from the first name on */
-    char *end;   /* NULL: unbounded. Moves down when the upper half is given away */
-    char *last;  /* the last name that was listed */
-    char *from;  /* what the pages that are being read started at: a token belongs to its parameters */
-    char *token; /* of the next page; NULL: none, or the range's end has moved since */
-    struct mr_alphabet alphabet;
+    char *start;           /* NULL: from the first name on */
+    char *end;             /* NULL: unbounded. Moves down when the upper half is given away */
+    char *first;           /* the first name that was listed */
+    char *last;            /* the last name that was listed */
+    char *from;            /* what the pages that are being read started at: a token belongs to its parameters */
+    char *token;           /* of the next page; NULL: none, or the range's end has moved since */
+    struct mr_shape shape; /* how the names differ */
     struct mr_index_builder *builder;
     int fd; /* the part */
     uint64_t pages, bytes, largest;
@@ -55,6 +56,7 @@ struct lister {
     struct mr_net net;
     struct range range;
     bool split_wanted, draining, bad;
+    uint64_t split_level;
     /* CONCAT in several messages */
     struct mr_index parts[CONCAT_PARTS_MAX];
     unsigned part_count;
@@ -82,6 +84,7 @@ static void range_close(struct lister *l)
     mr_uri_close(&r->uri);
     free(r->start);
     free(r->end);
+    free(r->first);
     free(r->last);
     free(r->from);
     free(r->token);
@@ -179,7 +182,15 @@ static int give_half(struct lister *l)
 {
     struct range *r = &l->range;
     char cut[MR_SPLIT_MAX];
-    bool found = r->busy && r->last && mr_split(&r->alphabet, r->last, r->end, cut);
+    uint64_t level = 0;
+    struct mr_split_place place = {
+        .first = r->first,
+        .last = r->last,
+        .end = r->end,
+        .prefix = strlen(r->uri.key),
+        .level = l->split_level,
+    };
+    bool found = r->busy && r->last && mr_split(&r->shape, &place, cut, &level);
     struct mr_msg_out *msg = mr_msg_new(MR_MSG_RANGE_SPLIT);
     if (!msg)
         return -1;
@@ -188,6 +199,8 @@ static int give_half(struct lister *l)
     mr_msg_put_bool(msg, "none", !found);
     if (found) {
         mr_msg_put_str(msg, "mid", cut);
+        mr_msg_put_u64(msg, "level", level);
+        mr_msg_put_u64(msg, "deepest", r->shape.deepest);
         mr_msg_put_bool(msg, "has_end", r->end != NULL);
         mr_msg_put_str(msg, "end", r->end ? r->end : "");
         free(r->end);
@@ -212,17 +225,20 @@ static int take_page(struct lister *l, const struct mr_store_page *page)
     if (page->skipped)
         drop(l, MR_DROP_SPECIAL, page->skipped);
     for (size_t i = 0; i < page->count; i++) {
-        mr_alphabet_add(&r->alphabet, page->items[i].name, page->items[i].name_length);
+        mr_shape_add(&r->shape, i > 0 ? page->items[i - 1].name : r->last, page->items[i].name);
         if (add_item(l, &page->items[i]) != 0)
             return -1;
     }
     if (page->count > 0) {
+        mr_shape_page(&r->shape, page->items[0].name, page->items[page->count - 1].name);
+        if (!r->first)
+            r->first = strdup(page->items[0].name);
         free(r->last);
         r->last = strdup(page->items[page->count - 1].name);
     }
     free(r->token);
     r->token = page->next_token ? strdup(page->next_token) : NULL;
-    if ((page->count > 0 && !r->last) || (page->next_token && !r->token)) {
+    if ((page->count > 0 && (!r->first || !r->last)) || (page->next_token && !r->token)) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a page");
         return -1;
     }
@@ -514,10 +530,11 @@ static int concat(struct lister *l, struct mr_msg_in *msg)
 
 static int split(struct lister *l, struct mr_msg_in *msg)
 {
-    uint64_t id;
-    if (mr_msg_get_u64(msg, "range", &id) != 0)
+    uint64_t id, level;
+    if (mr_msg_get_u64(msg, "range", &id) != 0 || mr_msg_get_u64(msg, "level", &level) != 0)
         return -1;
     if (l->range.busy && l->range.id == id) {
+        l->split_level = level;
         l->split_wanted = true; /* answered with the next page, or by RANGE_DONE */
         return 0;
     }

