@@ -180,6 +180,16 @@ static const struct mr_verb verbs[] = {
      "  --socket PATH  the supervisor's socket, instead of MILLRACE_SOCKET\n"
      "  --interval S   seconds between two looks\n"
      "  --count N      end after N looks\n"},
+    {"bench", mr_verb_bench, "[-c FILE] [--dataset NAME|URI] [--batch-size N] [--steps N] [--workers N]",
+     "Reads a data set with an empty training step, then does as many steps over one batch in memory:\n"
+     "the difference is what the data path costs. Starts a supervisor, or uses that of MILLRACE_SOCKET.\n\n"
+     "  -c FILE         configuration (TOML)\n"
+     "  --dataset D     a name of the configuration's, or a URI; default: the only one\n"
+     "  --batch-size N  samples a step (32)\n"
+     "  --steps N       steps that are measured (300)\n"
+     "  --workers N     processes that read, as DataLoader workers do; default: the command itself\n"
+     "  --json          for programs\n"
+     "  --socket PATH   a running supervisor's socket, instead of MILLRACE_SOCKET\n"},
     {"reload", verb_reload, "[--socket PATH]",
      "Lets a running supervisor reread its configuration, and prints what has been applied\n"
      "and what needs a new start.\n\n"

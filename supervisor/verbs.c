@@ -9,6 +9,7 @@
 
 #include "shm/base/error.h"
 #include "shm/base/log.h"
+#include "shm/config.h"
 #include "supervisor/config_toml.h"
 #include "supervisor/supervisor.h"
 

@@ -11,7 +11,6 @@
 #include <stdio.h>
 
 #include "shm/client.h"
-#include "shm/config.h"
 
 struct mr_verb {
     const char *name;
@@ -66,5 +65,6 @@ int mr_verb_exec_worker(int config_fd, const char *verb, char *const *arguments)
 
 /* Commands with a file of their own. */
 int mr_verb_top(int argc, char **argv, const struct mr_verb *verb);
+int mr_verb_bench(int argc, char **argv, const struct mr_verb *verb);
 
 #endif

@@ -13,7 +13,7 @@ import pytest
 from .conftest import DEADLINE_S, StartServe
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-VERBS = ("run", "serve", "check", "ls", "cat", "stat", "top", "reload")
+VERBS = ("run", "serve", "check", "ls", "cat", "stat", "top", "bench", "reload")
 
 
 @pytest.fixture
@@ -58,6 +58,9 @@ def test_version(millrace: Run) -> None:
         ["stat", "--json", "--prometheus"],
         ["stat", "-c", "x"],
         ["stat"],
+        ["bench"],
+        ["bench", "-c", "/no/such/file.toml"],
+        ["bench", "--steps", "0", "--dataset", "file:///tmp"],
         ["top"],
         ["top", "extra"],
         ["top", "--interval", "0"],
