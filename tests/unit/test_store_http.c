@@ -197,7 +197,8 @@ START_TEST(requests_differ_and_share_a_connection)
     run_until(&seen.done);
     ck_assert_ptr_nonnull(strstr(last_head, "Range: bytes=5-7\r\n"));
     ck_assert_ptr_nonnull(strstr(last_head, "X-Two: 2\r\nAccept-Encoding: gzip\r\n"));
-    start(&seen, "/p", (struct mr_http_request){.method = "POST", .body = "payload", .body_length = 7});
+    struct mr_http_piece payload = {"payload", 7};
+    start(&seen, "/p", (struct mr_http_request){.method = "POST", .body = &payload, .body_count = 1});
     run_until(&seen.done);
     ck_assert_str_eq(last_method, "POST");
     ck_assert_str_eq(last_body, "payload");

@@ -59,20 +59,7 @@ void mr_auth_put_base64(struct mr_text *to, const void *data, size_t length, int
 
 void mr_auth_put_json(struct mr_text *to, const char *text)
 {
-    char escape[8];
-    mr_text_add(to, "\"", 1);
-    for (; *text; text++) {
-        unsigned char c = (unsigned char)*text;
-        if (c == '"' || c == '\\')
-            mr_text_add(to, "\\", 1);
-        if (c >= 0x20) {
-            mr_text_add(to, text, 1);
-        } else {
-            snprintf(escape, sizeof escape, "\\u%04x", c);
-            mr_text_puts(to, escape);
-        }
-    }
-    mr_text_add(to, "\"", 1);
+    mr_text_put_json(to, text, strlen(text));
 }
 
 int mr_auth_is_token(const char *text)
@@ -238,13 +225,14 @@ static int send_now(struct mr_auth_call *call)
         return -1;
     }
     call->answer_length = 0;
+    struct mr_http_piece body = {call->body.data, call->body.length};
     struct mr_http_request request = {
         .method = call->method,
         .url = call->url.data,
         .headers = lines,
         .header_count = call->line_count,
-        .body = strcmp(call->method, "GET") == 0 ? NULL : call->body.data,
-        .body_length = call->body.length,
+        .body = &body,
+        .body_count = call->body.data && strcmp(call->method, "GET") != 0,
         .stall_timeout_ms = call->timeout_ms,
         .fresh_connection = call->failures > 0,
         .direct = call->direct,

@@ -5,68 +5,46 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include "shm/base/clock.h"
-#include "worker/store/store_ops.h"
-#include "worker/store/text.h"
-#include "worker/store/walk.h"
+#include "worker/store/file_impl.h"
 
-#define SLICE_BYTES (1u << 20) /* read in one go, before other work of the loop has its turn */
-#define PAGE_ITEMS  1000
+#define PAGE_ITEMS 1000
 
-enum file_kind { FILE_LIST, FILE_GET, FILE_STAT };
-
-struct file_store {
-    struct mr_store base;
-    /* A listing goes on where its page before ended, unless its token says otherwise. */
-    struct mr_walk *walk;
-    char *walk_bounds; /* prefix and upper bound of that walk */
-    char walk_token[MR_STORE_NAME_MAX];
-};
-
-struct file_call {
-    struct mr_store_call base;
-    struct mr_http_timer timer;
-    enum file_kind kind;
-    void *arg;
-    union {
-        mr_store_list_fn *list;
-        mr_store_get_fn *get;
-        mr_store_stat_fn *stat;
-    } done;
-    char name[MR_STORE_NAME_MAX]; /* get, stat: the path; list: the prefix */
-    char *start, *end, *token;    /* list */
-    size_t max_results;
-    struct mr_store_get_request get;
-    struct mr_store_got got;
-    uint64_t generation; /* stat: the one wanted, or 0 */
-    int fd;
-};
-
-static uint64_t generation_of(const struct stat *st)
+void mr_file_call_end(struct file_call *call)
 {
-    return (uint64_t)st->st_mtim.tv_sec * (uint64_t)MR_SECOND_NS + (uint64_t)st->st_mtim.tv_nsec;
-}
-
-static void file_cancel(struct mr_store_call *base)
-{
-    struct file_call *call = (struct file_call *)base;
-    mr_http_timer_stop(base->store->http, &call->timer);
-    mr_store_call_unlink(base);
+    mr_http_timer_stop(call->base.store->http, &call->timer);
+    mr_store_call_unlink(&call->base);
     if (call->fd >= 0)
         close(call->fd);
+    mr_file_write_close(call->write);
+    mr_text_close(&call->strings);
+    free(call->names);
     free(call->start);
     free(call->end);
     free(call->token);
     free(call);
 }
 
-static void run_call(struct mr_http_timer *timer);
+static void file_cancel(struct mr_store_call *base)
+{
+    mr_file_call_end((struct file_call *)base);
+}
 
-static struct file_call *call_new(struct mr_store *store, enum file_kind kind, const char *name, size_t length,
-                                  void *arg)
+static void run_call(struct mr_http_timer *timer)
+{
+    struct file_call *call = (struct file_call *)(void *)((char *)timer - offsetof(struct file_call, timer));
+    mr_http_poke(call->base.store->http);
+    call->run(call);
+}
+
+void mr_file_call_go_on(struct file_call *call)
+{
+    mr_http_timer_set(call->base.store->http, &call->timer, 0);
+}
+
+struct file_call *mr_file_call_new(struct mr_store *store, void (*run)(struct file_call *call), const char *name,
+                                   size_t length, void *arg)
 {
     if (length >= MR_STORE_NAME_MAX) {
         mr_error_set(MR_E_USAGE, "a path of %zu bytes is too long", length);
@@ -77,18 +55,17 @@ static struct file_call *call_new(struct mr_store *store, enum file_kind kind, c
         mr_error_set(MR_E_NO_MEMORY, "no memory for a request to a file");
         return NULL;
     }
-    call->kind = kind;
+    call->run = run;
     call->arg = arg;
     call->fd = -1;
     memcpy(call->name, name, length);
     call->timer.run = run_call;
     mr_store_call_link(store, &call->base);
-    mr_http_timer_set(store->http, &call->timer, 0);
+    mr_file_call_go_on(call);
     return call;
 }
 
-/* The thread's error as a result. */
-static struct mr_store_result failure(const struct file_call *call, char *text, size_t size)
+struct mr_store_result mr_file_failure(const struct file_call *call, char *text, size_t size)
 {
     char uri[400];
     snprintf(text, size, "%s: %s", mr_store_uri(call->base.store, uri, sizeof uri, call->name, strlen(call->name)),
@@ -118,7 +95,7 @@ static int page_add(struct page *page, const char *path, const struct stat *st)
     mr_text_add(&page->names, path, n + 1);
     page->items[page->count++] = (struct mr_store_item){.name_length = n,
                                                         .size = (uint64_t)st->st_size,
-                                                        .generation = generation_of(st),
+                                                        .generation = mr_file_generation(st),
                                                         .storage_class = "",
                                                         .etag = ""};
     return page->names.failed ? -1 : 0;
@@ -177,7 +154,7 @@ static void run_list(struct file_call *call)
     char text[1024];
     int rc = find_walk(store, call) == 0 ? fill_page(store, call, &page, &view.skipped) : -1;
     if (rc < 0)
-        result = failure(call, text, sizeof text);
+        result = mr_file_failure(call, text, sizeof text);
     size_t at = 0;
     for (size_t i = 0; i < page.count; at += page.items[i++].name_length + 1)
         page.items[i].name = page.names.data + at; /* only now: the names' memory moved while it grew */
@@ -192,7 +169,7 @@ static void run_list(struct file_call *call)
     call->done.list(call->arg, &result, rc < 0 ? NULL : &view);
     free(page.items);
     mr_text_close(&page.names);
-    file_cancel(&call->base);
+    mr_file_call_end(call);
 }
 
 static int copy(char **to, const char *from)
@@ -205,7 +182,7 @@ static struct mr_store_call *file_list(struct mr_store *base, const struct mr_st
                                        mr_store_list_fn *done, void *arg)
 {
     const char *prefix = request->prefix && request->prefix[0] ? request->prefix : "/";
-    struct file_call *call = call_new(base, FILE_LIST, prefix, strlen(prefix), arg);
+    struct file_call *call = mr_file_call_new(base, run_list, prefix, strlen(prefix), arg);
     if (!call)
         return NULL;
     call->done.list = done;
@@ -213,7 +190,7 @@ static struct mr_store_call *file_list(struct mr_store *base, const struct mr_st
     if (copy(&call->start, request->start_offset) || copy(&call->end, request->end_offset) ||
         copy(&call->token, request->page_token)) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a listing");
-        file_cancel(&call->base);
+        mr_file_call_end(call);
         return NULL;
     }
     return &call->base;
@@ -221,9 +198,9 @@ static struct mr_store_call *file_list(struct mr_store *base, const struct mr_st
 
 /* ---- stat ---- */
 
-static int check_generation(uint64_t wanted, const struct stat *st)
+int mr_file_check_generation(uint64_t wanted, const struct stat *st)
 {
-    if (wanted == 0 || generation_of(st) == wanted)
+    if (wanted == 0 || mr_file_generation(st) == wanted)
         return 0;
     mr_error_set(MR_E_CHANGED, "changed since the listing: its time of modification is another");
     return -1;
@@ -239,22 +216,22 @@ static void run_stat(struct file_call *call)
         mr_error_set_errno(errno, "cannot look it up");
     else if (!S_ISREG(st.st_mode))
         mr_error_set(MR_E_NOT_FOUND, "it is not a regular file");
-    if (rc != 0 || !S_ISREG(st.st_mode) || check_generation(call->generation, &st) != 0)
-        result = failure(call, text, sizeof text);
+    if (rc != 0 || !S_ISREG(st.st_mode) || mr_file_check_generation(call->generation, &st) != 0)
+        result = mr_file_failure(call, text, sizeof text);
     struct mr_store_item item = {.name = call->name,
                                  .name_length = strlen(call->name),
                                  .size = (uint64_t)st.st_size,
-                                 .generation = generation_of(&st),
+                                 .generation = mr_file_generation(&st),
                                  .storage_class = "",
                                  .etag = ""};
     call->done.stat(call->arg, &result, result.code == MR_OK ? &item : NULL);
-    file_cancel(&call->base);
+    mr_file_call_end(call);
 }
 
 static struct mr_store_call *file_stat(struct mr_store *base, const char *name, size_t name_length, uint64_t generation,
                                        mr_store_stat_fn *done, void *arg)
 {
-    struct file_call *call = call_new(base, FILE_STAT, name, name_length, arg);
+    struct file_call *call = mr_file_call_new(base, run_stat, name, name_length, arg);
     if (!call)
         return NULL;
     call->done.stat = done;
@@ -277,7 +254,7 @@ static int open_file(struct file_call *call)
         mr_error_set(MR_E_NOT_FOUND, "it is not a regular file");
         return -1;
     }
-    if (check_generation(get->generation, &st) != 0)
+    if (mr_file_check_generation(get->generation, &st) != 0)
         return -1;
     uint64_t size = (uint64_t)st.st_size;
     if (get->whole ? size != get->length : size < get->offset + get->length) {
@@ -285,7 +262,7 @@ static int open_file(struct file_call *call)
                      (unsigned long long)(get->offset + get->length));
         return -1;
     }
-    call->got.generation = generation_of(&st);
+    call->got.generation = mr_file_generation(&st);
     return 0;
 }
 
@@ -297,11 +274,11 @@ static int read_slice(struct file_call *call)
     struct stat st;
     if (left == 0) { /* written to while it was read? */
         if (fstat(call->fd, &st) == 0)
-            return check_generation(call->got.generation, &st);
+            return mr_file_check_generation(call->got.generation, &st);
         mr_error_set_errno(errno, "cannot look it up");
         return -1;
     }
-    size_t slice = left < SLICE_BYTES ? (size_t)left : SLICE_BYTES;
+    size_t slice = left < MR_FILE_SLICE ? (size_t)left : MR_FILE_SLICE;
     ssize_t n = pread(call->fd, get->dest + call->got.received, slice, (off_t)(get->offset + call->got.received));
     if (n < 0 && errno == EINTR)
         return 1;
@@ -330,19 +307,19 @@ static void run_get(struct file_call *call)
     if (rc > 0 && call->got.received == call->get.length)
         rc = read_slice(call);
     if (rc > 0) {
-        mr_http_timer_set(call->base.store->http, &call->timer, 0);
+        mr_file_call_go_on(call);
         return;
     }
     if (rc < 0)
-        result = failure(call, text, sizeof text);
+        result = mr_file_failure(call, text, sizeof text);
     call->done.get(call->arg, &result, &call->got);
-    file_cancel(&call->base);
+    mr_file_call_end(call);
 }
 
 static struct mr_store_call *file_get(struct mr_store *base, const struct mr_store_get_request *request,
                                       mr_store_get_fn *done, void *arg)
 {
-    struct file_call *call = call_new(base, FILE_GET, request->name, request->name_length, arg);
+    struct file_call *call = mr_file_call_new(base, run_get, request->name, request->name_length, arg);
     if (!call)
         return NULL;
     call->done.get = done;
@@ -352,24 +329,6 @@ static struct mr_store_call *file_get(struct mr_store *base, const struct mr_sto
 
 /* ---- life ---- */
 
-static void run_call(struct mr_http_timer *timer)
-{
-    struct file_call *call = (struct file_call *)(void *)((char *)timer - offsetof(struct file_call, timer));
-    struct mr_http *http = call->base.store->http;
-    mr_http_poke(http);
-    switch (call->kind) {
-    case FILE_LIST:
-        run_list(call);
-        break;
-    case FILE_GET:
-        run_get(call);
-        break;
-    case FILE_STAT:
-        run_stat(call);
-        break;
-    }
-}
-
 static void file_destroy(struct mr_store *base)
 {
     struct file_store *store = (struct file_store *)base;
@@ -377,7 +336,19 @@ static void file_destroy(struct mr_store *base)
     free(store);
 }
 
-static const struct mr_store_ops file_ops = {file_list, file_get, file_stat, file_cancel, file_destroy};
+static const struct mr_store_ops file_ops = {
+    .list = file_list,
+    .get = file_get,
+    .stat = file_stat,
+    .insert = mr_file_insert,
+    .remove = mr_file_delete,
+    .remove_batch = mr_file_delete_batch,
+    .compose = mr_file_compose,
+    .bucket = mr_file_bucket,
+    .permissions = mr_file_permissions,
+    .cancel = file_cancel,
+    .destroy = file_destroy,
+};
 
 struct mr_store *mr_store_file_new(const struct mr_store_options *options)
 {

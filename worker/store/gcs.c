@@ -7,6 +7,7 @@
 
 #include "worker/store/gcs_impl.h"
 
+#define WRITE_PATIENCE  3 /* times the stall timeout: a server thinks longer about a write than about a read */
 #define PUBLIC_ENDPOINT "https://storage.googleapis.com"
 
 /* ---- calls ---- */
@@ -28,7 +29,11 @@ struct gcs_call *mr_gcs_take(struct gcs_store *store, enum gcs_kind kind, void *
     call->refused = 0;
     call->looking_up = 0;
     call->head_checked = 0;
+    call->line_count = 0;
     mr_text_clear(&call->name);
+    mr_text_clear(&call->lines);
+    mr_text_clear(&call->head);
+    mr_text_clear(&call->tail);
     memset(&call->got, 0, sizeof call->got);
     mr_store_call_link(&store->base, &call->base);
     return call;
@@ -38,6 +43,8 @@ void mr_gcs_give(struct gcs_call *call)
 {
     struct gcs_store *store = mr_gcs_store(call);
     mr_store_call_unlink(&call->base);
+    if (call->kind == GCS_BATCH)
+        mr_gcs_batch_close(&call->batch);
     call->next_free = store->pool;
     store->pool = call;
 }
@@ -53,6 +60,8 @@ static void gcs_cancel(struct mr_store_call *base)
 
 const char *mr_gcs_uri(const struct gcs_call *call, char *out, size_t size)
 {
+    if (call->kind == GCS_BUCKET || call->kind == GCS_BATCH)
+        return mr_store_uri(call->base.store, out, size, "", 0);
     if (call->kind != GCS_LIST)
         return mr_store_uri(call->base.store, out, size, call->name.data, call->name.length);
     const char *prefix = call->list.prefix ? call->list.prefix : "";
@@ -85,6 +94,29 @@ static enum mr_code code_of_status(int status)
     }
 }
 
+static const char *advice_of_write(const struct gcs_call *call, const struct mr_store_result *result)
+{
+    switch (result->status) {
+    case 401:
+    case 403:
+        return call->kind == GCS_DELETE || call->kind == GCS_BATCH
+                   ? "; the caller lacks permission: check [gcs] auth, and that it has storage.objects.delete here"
+                   : "; the caller lacks permission: check [gcs] auth, and that it has storage.objects.create here "
+                     "(and "
+                     ".delete, to replace an object)";
+    case 404:
+        return "; check the bucket's and the objects' names";
+    case 412:
+        if (call->kind == GCS_COMPOSE)
+            return "; the destination or a source is not what it was when it was looked up";
+        return call->generation_match == 0 ? "; it exists already" : "; another generation is there by now";
+    case 429:
+        return "; objects are written too fast: about one write a second to the same name is possible";
+    default:
+        return result->status / 100 == 3 ? "; redirects are not followed: check the endpoint" : "";
+    }
+}
+
 static const char *advice_of_status(const struct mr_store_result *result)
 {
     if (result->egress_limited)
@@ -113,16 +145,20 @@ void mr_gcs_explain(const struct gcs_call *call, const struct mr_http_result *ht
     if (http->code != MR_OK) {
         snprintf(text, size, "%s: %s", mr_gcs_uri(call, uri, sizeof uri), http->text);
         result->text = text;
+        result->not_sent = http->sent == 0;
         return;
     }
     result->code = code_of_status(http->status);
     if (result->code == MR_OK)
         return;
+    if (http->status == 412 && call->kind == GCS_INSERT && call->generation_match == 0)
+        result->code = MR_E_EXISTS;
     result->retry_after_ms = http->headers.retry_after_ms;
     mr_gcs_error_text(http->body, http->body_length, words, sizeof words);
     result->egress_limited = http->status == 429 && strcasestr(words, "egress") != NULL;
     snprintf(text, size, "%s: %s%sHTTP status %d%s%s", mr_gcs_uri(call, uri, sizeof uri), words, words[0] ? " (" : "",
-             http->status, words[0] ? ")" : "", advice_of_status(result));
+             http->status, words[0] ? ")" : "",
+             call->kind >= GCS_INSERT ? advice_of_write(call, result) : advice_of_status(result));
     result->text = text;
 }
 
@@ -140,8 +176,10 @@ static void on_answer(void *arg, const struct mr_http_result *http);
 static int send_with(struct gcs_call *call, const struct mr_auth_headers *headers)
 {
     struct gcs_store *store = mr_gcs_store(call);
-    const char *lines[MR_AUTH_LINES];
+    const char *lines[MR_HTTP_MAX_HEADERS], *at = call->lines.data;
     struct mr_http_request request = call->request;
+    for (unsigned i = 0; i < call->line_count; i++, at += strlen(at) + 1)
+        lines[request.header_count++] = at;
     request.url = headers->serial ? call->url.data : store->url.data;
     request.done = headers->serial ? on_answer : call->answered;
     request.headers = lines;
@@ -193,9 +231,15 @@ int mr_gcs_send(struct gcs_call *call, struct mr_http_request *request)
 {
     struct gcs_store *store = mr_gcs_store(call);
     struct mr_auth_headers headers;
-    mr_text_add(&store->url, store->user_project.data ? store->user_project.data : "", store->user_project.length);
-    request->method = "GET";
+    if (call->kind != GCS_BATCH)
+        mr_text_add(&store->url, store->user_project.data ? store->user_project.data : "", store->user_project.length);
+    if (!request->method)
+        request->method = "GET";
     request->stall_timeout_ms = store->base.stall_timeout_ms;
+    if (call->kind >= GCS_INSERT) {
+        request->once = 1; /* repeats are a transfer's to decide on */
+        request->stall_timeout_ms *= WRITE_PATIENCE;
+    }
     request->arg = call;
     call->request = *request;
     call->answered = request->done;
@@ -205,7 +249,8 @@ int mr_gcs_send(struct gcs_call *call, struct mr_http_request *request)
         mr_text_clear(&call->url);
         mr_text_add(&call->url, store->url.data ? store->url.data : "", store->url.length);
     }
-    if (store->url.failed || call->name.failed || call->url.failed) {
+    if (store->url.failed || call->name.failed || call->url.failed || call->lines.failed || call->head.failed ||
+        call->tail.failed) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a request to gs://%s", store->base.bucket);
         return -1;
     }
@@ -217,10 +262,30 @@ int mr_gcs_send(struct gcs_call *call, struct mr_http_request *request)
 
 /* ---- urls ---- */
 
-void mr_gcs_objects_url(struct gcs_store *store)
+void mr_gcs_objects_url(struct gcs_store *store, const char *above)
 {
+    size_t n = strlen(store->endpoint);
     mr_text_clear(&store->url);
-    mr_text_add(&store->url, store->objects.data, store->objects.length);
+    mr_text_add(&store->url, store->endpoint, n);
+    mr_text_puts(&store->url, above);
+    mr_text_add(&store->url, store->objects.data + n, store->objects.length - n);
+}
+
+void mr_gcs_match(struct mr_text *url, const char *key, uint64_t generation)
+{
+    if (generation == MR_STORE_ANY)
+        return;
+    mr_text_add(url, "&", 1);
+    mr_text_puts(url, key);
+    mr_text_add(url, "=", 1);
+    mr_text_put_u64(url, generation);
+}
+
+void mr_gcs_line(struct gcs_call *call, const char *name, const char *value)
+{
+    mr_text_puts(&call->lines, name);
+    mr_text_add(&call->lines, value, strlen(value) + 1);
+    call->line_count++;
 }
 
 void mr_gcs_parameter(struct mr_text *url, const char *key, const char *value)
@@ -234,7 +299,7 @@ void mr_gcs_parameter(struct mr_text *url, const char *key, const char *value)
 void mr_gcs_object_url(struct gcs_call *call, const char *first, uint64_t generation)
 {
     struct gcs_store *store = mr_gcs_store(call);
-    mr_gcs_objects_url(store);
+    mr_gcs_objects_url(store, "");
     mr_text_add(&store->url, "/", 1);
     mr_text_put_encoded(&store->url, call->name.data, call->name.length);
     mr_text_puts(&store->url, first);
@@ -254,6 +319,10 @@ static void gcs_destroy(struct mr_store *base)
         store->pool = call->next_free;
         mr_text_close(&call->name);
         mr_text_close(&call->url);
+        mr_text_close(&call->lines);
+        mr_text_close(&call->head);
+        mr_text_close(&call->tail);
+        mr_text_close(&call->permissions);
         free(call);
     }
     mr_auth_destroy(store->auth);
@@ -264,7 +333,19 @@ static void gcs_destroy(struct mr_store *base)
     free(store);
 }
 
-static const struct mr_store_ops gcs_ops = {mr_gcs_list, mr_gcs_get, mr_gcs_stat, gcs_cancel, gcs_destroy};
+static const struct mr_store_ops gcs_ops = {
+    .list = mr_gcs_list,
+    .get = mr_gcs_get,
+    .stat = mr_gcs_stat,
+    .insert = mr_gcs_insert,
+    .remove = mr_gcs_delete,
+    .remove_batch = mr_gcs_delete_batch,
+    .compose = mr_gcs_compose,
+    .bucket = mr_gcs_bucket,
+    .permissions = mr_gcs_permissions,
+    .cancel = gcs_cancel,
+    .destroy = gcs_destroy,
+};
 
 /* malloc'ed "scheme://host[:port]" without a slash at its end; text may lack the scheme (STORAGE_EMULATOR_HOST). */
 static char *make_endpoint(const char *text, const char *origin)

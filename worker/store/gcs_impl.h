@@ -10,7 +10,16 @@
 
 #define MR_GCS_STAT_FIELDS "fields=name,size,generation,crc32c,storageClass,etag"
 
-enum gcs_kind { GCS_LIST, GCS_GET, GCS_STAT };
+enum gcs_kind {
+    GCS_LIST,
+    GCS_GET,
+    GCS_STAT,
+    GCS_BUCKET, /* and permissions: about the bucket itself */
+    GCS_INSERT, /* from here on: requests that write */
+    GCS_DELETE,
+    GCS_BATCH,
+    GCS_COMPOSE,
+};
 
 struct gcs_store {
     struct mr_store base;
@@ -19,7 +28,17 @@ struct gcs_store {
     struct mr_text objects;      /* "http://host/storage/v1/b/bucket/o" */
     struct mr_text user_project; /* "&userProject=x", or nothing */
     struct mr_text url;          /* of the request that is being built */
+    int no_batch;                /* the endpoint has no batches: 404, 405 or 501 */
     struct gcs_call *pool;
+};
+
+/* Deletes in one request, or one by one. */
+struct gcs_batch {
+    unsigned count, next;        /* next: of those that go one by one */
+    struct mr_store_name *names; /* their strings lie in the call's name, each with its NUL */
+    struct mr_store_result *each;
+    size_t *texts; /* offset of each result's text in words, plus 1; 0: "" */
+    struct mr_text words;
 };
 
 struct gcs_call {
@@ -37,9 +56,20 @@ struct gcs_call {
     union {
         mr_store_list_fn *list;
         mr_store_get_fn *get;
-        mr_store_stat_fn *stat;
+        mr_store_stat_fn *stat; /* and insert, compose */
+        mr_store_delete_fn *remove;
+        mr_store_batch_fn *batch;
+        mr_store_bucket_fn *bucket;
+        mr_store_permissions_fn *permissions;
     } done;
-    struct mr_text name; /* get, stat: the object; list: its strings, each with its NUL */
+    struct mr_text name;  /* get, stat: the object; list: its strings, each with its NUL */
+    struct mr_text lines; /* the request's own header lines, each with its NUL */
+    unsigned line_count;
+    struct mr_text head, tail; /* of the body */
+    struct mr_http_piece body[MR_HTTP_MAX_PIECES];
+    uint64_t generation_match;
+    struct gcs_batch batch;
+    struct mr_text permissions; /* names, each with its NUL */
     struct mr_store_list_request list;
     struct mr_store_get_request get;
     uint64_t generation;
@@ -65,12 +95,16 @@ const char *mr_gcs_uri(const struct gcs_call *call, char *out, size_t size);
 
 /* ---- requests: build mr_gcs_store(call)->url, then send ---- */
 
-/* ".../o" */
-void mr_gcs_objects_url(struct gcs_store *store);
+/* ".../o"; `above` (""; "/upload") stands in front of its path. */
+void mr_gcs_objects_url(struct gcs_store *store, const char *above);
 /* ".../o/name?<first>[&generation=n]" */
 void mr_gcs_object_url(struct gcs_call *call, const char *first, uint64_t generation);
 /* "&key=<value, encoded>"; a value of NULL adds nothing. */
 void mr_gcs_parameter(struct mr_text *url, const char *key, const char *value);
+/* "&<key>=<generation>", where it is not MR_STORE_ANY. */
+void mr_gcs_match(struct mr_text *url, const char *key, uint64_t generation);
+/* A header line of the request: "Name: " and value. */
+void mr_gcs_line(struct gcs_call *call, const char *name, const char *value);
 /* Starts the request, at once or when there is a token; a 401 repeats it once with a new one. 0, or -1 with mr_error. */
 int mr_gcs_send(struct gcs_call *call, struct mr_http_request *request);
 
@@ -82,7 +116,10 @@ void mr_gcs_explain(const struct gcs_call *call, const struct mr_http_result *ht
 /* A 2xx answer whose content was refused: mr_error says why. */
 void mr_gcs_refuse(const struct gcs_call *call, struct mr_store_result *result, char *text, size_t size);
 
-/* ---- gcs_read.c ---- */
+/* An answer about one object, of a request whose done.stat is told: parses it, calls back, gives the call back. */
+void mr_gcs_on_item(void *arg, const struct mr_http_result *http);
+
+/* ---- gcs_read.c, gcs_write.c, gcs_batch.c, gcs_bucket.c ---- */
 
 struct mr_store_call *mr_gcs_list(struct mr_store *base, const struct mr_store_list_request *request,
                                   mr_store_list_fn *done, void *arg);
@@ -90,5 +127,23 @@ struct mr_store_call *mr_gcs_get(struct mr_store *base, const struct mr_store_ge
                                  mr_store_get_fn *done, void *arg);
 struct mr_store_call *mr_gcs_stat(struct mr_store *base, const char *name, size_t name_length, uint64_t generation,
                                   mr_store_stat_fn *done, void *arg);
+struct mr_store_call *mr_gcs_insert(struct mr_store *base, const struct mr_store_insert_request *request,
+                                    mr_store_stat_fn *done, void *arg);
+struct mr_store_call *mr_gcs_delete(struct mr_store *base, const char *name, size_t name_length, uint64_t generation,
+                                    mr_store_delete_fn *done, void *arg);
+struct mr_store_call *mr_gcs_compose(struct mr_store *base, const struct mr_store_compose_request *request,
+                                     mr_store_stat_fn *done, void *arg);
+struct mr_store_call *mr_gcs_delete_batch(struct mr_store *base, const struct mr_store_name *names, unsigned count,
+                                          mr_store_batch_fn *done, void *arg);
+/* "/storage/v1/b/bucket/o/name?...", to delete it, added to url. */
+void mr_gcs_delete_url(struct gcs_store *store, struct mr_text *url, const struct mr_store_name *name);
+#define MR_GCS_BOUNDARY_SIZE 48
+/* A new one that no body has in it. */
+void mr_gcs_boundary(char out[MR_GCS_BOUNDARY_SIZE]);
+/* Frees what a batch of deletes holds. */
+void mr_gcs_batch_close(struct gcs_batch *batch);
+struct mr_store_call *mr_gcs_bucket(struct mr_store *base, mr_store_bucket_fn *done, void *arg);
+struct mr_store_call *mr_gcs_permissions(struct mr_store *base, const char *const *names, unsigned count,
+                                         mr_store_permissions_fn *done, void *arg);
 
 #endif

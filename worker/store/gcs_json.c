@@ -299,6 +299,122 @@ int mr_gcs_item_parse(const char *json, size_t length, struct mr_store_item *ite
     return -1;
 }
 
+/* ---- buckets ---- */
+
+/* true, or anything else. */
+static int take_flag(struct mr_json *json)
+{
+    const char *at;
+    int is_word = mr_json_peek(json) == MR_JSON_WORD;
+    at = json->at;
+    return mr_json_skip(json) == 0 && is_word && *at == 't';
+}
+
+/* The member `wanted` of an object: its flag, or its number where number is not NULL. */
+static int take_inner(struct mr_json *json, const char *wanted, uint64_t *number)
+{
+    const char *key;
+    int flag = 0;
+    if (mr_json_peek(json) != MR_JSON_OBJECT) {
+        mr_json_skip(json);
+        return 0;
+    }
+    mr_json_enter(json);
+    while (mr_json_key(json, &key) > 0) {
+        if (strcmp(key, wanted) != 0)
+            mr_json_skip(json);
+        else if (number)
+            take_u63(json, number);
+        else
+            flag = take_flag(json);
+    }
+    return flag;
+}
+
+static void take_bucket_field(struct mr_json *json, const char *key, struct mr_store_bucket *bucket)
+{
+    if (strcmp(key, "storageClass") == 0)
+        take_string(json, &bucket->storage_class);
+    else if (strcmp(key, "location") == 0)
+        take_string(json, &bucket->location);
+    else if (strcmp(key, "locationType") == 0)
+        take_string(json, &bucket->location_type);
+    else if (strcmp(key, "hierarchicalNamespace") == 0)
+        bucket->hierarchical = take_inner(json, "enabled", NULL);
+    else if (strcmp(key, "versioning") == 0)
+        bucket->versioning = take_inner(json, "enabled", NULL);
+    else if (strcmp(key, "autoclass") == 0)
+        bucket->autoclass = take_inner(json, "enabled", NULL);
+    else if (strcmp(key, "billing") == 0)
+        bucket->requester_pays = take_inner(json, "requesterPays", NULL);
+    else if (strcmp(key, "softDeletePolicy") == 0)
+        take_inner(json, "retentionDurationSeconds", &bucket->soft_delete_s);
+    else
+        mr_json_skip(json);
+}
+
+int mr_gcs_bucket_parse(const char *json, size_t length, struct mr_store_bucket *bucket, struct mr_gcs_page **page)
+{
+    struct mr_json reader;
+    const char *key;
+    *bucket = (struct mr_store_bucket){.storage_class = "", .location = "", .location_type = ""};
+    *page = page_new(json, length, &reader);
+    if (!*page)
+        return -1;
+    if (mr_json_peek(&reader) == MR_JSON_OBJECT && mr_json_enter(&reader) == 0) {
+        while (mr_json_key(&reader, &key) > 0)
+            take_bucket_field(&reader, key, bucket);
+    } else {
+        mr_json_skip(&reader);
+    }
+    if (mr_json_finish(&reader) == 0)
+        return 0;
+    not_json(&reader);
+    mr_gcs_page_destroy(*page);
+    *page = NULL;
+    return -1;
+}
+
+static unsigned bit_of(const char *name, const char *names, size_t names_length)
+{
+    unsigned bit = 1;
+    for (const char *at = names; at < names + names_length; at += strlen(at) + 1, bit <<= 1) {
+        if (strcmp(at, name) == 0)
+            return bit;
+    }
+    return 0;
+}
+
+int mr_gcs_permissions_parse(const char *json, size_t length, const char *names, size_t names_length, unsigned *granted)
+{
+    struct mr_json reader;
+    const char *key, *name;
+    struct mr_gcs_page *page = page_new(json, length, &reader);
+    *granted = 0;
+    if (!page)
+        return -1;
+    if (mr_json_peek(&reader) == MR_JSON_OBJECT && mr_json_enter(&reader) == 0) {
+        while (mr_json_key(&reader, &key) > 0) {
+            if (strcmp(key, "permissions") != 0 || mr_json_peek(&reader) != MR_JSON_ARRAY) {
+                mr_json_skip(&reader);
+                continue;
+            }
+            mr_json_enter(&reader);
+            while (mr_json_element(&reader) > 0) {
+                if (take_string(&reader, &name) == 0)
+                    *granted |= bit_of(name, names, names_length);
+            }
+        }
+    } else {
+        mr_json_skip(&reader);
+    }
+    int rc = mr_json_finish(&reader) == 0 ? 0 : not_json(&reader);
+    mr_gcs_page_destroy(page);
+    return rc;
+}
+
+/* ---- errors ---- */
+
 /* {"error": {"message": "..."}}: 1 and the message, which lies in *json's text; else 0. */
 static int json_message(struct mr_json *json, const char **message)
 {

@@ -20,6 +20,12 @@ void mr_gcs_page_destroy(struct mr_gcs_page *page);
 /* One object resource. *page keeps what *item points to. 0, or -1 with mr_error. */
 int mr_gcs_item_parse(const char *json, size_t length, struct mr_store_item *item, struct mr_gcs_page **page);
 
+/* A bucket resource; what it lacks is "" and 0. *page keeps its strings. 0, or -1 with mr_error. */
+int mr_gcs_bucket_parse(const char *json, size_t length, struct mr_store_bucket *bucket, struct mr_gcs_page **page);
+/* {"permissions": [...]}: bit i is set where the i-th of names is among them. names: each with its NUL. 0, or -1. */
+int mr_gcs_permissions_parse(const char *json, size_t length, const char *names, size_t names_length,
+                             unsigned *granted);
+
 /* The server's own words in the body of an error answer (JSON, XML or text), printable, one line; may be "". */
 const char *mr_gcs_error_text(const char *body, size_t length, char *out, size_t size);
 

@@ -38,7 +38,7 @@ struct mr_store_call *mr_gcs_list(struct mr_store *base, const struct mr_store_l
     call->done.list = done;
     if (mr_store_list_copy(&call->list, request, &call->name) != 0)
         call->name.failed = 1; /* mr_gcs_send says so */
-    mr_gcs_objects_url(store);
+    mr_gcs_objects_url(store, "");
     mr_text_puts(&store->url, "?" LIST_FIELDS);
     mr_gcs_parameter(&store->url, "&prefix=", request->prefix);
     mr_gcs_parameter(&store->url, "&startOffset=", request->start_offset);
@@ -56,7 +56,7 @@ struct mr_store_call *mr_gcs_list(struct mr_store *base, const struct mr_store_l
 
 /* ---- stat ---- */
 
-static void on_stat(void *arg, const struct mr_http_result *http)
+void mr_gcs_on_item(void *arg, const struct mr_http_result *http)
 {
     struct gcs_call *call = arg;
     struct mr_store_result result;
@@ -76,7 +76,7 @@ struct mr_store_call *mr_gcs_stat(struct mr_store *base, const char *name, size_
                                   mr_store_stat_fn *done, void *arg)
 {
     struct gcs_call *call = mr_gcs_take((struct gcs_store *)base, GCS_STAT, arg);
-    struct mr_http_request http = {.done = on_stat};
+    struct mr_http_request http = {.done = mr_gcs_on_item};
     if (!call)
         return NULL;
     call->done.stat = done;

@@ -94,6 +94,17 @@ static int is(const char *name, size_t length, const char *wanted)
     return strlen(wanted) == length && strncasecmp(name, wanted, length) == 0;
 }
 
+/* "bytes=0-262143", as a 308 of an upload session has it. */
+static void take_kept(struct mr_http_headers *headers, const char *value, size_t length)
+{
+    uint64_t last;
+    if (length > 8 && strncasecmp(value, "bytes=0-", 8) == 0 && only_u64(value + 8, length - 8, &last) == 0 &&
+        last < INT64_MAX) {
+        headers->has_kept = 1;
+        headers->kept = last + 1;
+    }
+}
+
 static void take_goog(struct mr_http_headers *headers, const char *name, size_t name_length, const char *value,
                       size_t length)
 {
@@ -107,18 +118,33 @@ static void take_goog(struct mr_http_headers *headers, const char *name, size_t 
         headers->gunzipped = memmem(value, length, "gunzipped", 9) != NULL;
 }
 
-void mr_http_headers_line(struct mr_http_headers *headers, const char *line, size_t length)
+/* The length of the name in front of the colon, and the value without the white space around it. 0: no header line. */
+static size_t split_line(const char *line, size_t length, const char **value, size_t *value_length)
 {
     const char *colon = length ? memchr(line, ':', length) : NULL;
     if (!colon || colon == line)
-        return;
-    const char *value = colon + 1, *end = line + length;
-    size_t name_length = (size_t)(colon - line);
-    while (value < end && (*value == ' ' || *value == '\t'))
-        value++;
-    while (end > value && (end[-1] == '\r' || end[-1] == '\n' || end[-1] == ' ' || end[-1] == '\t'))
+        return 0;
+    const char *at = colon + 1, *end = line + length;
+    while (at < end && (*at == ' ' || *at == '\t'))
+        at++;
+    while (end > at && (end[-1] == '\r' || end[-1] == '\n' || end[-1] == ' ' || end[-1] == '\t'))
         end--;
-    size_t n = (size_t)(end - value);
+    *value = at;
+    *value_length = (size_t)(end - at);
+    return (size_t)(colon - line);
+}
+
+int mr_http_headers_location(const char *line, size_t length, const char **url, size_t *url_length)
+{
+    return length > 9 && is(line, split_line(line, length, url, url_length), "location");
+}
+
+void mr_http_headers_line(struct mr_http_headers *headers, const char *line, size_t length)
+{
+    const char *value;
+    size_t n, name_length = split_line(line, length, &value, &n);
+    if (name_length == 0)
+        return;
     switch (line[0] | 0x20) {
     case 'x':
         take_goog(headers, line, name_length, value, n);
@@ -145,6 +171,8 @@ void mr_http_headers_line(struct mr_http_headers *headers, const char *line, siz
     case 'r':
         if (is(line, name_length, "retry-after"))
             take_retry_after(headers, value, n);
+        else if (is(line, name_length, "range"))
+            take_kept(headers, value, n);
         break;
     default:
         break;

@@ -17,6 +17,8 @@
 #define COLLECT_MAX       (UINT64_C(64) << 20)
 #define COLLECT_ERROR_MAX (16u << 10)
 #define COLLECT_KEEP      (256u << 10) /* a pooled call keeps a collecting buffer up to this size */
+#define SEND_SMALL        (64L << 10)
+#define SEND_BUFFER       (512L << 10) /* libcurl's, while it sends */
 #define EVENTS_MAX        64
 #define MOVE_BYTES        4096u /* a body that brings less within stall_timeout_ms is stalled: a drip is no hold on us */
 
@@ -45,6 +47,12 @@ struct mr_http_call {
     struct mr_http_headers headers;
     char *collected;
     size_t collected_length, collected_size;
+    char *location; /* of the answer; NULL: none */
+    struct mr_http_piece body[MR_HTTP_MAX_PIECES];
+    unsigned body_count, body_piece; /* the piece that is being sent */
+    uint64_t body_at, body_length;   /* within it; of all of them */
+    unsigned sent;
+    int once;
     char *lines; /* the request's own header lines, one behind the other */
     size_t lines_size;
     struct curl_slist nodes[MR_HTTP_MAX_HEADERS]; /* point into lines; the last one leads to http->headers */
@@ -192,19 +200,77 @@ static void run_timers(struct mr_http *http)
 
 /* ---- curl's callbacks ---- */
 
+static void forget_location(struct mr_http_call *call)
+{
+    free(call->location);
+    call->location = NULL;
+}
+
 static size_t on_header(char *line, size_t unit, size_t count, void *arg)
 {
     struct mr_http_call *call = arg;
     size_t length = unit * count;
     int status = mr_http_headers_status(line, length);
+    const char *url;
+    size_t url_length;
     call->moved_ns = call->http->now_ns;
     if (status != 0) { /* also behind a 100 Continue, or a proxy's answer to CONNECT */
         call->status = status;
         memset(&call->headers, 0, sizeof call->headers);
+        forget_location(call);
     } else {
         mr_http_headers_line(&call->headers, line, length);
+        if (!call->location && mr_http_headers_location(line, length, &url, &url_length))
+            call->location = strndup(url, url_length); /* no memory: as if the server had left it out */
     }
     return length;
+}
+
+/* A body of several pieces, or a long one. */
+static size_t on_read(char *to, size_t unit, size_t count, void *arg)
+{
+    struct mr_http_call *call = arg;
+    size_t room = unit * count, put = 0;
+    call->moved_ns = call->http->now_ns; /* what was asked for before has been sent */
+    while (put < room && call->body_piece < call->body_count) {
+        const struct mr_http_piece *piece = &call->body[call->body_piece];
+        uint64_t left = piece->length - call->body_at;
+        size_t n = left < room - put ? (size_t)left : room - put;
+        if (n > 0)
+            memcpy(to + put, (const char *)piece->data + call->body_at, n);
+        put += n;
+        call->body_at += n;
+        if (call->body_at == piece->length) {
+            call->body_piece++;
+            call->body_at = 0;
+        }
+    }
+    return put;
+}
+
+/* libcurl begins anew on another connection: only ever from the front. */
+static int on_rewind(void *arg, curl_off_t offset, int origin)
+{
+    struct mr_http_call *call = arg;
+    if (offset != 0 || origin != SEEK_SET)
+        return CURL_SEEKFUNC_CANTSEEK;
+    call->body_piece = 0;
+    call->body_at = 0;
+    return CURL_SEEKFUNC_OK;
+}
+
+/* A connection is there, and the request is about to go out on it. */
+static int on_send(void *arg, char *far_ip, char *near_ip, int far_port, int near_port)
+{
+    struct mr_http_call *call = arg;
+    (void)far_ip, (void)near_ip, (void)far_port, (void)near_port;
+    if (call->once && call->sent > 0) {
+        call->sink_code = MR_E_NET;
+        snprintf(call->sink_text, sizeof call->sink_text, "the connection ended before an answer came");
+        return CURL_PREREQFUNC_ABORT;
+    }
+    call->sent++;
+    return CURL_PREREQFUNC_OK;
 }
 
 static size_t fail_sink(struct mr_http_call *call)
@@ -280,6 +346,7 @@ static void call_free(struct mr_http_call *call)
         curl_easy_cleanup(call->easy);
     free(call->collected);
     free(call->lines);
+    free(call->location);
     free(call);
 }
 
@@ -314,6 +381,12 @@ static struct mr_http_call *call_new(struct mr_http *http)
     curl_easy_setopt(easy, CURLOPT_HEADERDATA, call);
     curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_body);
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, call);
+    curl_easy_setopt(easy, CURLOPT_READFUNCTION, on_read);
+    curl_easy_setopt(easy, CURLOPT_READDATA, call);
+    curl_easy_setopt(easy, CURLOPT_SEEKFUNCTION, on_rewind);
+    curl_easy_setopt(easy, CURLOPT_SEEKDATA, call);
+    curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, on_send);
+    curl_easy_setopt(easy, CURLOPT_PREREQDATA, call);
     curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket);
     curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, http);
     curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, close_socket);
@@ -350,15 +423,33 @@ static int set_lines(struct mr_http_call *call, const struct mr_http_request *re
     return 0;
 }
 
+static void set_body(struct mr_http_call *call, const struct mr_http_request *request)
+{
+    CURL *easy = call->easy;
+    call->body_count = request->body_count;
+    call->body_length = call->body_piece = 0;
+    call->body_at = 0;
+    for (unsigned i = 0; i < request->body_count; i++) {
+        call->body[i] = request->body[i];
+        call->body_length += request->body[i].length;
+    }
+    curl_easy_setopt(easy, CURLOPT_POST, 1L);
+    /* A small body in one piece goes out in one packet with the header lines. */
+    int in_one = request->body_count == 1 && call->body_length <= SEND_SMALL;
+    const void *small = call->body_length ? request->body[0].data : "";
+    curl_easy_setopt(easy, CURLOPT_POSTFIELDS, in_one ? small : NULL);
+    curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)call->body_length);
+    curl_easy_setopt(easy, CURLOPT_UPLOAD_BUFFERSIZE, call->body_length > SEND_SMALL ? SEND_BUFFER : SEND_SMALL);
+}
+
 static int set_request(struct mr_http_call *call, const struct mr_http_request *request)
 {
     CURL *easy = call->easy;
     char range[48];
     if (curl_easy_setopt(easy, CURLOPT_URL, request->url) != CURLE_OK || set_lines(call, request) != 0)
         return -1;
-    if (request->body) {
-        curl_easy_setopt(easy, CURLOPT_POSTFIELDS, request->body);
-        curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)request->body_length);
+    if (request->body_count > 0) {
+        set_body(call, request);
         curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, request->method);
     } else {
         curl_easy_setopt(easy, CURLOPT_HTTPGET, 1L);
@@ -410,6 +501,7 @@ static void deactivate(struct mr_http *http, struct mr_http_call *call)
 
 static void recycle(struct mr_http *http, struct mr_http_call *call)
 {
+    forget_location(call);
     if (call->lines) /* they may hold a token, which shall not outlive its use */
         explicit_bzero(call->lines, call->lines_size);
     if (call->collected_size > COLLECT_KEEP) {
@@ -426,6 +518,11 @@ struct mr_http_call *mr_http_start(struct mr_http *http, const struct mr_http_re
     if (request->header_count > MR_HTTP_MAX_HEADERS) {
         mr_error_set(MR_E_USAGE, "a request has %u header lines; at most %d are possible", request->header_count,
                      MR_HTTP_MAX_HEADERS);
+        return NULL;
+    }
+    if (request->body_count > MR_HTTP_MAX_PIECES) {
+        mr_error_set(MR_E_USAGE, "a body has %u pieces; at most %d are possible", request->body_count,
+                     MR_HTTP_MAX_PIECES);
         return NULL;
     }
     struct mr_http_call *call = http->pool;
@@ -449,6 +546,8 @@ struct mr_http_call *mr_http_start(struct mr_http *http, const struct mr_http_re
     call->collected_length = 0;
     call->sink_code = MR_OK;
     call->curl_text[0] = 0;
+    call->sent = 0;
+    call->once = request->once;
     if (set_request(call, request) != 0 || curl_multi_add_handle(http->multi, call->easy) != CURLM_OK) {
         recycle(http, call);
         goto no_memory;
@@ -503,6 +602,8 @@ static void finish(struct mr_http *http, struct mr_http_call *call, enum mr_code
         .headers = call->headers,
         .body = call->collected_length ? call->collected : "",
         .body_length = call->collected_length,
+        .location = call->location ? call->location : "",
+        .sent = call->sent,
         .received = call->received,
     };
     curl_easy_getinfo(call->easy, CURLINFO_NUM_CONNECTS, &connects);
@@ -517,7 +618,7 @@ static void finish_curl(struct mr_http *http, struct mr_http_call *call, CURLcod
 {
     if (curl == CURLE_OK) {
         finish(http, call, MR_OK, "");
-    } else if (curl == CURLE_WRITE_ERROR && call->sink_code != MR_OK) {
+    } else if ((curl == CURLE_WRITE_ERROR || curl == CURLE_ABORTED_BY_CALLBACK) && call->sink_code != MR_OK) {
         finish(http, call, call->sink_code, call->sink_text);
     } else {
         char text[CURL_ERROR_SIZE + 128];

@@ -31,19 +31,28 @@ struct mr_http_options {
 };
 
 #define MR_HTTP_MAX_HEADERS 8
+#define MR_HTTP_MAX_PIECES  3
+
+struct mr_http_piece {
+    const void *data; /* must stay until done; may be NULL where length is 0 */
+    uint64_t length;
+};
 
 struct mr_http_request {
     const char *method;         /* "GET", "POST", ...: a literal, kept by reference */
     const char *url;            /* copied */
     const char *const *headers; /* lines of this request; copied. At most MR_HTTP_MAX_HEADERS */
     unsigned header_count;
-    const void *body; /* of a POST or PUT: must stay until done; NULL: none */
-    uint64_t body_length;
-    int has_range; /* sends Range: bytes=range_first-range_last (both inclusive) */
+    const struct mr_http_piece *body; /* sent one behind the other; the array is copied. At most MR_HTTP_MAX_PIECES */
+    unsigned body_count;              /* 0: no body; an empty one (POST, PUT) is a piece of length 0 */
+    int has_range;                    /* sends Range: bytes=range_first-range_last (both inclusive) */
     uint64_t range_first, range_last;
-    unsigned stall_timeout_ms; /* MR_E_TIMEOUT when no 4 KiB of the body, nor its end, come in so long; 0: never */
+    unsigned stall_timeout_ms; /* MR_E_TIMEOUT when no 4 KiB of either body, nor its end, move in so long; 0: never */
     int fresh_connection;      /* 1: do not reuse a connection */
-    int direct;                /* 1: past any proxy: a server of this machine or its network */
+    /* 1: not sent a second time. By itself libcurl does that where a reused connection ends without an answer, which a
+     * server that has done the work may have caused. */
+    int once;
+    int direct; /* 1: past any proxy: a server of this machine or its network */
 
     /*
      * The body of a 2xx answer, as it arrives, inside mr_http_step. Must not block, start or cancel anything.
@@ -70,7 +79,9 @@ struct mr_http_headers {
     uint64_t stored_length;                        /* x-goog-stored-content-length */
     uint32_t crc32c;                               /* x-goog-hash: crc32c=, of the whole object */
     unsigned retry_after_ms;                       /* Retry-After in seconds or as a date; 0: none */
-    char etag[96];                                 /* "" where there is none; cut to fit */
+    unsigned has_kept : 1;                         /* Range of a 308: the upload session keeps `kept` bytes */
+    uint64_t kept;
+    char etag[96]; /* "" where there is none; cut to fit */
 };
 
 struct mr_http_result {
@@ -80,8 +91,10 @@ struct mr_http_result {
     struct mr_http_headers headers;
     const char *body; /* collected body, NUL-terminated behind body_length; "" where there is none */
     size_t body_length;
-    uint64_t received; /* body bytes given to the sink or collected */
-    int reused;        /* 1: it went over a connection that had served a request before */
+    const char *location; /* "" where there is none */
+    unsigned sent;        /* times that the request was begun on a connection; 0: the server has seen nothing of it */
+    uint64_t received;    /* body bytes given to the sink or collected */
+    int reused;           /* 1: it went over a connection that had served a request before */
 };
 
 /* NULL with mr_error (CONFIG for a bad proxy or header line, NO_MEMORY). */

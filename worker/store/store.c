@@ -98,6 +98,84 @@ struct mr_store_call *mr_store_stat(struct mr_store *store, const char *name, si
     return store->ops->stat(store, name, name_length, generation, done, arg);
 }
 
+/* A header line is made of it. */
+static int check_type(const char *content_type)
+{
+    for (const unsigned char *at = (const unsigned char *)content_type; at && *at; at++) {
+        if (*at < 0x20 || *at > 0x7e) {
+            mr_error_set(MR_E_USAGE, "a content type must be printable ASCII");
+            return -1;
+        }
+    }
+    return 0;
+}
+
+struct mr_store_call *mr_store_insert(struct mr_store *store, const struct mr_store_insert_request *request,
+                                      mr_store_stat_fn *done, void *arg)
+{
+    if (check_name(store, request->name, request->name_length) != 0 || check_type(request->content_type) != 0)
+        return NULL;
+    if (request->length > INT64_MAX) {
+        mr_error_set(MR_E_USAGE, "%llu bytes are no object", (unsigned long long)request->length);
+        return NULL;
+    }
+    return store->ops->insert(store, request, done, arg);
+}
+
+struct mr_store_call *mr_store_delete(struct mr_store *store, const char *name, size_t name_length, uint64_t generation,
+                                      mr_store_delete_fn *done, void *arg)
+{
+    if (check_name(store, name, name_length) != 0)
+        return NULL;
+    return store->ops->remove(store, name, name_length, generation, done, arg);
+}
+
+static int check_names(const struct mr_store *store, const struct mr_store_name *names, unsigned count, unsigned most,
+                       const char *what)
+{
+    if (count == 0 || count > most) {
+        mr_error_set(MR_E_USAGE, "%u objects to %s: 1 to %u are possible in one request", count, what, most);
+        return -1;
+    }
+    for (unsigned i = 0; i < count; i++) {
+        if (check_name(store, names[i].name, names[i].name_length) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+struct mr_store_call *mr_store_delete_batch(struct mr_store *store, const struct mr_store_name *names, unsigned count,
+                                            mr_store_batch_fn *done, void *arg)
+{
+    if (check_names(store, names, count, MR_STORE_BATCH_MAX, "delete") != 0)
+        return NULL;
+    return store->ops->remove_batch(store, names, count, done, arg);
+}
+
+struct mr_store_call *mr_store_compose(struct mr_store *store, const struct mr_store_compose_request *request,
+                                       mr_store_stat_fn *done, void *arg)
+{
+    if (check_name(store, request->name, request->name_length) != 0 || check_type(request->content_type) != 0 ||
+        check_names(store, request->sources, request->count, MR_STORE_COMPOSE_MAX, "compose") != 0)
+        return NULL;
+    return store->ops->compose(store, request, done, arg);
+}
+
+struct mr_store_call *mr_store_bucket(struct mr_store *store, mr_store_bucket_fn *done, void *arg)
+{
+    return store->ops->bucket(store, done, arg);
+}
+
+struct mr_store_call *mr_store_permissions(struct mr_store *store, const char *const *names, unsigned count,
+                                           mr_store_permissions_fn *done, void *arg)
+{
+    if (count == 0 || count > MR_STORE_PERMISSION_MAX) {
+        mr_error_set(MR_E_USAGE, "%u permissions: 1 to %d can be asked for", count, MR_STORE_PERMISSION_MAX);
+        return NULL;
+    }
+    return store->ops->permissions(store, names, count, done, arg);
+}
+
 void mr_store_cancel(struct mr_store_call *call)
 {
     call->store->ops->cancel(call);

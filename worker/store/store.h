@@ -1,5 +1,6 @@
 /*
- * store.h - one bucket or folder: list a page, look an object up, read bytes. One request each, without a repeat.
+ * store.h - one bucket or folder: list a page, look an object up, read bytes, write, delete, compose, ask the bucket.
+ * One request each, without a repeat.
  *
  * Repeats, checksums, parallel ranges and concurrency are transfer.h's: a role calls that, and this only through it.
  * Single-threaded and asynchronous: a call returns at once, its callback comes from mr_http_step, exactly once unless
@@ -123,6 +124,86 @@ struct mr_store_call *mr_store_get(struct mr_store *store, const struct mr_store
                                    mr_store_get_fn *done, void *arg);
 struct mr_store_call *mr_store_stat(struct mr_store *store, const char *name, size_t name_length, uint64_t generation,
                                     mr_store_stat_fn *done, void *arg);
+/* ---- writing. Transfers repeat these where that is safe: transfer.h ---- */
+
+#define MR_STORE_ANY            UINT64_MAX /* generation_match: no precondition */
+#define MR_STORE_COMPOSE_MAX    32         /* sources of a compose */
+#define MR_STORE_BATCH_MAX      100        /* names of a batch of deletes */
+#define MR_STORE_PERMISSION_MAX 16
+
+/* A whole new object in one request. */
+struct mr_store_insert_request {
+    const char *name; /* copied */
+    size_t name_length;
+    const void *body; /* must stay until done or cancelled; may be NULL where length is 0 */
+    uint64_t length;
+    uint32_t crc32c;           /* of the body: the store refuses other bytes */
+    const char *content_type;  /* copied; NULL: application/octet-stream */
+    uint64_t generation_match; /* MR_STORE_ANY; 0: it must not exist; else: the generation that it replaces */
+};
+/*
+ * item: the object as it is now (size, generation, crc32c). Errors: EXISTS (generation_match 0, and it does), CHANGED
+ * (another generation is there), DENIED, USAGE (the store refused it: a wrong crc32c too), NET, TIMEOUT, BUSY.
+ * file: a temporary name in the same folder, fsync, then link (0) or rename; the folder must exist.
+ */
+struct mr_store_call *mr_store_insert(struct mr_store *store, const struct mr_store_insert_request *request,
+                                      mr_store_stat_fn *done, void *arg);
+
+typedef void mr_store_delete_fn(void *arg, const struct mr_store_result *result);
+/*
+ * Deletes the object if `generation` is live (0 or MR_STORE_ANY: whatever is). In a bucket with versions it becomes a noncurrent
+ * one. Errors: NOT_FOUND, CHANGED, DENIED, NET, TIMEOUT, BUSY.
+ */
+struct mr_store_call *mr_store_delete(struct mr_store *store, const char *name, size_t name_length, uint64_t generation,
+                                      mr_store_delete_fn *done, void *arg);
+
+struct mr_store_name {
+    const char *name; /* copied */
+    size_t name_length;
+    uint64_t generation; /* as in mr_store_delete */
+};
+/* result: OK where each name got an answer of its own: each[count], in the order of the names; else each is NULL. */
+typedef void mr_store_batch_fn(void *arg, const struct mr_store_result *result, const struct mr_store_result *each);
+/* 1 to MR_STORE_BATCH_MAX deletes in one request; one by one where the endpoint has no batches (404, 405, 501; kept in mind). */
+struct mr_store_call *mr_store_delete_batch(struct mr_store *store, const struct mr_store_name *names, unsigned count,
+                                            mr_store_batch_fn *done, void *arg);
+
+/* `name` becomes the concatenation of up to 32 objects of the same bucket. */
+struct mr_store_compose_request {
+    const char *name; /* copied, as all of it is */
+    size_t name_length;
+    const struct mr_store_name *sources; /* generation: must be the live one; 0 or MR_STORE_ANY: whatever is */
+    unsigned count;                      /* 1 to MR_STORE_COMPOSE_MAX */
+    uint64_t generation_match;           /* of `name`, as in mr_store_insert */
+    const char *content_type;            /* NULL: application/octet-stream */
+    /* What must come out: it is compared (CORRUPT), and tells after a lost answer whose work it is. */
+    int has_size, has_crc32c;
+    uint64_t size;
+    uint32_t crc32c;
+};
+/* Errors: as insert; NOT_FOUND or CHANGED also for a source. file: reads and writes the bytes. */
+struct mr_store_call *mr_store_compose(struct mr_store *store, const struct mr_store_compose_request *request,
+                                       mr_store_stat_fn *done, void *arg);
+
+/* ---- what the bucket is ---- */
+
+/* Strings are "" where the store did not say. */
+struct mr_store_bucket {
+    const char *storage_class, *location, *location_type; /* "STANDARD", "RAPID"; "US-EAST1"; "region", "zone" */
+    int hierarchical;                                     /* hierarchical name space */
+    int versioning, requester_pays, autoclass;
+    uint64_t soft_delete_s; /* retention of deleted objects; 0: none */
+};
+typedef void mr_store_bucket_fn(void *arg, const struct mr_store_result *result, const struct mr_store_bucket *bucket);
+/* file: all "" and 0. Needs storage.buckets.get, which a reader of objects often lacks: DENIED. */
+struct mr_store_call *mr_store_bucket(struct mr_store *store, mr_store_bucket_fn *done, void *arg);
+
+/* Bit i of granted: names[i], as "storage.objects.get". */
+typedef void mr_store_permissions_fn(void *arg, const struct mr_store_result *result, unsigned granted);
+/* 1 to MR_STORE_PERMISSION_MAX names. file: all of them; the file system answers when it is asked to do something. */
+struct mr_store_call *mr_store_permissions(struct mr_store *store, const char *const *names, unsigned count,
+                                           mr_store_permissions_fn *done, void *arg);
+
 /* Ends a call without its callback; nothing is written to its dest afterwards. Not from progress. */
 void mr_store_cancel(struct mr_store_call *call);
 

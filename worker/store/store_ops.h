@@ -15,6 +15,17 @@ struct mr_store_ops {
                                  mr_store_get_fn *done, void *arg);
     struct mr_store_call *(*stat)(struct mr_store *store, const char *name, size_t name_length, uint64_t generation,
                                   mr_store_stat_fn *done, void *arg);
+    struct mr_store_call *(*insert)(struct mr_store *store, const struct mr_store_insert_request *request,
+                                    mr_store_stat_fn *done, void *arg);
+    struct mr_store_call *(*remove)(struct mr_store *store, const char *name, size_t name_length, uint64_t generation,
+                                    mr_store_delete_fn *done, void *arg);
+    struct mr_store_call *(*remove_batch)(struct mr_store *store, const struct mr_store_name *names, unsigned count,
+                                          mr_store_batch_fn *done, void *arg);
+    struct mr_store_call *(*compose)(struct mr_store *store, const struct mr_store_compose_request *request,
+                                     mr_store_stat_fn *done, void *arg);
+    struct mr_store_call *(*bucket)(struct mr_store *store, mr_store_bucket_fn *done, void *arg);
+    struct mr_store_call *(*permissions)(struct mr_store *store, const char *const *names, unsigned count,
+                                         mr_store_permissions_fn *done, void *arg);
     void (*cancel)(struct mr_store_call *call); /* unlinks and frees it */
     void (*destroy)(struct mr_store *store);    /* no call is alive */
 };
@@ -38,6 +49,12 @@ struct mr_store *mr_store_gcs_new(const struct mr_store_options *options);
 
 void mr_store_call_link(struct mr_store *store, struct mr_store_call *call);
 void mr_store_call_unlink(struct mr_store_call *call);
+
+/* 1 where `generation` names one, and not whatever is there. */
+static inline int mr_store_is_generation(uint64_t generation)
+{
+    return generation != 0 && generation != MR_STORE_ANY;
+}
 
 struct mr_text;
 /* A copy whose strings lie in *strings (cleared before), each with its NUL. 0, or -1 for no memory. */

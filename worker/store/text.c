@@ -86,6 +86,24 @@ void mr_text_put_encoded(struct mr_text *text, const char *data, size_t length)
     text->length = (size_t)(at - text->data);
 }
 
+void mr_text_put_json(struct mr_text *text, const char *data, size_t length)
+{
+    static const char hex[] = "0123456789abcdef";
+    mr_text_add(text, "\"", 1);
+    for (size_t i = 0; i < length; i++) {
+        unsigned char c = (unsigned char)data[i];
+        char escape[6] = {'\\', 'u', '0', '0', hex[c >> 4], hex[c & 15]};
+        if (c < 0x20) {
+            mr_text_add(text, escape, sizeof escape);
+            continue;
+        }
+        if (c == '"' || c == '\\')
+            mr_text_add(text, "\\", 1);
+        mr_text_add(text, &data[i], 1);
+    }
+    mr_text_add(text, "\"", 1);
+}
+
 const char *mr_text_quote(char *out, size_t size, const char *name, size_t length)
 {
     static const char hex[] = "0123456789abcdef";

@@ -19,6 +19,8 @@ void mr_text_puts(struct mr_text *text, const char *string);
 void mr_text_put_u64(struct mr_text *text, uint64_t value);
 /* Each byte but A-Z a-z 0-9 - . _ ~ as %XX (RFC 3986, 2.3); "/" too, as object names in JSON paths need it. */
 void mr_text_put_encoded(struct mr_text *text, const char *data, size_t length);
+/* In double quotes, escaped as JSON needs it; bytes from 0x80 on as they are. */
+void mr_text_put_json(struct mr_text *text, const char *data, size_t length);
 
 /* name with control bytes and backslashes as \xNN, cut to fit with "..." at its end. Returns out. */
 const char *mr_text_quote(char *out, size_t size, const char *name, size_t length);

@@ -361,6 +361,7 @@ static struct mr_store_call *send_get(struct mr_stream *stream)
     get.whole = get.offset == 0 && get.length == fetch->size;
     stream->attempt_start = stream->received;
     stream->fresh = 0;
+    transfer->engine->counters.class_b++;
     return mr_store_get(transfer->store, &get, on_get, stream);
 }
 
@@ -388,12 +389,14 @@ static void on_stat(void *arg, const struct mr_store_result *result, const struc
 
 static struct mr_store_call *send_list(struct mr_stream *stream)
 {
+    stream->transfer->engine->counters.class_a++;
     return mr_store_list(stream->transfer->store, &stream->transfer->list, on_list, stream);
 }
 
 static struct mr_store_call *send_stat(struct mr_stream *stream)
 {
     struct mr_transfer *transfer = stream->transfer;
+    transfer->engine->counters.class_b++;
     return mr_store_stat(transfer->store, transfer->strings.data, transfer->strings.length, transfer->generation,
                          on_stat, stream);
 }

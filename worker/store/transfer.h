@@ -58,6 +58,10 @@ struct mr_transfer_counters {
     uint64_t unverified; /* fetches done well without any checksum to compare */
     uint64_t busy;       /* answers 429 and 503 */
     uint64_t egress;     /* of those, about the project's egress bandwidth */
+    /* Requests by the class that Google bills them in (https://cloud.google.com/storage/pricing#operations-pricing): */
+    uint64_t class_a; /* list, insert, compose, uploads and their parts */
+    uint64_t class_b; /* get, stat, what the bucket is, permissions */
+    uint64_t deletes; /* free */
 };
 
 /* http must outlive the engine. NULL with mr_error. */
@@ -106,7 +110,33 @@ struct mr_transfer *mr_transfer_list(struct mr_transfer_engine *engine, struct m
                                      const struct mr_store_list_request *request, mr_store_list_fn *done, void *arg);
 struct mr_transfer *mr_transfer_stat(struct mr_transfer_engine *engine, struct mr_store *store, const char *name,
                                      size_t name_length, uint64_t generation, mr_store_stat_fn *done, void *arg);
-/* Ends it without its callback; nothing is written to its dest afterwards. */
+
+/*
+ * Writing. What has a precondition (generation_match, generation) is repeated like a read, since a repeat can do it
+ * only once; what has none (MR_STORE_ANY) is repeated only where the request surely did not reach the server, as when
+ * no connection was made. Where an answer was lost and the repeat is refused (412, 404 of a delete), the work may have been
+ * done by the first one: the object is looked up, and is ours if size and crc32c are. A new object whose size or
+ * crc32c is not what was sent is deleted again: CORRUPT. The caller's memory (insert: body) must stay until done.
+ */
+struct mr_transfer *mr_transfer_insert(struct mr_transfer_engine *engine, struct mr_store *store,
+                                       const struct mr_store_insert_request *request, mr_store_stat_fn *done,
+                                       void *arg);
+struct mr_transfer *mr_transfer_compose(struct mr_transfer_engine *engine, struct mr_store *store,
+                                        const struct mr_store_compose_request *request, mr_store_stat_fn *done,
+                                        void *arg);
+struct mr_transfer *mr_transfer_delete(struct mr_transfer_engine *engine, struct mr_store *store, const char *name,
+                                       size_t name_length, uint64_t generation, mr_store_delete_fn *done, void *arg);
+/* 1 to MR_STORE_BATCH_MAX names. result: OK where each[i] says how names[i] ended; repeated are those where it helps. */
+struct mr_transfer *mr_transfer_delete_batch(struct mr_transfer_engine *engine, struct mr_store *store,
+                                             const struct mr_store_name *names, unsigned count, mr_store_batch_fn *done,
+                                             void *arg);
+struct mr_transfer *mr_transfer_bucket(struct mr_transfer_engine *engine, struct mr_store *store,
+                                       mr_store_bucket_fn *done, void *arg);
+struct mr_transfer *mr_transfer_permissions(struct mr_transfer_engine *engine, struct mr_store *store,
+                                            const char *const *names, unsigned count, mr_store_permissions_fn *done,
+                                            void *arg);
+
+/* Ends it without its callback; nothing is written to its dest afterwards. A write may have happened, or yet happen. */
 void mr_transfer_cancel(struct mr_transfer_engine *engine, struct mr_transfer *transfer);
 
 #endif

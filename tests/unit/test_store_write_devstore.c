@@ -1,0 +1,318 @@
+/* test_store_write_devstore.c - writing through transfers: against the devstore program (argv[1]), and in a folder. */
+#include <check.h>
+#include <dirent.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "shm/base/checksum.h"
+#include "worker/store/transfer.h"
+
+static const char *devstore;
+static pid_t server;
+static char endpoint[128], root[64], name_root[100];
+static struct mr_http *http;
+static struct mr_store *store;
+static struct mr_transfer_engine *engine;
+
+static struct answer {
+    int done;
+    enum mr_code code;
+    char text[1200];
+    uint64_t size, generation;
+    uint32_t crc32c;
+    unsigned granted;
+    struct mr_store_bucket bucket;
+    enum mr_code each[MR_STORE_BATCH_MAX];
+} last;
+
+static void keep(const struct mr_store_result *result)
+{
+    last.done++;
+    last.code = result->code;
+    snprintf(last.text, sizeof last.text, "%s", result->text);
+}
+
+static void on_item(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
+{
+    (void)arg;
+    keep(result);
+    ck_assert_int_eq(item != NULL, result->code == MR_OK);
+    if (!item)
+        return;
+    last.size = item->size;
+    last.generation = item->generation;
+    last.crc32c = item->crc32c;
+}
+
+static void on_delete(void *arg, const struct mr_store_result *result)
+{
+    (void)arg;
+    keep(result);
+}
+
+static void on_batch(void *arg, const struct mr_store_result *result, const struct mr_store_result *each)
+{
+    unsigned count = *(unsigned *)arg;
+    keep(result);
+    for (unsigned i = 0; i < count; i++)
+        last.each[i] = each[i].code;
+}
+
+static void on_bucket(void *arg, const struct mr_store_result *result, const struct mr_store_bucket *bucket)
+{
+    (void)arg;
+    keep(result);
+    ck_assert_int_eq(bucket != NULL, result->code == MR_OK);
+}
+
+static void on_permissions(void *arg, const struct mr_store_result *result, unsigned granted)
+{
+    (void)arg;
+    keep(result);
+    last.granted = granted;
+}
+
+static struct answer *wait_for(struct mr_transfer *transfer)
+{
+    memset(&last, 0, sizeof last);
+    ck_assert_msg(transfer != NULL, "%s", mr_error_text());
+    while (!last.done)
+        ck_assert_int_ge(mr_http_step(http, 1000, -1), 0);
+    ck_assert_int_eq(last.done, 1);
+    return &last;
+}
+
+static struct answer *insert(const char *name, const char *body, uint64_t match)
+{
+    char path[200];
+    snprintf(path, sizeof path, "%s%s", name_root, name);
+    struct mr_store_insert_request request = {.name = path,
+                                              .name_length = strlen(path),
+                                              .body = body,
+                                              .length = strlen(body),
+                                              .crc32c = mr_crc32c(0, body, strlen(body)),
+                                              .generation_match = match};
+    return wait_for(mr_transfer_insert(engine, store, &request, on_item, NULL));
+}
+
+static struct answer *look(const char *name)
+{
+    char path[200];
+    snprintf(path, sizeof path, "%s%s", name_root, name);
+    return wait_for(mr_transfer_stat(engine, store, path, strlen(path), 0, on_item, NULL));
+}
+
+static struct answer *delete (const char *name, uint64_t generation)
+{
+    char path[200];
+    snprintf(path, sizeof path, "%s%s", name_root, name);
+    return wait_for(mr_transfer_delete(engine, store, path, strlen(path), generation, on_delete, NULL));
+}
+
+static void serve(void)
+{
+    int out[2];
+    ck_assert_int_eq(pipe(out), 0);
+    server = fork();
+    if (server == 0) {
+        dup2(out[1], STDOUT_FILENO);
+        close(out[0]);
+        close(out[1]);
+        execl(devstore, devstore, "--exit-with-parent", "--synthetic", "made:100:1000", (char *)NULL);
+        _exit(127);
+    }
+    close(out[1]);
+    FILE *file = fdopen(out[0], "r");
+    ck_assert_int_eq(fscanf(file, "listening on %127s", endpoint), 1);
+    fclose(file);
+}
+
+/* loop 0: devstore; 1: a folder */
+static void open_store(int is_file)
+{
+    http = mr_http_new(&(struct mr_http_options){.proxy = ""});
+    engine = mr_transfer_new(&(struct mr_transfer_options){.retry_base_ms = 2, .deadline_ms = 10000}, http);
+    snprintf(name_root, sizeof name_root, "%s%s", is_file ? root : "", is_file ? "/" : "");
+    if (!is_file)
+        serve();
+    store = mr_store_open(&(struct mr_store_options){.scheme = is_file ? MR_SCHEME_FILE : MR_SCHEME_GS,
+                                                     .bucket = is_file ? "" : "made",
+                                                     .endpoint = is_file ? NULL : endpoint,
+                                                     .auth = "anonymous",
+                                                     .http = http});
+    ck_assert(http && engine && store);
+}
+
+static void setup(void)
+{
+    strcpy(root, "/tmp/mr-write-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(root));
+    server = 0;
+}
+
+static void teardown(void)
+{
+    char command[128];
+    mr_transfer_destroy(engine);
+    mr_store_close(store);
+    mr_http_destroy(http);
+    if (server) {
+        kill(server, SIGTERM);
+        waitpid(server, NULL, 0);
+    }
+    snprintf(command, sizeof command, "rm -rf '%s'", root);
+    ck_assert_int_eq(system(command), 0);
+}
+
+static unsigned files(void)
+{
+    unsigned count = 0;
+    struct dirent *entry;
+    DIR *dir = opendir(root);
+    while ((entry = readdir(dir)))
+        count += entry->d_name[0] != '.' || strlen(entry->d_name) > 2;
+    closedir(dir);
+    return count;
+}
+
+START_TEST(write_and_replace)
+{
+    open_store(_i);
+    struct answer *answer = insert("a b\"c+\xc3\xa9", "one", 0);
+    ck_assert_msg(answer->code == MR_OK, "%s", answer->text);
+    ck_assert_uint_eq(answer->size, 3);
+    ck_assert_uint_eq(answer->crc32c, mr_crc32c(0, "one", 3));
+    uint64_t first = answer->generation;
+    ck_assert_int_eq(insert("a b\"c+\xc3\xa9", "two", 0)->code, MR_E_EXISTS);
+    ck_assert_int_eq(insert("a b\"c+\xc3\xa9", "two", first + 1)->code, MR_E_CHANGED);
+    answer = insert("a b\"c+\xc3\xa9", "three", first);
+    ck_assert_msg(answer->code == MR_OK, "%s", answer->text);
+    ck_assert_uint_ne(answer->generation, first);
+    ck_assert_uint_eq(look("a b\"c+\xc3\xa9")->size, 5);
+    ck_assert_int_eq(insert("a b\"c+\xc3\xa9", "", MR_STORE_ANY)->code, MR_OK);
+    ck_assert_uint_eq(look("a b\"c+\xc3\xa9")->size, 0);
+    if (_i)
+        ck_assert_uint_eq(files(), 1); /* no temporary one is left */
+}
+END_TEST
+
+START_TEST(wrong_checksum_of_the_caller)
+{
+    open_store(_i);
+    char path[200];
+    snprintf(path, sizeof path, "%sx", name_root);
+    struct mr_store_insert_request request = {
+        .name = path, .name_length = strlen(path), .body = "abc", .length = 3, .crc32c = 7};
+    ck_assert_int_eq(wait_for(mr_transfer_insert(engine, store, &request, on_item, NULL))->code, MR_E_USAGE);
+    ck_assert_int_eq(look("x")->code, MR_E_NOT_FOUND);
+    if (_i)
+        ck_assert_uint_eq(files(), 0);
+}
+END_TEST
+
+START_TEST(deletes)
+{
+    open_store(_i);
+    uint64_t generation = insert("x", "one", 0)->generation;
+    ck_assert_int_eq(delete ("x", generation + 1)->code, MR_E_CHANGED);
+    ck_assert_int_eq(delete ("x", generation)->code, MR_OK);
+    ck_assert_int_eq(delete ("x", generation)->code, MR_E_NOT_FOUND);
+    insert("x", "one", 0);
+    ck_assert_int_eq(delete ("x", MR_STORE_ANY)->code, MR_OK);
+    ck_assert_int_eq(look("x")->code, MR_E_NOT_FOUND);
+    struct mr_store_name names[MR_STORE_BATCH_MAX];
+    char paths[MR_STORE_BATCH_MAX][200];
+    for (unsigned i = 0; i < MR_STORE_BATCH_MAX; i++) {
+        char name[20];
+        snprintf(name, sizeof name, "n %u?", i);
+        snprintf(paths[i], sizeof paths[i], "%s%s", name_root, name);
+        names[i] = (struct mr_store_name){paths[i], strlen(paths[i]), 1};
+        if (i != 7)
+            names[i].generation = insert(name, "x", 0)->generation;
+        if (i == 8)
+            names[i].generation++;
+    }
+    unsigned count = MR_STORE_BATCH_MAX;
+    ck_assert_int_eq(wait_for(mr_transfer_delete_batch(engine, store, names, count, on_batch, &count))->code, MR_OK);
+    for (unsigned i = 0; i < count; i++)
+        ck_assert_int_eq(last.each[i], i == 7 ? MR_E_NOT_FOUND : i == 8 ? MR_E_CHANGED : MR_OK);
+    ck_assert_int_eq(look("n 8?")->code, MR_OK);
+    ck_assert_int_eq(look("n 99?")->code, MR_E_NOT_FOUND);
+    if (_i)
+        ck_assert_uint_eq(files(), 1);
+}
+END_TEST
+
+START_TEST(composes)
+{
+    open_store(_i);
+    struct mr_store_name sources[MR_STORE_COMPOSE_MAX];
+    char paths[MR_STORE_COMPOSE_MAX][200], path[200];
+    uint32_t crc = 0;
+    for (unsigned i = 0; i < MR_STORE_COMPOSE_MAX; i++) {
+        char name[20];
+        snprintf(name, sizeof name, "part %u", i);
+        snprintf(paths[i], sizeof paths[i], "%s%s", name_root, name);
+        sources[i] = (struct mr_store_name){paths[i], strlen(paths[i]), insert(name, i ? "abc" : "", 0)->generation};
+        crc = mr_crc32c(crc, "abc", i ? 3 : 0);
+    }
+    snprintf(path, sizeof path, "%swhole", name_root);
+    struct mr_store_compose_request request = {.name = path,
+                                               .name_length = strlen(path),
+                                               .sources = sources,
+                                               .count = MR_STORE_COMPOSE_MAX,
+                                               .has_size = 1,
+                                               .has_crc32c = 1,
+                                               .size = 93,
+                                               .crc32c = crc};
+    struct answer *answer = wait_for(mr_transfer_compose(engine, store, &request, on_item, NULL));
+    ck_assert_msg(answer->code == MR_OK, "%s", answer->text);
+    ck_assert_uint_eq(answer->size, 93);
+    ck_assert_uint_eq(answer->crc32c, crc);
+    ck_assert_int_eq(wait_for(mr_transfer_compose(engine, store, &request, on_item, NULL))->code, MR_E_EXISTS);
+    request.name_length--; /* another name */
+    sources[5].generation++;
+    answer = wait_for(mr_transfer_compose(engine, store, &request, on_item, NULL));
+    ck_assert_msg(answer->code == MR_E_CHANGED || answer->code == MR_E_NOT_FOUND, "%s", answer->text);
+    sources[5].generation--;
+    request.crc32c++; /* it is not what the caller says: it must not stay */
+    ck_assert_int_eq(wait_for(mr_transfer_compose(engine, store, &request, on_item, NULL))->code, MR_E_CORRUPT);
+    ck_assert_int_eq(look("whol")->code, MR_E_NOT_FOUND);
+}
+END_TEST
+
+START_TEST(questions)
+{
+    static const char *const names[] = {"storage.objects.get", "storage.objects.create"};
+    open_store(_i);
+    ck_assert_int_eq(wait_for(mr_transfer_bucket(engine, store, on_bucket, NULL))->code, MR_OK);
+    ck_assert_int_eq(wait_for(mr_transfer_permissions(engine, store, names, 2, on_permissions, NULL))->code, MR_OK);
+    ck_assert_uint_eq(last.granted, 3);
+}
+END_TEST
+
+int main(int argc, char **argv)
+{
+    if (argc != 2)
+        return EXIT_FAILURE;
+    devstore = argv[1];
+    Suite *suite = suite_create("store_write_devstore");
+    TCase *tc = tcase_create("write");
+    tcase_add_checked_fixture(tc, setup, teardown);
+    tcase_set_timeout(tc, 60);
+    tcase_add_loop_test(tc, write_and_replace, 0, 2);
+    tcase_add_loop_test(tc, wrong_checksum_of_the_caller, 0, 2);
+    tcase_add_loop_test(tc, deletes, 0, 2);
+    tcase_add_loop_test(tc, composes, 0, 2);
+    tcase_add_loop_test(tc, questions, 0, 2);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

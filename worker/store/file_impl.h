@@ -1,0 +1,85 @@
+/* file_impl.h - what the requests of the client of local folders have in common. Only worker/store/file*.c include it. */
+#ifndef MR_STORE_FILE_IMPL_H
+#define MR_STORE_FILE_IMPL_H
+
+#include <sys/stat.h>
+
+#include "shm/base/clock.h"
+#include "worker/store/store_ops.h"
+#include "worker/store/text.h"
+#include "worker/store/walk.h"
+
+#define MR_FILE_SLICE (1u << 20) /* moved in one go, before other work of the loop has its turn */
+
+struct file_write;
+
+struct file_store {
+    struct mr_store base;
+    /* A listing goes on where its page before ended, unless its token says otherwise. */
+    struct mr_walk *walk;
+    char *walk_bounds; /* prefix and upper bound of that walk */
+    char walk_token[MR_STORE_NAME_MAX];
+};
+
+struct file_call {
+    struct mr_store_call base;
+    struct mr_http_timer timer;
+    void (*run)(struct file_call *call); /* a slice of its work, each time that the timer runs */
+    void *arg;
+    union {
+        mr_store_list_fn *list;
+        mr_store_get_fn *get;
+        mr_store_stat_fn *stat; /* and insert, compose */
+        mr_store_delete_fn *remove;
+        mr_store_batch_fn *batch;
+        mr_store_bucket_fn *bucket;
+        mr_store_permissions_fn *permissions;
+    } done;
+    char name[MR_STORE_NAME_MAX]; /* get, stat: the path; list: the prefix */
+    char *start, *end, *token;    /* list */
+    size_t max_results;
+    struct mr_store_get_request get;
+    struct mr_store_got got;
+    uint64_t generation; /* stat, delete: the one wanted, or 0; insert, compose: generation_match */
+    int fd;
+    struct file_write *write; /* insert, compose */
+    struct mr_store_name
+        *names; /* compose: sources; batch: what goes. Their strings lie in strings, each with its NUL */
+    struct mr_text strings;
+    unsigned count;
+};
+
+static inline uint64_t mr_file_generation(const struct stat *st)
+{
+    return (uint64_t)st->st_mtim.tv_sec * (uint64_t)MR_SECOND_NS + (uint64_t)st->st_mtim.tv_nsec;
+}
+
+/* Linked, and its `run` is due. NULL with mr_error. */
+struct file_call *mr_file_call_new(struct mr_store *store, void (*run)(struct file_call *call), const char *name,
+                                   size_t length, void *arg);
+/* Ends it: unlinked and freed. */
+void mr_file_call_end(struct file_call *call);
+/* It runs again in the next step. */
+void mr_file_call_go_on(struct file_call *call);
+/* The thread's error as a result; text (size bytes) holds its text. */
+struct mr_store_result mr_file_failure(const struct file_call *call, char *text, size_t size);
+/* 0, or -1 with mr_error (CHANGED) when a generation is wanted and st has another. */
+int mr_file_check_generation(uint64_t wanted, const struct stat *st);
+
+/* ---- file_write.c ---- */
+
+/* Frees it, and removes its temporary file. NULL is allowed. */
+void mr_file_write_close(struct file_write *write);
+struct mr_store_call *mr_file_insert(struct mr_store *base, const struct mr_store_insert_request *request,
+                                     mr_store_stat_fn *done, void *arg);
+struct mr_store_call *mr_file_delete(struct mr_store *base, const char *name, size_t name_length, uint64_t generation,
+                                     mr_store_delete_fn *done, void *arg);
+struct mr_store_call *mr_file_delete_batch(struct mr_store *base, const struct mr_store_name *names, unsigned count,
+                                           mr_store_batch_fn *done, void *arg);
+struct mr_store_call *mr_file_compose(struct mr_store *base, const struct mr_store_compose_request *request,
+                                      mr_store_stat_fn *done, void *arg);
+struct mr_store_call *mr_file_bucket(struct mr_store *base, mr_store_bucket_fn *done, void *arg);
+struct mr_store_call *mr_file_permissions(struct mr_store *base, const char *const *names, unsigned count,
+                                          mr_store_permissions_fn *done, void *arg);
+
+#endif

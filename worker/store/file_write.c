@@ -1,0 +1,437 @@
+/*
+ * What writes to a local folder. A new file grows under a temporary name beside its own and gets that when it is whole and on the
+ * disk: by link(2) where it must not exist, else by rename(2), so that a reader sees the old bytes or the new ones.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shm/base/checksum.h"
+#include "worker/store/file_impl.h"
+
+struct file_write {
+    struct mr_store_insert_request insert;
+    uint64_t at; /* bytes written */
+    uint32_t crc;
+    int fd;
+    unsigned source; /* compose: the one that is being copied */
+    uint64_t source_at;
+    struct mr_store_compose_request compose;
+    unsigned char *buffer; /* compose */
+    char temporary[MR_STORE_NAME_MAX + 40];
+};
+
+void mr_file_write_close(struct file_write *write)
+{
+    if (!write)
+        return;
+    if (write->fd >= 0)
+        close(write->fd);
+    if (write->temporary[0])
+        unlink(write->temporary);
+    free(write->buffer);
+    free(write);
+}
+
+static void fail(struct file_call *call)
+{
+    char text[1024];
+    struct mr_store_result result = mr_file_failure(call, text, sizeof text);
+    call->done.stat(call->arg, &result, NULL);
+    mr_file_call_end(call);
+}
+
+/* The generation that is to be replaced is there. 0, or -1 with mr_error. */
+static int check_target(const struct file_call *call)
+{
+    struct stat st;
+    if (call->generation == MR_STORE_ANY)
+        return 0;
+    int rc = stat(call->name, &st);
+    if (rc != 0 && errno != ENOENT) {
+        mr_error_set_errno(errno, "cannot look it up");
+        return -1;
+    }
+    if (call->generation == 0 && rc == 0) {
+        mr_error_set(MR_E_EXISTS, "it exists already");
+        return -1;
+    }
+    if (call->generation != 0 && (rc != 0 || mr_file_generation(&st) != call->generation)) {
+        mr_error_set(MR_E_CHANGED, rc ? "it is gone" : "its time of modification is another by now");
+        return -1;
+    }
+    return 0;
+}
+
+static int open_temporary(struct file_call *call)
+{
+    struct file_write *write = call->write;
+    const char *slash = strrchr(call->name, '/');
+    int folder = slash ? (int)(slash - call->name) + 1 : 0;
+    if (check_target(call) != 0)
+        return -1;
+    snprintf(write->temporary, sizeof write->temporary, "%.*s.millrace-%016llx.part", folder, call->name,
+             (unsigned long long)mr_random64());
+    write->fd = open(write->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (write->fd >= 0)
+        return 0;
+    mr_error_set_errno(errno, "cannot create a file in its folder");
+    write->temporary[0] = 0;
+    return -1;
+}
+
+static int put(struct file_write *file, const unsigned char *data, size_t length)
+{
+    file->crc = mr_crc32c(file->crc, data, length);
+    file->at += length;
+    while (length > 0) {
+        ssize_t n = write(file->fd, data, length);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0) {
+            mr_error_set_errno(errno, "cannot write it");
+            return -1;
+        }
+        data += n;
+        length -= (size_t)n;
+    }
+    return 0;
+}
+
+/* The name is on the disk too. A file system that cannot do that for folders has nothing to say here. */
+static void sync_folder(const char *path)
+{
+    char folder[MR_STORE_NAME_MAX];
+    const char *slash = strrchr(path, '/');
+    snprintf(folder, sizeof folder, "%.*s", slash && slash > path ? (int)(slash - path) : 1, slash ? path : ".");
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    fsync(fd);
+    close(fd);
+}
+
+/* All bytes are written: they get their name. */
+static int publish(struct file_call *call, struct stat *st)
+{
+    struct file_write *write = call->write;
+    struct timespec times[2];
+    /* The kernel's own times of modification move in steps of milliseconds: two writes could be one generation. */
+    clock_gettime(CLOCK_REALTIME, &times[1]);
+    times[0] = times[1];
+    futimens(write->fd, times);
+    if (fsync(write->fd) != 0) {
+        mr_error_set_errno(errno, "cannot bring it to the disk");
+        return -1;
+    }
+    if (check_target(call) != 0)
+        return -1;
+    int rc = call->generation == 0 ? link(write->temporary, call->name) : rename(write->temporary, call->name);
+    if (rc != 0 && errno == EEXIST) {
+        mr_error_set(MR_E_EXISTS, "it exists already");
+        return -1;
+    }
+    if (rc != 0 || fstat(write->fd, st) != 0) {
+        mr_error_set_errno(errno, "cannot give it its name");
+        return -1;
+    }
+    if (call->generation == 0)
+        unlink(write->temporary);
+    write->temporary[0] = 0;
+    sync_folder(call->name);
+    return 0;
+}
+
+static void finish(struct file_call *call)
+{
+    struct mr_store_result result = {.code = MR_OK, .text = ""};
+    struct stat st;
+    if (publish(call, &st) != 0) {
+        fail(call);
+        return;
+    }
+    struct mr_store_item item = {.name = call->name,
+                                 .name_length = strlen(call->name),
+                                 .size = (uint64_t)st.st_size,
+                                 .generation = mr_file_generation(&st),
+                                 .crc32c = call->write->crc,
+                                 .has_crc32c = 1,
+                                 .storage_class = "",
+                                 .etag = ""};
+    call->done.stat(call->arg, &result, &item);
+    mr_file_call_end(call);
+}
+
+static int write_new(struct file_call *call)
+{
+    call->write = calloc(1, sizeof *call->write);
+    if (call->write) {
+        call->write->fd = -1;
+        return 0;
+    }
+    mr_error_set(MR_E_NO_MEMORY, "no memory for a file that is written");
+    return -1;
+}
+
+/* ---- insert ---- */
+
+static void run_insert(struct file_call *call)
+{
+    struct file_write *write = call->write;
+    const struct mr_store_insert_request *insert = &write->insert;
+    uint64_t left = insert->length - write->at;
+    size_t slice = left < MR_FILE_SLICE ? (size_t)left : MR_FILE_SLICE;
+    if (write->fd < 0 && open_temporary(call) != 0) {
+        fail(call);
+        return;
+    }
+    if (slice > 0) {
+        if (put(write, (const unsigned char *)insert->body + write->at, slice) != 0)
+            fail(call);
+        else
+            mr_file_call_go_on(call);
+        return;
+    }
+    if (write->crc != insert->crc32c) {
+        mr_error_set(MR_E_USAGE, "the crc32c of the bytes is not the one that came with them");
+        fail(call);
+        return;
+    }
+    finish(call);
+}
+
+struct mr_store_call *mr_file_insert(struct mr_store *base, const struct mr_store_insert_request *request,
+                                     mr_store_stat_fn *done, void *arg)
+{
+    struct file_call *call = mr_file_call_new(base, run_insert, request->name, request->name_length, arg);
+    if (!call)
+        return NULL;
+    call->done.stat = done;
+    call->generation = request->generation_match;
+    if (write_new(call) != 0) {
+        mr_file_call_end(call);
+        return NULL;
+    }
+    call->write->insert = *request;
+    return &call->base;
+}
+
+/* ---- names ---- */
+
+static int copy_names(struct file_call *call, const struct mr_store_name *names, unsigned count)
+{
+    size_t at = 0;
+    call->count = count;
+    call->names = calloc(count, sizeof *call->names);
+    for (unsigned i = 0; i < count; i++) {
+        mr_text_add(&call->strings, names[i].name, names[i].name_length);
+        mr_text_add(&call->strings, "", 1);
+    }
+    if (!call->names || call->strings.failed) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for %u names", count);
+        return -1;
+    }
+    for (unsigned i = 0; i < count; i++) {
+        call->names[i] = names[i];
+        call->names[i].name = call->strings.data + at;
+        at += names[i].name_length + 1;
+    }
+    return 0;
+}
+
+/* ---- compose ---- */
+
+static int open_source(struct file_call *call)
+{
+    const struct mr_store_name *source = &call->names[call->write->source];
+    struct stat st;
+    call->fd = open(source->name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (call->fd < 0 || fstat(call->fd, &st) != 0) {
+        mr_error_set_errno(errno, "cannot open file://%s", source->name);
+        return -1;
+    }
+    if (!S_ISREG(st.st_mode)) {
+        mr_error_set(MR_E_NOT_FOUND, "file://%s is not a regular file", source->name);
+        return -1;
+    }
+    if (mr_file_check_generation(mr_store_is_generation(source->generation) ? source->generation : 0, &st) == 0)
+        return 0;
+    mr_error_append("file://%s", source->name);
+    return -1;
+}
+
+/* 1: a slice was copied, or a source ended; 0: all is there; -1: mr_error. */
+static int copy_slice(struct file_call *call)
+{
+    struct file_write *write = call->write;
+    if (write->source == call->count)
+        return 0;
+    if (call->fd < 0 && open_source(call) != 0)
+        return -1;
+    ssize_t n = pread(call->fd, write->buffer, MR_FILE_SLICE, (off_t)write->source_at);
+    if (n < 0 && errno == EINTR)
+        return 1;
+    if (n < 0) {
+        mr_error_set_errno(errno, "cannot read file://%s", call->names[write->source].name);
+        return -1;
+    }
+    if (n > 0) {
+        write->source_at += (uint64_t)n;
+        return put(write, write->buffer, (size_t)n) == 0 ? 1 : -1;
+    }
+    close(call->fd);
+    call->fd = -1;
+    write->source++;
+    write->source_at = 0;
+    return 1;
+}
+
+static void run_compose(struct file_call *call)
+{
+    int rc = call->write->fd < 0 ? open_temporary(call) : 0;
+    if (rc == 0)
+        rc = copy_slice(call);
+    if (rc > 0)
+        mr_file_call_go_on(call);
+    else if (rc < 0)
+        fail(call);
+    else
+        finish(call);
+}
+
+struct mr_store_call *mr_file_compose(struct mr_store *base, const struct mr_store_compose_request *request,
+                                      mr_store_stat_fn *done, void *arg)
+{
+    struct file_call *call = mr_file_call_new(base, run_compose, request->name, request->name_length, arg);
+    if (!call)
+        return NULL;
+    call->done.stat = done;
+    call->generation = request->generation_match;
+    if (write_new(call) == 0 && copy_names(call, request->sources, request->count) == 0) {
+        call->write->buffer = malloc(MR_FILE_SLICE);
+        if (call->write->buffer)
+            return &call->base;
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a file that is written");
+    }
+    mr_file_call_end(call);
+    return NULL;
+}
+
+/* ---- delete ---- */
+
+/* 0, or -1 with mr_error. */
+static int remove_one(const struct mr_store_name *name)
+{
+    struct stat st;
+    if (stat(name->name, &st) != 0) {
+        mr_error_set_errno(errno, "cannot look it up");
+        return -1;
+    }
+    if (mr_store_is_generation(name->generation) && mr_file_generation(&st) != name->generation) {
+        mr_error_set(MR_E_CHANGED, "its time of modification is another by now");
+        return -1;
+    }
+    if (S_ISDIR(st.st_mode)) {
+        mr_error_set(MR_E_NOT_FOUND, "it is a folder, and no object");
+        return -1;
+    }
+    if (unlink(name->name) == 0)
+        return 0;
+    mr_error_set_errno(errno, "cannot delete it");
+    return -1;
+}
+
+static void run_delete(struct file_call *call)
+{
+    struct mr_store_result result = {.code = MR_OK, .text = ""};
+    char text[1024];
+    struct mr_store_name name = {call->name, strlen(call->name), call->generation};
+    if (remove_one(&name) != 0)
+        result = mr_file_failure(call, text, sizeof text);
+    call->done.remove(call->arg, &result);
+    mr_file_call_end(call);
+}
+
+struct mr_store_call *mr_file_delete(struct mr_store *base, const char *name, size_t name_length, uint64_t generation,
+                                     mr_store_delete_fn *done, void *arg)
+{
+    struct file_call *call = mr_file_call_new(base, run_delete, name, name_length, arg);
+    if (!call)
+        return NULL;
+    call->done.remove = done;
+    call->generation = generation;
+    return &call->base;
+}
+
+static void run_batch(struct file_call *call)
+{
+    static const struct mr_store_result good = {.code = MR_OK, .text = ""};
+    struct mr_store_result each[MR_STORE_BATCH_MAX], result = good;
+    char texts[MR_STORE_BATCH_MAX][400];
+    for (unsigned i = 0; i < call->count; i++) {
+        each[i] = good;
+        if (remove_one(&call->names[i]) == 0)
+            continue;
+        char uri[200];
+        mr_store_uri(call->base.store, uri, sizeof uri, call->names[i].name, call->names[i].name_length);
+        snprintf(texts[i], sizeof texts[i], "%s: %s", uri, mr_error_text());
+        each[i] = (struct mr_store_result){.code = mr_error_code(), .text = texts[i]};
+    }
+    call->done.batch(call->arg, &result, each);
+    mr_file_call_end(call);
+}
+
+struct mr_store_call *mr_file_delete_batch(struct mr_store *base, const struct mr_store_name *names, unsigned count,
+                                           mr_store_batch_fn *done, void *arg)
+{
+    struct file_call *call = mr_file_call_new(base, run_batch, "", 0, arg);
+    if (!call)
+        return NULL;
+    call->done.batch = done;
+    if (copy_names(call, names, count) == 0)
+        return &call->base;
+    mr_file_call_end(call);
+    return NULL;
+}
+
+/* ---- the bucket, which a folder is not ---- */
+
+static void run_bucket(struct file_call *call)
+{
+    static const struct mr_store_bucket bucket = {.storage_class = "", .location = "", .location_type = ""};
+    struct mr_store_result result = {.code = MR_OK, .text = ""};
+    call->done.bucket(call->arg, &result, &bucket);
+    mr_file_call_end(call);
+}
+
+struct mr_store_call *mr_file_bucket(struct mr_store *base, mr_store_bucket_fn *done, void *arg)
+{
+    struct file_call *call = mr_file_call_new(base, run_bucket, "", 0, arg);
+    if (!call)
+        return NULL;
+    call->done.bucket = done;
+    return &call->base;
+}
+
+static void run_permissions(struct file_call *call)
+{
+    struct mr_store_result result = {.code = MR_OK, .text = ""};
+    call->done.permissions(call->arg, &result, (1u << call->count) - 1);
+    mr_file_call_end(call);
+}
+
+struct mr_store_call *mr_file_permissions(struct mr_store *base, const char *const *names, unsigned count,
+                                          mr_store_permissions_fn *done, void *arg)
+{
+    struct file_call *call = mr_file_call_new(base, run_permissions, "", 0, arg);
+    (void)names;
+    if (!call)
+        return NULL;
+    call->done.permissions = done;
+    call->count = count;
+    return &call->base;
+}

@@ -1,0 +1,519 @@
+/*
+ * Inserts, composes and deletes with repeats. docs/retries.md has the rules; the short form:
+ *
+ *   with a precondition     repeated; once an answer was lost, a refusal may be the echo of our own work: the object is looked up
+ *   without one             repeated only where nothing of it reached the server (result->not_sent)
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shm/base/checksum.h"
+#include "worker/store/transfer_impl.h"
+
+/* ---- insert and compose ---- */
+
+enum phase { DO, LOOK, UNDO };
+
+struct write {
+    struct mr_transfer base; /* its strings: the name, then content type and sources, each with its NUL */
+    enum phase phase;
+    int lost; /* an answer did not come: the work may have been done */
+    int is_compose;
+    struct mr_store_insert_request insert;
+    struct mr_store_compose_request compose;
+    struct mr_store_name sources[MR_STORE_COMPOSE_MAX];
+    /* what the object must be; what the first answer was while a second question is asked */
+    size_t name_length;
+    uint64_t generation_match, size, undo_generation;
+    uint32_t crc32c;
+    int has_size, has_crc32c;
+    struct mr_store_result refused;
+    char text[1024];
+};
+
+static const char *write_uri(const struct write *write, char *out, size_t size)
+{
+    return mr_store_uri(write->base.store, out, size, write->base.strings.data, write->name_length);
+}
+
+/* The outcome is not known: it may have been done. A 429 says that it was not. */
+static int may_be_done(const struct mr_store_result *result)
+{
+    return mr_code_retryable(result->code) && !result->not_sent && result->status != 429;
+}
+
+static int is_as_sent(const struct write *write, const struct mr_store_item *item)
+{
+    if (write->has_size && item->size != write->size)
+        return 0;
+    return !write->has_crc32c || !item->has_crc32c || item->crc32c == write->crc32c;
+}
+
+/* Another phase of the same transfer, at once: its place in flight is free. */
+static void next_phase(struct write *write, struct mr_stream *stream, enum phase phase)
+{
+    write->phase = phase;
+    write->base.once = 0; /* these can be repeated */
+    stream->failures = 0;
+    mr_stream_queue(stream, 1);
+}
+
+static void keep_refusal(struct write *write, const struct mr_store_result *result)
+{
+    write->refused = *result;
+    snprintf(write->text, sizeof write->text, "%s", result->text);
+    write->refused.text = write->text;
+}
+
+static void succeed(struct write *write, const struct mr_store_result *result, const struct mr_store_item *item)
+{
+    write->base.done.stat(write->base.arg, result, item);
+    mr_transfer_end(&write->base);
+}
+
+/* What the store has is not what was sent: nobody shall find it. */
+static void undo(struct write *write, struct mr_stream *stream, const struct mr_store_item *item)
+{
+    char uri[400], sent[9], there[9];
+    mr_crc32c_to_base64(write->crc32c, sent);
+    mr_crc32c_to_base64(item->crc32c, there);
+    snprintf(write->text, sizeof write->text,
+             "%s: the store has %llu bytes with crc32c %s where %llu bytes with crc32c %s were sent: what lies between "
+             "here and the store damages data; generation %llu was deleted again",
+             write_uri(write, uri, sizeof uri), (unsigned long long)item->size, item->has_crc32c ? there : "unknown",
+             (unsigned long long)write->size, write->has_crc32c ? sent : "unknown",
+             (unsigned long long)item->generation);
+    write->refused = (struct mr_store_result){.code = MR_E_CORRUPT, .text = write->text, .status = 200};
+    write->undo_generation = item->generation;
+    write->base.engine->counters.crc_errors++;
+    next_phase(write, stream, UNDO);
+}
+
+static void on_write(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
+{
+    struct mr_stream *stream = arg;
+    struct write *write = (struct write *)stream->transfer;
+    int refused = result->code == MR_E_CHANGED || result->code == MR_E_EXISTS;
+    if (refused && (write->lost || (write->is_compose && write->generation_match == 0 && result->status == 412))) {
+        mr_stream_landed(stream);
+        keep_refusal(write, result);
+        next_phase(write, stream, LOOK);
+        return;
+    }
+    write->lost |= may_be_done(result);
+    if (mr_stream_end(stream, result) != 0)
+        return;
+    if (is_as_sent(write, item))
+        succeed(write, result, item);
+    else
+        undo(write, stream, item);
+}
+
+/* A repeat was refused: is the object that is there the work of the one before, whose answer was lost? */
+static void on_look(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
+{
+    struct mr_stream *stream = arg;
+    struct write *write = (struct write *)stream->transfer;
+    char uri[400];
+    if (result->code == MR_E_NOT_FOUND) { /* so it was not the destination that was refused */
+        mr_stream_landed(stream);
+        mr_transfer_fail(&write->base, &write->refused);
+        return;
+    }
+    if (mr_stream_end(stream, result) != 0)
+        return;
+    int known = (write->has_crc32c && item->has_crc32c) || (write->is_compose && write->has_size);
+    if (write->lost && known && is_as_sent(write, item) && item->generation != write->generation_match) {
+        succeed(write, result, item);
+        return;
+    }
+    if (write->generation_match == 0) {
+        write->refused.code = MR_E_EXISTS;
+        snprintf(write->text, sizeof write->text, "%s: it exists already (generation %llu)",
+                 write_uri(write, uri, sizeof uri), (unsigned long long)item->generation);
+    }
+    mr_transfer_fail(&write->base, &write->refused);
+}
+
+static void on_undone(void *arg, const struct mr_store_result *result)
+{
+    struct mr_stream *stream = arg;
+    struct write *write = (struct write *)stream->transfer;
+    int done = result->code == MR_OK || result->code == MR_E_NOT_FOUND || result->code == MR_E_CHANGED;
+    if (!done && mr_code_retryable(result->code)) {
+        mr_stream_end(stream, result);
+        return;
+    }
+    mr_stream_landed(stream);
+    if (!done) {
+        size_t n = strlen(write->text);
+        snprintf(write->text + n, sizeof write->text - n, " (that failed: %s)", result->text);
+    }
+    mr_transfer_fail(&write->base, &write->refused);
+}
+
+static struct mr_store_call *send_write(struct mr_stream *stream)
+{
+    struct write *write = (struct write *)stream->transfer;
+    struct mr_store *store = write->base.store;
+    struct mr_transfer_counters *counters = &write->base.engine->counters;
+    const char *name = write->base.strings.data;
+    switch (write->phase) {
+    case LOOK:
+        counters->class_b++;
+        return mr_store_stat(store, name, write->name_length, 0, on_look, stream);
+    case UNDO:
+        counters->deletes++;
+        return mr_store_delete(store, name, write->name_length, write->undo_generation, on_undone, stream);
+    default:
+        counters->class_a++;
+        return write->is_compose ? mr_store_compose(store, &write->compose, on_write, stream)
+                                 : mr_store_insert(store, &write->insert, on_write, stream);
+    }
+}
+
+static void fail_write(struct mr_transfer *transfer, const struct mr_store_result *result)
+{
+    struct write *write = (struct write *)transfer;
+    /* A question that was asked afterwards has no answer: what was refused, or was damaged, is still so. */
+    transfer->done.stat(transfer->arg, write->phase == UNDO ? &write->refused : result, NULL);
+}
+
+static const struct mr_transfer_ops write_ops = {send_write, fail_write, NULL};
+
+static void add_string(struct mr_text *strings, const char *string, size_t length)
+{
+    mr_text_add(strings, string, length);
+    mr_text_add(strings, "", 1);
+}
+
+static struct write *write_new(struct mr_transfer_engine *engine, struct mr_store *store, const char *name,
+                               size_t name_length, const char *content_type, uint64_t generation_match, void *arg)
+{
+    struct write *write = mr_transfer_make(engine, store, &write_ops, sizeof *write, arg);
+    if (!write)
+        return NULL;
+    write->name_length = name_length;
+    write->generation_match = generation_match;
+    write->base.once = generation_match == MR_STORE_ANY;
+    add_string(&write->base.strings, name, name_length);
+    if (content_type)
+        add_string(&write->base.strings, content_type, strlen(content_type));
+    return write;
+}
+
+struct mr_transfer *mr_transfer_insert(struct mr_transfer_engine *engine, struct mr_store *store,
+                                       const struct mr_store_insert_request *request, mr_store_stat_fn *done, void *arg)
+{
+    struct write *write = write_new(engine, store, request->name, request->name_length, request->content_type,
+                                    request->generation_match, arg);
+    if (!write)
+        return NULL;
+    write->base.done.stat = done;
+    write->insert = *request;
+    write->insert.name = write->base.strings.data;
+    if (request->content_type)
+        write->insert.content_type = write->insert.name + request->name_length + 1;
+    write->has_size = write->has_crc32c = 1;
+    write->size = request->length;
+    write->crc32c = request->crc32c;
+    return mr_transfer_begin(&write->base);
+}
+
+struct mr_transfer *mr_transfer_compose(struct mr_transfer_engine *engine, struct mr_store *store,
+                                        const struct mr_store_compose_request *request, mr_store_stat_fn *done,
+                                        void *arg)
+{
+    if (request->count == 0 || request->count > MR_STORE_COMPOSE_MAX) {
+        mr_error_set(MR_E_USAGE, "%u objects to compose: 1 to %d are possible in one request", request->count,
+                     MR_STORE_COMPOSE_MAX);
+        return NULL;
+    }
+    struct write *write = write_new(engine, store, request->name, request->name_length, request->content_type,
+                                    request->generation_match, arg);
+    if (!write)
+        return NULL;
+    struct mr_text *strings = &write->base.strings;
+    size_t at = strings->length;
+    for (unsigned i = 0; i < request->count; i++)
+        add_string(strings, request->sources[i].name, request->sources[i].name_length);
+    write->base.done.stat = done;
+    write->is_compose = 1;
+    write->compose = *request;
+    write->compose.name = strings->data;
+    write->compose.sources = write->sources;
+    if (request->content_type)
+        write->compose.content_type = write->compose.name + request->name_length + 1;
+    for (unsigned i = 0; i < request->count && !strings->failed; i++) {
+        write->sources[i] = request->sources[i];
+        write->sources[i].name = strings->data + at;
+        at += request->sources[i].name_length + 1;
+    }
+    write->has_size = request->has_size;
+    write->has_crc32c = request->has_crc32c;
+    write->size = request->size;
+    write->crc32c = request->crc32c;
+    return mr_transfer_begin(&write->base);
+}
+
+/* ---- delete ---- */
+
+struct removal {
+    struct mr_transfer base;
+    mr_store_delete_fn *done;
+    int lost;
+};
+
+/* It is gone, and an answer was lost before: that one was ours, or somebody else did what we were asked to. */
+static int is_gone(const struct mr_store_result *result)
+{
+    return result->code == MR_E_NOT_FOUND || result->code == MR_E_CHANGED;
+}
+
+static void on_delete(void *arg, const struct mr_store_result *result)
+{
+    static const struct mr_store_result good = {.code = MR_OK, .text = "", .status = 204};
+    struct mr_stream *stream = arg;
+    struct removal *removal = (struct removal *)stream->transfer;
+    const struct mr_store_result *outcome = removal->lost && is_gone(result) ? &good : result;
+    removal->lost |= may_be_done(result);
+    if (mr_stream_end(stream, outcome) != 0)
+        return;
+    removal->done(removal->base.arg, outcome);
+    mr_transfer_end(&removal->base);
+}
+
+static struct mr_store_call *send_delete(struct mr_stream *stream)
+{
+    struct mr_transfer *transfer = stream->transfer;
+    transfer->engine->counters.deletes++;
+    return mr_store_delete(transfer->store, transfer->strings.data, transfer->strings.length, transfer->generation,
+                           on_delete, stream);
+}
+
+static void fail_delete(struct mr_transfer *transfer, const struct mr_store_result *result)
+{
+    ((struct removal *)transfer)->done(transfer->arg, result);
+}
+
+static const struct mr_transfer_ops delete_ops = {send_delete, fail_delete, NULL};
+
+struct mr_transfer *mr_transfer_delete(struct mr_transfer_engine *engine, struct mr_store *store, const char *name,
+                                       size_t name_length, uint64_t generation, mr_store_delete_fn *done, void *arg)
+{
+    struct removal *removal = mr_transfer_make(engine, store, &delete_ops, sizeof *removal, arg);
+    if (!removal)
+        return NULL;
+    removal->done = done;
+    removal->base.generation = generation;
+    removal->base.once = !mr_store_is_generation(generation);
+    mr_text_add(&removal->base.strings, name, name_length);
+    return mr_transfer_begin(&removal->base);
+}
+
+/* ---- a batch of deletes ---- */
+
+struct batch {
+    struct mr_transfer base; /* its strings: the names, each with its NUL */
+    mr_store_batch_fn *done;
+    unsigned count, pending_count;
+    struct batch_item {
+        struct mr_store_name name;
+        struct mr_store_result result;
+        char *text; /* of result */
+        int lost;
+    } items[MR_STORE_BATCH_MAX];
+    unsigned pending[MR_STORE_BATCH_MAX];             /* items of the request under way */
+    struct mr_store_name request[MR_STORE_BATCH_MAX]; /* their names */
+};
+
+static void close_batch(struct mr_transfer *transfer)
+{
+    struct batch *batch = (struct batch *)transfer;
+    for (unsigned i = 0; i < batch->count; i++)
+        free(batch->items[i].text);
+}
+
+static void set_result(struct batch_item *item, const struct mr_store_result *result)
+{
+    item->result = *result;
+    free(item->text);
+    item->text = result->text[0] ? strdup(result->text) : NULL;
+    item->result.text = item->text ? item->text : "";
+}
+
+static void report_batch(struct batch *batch)
+{
+    static const struct mr_store_result good = {.code = MR_OK, .text = "", .status = 200};
+    struct mr_store_result each[MR_STORE_BATCH_MAX];
+    for (unsigned i = 0; i < batch->count; i++)
+        each[i] = batch->items[i].result;
+    batch->done(batch->base.arg, &good, each);
+}
+
+/* One item's answer. 1: it has to be sent again. */
+static int take_answer(struct batch_item *item, const struct mr_store_result *result)
+{
+    static const struct mr_store_result good = {.code = MR_OK, .text = "", .status = 204};
+    int again = mr_code_retryable(result->code) && (mr_store_is_generation(item->name.generation) || result->not_sent);
+    set_result(item, item->lost && is_gone(result) ? &good : result);
+    item->lost |= may_be_done(result);
+    return again;
+}
+
+static void on_batch(void *arg, const struct mr_store_result *result, const struct mr_store_result *each)
+{
+    struct mr_stream *stream = arg;
+    struct batch *batch = (struct batch *)stream->transfer;
+    struct mr_store_result worst = {.code = MR_OK, .text = "", .status = 200};
+    unsigned left = 0;
+    for (unsigned i = 0; i < batch->pending_count; i++) {
+        unsigned n = batch->pending[i];
+        const struct mr_store_result *one = each ? &each[i] : result;
+        if (!take_answer(&batch->items[n], one))
+            continue;
+        if (worst.code == MR_OK || one->retry_after_ms > worst.retry_after_ms)
+            worst = *one;
+        batch->pending[left++] = n;
+    }
+    batch->pending_count = left;
+    if (mr_stream_end(stream, &worst) != 0) /* those that are left: again, or they keep their errors */
+        return;
+    report_batch(batch);
+    mr_transfer_end(&batch->base);
+}
+
+static struct mr_store_call *send_batch(struct mr_stream *stream)
+{
+    struct batch *batch = (struct batch *)stream->transfer;
+    for (unsigned i = 0; i < batch->pending_count; i++)
+        batch->request[i] = batch->items[batch->pending[i]].name;
+    batch->base.engine->counters.deletes += batch->pending_count;
+    return mr_store_delete_batch(batch->base.store, batch->request, batch->pending_count, on_batch, stream);
+}
+
+static void fail_batch(struct mr_transfer *transfer, const struct mr_store_result *result)
+{
+    struct batch *batch = (struct batch *)transfer;
+    for (unsigned i = 0; i < batch->pending_count; i++) {
+        struct batch_item *item = &batch->items[batch->pending[i]];
+        if (item->result.code == MR_OK) /* it was never sent */
+            set_result(item, result);
+    }
+    report_batch(batch);
+}
+
+static const struct mr_transfer_ops batch_ops = {send_batch, fail_batch, close_batch};
+
+struct mr_transfer *mr_transfer_delete_batch(struct mr_transfer_engine *engine, struct mr_store *store,
+                                             const struct mr_store_name *names, unsigned count, mr_store_batch_fn *done,
+                                             void *arg)
+{
+    if (count == 0 || count > MR_STORE_BATCH_MAX) {
+        mr_error_set(MR_E_USAGE, "%u objects to delete: 1 to %d are possible in one request", count,
+                     MR_STORE_BATCH_MAX);
+        return NULL;
+    }
+    struct batch *batch = mr_transfer_make(engine, store, &batch_ops, sizeof *batch, arg);
+    if (!batch)
+        return NULL;
+    struct mr_text *strings = &batch->base.strings;
+    size_t at = 0;
+    for (unsigned i = 0; i < count; i++)
+        add_string(strings, names[i].name, names[i].name_length);
+    batch->done = done;
+    batch->count = batch->pending_count = count;
+    for (unsigned i = 0; i < count && !strings->failed; i++) {
+        batch->pending[i] = i;
+        batch->items[i].name = names[i];
+        batch->items[i].name.name = strings->data + at;
+        batch->items[i].result.text = "";
+        at += names[i].name_length + 1;
+    }
+    return mr_transfer_begin(&batch->base);
+}
+
+/* ---- what the bucket is ---- */
+
+struct question {
+    struct mr_transfer base; /* its strings: names of permissions, each with its NUL */
+    mr_store_bucket_fn *on_bucket;
+    mr_store_permissions_fn *on_permissions;
+    const char *names[MR_STORE_PERMISSION_MAX];
+    unsigned count;
+};
+
+static void on_bucket(void *arg, const struct mr_store_result *result, const struct mr_store_bucket *bucket)
+{
+    struct mr_stream *stream = arg;
+    struct question *question = (struct question *)stream->transfer;
+    if (mr_stream_end(stream, result) != 0)
+        return;
+    question->on_bucket(question->base.arg, result, bucket);
+    mr_transfer_end(&question->base);
+}
+
+static void on_permissions(void *arg, const struct mr_store_result *result, unsigned granted)
+{
+    struct mr_stream *stream = arg;
+    struct question *question = (struct question *)stream->transfer;
+    if (mr_stream_end(stream, result) != 0)
+        return;
+    question->on_permissions(question->base.arg, result, granted);
+    mr_transfer_end(&question->base);
+}
+
+static struct mr_store_call *send_question(struct mr_stream *stream)
+{
+    struct question *question = (struct question *)stream->transfer;
+    question->base.engine->counters.class_b++;
+    if (question->on_bucket)
+        return mr_store_bucket(question->base.store, on_bucket, stream);
+    return mr_store_permissions(question->base.store, question->names, question->count, on_permissions, stream);
+}
+
+static void fail_question(struct mr_transfer *transfer, const struct mr_store_result *result)
+{
+    struct question *question = (struct question *)transfer;
+    if (question->on_bucket)
+        question->on_bucket(transfer->arg, result, NULL);
+    else
+        question->on_permissions(transfer->arg, result, 0);
+}
+
+static const struct mr_transfer_ops question_ops = {send_question, fail_question, NULL};
+
+struct mr_transfer *mr_transfer_bucket(struct mr_transfer_engine *engine, struct mr_store *store,
+                                       mr_store_bucket_fn *done, void *arg)
+{
+    struct question *question = mr_transfer_make(engine, store, &question_ops, sizeof *question, arg);
+    if (!question)
+        return NULL;
+    question->on_bucket = done;
+    return mr_transfer_begin(&question->base);
+}
+
+struct mr_transfer *mr_transfer_permissions(struct mr_transfer_engine *engine, struct mr_store *store,
+                                            const char *const *names, unsigned count, mr_store_permissions_fn *done,
+                                            void *arg)
+{
+    if (count == 0 || count > MR_STORE_PERMISSION_MAX) {
+        mr_error_set(MR_E_USAGE, "%u permissions: 1 to %d can be asked for", count, MR_STORE_PERMISSION_MAX);
+        return NULL;
+    }
+    struct question *question = mr_transfer_make(engine, store, &question_ops, sizeof *question, arg);
+    if (!question)
+        return NULL;
+    struct mr_text *strings = &question->base.strings;
+    size_t at = 0;
+    for (unsigned i = 0; i < count; i++)
+        add_string(strings, names[i], strlen(names[i]));
+    question->on_permissions = done;
+    question->count = count;
+    for (unsigned i = 0; i < count && !strings->failed; i++) {
+        question->names[i] = strings->data + at;
+        at += strlen(names[i]) + 1;
+    }
+    return mr_transfer_begin(&question->base);
+}
