@@ -1,22 +1,23 @@
 /*
- * floor.c - the floor of a libcurl program: N GETs over C connections into one warm buffer, nothing checked.
+ * floor.c - the floor of a libcurl program: GETs over C connections into one warm buffer, nothing checked.
  *
  *     millrace-bench-floor URL-PATTERN COUNT CONNECTIONS
  *
- * URL-PATTERN is a printf format with one %u-like conversion for the object's number, such as
- * http://127.0.0.1:4443/storage/v1/b/made/o/obj-%09u?alt=media. Prints one line: objects, bytes, wall and CPU time.
+ * URL-PATTERN is a printf format with one %u-like conversion for the object's number, which goes round from 0 to
+ * COUNT - 1, such as http://127.0.0.1:4443/storage/v1/b/made/o/obj-%09u?alt=media. It speaks as the other readers do
+ * (readers/common.py): "ready", then for each line with {"seconds": S} one line with what was read.
  */
 #include <curl/curl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <time.h>
 
 static const char *pattern;
 static unsigned next_object, object_count;
 static unsigned char warm[64 << 20];
-static unsigned long long bytes;
+static unsigned long long objects, bytes;
+static double end_s;
 
 struct slot {
     CURL *easy;
@@ -42,26 +43,20 @@ static double seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-static double cpu_seconds(void)
-{
-    struct rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
-    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
-           (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
-}
-
-static void start(CURLM *multi, struct slot *slot)
+/* Whether there was time for one more. */
+static int start(CURLM *multi, struct slot *slot)
 {
     char url[2048];
-    if (next_object == object_count)
-        return;
+    if (seconds() >= end_s)
+        return 0;
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
-    snprintf(url, sizeof url, pattern, next_object++);
+    snprintf(url, sizeof url, pattern, next_object++ % object_count);
 #pragma GCC diagnostic pop
     slot->at = 0;
     curl_easy_setopt(slot->easy, CURLOPT_URL, url);
     curl_multi_add_handle(multi, slot->easy);
+    return 1;
 }
 
 static void check(CURL *easy, CURLcode code)
@@ -72,6 +67,7 @@ static void check(CURL *easy, CURLcode code)
         fprintf(stderr, "a GET failed: %s, status %ld\n", curl_easy_strerror(code), status);
         exit(EXIT_FAILURE);
     }
+    objects++;
 }
 
 static void run(CURLM *multi)
@@ -86,24 +82,40 @@ static void run(CURLM *multi)
             check(easy, message->data.result);
             curl_easy_getinfo(easy, CURLINFO_PRIVATE, &slot);
             curl_multi_remove_handle(multi, easy);
-            start(multi, (struct slot *)(void *)slot);
-            running = 1;
+            running += start(multi, (struct slot *)(void *)slot);
         }
         if (running > 0)
             curl_multi_poll(multi, NULL, 0, 1000, NULL);
     }
 }
 
+static void serve(CURLM *multi, struct slot *slots, unsigned connections)
+{
+    char line[1024];
+    puts("ready");
+    while (fflush(stdout) == 0 && fgets(line, sizeof line, stdin)) {
+        const char *found = strstr(line, "\"seconds\":");
+        double begun = seconds();
+        end_s = begun + (found ? strtod(found + strlen("\"seconds\":"), NULL) : 1.0);
+        objects = bytes = 0;
+        for (unsigned i = 0; i < connections; i++)
+            start(multi, &slots[i]);
+        run(multi);
+        printf("{\"objects\": %llu, \"bytes\": %llu, \"timed_objects\": %llu, \"wall_s\": %.6f, \"checks\": []}\n", objects,
+               bytes, objects, seconds() - begun);
+    }
+}
+
 int main(int argc, char **argv)
 {
-    if (argc != 4) {
+    unsigned connections = argc == 4 ? (unsigned)strtoul(argv[3], NULL, 10) : 0;
+    object_count = argc == 4 ? (unsigned)strtoul(argv[2], NULL, 10) : 0;
+    if (!connections || !object_count) {
         fprintf(stderr, "usage: millrace-bench-floor URL-PATTERN COUNT CONNECTIONS\n");
         return 2;
     }
     pattern = argv[1];
-    object_count = (unsigned)strtoul(argv[2], NULL, 10);
-    unsigned connections = (unsigned)strtoul(argv[3], NULL, 10);
-    struct slot *slots = calloc(connections ? connections : 1, sizeof *slots);
+    struct slot *slots = calloc(connections, sizeof *slots);
     curl_global_init(CURL_GLOBAL_DEFAULT);
     CURLM *multi = curl_multi_init();
     if (!slots || !multi)
@@ -119,14 +131,9 @@ int main(int argc, char **argv)
         curl_easy_setopt(slots[i].easy, CURLOPT_WRITEFUNCTION, on_body);
         curl_easy_setopt(slots[i].easy, CURLOPT_WRITEDATA, &slots[i]);
         curl_easy_setopt(slots[i].easy, CURLOPT_PRIVATE, &slots[i]);
-        start(multi, &slots[i]);
     }
-    double wall = seconds(), cpu = cpu_seconds();
-    run(multi);
-    wall = seconds() - wall;
-    cpu = cpu_seconds() - cpu;
-    printf("floor: %u objects, %llu bytes, %.3f s, %.0f objects/s, CPU %.1f us an object, %.3f s a GiB\n", object_count,
-           bytes, wall, object_count / wall, cpu * 1e6 / object_count, cpu / ((double)bytes / (1 << 30)));
+    curl_multi_setopt(multi, CURLMOPT_MAXCONNECTS, (long)connections);
+    serve(multi, slots, connections);
     for (unsigned i = 0; i < connections; i++)
         curl_easy_cleanup(slots[i].easy);
     curl_multi_cleanup(multi);

@@ -1,0 +1,395 @@
+"""Measures millrace beside its field: one run, one server program, on this machine.
+
+    make bench                      # all cells, under 15 minutes
+    .venv/bin/python bench/run.py [--quick | --full] [--size 102400 ...] [--latency-ms 0 ...] [--system NAME ...]
+
+All readers of a cell (a size, a latency) are started and wait; then each round lets them read one after the other, so
+that what else the machine does meets all alike. The first round checks every object's crc32c and looks at the memory;
+the others are measured. What is counted, and how, is in docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import queue
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Callable
+
+import listing
+import report
+from meter import Family, Memory
+from systems import BIN, FLOOR, ROOT, SHAPES, Catalogue, Cell, Shape, System
+
+RESULTS = ROOT / "out" / "bench" / "results.json"
+START_LIMIT_S = 180
+TICKS_PER_MEMORY_LOOK_S = 0.1
+
+
+class Failed(Exception):
+    pass
+
+
+@dataclass
+class Length:
+    """How long a run takes."""
+
+    seconds: float
+    rounds: int
+    shapes: list[Shape]
+    latencies: list[int]
+    listed: int
+    thorough: bool
+
+
+@dataclass
+class Figures:
+    """What is known of one reader in one cell."""
+
+    cpu_us: list[float] = field(default_factory=list)
+    rate: list[float] = field(default_factory=list)
+    objects: int = 0
+    checked: int = 0
+    memory: Memory = field(default_factory=Memory)
+    error: str | None = None
+
+
+class Reader:
+    """A reader's process, and what it has said."""
+
+    def __init__(self, system: System, url: str, log: Path) -> None:
+        self.system, self.log = system, log
+        environment = {**os.environ, "STORAGE_EMULATOR_HOST": url, "OMP_NUM_THREADS": "1", **system.environment}
+        environment["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"  # asks Google about the bucket, past the emulator
+        with log.open("w") as errors:
+            self.process = subprocess.Popen(
+                system.command,
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,
+            )
+        self.family = Family(self.process.pid)
+        self.lines: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        assert self.process.stdout
+        for line in self.process.stdout:
+            self.lines.put(line)
+        self.lines.put("")
+
+    def answer(self, limit_s: float) -> str:
+        try:
+            line = self.lines.get(timeout=limit_s)
+        except queue.Empty:
+            raise Failed(f"no answer in {limit_s:.0f} s") from None
+        if not line:
+            raise Failed(self._last_words())
+        return line.strip()
+
+    def _last_words(self) -> str:
+        lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
+        return lines[-1].strip()[:300] if lines else "ended without a word"
+
+    def wait_ready(self, end: float) -> None:
+        while True:
+            line = self.answer(max(1.0, end - time.monotonic()))
+            if line == "ready":
+                return
+
+    def read(self, seconds: float, skip: int, verify: bool) -> dict[str, Any]:
+        assert self.process.stdin
+        try:
+            self.process.stdin.write(json.dumps({"skip": skip, "seconds": seconds, "verify": verify}) + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            raise Failed(self._last_words()) from None
+        found: dict[str, Any] = json.loads(self.answer(60 + 5 * seconds))
+        return found
+
+    def end(self) -> None:
+        assert self.process.stdin
+        try:
+            self.process.stdin.close()
+            self.process.wait(timeout=20)
+        except (BrokenPipeError, subprocess.TimeoutExpired):
+            pass
+        for sign in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(self.process.pid, sign)
+                self.process.wait(timeout=10)
+            except ProcessLookupError:
+                return
+            except subprocess.TimeoutExpired:
+                continue
+
+
+@contextmanager
+def server(shapes: list[Shape], latency_ms: int, listed: int) -> Iterator[str]:
+    """The development store with made-up objects; its URL."""
+    command = [str(BIN / "millrace-devstore"), "--listen", "127.0.0.1:0", "--exit-with-parent"]
+    command += ["--latency-ms", str(latency_ms), "--synthetic", f"{listing.BUCKET}:{listed}:1024"]
+    for shape in shapes:
+        command += ["--synthetic", f"{shape.bucket}:{shape.count}:{shape.size}"]
+        command += ["--synthetic", f"{shape.slow_bucket}:{shape.slow_count}:{shape.size}"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout
+        yield process.stdout.readline().split()[-1]
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def get(url: str) -> bytes:
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=60) as answer:
+        data: bytes = answer.read()
+        return data
+
+
+def expected_crcs(url: str, bucket: str) -> dict[str, int]:
+    """crc32c of every object, from the store's listing."""
+    import base64
+
+    found: dict[str, int] = {}
+    token = ""
+    while True:
+        query = "maxResults=5000&fields=nextPageToken,items(name,crc32c)" + (f"&pageToken={token}" if token else "")
+        page = json.loads(get(f"{url}/storage/v1/b/{bucket}/o?{query}"))
+        for item in page["items"]:
+            found[item["name"]] = int.from_bytes(base64.b64decode(item["crc32c"]), "big")
+        token = page.get("nextPageToken", "")
+        if not token:
+            return found
+
+
+def make_files(url: str, shape: Shape, folder: Path) -> None:
+    """The first objects as local files, in the page cache."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(shape.files):
+        name = f"obj-{number:09}"
+        (folder / name).write_bytes(get(f"{url}/storage/v1/b/{shape.bucket}/o/{name}?alt=media"))
+
+
+def verify(result: dict[str, Any], size: int, crcs: dict[str, int]) -> int:
+    """Compares what a reader said with what the store says; the number of objects compared."""
+    if result["bytes"] != result["objects"] * size:
+        raise Failed(f"wrong data: {result['bytes']} bytes in {result['objects']} objects of {size}")
+    known = set(crcs.values())
+    for name, crc, length in result["checks"]:
+        if length != size or (crc != crcs.get(name) if name is not None else crc not in known):
+            raise Failed(f"wrong data: {name or 'an object'} has crc32c {crc:08x} and {length} bytes")
+    return len(result["checks"])
+
+
+def watch_memory(family: Family, stop: threading.Event, figures: Figures) -> None:
+    while not stop.wait(TICKS_PER_MEMORY_LOOK_S):
+        now = family.memory()
+        if now.total > figures.memory.total:
+            figures.memory = now
+
+
+class Bench:
+    def __init__(self, length: Length, catalogue: Callable[[str], Catalogue], wanted: list[str], folder: Path) -> None:
+        self.length, self.catalogue, self.wanted, self.folder = length, catalogue, wanted, folder
+
+    def cell(self, cell: Cell, url: str) -> dict[str, Any]:
+        begun = time.monotonic()
+        catalogue = self.catalogue(url)
+        systems = catalogue.systems(cell, self.length.thorough)
+        systems = [s for s in systems if s.name == FLOOR or not self.wanted or s.name in self.wanted]
+        if any(s.name.startswith("torch") for s in systems) and not catalogue.files(cell.shape).exists():
+            make_files(url, cell.shape, catalogue.files(cell.shape))
+        crcs = {name: expected_crcs(url, name) for name in (cell.shape.bucket, cell.shape.slow_bucket)}
+        figures = {system.key: Figures() for system in systems}
+        with ExitStack() as stack:
+            readers = self._start(systems, url, figures, stack)
+            for number in range(self.length.rounds + 1):
+                for reader in list(readers):
+                    result = figures[reader.system.key]
+                    try:
+                        bucket = cell.shape.slow_bucket if "dataflux" in reader.system.name else cell.shape.bucket
+                        self._round(reader, result, cell, crcs[bucket], number == 0)
+                    except Failed as error:
+                        result.error = str(error)
+                        readers.remove(reader)
+                        reader.end()
+                say(f"{cell.label}: round {number} of {self.length.rounds}")
+        say(f"{cell.label}: {time.monotonic() - begun:.0f} s")
+        return summary(cell, systems, figures)
+
+    def _start(
+        self, systems: list[System], url: str, figures: dict[str, Figures], stack: ExitStack
+    ) -> list[Reader]:
+        started = []
+        for system in systems:
+            reader = Reader(system, url, self.folder / (system.key.replace("/", "-").replace(" ", "-") + ".log"))
+            stack.callback(reader.end)
+            started.append(reader)
+        end = time.monotonic() + START_LIMIT_S
+        ready = []
+        for reader in started:
+            try:
+                reader.wait_ready(end)
+                ready.append(reader)
+            except Failed as error:
+                figures[reader.system.key].error = str(error)
+                reader.end()
+        return ready
+
+    def _round(self, reader: Reader, result: Figures, cell: Cell, crcs: dict[str, int], first: bool) -> None:
+        if first:
+            stop = threading.Event()
+            watcher = threading.Thread(target=watch_memory, args=(reader.family, stop, result))
+            watcher.start()
+            try:
+                found = reader.read(self.length.seconds, reader.system.skip, True)
+            finally:
+                stop.set()
+                watcher.join()
+            result.checked += verify(found, cell.shape.size, crcs)
+            reader.family.settled_cpu_s(2.0)
+            return
+        before = reader.family.cpu_s()
+        found = reader.read(self.length.seconds, reader.system.skip, False)
+        after = reader.family.settled_cpu_s(2.0)
+        verify(found, cell.shape.size, {})
+        result.cpu_us.append((after - before) / found["objects"] * 1e6)
+        result.rate.append(found["timed_objects"] / found["wall_s"])
+        result.objects += found["objects"]
+
+
+def median(values: list[float]) -> float | None:
+    return statistics.median(values) if values else None
+
+
+def summary(cell: Cell, systems: list[System], figures: dict[str, Figures]) -> dict[str, Any]:
+    floor = figures[f"{FLOOR}//0"]
+    rows = []
+    for system in systems:
+        of = figures[system.key]
+        row: dict[str, Any] = {"system": system.name, "style": system.style, "workers": system.workers}
+        if of.error is not None:
+            row["error"] = of.error
+        if of.cpu_us:
+            pairs = list(zip(of.cpu_us, floor.cpu_us))
+            cpu = statistics.median(of.cpu_us)
+            row.update(
+                cpu_us=cpu,
+                cpu_us_least=min(of.cpu_us),
+                cpu_us_most=max(of.cpu_us),
+                ratio=median([mine / least for mine, least in pairs]),
+                cpu_s_per_gib=cpu / 1e6 / cell.shape.size * 2**30,
+                objects_per_s=median(of.rate),
+                objects=of.objects,
+                checked=of.checked,
+                memory_private=of.memory.private,
+                memory_shared=of.memory.shared,
+                processes=of.memory.processes,
+            )
+        rows.append(row)
+    return {"size": cell.shape.size, "label": cell.shape.label, "latency_ms": cell.latency_ms, "rows": rows}
+
+
+def say(text: str) -> None:
+    print(f"bench: {text}", file=sys.stderr, flush=True)
+
+
+def composes() -> bool:
+    """Whether this millrace has composed downloads."""
+    text = subprocess.run([str(BIN / "millrace"), "check", "--reference"], capture_output=True, text=True).stdout
+    return "`compose`" in text
+
+
+def machine() -> dict[str, Any]:
+    model = [line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line]
+    memory = int(Path("/proc/meminfo").read_text().split()[1]) * 1024
+    return {
+        "cpu": model[0] if model else platform.machine(),
+        "cores": os.cpu_count(),
+        "memory_bytes": memory,
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+    }
+
+
+def commit() -> str:
+    found = subprocess.run(["git", "-C", str(ROOT), "describe", "--always", "--dirty"], capture_output=True, text=True)
+    return found.stdout.strip()
+
+
+def arguments() -> tuple[argparse.Namespace, Length]:
+    parser = argparse.ArgumentParser(description="Measures millrace beside its field.")
+    lengths = parser.add_mutually_exclusive_group()
+    lengths.add_argument("--quick", action="store_true", help="100 KiB objects only, short rounds: under 3 minutes")
+    lengths.add_argument("--full", action="store_true", help="map-style for all sizes, longer rounds: about 40 minutes")
+    parser.add_argument("--size", type=int, action="append", help="bytes an object; may be repeated")
+    parser.add_argument("--latency-ms", type=int, action="append", help="may be repeated")
+    parser.add_argument("--system", action="append", default=[], help="only this one and the floor; may be repeated")
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--seconds", type=float, help="of each reader in each round")
+    parser.add_argument("--no-listing", action="store_true")
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    length = Length(1.0, 3, SHAPES, [0, 20], 500_000, False)
+    if options.quick:
+        length = Length(0.5, 3, [shape for shape in SHAPES if shape.full], [0, 20], 100_000, False)
+    if options.full:
+        length = Length(2.0, 5, SHAPES, [0, 20], 2_000_000, True)
+    if options.size:
+        length.shapes = [shape for shape in SHAPES if shape.size in options.size]
+    length.latencies = options.latency_ms or length.latencies
+    length.rounds = options.rounds or length.rounds
+    length.seconds = options.seconds or length.seconds
+    return options, length
+
+
+def main() -> None:
+    options, length = arguments()
+    begun = datetime.datetime.now(datetime.timezone.utc)
+    results: dict[str, Any] = {
+        "date": begun.strftime("%Y-%m-%d %H:%M UTC"),
+        "command": " ".join(["bench/run.py", *sys.argv[1:]]),
+        "commit": commit(),
+        "machine": machine(),
+        "seconds": length.seconds,
+        "rounds": length.rounds,
+        "cells": [],
+    }
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=options.output.parent) as scratch:
+        folder = Path(scratch)
+        has_compose = composes()
+        bench = Bench(length, lambda url: Catalogue(folder, url, has_compose), options.system, folder)
+        for latency in length.latencies:
+            with server(length.shapes, latency, length.listed) as url:
+                if not latency and not options.no_listing:
+                    results["listing"] = listing.measure(url, length.listed, length.rounds, folder, options.system)
+                    say("listing done")
+                for shape in length.shapes:
+                    results["cells"].append(bench.cell(Cell(shape, latency), url))
+                    options.output.write_text(json.dumps(results, indent=1) + "\n")
+    results["minutes"] = (datetime.datetime.now(datetime.timezone.utc) - begun).total_seconds() / 60
+    options.output.write_text(json.dumps(results, indent=1) + "\n")
+    print(report.terminal(results))
+
+
+if __name__ == "__main__":
+    main()
