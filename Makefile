@@ -7,7 +7,7 @@ help:
 	@echo 'make test    every test: C, Python, sanitizers, models'
 	@echo 'make check   the fast loop before a commit: warnings, unit tests, formats, linters, types'
 	@echo 'make format  rewrite what check compares: formats, docs/configuration.md'
-	@echo 'make bench   the benchmarks (see bench/README.md)'
+	@echo 'make bench   the benchmarks; BENCH=--quick for a short run (see bench/README.md)'
 	@echo 'make clean   remove build/, out/ and .venv'
 
 build:
@@ -34,8 +34,8 @@ format:
 bench:
 	@scripts/setup test
 	@scripts/build
-	@.venv/bin/python bench/objects.py
-	@.venv/bin/python bench/objects.py --latency-ms 20
+	@bench/peers
+	@.venv/bin/python -m bench.run $(BENCH)
 
 clean:
 	rm -rf build out dist .venv

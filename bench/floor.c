@@ -101,8 +101,8 @@ static void serve(CURLM *multi, struct slot *slots, unsigned connections)
         for (unsigned i = 0; i < connections; i++)
             start(multi, &slots[i]);
         run(multi);
-        printf("{\"objects\": %llu, \"bytes\": %llu, \"timed_objects\": %llu, \"wall_s\": %.6f, \"checks\": []}\n", objects,
-               bytes, objects, seconds() - begun);
+        printf("{\"objects\": %llu, \"bytes\": %llu, \"timed_objects\": %llu, \"wall_s\": %.6f, \"checks\": []}\n",
+               objects, bytes, objects, seconds() - begun);
     }
 }
 

@@ -19,12 +19,11 @@ def stat(pid: int) -> list[str]:
 def family(root: int) -> list[int]:
     """root and all its living descendants."""
     parents: dict[int, int] = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                parents[int(entry)] = int(stat(int(entry))[1])
-            except (OSError, IndexError, ValueError):
-                continue
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            parents[int(entry.name)] = int(stat(int(entry.name))[1])
+        except (OSError, IndexError, ValueError):
+            continue
     found = [root]
     for pid in found:
         found.extend(child for child, parent in parents.items() if parent == pid)
@@ -32,7 +31,7 @@ def family(root: int) -> list[int]:
 
 
 def process_cpu_s(pid: int) -> float:
-    """User and system time of all threads of a process, ended ones too: the process's CPU clock (clock_getcpuclockid)."""
+    """User and system time of all threads of a process, ended ones too: its clock of clock_getcpuclockid(3)."""
     return time.clock_gettime((~pid << 3) | 2)
 
 
@@ -93,8 +92,8 @@ def rollup(pid: int) -> int:
     """Anonymous memory and the process's share of mapped files."""
     wanted = {"Pss_Anon:", "Pss_File:"}
     try:
-        with open(f"/proc/{pid}/smaps_rollup") as lines:
-            return sum(int(line.split()[1]) * 1024 for line in lines if line.split()[0] in wanted)
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        return sum(int(line.split()[1]) * 1024 for line in lines if line.split()[0] in wanted)
     except OSError:
         return 0
 
@@ -104,15 +103,13 @@ def shared_files(pid: int) -> dict[tuple[int, int], int]:
     found: dict[tuple[int, int], int] = {}
     for folder in ("fd", "map_files"):
         try:
-            names = os.listdir(f"/proc/{pid}/{folder}")
+            paths = list(Path(f"/proc/{pid}/{folder}").iterdir())
         except OSError:
             continue
-        for name in names:
-            path = f"/proc/{pid}/{folder}/{name}"
+        for path in paths:
             try:
-                target = os.readlink(path)
-                if target.startswith(("/memfd:", "/dev/shm/", "/dev/zero", "/SYSV")):
-                    info = os.stat(path)
+                if str(path.readlink()).startswith(("/memfd:", "/dev/shm/", "/dev/zero", "/SYSV")):
+                    info = path.stat()
                     found[info.st_dev, info.st_ino] = info.st_blocks * 512
             except OSError:
                 continue

@@ -1,7 +1,7 @@
 """Measures millrace beside its field: one run, one server program, on this machine.
 
     make bench                      # all cells, under 15 minutes
-    .venv/bin/python bench/run.py [--quick | --full] [--size 102400 ...] [--latency-ms 0 ...] [--system NAME ...]
+    .venv/bin/python -m bench.run [--quick | --full] [--size 102400 ...] [--latency-ms 0 ...] [--system NAME ...]
 
 All readers of a cell (a size, a latency) are started and wait; then each round lets them read one after the other, so
 that what else the machine does meets all alike. The first round checks every object's crc32c and looks at the memory;
@@ -15,13 +15,10 @@ import datetime
 import json
 import os
 import platform
-import queue
-import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -30,18 +27,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable
 
-import listing
-import report
-from meter import Family, Memory
-from systems import BIN, FLOOR, ROOT, SHAPES, Catalogue, Cell, Shape, System
+from bench import listing, report
+from bench.meter import Memory
+from bench.process import Failed, Process, memory_watched
+from bench.systems import BIN, FLOOR, ROOT, SHAPES, Catalogue, Cell, Shape, System
 
 RESULTS = ROOT / "out" / "bench" / "results.json"
 START_LIMIT_S = 180
-TICKS_PER_MEMORY_LOOK_S = 0.1
-
-
-class Failed(Exception):
-    pass
 
 
 @dataclass
@@ -66,79 +58,6 @@ class Figures:
     checked: int = 0
     memory: Memory = field(default_factory=Memory)
     error: str | None = None
-
-
-class Reader:
-    """A reader's process, and what it has said."""
-
-    def __init__(self, system: System, url: str, log: Path) -> None:
-        self.system, self.log = system, log
-        environment = {**os.environ, "STORAGE_EMULATOR_HOST": url, "OMP_NUM_THREADS": "1", **system.environment}
-        environment["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"  # asks Google about the bucket, past the emulator
-        with log.open("w") as errors:
-            self.process = subprocess.Popen(
-                system.command,
-                env=environment,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                start_new_session=True,
-            )
-        self.family = Family(self.process.pid)
-        self.lines: queue.Queue[str] = queue.Queue()
-        threading.Thread(target=self._listen, daemon=True).start()
-
-    def _listen(self) -> None:
-        assert self.process.stdout
-        for line in self.process.stdout:
-            self.lines.put(line)
-        self.lines.put("")
-
-    def answer(self, limit_s: float) -> str:
-        try:
-            line = self.lines.get(timeout=limit_s)
-        except queue.Empty:
-            raise Failed(f"no answer in {limit_s:.0f} s") from None
-        if not line:
-            raise Failed(self._last_words())
-        return line.strip()
-
-    def _last_words(self) -> str:
-        lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
-        return lines[-1].strip()[:300] if lines else "ended without a word"
-
-    def wait_ready(self, end: float) -> None:
-        while True:
-            line = self.answer(max(1.0, end - time.monotonic()))
-            if line == "ready":
-                return
-
-    def read(self, seconds: float, skip: int, verify: bool) -> dict[str, Any]:
-        assert self.process.stdin
-        try:
-            self.process.stdin.write(json.dumps({"skip": skip, "seconds": seconds, "verify": verify}) + "\n")
-            self.process.stdin.flush()
-        except BrokenPipeError:
-            raise Failed(self._last_words()) from None
-        found: dict[str, Any] = json.loads(self.answer(60 + 5 * seconds))
-        return found
-
-    def end(self) -> None:
-        assert self.process.stdin
-        try:
-            self.process.stdin.close()
-            self.process.wait(timeout=20)
-        except (BrokenPipeError, subprocess.TimeoutExpired):
-            pass
-        for sign in (signal.SIGTERM, signal.SIGKILL):
-            try:
-                os.killpg(self.process.pid, sign)
-                self.process.wait(timeout=10)
-            except ProcessLookupError:
-                return
-            except subprocess.TimeoutExpired:
-                continue
 
 
 @contextmanager
@@ -199,13 +118,6 @@ def verify(result: dict[str, Any], size: int, crcs: dict[str, int]) -> int:
     return len(result["checks"])
 
 
-def watch_memory(family: Family, stop: threading.Event, figures: Figures) -> None:
-    while not stop.wait(TICKS_PER_MEMORY_LOOK_S):
-        now = family.memory()
-        if now.total > figures.memory.total:
-            figures.memory = now
-
-
 class Bench:
     def __init__(self, length: Length, catalogue: Callable[[str], Catalogue], wanted: list[str], folder: Path) -> None:
         self.length, self.catalogue, self.wanted, self.folder = length, catalogue, wanted, folder
@@ -235,12 +147,10 @@ class Bench:
         say(f"{cell.label}: {time.monotonic() - begun:.0f} s")
         return summary(cell, systems, figures)
 
-    def _start(
-        self, systems: list[System], url: str, figures: dict[str, Figures], stack: ExitStack
-    ) -> list[Reader]:
+    def _start(self, systems: list[System], url: str, figures: dict[str, Figures], stack: ExitStack) -> list[Process]:
         started = []
         for system in systems:
-            reader = Reader(system, url, self.folder / (system.key.replace("/", "-").replace(" ", "-") + ".log"))
+            reader = Process(system, url, self.folder / (system.key.replace("/", "-").replace(" ", "-") + ".log"))
             stack.callback(reader.end)
             started.append(reader)
         end = time.monotonic() + START_LIMIT_S
@@ -254,16 +164,11 @@ class Bench:
                 reader.end()
         return ready
 
-    def _round(self, reader: Reader, result: Figures, cell: Cell, crcs: dict[str, int], first: bool) -> None:
+    def _round(self, reader: Process, result: Figures, cell: Cell, crcs: dict[str, int], first: bool) -> None:
         if first:
-            stop = threading.Event()
-            watcher = threading.Thread(target=watch_memory, args=(reader.family, stop, result))
-            watcher.start()
-            try:
+            with memory_watched(reader.family) as memory:
                 found = reader.read(self.length.seconds, reader.system.skip, True)
-            finally:
-                stop.set()
-                watcher.join()
+            result.memory = memory
             result.checked += verify(found, cell.shape.size, crcs)
             reader.family.settled_cpu_s(2.0)
             return
@@ -319,7 +224,9 @@ def composes() -> bool:
 
 
 def machine() -> dict[str, Any]:
-    model = [line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line]
+    model = [
+        line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line
+    ]
     memory = int(Path("/proc/meminfo").read_text().split()[1]) * 1024
     return {
         "cpu": model[0] if model else platform.machine(),
@@ -366,7 +273,7 @@ def main() -> None:
     begun = datetime.datetime.now(datetime.timezone.utc)
     results: dict[str, Any] = {
         "date": begun.strftime("%Y-%m-%d %H:%M UTC"),
-        "command": " ".join(["bench/run.py", *sys.argv[1:]]),
+        "command": " ".join(["python -m bench.run", *sys.argv[1:]]),
         "commit": commit(),
         "machine": machine(),
         "seconds": length.seconds,

@@ -11,7 +11,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("MILLRACE_BUILD", ROOT / "build" / "release"))
 BIN = BUILD / "bin"
-READERS = ROOT / "bench" / "readers"
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 FLOOR = "floor"
@@ -138,7 +137,7 @@ class Catalogue:
         shape = cell.shape
         config = self.configuration(cell, compose)
         command = [str(BIN / "millrace"), "run", "-q", "-c", str(config), "--", sys.executable]
-        command += [str(READERS / "millrace_reader.py"), "--bucket", shape.bucket, "--style", style]
+        command += ["-m", "bench.readers.millrace_reader", "--bucket", shape.bucket, "--style", style]
         command += ["--workers", str(workers), "--batch", str(shape.batch), "--window", str(shape.window)]
         skip = max(workers, 1) * shape.window + 2 * workers * shape.batch
         environment = {"PYTHONPATH": str(BUILD / "python")}
@@ -146,7 +145,7 @@ class Catalogue:
 
     def _dataflux(self, cell: Cell, style: str, workers: int, compose: bool) -> System:
         shape = cell.shape
-        command = [str(self.peers / "dataflux" / "bin" / "python"), str(READERS / "dataflux_reader.py")]
+        command = [str(self.peers / "dataflux" / "bin" / "python"), "-m", "bench.readers.dataflux_reader"]
         command += ["--bucket", shape.slow_bucket, "--style", style]
         command += ["--workers", str(workers), "--batch", str(shape.batch), *(["--compose"] if compose else [])]
         name = "dataflux, composed" if compose else "dataflux"
@@ -155,7 +154,7 @@ class Catalogue:
     def _client(self, cell: Cell, client: str, workers: int) -> System:
         shape = cell.shape
         parallel = cell.parallel if client == "google" else shape.parallel
-        command = [str(self.peers / "clients" / "bin" / "python"), str(READERS / "client_reader.py")]
+        command = [str(self.peers / "clients" / "bin" / "python"), "-m", "bench.readers.client_reader"]
         command += ["--client", client, "--bucket", shape.bucket, "--count", str(shape.count)]
         command += ["--workers", str(workers), "--batch", str(shape.batch), "--parallel", str(parallel)]
         name = {"google": "google-cloud-storage"}.get(client, client)
@@ -163,7 +162,7 @@ class Catalogue:
 
     def _torch(self, cell: Cell, workers: int, held: bool) -> System:
         shape = cell.shape
-        command = [sys.executable, str(READERS / "torch_reader.py"), "--folder", str(self.files(shape))]
+        command = [sys.executable, "-m", "bench.readers.torch_reader", "--folder", str(self.files(shape))]
         command += ["--workers", str(workers), "--batch", str(shape.batch), *(["--held"] if held else [])]
         name = "torch, samples in memory" if held else "torch, local files"
         return System(name, "map", workers, command, 2 * workers * shape.batch)

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "devstore/fields.h"
@@ -112,6 +113,16 @@ static struct mr_object *find(const struct mr_request *request, struct mr_bucket
     return object;
 }
 
+/* RFC 9110's form; obstore refuses an answer without it. */
+static void last_modified(const struct mr_object *object, struct mr_reply *reply)
+{
+    char text[64];
+    struct tm tm;
+    time_t when = (time_t)(object->updated_us / 1000000);
+    if (gmtime_r(&when, &tm) && strftime(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", &tm))
+        mr_reply_header(reply, "Last-Modified", "%s", text);
+}
+
 static void media_headers(const struct mr_object *object, uint64_t generation, uint32_t crc, struct mr_reply *reply)
 {
     char base64[9];
@@ -125,6 +136,7 @@ static void media_headers(const struct mr_object *object, uint64_t generation, u
     mr_reply_header(reply, "x-goog-stored-content-length", "%" PRIu64, object->size);
     mr_reply_header(reply, "x-goog-stored-content-encoding", "%s", encoding ? encoding : "identity");
     mr_reply_header(reply, "Accept-Ranges", "bytes");
+    last_modified(object, reply);
     mr_reply_header(reply, "ETag", "\"%" PRIu64 "\"", generation);
     if (encoding)
         mr_reply_header(reply, "Content-Encoding", "%s", encoding);

@@ -1,8 +1,8 @@
 """Object-store clients that know no data sets: google-cloud-storage, gcsfs, obstore.
 
-Each gets a batch of names and answers with their bytes, with up to --parallel requests under way, in the way that its own
-documentation gives: google-cloud-storage by threads (by a plain loop for 1), gcsfs by `cat` of a list, obstore by
-asyncio. In torch's DataLoader the same function is the data set's __getitems__.
+Each gets a batch of names and answers with their bytes, with up to --parallel requests under way, in the way that
+its own documentation gives: google-cloud-storage by threads (by a plain loop for 1), gcsfs by `cat` of a list,
+obstore by asyncio. In torch's DataLoader the same function is the data set's __getitems__.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable
 
-import common
+from bench.readers import common
 
 Sample = tuple[str, bytes]
 Fetch = Callable[[Sequence[str]], "list[Sample]"]
@@ -44,7 +44,9 @@ def gcsfs(bucket: str, parallel: int) -> Fetch:
     import gcsfs as module
 
     files = module.GCSFileSystem(
-        token="anon", endpoint_url=os.environ["STORAGE_EMULATOR_HOST"], skip_instance_cache=True, use_listings_cache=False
+        token="anon",
+        endpoint_url=os.environ["STORAGE_EMULATOR_HOST"],
+        skip_instance_cache=True,
     )
 
     def fetch(names: Sequence[str]) -> list[Sample]:

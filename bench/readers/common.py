@@ -1,9 +1,9 @@
 """What every reader of the benchmark does: it waits for a command, reads for a while, and says what it has read.
 
 A reader prints "ready" when its data set is open and its workers run. Then for each line on standard input, a JSON
-object {"skip": objects, "seconds": s, "verify": bool}, it reads `skip` objects, goes on for `seconds`, and prints a line:
-{"objects", "bytes": all of this round, "timed_objects", "wall_s": without the skipped ones, "checks"}. With verify it
-computes the crc32c of everything: "checks" are [name or null, crc32c, size]; such a round is not a measurement.
+object {"skip": objects, "seconds": s, "verify": bool}, it reads `skip` objects, goes on for `seconds`, and prints a
+line {"objects", "bytes": all of this round, "timed_objects", "wall_s": without the skipped ones, "checks"}. With
+verify it computes the crc32c of everything: "checks" are [name or null, crc32c, size]; such a round is no measurement.
 """
 
 from __future__ import annotations

@@ -8,9 +8,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-import common
 from dataflux_pytorch import dataflux_iterable_dataset, dataflux_mapstyle_dataset
 from torch.utils.data import DataLoader
+
+from bench.readers import common
 
 
 def main() -> None:
@@ -23,9 +24,7 @@ def main() -> None:
     options = parser.parse_args()
     module = dataflux_mapstyle_dataset if options.style == "map" else dataflux_iterable_dataset
     config = module.Config(disable_compose=not options.compose)
-    kind: Any = (
-        module.DataFluxMapStyleDataset if options.style == "map" else module.DataFluxIterableDataset
-    )
+    kind: Any = module.DataFluxMapStyleDataset if options.style == "map" else module.DataFluxIterableDataset
     dataset = kind(project_name="bench", bucket_name=options.bucket, config=config)
     assert dataset.objects
 

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-import common
+from bench.readers import common
 
 
 def main() -> None:
@@ -29,9 +29,7 @@ def main() -> None:
         assert "torch" not in sys.modules
         source = dataset.batches(options.batch)
     else:
-        source = millrace.DataLoader(
-            dataset, batch_size=options.batch, num_workers=options.workers, collate_fn=list
-        )
+        source = millrace.DataLoader(dataset, batch_size=options.batch, num_workers=options.workers, collate_fn=list)
     batches = common.forever(lambda: source)
     next(batches)
     common.serve(batches)

@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 
-import common
 from torch.utils.data import DataLoader, Dataset
+
+from bench.readers import common
 
 Sample = tuple[str, bytes]
 
 
 class Files(Dataset[Sample]):
     def __init__(self, folder: str) -> None:
-        self.paths = sorted(os.path.join(folder, name) for name in os.listdir(folder))
+        self.paths = sorted(Path(folder).iterdir())
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def __getitem__(self, index: int) -> Sample:
-        with open(self.paths[index], "rb", buffering=0) as file:
-            return os.path.basename(self.paths[index]), file.read()
+        return self.paths[index].name, self.paths[index].read_bytes()
 
 
 class Held(Dataset[Sample]):
-    """Always the same few objects, so that making a sample costs nothing: what is left is torch's transport."""
+    """Always the same few objects, so that making a sample costs nothing: what is left is torch's transport.
 
-    def __init__(self, folder: str) -> None:
-        self.samples = [(path.name, path.read_bytes()) for path in sorted(Path(folder).iterdir())[:8]]
+    No batch has an object twice, since pickle would send it once.
+    """
+
+    def __init__(self, folder: str, batch: int) -> None:
+        self.samples = [(path.name, path.read_bytes()) for path in sorted(Path(folder).iterdir())[:batch]]
 
     def __len__(self) -> int:
-        return 100_000
+        return 1000 * len(self.samples)
 
     def __getitem__(self, index: int) -> Sample:
         return self.samples[index % len(self.samples)]
@@ -44,7 +46,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, required=True)
     parser.add_argument("--batch", type=int, required=True)
     options = parser.parse_args()
-    dataset: Dataset[Sample] = Held(options.folder) if options.held else Files(options.folder)
+    dataset: Dataset[Sample] = Held(options.folder, options.batch) if options.held else Files(options.folder)
     loader = DataLoader(
         dataset,
         batch_size=options.batch,
