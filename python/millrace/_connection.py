@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from . import _torch
+from . import _agree, _torch
 from ._arguments import MAX_WINDOW, POLICIES, TAILS
 from ._errors import Error, SupervisorGone
 from ._ring import Client, Index, Lane, Plan
@@ -155,7 +155,13 @@ class Source:
     def put_loop(self, key: str, loop: Loop) -> None:
         self.connection().client.put_loop(key, loop)
 
+    def agree(self, world: int) -> None:
+        """Stops the job where the ranks list different objects."""
+        index = self.index()
+        _agree.agree(str(self), world, index.digest, len(index))
+
     def plan(self, loop: Loop, shuffle: bool, tail: str) -> Plan:
+        self.agree(loop.world)
         index = self.index()
         return Plan(
             len(index),

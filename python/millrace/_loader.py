@@ -345,6 +345,7 @@ class _UserSampled(_Source):
 
     def begin(self) -> int:
         self._skip = self.progress.cursor
+        self._dataset._source.agree(_arguments.resolve_rank(None, None)[1])
         return self.steps()
 
     def steps(self) -> int:

@@ -1,0 +1,64 @@
+"""The ranks of a job agree on what they read: all of them list the same objects, or the job stops before it begins.
+
+Each node lists for itself unless an index is shared, and a bucket may change between two listings. Then the order,
+which is a function of the listing, would be another one on each node: samples seen twice or never, silently.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import socket
+import sys
+from typing import Any
+
+from ._errors import Error
+
+log = logging.getLogger("millrace")
+_agreed: dict[tuple[int, str, int], list[str]] = {}  # (pid, source, world) -> digests that the store knows
+
+
+def agree(source: str, world: int, digest: str, objects: int) -> None:
+    """Raises millrace.Error where another rank of the process group has another digest for the same source.
+
+    The first rank that comes writes what it has into torch.distributed's own key-value store; the others compare. No
+    rank waits for another. Does nothing without a process group, since there is no store then.
+    """
+    if world <= 1:
+        return
+    digests = _agreed.setdefault((os.getpid(), source, world), [])
+    if digest in digests:
+        return
+    store = _store()
+    if store is None:
+        return
+    mine = json.dumps({"digest": digest, "objects": objects, "host": socket.gethostname(), "rank": _rank()})
+    # A source that is listed again later in the same job has another turn, on all ranks.
+    name = hashlib.sha256(f"{source}\0{world}\0{len(digests)}".encode("utf-8", "surrogateescape")).hexdigest()[:24]
+    theirs = json.loads(store.compare_set(f"millrace/digest/{name}", "", mine))
+    if theirs["digest"] != digest:
+        raise Error(
+            f"{source}: rank {_rank()} on {socket.gethostname()} has {objects:,} objects (digest {digest[:12]}), "
+            f"rank {theirs['rank']} on {theirs['host']} has {theirs['objects']:,} (digest {theirs['digest'][:12]}): "
+            "the nodes would train on different data. The bucket changed between two listings, or the configurations "
+            'differ: give all nodes one index (index = "gs://..." in [dataset.NAME]; docs/multi-node.md)'
+        )
+    digests.append(digest)
+
+
+def _store() -> Any:
+    """The process group's store, or None."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    try:
+        return distributed.distributed_c10d._get_default_store()
+    except (AttributeError, RuntimeError, ValueError) as error:  # a group without a store, such as MPI's
+        log.warning("the ranks' listings are not compared: torch.distributed has no store (%s)", error)
+        return None
+
+
+def _rank() -> int:
+    return int(sys.modules["torch.distributed"].get_rank())

@@ -1,0 +1,70 @@
+"""Ranks compare what they list in torch.distributed's own store, before an epoch begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import millrace
+from millrace import _agree
+from tests.python.conftest import Folder
+
+
+@pytest.fixture
+def group(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A process group; each rank has a process of its own, so a test clears what this one remembers to be another."""
+    dist.init_process_group("gloo", store=torch._C._distributed_c10d.HashStore(), rank=0, world_size=1)
+    monkeypatch.setattr(_agree, "_agreed", {})
+    yield
+    dist.destroy_process_group()
+
+
+def be_another_rank() -> None:
+    _agree._agreed.clear()
+
+
+def test_the_first_says_and_the_others_compare(group: None) -> None:
+    _agree.agree("gs://b/p/", 2, "aa" * 32, 10)
+    be_another_rank()
+    _agree.agree("gs://b/p/", 2, "aa" * 32, 10)
+    _agree.agree("gs://b/other/", 2, "bb" * 32, 11)  # another source has another digest
+    _agree.agree("gs://b/p/", 4, "cc" * 32, 12)  # so has another world: a loader with its own ranks
+    be_another_rank()
+    with pytest.raises(millrace.Error, match=r"gs://b/p/: rank 0 .* 11 objects .*bbbb.* 10 .*aaaa.*docs/multi-node"):
+        _agree.agree("gs://b/p/", 2, "bb" * 32, 11)
+
+
+def test_a_source_that_is_listed_again_has_another_turn(group: None) -> None:
+    for digest in ("aa", "bb", "aa"):
+        _agree.agree("train", 2, digest, 1)
+    be_another_rank()
+    _agree.agree("train", 2, "aa", 1)
+    _agree.agree("train", 2, "bb", 1)
+    with pytest.raises(millrace.Error, match="docs/multi-node"):
+        be_another_rank()
+        _agree.agree("train", 2, "bb", 1)
+
+
+def test_nothing_to_compare_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_agree, "_agreed", {})
+    _agree.agree("train", 2, "aa", 1)  # no process group
+    be_another_rank()
+    _agree.agree("train", 2, "bb", 1)
+
+
+@pytest.mark.parametrize("kind", ["iterable", "map", "sampler"])
+def test_every_kind_of_loader_compares(
+    group: None, socket: str, hundred: Folder, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("millrace._arguments.resolve_rank", lambda *_: (0, 2))
+    dataset: Any = (millrace.IterableDataset if kind == "iterable" else millrace.MapDataset)(hundred.uri)
+    sampler = range(0, 100, 2) if kind == "sampler" else None
+    loader = millrace.DataLoader(dataset, batch_size=8, sampler=sampler)
+    _agree.agree(hundred.uri, 2, "of another listing", 1)
+    be_another_rank()
+    with pytest.raises(millrace.Error, match="the nodes would train on different data"):
+        iter(loader)
