@@ -2,10 +2,10 @@
 
     python deploy/train_ray.py --data gs://bucket/prefix/ --workers 4
 
-Ray starts the ranks, so there is no command for `millrace run` to wrap. Each node gets its supervisor in one of two ways:
-by itself (the first rank of a node that constructs a data set starts one, which the node's other ranks share), as here; or
-from `millrace serve -c train.toml`, started on each node beside `ray start` with MILLRACE_SOCKET in the environment, which is
-the way to give it a configuration file and to keep it across jobs.
+Ray starts the ranks, so there is no command for `millrace run` to wrap. Each node gets its supervisor in one of two
+ways. By itself, as here: the first rank of a node that constructs a data set starts one, which the node's other ranks
+share. Or from `millrace serve -c train.toml`, started on each node beside `ray start` with MILLRACE_SOCKET in the
+environment: the way to give it a configuration file and to keep it across jobs.
 """
 
 from __future__ import annotations
