@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, TypeVar, cast
 
 from . import _arguments, _torch
-from ._connection import Source
+from ._connection import Connection, Source
 from ._ring import Index
 from ._stream import Transform
 from ._supervisor import connection
@@ -39,13 +39,21 @@ class Dataset(_Reported):
         self._window = _arguments.window(window)
         self._writable = _arguments.boolean("writable", writable)
         if isinstance(source, _Objects):
-            self._source = Source(connection(), None, source.uris, objects=True)
+            self._source = Source(self._connect(), None, source.uris, objects=True)
         elif _arguments.is_name(source):
-            self._source = Source(connection(), source, ())
+            self._source = Source(self._connect(), source, ())
         else:
             uris = _arguments.uris(source)
-            self._source = Source(connection(), None, uris)
+            self._source = Source(self._connect(), None, uris)
         self._on_error = policy or self._source.on_error
+
+    def _connect(self) -> Connection:
+        return connection()
+
+    def __add__(self, other: Any) -> Any:
+        """As torch's data sets have it: a ConcatDataset, or a ChainDataset of iterable ones."""
+        module = _torch.data_module()
+        return NotImplemented if module is None else getattr(module, self._torch_base).__add__(self, other)
 
     @classmethod
     def from_objects(cls: type[Self], uris: Iterable[str], **arguments: Any) -> Self:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import itertools
 import logging
 import os
@@ -14,6 +15,7 @@ import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO, NamedTuple
 
 from . import _torch
 from ._connection import Connection, connect
@@ -24,8 +26,24 @@ START_TIMEOUT_S = 20.0
 CONNECT_TIMEOUT_MS = 2000
 
 log = logging.getLogger("millrace")
+
+
+class Settings(NamedTuple):
+    """How a data set's private supervisor shall be configured. Data sets with equal settings share one."""
+
+    toml: str = ""
+    environment: tuple[tuple[str, str], ...] = ()
+    asked_by: tuple[str, ...] = ()  # what the user wrote, for the message that says that it was not applied
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        return self.toml, self.environment
+
+
+NO_SETTINGS = Settings()
 _started: list[subprocess.Popen[bytes]] = []  # kept, so that ended ones are reaped and none is complained about
-_private: weakref.ref[Connection] | None = None
+_private: dict[tuple[object, ...], weakref.ref[Connection]] = {}
+_said_ignored: set[tuple[str, ...]] = set()
 _numbers = itertools.count(1)
 
 
@@ -44,25 +62,38 @@ def find_program(name: str) -> Path:
     return Path(found)
 
 
-def connection() -> Connection:
-    """A connection for a new data set. Starts the private supervisor where there is none."""
-    global _private
+def connection(settings: Settings = NO_SETTINGS) -> Connection:
+    """A connection for a new data set. Starts a private supervisor where there is none with these settings.
+
+    A supervisor that the user started, or configures by MILLRACE_CONFIG, keeps its configuration; a warning says so.
+    """
     path = os.environ.get("MILLRACE_SOCKET")
     if path:
+        _say_ignored(settings, "this job's supervisor (MILLRACE_SOCKET) has a configuration of its own")
         return connect(path, CONNECT_TIMEOUT_MS)
     if _torch.worker() is not None:
         raise Error(
             "a data set was made in a DataLoader worker, where no supervisor is started: make it in the main process, "
             "or start the job with `millrace run`"
         )
-    known = _private() if _private is not None else None
+    if os.environ.get("MILLRACE_CONFIG"):
+        _say_ignored(settings, "MILLRACE_CONFIG names the configuration")
+        settings = NO_SETTINGS
+    reference = _private.get(settings.key)
+    known = reference() if reference is not None else None
     if known is not None and known.is_ours():
         with contextlib.suppress(SupervisorGone):
             known.client.check()
             return known
-    found = _shared() if int(os.environ.get("LOCAL_WORLD_SIZE") or 1) > 1 else _own()
-    _private = weakref.ref(found)
+    found = _shared(settings) if int(os.environ.get("LOCAL_WORLD_SIZE") or 1) > 1 else _own(settings)
+    _private[settings.key] = weakref.ref(found)
     return found
+
+
+def _say_ignored(settings: Settings, why: str) -> None:
+    if settings.asked_by and settings.asked_by not in _said_ignored:
+        _said_ignored.add(settings.asked_by)
+        log.warning("not applied: %s; %s, which counts", ", ".join(settings.asked_by), why)
 
 
 def _base() -> Path:
@@ -78,17 +109,19 @@ def _base() -> Path:
     return base
 
 
-def _own() -> Connection:
-    return _start(_base() / f"run-{os.getpid()}-{next(_numbers)}")
+def _own(settings: Settings) -> Connection:
+    return _start(_base() / f"run-{os.getpid()}-{next(_numbers)}", settings)
 
 
-def _shared() -> Connection:
+def _shared(settings: Settings) -> Connection:
     """One private supervisor for the ranks of this node: the first to get the lock starts it."""
     job = os.environ.get("TORCHELASTIC_RUN_ID")
     if not job or job == "none":  # torchrun's default is not a name
         job = f"parent-{os.getppid()}"
     base = _base()
-    folder = base / f"run-job-{''.join(c if c.isalnum() or c in '-_.' else '_' for c in job)[:64]}"
+    other = "" if settings.key == NO_SETTINGS.key else "-" + hashlib.sha256(repr(settings.key).encode()).hexdigest()[:8]
+    name = "".join(c if c.isalnum() or c in "-_." else "_" for c in job)[: 64 - len(other)]
+    folder = base / f"run-job-{name}{other}"
     with _locked(base):
         try:
             return connect(str(folder / SOCKET_NAME), 0)
@@ -99,7 +132,7 @@ def _shared() -> Connection:
             "the job one with a configuration",
             os.environ["LOCAL_WORLD_SIZE"],
         )
-        return _start(folder)
+        return _start(folder, settings)
 
 
 @contextlib.contextmanager
@@ -112,15 +145,23 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(fd)
 
 
-def _start(folder: Path) -> Connection:
+def _start(folder: Path, settings: Settings) -> Connection:
     command = [str(find_program("millrace")), "serve", "--private", "--run-dir", str(folder)]
     if os.environ.get("MILLRACE_CONFIG"):
         command += ["-c", os.environ["MILLRACE_CONFIG"]]
     else:
         command.append("-q")  # nobody asked for its progress; warnings and errors are shown
+    if settings.toml:
+        command += ["-c", "/proc/self/fd/0"]  # no file that a dead process could leave behind
     _started[:] = [process for process in _started if process.poll() is None]
-    # Out of our process group: a Ctrl-C is for us, and it ends after its last client.
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
+    with _input(settings.toml) as stdin:
+        process = subprocess.Popen(
+            command,
+            stdin=stdin,
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, **dict(settings.environment)},
+            start_new_session=True,  # a Ctrl-C is for us, and it ends after its last client
+        )
     _started.append(process)
     deadline = time.monotonic() + START_TIMEOUT_S
     while True:
@@ -137,9 +178,17 @@ def _start(folder: Path) -> Connection:
                 raise Error(f"the private supervisor did not start within {START_TIMEOUT_S:.0f} s") from None
 
 
+def _input(text: str) -> IO[bytes]:
+    """A file of this text, in memory."""
+    fd = os.memfd_create("millrace-settings", os.MFD_CLOEXEC)
+    file = os.fdopen(fd, "w+b")
+    file.write(text.encode())
+    file.flush()
+    return file
+
+
 def _forget_in_child() -> None:
-    global _private
-    _private = None
+    _private.clear()
     _started.clear()
 
 

@@ -1,0 +1,105 @@
+"""What a Config of the drop-in names asks of the supervisor."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from typing import Any
+
+from .._arguments import integer
+from .._supervisor import Settings
+from . import _client, _retry
+from ._retry import DEFAULT
+
+log = logging.getLogger("millrace")
+DEFAULT_COMPOSITE_BYTES = 100_000_000
+LEAST_COMPOSED_BYTES, MOST_COMPOSED_BYTES = 4 << 10, 16 << 30  # what fetch.compose_max_bytes takes
+MAX_LIST_WORKERS = 32
+Toml = dict[str, dict[str, Any]]
+
+
+class BaseConfig:
+    """The fields that both kinds of data sets have. They may be changed until a data set is made with them."""
+
+    sort_listing_results: bool
+    max_composite_object_size: int
+    num_processes: int | None
+    prefix: str | None
+    max_listing_retries: int
+    disable_compose: bool
+    list_retry_config: Any
+    download_retry_config: Any
+
+    def __repr__(self) -> str:
+        return f"Config({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+
+
+def uri(bucket: Any, config: BaseConfig) -> str:
+    if not isinstance(bucket, str) or not bucket:
+        raise TypeError(f"bucket_name is the name of a bucket, not {bucket!r}")
+    if "/" in bucket:
+        raise ValueError(f"bucket_name is {bucket!r}: it is the bucket's name alone, without gs:// and folders")
+    prefix = config.prefix
+    if prefix is not None and not isinstance(prefix, str):
+        raise TypeError(f"prefix is a str or None, not {type(prefix).__name__}")
+    return f"gs://{bucket}/{prefix or ''}"
+
+
+def settings(config: BaseConfig, storage_client: Any) -> Settings:
+    """Checks every field. What is as it is by default asks for nothing, so that most data sets share one supervisor."""
+    asked_by: list[str] = []
+    toml: Toml = {}
+    integer("max_listing_retries", config.max_listing_retries, 1, 1 << 20)
+    integer("threads_per_process", getattr(config, "threads_per_process", 1), 1, 1 << 20)
+    _listing(config, toml, asked_by)
+    _composing(config, toml, asked_by)
+    _retries(config, toml, asked_by)
+    environment = {} if storage_client is None else _client.take_over(storage_client, toml, asked_by)
+    return Settings(_written(toml), tuple(sorted(environment.items())), tuple(asked_by))
+
+
+def _listing(config: BaseConfig, toml: Toml, asked_by: list[str]) -> None:
+    if config.num_processes is None:  # os.cpu_count() may say so
+        return
+    processes = integer("num_processes", config.num_processes, 1, 1 << 20)
+    if processes != os.cpu_count():
+        toml["list"] = {"workers": min(processes, MAX_LIST_WORKERS)}
+        asked_by.append("num_processes")
+
+
+def _composing(config: BaseConfig, toml: Toml, asked_by: list[str]) -> None:
+    most = integer("max_composite_object_size", config.max_composite_object_size, 0, 1 << 62)
+    if config.disable_compose or most < LEAST_COMPOSED_BYTES:
+        toml["fetch"] = {"compose": "never"}
+        asked_by.append("disable_compose" if config.disable_compose else "max_composite_object_size")
+    elif most != DEFAULT_COMPOSITE_BYTES:
+        toml["fetch"] = {"compose_max_bytes": min(most, MOST_COMPOSED_BYTES)}
+        asked_by.append("max_composite_object_size")
+
+
+def _retries(config: BaseConfig, toml: Toml, asked_by: list[str]) -> None:
+    listing = _retry.settings("list_retry_config", config.list_retry_config)
+    download = _retry.settings("download_retry_config", config.download_retry_config)
+    asked_by += [
+        name for name in ("list_retry_config", "download_retry_config") if getattr(config, name) is not DEFAULT
+    ]
+    if listing is not None and download is not None and listing != download:
+        log.info("list_retry_config differs from download_retry_config, which is taken for both: there is one [retry]")
+    chosen = listing if download is None else download
+    if chosen is not None:
+        toml["retry"] = dict(chosen)
+
+
+def _written(toml: Toml) -> str:
+    lines = []
+    for section, keys in toml.items():
+        lines.append(f"[{section}]")
+        lines += [f"{key} = {_value(value)}" for key, value in keys.items()]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{json.dumps(key)} = {json.dumps(each)}' for key, each in value.items())} }}"
+    return json.dumps(value)

@@ -1,0 +1,58 @@
+"""`Config` and `DataFluxIterableDataset`, as the module of this name in gcs-torch-dataflux has them."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Callable
+
+from .._iterable import IterableDataset
+from ._config import DEFAULT_COMPOSITE_BYTES, BaseConfig
+from ._dataset import Names, data_format_default
+from ._retry import DEFAULT
+
+__all__ = ["Config", "DataFluxIterableDataset", "data_format_default"]
+
+
+class Config(BaseConfig):
+    """The reference's fields. docs/migrating.md says what each does here."""
+
+    def __init__(
+        self,
+        sort_listing_results: bool = False,
+        max_composite_object_size: int = DEFAULT_COMPOSITE_BYTES,
+        num_processes: int | None = os.cpu_count(),
+        prefix: str | None = None,
+        max_listing_retries: int = 3,
+        disable_compose: bool = False,
+        list_retry_config: Any = DEFAULT,
+        download_retry_config: Any = DEFAULT,
+    ) -> None:
+        self.sort_listing_results = sort_listing_results
+        self.max_composite_object_size = 0 if disable_compose else max_composite_object_size
+        self.num_processes = num_processes
+        self.prefix = prefix
+        self.max_listing_retries = max_listing_retries
+        self.disable_compose = disable_compose
+        self.list_retry_config = list_retry_config
+        self.download_retry_config = download_retry_config
+
+
+class DataFluxIterableDataset(Names, IterableDataset):
+    """The objects of a bucket, dealt to ranks and DataLoader workers: each sample is data_format_fn of its bytes.
+
+    Returns at once; the first use waits for the listing. The keyword-only arguments are those of
+    millrace.IterableDataset: rank=0 and world_size=1 give every rank all objects, as in gcs-torch-dataflux.
+    """
+
+    def __init__(
+        self,
+        project_name: Any,
+        bucket_name: str,
+        config: BaseConfig | None = None,
+        data_format_fn: Callable[[bytes], Any] = data_format_default,
+        storage_client: Any = None,
+        **more: Any,
+    ) -> None:
+        chosen = Config() if config is None else config
+        uri, transform = self._adopt(project_name, bucket_name, chosen, data_format_fn, storage_client)
+        IterableDataset.__init__(self, uri, transform=transform, **more)

@@ -1,0 +1,593 @@
+"""millrace.dataflux: the names of gcs-torch-dataflux, what their arguments do here, and torch's own DataLoader over
+them."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import json
+import logging
+import os
+import pickle
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import google.auth.credentials
+import google.auth.impersonated_credentials
+import google.oauth2.credentials
+import google.oauth2.service_account
+import pytest
+import torch.utils.data
+from google.api_core import retry
+from google.cloud import storage
+from google.cloud.storage.retry import DEFAULT_RETRY
+
+import millrace
+from millrace.dataflux import _config, dataflux_iterable_dataset
+from millrace.dataflux.dataflux_iterable_dataset import DataFluxIterableDataset
+from millrace.dataflux.dataflux_mapstyle_dataset import Config, DataFluxMapStyleDataset
+from tests.conftest import ROOT, Server, start_devstore
+from tests.e2e.common import serve
+
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+
+BUCKET = "bucket"
+CONTENTS = {f"train/{i:03}.bin": b"%03d" % i * (i + 1) for i in range(60)}
+Kind = Any
+KINDS = [DataFluxMapStyleDataset, DataFluxIterableDataset]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    root = tmp_path_factory.mktemp("store")
+    for name, data in [*CONTENTS.items(), ("test/a?b#c%20 d.bin", b"odd"), ("trainer.bin", b"another prefix")]:
+        file = root / BUCKET / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+    server = start_devstore("--root", root)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def emulator(store: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Server:
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", store.url)
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))  # not the credentials of whoever runs the tests
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
+    return store
+
+
+def prefixed(**fields: Any) -> Config:
+    return Config(prefix="train/", **fields)
+
+
+def length(data: bytes) -> int:
+    assert type(data) is bytes
+    return len(data)
+
+
+def samples(loader: Any) -> list[int]:
+    return sorted(int(n) for batch in loader for n in batch)
+
+
+LENGTHS = sorted(len(data) for data in CONTENTS.values())
+
+
+# ---- the data sets ----
+
+
+def test_map_style(emulator: Server) -> None:
+    ds: Any = DataFluxMapStyleDataset("project", BUCKET, prefixed())
+    assert isinstance(ds, torch.utils.data.Dataset) and not isinstance(ds, torch.utils.data.IterableDataset)
+    names = [name for name, _ in ds.objects]
+    assert names == sorted(CONTENTS) and len(ds) == 60
+    assert type(ds[7]) is bytes and ds[7] == CONTENTS[names[7]] and ds[-1] == CONTENTS[names[-1]]
+    assert ds.__getitems__([3, 1, 3]) == [CONTENTS[names[i]] for i in (3, 1, 3)]
+    assert list(ds) == [CONTENTS[name] for name in names]
+    kinds: list[type] = [torch.utils.data.Dataset, torch.utils.data.IterableDataset]
+    assert [isinstance(ds, kind) for kind in kinds] == [True, False]
+    assert (ds.project_name, ds.bucket_name, ds.config.prefix) == ("project", BUCKET, "train/")
+
+
+def test_iterable(emulator: Server) -> None:
+    ds = DataFluxIterableDataset(
+        project_name=None, bucket_name=BUCKET, config=dataflux_iterable_dataset.Config(prefix="train/")
+    )
+    assert isinstance(ds, torch.utils.data.IterableDataset)
+    for _ in range(2):  # every iteration is all of it again
+        found = list(ds)
+        assert found == [CONTENTS[name] for name in sorted(CONTENTS)] and {type(each) for each in found} == {bytes}
+
+
+def test_objects_are_like_a_list(emulator: Server) -> None:
+    ds = DataFluxMapStyleDataset("project", BUCKET, prefixed())
+    objects: Any = ds.objects
+    listed = [(name, len(CONTENTS[name])) for name in sorted(CONTENTS)]
+    assert objects == listed and listed == objects and objects == ds.objects
+    assert objects != listed[1:] and objects != listed[:-1] + [("x", 1)] and objects != 3
+    assert (objects[0], objects[-1], objects[2:9:3]) == (listed[0], listed[-1], listed[2:9:3])
+    assert list(objects) == listed and len(objects) == 60 and listed[5] in objects and ("x", 1) not in objects
+    assert objects.index(listed[5]) == 5 and sorted(objects, reverse=True) == listed[::-1]
+    assert objects + [("x", 1)] == listed + [("x", 1)]
+    assert pickle.loads(pickle.dumps(objects)) == listed
+    with pytest.raises(IndexError):
+        objects[60]
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(objects)
+
+
+@pytest.mark.parametrize(("prefix", "count"), [(None, 62), ("", 62), ("train", 61), ("train/00", 10), ("no", 0)])
+def test_a_prefix_is_the_beginning_of_names(emulator: Server, prefix: str | None, count: int) -> None:
+    assert len(DataFluxMapStyleDataset("project", BUCKET, Config(prefix=prefix))) == count
+
+
+def test_a_prefix_of_odd_characters(emulator: Server) -> None:
+    ds = DataFluxMapStyleDataset("project", BUCKET, Config(prefix="test/a?b#c%20 "))
+    assert ds.objects == [("test/a?b#c%20 d.bin", 3)] and ds[0] == b"odd"
+
+
+@pytest.mark.parametrize(
+    ("kind", "context"),
+    [*((kind, context) for kind in KINDS for context in (None, "fork")), (DataFluxIterableDataset, "spawn")],
+)
+def test_torch_s_data_loader(emulator: Server, kind: Kind, context: str | None) -> None:
+    ds = kind("project", BUCKET, prefixed(), length)
+    workers: dict[str, Any] = {} if context is None else {"num_workers": 2, "multiprocessing_context": context}
+    loader = torch.utils.data.DataLoader(ds, batch_size=7, **workers)
+    for _ in range(1 if context == "spawn" else 2):
+        assert samples(loader) == LENGTHS
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_millrace_s_data_loader(emulator: Server, kind: Kind, workers: int) -> None:
+    ds = kind("project", BUCKET, prefixed(), length)
+    loader = millrace.DataLoader(ds, batch_size=7, num_workers=workers)
+    assert samples(loader) == LENGTHS
+    assert loader.state_dict()["epoch"] == 1
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_iterable_one_is_dealt_to_ranks_and_workers(
+    emulator: Server, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    found = []
+    for rank in range(3):
+        monkeypatch.setenv("RANK", str(rank))
+        monkeypatch.setenv("WORLD_SIZE", "3")
+        ds: Any = DataFluxIterableDataset("project", BUCKET, prefixed(), length)
+        of_rank = samples(torch.utils.data.DataLoader(ds, batch_size=4, num_workers=workers))
+        assert len(of_rank) == 20
+        found += of_rank
+    assert sorted(found) == LENGTHS
+    alone = DataFluxIterableDataset("project", BUCKET, prefixed(), length, rank=0, world_size=1)
+    assert sorted(alone) == LENGTHS
+
+
+def test_what_torch_does_with_data_sets(emulator: Server) -> None:
+    ds: Any = DataFluxMapStyleDataset("project", BUCKET, prefixed(), length)
+    assert samples(torch.utils.data.DataLoader(ds + ds, batch_size=8)) == sorted(LENGTHS * 2)
+    parts = torch.utils.data.random_split(ds, [50, 10])
+    assert sorted(n for part in parts for n in samples(torch.utils.data.DataLoader(part, batch_size=8))) == LENGTHS
+    it: Any = DataFluxIterableDataset("project", BUCKET, prefixed(), length)
+    assert sorted(it + it) == sorted(LENGTHS * 2)
+
+
+class Counted(DataFluxMapStyleDataset):
+    def __init__(self, bucket: str) -> None:
+        super().__init__("project", bucket, prefixed(), self.read)
+
+    def read(self, data: bytes) -> tuple[int, bytes]:
+        return len(self), data
+
+
+def test_a_subclass(emulator: Server) -> None:
+    assert Counted(BUCKET)[4] == (60, CONTENTS["train/004.bin"])
+
+
+# ---- Config ----
+
+
+def toml(config: Any = None, client: Any = None) -> str:
+    return _config.settings(config or Config(), client).toml
+
+
+def test_the_default_asks_for_nothing() -> None:
+    """So that data sets share a supervisor with those that use millrace's own names."""
+    assert _config.settings(Config(), None) == ("", (), ())
+    assert _config.settings(dataflux_iterable_dataset.Config(), None) == ("", (), ())
+    assert _config.settings(Config(max_listing_retries=5, threads_per_process=8), None) == ("", (), ())
+
+
+def test_positional_order() -> None:
+    config = Config(True, 5, 2, "p", 4, 3, False, None, None)
+    assert vars(config) == {
+        "sort_listing_results": True,
+        "max_composite_object_size": 5,
+        "num_processes": 2,
+        "prefix": "p",
+        "max_listing_retries": 4,
+        "threads_per_process": 3,
+        "disable_compose": False,
+        "list_retry_config": None,
+        "download_retry_config": None,
+    }
+    other = dataflux_iterable_dataset.Config(True, 5, 2, "p", 4, True)
+    assert other.disable_compose and other.max_composite_object_size == 0
+    with pytest.raises(TypeError):
+        dataflux_iterable_dataset.Config(threads_per_process=2)  # type: ignore[call-arg]
+
+
+def test_num_processes() -> None:
+    config = Config(num_processes=(os.cpu_count() or 1) + 1)
+    assert toml(config) == f"[list]\nworkers = {min((os.cpu_count() or 1) + 1, 32)}\n"
+    assert "workers = 32" in toml(Config(num_processes=1000))
+
+
+def test_composing() -> None:
+    never = '[fetch]\ncompose = "never"\n'
+    assert toml(Config(max_composite_object_size=0)) == toml(Config(disable_compose=True)) == never
+    assert toml(Config(disable_compose=True, max_composite_object_size=5_000_000)) == never
+    assert toml(Config(max_composite_object_size=5_000_000)) == "[fetch]\ncompose_max_bytes = 5000000\n"
+    assert toml(Config(max_composite_object_size=1 << 40)) == f"[fetch]\ncompose_max_bytes = {16 << 30}\n"
+    changed = Config()
+    changed.max_composite_object_size = 0  # as the reference's demo does
+    assert toml(changed) == never and _config.settings(changed, None).asked_by == ("max_composite_object_size",)
+
+
+def test_retries_of_google() -> None:
+    patient = DEFAULT_RETRY.with_timeout(600.0).with_delay(initial=1.5, multiplier=1.5, maximum=90.0)
+    expected = "[retry]\nattempts = 1000\nbase_ms = 1500\ncap_ms = 90000\ndeadline_ms = 600000\n"
+    assert toml(Config(download_retry_config=patient)) == expected
+    assert toml(Config(list_retry_config=patient)) == expected
+    assert toml(Config(list_retry_config=retry.Retry(), download_retry_config=patient)) == expected
+    assert "attempts = 1\n" in toml(Config(download_retry_config=None))
+    longest = retry.Retry(timeout=None, initial=0, maximum=1e9)
+    assert "base_ms = 1\ncap_ms = 3600000\ndeadline_ms = 86400000\n" in toml(Config(list_retry_config=longest))
+
+
+def test_two_retries_that_differ_are_said(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "millrace"):
+        toml(Config(list_retry_config=retry.Retry(), download_retry_config=DEFAULT_RETRY.with_timeout(7)))
+    assert "taken for both" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "text"),
+    [
+        ({"download_retry_config": retry.Retry(predicate=lambda _: True)}, ValueError, "predicate of its own"),
+        ({"list_retry_config": retry.Retry(on_error=print)}, ValueError, "on_error"),
+        ({"list_retry_config": retry.AsyncRetry()}, TypeError, "not google.api_core.retry.*AsyncRetry"),
+        ({"download_retry_config": 5}, TypeError, "not builtins.int"),
+        ({"download_retry_config": DEFAULT_RETRY.with_timeout(-1)}, ValueError, "negative"),
+        ({"max_composite_object_size": -1}, ValueError, "max_composite_object_size is -1"),
+        ({"max_composite_object_size": 1e6}, TypeError, "must be an integer, not float"),
+        ({"num_processes": 0}, ValueError, "num_processes is 0"),
+        ({"num_processes": "4"}, TypeError, "num_processes must be an integer"),
+        ({"threads_per_process": 0}, ValueError, "threads_per_process"),
+        ({"max_listing_retries": 0}, ValueError, "max_listing_retries"),
+        ({"prefix": 3}, TypeError, "prefix is a str or None"),
+    ],
+)
+def test_what_cannot_be_done_is_an_error(fields: dict[str, Any], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        DataFluxMapStyleDataset("project", BUCKET, Config(**fields))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        (("gs://bucket",), ValueError, "name alone"),
+        (("",), TypeError, "name of a bucket"),
+        ((BUCKET, {"prefix": "x"}), TypeError, "config is a Config"),
+        ((BUCKET, Config(), b""), TypeError, "data_format_fn is a function"),
+        ((BUCKET, Config(), bytes, "client"), TypeError, "not builtins.str"),
+    ],
+)
+def test_wrong_arguments(arguments: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        DataFluxIterableDataset("project", *arguments)
+
+
+def test_each_configuration_is_one_that_the_supervisor_takes(millrace_bin: Path, tmp_path: Path) -> None:
+    config = Config(
+        num_processes=1000, download_retry_config=DEFAULT_RETRY, max_composite_object_size=5_000_000, prefix="p"
+    )
+    client = storage.Client(
+        project="p",
+        credentials=google.auth.credentials.AnonymousCredentials(),
+        client_options={"api_endpoint": "https://storage.example:8443"},
+        extra_headers={"x-test": 'a "quoted" value'},
+    )
+    for each in (config, Config(download_retry_config=None), Config(disable_compose=True)):
+        file = tmp_path / "made.toml"
+        file.write_text(toml(each, client))
+        done = subprocess.run([millrace_bin, "check", "-c", file], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+
+# ---- how the settings reach a supervisor ----
+
+
+def test_settings_are_applied(monkeypatch: pytest.MonkeyPatch, emulator: Server) -> None:
+    """Nobody listens at this endpoint: with the default settings this would take minutes."""
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:9")
+    for config in (None, DEFAULT_RETRY.with_timeout(0.2).with_delay(initial=0.1)):
+        with pytest.raises(OSError, match=r"127\.0\.0\.1"):
+            len(DataFluxMapStyleDataset("project", BUCKET, Config(download_retry_config=config)))
+
+
+def test_equal_settings_share_a_supervisor(emulator: Server) -> None:
+    first = [kind("project", BUCKET, prefixed(download_retry_config=retry.Retry())) for kind in KINDS]
+    second = [kind("other", BUCKET, Config(), length) for kind in KINDS]
+    plain = millrace.MapDataset(f"gs://{BUCKET}/")
+    paths = [ds._source.connection().path for ds in [*first, *second, plain]]
+    assert paths[0] == paths[1] != paths[2] == paths[3] == paths[4]
+    assert {len(ds.objects) for ds in first} == {60} and {len(ds.objects) for ds in [*second, plain]} == {62}
+
+
+def test_a_running_supervisor_keeps_its_configuration(
+    emulator: Server, millrace_bin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    """One line says what was not applied, once."""
+    config = Config(num_processes=1000, download_retry_config=DEFAULT_RETRY)
+    supervisor = serve(millrace_bin, tmp_path, emulator.url)
+    monkeypatch.setenv("MILLRACE_SOCKET", str(supervisor.socket))
+    for kind in KINDS * 2:
+        assert len(kind("project", BUCKET, config).objects) == 62
+    gc.collect()
+    assert supervisor.stop() == 0
+    lines = [record.getMessage() for record in caplog.records if "not applied" in record.getMessage()]
+    assert len(lines) == 1
+    assert "num_processes, download_retry_config" in lines[0] and "MILLRACE_SOCKET" in lines[0]
+
+
+def test_millrace_config_counts(
+    emulator: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "millrace.toml"
+    file.write_text(f'[gcs]\nendpoint = "{emulator.url}"\nauth = "anonymous"\n[log]\nlevel = "error"\n')
+    monkeypatch.setenv("MILLRACE_CONFIG", str(file))
+    client = storage.Client(
+        project="p",
+        credentials=google.auth.credentials.AnonymousCredentials(),
+        client_options={"api_endpoint": "http://127.0.0.1:9"},
+    )
+    ds = DataFluxMapStyleDataset("project", BUCKET, prefixed(), storage_client=client)
+    assert len(ds) == 60 and "storage_client's endpoint" in caplog.text and "MILLRACE_CONFIG" in caplog.text
+
+
+RANK = """
+import os, sys
+from millrace.dataflux.dataflux_mapstyle_dataset import Config, DataFluxMapStyleDataset
+many = DataFluxMapStyleDataset("p", "bucket", Config(prefix="train/", num_processes=1000))
+one = DataFluxMapStyleDataset("p", "bucket", Config(prefix="train/"))
+assert len(many) == len(one) == 60
+print(many._source.connection().path, one._source.connection().path, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_ranks_of_a_node_share_each(emulator: Server) -> None:
+    environment = {**os.environ, "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "dropin" + "x" * 90}
+    pipe: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
+    ranks = [subprocess.Popen([sys.executable, "-c", RANK], **pipe) for _ in range(2)]
+    try:
+        paths = [rank.stdout.readline().split() for rank in ranks if rank.stdout is not None]
+    finally:
+        for rank in ranks:
+            rank.communicate("")
+    assert [rank.returncode for rank in ranks] == [0, 0]
+    assert paths[0] == paths[1] and paths[0][0] != paths[0][1]
+
+
+# ---- storage_client ----
+
+
+def client_with(credentials: Any, **more: Any) -> storage.Client:
+    return storage.Client(project="p", credentials=credentials, **more)
+
+
+@functools.lru_cache
+def key() -> str:
+    made = subprocess.run(["openssl", "genrsa", "-traditional", "2048"], capture_output=True, text=True, check=True)
+    return made.stdout
+
+
+def account_file() -> dict[str, str]:
+    return {
+        "type": "service_account",
+        "client_email": "trainer@p.iam.gserviceaccount.com",
+        "private_key_id": "key-1",
+        "private_key": key(),
+        "token_uri": "https://oauth2.googleapis.com/token",
+    }
+
+
+def user_file() -> dict[str, str]:
+    return {"type": "authorized_user", "client_id": "id", "client_secret": "secret", "refresh_token": "refresh"}
+
+
+def account(file: dict[str, str]) -> Any:
+    return google.oauth2.service_account.Credentials.from_service_account_info(file)
+
+
+def user(file: dict[str, str]) -> Any:
+    return google.oauth2.credentials.Credentials.from_authorized_user_info(file)
+
+
+def external_file() -> dict[str, Any]:
+    return {
+        "type": "external_account",
+        "audience": "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/q",
+        "subject_token_type": "urn:ietf:params:oauth:token-type:jwt",
+        "token_url": "https://sts.googleapis.com/v1/token",
+        "credential_source": {"file": "/token"},
+    }
+
+
+def external(file: dict[str, Any]) -> Any:
+    import google.auth.identity_pool
+
+    return google.auth.identity_pool.Credentials.from_info(file)
+
+
+def impersonated_file() -> dict[str, Any]:
+    url = "https://iamcredentials.googleapis.com/v1/projects/-/serviceAccounts/a@p.iam.gserviceaccount.com"
+    return {
+        "type": "impersonated_service_account",
+        "service_account_impersonation_url": f"{url}:generateAccessToken",
+        "source_credentials": user_file(),
+    }
+
+
+def impersonated(file: dict[str, Any]) -> Any:
+    return google.auth.impersonated_credentials.Credentials(
+        user(file["source_credentials"]), "a@p.iam.gserviceaccount.com", ["scope"]
+    )
+
+
+@pytest.fixture
+def no_emulator(emulator: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST")
+
+
+def test_a_client_of_the_emulator_asks_for_nothing(emulator: Server) -> None:
+    client = storage.Client()
+    assert _config.settings(Config(), client) == ("", (), ())
+    assert len(DataFluxMapStyleDataset("p", BUCKET, prefixed(), storage_client=client)) == 60
+    pickle.dumps(DataFluxMapStyleDataset("p", BUCKET, prefixed(), storage_client=client))
+
+
+def test_endpoint_and_anonymous(emulator: Server, no_emulator: None) -> None:
+    """The data set finds the store by the client alone."""
+    anonymous = google.auth.credentials.AnonymousCredentials()
+    client = client_with(anonymous, client_options={"api_endpoint": emulator.url})
+    assert toml(client=client) == f'[gcs]\nendpoint = "{emulator.url}"\nauth = "anonymous"\n'
+    assert len(DataFluxMapStyleDataset("p", BUCKET, prefixed(), storage_client=client)) == 60
+    assert toml(client=client_with(anonymous)) == '[gcs]\nauth = "anonymous"\n'
+
+
+@pytest.mark.parametrize(
+    ("content", "make"),
+    [
+        (account_file, account),
+        (user_file, user),
+        (external_file, external),
+        (impersonated_file, impersonated),
+    ],
+)
+def test_credentials_that_millrace_finds_too(
+    no_emulator: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: Any, make: Any
+) -> None:
+    client = client_with(make(content()))
+    kind = re.escape(f"{type(client._credentials).__module__}.Credentials")
+    with pytest.raises(ValueError, match=f"of the kind {kind}.*there is no file with them"):
+        toml(client=client)
+    well_known = tmp_path / "application_default_credentials.json"  # CLOUDSDK_CONFIG is this folder
+    well_known.write_text(json.dumps(content()))
+    assert toml(client=client) == ""
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps({"type": "service_account", "client_email": "other"}))
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(other))  # it comes before the well-known file
+    with pytest.raises(ValueError, match=r"other\.json, which has others"):
+        toml(client=client)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(well_known))
+    assert toml(client=client) == ""
+    well_known.write_text("{")
+    with pytest.raises(ValueError, match="cannot be read"):
+        toml(client=client)
+
+
+def test_the_machine_s_own_credentials(no_emulator: None, tmp_path: Path) -> None:
+    from google.auth import compute_engine
+
+    client = client_with(compute_engine.Credentials(universe_domain="googleapis.com"))
+    assert toml(client=client) == ""
+    (tmp_path / "application_default_credentials.json").write_text(json.dumps(user_file()))
+    with pytest.raises(ValueError, match="the machine's own credentials"):
+        toml(client=client)
+
+
+def test_credentials_that_cannot_be_taken_over(no_emulator: None, tmp_path: Path) -> None:
+    (tmp_path / "application_default_credentials.json").write_text(json.dumps(account_file()))
+    for credentials, text in [
+        (google.oauth2.credentials.Credentials("a token"), "google.oauth2.credentials.Credentials"),
+        (account(account_file()).with_subject("someone@example.com"), "which has others"),
+        (google.auth.credentials.CredentialsWithQuotaProject.__new__(Own), r"test_dataflux\.Own"),
+    ]:
+        with pytest.raises(ValueError, match=text):
+            toml(client=client_with(credentials))
+
+
+class Own(google.auth.credentials.Credentials):
+    universe_domain = "googleapis.com"
+
+    def refresh(self, request: Any) -> None:
+        raise NotImplementedError
+
+
+def test_the_client_s_quota_project(no_emulator: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "application_default_credentials.json").write_text(json.dumps(user_file()))
+    client = client_with(user(user_file()), client_options={"quota_project_id": "payer"})
+    found = _config.settings(Config(), client)
+    assert found.environment == (("GOOGLE_CLOUD_QUOTA_PROJECT", "payer"),)
+    assert found.asked_by == ("storage_client's quota project",)
+    monkeypatch.setenv("GOOGLE_CLOUD_QUOTA_PROJECT", "payer")
+    assert _config.settings(Config(), client).environment == ()
+
+
+def test_a_transport_of_the_client_s_own(emulator: Server) -> None:
+    import requests
+
+    with pytest.raises(ValueError, match=r"transport of its own \(requests"):
+        toml(client=storage.Client(_http=requests.Session()))
+    used = storage.Client()
+    assert len(list(used.list_blobs(BUCKET, prefix="train/"))) == 60  # it has its usual transport by now
+    assert toml(client=used) == ""
+
+
+# ---- the reference's own programs ----
+
+PROGRAMS = sorted((ROOT / "tests" / "python" / "dataflux_readme").glob("*.py"))
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
+def test_programs_run_after_the_sed(emulator: Server, tmp_path: Path, program: Path) -> None:
+    """Programs like those of the reference's README; `sed` is all that is done to them."""
+    text = program.read_text()
+    assert "dataflux_pytorch" in text and "millrace" not in text
+    moved = subprocess.run(
+        ["sed", "s/dataflux_pytorch/millrace.dataflux/", program], capture_output=True, text=True, check=True
+    ).stdout
+    (tmp_path / "program.py").write_text(moved)
+    images = tmp_path / "store" / "pictures" / "icons"
+    images.mkdir(parents=True)
+    from PIL import Image
+
+    for i in range(12):
+        Image.new("RGB", (16, 16), (20 * i, 0, 255)).save(images / f"{i:02}.png")
+    server = start_devstore("--root", tmp_path / "store")
+    try:
+        environment = {**os.environ, "STORAGE_EMULATOR_HOST": server.url}
+        command = [sys.executable, "program.py", "a-project", "pictures", "icons/"]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100)
+    finally:
+        server.stop()
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "12 objects", done.stdout
+
+
+def test_the_modules_need_no_torch(emulator: Server) -> None:
+    code = (
+        "import sys, millrace.dataflux, millrace.dataflux.dataflux_iterable_dataset as it\n"
+        "ds = it.DataFluxIterableDataset('p', 'bucket', it.Config(prefix='train/'))\n"
+        "assert len(list(ds)) == 60 and not {'torch', 'numpy', 'google'} & set(sys.modules)\n"
+        "print('fine')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "fine\n", done.stderr
