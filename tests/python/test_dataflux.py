@@ -82,7 +82,7 @@ LENGTHS = sorted(len(data) for data in CONTENTS.values())
 
 def test_map_style(emulator: Server) -> None:
     ds: Any = DataFluxMapStyleDataset("project", BUCKET, prefixed())
-    assert isinstance(ds, torch.utils.data.Dataset) and not isinstance(ds, torch.utils.data.IterableDataset)
+    names = [name for name, _ in ds.objects]
     assert names == sorted(CONTENTS) and len(ds) == 60
     assert type(ds[7]) is bytes and ds[7] == CONTENTS[names[7]] and ds[-1] == CONTENTS[names[-1]]
     assert ds.__getitems__([3, 1, 3]) == [CONTENTS[names[i]] for i in (3, 1, 3)]
