@@ -63,7 +63,7 @@ struct mr_config {
         uint64_t attempts, base_ms, cap_ms, deadline_ms;
     } retry;
     struct {
-        uint64_t connect_timeout_ms, stall_timeout_ms;
+        uint64_t connect_timeout_ms, stall_timeout_ms, stall_min_ms;
         char *proxy, *ca_bundle;
         struct mr_strings headers; /* lines "name: value" */
     } http;

@@ -77,8 +77,8 @@ static const struct mr_config_key keys[] = {
     {FIELD(fetch, compose_max_objects, MR_KEY_U64), NUMBER(32, 2, 32, "objects"), .live = true,
      .meaning = "The most objects of one composed object."},
 
-    {FIELD(retry, attempts, MR_KEY_U64), NUMBER(10, 1, 1000, "requests"), .live = true,
-     .meaning = "Requests for one thing before it counts as failed, the first one included."},
+    {FIELD(retry, attempts, MR_KEY_U64), NUMBER(0, 1, 1000, "requests"), .special = "no limit", .live = true,
+     .meaning = "Failures in a row, without progress, after which a thing has failed; deadline_ms holds in any case."},
     {FIELD(retry, base_ms, MR_KEY_U64), NUMBER(500, 1, 60000, "ms"), .live = true,
      .meaning =
          "The longest wait before the second request; it doubles with each further one, and a random part of it is "
@@ -86,12 +86,15 @@ static const struct mr_config_key keys[] = {
     {FIELD(retry, cap_ms, MR_KEY_U64), NUMBER(32000, 1, 3600000, "ms"), .live = true,
      .meaning = "The longest wait between two requests."},
     {FIELD(retry, deadline_ms, MR_KEY_U64), NUMBER(300000, 100, 86400000, "ms"), .live = true,
-     .meaning = "After this time no further request is made for a thing."},
+     .meaning = "After this time without progress no further request is made for a thing."},
 
     {FIELD(http, connect_timeout_ms, MR_KEY_U64), NUMBER(10000, 10, 600000, "ms"),
      .meaning = "Time for the name's look-up, the connection and TLS."},
     {FIELD(http, stall_timeout_ms, MR_KEY_U64), NUMBER(20000, 10, 3600000, "ms"),
-     .meaning = "A transfer without a byte for so long is resumed on a new connection."},
+     .meaning = "A transfer without a byte for so long is resumed on a new connection. Downloads learn a shorter time: "
+                "twice the 99th percentile of the waits of earlier ones."},
+    {FIELD(http, stall_min_ms, MR_KEY_U64), NUMBER(1500, 10, 3600000, "ms"),
+     .meaning = "The learnt time is never shorter. From stall_timeout_ms on nothing is learnt."},
     {FIELD(http, proxy, MR_KEY_STRING), .unit = "",
      .meaning = "URL of a proxy. When empty the usual environment variables count (https_proxy, no_proxy)."},
     {FIELD(http, ca_bundle, MR_KEY_STRING), .unit = "",

@@ -54,6 +54,8 @@ static const struct mr_counter_label worker_labels[] = {
     {"in_flight", "requests", "Requests under way", true},
     {"connection_limit", "requests", "Requests that may be under way: less than the connections after 429 and 503",
      true},
+    {"stall_first_ms", "ms", "Time after which a download without an answer counts as stalled", true},
+    {"stall_ms", "ms", "Time after which a download that has begun counts as stalled", true},
 };
 _Static_assert(sizeof(worker_labels) / sizeof(worker_labels[0]) == MR_WC_COUNT, "a label for each worker counter");
 

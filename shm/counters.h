@@ -57,6 +57,8 @@ enum mr_worker_counter {
     MR_WC_ORPHANS_REMOVED,
     MR_WC_IN_FLIGHT, /* gauge */
     MR_WC_LIMIT,     /* gauge */
+    MR_WC_FIRST_MS,  /* gauge */
+    MR_WC_STALL_MS,  /* gauge */
     MR_WC_COUNT
 };
 

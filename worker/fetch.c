@@ -378,6 +378,20 @@ static void set_counter(struct fetcher *f, unsigned which, uint64_t *last, uint6
     *last = now;
 }
 
+/* Of any bucket: the limits are learnt from all of them, and their configuration is one. */
+static void set_stalls(struct fetcher *f)
+{
+    unsigned ms[2];
+    for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
+        if (!f->datasets[i].open)
+            continue;
+        mr_transfer_stall_ms(f->net.engine, f->datasets[i].store, ms);
+        mr_counter_set(f->link.counters, MR_WC_FIRST_MS, ms[0]);
+        mr_counter_set(f->link.counters, MR_WC_STALL_MS, ms[1]);
+        return;
+    }
+}
+
 static void copy_counters(struct fetcher *f)
 {
     static struct mr_transfer_counters last;
@@ -393,6 +407,7 @@ static void copy_counters(struct fetcher *f)
     set_counter(f, MR_WC_UNVERIFIED, &last.unverified, now->unverified);
     set_counter(f, MR_WC_THROTTLED, &last.busy, now->busy);
     set_counter(f, MR_WC_EGRESS_LIMITED, &last.egress, now->egress);
+    set_stalls(f);
     if (f->producer) {
         struct mr_producer_stats stats;
         mr_producer_stats(f->producer, &stats);

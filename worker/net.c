@@ -33,6 +33,8 @@ int mr_net_init(struct mr_net *net, const struct mr_config *config)
         .retry_base_ms = (unsigned)config->retry.base_ms,
         .retry_cap_ms = (unsigned)config->retry.cap_ms,
         .deadline_ms = (unsigned)config->retry.deadline_ms,
+        .attempts = (unsigned)config->retry.attempts,
+        .stall_min_ms = (unsigned)config->http.stall_min_ms,
         .range_min_bytes = config->fetch.range_threshold_bytes,
         .range_bytes = config->fetch.range_bytes,
     };

@@ -13,23 +13,24 @@
 
 START_TEST(test_all_keys)
 {
-    static const char text[] = "[dataset.train]\n"
-                               "uri = \"gs://bucket/train/\"\n"
-                               "tail = \"drop\"\n"
-                               "on_error = \"skip\"\n"
-                               "[dataset.\"val-1\"]\n"
-                               "uris = [\"gs://bucket/a/\", \"gs://bucket/b/\"]\n"
-                               "[memory]\narena_bytes = \"512MiB\"\nbacking = \"memfd\"\n"
-                               "[lanes]\nwindow = 64\nmax = 8\n"
-                               "[list]\nworkers = 2\nexclude_classes = [\"ARCHIVE\"]\n"
-                               "[fetch]\nworkers = 3\nconnections = 5\nreceive_buffer_bytes = 65536\n"
-                               "range_threshold_bytes = \"64MiB\"\nrange_bytes = \"8MiB\"\n"
-                               "[retry]\nattempts = 2\nbase_ms = 1\ncap_ms = 10\ndeadline_ms = 1000\n"
-                               "[http]\nconnect_timeout_ms = 100\nstall_timeout_ms = 200\nproxy = \"http://p:1\"\n"
-                               "ca_bundle = \"/x.pem\"\nheaders = { x-a = \"1\", \"x-b\" = \"two words\" }\n"
-                               "[gcs]\nendpoint = \"http://e\"\nauth = \"anonymous\"\nuser_project = \"p\"\n"
-                               "[log]\nlevel = \"debug\"\n"
-                               "[metrics]\ninterval_s = 10\n";
+    static const char text[] =
+        "[dataset.train]\n"
+        "uri = \"gs://bucket/train/\"\n"
+        "tail = \"drop\"\n"
+        "on_error = \"skip\"\n"
+        "[dataset.\"val-1\"]\n"
+        "uris = [\"gs://bucket/a/\", \"gs://bucket/b/\"]\n"
+        "[memory]\narena_bytes = \"512MiB\"\nbacking = \"memfd\"\n"
+        "[lanes]\nwindow = 64\nmax = 8\n"
+        "[list]\nworkers = 2\nexclude_classes = [\"ARCHIVE\"]\n"
+        "[fetch]\nworkers = 3\nconnections = 5\nreceive_buffer_bytes = 65536\n"
+        "range_threshold_bytes = \"64MiB\"\nrange_bytes = \"8MiB\"\n"
+        "[retry]\nattempts = 2\nbase_ms = 1\ncap_ms = 10\ndeadline_ms = 1000\n"
+        "[http]\nconnect_timeout_ms = 100\nstall_timeout_ms = 200\nstall_min_ms = 100\nproxy = \"http://p:1\"\n"
+        "ca_bundle = \"/x.pem\"\nheaders = { x-a = \"1\", \"x-b\" = \"two words\" }\n"
+        "[gcs]\nendpoint = \"http://e\"\nauth = \"anonymous\"\nuser_project = \"p\"\n"
+        "[log]\nlevel = \"debug\"\n"
+        "[metrics]\ninterval_s = 10\n";
     struct mr_config config;
     ck_assert_msg(mr_config_parse(&config, text, sizeof text - 1, "t.toml") == 0, "%s", mr_error_text());
     ck_assert_uint_eq(config.dataset_count, 2);

@@ -9,6 +9,12 @@
 
 #define WRITE_PATIENCE  3 /* times the stall timeout: a server thinks longer about a write than about a read */
 #define PUBLIC_ENDPOINT "https://storage.googleapis.com"
+/* https://cloud.google.com/storage/docs/bandwidth-usage#increase; Anywhere Cache's throughput is not the bucket's. */
+#define EGRESS_ADVICE                                                                                               \
+    "; this is a limit of the project that owns the bucket, for all its readers of the region together: (1) use "   \
+    "fewer [fetch] connections, workers or nodes, (2) ask for more quota: console, IAM & Admin > Quotas & System "  \
+    "Limits, \"Google egress bandwidth per second per region\" (to outside of Google: \"Internet egress bandwidth " \
+    "...\"), or (3) create an Anywhere Cache in the nodes' zone, or keep the data in the nodes' own region"
 
 /* ---- calls ---- */
 
@@ -120,8 +126,7 @@ static const char *advice_of_write(const struct gcs_call *call, const struct mr_
 static const char *advice_of_status(const struct mr_store_result *result)
 {
     if (result->egress_limited)
-        return "; the project's egress bandwidth is used up: ask for more quota, or read from a bucket in the same "
-               "region";
+        return EGRESS_ADVICE;
     switch (result->status) {
     case 401:
     case 403:
@@ -235,7 +240,8 @@ int mr_gcs_send(struct gcs_call *call, struct mr_http_request *request)
         mr_text_add(&store->url, store->user_project.data ? store->user_project.data : "", store->user_project.length);
     if (!request->method)
         request->method = "GET";
-    request->stall_timeout_ms = store->base.stall_timeout_ms;
+    if (!request->stall_timeout_ms)
+        request->stall_timeout_ms = store->base.stall_timeout_ms;
     if (call->kind >= GCS_INSERT) {
         request->once = 1; /* repeats are a transfer's to decide on */
         request->stall_timeout_ms *= WRITE_PATIENCE;

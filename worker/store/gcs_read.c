@@ -162,6 +162,8 @@ static void on_get(void *arg, const struct mr_http_result *http)
     struct mr_store_result result;
     char text[1024];
     call->http = NULL;
+    call->got.first_ns = http->first_ns;
+    call->got.gap_ns = http->gap_ns;
     mr_gcs_explain(call, http, &result, text, sizeof text);
     if ((result.status == 404 || result.status == 412) && call->get.generation) {
         call->lost = result;
@@ -227,6 +229,8 @@ struct mr_store_call *mr_gcs_get(struct mr_store *base, const struct mr_store_ge
         .range_first = request->offset,
         .range_last = request->offset + request->length - 1,
         .fresh_connection = request->fresh_connection,
+        .first_timeout_ms = request->first_timeout_ms,
+        .stall_timeout_ms = request->stall_timeout_ms,
     };
     if (!call)
         return NULL;

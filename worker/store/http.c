@@ -20,6 +20,7 @@
 #define SEND_SMALL        (64L << 10)
 #define SEND_BUFFER       (512L << 10) /* libcurl's, while it sends */
 #define EVENTS_MAX        64
+#define PAUSE_NS          (200 * MR_MILLISECOND_NS) /* a loop that is so late was stopped */
 #define MOVE_BYTES        4096u /* a body that brings less within stall_timeout_ms is stalled: a drip is no hold on us */
 
 /*
@@ -41,9 +42,12 @@ struct mr_http_call {
     void (*done)(void *arg, const struct mr_http_result *result);
     void *arg;
     uint64_t collect_max, received;
-    int64_t moved_ns, stall_ns; /* when it last moved: see MOVE_BYTES */
+    int64_t started_ns, moved_ns; /* when it last moved: see MOVE_BYTES */
+    int64_t stall_limit_ns, first_limit_ns;
+    int64_t first_ns, gap_ns; /* as in mr_http_result */
     uint64_t moved_received;
     int status;
+    int head_ended; /* the empty line behind the header lines has come */
     struct mr_http_headers headers;
     char *collected;
     size_t collected_length, collected_size;
@@ -206,6 +210,14 @@ static void forget_location(struct mr_http_call *call)
     call->location = NULL;
 }
 
+static void moved(struct mr_http_call *call)
+{
+    int64_t gap = call->http->now_ns - call->moved_ns;
+    call->moved_ns = call->http->now_ns;
+    if (call->first_ns && gap > call->gap_ns)
+        call->gap_ns = gap;
+}
+
 static size_t on_header(char *line, size_t unit, size_t count, void *arg)
 {
     struct mr_http_call *call = arg;
@@ -213,11 +225,15 @@ static size_t on_header(char *line, size_t unit, size_t count, void *arg)
     int status = mr_http_headers_status(line, length);
     const char *url;
     size_t url_length;
-    call->moved_ns = call->http->now_ns;
-    if (status != 0) { /* also behind a 100 Continue, or a proxy's answer to CONNECT */
+    moved(call);
+    if (status != 0) {                                              /* also behind a 100 Continue */
+        call->first_ns = call->http->now_ns - call->started_ns + 1; /* 0 means none */
         call->status = status;
+        call->head_ended = 0;
         memset(&call->headers, 0, sizeof call->headers);
         forget_location(call);
+    } else if (length > 0 && (line[0] == '\r' || line[0] == '\n')) {
+        call->head_ended = 1;
     } else {
         mr_http_headers_line(&call->headers, line, length);
         if (!call->location && mr_http_headers_location(line, length, &url, &url_length))
@@ -323,7 +339,7 @@ static size_t on_body(char *data, size_t unit, size_t count, void *arg)
     call->received += length;
     if (call->received - call->moved_received >= MOVE_BYTES) {
         call->moved_received = call->received;
-        call->moved_ns = call->http->now_ns;
+        moved(call);
     }
     return length;
 }
@@ -379,6 +395,7 @@ static struct mr_http_call *call_new(struct mr_http *http)
     curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, call->curl_text);
     curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_header);
     curl_easy_setopt(easy, CURLOPT_HEADERDATA, call);
+    curl_easy_setopt(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L); /* a proxy's answer is no answer */
     curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_body);
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, call);
     curl_easy_setopt(easy, CURLOPT_READFUNCTION, on_read);
@@ -468,8 +485,8 @@ static int set_request(struct mr_http_call *call, const struct mr_http_request *
 /* How often the stalls of a call are looked for: late by an eighth, half a second at most. */
 static void watch(struct mr_http *http, const struct mr_http_call *call)
 {
-    int64_t ns = call->stall_ns / 8;
-    if (call->stall_ns == 0)
+    int64_t ns = (call->first_limit_ns < call->stall_limit_ns ? call->first_limit_ns : call->stall_limit_ns) / 8;
+    if (call->stall_limit_ns == 0)
         return;
     if (ns < 5 * MR_MILLISECOND_NS)
         ns = 5 * MR_MILLISECOND_NS;
@@ -538,10 +555,15 @@ struct mr_http_call *mr_http_start(struct mr_http *http, const struct mr_http_re
     call->arg = request->arg;
     call->collect_max = request->collect_max ? request->collect_max : COLLECT_MAX;
     call->received = 0;
-    call->moved_ns = http->now_ns;
+    call->started_ns = call->moved_ns = http->now_ns;
     call->moved_received = 0;
-    call->stall_ns = request->stall_timeout_ms * MR_MILLISECOND_NS;
+    call->first_ns = call->gap_ns = 0;
+    call->stall_limit_ns = request->stall_timeout_ms * MR_MILLISECOND_NS;
+    call->first_limit_ns = request->first_timeout_ms && request->stall_timeout_ms
+                               ? request->first_timeout_ms * MR_MILLISECOND_NS
+                               : call->stall_limit_ns;
     call->status = 0;
+    call->head_ended = 0;
     memset(&call->headers, 0, sizeof call->headers);
     call->collected_length = 0;
     call->sink_code = MR_OK;
@@ -595,6 +617,7 @@ static enum mr_code code_of_curl(CURLcode curl)
 static void finish(struct mr_http *http, struct mr_http_call *call, enum mr_code code, const char *text)
 {
     long connects = 0;
+    moved(call);
     struct mr_http_result result = {
         .code = code,
         .text = text,
@@ -605,6 +628,8 @@ static void finish(struct mr_http *http, struct mr_http_call *call, enum mr_code
         .location = call->location ? call->location : "",
         .sent = call->sent,
         .received = call->received,
+        .first_ns = call->first_ns,
+        .gap_ns = call->gap_ns,
     };
     curl_easy_getinfo(call->easy, CURLINFO_NUM_CONNECTS, &connects);
     result.reused = connects == 0;
@@ -616,8 +641,10 @@ static void finish(struct mr_http *http, struct mr_http_call *call, enum mr_code
 
 static void finish_curl(struct mr_http *http, struct mr_http_call *call, CURLcode curl)
 {
-    if (curl == CURLE_OK) {
+    if (curl == CURLE_OK && call->head_ended) {
         finish(http, call, MR_OK, "");
+    } else if (curl == CURLE_OK) { /* libcurl takes that for a whole answer without a body */
+        finish(http, call, MR_E_NET, "the connection ended within the head of the answer");
     } else if ((curl == CURLE_WRITE_ERROR || curl == CURLE_ABORTED_BY_CALLBACK) && call->sink_code != MR_OK) {
         finish(http, call, call->sink_code, call->sink_text);
     } else {
@@ -644,26 +671,44 @@ static void drain(struct mr_http *http)
     }
 }
 
+static int64_t limit_of(const struct mr_http_call *call)
+{
+    return call->first_ns ? call->stall_limit_ns : call->first_limit_ns;
+}
+
 /* done callbacks may change the list of calls, so the next stalled one is looked for anew. */
 static struct mr_http_call *stalled(struct mr_http *http)
 {
     for (struct mr_http_call *call = http->active; call; call = call->next) {
-        if (call->stall_ns && http->now_ns - call->moved_ns >= call->stall_ns)
+        int64_t limit = limit_of(call);
+        if (limit && http->now_ns - call->moved_ns >= limit)
             return call;
     }
     return NULL;
+}
+
+static void end_stalled(struct mr_http *http, struct mr_http_call *call)
+{
+    char text[96];
+    long long ms = (long long)(limit_of(call) / MR_MILLISECOND_NS);
+    if (call->first_ns)
+        snprintf(text, sizeof text, "it stalled: less than %u bytes came in %lld ms", MOVE_BYTES, ms);
+    else
+        snprintf(text, sizeof text, "it stalled: no answer began in %lld ms", ms);
+    finish(http, call, MR_E_TIMEOUT, text);
 }
 
 static void run_watch(struct mr_http_timer *timer)
 {
     struct mr_http *http = (struct mr_http *)(void *)((char *)timer - offsetof(struct mr_http, watch));
     struct mr_http_call *call;
-    while ((call = stalled(http))) {
-        char text[96];
-        snprintf(text, sizeof text, "it stalled: less than %u bytes came in %lld ms", MOVE_BYTES,
-                 (long long)(call->stall_ns / MR_MILLISECOND_NS));
-        finish(http, call, MR_E_TIMEOUT, text);
+    int64_t late_ns = http->now_ns - timer->due_ns;
+    if (late_ns >= PAUSE_NS) { /* this process did not run: what came meanwhile is not read yet */
+        for (call = http->active; call; call = call->next)
+            call->moved_ns += late_ns;
     }
+    while ((call = stalled(http)))
+        end_stalled(http, call);
     for (call = http->active; call; call = call->next)
         watch(http, call);
 }

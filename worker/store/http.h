@@ -48,6 +48,7 @@ struct mr_http_request {
     int has_range;                    /* sends Range: bytes=range_first-range_last (both inclusive) */
     uint64_t range_first, range_last;
     unsigned stall_timeout_ms; /* MR_E_TIMEOUT when no 4 KiB of either body, nor its end, move in so long; 0: never */
+    unsigned first_timeout_ms; /* MR_E_TIMEOUT when no answer begins in so long; 0: as the other, which if 0 wins */
     int fresh_connection;      /* 1: do not reuse a connection */
     /* 1: not sent a second time. By itself libcurl does that where a reused connection ends without an answer, which a
      * server that has done the work may have caused. */
@@ -95,6 +96,8 @@ struct mr_http_result {
     unsigned sent;        /* times that the request was begun on a connection; 0: the server has seen nothing of it */
     uint64_t received;    /* body bytes given to the sink or collected */
     int reused;           /* 1: it went over a connection that had served a request before */
+    int64_t first_ns;     /* from the start to the head of the answer, connecting included; 0: none came */
+    int64_t gap_ns;       /* the longest wait after it for 4 KiB or the end */
 };
 
 /* NULL with mr_error (CONFIG for a bad proxy or header line, NO_MEMORY). */

@@ -97,7 +97,8 @@ struct mr_store_get_request {
     uint64_t offset, length;
     int whole;
     int fresh_connection;
-    unsigned char *dest; /* length bytes; must stay until done or cancelled */
+    unsigned first_timeout_ms, stall_timeout_ms; /* as in http.h; 0: the store's stall_timeout_ms */
+    unsigned char *dest;                         /* length bytes; must stay until done or cancelled */
     /* `got` more bytes lie at dest + <bytes so far>, still in cache. Must not start or cancel anything. NULL: none. */
     void (*progress)(void *arg, uint64_t got);
 };
@@ -108,6 +109,7 @@ struct mr_store_got {
     uint64_t generation; /* 0: not told */
     uint32_t crc32c;     /* of the whole object */
     int has_crc32c;
+    int64_t first_ns, gap_ns; /* as in http.h; 0 where nothing was measured */
 };
 typedef void mr_store_get_fn(void *arg, const struct mr_store_result *result, const struct mr_store_got *got);
 

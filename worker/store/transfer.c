@@ -13,7 +13,9 @@
 #define PROGRESS_BYTES (UINT64_C(64) << 10) /* an attempt that brings less does not push the deadline on */
 #define WARN_FAILURES  3                    /* in a row */
 #define WARN_EVERY_NS  (10 * MR_SECOND_NS)
+#define WARN_EGRESS_NS (60 * MR_SECOND_NS)
 #define RANGE_ALIGN    (UINT64_C(64) << 10)
+#define STALL_FACTOR   2 /* times the 99th percentile */
 
 static void pump(struct mr_http_timer *timer);
 
@@ -108,6 +110,26 @@ void mr_transfer_set_connections(struct mr_transfer_engine *engine, unsigned con
     mr_http_timer_set(engine->http, &engine->pump, 0);
 }
 
+/* ---- stalls ---- */
+
+static unsigned stall_ms(const struct mr_transfer_engine *engine, const struct mr_store *store,
+                         const struct mr_latency *latency, unsigned stalls)
+{
+    uint64_t most = store->stall_timeout_ms, ms = mr_latency_p99_ms(latency) * STALL_FACTOR;
+    if (ms == 0) /* too few to tell */
+        return (unsigned)most;
+    if (ms < engine->options.stall_min_ms)
+        ms = engine->options.stall_min_ms;
+    ms <<= stalls < 20 ? stalls : 20;
+    return (unsigned)(ms < most ? ms : most);
+}
+
+void mr_transfer_stall_ms(const struct mr_transfer_engine *engine, const struct mr_store *store, unsigned ms[2])
+{
+    ms[0] = stall_ms(engine, store, &engine->head_waits, 0);
+    ms[1] = stall_ms(engine, store, &engine->gap_waits, 0);
+}
+
 /* ---- the end of a transfer ---- */
 
 void mr_transfer_end(struct mr_transfer *transfer)
@@ -156,14 +178,21 @@ static unsigned wait_ms(const struct mr_transfer_options *options, unsigned fail
 }
 
 /* Waits can add up to minutes, so somebody who looks on is told why, without a line for each object. */
-static void warn(struct mr_transfer_engine *engine, const struct mr_stream *stream, const char *text)
+static void warn(struct mr_transfer_engine *engine, const struct mr_stream *stream,
+                 const struct mr_store_result *result)
 {
     int64_t now = mr_http_now_ns(engine->http);
-    mr_log_debug("%s; trying again", text);
-    if (stream->failures < WARN_FAILURES || (engine->warned_ns && now - engine->warned_ns < WARN_EVERY_NS))
+    mr_log_debug("%s; trying again", result->text);
+    if (result->egress_limited && (!engine->warned_egress_ns || now - engine->warned_egress_ns >= WARN_EGRESS_NS)) {
+        engine->warned_egress_ns = now;
+        mr_log_warning("%s. It is waited for and tried again, with fewer requests at once", result->text);
+        return;
+    }
+    if (result->egress_limited || stream->failures < WARN_FAILURES ||
+        (engine->warned_ns && now - engine->warned_ns < WARN_EVERY_NS))
         return;
     engine->warned_ns = now;
-    mr_log_warning("%s; trying again, as for other requests, until there is no progress for %u s", text,
+    mr_log_warning("%s; trying again, as for other requests, until there is no progress for %u s", result->text,
                    engine->options.deadline_ms / 1000);
 }
 
@@ -174,6 +203,7 @@ void mr_stream_again(struct mr_stream *stream, const struct mr_store_result *res
     struct mr_transfer_counters *counters = &engine->counters;
     int64_t now = mr_http_now_ns(engine->http);
     counters->stalls += result->code == MR_E_TIMEOUT;
+    stream->stalls += result->code == MR_E_TIMEOUT;
     counters->egress += result->egress_limited != 0;
     if (result->status == 429 || result->status == 503) {
         counters->busy++;
@@ -186,12 +216,16 @@ void mr_stream_again(struct mr_stream *stream, const struct mr_store_result *res
     if (stream->received - stream->attempt_start >= PROGRESS_BYTES)
         stream->failures = 0;
     stream->failures++;
+    if (engine->options.attempts && stream->failures >= engine->options.attempts) {
+        mr_transfer_fail(transfer, result);
+        return;
+    }
     int64_t wait_ns = (int64_t)wait_ms(&engine->options, stream->failures, result->retry_after_ms) * MR_MILLISECOND_NS;
     if (now + wait_ns - transfer->progress_ns > (int64_t)engine->options.deadline_ms * MR_MILLISECOND_NS) {
         mr_transfer_fail(transfer, result);
         return;
     }
-    warn(engine, stream, result->text);
+    warn(engine, stream, result);
     counters->retries++;
     counters->resumes += stream->received > 0;
     stream->fresh = result->code != MR_E_BUSY; /* a broken or silent connection; a busy server's may be good */
@@ -339,6 +373,10 @@ static void on_get(void *arg, const struct mr_store_result *result, const struct
     }
     if (mr_stream_end(stream, result) != 0)
         return;
+    if (got->first_ns) {
+        mr_latency_add(&transfer->engine->head_waits, got->first_ns);
+        mr_latency_add(&transfer->engine->gap_waits, got->gap_ns);
+    }
     if (--transfer->streams_left == 0)
         verify(transfer);
 }
@@ -355,6 +393,8 @@ static struct mr_store_call *send_get(struct mr_stream *stream)
         .offset = fetch->offset + at,
         .length = stream->length - stream->received,
         .fresh_connection = stream->fresh,
+        .first_timeout_ms = stall_ms(transfer->engine, transfer->store, &transfer->engine->head_waits, stream->stalls),
+        .stall_timeout_ms = stall_ms(transfer->engine, transfer->store, &transfer->engine->gap_waits, stream->stalls),
         .dest = fetch->dest ? (unsigned char *)fetch->dest + at : NULL,
         .progress = on_progress,
     };
@@ -594,6 +634,8 @@ struct mr_transfer_engine *mr_transfer_new(const struct mr_transfer_options *opt
         .retry_base_ms = OR(options->retry_base_ms, 1000),
         .retry_cap_ms = OR(options->retry_cap_ms, 32000),
         .deadline_ms = OR(options->deadline_ms, 300000),
+        .attempts = options->attempts,
+        .stall_min_ms = OR(options->stall_min_ms, 1500),
         .crc_retries = options->crc_retries == UINT_MAX ? 0 : OR(options->crc_retries, 2),
         .range_min_bytes = OR(options->range_min_bytes, UINT64_C(16) << 20),
         .range_bytes = OR(options->range_bytes, UINT64_C(8) << 20),

@@ -22,6 +22,11 @@
  * goes on from the byte that it reached, on a new connection, the crc running on and the generation pinned. A wrong crc
  * is fetched again whole, crc_retries times. Anything else ends the transfer. 429 and 503 halve the number of requests
  * in flight; each success raises it by 1/limit.
+ *
+ * A stream of bytes is stalled when it is silent for twice the 99th percentile of the longest silences of earlier
+ * ones, at least stall_min_ms and at most the store's stall_timeout_ms, which it is before there are enough of them.
+ * The wait for the head of an answer is measured apart. Each stall doubles the time for the same stream, so that a
+ * server that has become slow is asked a few times and not for ever; what comes then counts as evidence.
  */
 #ifndef MR_STORE_TRANSFER_H
 #define MR_STORE_TRANSFER_H
@@ -39,6 +44,8 @@ struct mr_transfer_options {
     unsigned retry_base_ms;   /* 0: 1,000 */
     unsigned retry_cap_ms;    /* 0: 32,000 */
     unsigned deadline_ms;     /* without progress, repeats included; 0: 300,000 */
+    unsigned attempts;        /* failures in a row, without progress, that end it; 0: no limit but deadline_ms */
+    unsigned stall_min_ms;    /* no stream is stalled before; 0: 1,500 */
     unsigned crc_retries;     /* times that an object with a wrong crc is fetched again; UINT_MAX: 0 times; 0: 2 */
     uint64_t range_min_bytes; /* objects from here up are read in parallel ranges; 0: 16 MiB */
     uint64_t range_bytes;     /* smallest range; 0: 8 MiB */
@@ -77,6 +84,8 @@ unsigned mr_transfer_free(const struct mr_transfer_engine *engine);
 /* Requests in flight now, and the current limit (1 to connections). */
 unsigned mr_transfer_in_flight(const struct mr_transfer_engine *engine);
 unsigned mr_transfer_limit(const struct mr_transfer_engine *engine);
+/* How long a stream of this store may be silent now: [0] before the head of the answer, [1] behind it. */
+void mr_transfer_stall_ms(const struct mr_transfer_engine *engine, const struct mr_store *store, unsigned ms[2]);
 
 struct mr_transfer_request {
     struct mr_store *store; /* must outlive the transfer */

@@ -8,6 +8,7 @@
 #ifndef MR_STORE_TRANSFER_IMPL_H
 #define MR_STORE_TRANSFER_IMPL_H
 
+#include "worker/store/latency.h"
 #include "worker/store/store_ops.h"
 #include "worker/store/text.h"
 #include "worker/store/transfer.h"
@@ -37,6 +38,7 @@ struct mr_stream {
     uint64_t attempt_start;            /* received when the attempt under way was sent */
     uint32_t crc;
     unsigned failures; /* in a row */
+    unsigned stalls;   /* each doubles the time that it is given */
     int fresh;         /* the next attempt takes a new connection */
     int64_t sent_ns;
 };
@@ -73,10 +75,12 @@ struct mr_transfer_engine {
     struct mr_transfer *transfers;
     struct mr_stream *first, *last; /* MR_STREAM_QUEUED, in order */
     unsigned queued, in_flight;
-    double limit;              /* on requests in flight: additive increase, multiplicative decrease */
-    int64_t decreased_ns;      /* requests sent before this say nothing new about the limit */
-    struct mr_http_timer pump; /* sends what is queued */
-    int64_t warned_ns;         /* of the last warning about repeats; 0: none yet */
+    double limit;                            /* on requests in flight: additive increase, multiplicative decrease */
+    int64_t decreased_ns;                    /* requests sent before this say nothing new about the limit */
+    struct mr_http_timer pump;               /* sends what is queued */
+    int64_t warned_ns;                       /* of the last warning about repeats; 0: none yet */
+    int64_t warned_egress_ns;                /* of the last one about egress bandwidth; 0: none yet */
+    struct mr_latency head_waits, gap_waits; /* of reads that ended well */
 };
 
 /*
