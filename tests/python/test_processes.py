@@ -47,7 +47,16 @@ def result(process: subprocess.Popen[str], status: int = 0) -> str:
 
 
 def supervisors() -> list[int]:
-    return [pid for pid, line in our_processes().items() if " serve " in line]
+    """Without their children that have not become another program yet."""
+    found = [pid for pid, line in our_processes().items() if " serve " in line]
+    return [pid for pid in found if parent_of(pid) not in found]
+
+
+def parent_of(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    except OSError:
+        return 0
 
 
 # ---- a private supervisor ----

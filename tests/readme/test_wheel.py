@@ -19,7 +19,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps", "-w", str(folder)]
-        + ["-C", f"build-dir={ROOT / 'build' / 'wheel'}", str(ROOT)],
+        + ["--config-settings", f"build-dir={ROOT / 'build' / 'wheel'}", str(ROOT)],
         check=True,
     )
     (wheel,) = folder.glob("millrace-*.whl")
