@@ -1,13 +1,14 @@
 #include "devstore/api.h"
 
 #include <inttypes.h>
+#include <openssl/evp.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "devstore/fields.h"
 #include "devstore/resource.h"
+#include "devstore/upload.h"
 #include "shm/base/checksum.h"
 #include "shm/base/error.h"
 
@@ -15,7 +16,8 @@ struct mr_bucket *mr_api_bucket(const struct mr_api *api, const struct mr_reques
 {
     struct mr_bucket *bucket = mr_buckets_find(api->buckets, request->bucket);
     if (!bucket)
-        mr_reply_error(reply, request, 404, NULL, "The specified bucket does not exist: %s", request->bucket);
+        mr_reply_error(reply, request, 404, request->xml ? "NoSuchBucket" : NULL,
+                       "The specified bucket does not exist: %s", request->bucket);
     if (bucket && mr_bucket_settings(bucket)->requester_pays && !mr_request_query(request, "userProject") &&
         !mr_request_header(request, "x-goog-user-project")) {
         mr_reply_error(reply, request, 400, "required",
@@ -113,31 +115,51 @@ static struct mr_object *find(const struct mr_request *request, struct mr_bucket
     return object;
 }
 
-/* RFC 9110's form; obstore refuses an answer without it. */
-static void last_modified(const struct mr_object *object, struct mr_reply *reply)
+static void put_sums(const struct mr_object *object, uint32_t crc, struct mr_reply *reply)
 {
-    char text[64];
-    struct tm tm;
-    time_t when = (time_t)(object->updated_us / 1000000);
-    if (gmtime_r(&when, &tm) && strftime(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", &tm))
-        mr_reply_header(reply, "Last-Modified", "%s", text);
+    char base64[25];
+    mr_crc32c_to_base64(crc, base64);
+    mr_reply_header(reply, "x-goog-hash", "crc32c=%s", base64);
+    if (object->has_md5) {
+        EVP_EncodeBlock((unsigned char *)base64, object->md5, sizeof object->md5);
+        mr_reply_header(reply, "x-goog-hash", "md5=%s", base64);
+    }
+}
+
+void mr_upload_answer(const struct mr_request *request, struct mr_bucket *bucket, struct mr_object *object,
+                      struct mr_reply *reply)
+{
+    uint32_t crc;
+    if (!request->xml) {
+        mr_api_resource(request, bucket, object, reply);
+        return;
+    }
+    if (mr_object_crc(object, &crc) == 0)
+        put_sums(object, crc, reply);
+    mr_reply_header(reply, "ETag", "\"%016" PRIx64 "\"", object->generation);
+    mr_reply_header(reply, "x-goog-generation", "%" PRIu64, object->generation);
+    mr_reply_header(reply, "x-goog-metageneration", "%" PRIu64, object->metageneration);
+    mr_reply_header(reply, "x-goog-stored-content-length", "%" PRIu64, object->size);
+    mr_reply_header(reply, "x-goog-stored-content-encoding", "%s",
+                    object->attributes[MR_ATTR_CONTENT_ENCODING] ? object->attributes[MR_ATTR_CONTENT_ENCODING]
+                                                                 : "identity");
 }
 
 static void media_headers(const struct mr_object *object, uint64_t generation, uint32_t crc, struct mr_reply *reply)
 {
-    char base64[9];
     char *const *attributes = object->attributes;
     const char *encoding = attributes[MR_ATTR_CONTENT_ENCODING], *type = attributes[MR_ATTR_CONTENT_TYPE];
-    mr_crc32c_to_base64(crc, base64);
     mr_reply_header(reply, "Content-Type", "%s", type ? type : "application/octet-stream");
-    mr_reply_header(reply, "x-goog-hash", "crc32c=%s", base64);
+    put_sums(object, crc, reply);
     mr_reply_header(reply, "x-goog-generation", "%" PRIu64, generation);
     mr_reply_header(reply, "x-goog-metageneration", "%" PRIu64, object->metageneration);
     mr_reply_header(reply, "x-goog-stored-content-length", "%" PRIu64, object->size);
     mr_reply_header(reply, "x-goog-stored-content-encoding", "%s", encoding ? encoding : "identity");
     mr_reply_header(reply, "Accept-Ranges", "bytes");
-    last_modified(object, reply);
-    mr_reply_header(reply, "ETag", "\"%" PRIu64 "\"", generation);
+    mr_reply_header(reply, "ETag", "\"%016" PRIx64 "\"", generation);
+    char modified[40];
+    mr_http_date(object->updated_us, modified);
+    mr_reply_header(reply, "Last-Modified", "%s", modified);
     if (encoding)
         mr_reply_header(reply, "Content-Encoding", "%s", encoding);
     if (attributes[MR_ATTR_CACHE_CONTROL])
@@ -240,20 +262,34 @@ static void test_permissions(const struct mr_api *api, const struct mr_request *
     mr_reply_header(reply, "Content-Type", "application/json; charset=UTF-8");
 }
 
-/* What an operation needs; NULL: nothing. */
-static const char *const permissions[MR_OP_COUNT] = {
-    [MR_OP_LIST] = "storage.objects.list",      [MR_OP_GET] = "storage.objects.get",
-    [MR_OP_STAT] = "storage.objects.get",       [MR_OP_UPLOAD] = "storage.objects.create",
-    [MR_OP_COMPOSE] = "storage.objects.create", [MR_OP_DELETE] = "storage.objects.delete",
-    [MR_OP_BUCKET] = "storage.buckets.get",
+/* What an operation needs; NULL: nothing (more). */
+static const char *const permissions[MR_OP_COUNT][2] = {
+    [MR_OP_LIST] = {"storage.objects.list"},
+    [MR_OP_GET] = {"storage.objects.get"},
+    [MR_OP_STAT] = {"storage.objects.get"},
+    [MR_OP_UPLOAD] = {"storage.objects.create"},
+    [MR_OP_RESUMABLE] = {"storage.objects.create"},
+    [MR_OP_INITIATE] = {"storage.multipartUploads.create", "storage.objects.create"},
+    [MR_OP_PART] = {"storage.multipartUploads.create", "storage.objects.create"},
+    [MR_OP_COMPLETE] = {"storage.multipartUploads.create", "storage.objects.create"},
+    [MR_OP_ABORT] = {"storage.multipartUploads.abort"},
+    [MR_OP_PARTS] = {"storage.multipartUploads.listParts"},
+    [MR_OP_UPLOADS] = {"storage.multipartUploads.list"},
+    [MR_OP_COMPOSE] = {"storage.objects.create"},
+    [MR_OP_DELETE] = {"storage.objects.delete"},
+    [MR_OP_BUCKET] = {"storage.buckets.get"},
 };
 
 int mr_api_refuse(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
 {
-    const char *needs = permissions[request->op];
+    const char *needs = NULL;
+    for (int i = 0; i < 2 && !needs; i++) {
+        const char *one = permissions[request->op][i];
+        needs = one && denied(api, one) ? one : NULL;
+    }
     if (request->bad)
         mr_reply_error(reply, request, (unsigned)request->bad, NULL, "%s", request->why);
-    else if (needs && denied(api, needs))
+    else if (needs)
         mr_reply_error(reply, request, 403, NULL,
                        "Anonymous caller does not have %s access to the Google Cloud Storage %s.", needs,
                        request->op == MR_OP_LIST ? "bucket" : "object");
@@ -273,6 +309,27 @@ void mr_api_answer(const struct mr_api *api, struct mr_request *request, struct 
     switch (request->op) {
     case MR_OP_LIST:
         mr_api_list(api, request, reply);
+        break;
+    case MR_OP_RESUMABLE:
+        mr_api_resumable(api, request, reply);
+        break;
+    case MR_OP_CANCEL:
+        mr_api_cancel(api, request, reply);
+        break;
+    case MR_OP_INITIATE:
+        mr_api_initiate(api, request, reply);
+        break;
+    case MR_OP_COMPLETE:
+        mr_api_complete(api, request, reply);
+        break;
+    case MR_OP_ABORT:
+        mr_api_abort(api, request, reply);
+        break;
+    case MR_OP_PARTS:
+        mr_api_parts(api, request, reply);
+        break;
+    case MR_OP_UPLOADS:
+        mr_api_uploads(api, request, reply);
         break;
     case MR_OP_GET:
         get_media(request, bucket, reply);

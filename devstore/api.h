@@ -17,22 +17,26 @@
 
 struct mr_buckets;
 struct mr_faults;
+struct mr_sessions;
+struct mr_upload;
 
 struct mr_api {
     struct mr_buckets *buckets;
     unsigned page_max;   /* the most entries of a listing page */
     const char **denied; /* permissions that nobody has here: "storage.objects.create", ... */
     int n_denied;
+    int md5;           /* sum uploads with MD5 too */
+    uint64_t min_part; /* the least size of a multipart upload's parts but the last */
+    struct mr_sessions *sessions;
     struct mr_faults *faults; /* for the calls inside a batch; NULL: none */
 };
 
 /* 0, or the status with which this request is refused before its body is looked at; the reply is filled in. */
 int mr_api_refuse(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
-/* Answers a request of any operation but UPLOAD and ADMIN. reply: initialised; closed by the caller. */
+/* Answers a request of any operation but ADMIN and those of mr_op_uploads. reply: initialised; closed by the caller. */
 void mr_api_answer(const struct mr_api *api, struct mr_request *request, struct mr_reply *reply);
 
-struct mr_upload;
-/* NULL: the reply says why. request must stay until the upload is destroyed. length: Content-Length, or 0 if unknown.
+/* For the operations of mr_op_uploads. NULL: the reply says why. request must stay until the upload is destroyed. length: Content-Length, or 0 if unknown.
  */
 struct mr_upload *mr_upload_new(const struct mr_api *api, const struct mr_request *request, uint64_t length,
                                 struct mr_reply *reply);
@@ -46,6 +50,13 @@ void mr_upload_destroy(struct mr_upload *upload); /* also of one that was broken
 void mr_api_list(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
 void mr_api_compose(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
 void mr_api_batch(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
+void mr_api_resumable(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
+void mr_api_cancel(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
+void mr_api_initiate(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
+void mr_api_complete(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
+void mr_api_abort(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
+void mr_api_parts(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
+void mr_api_uploads(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
 
 /* Get, list and create buckets. bucket: the one in the path, or NULL. */
 void mr_api_buckets(const struct mr_api *api, const struct mr_request *request, struct mr_bucket *bucket,
@@ -57,6 +68,12 @@ int mr_api_conditions(const struct mr_request *request, struct mr_conditions *co
 /* The query parameter as a number; fallback when it is absent. */
 int mr_api_number(const struct mr_request *request, const char *key, uint64_t fallback, uint64_t *value,
                   struct mr_reply *reply);
+/*
+ * Makes object live out of the bytes of the sources in their order, with the crc32c put together from theirs. In memory
+ * it points into them. 0, or -1 as mr_bucket_put.
+ */
+int mr_api_join(struct mr_bucket *bucket, struct mr_object *const *sources, size_t n, struct mr_object *object,
+                const struct mr_conditions *conditions);
 /* Puts the object's JSON resource into the reply, as `fields` asks. */
 void mr_api_resource(const struct mr_request *request, struct mr_bucket *bucket, struct mr_object *object,
                      struct mr_reply *reply);

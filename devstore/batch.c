@@ -70,7 +70,7 @@ static void answer_call(const struct mr_api *api, const struct mr_request *outer
     const struct mr_fault *fault = mr_faults_draw(api->faults, &request, 1);
     if (fault)
         mr_fault_reply(fault, &request, reply);
-    else if (request.op == MR_OP_GET || request.op == MR_OP_UPLOAD || request.op == MR_OP_BATCH ||
+    else if (request.op == MR_OP_GET || mr_op_uploads(request.op) || request.op == MR_OP_BATCH ||
              request.op == MR_OP_ADMIN)
         mr_reply_error(reply, &request, 400, NULL, "Media and batches are not allowed in a batch.");
     else

@@ -1,26 +1,19 @@
 /* compose.c - POST .../o/DESTINATION/compose: one object out of up to 32. */
 #include <inttypes.h>
 #include <jansson.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "devstore/api.h"
 #include "devstore/metadata.h"
-#include "devstore/sink.h"
-#include "shm/base/checksum.h"
 #include "shm/base/error.h"
 
 #define SOURCES_MAX 32
-#define PIECES_MAX  1000 /* a response's pieces stay below IOV_MAX; a composite of more is copied into one */
 
 struct compose {
     const struct mr_request *request;
     struct mr_bucket *bucket;
     struct mr_object *source[SOURCES_MAX];
     size_t n;
-    uint32_t crc;
-    uint64_t size;
     unsigned components;
 };
 
@@ -44,7 +37,6 @@ static int get_number(const json_t *object, const char *key, uint64_t *value)
 static int add_source(struct compose *c, const json_t *entry)
 {
     uint64_t generation = 0, match = 0;
-    uint32_t crc;
     const char *name = json_string_value(json_object_get(entry, "name"));
     if (!name) {
         mr_error_set(MR_E_USAGE, "source object %zu has no name", c->n + 1);
@@ -71,10 +63,6 @@ static int add_source(struct compose *c, const json_t *entry)
         mr_error_set(MR_E_CHANGED, "The generation of source object \"%s\" is not the one that was asked for.", name);
         return -1;
     }
-    if (mr_object_crc(object, &crc) < 0)
-        return -1;
-    c->crc = mr_crc32c_combine(c->crc, crc, object->size);
-    c->size += object->size;
     c->components += object->component_count ? object->component_count : 1;
     return 0;
 }
@@ -97,82 +85,11 @@ static int add_sources(struct compose *c, const json_t *body)
     return 0;
 }
 
-/* Whether the composite can point into its sources' memory. */
-static int can_share(const struct compose *c, size_t *pieces)
-{
-    *pieces = 0;
-    for (size_t i = 0; i < c->n; i++) {
-        if (c->source[i]->path)
-            return 0;
-        *pieces += c->source[i]->n_pieces;
-    }
-    return *pieces <= PIECES_MAX && !mr_bucket_folder(c->bucket);
-}
-
-static int share(const struct compose *c, struct mr_object *object, size_t pieces)
-{
-    object->pieces = calloc(pieces + 1, sizeof *object->pieces);
-    if (!object->pieces) {
-        mr_error_set(MR_E_NO_MEMORY, "no memory for a composite");
-        return -1;
-    }
-    for (size_t i = 0; i < c->n; i++) {
-        for (size_t k = 0; k < c->source[i]->n_pieces; k++) {
-            const struct mr_piece *piece = &c->source[i]->pieces[k];
-            if (piece->length == 0)
-                continue;
-            object->pieces[object->n_pieces] = *piece;
-            mr_blob_ref(object->pieces[object->n_pieces++].owner);
-        }
-    }
-    object->size = c->size;
-    mr_object_set_crc(object, c->crc);
-    return 0;
-}
-
-static int copy(struct mr_sink *sink, const struct mr_object *source)
-{
-    enum { BLOCK = 1 << 18 };
-    int rc = -1, fd = -1;
-    char *block = malloc(BLOCK);
-    if (!block) {
-        mr_error_set(MR_E_NO_MEMORY, "no memory for a composite");
-        return -1;
-    }
-    if (source->path && (fd = mr_object_open(source)) < 0)
-        goto out;
-    for (uint64_t at = 0; at < source->size;) {
-        size_t n = source->size - at < BLOCK ? (size_t)(source->size - at) : BLOCK;
-        if (mr_object_read(source, fd, at, block, n) < 0 || mr_sink_write(sink, block, n) < 0)
-            goto out;
-        at += n;
-    }
-    rc = 0;
-out:
-    if (fd >= 0)
-        close(fd);
-    free(block);
-    return rc;
-}
-
-static int copy_all(const struct compose *c, struct mr_object *object, const struct mr_conditions *conditions)
-{
-    struct mr_sink sink;
-    int rc = mr_sink_open(&sink, mr_bucket_folder(c->bucket), c->size);
-    for (size_t i = 0; rc == 0 && i < c->n; i++)
-        rc = copy(&sink, c->source[i]);
-    if (rc == 0)
-        rc = mr_sink_put(&sink, c->bucket, object, conditions);
-    mr_sink_close(&sink);
-    return rc;
-}
-
 /* The composite, live; NULL with an error. */
 static struct mr_object *make(struct compose *c, const json_t *body, const struct mr_conditions *conditions)
 {
     struct mr_metadata metadata = {0};
     struct mr_object *object = NULL;
-    size_t pieces;
     int rc = -1;
     if (mr_metadata_take(&metadata, json_object_get(body, "destination")) < 0 ||
         mr_metadata_set_name(&metadata, c->request->object) < 0)
@@ -181,10 +98,7 @@ static struct mr_object *make(struct compose *c, const json_t *body, const struc
     if (!object || mr_metadata_apply(&metadata, object) < 0)
         goto out;
     object->component_count = c->components;
-    if (can_share(c, &pieces))
-        rc = share(c, object, pieces) < 0 ? -1 : mr_bucket_put(c->bucket, object, NULL, conditions);
-    else
-        rc = copy_all(c, object, conditions);
+    rc = mr_api_join(c->bucket, c->source, c->n, object, conditions);
 out:
     mr_metadata_close(&metadata);
     if (rc < 0) {

@@ -15,6 +15,8 @@
 const char *const mr_fault_names[MR_FAULT_KINDS] = {
     [MR_FAULT_STATUS] = "status", [MR_FAULT_RESET] = "reset", [MR_FAULT_STALL] = "stall",
     [MR_FAULT_SHORT] = "short",   [MR_FAULT_WRONG] = "wrong", [MR_FAULT_CHANGED] = "changed",
+    [MR_FAULT_EGRESS] = "egress", [MR_FAULT_RATE] = "rate",   [MR_FAULT_KEEP_LESS] = "keep-less",
+    [MR_FAULT_EXPIRE] = "expire",
 };
 
 /* How many requests a fault has counted for an object. key 0: a free place. */
@@ -38,7 +40,11 @@ static int parse_kind(const char *text)
         if (strcmp(text, mr_fault_names[i]) == 0)
             return i;
     }
-    mr_error_set(MR_E_USAGE, "unknown kind of fault \"%.50s\": status, reset, stall, short, wrong or changed", text);
+    mr_error_set(
+        MR_E_USAGE,
+        "unknown kind of fault \"%.50s\": status, reset, stall, short, wrong, changed, egress, rate, keep-less or "
+        "expire",
+        text);
     return -1;
 }
 
@@ -80,7 +86,9 @@ static int parse_argument(char *text, struct mr_fault *fault)
         return parse_status(text, fault);
     if (fault->kind == MR_FAULT_STALL)
         rc = mr_parse_real(text, &fault->seconds);
-    else if (fault->kind == MR_FAULT_CHANGED)
+    else if (fault->kind == MR_FAULT_EGRESS || fault->kind == MR_FAULT_RATE)
+        fault->has_retry_after = (rc = mr_parse_u64(text, &fault->retry_after_s)) == 0;
+    else if (fault->kind == MR_FAULT_CHANGED || fault->kind == MR_FAULT_EXPIRE)
         rc = -1;
     else
         rc = mr_parse_u64(text, &fault->bytes);
@@ -93,6 +101,11 @@ static int parse_argument(char *text, struct mr_fault *fault)
 static int parse_pattern(const char *text, struct mr_fault *fault)
 {
     const char *colon = strchr(text, ':');
+    if (strncmp(text, "insert:", 7) == 0) { /* what the JSON API calls it */
+        fault->op = MR_OP_UPLOAD;
+        text = colon + 1;
+        colon = NULL;
+    }
     for (int i = 0; colon && i < MR_OP_COUNT; i++) {
         if (strlen(mr_op_names[i]) == (size_t)(colon - text) &&
             memcmp(mr_op_names[i], text, (size_t)(colon - text)) == 0) {
@@ -107,6 +120,21 @@ static int parse_pattern(const char *text, struct mr_fault *fault)
         return -1;
     }
     return 0;
+}
+
+static int default_op(enum mr_fault_kind kind)
+{
+    switch (kind) {
+    case MR_FAULT_STATUS:
+        return -1;
+    case MR_FAULT_RATE:
+        return MR_OP_COMPOSE;
+    case MR_FAULT_KEEP_LESS:
+    case MR_FAULT_EXPIRE:
+        return MR_OP_CHUNK;
+    default:
+        return MR_OP_GET;
+    }
 }
 
 int mr_fault_parse(const char *text, struct mr_fault *fault)
@@ -125,7 +153,7 @@ int mr_fault_parse(const char *text, struct mr_fault *fault)
         goto out;
     fault->kind = (enum mr_fault_kind)number;
     fault->status = 503;
-    fault->op = fault->kind == MR_FAULT_STATUS ? -1 : MR_OP_GET;
+    fault->op = default_op(fault->kind);
     if (argument && *argument && parse_argument(argument, fault) < 0)
         goto out;
     rc = parse_pattern(rest ? rest : "*", fault);
@@ -220,23 +248,24 @@ static uint64_t hash(uint64_t seed, const char *text)
 /* The object's name as far as the target says it: of an upload, the query's. */
 static const char *object_of(const struct mr_request *request)
 {
-    const char *name = request->op == MR_OP_UPLOAD ? mr_request_query(request, "name") : request->object;
+    const char *name = request->object ? request->object : mr_request_query(request, "name");
     return name ? name : "";
 }
 
 static int matches(const struct mr_fault *fault, const struct mr_request *request)
 {
     if (request->op == MR_OP_ADMIN || (fault->op >= 0 && fault->op != (int)request->op) ||
-        (fault->kind == MR_FAULT_CHANGED && request->op != MR_OP_GET))
+        (fault->kind == MR_FAULT_CHANGED && request->op != MR_OP_GET) ||
+        ((fault->kind == MR_FAULT_KEEP_LESS || fault->kind == MR_FAULT_EXPIRE) && request->op != MR_OP_CHUNK))
         return 0;
     return fnmatch(fault->glob, object_of(request), 0) == 0;
 }
 
-const struct mr_fault *mr_faults_draw(struct mr_faults *faults, const struct mr_request *request, int only_status)
+const struct mr_fault *mr_faults_draw(struct mr_faults *faults, const struct mr_request *request, int only_answers)
 {
     for (int i = 0; faults && i < faults->n; i++) {
         const struct mr_fault *fault = &faults->faults[i];
-        if ((only_status && fault->kind != MR_FAULT_STATUS) || !matches(fault, request))
+        if ((only_answers && !mr_fault_answers(fault)) || !matches(fault, request))
             continue;
         uint64_t key = hash(hash(faults->seed + (uint64_t)i, request->bucket), object_of(request));
         key += key == 0;
@@ -250,14 +279,32 @@ const struct mr_fault *mr_faults_draw(struct mr_faults *faults, const struct mr_
     return NULL;
 }
 
+int mr_fault_answers(const struct mr_fault *fault)
+{
+    return fault->kind == MR_FAULT_STATUS || fault->kind == MR_FAULT_EGRESS || fault->kind == MR_FAULT_RATE;
+}
+
 int mr_fault_in_body(const struct mr_fault *fault)
 {
-    return fault->kind != MR_FAULT_STATUS && fault->kind != MR_FAULT_CHANGED;
+    return fault->kind == MR_FAULT_RESET || fault->kind == MR_FAULT_STALL || fault->kind == MR_FAULT_SHORT ||
+           fault->kind == MR_FAULT_WRONG;
 }
 
 void mr_fault_reply(const struct mr_fault *fault, const struct mr_request *request, struct mr_reply *reply)
 {
-    mr_reply_error(reply, request, fault->status, NULL, "Asked for by --fault.");
+    const char *bucket = request->bucket ? request->bucket : "", *object = object_of(request);
+    if (fault->kind == MR_FAULT_EGRESS)
+        mr_reply_error(
+            reply, request, 429, NULL,
+            "The project exceeded the rate limit for egress bandwidth from Cloud Storage to Google services. "
+            "Please reduce your egress bandwidth, or request more quota.");
+    else if (fault->kind == MR_FAULT_RATE)
+        mr_reply_error(reply, request, 429, NULL,
+                       "The object %s/%s exceeded the rate limit for object mutation operations (create, update, and "
+                       "delete). Please reduce your request rate. See https://cloud.google.com/storage/docs/gcs429.",
+                       bucket, object);
+    else
+        mr_reply_error(reply, request, fault->status, NULL, "Asked for by --fault.");
     if (fault->has_retry_after)
         mr_reply_header(reply, "Retry-After", "%" PRIu64, fault->retry_after_s);
 }

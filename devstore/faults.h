@@ -13,12 +13,16 @@
 #include "devstore/text.h"
 
 enum mr_fault_kind {
-    MR_FAULT_STATUS,  /* answers with another status; ARG: CODE[/RETRY_AFTER_S], 503 */
-    MR_FAULT_RESET,   /* sends ARG bytes of the body (default: half), then resets the connection */
-    MR_FAULT_STALL,   /* sends half of the body, then nothing for ARG seconds (default: until the client leaves) */
-    MR_FAULT_SHORT,   /* sends ARG bytes of the body (default: half) under the full Content-Length, then closes */
-    MR_FAULT_WRONG,   /* inverts byte ARG of the body (default: the middle one) */
-    MR_FAULT_CHANGED, /* gets only: the object is there under the next generation */
+    MR_FAULT_STATUS,    /* answers with another status; ARG: CODE[/RETRY_AFTER_S], 503 */
+    MR_FAULT_RESET,     /* sends ARG bytes of the body (default: half), then resets the connection */
+    MR_FAULT_STALL,     /* sends half of the body, then nothing for ARG seconds (default: until the client leaves) */
+    MR_FAULT_SHORT,     /* sends ARG bytes of the body (default: half) under the full Content-Length, then closes */
+    MR_FAULT_WRONG,     /* inverts byte ARG of the body (default: the middle one) */
+    MR_FAULT_CHANGED,   /* gets only: the object is there under the next generation */
+    MR_FAULT_EGRESS,    /* 429 because of the project's egress bandwidth; ARG: Retry-After in seconds */
+    MR_FAULT_RATE,      /* 429 because the object, or the bucket, is changed too often; ARG: Retry-After in seconds */
+    MR_FAULT_KEEP_LESS, /* chunks only: ARG bytes of it (default: half), rounded down to 256 KiB, are kept */
+    MR_FAULT_EXPIRE,    /* chunks only: the session is gone for good, 410 */
     MR_FAULT_KINDS
 };
 extern const char *const mr_fault_names[MR_FAULT_KINDS];
@@ -48,12 +52,14 @@ void mr_faults_destroy(struct mr_faults *faults);
 int mr_faults_add(struct mr_faults *faults, const char *text);
 /*
  * The fault that hits this request, or NULL; the first that does is the only one, and later ones do not count the
- * request as one of theirs. only_status: consult no others. Any thread.
+ * request as one of theirs. only_answers: consult no others than those. Any thread.
  */
-const struct mr_fault *mr_faults_draw(struct mr_faults *faults, const struct mr_request *request, int only_status);
+const struct mr_fault *mr_faults_draw(struct mr_faults *faults, const struct mr_request *request, int only_answers);
+/* 1 for the kinds that are an answer by themselves: STATUS, EGRESS, RATE. */
+int mr_fault_answers(const struct mr_fault *fault);
 /* 1 for the kinds that happen while the body is sent: RESET, STALL, SHORT, WRONG. */
 int mr_fault_in_body(const struct mr_fault *fault);
-/* Fills the reply of a STATUS fault. */
+/* Fills the reply of a fault that answers. */
 void mr_fault_reply(const struct mr_fault *fault, const struct mr_request *request, struct mr_reply *reply);
 /* How often each kind has hit, as a JSON object. */
 void mr_faults_statistics(struct mr_faults *faults, struct mr_text *out);

@@ -1,10 +1,15 @@
-/* list.c - GET /storage/v1/b/BUCKET/o: pages of objects and prefixes, in the byte-wise order of their names. */
+/*
+ * list.c - GET /storage/v1/b/BUCKET/o, and GET /BUCKET of the XML API: pages of objects and prefixes, in the byte-wise
+ * order of their names.
+ */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "devstore/api.h"
 #include "devstore/fields.h"
 #include "devstore/resource.h"
+#include "devstore/xml.h"
 #include "shm/base/error.h"
 
 struct listing {
@@ -14,6 +19,7 @@ struct listing {
     int after; /* the next name is > key */
     unsigned left;
     struct mr_resource resource;
+    int xml;             /* as the XML API writes a listing */
     int items, prefixes; /* whether these parts of the answer are wanted */
     struct mr_text *out;
     struct mr_text found; /* the prefixes' JSON, without the brackets */
@@ -46,12 +52,32 @@ static int skip_prefix(struct listing *l, const char *bytes, size_t length)
     return 0;
 }
 
+static void emit_xml(struct listing *l, const struct mr_object *object)
+{
+    const char *class = object->attributes[MR_ATTR_STORAGE_CLASS];
+    mr_text_puts(l->out, "<Contents>");
+    mr_xml_put(l->out, "Key", object->name);
+    mr_xml_put_number(l->out, "Generation", object->generation);
+    mr_xml_put_number(l->out, "MetaGeneration", object->metageneration);
+    mr_text_puts(l->out, "<LastModified>");
+    mr_text_time(l->out, object->updated_us);
+    mr_text_printf(l->out, "</LastModified><ETag>&quot;%016" PRIx64 "&quot;</ETag>", object->generation);
+    mr_xml_put_number(l->out, "Size", object->size);
+    mr_xml_put(l->out, "StorageClass", class ? class : l->resource.storage_class);
+    mr_text_puts(l->out, "</Contents>");
+}
+
 static int emit_item(struct listing *l, struct mr_object *object)
 {
     uint32_t crc;
     struct mr_object *fresh = NULL;
     if (!l->items)
         return 0;
+    if (l->xml) {
+        l->n_items++;
+        emit_xml(l, object);
+        return 0;
+    }
     if (mr_resource_wants_crc(&l->resource) && mr_object_crc(object, &crc) < 0) {
         if (mr_error_code() != MR_E_CHANGED && mr_error_code() != MR_E_NOT_FOUND)
             return -1;
@@ -82,6 +108,13 @@ static int take(struct listing *l, struct mr_object *object)
         return -1;
     if (l->prefixes) {
         char *text = strndup(name, length);
+        if (l->xml) {
+            mr_text_puts(&l->found, "<CommonPrefixes>");
+            mr_xml_put(&l->found, "Prefix", text ? text : "");
+            mr_text_puts(&l->found, "</CommonPrefixes>");
+            free(text);
+            return 1;
+        }
         mr_text_puts(&l->found, l->found.length ? "," : "");
         mr_text_json_string(&l->found, text ? text : "");
         free(text);
@@ -109,15 +142,19 @@ static int run(struct listing *l)
 static int select_fields(struct listing *l, const struct mr_request *request, struct mr_fields *fields, int *token)
 {
     static const char *const known[] = {"kind", "nextPageToken", "prefixes", "items", NULL};
-    if (mr_fields_parse(fields, mr_request_query(request, "fields")) < 0 || mr_fields_known(fields, 0, known) < 0)
+    if (mr_fields_parse(fields, l->xml ? NULL : mr_request_query(request, "fields")) < 0 ||
+        mr_fields_known(fields, 0, known) < 0)
         return -1;
-    int items = mr_fields_under(fields, 0, "items");
+    int items = mr_fields_under(fields, 0, "items"); /* XML has no fields parameter: everything */
     if (mr_resource_init(&l->resource, l->bucket, mr_request_header(request, "Host"), fields, items) < 0)
         return -1;
     l->items = items >= 0;
     l->prefixes = mr_fields_under(fields, 0, "prefixes") >= 0;
     *token = mr_fields_under(fields, 0, "nextPageToken") >= 0;
-    mr_text_puts(l->out, mr_fields_under(fields, 0, "kind") >= 0 ? "{\"kind\":\"storage#objects\"" : "{");
+    if (l->xml)
+        mr_xml_begin(l->out, "ListBucketResult");
+    else
+        mr_text_puts(l->out, mr_fields_under(fields, 0, "kind") >= 0 ? "{\"kind\":\"storage#objects\"" : "{");
     return 0;
 }
 
@@ -129,18 +166,27 @@ static const char *or_empty(const char *text)
 /* Where the page begins: the greatest of prefix, startOffset and the token. */
 static int set_start(struct listing *l, const struct mr_request *request)
 {
-    const char *start = or_empty(mr_request_query(request, "startOffset"));
-    const char *token = or_empty(mr_request_query(request, "pageToken"));
-    const char *first = strcmp(start, l->prefix) > 0 ? start : l->prefix;
-    int rc = -1;
+    const char *start = or_empty(mr_request_query(request, l->xml ? "start-after" : "startOffset"));
+    const char *token = or_empty(mr_request_query(request, l->xml ? "continuation-token" : "pageToken"));
+    const char *marker = l->xml ? mr_request_query(request, "marker") : NULL;
+    int rc = -1, after = 0;
+    if (marker && strcmp(marker, start) > 0)
+        start = marker;
+    const char *first = l->prefix;
+    if (*start && strcmp(start, first) >= 0) {
+        first = start;
+        after = l->xml;
+    }
     char *from = mr_token_decode(token);
     if (!from) {
         mr_error_set(MR_E_USAGE, "Invalid pageToken");
         return -1;
     }
-    if (strcmp(from, first) > 0)
+    if (strcmp(from, first) > 0) {
         first = from;
-    rc = set_key(l, first, strlen(first), 0);
+        after = 0;
+    }
+    rc = set_key(l, first, strlen(first), after);
     free(from);
     return rc;
 }
@@ -167,15 +213,35 @@ static void finish(struct listing *l, int token, struct mr_reply *reply)
     mr_reply_header(reply, "Content-Type", "application/json; charset=UTF-8");
 }
 
+/* The root is there already, in front of the items. */
+static void finish_xml(struct listing *l, uint64_t max, struct mr_reply *reply)
+{
+    struct mr_text *out = l->out;
+    char *token = l->next ? mr_token_encode(l->next) : NULL;
+    mr_text_append(out, l->found.data, l->found.length);
+    mr_xml_put(out, "Name", mr_bucket_name(l->bucket));
+    mr_xml_put(out, "Prefix", l->prefix);
+    mr_xml_put_number(out, "MaxKeys", max);
+    mr_xml_put_number(out, "KeyCount", l->n_items);
+    mr_xml_put(out, "IsTruncated", l->next ? "true" : "false");
+    if (token) {
+        mr_xml_put(out, "NextContinuationToken", token);
+        mr_xml_put(out, "NextMarker", l->key);
+    }
+    free(token);
+    mr_text_puts(out, "</ListBucketResult>");
+    mr_reply_header(reply, "Content-Type", "application/xml; charset=UTF-8");
+}
+
 void mr_api_list(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
 {
     struct mr_fields fields;
-    struct listing l = {.out = &reply->body};
+    struct listing l = {.out = &reply->body, .xml = request->xml};
     const char *soft = mr_request_query(request, "softDeleted");
     uint64_t max;
     int token;
     l.bucket = mr_api_bucket(api, request, reply);
-    if (!l.bucket || mr_api_number(request, "maxResults", 1000, &max, reply) < 0)
+    if (!l.bucket || mr_api_number(request, l.xml ? "max-keys" : "maxResults", 1000, &max, reply) < 0)
         return;
     if (mr_request_query(request, "matchGlob")) {
         mr_reply_error(reply, request, 400, "invalid", "The development store does not do matchGlob.");
@@ -184,12 +250,15 @@ void mr_api_list(const struct mr_api *api, const struct mr_request *request, str
     l.left = max == 0 || max > api->page_max ? api->page_max : (unsigned)max;
     l.prefix = or_empty(mr_request_query(request, "prefix"));
     l.delimiter = or_empty(mr_request_query(request, "delimiter"));
-    l.end = or_empty(mr_request_query(request, "endOffset"));
+    l.end = l.xml ? "" : or_empty(mr_request_query(request, "endOffset"));
     if (set_start(&l, request) < 0 || select_fields(&l, request, &fields, &token) < 0)
         goto fail;
     if (!(soft && strcmp(soft, "true") == 0) && run(&l) < 0) /* nothing is ever kept after its deletion */
         goto fail;
-    finish(&l, token, reply);
+    if (l.xml)
+        finish_xml(&l, max, reply);
+    else
+        finish(&l, token, reply);
     goto out;
 fail:
     mr_reply_from_error(reply, request);

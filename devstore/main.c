@@ -13,6 +13,7 @@
 #include "devstore/faults.h"
 #include "devstore/options.h"
 #include "devstore/serve.h"
+#include "devstore/sessions.h"
 #include "devstore/synthetic.h"
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
@@ -88,6 +89,8 @@ static int serve(const struct mr_options *options, struct mr_buckets *buckets, c
 {
     struct mr_api api = {.buckets = buckets,
                          .page_max = options->page_max,
+                         .md5 = options->md5,
+                         .min_part = options->min_part,
                          .denied = (const char **)options->denied,
                          .n_denied = options->n_denied};
     struct mr_serve_options how = {
@@ -101,8 +104,9 @@ static int serve(const struct mr_options *options, struct mr_buckets *buckets, c
     struct mr_serve *server = NULL;
     int rc = -1, number;
     api.faults = mr_faults_new(options->seed);
-    if (!api.faults)
-        return -1;
+    api.sessions = mr_sessions_new();
+    if (!api.faults || !api.sessions)
+        goto out;
     for (int i = 0; i < options->n_faults; i++) {
         if (mr_faults_add(api.faults, options->faults[i]) < 0)
             goto out;
@@ -124,6 +128,7 @@ static int serve(const struct mr_options *options, struct mr_buckets *buckets, c
     rc = 0;
 out:
     mr_serve_destroy(server);
+    mr_sessions_destroy(api.sessions);
     mr_faults_destroy(api.faults);
     if (how.log_fd >= 0)
         close(how.log_fd);

@@ -1,6 +1,7 @@
 #include "devstore/metadata.h"
 
 #include <jansson.h>
+#include <openssl/evp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -96,6 +97,22 @@ static int take_crc(struct mr_metadata *metadata, const char *text, size_t lengt
     return 0;
 }
 
+static int take_md5(struct mr_metadata *metadata, const char *text, size_t length)
+{
+    unsigned char block[18], coded[24];
+    if (!text || length != sizeof coded || text[22] != '=' || text[23] != '=')
+        goto bad;
+    memcpy(coded, text, sizeof coded);
+    if (EVP_DecodeBlock(block, coded, sizeof coded) != sizeof block)
+        goto bad;
+    memcpy(metadata->md5, block, sizeof metadata->md5);
+    metadata->has_md5 = 1;
+    return 0;
+bad:
+    mr_error_set(MR_E_USAGE, "md5 is not the base64 of 16 bytes");
+    return -1;
+}
+
 int mr_metadata_take(struct mr_metadata *metadata, const json_t *json)
 {
     if (!json)
@@ -105,6 +122,7 @@ int mr_metadata_take(struct mr_metadata *metadata, const json_t *json)
         return -1;
     }
     json_t *name = json_object_get(json, "name"), *crc = json_object_get(json, "crc32c");
+    json_t *md5 = json_object_get(json, "md5Hash");
     if (name && !json_is_string(name)) {
         mr_error_set(MR_E_USAGE, "name is not a string");
         return -1;
@@ -112,6 +130,8 @@ int mr_metadata_take(struct mr_metadata *metadata, const json_t *json)
     if (name && mr_metadata_set_name(metadata, json_string_value(name)) < 0)
         return -1;
     if (crc && take_crc(metadata, json_string_value(crc), json_string_length(crc)) < 0)
+        return -1;
+    if (md5 && take_md5(metadata, json_string_value(md5), json_string_length(md5)) < 0)
         return -1;
     return take_attributes(metadata, json);
 }
@@ -131,11 +151,37 @@ int mr_metadata_parse(struct mr_metadata *metadata, const char *json, size_t len
 
 int mr_metadata_hash_header(struct mr_metadata *metadata, const char *header)
 {
-    const char *crc = header ? strstr(header, "crc32c=") : NULL;
-    if (!crc)
+    const char *crc = header ? strstr(header, "crc32c=") : NULL, *md5 = header ? strstr(header, "md5=") : NULL;
+    if (crc) {
+        crc += strlen("crc32c=");
+        if (take_crc(metadata, crc, strcspn(crc, ", \t")) < 0)
+            return -1;
+    }
+    if (!md5)
         return 0;
-    crc += strlen("crc32c=");
-    return take_crc(metadata, crc, strcspn(crc, ", \t"));
+    md5 += strlen("md5=");
+    return take_md5(metadata, md5, strcspn(md5, ", \t"));
+}
+
+int mr_metadata_md5_header(struct mr_metadata *metadata, const char *header)
+{
+    return header ? take_md5(metadata, header, strlen(header)) : 0;
+}
+
+int mr_metadata_check_sums(const struct mr_metadata *metadata, uint32_t crc, const uint8_t *md5)
+{
+    char base64[25];
+    if (metadata->has_crc && metadata->crc != crc) {
+        mr_crc32c_to_base64(crc, base64);
+        mr_error_set(MR_E_USAGE, "Provided CRC32C does not match the calculated one, \"%s\".", base64);
+        return -1;
+    }
+    if (md5 && metadata->has_md5 && memcmp(metadata->md5, md5, sizeof metadata->md5) != 0) {
+        EVP_EncodeBlock((unsigned char *)base64, md5, sizeof metadata->md5);
+        mr_error_set(MR_E_USAGE, "Provided MD5 hash does not match the calculated one, \"%s\".", base64);
+        return -1;
+    }
+    return 0;
 }
 
 int mr_metadata_apply(const struct mr_metadata *metadata, struct mr_object *object)

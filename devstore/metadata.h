@@ -12,8 +12,9 @@ struct json_t;
 struct mr_metadata {
     char *name; /* NULL: not given */
     char *attributes[MR_ATTR_COUNT];
-    int has_crc;
+    int has_crc, has_md5; /* sums that the client says the bytes have */
     uint32_t crc;
+    uint8_t md5[16];
 };
 
 /* All: 0, or -1 (USAGE: what is wrong; NO_MEMORY). What is set before and not named in the JSON stays. */
@@ -23,8 +24,12 @@ int mr_metadata_take(struct mr_metadata *metadata, const struct json_t *json);
 /* A copy. The name must be GCS's: 1 to 1024 bytes of UTF-8, not "." or "..", no CR or LF. */
 int mr_metadata_set_name(struct mr_metadata *metadata, const char *name);
 int mr_metadata_set(struct mr_metadata *metadata, enum mr_attribute attribute, const char *value);
-/* The crc32c of an x-goog-hash header ("crc32c=...,md5=..."); NULL: none. */
+/* The sums of an x-goog-hash header ("crc32c=...,md5=..."); NULL: none. */
 int mr_metadata_hash_header(struct mr_metadata *metadata, const char *header);
+/* The same of a Content-MD5 header. */
+int mr_metadata_md5_header(struct mr_metadata *metadata, const char *header);
+/* 0 when the sums that the client gave, if any, are these; md5 NULL is not compared. -1 (USAGE). */
+int mr_metadata_check_sums(const struct mr_metadata *metadata, uint32_t crc, const uint8_t *md5);
 /* Copies the attributes to an object. */
 int mr_metadata_apply(const struct mr_metadata *metadata, struct mr_object *object);
 void mr_metadata_close(struct mr_metadata *metadata);

@@ -115,6 +115,25 @@ int mr_object_copy_attributes(struct mr_object *to, const struct mr_object *from
     return 0;
 }
 
+struct mr_object *mr_object_stub(const struct mr_object *object)
+{
+    struct mr_object *stub = mr_object_new(object->name);
+    if (!stub || mr_object_copy_attributes(stub, object) < 0) {
+        mr_object_unref(stub);
+        return NULL;
+    }
+    atomic_store_explicit(&stub->crc, atomic_load_explicit(&object->crc, memory_order_relaxed), memory_order_relaxed);
+    stub->generation = object->generation;
+    stub->metageneration = object->metageneration;
+    stub->size = object->size;
+    stub->created_us = object->created_us;
+    stub->updated_us = object->updated_us;
+    stub->component_count = object->component_count;
+    stub->has_md5 = object->has_md5;
+    memcpy(stub->md5, object->md5, sizeof stub->md5);
+    return stub;
+}
+
 void mr_object_set_crc(struct mr_object *object, uint32_t crc)
 {
     /* One word holds value and flag, so relaxed is enough: whoever sees the flag sees the value. */

@@ -50,7 +50,9 @@ struct mr_object {
     uint64_t generation, metageneration, size;
     int64_t created_us, updated_us; /* since 1970 */
     unsigned component_count;       /* 0: not a composite */
-    int deleted;                    /* a tombstone: hides a synthetic object of this name */
+    int has_md5;                    /* of what was uploaded in one piece by us; a file found at start has none */
+    uint8_t md5[16];
+    int deleted; /* a tombstone: hides a synthetic object of this name */
     char *attributes[MR_ATTR_COUNT];
     /* The bytes: path != NULL is a file, else the pieces in order. */
     char *path;
@@ -69,6 +71,8 @@ void mr_object_unref(struct mr_object *object); /* NULL is allowed */
 void mr_object_set_piece(struct mr_object *object, const uint8_t *data, uint64_t length, struct mr_blob *owner);
 /* A copy of the value; NULL removes. 0, or -1 (NO_MEMORY). */
 int mr_object_set_attribute(struct mr_object *object, enum mr_attribute attribute, const char *value);
+/* A copy of everything but the bytes: enough to describe it. NULL: no memory. */
+struct mr_object *mr_object_stub(const struct mr_object *object);
 int mr_object_copy_attributes(struct mr_object *to, const struct mr_object *from);
 
 void mr_object_set_crc(struct mr_object *object, uint32_t crc);

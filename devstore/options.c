@@ -33,6 +33,8 @@ static const char help[] =
     "  --hierarchical          hierarchicalNamespace.enabled\n"
     "  --zonal                 a Rapid bucket: storage class RAPID, one zone, hierarchical, compose is refused\n"
     "  --requester-pays        billing.requesterPays; a request without userProject answers 400\n"
+    "  --min-part-bytes N      the least size of an XML multipart upload's parts but the last; default 5MiB\n"
+    "  --no-md5                uploads get no md5Hash, which saves the time to sum it\n"
     "\n"
     "How it serves\n"
     "  --listen HOST:PORT      default 127.0.0.1:0; port 0 is a free port. The first line on standard output is\n"
@@ -53,9 +55,16 @@ static const char help[] =
     "                                stall    sends nothing for ARG seconds there (default: until the client leaves)\n"
     "                                wrong    inverts byte ARG of the body (default: the middle one)\n"
     "                                changed  a get finds the object under another generation\n"
+    "                                egress   answers 429 about egress bandwidth; ARG: Retry-After\n"
+    "                                rate     answers 429 about too many changes; ARG: Retry-After\n"
+    "                                keep-less  a resumable upload keeps ARG bytes of a chunk (default: half),\n"
+    "                                         rounded down to 256 KiB\n"
+    "                                expire   a resumable upload's session is gone: 410\n"
     "                          RATE  a probability from 0 to 1, or first=N: the first N requests for each object\n"
-    "                          PATTERN  [OP:]GLOB: object names, and one of list, get, stat, upload, compose, delete,\n"
-    "                                batch, bucket, iam. Default: get:* (status: any request)\n"
+    "                          PATTERN  [OP:]GLOB: object names, and one of list, get, stat, upload (or insert),\n"
+    "                                compose, delete, batch, bucket, iam; resumable, chunk, cancel; initiate, part,\n"
+    "                                complete, abort, parts, uploads. Default: get:* (status: any request;\n"
+    "                                rate: compose:*; keep-less, expire: chunk:*)\n"
     "  --seed N                decides which requests a probability hits, and the bytes of synthetic objects\n"
     "  --log FILE              a line for each request: method, target, status, bytes\n"
     "  --exit-with-parent      ends when the process that started it ends\n"
@@ -80,6 +89,8 @@ enum {
     OPT_HIERARCHICAL,
     OPT_ZONAL,
     OPT_REQUESTER_PAYS,
+    OPT_MIN_PART,
+    OPT_NO_MD5,
     OPT_DENY,
     OPT_LOG,
     OPT_EXIT_WITH_PARENT,
@@ -105,6 +116,8 @@ static const struct option long_options[] = {
     {"hierarchical", no_argument, NULL, OPT_HIERARCHICAL},
     {"zonal", no_argument, NULL, OPT_ZONAL},
     {"requester-pays", no_argument, NULL, OPT_REQUESTER_PAYS},
+    {"min-part-bytes", required_argument, NULL, OPT_MIN_PART},
+    {"no-md5", no_argument, NULL, OPT_NO_MD5},
     {"deny", required_argument, NULL, OPT_DENY},
     {"log", required_argument, NULL, OPT_LOG},
     {"exit-with-parent", no_argument, NULL, OPT_EXIT_WITH_PARENT},
@@ -225,6 +238,11 @@ static int take(struct mr_options *options, int option, const char *value)
         return 0;
     case OPT_PAGE_SIZE:
         return parse_count("--page-size", value, 1000000, &options->page_max);
+    case OPT_MIN_PART:
+        return mr_parse_size(value, &options->min_part) < 0 ? usage("--min-part-bytes", value, "a size") : 0;
+    case OPT_NO_MD5:
+        options->md5 = 0;
+        return 0;
     case OPT_DENY:
         return push("--deny", value, options->denied, &options->n_denied, MR_DENY_MAX);
     case OPT_LOG:
@@ -252,7 +270,7 @@ static int take(struct mr_options *options, int option, const char *value)
 int mr_options_parse(struct mr_options *options, int argc, char **argv)
 {
     int option, rc;
-    *options = (struct mr_options){.page_max = 5000, .threads = 2};
+    *options = (struct mr_options){.page_max = 5000, .threads = 2, .md5 = 1, .min_part = UINT64_C(5) << 20};
     mr_bucket_settings_init(&options->bucket);
     if (parse_listen(options, "127.0.0.1:0") < 0)
         return -1;

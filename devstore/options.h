@@ -14,10 +14,10 @@ struct mr_options {
     const char *host; /* of --listen */
     const char *port;
     const char *root, *port_file, *log_file;
-    int memory, exit_with_parent;
+    int memory, exit_with_parent, md5;
     double latency_ms, bandwidth_mibps;
     unsigned page_max, threads;
-    uint64_t seed;
+    uint64_t seed, min_part;
     struct mr_bucket_settings bucket; /* of every bucket */
     int n_synthetic, n_denied, n_faults;
     const char *synthetic[MR_SYNTHETIC_MAX]; /* BUCKET:COUNT:SIZE[-SIZE][:SEED] */

@@ -7,13 +7,23 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "devstore/xml.h"
 #include "shm/base/error.h"
 
 const char *const mr_op_names[MR_OP_COUNT] = {
-    [MR_OP_LIST] = "list",       [MR_OP_GET] = "get",       [MR_OP_STAT] = "stat",   [MR_OP_UPLOAD] = "upload",
-    [MR_OP_COMPOSE] = "compose", [MR_OP_DELETE] = "delete", [MR_OP_BATCH] = "batch", [MR_OP_BUCKET] = "bucket",
-    [MR_OP_IAM] = "iam",         [MR_OP_ADMIN] = "admin",   [MR_OP_OTHER] = "other",
+    [MR_OP_LIST] = "list",     [MR_OP_GET] = "get",           [MR_OP_STAT] = "stat",
+    [MR_OP_UPLOAD] = "upload", [MR_OP_COMPOSE] = "compose",   [MR_OP_DELETE] = "delete",
+    [MR_OP_BATCH] = "batch",   [MR_OP_BUCKET] = "bucket",     [MR_OP_IAM] = "iam",
+    [MR_OP_ADMIN] = "admin",   [MR_OP_OTHER] = "other",       [MR_OP_RESUMABLE] = "resumable",
+    [MR_OP_CHUNK] = "chunk",   [MR_OP_CANCEL] = "cancel",     [MR_OP_INITIATE] = "initiate",
+    [MR_OP_PART] = "part",     [MR_OP_COMPLETE] = "complete", [MR_OP_ABORT] = "abort",
+    [MR_OP_PARTS] = "parts",   [MR_OP_UPLOADS] = "uploads",
 };
+
+int mr_op_uploads(enum mr_op op)
+{
+    return op == MR_OP_UPLOAD || op == MR_OP_CHUNK || op == MR_OP_PART;
+}
 
 #define SEGMENTS 9
 
@@ -101,6 +111,21 @@ static void route_object(struct mr_request *request, const struct path *path, in
         set_op(request, method_is(request, "DELETE"), MR_OP_DELETE);
 }
 
+/* upload/storage/v1/b/BUCKET/o */
+static void route_upload(struct mr_request *request)
+{
+    const char *type = mr_request_query(request, "uploadType");
+    int session = mr_request_query(request, "upload_id") != NULL;
+    if (session && method_is(request, "DELETE"))
+        request->op = MR_OP_CANCEL;
+    else if (session)
+        set_op(request, method_is(request, "PUT") || method_is(request, "POST"), MR_OP_CHUNK);
+    else if (type && strcmp(type, "resumable") == 0)
+        set_op(request, method_is(request, "POST") || method_is(request, "PUT"), MR_OP_RESUMABLE);
+    else
+        set_op(request, method_is(request, "POST") || method_is(request, "PUT"), MR_OP_UPLOAD);
+}
+
 /* storage/v1/b... from segment `at`; media, upload: it followed download/ or upload/ */
 static void route_storage(struct mr_request *request, const struct path *path, int at, int media, int upload)
 {
@@ -116,7 +141,7 @@ static void route_storage(struct mr_request *request, const struct path *path, i
     if (request->bad)
         return;
     if (upload && left == 2 && is(path, at + 1, "o"))
-        set_op(request, method_is(request, "POST") || method_is(request, "PUT"), MR_OP_UPLOAD);
+        route_upload(request);
     else if (!upload && left >= 3 && is(path, at + 1, "o"))
         route_object(request, path, at + 2, media);
     else if (upload || media)
@@ -133,19 +158,48 @@ static void route_storage(struct mr_request *request, const struct path *path, i
         refuse(request, 404, "Not Found");
 }
 
+/* /bucket */
+static void route_xml_bucket(struct mr_request *request)
+{
+    if (reading(request) && mr_request_query(request, "uploads"))
+        request->op = MR_OP_UPLOADS;
+    else
+        set_op(request, reading(request), MR_OP_LIST);
+}
+
+static void route_xml_object(struct mr_request *request)
+{
+    int session = mr_request_query(request, "uploadId") != NULL;
+    if (reading(request))
+        request->op = session ? MR_OP_PARTS : MR_OP_GET;
+    else if (method_is(request, "PUT"))
+        request->op = session ? MR_OP_PART : MR_OP_UPLOAD;
+    else if (method_is(request, "DELETE"))
+        request->op = session ? MR_OP_ABORT : MR_OP_DELETE;
+    else if (session)
+        set_op(request, method_is(request, "POST"), MR_OP_COMPLETE);
+    else
+        set_op(request, method_is(request, "POST") && mr_request_query(request, "uploads"), MR_OP_INITIATE);
+}
+
 /* /bucket/object, slashes as they are */
 static void route_xml(struct mr_request *request, const struct path *path, const char *end)
 {
     request->xml = 1;
-    if (path->n < 2 || path->part[0].length == 0 || path->part[1].at == end) {
+    if (path->n < 1 || path->part[0].length == 0) {
         refuse(request, 404, "Not Found");
         return;
     }
     request->bucket = decode(request, path->part[0].at, path->part[0].length);
+    if (request->bad)
+        return;
+    if (path->n < 2 || path->part[1].at == end) {
+        route_xml_bucket(request);
+        return;
+    }
+    request->object = decode(request, path->part[1].at, (size_t)(end - path->part[1].at));
     if (!request->bad)
-        request->object = decode(request, path->part[1].at, (size_t)(end - path->part[1].at));
-    if (!request->bad)
-        set_op(request, reading(request), MR_OP_GET);
+        route_xml_object(request);
 }
 
 static void parse_query(struct mr_request *request, const char *at)
@@ -299,6 +353,7 @@ static const struct {
     {413, "Payload Too Large", "uploadTooLarge", "EntityTooLarge"},
     {416, "Requested Range Not Satisfiable", "requestedRangeNotSatisfiable", "InvalidRange"},
     {429, "Too Many Requests", "rateLimitExceeded", "SlowDown"},
+    {499, "Client Closed Request", "", "RequestCancelled"},
     {500, "Internal Server Error", "backendError", "InternalError"},
     {501, "Not Implemented", "notImplemented", "NotImplemented"},
     {502, "Bad Gateway", "backendError", "InternalError"},
@@ -320,24 +375,12 @@ const char *mr_status_phrase(unsigned status)
     return statuses[status_index(status)].phrase;
 }
 
-static void xml_text(struct mr_text *body, const char *text)
-{
-    for (; *text; text++) {
-        if (*text == '<')
-            mr_text_puts(body, "&lt;");
-        else if (*text == '&')
-            mr_text_puts(body, "&amp;");
-        else
-            mr_text_append(body, (unsigned char)*text < 0x20 ? " " : text, 1);
-    }
-}
-
 static void error_body(struct mr_text *body, int xml, unsigned status, const char *reason, const char *message)
 {
     if (xml) {
         mr_text_printf(body, "<?xml version='1.0' encoding='UTF-8'?><Error><Code>%s</Code><Message>",
-                       statuses[status_index(status)].xml);
-        xml_text(body, message);
+                       reason ? reason : statuses[status_index(status)].xml);
+        mr_xml_text(body, message);
         mr_text_puts(body, "</Message></Error>");
         return;
     }
@@ -346,7 +389,7 @@ static void error_body(struct mr_text *body, int xml, unsigned status, const cha
     mr_text_puts(body, ",\"errors\":[{\"message\":");
     mr_text_json_string(body, message);
     mr_text_puts(body, ",\"domain\":\"global\",\"reason\":");
-    mr_text_json_string(body, reason);
+    mr_text_json_string(body, reason ? reason : statuses[status_index(status)].reason);
     mr_text_puts(body, "}]}}");
 }
 
@@ -369,7 +412,7 @@ void mr_reply_error(struct mr_reply *reply, const struct mr_request *request, un
         return;
     mr_reply_header(reply, "Content-Type", "%s",
                     request->xml ? "application/xml; charset=UTF-8" : "application/json; charset=UTF-8");
-    error_body(&reply->body, request->xml, status, reason ? reason : statuses[status_index(status)].reason, message);
+    error_body(&reply->body, request->xml, status, reason, message);
 }
 
 void mr_reply_from_error(struct mr_reply *reply, const struct mr_request *request)

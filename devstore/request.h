@@ -13,38 +13,55 @@
 
 /* What a request does; the names (mr_op_names) are those of --fault patterns and of the statistics. */
 enum mr_op {
-    MR_OP_LIST, /* objects of a bucket */
-    MR_OP_GET,  /* an object's bytes */
-    MR_OP_STAT, /* an object's metadata */
-    MR_OP_UPLOAD,
+    MR_OP_LIST,   /* objects of a bucket */
+    MR_OP_GET,    /* an object's bytes */
+    MR_OP_STAT,   /* an object's metadata */
+    MR_OP_UPLOAD, /* an object in one request */
     MR_OP_COMPOSE,
     MR_OP_DELETE,
     MR_OP_BATCH,
-    MR_OP_BUCKET, /* get, list and create buckets */
-    MR_OP_IAM,    /* testPermissions */
-    MR_OP_ADMIN,  /* /_devstore/... */
-    MR_OP_OTHER,  /* no such route */
+    MR_OP_BUCKET,    /* get, list and create buckets */
+    MR_OP_IAM,       /* testPermissions */
+    MR_OP_RESUMABLE, /* begins a resumable upload */
+    MR_OP_CHUNK,     /* its bytes, and probes of what it has */
+    MR_OP_CANCEL,    /* ends it */
+    MR_OP_INITIATE,  /* begins a multipart upload of the XML API */
+    MR_OP_PART,      /* its bytes */
+    MR_OP_COMPLETE,
+    MR_OP_ABORT,
+    MR_OP_PARTS,   /* lists its parts */
+    MR_OP_UPLOADS, /* lists the multipart uploads under way */
+    MR_OP_ADMIN,   /* /_devstore/... */
+    MR_OP_OTHER,   /* no such route */
     MR_OP_COUNT
 };
+/* Whether its body is an object's bytes, to be taken by an mr_upload. */
+int mr_op_uploads(enum mr_op op);
 extern const char *const mr_op_names[MR_OP_COUNT];
 
 #define MR_QUERY_MAX 64
 
+struct mr_fault;
+
 struct mr_request {
     char *method, *uri; /* as sent */
     enum mr_op op;
-    int bad;               /* a status with which to refuse it (400, 404, 405), or 0 */
-    const char *why;       /* for bad */
-    int changed;           /* 1: answer as if the object had the next generation (a fault) */
-    int xml;               /* /bucket/object: errors are XML */
-    char *bucket, *object; /* decoded, or NULL */
-    char *tail;            /* ADMIN: what follows /_devstore/ */
+    int bad;                      /* a status with which to refuse it (400, 404, 405), or 0 */
+    const char *why;              /* for bad */
+    int changed;                  /* 1: answer as if the object had the next generation (a fault) */
+    const struct mr_fault *fault; /* that hits it, or NULL */
+    int xml;                      /* /bucket/object: errors are XML */
+    char *bucket, *object;        /* decoded, or NULL */
+    char *tail;                   /* ADMIN: what follows /_devstore/ */
     int n_query;
     struct {
         char *key, *value; /* decoded; a key without '=' has an empty value */
     } query[MR_QUERY_MAX];
     /* Looks up a request header, case ignored; NULL when absent. Set by whoever holds the headers. */
     const char *(*header)(void *cls, const char *name);
+    /* Calls visit for each header; NULL: they cannot be walked. */
+    void (*each_header)(void *cls, void (*visit)(void *visit_cls, const char *name, const char *value),
+                        void *visit_cls);
     void *header_cls;
     struct mr_text body; /* of the operations that take JSON or a batch */
 };
@@ -56,7 +73,7 @@ void mr_request_close(struct mr_request *request);
 const char *mr_request_query(const struct mr_request *request, const char *key);
 const char *mr_request_header(const struct mr_request *request, const char *name);
 
-#define MR_REPLY_HEADERS 16
+#define MR_REPLY_HEADERS 24
 
 struct mr_reply {
     unsigned status;
@@ -77,7 +94,8 @@ void mr_reply_init(struct mr_reply *reply);
 void mr_reply_close(struct mr_reply *reply);
 void mr_reply_header(struct mr_reply *reply, const char *name, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* Replaces what is in the reply by an error in GCS's form (XML for the XML routes). reason NULL: by the status. */
+/* Replaces what is in the reply by an error in GCS's form (XML for the XML routes, where reason is the Code). reason
+ * NULL: by the status. */
 void mr_reply_error(struct mr_reply *reply, const struct mr_request *request, unsigned status, const char *reason,
                     const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 /* The same from this thread's mr_error: NOT_FOUND 404, CHANGED 412, EXISTS 409, USAGE and PROTOCOL 400, others 500. */

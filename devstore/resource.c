@@ -1,6 +1,7 @@
 #include "devstore/resource.h"
 
 #include <inttypes.h>
+#include <openssl/evp.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -25,6 +26,7 @@ enum field {
     STORAGE_CLASS,
     SIZE,
     CRC32C,
+    MD5,
     ETAG,
     TIME_CREATED,
     UPDATED,
@@ -53,13 +55,13 @@ static const char *const names[] = {
     "storageClass",
     "size",
     "crc32c",
+    "md5Hash",
     "etag",
     "timeCreated",
     "updated",
     "timeStorageClassUpdated",
     "componentCount",
     "metadata",
-    "md5Hash",
     "owner",
     "acl",
     "timeDeleted",
@@ -169,7 +171,7 @@ static void put_link(const struct mr_resource *resource, struct mr_text *out, en
 void mr_resource_write(const struct mr_resource *resource, struct mr_object *object, struct mr_text *out)
 {
     uint32_t crc;
-    char base64[9];
+    char base64[25];
     mr_text_append(out, "{", 1);
     put_string(resource, out, KIND, "storage#object");
     if (begin(resource, out, ID)) {
@@ -197,6 +199,10 @@ void mr_resource_write(const struct mr_resource *resource, struct mr_object *obj
     if (mr_resource_wants_crc(resource) && mr_object_crc(object, &crc) == 0) {
         mr_crc32c_to_base64(crc, base64);
         put_string(resource, out, CRC32C, base64);
+    }
+    if (object->has_md5) {
+        EVP_EncodeBlock((unsigned char *)base64, object->md5, sizeof object->md5);
+        put_string(resource, out, MD5, base64);
     }
     if (begin(resource, out, ETAG))
         mr_text_printf(out, "\"%" PRIu64 "/%" PRIu64 "\"", object->generation, object->metageneration);

@@ -60,6 +60,25 @@ static const char *find_header(void *cls, const char *name)
     return MHD_lookup_connection_value(call->connection, MHD_HEADER_KIND, name);
 }
 
+struct walk {
+    void (*visit)(void *cls, const char *name, const char *value);
+    void *cls;
+};
+
+static enum MHD_Result walk_header(void *cls, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+    const struct walk *walk = cls;
+    (void)kind;
+    walk->visit(walk->cls, name, value ? value : "");
+    return MHD_YES;
+}
+
+static void each_header(void *cls, void (*visit)(void *visit_cls, const char *name, const char *value), void *visit_cls)
+{
+    struct walk walk = {.visit = visit, .cls = visit_cls};
+    MHD_get_connection_values(((struct call *)cls)->connection, MHD_HEADER_KIND, walk_header, &walk);
+}
+
 /* MHD's first callback of a request: here the target is still as it was sent, before MHD decodes it. */
 static void *begin(void *cls, const char *uri, struct MHD_Connection *connection)
 {
@@ -109,14 +128,15 @@ static int start(struct call *call, const char *method)
     call->request.header = find_header;
     call->request.header_cls = call;
     call->phase = CALL_BODY;
-    call->fault = mr_faults_draw(api->faults, &call->request, 0);
+    call->request.each_header = each_header;
+    call->request.fault = call->fault = mr_faults_draw(api->faults, &call->request, 0);
     call->request.changed = call->fault && call->fault->kind == MR_FAULT_CHANGED;
-    if (call->fault && call->fault->kind == MR_FAULT_STATUS) {
+    if (call->fault && mr_fault_answers(call->fault)) {
         mr_fault_reply(call->fault, &call->request, &call->reply);
         call->answered = 1;
     } else if (mr_api_refuse(api, &call->request, &call->reply)) {
         call->answered = 1;
-    } else if (call->request.op == MR_OP_UPLOAD) {
+    } else if (mr_op_uploads(call->request.op)) {
         const char *header = find_header(call, "Content-Length");
         if (header && mr_parse_u64(header, &length) < 0)
             length = 0;
@@ -242,6 +262,25 @@ static struct MHD_Response *make_response(struct mr_reply *reply)
     return response;
 }
 
+/* The statistics and the log. */
+static void count(struct call *call)
+{
+    struct mr_serve *serve = call->serve;
+    const struct mr_reply *reply = &call->reply;
+    atomic_fetch_add_explicit(&serve->counters.requests[call->request.op], 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&serve->counters.bytes_out, reply->length, memory_order_relaxed);
+    if (reply->status >= 400)
+        atomic_fetch_add_explicit(&serve->counters.errors, 1, memory_order_relaxed);
+    if (serve->options.log_fd >= 0)
+        log_line(call);
+}
+
+/* More than one sendmsg takes. */
+static int many_pieces(const struct mr_object *object)
+{
+    return object && !object->path && object->n_pieces > 1000;
+}
+
 static enum MHD_Result send_reply(struct call *call)
 {
     struct mr_serve *serve = call->serve;
@@ -250,7 +289,12 @@ static enum MHD_Result send_reply(struct call *call)
     struct MHD_Response *response;
     if (!reply->object)
         reply->length = reply->body.length;
-    if (reply->length > 0 && (fault || serve->options.bandwidth))
+    if (fault && fault->kind == MR_FAULT_RESET && reply->length == 0) { /* an answer without a body is lost whole */
+        count(call);
+        mr_stream_reset(call->connection);
+        return MHD_NO;
+    }
+    if (reply->length > 0 && (fault || serve->options.bandwidth || many_pieces(reply->object)))
         response = mr_stream_response(serve->timers, call->connection, reply, serve->options.bandwidth, fault);
     else
         response = make_response(reply);
@@ -258,12 +302,7 @@ static enum MHD_Result send_reply(struct call *call)
         return MHD_NO;
     for (int i = 0; i < reply->n_headers; i++)
         MHD_add_response_header(response, reply->headers[i].name, reply->headers[i].value);
-    atomic_fetch_add_explicit(&serve->counters.requests[call->request.op], 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&serve->counters.bytes_out, reply->length, memory_order_relaxed);
-    if (reply->status >= 400)
-        atomic_fetch_add_explicit(&serve->counters.errors, 1, memory_order_relaxed);
-    if (serve->options.log_fd >= 0)
-        log_line(call);
+    count(call);
     enum MHD_Result result = MHD_queue_response(call->connection, reply->status, response);
     MHD_destroy_response(response);
     return result;

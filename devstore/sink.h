@@ -1,30 +1,48 @@
-/* sink.h - where the bytes of a new object go: a temporary file of the bucket's folder, or memory. */
+/*
+ * sink.h - where the bytes of a new object go: a temporary file of the bucket's folder, or memory.
+ *
+ * Memory grows by blocks that are never copied, so that an upload is held once, however large it is.
+ */
 #ifndef MR_DEVSTORE_SINK_H
 #define MR_DEVSTORE_SINK_H
 
 #include <stddef.h>
 #include <stdint.h>
 
+struct evp_md_ctx_st;
 struct mr_bucket;
 struct mr_conditions;
 struct mr_object;
 
+struct mr_sink_block {
+    uint8_t *data;
+    size_t used, capacity;
+};
+
 struct mr_sink {
     int fd; /* -1: memory */
     char *temporary;
-    uint8_t *data;
-    size_t capacity;
+    struct mr_sink_block *blocks;
+    size_t n_blocks;
+    uint64_t hint, reserved;
     uint64_t size;
-    uint32_t crc; /* of what was written */
+    uint32_t crc;              /* of what was written */
+    struct evp_md_ctx_st *md5; /* the sum so far; NULL: none is made */
 };
 
-/* folder: of the bucket, or NULL for memory. hint: how many bytes may come, or 0. 0 or -1. */
-int mr_sink_open(struct mr_sink *sink, const char *folder, uint64_t hint);
+/* folder: of the bucket, or NULL for memory. hint: how many bytes may come, or 0. md5: 1 to sum it. 0 or -1. */
+int mr_sink_open(struct mr_sink *sink, const char *folder, uint64_t hint, int md5);
 int mr_sink_write(struct mr_sink *sink, const void *bytes, size_t length);
-/* Gives the object these bytes and makes it live in the bucket. 0, or -1 as mr_bucket_put. */
+/* Copies all of an object behind what is there. No md5 comes of a sink that this was done to. 0 or -1 (CHANGED). */
+int mr_sink_append(struct mr_sink *sink, struct mr_object *object);
+/* The end of writing: gives the object its size, its sums and, from memory, its bytes. 0 or -1. */
+int mr_sink_fill(struct mr_sink *sink, struct mr_object *object);
+/* After fill, for an object in no bucket: a file stays where it is; its removal (object->path) is the caller's. 0, -1. */
+int mr_sink_give(struct mr_sink *sink, struct mr_object *object);
+/* After fill: makes the object live in the bucket. 0, or -1 as mr_bucket_put. */
 int mr_sink_put(struct mr_sink *sink, struct mr_bucket *bucket, struct mr_object *object,
                 const struct mr_conditions *conditions);
-/* Removes what was not put. */
+/* Removes what was not given or put. */
 void mr_sink_close(struct mr_sink *sink);
 
 #endif

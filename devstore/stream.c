@@ -28,24 +28,23 @@ struct stream {
     int64_t start_ns, stalled_ns; /* 0: not yet */
 };
 
-static int client_socket(struct stream *stream)
+static int client_socket(struct MHD_Connection *connection)
 {
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(stream->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     return info ? info->connect_fd : -1;
 }
 
 static int client_left(struct stream *stream)
 {
-    struct pollfd look = {.fd = client_socket(stream), .events = POLLRDHUP};
+    struct pollfd look = {.fd = client_socket(stream->connection), .events = POLLRDHUP};
     return poll(&look, 1, 0) > 0 && (look.revents & (POLLRDHUP | POLLHUP | POLLERR));
 }
 
 /* Aborts the connection: the peer gets an RST (tcp(7), connect(2): AF_UNSPEC dissolves the association). */
-static void reset(struct stream *stream)
+void mr_stream_reset(struct MHD_Connection *connection)
 {
     struct sockaddr nothing = {.sa_family = AF_UNSPEC};
-    if (connect(client_socket(stream), &nothing, sizeof nothing) < 0)
+    if (connect(client_socket(connection), &nothing, sizeof nothing) < 0)
         mr_log_warning("a connection could not be reset");
 }
 
@@ -54,7 +53,7 @@ static ssize_t at_cut(struct stream *stream)
 {
     int64_t now = mr_clock_mono_ns();
     if (stream->fault->kind == MR_FAULT_RESET)
-        reset(stream);
+        mr_stream_reset(stream->connection);
     if (stream->fault->kind != MR_FAULT_STALL)
         return MHD_CONTENT_READER_END_WITH_ERROR;
     if (!stream->stalled_ns)

@@ -120,6 +120,18 @@ void mr_text_time(struct mr_text *text, int64_t microseconds)
     mr_text_printf(text, "%s.%03dZ", day, (int)(microseconds % 1000000 / 1000));
 }
 
+void mr_http_date(int64_t microseconds, char out[40])
+{
+    static const char *const days[] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
+    static const char *const months[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                         "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+    time_t seconds = (time_t)(microseconds / 1000000);
+    struct tm tm;
+    gmtime_r(&seconds, &tm); /* not strftime: its names are the locale's */
+    snprintf(out, 40, "%s, %02d %s %04d %02d:%02d:%02d GMT", days[tm.tm_wday], tm.tm_mday, months[tm.tm_mon],
+             tm.tm_year + 1900, tm.tm_hour, tm.tm_min, tm.tm_sec);
+}
+
 static int hex_digit(char c)
 {
     if (c >= '0' && c <= '9')

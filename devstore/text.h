@@ -27,6 +27,9 @@ void mr_text_percent(struct mr_text *text, const char *string);
 /* RFC 3339 in UTC with milliseconds, as GCS writes times ("2024-01-02T03:04:05.678Z"). */
 void mr_text_time(struct mr_text *text, int64_t microseconds);
 
+/* "Tue, 02 Jan 2024 03:04:05 GMT" */
+void mr_http_date(int64_t microseconds, char out[40]);
+
 /* malloc'ed decoded copy, or NULL: a stray '%', an encoded NUL, not UTF-8, or no memory. plus: '+' is a space. */
 char *mr_percent_decode(const char *bytes, size_t length, int plus);
 /* 1 when the bytes are well-formed UTF-8 (no surrogates, no overlong forms, no NUL). */

@@ -1,4 +1,7 @@
-/* upload.c - POST /upload/...: uploadType=media and multipart. The bytes go to a file or to memory as they come. */
+/*
+ * upload.c - an object in one request: POST /upload/... with uploadType=media or multipart, and PUT /bucket/object. The
+ * bytes go to a file or to memory as they come.
+ */
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -9,14 +12,16 @@
 #include "devstore/metadata.h"
 #include "devstore/mime.h"
 #include "devstore/sink.h"
-#include "shm/base/checksum.h"
+#include "devstore/upload.h"
+#include "devstore/xml.h"
 #include "shm/base/error.h"
 
 #define HEAD_MAX (1u << 20) /* bytes of a multipart body in front of the data */
 /* The end of a multipart body that is held back: the closing delimiter, and some blanks that may follow it. */
 #define TAIL_MAX (MR_BOUNDARY_MAX + 64)
 
-struct mr_upload {
+struct simple {
+    struct mr_upload base;
     const struct mr_request *request;
     struct mr_bucket *bucket;
     struct mr_conditions conditions;
@@ -30,17 +35,17 @@ struct mr_upload {
     struct mr_reply failure;
 };
 
-static void fail_from_error(struct mr_upload *upload)
+static void fail_from_error(struct simple *upload)
 {
     upload->failed = 1;
     mr_reply_from_error(&upload->failure, upload->request);
 }
 
-static int start_type(struct mr_upload *upload)
+static int start_type(struct simple *upload)
 {
-    const char *kind = mr_request_query(upload->request, "uploadType");
+    const char *kind = upload->request->xml ? "media" : mr_request_query(upload->request, "uploadType");
     const char *type = mr_request_header(upload->request, "Content-Type");
-    const char *name = mr_request_query(upload->request, "name");
+    const char *name = upload->request->xml ? upload->request->object : mr_request_query(upload->request, "name");
     if (name && mr_metadata_set_name(&upload->metadata, name) < 0)
         return -1;
     if (kind && strcmp(kind, "media") == 0) {
@@ -49,6 +54,8 @@ static int start_type(struct mr_upload *upload)
             mr_error_set(MR_E_USAGE, "A media upload needs a name parameter.");
             return -1;
         }
+        if (upload->request->xml)
+            return mr_xml_metadata(upload->request, &upload->metadata);
         if (type && mr_metadata_set(&upload->metadata, MR_ATTR_CONTENT_TYPE, type) < 0)
             return -1;
         return mr_metadata_hash_header(&upload->metadata, mr_request_header(upload->request, "x-goog-hash"));
@@ -57,42 +64,13 @@ static int start_type(struct mr_upload *upload)
         upload->multipart = 1;
         return mr_mime_boundary(type, upload->boundary);
     }
-    mr_error_set(MR_E_USAGE, "The development store does uploadType media and multipart, not \"%.50s\".",
-                 kind ? kind : "");
+    mr_error_set(MR_E_USAGE, "uploadType is media, multipart or resumable, not \"%.50s\".", kind ? kind : "");
     return -1;
 }
 
-struct mr_upload *mr_upload_new(const struct mr_api *api, const struct mr_request *request, uint64_t length,
-                                struct mr_reply *reply)
+static void destroy(struct mr_upload *base)
 {
-    struct mr_bucket *bucket = mr_api_bucket(api, request, reply);
-    struct mr_upload *upload = bucket ? calloc(1, sizeof *upload) : NULL;
-    if (!bucket)
-        return NULL;
-    if (!upload) {
-        mr_reply_error(reply, request, 500, NULL, "out of memory");
-        return NULL;
-    }
-    upload->request = request;
-    upload->bucket = bucket;
-    upload->sink.fd = -1;
-    mr_reply_init(&upload->failure);
-    if (mr_api_conditions(request, &upload->conditions, reply) < 0)
-        goto fail;
-    if (start_type(upload) < 0 || mr_sink_open(&upload->sink, mr_bucket_folder(bucket), length) < 0) {
-        mr_reply_from_error(reply, request);
-        goto fail;
-    }
-    return upload;
-fail:
-    mr_upload_destroy(upload);
-    return NULL;
-}
-
-void mr_upload_destroy(struct mr_upload *upload)
-{
-    if (!upload)
-        return;
+    struct simple *upload = (struct simple *)base;
     mr_sink_close(&upload->sink);
     mr_metadata_close(&upload->metadata);
     mr_reply_close(&upload->failure);
@@ -101,7 +79,7 @@ void mr_upload_destroy(struct mr_upload *upload)
 }
 
 /* Data of a multipart body: all but its last TAIL_MAX bytes so far go on. */
-static int write_held(struct mr_upload *upload, const char *bytes, size_t length)
+static int write_held(struct simple *upload, const char *bytes, size_t length)
 {
     size_t total = upload->tail_length + length, out = total > TAIL_MAX ? total - TAIL_MAX : 0;
     size_t from_tail = out < upload->tail_length ? out : upload->tail_length;
@@ -115,7 +93,7 @@ static int write_held(struct mr_upload *upload, const char *bytes, size_t length
     return 0;
 }
 
-static int take_type(struct mr_upload *upload, const struct mr_mime_part *data)
+static int take_type(struct simple *upload, const struct mr_mime_part *data)
 {
     int rc = 0;
     char *type = mr_mime_header(data->headers, data->headers_length, "Content-Type");
@@ -126,7 +104,7 @@ static int take_type(struct mr_upload *upload, const struct mr_mime_part *data)
 }
 
 /* Looks whether the JSON part and the data's headers are complete; if so takes them, and the data that came along. */
-static int parse_head(struct mr_upload *upload)
+static int parse_head(struct simple *upload)
 {
     struct mr_mime_part json, data;
     size_t at = 0;
@@ -151,8 +129,9 @@ more:
     return -1;
 }
 
-void mr_upload_write(struct mr_upload *upload, const void *bytes, size_t length)
+static void write_bytes(struct mr_upload *base, const void *bytes, size_t length)
 {
+    struct simple *upload = (struct simple *)base;
     int rc = 0;
     if (upload->failed)
         return;
@@ -169,7 +148,7 @@ void mr_upload_write(struct mr_upload *upload, const void *bytes, size_t length)
 }
 
 /* The end of the data: cuts the closing delimiter off what was held back. */
-static int finish_multipart(struct mr_upload *upload)
+static int finish_multipart(struct simple *upload)
 {
     int whole = upload->sink.size == 0; /* the tail is all that there is */
     long end = upload->in_data ? mr_mime_closing(upload->tail, upload->tail_length, upload->boundary, whole) : -1;
@@ -180,7 +159,7 @@ static int finish_multipart(struct mr_upload *upload)
     return mr_sink_write(&upload->sink, upload->tail, (size_t)end);
 }
 
-static int make_live(struct mr_upload *upload, struct mr_object **object)
+static int make_live(struct simple *upload, struct mr_object **object)
 {
     if (upload->multipart && finish_multipart(upload) < 0)
         return -1;
@@ -188,20 +167,16 @@ static int make_live(struct mr_upload *upload, struct mr_object **object)
         mr_error_set(MR_E_USAGE, "The object has no name: neither in the query nor in the metadata.");
         return -1;
     }
-    if (upload->metadata.has_crc && upload->metadata.crc != upload->sink.crc) {
-        char base64[9];
-        mr_crc32c_to_base64(upload->sink.crc, base64);
-        mr_error_set(MR_E_USAGE, "Provided CRC32C does not match the calculated one, \"%s\".", base64);
-        return -1;
-    }
     *object = mr_object_new(upload->metadata.name);
-    if (!*object || mr_metadata_apply(&upload->metadata, *object) < 0)
+    if (!*object || mr_metadata_apply(&upload->metadata, *object) < 0 || mr_sink_fill(&upload->sink, *object) < 0 ||
+        mr_metadata_check_sums(&upload->metadata, upload->sink.crc, (*object)->has_md5 ? (*object)->md5 : NULL) < 0)
         return -1;
     return mr_sink_put(&upload->sink, upload->bucket, *object, &upload->conditions);
 }
 
-void mr_upload_finish(struct mr_upload *upload, struct mr_reply *reply)
+static void finish(struct mr_upload *base, struct mr_reply *reply)
 {
+    struct simple *upload = (struct simple *)base;
     struct mr_object *object = NULL;
     if (!upload->failed && make_live(upload, &object) < 0)
         fail_from_error(upload);
@@ -210,7 +185,61 @@ void mr_upload_finish(struct mr_upload *upload, struct mr_reply *reply)
         *reply = upload->failure;
         mr_reply_init(&upload->failure);
     } else {
-        mr_api_resource(upload->request, upload->bucket, object, reply);
+        mr_upload_answer(upload->request, upload->bucket, object, reply);
     }
     mr_object_unref(object);
+}
+
+struct mr_upload *mr_upload_simple_new(const struct mr_api *api, const struct mr_request *request, uint64_t length,
+                                       struct mr_reply *reply)
+{
+    struct mr_bucket *bucket = mr_api_bucket(api, request, reply);
+    struct simple *upload = bucket ? calloc(1, sizeof *upload) : NULL;
+    if (!bucket)
+        return NULL;
+    if (!upload) {
+        mr_reply_error(reply, request, 500, NULL, "out of memory");
+        return NULL;
+    }
+    upload->base = (struct mr_upload){.write = write_bytes, .finish = finish, .destroy = destroy};
+    upload->request = request;
+    upload->bucket = bucket;
+    upload->sink.fd = -1;
+    mr_reply_init(&upload->failure);
+    if (mr_api_conditions(request, &upload->conditions, reply) < 0)
+        goto fail;
+    if (start_type(upload) < 0 || mr_sink_open(&upload->sink, mr_bucket_folder(bucket), length, api->md5) < 0) {
+        mr_reply_from_error(reply, request);
+        goto fail;
+    }
+    return &upload->base;
+fail:
+    destroy(&upload->base);
+    return NULL;
+}
+
+struct mr_upload *mr_upload_new(const struct mr_api *api, const struct mr_request *request, uint64_t length,
+                                struct mr_reply *reply)
+{
+    if (request->op == MR_OP_CHUNK)
+        return mr_upload_chunk_new(api, request, length, reply);
+    if (request->op == MR_OP_PART)
+        return mr_upload_part_new(api, request, length, reply);
+    return mr_upload_simple_new(api, request, length, reply);
+}
+
+void mr_upload_write(struct mr_upload *upload, const void *bytes, size_t length)
+{
+    upload->write(upload, bytes, length);
+}
+
+void mr_upload_finish(struct mr_upload *upload, struct mr_reply *reply)
+{
+    upload->finish(upload, reply);
+}
+
+void mr_upload_destroy(struct mr_upload *upload)
+{
+    if (upload)
+        upload->destroy(upload);
 }

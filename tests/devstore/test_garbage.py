@@ -45,8 +45,10 @@ def alive(server: Server) -> None:
     [
         ("GET", "/", 404),
         ("GET", "//", 404),
-        ("GET", "/bucket", 404),
-        ("GET", "/bucket/", 404),
+        ("GET", "/bucket?max-keys=x", 400),
+        ("GET", "/bucket/?continuation-token=*", 400),
+        ("PUT", "/bucket", 405),
+        ("GET", "/nobody", 404),
         ("GET", "/bucket/%", 400),
         ("GET", "/bucket/%zz", 400),
         ("GET", "/bucket/%00", 400),
@@ -68,7 +70,12 @@ def alive(server: Server) -> None:
         ("GET", "/_devstore/nothing", 404),
         ("PUT", BASE, 405),
         ("BREW", BASE, 405),
-        ("DELETE", "/bucket/x", 405),
+        ("POST", "/bucket/x", 405),
+        ("PATCH", "/bucket/x", 405),
+        ("POST", "/bucket/x?uploadId=0-x", 404),
+        ("PUT", "/bucket/x?uploadId=&partNumber=1", 404),
+        ("GET", "/bucket/x?uploadId=99999999999999999999-1", 404),
+        ("DELETE", "/bucket/x?uploadId=-", 404),
         ("GET", f"{BASE}?maxResults=-1", 400),
         ("GET", f"{BASE}?maxResults=99999999999999999999", 400),
         ("GET", f"{BASE}?pageToken=*", 400),
@@ -88,6 +95,12 @@ def alive(server: Server) -> None:
         ("POST", "/upload/storage/v1/b/bucket/o?uploadType=magic&name=x", 400),
         ("POST", "/upload/storage/v1/b/bucket/o?uploadType=multipart", 400),
         ("POST", "/upload/storage/v1/b/nobody/o?uploadType=media&name=x", 404),
+        ("POST", "/upload/storage/v1/b/bucket/o?uploadType=resumable", 400),
+        ("POST", "/upload/storage/v1/b/nobody/o?uploadType=resumable&name=x", 404),
+        ("PUT", "/upload/storage/v1/b/bucket/o?uploadType=resumable&upload_id=", 404),
+        ("PUT", "/upload/storage/v1/b/bucket/o?upload_id=5-5", 404),
+        ("DELETE", "/upload/storage/v1/b/bucket/o?upload_id=x", 404),
+        ("DELETE", "/upload/storage/v1/b/bucket/o", 405),
         ("POST", "/batch/storage/v1", 400),
         ("POST", "/storage/v1/b", 400),
         ("POST", f"{BASE}/y/compose", 400),
@@ -96,7 +109,7 @@ def alive(server: Server) -> None:
 def test_odd_targets(server: Server, method: str, target: str, status: int) -> None:
     reply = fetch(server, target, method)
     assert reply.status == status
-    if not target.startswith(("/bucket", "/%", "/no-bucket")) and target not in ("/", "//"):
+    if not target.startswith(("/bucket", "/%", "/no-bucket", "/nobody")) and target not in ("/", "//"):
         assert reply.json["error"]["code"] == status and reply.json["error"]["errors"][0]["reason"]
     else:
         assert reply.body.startswith(b"<?xml")

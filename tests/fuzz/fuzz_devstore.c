@@ -12,6 +12,7 @@
 #include "devstore/bucket.h"
 #include "devstore/mime.h"
 #include "devstore/request.h"
+#include "devstore/sessions.h"
 #include "fuzz.h"
 
 struct headers {
@@ -48,6 +49,28 @@ static void fill(struct mr_bucket *bucket)
     }
 }
 
+/* A resumable upload "0-r" and a multipart one "1-m" that has its part 1. */
+static void open_sessions(const struct mr_api *api)
+{
+    struct mr_bucket *bucket = mr_buckets_find(api->buckets, "bucket");
+    for (int multipart = 0; multipart < 2; multipart++) {
+        struct mr_session *session = mr_session_new(bucket, multipart);
+        if (mr_metadata_set_name(&session->metadata, "x") < 0 || mr_sessions_add(api->sessions, session) < 0)
+            abort();
+        strcpy(session->id, multipart ? "1-m" : "0-r");
+        if (multipart) {
+            struct mr_object *part = mr_object_new("x");
+            uint8_t *data = calloc(1, 100);
+            mr_object_set_piece(part, data, 100, mr_blob_new(data));
+            if (mr_session_add_part(session, 1, part, "e1") < 0)
+                abort();
+        } else if (mr_sink_open(&session->sink, NULL, 0, 1) < 0) {
+            abort();
+        }
+        mr_session_unref(session);
+    }
+}
+
 static void check_bucket(struct mr_bucket *bucket)
 {
     char last[MR_NAME_MAX + 1] = "";
@@ -69,7 +92,7 @@ static void answer(const struct mr_api *api, struct mr_request *request, const c
 {
     if (request->op == MR_OP_ADMIN || mr_api_refuse(api, request, reply))
         return;
-    if (request->op != MR_OP_UPLOAD) {
+    if (!mr_op_uploads(request->op)) {
         mr_text_append(&request->body, body, length);
         mr_api_answer(api, request, reply);
         return;
@@ -106,7 +129,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!buckets || mr_buckets_create(buckets, "bucket", NULL) < 0)
         abort();
     fill(mr_buckets_find(buckets, "bucket"));
-    struct mr_api api = {.buckets = buckets, .page_max = 2};
+    struct mr_api api = {.buckets = buckets, .page_max = 2, .md5 = 1, .sessions = mr_sessions_new()};
+    open_sessions(&api);
     mr_reply_init(&reply);
     if (mr_request_init(&request, text, space + 1) < 0)
         abort();
@@ -122,6 +146,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_bucket(mr_buckets_find(buckets, "bucket"));
     mr_reply_close(&reply);
     mr_request_close(&request);
+    mr_sessions_destroy(api.sessions);
     mr_buckets_destroy(buckets);
 out:
     for (int i = 0; i < headers.n; i++)
@@ -149,6 +174,12 @@ static const char *const inputs[] = {
     "--bb\nContent-ID: <1>\n\nDELETE /storage/v1/b/bucket/o/x HTTP/1.1\n\n\n--bb\n\nGET "
     "http://h/storage/v1/b/bucket/o/x\n--bb--",
     "POST /storage/v1/b\n\n{\"name\":\"another-bucket\"}",
+    "POST /upload/storage/v1/b/bucket/o?uploadType=resumable&name=n&ifGenerationMatch=0&fields=name\n"
+    "X-Upload-Content-Length: 5\nX-Upload-Content-Type: a/b\n\n{\"crc32c\":\"qUnIRA==\"}",
+    "PUT /upload/storage/v1/b/bucket/o?upload_id=0-r\nContent-Range: bytes 0-3/4\nx-goog-hash: crc32c=qUnIRA==\n\ndata",
+    "POST /bucket/x?uploadId=1-m\n\n<?xml version='1.0'?>\n<CompleteMultipartUpload><Part>"
+    "<PartNumber>1</PartNumber><ETag>&quot;e1&quot;</ETag></Part></CompleteMultipartUpload>",
+    "PUT /bucket/x?uploadId=1-m&partNumber=2\nContent-MD5: 1B2M2Y8AsgTpgAmY7PhCfg==\n\ndata",
     "GET /storage/v1/b/bucket/iam/testPermissions?permissions=storage.objects.get&permissions=b\n\n",
 };
 

@@ -1,0 +1,447 @@
+/*
+ * multipart.c - multipart uploads of the XML API: begin, parts in any order, complete, abort, and what is under way.
+ * https://cloud.google.com/storage/docs/multipart-uploads, /storage/docs/xml-api
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "devstore/api.h"
+#include "devstore/sessions.h"
+#include "devstore/upload.h"
+#include "devstore/xml.h"
+#include "shm/base/checksum.h"
+#include "shm/base/clock.h"
+#include "shm/base/error.h"
+
+#define PARTS_MAX 10000
+
+static void xml_reply(struct mr_reply *reply)
+{
+    mr_reply_header(reply, "Content-Type", "application/xml; charset=UTF-8");
+}
+
+static void xml_time(struct mr_text *out, const char *name, int64_t microseconds)
+{
+    mr_text_printf(out, "<%s>", name);
+    mr_text_time(out, microseconds);
+    mr_text_printf(out, "</%s>", name);
+}
+
+void mr_api_initiate(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
+{
+    struct mr_bucket *bucket = mr_api_bucket(api, request, reply);
+    struct mr_session *session = bucket ? mr_session_new(bucket, 1) : NULL;
+    if (!bucket)
+        return;
+    if (!session || mr_metadata_set_name(&session->metadata, request->object) < 0 ||
+        mr_xml_metadata(request, &session->metadata) < 0 || mr_sessions_add(api->sessions, session) < 0) {
+        mr_reply_from_error(reply, request);
+        mr_session_unref(session);
+        return;
+    }
+    mr_xml_begin(&reply->body, "InitiateMultipartUploadResult");
+    mr_xml_put(&reply->body, "Bucket", mr_bucket_name(bucket));
+    mr_xml_put(&reply->body, "Key", session->metadata.name);
+    mr_xml_put(&reply->body, "UploadId", session->id);
+    mr_text_puts(&reply->body, "</InitiateMultipartUploadResult>");
+    xml_reply(reply);
+    mr_session_unref(session);
+}
+
+/* The upload that the request names; NULL: the reply says why not. */
+static struct mr_session *find(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
+{
+    const char *id = mr_request_query(request, "uploadId");
+    struct mr_bucket *bucket = mr_api_bucket(api, request, reply);
+    struct mr_session *session = bucket ? mr_sessions_find(api->sessions, id ? id : "", bucket, 1) : NULL;
+    if (!bucket)
+        return NULL;
+    if (!session || strcmp(session->metadata.name, request->object) != 0) {
+        mr_reply_error(reply, request, 404, "NoSuchUpload", "The requested upload was not found.");
+        mr_session_unref(session);
+        return NULL;
+    }
+    return session;
+}
+
+struct part {
+    struct mr_upload base;
+    const struct mr_request *request;
+    struct mr_session *session;
+    struct mr_metadata metadata; /* only the sums */
+    struct mr_sink sink;
+    unsigned number;
+    int failed;
+    struct mr_reply failure;
+};
+
+static void part_fail(struct part *part)
+{
+    part->failed = 1;
+    mr_reply_from_error(&part->failure, part->request);
+}
+
+static void part_write(struct mr_upload *base, const void *bytes, size_t length)
+{
+    struct part *part = (struct part *)base;
+    if (!part->failed && mr_sink_write(&part->sink, bytes, length) < 0)
+        part_fail(part);
+}
+
+/* The md5 in hex; without one, something else that tells two parts apart. */
+static void make_etag(const struct mr_object *object, uint32_t crc, char etag[33])
+{
+    for (size_t i = 0; i < sizeof object->md5 && object->has_md5; i++)
+        snprintf(etag + 2 * i, 3, "%02x", object->md5[i]);
+    if (!object->has_md5)
+        snprintf(etag, 33, "%08x%08x%016" PRIx64, 0u, crc, object->size);
+}
+
+static int part_store(struct part *part, struct mr_reply *reply)
+{
+    struct mr_session *session = part->session;
+    char etag[33], base64[9];
+    struct mr_object *object = mr_object_new(session->metadata.name);
+    if (!object || mr_sink_fill(&part->sink, object) < 0)
+        goto fail;
+    if (mr_metadata_check_sums(&part->metadata, part->sink.crc, object->has_md5 ? object->md5 : NULL) < 0) {
+        mr_reply_error(&part->failure, part->request, 400, "BadDigest", "%s", mr_error_text());
+        part->failed = 1;
+        mr_object_unref(object);
+        return -1;
+    }
+    if (mr_sink_give(&part->sink, object) < 0)
+        goto fail;
+    object->created_us = mr_clock_wall_ns() / 1000;
+    make_etag(object, part->sink.crc, etag);
+    pthread_mutex_lock(&session->lock);
+    int rc = session->gone ? -1 : 0;
+    if (rc < 0)
+        mr_error_set(MR_E_NOT_FOUND, "The upload was completed or aborted meanwhile.");
+    else
+        rc = mr_session_add_part(session, part->number, object, etag);
+    if (session->gone)
+        mr_part_drop(object);
+    pthread_mutex_unlock(&session->lock);
+    if (rc < 0)
+        return -1;
+    mr_crc32c_to_base64(part->sink.crc, base64);
+    mr_reply_header(reply, "ETag", "\"%s\"", etag);
+    mr_reply_header(reply, "x-goog-hash", "crc32c=%s", base64);
+    return 0;
+fail:
+    mr_object_unref(object);
+    return -1;
+}
+
+static void part_finish(struct mr_upload *base, struct mr_reply *reply)
+{
+    struct part *part = (struct part *)base;
+    if (!part->failed && part_store(part, reply) < 0 && !part->failed)
+        part_fail(part);
+    if (part->failed) {
+        mr_reply_close(reply);
+        *reply = part->failure;
+        mr_reply_init(&part->failure);
+    }
+}
+
+static void part_destroy(struct mr_upload *base)
+{
+    struct part *part = (struct part *)base;
+    mr_sink_close(&part->sink);
+    mr_metadata_close(&part->metadata);
+    mr_reply_close(&part->failure);
+    mr_session_unref(part->session);
+    free(part);
+}
+
+struct mr_upload *mr_upload_part_new(const struct mr_api *api, const struct mr_request *request, uint64_t length,
+                                     struct mr_reply *reply)
+{
+    const char *text = mr_request_query(request, "partNumber");
+    uint64_t number = 0;
+    struct mr_session *session = find(api, request, reply);
+    struct part *part = session ? calloc(1, sizeof *part) : NULL;
+    if (!part) {
+        if (session)
+            mr_reply_error(reply, request, 500, NULL, "out of memory");
+        mr_session_unref(session);
+        return NULL;
+    }
+    part->base = (struct mr_upload){.write = part_write, .finish = part_finish, .destroy = part_destroy};
+    part->request = request;
+    part->session = session;
+    part->sink.fd = -1;
+    mr_reply_init(&part->failure);
+    if (!text || mr_parse_u64(text, &number) < 0 || number < 1 || number > PARTS_MAX) {
+        mr_reply_error(reply, request, 400, "InvalidArgument", "partNumber is a number from 1 to %d.", PARTS_MAX);
+        goto fail;
+    }
+    part->number = (unsigned)number;
+    if (mr_metadata_hash_header(&part->metadata, mr_request_header(request, "x-goog-hash")) < 0 ||
+        mr_metadata_md5_header(&part->metadata, mr_request_header(request, "Content-MD5")) < 0 ||
+        mr_sink_open(&part->sink, mr_bucket_folder(session->bucket), length, api->md5) < 0) {
+        mr_reply_from_error(reply, request);
+        goto fail;
+    }
+    return &part->base;
+fail:
+    part_destroy(&part->base);
+    return NULL;
+}
+
+/* One <Part> of the list that completes an upload. 0 or -1: malformed. */
+static int read_part(const struct mr_xml_view *content, uint64_t *number, char etag[80])
+{
+    struct mr_xml_view rest = *content, name, value;
+    char text[24];
+    int more, seen = 0;
+    while ((more = mr_xml_next(&rest, &name, &value)) == 1) {
+        if (mr_xml_is(&name, "PartNumber")) {
+            if (mr_xml_string(&value, text, sizeof text) < 0 || mr_parse_u64(text, number) < 0)
+                return -1;
+            seen |= 1;
+        } else if (mr_xml_is(&name, "ETag")) {
+            if (mr_xml_string(&value, etag, 80) < 0)
+                return -1;
+            seen |= 2;
+        }
+    }
+    return more < 0 || seen != 3 ? -1 : 0;
+}
+
+static int same_etag(const char *sent, const char *etag)
+{
+    size_t n = strlen(etag);
+    int quoted = *sent == '"';
+    return strncmp(sent + quoted, etag, n) == 0 && strcmp(sent + quoted + n, quoted ? "\"" : "") == 0;
+}
+
+static const struct mr_part *find_part(const struct mr_session *session, uint64_t number)
+{
+    for (size_t low = 0, high = session->n_parts; low < high;) {
+        size_t middle = low + (high - low) / 2;
+        if (session->parts[middle].number == number)
+            return &session->parts[middle];
+        if (session->parts[middle].number < number)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return NULL;
+}
+
+/* What of an upload is to become the object. */
+struct parts {
+    struct mr_object **objects;
+    size_t n;
+    uint64_t last; /* number */
+};
+
+/* Takes one entry of the list. NULL, or the error's code with the error set. */
+static const char *choose(const struct mr_api *api, const struct mr_session *session, const struct mr_xml_view *content,
+                          struct parts *chosen)
+{
+    uint64_t number;
+    char etag[80];
+    if (read_part(content, &number, etag) < 0) {
+        mr_error_set(MR_E_USAGE, "A Part needs a PartNumber and an ETag.");
+        return "MalformedXML";
+    }
+    if (number <= chosen->last) {
+        mr_error_set(MR_E_USAGE, "The list of parts was not in ascending order.");
+        return "InvalidPartOrder";
+    }
+    const struct mr_part *part = find_part(session, number);
+    if (!part || !same_etag(etag, part->etag)) {
+        mr_error_set(MR_E_USAGE, "Part %" PRIu64 " was not uploaded, or its ETag is not %s.", number, etag);
+        return "InvalidPart";
+    }
+    if (chosen->n > 0 && chosen->objects[chosen->n - 1]->size < api->min_part) {
+        mr_error_set(MR_E_USAGE,
+                     "Part %" PRIu64 " has %" PRIu64 " bytes, and only the last may have less than %" PRIu64,
+                     chosen->last, chosen->objects[chosen->n - 1]->size, api->min_part);
+        return "EntityTooSmall";
+    }
+    chosen->objects[chosen->n++] = part->object;
+    chosen->last = number;
+    return NULL;
+}
+
+/* NULL, or the error's code with the error set. */
+static const char *choose_all(const struct mr_api *api, const struct mr_request *request,
+                              const struct mr_session *session, struct parts *chosen)
+{
+    struct mr_xml_view rest = {request->body.data, request->body.data + request->body.length}, name, content;
+    const char *code = NULL;
+    int more = -1;
+    mr_xml_skip_prolog(&rest);
+    chosen->objects = calloc(session->n_parts + 1, sizeof(struct mr_object *));
+    if (!chosen->objects) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for the list of parts");
+        return "InternalError";
+    }
+    if (request->body.data && mr_xml_next(&rest, &name, &content) == 1 && mr_xml_is(&name, "CompleteMultipartUpload")) {
+        while (!code && (more = mr_xml_next(&content, &name, &rest)) == 1) {
+            if (!mr_xml_is(&name, "Part"))
+                more = -1;
+            if (more < 0)
+                break;
+            code = choose(api, session, &rest, chosen);
+        }
+    }
+    if (!code && (more < 0 || chosen->n == 0)) {
+        mr_error_set(MR_E_USAGE, "The XML you provided was not well-formed or is no list of parts.");
+        code = "MalformedXML";
+    }
+    return code;
+}
+
+static void completed(const struct mr_request *request, const struct mr_session *session, struct mr_object *object,
+                      struct mr_reply *reply)
+{
+    char etag[64];
+    mr_upload_answer(request, session->bucket, object, reply);
+    snprintf(etag, sizeof etag, "\"%016" PRIx64 "-%u\"", object->generation, object->component_count);
+    mr_xml_begin(&reply->body, "CompleteMultipartUploadResult");
+    mr_text_puts(&reply->body, "<Location>/");
+    mr_xml_text(&reply->body, mr_bucket_name(session->bucket));
+    mr_text_puts(&reply->body, "/");
+    mr_xml_text(&reply->body, object->name);
+    mr_text_puts(&reply->body, "</Location>");
+    mr_xml_put(&reply->body, "Bucket", mr_bucket_name(session->bucket));
+    mr_xml_put(&reply->body, "Key", object->name);
+    mr_xml_put(&reply->body, "ETag", etag);
+    mr_text_puts(&reply->body, "</CompleteMultipartUploadResult>");
+    xml_reply(reply);
+}
+
+/* The session's lock is held. NULL: the reply says why not. */
+static struct mr_object *complete(const struct mr_api *api, const struct mr_request *request,
+                                  struct mr_session *session, struct mr_reply *reply)
+{
+    struct mr_conditions none = {0};
+    struct parts chosen = {0};
+    struct mr_object *object = NULL;
+    int rc = -1;
+    const char *code = choose_all(api, request, session, &chosen);
+    if (code) {
+        mr_reply_error(reply, request, mr_error_code() == MR_E_NO_MEMORY ? 500 : 400, code, "%s", mr_error_text());
+        goto out;
+    }
+    object = mr_object_new(session->metadata.name);
+    if (object && mr_metadata_apply(&session->metadata, object) == 0) {
+        object->component_count = (unsigned)chosen.n;
+        rc = mr_api_join(session->bucket, chosen.objects, chosen.n, object, &none);
+    }
+    if (rc < 0)
+        mr_reply_from_error(reply, request);
+out:
+    free(chosen.objects);
+    if (rc < 0) {
+        mr_object_unref(object);
+        object = NULL;
+    }
+    return object;
+}
+
+void mr_api_complete(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
+{
+    struct mr_session *session = find(api, request, reply);
+    struct mr_object *object = NULL;
+    if (!session)
+        return;
+    pthread_mutex_lock(&session->lock);
+    if (session->gone)
+        mr_reply_error(reply, request, 404, "NoSuchUpload", "The requested upload was not found.");
+    else
+        object = complete(api, request, session, reply);
+    session->gone |= object != NULL;
+    pthread_mutex_unlock(&session->lock);
+    if (object) {
+        mr_sessions_remove(api->sessions, session);
+        completed(request, session, object, reply);
+    }
+    mr_object_unref(object);
+    mr_session_unref(session);
+}
+
+void mr_api_abort(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
+{
+    struct mr_session *session = find(api, request, reply);
+    if (!session)
+        return;
+    pthread_mutex_lock(&session->lock);
+    session->gone = 1;
+    pthread_mutex_unlock(&session->lock);
+    mr_sessions_remove(api->sessions, session);
+    mr_session_unref(session);
+    reply->status = 204;
+}
+
+void mr_api_parts(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
+{
+    struct mr_session *session = find(api, request, reply);
+    struct mr_text *out = &reply->body;
+    uint64_t most, after;
+    size_t n = 0, i = 0;
+    if (!session)
+        return;
+    if (mr_api_number(request, "max-parts", 1000, &most, reply) < 0 ||
+        mr_api_number(request, "part-number-marker", 0, &after, reply) < 0)
+        goto out;
+    mr_xml_begin(out, "ListPartsResult");
+    mr_xml_put(out, "Bucket", mr_bucket_name(session->bucket));
+    mr_xml_put(out, "Key", session->metadata.name);
+    mr_xml_put(out, "UploadId", session->id);
+    mr_xml_put_number(out, "MaxParts", most);
+    pthread_mutex_lock(&session->lock);
+    while (i < session->n_parts && session->parts[i].number <= after)
+        i++;
+    for (; i < session->n_parts && n < most; i++, n++) {
+        const struct mr_part *part = &session->parts[i];
+        mr_text_puts(out, "<Part>");
+        mr_xml_put_number(out, "PartNumber", part->number);
+        xml_time(out, "LastModified", part->object->created_us);
+        mr_text_printf(out, "<ETag>&quot;%s&quot;</ETag>", part->etag);
+        mr_xml_put_number(out, "Size", part->object->size);
+        mr_text_puts(out, "</Part>");
+        after = part->number;
+    }
+    if (i < session->n_parts)
+        mr_xml_put_number(out, "NextPartNumberMarker", after);
+    mr_xml_put(out, "IsTruncated", i < session->n_parts ? "true" : "false");
+    pthread_mutex_unlock(&session->lock);
+    mr_text_puts(out, "</ListPartsResult>");
+    xml_reply(reply);
+out:
+    mr_session_unref(session);
+}
+
+/* All of them on one page: there are never many here. */
+void mr_api_uploads(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
+{
+    struct mr_bucket *bucket = mr_api_bucket(api, request, reply);
+    const char *prefix = mr_request_query(request, "prefix");
+    struct mr_session *session;
+    size_t place = 0;
+    if (!bucket)
+        return;
+    mr_xml_begin(&reply->body, "ListMultipartUploadsResult");
+    mr_xml_put(&reply->body, "Bucket", mr_bucket_name(bucket));
+    mr_xml_put(&reply->body, "IsTruncated", "false");
+    for (; (session = mr_sessions_next(api->sessions, &place, bucket)) != NULL; mr_session_unref(session)) {
+        if (prefix && strncmp(session->metadata.name, prefix, strlen(prefix)) != 0)
+            continue;
+        mr_text_puts(&reply->body, "<Upload>");
+        mr_xml_put(&reply->body, "Key", session->metadata.name);
+        mr_xml_put(&reply->body, "UploadId", session->id);
+        xml_time(&reply->body, "Initiated", session->started_us);
+        mr_text_puts(&reply->body, "</Upload>");
+    }
+    mr_text_puts(&reply->body, "</ListMultipartUploadsResult>");
+    xml_reply(reply);
+}

@@ -1,0 +1,207 @@
+#include "devstore/xml.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "shm/base/error.h"
+
+void mr_xml_text(struct mr_text *out, const char *text)
+{
+    for (; *text; text++) {
+        if (*text == '<')
+            mr_text_puts(out, "&lt;");
+        else if (*text == '>')
+            mr_text_puts(out, "&gt;");
+        else if (*text == '&')
+            mr_text_puts(out, "&amp;");
+        else if (*text == '"')
+            mr_text_puts(out, "&quot;");
+        else if ((unsigned char)*text < 0x20)
+            mr_text_printf(out, "&#%d;", *text);
+        else
+            mr_text_append(out, text, 1);
+    }
+}
+
+void mr_xml_put(struct mr_text *out, const char *name, const char *text)
+{
+    mr_text_printf(out, "<%s>", name);
+    mr_xml_text(out, text);
+    mr_text_printf(out, "</%s>", name);
+}
+
+void mr_xml_put_number(struct mr_text *out, const char *name, uint64_t number)
+{
+    mr_text_printf(out, "<%s>%" PRIu64 "</%s>", name, number, name);
+}
+
+void mr_xml_begin(struct mr_text *out, const char *root)
+{
+    mr_text_printf(out, "<?xml version='1.0' encoding='UTF-8'?><%s xmlns='http://s3.amazonaws.com/doc/2006-03-01/'>",
+                   root);
+}
+
+static int blank(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+static void skip_blanks(struct mr_xml_view *rest)
+{
+    while (rest->at < rest->end && blank(*rest->at))
+        rest->at++;
+}
+
+static int name_char(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
+           c == ':' || c == '.';
+}
+
+static int starts(const struct mr_xml_view *view, const char *text)
+{
+    return (size_t)(view->end - view->at) >= strlen(text) && memcmp(view->at, text, strlen(text)) == 0;
+}
+
+void mr_xml_skip_prolog(struct mr_xml_view *rest)
+{
+    if (starts(rest, "\xef\xbb\xbf"))
+        rest->at += 3;
+    for (;;) {
+        skip_blanks(rest);
+        const char *closing = starts(rest, "<?") ? "?>" : starts(rest, "<!--") ? "-->" : NULL;
+        const char *end = closing ? memmem(rest->at, (size_t)(rest->end - rest->at), closing, strlen(closing)) : NULL;
+        if (!end)
+            return;
+        rest->at = end + strlen(closing);
+    }
+}
+
+/* The end tag of the element: what is in front of it is the content. 0 or -1. */
+static int find_end(struct mr_xml_view *rest, const struct mr_xml_view *name, struct mr_xml_view *content)
+{
+    size_t n = (size_t)(name->end - name->at);
+    content->at = rest->at;
+    for (;;) {
+        const char *hit = memmem(rest->at, (size_t)(rest->end - rest->at), "</", 2);
+        if (!hit)
+            return -1;
+        rest->at = hit + 2;
+        if ((size_t)(rest->end - rest->at) <= n || memcmp(rest->at, name->at, n) != 0 || name_char(rest->at[n]))
+            continue;
+        content->end = hit;
+        rest->at += n;
+        skip_blanks(rest);
+        if (rest->at == rest->end || *rest->at != '>')
+            return -1;
+        rest->at++;
+        return 0;
+    }
+}
+
+int mr_xml_next(struct mr_xml_view *rest, struct mr_xml_view *name, struct mr_xml_view *content)
+{
+    skip_blanks(rest);
+    if (rest->at == rest->end)
+        return 0;
+    if (*rest->at++ != '<')
+        return -1;
+    name->at = rest->at;
+    while (rest->at < rest->end && name_char(*rest->at))
+        rest->at++;
+    name->end = rest->at;
+    if (name->at == name->end)
+        return -1;
+    while (rest->at < rest->end && *rest->at != '>' && *rest->at != '<')
+        rest->at++; /* attributes are of no interest */
+    if (rest->at == rest->end || *rest->at != '>')
+        return -1;
+    rest->at++;
+    if (rest->at[-2] == '/') {
+        content->at = content->end = rest->at;
+        return 1;
+    }
+    return find_end(rest, name, content) < 0 ? -1 : 1;
+}
+
+int mr_xml_is(const struct mr_xml_view *view, const char *text)
+{
+    return (size_t)(view->end - view->at) == strlen(text) && starts(view, text);
+}
+
+int mr_xml_string(const struct mr_xml_view *view, char *out, size_t size)
+{
+    static const struct {
+        const char *name;
+        char c;
+    } entities[] = {{"&quot;", '"'}, {"&#34;", '"'}, {"&apos;", '\''}, {"&amp;", '&'}, {"&lt;", '<'}, {"&gt;", '>'}};
+    struct mr_xml_view rest = *view;
+    size_t n = 0;
+    skip_blanks(&rest);
+    while (rest.end > rest.at && blank(rest.end[-1]))
+        rest.end--;
+    while (rest.at < rest.end) {
+        char c = *rest.at;
+        size_t length = 1;
+        for (size_t i = 0; c == '&' && i < sizeof entities / sizeof *entities; i++) {
+            if (starts(&rest, entities[i].name)) {
+                c = entities[i].c;
+                length = strlen(entities[i].name);
+                break;
+            }
+        }
+        if (n + 1 >= size)
+            return -1;
+        out[n++] = c;
+        rest.at += length;
+    }
+    out[n] = 0;
+    return 0;
+}
+
+/* x-goog-meta-NAME: value */
+static void take_custom(void *cls, const char *name, const char *value)
+{
+    static const char prefix[] = "x-goog-meta-";
+    json_t *custom = cls;
+    if (strncasecmp(name, prefix, sizeof prefix - 1) != 0 || !name[sizeof prefix - 1])
+        return;
+    char *key = strdup(name + sizeof prefix - 1);
+    for (char *at = key; at && *at; at++)
+        *at = (char)(*at >= 'A' && *at <= 'Z' ? *at - 'A' + 'a' : *at);
+    if (key)
+        json_object_set_new(custom, key, json_string(value)); /* one that is not UTF-8 is left out */
+    free(key);
+}
+
+int mr_xml_metadata(const struct mr_request *request, struct mr_metadata *metadata)
+{
+    static const char *const headers[MR_ATTR_COUNT] = {
+        [MR_ATTR_CONTENT_TYPE] = "Content-Type",
+        [MR_ATTR_CONTENT_ENCODING] = "Content-Encoding",
+        [MR_ATTR_CONTENT_DISPOSITION] = "Content-Disposition",
+        [MR_ATTR_CONTENT_LANGUAGE] = "Content-Language",
+        [MR_ATTR_CACHE_CONTROL] = "Cache-Control",
+        [MR_ATTR_CUSTOM_TIME] = "x-goog-custom-time",
+        [MR_ATTR_STORAGE_CLASS] = "x-goog-storage-class",
+    };
+    int rc = 0;
+    for (int i = 0; rc == 0 && i < MR_ATTR_COUNT; i++) {
+        const char *value = headers[i] ? mr_request_header(request, headers[i]) : NULL;
+        if (value && *value)
+            rc = mr_metadata_set(metadata, (enum mr_attribute)i, value);
+    }
+    if (rc == 0 && request->each_header) {
+        json_t *custom = json_object();
+        request->each_header(request->header_cls, take_custom, custom);
+        char *text = json_object_size(custom) ? json_dumps(custom, JSON_COMPACT) : NULL;
+        if (text)
+            rc = mr_metadata_set(metadata, MR_ATTR_METADATA, text);
+        free(text);
+        json_decref(custom);
+    }
+    return rc == 0 ? mr_metadata_hash_header(metadata, mr_request_header(request, "x-goog-hash")) : -1;
+}
