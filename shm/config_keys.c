@@ -101,8 +101,8 @@ static const struct mr_config_key keys[] = {
      .meaning = "PEM file with the certificates to trust. When empty the system's."},
     {FIELD(http, headers, MR_KEY_LINES), .unit = "",
      .meaning =
-         "Header fields that are added to every request: headers = { name = \"value\" }. `millrace check` does not "
-         "show the values."},
+         "Header fields that are added to every request to the store, and to none for a token: headers = { name = "
+         "\"value\" }. `millrace check` does not show the values."},
 
     {FIELD(gcs, endpoint, MR_KEY_STRING), .unit = "",
      .meaning = "Base URL of the storage service. When empty STORAGE_EMULATOR_HOST counts, then "

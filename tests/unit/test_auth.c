@@ -23,6 +23,7 @@ static struct mr_http *http;
 static struct mr_store *stores[2];
 static char path[64];
 static _Atomic unsigned tokens, reads, refusals, faults;
+static _Atomic unsigned misplaced; /* requests for a token with the line of [http] headers, or reads without it */
 static _Atomic unsigned good, lifetime_s, delay_ms, fault_status; /* token number `good` and later are taken */
 
 static int handle(void *arg, struct fault_conn *conn, const struct fault_request *request)
@@ -30,6 +31,8 @@ static int handle(void *arg, struct fault_conn *conn, const struct fault_request
     char body[200];
     unsigned number = 0;
     (void)arg;
+    const char *every = fault_header(request, "X-Store");
+    misplaced += (every != NULL) != (strcmp(request->method, "GET") == 0);
     if (strcmp(request->method, "POST") == 0) {
         if (faults > 0) {
             faults--;
@@ -64,7 +67,7 @@ static struct mr_store *open_bucket(const char *bucket)
 
 static void setup(void)
 {
-    tokens = reads = refusals = faults = good = delay_ms = 0;
+    tokens = reads = refusals = faults = good = delay_ms = misplaced = 0;
     lifetime_s = 3600;
     server = fault_server_start(handle, NULL);
     snprintf(path, sizeof path, "/tmp/millrace-test-auth-%d.json", (int)getpid());
@@ -77,7 +80,8 @@ static void setup(void)
     fclose(file);
     unsetenv("STORAGE_EMULATOR_HOST");
     setenv("GOOGLE_APPLICATION_CREDENTIALS", path, 1);
-    http = mr_http_new(&(struct mr_http_options){.proxy = ""});
+    static const char *const lines[] = {"X-Store: only"};
+    http = mr_http_new(&(struct mr_http_options){.proxy = "", .headers = lines, .header_count = 1});
     for (int i = 0; i < 2; i++) {
         stores[i] = open_bucket(i ? "bucket-1" : "bucket-0");
         ck_assert_msg(stores[i] != NULL, "%s", mr_error_text());
@@ -86,6 +90,7 @@ static void setup(void)
 
 static void teardown(void)
 {
+    ck_assert_uint_eq(misplaced, 0);
     mr_store_close(stores[0]);
     mr_store_close(stores[1]);
     mr_http_destroy(http);

@@ -204,8 +204,14 @@ START_TEST(requests_differ_and_share_a_connection)
     ck_assert_str_eq(last_body, "payload");
     ck_assert_ptr_null(strstr(last_head, "Range:"));
     ck_assert_ptr_null(strstr(last_head, "X-One:"));
+    ck_assert_ptr_nonnull(strstr(last_head, "X-Every: time\r\n"));
+    start(&seen, "/plain", (struct mr_http_request){.plain = 1, .headers = own, .header_count = 2});
+    run_until(&seen.done);
+    ck_assert_ptr_nonnull(strstr(last_head, "X-Two: 2\r\nAccept-Encoding: gzip\r\n"));
+    ck_assert_ptr_null(strstr(last_head, "X-Every:"));
     start(&seen, "/d", (struct mr_http_request){.method = "DELETE"});
     run_until(&seen.done);
+    ck_assert_ptr_nonnull(strstr(last_head, "X-Every: time\r\n"));
     ck_assert_str_eq(last_method, "DELETE");
     ck_assert_str_eq(last_body, "");
     struct seen *again = get("/g");
@@ -399,8 +405,9 @@ END_TEST
 
 START_TEST(bad_options)
 {
-    static const char *const lines[] = {"no colon", ": no name", "A: b\r\nC: d"};
-    for (unsigned i = 0; i < 3; i++) {
+    static const char *const lines[] = {"no colon", ": no name", "A: b\r\nC: d", "range: bytes=0-1",
+                                        "Accept-Encoding:"};
+    for (unsigned i = 0; i < sizeof lines / sizeof *lines; i++) {
         struct mr_http_options options = {.headers = &lines[i], .header_count = 1};
         ck_assert_ptr_null(mr_http_new(&options));
         ck_assert_int_eq(mr_error_code(), MR_E_CONFIG);

@@ -236,6 +236,7 @@ static int send_now(struct mr_auth_call *call)
         .stall_timeout_ms = call->timeout_ms,
         .fresh_connection = call->failures > 0,
         .direct = call->direct,
+        .plain = 1,
         .sink = on_body,
         .done = on_done,
         .arg = call,

@@ -59,7 +59,7 @@ struct mr_http_call {
     int once;
     char *lines; /* the request's own header lines, one behind the other */
     size_t lines_size;
-    struct curl_slist nodes[MR_HTTP_MAX_HEADERS]; /* point into lines; the last one leads to http->headers */
+    struct curl_slist nodes[MR_HTTP_MAX_HEADERS]; /* point into lines; the last one leads to http->headers or ->plain */
     enum mr_code sink_code;
     char sink_text[512];
     char curl_text[CURL_ERROR_SIZE];
@@ -67,7 +67,8 @@ struct mr_http_call {
 
 struct mr_http {
     CURLM *multi;
-    struct curl_slist *headers; /* of every request */
+    struct curl_slist *headers; /* of every request that is not plain */
+    struct curl_slist *plain;   /* of those */
     unsigned connect_timeout_ms, buffer_bytes;
     char *proxy, *ca_bundle;
     struct mr_http_call *active, *pool;
@@ -419,6 +420,7 @@ static struct mr_http_call *call_new(struct mr_http *http)
 static int set_lines(struct mr_http_call *call, const struct mr_http_request *request)
 {
     size_t needed = 0;
+    struct curl_slist *shared = request->plain ? call->http->plain : call->http->headers;
     for (unsigned i = 0; i < request->header_count; i++)
         needed += strlen(request->headers[i]) + 1;
     if (needed > call->lines_size) {
@@ -433,10 +435,10 @@ static int set_lines(struct mr_http_call *call, const struct mr_http_request *re
         size_t n = strlen(request->headers[i]) + 1;
         memcpy(at, request->headers[i], n);
         call->nodes[i].data = at;
-        call->nodes[i].next = i + 1 < request->header_count ? &call->nodes[i + 1] : call->http->headers;
+        call->nodes[i].next = i + 1 < request->header_count ? &call->nodes[i + 1] : shared;
         at += n;
     }
-    curl_easy_setopt(call->easy, CURLOPT_HTTPHEADER, request->header_count ? &call->nodes[0] : call->http->headers);
+    curl_easy_setopt(call->easy, CURLOPT_HTTPHEADER, request->header_count ? &call->nodes[0] : shared);
     return 0;
 }
 
@@ -841,21 +843,35 @@ static void global_init(void)
     mallopt(M_TRIM_THRESHOLD, 64 << 20);
 }
 
-static int add_header(struct mr_http *http, const char *line)
+static int add_header(struct curl_slist **to, const char *line)
 {
-    struct curl_slist *list = curl_slist_append(http->headers, line);
+    struct curl_slist *list = curl_slist_append(*to, line);
     if (!list) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a header line");
         return -1;
     }
-    http->headers = list;
+    *to = list;
+    return 0;
+}
+
+/* Lines that the body and its checks depend on. */
+static int is_ours(const char *line, size_t length)
+{
+    static const char *const names[] = {"Accept-Encoding", "Content-Length", "Expect", "Range", "Transfer-Encoding"};
+    for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
+        if (length == strlen(names[i]) && strncasecmp(line, names[i], length) == 0)
+            return 1;
+    }
     return 0;
 }
 
 static int set_headers(struct mr_http *http, const struct mr_http_options *options)
 {
-    if (add_header(http, "Accept-Encoding: gzip") || add_header(http, "Expect:"))
-        return -1;
+    static const char *const always[] = {"Accept-Encoding: gzip", "Expect:"};
+    for (unsigned i = 0; i < 2; i++) {
+        if (add_header(&http->plain, always[i]) || add_header(&http->headers, always[i]))
+            return -1;
+    }
     for (unsigned i = 0; i < options->header_count; i++) {
         const char *line = options->headers[i], *colon = strchr(line, ':');
         if (!colon || colon == line || strpbrk(line, "\r\n")) {
@@ -863,7 +879,12 @@ static int set_headers(struct mr_http *http, const struct mr_http_options *optio
                          (int)strcspn(line, ":\r\n"), line); /* a value may be secret: not shown */
             return -1;
         }
-        if (add_header(http, line))
+        if (is_ours(line, (size_t)(colon - line))) {
+            mr_error_set(MR_E_CONFIG, "[http] headers: \"%.*s\" cannot be set: downloads depend on it",
+                         (int)(colon - line), line);
+            return -1;
+        }
+        if (add_header(&http->headers, line))
             return -1;
     }
     return 0;
@@ -930,6 +951,7 @@ void mr_http_destroy(struct mr_http *http)
     if (http->multi)
         curl_multi_cleanup(http->multi); /* closes the connections, through close_socket */
     curl_slist_free_all(http->headers);
+    curl_slist_free_all(http->plain);
     if (http->epoll_fd >= 0)
         close(http->epoll_fd);
     free(http->fds);

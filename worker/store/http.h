@@ -26,7 +26,8 @@ struct mr_http_options {
     unsigned buffer_bytes;       /* receive buffer of each request in flight; 0: 512 KiB */
     const char *proxy;           /* URL; NULL: as the environment says; "": none */
     const char *ca_bundle;       /* PEM file; NULL: the system's */
-    const char *const *headers;  /* header_count lines "Name: value", sent with every request; copied */
+    const char *const
+        *headers; /* header_count lines "Name: value", sent with every request that is not plain; copied */
     unsigned header_count;
 };
 
@@ -53,6 +54,7 @@ struct mr_http_request {
     /* 1: not sent a second time. By itself libcurl does that where a reused connection ends without an answer, which a
      * server that has done the work may have caused. */
     int once;
+    int plain;  /* 1: without options.headers: they are for the store, and may be secret */
     int direct; /* 1: past any proxy: a server of this machine or its network */
 
     /*

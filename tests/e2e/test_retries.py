@@ -1,0 +1,91 @@
+"""A store that is busy or fails, seen from outside: `millrace stat` and `millrace reload` (docs/retries.md)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.conftest import StartDevstore
+from tests.e2e.common import Supervisor, serve
+
+HANG_S = 60
+READ = """
+    import millrace
+    ds = millrace.IterableDataset("gs://icons/", shuffle=False)
+    print(sum(len(batch) for epoch in range(3) for batch in ds.batches(8)))
+"""
+
+
+def start_reader(supervisor: Supervisor) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(READ)],
+        env=supervisor.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def fetch_counters(millrace_bin: Path, supervisor: Supervisor) -> dict[str, Any]:
+    """Of the only fetch worker; {} before it has counted anything."""
+    command = [millrace_bin, "stat", "--json", "--socket", supervisor.socket]
+    stat = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG_S).stdout)
+    found: list[dict[str, Any]] = [w["counters"] for w in stat["workers"] if w["role"] == "fetch"]
+    return found[0] if found else {}
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + HANG_S
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_429_lowers_a_workers_limit_and_it_recovers(
+    devstore: StartDevstore, millrace_bin: Path, tmp_path: Path
+) -> None:
+    """Each object is refused once, for three seconds: the limit is seen low, and whole again after all have come."""
+    server = devstore("--synthetic", "icons:40:1000", "--fault", "status:first=1:429/3:get:*")
+    toml = "[fetch]\nworkers = 1\nconnections = 8\n[retry]\nbase_ms = 10\n[memory]\narena_bytes = '16MiB'\n"
+    supervisor = serve(millrace_bin, tmp_path, server.url, toml)
+    reader = start_reader(supervisor)
+    try:
+        wait_for(lambda: 0 < fetch_counters(millrace_bin, supervisor).get("connection_limit", 0) <= 4)
+        output, errors = reader.communicate(timeout=HANG_S)
+        assert output == "120\n", errors
+        wait_for(lambda: bool(fetch_counters(millrace_bin, supervisor).get("connection_limit") == 8))
+        counters = fetch_counters(millrace_bin, supervisor)
+        assert counters["throttled"] == 40
+        assert counters["failed_objects"] == 0
+        assert counters["stall_ms"] > 0
+    finally:
+        reader.kill()
+        assert supervisor.stop() == 0
+
+
+def test_reload_applies_retries_to_what_is_under_way(
+    devstore: StartDevstore, millrace_bin: Path, tmp_path: Path
+) -> None:
+    """A reader waits for a store that only fails; with a shorter deadline it gets the error."""
+    server = devstore("--synthetic", "icons:40:1000", "--fault", "status:1:503:get:*")
+    supervisor = serve(millrace_bin, tmp_path, server.url, "[retry]\nbase_ms = 100\n")
+    reader = start_reader(supervisor)
+    try:
+        wait_for(lambda: fetch_counters(millrace_bin, supervisor).get("throttled", 0) > 20)
+        assert reader.poll() is None
+        (tmp_path / "millrace.toml").write_text("[retry]\nbase_ms = 20\ncap_ms = 50\ndeadline_ms = 500\nattempts = 5\n")
+        command = [millrace_bin, "reload", "--socket", supervisor.socket]
+        result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG_S)
+        applied = result.stdout.removeprefix("applied: ").strip().split(", ")
+        assert set(applied) == {"retry.attempts", "retry.base_ms", "retry.cap_ms", "retry.deadline_ms"}, result.stdout
+        errors = reader.communicate(timeout=HANG_S)[1]
+        assert "503" in errors, errors
+    finally:
+        reader.kill()
+        assert supervisor.stop() == 0
