@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
+
+import pytest
+from PIL import Image
 
 from tests.conftest import ROOT, StartDevstore
 
@@ -20,9 +25,9 @@ import torch
 model = torch.nn.Linear(1, 1)
 seen = []
 def step(batch):
-    seen.extend(bytes(row.numpy().tobytes()) for row in batch)
+    seen.extend(int(pixel) for pixel in batch[:, 0, 0, 1])
 {snippet}
-assert sorted(seen) == sorted(b"%04d" % i for i in range(200)), len(seen)
+assert sorted(seen) == list(range(200)), len(seen)
 state = torch.load("state.pt")["loader"]
 print("state", state["epoch"], state["cursor"])
 """
@@ -36,8 +41,8 @@ def code_blocks(page: Path, language: str) -> list[str]:
 def test_the_readme_s_python_runs(devstore: StartDevstore, millrace_bin: Path, tmp_path: Path) -> None:
     folder = tmp_path / "store" / "bucket" / "train"
     folder.mkdir(parents=True)
-    for i in range(200):
-        (folder / f"{i}.bin").write_bytes(b"%04d" % i)
+    for i in range(200):  # of different sizes, and each of its own colour
+        Image.new("RGB", (8 + i % 50, 20), (255, i, 0)).save(folder / f"{i}.png")
     snippet = code_blocks(ROOT / "README.md", "python")[0]
     (tmp_path / "train.py").write_text(AROUND.format(snippet=snippet))
     (tmp_path / "train.toml").write_text('[memory]\narena_bytes = "32MiB"\n')
@@ -47,6 +52,57 @@ def test_the_readme_s_python_runs(devstore: StartDevstore, millrace_bin: Path, t
     assert done.returncode == 0, done.stderr
     # 200 samples are 7 batches of 32 and less; the last state was taken when the loop had them all.
     assert done.stdout.split("\n")[-2] in ("state 0 200", "state 1 0")
+
+
+MIGRATING = [code for code in code_blocks(ROOT / "docs" / "migrating.md", "python") if "millrace" in code]
+
+
+def make_migrated(root: Path) -> None:
+    """What the programs of docs/migrating.md read: pictures in a folder for each class, and the same in tar files."""
+    for i in range(40):
+        file = root / "train" / ("cat", "dog")[i % 2] / f"{i:02}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8 + i, 20), (255, i, 0)).save(file)
+    for shard in range(4):
+        (root / "shards").mkdir(exist_ok=True)
+        with tarfile.open(root / "shards" / f"{shard:03}.tar", "w") as tar:
+            for i in range(10 * shard, 10 * shard + 10):
+                picture = (root / "train" / ("cat", "dog")[i % 2] / f"{i:02}.png").read_bytes()
+                for name, data in ((f"v1.0/{i:02}.seg.png", b"mask"), (f"v1.0/{i:02}.png", picture)):
+                    entry = tarfile.TarInfo(name)
+                    entry.size = len(data)
+                    tar.addfile(entry, io.BytesIO(data))
+                entry = tarfile.TarInfo(f"v1.0/{i:02}.cls")
+                entry.size = 1
+                tar.addfile(entry, io.BytesIO(b"%d" % (i % 2)))
+
+
+EXPECTED = [
+    r"(tensor\(\d+\)\n){2}",
+    r"32 torch.Size\(\[32\]\)\n8 torch.Size\(\[8\]\)\n",
+    r"(20 [01] \d+\n){4}",
+    r"torch.Size\(\[32, 64, 64, 3\]\) \[([01](, )?){32}\]\ntorch.Size\(\[8, 64, 64, 3\]\) \[([01](, )?){8}\]\n",
+]
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    list(zip(MIGRATING, EXPECTED)),
+    ids=["dataflux", "s3torchconnector", "webdataset", "folder"],
+)
+def test_the_migrated_programs_run(devstore: StartDevstore, tmp_path: Path, program: str, expected: str) -> None:
+    bucket = tmp_path / "store" / "bucket"
+    make_migrated(bucket)
+    (tmp_path / "program.py").write_text(program.replace("/data/train", str(bucket / "train")))
+    environment = os.environ | {"STORAGE_EMULATOR_HOST": devstore("--root", tmp_path / "store").url}
+    command = [sys.executable, "program.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(expected, done.stdout), done.stdout
+
+
+def test_the_page_on_migrating_has_all_of_them() -> None:
+    assert len(MIGRATING) == len(EXPECTED) == 4
 
 
 def test_commands_in_the_pages_exist(millrace_bin: Path) -> None:
