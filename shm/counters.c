@@ -56,6 +56,7 @@ static const struct mr_counter_label worker_labels[] = {
      true},
     {"stall_first_ms", "ms", "Time after which a download without an answer counts as stalled", true},
     {"stall_ms", "ms", "Time after which a download that has begun counts as stalled", true},
+    {"temporary_objects", "objects", "Temporary composed objects in use or waiting for their deletion", true},
 };
 _Static_assert(sizeof(worker_labels) / sizeof(worker_labels[0]) == MR_WC_COUNT, "a label for each worker counter");
 

@@ -63,6 +63,7 @@
  *   RANGE_SPLIT   {range, mid, level, deepest}  [mid, end) is free now (supervisor/ranges.h); or {range, none: true}
  *   RANGE_DONE    {range, objects, bytes, largest, dropped_*}; fds: index part (memfd)
  *   INDEX_DONE    {dataset, objects, bytes, largest, digest}; fds: index image
+ *   COMPOSE       {dataset, text}  fetch: whether its objects are composed, and why
  *   FAILED        {dataset?, range?, code, text}  for good: the data set (or the worker, without dataset) has failed
  */
 enum mr_msg_type {
@@ -96,7 +97,8 @@ enum mr_msg_type {
     MR_MSG_RANGE_DONE,
     MR_MSG_INDEX_DONE,
     MR_MSG_FAILED,
-    MR_MSG_RELOAD, /* from a client */
+    MR_MSG_RELOAD,  /* from a client */
+    MR_MSG_COMPOSE, /* from a worker */
     MR_MSG_TYPE_COUNT
 };
 

@@ -39,6 +39,7 @@ struct mr_dataset {
     uint64_t index_bytes, objects, bytes, largest;
     char digest[MR_INDEX_DIGEST_SIZE];
     int64_t opened_ns;
+    char compose[500]; /* whether its objects are composed, and why, as a worker says; "" */
 };
 
 /* Opens by name in the configuration, by URIs, or by a file of names (taken over on success). Returns at once. NULL:

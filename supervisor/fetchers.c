@@ -410,6 +410,12 @@ static int message(struct mr_child *child, struct mr_msg_in *in)
             return -1;
         mr_lanes_dropped(s, number, child->slot);
         return 0;
+    case MR_MSG_COMPOSE:
+        if (mr_msg_get_u64(in, "dataset", &number) != 0 || mr_msg_get_str(in, "text", &text) != 0 ||
+            mr_dataset_find(s, number) == NULL)
+            return -1;
+        snprintf(mr_dataset_find(s, number)->compose, sizeof s->datasets[0]->compose, "%s", text);
+        return 0;
     case MR_MSG_FAILED:
         if (!mr_msg_has(in, "dataset"))
             return arena_failed(child);

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/socket.h>
@@ -14,45 +13,9 @@
 
 #include "shm/base/error.h"
 #include "shm/base/log.h"
+#include "shm/runtime_folder.h"
 
 #define BACKLOG 128
-
-/* A folder that only we can enter. */
-static int make_private(const char *path)
-{
-    struct stat status;
-    if (mkdir(path, 0700) != 0 && errno != EEXIST) {
-        mr_error_set_errno(errno, "cannot make the run folder %s (set XDG_RUNTIME_DIR to a folder of yours)", path);
-        return -1;
-    }
-    if (lstat(path, &status) != 0) {
-        mr_error_set_errno(errno, "cannot look at the run folder %s", path);
-        return -1;
-    }
-    if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 077) != 0) {
-        mr_error_set(MR_E_DENIED,
-                     "the run folder %s must be a folder of user %u that nobody else may enter (mode 0700): remove it, "
-                     "or set XDG_RUNTIME_DIR",
-                     path, geteuid());
-        return -1;
-    }
-    return 0;
-}
-
-static int base_folder(char path[PATH_MAX])
-{
-    const char *runtime = getenv("XDG_RUNTIME_DIR");
-    int n;
-    if (runtime != NULL && runtime[0] == '/')
-        n = snprintf(path, PATH_MAX, "%s/millrace", runtime);
-    else
-        n = snprintf(path, PATH_MAX, "/tmp/millrace-%u", geteuid());
-    if (n >= PATH_MAX) {
-        mr_error_set(MR_E_CONFIG, "XDG_RUNTIME_DIR is too long");
-        return -1;
-    }
-    return make_private(path);
-}
 
 /* Removes the folder of a run; what is in it is known. */
 static void remove_folder(const char *path)
@@ -104,7 +67,7 @@ static int lock_folder(struct mr_run_folder *folder)
 static int make_own(struct mr_run_folder *folder)
 {
     char base[PATH_MAX];
-    if (base_folder(base) != 0)
+    if (mr_runtime_folder(base) != 0)
         return -1;
     sweep(base);
     if (snprintf(folder->path, sizeof folder->path, "%s/run-%d", base, (int)getpid()) >= (int)sizeof folder->path) {
@@ -112,7 +75,7 @@ static int make_own(struct mr_run_folder *folder)
         mr_error_set(MR_E_CONFIG, "the run folder's path is too long: %s", base);
         return -1;
     }
-    return make_private(folder->path) != 0 ? -1 : lock_folder(folder);
+    return mr_private_folder(folder->path) != 0 ? -1 : lock_folder(folder);
 }
 
 /* The folder that the Python package names, locked. It lies beside those that we make, and is swept like them. */
@@ -123,9 +86,9 @@ static int make_given(struct mr_run_folder *folder, const char *path)
         mr_error_set(MR_E_USAGE, "the run folder's path is too long");
         return -1;
     }
-    if (base_folder(base) == 0 && strncmp(path, base, strlen(base)) == 0)
+    if (mr_runtime_folder(base) == 0 && strncmp(path, base, strlen(base)) == 0)
         sweep(base);
-    if (make_private(path) != 0)
+    if (mr_private_folder(path) != 0)
         return -1;
     strcpy(folder->path, path);
     return lock_folder(folder);

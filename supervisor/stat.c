@@ -158,6 +158,8 @@ static json_t *datasets_json(const struct mr_supervisor *s)
                                  (json_int_t)atomic_load_explicit(&board->listed, memory_order_relaxed), "requests",
                                  (json_int_t)dataset->ranges.requests, "index_bytes", (json_int_t)dataset->index_bytes,
                                  "digest", dataset->digest);
+        if (dataset->compose[0] != '\0')
+            json_object_set_new(item, "compose", text_json(dataset->compose));
         if (dataset->state == MR_DATASET_FAILED)
             json_object_set_new(item, "error", text_json(board->text));
         json_array_append_new(list, item);
@@ -218,17 +220,41 @@ static json_t *workers_json(const struct mr_supervisor *s)
     return list;
 }
 
+static uint64_t sum_counter(const struct mr_supervisor *s, enum mr_worker_counter which)
+{
+    uint64_t sum = 0;
+    for (unsigned i = 0; i < s->listing.worker_count; i++)
+        sum += s->listing.workers[i].counters != NULL ? mr_counter_get(s->listing.workers[i].counters, which) : 0;
+    for (unsigned i = 0; i < s->fetchers.count; i++)
+        sum += mr_counter_get(s->fetchers.workers[i].counters, which);
+    return sum;
+}
+
+/* What the store bills, and what came of composing, over all workers. */
+static json_t *operations_json(const struct mr_supervisor *s)
+{
+    uint64_t composites = sum_counter(s, MR_WC_COMPOSITES), composed = sum_counter(s, MR_WC_COMPOSED_OBJECTS);
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:I}", "class_a",
+                     (json_int_t)sum_counter(s, MR_WC_CLASS_A), "class_b", (json_int_t)sum_counter(s, MR_WC_CLASS_B),
+                     "free", (json_int_t)sum_counter(s, MR_WC_FREE_OPERATIONS), "composites", (json_int_t)composites,
+                     "composed_objects", (json_int_t)composed, "objects_a_compose",
+                     composites > 0 ? (double)composed / (double)composites : 0.0, "temporary_objects",
+                     (json_int_t)sum_counter(s, MR_WC_TEMPORARY_OBJECTS), "composites_removed",
+                     (json_int_t)sum_counter(s, MR_WC_COMPOSITES_REMOVED), "orphans_removed",
+                     (json_int_t)sum_counter(s, MR_WC_ORPHANS_REMOVED));
+}
+
 char *mr_stat_json(const struct mr_supervisor *s)
 {
     char limit[256];
     const char *stage = mr_stat_limit(s, limit, sizeof limit);
     json_t *root =
-        json_pack("{s:s, s:s, s:i, s:s, s:f, s:{s:I, s:i, s:I}, s:o, s:o, s:o, s:{s:s, s:s}}", "version", MR_VERSION,
-                  "run_id", s->run_id, "pid", (int)getpid(), "state", supervisor_states[s->state], "uptime_s",
-                  (double)(mr_clock_mono_ns() - s->started_ns) / 1e9, "memory", "arena_bytes",
+        json_pack("{s:s, s:s, s:i, s:s, s:f, s:{s:I, s:i, s:I}, s:o, s:o, s:o, s:o, s:{s:s, s:s}}", "version",
+                  MR_VERSION, "run_id", s->run_id, "pid", (int)getpid(), "state", supervisor_states[s->state],
+                  "uptime_s", (double)(mr_clock_mono_ns() - s->started_ns) / 1e9, "memory", "arena_bytes",
                   (json_int_t)s->fetchers.arena_bytes, "arenas", (int)s->fetchers.count, "reserve_bytes",
                   (json_int_t)s->fetchers.reserve_bytes, "datasets", datasets_json(s), "lanes", lanes_json(s),
-                  "workers", workers_json(s), "limit", "stage", stage, "text", limit);
+                  "workers", workers_json(s), "operations", operations_json(s), "limit", "stage", stage, "text", limit);
     char *text = root != NULL ? json_dumps(root, JSON_INDENT(2)) : NULL;
     json_decref(root);
     if (text == NULL)

@@ -30,8 +30,21 @@ static void print_datasets(const json_t *root)
             printf(": %lld objects so far, %lld list requests", mr_json_integer(item, "listed"),
                    mr_json_integer(item, "requests"));
         }
+        if (mr_json_text(item, "compose")[0] != '\0')
+            printf("\n            compose %s", mr_json_text(item, "compose"));
         printf("%s%s\n", mr_json_text(item, "error")[0] != '\0' ? ": " : "", mr_json_text(item, "error"));
     }
+}
+
+static void print_operations(const json_t *root)
+{
+    const json_t *o = json_object_get(root, "operations");
+    printf("operations    %lld of class A, %lld of class B, %lld free", mr_json_integer(o, "class_a"),
+           mr_json_integer(o, "class_b"), mr_json_integer(o, "free"));
+    if (mr_json_integer(o, "composites") > 0)
+        printf("; %lld composed objects of %.1f, %lld of them there now", mr_json_integer(o, "composites"),
+               mr_json_real(o, "objects_a_compose"), mr_json_integer(o, "temporary_objects"));
+    printf("\n");
 }
 
 static void print_lanes(const json_t *root)
@@ -87,6 +100,7 @@ int mr_stat_print_text(const char *text)
     }
     print_datasets(root);
     print_workers(root);
+    print_operations(root);
     print_lanes(root);
     printf("limited by    %s\n", mr_json_text(json_object_get(root, "limit"), "text"));
     json_decref(root);

@@ -1,6 +1,6 @@
 #include "worker/fetch.h"
 
-#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,25 +11,13 @@
 #include "shm/index.h"
 #include "shm/producer.h"
 #include "shm/segment.h"
+#include "worker/datasets.h"
+#include "worker/job.h"
 #include "worker/link.h"
 #include "worker/net.h"
 
-#define STEP_MS 100
-
-struct dataset {
-    bool open;
-    struct mr_index index;
-    struct mr_store *store;
-};
-
-/* A claim with its transfer. */
-struct flight {
-    struct fetcher *fetcher;
-    struct flight *next, *previous;
-    struct mr_claim claim;
-    struct mr_transfer *transfer;
-    struct mr_index_entry entry;
-};
+#define STEP_MS   100
+#define FINISH_MS 2000 /* for what must be deleted at the end; the supervisor kills after 3 s */
 
 struct fetcher {
     struct mr_link link;
@@ -37,83 +25,29 @@ struct fetcher {
     struct mr_producer *producer; /* NULL until ARENA */
     void *arena;
     uint64_t arena_bytes;
-    struct dataset datasets[MR_DATASETS_MAX];
+    struct mr_datasets datasets;
+    struct mr_temporaries *temporaries;
+    struct mr_jobs *jobs;  /* NULL until ARENA */
     struct mr_lane *early; /* lanes that came before ARENA: after a restart, all that are open */
     unsigned early_count;
-    struct flight flights; /* list head */
-    struct flight *spare;
-    unsigned in_flight;
     bool solo;     /* a job that must be alone is running */
     bool draining; /* DRAIN came */
     bool bad;      /* a message or the loop failed: leave with status 1 */
     int64_t last_sweep_ns;
     int64_t since_ns; /* start of the current busy or idle stretch */
-    char name[MR_INDEX_NAME_SIZE];
 };
-
-/* ---- data sets ---- */
-
-static struct dataset *find_dataset(struct fetcher *f, uint64_t id)
-{
-    return id < MR_DATASETS_MAX && f->datasets[id].open ? &f->datasets[id] : NULL;
-}
-
-/* The bytes that a request stands for, checked against the index. */
-static int request_bytes(struct fetcher *f, const struct mr_request *request, struct mr_index_entry *entry, char *name,
-                         uint64_t *bytes)
-{
-    struct dataset *ds = find_dataset(f, request->dataset);
-    if (!ds) {
-        mr_error_set(MR_E_PROTOCOL, "a ticket asks for data set %" PRIu32 ", which this worker was never given",
-                     request->dataset);
-        return -1;
-    }
-    if (mr_index_get(&ds->index, request->object, entry, name) != 0)
-        return -1;
-    if (request->offset > entry->size || request->length > entry->size - request->offset) {
-        mr_error_set(MR_E_USAGE, "bytes %" PRIu64 " to %" PRIu64 " are not within an object of %" PRIu64 " bytes",
-                     request->offset, request->offset + request->length, entry->size);
-        return -1;
-    }
-    *bytes = request->length ? request->length : entry->size - request->offset;
-    return 0;
-}
 
 static int size_of_request(void *arg, const struct mr_request *request, uint64_t *bytes)
 {
+    struct fetcher *f = arg;
     struct mr_index_entry entry;
-    return request_bytes(arg, request, &entry, NULL, bytes);
+    return mr_datasets_look(&f->datasets, request, &entry, NULL, bytes);
 }
 
-static int add_dataset(struct fetcher *f, struct mr_msg_in *msg)
+static bool join_requests(void *arg, const struct mr_request *first, const struct mr_request *next)
 {
-    uint64_t id;
-    const char *text;
-    struct mr_uri uri;
-    if (mr_msg_get_u64(msg, "dataset", &id) != 0 || mr_msg_get_str(msg, "uri", &text) != 0)
-        return -1;
-    int fd = mr_msg_take_fd(msg, 0);
-    if (fd < 0)
-        return -1;
-    if (id >= MR_DATASETS_MAX || f->datasets[id].open || mr_uri_init(&uri, text) != 0) {
-        close(fd);
-        mr_error_set(MR_E_PROTOCOL, "a bad DATASET message for data set %" PRIu64, id);
-        return -1;
-    }
-    struct dataset *ds = &f->datasets[id];
-    int rc = mr_index_map(&ds->index, fd);
-    close(fd);
-    if (rc == 0) {
-        ds->store = mr_net_store(&f->net, uri.scheme, uri.bucket);
-        if (!ds->store) { /* bad configuration or credentials: this data set fails, the others go on */
-            mr_index_close(&ds->index);
-            rc = mr_link_say_failed(&f->link, id, UINT64_MAX);
-        } else {
-            ds->open = true;
-        }
-    }
-    mr_uri_close(&uri);
-    return rc;
+    struct fetcher *f = arg;
+    return mr_datasets_join(&f->datasets, first, next);
 }
 
 /* ---- lanes and the arena ---- */
@@ -172,9 +106,11 @@ static int open_arena(struct fetcher *f, struct mr_msg_in *msg)
         .reserve_bytes = reserve,
         .size = size_of_request,
         .size_arg = f,
+        .join = join_requests,
     };
     f->producer = mr_producer_new(&options);
-    if (!f->producer)
+    f->jobs = f->producer ? mr_jobs_new(f->producer, &f->datasets) : NULL;
+    if (!f->jobs)
         return -1;
     for (unsigned i = 0; i < f->early_count; i++) {
         if (mr_producer_add_lane(f->producer, &f->early[i]) != 0)
@@ -186,112 +122,17 @@ static int open_arena(struct fetcher *f, struct mr_msg_in *msg)
     return mr_link_say(&f->link, MR_MSG_ARENA_READY);
 }
 
-/* ---- flights ---- */
+/* ---- the loop ---- */
 
-static struct flight *flight_new(struct fetcher *f)
+static unsigned in_flight(const struct fetcher *f)
 {
-    struct flight *flight = f->spare;
-    if (flight) {
-        f->spare = flight->next;
-    } else {
-        flight = malloc(sizeof *flight);
-        if (!flight)
-            return NULL;
-    }
-    flight->fetcher = f;
-    flight->transfer = NULL;
-    flight->next = f->flights.next;
-    flight->previous = &f->flights;
-    flight->next->previous = flight;
-    f->flights.next = flight;
-    f->in_flight++;
-    return flight;
+    return f->jobs ? mr_jobs_in_flight(f->jobs) : 0;
 }
 
-static void flight_end(struct flight *flight)
+static uint64_t job_bytes(const struct fetcher *f)
 {
-    struct fetcher *f = flight->fetcher;
-    flight->next->previous = flight->previous;
-    flight->previous->next = flight->next;
-    flight->next = f->spare;
-    f->spare = flight;
-    f->in_flight--;
-    if (f->in_flight == 0)
-        f->solo = false;
-}
-
-static void arrived(void *arg, const struct mr_transfer_result *result)
-{
-    struct flight *flight = arg;
-    struct mr_producer *producer = flight->fetcher->producer;
-    if (result->code == MR_OK) {
-        mr_producer_publish(producer, &flight->claim, flight->claim.bytes, result->generation, result->crc32c,
-                            result->verified ? 0 : MR_DESC_UNVERIFIED);
-    } else {
-        mr_log_warning("%s", result->text);
-        mr_counter_add(flight->fetcher->link.counters, MR_WC_FAILED, 1);
-        mr_producer_fail(producer, &flight->claim, result->code, result->text);
-    }
-    flight_end(flight);
-}
-
-/* Starts the transfer of one claim, or ends the claim where there is nothing to transfer. */
-static void launch(struct fetcher *f, const struct mr_claim *claim)
-{
-    struct flight *flight = flight_new(f);
-    if (!flight) {
-        struct mr_claim copy = *claim;
-        mr_producer_give_back(f->producer, &copy);
-        return;
-    }
-    flight->claim = *claim;
-    uint64_t bytes;
-    if (request_bytes(f, &claim->request, &flight->entry, f->name, &bytes) != 0 || bytes != claim->bytes) {
-        mr_producer_fail(f->producer, &flight->claim, mr_error_code(), mr_error_text());
-        flight_end(flight);
-        return;
-    }
-    if (bytes == 0) { /* nothing to ask the store for */
-        mr_producer_publish(f->producer, &flight->claim, 0, flight->entry.version, 0, 0);
-        mr_counter_add(f->link.counters, MR_WC_OBJECTS, 1);
-        flight_end(flight);
-        return;
-    }
-    bool whole = bytes == flight->entry.size;
-    struct mr_transfer_request request = {
-        .store = f->datasets[claim->request.dataset].store,
-        .name = f->name,
-        .name_length = flight->entry.name_length,
-        .generation = flight->entry.version,
-        .size = flight->entry.size,
-        .offset = claim->request.offset,
-        .length = bytes,
-        .crc32c = flight->entry.crc32c,
-        .has_crc32c = whole && flight->entry.has_crc32c,
-        .dest = claim->dest,
-    };
-    flight->transfer = mr_transfer_fetch(f->net.engine, &request, arrived, flight);
-    if (!flight->transfer) {
-        mr_producer_fail(f->producer, &flight->claim, mr_error_code(), mr_error_text());
-        flight_end(flight);
-    }
-}
-
-static void give_back(struct flight *flight)
-{
-    mr_transfer_cancel(flight->fetcher->net.engine, flight->transfer);
-    mr_producer_give_back(flight->fetcher->producer, &flight->claim);
-    flight_end(flight);
-}
-
-/* Gives back what is in flight: all of it, or only what no consumer waits for any more (its lane was closed). */
-static void give_back_flights(struct fetcher *f, bool all)
-{
-    for (struct flight *at = f->flights.next, *next; at != &f->flights; at = next) {
-        next = at->next;
-        if (all || mr_producer_claim_is_stale(&at->claim))
-            give_back(at);
-    }
+    uint64_t most = f->link.config.fetch.compose_max_bytes;
+    return most < f->arena_bytes / 4 ? most : f->arena_bytes / 4;
 }
 
 /* Claims and starts as much as may be in flight. */
@@ -300,17 +141,16 @@ static void start_jobs(struct fetcher *f)
     struct mr_job job;
     if (!f->producer || f->draining)
         return;
-    while (!f->solo && mr_transfer_free(f->net.engine) > 0 &&
-           mr_producer_next_job(f->producer, 1, f->arena_bytes / 4, f->in_flight, &job) > 0) {
+    f->solo = f->solo && in_flight(f) > 0;
+    while (!f->solo && mr_transfer_free(f->net.engine) > 0) {
+        unsigned tickets = mr_datasets_compose(&f->datasets) ? (unsigned)f->link.config.fetch.compose_max_objects : 1;
+        if (mr_producer_next_job(f->producer, tickets, job_bytes(f), in_flight(f), &job) <= 0)
+            return;
         f->solo = job.solo;
-        for (unsigned i = 0; i < job.count; i++)
-            launch(f, &job.claims[i]);
-        if (f->in_flight == 0)
-            f->solo = false;
+        mr_jobs_start(f->jobs, &job);
+        f->solo = f->solo && in_flight(f) > 0;
     }
 }
-
-/* ---- the loop ---- */
 
 static void drop_lane(struct fetcher *f, uint64_t lane)
 {
@@ -331,13 +171,14 @@ static int handle(struct fetcher *f, struct mr_msg_in *msg)
     case MR_MSG_ARENA:
         return open_arena(f, msg);
     case MR_MSG_DATASET:
-        return add_dataset(f, msg);
+        return mr_datasets_add(&f->datasets, msg);
     case MR_MSG_LANE:
         return add_lane(f, msg);
     case MR_MSG_DROP_LANE:
         if (mr_msg_get_u64(msg, "lane", &value) != 0)
             return -1;
-        give_back_flights(f, false);
+        if (f->jobs)
+            mr_jobs_give_back(f->jobs, false);
         drop_lane(f, value);
         return 0;
     case MR_MSG_DRAIN:
@@ -399,7 +240,7 @@ static void copy_counters(struct fetcher *f)
     const struct mr_transfer_counters *now = mr_transfer_counters(f->net.engine);
     set_counter(f, MR_WC_REQUESTS, &last.requests, now->requests);
     set_counter(f, MR_WC_BYTES, &last.bytes, now->bytes);
-    set_counter(f, MR_WC_OBJECTS, &last.objects, now->objects);
+    set_counter(f, MR_WC_OBJECTS, &last.objects, now->objects + (f->jobs ? mr_jobs_more_objects(f->jobs) : 0));
     set_counter(f, MR_WC_RETRIES, &last.retries, now->retries);
     set_counter(f, MR_WC_RESUMES, &last.resumes, now->resumes);
     set_counter(f, MR_WC_STALLS, &last.stalls, now->stalls);
@@ -408,6 +249,9 @@ static void copy_counters(struct fetcher *f)
     set_counter(f, MR_WC_THROTTLED, &last.busy, now->busy);
     set_counter(f, MR_WC_EGRESS_LIMITED, &last.egress, now->egress);
     set_stalls(f);
+    set_counter(f, MR_WC_CLASS_A, &last.class_a, now->class_a);
+    set_counter(f, MR_WC_CLASS_B, &last.class_b, now->class_b);
+    set_counter(f, MR_WC_FREE_OPERATIONS, &last.deletes, now->deletes);
     if (f->producer) {
         struct mr_producer_stats stats;
         mr_producer_stats(f->producer, &stats);
@@ -436,14 +280,19 @@ static void account_time(struct fetcher *f, bool was_busy)
     if (now - f->last_sweep_ns >= STEP_MS * MR_MILLISECOND_NS) {
         f->last_sweep_ns = now;
         copy_counters(f);
-        give_back_flights(f, false);
+        if (f->jobs) {
+            mr_jobs_give_back(f->jobs, false);
+            mr_jobs_step(f->jobs, now);
+        }
+        mr_datasets_step(&f->datasets);
+        mr_temporaries_step(f->temporaries, now);
     }
 }
 
 static int step(struct fetcher *f)
 {
     start_jobs(f);
-    bool was_busy = f->in_flight > 0;
+    bool was_busy = in_flight(f) > 0;
     bool slept = false;
     if (f->producer && !f->draining && !f->solo && mr_transfer_free(f->net.engine) > 0) {
         if (mr_producer_sleep(f->producer) != 0)
@@ -463,27 +312,54 @@ static int step(struct fetcher *f)
     return 0;
 }
 
+static int init_temporaries(struct fetcher *f)
+{
+    struct mr_maker maker = {.slot = f->link.slot, .start = (uint32_t)f->link.generation};
+    snprintf(maker.run, sizeof maker.run, "%s", f->link.board->run_id);
+    f->temporaries = mr_temporaries_new(&f->net, f->link.counters, &maker);
+    f->datasets = (struct mr_datasets){.net = &f->net, .link = &f->link, .temporaries = f->temporaries};
+    return f->temporaries ? 0 : -1;
+}
+
+/* The end: tickets go back at once; temporary objects are waited for, since nobody else may come to delete them. */
+static void finish(struct fetcher *f)
+{
+    int64_t until = mr_clock_mono_ns() + FINISH_MS * MR_MILLISECOND_NS;
+    if (f->jobs)
+        mr_jobs_give_back(f->jobs, true);
+    while (f->jobs && mr_jobs_composing(f->jobs) && mr_clock_mono_ns() < until) {
+        if (mr_http_step(f->net.http, STEP_MS, -1) < 0)
+            break;
+    }
+    mr_temporaries_finish(f->temporaries);
+    while (mr_temporaries_busy(f->temporaries) && mr_clock_mono_ns() < until) {
+        if (mr_http_step(f->net.http, STEP_MS, -1) < 0)
+            break;
+        mr_temporaries_step(f->temporaries, mr_clock_mono_ns());
+    }
+    copy_counters(f);
+    mr_temporaries_destroy(f->temporaries);
+}
+
 int mr_fetch_main(unsigned slot)
 {
     struct fetcher *f = calloc(1, sizeof *f);
     if (!f)
         return 1;
-    f->flights.next = f->flights.previous = &f->flights;
     if (mr_link_init(&f->link, "fetch", slot) != 0)
         goto failed;
     if (mr_net_init(&f->net, &f->link.config) != 0) {
         mr_link_say_failed(&f->link, UINT64_MAX, UINT64_MAX);
         goto failed;
     }
-    if (mr_link_say(&f->link, MR_MSG_READY) != 0)
+    if (init_temporaries(f) != 0 || mr_link_say(&f->link, MR_MSG_READY) != 0)
         goto failed;
     f->since_ns = mr_clock_mono_ns();
     while (!f->bad && !f->draining) {
         if (step(f) != 0)
             goto failed;
     }
-    give_back_flights(f, true);
-    copy_counters(f);
+    finish(f);
     return f->bad ? 1 : 0; /* mappings and sockets go with the process */
 failed:
     mr_log_error("%s", mr_error_text());

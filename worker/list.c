@@ -216,10 +216,20 @@ static int give_half(struct lister *l)
     return mr_msg_send(l->link.socket, msg);
 }
 
+/* Listing is billed as class A, repeats included. */
+static void count_operations(struct lister *l)
+{
+    static uint64_t last;
+    uint64_t now = mr_transfer_counters(l->net.engine)->class_a;
+    mr_counter_add(l->link.counters, MR_WC_CLASS_A, now - last);
+    last = now;
+}
+
 static int take_page(struct lister *l, const struct mr_store_page *page)
 {
     struct range *r = &l->range;
     r->pages++;
+    count_operations(l);
     mr_counter_add(l->link.counters, MR_WC_LIST_PAGES, 1);
     mr_counter_add(l->link.counters, MR_WC_LISTED, page->count);
     if (page->skipped)

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "shm/base/checksum.h"
 #include "worker/store/json.h"
@@ -60,6 +61,20 @@ static int take_crc(struct mr_json *json, struct mr_store_item *item)
 /* The fields of an item that were seen or found bad, as bits. */
 enum { HAS_SIZE = 1, HAS_GENERATION = 2 };
 
+/* "2026-01-31T23:59:59.123Z" (RFC 3339). What is not of that form counts as not told. */
+static int take_time(struct mr_json *json, struct mr_store_item *item)
+{
+    const char *text = "", *rest;
+    struct tm tm = {0};
+    if (take_string(json, &text) != 0)
+        return -1;
+    rest = strptime(text, "%Y-%m-%dT%H:%M:%S", &tm);
+    if (rest && *rest == '.')
+        rest += 1 + strspn(rest + 1, "0123456789");
+    item->created_s = rest && strcmp(rest, "Z") == 0 ? (int64_t)timegm(&tm) : 0;
+    return 0;
+}
+
 /* One value; a bad one leaves its key in *bad, so that the message can name the item as well. */
 static void take_field(struct mr_json *json, const char *key, struct mr_store_item *item, unsigned *has,
                        const char **bad)
@@ -80,6 +95,8 @@ static void take_field(struct mr_json *json, const char *key, struct mr_store_it
         rc = take_string(json, &item->storage_class);
     } else if (strcmp(key, "etag") == 0) {
         rc = take_string(json, &item->etag);
+    } else if (strcmp(key, "timeCreated") == 0) {
+        rc = take_time(json, item);
     } else {
         rc = mr_json_skip(json);
     }

@@ -5,7 +5,7 @@
 #include "worker/store/gcs_impl.h"
 
 /* Only what the index keeps: the rest of an object's metadata is ten times as long. */
-#define LIST_FIELDS "projection=noAcl&fields=items(name,size,generation,crc32c,storageClass),nextPageToken"
+#define LIST_FIELDS "projection=noAcl&fields=items(name,size,generation,crc32c,storageClass"
 
 /* ---- list ---- */
 
@@ -40,6 +40,7 @@ struct mr_store_call *mr_gcs_list(struct mr_store *base, const struct mr_store_l
         call->name.failed = 1; /* mr_gcs_send says so */
     mr_gcs_objects_url(store, "");
     mr_text_puts(&store->url, "?" LIST_FIELDS);
+    mr_text_puts(&store->url, request->with_times ? ",timeCreated),nextPageToken" : "),nextPageToken");
     mr_gcs_parameter(&store->url, "&prefix=", request->prefix);
     mr_gcs_parameter(&store->url, "&startOffset=", request->start_offset);
     mr_gcs_parameter(&store->url, "&endOffset=", request->end_offset);

@@ -216,6 +216,7 @@ int mr_store_list_copy(struct mr_store_list_request *to, const struct mr_store_l
         at += all[i] ? strlen(all[i]) + 1 : 0;
     }
     to->max_results = from->max_results;
+    to->with_times = from->with_times;
     return 0;
 }
 

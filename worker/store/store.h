@@ -62,6 +62,7 @@ struct mr_store_item {
     int has_crc32c;
     const char *storage_class; /* "" where the store has none */
     const char *etag;          /* "" where the store has none */
+    int64_t created_s; /* when it was made, seconds since 1970 by the store's clock; 0: not told (see with_times) */
 };
 
 /*
@@ -72,6 +73,7 @@ struct mr_store_item {
 struct mr_store_list_request {
     const char *prefix, *start_offset, *end_offset, *page_token, *after;
     unsigned max_results; /* 0: as many as the store gives */
+    int with_times;       /* gs: items have created_s */
 };
 
 struct mr_store_page {

@@ -209,6 +209,7 @@ void mr_stream_again(struct mr_stream *stream, const struct mr_store_result *res
         counters->busy++;
         lower_limit(engine, stream);
     }
+    counters->compose_busy += result->status == 429 && transfer->is_compose;
     if (!mr_code_retryable(result->code) || (transfer->once && !result->not_sent)) {
         mr_transfer_fail(transfer, result);
         return;
@@ -284,7 +285,7 @@ static void end_fetch(struct mr_transfer *transfer, enum mr_code code, const cha
     struct mr_transfer_counters *counters = &transfer->engine->counters;
     if (code == MR_OK) {
         counters->objects++;
-        counters->unverified += !verified;
+        counters->unverified += !verified && !transfer->fetch.arrived;
     } else {
         counters->failures++;
     }
@@ -302,7 +303,10 @@ static void on_progress(void *arg, uint64_t got)
     struct mr_stream *stream = arg;
     struct mr_transfer *transfer = stream->transfer;
     const unsigned char *dest = transfer->fetch.dest;
-    stream->crc = mr_crc32c(stream->crc, dest + stream->offset + stream->received, got);
+    if (transfer->fetch.arrived)
+        transfer->fetch.arrived(transfer->arg, stream->received, got);
+    else
+        stream->crc = mr_crc32c(stream->crc, dest + stream->offset + stream->received, got);
     stream->received += got;
     transfer->engine->counters.bytes += got;
     if (stream->received - stream->attempt_start >= PROGRESS_BYTES)
@@ -349,7 +353,7 @@ static void verify(struct mr_transfer *transfer)
         has_expected = transfer->has_answer_crc;
         expected = transfer->answer_crc;
     }
-    if (!has_expected || crc == expected) {
+    if (!has_expected || crc == expected || fetch->arrived) {
         end_fetch(transfer, MR_OK, "", crc, has_expected);
         return;
     }
@@ -531,7 +535,7 @@ static int split(struct mr_transfer *transfer)
     uint64_t length = transfer->fetch.length, count = 1;
     if (length >= options->range_min_bytes && transfer->generation &&
         mr_store_scheme(transfer->store) != MR_SCHEME_FILE)
-        count = length / options->range_bytes;
+        count = transfer->fetch.arrived ? 1 : length / options->range_bytes;
     if (count > options->ranges)
         count = options->ranges;
     if (count > 1) {

@@ -54,17 +54,18 @@ struct mr_transfer_options {
 
 /* Since mr_transfer_new; written by the engine's thread. */
 struct mr_transfer_counters {
-    uint64_t requests;   /* sent to the store, repeats included */
-    uint64_t bytes;      /* received into a destination, repeats included */
-    uint64_t objects;    /* fetches done well */
-    uint64_t failures;   /* fetches, pages and look-ups that ended with an error */
-    uint64_t retries;    /* requests repeated after an error */
-    uint64_t resumes;    /* of those, continued behind the bytes that had arrived */
-    uint64_t stalls;     /* requests dropped because they stalled */
-    uint64_t crc_errors; /* bytes that failed their checksum */
-    uint64_t unverified; /* fetches done well without any checksum to compare */
-    uint64_t busy;       /* answers 429 and 503 */
-    uint64_t egress;     /* of those, about the project's egress bandwidth */
+    uint64_t requests;     /* sent to the store, repeats included */
+    uint64_t bytes;        /* received into a destination, repeats included */
+    uint64_t objects;      /* fetches done well */
+    uint64_t failures;     /* fetches, pages and look-ups that ended with an error */
+    uint64_t retries;      /* requests repeated after an error */
+    uint64_t resumes;      /* of those, continued behind the bytes that had arrived */
+    uint64_t stalls;       /* requests dropped because they stalled */
+    uint64_t crc_errors;   /* bytes that failed their checksum */
+    uint64_t unverified;   /* fetches done well without any checksum to compare */
+    uint64_t busy;         /* answers 429 and 503 */
+    uint64_t egress;       /* of those, about the project's egress bandwidth */
+    uint64_t compose_busy; /* answers 429 to composes */
     /* Requests by the class that Google bills them in (https://cloud.google.com/storage/pricing#operations-pricing): */
     uint64_t class_a; /* list, insert, compose, uploads and their parts */
     uint64_t class_b; /* get, stat, what the bucket is, permissions */
@@ -98,6 +99,11 @@ struct mr_transfer_request {
     uint32_t crc32c; /* expected crc of the bytes wanted */
     int has_crc32c;
     void *dest; /* length bytes; may be NULL where length is 0 */
+    /*
+     * The next `got` of the bytes wanted lie at dest + at, in order and each once, still in cache. The checksum is then
+     * the caller's: none is compared here, and one stream reads it all. Must not start or cancel anything. NULL: none.
+     */
+    void (*arrived)(void *arg, uint64_t at, uint64_t got);
 };
 
 struct mr_transfer_result {

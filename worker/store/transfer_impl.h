@@ -61,6 +61,7 @@ struct mr_transfer {
     uint32_t answer_crc;              /* of the whole object, as an answer said */
     int has_answer_crc;
     unsigned attempts, crc_failures, streams_left, stream_count;
+    int is_compose;
     int once; /* not repeated when it may have reached the server: it has no precondition */
     int status;
     int64_t progress_ns;

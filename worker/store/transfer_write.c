@@ -239,7 +239,7 @@ struct mr_transfer *mr_transfer_compose(struct mr_transfer_engine *engine, struc
     for (unsigned i = 0; i < request->count; i++)
         add_string(strings, request->sources[i].name, request->sources[i].name_length);
     write->base.done.stat = done;
-    write->is_compose = 1;
+    write->is_compose = write->base.is_compose = 1;
     write->compose = *request;
     write->compose.name = strings->data;
     write->compose.sources = write->sources;

@@ -1,0 +1,65 @@
+/*
+ * temporary.h - the temporary objects of a fetch worker: their names, their removal, and that of the dead.
+ *
+ * Names are <prefix><run uuid>/<slot>-<start>-<number>; nobody else ever makes one of them. Before the first one the
+ * bucket is written into this process's mark (run_mark.h), so that whoever comes later on this machine knows what to look
+ * for. Each is deleted after its download, with its generation, 100 to a request, at most FLUSH_MS later.
+ *
+ * What the dead have left is found by listing the prefix: at the worker's start, again MR_MARK_LATE_S later where a death
+ * was fresh, and at its end where something is uncertain. Deleted are
+ *   - objects of processes whose marks nobody holds (death on this machine, seconds ago or days);
+ *   - our own ones that are not in use: a compose whose answer was lost;
+ *   - any that are older than MR_TEMPORARY_AGE_S by the store's clock, unless their run lives on this machine. A live
+ *     worker drops its own ones at half that age (mr_temporary_too_old), so what is older belongs to nobody, wherever its
+ *     node is. (A worker that was stopped for so long finds 404 and downloads the objects one by one.)
+ */
+#ifndef MR_WORKER_TEMPORARY_H
+#define MR_WORKER_TEMPORARY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "shm/counters.h"
+#include "worker/net.h"
+#include "worker/run_mark.h"
+
+#define MR_TEMPORARY_PREFIX    "dataflux-composed-objects/"
+#define MR_TEMPORARY_AGE_S     3600
+#define MR_TEMPORARY_NAME_SIZE 128
+
+struct mr_temporaries;      /* a worker's */
+struct mr_temporary_bucket; /* in one bucket */
+
+/* net and counters must outlive it. NULL with mr_error (NO_MEMORY). */
+struct mr_temporaries *mr_temporaries_new(struct mr_net *net, struct mr_counters *counters,
+                                          const struct mr_maker *maker);
+/* The worker's end. NULL is allowed. */
+void mr_temporaries_destroy(struct mr_temporaries *temporaries);
+/*
+ * The bucket, once; it lives as long as the whole. look: list it soon even where no mark of a dead process names it.
+ * NULL with mr_error.
+ */
+struct mr_temporary_bucket *mr_temporaries_bucket(struct mr_temporaries *temporaries, struct mr_store *store,
+                                                  const char *endpoint, const char *bucket, bool look);
+
+/* The name of the maker's object of that number. */
+void mr_temporary_name(const struct mr_maker *maker, uint64_t number, char name[MR_TEMPORARY_NAME_SIZE]);
+/* A new name, recorded, in use from now on; *number is its handle. 0, or -1 (IO, NO_MEMORY): then nothing is made. */
+int mr_temporary_begin(struct mr_temporary_bucket *bucket, char name[MR_TEMPORARY_NAME_SIZE], uint64_t *number);
+/* The name that begin gave. */
+void mr_temporary_name_of(const struct mr_temporary_bucket *bucket, uint64_t number, char name[MR_TEMPORARY_NAME_SIZE]);
+/* Each begin is ended by one of these: delete this generation; it was never made; nobody knows whether it was. */
+void mr_temporary_remove(struct mr_temporary_bucket *bucket, uint64_t number, uint64_t generation);
+void mr_temporary_not_made(struct mr_temporary_bucket *bucket, uint64_t number);
+void mr_temporary_lost(struct mr_temporary_bucket *bucket, uint64_t number);
+/* In use since begun_ns for so long that others may soon think its worker dead. */
+bool mr_temporary_too_old(int64_t begun_ns, int64_t now_ns);
+
+/* Every 100 ms or so: deletes and listings that are due. */
+void mr_temporaries_step(struct mr_temporaries *temporaries, int64_t now_ns);
+/* The end is near: everything that waits goes out now, and what is uncertain is looked for. */
+void mr_temporaries_finish(struct mr_temporaries *temporaries);
+/* Deletes or listings are under way. */
+bool mr_temporaries_busy(const struct mr_temporaries *temporaries);
+
+#endif
