@@ -224,9 +224,9 @@ static void set_stalls(struct fetcher *f)
 {
     unsigned ms[2];
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
-        if (!f->datasets[i].open)
+        if (!f->datasets.items[i].open)
             continue;
-        mr_transfer_stall_ms(f->net.engine, f->datasets[i].store, ms);
+        mr_transfer_stall_ms(f->net.engine, f->datasets.items[i].store, ms);
         mr_counter_set(f->link.counters, MR_WC_FIRST_MS, ms[0]);
         mr_counter_set(f->link.counters, MR_WC_STALL_MS, ms[1]);
         return;
