@@ -16,6 +16,7 @@
 #define MR_BODY_MAX    (UINT64_C(10) << 20) /* bytes of a JSON or batch body: GCS's limit for a batch */
 
 struct mr_buckets;
+struct mr_counts;
 struct mr_faults;
 struct mr_sessions;
 struct mr_upload;
@@ -28,6 +29,7 @@ struct mr_api {
     int md5;           /* sum uploads with MD5 too */
     uint64_t min_part; /* the least size of a multipart upload's parts but the last */
     struct mr_sessions *sessions;
+    struct mr_counts *counts; /* NULL: nothing is counted */
     struct mr_faults *faults; /* for the calls inside a batch; NULL: none */
 };
 

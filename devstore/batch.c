@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "devstore/api.h"
+#include "devstore/counts.h"
 #include "devstore/faults.h"
 #include "devstore/mime.h"
 #include "shm/base/error.h"
@@ -75,6 +76,7 @@ static void answer_call(const struct mr_api *api, const struct mr_request *outer
         mr_reply_error(reply, &request, 400, NULL, "Media and batches are not allowed in a batch.");
     else
         mr_api_answer(api, &request, reply);
+    mr_counts_request(api->counts, request.op, reply->status, 1);
     mr_request_close(&request);
 out:
     free(text.method);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "devstore/api.h"
+#include "devstore/counts.h"
 #include "devstore/metadata.h"
 #include "shm/base/error.h"
 
@@ -130,6 +131,8 @@ void mr_api_compose(const struct mr_api *api, const struct mr_request *request, 
     }
     if (add_sources(&c, body) == 0)
         object = make(&c, body, &conditions);
+    if (object && api->counts)
+        mr_counts_add(&api->counts->compose_sources, c.n);
     if (object)
         mr_api_resource(request, c.bucket, object, reply);
     else

@@ -309,6 +309,12 @@ void mr_fault_reply(const struct mr_fault *fault, const struct mr_request *reque
         mr_reply_header(reply, "Retry-After", "%" PRIu64, fault->retry_after_s);
 }
 
+void mr_faults_forget_hits(struct mr_faults *faults)
+{
+    for (int i = 0; faults && i < MR_FAULT_KINDS; i++)
+        atomic_store_explicit(&faults->hits[i], 0, memory_order_relaxed);
+}
+
 void mr_faults_statistics(struct mr_faults *faults, struct mr_text *out)
 {
     for (int i = 0; i < MR_FAULT_KINDS; i++)

@@ -61,6 +61,8 @@ int mr_fault_answers(const struct mr_fault *fault);
 int mr_fault_in_body(const struct mr_fault *fault);
 /* Fills the reply of a fault that answers. */
 void mr_fault_reply(const struct mr_fault *fault, const struct mr_request *request, struct mr_reply *reply);
+/* Sets the statistics back; what is drawn stays the same. */
+void mr_faults_forget_hits(struct mr_faults *faults);
 /* How often each kind has hit, as a JSON object. */
 void mr_faults_statistics(struct mr_faults *faults, struct mr_text *out);
 

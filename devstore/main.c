@@ -10,6 +10,7 @@
 
 #include "devstore/api.h"
 #include "devstore/bucket.h"
+#include "devstore/counts.h"
 #include "devstore/faults.h"
 #include "devstore/options.h"
 #include "devstore/serve.h"
@@ -18,6 +19,8 @@
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
 #include "shm/base/log.h"
+
+#define MIB 1048576.0
 
 /* A listening socket, or -1 with an error. */
 static int open_listener(const char *host, const char *port)
@@ -87,7 +90,9 @@ static struct mr_buckets *open_buckets(const struct mr_options *options)
 /* Serves until SIGTERM or SIGINT, which are blocked in every thread and taken here. 0 or -1. */
 static int serve(const struct mr_options *options, struct mr_buckets *buckets, const sigset_t *signals)
 {
+    static struct mr_counts counts;
     struct mr_api api = {.buckets = buckets,
+                         .counts = &counts,
                          .page_max = options->page_max,
                          .md5 = options->md5,
                          .min_part = options->min_part,
@@ -98,11 +103,15 @@ static int serve(const struct mr_options *options, struct mr_buckets *buckets, c
         .threads = options->threads,
         .log_fd = -1,
         .api = &api,
-        .latency_ns = (int64_t)(options->latency_ms * (double)MR_MILLISECOND_NS),
-        .bandwidth = (uint64_t)(options->bandwidth_mibps * 1048576.0),
+        .download_rate = options->download_mibps * MIB,
+        .download_total = options->download_total_mibps * MIB,
+        .upload_rate = options->upload_mibps * MIB,
+        .upload_total = options->upload_total_mibps * MIB,
     };
     struct mr_serve *server = NULL;
     int rc = -1, number;
+    for (int i = 0; i < MR_OP_COUNT; i++)
+        how.latency_ns[i] = (int64_t)(options->latency_ms[i] * (double)MR_MILLISECOND_NS);
     api.faults = mr_faults_new(options->seed);
     api.sessions = mr_sessions_new();
     if (!api.faults || !api.sessions)

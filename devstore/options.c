@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "devstore/request.h"
 #include "devstore/text.h"
 #include "shm/base/error.h"
 
@@ -41,8 +42,11 @@ static const char help[] =
     "                          \"listening on http://HOST:PORT\"\n"
     "  --port-file FILE        writes the port number to FILE once it listens\n"
     "  --threads N             threads that answer, default 2\n"
-    "  --latency-ms X          waits this long before each reply; any number of connections wait at a time\n"
-    "  --bandwidth-mibps X     limits each connection's replies to X MiB a second\n"
+    "  --latency-ms [OP:]X     waits this long before each reply (of that operation, see PATTERN); may be repeated.\n"
+    "                          Any number of connections wait at a time\n"
+    "  --download-mibps X[/Y]  limits each connection's replies to X MiB a second, those of all together to Y;\n"
+    "                          0 is no limit. --bandwidth-mibps is the same\n"
+    "  --upload-mibps X[/Y]    the same for the bytes of uploads\n"
     "  --page-size N           the most entries in a page of a listing, default 5000\n"
     "  --deny PERMISSION       testIamPermissions does not grant it, and what needs it answers 403\n"
     "                          (storage.objects.list, .get, .create, .delete, .update; storage.buckets.get). May be\n"
@@ -81,7 +85,8 @@ enum {
     OPT_PORT_FILE,
     OPT_THREADS,
     OPT_LATENCY,
-    OPT_BANDWIDTH,
+    OPT_DOWNLOAD,
+    OPT_UPLOAD,
     OPT_PAGE_SIZE,
     OPT_STORAGE_CLASS,
     OPT_LOCATION,
@@ -108,7 +113,9 @@ static const struct option long_options[] = {
     {"port-file", required_argument, NULL, OPT_PORT_FILE},
     {"threads", required_argument, NULL, OPT_THREADS},
     {"latency-ms", required_argument, NULL, OPT_LATENCY},
-    {"bandwidth-mibps", required_argument, NULL, OPT_BANDWIDTH},
+    {"bandwidth-mibps", required_argument, NULL, OPT_DOWNLOAD},
+    {"download-mibps", required_argument, NULL, OPT_DOWNLOAD},
+    {"upload-mibps", required_argument, NULL, OPT_UPLOAD},
     {"page-size", required_argument, NULL, OPT_PAGE_SIZE},
     {"storage-class", required_argument, NULL, OPT_STORAGE_CLASS},
     {"location", required_argument, NULL, OPT_LOCATION},
@@ -171,6 +178,46 @@ static int push(const char *option, const char *text, const char **list, int *co
     return 0;
 }
 
+/* [OP:]MILLISECONDS */
+static int parse_latency(struct mr_options *options, const char *text)
+{
+    const char *colon = strchr(text, ':');
+    int only = -1;
+    double ms;
+    for (int i = 0; colon && i < MR_OP_COUNT; i++) {
+        if (strlen(mr_op_names[i]) == (size_t)(colon - text) &&
+            strncmp(mr_op_names[i], text, (size_t)(colon - text)) == 0)
+            only = i;
+    }
+    if (colon && strncmp(text, "insert:", 7) == 0)
+        only = MR_OP_UPLOAD;
+    if ((colon && only < 0) || mr_parse_real(colon ? colon + 1 : text, &ms) < 0 || ms > 1e6)
+        return usage("--latency-ms", text, "[OP:] and a number of milliseconds");
+    for (int i = 0; i < MR_OP_COUNT; i++) {
+        if (only < 0 ? i != MR_OP_ADMIN : i == only)
+            options->latency_ms[i] = ms;
+    }
+    return 0;
+}
+
+/* MIBPS[/TOTAL] */
+static int parse_rate(const char *option, const char *text, double *each, double *total)
+{
+    char copy[64], *slash;
+    if (strlen(text) >= sizeof copy)
+        goto bad;
+    memcpy(copy, text, strlen(text) + 1);
+    slash = strchr(copy, '/');
+    if (slash)
+        *slash = 0;
+    if (mr_parse_real(copy, each) < 0 || (*each > 0 && *each < 0.001) ||
+        (slash && (mr_parse_real(slash + 1, total) < 0 || (*total > 0 && *total < 0.001))))
+        goto bad;
+    return 0;
+bad:
+    return usage(option, text, "a number from 0.001, or 0, and perhaps /TOTAL");
+}
+
 /* Upper-case words, as all storage classes and locations are; they are written into JSON and headers as they are. */
 static int parse_word(const char *option, const char *text, char *word, size_t size)
 {
@@ -229,13 +276,11 @@ static int take(struct mr_options *options, int option, const char *value)
     case OPT_THREADS:
         return parse_count("--threads", value, 256, &options->threads);
     case OPT_LATENCY:
-        if (mr_parse_real(value, &options->latency_ms) < 0 || options->latency_ms > 1e6)
-            return usage("--latency-ms", value, "a number of milliseconds");
-        return 0;
-    case OPT_BANDWIDTH:
-        if (mr_parse_real(value, &options->bandwidth_mibps) < 0 || options->bandwidth_mibps < 0.001)
-            return usage("--bandwidth-mibps", value, "a number from 0.001");
-        return 0;
+        return parse_latency(options, value);
+    case OPT_DOWNLOAD:
+        return parse_rate("--download-mibps", value, &options->download_mibps, &options->download_total_mibps);
+    case OPT_UPLOAD:
+        return parse_rate("--upload-mibps", value, &options->upload_mibps, &options->upload_total_mibps);
     case OPT_PAGE_SIZE:
         return parse_count("--page-size", value, 1000000, &options->page_max);
     case OPT_MIN_PART:

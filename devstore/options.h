@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "devstore/bucket.h"
+#include "devstore/request.h"
 
 #define MR_SYNTHETIC_MAX 16
 #define MR_DENY_MAX      16
@@ -15,7 +16,8 @@ struct mr_options {
     const char *port;
     const char *root, *port_file, *log_file;
     int memory, exit_with_parent, md5;
-    double latency_ms, bandwidth_mibps;
+    double latency_ms[MR_OP_COUNT];
+    double download_mibps, download_total_mibps, upload_mibps, upload_total_mibps; /* 0: no limit */
     unsigned page_max, threads;
     uint64_t seed, min_part;
     struct mr_bucket_settings bucket; /* of every bucket */

@@ -236,7 +236,7 @@ static void route(struct mr_request *request)
         return;
     split(request->uri, end, &path);
     if (is(&path, 0, "_devstore") && path.n == 2) {
-        set_op(request, reading(request) || method_is(request, "POST"), MR_OP_ADMIN);
+        set_op(request, reading(request) || method_is(request, "POST") || method_is(request, "DELETE"), MR_OP_ADMIN);
         request->tail = strndup(path.part[1].at, path.part[1].length);
     } else if (is(&path, 0, "batch")) {
         if (path.n == 3 && is(&path, 1, "storage") && is(&path, 2, "v1"))

@@ -4,7 +4,6 @@
 #include <limits.h>
 #include <microhttpd.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +12,9 @@
 #include <unistd.h>
 
 #include "devstore/api.h"
+#include "devstore/counts.h"
 #include "devstore/faults.h"
+#include "devstore/pace.h"
 #include "devstore/stream.h"
 #include "devstore/timers.h"
 #include "shm/base/clock.h"
@@ -27,15 +28,11 @@
  * headers: the end of the stream that comes along with data is not always noticed by the edge-triggered loop. */
 #define IDLE_S 300u
 
-struct counters {
-    atomic_uint_fast64_t requests[MR_OP_COUNT], errors, bytes_in, bytes_out, connections;
-};
-
 struct mr_serve {
     struct mr_serve_options options;
     struct MHD_Daemon *daemon;
     struct mr_timers *timers;
-    struct counters counters;
+    struct mr_pace upload, download; /* of all connections together */
 };
 
 enum phase { CALL_NEW, CALL_BODY, CALL_WAITED };
@@ -52,6 +49,7 @@ struct call {
     int answered; /* the reply is made: what is left of the body is dropped */
     struct mr_upload *upload;
     const struct mr_fault *fault;
+    struct mr_pace pace; /* of the upload */
 };
 
 static const char *find_header(void *cls, const char *name)
@@ -89,6 +87,7 @@ static void *begin(void *cls, const char *uri, struct MHD_Connection *connection
     call->connection = connection;
     call->uri = strdup(uri);
     mr_reply_init(&call->reply);
+    mr_pace_init(&call->pace, call->serve->options.upload_rate);
     return call;
 }
 
@@ -110,6 +109,7 @@ static void end(void *cls, struct MHD_Connection *connection, void **context, en
     if (!call)
         return;
     mr_upload_destroy(call->upload);
+    mr_pace_close(&call->pace);
     mr_reply_close(&call->reply);
     mr_request_close(&call->request);
     free(call->uri);
@@ -148,7 +148,7 @@ static int start(struct call *call, const char *method)
 
 static void take_body(struct call *call, const char *bytes, size_t length)
 {
-    atomic_fetch_add_explicit(&call->serve->counters.bytes_in, length, memory_order_relaxed);
+    mr_counts_add(&call->serve->options.api->counts->bytes_in, length);
     if (call->answered)
         return;
     if (call->upload) {
@@ -163,21 +163,19 @@ static void take_body(struct call *call, const char *bytes, size_t length)
     mr_text_append(&call->request.body, bytes, length);
 }
 
-static void put_statistics(struct mr_serve *serve, struct mr_reply *reply)
+static void statistics(struct mr_serve *serve, const struct mr_request *request, struct mr_reply *reply)
 {
-    struct counters *c = &serve->counters;
-    mr_text_puts(&reply->body, "{\"requests\":{");
-    for (int i = 0; i < MR_OP_COUNT; i++)
-        mr_text_printf(&reply->body, "%s\"%s\":%" PRIuFAST64, i ? "," : "", mr_op_names[i],
-                       atomic_load_explicit(&c->requests[i], memory_order_relaxed));
-    mr_text_printf(&reply->body,
-                   "},\"errors\":%" PRIuFAST64 ",\"bytes_in\":%" PRIuFAST64 ",\"bytes_out\":%" PRIuFAST64
-                   ",\"connections\":%" PRIuFAST64 ",\"faults\":",
-                   atomic_load_explicit(&c->errors, memory_order_relaxed),
-                   atomic_load_explicit(&c->bytes_in, memory_order_relaxed),
-                   atomic_load_explicit(&c->bytes_out, memory_order_relaxed),
-                   atomic_load_explicit(&c->connections, memory_order_relaxed));
-    mr_faults_statistics(serve->options.api->faults, &reply->body);
+    const struct mr_api *api = serve->options.api;
+    if (strcmp(request->method, "DELETE") == 0) {
+        mr_counts_reset(api->counts);
+        mr_faults_forget_hits(api->faults);
+        reply->status = 204;
+        return;
+    }
+    mr_text_puts(&reply->body, "{");
+    mr_counts_write(api->counts, &reply->body);
+    mr_text_puts(&reply->body, ",\"faults\":");
+    mr_faults_statistics(api->faults, &reply->body);
     mr_text_puts(&reply->body, "}\n");
     mr_reply_header(reply, "Content-Type", "application/json");
 }
@@ -194,7 +192,7 @@ static void answer(struct call *call)
     else if (call->upload)
         mr_upload_finish(call->upload, reply);
     else if (request->op == MR_OP_ADMIN && strcmp(request->tail, "stats") == 0)
-        put_statistics(call->serve, reply);
+        statistics(call->serve, request, reply);
     else if (request->op == MR_OP_ADMIN)
         mr_reply_error(reply, request, 404, NULL, "No such administrative call.");
     else
@@ -267,10 +265,9 @@ static void count(struct call *call)
 {
     struct mr_serve *serve = call->serve;
     const struct mr_reply *reply = &call->reply;
-    atomic_fetch_add_explicit(&serve->counters.requests[call->request.op], 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&serve->counters.bytes_out, reply->length, memory_order_relaxed);
-    if (reply->status >= 400)
-        atomic_fetch_add_explicit(&serve->counters.errors, 1, memory_order_relaxed);
+    struct mr_counts *counts = serve->options.api->counts;
+    mr_counts_request(counts, call->request.op, reply->status, 0);
+    mr_counts_add(&counts->bytes_out, reply->length);
     if (serve->options.log_fd >= 0)
         log_line(call);
 }
@@ -287,6 +284,7 @@ static enum MHD_Result send_reply(struct call *call)
     struct mr_reply *reply = &call->reply;
     const struct mr_fault *fault = call->fault && mr_fault_in_body(call->fault) ? call->fault : NULL;
     struct MHD_Response *response;
+    int limited = serve->options.download_rate > 0 || serve->options.download_total > 0;
     if (!reply->object)
         reply->length = reply->body.length;
     if (fault && fault->kind == MR_FAULT_RESET && reply->length == 0) { /* an answer without a body is lost whole */
@@ -294,8 +292,9 @@ static enum MHD_Result send_reply(struct call *call)
         mr_stream_reset(call->connection);
         return MHD_NO;
     }
-    if (reply->length > 0 && (fault || serve->options.bandwidth || many_pieces(reply->object)))
-        response = mr_stream_response(serve->timers, call->connection, reply, serve->options.bandwidth, fault);
+    if (reply->length > 0 && (fault || limited || many_pieces(reply->object)))
+        response = mr_stream_response(serve->timers, call->connection, reply, serve->options.download_rate,
+                                      &serve->download, fault);
     else
         response = make_response(reply);
     if (!response)
@@ -308,6 +307,25 @@ static enum MHD_Result send_reply(struct call *call)
     return result;
 }
 
+/* 1 when the upload's bandwidth is used up and its connection suspended: the bytes come again. */
+static int must_wait(struct call *call)
+{
+    if (!call->upload)
+        return 0;
+    int64_t now = mr_clock_mono_ns(), own = mr_pace_ready(&call->pace), all = mr_pace_ready(&call->serve->upload);
+    int64_t ready_ns = own > all ? own : all;
+    return ready_ns > now && mr_timers_suspend(call->serve->timers, call->connection, ready_ns) == 0;
+}
+
+static void charge(struct call *call, uint64_t bytes)
+{
+    int64_t now = mr_clock_mono_ns();
+    if (!call->upload)
+        return;
+    mr_pace_charge(&call->pace, now, bytes);
+    mr_pace_charge(&call->serve->upload, now, bytes);
+}
+
 static enum MHD_Result handle(void *cls, struct MHD_Connection *connection, const char *url, const char *method,
                               const char *version, const char *upload_data, size_t *upload_data_size, void **context)
 {
@@ -318,6 +336,9 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *connection, cons
     if (call->phase == CALL_NEW)
         return start(call, method) < 0 ? MHD_NO : MHD_YES;
     if (*upload_data_size > 0) {
+        if (must_wait(call))
+            return MHD_YES;
+        charge(call, *upload_data_size);
         take_body(call, upload_data, *upload_data_size);
         *upload_data_size = 0;
         return MHD_YES;
@@ -325,8 +346,8 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *connection, cons
     struct mr_serve *serve = cls;
     if (call->phase == CALL_BODY) {
         call->phase = CALL_WAITED;
-        if (serve->options.latency_ns > 0 && call->request.op != MR_OP_ADMIN &&
-            mr_timers_suspend(serve->timers, connection, call->start_ns + serve->options.latency_ns) == 0)
+        int64_t latency_ns = serve->options.latency_ns[call->request.op];
+        if (latency_ns > 0 && mr_timers_suspend(serve->timers, connection, call->start_ns + latency_ns) == 0)
             return MHD_YES; /* MHD calls again after the resume */
     }
     answer(call);
@@ -337,11 +358,12 @@ static void count_connection(void *cls, struct MHD_Connection *connection, void 
                              enum MHD_ConnectionNotificationCode code)
 {
     struct mr_serve *serve = cls;
+    struct mr_counts *counts = serve->options.api->counts;
     (void)connection, (void)context;
     if (code == MHD_CONNECTION_NOTIFY_STARTED)
-        atomic_fetch_add_explicit(&serve->counters.connections, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&counts->connections, 1, memory_order_relaxed);
     else
-        atomic_fetch_sub_explicit(&serve->counters.connections, 1, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&counts->connections, 1, memory_order_relaxed);
 }
 
 static size_t leave_encoded(void *cls, struct MHD_Connection *connection, char *text)
@@ -380,6 +402,8 @@ struct mr_serve *mr_serve_new(const struct mr_serve_options *options)
         return NULL;
     }
     serve->options = *options;
+    mr_pace_init(&serve->upload, options->upload_total);
+    mr_pace_init(&serve->download, options->download_total);
     serve->timers = mr_timers_new();
     if (!serve->timers) {
         close(options->listen_fd);
@@ -411,5 +435,7 @@ void mr_serve_destroy(struct mr_serve *serve)
     mr_timers_drain(serve->timers); /* MHD must not be stopped with suspended connections */
     MHD_stop_daemon(serve->daemon);
     mr_timers_destroy(serve->timers);
+    mr_pace_close(&serve->upload);
+    mr_pace_close(&serve->download);
     free(serve);
 }

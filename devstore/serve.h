@@ -4,14 +4,17 @@
 
 #include <stdint.h>
 
+#include "devstore/request.h"
+
 struct mr_api;
 struct mr_serve;
 
 struct mr_serve_options {
     int listen_fd; /* bound and listening; taken over */
     unsigned threads;
-    int64_t latency_ns;       /* before each reply's first byte */
-    uint64_t bandwidth;       /* bytes/s of each connection; 0: no limit */
+    int64_t latency_ns[MR_OP_COUNT]; /* before each reply's first byte */
+    /* Bytes/s of each connection, and of all together; 0: no limit. Uploads are the requests of mr_op_uploads. */
+    double upload_rate, upload_total, download_rate, download_total;
     int log_fd;               /* a line for each request; -1: none. Not taken over */
     const struct mr_api *api; /* outlives the server */
 };

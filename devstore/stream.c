@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "devstore/faults.h"
+#include "devstore/pace.h"
 #include "devstore/request.h"
 #include "devstore/timers.h"
 #include "shm/base/clock.h"
@@ -21,11 +22,11 @@ struct stream {
     struct mr_timers *timers;
     struct MHD_Connection *connection;
     struct mr_reply reply; /* only the body: text, or object with fd, first and length */
-    uint64_t bandwidth;
+    struct mr_pace own, *all;
     const struct mr_fault *fault;
-    uint64_t cut;                 /* RESET, STALL, SHORT: after so many bytes; UINT64_MAX: never */
-    uint64_t flip;                /* WRONG: this byte; UINT64_MAX: none */
-    int64_t start_ns, stalled_ns; /* 0: not yet */
+    uint64_t cut;       /* RESET, STALL, SHORT: after so many bytes; UINT64_MAX: never */
+    uint64_t flip;      /* WRONG: this byte; UINT64_MAX: none */
+    int64_t stalled_ns; /* 0: not yet */
 };
 
 static int client_socket(struct MHD_Connection *connection)
@@ -68,22 +69,19 @@ static ssize_t at_cut(struct stream *stream)
 }
 
 /* How many of `most` bytes the bandwidth allows now; 0: the connection is suspended until it allows some. */
-static size_t allowed(struct stream *stream, uint64_t sent, size_t most)
+static size_t allowed(struct stream *stream, size_t most)
 {
     int64_t now = mr_clock_mono_ns();
-    if (!stream->start_ns)
-        stream->start_ns = now;
-    double budget = (double)(now - stream->start_ns) / (double)MR_SECOND_NS * (double)stream->bandwidth - (double)sent;
-    /* Pieces of about 10 ms, so that a small rate is smooth and a large one costs few wake-ups. */
-    double piece = (double)stream->bandwidth / 100;
-    if (piece > (double)most)
-        piece = (double)most;
-    if (piece < 1)
-        piece = 1;
-    if (budget >= piece)
-        return budget < (double)most ? (size_t)budget : most;
-    int64_t wait_ns = (int64_t)((piece - budget) / (double)stream->bandwidth * (double)MR_SECOND_NS) + 1;
-    return mr_timers_suspend(stream->timers, stream->connection, now + wait_ns) == 0 ? 0 : most;
+    int64_t own = mr_pace_ready(&stream->own), all = mr_pace_ready(stream->all), ready = own > all ? own : all;
+    uint64_t piece = mr_pace_piece(&stream->own), shared = mr_pace_piece(stream->all);
+    if (ready > now && mr_timers_suspend(stream->timers, stream->connection, ready) == 0)
+        return 0;
+    piece = piece < shared ? piece : shared;
+    if (piece < most)
+        most = (size_t)piece;
+    mr_pace_charge(&stream->own, now, most);
+    mr_pace_charge(stream->all, now, most);
+    return most;
 }
 
 static ssize_t read_body(void *cls, uint64_t at, char *to, size_t most)
@@ -99,7 +97,7 @@ static ssize_t read_body(void *cls, uint64_t at, char *to, size_t most)
         most = (size_t)(reply->length - at);
     if (most > stream->cut - at)
         most = (size_t)(stream->cut - at);
-    if (stream->bandwidth && (most = allowed(stream, at, most)) == 0)
+    if ((most = allowed(stream, most)) == 0)
         return 0;
     if (!reply->object)
         memcpy(to, reply->body.data + at, most);
@@ -114,6 +112,7 @@ static void release(void *cls)
 {
     struct stream *stream = cls;
     mr_reply_close(&stream->reply);
+    mr_pace_close(&stream->own);
     free(stream);
 }
 
@@ -134,12 +133,14 @@ static void place_fault(struct stream *stream)
 }
 
 struct MHD_Response *mr_stream_response(struct mr_timers *timers, struct MHD_Connection *connection,
-                                        struct mr_reply *reply, uint64_t bandwidth, const struct mr_fault *fault)
+                                        struct mr_reply *reply, double rate, struct mr_pace *all,
+                                        const struct mr_fault *fault)
 {
     struct stream *stream = calloc(1, sizeof *stream);
     if (!stream)
         return NULL;
-    *stream = (struct stream){.timers = timers, .connection = connection, .bandwidth = bandwidth, .fault = fault};
+    *stream = (struct stream){.timers = timers, .connection = connection, .all = all, .fault = fault};
+    mr_pace_init(&stream->own, rate);
     mr_reply_init(&stream->reply);
     stream->reply.body = reply->body;
     stream->reply.object = reply->object;
@@ -149,6 +150,7 @@ struct MHD_Response *mr_stream_response(struct mr_timers *timers, struct MHD_Con
     place_fault(stream);
     struct MHD_Response *response = MHD_create_response_from_callback(reply->length, BLOCK, read_body, stream, release);
     if (!response) {
+        mr_pace_close(&stream->own);
         free(stream);
         return NULL;
     }

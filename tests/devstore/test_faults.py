@@ -219,7 +219,14 @@ def test_statistics(start) -> None:
         ["--listen", "127.0.0.1:99999"],
         ["--threads", "0"],
         ["--latency-ms", "soon"],
-        ["--bandwidth-mibps", "0"],
+        ["--download-mibps", "0.0001"],
+        ["--upload-mibps", "1/x"],
+        ["--latency-ms", "nothing:5"],
+        ["--storage-class", "cold"],
+        ["--soft-delete-s", "-1"],
+        ["--min-part-bytes", "x"],
+        ["--fault", "keep-less:1:x"],
+        ["--fault", "expire:1:5"],
         ["--page-size", "0"],
         ["--no-such-flag"],
         ["argument"],
@@ -235,3 +242,75 @@ def test_a_root_that_cannot_be_read(devstore: StartDevstore, tmp_path: Path, cap
     with pytest.raises(RuntimeError, match="exit status 1"):
         devstore("--root", tmp_path / "missing")
     assert "missing" in capfd.readouterr().err
+
+
+def test_total_bandwidth_is_shared(start) -> None:
+    server = start("--download-mibps", "0/1")
+    sizes: list[int] = []
+    threads = [threading.Thread(target=lambda: sizes.append(len(fetch(server, TARGET).body))) for _ in range(4)]
+    begin = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sizes == [SIZE] * 4 and time.monotonic() - begin >= 4 * SIZE / 1048576 * 0.8
+
+
+@pytest.mark.parametrize("limit", ["2", "0/2"])
+@pytest.mark.parametrize("kind", ["media", "chunk", "part"])
+def test_upload_bandwidth(devstore: StartDevstore, limit: str, kind: str) -> None:
+    server = devstore("--memory", "--upload-mibps", limit)
+    fetch(server, "/storage/v1/b", "POST", b'{"name":"bucket"}')
+    data = bytes(range(256)) * 2048  # 512 KiB
+    target, method = "/upload/storage/v1/b/bucket/o?uploadType=media&name=x", "POST"
+    if kind == "chunk":
+        start_reply = fetch(server, "/upload/storage/v1/b/bucket/o?uploadType=resumable&name=x", "POST", b"")
+        target, method = start_reply.headers["Location"].partition(str(server.port))[2], "PUT"
+    elif kind == "part":
+        upload = fetch(server, "/bucket/x?uploads", "POST", b"").body.decode()
+        target = "/bucket/x?partNumber=1&uploadId=" + upload.partition("<UploadId>")[2].partition("<")[0]
+        method = "PUT"
+    begin = time.monotonic()
+    reply = fetch(server, target, method, data)
+    assert reply.status == 200 and time.monotonic() - begin >= 0.25 * 0.7  # the first piece is free
+    if kind != "part":
+        assert fetch(server, "/bucket/x").body == data
+
+
+def test_latency_of_one_operation(start) -> None:
+    server = start("--latency-ms", "stat:300")
+    begin = time.monotonic()
+    assert fetch(server, TARGET.partition("?")[0]).status == 200
+    assert time.monotonic() - begin >= 0.3
+    server = start("--latency-ms", "60000", "--latency-ms", "get:0")
+    assert fetch(server, TARGET, timeout=20).status == 200
+
+
+def test_rate_limits_say_why(start) -> None:
+    server = start("--fault", "egress:first=1:3", "--fault", "rate:first=1:7")
+    reply = fetch(server, TARGET)
+    assert (reply.status, reply.headers["Retry-After"]) == (429, "3") and b"egress bandwidth" in reply.body
+    assert reply.json["error"]["errors"][0]["reason"] == "rateLimitExceeded"
+    compose, body = "/storage/v1/b/made-up/o/new/compose", b'{"sourceObjects":[{"name":"obj-000000001"}]}'
+    reply = fetch(server, compose, "POST", body)
+    assert (reply.status, reply.headers["Retry-After"]) == (429, "7") and b"rate limit" in reply.body
+    assert fetch(server, compose, "POST", body).status == 200
+
+
+def test_statistics_tell_what_is_billed(start) -> None:
+    server = start()
+    fetch(server, TARGET)
+    sources = b",".join(b'{"name":"obj-%09d"}' % i for i in range(5))
+    fetch(server, "/storage/v1/b/made-up/o/new/compose", "POST", b'{"sourceObjects":[%b]}' % sources)
+    fetch(server, "/storage/v1/b/made-up/o/nothing")  # a 404 costs nothing
+    call = b"--x\r\n\r\nDELETE /storage/v1/b/made-up/o/obj-%09d HTTP/1.1\r\n\r\n"
+    body = b"".join(call % i for i in range(3)) + b"--x--"
+    fetch(server, "/batch/storage/v1", "POST", body, {"Content-Type": "multipart/mixed; boundary=x"})
+    counted = statistics(server)
+    assert (counted["requests"]["get"], counted["requests"]["batch"], counted["batched"]["delete"]) == (1, 1, 3)
+    assert counted["billed"] == {"class_a": 1, "class_b": 1, "free": 3}
+    assert (counted["compose_sources"], counted["errors"]) == (5, 1)
+    assert fetch(server, "/_devstore/stats", "DELETE").status == 204
+    counted = statistics(server)
+    assert sum(counted["requests"].values()) == 1 and counted["billed"] == {"class_a": 0, "class_b": 0, "free": 0}
+    assert counted["connections"] == 1
