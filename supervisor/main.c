@@ -168,6 +168,23 @@ static const struct mr_verb verbs[] = {
      "Writes an object's bytes to standard output, checked.\n\n"
      "  --range A-B    bytes A to B, both inclusive, as in HTTP\n"
      "  -c FILE        configuration (TOML)\n"},
+    {"cp", verb_tool, "[-c FILE] SRC DST [--if-absent]",
+     "Copies one object: between a URI, a file and - (standard input or output). What is\n"
+     "written appears whole or not at all, and its crc32c is checked.\n\n"
+     "  --if-absent    fails where DST exists\n"
+     "  -c FILE        configuration (TOML)\n"},
+    {"rm", verb_tool, "[-c FILE] [-r] [--json] URI...",
+     "Deletes objects, a hundred in a request. Each delete carries the generation that was looked\n"
+     "up: what somebody has written meanwhile stays.\n\n"
+     "  -r             everything under each URI; nothing is asked\n"
+     "  --json         how many were deleted, and which were not\n"
+     "  -c FILE        configuration (TOML)\n"},
+    {"compose", verb_tool, "[-c FILE] [--if-absent] [--json] DST SRC...",
+     "Makes DST of 1 to 32 objects of its bucket, one behind the other, within the store. What comes\n"
+     "out is compared with the sizes and checksums of the sources.\n\n"
+     "  --if-absent    fails where DST exists\n"
+     "  --json         size, generation and crc32c of DST\n"
+     "  -c FILE        configuration (TOML)\n"},
     {"stat", verb_stat, "[--socket PATH] [--json|--prometheus]",
      "What a running supervisor has done, per data set, worker and lane, and the stage that\n"
      "limits it. It is found by MILLRACE_SOCKET.\n\n"

@@ -127,8 +127,8 @@ static int check_whole(const struct mr_download *d)
 {
     if (d->first != 0 || d->end != d->object.size || !d->object.has_crc32c || d->crc32c == d->object.crc32c)
         return 0;
-    mr_error_set(MR_E_CORRUPT, "the bytes have crc32c %08x and the store says %08x: do not use the output", d->crc32c,
-                 d->object.crc32c);
+    mr_error_set(MR_E_CORRUPT, "%s: the bytes have crc32c %08x and the store says %08x: do not use the output",
+                 d->object.name, d->crc32c, d->object.crc32c);
     return -1;
 }
 

@@ -2,7 +2,7 @@
  * main.c - millrace-worker: every part of millrace that touches the network or a credential.
  *
  * `millrace` starts it; there is no reason to do so by hand. Roles: list, fetch (children of the supervisor, on
- * descriptor 3). Tools: ls, cat.
+ * descriptor 3). Tools: the table below.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -14,10 +14,17 @@
 #include "worker/list.h"
 #include "worker/tool.h"
 
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+} tools[] = {
+    {"ls", mr_tool_ls}, {"cat", mr_tool_cat}, {"cp", mr_tool_cp}, {"rm", mr_tool_rm}, {"compose", mr_tool_compose},
+};
+
 static int usage(void)
 {
     fprintf(stderr, "usage: millrace-worker list|fetch --slot N   (started by millrace)\n"
-                    "       millrace-worker ls|cat ...            (see millrace --help)\n");
+                    "       millrace-worker TOOL ...              (see millrace --help)\n");
     return 2;
 }
 
@@ -39,10 +46,9 @@ int main(int argc, char **argv)
     unsigned slot;
     if (argc < 2)
         return usage();
-    if (strcmp(argv[1], "ls") == 0)
-        return mr_tool_ls(argc - 1, argv + 1);
-    if (strcmp(argv[1], "cat") == 0)
-        return mr_tool_cat(argc - 1, argv + 1);
+    for (size_t i = 0; i < sizeof tools / sizeof tools[0]; i++)
+        if (strcmp(argv[1], tools[i].name) == 0)
+            return tools[i].run(argc - 1, argv + 1);
     if (parse_slot(argc, argv, &slot) != 0)
         return usage();
     if (strcmp(argv[1], "list") == 0)

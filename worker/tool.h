@@ -10,6 +10,7 @@
 #include <stdbool.h>
 
 #include "worker/net.h"
+#include "worker/progress.h"
 
 /* `ls [-l] [-r] URI`; argv[0] is "ls". Each returns the exit status. */
 int mr_tool_ls(int argc, char **argv);
@@ -17,6 +18,10 @@ int mr_tool_ls(int argc, char **argv);
 int mr_tool_cat(int argc, char **argv);
 /* `cp SRC DST [--if-absent]` */
 int mr_tool_cp(int argc, char **argv);
+/* `rm [-r] [--json] URI...` */
+int mr_tool_rm(int argc, char **argv);
+/* `compose [--if-absent] [--json] DST SRC...` */
+int mr_tool_compose(int argc, char **argv);
 
 /* ---- what they share ---- */
 
@@ -24,7 +29,8 @@ struct mr_tool {
     struct mr_config config;
     struct mr_net net;
     bool answered;
-    enum mr_code code; /* of the answer; its text is in this thread's mr_error */
+    enum mr_code code;            /* of the answer; its text is in this thread's mr_error */
+    struct mr_progress *received; /* shows what has come from stores; NULL: nothing is shown */
 };
 
 /* The configuration that `millrace` handed over (or the defaults), log, loop and engine. 0 or -1. */

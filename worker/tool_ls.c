@@ -132,8 +132,8 @@ static int list(struct ls *ls)
     size_t length = strlen(ls->uri.key);
     if (length == 0 || ls->uri.key[length - 1] == '/')
         return list_below(ls, ls->uri.key);
-    if (mr_tool_await(tool, mr_transfer_stat(tool->net.engine, ls->store, ls->uri.key, length, 0, object_arrived, ls)) !=
-            0 &&
+    if (mr_tool_await(tool,
+                      mr_transfer_stat(tool->net.engine, ls->store, ls->uri.key, length, 0, object_arrived, ls)) != 0 &&
         mr_error_code() != MR_E_NOT_FOUND)
         return -1;
     char *folder = NULL;

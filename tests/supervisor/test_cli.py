@@ -13,7 +13,7 @@ import pytest
 from .conftest import DEADLINE_S, StartServe
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-VERBS = ("run", "serve", "check", "ls", "cat", "stat", "top", "bench", "reload")
+VERBS = ("run", "serve", "check", "ls", "cat", "cp", "rm", "compose", "stat", "top", "bench", "reload")
 
 
 @pytest.fixture
@@ -69,6 +69,10 @@ def test_version(millrace: Run) -> None:
         ["reload"],
         ["ls"],
         ["cat"],
+        ["cp", "x"],
+        ["cp", "--json", "x", "y"],
+        ["rm"],
+        ["compose", "gs://b/x"],
         ["ls", "-c", "/no/such/file.toml", "gs://b/"],
     ],
     ids=" ".join,
