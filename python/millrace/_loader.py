@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import uuid
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,6 +21,7 @@ from ._iterable import IterableDataset, log_left_out
 from ._map import Announced, MapDataset, announce
 from ._progress import MAX_EPOCH, Progress, check_digest, number
 from ._ring import Plan
+from ._ship import Pool, Shipping, opened
 
 log = logging.getLogger("millrace")
 Collate = Callable[[Any], Any]
@@ -156,6 +158,7 @@ class _Iteration(Iterator[Any]):
         self._steps = source.begin()
         self._step = 0
         self._persistent = inner.persistent_workers
+        self._pool = _pool_for(inner)
         self._batches: Iterator[Any] | None = iter(inner)
 
     def __len__(self) -> int:
@@ -166,7 +169,7 @@ class _Iteration(Iterator[Any]):
             raise StopIteration
         self._source.progress.check(self._serial)
         try:
-            batch = next(self._batches)
+            batch = opened(next(self._batches))
         except StopIteration:
             self._batches = None
             if self._step < self._steps:
@@ -186,6 +189,18 @@ class _Iteration(Iterator[Any]):
         shut_down = getattr(batches, "_shutdown_workers", None)
         if shut_down is not None and not self._persistent:
             shut_down()
+
+
+def _pool_for(inner: torch.utils.data.DataLoader[Any]) -> Pool | None:
+    """What the workers that start next put their batches into; those that live on keep what they have."""
+    shipping = cast(Shipping, inner.collate_fn)
+    if not inner.num_workers or inner.pin_memory:  # torch pins what it finds, and would not look into what is shipped
+        return None
+    if shipping.pool is None or not inner.persistent_workers:
+        context: Any = inner.multiprocessing_context or multiprocessing.get_context()
+        # Under way are at most the batches that torch asks for ahead, and one that the loop is about to take.
+        shipping.pool = Pool(inner.num_workers, (inner.prefetch_factor or 2) + 1, context)
+    return shipping.pool
 
 
 class _Source:
@@ -404,6 +419,4 @@ class _Only:
 
 
 def _collate(collate: Collate | None, single: bool) -> Collate:
-    if single:
-        return _Only(collate or default_convert)
-    return collate or default_collate
+    return Shipping(_Only(collate or default_convert) if single else collate or default_collate)

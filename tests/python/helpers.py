@@ -37,3 +37,8 @@ def model_order(dataset: Any, seed: int, epoch: int, shuffle: bool = True) -> li
     names = [name for name, _ in dataset.objects]
     order = epoch_order(len(names), seed, epoch, bytes.fromhex(dataset.digest), shuffle)
     return [names[order(p)] for p in range(len(names))]
+
+
+def nested(samples: list[Any]) -> Any:
+    names, data = zip(*samples)
+    return names, {"data": list(data)}
