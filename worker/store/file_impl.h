@@ -32,6 +32,8 @@ struct file_call {
         mr_store_stat_fn *stat; /* and insert, compose */
         mr_store_delete_fn *remove;
         mr_store_batch_fn *batch;
+        mr_store_begin_fn *begin;
+        mr_store_upload_fn *upload;
         mr_store_bucket_fn *bucket;
         mr_store_permissions_fn *permissions;
     } done;
@@ -78,6 +80,11 @@ struct mr_store_call *mr_file_delete_batch(struct mr_store *base, const struct m
                                            mr_store_batch_fn *done, void *arg);
 struct mr_store_call *mr_file_compose(struct mr_store *base, const struct mr_store_compose_request *request,
                                       mr_store_stat_fn *done, void *arg);
+struct mr_store_call *mr_file_upload_begin(struct mr_store *base, const struct mr_store_upload_request *request,
+                                           mr_store_begin_fn *done, void *arg);
+struct mr_store_call *mr_file_upload_send(struct mr_store *base, const struct mr_store_chunk *chunk,
+                                          mr_store_upload_fn *done, void *arg);
+void mr_file_upload_drop(struct mr_store *base, const char *session);
 struct mr_store_call *mr_file_bucket(struct mr_store *base, mr_store_bucket_fn *done, void *arg);
 struct mr_store_call *mr_file_permissions(struct mr_store *base, const char *const *names, unsigned count,
                                           mr_store_permissions_fn *done, void *arg);

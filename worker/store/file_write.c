@@ -21,7 +21,8 @@ struct file_write {
     unsigned source; /* compose: the one that is being copied */
     uint64_t source_at;
     struct mr_store_compose_request compose;
-    unsigned char *buffer; /* compose */
+    unsigned char *buffer;       /* compose */
+    struct mr_store_chunk chunk; /* upload */
     char temporary[MR_STORE_NAME_MAX + 40];
 };
 
@@ -146,6 +147,16 @@ static int publish(struct file_call *call, struct stat *st)
     return 0;
 }
 
+static struct mr_store_item item_of(const struct file_call *call, const struct stat *st)
+{
+    return (struct mr_store_item){.name = call->name,
+                                  .name_length = strlen(call->name),
+                                  .size = (uint64_t)st->st_size,
+                                  .generation = mr_file_generation(st),
+                                  .storage_class = "",
+                                  .etag = ""};
+}
+
 static void finish(struct file_call *call)
 {
     struct mr_store_result result = {.code = MR_OK, .text = ""};
@@ -154,14 +165,9 @@ static void finish(struct file_call *call)
         fail(call);
         return;
     }
-    struct mr_store_item item = {.name = call->name,
-                                 .name_length = strlen(call->name),
-                                 .size = (uint64_t)st.st_size,
-                                 .generation = mr_file_generation(&st),
-                                 .crc32c = call->write->crc,
-                                 .has_crc32c = 1,
-                                 .storage_class = "",
-                                 .etag = ""};
+    struct mr_store_item item = item_of(call, &st);
+    item.crc32c = call->write->crc;
+    item.has_crc32c = 1;
     call->done.stat(call->arg, &result, &item);
     mr_file_call_end(call);
 }
@@ -218,6 +224,110 @@ struct mr_store_call *mr_file_insert(struct mr_store *base, const struct mr_stor
     }
     call->write->insert = *request;
     return &call->base;
+}
+
+/* ---- an upload in chunks: the session is the temporary file ---- */
+
+static void run_begin(struct file_call *call)
+{
+    struct mr_store_result result = {.code = MR_OK, .text = ""};
+    char text[1024];
+    int rc = open_temporary(call);
+    if (rc != 0)
+        result = mr_file_failure(call, text, sizeof text);
+    call->done.begin(call->arg, &result, rc == 0 ? call->write->temporary : NULL);
+    call->write->temporary[0] = 0; /* it stays */
+    mr_file_call_end(call);
+}
+
+struct mr_store_call *mr_file_upload_begin(struct mr_store *base, const struct mr_store_upload_request *request,
+                                           mr_store_begin_fn *done, void *arg)
+{
+    struct file_call *call = mr_file_call_new(base, run_begin, request->name, request->name_length, arg);
+    if (!call)
+        return NULL;
+    call->done.begin = done;
+    call->generation = request->generation_match;
+    if (write_new(call) == 0)
+        return &call->base;
+    mr_file_call_end(call);
+    return NULL;
+}
+
+static int open_session(struct file_write *write)
+{
+    write->fd = open(write->temporary, O_WRONLY | O_CLOEXEC);
+    if (write->fd >= 0 && lseek(write->fd, (off_t)write->chunk.offset, SEEK_SET) >= 0)
+        return 0;
+    mr_error_set_errno(errno, "cannot open its temporary file");
+    return -1;
+}
+
+/* 1: a slice was written; 0: the chunk is; -1: mr_error. */
+static int send_slice(struct file_write *write)
+{
+    uint64_t left = write->chunk.length - write->at;
+    if (left == 0)
+        return 0;
+    size_t slice = left < MR_FILE_SLICE ? (size_t)left : MR_FILE_SLICE;
+    return put(write, (const unsigned char *)write->chunk.data + write->at, slice) == 0 ? 1 : -1;
+}
+
+static void run_send(struct file_call *call)
+{
+    struct file_write *write = call->write;
+    const struct mr_store_chunk *chunk = &write->chunk;
+    struct mr_store_result result = {.code = MR_OK, .text = ""};
+    struct mr_store_uploaded state = {0};
+    struct mr_store_item item;
+    struct stat st;
+    char text[1024];
+    int rc = write->fd < 0 ? open_session(write) : 0;
+    if (rc == 0)
+        rc = send_slice(write);
+    if (rc > 0) {
+        mr_file_call_go_on(call);
+        return;
+    }
+    if (rc == 0 && chunk->total != MR_STORE_ANY && !chunk->probe) {
+        rc = publish(call, &st);
+        if (rc == 0) {
+            item = item_of(call, &st);
+            state.item = &item;
+        }
+    } else if (rc == 0) {
+        rc = fstat(write->fd, &st);
+    }
+    if (rc != 0)
+        result = mr_file_failure(call, text, sizeof text);
+    else
+        state.kept = (uint64_t)st.st_size;
+    write->temporary[0] = 0; /* a session that fails is dropped by who began it */
+    call->done.upload(call->arg, &result, rc == 0 ? &state : NULL);
+    mr_file_call_end(call);
+}
+
+struct mr_store_call *mr_file_upload_send(struct mr_store *base, const struct mr_store_chunk *chunk,
+                                          mr_store_upload_fn *done, void *arg)
+{
+    struct file_call *call = mr_file_call_new(base, run_send, chunk->upload->name, chunk->upload->name_length, arg);
+    if (!call)
+        return NULL;
+    call->done.upload = done;
+    call->generation = chunk->upload->generation_match;
+    if (write_new(call) != 0) {
+        mr_file_call_end(call);
+        return NULL;
+    }
+    call->write->chunk = *chunk;
+    snprintf(call->write->temporary, sizeof call->write->temporary, "%s", chunk->session);
+    return &call->base;
+}
+
+void mr_file_upload_drop(struct mr_store *base, const char *session)
+{
+    (void)base;
+    unlink(session);
 }
 
 /* ---- names ---- */

@@ -156,7 +156,7 @@ void mr_gcs_explain(const struct gcs_call *call, const struct mr_http_result *ht
     result->code = code_of_status(http->status);
     if (result->code == MR_OK)
         return;
-    if (http->status == 412 && call->kind == GCS_INSERT && call->generation_match == 0)
+    if (http->status == 412 && (call->kind == GCS_INSERT || call->kind >= GCS_UPLOAD) && call->generation_match == 0)
         result->code = MR_E_EXISTS;
     result->retry_after_ms = http->headers.retry_after_ms;
     mr_gcs_error_text(http->body, http->body_length, words, sizeof words);
@@ -236,7 +236,7 @@ int mr_gcs_send(struct gcs_call *call, struct mr_http_request *request)
 {
     struct gcs_store *store = mr_gcs_store(call);
     struct mr_auth_headers headers;
-    if (call->kind != GCS_BATCH)
+    if (call->kind != GCS_BATCH && call->kind != GCS_SESSION)
         mr_text_add(&store->url, store->user_project.data ? store->user_project.data : "", store->user_project.length);
     if (!request->method)
         request->method = "GET";
@@ -347,6 +347,9 @@ static const struct mr_store_ops gcs_ops = {
     .remove = mr_gcs_delete,
     .remove_batch = mr_gcs_delete_batch,
     .compose = mr_gcs_compose,
+    .upload_begin = mr_gcs_upload_begin,
+    .upload_send = mr_gcs_upload_send,
+    .upload_drop = mr_gcs_upload_drop,
     .bucket = mr_gcs_bucket,
     .permissions = mr_gcs_permissions,
     .cancel = gcs_cancel,

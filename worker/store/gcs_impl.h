@@ -19,6 +19,8 @@ enum gcs_kind {
     GCS_DELETE,
     GCS_BATCH,
     GCS_COMPOSE,
+    GCS_UPLOAD,  /* the beginning of a session */
+    GCS_SESSION, /* a request to its own URL */
 };
 
 struct gcs_store {
@@ -59,6 +61,8 @@ struct gcs_call {
         mr_store_stat_fn *stat; /* and insert, compose */
         mr_store_delete_fn *remove;
         mr_store_batch_fn *batch;
+        mr_store_begin_fn *begin;
+        mr_store_upload_fn *upload;
         mr_store_bucket_fn *bucket;
         mr_store_permissions_fn *permissions;
     } done;
@@ -69,6 +73,7 @@ struct gcs_call {
     struct mr_http_piece body[MR_HTTP_MAX_PIECES];
     uint64_t generation_match;
     struct gcs_batch batch;
+    uint64_t sent_to;           /* the end of the chunk that an upload sends */
     struct mr_text permissions; /* names, each with its NUL */
     struct mr_store_list_request list;
     struct mr_store_get_request get;
@@ -119,7 +124,7 @@ void mr_gcs_refuse(const struct gcs_call *call, struct mr_store_result *result, 
 /* An answer about one object, of a request whose done.stat is told: parses it, calls back, gives the call back. */
 void mr_gcs_on_item(void *arg, const struct mr_http_result *http);
 
-/* ---- gcs_read.c, gcs_write.c, gcs_batch.c, gcs_bucket.c ---- */
+/* ---- gcs_read.c, gcs_write.c, gcs_upload.c, gcs_batch.c, gcs_bucket.c ---- */
 
 struct mr_store_call *mr_gcs_list(struct mr_store *base, const struct mr_store_list_request *request,
                                   mr_store_list_fn *done, void *arg);
@@ -137,6 +142,12 @@ struct mr_store_call *mr_gcs_delete_batch(struct mr_store *base, const struct mr
                                           mr_store_batch_fn *done, void *arg);
 /* "/storage/v1/b/bucket/o/name?...", to delete it, added to url. */
 void mr_gcs_delete_url(struct gcs_store *store, struct mr_text *url, const struct mr_store_name *name);
+struct mr_store_call *mr_gcs_upload_begin(struct mr_store *base, const struct mr_store_upload_request *request,
+                                          mr_store_begin_fn *done, void *arg);
+struct mr_store_call *mr_gcs_upload_send(struct mr_store *base, const struct mr_store_chunk *chunk,
+                                         mr_store_upload_fn *done, void *arg);
+void mr_gcs_upload_drop(struct mr_store *base, const char *session);
+#define MR_GCS_CONTENT_TYPE  "application/octet-stream"
 #define MR_GCS_BOUNDARY_SIZE 48
 /* A new one that no body has in it. */
 void mr_gcs_boundary(char out[MR_GCS_BOUNDARY_SIZE]);

@@ -6,8 +6,6 @@
 #include "shm/base/clock.h"
 #include "worker/store/gcs_impl.h"
 
-#define CONTENT_TYPE "application/octet-stream"
-
 /* ---- insert: multipart/related, metadata in front ---- */
 
 void mr_gcs_boundary(char out[MR_GCS_BOUNDARY_SIZE])
@@ -19,7 +17,7 @@ void mr_gcs_boundary(char out[MR_GCS_BOUNDARY_SIZE])
 static void insert_body(struct gcs_call *call, const struct mr_store_insert_request *request)
 {
     char boundary[MR_GCS_BOUNDARY_SIZE], crc[9], type[MR_GCS_BOUNDARY_SIZE + 64];
-    const char *content_type = request->content_type ? request->content_type : CONTENT_TYPE;
+    const char *content_type = request->content_type ? request->content_type : MR_GCS_CONTENT_TYPE;
     struct mr_text *head = &call->head, *tail = &call->tail;
     mr_gcs_boundary(boundary);
     mr_crc32c_to_base64(request->crc32c, crc);
@@ -127,7 +125,7 @@ struct mr_store_call *mr_gcs_delete(struct mr_store *base, const char *name, siz
 
 static void compose_body(struct mr_text *body, const struct mr_store_compose_request *request)
 {
-    const char *content_type = request->content_type ? request->content_type : CONTENT_TYPE;
+    const char *content_type = request->content_type ? request->content_type : MR_GCS_CONTENT_TYPE;
     mr_text_puts(body, "{\"destination\":{\"contentType\":");
     mr_text_put_json(body, content_type, strlen(content_type));
     mr_text_puts(body, "},\"sourceObjects\":[");

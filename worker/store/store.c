@@ -161,6 +161,33 @@ struct mr_store_call *mr_store_compose(struct mr_store *store, const struct mr_s
     return store->ops->compose(store, request, done, arg);
 }
 
+struct mr_store_call *mr_store_upload_begin(struct mr_store *store, const struct mr_store_upload_request *request,
+                                            mr_store_begin_fn *done, void *arg)
+{
+    if (check_name(store, request->name, request->name_length) != 0 || check_type(request->content_type) != 0)
+        return NULL;
+    return store->ops->upload_begin(store, request, done, arg);
+}
+
+struct mr_store_call *mr_store_upload_send(struct mr_store *store, const struct mr_store_chunk *chunk,
+                                           mr_store_upload_fn *done, void *arg)
+{
+    if (chunk->length > INT64_MAX || chunk->offset > (uint64_t)INT64_MAX - chunk->length ||
+        (!chunk->probe && chunk->total == MR_STORE_ANY &&
+         (chunk->length == 0 || chunk->length % MR_STORE_CHUNK != 0)) ||
+        (!chunk->probe && chunk->total != MR_STORE_ANY && chunk->offset + chunk->length != chunk->total)) {
+        mr_error_set(MR_E_USAGE, "%llu bytes at %llu are no chunk of an upload", (unsigned long long)chunk->length,
+                     (unsigned long long)chunk->offset);
+        return NULL;
+    }
+    return store->ops->upload_send(store, chunk, done, arg);
+}
+
+void mr_store_upload_drop(struct mr_store *store, const char *session)
+{
+    store->ops->upload_drop(store, session);
+}
+
 struct mr_store_call *mr_store_bucket(struct mr_store *store, mr_store_bucket_fn *done, void *arg)
 {
     return store->ops->bucket(store, done, arg);

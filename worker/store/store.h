@@ -189,6 +189,41 @@ struct mr_store_compose_request {
 struct mr_store_call *mr_store_compose(struct mr_store *store, const struct mr_store_compose_request *request,
                                        mr_store_stat_fn *done, void *arg);
 
+/* ---- a new object in chunks, one behind the other: mr_transfer_upload does all of it ---- */
+
+#define MR_STORE_CHUNK (256u << 10) /* a chunk that is not the last is a multiple of this */
+
+struct mr_store_upload_request {
+    const char *name; /* copied */
+    size_t name_length;
+    const char *content_type;  /* copied; NULL: application/octet-stream */
+    uint64_t generation_match; /* as in mr_store_insert */
+};
+/* session: names the upload from now on; printable, under 4 KiB. It is a secret: whoever has it may write. */
+typedef void mr_store_begin_fn(void *arg, const struct mr_store_result *result, const char *session);
+/* gs: a resumable session, which the store forgets after a week. file: a temporary file. Nothing is to be seen yet. */
+struct mr_store_call *mr_store_upload_begin(struct mr_store *store, const struct mr_store_upload_request *request,
+                                            mr_store_begin_fn *done, void *arg);
+
+struct mr_store_chunk {
+    const struct mr_store_upload_request *upload; /* as at the beginning; only looked at by the call */
+    const char *session;                          /* copied */
+    const void *data;                             /* must stay until done or cancelled */
+    uint64_t offset, length;
+    uint64_t total; /* of the whole object, where this is its last chunk; else MR_STORE_ANY */
+    int probe;      /* 1: no data: asks how much the session keeps */
+};
+struct mr_store_uploaded {
+    uint64_t kept;                    /* bytes that the session has, which may be fewer than were sent */
+    const struct mr_store_item *item; /* the object, where that was its last chunk; else NULL */
+};
+typedef void mr_store_upload_fn(void *arg, const struct mr_store_result *result, const struct mr_store_uploaded *state);
+/* status 404 and 410: the store does not know the session any more. state is NULL unless result->code is MR_OK. */
+struct mr_store_call *mr_store_upload_send(struct mr_store *store, const struct mr_store_chunk *chunk,
+                                           mr_store_upload_fn *done, void *arg);
+/* Gives a session up; nobody waits for it. */
+void mr_store_upload_drop(struct mr_store *store, const char *session);
+
 /* ---- what the bucket is ---- */
 
 /* Strings are "" where the store did not say. */

@@ -23,6 +23,11 @@ struct mr_store_ops {
                                           mr_store_batch_fn *done, void *arg);
     struct mr_store_call *(*compose)(struct mr_store *store, const struct mr_store_compose_request *request,
                                      mr_store_stat_fn *done, void *arg);
+    struct mr_store_call *(*upload_begin)(struct mr_store *store, const struct mr_store_upload_request *request,
+                                          mr_store_begin_fn *done, void *arg);
+    struct mr_store_call *(*upload_send)(struct mr_store *store, const struct mr_store_chunk *chunk,
+                                         mr_store_upload_fn *done, void *arg);
+    void (*upload_drop)(struct mr_store *store, const char *session);
     struct mr_store_call *(*bucket)(struct mr_store *store, mr_store_bucket_fn *done, void *arg);
     struct mr_store_call *(*permissions)(struct mr_store *store, const char *const *names, unsigned count,
                                          mr_store_permissions_fn *done, void *arg);

@@ -141,6 +141,33 @@ struct mr_transfer *mr_transfer_compose(struct mr_transfer_engine *engine, struc
                                         void *arg);
 struct mr_transfer *mr_transfer_delete(struct mr_transfer_engine *engine, struct mr_store *store, const char *name,
                                        size_t name_length, uint64_t generation, mr_store_delete_fn *done, void *arg);
+/*
+ * An object of any size, read from a file or a function. What fits one chunk is an insert; the rest goes through an
+ * upload session: each chunk is kept until the session has it, a session that has less goes on from there, one that is
+ * gone is begun again where the source can be read again. The crc32c of all that was read is compared with the object's.
+ * Nothing is to be seen under the name before the last byte is there; a transfer that fails or is cancelled drops its session.
+ */
+struct mr_transfer_upload_request {
+    struct mr_store *store; /* must outlive the transfer */
+    const char *name;       /* copied */
+    size_t name_length;
+    const char *content_type;  /* copied; NULL: application/octet-stream */
+    uint64_t generation_match; /* as in mr_store_insert_request. Sessions are safe to repeat without one too */
+    uint64_t size;             /* more is not read, less is an error; MR_STORE_ANY: to the source's end */
+    uint64_t chunk_bytes;      /* memory that it takes; a multiple of MR_STORE_CHUNK; 0: 16 MiB */
+    /*
+     * Up to size bytes into buffer: how many; 0: the end; -1 with mr_error. May block: the loop waits. NULL: read from fd,
+     * from where it stands (pread where it can seek).
+     */
+    int64_t (*read)(void *arg, void *buffer, size_t size);
+    int (*rewind)(void *arg); /* to the beginning again: 0, or -1 with mr_error. NULL: it cannot be */
+    int fd;                   /* stays the caller's */
+    /* `sent` bytes are in the store. Must not start or cancel anything. NULL: none. */
+    void (*progress)(void *arg, uint64_t sent);
+};
+struct mr_transfer *mr_transfer_upload(struct mr_transfer_engine *engine,
+                                       const struct mr_transfer_upload_request *request, mr_store_stat_fn *done,
+                                       void *arg);
 /* 1 to MR_STORE_BATCH_MAX names. result: OK where each[i] says how names[i] ended; repeated are those where it helps. */
 struct mr_transfer *mr_transfer_delete_batch(struct mr_transfer_engine *engine, struct mr_store *store,
                                              const struct mr_store_name *names, unsigned count, mr_store_batch_fn *done,

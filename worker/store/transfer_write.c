@@ -9,41 +9,22 @@
 #include <string.h>
 
 #include "shm/base/checksum.h"
-#include "worker/store/transfer_impl.h"
+#include "worker/store/transfer_write.h"
 
-/* ---- insert and compose ---- */
+/* ---- what all new objects have in common ---- */
 
-enum phase { DO, LOOK, UNDO };
-
-struct write {
-    struct mr_transfer base; /* its strings: the name, then content type and sources, each with its NUL */
-    enum phase phase;
-    int lost; /* an answer did not come: the work may have been done */
-    int is_compose;
-    struct mr_store_insert_request insert;
-    struct mr_store_compose_request compose;
-    struct mr_store_name sources[MR_STORE_COMPOSE_MAX];
-    /* what the object must be; what the first answer was while a second question is asked */
-    size_t name_length;
-    uint64_t generation_match, size, undo_generation;
-    uint32_t crc32c;
-    int has_size, has_crc32c;
-    struct mr_store_result refused;
-    char text[1024];
-};
-
-static const char *write_uri(const struct write *write, char *out, size_t size)
+static const char *write_uri(const struct mr_write *write, char *out, size_t size)
 {
     return mr_store_uri(write->base.store, out, size, write->base.strings.data, write->name_length);
 }
 
-/* The outcome is not known: it may have been done. A 429 says that it was not. */
-static int may_be_done(const struct mr_store_result *result)
+/* A 429 says that it was not. */
+int mr_write_may_be_done(const struct mr_store_result *result)
 {
     return mr_code_retryable(result->code) && !result->not_sent && result->status != 429;
 }
 
-static int is_as_sent(const struct write *write, const struct mr_store_item *item)
+static int is_as_sent(const struct mr_write *write, const struct mr_store_item *item)
 {
     if (write->has_size && item->size != write->size)
         return 0;
@@ -51,7 +32,7 @@ static int is_as_sent(const struct write *write, const struct mr_store_item *ite
 }
 
 /* Another phase of the same transfer, at once: its place in flight is free. */
-static void next_phase(struct write *write, struct mr_stream *stream, enum phase phase)
+static void next_phase(struct mr_write *write, struct mr_stream *stream, enum mr_write_phase phase)
 {
     write->phase = phase;
     write->base.once = 0; /* these can be repeated */
@@ -59,22 +40,15 @@ static void next_phase(struct write *write, struct mr_stream *stream, enum phase
     mr_stream_queue(stream, 1);
 }
 
-static void keep_refusal(struct write *write, const struct mr_store_result *result)
-{
-    write->refused = *result;
-    snprintf(write->text, sizeof write->text, "%s", result->text);
-    write->refused.text = write->text;
-}
-
-static void succeed(struct write *write, const struct mr_store_result *result, const struct mr_store_item *item)
+static void succeed(struct mr_write *write, const struct mr_store_result *result, const struct mr_store_item *item)
 {
     write->base.done.stat(write->base.arg, result, item);
     mr_transfer_end(&write->base);
 }
 
-/* What the store has is not what was sent: nobody shall find it. */
-static void undo(struct write *write, struct mr_stream *stream, const struct mr_store_item *item)
+void mr_write_undo(struct mr_stream *stream, const struct mr_store_item *item)
 {
+    struct mr_write *write = (struct mr_write *)stream->transfer;
     char uri[400], sent[9], there[9];
     mr_crc32c_to_base64(write->crc32c, sent);
     mr_crc32c_to_base64(item->crc32c, there);
@@ -87,34 +61,47 @@ static void undo(struct write *write, struct mr_stream *stream, const struct mr_
     write->refused = (struct mr_store_result){.code = MR_E_CORRUPT, .text = write->text, .status = 200};
     write->undo_generation = item->generation;
     write->base.engine->counters.crc_errors++;
-    next_phase(write, stream, UNDO);
+    next_phase(write, stream, MR_WRITE_UNDO);
 }
 
-static void on_write(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
+void mr_write_finish(struct mr_stream *stream, const struct mr_store_result *result, const struct mr_store_item *item)
 {
-    struct mr_stream *stream = arg;
-    struct write *write = (struct write *)stream->transfer;
-    int refused = result->code == MR_E_CHANGED || result->code == MR_E_EXISTS;
-    if (refused && (write->lost || (write->is_compose && write->generation_match == 0 && result->status == 412))) {
-        mr_stream_landed(stream);
-        keep_refusal(write, result);
-        next_phase(write, stream, LOOK);
-        return;
-    }
-    write->lost |= may_be_done(result);
-    if (mr_stream_end(stream, result) != 0)
-        return;
+    struct mr_write *write = (struct mr_write *)stream->transfer;
     if (is_as_sent(write, item))
         succeed(write, result, item);
     else
-        undo(write, stream, item);
+        mr_write_undo(stream, item);
+}
+
+void mr_write_look(struct mr_stream *stream, const struct mr_store_result *refusal)
+{
+    struct mr_write *write = (struct mr_write *)stream->transfer;
+    write->refused = *refusal;
+    snprintf(write->text, sizeof write->text, "%s", refusal->text);
+    write->refused.text = write->text;
+    next_phase(write, stream, MR_WRITE_LOOK);
+}
+
+void mr_write_answer(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
+{
+    struct mr_stream *stream = arg;
+    struct mr_write *write = (struct mr_write *)stream->transfer;
+    int refused = result->code == MR_E_CHANGED || result->code == MR_E_EXISTS;
+    if (refused && (write->lost || (write->check_refusal && result->status == 412))) {
+        mr_stream_landed(stream);
+        mr_write_look(stream, result);
+        return;
+    }
+    write->lost |= mr_write_may_be_done(result);
+    if (mr_stream_end(stream, result) == 0)
+        mr_write_finish(stream, result, item);
 }
 
 /* A repeat was refused: is the object that is there the work of the one before, whose answer was lost? */
 static void on_look(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
 {
     struct mr_stream *stream = arg;
-    struct write *write = (struct write *)stream->transfer;
+    struct mr_write *write = (struct mr_write *)stream->transfer;
     char uri[400];
     if (result->code == MR_E_NOT_FOUND) { /* so it was not the destination that was refused */
         mr_stream_landed(stream);
@@ -123,7 +110,7 @@ static void on_look(void *arg, const struct mr_store_result *result, const struc
     }
     if (mr_stream_end(stream, result) != 0)
         return;
-    int known = (write->has_crc32c && item->has_crc32c) || (write->is_compose && write->has_size);
+    int known = (write->has_crc32c && item->has_crc32c) || (write->takes_size_alone && write->has_size);
     if (write->lost && known && is_as_sent(write, item) && item->generation != write->generation_match) {
         succeed(write, result, item);
         return;
@@ -139,7 +126,7 @@ static void on_look(void *arg, const struct mr_store_result *result, const struc
 static void on_undone(void *arg, const struct mr_store_result *result)
 {
     struct mr_stream *stream = arg;
-    struct write *write = (struct write *)stream->transfer;
+    struct mr_write *write = (struct mr_write *)stream->transfer;
     int done = result->code == MR_OK || result->code == MR_E_NOT_FOUND || result->code == MR_E_CHANGED;
     if (!done && mr_code_retryable(result->code)) {
         mr_stream_end(stream, result);
@@ -153,72 +140,100 @@ static void on_undone(void *arg, const struct mr_store_result *result)
     mr_transfer_fail(&write->base, &write->refused);
 }
 
-static struct mr_store_call *send_write(struct mr_stream *stream)
+struct mr_store_call *mr_write_send(struct mr_stream *stream)
 {
-    struct write *write = (struct write *)stream->transfer;
+    struct mr_write *write = (struct mr_write *)stream->transfer;
     struct mr_store *store = write->base.store;
     struct mr_transfer_counters *counters = &write->base.engine->counters;
     const char *name = write->base.strings.data;
     switch (write->phase) {
-    case LOOK:
+    case MR_WRITE_LOOK:
         counters->class_b++;
         return mr_store_stat(store, name, write->name_length, 0, on_look, stream);
-    case UNDO:
+    case MR_WRITE_UNDO:
         counters->deletes++;
         return mr_store_delete(store, name, write->name_length, write->undo_generation, on_undone, stream);
     default:
         counters->class_a++;
-        return write->is_compose ? mr_store_compose(store, &write->compose, on_write, stream)
-                                 : mr_store_insert(store, &write->insert, on_write, stream);
+        return write->send(stream);
     }
 }
 
-static void fail_write(struct mr_transfer *transfer, const struct mr_store_result *result)
+void mr_write_fail(struct mr_transfer *transfer, const struct mr_store_result *result)
 {
-    struct write *write = (struct write *)transfer;
-    /* A question that was asked afterwards has no answer: what was refused, or was damaged, is still so. */
-    transfer->done.stat(transfer->arg, write->phase == UNDO ? &write->refused : result, NULL);
+    struct mr_write *write = (struct mr_write *)transfer;
+    /* A question that was asked afterwards may have no answer: what came out damaged is so nevertheless. */
+    transfer->done.stat(transfer->arg, write->phase == MR_WRITE_UNDO ? &write->refused : result, NULL);
 }
 
-static const struct mr_transfer_ops write_ops = {send_write, fail_write, NULL};
-
-static void add_string(struct mr_text *strings, const char *string, size_t length)
+void mr_write_string(struct mr_text *strings, const char *string, size_t length)
 {
     mr_text_add(strings, string, length);
     mr_text_add(strings, "", 1);
 }
 
-static struct write *write_new(struct mr_transfer_engine *engine, struct mr_store *store, const char *name,
-                               size_t name_length, const char *content_type, uint64_t generation_match, void *arg)
+void *mr_write_make(struct mr_transfer_engine *engine, struct mr_store *store, const struct mr_transfer_ops *ops,
+                    size_t bytes, const char *name, size_t name_length, uint64_t generation_match, void *arg)
 {
-    struct write *write = mr_transfer_make(engine, store, &write_ops, sizeof *write, arg);
+    struct mr_write *write = mr_transfer_make(engine, store, ops, bytes, arg);
     if (!write)
         return NULL;
     write->name_length = name_length;
     write->generation_match = generation_match;
     write->base.once = generation_match == MR_STORE_ANY;
-    add_string(&write->base.strings, name, name_length);
-    if (content_type)
-        add_string(&write->base.strings, content_type, strlen(content_type));
+    mr_write_string(&write->base.strings, name, name_length);
     return write;
 }
+
+/* ---- insert ---- */
+
+struct insert {
+    struct mr_write write; /* behind the name: the content type */
+    struct mr_store_insert_request request;
+};
+
+static struct mr_store_call *send_insert(struct mr_stream *stream)
+{
+    struct insert *insert = (struct insert *)stream->transfer;
+    return mr_store_insert(insert->write.base.store, &insert->request, mr_write_answer, stream);
+}
+
+static const struct mr_transfer_ops write_ops = {mr_write_send, mr_write_fail, NULL};
 
 struct mr_transfer *mr_transfer_insert(struct mr_transfer_engine *engine, struct mr_store *store,
                                        const struct mr_store_insert_request *request, mr_store_stat_fn *done, void *arg)
 {
-    struct write *write = write_new(engine, store, request->name, request->name_length, request->content_type,
-                                    request->generation_match, arg);
-    if (!write)
+    struct insert *insert = mr_write_make(engine, store, &write_ops, sizeof *insert, request->name,
+                                          request->name_length, request->generation_match, arg);
+    if (!insert)
         return NULL;
-    write->base.done.stat = done;
-    write->insert = *request;
-    write->insert.name = write->base.strings.data;
+    struct mr_write *write = &insert->write;
     if (request->content_type)
-        write->insert.content_type = write->insert.name + request->name_length + 1;
+        mr_write_string(&write->base.strings, request->content_type, strlen(request->content_type));
+    write->base.done.stat = done;
+    write->send = send_insert;
     write->has_size = write->has_crc32c = 1;
     write->size = request->length;
     write->crc32c = request->crc32c;
+    insert->request = *request;
+    insert->request.name = write->base.strings.data;
+    if (request->content_type)
+        insert->request.content_type = insert->request.name + request->name_length + 1;
     return mr_transfer_begin(&write->base);
+}
+
+/* ---- compose ---- */
+
+struct compose {
+    struct mr_write write; /* behind the name: the sources' names, then the content type */
+    struct mr_store_compose_request request;
+    struct mr_store_name sources[MR_STORE_COMPOSE_MAX];
+};
+
+static struct mr_store_call *send_compose(struct mr_stream *stream)
+{
+    struct compose *compose = (struct compose *)stream->transfer;
+    return mr_store_compose(compose->write.base.store, &compose->request, mr_write_answer, stream);
 }
 
 struct mr_transfer *mr_transfer_compose(struct mr_transfer_engine *engine, struct mr_store *store,
@@ -230,30 +245,36 @@ struct mr_transfer *mr_transfer_compose(struct mr_transfer_engine *engine, struc
                      MR_STORE_COMPOSE_MAX);
         return NULL;
     }
-    struct write *write = write_new(engine, store, request->name, request->name_length, request->content_type,
-                                    request->generation_match, arg);
-    if (!write)
+    struct compose *compose = mr_write_make(engine, store, &write_ops, sizeof *compose, request->name,
+                                            request->name_length, request->generation_match, arg);
+    if (!compose)
         return NULL;
+    struct mr_write *write = &compose->write;
     struct mr_text *strings = &write->base.strings;
     size_t at = strings->length;
     for (unsigned i = 0; i < request->count; i++)
-        add_string(strings, request->sources[i].name, request->sources[i].name_length);
-    write->base.done.stat = done;
-    write->is_compose = write->base.is_compose = 1;
-    write->compose = *request;
-    write->compose.name = strings->data;
-    write->compose.sources = write->sources;
+        mr_write_string(strings, request->sources[i].name, request->sources[i].name_length);
     if (request->content_type)
-        write->compose.content_type = write->compose.name + request->name_length + 1;
-    for (unsigned i = 0; i < request->count && !strings->failed; i++) {
-        write->sources[i] = request->sources[i];
-        write->sources[i].name = strings->data + at;
-        at += request->sources[i].name_length + 1;
-    }
+        mr_write_string(strings, request->content_type, strlen(request->content_type));
+    write->base.done.stat = done;
+    write->base.is_compose = 1;
+    write->send = send_compose;
+    write->check_refusal = request->generation_match == 0;
+    write->takes_size_alone = 1;
     write->has_size = request->has_size;
     write->has_crc32c = request->has_crc32c;
     write->size = request->size;
     write->crc32c = request->crc32c;
+    compose->request = *request;
+    compose->request.name = strings->data;
+    compose->request.sources = compose->sources;
+    for (unsigned i = 0; i < request->count && !strings->failed; i++) {
+        compose->sources[i] = request->sources[i];
+        compose->sources[i].name = strings->data + at;
+        at += request->sources[i].name_length + 1;
+    }
+    if (request->content_type)
+        compose->request.content_type = strings->data + at;
     return mr_transfer_begin(&write->base);
 }
 
@@ -277,7 +298,7 @@ static void on_delete(void *arg, const struct mr_store_result *result)
     struct mr_stream *stream = arg;
     struct removal *removal = (struct removal *)stream->transfer;
     const struct mr_store_result *outcome = removal->lost && is_gone(result) ? &good : result;
-    removal->lost |= may_be_done(result);
+    removal->lost |= mr_write_may_be_done(result);
     if (mr_stream_end(stream, outcome) != 0)
         return;
     removal->done(removal->base.arg, outcome);
@@ -358,7 +379,7 @@ static int take_answer(struct batch_item *item, const struct mr_store_result *re
     static const struct mr_store_result good = {.code = MR_OK, .text = "", .status = 204};
     int again = mr_code_retryable(result->code) && (mr_store_is_generation(item->name.generation) || result->not_sent);
     set_result(item, item->lost && is_gone(result) ? &good : result);
-    item->lost |= may_be_done(result);
+    item->lost |= mr_write_may_be_done(result);
     return again;
 }
 
@@ -421,7 +442,7 @@ struct mr_transfer *mr_transfer_delete_batch(struct mr_transfer_engine *engine, 
     struct mr_text *strings = &batch->base.strings;
     size_t at = 0;
     for (unsigned i = 0; i < count; i++)
-        add_string(strings, names[i].name, names[i].name_length);
+        mr_write_string(strings, names[i].name, names[i].name_length);
     batch->done = done;
     batch->count = batch->pending_count = count;
     for (unsigned i = 0; i < count && !strings->failed; i++) {
@@ -508,7 +529,7 @@ struct mr_transfer *mr_transfer_permissions(struct mr_transfer_engine *engine, s
     struct mr_text *strings = &question->base.strings;
     size_t at = 0;
     for (unsigned i = 0; i < count; i++)
-        add_string(strings, names[i], strlen(names[i]));
+        mr_write_string(strings, names[i], strlen(names[i]));
     question->on_permissions = done;
     question->count = count;
     for (unsigned i = 0; i < count && !strings->failed; i++) {

@@ -1,0 +1,319 @@
+/* Objects of any size through an upload session. The rules: transfer.h; docs/retries.md, "Uploads". */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "shm/base/checksum.h"
+#include "worker/store/transfer_write.h"
+
+#define CHUNK_BYTES  (UINT64_C(16) << 20)
+#define RESTARTS_MAX 3 /* sessions that may get lost */
+
+/* START decides between an insert and a session; PROBE asks what the session has after an answer was lost. */
+enum step { START, CHUNK, PROBE };
+
+struct upload {
+    struct mr_write write; /* behind the name: the content type */
+    struct mr_transfer_upload_request request;
+    struct mr_store_upload_request target;
+    enum step step;
+    char *session;
+    unsigned restarts;
+    int last_sent; /* the chunk that ends the object went out */
+    /* What was read and is not known to be in the store, and one byte more, which tells a last chunk from others. */
+    unsigned char *buffer;
+    size_t chunk_size, filled;
+    uint64_t offset;  /* of the buffer's first byte */
+    int ended;        /* the source has no more */
+    uint32_t crc;     /* of all that was read */
+    int64_t fd_start; /* -1: it cannot seek */
+};
+
+/* ---- the source ---- */
+
+static int64_t read_source(struct upload *upload, void *buffer, size_t size)
+{
+    const struct mr_transfer_upload_request *request = &upload->request;
+    ssize_t n;
+    if (request->read)
+        return request->read(upload->write.base.arg, buffer, size);
+    do {
+        n = upload->fd_start < 0 ? read(request->fd, buffer, size)
+                                 : pread(request->fd, buffer, size,
+                                         (off_t)(upload->fd_start + (int64_t)(upload->offset + upload->filled)));
+    } while (n < 0 && errno == EINTR);
+    if (n < 0)
+        mr_error_set_errno(errno, "cannot read what is to be uploaded");
+    return n;
+}
+
+static int can_rewind(const struct upload *upload)
+{
+    return upload->request.read ? upload->request.rewind != NULL : upload->fd_start >= 0;
+}
+
+/* As much into the buffer as it takes. 0, or -1 with mr_error. */
+static int fill(struct upload *upload)
+{
+    uint64_t size = upload->request.size;
+    while (!upload->ended && upload->filled < upload->chunk_size + 1) {
+        uint64_t at = upload->offset + upload->filled;
+        size_t room = upload->chunk_size + 1 - upload->filled;
+        if (size != MR_STORE_ANY && room > size - at)
+            room = (size_t)(size - at);
+        int64_t n = room ? read_source(upload, upload->buffer + upload->filled, room) : 0;
+        if (n < 0 || (uint64_t)n > room)
+            return -1;
+        if (n == 0 && size != MR_STORE_ANY && at < size) {
+            mr_error_set(MR_E_CHANGED, "what is to be uploaded ends after %llu of %llu bytes", (unsigned long long)at,
+                         (unsigned long long)size);
+            return -1;
+        }
+        upload->ended = n == 0;
+        upload->crc = mr_crc32c(upload->crc, upload->buffer + upload->filled, (size_t)n);
+        upload->filled += (size_t)n;
+    }
+    return 0;
+}
+
+/* ---- steps ---- */
+
+static void send_next(struct upload *upload, struct mr_stream *stream, enum step step)
+{
+    upload->step = step;
+    mr_stream_queue(stream, 1);
+}
+
+static void fail_with(struct mr_stream *stream, enum mr_code code, int status, const char *what)
+{
+    struct mr_transfer *transfer = stream->transfer;
+    const struct mr_write *write = (const struct mr_write *)transfer;
+    char uri[400], text[900];
+    snprintf(text, sizeof text, "%s: %s",
+             mr_store_uri(transfer->store, uri, sizeof uri, transfer->strings.data, write->name_length), what);
+    mr_transfer_fail(transfer, &(struct mr_store_result){.code = code, .text = text, .status = status});
+}
+
+/* The session is of no use any more: from the beginning, if the source allows it. */
+static void restart(struct upload *upload, struct mr_stream *stream, const struct mr_store_result *result)
+{
+    if (upload->write.lost) { /* or it is of no use because the object is whole */
+        mr_write_look(stream, result);
+        return;
+    }
+    if (!can_rewind(upload)) {
+        fail_with(stream, MR_E_NET, result->status,
+                  "the store lost the upload's session, and what is uploaded cannot be read a second time");
+        return;
+    }
+    if (upload->restarts++ >= RESTARTS_MAX) {
+        fail_with(stream, MR_E_NET, result->status, "the store lost the upload's session again and again");
+        return;
+    }
+    if (upload->request.rewind && upload->request.rewind(upload->write.base.arg) != 0) {
+        fail_with(stream, mr_error_code(), result->status, mr_error_text());
+        return;
+    }
+    free(upload->session);
+    upload->session = NULL;
+    upload->offset = upload->filled = 0;
+    upload->crc = 0;
+    upload->ended = 0;
+    upload->write.base.engine->counters.retries++;
+    send_next(upload, stream, START);
+}
+
+static void on_begin(void *arg, const struct mr_store_result *result, const char *session)
+{
+    struct mr_stream *stream = arg;
+    struct upload *upload = (struct upload *)stream->transfer;
+    if (mr_stream_end(stream, result) != 0)
+        return;
+    upload->session = strdup(session);
+    if (upload->session)
+        send_next(upload, stream, CHUNK);
+    else
+        fail_with(stream, MR_E_NO_MEMORY, 0, "no memory for an upload session");
+}
+
+static void on_bad_chunk(struct upload *upload, struct mr_stream *stream, const struct mr_store_result *result)
+{
+    int refused = result->code == MR_E_CHANGED || result->code == MR_E_EXISTS;
+    if (result->status == 404 || result->status == 410 || (refused && upload->write.lost)) {
+        mr_stream_landed(stream);
+        if (refused)
+            mr_write_look(stream, result);
+        else
+            restart(upload, stream, result);
+        return;
+    }
+    if (upload->step == CHUNK && mr_code_retryable(result->code) && !result->not_sent)
+        upload->step = PROBE;
+    upload->write.lost |= upload->last_sent && mr_write_may_be_done(result);
+    mr_stream_end(stream, result);
+}
+
+/* The session has the first `kept` bytes of the object. */
+static void on_kept(struct upload *upload, struct mr_stream *stream, const struct mr_store_result *result,
+                    uint64_t kept)
+{
+    static const struct mr_store_result stuck = {
+        .code = MR_E_BUSY, .status = 308, .text = "the upload session keeps nothing of what it is sent"};
+    uint64_t before = upload->offset;
+    if (kept < before) {
+        mr_stream_landed(stream);
+        restart(upload, stream, result);
+    } else if (kept > before) {
+        mr_stream_end(stream, result);
+        upload->filled -= (size_t)(kept - before);
+        memmove(upload->buffer, upload->buffer + (kept - before), upload->filled);
+        upload->offset = kept;
+        if (upload->request.progress)
+            upload->request.progress(upload->write.base.arg, kept);
+        send_next(upload, stream, CHUNK);
+    } else if (upload->step == PROBE) { /* no progress: the time that is left does not grow */
+        mr_stream_landed(stream);
+        send_next(upload, stream, CHUNK);
+    } else {
+        mr_stream_landed(stream);
+        mr_stream_again(stream, &stuck);
+    }
+}
+
+static void on_chunk(void *arg, const struct mr_store_result *result, const struct mr_store_uploaded *state)
+{
+    struct mr_stream *stream = arg;
+    struct upload *upload = (struct upload *)stream->transfer;
+    struct mr_write *write = &upload->write;
+    if (result->code != MR_OK) {
+        on_bad_chunk(upload, stream, result);
+    } else if (state->item) {
+        free(upload->session); /* it has done its work */
+        upload->session = NULL;
+        mr_stream_end(stream, result);
+        if (upload->last_sent && upload->request.progress)
+            upload->request.progress(write->base.arg, state->item->size);
+        if (upload->last_sent)
+            mr_write_finish(stream, result, state->item);
+        else
+            mr_write_undo(stream, state->item);
+    } else if (state->kept > upload->offset + upload->filled) {
+        mr_stream_landed(stream);
+        fail_with(stream, MR_E_PROTOCOL, result->status, "the upload session has more bytes than it was sent");
+    } else {
+        on_kept(upload, stream, result, state->kept);
+    }
+}
+
+static void expect_what_was_read(struct upload *upload)
+{
+    upload->write.has_size = upload->write.has_crc32c = 1;
+    upload->write.size = upload->offset + upload->filled;
+    upload->write.crc32c = upload->crc;
+}
+
+static struct mr_store_call *start(struct upload *upload, struct mr_stream *stream)
+{
+    const struct mr_store_upload_request *target = &upload->target;
+    if (!upload->ended || upload->filled > upload->chunk_size) {
+        upload->write.base.once = 0; /* a session that nobody uses is nothing */
+        return mr_store_upload_begin(upload->write.base.store, target, on_begin, stream);
+    }
+    struct mr_store_insert_request insert = {
+        .name = target->name,
+        .name_length = target->name_length,
+        .body = upload->buffer,
+        .length = upload->filled,
+        .crc32c = upload->crc,
+        .content_type = target->content_type,
+        .generation_match = target->generation_match,
+    };
+    expect_what_was_read(upload);
+    return mr_store_insert(upload->write.base.store, &insert, mr_write_answer, stream);
+}
+
+static struct mr_store_call *send_step(struct mr_stream *stream)
+{
+    struct upload *upload = (struct upload *)stream->transfer;
+    struct mr_store_chunk chunk = {
+        .upload = &upload->target,
+        .session = upload->session,
+        .data = upload->buffer,
+        .offset = upload->offset,
+        .length = upload->chunk_size,
+        .total = MR_STORE_ANY,
+    };
+    if (upload->step != PROBE && fill(upload) != 0) {
+        char uri[400];
+        mr_error_append("%s", mr_store_uri(upload->write.base.store, uri, sizeof uri, upload->target.name,
+                                           upload->target.name_length));
+        return NULL;
+    }
+    if (upload->step == START)
+        return start(upload, stream);
+    if (upload->step == PROBE) {
+        chunk.probe = 1;
+        chunk.offset += upload->filled; /* it cannot have more */
+        chunk.length = 0;
+    } else if (upload->filled <= upload->chunk_size) {
+        chunk.length = upload->filled;
+        chunk.total = upload->offset + upload->filled;
+        upload->last_sent = 1;
+        expect_what_was_read(upload);
+    }
+    return mr_store_upload_send(upload->write.base.store, &chunk, on_chunk, stream);
+}
+
+/* ---- life ---- */
+
+static void close_upload(struct mr_transfer *transfer)
+{
+    struct upload *upload = (struct upload *)transfer;
+    if (upload->session)
+        mr_store_upload_drop(transfer->store, upload->session);
+    free(upload->session);
+    free(upload->buffer);
+}
+
+static const struct mr_transfer_ops upload_ops = {mr_write_send, mr_write_fail, close_upload};
+
+struct mr_transfer *mr_transfer_upload(struct mr_transfer_engine *engine,
+                                       const struct mr_transfer_upload_request *request, mr_store_stat_fn *done,
+                                       void *arg)
+{
+    uint64_t chunk = request->chunk_bytes ? request->chunk_bytes : CHUNK_BYTES;
+    if (chunk % MR_STORE_CHUNK != 0 || chunk > UINT64_C(1) << 30) {
+        mr_error_set(MR_E_USAGE, "a chunk of %llu bytes: it must be a multiple of %u, and at most 1 GiB",
+                     (unsigned long long)chunk, MR_STORE_CHUNK);
+        return NULL;
+    }
+    struct upload *upload = mr_write_make(engine, request->store, &upload_ops, sizeof *upload, request->name,
+                                          request->name_length, request->generation_match, arg);
+    if (!upload)
+        return NULL;
+    struct mr_text *strings = &upload->write.base.strings;
+    if (request->content_type)
+        mr_write_string(strings, request->content_type, strlen(request->content_type));
+    upload->write.base.done.stat = done;
+    upload->write.send = send_step;
+    upload->request = *request;
+    upload->chunk_size = (size_t)chunk;
+    upload->fd_start = request->read ? -1 : lseek(request->fd, 0, SEEK_CUR);
+    /* A small object of a known size needs no buffer of a whole chunk. */
+    size_t room = request->size < chunk ? (size_t)request->size : (size_t)chunk;
+    upload->buffer = malloc(room + 1);
+    if (!upload->buffer) {
+        mr_transfer_end(&upload->write.base);
+        mr_error_set(MR_E_NO_MEMORY, "no memory for an upload's chunk of %zu bytes", room);
+        return NULL;
+    }
+    upload->target = (struct mr_store_upload_request){
+        .name = strings->data,
+        .name_length = request->name_length,
+        .content_type = request->content_type && !strings->failed ? strings->data + request->name_length + 1 : NULL,
+        .generation_match = request->generation_match,
+    };
+    return mr_transfer_begin(&upload->write.base);
+}
