@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #define CONNS_MAX 8192
+#define BODY_MAX  (64u << 20)
 
 struct fault_conn {
     struct fault_server *server;
@@ -145,6 +146,22 @@ static int fill(struct fault_conn *conn)
     return 1;
 }
 
+/* What is not in the buffer yet. */
+static int read_body(struct fault_conn *conn, char *to, size_t length)
+{
+    while (length > 0) {
+        struct pollfd fds[2] = {{conn->fd, POLLIN, 0}, {conn->server->stop_pipe[0], POLLIN, 0}};
+        if (poll(fds, 2, -1) < 0 || fds[1].revents)
+            return 0;
+        ssize_t n = recv(conn->fd, to, length, 0);
+        if (n <= 0)
+            return 0;
+        to += n;
+        length -= (size_t)n;
+    }
+    return 1;
+}
+
 static int read_request(struct fault_conn *conn, struct fault_request *request)
 {
     char *end;
@@ -161,17 +178,17 @@ static int read_request(struct fault_conn *conn, struct fault_request *request)
     snprintf(request->head, sizeof request->head, "%.*s", (int)(end + 2 - (line_end + 2)), line_end + 2);
     const char *length = fault_header(request, "Content-Length");
     request->body_length = length ? strtoul(length, NULL, 10) : 0;
-    if (request->body_length >= sizeof request->body)
+    if (request->body_length > BODY_MAX)
         return 0;
-    while (conn->filled < head + request->body_length) {
-        if (!fill(conn))
-            return 0;
-    }
-    memcpy(request->body, conn->buffer + head, request->body_length);
-    request->body[request->body_length] = 0;
-    conn->filled -= head + request->body_length;
-    memmove(conn->buffer, conn->buffer + head + request->body_length, conn->filled);
-    return 1;
+    free(request->body);
+    request->body = calloc(1, request->body_length + 4097);
+    if (!request->body)
+        die("calloc");
+    size_t there = conn->filled - head, taken = there < request->body_length ? there : request->body_length;
+    memcpy(request->body, conn->buffer + head, taken);
+    conn->filled -= head + taken;
+    memmove(conn->buffer, conn->buffer + head + taken, conn->filled);
+    return read_body(conn, request->body + taken, request->body_length - taken);
 }
 
 static void *serve(void *arg)
@@ -183,6 +200,7 @@ static void *serve(void *arg)
     request->conn = conn->number;
     while (read_request(conn, request) && conn->server->handler(conn->server->arg, conn, request))
         request->on_conn++;
+    free(request->body);
     free(request);
     shutdown(conn->fd, SHUT_WR);
     struct linger linger;

@@ -14,7 +14,7 @@ struct fault_request {
     char method[16];
     char target[8192]; /* path and query, as sent */
     char head[8192];   /* all header lines, NUL-terminated */
-    char body[4096];
+    char *body;        /* NUL-terminated, of at least 4 KiB */
     size_t body_length;
     unsigned conn;    /* number of the connection, from 0 */
     unsigned on_conn; /* requests on this connection before this one */
