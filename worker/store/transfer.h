@@ -162,7 +162,7 @@ struct mr_transfer_upload_request {
     int64_t (*read)(void *arg, void *buffer, size_t size);
     int (*rewind)(void *arg); /* to the beginning again: 0, or -1 with mr_error. NULL: it cannot be */
     int fd;                   /* stays the caller's */
-    /* `sent` bytes are in the store. Must not start or cancel anything. NULL: none. */
+    /* `sent` bytes are in the store; fewer than before where it had to begin again. Must not start or cancel anything. NULL: none. */
     void (*progress)(void *arg, uint64_t sent);
 };
 struct mr_transfer *mr_transfer_upload(struct mr_transfer_engine *engine,

@@ -159,8 +159,6 @@ static void on_bad_chunk(struct upload *upload, struct mr_stream *stream, const 
 static void on_kept(struct upload *upload, struct mr_stream *stream, const struct mr_store_result *result,
                     uint64_t kept)
 {
-    static const struct mr_store_result stuck = {
-        .code = MR_E_BUSY, .status = 308, .text = "the upload session keeps nothing of what it is sent"};
     uint64_t before = upload->offset;
     if (kept < before) {
         mr_stream_landed(stream);
@@ -177,8 +175,12 @@ static void on_kept(struct upload *upload, struct mr_stream *stream, const struc
         mr_stream_landed(stream);
         send_next(upload, stream, CHUNK);
     } else {
+        char uri[400], text[500];
+        snprintf(
+            text, sizeof text, "%s: the upload session keeps nothing of what it is sent",
+            mr_store_uri(upload->write.base.store, uri, sizeof uri, upload->target.name, upload->target.name_length));
         mr_stream_landed(stream);
-        mr_stream_again(stream, &stuck);
+        mr_stream_again(stream, &(struct mr_store_result){.code = MR_E_BUSY, .text = text, .status = 308});
     }
 }
 

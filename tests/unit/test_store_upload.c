@@ -1,0 +1,562 @@
+/* test_store_upload.c - uploads of any size, against a bucket that does each thing wrong, and into a folder. */
+#include <check.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "fault_bucket.h"
+#include "shm/base/checksum.h"
+#include "shm/base/clock.h"
+#include "worker/store/transfer.h"
+
+#define STEPS(array) (array), sizeof(array) / sizeof *(array)
+#define COUNT(table) (int)(sizeof(table) / sizeof *(table))
+#define CHUNK        MR_STORE_CHUNK
+#define SIZE         (5u * CHUNK + 777)
+
+static unsigned char data[SIZE];
+static struct fault_bucket bucket;
+static struct fault_server *server;
+static struct mr_http *http;
+static struct mr_store *store;
+static struct mr_transfer_engine *engine;
+static char root[64];
+
+/* What the upload reads from, and what it said. */
+static struct source {
+    uint64_t size, at, most; /* most: bytes a read */
+    int fails_at, can_rewind, rewound;
+    uint64_t progress;
+    unsigned progress_calls;
+    int done;
+    enum mr_code code;
+    char text[1300];
+    uint64_t item_size;
+    uint32_t crc32c;
+} source;
+
+static int64_t read_data(void *arg, void *buffer, size_t size)
+{
+    struct source *from = arg;
+    uint64_t left = from->size - from->at, n = left < size ? left : size;
+    if (from->fails_at && from->at >= (uint64_t)from->fails_at) {
+        mr_error_set(MR_E_IO, "the disk is on fire");
+        return -1;
+    }
+    if (from->most && n > from->most)
+        n = from->most;
+    memcpy(buffer, data + from->at, n);
+    from->at += n;
+    return (int64_t)n;
+}
+
+static int rewind_data(void *arg)
+{
+    struct source *from = arg;
+    from->at = 0;
+    from->rewound++;
+    return 0;
+}
+
+static void on_progress(void *arg, uint64_t sent)
+{
+    struct source *from = arg;
+    ck_assert(sent > from->progress || bucket.count[OP_BEGIN] > 1);
+    from->progress = sent;
+    from->progress_calls++;
+}
+
+static void on_done(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
+{
+    struct source *from = arg;
+    from->done++;
+    from->code = result->code;
+    snprintf(from->text, sizeof from->text, "%s", result->text);
+    ck_assert_int_eq(item != NULL, result->code == MR_OK);
+    if (item) {
+        from->item_size = item->size;
+        from->crc32c = item->crc32c;
+    }
+}
+
+static void open_store(const char *endpoint, unsigned deadline_ms)
+{
+    mr_transfer_destroy(engine);
+    mr_store_close(store);
+    store = mr_store_open(&(struct mr_store_options){.scheme = endpoint ? MR_SCHEME_GS : MR_SCHEME_FILE,
+                                                     .bucket = endpoint ? "bucket" : "",
+                                                     .endpoint = endpoint,
+                                                     .auth = "anonymous",
+                                                     .stall_timeout_ms = 70,
+                                                     .http = http});
+    engine = mr_transfer_new(
+        &(struct mr_transfer_options){.retry_base_ms = 2, .retry_cap_ms = 10, .deadline_ms = deadline_ms}, http);
+    ck_assert(store && engine);
+}
+
+static void setup(void)
+{
+    for (size_t i = 0; i < sizeof data; i++)
+        data[i] = (unsigned char)(mr_mix64(i / 8) >> (i % 8 * 8));
+    strcpy(root, "/tmp/mr-upload-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(root));
+    fault_bucket_init(&bucket);
+    server = fault_server_start(fault_bucket_handle, &bucket);
+    http = mr_http_new(&(struct mr_http_options){.proxy = ""});
+    ck_assert_ptr_nonnull(http);
+    store = NULL;
+    engine = NULL;
+    open_store(fault_server_host(server), 20000);
+}
+
+static void teardown(void)
+{
+    char command[100];
+    mr_transfer_destroy(engine);
+    mr_store_close(store);
+    mr_http_destroy(http);
+    fault_server_stop(server);
+    fault_bucket_close(&bucket);
+    snprintf(command, sizeof command, "rm -rf '%s'", root);
+    ck_assert_int_eq(system(command), 0);
+}
+
+static void play(const struct bucket_step *script, size_t steps)
+{
+    bucket.script = script;
+    bucket.steps = (unsigned)steps;
+}
+
+static struct mr_transfer_upload_request an_upload(uint64_t size, uint64_t match)
+{
+    memset(&source, 0, sizeof source);
+    source.size = size;
+    return (struct mr_transfer_upload_request){.store = store,
+                                               .name = "x",
+                                               .name_length = 1,
+                                               .generation_match = match,
+                                               .size = MR_STORE_ANY,
+                                               .chunk_bytes = CHUNK,
+                                               .read = read_data,
+                                               .progress = on_progress};
+}
+
+static void run(const struct mr_transfer_upload_request *request)
+{
+    struct mr_transfer *transfer = mr_transfer_upload(engine, request, on_done, &source);
+    ck_assert_msg(transfer != NULL, "%s", mr_error_text());
+    while (!source.done)
+        ck_assert_int_ge(mr_http_step(http, 1000, -1), 0);
+    ck_assert_int_eq(source.done, 1);
+    ck_assert_uint_eq(mr_transfer_in_flight(engine), 0);
+}
+
+static void upload(uint64_t size, uint64_t match)
+{
+    struct mr_transfer_upload_request request = an_upload(size, match);
+    run(&request);
+}
+
+static void check_code(enum mr_code code, const char *text)
+{
+    ck_assert_msg(source.code == code, "%s, not %s: %s", mr_code_name(source.code), mr_code_name(code), source.text);
+    ck_assert_msg(strstr(source.text, text) != NULL, "\"%s\" is not in: %s", text, source.text);
+}
+
+static void check_good(uint64_t size)
+{
+    struct bucket_object *object = fault_bucket_find(&bucket, "x");
+    check_code(MR_OK, "");
+    ck_assert_ptr_nonnull(object);
+    ck_assert_uint_eq(object->size, size);
+    ck_assert_mem_eq(object->data, data, size);
+    ck_assert_uint_eq(source.item_size, size);
+    ck_assert_uint_eq(source.crc32c, mr_crc32c(0, data, size));
+}
+
+static unsigned sessions(void)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < 16; i++)
+        count += bucket.sessions[i].used && !bucket.sessions[i].gone && !bucket.sessions[i].finished;
+    return count;
+}
+
+/* Requests that nobody waits for have ended. */
+static void settle(void)
+{
+    while (mr_http_in_flight(http) > 0)
+        ck_assert_int_ge(mr_http_step(http, 100, -1), 0);
+}
+
+/* ---- sizes ---- */
+
+static const struct {
+    uint64_t size;
+    unsigned inserts, chunks;
+} sizes[] = {
+    {0, 1, 0},         {1, 1, 0},         {CHUNK - 1, 1, 0}, {CHUNK, 1, 0},
+    {CHUNK + 1, 0, 2}, {2 * CHUNK, 0, 2}, {SIZE, 0, 6},      {5 * CHUNK, 0, 5},
+};
+
+START_TEST(all_sizes)
+{
+    uint64_t size = sizes[_i].size;
+    for (int known = 0; known <= 1; known++) {
+        struct mr_transfer_upload_request request = an_upload(size, MR_STORE_ANY);
+        source.most = known ? 0 : 100003; /* a pipe gives what it has */
+        request.size = known ? size : MR_STORE_ANY;
+        memset(bucket.count, 0, sizeof bucket.count);
+        run(&request);
+        check_good(size);
+        ck_assert_uint_eq(bucket.count[OP_INSERT], sizes[_i].inserts);
+        ck_assert_uint_eq(bucket.count[OP_BEGIN], !sizes[_i].inserts);
+        ck_assert_uint_eq(bucket.count[OP_CHUNK], sizes[_i].chunks);
+        ck_assert_uint_eq(bucket.count[OP_DROP] + bucket.count[OP_PROBE], 0);
+        ck_assert_uint_eq(source.progress_calls, sizes[_i].chunks);
+        if (sizes[_i].chunks) {
+            ck_assert_uint_eq(source.progress, size);
+            ck_assert_ptr_nonnull(strstr(bucket.last_target[OP_BEGIN], "uploadType=resumable&name=x"));
+        }
+    }
+    ck_assert_uint_eq(sessions(), 0);
+}
+END_TEST
+
+START_TEST(from_a_file_and_a_pipe)
+{
+    char path[100];
+    int ends[2];
+    snprintf(path, sizeof path, "%s/data", root);
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
+    ck_assert_int_eq(write(fd, "skip", 4), 4);
+    ck_assert_int_eq(write(fd, data, SIZE), SIZE);
+    ck_assert_int_eq(lseek(fd, 4, SEEK_SET), 4); /* from where it stands */
+    struct mr_transfer_upload_request request = an_upload(SIZE, 0);
+    static const struct bucket_step script[] = {{OP_CHUNK, WELL, 0, 0, NULL}, {OP_CHUNK, FORGET, 410, 0, NULL}};
+    play(STEPS(script)); /* a file can be read again */
+    request.read = NULL;
+    request.fd = fd;
+    run(&request);
+    check_good(SIZE);
+    ck_assert_uint_eq(bucket.count[OP_BEGIN], 2);
+    close(fd);
+    ck_assert_int_eq(pipe(ends), 0);
+    ck_assert_int_eq(write(ends[1], data, 5000), 5000);
+    close(ends[1]);
+    request = an_upload(5000, MR_STORE_ANY);
+    request.read = NULL;
+    request.fd = ends[0];
+    run(&request);
+    check_good(5000);
+    close(ends[0]);
+}
+END_TEST
+
+START_TEST(a_source_that_fails)
+{
+    struct mr_transfer_upload_request request = an_upload(SIZE, 0);
+    source.fails_at = 3 * CHUNK;
+    run(&request);
+    check_code(MR_E_IO, "gs://bucket/x: the disk is on fire");
+    settle();
+    ck_assert_uint_eq(sessions(), 0); /* dropped */
+    request = an_upload(SIZE - 1, 0);
+    request.size = SIZE;
+    run(&request);
+    check_code(MR_E_CHANGED, "ends after");
+    ck_assert_ptr_null(fault_bucket_find(&bucket, "x"));
+    request = an_upload(SIZE, 0);
+    request.size = 2 * CHUNK; /* more is not read */
+    run(&request);
+    check_good(2 * CHUNK);
+    request.chunk_bytes = CHUNK + 1;
+    ck_assert_ptr_null(mr_transfer_upload(engine, &request, on_done, &source));
+    ck_assert_int_eq(mr_error_code(), MR_E_USAGE);
+}
+END_TEST
+
+/* ---- one fault ---- */
+
+/* What happens at the n-th request, and how many probes and sessions it takes. */
+static const struct {
+    struct bucket_step script[6];
+    unsigned begins, probes, looks;
+} repaired[] = {
+    {{{OP_BEGIN, ANSWER_STATUS, 503, 0, NULL}}, 2, 0, 0},
+    {{{OP_BEGIN, RESET_AFTER, 0, 0, NULL}}, 2, 0, 0},
+    {{{OP_BEGIN, STALL_AFTER, 0, 0, NULL}}, 2, 0, 0},
+    {{{OP_CHUNK, ANSWER_STATUS, 503, 0, NULL}}, 1, 1, 0},
+    {{{OP_CHUNK, ANSWER_STATUS, 429, 0, NULL}}, 1, 1, 0},
+    {{{OP_CHUNK, ANSWER_STATUS, 408, 0, NULL}}, 1, 1, 0},
+    {{{OP_CHUNK, RESET_BEFORE, 0, 0, NULL}}, 1, 1, 0},
+    {{{OP_CHUNK, RESET_AFTER, 0, 0, NULL}}, 1, 1, 0},
+    {{{OP_CHUNK, STALL_AFTER, 0, 0, NULL}}, 1, 1, 0},
+    {{{OP_CHUNK, KEEP_LESS, 0, CHUNK / 2, NULL}}, 1, 0, 0},
+    {{{OP_CHUNK, KEEP_LESS, 0, 1, NULL}}, 1, 0, 0},
+    {{{OP_CHUNK, KEEP_LESS, 0, 0, NULL}}, 1, 0, 0},
+    {{{OP_CHUNK, KEEP_THEN_RESET, 0, 70000, NULL}}, 1, 1, 0},
+    {{{OP_CHUNK, RESET_AFTER, 0, 0, NULL},
+      {OP_PROBE, ANSWER_STATUS, 500, 0, NULL},
+      {OP_PROBE, RESET_AFTER, 0, 0, NULL}},
+     1,
+     3,
+     0},
+    {{{OP_CHUNK, FORGET, 404, 0, NULL}}, 2, 0, 0},
+    {{{OP_CHUNK, FORGET, 410, 0, NULL}}, 2, 0, 0},
+    {{{OP_CHUNK, RESET_AFTER, 0, 0, NULL}, {OP_PROBE, FORGET, 410, 0, NULL}}, 2, 1, 0},
+    {{{OP_CHUNK, WELL, 0, 0, NULL}, {OP_CHUNK, FORGET_BYTES, 0, 100, NULL}}, 2, 0, 0},
+    /* the last of six chunks */
+    {{{OP_CHUNK, WELL, 0, 0, NULL},
+      {OP_CHUNK, WELL, 0, 0, NULL},
+      {OP_CHUNK, WELL, 0, 0, NULL},
+      {OP_CHUNK, WELL, 0, 0, NULL},
+      {OP_CHUNK, WELL, 0, 0, NULL},
+      {OP_CHUNK, RESET_AFTER, 0, 0, NULL}},
+     1,
+     1,
+     0},
+    {{{OP_CHUNK, WELL, 0, 0, NULL},
+      {OP_CHUNK, WELL, 0, 0, NULL},
+      {OP_CHUNK, WELL, 0, 0, NULL},
+      {OP_CHUNK, WELL, 0, 0, NULL},
+      {OP_CHUNK, WELL, 0, 0, NULL},
+      {OP_CHUNK, KEEP_LESS, 0, 5, NULL}},
+     1,
+     0,
+     0},
+    {{{OP_CHUNK, WELL, 0, 0, NULL},
+      {OP_CHUNK, WELL, 0, 0, NULL},
+      {OP_CHUNK, WELL, 0, 0, NULL},
+      {OP_CHUNK, WELL, 0, 0, NULL},
+      {OP_CHUNK, WELL, 0, 0, NULL},
+      {OP_CHUNK, SHORT_ANSWER, 0, 0, NULL}},
+     1,
+     1,
+     0},
+    {{{OP_CHUNK, WELL, 0, 0, NULL},
+      {OP_CHUNK, WELL, 0, 0, NULL},
+      {OP_CHUNK, WELL, 0, 0, NULL},
+      {OP_CHUNK, WELL, 0, 0, NULL},
+      {OP_CHUNK, WELL, 0, 0, NULL},
+      {OP_CHUNK, RESET_BEFORE, 0, 0, NULL}},
+     1,
+     1,
+     0},
+};
+
+START_TEST(one_fault_is_repaired)
+{
+    for (int any = 0; any <= 1; any++) { /* a session is safe to repeat with and without a precondition */
+        struct mr_transfer_upload_request request = an_upload(SIZE, any ? MR_STORE_ANY : 0);
+        request.rewind = rewind_data;
+        memset(bucket.count, 0, sizeof bucket.count);
+        play(repaired[_i].script, 6);
+        run(&request);
+        check_good(SIZE);
+        ck_assert_uint_eq(bucket.count[OP_BEGIN], repaired[_i].begins);
+        ck_assert_uint_eq(bucket.count[OP_PROBE], repaired[_i].probes);
+        ck_assert_uint_eq(bucket.count[OP_STAT], repaired[_i].looks);
+        ck_assert_uint_eq(bucket.count[OP_INSERT], 0);
+        struct bucket_object *object = fault_bucket_find(&bucket, "x");
+        free(object->data);
+        object->data = NULL;
+    }
+}
+END_TEST
+
+START_TEST(a_lost_end_of_a_session_that_is_gone)
+{
+    static const struct bucket_step script[] = {
+        {OP_CHUNK, WELL, 0, 0, NULL}, {OP_CHUNK, RESET_AFTER, 0, 0, NULL}, {OP_PROBE, FORGET, 410, 0, NULL}};
+    play(STEPS(script));
+    struct mr_transfer_upload_request request = an_upload(CHUNK + 1, 0);
+    run(&request); /* it is done: the object is there, and is what was read */
+    check_good(CHUNK + 1);
+    ck_assert_uint_eq(bucket.count[OP_BEGIN], 1);
+    ck_assert_uint_eq(bucket.count[OP_STAT], 1);
+}
+END_TEST
+
+START_TEST(a_session_that_is_gone_for_good)
+{
+    static const struct bucket_step script[] = {{OP_CHUNK, FORGET, 404, 0, NULL}, {OP_CHUNK, FORGET, 404, 0, NULL},
+                                                {OP_CHUNK, FORGET, 404, 0, NULL}, {OP_CHUNK, FORGET, 404, 0, NULL},
+                                                {OP_CHUNK, FORGET, 404, 0, NULL}, {OP_CHUNK, FORGET, 404, 0, NULL}};
+    play(STEPS(script));
+    upload(SIZE, 0);
+    check_code(MR_E_NET, "cannot be read a second time");
+    ck_assert_uint_eq(bucket.count[OP_BEGIN], 1);
+    struct mr_transfer_upload_request request = an_upload(SIZE, 0);
+    request.rewind = rewind_data;
+    run(&request);
+    check_code(MR_E_NET, "again and again");
+    ck_assert_int_eq(source.rewound, 3);
+}
+END_TEST
+
+START_TEST(a_session_that_keeps_nothing)
+{
+    static struct bucket_step script[2000];
+    for (int i = 0; i < 2000; i++)
+        script[i] = (struct bucket_step){OP_CHUNK, KEEP_LESS, 0, 0, NULL};
+    open_store(fault_server_host(server), 100);
+    play(STEPS(script));
+    upload(SIZE, 0);
+    check_code(MR_E_BUSY, "gs://bucket/x: the upload session keeps nothing");
+    for (int i = 0; i < 2000; i++)
+        script[i].fault = RESET_BEFORE;
+    memset(bucket.count, 0, sizeof bucket.count);
+    upload(SIZE, 0); /* probes that are answered do not keep it alive for ever */
+    check_code(MR_E_NET, "");
+    settle();
+    ck_assert_uint_eq(sessions(), 0);
+}
+END_TEST
+
+static const struct {
+    struct bucket_step step;
+    enum mr_code code;
+    const char *text;
+} fatal[] = {
+    {{OP_BEGIN, ANSWER_STATUS, 400, 0, NULL}, MR_E_USAGE, "400"},
+    {{OP_BEGIN, ANSWER_STATUS, 403, 0, NULL}, MR_E_DENIED, "storage.objects.create"},
+    {{OP_BEGIN, ANSWER_STATUS, 404, 0, NULL}, MR_E_NOT_FOUND, "404"},
+    {{OP_BEGIN, ANSWER_STATUS, 412, 0, NULL}, MR_E_EXISTS, "exists already"},
+    {{OP_BEGIN, GARBAGE, 0, 0, NULL}, MR_E_PROTOCOL, "without a usable Location"},
+    {{OP_CHUNK, ANSWER_STATUS, 400, 0, NULL}, MR_E_USAGE, "400"},
+    {{OP_CHUNK, ANSWER_STATUS, 403, 0, NULL}, MR_E_DENIED, "403"},
+    {{OP_CHUNK, ANSWER_STATUS, 412, 0, NULL}, MR_E_EXISTS, "exists already"},
+    {{OP_CHUNK, GARBAGE, 0, 0, NULL}, MR_E_PROTOCOL, "not JSON"},
+    {{OP_CHUNK, ANSWER_STATUS, 308, 0, "Range: bytes=0-99999999\r\n"}, MR_E_PROTOCOL, "were sent"},
+};
+
+START_TEST(one_fault_is_fatal)
+{
+    play(&fatal[_i].step, 1);
+    upload(SIZE, 0);
+    check_code(fatal[_i].code, fatal[_i].text);
+    ck_assert_uint_eq(bucket.count[OP_BEGIN], 1);
+    ck_assert_uint_eq(bucket.count[OP_CHUNK], fatal[_i].step.op == OP_CHUNK);
+    ck_assert_ptr_null(fault_bucket_find(&bucket, "x"));
+    settle();
+    if (fatal[_i].step.fault != GARBAGE || fatal[_i].step.op != OP_BEGIN)
+        ck_assert_uint_eq(sessions(), 0);
+}
+END_TEST
+
+START_TEST(exists_at_the_end)
+{
+    /* Another writer was faster: the session's end is refused, and what is there is not ours. */
+    static const struct bucket_step script[] = {{OP_CHUNK, WELL, 0, 0, NULL}, {OP_CHUNK, ANSWER_STATUS, 412, 0, NULL}};
+    play(STEPS(script));
+    upload(CHUNK + 5, 0);
+    check_code(MR_E_EXISTS, "exists already");
+    static const struct bucket_step twice[] = {
+        {OP_CHUNK, WELL, 0, 0, NULL}, {OP_CHUNK, DONE_TWICE, 0, 0, NULL}, {OP_PROBE, FORGET, 404, 0, NULL}};
+    memset(bucket.count, 0, sizeof bucket.count);
+    play(STEPS(twice));
+    upload(CHUNK + 5, 0);
+    check_code(MR_E_EXISTS, "exists already");
+}
+END_TEST
+
+START_TEST(other_bytes_than_were_sent)
+{
+    static const struct bucket_step script[] = {{OP_CHUNK, WELL, 0, 0, NULL}, {OP_CHUNK, WRONG_CRC, 0, 0, NULL}};
+    play(STEPS(script));
+    upload(CHUNK + 5, MR_STORE_ANY);
+    check_code(MR_E_CORRUPT, "deleted again");
+    ck_assert_ptr_null(fault_bucket_find(&bucket, "x"));
+    ck_assert_uint_eq(bucket.count[OP_DELETE], 1);
+}
+END_TEST
+
+START_TEST(cancelled)
+{
+    struct mr_transfer_upload_request request = an_upload(SIZE, 0);
+    struct mr_transfer *transfer = mr_transfer_upload(engine, &request, on_done, &source);
+    while (source.progress < 2 * CHUNK)
+        ck_assert_int_ge(mr_http_step(http, 1000, -1), 0);
+    mr_transfer_cancel(engine, transfer);
+    settle();
+    ck_assert_int_eq(source.done, 0);
+    ck_assert_uint_eq(sessions(), 0);
+    ck_assert_ptr_null(fault_bucket_find(&bucket, "x"));
+    ck_assert_ptr_nonnull(mr_transfer_upload(engine, &request, on_done, &source)); /* ended by teardown */
+}
+END_TEST
+
+/* ---- into a folder ---- */
+
+static unsigned files(void)
+{
+    unsigned count = 0;
+    struct dirent *entry;
+    DIR *dir = opendir(root);
+    while ((entry = readdir(dir)))
+        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+    closedir(dir);
+    return count;
+}
+
+START_TEST(into_a_folder)
+{
+    static unsigned char back[SIZE + 1];
+    char path[100];
+    open_store(NULL, 1000);
+    snprintf(path, sizeof path, "%s/x", root);
+    struct mr_transfer_upload_request request = an_upload(SIZE, 0);
+    request.name = path;
+    request.name_length = strlen(path);
+    run(&request);
+    check_code(MR_OK, "");
+    ck_assert_uint_eq(source.item_size, SIZE);
+    int fd = open(path, O_RDONLY);
+    ck_assert_int_eq(read(fd, back, sizeof back), SIZE);
+    close(fd);
+    ck_assert_mem_eq(back, data, SIZE);
+    ck_assert_uint_eq(files(), 1);
+    source.at = 0;
+    source.done = 0;
+    source.progress = 0;
+    run(&request);
+    check_code(MR_E_EXISTS, "exists already");
+    request.generation_match = MR_STORE_ANY;
+    source.at = source.progress = 0;
+    source.done = 0;
+    source.fails_at = 2 * CHUNK;
+    run(&request);
+    check_code(MR_E_IO, "on fire");
+    ck_assert_uint_eq(files(), 1); /* nothing half-done is left */
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("store_upload");
+    TCase *tc = tcase_create("upload");
+    tcase_add_checked_fixture(tc, setup, teardown);
+    tcase_set_timeout(tc, 60);
+    tcase_add_loop_test(tc, all_sizes, 0, COUNT(sizes));
+    tcase_add_test(tc, from_a_file_and_a_pipe);
+    tcase_add_test(tc, a_source_that_fails);
+    tcase_add_loop_test(tc, one_fault_is_repaired, 0, COUNT(repaired));
+    tcase_add_test(tc, a_lost_end_of_a_session_that_is_gone);
+    tcase_add_test(tc, a_session_that_is_gone_for_good);
+    tcase_add_test(tc, a_session_that_keeps_nothing);
+    tcase_add_loop_test(tc, one_fault_is_fatal, 0, COUNT(fatal));
+    tcase_add_test(tc, exists_at_the_end);
+    tcase_add_test(tc, other_bytes_than_were_sent);
+    tcase_add_test(tc, cancelled);
+    tcase_add_test(tc, into_a_folder);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
