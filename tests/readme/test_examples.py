@@ -1,0 +1,88 @@
+"""The programs in examples/: the segmentation learns, and the notebook's cells run in their order."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import ROOT, StartDevstore
+
+SEGMENTATION = ROOT / "examples" / "segmentation.py"
+NOTEBOOK = ROOT / "examples" / "starter.ipynb"
+
+
+def run(folder: Path, *command: str | Path, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=folder,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_segmentation_learns(devstore: StartDevstore, tmp_path: Path) -> None:
+    run(tmp_path, SEGMENTATION, "make", tmp_path / "store" / "bucket" / "shapes", "--count", "100")
+    url = devstore("--root", tmp_path / "store").url
+    train: list[str | Path] = [
+        SEGMENTATION,
+        "train",
+        "gs://bucket/shapes/",
+        "--epochs",
+        "6",
+        "--workers",
+        "1",
+        "--out",
+        "result.json",
+    ]
+    shown = run(tmp_path, *train, STORAGE_EMULATOR_HOST=url)
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert len(shown.splitlines()) == len(result["losses"]) == 6
+    assert result["losses"][-1] < 0.85 * result["losses"][0], shown
+    assert result["scores"][-1] > result["scores"][0] + 0.05, shown
+
+
+def segmentation() -> Any:
+    spec = importlib.util.spec_from_file_location("segmentation", SEGMENTATION)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_pairs() -> None:
+    names = [(f"shapes/{i:02}.{kind}.png", 1) for i in range(13) for kind in ("image", "mask")]
+    module = segmentation()
+    train, held = (module.Pairs(names, 4, held_out) for held_out in (False, True))
+    assert (len(train), len(held)) == (3, 1) == (len(list(train)), len(list(held)))
+    first = list(train)
+    assert sorted(i for batch in [*first, *held] for i in batch) == list(range(26))
+    assert first == list(train)
+    train.set_epoch(1)
+    assert first != list(train)
+    assert all(a % 2 == 0 and b == a + 1 for batch in train for a, b in zip(batch[0::2], batch[1::2]))
+    for broken in (names[1:], names[:-1], names[:4] + names[5:]):
+        with pytest.raises(ValueError, match="not there as a pair"):
+            module.Pairs(broken, 4, False)
+
+
+def test_the_notebook_runs(devstore: StartDevstore, tmp_path: Path) -> None:
+    notebook = json.loads(NOTEBOOK.read_text())
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in cells)
+    (tmp_path / "notebook.py").write_text("\n\n".join("".join(cell["source"]) for cell in cells))
+    (tmp_path / "store").mkdir()
+    url = devstore("--root", tmp_path / "store").url
+    shown = run(tmp_path, "notebook.py", STORAGE_EMULATOR_HOST=url, BUCKET="starter")
+    assert shown.count("torch.Size([20, 3, 64, 64])") == 5, shown
+    assert "of 100 objects in" in shown and "millrace-starter/042.png" in shown
