@@ -332,41 +332,48 @@ struct mr_object *mr_bucket_get(struct mr_bucket *bucket, const char *name)
     return object;
 }
 
-/* mr_bucket_next in a synthetic bucket: the lesser of what is made up and what lies over it. */
-static struct mr_object *next_over_synthetic(struct mr_bucket *bucket, const char *key, int after)
+/* mr_bucket_range in a synthetic bucket: what is made up, merged with what lies over it. */
+static size_t range_over_synthetic(struct mr_bucket *bucket, const char *key, int after, struct mr_object **out,
+                                   size_t most)
 {
     uint64_t index = mr_synthetic_seek(bucket->synthetic, key, after);
-    struct mr_object *over = mr_names_next(bucket->names, key, after);
-    for (;;) {
-        struct mr_object *made = mr_synthetic_object(bucket->synthetic, index);
+    struct mr_object *over = mr_names_next(bucket->names, key, after), *made = NULL;
+    size_t n = 0;
+    while (n < most) {
+        if (!made)
+            made = mr_synthetic_object(bucket->synthetic, index);
+        if (!made && !over)
+            break;
         int order = !over ? 1 : !made ? -1 : strcmp(over->name, made->name);
-        if (order > 0)
-            return made;
-        mr_object_unref(made);
+        if (order > 0) {
+            out[n++] = made;
+            made = NULL;
+            index++;
+            continue;
+        }
+        if (order == 0) {
+            mr_object_unref(made);
+            made = NULL;
+            index++;
+        }
         if (!over->deleted)
-            return mr_object_ref(over);
-        index += order == 0;
+            out[n++] = mr_object_ref(over);
         over = mr_names_next(bucket->names, over->name, 1);
     }
+    mr_object_unref(made);
+    return n;
 }
 
-struct mr_object *mr_bucket_next(struct mr_bucket *bucket, const char *key, int after, const char *end)
+size_t mr_bucket_range(struct mr_bucket *bucket, const char *key, int after, const char *end, struct mr_object **out,
+                       size_t most)
 {
-    struct mr_object *object;
     pthread_rwlock_rdlock(&bucket->lock);
-    if (bucket->synthetic) {
-        object = next_over_synthetic(bucket, key, after);
-    } else {
-        object = mr_names_next(bucket->names, key, after);
-        if (object)
-            mr_object_ref(object);
-    }
+    size_t n = bucket->synthetic ? range_over_synthetic(bucket, key, after, out, most)
+                                 : mr_names_range(bucket->names, key, after, out, most);
     pthread_rwlock_unlock(&bucket->lock);
-    if (object && *end && strcmp(object->name, end) >= 0) {
-        mr_object_unref(object);
-        return NULL;
-    }
-    return object;
+    while (n > 0 && *end && strcmp(out[n - 1]->name, end) >= 0)
+        mr_object_unref(out[--n]);
+    return n;
 }
 
 /* Generations are microseconds of the clock, as GCS's are, and grow even if it does not. */

@@ -60,8 +60,12 @@ unsigned mr_conditions_fail(const struct mr_conditions *conditions, uint64_t gen
 
 /* A new reference to the live object, or NULL (NOT_FOUND). */
 struct mr_object *mr_bucket_get(struct mr_bucket *bucket, const char *name);
-/* The first live object whose name is >= (after: >) the key and, unless end is "", < end: a new reference, or NULL. */
-struct mr_object *mr_bucket_next(struct mr_bucket *bucket, const char *key, int after, const char *end);
+/*
+ * The first live objects whose names are >= (after: >) the key and, unless end is "", < end, in order: new references,
+ * at most `most`; how many there are. What is there is seen at one moment.
+ */
+size_t mr_bucket_range(struct mr_bucket *bucket, const char *key, int after, const char *end, struct mr_object **out,
+                       size_t most);
 /*
  * Makes object the live one of its name under a new generation. temporary: the file with its bytes, which is moved
  * (only where mr_bucket_folder is set), or NULL. 0, or -1: CHANGED when the conditions fail (the live object is

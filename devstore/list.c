@@ -91,52 +91,64 @@ static int emit_item(struct listing *l, struct mr_object *object)
     return 0;
 }
 
-/* One entry, item or prefix. 1: taken; 0: the page is full and the object is the next page's first; -1: error. */
-static int take(struct listing *l, struct mr_object *object)
+static int emit_prefix(struct listing *l, const char *name, size_t length)
+{
+    char *text = strndup(name, length);
+    if (!text)
+        return -1;
+    if (l->xml) {
+        mr_text_puts(&l->found, "<CommonPrefixes>");
+        mr_xml_put(&l->found, "Prefix", text);
+        mr_text_puts(&l->found, "</CommonPrefixes>");
+    } else if (l->prefixes) {
+        mr_text_puts(&l->found, l->found.length ? "," : "");
+        mr_text_json_string(&l->found, text);
+    }
+    free(text);
+    return 0;
+}
+
+enum taken { FAILED = -1, PAGE_FULL, ITEM, PREFIX, BEYOND };
+
+/* One entry: an item, or a prefix and with it all that begins so. PAGE_FULL: the object is the next page's first. */
+static enum taken take(struct listing *l, struct mr_object *object)
 {
     const char *name = object->name;
-    const char *cut = *l->delimiter ? strstr(name + strlen(l->prefix), l->delimiter) : NULL;
+    size_t n = strlen(l->prefix);
+    if (strncmp(name, l->prefix, n) != 0)
+        return BEYOND; /* the key is >= the prefix, so what does not begin with it lies behind */
+    const char *cut = *l->delimiter ? strstr(name + n, l->delimiter) : NULL;
     if (l->left == 0) {
         l->next = strdup(name);
-        return l->next ? 0 : -1;
+        return l->next ? PAGE_FULL : FAILED;
     }
     l->left--;
     if (!cut)
-        return emit_item(l, object) < 0 || set_key(l, name, strlen(name), 1) < 0 ? -1 : 1;
+        return emit_item(l, object) < 0 ? FAILED : ITEM;
     size_t length = (size_t)(cut - name) + strlen(l->delimiter);
-    if (skip_prefix(l, name, length) < 0)
-        return -1;
-    if (l->prefixes) {
-        char *text = strndup(name, length);
-        if (l->xml) {
-            mr_text_puts(&l->found, "<CommonPrefixes>");
-            mr_xml_put(&l->found, "Prefix", text ? text : "");
-            mr_text_puts(&l->found, "</CommonPrefixes>");
-            free(text);
-            return 1;
-        }
-        mr_text_puts(&l->found, l->found.length ? "," : "");
-        mr_text_json_string(&l->found, text ? text : "");
-        free(text);
-    }
-    return 1;
+    return skip_prefix(l, name, length) < 0 || emit_prefix(l, name, length) < 0 ? FAILED : PREFIX;
 }
 
 static int run(struct listing *l)
 {
-    size_t n = strlen(l->prefix);
-    for (int taken = 1; taken > 0;) {
-        struct mr_object *object = mr_bucket_next(l->bucket, l->key, l->after, l->end);
-        if (!object || strncmp(object->name, l->prefix, n) != 0) {
-            mr_object_unref(object);
-            return 0; /* the key is >= the prefix, so what does not begin with it lies behind */
-        }
-        taken = take(l, object);
-        mr_object_unref(object);
-        if (taken < 0)
+    enum { MOST = 256 };
+    struct mr_object *objects[MOST];
+    /* With a delimiter most of what is fetched may be skipped. */
+    size_t most = *l->delimiter ? 8 : l->left + 1 < MOST ? l->left + 1 : MOST;
+    for (;;) {
+        enum taken taken = ITEM;
+        size_t n = mr_bucket_range(l->bucket, l->key, l->after, l->end, objects, most), used = 0;
+        while (used < n && taken == ITEM)
+            taken = take(l, objects[used++]);
+        if (n > 0 && taken == ITEM && set_key(l, objects[n - 1]->name, strlen(objects[n - 1]->name), 1) < 0)
+            taken = FAILED;
+        for (size_t i = 0; i < n; i++)
+            mr_object_unref(objects[i]);
+        if (taken == FAILED)
             return -1;
+        if (taken == PAGE_FULL || taken == BEYOND || (n < most && taken != PREFIX))
+            return 0;
     }
-    return 0;
 }
 
 static int select_fields(struct listing *l, const struct mr_request *request, struct mr_fields *fields, int *token)
@@ -226,7 +238,6 @@ static void finish_xml(struct listing *l, uint64_t max, struct mr_reply *reply)
     mr_xml_put(out, "IsTruncated", l->next ? "true" : "false");
     if (token) {
         mr_xml_put(out, "NextContinuationToken", token);
-        mr_xml_put(out, "NextMarker", l->key);
     }
     free(token);
     mr_text_puts(out, "</ListBucketResult>");

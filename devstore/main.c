@@ -77,7 +77,7 @@ static struct mr_buckets *open_buckets(const struct mr_options *options)
         struct mr_synthetic_spec spec;
         struct mr_synthetic *synthetic = NULL;
         if (mr_synthetic_spec_parse(options->synthetic[i], options->seed, &spec) == 0)
-            synthetic = mr_synthetic_new(spec.count, spec.size_min, spec.size_max, spec.seed);
+            synthetic = mr_synthetic_new(spec.shape, spec.count, spec.size_min, spec.size_max, spec.seed);
         if (!synthetic || mr_buckets_add_synthetic(buckets, spec.bucket, synthetic) < 0) {
             mr_error_append("--synthetic %s", options->synthetic[i]);
             mr_buckets_destroy(buckets);

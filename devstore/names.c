@@ -80,6 +80,14 @@ struct mr_object *mr_names_next(const struct mr_names *names, const char *key, i
     return node ? node->object : NULL;
 }
 
+size_t mr_names_range(const struct mr_names *names, const char *key, int after, struct mr_object **out, size_t most)
+{
+    size_t n = 0;
+    for (struct node *node = seek(names, key, after, NULL); node && n < most; node = node->next[0])
+        out[n++] = mr_object_ref(node->object);
+    return n;
+}
+
 int mr_names_put(struct mr_names *names, struct mr_object *object)
 {
     struct node **links[LEVELS];

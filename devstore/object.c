@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "devstore/synthetic.h"
 #include "shm/base/checksum.h"
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
@@ -53,8 +54,12 @@ void mr_blob_unref(struct mr_blob *blob)
 
 struct mr_object *mr_object_new(const char *name)
 {
-    size_t length = strlen(name) + 1;
-    struct mr_object *object = calloc(1, sizeof *object + length);
+    return mr_object_new_n(name, strlen(name));
+}
+
+struct mr_object *mr_object_new_n(const char *name, size_t length)
+{
+    struct mr_object *object = calloc(1, sizeof *object + length + 1);
     if (!object) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for an object's metadata");
         return NULL;
@@ -179,7 +184,9 @@ int mr_object_crc(struct mr_object *object, uint32_t *crc)
     }
     if (object->path && crc_of_file(object, &sum) < 0)
         return -1;
-    for (size_t i = 0; !object->path && i < object->n_pieces; i++)
+    if (object->made_up)
+        sum = mr_synthetic_crc(object->made_up, object->one.data, object->size);
+    for (size_t i = 0; !object->path && !object->made_up && i < object->n_pieces; i++)
         sum = mr_crc32c(sum, object->pieces[i].data, object->pieces[i].length);
     mr_object_set_crc(object, sum);
     *crc = sum;

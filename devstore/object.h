@@ -44,6 +44,8 @@ enum mr_attribute {
 };
 extern const char *const mr_attribute_names[MR_ATTR_COUNT]; /* as in the JSON resource: "contentType", ... */
 
+struct mr_synthetic;
+
 struct mr_object {
     atomic_uint refs;
     atomic_uint_fast64_t crc; /* bit 32: known; low half: the crc32c */
@@ -52,7 +54,8 @@ struct mr_object {
     unsigned component_count;       /* 0: not a composite */
     int has_md5;                    /* of what was uploaded in one piece by us; a file found at start has none */
     uint8_t md5[16];
-    int deleted; /* a tombstone: hides a synthetic object of this name */
+    const struct mr_synthetic *made_up; /* knows the crc32c of its one piece; else NULL */
+    int deleted;                        /* a tombstone: hides a synthetic object of this name */
     char *attributes[MR_ATTR_COUNT];
     /* The bytes: path != NULL is a file, else the pieces in order. */
     char *path;
@@ -65,6 +68,7 @@ struct mr_object {
 
 /* A new object of one reference with no bytes. NULL: no memory. */
 struct mr_object *mr_object_new(const char *name);
+struct mr_object *mr_object_new_n(const char *name, size_t length);
 struct mr_object *mr_object_ref(struct mr_object *object);
 void mr_object_unref(struct mr_object *object); /* NULL is allowed */
 /* Sets the bytes to one piece; takes over the caller's reference to owner. */

@@ -22,10 +22,13 @@ static const char help[] =
     "  --root DIR              each folder in DIR is a bucket, its files are the objects; read at start\n"
     "  --memory                keep what is written in memory; with --root: never write to DIR\n"
     "                          (without --root this is how it works anyway)\n"
-    "  --synthetic BUCKET:COUNT:SIZE[-SIZE][:SEED]\n"
+    "  --synthetic BUCKET:[SHAPE:]COUNT:SIZE[-SIZE][:SEED]\n"
     "                          COUNT objects obj-000000000, obj-000000001, ... of SIZE bytes (or a size in the "
     "range),\n"
-    "                          made up from SEED; sizes take KiB, MiB, GiB. May be repeated\n"
+    "                          made up from SEED; sizes take KiB, MiB, GiB. May be repeated. Other SHAPEs of names:\n"
+    "                          hashes, deep (folders), prefix (a long one), unicode, runs (of one letter), skewed\n"
+    "                          (99 % in one folder), markers (empty objects called FOLDER/), classes (one in four\n"
+    "                          is not STANDARD)\n"
     "\n"
     "What its buckets say of themselves\n"
     "  --storage-class CLASS   of buckets, and of objects that say nothing else; default STANDARD\n"
@@ -338,27 +341,42 @@ void mr_options_close(struct mr_options *options)
     memset(options, 0, sizeof *options);
 }
 
+static int parse_shape(const char *text, enum mr_shape *shape)
+{
+    for (int i = 0; i < MR_SHAPES; i++) {
+        if (strcmp(text, mr_shape_names[i]) == 0) {
+            *shape = (enum mr_shape)i;
+            return 0;
+        }
+    }
+    return -1;
+}
+
 int mr_synthetic_spec_parse(const char *text, uint64_t default_seed, struct mr_synthetic_spec *spec)
 {
-    char copy[512], *field[4] = {NULL}, *rest = copy, *dash;
-    size_t n = 0;
+    char copy[512], *field[5] = {NULL}, *rest = copy, *dash;
+    size_t n = 0, at = 1;
     if (strlen(text) >= sizeof copy)
         goto bad;
     memcpy(copy, text, strlen(text) + 1);
-    for (; rest && n < 4; n++)
+    for (; rest && n < 5; n++)
         field[n] = strsep(&rest, ":");
-    if (rest || n < 3 || strlen(field[0]) >= sizeof spec->bucket || mr_parse_u64(field[1], &spec->count) < 0)
+    spec->shape = MR_SHAPE_FLAT;
+    if (n > 1 && parse_shape(field[1], &spec->shape) == 0)
+        at = 2;
+    if (rest || n < at + 2 || n > at + 3 || strlen(field[0]) >= sizeof spec->bucket ||
+        mr_parse_u64(field[at], &spec->count) < 0)
         goto bad;
     memcpy(spec->bucket, field[0], strlen(field[0]) + 1);
-    dash = strchr(field[2], '-');
+    dash = strchr(field[at + 1], '-');
     if (dash)
         *dash = 0;
     spec->seed = default_seed;
-    if (mr_parse_size(field[2], &spec->size_min) < 0 ||
-        mr_parse_size(dash ? dash + 1 : field[2], &spec->size_max) < 0 ||
-        (field[3] && mr_parse_u64(field[3], &spec->seed) < 0))
+    if (mr_parse_size(field[at + 1], &spec->size_min) < 0 ||
+        mr_parse_size(dash ? dash + 1 : field[at + 1], &spec->size_max) < 0 ||
+        (n == at + 3 && mr_parse_u64(field[at + 2], &spec->seed) < 0))
         goto bad;
     return 0;
 bad:
-    return usage("--synthetic", text, "BUCKET:COUNT:SIZE[-SIZE][:SEED]");
+    return usage("--synthetic", text, "BUCKET:[SHAPE:]COUNT:SIZE[-SIZE][:SEED]");
 }

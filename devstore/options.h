@@ -6,6 +6,7 @@
 
 #include "devstore/bucket.h"
 #include "devstore/request.h"
+#include "devstore/shapes.h"
 
 #define MR_SYNTHETIC_MAX 16
 #define MR_DENY_MAX      16
@@ -22,7 +23,7 @@ struct mr_options {
     uint64_t seed, min_part;
     struct mr_bucket_settings bucket; /* of every bucket */
     int n_synthetic, n_denied, n_faults;
-    const char *synthetic[MR_SYNTHETIC_MAX]; /* BUCKET:COUNT:SIZE[-SIZE][:SEED] */
+    const char *synthetic[MR_SYNTHETIC_MAX]; /* as mr_synthetic_spec_parse reads them */
     const char *denied[MR_DENY_MAX];
     const char *faults[MR_FAULT_MAX];
     char *listen; /* what host and port point into */
@@ -34,9 +35,10 @@ void mr_options_close(struct mr_options *options);
 
 struct mr_synthetic_spec {
     char bucket[256];
+    enum mr_shape shape;
     uint64_t count, size_min, size_max, seed;
 };
-/* BUCKET:COUNT:SIZE[-SIZE][:SEED]. 0 or -1 (USAGE). */
+/* BUCKET:[SHAPE:]COUNT:SIZE[-SIZE][:SEED]. 0 or -1 (USAGE). */
 int mr_synthetic_spec_parse(const char *text, uint64_t default_seed, struct mr_synthetic_spec *spec);
 
 #endif

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "devstore/object.h"
+#include "devstore/shapes.h"
 #include "shm/base/checksum.h"
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
@@ -23,11 +24,12 @@
 
 struct mr_synthetic {
     uint64_t count, size_min, size_max, seed;
+    enum mr_shape shape;
     uint8_t *base; /* the slab, mapped `copies` times in a row */
     uint64_t copies;
-    uint32_t *prefix;              /* prefix[k]: crc of the slab's first k * STEP bytes */
-    uint32_t *whole;               /* whole[k]: crc of k slabs in a row */
-    uint32_t shift[SIZE_BITS][32]; /* shift[k][i]: the crc 1 << i after 2^k zero bytes more */
+    uint32_t *prefix;                  /* prefix[k]: crc of the slab's first k * STEP bytes */
+    uint32_t *whole;                   /* whole[k]: crc of k slabs in a row */
+    uint32_t shift[SIZE_BITS][4][256]; /* shift[k][i][b]: the crc b << 8 * i after 2^k zero bytes more */
 };
 
 static int map_slab(struct mr_synthetic *synthetic)
@@ -70,15 +72,20 @@ static void sum_slab(struct mr_synthetic *synthetic)
             crc = mr_crc32c(crc, synthetic->base + k * STEP, STEP);
     }
     for (unsigned k = 0; k < SIZE_BITS; k++) {
-        for (unsigned i = 0; i < 32; i++)
-            synthetic->shift[k][i] = mr_crc32c_combine(1u << i, 0, UINT64_C(1) << k);
+        for (unsigned i = 0; i < 32; i++) {
+            uint32_t *row = synthetic->shift[k][i / 8], bit = 1u << i % 8;
+            row[bit] = mr_crc32c_combine(1u << i, 0, UINT64_C(1) << k);
+            for (uint32_t low = 1; low < bit; low++)
+                row[bit | low] = row[bit] ^ row[low];
+        }
     }
     synthetic->whole[0] = 0;
     for (uint64_t k = 1; k <= synthetic->copies; k++)
         synthetic->whole[k] = mr_crc32c_combine(synthetic->whole[k - 1], crc, SLAB);
 }
 
-struct mr_synthetic *mr_synthetic_new(uint64_t count, uint64_t size_min, uint64_t size_max, uint64_t seed)
+struct mr_synthetic *mr_synthetic_new(enum mr_shape shape, uint64_t count, uint64_t size_min, uint64_t size_max,
+                                      uint64_t seed)
 {
     struct mr_synthetic *synthetic = NULL;
     if (count > COUNT_MAX || size_min > size_max || size_max > SIZE_LIMIT) {
@@ -88,7 +95,11 @@ struct mr_synthetic *mr_synthetic_new(uint64_t count, uint64_t size_min, uint64_
     synthetic = calloc(1, sizeof *synthetic);
     if (!synthetic)
         goto no_memory;
-    *synthetic = (struct mr_synthetic){.count = count, .size_min = size_min, .size_max = size_max, .seed = seed};
+    synthetic->shape = shape;
+    synthetic->count = count;
+    synthetic->size_min = size_min;
+    synthetic->size_max = size_max;
+    synthetic->seed = seed;
     synthetic->copies = (size_max + SPREAD) / SLAB + 1;
     synthetic->prefix = malloc((SLAB / STEP + 1) * sizeof *synthetic->prefix);
     synthetic->whole = malloc((synthetic->copies + 1) * sizeof *synthetic->whole);
@@ -121,20 +132,13 @@ uint64_t mr_synthetic_count(const struct mr_synthetic *synthetic)
     return synthetic->count;
 }
 
-static void name_of(uint64_t index, char name[16])
-{
-    memcpy(name, "obj-000000000", 14);
-    for (unsigned i = 12; index > 0 && i > 3; i--, index /= 10)
-        name[i] = (char)('0' + index % 10);
-}
-
 uint64_t mr_synthetic_seek(const struct mr_synthetic *synthetic, const char *key, int after)
 {
     uint64_t low = 0, high = synthetic->count;
     while (low < high) {
-        char name[16];
+        char name[MR_NAME_MAX + 1];
         uint64_t middle = low + (high - low) / 2;
-        name_of(middle, name);
+        mr_shape_name(synthetic->shape, synthetic->count, middle, name);
         int order = strcmp(name, key);
         if (order < 0 || (order == 0 && after))
             low = middle + 1;
@@ -148,12 +152,9 @@ uint64_t mr_synthetic_seek(const struct mr_synthetic *synthetic, const char *key
 static uint32_t shifted(const struct mr_synthetic *synthetic, uint32_t crc, uint64_t length)
 {
     for (unsigned k = 0; length != 0; k++, length >>= 1) {
-        uint32_t sum = 0;
-        if (!(length & 1))
-            continue;
-        for (; crc != 0; crc &= crc - 1)
-            sum ^= synthetic->shift[k][__builtin_ctz(crc)];
-        crc = sum;
+        const uint32_t(*row)[256] = synthetic->shift[k];
+        if (length & 1)
+            crc = row[0][crc & 255] ^ row[1][crc >> 8 & 255] ^ row[2][crc >> 16 & 255] ^ row[3][crc >> 24];
     }
     return crc;
 }
@@ -166,24 +167,36 @@ static uint32_t prefix_crc(const struct mr_synthetic *synthetic, uint64_t end)
     return shifted(synthetic, synthetic->whole[slabs], rest) ^ crc;
 }
 
+uint32_t mr_synthetic_crc(const struct mr_synthetic *synthetic, const uint8_t *data, uint64_t size)
+{
+    uint64_t begin = (uint64_t)(data - synthetic->base);
+    /* crc(ab) = shifted(crc(a), |b|) ^ crc(b), so crc(b) is the sum of the other two. */
+    return prefix_crc(synthetic, begin + size) ^ shifted(synthetic, prefix_crc(synthetic, begin), size);
+}
+
 struct mr_object *mr_synthetic_object(const struct mr_synthetic *synthetic, uint64_t index)
 {
-    char name[16];
+    char name[MR_NAME_MAX + 1];
     if (index >= synthetic->count)
         return NULL;
-    name_of(index, name);
-    struct mr_object *object = mr_object_new(name);
+    size_t length = mr_shape_name(synthetic->shape, synthetic->count, index, name);
+    struct mr_object *object = mr_object_new_n(name, length);
     if (!object)
         return NULL;
     uint64_t spread = synthetic->size_max - synthetic->size_min;
     uint64_t size = synthetic->size_min + (spread ? mr_mix64(synthetic->seed ^ mr_mix64(index + 1)) % (spread + 1) : 0);
+    if (mr_shape_is_empty(synthetic->shape, index))
+        size = 0;
     /* An odd multiplier permutes the residues of a power of two; this one, 2^22 / golden ratio, spreads neighbours. */
     uint64_t begin = (index * 2592239 + mr_mix64(synthetic->seed)) % SPREAD;
     mr_object_set_piece(object, synthetic->base + begin, size, NULL);
+    object->made_up = synthetic;
     object->generation = (uint64_t)GENERATION;
     object->created_us = object->updated_us = GENERATION;
-    /* crc(ab) = shifted(crc(a), |b|) ^ crc(b), so crc(b) is the sum of the other two. */
-    mr_object_set_crc(object,
-                      prefix_crc(synthetic, begin + size) ^ shifted(synthetic, prefix_crc(synthetic, begin), size));
+    const char *class = mr_shape_class(synthetic->shape, index);
+    if (class && mr_object_set_attribute(object, MR_ATTR_STORAGE_CLASS, class) < 0) {
+        mr_object_unref(object);
+        return NULL;
+    }
     return object;
 }

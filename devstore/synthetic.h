@@ -1,7 +1,7 @@
 /*
  * synthetic.h - a bucket's objects made up from a seed: any number of them, out of no disk, at the cost of a send.
  *
- * Object i is called obj-%09u (zero-padded, so that names sort as numbers do). Its bytes are a window of one
+ * Names: shapes.h. An object's bytes are a window of one
  * pseudo-random slab; where the window begins depends on i and the seed, and no two of the first 4 million objects
  * of a size share it. The slab is 16 MiB of memory mapped again and again, so that any object is one contiguous
  * range. crc32c comes from prefix sums of the slab, without reading the object. Nothing is kept per object.
@@ -12,16 +12,21 @@
 
 #include <stdint.h>
 
+#include "devstore/shapes.h"
+
 struct mr_object;
 struct mr_synthetic;
 
 /* Sizes are uniform in [size_min, size_max]. NULL with an error (USAGE: out of range; NO_MEMORY). */
-struct mr_synthetic *mr_synthetic_new(uint64_t count, uint64_t size_min, uint64_t size_max, uint64_t seed);
+struct mr_synthetic *mr_synthetic_new(enum mr_shape shape, uint64_t count, uint64_t size_min, uint64_t size_max,
+                                      uint64_t seed);
 void mr_synthetic_destroy(struct mr_synthetic *synthetic);
 uint64_t mr_synthetic_count(const struct mr_synthetic *synthetic);
 /* The index of the first object whose name is >= (after: >) the key; the count when there is none. */
 uint64_t mr_synthetic_seek(const struct mr_synthetic *synthetic, const char *key, int after);
-/* Object number index, with its crc32c set: a new reference. NULL: no memory, or index >= count. */
+/* The crc32c of bytes that one of its objects has. */
+uint32_t mr_synthetic_crc(const struct mr_synthetic *synthetic, const uint8_t *data, uint64_t size);
+/* Object number index: a new reference. NULL: no memory, or index >= count. */
 struct mr_object *mr_synthetic_object(const struct mr_synthetic *synthetic, uint64_t index);
 
 #endif

@@ -245,3 +245,65 @@ def test_composites_of_composites_stay_servable(devstore: StartDevstore) -> None
         assert reply.json["componentCount"] == 32 ** (level + 1)
         assert fetch(server, f"/made-up/level{level}").body == whole
         names, whole = [f"level{level}"] * 32, whole * 32
+
+
+SHAPES = ["flat", "hashes", "deep", "prefix", "unicode", "runs", "skewed", "markers", "classes"]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_shapes_of_made_up_names(devstore: StartDevstore, connect: Connect, shape: str) -> None:
+    server = devstore("--synthetic", f"made-up:{shape}:3000:100")
+    bucket = connect(server).bucket("made-up")
+    blobs = list(bucket.list_blobs(page_size=700))
+    names = [blob.name for blob in blobs]
+    assert len(set(names)) == 3000 and names == sorted(names, key=str.encode)
+    half = list(bucket.list_blobs(start_offset=names[1400], end_offset=names[2500]))
+    assert [blob.name for blob in half] == names[1400:2500]
+    for blob in blobs[::400]:
+        data = bucket.blob(blob.name).download_as_bytes()
+        assert len(data) == blob.size == (0 if blob.name.endswith("/") else 100)
+        assert blob.crc32c == base64.b64encode(google_crc32c.Checksum(data).digest()).decode()
+    classes = {blob.storage_class for blob in blobs}
+    assert classes == ({"STANDARD", "NEARLINE", "COLDLINE", "ARCHIVE"} if shape == "classes" else {"STANDARD"})
+    if shape == "markers":
+        assert sum(name.endswith("/") for name in names) == 300
+    if shape == "skewed":
+        page = fetch(server, "/storage/v1/b/made-up/o?delimiter=/&fields=prefixes,items/name").json
+        assert page["prefixes"] == ["hot/"] and len(page["items"]) == 30
+
+
+def test_ten_million_objects_take_no_memory(devstore: StartDevstore) -> None:
+    server = devstore("--synthetic", "made-up:hashes:10000000:1000")
+    target, token, last = "/storage/v1/b/made-up/o?maxResults=5000&fields=items/name,nextPageToken", "", ""
+    for _ in range(20):
+        page = fetch(server, target + (f"&pageToken={token}" if token else "")).json
+        assert len(page["items"]) == 5000 and page["items"][0]["name"] > last
+        token, last = page["nextPageToken"], page["items"][-1]["name"]
+    end = fetch(server, target + "&startOffset=fffff").json["items"]
+    assert 5 < len(end) < 20  # 10 million / 16 ** 5
+    resident = next(
+        line for line in Path(f"/proc/{server.process.pid}/status").read_text().splitlines() if "VmHWM" in line
+    )
+    assert int(resident.split()[1]) < 200_000  # KiB
+
+
+def test_what_lies_over_made_up_objects_is_listed_in_its_place(devstore: StartDevstore) -> None:
+    server = devstore("--synthetic", "made-up:2000:1")
+    base = "/storage/v1/b/made-up/o"
+    expected = {f"obj-{i:09}" for i in range(2000)}
+    for i in range(0, 2000, 7):
+        fetch(server, f"{base}/obj-{i:09}", "DELETE")
+        expected.discard(f"obj-{i:09}")
+        if i % 3 == 0:
+            fetch(server, f"/upload{base}?uploadType=media&name=obj-{i:09}%2Fx", "POST", b"x")
+            expected.add(f"obj-{i:09}/x")
+    for page_size in (1, 255, 256, 257, 5000):
+        names: list[str] = []
+        target = f"{base}?fields=items/name,nextPageToken&maxResults={page_size}"
+        page = fetch(server, target).json
+        while len(names) < 300 or page_size > 1:
+            names += [item["name"] for item in page["items"]]
+            if "nextPageToken" not in page:
+                break
+            page = fetch(server, f"{target}&pageToken={page['nextPageToken']}").json
+        assert names == sorted(expected)[: len(names)] and len(names) in (300, len(expected))

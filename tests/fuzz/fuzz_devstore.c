@@ -74,7 +74,7 @@ static void open_sessions(const struct mr_api *api)
 static void check_bucket(struct mr_bucket *bucket)
 {
     char last[MR_NAME_MAX + 1] = "";
-    for (struct mr_object *object; (object = mr_bucket_next(bucket, last, 1, "")) != NULL; mr_object_unref(object)) {
+    for (struct mr_object *object; mr_bucket_range(bucket, last, 1, "", &object, 1) == 1; mr_object_unref(object)) {
         uint64_t sum = 0;
         if (strcmp(object->name, last) <= 0 || strlen(object->name) > MR_NAME_MAX ||
             !mr_utf8_valid(object->name, strlen(object->name)))

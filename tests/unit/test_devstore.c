@@ -264,7 +264,7 @@ START_TEST(synthetic_sums)
     /* Around the slab's end and the prefix sums' steps; the sums must be those of the bytes. */
     static const uint64_t sizes[] = {0, 1, 63, 64, 4096, (16u << 20) - 1, 16u << 20, 37u << 20};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        struct mr_synthetic *synthetic = mr_synthetic_new(100, sizes[i] / 2, sizes[i], i);
+        struct mr_synthetic *synthetic = mr_synthetic_new(MR_SHAPE_FLAT, 100, sizes[i] / 2, sizes[i], i);
         for (uint64_t k = 0; k < 100; k += 33) {
             struct mr_object *object = mr_synthetic_object(synthetic, k);
             uint32_t crc;
@@ -280,7 +280,7 @@ END_TEST
 
 START_TEST(synthetic_names)
 {
-    struct mr_synthetic *synthetic = mr_synthetic_new(1000000, 10, 10, 0);
+    struct mr_synthetic *synthetic = mr_synthetic_new(MR_SHAPE_FLAT, 1000000, 10, 10, 0);
     ck_assert_uint_eq(mr_synthetic_seek(synthetic, "", 0), 0);
     ck_assert_uint_eq(mr_synthetic_seek(synthetic, "obj-000123456", 0), 123456);
     ck_assert_uint_eq(mr_synthetic_seek(synthetic, "obj-000123456", 1), 123457);
@@ -291,9 +291,35 @@ START_TEST(synthetic_names)
     ck_assert_str_eq(last->name, "obj-000999999");
     mr_object_unref(last);
     mr_synthetic_destroy(synthetic);
-    ck_assert_ptr_null(mr_synthetic_new(2000000000, 1, 1, 0));
-    ck_assert_ptr_null(mr_synthetic_new(1, 2, 1, 0));
-    ck_assert_ptr_null(mr_synthetic_new(1, 0, UINT64_MAX, 0));
+    ck_assert_ptr_null(mr_synthetic_new(MR_SHAPE_FLAT, 2000000000, 1, 1, 0));
+    ck_assert_ptr_null(mr_synthetic_new(MR_SHAPE_FLAT, 1, 2, 1, 0));
+    ck_assert_ptr_null(mr_synthetic_new(MR_SHAPE_FLAT, 1, 0, UINT64_MAX, 0));
+}
+END_TEST
+
+START_TEST(shapes_of_names)
+{
+    static const uint64_t counts[] = {1, 2, 1015, 1016, 30000};
+    for (unsigned shape = 0; shape < MR_SHAPES; shape++) {
+        for (size_t k = 0; k < sizeof counts / sizeof *counts; k++) {
+            struct mr_synthetic *synthetic = mr_synthetic_new((enum mr_shape)shape, counts[k], 5, 5, 1);
+            char last[MR_NAME_MAX + 1] = "";
+            for (uint64_t i = 0; i < counts[k]; i++) {
+                char name[MR_NAME_MAX + 1];
+                size_t length = mr_shape_name((enum mr_shape)shape, counts[k], i, name);
+                ck_assert_uint_eq(strlen(name), length);
+                ck_assert(length >= 1 && length <= MR_NAME_MAX && mr_utf8_valid(name, length));
+                ck_assert_msg(strcmp(last, name) < 0, "%s: \"%s\" is not before \"%s\"", mr_shape_names[shape], last,
+                              name);
+                if (i % 97 == 0 || i + 1 == counts[k]) {
+                    ck_assert_uint_eq(mr_synthetic_seek(synthetic, name, 0), i);
+                    ck_assert_uint_eq(mr_synthetic_seek(synthetic, name, 1), i + 1);
+                }
+                memcpy(last, name, length + 1);
+            }
+            mr_synthetic_destroy(synthetic);
+        }
+    }
 }
 END_TEST
 
@@ -382,7 +408,10 @@ START_TEST(synthetic_specifications)
     ck_assert(spec.count == 10 && spec.size_min == 1024 && spec.size_max == 2048 && spec.seed == 9);
     ck_assert_int_eq(mr_synthetic_spec_parse("bucket:10:7", 5, &spec), 0);
     ck_assert(spec.size_min == 7 && spec.size_max == 7 && spec.seed == 5);
-    static const char *const bad[] = {"", "b", "b:1", "b:x:1", "b:1:x", "b:1:1:x", "b:1:1:1:1", "b:1:1-"};
+    ck_assert_int_eq(mr_synthetic_spec_parse("bucket:runs:10:7:3", 5, &spec), 0);
+    ck_assert(spec.shape == MR_SHAPE_RUNS && spec.count == 10 && spec.size_max == 7 && spec.seed == 3);
+    static const char *const bad[] = {"b:flat", "b:flat:1", "b:odd:1:1", "b:flat:1:1:1:1", "",          "b",
+                                      "b:1",    "b:x:1",    "b:1:x",     "b:1:1:x",        "b:1:1:1:1", "b:1:1-"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         ck_assert_msg(mr_synthetic_spec_parse(bad[i], 0, &spec) < 0, "%s", bad[i]);
 }
@@ -406,6 +435,7 @@ int main(void)
     tcase_add_test(tests, names_that_are_no_paths);
     tcase_add_test(tests, synthetic_sums);
     tcase_add_test(tests, synthetic_names);
+    tcase_add_test(tests, shapes_of_names);
     tcase_add_test(tests, routes);
     tcase_add_test(tests, fault_specifications);
     tcase_add_test(tests, fault_draws);
