@@ -251,19 +251,9 @@ static int get_u32(const struct mr_msg_in *in, const char *key, uint32_t *value)
 
 /* ---- data sets ---- */
 
-int mr_client_open_dataset(struct mr_client *client, const char *name, const char *const *uris, size_t uri_count,
-                           int names_fd, struct mr_opened *opened)
+static int open_with(struct mr_client *client, struct mr_msg_out *out, struct mr_opened *opened)
 {
     struct mr_msg_in in;
-    struct mr_msg_out *out = mr_msg_new(MR_MSG_OPEN_DATASET);
-    if (names_fd >= 0) {
-        mr_msg_put_bool(out, "objects", true);
-        mr_msg_put_fd(out, names_fd);
-    } else if (uri_count > 0) {
-        mr_msg_put_strs(out, "uris", uris, uri_count);
-    } else {
-        mr_msg_put_str(out, "name", name != NULL ? name : "");
-    }
     if (call(client, out, &in) != 0)
         return -1;
     int rc = get_u32(&in, "dataset", &opened->dataset) == 0 && get_u32(&in, "tail", &opened->tail) == 0 &&
@@ -276,6 +266,29 @@ int mr_client_open_dataset(struct mr_client *client, const char *name, const cha
         rc = -1;
     }
     return rc;
+}
+
+int mr_client_open_dataset(struct mr_client *client, const char *name, const char *const *uris, size_t uri_count,
+                           int names_fd, struct mr_opened *opened)
+{
+    struct mr_msg_out *out = mr_msg_new(MR_MSG_OPEN_DATASET);
+    if (names_fd >= 0) {
+        mr_msg_put_bool(out, "objects", true);
+        mr_msg_put_fd(out, names_fd);
+    } else if (uri_count > 0) {
+        mr_msg_put_strs(out, "uris", uris, uri_count);
+    } else {
+        mr_msg_put_str(out, "name", name != NULL ? name : "");
+    }
+    return open_with(client, out, opened);
+}
+
+int mr_client_open_listing(struct mr_client *client, uint32_t like, const char *digest, struct mr_opened *opened)
+{
+    struct mr_msg_out *out = mr_msg_new(MR_MSG_OPEN_DATASET);
+    mr_msg_put_u64(out, "like", like);
+    mr_msg_put_str(out, "digest", digest);
+    return open_with(client, out, opened);
 }
 
 enum mr_dataset_state mr_client_dataset_state(struct mr_client *client, uint32_t dataset)

@@ -33,6 +33,9 @@ struct mr_opened {
 int mr_client_open_dataset(struct mr_client *client, const char *name, const char *const *uris, size_t uri_count,
                            int names_fd, struct mr_opened *opened);
 /* Reads the board: the state; for FAILED sets the mr_error to the data set's code and text. */
+/* The data set `like` of this supervisor, with the listing of a digest (64 hex digits): from the cache of indexes, or from
+ * its saved index. Returns at once as well; it FAILs (CHANGED) where that listing is gone. */
+int mr_client_open_listing(struct mr_client *client, uint32_t like, const char *digest, struct mr_opened *opened);
 enum mr_dataset_state mr_client_dataset_state(struct mr_client *client, uint32_t dataset);
 /* The index image, read-only descriptor (caller closes). BUSY while it is not READY. */
 int mr_client_index(struct mr_client *client, uint32_t dataset, int *fd, uint64_t *size);

@@ -36,6 +36,7 @@ struct mr_config_dataset {
     struct mr_strings uris; /* uri or uris: at least one */
     uint64_t tail;          /* enum mr_tail */
     uint64_t on_error;      /* enum mr_on_error */
+    char *index;            /* path or gs:// URI of its saved index */
 };
 
 struct mr_config {
@@ -48,6 +49,8 @@ struct mr_config {
     } lanes;
     struct {
         uint64_t workers;
+        uint64_t max_age_s; /* 0: always list */
+        uint64_t cache_bytes, cache_files;
         struct mr_strings exclude_classes; /* storage classes that are left out of the index */
     } list;
     struct {

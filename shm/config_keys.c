@@ -35,6 +35,10 @@ static const struct mr_config_key keys[] = {
          "them out, pad repeats samples from the epoch's start."},
     {DATASET("dataset", "on_error", MR_KEY_CHOICE, on_error), CHOICE(MR_ON_ERROR_RAISE, on_errors),
      .meaning = "A sample that cannot be read: raise an exception, skip it, or replace it by another one."},
+    {DATASET("dataset", "index", MR_KEY_STRING, index), .unit = "",
+     .meaning = "A saved index, as a path or a gs:// URI: it is used where it is there and not older than "
+                "list.max_age_s, else the data set is listed and saved there. The first of several nodes saves, the "
+                "others read."},
 
     {FIELD(memory, arena_bytes, MR_KEY_BYTES), NUMBER(0, 1 * MIB, 16 * TIB, "bytes"),
      .special = "1/8 of the memory, 256MiB to 8GiB",
@@ -53,6 +57,17 @@ static const struct mr_config_key keys[] = {
 
     {FIELD(list, workers, MR_KEY_U64), NUMBER(4, 1, 32, "processes"),
      .meaning = "Processes that list a data set; they end when the listing is done."},
+    {FIELD(list, max_age_s, MR_KEY_U64), NUMBER(0, 0, UINT64_C(10) * 366 * 86400, "s"),
+     .meaning =
+         "A cached index of the same data set that is not older is used in place of a new listing. For a data set "
+         "with an index of its own, the age from which that is listed again. 0: data sets are listed each time, and an "
+         "index of their own is used at any age."},
+    {FIELD(list, cache_bytes, MR_KEY_BYTES), NUMBER(4 * GIB, 0, 16 * TIB, "bytes"),
+     .meaning =
+         "Most bytes of the indexes in the cache folder ($XDG_CACHE_HOME/millrace/index); 0 keeps none. A resume "
+         "finds the listing of its state there."},
+    {FIELD(list, cache_files, MR_KEY_U64), NUMBER(64, 0, 100000, "files"),
+     .meaning = "Most indexes in the cache folder; those that were not used for longest go. 0 keeps none."},
     {FIELD(list, exclude_classes, MR_KEY_STRINGS), .unit = "",
      .meaning = "Storage classes whose objects are left out (and counted), such as ARCHIVE."},
 

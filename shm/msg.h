@@ -22,7 +22,8 @@
  * Client (trainer, DataLoader worker, `millrace stat`) -> supervisor. Each is answered by MR_MSG_OK (what stands behind
  * the arrow) or MR_MSG_ERROR, in order.
  *   HELLO         {pid, role: "trainer"|"tool"}  -> {run_id, pid}; fds: board (ro)
- *   OPEN_DATASET  {name}, or {uris: [..]}, or {objects: true} + fd: names, one a line ("\n" in a name is refused)
+ *   OPEN_DATASET  {name}, or {uris: [..]}, or {objects: true} + fd: names, one a line ("\n" in a name is refused),
+ *                 or {like, digest}: as the data set `like`, with the listing of this digest
  *                                                -> {dataset, tail, on_error}, at once: its state is on the board
  *   INDEX         {dataset}                      -> {size}; fds: index image (ro). ERROR busy while it is LISTING
  *   PRODUCERS     {}                             -> {producers: P}. ERROR busy until the arenas are there
@@ -50,8 +51,11 @@
  *   RANGE         {dataset, range, uri, prefix, start, end, has_end, names?}  list: page through [start, end)
  *   SPLIT         {range, level}  list: give away the upper part of what is left, cut at this place of the names or
  *                 behind it
- *   CONCAT        {dataset, parts, out_backing, meta...}; fds: parts in order (<= 30 a message, `more` says another
- *                 follows)
+ *   CONCAT        {dataset, uris, names, place, digest, max_age_s, requests, stale, replace, more}; fds: parts in order
+ *                 (<= 30 a message, `more` says another follows). list: one index of them, saved at `place` (a path, a
+ *                 gs:// URI, or "") unless somebody else was first
+ *   INDEX_LOAD    {dataset, uris, names, place, digest, max_age_s}; fds: with a digest and where it is known, the present
+ *                 index. list: take a saved index of these URIs (names: an explicit list), of that digest unless ""
  *   DRAIN         {}  finish what is in flight, exit 0
  *   LOG_LEVEL     {level}
  *
@@ -62,7 +66,9 @@
  *   RANGE_PAGE    {range, objects, pages, last}  progress after each page
  *   RANGE_SPLIT   {range, mid, level, deepest}  [mid, end) is free now (supervisor/ranges.h); or {range, none: true}
  *   RANGE_DONE    {range, objects, bytes, largest, dropped_*}; fds: index part (memfd)
- *   INDEX_DONE    {dataset, objects, bytes, largest, digest}; fds: index image
+ *   INDEX_DONE    {dataset, objects, bytes, largest, dropped_*, digest, requests, from}; fds: index image. from: "", or
+ *                 the saved index that it is
+ *   INDEX_MISSING {dataset, stale}  INDEX_LOAD found none; stale: the generation of one that is too old, or 0
  *   COMPOSE       {dataset, text}  fetch: whether its objects are composed, and why
  *   FAILED        {dataset?, range?, code, text}  for good: the data set (or the worker, without dataset) has failed
  */
@@ -99,6 +105,8 @@ enum mr_msg_type {
     MR_MSG_FAILED,
     MR_MSG_RELOAD,  /* from a client */
     MR_MSG_COMPOSE, /* from a worker */
+    MR_MSG_INDEX_LOAD,
+    MR_MSG_INDEX_MISSING,
     MR_MSG_TYPE_COUNT
 };
 

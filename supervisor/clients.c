@@ -132,9 +132,10 @@ static int open_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
 {
     struct mr_supervisor *s = client->supervisor;
     struct mr_dataset *dataset = NULL;
-    const char *name = NULL;
+    const char *name = NULL, *digest;
     const char *const *uris;
     size_t count;
+    uint64_t like;
     if (s->state != MR_SUP_RUNNING) {
         mr_error_set(MR_E_GONE, "the millrace supervisor is ending: no more data sets are opened");
         return -1;
@@ -146,6 +147,11 @@ static int open_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
         dataset = mr_dataset_open_names(s, fd);
         if (dataset == NULL)
             close(fd);
+    } else if (mr_msg_has(in, "like")) {
+        if (mr_msg_get_u64(in, "like", &like) != 0 || mr_msg_get_str(in, "digest", &digest) != 0)
+            return -1;
+        dataset = mr_dataset_open_like(s, like, digest);
+        name = dataset != NULL ? dataset->name : NULL;
     } else if (mr_msg_has(in, "uris")) {
         if (mr_msg_get_strs(in, "uris", &uris, &count) != 0)
             return -1;

@@ -14,6 +14,8 @@
 #include "shm/segment.h"
 #include "supervisor/supervisor.h"
 
+#define URIS_BYTES_MAX 60000u
+#define URIS_MAX       4096u
 #define NAMES_COMPARED_MAX \
     (64u << 20) /* longer lists of names are not compared with each other: it would take too long */
 
@@ -40,6 +42,7 @@ void mr_dataset_close(struct mr_dataset *dataset)
         free(dataset->uris.items[i]);
     free(dataset->uris.items);
     free(dataset->name);
+    free(dataset->place);
     if (dataset->names >= 0)
         close(dataset->names);
     if (dataset->index >= 0)
@@ -77,10 +80,13 @@ static struct mr_range *new_range(struct mr_dataset *dataset, const char *uri)
     return mr_ranges_add(&dataset->ranges, dataset, ++dataset->supervisor->listing.last_range, uri);
 }
 
-static struct mr_dataset *new_dataset(struct mr_supervisor *s, const char *name)
+static struct mr_dataset *new_dataset(struct mr_supervisor *s, const char *name, const char *place)
 {
     struct mr_dataset *dataset = calloc(1, sizeof *dataset);
-    if (dataset == NULL || (name != NULL && (dataset->name = strdup(name)) == NULL)) {
+    if (dataset == NULL || (dataset->place = strdup(place)) == NULL ||
+        (name != NULL && (dataset->name = strdup(name)) == NULL)) {
+        if (dataset != NULL)
+            free(dataset->place);
         free(dataset);
         mr_error_set(MR_E_NO_MEMORY, "no memory for a data set");
         return NULL;
@@ -88,6 +94,7 @@ static struct mr_dataset *new_dataset(struct mr_supervisor *s, const char *name)
     dataset->supervisor = s;
     dataset->state = MR_DATASET_NEW;
     dataset->names = dataset->index = -1;
+    dataset->load = place[0] != '\0' || s->config.list.max_age_s > 0 ? MR_LOAD_WANTED : MR_LOAD_NO;
     dataset->opened_ns = mr_clock_mono_ns();
     return dataset;
 }
@@ -106,7 +113,8 @@ static int admit(struct mr_dataset *dataset)
     atomic_store_explicit(&board->pages, 0, memory_order_relaxed);
     atomic_store_explicit(&board->index_bytes, 0, memory_order_relaxed);
     atomic_store_explicit(&board->state, MR_DATASET_NEW, memory_order_release); /* B0 */
-    mr_log_info("data set %u is being listed: %s%s", dataset->number, mr_dataset_label(dataset),
+    mr_log_info("data set %u is %s: %s%s", dataset->number,
+                dataset->load == MR_LOAD_NO ? "being listed" : "looked for in saved indexes", mr_dataset_label(dataset),
                 dataset->uris.count > 1 ? " and more" : "");
     mr_listing_dispatch(s);
     return 0;
@@ -196,30 +204,75 @@ static bool same_uris(const struct mr_strings *a, const struct mr_strings *b)
     return true;
 }
 
-struct mr_dataset *mr_dataset_open_uris(struct mr_supervisor *s, const char *name, const char *const *uris,
-                                        size_t count)
+/* Messages to workers hold all URIs of a data set. */
+static int check_length(const struct mr_strings *uris)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < uris->count; i++)
+        bytes += strlen(uris->items[i]) + 5;
+    if (bytes <= URIS_BYTES_MAX && uris->count <= URIS_MAX)
+        return 0;
+    mr_error_set(MR_E_USAGE,
+                 "%zu URIs of %zu bytes are too many for one data set (%u, %u bytes): name prefixes, or give single "
+                 "objects with from_objects",
+                 uris->count, bytes, URIS_MAX, URIS_BYTES_MAX);
+    return -1;
+}
+
+static struct mr_dataset *new_of_uris(struct mr_supervisor *s, const char *name, const char *place,
+                                      const char *const *uris, size_t count)
 {
     if (count == 0) {
         mr_error_set(MR_E_USAGE, "a data set needs a URI");
         return NULL;
     }
-    struct mr_dataset *dataset = new_dataset(s, name);
-    if (dataset == NULL || normalise(&dataset->uris, uris, count) != 0)
+    struct mr_dataset *dataset = new_dataset(s, name, place);
+    if (dataset == NULL || normalise(&dataset->uris, uris, count) != 0 || check_length(&dataset->uris) != 0)
         goto fail;
+    for (size_t i = 0; i < dataset->uris.count; i++)
+        if (new_range(dataset, dataset->uris.items[i]) == NULL)
+            goto fail;
+    return dataset;
+fail:
+    mr_dataset_close(dataset);
+    return NULL;
+}
+
+static struct mr_dataset *open_uris(struct mr_supervisor *s, const char *name, const char *place,
+                                    const char *const *uris, size_t count)
+{
+    struct mr_dataset *dataset = new_of_uris(s, name, place, uris, count);
+    if (dataset == NULL)
+        return NULL;
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
         struct mr_dataset *other = s->datasets[i];
-        if (other != NULL && other->state != MR_DATASET_FAILED && other->names < 0 &&
+        if (other != NULL && other->state != MR_DATASET_FAILED && other->names < 0 && other->wanted[0] == '\0' &&
             same_uris(&other->uris, &dataset->uris)) {
             mr_dataset_close(dataset);
             return other;
         }
     }
-    for (size_t i = 0; i < dataset->uris.count; i++)
-        if (new_range(dataset, dataset->uris.items[i]) == NULL)
-            goto fail;
     if (admit(dataset) == 0)
         return dataset;
-fail:
+    mr_dataset_close(dataset);
+    return NULL;
+}
+
+struct mr_dataset *mr_dataset_open_uris(struct mr_supervisor *s, const char *name, const char *const *uris,
+                                        size_t count)
+{
+    return open_uris(s, name, "", uris, count);
+}
+
+struct mr_dataset *mr_dataset_open_to_save(struct mr_supervisor *s, const char *uri, const char *place)
+{
+    struct mr_dataset *dataset = new_of_uris(s, NULL, place, &uri, 1);
+    if (dataset == NULL)
+        return NULL;
+    dataset->load = MR_LOAD_NO;
+    dataset->replace = true;
+    if (admit(dataset) == 0)
+        return dataset;
     mr_dataset_close(dataset);
     return NULL;
 }
@@ -228,7 +281,7 @@ struct mr_dataset *mr_dataset_open_named(struct mr_supervisor *s, const char *na
 {
     const struct mr_config_dataset *entry = mr_config_find_dataset(&s->config, name);
     if (entry != NULL)
-        return mr_dataset_open_uris(s, name, (const char *const *)entry->uris.items, entry->uris.count);
+        return open_uris(s, name, entry->index, (const char *const *)entry->uris.items, entry->uris.count);
     char known[200] = "";
     for (size_t i = 0; i < s->config.dataset_count; i++) {
         size_t used = strlen(known);
@@ -291,14 +344,16 @@ struct mr_dataset *mr_dataset_open_names(struct mr_supervisor *s, int fd)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
         struct mr_dataset *other = s->datasets[i];
-        if (other != NULL && other->state != MR_DATASET_FAILED && other->names >= 0 && same_bytes(other->names, fd)) {
+        if (other != NULL && other->state != MR_DATASET_FAILED && other->names >= 0 && other->wanted[0] == '\0' &&
+            same_bytes(other->names, fd)) {
             close(fd);
             return other;
         }
     }
-    struct mr_dataset *dataset = new_dataset(s, NULL);
+    struct mr_dataset *dataset = new_dataset(s, NULL, "");
     if (dataset == NULL)
         return NULL;
+    dataset->load = MR_LOAD_NO;
     if (bucket_of_names(fd, &dataset->uris) != 0 || new_range(dataset, dataset->uris.items[0]) == NULL)
         goto fail;
     dataset->names = fd;
@@ -308,6 +363,167 @@ struct mr_dataset *mr_dataset_open_names(struct mr_supervisor *s, int fd)
 fail:
     mr_dataset_close(dataset);
     return NULL;
+}
+
+/* ---- indexed ---- */
+
+static void log_indexed(const struct mr_dataset *dataset)
+{
+    static const char *const reasons[MR_DROP_KINDS] = {"folder markers", "temporary objects",
+                                                       "in excluded storage classes", "no regular files"};
+    char largest[32], left_out[200] = "", how[400];
+    for (unsigned kind = 0; kind < MR_DROP_KINDS; kind++) {
+        size_t used = strlen(left_out);
+        if (dataset->dropped[kind] > 0)
+            snprintf(left_out + used, sizeof left_out - used, "%s%llu %s",
+                     used > 0 ? ", " : "; left out: ", (unsigned long long)dataset->dropped[kind], reasons[kind]);
+    }
+    double seconds = (double)(mr_clock_mono_ns() - dataset->opened_ns) / 1e9;
+    if (dataset->from[0] != '\0')
+        snprintf(how, sizeof how, "from the index %s", dataset->from);
+    else
+        snprintf(how, sizeof how, "listed in %.1f s by %llu requests", seconds,
+                 (unsigned long long)dataset->ranges.requests);
+    mr_size_format(dataset->largest, largest);
+    mr_log_info("data set %u (%s): %llu objects, %llu bytes, the largest %s, %s%s", dataset->number,
+                mr_dataset_label(dataset), (unsigned long long)dataset->objects, (unsigned long long)dataset->bytes,
+                largest, how, left_out);
+    if (dataset->objects == 0)
+        mr_log_warning("data set %u (%s): no objects are there: is the prefix right?", dataset->number,
+                       mr_dataset_label(dataset));
+}
+
+static void tell_waiting(struct mr_dataset *base);
+
+void mr_dataset_begun(struct mr_dataset *dataset)
+{
+    if (dataset->state != MR_DATASET_NEW)
+        return;
+    dataset->state = MR_DATASET_LISTING;
+    atomic_store_explicit(&board_of(dataset)->state, MR_DATASET_LISTING, memory_order_release); /* B0 */
+}
+
+static void show_indexed(struct mr_dataset *dataset)
+{
+    struct mr_board_dataset *board = board_of(dataset);
+    mr_dataset_begun(dataset);
+    dataset->indexed = true;
+    atomic_store_explicit(&board->listed, dataset->objects, memory_order_relaxed);
+    atomic_store_explicit(&board->index_bytes, dataset->index_bytes, memory_order_relaxed);
+    if (dataset->supervisor->indexing) {
+        mr_supervisor_index_ended(dataset->supervisor, MR_OK);
+        return;
+    }
+    mr_fetchers_indexed(dataset);
+    tell_waiting(dataset);
+}
+
+/* ---- the listing of a state ---- */
+
+static int copy_strings(struct mr_strings *to, const struct mr_strings *from)
+{
+    to->items = calloc(from->count, sizeof *to->items);
+    while (to->items != NULL && to->count < from->count &&
+           (to->items[to->count] = strdup(from->items[to->count])) != NULL)
+        to->count++;
+    if (to->items != NULL && to->count == from->count)
+        return 0;
+    mr_error_set(MR_E_NO_MEMORY, "no memory for a data set");
+    return -1;
+}
+
+struct mr_dataset *mr_dataset_open_like(struct mr_supervisor *s, uint64_t number, const char *digest)
+{
+    struct mr_dataset *base = mr_dataset_find(s, number);
+    if (base == NULL)
+        return NULL;
+    if (base->wanted[0] != '\0' && (base = mr_dataset_find(s, base->like)) == NULL)
+        return NULL;
+    if (strlen(digest) != MR_INDEX_DIGEST_SIZE - 1 || strspn(digest, "0123456789abcdef") != strlen(digest)) {
+        mr_error_set(MR_E_USAGE, "'%.80s' is no digest of a listing", digest);
+        return NULL;
+    }
+    if (base->indexed && strcmp(base->digest, digest) == 0)
+        return base;
+    for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
+        struct mr_dataset *other = s->datasets[i];
+        if (other != NULL && other->state != MR_DATASET_FAILED && other->like == base->number &&
+            strcmp(other->wanted, digest) == 0)
+            return other;
+    }
+    struct mr_dataset *dataset = new_dataset(s, base->name, base->place);
+    if (dataset == NULL || copy_strings(&dataset->uris, &base->uris) != 0)
+        goto fail;
+    if (base->names >= 0 && (dataset->names = fcntl(base->names, F_DUPFD_CLOEXEC, 0)) < 0) {
+        mr_error_set_errno(errno, "no descriptor for a data set");
+        goto fail;
+    }
+    memcpy(dataset->wanted, digest, sizeof dataset->wanted);
+    dataset->like = base->number;
+    dataset->load = MR_LOAD_WANTED;
+    if (admit(dataset) == 0)
+        return dataset;
+fail:
+    mr_dataset_close(dataset);
+    return NULL;
+}
+
+bool mr_dataset_adopt(struct mr_dataset *dataset)
+{
+    const struct mr_dataset *base = dataset->supervisor->datasets[dataset->like];
+    if (dataset->wanted[0] == '\0' || base == NULL || !base->indexed || strcmp(base->digest, dataset->wanted) != 0 ||
+        (dataset->index = fcntl(base->index, F_DUPFD_CLOEXEC, 0)) < 0)
+        return false;
+    dataset->objects = base->objects;
+    dataset->bytes = base->bytes;
+    dataset->largest = base->largest;
+    dataset->index_bytes = base->index_bytes;
+    dataset->index_requests = base->index_requests;
+    memcpy(dataset->dropped, base->dropped, sizeof dataset->dropped);
+    memcpy(dataset->digest, base->digest, sizeof dataset->digest);
+    dataset->load = MR_LOAD_NO;
+    show_indexed(dataset);
+    return true;
+}
+
+void mr_dataset_not_saved(struct mr_dataset *dataset, uint64_t stale)
+{
+    const struct mr_dataset *base = dataset->supervisor->datasets[dataset->like];
+    dataset->stale = stale;
+    dataset->load = MR_LOAD_NO;
+    if (dataset->wanted[0] == '\0')
+        return;
+    dataset->load = MR_LOAD_WAITS;
+    if (base == NULL || base->state == MR_DATASET_FAILED)
+        mr_dataset_fail(dataset, MR_E_CHANGED,
+                        "the listing that the state was saved over is in no cache, and the data set cannot be listed");
+    else if (base->indexed)
+        dataset->load = MR_LOAD_WANTED; /* it was not, when we asked */
+}
+
+/* `base` is listed, or will not be. */
+static void tell_waiting(struct mr_dataset *base)
+{
+    struct mr_supervisor *s = base->supervisor;
+    for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
+        struct mr_dataset *dataset = s->datasets[i];
+        if (dataset == NULL || dataset->load != MR_LOAD_WAITS || dataset->like != base->number)
+            continue;
+        if (base->indexed)
+            dataset->load = MR_LOAD_WANTED;
+        else
+            mr_dataset_not_saved(dataset, 0);
+    }
+}
+
+void mr_dataset_put(const struct mr_dataset *dataset, struct mr_msg_out *out)
+{
+    mr_msg_put_u64(out, "dataset", dataset->number);
+    mr_msg_put_strs(out, "uris", (const char *const *)dataset->uris.items, dataset->uris.count);
+    mr_msg_put_bool(out, "names", dataset->names >= 0);
+    mr_msg_put_str(out, "place", dataset->place);
+    mr_msg_put_str(out, "digest", dataset->wanted);
+    mr_msg_put_u64(out, "max_age_s", dataset->supervisor->config.list.max_age_s);
 }
 
 /* ---- progress ---- */
@@ -320,11 +536,20 @@ void mr_dataset_progress(struct mr_dataset *dataset)
 
 int mr_dataset_indexed(struct mr_dataset *dataset, struct mr_msg_in *in)
 {
-    const char *digest;
+    const char *digest, *from;
+    char key[32];
     struct stat status;
     if (mr_msg_get_u64(in, "objects", &dataset->objects) != 0 || mr_msg_get_u64(in, "bytes", &dataset->bytes) != 0 ||
         mr_msg_get_u64(in, "largest", &dataset->largest) != 0 || mr_msg_get_str(in, "digest", &digest) != 0)
         return -1;
+    if (mr_msg_get_str(in, "from", &from) != 0 || mr_msg_get_u64(in, "requests", &dataset->index_requests) != 0)
+        return -1;
+    for (unsigned kind = 0; kind < MR_DROP_KINDS; kind++) {
+        snprintf(key, sizeof key, "dropped_%s", mr_index_drop_name(kind));
+        if (mr_msg_get_u64(in, key, &dataset->dropped[kind]) != 0)
+            return -1;
+    }
+    snprintf(dataset->from, sizeof dataset->from, "%s", from);
     if (strlen(digest) != MR_INDEX_DIGEST_SIZE - 1) {
         mr_error_set(MR_E_PROTOCOL, "an index digest of %zu characters", strlen(digest));
         return -1;
@@ -342,21 +567,9 @@ int mr_dataset_indexed(struct mr_dataset *dataset, struct mr_msg_in *in)
         return -1;
     }
     dataset->index_bytes = (uint64_t)status.st_size;
-    dataset->indexed = true;
     mr_ranges_clear(&dataset->ranges);
-    struct mr_board_dataset *board = board_of(dataset);
-    atomic_store_explicit(&board->listed, dataset->objects, memory_order_relaxed);
-    atomic_store_explicit(&board->index_bytes, dataset->index_bytes, memory_order_relaxed);
-    char largest[32];
-    mr_size_format(dataset->largest, largest);
-    mr_log_info("data set %u (%s): %llu objects, %llu bytes, the largest %s, listed in %.1f s by %llu requests",
-                dataset->number, mr_dataset_label(dataset), (unsigned long long)dataset->objects,
-                (unsigned long long)dataset->bytes, largest, (double)(mr_clock_mono_ns() - dataset->opened_ns) / 1e9,
-                (unsigned long long)dataset->ranges.requests);
-    if (dataset->objects == 0)
-        mr_log_warning("data set %u (%s): no objects are there: is the prefix right?", dataset->number,
-                       mr_dataset_label(dataset));
-    mr_fetchers_indexed(dataset);
+    log_indexed(dataset);
+    show_indexed(dataset);
     return 0;
 }
 
@@ -378,7 +591,10 @@ void mr_dataset_fail(struct mr_dataset *dataset, enum mr_code code, const char *
     mr_log_error("data set %u (%s) has failed: %s", dataset->number, mr_dataset_label(dataset), text);
     mr_listing_abandon(dataset);
     mr_ranges_clear(&dataset->ranges);
+    tell_waiting(dataset);
     mr_lanes_fail_dataset(dataset->supervisor, dataset->number, code, text);
+    if (dataset->supervisor->indexing)
+        mr_supervisor_index_ended(dataset->supervisor, code);
 }
 
 void mr_dataset_explain(const struct mr_dataset *dataset)

@@ -1,6 +1,8 @@
 /*
  * dataset.h - the data sets of a run. The same URIs share one.
  *
+ * A data set with a saved index, or that may take a cached one, first has a list worker look for it (`load`).
+ *
  *     NEW --(a list worker takes a range)--> LISTING --> indexed --(arenas are there)--> READY
  *                                               |            |                              |
  *                                               +------------+-----------> FAILED <---------+
@@ -25,6 +27,14 @@
 struct mr_supervisor;
 struct mr_child;
 
+/* A saved index instead of a listing (INDEX_LOAD). */
+enum mr_dataset_load {
+    MR_LOAD_NO,      /* the data set is listed */
+    MR_LOAD_WANTED,  /* the next idle list worker looks for one */
+    MR_LOAD_RUNNING, /* one looks */
+    MR_LOAD_WAITS    /* the listing of `wanted` is not saved anywhere: `like` may turn out to be it */
+};
+
 struct mr_dataset {
     struct mr_supervisor *supervisor;
     uint32_t number;
@@ -34,9 +44,18 @@ struct mr_dataset {
     struct mr_strings uris; /* sorted, none a prefix of another */
     int names;              /* an explicit list instead; -1 */
     struct mr_ranges ranges;
-    struct mr_child *concat; /* who puts the parts together */
-    int index;               /* read-only descriptor; -1 */
+    struct mr_child *concat; /* who puts the parts together, or looks for a saved index */
+    enum mr_dataset_load load;
+    char *place;                       /* path or gs:// URI of its saved index; "" */
+    char wanted[MR_INDEX_DIGEST_SIZE]; /* only the listing of this digest will do; "" */
+    uint32_t like;                     /* with `wanted`: the data set that is the same but for that */
+    uint64_t stale;                    /* generation or inode of a saved index that is too old; 0 */
+    bool replace;                      /* `millrace index -o`: what is at `place` goes */
+    int index;                         /* read-only descriptor; -1 */
     uint64_t index_bytes, objects, bytes, largest;
+    uint64_t index_requests; /* that made the index, now or when it was saved */
+    uint64_t dropped[MR_DROP_KINDS];
+    char from[256]; /* the saved index that it is; "" */
     char digest[MR_INDEX_DIGEST_SIZE];
     int64_t opened_ns;
     char compose[500]; /* whether its objects are composed, and why, as a worker says; "" */
@@ -49,6 +68,19 @@ struct mr_dataset *mr_dataset_open_uris(struct mr_supervisor *s, const char *nam
                                         size_t count);
 struct mr_dataset *mr_dataset_open_names(struct mr_supervisor *s, int fd);
 /* NULL (USAGE) when there is none of that number. */
+/* The data set `number` with the listing of this digest: itself, or one that is looked for in the cache and at its saved
+ * index. Returns at once. NULL: USAGE, NO_MEMORY. */
+struct mr_dataset *mr_dataset_open_like(struct mr_supervisor *s, uint64_t number, const char *digest);
+/* `millrace index URI -o FILE`: lists, and saves at `place`, over what is there. */
+struct mr_dataset *mr_dataset_open_to_save(struct mr_supervisor *s, const char *uri, const char *place);
+/* NEW becomes LISTING. */
+void mr_dataset_begun(struct mr_dataset *dataset);
+/* INDEX_MISSING came: list it, or wait for the data set that it is like. */
+void mr_dataset_not_saved(struct mr_dataset *dataset, uint64_t stale);
+/* It is like a data set that has turned out to be the one that is wanted: true, and it is indexed now. */
+bool mr_dataset_adopt(struct mr_dataset *dataset);
+/* INDEX_LOAD's and CONCAT's keys of the data set. */
+void mr_dataset_put(const struct mr_dataset *dataset, struct mr_msg_out *out);
 struct mr_dataset *mr_dataset_find(struct mr_supervisor *s, uint64_t number);
 void mr_dataset_close(struct mr_dataset *dataset);
 

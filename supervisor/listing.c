@@ -1,13 +1,17 @@
 #include "supervisor/listing.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "shm/base/clock.h"
 #include "shm/base/log.h"
 #include "supervisor/supervisor.h"
 
 #define PARTS_A_MESSAGE 30u
+#define SHOW_EVERY_MS   500   /* on a terminal */
+#define LOG_EVERY_MS    10000 /* elsewhere */
 
 /* What a list worker works at: child->job points to a range (list) or a data set (concat). */
 static bool is_concat(const struct mr_child *child)
@@ -38,11 +42,29 @@ static struct mr_dataset *listed(struct mr_supervisor *s, unsigned i)
     return dataset != NULL && dataset->state <= MR_DATASET_LISTING && !dataset->indexed ? dataset : NULL;
 }
 
+/* The same, and no saved index is looked for. */
+static struct mr_dataset *ranged(struct mr_supervisor *s, unsigned i)
+{
+    struct mr_dataset *dataset = listed(s, i);
+    return dataset != NULL && dataset->load == MR_LOAD_NO ? dataset : NULL;
+}
+
+/* A data set for which a saved index is to be looked for. */
+static struct mr_dataset *next_load(struct mr_supervisor *s)
+{
+    for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
+        struct mr_dataset *dataset = listed(s, i);
+        if (dataset != NULL && dataset->load == MR_LOAD_WANTED && !mr_dataset_adopt(dataset))
+            return dataset;
+    }
+    return NULL;
+}
+
 static struct mr_range *next_waiting(struct mr_supervisor *s)
 {
     struct mr_range *range = NULL;
     for (unsigned i = 0; i < MR_DATASETS_MAX && range == NULL; i++)
-        range = listed(s, i) != NULL ? mr_ranges_waiting(&s->datasets[i]->ranges) : NULL;
+        range = ranged(s, i) != NULL ? mr_ranges_waiting(&s->datasets[i]->ranges) : NULL;
     return range;
 }
 
@@ -50,7 +72,7 @@ static struct mr_range *next_waiting(struct mr_supervisor *s)
 static struct mr_dataset *next_complete(struct mr_supervisor *s)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
-        struct mr_dataset *dataset = listed(s, i);
+        struct mr_dataset *dataset = ranged(s, i);
         if (dataset != NULL && dataset->concat == NULL && mr_ranges_complete(&dataset->ranges))
             return dataset;
     }
@@ -62,7 +84,7 @@ static unsigned promised(struct mr_supervisor *s)
 {
     unsigned n = 0;
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
-        n += listed(s, i) != NULL ? mr_ranges_promised(&s->datasets[i]->ranges) : 0;
+        n += ranged(s, i) != NULL ? mr_ranges_promised(&s->datasets[i]->ranges) : 0;
     return n;
 }
 
@@ -71,7 +93,7 @@ static struct mr_range *busiest(struct mr_supervisor *s)
 {
     struct mr_range *best = NULL;
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
-        struct mr_dataset *dataset = listed(s, i);
+        struct mr_dataset *dataset = ranged(s, i);
         struct mr_range *range = dataset != NULL && dataset->names < 0 ? mr_ranges_busiest(&dataset->ranges) : NULL;
         if (range != NULL && !((struct mr_child *)range->worker)->draining &&
             (best == NULL || range->objects > best->objects))
@@ -95,11 +117,7 @@ static void send_range(struct mr_child *child, struct mr_range *range)
     mr_range_begin(range, child);
     child->job = range;
     mr_child_send(child, out);
-    if (dataset->state == MR_DATASET_NEW) {
-        dataset->state = MR_DATASET_LISTING;
-        atomic_store_explicit(&child->supervisor->board->dataset[dataset->number].state, MR_DATASET_LISTING,
-                              memory_order_release); /* B0 */
-    }
+    mr_dataset_begun(dataset);
 }
 
 static void send_concat(struct mr_child *child, struct mr_dataset *dataset)
@@ -109,12 +127,29 @@ static void send_concat(struct mr_child *child, struct mr_dataset *dataset)
     child->job = dataset;
     while (range != NULL) {
         struct mr_msg_out *out = mr_msg_new(MR_MSG_CONCAT);
-        mr_msg_put_u64(out, "dataset", dataset->number);
+        mr_dataset_put(dataset, out);
+        mr_msg_put_u64(out, "requests", dataset->ranges.requests);
+        mr_msg_put_u64(out, "stale", dataset->stale);
+        mr_msg_put_bool(out, "replace", dataset->replace);
         for (unsigned i = 0; i < PARTS_A_MESSAGE && range != NULL; i++, range = range->next)
             mr_msg_put_fd(out, range->part);
         mr_msg_put_bool(out, "more", range != NULL);
         mr_child_send(child, out);
     }
+}
+
+static void send_load(struct mr_child *child, struct mr_dataset *dataset)
+{
+    const struct mr_dataset *base = child->supervisor->datasets[dataset->like];
+    struct mr_msg_out *out = mr_msg_new(MR_MSG_INDEX_LOAD);
+    mr_dataset_put(dataset, out);
+    if (dataset->wanted[0] != '\0' && base != NULL && base->indexed)
+        mr_msg_put_fd(out, base->index);
+    mr_dataset_begun(dataset);
+    dataset->load = MR_LOAD_RUNNING;
+    dataset->concat = child;
+    child->job = dataset;
+    mr_child_send(child, out);
 }
 
 static void send_split(struct mr_range *range)
@@ -183,17 +218,75 @@ static void end_workers(struct mr_supervisor *s)
     }
 }
 
+/* ---- progress ---- */
+
+static void show(struct mr_listing *listing, const char *text)
+{
+    /* The cursor goes back to the line's start, so that the next log line is written over it. */
+    fprintf(stderr, "\r%-*s\r", (int)listing->shown, text);
+    fflush(stderr);
+    listing->shown = (unsigned)strlen(text);
+}
+
+static void say_progress(struct mr_listing *listing, const struct mr_dataset *dataset)
+{
+    char text[200];
+    unsigned workers = 0;
+    uint64_t objects = mr_ranges_objects(&dataset->ranges);
+    double seconds = (double)(mr_clock_mono_ns() - dataset->opened_ns) / 1e9;
+    for (const struct mr_range *range = dataset->ranges.first; range != NULL; range = range->next)
+        workers += range->worker != NULL;
+    snprintf(text, sizeof text, "listing %.40s: %llu objects so far, %.0f/s, %llu requests, %u workers",
+             mr_dataset_label(dataset), (unsigned long long)objects, seconds > 0 ? (double)objects / seconds : 0,
+             (unsigned long long)dataset->ranges.requests, workers);
+    if (listing->terminal)
+        show(listing, text);
+    else
+        mr_log_info("%s", text);
+}
+
+static void progress_due(struct mr_timer *timer)
+{
+    struct mr_listing *listing = (struct mr_listing *)((char *)timer - offsetof(struct mr_listing, progress));
+    struct mr_supervisor *s = listing->workers[0].supervisor;
+    for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
+        if (ranged(s, i) != NULL && s->datasets[i]->ranges.requests > 0) {
+            say_progress(listing, s->datasets[i]);
+            if (listing->terminal)
+                break; /* there is one line */
+        }
+    mr_events_start(&s->events, timer, listing->terminal ? SHOW_EVERY_MS : LOG_EVERY_MS);
+}
+
+static void watch_progress(struct mr_supervisor *s, bool listing)
+{
+    struct mr_listing *l = &s->listing;
+    if (listing && !l->progress.active && l->worker_count > 0 && mr_log_level_now() >= MR_LOG_INFO) {
+        mr_events_start(&s->events, &l->progress, l->terminal ? SHOW_EVERY_MS : LOG_EVERY_MS);
+    } else if (!listing) {
+        mr_events_stop(&s->events, &l->progress);
+        if (l->shown > 0)
+            show(l, "");
+    }
+}
+
 void mr_listing_dispatch(struct mr_supervisor *s)
 {
     struct mr_child *child;
     unsigned idle;
     if (s->state > MR_SUP_RUNNING)
         return;
+    watch_progress(s, any_listing(s));
     if (!any_listing(s)) {
         end_workers(s);
         return;
     }
     while ((child = idle_worker(s, &idle)) != NULL) {
+        struct mr_dataset *load = next_load(s);
+        if (load != NULL) {
+            send_load(child, load);
+            continue;
+        }
         struct mr_dataset *complete = next_complete(s);
         struct mr_range *waiting = complete == NULL ? next_waiting(s) : NULL;
         if (complete != NULL)
@@ -205,7 +298,7 @@ void mr_listing_dispatch(struct mr_supervisor *s)
     }
     struct mr_range *busy;
     if (child == NULL) {
-        bool work = next_complete(s) != NULL || next_waiting(s) != NULL || busiest(s) != NULL;
+        bool work = next_load(s) != NULL || next_complete(s) != NULL || next_waiting(s) != NULL || busiest(s) != NULL;
         if (work && coming_workers(s) == 0 && s->state <= MR_SUP_RUNNING)
             start_worker(s);
         return;
@@ -308,6 +401,22 @@ static int index_done(struct mr_child *child, struct mr_msg_in *in)
         return -1;
     child->job = NULL;
     dataset->concat = NULL;
+    dataset->load = MR_LOAD_NO;
+    mr_listing_dispatch(child->supervisor);
+    return 0;
+}
+
+static int index_missing(struct mr_child *child, const struct mr_msg_in *in)
+{
+    uint64_t stale;
+    if (!is_concat(child))
+        return 0;
+    struct mr_dataset *dataset = child->job;
+    if (mr_msg_get_u64(in, "stale", &stale) != 0)
+        return -1;
+    child->job = NULL;
+    dataset->concat = NULL;
+    mr_dataset_not_saved(dataset, stale);
     mr_listing_dispatch(child->supervisor);
     return 0;
 }
@@ -347,6 +456,8 @@ static int message(struct mr_child *child, struct mr_msg_in *in)
         return range_done(child, in);
     case MR_MSG_INDEX_DONE:
         return index_done(child, in);
+    case MR_MSG_INDEX_MISSING:
+        return index_missing(child, in);
     case MR_MSG_FAILED:
         return failed(child, in);
     default:
@@ -376,7 +487,9 @@ static void died(struct mr_child *child, const struct mr_child_end *end)
     if (range != NULL) {
         mr_range_give_back(range);
     } else if (child->job != NULL) {
-        ((struct mr_dataset *)child->job)->concat = NULL;
+        struct mr_dataset *dataset = child->job;
+        dataset->concat = NULL;
+        dataset->load = dataset->load == MR_LOAD_RUNNING ? MR_LOAD_WANTED : dataset->load;
     }
     child->job = NULL;
 }
@@ -408,6 +521,8 @@ static const struct mr_child_role list_role = {.name = "list",
 int mr_listing_init(struct mr_supervisor *s)
 {
     struct mr_listing *listing = &s->listing;
+    listing->progress.run = progress_due;
+    listing->terminal = isatty(STDERR_FILENO) && !s->is_private; /* a private one's Python shows it */
     unsigned wanted = s->config.list.workers < MR_LISTERS_MAX ? (unsigned)s->config.list.workers : MR_LISTERS_MAX;
     while (listing->worker_count < wanted) {
         struct mr_child *child = &listing->workers[listing->worker_count++];
@@ -419,6 +534,9 @@ int mr_listing_init(struct mr_supervisor *s)
 
 void mr_listing_close(struct mr_supervisor *s)
 {
+    mr_events_stop(&s->events, &s->listing.progress);
+    if (s->listing.shown > 0)
+        show(&s->listing, "");
     for (unsigned i = 0; i < s->listing.worker_count; i++)
         mr_child_close(&s->listing.workers[i]);
     s->listing.worker_count = 0;

@@ -16,8 +16,11 @@
 
 struct mr_listing {
     struct mr_child workers[MR_LISTERS_MAX];
-    unsigned worker_count; /* slots that are used */
-    uint64_t last_range;   /* its id */
+    unsigned worker_count;    /* slots that are used */
+    uint64_t last_range;      /* its id */
+    struct mr_timer progress; /* the line about what is being listed */
+    bool terminal;            /* it goes to a terminal, and is written over */
+    unsigned shown;           /* characters of it that stand there */
 };
 
 int mr_listing_init(struct mr_supervisor *s);

@@ -185,6 +185,13 @@ static const struct mr_verb verbs[] = {
      "  --if-absent    fails where DST exists\n"
      "  --json         size, generation and crc32c of DST\n"
      "  -c FILE        configuration (TOML)\n"},
+    {"index", mr_verb_index, "URI -o FILE [-c FILE] | FILE [--json]",
+     "Lists URI and saves the index, which [dataset.NAME] index = \"FILE\" uses in place of a\n"
+     "listing; or says what the saved index FILE holds, after checking all of it.\n\n"
+     "  -o FILE        where to: a path, or gs://bucket/name.mri; what is there is replaced\n"
+     "  --json         the description, for programs\n"
+     "  -c FILE        configuration (TOML)\n"
+     "  -v, -q         more, or fewer, lines on standard error\n"},
     {"stat", verb_stat, "[--socket PATH] [--json|--prometheus]",
      "What a running supervisor has done, per data set, worker and lane, and the stage that\n"
      "limits it. It is found by MILLRACE_SOCKET.\n\n"

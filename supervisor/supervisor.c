@@ -89,6 +89,14 @@ void mr_supervisor_drain(struct mr_supervisor *s, const char *why)
     enter(s, MR_SUP_DRAINING);
 }
 
+void mr_supervisor_index_ended(struct mr_supervisor *s, enum mr_code code)
+{
+    if (s->state >= MR_SUP_DRAINING)
+        return;
+    s->index_status = code == MR_OK ? 0 : mr_code_exit_status(code);
+    enter(s, MR_SUP_DRAINING);
+}
+
 void mr_supervisor_child_ended(struct mr_supervisor *s)
 {
     (void)s; /* the loop looks after each step */
@@ -378,14 +386,19 @@ static int run(struct mr_supervisor *s, const struct mr_supervisor_options *opti
 {
     int status = 0;
     enter(s, MR_SUP_RUNNING);
-    open_configured(s);
+    if (!s->indexing) {
+        open_configured(s);
+    } else if (mr_dataset_open_to_save(s, options->index_uri, options->index_place) == NULL) {
+        mr_log_error("%s", mr_error_text());
+        mr_supervisor_index_ended(s, mr_error_code());
+    }
     if (options->command != NULL && mr_command_start(s, options->command, &status) != 0) {
         mr_log_error("%s", mr_error_text());
         s->command.ended = true;
         s->command.exit_status = status;
         mr_supervisor_drain(s, "the command did not start");
     }
-    if (options->command == NULL && !s->is_private) {
+    if (options->command == NULL && !s->is_private && !s->indexing) {
         printf("MILLRACE_SOCKET=%s\n", s->folder.socket_path);
         fflush(stdout);
     }
@@ -395,7 +408,7 @@ static int run(struct mr_supervisor *s, const struct mr_supervisor_options *opti
             kill_children(s);
             return 1;
         }
-    return s->command.ended ? s->command.exit_status : 0;
+    return s->command.ended ? s->command.exit_status : s->index_status;
 }
 
 int mr_supervisor_main(const struct mr_supervisor_options *options)
@@ -409,6 +422,8 @@ int mr_supervisor_main(const struct mr_supervisor_options *options)
     s->folder.lock = s->command.pidfd = -1;
     s->config_path = options->config_path;
     s->is_private = options->is_private;
+    s->indexing = options->index_uri != NULL;
+    s->index_status = s->indexing ? 1 : 0; /* until it is saved */
     s->started_ns = mr_clock_mono_ns();
     for (unsigned i = 0; i < MR_PRODUCERS_MAX; i++)
         s->fetchers.slots[i] = (struct mr_producer_slot){-1, -1, -1, -1, -1, false, false, false};

@@ -39,6 +39,8 @@ struct mr_supervisor {
     const char *config_path; /* NULL: no file, defaults */
     int verbosity;           /* -v and -q: steps that the file's log level is moved */
     bool is_private;         /* started by the Python package: ends with its last client */
+    bool indexing;           /* `millrace index`: ends with its one data set, which nobody reads */
+    int index_status;        /* its exit status */
     struct mr_run_folder folder;
     char worker_path[PATH_MAX];
     char run_id[40];
@@ -69,13 +71,16 @@ struct mr_supervisor_options {
     const char *socket_path; /* NULL: in a run folder of its own */
     const char *folder_path; /* private: the run folder, removed at the end; NULL */
     bool is_private;
-    char *const *command; /* run; NULL: serve */
-    int verbosity;        /* steps of log.level: -v is 1, -q is -1 */
+    char *const *command;                /* run; NULL: serve */
+    const char *index_uri, *index_place; /* index: what to list, and where to save it; NULL */
+    int verbosity;                       /* steps of log.level: -v is 1, -q is -1 */
 };
 
 /* Runs until the end; returns the exit status of the program. */
 int mr_supervisor_main(const struct mr_supervisor_options *options);
 
+/* The data set of `millrace index` is saved (OK), or has failed. */
+void mr_supervisor_index_ended(struct mr_supervisor *s, enum mr_code code);
 /* Begins the end; harmless when it has begun. */
 void mr_supervisor_drain(struct mr_supervisor *s, const char *why);
 /* The process of a child is gone and it will not be started again. */

@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 import uuid
@@ -35,6 +36,10 @@ os.environ["PATH"] = f"{BIN}{os.pathsep}{os.environ['PATH']}"
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(BUILD / "python"), os.environ.get("PYTHONPATH")]))
 if str(BUILD / "python") not in sys.path:
     sys.path.insert(0, str(BUILD / "python"))
+# Every data set's listing is cached: not among the caller's own.
+CALLERS_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+CACHE = tempfile.TemporaryDirectory(prefix="millrace-test-cache-")
+os.environ["XDG_CACHE_HOME"] = CACHE.name
 # A shell that starts the tests in the background, or nohup, has these ignored, and every child would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 for number in (signal.SIGHUP, signal.SIGQUIT):
@@ -180,7 +185,7 @@ def devstore() -> Iterator[StartDevstore]:
 @pytest.fixture
 def fake_gcs(tmp_path: Path) -> Iterator[Server]:
     """fake-gcs-server (third-party), empty, on a free port. scripts/test-servers builds it."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "millrace" / "test-servers"
+    cache = CALLERS_CACHE / "millrace" / "test-servers"
     program = shutil.which("fake-gcs-server") or cache / "fake-gcs-server"
     assert Path(program).exists(), f"{program} is missing: run scripts/test-servers"
     port = free_port()

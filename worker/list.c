@@ -14,6 +14,8 @@
 #include "shm/base/log.h"
 #include "shm/index_build.h"
 #include "shm/segment.h"
+#include "worker/index_job.h"
+#include "worker/index_load.h"
 #include "worker/link.h"
 #include "worker/names.h"
 #include "worker/net.h"
@@ -21,7 +23,6 @@
 
 #define STEP_MS          100
 #define TEMPORARY_PREFIX "dataflux-composed-objects/"
-#define CONCAT_PARTS_MAX 4096u
 
 /* One range at a time. */
 struct range {
@@ -57,9 +58,7 @@ struct lister {
     struct range range;
     bool split_wanted, draining, bad;
     uint64_t split_level;
-    /* CONCAT in several messages */
-    struct mr_index parts[CONCAT_PARTS_MAX];
-    unsigned part_count;
+    struct mr_index_job job; /* CONCAT in several messages */
 };
 
 static enum mr_index_version version_of(enum mr_scheme scheme)
@@ -408,9 +407,9 @@ static int open_range(struct lister *l, struct mr_msg_in *msg)
         .scheme = r->uri.scheme,
         .version = version_of(r->uri.scheme),
         .bucket = r->uri.bucket,
-        .endpoint = l->link.config.gcs.endpoint,
+        .endpoint = mr_index_endpoint(&l->link.config, r->uri.scheme),
         .prefixes = &prefix,
-        .prefix_count = 1,
+        .prefix_count = msg->fd_count > 0 ? 0 : 1, /* an explicit list has none */
         .created_wall_ns = mr_clock_wall_ns(),
     };
     r->builder = mr_index_builder_new(&source, r->fd);
@@ -440,104 +439,6 @@ static int take_range(struct lister *l, struct mr_msg_in *msg)
     return 0;
 }
 
-static int concat_add(struct lister *l, struct mr_msg_in *msg)
-{
-    for (unsigned i = 0; i < msg->fd_count; i++) {
-        if (l->part_count == CONCAT_PARTS_MAX) {
-            mr_error_set(MR_E_PROTOCOL, "more than %u parts of one listing", CONCAT_PARTS_MAX);
-            return -1;
-        }
-        if (mr_index_map(&l->parts[l->part_count], msg->fds[i]) != 0)
-            return -1;
-        l->part_count++;
-    }
-    return 0;
-}
-
-/* All parts into one image. The prefixes of the source are those of the parts, each once. */
-static int concat_build(struct lister *l, int fd)
-{
-    const struct mr_index *parts[CONCAT_PARTS_MAX];
-    const char *prefixes[CONCAT_PARTS_MAX];
-    uint32_t prefix_count = 0;
-    int64_t created = INT64_MAX;
-    for (unsigned i = 0; i < l->part_count; i++) {
-        parts[i] = &l->parts[i];
-        const char *prefix = mr_index_prefix(&l->parts[i], 0);
-        if (prefix && (prefix_count == 0 || strcmp(prefixes[prefix_count - 1], prefix) != 0))
-            prefixes[prefix_count++] = prefix;
-        if (l->parts[i].info.created_wall_ns < created)
-            created = l->parts[i].info.created_wall_ns;
-    }
-    const struct mr_index_info *first = &l->parts[0].info;
-    struct mr_index_source source = {
-        .scheme = first->scheme,
-        .version = first->version,
-        .bucket = first->bucket,
-        .endpoint = first->endpoint,
-        .prefixes = prefixes,
-        .prefix_count = prefix_count,
-        .created_wall_ns = created,
-    };
-    struct mr_index_builder *builder = mr_index_builder_new(&source, fd);
-    if (!builder)
-        return -1;
-    int rc = mr_index_concat(builder, parts, l->part_count);
-    if (rc == 0)
-        rc = mr_index_builder_finish(builder, NULL, NULL);
-    mr_index_builder_destroy(builder);
-    return rc;
-}
-
-static int concat_report(struct lister *l, uint64_t dataset, int fd)
-{
-    struct mr_index index;
-    char digest[MR_INDEX_DIGEST_SIZE];
-    if (mr_index_map(&index, fd) != 0)
-        return -1;
-    mr_index_digest_text(index.info.digest, digest);
-    struct mr_msg_out *msg = mr_msg_new(MR_MSG_INDEX_DONE);
-    if (msg) {
-        mr_msg_put_u64(msg, "dataset", dataset);
-        mr_msg_put_u64(msg, "objects", index.info.count);
-        mr_msg_put_u64(msg, "bytes", index.info.total_bytes);
-        mr_msg_put_u64(msg, "largest", index.info.max_size);
-        mr_msg_put_str(msg, "digest", digest);
-        mr_msg_put_fd(msg, fd);
-    }
-    mr_index_close(&index);
-    return msg ? mr_msg_send(l->link.socket, msg) : -1;
-}
-
-static int concat(struct lister *l, struct mr_msg_in *msg)
-{
-    uint64_t dataset;
-    bool more = false;
-    if (mr_msg_get_u64(msg, "dataset", &dataset) != 0)
-        return -1;
-    if (mr_msg_has(msg, "more") && mr_msg_get_bool(msg, "more", &more) != 0)
-        return -1;
-    int rc = concat_add(l, msg), fd = -1;
-    if (rc == 0 && more)
-        return 0;
-    if (rc == 0 && l->part_count == 0) {
-        mr_error_set(MR_E_PROTOCOL, "CONCAT without parts");
-        rc = -1;
-    }
-    if (rc == 0)
-        rc = (fd = new_memfd("millrace-index")) < 0 ? -1 : concat_build(l, fd);
-    if (rc == 0)
-        rc = concat_report(l, dataset, fd);
-    if (rc != 0)
-        rc = mr_link_say_failed(&l->link, dataset, UINT64_MAX);
-    if (fd >= 0)
-        close(fd);
-    for (unsigned i = 0; i < l->part_count; i++)
-        mr_index_close(&l->parts[i]);
-    l->part_count = 0;
-    return rc;
-}
-
 static int split(struct lister *l, struct mr_msg_in *msg)
 {
     uint64_t id, level;
@@ -560,7 +461,9 @@ static int handle(struct lister *l, struct mr_msg_in *msg)
     case MR_MSG_SPLIT:
         return split(l, msg);
     case MR_MSG_CONCAT:
-        return concat(l, msg);
+        return mr_index_job_concat(&l->job, &l->link, &l->net, msg);
+    case MR_MSG_INDEX_LOAD:
+        return mr_index_job_load(&l->link, &l->net, msg);
     case MR_MSG_DRAIN:
         l->draining = true;
         return 0;

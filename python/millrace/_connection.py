@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 from . import _agree, _torch
 from ._arguments import MAX_WINDOW, POLICIES, TAILS
 from ._errors import Error, SupervisorGone
+from ._listing import ListingProgress
 from ._ring import Client, Index, Lane, Plan
 
 log = logging.getLogger("millrace")
-PROGRESS_EVERY_S = 5.0
 
 
 class Connection:
@@ -81,6 +81,8 @@ class Source:
         self._run = connection.client.run_id
         self._name, self._uris, self._objects = name, uris, objects
         self._number, tail, on_error = self._open(connection, uris)
+        self._listed = self._number  # the present listing, whatever is read
+        self._digest: str | None = None  # the listing that is read, where it is another one
         # What the TOML says for a reader that says nothing; enums of shm/config.h.
         self.tail, self.on_error = TAILS[tail], POLICIES[on_error]
         if objects:
@@ -108,7 +110,10 @@ class Source:
         if found.client.run_id != self._run:
             if self._objects:
                 raise Error("this data set of explicit objects is of another run: make it again")
-            self._number, _, _ = self._open(found, self._uris)
+            self._listed, _, _ = self._open(found, self._uris)
+            self._number = self._listed
+            if self._digest is not None:
+                self._number, _, _ = found.client.open_listing(self._listed, self._digest)
             self._run = found.client.run_id
         self._connection = found
         return found
@@ -119,19 +124,44 @@ class Source:
         known = connection.indexes.get(self._number)
         if known is not None:
             return known
-        said = time.monotonic()
-        pause = 0.001
-        while True:
-            done, listed = connection.client.dataset_listed(self._number)
-            if done:
-                break
-            connection.client.check()
-            if time.monotonic() - said > PROGRESS_EVERY_S:
-                said = time.monotonic()
-                log.info("listing %s: %d objects so far", self, listed)
-            time.sleep(pause)
-            pause = min(2 * pause, 0.05)
+        self._wait(connection, self._number)
         return connection.indexes.setdefault(self._number, connection.client.index(self._number))
+
+    def _wait(self, connection: Connection, number: int) -> None:
+        progress = ListingProgress(str(self))
+        pause = 0.001
+        try:
+            while True:
+                done, objects, requests = connection.client.dataset_listed(number)
+                if done:
+                    return
+                connection.client.check()
+                progress.say(objects, requests)
+                time.sleep(pause)
+                pause = min(2 * pause, 0.05)
+        finally:
+            progress.close()
+
+    def use_listing(self, digest: str) -> bool:
+        """Reads the listing of this digest from now on, out of the cache or the saved index.
+
+        False when it is the one that is read already. ChangedError, with the differences, when it is gone.
+        """
+        connection = self.connection()
+        known = connection.indexes.get(self._number)
+        if digest == self._digest or (known is not None and known.digest == digest):
+            return False
+        number, _, _ = connection.client.open_listing(self._listed, digest)
+        self._wait(connection, number)
+        changed = number != self._number
+        self._number = number
+        self._digest = None if number == self._listed else digest
+        return changed
+
+    @property
+    def number(self) -> int:
+        """The supervisor's number of what is read."""
+        return self._number
 
     def open_lane(self, window: int | None, batch: int, key: str | None, writable: bool) -> tuple[Lane, Loop | None]:
         """A lane in this process, and the loop that was put under key, if one was. window None: the configuration's.
@@ -158,7 +188,9 @@ class Source:
     def agree(self, world: int) -> None:
         """Stops the job where the ranks list different objects."""
         index = self.index()
-        _agree.agree(str(self), world, index.digest, len(index))
+        # A loaded listing has a turn of its own: not every rank may have asked for the present one before.
+        name = str(self) if self._digest is None else f"{self}@{self._digest}"
+        _agree.agree(name, world, index.digest, len(index))
 
     def plan(self, loop: Loop, shuffle: bool, tail: str) -> Plan:
         self.agree(loop.world)

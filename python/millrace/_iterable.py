@@ -90,7 +90,7 @@ class IterableDataset(Dataset):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The next iteration goes on there. The state may be of another number of ranks, and of millrace.DataLoader."""
-        self._progress.load(state, self._source.index())
+        self._progress.load(state, self._source)
         self._source.put_loop(self._key, self._loop(self.batch_size or 1))
 
     def _pickled(self) -> dict[str, Any]:

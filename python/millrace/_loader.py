@@ -19,7 +19,7 @@ from ._connection import Loop
 from ._errors import Error
 from ._iterable import IterableDataset, log_left_out
 from ._map import Announced, MapDataset, announce
-from ._progress import MAX_EPOCH, Progress, check_digest, number
+from ._progress import MAX_EPOCH, Progress, listing_of, number
 from ._ring import Plan
 from ._ship import Pool, Shipping, opened
 
@@ -140,8 +140,13 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         return self._source.state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The next iteration goes on behind what was given when the state was taken."""
+        """The next iteration goes on behind what was given when the state was taken, over the listing of that time."""
+        before = self.dataset._source.number
         self._source.load(state)
+        workers = getattr(self._inner, "_iterator", None)
+        if workers is not None and self.dataset._source.number != before:  # persistent ones know the listing before
+            self._inner._iterator = None
+            workers._shutdown_workers()
 
 
 def refuse(condition: bool, text: str) -> None:
@@ -267,7 +272,7 @@ class _Planned(_Source):
         return self.progress.state(self._dataset.digest)
 
     def load(self, state: dict[str, Any]) -> None:
-        self.progress.load(state, self._dataset._source.index())
+        self.progress.load(state, self._dataset._source)
 
 
 class _Steps(torch.utils.data.IterableDataset[Any]):
@@ -335,7 +340,7 @@ class _Sampled(_Source):
         return self.progress.state(self._dataset.digest)
 
     def load(self, state: dict[str, Any]) -> None:
-        self.progress.load(state, self._dataset._source.index())
+        self.progress.load(state, self._dataset._source)
 
 
 class _UserSampled(_Source):
@@ -382,13 +387,13 @@ class _UserSampled(_Source):
 
     def load(self, state: dict[str, Any]) -> None:
         epoch, cursor, world = (number(state, key) for key in ("epoch", "cursor", "world"))
-        check_digest(state, self._dataset._source.index())
         now = _arguments.resolve_rank(None, None)[1]
         if world != now:
             raise ValueError(
                 f"the state is of a sampler in a world of {world} ranks, this one has {now}: only the loader's own "
                 "order (no sampler) goes on with another number"
             )
+        listing_of(state, self._dataset._source)
         self.set_epoch(epoch)
         self.progress.cursor = cursor
 

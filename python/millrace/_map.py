@@ -57,8 +57,9 @@ def announce(batches: Iterable[Sequence[int]], workers: int, depth: int, run: in
 class _Reader:
     """A process's lane of a map-style data set, and what was fed into it."""
 
-    def __init__(self, lane: Lane) -> None:
+    def __init__(self, lane: Lane, dataset: int) -> None:
         self.pid = os.getpid()
+        self.dataset = dataset  # the supervisor's number of the listing that it reads
         self.run: int | None = None
         self._lane = lane
         self._fed: deque[int] = deque()
@@ -171,9 +172,12 @@ class MapDataset(Dataset):
 
     def _lane_reader(self, batch: int) -> _Reader:
         reader = self._reader
+        if reader is not None and reader.is_ours() and reader.dataset != self._source.number:
+            self._close()  # another listing was loaded since
+            reader = None
         if reader is None or not reader.is_ours():
             lane, _ = self._source.open_lane(self._window, batch, None, self._writable)
-            reader = self._reader = _Reader(lane)
+            reader = self._reader = _Reader(lane, self._source.number)
         return reader
 
     def _close(self) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import TYPE_CHECKING, Any
 
 from ._arguments import MAX_SEED
 from ._errors import Error
 from ._ring import Index
+
+if TYPE_CHECKING:
+    from ._connection import Source
 
 MAX_EPOCH = (1 << 63) - 1
 
@@ -55,9 +59,9 @@ class Progress:
     def state(self, digest: str) -> dict[str, Any]:
         return {"digest": digest, "seed": self.seed, "epoch": self.epoch, "cursor": self.cursor}
 
-    def load(self, state: dict[str, Any], index: Index) -> None:
+    def load(self, state: dict[str, Any], source: Source) -> None:
         seed, epoch, cursor = (number(state, key) for key in ("seed", "epoch", "cursor"))
-        check_digest(state, index)
+        index = listing_of(state, source)
         if cursor > len(index):
             raise ValueError(f"the state's cursor is {cursor}, the data set has {len(index)} objects")
         self.seed, self.epoch, self.cursor = seed, epoch, cursor
@@ -77,10 +81,13 @@ def number(state: dict[str, Any], key: str) -> int:
     return value
 
 
-def check_digest(state: dict[str, Any], index: Index) -> None:
+def listing_of(state: dict[str, Any], source: Source) -> Index:
+    """The listing that the state was saved over, which the source reads from now on."""
     saved = state.get("digest")
-    if saved != index.digest:
-        raise Error(
-            f"the state was saved over another listing (digest {str(saved)[:16]}...) than the data set has now "
-            f"({index.digest[:16]}..., {len(index)} objects): objects were added, removed or replaced since"
-        )
+    if not isinstance(saved, str) or not re.fullmatch("[0-9a-f]{64}", saved):
+        raise ValueError(f"the state's 'digest' is {saved!r}, it must be 64 hex digits")
+    source.use_listing(saved)
+    index = source.index()
+    if index.digest != saved:
+        raise Error(f"the supervisor has opened the listing {index.digest[:16]}... for the state's {saved[:16]}...")
+    return index

@@ -181,6 +181,19 @@ static PyObject *client_open_dataset(Client *self, PyObject *args, PyObject *kwa
     return rc ? ring_raise() : Py_BuildValue("III", opened.dataset, opened.tail, opened.on_error);
 }
 
+static PyObject *client_open_listing(Client *self, PyObject *args)
+{
+    unsigned like;
+    const char *digest;
+    if (!PyArg_ParseTuple(args, "Is:open_listing", &like, &digest) || begin(self))
+        return NULL;
+    struct mr_opened opened = {0};
+    int rc;
+    Py_BEGIN_ALLOW_THREADS rc = mr_client_open_listing(self->client, like, digest, &opened);
+    Py_END_ALLOW_THREADS end(self);
+    return rc ? ring_raise() : Py_BuildValue("III", opened.dataset, opened.tail, opened.on_error);
+}
+
 static PyObject *client_dataset_listed(Client *self, PyObject *arg)
 {
     unsigned long dataset = PyLong_AsUnsignedLong(arg);
@@ -188,13 +201,17 @@ static PyObject *client_dataset_listed(Client *self, PyObject *arg)
         return NULL;
     enum mr_dataset_state state =
         mr_client_dataset_state(self->client, dataset < MR_DATASETS_MAX ? (uint32_t)dataset : MR_DATASETS_MAX);
-    uint64_t listed = 0;
-    if (state != MR_DATASET_FAILED)
-        listed = atomic_load_explicit(&mr_client_board(self->client)->dataset[dataset].listed, memory_order_relaxed);
+    uint64_t listed = 0, pages = 0;
+    if (state != MR_DATASET_FAILED) {
+        const struct mr_board_dataset *entry = &mr_client_board(self->client)->dataset[dataset];
+        listed = atomic_load_explicit(&entry->listed, memory_order_relaxed);
+        pages = atomic_load_explicit(&entry->pages, memory_order_relaxed);
+    }
     end(self);
     if (state == MR_DATASET_FAILED)
         return ring_raise();
-    return Py_BuildValue("NK", PyBool_FromLong(state == MR_DATASET_READY), (unsigned long long)listed);
+    return Py_BuildValue("NKK", PyBool_FromLong(state == MR_DATASET_READY), (unsigned long long)listed,
+                         (unsigned long long)pages);
 }
 
 static PyObject *client_index(Client *self, PyObject *arg)
@@ -347,8 +364,11 @@ static PyMethodDef client_methods[] = {
     {"open_dataset", (PyCFunction)(void (*)(void))client_open_dataset, METH_VARARGS | METH_KEYWORDS,
      "open_dataset(*, name=None, uris=None, names_fd=-1) -> (number, tail, on_error). Returns before the listing is "
      "done."},
+    {"open_listing", (PyCFunction)client_open_listing, METH_VARARGS,
+     "open_listing(like, digest) -> (number, tail, on_error): the data set `like` with the listing of that digest. Returns "
+     "before it is found."},
     {"dataset_listed", (PyCFunction)client_dataset_listed, METH_O,
-     "dataset_listed(number) -> (done, objects so far); the data set's error when it has failed."},
+     "dataset_listed(number) -> (done, objects so far, requests); the data set's error when it has failed."},
     {"index", (PyCFunction)client_index, METH_O, "index(number) -> Index, once the listing is done."},
     {"ready", (PyCFunction)client_ready, METH_NOARGS, "ready() -> bool: the arenas are there, and mapped."},
     {"put_loop", (PyCFunction)client_put_loop, METH_VARARGS,

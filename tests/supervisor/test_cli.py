@@ -13,7 +13,7 @@ import pytest
 from .conftest import DEADLINE_S, StartServe
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-VERBS = ("run", "serve", "check", "ls", "cat", "cp", "rm", "compose", "stat", "top", "bench", "reload")
+VERBS = ("run", "serve", "check", "ls", "cat", "cp", "rm", "compose", "index", "stat", "top", "bench", "reload")
 
 
 @pytest.fixture
