@@ -159,6 +159,12 @@ static const struct mr_verb verbs[] = {
      "Checks the configuration and prints it with all defaults filled in.\n\n"
      "  -c FILE        configuration (TOML); without it the defaults are printed\n"
      "  --reference    prints the reference of all keys, as Markdown\n"},
+    {"doctor", mr_verb_doctor, "[-c FILE] [--json] [URI...]",
+     "Checks this machine, the credentials, the endpoint, and each data set's bucket: one line a check,\n"
+     "with what to do. The exit status is 1 where something fails.\n\n"
+     "  -c FILE        configuration (TOML)\n"
+     "  URI            what to look at, instead of the configuration's data sets\n"
+     "  --json         for programs\n"},
     {"ls", verb_tool, "[-c FILE] [-l] [-r] URI",
      "Lists one level under URI, one URI a line.\n\n"
      "  -l             size, generation and crc32c (base64) before each URI, separated by tabs\n"

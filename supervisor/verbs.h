@@ -66,6 +66,7 @@ int mr_verb_exec_worker(int config_fd, const char *verb, char *const *arguments)
 /* Commands with a file of their own. */
 int mr_verb_top(int argc, char **argv, const struct mr_verb *verb);
 int mr_verb_index(int argc, char **argv, const struct mr_verb *verb);
+int mr_verb_doctor(int argc, char **argv, const struct mr_verb *verb);
 int mr_verb_bench(int argc, char **argv, const struct mr_verb *verb);
 
 #endif

@@ -14,12 +14,19 @@
 #include "worker/list.h"
 #include "worker/tool.h"
 
+/* clang-format off */
 static const struct {
     const char *name;
     int (*run)(int argc, char **argv);
 } tools[] = {
-    {"ls", mr_tool_ls}, {"cat", mr_tool_cat}, {"cp", mr_tool_cp}, {"rm", mr_tool_rm}, {"compose", mr_tool_compose},
+    {"ls", mr_tool_ls},
+    {"cat", mr_tool_cat},
+    {"cp", mr_tool_cp},
+    {"rm", mr_tool_rm},
+    {"compose", mr_tool_compose},
+    {"doctor", mr_tool_doctor},
 };
+/* clang-format on */
 
 static int usage(void)
 {

@@ -46,12 +46,22 @@ static int load_config(struct mr_config *config)
     return mr_config_from_fd(config, (int)fd);
 }
 
-int mr_tool_init(struct mr_tool *tool)
+int mr_tool_load(struct mr_tool *tool)
 {
     memset(tool, 0, sizeof *tool);
     if (load_config(&tool->config) != 0)
         return -1;
     mr_log_init("tool", (enum mr_log_level)tool->config.log.level);
+    return 0;
+}
+
+int mr_tool_init(struct mr_tool *tool)
+{
+    return mr_tool_load(tool) == 0 ? mr_tool_start(tool) : -1;
+}
+
+int mr_tool_start(struct mr_tool *tool)
+{
     if (mr_net_init(&tool->net, &tool->config) != 0)
         return -1;
     catch_signals();

@@ -23,6 +23,9 @@ int mr_tool_rm(int argc, char **argv);
 /* `compose [--if-absent] [--json] DST SRC...` */
 int mr_tool_compose(int argc, char **argv);
 
+/* `doctor [URI...]`: the checks that need the network, one line each: "ok|note|fail TAB what TAB text". */
+int mr_tool_doctor(int argc, char **argv);
+
 /* ---- what they share ---- */
 
 struct mr_tool {
@@ -33,7 +36,10 @@ struct mr_tool {
     struct mr_progress *received; /* shows what has come from stores; NULL: nothing is shown */
 };
 
-/* The configuration that `millrace` handed over (or the defaults), log, loop and engine. 0 or -1. */
+/* The configuration that `millrace` handed over (or the defaults), and the log; then loop and engine from it. 0 or -1. */
+int mr_tool_load(struct mr_tool *tool);
+int mr_tool_start(struct mr_tool *tool);
+/* Both. */
 int mr_tool_init(struct mr_tool *tool);
 /* The store of a URI, which is parsed into *uri (the caller closes that). NULL with mr_error. */
 struct mr_store *mr_tool_open(struct mr_tool *tool, const char *text, struct mr_uri *uri);

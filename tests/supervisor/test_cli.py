@@ -13,7 +13,22 @@ import pytest
 from .conftest import DEADLINE_S, StartServe
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-VERBS = ("run", "serve", "check", "ls", "cat", "cp", "rm", "compose", "index", "stat", "top", "bench", "reload")
+VERBS = (
+    "run",
+    "serve",
+    "check",
+    "doctor",
+    "ls",
+    "cat",
+    "cp",
+    "rm",
+    "compose",
+    "index",
+    "stat",
+    "top",
+    "bench",
+    "reload",
+)
 
 
 @pytest.fixture
@@ -67,6 +82,8 @@ def test_version(millrace: Run) -> None:
         ["top", "--interval", "soon"],
         ["top", "--count", "-1"],
         ["reload"],
+        ["doctor", "--nonsense"],
+        ["doctor", "-c", "/no/such/file.toml"],
         ["ls"],
         ["cat"],
         ["cp", "x"],

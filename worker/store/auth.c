@@ -26,6 +26,7 @@ struct mr_auth {
     struct mr_http *http;
     int anonymous;
     struct mr_auth_file *file;
+    char *origin; /* the file's path, or the metadata server's host */
     struct mr_auth_source *source;
     struct mr_http_timer timer; /* starts a fetch */
     int fetching, started, refused;
@@ -215,6 +216,7 @@ static int find_source(struct mr_auth *auth)
     if (variable)
         snprintf(path, sizeof path, "%s", variable);
     if (variable || access(path, F_OK) == 0) {
+        auth->origin = strdup(path);
         auth->file = mr_auth_file_read(path);
         if (auth->file) {
             auth->source = mr_auth_source_new(auth->http, auth->file, MR_AUTH_SCOPE_STORAGE);
@@ -232,6 +234,7 @@ static int find_source(struct mr_auth *auth)
     } else if (host && strpbrk(host, "/?#@ \r\n")) {
         mr_error_set(MR_E_DENIED, "GCE_METADATA_HOST=%.100s is not of the form host[:port]", host);
     } else {
+        auth->origin = strdup(host ? host : METADATA_HOST);
         auth->source = mr_auth_metadata_new(auth->http, host ? host : METADATA_HOST);
     }
     return auth->source ? 0 : -1;
@@ -253,6 +256,56 @@ static int set_quota(struct mr_auth *auth)
     return 0;
 }
 
+/* The account in ".../serviceAccounts/ACCOUNT:generateAccessToken". */
+static int put_account(const char *url, char *out, size_t size)
+{
+    const char *slash = url ? strrchr(url, '/') : NULL;
+    return slash ? snprintf(out, size, "%.*s", (int)strcspn(slash + 1, ":?"), slash + 1)
+                 : snprintf(out, size, "another account");
+}
+
+static void put_kind(const struct mr_auth *auth, char *out, size_t size)
+{
+    const struct mr_auth_file *file = auth->file;
+    char account[256];
+    if (!file) {
+        snprintf(out, size, "the machine's account");
+        return;
+    }
+    put_account(file->impersonation_url, account, sizeof account);
+    switch (file->kind) {
+    case MR_AUTH_SERVICE_ACCOUNT:
+        snprintf(out, size, "service account %s", file->client_email);
+        return;
+    case MR_AUTH_USER:
+        snprintf(out, size, "a user's, of gcloud auth application-default login");
+        return;
+    case MR_AUTH_EXTERNAL:
+        if (file->impersonation_url)
+            snprintf(out, size, "external account as %s", account);
+        else
+            snprintf(out, size, "external account %s", file->audience ? file->audience : "");
+        return;
+    case MR_AUTH_IMPERSONATED:
+        snprintf(out, size, "impersonates %s", account);
+        return;
+    }
+}
+
+void mr_auth_describe(const struct mr_auth *auth, char *out, size_t size)
+{
+    char kind[400], until[80] = "";
+    if (auth->anonymous) {
+        snprintf(out, size, "none are sent (anonymous, or an emulator)");
+        return;
+    }
+    put_kind(auth, kind, sizeof kind);
+    int64_t left_s = (auth->expires_ns - mr_http_now_ns(auth->http)) / MR_SECOND_NS;
+    if (auth->bearer.length && left_s > 0)
+        snprintf(until, sizeof until, "; its token is good for %lld min", (long long)(left_s / 60));
+    snprintf(out, size, "%s, from %s%s", kind, auth->origin ? auth->origin : "", until);
+}
+
 /* ---- life ---- */
 
 static void auth_free(struct mr_auth *auth)
@@ -263,6 +316,7 @@ static void auth_free(struct mr_auth *auth)
     mr_http_timer_stop(auth->http, &auth->timer);
     mr_auth_text_wipe(&auth->bearer);
     mr_text_close(&auth->quota);
+    free(auth->origin);
     free(auth);
 }
 

@@ -45,6 +45,9 @@ struct mr_auth *mr_auth_new(const char *mode, int emulator, struct mr_http *http
 /* Waiters must be gone. NULL is allowed. */
 void mr_auth_destroy(struct mr_auth *auth);
 
+/* For people: the kind of credentials, whose they are, where they were found, how long the token is good. No secret. */
+void mr_auth_describe(const struct mr_auth *auth, char *out, size_t size);
+
 /* 1: headers is filled; 0: there is no token that is good, so mr_auth_wait. */
 int mr_auth_headers(struct mr_auth *auth, struct mr_auth_headers *headers);
 /* Fetches a token unless that is under way. Calls nothing back by itself. */

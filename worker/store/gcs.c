@@ -339,6 +339,14 @@ static void gcs_destroy(struct mr_store *base)
     free(store);
 }
 
+static void gcs_describe(const struct mr_store *base, char *endpoint, size_t endpoint_size, char *credentials,
+                         size_t credentials_size)
+{
+    const struct gcs_store *store = (const struct gcs_store *)(const void *)base;
+    snprintf(endpoint, endpoint_size, "%s", store->endpoint);
+    mr_auth_describe(store->auth, credentials, credentials_size);
+}
+
 static const struct mr_store_ops gcs_ops = {
     .list = mr_gcs_list,
     .get = mr_gcs_get,
@@ -352,6 +360,7 @@ static const struct mr_store_ops gcs_ops = {
     .upload_drop = mr_gcs_upload_drop,
     .bucket = mr_gcs_bucket,
     .permissions = mr_gcs_permissions,
+    .describe = gcs_describe,
     .cancel = gcs_cancel,
     .destroy = gcs_destroy,
 };

@@ -89,6 +89,17 @@ static void take_retry_after(struct mr_http_headers *headers, const char *value,
     headers->retry_after_ms = 1000u * (unsigned)(seconds < RETRY_AFTER_MAX_S ? seconds : RETRY_AFTER_MAX_S);
 }
 
+static void take_date(struct mr_http_headers *headers, const char *value, size_t length)
+{
+    char date[64];
+    if (length >= sizeof date)
+        return;
+    memcpy(date, value, length);
+    date[length] = 0;
+    time_t at = curl_getdate(date, NULL);
+    headers->date_s = at > 0 ? (int64_t)at : 0;
+}
+
 static int is(const char *name, size_t length, const char *wanted)
 {
     return strlen(wanted) == length && strncasecmp(name, wanted, length) == 0;
@@ -156,6 +167,10 @@ void mr_http_headers_line(struct mr_http_headers *headers, const char *line, siz
             take_content_range(headers, value, n);
         else if (is(line, name_length, "content-encoding"))
             headers->content_encoded = n > 0 && !is(value, n, "identity");
+        break;
+    case 'd':
+        if (is(line, name_length, "date"))
+            take_date(headers, value, n);
         break;
     case 'e':
         if (is(line, name_length, "etag")) {

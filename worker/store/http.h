@@ -82,6 +82,7 @@ struct mr_http_headers {
     uint64_t stored_length;                        /* x-goog-stored-content-length */
     uint32_t crc32c;                               /* x-goog-hash: crc32c=, of the whole object */
     unsigned retry_after_ms;                       /* Retry-After in seconds or as a date; 0: none */
+    int64_t date_s;                                /* Date, in seconds since 1970; 0: none */
     unsigned has_kept : 1;                         /* Range of a 308: the upload session keeps `kept` bytes */
     uint64_t kept;
     char etag[96]; /* "" where there is none; cut to fit */

@@ -53,6 +53,14 @@ struct mr_http *mr_store_http(const struct mr_store *store)
     return store->http;
 }
 
+void mr_store_describe(const struct mr_store *store, char *endpoint, size_t endpoint_size, char *credentials,
+                       size_t credentials_size)
+{
+    endpoint[0] = credentials[0] = 0;
+    if (store->ops->describe)
+        store->ops->describe(store, endpoint, endpoint_size, credentials, credentials_size);
+}
+
 enum mr_scheme mr_store_scheme(const struct mr_store *store)
 {
     return store->scheme;

@@ -31,6 +31,9 @@ struct mr_store_ops {
     struct mr_store_call *(*bucket)(struct mr_store *store, mr_store_bucket_fn *done, void *arg);
     struct mr_store_call *(*permissions)(struct mr_store *store, const char *const *names, unsigned count,
                                          mr_store_permissions_fn *done, void *arg);
+    /* "" before the call; NULL: there is nothing to say. */
+    void (*describe)(const struct mr_store *store, char *endpoint, size_t endpoint_size, char *credentials,
+                     size_t credentials_size);
     void (*cancel)(struct mr_store_call *call); /* unlinks and frees it */
     void (*destroy)(struct mr_store *store);    /* no call is alive */
 };
