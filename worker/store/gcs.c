@@ -236,7 +236,7 @@ int mr_gcs_send(struct gcs_call *call, struct mr_http_request *request)
 {
     struct gcs_store *store = mr_gcs_store(call);
     struct mr_auth_headers headers;
-    if (call->kind != GCS_BATCH && call->kind != GCS_SESSION)
+    if (call->kind < GCS_SESSION && call->kind != GCS_BATCH)
         mr_text_add(&store->url, store->user_project.data ? store->user_project.data : "", store->user_project.length);
     if (!request->method)
         request->method = "GET";
@@ -336,6 +336,7 @@ static void gcs_destroy(struct mr_store *base)
     mr_text_close(&store->user_project);
     mr_text_close(&store->url);
     free(store->endpoint);
+    free(store->project);
     free(store);
 }
 
@@ -358,6 +359,12 @@ static const struct mr_store_ops gcs_ops = {
     .upload_begin = mr_gcs_upload_begin,
     .upload_send = mr_gcs_upload_send,
     .upload_drop = mr_gcs_upload_drop,
+    .has_parts = mr_gcs_has_parts,
+    .parts_begin = mr_gcs_parts_begin,
+    .part_send = mr_gcs_part_send,
+    .parts_complete = mr_gcs_parts_complete,
+    .parts_abort = mr_gcs_parts_abort,
+    .parts_list = mr_gcs_parts_list,
     .bucket = mr_gcs_bucket,
     .permissions = mr_gcs_permissions,
     .describe = gcs_describe,
@@ -422,8 +429,11 @@ struct mr_store *mr_store_gcs_new(const struct mr_store_options *options)
     mr_text_puts(&store->objects, "/storage/v1/b/");
     mr_text_put_encoded(&store->objects, options->bucket, strlen(options->bucket));
     mr_text_puts(&store->objects, "/o");
-    if (options->user_project && options->user_project[0])
+    if (options->user_project && options->user_project[0]) {
         mr_gcs_parameter(&store->user_project, "&userProject=", options->user_project);
+        store->project = strdup(options->user_project);
+        store->user_project.failed |= !store->project;
+    }
     if (store->objects.failed || store->user_project.failed) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a store");
         goto fail;

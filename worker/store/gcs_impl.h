@@ -5,6 +5,7 @@
 #include "worker/store/auth.h"
 #include "worker/store/gcs_json.h"
 #include "worker/store/http.h"
+#include "worker/store/parts.h"
 #include "worker/store/store_ops.h"
 #include "worker/store/text.h"
 
@@ -21,6 +22,7 @@ enum gcs_kind {
     GCS_COMPOSE,
     GCS_UPLOAD,  /* the beginning of a session */
     GCS_SESSION, /* a request to its own URL */
+    GCS_XML,     /* a multipart upload */
 };
 
 struct gcs_store {
@@ -29,7 +31,9 @@ struct gcs_store {
     char *endpoint;
     struct mr_text objects;      /* "http://host/storage/v1/b/bucket/o" */
     struct mr_text user_project; /* "&userProject=x", or nothing */
+    char *project;               /* "x", or NULL */
     struct mr_text url;          /* of the request that is being built */
+    int no_parts;                /* it has no multipart uploads */
     int no_batch;                /* the endpoint has no batches: 404, 405 or 501 */
     struct gcs_call *pool;
 };
@@ -63,6 +67,9 @@ struct gcs_call {
         mr_store_batch_fn *batch;
         mr_store_begin_fn *begin;
         mr_store_upload_fn *upload;
+        mr_store_part_fn *part;
+        mr_store_complete_fn *complete;
+        mr_store_parts_list_fn *pending;
         mr_store_bucket_fn *bucket;
         mr_store_permissions_fn *permissions;
     } done;
@@ -73,6 +80,7 @@ struct gcs_call {
     struct mr_http_piece body[MR_HTTP_MAX_PIECES];
     uint64_t generation_match;
     struct gcs_batch batch;
+    uint32_t crc32c;            /* of the part that is sent */
     uint64_t sent_to;           /* the end of the chunk that an upload sends */
     struct mr_text permissions; /* names, each with its NUL */
     struct mr_store_list_request list;
@@ -124,7 +132,7 @@ void mr_gcs_refuse(const struct gcs_call *call, struct mr_store_result *result, 
 /* An answer about one object, of a request whose done.stat is told: parses it, calls back, gives the call back. */
 void mr_gcs_on_item(void *arg, const struct mr_http_result *http);
 
-/* ---- gcs_read.c, gcs_write.c, gcs_upload.c, gcs_batch.c, gcs_bucket.c ---- */
+/* ---- gcs_read.c, gcs_write.c, gcs_upload.c, gcs_parts.c, gcs_batch.c, gcs_bucket.c ---- */
 
 struct mr_store_call *mr_gcs_list(struct mr_store *base, const struct mr_store_list_request *request,
                                   mr_store_list_fn *done, void *arg);
@@ -147,6 +155,17 @@ struct mr_store_call *mr_gcs_upload_begin(struct mr_store *base, const struct mr
 struct mr_store_call *mr_gcs_upload_send(struct mr_store *base, const struct mr_store_chunk *chunk,
                                          mr_store_upload_fn *done, void *arg);
 void mr_gcs_upload_drop(struct mr_store *base, const char *session);
+int mr_gcs_has_parts(const struct mr_store *base);
+struct mr_store_call *mr_gcs_parts_begin(struct mr_store *base, const char *name, size_t name_length,
+                                         const char *content_type, mr_store_parts_begin_fn *done, void *arg);
+struct mr_store_call *mr_gcs_part_send(struct mr_store *base, const struct mr_store_part_request *request,
+                                       mr_store_part_fn *done, void *arg);
+struct mr_store_call *mr_gcs_parts_complete(struct mr_store *base, const struct mr_store_complete_request *request,
+                                            mr_store_complete_fn *done, void *arg);
+struct mr_store_call *mr_gcs_parts_abort(struct mr_store *base, const char *name, size_t name_length, const char *id,
+                                         mr_store_delete_fn *done, void *arg);
+struct mr_store_call *mr_gcs_parts_list(struct mr_store *base, const char *prefix, const char *from_name,
+                                        const char *from_id, mr_store_parts_list_fn *done, void *arg);
 #define MR_GCS_CONTENT_TYPE  "application/octet-stream"
 #define MR_GCS_BOUNDARY_SIZE 48
 /* A new one that no body has in it. */

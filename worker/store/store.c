@@ -196,6 +196,72 @@ void mr_store_upload_drop(struct mr_store *store, const char *session)
     store->ops->upload_drop(store, session);
 }
 
+/* ---- parts.h ---- */
+
+int mr_store_has_parts(const struct mr_store *store)
+{
+    return store->ops->has_parts && store->ops->has_parts(store);
+}
+
+static int check_parts(const struct mr_store *store, const char *name, size_t length)
+{
+    if (!store->ops->has_parts) {
+        mr_error_set(MR_E_USAGE, "%s:// has no uploads in parts", mr_scheme_name(store->scheme));
+        return -1;
+    }
+    return check_name(store, name, length);
+}
+
+struct mr_store_call *mr_store_parts_begin(struct mr_store *store, const char *name, size_t name_length,
+                                           const char *content_type, mr_store_parts_begin_fn *done, void *arg)
+{
+    if (check_parts(store, name, name_length) != 0 || check_type(content_type) != 0)
+        return NULL;
+    return store->ops->parts_begin(store, name, name_length, content_type, done, arg);
+}
+
+struct mr_store_call *mr_store_part_send(struct mr_store *store, const struct mr_store_part_request *request,
+                                         mr_store_part_fn *done, void *arg)
+{
+    if (check_parts(store, request->name, request->name_length) != 0)
+        return NULL;
+    if (request->number == 0 || request->number > MR_PARTS_MAX || request->length > INT64_MAX) {
+        mr_error_set(MR_E_USAGE, "part %u: an object has parts 1 to %d", request->number, MR_PARTS_MAX);
+        return NULL;
+    }
+    return store->ops->part_send(store, request, done, arg);
+}
+
+struct mr_store_call *mr_store_parts_complete(struct mr_store *store, const struct mr_store_complete_request *request,
+                                              mr_store_complete_fn *done, void *arg)
+{
+    if (check_parts(store, request->name, request->name_length) != 0)
+        return NULL;
+    if (request->count == 0 || request->count > MR_PARTS_MAX) {
+        mr_error_set(MR_E_USAGE, "%u parts: an object has 1 to %d", request->count, MR_PARTS_MAX);
+        return NULL;
+    }
+    return store->ops->parts_complete(store, request, done, arg);
+}
+
+struct mr_store_call *mr_store_parts_abort(struct mr_store *store, const char *name, size_t name_length, const char *id,
+                                           mr_store_delete_fn *done, void *arg)
+{
+    if (check_parts(store, name, name_length) != 0)
+        return NULL;
+    return store->ops->parts_abort(store, name, name_length, id, done, arg);
+}
+
+struct mr_store_call *mr_store_parts_list(struct mr_store *store, const char *prefix, const char *from_name,
+                                          const char *from_id, mr_store_parts_list_fn *done, void *arg)
+{
+    if (check_parts(store, "x", 1) != 0)
+        return NULL;
+    return store->ops->parts_list(store, prefix, from_name, from_id, done, arg);
+}
+
+/* ---- the bucket ---- */
+
 struct mr_store_call *mr_store_bucket(struct mr_store *store, mr_store_bucket_fn *done, void *arg)
 {
     return store->ops->bucket(store, done, arg);

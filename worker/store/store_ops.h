@@ -2,6 +2,7 @@
 #ifndef MR_STORE_STORE_OPS_H
 #define MR_STORE_STORE_OPS_H
 
+#include "worker/store/parts.h"
 #include "worker/store/store.h"
 
 /*
@@ -28,6 +29,18 @@ struct mr_store_ops {
     struct mr_store_call *(*upload_send)(struct mr_store *store, const struct mr_store_chunk *chunk,
                                          mr_store_upload_fn *done, void *arg);
     void (*upload_drop)(struct mr_store *store, const char *session);
+    /* NULL, all six, where the store has no uploads in parts */
+    int (*has_parts)(const struct mr_store *store);
+    struct mr_store_call *(*parts_begin)(struct mr_store *store, const char *name, size_t name_length,
+                                         const char *content_type, mr_store_parts_begin_fn *done, void *arg);
+    struct mr_store_call *(*part_send)(struct mr_store *store, const struct mr_store_part_request *request,
+                                       mr_store_part_fn *done, void *arg);
+    struct mr_store_call *(*parts_complete)(struct mr_store *store, const struct mr_store_complete_request *request,
+                                            mr_store_complete_fn *done, void *arg);
+    struct mr_store_call *(*parts_abort)(struct mr_store *store, const char *name, size_t name_length, const char *id,
+                                         mr_store_delete_fn *done, void *arg);
+    struct mr_store_call *(*parts_list)(struct mr_store *store, const char *prefix, const char *from_name,
+                                        const char *from_id, mr_store_parts_list_fn *done, void *arg);
     struct mr_store_call *(*bucket)(struct mr_store *store, mr_store_bucket_fn *done, void *arg);
     struct mr_store_call *(*permissions)(struct mr_store *store, const char *const *names, unsigned count,
                                          mr_store_permissions_fn *done, void *arg);

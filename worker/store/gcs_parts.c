@@ -1,0 +1,268 @@
+/* Multipart uploads of the XML API. Facts: protocols.md, GCS, "Upload"; https://cloud.google.com/storage/docs/xml-api. */
+#include <stdio.h>
+#include <string.h>
+
+#include "shm/base/checksum.h"
+#include "worker/store/gcs_impl.h"
+#include "worker/store/gcs_xml.h"
+
+/* A call whose URL is ".../bucket[/name]?<query>", to be added to. */
+static struct gcs_call *xml_call(struct gcs_store *store, const char *name, size_t name_length, const char *query,
+                                 void *arg)
+{
+    struct gcs_call *call = mr_gcs_take(store, GCS_XML, arg);
+    if (!call)
+        return NULL;
+    call->generation_match = MR_STORE_ANY;
+    mr_text_add(&call->name, name, name_length);
+    if (store->project)
+        mr_gcs_line(call, "x-goog-user-project: ", store->project);
+    mr_text_clear(&store->url);
+    mr_text_puts(&store->url, store->endpoint);
+    mr_text_puts(&store->url, "/");
+    mr_text_put_encoded(&store->url, store->base.bucket, strlen(store->base.bucket));
+    if (name_length)
+        mr_text_puts(&store->url, "/");
+    mr_text_put_encoded(&store->url, name, name_length);
+    mr_text_puts(&store->url, query);
+    return call;
+}
+
+static struct mr_store_call *start(struct gcs_call *call, struct mr_http_request *http)
+{
+    if (call->lines.failed) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a request to gs://%s", call->base.store->bucket);
+    } else if (mr_gcs_send(call, http) == 0) {
+        return &call->base;
+    }
+    mr_gcs_give(call);
+    return NULL;
+}
+
+int mr_gcs_has_parts(const struct mr_store *base)
+{
+    return !((const struct gcs_store *)base)->no_parts;
+}
+
+/* The answer's XML with that root, or NULL, and result says why. */
+static struct mr_gcs_xml *take_xml(struct gcs_call *call, const struct mr_http_result *http, const char *root,
+                                   struct mr_store_result *result, char *text, size_t size)
+{
+    char words[300];
+    struct mr_gcs_xml *xml = mr_gcs_xml_parse(http->body, http->body_length);
+    if (xml && strcmp(mr_gcs_xml_root(xml), root) == 0)
+        return xml;
+    if (xml && strcmp(mr_gcs_xml_root(xml), "Error") == 0) { /* in a 200: protocols.md, S3 */
+        mr_gcs_error_text(http->body, http->body_length, words, sizeof words);
+        mr_error_set(strcmp(mr_gcs_xml_text(xml, "Code"), "InternalError") == 0 ? MR_E_BUSY : MR_E_PROTOCOL, "%s",
+                     words);
+    } else if (xml) {
+        mr_error_set(MR_E_PROTOCOL, "%s was expected, and %.60s came", root, mr_gcs_xml_root(xml));
+    }
+    mr_gcs_refuse(call, result, text, size);
+    mr_gcs_xml_destroy(xml);
+    return NULL;
+}
+
+/* ---- begin ---- */
+
+/* An endpoint without such uploads; a bucket that is not there is another matter. */
+static int says_unknown(const struct mr_http_result *http)
+{
+    int status = http->status;
+    return http->code == MR_OK && (status == 400 || status == 404 || status == 405 || status == 501) &&
+           !memmem(http->body, http->body_length, "NoSuchBucket", 12);
+}
+
+static void on_begin(void *arg, const struct mr_http_result *http)
+{
+    struct gcs_call *call = arg;
+    struct mr_store_result result;
+    struct mr_gcs_xml *xml = NULL;
+    char text[1024];
+    call->http = NULL;
+    mr_gcs_explain(call, http, &result, text, sizeof text);
+    if (says_unknown(http)) {
+        mr_gcs_store(call)->no_parts = 1;
+        mr_error_set(MR_E_PROTOCOL, "the endpoint has no multipart uploads (HTTP status %d)", http->status);
+        mr_gcs_refuse(call, &result, text, sizeof text);
+    }
+    if (result.code == MR_OK)
+        xml = take_xml(call, http, "InitiateMultipartUploadResult", &result, text, sizeof text);
+    const char *id = xml ? mr_gcs_xml_text(xml, "UploadId") : "";
+    if (result.code == MR_OK && !id[0]) {
+        mr_error_set(MR_E_PROTOCOL, "an upload without an id was begun");
+        mr_gcs_refuse(call, &result, text, sizeof text);
+    }
+    call->done.begin(call->arg, &result, result.code == MR_OK ? id : NULL);
+    mr_gcs_xml_destroy(xml);
+    mr_gcs_give(call);
+}
+
+struct mr_store_call *mr_gcs_parts_begin(struct mr_store *base, const char *name, size_t name_length,
+                                         const char *content_type, mr_store_parts_begin_fn *done, void *arg)
+{
+    struct gcs_call *call = xml_call((struct gcs_store *)base, name, name_length, "?uploads", arg);
+    if (!call)
+        return NULL;
+    struct mr_http_request http = {.method = "POST", .body = call->body, .body_count = 1, .done = on_begin};
+    call->done.begin = done;
+    call->body[0] = (struct mr_http_piece){NULL, 0};
+    mr_gcs_line(call, "Content-Type: ", content_type ? content_type : MR_GCS_CONTENT_TYPE);
+    return start(call, &http);
+}
+
+/* ---- a part ---- */
+
+static void on_part(void *arg, const struct mr_http_result *http)
+{
+    struct gcs_call *call = arg;
+    struct mr_store_result result;
+    char text[1024];
+    call->http = NULL;
+    mr_gcs_explain(call, http, &result, text, sizeof text);
+    const char *etag = http->headers.etag;
+    if (result.code == MR_OK && (!etag[0] || strlen(etag) + 1 >= sizeof http->headers.etag)) {
+        mr_error_set(MR_E_PROTOCOL, "a part was taken without a usable ETag");
+        mr_gcs_refuse(call, &result, text, sizeof text);
+    }
+    if (result.code == MR_OK && http->headers.has_crc32c && http->headers.crc32c != call->crc32c) {
+        mr_error_set(MR_E_NET, "the store has other bytes of a part than were sent"); /* sent again, it replaces them */
+        mr_gcs_refuse(call, &result, text, sizeof text);
+    }
+    call->done.part(call->arg, &result, result.code == MR_OK ? etag : NULL);
+    mr_gcs_give(call);
+}
+
+struct mr_store_call *mr_gcs_part_send(struct mr_store *base, const struct mr_store_part_request *request,
+                                       mr_store_part_fn *done, void *arg)
+{
+    struct gcs_store *store = (struct gcs_store *)base;
+    struct gcs_call *call = xml_call(store, request->name, request->name_length, "?partNumber=", arg);
+    char hash[] = "crc32c=AAAAAA==";
+    if (!call)
+        return NULL;
+    struct mr_http_request http = {.method = "PUT", .body = call->body, .body_count = 1, .done = on_part};
+    call->done.part = done;
+    call->crc32c = request->crc32c;
+    call->body[0] = (struct mr_http_piece){request->data, request->length};
+    mr_text_put_u64(&store->url, request->number);
+    mr_gcs_parameter(&store->url, "&uploadId=", request->id);
+    mr_crc32c_to_base64(request->crc32c, hash + strlen("crc32c="));
+    mr_gcs_line(call, "x-goog-hash: ", hash);
+    mr_gcs_line(call, "Content-Type: ", MR_GCS_CONTENT_TYPE);
+    return start(call, &http);
+}
+
+/* ---- complete ---- */
+
+static void on_complete(void *arg, const struct mr_http_result *http)
+{
+    struct gcs_call *call = arg;
+    struct mr_store_result result;
+    char text[1024];
+    call->http = NULL;
+    mr_gcs_explain(call, http, &result, text, sizeof text);
+    if (result.code == MR_OK)
+        mr_gcs_xml_destroy(take_xml(call, http, "CompleteMultipartUploadResult", &result, text, sizeof text));
+    call->done.complete(call->arg, &result,
+                        result.code == MR_OK && http->headers.has_generation ? http->headers.generation : 0);
+    mr_gcs_give(call);
+}
+
+static void put_xml(struct mr_text *to, const char *text)
+{
+    for (; *text; text++) {
+        if (*text == '<' || *text == '&')
+            mr_text_puts(to, *text == '<' ? "&lt;" : "&amp;");
+        else
+            mr_text_add(to, text, 1);
+    }
+}
+
+struct mr_store_call *mr_gcs_parts_complete(struct mr_store *base, const struct mr_store_complete_request *request,
+                                            mr_store_complete_fn *done, void *arg)
+{
+    struct gcs_store *store = (struct gcs_store *)base;
+    struct gcs_call *call = xml_call(store, request->name, request->name_length, "?", arg);
+    if (!call)
+        return NULL;
+    struct mr_http_request http = {.method = "POST", .body = call->body, .body_count = 1, .done = on_complete};
+    struct mr_text *body = &call->head;
+    call->done.complete = done;
+    mr_gcs_parameter(&store->url, "uploadId=", request->id);
+    mr_text_puts(body, "<CompleteMultipartUpload>");
+    for (unsigned i = 0; i < request->count; i++) {
+        mr_text_puts(body, "<Part><PartNumber>");
+        mr_text_put_u64(body, request->parts[i].number);
+        mr_text_puts(body, "</PartNumber><ETag>");
+        put_xml(body, request->parts[i].etag);
+        mr_text_puts(body, "</ETag></Part>");
+    }
+    mr_text_puts(body, "</CompleteMultipartUpload>");
+    call->body[0] = (struct mr_http_piece){body->data, body->length};
+    mr_gcs_line(call, "Content-Type: ", "application/xml");
+    return start(call, &http);
+}
+
+/* ---- abort ---- */
+
+static void on_abort(void *arg, const struct mr_http_result *http)
+{
+    struct gcs_call *call = arg;
+    struct mr_store_result result;
+    char text[1024];
+    call->http = NULL;
+    mr_gcs_explain(call, http, &result, text, sizeof text);
+    call->done.remove(call->arg, &result);
+    mr_gcs_give(call);
+}
+
+struct mr_store_call *mr_gcs_parts_abort(struct mr_store *base, const char *name, size_t name_length, const char *id,
+                                         mr_store_delete_fn *done, void *arg)
+{
+    struct gcs_store *store = (struct gcs_store *)base;
+    struct gcs_call *call = xml_call(store, name, name_length, "?", arg);
+    struct mr_http_request http = {.method = "DELETE", .done = on_abort};
+    if (!call)
+        return NULL;
+    call->done.remove = done;
+    mr_gcs_parameter(&store->url, "uploadId=", id);
+    return start(call, &http);
+}
+
+/* ---- what is under way ---- */
+
+static void on_list(void *arg, const struct mr_http_result *http)
+{
+    struct gcs_call *call = arg;
+    struct mr_store_result result;
+    struct mr_store_pending_page page;
+    struct mr_gcs_xml *xml = NULL;
+    char text[1024];
+    call->http = NULL;
+    mr_gcs_explain(call, http, &result, text, sizeof text);
+    if (result.code == MR_OK) {
+        xml = mr_gcs_xml_parse(http->body, http->body_length);
+        if (!xml || mr_gcs_xml_pending(xml, &page) != 0)
+            mr_gcs_refuse(call, &result, text, sizeof text);
+    }
+    call->done.pending(call->arg, &result, result.code == MR_OK ? &page : NULL);
+    mr_gcs_xml_destroy(xml);
+    mr_gcs_give(call);
+}
+
+struct mr_store_call *mr_gcs_parts_list(struct mr_store *base, const char *prefix, const char *from_name,
+                                        const char *from_id, mr_store_parts_list_fn *done, void *arg)
+{
+    struct gcs_store *store = (struct gcs_store *)base;
+    struct gcs_call *call = xml_call(store, "", 0, "?uploads", arg);
+    struct mr_http_request http = {.done = on_list};
+    if (!call)
+        return NULL;
+    call->done.pending = done;
+    mr_gcs_parameter(&store->url, "&prefix=", prefix && prefix[0] ? prefix : NULL);
+    mr_gcs_parameter(&store->url, "&key-marker=", from_name);
+    mr_gcs_parameter(&store->url, "&upload-id-marker=", from_id && from_id[0] ? from_id : NULL);
+    return start(call, &http);
+}

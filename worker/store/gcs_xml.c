@@ -1,0 +1,217 @@
+#include "worker/store/gcs_xml.h"
+
+#include <expat.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "worker/store/text.h"
+
+#define DEPTH_MAX 16
+#define LEAF_MAX  (1u << 20)
+
+/* Elements of depth 1 (below the root) and 2 that hold text: a flat list, strings in one block. */
+struct leaf {
+    size_t name, text;     /* offsets in strings */
+    unsigned depth, group; /* group: which element of depth 1 it lies in */
+};
+
+struct mr_gcs_xml {
+    struct mr_text strings; /* each with its NUL; the root's name is the first */
+    struct leaf *leaves;
+    size_t count, size;
+    struct mr_store_pending *pending;
+    /* while it is parsed */
+    XML_Parser parser;
+    struct mr_text text; /* of the element that is open */
+    size_t names[DEPTH_MAX];
+    unsigned depth, group;
+    const char *refused;
+};
+
+static void stop(struct mr_gcs_xml *xml, const char *why)
+{
+    xml->refused = why;
+    XML_StopParser(xml->parser, XML_FALSE);
+}
+
+static size_t add(struct mr_gcs_xml *xml, const char *string, size_t length)
+{
+    size_t at = xml->strings.length;
+    mr_text_add(&xml->strings, string, length);
+    mr_text_add(&xml->strings, "", 1);
+    return at;
+}
+
+static void on_start(void *arg, const XML_Char *name, const XML_Char **attributes)
+{
+    struct mr_gcs_xml *xml = arg;
+    (void)attributes;
+    if (xml->depth >= DEPTH_MAX) {
+        stop(xml, "it is nested too deep");
+        return;
+    }
+    const char *colon = strrchr(name, ':');
+    const char *local = colon ? colon + 1 : name;
+    xml->names[xml->depth] = add(xml, local, strlen(local));
+    xml->group += xml->depth == 1;
+    xml->depth++;
+    mr_text_clear(&xml->text);
+}
+
+static void on_text(void *arg, const XML_Char *text, int length)
+{
+    struct mr_gcs_xml *xml = arg;
+    mr_text_add(&xml->text, text, (size_t)length);
+}
+
+static void on_end(void *arg, const XML_Char *name)
+{
+    struct mr_gcs_xml *xml = arg;
+    (void)name;
+    xml->depth--;
+    if (xml->depth != 1 && xml->depth != 2)
+        return;
+    if (xml->count == xml->size) {
+        size_t size = xml->size ? 2 * xml->size : 64;
+        struct leaf *leaves = size <= LEAF_MAX ? realloc(xml->leaves, size * sizeof *leaves) : NULL;
+        if (!leaves) {
+            stop(xml, "it is too long");
+            return;
+        }
+        xml->leaves = leaves;
+        xml->size = size;
+    }
+    const char *text = xml->text.data ? xml->text.data : "";
+    xml->leaves[xml->count].name = xml->names[xml->depth];
+    xml->leaves[xml->count].text = add(xml, text, xml->text.length);
+    xml->leaves[xml->count].depth = xml->depth;
+    xml->leaves[xml->count].group = xml->group;
+    xml->count++;
+    mr_text_clear(&xml->text);
+}
+
+/* Entities are defined in a document type: nothing that we are sent has one. */
+static void on_doctype(void *arg, const XML_Char *name, const XML_Char *system, const XML_Char *public, int internal)
+{
+    (void)name, (void)system, (void)public, (void)internal;
+    stop(arg, "it has a document type");
+}
+
+struct mr_gcs_xml *mr_gcs_xml_parse(const char *text, size_t length)
+{
+    struct mr_gcs_xml *xml = calloc(1, sizeof *xml);
+    XML_Parser parser = XML_ParserCreate(NULL);
+    if (!xml || !parser || length > INT32_MAX) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for an answer of %zu bytes", length);
+        goto fail;
+    }
+    xml->parser = parser;
+    XML_SetUserData(parser, xml);
+    XML_SetElementHandler(parser, on_start, on_end);
+    XML_SetCharacterDataHandler(parser, on_text);
+    XML_SetStartDoctypeDeclHandler(parser, on_doctype);
+    if (XML_Parse(parser, text, (int)length, 1) != XML_STATUS_OK) {
+        mr_error_set(MR_E_PROTOCOL, "the answer is not XML: at byte %ld: %s", (long)XML_GetCurrentByteIndex(parser),
+                     xml->refused ? xml->refused : XML_ErrorString(XML_GetErrorCode(parser)));
+        goto fail;
+    }
+    if (xml->strings.failed || xml->text.failed) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for an answer of %zu bytes", length);
+        goto fail;
+    }
+    XML_ParserFree(parser);
+    xml->parser = NULL;
+    return xml;
+fail:
+    if (parser)
+        XML_ParserFree(parser);
+    mr_gcs_xml_destroy(xml);
+    return NULL;
+}
+
+void mr_gcs_xml_destroy(struct mr_gcs_xml *xml)
+{
+    if (!xml)
+        return;
+    mr_text_close(&xml->strings);
+    mr_text_close(&xml->text);
+    free(xml->leaves);
+    free(xml->pending);
+    free(xml);
+}
+
+const char *mr_gcs_xml_root(const struct mr_gcs_xml *xml)
+{
+    return xml->strings.data;
+}
+
+const char *mr_gcs_xml_text(const struct mr_gcs_xml *xml, const char *name)
+{
+    for (size_t i = 0; i < xml->count; i++) {
+        if (xml->leaves[i].depth == 1 && strcmp(xml->strings.data + xml->leaves[i].name, name) == 0)
+            return xml->strings.data + xml->leaves[i].text;
+    }
+    return "";
+}
+
+/* "2026-01-31T23:59:59.123Z"; 0 for anything else. */
+static int64_t seconds(const char *text)
+{
+    struct tm tm = {0};
+    const char *rest = strptime(text, "%Y-%m-%dT%H:%M:%S", &tm);
+    return rest && (*rest == '.' || *rest == 'Z') ? (int64_t)timegm(&tm) : 0;
+}
+
+static void take_pending(struct mr_gcs_xml *xml, const struct leaf *leaf, struct mr_store_pending *item)
+{
+    const char *name = xml->strings.data + leaf->name, *text = xml->strings.data + leaf->text;
+    if (strcmp(name, "Key") == 0)
+        *item = (struct mr_store_pending){text, strlen(text), item->id, item->started_s};
+    else if (strcmp(name, "UploadId") == 0)
+        item->id = text;
+    else if (strcmp(name, "Initiated") == 0)
+        item->started_s = seconds(text);
+}
+
+int mr_gcs_xml_pending(struct mr_gcs_xml *xml, struct mr_store_pending_page *page)
+{
+    struct mr_store_pending item = {"", 0, "", 0};
+    size_t count = 0;
+    memset(page, 0, sizeof *page);
+    if (strcmp(mr_gcs_xml_root(xml), "ListMultipartUploadsResult") != 0) {
+        mr_error_set(MR_E_PROTOCOL, "uploads were asked for, and %.60s came", mr_gcs_xml_root(xml));
+        return -1;
+    }
+    xml->pending = calloc(xml->count + 1, sizeof *xml->pending);
+    if (!xml->pending) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for %zu uploads", xml->count);
+        return -1;
+    }
+    for (size_t i = 0; i < xml->count; i++) {
+        const struct leaf *leaf = &xml->leaves[i];
+        if (leaf->depth == 2) { /* what is in an element comes in front of its own end */
+            take_pending(xml, leaf, &item);
+            continue;
+        }
+        if (strcmp(xml->strings.data + leaf->name, "Upload") == 0) {
+            if (item.name_length == 0 || !item.id[0]) {
+                mr_error_set(MR_E_PROTOCOL, "an upload without %s", item.id[0] ? "a name" : "an id");
+                return -1;
+            }
+            xml->pending[count++] = item;
+        }
+        item = (struct mr_store_pending){"", 0, "", 0};
+    }
+    page->items = xml->pending;
+    page->count = count;
+    if (strcmp(mr_gcs_xml_text(xml, "IsTruncated"), "true") == 0) {
+        page->next_name = mr_gcs_xml_text(xml, "NextKeyMarker");
+        page->next_id = mr_gcs_xml_text(xml, "NextUploadIdMarker");
+        if (!page->next_name[0]) {
+            mr_error_set(MR_E_PROTOCOL, "a list of uploads that goes on nowhere");
+            return -1;
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,104 @@
+/*
+ * parts.h - a new object in parts that are sent in any order and side by side: multipart uploads of GCS's XML API.
+ *
+ * https://cloud.google.com/storage/docs/multipart-uploads: begin, parts of 5 MiB (but the last) to 5 GiB, at most 10,000,
+ * complete or abort. There are no preconditions: what is there is replaced. An upload that is neither completed nor
+ * aborted stays, and is billed, until somebody aborts it: mr_store_parts_list finds them.
+ *
+ * mr_store_parts_* are single requests, mr_transfer_parts_* the same with repeats; the rules of store.h and transfer.h hold.
+ */
+#ifndef MR_STORE_PARTS_H
+#define MR_STORE_PARTS_H
+
+#include "worker/store/store.h"
+#include "worker/store/transfer.h"
+
+#define MR_PARTS_MAX     10000
+#define MR_PART_MIN      (UINT64_C(5) << 20)
+#define MR_PART_ETAG_MAX 96 /* with its NUL */
+
+/*
+ * 0: the store has no such uploads: file://, or an endpoint that answered the first one with 400, 404, 405 or 501, which is
+ * kept in mind; mr_store_parts_begin then ends with PROTOCOL, and mr_transfer_upload is the way. 1: it has, or that is not known.
+ */
+int mr_store_has_parts(const struct mr_store *store);
+
+/* id: names the upload from now on. A repeat after a lost answer leaves an upload without parts behind. */
+typedef void mr_store_parts_begin_fn(void *arg, const struct mr_store_result *result, const char *id);
+struct mr_store_call *mr_store_parts_begin(struct mr_store *store, const char *name, size_t name_length,
+                                           const char *content_type, mr_store_parts_begin_fn *done, void *arg);
+
+struct mr_store_part_request {
+    const char *name; /* copied, as id is */
+    size_t name_length;
+    const char *id;
+    unsigned number;  /* 1 to MR_PARTS_MAX */
+    const void *data; /* must stay until done or cancelled */
+    uint64_t length;
+    uint32_t crc32c; /* of data: the store refuses other bytes */
+};
+/* etag: to complete with. Safe to repeat: a part that is sent again replaces itself. NOT_FOUND: no such upload (any more). */
+typedef void mr_store_part_fn(void *arg, const struct mr_store_result *result, const char *etag);
+struct mr_store_call *mr_store_part_send(struct mr_store *store, const struct mr_store_part_request *request,
+                                         mr_store_part_fn *done, void *arg);
+
+struct mr_store_part {
+    unsigned number; /* ascending */
+    char etag[MR_PART_ETAG_MAX];
+};
+struct mr_store_complete_request {
+    const char *name; /* copied, as id and parts are */
+    size_t name_length;
+    const char *id;
+    const struct mr_store_part *parts;
+    unsigned count;
+    uint64_t size; /* of the whole, which a transfer compares with what came out */
+    uint32_t crc32c;
+};
+/* generation: of the new object, where the answer told it; else 0. */
+typedef void mr_store_complete_fn(void *arg, const struct mr_store_result *result, uint64_t generation);
+struct mr_store_call *mr_store_parts_complete(struct mr_store *store, const struct mr_store_complete_request *request,
+                                              mr_store_complete_fn *done, void *arg);
+struct mr_store_call *mr_store_parts_abort(struct mr_store *store, const char *name, size_t name_length, const char *id,
+                                           mr_store_delete_fn *done, void *arg);
+
+struct mr_store_pending {
+    const char *name;
+    size_t name_length;
+    const char *id;
+    int64_t started_s; /* seconds since 1970; 0: not told */
+};
+struct mr_store_pending_page {
+    const struct mr_store_pending *items;
+    size_t count;
+    const char *next_name, *next_id; /* NULL: this was the last page; else for the next request */
+};
+typedef void mr_store_parts_list_fn(void *arg, const struct mr_store_result *result,
+                                    const struct mr_store_pending_page *page);
+/* Uploads under way whose names begin with prefix (NULL: all). from_name, from_id: of the page before, NULL: the first. */
+struct mr_store_call *mr_store_parts_list(struct mr_store *store, const char *prefix, const char *from_name,
+                                          const char *from_id, mr_store_parts_list_fn *done, void *arg);
+
+/* ---- with repeats ---- */
+
+struct mr_transfer *mr_transfer_parts_begin(struct mr_transfer_engine *engine, struct mr_store *store, const char *name,
+                                            size_t name_length, const char *content_type, mr_store_parts_begin_fn *done,
+                                            void *arg);
+struct mr_transfer *mr_transfer_part_send(struct mr_transfer_engine *engine, struct mr_store *store,
+                                          const struct mr_store_part_request *request, mr_store_part_fn *done,
+                                          void *arg);
+/*
+ * The object is looked up behind the answer, and after a lost one before a repeat; size and crc32c must be those of the request
+ * (CORRUPT, and the generation that came out wrong is deleted).
+ */
+struct mr_transfer *mr_transfer_parts_complete(struct mr_transfer_engine *engine, struct mr_store *store,
+                                               const struct mr_store_complete_request *request, mr_store_stat_fn *done,
+                                               void *arg);
+/* An upload that is not there (any more) counts as aborted. */
+struct mr_transfer *mr_transfer_parts_abort(struct mr_transfer_engine *engine, struct mr_store *store, const char *name,
+                                            size_t name_length, const char *id, mr_store_delete_fn *done, void *arg);
+struct mr_transfer *mr_transfer_parts_list(struct mr_transfer_engine *engine, struct mr_store *store,
+                                           const char *prefix, const char *from_name, const char *from_id,
+                                           mr_store_parts_list_fn *done, void *arg);
+
+#endif

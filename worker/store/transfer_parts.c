@@ -1,0 +1,311 @@
+/* Uploads in parts, with repeats. The rules: parts.h; docs/retries.md, "Writes". */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/store/parts.h"
+#include "worker/store/transfer_write.h"
+
+/* ---- requests that can be repeated as they are ---- */
+
+enum verb { BEGIN, PART, ABORT, LIST };
+
+struct simple {
+    struct mr_transfer base; /* its strings: what the requests point to, each with its NUL */
+    enum verb verb;
+    union {
+        mr_store_parts_begin_fn *begin;
+        mr_store_part_fn *part;
+        mr_store_delete_fn *abort;
+        mr_store_parts_list_fn *list;
+    } done;
+    size_t name_length;
+    const char *name, *id, *content_type, *from_name; /* of a list: name is the prefix, id that to go on from */
+    struct mr_store_part_request part;
+};
+
+static void on_begin(void *arg, const struct mr_store_result *result, const char *id)
+{
+    struct mr_stream *stream = arg;
+    struct simple *simple = (struct simple *)stream->transfer;
+    if (mr_stream_end(stream, result) != 0)
+        return;
+    simple->done.begin(simple->base.arg, result, id);
+    mr_transfer_end(&simple->base);
+}
+
+static void on_part(void *arg, const struct mr_store_result *result, const char *etag)
+{
+    struct mr_stream *stream = arg;
+    struct simple *simple = (struct simple *)stream->transfer;
+    if (mr_stream_end(stream, result) != 0)
+        return;
+    simple->done.part(simple->base.arg, result, etag);
+    mr_transfer_end(&simple->base);
+}
+
+static void on_abort(void *arg, const struct mr_store_result *result)
+{
+    static const struct mr_store_result good = {.code = MR_OK, .text = "", .status = 204};
+    struct mr_stream *stream = arg;
+    struct simple *simple = (struct simple *)stream->transfer;
+    if (result->code == MR_E_NOT_FOUND)
+        result = &good;
+    if (mr_stream_end(stream, result) != 0)
+        return;
+    simple->done.abort(simple->base.arg, result);
+    mr_transfer_end(&simple->base);
+}
+
+static void on_list(void *arg, const struct mr_store_result *result, const struct mr_store_pending_page *page)
+{
+    struct mr_stream *stream = arg;
+    struct simple *simple = (struct simple *)stream->transfer;
+    if (mr_stream_end(stream, result) != 0)
+        return;
+    simple->done.list(simple->base.arg, result, page);
+    mr_transfer_end(&simple->base);
+}
+
+static struct mr_store_call *send_simple(struct mr_stream *stream)
+{
+    struct simple *simple = (struct simple *)stream->transfer;
+    struct mr_store *store = simple->base.store;
+    struct mr_transfer_counters *counters = &simple->base.engine->counters;
+    if (simple->verb == ABORT)
+        counters->deletes++;
+    else
+        counters->class_a++;
+    switch (simple->verb) {
+    case BEGIN:
+        return mr_store_parts_begin(store, simple->name, simple->name_length, simple->content_type, on_begin, stream);
+    case PART:
+        return mr_store_part_send(store, &simple->part, on_part, stream);
+    case ABORT:
+        return mr_store_parts_abort(store, simple->name, simple->name_length, simple->id, on_abort, stream);
+    default:
+        return mr_store_parts_list(store, simple->name, simple->from_name, simple->id, on_list, stream);
+    }
+}
+
+static void fail_simple(struct mr_transfer *transfer, const struct mr_store_result *result)
+{
+    struct simple *simple = (struct simple *)transfer;
+    switch (simple->verb) {
+    case BEGIN:
+        simple->done.begin(transfer->arg, result, NULL);
+        break;
+    case PART:
+        simple->done.part(transfer->arg, result, NULL);
+        break;
+    case ABORT:
+        simple->done.abort(transfer->arg, result);
+        break;
+    case LIST:
+        simple->done.list(transfer->arg, result, NULL);
+        break;
+    }
+}
+
+static const struct mr_transfer_ops simple_ops = {send_simple, fail_simple, NULL};
+
+/* The strings (id, content type, the name to go on from) are copied; NULL stays NULL. */
+static struct simple *simple_new(struct mr_transfer_engine *engine, struct mr_store *store, enum verb verb,
+                                 const char *name, size_t name_length, const char *const strings[3], void *arg)
+{
+    struct simple *simple = mr_transfer_make(engine, store, &simple_ops, sizeof *simple, arg);
+    if (!simple)
+        return NULL;
+    struct mr_text *all = &simple->base.strings;
+    const char **const to[3] = {&simple->id, &simple->content_type, &simple->from_name};
+    simple->verb = verb;
+    simple->name_length = name_length;
+    mr_write_string(all, name ? name : "", name_length);
+    for (int i = 0; i < 3; i++) {
+        if (strings[i])
+            mr_write_string(all, strings[i], strlen(strings[i]));
+    }
+    if (all->failed)
+        return simple; /* mr_transfer_begin says so */
+    const char *at = all->data;
+    simple->name = name ? at : NULL;
+    at += name_length + 1;
+    for (int i = 0; i < 3; i++) {
+        *to[i] = strings[i] ? at : NULL;
+        at += strings[i] ? strlen(at) + 1 : 0;
+    }
+    return simple;
+}
+
+struct mr_transfer *mr_transfer_parts_begin(struct mr_transfer_engine *engine, struct mr_store *store, const char *name,
+                                            size_t name_length, const char *content_type, mr_store_parts_begin_fn *done,
+                                            void *arg)
+{
+    const char *const strings[3] = {NULL, content_type, NULL};
+    struct simple *simple = simple_new(engine, store, BEGIN, name, name_length, strings, arg);
+    if (!simple)
+        return NULL;
+    simple->done.begin = done;
+    return mr_transfer_begin(&simple->base);
+}
+
+struct mr_transfer *mr_transfer_part_send(struct mr_transfer_engine *engine, struct mr_store *store,
+                                          const struct mr_store_part_request *request, mr_store_part_fn *done,
+                                          void *arg)
+{
+    const char *const strings[3] = {request->id, NULL, NULL};
+    struct simple *simple = simple_new(engine, store, PART, request->name, request->name_length, strings, arg);
+    if (!simple)
+        return NULL;
+    simple->done.part = done;
+    simple->part = *request;
+    simple->part.name = simple->name;
+    simple->part.id = simple->id;
+    return mr_transfer_begin(&simple->base);
+}
+
+struct mr_transfer *mr_transfer_parts_abort(struct mr_transfer_engine *engine, struct mr_store *store, const char *name,
+                                            size_t name_length, const char *id, mr_store_delete_fn *done, void *arg)
+{
+    const char *const strings[3] = {id, NULL, NULL};
+    struct simple *simple = simple_new(engine, store, ABORT, name, name_length, strings, arg);
+    if (!simple)
+        return NULL;
+    simple->done.abort = done;
+    return mr_transfer_begin(&simple->base);
+}
+
+struct mr_transfer *mr_transfer_parts_list(struct mr_transfer_engine *engine, struct mr_store *store,
+                                           const char *prefix, const char *from_name, const char *from_id,
+                                           mr_store_parts_list_fn *done, void *arg)
+{
+    const char *const strings[3] = {from_id, NULL, from_name};
+    struct simple *simple = simple_new(engine, store, LIST, prefix, prefix ? strlen(prefix) : 0, strings, arg);
+    if (!simple)
+        return NULL;
+    simple->done.list = done;
+    return mr_transfer_begin(&simple->base);
+}
+
+/* ---- complete ---- */
+
+struct complete {
+    struct mr_write write; /* behind the name: the upload's id */
+    struct mr_store_complete_request request;
+    struct mr_store_part *parts;
+    int asked_before;    /* and the answer was lost */
+    int completed;       /* the store said so */
+    uint64_t generation; /* that it told; 0: it did not */
+};
+
+static void fail_replaced(struct complete *complete, const struct mr_store_item *item)
+{
+    struct mr_transfer *transfer = &complete->write.base;
+    char uri[400], text[600];
+    snprintf(text, sizeof text, "%s: it was written, and replaced by somebody else at once: generation %llu is there",
+             mr_store_uri(transfer->store, uri, sizeof uri, complete->request.name, complete->request.name_length),
+             (unsigned long long)item->generation);
+    mr_transfer_fail(transfer, &(struct mr_store_result){.code = MR_E_CHANGED, .text = text, .status = 200});
+}
+
+/* What there is now, behind an answer that says that it is done, or in place of one that was lost. */
+static void on_checked(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
+{
+    struct mr_stream *stream = arg;
+    struct complete *complete = (struct complete *)stream->transfer;
+    struct mr_write *write = &complete->write;
+    int same = item && item->size == write->size && item->has_crc32c && item->crc32c == write->crc32c;
+    if (!complete->completed && (result->code == MR_E_NOT_FOUND || (result->code == MR_OK && !same))) {
+        mr_stream_landed(stream); /* it was not done */
+        write->lost = 0;
+        if (write->refused.code != MR_OK)
+            mr_transfer_fail(&write->base, &write->refused);
+        else
+            mr_stream_queue(stream, 1);
+        return;
+    }
+    if (mr_stream_end(stream, result) != 0)
+        return;
+    if (same)
+        mr_write_finish(stream, result, item);
+    else if (complete->generation ? item->generation == complete->generation : item->size == write->size)
+        mr_write_undo(stream, item); /* it is ours, and damaged */
+    else
+        fail_replaced(complete, item);
+}
+
+static void on_complete(void *arg, const struct mr_store_result *result, uint64_t generation)
+{
+    struct mr_stream *stream = arg;
+    struct complete *complete = (struct complete *)stream->transfer;
+    struct mr_write *write = &complete->write;
+    if (result->code == MR_OK) {
+        complete->completed = 1;
+        complete->generation = generation;
+        mr_stream_end(stream, result);
+        mr_stream_queue(stream, 1); /* to look it up */
+        return;
+    }
+    if (result->code == MR_E_NOT_FOUND && complete->asked_before) {
+        /* The upload is gone: an earlier request, whose answer was lost, may have completed it. */
+        mr_stream_landed(stream);
+        snprintf(write->text, sizeof write->text, "%s", result->text);
+        write->refused = *result;
+        write->refused.text = write->text;
+        write->lost = 1;
+        mr_stream_queue(stream, 1);
+        return;
+    }
+    write->lost |= mr_write_may_be_done(result);
+    complete->asked_before |= write->lost;
+    mr_stream_end(stream, result);
+}
+
+static struct mr_store_call *send_complete(struct mr_stream *stream)
+{
+    struct complete *complete = (struct complete *)stream->transfer;
+    struct mr_write *write = &complete->write;
+    if (complete->completed || write->lost) {
+        write->base.engine->counters.class_a--; /* it was taken for a request that writes */
+        write->base.engine->counters.class_b++;
+        return mr_store_stat(write->base.store, complete->request.name, write->name_length, 0, on_checked, stream);
+    }
+    return mr_store_parts_complete(write->base.store, &complete->request, on_complete, stream);
+}
+
+static void close_complete(struct mr_transfer *transfer)
+{
+    free(((struct complete *)transfer)->parts);
+}
+
+static const struct mr_transfer_ops complete_ops = {mr_write_send, mr_write_fail, close_complete};
+
+struct mr_transfer *mr_transfer_parts_complete(struct mr_transfer_engine *engine, struct mr_store *store,
+                                               const struct mr_store_complete_request *request, mr_store_stat_fn *done,
+                                               void *arg)
+{
+    struct complete *complete = mr_write_make(engine, store, &complete_ops, sizeof *complete, request->name,
+                                              request->name_length, MR_STORE_ANY, arg);
+    if (!complete)
+        return NULL;
+    struct mr_write *write = &complete->write;
+    mr_write_string(&write->base.strings, request->id, strlen(request->id));
+    write->base.done.stat = done;
+    write->base.once = 0; /* an upload is completed once, however often that is asked for */
+    write->send = send_complete;
+    write->has_size = write->has_crc32c = 1;
+    write->size = request->size;
+    write->crc32c = request->crc32c;
+    complete->request = *request;
+    complete->request.name = write->base.strings.data;
+    complete->request.id = write->base.strings.failed ? NULL : complete->request.name + request->name_length + 1;
+    complete->parts = malloc((request->count + 1) * sizeof *complete->parts);
+    if (!complete->parts) {
+        mr_transfer_end(&write->base);
+        mr_error_set(MR_E_NO_MEMORY, "no memory for %u parts", request->count);
+        return NULL;
+    }
+    memcpy(complete->parts, request->parts, request->count * sizeof *complete->parts);
+    complete->request.parts = complete->parts;
+    return mr_transfer_begin(&write->base);
+}
