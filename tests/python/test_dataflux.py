@@ -191,15 +191,19 @@ def test_a_subclass(emulator: Server) -> None:
 # ---- Config ----
 
 
+COMPOSED = '[fetch]\ncompose = "auto"\n'
+AS_IT_IS = (COMPOSED, (), ())
+
+
 def toml(config: Any = None, client: Any = None) -> str:
-    return _config.settings(config or Config(), client).toml
+    """What is asked for beside composing."""
+    return _config.settings(config or Config(), client).toml.replace(COMPOSED, "")
 
 
-def test_the_default_asks_for_nothing() -> None:
-    """So that data sets share a supervisor with those that use millrace's own names."""
-    assert _config.settings(Config(), None) == ("", (), ())
-    assert _config.settings(dataflux_iterable_dataset.Config(), None) == ("", (), ())
-    assert _config.settings(Config(max_listing_retries=5, threads_per_process=8), None) == ("", (), ())
+def test_the_default_asks_for_composing_alone() -> None:
+    assert _config.settings(Config(), None) == AS_IT_IS
+    assert _config.settings(dataflux_iterable_dataset.Config(), None) == AS_IT_IS
+    assert _config.settings(Config(max_listing_retries=5, threads_per_process=8), None) == AS_IT_IS
 
 
 def test_positional_order() -> None:
@@ -231,8 +235,8 @@ def test_composing() -> None:
     never = '[fetch]\ncompose = "never"\n'
     assert toml(Config(max_composite_object_size=0)) == toml(Config(disable_compose=True)) == never
     assert toml(Config(disable_compose=True, max_composite_object_size=5_000_000)) == never
-    assert toml(Config(max_composite_object_size=5_000_000)) == "[fetch]\ncompose_max_bytes = 5000000\n"
-    assert toml(Config(max_composite_object_size=1 << 40)) == f"[fetch]\ncompose_max_bytes = {16 << 30}\n"
+    assert toml(Config(max_composite_object_size=5_000_000)) == "compose_max_bytes = 5000000\n"
+    assert toml(Config(max_composite_object_size=1 << 40)) == f"compose_max_bytes = {16 << 30}\n"
     changed = Config()
     changed.max_composite_object_size = 0  # as the reference's demo does
     assert toml(changed) == never and _config.settings(changed, None).asked_by == ("max_composite_object_size",)
@@ -304,7 +308,7 @@ def test_each_configuration_is_one_that_the_supervisor_takes(millrace_bin: Path,
     )
     for each in (config, Config(download_retry_config=None), Config(disable_compose=True)):
         file = tmp_path / "made.toml"
-        file.write_text(toml(each, client))
+        file.write_text(_config.settings(each, client).toml)
         done = subprocess.run([millrace_bin, "check", "-c", file], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
 
@@ -325,7 +329,7 @@ def test_equal_settings_share_a_supervisor(emulator: Server) -> None:
     second = [kind("other", BUCKET, Config(), length) for kind in KINDS]
     plain = millrace.MapDataset(f"gs://{BUCKET}/")
     paths = [ds._source.connection().path for ds in [*first, *second, plain]]
-    assert paths[0] == paths[1] != paths[2] == paths[3] == paths[4]
+    assert paths[0] == paths[1] != paths[2] == paths[3] != paths[4] != paths[0]
     assert {len(ds.objects) for ds in first} == {60} and {len(ds.objects) for ds in [*second, plain]} == {62}
 
 
@@ -457,7 +461,7 @@ def no_emulator(emulator: Server, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_client_of_the_emulator_asks_for_nothing(emulator: Server) -> None:
     client = storage.Client()
-    assert _config.settings(Config(), client) == ("", (), ())
+    assert _config.settings(Config(), client) == AS_IT_IS
     assert len(DataFluxMapStyleDataset("p", BUCKET, prefixed(), storage_client=client)) == 60
     pickle.dumps(DataFluxMapStyleDataset("p", BUCKET, prefixed(), storage_client=client))
 

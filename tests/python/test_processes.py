@@ -376,7 +376,8 @@ def test_100_epochs_leave_nothing(socket: str, supervisor: Any, folder: MakeFold
     free_after = free_bytes()
     print(f"descriptors, mappings (ours, the supervisor's): {before} -> {after}; free: {free_before} -> {free_after}")
     assert free_after == free_before and free_before and all(size > 0 for size in free_before.values())
-    assert after[0] == before[0] and after[2] == before[2]
+    assert after[0] == before[0]
+    assert after[2] <= before[2]  # fewer where list workers of the test's beginning had not ended before
     # malloc may map a block more or less; an epoch that left something would show as 100
     assert abs(after[1] - before[1]) < 10 and abs(after[3] - before[3]) < 10
     assert loader.state_dict()["epoch"] >= 104

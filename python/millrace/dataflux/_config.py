@@ -47,7 +47,7 @@ def uri(bucket: Any, config: BaseConfig) -> str:
 
 
 def settings(config: BaseConfig, storage_client: Any) -> Settings:
-    """Checks every field. What is as it is by default asks for nothing, so that most data sets share one supervisor."""
+    """Checks every field. What is as by default asks for the least, so that most data sets share one supervisor."""
     asked_by: list[str] = []
     toml: Toml = {}
     integer("max_listing_retries", config.max_listing_retries, 1, 1 << 20)
@@ -73,8 +73,10 @@ def _composing(config: BaseConfig, toml: Toml, asked_by: list[str]) -> None:
     if config.disable_compose or most < LEAST_COMPOSED_BYTES:
         toml["fetch"] = {"compose": "never"}
         asked_by.append("disable_compose" if config.disable_compose else "max_composite_object_size")
-    elif most != DEFAULT_COMPOSITE_BYTES:
-        toml["fetch"] = {"compose_max_bytes": min(most, MOST_COMPOSED_BYTES)}
+        return
+    toml["fetch"] = {"compose": "auto"}  # as the reference composes unless it is told not to
+    if most != DEFAULT_COMPOSITE_BYTES:
+        toml["fetch"]["compose_max_bytes"] = min(most, MOST_COMPOSED_BYTES)
         asked_by.append("max_composite_object_size")
 
 
