@@ -11,6 +11,7 @@
 #include "worker/sweep.h"
 
 #define FLUSH_MS  1000
+#define AGAIN_S   5    /* after a look that did not end well */
 #define MARKS_MAX 1000 /* of the dead, dealt with at a time */
 
 struct mr_temporary_bucket {
@@ -114,6 +115,8 @@ static void swept(void *arg, const struct mr_sweep_result *result)
     bucket->looked = result->code == MR_OK && result->failed == 0;
     if (bucket->looked)
         bucket->unclean = false;
+    else /* the marks too: they say who is dead */
+        t->marks_ns = bucket->look_ns = mr_clock_mono_ns() + AGAIN_S * MR_SECOND_NS;
     if (result->code != MR_OK)
         mr_log_warning("temporary objects in %s were not looked for: %s", bucket->name, result->text);
     else if (result->failed > 0)
@@ -233,6 +236,8 @@ static void removed(void *arg, const char *name, enum mr_code code, const char *
         return;
     }
     bucket->unclean = true;
+    if (t->finishing)
+        bucket->look_ns = mr_clock_mono_ns(); /* once more */
     if (!t->warned)
         mr_log_warning("the temporary object %s could not be deleted: %s. millrace clean gs://%s removes it later",
                        name, text, bucket->name);

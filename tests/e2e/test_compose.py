@@ -1,0 +1,264 @@
+"""Composed downloads through a whole supervisor: the same bytes as plain ones, and nothing left, whatever fails."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Server, StartDevstore
+from tests.e2e.common import serve, stat
+
+READER = Path(__file__).with_name("compose_reader.py")
+PREFIX = "dataflux-composed-objects/"
+ODD = ["a b", "ä/ü", "100%", "x?y=1&z", "#", "+", "'\"", "\\", "a//b", "~", "[1]", "é", "日本/語", "..x", "0" * 200]
+# Quick repeats, so that a test does not wait for them.
+QUICK = "[retry]\nbase_ms = 5\ncap_ms = 20\n[http]\nstall_timeout_ms = 300\n"
+
+
+def odd_objects(count: int, largest: int, seed: int = 1) -> dict[str, bytes]:
+    """Names with every kind of character; sizes from 0, many of them small, some over the limit of a composite."""
+    rng = random.Random(seed)
+    objects = {}
+    for i in range(count):
+        name = f"{rng.choice(ODD)}-{i:05}" if i % 3 else f"plain/{i:05}"
+        size = 0 if i % 17 == 0 else rng.randrange(1, largest if i % 29 == 0 else max(2, largest // 10))
+        objects[name] = rng.randbytes(size)
+    return objects
+
+
+def upload(url: str, bucket: str, objects: dict[str, bytes]) -> None:
+    body = json.dumps({"name": bucket}).encode()
+    headers = {"Content-Type": "application/json"}
+    urllib.request.urlopen(urllib.request.Request(f"{url}/storage/v1/b?project=p", body, headers)).close()
+    for name, data in objects.items():
+        target = f"{url}/upload/storage/v1/b/{bucket}/o?uploadType=media&name={urllib.parse.quote(name, safe='')}"
+        request = urllib.request.Request(target, data, {"Content-Type": "application/octet-stream"})
+        urllib.request.urlopen(request).close()
+
+
+def digests(objects: dict[str, bytes]) -> dict[str, str]:
+    return {name: hashlib.sha256(data).hexdigest() for name, data in objects.items()}
+
+
+def temporary(url: str, bucket: str) -> list[str]:
+    with urllib.request.urlopen(f"{url}/storage/v1/b/{bucket}/o?prefix={urllib.parse.quote(PREFIX)}") as reply:
+        return [item["name"] for item in json.load(reply).get("items", [])]
+
+
+def fill_folder(root: Path, bucket: str, objects: dict[str, bytes]) -> None:
+    for name, data in objects.items():
+        file = root / bucket / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+
+
+Result = tuple[dict[str, Any], dict[str, Any], str]
+Read = Callable[..., Result]
+
+
+@pytest.fixture
+def read(millrace_bin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Read:
+    """Reads gs://BUCKET/ through a supervisor: what was read, its statistics, its log. Its marks lie in tmp_path."""
+    runtime = tmp_path / "runtime"
+    runtime.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+
+    def run(url: str, bucket: str, toml: str = '[fetch]\ncompose = "always"\n') -> Result:
+        supervisor = serve(millrace_bin, tmp_path, url, QUICK + toml)
+        try:
+            reader = subprocess.run(
+                [sys.executable, READER, f"gs://{bucket}/"],
+                env=supervisor.environment,
+                capture_output=True,
+                text=True,
+                timeout=120,
+            )
+            assert reader.returncode == 0, reader.stderr + supervisor.log.read_text()
+            time.sleep(0.2)  # workers copy their counters every 100 ms
+            seen = stat(millrace_bin, supervisor)
+        finally:
+            assert supervisor.stop() == 0
+        return json.loads(reader.stdout), seen, supervisor.log.read_text()
+
+    return run
+
+
+@pytest.fixture
+def bucket(devstore: StartDevstore, tmp_path: Path) -> Callable[..., tuple[Server, dict[str, bytes]]]:
+    """A store with 600 odd objects of up to 60 KB in the bucket "odd"."""
+
+    def start(*flags: str) -> tuple[Server, dict[str, bytes]]:
+        objects = odd_objects(600, 60_000)
+        server = devstore("--memory", *flags)
+        upload(server.url, "odd", objects)
+        return server, objects
+
+    return start
+
+
+LIMITS = '[fetch]\ncompose = "always"\ncompose_max_bytes = 50000\ncompose_max_objects = 20\n'
+
+
+def test_composed_bytes_are_the_same(bucket: Any, read: Read) -> None:
+    server, objects = bucket()
+    for toml in ('[fetch]\ncompose = "always"\n', LIMITS, '[fetch]\ncompose = "never"\n'):
+        result, seen, _ = read(server.url, "odd", toml)
+        assert result["objects"] == digests(objects)
+        assert result["taken"] == len(objects)
+        assert temporary(server.url, "odd") == []
+        operations = seen["operations"]
+        assert (operations["composites"] > 0) == ("always" in toml)
+        if toml == LIMITS:
+            assert operations["objects_a_compose"] <= 20
+
+
+def test_no_composite_is_over_the_limit(bucket: Any, read: Read, tmp_path: Path) -> None:
+    log = tmp_path / "requests"
+    server, objects = bucket("--log", str(log))
+    read(server.url, "odd", LIMITS)
+    got = [line for line in log.read_text().splitlines() if line.startswith("GET") and "dataflux-composed" in line]
+    sizes = [int(line.split()[-1]) for line in got if "alt=media" in line]
+    assert sizes and max(sizes) <= 50_000, sizes
+
+
+def test_most_objects_come_32_to_a_compose(devstore: StartDevstore, read: Read) -> None:
+    server = devstore("--synthetic", "many:6000:100-9000", "--latency-ms", "2")
+    result, seen, _ = read(server.url, "many")
+    assert result["taken"] == 6000
+    assert seen["operations"]["objects_a_compose"] >= 24
+    # 188 composes, as many GETs; the listing is class A too.
+    assert seen["operations"]["class_a"] <= 300
+    assert temporary(server.url, "many") == []
+
+
+FAULTS = {
+    "403": ("--fault", "status:1:403:compose:*"),
+    "404": ("--fault", "status:0.3:404:compose:*"),
+    "412": ("--fault", "status:0.3:412:compose:*"),
+    "429": ("--fault", "status:first=1:429:compose:*"),
+    "503": ("--fault", "status:first=1:503:compose:*"),
+    "lost answer": ("--fault", "reset:0.3:0:compose:*"),
+    "broken answer": ("--fault", "short:0.3:10:compose:*"),
+    "silent compose": ("--fault", "stall:first=1:2:compose:*"),
+    "composite 404": ("--fault", f"status:0.5:404:get:{PREFIX}*"),
+    "composite 403": ("--fault", f"status:0.5:403:get:{PREFIX}*"),
+    "composite reset": ("--fault", f"reset:0.5:1000:get:{PREFIX}*"),
+    "composite stalls": ("--fault", f"stall:0.2:5:get:{PREFIX}*"),
+    "composite changed": ("--fault", f"changed:0.5::get:{PREFIX}*"),
+    "wrong byte": ("--fault", f"wrong:1:3000:get:{PREFIX}*"),
+    "delete 503": ("--fault", "status:first=1:503:delete:*", "--fault", "status:first=1:503:batch:*"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults(fault: str, bucket: Any, read: Read) -> None:
+    server, objects = bucket(*FAULTS[fault])
+    result, seen, log = read(server.url, "odd")
+    assert result["objects"] == digests(objects), log
+    assert temporary(server.url, "odd") == [], log
+    fetchers = [worker["counters"] for worker in seen["workers"] if worker["role"] == "fetch"]
+
+    def total(name: str) -> int:
+        return sum(counters[name] for counters in fetchers)
+
+    if fault in ("403", "404", "412", "composite 404", "composite 403", "composite changed"):
+        assert total("compose_fallbacks") > 0
+    if fault == "403":
+        assert total("composites") == 0 and "switched off" in log
+    if fault == "wrong byte":
+        assert total("slices_repeated") > 0
+
+
+def test_a_delete_that_is_refused_is_told_and_mended_by_the_next_run(bucket: Any, read: Read) -> None:
+    server, objects = bucket("--fault", "status:first=1:403:batch:*", "--fault", "status:first=1:403:delete:*")
+    result, _, log = read(server.url, "odd")
+    assert result["objects"] == digests(objects)
+    assert "could not be deleted" in log
+    read(server.url, "odd")
+    assert temporary(server.url, "odd") == []
+
+
+def test_sources_that_changed_or_went_get_their_own_answers(
+    devstore: StartDevstore, millrace_bin: Path, tmp_path: Path
+) -> None:
+    objects = {f"o/{i:04}": os.urandom(1000 + i) for i in range(400)}
+    server = devstore("--memory")
+    upload(server.url, "odd", objects)
+    supervisor = serve(millrace_bin, tmp_path, server.url, QUICK + '[fetch]\ncompose = "always"\n')
+    code = "import millrace; print(len(millrace.IterableDataset('gs://odd/')))"
+    try:
+        subprocess.run([sys.executable, "-c", code], env=supervisor.environment, check=True)  # it is listed now
+        upload_one = f"{server.url}/upload/storage/v1/b/odd/o?uploadType=media&name=o%2F0007"
+        urllib.request.urlopen(urllib.request.Request(upload_one, b"another", method="POST")).close()
+        gone = urllib.request.Request(f"{server.url}/storage/v1/b/odd/o/o%2F0200", method="DELETE")
+        urllib.request.urlopen(gone).close()
+        reader = subprocess.run(
+            [sys.executable, READER, "gs://odd/"], env=supervisor.environment, capture_output=True, text=True
+        )
+    finally:
+        assert supervisor.stop() == 0
+    assert reader.returncode == 0, reader.stderr
+    wanted = digests(objects)
+    del wanted["o/0007"], wanted["o/0200"]
+    assert json.loads(reader.stdout)["objects"] == wanted
+    log = supervisor.log.read_text()
+    assert "o/0007: changed since the listing" in log and "o/0200: deleted since the listing" in log
+    assert temporary(server.url, "odd") == []
+
+
+@pytest.mark.parametrize(
+    ("flag", "reason"),
+    [
+        ("--zonal", "off: a zonal (Rapid) bucket"),
+        ("--deny=storage.objects.create", "off: no permission: storage.objects.create"),
+        ("--deny=storage.objects.delete", "off: no permission: storage.objects.delete"),
+    ],
+)
+def test_auto_says_no(flag: str, reason: str, devstore: StartDevstore, read: Read) -> None:
+    server = devstore("--synthetic", "many:2500:1000", *flag.split("="))
+    result, seen, log = read(server.url, "many", '[fetch]\ncompose = "auto"\n')
+    assert result["taken"] == 2500
+    assert reason in log
+    assert seen["datasets"][0]["compose"].startswith(reason)
+    assert seen["operations"]["composites"] == 0
+
+
+def test_auto_measures_and_says_so(devstore: StartDevstore, read: Read) -> None:
+    server = devstore("--synthetic", "many:12000:2000", "--latency-ms", "5")
+    result, seen, log = read(server.url, "many", '[fetch]\ncompose = "auto"\nworkers = 1\n')
+    assert result["taken"] == 12000
+    assert "measured speed alone" in log
+    decision = seen["datasets"][0]["compose"]
+    assert decision.startswith(("on: composed ", "off: composed ")), decision
+    assert "us of CPU an object" in decision
+    assert seen["operations"]["composites"] > 0
+    assert temporary(server.url, "many") == []
+
+
+def test_auto_gives_up_where_composes_are_throttled(devstore: StartDevstore, read: Read) -> None:
+    server = devstore("--synthetic", "many:12000:2000", "--fault", "rate:0.5::compose:*")
+    result, seen, log = read(server.url, "many", '[fetch]\ncompose = "auto"\nworkers = 1\n')
+    assert result["taken"] == 12000
+    assert "429" in seen["datasets"][0]["compose"], log
+    assert seen["datasets"][0]["compose"].startswith("off")
+
+
+def test_fake_gcs_server(fake_gcs: Server, read: Read) -> None:
+    objects = odd_objects(200, 20_000)
+    upload(fake_gcs.url, "odd", objects)
+    result, seen, log = read(fake_gcs.url, "odd")
+    assert result["objects"] == digests(objects), log
+    assert seen["operations"]["composites"] > 0
+    assert temporary(fake_gcs.url, "odd") == []
