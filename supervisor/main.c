@@ -198,6 +198,14 @@ static const struct mr_verb verbs[] = {
      "  --json         the description, for programs\n"
      "  -c FILE        configuration (TOML)\n"
      "  -v, -q         more, or fewer, lines on standard error\n"},
+    {"clean", verb_tool, "[-c FILE] [--dry-run] [--all] [--older-than SECONDS] [--json] gs://BUCKET",
+     "Removes the composed objects that dead runs have left in a bucket: those of processes that died\n"
+     "on this machine, and all that are older than an hour. Prints URI, size and age of each.\n\n"
+     "  --dry-run      removes nothing\n"
+     "  --older-than S  seconds, in place of 3600\n"
+     "  --all          whatever their age, even where a run still uses them (it then downloads one by one)\n"
+     "  --json         for programs\n"
+     "  -c FILE        configuration (TOML)\n"},
     {"stat", verb_stat, "[--socket PATH] [--json|--prometheus]",
      "What a running supervisor has done, per data set, worker and lane, and the stage that\n"
      "limits it. It is found by MILLRACE_SOCKET.\n\n"

@@ -25,6 +25,7 @@ static const struct {
     {"rm", mr_tool_rm},
     {"compose", mr_tool_compose},
     {"doctor", mr_tool_doctor},
+    {"clean", mr_tool_clean},
 };
 /* clang-format on */
 

@@ -263,16 +263,27 @@ void mr_dead_marks_free(struct mr_dead_mark *marks)
     }
 }
 
-bool mr_run_mark_lives(const char *run)
+bool mr_dead_marks_have(const struct mr_dead_mark *marks, const struct mr_maker *maker)
+{
+    for (; marks; marks = marks->next)
+        if (mr_maker_equal(&marks->maker, maker))
+            return true;
+    return false;
+}
+
+bool mr_run_mark_lives(const char *run, const struct mr_dead_mark *marks)
 {
     char base[PATH_MAX];
+    struct mr_maker maker;
+    const char *rest;
     bool lives = false;
     DIR *dir = folder(base) == 0 ? opendir(base) : NULL;
     struct dirent *entry;
     if (!dir)
         return false;
     while (!lives && (entry = readdir(dir)) != NULL) {
-        if (strncmp(entry->d_name, run, strlen(run)) != 0 || entry->d_name[strlen(run)] != '.')
+        if (strncmp(entry->d_name, run, strlen(run)) != 0 || entry->d_name[strlen(run)] != '.' ||
+            !parse_maker(entry->d_name, '.', '.', &maker, &rest) || mr_dead_marks_have(marks, &maker))
             continue;
         int fd = openat(dirfd(dir), entry->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
         if (fd < 0)

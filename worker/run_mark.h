@@ -52,7 +52,9 @@ void mr_dead_mark_cleaned(struct mr_dead_mark *mark, const char *endpoint, const
 /* Unlocks all and frees them. NULL is allowed. */
 void mr_dead_marks_free(struct mr_dead_mark *marks);
 
-/* Does a process of that run live on this machine? */
-bool mr_run_mark_lives(const char *run);
+/* Is one of the marks this maker's? */
+bool mr_dead_marks_have(const struct mr_dead_mark *marks, const struct mr_maker *maker);
+/* Does a process of that run live on this machine? The marks are those that this process has locked itself. */
+bool mr_run_mark_lives(const char *run, const struct mr_dead_mark *marks);
 
 #endif

@@ -69,19 +69,11 @@ static bool in_use(const struct mr_temporary_bucket *bucket, uint64_t number)
     return false;
 }
 
-static bool is_dead(const struct mr_temporaries *t, const struct mr_maker *maker)
-{
-    for (const struct mr_dead_mark *mark = t->marks; mark; mark = mark->next)
-        if (mr_maker_equal(&mark->maker, maker))
-            return true;
-    return false;
-}
-
 static bool run_lives(struct mr_temporaries *t, const char *run)
 {
     if (strcmp(run, t->asked) != 0) {
         snprintf(t->asked, sizeof t->asked, "%s", run);
-        t->asked_lives = mr_run_mark_lives(run);
+        t->asked_lives = mr_run_mark_lives(run, t->marks);
     }
     return t->asked_lives;
 }
@@ -95,7 +87,7 @@ static bool verdict(void *arg, const struct mr_store_item *item)
     bool known = mr_maker_parse(item->name + strlen(MR_TEMPORARY_PREFIX), &maker, &number);
     if (known && mr_maker_equal(&maker, &t->maker))
         return !in_use(bucket, number);
-    if (known && is_dead(t, &maker))
+    if (known && mr_dead_marks_have(t->marks, &maker))
         return true;
     if (item->created_s == 0 || mr_clock_wall_ns() / MR_SECOND_NS - item->created_s < MR_TEMPORARY_AGE_S)
         return false;

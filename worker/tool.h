@@ -25,6 +25,8 @@ int mr_tool_compose(int argc, char **argv);
 
 /* `doctor [URI...]`: the checks that need the network, one line each: "ok|note|fail TAB what TAB text". */
 int mr_tool_doctor(int argc, char **argv);
+/* `clean [--dry-run] [--all] [--older-than SECONDS] [--json] URI` */
+int mr_tool_clean(int argc, char **argv);
 
 /* ---- what they share ---- */
 

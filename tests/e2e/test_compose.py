@@ -38,10 +38,11 @@ def odd_objects(count: int, largest: int, seed: int = 1) -> dict[str, bytes]:
     return objects
 
 
-def upload(url: str, bucket: str, objects: dict[str, bytes]) -> None:
-    body = json.dumps({"name": bucket}).encode()
-    headers = {"Content-Type": "application/json"}
-    urllib.request.urlopen(urllib.request.Request(f"{url}/storage/v1/b?project=p", body, headers)).close()
+def upload(url: str, bucket: str, objects: dict[str, bytes], make_bucket: bool = True) -> None:
+    if make_bucket:
+        body = json.dumps({"name": bucket}).encode()
+        headers = {"Content-Type": "application/json"}
+        urllib.request.urlopen(urllib.request.Request(f"{url}/storage/v1/b?project=p", body, headers)).close()
     for name, data in objects.items():
         target = f"{url}/upload/storage/v1/b/{bucket}/o?uploadType=media&name={urllib.parse.quote(name, safe='')}"
         request = urllib.request.Request(target, data, {"Content-Type": "application/octet-stream"})
@@ -55,13 +56,6 @@ def digests(objects: dict[str, bytes]) -> dict[str, str]:
 def temporary(url: str, bucket: str) -> list[str]:
     with urllib.request.urlopen(f"{url}/storage/v1/b/{bucket}/o?prefix={urllib.parse.quote(PREFIX)}") as reply:
         return [item["name"] for item in json.load(reply).get("items", [])]
-
-
-def fill_folder(root: Path, bucket: str, objects: dict[str, bytes]) -> None:
-    for name, data in objects.items():
-        file = root / bucket / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(data)
 
 
 Result = tuple[dict[str, Any], dict[str, Any], str]
@@ -126,7 +120,7 @@ def test_composed_bytes_are_the_same(bucket: Any, read: Read) -> None:
 
 def test_no_composite_is_over_the_limit(bucket: Any, read: Read, tmp_path: Path) -> None:
     log = tmp_path / "requests"
-    server, objects = bucket("--log", str(log))
+    server, _ = bucket("--log", str(log))
     read(server.url, "odd", LIMITS)
     got = [line for line in log.read_text().splitlines() if line.startswith("GET") and "dataflux-composed" in line]
     sizes = [int(line.split()[-1]) for line in got if "alt=media" in line]
@@ -262,3 +256,70 @@ def test_fake_gcs_server(fake_gcs: Server, read: Read) -> None:
     assert result["objects"] == digests(objects), log
     assert seen["operations"]["composites"] > 0
     assert temporary(fake_gcs.url, "odd") == []
+
+
+def clean(millrace_bin: Path, url: str, *arguments: str) -> dict[str, Any]:
+    environment = {**os.environ, "STORAGE_EMULATOR_HOST": url}
+    command = [str(millrace_bin), "clean", "--json", *arguments, "gs://odd"]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    return dict(json.loads(result.stdout))
+
+
+def test_clean(devstore: StartDevstore, millrace_bin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = tmp_path / "runtime"
+    (runtime / "millrace" / "composed").mkdir(parents=True)
+    for folder in (runtime, runtime / "millrace", runtime / "millrace" / "composed"):
+        folder.chmod(0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    server = devstore("--memory", "--page-size", "40")
+    run = "0f8fad5b-d9cb-469f-a165-70867728950e"
+    others = {f"{PREFIX}{run}/1-1-{i}": b"other node" for i in range(250)}
+    ours = {f"{PREFIX}{run}/0-1-{i}": b"dead here" for i in range(150)}
+    foreign = {f"{PREFIX}8d1f8a3e-0000-4000-8000-000000000000": b"of another program"}
+    data = {"a": b"data", "dataflux-composed": b"no temporary object"}
+    upload(server.url, "odd", {**others, **ours, **foreign, **data})
+    # A process of this machine that died, as its mark says.
+    (runtime / "millrace" / "composed" / f"{run}.0.1").write_text(f"{server.url} odd\n")
+
+    looked = clean(millrace_bin, server.url, "--dry-run")
+    assert {item["uri"] for item in looked["objects"]} == {f"gs://odd/{name}" for name in ours}
+    assert looked["seen"] == 401 and looked["removed"] == 0 and looked["kept"] == 251
+    assert clean(millrace_bin, server.url)["removed"] == 150
+    assert clean(millrace_bin, server.url, "--dry-run", "--older-than", "0")["objects"][0]["bytes"] == 10
+    assert clean(millrace_bin, server.url, "--all")["removed"] == 251
+    assert temporary(server.url, "odd") == []
+    with urllib.request.urlopen(f"{server.url}/storage/v1/b/odd/o") as reply:
+        assert [item["name"] for item in json.load(reply)["items"]] == list(data)
+
+    environment = {**os.environ, "STORAGE_EMULATOR_HOST": server.url}
+    for wrong in (["gs://odd/a"], ["file:///tmp"], [], ["--older-than", "x", "gs://odd"]):
+        bad = subprocess.run([millrace_bin, "clean", *wrong], env=environment, capture_output=True, text=True)
+        assert bad.returncode == 2 and bad.stderr, bad
+
+
+def test_a_live_run_of_this_machine_keeps_its_objects(
+    devstore: StartDevstore, read: Read, millrace_bin: Path, tmp_path: Path
+) -> None:
+    """Slow downloads of composites, and another run's worker and `clean --older-than 0` beside them."""
+    server = devstore("--synthetic", "odd:3000:20000", "--bandwidth-mibps", "2", "--latency-ms", "20")
+    (tmp_path / "other").mkdir()
+    supervisor = serve(millrace_bin, tmp_path / "other", server.url, '[fetch]\ncompose = "always"\nconnections = 4\n')
+    reader = subprocess.Popen(
+        [sys.executable, READER, "gs://odd/"], env=supervisor.environment, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        deadline = time.monotonic() + 30
+        while not temporary(server.url, "odd"):
+            assert time.monotonic() < deadline and reader.poll() is None
+            time.sleep(0.01)
+        assert clean(millrace_bin, server.url, "--older-than", "0")["removed"] == 0
+        out, _ = reader.communicate(timeout=60)
+        assert json.loads(out)["taken"] == 3000
+        seen = stat(millrace_bin, supervisor)
+        fallbacks = [w["counters"]["compose_fallbacks"] for w in seen["workers"] if w["role"] == "fetch"]
+        assert sum(fallbacks) == 0
+    finally:
+        reader.kill()
+        reader.communicate()
+        assert supervisor.stop() == 0

@@ -1,0 +1,13 @@
+"""A sample of compose_kills.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.e2e.compose_kills import kill_runs
+
+
+def test_kills_leave_nothing(tmp_path: Path) -> None:
+    done, left, _ = kill_runs(tmp_path, 15, seed=7)
+    assert done >= 15
+    assert left == []
