@@ -1,6 +1,7 @@
 #include "shm/msg.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <msgpack.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,7 @@ struct mr_msg_out {
     bool failed; /* a put did not fit */
     unsigned fd_count;
     int fds[MR_MSG_FDS_MAX];
+    bool kept;            /* fds are copies of its own */
     msgpack_sbuffer body; /* the pairs of the map, without its head: their number is known at send */
     msgpack_packer packer;
 };
@@ -39,6 +41,8 @@ void mr_msg_discard(struct mr_msg_out *msg)
 {
     if (msg == NULL)
         return;
+    for (unsigned i = 0; msg->kept && i < msg->fd_count; i++)
+        close(msg->fds[i]);
     msgpack_sbuffer_destroy(&msg->body);
     free(msg);
 }
@@ -143,6 +147,23 @@ int mr_msg_send(int socket, struct mr_msg_out *msg)
         return rc;
     mr_msg_discard(msg);
     return -1;
+}
+
+int mr_msg_keep_fds(struct mr_msg_out *msg)
+{
+    for (unsigned i = 0; i < msg->fd_count && !msg->kept; i++) {
+        int copy = fcntl(msg->fds[i], F_DUPFD_CLOEXEC, 0);
+        if (copy < 0) {
+            mr_error_set_errno(errno, "no descriptor for a control message");
+            while (i > 0)
+                close(msg->fds[--i]);
+            msg->fd_count = 0;
+            return -1;
+        }
+        msg->fds[i] = copy;
+    }
+    msg->kept = true;
+    return 0;
 }
 
 int mr_msg_try_send(int socket, struct mr_msg_out *msg)

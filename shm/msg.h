@@ -125,6 +125,9 @@ int mr_msg_send(int socket, struct mr_msg_out *msg);
 /* The same for a sender that keeps a queue: 0 sent and freed, 1 the buffer is full and msg is still the caller's, -1
  * failed and freed. */
 int mr_msg_try_send(int socket, struct mr_msg_out *msg);
+/* For a message that waits in a queue: its descriptors become copies of its own, whatever the caller does with his. 0
+ * or -1 (then it can only be discarded). */
+int mr_msg_keep_fds(struct mr_msg_out *msg);
 void mr_msg_discard(struct mr_msg_out *msg);
 
 /* Incoming. Strings live as long as the message. */

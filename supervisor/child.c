@@ -135,6 +135,12 @@ void mr_child_send(struct mr_child *child, struct mr_msg_out *msg)
     *at = last;
     if (child->queue == last)
         flush(child);
+    /* What waits outlives the moment: a data set may fail and close its parts before they are sent. */
+    if (child->queue != NULL && mr_msg_keep_fds(msg) != 0) {
+        mr_log_error("message for %s worker %u: %s", child->role->name, child->slot, mr_error_text());
+        mr_child_kill(child);
+        drop_queue(child);
+    }
 }
 
 /* FAILED without a data set: why the worker will exit with 2. */

@@ -380,7 +380,7 @@ static void log_indexed(const struct mr_dataset *dataset)
     }
     double seconds = (double)(mr_clock_mono_ns() - dataset->opened_ns) / 1e9;
     if (dataset->from[0] != '\0')
-        snprintf(how, sizeof how, "from the index %s", dataset->from);
+        snprintf(how, sizeof how, "opened in %.2f s: the index %s", seconds, dataset->from);
     else
         snprintf(how, sizeof how, "listed in %.1f s by %llu requests", seconds,
                  (unsigned long long)dataset->ranges.requests);

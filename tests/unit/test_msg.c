@@ -158,6 +158,41 @@ START_TEST(test_descriptors)
 }
 END_TEST
 
+/* A message that waits in a queue holds its descriptors open itself. */
+START_TEST(test_kept_descriptors)
+{
+    unsigned before = open_fds();
+    int sockets[2], pipe_ends[2];
+    struct mr_msg_in in;
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets), 0);
+    for (unsigned round = 0; round < 2; round++) {
+        ck_assert_int_eq(pipe(pipe_ends), 0);
+        struct mr_msg_out *out = mr_msg_new(MR_MSG_CONCAT);
+        mr_msg_put_fd(out, pipe_ends[1]);
+        ck_assert_int_eq(mr_msg_keep_fds(out), 0);
+        ck_assert_int_eq(mr_msg_keep_fds(out), 0);
+        close(pipe_ends[1]);
+        if (round == 0) {
+            mr_msg_discard(out);
+        } else {
+            ck_assert_int_eq(mr_msg_send(sockets[0], out), 0);
+            ck_assert_int_eq(mr_msg_recv(sockets[1], &in), 1);
+            int writer = mr_msg_take_fd(&in, 0);
+            ck_assert_int_eq(write(writer, "x", 1), 1);
+            close(writer);
+            mr_msg_close(&in);
+        }
+        char byte; /* all copies are closed: the pipe ends behind what was written */
+        ck_assert_int_eq(read(pipe_ends[0], &byte, 1), (ssize_t)round);
+        ck_assert_int_eq(read(pipe_ends[0], &byte, 1), 0);
+        close(pipe_ends[0]);
+    }
+    close(sockets[0]);
+    close(sockets[1]);
+    ck_assert_uint_eq(open_fds(), before);
+}
+END_TEST
+
 START_TEST(test_limits_of_a_sender)
 {
     char *big = malloc(MR_MSG_BYTES_MAX + 1);
@@ -331,6 +366,7 @@ int main(void)
     tcase_add_test(tcase, test_wrong_type_and_missing_key);
     tcase_add_test(tcase, test_descriptors);
     tcase_add_test(tcase, test_limits_of_a_sender);
+    tcase_add_test(tcase, test_kept_descriptors);
     tcase_add_test(tcase, test_refused_packets);
     tcase_add_test(tcase, test_refused_packets_leak_nothing);
     tcase_add_test(tcase, test_ends_of_a_socket);
