@@ -160,6 +160,11 @@ static json_t *datasets_json(const struct mr_supervisor *s)
                                  "digest", dataset->digest);
         if (dataset->compose[0] != '\0')
             json_object_set_new(item, "compose", text_json(dataset->compose));
+        json_t *dropped = json_object();
+        for (unsigned kind = 0; kind < MR_DROP_KINDS; kind++)
+            json_object_set_new(dropped, mr_index_drop_name(kind), json_integer((json_int_t)dataset->dropped[kind]));
+        json_object_set_new(item, "dropped", dropped);
+        json_object_set_new(item, "saved_index", text_json(dataset->from));
         if (dataset->state == MR_DATASET_FAILED)
             json_object_set_new(item, "error", text_json(board->text));
         json_array_append_new(list, item);

@@ -1,0 +1,178 @@
+"""Listings: the same objects however many workers cut them up, few requests, nothing lost silently, no short lists."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import urllib.error
+import urllib.parse
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Server, StartDevstore
+from tests.supervisor.conftest import Serve, StartServe, wait_for, workers
+
+
+def config_of(tmp_path: Path, store: Server, count: int, more: str = "", uri: str = "gs://bench/") -> Path:
+    path = tmp_path / f"workers{count}.toml"
+    path.write_text(
+        f'[dataset.x]\nuri = "{uri}"\n[gcs]\nendpoint = "{store.url}"\nauth = "anonymous"\n'
+        f'[memory]\narena_bytes = "8MiB"\n[list]\nworkers = {count}\ncache_files = 0\n{more}'
+    )
+    return path
+
+
+def listed(server: Serve) -> dict[str, Any]:
+    server.wait_ready()
+    return dict(server.stat()["datasets"][0])
+
+
+def failed(server: Serve) -> str:
+    def look() -> str:
+        dataset = server.stat()["datasets"][0]
+        assert dataset["state"] != "ready", f"a list of {dataset['objects']} objects"
+        return str(dataset.get("error", ""))
+
+    return str(wait_for(look, "it never failed"))
+
+
+def list_requests(log: Path) -> int:
+    return sum(1 for line in log.read_text().splitlines() if "GET" in line and "/o?" in line)
+
+
+@pytest.mark.parametrize("shape", ["", "hashes:", "deep:", "prefix:", "unicode:", "runs:", "skewed:"])
+def test_any_number_of_workers_lists_the_same(
+    serve: StartServe, devstore: StartDevstore, tmp_path: Path, shape: str
+) -> None:
+    log = tmp_path / "requests"
+    store = devstore("--synthetic", f"bench:{shape}3000:10", "--page-size", "50", "--log", log)
+    one = listed(serve(config_of(tmp_path, store, 1)))
+    assert one["objects"] == 3000 and one["requests"] == 60
+    wait_for(lambda: list_requests(log) == 60, "the requests are not those of the log")
+    four = listed(serve(config_of(tmp_path, store, 4)))
+    assert four["digest"] == one["digest"] and four["objects"] == 3000
+    assert 60 <= four["requests"] <= 60 + 2 + 60 // 10
+
+
+def test_killed_workers_lose_nothing(serve: StartServe, devstore: StartDevstore, tmp_path: Path) -> None:
+    store = devstore("--synthetic", "bench:hashes:3000:10", "--page-size", "30", "--latency-ms", "10")
+    whole = listed(serve(config_of(tmp_path, store, 1)))
+    server = serve(config_of(tmp_path, store, 3))
+    killed = set()
+
+    def kill_one() -> bool:
+        for pid in workers(server.process.pid, "list"):
+            if pid not in killed and len(killed) < 3 and server.stat()["datasets"][0]["listed"] > 0:
+                killed.add(pid)
+                os.kill(pid, signal.SIGKILL)
+        return len(killed) == 3 or server.is_ready()
+
+    wait_for(kill_one, "nobody lists")
+    assert killed
+    again = listed(server)
+    assert again["digest"] == whole["digest"]
+
+
+@pytest.mark.parametrize("fault", ["status:0.2:503:list:*", "reset:0.2::list:*", "short:0.2::list:*"])
+def test_faults_are_repeated(serve: StartServe, devstore: StartDevstore, tmp_path: Path, fault: str) -> None:
+    quick = "[retry]\nbase_ms = 1\ncap_ms = 20\n"
+    clean = devstore("--synthetic", "bench:hashes:2000:10", "--page-size", "50")
+    faulty = devstore("--synthetic", "bench:hashes:2000:10", "--page-size", "50", "--fault", fault, "--seed", "3")
+    good = listed(serve(config_of(tmp_path, clean, 2)))
+    bad = listed(serve(config_of(tmp_path, faulty, 2, quick)))
+    assert (bad["objects"], bad["bytes"]) == (good["objects"], good["bytes"])
+
+
+@pytest.mark.parametrize("status", [403, 404, 400])
+def test_a_page_that_cannot_be_had_fails_all(
+    serve: StartServe, devstore: StartDevstore, tmp_path: Path, status: int
+) -> None:
+    """About the tenth page of forty is refused: no list of what came before."""
+    store = devstore(
+        "--synthetic", "bench:2000:10", "--page-size", "50", "--fault", f"status:0.1:{status}:list:*", "--seed", "5"
+    )
+    server = serve(config_of(tmp_path, store, 2))
+    assert "bench" in failed(server)
+    assert server.stat()["datasets"][0]["objects"] == 0
+
+
+def test_excluded_classes_are_counted(serve: StartServe, devstore: StartDevstore, tmp_path: Path) -> None:
+    store = devstore("--synthetic", "bench:classes:400:10")
+    everything = listed(serve(config_of(tmp_path, store, 1)))
+    assert everything["objects"] == 400 and everything["dropped"] == {
+        "folder": 0,
+        "temporary": 0,
+        "class": 0,
+        "special": 0,
+    }
+    server = serve(config_of(tmp_path, store, 2, 'exclude_classes = ["nearline", "COLDLINE", "archive"]\n'))
+    standard = listed(server)
+    assert 0 < standard["objects"] < 400
+    assert standard["dropped"]["class"] == 400 - standard["objects"]
+    assert f"left out: {standard['dropped']['class']} in excluded storage classes" in server.log.read_text()
+
+
+def test_markers_and_temporary_objects_are_counted(serve: StartServe, devstore: StartDevstore, tmp_path: Path) -> None:
+    store = devstore("--memory")
+    create_bucket(store, "bucket-1")
+    for name, data in (("a/", b""), ("a/x", b"1"), ("dataflux-composed-objects/1", b"2"), ("z/", b"not empty")):
+        put(store, "bucket-1", name, data)
+    server = serve(config_of(tmp_path, store, 1, uri="gs://bucket-1/"))
+    found = listed(server)
+    assert found["objects"] == 2
+    assert found["dropped"]["folder"] == 1 and found["dropped"]["temporary"] == 1
+    assert "1 folder markers, 1 temporary objects" in server.log.read_text()
+
+
+def create_bucket(store: Server, bucket: str) -> None:
+    request = urllib.request.Request(
+        f"{store.url}/storage/v1/b?project=p", data=b'{"name": "%s"}' % bucket.encode(), method="POST"
+    )
+    request.add_header("Content-Type", "application/json")
+    urllib.request.urlopen(request, timeout=10).close()
+
+
+def put(store: Server, bucket: str, name: str, data: bytes) -> None:
+    url = f"{store.url}/upload/storage/v1/b/{bucket}/o?uploadType=media&name={urllib.parse.quote(name, safe='')}"
+    urllib.request.urlopen(urllib.request.Request(url, data=data, method="POST"), timeout=10).close()
+
+
+def delete(store: Server, bucket: str, name: str) -> None:
+    url = f"{store.url}/storage/v1/b/{bucket}/o/{urllib.parse.quote(name, safe='')}"
+    urllib.request.urlopen(urllib.request.Request(url, method="DELETE"), timeout=10).close()
+
+
+def test_a_bucket_that_changes_while_it_is_listed(serve: StartServe, devstore: StartDevstore, tmp_path: Path) -> None:
+    """Names appear, vanish and are replaced in every page; those that stay are all there, once."""
+    store = devstore("--memory", "--page-size", "10", "--latency-ms", "3")
+    create_bucket(store, "bucket-1")
+    stable = [f"n{i:04}" for i in range(0, 600, 2)]
+    for name in stable:
+        put(store, "bucket-1", name, b"stays")
+    done = threading.Event()
+
+    def change() -> None:
+        for i in range(100000):
+            name = f"n{(i * 7919) % 600:04}"
+            if done.is_set():
+                return
+            if name in names:
+                put(store, "bucket-1", name, b"again and longer" * (i % 5))
+                continue
+            put(store, "bucket-1", name, b"comes")
+            delete(store, "bucket-1", name)
+
+    names = set(stable)
+    writer = threading.Thread(target=change)
+    writer.start()
+    try:
+        server = serve(config_of(tmp_path, store, 3, uri="gs://bucket-1/"))
+        found = listed(server)
+    finally:
+        done.set()
+        writer.join()
+    assert 300 <= found["objects"] <= 600
