@@ -27,13 +27,24 @@ uint32_t mr_wake_seq(const struct mr_lane *lane)
     return atomic_load_explicit(&lane->shared->seq, memory_order_acquire);
 }
 
-int mr_wake_wait(struct mr_lane *lane, uint32_t seen, unsigned timeout_ms)
+int mr_wake_word_wait(_Atomic uint32_t *word, uint32_t seen, unsigned timeout_ms)
 {
     struct timespec timeout = {.tv_sec = timeout_ms / 1000, .tv_nsec = (long)(timeout_ms % 1000) * 1000000};
 
-    if (futex(&lane->shared->seq, FUTEX_WAIT, seen, &timeout) == 0 || errno == EAGAIN)
+    if (futex(word, FUTEX_WAIT, seen, &timeout) == 0 || errno == EAGAIN)
         return 0;
     return errno == EINTR ? 2 : 1;
+}
+
+void mr_wake_word(_Atomic uint32_t *word)
+{
+    atomic_fetch_add_explicit(word, 1, memory_order_release); /* pairs with mr_wake_seq */
+    futex(word, FUTEX_WAKE, INT_MAX, NULL);
+}
+
+int mr_wake_wait(struct mr_lane *lane, uint32_t seen, unsigned timeout_ms)
+{
+    return mr_wake_word_wait(&lane->shared->seq, seen, timeout_ms);
 }
 
 void mr_wake_consumer(struct mr_lane *lane)
@@ -45,8 +56,7 @@ void mr_wake_consumer(struct mr_lane *lane)
 
 void mr_wake_consumer_always(struct mr_lane *lane)
 {
-    atomic_fetch_add_explicit(&lane->shared->seq, 1, memory_order_release); /* pairs with mr_wake_seq */
-    futex(&lane->shared->seq, FUTEX_WAKE, INT_MAX, NULL);
+    mr_wake_word(&lane->shared->seq);
 }
 
 void mr_wake_producer_asleep(struct mr_producer_line *line)

@@ -31,6 +31,11 @@ struct mr_producer_line {
     uint8_t reserved[60];
 };
 
+/* The two halves of a futex between processes: wait until *word differs from `seen`, a wake, or timeout_ms (0 woken or
+ * changed, 1 timed out, 2 a signal came); add one and wake everybody. */
+int mr_wake_word_wait(_Atomic uint32_t *word, uint32_t seen, unsigned timeout_ms);
+void mr_wake_word(_Atomic uint32_t *word);
+
 /* Consumer: store want (0 clears it: only after the CAS to HELD). */
 void mr_wake_set_want(struct mr_lane *lane, uint64_t want);
 /* Consumer: waits until seq differs from `seen`, a wake, or timeout_ms. 0 woken or changed, 1 timed out, 2 a signal

@@ -144,6 +144,18 @@ CHECKS = [
         ASSERT,
         dfs=True,
     ),
+    # parts: checkpoints on their way out: the promise, aborts, deaths of either end and of the supervisor
+    Check("parts", "parts", "-DKILL_WORKER -DKILL_TRAINER"),
+    Check("parts-two-kills", "parts", "-DKILL_WORKER -DKILL_TRAINER -DKILLS=2"),
+    Check("parts-user-aborts", "parts", "-DKILL_WORKER -DUSER_ABORTS"),
+    Check("parts-upload-fails", "parts", "-DKILL_WORKER -DUPLOAD_FAILS"),
+    Check("parts-supervisor-dies", "parts", "-DKILL_TRAINER -DSUPERVISOR_DIES"),
+    Check("parts.plain-seal", "parts", "-DKILL_WORKER -DSUPERVISOR_DIES -DPLAIN_SEAL", STUCK),
+    Check("parts.late-record", "parts", "-DKILL_WORKER -DLATE_RECORD", ASSERT),
+    Check("parts.lost-held", "parts", "-DKILL_WORKER -DLOST_HELD", ASSERT),
+    Check("parts.no-second-look", "parts", "-DUPLOAD_FAILS -DNO_SECOND_LOOK", ASSERT),
+    Check("parts.late-complete-sent", "parts", "-DKILL_WORKER -DLATE_COMPLETE_SENT", ASSERT),
+    Check("parts.early-seal", "parts", "-DKILL_TRAINER -DEARLY_SEAL", ASSERT),
     # poison: an object that kills whoever fetches it
     Check("poison", "poison", "-DTICKETS=4 -DFLIGHT=3 -DKILLS=5"),
     Check("poison-liveness", "poison", "", liveness=True),
