@@ -34,7 +34,7 @@ def start_reader(supervisor: Supervisor) -> subprocess.Popen[str]:
 
 def fetch_counters(millrace_bin: Path, supervisor: Supervisor) -> dict[str, Any]:
     """Of the only fetch worker; {} before it has counted anything."""
-    command = [millrace_bin, "stat", "--json", "--socket", supervisor.socket]
+    command: list[str | Path] = [millrace_bin, "stat", "--json", "--socket", supervisor.socket]
     stat = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG_S).stdout)
     found: list[dict[str, Any]] = [w["counters"] for w in stat["workers"] if w["role"] == "fetch"]
     return found[0] if found else {}
@@ -80,7 +80,7 @@ def test_reload_applies_retries_to_what_is_under_way(
         wait_for(lambda: fetch_counters(millrace_bin, supervisor).get("throttled", 0) > 20)
         assert reader.poll() is None
         (tmp_path / "millrace.toml").write_text("[retry]\nbase_ms = 20\ncap_ms = 50\ndeadline_ms = 500\nattempts = 5\n")
-        command = [millrace_bin, "reload", "--socket", supervisor.socket]
+        command: list[str | Path] = [millrace_bin, "reload", "--socket", supervisor.socket]
         result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG_S)
         applied = result.stdout.removeprefix("applied: ").strip().split(", ")
         assert set(applied) == {"retry.attempts", "retry.base_ms", "retry.cap_ms", "retry.deadline_ms"}, result.stdout
