@@ -18,6 +18,7 @@
 
 enum mr_tail { MR_TAIL_SHORT, MR_TAIL_DROP, MR_TAIL_PAD };
 enum mr_on_error { MR_ON_ERROR_RAISE, MR_ON_ERROR_SKIP, MR_ON_ERROR_REPLACE };
+enum mr_huge_pages { MR_HUGE_PAGES_AUTO, MR_HUGE_PAGES_NEVER };
 enum mr_compose { MR_COMPOSE_AUTO, MR_COMPOSE_ALWAYS, MR_COMPOSE_NEVER };
 enum mr_gcs_auth { MR_GCS_AUTH_DEFAULT, MR_GCS_AUTH_ANONYMOUS };
 
@@ -43,6 +44,7 @@ struct mr_config {
     struct {
         uint64_t arena_bytes; /* 0: the supervisor chooses (mr_config_arena_bytes) */
         uint64_t backing;     /* enum mr_backing */
+        uint64_t huge_pages;  /* enum mr_huge_pages */
     } memory;
     struct {
         uint64_t window, max;

@@ -15,6 +15,7 @@ static const char *const tails[] = {"short", "drop", "pad", NULL};
 static const char *const on_errors[] = {"raise", "skip", "replace", NULL};
 static const char *const backings[] = {"auto", "posix", "memfd", NULL};
 static const char *const composes[] = {"auto", "always", "never", NULL};
+static const char *const huge_pages[] = {"auto", "never", NULL};
 static const char *const gcs_auths[] = {"default", "anonymous", NULL};
 static const char *const log_levels[] = {"error", "warning", "info", "debug", NULL};
 
@@ -49,6 +50,9 @@ static const struct mr_config_key keys[] = {
      .meaning =
          "What shared memory is made of: posix is unnamed files in /dev/shm, memfd is memfd_create(2), auto is posix "
          "where it fits."},
+    {FIELD(memory, huge_pages, MR_KEY_CHOICE), CHOICE(MR_HUGE_PAGES_AUTO, huge_pages),
+     .meaning = "auto: the arena has huge pages where the machine allows it "
+                "(/sys/kernel/mm/transparent_hugepage/shmem_enabled is not never) and backing is not posix."},
 
     {FIELD(lanes, window, MR_KEY_U64), NUMBER(256, MR_LANE_WINDOW_MIN, MR_LANE_WINDOW_MAX, "samples"),
      .meaning = "How far each reader looks ahead; rounded up to a power of two, and to at least two batches."},

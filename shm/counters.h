@@ -55,10 +55,10 @@ enum mr_worker_counter {
     MR_WC_SLICES_REPEATED,
     MR_WC_COMPOSITES_REMOVED,
     MR_WC_ORPHANS_REMOVED,
-    MR_WC_IN_FLIGHT, /* gauge */
-    MR_WC_LIMIT,     /* gauge */
-    MR_WC_FIRST_MS,  /* gauge */
-    MR_WC_STALL_MS,  /* gauge */
+    MR_WC_IN_FLIGHT,         /* gauge */
+    MR_WC_LIMIT,             /* gauge */
+    MR_WC_FIRST_MS,          /* gauge */
+    MR_WC_STALL_MS,          /* gauge */
     MR_WC_TEMPORARY_OBJECTS, /* gauge */
     MR_WC_COUNT
 };

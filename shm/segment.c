@@ -19,6 +19,10 @@
 
 #include "shm/base/error.h"
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* linux/mman.h */
+#endif
+#define HUGE_BYTES  (UINT64_C(2) << 20)
 #define SHM_DIR     "/dev/shm"
 #define NAME_PREFIX "millrace."
 
@@ -113,11 +117,11 @@ fail:
     return -1;
 }
 
-int mr_segment_reserve(int fd, const char *what, uint64_t size)
+/* 0, or -1 where the cgroup or the machine has too little: populating past that means the OOM killer. */
+static int check_available(int fd, const char *what, uint64_t size)
 {
     uint64_t available = mr_memory_available_bytes();
     struct stat st;
-    int err;
 
     /* Pages that are there already do not count again. */
     if (fstat(fd, &st) == 0 && (uint64_t)st.st_blocks * 512 < size && available < size - (uint64_t)st.st_blocks * 512) {
@@ -128,6 +132,15 @@ int mr_segment_reserve(int fd, const char *what, uint64_t size)
                      what, size, available);
         return -1;
     }
+    return 0;
+}
+
+int mr_segment_reserve(int fd, const char *what, uint64_t size)
+{
+    int err;
+
+    if (check_available(fd, what, size) != 0)
+        return -1;
     do {
         err = posix_fallocate(fd, 0, (off_t)size);
     } while (err == EINTR);
@@ -143,6 +156,35 @@ int mr_segment_reserve(int fd, const char *what, uint64_t size)
         return -1;
     }
     return 0;
+}
+
+void mr_segment_populate(void *at, uint64_t size)
+{
+    (void)madvise(at, size, MADV_POPULATE_WRITE); /* since Linux 5.14; elsewhere each page faults once */
+}
+
+int mr_segment_huge_possible(void)
+{
+    char text[128] = "";
+    int fd = open("/sys/kernel/mm/transparent_hugepage/shmem_enabled", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
+
+    if (fd >= 0)
+        close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    return text[0] != '\0' && strstr(text, "[never]") == NULL && strstr(text, "[deny]") == NULL;
+}
+
+int mr_segment_reserve_huge(int fd, void *at, const char *what, uint64_t size)
+{
+    if (check_available(fd, what, size) != 0)
+        return -1;
+    /* One small page of each huge one: the kernel allocates and maps the huge one, or just that. */
+    if (madvise(at, size, MADV_HUGEPAGE) == 0)
+        for (uint64_t done = 0; done < size; done += HUGE_BYTES)
+            if (madvise((char *)at + done, 4096, MADV_POPULATE_WRITE) != 0)
+                break;
+    return mr_segment_reserve(fd, what, size); /* what is missing, in small pages, which fault once each */
 }
 
 int mr_segment_reopen_readonly(int fd)

@@ -132,6 +132,8 @@ static void close_slot(struct mr_producer_slot *slot)
 static int make_arena(struct mr_supervisor *s, struct mr_producer_slot *slot)
 {
     enum mr_backing backing = slot->memfd ? MR_BACKING_MEMFD : (enum mr_backing)s->config.memory.backing;
+    if (backing == MR_BACKING_AUTO && s->config.memory.huge_pages == MR_HUGE_PAGES_AUTO && mr_segment_huge_possible())
+        backing = MR_BACKING_MEMFD; /* /dev/shm has them only where it was mounted so */
     close_fd(&slot->arena);
     close_fd(&slot->arena_readonly);
     slot->arena = mr_segment_new(backing, "arena", s->fetchers.arena_bytes, 0);

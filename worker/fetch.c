@@ -75,6 +75,25 @@ static int add_lane(struct fetcher *f, struct mr_msg_in *msg)
     return 0;
 }
 
+/* Maps it, with all its pages allocated and in the page tables. */
+static int map_arena(struct fetcher *f, int fd, uint64_t bytes, bool fresh)
+{
+    bool huge = f->link.config.memory.huge_pages == MR_HUGE_PAGES_AUTO && mr_segment_huge_possible();
+    if (fresh && !huge && mr_segment_reserve(fd, "the arena", bytes) != 0)
+        return -1;
+    void *at = mr_segment_map(fd, bytes, 1, NULL);
+    if (!at)
+        return -1;
+    if (fresh && huge && mr_segment_reserve_huge(fd, at, "the arena", bytes) != 0) {
+        mr_segment_unmap(at, bytes);
+        return -1;
+    }
+    if (!huge)
+        mr_segment_populate(at, bytes);
+    f->arena = at;
+    return 0;
+}
+
 static int open_arena(struct fetcher *f, struct mr_msg_in *msg)
 {
     uint64_t bytes, reserve;
@@ -87,14 +106,13 @@ static int open_arena(struct fetcher *f, struct mr_msg_in *msg)
     int fd = mr_msg_take_fd(msg, 0);
     if (fd < 0)
         return -1;
-    if (fresh && mr_segment_reserve(fd, "the arena", bytes) != 0) {
-        close(fd);
+    int rc = map_arena(f, fd, bytes, fresh);
+    close(fd);
+    if (rc != 0 && mr_error_code() == MR_E_NO_MEMORY) {
         mr_log_error("%s", mr_error_text());
         return mr_link_say_failed(&f->link, UINT64_MAX, UINT64_MAX); /* the supervisor falls back or gives up */
     }
-    f->arena = mr_segment_map(fd, bytes, 1, NULL);
-    close(fd);
-    if (!f->arena)
+    if (rc != 0)
         return -1;
     f->arena_bytes = bytes;
     struct mr_producer_options options = {

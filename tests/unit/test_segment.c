@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -90,6 +91,60 @@ START_TEST(too_much_is_an_error_and_not_a_death)
 }
 END_TEST
 
+static long faults(void)
+{
+    struct rusage usage;
+    ck_assert_int_eq(getrusage(RUSAGE_SELF, &usage), 0);
+    return usage.ru_minflt;
+}
+
+/* Of 2,048 pages; the sanitizer's own memory may take some. */
+START_TEST(populated_pages_do_not_fault)
+{
+    const uint64_t size = 8 << 20;
+    for (size_t i = 0; i < 3; i++) {
+        int fd = mr_segment_new(backings[i], "an arena", size, 1);
+        unsigned char *at = mr_segment_map(fd, size, 1, NULL);
+        ck_assert_ptr_nonnull(at);
+        mr_segment_populate(at, size);
+        long before = faults();
+        for (uint64_t page = 0; page < size; page += 4096)
+            at[page] = 1;
+        ck_assert_int_lt(faults() - before, 1024);
+        mr_segment_unmap(at, size);
+        close(fd);
+    }
+}
+END_TEST
+
+/* Also where the machine has no huge pages: then they are small, and all there. */
+START_TEST(huge_or_small_all_pages_are_reserved)
+{
+    const uint64_t size = (5 << 20) + 4096;
+    for (size_t i = 0; i < 3; i++) {
+        struct stat st;
+        int fd = mr_segment_new(backings[i], "an arena", size, 0);
+        unsigned char *at = mr_segment_map(fd, size, 1, NULL);
+        ck_assert_ptr_nonnull(at);
+        ck_assert_msg(mr_segment_reserve_huge(fd, at, "an arena", size) == 0, "%s", mr_error_text());
+        ck_assert_int_eq(fstat(fd, &st), 0);
+        ck_assert_uint_ge((uint64_t)st.st_blocks * 512, size);
+        for (uint64_t page = 0; page < size; page += 4096) {
+            ck_assert_uint_eq(at[page], 0);
+            at[page] = 1;
+        }
+        mr_segment_unmap(at, size);
+        close(fd);
+    }
+    const uint64_t much = UINT64_C(1) << 44;
+    int fd = mr_segment_new(MR_BACKING_MEMFD, "an arena", much, 0);
+    ck_assert_int_eq(mr_segment_reserve_huge(fd, NULL, "an arena", much), -1);
+    ck_assert_int_eq(mr_error_code(), MR_E_NO_MEMORY);
+    ck_assert_ptr_nonnull(strstr(mr_error_text(), "arena_bytes"));
+    close(fd);
+}
+END_TEST
+
 START_TEST(names_of_dead_runs_are_swept)
 {
     char dead[64], mine[64], path[96];
@@ -143,6 +198,8 @@ int main(void)
     tcase_add_test(tc, a_readonly_mapping_cannot_become_writable);
     tcase_add_test(tc, a_memfd_cannot_be_shrunk);
     tcase_add_test(tc, too_much_is_an_error_and_not_a_death);
+    tcase_add_test(tc, populated_pages_do_not_fault);
+    tcase_add_test(tc, huge_or_small_all_pages_are_reserved);
     tcase_add_test(tc, names_of_dead_runs_are_swept);
     tcase_add_test(tc, board_is_checked);
     suite_add_tcase(suite, tc);

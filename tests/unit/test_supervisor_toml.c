@@ -20,7 +20,7 @@ START_TEST(test_all_keys)
         "on_error = \"skip\"\n"
         "[dataset.\"val-1\"]\n"
         "uris = [\"gs://bucket/a/\", \"gs://bucket/b/\"]\n"
-        "[memory]\narena_bytes = \"512MiB\"\nbacking = \"memfd\"\n"
+        "[memory]\narena_bytes = \"512MiB\"\nbacking = \"memfd\"\nhuge_pages = \"never\"\n"
         "[lanes]\nwindow = 64\nmax = 8\n"
         "[list]\nworkers = 2\nexclude_classes = [\"ARCHIVE\"]\n"
         "[fetch]\nworkers = 3\nconnections = 5\nreceive_buffer_bytes = 65536\n"
