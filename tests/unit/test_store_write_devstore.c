@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "shm/base/checksum.h"
+#include "worker/store/parts.h"
 #include "worker/store/transfer.h"
 
 static const char *devstore;
@@ -113,8 +114,14 @@ static struct answer *delete (const char *name, uint64_t generation)
     return wait_for(mr_transfer_delete(engine, store, path, strlen(path), generation, on_delete, NULL));
 }
 
-static void serve(void)
+static const char *const no_faults[] = {NULL};
+
+static void serve(const char *const *options)
 {
+    const char *argv[40] = {devstore, "--exit-with-parent", "--synthetic", "made:100:1000"};
+    int n = 4;
+    for (; *options; options++)
+        argv[n++] = *options;
     int out[2];
     ck_assert_int_eq(pipe(out), 0);
     server = fork();
@@ -122,7 +129,7 @@ static void serve(void)
         dup2(out[1], STDOUT_FILENO);
         close(out[0]);
         close(out[1]);
-        execl(devstore, devstore, "--exit-with-parent", "--synthetic", "made:100:1000", (char *)NULL);
+        execv(devstore, (char *const *)argv);
         _exit(127);
     }
     close(out[1]);
@@ -132,19 +139,25 @@ static void serve(void)
 }
 
 /* loop 0: devstore; 1: a folder */
-static void open_store(int is_file)
+static void open_store_with(int is_file, const char *const *options)
 {
     http = mr_http_new(&(struct mr_http_options){.proxy = ""});
     engine = mr_transfer_new(&(struct mr_transfer_options){.retry_base_ms = 2, .deadline_ms = 10000}, http);
     snprintf(name_root, sizeof name_root, "%s%s", is_file ? root : "", is_file ? "/" : "");
     if (!is_file)
-        serve();
+        serve(options);
     store = mr_store_open(&(struct mr_store_options){.scheme = is_file ? MR_SCHEME_FILE : MR_SCHEME_GS,
                                                      .bucket = is_file ? "" : "made",
                                                      .endpoint = is_file ? NULL : endpoint,
                                                      .auth = "anonymous",
+                                                     .stall_timeout_ms = 1000,
                                                      .http = http});
     ck_assert(http && engine && store);
+}
+
+static void open_store(int is_file)
+{
+    open_store_with(is_file, no_faults);
 }
 
 static void setup(void)
@@ -295,6 +308,209 @@ START_TEST(questions)
 }
 END_TEST
 
+/* ---- large ones ---- */
+
+#define LARGE (5u * MR_STORE_CHUNK + 1234)
+
+static unsigned char large[LARGE];
+static uint64_t read_at;
+static char word[400];
+
+static int64_t read_large(void *arg, void *buffer, size_t size)
+{
+    uint64_t left = LARGE - read_at, n = left < size ? left : size;
+    (void)arg;
+    memcpy(buffer, large + read_at, n);
+    read_at += n;
+    return (int64_t)n;
+}
+
+static int rewind_large(void *arg)
+{
+    (void)arg;
+    read_at = 0;
+    return 0;
+}
+
+static void fill_large(void)
+{
+    for (size_t i = 0; i < LARGE; i++)
+        large[i] = (unsigned char)(i * 2654435761u >> 24);
+}
+
+static struct answer *upload(const char *name, uint64_t match)
+{
+    char path[200];
+    snprintf(path, sizeof path, "%s%s", name_root, name);
+    struct mr_transfer_upload_request request = {.store = store,
+                                                 .name = path,
+                                                 .name_length = strlen(path),
+                                                 .generation_match = match,
+                                                 .size = MR_STORE_ANY,
+                                                 .chunk_bytes = MR_STORE_CHUNK,
+                                                 .read = read_large,
+                                                 .rewind = rewind_large};
+    read_at = 0;
+    return wait_for(mr_transfer_upload(engine, &request, on_item, NULL));
+}
+
+static void check_large(const char *name)
+{
+    ck_assert_msg(last.code == MR_OK, "%s", last.text);
+    ck_assert_uint_eq(look(name)->size, LARGE);
+    if (!name_root[0])
+        ck_assert_uint_eq(last.crc32c, mr_crc32c(0, large, LARGE));
+}
+
+START_TEST(uploads)
+{
+    open_store(_i);
+    fill_large();
+    upload("large", 0);
+    check_large("large");
+    uint64_t generation = last.generation;
+    ck_assert_int_eq(upload("large", 0)->code, MR_E_EXISTS);
+    ck_assert_int_eq(upload("large", generation + 1)->code, MR_E_CHANGED);
+    upload("large", generation);
+    check_large("large");
+    upload("large", MR_STORE_ANY);
+    check_large("large");
+    if (_i)
+        ck_assert_uint_eq(files(), 1);
+}
+END_TEST
+
+static void on_word(void *arg, const struct mr_store_result *result, const char *got)
+{
+    (void)arg;
+    keep(result);
+    snprintf(word, sizeof word, "%s", got ? got : "");
+}
+
+static unsigned pending;
+
+static void on_pending(void *arg, const struct mr_store_result *result, const struct mr_store_pending_page *page)
+{
+    (void)arg;
+    keep(result);
+    pending = page ? (unsigned)page->count : 0;
+}
+
+static struct answer *write_parts(const char *name, int end_it)
+{
+    struct mr_store_part parts[6];
+    char id[400];
+    size_t n = strlen(name);
+    wait_for(mr_transfer_parts_begin(engine, store, name, n, NULL, on_word, NULL));
+    ck_assert_msg(last.code == MR_OK, "%s", last.text);
+    memcpy(id, word, sizeof id);
+    for (unsigned i = 0; i < 6; i++) {
+        uint64_t length = i < 5 ? MR_STORE_CHUNK : 1234;
+        struct mr_store_part_request part = {.name = name,
+                                             .name_length = n,
+                                             .id = id,
+                                             .number = i + 1,
+                                             .data = large + (uint64_t)i * MR_STORE_CHUNK,
+                                             .length = length,
+                                             .crc32c = mr_crc32c(0, large + (uint64_t)i * MR_STORE_CHUNK, length)};
+        wait_for(mr_transfer_part_send(engine, store, &part, on_word, NULL));
+        ck_assert_msg(last.code == MR_OK, "%s", last.text);
+        parts[i].number = i + 1;
+        snprintf(parts[i].etag, sizeof parts[i].etag, "%.90s", word);
+    }
+    if (!end_it)
+        return wait_for(mr_transfer_parts_abort(engine, store, name, n, id, on_delete, NULL));
+    struct mr_store_complete_request complete = {.name = name,
+                                                 .name_length = n,
+                                                 .id = id,
+                                                 .parts = parts,
+                                                 .count = 6,
+                                                 .size = LARGE,
+                                                 .crc32c = mr_crc32c(0, large, LARGE)};
+    return wait_for(mr_transfer_parts_complete(engine, store, &complete, on_item, NULL));
+}
+
+START_TEST(objects_in_parts)
+{
+    static const char *const options[] = {"--min-part-bytes", "100KiB", NULL};
+    open_store_with(0, options);
+    fill_large();
+    write_parts("a/b c", 1);
+    check_large("a/b c");
+    write_parts("a/b c", 1); /* there is no precondition */
+    check_large("a/b c");
+    ck_assert_int_eq(write_parts("gone", 0)->code, MR_OK);
+    ck_assert_int_eq(look("gone")->code, MR_E_NOT_FOUND);
+    wait_for(mr_transfer_parts_begin(engine, store, "left", 4, NULL, on_word, NULL));
+    wait_for(mr_transfer_parts_list(engine, store, NULL, NULL, NULL, on_pending, NULL));
+    ck_assert_int_eq(last.code, MR_OK);
+    ck_assert_uint_eq(pending, 1);
+}
+END_TEST
+
+START_TEST(a_bad_day)
+{
+    static const char *const options[] = {"--min-part-bytes",
+                                          "100KiB",
+                                          "--fault",
+                                          "keep-less:0.2::chunk:*",
+                                          "--fault",
+                                          "expire:0.03::chunk:*",
+                                          "--fault",
+                                          "status:0.1:503:*",
+                                          "--fault",
+                                          "reset:0.1:0:insert:*",
+                                          "--fault",
+                                          "reset:0.1:0:compose:*",
+                                          "--fault",
+                                          "reset:0.2:0:delete:*",
+                                          "--fault",
+                                          "reset:0.1:0:chunk:*",
+                                          "--fault",
+                                          "reset:0.1:0:part:*",
+                                          "--fault",
+                                          "reset:0.3:0:complete:*",
+                                          "--fault",
+                                          "status:0.1:429:resumable:*",
+                                          NULL};
+    char name[40];
+    uint64_t generation;
+    open_store_with(0, options);
+    fill_large();
+    for (unsigned i = 0; i < 60; i++) {
+        snprintf(name, sizeof name, "small-%u", i);
+        ck_assert_msg(insert(name, "some bytes", 0)->code == MR_OK, "%s", last.text);
+        generation = last.generation;
+        ck_assert_uint_eq(look(name)->generation, generation); /* written once, however often it was sent */
+        if (i % 2)
+            ck_assert_msg(delete (name, generation)->code == MR_OK, "%s", last.text);
+    }
+    for (unsigned i = 0; i < 20; i++) {
+        struct mr_store_name sources[2] = {{"small-0", 7, 0}, {"small-2", 7, 0}};
+        snprintf(name, sizeof name, "composed-%u", i);
+        struct mr_store_compose_request request = {.name = name,
+                                                   .name_length = strlen(name),
+                                                   .sources = sources,
+                                                   .count = 2,
+                                                   .has_size = 1,
+                                                   .has_crc32c = 1,
+                                                   .size = 20,
+                                                   .crc32c = mr_crc32c(0, "some bytessome bytes", 20)};
+        ck_assert_msg(wait_for(mr_transfer_compose(engine, store, &request, on_item, NULL))->code == MR_OK, "%s",
+                      last.text);
+    }
+    for (unsigned i = 0; i < 8; i++) {
+        snprintf(name, sizeof name, "upload-%u", i);
+        upload(name, i % 2 ? 0 : MR_STORE_ANY);
+        check_large(name);
+        snprintf(name, sizeof name, "parts-%u", i);
+        write_parts(name, 1);
+        check_large(name);
+    }
+    ck_assert_uint_gt(mr_transfer_counters(engine)->retries, 30);
+}
+END_TEST
+
 int main(int argc, char **argv)
 {
     if (argc != 2)
@@ -309,6 +525,9 @@ int main(int argc, char **argv)
     tcase_add_loop_test(tc, deletes, 0, 2);
     tcase_add_loop_test(tc, composes, 0, 2);
     tcase_add_loop_test(tc, questions, 0, 2);
+    tcase_add_loop_test(tc, uploads, 0, 2);
+    tcase_add_test(tc, objects_in_parts);
+    tcase_add_test(tc, a_bad_day);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
