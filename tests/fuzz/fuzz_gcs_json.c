@@ -49,6 +49,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_name(item.name, item.name_length);
         mr_gcs_page_destroy(page);
     }
+    struct mr_store_bucket bucket;
+    if (mr_gcs_bucket_parse(json, length, &bucket, &page) == 0) {
+        if (!bucket.storage_class || !bucket.location || !bucket.location_type || bucket.soft_delete_s > INT64_MAX)
+            abort();
+        mr_gcs_page_destroy(page);
+    }
+    unsigned granted;
+    if (mr_gcs_permissions_parse(json, length, "a\0storage.objects.get", 22, &granted) == 0 && granted > 3)
+        abort();
     mr_gcs_error_text(json, length, text, sizeof text);
     for (const char *p = text; *p; p++) {
         if ((unsigned char)*p < 0x20)
@@ -66,6 +75,9 @@ size_t mr_fuzz_seed(unsigned n, uint8_t **data)
         "l\\u00e9\",\"size\":1,\"generation\":3}]}",
         "\x01{\"items\":[{\"name\":\"d/a\",\"size\":\"12\",\"generation\":\"1\"}]}",
         "\x04{\"name\":\"d/a\",\"size\":\"12\",\"generation\":\"17\",\"crc32c\":\"AAAAAA==\",\"etag\":\"CJ==\"}",
+        "\x04{\"storageClass\":\"RAPID\",\"locationType\":\"zone\",\"hierarchicalNamespace\":{\"enabled\":true},"
+        "\"softDeletePolicy\":{\"retentionDurationSeconds\":\"604800\"}}",
+        "\x04{\"permissions\":[\"storage.objects.get\",\"a\"]}",
         "\x04{\"error\":{\"code\":404,\"message\":\"No such object\",\"errors\":[{\"reason\":\"notFound\"}]}}",
         "\x04<?xml version='1.0'?><Error><Code>AccessDenied</Code><Message>Access denied.</Message></Error>",
     };

@@ -1,0 +1,53 @@
+/* fuzz_gcs_xml.c - what a server may send as XML: answers of multipart uploads. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "fuzz.h"
+#include "shm/base/error.h"
+#include "worker/store/gcs_xml.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct mr_store_pending_page page;
+    struct mr_gcs_xml *xml = mr_gcs_xml_parse((const char *)data, size);
+    if (!xml) {
+        if (mr_error_text()[0] == 0)
+            abort();
+        return 0;
+    }
+    if (mr_gcs_xml_root(xml)[0] == 0 || strlen(mr_gcs_xml_text(xml, "UploadId")) > size)
+        abort();
+    if (mr_gcs_xml_pending(xml, &page) == 0) {
+        for (size_t i = 0; i < page.count; i++) {
+            if (page.items[i].name_length == 0 || strlen(page.items[i].name) != page.items[i].name_length ||
+                page.items[i].id[0] == 0)
+                abort();
+        }
+        if (page.next_name && (page.next_name[0] == 0 || !page.next_id))
+            abort();
+    }
+    mr_gcs_xml_destroy(xml);
+    return 0;
+}
+
+size_t mr_fuzz_seed(unsigned n, uint8_t **data)
+{
+    static const char *const seeds[] = {
+        "<?xml version='1.0' encoding='UTF-8'?><InitiateMultipartUploadResult "
+        "xmlns='http://s3.amazonaws.com/doc/2006-03-01/'>"
+        "<Bucket>b</Bucket><Key>k</Key><UploadId>ABP</UploadId></InitiateMultipartUploadResult>",
+        "<ListMultipartUploadsResult><Upload><Key>a&amp;b</Key><UploadId>1</UploadId><Initiated>2026-01-02T03:04:05.6Z"
+        "</Initiated></Upload><Upload><Key>c</Key><UploadId>2</UploadId></Upload><IsTruncated>true</IsTruncated>"
+        "<NextKeyMarker>c</NextKeyMarker><NextUploadIdMarker>2</NextUploadIdMarker></ListMultipartUploadsResult>",
+        "<Error><Code>NoSuchBucket</Code><Message>The bucket does not exist.</Message></Error>",
+        "<!DOCTYPE a [<!ENTITY b \"c\">]><a>&b;</a>",
+    };
+    if (n >= sizeof seeds / sizeof *seeds)
+        return 0;
+    size_t size = strlen(seeds[n]);
+    *data = malloc(size);
+    if (!*data)
+        abort();
+    memcpy(*data, seeds[n], size);
+    return size;
+}
