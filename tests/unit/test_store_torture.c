@@ -9,8 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fault_bucket.h"
 #include "fault_gcs.h"
 #include "shm/base/clock.h"
+#include "worker/store/parts.h"
 #include "worker/store/transfer.h"
 
 #define SIZE 100000u
@@ -97,6 +99,87 @@ static void on_list(void *arg, const struct mr_store_result *result, const struc
     good += result->code == MR_OK;
 }
 
+static void on_delete(void *arg, const struct mr_store_result *result)
+{
+    (void)arg;
+    done++;
+    good += result->code == MR_OK || result->code == MR_E_NOT_FOUND;
+}
+
+static void on_batch(void *arg, const struct mr_store_result *result, const struct mr_store_result *each)
+{
+    (void)arg;
+    (void)each;
+    done++;
+    good += result->code == MR_OK;
+}
+
+static void on_word(void *arg, const struct mr_store_result *result, const char *word)
+{
+    (void)arg;
+    (void)word;
+    done++;
+    good += result->code == MR_OK;
+}
+
+static void on_bucket(void *arg, const struct mr_store_result *result, const struct mr_store_bucket *bucket)
+{
+    (void)arg;
+    (void)bucket;
+    done++;
+    good += result->code == MR_OK;
+}
+
+static int64_t read_zeros(void *arg, void *buffer, size_t size)
+{
+    uint64_t *left = arg;
+    size_t n = size < *left ? size : (size_t)*left;
+    memset(buffer, 0, n);
+    *left -= n;
+    return (int64_t)n;
+}
+
+static void wait_for(struct mr_http *http, int started)
+{
+    int64_t end = mr_clock_mono_ns() + 20 * MR_SECOND_NS;
+    while (done < started && mr_clock_mono_ns() < end)
+        mr_http_step(http, 100, -1);
+}
+
+static uint64_t left;
+
+/* The same for what writes. */
+static void run_writes(struct mr_http *http, struct mr_transfer_engine *engine, struct mr_store *store)
+{
+    static const struct mr_store_name names[2] = {{"a", 1, MR_STORE_ANY}, {"b", 1, 7}};
+    static const struct mr_store_part part = {1, "\"part\""};
+    struct mr_store_insert_request insert = {.name = "a", .name_length = 1, .body = "", .content_type = "text/plain"};
+    struct mr_store_compose_request compose = {
+        .name = "c", .name_length = 1, .sources = names, .count = 2, .content_type = "text/plain"};
+    struct mr_transfer_upload_request upload = {.store = store,
+                                                .name = "d",
+                                                .name_length = 1,
+                                                .size = MR_STORE_ANY,
+                                                .chunk_bytes = MR_STORE_CHUNK,
+                                                .read = read_zeros};
+    struct mr_store_complete_request complete = {.name = "e", .name_length = 1, .id = "99", .parts = &part, .count = 1};
+    left = MR_STORE_CHUNK + 1;
+    int started = mr_transfer_insert(engine, store, &insert, on_stat, NULL) != NULL;
+    started += mr_transfer_compose(engine, store, &compose, on_stat, NULL) != NULL;
+    started += mr_transfer_delete(engine, store, "b", 1, 7, on_delete, NULL) != NULL;
+    started += mr_transfer_delete_batch(engine, store, names, 2, on_batch, NULL) != NULL;
+    started += mr_transfer_bucket(engine, store, on_bucket, NULL) != NULL;
+    started += mr_transfer_parts_begin(engine, store, "e", 1, "text/plain", on_word, NULL) != NULL;
+    started += mr_transfer_parts_complete(engine, store, &complete, on_stat, NULL) != NULL;
+    wait_for(http, started); /* the upload's arg is another */
+    started += mr_transfer_upload(engine, &upload, on_stat, &left) != NULL;
+    wait_for(http, started);
+    fail_at = -1;
+    ck_assert_int_eq(done, started);
+    if (started < 8)
+        ck_assert_int_eq(mr_error_code(), MR_E_NO_MEMORY);
+}
+
 /* Starts one of each and sees them end. */
 static void run(struct mr_http *http, struct mr_transfer_engine *engine, struct mr_store *store)
 {
@@ -106,9 +189,7 @@ static void run(struct mr_http *http, struct mr_transfer_engine *engine, struct 
     int started = mr_transfer_fetch(engine, &fetch, on_fetch, NULL) != NULL;
     started += mr_transfer_stat(engine, store, "x", 1, 0, on_stat, NULL) != NULL;
     started += mr_transfer_list(engine, store, &list, on_list, NULL) != NULL;
-    int64_t end = mr_clock_mono_ns() + 20 * MR_SECOND_NS;
-    while (done < started && mr_clock_mono_ns() < end)
-        mr_http_step(http, 100, -1);
+    wait_for(http, started);
     fail_at = -1; /* check allocates too */
     ck_assert_int_eq(done, started);
     ck_assert_int_eq(bad_texts, 0);
@@ -117,7 +198,7 @@ static void run(struct mr_http *http, struct mr_transfer_engine *engine, struct 
 }
 
 /* 1: no allocation failed any more. */
-static int attempt(long n)
+static int attempt(long n, int writes)
 {
     struct mr_transfer_engine *engine = NULL;
     struct mr_store *store = NULL;
@@ -136,7 +217,9 @@ static int attempt(long n)
                                                          .user_project = "p",
                                                          .stall_timeout_ms = 2000,
                                                          .http = http});
-    if (store)
+    if (store && writes)
+        run_writes(http, engine, store);
+    else if (store)
         run(http, engine, store);
     fail_at = -1;
     if (!store)
@@ -152,11 +235,29 @@ START_TEST(every_allocation_fails_once)
 {
     long n = 0;
     server = fault_server_start(fault_gcs_handle, &gcs);
-    while (!attempt(n))
+    while (!attempt(n, 0))
         n++;
     ck_assert_int_gt(n, 25);
     ck_assert_int_eq(good, 3); /* without a failure all end well: to a listing an object looks like an empty page */
     fault_server_stop(server);
+}
+END_TEST
+
+START_TEST(every_allocation_of_writes_fails_once)
+{
+    static struct fault_bucket bucket;
+    long n = 0;
+    int last = 0;
+    do {
+        fault_bucket_init(&bucket);
+        server = fault_server_start(fault_bucket_handle, &bucket);
+        last = attempt(n++, 1);
+        fault_server_stop(server);
+        fault_bucket_close(&bucket);
+    } while (!last);
+    ck_assert_int_gt(n, 40);
+    ck_assert_int_eq(good,
+                     6); /* all but a compose of what is not there, and the end of an upload that was never begun */
 }
 END_TEST
 
@@ -166,6 +267,7 @@ int main(void)
     TCase *tc = tcase_create("torture");
     tcase_set_timeout(tc, 100);
     tcase_add_test(tc, every_allocation_fails_once);
+    tcase_add_test(tc, every_allocation_of_writes_fails_once);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
