@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import operator
 import os
@@ -19,6 +20,8 @@ from ._stream import REPLACEMENTS, Transform
 
 log = logging.getLogger("millrace")
 _said_no_look_ahead = False
+_iterations = itertools.count(1)  # negative as a run, so that they are no loader's
+ITERATED_AHEAD = 16
 
 
 class Announced(list[int]):
@@ -121,8 +124,28 @@ class MapDataset(Dataset):
         return len(self._source.index())
 
     def __iter__(self) -> Iterator[Any]:
-        for i in range(len(self)):
-            yield self[i]
+        """All of it, one by one, with the next few fetched ahead."""
+        run, count, depth = -next(_iterations), len(self), min(ITERATED_AHEAD, self._window or ITERATED_AHEAD) - 1
+        try:
+            for i in range(count):
+                with self._lock():
+                    reader = self._lane_reader(1)
+                    if reader.run != run or not reader.starts_with([i]):
+                        if i > 0:
+                            depth = 0  # something else is read in between, which would drop what is ahead each time
+                        if reader.ahead():
+                            self._close()
+                            reader = self._lane_reader(1)
+                        reader.run = run
+                    reader.feed(range(i + reader.ahead(), min(i + 1 + depth, count)))
+                    sample = self._take(1, reader)[0]
+                yield sample
+                del sample  # the loop's alone from here on
+        finally:
+            with self._lock():
+                left = self._reader
+                if left is not None and left.is_ours() and left.run == run and left.ahead():
+                    self._close()  # a loop that was left early: nobody wants what is ahead
 
     def __getitem__(self, index: int) -> Any:
         number = self._number(index)

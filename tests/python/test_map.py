@@ -183,3 +183,23 @@ def test_threads_take_turns(socket: str, hundred: Folder) -> None:
 
 def test_iteration(socket: str, hundred: Folder) -> None:
     assert list(millrace.MapDataset(hundred.uri, transform=name_of)) == hundred.names
+
+
+def test_iterating_fetches_ahead(socket: str, hundred: Folder) -> None:
+    ds = millrace.MapDataset(hundred.uri)
+    for _ in range(2):
+        assert [bytes(lease) for lease in ds] == list(hundred.contents.values())
+    iteration: Any = iter(ds)
+    next(iteration)
+    assert ds._reader is not None and ds._reader.ahead() == 15
+    iteration.close()
+    assert ds._reader is None  # what was ahead is given up
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+def test_reading_while_iterating(socket: str, hundred: Folder, on_error: str) -> None:
+    ds = millrace.MapDataset(hundred.uri, transform=name_of, on_error=on_error)
+    names = hundred.names
+    both = [(name, ds[-1 - i], ds.__getitems__([i, 0])) for i, name in enumerate(ds)]
+    assert both == [(name, names[-1 - i], [name, names[0]]) for i, name in enumerate(names)]
+    assert list(zip(ds, ds)) == list(zip(names, names))

@@ -14,6 +14,8 @@ import pytest
 
 from tests.conftest import ROOT, StartDevstore
 
+pytestmark = pytest.mark.timeout(300)
+
 SEGMENTATION = ROOT / "examples" / "segmentation.py"
 NOTEBOOK = ROOT / "examples" / "starter.ipynb"
 
@@ -25,7 +27,7 @@ def run(folder: Path, *command: str | Path, **environment: str) -> str:
         env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=250,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
