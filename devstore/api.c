@@ -7,10 +7,13 @@
 #include <unistd.h>
 
 #include "devstore/fields.h"
+#include "devstore/gunzip.h"
 #include "devstore/resource.h"
 #include "devstore/upload.h"
 #include "shm/base/checksum.h"
 #include "shm/base/error.h"
+
+#define GUNZIP_MAX (UINT64_C(1) << 30) /* bytes of a decompressed object */
 
 struct mr_bucket *mr_api_bucket(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
 {
@@ -81,11 +84,7 @@ void mr_api_resource(const struct mr_request *request, struct mr_bucket *bucket,
     mr_reply_header(reply, "ETag", "%" PRIu64 "/%" PRIu64, object->generation, object->metageneration);
 }
 
-/*
- * The live object that the request means, its conditions checked. One whose file was changed by another program
- * is looked at again first, so that the conditions hold for what is there. NULL: the reply says why.
- */
-static struct mr_object *find(const struct mr_request *request, struct mr_bucket *bucket, struct mr_reply *reply)
+struct mr_object *mr_api_find(const struct mr_request *request, struct mr_bucket *bucket, struct mr_reply *reply)
 {
     struct mr_conditions conditions;
     uint64_t generation;
@@ -145,7 +144,8 @@ void mr_upload_answer(const struct mr_request *request, struct mr_bucket *bucket
                                                                  : "identity");
 }
 
-static void media_headers(const struct mr_object *object, uint64_t generation, uint32_t crc, struct mr_reply *reply)
+static void media_headers(const struct mr_object *object, uint64_t generation, uint32_t crc, int gunzipped,
+                          struct mr_reply *reply)
 {
     char *const *attributes = object->attributes;
     const char *encoding = attributes[MR_ATTR_CONTENT_ENCODING], *type = attributes[MR_ATTR_CONTENT_TYPE];
@@ -155,12 +155,12 @@ static void media_headers(const struct mr_object *object, uint64_t generation, u
     mr_reply_header(reply, "x-goog-metageneration", "%" PRIu64, object->metageneration);
     mr_reply_header(reply, "x-goog-stored-content-length", "%" PRIu64, object->size);
     mr_reply_header(reply, "x-goog-stored-content-encoding", "%s", encoding ? encoding : "identity");
-    mr_reply_header(reply, "Accept-Ranges", "bytes");
+    mr_reply_header(reply, "Accept-Ranges", gunzipped ? "none" : "bytes");
     mr_reply_header(reply, "ETag", "\"%016" PRIx64 "\"", generation);
     char modified[40];
     mr_http_date(object->updated_us, modified);
     mr_reply_header(reply, "Last-Modified", "%s", modified);
-    if (encoding)
+    if (encoding && !gunzipped)
         mr_reply_header(reply, "Content-Encoding", "%s", encoding);
     if (attributes[MR_ATTR_CACHE_CONTROL])
         mr_reply_header(reply, "Cache-Control", "%s", attributes[MR_ATTR_CACHE_CONTROL]);
@@ -170,12 +170,12 @@ static void media_headers(const struct mr_object *object, uint64_t generation, u
         mr_reply_header(reply, "x-goog-component-count", "%u", object->component_count);
 }
 
-/* find, and then its crc32c and, where fd is not NULL, its open file: all of one generation. */
+/* mr_api_find, and then its crc32c and, where fd is not NULL, its open file: all of one generation. */
 static struct mr_object *find_ready(const struct mr_request *request, struct mr_bucket *bucket, struct mr_reply *reply,
                                     uint32_t *crc, int *fd)
 {
     for (int tries = 0; tries < 8; tries++) {
-        struct mr_object *object = find(request, bucket, reply);
+        struct mr_object *object = mr_api_find(request, bucket, reply);
         if (!object)
             return NULL;
         if (mr_object_crc(object, crc) == 0 && (!fd || !object->path || (*fd = mr_object_open(object)) >= 0))
@@ -188,6 +188,33 @@ static struct mr_object *find_ready(const struct mr_request *request, struct mr_
     return NULL;
 }
 
+/* https://cloud.google.com/storage/docs/transcoding */
+static int must_gunzip(const struct mr_request *request, const struct mr_object *object)
+{
+    const char *encoding = object->attributes[MR_ATTR_CONTENT_ENCODING];
+    const char *cache = object->attributes[MR_ATTR_CACHE_CONTROL];
+    const char *accepted = mr_request_header(request, "Accept-Encoding");
+    return encoding && strcasecmp(encoding, "gzip") == 0 && !(accepted && strcasestr(accepted, "gzip")) &&
+           !(cache && strcasestr(cache, "no-transform"));
+}
+
+/* Takes object and fd. */
+static void send_gunzipped(const struct mr_request *request, struct mr_object *object, int fd, uint32_t crc,
+                           struct mr_reply *reply)
+{
+    if (mr_gunzip(object, fd, GUNZIP_MAX, &reply->body) < 0) {
+        mr_reply_from_error(reply, request);
+    } else {
+        media_headers(object, object->generation + (uint64_t)request->changed, crc, 1, reply);
+        mr_reply_header(reply, "x-guploader-response-body-transformations", "gunzipped");
+        mr_reply_header(reply, "Warning", "214 UploadServer gunzipped");
+        reply->chunked = 1;
+    }
+    if (fd >= 0)
+        close(fd);
+    mr_object_unref(object);
+}
+
 static void get_media(const struct mr_request *request, struct mr_bucket *bucket, struct mr_reply *reply)
 {
     uint64_t first = 0, last = 0;
@@ -196,6 +223,10 @@ static void get_media(const struct mr_request *request, struct mr_bucket *bucket
     struct mr_object *object = find_ready(request, bucket, reply, &crc, &fd);
     if (!object)
         return;
+    if (must_gunzip(request, object)) {
+        send_gunzipped(request, object, fd, crc, reply);
+        return;
+    }
     enum mr_range range = mr_parse_range(mr_request_header(request, "Range"), object->size, &first, &last);
     if (range == MR_RANGE_UNSATISFIABLE) {
         mr_reply_error(reply, request, 416, NULL, "The requested range cannot be satisfied.");
@@ -205,7 +236,7 @@ static void get_media(const struct mr_request *request, struct mr_bucket *bucket
             close(fd);
         return;
     }
-    media_headers(object, object->generation + (uint64_t)request->changed, crc, reply);
+    media_headers(object, object->generation + (uint64_t)request->changed, crc, 0, reply);
     reply->object = object;
     reply->fd = fd;
     reply->first = first;
@@ -276,6 +307,8 @@ static const char *const permissions[MR_OP_COUNT][2] = {
     [MR_OP_PARTS] = {"storage.multipartUploads.listParts"},
     [MR_OP_UPLOADS] = {"storage.multipartUploads.list"},
     [MR_OP_COMPOSE] = {"storage.objects.create"},
+    [MR_OP_PATCH] = {"storage.objects.update"},
+    [MR_OP_COPY] = {"storage.objects.create", "storage.objects.get"},
     [MR_OP_DELETE] = {"storage.objects.delete"},
     [MR_OP_BUCKET] = {"storage.buckets.get"},
 };
@@ -309,6 +342,12 @@ void mr_api_answer(const struct mr_api *api, struct mr_request *request, struct 
     switch (request->op) {
     case MR_OP_LIST:
         mr_api_list(api, request, reply);
+        break;
+    case MR_OP_PATCH:
+        mr_api_patch(api, request, reply);
+        break;
+    case MR_OP_COPY:
+        mr_api_copy(api, request, reply);
         break;
     case MR_OP_RESUMABLE:
         mr_api_resumable(api, request, reply);

@@ -52,6 +52,13 @@ void mr_upload_destroy(struct mr_upload *upload); /* also of one that was broken
 void mr_api_list(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
 void mr_api_compose(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
 void mr_api_batch(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
+void mr_api_patch(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
+void mr_api_copy(const struct mr_api *api, struct mr_request *request, struct mr_reply *reply);
+/* PUT of the XML API with x-goog-copy-source: from. */
+void mr_api_xml_copy(const struct mr_api *api, const struct mr_request *request, struct mr_bucket *bucket,
+                     const char *from, struct mr_reply *reply);
+/* POST /_devstore/touch?bucket=B&name=N */
+void mr_api_touch(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
 void mr_api_resumable(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
 void mr_api_cancel(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
 void mr_api_initiate(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
@@ -67,6 +74,11 @@ void mr_api_buckets(const struct mr_api *api, const struct mr_request *request, 
 /* Shared by those parts. Each returns NULL or -1 with the reply filled in. */
 struct mr_bucket *mr_api_bucket(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
 int mr_api_conditions(const struct mr_request *request, struct mr_conditions *conditions, struct mr_reply *reply);
+/*
+ * The live object that the request means, its conditions checked. One whose file was changed by another program
+ * is looked at again first, so that the conditions hold for what is there. NULL: the reply says why.
+ */
+struct mr_object *mr_api_find(const struct mr_request *request, struct mr_bucket *bucket, struct mr_reply *reply);
 /* The query parameter as a number; fallback when it is absent. */
 int mr_api_number(const struct mr_request *request, const char *key, uint64_t fallback, uint64_t *value,
                   struct mr_reply *reply);

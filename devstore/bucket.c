@@ -447,6 +447,55 @@ out:
     return rc;
 }
 
+int mr_bucket_change(struct mr_bucket *bucket, const struct mr_object *old, struct mr_object *changed)
+{
+    int rc = -1;
+    pthread_rwlock_wrlock(&bucket->lock);
+    struct mr_object *live = lookup(bucket, old->name);
+    if (!live || live->generation != old->generation || live->metageneration != old->metageneration) {
+        mr_error_set(MR_E_CHANGED, "The object was changed at the same time.");
+        goto out;
+    }
+    changed->metageneration = old->metageneration + 1;
+    changed->updated_us = mr_clock_wall_ns() / 1000;
+    rc = mr_names_put(bucket->names, mr_object_ref(changed));
+    if (rc < 0)
+        mr_object_unref(changed);
+out:
+    pthread_rwlock_unlock(&bucket->lock);
+    mr_object_unref(live);
+    return rc;
+}
+
+int mr_bucket_touch(struct mr_bucket *bucket, const char *name, uint64_t *generation)
+{
+    int rc = -1;
+    struct mr_object *copy = NULL;
+    pthread_rwlock_wrlock(&bucket->lock);
+    struct mr_object *live = lookup(bucket, name);
+    if (!live) {
+        mr_error_set(MR_E_NOT_FOUND, "No such object: %s/%s", bucket->name, name);
+        goto out;
+    }
+    copy = mr_object_copy_of(live);
+    if (!copy)
+        goto out;
+    copy->generation = next_generation(bucket);
+    copy->metageneration = 1;
+    copy->created_us = copy->updated_us = (int64_t)copy->generation;
+    if (copy->path && bucket->folder && mr_folder_stamp(copy) < 0)
+        goto out;
+    rc = mr_names_put(bucket->names, mr_object_ref(copy));
+    if (rc < 0)
+        mr_object_unref(copy);
+    *generation = copy->generation;
+out:
+    pthread_rwlock_unlock(&bucket->lock);
+    mr_object_unref(live);
+    mr_object_unref(copy);
+    return rc;
+}
+
 struct mr_object *mr_bucket_refresh(struct mr_bucket *bucket, struct mr_object *stale)
 {
     pthread_rwlock_wrlock(&bucket->lock);

@@ -77,6 +77,13 @@ int mr_bucket_put(struct mr_bucket *bucket, struct mr_object *object, const char
 int mr_bucket_delete(struct mr_bucket *bucket, const char *name, uint64_t generation,
                      const struct mr_conditions *conditions);
 /*
+ * Puts changed, a copy of the live object with other metadata, in its place; its metageneration and time are set. 0, or
+ * -1: CHANGED when `old` is no longer the live object.
+ */
+int mr_bucket_change(struct mr_bucket *bucket, const struct mr_object *old, struct mr_object *changed);
+/* The same bytes under a new generation, as if they had been uploaded again. 0, or -1 (NOT_FOUND, IO). */
+int mr_bucket_touch(struct mr_bucket *bucket, const char *name, uint64_t *generation);
+/*
  * Looks again at the file of an object which mr_object_open found changed: a new reference to what is there now under a
  * new generation, or NULL with NOT_FOUND when it is gone (the name is removed).
  */

@@ -209,17 +209,33 @@ static int move(const char *folder, const char *from, char *path)
     return make_parents(path, strlen(folder)) < 0 || rename(from, path) < 0 ? -1 : 0;
 }
 
+/* 0, or -1 with an error. */
+static int stamp(const char *path, int64_t ns)
+{
+    struct timespec times[2] = {{.tv_nsec = UTIME_OMIT},
+                                {.tv_sec = (time_t)(ns / MR_SECOND_NS), .tv_nsec = (long)(ns % MR_SECOND_NS)}};
+    if (utimensat(AT_FDCWD, path, times, 0) == 0)
+        return 0;
+    mr_error_set_errno(errno, "cannot set the time of \"%s\"", path);
+    return -1;
+}
+
+int mr_folder_stamp(struct mr_object *object)
+{
+    int64_t ns = (int64_t)object->generation * 1000;
+    if (stamp(object->path, ns) < 0)
+        return -1;
+    object->mtime_ns = ns;
+    return 0;
+}
+
 int mr_folder_commit(const char *folder, const char *temporary, struct mr_object *object, const char *old_path)
 {
     int64_t ns = (int64_t)object->generation * 1000;
-    struct timespec times[2] = {{.tv_nsec = UTIME_OMIT},
-                                {.tv_sec = (time_t)(ns / MR_SECOND_NS), .tv_nsec = (long)(ns % MR_SECOND_NS)}};
     char *below = NULL, *path = NULL;
     int rc = -1;
-    if (utimensat(AT_FDCWD, temporary, times, 0) < 0) {
-        mr_error_set_errno(errno, "cannot set the time of \"%s\"", temporary);
+    if (stamp(temporary, ns) < 0)
         return -1;
-    }
     below = old_path ? NULL : mr_folder_plain_path(object->name);
     path = old_path ? strdup(old_path) : below ? join(folder, below) : NULL;
     if (path && move(folder, temporary, path) == 0)

@@ -37,6 +37,8 @@ int mr_folder_temporary(const char *folder, char **path);
  * object's path and mtime_ns are set. 0 or -1.
  */
 int mr_folder_commit(const char *folder, const char *temporary, struct mr_object *object, const char *old_path);
+/* Gives an object's file the mtime of its generation, and the object that mtime. 0 or -1. */
+int mr_folder_stamp(struct mr_object *object);
 /* Removes the file and the folders that this leaves empty, up to the bucket's. */
 void mr_folder_remove(const char *folder, const char *path);
 

@@ -305,7 +305,7 @@ static void completed(const struct mr_request *request, const struct mr_session 
 {
     char etag[64];
     mr_upload_answer(request, session->bucket, object, reply);
-    snprintf(etag, sizeof etag, "\"%016" PRIx64 "-%u\"", object->generation, object->component_count);
+    snprintf(etag, sizeof etag, "\"%016" PRIx64 "\"", object->generation);
     mr_xml_begin(&reply->body, "CompleteMultipartUploadResult");
     mr_text_puts(&reply->body, "<Location>/");
     mr_xml_text(&reply->body, mr_bucket_name(session->bucket));

@@ -139,6 +139,28 @@ struct mr_object *mr_object_stub(const struct mr_object *object)
     return stub;
 }
 
+struct mr_object *mr_object_copy_of(const struct mr_object *object)
+{
+    struct mr_object *copy = mr_object_stub(object);
+    if (!copy)
+        return NULL;
+    copy->made_up = object->made_up;
+    copy->mtime_ns = object->mtime_ns;
+    copy->path = object->path ? strdup(object->path) : NULL;
+    copy->pieces = object->n_pieces > 1 ? calloc(object->n_pieces, sizeof *copy->pieces) : &copy->one;
+    if ((object->path && !copy->path) || !copy->pieces) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for an object");
+        mr_object_unref(copy);
+        return NULL;
+    }
+    for (size_t i = 0; i < object->n_pieces; i++) {
+        copy->pieces[i] = object->pieces[i];
+        mr_blob_ref(copy->pieces[i].owner);
+        copy->n_pieces++;
+    }
+    return copy;
+}
+
 void mr_object_set_crc(struct mr_object *object, uint32_t crc)
 {
     /* One word holds value and flag, so relaxed is enough: whoever sees the flag sees the value. */

@@ -77,6 +77,8 @@ void mr_object_set_piece(struct mr_object *object, const uint8_t *data, uint64_t
 int mr_object_set_attribute(struct mr_object *object, enum mr_attribute attribute, const char *value);
 /* A copy of everything but the bytes: enough to describe it. NULL: no memory. */
 struct mr_object *mr_object_stub(const struct mr_object *object);
+/* A copy with the same bytes, under the same generation. NULL: no memory. */
+struct mr_object *mr_object_copy_of(const struct mr_object *object);
 int mr_object_copy_attributes(struct mr_object *to, const struct mr_object *from);
 
 void mr_object_set_crc(struct mr_object *object, uint32_t crc);

@@ -11,13 +11,17 @@
 #include "shm/base/error.h"
 
 const char *const mr_op_names[MR_OP_COUNT] = {
-    [MR_OP_LIST] = "list",     [MR_OP_GET] = "get",           [MR_OP_STAT] = "stat",
-    [MR_OP_UPLOAD] = "upload", [MR_OP_COMPOSE] = "compose",   [MR_OP_DELETE] = "delete",
-    [MR_OP_BATCH] = "batch",   [MR_OP_BUCKET] = "bucket",     [MR_OP_IAM] = "iam",
-    [MR_OP_ADMIN] = "admin",   [MR_OP_OTHER] = "other",       [MR_OP_RESUMABLE] = "resumable",
-    [MR_OP_CHUNK] = "chunk",   [MR_OP_CANCEL] = "cancel",     [MR_OP_INITIATE] = "initiate",
-    [MR_OP_PART] = "part",     [MR_OP_COMPLETE] = "complete", [MR_OP_ABORT] = "abort",
-    [MR_OP_PARTS] = "parts",   [MR_OP_UPLOADS] = "uploads",
+    [MR_OP_LIST] = "list",         [MR_OP_GET] = "get",
+    [MR_OP_STAT] = "stat",         [MR_OP_UPLOAD] = "upload",
+    [MR_OP_COMPOSE] = "compose",   [MR_OP_PATCH] = "patch",
+    [MR_OP_COPY] = "copy",         [MR_OP_DELETE] = "delete",
+    [MR_OP_BATCH] = "batch",       [MR_OP_BUCKET] = "bucket",
+    [MR_OP_IAM] = "iam",           [MR_OP_ADMIN] = "admin",
+    [MR_OP_OTHER] = "other",       [MR_OP_RESUMABLE] = "resumable",
+    [MR_OP_CHUNK] = "chunk",       [MR_OP_CANCEL] = "cancel",
+    [MR_OP_INITIATE] = "initiate", [MR_OP_PART] = "part",
+    [MR_OP_COMPLETE] = "complete", [MR_OP_ABORT] = "abort",
+    [MR_OP_PARTS] = "parts",       [MR_OP_UPLOADS] = "uploads",
 };
 
 int mr_op_uploads(enum mr_op op)
@@ -25,7 +29,7 @@ int mr_op_uploads(enum mr_op op)
     return op == MR_OP_UPLOAD || op == MR_OP_CHUNK || op == MR_OP_PART;
 }
 
-#define SEGMENTS 9
+#define SEGMENTS 12
 
 /* The raw path between its slashes. */
 struct path {
@@ -93,6 +97,33 @@ static void set_op(struct mr_request *request, int allowed, enum mr_op op)
         refuse(request, 405, "Method not allowed.");
 }
 
+/* moveTo/o/OBJECT from segment `at` */
+static void route_move(struct mr_request *request, const struct path *path, int at)
+{
+    request->move = 1;
+    request->to_bucket = strdup(request->bucket);
+    request->to_object = decode(request, path->part[at + 2].at, path->part[at + 2].length);
+    if (!request->to_bucket)
+        refuse(request, 500, "out of memory");
+    if (!request->bad)
+        set_op(request, method_is(request, "POST"), MR_OP_COPY);
+}
+
+/* rewriteTo/b/BUCKET/o/OBJECT from segment `at` */
+static void route_copy(struct mr_request *request, const struct path *path, int at)
+{
+    if (!is(path, at + 1, "b") || !is(path, at + 3, "o")) {
+        refuse(request, 404, "Not Found");
+        return;
+    }
+    request->to_bucket = decode(request, path->part[at + 2].at, path->part[at + 2].length);
+    if (!request->bad)
+        request->to_object = decode(request, path->part[at + 4].at, path->part[at + 4].length);
+    request->rewrite = is(path, at, "rewriteTo");
+    if (!request->bad)
+        set_op(request, method_is(request, "POST"), MR_OP_COPY);
+}
+
 static void route_object(struct mr_request *request, const struct path *path, int at, int media)
 {
     const char *alt = mr_request_query(request, "alt");
@@ -103,12 +134,18 @@ static void route_object(struct mr_request *request, const struct path *path, in
         refuse(request, 400, "The object's name is empty.");
     else if (path->n == at + 2 && is(path, at + 1, "compose"))
         set_op(request, method_is(request, "POST"), MR_OP_COMPOSE);
+    else if (path->n == at + 6 && (is(path, at + 1, "rewriteTo") || is(path, at + 1, "copyTo")))
+        route_copy(request, path, at + 1);
+    else if (path->n == at + 4 && is(path, at + 1, "moveTo") && is(path, at + 2, "o"))
+        route_move(request, path, at + 1);
     else if (path->n != at + 1)
         refuse(request, 404, "Not Found"); /* slashes in names must be encoded: as the real service answers */
     else if (reading(request))
         request->op = media || (alt && strcmp(alt, "media") == 0) ? MR_OP_GET : MR_OP_STAT;
+    else if (method_is(request, "DELETE"))
+        request->op = MR_OP_DELETE;
     else
-        set_op(request, method_is(request, "DELETE"), MR_OP_DELETE);
+        set_op(request, method_is(request, "PATCH") || method_is(request, "PUT"), MR_OP_PATCH);
 }
 
 /* upload/storage/v1/b/BUCKET/o */
@@ -275,6 +312,8 @@ void mr_request_close(struct mr_request *request)
     free(request->uri);
     free(request->bucket);
     free(request->object);
+    free(request->to_bucket);
+    free(request->to_object);
     free(request->tail);
     for (int i = 0; i < request->n_query; i++) {
         free(request->query[i].key);

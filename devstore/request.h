@@ -18,6 +18,8 @@ enum mr_op {
     MR_OP_STAT,   /* an object's metadata */
     MR_OP_UPLOAD, /* an object in one request */
     MR_OP_COMPOSE,
+    MR_OP_PATCH, /* changes an object's metadata */
+    MR_OP_COPY,  /* rewriteTo, copyTo */
     MR_OP_DELETE,
     MR_OP_BATCH,
     MR_OP_BUCKET,    /* get, list and create buckets */
@@ -52,6 +54,9 @@ struct mr_request {
     const struct mr_fault *fault; /* that hits it, or NULL */
     int xml;                      /* /bucket/object: errors are XML */
     char *bucket, *object;        /* decoded, or NULL */
+    char *to_bucket, *to_object;  /* COPY: where to; else NULL */
+    int move;                     /* COPY: a moveTo */
+    int rewrite;                  /* COPY: it is a rewriteTo */
     char *tail;                   /* ADMIN: what follows /_devstore/ */
     int n_query;
     struct {
@@ -87,7 +92,8 @@ struct mr_reply {
     struct mr_object *object;
     int fd;
     uint64_t first, length;
-    int close; /* end the connection after this reply: the request's body was not read */
+    int chunked; /* the body is sent without its length */
+    int close;   /* end the connection after this reply: the request's body was not read */
 };
 
 void mr_reply_init(struct mr_reply *reply);

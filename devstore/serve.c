@@ -193,6 +193,8 @@ static void answer(struct call *call)
         mr_upload_finish(call->upload, reply);
     else if (request->op == MR_OP_ADMIN && strcmp(request->tail, "stats") == 0)
         statistics(call->serve, request, reply);
+    else if (request->op == MR_OP_ADMIN && strcmp(request->tail, "touch") == 0 && strcmp(request->method, "POST") == 0)
+        mr_api_touch(call->serve->options.api, request, reply);
     else if (request->op == MR_OP_ADMIN)
         mr_reply_error(reply, request, 404, NULL, "No such administrative call.");
     else
@@ -292,7 +294,7 @@ static enum MHD_Result send_reply(struct call *call)
         mr_stream_reset(call->connection);
         return MHD_NO;
     }
-    if (reply->length > 0 && (fault || limited || many_pieces(reply->object)))
+    if (reply->length > 0 && (fault || limited || reply->chunked || many_pieces(reply->object)))
         response = mr_stream_response(serve->timers, call->connection, reply, serve->options.download_rate,
                                       &serve->download, fault);
     else

@@ -186,7 +186,8 @@ int mr_sink_fill(struct mr_sink *sink, struct mr_object *object)
 {
     object->size = sink->size;
     mr_object_set_crc(object, sink->crc);
-    object->has_md5 = sink->md5 && EVP_DigestFinal_ex(sink->md5, object->md5, NULL) == 1;
+    if (sink->md5)
+        object->has_md5 = EVP_DigestFinal_ex(sink->md5, object->md5, NULL) == 1;
     return sink->fd < 0 ? give_memory(sink, object) : 0;
 }
 

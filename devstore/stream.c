@@ -88,6 +88,8 @@ static ssize_t read_body(void *cls, uint64_t at, char *to, size_t most)
 {
     struct stream *stream = cls;
     struct mr_reply *reply = &stream->reply;
+    if (at >= reply->length)
+        return MHD_CONTENT_READER_END_OF_STREAM;
     if (at >= stream->cut) {
         ssize_t code = at_cut(stream);
         if (code != 1)
@@ -148,7 +150,8 @@ struct MHD_Response *mr_stream_response(struct mr_timers *timers, struct MHD_Con
     stream->reply.first = reply->first;
     stream->reply.length = reply->length;
     place_fault(stream);
-    struct MHD_Response *response = MHD_create_response_from_callback(reply->length, BLOCK, read_body, stream, release);
+    struct MHD_Response *response = MHD_create_response_from_callback(reply->chunked ? MHD_SIZE_UNKNOWN : reply->length,
+                                                                      BLOCK, read_body, stream, release);
     if (!response) {
         mr_pace_close(&stream->own);
         free(stream);

@@ -22,6 +22,7 @@
 
 struct simple {
     struct mr_upload base;
+    const struct mr_api *api;
     const struct mr_request *request;
     struct mr_bucket *bucket;
     struct mr_conditions conditions;
@@ -178,6 +179,11 @@ static void finish(struct mr_upload *base, struct mr_reply *reply)
 {
     struct simple *upload = (struct simple *)base;
     struct mr_object *object = NULL;
+    const char *source = upload->request->xml ? mr_request_header(upload->request, "x-goog-copy-source") : NULL;
+    if (source) {
+        mr_api_xml_copy(upload->api, upload->request, upload->bucket, source, reply);
+        return;
+    }
     if (!upload->failed && make_live(upload, &object) < 0)
         fail_from_error(upload);
     if (upload->failed) {
@@ -202,6 +208,7 @@ struct mr_upload *mr_upload_simple_new(const struct mr_api *api, const struct mr
         return NULL;
     }
     upload->base = (struct mr_upload){.write = write_bytes, .finish = finish, .destroy = destroy};
+    upload->api = api;
     upload->request = request;
     upload->bucket = bucket;
     upload->sink.fd = -1;

@@ -180,6 +180,14 @@ static const char *const inputs[] = {
     "POST /bucket/x?uploadId=1-m\n\n<?xml version='1.0'?>\n<CompleteMultipartUpload><Part>"
     "<PartNumber>1</PartNumber><ETag>&quot;e1&quot;</ETag></Part></CompleteMultipartUpload>",
     "PUT /bucket/x?uploadId=1-m&partNumber=2\nContent-MD5: 1B2M2Y8AsgTpgAmY7PhCfg==\n\ndata",
+    "PATCH /storage/v1/b/bucket/o/x?ifMetagenerationMatch=1\n\n"
+    "{\"contentType\":\"c/d\",\"metadata\":{\"a\":null,\"b\":\"c\"},\"contentEncoding\":null}",
+    "POST /storage/v1/b/bucket/o/x/rewriteTo/b/bucket/o/n%2Fm?sourceGeneration=5\n\n{\"contentType\":\"c/d\"}",
+    "PUT /bucket/y/z\nx-goog-copy-source: /bucket/x\nContent-Type: a/b\n\n",
+    "GET /bucket?list-type=2&delimiter=/&max-keys=1&start-after=a&continuation-token=eA\n\n",
+    "DELETE /bucket/x?uploadId=1-m\n\n",
+    "GET /bucket/x?uploadId=1-m&max-parts=1&part-number-marker=0\n\n",
+    "GET /storage/v1/b?fields=items(name,softDeletePolicy/retentionDurationSeconds)&prefix=b\n\n",
     "GET /storage/v1/b/bucket/iam/testPermissions?permissions=storage.objects.get&permissions=b\n\n",
 };
 

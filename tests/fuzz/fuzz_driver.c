@@ -15,7 +15,7 @@
 #include "fuzz.h"
 #include "shm/base/clock.h"
 
-#define MAX_SEEDS      16
+#define MAX_SEEDS      32
 #define DEFAULT_ROUNDS 60000
 
 static uint8_t *seeds[MAX_SEEDS];
