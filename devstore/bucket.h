@@ -66,6 +66,9 @@ struct mr_object *mr_bucket_get(struct mr_bucket *bucket, const char *name);
  */
 size_t mr_bucket_range(struct mr_bucket *bucket, const char *key, int after, const char *end, struct mr_object **out,
                        size_t most);
+/* What mr_graves_list says of the bucket. */
+struct mr_object **mr_bucket_soft_deleted(struct mr_bucket *bucket, const char *prefix, const char *start,
+                                          const char *end, size_t *n);
 /*
  * Makes object the live one of its name under a new generation. temporary: the file with its bytes, which is moved
  * (only where mr_bucket_folder is set), or NULL. 0, or -1: CHANGED when the conditions fail (the live object is

@@ -3,8 +3,10 @@
  * order of their names.
  */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "devstore/api.h"
 #include "devstore/fields.h"
@@ -225,6 +227,30 @@ static void finish(struct listing *l, int token, struct mr_reply *reply)
     mr_reply_header(reply, "Content-Type", "application/json; charset=UTF-8");
 }
 
+/* softDeleted=true: a page of what was deleted. Its token is the place in the whole sequence. */
+static int run_soft_deleted(struct listing *l, const struct mr_request *request)
+{
+    size_t n;
+    uint64_t at = 0;
+    char *token = mr_token_decode(or_empty(mr_request_query(request, "pageToken")));
+    if (!token || (*token && mr_parse_u64(token, &at) < 0)) {
+        free(token);
+        mr_error_set(MR_E_USAGE, "Invalid pageToken");
+        return -1;
+    }
+    free(token);
+    struct mr_object **found =
+        mr_bucket_soft_deleted(l->bucket, l->prefix, or_empty(mr_request_query(request, "startOffset")), l->end, &n);
+    for (; l->items && at < n && l->left > 0; at++, l->left--) {
+        mr_text_puts(l->out, l->n_items++ ? "," : ",\"items\":[");
+        mr_resource_write(&l->resource, found[at], l->out);
+    }
+    for (size_t i = 0; i < n; i++)
+        mr_object_unref(found[i]);
+    free(found);
+    return at < n && asprintf(&l->next, "%" PRIu64, at) < 0 ? -1 : 0;
+}
+
 /* The root is there already, in front of the items. */
 static void finish_xml(struct listing *l, uint64_t max, struct mr_reply *reply)
 {
@@ -262,9 +288,10 @@ void mr_api_list(const struct mr_api *api, const struct mr_request *request, str
     l.prefix = or_empty(mr_request_query(request, "prefix"));
     l.delimiter = or_empty(mr_request_query(request, "delimiter"));
     l.end = l.xml ? "" : or_empty(mr_request_query(request, "endOffset"));
-    if (set_start(&l, request) < 0 || select_fields(&l, request, &fields, &token) < 0)
+    int deleted = soft && strcasecmp(soft, "true") == 0 && !l.xml;
+    if ((!deleted && set_start(&l, request) < 0) || select_fields(&l, request, &fields, &token) < 0)
         goto fail;
-    if (!(soft && strcmp(soft, "true") == 0) && run(&l) < 0) /* nothing is ever kept after its deletion */
+    if ((deleted ? run_soft_deleted(&l, request) : run(&l)) < 0)
         goto fail;
     if (l.xml)
         finish_xml(&l, max, reply);

@@ -142,3 +142,29 @@ def test_what_is_called_gzip_and_is_none(bucket: storage.Bucket, server: Server,
     assert fetch(server, "/test-bucket/x").status == 500
     assert fetch(server, "/test-bucket/x", headers={"Accept-Encoding": "gzip"}).body == stored
     assert statistics(server)["errors"] == 1
+
+
+@pytest.mark.parametrize("kind", ["memory", "folder"])
+def test_soft_deleted_objects_are_listed(devstore: StartDevstore, connect: Connect, tmp_path: Path, kind: str) -> None:
+    server = devstore("--soft-delete-s", "600", *(["--memory"] if kind == "memory" else ["--root", tmp_path]))
+    bucket = connect(server).create_bucket("test-bucket")
+    generations = []
+    for name in ("b", "a/1", "b", "c"):
+        blob = bucket.blob(name)
+        blob.upload_from_string(name.encode() * 10)
+        generations.append(blob.generation)
+    for name in ("a/1", "b"):
+        bucket.blob(name).delete()
+    assert [blob.name for blob in bucket.list_blobs()] == ["c"]
+    for page_size in (1, 2, 1000):
+        deleted = list(bucket.list_blobs(soft_deleted=True, page_size=page_size))
+        assert [(blob.name, blob.generation) for blob in deleted] == [
+            ("a/1", generations[1]),
+            ("b", generations[0]),
+            ("b", generations[2]),
+        ]
+    assert (deleted[0].hard_delete_time - deleted[0].soft_delete_time).total_seconds() == 600
+    assert [blob.size for blob in bucket.list_blobs(soft_deleted=True, prefix="b")] == [10, 10]
+    assert fetch(server, f"{BASE}?softDeleted=true&pageToken=eA").status == 400
+    bucket.client.create_bucket("other-bucket")
+    assert list(bucket.client.list_blobs("other-bucket", soft_deleted=True)) == []
