@@ -11,9 +11,11 @@
 #include "devstore/names.h"
 #include "devstore/object.h"
 #include "devstore/options.h"
+#include "devstore/pace.h"
 #include "devstore/request.h"
 #include "devstore/synthetic.h"
 #include "devstore/text.h"
+#include "devstore/xml.h"
 #include "shm/base/checksum.h"
 #include "shm/base/error.h"
 
@@ -343,15 +345,89 @@ START_TEST(routes)
     check_route("GET", "/bucket/a/b%2Fc//d/e/f/g/h/i/j/k", MR_OP_GET, 0, "a/b/c//d/e/f/g/h/i/j/k");
     check_route("GET", "/storage/v1/b/b/o?prefix=%zz", MR_OP_OTHER, 400, NULL);
     check_route("GET", "/storage/v1/b/b/o/x/y/z/1/2/3/4/5", MR_OP_OTHER, 404, NULL);
-    check_route("PUT", "/storage/v1/b/b/o/x", MR_OP_OTHER, 405, NULL);
+    check_route("POST", "/storage/v1/b/b/o/x", MR_OP_OTHER, 405, NULL);
+    check_route("PUT", "/storage/v1/b/b/o/x", MR_OP_PATCH, 0, "x");
+    check_route("POST", "/storage/v1/b/b/o/x/rewriteTo/b/c/o/y", MR_OP_COPY, 0, "x");
+    check_route("POST", "/storage/v1/b/b/o/x/moveTo/o/y", MR_OP_COPY, 0, "x");
+    check_route("GET", "/storage/v1/b/b/o/x/copyTo/b/c/o/y", MR_OP_OTHER, 405, NULL);
+    check_route("POST", "/upload/storage/v1/b/b/o?uploadType=resumable", MR_OP_RESUMABLE, 0, NULL);
+    check_route("PUT", "/upload/storage/v1/b/b/o?uploadType=resumable&upload_id=1", MR_OP_CHUNK, 0, NULL);
+    check_route("DELETE", "/upload/storage/v1/b/b/o?upload_id=1", MR_OP_CANCEL, 0, NULL);
+    check_route("GET", "/bucket", MR_OP_LIST, 0, NULL);
+    check_route("GET", "/bucket/?uploads", MR_OP_UPLOADS, 0, NULL);
+    check_route("POST", "/bucket/x?uploads", MR_OP_INITIATE, 0, "x");
+    check_route("PUT", "/bucket/x?partNumber=1&uploadId=1", MR_OP_PART, 0, "x");
+    check_route("POST", "/bucket/x/y?uploadId=1", MR_OP_COMPLETE, 0, "x/y");
+    check_route("DELETE", "/bucket/x?uploadId=1", MR_OP_ABORT, 0, "x");
     check_route("GET", "", MR_OP_OTHER, 404, NULL);
     check_route("GET", "?", MR_OP_OTHER, 404, NULL);
+}
+END_TEST
+
+static void check_xml(const char *text, int more, const char *name, const char *content)
+{
+    struct mr_xml_view rest = {text, text + strlen(text)}, found, inside;
+    char string[64];
+    mr_xml_skip_prolog(&rest);
+    ck_assert_msg(mr_xml_next(&rest, &found, &inside) == more, "%s", text);
+    if (more != 1)
+        return;
+    ck_assert(mr_xml_is(&found, name));
+    ck_assert_int_eq(mr_xml_string(&inside, string, sizeof string), 0);
+    ck_assert_str_eq(string, content);
+}
+
+START_TEST(xml_elements)
+{
+    check_xml("", 0, NULL, NULL);
+    check_xml(" <?xml version='1.0'?> <!-- <a> --> ", 0, NULL, NULL);
+    check_xml("<?xml?><a x='1'> b&amp;&quot;&lt;&gt;&apos; </a>", 1, "a", "b&\"<>'");
+    check_xml("<a/>", 1, "a", "");
+    check_xml("<a><ab>1</ab></a >", 1, "a", "<ab>1</ab>");
+    static const char *const bad[] = {"a",      "<",    "<>",       "<a", "<a>", "<a></b>",
+                                      "<a></a", "<a<>", "< a></a>", "<?", "<!--"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        check_xml(bad[i], -1, NULL, NULL);
+    char few[3];
+    struct mr_xml_view three = {"abc", NULL};
+    three.end = three.at + 3;
+    ck_assert_int_eq(mr_xml_string(&three, few, sizeof few), -1);
+    struct mr_text out = {0};
+    mr_xml_put(&out, "n", "a<b>&\"\x01");
+    ck_assert_str_eq(out.data, "<n>a&lt;b&gt;&amp;&quot;&#1;</n>");
+    mr_text_close(&out);
+}
+END_TEST
+
+START_TEST(paces)
+{
+    struct mr_pace pace;
+    mr_pace_init(&pace, 0);
+    mr_pace_charge(&pace, 5, 1000);
+    ck_assert(mr_pace_ready(&pace) == 0 && mr_pace_piece(&pace) == UINT64_MAX);
+    mr_pace_close(&pace);
+    mr_pace_init(&pace, 1000);
+    ck_assert_uint_eq(mr_pace_piece(&pace), 10);
+    const int64_t second = 1000000000;
+    mr_pace_charge(&pace, 10 * second, 500);
+    ck_assert_int_eq(mr_pace_ready(&pace), 10 * second + second / 2);
+    mr_pace_charge(&pace, 10 * second, 500); /* somebody else at the same time */
+    ck_assert_int_eq(mr_pace_ready(&pace), 11 * second);
+    mr_pace_charge(&pace, 20 * second, 1000); /* what was not used is lost, but for 10 ms */
+    ck_assert_int_eq(mr_pace_ready(&pace), 21 * second - second / 100);
+    mr_pace_close(&pace);
 }
 END_TEST
 
 START_TEST(fault_specifications)
 {
     struct mr_fault fault;
+    ck_assert_int_eq(mr_fault_parse("keep-less:first=1:300000", &fault), 0);
+    ck_assert(fault.op == MR_OP_CHUNK && fault.bytes == 300000);
+    free(fault.glob);
+    ck_assert_int_eq(mr_fault_parse("egress:1:7:insert:a", &fault), 0);
+    ck_assert(fault.op == MR_OP_UPLOAD && fault.retry_after_s == 7);
+    free(fault.glob);
     ck_assert_int_eq(mr_fault_parse("status:first=3:429/2:list:a:b", &fault), 0);
     ck_assert(fault.first == 3 && fault.status == 429 && fault.retry_after_s == 2 && fault.op == MR_OP_LIST);
     ck_assert_str_eq(fault.glob, "a:b");
@@ -437,6 +513,8 @@ int main(void)
     tcase_add_test(tests, synthetic_names);
     tcase_add_test(tests, shapes_of_names);
     tcase_add_test(tests, routes);
+    tcase_add_test(tests, xml_elements);
+    tcase_add_test(tests, paces);
     tcase_add_test(tests, fault_specifications);
     tcase_add_test(tests, fault_draws);
     tcase_add_test(tests, synthetic_specifications);
