@@ -186,7 +186,7 @@ static int publish(const struct request *r, int fd, int out, struct mr_index_fou
 
 static int concat_all(const struct mr_index_job *job, struct mr_link *link, const struct request *r)
 {
-    struct mr_index_found found;
+    struct mr_index_found found = {0};
     int fd = new_memfd(), other = -1, rc = -1;
     if (fd < 0 || build(job, fd) != 0)
         goto failed;
@@ -270,7 +270,7 @@ static int explain(struct mr_link *link, const struct request *r, struct mr_msg_
 
 int mr_index_job_load(struct mr_link *link, struct mr_net *net, struct mr_msg_in *msg)
 {
-    struct mr_index_found found;
+    struct mr_index_found found = {0};
     uint64_t dataset;
     if (mr_msg_get_u64(msg, "dataset", &dataset) != 0)
         return -1;

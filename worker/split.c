@@ -93,8 +93,8 @@ static unsigned cut_byte(const struct mr_shape *shape, const struct mr_split_pla
         return 0; /* names never part at such a byte: not here either, it seems */
     unsigned found = middle(shape, byte, limit);
     /* Names come in order, so at this place only lower bytes may have been seen: as much again may lie ahead. */
-    unsigned first = (unsigned char)place->first[at];
-    if (found == 0 && byte > first && strncmp(place->first, place->last, at) == 0) {
+    unsigned first = strncmp(place->first, place->last, at) == 0 ? (unsigned char)place->first[at] : byte;
+    if (found == 0 && byte > first) {
         found = byte + (byte - first + 1) / 2;
         if (found >= limit)
             found = limit - 1;

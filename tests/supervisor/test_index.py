@@ -268,6 +268,38 @@ def test_a_resume_from_the_index_of_the_data_set(
     assert sum(len(batch) for batch in loader) == OBJECTS
 
 
+def test_a_resume_over_an_explicit_list(
+    serve: StartServe, folder: Path, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of the objects was replaced meanwhile: the list is of the same names, and another listing."""
+    config = tmp_path / "c.toml"
+    config.write_text('[memory]\narena_bytes = "8MiB"\n')
+    uris = [f"file://{folder}/{i:03}" for i in range(8)]
+    server = serve(config)
+    monkeypatch.setenv("MILLRACE_SOCKET", str(server.socket))
+    state = millrace.IterableDataset.from_objects(uris, shuffle=True, batch_size=2).state_dict()
+    wait_for(lambda: cached(cache), "not cached")
+    server.stop()
+    (folder / "003").write_bytes(b"replaced")
+    server = serve(config)
+    monkeypatch.setenv("MILLRACE_SOCKET", str(server.socket))
+    dataset = millrace.IterableDataset.from_objects(uris, shuffle=True, batch_size=2)
+    assert dataset.digest != state["digest"]
+    dataset.load_state_dict(state)
+    assert dataset.digest == state["digest"] and len(dataset.objects) == 8
+    with pytest.raises(millrace.ChangedError, match="003"):
+        list(dataset.batches())
+
+
+def test_too_many_uris_say_what_to_do(
+    serve: StartServe, config: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = serve(config)
+    monkeypatch.setenv("MILLRACE_SOCKET", str(server.socket))
+    with pytest.raises(ValueError, match="from_objects"):
+        millrace.MapDataset([f"gs://bucket/a/long/way/down/{i}" for i in range(5000)])
+
+
 # ---- an object in the bucket ----
 
 
@@ -292,6 +324,45 @@ def test_one_listing_a_job_by_a_gs_index(
     late = serve(config, XDG_CACHE_HOME=str(tmp_path / "cache9"))
     assert dataset_of(late)["digest"] in digests and dataset_of(late)["requests"] == 0
     assert "train.mri" in late.log.read_text()
+
+
+def test_an_old_gs_index_is_replaced_once(
+    serve: StartServe, devstore: StartDevstore, tmp_path: Path, cache: Path
+) -> None:
+    """Two nodes find it too old: both list, one replaces the very generation that was old, the other reads that."""
+    store = devstore("--memory", "--latency-ms", "20", "--root", bucket_folder(tmp_path, 30))
+    config = write_config(
+        tmp_path / "c.toml",
+        "gs://bucket/data/",
+        'index = "gs://bucket/meta/train.mri"',
+        gcs=f'endpoint = "{store.url}"\nauth = "anonymous"',
+        list="max_age_s = 1\ncache_files = 0",
+    )
+    first = serve(config)
+    old, began = dataset_of(first)["digest"], time.monotonic()
+    first.stop()
+    put(store, "bucket", "data/late")
+    wait_for(lambda: time.monotonic() - began > 2.5, "time stands still")
+    nodes = [serve(config) for _ in range(2)]
+    datasets = [dataset_of(node) for node in nodes]
+    assert datasets[0]["digest"] == datasets[1]["digest"] != old
+    assert datasets[0]["objects"] == 31
+    assert any("is listed again" in node.log.read_text() for node in nodes)
+
+
+def test_an_index_that_cannot_be_read_or_written_fails(
+    serve: StartServe, devstore: StartDevstore, tmp_path: Path, cache: Path
+) -> None:
+    store = devstore("--memory", "--root", bucket_folder(tmp_path, 3), "--deny", "storage.objects.create")
+    config = write_config(
+        tmp_path / "c.toml",
+        "gs://bucket/data/",
+        'index = "gs://bucket/meta/train.mri"',
+        gcs=f'endpoint = "{store.url}"\nauth = "anonymous"',
+    )
+    server = serve(config)
+    failed = wait_for(lambda: [d for d in server.stat()["datasets"] if d["state"] == "failed"], "it did not fail")
+    assert "cannot be saved as gs://bucket/meta/train.mri" in failed[0]["error"]
 
 
 def bucket_folder(tmp_path: Path, objects: int) -> Path:

@@ -62,7 +62,7 @@ def test_killed_workers_lose_nothing(serve: StartServe, devstore: StartDevstore,
     store = devstore("--synthetic", "bench:hashes:3000:10", "--page-size", "30", "--latency-ms", "10")
     whole = listed(serve(config_of(tmp_path, store, 1)))
     server = serve(config_of(tmp_path, store, 3))
-    killed = set()
+    killed: set[int] = set()
 
     def kill_one() -> bool:
         for pid in workers(server.process.pid, "list"):

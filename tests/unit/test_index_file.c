@@ -35,7 +35,16 @@ static void remove_folder(void)
     ck_assert_int_eq(rmdir(folder), 0);
 }
 
-/* An image of `count` objects, attached; its memory is left to the process's end. */
+static void *images[4]; /* of this test */
+static unsigned image_count;
+
+static void free_images(void)
+{
+    while (image_count > 0)
+        free(images[--image_count]);
+}
+
+/* An image of `count` objects, attached; free_images frees it. */
 static struct mr_index make_index(unsigned count)
 {
     static const char *const prefixes[] = {"train/", "val/"};
@@ -57,6 +66,7 @@ static struct mr_index make_index(unsigned count)
     mr_index_builder_drop(b, MR_DROP_CLASS, 3);
     ck_assert_int_eq(mr_index_builder_finish(b, &image, &length), 0);
     mr_index_builder_destroy(b);
+    images[image_count++] = image;
     ck_assert_int_eq(mr_index_attach(&index, image, length), 0);
     return index;
 }
@@ -250,6 +260,7 @@ int main(void)
 {
     Suite *suite = suite_create("index_file");
     TCase *tc = tcase_create("index_file");
+    tcase_add_checked_fixture(tc, NULL, free_images);
     tcase_set_timeout(tc, 60);
     tcase_add_loop_test(tc, comes_back, 0, 5);
     tcase_add_test(tc, any_damaged_byte_is_found);
