@@ -10,6 +10,7 @@
 
 #include "shm/base/checksum.h"
 #include "shm/base/error.h"
+#include "worker/progress.h"
 #include "worker/tool.h"
 
 struct ls {
@@ -22,6 +23,7 @@ struct ls {
     char *last, *token; /* where the listing stands */
     char *from;         /* start offset of the pages that are being read: a token belongs to its parameters */
     uint64_t printed;
+    struct mr_progress progress; /* where the names themselves do not go to the terminal */
     bool more, bad;
 };
 
@@ -109,6 +111,8 @@ static int list_below(struct ls *ls, const char *prefix)
         };
         if (mr_tool_await(&ls->tool, mr_transfer_list(ls->tool.net.engine, ls->store, &request, list_arrived, ls)) != 0)
             return -1;
+        if (ls->progress.shown)
+            mr_progress_update(&ls->progress, ls->printed);
         if (ls->bad) {
             mr_error_set(MR_E_NO_MEMORY, "no memory for a page");
             return -1;
@@ -167,7 +171,12 @@ int mr_tool_ls(int argc, char **argv)
         return mr_tool_fail("ls");
     ls.details = details;
     ls.recursive = recursive;
-    if (list(&ls) != 0) {
+    if (isatty(STDOUT_FILENO) != 1)
+        mr_progress_begin(&ls.progress, "listed", 0, false);
+    int rc = list(&ls);
+    if (ls.progress.shown)
+        mr_progress_end(&ls.progress);
+    if (rc != 0) {
         fflush(stdout);
         return mr_tool_fail("ls");
     }

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
+import pty
 import signal
+import subprocess
 import threading
 import urllib.error
 import urllib.parse
@@ -13,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from millrace import _listing
 from tests.conftest import Server, StartDevstore
 from tests.supervisor.conftest import Serve, StartServe, wait_for, workers
 
@@ -126,6 +130,64 @@ def test_markers_and_temporary_objects_are_counted(serve: StartServe, devstore: 
     assert found["objects"] == 2
     assert found["dropped"]["folder"] == 1 and found["dropped"]["temporary"] == 1
     assert "1 folder markers, 1 temporary objects" in server.log.read_text()
+
+
+def on_a_terminal(command: list[str], env: dict[str, str]) -> str:
+    """What a command writes to standard error where that is a terminal."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, env={**os.environ, **env})
+    os.close(theirs)
+    shown = b""
+    threading.Thread(target=process.communicate, daemon=True).start()  # standard output must not fill up
+    while True:
+        try:
+            piece = os.read(ours, 4096)
+        except OSError:  # EIO: nobody has the other end any more
+            break
+        if not piece:
+            break
+        shown += piece
+    os.close(ours)
+    process.wait()
+    return shown.decode()
+
+
+def test_progress_on_a_terminal(devstore: StartDevstore, tmp_path: Path, runtime: Path) -> None:
+    store = devstore("--synthetic", "bench:1000:10", "--page-size", "10", "--latency-ms", "20")
+    config = config_of(tmp_path, store, 1)
+    index = ["millrace", "index", "gs://bench/", "-o", str(tmp_path / "x.mri"), "-c", str(config)]
+    shown = on_a_terminal(index, {})
+    lines = [line for line in shown.split("\r") if line.startswith("listing gs://bench/: ")]
+    assert lines and "objects so far" in lines[0] and "requests, 1 workers" in lines[0]
+    assert "1000 objects" in shown.split("\r")[-2] or "1000 objects" in shown, "the summary comes last"
+    assert not on_a_terminal([*index, "-q"], {}), "-q shows nothing"
+    shown = on_a_terminal(["millrace", "ls", "-r", "gs://bench/", "-c", str(config)], {})
+    assert "listed" in shown
+
+
+def test_progress_where_python_waits(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    screen = Terminal()
+    monkeypatch.setattr(_listing, "SHOW_EVERY_S", 0.0)
+    monkeypatch.setattr(_listing, "LOG_EVERY_S", 0.0)
+    monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.delenv("MILLRACE_SOCKET", raising=False)
+    progress = _listing.ListingProgress("train")
+    progress.say(12345, 13)
+    progress.close()
+    written = screen.getvalue().split("\r")
+    assert written[1].startswith("listing train: 12,345 objects so far, ") and written[1].endswith("13 requests")
+    assert written[-2].strip() == "" and len(written[-2]) == len(written[1]), "the line is taken away"
+
+    monkeypatch.setenv("MILLRACE_SOCKET", "/a/socket")  # whose supervisor shows the line
+    with caplog.at_level("INFO", "millrace"):
+        progress = _listing.ListingProgress("train")
+        progress.say(2000, 2)
+        progress.close()
+    assert "2,000 objects so far" in caplog.text and screen.getvalue().split("\r") == written
 
 
 def create_bucket(store: Server, bucket: str) -> None:
