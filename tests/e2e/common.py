@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import multiprocessing
 import os
 import re
 import signal
@@ -15,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 BUCKET = "icons"
-RANK = Path(__file__).with_name("rank.py")
 RUN_TIMEOUT_S = 180
 
 
@@ -116,28 +116,59 @@ def read_seen(path: Path) -> Seen:
     return seen
 
 
-def start_ranks(supervisor: Supervisor, tmp_path: Path, world: int, options: dict[str, Any]) -> list[tuple[Path, Any]]:
+# The ranks are forked from a process that has imported torch, which takes each of them two seconds by itself.
+RANKS = multiprocessing.get_context("forkserver")
+RANKS.set_forkserver_preload(["torch", "torch.utils.data", "numpy"])
+
+
+@dataclass
+class Rank:
+    """A process that runs rank.py's main()."""
+
+    out: Path
+    errors: Path
+    process: Any
+
+    def runs(self) -> bool:
+        return self.process.exitcode is None
+
+
+def be_rank(out: str, options: str, errors: str, environment: dict[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+    with Path(errors).open("wb") as file:
+        os.dup2(file.fileno(), 2)
+    sys.argv[1:] = [out, options]
+    from tests.e2e import rank
+
+    rank.main()
+
+
+def start_ranks(supervisor: Supervisor, tmp_path: Path, world: int, options: dict[str, Any]) -> list[Rank]:
     ranks = []
-    for rank in range(world):
-        out = tmp_path / f"rank-{world}-{rank}-{time.monotonic_ns()}.jsonl"
-        environment = {**supervisor.environment, "RANK": str(rank), "WORLD_SIZE": str(world)}
-        command: list[str | Path] = [sys.executable, RANK, out, json.dumps({"uri": f"gs://{BUCKET}/", **options})]
-        ranks.append((out, subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)))
+    for number in range(world):
+        out = tmp_path / f"rank-{world}-{number}-{time.monotonic_ns()}.jsonl"
+        errors = out.with_suffix(".log")
+        environment = {**supervisor.environment, "RANK": str(number), "WORLD_SIZE": str(world)}
+        text = json.dumps({"uri": f"gs://{BUCKET}/", **options})
+        process = RANKS.Process(target=be_rank, args=(str(out), text, str(errors), environment))
+        process.start()
+        ranks.append(Rank(out, errors, process))
     return ranks
 
 
-def finish_ranks(ranks: list[tuple[Path, Any]]) -> list[Seen]:
+def finish_ranks(ranks: list[Rank]) -> list[Seen]:
     deadline = time.monotonic() + RUN_TIMEOUT_S
     try:
-        for _, process in ranks:
-            _, errors = process.communicate(timeout=max(1.0, deadline - time.monotonic()))
-            assert process.returncode == 0, errors
+        for rank in ranks:
+            rank.process.join(max(1.0, deadline - time.monotonic()))
+            assert rank.process.exitcode == 0, rank.errors.read_text() if rank.errors.exists() else "no output"
     finally:
-        for _, process in ranks:
-            if process.poll() is None:
-                process.kill()
-                process.communicate()
-    return [read_seen(out) for out, _ in ranks]
+        for rank in ranks:
+            if rank.runs():
+                rank.process.kill()
+            rank.process.join()
+    return [read_seen(rank.out) for rank in ranks]
 
 
 def run_ranks(supervisor: Supervisor, tmp_path: Path, world: int, **options: Any) -> list[Seen]:

@@ -1,6 +1,6 @@
 """One rank of a training job that only looks: writes what it was given, batch by batch, as JSON lines.
 
-Run by the tests in this folder, several at a time, with RANK and WORLD_SIZE set: rank.py OUT '{"uri": ..., ...}'.
+Run by the tests in this folder, several at a time, with RANK and WORLD_SIZE set and two arguments: OUT '{"uri": ...}'.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def test_fetch_worker_killed_every_200_ms(
 ) -> None:
     kills = 0
     ranks = start_ranks(one, tmp_path, 2, {"workers": 2, "seed": 5})
-    while any(process.poll() is None for _, process in ranks):
+    while any(rank.runs() for rank in ranks):
         time.sleep(0.2)
         victims = one.workers("fetch")
         if victims:
