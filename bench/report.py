@@ -98,13 +98,118 @@ def markdown(table: Table) -> str:
     return "\n".join([lines[0], rule, *lines[1:]])
 
 
+def budget_lines(results: dict[str, Any]) -> Table:
+    """The budgets of the design that a run can show, beside what it has measured."""
+    cells = {(cell["size"], cell["latency_ms"]): cell for cell in results["cells"]}
+
+    def of(size: int, latency: int, system: str, style: str, workers: int, what: str) -> float | None:
+        for row in cells.get((size, latency), {"rows": []})["rows"]:
+            if (row["system"], row["style"], row["workers"]) == (system, style, workers):
+                value = row.get(what)
+                return float(value) if value is not None else None
+        return None
+
+    small, large = 100 << 10, 150 << 20
+    table = [["what", "budget", "measured", ""]]
+
+    def add(what: str, budget: float | None, measured: float | None, unit: str) -> None:
+        if budget is not None and measured is not None:
+            met = "met" if measured <= budget else "missed"
+            table.append([what, f"{budget:.2f} {unit}", f"{measured:.2f} {unit}", met])
+
+    add("100 KiB, plain, CPU", 1.15, of(small, 0, "millrace", "iterable", 0, "ratio"), "x floor")
+    add("100 KiB, composed, CPU", 1.0, of(small, 0, "millrace, composed", "iterable", 0, "ratio"), "x floor")
+    add("150 MiB, CPU", 1.15, of(large, 0, "millrace", "iterable", 0, "ratio"), "x floor")
+    plain_us = of(small, 0, "millrace", "iterable", 0, "cpu_us")
+    moved_us = of(small, 0, "torch, samples in memory", "map", 2, "cpu_us")
+    if plain_us is not None and moved_us is not None:
+        loader_us = of(small, 0, "millrace", "iterable", 2, "cpu_us")
+        add("100 KiB, 2 workers: torch's transport + the plain row + 10 us", moved_us + plain_us + 10, loader_us, "us")
+    local_us = of(small, 0, "torch, local files", "map", 2, "cpu_us")
+    add("100 KiB, 2 workers: less than local files", local_us, of(small, 0, "millrace", "iterable", 2, "cpu_us"), "us")
+    for style in ("iterable", "map"):
+        quick = of(small, 0, "millrace", style, 0, "objects_per_s")
+        late = of(small, 20, "millrace", style, 0, "objects_per_s")
+        if quick and late:
+            add(f"100 KiB, {style}, wall time with 20 ms of latency", 1.3, quick / late, "x without")
+    late = of(small, 20, "millrace", "iterable", 0, "objects_per_s")
+    mapped = of(small, 20, "millrace", "map", 0, "objects_per_s")
+    if late and mapped:
+        add("100 KiB, 20 ms, wall time of map-style", 1.3, late / mapped, "x iterable")
+    for row in (results.get("listing") or {"rows": []})["rows"]:
+        if row["system"] == "millrace" and "cpu_us" in row:
+            add("listing, CPU an object", 1.0, row["cpu_us"], "us")
+    ready = results.get("ready")
+    if ready:
+        add("next() of a sample that is there, p50", 2.0, ready["p50_us"], "us")
+        add("next() of a sample that is there, p99", 50.0, ready["p99_us"], "us")
+    return table
+
+
+def memory_table(results: dict[str, Any]) -> Table:
+    """What docs/memory.md adds up to, beside what was measured; one process, without torch."""
+    table = [["objects", "arena", "receive buffers", "lane and index", "formula MiB", "measured MiB"]]
+    for cell in results["cells"]:
+        for row in cell["rows"]:
+            formula = row.get("formula")
+            if formula and "memory_private" in row and row["workers"] == 0 and row["style"] == "iterable":
+                parts = [formula["arena"], formula["buffers"], formula["lane"]]
+                measured = row["memory_private"] + row["memory_shared"]
+                title = f"{cell_title(cell)}{', composed' if 'composed' in row['system'] else ''}"
+                table.append([title, *(f"{part / MIB:.1f}" for part in [*parts, sum(parts), measured])])
+    return table
+
+
+def page(results: dict[str, Any]) -> str:
+    """What stands in docs/performance.md between the marks."""
+    machine = results["machine"]
+    lines = [
+        f"Measured on {results['date']} at {results['commit']}: {machine['cores']} cores of {machine['cpu']}, "
+        f"{machine['memory_bytes'] / (1 << 30):.0f} GiB, Linux {machine['kernel']}, Python {machine['python']}. "
+        f"`{results['command']}`: medians of {results['rounds']} rounds of {results['seconds']:g} s, "
+        f"{results.get('minutes', 0):.0f} minutes in all.",
+        "",
+        f"![CPU time against a bare libcurl loop]({PICTURE.name})",
+        "",
+        "### Budgets",
+        "",
+        markdown(budget_lines(results)),
+        "",
+        "### Memory of millrace",
+        "",
+        markdown(memory_table(results)),
+    ]
+    for title, table in tables(results):
+        lines += ["", f"### {title}", "", markdown(table)]
+    return "\n".join(lines)
+
+
+def write_page(results: dict[str, Any]) -> None:
+    text = PAGE.read_text()
+    head, _, rest = text.partition(BEGIN)
+    _, found, tail = rest.partition(END)
+    if not found:
+        raise SystemExit(f"{PAGE} has no lines {BEGIN!r} and {END!r}")
+    PAGE.write_text(f"{head}{BEGIN}\n\n{page(results)}\n\n{END}{tail}")
+
+
+def show(results: dict[str, Any]) -> None:
+    print(terminal(results))
+    print(f"\nBudgets\n{plain(budget_lines(results))}\n\nMemory of millrace, MiB\n{plain(memory_table(results))}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Tables of a run of bench/run.py.")
     parser.add_argument("results", nargs="?", type=Path, default=ROOT / "out" / "bench" / "results.json")
     parser.add_argument("--write", action="store_true", help="into docs/performance.md and its picture")
     options = parser.parse_args()
     results = json.loads(options.results.read_text())
-    print(terminal(results))
+    show(results)
+    if options.write:
+        from bench import picture
+
+        write_page(results)
+        picture.draw(results, PICTURE)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable
 
-from bench import listing, report
+from bench import listing, ready, report
 from bench.meter import Memory
 from bench.process import Failed, Process, memory_watched
 from bench.systems import BIN, FLOOR, ROOT, SHAPES, Catalogue, Cell, Shape, System
@@ -126,7 +126,15 @@ class Bench:
         begun = time.monotonic()
         catalogue = self.catalogue(url)
         systems = catalogue.systems(cell, self.length.thorough)
-        systems = [s for s in systems if s.name == FLOOR or not self.wanted or s.name in self.wanted]
+        systems = [
+            s
+            for s in systems
+            if s.name == FLOOR
+            or not self.wanted
+            or s.name in self.wanted
+            or s.name.startswith("millrace, window")
+            and "millrace" in self.wanted
+        ]
         if any(s.name.startswith("torch") for s in systems) and not catalogue.files(cell.shape).exists():
             make_files(url, cell.shape, catalogue.files(cell.shape))
         crcs = {name: expected_crcs(url, name) for name in (cell.shape.bucket, cell.shape.slow_bucket)}
@@ -191,6 +199,8 @@ def summary(cell: Cell, systems: list[System], figures: dict[str, Figures]) -> d
     for system in systems:
         of = figures[system.key]
         row: dict[str, Any] = {"system": system.name, "style": system.style, "workers": system.workers}
+        if system.formula:
+            row["formula"] = system.formula
         if of.error is not None:
             row["error"] = of.error
         if of.cpu_us:
@@ -289,13 +299,14 @@ def main() -> None:
             with server(length.shapes, latency, length.listed) as url:
                 if not latency and not options.no_listing:
                     results["listing"] = listing.measure(url, length.listed, length.rounds, folder, options.system)
+                    results["ready"] = ready.measure(url, Cell(length.shapes[0], 0), folder)
                     say("listing done")
                 for shape in length.shapes:
                     results["cells"].append(bench.cell(Cell(shape, latency), url))
                     options.output.write_text(json.dumps(results, indent=1) + "\n")
     results["minutes"] = (datetime.datetime.now(datetime.timezone.utc) - begun).total_seconds() / 60
     options.output.write_text(json.dumps(results, indent=1) + "\n")
-    print(report.terminal(results))
+    report.show(results)
 
 
 if __name__ == "__main__":

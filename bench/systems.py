@@ -11,7 +11,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("MILLRACE_BUILD", ROOT / "build" / "release"))
 BIN = BUILD / "bin"
-KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+KIB, MIB = 1 << 10, 1 << 20
+FETCH_WORKERS, RECEIVE_BUFFER = 2, 512 * KIB  # the defaults
 
 FLOOR = "floor"
 Command = list[str]
@@ -28,6 +29,7 @@ class Shape:
     files: int  # of torch's DataLoader over local files
     batch: int
     window: int  # millrace's, samples
+    late_window: int  # the same with latency: what is under way hides it
     arena: int  # millrace's, bytes
     floor_connections: int
     parallel: int  # requests that a client without a data set has under way
@@ -43,10 +45,10 @@ class Shape:
 
 
 SHAPES = [
-    Shape(100 * KIB, "100 KiB", 200_000, 30_000, 4000, 32, 256, 256 * MIB, 16, 16, True),
-    Shape(500 * KIB, "500 KiB", 50_000, 8_000, 800, 32, 256, 256 * MIB, 16, 16, False),
-    Shape(3 * MIB, "3 MiB", 10_000, 2_000, 160, 8, 64, 512 * MIB, 16, 8, False),
-    Shape(150 * MIB, "150 MiB", 400, 100, 6, 1, 8, 1536 * MIB, 4, 2, False),
+    Shape(100 * KIB, "100 KiB", 200_000, 30_000, 4000, 32, 256, 1024, 256 * MIB, 16, 16, True),
+    Shape(500 * KIB, "500 KiB", 50_000, 8_000, 800, 32, 256, 512, 512 * MIB, 16, 16, False),
+    Shape(3 * MIB, "3 MiB", 10_000, 2_000, 160, 8, 64, 64, 512 * MIB, 16, 8, False),
+    Shape(150 * MIB, "150 MiB", 400, 100, 6, 1, 8, 8, 1536 * MIB, 4, 2, False),
 ]
 
 
@@ -61,8 +63,12 @@ class Cell:
 
     @property
     def connections(self) -> int:
-        """Of each of millrace's two fetch workers. With latency the window bounds it: its default is for networks."""
-        return 128 if self.latency_ms else 32
+        """Of each of millrace's two fetch workers: 32 is the default, and with latency the window is what bounds."""
+        return 256 if self.latency_ms and self.shape.size < MIB else 32
+
+    @property
+    def window(self) -> int:
+        return self.shape.late_window if self.latency_ms else self.shape.window
 
     @property
     def floor_connections(self) -> int:
@@ -84,6 +90,7 @@ class System:
     command: Command
     skip: int  # objects that are under way ahead of the loop, and not timed
     environment: dict[str, str] = field(default_factory=dict)
+    formula: dict[str, int] | None = None  # bytes, as docs/memory.md adds them up
 
     @property
     def key(self) -> str:
@@ -104,6 +111,8 @@ class Catalogue:
 
     def systems(self, cell: Cell, thorough: bool) -> list[System]:
         found = [self._floor(cell)]
+        if cell.shape.full and cell.latency_ms:
+            found.append(self._millrace(cell, "iterable", 0, False, cell.shape.window))
         styles = ["iterable", "map"] if cell.shape.full or thorough else ["iterable"]
         for workers in (0, 2):
             for style in styles:
@@ -133,15 +142,22 @@ class Catalogue:
         path.write_text("".join(lines))
         return path
 
-    def _millrace(self, cell: Cell, style: str, workers: int, compose: bool) -> System:
-        shape = cell.shape
+    def _millrace(self, cell: Cell, style: str, workers: int, compose: bool, narrow: int = 0) -> System:
+        shape, window = cell.shape, narrow or cell.window
         config = self.configuration(cell, compose)
         command = [str(BIN / "millrace"), "run", "-q", "-c", str(config), "--", sys.executable]
         command += ["-m", "bench.readers.millrace_reader", "--bucket", shape.bucket, "--style", style]
-        command += ["--workers", str(workers), "--batch", str(shape.batch), "--window", str(shape.window)]
-        skip = max(workers, 1) * shape.window + 2 * workers * shape.batch
+        command += ["--workers", str(workers), "--batch", str(shape.batch), "--window", str(window)]
+        skip = max(workers, 1) * window + 2 * workers * shape.batch
         environment = {"PYTHONPATH": str(BUILD / "python")}
-        return System("millrace, composed" if compose else "millrace", style, workers, command, skip, environment)
+        name = "millrace" + (", composed" if compose else "") + (f", window {narrow}" if narrow else "")
+        lanes = max(workers, 1)
+        formula = {
+            "arena": shape.arena,
+            "buffers": FETCH_WORKERS * cell.connections * RECEIVE_BUFFER,
+            "lane": lanes * 320 * (window + 1) + 40 * shape.count,
+        }
+        return System(name, style, workers, command, skip, environment, formula)
 
     def _dataflux(self, cell: Cell, style: str, workers: int, compose: bool) -> System:
         shape = cell.shape
