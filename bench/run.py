@@ -126,15 +126,7 @@ class Bench:
         begun = time.monotonic()
         catalogue = self.catalogue(url)
         systems = catalogue.systems(cell, self.length.thorough)
-        systems = [
-            s
-            for s in systems
-            if s.name == FLOOR
-            or not self.wanted
-            or s.name in self.wanted
-            or s.name.startswith("millrace, window")
-            and "millrace" in self.wanted
-        ]
+        systems = [s for s in systems if s.name == FLOOR or not self.wanted or s.name in self.wanted]
         if any(s.name.startswith("torch") for s in systems) and not catalogue.files(cell.shape).exists():
             make_files(url, cell.shape, catalogue.files(cell.shape))
         crcs = {name: expected_crcs(url, name) for name in (cell.shape.bucket, cell.shape.slow_bucket)}
@@ -265,7 +257,7 @@ def arguments() -> tuple[argparse.Namespace, Length]:
     parser.add_argument("--no-listing", action="store_true")
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()
-    length = Length(1.0, 3, SHAPES, [0, 20], 500_000, False)
+    length = Length(0.7, 3, SHAPES, [0, 20], 500_000, False)
     if options.quick:
         length = Length(0.5, 3, [shape for shape in SHAPES if shape.full], [0, 20], 100_000, False)
     if options.full:
