@@ -166,7 +166,7 @@ def page(results: dict[str, Any]) -> str:
     lines = [
         f"Measured on {results['date']} at {results['commit']}: {machine['cores']} cores of {machine['cpu']}, "
         f"{machine['memory_bytes'] / (1 << 30):.0f} GiB, Linux {machine['kernel']}, Python {machine['python']}. "
-        f"`{results['command']}`: medians of {results['rounds']} rounds of {results['seconds']:g} s, "
+        f"`{results['command']}`: medians of {results['rounds']} rounds of up to {results['seconds']:g} s, "
         f"{results.get('minutes', 0):.0f} minutes in all.",
         "",
         f"![CPU time against a bare libcurl loop]({PICTURE.name})",

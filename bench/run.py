@@ -15,6 +15,7 @@ import datetime
 import json
 import os
 import platform
+import signal
 import statistics
 import subprocess
 import sys
@@ -34,13 +35,16 @@ from bench.systems import BIN, FLOOR, ROOT, SHAPES, Catalogue, Cell, Shape, Syst
 
 RESULTS = ROOT / "out" / "bench" / "results.json"
 START_LIMIT_S = 180
+CHECK_S = 0.5  # of the round that checks every byte
+LEAST_S = 0.3
 
 
 @dataclass
 class Length:
     """How long a run takes."""
 
-    seconds: float
+    minutes: float
+    seconds: float  # of a reader in a round, at most
     rounds: int
     shapes: list[Shape]
     latencies: list[int]
@@ -118,12 +122,32 @@ def verify(result: dict[str, Any], size: int, crcs: dict[str, int]) -> int:
     return len(result["checks"])
 
 
+class Clock:
+    """Deals the time that is left out to the cells that are left; a cell with twice the readers has two shares."""
+
+    def __init__(self, minutes: float, shapes: list[Shape], latencies: list[int]) -> None:
+        self.end = time.monotonic() + minutes * 60
+        self.shares = sum(self.share(shape) for shape in shapes) * len(latencies)
+
+    @staticmethod
+    def share(shape: Shape) -> int:
+        return 2 if shape.full else 1
+
+    def cell_end(self, shape: Shape) -> float:
+        now = time.monotonic()
+        share = self.share(shape) / self.shares
+        self.shares -= self.share(shape)
+        return now + max(0.0, self.end - now) * share
+
+
 class Bench:
-    def __init__(self, length: Length, catalogue: Callable[[str], Catalogue], wanted: list[str], folder: Path) -> None:
-        self.length, self.catalogue, self.wanted, self.folder = length, catalogue, wanted, folder
+    def __init__(
+        self, length: Length, clock: Clock, catalogue: Callable[[str], Catalogue], wanted: list[str], folder: Path
+    ) -> None:
+        self.length, self.clock, self.catalogue, self.wanted, self.folder = length, clock, catalogue, wanted, folder
 
     def cell(self, cell: Cell, url: str) -> dict[str, Any]:
-        begun = time.monotonic()
+        begun, end = time.monotonic(), self.clock.cell_end(cell.shape)
         catalogue = self.catalogue(url)
         systems = catalogue.systems(cell, self.length.thorough)
         systems = [s for s in systems if s.name == FLOOR or not self.wanted or s.name in self.wanted]
@@ -133,19 +157,25 @@ class Bench:
         figures = {system.key: Figures() for system in systems}
         with ExitStack() as stack:
             readers = self._start(systems, url, figures, stack)
+            seconds = min(CHECK_S, self.length.seconds)
             for number in range(self.length.rounds + 1):
+                began = time.monotonic()
                 for reader in list(readers):
                     result = figures[reader.system.key]
                     try:
                         bucket = cell.shape.slow_bucket if "dataflux" in reader.system.name else cell.shape.bucket
-                        self._round(reader, result, cell, crcs[bucket], number == 0)
+                        self._round(reader, result, cell, crcs[bucket], seconds, number == 0)
                     except Failed as error:
                         result.error = str(error)
                         readers.remove(reader)
                         reader.end()
-                say(f"{cell.label}: round {number} of {self.length.rounds}")
+                now = time.monotonic()
+                fits = (end - now) / max(1, self.length.rounds - number)  # of all readers in each of the rounds left
+                seconds += (fits - (now - began)) / max(1, len(readers))
+                seconds = min(self.length.seconds, max(LEAST_S, seconds))
+                say(f"{cell.label}: round {number} of {self.length.rounds}, the next ones of {seconds:.2f} s")
         say(f"{cell.label}: {time.monotonic() - begun:.0f} s")
-        return summary(cell, systems, figures)
+        return {**summary(cell, systems, figures), "seconds": seconds}
 
     def _start(self, systems: list[System], url: str, figures: dict[str, Figures], stack: ExitStack) -> list[Process]:
         started = []
@@ -164,16 +194,18 @@ class Bench:
                 reader.end()
         return ready
 
-    def _round(self, reader: Process, result: Figures, cell: Cell, crcs: dict[str, int], first: bool) -> None:
+    def _round(
+        self, reader: Process, result: Figures, cell: Cell, crcs: dict[str, int], seconds: float, first: bool
+    ) -> None:
         if first:
             with memory_watched(reader.family) as memory:
-                found = reader.read(self.length.seconds, reader.system.skip, True)
+                found = reader.read(seconds, reader.system.skip, True)
             result.memory = memory
             result.checked += verify(found, cell.shape.size, crcs)
             reader.family.settled_cpu_s(2.0)
             return
         before = reader.family.cpu_s()
-        found = reader.read(self.length.seconds, reader.system.skip, False)
+        found = reader.read(seconds, reader.system.skip, False)
         after = reader.family.settled_cpu_s(2.0)
         verify(found, cell.shape.size, {})
         result.cpu_us.append((after - before) / found["objects"] * 1e6)
@@ -253,24 +285,27 @@ def arguments() -> tuple[argparse.Namespace, Length]:
     parser.add_argument("--latency-ms", type=int, action="append", help="may be repeated")
     parser.add_argument("--system", action="append", default=[], help="only this one and the floor; may be repeated")
     parser.add_argument("--rounds", type=int)
-    parser.add_argument("--seconds", type=float, help="of each reader in each round")
+    parser.add_argument("--seconds", type=float, help="of each reader in each round, at most")
+    parser.add_argument("--minutes", type=float, help="rounds are made shorter where it would take longer")
     parser.add_argument("--no-listing", action="store_true")
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()
-    length = Length(0.7, 3, SHAPES, [0, 20], 500_000, False)
+    length = Length(13.0, 1.0, 3, SHAPES, [0, 20], 500_000, False)
     if options.quick:
-        length = Length(0.5, 3, [shape for shape in SHAPES if shape.full], [0, 20], 100_000, False)
+        length = Length(2.5, 0.7, 3, [shape for shape in SHAPES if shape.full], [0, 20], 100_000, False)
     if options.full:
-        length = Length(2.0, 5, SHAPES, [0, 20], 2_000_000, True)
+        length = Length(45.0, 2.0, 5, SHAPES, [0, 20], 2_000_000, True)
     if options.size:
         length.shapes = [shape for shape in SHAPES if shape.size in options.size]
     length.latencies = options.latency_ms or length.latencies
+    length.minutes = options.minutes or length.minutes
     length.rounds = options.rounds or length.rounds
     length.seconds = options.seconds or length.seconds
     return options, length
 
 
 def main() -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: ended by a signal"))  # readers and servers end too
     options, length = arguments()
     begun = datetime.datetime.now(datetime.timezone.utc)
     results: dict[str, Any] = {
@@ -286,7 +321,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=options.output.parent) as scratch:
         folder = Path(scratch)
         has_compose = composes()
-        bench = Bench(length, lambda url: Catalogue(folder, url, has_compose), options.system, folder)
+        clock = Clock(length.minutes, length.shapes, length.latencies)
+        bench = Bench(length, clock, lambda url: Catalogue(folder, url, has_compose), options.system, folder)
         for latency in length.latencies:
             with server(length.shapes, latency, length.listed) as url:
                 if not latency and not options.no_listing:

@@ -22,7 +22,7 @@ from . import _torch
 from ._item import Item
 from ._ring import Lease
 
-BLOCK_BYTES = 64 << 20  # of addresses; pages are taken as batches need them, and kept
+BLOCK_BYTES = 256 << 20  # of addresses; pages are taken as batches need them, and kept
 LEAST_BYTES = 4096  # smaller bytes are left in the pickle
 ALIGN = 64
 
