@@ -6,6 +6,7 @@ import json
 import os
 import queue
 import re
+import shutil
 import signal
 import subprocess
 import threading
@@ -19,6 +20,8 @@ from bench.meter import Family, Memory
 from bench.systems import ROOT, System
 
 MEMORY_LOOK_S = 0.1
+# Some peers would go on retrying for a day if this program were killed.
+WITH_US = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
 
 
 class Failed(Exception):
@@ -34,7 +37,7 @@ class Process:
         environment["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"  # asks Google about the bucket, past the emulator
         with log.open("w") as errors:
             self.process = subprocess.Popen(
-                system.command,
+                [*WITH_US, *system.command],
                 cwd=ROOT,
                 env=environment,
                 stdin=subprocess.PIPE,
