@@ -79,20 +79,19 @@ def test_torch_frombuffer_keeps_the_bytes_for_a_whole_epoch(socket: str, hundred
     assert kept is not None and kept.numpy().tobytes() == want
 
 
-def from_dlpack(lease: Any) -> Any:
-    """numpy's view of it. Before 2.1 numpy spoke the older DLPack, which knows nothing of read-only memory."""
-    if np.lib.NumpyVersion(np.__version__) >= "2.1.0":
-        return np.from_dlpack(lease)
-    with pytest.raises(BufferError, match=r"DLPack before version 1\.0"):
-        np.from_dlpack(lease)
-    return np.frombuffer(lease, dtype=np.uint8)
+# Before 2.1 numpy spoke the older DLPack, which knows nothing of read-only memory.
+NUMPY_HAS_DLPACK_1 = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
 
 
 def test_dlpack(leases: list[Any], hundred: Folder) -> None:
     lease = leases[0]
     want = expected(hundred, lease)
     assert lease.__dlpack_device__() == (1, 0)
-    array = from_dlpack(lease)
+    if not NUMPY_HAS_DLPACK_1:
+        with pytest.raises(BufferError, match=r"DLPack before version 1\.0"):
+            np.from_dlpack(lease)
+        return
+    array = np.from_dlpack(lease)
     assert not array.flags.writeable and array.tobytes() == want
     gone = weakref.ref(lease)
     del lease
@@ -172,7 +171,7 @@ def test_writable_data_set_gives_private_bytes(socket: str, hundred: Folder) -> 
 
 
 def test_dropped_by_another_thread(leases: list[Any]) -> None:
-    box = [from_dlpack(leases[0])]
+    box = [np.from_dlpack(leases[0]) if NUMPY_HAS_DLPACK_1 else np.frombuffer(leases[0], dtype=np.uint8)]
     leases.clear()
     thread = threading.Thread(target=box.clear)
     thread.start()
