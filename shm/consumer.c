@@ -433,8 +433,10 @@ static enum mr_next wait_for(struct mr_consumer *consumer, uint64_t number, unsi
         now = mr_clock_mono_ns();
     }
     /* Whoever goes away without it does not wait for it: it must not be kept from being taken back. */
-    if (next == MR_NEXT_TIMEOUT || next == MR_NEXT_SIGNAL)
+    if (next == MR_NEXT_TIMEOUT || next == MR_NEXT_SIGNAL) {
         mr_wake_set_want(lane, 0);
+        mr_views_wake_all(consumer->views); /* W2: one may sleep because it found our head wanted */
+    }
     count_shared(consumer, MR_CC_WAIT_NS, (uint64_t)(mr_clock_mono_ns() - start));
     return next;
 }

@@ -57,6 +57,7 @@ static const struct mr_counter_label worker_labels[] = {
     {"stall_first_ms", "ms", "Time after which a download without an answer counts as stalled", true},
     {"stall_ms", "ms", "Time after which a download that has begun counts as stalled", true},
     {"temporary_objects", "objects", "Temporary composed objects in use or waiting for their deletion", true},
+    {"list_jobs", "jobs", "Ranges of names listed to their end, and indexes put together or loaded", false},
 };
 _Static_assert(sizeof(worker_labels) / sizeof(worker_labels[0]) == MR_WC_COUNT, "a label for each worker counter");
 

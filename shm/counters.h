@@ -60,6 +60,7 @@ enum mr_worker_counter {
     MR_WC_FIRST_MS,          /* gauge */
     MR_WC_STALL_MS,          /* gauge */
     MR_WC_TEMPORARY_OBJECTS, /* gauge */
+    MR_WC_LIST_JOBS,
     MR_WC_COUNT
 };
 

@@ -46,6 +46,22 @@ static void forget(struct mr_client_peer *client)
         mr_events_start(&s->events, &s->clients.lonely, LAST_CLIENT_MS);
 }
 
+bool mr_clients_know(const struct mr_supervisor *s, unsigned dataset)
+{
+    for (const struct mr_client_peer *client = s->clients.first; client != NULL; client = client->next)
+        if (client->datasets >> dataset & 1)
+            return true;
+    return false;
+}
+
+void mr_clients_forget(struct mr_supervisor *s, unsigned dataset)
+{
+    for (struct mr_client_peer *client = s->clients.first; client != NULL; client = client->next) {
+        client->stale |= client->datasets & UINT64_C(1) << dataset;
+        client->datasets &= ~(UINT64_C(1) << dataset);
+    }
+}
+
 void mr_clients_lane_gone(struct mr_client_peer *client)
 {
     if (client->socket < 0 && mr_lanes_of(client->supervisor, client) == 0)
@@ -163,6 +179,8 @@ static int open_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
     }
     if (dataset == NULL)
         return -1;
+    client->datasets |= UINT64_C(1) << dataset->number;
+    client->stale &= ~(UINT64_C(1) << dataset->number);
     struct mr_msg_out *out = ok();
     mr_msg_put_u64(out, "dataset", dataset->number);
     put_choices(s, name, out);
@@ -174,6 +192,11 @@ static struct mr_dataset *named_dataset(struct mr_client_peer *client, struct mr
     uint64_t number;
     if (mr_msg_get_u64(in, "dataset", &number) != 0)
         return NULL;
+    if (number < MR_DATASETS_MAX && client->stale >> number & 1) {
+        mr_error_set(MR_E_USAGE, "data set %u has failed, and its number was given to another one: open it again",
+                     (unsigned)number);
+        return NULL;
+    }
     return mr_dataset_find(client->supervisor, number);
 }
 

@@ -25,7 +25,9 @@ struct mr_client_peer {
     int pidfd;
     pid_t pid;
     bool greeted;
-    bool trainer; /* not a tool: keeps a private supervisor alive */
+    bool trainer;      /* not a tool: keeps a private supervisor alive */
+    uint64_t datasets; /* bit i: it was told of data set i, and may come back with its number */
+    uint64_t stale;    /* bit i: that data set has failed since, and its number is another one's */
     struct mr_watch messages, process;
 };
 
@@ -51,6 +53,10 @@ struct mr_clients {
 /* Takes over the listening socket. 0 or -1. */
 int mr_clients_init(struct mr_supervisor *s, int listener);
 void mr_clients_close(struct mr_supervisor *s);
+/* Has a client that is still there been told of this data set? */
+bool mr_clients_know(const struct mr_supervisor *s, unsigned dataset);
+/* The number will be another data set's: to those who were told of it, it is an error from now on. */
+void mr_clients_forget(struct mr_supervisor *s, unsigned dataset);
 /* A lane of the client has left the registry. May free the client. */
 void mr_clients_lane_gone(struct mr_client_peer *client);
 

@@ -58,21 +58,27 @@ struct mr_dataset *mr_dataset_find(struct mr_supervisor *s, uint64_t number)
     return NULL;
 }
 
-/* A number for a new data set: a free one, else that of one that failed before any fetch worker was told of it. */
+/* A number for a new data set: a free one, else that of one that failed before any fetch worker was told of it; one
+ * that no client can mean any more, where there is such. */
 static int free_number(struct mr_supervisor *s)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
         if (s->datasets[i] == NULL)
             return (int)i;
-    for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
-        if (s->datasets[i]->state == MR_DATASET_FAILED && !s->datasets[i]->indexed) {
-            mr_dataset_close(s->datasets[i]);
-            s->datasets[i] = NULL;
-            return (int)i;
-        }
+    int found = -1;
+    bool known = true;
+    for (unsigned i = 0; i < MR_DATASETS_MAX && known; i++)
+        if (s->datasets[i]->state == MR_DATASET_FAILED && !s->datasets[i]->indexed &&
+            (!(known = mr_clients_know(s, i)) || found < 0))
+            found = (int)i;
+    if (found < 0) {
+        mr_error_set(MR_E_NO_MEMORY, "%u data sets are open: one supervisor has room for no more", MR_DATASETS_MAX);
+        return -1;
     }
-    mr_error_set(MR_E_NO_MEMORY, "%u data sets are open: one supervisor has room for no more", MR_DATASETS_MAX);
-    return -1;
+    mr_clients_forget(s, (unsigned)found);
+    mr_dataset_close(s->datasets[found]);
+    s->datasets[found] = NULL;
+    return found;
 }
 
 static struct mr_range *new_range(struct mr_dataset *dataset, const char *uri)

@@ -510,8 +510,8 @@ static void ended(struct mr_child *child)
 
 static const struct mr_child_role list_role = {.name = "list",
                                                .counters = MR_ROLE_LIST,
-                                               .first_counter = MR_WC_LIST_PAGES,
-                                               .last_counter = MR_WC_LISTED,
+                                               .first_counter = MR_WC_LIST_JOBS, /* a page is lost with its range */
+                                               .last_counter = MR_WC_LIST_JOBS,
                                                .setup = setup,
                                                .running = running,
                                                .message = message,

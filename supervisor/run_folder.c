@@ -72,7 +72,7 @@ static int make_own(struct mr_run_folder *folder)
     sweep(base);
     if (snprintf(folder->path, sizeof folder->path, "%s/run-%d", base, (int)getpid()) >= (int)sizeof folder->path) {
         folder->path[0] = '\0';
-        mr_error_set(MR_E_CONFIG, "the run folder's path is too long: %s", base);
+        mr_error_set(MR_E_CONFIG, "the run folder's path is too long: %s: set XDG_RUNTIME_DIR to a shorter one", base);
         return -1;
     }
     return mr_private_folder(folder->path) != 0 ? -1 : lock_folder(folder);
@@ -83,7 +83,7 @@ static int make_given(struct mr_run_folder *folder, const char *path)
 {
     char base[PATH_MAX];
     if (strlen(path) >= sizeof folder->path) {
-        mr_error_set(MR_E_USAGE, "the run folder's path is too long");
+        mr_error_set(MR_E_USAGE, "the run folder's path is too long: %s: set XDG_RUNTIME_DIR to a shorter one", path);
         return -1;
     }
     if (mr_runtime_folder(base) == 0 && strncmp(path, base, strlen(base)) == 0)

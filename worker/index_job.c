@@ -93,6 +93,7 @@ static int say_done(struct mr_link *link, uint64_t dataset, uint64_t requests, c
     mr_msg_put_str(msg, "from", from);
     mr_msg_put_str(msg, "digest", digest);
     mr_msg_put_fd(msg, fd);
+    mr_counter_add(link->counters, MR_WC_LIST_JOBS, 1);
     return mr_msg_send(link->socket, msg);
 }
 

@@ -129,6 +129,7 @@ static int range_done(struct lister *l)
     mr_msg_put_u64(msg, "bytes", r->bytes);
     mr_msg_put_u64(msg, "largest", r->largest);
     mr_msg_put_fd(msg, r->fd);
+    mr_counter_add(l->link.counters, MR_WC_LIST_JOBS, 1);
     int rc = mr_msg_send(l->link.socket, msg);
     range_close(l);
     return rc;

@@ -92,6 +92,28 @@ def test_many_failures_do_not_use_up_the_numbers(serve: StartServe, config: Path
             wait_for(lambda: client.dataset_listed(number)[0], "listed?")  # noqa: B023
 
 
+def test_a_number_that_is_used_again_is_an_error_to_those_who_had_it(
+    serve: StartServe, config: Path, tmp_path: Path, ring: Any
+) -> None:
+    """And those that nobody has any more are used first."""
+    one = serve(config)
+    old, gone, new = ring(one), ring(one), ring(one)
+
+    def fail(client: Any, name: str) -> int:
+        number = int(client.open_dataset(uris=(f"{tmp_path}/{name}/",))[0])
+        wait_for(lambda: one.stat()["datasets"][number]["state"] == "failed", "listed?")
+        return number
+
+    first = fail(old, "first")
+    left = {fail(gone, f"gone{i}") for i in range(63 - first)}  # all numbers have been given
+    gone.close()
+    reused = [fail(new, f"new{i}") for i in range(len(left))]
+    assert set(reused) == left
+    assert fail(new, "one more") == first
+    with pytest.raises(ValueError, match="was given to another"):
+        old.index(first)
+
+
 def test_an_empty_place_is_a_data_set(serve: StartServe, config: Path, tmp_path: Path, ring: Any) -> None:
     (tmp_path / "empty").mkdir()
     client = ring(serve(config))

@@ -8,10 +8,13 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 from typing import Any, Callable
 
 import pytest
+
+from tests.conftest import StartDevstore
 
 from .conftest import DEADLINE_S, Serve, StartServe, alive, wait_for, workers
 
@@ -137,6 +140,27 @@ def test_list_workers_killed_while_they_list(serve: StartServe, config: Path, fo
         wait_for(lambda: one.stat()["datasets"][0]["state"] != "failed", one.log.read_text())
     assert one.stat()["datasets"][0]["objects"] == 20020
     wait_for(lambda: not workers(one.process.pid, "list"), "list workers stay")
+
+
+def test_list_workers_that_never_finish_a_range_end_in_a_failure(
+    devstore: StartDevstore, serve: StartServe, config: Path
+) -> None:
+    """Pages of a range that is lost are no progress: the starts become rarer, and then it is a failure."""
+    server = devstore("--synthetic", "endless:50000000:10", "--latency-ms", "20")
+    config.write_text('[dataset.train]\nuri = "gs://endless/"\n[list]\nworkers = 1\n')
+    one = serve(config, STORAGE_EMULATOR_HOST=server.url)
+    seen: set[int] = set()
+    while one.stat()["datasets"][0]["state"] != "failed":
+        status = one.stat()
+        pages = [w["counters"]["list_pages"] for w in status["workers"] if w["role"] == "list"]
+        for pid in workers(one.process.pid, "list"):
+            if pid not in seen and pages and pages[0] > len(seen):
+                os.kill(pid, signal.SIGSEGV)
+                seen.add(pid)
+        time.sleep(0.02)
+    assert len(seen) == 8
+    assert "was started 8 times" in one.stat()["datasets"][0]["error"]
+    assert one.stop() == 0
 
 
 # ---- memory ----

@@ -362,12 +362,13 @@ START_TEST(a_publisher_wakes_the_waiting)
 }
 END_TEST
 
+static uint64_t wakes; /* how many */
+
 static bool was_woken(unsigned producer)
 {
     struct pollfd fd = {.fd = world.eventfd[producer], .events = POLLIN};
-    uint64_t n;
 
-    return poll(&fd, 1, 0) == 1 && read(fd.fd, &n, sizeof n) == sizeof n;
+    return poll(&fd, 1, 0) == 1 && read(fd.fd, &wakes, sizeof wakes) == sizeof wakes;
 }
 
 START_TEST(producers_are_woken_when_asleep)
@@ -391,6 +392,7 @@ START_TEST(producers_are_woken_when_asleep)
     ck_assert_int_eq(mr_consumer_next(consumer, 1, &got), MR_NEXT_TIMEOUT);
     ck_assert(was_woken(0)); /* a wanted head: anybody may serve it */
     ck_assert(was_woken(1));
+    ck_assert_uint_eq(wakes, 2); /* and again when it is wanted no more: it may be taken back */
     serve_slot(0, 0);
     expect(0, false);
     ck_assert(!was_woken(0));
