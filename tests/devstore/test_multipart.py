@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import os
 import re
+import threading
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -225,3 +226,29 @@ def test_objects_by_xml(start) -> None:
     )
     assert fetch(server, "/bucket/f", "DELETE").status == 204
     assert fetch(server, "/bucket/f", "DELETE").status == 404
+
+
+def test_parts_sent_at_once_and_completed_once(start) -> None:
+    server = start("--threads", "4", "--min-part-bytes", "1")
+    where = begin(server)
+    data = {number: os.urandom(50_000) for number in range(1, 25)}
+    etags: dict[int, str] = {}
+    statuses: list[int] = []
+
+    def send(first: int) -> None:
+        for number in range(first, 25, 6):
+            etags[number] = put(server, where, number, data[number]).headers["ETag"]
+
+    def finish() -> None:
+        statuses.append(complete(server, where, sorted(etags.items())).status)
+
+    def run(threads: list[threading.Thread]) -> None:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    run([threading.Thread(target=send, args=(first,)) for first in range(1, 7)])
+    run([threading.Thread(target=finish) for _ in range(4)])
+    assert sorted(statuses) == [200, 404, 404, 404]
+    assert fetch(server, "/bucket/a/b").body == b"".join(data[number] for number in range(1, 25))

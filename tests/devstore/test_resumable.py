@@ -5,6 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import os
+import socket
+import threading
+import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -211,3 +214,65 @@ def lost(server: Server, target: str, method: str, data: bytes = b"") -> Excepti
 def test_denied(start) -> None:
     server = start("--deny", "storage.objects.create")
     assert fetch(server, START + "&name=x", "POST", b"").status == 403
+
+
+def half_a_chunk(server: Server, where: str, length: int, sent: bytes) -> socket.socket:
+    """A connection that promised `length` bytes of a chunk and sent these, which the server has."""
+    connection = socket.create_connection(("127.0.0.1", server.port))
+    before = statistics(server)["bytes_in"]
+    head = (
+        f"PUT {where} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\nContent-Range: bytes 0-{length - 1}/*\r\n\r\n"
+    )
+    connection.sendall(head.encode() + sent)
+    deadline = time.monotonic() + 20
+    while statistics(server)["bytes_in"] < before + len(sent):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return connection
+
+
+def test_a_chunk_that_breaks_off_keeps_whole_quanta(start) -> None:
+    server = start()
+    where = begin(server)
+    with half_a_chunk(server, where, 3 * QUANTUM, DATA[: 2 * QUANTUM + 500]):
+        pass
+    assert put(server, where, 0, b"").headers["Range"] == f"bytes=0-{2 * QUANTUM - 1}"
+    assert put(server, where, 2 * QUANTUM, DATA[2 * QUANTUM :], len(DATA)).status == 200
+    assert fetch(server, "/bucket/x").body == DATA
+
+
+def test_the_later_of_two_requests_goes_on(start) -> None:
+    server = start()
+    where = begin(server)
+    with half_a_chunk(server, where, 3 * QUANTUM, b"?" * (QUANTUM + 500)) as first:
+        assert put(server, where, QUANTUM, DATA[QUANTUM:], len(DATA)).status == 200
+        first.sendall(b"?" * (2 * QUANTUM - 500))
+        answer = first.recv(1 << 16)
+    assert answer.startswith(b"HTTP/1.1 200")  # the upload is done, whoever asks
+    where = begin(server)
+    with half_a_chunk(server, where, 3 * QUANTUM, b"?" * (QUANTUM + 500)) as first:
+        assert put(server, where, QUANTUM, DATA[QUANTUM : 2 * QUANTUM]).status == 308
+        first.sendall(b"?" * (2 * QUANTUM - 500))
+        assert first.recv(1 << 16).startswith(b"HTTP/1.1 503")
+    assert put(server, where, 2 * QUANTUM, DATA[2 * QUANTUM :], len(DATA)).status == 200
+    assert fetch(server, "/bucket/x").body == b"?" * QUANTUM + DATA[QUANTUM:]
+
+
+def test_many_sessions_at_once(start) -> None:
+    server = start("--threads", "4")
+    wrong: list[object] = []
+
+    def work(seed: int) -> None:
+        for i in range(5):
+            name, data = f"x{seed}-{i}", bytes([seed, i]) * QUANTUM
+            where = begin(server, f"&name={name}")
+            replies = [put(server, where, at, data[at : at + QUANTUM], len(data)) for at in (0, QUANTUM)]
+            if [reply.status for reply in replies] != [308, 200] or replies[1].json["crc32c"] != crc(data):
+                wrong.append(replies)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
