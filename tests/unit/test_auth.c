@@ -22,7 +22,7 @@ static struct fault_server *server;
 static struct mr_http *http;
 static struct mr_store *stores[2];
 static char path[64];
-static _Atomic unsigned tokens, reads, refusals, faults;
+static _Atomic unsigned tokens, reads, refusals, faults, bodies;
 static _Atomic unsigned misplaced; /* requests for a token with the line of [http] headers, or reads without it */
 static _Atomic unsigned good, lifetime_s, delay_ms, fault_status; /* token number `good` and later are taken */
 
@@ -32,8 +32,9 @@ static int handle(void *arg, struct fault_conn *conn, const struct fault_request
     unsigned number = 0;
     (void)arg;
     const char *every = fault_header(request, "X-Store");
-    misplaced += (every != NULL) != (strcmp(request->method, "GET") == 0);
-    if (strcmp(request->method, "POST") == 0) {
+    int is_token = strcmp(request->target, "/token") == 0;
+    misplaced += (every != NULL) == is_token;
+    if (is_token) {
         if (faults > 0) {
             faults--;
             fault_answer(conn, (int)fault_status, "", "{\"error\":\"x\"}", 13);
@@ -52,6 +53,7 @@ static int handle(void *arg, struct fault_conn *conn, const struct fault_request
         return 1;
     }
     static const char item[] = "{\"name\":\"a\",\"size\":\"1\",\"generation\":\"1\"}";
+    bodies += strstr(request->body, "\r\n\r\npayload\r\n--") != NULL;
     reads++;
     fault_answer(conn, 200, "", item, sizeof item - 1);
     return 1;
@@ -67,7 +69,7 @@ static struct mr_store *open_bucket(const char *bucket)
 
 static void setup(void)
 {
-    tokens = reads = refusals = faults = good = delay_ms = misplaced = 0;
+    tokens = reads = refusals = faults = bodies = good = delay_ms = misplaced = 0;
     lifetime_s = 3600;
     server = fault_server_start(handle, NULL);
     snprintf(path, sizeof path, "/tmp/millrace-test-auth-%d.json", (int)getpid());
@@ -182,6 +184,29 @@ START_TEST(refused_once)
     ck_assert_int_eq(last_code, MR_E_DENIED);
     ck_assert_uint_eq(tokens, 3);
     ck_assert_uint_eq(refusals, 20 + 2);
+}
+END_TEST
+
+/* A write that is refused goes out again whole, and once: it was not done. */
+START_TEST(a_write_is_refused_once)
+{
+    struct mr_store_insert_request insert = {
+        .name = "a", .name_length = 1, .body = "payload", .length = 7, .generation_match = MR_STORE_ANY};
+    ended = ended_well = 0;
+    ask(0);
+    run_until(1);
+    good = 2;
+    ck_assert_ptr_nonnull(mr_store_insert(stores[0], &insert, on_stat, NULL));
+    run_until(2);
+    ck_assert_msg(ended_well == 2, "%s", last_text);
+    ck_assert_uint_eq(refusals, 1);
+    ck_assert_uint_eq(bodies, 1);
+    good = 1000;
+    ck_assert_ptr_nonnull(mr_store_insert(stores[0], &insert, on_stat, NULL));
+    run_until(3);
+    ck_assert_int_eq(last_code, MR_E_DENIED);
+    ck_assert_uint_eq(refusals, 3);
+    ck_assert_uint_eq(bodies, 1);
 }
 END_TEST
 
@@ -300,6 +325,7 @@ int main(void)
     tcase_add_test(life, one_fetch_for_all);
     tcase_add_test(life, closed_while_waiting);
     tcase_add_test(life, refused_once);
+    tcase_add_test(life, a_write_is_refused_once);
     tcase_add_test(life, replaced_ahead);
     tcase_add_test(life, replacement_fails);
     tcase_add_test(life, repeats);

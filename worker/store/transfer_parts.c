@@ -224,7 +224,7 @@ static void on_checked(void *arg, const struct mr_store_result *result, const st
             mr_stream_queue(stream, 1);
         return;
     }
-    if (mr_stream_end(stream, result) != 0)
+    if (mr_stream_end(stream, result) != 0 || !item)
         return;
     if (same)
         mr_write_finish(stream, result, item);
