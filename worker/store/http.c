@@ -1,6 +1,5 @@
 #include "worker/store/http.h"
 
-#include <curl/curl.h>
 #include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -8,200 +7,19 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "shm/base/clock.h"
 #include "worker/store/headers.h"
+#include "worker/store/http_impl.h"
 
 #define COLLECT_MAX       (UINT64_C(64) << 20)
 #define COLLECT_ERROR_MAX (16u << 10)
 #define COLLECT_KEEP      (256u << 10) /* a pooled call keeps a collecting buffer up to this size */
 #define SEND_SMALL        (64L << 10)
-#define SEND_BUFFER       (512L << 10) /* libcurl's, while it sends */
-#define EVENTS_MAX        64
+#define SEND_BUFFER       (512L << 10)              /* libcurl's, while it sends */
 #define PAUSE_NS          (200 * MR_MILLISECOND_NS) /* a loop that is so late was stopped */
 #define MOVE_BYTES        4096u /* a body that brings less within stall_timeout_ms is stalled: a drip is no hold on us */
-
-/*
- * libcurl is driven by its socket interface and an epoll set and not by curl_multi_poll: curl_multi_perform asks
- * poll(2) once for each transfer under way, each time. What curl wants of a socket that we opened stays registered
- * when a request ends, because the next request on the kept-alive connection wants the same: no epoll_ctl a request.
- */
-struct fd_state {
-    unsigned char wanted;     /* EPOLLIN | EPOLLOUT, as curl asked last */
-    unsigned char registered; /* what the epoll set has; 0: not in it */
-    unsigned char ours;       /* opened by open_socket: close_socket will be told of its end */
-};
-
-struct mr_http_call {
-    struct mr_http *http;
-    CURL *easy;
-    struct mr_http_call *previous, *next; /* in http->active; next also in http->pool */
-    int (*sink)(void *arg, const struct mr_http_call *call, const void *data, size_t length);
-    void (*done)(void *arg, const struct mr_http_result *result);
-    void *arg;
-    uint64_t collect_max, received;
-    int64_t started_ns, moved_ns; /* when it last moved: see MOVE_BYTES */
-    int64_t stall_limit_ns, first_limit_ns;
-    int64_t first_ns, gap_ns; /* as in mr_http_result */
-    uint64_t moved_received;
-    int status;
-    int head_ended; /* the empty line behind the header lines has come */
-    struct mr_http_headers headers;
-    char *collected;
-    size_t collected_length, collected_size;
-    char *location; /* of the answer; NULL: none */
-    struct mr_http_piece body[MR_HTTP_MAX_PIECES];
-    unsigned body_count, body_piece; /* the piece that is being sent */
-    uint64_t body_at, body_length;   /* within it; of all of them */
-    unsigned sent;
-    int once;
-    char *lines; /* the request's own header lines, one behind the other */
-    size_t lines_size;
-    struct curl_slist nodes[MR_HTTP_MAX_HEADERS]; /* point into lines; the last one leads to http->headers or ->plain */
-    enum mr_code sink_code;
-    char sink_text[512];
-    char curl_text[CURL_ERROR_SIZE];
-};
-
-struct mr_http {
-    CURLM *multi;
-    struct curl_slist *headers; /* of every request that is not plain */
-    struct curl_slist *plain;   /* of those */
-    unsigned connect_timeout_ms, buffer_bytes;
-    char *proxy, *ca_bundle;
-    struct mr_http_call *active, *pool;
-    unsigned in_flight;
-    int epoll_fd, extra_fd;
-    struct fd_state *fds;
-    size_t fd_count;
-    int64_t curl_due_ns; /* when curl wants its timeouts looked at; -1: not */
-    int64_t now_ns;
-    struct mr_http_timer *first, *last; /* by due_ns */
-    unsigned timers;
-    struct mr_http_timer watch; /* looks for stalled calls */
-    int poked;                  /* this step must not wait */
-};
-
-/* ---- epoll ---- */
-
-static struct fd_state *fd_state(struct mr_http *http, int fd)
-{
-    if ((size_t)fd >= http->fd_count) {
-        size_t count = ((size_t)fd + 64) & ~(size_t)63;
-        struct fd_state *fds = realloc(http->fds, count * sizeof *fds);
-        if (!fds)
-            return NULL;
-        memset(fds + http->fd_count, 0, (count - http->fd_count) * sizeof *fds);
-        http->fds = fds;
-        http->fd_count = count;
-    }
-    return &http->fds[fd];
-}
-
-static int fd_register(struct mr_http *http, int fd, unsigned events, int had)
-{
-    struct epoll_event event = {.events = events, .data.fd = fd};
-    if (events == 0)
-        return epoll_ctl(http->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
-    if (epoll_ctl(http->epoll_fd, had ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &event) == 0)
-        return 0;
-    return epoll_ctl(http->epoll_fd, had ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, fd, &event);
-}
-
-static int on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *socket_arg)
-{
-    struct mr_http *http = arg;
-    struct fd_state *state = fd_state(http, fd);
-    (void)easy;
-    (void)socket_arg;
-    if (!state)
-        return -1;
-    state->wanted = (unsigned char)((what & CURL_POLL_IN ? EPOLLIN : 0) | (what & CURL_POLL_OUT ? EPOLLOUT : 0));
-    if (what == CURL_POLL_REMOVE)
-        state->wanted = 0;
-    if (state->wanted == state->registered || (state->wanted == 0 && state->ours && state->registered == EPOLLIN))
-        return 0; /* an idle connection stays registered: see above, and on_event */
-    int rc = fd_register(http, fd, state->wanted, state->registered != 0);
-    state->registered = state->wanted;
-    return rc == 0 || state->wanted == 0 ? 0 : -1;
-}
-
-static curl_socket_t open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
-{
-    struct mr_http *http = arg;
-    (void)purpose;
-    int fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
-    if (fd < 0)
-        return CURL_SOCKET_BAD;
-    struct fd_state *state = fd_state(http, fd);
-    if (!state) {
-        close(fd);
-        return CURL_SOCKET_BAD;
-    }
-    *state = (struct fd_state){.ours = 1};
-    return fd;
-}
-
-static int close_socket(void *arg, curl_socket_t fd)
-{
-    struct mr_http *http = arg;
-    if ((size_t)fd < http->fd_count)
-        http->fds[fd] = (struct fd_state){0}; /* closing takes it out of the epoll set */
-    return close(fd);
-}
-
-static int on_curl_timer(CURLM *multi, long timeout_ms, void *arg)
-{
-    struct mr_http *http = arg;
-    (void)multi;
-    if (timeout_ms < 0)
-        http->curl_due_ns = -1;
-    else if (timeout_ms == 0)
-        http->curl_due_ns = 0;
-    else
-        http->curl_due_ns = mr_clock_mono_ns() + timeout_ms * MR_MILLISECOND_NS;
-    return 0;
-}
-
-/* ---- timers ---- */
-
-void mr_http_timer_stop(struct mr_http *http, struct mr_http_timer *timer)
-{
-    if (!timer->armed)
-        return;
-    *(timer->previous ? &timer->previous->next : &http->first) = timer->next;
-    *(timer->next ? &timer->next->previous : &http->last) = timer->previous;
-    timer->previous = timer->next = NULL;
-    timer->armed = 0;
-    http->timers--;
-}
-
-void mr_http_timer_set(struct mr_http *http, struct mr_http_timer *timer, int64_t due_ns)
-{
-    mr_http_timer_stop(http, timer);
-    struct mr_http_timer *before = http->last;
-    while (before && before->due_ns > due_ns)
-        before = before->previous;
-    timer->due_ns = due_ns;
-    timer->previous = before;
-    timer->next = before ? before->next : http->first;
-    *(before ? &before->next : &http->first) = timer;
-    *(timer->next ? &timer->next->previous : &http->last) = timer;
-    timer->armed = 1;
-    http->timers++;
-}
-
-/* As many as were set at the beginning: a timer that sets itself again at once runs in the next step. */
-static void run_timers(struct mr_http *http)
-{
-    for (unsigned left = http->timers; left > 0 && http->first && http->first->due_ns <= http->now_ns; left--) {
-        struct mr_http_timer *timer = http->first;
-        mr_http_timer_stop(http, timer);
-        timer->run(timer);
-    }
-}
 
 /* ---- curl's callbacks ---- */
 
@@ -405,9 +223,9 @@ static struct mr_http_call *call_new(struct mr_http *http)
     curl_easy_setopt(easy, CURLOPT_SEEKDATA, call);
     curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, on_send);
     curl_easy_setopt(easy, CURLOPT_PREREQDATA, call);
-    curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket);
+    curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, mr_http_open_socket);
     curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, http);
-    curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, close_socket);
+    curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, mr_http_close_socket);
     curl_easy_setopt(easy, CURLOPT_CLOSESOCKETDATA, http);
     if (http->proxy)
         curl_easy_setopt(easy, CURLOPT_PROXY, http->proxy);
@@ -658,8 +476,7 @@ static void finish_curl(struct mr_http *http, struct mr_http_call *call, CURLcod
     }
 }
 
-/* Calls back for what has ended. */
-static void drain(struct mr_http *http)
+void mr_http_drain(struct mr_http *http)
 {
     CURLMsg *message;
     int left;
@@ -713,123 +530,6 @@ static void run_watch(struct mr_http_timer *timer)
         end_stalled(http, call);
     for (call = http->active; call; call = call->next)
         watch(http, call);
-}
-
-/* ---- the loop ---- */
-
-static void act(struct mr_http *http, curl_socket_t fd, int mask)
-{
-    int running;
-    curl_multi_socket_action(http->multi, fd, mask, &running);
-}
-
-static void run_curl_timer(struct mr_http *http)
-{
-    if (http->curl_due_ns < 0 || http->curl_due_ns > http->now_ns)
-        return;
-    http->curl_due_ns = -1; /* curl sets it again */
-    act(http, CURL_SOCKET_TIMEOUT, 0);
-}
-
-static int wait_ms(const struct mr_http *http, int timeout_ms)
-{
-    int64_t due = http->curl_due_ns;
-    if (http->first && (due < 0 || http->first->due_ns < due))
-        due = http->first->due_ns;
-    if (due < 0)
-        return timeout_ms;
-    if (due <= http->now_ns)
-        return 0;
-    int64_t ms = (due - http->now_ns + MR_MILLISECOND_NS - 1) / MR_MILLISECOND_NS;
-    return timeout_ms < 0 || ms < timeout_ms ? (int)(ms < INT32_MAX ? ms : INT32_MAX) : timeout_ms;
-}
-
-static int watch_extra(struct mr_http *http, int extra_fd)
-{
-    if (extra_fd == http->extra_fd)
-        return 0;
-    if (http->extra_fd >= 0)
-        fd_register(http, http->extra_fd, 0, 1); /* it may be closed already: then there is nothing to take out */
-    http->extra_fd = extra_fd;
-    if (extra_fd >= 0 && fd_register(http, extra_fd, EPOLLIN, 0) != 0) {
-        http->extra_fd = -1;
-        mr_error_set_errno(errno, "cannot wait for descriptor %d", extra_fd);
-        return -1;
-    }
-    return 0;
-}
-
-static void on_event(struct mr_http *http, const struct epoll_event *event)
-{
-    int fd = event->data.fd, mask = 0;
-    struct fd_state *state = fd_state(http, fd);
-    if (!state || state->registered == 0)
-        return;               /* closed by an event before it in this batch */
-    if (state->wanted == 0) { /* an idle connection that the server closed: curl finds out when it wants to reuse it */
-        fd_register(http, fd, 0, 1);
-        state->registered = 0;
-        return;
-    }
-    unsigned ready = event->events;
-    if (ready & (EPOLLERR | EPOLLHUP)) /* curl learns the error by reading or writing */
-        ready |= state->wanted;
-    if (ready & EPOLLIN)
-        mask |= CURL_CSELECT_IN;
-    if (ready & EPOLLOUT)
-        mask |= CURL_CSELECT_OUT;
-    act(http, fd, mask);
-}
-
-void mr_http_poke(struct mr_http *http)
-{
-    http->poked = 1;
-}
-
-/* What is due without a socket: calls back, and sends what was started. */
-static void run_due(struct mr_http *http)
-{
-    http->now_ns = mr_clock_mono_ns();
-    run_timers(http);
-    run_curl_timer(http);
-    drain(http);
-}
-
-int mr_http_step(struct mr_http *http, int timeout_ms, int extra_fd)
-{
-    struct epoll_event events[EVENTS_MAX];
-    int extra = 0;
-    if (watch_extra(http, extra_fd) != 0)
-        return -1;
-    run_due(http); /* what was started since the last step goes out */
-    int n = epoll_wait(http->epoll_fd, events, EVENTS_MAX, http->poked ? 0 : wait_ms(http, timeout_ms));
-    http->poked = 0;
-    if (n < 0 && errno != EINTR) {
-        mr_error_set_errno(errno, "epoll_wait failed");
-        return -1;
-    }
-    http->now_ns = mr_clock_mono_ns();
-    for (int i = 0; i < n; i++) {
-        if (events[i].data.fd == extra_fd)
-            extra = 1;
-        else
-            on_event(http, &events[i]);
-    }
-    run_curl_timer(http);
-    drain(http);
-    run_timers(http);
-    run_curl_timer(http); /* and what callbacks started */
-    http->poked = 0;
-    return extra;
-}
-
-unsigned mr_http_in_flight(const struct mr_http *http)
-{
-    return http->in_flight;
-}
-
-int64_t mr_http_now_ns(const struct mr_http *http)
-{
-    return http->now_ns;
 }
 
 /* ---- life ---- */
@@ -925,9 +625,9 @@ struct mr_http *mr_http_new(const struct mr_http_options *options)
         goto fail;
     curl_multi_setopt(http->multi, CURLMOPT_PIPELINING, (long)CURLPIPE_NOTHING);
     curl_multi_setopt(http->multi, CURLMOPT_MAXCONNECTS, (long)(options->connections ? options->connections : 16));
-    curl_multi_setopt(http->multi, CURLMOPT_SOCKETFUNCTION, on_socket);
+    curl_multi_setopt(http->multi, CURLMOPT_SOCKETFUNCTION, mr_http_on_socket);
     curl_multi_setopt(http->multi, CURLMOPT_SOCKETDATA, http);
-    curl_multi_setopt(http->multi, CURLMOPT_TIMERFUNCTION, on_curl_timer);
+    curl_multi_setopt(http->multi, CURLMOPT_TIMERFUNCTION, mr_http_on_curl_timer);
     curl_multi_setopt(http->multi, CURLMOPT_TIMERDATA, http);
     return http;
 no_memory:

@@ -1,0 +1,248 @@
+/* The loop: sockets that libcurl wants to be watched, timers, and what a step does. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "shm/base/clock.h"
+#include "worker/store/http_impl.h"
+
+#define EVENTS_MAX 64
+
+/* ---- epoll ---- */
+
+static struct fd_state *fd_state(struct mr_http *http, int fd)
+{
+    if ((size_t)fd >= http->fd_count) {
+        size_t count = ((size_t)fd + 64) & ~(size_t)63;
+        struct fd_state *fds = realloc(http->fds, count * sizeof *fds);
+        if (!fds)
+            return NULL;
+        memset(fds + http->fd_count, 0, (count - http->fd_count) * sizeof *fds);
+        http->fds = fds;
+        http->fd_count = count;
+    }
+    return &http->fds[fd];
+}
+
+static int fd_register(struct mr_http *http, int fd, unsigned events, int had)
+{
+    struct epoll_event event = {.events = events, .data.fd = fd};
+    if (events == 0)
+        return epoll_ctl(http->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+    if (epoll_ctl(http->epoll_fd, had ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &event) == 0)
+        return 0;
+    return epoll_ctl(http->epoll_fd, had ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, fd, &event);
+}
+
+int mr_http_on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *socket_arg)
+{
+    struct mr_http *http = arg;
+    struct fd_state *state = fd_state(http, fd);
+    (void)easy;
+    (void)socket_arg;
+    if (!state)
+        return -1;
+    state->wanted = (unsigned char)((what & CURL_POLL_IN ? EPOLLIN : 0) | (what & CURL_POLL_OUT ? EPOLLOUT : 0));
+    if (what == CURL_POLL_REMOVE)
+        state->wanted = 0;
+    if (state->wanted == state->registered || (state->wanted == 0 && state->ours && state->registered == EPOLLIN))
+        return 0; /* an idle connection stays registered: see above, and on_event */
+    int rc = fd_register(http, fd, state->wanted, state->registered != 0);
+    state->registered = state->wanted;
+    return rc == 0 || state->wanted == 0 ? 0 : -1;
+}
+
+curl_socket_t mr_http_open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
+{
+    struct mr_http *http = arg;
+    (void)purpose;
+    int fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+    if (fd < 0)
+        return CURL_SOCKET_BAD;
+    struct fd_state *state = fd_state(http, fd);
+    if (!state) {
+        close(fd);
+        return CURL_SOCKET_BAD;
+    }
+    *state = (struct fd_state){.ours = 1};
+    return fd;
+}
+
+int mr_http_close_socket(void *arg, curl_socket_t fd)
+{
+    struct mr_http *http = arg;
+    if ((size_t)fd < http->fd_count)
+        http->fds[fd] = (struct fd_state){0}; /* closing takes it out of the epoll set */
+    return close(fd);
+}
+
+int mr_http_on_curl_timer(CURLM *multi, long timeout_ms, void *arg)
+{
+    struct mr_http *http = arg;
+    (void)multi;
+    if (timeout_ms < 0)
+        http->curl_due_ns = -1;
+    else if (timeout_ms == 0)
+        http->curl_due_ns = 0;
+    else
+        http->curl_due_ns = mr_clock_mono_ns() + timeout_ms * MR_MILLISECOND_NS;
+    return 0;
+}
+
+/* ---- timers ---- */
+
+void mr_http_timer_stop(struct mr_http *http, struct mr_http_timer *timer)
+{
+    if (!timer->armed)
+        return;
+    *(timer->previous ? &timer->previous->next : &http->first) = timer->next;
+    *(timer->next ? &timer->next->previous : &http->last) = timer->previous;
+    timer->previous = timer->next = NULL;
+    timer->armed = 0;
+    http->timers--;
+}
+
+void mr_http_timer_set(struct mr_http *http, struct mr_http_timer *timer, int64_t due_ns)
+{
+    mr_http_timer_stop(http, timer);
+    struct mr_http_timer *before = http->last;
+    while (before && before->due_ns > due_ns)
+        before = before->previous;
+    timer->due_ns = due_ns;
+    timer->previous = before;
+    timer->next = before ? before->next : http->first;
+    *(before ? &before->next : &http->first) = timer;
+    *(timer->next ? &timer->next->previous : &http->last) = timer;
+    timer->armed = 1;
+    http->timers++;
+}
+
+/* As many as were set at the beginning: a timer that sets itself again at once runs in the next step. */
+static void run_timers(struct mr_http *http)
+{
+    for (unsigned left = http->timers; left > 0 && http->first && http->first->due_ns <= http->now_ns; left--) {
+        struct mr_http_timer *timer = http->first;
+        mr_http_timer_stop(http, timer);
+        timer->run(timer);
+    }
+}
+
+/* ---- the loop ---- */
+
+static void act(struct mr_http *http, curl_socket_t fd, int mask)
+{
+    int running;
+    curl_multi_socket_action(http->multi, fd, mask, &running);
+}
+
+static void run_curl_timer(struct mr_http *http)
+{
+    if (http->curl_due_ns < 0 || http->curl_due_ns > http->now_ns)
+        return;
+    http->curl_due_ns = -1; /* curl sets it again */
+    act(http, CURL_SOCKET_TIMEOUT, 0);
+}
+
+static int wait_ms(const struct mr_http *http, int timeout_ms)
+{
+    int64_t due = http->curl_due_ns;
+    if (http->first && (due < 0 || http->first->due_ns < due))
+        due = http->first->due_ns;
+    if (due < 0)
+        return timeout_ms;
+    if (due <= http->now_ns)
+        return 0;
+    int64_t ms = (due - http->now_ns + MR_MILLISECOND_NS - 1) / MR_MILLISECOND_NS;
+    return timeout_ms < 0 || ms < timeout_ms ? (int)(ms < INT32_MAX ? ms : INT32_MAX) : timeout_ms;
+}
+
+static int watch_extra(struct mr_http *http, int extra_fd)
+{
+    if (extra_fd == http->extra_fd)
+        return 0;
+    if (http->extra_fd >= 0)
+        fd_register(http, http->extra_fd, 0, 1); /* it may be closed already: then there is nothing to take out */
+    http->extra_fd = extra_fd;
+    if (extra_fd >= 0 && fd_register(http, extra_fd, EPOLLIN, 0) != 0) {
+        http->extra_fd = -1;
+        mr_error_set_errno(errno, "cannot wait for descriptor %d", extra_fd);
+        return -1;
+    }
+    return 0;
+}
+
+static void on_event(struct mr_http *http, const struct epoll_event *event)
+{
+    int fd = event->data.fd, mask = 0;
+    struct fd_state *state = fd_state(http, fd);
+    if (!state || state->registered == 0)
+        return;               /* closed by an event before it in this batch */
+    if (state->wanted == 0) { /* an idle connection that the server closed: curl finds out when it wants to reuse it */
+        fd_register(http, fd, 0, 1);
+        state->registered = 0;
+        return;
+    }
+    unsigned ready = event->events;
+    if (ready & (EPOLLERR | EPOLLHUP)) /* curl learns the error by reading or writing */
+        ready |= state->wanted;
+    if (ready & EPOLLIN)
+        mask |= CURL_CSELECT_IN;
+    if (ready & EPOLLOUT)
+        mask |= CURL_CSELECT_OUT;
+    act(http, fd, mask);
+}
+
+void mr_http_poke(struct mr_http *http)
+{
+    http->poked = 1;
+}
+
+/* What is due without a socket: calls back, and sends what was started. */
+static void run_due(struct mr_http *http)
+{
+    http->now_ns = mr_clock_mono_ns();
+    run_timers(http);
+    run_curl_timer(http);
+    mr_http_drain(http);
+}
+
+int mr_http_step(struct mr_http *http, int timeout_ms, int extra_fd)
+{
+    struct epoll_event events[EVENTS_MAX];
+    int extra = 0;
+    if (watch_extra(http, extra_fd) != 0)
+        return -1;
+    run_due(http); /* what was started since the last step goes out */
+    int n = epoll_wait(http->epoll_fd, events, EVENTS_MAX, http->poked ? 0 : wait_ms(http, timeout_ms));
+    http->poked = 0;
+    if (n < 0 && errno != EINTR) {
+        mr_error_set_errno(errno, "epoll_wait failed");
+        return -1;
+    }
+    http->now_ns = mr_clock_mono_ns();
+    for (int i = 0; i < n; i++) {
+        if (events[i].data.fd == extra_fd)
+            extra = 1;
+        else
+            on_event(http, &events[i]);
+    }
+    run_curl_timer(http);
+    mr_http_drain(http);
+    run_timers(http);
+    run_curl_timer(http); /* and what callbacks started */
+    http->poked = 0;
+    return extra;
+}
+
+unsigned mr_http_in_flight(const struct mr_http *http)
+{
+    return http->in_flight;
+}
+
+int64_t mr_http_now_ns(const struct mr_http *http)
+{
+    return http->now_ns;
+}
