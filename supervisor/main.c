@@ -2,7 +2,9 @@
  * main.c - the command line of millrace. Errors go to standard error, data to standard output; exit status 0 done,
  * 1 failed, 2 wrong usage or configuration, and for `run` the command's own.
  */
+#include <errno.h>
 #include <getopt.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -142,6 +144,19 @@ static int verb_tool(int argc, char **argv, const struct mr_verb *verb)
 
 /* ---- the table ---- */
 
+/* A program of its own, with its own options. */
+static int verb_devstore(int argc, char **argv, const struct mr_verb *verb)
+{
+    char path[PATH_MAX];
+    (void)argc, (void)verb;
+    if (mr_verb_sibling("millrace-devstore", path) == 0) {
+        argv[0] = path;
+        execv(path, argv);
+        mr_error_set_errno(errno, "cannot run %s, which belongs beside millrace", path);
+    }
+    return mr_verb_fail();
+}
+
 static const struct mr_verb verbs[] = {
     {"run", verb_run, "[-c FILE] [-v|-q] -- COMMAND [ARGS...]",
      "Starts a supervisor, runs COMMAND with MILLRACE_SOCKET set, and ends with it.\n"
@@ -232,6 +247,8 @@ static const struct mr_verb verbs[] = {
      "Lets a running supervisor reread its configuration, and prints what has been applied\n"
      "and what needs a new start.\n\n"
      "  --socket PATH  the supervisor's socket, instead of MILLRACE_SOCKET\n"},
+    {"devstore", verb_devstore, "[--root DIR] [--listen HOST:PORT] ...",
+     "The development object store: 'millrace devstore --help' is its own.\n"},
 };
 
 static void print_usage(FILE *out)

@@ -52,6 +52,13 @@ def test_help(millrace: Run) -> None:
         assert max(map(len, one.stdout.splitlines())) <= 100
 
 
+def test_devstore_is_a_verb_and_has_its_own_help(millrace: Run) -> None:
+    assert "millrace devstore " in millrace("--help").stdout
+    done = millrace("devstore", "--help")
+    assert done.returncode == 0 and done.stdout.startswith("usage: millrace-devstore ")
+    assert millrace("devstore", "--no-such-option").returncode == 2
+
+
 def test_version(millrace: Run) -> None:
     assert re.fullmatch(r"millrace \d+\.\d+\.\d+\n", millrace("--version").stdout)
 
