@@ -20,12 +20,15 @@
 
 const char *mr_index_endpoint(const struct mr_config *config, enum mr_scheme scheme)
 {
+    static char text[512]; /* without slashes at its end: they do not make it another endpoint */
     const char *environment = getenv("STORAGE_EMULATOR_HOST");
-    if (scheme != MR_SCHEME_GS)
+    const char *endpoint = config->gcs.endpoint[0] != '\0' ? config->gcs.endpoint : environment;
+    if (scheme != MR_SCHEME_GS || endpoint == NULL)
         return "";
-    if (config->gcs.endpoint[0] != '\0')
-        return config->gcs.endpoint;
-    return environment != NULL ? environment : "";
+    snprintf(text, sizeof text, "%s", endpoint);
+    for (size_t n = strlen(text); n > 0 && text[n - 1] == '/'; n--)
+        text[n - 1] = '\0';
+    return text;
 }
 
 /* ---- requests, one at a time ---- */

@@ -27,7 +27,8 @@ struct mr_index_found {
     uint64_t stale;    /* not found: the generation of the gs:// object that is too old; 0 */
 };
 
-/* "" for the store's own, else what the configuration or the environment says: part of what an index is of. */
+/* "" for the store's own, else what the configuration or the environment says: part of what an index is of. Valid until
+ * the next call. */
 const char *mr_index_endpoint(const struct mr_config *config, enum mr_scheme scheme);
 
 /*
