@@ -87,7 +87,7 @@ static const struct mr_config_key keys[] = {
      .meaning = "Objects of this size and more are downloaded in several ranges at once."},
     {FIELD(fetch, range_bytes, MR_KEY_BYTES), NUMBER(16 * MIB, 256 * KIB, 16 * GIB, "bytes"), .live = true,
      .meaning = "The size of one such range."},
-    {FIELD(fetch, compose, MR_KEY_CHOICE), CHOICE(MR_COMPOSE_NEVER, composes), .live = true,
+    {FIELD(fetch, compose, MR_KEY_CHOICE), CHOICE(MR_COMPOSE_AUTO, composes), .live = true,
      .meaning =
          "Small objects are composed into a temporary one, which one request downloads: auto where permissions, costs "
          "and measured speed say so, always, or never. docs/compose.md tells what it costs."},

@@ -130,9 +130,10 @@ def test_a_bucket_with_something(
 
 def test_soft_delete_and_compose(doctor: Doctor, devstore: StartDevstore, tmp_path: Path) -> None:
     server = devstore("--synthetic", "bucket:10:10", "--soft-delete-s", "604800")
-    _, checks = doctor("gs://bucket/", STORAGE_EMULATOR_HOST=server.url)
-    assert checks["soft delete"] == ("ok", "gs://bucket: deleted objects are kept and billed for 7 days")
     config = tmp_path / "compose.toml"
+    config.write_text('[fetch]\ncompose = "never"\n[dataset.a]\nuri = "gs://bucket/"\n')
+    _, checks = doctor("-c", config, STORAGE_EMULATOR_HOST=server.url)
+    assert checks["soft delete"] == ("ok", "gs://bucket: deleted objects are kept and billed for 7 days")
     config.write_text('[fetch]\ncompose = "auto"\n[dataset.a]\nuri = "gs://bucket/"\n')
     _, checks = doctor("-c", config, STORAGE_EMULATOR_HOST=server.url)
     assert checks["soft delete"][0] == "note" and "decides against them" in checks["soft delete"][1]
