@@ -37,7 +37,10 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(BUILD / "python"), 
 if str(BUILD / "python") not in sys.path:
     sys.path.insert(0, str(BUILD / "python"))
 # Every data set's listing is cached: not among the caller's own.
-CALLERS_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+# Kept in the environment: xdist's workers are started with the line below already done.
+CALLERS_CACHE = Path(
+    os.environ.setdefault("MILLRACE_CALLERS_CACHE", os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache"))
+)
 CACHE = tempfile.TemporaryDirectory(prefix="millrace-test-cache-")
 os.environ["XDG_CACHE_HOME"] = CACHE.name
 # A shell that starts the tests in the background, or nohup, has these ignored, and every child would inherit that.
