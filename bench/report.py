@@ -147,16 +147,16 @@ def budget_lines(results: dict[str, Any]) -> Table:
 
 
 def memory_table(results: dict[str, Any]) -> Table:
-    """What docs/memory.md adds up to, beside what was measured; one process, without torch."""
-    table = [["objects", "arena", "receive buffers", "lane and index", "formula MiB", "measured MiB"]]
+    """What docs/memory.md adds up to, beside what was measured, in MiB; one process, without torch."""
+    table = [["objects", "shared by the formula", "measured", "receive buffers", "private, measured"]]
     for cell in results["cells"]:
         for row in cell["rows"]:
             formula = row.get("formula")
             if formula and "memory_private" in row and row["workers"] == 0 and row["style"] == "iterable":
-                parts = [formula["arena"], formula["buffers"], formula["lane"]]
-                measured = row["memory_private"] + row["memory_shared"]
-                title = f"{cell_title(cell)}{', composed' if 'composed' in row['system'] else ''}"
-                table.append([title, *(f"{part / MIB:.1f}" for part in [*parts, sum(parts), measured])])
+                parts = [formula["arena"] + formula["lane"], row["memory_shared"]]
+                parts += [formula["buffers"], row["memory_private"]]
+                title = cell_title(cell) + row["system"].replace("millrace", "", 1)
+                table.append([title, *(f"{part / MIB:.1f}" for part in parts)])
     return table
 
 
@@ -167,7 +167,7 @@ def page(results: dict[str, Any]) -> str:
         f"Measured on {results['date']} at {results['commit']}: {machine['cores']} cores of {machine['cpu']}, "
         f"{machine['memory_bytes'] / (1 << 30):.0f} GiB, Linux {machine['kernel']}, Python {machine['python']}. "
         f"`{results['command']}`: medians of {results['rounds']} rounds of up to {results['seconds']:g} s, "
-        f"{results.get('minutes', 0):.0f} minutes in all.",
+        f"{results.get('minutes', 0):.0f} minutes in all. {results.get('note', '')}".rstrip(),
         "",
         f"![CPU time against a bare libcurl loop]({PICTURE.name})",
         "",
@@ -176,6 +176,9 @@ def page(results: dict[str, Any]) -> str:
         markdown(budget_lines(results)),
         "",
         "### Memory of millrace",
+        "",
+        "In MiB. Shared is arena, index and lane; private memory has the receive buffers of connections in use, Python, "
+        "the supervisor and the workers.",
         "",
         markdown(memory_table(results)),
     ]

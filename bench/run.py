@@ -287,6 +287,7 @@ def arguments() -> tuple[argparse.Namespace, Length]:
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--seconds", type=float, help="of each reader in each round, at most")
     parser.add_argument("--minutes", type=float, help="rounds are made shorter where it would take longer")
+    parser.add_argument("--note", default="", help="a sentence for the page, such as what else the machine did")
     parser.add_argument("--no-listing", action="store_true")
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()
@@ -315,6 +316,7 @@ def main() -> None:
         "machine": machine(),
         "seconds": length.seconds,
         "rounds": length.rounds,
+        "note": options.note,
         "cells": [],
     }
     options.output.parent.mkdir(parents=True, exist_ok=True)
