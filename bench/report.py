@@ -177,8 +177,8 @@ def page(results: dict[str, Any]) -> str:
         "",
         "### Memory of millrace",
         "",
-        "In MiB. Shared is arena, index and lane; private memory has the receive buffers of connections in use, Python, "
-        "the supervisor and the workers.",
+        "In MiB. Shared is arena, index and lane; private are receive buffers of connections in use, Python, the "
+        "supervisor and the workers.",
         "",
         markdown(memory_table(results)),
     ]
