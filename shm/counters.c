@@ -23,7 +23,7 @@ static const struct mr_counter_label worker_labels[] = {
     {"crc_failures", "objects", "Bodies whose crc32c or length was wrong", false},
     {"unverified_objects", "objects", "Objects published without a checksum of the store's to hold them against",
      false},
-    {"throttled", "requests", "Answers of status 429", false},
+    {"throttled", "requests", "Answers of status 429 and 503", false},
     {"stolen_blocks", "blocks", "Blocks served for another worker", false},
     {"take_backs", "tickets", "Tickets taken back from READY to make room for a lane's head", false},
     {"reserve_uses", "tickets", "Tickets served from the reserve extent", false},

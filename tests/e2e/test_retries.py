@@ -50,18 +50,20 @@ def wait_for(condition: Callable[[], bool]) -> None:
 def test_429_lowers_a_workers_limit_and_it_recovers(
     devstore: StartDevstore, millrace_bin: Path, tmp_path: Path
 ) -> None:
-    """Each object is refused once, for three seconds: the limit is seen low, and whole again after all have come."""
-    server = devstore("--synthetic", "icons:40:1000", "--fault", "status:first=1:429/3:get:*")
-    toml = "[fetch]\nworkers = 1\nconnections = 8\n[retry]\nbase_ms = 10\n[memory]\narena_bytes = '16MiB'\n"
-    supervisor = serve(millrace_bin, tmp_path, server.url, toml)
+    """While every download is refused, the limit is low; when the same store is well again, it is whole."""
+    busy = devstore("--synthetic", "icons:40:1000", "--fault", "status:1:429:get:*")
+    toml = "[fetch]\nworkers = 1\nconnections = 8\n[retry]\nbase_ms = 10\ncap_ms = 200\n"
+    supervisor = serve(millrace_bin, tmp_path, busy.url, toml + "[memory]\narena_bytes = '16MiB'\n")
     reader = start_reader(supervisor)
     try:
-        wait_for(lambda: 0 < fetch_counters(millrace_bin, supervisor).get("connection_limit", 0) <= 4)
+        wait_for(lambda: fetch_counters(millrace_bin, supervisor).get("connection_limit") == 1)
+        busy.stop()
+        devstore("--synthetic", "icons:40:1000", "--listen", f"127.0.0.1:{busy.port}")
         output, errors = reader.communicate(timeout=HANG_S)
         assert output == "120\n", errors
-        wait_for(lambda: bool(fetch_counters(millrace_bin, supervisor).get("connection_limit") == 8))
+        wait_for(lambda: fetch_counters(millrace_bin, supervisor).get("connection_limit") == 8)
         counters = fetch_counters(millrace_bin, supervisor)
-        assert counters["throttled"] == 40
+        assert counters["throttled"] > 0
         assert counters["failed_objects"] == 0
         assert counters["stall_ms"] > 0
     finally:
