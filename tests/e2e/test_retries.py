@@ -76,12 +76,14 @@ def test_reload_applies_retries_to_what_is_under_way(
 ) -> None:
     """A reader waits for a store that only fails; with a shorter deadline it gets the error."""
     server = devstore("--synthetic", "icons:40:1000", "--fault", "status:1:503:get:*")
-    supervisor = serve(millrace_bin, tmp_path, server.url, "[retry]\nbase_ms = 100\n")
+    toml = "[fetch]\nworkers = 1\n[memory]\narena_bytes = '16MiB'\n"
+    supervisor = serve(millrace_bin, tmp_path, server.url, toml + "[retry]\nbase_ms = 100\ncap_ms = 300\n")
     reader = start_reader(supervisor)
     try:
-        wait_for(lambda: fetch_counters(millrace_bin, supervisor).get("throttled", 0) > 20)
+        wait_for(lambda: fetch_counters(millrace_bin, supervisor).get("throttled", 0) > 5)
         assert reader.poll() is None
-        (tmp_path / "millrace.toml").write_text("[retry]\nbase_ms = 20\ncap_ms = 50\ndeadline_ms = 500\nattempts = 5\n")
+        retry = "[retry]\nbase_ms = 20\ncap_ms = 50\ndeadline_ms = 500\nattempts = 5\n"
+        (tmp_path / "millrace.toml").write_text(toml + retry)
         command: list[str | Path] = [millrace_bin, "reload", "--socket", supervisor.socket]
         result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG_S)
         applied = result.stdout.removeprefix("applied: ").strip().split(", ")
