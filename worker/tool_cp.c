@@ -12,7 +12,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "shm/base/checksum.h"
 #include "shm/base/error.h"
 #include "worker/download.h"
 #include "worker/out_file.h"
@@ -37,7 +36,12 @@ struct copy {
     bool has_size;
     uint64_t size, done;
     struct mr_download *download; /* source: object */
+    struct mr_download_object object;
+    struct mr_tool second, *reading; /* between two objects the source has a loop of its own */
     char *buffer;
+    struct mr_transfer *upload; /* NULL: none is under way */
+    const void *at;             /* what an upload has not taken yet */
+    uint64_t left;
     struct mr_progress progress;
 };
 
@@ -114,16 +118,23 @@ static void close_place(struct place *place)
 
 static int open_object(struct copy *copy)
 {
-    struct mr_download_object object;
     if (copy->from.uri.key[0] == '\0') {
         mr_error_set(MR_E_USAGE, "%s names no object", copy->from.text);
         return -1;
     }
-    if (mr_download_look_up(&copy->tool, copy->from.store, copy->from.uri.key, &object) != 0)
+    copy->reading = &copy->tool;
+    if (copy->to.store != NULL) {
+        copy->reading = &copy->second;
+        if (mr_tool_init(copy->reading) != 0)
+            return -1;
+        copy->from.store = mr_net_store(&copy->reading->net, copy->from.uri.scheme, copy->from.uri.bucket);
+    }
+    if (copy->from.store == NULL ||
+        mr_download_look_up(copy->reading, copy->from.store, copy->from.uri.key, &copy->object) != 0)
         return -1;
     copy->has_size = true;
-    copy->size = object.size;
-    copy->download = mr_download_new(&copy->tool, &object, 0, object.size);
+    copy->size = copy->object.size;
+    copy->download = mr_download_new(copy->reading, &copy->object, 0, copy->size);
     return copy->download != NULL ? 0 : -1;
 }
 
@@ -206,13 +217,6 @@ static int copy_to_file(struct copy *copy)
 
 /* ---- to an object ---- */
 
-static void look_answered(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
-{
-    struct copy *copy = arg;
-    (void)item;
-    mr_tool_answer(&copy->tool, result);
-}
-
 struct target_look {
     struct copy *copy;
     uint64_t generation;
@@ -221,7 +225,7 @@ struct target_look {
 static void target_looked_up(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
 {
     struct target_look *look = arg;
-    look_answered(look->copy, result, item);
+    mr_tool_answer(&look->copy->tool, result);
     look->generation = result->code == MR_OK ? item->generation : 0;
 }
 
@@ -246,45 +250,78 @@ static int precondition(struct copy *copy, const char *name, uint64_t *generatio
     return 0;
 }
 
-/* All of the source in memory. */
-static int gather(struct copy *copy, char **bytes, uint64_t *total)
+static int64_t read_source(void *arg, void *buffer, size_t size)
 {
-    const void *data;
-    uint64_t length, room = 0;
-    int rc;
-    *bytes = NULL;
-    *total = 0;
-    while ((rc = next_bytes(copy, &data, &length)) > 0) {
-        if (*total + length > room) {
-            room = *total + length > 2 * room ? *total + length : 2 * room;
-            char *more = realloc(*bytes, room);
-            if (more == NULL) {
-                mr_error_set(MR_E_NO_MEMORY, "no memory for %" PRIu64 " bytes", room);
-                return -1;
-            }
-            *bytes = more;
-        }
-        memcpy(*bytes + *total, data, length);
-        *total += length;
+    struct copy *copy = arg;
+    while (copy->left == 0) {
+        int rc = next_bytes(copy, &copy->at, &copy->left);
+        if (rc <= 0)
+            return rc;
     }
-    return rc;
+    size_t n = copy->left < size ? (size_t)copy->left : size;
+    memcpy(buffer, copy->at, n);
+    copy->at = (const char *)copy->at + n;
+    copy->left -= n;
+    return (int64_t)n;
+}
+
+/* To the beginning again: the store has forgotten an upload. */
+static int rewind_source(void *arg)
+{
+    struct copy *copy = arg;
+    copy->left = 0;
+    if (copy->from.store != NULL) {
+        mr_download_destroy(copy->download);
+        copy->download = mr_download_new(copy->reading, &copy->object, 0, copy->object.size);
+        return copy->download != NULL ? 0 : -1;
+    }
+    if (lseek(copy->fd, 0, SEEK_SET) == 0)
+        return 0;
+    mr_error_set_errno(errno, "cannot read %s a second time", copy->from.text);
+    return -1;
+}
+
+static void sent(void *arg, uint64_t bytes)
+{
+    struct copy *copy = arg;
+    mr_progress_update(&copy->progress, bytes);
+}
+
+static void uploaded(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
+{
+    struct copy *copy = arg;
+    (void)item;
+    copy->upload = NULL;
+    mr_tool_answer(&copy->tool, result);
+}
+
+/* After a signal: the store is told to forget the session. */
+static void drop_upload(struct copy *copy)
+{
+    mr_transfer_cancel(copy->tool.net.engine, copy->upload);
+    copy->upload = NULL;
+    for (unsigned i = 0; i < 10 && mr_http_in_flight(copy->tool.net.http) > 0; i++)
+        if (mr_http_step(copy->tool.net.http, 100, -1) < 0)
+            return;
 }
 
 static int copy_to_object(struct copy *copy)
 {
     const char *name = target_name(&copy->to);
-    struct mr_store_insert_request request = {.name = name, .name_length = strlen(name)};
-    char *bytes = NULL;
-    int rc = precondition(copy, name, &request.generation_match);
-    if (rc == 0)
-        rc = gather(copy, &bytes, &request.length);
-    if (rc == 0) {
-        request.body = bytes;
-        request.crc32c = mr_crc32c(0, bytes, request.length);
-        rc = mr_tool_await(&copy->tool,
-                           mr_transfer_insert(copy->tool.net.engine, copy->to.store, &request, look_answered, copy));
-    }
-    free(bytes);
+    struct mr_transfer_upload_request request = {.store = copy->to.store,
+                                                 .name = name,
+                                                 .name_length = strlen(name),
+                                                 .size = copy->has_size ? copy->size : MR_STORE_ANY,
+                                                 .read = read_source,
+                                                 .rewind = copy->has_size ? rewind_source : NULL,
+                                                 .fd = -1,
+                                                 .progress = sent};
+    if (precondition(copy, name, &request.generation_match) != 0)
+        return -1;
+    copy->upload = mr_transfer_upload(copy->tool.net.engine, &request, uploaded, copy);
+    int rc = mr_tool_await(&copy->tool, copy->upload);
+    if (copy->upload != NULL)
+        drop_upload(copy);
     return rc;
 }
 
@@ -298,7 +335,7 @@ static int run(struct copy *copy, const char *from, const char *to)
     if ((copy->from.store != NULL ? open_object(copy) : open_file(copy)) != 0)
         return -1;
     mr_progress_begin(&copy->progress, to, copy->size, true);
-    if (copy->download != NULL)
+    if (copy->download != NULL && copy->to.store == NULL)
         copy->tool.received = &copy->progress;
     int rc = copy->to.store != NULL ? copy_to_object(copy) : copy_to_file(copy);
     mr_progress_end(&copy->progress);

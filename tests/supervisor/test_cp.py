@@ -218,6 +218,51 @@ def test_a_signal_in_the_middle_leaves_nothing(millrace_bin: Path, slow: Server,
     process.stderr.close()
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_an_upload_leaves_nothing(
+    millrace_bin: Path, devstore: StartDevstore, millrace: Run, tmp_path: Path, number: int
+) -> None:
+    log = tmp_path / "log"
+    server = devstore("--memory", "--synthetic", "bucket:1:1", "--log", log)
+    process = subprocess.Popen(
+        [millrace_bin, "cp", "-", "gs://bucket/new"],
+        env={**os.environ, "STORAGE_EMULATOR_HOST": server.url},
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdin is not None and process.stderr is not None
+    process.stdin.write(bytes(33 * MIB))  # two chunks, and then it waits for more
+    process.stdin.flush()
+    wait_for(lambda: "PUT " in log.read_text(), "no chunk was sent")
+    process.send_signal(number)
+    assert process.wait(DEADLINE_S) == -number
+    assert process.stderr.read() == b""
+    process.stdin.close()
+    process.stderr.close()
+    wait_for(lambda: "DELETE " in log.read_text(), "the session was not dropped")
+    assert millrace("cat", "gs://bucket/new", STORAGE_EMULATOR_HOST=server.url).returncode == 1
+
+
+def test_an_object_that_comes_up_meanwhile_is_kept(
+    millrace_bin: Path, devstore: StartDevstore, millrace: Run, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    server = devstore("--memory", "--synthetic", "bucket:1:1", "--log", log)
+    process = subprocess.Popen(
+        [millrace_bin, "cp", "-", "gs://bucket/new"],
+        env={**os.environ, "STORAGE_EMULATOR_HOST": server.url},
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    wait_for(lambda: "/o/new" in log.read_text(), "it was not looked up")
+    ok(millrace("cp", "-", "gs://bucket/new", stdin=b"theirs", STORAGE_EMULATOR_HOST=server.url))
+    _, errors = process.communicate(b"mine", timeout=DEADLINE_S)
+    assert process.returncode == 1
+    assert b"gs://bucket/new" in errors
+    assert ok(millrace("cat", "gs://bucket/new", STORAGE_EMULATOR_HOST=server.url)) == b"theirs"
+
+
 def test_progress_only_on_a_terminal(millrace_bin: Path, slow: Server, tmp_path: Path) -> None:
     master, slave = pty.openpty()
     process = subprocess.Popen(
