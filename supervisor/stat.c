@@ -60,6 +60,17 @@ static unsigned sum_lanes(const struct mr_supervisor *s, double *waiting, unsign
     return open;
 }
 
+/* Half of what the arenas hold is in use, or it is not known. */
+static bool arenas_fill(const struct mr_supervisor *s)
+{
+    uint64_t bytes = 0, free_bytes = 0;
+    for (unsigned i = 0; i < s->fetchers.count; i++) {
+        bytes += mr_counter_get(s->fetchers.workers[i].counters, MR_WC_ARENA_BYTES);
+        free_bytes += mr_counter_get(s->fetchers.workers[i].counters, MR_WC_ARENA_FREE_BYTES);
+    }
+    return free_bytes <= bytes / 2;
+}
+
 const char *mr_stat_limit(const struct mr_supervisor *s, char *text, size_t size)
 {
     double waiting;
@@ -80,7 +91,8 @@ const char *mr_stat_limit(const struct mr_supervisor *s, char *text, size_t size
         return "reader";
     }
     /* Samples that were asked for and that nobody is downloading yet: is there no room, or no connection free? */
-    if (sums[MR_PENDING] > 0 && sums[MR_READY] + sums[MR_HELD] > sums[MR_FILLING] + sums[MR_PENDING]) {
+    if (sums[MR_PENDING] > 0 && sums[MR_READY] + sums[MR_HELD] > sums[MR_FILLING] + sums[MR_PENDING] &&
+        arenas_fill(s)) {
         snprintf(text, size,
                  "memory: readers wait %u%% of the time, and what they have not taken yet fills the arena "
                  "(memory.arena_bytes)",

@@ -89,6 +89,22 @@ START_TEST(test_stages)
 }
 END_TEST
 
+/* Samples wait in memory that is mostly free: there is room, so it is not memory that limits. */
+START_TEST(test_room_in_the_arenas)
+{
+    struct mr_counters *block = calloc(1, sizeof *block);
+    s->fetchers.count = 1;
+    s->fetchers.workers[0].counters = block;
+    set(0.8, 2, 2, 6, 6);
+    mr_counter_set(block, MR_WC_ARENA_BYTES, 1000);
+    mr_counter_set(block, MR_WC_ARENA_FREE_BYTES, 900);
+    expect("fetch", "every connection");
+    mr_counter_set(block, MR_WC_ARENA_FREE_BYTES, 100);
+    expect("memory", "fills the arena");
+    free(block);
+}
+END_TEST
+
 /* One reader that waits and one that does not: their mean counts. */
 START_TEST(test_mean)
 {
@@ -107,6 +123,7 @@ int main(void)
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, test_nobody_reads);
     tcase_add_test(tcase, test_stages);
+    tcase_add_test(tcase, test_room_in_the_arenas);
     tcase_add_test(tcase, test_mean);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
