@@ -76,7 +76,7 @@ def terminal(program: Path, server: Serve, rows: int = 40, columns: int = 120) -
 
 
 def test_lines_in_a_pipe(millrace_bin: Path, server: Serve) -> None:
-    command = [millrace_bin, "top", "--socket", server.socket, "--count", "3", "--interval", "0.1"]
+    command = [str(millrace_bin), "top", "--socket", str(server.socket), "--count", "3", "--interval", "0.1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
@@ -132,7 +132,7 @@ def test_supervisor_ends(millrace_bin: Path, server: Serve) -> None:
 
 
 def test_broken_pipe(millrace_bin: Path, server: Serve) -> None:
-    command = [millrace_bin, "top", "--socket", server.socket, "--interval", "0.1"]
+    command = [str(millrace_bin), "top", "--socket", str(server.socket), "--interval", "0.1"]
     top = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert top.stdout is not None and top.stderr is not None
     top.stdout.readline()
