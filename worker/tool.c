@@ -62,10 +62,18 @@ int mr_tool_init(struct mr_tool *tool)
 
 int mr_tool_start(struct mr_tool *tool)
 {
-    if (mr_net_init(&tool->net, &tool->config) != 0)
+    if (mr_net_init(&tool->net, &tool->config) != 0) {
+        memset(&tool->net, 0, sizeof tool->net); /* it has closed what it had opened */
         return -1;
+    }
     catch_signals();
     return 0;
+}
+
+void mr_tool_close(struct mr_tool *tool)
+{
+    mr_net_close(&tool->net);
+    mr_config_close(&tool->config);
 }
 
 struct mr_store *mr_tool_open(struct mr_tool *tool, const char *text, struct mr_uri *uri)

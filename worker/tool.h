@@ -43,6 +43,8 @@ int mr_tool_load(struct mr_tool *tool);
 int mr_tool_start(struct mr_tool *tool);
 /* Both. */
 int mr_tool_init(struct mr_tool *tool);
+/* Ends what is under way and frees all. Safe on a zeroed one, and after an init that failed. */
+void mr_tool_close(struct mr_tool *tool);
 /* The store of a URI, which is parsed into *uri (the caller closes that). NULL with mr_error. */
 struct mr_store *mr_tool_open(struct mr_tool *tool, const char *text, struct mr_uri *uri);
 /* From the callback of a transfer that mr_tool_await waits for. */

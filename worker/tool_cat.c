@@ -59,7 +59,7 @@ static int write_out(struct mr_download *download)
 int mr_tool_cat(int argc, char **argv)
 {
     static const struct option options[] = {{"range", required_argument, NULL, 'R'}, {0}};
-    struct mr_tool tool;
+    struct mr_tool tool = {.answered = false};
     struct mr_uri uri = {0};
     struct mr_download_object object;
     struct mr_download *download = NULL;
@@ -77,7 +77,7 @@ int mr_tool_cat(int argc, char **argv)
     }
     struct mr_store *store = mr_tool_init(&tool) == 0 ? mr_tool_open(&tool, argv[optind], &uri) : NULL;
     if (store == NULL)
-        return mr_tool_fail("cat");
+        goto out;
     if (uri.key[0] == '\0') {
         mr_error_set(MR_E_USAGE, "%s names no object", argv[optind]);
         goto out;
@@ -89,5 +89,6 @@ int mr_tool_cat(int argc, char **argv)
 out:
     mr_download_destroy(download);
     mr_uri_close(&uri);
+    mr_tool_close(&tool);
     return rc == 0 ? 0 : mr_tool_fail("cat");
 }

@@ -133,5 +133,6 @@ int mr_tool_compose(int argc, char **argv)
     mr_uri_close(&compose.to);
     for (unsigned i = 0; i < compose.count; i++)
         mr_uri_close(&compose.from[i]);
+    mr_tool_close(&compose.tool);
     return rc == 0 ? 0 : mr_tool_fail("compose");
 }

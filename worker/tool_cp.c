@@ -363,5 +363,7 @@ int mr_tool_cp(int argc, char **argv)
     free(copy.buffer);
     close_place(&copy.from);
     close_place(&copy.to);
+    mr_tool_close(&copy.second);
+    mr_tool_close(&copy.tool);
     return rc == 0 ? 0 : mr_tool_fail("cp");
 }

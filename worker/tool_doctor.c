@@ -318,5 +318,6 @@ int mr_tool_doctor(int argc, char **argv)
     static struct doctor doctor;
     int rc = run(&doctor, argv + 1, argc - 1);
     mr_uri_close(&doctor.uri);
+    mr_tool_close(&doctor.tool);
     return rc == 0 ? 0 : mr_tool_fail("doctor");
 }

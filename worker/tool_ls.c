@@ -150,6 +150,22 @@ static int list(struct ls *ls)
     return rc != 0 && mr_error_code() == MR_E_NOT_FOUND && ls->printed > 0 ? 0 : rc;
 }
 
+static int run(struct ls *ls, const char *uri)
+{
+    if (mr_tool_init(&ls->tool) != 0 || (ls->store = mr_tool_open(&ls->tool, uri, &ls->uri)) == NULL)
+        return -1;
+    if (isatty(STDOUT_FILENO) != 1)
+        mr_progress_begin(&ls->progress, "listed", 0, false);
+    int rc = list(ls);
+    if (ls->progress.shown)
+        mr_progress_end(&ls->progress);
+    if (rc == 0 && ls->printed == 0 && ls->uri.key[0] != 0) {
+        mr_error_set(MR_E_NOT_FOUND, "nothing matches %s", uri);
+        rc = -1;
+    }
+    return rc;
+}
+
 int mr_tool_ls(int argc, char **argv)
 {
     struct ls ls = {.printed = 0};
@@ -167,26 +183,18 @@ int mr_tool_ls(int argc, char **argv)
         fprintf(stderr, "usage: millrace ls [-l] [-r] URI\n");
         return 2;
     }
-    if (mr_tool_init(&ls.tool) != 0 || (ls.store = mr_tool_open(&ls.tool, argv[optind], &ls.uri)) == NULL)
-        return mr_tool_fail("ls");
     ls.details = details;
     ls.recursive = recursive;
-    if (isatty(STDOUT_FILENO) != 1)
-        mr_progress_begin(&ls.progress, "listed", 0, false);
-    int rc = list(&ls);
-    if (ls.progress.shown)
-        mr_progress_end(&ls.progress);
-    if (rc != 0) {
-        fflush(stdout);
-        return mr_tool_fail("ls");
-    }
-    if (ls.printed == 0 && ls.uri.key[0] != 0) {
-        mr_error_set(MR_E_NOT_FOUND, "nothing matches %s", argv[optind]);
-        return mr_tool_fail("ls");
-    }
-    if (fflush(stdout) != 0 || ferror(stdout)) {
+    int rc = run(&ls, argv[optind]);
+    if ((fflush(stdout) != 0 || ferror(stdout)) && rc == 0) {
         mr_error_set_errno(errno, "standard output");
-        return mr_tool_fail("ls");
+        rc = -1;
     }
-    return 0;
+    free(ls.folder);
+    free(ls.last);
+    free(ls.token);
+    free(ls.from);
+    mr_uri_close(&ls.uri);
+    mr_tool_close(&ls.tool);
+    return rc == 0 ? 0 : mr_tool_fail("ls");
 }

@@ -322,6 +322,11 @@ int mr_tool_rm(int argc, char **argv)
     } else {
         json_decref(rm.failed);
     }
+    mr_tool_close(&rm.tool); /* before the names of what was under way */
+    for (unsigned i = 0; i < BATCHES; i++)
+        for (unsigned k = 0; k < rm.batches[i].count; k++)
+            free((char *)(uintptr_t)rm.batches[i].names[k].name);
+    mr_uri_close(&rm.uri);
     free(rm.token);
     free(rm.last);
     if (rc != 0)
