@@ -119,7 +119,7 @@ static void open_store(const char *endpoint, unsigned deadline_ms)
 static void open_for(enum bucket_fault fault)
 {
     if (fault == STALL_AFTER)
-        open_stalling(fault_server_host(server), 20000, 150);
+        open_stalling(fault_server_host(server), 20000, 300);
 }
 
 static void setup(void)
@@ -417,7 +417,7 @@ START_TEST(what_never_left_is_repeated)
     struct fault_server *other = fault_server_start(fault_bucket_handle, &bucket);
     snprintf(host, sizeof host, "%s", fault_server_host(other));
     fault_server_stop(other); /* nobody listens there */
-    open_store(host, 100);
+    open_store(host, 1000);
     insert("one", MR_STORE_ANY);
     check_code(MR_E_NET, "requests)");
     ck_assert_uint_gt(mr_transfer_counters(engine)->retries, 0);
