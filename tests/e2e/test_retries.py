@@ -93,3 +93,19 @@ def test_reload_applies_retries_to_what_is_under_way(
     finally:
         reader.kill()
         assert supervisor.stop() == 0
+
+
+def test_the_egress_limit_is_told_with_what_to_do(devstore: StartDevstore, millrace_bin: Path, tmp_path: Path) -> None:
+    server = devstore("--synthetic", "icons:40:1000", "--fault", "egress:first=1:0:get:*")
+    toml = "[fetch]\nworkers = 1\n[memory]\narena_bytes = '16MiB'\n[retry]\nbase_ms = 10\ncap_ms = 200\n"
+    supervisor = serve(millrace_bin, tmp_path, server.url, toml)
+    reader = start_reader(supervisor)
+    try:
+        output, errors = reader.communicate(timeout=HANG_S)
+        assert output == "120\n", errors
+        wait_for(lambda: fetch_counters(millrace_bin, supervisor).get("egress_limited", 0) >= 40)
+    finally:
+        reader.kill()
+        assert supervisor.stop() == 0
+    told = [line for line in supervisor.log.read_text().splitlines() if "egress" in line]
+    assert len(told) == 1 and "Quotas & System Limits" in told[0], told
