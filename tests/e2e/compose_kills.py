@@ -25,7 +25,7 @@ from tests.e2e.test_compose import READER, temporary
 
 TOML = '[fetch]\ncompose = "always"\n[retry]\nbase_ms = 5\ncap_ms = 50\n'
 OBJECTS = 20_000
-KILLS_A_RUN = 10
+KILLS_A_RUN = 8
 
 
 def kill(pid: int) -> bool:
