@@ -365,7 +365,8 @@ static PyMethodDef client_methods[] = {
      "open_dataset(*, name=None, uris=None, names_fd=-1) -> (number, tail, on_error). Returns before the listing is "
      "done."},
     {"open_listing", (PyCFunction)client_open_listing, METH_VARARGS,
-     "open_listing(like, digest) -> (number, tail, on_error): the data set `like` with the listing of that digest. Returns "
+     "open_listing(like, digest) -> (number, tail, on_error): the data set `like` with the listing of that digest. "
+     "Returns "
      "before it is found."},
     {"dataset_listed", (PyCFunction)client_dataset_listed, METH_O,
      "dataset_listed(number) -> (done, objects so far, requests); the data set's error when it has failed."},
