@@ -6,7 +6,7 @@
  * A small save in one block of shared memory, with the store in it too. Each function of part.h is single-stepped
  * (ptrace, x86-64) in situations where it matters. At each instruction the block is copied, the stepped process is
  * taken for dead, the supervisor recovers (twice: it may die in between) and the real survivors finish the save in the
- * copy; then the promise is checked. At every 32nd, and wherever a word has changed, the child is really killed and
+ * copy; then the promise is checked. At every 64th, and wherever a word has changed, the child is really killed and
  * the same is done in the block itself. And where somebody else may act meanwhile, he does so behind the child's back at
  * each instruction, and the child goes on to its end.
  */
@@ -27,8 +27,8 @@
 #define PARTS        5u
 #define SLOTS_MAX    4u
 #define LAST_BYTES   3u
-#define KILL_EVERY   32u
-#define BEHIND_DENSE 300u /* functions up to so long at each instruction; longer ones at every nth */
+#define KILL_EVERY   64u
+#define BEHIND_DENSE 100u /* functions up to so long at each instruction; longer ones at every nth */
 #define SHOWN_MAX    5u
 
 enum who { NOBODY, TRAINER, WORKER, SUPERVISOR };

@@ -77,6 +77,8 @@ class Supervisor:
 
 def serve(millrace_bin: Path, tmp_path: Path, endpoint: str, toml: str = "", **environment: str) -> Supervisor:
     config = tmp_path / "millrace.toml"
+    if "[memory]" not in toml:  # an eighth of the machine, whose pages are touched at each start, is much for a test
+        toml += "\n[memory]\narena_bytes = '64MiB'\n"
     config.write_text(toml)
     socket, log = tmp_path / "socket", tmp_path / "supervisor.log"
     process = subprocess.Popen(
