@@ -58,7 +58,7 @@ for variable in (
 ):
     os.environ.pop(variable, None)
 
-GONE_WITHIN_S = 20.0  # a supervisor that lost its client may need a moment to end
+GONE_WITHIN_S = 60.0  # a supervisor that lost its client may need a moment to end
 
 
 def our_processes() -> dict[int, str]:
@@ -160,7 +160,7 @@ def start_devstore(*arguments: str | Path) -> Server:
     command = [BIN / "millrace-devstore", "--listen", "127.0.0.1:0", "--exit-with-parent", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     # It prints one line with its address as soon as it listens.
     while time.monotonic() < deadline and process.poll() is None:
         if select.select([process.stdout], [], [], 0.2)[0]:
@@ -202,7 +202,7 @@ def fake_gcs(tmp_path: Path) -> Iterator[Server]:
     )
     log.close()
     server = Server(process, port)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     try:
         while True:
             try:

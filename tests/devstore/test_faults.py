@@ -83,7 +83,7 @@ def test_stall_until_the_client_leaves(start) -> None:
     assert isinstance(reply.broken, socket.timeout)
     assert len(reply.body) == SIZE // 2
     assert len(fetch(server, TARGET).body) == SIZE
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while statistics(server)["connections"] > 1:  # the stalled one is noticed and dropped
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -224,7 +224,7 @@ def half_a_chunk(server: Server, where: str, length: int, sent: bytes) -> socket
         f"PUT {where} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\nContent-Range: bytes 0-{length - 1}/*\r\n\r\n"
     )
     connection.sendall(head.encode() + sent)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while statistics(server)["bytes_in"] < before + len(sent):
         assert time.monotonic() < deadline
         time.sleep(0.02)

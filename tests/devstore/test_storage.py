@@ -156,7 +156,7 @@ def test_a_broken_upload_leaves_nothing(devstore: StartDevstore, tmp_path: Path)
     with socket.create_connection(("127.0.0.1", server.port)) as s:
         target = "/upload/storage/v1/b/bucket/o?uploadType=media&name=x"
         s.sendall(f"POST {target} HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nabc".encode())
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while not (side.exists() and list(side.iterdir())):
             assert time.monotonic() < deadline
             time.sleep(0.01)

@@ -86,7 +86,7 @@ def serve(millrace_bin: Path, tmp_path: Path, endpoint: str, toml: str = "", **e
         env={**os.environ, "STORAGE_EMULATOR_HOST": endpoint, **environment},
         stderr=log.open("wb"),
     )
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not socket.exists():
         assert process.poll() is None and time.monotonic() < deadline, log.read_text()
         time.sleep(0.02)

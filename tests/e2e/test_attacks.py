@@ -18,7 +18,7 @@ import millrace
 from tests.conftest import StartDevstore
 from tests.e2e.common import serve, stat
 
-WAIT_S = 20
+WAIT_S = 60
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:

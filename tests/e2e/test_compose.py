@@ -253,7 +253,7 @@ def test_fake_gcs_server(fake_gcs: Server, read: Read) -> None:
 def clean(millrace_bin: Path, url: str, *arguments: str) -> dict[str, Any]:
     environment = {**os.environ, "STORAGE_EMULATOR_HOST": url}
     command = [str(millrace_bin), "clean", "--json", *arguments, "gs://odd"]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
     assert result.returncode == 0, result.stderr
     return dict(json.loads(result.stdout))
 
@@ -301,12 +301,12 @@ def test_a_live_run_of_this_machine_keeps_its_objects(
         [sys.executable, READER, "gs://odd/"], env=supervisor.environment, stdout=subprocess.PIPE, text=True
     )
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not temporary(server.url, "odd"):
             assert time.monotonic() < deadline and reader.poll() is None
             time.sleep(0.01)
         assert clean(millrace_bin, server.url, "--older-than", "0")["removed"] == 0
-        out, _ = reader.communicate(timeout=60)
+        out, _ = reader.communicate(timeout=100)
         assert json.loads(out)["taken"] == 3000
         seen = stat(millrace_bin, supervisor)
         fallbacks = [w["counters"]["compose_fallbacks"] for w in seen["workers"] if w["role"] == "fetch"]

@@ -16,7 +16,7 @@ import pytest
 from tests.conftest import Server, StartDevstore
 from tests.e2e.common import make_bucket, serve
 
-HANG_S = 60
+HANG_S = 100
 
 READ_ALL = """
     import hashlib, sys, millrace

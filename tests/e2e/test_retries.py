@@ -14,7 +14,7 @@ from typing import Any
 from tests.conftest import StartDevstore
 from tests.e2e.common import Supervisor, serve
 
-HANG_S = 60
+HANG_S = 100
 READ = """
     import millrace
     ds = millrace.IterableDataset("gs://icons/", shuffle=False)

@@ -41,7 +41,7 @@ def start(code: str, *arguments: str, **environment: str) -> subprocess.Popen[st
 
 
 def result(process: subprocess.Popen[str], status: int = 0) -> str:
-    out, errors = process.communicate(timeout=60)
+    out, errors = process.communicate(timeout=100)
     assert process.returncode == status, errors
     return out
 
@@ -90,7 +90,7 @@ def test_it_ends_with_its_process_however_that_ends(hundred: Folder) -> None:
         wait_for(lambda: not supervisors())
 
 
-def wait_for(condition: Any, seconds: float = 5.0) -> None:
+def wait_for(condition: Any, seconds: float = 30.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
@@ -115,7 +115,7 @@ def test_the_ranks_of_a_node_share_one(hundred: Folder, tmp_path: Path) -> None:
         assert process.stdin is not None
         process.stdin.close()
         process.stdin = None
-    errors = "".join(process.communicate(timeout=30)[1] for process in ranks)
+    errors = "".join(process.communicate(timeout=100)[1] for process in ranks)
     assert [process.returncode for process in ranks] == [0, 0, 0], errors
     assert len({out[0] for out in outs}) == 1
     names = [name for out in outs for name in out[1:]]

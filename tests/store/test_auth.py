@@ -164,7 +164,7 @@ def run(cloud: Cloud, tmp_path: Path, config: str = "", **environment: str) -> s
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
     )
     for secret in [*SECRETS, cloud.token]:
         assert secret not in done.stderr, "a secret in a message"

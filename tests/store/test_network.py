@@ -106,7 +106,7 @@ def millrace(program: Path, folder: Path, tls_port: int, http_lines: str, *comma
     config = folder / "config.toml"
     config.write_text(f'[gcs]\nendpoint = "https://localhost:{tls_port}"\nauth = "anonymous"\n[http]\n{http_lines}')
     return subprocess.run(
-        [program, command[0], "-c", config, *command[1:]], capture_output=True, timeout=60, check=False
+        [program, command[0], "-c", config, *command[1:]], capture_output=True, timeout=100, check=False
     )
 
 
@@ -146,7 +146,7 @@ def test_a_third_party_server(fake_gcs: Server, millrace_bin: Path, monkeypatch:
             method="POST",
         )
         urllib.request.urlopen(upload).read()
-    run = lambda *args: subprocess.run([millrace_bin, *args], capture_output=True, timeout=60, check=False)  # noqa: E731
+    run = lambda *args: subprocess.run([millrace_bin, *args], capture_output=True, timeout=100, check=False)  # noqa: E731
     listed = run("ls", "-r", "gs://bkt/")
     assert listed.stdout.decode().splitlines() == [f"gs://bkt/{name}" for name in sorted(names)], listed.stderr
     for name in names:

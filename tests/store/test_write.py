@@ -28,7 +28,7 @@ def client_of(url: str) -> google.cloud.storage.Client:
 @pytest.fixture
 def run(millrace_bin: Path) -> Run:
     def start(*arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run([millrace_bin, *map(str, arguments)], capture_output=True, timeout=60, check=False)
+        return subprocess.run([millrace_bin, *map(str, arguments)], capture_output=True, timeout=100, check=False)
 
     return start
 
