@@ -56,7 +56,8 @@ def panel(axes: Any, cell: dict[str, Any]) -> None:
             label.set_fontweight(OURS)
     axes.axvline(1, color="#333333", linewidth=1, linestyle="--")
     axes.set_xscale("log", base=2)
-    axes.set_xlim(0.4, max([2.0] + [value for row in rows for value in row[1:] if value is not None]) * 1.8)
+    values = [value for row in rows for value in row[1:] if value is not None]
+    axes.set_xlim(min([0.5, *values]) * 0.8, max([2.0, *values]) * 1.8)
     axes.xaxis.set_major_locator(FixedLocator(TICKS))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
