@@ -75,8 +75,8 @@ size_t mr_fuzz_seed(unsigned n, uint8_t **data)
         "l\\u00e9\",\"size\":1,\"generation\":3}]}",
         "\x01{\"items\":[{\"name\":\"d/a\",\"size\":\"12\",\"generation\":\"1\"}]}",
         "\x04{\"name\":\"d/a\",\"size\":\"12\",\"generation\":\"17\",\"crc32c\":\"AAAAAA==\",\"etag\":\"CJ==\"}",
-        "\x04{\"storageClass\":\"RAPID\",\"locationType\":\"zone\",\"hierarchicalNamespace\":{\"enabled\":true},"
-        "\"softDeletePolicy\":{\"retentionDurationSeconds\":\"604800\"}}",
+        ("\x04{\"storageClass\":\"RAPID\",\"locationType\":\"zone\",\"hierarchicalNamespace\":{\"enabled\":true},"
+         "\"softDeletePolicy\":{\"retentionDurationSeconds\":\"604800\"}}"),
         "\x04{\"permissions\":[\"storage.objects.get\",\"a\"]}",
         "\x04{\"error\":{\"code\":404,\"message\":\"No such object\",\"errors\":[{\"reason\":\"notFound\"}]}}",
         "\x04<?xml version='1.0'?><Error><Code>AccessDenied</Code><Message>Access denied.</Message></Error>",

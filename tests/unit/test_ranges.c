@@ -95,7 +95,7 @@ static void skewed(uint64_t i, char *out) /* 99% under one folder */
 static void dates(uint64_t i, char *out)
 {
     sprintf(out, "logs/2023-%02" PRIu64 "-%02" PRIu64 "T%02" PRIu64 "/%s.gz", 1 + i % 12, 1 + i / 12 % 28, i / 336 % 24,
-            "0123456789abcdef" + mixed(i) % 8);
+            &"0123456789abcdef"[mixed(i) % 8]);
     sprintf(out + strlen(out), ".%" PRIu64, i);
 }
 static void bytes_any(uint64_t i, char *out) /* no UTF-8: file names may be anything but NUL and slash */

@@ -51,7 +51,7 @@ static void die_with_mark(unsigned slot, unsigned buckets)
         struct mr_maker maker = {.run = RUN, .slot = slot, .start = 1};
         struct mr_run_mark *mark = mr_run_mark_new(&maker);
         for (unsigned i = 0; i < buckets; i++) {
-            char name[8];
+            char name[16];
             snprintf(name, sizeof name, "b%u", i);
             if (!mark || mr_run_mark_note(mark, ENDPOINT, name) != 0)
                 _exit(1);
