@@ -2,8 +2,8 @@
  * counters.h - what a process has done, in shared memory: an enum and a table of labels of equal length.
  *
  * A block of counters has one process that writes it (its owner) and any number that read it: the supervisor, `top` and
- * `stat`, also after the owner's death. A reader needs no lock: each value is one relaxed 64-bit load, and two of them need not
- * fit each other. A value only grows, unless its label says that it is a gauge.
+ * `stat`, also after the owner's death. A reader needs no lock: each value is one relaxed 64-bit load, and two of them
+ * need not fit each other. A value only grows, unless its label says that it is a gauge.
  *
  * A block is MR_COUNTERS_BYTES at a 64-byte border of any shared mapping. The supervisor makes it (mr_counters_init)
  * before its owner starts; a restarted worker goes on in the same block (mr_counters_adopt), so nothing is lost.
@@ -130,7 +130,7 @@ static inline void mr_counter_add(struct mr_counters *block, unsigned which, uin
         atomic_fetch_add_explicit(&block->values[which], n, memory_order_relaxed);
 }
 
-/* Owner: a gauge. */
+/* Owner: a gauge. Relaxed: it stands for itself, and readers order nothing by it. */
 static inline void mr_counter_set(struct mr_counters *block, unsigned which, uint64_t value)
 {
     if (which < MR_COUNTERS_SLOTS)

@@ -77,7 +77,7 @@ static int bytes_add(struct bytes *b, const void *data, size_t length)
     return 0;
 }
 
-static int write_at(int fd, const void *data, size_t length, uint64_t offset)
+int mr_index_write_at(int fd, const void *data, size_t length, uint64_t offset)
 {
     const unsigned char *at = data;
     while (length > 0) {
@@ -85,7 +85,7 @@ static int write_at(int fd, const void *data, size_t length, uint64_t offset)
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0) {
-            mr_error_set_errno(n < 0 ? errno : EIO, "index image: cannot write %zu bytes at %llu", length,
+            mr_error_set_errno(n < 0 ? errno : EIO, "index: cannot write %zu bytes at %llu", length,
                                (unsigned long long)offset);
             return -1;
         }
@@ -101,7 +101,7 @@ static int flush(struct mr_index_builder *b, size_t at_least)
 {
     if (b->fd < 0 || b->image.length < at_least)
         return 0;
-    if (write_at(b->fd, b->image.at, b->image.length, b->written) != 0)
+    if (mr_index_write_at(b->fd, b->image.at, b->image.length, b->written) != 0)
         return -1;
     b->written += b->image.length;
     b->image.length = 0;
@@ -410,9 +410,9 @@ static int finish_file(struct mr_index_builder *b)
         mr_error_set_errno(errno, "index image: cannot set its length");
         return -1;
     }
-    if (write_at(b->fd, &b->h, sizeof(b->h), 0) != 0)
+    if (mr_index_write_at(b->fd, &b->h, sizeof(b->h), 0) != 0)
         return -1;
-    return write_at(b->fd, &magic, sizeof(magic), 0);
+    return mr_index_write_at(b->fd, &magic, sizeof(magic), 0);
 }
 
 int mr_index_builder_finish(struct mr_index_builder *b, void **image, size_t *length)

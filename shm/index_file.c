@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "shm/base/error.h"
+#include "shm/index_format.h"
 #include "shm/unpack.h"
 
 #define MAGIC       "MRINDEX\n"
@@ -43,24 +44,6 @@ static int read_at(int fd, void *data, size_t length, uint64_t offset)
         }
         if (n == 0) {
             mr_error_set(MR_E_CORRUPT, "saved index: cut short at byte %llu", (unsigned long long)offset);
-            return -1;
-        }
-        at += n;
-        length -= (size_t)n;
-        offset += (uint64_t)n;
-    }
-    return 0;
-}
-
-static int write_at(int fd, const void *data, size_t length, uint64_t offset)
-{
-    const unsigned char *at = data;
-    while (length > 0) {
-        ssize_t n = pwrite(fd, at, length, (off_t)offset);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0) {
-            mr_error_set_errno(n < 0 ? errno : EIO, "saved index: cannot write");
             return -1;
         }
         at += n;
@@ -201,7 +184,7 @@ static int write_blocks(int fd, const struct mr_index *index, uint64_t offset, u
         put_u32(lengths + i * 4, (uint32_t)n);
         rc = hash_of(packed, (size_t)n, hashes + i * HASH_BYTES);
         if (rc == 0)
-            rc = write_at(fd, packed, (size_t)n, offset);
+            rc = mr_index_write_at(fd, packed, (size_t)n, offset);
         offset += (uint64_t)n;
     }
     free(packed);
@@ -227,7 +210,7 @@ int mr_index_file_write(int fd, const struct mr_index *index, const struct mr_in
     pack_header(&header, index, extra, lengths, hashes, blocks);
     if (hash_of(header.data, header.size - HASH_BYTES, (uint8_t *)header.data + header.size - HASH_BYTES) != 0)
         goto out;
-    rc = write_at(fd, header.data, header.size, 0);
+    rc = mr_index_write_at(fd, header.data, header.size, 0);
 out:
     msgpack_sbuffer_destroy(&header);
     free(lengths);

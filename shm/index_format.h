@@ -63,4 +63,7 @@ struct mr_index_block_header {
     uint8_t entries;
 };
 
+/* Writes all of it, whatever pwrite takes at a time: 0, or -1 (IO). Blocks. In index_build.c. */
+int mr_index_write_at(int fd, const void *data, size_t length, uint64_t offset);
+
 #endif

@@ -158,6 +158,7 @@ void mr_part_publish(struct mr_part_lane *lane, uint64_t number, uint64_t fillin
 
 void mr_part_unfill(struct mr_part_lane *lane, uint64_t number, uint64_t filling)
 {
+    /* Trainer: the word was its own. Release pairs with P3, should another thread of it fill the slot next. */
     swap(ticket_at(lane, number), &filling, mr_word(MR_EMPTY, 0, 0, mr_word_lap(filling)), memory_order_release);
 }
 
@@ -180,12 +181,12 @@ enum mr_fate mr_part_seal(struct mr_part_lane *lane, uint32_t parts, uint64_t by
 
 uint32_t mr_part_seq(const struct mr_part_lane *lane)
 {
-    return atomic_load_explicit(&lane->shared->seq, memory_order_acquire);
+    return atomic_load_explicit(&lane->shared->seq, memory_order_acquire); /* pairs with mr_wake_word */
 }
 
 void mr_part_set_want(struct mr_part_lane *lane, uint64_t want)
 {
-    atomic_store_explicit(&lane->shared->want, want, memory_order_seq_cst);
+    atomic_store_explicit(&lane->shared->want, want, memory_order_seq_cst); /* trainer alone; W1 */
     if (want)
         mr_fence_full(); /* W1: the caller looks at the word or the outcome again now */
 }
@@ -309,7 +310,7 @@ void mr_part_put_back(struct mr_part_lane *lane, uint64_t number, uint64_t held)
     struct mr_part_ticket *ticket = ticket_at(lane, number);
     uint64_t ready = mr_word(MR_READY, lane->trainer, mr_word_attempt(held), mr_word_lap(held));
 
-    if (swap(ticket, &held, ready, memory_order_seq_cst))
+    if (swap(ticket, &held, ready, memory_order_seq_cst)) /* worker, as P0: the next take pairs with it by P1 */
         look_at_fate(lane, ticket, ready);
 }
 
@@ -345,7 +346,7 @@ bool mr_part_set_upload(struct mr_part_lane *lane, uint32_t method, const char *
 
 bool mr_part_get_upload(const struct mr_part_lane *lane, uint32_t *method, char *id)
 {
-    if (!atomic_load_explicit(&lane->shared->upload_known, memory_order_acquire))
+    if (!atomic_load_explicit(&lane->shared->upload_known, memory_order_acquire)) /* pairs with mr_part_set_upload */
         return false;
     *method = lane->shared->method;
     memcpy(id, lane->shared->upload_id, MR_PART_UPLOAD_ID);
@@ -355,12 +356,14 @@ bool mr_part_get_upload(const struct mr_part_lane *lane, uint32_t *method, char 
 
 void mr_part_set_complete_sent(struct mr_part_lane *lane)
 {
-    atomic_store_explicit(&lane->shared->complete_sent, 1, memory_order_seq_cst);
+    /* Worker, before the request; its successor reads it once the writer is dead. Nothing else is ordered by it: a
+     * process that has been reaped has stored all that it stored. */
+    atomic_store_explicit(&lane->shared->complete_sent, 1, memory_order_release);
 }
 
 bool mr_part_complete_sent(const struct mr_part_lane *lane)
 {
-    return atomic_load_explicit(&lane->shared->complete_sent, memory_order_seq_cst) != 0;
+    return atomic_load_explicit(&lane->shared->complete_sent, memory_order_acquire) != 0;
 }
 
 void mr_part_finish(struct mr_part_lane *lane, enum mr_part_outcome outcome, uint32_t code, const char *text,
@@ -381,7 +384,7 @@ enum mr_part_outcome mr_part_result(const struct mr_part_lane *lane, uint32_t *c
                                     uint32_t *crc32c)
 {
     const struct mr_part_shared *shared = lane->shared;
-    uint32_t outcome = atomic_load_explicit(&shared->outcome, memory_order_acquire);
+    uint32_t outcome = atomic_load_explicit(&shared->outcome, memory_order_acquire); /* pairs with mr_part_finish */
 
     if (outcome == MR_PART_UNDECIDED)
         return MR_PART_UNDECIDED;
@@ -408,6 +411,7 @@ unsigned mr_part_recover_worker(struct mr_part_lane *lane)
             continue;
         if (MR_MUTANT_IS(MR_MUTANT_PART_LOST_HELD))
             ready = mr_word(MR_EMPTY, 0, 0, mr_word_lap(word));
+        /* Supervisor, the worker being dead: acquire its P1, release to the next one's P1. */
         if (!swap(&lane->tickets[slot], &word, ready, memory_order_acq_rel))
             continue; /* nobody else may change a dead worker's word: damage */
         look_at_fate(lane, &lane->tickets[slot], ready);
@@ -424,7 +428,7 @@ enum mr_fate mr_part_recover_trainer(struct mr_part_lane *lane)
 
     for (uint32_t slot = 0; slot < lane->slots; slot++) {
         uint64_t word = mr_part_load(lane, slot);
-        if (mr_word_state(word) == MR_FILLING)
+        if (mr_word_state(word) == MR_FILLING) /* supervisor, the trainer being dead: nobody else may change it */
             swap(&lane->tickets[slot], &word, mr_word(MR_EMPTY, 0, 0, mr_word_lap(word)), memory_order_acq_rel);
     }
     fate = mr_part_fate(lane);

@@ -22,6 +22,7 @@
  * instructions of any participant (tests/crash/parts.c single-steps them). Pairing labels (P = part):
  *   P0 publish  word READY (seq_cst)      -> P1 take: length, the bytes in the arena
  *   P2 done     record, then the word     -> P3 fill: the memory may be written again; P4 whoever completes: the record
+ *      (unfill and recovery of a trainer end with the same release: P3)
  *   P5 seal     totals, then fate SEALED  -> P6 who sees SEALED: the totals
  *   P7 a change of a word, fence, fate read  <->  P8 fate ABORTED, fence, words swept: whichever comes second sees the
  *      other, so that no word stays behind in an aborted lane
@@ -96,8 +97,7 @@ struct mr_part_shared {
     uint32_t code;                              /* FAILED: enum mr_code */
     uint32_t crc32c;                            /* DONE: of the whole object */
     uint64_t generation;                        /* DONE */
-    _Atomic uint64_t uploaded_bytes;            /* progress */
-    uint8_t reserved4[24];
+    uint8_t reserved4[32];
     char upload_id[MR_PART_UPLOAD_ID];
     char text[MR_PART_TEXT]; /* FAILED: why, and what to do */
     uint8_t reserved5[32];

@@ -69,12 +69,5 @@ size_t mr_fuzz_seed(unsigned n, uint8_t **data)
         "[\"d\"],\"source_credentials\":{\"type\":\"authorized_user\",\"client_id\":\"i\",\"client_secret\":\"s\","
         "\"refresh_token\":\"r\"}}",
     };
-    if (n >= sizeof seeds / sizeof *seeds)
-        return 0;
-    size_t size = strlen(seeds[n]);
-    *data = malloc(size);
-    if (!*data)
-        abort();
-    memcpy(*data, seeds[n], size);
-    return size;
+    return mr_fuzz_text_seed(seeds, sizeof seeds / sizeof *seeds, n, data);
 }

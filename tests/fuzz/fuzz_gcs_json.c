@@ -81,12 +81,5 @@ size_t mr_fuzz_seed(unsigned n, uint8_t **data)
         "\x04{\"error\":{\"code\":404,\"message\":\"No such object\",\"errors\":[{\"reason\":\"notFound\"}]}}",
         "\x04<?xml version='1.0'?><Error><Code>AccessDenied</Code><Message>Access denied.</Message></Error>",
     };
-    if (n >= sizeof seeds / sizeof *seeds)
-        return 0;
-    size_t size = strlen(seeds[n]);
-    *data = malloc(size);
-    if (!*data)
-        abort();
-    memcpy(*data, seeds[n], size);
-    return size;
+    return mr_fuzz_text_seed(seeds, sizeof seeds / sizeof *seeds, n, data);
 }

@@ -42,12 +42,5 @@ size_t mr_fuzz_seed(unsigned n, uint8_t **data)
         "<Error><Code>NoSuchBucket</Code><Message>The bucket does not exist.</Message></Error>",
         "<!DOCTYPE a [<!ENTITY b \"c\">]><a>&b;</a>",
     };
-    if (n >= sizeof seeds / sizeof *seeds)
-        return 0;
-    size_t size = strlen(seeds[n]);
-    *data = malloc(size);
-    if (!*data)
-        abort();
-    memcpy(*data, seeds[n], size);
-    return size;
+    return mr_fuzz_text_seed(seeds, sizeof seeds / sizeof *seeds, n, data);
 }

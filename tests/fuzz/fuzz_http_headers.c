@@ -43,12 +43,5 @@ size_t mr_fuzz_seed(unsigned n, uint8_t **data)
         "HTTP/1.0 429\r\nretry-after: Wed, 21 Oct 2195 07:28:00 GMT\r\n",
         "Content-Encoding: gzip\r\nX-GUploader-Response-Body-Transformations: gunzipped\r\n",
     };
-    if (n >= sizeof seeds / sizeof *seeds)
-        return 0;
-    size_t size = strlen(seeds[n]);
-    *data = malloc(size);
-    if (!*data)
-        abort();
-    memcpy(*data, seeds[n], size);
-    return size;
+    return mr_fuzz_text_seed(seeds, sizeof seeds / sizeof *seeds, n, data);
 }

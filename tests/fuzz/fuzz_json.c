@@ -103,12 +103,5 @@ size_t mr_fuzz_seed(unsigned n, uint8_t **data)
         ("{\"kind\":\"storage#objects\",\"items\":[{\"name\":\"a\\u0041\",\"size\":\"1\"},{\"name\":\"b\",\"size\":"
          "\"2\"}]}"),
     };
-    if (n >= sizeof seeds / sizeof *seeds)
-        return 0;
-    size_t size = strlen(seeds[n]);
-    *data = malloc(size);
-    if (!*data)
-        abort();
-    memcpy(*data, seeds[n], size);
-    return size;
+    return mr_fuzz_text_seed(seeds, sizeof seeds / sizeof *seeds, n, data);
 }

@@ -33,12 +33,5 @@ size_t mr_fuzz_seed(unsigned n, uint8_t **data)
         "HTTP/1.1 503 X\r\nRetry-After: 2\r\n\r\n{\"error\":{\"message\":\"busy\"}}\r\n--batch_x--\r\n",
         "preamble\n--b\n\nHTTP/1.1 200 OK\n\n--b\n--b--\n",
     };
-    if (n >= sizeof seeds / sizeof *seeds)
-        return 0;
-    size_t size = strlen(seeds[n]);
-    *data = malloc(size);
-    if (!*data)
-        abort();
-    memcpy(*data, seeds[n], size);
-    return size;
+    return mr_fuzz_text_seed(seeds, sizeof seeds / sizeof *seeds, n, data);
 }

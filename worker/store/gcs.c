@@ -266,6 +266,14 @@ int mr_gcs_send(struct gcs_call *call, struct mr_http_request *request)
     return 0;
 }
 
+struct mr_store_call *mr_gcs_start(struct gcs_call *call, struct mr_http_request *request)
+{
+    if (mr_gcs_send(call, request) == 0)
+        return &call->base;
+    mr_gcs_give(call);
+    return NULL;
+}
+
 /* ---- urls ---- */
 
 void mr_gcs_objects_url(struct gcs_store *store, const char *above)

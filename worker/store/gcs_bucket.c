@@ -37,10 +37,7 @@ struct mr_store_call *mr_gcs_bucket(struct mr_store *base, mr_store_bucket_fn *d
         return NULL;
     call->done.bucket = done;
     bucket_url(store, "?projection=noAcl");
-    if (mr_gcs_send(call, &http) == 0)
-        return &call->base;
-    mr_gcs_give(call);
-    return NULL;
+    return mr_gcs_start(call, &http);
 }
 
 static void on_permissions(void *arg, const struct mr_http_result *http)
@@ -78,8 +75,5 @@ struct mr_store_call *mr_gcs_permissions(struct mr_store *base, const char *cons
         mr_gcs_give(call);
         return NULL;
     }
-    if (mr_gcs_send(call, &http) == 0)
-        return &call->base;
-    mr_gcs_give(call);
-    return NULL;
+    return mr_gcs_start(call, &http);
 }

@@ -120,6 +120,8 @@ void mr_gcs_match(struct mr_text *url, const char *key, uint64_t generation);
 void mr_gcs_line(struct gcs_call *call, const char *name, const char *value);
 /* Starts the request, at once or when there is a token; a 401 repeats it once with a new one. 0, or -1 with mr_error. */
 int mr_gcs_send(struct gcs_call *call, struct mr_http_request *request);
+/* The end of a start function: sends, and returns the call, or gives it back and returns NULL. */
+struct mr_store_call *mr_gcs_start(struct gcs_call *call, struct mr_http_request *request);
 
 /* ---- answers ---- */
 
@@ -131,6 +133,8 @@ void mr_gcs_refuse(const struct gcs_call *call, struct mr_store_result *result, 
 
 /* An answer about one object, of a request whose done.stat is told: parses it, calls back, gives the call back. */
 void mr_gcs_on_item(void *arg, const struct mr_http_result *http);
+/* An answer without content, of a request whose done.remove is told. */
+void mr_gcs_on_removed(void *arg, const struct mr_http_result *http);
 
 /* ---- gcs_read.c, gcs_write.c, gcs_upload.c, gcs_parts.c, gcs_batch.c, gcs_bucket.c ---- */
 

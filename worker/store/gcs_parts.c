@@ -28,17 +28,6 @@ static struct gcs_call *xml_call(struct gcs_store *store, const char *name, size
     return call;
 }
 
-static struct mr_store_call *start(struct gcs_call *call, struct mr_http_request *http)
-{
-    if (call->lines.failed) {
-        mr_error_set(MR_E_NO_MEMORY, "no memory for a request to gs://%s", call->base.store->bucket);
-    } else if (mr_gcs_send(call, http) == 0) {
-        return &call->base;
-    }
-    mr_gcs_give(call);
-    return NULL;
-}
-
 int mr_gcs_has_parts(const struct mr_store *base)
 {
     return !((const struct gcs_store *)base)->no_parts;
@@ -109,7 +98,7 @@ struct mr_store_call *mr_gcs_parts_begin(struct mr_store *base, const char *name
     call->done.begin = done;
     call->body[0] = (struct mr_http_piece){NULL, 0};
     mr_gcs_line(call, "Content-Type: ", content_type ? content_type : MR_GCS_CONTENT_TYPE);
-    return start(call, &http);
+    return mr_gcs_start(call, &http);
 }
 
 /* ---- a part ---- */
@@ -151,7 +140,7 @@ struct mr_store_call *mr_gcs_part_send(struct mr_store *base, const struct mr_st
     mr_crc32c_to_base64(request->crc32c, hash + strlen("crc32c="));
     mr_gcs_line(call, "x-goog-hash: ", hash);
     mr_gcs_line(call, "Content-Type: ", MR_GCS_CONTENT_TYPE);
-    return start(call, &http);
+    return mr_gcs_start(call, &http);
 }
 
 /* ---- complete ---- */
@@ -202,33 +191,22 @@ struct mr_store_call *mr_gcs_parts_complete(struct mr_store *base, const struct 
     mr_text_puts(body, "</CompleteMultipartUpload>");
     call->body[0] = (struct mr_http_piece){body->data, body->length};
     mr_gcs_line(call, "Content-Type: ", "application/xml");
-    return start(call, &http);
+    return mr_gcs_start(call, &http);
 }
 
 /* ---- abort ---- */
-
-static void on_abort(void *arg, const struct mr_http_result *http)
-{
-    struct gcs_call *call = arg;
-    struct mr_store_result result;
-    char text[1024];
-    call->http = NULL;
-    mr_gcs_explain(call, http, &result, text, sizeof text);
-    call->done.remove(call->arg, &result);
-    mr_gcs_give(call);
-}
 
 struct mr_store_call *mr_gcs_parts_abort(struct mr_store *base, const char *name, size_t name_length, const char *id,
                                          mr_store_delete_fn *done, void *arg)
 {
     struct gcs_store *store = (struct gcs_store *)base;
     struct gcs_call *call = xml_call(store, name, name_length, "?", arg);
-    struct mr_http_request http = {.method = "DELETE", .done = on_abort};
+    struct mr_http_request http = {.method = "DELETE", .done = mr_gcs_on_removed};
     if (!call)
         return NULL;
     call->done.remove = done;
     mr_gcs_parameter(&store->url, "uploadId=", id);
-    return start(call, &http);
+    return mr_gcs_start(call, &http);
 }
 
 /* ---- what is under way ---- */
@@ -264,5 +242,5 @@ struct mr_store_call *mr_gcs_parts_list(struct mr_store *base, const char *prefi
     mr_gcs_parameter(&store->url, "&prefix=", prefix && prefix[0] ? prefix : NULL);
     mr_gcs_parameter(&store->url, "&key-marker=", from_name);
     mr_gcs_parameter(&store->url, "&upload-id-marker=", from_id && from_id[0] ? from_id : NULL);
-    return start(call, &http);
+    return mr_gcs_start(call, &http);
 }

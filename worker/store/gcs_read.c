@@ -49,10 +49,7 @@ struct mr_store_call *mr_gcs_list(struct mr_store *base, const struct mr_store_l
         mr_text_puts(&store->url, "&maxResults=");
         mr_text_put_u64(&store->url, request->max_results);
     }
-    if (mr_gcs_send(call, &http) == 0)
-        return &call->base;
-    mr_gcs_give(call);
-    return NULL;
+    return mr_gcs_start(call, &http);
 }
 
 /* ---- stat ---- */
@@ -84,10 +81,7 @@ struct mr_store_call *mr_gcs_stat(struct mr_store *base, const char *name, size_
     mr_text_add(&call->name, name, name_length);
     if (!call->name.failed)
         mr_gcs_object_url(call, "?" MR_GCS_STAT_FIELDS, generation);
-    if (mr_gcs_send(call, &http) == 0)
-        return &call->base;
-    mr_gcs_give(call);
-    return NULL;
+    return mr_gcs_start(call, &http);
 }
 
 /* ---- get ---- */
@@ -240,8 +234,5 @@ struct mr_store_call *mr_gcs_get(struct mr_store *base, const struct mr_store_ge
     mr_text_add(&call->name, request->name, request->name_length);
     if (!call->name.failed)
         mr_gcs_object_url(call, "?alt=media", request->generation);
-    if (mr_gcs_send(call, &http) == 0)
-        return &call->base;
-    mr_gcs_give(call);
-    return NULL;
+    return mr_gcs_start(call, &http);
 }

@@ -64,10 +64,7 @@ struct mr_store_call *mr_gcs_upload_begin(struct mr_store *base, const struct mr
     mr_text_puts(&store->url, "?uploadType=resumable&name=");
     mr_text_put_encoded(&store->url, request->name, request->name_length);
     mr_gcs_match(&store->url, "ifGenerationMatch", request->generation_match);
-    if (mr_gcs_send(call, &http) == 0)
-        return &call->base;
-    mr_gcs_give(call);
-    return NULL;
+    return mr_gcs_start(call, &http);
 }
 
 /* ---- send ---- */
@@ -136,10 +133,7 @@ struct mr_store_call *mr_gcs_upload_send(struct mr_store *base, const struct mr_
     call->body[0] = (struct mr_http_piece){chunk->data, chunk->length};
     mr_gcs_line(call, "Content-Range: ", range);
     mr_gcs_line(call, "Content-Type: ", MR_GCS_CONTENT_TYPE);
-    if (mr_gcs_send(call, &http) == 0)
-        return &call->base;
-    mr_gcs_give(call);
-    return NULL;
+    return mr_gcs_start(call, &http);
 }
 
 /* ---- drop ---- */

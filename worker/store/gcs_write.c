@@ -66,15 +66,12 @@ struct mr_store_call *mr_gcs_insert(struct mr_store *base, const struct mr_store
     mr_text_puts(&store->url, "?uploadType=multipart&" MR_GCS_STAT_FIELDS "&name=");
     mr_text_put_encoded(&store->url, request->name, request->name_length);
     mr_gcs_match(&store->url, "ifGenerationMatch", request->generation_match);
-    if (mr_gcs_send(call, &http) == 0)
-        return &call->base;
-    mr_gcs_give(call);
-    return NULL;
+    return mr_gcs_start(call, &http);
 }
 
 /* ---- delete ---- */
 
-static void on_delete(void *arg, const struct mr_http_result *http)
+void mr_gcs_on_removed(void *arg, const struct mr_http_result *http)
 {
     struct gcs_call *call = arg;
     struct mr_store_result result;
@@ -105,7 +102,7 @@ struct mr_store_call *mr_gcs_delete(struct mr_store *base, const char *name, siz
         .method = "DELETE",
         /* Without a precondition nobody repeats it: an old connection, which may be dead, is not for it. */
         .fresh_connection = !mr_store_is_generation(generation),
-        .done = on_delete,
+        .done = mr_gcs_on_removed,
     };
     if (!call)
         return NULL;
@@ -115,10 +112,7 @@ struct mr_store_call *mr_gcs_delete(struct mr_store *base, const char *name, siz
     mr_text_clear(&store->url);
     mr_text_puts(&store->url, store->endpoint);
     mr_gcs_delete_url(store, &store->url, &target);
-    if (mr_gcs_send(call, &http) == 0)
-        return &call->base;
-    mr_gcs_give(call);
-    return NULL;
+    return mr_gcs_start(call, &http);
 }
 
 /* ---- compose ---- */
@@ -170,8 +164,5 @@ struct mr_store_call *mr_gcs_compose(struct mr_store *base, const struct mr_stor
     mr_text_put_encoded(&store->url, request->name, request->name_length);
     mr_text_puts(&store->url, "/compose?" MR_GCS_STAT_FIELDS);
     mr_gcs_match(&store->url, "ifGenerationMatch", request->generation_match);
-    if (mr_gcs_send(call, &http) == 0)
-        return &call->base;
-    mr_gcs_give(call);
-    return NULL;
+    return mr_gcs_start(call, &http);
 }

@@ -22,14 +22,25 @@ Toml = dict[str, dict[str, Any]]
 class BaseConfig:
     """The fields that both kinds of data sets have. They may be changed until a data set is made with them."""
 
-    sort_listing_results: bool
-    max_composite_object_size: int
-    num_processes: int | None
-    prefix: str | None
-    max_listing_retries: int
-    disable_compose: bool
-    list_retry_config: Any
-    download_retry_config: Any
+    def __init__(
+        self,
+        sort_listing_results: bool,
+        max_composite_object_size: int,
+        num_processes: int | None,
+        prefix: str | None,
+        max_listing_retries: int,
+        disable_compose: bool,
+        list_retry_config: Any,
+        download_retry_config: Any,
+    ) -> None:
+        self.sort_listing_results = sort_listing_results
+        self.max_composite_object_size = 0 if disable_compose else max_composite_object_size
+        self.num_processes = num_processes
+        self.prefix = prefix
+        self.max_listing_retries = max_listing_retries
+        self.disable_compose = disable_compose
+        self.list_retry_config = list_retry_config
+        self.download_retry_config = download_retry_config
 
     def __repr__(self) -> str:
         return f"Config({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"

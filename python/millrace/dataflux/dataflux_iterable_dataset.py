@@ -27,14 +27,16 @@ class Config(BaseConfig):
         list_retry_config: Any = DEFAULT,
         download_retry_config: Any = DEFAULT,
     ) -> None:
-        self.sort_listing_results = sort_listing_results
-        self.max_composite_object_size = 0 if disable_compose else max_composite_object_size
-        self.num_processes = num_processes
-        self.prefix = prefix
-        self.max_listing_retries = max_listing_retries
-        self.disable_compose = disable_compose
-        self.list_retry_config = list_retry_config
-        self.download_retry_config = download_retry_config
+        super().__init__(
+            sort_listing_results,
+            max_composite_object_size,
+            num_processes,
+            prefix,
+            max_listing_retries,
+            disable_compose,
+            list_retry_config,
+            download_retry_config,
+        )
 
 
 class DataFluxIterableDataset(Names, IterableDataset):
