@@ -1,4 +1,4 @@
-#include "shm/client.h"
+#include "shm/client_impl.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -17,15 +17,6 @@
 
 #define ANSWER_TIMEOUT_MS 10000
 #define CONNECT_RETRY_MS  20
-
-struct mr_client {
-    int socket;
-    int supervisor; /* its pidfd; -1 when it lies outside our pid namespace: then the socket's end must do */
-    pid_t supervisor_pid;
-    pid_t made_by; /* a forked child must not speak on its parent's socket */
-    const struct mr_board *board;
-    struct mr_views *views; /* NULL until mr_client_views */
-};
 
 /* ---- connecting ---- */
 
@@ -89,7 +80,7 @@ static int gone(const struct mr_client *client)
 
 /* ---- calls ---- */
 
-static int check_process(const struct mr_client *client)
+int mr_client_check_process(const struct mr_client *client)
 {
     if (client->made_by == getpid())
         return 0;
@@ -124,9 +115,9 @@ static int await_answer(struct mr_client *client)
 }
 
 /* Sends `out` and waits for the answer. On success *in is an OK that the caller closes. */
-static int call(struct mr_client *client, struct mr_msg_out *out, struct mr_msg_in *in)
+int mr_client_call(struct mr_client *client, struct mr_msg_out *out, struct mr_msg_in *in)
 {
-    if (check_process(client) != 0) {
+    if (mr_client_check_process(client) != 0) {
         mr_msg_discard(out);
         return -1;
     }
@@ -155,7 +146,7 @@ static int call(struct mr_client *client, struct mr_msg_out *out, struct mr_msg_
 static int call_plain(struct mr_client *client, struct mr_msg_out *out)
 {
     struct mr_msg_in in;
-    if (call(client, out, &in) != 0)
+    if (mr_client_call(client, out, &in) != 0)
         return -1;
     mr_msg_close(&in);
     return 0;
@@ -167,7 +158,7 @@ static int hello(struct mr_client *client, const char *role)
     struct mr_msg_out *out = mr_msg_new(MR_MSG_HELLO);
     mr_msg_put_u64(out, "pid", (uint64_t)getpid());
     mr_msg_put_str(out, "role", role);
-    if (call(client, out, &in) != 0)
+    if (mr_client_call(client, out, &in) != 0)
         return -1;
     int fd = mr_msg_take_fd(&in, 0);
     mr_msg_close(&in);
@@ -207,6 +198,7 @@ void mr_client_destroy(struct mr_client *client)
         return;
     if (client->views != NULL)
         mr_views_unref(client->views);
+    mr_client_part_memory_free(client->parts);
     if (client->board != NULL)
         mr_segment_unmap((void *)(uintptr_t)client->board, sizeof *client->board);
     if (client->supervisor >= 0)
@@ -236,7 +228,7 @@ int mr_client_check(struct mr_client *client)
 }
 
 /* A number of 32 bits. */
-static int get_u32(const struct mr_msg_in *in, const char *key, uint32_t *value)
+int mr_client_get_u32(const struct mr_msg_in *in, const char *key, uint32_t *value)
 {
     uint64_t wide;
     if (mr_msg_get_u64(in, key, &wide) != 0)
@@ -254,10 +246,11 @@ static int get_u32(const struct mr_msg_in *in, const char *key, uint32_t *value)
 static int open_with(struct mr_client *client, struct mr_msg_out *out, struct mr_opened *opened)
 {
     struct mr_msg_in in;
-    if (call(client, out, &in) != 0)
+    if (mr_client_call(client, out, &in) != 0)
         return -1;
-    int rc = get_u32(&in, "dataset", &opened->dataset) == 0 && get_u32(&in, "tail", &opened->tail) == 0 &&
-                     get_u32(&in, "on_error", &opened->on_error) == 0
+    int rc = mr_client_get_u32(&in, "dataset", &opened->dataset) == 0 &&
+                     mr_client_get_u32(&in, "tail", &opened->tail) == 0 &&
+                     mr_client_get_u32(&in, "on_error", &opened->on_error) == 0
                  ? 0
                  : -1;
     mr_msg_close(&in);
@@ -332,7 +325,7 @@ int mr_client_index(struct mr_client *client, uint32_t dataset, int *fd, uint64_
     struct mr_msg_in in;
     struct mr_msg_out *out = mr_msg_new(MR_MSG_INDEX);
     mr_msg_put_u64(out, "dataset", dataset);
-    if (call(client, out, &in) != 0)
+    if (mr_client_call(client, out, &in) != 0)
         return -1;
     *fd = -1;
     if (mr_msg_get_u64(&in, "size", size) == 0)
@@ -361,7 +354,7 @@ static int open_view(struct mr_client *client, unsigned slot, struct mr_producer
     int line = -1;
     *view = (struct mr_producer_view){.eventfd = -1};
     mr_msg_put_u64(out, "slot", slot);
-    if (call(client, out, &in) != 0)
+    if (mr_client_call(client, out, &in) != 0)
         return -1;
     if (mr_msg_get_u64(&in, "arena_bytes", &view->arena_bytes) == 0 && (arena = mr_msg_take_fd(&in, 0)) >= 0 &&
         (line = mr_msg_take_fd(&in, 1)) >= 0)
@@ -384,12 +377,12 @@ static int open_view(struct mr_client *client, unsigned slot, struct mr_producer
 
 struct mr_views *mr_client_views(struct mr_client *client)
 {
-    if (check_process(client) != 0)
+    if (mr_client_check_process(client) != 0)
         return NULL;
     if (client->views != NULL)
         return client->views;
     struct mr_msg_in in;
-    if (call(client, mr_msg_new(MR_MSG_PRODUCERS), &in) != 0)
+    if (mr_client_call(client, mr_msg_new(MR_MSG_PRODUCERS), &in) != 0)
         return NULL;
     uint64_t producers = 0;
     int rc = mr_msg_get_u64(&in, "producers", &producers);
@@ -431,9 +424,9 @@ int mr_client_put_loop(struct mr_client *client, const char *key, const struct m
 static int get_loop(const struct mr_msg_in *in, struct mr_loop *loop)
 {
     return mr_msg_get_u64(in, "epoch", &loop->epoch) == 0 && mr_msg_get_u64(in, "cursor", &loop->cursor) == 0 &&
-                   mr_msg_get_u64(in, "seed", &loop->seed) == 0 && get_u32(in, "batch", &loop->batch) == 0 &&
-                   get_u32(in, "world", &loop->world) == 0 && get_u32(in, "rank", &loop->rank) == 0 &&
-                   get_u32(in, "flags", &loop->flags) == 0
+                   mr_msg_get_u64(in, "seed", &loop->seed) == 0 && mr_client_get_u32(in, "batch", &loop->batch) == 0 &&
+                   mr_client_get_u32(in, "world", &loop->world) == 0 &&
+                   mr_client_get_u32(in, "rank", &loop->rank) == 0 && mr_client_get_u32(in, "flags", &loop->flags) == 0
                ? 0
                : -1;
 }
@@ -447,12 +440,12 @@ int mr_client_open_lane(struct mr_client *client, uint32_t dataset, uint32_t win
     mr_msg_put_u64(out, "window", window);
     mr_msg_put_u64(out, "least", least);
     mr_msg_put_str(out, "loop", key != NULL ? key : "");
-    if (call(client, out, &in) != 0)
+    if (mr_client_call(client, out, &in) != 0)
         return -1;
     bool has = false;
     uint32_t number = 0;
     int fd = -1;
-    int rc = get_u32(&in, "lane", &number);
+    int rc = mr_client_get_u32(&in, "lane", &number);
     if (rc == 0 && mr_msg_has(&in, "has_loop"))
         rc = mr_msg_get_bool(&in, "has_loop", &has);
     if (rc == 0 && has) {
@@ -492,7 +485,7 @@ int mr_client_close_lane(struct mr_client *client, uint32_t lane)
 char *mr_client_stat(struct mr_client *client)
 {
     struct mr_msg_in in;
-    if (call(client, mr_msg_new(MR_MSG_STAT), &in) != 0)
+    if (mr_client_call(client, mr_msg_new(MR_MSG_STAT), &in) != 0)
         return NULL;
     uint64_t size = 0;
     int fd = -1;
@@ -523,7 +516,7 @@ char *mr_client_reload(struct mr_client *client)
 {
     struct mr_msg_in in;
     const char *text;
-    if (call(client, mr_msg_new(MR_MSG_RELOAD), &in) != 0)
+    if (mr_client_call(client, mr_msg_new(MR_MSG_RELOAD), &in) != 0)
         return NULL;
     char *copy = mr_msg_get_str(&in, "text", &text) == 0 ? strdup(text) : NULL;
     mr_msg_close(&in);

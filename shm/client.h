@@ -13,6 +13,8 @@
 #include "shm/board.h"
 #include "shm/consumer.h"
 #include "shm/lane.h"
+#include "shm/part.h"
+#include "shm/wake.h"
 
 struct mr_client;
 
@@ -55,6 +57,23 @@ int mr_client_open_lane(struct mr_client *client, uint32_t dataset, uint32_t win
                         struct mr_lane *lane, struct mr_loop *loop, bool *has_loop);
 /* Tells the supervisor that it is closed; never waits for it to drain. */
 int mr_client_close_lane(struct mr_client *client, uint32_t lane);
+/* A part lane for an object that the trainer writes (part.h). */
+struct mr_part_writer {
+    struct mr_part_lane lane; /* mapped */
+    unsigned char *arena;     /* the part arena, writable: slot i at mr_part_offset(&lane, i). The client's mapping */
+    const struct mr_producer_line
+        *line;        /* of its write worker: mr_wake_producer after publish, seal and abort. Both are */
+    int eventfd;      /* the client's too, and live as long as it */
+    uint32_t drain_s; /* a promised save may take so long after the supervisor's death */
+};
+/*
+ * sharers: writers that this node opens side by side (0: one); each is given an equal share. 0, or -1: BUSY (no memory or no worker
+ * now: wait a moment and ask again; the text names the setting), USAGE (no such URI), GONE.
+ */
+int mr_client_open_writer(struct mr_client *client, const char *uri, bool if_absent, uint32_t sharers,
+                          struct mr_part_writer *writer);
+/* Its end was seen (mr_part_result), or it was aborted: unmaps the lane, and tells the supervisor, which may use the memory again. */
+int mr_client_close_writer(struct mr_client *client, struct mr_part_writer *writer);
 /* malloc'ed JSON text. */
 char *mr_client_stat(struct mr_client *client);
 /* Lets it reread its configuration: malloc'ed text of what has been applied, or NULL. */

@@ -73,6 +73,12 @@ struct mr_config {
         struct mr_strings headers; /* lines "name: value" */
     } http;
     struct {
+        uint64_t writers;
+        uint64_t part_bytes;
+        uint64_t arena_bytes; /* 0: the supervisor chooses (mr_config_part_arena_bytes) */
+        uint64_t drain_s;
+    } checkpoint;
+    struct {
         char *endpoint;
         uint64_t auth; /* enum mr_gcs_auth */
         char *user_project;
@@ -138,6 +144,8 @@ int mr_config_set_text(const struct mr_config_key *key, void *base, const char *
 int mr_config_check(const struct mr_config *config);
 /* memory.arena_bytes, or where that is 0 an eighth of the memory limit within 256 MiB and 8 GiB. */
 uint64_t mr_config_arena_bytes(const struct mr_config *config, uint64_t memory_limit_bytes);
+/* checkpoint.arena_bytes, or where that is 0 a sixteenth of the memory limit within 256 MiB and 4 GiB. */
+uint64_t mr_config_part_arena_bytes(const struct mr_config *config, uint64_t memory_limit_bytes);
 
 /* "512MiB", "1.5 GB", "100_000_000", "64k": bytes. KiB, MiB, GiB, TiB are powers of 1024; kB, MB, GB, TB of 1000; K, M,
  * G, T of 1024. 0, or -1 (CONFIG). */

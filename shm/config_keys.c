@@ -123,6 +123,24 @@ static const struct mr_config_key keys[] = {
          "Header fields that are added to every request to the store, and to none for a token: headers = { name = "
          "\"value\" }. `millrace check` does not show the values."},
 
+    {FIELD(checkpoint, writers, MR_KEY_U64), NUMBER(2, 1, 64, "processes"),
+     .meaning =
+         "Processes that upload checkpoints, and how many checkpoints of a node can be sure of an equal share of "
+         "the memory. They start with the first one."},
+    {FIELD(checkpoint, part_bytes, MR_KEY_BYTES), NUMBER(64 * MIB, 5 * MIB, 5 * GIB, "bytes"),
+     .meaning =
+         "The size of a part of an upload. A file has at most 10,000 parts. Smaller where the memory has no room "
+         "for two parts of each writer."},
+    {FIELD(checkpoint, arena_bytes, MR_KEY_BYTES), NUMBER(0, 10 * MIB, 16 * TIB, "bytes"),
+     .special = "1/16 of the memory, 256MiB to 4GiB",
+     .meaning =
+         "Shared memory for checkpoints on their way to the store, all writers of a node together, taken with the "
+         "first one. A private supervisor takes 256MiB."},
+    {FIELD(checkpoint, drain_s, MR_KEY_U64), NUMBER(300, 0, 86400, "s"),
+     .meaning =
+         "How long a save that was promised (close(wait=False)) may still take after the training command, or the "
+         "supervisor, has ended."},
+
     {FIELD(gcs, endpoint, MR_KEY_STRING), .unit = "",
      .meaning = "Base URL of the storage service. When empty STORAGE_EMULATOR_HOST counts, then "
                 "https://storage.googleapis.com."},

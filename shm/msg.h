@@ -34,6 +34,11 @@
  *   CLOSE_LANE    {lane}                         -> {}  the client has closed it in memory
  *   PUT_LOOP      {loop, epoch, cursor, batch, world, rank, seed, flags}
  *                                                -> {}  the main process, before its workers open lanes
+ *   OPEN_WRITER   {uri, if_absent, sharers}      -> {lane, worker, part_bytes, arena_bytes, drain_s}; fds: part lane's
+ *                                                    control segment (rw), part arena (rw), write worker's producer line
+ *                                                    (ro), its eventfd. sharers: writers that this node opens side by
+ *                                                    side. ERROR busy: no memory or no worker now, ask again
+ *   CLOSE_WRITER  {lane}                         -> {}  the client has seen the end and uses the lane no more
  *   STAT          {}                             -> {size}; fds: memfd with the JSON that `millrace stat --json` prints
  *   SHUTDOWN      {}                             -> {}  private supervisor, tests
  *   RELOAD        {}  reread the configuration   -> {text: what has and what has not been applied}
@@ -42,11 +47,13 @@
  * a pipe that ends with the supervisor. After a worker's restart DATASET and LANE messages come before ARENA, and ARENA
  * means: begin.
  *   SETUP         {role, slot, generation, run_id, log_level, socket?}; fds: config (memfd, msgpack map; config.h),
- *                 board (ro), counters (rw), fetch only: producer line (rw), eventfd
+ *                 board (ro), counters (rw), fetch and write: producer line (rw), eventfd
  *   ARENA         {bytes, reserve, fresh}; fds: arena (rw). fresh: reserve its pages first, and answer ARENA_READY or
  *                 FAILED
  *   DATASET       {dataset, uri}; fds: index (ro)
  *   LANE          {lane}; fds: control segment (rw)
+ *   PART_LANE     {lane, uri, if_absent}; fds: control segment (rw). write: upload what comes there; after a restart all
+ *                 lanes of the slot come again, before ARENA
  *   DROP_LANE     {lane}  the lane is drained: unmap it, answer DROPPED
  *   RANGE         {dataset, range, uri, prefix, start, end, has_end, names?}  list: page through [start, end)
  *   SPLIT         {range, level}  list: give away the upper part of what is left, cut at this place of the names or
@@ -69,6 +76,7 @@
  *   INDEX_DONE    {dataset, objects, bytes, largest, dropped_*, digest, requests, from}; fds: index image. from: "", or
  *                 the saved index that it is
  *   INDEX_MISSING {dataset, stale}  INDEX_LOAD found none; stale: the generation of one that is too old, or 0
+ *   PART_ENDED    {lane}  write: its outcome is stored in the lane
  *   COMPOSE       {dataset, text}  fetch: whether its objects are composed, and why
  *   FAILED        {dataset?, range?, code, text}  for good: the data set (or the worker, without dataset) has failed
  */
@@ -107,6 +115,10 @@ enum mr_msg_type {
     MR_MSG_COMPOSE, /* from a worker */
     MR_MSG_INDEX_LOAD,
     MR_MSG_INDEX_MISSING,
+    MR_MSG_OPEN_WRITER,  /* from a client */
+    MR_MSG_CLOSE_WRITER, /* from a client */
+    MR_MSG_PART_LANE,
+    MR_MSG_PART_ENDED,
     MR_MSG_TYPE_COUNT
 };
 
