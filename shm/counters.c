@@ -58,6 +58,12 @@ static const struct mr_counter_label worker_labels[] = {
     {"stall_ms", "ms", "Time after which a download that has begun counts as stalled", true},
     {"temporary_objects", "objects", "Temporary composed objects in use or waiting for their deletion", true},
     {"list_jobs", "jobs", "Ranges of names listed to their end, and indexes put together or loaded", false},
+    {"stored_parts", "parts", "Parts of checkpoints stored", false},
+    {"stored_part_bytes", "bytes", "Bytes of those parts", false},
+    {"uploads_done", "uploads", "Checkpoint objects stored and verified", false},
+    {"uploads_failed", "uploads", "Checkpoint objects that could not be stored", false},
+    {"uploads_aborted", "uploads", "Checkpoint objects given up before they were whole", false},
+    {"uploads", "uploads", "Checkpoint objects being written", true},
 };
 _Static_assert(sizeof(worker_labels) / sizeof(worker_labels[0]) == MR_WC_COUNT, "a label for each worker counter");
 
@@ -82,6 +88,7 @@ static const struct {
     [MR_ROLE_LIST] = {"list", worker_labels, MR_WC_COUNT},
     [MR_ROLE_FETCH] = {"fetch", worker_labels, MR_WC_COUNT},
     [MR_ROLE_CONSUMER] = {"consumer", consumer_labels, MR_CC_COUNT},
+    [MR_ROLE_WRITE] = {"write", worker_labels, MR_WC_COUNT},
 };
 _Static_assert(sizeof(roles) / sizeof(roles[0]) == MR_COUNTER_ROLES, "a table for each role");
 

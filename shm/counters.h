@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Workers: list and fetch. Append only, and to the table in counters.c in the same order. */
+/* Workers: list, fetch and write. Append only, and to the table in counters.c in the same order. */
 enum mr_worker_counter {
     MR_WC_REQUESTS,
     MR_WC_BYTES,
@@ -61,6 +61,12 @@ enum mr_worker_counter {
     MR_WC_STALL_MS,          /* gauge */
     MR_WC_TEMPORARY_OBJECTS, /* gauge */
     MR_WC_LIST_JOBS,
+    MR_WC_PARTS,
+    MR_WC_PART_BYTES,
+    MR_WC_UPLOADS_DONE,
+    MR_WC_UPLOADS_FAILED,
+    MR_WC_UPLOADS_ABORTED,
+    MR_WC_UPLOADS, /* gauge */
     MR_WC_COUNT
 };
 
@@ -78,7 +84,7 @@ enum mr_consumer_counter {
 };
 
 /* Whose block it is; the role says which table labels the values. */
-enum mr_counter_role { MR_ROLE_LIST = 1, MR_ROLE_FETCH, MR_ROLE_CONSUMER, MR_COUNTER_ROLES };
+enum mr_counter_role { MR_ROLE_LIST = 1, MR_ROLE_FETCH, MR_ROLE_CONSUMER, MR_ROLE_WRITE, MR_COUNTER_ROLES };
 
 #define MR_COUNTERS_BYTES 1024
 #define MR_COUNTERS_SLOTS 120
@@ -148,7 +154,7 @@ int mr_counters_read(const struct mr_counters *block, struct mr_counters_snapsho
 
 /* The labels of a role's values, and how many: NULL and 0 for a role out of range. Static. */
 const struct mr_counter_label *mr_counter_labels(unsigned role, unsigned *count);
-/* "list", "fetch", "consumer"; "unknown". */
+/* "list", "fetch", "consumer", "write"; "unknown". */
 const char *mr_counter_role_name(unsigned role);
 
 #endif

@@ -207,10 +207,16 @@ static void messages_ready(struct mr_watch *watch, uint32_t epoll_events)
 /* ---- start ---- */
 
 /* In the child, between fork and exec: only async-signal-safe calls. */
-__attribute__((noreturn)) static void become_worker(const char *path, char *const argv[], int socket, int life)
+__attribute__((noreturn)) static void become_worker(const char *path, char *const argv[], int socket, int life,
+                                                    bool session)
 {
     sigset_t none;
-    setpgid(0, 0); /* not in the terminal's foreground group: Ctrl-C is for the training command */
+    /* Not in the terminal's foreground group: Ctrl-C is for the training command. A session of its own is not told of
+     * the terminal's end either. */
+    if (session)
+        setsid();
+    else
+        setpgid(0, 0);
     signal(SIGPIPE, SIG_DFL);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
@@ -243,7 +249,7 @@ static int fork_worker(struct mr_child *child, int ends[2])
     }
     pid_t pid = fork();
     if (pid == 0)
-        become_worker(s->worker_path, argv, high, s->life[0]);
+        become_worker(s->worker_path, argv, high, s->life[0], child->role->session);
     close(high);
     if (pid < 0) {
         mr_error_set_errno(errno, "cannot start a worker process");

@@ -38,7 +38,8 @@ struct mr_child_end {
 };
 
 struct mr_child_role {
-    const char *name; /* "list", "fetch": the worker's first argument */
+    const char *name; /* "list", "fetch", "write": the worker's first argument */
+    bool session;     /* in a session of its own: it may outlive us, to finish what was promised */
     enum mr_counter_role counters;
     unsigned first_counter, last_counter; /* their sum grows when the worker has published something */
     /* Adds the role's own descriptors to SETUP. */

@@ -64,7 +64,8 @@ void mr_clients_forget(struct mr_supervisor *s, unsigned dataset)
 
 void mr_clients_lane_gone(struct mr_client_peer *client)
 {
-    if (client->socket < 0 && mr_lanes_of(client->supervisor, client) == 0)
+    if (client->socket < 0 && mr_lanes_of(client->supervisor, client) == 0 &&
+        mr_part_lanes_of(client->supervisor, client) == 0)
         forget(client);
 }
 
@@ -89,6 +90,7 @@ static void process_ended(struct mr_watch *watch, uint32_t epoll_events)
         client->socket = -1;
     }
     mr_lanes_client_died(s, client); /* takes its name off the lanes, so none of them forgets it meanwhile */
+    mr_part_lanes_client_died(s, client);
     forget(client);
 }
 
@@ -334,6 +336,45 @@ static int close_lane(struct mr_client_peer *client, struct mr_msg_in *in)
     return reply(client, ok());
 }
 
+static int open_writer(struct mr_client_peer *client, struct mr_msg_in *in)
+{
+    struct mr_supervisor *s = client->supervisor;
+    const char *uri;
+    bool if_absent;
+    uint64_t sharers;
+    if (mr_msg_get_str(in, "uri", &uri) != 0 || mr_msg_get_bool(in, "if_absent", &if_absent) != 0 ||
+        mr_msg_get_u64(in, "sharers", &sharers) != 0)
+        return -1;
+    struct mr_part_entry *entry = mr_part_lanes_open(s, client, uri, if_absent, sharers);
+    if (entry == NULL)
+        return -1;
+    uint32_t number = entry->lane.lane;
+    const struct mr_producer_slot *slot = &s->writers.slots[entry->lane.worker];
+    struct mr_msg_out *out = ok();
+    mr_msg_put_u64(out, "lane", number);
+    mr_msg_put_u64(out, "worker", entry->lane.worker);
+    mr_msg_put_u64(out, "part_bytes", entry->lane.part_bytes);
+    mr_msg_put_u64(out, "arena_bytes", s->writers.arena_bytes);
+    mr_msg_put_u64(out, "drain_s", s->config.checkpoint.drain_s);
+    mr_msg_put_fd(out, entry->fd);
+    mr_msg_put_fd(out, s->writers.arena);
+    mr_msg_put_fd(out, slot->line_readonly);
+    mr_msg_put_fd(out, slot->eventfd);
+    if (reply(client, out) != 0) {
+        mr_part_lanes_close_one(s, client, number); /* nobody else can */
+        return -1;
+    }
+    return 0;
+}
+
+static int close_writer(struct mr_client_peer *client, struct mr_msg_in *in)
+{
+    uint64_t number;
+    if (mr_msg_get_u64(in, "lane", &number) != 0 || mr_part_lanes_close_one(client->supervisor, client, number) != 0)
+        return -1;
+    return reply(client, ok());
+}
+
 static int send_stat(struct mr_client_peer *client)
 {
     char *text = mr_stat_json(client->supervisor);
@@ -394,6 +435,10 @@ static int handle(struct mr_client_peer *client, struct mr_msg_in *in)
         return open_lane(client, in);
     case MR_MSG_CLOSE_LANE:
         return close_lane(client, in);
+    case MR_MSG_OPEN_WRITER:
+        return open_writer(client, in);
+    case MR_MSG_CLOSE_WRITER:
+        return close_writer(client, in);
     case MR_MSG_PUT_LOOP:
         return put_loop(client, in);
     case MR_MSG_STAT:

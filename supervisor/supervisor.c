@@ -31,7 +31,7 @@ static bool any_process(const struct mr_supervisor *s)
     for (unsigned i = 0; i < s->listing.worker_count; i++)
         if (mr_child_has_process(&s->listing.workers[i]))
             return true;
-    return mr_fetchers_alive(s) != 0;
+    return mr_fetchers_alive(s) != 0 || mr_writers_alive(s);
 }
 
 static bool is_ours(const struct mr_supervisor *s, pid_t pid)
@@ -41,15 +41,25 @@ static bool is_ours(const struct mr_supervisor *s, pid_t pid)
         ours |= pid == s->listing.workers[i].pid;
     for (unsigned i = 0; i < s->fetchers.count; i++)
         ours |= pid == s->fetchers.workers[i].pid;
+    for (unsigned i = 0; i < s->writers.count; i++)
+        ours |= pid == s->writers.workers[i].pid;
     return ours;
 }
 
-static void end_children(struct mr_supervisor *s)
+/* Those that read. */
+static void end_readers(struct mr_supervisor *s)
 {
     for (unsigned i = 0; i < s->listing.worker_count; i++)
         mr_child_drain(&s->listing.workers[i], false);
     for (unsigned i = 0; i < s->fetchers.count; i++)
         mr_child_drain(&s->fetchers.workers[i], false);
+}
+
+static void end_children(struct mr_supervisor *s)
+{
+    end_readers(s);
+    for (unsigned i = 0; i < s->writers.count; i++)
+        mr_child_drain(&s->writers.workers[i], false);
 }
 
 static void kill_children(struct mr_supervisor *s)
@@ -58,6 +68,8 @@ static void kill_children(struct mr_supervisor *s)
         mr_child_kill(&s->listing.workers[i]);
     for (unsigned i = 0; i < s->fetchers.count; i++)
         mr_child_kill(&s->fetchers.workers[i]);
+    for (unsigned i = 0; i < s->writers.count; i++)
+        mr_child_kill(&s->writers.workers[i]);
 }
 
 /*
@@ -72,8 +84,11 @@ static void enter(struct mr_supervisor *s, enum mr_supervisor_state state)
         return;
     s->state = state;
     atomic_store_explicit(&s->board->state, state, memory_order_release);
-    if (state == MR_SUP_DRAINING)
-        enter(s, MR_SUP_STOPPING); /* nothing is promised yet: checkpoints bring that */
+    if (state == MR_SUP_DRAINING) {
+        if (s->command.ended || s->is_private)
+            end_readers(s); /* nobody reads any more: their memory may be needed elsewhere */
+        mr_drain_begin(s);
+    }
     if (state == MR_SUP_STOPPING) {
         end_children(s);
         mr_lanes_wake_all(s); /* readers look at the state */
@@ -87,6 +102,11 @@ void mr_supervisor_drain(struct mr_supervisor *s, const char *why)
         return;
     mr_log_info("ending: %s", why);
     enter(s, MR_SUP_DRAINING);
+}
+
+void mr_supervisor_drained(struct mr_supervisor *s)
+{
+    enter(s, MR_SUP_STOPPING);
 }
 
 void mr_supervisor_index_ended(struct mr_supervisor *s, enum mr_code code)
@@ -152,6 +172,7 @@ static void on_signal(struct mr_supervisor *s, const struct signalfd_siginfo *in
         return;
     }
     if (s->command.pid != 0) {
+        s->drain.term |= info->ssi_signo == SIGTERM;
         mr_command_signal(s, info);
         return;
     }
@@ -159,12 +180,15 @@ static void on_signal(struct mr_supervisor *s, const struct signalfd_siginfo *in
     case SIGINT:
     case SIGTERM:
     case SIGQUIT:
+        if (s->state == MR_SUP_DRAINING && !mr_drain_signal(s, (int)info->ssi_signo))
+            return;
         if (s->state >= MR_SUP_DRAINING) {
             mr_log_warning("a second signal: stopping at once");
+            mr_drain_stop(s, "a second signal stopped the run");
             kill_children(s);
-            enter(s, MR_SUP_STOPPING);
             return;
         }
+        s->drain.warned = true;
         snprintf(why, sizeof why, "signal %s", sigabbrev_np((int)info->ssi_signo));
         mr_supervisor_drain(s, why);
         return;
@@ -275,6 +299,8 @@ int mr_supervisor_reload(struct mr_supervisor *s, char *text, size_t size)
     set_metrics(s);
     for (unsigned i = 0; i < s->fetchers.count; i++)
         mr_child_drain(&s->fetchers.workers[i], true); /* what they have in flight goes back and is claimed again */
+    for (unsigned i = 0; i < s->writers.count; i++)
+        mr_child_drain(&s->writers.workers[i], true);
     return 0;
 }
 
@@ -343,6 +369,8 @@ static int init(struct mr_supervisor *s, const struct mr_supervisor_options *opt
     s->metrics.logged_ns = s->started_ns;
     set_metrics(s);
     mr_lanes_init(s);
+    mr_part_lanes_init(s);
+    mr_drain_init(s);
     if (s->config_fd < 0 || init_board(s) != 0 || mr_listing_init(s) != 0 || mr_fetchers_init(s) != 0)
         return -1;
     int listener = mr_run_folder_init(&s->folder, options->folder_path, options->socket_path);
@@ -363,10 +391,13 @@ static void close_all(struct mr_supervisor *s)
 {
     mr_events_stop(&s->events, &s->stop_timer);
     mr_events_stop(&s->events, &s->metrics_timer);
+    mr_drain_close(s);
     mr_lanes_close(s);
+    mr_part_lanes_close(s);
     mr_clients_close(s);
     mr_listing_close(s);
     mr_fetchers_close(s);
+    mr_writers_close(s);
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
         mr_dataset_close(s->datasets[i]);
         s->datasets[i] = NULL;
@@ -408,7 +439,11 @@ static int run(struct mr_supervisor *s, const struct mr_supervisor_options *opti
             kill_children(s);
             return 1;
         }
-    return s->command.ended ? s->command.exit_status : s->index_status;
+    mr_part_lanes_close(s); /* what is left of them is settled */
+    status = s->command.ended ? s->command.exit_status : s->index_status;
+    if (s->part_lanes.lost > 0 && status == 0)
+        status = 1;
+    return status;
 }
 
 int mr_supervisor_main(const struct mr_supervisor_options *options)
@@ -427,6 +462,7 @@ int mr_supervisor_main(const struct mr_supervisor_options *options)
     s->started_ns = mr_clock_mono_ns();
     for (unsigned i = 0; i < MR_PRODUCERS_MAX; i++)
         s->fetchers.slots[i] = (struct mr_producer_slot){-1, -1, -1, -1, -1, false, false, false};
+    mr_writers_init(s);
     if (mr_config_load(&s->config, options->config_path) != 0) {
         mr_log_error("%s", mr_error_text());
         status = mr_code_exit_status(mr_error_code());

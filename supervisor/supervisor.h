@@ -3,7 +3,7 @@
  *
  *     STARTING --(socket listens)--> RUNNING --(command ended, TERM, SHUTDOWN)--> DRAINING --> STOPPING --> gone
  *
- * DRAINING ends when nothing promised is left to do (checkpoints; none yet), STOPPING when no child is left: the
+ * DRAINING ends when nothing promised is left to do (drain.h: checkpoints), STOPPING when no child is left: the
  * workers are asked to finish, after STOP_MS they are killed. mr_supervisor_enter is the one transition function.
  * The modules beside this one each own their part of the structure; this header is for them and main.c alone.
  */
@@ -20,11 +20,14 @@
 #include "supervisor/clients.h"
 #include "supervisor/command.h"
 #include "supervisor/dataset.h"
+#include "supervisor/drain.h"
 #include "supervisor/events.h"
 #include "supervisor/fetchers.h"
 #include "supervisor/lanes.h"
 #include "supervisor/listing.h"
+#include "supervisor/part_lanes.h"
 #include "supervisor/run_folder.h"
+#include "supervisor/writers.h"
 
 /* What the last line of metrics.interval_s has counted. */
 struct mr_metrics_line {
@@ -56,6 +59,9 @@ struct mr_supervisor {
     struct mr_listing listing;
     struct mr_fetchers fetchers;
     struct mr_lanes lanes;
+    struct mr_writers writers;
+    struct mr_part_lanes part_lanes;
+    struct mr_drain drain;
     struct mr_clients clients;
     struct mr_command command;
 
@@ -83,6 +89,8 @@ int mr_supervisor_main(const struct mr_supervisor_options *options);
 void mr_supervisor_index_ended(struct mr_supervisor *s, enum mr_code code);
 /* Begins the end; harmless when it has begun. */
 void mr_supervisor_drain(struct mr_supervisor *s, const char *why);
+/* Nothing that was promised is left to do, or it was given up: DRAINING ends. */
+void mr_supervisor_drained(struct mr_supervisor *s);
 /* The process of a child is gone and it will not be started again. */
 void mr_supervisor_child_ended(struct mr_supervisor *s);
 /* The command of `run` has ended. */
