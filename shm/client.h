@@ -62,9 +62,10 @@ struct mr_part_writer {
     struct mr_part_lane lane; /* mapped */
     unsigned char *arena;     /* the part arena, writable: slot i at mr_part_offset(&lane, i). The client's mapping */
     const struct mr_producer_line
-        *line;        /* of its write worker: mr_wake_producer after publish, seal and abort. Both are */
-    int eventfd;      /* the client's too, and live as long as it */
-    uint32_t drain_s; /* a promised save may take so long after the supervisor's death */
+        *line;                /* of its write worker: mr_wake_producer after publish, seal and abort. Both are */
+    int eventfd;              /* the client's too, and live as long as it */
+    uint32_t drain_s;         /* a promised save may take so long after the supervisor's death */
+    _Atomic uint8_t *touched; /* which chunks of the arena this process has prefaulted (prefault.h). The client's */
 };
 /*
  * sharers: writers that this node opens side by side (0: one); each is given an equal share. 0, or -1: BUSY (no memory or no worker

@@ -5,12 +5,14 @@
 #include "shm/base/error.h"
 #include "shm/board.h"
 #include "shm/client_impl.h"
+#include "shm/prefault.h"
 #include "shm/segment.h"
 
 /* The pages of the part arena that this process has touched stay in its page tables from one save to the next. */
 struct mr_part_memory {
     void *arena;
     uint64_t arena_bytes;
+    _Atomic uint8_t *touched; /* a byte a chunk */
     struct {
         const struct mr_producer_line *line; /* NULL: not known yet */
         int eventfd;
@@ -29,6 +31,7 @@ void mr_client_part_memory_free(struct mr_part_memory *memory)
     }
     if (memory->arena != NULL)
         mr_segment_unmap(memory->arena, memory->arena_bytes);
+    free(memory->touched);
     free(memory);
 }
 
@@ -57,6 +60,12 @@ static int take_memory(struct mr_client *client, struct mr_msg_in *in, uint64_t 
         (memory->arena != NULL && memory->arena_bytes != arena_bytes)) {
         mr_error_set(MR_E_PROTOCOL, "the supervisor answered with write worker %u and a part arena of %llu bytes",
                      worker, (unsigned long long)arena_bytes);
+        return -1;
+    }
+    if (memory->touched == NULL)
+        memory->touched = calloc(arena_bytes / MR_PREFAULT_CHUNK + 1, sizeof *memory->touched);
+    if (memory->touched == NULL) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a checkpoint writer");
         return -1;
     }
     if (memory->arena == NULL) {
@@ -129,6 +138,7 @@ int mr_client_open_writer(struct mr_client *client, const char *uri, bool if_abs
     writer->arena = client->parts->arena;
     writer->line = client->parts->workers[worker].line;
     writer->eventfd = client->parts->workers[worker].eventfd;
+    writer->touched = client->parts->touched;
     return 0;
 }
 

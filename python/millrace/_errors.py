@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 
 class Error(OSError):
     """Something that millrace was asked for failed; the text says what, for which object, and what to do."""
@@ -30,6 +32,12 @@ _CLASSES: dict[int, type[Exception]] = {
 }
 
 
+_NO_MEMORY = 12
+
+
 def from_code(code: int, text: str) -> Exception:
     """The exception for an error of the C side."""
-    return _CLASSES.get(code, Error)(text)
+    error = _CLASSES.get(code, Error)(text)
+    if code == _NO_MEMORY and isinstance(error, OSError) and "No space left on device" in text:
+        error.errno = errno.ENOSPC  # the code stands for memory and descriptors as well
+    return error

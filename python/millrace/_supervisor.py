@@ -62,8 +62,8 @@ def find_program(name: str) -> Path:
     return Path(found)
 
 
-def connection(settings: Settings = NO_SETTINGS) -> Connection:
-    """A connection for a new data set. Starts a private supervisor where there is none with these settings.
+def connection(settings: Settings = NO_SETTINGS, maker: str = "a data set") -> Connection:
+    """A connection for something new. Starts a private supervisor where there is none with these settings.
 
     A supervisor that the user started, or configures by MILLRACE_CONFIG, keeps its configuration; a warning says so.
     """
@@ -73,7 +73,7 @@ def connection(settings: Settings = NO_SETTINGS) -> Connection:
         return connect(path, CONNECT_TIMEOUT_MS)
     if _torch.worker() is not None:
         raise Error(
-            "a data set was made in a DataLoader worker, where no supervisor is started: make it in the main process, "
+            f"{maker} was made in a DataLoader worker, where no supervisor is started: make it in the main process, "
             "or start the job with `millrace run`"
         )
     if os.environ.get("MILLRACE_CONFIG"):

@@ -13,6 +13,7 @@ typedef struct {
     PyObject_HEAD struct mr_client *client; /* NULL after close */
     struct mr_views *views;                 /* known to the fault handler; the client's */
     PyThread_type_lock lock;
+    unsigned writers; /* open ones: their memory is mapped by the client */
 } Client;
 
 /* The lock without ever waiting for it while holding the GIL. */
@@ -60,6 +61,7 @@ static PyObject *client_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     }
     self->client = client;
     self->views = NULL;
+    self->writers = 0;
     self->lock = PyThread_allocate_lock();
     if (!self->lock) {
         Py_DECREF(self);
@@ -91,12 +93,17 @@ static PyObject *client_close(Client *self, PyObject *ignored)
 {
     (void)ignored;
     lock(self);
-    drop(self);
+    bool writing = self->writers > 0;
+    if (!writing)
+        drop(self);
     end(self);
-    Py_RETURN_NONE;
+    if (!writing)
+        Py_RETURN_NONE;
+    PyErr_SetString(PyExc_RuntimeError, "checkpoint writers of this connection are open");
+    return NULL;
 }
 
-int ring_client_look(PyObject *object, uint32_t dataset)
+static int look(PyObject *object, const uint32_t *dataset)
 {
     Client *self = (Client *)object;
     if (!PyThread_acquire_lock(self->lock, NOWAIT_LOCK))
@@ -107,13 +114,23 @@ int ring_client_look(PyObject *object, uint32_t dataset)
         mr_error_set(MR_E_GONE, "the connection to the supervisor was closed");
     } else {
         rc = mr_client_check(self->client);
-        if (!rc && mr_client_dataset_state(self->client, dataset) == MR_DATASET_FAILED)
+        if (!rc && dataset && mr_client_dataset_state(self->client, *dataset) == MR_DATASET_FAILED)
             rc = -1;
     }
     end(self);
     if (rc)
         ring_raise();
     return rc;
+}
+
+int ring_client_look(PyObject *object, uint32_t dataset)
+{
+    return look(object, &dataset);
+}
+
+int ring_client_look_alive(PyObject *object)
+{
+    return look(object, NULL);
 }
 
 void ring_client_lane_closed(PyObject *object, uint32_t lane)
@@ -306,6 +323,37 @@ static PyObject *client_open_lane(Client *self, PyObject *args, PyObject *kwargs
                          (unsigned long long)loop.seed, loop.batch, loop.world, loop.rank, loop.flags);
 }
 
+/* ---- checkpoint writers ---- */
+
+static PyObject *client_open_writer(Client *self, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"uri", "if_absent", "sharers", NULL};
+    const char *uri;
+    int if_absent = 0, rc;
+    unsigned sharers = 1;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "s|pI:open_writer", names, &uri, &if_absent, &sharers) ||
+        begin(self))
+        return NULL;
+    struct mr_part_writer opened;
+    Py_BEGIN_ALLOW_THREADS rc = mr_client_open_writer(self->client, uri, if_absent, sharers, &opened);
+    Py_END_ALLOW_THREADS if (!rc) self->writers++;
+    end(self);
+    if (!rc)
+        return ring_writer_new(ring_state_of(Py_TYPE(self)), (PyObject *)self, &opened);
+    if (mr_error_code() != MR_E_BUSY)
+        return ring_raise();
+    return PyUnicode_DecodeUTF8(mr_error_text(), (Py_ssize_t)strlen(mr_error_text()), "backslashreplace");
+}
+
+void ring_client_writer_closed(PyObject *object, struct mr_part_writer *writer)
+{
+    Client *self = (Client *)object;
+    lock(self);
+    Py_BEGIN_ALLOW_THREADS(void) mr_client_close_writer(self->client, writer);
+    Py_END_ALLOW_THREADS self->writers--;
+    end(self);
+}
+
 /* ---- the rest ---- */
 
 static PyObject *client_stat(Client *self, PyObject *ignored)
@@ -376,6 +424,8 @@ static PyMethodDef client_methods[] = {
      "put_loop(key, (epoch, cursor, seed, batch, world, rank, flags)): what lanes of that key are handed."},
     {"open_lane", (PyCFunction)(void (*)(void))client_open_lane, METH_VARARGS | METH_KEYWORDS,
      "open_lane(dataset, index, window, least, key=None, *, writable=False, parent=0) -> (Lane, loop or None)."},
+    {"open_writer", (PyCFunction)(void (*)(void))client_open_writer, METH_VARARGS | METH_KEYWORDS,
+     "open_writer(uri, if_absent=False, sharers=1) -> Writer, or str: why none can be had now."},
     {"stat", (PyCFunction)client_stat, METH_NOARGS, "stat() -> str: JSON."},
     {"shutdown", (PyCFunction)client_shutdown, METH_NOARGS, "Asks a private supervisor to end."},
     {NULL, NULL, 0, NULL},

@@ -49,6 +49,7 @@ static int ring_exec(PyObject *module)
         !(state->plan = ring_add_type(module, &ring_plan_spec)) ||
         !(state->lane = ring_add_type(module, &ring_lane_spec)) ||
         !(state->lease = ring_add_type(module, &ring_lease_spec)) ||
+        !(state->writer = ring_add_type(module, &ring_writer_spec)) ||
         !(state->failure = PyStructSequence_NewType(&ring_failure_desc)) ||
         PyModule_AddType(module, state->failure) < 0)
         return -1;
@@ -64,6 +65,7 @@ static int ring_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->lane);
     Py_VISIT(state->lease);
     Py_VISIT(state->failure);
+    Py_VISIT(state->writer);
     return 0;
 }
 
@@ -76,6 +78,7 @@ static int ring_clear(PyObject *module)
     Py_CLEAR(state->lane);
     Py_CLEAR(state->lease);
     Py_CLEAR(state->failure);
+    Py_CLEAR(state->writer);
     return 0;
 }
 

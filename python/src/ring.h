@@ -21,7 +21,7 @@
 #include "shm/plan.h"
 
 struct ring_state { /* module state */
-    PyTypeObject *client, *index, *plan, *lane, *lease, *failure;
+    PyTypeObject *client, *index, *plan, *lane, *lease, *failure, *writer;
 };
 /* The state of the module that made this type: borrowed. */
 struct ring_state *ring_state_of(PyTypeObject *type);
@@ -111,6 +111,16 @@ extern PyStructSequence_Desc ring_failure_desc;
 int ring_client_look(PyObject *client, uint32_t dataset);
 /* Tells the supervisor that the lane is closed; errors do not matter. */
 void ring_client_lane_closed(PyObject *client, uint32_t lane);
+/* Whether the supervisor has ended: -1 with an exception. Does nothing while another thread talks. */
+int ring_client_look_alive(PyObject *client);
+/* The end of a Writer: tells the supervisor and unmaps the lane; errors do not matter. Takes the lock. */
+void ring_client_writer_closed(PyObject *client, struct mr_part_writer *writer);
 extern PyType_Spec ring_client_spec;
+
+/* ---- writer.c ---- */
+
+/* A Writer over an opened part lane, which it takes over; NULL with an exception, the lane aborted and closed. */
+PyObject *ring_writer_new(struct ring_state *state, PyObject *client, const struct mr_part_writer *opened);
+extern PyType_Spec ring_writer_spec;
 
 #endif

@@ -1,0 +1,199 @@
+"""What becomes of an object once all of its bytes are in shared memory: Saved, Save, and the thread that waits."""
+
+from __future__ import annotations
+
+import atexit
+import concurrent.futures
+import logging
+import os
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from .._errors import SupervisorGone, from_code
+
+if TYPE_CHECKING:
+    from .. import _ring
+    from .._connection import Connection
+
+log = logging.getLogger("millrace")
+
+SLICE_MS = 100
+SEVERAL_MS = 20  # of each, where one thread waits for several
+GONE = 13  # enum mr_code of shm/base/error.h
+
+
+class Saved(NamedTuple):
+    """An object that is there: the store has confirmed the checksum of the whole."""
+
+    uri: str
+    size: int  # bytes
+    generation: int  # of the object in the store; for a file, as `millrace ls -l` shows it
+    crc32c: int
+
+
+class Save(concurrent.futures.Future[Saved]):
+    """A promised save: every byte lies in shared memory, and the upload goes on whatever happens to this process.
+
+    A concurrent.futures.Future whose result is Saved. It cannot be cancelled. A failure that nobody has asked for (by
+    result() or exception()) is raised by the next writer(), written to standard error at exit, and logged.
+    """
+
+    def __init__(self, uri: str, ring: _ring.Writer, connection: Connection) -> None:
+        super().__init__()
+        self.uri = uri
+        self._ring = ring
+        self._connection: Connection | None = connection  # keeps a private supervisor
+        self._pid = os.getpid()
+        self._size = ring.bytes
+        self._gone_at: float | None = None
+        self._asked = False
+        self._error: BaseException | None = None
+        self.set_running_or_notify_cancel()  # from here on cancel() says False
+
+    def progress(self) -> tuple[int, int]:
+        """(bytes that the store has confirmed, bytes of the object). Does not wait."""
+        if self.done() and self._error is None:
+            return self._size, self._size
+        return self._ring.stored(), self._size
+
+    def result(self, timeout: float | None = None) -> Saved:
+        """Waits up to `timeout` seconds (None: for ever), and raises what the save failed of."""
+        self._check_process()
+        try:
+            return super().result(timeout)
+        finally:
+            self._asked = self.done()
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Waits as result() does; what the save failed of, or None."""
+        self._check_process()
+        try:
+            return super().exception(timeout)
+        finally:
+            self._asked = self.done()
+
+    def _check_process(self) -> None:
+        if self._pid != os.getpid() and not self.done():
+            raise RuntimeError(f"the save of {self.uri} belongs to the process before the fork, and is awaited there")
+
+    def _poll(self, timeout_ms: int) -> bool:
+        """Waits a while; True once it is decided. For one thread at a time. KeyboardInterrupt may come out."""
+        try:
+            outcome = self._ring.outcome(timeout_ms)
+            if outcome is None:
+                self._check_supervisor()
+                return False
+        except Exception as error:
+            self._end(error)
+            return True
+        done, code, text, generation, crc32c = outcome
+        self._end(None if done else from_code(code or GONE, text), generation, crc32c)
+        return True
+
+    def _check_supervisor(self) -> None:
+        """The write worker finishes what is promised without the supervisor, as long as it may."""
+        if self._gone_at is None:
+            try:
+                if self._connection is not None:
+                    self._connection.client.check()
+            except SupervisorGone as error:
+                self._gone_at = time.monotonic()
+                log.warning("%s; its write worker may still finish the save of %s", error, self.uri)
+        elif time.monotonic() > self._gone_at + self._ring.drain_s + 1:
+            raise SupervisorGone(
+                f"the save of {self.uri} is not confirmed: the supervisor has ended, and its write worker has not said "
+                f"within checkpoint.drain_s ({self._ring.drain_s} s) whether the object is there; look at the object"
+            )
+
+    def _end(self, error: BaseException | None, generation: int = 0, crc32c: int = 0) -> None:
+        self._ring.close()
+        self._connection = None
+        if error is None:
+            self.set_result(Saved(self.uri, self._size, generation, crc32c))
+            return
+        log.error("the save of %s failed: %s", self.uri, error)
+        self._error = error
+        self.set_exception(error)
+
+
+class _Waiter:
+    """One thread a process that waits for all saves which nobody waits for. It keeps no process from exiting."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pending: list[Save] = []
+        self._failed: list[Save] = []
+        self._running = False
+
+    def add(self, save: Save) -> None:
+        with self._lock:
+            self._pending.append(save)
+            if self._running:
+                return
+            self._running = True
+        threading.Thread(target=self._run, name="millrace-saves", daemon=True).start()
+
+    def failures(self) -> list[Save]:
+        """Saves that failed and whose failure nobody has asked for; each is given once."""
+        with self._lock:
+            found, self._failed = [save for save in self._failed if not save._asked], []
+        return found
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                pending = list(self._pending)
+                if not pending:
+                    self._running = False
+                    return
+            for save in pending:
+                if save._poll(SLICE_MS if len(pending) == 1 else SEVERAL_MS):
+                    self._ended(save)
+
+    def _ended(self, save: Save) -> None:
+        with self._lock:
+            self._pending.remove(save)
+            if save._error is not None and not save._asked:
+                self._failed.append(save)
+
+
+_waiter = _Waiter()
+
+
+def watch(save: Save) -> None:
+    """Lets the process's thread wait for this save."""
+    _waiter.add(save)
+
+
+def raise_unasked() -> None:
+    """Raises what earlier saves failed of, where nobody has asked for it. Once."""
+    failures = _waiter.failures()
+    if not failures:
+        return
+    for other in failures[1:]:
+        log.error("the save of %s before this one failed too: %s", other.uri, other._error)
+    first = failures[0]
+    cause = first._error
+    text = f"the save of {first.uri} before this one failed: {cause}"
+    error: BaseException = SupervisorGone(text)
+    if isinstance(cause, Exception):
+        error = type(cause)(text)
+        if isinstance(cause, OSError) and isinstance(error, OSError):
+            error.errno = cause.errno
+    raise error from cause
+
+
+def _say_unasked() -> None:
+    for save in _waiter.failures():
+        print(f"millrace: the save of {save.uri} failed, and nothing asked for it: {save._error}", file=sys.stderr)
+
+
+def _forget_in_child() -> None:
+    global _waiter
+    _waiter = _Waiter()  # those saves are the parent's
+
+
+atexit.register(_say_unasked)
+os.register_at_fork(after_in_child=_forget_in_child)

@@ -1,0 +1,59 @@
+"""What a caller may write as the place of a checkpoint, and the URI that it stands for."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Union
+
+Place = Union[str, "os.PathLike[str]"]
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+# pathlib makes "gs:/bucket/name" of "gs://bucket/name", and torch and Lightning make Paths of what they are given.
+_COLLAPSED = re.compile(r"(gs|s3|file):/(?!/)")
+
+
+def to_uri(place: Place) -> str:
+    """The URI of an object, or of a prefix: "gs://bucket/name", or "file:///absolute/path".
+
+    Takes a URI, a path of this machine, or a Path of either. ValueError says what is wrong with it.
+    """
+    text = os.fspath(place)
+    if not isinstance(text, str):
+        raise TypeError(f"a checkpoint's place is a str or a path of str, not {type(text).__name__}")
+    collapsed = _COLLAPSED.match(text)
+    if collapsed is not None:
+        rest = text[collapsed.end() :]
+        text = f"file:///{rest}" if collapsed[1] == "file" else f"{collapsed[1]}://{rest}"
+    if "\0" in text or "\n" in text:
+        raise ValueError(f"{text!r}: a checkpoint's name cannot hold a newline or a NUL")
+    scheme = _SCHEME.match(text)
+    if scheme is None:
+        return _local(text)
+    rest = text[scheme.end() :]
+    if scheme[1] == "file":
+        if not rest.startswith("/"):
+            raise ValueError(f"{text!r}: write an absolute path behind file://, as in file:///checkpoints/step1.pt")
+        return text
+    if scheme[1] == "s3":
+        raise ValueError(f"{text!r}: S3 is not supported yet; use gs://, file:// or a path")
+    if scheme[1] != "gs":
+        raise ValueError(f"{text!r}: {scheme[1]}:// is not known here; use gs://, file:// or a path")
+    if not rest.partition("/")[0]:
+        raise ValueError(f"{text!r} names no bucket: write gs://bucket/name")
+    return text
+
+
+def object_uri(place: Place) -> str:
+    """The same for one object: it must have a name that does not end like a folder's."""
+    uri = to_uri(place)
+    if uri.endswith("/") or (uri.startswith("gs://") and not uri[5:].partition("/")[2]):
+        raise ValueError(f"{uri!r} names no object: write the whole name, as in {uri.rstrip('/')}/step1.pt")
+    return uri
+
+
+def _local(text: str) -> str:
+    if not text:
+        raise ValueError("the place of a checkpoint is empty")
+    slash = "/" if text.endswith("/") and text.strip("/") else ""  # abspath cuts it off
+    return f"file://{os.path.abspath(text)}{slash}"  # noqa: PTH100 - Path.resolve() would follow links

@@ -1,0 +1,199 @@
+"""writer(): a file object whose bytes become one object of the store, whole and verified, or nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import os
+import time
+import warnings
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from .. import _supervisor
+from ._save import Save, Saved, raise_unasked, watch
+from ._uri import Place, object_uri
+
+if TYPE_CHECKING:
+    from .. import _ring
+    from .._connection import Connection
+
+log = logging.getLogger("millrace")
+
+SHARERS_MAX = 4096
+PAUSE_S = (0.01, 0.1)  # between two questions for memory
+SLICE_MS = 100
+
+
+class Writer(io.RawIOBase):
+    """A writable binary file that is an object of a store once it is closed; writer() makes it.
+
+    For one thread at a time. Leaving its `with` block by an exception aborts: no object appears. A writer that is
+    neither closed nor aborted saves nothing. In a forked child it is of no use.
+    """
+
+    def __init__(self, uri: str, ring: _ring.Writer, connection: Connection) -> None:
+        self.uri = uri
+        self._ring: _ring.Writer | None = ring
+        self._connection: Connection | None = connection
+        self._pid = os.getpid()
+        self._size = 0  # once it is closed
+        self._save: Save | None = None
+        self._failed: BaseException | None = None  # close() has raised it
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "open"
+        return f"<millrace.checkpoint.Writer {self.uri} {state}, {self._tell()} bytes>"
+
+    # ---- a file ----
+
+    @property
+    def closed(self) -> bool:
+        """Closed or aborted: nothing more can be written. A save may still be on its way."""
+        return self._ring is None
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        """Copies the bytes of any contiguous buffer into shared memory and returns how many those are: always all.
+
+        Waits, without the GIL, while no part of the memory is free. What the upload of earlier bytes failed of is
+        raised here: FileExistsError (if_absent), FileNotFoundError (no such bucket), PermissionError, ChangedError,
+        millrace.SupervisorGone, millrace.Error (with errno ENOSPC where a disk is full). After any exception the writer
+        can only be aborted.
+        """
+        return self._open().write(data)
+
+    def tell(self) -> int:
+        """Bytes that were written so far."""
+        self._open()
+        return self._tell()
+
+    def flush(self) -> None:
+        """Does nothing: full parts are on their way already, and the last one goes with close()."""
+        self._open()
+
+    @overload  # type: ignore[override]
+    def close(self, wait: Literal[True] = True) -> Saved: ...
+    @overload
+    def close(self, wait: Literal[False]) -> Save: ...
+    @overload
+    def close(self, wait: bool) -> Saved | Save: ...
+    def close(self, wait: bool = True) -> Saved | Save:
+        """Ends the object. With wait=True, returns once the store has confirmed the checksum of the whole, or raises.
+
+        With wait=False it returns as soon as all bytes are in shared memory, with a Save: a future whose upload is
+        finished even if this process dies. Its failure is raised by the future, or else by the next writer(). May be
+        called again: close(wait=False) and later close() waits. KeyboardInterrupt in the wait leaves the save promised.
+        """
+        if self._failed is not None:
+            raise self._failed
+        if self._save is None:
+            self._save = self._seal(wait)
+        return self._save.result() if wait else self._save
+
+    def abort(self) -> None:
+        """Ends the writer without an object. Does nothing once it is closed."""
+        ring, self._ring = self._ring, None
+        if ring is None:
+            return
+        self._failed = ValueError(f"the writer of {self.uri} was aborted: nothing has been saved")
+        self._size = ring.bytes
+        if self._pid == os.getpid():
+            ring.abort()
+        ring.close()
+        self._connection = None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.abort()
+        elif not self.closed:
+            self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_ring", None) is None:  # also where __init__ has not run
+            return
+        if self._pid == os.getpid():
+            text = f"the checkpoint writer of {self.uri} was never closed: nothing has been saved"
+            warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
+            log.warning("%s", text)
+        with contextlib.suppress(Exception):
+            self.abort()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError("a checkpoint writer cannot be pickled or copied: give its URI, and open it where it is used")
+
+    # ---- inside ----
+
+    def _open(self) -> _ring.Writer:
+        if self._ring is None:
+            raise ValueError(f"I/O operation on the closed checkpoint writer of {self.uri}")
+        return self._ring
+
+    def _tell(self) -> int:
+        return self._size if self._ring is None else self._ring.bytes
+
+    def _seal(self, wait: bool) -> Save:
+        ring, connection = self._open(), self._connection
+        assert connection is not None
+        try:
+            ring.seal()
+        except BaseException as error:
+            if not isinstance(error, RuntimeError):  # another thread is at it
+                self.abort()
+                self._failed = error
+            raise
+        save = Save(self.uri, ring, connection)
+        self._ring, self._connection, self._size = None, None, ring.bytes
+        if wait:
+            try:
+                while not save._poll(SLICE_MS):
+                    pass
+            except BaseException:
+                self._save = save
+                watch(save)
+                raise
+        else:
+            watch(save)
+        return save
+
+
+def writer(
+    uri: Place, *, if_absent: bool = False, sharers: int | None = None, timeout_s: float | None = 300.0
+) -> Writer:
+    """Opens an object for writing: "gs://bucket/name", or a path of this machine (also as file:///path).
+
+        with millrace.checkpoint.writer("gs://bucket/step1.pt") as file:
+            torch.save(model.state_dict(), file)
+
+    An object of that name is replaced only by the whole new one, once that is verified; with if_absent=True there must
+    be none (FileExistsError, at a write or at close). Nothing of the object can be seen before close() has returned.
+
+    Memory: the writer gets its share of checkpoint.arena_bytes in shared memory, however large the object becomes.
+    `sharers`: how many writers this node opens side by side (default: LOCAL_WORLD_SIZE, else 1). While the memory is
+    taken by others this waits, holding nothing, up to timeout_s seconds (None: for ever), then raises TimeoutError.
+
+    Without `millrace run` (MILLRACE_SOCKET) a private supervisor is started, never in a DataLoader worker. Raises what
+    an earlier save failed of, if nobody has asked for that (see Save).
+    """
+    target = object_uri(uri)
+    count = int(os.environ.get("LOCAL_WORLD_SIZE") or 1) if sharers is None else sharers
+    if not 1 <= count <= SHARERS_MAX:
+        raise ValueError(f"sharers is {count}: it must be from 1 to {SHARERS_MAX}")
+    raise_unasked()
+    connection = _supervisor.connection(maker="a checkpoint writer")
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    pause = PAUSE_S[0]
+    while True:
+        got = connection.client.open_writer(target, if_absent, count)
+        if not isinstance(got, str):
+            return Writer(target, got, connection)
+        left = pause if deadline is None else deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError(f"no memory for a checkpoint writer of {target} within {timeout_s:g} s: {got}")
+        time.sleep(min(pause, left))
+        pause = min(2 * pause, PAUSE_S[1])

@@ -1,0 +1,309 @@
+/*
+ * writer.c - Writer: one object on its way to the store, through a part lane. Bytes are copied before write returns;
+ * waits and large copies are done without the GIL. For one thread at a time.
+ */
+#include "ring.h"
+
+#include "shm/base/clock.h"
+#include "shm/base/error.h"
+#include "shm/fork_mark.h"
+#include "shm/part_stream.h"
+
+#define SLICE_MS   100 /* a wait is cut into slices: between two it looks at signals and the supervisor */
+#define SMALL      ((size_t)64 << 10) /* copied with the GIL held: giving it away costs more */
+#define OUTCOME_MS 10000              /* an aborted lane's worker says why soon; later nobody waits for it */
+
+typedef struct {
+    PyObject_HEAD PyObject *client;
+    struct mr_part_writer writer;
+    struct mr_part_stream stream;
+    uint64_t mark; /* of the process that opened it */
+    bool busy;     /* a thread is in here without the GIL */
+    bool sealed, aborted, closed;
+    uint64_t stored; /* last known, once it is closed */
+} Writer;
+
+static bool is_foreign(const Writer *self)
+{
+    return !mr_fork_mark_is(self->mark);
+}
+
+static void close_writer(Writer *self)
+{
+    if (self->closed)
+        return;
+    self->closed = true;
+    if (is_foreign(self))
+        return; /* the lane stays mapped: a child must touch neither the parent's memory nor its threads */
+    if (!self->sealed && !self->aborted)
+        mr_part_stream_abort(&self->stream);
+    mr_part_stream_close(&self->stream);
+    self->stored = mr_part_stream_stored(&self->stream);
+    ring_client_writer_closed(self->client, &self->writer);
+}
+
+PyObject *ring_writer_new(struct ring_state *state, PyObject *client, const struct mr_part_writer *opened)
+{
+    Writer *self = PyObject_New(Writer, state->writer);
+    if (!self) {
+        struct mr_part_writer writer = *opened;
+        mr_part_abort(&writer.lane);
+        mr_wake_producer(writer.line, writer.eventfd);
+        ring_client_writer_closed(client, &writer);
+        return NULL;
+    }
+    Py_INCREF(client);
+    self->client = client;
+    self->writer = *opened;
+    self->busy = self->sealed = self->aborted = self->closed = false;
+    self->stored = 0;
+    mr_part_stream_init(&self->stream, &self->writer);
+    self->mark = mr_fork_mark();
+    if (self->mark)
+        return (PyObject *)self;
+    Py_DECREF(self);
+    return ring_raise();
+}
+
+static void writer_dealloc(Writer *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject *type_of_error, *value, *traceback;
+    PyErr_Fetch(&type_of_error, &value, &traceback);
+    close_writer(self);
+    PyErr_Restore(type_of_error, value, traceback);
+    Py_DECREF(self->client);
+    PyObject_Free(self);
+    Py_DECREF(type);
+}
+
+static int check(const Writer *self)
+{
+    if (is_foreign(self))
+        PyErr_SetString(PyExc_ValueError, "this checkpoint writer belongs to the process before the fork");
+    else if (self->busy)
+        PyErr_SetString(PyExc_RuntimeError, "this checkpoint writer is in use by another thread");
+    else if (self->closed)
+        PyErr_SetString(PyExc_ValueError, "this checkpoint writer is closed");
+    else
+        return 0;
+    return -1;
+}
+
+/* For bytes and the promise: as check, and neither is done yet. */
+static int check_open(const Writer *self)
+{
+    if (check(self))
+        return -1;
+    if (!self->sealed && !self->aborted)
+        return 0;
+    PyErr_SetString(PyExc_ValueError,
+                    self->sealed ? "this checkpoint writer is closed" : "this checkpoint writer was aborted");
+    return -1;
+}
+
+static void abort_stream(Writer *self)
+{
+    mr_part_stream_abort(&self->stream);
+    self->aborted = true;
+}
+
+/* A wait of one slice, then what only happens while we wait: 0 to look again, -1 with an exception. */
+static int wait_slice(Writer *self, int (*wait)(struct mr_part_stream *, unsigned))
+{
+    int rc;
+    self->busy = true;
+    Py_BEGIN_ALLOW_THREADS rc = wait(&self->stream, SLICE_MS);
+    Py_END_ALLOW_THREADS self->busy = false;
+    if (PyErr_CheckSignals())
+        return -1;
+    return rc ? ring_client_look_alive(self->client) : 0;
+}
+
+/* The upload has failed, or somebody aborted it: raises why. Always NULL. */
+static PyObject *raise_outcome(Writer *self)
+{
+    int64_t until_ns = mr_clock_mono_ns() + OUTCOME_MS * MR_MILLISECOND_NS;
+    for (;;) {
+        uint32_t code, crc32c;
+        uint64_t generation;
+        char text[MR_PART_TEXT];
+        enum mr_part_outcome outcome = mr_part_result(&self->writer.lane, &code, text, &generation, &crc32c);
+        if (outcome == MR_PART_UNDECIDED && mr_clock_mono_ns() < until_ns) {
+            if (wait_slice(self, mr_part_stream_wait_outcome))
+                return NULL;
+            continue;
+        }
+        if (outcome == MR_PART_UNDECIDED)
+            mr_error_set(MR_E_GONE, "the upload was aborted, and its write worker does not say why");
+        else
+            mr_error_set(code > MR_OK && code < MR_E_COUNT ? (enum mr_code)code : MR_E_GONE, "%s", text);
+        return ring_raise();
+    }
+}
+
+static int write_all(Writer *self, const unsigned char *data, size_t length)
+{
+    for (;;) {
+        size_t taken;
+        enum mr_push got;
+        self->busy = true;
+        Py_BEGIN_ALLOW_THREADS got = mr_part_stream_push(&self->stream, data, length, &taken);
+        Py_END_ALLOW_THREADS self->busy = false;
+        data += taken;
+        length -= taken;
+        if (got == MR_PUSH_DONE)
+            return 0;
+        if (got == MR_PUSH_ENDED)
+            raise_outcome(self);
+        else if (got == MR_PUSH_TOO_MANY)
+            ring_raise();
+        else if (got == MR_PUSH_MORE ? !PyErr_CheckSignals() : !wait_slice(self, mr_part_stream_wait))
+            continue;
+        return -1;
+    }
+}
+
+static PyObject *writer_write(Writer *self, PyObject *data)
+{
+    Py_buffer view;
+    if (check_open(self))
+        return NULL;
+    if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)) {
+        if (PyObject_CheckBuffer(data))
+            PyErr_SetString(PyExc_BufferError, "the bytes to write do not lie side by side: give bytes(view) of a "
+                                               "memoryview, numpy.ascontiguousarray(array) of an array");
+        return NULL;
+    }
+    size_t length = (size_t)view.len;
+    int rc = 0;
+    if (length > SMALL || mr_part_stream_has_ended(&self->stream) ||
+        !mr_part_stream_put(&self->stream, view.buf, length)) {
+        rc = write_all(self, view.buf, length);
+        if (rc) /* a part of these bytes may be there: what follows them must not make an object of it */
+            abort_stream(self);
+    }
+    PyBuffer_Release(&view);
+    return rc ? NULL : PyLong_FromSize_t(length);
+}
+
+static PyObject *writer_seal(Writer *self, PyObject *ignored)
+{
+    (void)ignored;
+    if (check_open(self))
+        return NULL;
+    if (mr_part_stream_seal(&self->stream) == MR_FATE_SEALED) {
+        self->sealed = true;
+        mr_part_stream_close(&self->stream);
+        Py_RETURN_NONE;
+    }
+    raise_outcome(self);
+    abort_stream(self);
+    return NULL;
+}
+
+static PyObject *writer_outcome(Writer *self, PyObject *args)
+{
+    unsigned timeout_ms = 0;
+    if (!PyArg_ParseTuple(args, "|I:outcome", &timeout_ms) || check(self))
+        return NULL;
+    if (timeout_ms > 0) {
+        self->busy = true;
+        Py_BEGIN_ALLOW_THREADS(void) mr_part_stream_wait_outcome(&self->stream, timeout_ms);
+        Py_END_ALLOW_THREADS self->busy = false;
+    }
+    uint32_t code, crc32c;
+    uint64_t generation;
+    char text[MR_PART_TEXT];
+    enum mr_part_outcome outcome = mr_part_result(&self->writer.lane, &code, text, &generation, &crc32c);
+    if (outcome == MR_PART_UNDECIDED)
+        Py_RETURN_NONE;
+    PyObject *said = PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "backslashreplace");
+    if (!said)
+        return NULL;
+    return Py_BuildValue("OINKI", outcome == MR_PART_DONE ? Py_True : Py_False, code, said,
+                         (unsigned long long)generation, crc32c);
+}
+
+static PyObject *writer_abort(Writer *self, PyObject *ignored)
+{
+    (void)ignored;
+    if (check(self))
+        return NULL;
+    if (!self->sealed)
+        abort_stream(self);
+    Py_RETURN_NONE;
+}
+
+static PyObject *writer_close(Writer *self, PyObject *ignored)
+{
+    (void)ignored;
+    if (self->busy) {
+        PyErr_SetString(PyExc_RuntimeError, "this checkpoint writer is in use by another thread");
+        return NULL;
+    }
+    close_writer(self);
+    Py_RETURN_NONE;
+}
+
+static PyObject *writer_stored(Writer *self, PyObject *ignored)
+{
+    (void)ignored;
+    uint64_t stored = self->closed || is_foreign(self) ? self->stored : mr_part_stream_stored(&self->stream);
+    return PyLong_FromUnsignedLongLong(stored);
+}
+
+static PyObject *writer_get_bytes(Writer *self, void *closure)
+{
+    (void)closure;
+    return PyLong_FromUnsignedLongLong(self->stream.bytes);
+}
+
+static PyObject *writer_get_memory(Writer *self, void *closure)
+{
+    (void)closure;
+    const struct mr_part_lane *lane = &self->writer.lane;
+    if (self->closed)
+        return Py_BuildValue("IK", 0u, 0ull);
+    return Py_BuildValue("IK", lane->slots, (unsigned long long)lane->part_bytes);
+}
+
+static PyObject *writer_get_drain_s(Writer *self, void *closure)
+{
+    (void)closure;
+    return PyLong_FromUnsignedLong(self->writer.drain_s);
+}
+
+static PyMethodDef writer_methods[] = {
+    {"write", (PyCFunction)writer_write, METH_O,
+     "write(buffer) -> int: copies all of it. Waits for a free part; raises what the upload failed of."},
+    {"seal", (PyCFunction)writer_seal, METH_NOARGS,
+     "seal(): publishes the rest and promises the object, which is uploaded from here on whatever happens to us."},
+    {"outcome", (PyCFunction)writer_outcome, METH_VARARGS,
+     "outcome(timeout_ms=0) -> (done, code, text, generation, crc32c), or None while it is not decided."},
+    {"abort", (PyCFunction)writer_abort, METH_NOARGS, "abort(): no object shall appear. Nothing once it is sealed."},
+    {"close", (PyCFunction)writer_close, METH_NOARGS,
+     "Gives the memory back; aborts what is not sealed. May be called twice."},
+    {"stored", (PyCFunction)writer_stored, METH_NOARGS, "stored() -> int: bytes that the store has confirmed."},
+    {NULL, NULL, 0, NULL},
+};
+static PyGetSetDef writer_getset[] = {
+    {"bytes", (getter)writer_get_bytes, NULL, "bytes that were written", NULL},
+    {"memory", (getter)writer_get_memory, NULL, "(parts, bytes of a part) in shared memory", NULL},
+    {"drain_s", (getter)writer_get_drain_s, NULL, "how long a promised save may take after the supervisor", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+static PyType_Slot writer_slots[] = {
+    {Py_tp_new, ring_no_new},
+    {Py_tp_dealloc, writer_dealloc},
+    {Py_tp_methods, writer_methods},
+    {Py_tp_getset, writer_getset},
+    {Py_tp_doc, "One object on its way to the store; for one thread at a time. Client.open_writer makes it."},
+    {0, NULL},
+};
+PyType_Spec ring_writer_spec = {
+    .name = "millrace._ring.Writer",
+    .basicsize = sizeof(Writer),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = writer_slots,
+};
