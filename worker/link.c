@@ -36,7 +36,7 @@ static void *map_fd(struct mr_msg_in *msg, unsigned i, uint64_t size, int writab
     return at;
 }
 
-static int setup_fetch(struct mr_link *link, struct mr_msg_in *msg)
+static int setup_woken(struct mr_link *link, struct mr_msg_in *msg)
 {
     link->line = map_fd(msg, 3, sizeof *link->line, 1);
     link->eventfd = mr_msg_take_fd(msg, 4);
@@ -81,7 +81,7 @@ static int setup(struct mr_link *link, struct mr_msg_in *msg, const char *role)
         mr_error_set(MR_E_GONE, "the supervisor (pid %u) is gone", link->board->supervisor_pid);
         return -1;
     }
-    return strcmp(role, "fetch") == 0 ? setup_fetch(link, msg) : 0;
+    return strcmp(role, "list") != 0 ? setup_woken(link, msg) : 0;
 }
 
 int mr_link_init(struct mr_link *link, const char *role, unsigned slot)
@@ -94,7 +94,8 @@ int mr_link_init(struct mr_link *link, const char *role, unsigned slot)
     link->socket = MR_LINK_SOCKET;
     snprintf(name, sizeof name, "%s %u", role, slot);
     mr_log_init(name, MR_LOG_INFO);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (strcmp(role, "write") != 0)
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
     prctl(PR_SET_DUMPABLE, 0); /* no core dump: credentials live here */
     signal(SIGPIPE, SIG_IGN);
 
@@ -119,6 +120,8 @@ int mr_link_init(struct mr_link *link, const char *role, unsigned slot)
     } else {
         rc = watch(link, link->socket);
     }
+    if (rc == 0 && strcmp(role, "write") == 0)
+        rc = watch(link, MR_LINK_LIFE);
     if (rc == 0)
         rc = setup(link, &msg, role);
     mr_msg_close(&msg);
@@ -135,6 +138,13 @@ void mr_link_close(struct mr_link *link)
         close(link->eventfd);
     mr_config_close(&link->config);
     close(link->socket);
+}
+
+bool mr_link_is_orphan(const struct mr_link *link)
+{
+    (void)link;
+    struct pollfd life = {.fd = MR_LINK_LIFE, .events = POLLIN};
+    return poll(&life, 1, 0) > 0; /* nobody writes to it: it is its end */
 }
 
 void mr_link_drain_wakeups(struct mr_link *link)

@@ -13,6 +13,7 @@
 #include "worker/fetch.h"
 #include "worker/list.h"
 #include "worker/tool.h"
+#include "worker/write.h"
 
 /* clang-format off */
 static const struct {
@@ -31,7 +32,7 @@ static const struct {
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: millrace-worker list|fetch --slot N   (started by millrace)\n"
+    fprintf(stderr, "usage: millrace-worker list|fetch|write --slot N   (started by millrace)\n"
                     "       millrace-worker TOOL ...              (see millrace --help)\n");
     return 2;
 }
@@ -63,5 +64,7 @@ int main(int argc, char **argv)
         return mr_list_main(slot);
     if (strcmp(argv[1], "fetch") == 0)
         return mr_fetch_main(slot);
+    if (strcmp(argv[1], "write") == 0)
+        return mr_write_main(slot);
     return usage();
 }

@@ -20,9 +20,10 @@
 /* Who made an object: its name is <prefix><run>/<slot>-<start>-<number>. */
 struct mr_maker {
     char run[40]; /* uuid */
-    unsigned slot;
+    unsigned slot; /* of a write worker: MR_MAKER_WRITE and more */
     uint32_t start;
 };
+#define MR_MAKER_WRITE 4096u
 bool mr_maker_equal(const struct mr_maker *a, const struct mr_maker *b);
 /* From a name behind the prefix: false where it is not of that form. number may be NULL. */
 bool mr_maker_parse(const char *text, struct mr_maker *maker, uint64_t *number);

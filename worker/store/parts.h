@@ -13,9 +13,9 @@
 #include "worker/store/store.h"
 #include "worker/store/transfer.h"
 
-#define MR_PARTS_MAX     10000
-#define MR_PART_MIN      (UINT64_C(5) << 20)
-#define MR_PART_ETAG_MAX 96 /* with its NUL */
+#define MR_STORE_PARTS_MAX 10000
+#define MR_PART_MIN        (UINT64_C(5) << 20)
+#define MR_PART_ETAG_MAX   96 /* with its NUL */
 
 /*
  * 0: the store has no such uploads: file://, or an endpoint that answered the first one with 400, 404, 405 or 501, which is
@@ -32,7 +32,7 @@ struct mr_store_part_request {
     const char *name; /* copied, as id is */
     size_t name_length;
     const char *id;
-    unsigned number;  /* 1 to MR_PARTS_MAX */
+    unsigned number;  /* 1 to MR_STORE_PARTS_MAX */
     const void *data; /* must stay until done or cancelled */
     uint64_t length;
     uint32_t crc32c; /* of data: the store refuses other bytes */
@@ -54,6 +54,7 @@ struct mr_store_complete_request {
     unsigned count;
     uint64_t size; /* of the whole, which a transfer compares with what came out */
     uint32_t crc32c;
+    int maybe_done; /* transfers: a dead process may have sent the same, so the object is looked up first */
 };
 /* generation: of the new object, where the answer told it; else 0. */
 typedef void mr_store_complete_fn(void *arg, const struct mr_store_result *result, uint64_t generation);

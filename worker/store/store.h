@@ -147,6 +147,8 @@ struct mr_store_insert_request {
     uint32_t crc32c;           /* of the body: the store refuses other bytes */
     const char *content_type;  /* copied; NULL: application/octet-stream */
     uint64_t generation_match; /* MR_STORE_ANY; 0: it must not exist; else: the generation that it replaces */
+    /* Transfers: a dead process may have sent the same, so a refusal is looked into: size and crc32c tell its work. */
+    int maybe_done;
 };
 /*
  * item: the object as it is now (size, generation, crc32c). Errors: EXISTS (generation_match 0, and it does), CHANGED
@@ -187,6 +189,7 @@ struct mr_store_compose_request {
     int has_size, has_crc32c;
     uint64_t size;
     uint32_t crc32c;
+    int maybe_done; /* as in mr_store_insert_request */
 };
 /* Errors: as insert; NOT_FOUND or CHANGED also for a source. file: reads and writes the bytes. */
 struct mr_store_call *mr_store_compose(struct mr_store *store, const struct mr_store_compose_request *request,

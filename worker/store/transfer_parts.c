@@ -293,6 +293,7 @@ struct mr_transfer *mr_transfer_parts_complete(struct mr_transfer_engine *engine
     write->base.done.stat = done;
     write->base.once = 0; /* an upload is completed once, however often that is asked for */
     write->send = send_complete;
+    write->lost = complete->asked_before = request->maybe_done;
     write->has_size = write->has_crc32c = 1;
     write->size = request->size;
     write->crc32c = request->crc32c;

@@ -212,6 +212,7 @@ struct mr_transfer *mr_transfer_insert(struct mr_transfer_engine *engine, struct
         mr_write_string(&write->base.strings, request->content_type, strlen(request->content_type));
     write->base.done.stat = done;
     write->send = send_insert;
+    write->lost = request->maybe_done;
     write->has_size = write->has_crc32c = 1;
     write->size = request->length;
     write->crc32c = request->crc32c;
@@ -259,6 +260,7 @@ struct mr_transfer *mr_transfer_compose(struct mr_transfer_engine *engine, struc
     write->base.done.stat = done;
     write->base.is_compose = 1;
     write->send = send_compose;
+    write->lost = request->maybe_done;
     write->check_refusal = request->generation_match == 0;
     write->takes_size_alone = 1;
     write->has_size = request->has_size;

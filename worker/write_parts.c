@@ -1,0 +1,111 @@
+/*
+ * write_parts.c - an object in parts of an upload (worker/store/parts.h): multipart uploads of GCS's XML API, for a new
+ * name, since they have no preconditions; in a folder for every name.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "shm/base/log.h"
+#include "worker/write_impl.h"
+
+static void on_begun(void *arg, const struct mr_store_result *result, const char *id)
+{
+    struct mr_write_lane *lane = arg;
+    lane->transfer = NULL;
+    if (result->code != MR_OK)
+        mr_write_failed(lane, result->code, result->text);
+    else
+        mr_write_begun(lane, id);
+}
+
+static int begin(struct mr_write_lane *lane)
+{
+    if (lane->resumed) {
+        mr_write_begun(lane, lane->id);
+        return 0;
+    }
+    lane->transfer = mr_transfer_parts_begin(lane->context->net->engine, lane->store, lane->name, lane->name_length,
+                                             NULL, on_begun, lane);
+    return lane->transfer ? 0 : -1;
+}
+
+static void on_part(void *arg, const struct mr_store_result *result, const char *etag)
+{
+    struct mr_write_slot *slot = arg;
+    if (result->code != MR_OK)
+        mr_write_part_failed(slot, result->code, result->text);
+    else
+        mr_write_part_stored(slot, etag, 0);
+}
+
+static int send_part(struct mr_write_lane *lane, struct mr_write_slot *slot)
+{
+    struct mr_store_part_request request = {
+        .name = lane->name,
+        .name_length = lane->name_length,
+        .id = lane->id,
+        .number = (unsigned)slot->number + 1,
+        .data = mr_write_bytes(lane, slot),
+        .length = slot->length,
+        .crc32c = slot->crc32c,
+    };
+    slot->transfer = mr_transfer_part_send(lane->context->net->engine, lane->store, &request, on_part, slot);
+    return slot->transfer ? 0 : -1;
+}
+
+static void on_completed(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
+{
+    struct mr_write_lane *lane = arg;
+    lane->transfer = NULL;
+    if (result->code != MR_OK)
+        mr_write_failed(lane, result->code, result->text);
+    else
+        mr_write_done(lane, item->generation);
+}
+
+static int complete(struct mr_write_lane *lane)
+{
+    struct mr_store_part *parts = calloc(lane->stored, sizeof *parts);
+    struct mr_part_record record;
+    if (!parts) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for %u parts", lane->stored);
+        return -1;
+    }
+    for (uint32_t i = 0; i < lane->stored && mr_part_record_get(&lane->part, i, &record); i++) {
+        parts[i].number = i + 1;
+        memcpy(parts[i].etag, record.etag, sizeof record.etag);
+    }
+    struct mr_store_complete_request request = {
+        .name = lane->name,
+        .name_length = lane->name_length,
+        .id = lane->id,
+        .parts = parts,
+        .count = lane->stored,
+        .size = lane->size,
+        .crc32c = lane->crc32c,
+        .maybe_done = lane->maybe_done,
+    };
+    lane->transfer = mr_transfer_parts_complete(lane->context->net->engine, lane->store, &request, on_completed, lane);
+    free(parts); /* copied */
+    return lane->transfer ? 0 : -1;
+}
+
+static void on_aborted(void *arg, const struct mr_store_result *result)
+{
+    struct mr_write_lane *lane = arg;
+    lane->transfer = NULL;
+    if (result->code != MR_OK)
+        mr_log_warning("an unfinished upload was not removed: %s; millrace clean does it later", result->text);
+    mr_write_undone(lane);
+}
+
+static void undo(struct mr_write_lane *lane)
+{
+    if (lane->id[0])
+        lane->transfer = mr_transfer_parts_abort(lane->context->net->engine, lane->store, lane->name, lane->name_length,
+                                                 lane->id, on_aborted, lane);
+    if (!lane->transfer)
+        mr_write_undone(lane);
+}
+
+const struct mr_write_ops mr_write_parts = {.begin = begin, .send = send_part, .complete = complete, .undo = undo};
