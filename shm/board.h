@@ -15,7 +15,7 @@
 #define MR_BOARD_VERSION 1u
 #define MR_PRODUCERS_MAX 64u
 #define MR_DATASETS_MAX  64u
-#define MR_BOARD_TEXT    480u
+#define MR_BOARD_TEXT    472u
 
 enum mr_supervisor_state { MR_SUP_STARTING, MR_SUP_RUNNING, MR_SUP_DRAINING, MR_SUP_STOPPING };
 enum mr_dataset_state { MR_DATASET_FREE, MR_DATASET_NEW, MR_DATASET_LISTING, MR_DATASET_READY, MR_DATASET_FAILED };
@@ -34,7 +34,8 @@ struct mr_board_dataset {
     _Atomic uint64_t listed; /* objects so far: progress */
     _Atomic uint64_t pages;
     _Atomic uint64_t index_bytes;
-    char text[MR_BOARD_TEXT]; /* FAILED: why and what to do */
+    _Atomic uint64_t block_bytes; /* most bytes of one ticket; 0: whole objects. Stored before READY */
+    char text[MR_BOARD_TEXT];     /* FAILED: why and what to do */
 };
 
 struct mr_board {

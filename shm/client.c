@@ -295,6 +295,29 @@ int mr_client_open_dataset(struct mr_client *client, const char *name, const cha
     return open_with(client, out, opened);
 }
 
+int mr_client_open_ranged(struct mr_client *client, int names_fd, uint64_t block_bytes, struct mr_opened *opened)
+{
+    struct mr_msg_out *out = mr_msg_new(MR_MSG_OPEN_DATASET);
+    mr_msg_put_bool(out, "objects", true);
+    mr_msg_put_u64(out, "block_bytes", block_bytes);
+    mr_msg_put_fd(out, names_fd);
+    return open_with(client, out, opened);
+}
+
+uint64_t mr_client_dataset_block(const struct mr_client *client, uint32_t dataset)
+{
+    return dataset < MR_DATASETS_MAX
+               ? atomic_load_explicit(&client->board->dataset[dataset].block_bytes, memory_order_relaxed)
+               : 0;
+}
+
+int mr_client_close_dataset(struct mr_client *client, uint32_t dataset)
+{
+    struct mr_msg_out *out = mr_msg_new(MR_MSG_CLOSE_DATASET);
+    mr_msg_put_u64(out, "dataset", dataset);
+    return call_plain(client, out);
+}
+
 int mr_client_open_listing(struct mr_client *client, uint32_t like, const char *digest, struct mr_opened *opened)
 {
     struct mr_msg_out *out = mr_msg_new(MR_MSG_OPEN_DATASET);

@@ -34,6 +34,15 @@ struct mr_opened {
  * line). Returns at once; wait with mr_client_dataset_state. */
 int mr_client_open_dataset(struct mr_client *client, const char *name, const char *const *uris, size_t uri_count,
                            int names_fd, struct mr_opened *opened);
+/*
+ * Objects of this list for this process alone, looked up now and read by ranges (requests with offset and length) of at most
+ * block_bytes; mr_client_dataset_block tells once it is READY how many they may be. BUSY: too many are being closed, ask
+ * again. NOT_FOUND comes as the data set's failure.
+ */
+int mr_client_open_ranged(struct mr_client *client, int names_fd, uint64_t block_bytes, struct mr_opened *opened);
+uint64_t mr_client_dataset_block(const struct mr_client *client, uint32_t dataset);
+/* One that was opened so; its lanes have been closed. The number means nothing to this process any more. */
+int mr_client_close_dataset(struct mr_client *client, uint32_t dataset);
 /* Reads the board: the state; for FAILED sets the mr_error to the data set's code and text. */
 /* The data set `like` of this supervisor, with the listing of a digest (64 hex digits): from the cache of indexes, or from
  * its saved index. Returns at once as well; it FAILs (CHANGED) where that listing is gone. */

@@ -23,8 +23,12 @@
  * the arrow) or MR_MSG_ERROR, in order.
  *   HELLO         {pid, role: "trainer"|"tool"}  -> {run_id, pid}; fds: board (ro)
  *   OPEN_DATASET  {name}, or {uris: [..]}, or {objects: true} + fd: names, one a line ("\n" in a name is refused),
- *                 or {like, digest}: as the data set `like`, with the listing of this digest
+ *                 or {like, digest}: as the data set `like`, with the listing of this digest,
+ *                 or {objects: true, block_bytes} + fd: the same names for this client alone, looked up now, read by
+ *                 ranges of at most block_bytes (the board says how many it may be) until CLOSE_DATASET
  *                                                -> {dataset, tail, on_error}, at once: its state is on the board
+ *   CLOSE_DATASET {dataset}                      -> {}  one that was opened with block_bytes; its lanes are closed, or
+ *                                                    will be. Its number may be another data set's from now on
  *   INDEX         {dataset}                      -> {size}; fds: index image (ro). ERROR busy while it is LISTING
  *   PRODUCERS     {}                             -> {producers: P}. ERROR busy until the arenas are there
  *   PRODUCER      {slot}                         -> {arena_bytes}; fds: arena (ro), producer line (ro), eventfd
@@ -50,12 +54,14 @@
  *                 board (ro), counters (rw), fetch and write: producer line (rw), eventfd
  *   ARENA         {bytes, reserve, fresh}; fds: arena (rw). fresh: reserve its pages first, and answer ARENA_READY or
  *                 FAILED
- *   DATASET       {dataset, uri}; fds: index (ro)
+ *   DATASET       {dataset, uri, ranged}; fds: index (ro). ranged: read by ranges, never composed
+ *   DROP_DATASET  {dataset}  no lane of it is left: unmap its index, answer DATASET_DROPPED
  *   LANE          {lane}; fds: control segment (rw)
  *   PART_LANE     {lane, uri, if_absent}; fds: control segment (rw). write: upload what comes there; after a restart all
  *                 lanes of the slot come again, before ARENA
  *   DROP_LANE     {lane}  the lane is drained: unmap it, answer DROPPED
- *   RANGE         {dataset, range, uri, prefix, start, end, has_end, names?}  list: page through [start, end)
+ *   RANGE         {dataset, range, uri, start, end, has_end, ranged}; fds: names (an explicit list). list: page through
+ *                 [start, end), or look the names up
  *   SPLIT         {range, level}  list: give away the upper part of what is left, cut at this place of the names or
  *                 behind it
  *   CONCAT        {dataset, uris, names, place, digest, max_age_s, requests, stale, replace, more}; fds: parts in order
@@ -70,6 +76,7 @@
  *   READY         {}  SETUP is done
  *   ARENA_READY   {}
  *   DROPPED       {lane}
+ *   DATASET_DROPPED {dataset}  what this worker says about the number from now on is about another data set
  *   RANGE_PAGE    {range, objects, pages, last}  progress after each page
  *   RANGE_SPLIT   {range, mid, level, deepest}  [mid, end) is free now (supervisor/ranges.h); or {range, none: true}
  *   RANGE_DONE    {range, objects, bytes, largest, dropped_*}; fds: index part (memfd)
@@ -119,6 +126,9 @@ enum mr_msg_type {
     MR_MSG_CLOSE_WRITER, /* from a client */
     MR_MSG_PART_LANE,
     MR_MSG_PART_ENDED,
+    MR_MSG_CLOSE_DATASET, /* from a client */
+    MR_MSG_DROP_DATASET,
+    MR_MSG_DATASET_DROPPED,
     MR_MSG_TYPE_COUNT
 };
 

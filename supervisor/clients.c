@@ -13,6 +13,7 @@
 
 #include "shm/base/log.h"
 #include "shm/msg.h"
+#include "supervisor/ranged.h"
 #include "supervisor/stat.h"
 #include "supervisor/supervisor.h"
 
@@ -75,6 +76,7 @@ static void disconnect(struct mr_client_peer *client)
     mr_events_unwatch(&client->supervisor->events, &client->messages);
     close(client->socket);
     client->socket = -1;
+    mr_ranged_client_gone(client->supervisor, client); /* it can open no lane any more; those that it has go on */
     mr_clients_lane_gone(client);
 }
 
@@ -89,6 +91,7 @@ static void process_ended(struct mr_watch *watch, uint32_t epoll_events)
         close(client->socket);
         client->socket = -1;
     }
+    mr_ranged_client_gone(s, client);
     mr_lanes_client_died(s, client); /* takes its name off the lanes, so none of them forgets it meanwhile */
     mr_part_lanes_client_died(s, client);
     forget(client);
@@ -159,10 +162,15 @@ static int open_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
         return -1;
     }
     if (mr_msg_has(in, "objects")) {
+        uint64_t block_bytes = 0;
         int fd = mr_msg_take_fd(in, 0);
         if (fd < 0)
             return -1;
-        dataset = mr_dataset_open_names(s, fd);
+        bool ranged = mr_msg_has(in, "block_bytes");
+        if (!ranged)
+            dataset = mr_dataset_open_names(s, fd);
+        else if (mr_msg_get_u64(in, "block_bytes", &block_bytes) == 0)
+            dataset = mr_dataset_open_ranged(s, fd, block_bytes, client);
         if (dataset == NULL)
             close(fd);
     } else if (mr_msg_has(in, "like")) {
@@ -195,11 +203,25 @@ static struct mr_dataset *named_dataset(struct mr_client_peer *client, struct mr
     if (mr_msg_get_u64(in, "dataset", &number) != 0)
         return NULL;
     if (number < MR_DATASETS_MAX && client->stale >> number & 1) {
-        mr_error_set(MR_E_USAGE, "data set %u has failed, and its number was given to another one: open it again",
+        mr_error_set(MR_E_USAGE,
+                     "data set %u has failed or was closed, and its number was given to another one: open it again",
                      (unsigned)number);
         return NULL;
     }
-    return mr_dataset_find(client->supervisor, number);
+    struct mr_dataset *dataset = mr_dataset_find(client->supervisor, number);
+    if (dataset != NULL && dataset->block_bytes > 0 && dataset->owner != client) {
+        mr_error_set(MR_E_USAGE, "data set %u is another process's reader", (unsigned)number);
+        return NULL;
+    }
+    return dataset;
+}
+
+static int close_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
+{
+    struct mr_dataset *dataset = named_dataset(client, in);
+    if (dataset == NULL || mr_ranged_close(dataset) != 0)
+        return -1;
+    return reply(client, ok());
 }
 
 static int send_index(struct mr_client_peer *client, struct mr_msg_in *in)
@@ -425,6 +447,8 @@ static int handle(struct mr_client_peer *client, struct mr_msg_in *in)
     switch (in->type) {
     case MR_MSG_OPEN_DATASET:
         return open_dataset(client, in);
+    case MR_MSG_CLOSE_DATASET:
+        return close_dataset(client, in);
     case MR_MSG_INDEX:
         return send_index(client, in);
     case MR_MSG_PRODUCERS:

@@ -66,11 +66,17 @@ static int free_number(struct mr_supervisor *s)
         if (s->datasets[i] == NULL)
             return (int)i;
     int found = -1;
-    bool known = true;
+    bool known = true, closing = false;
     for (unsigned i = 0; i < MR_DATASETS_MAX && known; i++)
         if (s->datasets[i]->state == MR_DATASET_FAILED && !s->datasets[i]->indexed &&
-            (!(known = mr_clients_know(s, i)) || found < 0))
+            s->datasets[i]->block_bytes == 0 && (!(known = mr_clients_know(s, i)) || found < 0))
             found = (int)i;
+    for (unsigned i = 0; i < MR_DATASETS_MAX && found < 0; i++)
+        closing |= s->datasets[i]->closing;
+    if (found < 0 && closing) {
+        mr_error_set(MR_E_BUSY, "%u data sets are open, and some of them are being closed", MR_DATASETS_MAX);
+        return -1;
+    }
     if (found < 0) {
         mr_error_set(MR_E_NO_MEMORY, "%u data sets are open: one supervisor has room for no more", MR_DATASETS_MAX);
         return -1;
@@ -118,10 +124,12 @@ static int admit(struct mr_dataset *dataset)
     atomic_store_explicit(&board->listed, 0, memory_order_relaxed);
     atomic_store_explicit(&board->pages, 0, memory_order_relaxed);
     atomic_store_explicit(&board->index_bytes, 0, memory_order_relaxed);
+    atomic_store_explicit(&board->block_bytes, 0, memory_order_relaxed);
     atomic_store_explicit(&board->state, MR_DATASET_NEW, memory_order_release); /* B0 */
-    mr_log_info("data set %u is %s: %s%s", dataset->number,
-                dataset->load == MR_LOAD_NO ? "being listed" : "looked for in saved indexes", mr_dataset_label(dataset),
-                dataset->uris.count > 1 ? " and more" : "");
+    if (dataset->block_bytes == 0)
+        mr_log_info("data set %u is %s: %s%s", dataset->number,
+                    dataset->load == MR_LOAD_NO ? "being listed" : "looked for in saved indexes",
+                    mr_dataset_label(dataset), dataset->uris.count > 1 ? " and more" : "");
     mr_listing_dispatch(s);
     return 0;
 }
@@ -346,20 +354,15 @@ static int bucket_of_names(int fd, struct mr_strings *uris)
     return 0;
 }
 
-struct mr_dataset *mr_dataset_open_names(struct mr_supervisor *s, int fd)
+static struct mr_dataset *new_of_names(struct mr_supervisor *s, int fd, uint64_t block_bytes,
+                                       struct mr_client_peer *owner)
 {
-    for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
-        struct mr_dataset *other = s->datasets[i];
-        if (other != NULL && other->state != MR_DATASET_FAILED && other->names >= 0 && other->wanted[0] == '\0' &&
-            same_bytes(other->names, fd)) {
-            close(fd);
-            return other;
-        }
-    }
     struct mr_dataset *dataset = new_dataset(s, NULL, "");
     if (dataset == NULL)
         return NULL;
     dataset->load = MR_LOAD_NO;
+    dataset->block_bytes = block_bytes;
+    dataset->owner = owner;
     if (bucket_of_names(fd, &dataset->uris) != 0 || new_range(dataset, dataset->uris.items[0]) == NULL)
         goto fail;
     dataset->names = fd;
@@ -371,13 +374,47 @@ fail:
     return NULL;
 }
 
+struct mr_dataset *mr_dataset_open_names(struct mr_supervisor *s, int fd)
+{
+    for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
+        struct mr_dataset *other = s->datasets[i];
+        if (other != NULL && other->state != MR_DATASET_FAILED && other->names >= 0 && other->wanted[0] == '\0' &&
+            other->block_bytes == 0 && same_bytes(other->names, fd)) {
+            close(fd);
+            return other;
+        }
+    }
+    return new_of_names(s, fd, 0, NULL);
+}
+
+struct mr_dataset *mr_dataset_open_ranged(struct mr_supervisor *s, int fd, uint64_t block_bytes,
+                                          struct mr_client_peer *owner)
+{
+    if (block_bytes == 0) {
+        mr_error_set(MR_E_USAGE, "objects cannot be read by ranges of 0 bytes");
+        return NULL;
+    }
+    return new_of_names(s, fd, block_bytes, owner);
+}
+
 /* ---- indexed ---- */
+
+uint64_t mr_dataset_extent(const struct mr_dataset *dataset)
+{
+    bool parts = dataset->block_bytes > 0 && dataset->block_bytes < dataset->largest;
+    return parts ? dataset->block_bytes : dataset->largest;
+}
 
 static void log_indexed(const struct mr_dataset *dataset)
 {
     static const char *const reasons[MR_DROP_KINDS] = {"folder markers", "temporary objects",
                                                        "in excluded storage classes", "no regular files"};
     char largest[32], left_out[200] = "", how[400];
+    if (dataset->block_bytes > 0) {
+        mr_log_debug("data set %u: %llu objects to be read by ranges, %llu bytes", dataset->number,
+                     (unsigned long long)dataset->objects, (unsigned long long)dataset->bytes);
+        return;
+    }
     for (unsigned kind = 0; kind < MR_DROP_KINDS; kind++) {
         size_t used = strlen(left_out);
         if (dataset->dropped[kind] > 0)
@@ -443,6 +480,10 @@ struct mr_dataset *mr_dataset_open_like(struct mr_supervisor *s, uint64_t number
     struct mr_dataset *base = mr_dataset_find(s, number);
     if (base == NULL)
         return NULL;
+    if (base->block_bytes > 0) {
+        mr_error_set(MR_E_USAGE, "data set %u is read by ranges: it has no other listing", base->number);
+        return NULL;
+    }
     if (base->wanted[0] != '\0' && (base = mr_dataset_find(s, base->like)) == NULL)
         return NULL;
     if (strlen(digest) != MR_INDEX_DIGEST_SIZE - 1 || strspn(digest, "0123456789abcdef") != strlen(digest)) {
@@ -582,6 +623,7 @@ int mr_dataset_indexed(struct mr_dataset *dataset, struct mr_msg_in *in)
 void mr_dataset_ready(struct mr_dataset *dataset)
 {
     dataset->state = MR_DATASET_READY;
+    atomic_store_explicit(&board_of(dataset)->block_bytes, dataset->block_bytes, memory_order_relaxed);
     atomic_store_explicit(&board_of(dataset)->state, MR_DATASET_READY, memory_order_release); /* B0 */
 }
 
@@ -594,7 +636,10 @@ void mr_dataset_fail(struct mr_dataset *dataset, enum mr_code code, const char *
     board->code = code;
     snprintf(board->text, sizeof board->text, "%s", text);
     atomic_store_explicit(&board->state, MR_DATASET_FAILED, memory_order_release); /* B0 */
-    mr_log_error("data set %u (%s) has failed: %s", dataset->number, mr_dataset_label(dataset), text);
+    if (dataset->block_bytes == 0)
+        mr_log_error("data set %u (%s) has failed: %s", dataset->number, mr_dataset_label(dataset), text);
+    else /* its one reader is told, and may have asked only to see whether the object is there */
+        mr_log_debug("data set %u: %s", dataset->number, text);
     mr_listing_abandon(dataset);
     mr_ranges_clear(&dataset->ranges);
     tell_waiting(dataset);
@@ -621,6 +666,7 @@ void mr_dataset_tell(const struct mr_dataset *dataset, struct mr_child *fetcher)
     struct mr_msg_out *out = mr_msg_new(MR_MSG_DATASET);
     mr_msg_put_u64(out, "dataset", dataset->number);
     mr_msg_put_str(out, "uri", dataset->uris.items[0]);
+    mr_msg_put_bool(out, "ranged", dataset->block_bytes > 0);
     mr_msg_put_fd(out, dataset->index);
     mr_child_send(fetcher, out);
 }

@@ -26,6 +26,7 @@
 
 struct mr_supervisor;
 struct mr_child;
+struct mr_client_peer;
 
 /* A saved index instead of a listing (INDEX_LOAD). */
 enum mr_dataset_load {
@@ -59,6 +60,12 @@ struct mr_dataset {
     char digest[MR_INDEX_DIGEST_SIZE];
     int64_t opened_ns;
     char compose[500]; /* whether its objects are composed, and why, as a worker says; "" */
+    /* Read by ranges, for one client (ranged.h): */
+    uint64_t block_bytes;         /* most of one ticket; 0: whole objects, and the rest is unused */
+    struct mr_client_peer *owner; /* NULL once it is gone */
+    bool closing;                 /* no lane is opened any more */
+    bool dropping;                /* no lane is left, and the fetch workers were told to forget it */
+    uint64_t undropped;           /* fetch slots that have not answered */
 };
 
 /* Opens by name in the configuration, by URIs, or by a file of names (taken over on success). Returns at once. NULL:
@@ -67,6 +74,12 @@ struct mr_dataset *mr_dataset_open_named(struct mr_supervisor *s, const char *na
 struct mr_dataset *mr_dataset_open_uris(struct mr_supervisor *s, const char *name, const char *const *uris,
                                         size_t count);
 struct mr_dataset *mr_dataset_open_names(struct mr_supervisor *s, int fd);
+/* A list of names for `owner` alone, looked up anew and read by ranges of at most block_bytes (ranged.h). BUSY: no number
+ * is free, and will be soon. */
+struct mr_dataset *mr_dataset_open_ranged(struct mr_supervisor *s, int fd, uint64_t block_bytes,
+                                          struct mr_client_peer *owner);
+/* The most bytes that one ticket of it needs. */
+uint64_t mr_dataset_extent(const struct mr_dataset *dataset);
 /* NULL (USAGE) when there is none of that number. */
 /* The data set `number` with the listing of this digest: itself, or one that is looked for in the cache and at its saved
  * index. Returns at once. NULL: USAGE, NO_MEMORY. */

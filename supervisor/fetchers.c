@@ -14,6 +14,7 @@
 #include "shm/segment.h"
 #include "shm/wake.h"
 #include "supervisor/oom.h"
+#include "supervisor/ranged.h"
 #include "supervisor/supervisor.h"
 
 static const struct mr_child_role fetch_role;
@@ -45,8 +46,8 @@ static uint64_t largest_object(const struct mr_supervisor *s)
     uint64_t largest = 0;
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
         if (s->datasets[i] != NULL && s->datasets[i]->indexed && s->datasets[i]->state != MR_DATASET_FAILED &&
-            s->datasets[i]->largest > largest)
-            largest = s->datasets[i]->largest;
+            mr_dataset_extent(s->datasets[i]) > largest)
+            largest = mr_dataset_extent(s->datasets[i]);
     return largest;
 }
 
@@ -80,7 +81,7 @@ static void divide(struct mr_fetchers *f, uint64_t total, uint64_t workers, uint
 static bool refuse_too_large(struct mr_dataset *dataset, uint64_t total)
 {
     char object[32], arena[32], wanted[32], text[400];
-    if (round_up(dataset->largest) <= total / 2 / MR_ARENA_PAGE * MR_ARENA_PAGE)
+    if (round_up(mr_dataset_extent(dataset)) <= total / 2 / MR_ARENA_PAGE * MR_ARENA_PAGE)
         return false;
     size_text(dataset->largest, object);
     size_text(total, arena);
@@ -97,7 +98,7 @@ static bool refuse_over_reserve(struct mr_dataset *dataset)
 {
     struct mr_fetchers *f = &dataset->supervisor->fetchers;
     char object[32], reserve[32], wanted[32], text[400];
-    if (dataset->largest <= f->reserve_bytes)
+    if (mr_dataset_extent(dataset) <= f->reserve_bytes)
         return false;
     size_text(dataset->largest, object);
     size_text(f->reserve_bytes, reserve);
@@ -256,10 +257,23 @@ static void all_ready(struct mr_supervisor *s)
     }
 }
 
+/* Blocks of a reader: no larger than what a head has room for, and so that several fit the arena side by side. */
+static void limit_block(struct mr_dataset *dataset)
+{
+    const struct mr_fetchers *f = &dataset->supervisor->fetchers;
+    uint64_t most = f->state == MR_ARENAS_NONE ? dataset->supervisor->arena_bytes / 16 : f->reserve_bytes;
+    most = most / MR_ARENA_PAGE * MR_ARENA_PAGE;
+    if (most < MR_ARENA_PAGE)
+        most = MR_ARENA_PAGE;
+    if (dataset->block_bytes > most)
+        dataset->block_bytes = most;
+}
+
 void mr_fetchers_indexed(struct mr_dataset *dataset)
 {
     struct mr_supervisor *s = dataset->supervisor;
     struct mr_fetchers *f = &s->fetchers;
+    limit_block(dataset);
     if (s->state > MR_SUP_RUNNING || refuse_too_large(dataset, s->arena_bytes))
         return;
     if (f->state == MR_ARENAS_READY && refuse_over_reserve(dataset))
@@ -292,6 +306,19 @@ void mr_fetchers_lane_opened(struct mr_supervisor *s, uint32_t lane, int fd)
         mr_msg_put_fd(out, fd);
         mr_child_send(&s->fetchers.workers[i], out);
     }
+}
+
+uint64_t mr_fetchers_drop_dataset(struct mr_supervisor *s, uint32_t dataset)
+{
+    uint64_t alive = mr_fetchers_alive(s);
+    for (unsigned i = 0; i < s->fetchers.count; i++) {
+        if (!(alive & UINT64_C(1) << i))
+            continue;
+        struct mr_msg_out *out = mr_msg_new(MR_MSG_DROP_DATASET);
+        mr_msg_put_u64(out, "dataset", dataset);
+        mr_child_send(&s->fetchers.workers[i], out);
+    }
+    return alive;
 }
 
 uint64_t mr_fetchers_alive(const struct mr_supervisor *s)
@@ -412,6 +439,11 @@ static int message(struct mr_child *child, struct mr_msg_in *in)
             return -1;
         mr_lanes_dropped(s, number, child->slot);
         return 0;
+    case MR_MSG_DATASET_DROPPED:
+        if (mr_msg_get_u64(in, "dataset", &number) != 0)
+            return -1;
+        mr_ranged_dropped(s, number, child->slot);
+        return 0;
     case MR_MSG_COMPOSE:
         if (mr_msg_get_u64(in, "dataset", &number) != 0 || mr_msg_get_str(in, "text", &text) != 0 ||
             mr_dataset_find(s, number) == NULL)
@@ -448,7 +480,8 @@ static void started(struct mr_child *child)
 {
     struct mr_supervisor *s = child->supervisor;
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
-        if (s->datasets[i] != NULL && s->datasets[i]->indexed && s->datasets[i]->state != MR_DATASET_FAILED)
+        if (s->datasets[i] != NULL && s->datasets[i]->indexed && s->datasets[i]->state != MR_DATASET_FAILED &&
+            !s->datasets[i]->dropping)
             mr_dataset_tell(s->datasets[i], child);
     mr_lanes_tell(s, child);
     send_arena(child);
@@ -478,6 +511,7 @@ static void died(struct mr_child *child, const struct mr_child_end *end)
     atomic_store_explicit(&s->board->producer[child->slot].alive, 0, memory_order_release);
     if (mr_lanes_producer_died(s, child->slot, is_poison_signal(end->signal, oom), end->signal))
         child->barren = 0; /* the ticket is to blame, and will not kill for ever */
+    mr_ranged_producer_died(s, child->slot);
     mr_lanes_wake_all(s);
     mr_fetchers_wake(s);
 }

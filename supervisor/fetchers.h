@@ -46,6 +46,8 @@ void mr_fetchers_indexed(struct mr_dataset *dataset);
 void mr_fetchers_lane_opened(struct mr_supervisor *s, uint32_t lane, int fd);
 /* Sends DROP_LANE to those of the slots whose bit is set; returns the bits that still have to answer. */
 uint64_t mr_fetchers_drop_lane(struct mr_supervisor *s, uint32_t lane, uint64_t slots);
+/* Sends DROP_DATASET to every worker that has a process; returns their bits. */
+uint64_t mr_fetchers_drop_dataset(struct mr_supervisor *s, uint32_t dataset);
 /* A bit for each slot with a process. */
 uint64_t mr_fetchers_alive(const struct mr_supervisor *s);
 /* Writes every eventfd. */

@@ -9,6 +9,7 @@
 #include "shm/base/log.h"
 #include "shm/segment.h"
 #include "shm/wake.h"
+#include "supervisor/ranged.h"
 #include "supervisor/supervisor.h"
 
 #define LOOK_MS        100
@@ -36,10 +37,12 @@ static void forget(struct mr_supervisor *s, uint32_t number)
         if (lanes->suspects[i].lane != number)
             lanes->suspects[kept++] = lanes->suspects[i];
     lanes->suspect_count = kept;
+    uint32_t dataset = entry->lane.dataset;
     mr_lane_unmap(&entry->lane);
     close(entry->fd);
     struct mr_client_peer *client = entry->client;
     free(entry);
+    mr_ranged_lane_gone(s, dataset);
     if (client != NULL)
         mr_clients_lane_gone(client);
 }
@@ -88,6 +91,10 @@ static int may_open(struct mr_supervisor *s, uint32_t dataset)
 {
     if (s->state != MR_SUP_RUNNING) {
         mr_error_set(MR_E_GONE, "the millrace supervisor is ending: no more lanes are opened");
+        return -1;
+    }
+    if (s->datasets[dataset]->closing) {
+        mr_error_set(MR_E_USAGE, "data set %u was closed", dataset);
         return -1;
     }
     if (s->datasets[dataset]->state == MR_DATASET_FAILED) {
@@ -204,6 +211,14 @@ unsigned mr_lanes_of(const struct mr_supervisor *s, const struct mr_client_peer 
     unsigned count = 0;
     for (unsigned i = 0; i < s->lanes.used; i++)
         count += s->lanes.slots[i] != NULL && s->lanes.slots[i]->client == client;
+    return count;
+}
+
+unsigned mr_lanes_of_dataset(const struct mr_supervisor *s, uint32_t dataset)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < s->lanes.used; i++)
+        count += s->lanes.slots[i] != NULL && s->lanes.slots[i]->lane.dataset == dataset;
     return count;
 }
 

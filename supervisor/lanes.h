@@ -67,6 +67,9 @@ void mr_lanes_client_died(struct mr_supervisor *s, struct mr_client_peer *client
 /* How many lanes of the client are registered, in any state. */
 unsigned mr_lanes_of(const struct mr_supervisor *s, const struct mr_client_peer *client);
 
+/* How many lanes of the data set are registered, in any state. */
+unsigned mr_lanes_of_dataset(const struct mr_supervisor *s, uint32_t dataset);
+
 /* LANE for every lane that may hold words, to a worker that has just been started. */
 void mr_lanes_tell(struct mr_supervisor *s, struct mr_child *fetcher);
 /* DROPPED came from a fetch slot. */

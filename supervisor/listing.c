@@ -112,6 +112,7 @@ static void send_range(struct mr_child *child, struct mr_range *range)
     mr_msg_put_str(out, "start", range->start);
     mr_msg_put_bool(out, "has_end", range->end != NULL);
     mr_msg_put_str(out, "end", range->end != NULL ? range->end : "");
+    mr_msg_put_bool(out, "ranged", dataset->block_bytes > 0);
     if (dataset->names >= 0)
         mr_msg_put_fd(out, dataset->names);
     mr_range_begin(range, child);
@@ -130,7 +131,7 @@ static void send_concat(struct mr_child *child, struct mr_dataset *dataset)
         mr_dataset_put(dataset, out);
         mr_msg_put_u64(out, "requests", dataset->ranges.requests);
         mr_msg_put_u64(out, "stale", dataset->stale);
-        mr_msg_put_bool(out, "replace", dataset->replace);
+        mr_msg_put_bool(out, "replace", dataset->replace || dataset->block_bytes > 0); /* nothing of it is kept */
         for (unsigned i = 0; i < PARTS_A_MESSAGE && range != NULL; i++, range = range->next)
             mr_msg_put_fd(out, range->part);
         mr_msg_put_bool(out, "more", range != NULL);
@@ -430,13 +431,11 @@ static int failed(struct mr_child *child, const struct mr_msg_in *in)
     if (mr_msg_get_u64(in, "dataset", &number) != 0 || mr_msg_get_u64(in, "code", &code) != 0 ||
         mr_msg_get_str(in, "text", &text) != 0)
         return -1;
-    struct mr_dataset *dataset = mr_dataset_find(child->supervisor, number);
-    if (dataset == NULL)
-        return -1;
+    struct mr_dataset *dataset = number < MR_DATASETS_MAX ? child->supervisor->datasets[number] : NULL;
     struct mr_range *range = range_of(child);
     bool ours = range != NULL ? dataset_of(range) == dataset : child->job == dataset;
-    if (!ours)
-        return 0; /* it has failed already, and this worker was about to be told */
+    if (dataset == NULL || !ours)
+        return 0; /* it has failed or was closed already, and this worker was about to be told */
     if (range != NULL)
         range->worker = NULL;
     child->job = NULL;

@@ -60,7 +60,7 @@ static int open_composer(struct mr_datasets *datasets, struct mr_open_dataset *d
     struct mr_composer_options options = {
         .net = datasets->net, .link = datasets->link, .store = ds->store, .info = &ds->index.info, .dataset = id};
     bool look = datasets->link->slot == 0 && datasets->net->config->fetch.compose != MR_COMPOSE_NEVER;
-    if (uri->scheme != MR_SCHEME_GS)
+    if (uri->scheme != MR_SCHEME_GS || ds->ranged)
         return 0;
     options.bucket =
         mr_temporaries_bucket(datasets->temporaries, ds->store, ds->index.info.endpoint, uri->bucket, look);
@@ -73,7 +73,9 @@ int mr_datasets_add(struct mr_datasets *datasets, struct mr_msg_in *msg)
     uint64_t id;
     const char *text;
     struct mr_uri uri;
-    if (mr_msg_get_u64(msg, "dataset", &id) != 0 || mr_msg_get_str(msg, "uri", &text) != 0)
+    bool ranged;
+    if (mr_msg_get_u64(msg, "dataset", &id) != 0 || mr_msg_get_str(msg, "uri", &text) != 0 ||
+        mr_msg_get_bool(msg, "ranged", &ranged) != 0)
         return -1;
     int fd = mr_msg_take_fd(msg, 0);
     if (fd < 0)
@@ -84,6 +86,7 @@ int mr_datasets_add(struct mr_datasets *datasets, struct mr_msg_in *msg)
         return -1;
     }
     struct mr_open_dataset *ds = &datasets->items[id];
+    ds->ranged = ranged;
     int rc = mr_index_map(&ds->index, fd);
     close(fd);
     if (rc == 0) {
@@ -98,4 +101,21 @@ int mr_datasets_add(struct mr_datasets *datasets, struct mr_msg_in *msg)
     }
     mr_uri_close(&uri);
     return rc;
+}
+
+int mr_datasets_drop(struct mr_datasets *datasets, const struct mr_msg_in *msg)
+{
+    uint64_t id;
+    if (mr_msg_get_u64(msg, "dataset", &id) != 0)
+        return -1;
+    struct mr_open_dataset *ds = mr_datasets_find(datasets, id);
+    if (ds) { /* the store stays: others may use it, and the next one of this bucket will */
+        mr_index_close(&ds->index);
+        *ds = (struct mr_open_dataset){0};
+    }
+    struct mr_msg_out *out = mr_msg_new(MR_MSG_DATASET_DROPPED);
+    if (!out)
+        return -1;
+    mr_msg_put_u64(out, "dataset", id);
+    return mr_msg_send(datasets->link->socket, out);
 }

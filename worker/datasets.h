@@ -14,6 +14,7 @@
 
 struct mr_open_dataset {
     bool open;
+    bool ranged; /* read by ranges: never composed */
     struct mr_index index;
     struct mr_store *store;
     struct mr_composer *composer; /* NULL: its store composes nothing */
@@ -28,6 +29,8 @@ struct mr_datasets {
 
 /* The message DATASET. 0, or -1 with mr_error: the worker cannot go on. */
 int mr_datasets_add(struct mr_datasets *datasets, struct mr_msg_in *msg);
+/* The message DROP_DATASET: no lane names it any more, so no job does. Answers DATASET_DROPPED. 0 or -1. */
+int mr_datasets_drop(struct mr_datasets *datasets, const struct mr_msg_in *msg);
 /* NULL: this worker was never given it. */
 struct mr_open_dataset *mr_datasets_find(struct mr_datasets *datasets, uint64_t id);
 /*

@@ -190,6 +190,8 @@ static int handle(struct fetcher *f, struct mr_msg_in *msg)
         return open_arena(f, msg);
     case MR_MSG_DATASET:
         return mr_datasets_add(&f->datasets, msg);
+    case MR_MSG_DROP_DATASET:
+        return mr_datasets_drop(&f->datasets, msg);
     case MR_MSG_LANE:
         return add_lane(f, msg);
     case MR_MSG_DROP_LANE:

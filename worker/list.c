@@ -26,7 +26,7 @@
 
 /* One range at a time. */
 struct range {
-    bool busy;
+    bool busy, ranged;
     uint64_t id, dataset;
     struct mr_uri uri;
     struct mr_store *store;
@@ -47,6 +47,7 @@ struct range {
 
 struct name_look_up {
     struct lister *lister;
+    struct mr_transfer *transfer; /* NULL: not under way */
     uint64_t size, generation;
     uint32_t crc32c;
     bool has_crc32c;
@@ -77,6 +78,9 @@ static int new_memfd(const char *name)
 static void range_close(struct lister *l)
 {
     struct range *r = &l->range;
+    for (size_t i = 0; r->look_ups != NULL && i < r->next_name; i++)
+        if (r->look_ups[i].transfer != NULL)
+            mr_transfer_cancel(l->net.engine, r->look_ups[i].transfer);
     mr_index_builder_destroy(r->builder);
     if (r->fd >= 0)
         close(r->fd);
@@ -96,7 +100,10 @@ static void range_close(struct lister *l)
 /* The data set cannot be listed: say so, and be ready for other work. */
 static void range_failed(struct lister *l)
 {
-    mr_log_error("%s", mr_error_text());
+    if (l->range.ranged) /* its reader is told */
+        mr_log_debug("%s", mr_error_text());
+    else
+        mr_log_error("%s", mr_error_text());
     if (mr_link_say_failed(&l->link, l->range.dataset, l->range.id) != 0)
         l->bad = true;
     range_close(l);
@@ -298,14 +305,6 @@ static int ask_page(struct lister *l)
 
 static void ask_names(struct lister *l);
 
-/* Other look-ups are under way and their answers name look_ups, which must live on: they end with this process. */
-static void names_failed(struct lister *l)
-{
-    l->range.look_ups = NULL;
-    range_failed(l);
-    l->bad = true;
-}
-
 static int names_done(struct lister *l)
 {
     struct range *r = &l->range;
@@ -326,13 +325,13 @@ static void name_arrived(void *arg, const struct mr_store_result *result, const 
 {
     struct name_look_up *at = arg;
     struct lister *l = at->lister;
-    if (l->bad) /* one of them has failed already */
-        return;
+    at->transfer = NULL;
     l->range.waiting--;
     if (result->code != MR_OK) {
         mr_error_set(result->code, "%s", result->text);
-        mr_error_append("the list of objects");
-        names_failed(l);
+        if (!l->range.ranged)
+            mr_error_append("the list of objects");
+        range_failed(l);
         return;
     }
     at->size = item->size;
@@ -354,8 +353,9 @@ static void ask_names(struct lister *l)
         struct name_look_up *at = &r->look_ups[r->next_name];
         const char *name = r->names.names[r->next_name];
         at->lister = l;
-        if (!mr_transfer_stat(l->net.engine, r->store, name, strlen(name), 0, name_arrived, at)) {
-            names_failed(l);
+        at->transfer = mr_transfer_stat(l->net.engine, r->store, name, strlen(name), 0, name_arrived, at);
+        if (!at->transfer) {
+            range_failed(l);
             return;
         }
         r->next_name++;
@@ -424,7 +424,8 @@ static int take_range(struct lister *l, struct mr_msg_in *msg)
         mr_error_set(MR_E_PROTOCOL, "a second range came while one is listed");
         return -1;
     }
-    if (mr_msg_get_u64(msg, "dataset", &r->dataset) != 0 || mr_msg_get_u64(msg, "range", &r->id) != 0)
+    if (mr_msg_get_u64(msg, "dataset", &r->dataset) != 0 || mr_msg_get_u64(msg, "range", &r->id) != 0 ||
+        mr_msg_get_bool(msg, "ranged", &r->ranged) != 0)
         return -1;
     r->busy = true;
     l->split_wanted = false;

@@ -211,6 +211,15 @@ class Source:
 
 def open_objects(client: Client, uris: Iterable[str]) -> tuple[int, int, int]:
     """Opens an explicit list, handed over as a file of lines."""
+    fd = write_names(uris)
+    try:
+        return client.open_dataset(names_fd=fd)
+    finally:
+        os.close(fd)
+
+
+def write_names(uris: Iterable[str]) -> int:
+    """The descriptor of a file in memory with these lines."""
     fd = os.memfd_create("millrace-names", os.MFD_CLOEXEC)
     try:
         with os.fdopen(os.dup(fd), "w", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
@@ -219,6 +228,7 @@ def open_objects(client: Client, uris: Iterable[str]) -> tuple[int, int, int]:
                     raise ValueError(f"{uri!r}: a list of objects cannot hold a name with a newline")
                 file.write(f"{uri}\n")
         os.lseek(fd, 0, os.SEEK_SET)
-        return client.open_dataset(names_fd=fd)
-    finally:
+        return fd
+    except BaseException:
         os.close(fd)
+        raise

@@ -211,6 +211,82 @@ static PyObject *client_open_listing(Client *self, PyObject *args)
     return rc ? ring_raise() : Py_BuildValue("III", opened.dataset, opened.tail, opened.on_error);
 }
 
+static PyObject *client_open_ranged(Client *self, PyObject *args)
+{
+    int names_fd, rc;
+    unsigned long long block_bytes;
+    if (!PyArg_ParseTuple(args, "iK:open_ranged", &names_fd, &block_bytes) || begin(self))
+        return NULL;
+    struct mr_opened opened = {0};
+    Py_BEGIN_ALLOW_THREADS rc = mr_client_open_ranged(self->client, names_fd, block_bytes, &opened);
+    Py_END_ALLOW_THREADS end(self);
+    if (rc && mr_error_code() == MR_E_BUSY)
+        Py_RETURN_NONE;
+    return rc ? ring_raise() : PyLong_FromUnsignedLong(opened.dataset);
+}
+
+static PyObject *client_close_dataset(Client *self, PyObject *arg)
+{
+    unsigned long dataset = PyLong_AsUnsignedLong(arg);
+    if ((dataset == (unsigned long)-1 && PyErr_Occurred()) || begin(self))
+        return NULL;
+    int rc;
+    Py_BEGIN_ALLOW_THREADS rc = mr_client_close_dataset(self->client, (uint32_t)dataset);
+    Py_END_ALLOW_THREADS end(self);
+    if (rc)
+        return ring_raise();
+    Py_RETURN_NONE;
+}
+
+static PyObject *client_range_reader(Client *self, PyObject *args)
+{
+    unsigned dataset;
+    PyObject *index_object;
+    unsigned long long object;
+    const char *label;
+    if (!PyArg_ParseTuple(args, "IOKs:range_reader", &dataset, &index_object, &object, &label))
+        return NULL;
+    struct ring_state *state = ring_state_of(Py_TYPE(self));
+    struct ring_index *index = ring_index_of(state, index_object);
+    if (!index || begin(self))
+        return NULL;
+    uint64_t block_bytes = mr_client_dataset_block(self->client, dataset);
+    end(self);
+    if (block_bytes == 0) {
+        PyErr_Format(PyExc_ValueError, "data set %u is not read by ranges", dataset);
+        return NULL;
+    }
+    return ring_range_new(state, (PyObject *)self, dataset, block_bytes, index, object, label);
+}
+
+int ring_client_open_range_lane(PyObject *object, uint32_t dataset, uint32_t window, struct mr_consumer **consumer,
+                                uint32_t *number)
+{
+    Client *self = (Client *)object;
+    struct mr_lane lane;
+    struct mr_loop loop;
+    bool has_loop;
+    int rc = -1;
+    *consumer = NULL;
+    if (begin(self))
+        return -1;
+    Py_BEGIN_ALLOW_THREADS struct mr_views *views = mr_client_views(self->client);
+    if (views &&
+        (rc = mr_client_open_lane(self->client, dataset, window, window, NULL, &lane, &loop, &has_loop)) == 0) {
+        *number = lane.lane;
+        *consumer = mr_consumer_new(&lane, views);
+        if (!*consumer) {
+            mr_lane_unmap(&lane);
+            mr_client_close_lane(self->client, *number);
+        }
+    }
+    Py_END_ALLOW_THREADS end(self);
+    if (*consumer)
+        return 0;
+    ring_raise();
+    return -1;
+}
+
 static PyObject *client_dataset_listed(Client *self, PyObject *arg)
 {
     unsigned long dataset = PyLong_AsUnsignedLong(arg);
@@ -416,6 +492,11 @@ static PyMethodDef client_methods[] = {
      "open_listing(like, digest) -> (number, tail, on_error): the data set `like` with the listing of that digest. "
      "Returns "
      "before it is found."},
+    {"open_ranged", (PyCFunction)client_open_ranged, METH_VARARGS,
+     "open_ranged(names_fd, block_bytes) -> number, or None: ask again. For range_reader; ends with close_dataset."},
+    {"close_dataset", (PyCFunction)client_close_dataset, METH_O, "close_dataset(number): one of open_ranged."},
+    {"range_reader", (PyCFunction)client_range_reader, METH_VARARGS,
+     "range_reader(dataset, index, object, label) -> RangeReader."},
     {"dataset_listed", (PyCFunction)client_dataset_listed, METH_O,
      "dataset_listed(number) -> (done, objects so far, requests); the data set's error when it has failed."},
     {"index", (PyCFunction)client_index, METH_O, "index(number) -> Index, once the listing is done."},

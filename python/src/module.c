@@ -50,6 +50,7 @@ static int ring_exec(PyObject *module)
         !(state->lane = ring_add_type(module, &ring_lane_spec)) ||
         !(state->lease = ring_add_type(module, &ring_lease_spec)) ||
         !(state->writer = ring_add_type(module, &ring_writer_spec)) ||
+        !(state->range = ring_add_type(module, &ring_range_spec)) ||
         !(state->failure = PyStructSequence_NewType(&ring_failure_desc)) ||
         PyModule_AddType(module, state->failure) < 0)
         return -1;
@@ -66,6 +67,7 @@ static int ring_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->lease);
     Py_VISIT(state->failure);
     Py_VISIT(state->writer);
+    Py_VISIT(state->range);
     return 0;
 }
 
@@ -79,6 +81,7 @@ static int ring_clear(PyObject *module)
     Py_CLEAR(state->lease);
     Py_CLEAR(state->failure);
     Py_CLEAR(state->writer);
+    Py_CLEAR(state->range);
     return 0;
 }
 

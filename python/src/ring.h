@@ -21,7 +21,7 @@
 #include "shm/plan.h"
 
 struct ring_state { /* module state */
-    PyTypeObject *client, *index, *plan, *lane, *lease, *failure, *writer;
+    PyTypeObject *client, *index, *plan, *lane, *lease, *failure, *writer, *range;
 };
 /* The state of the module that made this type: borrowed. */
 struct ring_state *ring_state_of(PyTypeObject *type);
@@ -105,6 +105,13 @@ PyObject *ring_lane_new(struct ring_state *state, PyObject *client, struct mr_vi
 extern PyType_Spec ring_lane_spec;
 extern PyStructSequence_Desc ring_failure_desc;
 
+/* ---- range.c ---- */
+
+/* A RangeReader of one object; NULL with an exception. */
+PyObject *ring_range_new(struct ring_state *state, PyObject *client, uint32_t dataset, uint64_t block_bytes,
+                         struct ring_index *index, uint64_t object, const char *label);
+extern PyType_Spec ring_range_spec;
+
 /* ---- client.c ---- */
 
 /* A look at the supervisor and the data set: 0, or -1 with an exception. Does nothing while another thread talks. */
@@ -115,6 +122,9 @@ void ring_client_lane_closed(PyObject *client, uint32_t lane);
 int ring_client_look_alive(PyObject *client);
 /* The end of a Writer: tells the supervisor and unmaps the lane; errors do not matter. Takes the lock. */
 void ring_client_writer_closed(PyObject *client, struct mr_part_writer *writer);
+/* A lane for a RangeReader: 0 with its consumer and number, or -1 with an exception. */
+int ring_client_open_range_lane(PyObject *client, uint32_t dataset, uint32_t window, struct mr_consumer **consumer,
+                                uint32_t *lane);
 extern PyType_Spec ring_client_spec;
 
 /* ---- writer.c ---- */

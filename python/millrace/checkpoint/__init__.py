@@ -2,16 +2,19 @@
 
 with millrace.checkpoint.writer("gs://bucket/step1.pt") as file:
     torch.save(model.state_dict(), file)
+with millrace.checkpoint.reader("gs://bucket/step1.pt") as file:
+    state = torch.load(file, weights_only=True)
 
 Neither torch nor numpy is needed here.
 """
 
 from __future__ import annotations
 
+from ._reader import Reader, reader, readers
 from ._save import Save, Saved
 from ._writer import Writer, writer
 
-for _public in (Save, Saved, Writer, writer):
+for _public in (Reader, Save, Saved, Writer, reader, readers, writer):
     _public.__module__ = __name__  # what a traceback shows is the name that a user imports
 
-__all__ = ["Save", "Saved", "Writer", "writer"]
+__all__ = ["Reader", "Save", "Saved", "Writer", "reader", "readers", "writer"]

@@ -1,0 +1,222 @@
+"""reader(): an object of the store as a seekable file, read by parallel ranges through shared memory."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import time
+from collections.abc import Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from .. import _supervisor
+from .._connection import write_names
+from ._uri import Place, object_uri
+
+if TYPE_CHECKING:
+    from .. import _ring
+    from .._connection import Connection
+
+BLOCK_BYTES = 8 << 20  # of one request; fewer where the arena is small
+BUFFER_BYTES = 1 << 20  # of read1() and of copies of the standard library
+PAUSE_S = (0.001, 0.05)
+
+
+class _Opened:
+    """The objects that were opened together, at the supervisor; let go of with the last of their readers."""
+
+    def __init__(self, connection: Connection, number: int, readers: int) -> None:
+        self.connection = connection
+        self.number = number
+        self.readers = readers
+
+    def close(self) -> None:
+        self.readers -= 1
+        if self.readers == 0 and self.connection.is_ours():
+            with contextlib.suppress(OSError, ValueError):  # its supervisor has gone, or its connection was closed
+                self.connection.client.close_dataset(self.number)
+
+
+class Reader(io.RawIOBase):
+    """A readable, seekable binary file over one object; reader() makes it.
+
+    Reads return all that was asked for, except at the object's end. Threads take turns. In a forked child it is of no
+    use. There is no file descriptor behind it (fileno() raises io.UnsupportedOperation), so nothing can map it.
+    """
+
+    def __init__(self, uri: str, opened: _Opened, ring: _ring.RangeReader) -> None:
+        self.uri = self.name = uri
+        self.mode = "rb"
+        self._opened: _Opened | None = opened
+        self._ring = ring
+        self._size = ring.size
+        self._at = 0
+
+    def __repr__(self) -> str:
+        return f"<millrace.checkpoint.Reader {self.uri} {'closed' if self.closed else 'open'}, {self._size} bytes>"
+
+    @property
+    def size(self) -> int:
+        """Bytes of the object."""
+        return self._size
+
+    @property
+    def generation(self) -> int:
+        """The version of the object that is read: ChangedError where it is replaced meanwhile."""
+        return self._ring.generation
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        self._check()
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        self._check()
+        if whence == io.SEEK_CUR:
+            offset += self._at
+        elif whence == io.SEEK_END:
+            offset += self._size
+        elif whence != io.SEEK_SET:
+            raise ValueError(f"whence is {whence}: it must be 0, 1 or 2")
+        if offset < 0:
+            raise ValueError(f"seek to {offset}, before the start of {self.uri}")
+        self._at = offset
+        return offset
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Copies straight from shared memory into the buffer: it is filled, except at the object's end."""
+        self._check()
+        got = self._ring.read_into(buffer, self._at)
+        self._at += got
+        return got
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self._check()
+        if size is None or size < 0:
+            size = max(self._size - self._at, 0)
+        data = self._ring.read(size, self._at)
+        self._at += len(data)
+        return data
+
+    def readall(self) -> bytes:
+        return self.read()
+
+    def read1(self, size: int = -1, /) -> bytes:
+        return self.read(BUFFER_BYTES if size < 0 else size)
+
+    def readinto1(self, buffer: Any, /) -> int:
+        return self.readinto(buffer)
+
+    def close(self) -> None:
+        """Lets go of the memory. May be called twice."""
+        opened = getattr(self, "_opened", None)  # also where __init__ has not run
+        if opened is not None:
+            self._opened = None
+            self._ring.close()
+            opened.close()
+        super().close()
+
+    def __enter__(self) -> Reader:
+        self._check()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError("a checkpoint reader cannot be pickled or copied: give its URI, and open it where it is used")
+
+    def _check(self) -> None:
+        if self._opened is None:
+            raise ValueError(f"I/O operation on the closed checkpoint reader of {self.uri}")
+
+
+_kept: list[Connection] = []  # the supervisor that was used last lives on for the next one
+
+
+def _connection() -> Connection:
+    found = _supervisor.connection(maker="a checkpoint reader")
+    if not _kept or _kept[0] is not found:
+        _kept[:] = [found]
+    return found
+
+
+os.register_at_fork(after_in_child=_kept.clear)
+
+
+def reader(uri: Place) -> Reader:
+    """Opens an object for reading: "gs://bucket/name", or a path of this machine (also as file:///path).
+
+        with millrace.checkpoint.reader("gs://bucket/step1.pt") as file:
+            state = torch.load(file, weights_only=True)
+
+    The object is looked up now: FileNotFoundError names it where it is missing, PermissionError where it is denied.
+    What is read is that version: millrace.ChangedError where it is replaced while it is read. Once every byte has been
+    read its checksum is compared with the store's, and the read that completes it raises millrace.Error if they differ.
+
+    Blocks come through the fetch workers into the memory that data sets use too (memory.arena_bytes), at most 16 of
+    them ahead of the reader, and a few that small reads may come back to are kept: memory does not depend on the
+    object's size.
+    """
+    return readers([uri])[0]
+
+
+def readers(uris: Iterable[Place]) -> list[Reader]:
+    """A reader for each of these objects, all of one bucket, looked up at once. Reading them may go on side by side."""
+    targets = [object_uri(uri) for uri in uris]
+    if not targets:
+        return []
+    connection = _connection()
+    number = _open(connection, targets)
+    opened = _Opened(connection, number, 1)  # while they are made
+    made: list[Reader] = []
+    try:
+        _wait(connection, number)
+        index = connection.client.index(number)
+        for target in targets:
+            ring = connection.client.range_reader(number, index, index.find(_name(target)), target)
+            opened.readers += 1
+            made.append(Reader(target, opened, ring))
+    except BaseException:
+        for one in made:
+            one.close()
+        raise
+    finally:
+        opened.close()
+    return made
+
+
+def _name(uri: str) -> str:
+    """As the index has it: without the bucket; a file's is its path."""
+    rest = uri.partition("://")[2]
+    return rest if uri.startswith("file://") else rest.partition("/")[2]
+
+
+def _open(connection: Connection, uris: list[str]) -> int:
+    fd = write_names(uris)
+    pause = PAUSE_S[0]
+    try:
+        while True:
+            number = connection.client.open_ranged(fd, BLOCK_BYTES)
+            if number is not None:
+                return number
+            time.sleep(pause)  # readers that were just closed hold every number
+            pause = min(2 * pause, PAUSE_S[1])
+    finally:
+        os.close(fd)
+
+
+def _wait(connection: Connection, number: int) -> None:
+    pause = PAUSE_S[0]
+    while not connection.client.dataset_listed(number)[0]:
+        connection.client.check()
+        time.sleep(pause)
+        pause = min(2 * pause, PAUSE_S[1])
