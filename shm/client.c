@@ -505,6 +505,16 @@ int mr_client_close_lane(struct mr_client *client, uint32_t lane)
 
 /* ---- the rest ---- */
 
+int mr_client_config(struct mr_client *client)
+{
+    struct mr_msg_in in;
+    if (mr_client_call(client, mr_msg_new(MR_MSG_CONFIG), &in) != 0)
+        return -1;
+    int fd = mr_msg_take_fd(&in, 0);
+    mr_msg_close(&in);
+    return fd;
+}
+
 char *mr_client_stat(struct mr_client *client)
 {
     struct mr_msg_in in;

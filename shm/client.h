@@ -84,6 +84,8 @@ int mr_client_open_writer(struct mr_client *client, const char *uri, bool if_abs
                           struct mr_part_writer *writer);
 /* Its end was seen (mr_part_result), or it was aborted: unmaps the lane, and tells the supervisor, which may use the memory again. */
 int mr_client_close_writer(struct mr_client *client, struct mr_part_writer *writer);
+/* The supervisor's configuration, as mr_config_from_fd and MR_ENVIRONMENT_FD take it: a descriptor, the caller's; -1. */
+int mr_client_config(struct mr_client *client);
 /* malloc'ed JSON text. */
 char *mr_client_stat(struct mr_client *client);
 /* Lets it reread its configuration: malloc'ed text of what has been applied, or NULL. */

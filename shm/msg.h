@@ -43,6 +43,8 @@
  *                                                    (ro), its eventfd. sharers: writers that this node opens side by
  *                                                    side. ERROR busy: no memory or no worker now, ask again
  *   CLOSE_WRITER  {lane}                         -> {}  the client has seen the end and uses the lane no more
+ *   CONFIG        {}                             -> {}; fds: configuration (memfd, as workers get it), so that a tool's
+ *                                                    network code uses the same
  *   STAT          {}                             -> {size}; fds: memfd with the JSON that `millrace stat --json` prints
  *   SHUTDOWN      {}                             -> {}  private supervisor, tests
  *   RELOAD        {}  reread the configuration   -> {text: what has and what has not been applied}
@@ -129,6 +131,7 @@ enum mr_msg_type {
     MR_MSG_CLOSE_DATASET, /* from a client */
     MR_MSG_DROP_DATASET,
     MR_MSG_DATASET_DROPPED,
+    MR_MSG_CONFIG, /* from a client */
     MR_MSG_TYPE_COUNT
 };
 

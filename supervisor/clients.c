@@ -13,6 +13,7 @@
 
 #include "shm/base/log.h"
 #include "shm/msg.h"
+#include "shm/segment.h"
 #include "supervisor/ranged.h"
 #include "supervisor/stat.h"
 #include "supervisor/supervisor.h"
@@ -419,6 +420,18 @@ static int send_stat(struct mr_client_peer *client)
     return rc;
 }
 
+static int send_config(struct mr_client_peer *client)
+{
+    int fd = mr_segment_reopen_readonly(client->supervisor->config_fd);
+    if (fd < 0)
+        return -1;
+    struct mr_msg_out *out = ok();
+    mr_msg_put_fd(out, fd);
+    int rc = reply(client, out);
+    close(fd);
+    return rc;
+}
+
 static int reload(struct mr_client_peer *client)
 {
     char text[2000];
@@ -465,6 +478,8 @@ static int handle(struct mr_client_peer *client, struct mr_msg_in *in)
         return close_writer(client, in);
     case MR_MSG_PUT_LOOP:
         return put_loop(client, in);
+    case MR_MSG_CONFIG:
+        return send_config(client);
     case MR_MSG_STAT:
         return send_stat(client);
     case MR_MSG_RELOAD:

@@ -180,10 +180,11 @@ static const struct mr_verb verbs[] = {
      "  -c FILE        configuration (TOML)\n"
      "  URI            what to look at, instead of the configuration's data sets\n"
      "  --json         for programs\n"},
-    {"ls", verb_tool, "[-c FILE] [-l] [-r] URI",
+    {"ls", verb_tool, "[-c FILE] [-l] [-r] [--json] URI",
      "Lists one level under URI, one URI a line.\n\n"
      "  -l             size, generation and crc32c (base64) before each URI, separated by tabs\n"
      "  -r             everything under URI\n"
+     "  --json         one JSON object a line; an error is one too, on standard error\n"
      "  -c FILE        configuration (TOML)\n"},
     {"cat", verb_tool, "[-c FILE] URI [--range A-B]",
      "Writes an object's bytes to standard output, checked.\n\n"
@@ -198,7 +199,7 @@ static const struct mr_verb verbs[] = {
      "Deletes objects, a hundred in a request. Each delete carries the generation that was looked\n"
      "up: what somebody has written meanwhile stays.\n\n"
      "  -r             everything under each URI; nothing is asked\n"
-     "  --json         how many were deleted, and which were not\n"
+     "  --json         how many were deleted, and which were not; an error is JSON too\n"
      "  -c FILE        configuration (TOML)\n"},
     {"compose", verb_tool, "[-c FILE] [--if-absent] [--json] DST SRC...",
      "Makes DST of 1 to 32 objects of its bucket, one behind the other, within the store. What comes\n"

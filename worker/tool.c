@@ -14,6 +14,7 @@
 #define STEP_MS 200 /* so long after a signal that came just before a wait */
 
 static volatile sig_atomic_t interrupted; /* the signal */
+static bool json_errors;
 
 static void on_signal(int number)
 {
@@ -142,12 +143,37 @@ int mr_tool_await(struct mr_tool *tool, const void *started)
     return tool->code == MR_OK ? 0 : -1;
 }
 
+void mr_tool_json_errors(void)
+{
+    json_errors = true;
+}
+
+void mr_tool_print_json(FILE *out, const char *text)
+{
+    putc('"', out);
+    for (const unsigned char *at = (const unsigned char *)text; *at != '\0'; at++) {
+        if (*at == '"' || *at == '\\')
+            putc('\\', out);
+        if (*at < 0x20 || *at == 0x7f)
+            fprintf(out, "\\u%04x", *at);
+        else
+            putc(*at, out);
+    }
+    putc('"', out);
+}
+
 int mr_tool_fail(const char *verb)
 {
     if (interrupted) { /* so that a shell's loop ends too */
         signal(interrupted, SIG_DFL);
         raise(interrupted);
     }
-    fprintf(stderr, "millrace %s: %s\n", verb, mr_error_text());
+    if (json_errors) {
+        fprintf(stderr, "{\"code\": \"%s\", \"error\": ", mr_code_name(mr_error_code()));
+        mr_tool_print_json(stderr, mr_error_text());
+        fputs("}\n", stderr);
+    } else {
+        fprintf(stderr, "millrace %s: %s\n", verb, mr_error_text());
+    }
     return mr_code_exit_status(mr_error_code());
 }

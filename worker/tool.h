@@ -8,11 +8,12 @@
 #define MR_WORKER_TOOL_H
 
 #include <stdbool.h>
+#include <stdio.h>
 
 #include "worker/net.h"
 #include "worker/progress.h"
 
-/* `ls [-l] [-r] URI`; argv[0] is "ls". Each returns the exit status. */
+/* `ls [-l] [-r] [--json] URI`; argv[0] is "ls". Each returns the exit status. */
 int mr_tool_ls(int argc, char **argv);
 /* `cat URI [--range A-B]`: bytes A to B inclusive, as in HTTP. */
 int mr_tool_cat(int argc, char **argv);
@@ -57,6 +58,10 @@ int mr_tool_step(struct mr_tool *tool);
 int mr_tool_write(int fd, const void *data, uint64_t length, const char *what);
 /* After a signal that ends the command. */
 bool mr_tool_interrupted(void);
+/* From now on mr_tool_fail prints {"code": "not found", "error": "..."}. */
+void mr_tool_json_errors(void);
+/* Prints a JSON string; bytes that are no UTF-8 as they are. */
+void mr_tool_print_json(FILE *out, const char *text);
 /* Prints mr_error: the exit status. After a signal it does not return: the process ends by it. */
 int mr_tool_fail(const char *verb);
 

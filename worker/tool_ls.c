@@ -17,7 +17,7 @@ struct ls {
     struct mr_tool tool;
     struct mr_uri uri;
     struct mr_store *store;
-    bool details, recursive;
+    bool details, recursive, json;
     const char *prefix; /* names are listed below it; a level ends at the next slash behind it */
     char *folder;       /* the folder printed last, with its slash; NULL: none */
     char *last, *token; /* where the listing stands */
@@ -27,19 +27,36 @@ struct ls {
     bool more, bad;
 };
 
+/* The beginning of a JSON object. */
+static void print_uri(const struct ls *ls, const char *name)
+{
+    char *uri = mr_uri_format(ls->uri.scheme, ls->uri.bucket, name);
+    printf("{\"uri\": ");
+    mr_tool_print_json(stdout, uri != NULL ? uri : name);
+    free(uri);
+}
+
 static void print_item(struct ls *ls, const struct mr_store_item *item)
 {
     const struct mr_uri *uri = &ls->uri;
     char crc[9] = "-";
     if (item->has_crc32c)
         mr_crc32c_to_base64(item->crc32c, crc);
+    ls->printed++;
+    if (ls->json) {
+        print_uri(ls, item->name);
+        printf(", \"size\": %" PRIu64 ", \"generation\": %" PRIu64, item->size, item->generation);
+        if (item->has_crc32c)
+            printf(", \"crc32c\": \"%s\"", crc);
+        puts("}");
+        return;
+    }
     if (ls->details)
         printf("%" PRIu64 "\t%" PRIu64 "\t%s\t", item->size, item->generation, crc);
     if (uri->scheme == MR_SCHEME_FILE)
         printf("file://%s\n", item->name);
     else
         printf("%s://%s/%s\n", mr_scheme_name(uri->scheme), uri->bucket, item->name);
-    ls->printed++;
 }
 
 /* The name lies deeper: prints its folder once and remembers it. */
@@ -54,13 +71,18 @@ static void print_folder(struct ls *ls, const char *name, size_t length)
         ls->bad = true;
         return;
     }
+    ls->printed++;
+    if (ls->json) {
+        print_uri(ls, ls->folder);
+        puts("}");
+        return;
+    }
     if (ls->details)
         printf("-\t-\t-\t");
     if (uri->scheme == MR_SCHEME_FILE)
         printf("file://%s\n", ls->folder);
     else
         printf("%s://%s/%s\n", mr_scheme_name(uri->scheme), uri->bucket, ls->folder);
-    ls->printed++;
 }
 
 static void list_arrived(void *arg, const struct mr_store_result *result, const struct mr_store_page *page)
@@ -169,22 +191,24 @@ static int run(struct ls *ls, const char *uri)
 int mr_tool_ls(int argc, char **argv)
 {
     struct ls ls = {.printed = 0};
-    bool details = false, recursive = false;
+    static const struct option options[] = {{"json", no_argument, NULL, 'j'}, {0}};
     int option;
-    while ((option = getopt(argc, argv, "lr")) != -1) {
+    while ((option = getopt_long(argc, argv, "lr", options, NULL)) != -1) {
         if (option == 'l')
-            details = true;
+            ls.details = true;
         else if (option == 'r')
-            recursive = true;
+            ls.recursive = true;
+        else if (option == 'j')
+            ls.json = true;
         else
             return 2;
     }
     if (optind + 1 != argc) {
-        fprintf(stderr, "usage: millrace ls [-l] [-r] URI\n");
+        fprintf(stderr, "usage: millrace ls [-l] [-r] [--json] URI\n");
         return 2;
     }
-    ls.details = details;
-    ls.recursive = recursive;
+    if (ls.json)
+        mr_tool_json_errors();
     int rc = run(&ls, argv[optind]);
     if ((fflush(stdout) != 0 || ferror(stdout)) && rc == 0) {
         mr_error_set_errno(errno, "standard output");

@@ -40,14 +40,15 @@ struct rm {
     struct mr_progress progress;
 };
 
-static void note_failure(struct rm *rm, const struct mr_store_name *name, const char *text)
+static void note_failure(struct rm *rm, const struct mr_store_name *name, enum mr_code code, const char *text)
 {
     char *uri = mr_uri_format(rm->uri.scheme, rm->uri.bucket, name != NULL ? name->name : rm->uri.key);
     rm->failures++;
     mr_progress_end(&rm->progress);
     fprintf(stderr, "millrace rm: %s\n", text);
     if (rm->failed != NULL)
-        json_array_append_new(rm->failed, json_pack("{s:s?, s:s?}", "uri", uri, "error", text));
+        json_array_append_new(rm->failed,
+                              json_pack("{s:s?, s:s, s:s?}", "uri", uri, "code", mr_code_name(code), "error", text));
     free(uri);
 }
 
@@ -62,7 +63,7 @@ static void batch_done(void *arg, const struct mr_store_result *result, const st
         if (one->code == MR_OK)
             rm->deleted++;
         else if (one->code != MR_E_NOT_FOUND || !rm->recursive) /* somebody else deletes there too */
-            note_failure(rm, &batch->names[i], one->text);
+            note_failure(rm, &batch->names[i], one->code, one->text);
         free((char *)(uintptr_t)batch->names[i].name);
     }
     mr_progress_update(&rm->progress, rm->deleted);
@@ -154,7 +155,7 @@ static int remove_one(struct rm *rm)
     if (mr_tool_interrupted())
         return -1;
     if (!rm->recursive || mr_error_code() != MR_E_NOT_FOUND)
-        note_failure(rm, NULL, mr_error_text());
+        note_failure(rm, NULL, mr_error_code(), mr_error_text());
     return 0;
 }
 
@@ -241,7 +242,7 @@ static int remove_tree(struct rm *rm)
     if (rc == 0 && rm->found == found && rm->failures == failures) {
         char *uri = mr_uri_format(rm->uri.scheme, rm->uri.bucket, rm->uri.key), text[400];
         snprintf(text, sizeof text, "nothing matches %s", uri != NULL ? uri : "it");
-        note_failure(rm, NULL, text);
+        note_failure(rm, NULL, MR_E_NOT_FOUND, text);
         free(uri);
     }
     return rc;
@@ -307,6 +308,8 @@ int mr_tool_rm(int argc, char **argv)
         else
             return 2;
     }
+    if (json)
+        mr_tool_json_errors();
     if (optind == argc) {
         fprintf(stderr, "usage: millrace rm [-r] [--json] URI...\n");
         return 2;

@@ -41,3 +41,21 @@ def from_code(code: int, text: str) -> Exception:
     if code == _NO_MEMORY and isinstance(error, OSError) and "No space left on device" in text:
         error.errno = errno.ENOSPC  # the code stands for memory and descriptors as well
     return error
+
+
+# mr_code_name of shm/base/error.c, as the programs' JSON has it.
+_NAMES = {
+    "usage": 1,
+    "configuration": 2,
+    "not found": 3,
+    "exists": 4,
+    "denied": 5,
+    "changed": 6,
+    "no memory": _NO_MEMORY,
+    "gone": 13,
+}
+
+
+def from_name(name: str, text: str) -> Exception:
+    """The exception for an error that a program has printed."""
+    return from_code(_NAMES.get(name, 0), text)

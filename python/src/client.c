@@ -432,6 +432,17 @@ void ring_client_writer_closed(PyObject *object, struct mr_part_writer *writer)
 
 /* ---- the rest ---- */
 
+static PyObject *client_config(Client *self, PyObject *ignored)
+{
+    (void)ignored;
+    if (begin(self))
+        return NULL;
+    int fd;
+    Py_BEGIN_ALLOW_THREADS fd = mr_client_config(self->client);
+    Py_END_ALLOW_THREADS end(self);
+    return fd < 0 ? ring_raise() : PyLong_FromLong(fd);
+}
+
 static PyObject *client_stat(Client *self, PyObject *ignored)
 {
     (void)ignored;
@@ -507,6 +518,8 @@ static PyMethodDef client_methods[] = {
      "open_lane(dataset, index, window, least, key=None, *, writable=False, parent=0) -> (Lane, loop or None)."},
     {"open_writer", (PyCFunction)(void (*)(void))client_open_writer, METH_VARARGS | METH_KEYWORDS,
      "open_writer(uri, if_absent=False, sharers=1) -> Writer, or str: why none can be had now."},
+    {"config", (PyCFunction)client_config, METH_NOARGS,
+     "config() -> int: a descriptor of the configuration, for `millrace-worker` (MILLRACE_CONFIG_FD). The caller's."},
     {"stat", (PyCFunction)client_stat, METH_NOARGS, "stat() -> str: JSON."},
     {"shutdown", (PyCFunction)client_shutdown, METH_NOARGS, "Asks a private supervisor to end."},
     {NULL, NULL, 0, NULL},

@@ -12,6 +12,7 @@ from typing import Any, Callable
 import pytest
 
 import millrace
+from millrace.checkpoint import _reader
 from tests.e2e.common import Supervisor, serve
 
 CONFIG = """
@@ -89,6 +90,8 @@ def socket(supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture(autouse=True)
 def _collected(_nothing_left_by_test: Any) -> Iterator[None]:
-    """What a test leaves in reference cycles is gone before the look at what it left behind."""
+    """What a test leaves in reference cycles is gone before the look at what it left behind, and so is the private
+    supervisor that readers of checkpoints keep for the next one."""
     yield
+    _reader._kept.clear()
     gc.collect()

@@ -10,11 +10,14 @@ Neither torch nor numpy is needed here.
 
 from __future__ import annotations
 
+from ._objects import exists, list_objects, remove
 from ._reader import Reader, reader, readers
 from ._save import Save, Saved
 from ._writer import Writer, writer
 
-for _public in (Reader, Save, Saved, Writer, reader, readers, writer):
+list = list_objects  # read as millrace.checkpoint.list
+
+for _public in (Reader, Save, Saved, Writer, exists, list, reader, readers, remove, writer):
     _public.__module__ = __name__  # what a traceback shows is the name that a user imports
 
-__all__ = ["Reader", "Save", "Saved", "Writer", "reader", "readers", "writer"]
+__all__ = ["Reader", "Save", "Saved", "Writer", "exists", "list", "reader", "readers", "remove", "writer"]

@@ -1,0 +1,109 @@
+"""exists(), remove() and list(): by the programs of millrace, which hold all network code and all credentials."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from .. import _supervisor
+from .._connection import connect
+from .._errors import from_name
+from ._uri import Place, object_uri, to_uri
+
+
+def exists(uri: Place) -> bool:
+    """Whether there is an object of that name, or one below it ("gs://bucket/run1" for "gs://bucket/run1/model.pt").
+
+    PermissionError, millrace.Error and ValueError as elsewhere: an answer that could not be had is no False.
+    """
+    return bool(_listed(to_uri(uri), recursive=False))
+
+
+def list_objects(prefix: Place) -> list[str]:
+    """The URIs of all objects below a prefix, in the order of their bytes: that of the name itself, and of what lies
+    below it as in a folder. Empty where there is nothing.
+    """
+    return [str(item["uri"]) for item in _listed(to_uri(prefix), recursive=True)]
+
+
+def remove(uri: Place, *, recursive: bool = False, missing_ok: bool = False) -> None:
+    """Deletes an object; with recursive=True that and everything below it as in a folder; of files, the folders too.
+
+    FileNotFoundError where there is nothing, unless missing_ok. Each delete carries the generation that was looked up:
+    what somebody has written meanwhile stays.
+    """
+    target = to_uri(uri) if recursive else object_uri(uri)
+    done = _tool("rm", "--json", *(["-r"] if recursive else []), "--", target)
+    report: dict[str, Any] = json.loads(done.stdout) if done.stdout else _failure(done)
+    failed = report.get("failed", [report])
+    missing = [one for one in failed if one["code"] == "not found"]
+    for one in failed:
+        if one["code"] != "not found":
+            raise from_name(one["code"], one["error"])
+    if missing and not missing_ok:
+        raise from_name(missing[0]["code"], missing[0]["error"])
+    if recursive and target.startswith("file://"):
+        _remove_folders(Path(target[len("file://") :]))
+
+
+def _remove_folders(top: Path) -> None:
+    """Those that are empty: a store has none, and the next checkpoint of the name shall find none."""
+    for root, _, _ in os.walk(top, topdown=False):
+        with contextlib.suppress(OSError):
+            Path(root).rmdir()
+
+
+def _listed(uri: str, recursive: bool) -> list[dict[str, Any]]:
+    done = _tool("ls", "--json", *(["-r"] if recursive else []), "--", uri)
+    if done.returncode == 0:
+        return [json.loads(line) for line in done.stdout.split("\n") if line]
+    failure = _failure(done)
+    if failure["code"] == "not found" and (uri.startswith("file://") or failure["error"].startswith("nothing matches")):
+        return []
+    raise from_name(failure["code"], failure["error"])
+
+
+def _failure(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    """What the program says went wrong: the last line of its standard error."""
+    lines = done.stderr.strip().split("\n")
+    with contextlib.suppress(ValueError):
+        failure = json.loads(lines[-1])
+        if isinstance(failure, dict) and {"code", "error"} <= failure.keys():
+            return failure
+    said = lines[-1] or f"it ended with status {done.returncode}"
+    return {"code": "internal", "error": f"{' '.join(done.args)}: {said}"}
+
+
+def _tool(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command of millrace with the configuration of this job's supervisor; without one, of MILLRACE_CONFIG."""
+    path = os.environ.get("MILLRACE_SOCKET")
+    if not path:
+        config = os.environ.get("MILLRACE_CONFIG")
+        # Before "--", behind which all is a name.
+        options = ["-q", "-c", config] if config else ["-q"]
+        return _run([str(_supervisor.find_program("millrace")), arguments[0], *options, *arguments[1:]], None)
+    fd = connect(path, _supervisor.CONNECT_TIMEOUT_MS).client.config()
+    try:
+        return _run([str(_supervisor.find_program("millrace-worker")), *arguments], fd)
+    finally:
+        os.close(fd)
+
+
+def _run(command: list[str], config_fd: int | None) -> subprocess.CompletedProcess[str]:
+    environment = dict(os.environ)
+    if config_fd is not None:
+        environment["MILLRACE_CONFIG_FD"] = str(config_fd)
+    return subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        errors="surrogateescape",
+        env=environment,
+        pass_fds=() if config_fd is None else (config_fd,),
+        check=False,
+    )
