@@ -10,9 +10,11 @@
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
 #include "shm/base/log.h"
+#include "worker/store/leftovers.h"
 #include "worker/write_impl.h"
 
 #define UNDO_S      30 /* for taking back what was begun; then `millrace clean` has to */
+#define SWEEP_S     60 /* a folder is looked through for leftovers so often at most */
 #define DAMAGED_MAX 3  /* a part that the store has other bytes of, so often, is given up */
 
 static const struct mr_write_ops *const methods[MR_WRITE_METHODS] = {
@@ -261,12 +263,36 @@ static int make_folders(const char *path)
     return 0;
 }
 
+/* What killed writers have left in the folder; once in a while, since a folder may hold many files. */
+static void remove_leftovers(struct mr_write_lane *lane)
+{
+    struct mr_write_context *context = lane->context;
+    int64_t now_ns = mr_clock_mono_ns();
+    char folder[MR_STORE_NAME_MAX + 1];
+    snprintf(folder, sizeof folder, "%s", lane->name);
+    *strrchr(folder, '/') = 0;
+    if (strcmp(folder, context->swept) == 0 && now_ns < context->swept_ns + SWEEP_S * MR_SECOND_NS)
+        return;
+    snprintf(context->swept, sizeof context->swept, "%s", folder);
+    context->swept_ns = now_ns;
+    unsigned count = mr_leftovers_remove(folder[0] ? folder : "/");
+    if (count > 0) {
+        mr_log_info("%u temporary files of writers that died were removed from %s", count, folder);
+        mr_counter_add(context->counters, MR_WC_ORPHANS_REMOVED, count);
+    }
+}
+
 static void begin(struct mr_write_lane *lane)
 {
     lane->state = MR_WRITE_BEGINNING;
-    if (lane->uri.scheme == MR_SCHEME_FILE && make_folders(lane->name) != 0)
-        fail_here(lane);
-    else if (lane->ops->begin(lane) != 0)
+    if (lane->uri.scheme == MR_SCHEME_FILE && !lane->resumed) {
+        if (make_folders(lane->name) != 0) {
+            fail_here(lane);
+            return;
+        }
+        remove_leftovers(lane);
+    }
+    if (lane->ops->begin(lane) != 0)
         fail_here(lane);
 }
 

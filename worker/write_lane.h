@@ -31,6 +31,9 @@ struct mr_write_context {
     struct mr_counters *counters;
     struct mr_temporaries *temporaries;
     const unsigned char *arena; /* the part arena */
+    /* the lanes': the folder that was last looked through for leftovers, and when */
+    char swept[MR_STORE_NAME_MAX + 1];
+    int64_t swept_ns;
 };
 
 struct mr_write_lane;

@@ -45,6 +45,7 @@ static int send_part(struct mr_write_lane *lane, struct mr_write_slot *slot)
         .name_length = lane->name_length,
         .id = lane->id,
         .number = (unsigned)slot->number + 1,
+        .offset = slot->number * lane->part.part_bytes,
         .data = mr_write_bytes(lane, slot),
         .length = slot->length,
         .crc32c = slot->crc32c,
@@ -83,6 +84,7 @@ static int complete(struct mr_write_lane *lane)
         .count = lane->stored,
         .size = lane->size,
         .crc32c = lane->crc32c,
+        .generation_match = lane->generation,
         .maybe_done = lane->maybe_done,
     };
     lane->transfer = mr_transfer_parts_complete(lane->context->net->engine, lane->store, &request, on_completed, lane);

@@ -365,17 +365,6 @@ START_TEST(what_is_under_way)
 }
 END_TEST
 
-START_TEST(not_in_a_folder)
-{
-    struct mr_store *folder =
-        mr_store_open(&(struct mr_store_options){.scheme = MR_SCHEME_FILE, .bucket = "", .http = http});
-    ck_assert_int_eq(mr_store_has_parts(folder), 0);
-    ck_assert_ptr_null(mr_store_parts_begin(folder, "/tmp/x", 6, NULL, on_word, NULL));
-    ck_assert_int_eq(mr_error_code(), MR_E_USAGE);
-    mr_store_close(folder);
-}
-END_TEST
-
 /* ---- the parser ---- */
 
 START_TEST(xml_of_all_kinds)
@@ -434,7 +423,6 @@ int main(void)
     tcase_add_test(tc, a_part_that_is_refused);
     tcase_add_loop_test(tc, endpoints_without_parts, 0, 4);
     tcase_add_test(tc, what_is_under_way);
-    tcase_add_test(tc, not_in_a_folder);
     tcase_add_test(tc, xml_of_all_kinds);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);

@@ -333,6 +333,7 @@ static void file_destroy(struct mr_store *base)
 {
     struct file_store *store = (struct file_store *)base;
     forget_walk(store);
+    mr_file_uploads_close(store);
     free(store);
 }
 
@@ -347,6 +348,12 @@ static const struct mr_store_ops file_ops = {
     .upload_begin = mr_file_upload_begin,
     .upload_send = mr_file_upload_send,
     .upload_drop = mr_file_upload_drop,
+    .has_parts = mr_file_has_parts,
+    .parts_begin = mr_file_parts_begin,
+    .part_send = mr_file_part_send,
+    .parts_complete = mr_file_parts_complete,
+    .parts_abort = mr_file_parts_abort,
+    .parts_list = mr_file_parts_list,
     .bucket = mr_file_bucket,
     .permissions = mr_file_permissions,
     .cancel = file_cancel,

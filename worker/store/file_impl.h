@@ -12,6 +12,7 @@
 #define MR_FILE_SLICE (1u << 20) /* moved in one go, before other work of the loop has its turn */
 
 struct file_write;
+struct file_upload;
 
 struct file_store {
     struct mr_store base;
@@ -19,6 +20,8 @@ struct file_store {
     struct mr_walk *walk;
     char *walk_bounds; /* prefix and upper bound of that walk */
     char walk_token[MR_STORE_NAME_MAX];
+    struct file_upload *uploads; /* in parts, under way */
+    struct mr_http_timer beat;   /* while there are any */
 };
 
 struct file_call {
@@ -36,6 +39,10 @@ struct file_call {
         mr_store_upload_fn *upload;
         mr_store_bucket_fn *bucket;
         mr_store_permissions_fn *permissions;
+        mr_store_parts_begin_fn *parts_begin;
+        mr_store_part_fn *part;
+        mr_store_complete_fn *complete;
+        mr_store_parts_list_fn *pending;
     } done;
     char name[MR_STORE_NAME_MAX]; /* get, stat: the path; list: the prefix */
     char *start, *end, *token;    /* list */
@@ -45,6 +52,9 @@ struct file_call {
     uint64_t generation; /* stat, delete: the one wanted, or 0; insert, compose: generation_match */
     int fd;
     struct file_write *write; /* insert, compose */
+    /* uploads in parts; the id lies in strings; length: also of the whole that is completed */
+    struct mr_store_part_request part;
+    uint64_t part_at; /* bytes written */
     struct mr_store_name
         *names; /* compose: sources; batch: what goes. Their strings lie in strings, each with its NUL */
     struct mr_text strings;
@@ -70,6 +80,13 @@ int mr_file_check_generation(uint64_t wanted, const struct stat *st);
 
 /* ---- file_write.c ---- */
 
+/* The error of a write(2): a full disk says what to do. */
+void mr_file_set_write_error(int errnum);
+/*
+ * All bytes of the temporary file are written: on the disk with them, and it gets the call's name, by its generation. 0 (and st is
+ * what it is now, `temporary` gone), or -1 with mr_error (EXISTS, CHANGED, IO).
+ */
+int mr_file_publish(const struct file_call *call, int fd, const char *temporary, struct stat *st);
 /* Frees it, and removes its temporary file. NULL is allowed. */
 void mr_file_write_close(struct file_write *write);
 struct mr_store_call *mr_file_insert(struct mr_store *base, const struct mr_store_insert_request *request,
@@ -88,5 +105,21 @@ void mr_file_upload_drop(struct mr_store *base, const char *session);
 struct mr_store_call *mr_file_bucket(struct mr_store *base, mr_store_bucket_fn *done, void *arg);
 struct mr_store_call *mr_file_permissions(struct mr_store *base, const char *const *names, unsigned count,
                                           mr_store_permissions_fn *done, void *arg);
+
+/* ---- file_parts.c ---- */
+
+/* The end of the store: temporary files stay, for who goes on with them. */
+void mr_file_uploads_close(struct file_store *store);
+int mr_file_has_parts(const struct mr_store *store);
+struct mr_store_call *mr_file_parts_begin(struct mr_store *base, const char *name, size_t name_length,
+                                          const char *content_type, mr_store_parts_begin_fn *done, void *arg);
+struct mr_store_call *mr_file_part_send(struct mr_store *base, const struct mr_store_part_request *request,
+                                        mr_store_part_fn *done, void *arg);
+struct mr_store_call *mr_file_parts_complete(struct mr_store *base, const struct mr_store_complete_request *request,
+                                             mr_store_complete_fn *done, void *arg);
+struct mr_store_call *mr_file_parts_abort(struct mr_store *base, const char *name, size_t name_length, const char *id,
+                                          mr_store_delete_fn *done, void *arg);
+struct mr_store_call *mr_file_parts_list(struct mr_store *base, const char *prefix, const char *from_name,
+                                         const char *from_id, mr_store_parts_list_fn *done, void *arg);
 
 #endif

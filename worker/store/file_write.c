@@ -12,6 +12,7 @@
 
 #include "shm/base/checksum.h"
 #include "worker/store/file_impl.h"
+#include "worker/store/leftovers.h"
 
 struct file_write {
     struct mr_store_insert_request insert;
@@ -23,7 +24,7 @@ struct file_write {
     struct mr_store_compose_request compose;
     unsigned char *buffer;       /* compose */
     struct mr_store_chunk chunk; /* upload */
-    char temporary[MR_STORE_NAME_MAX + 40];
+    char temporary[MR_STORE_NAME_MAX + MR_LEFTOVER_SIZE];
 };
 
 void mr_file_write_close(struct file_write *write)
@@ -73,16 +74,30 @@ static int open_temporary(struct file_call *call)
     struct file_write *write = call->write;
     const char *slash = strrchr(call->name, '/');
     int folder = slash ? (int)(slash - call->name) + 1 : 0;
+    char name[MR_LEFTOVER_SIZE];
     if (check_target(call) != 0)
         return -1;
-    snprintf(write->temporary, sizeof write->temporary, "%.*s.millrace-%016llx.part", folder, call->name,
-             (unsigned long long)mr_random64());
+    mr_leftover_name(MR_LEFTOVER_PART, name);
+    snprintf(write->temporary, sizeof write->temporary, "%.*s%s", folder, call->name, name);
     write->fd = open(write->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (write->fd >= 0)
+    if (write->fd >= 0) {
+        (void)mr_leftover_lock(write->fd); /* nobody else knows it yet */
         return 0;
+    }
     mr_error_set_errno(errno, "cannot create a file in its folder");
     write->temporary[0] = 0;
     return -1;
+}
+
+void mr_file_set_write_error(int errnum)
+{
+    if (errnum == ENOSPC || errnum == EDQUOT)
+        mr_error_set(MR_E_IO, "cannot write it: %s; free some space, or write elsewhere",
+                     errnum == ENOSPC ? "its file system is full" : "the disk quota of its file system is used up");
+    else if (errnum == EFBIG)
+        mr_error_set(MR_E_IO, "cannot write it: files may not be as large here (see ulimit -f)");
+    else
+        mr_error_set_errno(errnum, "cannot write it");
 }
 
 static int put(struct file_write *file, const unsigned char *data, size_t length)
@@ -94,7 +109,7 @@ static int put(struct file_write *file, const unsigned char *data, size_t length
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0) {
-            mr_error_set_errno(errno, "cannot write it");
+            mr_file_set_write_error(errno);
             return -1;
         }
         data += n;
@@ -116,34 +131,41 @@ static void sync_folder(const char *path)
     close(fd);
 }
 
-/* All bytes are written: they get their name. */
-static int publish(struct file_call *call, struct stat *st)
+int mr_file_publish(const struct file_call *call, int fd, const char *temporary, struct stat *st)
 {
-    struct file_write *write = call->write;
     struct timespec times[2];
     /* The kernel's own times of modification move in steps of milliseconds: two writes could be one generation. */
     clock_gettime(CLOCK_REALTIME, &times[1]);
     times[0] = times[1];
-    futimens(write->fd, times);
-    if (fsync(write->fd) != 0) {
-        mr_error_set_errno(errno, "cannot bring it to the disk");
+    futimens(fd, times);
+    if (fsync(fd) != 0) {
+        mr_file_set_write_error(errno);
+        mr_error_append("cannot bring it to the disk");
         return -1;
     }
     if (check_target(call) != 0)
         return -1;
-    int rc = call->generation == 0 ? link(write->temporary, call->name) : rename(write->temporary, call->name);
+    int rc = call->generation == 0 ? link(temporary, call->name) : rename(temporary, call->name);
     if (rc != 0 && errno == EEXIST) {
         mr_error_set(MR_E_EXISTS, "it exists already");
         return -1;
     }
-    if (rc != 0 || fstat(write->fd, st) != 0) {
+    if (rc != 0 || fstat(fd, st) != 0) {
         mr_error_set_errno(errno, "cannot give it its name");
         return -1;
     }
     if (call->generation == 0)
-        unlink(write->temporary);
-    write->temporary[0] = 0;
+        unlink(temporary);
     sync_folder(call->name);
+    return 0;
+}
+
+static int publish(struct file_call *call, struct stat *st)
+{
+    struct file_write *write = call->write;
+    if (mr_file_publish(call, write->fd, write->temporary, st) != 0)
+        return -1;
+    write->temporary[0] = 0;
     return 0;
 }
 

@@ -1,8 +1,9 @@
 /*
- * parts.h - a new object in parts that are sent in any order and side by side: multipart uploads of GCS's XML API.
+ * parts.h - a new object in parts that are sent in any order and side by side: multipart uploads of GCS's XML API; in a
+ * folder a temporary file (file_parts.c).
  *
  * https://cloud.google.com/storage/docs/multipart-uploads: begin, parts of 5 MiB (but the last) to 5 GiB, at most 10,000,
- * complete or abort. There are no preconditions: what is there is replaced. An upload that is neither completed nor
+ * complete or abort. There are no preconditions: what is there is replaced (in a folder generation_match is one). An upload that is neither completed nor
  * aborted stays, and is billed, until somebody aborts it: mr_store_parts_list finds them.
  *
  * mr_store_parts_* are single requests, mr_transfer_parts_* the same with repeats; the rules of store.h and transfer.h hold.
@@ -18,7 +19,7 @@
 #define MR_PART_ETAG_MAX   96 /* with its NUL */
 
 /*
- * 0: the store has no such uploads: file://, or an endpoint that answered the first one with 400, 404, 405 or 501, which is
+ * 0: the store has no such uploads: an endpoint that answered the first one with 400, 404, 405 or 501, which is
  * kept in mind; mr_store_parts_begin then ends with PROTOCOL, and mr_transfer_upload is the way. 1: it has, or that is not known.
  */
 int mr_store_has_parts(const struct mr_store *store);
@@ -33,6 +34,7 @@ struct mr_store_part_request {
     size_t name_length;
     const char *id;
     unsigned number;  /* 1 to MR_STORE_PARTS_MAX */
+    uint64_t offset;  /* file: where it lies in the whole */
     const void *data; /* must stay until done or cancelled */
     uint64_t length;
     uint32_t crc32c; /* of data: the store refuses other bytes */
@@ -54,7 +56,8 @@ struct mr_store_complete_request {
     unsigned count;
     uint64_t size; /* of the whole, which a transfer compares with what came out */
     uint32_t crc32c;
-    int maybe_done; /* transfers: a dead process may have sent the same, so the object is looked up first */
+    uint64_t generation_match; /* file: as in mr_store_insert_request; gs: not looked at */
+    int maybe_done;            /* transfers: a dead process may have sent the same, so the object is looked up first */
 };
 /* generation: of the new object, where the answer told it; else 0. */
 typedef void mr_store_complete_fn(void *arg, const struct mr_store_result *result, uint64_t generation);

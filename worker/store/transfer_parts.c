@@ -214,7 +214,11 @@ static void on_checked(void *arg, const struct mr_store_result *result, const st
     struct mr_stream *stream = arg;
     struct complete *complete = (struct complete *)stream->transfer;
     struct mr_write *write = &complete->write;
-    int same = item && item->size == write->size && item->has_crc32c && item->crc32c == write->crc32c;
+    /* A folder keeps no checksum, but its generations never come back. */
+    int same = item && item->size == write->size &&
+               (item->has_crc32c ? item->crc32c == write->crc32c
+                                 : mr_store_scheme(write->base.store) == MR_SCHEME_FILE &&
+                                       item->generation != complete->request.generation_match);
     if (!complete->completed && (result->code == MR_E_NOT_FOUND || (result->code == MR_OK && !same))) {
         mr_stream_landed(stream); /* it was not done */
         write->lost = 0;

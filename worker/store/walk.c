@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "shm/base/error.h"
+#include "worker/store/leftovers.h"
 #include "worker/store/store.h"
 #include "worker/store/text.h"
 
@@ -96,7 +97,8 @@ static int read_folder(struct mr_walk *walk, DIR *dir, struct level *level, uint
     size_t size = 0;
     errno = 0;
     for (; (entry = readdir(dir)); errno = 0) {
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
+            mr_leftover_kind(entry->d_name) != MR_LEFTOVER_NONE) /* no object yet */
             continue;
         int kind = kind_of(dirfd(dir), entry);
         if (kind < 0) {

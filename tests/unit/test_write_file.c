@@ -1,0 +1,293 @@
+/* test_write_file.c - the write role's lanes into a folder: sizes, a worker that dies, a full disk, leftovers. */
+#include <check.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shm/base/checksum.h"
+#include "shm/base/clock.h"
+#include "shm/base/error.h"
+#include "worker/store/leftovers.h"
+#include "worker/store/parts.h"
+#include "write_scene.h"
+
+#define COUNT(table) (int)(sizeof(table) / sizeof *(table))
+
+static unsigned char data[45 * SCENE_PART];
+static char base[64], folder[128], path[192], uri[256];
+static struct scene scene;
+
+static void setup(void)
+{
+    for (size_t i = 0; i < sizeof data; i++)
+        data[i] = (unsigned char)(mr_mix64(i / 8) >> (i % 8 * 8));
+    scene_make_runtime();
+    strcpy(base, "/tmp/mr-file-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(base));
+    snprintf(folder, sizeof folder, "%s/run 1/ckpt", base); /* is not there */
+    snprintf(path, sizeof path, "%s/step.pt", folder);
+    snprintf(uri, sizeof uri, "file://%s", path);
+}
+
+static void teardown(void)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", base);
+    ck_assert_int_eq(system(command), 0);
+    scene_remove_runtime();
+}
+
+static unsigned count_files(void)
+{
+    unsigned count = 0;
+    DIR *dir = opendir(folder);
+    for (struct dirent *entry; dir && (entry = readdir(dir));)
+        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+    if (dir)
+        closedir(dir);
+    return count;
+}
+
+static void check_stored(uint64_t size)
+{
+    static unsigned char there[sizeof data + 1];
+    struct stat st;
+    ck_assert_msg(scene.outcome == MR_PART_DONE, "%s", scene.text);
+    FILE *file = fopen(path, "rb");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_uint_eq(fread(there, 1, sizeof there, file), size);
+    fclose(file);
+    ck_assert_mem_eq(there, data, size);
+    ck_assert_int_eq(stat(path, &st), 0);
+    ck_assert_uint_eq(scene.generation, (uint64_t)st.st_mtim.tv_sec * MR_SECOND_NS + (uint64_t)st.st_mtim.tv_nsec);
+    ck_assert_uint_eq(scene.crc32c, mr_crc32c(0, data, size));
+    ck_assert_uint_eq(count_files(), 1);
+}
+
+static void check_failed(enum mr_code code, const char *text)
+{
+    ck_assert_int_eq(scene.outcome, MR_PART_FAILED);
+    ck_assert_msg(scene.code == (uint32_t)code, "%s: %s", mr_code_name(scene.code), scene.text);
+    ck_assert_msg(strstr(scene.text, text) && strstr(scene.text, path), "%s", scene.text);
+}
+
+static void make_folder(void)
+{
+    char command[256];
+    snprintf(command, sizeof command, "mkdir -p '%s'", folder);
+    ck_assert_int_eq(system(command), 0);
+}
+
+static void put_file(const char *text)
+{
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static const uint64_t sizes[] = {0, 1, SCENE_PART, SCENE_PART + 1, 40 * SCENE_PART, 40 * SCENE_PART + 7};
+
+START_TEST(files_of_all_sizes)
+{
+    scene_open(&scene, "", uri, data, sizes[_i]);
+    scene_write(&scene);
+    check_stored(sizes[_i]);
+    scene_close(&scene);
+    scene_open(&scene, "", uri, data, sizes[_i] ? sizes[_i] - 1 : 1); /* the old one is replaced */
+    scene_write(&scene);
+    check_stored(sizes[_i] ? sizes[_i] - 1 : 1);
+    scene_close(&scene);
+    scene_open(&scene, "", uri, data, sizes[_i]);
+    scene.if_absent = true;
+    scene_write(&scene);
+    check_failed(MR_E_EXISTS, "exists already");
+    ck_assert_uint_eq(count_files(), 1);
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(a_new_file_that_must_be_new)
+{
+    scene_open(&scene, "", uri, data, sizes[_i]);
+    scene.if_absent = true;
+    scene_write(&scene);
+    check_stored(sizes[_i]);
+    scene_close(&scene);
+}
+END_TEST
+
+/* The worker dies in its n-th step of the loop, and once more a few steps later. */
+START_TEST(a_worker_that_dies)
+{
+    uint64_t size = 9 * SCENE_PART + 5;
+    scene_open(&scene, "", uri, data, size);
+    scene.if_absent = _i % 2;
+    if (_i % 4 < 2 && !scene.if_absent) {
+        make_folder();
+        put_file("the old one");
+    }
+    for (int life = 0; life < 2; life++) {
+        scene_start(&scene);
+        for (int n = 0; n < _i && !mr_write_lane_is_ended(scene.worker); n++)
+            scene_step(&scene, 20);
+        scene_die(&scene);
+    }
+    scene_write(&scene);
+    check_stored(size);
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(somebody_else_writes_it)
+{
+    scene_open(&scene, "", uri, data, 3 * SCENE_PART);
+    scene.if_absent = _i;
+    scene.hold = true;
+    scene_start(&scene);
+    while (count_files() == 0)
+        scene_step(&scene, 20);
+    put_file("first");
+    scene.hold = false;
+    scene_run(&scene);
+    scene_leave(&scene);
+    check_failed(_i ? MR_E_EXISTS : MR_E_CHANGED, _i ? "exists" : "somebody else");
+    ck_assert_uint_eq(count_files(), 1);
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(given_up)
+{
+    scene_open(&scene, "", uri, data, 3 * SCENE_PART);
+    scene.hold = true;
+    scene_start(&scene);
+    while (count_files() == 0)
+        scene_step(&scene, 20);
+    ck_assert_int_eq(mr_part_abort(&scene.lane), MR_FATE_ABORTED);
+    scene_run(&scene);
+    ck_assert_int_eq(scene.outcome, MR_PART_GONE);
+    ck_assert_uint_eq(count_files(), 0);
+    scene_leave(&scene);
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(given_up_while_the_worker_was_dead)
+{
+    scene_open(&scene, "", uri, data, 3 * SCENE_PART);
+    scene.hold = true;
+    scene_start(&scene);
+    while (count_files() == 0)
+        scene_step(&scene, 20);
+    scene_die(&scene);
+    ck_assert_uint_eq(count_files(), 1);
+    ck_assert_int_eq(mr_part_recover_trainer(&scene.lane), MR_FATE_ABORTED);
+    scene_write(&scene);
+    ck_assert_int_eq(scene.outcome, MR_PART_GONE);
+    ck_assert_uint_eq(count_files(), 0);
+    scene_close(&scene);
+}
+END_TEST
+
+/* Files may not be large enough: what a full disk does, without one. */
+START_TEST(no_room)
+{
+    struct rlimit limit = {SCENE_PART / 2 * 3, RLIM_INFINITY};
+    signal(SIGXFSZ, SIG_IGN);
+    scene_open(&scene, "", uri, data, _i ? 5 * SCENE_PART : SCENE_PART);
+    scene_start(&scene);
+    if (_i == 0)
+        limit.rlim_cur = SCENE_PART / 2;
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    scene_run(&scene);
+    check_failed(MR_E_IO, "files may not be as large here");
+    ck_assert_uint_eq(count_files(), 0);
+    scene_leave(&scene);
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(no_folder_can_be_made)
+{
+    scene_open(&scene, "", "file:///dev/full/x", data, 5); /* no folder */
+    scene_write(&scene);
+    ck_assert_int_eq(scene.outcome, MR_PART_FAILED);
+    ck_assert_msg(strstr(scene.text, "/dev/full"), "%s", scene.text);
+    scene_close(&scene);
+}
+END_TEST
+
+static int leave_file(const char *name, int64_t age_s)
+{
+    char at[256];
+    struct timespec times[2] = {{.tv_sec = time(NULL) - age_s}, {.tv_sec = time(NULL) - age_s}};
+    snprintf(at, sizeof at, "%s/%s", folder, name);
+    int fd = open(at, O_RDWR | O_CREAT, 0600);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(futimens(fd, times), 0);
+    return fd;
+}
+
+static bool is_there(const char *name)
+{
+    char at[256];
+    snprintf(at, sizeof at, "%s/%s", folder, name);
+    return access(at, F_OK) == 0;
+}
+
+START_TEST(leftovers)
+{
+    static const char dead[] = ".millrace-0123456789abcdef.parts", live[] = ".millrace-0123456789abcde0.parts",
+                      young[] = ".millrace-0123456789abcde1.parts", old_part[] = ".millrace-0123456789abcde2.part",
+                      part[] = ".millrace-0123456789abcde3.part", other[] = ".millrace-x.parts";
+    make_folder();
+    close(leave_file(dead, 100));
+    int fd = leave_file(live, 100);
+    ck_assert_int_eq(flock(fd, LOCK_EX), 0);
+    close(leave_file(young, 5));
+    close(leave_file(old_part, 4000));
+    close(leave_file(part, 100));
+    close(leave_file(other, 100000));
+    scene_open(&scene, "", uri, data, 3 * SCENE_PART);
+    scene_write(&scene);
+    ck_assert_int_eq(scene.outcome, MR_PART_DONE);
+    scene_close(&scene);
+    ck_assert(!is_there(dead) && is_there(live) && is_there(young) && !is_there(old_part) && is_there(part) &&
+              is_there(other));
+    close(fd);
+    ck_assert_uint_eq(mr_leftovers_remove(folder), 1);
+    ck_assert(!is_there(live));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("write_file");
+    TCase *tc = tcase_create("write_file");
+    tcase_add_checked_fixture(tc, setup, teardown);
+    tcase_set_timeout(tc, 60);
+    tcase_add_loop_test(tc, files_of_all_sizes, 0, COUNT(sizes));
+    tcase_add_loop_test(tc, a_new_file_that_must_be_new, 0, COUNT(sizes));
+    tcase_add_loop_test(tc, a_worker_that_dies, 0, 30);
+    tcase_add_loop_test(tc, somebody_else_writes_it, 0, 2);
+    tcase_add_test(tc, given_up);
+    tcase_add_test(tc, given_up_while_the_worker_was_dead);
+    tcase_add_loop_test(tc, no_room, 0, 2);
+    tcase_add_test(tc, no_folder_can_be_made);
+    tcase_add_test(tc, leftovers);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
