@@ -16,8 +16,15 @@ from ._save import Save, Saved, raise_unasked, watch
 from ._uri import Place, object_uri
 
 if TYPE_CHECKING:
+    from typing import BinaryIO
+
     from .. import _ring
     from .._connection import Connection
+
+    class _File(io.RawIOBase, BinaryIO):  # type: ignore[misc] # as typeshed has it: torch.save takes an IO[bytes]
+        pass
+else:
+    _File = io.RawIOBase
 
 log = logging.getLogger("millrace")
 
@@ -26,7 +33,7 @@ PAUSE_S = (0.01, 0.1)  # between two questions for memory
 SLICE_MS = 100
 
 
-class Writer(io.RawIOBase):
+class Writer(_File):
     """A writable binary file that is an object of a store once it is closed; writer() makes it.
 
     For one thread at a time. Leaving its `with` block by an exception aborts: no object appears. A writer that is

@@ -1,0 +1,659 @@
+"""millrace.checkpoint.writer over a supervisor, its write workers, and devstore or a folder: what is there then."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import gc
+import io
+import json
+import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable
+
+import google.cloud.storage
+import google_crc32c
+import numpy
+import pytest
+import torch
+from google.auth.credentials import AnonymousCredentials
+
+import millrace
+from millrace import checkpoint
+from millrace.checkpoint import _uri
+from tests.conftest import ROOT, Server, our_processes, start_devstore
+from tests.e2e.common import Supervisor, serve
+
+MIB = 1 << 20
+MISSING = "gs://no-such-bucket/name"
+PART = 5 * MIB  # of a writer, by the configuration below: two slots
+CONFIG = """
+[memory]
+arena_bytes = "16MiB"
+[checkpoint]
+writers = 2
+part_bytes = "5MiB"
+arena_bytes = "20MiB"
+[retry]
+max_attempts = 3
+"""
+
+
+def make_bucket(server: Server, name: str) -> None:
+    request = urllib.request.Request(
+        f"{server.url}/storage/v1/b?project=p",
+        json.dumps({"name": name}).encode(),
+        method="POST",
+        headers={"Content-Type": "application/json"},
+    )
+    urllib.request.urlopen(request).read()
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Server]:
+    started = start_devstore("--memory", "--no-md5")
+    make_bucket(started, "bkt")
+    yield started
+    started.stop()
+
+
+@pytest.fixture(scope="module")
+def supervisor(tmp_path_factory: pytest.TempPathFactory, millrace_bin: Path, store: Server) -> Iterator[Supervisor]:
+    """One for all tests of the file; its write workers start here."""
+    started = serve(millrace_bin, tmp_path_factory.mktemp("supervisor"), store.url, CONFIG)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MILLRACE_SOCKET", str(started.socket))
+        checkpoint.writer("gs://bkt/first").close()
+    yield started
+    gc.collect()
+    assert started.stop() == 0, started.log.read_text()
+
+
+@dataclass
+class Place:
+    """A bucket or a folder."""
+
+    base: str
+    fetch: Callable[[str], bytes | None]  # by the whole URI: the bytes, verified; None: it is not there
+
+    def __truediv__(self, name: str) -> str:
+        return f"{self.base}/{name}"
+
+
+def client_of(store: Server) -> Any:
+    return google.cloud.storage.Client(
+        project="p", credentials=AnonymousCredentials(), client_options={"api_endpoint": store.url}
+    )
+
+
+def bucket_place(store: Server, folder: str) -> Place:
+    bucket = client_of(store).bucket("bkt")
+
+    def fetch(uri: str) -> bytes | None:
+        blob = bucket.get_blob(uri.removeprefix("gs://bkt/"))
+        return None if blob is None else blob.download_as_bytes(checksum="crc32c")
+
+    return Place(f"gs://bkt/{folder}", fetch)
+
+
+def folder_place(folder: Path) -> Place:
+    def fetch(uri: str) -> bytes | None:
+        file = Path(uri.removeprefix("file://"))
+        return file.read_bytes() if file.exists() else None
+
+    return Place(f"file://{folder}", fetch)
+
+
+@pytest.fixture(params=["gs", "file"])
+def place(request: pytest.FixtureRequest, socket: str, store: Server, tmp_path: Path) -> Place:
+    if request.param == "gs":
+        return bucket_place(store, request.node.name)
+    return folder_place(tmp_path)
+
+
+@pytest.fixture
+def bucket(socket: str, store: Server, request: pytest.FixtureRequest) -> Place:
+    return bucket_place(store, request.node.name)
+
+
+@pytest.fixture
+def folder(socket: str, tmp_path: Path) -> Place:
+    return folder_place(tmp_path)
+
+
+def some_bytes(count: int, seed: int = 0) -> bytes:
+    return random.Random(seed).randbytes(count)
+
+
+# ---- what is there afterwards ----
+
+
+@pytest.mark.parametrize("size", [0, 1, PART - 1, PART, PART + 1, 4 * PART + 17])
+def test_bytes(place: Place, size: int) -> None:
+    """Of one slot, of several, and of more than the memory."""
+    data = some_bytes(size, size)
+    rng = random.Random(1)
+    with checkpoint.writer(place / "a/b c") as file:
+        at = 0
+        while at < size:
+            step = rng.choice([1, 64, 5000, 100_000, PART // 2, 2 * PART])
+            assert file.write(data[at : at + step]) == len(data[at : at + step])
+            at = min(size, at + step)
+            assert file.tell() == at
+        assert place.fetch(place / "a/b c") is None
+        saved = file.close()
+    assert saved.uri == place / "a/b c"
+    assert saved.size == size
+    assert saved.crc32c == google_crc32c.value(data)
+    assert saved.generation > 0
+    assert file.closed and file.close() == saved
+    assert place.fetch(place / "a/b c") == data
+
+
+def test_it_replaces_what_is_there(place: Place) -> None:
+    old, new = some_bytes(PART + 5, 1), some_bytes(2 * PART + 5, 2)
+    for data in (old, new):
+        with checkpoint.writer(place / "name") as file:
+            file.write(data)
+    assert place.fetch(place / "name") == new
+
+
+def test_if_absent(place: Place) -> None:
+    for size in (100, 2 * PART):
+        name = place / f"name-{size}"
+        data = some_bytes(size)
+        with checkpoint.writer(name, if_absent=True) as file:
+            file.write(data)
+        with pytest.raises(FileExistsError), checkpoint.writer(name, if_absent=True) as file:
+            file.write(b"x" * size)
+        assert place.fetch(name) == data
+
+
+@pytest.mark.parametrize("size", [0, 100, 3 * PART])
+def test_an_exception_leaves_no_object(place: Place, size: int) -> None:
+    with pytest.raises(KeyError), checkpoint.writer(place / "name") as file:
+        file.write(bytes(size))
+        raise KeyError
+    assert file.closed
+    with pytest.raises(ValueError, match="aborted"):
+        file.close()
+    with checkpoint.writer(place / "other") as file:  # the memory is there again
+        file.write(bytes(size))
+    assert place.fetch(place / "name") is None
+
+
+def test_an_exception_keeps_the_old_object(place: Place) -> None:
+    with checkpoint.writer(place / "name") as file:
+        file.write(b"old")
+    with pytest.raises(KeyError), checkpoint.writer(place / "name") as file:
+        file.write(bytes(3 * PART))
+        raise KeyError
+    assert place.fetch(place / "name") == b"old"
+
+
+def test_unclosed(folder: Place, caplog: pytest.LogCaptureFixture) -> None:
+    file = checkpoint.writer(folder / "name")
+    file.write(bytes(100))
+    with pytest.warns(ResourceWarning, match="never closed"):
+        del file
+        gc.collect()
+    assert "nothing has been saved" in caplog.text
+    assert folder.fetch(folder / "name") is None
+
+
+# ---- what writes through it ----
+
+
+STATE = {"weight": torch.arange(100_000, dtype=torch.float32), "half": torch.ones(7, dtype=torch.bfloat16), "step": 3}
+
+
+def same_state(got: Any) -> bool:
+    return (
+        torch.equal(got["weight"], STATE["weight"])  # type: ignore[arg-type]
+        and torch.equal(got["half"], STATE["half"])  # type: ignore[arg-type]
+        and got["step"] == 3
+    )
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_torch_save(bucket: Place, zipped: bool) -> None:
+    with checkpoint.writer(bucket / "state.pt") as file:
+        torch.save(STATE, file, _use_new_zipfile_serialization=zipped)
+    data = bucket.fetch(bucket / "state.pt")
+    assert data is not None
+    assert same_state(torch.load(io.BytesIO(data), weights_only=True))
+
+
+def test_torch_save_that_fails_in_the_middle(bucket: Place) -> None:
+    class Unpicklable:
+        def __reduce__(self) -> Any:
+            raise KeyError("no")
+
+    with pytest.raises(KeyError), checkpoint.writer(bucket / "state.pt") as file:
+        torch.save({"weight": STATE["weight"], "bad": Unpicklable()}, file)
+    assert bucket.fetch(bucket / "state.pt") is None
+
+
+def test_pickle_numpy_and_text(folder: Place) -> None:
+    with checkpoint.writer(folder / "a.pickle") as file:
+        pickle.dump({"a": [1, 2, 3]}, file)
+    assert pickle.loads(folder.fetch(folder / "a.pickle") or b"") == {"a": [1, 2, 3]}
+    array = numpy.arange(1_000_000).reshape(1000, 1000)
+    for name, values in (("rows", array), ("columns", array.T)):
+        with checkpoint.writer(folder / name) as file:
+            numpy.save(file, values)
+        assert (numpy.load(folder.base.removeprefix("file://") + f"/{name}") == values).all()
+    with checkpoint.writer(folder / "text") as file:
+        buffered = io.BufferedWriter(file)
+        text = io.TextIOWrapper(buffered, encoding="utf-8")
+        for i in range(10_000):
+            text.write(f"line {i} é\n")
+        text.flush()
+        text.close()  # closes the writer as well
+    assert file.closed
+    assert folder.fetch(folder / "text") == "".join(f"line {i} é\n" for i in range(10_000)).encode()
+
+
+def test_any_buffer(folder: Place) -> None:
+    array: Any = numpy.arange(12, dtype=numpy.int32).reshape(3, 4)
+    buffers: list[Any] = [
+        b"bytes",
+        bytearray(b"array"),
+        memoryview(b"view")[1:3],
+        memoryview(array),  # of several dimensions: its bytes count
+        array,
+        torch.arange(5).numpy(),
+        b"",
+        memoryview(b""),
+    ]
+    with checkpoint.writer(folder / "name") as file:
+        for buffer in buffers:
+            assert file.write(buffer) == memoryview(buffer).nbytes
+        for bad in (memoryview(b"abcdef")[::2], array[:, 1], array.T):
+            with pytest.raises(BufferError, match="side by side"):
+                file.write(bad)
+        for not_a_buffer in ("text", 3, None):
+            with pytest.raises(TypeError, match="bytes-like"):
+                file.write(not_a_buffer)
+    assert folder.fetch(folder / "name") == b"".join(memoryview(b).tobytes() for b in buffers)
+
+
+def test_the_caller_may_reuse_the_buffer(bucket: Place) -> None:
+    buffer, expected = bytearray(PART // 3), b""
+    with checkpoint.writer(bucket / "name") as file:
+        for i in range(10):
+            buffer[:] = some_bytes(len(buffer), i)
+            file.write(buffer)
+            expected += buffer
+    assert bucket.fetch(bucket / "name") == expected
+
+
+def test_a_file_object(folder: Place) -> None:
+    file = checkpoint.writer(folder / "name")
+    assert file.writable() and not file.readable() and not file.seekable() and not file.isatty()
+    assert "open" in repr(file)
+    file.flush()
+    for refused in (file.fileno, file.read, lambda: file.seek(0), lambda: file.truncate(0)):
+        with pytest.raises(io.UnsupportedOperation):
+            refused()
+    with pytest.raises(TypeError, match="pickled"):
+        pickle.dumps(file)
+    file.writelines([b"a", b"b"])
+    file.close()
+    assert "closed" in repr(file)
+    for closed in (lambda: file.write(b"x"), file.tell, file.flush):
+        with pytest.raises(ValueError, match="closed"):
+            closed()
+    assert folder.fetch(folder / "name") == b"ab"
+
+
+# ---- saves that go on by themselves ----
+
+
+def test_a_save_without_waiting(place: Place) -> None:
+    data = some_bytes(3 * PART + 1)
+    with checkpoint.writer(place / "name") as file:
+        file.write(data)
+        save = file.close(wait=False)
+    assert isinstance(save, concurrent.futures.Future)
+    assert not save.cancel()
+    stored, total = save.progress()
+    assert 0 <= stored <= total == len(data)
+    assert file.close(wait=False) is save
+    saved = save.result(60)
+    assert saved == file.close()
+    assert save.uri == saved.uri == place / "name" and save.exception() is None
+    assert save.progress() == (len(data), len(data))
+    assert place.fetch(place / "name") == data
+
+
+def test_many_saves_at_a_time(folder: Place) -> None:
+    saves = []
+    for i in range(20):  # each waits for memory where it must
+        file = checkpoint.writer(folder / f"name-{i}")
+        file.write(bytes([i]) * (i * MIB))
+        saves.append(file.close(wait=False))
+    _, missing = concurrent.futures.wait(saves, 60)
+    assert not missing
+    for i, save in enumerate(saves):
+        assert folder.fetch(save.result().uri) == bytes([i]) * (i * MIB)
+    assert [thread.daemon for thread in threading.enumerate() if thread.name == "millrace-saves"] in ([True], [])
+
+
+def test_a_failure_that_nobody_asked_for_is_raised_by_the_next_writer(
+    bucket: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = checkpoint.writer(MISSING)
+    file.write(b"x")
+    save = file.close(wait=False)
+    concurrent.futures.wait([save], 60)
+    assert "no-such-bucket" in caplog.text
+    with pytest.raises(FileNotFoundError, match="the save of gs://no-such-bucket/name before this one failed: "):
+        checkpoint.writer(bucket / "name")
+    checkpoint.writer(bucket / "name").close()  # once
+    file = checkpoint.writer(MISSING)
+    file.write(b"x")
+    save = file.close(wait=False)
+    assert isinstance(save.exception(60), FileNotFoundError)
+    checkpoint.writer(bucket / "name").close()  # not again
+
+
+# ---- errors ----
+
+
+def test_no_such_bucket(socket: str) -> None:
+    with (
+        pytest.raises(FileNotFoundError, match="no-such-bucket"),
+        checkpoint.writer(MISSING) as file,
+    ):
+        file.write(b"x")
+    with (
+        pytest.raises(FileNotFoundError, match="no-such-bucket"),
+        checkpoint.writer(MISSING) as file,
+    ):
+        for _ in range(100):  # found out while the bytes are written
+            file.write(bytes(MIB))
+    with pytest.raises(ValueError, match="aborted"):
+        file.close()
+
+
+def test_no_permission(tmp_path: Path, millrace_bin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = start_devstore("--memory", "--deny", "storage.objects.create")
+    make_bucket(store, "bkt")
+    started = serve(millrace_bin, tmp_path, store.url, CONFIG)
+    monkeypatch.setenv("MILLRACE_SOCKET", str(started.socket))
+    try:
+        for size in (1, 3 * PART):
+            with pytest.raises(PermissionError, match="gs://bkt/name"), checkpoint.writer("gs://bkt/name") as file:
+                file.write(bytes(size))
+    finally:
+        assert started.stop() == 0
+        store.stop()
+
+
+def test_a_folder_that_may_not_be_written(folder: Place, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(OSError), checkpoint.writer(tmp_path / "file" / "name") as file:
+        file.write(b"x")
+
+
+def test_no_memory_for_another_writer(folder: Place) -> None:
+    first, second = checkpoint.writer(folder / "1"), checkpoint.writer(folder / "2")
+    with pytest.raises(TimeoutError, match=r"checkpoint\.arena_bytes"):
+        checkpoint.writer(folder / "3", timeout_s=0.3)
+    timer = threading.Timer(0.3, first.abort)
+    timer.start()
+    checkpoint.writer(folder / "3", timeout_s=60).close()  # it waits for the first
+    timer.join()
+    second.close()
+    assert folder.fetch(folder / "3") == b""
+
+
+def test_more_sharers_get_less_each(folder: Place) -> None:
+    files = [checkpoint.writer(folder / str(i), sharers=2) for i in range(2)]
+    for file in files:
+        file.write(some_bytes(3 * PART))
+        file.close()
+    with pytest.raises(ValueError, match="sharers"):
+        checkpoint.writer(folder / "name", sharers=0)
+
+
+def test_threads(folder: Place) -> None:
+    """Each its own writer; one writer is for one thread at a time."""
+
+    def save(number: int) -> bytes:
+        data = some_bytes(3 * PART + number, number)
+        with checkpoint.writer(folder / f"name-{number}") as file:
+            for at in range(0, len(data), 1_000_003):
+                file.write(data[at : at + 1_000_003])
+        return data
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for number, data in enumerate(pool.map(save, range(4))):
+            assert folder.fetch(folder / f"name-{number}") == data
+
+
+def test_fork(folder: Place) -> None:
+    file = checkpoint.writer(folder / "name")
+    file.write(b"parent")
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            file.write(b"child")
+        except ValueError as error:
+            status = 0 if "before the fork" in str(error) else 2
+        try:
+            file.close()
+        except ValueError:
+            del file
+            gc.collect()
+            own = checkpoint.writer(folder / "child")
+            own.write(b"its own")
+            own.close()
+            os._exit(status)
+        os._exit(3)
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    file.write(b" still")
+    file.close()
+    assert folder.fetch(folder / "name") == b"parent still"
+    assert folder.fetch(folder / "child") == b"its own"
+
+
+@pytest.fixture
+def slow(tmp_path: Path, millrace_bin: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisor]:
+    """A store that takes a second for a MiB."""
+    store = start_devstore("--memory", "--upload-mibps", "1/1")
+    make_bucket(store, "bkt")
+    started = serve(millrace_bin, tmp_path, store.url, CONFIG)
+    monkeypatch.setenv("MILLRACE_SOCKET", str(started.socket))
+    yield started
+    if started.process.poll() is None:
+        started.process.kill()
+        started.process.wait()
+    store.stop()
+
+
+class Interrupted(Exception):
+    pass
+
+
+def test_a_signal_while_a_write_waits(slow: Supervisor) -> None:
+    def handler(*_: Any) -> None:
+        raise Interrupted
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        with pytest.raises(Interrupted), checkpoint.writer("gs://bkt/name") as file:
+            signal.setitimer(signal.ITIMER_REAL, 0.5)
+            file.write(bytes(8 * PART))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert file.closed
+
+
+def test_the_supervisor_dies_while_bytes_are_written(slow: Supervisor) -> None:
+    with pytest.raises(millrace.SupervisorGone), checkpoint.writer("gs://bkt/name") as file:
+        timer = threading.Timer(0.5, slow.process.kill)
+        timer.start()
+        file.write(bytes(20 * PART))
+    timer.join()
+    slow.process.wait()
+    with pytest.raises(millrace.SupervisorGone):
+        checkpoint.writer("gs://bkt/name")
+
+
+def test_in_a_data_loader_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Samples(torch.utils.data.Dataset[str]):
+        def __getitem__(self, index: int) -> str:
+            try:
+                checkpoint.writer("/tmp/name")
+            except millrace.Error as error:
+                return str(error)
+            return "no error"
+
+        def __len__(self) -> int:
+            return 1
+
+    monkeypatch.delenv("MILLRACE_SOCKET", raising=False)
+    (texts,) = torch.utils.data.DataLoader(Samples(), num_workers=1)
+    assert "a checkpoint writer was made in a DataLoader worker" in texts[0]
+
+
+# ---- processes of their own ----
+
+
+def run(code: str, *arguments: str, status: int = 0, **environment: str) -> tuple[str, str]:
+    process = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *arguments],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        timeout=100,
+        check=False,
+    )
+    assert process.returncode == status, process.stderr
+    return process.stdout, process.stderr
+
+
+def test_a_promise_outlives_its_process(folder: Place, tmp_path: Path) -> None:
+    """With a supervisor of the job, and with a private one, which ends after it."""
+    code = """
+        import os, signal, sys, millrace.checkpoint
+        file = millrace.checkpoint.writer(sys.argv[1])
+        for i in range(3):
+            file.write(bytes([i]) * 1_000_000)
+        file.close(wait=False)
+        if len(sys.argv) > 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+    """
+    expected = b"".join(bytes([i]) * 1_000_000 for i in range(3))
+    for number, private in enumerate((False, True)):
+        for killed in (False, True):
+            name = tmp_path / f"name-{number}-{killed}"
+            environment = {"MILLRACE_SOCKET": ""} if private else {}
+            run(code, str(name), *(["kill"] if killed else []), status=-9 if killed else 0, **environment)
+            wait_for(name.exists)
+            assert name.read_bytes() == expected
+    wait_for(lambda: sum(" serve " in line for line in our_processes().values()) == 1)  # the module's
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_failure_that_nobody_asked_for_is_written_at_exit(bucket: Place) -> None:
+    _, errors = run("""
+        import concurrent.futures, millrace.checkpoint
+        file = millrace.checkpoint.writer(MISSING)
+        file.write(b"x")
+        concurrent.futures.wait([file.close(wait=False)])
+    """)
+    assert "the save of gs://no-such-bucket/name failed, and nothing asked for it: " in errors
+
+
+def test_killed_while_it_writes(bucket: Place) -> None:
+    run(
+        """
+        import os, signal, sys, millrace.checkpoint
+        file = millrace.checkpoint.writer(sys.argv[1])
+        file.write(bytes(12 << 20))
+        os.kill(os.getpid(), signal.SIGKILL)
+        """,
+        bucket / "name",
+        status=-9,
+    )
+    with checkpoint.writer(bucket / "other") as file, checkpoint.writer(bucket / "another") as second:
+        file.write(bytes(12 << 20))  # the memory is there again
+        second.write(b"x")
+    assert bucket.fetch(bucket / "name") is None
+
+
+# ---- places ----
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("gs://bucket/a/b.pt", "gs://bucket/a/b.pt"),
+        (Path("gs://bucket/a/b.pt"), "gs://bucket/a/b.pt"),
+        ("gs:/bucket/a", "gs://bucket/a"),
+        ("file:///a/b", "file:///a/b"),
+        (Path("file:///a/b"), "file:///a/b"),
+        ("/a/../b/c", "file:///b/c"),
+        (Path("/a/b"), "file:///a/b"),
+    ],
+)
+def test_places(given: Any, expected: str) -> None:
+    assert _uri.object_uri(given) == expected
+
+
+def test_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert _uri.object_uri("a/b") == f"file://{tmp_path}/a/b"
+    assert _uri.to_uri("a/") == f"file://{tmp_path}/a/"
+    assert _uri.to_uri("/") == "file:///"
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ("s3://bucket/name", "S3 is not supported yet"),
+        (Path("s3://bucket/name"), "S3 is not supported yet"),
+        ("http://host/name", "http:// is not known"),
+        ("gs:///name", "names no bucket"),
+        ("gs://bucket", "names no object"),
+        ("gs://bucket/", "names no object"),
+        ("gs://bucket/folder/", "names no object"),
+        ("folder/", "names no object"),
+        ("file://relative", "absolute path"),
+        ("", "empty"),
+        ("gs://bucket/a\nb", "newline"),
+    ],
+)
+def test_places_that_are_refused(given: Any, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        checkpoint.writer(given)
+    with pytest.raises(TypeError):
+        checkpoint.writer(b"/a/b")  # type: ignore[arg-type]
+
+
+def test_importing_needs_neither_torch_nor_numpy() -> None:
+    out, _ = run("import sys, millrace.checkpoint; print('torch' in sys.modules, 'numpy' in sys.modules)")
+    assert out.split() == ["False", "False"]
