@@ -45,7 +45,7 @@ writers = 2
 part_bytes = "5MiB"
 arena_bytes = "20MiB"
 [retry]
-max_attempts = 3
+attempts = 3
 """
 
 
@@ -581,7 +581,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
 def test_a_failure_that_nobody_asked_for_is_written_at_exit(bucket: Place) -> None:
     _, errors = run("""
         import concurrent.futures, millrace.checkpoint
-        file = millrace.checkpoint.writer(MISSING)
+        file = millrace.checkpoint.writer("gs://no-such-bucket/name")
         file.write(b"x")
         concurrent.futures.wait([file.close(wait=False)])
     """)

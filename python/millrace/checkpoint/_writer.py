@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .. import _ring
     from .._connection import Connection
 
-    class _File(io.RawIOBase, BinaryIO):  # type: ignore[misc] # as typeshed has it: torch.save takes an IO[bytes]
+    class _File(io.RawIOBase, BinaryIO):  # as typeshed has files: torch.save takes an IO[bytes]
         pass
 else:
     _File = io.RawIOBase
@@ -62,6 +62,9 @@ class Writer(_File):
 
     def writable(self) -> bool:
         return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        raise io.UnsupportedOperation("a checkpoint writer cannot be read")
 
     def write(self, data: Any, /) -> int:
         """Copies the bytes of any contiguous buffer into shared memory and returns how many those are: always all.
