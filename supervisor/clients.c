@@ -11,6 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "shm/base/clock.h"
 #include "shm/base/log.h"
 #include "shm/msg.h"
 #include "shm/segment.h"
@@ -19,8 +20,9 @@
 #include "supervisor/supervisor.h"
 
 #define PACKETS_AT_ONCE 16
-#define FIRST_CLIENT_MS 30000 /* a private supervisor waits so long for its first client */
-#define LAST_CLIENT_MS  2000  /* and so long after its last one */
+#define FIRST_CLIENT_MS 30000              /* a private supervisor waits so long for its first client */
+#define LAST_CLIENT_MS  2000               /* and so long after its last one */
+#define WAITS_NS        (2 * MR_SECOND_NS) /* one that waits for a checkpoint writer asks again within this time */
 
 #define OWNER(member, field) ((struct mr_client_peer *)((char *)(member)-offsetof(struct mr_client_peer, field)))
 
@@ -54,6 +56,14 @@ bool mr_clients_know(const struct mr_supervisor *s, unsigned dataset)
         if (client->datasets >> dataset & 1)
             return true;
     return false;
+}
+
+unsigned mr_clients_waiting(const struct mr_supervisor *s)
+{
+    unsigned count = 0;
+    for (const struct mr_client_peer *client = s->clients.first; client != NULL; client = client->next)
+        count += client->refused_ns != 0 && mr_clock_mono_ns() - client->refused_ns < WAITS_NS;
+    return count;
 }
 
 void mr_clients_forget(struct mr_supervisor *s, unsigned dataset)
@@ -369,6 +379,7 @@ static int open_writer(struct mr_client_peer *client, struct mr_msg_in *in)
         mr_msg_get_u64(in, "sharers", &sharers) != 0)
         return -1;
     struct mr_part_entry *entry = mr_part_lanes_open(s, client, uri, if_absent, sharers);
+    client->refused_ns = entry == NULL && mr_error_code() == MR_E_BUSY ? mr_clock_mono_ns() : 0;
     if (entry == NULL)
         return -1;
     uint32_t number = entry->lane.lane;

@@ -25,9 +25,10 @@ struct mr_client_peer {
     int pidfd;
     pid_t pid;
     bool greeted;
-    bool trainer;      /* not a tool: keeps a private supervisor alive */
-    uint64_t datasets; /* bit i: it was told of data set i, and may come back with its number */
-    uint64_t stale;    /* bit i: that data set has failed since, and its number is another one's */
+    bool trainer;       /* not a tool: keeps a private supervisor alive */
+    uint64_t datasets;  /* bit i: it was told of data set i, and may come back with its number */
+    int64_t refused_ns; /* its last OPEN_WRITER was answered with BUSY; 0 */
+    uint64_t stale;     /* bit i: that data set has failed since, and its number is another one's */
     struct mr_watch messages, process;
 };
 
@@ -57,6 +58,8 @@ void mr_clients_close(struct mr_supervisor *s);
 bool mr_clients_know(const struct mr_supervisor *s, unsigned dataset);
 /* The number will be another data set's: to those who were told of it, it is an error from now on. */
 void mr_clients_forget(struct mr_supervisor *s, unsigned dataset);
+/* How many wait for a checkpoint writer. */
+unsigned mr_clients_waiting(const struct mr_supervisor *s);
 /* A lane of the client has left the registry. May free the client. */
 void mr_clients_lane_gone(struct mr_client_peer *client);
 

@@ -9,6 +9,7 @@
 #include "shm/base/log.h"
 #include "shm/base/uri.h"
 #include "shm/segment.h"
+#include "supervisor/json_get.h"
 #include "supervisor/part_share.h"
 #include "supervisor/supervisor.h"
 
@@ -115,14 +116,14 @@ static void say_no_room(const struct mr_supervisor *s, const struct mr_part_shar
     char holders[600] = "", size[32], part[32];
     size_t used = 0;
     unsigned named = 0;
-    mr_size_format(s->writers.arena_bytes, size);
-    mr_size_format(share->part_bytes, part);
+    mr_bytes_text((double)s->writers.arena_bytes, size);
+    mr_bytes_text((double)(share->part_bytes), part);
     for (unsigned i = 0; i < MR_PART_LANES_MAX && named < 4; i++) {
         const struct mr_part_entry *entry = s->part_lanes.slots[i];
         if (entry == NULL)
             continue;
         char held[32];
-        mr_size_format(entry->lane.part_bytes * entry->lane.slots, held);
+        mr_bytes_text((double)(entry->lane.part_bytes * entry->lane.slots), held);
         int n = snprintf(holders + used, sizeof holders - used, "%s%.80s (%s, process %d)", named > 0 ? ", " : "",
                          entry->uri, held, (int)entry->pid);
         used += n > 0 && (size_t)n < sizeof holders - used ? (size_t)n : 0;
@@ -446,6 +447,7 @@ void mr_part_lanes_ended(struct mr_supervisor *s, uint64_t number, unsigned slot
     mr_part_abort(&entry->lane); /* one that failed while it was open: nothing more may be filled */
     entry->state = MR_WRITER_ENDED;
     advance(s, (uint32_t)number);
+    mr_writers_idle(s, slot);
     mr_drain_look(s);
 }
 

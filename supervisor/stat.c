@@ -124,7 +124,8 @@ const char *mr_stat_limit(const struct mr_supervisor *s, char *text, size_t size
 void mr_stat_log(struct mr_supervisor *s)
 {
     char limit[256];
-    uint64_t objects = 0, bytes = 0;
+    char saves[80] = "";
+    uint64_t objects = 0, bytes = 0, uploaded = 0;
     int64_t now_ns = mr_clock_mono_ns();
     for (unsigned i = 0; i < s->fetchers.count; i++) {
         objects += mr_counter_get(s->fetchers.workers[i].counters, MR_WC_OBJECTS);
@@ -132,11 +133,16 @@ void mr_stat_log(struct mr_supervisor *s)
     }
     double seconds = (double)(now_ns - s->metrics.logged_ns) / 1e9;
     mr_stat_limit(s, limit, sizeof limit);
+    for (unsigned i = 0; i < s->writers.count; i++)
+        uploaded += mr_counter_get(s->writers.workers[i].counters, MR_WC_PART_BYTES);
+    if (s->part_lanes.open > 0 && seconds > 0)
+        snprintf(saves, sizeof saves, "; %u checkpoints under way, %.1f MiB/s", s->part_lanes.open,
+                 (double)(uploaded - s->metrics.uploaded) / 1048576 / seconds);
     if (seconds > 0)
-        mr_log_info("%.0f objects/s, %.1f MiB/s, %u readers; limited by %s",
+        mr_log_info("%.0f objects/s, %.1f MiB/s, %u readers; limited by %s%s",
                     (double)(objects - s->metrics.objects) / seconds,
-                    (double)(bytes - s->metrics.bytes) / 1048576 / seconds, s->lanes.open, limit);
-    s->metrics = (struct mr_metrics_line){now_ns, objects, bytes};
+                    (double)(bytes - s->metrics.bytes) / 1048576 / seconds, s->lanes.open, limit, saves);
+    s->metrics = (struct mr_metrics_line){now_ns, objects, bytes, uploaded};
 }
 
 /* ---- JSON ---- */
@@ -234,7 +240,60 @@ static json_t *workers_json(const struct mr_supervisor *s)
             json_array_append_new(list, worker_json(&s->listing.workers[i]));
     for (unsigned i = 0; i < s->fetchers.count; i++)
         json_array_append_new(list, worker_json(&s->fetchers.workers[i]));
+    for (unsigned i = 0; i < s->writers.count; i++)
+        json_array_append_new(list, worker_json(&s->writers.workers[i]));
     return list;
+}
+
+static const char *writer_state(const struct mr_part_entry *entry)
+{
+    uint32_t code, crc32c;
+    uint64_t generation;
+    switch (mr_part_result(&entry->lane, &code, NULL, &generation, &crc32c)) {
+    case MR_PART_DONE:
+        return "saved";
+    case MR_PART_FAILED:
+        return "failed";
+    case MR_PART_GONE:
+        return "aborted";
+    default:
+        break;
+    }
+    switch (mr_part_fate(&entry->lane)) {
+    case MR_FATE_OPEN:
+        return "open";
+    case MR_FATE_SEALED:
+        return "sealed";
+    default:
+        return "aborted";
+    }
+}
+
+static json_t *writers_json(const struct mr_supervisor *s)
+{
+    json_t *list = json_array();
+    for (unsigned i = 0; i < MR_PART_LANES_MAX; i++) {
+        const struct mr_part_entry *entry = s->part_lanes.slots[i];
+        uint64_t stored, total;
+        if (entry == NULL)
+            continue;
+        mr_part_entry_progress(entry, &stored, &total);
+        json_array_append_new(list, json_pack("{s:i, s:o, s:i, s:s, s:i, s:i, s:I, s:I, s:I, s:f}", "writer", (int)i,
+                                              "uri", text_json(entry->uri), "pid", (int)entry->pid, "state",
+                                              writer_state(entry), "worker", (int)entry->lane.worker, "parts",
+                                              (int)entry->lane.slots, "part_bytes", (json_int_t)entry->lane.part_bytes,
+                                              "stored_bytes", (json_int_t)stored, "total_bytes", (json_int_t)total,
+                                              "age_s", (double)(mr_clock_mono_ns() - entry->opened_ns) / 1e9));
+    }
+    return list;
+}
+
+static json_t *checkpoint_json(const struct mr_supervisor *s)
+{
+    return json_pack("{s:I, s:I, s:i, s:i, s:i, s:o}", "arena_bytes", (json_int_t)s->writers.arena_bytes,
+                     "arena_free_bytes", (json_int_t)mr_part_lanes_free_bytes(s), "open", (int)s->part_lanes.open,
+                     "waiting", (int)mr_clients_waiting(s), "lost", (int)s->part_lanes.lost, "writers",
+                     writers_json(s));
 }
 
 static uint64_t sum_counter(const struct mr_supervisor *s, enum mr_worker_counter which)
@@ -244,6 +303,8 @@ static uint64_t sum_counter(const struct mr_supervisor *s, enum mr_worker_counte
         sum += s->listing.workers[i].counters != NULL ? mr_counter_get(s->listing.workers[i].counters, which) : 0;
     for (unsigned i = 0; i < s->fetchers.count; i++)
         sum += mr_counter_get(s->fetchers.workers[i].counters, which);
+    for (unsigned i = 0; i < s->writers.count; i++)
+        sum += mr_counter_get(s->writers.workers[i].counters, which);
     return sum;
 }
 
@@ -266,12 +327,13 @@ char *mr_stat_json(const struct mr_supervisor *s)
     char limit[256];
     const char *stage = mr_stat_limit(s, limit, sizeof limit);
     json_t *root =
-        json_pack("{s:s, s:s, s:i, s:s, s:f, s:{s:I, s:i, s:I}, s:o, s:o, s:o, s:o, s:{s:s, s:s}}", "version",
+        json_pack("{s:s, s:s, s:i, s:s, s:f, s:{s:I, s:i, s:I}, s:o, s:o, s:o, s:o, s:o, s:{s:s, s:s}}", "version",
                   MR_VERSION, "run_id", s->run_id, "pid", (int)getpid(), "state", supervisor_states[s->state],
                   "uptime_s", (double)(mr_clock_mono_ns() - s->started_ns) / 1e9, "memory", "arena_bytes",
                   (json_int_t)s->fetchers.arena_bytes, "arenas", (int)s->fetchers.count, "reserve_bytes",
                   (json_int_t)s->fetchers.reserve_bytes, "datasets", datasets_json(s), "lanes", lanes_json(s),
-                  "workers", workers_json(s), "operations", operations_json(s), "limit", "stage", stage, "text", limit);
+                  "workers", workers_json(s), "operations", operations_json(s), "checkpoint", checkpoint_json(s),
+                  "limit", "stage", stage, "text", limit);
     char *text = root != NULL ? json_dumps(root, JSON_INDENT(2)) : NULL;
     json_decref(root);
     if (text == NULL)

@@ -85,6 +85,32 @@ static void print_workers(const json_t *root)
     }
 }
 
+static void print_writers(const json_t *root)
+{
+    size_t i;
+    json_t *item;
+    const json_t *checkpoint = json_object_get(root, "checkpoint");
+    if (mr_json_integer(checkpoint, "arena_bytes") == 0)
+        return;
+    printf("checkpoints   ");
+    print_bytes(mr_json_integer(checkpoint, "arena_free_bytes"));
+    printf(" free of ");
+    print_bytes(mr_json_integer(checkpoint, "arena_bytes"));
+    printf("; %lld open, %lld wait\n", mr_json_integer(checkpoint, "open"), mr_json_integer(checkpoint, "waiting"));
+    json_array_foreach(json_object_get(checkpoint, "writers"), i, item)
+    {
+        printf("writer %lld      %-8s process %lld, worker %lld, %lld parts of ", mr_json_integer(item, "writer"),
+               mr_json_text(item, "state"), mr_json_integer(item, "pid"), mr_json_integer(item, "worker"),
+               mr_json_integer(item, "parts"));
+        print_bytes(mr_json_integer(item, "part_bytes"));
+        printf(", ");
+        print_bytes(mr_json_integer(item, "stored_bytes"));
+        printf(" of ");
+        print_bytes(mr_json_integer(item, "total_bytes"));
+        printf("  %s\n", mr_json_text(item, "uri"));
+    }
+}
+
 int mr_stat_print_text(const char *text)
 {
     json_t *root = mr_json_parse_stat(text);
@@ -102,6 +128,7 @@ int mr_stat_print_text(const char *text)
     print_workers(root);
     print_operations(root);
     print_lanes(root);
+    print_writers(root);
     printf("limited by    %s\n", mr_json_text(json_object_get(root, "limit"), "text"));
     json_decref(root);
     return 0;
@@ -170,6 +197,42 @@ static void print_lane_values(const json_t *root)
     }
 }
 
+static void print_checkpoint_values(const json_t *root)
+{
+    static const struct {
+        const char *key, *type, *help;
+    } totals[] =
+        {
+            {"arena_bytes", "gauge", "Shared memory for checkpoints; 0 until the first one."},
+            {"arena_free_bytes", "gauge", "Bytes of it that no writer has."},
+            {"open", "gauge", "Checkpoint writers that are open."},
+            {"waiting", "gauge", "Processes that wait for a checkpoint writer."},
+            {"lost", "counter", "Promised checkpoints that were not saved, and whose trainer does not know."},
+        },
+      values[] = {
+          {"stored_bytes", "gauge", "Bytes of a checkpoint that the store has."},
+          {"total_bytes", "gauge", "Bytes of a checkpoint that were written so far."},
+      };
+    const json_t *checkpoint = json_object_get(root, "checkpoint");
+    for (size_t v = 0; v < sizeof totals / sizeof totals[0]; v++)
+        printf("# HELP millrace_checkpoint_%s %s\n# TYPE millrace_checkpoint_%s %s\nmillrace_checkpoint_%s %lld\n",
+               totals[v].key, totals[v].help, totals[v].key, totals[v].type, totals[v].key,
+               mr_json_integer(checkpoint, totals[v].key));
+    for (size_t v = 0; v < sizeof values / sizeof values[0]; v++) {
+        size_t i;
+        json_t *item;
+        printf("# HELP millrace_writer_%s %s\n# TYPE millrace_writer_%s %s\n", values[v].key, values[v].help,
+               values[v].key, values[v].type);
+        json_array_foreach(json_object_get(checkpoint, "writers"), i, item)
+        {
+            printf("millrace_writer_%s{writer=\"%lld\",pid=\"%lld\",uri=\"", values[v].key,
+                   mr_json_integer(item, "writer"), mr_json_integer(item, "pid"));
+            print_label(mr_json_text(item, "uri"));
+            printf("\",state=\"%s\"} %lld\n", mr_json_text(item, "state"), mr_json_integer(item, values[v].key));
+        }
+    }
+}
+
 int mr_stat_print_prometheus(const char *text)
 {
     size_t i;
@@ -189,8 +252,10 @@ int mr_stat_print_prometheus(const char *text)
     }
     print_counters(root, "workers", "slot", MR_ROLE_LIST);
     print_counters(root, "workers", "slot", MR_ROLE_FETCH);
+    print_counters(root, "workers", "slot", MR_ROLE_WRITE);
     print_counters(root, "lanes", "lane", MR_ROLE_CONSUMER);
     print_lane_values(root);
+    print_checkpoint_values(root);
     json_decref(root);
     return 0;
 }

@@ -299,8 +299,7 @@ int mr_supervisor_reload(struct mr_supervisor *s, char *text, size_t size)
     set_metrics(s);
     for (unsigned i = 0; i < s->fetchers.count; i++)
         mr_child_drain(&s->fetchers.workers[i], true); /* what they have in flight goes back and is claimed again */
-    for (unsigned i = 0; i < s->writers.count; i++)
-        mr_child_drain(&s->writers.workers[i], true);
+    mr_writers_renew(s);
     return 0;
 }
 

@@ -32,7 +32,7 @@
 /* What the last line of metrics.interval_s has counted. */
 struct mr_metrics_line {
     int64_t logged_ns;
-    uint64_t objects, bytes;
+    uint64_t objects, bytes, uploaded;
 };
 
 struct mr_supervisor {

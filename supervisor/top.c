@@ -75,6 +75,11 @@ static bool is_fetcher(const json_t *worker)
     return strcmp(mr_json_text(worker, "role"), "fetch") == 0;
 }
 
+static bool is_writer(const json_t *worker)
+{
+    return strcmp(mr_json_text(worker, "role"), "write") == 0;
+}
+
 static long long arena_used(const json_t *counters)
 {
     return mr_json_integer(counters, "arena_bytes") - mr_json_integer(counters, "arena_free_bytes");
@@ -194,9 +199,12 @@ static void write_workers(const struct top *top, FILE *out)
                      mr_json_integer(counters, "connection_limit"));
         fprintf(out, "%-8s %-8s %8lld %9.0f %10s %9s %9s %7lld %7lld\n", name, mr_json_text(item, "state"),
                 mr_json_integer(item, "pid"),
-                rate(top, item, before, is_fetcher(item) ? "fetched_objects" : "listed_objects"),
-                mr_bytes_text(rate(top, item, before, "fetched_bytes"), speed), flight,
-                mr_bytes_text((double)arena_used(counters), used), mr_json_integer(counters, "retries"),
+                rate(top, item, before,
+                     is_fetcher(item)  ? "fetched_objects"
+                     : is_writer(item) ? "uploads_done"
+                                       : "listed_objects"),
+                mr_bytes_text(rate(top, item, before, is_writer(item) ? "stored_part_bytes" : "fetched_bytes"), speed),
+                flight, mr_bytes_text((double)arena_used(counters), used), mr_json_integer(counters, "retries"),
                 mr_json_integer(counters, "throttled"));
     }
 }
@@ -217,6 +225,27 @@ static void write_lanes(const struct top *top, FILE *out)
                 mr_json_real(item, "waiting_ratio") * 100, mr_json_integer(item, "window"),
                 mr_json_integer(item, "pending"), mr_json_integer(item, "filling"), mr_json_integer(item, "ready"),
                 mr_json_integer(item, "held"));
+    }
+}
+
+static void write_writers(const struct top *top, FILE *out)
+{
+    size_t i;
+    json_t *item;
+    char stored[32], total[32], free_text[32], arena[32];
+    const json_t *checkpoint = json_object_get(top->now, "checkpoint");
+    if (mr_json_integer(checkpoint, "arena_bytes") == 0)
+        return;
+    fprintf(out, "\ncheckpoints   %s free of %s   %lld wait\n",
+            mr_bytes_text((double)mr_json_integer(checkpoint, "arena_free_bytes"), free_text),
+            mr_bytes_text((double)mr_json_integer(checkpoint, "arena_bytes"), arena),
+            mr_json_integer(checkpoint, "waiting"));
+    json_array_foreach(json_object_get(checkpoint, "writers"), i, item)
+    {
+        fprintf(out, "%-8lld %-8s %8lld %10s of %10s  %s\n", mr_json_integer(item, "writer"),
+                mr_json_text(item, "state"), mr_json_integer(item, "pid"),
+                mr_bytes_text((double)mr_json_integer(item, "stored_bytes"), stored),
+                mr_bytes_text((double)mr_json_integer(item, "total_bytes"), total), mr_json_text(item, "uri"));
     }
 }
 
@@ -247,6 +276,7 @@ static int draw(const struct top *top)
     write_datasets(top, lines);
     write_workers(top, lines);
     write_lanes(top, lines);
+    write_writers(top, lines);
     fclose(lines);
     bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_row > 0 && window.ws_col > 0;
     unsigned rows = known ? window.ws_row : 24, columns = known ? window.ws_col : 80, row = 0;

@@ -11,6 +11,7 @@
 #include "shm/base/log.h"
 #include "shm/segment.h"
 #include "shm/wake.h"
+#include "supervisor/json_get.h"
 #include "supervisor/oom.h"
 #include "supervisor/part_share.h"
 #include "supervisor/supervisor.h"
@@ -104,7 +105,7 @@ static void give_up(struct mr_supervisor *s, enum mr_code code, const char *text
 {
     struct mr_writers *w = &s->writers;
     char size[32];
-    mr_size_format(w->arena_bytes, size);
+    mr_bytes_text((double)(w->arena_bytes), size);
     w->state = MR_ARENAS_NONE;
     w->fail_code = code;
     w->failed_ns = mr_clock_mono_ns();
@@ -130,9 +131,9 @@ static void begin(struct mr_supervisor *s)
     w->arena_bytes = mr_writers_arena_bytes(s);
     w->memfd = false;
     w->state = MR_ARENAS_RESERVING;
-    mr_size_format(w->arena_bytes, size);
+    mr_bytes_text((double)(w->arena_bytes), size);
     if (w->arena_bytes > available) {
-        mr_size_format(available, left);
+        mr_bytes_text((double)(available), left);
         snprintf(why, sizeof why, "only %s are left of the memory or its cgroup limit", left);
         give_up(s, MR_E_NO_MEMORY, why);
         return;
@@ -199,8 +200,8 @@ int mr_writers_choose(struct mr_supervisor *s, unsigned *slot)
             child->barren = 0; /* credentials may have come meanwhile */
             mr_child_start(child);
         }
-        coming |= child->state == MR_CHILD_STARTING || child->state == MR_CHILD_WAITING;
-        if (child->state == MR_CHILD_RUNNING && (best == UINT32_MAX || served < least)) {
+        coming |= child->state == MR_CHILD_STARTING || child->state == MR_CHILD_WAITING || child->draining;
+        if (child->state == MR_CHILD_RUNNING && !child->draining && (best == UINT32_MAX || served < least)) {
             best = i;
             least = served;
         }
@@ -215,6 +216,22 @@ int mr_writers_choose(struct mr_supervisor *s, unsigned *slot)
     }
     *slot = best;
     return 0;
+}
+
+void mr_writers_idle(struct mr_supervisor *s, unsigned slot)
+{
+    if (!s->writers.stale[slot] || mr_part_lanes_served(s, slot) > 0)
+        return;
+    s->writers.stale[slot] = false;
+    mr_child_drain(&s->writers.workers[slot], true);
+}
+
+void mr_writers_renew(struct mr_supervisor *s)
+{
+    for (unsigned i = 0; i < s->writers.count; i++) {
+        s->writers.stale[i] = true;
+        mr_writers_idle(s, i);
+    }
 }
 
 void mr_writers_wake(struct mr_supervisor *s, unsigned slot)

@@ -32,7 +32,8 @@ struct mr_writers {
     char fail_text[MR_CHILD_TEXT];
     int64_t failed_ns;
     int64_t slot_failed_ns[MR_PRODUCERS_MAX];
-    uint64_t oom_kills; /* of our cgroup, at the last look */
+    bool stale[MR_PRODUCERS_MAX]; /* it has an older configuration: started again once it serves no lane */
+    uint64_t oom_kills;           /* of our cgroup, at the last look */
 };
 
 void mr_writers_init(struct mr_supervisor *s);
@@ -43,6 +44,10 @@ int mr_writers_choose(struct mr_supervisor *s, unsigned *slot);
 /* What the arena has, or would have. */
 uint64_t mr_writers_arena_bytes(const struct mr_supervisor *s);
 bool mr_writers_alive(const struct mr_supervisor *s);
+/* The configuration has changed. A drained write worker aborts what is open: each is started again when it is idle. */
+void mr_writers_renew(struct mr_supervisor *s);
+/* A lane of the slot has ended, or none had begun. */
+void mr_writers_idle(struct mr_supervisor *s, unsigned slot);
 /* The worker looks at its lanes again: after an abort. */
 void mr_writers_wake(struct mr_supervisor *s, unsigned slot);
 
