@@ -313,7 +313,7 @@ START_TEST(a_part_that_is_refused)
     struct mr_store_part_request request = {
         .name = "a/x", .name_length = 3, .id = id, .number = 1, .data = data, .length = 9};
     wait_for(mr_transfer_part_send(engine, store, &request, on_word, NULL)); /* a wrong crc32c */
-    check_code(MR_E_USAGE, "the part is refused");
+    check_code(MR_E_CORRUPT, "the part is refused");
     request.number = MR_STORE_PARTS_MAX + 1;
     ck_assert_ptr_null(mr_store_part_send(store, &request, on_word, NULL));
 }

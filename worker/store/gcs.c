@@ -142,6 +142,13 @@ static const char *advice_of_status(const struct mr_store_result *result)
     }
 }
 
+/* The store compared what came with the checksum that was sent: BadDigest in XML, words about CRC32C in JSON. */
+static int is_other_bytes(const struct gcs_call *call, const struct mr_http_result *http, const char *words)
+{
+    return http->status == 400 && call->kind >= GCS_INSERT &&
+           (strcasestr(words, "crc32c") != NULL || memmem(http->body, http->body_length, "BadDigest", 9) != NULL);
+}
+
 void mr_gcs_explain(const struct gcs_call *call, const struct mr_http_result *http, struct mr_store_result *result,
                     char *text, size_t size)
 {
@@ -161,6 +168,16 @@ void mr_gcs_explain(const struct gcs_call *call, const struct mr_http_result *ht
     result->retry_after_ms = http->headers.retry_after_ms;
     mr_gcs_error_text(http->body, http->body_length, words, sizeof words);
     result->egress_limited = http->status == 429 && strcasestr(words, "egress") != NULL;
+    if (is_other_bytes(call, http, words)) {
+        result->code = MR_E_CORRUPT;
+        result->text = text;
+        snprintf(
+            text, size,
+            "%s: the store has got bytes whose crc32c is not that of those which were sent: what lies between here "
+            "and the store damages data (HTTP status 400: %s)",
+            mr_gcs_uri(call, uri, sizeof uri), words);
+        return;
+    }
     snprintf(text, size, "%s: %s%sHTTP status %d%s%s", mr_gcs_uri(call, uri, sizeof uri), words, words[0] ? " (" : "",
              http->status, words[0] ? ")" : "",
              call->kind >= GCS_INSERT ? advice_of_write(call, result) : advice_of_status(result));

@@ -15,6 +15,7 @@
 #define WARN_EVERY_NS  (10 * MR_SECOND_NS)
 #define WARN_EGRESS_NS (60 * MR_SECOND_NS)
 #define RANGE_ALIGN    (UINT64_C(64) << 10)
+#define CORRUPT_TRIES  4 /* of a write whose bytes the store refuses because their checksum is another one */
 #define STALL_FACTOR   2 /* times the 99th percentile */
 
 static void pump(struct mr_http_timer *timer);
@@ -210,7 +211,12 @@ void mr_stream_again(struct mr_stream *stream, const struct mr_store_result *res
         lower_limit(engine, stream);
     }
     counters->compose_busy += result->status == 429 && transfer->is_compose;
-    if (!mr_code_retryable(result->code) || (transfer->once && !result->not_sent)) {
+    /* Other bytes came than were sent: the store has kept nothing of them. */
+    int corrupt = result->code == MR_E_CORRUPT;
+    counters->crc_errors += corrupt;
+    int again = corrupt ? stream->failures + 1 < CORRUPT_TRIES
+                        : mr_code_retryable(result->code) && (!transfer->once || result->not_sent);
+    if (!again) {
         mr_transfer_fail(transfer, result);
         return;
     }
