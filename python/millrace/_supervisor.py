@@ -43,6 +43,7 @@ class Settings(NamedTuple):
 NO_SETTINGS = Settings()
 _started: list[subprocess.Popen[bytes]] = []  # kept, so that ended ones are reaped and none is complained about
 _private: dict[tuple[object, ...], weakref.ref[Connection]] = {}
+_adopted: str | None = None
 _said_ignored: set[tuple[str, ...]] = set()
 _numbers = itertools.count(1)
 
@@ -85,9 +86,26 @@ def connection(settings: Settings = NO_SETTINGS, maker: str = "a data set") -> C
         with contextlib.suppress(SupervisorGone):
             known.client.check()
             return known
-    found = _shared(settings) if int(os.environ.get("LOCAL_WORLD_SIZE") or 1) > 1 else _own(settings)
+    found = _of_parent()
+    if found is None:
+        found = _shared(settings) if int(os.environ.get("LOCAL_WORLD_SIZE") or 1) > 1 else _own(settings)
     _private[settings.key] = weakref.ref(found)
     return found
+
+
+def adopt(socket: str) -> None:
+    """In a process that was given something to write with: the supervisor of the process which gave it, while it runs,
+    rather than a private one of its own."""
+    global _adopted
+    _adopted = socket
+
+
+def _of_parent() -> Connection | None:
+    if _adopted is None:
+        return None
+    with contextlib.suppress(SupervisorGone):
+        return connect(_adopted, 0)
+    return None
 
 
 def _say_ignored(settings: Settings, why: str) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from .. import _supervisor
 from .._connection import connect
 from .._errors import from_name
 from ._uri import Place, object_uri, to_uri
+
+AT_ONCE = 500  # names in one command line
 
 
 def exists(uri: Place) -> bool:
@@ -48,6 +51,20 @@ def remove(uri: Place, *, recursive: bool = False, missing_ok: bool = False) -> 
         raise from_name(missing[0]["code"], missing[0]["error"])
     if recursive and target.startswith("file://"):
         _remove_folders(Path(target[len("file://") :]))
+
+
+def remove_each(uris: Iterable[str]) -> list[Exception]:
+    """Deletes these objects, many at once; what is not there is no failure. Returns why others are still there."""
+    failures: list[Exception] = []
+    rest = list(uris)
+    while rest:
+        some, rest = rest[:AT_ONCE], rest[AT_ONCE:]
+        done = _tool("rm", "--json", "--", *some)
+        report: dict[str, Any] = json.loads(done.stdout) if done.stdout else _failure(done)
+        failures += [
+            from_name(one["code"], one["error"]) for one in report.get("failed", [report]) if one["code"] != "not found"
+        ]
+    return failures
 
 
 def _remove_folders(top: Path) -> None:

@@ -1,0 +1,78 @@
+"""Where the objects of a checkpoint lie, and how an error about one of them is told.
+
+    <checkpoint_id>/.metadata                        torch's Metadata, pickled; written last, by the coordinator
+    <checkpoint_id>/__<rank>_<number>-<save>.distcp  what a rank wrote: the items one after another
+
+Each save writes new names, so that nothing which a `.metadata` speaks of is ever replaced: a checkpoint that is saved
+again is the old one until its `.metadata` is the new one, whoever dies in between.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+
+import torch.distributed as dist
+
+from millrace import Error
+from millrace.checkpoint._uri import Place as CheckpointId
+from millrace.checkpoint._uri import to_uri
+
+METADATA = ".metadata"
+# Ours, and torch's own (without a save's number).
+_DATA = re.compile(r"__(\d+)_\d+(?:-[0-9a-f]+)?\.distcp")
+
+
+def data_name(rank: int, number: int, save: str) -> str:
+    return f"__{rank}_{number}-{save}.distcp"
+
+
+def new_save() -> str:
+    return secrets.token_hex(6)
+
+
+def metadata_name(rank: int | None) -> str:
+    """rank: whose own metadata it is, for torch's use_collectives=False; None for that of all ranks."""
+    return METADATA if rank is None else f"__{rank}{METADATA}"
+
+
+def data_rank(name: str) -> int | None:
+    """Which rank wrote the data object of this name; None where it is none."""
+    match = _DATA.fullmatch(name)
+    return None if match is None else int(match[1])
+
+
+def base_uri(checkpoint_id: CheckpointId) -> str:
+    """The checkpoint's URI without slashes at its end."""
+    uri = to_uri(checkpoint_id).rstrip("/")
+    if uri.partition("://")[2] == "":
+        raise ValueError(f"{checkpoint_id!r} is no place for a checkpoint: give it a name, as in gs://bucket/run/step-1")
+    return uri
+
+
+def is_checkpoint_id(checkpoint_id: CheckpointId) -> bool:
+    try:
+        base_uri(checkpoint_id)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def rank_of_group(rank: int | None = None) -> int:
+    """The rank to name in an error."""
+    if rank is not None:
+        return rank
+    return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+
+
+def told(error: Exception, rank: int, what: str) -> Exception:
+    """An error of the same class, where there is one to tell it by, whose text names the rank and the object."""
+    text = f"rank {rank}: {what}: {error}"
+    # An OSError with an errno puts that into its text: said again, it would be there twice.
+    if type(error) in (ValueError, FileNotFoundError, FileExistsError, PermissionError, TimeoutError, MemoryError):
+        return type(error)(text)
+    if isinstance(error, Error):
+        return type(error)(text)
+    if isinstance(error, OSError):
+        return Error(text)
+    return RuntimeError(f"rank {rank}: {what}: {type(error).__name__}: {error}")
