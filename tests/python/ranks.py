@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import gc
 import multiprocessing
 import os
@@ -13,6 +14,19 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+
+import torch
+import torch.distributed._tensor
+import torch.distributed.checkpoint
+import torch.distributed.checkpoint.state_dict
+from torch.distributed.device_mesh import init_device_mesh
+
+import millrace.dcp
+
+# Without types: much of it is not exported in the sense of mypy, and differs between the two versions of torch.
+dist: Any = torch.distributed
+dcp: Any = torch.distributed.checkpoint
+dtensor: Any = torch.distributed._tensor
 
 # Forked from one process that has torch loaded: importing it for each rank takes seconds.
 _forkserver = multiprocessing.get_context("forkserver")
@@ -71,8 +85,6 @@ def _rank(
     rank: int, world: int, store: str, variables: dict[str, str], end: Connection, work: Any, arguments: Any
 ) -> None:
     os.environ.update(variables)
-    import torch
-    import torch.distributed as dist
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
@@ -92,17 +104,11 @@ def _rank(
 
 
 def mesh() -> Any:
-    import torch.distributed as dist
-    from torch.distributed.device_mesh import init_device_mesh
-
     return init_device_mesh("cpu", (dist.get_world_size(),))
 
 
 def sharded(seed: int, blank: bool = False) -> dict[str, Any]:
     """A state whose tensors are spread over the ranks in several ways; the same values however many ranks there are."""
-    import torch
-    from torch.distributed._tensor import Replicate, Shard, distribute_tensor
-
     random = torch.Generator().manual_seed(seed)
     over = mesh()
 
@@ -112,32 +118,30 @@ def sharded(seed: int, blank: bool = False) -> dict[str, Any]:
 
     return {
         "model": {
-            "rows": distribute_tensor(tensor(37, 11), over, [Shard(0)]),
-            "columns": distribute_tensor(tensor(9, 26), over, [Shard(1)]),
-            "few": distribute_tensor(tensor(3, 5, dtype=torch.bfloat16), over, [Shard(0)]),  # fewer rows than ranks
-            "every": distribute_tensor(tensor(4, 3), over, [Replicate()]),
-            "deep": distribute_tensor(tensor(1, 12, 4, 3), over, [Shard(1)]),
+            "rows": dtensor.distribute_tensor(tensor(37, 11), over, [dtensor.Shard(0)]),
+            "columns": dtensor.distribute_tensor(tensor(9, 26), over, [dtensor.Shard(1)]),
+            "few": dtensor.distribute_tensor(
+                tensor(3, 5, dtype=torch.bfloat16), over, [dtensor.Shard(0)]
+            ),  # fewer rows than ranks
+            "every": dtensor.distribute_tensor(tensor(4, 3), over, [dtensor.Replicate()]),
+            "deep": dtensor.distribute_tensor(tensor(1, 12, 4, 3), over, [dtensor.Shard(1)]),
         },
-        "optimizer": {"step": tensor(), "moments": distribute_tensor(tensor(37, 11), over, [Shard(0)])},
+        "optimizer": {"step": tensor(), "moments": dtensor.distribute_tensor(tensor(37, 11), over, [dtensor.Shard(0)])},
         "plain": tensor(300),
     }
 
 
 def whole(state: Any) -> Any:
     """The state with every DTensor gathered."""
-    from torch.distributed._tensor import DTensor
-
     if isinstance(state, dict):
         return {key: whole(value) for key, value in state.items()}
-    if isinstance(state, DTensor):
+    if isinstance(state, dtensor.DTensor):
         return state.full_tensor() if hasattr(state, "full_tensor") else state.redistribute(placements=[]).to_local()
     return state
 
 
 def same(one: Any, other: Any) -> bool:
     """Equal to the bit, types included."""
-    import torch
-
     if isinstance(one, torch.Tensor):
         if not isinstance(other, torch.Tensor) or one.dtype != other.dtype or one.shape != other.shape:
             return False
@@ -150,8 +154,6 @@ def same(one: Any, other: Any) -> bool:
 
 
 def _bits(tensor: Any) -> bytes:
-    import torch
-
     tensor = tensor.detach().resolve_conj().contiguous().clone()
     return bytes(torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).tolist())
 
@@ -160,34 +162,22 @@ def _bits(tensor: Any) -> bytes:
 
 
 def save_sharded(uri: Any, seed: int, files: int = 1) -> None:
-    import torch.distributed.checkpoint as dcp
-
-    import millrace.dcp
-
     dcp.save(sharded(seed), checkpoint_id=uri, storage_writer=millrace.dcp.StorageWriter(files_per_rank=files))
 
 
 def load_sharded(uri: Any, seed: int) -> bool:
-    import torch.distributed.checkpoint as dcp
-
-    import millrace.dcp
-
     state = sharded(seed + 1, blank=True)
     dcp.load(state, checkpoint_id=uri, storage_reader=millrace.dcp.StorageReader())
     return same(whole(state), whole(sharded(seed)))
 
 
 def model_and_optimizer() -> Any:
-    import torch
-
     torch.manual_seed(7)
     model = torch.nn.Sequential(torch.nn.Linear(24, 40), torch.nn.ReLU(), torch.nn.Linear(40, 10))
     return model, torch.optim.AdamW(model.parameters(), lr=0.01)
 
 
 def train_step(model: Any, optimizer: Any, number: int) -> float:
-    import torch
-
     random = torch.Generator().manual_seed(number)
     loss = model(torch.randn(16, 24, generator=random)).square().mean()
     optimizer.zero_grad()
@@ -198,12 +188,6 @@ def train_step(model: Any, optimizer: Any, number: int) -> float:
 
 def async_saves(base: str, count: int, options: dict[str, Any]) -> list[Any]:
     """Saves `count` times while training goes on; loads each again and compares with what it was."""
-    import copy
-
-    import torch
-    import torch.distributed.checkpoint as dcp
-
-    import millrace.dcp
 
     model, optimizer = model_and_optimizer()
     wrapped = torch.nn.parallel.DistributedDataParallel(model)
@@ -243,39 +227,19 @@ def async_saves_in_process(base: str, count: int) -> list[Any]:
 
 def async_save_fails(uri: str) -> str:
     """The failure is in the future."""
-    import torch
-    import torch.distributed.checkpoint as dcp
-
-    import millrace.dcp
 
     future = dcp.async_save(
         {"weights": torch.ones(3)}, checkpoint_id=uri, storage_writer=millrace.dcp.StorageWriter(overwrite=False)
     )
-    error = future.exception()  # type: ignore[union-attr]
+    error = future.exception()
     assert error is not None
     return f"{type(error).__name__}: {error}"
 
 
-class Unpicklable:
-    """Fails to be saved where it is told to."""
-
-    def __init__(self, rank: int) -> None:
-        self.rank = rank
-
-    def __getstate__(self) -> Any:
-        if int(os.environ["RANK"]) == self.rank:
-            raise RuntimeError("cannot be saved")
-        return self.__dict__
-
-
 def save_fails(uri: str, failing: int, files: int) -> str:
     """Rank `failing` cannot resolve one of its items. What each rank is told."""
-    import torch.distributed.checkpoint as dcp
-    from torch.distributed.checkpoint import CheckpointException, DefaultSavePlanner
 
-    import millrace.dcp
-
-    class Planner(DefaultSavePlanner):
+    class Planner(dcp.DefaultSavePlanner):  # type: ignore[misc]
         def resolve_data(self, write_item: Any) -> Any:
             if int(os.environ["RANK"]) == failing and write_item.index.fqn == "model.rows":
                 raise ArithmeticError("lost")
@@ -284,19 +248,14 @@ def save_fails(uri: str, failing: int, files: int) -> str:
     writer = millrace.dcp.StorageWriter(files_per_rank=files)
     try:
         dcp.save(sharded(9), checkpoint_id=uri, storage_writer=writer, planner=Planner())
-    except CheckpointException as error:
+    except dcp.CheckpointException as error:
         return str(error)
     return ""
 
 
 def fully_sharded(uri: str, save: bool) -> Any:
     """FSDP2: a model and its optimizer after some steps; saved, or loaded and compared."""
-    import torch
-    import torch.distributed.checkpoint as dcp
-    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
     from torch.distributed.fsdp import fully_shard
-
-    import millrace.dcp
 
     def make(steps: int) -> Any:
         model, _ = model_and_optimizer()
@@ -309,7 +268,9 @@ def fully_sharded(uri: str, save: bool) -> Any:
         return model, optimizer
 
     def parts(model: Any, optimizer: Any) -> dict[str, Any]:
-        one, other = get_state_dict(model, optimizer, options=StateDictOptions(flatten_optimizer_state_dict=True))
+        one, other = dcp.state_dict.get_state_dict(
+            model, optimizer, options=dcp.state_dict.StateDictOptions(flatten_optimizer_state_dict=True)
+        )
         return {"model": one, "optimizer": other}
 
     trained = make(3 if save else 0)
@@ -319,30 +280,23 @@ def fully_sharded(uri: str, save: bool) -> Any:
     model, optimizer = trained
     state = parts(model, optimizer)
     dcp.load(state, checkpoint_id=uri, storage_reader=millrace.dcp.StorageReader())
-    set_state_dict(
+    dcp.state_dict.set_state_dict(
         model,
         optimizer,
         model_state_dict=state["model"],
         optim_state_dict=state["optimizer"],
-        options=StateDictOptions(flatten_optimizer_state_dict=True),
+        options=dcp.state_dict.StateDictOptions(flatten_optimizer_state_dict=True),
     )
     return whole(parts(model, optimizer))
 
 
 def without_collectives(base: Path) -> bool:
     """torch's use_collectives=False: a `.metadata` a rank."""
-    import torch
-    import torch.distributed as dist
-    import torch.distributed.checkpoint as dcp
-
-    import millrace.dcp
 
     rank = dist.get_rank()
     for number in range(2):
         state = {"weights": torch.arange(5) + 10 * rank + number}
-        dcp.save(
-            state, checkpoint_id=base, storage_writer=millrace.dcp.StorageWriter(), use_collectives=False
-        )
+        dcp.save(state, checkpoint_id=base, storage_writer=millrace.dcp.StorageWriter(), use_collectives=False)
     loaded = {"weights": torch.zeros(5, dtype=torch.int64)}
     dcp.load(loaded, checkpoint_id=base, storage_reader=millrace.dcp.StorageReader())
     return same(loaded, state)

@@ -15,8 +15,7 @@ import secrets
 import torch.distributed as dist
 
 from millrace import Error
-from millrace.checkpoint._uri import Place as CheckpointId
-from millrace.checkpoint._uri import to_uri
+from millrace.checkpoint._uri import Place, to_uri
 
 METADATA = ".metadata"
 # Ours, and torch's own (without a save's number).
@@ -42,15 +41,17 @@ def data_rank(name: str) -> int | None:
     return None if match is None else int(match[1])
 
 
-def base_uri(checkpoint_id: CheckpointId) -> str:
+def base_uri(checkpoint_id: Place) -> str:
     """The checkpoint's URI without slashes at its end."""
     uri = to_uri(checkpoint_id).rstrip("/")
     if uri.partition("://")[2] == "":
-        raise ValueError(f"{checkpoint_id!r} is no place for a checkpoint: give it a name, as in gs://bucket/run/step-1")
+        raise ValueError(
+            f"{checkpoint_id!r} is no place for a checkpoint: give it a name, as in gs://bucket/run/step-1"
+        )
     return uri
 
 
-def is_checkpoint_id(checkpoint_id: CheckpointId) -> bool:
+def is_checkpoint_id(checkpoint_id: Place) -> bool:
     try:
         base_uri(checkpoint_id)
     except (TypeError, ValueError):

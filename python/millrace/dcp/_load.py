@@ -17,9 +17,9 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPla
 from torch.futures import Future
 
 from millrace import ChangedError, checkpoint
+from millrace.checkpoint._uri import Place
 
 from ._layout import (
-    CheckpointId,
     base_uri,
     is_checkpoint_id,
     metadata_name,
@@ -36,7 +36,7 @@ class StorageReader(storage.StorageReader):
     A rank reads the items that it needs, each object from front to back, and of an item the rows that it needs.
     """
 
-    def __init__(self, uri: CheckpointId | None = None) -> None:
+    def __init__(self, uri: Place | None = None) -> None:
         super().__init__()
         self._uri = None if uri is None else base_uri(uri)
         self._infos: dict[Any, _StorageInfo] = {}
@@ -45,14 +45,14 @@ class StorageReader(storage.StorageReader):
     # ---- what torch asks for ----
 
     @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: CheckpointId) -> bool:
+    def validate_checkpoint_id(cls, checkpoint_id: Place) -> bool:
         return is_checkpoint_id(checkpoint_id)
 
     @property
     def checkpoint_id(self) -> str | None:
         return self._uri
 
-    def reset(self, checkpoint_id: CheckpointId | None = None) -> None:
+    def reset(self, checkpoint_id: Place | None = None) -> None:
         self._infos = {}
         if checkpoint_id:
             self._uri = base_uri(checkpoint_id)
@@ -119,7 +119,7 @@ class StorageReader(storage.StorageReader):
                     what = f"loading {wanted[0].storage_index.fqn} from {uri}"
                     _Item(stream, offset, info).load(wanted, planner)
         except (FileNotFoundError, ChangedError) as error:
-            gone = ChangedError(f"{error}; the checkpoint was saved again or removed while it was loaded: load it again")
+            gone = ChangedError(f"{error}; the checkpoint was saved again, or removed, meanwhile: load it again")
             raise told(gone, rank_of_group(self._rank), what) from error
         except Exception as error:
             raise told(error, rank_of_group(self._rank), what) from error
@@ -177,9 +177,10 @@ class _Item:
         planner.commit_tensor(item, target)
 
     def _tensor(self, stored: Stored, head: bytes) -> torch.Tensor:
-        data = torch.UntypedStorage(stored.nbytes)
+        data = torch.UntypedStorage(stored.nbytes)  # type: ignore[no-untyped-call]
         self._fill(data.data_ptr(), stored, head)
-        stride, step = [], 1
+        stride: list[int] = []
+        step = 1
         for length in reversed(stored.size):
             stride.insert(0, step)
             step *= length
@@ -200,6 +201,7 @@ class _Item:
         from torch.distributed.checkpoint._extension import ExtensionRegistry
 
         stream: Any = io.BytesIO(data)
+        extension: Any
         for extension in ExtensionRegistry().from_descriptor_list(self._transforms):
             stream = extension.transform_from(stream)
         return bytes(stream.read())
@@ -223,6 +225,5 @@ class _Item:
 
 def _check(item: ReadItem, target: torch.Tensor, size: torch.Size) -> None:
     if target.size() != size:
-        raise ValueError(
-            f"{item.storage_index.fqn}: saved as {tuple(size)}, and to be loaded into a tensor of {tuple(target.size())}"
-        )
+        name, there, here = item.storage_index.fqn, tuple(size), tuple(target.size())
+        raise ValueError(f"{name} is {there} there, and shall be loaded into a tensor of {here}")

@@ -23,9 +23,9 @@ from torch.futures import Future
 from millrace import _supervisor, checkpoint
 from millrace._connection import Connection
 from millrace.checkpoint._objects import remove_each
+from millrace.checkpoint._uri import Place
 
 from ._layout import (
-    CheckpointId,
     base_uri,
     data_name,
     data_rank,
@@ -34,7 +34,7 @@ from ._layout import (
     new_save,
     told,
 )
-from ._tensor import packed
+from ._tensor import element_size, packed
 
 log = logging.getLogger("millrace")
 
@@ -56,7 +56,7 @@ class StorageWriter(storage.StorageWriter):
     its data objects are removed. overwrite=False refuses instead.
     """
 
-    def __init__(self, uri: CheckpointId | None = None, *, files_per_rank: int = 1, overwrite: bool = True) -> None:
+    def __init__(self, uri: Place | None = None, *, files_per_rank: int = 1, overwrite: bool = True) -> None:
         super().__init__()
         if files_per_rank < 1:
             raise ValueError(f"files_per_rank is {files_per_rank}: at least 1")
@@ -67,19 +67,21 @@ class StorageWriter(storage.StorageWriter):
         self._rank: int | None = None  # with use_collectives=False alone
         self._old: list[str] = []  # data objects that were there before this save
         self._connection: Connection | None = None
-        self._socket = self._connect().path  # where it is pickled to (torch's process checkpointer), the same supervisor
+        self._socket = (
+            self._connect().path
+        )  # where it is pickled to (torch's process checkpointer), the same supervisor
 
     # ---- what torch asks for ----
 
     @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: CheckpointId) -> bool:
+    def validate_checkpoint_id(cls, checkpoint_id: Place) -> bool:
         return is_checkpoint_id(checkpoint_id)
 
     @property
     def checkpoint_id(self) -> str | None:
         return self._uri
 
-    def reset(self, checkpoint_id: CheckpointId | None = None) -> None:
+    def reset(self, checkpoint_id: Place | None = None) -> None:
         if checkpoint_id:
             self._uri = base_uri(checkpoint_id)
 
@@ -141,7 +143,7 @@ class StorageWriter(storage.StorageWriter):
     # ---- how ----
 
     def _connect(self) -> Connection:
-        """Held from save to save: a private supervisor, with the memory that it has reserved, ends with the last one."""
+        """Held from save to save: a private supervisor ends with its last client, and its memory goes with it."""
         self._connection = _supervisor.connection(maker="a checkpoint writer")
         return self._connection
 
@@ -170,8 +172,8 @@ class StorageWriter(storage.StorageWriter):
         except Exception as error:
             raise told(error, rank, f"looking at {self._uri}") from error
         if not self._overwrite and uri in found:
-            error = FileExistsError(f"there is a checkpoint already, and overwrite is False: {uri}")
-            raise told(error, rank, "saving")
+            refused = FileExistsError(f"there is a checkpoint already, and overwrite is False: {uri}")
+            raise told(refused, rank, "saving")
         names = [one[len(self._base()) + 1 :] for one in found]
         self._old = [name for name in names if data_rank(name) is not None and self._rank in (None, data_rank(name))]
 
@@ -205,7 +207,9 @@ class StorageWriter(storage.StorageWriter):
             return
         failures = remove_each(self._object(name) for name in names)
         if failures:
-            log.warning("%s: %d of %d old objects are still there: %s", self._uri, len(failures), len(names), failures[0])
+            log.warning(
+                "%s: %d of %d old objects are still there: %s", self._uri, len(failures), len(names), failures[0]
+            )
 
 
 def _failed_first(jobs: list[Any]) -> list[Any]:
@@ -220,7 +224,7 @@ def _failed_first(jobs: list[Any]) -> list[Any]:
 def _size(item: WriteItem) -> int:
     if item.type == WriteItemType.BYTE_IO or item.tensor_data is None:
         return 0  # nobody knows before it is resolved
-    return int(item.tensor_data.size.numel() * torch._utils._element_size(item.tensor_data.properties.dtype))
+    return int(item.tensor_data.size.numel() * element_size(item.tensor_data.properties.dtype))
 
 
 def _split(items: list[WriteItem], count: int) -> list[list[WriteItem]]:

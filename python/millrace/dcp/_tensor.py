@@ -1,7 +1,7 @@
 """Tensors without copies: packed for torch.save, and found again in what it wrote.
 
-torch.save writes a zip file without compression: `archive/data.pkl` (which says what the tensor looks like), a few short
-records, `archive/data/0` (its storage), and more short records. Read from the front, the first KiB tells where the
+torch.save writes a zip file without compression: `archive/data.pkl` (what the tensor looks like), a few short records,
+ `archive/data/0` (its storage), and more short records. Read from the front, the first KiB tells where the
 storage lies, so that it can be read straight into the tensor that is loaded; the directory at the end is not needed.
 """
 
@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 import torch
 
 HEAD_BYTES = 1024  # of an item: torch 2.15 puts the storage at 704, 2.3.1 at 448, for tensors of few dimensions
+
+element_size: Any = torch._utils._element_size
 
 _LOCAL = struct.Struct("<4sHHHHHIIIHH")
 _LOCAL_MAGIC, _DESCRIPTOR_MAGIC = b"PK\x03\x04", b"PK\x07\x08"
@@ -73,7 +75,16 @@ def find_storage(head: bytes) -> Stored | None:
     """What the first bytes of an item tell. None: nothing, and torch.load must have a look at the whole."""
     try:
         return _find_storage(head)
-    except (_Unusual, pickle.UnpicklingError, EOFError, struct.error, AttributeError, IndexError, TypeError, ValueError):
+    except (
+        _Unusual,
+        pickle.UnpicklingError,
+        EOFError,
+        struct.error,
+        AttributeError,
+        IndexError,
+        TypeError,
+        ValueError,
+    ):
         return None
 
 
@@ -91,7 +102,7 @@ class _Tensor(NamedTuple):
 
 def _rebuild_v2(storage: Any, offset: int, size: Any, stride: Any, grad: bool, hooks: Any) -> _Tensor:
     kind, count = storage
-    return _Tensor(kind.dtype, count * torch._utils._element_size(kind.dtype), offset, size, stride)
+    return _Tensor(kind.dtype, count * element_size(kind.dtype), offset, size, stride)
 
 
 def _rebuild_v3(storage: Any, offset: int, size: Any, stride: Any, grad: bool, hooks: Any, dtype: Any) -> _Tensor:
@@ -144,7 +155,7 @@ def _find_storage(head: bytes) -> Stored:
         if name == b"byteorder" and head[at:end] != b"little":
             raise _Unusual
         at = end
-    element = torch._utils._element_size(tensor.dtype)
+    element = element_size(tensor.dtype)
     size = torch.Size(tensor.size)
     nbytes = size.numel() * element
     first = tensor.offset * element
