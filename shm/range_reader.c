@@ -290,7 +290,7 @@ enum mr_range_result mr_range_reader_read(struct mr_range_reader *reader, uint64
         memcpy((char *)dest + *got, kept->data + within, part);
         *got += part;
         kept->used = reader->clock;
-        if (part == kept->length) /* nobody comes back to what was read in one go */
+        if (part == block_bytes) /* nobody comes back to what was read in one go */
             let_go(kept);
     }
     return MR_RANGE_OK;

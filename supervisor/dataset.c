@@ -321,8 +321,9 @@ static bool same_bytes(int a, int b)
     return true;
 }
 
-/* The list's first line tells scheme and bucket: the URI that all names are under. */
-static int bucket_of_names(int fd, struct mr_strings *uris)
+/* The list's first line tells scheme and bucket: the URI that all names are under. name: NULL, or gets a malloc'ed text
+ * that says whose reader it is. */
+static int bucket_of_names(int fd, struct mr_strings *uris, char **name)
 {
     char line[MR_INDEX_NAME_SIZE + 300];
     struct stat status;
@@ -346,7 +347,10 @@ static int bucket_of_names(int fd, struct mr_strings *uris)
     if (uris->items != NULL)
         uris->items[0] = mr_uri_format(uri.scheme, uri.bucket, uri.scheme == MR_SCHEME_FILE ? "/" : "");
     mr_uri_close(&uri);
-    if (uris->items == NULL || uris->items[0] == NULL) {
+    bool named = name == NULL || asprintf(name, "reader of %.200s", line) >= 0;
+    if (!named)
+        *name = NULL;
+    if (uris->items == NULL || uris->items[0] == NULL || !named) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a data set");
         return -1;
     }
@@ -363,7 +367,8 @@ static struct mr_dataset *new_of_names(struct mr_supervisor *s, int fd, uint64_t
     dataset->load = MR_LOAD_NO;
     dataset->block_bytes = block_bytes;
     dataset->owner = owner;
-    if (bucket_of_names(fd, &dataset->uris) != 0 || new_range(dataset, dataset->uris.items[0]) == NULL)
+    if (bucket_of_names(fd, &dataset->uris, block_bytes > 0 ? &dataset->name : NULL) != 0 ||
+        new_range(dataset, dataset->uris.items[0]) == NULL)
         goto fail;
     dataset->names = fd;
     if (admit(dataset) == 0)

@@ -261,7 +261,11 @@ static void all_ready(struct mr_supervisor *s)
 static void limit_block(struct mr_dataset *dataset)
 {
     const struct mr_fetchers *f = &dataset->supervisor->fetchers;
-    uint64_t most = f->state == MR_ARENAS_NONE ? dataset->supervisor->arena_bytes / 16 : f->reserve_bytes;
+    uint64_t most = dataset->supervisor->arena_bytes / 16;
+    if (f->state != MR_ARENAS_NONE) {
+        uint64_t shared = (f->arena_bytes - f->reserve_bytes) / 4;
+        most = f->reserve_bytes < shared ? f->reserve_bytes : shared;
+    }
     most = most / MR_ARENA_PAGE * MR_ARENA_PAGE;
     if (most < MR_ARENA_PAGE)
         most = MR_ARENA_PAGE;

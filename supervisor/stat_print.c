@@ -25,7 +25,8 @@ static void print_datasets(const json_t *root)
         if (strcmp(mr_json_text(item, "state"), "ready") == 0) {
             printf(": %lld objects, ", mr_json_integer(item, "objects"));
             print_bytes(mr_json_integer(item, "bytes"));
-            printf(", %lld list requests", mr_json_integer(item, "requests"));
+            if (mr_json_integer(item, "block_bytes") == 0)
+                printf(", %lld list requests", mr_json_integer(item, "requests"));
         } else if (strcmp(mr_json_text(item, "state"), "listing") == 0) {
             printf(": %lld objects so far, %lld list requests", mr_json_integer(item, "listed"),
                    mr_json_integer(item, "requests"));

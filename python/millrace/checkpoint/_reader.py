@@ -15,8 +15,14 @@ from .._connection import write_names
 from ._uri import Place, object_uri
 
 if TYPE_CHECKING:
+    from typing import BinaryIO
+
     from .. import _ring
     from .._connection import Connection
+
+    class _File(io.RawIOBase, BinaryIO): ...  # as typeshed has io.FileIO
+else:
+    _File = io.RawIOBase
 
 BLOCK_BYTES = 8 << 20  # of one request; fewer where the arena is small
 BUFFER_BYTES = 1 << 20  # of read1() and of copies of the standard library
@@ -38,7 +44,7 @@ class _Opened:
                 self.connection.client.close_dataset(self.number)
 
 
-class Reader(io.RawIOBase):
+class Reader(_File):
     """A readable, seekable binary file over one object; reader() makes it.
 
     Reads return all that was asked for, except at the object's end. Threads take turns. In a forked child it is of no
@@ -46,8 +52,7 @@ class Reader(io.RawIOBase):
     """
 
     def __init__(self, uri: str, opened: _Opened, ring: _ring.RangeReader) -> None:
-        self.uri = self.name = uri
-        self.mode = "rb"
+        self.uri = uri
         self._opened: _Opened | None = opened
         self._ring = ring
         self._size = ring.size
@@ -55,6 +60,14 @@ class Reader(io.RawIOBase):
 
     def __repr__(self) -> str:
         return f"<millrace.checkpoint.Reader {self.uri} {'closed' if self.closed else 'open'}, {self._size} bytes>"
+
+    @property
+    def name(self) -> str:
+        return self.uri
+
+    @property
+    def mode(self) -> str:
+        return "rb"
 
     @property
     def size(self) -> int:

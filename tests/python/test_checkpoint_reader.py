@@ -1,0 +1,480 @@
+"""millrace.checkpoint.reader(): the same bytes as a local file gives, whatever is asked for in which order."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import os
+import pickle
+import random
+import signal
+import threading
+import time
+import urllib.request
+import zipfile
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+import torch
+
+import millrace
+from millrace import checkpoint
+from millrace._connection import connect
+from tests.conftest import StartDevstore
+from tests.e2e.common import Supervisor, serve
+
+from .conftest import CONFIG, MakeFolder
+
+MIB = 1 << 20
+BLOCK = MIB  # of this supervisor's small arena
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("large") / "checkpoint"
+    path.write_bytes(random.Random(1).randbytes(12 * BLOCK + 12345))
+    return path
+
+
+def stat(path: str) -> dict[str, Any]:
+    return dict(json.loads(connect(path, 0).client.stat()))
+
+
+# ---- bytes ----
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_it_reads_as_a_local_file_does(socket: str, large: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    size = large.stat().st_size
+    with large.open("rb", buffering=0) as local, checkpoint.reader(large) as remote:
+        assert remote.size == size
+        for _ in range(60):
+            what = rng.randrange(8)
+            count = rng.choice([0, 1, 7, 4096, 100_000, BLOCK, BLOCK + 1, 3 * BLOCK + 17])
+            if what < 3:
+                near = rng.choice([0, BLOCK, 2 * BLOCK, size - 1, size]) + rng.randrange(-3, 4)
+                offset = max(rng.choice([near, rng.randrange(size + 10)]), 0)
+                assert remote.seek(offset) == local.seek(offset) == remote.tell()
+            elif what == 3:
+                back = rng.randrange(size)
+                assert remote.seek(-back, io.SEEK_END) == local.seek(-back, io.SEEK_END)
+            elif what == 4 and local.tell() > 100:
+                assert remote.seek(-99, io.SEEK_CUR) == local.seek(-99, io.SEEK_CUR)
+            elif what == 5:
+                here, there = bytearray(count), bytearray(count)
+                assert remote.readinto(there) == local.readinto(here)
+                assert there == here
+            else:
+                assert remote.read(count) == local.read(count)
+        remote.seek(0)
+        local.seek(0)
+        assert remote.read() == local.read()
+        assert remote.read() == b""
+
+
+def test_forward_in_small_steps(socket: str, large: Path) -> None:
+    with large.open("rb") as local, checkpoint.reader(large) as remote:
+        while data := remote.read1(100_000):
+            assert data == local.read(100_000)
+        assert not local.read(1)
+
+
+def test_an_empty_object(socket: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    with checkpoint.reader(tmp_path / "empty") as file:
+        assert (file.size, file.read(), file.read(10), file.readinto(bytearray(3))) == (0, b"", b"", 0)
+        assert file.seek(5) == 5
+        assert file.read() == b""
+
+
+def test_the_standard_library_reads_it(socket: str, large: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "zip", "w") as archive:
+        archive.write(large, "member")
+    with checkpoint.reader(tmp_path / "zip") as file, zipfile.ZipFile(file) as archive:
+        assert archive.read("member") == large.read_bytes()
+    value = {"a": list(range(1000)), "b": "text"}
+    (tmp_path / "pickle").write_bytes(pickle.dumps(value))
+    with checkpoint.reader(tmp_path / "pickle") as file:
+        assert pickle.load(file) == value
+    with checkpoint.reader(large) as file, io.BufferedReader(file) as buffered:
+        local = large.read_bytes()
+        assert buffered.peek(3)[:3] == local[:3]
+        assert buffered.read(3 * BLOCK) == local[: 3 * BLOCK]
+        assert buffered.readline() == local[3 * BLOCK : local.index(b"\n", 3 * BLOCK) + 1]
+    numpy.save(tmp_path / "array.npy", numpy.arange(100_000))
+    with checkpoint.reader(tmp_path / "array.npy") as file:
+        assert numpy.array_equal(numpy.load(file), numpy.arange(100_000))
+
+
+def test_torch_load(socket: str, tmp_path: Path) -> None:
+    state = {f"layer{i}": torch.randn(300, 400) for i in range(12)} | {"small": torch.arange(10)}
+    path = tmp_path / "model.pt"
+    torch.save(state, path)
+    for arguments in ({"weights_only": True}, {"weights_only": False}, {"map_location": "cpu"}):
+        with checkpoint.reader(path) as file:
+            loaded = torch.load(file, **arguments)
+        assert loaded.keys() == state.keys()
+        assert all(torch.equal(loaded[name], state[name]) for name in state)
+    with checkpoint.reader(path) as file, pytest.raises(ValueError, match="file path"):
+        torch.load(file, mmap=True)
+    torch.save(state, path, _use_new_zipfile_serialization=False)
+    with checkpoint.reader(path) as file:
+        assert torch.equal(torch.load(file, weights_only=True)["layer3"], state["layer3"])
+    with checkpoint.reader(path) as file, pytest.raises(io.UnsupportedOperation):
+        file.fileno()
+
+
+def test_several_at_once(socket: str, folder: MakeFolder) -> None:
+    few = folder(9)
+    uris = [f"file://{name}" for name in few.names]
+    files = checkpoint.readers(uris[::-1])
+    assert [file.uri for file in files] == uris[::-1]
+    for file in files[::2]:
+        assert file.read() == few.contents[file.uri[len("file://") :]]
+        file.close()
+    for file in files[1::2]:
+        with file:
+            assert file.read(5) == few.contents[file.uri[len("file://") :]][:5]
+    assert checkpoint.readers([]) == []
+    with pytest.raises(FileNotFoundError, match="missing"):
+        checkpoint.readers([*uris, f"file://{few.root}/missing"])
+
+
+# ---- memory ----
+
+
+def test_a_large_object_through_a_small_arena(socket: str, tmp_path: Path) -> None:
+    slab = random.Random(2).randbytes(BLOCK)
+    wanted = hashlib.sha256()
+    with (tmp_path / "large").open("wb") as out:
+        for i in range(200):
+            part = i.to_bytes(8, "little") + slab[i:] + slab[:i]
+            out.write(part)
+            wanted.update(part)
+    found = hashlib.sha256()
+    buffer = bytearray(5 * BLOCK + 3)
+    with checkpoint.reader(tmp_path / "large") as file:
+        while got := file.readinto(buffer):
+            found.update(memoryview(buffer)[:got])
+    assert found.digest() == wanted.digest()
+
+
+def test_many_readers_one_after_the_other(socket: str, large: Path, hundred: Any) -> None:
+    """More than there are numbers for data sets; and none is left."""
+    shared = millrace.MapDataset(hundred.uri)
+    before = [item["dataset"] for item in stat(socket)["datasets"]]
+    data = large.read_bytes()
+    for i in range(200):
+        with checkpoint.reader(large) as file:
+            file.seek(i * 1000)
+            assert file.read(10) == data[i * 1000 : i * 1000 + 10]
+    deadline = time.monotonic() + 60
+    while stat(socket)["lanes"] or [item["dataset"] for item in stat(socket)["datasets"]] != before:
+        assert time.monotonic() < deadline, stat(socket)
+        time.sleep(0.02)
+    assert len(shared[0]) > 0
+
+
+def test_more_readers_than_numbers(socket: str, large: Path) -> None:
+    files = []
+    with pytest.raises(millrace.Error, match="64 data sets are open"):
+        while True:
+            files.append(checkpoint.reader(large))
+    assert len(files) > 50
+    for file in files:
+        file.close()
+    with checkpoint.reader(large) as file:
+        assert len(file.read()) == file.size
+
+
+def test_while_data_sets_are_read(socket: str, large: Path, hundred: Any) -> None:
+    data = large.read_bytes()
+    dataset = millrace.IterableDataset(hundred.uri, transform=lambda lease: (lease.name, bytes(lease)))
+    with checkpoint.reader(large) as file:
+        for epoch in range(3):
+            for i, (name, content) in enumerate(dataset):
+                assert hundred.contents[name] == content
+                if i % 9 == 0:
+                    offset = (i * 7 + epoch) * 10_007 % len(data)
+                    file.seek(offset)
+                    assert file.read(BLOCK) == data[offset : offset + BLOCK]
+
+
+# ---- errors ----
+
+
+def test_what_is_not_there(socket: str, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nothing-here"):
+        checkpoint.reader(tmp_path / "nothing-here")
+    with pytest.raises(FileNotFoundError, match="regular file"):
+        checkpoint.reader(tmp_path)
+    for wrong in ("", "gs://bucket", "gs://bucket/", "ftp://host/name", f"{tmp_path}/"):
+        with pytest.raises(ValueError):
+            checkpoint.reader(wrong)
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [("replace", millrace.ChangedError), ("truncate", millrace.ChangedError), ("delete", FileNotFoundError)],
+)
+def test_a_change_while_it_is_read(socket: str, large: Path, tmp_path: Path, change: str, error: type) -> None:
+    path = tmp_path / "changing"
+    path.write_bytes(large.read_bytes())
+    file = checkpoint.reader(path)
+    assert file.read(10) == large.read_bytes()[:10]
+    if change == "replace":
+        (tmp_path / "other").write_bytes(large.read_bytes()[::-1])
+        (tmp_path / "other").replace(path)
+    elif change == "truncate":
+        os.truncate(path, 5 * BLOCK)
+    else:
+        path.unlink()
+    file.seek(10 * BLOCK)
+    with pytest.raises(error, match="changing"):
+        file.read(10)
+    file.close()
+    if change != "delete":  # a reader of today's object reads today's
+        with checkpoint.reader(path) as file:
+            assert file.read() == path.read_bytes()
+
+
+def test_a_closed_reader(socket: str, large: Path) -> None:
+    file = checkpoint.reader(large)
+    file.close()
+    file.close()
+    for call in (file.read, file.tell, lambda: file.seek(0), lambda: file.readinto(bytearray(1)), file.__enter__):
+        with pytest.raises(ValueError, match="closed"):
+            call()
+    with checkpoint.reader(large) as file, pytest.raises(TypeError, match="pickled"):
+        pickle.dumps(file)
+    with checkpoint.reader(large) as file:
+        with pytest.raises(ValueError, match="before the start"):
+            file.seek(-1)
+        assert (file.readable(), file.seekable(), file.writable()) == (True, True, False)
+
+
+def test_a_forked_child_cannot_read(socket: str, large: Path) -> None:
+    file = checkpoint.reader(large)
+    kept = file.read(100)
+    unread = checkpoint.reader(large)
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            for one in (file, unread):
+                try:
+                    one.read(10)
+                except ValueError:
+                    status += 10
+                one.close()
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 21
+    assert kept + file.read() == large.read_bytes()
+    assert unread.read(3) == kept[:3]
+    file.close()
+    unread.close()
+
+
+def test_threads_take_turns(socket: str, large: Path) -> None:
+    data = large.read_bytes()
+    wrong: list[int] = []
+    with checkpoint.reader(large) as file:
+
+        def look(seed: int) -> None:
+            rng = random.Random(seed)
+            for _ in range(40):
+                offset = rng.randrange(len(data))
+                if file._ring.read(300_000, offset) != data[offset : offset + 300_000]:
+                    wrong.append(offset)
+
+        threads = [threading.Thread(target=look, args=(i,)) for i in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not wrong
+
+
+# ---- the store ----
+
+
+@pytest.fixture
+def gcs(
+    tmp_path: Path, millrace_bin: Path, devstore: StartDevstore, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Supervisor, str]]:
+    """A supervisor over a bucket, and the address of its store."""
+    (tmp_path / "root" / "bucket").mkdir(parents=True)
+    (tmp_path / "root" / "bucket" / "name").write_bytes(random.Random(5).randbytes(3 * MIB + 5))
+    store = devstore("--root", tmp_path / "root")
+    started = serve(millrace_bin, tmp_path, "", CONFIG + f'[gcs]\nendpoint = "{store.url}"\nauth = "anonymous"\n')
+    monkeypatch.setenv("MILLRACE_SOCKET", str(started.socket))
+    yield started, store.url
+    assert started.stop() == 0, started.log.read_text()
+
+
+def test_an_object_that_is_replaced_in_the_store(gcs: tuple[Supervisor, str], tmp_path: Path) -> None:
+    data = (tmp_path / "root" / "bucket" / "name").read_bytes()
+    with checkpoint.reader("gs://bucket/name") as file:
+        assert file.read() == data
+    with checkpoint.reader("gs://bucket/name") as file:
+        assert file.read(5) == data[:5]
+        request = urllib.request.Request(f"{gcs[1]}/_devstore/touch?bucket=bucket&name=name", method="POST")
+        urllib.request.urlopen(request).close()
+        file.seek(3 * MIB)
+        with pytest.raises(millrace.ChangedError, match="name"):
+            file.read()
+    with pytest.raises(FileNotFoundError, match="other"):
+        checkpoint.reader("gs://bucket/other")
+    with pytest.raises(FileNotFoundError):
+        checkpoint.reader("gs://no-such-bucket/other")
+
+
+def test_exists_list_and_remove_in_a_bucket(gcs: tuple[Supervisor, str], tmp_path: Path) -> None:
+    """The programs get the endpoint from the supervisor."""
+    assert checkpoint.exists("gs://bucket/name")
+    assert not checkpoint.exists("gs://bucket/nam")
+    assert checkpoint.list("gs://bucket/") == ["gs://bucket/name"]
+    assert checkpoint.list("gs://bucket/run") == []
+    with pytest.raises(FileNotFoundError, match="run"):
+        checkpoint.remove("gs://bucket/run")
+    checkpoint.remove("gs://bucket/run", recursive=True, missing_ok=True)
+    checkpoint.remove("gs://bucket/name")
+    assert checkpoint.list("gs://bucket/") == []
+    with pytest.raises(FileNotFoundError, match="no-such-bucket"):
+        checkpoint.list("gs://no-such-bucket/x")
+
+
+def test_the_supervisor_is_gone(millrace_bin: Path, tmp_path: Path, large: Path, monkeypatch: Any) -> None:
+    started = serve(millrace_bin, tmp_path, "http://127.0.0.1:9", CONFIG)
+    monkeypatch.setenv("MILLRACE_SOCKET", str(started.socket))
+    file, unread = checkpoint.reader(large), checkpoint.reader(large)
+    assert file.read(10) == large.read_bytes()[:10]
+    started.process.kill()
+    started.process.wait()
+    file.seek(6 * BLOCK)
+    for one in (file, unread):
+        with pytest.raises(millrace.SupervisorGone):
+            one.read()
+        one.close()
+    with pytest.raises(millrace.SupervisorGone):
+        checkpoint.reader(large)
+
+
+class Odd(BaseHTTPRequestHandler):
+    """A bucket with one object, whose store says a wrong crc32c, or never gives the bytes."""
+
+    data = random.Random(7).randbytes(3 * MIB + 1)
+    hold = threading.Event()  # until then no bytes are sent
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        body, status, headers = self.data, 200, {"x-goog-generation": "77"}
+        if "alt=media" not in self.path:
+            crc = base64.b64encode(b"\0\0\0\1").decode()
+            body = json.dumps({"name": "odd", "size": str(len(self.data)), "generation": "77", "crc32c": crc}).encode()
+        else:
+            self.hold.wait()
+            if "Range" in self.headers:
+                first, last = (int(text) for text in self.headers["Range"][len("bytes=") :].split("-"))
+                body, status = self.data[first : last + 1], 206
+                headers["Content-Range"] = f"bytes {first}-{last}/{len(self.data)}"
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def odd(tmp_path: Path, millrace_bin: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Odd]]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Odd)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    started = serve(millrace_bin, tmp_path, f"http://127.0.0.1:{server.server_port}", CONFIG)
+    monkeypatch.setenv("MILLRACE_SOCKET", str(started.socket))
+    Odd.hold.clear()
+    yield Odd
+    Odd.hold.set()
+    assert started.stop() == 0, started.log.read_text()
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_wrong_checksum_of_the_whole(odd: type[Odd]) -> None:
+    """Each range arrives well: only the whole tells."""
+    odd.hold.set()
+    with checkpoint.reader("gs://bucket/odd") as file:
+        assert file.generation == 77
+        assert file.read(2 * MIB) == odd.data[: 2 * MIB]
+        with pytest.raises(millrace.Error, match=r"gs://bucket/odd.*crc32c.*00000001"):
+            file.read()
+        with pytest.raises(millrace.Error, match="crc32c"):
+            file.read(1)
+
+
+def test_a_read_is_interrupted_by_a_signal(odd: type[Odd]) -> None:
+    with checkpoint.reader("gs://bucket/odd") as file:
+        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            file.read(10)
+        timer.join()
+        odd.hold.set()
+        assert file.read(10) == odd.data[:10]
+
+
+# ---- without a supervisor ----
+
+
+def test_a_private_supervisor_serves_one_reader_after_the_other(
+    millrace_bin: Path, tmp_path: Path, large: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MILLRACE_BIN", str(millrace_bin.parent))
+    config = tmp_path / "c.toml"
+    config.write_text(CONFIG)
+    monkeypatch.setenv("MILLRACE_CONFIG", str(config))
+    seen = set()
+    for _ in range(3):
+        with checkpoint.reader(large) as file:
+            assert file._opened is not None
+            seen.add(file._opened.connection.client.pid)
+            assert file.read(100) == large.read_bytes()[:100]
+    assert len(seen) == 1
+
+
+def test_exists_list_and_remove_of_files(tmp_path: Path) -> None:
+    top = tmp_path / "run"
+    (top / "step1" / "parts").mkdir(parents=True)
+    for name in ("step1/.metadata", "step1/parts/a", 'step1/parts/"b"\t', "step2"):
+        (top / name).write_bytes(b"x")
+    assert checkpoint.exists(top)
+    assert checkpoint.exists(top / "step1" / ".metadata")
+    assert not checkpoint.exists(top / "step")
+    assert checkpoint.list(top) == [
+        f"file://{top}/{name}" for name in ("step1/.metadata", 'step1/parts/"b"\t', "step1/parts/a", "step2")
+    ]
+    assert checkpoint.list(tmp_path / "nothing") == []
+    with pytest.raises(FileNotFoundError, match="step1"):
+        checkpoint.remove(top / "step1")
+    with pytest.raises(FileNotFoundError, match="nothing"):
+        checkpoint.remove(tmp_path / "nothing", recursive=True)
+    checkpoint.remove(tmp_path / "nothing", missing_ok=True)
+    checkpoint.remove(top / "step2")
+    checkpoint.remove(top / "step1", recursive=True)
+    assert not (top / "step1").exists()
+    assert checkpoint.list(top) == []
+    with pytest.raises(ValueError):
+        checkpoint.remove("gs://bucket/", recursive=False)
