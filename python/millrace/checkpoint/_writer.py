@@ -31,6 +31,9 @@ log = logging.getLogger("millrace")
 SHARERS_MAX = 4096
 PAUSE_S = (0.01, 0.1)  # between two questions for memory
 SLICE_MS = 100
+# The process's last connection stays: a private supervisor, its memory, and what of it this process has in its page
+# tables serve the next checkpoint too.
+_kept: Connection | None = None
 
 
 class Writer(_File):
@@ -172,6 +175,14 @@ class Writer(_File):
         return save
 
 
+def _keep(connection: Connection | None) -> None:
+    global _kept
+    _kept = connection
+
+
+os.register_at_fork(after_in_child=lambda: _keep(None))
+
+
 def writer(
     uri: Place, *, if_absent: bool = False, sharers: int | None = None, timeout_s: float | None = 300.0
 ) -> Writer:
@@ -187,8 +198,9 @@ def writer(
     `sharers`: how many writers this node opens side by side (default: LOCAL_WORLD_SIZE, else 1). While the memory is
     taken by others this waits, holding nothing, up to timeout_s seconds (None: for ever), then raises TimeoutError.
 
-    Without `millrace run` (MILLRACE_SOCKET) a private supervisor is started, never in a DataLoader worker. Raises what
-    an earlier save failed of, if nobody has asked for that (see Save).
+    Without `millrace run` (MILLRACE_SOCKET) a private supervisor is started, never in a DataLoader worker; it stays
+    for later checkpoints, until this process has ended. Raises what an earlier save failed of, if nobody has asked for
+    that (see Save).
     """
     target = object_uri(uri)
     count = int(os.environ.get("LOCAL_WORLD_SIZE") or 1) if sharers is None else sharers
@@ -198,6 +210,7 @@ def writer(
     connection = _supervisor.connection(maker="a checkpoint writer")
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     pause = PAUSE_S[0]
+    _keep(connection)
     while True:
         got = connection.client.open_writer(target, if_absent, count)
         if not isinstance(got, str):
