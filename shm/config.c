@@ -300,6 +300,21 @@ static int check_dataset(const struct mr_config_dataset *dataset)
     return rc;
 }
 
+/* Parts become smaller where the memory has no room for two of each writer: that is said in the key's meaning. A size that
+ * was chosen, and that no writer can ever have, is a mistake. */
+static int check_checkpoint(const struct mr_config *config)
+{
+    const uint64_t chosen = config->checkpoint.part_bytes, arena = config->checkpoint.arena_bytes;
+    if (arena == 0 || chosen <= arena / 2 || chosen == mr_config_key_find("checkpoint", "part_bytes")->fallback)
+        return 0;
+    mr_error_set(
+        MR_E_CONFIG,
+        "checkpoint.part_bytes (%llu) does not fit twice into checkpoint.arena_bytes (%llu): each writer needs two "
+        "parts",
+        (unsigned long long)chosen, (unsigned long long)arena);
+    return -1;
+}
+
 int mr_config_check(const struct mr_config *config)
 {
     if (config->retry.cap_ms < config->retry.base_ms) {
@@ -313,6 +328,8 @@ int mr_config_check(const struct mr_config *config)
                      (unsigned long long)config->fetch.range_threshold_bytes);
         return -1;
     }
+    if (check_checkpoint(config) != 0)
+        return -1;
     for (size_t i = 0; i < config->dataset_count; i++)
         if (check_dataset(&config->datasets[i]) != 0)
             return -1;

@@ -15,6 +15,7 @@
 #include "shm/segment.h"
 #include "supervisor/doctor.h"
 #include "supervisor/json_get.h"
+#include "supervisor/part_share.h"
 
 #define MIB              1048576.0
 #define GIB              (1024 * MIB)
@@ -76,6 +77,41 @@ static void check_shared_memory(struct mr_doctor *doctor, const struct mr_config
                       "/dev/shm has %s free, too little for the arena of %s: set memory.backing = \"auto\", enlarge it "
                       "(docker run --shm-size, a Kubernetes emptyDir with medium Memory), or lower memory.arena_bytes",
                       room, arena);
+}
+
+/* The checkpoints' memory is taken with the first one, beside the arena: where both do not fit, that save fails. */
+static void check_checkpoints(struct mr_doctor *doctor, const struct mr_config *config)
+{
+    struct statvfs st;
+    char arena[32], both[32], left[32], room[32], part[32];
+    uint64_t limit_bytes = mr_memory_limit_bytes(), available_bytes = mr_memory_available_bytes();
+    uint64_t bytes = mr_config_part_arena_bytes(config, limit_bytes);
+    double needed = (double)bytes + (double)mr_config_arena_bytes(config, limit_bytes);
+    struct mr_part_share share = mr_part_share(bytes, config->checkpoint.part_bytes, config->checkpoint.writers, 1);
+    mr_bytes_text((double)bytes, arena);
+    mr_bytes_text(needed, both);
+    mr_bytes_text((double)available_bytes, left);
+    mr_bytes_text((double)share.part_bytes, part);
+    if (needed > (double)available_bytes) {
+        mr_doctor_say(doctor, "note", "checkpoints",
+                      "%s of shared memory with the first one, %s with the arena, and %s are free: lower "
+                      "checkpoint.arena_bytes or memory.arena_bytes if this run saves checkpoints",
+                      arena, both, left);
+        return;
+    }
+    bool there = statvfs("/dev/shm", &st) == 0;
+    double free_bytes = there ? (double)st.f_bavail * (double)st.f_frsize : 0;
+    mr_bytes_text(free_bytes, room);
+    if (config->memory.backing == MR_BACKING_POSIX && free_bytes < needed * 17 / 16) {
+        mr_doctor_say(doctor, "note", "checkpoints",
+                      "%s of shared memory with the first one, %s with the arena, and /dev/shm has %s free: set "
+                      "memory.backing = \"auto\", or enlarge it, if this run saves checkpoints",
+                      arena, both, room);
+        return;
+    }
+    mr_doctor_say(doctor, "ok", "checkpoints",
+                  "%s of shared memory with the first one: %llu at once have %u parts of %s each", arena,
+                  (unsigned long long)config->checkpoint.writers, share.slots, part);
 }
 
 static void check_open_files(struct mr_doctor *doctor, const struct mr_config *config)
@@ -191,6 +227,7 @@ void mr_doctor_local(struct mr_doctor *doctor, const struct mr_config *config)
 {
     check_memory(doctor, config);
     check_shared_memory(doctor, config);
+    check_checkpoints(doctor, config);
     check_huge_pages(doctor);
     check_open_files(doctor, config);
     check_run_folder(doctor);

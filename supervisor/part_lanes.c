@@ -272,11 +272,14 @@ struct mr_part_entry *mr_part_lanes_open(struct mr_supervisor *s, struct mr_clie
 void mr_part_entry_progress(const struct mr_part_entry *entry, uint64_t *stored, uint64_t *total)
 {
     uint32_t parts;
+    unsigned missing = 0;
     *stored = *total = 0;
-    for (uint64_t i = 0; i < MR_PARTS_MAX; i++) {
+    /* Parts are stored out of order, but no further apart than there are slots: a longer gap is the end. */
+    for (uint64_t i = 0; i < MR_PARTS_MAX && missing <= entry->lane.slots; i++) {
         struct mr_part_record record;
-        if (mr_part_record_get(&entry->lane, i, &record))
-            *stored += record.length;
+        bool there = mr_part_record_get(&entry->lane, i, &record);
+        missing = there ? 0 : missing + 1;
+        *stored += there ? record.length : 0;
     }
     if (is_sealed(entry) && mr_part_totals(&entry->lane, &parts, total) == 0) {
         if (outcome_of(entry, NULL) == MR_PART_DONE || *stored > *total)

@@ -51,6 +51,7 @@ def test_a_folder(doctor: Doctor, config: Path, millrace_bin: Path) -> None:
         "configuration",
         "memory",
         "shared memory",
+        "checkpoints",
         "huge pages",
         "open files",
         "run folder",
@@ -70,7 +71,18 @@ def test_a_machine_that_is_too_small(doctor: Doctor, tmp_path: Path) -> None:
     assert status == 1
     assert checks["memory"][0] == "fail" and "lower memory.arena_bytes to" in checks["memory"][1]
     assert checks["shared memory"][0] == "fail" and 'memory.backing = "auto"' in checks["shared memory"][1]
+    assert checks["checkpoints"][0] == "note" and "checkpoint.arena_bytes" in checks["checkpoints"][1]
     assert checks["data"][0] == "note"
+
+
+def test_what_a_checkpoint_gets(doctor: Doctor, tmp_path: Path) -> None:
+    config = tmp_path / "checkpoints.toml"
+    config.write_text('[checkpoint]\narena_bytes = "64MiB"\nwriters = 3\n[memory]\narena_bytes = "8MiB"\n')
+    checks = doctor("-c", config)[1]
+    assert checks["checkpoints"][0] == "ok"
+    assert (
+        "64.0 MiB of shared memory with the first one: 3 at once have 2 parts of 10.7 MiB" in checks["checkpoints"][1]
+    )
 
 
 def test_limits_and_folders(doctor: Doctor, config: Path, runtime: Path) -> None:

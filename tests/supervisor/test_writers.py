@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import urllib.error
@@ -202,6 +203,17 @@ def test_a_save(serve: StartServe, config: Path, store: StartStore, saver: Start
     assert "saved and verified" in log_of(one)
 
 
+def test_a_save_to_a_folder(serve: StartServe, config: Path, saver: StartSaver, tmp_path: Path) -> None:
+    one = serve(config)
+    trainer = saver(one.socket)
+    assert trainer.save(0, f"file://{tmp_path}/ckpt", 11 * MIB) == ["sealed"]
+    assert trainer.ok("wait", 0)[0] == "done", log_of(one)
+    trainer.ok("close", 0)
+    assert (tmp_path / "ckpt").read_bytes() == make_bytes(11 * MIB)
+    wait_free(one)
+    assert one.stop() == 0
+
+
 def test_several_at_once(serve: StartServe, config: Path, store: StartStore, saver: StartSaver) -> None:
     """The second writer goes to the other worker; a third one waits for memory, and says who has it."""
     bucket = store()
@@ -288,6 +300,26 @@ def test_too_little_memory(serve: StartServe, config: Path, saver: StartSaver) -
     one = serve(config)
     text = saver(one.socket).error("open", 0, "gs://bucket/ckpt", 0, 1)
     assert "checkpoint.arena_bytes" in text
+    assert one.stop() == 0
+
+
+def test_out_of_descriptors(serve: StartServe, config: Path, store: StartStore, saver: StartSaver) -> None:
+    one = serve(config, **store().env)
+    trainer = saver(one.socket)
+    trainer.ok("open", 0, "gs://bucket/a", 0, 1)
+    wait_for(lambda: len(workers(one.process.pid, "write")) == 2, "two write workers")
+    before = resource.prlimit(one.process.pid, resource.RLIMIT_NOFILE)
+    used = len(list(Path(f"/proc/{one.process.pid}/fd").iterdir()))
+    resource.prlimit(one.process.pid, resource.RLIMIT_NOFILE, (used, before[1]))
+    assert "Too many open files" in trainer.error("open", 1, "gs://bucket/b", 0, 1)
+    resource.prlimit(one.process.pid, resource.RLIMIT_NOFILE, before)
+    trainer.ok("open", 1, "gs://bucket/b", 0, 1)
+    for number in (0, 1):
+        trainer.ok("write", number, 100)
+        trainer.ok("seal", number)
+        assert trainer.ok("wait", number)[0] == "done"
+        trainer.ok("close", number)
+    wait_free(one)
     assert one.stop() == 0
 
 
@@ -537,6 +569,19 @@ def test_drain_s_ends_the_wait(millrace_bin: Path, config: Path, runtime: Path, 
     done = run(millrace_bin, config, store("--upload-mibps", "0.2/0.2").env, PROMISE)
     assert done.returncode == 1, done.stderr
     assert "not finished within checkpoint.drain_s (1 s)" in done.stderr
+
+
+def test_a_private_supervisor_ends_after_the_promise(
+    serve: StartServe, config: Path, store: StartStore, saver: StartSaver
+) -> None:
+    bucket = store("--upload-mibps", "4/4")
+    one = serve(config, "--private", **bucket.env)
+    trainer = saver(one.socket)
+    assert trainer.save(0, "gs://bucket/ckpt", 10 * MIB) == ["sealed"]
+    trainer.kill()  # its last client
+    assert one.process.wait(DEADLINE_S) == 0
+    assert "its last client has gone" in log_of(one)
+    assert bucket.read("ckpt") == make_bytes(10 * MIB)
 
 
 def test_a_second_signal_stops_serve(serve: StartServe, config: Path, store: StartStore, saver: StartSaver) -> None:

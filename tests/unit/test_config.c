@@ -196,6 +196,14 @@ START_TEST(test_check)
     config.retry.cap_ms = config.retry.base_ms - 1;
     ck_assert_int_eq(mr_config_check(&config), -1);
     expect_config_error("retry.cap_ms");
+    config.retry.cap_ms = config.retry.base_ms;
+    config.checkpoint.arena_bytes = UINT64_C(16) << 20; /* the default part_bytes is larger: parts become smaller */
+    ck_assert_int_eq(mr_config_check(&config), 0);
+    config.checkpoint.part_bytes = UINT64_C(8) << 20;
+    ck_assert_int_eq(mr_config_check(&config), 0);
+    config.checkpoint.part_bytes++;
+    ck_assert_int_eq(mr_config_check(&config), -1);
+    expect_config_error("checkpoint.part_bytes");
 }
 END_TEST
 
