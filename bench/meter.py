@@ -64,6 +64,16 @@ class Family:
             last = now
         return last
 
+    def most_of_one(self) -> int | None:
+        """The most memory that was resident since `forget_most`, as the kernel noted it; None for several processes."""
+        if len(family(self.root)) > 1:
+            return None
+        lines = Path(f"/proc/{self.root}/status").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+
+    def forget_most(self) -> None:
+        Path(f"/proc/{self.root}/clear_refs").write_text("5")
+
     def memory(self) -> Memory:
         total = Memory()
         shared: dict[tuple[int, int], int] = {}

@@ -109,7 +109,7 @@ class Process:
 
 
 @contextmanager
-def memory_watched(family: Family) -> Iterator[Memory]:
+def memory_watched(family: Family, look_s: float = MEMORY_LOOK_S) -> Iterator[Memory]:
     """The most that the family held at once; complete when the block ends."""
     most, stop = Memory(), threading.Event()
 
@@ -118,7 +118,7 @@ def memory_watched(family: Family) -> Iterator[Memory]:
             now = family.memory()
             if now.total > most.total:
                 most.__dict__.update(now.__dict__)
-            if stop.wait(MEMORY_LOOK_S):
+            if stop.wait(look_s):
                 return
 
     watcher = threading.Thread(target=watch)
