@@ -45,6 +45,7 @@ COLUMNS = 1000
 GIB = 1 << 30
 PR_SET_CHILD_SUBREAPER = 36
 COORDINATOR_WAIT_S = 600
+SETTLE_S, QUIET_S = 2.0, 0.004
 
 
 def is_true(name: str) -> bool:
@@ -92,9 +93,24 @@ def writer_for(settings: Settings, path: str) -> Any:
         from torch.distributed.checkpoint._fsspec_filesystem import FsspecWriter
 
         return FsspecWriter(path, sync_files=False)
-    from dataflux_pytorch.lightning.gcs_filesystem import GCSDistributedWriter
+    return dataflux().GCSDistributedWriter(path, settings.project)
 
-    return GCSDistributedWriter(path, settings.project)
+
+def dataflux() -> Any:
+    """The reference's module. It closes a stream that today's torch has closed already, and then uploads it again, which
+    fails: here the second time does nothing, so that it can be measured."""
+    from dataflux_pytorch.lightning import gcs_filesystem as module
+
+    if not hasattr(module, "UploadedTwice"):
+        module.UploadedTwice = module.DatafluxCheckpointBuffer
+
+        class UploadedOnce(module.UploadedTwice):  # type: ignore[misc, name-defined]
+            def close(self) -> None:
+                if not self.closed:
+                    super().close()
+
+        module.DatafluxCheckpointBuffer = UploadedOnce
+    return module
 
 
 def reader_for(settings: Settings, path: str) -> Any:
@@ -106,9 +122,7 @@ def reader_for(settings: Settings, path: str) -> Any:
         from torch.distributed.checkpoint._fsspec_filesystem import FsspecReader
 
         return FsspecReader(path)
-    from dataflux_pytorch.lightning.gcs_filesystem import GCSDistributedReader
-
-    return GCSDistributedReader(path, settings.project)
+    return dataflux().GCSDistributedReader(path, settings.project)
 
 
 def share(settings: Settings, rank: int) -> State:
@@ -132,22 +146,47 @@ class Sample:
     memory: int = 0  # the most that this node's processes held
 
 
+class Meter:
+    """This process and its descendants, without what looking at them costs."""
+
+    def __init__(self) -> None:
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what outlives its parent stays in this family
+        self.family, self.spent_s = Family(os.getpid()), 0.0
+
+    def cpu_s(self) -> float:
+        begun = time.thread_time()
+        found = self.family.cpu_s()
+        self.spent_s += time.thread_time() - begun
+        return found - self.spent_s
+
+    def settled_cpu_s(self) -> float:
+        """When nobody works any more."""
+        end, last = time.monotonic() + SETTLE_S, self.cpu_s()
+        while time.monotonic() < end:
+            time.sleep(0.05)
+            now = self.cpu_s()
+            if now - last < QUIET_S:
+                return now
+            last = now
+        return last
+
+
 @contextmanager
-def measured(sample: Sample, family: Family, with_memory: bool) -> Iterator[float]:
+def measured(sample: Sample, meter: Meter, with_memory: bool) -> Iterator[float]:
     dist.barrier()
-    before, begun = family.cpu_s(), time.perf_counter()
-    with memory_watched(family) if with_memory else nullcontext() as memory:
+    before, begun = meter.cpu_s(), time.perf_counter()
+    with memory_watched(meter.family) if with_memory else nullcontext() as memory:
         yield begun
         dist.barrier()
         sample.total_s = time.perf_counter() - begun
     sample.blocked_s = sample.blocked_s or sample.total_s
-    sample.cpu_s = family.settled_cpu_s(2.0) - before
+    sample.cpu_s = meter.settled_cpu_s() - before
     sample.memory = memory.total if memory else 0
 
 
-def save(settings: Settings, state: State, path: str, family: Family, first: bool) -> Sample:
+def save(settings: Settings, state: State, path: str, meter: Meter, first: bool) -> Sample:
     sample = Sample()
-    with measured(sample, family, first) as begun:
+    with measured(sample, meter, first) as begun:
         if settings.later:
             promise: Any = dcp.async_save(state, checkpoint_id=path, storage_writer=writer_for(settings, path))
             sample.blocked_s = time.perf_counter() - begun
@@ -157,10 +196,10 @@ def save(settings: Settings, state: State, path: str, family: Family, first: boo
     return sample
 
 
-def load(settings: Settings, state: State, path: str, family: Family, first: bool) -> Sample:
+def load(settings: Settings, state: State, path: str, meter: Meter, first: bool) -> Sample:
     found = {name: torch.zeros_like(tensor) for name, tensor in state.items()}
     sample = Sample()
-    with measured(sample, family, first):
+    with measured(sample, meter, first):
         dcp.load(found, checkpoint_id=path, storage_reader=reader_for(settings, path))
     for name, tensor in state.items():
         if not torch.equal(found[name].view(torch.int32), tensor.view(torch.int32)):
@@ -171,15 +210,14 @@ def load(settings: Settings, state: State, path: str, family: Family, first: boo
 def run(rank: int, settings: Settings) -> None:
     """One node. The process group exists."""
     torch.set_num_threads(1)
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what outlives its parent stays in this family
-    family = Family(os.getpid())
-    idle = family.memory().total
+    meter = Meter()
+    idle = meter.family.memory().total
     state = share(settings, rank)
     found: dict[str, list[Sample]] = {"save": [], "load": []}
     for kind, operate in (("save", save), ("load", load)):
         for number in range(settings.samples):
             path = f"{settings.folder}/{settings.storage}/sample-{number}"
-            found[kind].append(operate(settings, state, path, family, number == 0))
+            found[kind].append(operate(settings, state, path, meter, number == 0))
     gathered: list[Any] = [None] * settings.world
     dist.all_gather_object(gathered, (idle, sum(t.nbytes for t in state.values()), found))
     if rank == 0:
