@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bench import checkpoint_nodes
 from bench.checkpoint_systems import BUCKET, COPY, FILE, NULL, Catalogue, Client
 from bench.process import Failed, Process, memory_watched
 from bench.run import commit, get, machine, say
@@ -35,7 +36,7 @@ from bench.systems import BIN, MIB, ROOT, peers_folder
 RESULTS = ROOT / "out" / "bench" / "checkpoint.json"
 GIB = 1 << 30
 START_LIMIT_S, TURN_LIMIT_S = 180, 300
-MEMORY_LOOK_S = 0.01
+MEMORY_LOOK_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -261,6 +262,17 @@ def measure(options: argparse.Namespace, folder: Path, results: dict[str, Any]) 
             for size in sizes:
                 results["cells"].append(cell(savers, clients, server, size, errors, end))
                 options.output.write_text(json.dumps(results, indent=1) + "\n")
+        if not options.without_nodes:
+            results["nodes"].append(nodes(server, catalogue.peers, options, folder))
+
+
+def nodes(server: Server, peers: Path | None, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    begun = time.monotonic()
+    shape = checkpoint_nodes.Shape(tensors=64, samples=2) if options.quick else checkpoint_nodes.Shape()
+    with started(server) as url:  # the savers of the first part are gone
+        rows = checkpoint_nodes.rows(peers, options.system, shape, url, folder)
+    say(f"{shape.world} nodes, {server.label}: {time.monotonic() - begun:.0f} s")
+    return {"server": server.label, "latency_ms": server.latency_ms, "rate": server.rate, "rows": rows}
 
 
 def main() -> None:
