@@ -12,6 +12,7 @@ a line of JSON:
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import json
 import math
@@ -97,6 +98,7 @@ def serve(saver: Saver) -> None:
             raise SystemExit(f"no operation {operation!r}")
         if not state:
             gc.collect()
+            ctypes.CDLL(None).malloc_trim(0)  # glibc keeps freed tensors under 32 MiB: the next system needs the memory
         print(json.dumps(answer), flush=True)
 
 
