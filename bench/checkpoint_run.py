@@ -49,7 +49,7 @@ class Server:
 
     def command(self) -> list[str]:
         limits = ["--upload-mibps", self.rate, "--download-mibps", self.rate] if self.rate else []
-        program = [str(BIN / "millrace-devstore"), "--memory", "--no-md5", "--listen", "127.0.0.1:0"]
+        program = ["nice", "-n", "10", str(BIN / "millrace-devstore"), "--memory", "--no-md5", "--listen", "127.0.0.1:0"]
         return [*program, "--exit-with-parent", "--latency-ms", str(self.latency_ms), *limits]
 
 

@@ -60,10 +60,10 @@ class Catalogue:
         command = [sys.executable, "-m", "bench.checkpoint.floor_saver", "--kind", kind, "--folder", str(self.folder)]
         return Client(System(name, "", 0, command, 0), stores=False, loads=kind == "file")
 
-    def millrace(self, name: str, arena: int, later: bool = False) -> Client:
-        """arena: bytes for parts; 0 is the default, 1/16 of the memory."""
-        config = self.folder / f"millrace-{arena}.toml"
-        config.write_text(f"[memory]\narena_bytes = {ARENA}\n[checkpoint]\narena_bytes = {arena}\n")
+    def millrace(self, name: str, arena: int, later: bool = False, more: str = "") -> Client:
+        """arena: bytes for parts; 0 is the default, 1/16 of the memory. more: lines of [checkpoint]."""
+        config = self.folder / f"millrace-{name.replace(' ', '-')}.toml"
+        config.write_text(f"[memory]\narena_bytes = {ARENA}\n[checkpoint]\narena_bytes = {arena}\n{more}")
         saver = [sys.executable, "-m", "bench.checkpoint.millrace_saver", "--bucket", BUCKET]
         saver += ["--asynchronous"] if later else []
         environment = {"PYTHONPATH": str(BUILD / "python"), "MILLRACE_BIN": str(BIN)}
