@@ -1,5 +1,5 @@
 # Thin on purpose: each target is one script, which can be run by itself.
-.PHONY: help build demo test check format bench clean
+.PHONY: help build demo test check format bench bench-checkpoint clean
 
 help:
 	@echo 'make build   install what is missing, build the programs and the Python extension, link them into .venv'
@@ -8,6 +8,7 @@ help:
 	@echo 'make check   the fast loop before a commit: warnings, unit tests, formats, linters, types'
 	@echo 'make format  rewrite what check compares: formats, docs/configuration.md'
 	@echo 'make bench   the benchmarks; BENCH=--quick for a short run (see bench/README.md)'
+	@echo 'make bench-checkpoint  checkpoints: saving and loading, beside the field (see bench/README.md)'
 	@echo 'make clean   remove build/, out/ and .venv'
 
 build:
@@ -36,6 +37,14 @@ bench:
 	@scripts/build
 	@bench/peers
 	@.venv/bin/python -m bench.run $(BENCH)
+
+bench-checkpoint:
+	@scripts/setup test
+	@scripts/build
+	@bench/peers
+	@.venv/bin/python -m bench.checkpoint_run $(BENCH)
+	@.venv/bin/python -m bench.checkpoint_budgets
+	@.venv/bin/python -m bench.checkpoint_report
 
 clean:
 	rm -rf build out dist .venv

@@ -2,8 +2,8 @@
 
     .venv/bin/python -m bench.checkpoint_budgets [--output FILE]
 
-- blocked: a save of 1 GiB that fits the part arena, by close(wait=False), against torch.save into nothing plus 1.2 times a
-  memcpy, taken in turns. Cold is the first save of a job, whose arena is new; warm are the others.
+- blocked: a save of 1 GiB that fits the part arena, by close(wait=False), against torch.save into nothing plus 1.2
+  times a memcpy, taken in turns. Cold is the first save of a job, whose arena is new; warm are the others.
 - CPU: user and system time of trainer, supervisor and workers, of the synchronous save and load of the same state dict.
 - memory: the most that they hold together while 4 GiB are saved, then loaded, with 256 MiB for parts.
 """
@@ -49,7 +49,8 @@ def blocked(table: Table, parts: dict[str, tuple[Part, Part]], scale: float) -> 
     null, copy, ours = (parts[name][0].blocked_s for name in (NULL, COPY, "fits"))
     limits = [nothing + COPIES * once for nothing, once in zip(null, copy)]
     warm, limit = statistics.median(ours[1:] or ours), statistics.median(limits[1:] or limits)
-    pieces = f"(into nothing {statistics.median(null[1:] or null):.2f} s, memcpy {statistics.median(copy[1:] or copy):.2f} s)"
+    floors = [statistics.median(floor[1:] or floor) for floor in (null, copy)]
+    pieces = f"(into nothing {floors[0]:.2f} s, memcpy {floors[1]:.2f} s)"
     add(table, f"{scale:g} GiB that fit: blocked, warm {pieces}", limit, warm, "s")
     add(table, f"{scale:g} GiB that fit: blocked, cold", limits[0], ours[0], "s")
 

@@ -2,8 +2,8 @@
 
     .venv/bin/python -m bench.checkpoint_cost [RESULTS]       (bench.checkpoint_report --write does it too)
 
-Measured are, of each system: CPU a GiB, seconds a GiB where the store is no limit, how many connections' worth of bytes it
-moves where each connection is slow, and memory as a constant and a multiple of the state dict. Given are a node's
+Measured are, of each system: CPU a GiB, seconds a GiB where the store is no limit, how many connections' worth of bytes
+it moves where each connection is slow, and memory as a constant and a multiple of the state dict. Given are a node's
 bandwidth and that of one connection.
 """
 
@@ -98,7 +98,9 @@ def systems(results: dict[str, Any]) -> list[str]:
 
 
 def measured_table(results: dict[str, Any]) -> Table:
-    table = [["system", "", "s/GiB of its own", "CPU s/GiB", "connections' worth", "memory over, MiB", "and of each byte"]]
+    table = [
+        ["system", "", "s/GiB of its own", "CPU s/GiB", "connections' worth", "memory over, MiB", "and of each byte"]
+    ]
     for system in systems(results):
         for part in ("save", "load"):
             of = cost(results, system, part)
@@ -130,7 +132,8 @@ def nodes_table(results: dict[str, Any], nodes: int, total_gb: float) -> Table:
 def page(results: dict[str, Any]) -> str:
     machine = results["machine"]
     lines = [
-        f"Computed from the run of {results['date']} at {results['commit']} on {machine['cores']} cores of {machine['cpu']}.",
+        f"Computed from the run of {results['date']} at {results['commit']} on {machine['cores']} cores of "
+        f"{machine['cpu']}.",
         "",
         "## Measured",
         "",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -75,8 +76,8 @@ def measure(way: Way, shape: Shape, url: str, log: Path) -> dict[str, Any]:
 
 def last_words(log: Path) -> str:
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
-    words = [line for line in lines if line.partition(":")[0].rpartition(".")[2].endswith(("Error", "Exception", "Changed"))]
-    return (words or lines or ["ended without a word"])[-1][:200]
+    found = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Changed|SystemExit)\b", line)]
+    return (found or lines or ["ended without a word"])[-1][:200]
 
 
 def rows(peers: Path | None, wanted: list[str], shape: Shape, url: str, folder: Path) -> list[dict[str, Any]]:

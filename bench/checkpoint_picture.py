@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ def chosen(results: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def panel(axes: Any, heading: str, rows: list[tuple[str, float | None, float | None]]) -> None:
+def panel(axes: Any, heading: str, rows: Sequence[tuple[str, float | None, float | None]]) -> None:
     most = max((value for row in rows for value in row[1:] if value is not None), default=1.0)
     for at, (_, save, load) in enumerate(rows[::-1]):
         pairs = [(save, SAVE), (load, LOAD)]
@@ -73,7 +74,9 @@ def draw(results: dict[str, Any], path: Path) -> None:
     panel(axes[1][1], "Memory over the state dict, GiB", over)
     handles = [Rectangle((0, 0), 1, 1, color=colour) for colour in (SAVE, LOAD)]
     figure.legend(handles, ["save", "load"], loc="upper right", ncols=2, frameon=False, fontsize=9)
-    figure.suptitle(f"A checkpoint of {cell['label']} to and from one store on the same machine", x=0.01, ha="left", size=11)
+    figure.suptitle(
+        f"A checkpoint of {cell['label']} to and from one store on the same machine", x=0.01, ha="left", size=11
+    )
     figure.tight_layout(rect=(0, 0, 1, 0.97))
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "millrace", "font.family": "sans-serif"}):
         figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None, dpi=90)

@@ -7,7 +7,7 @@ import io
 import os
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 import torch
 
@@ -150,7 +150,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True)
     options = parser.parse_args()
     bucket = options.bucket
-    clients = {
+    clients: dict[str, Callable[[], Saver]] = {
         "google": lambda: Google(bucket),
         "google-chunks": lambda: GoogleChunks(bucket, options.folder),
         "gcsfs": lambda: Gcsfs(bucket),

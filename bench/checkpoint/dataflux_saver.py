@@ -1,4 +1,4 @@
-"""gcs-torch-dataflux: its file objects, or its asynchronous plug-in for Lightning (which copies the state dict first)."""
+"""gcs-torch-dataflux: its file objects, or its asynchronous plug-in for Lightning, which copies the state first."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ class Asynchronous(Saver):
 
     def save(self, name: str, state: State) -> Wait:
         self.saver.save_checkpoint(state, f"gs://{self.bucket}/{name}")
-        return self.saver.teardown
+        wait: Wait = self.saver.teardown
+        return wait
 
     def load(self, name: str) -> State:
         found: State = self.loader.load_checkpoint(f"gs://{self.bucket}/{name}")

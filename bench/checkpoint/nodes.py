@@ -1,7 +1,7 @@
-"""Saves and loads one checkpoint of many nodes with torch.distributed.checkpoint, without a GPU, and says how long it took.
+"""Saves and loads one checkpoint of many nodes with torch.distributed.checkpoint, without a GPU, and says how long.
 
-The state dict is PADDING_SIZE tensors of LAYER_SIZE x 1000 floats, dealt to the nodes in turn, so that each node saves its
-own and loads its own. All settings are environment variables, as in the reference's simulated benchmark:
+The state dict is PADDING_SIZE tensors of LAYER_SIZE x 1000 floats, dealt to the nodes in turn, so that each node saves
+its own and loads its own. All settings are environment variables, as in the reference's simulated benchmark:
 
     CKPT_DIR_PATH   gs://BUCKET/FOLDER; each sample is a checkpoint below it
     WORLD_SIZE      nodes
@@ -13,14 +13,15 @@ own and loads its own. All settings are environment variables, as in the referen
     USE_DATAFLUX    true: GCSDistributedWriter and GCSDistributedReader of gcs-torch-dataflux
     USE_ASYNC       true: async_save; blocked is until it returns
 
-Where COORDINATOR_ADDRESS is set this process is one node (JOB_INDEX, JOB_COMPLETION_INDEX and PROCESSES_IN_JOB say which, and
-MASTER_PORT where they meet: deploy/checkpoint-benchmark.yaml). Otherwise it starts WORLD_SIZE processes here. The first
-node writes one line of JSON to standard output.
+Where COORDINATOR_ADDRESS is set this process is one node (JOB_INDEX, JOB_COMPLETION_INDEX and PROCESSES_IN_JOB say
+which, and MASTER_PORT where they meet: deploy/checkpoint-benchmark.yaml). Otherwise it starts WORLD_SIZE processes
+here. The first node writes one line of JSON to standard output.
 """
 
 from __future__ import annotations
 
 import ctypes
+import importlib
 import json
 import os
 import socket
@@ -34,8 +35,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
-import torch.multiprocessing
+import torch.distributed.checkpoint.state_dict_loader as loader
+import torch.distributed.checkpoint.state_dict_saver as saver
+from torch.multiprocessing.spawn import spawn
 
 from bench.checkpoint.common import SLAB_WORDS, State, slab
 from bench.meter import Family
@@ -86,9 +88,7 @@ class Settings:
 
 def writer_for(settings: Settings, path: str) -> Any:
     if settings.storage == "millrace":
-        import millrace.dcp
-
-        return millrace.dcp.StorageWriter(path)
+        return importlib.import_module("millrace.dcp").StorageWriter(path)
     if settings.storage == "fsspec":
         from torch.distributed.checkpoint._fsspec_filesystem import FsspecWriter
 
@@ -97,14 +97,14 @@ def writer_for(settings: Settings, path: str) -> Any:
 
 
 def dataflux() -> Any:
-    """The reference's module. It closes a stream that today's torch has closed already, and then uploads it again, which
+    """The reference's module. It closes a stream that today's torch has closed already, and uploads it again, which
     fails: here the second time does nothing, so that it can be measured."""
     from dataflux_pytorch.lightning import gcs_filesystem as module
 
     if not hasattr(module, "UploadedTwice"):
         module.UploadedTwice = module.DatafluxCheckpointBuffer
 
-        class UploadedOnce(module.UploadedTwice):  # type: ignore[misc, name-defined]
+        class UploadedOnce(module.UploadedTwice):  # type: ignore[misc]
             def close(self) -> None:
                 if not self.closed:
                     super().close()
@@ -115,9 +115,7 @@ def dataflux() -> Any:
 
 def reader_for(settings: Settings, path: str) -> Any:
     if settings.storage == "millrace":
-        import millrace.dcp
-
-        return millrace.dcp.StorageReader(path)
+        return importlib.import_module("millrace.dcp").StorageReader(path)
     if settings.storage == "fsspec":
         from torch.distributed.checkpoint._fsspec_filesystem import FsspecReader
 
@@ -188,11 +186,11 @@ def save(settings: Settings, state: State, path: str, meter: Meter, first: bool)
     sample = Sample()
     with measured(sample, meter, first) as begun:
         if settings.later:
-            promise: Any = dcp.async_save(state, checkpoint_id=path, storage_writer=writer_for(settings, path))
+            promise: Any = saver.async_save(state, checkpoint_id=path, storage_writer=writer_for(settings, path))
             sample.blocked_s = time.perf_counter() - begun
             promise.result()
         else:
-            dcp.save(state, checkpoint_id=path, storage_writer=writer_for(settings, path))
+            saver.save(state, checkpoint_id=path, storage_writer=writer_for(settings, path))
     return sample
 
 
@@ -200,7 +198,7 @@ def load(settings: Settings, state: State, path: str, meter: Meter, first: bool)
     found = {name: torch.zeros_like(tensor) for name, tensor in state.items()}
     sample = Sample()
     with measured(sample, meter, first):
-        dcp.load(found, checkpoint_id=path, storage_reader=reader_for(settings, path))
+        loader.load(found, checkpoint_id=path, storage_reader=reader_for(settings, path))
     for name, tensor in state.items():
         if not torch.equal(found[name].view(torch.int32), tensor.view(torch.int32)):
             raise RuntimeError(f"wrong data: {name} is not what was saved")
@@ -276,7 +274,7 @@ def main() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    torch.multiprocessing.spawn(local, args=(settings, port), nprocs=settings.world)  # type: ignore[no-untyped-call]
+    spawn(local, args=(settings, port), nprocs=settings.world)  # type: ignore[no-untyped-call]
 
 
 if __name__ == "__main__":
