@@ -41,6 +41,7 @@ class Settings(NamedTuple):
 
 
 NO_SETTINGS = Settings()
+_preferred = NO_SETTINGS
 _started: list[subprocess.Popen[bytes]] = []  # kept, so that ended ones are reaped and none is complained about
 _private: dict[tuple[object, ...], weakref.ref[Connection]] = {}
 _adopted: str | None = None
@@ -63,11 +64,30 @@ def find_program(name: str) -> Path:
     return Path(found)
 
 
+def prefer(settings: Settings) -> None:
+    """From now on connection() without settings takes these: for checkpoints, which any thread may open."""
+    global _preferred
+    if settings.key == NO_SETTINGS.key:
+        return
+    if _preferred.key not in (NO_SETTINGS.key, settings.key):
+        raise ValueError(
+            f"the checkpoints of one process go one way: {', '.join(settings.asked_by)} asks for another than an "
+            "earlier storage_client did"
+        )
+    _preferred = settings
+
+
+def preferred() -> Settings:
+    return _preferred
+
+
 def connection(settings: Settings = NO_SETTINGS, maker: str = "a data set") -> Connection:
     """A connection for something new. Starts a private supervisor where there is none with these settings.
 
     A supervisor that the user started, or configures by MILLRACE_CONFIG, keeps its configuration; a warning says so.
     """
+    if settings.key == NO_SETTINGS.key:
+        settings = _preferred
     path = os.environ.get("MILLRACE_SOCKET")
     if path:
         _say_ignored(settings, "this job's supervisor (MILLRACE_SOCKET) has a configuration of its own")
@@ -172,7 +192,7 @@ def _start(folder: Path, settings: Settings) -> Connection:
     if settings.toml:
         command += ["-c", "/proc/self/fd/0"]  # no file that a dead process could leave behind
     _started[:] = [process for process in _started if process.poll() is None]
-    with _input(settings.toml) as stdin:
+    with text_file(settings.toml) as stdin:
         process = subprocess.Popen(
             command,
             stdin=stdin,
@@ -196,7 +216,7 @@ def _start(folder: Path, settings: Settings) -> Connection:
                 raise Error(f"the private supervisor did not start within {START_TIMEOUT_S:.0f} s") from None
 
 
-def _input(text: str) -> IO[bytes]:
+def text_file(text: str) -> IO[bytes]:
     """A file of this text, in memory."""
     fd = os.memfd_create("millrace-settings", os.MFD_CLOEXEC)
     file = os.fdopen(fd, "w+b")

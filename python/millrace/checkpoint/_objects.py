@@ -100,9 +100,12 @@ def _tool(*arguments: str) -> subprocess.CompletedProcess[str]:
     path = os.environ.get("MILLRACE_SOCKET")
     if not path:
         config = os.environ.get("MILLRACE_CONFIG")
+        asked = _supervisor.NO_SETTINGS if config else _supervisor.preferred()
+        if asked.toml:
+            config = "/proc/self/fd/0"
         # Before "--", behind which all is a name.
         options = ["-q", "-c", config] if config else ["-q"]
-        return _run([str(_supervisor.find_program("millrace")), arguments[0], *options, *arguments[1:]], None)
+        return _run([str(_supervisor.find_program("millrace")), arguments[0], *options, *arguments[1:]], None, asked)
     fd = connect(path, _supervisor.CONNECT_TIMEOUT_MS).client.config()
     try:
         return _run([str(_supervisor.find_program("millrace-worker")), *arguments], fd)
@@ -110,17 +113,20 @@ def _tool(*arguments: str) -> subprocess.CompletedProcess[str]:
         os.close(fd)
 
 
-def _run(command: list[str], config_fd: int | None) -> subprocess.CompletedProcess[str]:
-    environment = dict(os.environ)
+def _run(
+    command: list[str], config_fd: int | None, asked: _supervisor.Settings = _supervisor.NO_SETTINGS
+) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **dict(asked.environment)}
     if config_fd is not None:
         environment["MILLRACE_CONFIG_FD"] = str(config_fd)
-    return subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        encoding="utf-8",
-        errors="surrogateescape",
-        env=environment,
-        pass_fds=() if config_fd is None else (config_fd,),
-        check=False,
-    )
+    with _supervisor.text_file(asked.toml) as stdin:
+        return subprocess.run(
+            command,
+            stdin=stdin,
+            capture_output=True,
+            encoding="utf-8",
+            errors="surrogateescape",
+            env=environment,
+            pass_fds=() if config_fd is None else (config_fd,),
+            check=False,
+        )

@@ -3,6 +3,6 @@
 docs/migrating.md says what each field of a Config does here.
 """
 
-from . import dataflux_iterable_dataset, dataflux_mapstyle_dataset
+from . import dataflux_checkpoint, dataflux_iterable_dataset, dataflux_mapstyle_dataset
 
-__all__ = ["dataflux_iterable_dataset", "dataflux_mapstyle_dataset"]
+__all__ = ["dataflux_checkpoint", "dataflux_iterable_dataset", "dataflux_mapstyle_dataset"]

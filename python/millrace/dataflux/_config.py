@@ -46,15 +46,20 @@ class BaseConfig:
         return f"Config({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
 
-def uri(bucket: Any, config: BaseConfig) -> str:
-    if not isinstance(bucket, str) or not bucket:
-        raise TypeError(f"bucket_name is the name of a bucket, not {bucket!r}")
-    if "/" in bucket:
-        raise ValueError(f"bucket_name is {bucket!r}: it is the bucket's name alone, without gs:// and folders")
+def bucket(name: Any) -> str:
+    if not isinstance(name, str) or not name:
+        raise TypeError(f"bucket_name is the name of a bucket, not {name!r}")
+    if "/" in name:
+        raise ValueError(f"bucket_name is {name!r}: it is the bucket's name alone, without gs:// and folders")
+    return name
+
+
+def uri(bucket_name: Any, config: BaseConfig) -> str:
+    name = bucket(bucket_name)
     prefix = config.prefix
     if prefix is not None and not isinstance(prefix, str):
         raise TypeError(f"prefix is a str or None, not {type(prefix).__name__}")
-    return f"gs://{bucket}/{prefix or ''}"
+    return f"gs://{name}/{prefix or ''}"
 
 
 def settings(config: BaseConfig, storage_client: Any) -> Settings:
@@ -66,6 +71,14 @@ def settings(config: BaseConfig, storage_client: Any) -> Settings:
     _listing(config, toml, asked_by)
     _composing(config, toml, asked_by)
     _retries(config, toml, asked_by)
+    environment = {} if storage_client is None else _client.take_over(storage_client, toml, asked_by)
+    return Settings(_written(toml), tuple(sorted(environment.items())), tuple(asked_by))
+
+
+def client_settings(storage_client: Any) -> Settings:
+    """What a client alone asks for: of the checkpoints, which have no Config."""
+    asked_by: list[str] = []
+    toml: Toml = {}
     environment = {} if storage_client is None else _client.take_over(storage_client, toml, asked_by)
     return Settings(_written(toml), tuple(sorted(environment.items())), tuple(asked_by))
 

@@ -1,0 +1,16 @@
+"""millrace in PyTorch Lightning: checkpoints in a bucket, and a DataLoader that a Trainer resumes in mid-epoch.
+
+For `lightning` and for `pytorch_lightning`, 2.0 and later: for the one that was imported before this. Importing it lets
+fsspec, and so ModelCheckpoint, find gs:// paths where gcsfs is not installed. docs/checkpoints.md has the whole.
+"""
+
+from __future__ import annotations
+
+from ._checkpoint_io import CheckpointIO
+from ._filesystem import FileSystem
+from ._filesystem import register as register_filesystem
+from ._loader import DataLoader
+
+__all__ = ["CheckpointIO", "DataLoader", "FileSystem", "register_filesystem"]
+
+register_filesystem()

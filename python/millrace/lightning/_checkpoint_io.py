@@ -1,0 +1,114 @@
+"""CheckpointIO: Lightning's checkpoints through millrace.checkpoint."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import logging
+import shutil
+from typing import Any
+
+import torch
+
+from .. import checkpoint as store
+from ._location import PathLike, join, local, location
+from ._package import module, register
+
+log = logging.getLogger("millrace")
+_Base: Any = module("plugins.io").CheckpointIO
+# Lightning 2.6 asks its users about weights_only. Before, it read everything, and there was no way to ask for that.
+_ASKS_ABOUT_WEIGHTS = "weights_only" in inspect.signature(_Base.load_checkpoint).parameters
+
+
+def _to_cpu(storage: Any, _location: str) -> Any:
+    return storage
+
+
+class CheckpointIO(_Base):  # type: ignore[misc]
+    """Saves and loads a Trainer's checkpoints: `Trainer(plugins=[CheckpointIO()])`. Local paths work as gs:// ones do.
+
+    A save returns when the store has confirmed the whole object. With wait=False it returns once the checkpoint is in
+    shared memory: the upload goes on, finishes even if this process dies, and a failure is raised by the next save or
+    at the end of the run. A checkpoint that ModelCheckpoint wants removed is then kept until the saves before it are
+    confirmed, and stays if one of them failed.
+    """
+
+    def __init__(self, *, wait: bool = True) -> None:
+        super().__init__()
+        register(type(self))
+        self._wait = wait
+        self._saves: dict[str, store.Save] = {}
+        self._removals: list[tuple[str, list[store.Save]]] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_saves": {}, "_removals": []}  # they are this process's
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: PathLike, storage_options: Any = None) -> None:
+        if storage_options is not None:
+            raise TypeError("millrace's CheckpointIO takes no storage_options: the [checkpoint] configuration is it")
+        place = location(path)
+        self._settle(earlier=place)
+        file = local(place)
+        if file is not None:
+            file.parent.mkdir(parents=True, exist_ok=True)
+        # One rank saves for all: it need not leave room for the others.
+        out: Any
+        with store.writer(place, sharers=1) as out:
+            torch.save(checkpoint, out)
+            if not self._wait:
+                self._saves[place] = out.close(wait=False)
+
+    def load_checkpoint(
+        self, path: PathLike, map_location: Any = _to_cpu, weights_only: bool | None = None, *, state: Any = None
+    ) -> dict[str, Any]:
+        """What torch.load returns, on the CPU unless map_location says otherwise. `state` is not used."""
+        place = location(path)
+        if place in self._saves:
+            self._saves[place].result()
+        if weights_only is None and not _ASKS_ABOUT_WEIGHTS:
+            weights_only = False
+        file: Any
+        with store.reader(place) as file:
+            loaded: dict[str, Any] = torch.load(file, map_location=map_location, weights_only=weights_only)
+        return loaded
+
+    def remove_checkpoint(self, path: PathLike) -> None:
+        """Removes an object, or all objects of a checkpoint that is a folder. It is none if there is nothing."""
+        self._removals.append((location(path), list(self._saves.values())))
+        self._settle()
+
+    def teardown(self) -> None:
+        """Waits for the saves that are under way. Raises if one failed."""
+        self._settle(wait=True)
+
+    def _settle(self, wait: bool = False, earlier: str | None = None) -> None:
+        """Takes note of what has ended: all saves (wait), or that to one place, are waited for. Raises a failure."""
+        failure: BaseException | None = None
+        for place, save in list(self._saves.items()):
+            if wait or place == earlier or save.done():
+                del self._saves[place]
+                failure = failure or save.exception()
+        waiting, self._removals = self._removals, []
+        for place, saves in waiting:
+            if not all(save.done() for save in saves):
+                self._removals.append((place, saves))
+            elif any(save.exception() is not None for save in saves):
+                log.warning("%s is kept: a checkpoint that was to follow it could not be saved", place)
+            else:
+                remove(place)
+        if failure is not None:
+            raise failure
+
+
+def remove(place: str) -> None:
+    """Removes an object or a folder of objects, whichever is there."""
+    file = local(place)
+    if file is None:
+        # A checkpoint in parts is one by its .metadata: what is left of an interrupted removal is none.
+        store.remove(join(place, ".metadata"), missing_ok=True)
+        store.remove(place, recursive=True, missing_ok=True)
+    elif file.is_dir() and not file.is_symlink():
+        shutil.rmtree(file)
+    else:
+        with contextlib.suppress(FileNotFoundError):
+            file.unlink()

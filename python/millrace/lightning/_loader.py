@@ -1,0 +1,48 @@
+"""DataLoader with the length and the state that Lightning's loops count with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from .._loader import DataLoader as _DataLoader
+from .._progress import number
+
+
+class DataLoader(_DataLoader):
+    """millrace.DataLoader for a Trainer: `len` is the steps of the whole epoch, also after a resume in its middle.
+
+    Lightning goes on counting where the checkpoint was taken and compares with `len`. millrace.DataLoader's is of what
+    is left; here the steps before belong to it, and to the state.
+    """
+
+    _given = 0  # batches of this epoch, here and before the resume
+
+    def __iter__(self) -> Any:
+        batches = super().__iter__()
+        if self._source.progress.cursor == 0:
+            self._given = 0
+        return self._counted(batches)
+
+    def _counted(self, batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            self._given += 1
+            yield batch
+        self._given = 0
+
+    def __len__(self) -> int:
+        return self._given + super().__len__()
+
+    def set_epoch(self, epoch: int) -> None:
+        super().set_epoch(epoch)
+        if self._source.progress.cursor == 0:
+            self._given = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """As millrace.DataLoader's, and `steps`: the batches of this epoch that were given."""
+        return {**super().state_dict(), "steps": self._given}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        steps = number(state, "steps")
+        super().load_state_dict(state)
+        self._given = steps

@@ -1,0 +1,372 @@
+"""millrace.lightning: a Trainer's checkpoints in a bucket. test_lightning_oldest.py runs it with Lightning 2.0."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+import torch
+
+try:
+    import lightning.pytorch as pl
+    from lightning.pytorch.plugins.io import AsyncCheckpointIO
+except ImportError:
+    import pytorch_lightning as pl
+    from pytorch_lightning.plugins.io import AsyncCheckpointIO
+
+import millrace
+import millrace.lightning
+from millrace import checkpoint
+from millrace.lightning import CheckpointIO
+from millrace.lightning._location import local, location
+from tests.conftest import Server, start_devstore
+from tests.e2e.common import Supervisor, serve
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+CONFIG = """
+[memory]
+arena_bytes = "16MiB"
+[checkpoint]
+arena_bytes = "40MiB"
+"""
+PROGRAM = Path(__file__).with_name("lightning_program.py")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    root = tmp_path_factory.mktemp("store")
+    for i in range(24):
+        file = root / "bucket" / "train" / f"{i:02}"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(bytes((7 * i * j) % 251 for j in range(16)))
+    server = start_devstore("--root", root)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def supervisor(store: Server, tmp_path_factory: pytest.TempPathFactory, millrace_bin: Path) -> Iterator[Supervisor]:
+    started = serve(millrace_bin, tmp_path_factory.mktemp("supervisor"), store.url, CONFIG)
+    with pytest.MonkeyPatch.context() as patch:  # the first use starts the workers, which stay
+        patch.setenv("MILLRACE_SOCKET", str(started.socket))
+        assert len(millrace.MapDataset("gs://bucket/train/")[0]) == 16
+        with checkpoint.writer("gs://bucket/first"):
+            pass
+    yield started
+    gc.collect()
+    assert started.stop() == 0, started.log.read_text()
+
+
+@pytest.fixture
+def folder(
+    store: Server, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> str:
+    """A folder of its own in the bucket."""
+    monkeypatch.setenv("MILLRACE_SOCKET", str(supervisor.socket))
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", store.url)
+    name = "".join(c if c.isalnum() else "-" for c in request.node.name)
+    return f"gs://bucket/{name}"
+
+
+class Model(pl.LightningModule):
+    def __init__(self, width: int = 2) -> None:
+        super().__init__()
+        self.save_hyperparameters()
+        self.net = torch.nn.Linear(width, 1)
+
+    def training_step(self, batch: torch.Tensor, batch_idx: int) -> Any:
+        loss = self.net(batch).square().mean()
+        self.log("loss", -float(self.global_step))  # falls, so that the last ones are the best
+        return loss
+
+    def test_step(self, batch: torch.Tensor, batch_idx: int) -> None:
+        self.log("test", self.net(batch).sum())
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.Adam(self.parameters(), lr=0.1)
+
+
+def first(samples: list[Any]) -> Any:
+    return samples[0][0][None]
+
+
+def loader() -> Any:
+    return torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.ones(6, 2)), batch_size=1, collate_fn=first)
+
+
+def trainer(io: Any, *callbacks: Any, **more: Any) -> Any:
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False, "max_epochs": 1}
+    return pl.Trainer(accelerator="cpu", devices=1, plugins=[io], callbacks=list(callbacks), **{**quiet, **more})
+
+
+def every_step(folder: str, keep: int, **more: Any) -> Any:
+    return pl.callbacks.ModelCheckpoint(
+        folder, monitor="loss" if keep > 0 else None, save_top_k=keep, every_n_train_steps=1, **more
+    )
+
+
+def names(folder: str) -> list[str]:
+    return [uri[len(folder) + 1 :] for uri in checkpoint.list(f"{folder}/")]
+
+
+# ---- the plugin by itself ----
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ("gs://bucket/a/b.ckpt", "gs://bucket/a/b.ckpt"),
+        ("gcs://bucket/a//b.ckpt", "gs://bucket/a//b.ckpt"),
+        (Path("gs://bucket/a/b.ckpt"), "gs://bucket/a/b.ckpt"),
+        (os.path.normpath("gcs://bucket/a"), "gs://bucket/a"),
+        (Path("file:///a/b"), "file:///a/b"),
+        ("file:///a/b", "file:///a/b"),
+        ("/a/b", "/a/b"),
+        ("gs:", "gs:"),
+        ("a/gs://b", "a/gs://b"),
+    ],
+)
+def test_locations(path: Any, place: str) -> None:
+    assert location(path) == place
+
+
+def test_local_locations() -> None:
+    assert local("gs://bucket/a") is None
+    assert (local("file:///a/b"), local("/a/b"), local("c")) == (Path("/a/b"), Path("/a/b"), Path("c"))
+
+
+@pytest.mark.parametrize("where", ["gs", "path", "file"])
+@pytest.mark.parametrize("wait", [True, False])
+def test_save_load_remove(folder: str, tmp_path: Path, where: str, wait: bool) -> None:
+    base = {"gs": folder, "path": str(tmp_path / "new" / "folder"), "file": f"file://{tmp_path}/new"}[where]
+    io = CheckpointIO(wait=wait)
+    path = f"{base}/one.ckpt"
+    for value in (1, 2):  # the second replaces the first
+        io.save_checkpoint({"w": torch.full((5,), float(value)), "n": {"epoch": value}}, path)
+        loaded = io.load_checkpoint(Path(path))
+        assert loaded["n"] == {"epoch": value} and loaded["w"].tolist() == [float(value)] * 5
+    assert io.load_checkpoint(path, map_location="meta")["w"].device.type == "meta"
+    assert io.load_checkpoint(path, map_location=None, weights_only=True, state=None)["n"] == {"epoch": 2}
+    io.remove_checkpoint(path)
+    io.remove_checkpoint(path)  # there is nothing left to remove
+    io.teardown()
+    with pytest.raises(FileNotFoundError):
+        io.load_checkpoint(path)
+
+
+@pytest.mark.parametrize("where", ["gs", "path"])
+def test_remove_a_folder(folder: str, tmp_path: Path, where: str) -> None:
+    base = folder if where == "gs" else str(tmp_path / "some")
+    io = CheckpointIO()
+    for name in ("sharded/.metadata", "sharded/__0_0.distcp", "sharded/sub/meta.pt", "sharded-2/.metadata"):
+        io.save_checkpoint({}, f"{base}/{name}")
+    io.remove_checkpoint(f"{base}/sharded")
+    assert not checkpoint.exists(f"{base}/sharded")
+    assert [uri.rpartition("/")[2] for uri in checkpoint.list(f"{base}/")] == [".metadata"]
+    assert checkpoint.exists(f"{base}/sharded-2/.metadata")
+    assert where == "gs" or not (tmp_path / "some" / "sharded").exists()
+
+
+def test_storage_options_are_refused(folder: str) -> None:
+    with pytest.raises(TypeError, match="storage_options"):
+        CheckpointIO().save_checkpoint({}, f"{folder}/a", storage_options={})
+
+
+def test_what_cannot_be_pickled_leaves_nothing(folder: str) -> None:
+    io = CheckpointIO(wait=False)
+    with pytest.raises((pickle.PicklingError, AttributeError)):
+        io.save_checkpoint({"w": torch.ones(1000), "f": lambda: 1}, f"{folder}/a")
+    io.teardown()
+    assert names(folder) == []
+
+
+def test_it_is_a_plugin_of_the_lightning_that_is_loaded() -> None:
+    io = CheckpointIO()
+    assert isinstance(io, pl.plugins.io.CheckpointIO)
+    again = pickle.loads(pickle.dumps(io))
+    assert type(again) is CheckpointIO
+    if pl.__name__ == "lightning.pytorch":
+        from pytorch_lightning.plugins.io import CheckpointIO as Other
+
+        assert isinstance(CheckpointIO(), Other)
+
+
+# ---- in a Trainer ----
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_model_checkpoint_keeps_the_best(folder: str, wait: bool) -> None:
+    best = every_step(folder, 2, save_last=True)
+    trained = Model()
+    fit = trainer(CheckpointIO(wait=wait), best)
+    fit.fit(trained, loader())
+    assert names(folder) == ["epoch=0-step=5.ckpt", "epoch=0-step=6.ckpt", "last.ckpt"]
+    assert best.best_model_path == f"{folder}/epoch=0-step=6.ckpt"
+    fit.test(dataloaders=loader(), ckpt_path="best", verbose=False)
+    # Past the plugin, through fsspec.
+    again = Model.load_from_checkpoint(best.best_model_path, width=2)
+    assert torch.equal(again.net.weight, trained.net.weight)
+    # A second run in the same folder finds the names taken.
+    trainer(CheckpointIO(wait=wait), every_step(folder, -1)).fit(Model(), loader())
+    assert "epoch=0-step=6-v1.ckpt" in names(folder)
+
+
+def test_async_checkpoint_io(folder: str) -> None:
+    trained, fresh = Model(), Model()
+    trainer(AsyncCheckpointIO(CheckpointIO()), every_step(folder, -1)).fit(trained, loader())
+    assert names(folder) == [f"epoch=0-step={i}.ckpt" for i in range(1, 7)]
+    path = f"{folder}/epoch=0-step=6.ckpt"
+    trainer(AsyncCheckpointIO(CheckpointIO())).test(fresh, loader(), ckpt_path=path, verbose=False)
+    assert torch.equal(fresh.net.weight, trained.net.weight)
+
+
+def test_a_failed_save_is_raised_by_the_next(folder: str) -> None:
+    io = CheckpointIO(wait=False)
+    io.save_checkpoint({}, "gs://no-such-bucket/a")
+    with pytest.raises(FileNotFoundError, match="no-such-bucket"):
+        io.save_checkpoint({}, "gs://no-such-bucket/a")
+    io.save_checkpoint({}, f"{folder}/a")
+    io.teardown()
+    assert names(folder) == ["a"]
+
+
+def test_a_failed_save_is_raised_at_the_end_and_keeps_the_one_before(folder: str) -> None:
+    io = CheckpointIO(wait=False)
+    io.save_checkpoint({}, f"{folder}/1")
+    io.save_checkpoint({}, "gs://no-such-bucket/2")
+    with pytest.raises(FileNotFoundError, match="no-such-bucket"):
+        io.remove_checkpoint(f"{folder}/1")
+        io.teardown()
+    io.teardown()
+    assert names(folder) == ["1"]
+    with pytest.raises(FileNotFoundError, match="no-such-bucket"):
+        trainer(CheckpointIO(wait=False), every_step("gs://no-such-bucket/run", -1)).fit(Model(), loader())
+
+
+def run(*arguments: str | Path, kill: int = 0) -> list[str]:
+    """The program's lines. With kill it holds at that step, and gets SIGKILL."""
+    hold = ["--hold", str(kill)] if kill else []
+    process = subprocess.Popen(
+        [sys.executable, PROGRAM, *arguments, *hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdin is not None and process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line.rstrip())
+        if line.startswith(f"{kill} "):
+            process.kill()
+    process.stdin.close()
+    process.stdout.close()
+    assert process.wait() == (-9 if kill else 0)
+    return lines
+
+
+def test_a_killed_run_goes_on_as_if_it_had_not_been(folder: str) -> None:
+    whole = run("gs://bucket/train/", f"{folder}/whole")
+    assert len(whole) == 24
+    killed = run("gs://bucket/train/", f"{folder}/killed", "--no-wait", kill=18)
+    assert killed == whole[:18]
+    resumed = run("gs://bucket/train/", f"{folder}/killed", "--resume")
+    assert resumed == whole[15:]  # the last checkpoint was that of step 15, in the middle of the second epoch
+
+
+# ---- the loader ----
+
+
+def test_the_loader_s_length_is_the_epoch_s(folder: str) -> None:
+    def new(batch: int = 4) -> Any:
+        dataset = millrace.MapDataset("gs://bucket/train/", transform=bytes)
+        return millrace.lightning.DataLoader(dataset, batch_size=batch, shuffle=True, seed=1)
+
+    whole = new()
+    first, second = list(whole), list(whole)
+    assert len(whole) == len(first) == 6
+    part = new()
+    batches = iter(part)
+    for k in range(4):
+        assert next(batches) == first[k] and len(part) == 6
+    state = part.state_dict()
+    assert state["steps"] == 4
+    rest = new()
+    rest.load_state_dict(state)
+    assert len(rest) == 6 and list(rest) == first[4:]
+    assert len(rest) == 6 and rest.state_dict()["steps"] == 0
+    assert list(rest) == second
+    smaller = new(2)  # elsewhere in another size: what was given counts as it was
+    smaller.load_state_dict(state)
+    assert len(smaller) == 4 + 4 and len(list(smaller)) == 4 and len(smaller) == 12
+    iter(part)  # the rest of the epoch is left
+    assert len(part) == 6
+    part.set_epoch(1)
+    assert len(part) == 6 and list(part) == second
+    with pytest.raises(ValueError, match="'steps'"):
+        part.load_state_dict({key: value for key, value in state.items() if key != "steps"})
+
+
+# ---- fsspec ----
+
+
+def test_the_file_system(folder: str) -> None:
+    fs, path = fsspec.core.url_to_fs(folder)
+    assert isinstance(fs, millrace.lightning.FileSystem)
+    assert not fs.exists(folder) and not fs.isdir(path)
+    fs.makedirs(f"{folder}/sub", exist_ok=True)
+    assert fs.isdir(folder) and fs.isdir(f"{folder}/sub") and fs.ls(folder) == [] and names(folder) == []
+    with fs.open(f"{folder}/sub/a.txt", "w") as file:
+        file.write("one\n")
+    with fs.open(f"{folder}/sub/a.txt", "a") as file:
+        file.write("two\n")
+    with fsspec.open(folder.replace("gs://", "gcs://") + "/b", "wb") as file:
+        file.write(b"12345")
+    with fs.open(f"{folder}/sub/a.txt", "r") as file:
+        assert file.read() == "one\ntwo\n"
+    assert fs.isdir(folder) and fs.isdir(f"{folder}/sub/") and fs.isfile(f"{folder}/b")
+    assert not fs.isfile(folder) and not fs.isdir(f"{folder}/b") and not fs.exists(f"{folder}/su")
+    assert fs.ls(folder, detail=False) == [f"{path}/b", f"{path}/sub"]
+    assert [(entry["type"], entry["size"]) for entry in fs.ls(folder)] == [("file", 5), ("directory", 0)]
+    assert fs.ls(f"{folder}/b", detail=False) == [f"{path}/b"]
+    assert sorted(fs.find(folder)) == [f"{path}/b", f"{path}/sub/a.txt"]
+    fs.mv(f"{folder}/b", f"{folder}/sub/c")
+    assert names(folder) == ["sub/a.txt", "sub/c"]
+    with fs.transaction, fs.open(f"{folder}/t", "wb") as file:
+        file.write(b"whole")
+    assert fs.cat(f"{folder}/t") == b"whole"
+    with pytest.raises(RuntimeError, match="stop"), fs.transaction:
+        with fs.open(f"{folder}/u", "wb") as file:
+            file.write(b"part")
+        raise RuntimeError("stop")
+    assert not fs.exists(f"{folder}/u")
+    fs.rm(folder, recursive=True)
+    assert names(folder) == [] and not fs.exists(folder)
+    for use in (lambda: fs.info(folder), lambda: fs.open(f"{folder}/b"), lambda: fs.ls(folder)):
+        with pytest.raises(FileNotFoundError):
+            use()
+    with pytest.raises(ValueError, match="mode"):
+        fs.open(f"{folder}/b", "r+b")
+
+
+def test_logs_beside_the_checkpoints(folder: str) -> None:
+    """A root in the bucket: Lightning's logger writes there, and the checkpoints' folder comes from it."""
+    logger = pl.loggers.CSVLogger(folder, name="log")
+    trainer(CheckpointIO(), logger=logger, log_every_n_steps=2, default_root_dir=folder).fit(Model(), loader())
+    assert [name for name in names(folder) if name.endswith(".ckpt")] == [
+        "log/version_0/checkpoints/epoch=0-step=6.ckpt"
+    ]
+    with fsspec.open(f"{folder}/log/version_0/metrics.csv", "r") as file:
+        assert len(file.read().splitlines()) == 4
+
+
+def test_gcsfs_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.util
+
+    assert millrace.lightning.register_filesystem()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name if name == "gcsfs" else None)
+    assert not millrace.lightning.register_filesystem()
