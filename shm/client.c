@@ -454,16 +454,31 @@ static int get_loop(const struct mr_msg_in *in, struct mr_loop *loop)
                : -1;
 }
 
+/* While fetch workers start again for a larger reserve the answer is BUSY: a moment, once in a run or twice. */
+static int ask_lane(struct mr_client *client, uint32_t dataset, uint32_t window, uint32_t least, const char *key,
+                    struct mr_msg_in *in)
+{
+    int64_t deadline_ns = mr_clock_mono_ns() + ANSWER_TIMEOUT_MS * MR_MILLISECOND_NS;
+    for (;;) {
+        struct mr_msg_out *out = mr_msg_new(MR_MSG_OPEN_LANE);
+        mr_msg_put_u64(out, "dataset", dataset);
+        mr_msg_put_u64(out, "window", window);
+        mr_msg_put_u64(out, "least", least);
+        mr_msg_put_str(out, "loop", key != NULL ? key : "");
+        if (mr_client_call(client, out, in) == 0)
+            return 0;
+        if (mr_error_code() != MR_E_BUSY || dataset >= MR_DATASETS_MAX || mr_clock_mono_ns() >= deadline_ns ||
+            atomic_load_explicit(&client->board->dataset[dataset].state, memory_order_relaxed) != MR_DATASET_READY)
+            return -1;
+        nanosleep(&(struct timespec){.tv_nsec = CONNECT_RETRY_MS * MR_MILLISECOND_NS}, NULL);
+    }
+}
+
 int mr_client_open_lane(struct mr_client *client, uint32_t dataset, uint32_t window, uint32_t least, const char *key,
                         struct mr_lane *lane, struct mr_loop *loop, bool *has_loop)
 {
     struct mr_msg_in in;
-    struct mr_msg_out *out = mr_msg_new(MR_MSG_OPEN_LANE);
-    mr_msg_put_u64(out, "dataset", dataset);
-    mr_msg_put_u64(out, "window", window);
-    mr_msg_put_u64(out, "least", least);
-    mr_msg_put_str(out, "loop", key != NULL ? key : "");
-    if (mr_client_call(client, out, &in) != 0)
+    if (ask_lane(client, dataset, window, least, key, &in) != 0)
         return -1;
     bool has = false;
     uint32_t number = 0;
@@ -484,7 +499,7 @@ int mr_client_open_lane(struct mr_client *client, uint32_t dataset, uint32_t win
         if (rc != 0) {
             mr_error_append("lane %u", number);
             /* Nobody else will: the supervisor believes that we have it. The map's error is what counts. */
-            out = mr_msg_new(MR_MSG_CLOSE_LANE);
+            struct mr_msg_out *out = mr_msg_new(MR_MSG_CLOSE_LANE);
             mr_msg_put_u64(out, "lane", number);
             if (mr_msg_send(client->socket, out) == 0 && await_answer(client) == 0 &&
                 mr_msg_recv(client->socket, &in) == 1)

@@ -59,6 +59,7 @@ struct mr_dataset {
     char from[256]; /* the saved index that it is; "" */
     char digest[MR_INDEX_DIGEST_SIZE];
     int64_t opened_ns;
+    int64_t waits_ns;  /* since when readers that are open keep the memory from being divided for it; 0 */
     char compose[500]; /* whether its objects are composed, and why, as a worker says; "" */
     /* Read by ranges, for one client (ranged.h): */
     uint64_t block_bytes;         /* most of one ticket; 0: whole objects, and the rest is unused */

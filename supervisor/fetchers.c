@@ -10,12 +10,15 @@
 #include <unistd.h>
 
 #include "shm/arena.h"
+#include "shm/base/clock.h"
 #include "shm/base/log.h"
 #include "shm/segment.h"
 #include "shm/wake.h"
 #include "supervisor/oom.h"
 #include "supervisor/ranged.h"
 #include "supervisor/supervisor.h"
+
+#define READERS_PATIENCE_NS (5 * MR_SECOND_NS) /* that a data set waits for checkpoint readers to be closed */
 
 static const struct mr_child_role fetch_role;
 
@@ -94,21 +97,66 @@ static bool refuse_too_large(struct mr_dataset *dataset, uint64_t total)
     return true;
 }
 
-static bool refuse_over_reserve(struct mr_dataset *dataset)
+static void refuse_over_reserve(struct mr_dataset *dataset)
 {
     struct mr_fetchers *f = &dataset->supervisor->fetchers;
     char object[32], reserve[32], wanted[32], text[400];
-    if (mr_dataset_extent(dataset) <= f->reserve_bytes)
-        return false;
     size_text(dataset->largest, object);
     size_text(f->reserve_bytes, reserve);
     setting_text(16 * f->count * dataset->largest, wanted);
     snprintf(text, sizeof text,
-             "its largest object has %llu bytes (%s), and the memory was divided for objects of up to %s by the data "
-             "set that was opened first: open this one first, or set memory.arena_bytes = %s",
+             "its largest object has %llu bytes (%s), and the memory was divided for objects of up to %s by what was "
+             "opened first, and is in use: open this one first, or set memory.arena_bytes = %s",
              (unsigned long long)dataset->largest, object, reserve, wanted);
     mr_dataset_fail(dataset, MR_E_NO_MEMORY, text);
-    return true;
+}
+
+/* ---- a larger reserve ---- */
+
+/* No lane, so no extent that could lie where the reserve will be. */
+static void grow_reserve(struct mr_dataset *dataset)
+{
+    struct mr_supervisor *s = dataset->supervisor;
+    struct mr_fetchers *f = &s->fetchers;
+    char reserve[32];
+    f->reserve_bytes = round_up(mr_dataset_extent(dataset));
+    size_text(f->reserve_bytes, reserve);
+    mr_log_info("memory: %s of each arena are kept for the sample that is waited for, because of data set %u (%s)",
+                reserve, dataset->number, mr_dataset_label(dataset));
+    f->state = MR_ARENAS_RESERVING;
+    for (unsigned i = 0; i < f->count; i++) {
+        struct mr_child *child = &f->workers[i];
+        f->slots[i].renewing = mr_child_has_process(child) || child->state == MR_CHILD_WAITING;
+        if (f->slots[i].renewing)
+            mr_child_drain(child, true);
+    }
+}
+
+/* The arenas are there: READY, FAILED, or it waits. */
+static void settle(struct mr_dataset *dataset)
+{
+    struct mr_supervisor *s = dataset->supervisor;
+    const struct mr_fetchers *f = &s->fetchers;
+    int64_t now_ns = mr_clock_mono_ns();
+    if (dataset->waits_ns == 0)
+        dataset->waits_ns = now_ns;
+    if (mr_dataset_extent(dataset) <= f->reserve_bytes)
+        mr_dataset_ready(dataset);
+    else if (round_up(mr_dataset_extent(dataset)) > f->arena_bytes / 2 || mr_lanes_of_whole_objects(s) > 0 ||
+             now_ns - dataset->waits_ns > READERS_PATIENCE_NS)
+        refuse_over_reserve(dataset);
+    else if (s->lanes.used == 0)
+        grow_reserve(dataset);
+}
+
+void mr_fetchers_settle(struct mr_supervisor *s)
+{
+    for (unsigned i = 0; i < MR_DATASETS_MAX && s->state <= MR_SUP_RUNNING; i++) {
+        struct mr_dataset *dataset = s->datasets[i];
+        if (dataset != NULL && dataset->indexed && dataset->state == MR_DATASET_LISTING &&
+            s->fetchers.state == MR_ARENAS_READY)
+            settle(dataset);
+    }
 }
 
 /* ---- segments of a slot ---- */
@@ -127,7 +175,7 @@ static void close_slot(struct mr_producer_slot *slot)
     close_fd(&slot->line);
     close_fd(&slot->line_readonly);
     close_fd(&slot->eventfd);
-    slot->reserved = slot->stopped = false;
+    slot->reserved = slot->renewing = slot->stopped = false;
 }
 
 static int make_arena(struct mr_supervisor *s, struct mr_producer_slot *slot)
@@ -249,12 +297,7 @@ static void begin(struct mr_supervisor *s)
 static void all_ready(struct mr_supervisor *s)
 {
     s->fetchers.state = MR_ARENAS_READY;
-    for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
-        struct mr_dataset *dataset = s->datasets[i];
-        if (dataset != NULL && dataset->indexed && dataset->state == MR_DATASET_LISTING &&
-            !refuse_over_reserve(dataset))
-            mr_dataset_ready(dataset);
-    }
+    mr_fetchers_settle(s);
 }
 
 /* Blocks of a reader: no larger than what a head has room for, and so that several fit the arena side by side. */
@@ -280,8 +323,6 @@ void mr_fetchers_indexed(struct mr_dataset *dataset)
     limit_block(dataset);
     if (s->state > MR_SUP_RUNNING || refuse_too_large(dataset, s->arena_bytes))
         return;
-    if (f->state == MR_ARENAS_READY && refuse_over_reserve(dataset))
-        return;
     for (unsigned i = 0; i < f->count; i++) {
         struct mr_child *child = &f->workers[i];
         if (mr_child_has_process(child)) {
@@ -293,7 +334,7 @@ void mr_fetchers_indexed(struct mr_dataset *dataset)
         }
     }
     if (f->state == MR_ARENAS_READY)
-        mr_dataset_ready(dataset);
+        settle(dataset);
     else if (f->state == MR_ARENAS_NONE)
         begin(s);
 }
@@ -393,6 +434,7 @@ static int arena_ready(struct mr_child *child)
 {
     struct mr_supervisor *s = child->supervisor;
     slot_of(child)->reserved = true;
+    slot_of(child)->renewing = false;
     struct mr_board_producer *board = &s->board->producer[child->slot];
     atomic_store_explicit(&board->pid, (uint32_t)child->pid, memory_order_relaxed);
     atomic_store_explicit(&board->generation, child->generation, memory_order_relaxed);
@@ -400,7 +442,7 @@ static int arena_ready(struct mr_child *child)
     if (s->fetchers.state != MR_ARENAS_RESERVING)
         return 0;
     for (unsigned i = 0; i < s->fetchers.count; i++)
-        if (!s->fetchers.slots[i].reserved)
+        if (!s->fetchers.slots[i].reserved || s->fetchers.slots[i].renewing)
             return 0;
     all_ready(s);
     return 0;

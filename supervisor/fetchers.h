@@ -8,6 +8,9 @@
  *       ^                         |
  *       +----(no memory: the data sets fail)
  *
+ * A data set that comes later with larger objects than the reserve makes the reserve larger, while nobody has a lane: the
+ * workers start again over the same arenas (READY -> RESERVING -> READY).
+ *
  * A worker's death: wait for its pidfd, count poison, recover its words in every lane, lingering ones too, wake
  * everybody; only then the next one starts in that slot.
  */
@@ -26,6 +29,7 @@ struct mr_producer_slot {
     int line, line_readonly, eventfd;
     bool reserved; /* ARENA_READY came: a restarted worker finds its pages */
     bool memfd;    /* /dev/shm had no room */
+    bool renewing; /* its worker starts again, for a larger reserve */
     bool stopped;  /* seen in state T, and said so */
 };
 
@@ -42,6 +46,8 @@ int mr_fetchers_init(struct mr_supervisor *s);
 void mr_fetchers_close(struct mr_supervisor *s);
 /* A data set has its index: divides the memory, or tells the workers; READY or FAILED follows. */
 void mr_fetchers_indexed(struct mr_dataset *dataset);
+/* Data sets that wait for the lanes of checkpoint readers to go: those have changed, or some time has passed. */
+void mr_fetchers_settle(struct mr_supervisor *s);
 /* Every worker that has a process. */
 void mr_fetchers_lane_opened(struct mr_supervisor *s, uint32_t lane, int fd);
 /* Sends DROP_LANE to those of the slots whose bit is set; returns the bits that still have to answer. */

@@ -43,6 +43,7 @@ static void forget(struct mr_supervisor *s, uint32_t number)
     struct mr_client_peer *client = entry->client;
     free(entry);
     mr_ranged_lane_gone(s, dataset);
+    mr_fetchers_settle(s);
     if (client != NULL)
         mr_clients_lane_gone(client);
 }
@@ -103,6 +104,10 @@ static int may_open(struct mr_supervisor *s, uint32_t dataset)
     }
     if (s->datasets[dataset]->state != MR_DATASET_READY) {
         mr_error_set(MR_E_BUSY, "data set %u (%s) is not ready", dataset, mr_dataset_label(s->datasets[dataset]));
+        return -1;
+    }
+    if (s->fetchers.state != MR_ARENAS_READY) {
+        mr_error_set(MR_E_BUSY, "the memory is being divided: ask again");
         return -1;
     }
     if (s->lanes.open >= s->config.lanes.max || free_slot(&s->lanes) < 0) {
@@ -222,6 +227,16 @@ unsigned mr_lanes_of_dataset(const struct mr_supervisor *s, uint32_t dataset)
     return count;
 }
 
+unsigned mr_lanes_of_whole_objects(const struct mr_supervisor *s)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < s->lanes.used; i++) {
+        const struct mr_registered_lane *entry = s->lanes.slots[i];
+        count += entry != NULL && s->datasets[entry->lane.dataset]->block_bytes == 0;
+    }
+    return count;
+}
+
 /* ---- drain and drop ---- */
 
 static void advance(struct mr_supervisor *s, uint32_t number)
@@ -265,6 +280,7 @@ static void look(struct mr_timer *timer)
         else
             advance(s, i);
     }
+    mr_fetchers_settle(s);
     if (++s->lanes.looks % LOOKS_A_CHECK == 0)
         mr_fetchers_look(s);
     if (s->lanes.used > 0)

@@ -70,6 +70,9 @@ unsigned mr_lanes_of(const struct mr_supervisor *s, const struct mr_client_peer 
 /* How many lanes of the data set are registered, in any state. */
 unsigned mr_lanes_of_dataset(const struct mr_supervisor *s, uint32_t dataset);
 
+/* How many lanes, in any state, are of data sets that are not read by ranges. */
+unsigned mr_lanes_of_whole_objects(const struct mr_supervisor *s);
+
 /* LANE for every lane that may hold words, to a worker that has just been started. */
 void mr_lanes_tell(struct mr_supervisor *s, struct mr_child *fetcher);
 /* DROPPED came from a fetch slot. */

@@ -460,7 +460,8 @@ int mr_supervisor_main(const struct mr_supervisor_options *options)
     s->index_status = s->indexing ? 1 : 0; /* until it is saved */
     s->started_ns = mr_clock_mono_ns();
     for (unsigned i = 0; i < MR_PRODUCERS_MAX; i++)
-        s->fetchers.slots[i] = (struct mr_producer_slot){-1, -1, -1, -1, -1, false, false, false};
+        s->fetchers.slots[i] = (struct mr_producer_slot){
+            .arena = -1, .arena_readonly = -1, .line = -1, .line_readonly = -1, .eventfd = -1};
     mr_writers_init(s);
     if (mr_config_load(&s->config, options->config_path) != 0) {
         mr_log_error("%s", mr_error_text());

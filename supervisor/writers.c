@@ -376,7 +376,8 @@ void mr_writers_init(struct mr_supervisor *s)
     w->arena = -1;
     w->oom_kills = mr_oom_kills();
     for (unsigned i = 0; i < MR_PRODUCERS_MAX; i++)
-        w->slots[i] = (struct mr_producer_slot){-1, -1, -1, -1, -1, false, false, false};
+        w->slots[i] = (struct mr_producer_slot){
+            .arena = -1, .arena_readonly = -1, .line = -1, .line_readonly = -1, .eventfd = -1};
 }
 
 void mr_writers_close(struct mr_supervisor *s)

@@ -9,6 +9,9 @@
 
 #include "shm/base/error.h"
 
+#define VIEWS_TRIES    1000
+#define VIEWS_PAUSE_US 10000
+
 typedef struct {
     PyObject_HEAD struct mr_client *client; /* NULL after close */
     struct mr_views *views;                 /* known to the fault handler; the client's */
@@ -259,6 +262,15 @@ static PyObject *client_range_reader(Client *self, PyObject *args)
     return ring_range_new(state, (PyObject *)self, dataset, block_bytes, index, object, label);
 }
 
+/* The data set is READY: BUSY is the moment in which the fetch workers start again for a larger reserve. */
+static struct mr_views *await_views(struct mr_client *client)
+{
+    struct mr_views *views;
+    for (unsigned i = 0; !(views = mr_client_views(client)) && mr_error_code() == MR_E_BUSY && i < VIEWS_TRIES; i++)
+        usleep(VIEWS_PAUSE_US);
+    return views;
+}
+
 int ring_client_open_range_lane(PyObject *object, uint32_t dataset, uint32_t window, struct mr_consumer **consumer,
                                 uint32_t *number)
 {
@@ -270,7 +282,7 @@ int ring_client_open_range_lane(PyObject *object, uint32_t dataset, uint32_t win
     *consumer = NULL;
     if (begin(self))
         return -1;
-    Py_BEGIN_ALLOW_THREADS struct mr_views *views = mr_client_views(self->client);
+    Py_BEGIN_ALLOW_THREADS struct mr_views *views = await_views(self->client);
     if (views &&
         (rc = mr_client_open_lane(self->client, dataset, window, window, NULL, &lane, &loop, &has_loop)) == 0) {
         *number = lane.lane;

@@ -200,3 +200,33 @@ def test_bad_requests(serve: StartServe, config: Path, folder: Path, ring: Any) 
     with pytest.raises(ValueError, match="no other listing"):
         client.open_listing(number, "0" * 64)
     os.close(fd)
+
+
+def test_a_data_set_with_larger_objects_comes_after_a_reader(
+    serve: StartServe, config: Path, folder: Path, ring: Any
+) -> None:
+    """A checkpoint is loaded before the data set is opened: the reserve grows once its reader is closed."""
+    config.write_text('[memory]\narena_bytes = "8MiB"\n[fetch]\nworkers = 2\n')
+    (folder / "large").write_bytes(b"L" * (1 << 20))
+    (folder / "larger").write_bytes(b"L" * (5 << 19))
+    one = serve(config)
+    client = ring(one)
+    number = open_ranged(client, [f"file://{folder}/large"])
+    reader = client.range_reader(number, client.index(number), 0, "label")
+    assert reader.read(10, 100) == b"L" * 10
+    assert one.stat()["memory"]["reserve_bytes"] == 256 * KIB
+    train = client.open_dataset(names_fd=names_fd([f"file://{folder}/large"]))[0]
+    assert not client.dataset_listed(train)[0]
+    assert reader.read(10, 200) == b"L" * 10
+    reader.close()
+    wait_for(lambda: client.dataset_listed(train)[0], "the reserve was not made larger")
+    assert one.stat()["memory"]["reserve_bytes"] == 1 << 20
+    assert client.range_reader(number, client.index(number), 0, "label").read(5, 10) == b"LLLLL"
+    wait_for(client.ready, "no arenas")
+    lane, _ = client.open_lane(train, client.index(train), 4, 4)
+    lane.feed(0, 0)
+    assert bytes(lane.next()) == b"L" * (1 << 20)
+    last = client.open_dataset(uris=(f"file://{folder}/",))[0]
+    with pytest.raises(OSError, match="opened first"):
+        wait_for(lambda: client.dataset_listed(last)[0], "neither ready nor refused")
+    lane.close()
