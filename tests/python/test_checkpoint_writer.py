@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import errno
 import gc
 import io
 import json
@@ -30,6 +31,7 @@ from google.auth.credentials import AnonymousCredentials
 
 import millrace
 from millrace import checkpoint
+from millrace._errors import from_code
 from millrace.checkpoint import _uri
 from tests.conftest import ROOT, Server, our_processes, start_devstore
 from tests.e2e.common import Supervisor, serve
@@ -471,17 +473,32 @@ def test_fork(folder: Place) -> None:
     assert folder.fetch(folder / "child") == b"its own"
 
 
+@dataclass
+class Slow:
+    """A store that takes a second for a MiB, and a supervisor."""
+
+    supervisor: Supervisor
+    place: Place
+
+    def kill_supervisor(self) -> None:
+        self.supervisor.process.kill()
+        self.supervisor.process.wait()
+
+
 @pytest.fixture
-def slow(tmp_path: Path, millrace_bin: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisor]:
-    """A store that takes a second for a MiB."""
+def slow(
+    request: pytest.FixtureRequest, tmp_path: Path, millrace_bin: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Slow]:
     store = start_devstore("--memory", "--upload-mibps", "1/1")
     make_bucket(store, "bkt")
-    started = serve(millrace_bin, tmp_path, store.url, CONFIG)
+    drain_s = getattr(request, "param", 100)
+    toml = CONFIG.replace("[checkpoint]", f"[checkpoint]\ndrain_s = {drain_s}")
+    started = serve(millrace_bin, tmp_path, store.url, toml)
     monkeypatch.setenv("MILLRACE_SOCKET", str(started.socket))
-    yield started
+    found = Slow(started, bucket_place(store, "slow"))
+    yield found
     if started.process.poll() is None:
-        started.process.kill()
-        started.process.wait()
+        found.kill_supervisor()
     store.stop()
 
 
@@ -489,30 +506,97 @@ class Interrupted(Exception):
     pass
 
 
-def test_a_signal_while_a_write_waits(slow: Supervisor) -> None:
+@pytest.fixture
+def alarm() -> Iterator[Callable[[float], None]]:
     def handler(*_: Any) -> None:
         raise Interrupted
 
     before = signal.signal(signal.SIGALRM, handler)
-    try:
-        with pytest.raises(Interrupted), checkpoint.writer("gs://bkt/name") as file:
-            signal.setitimer(signal.ITIMER_REAL, 0.5)
-            file.write(bytes(8 * PART))
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    yield lambda seconds: (signal.setitimer(signal.ITIMER_REAL, seconds), None)[1]
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def test_a_signal_while_a_write_waits(slow: Slow, alarm: Callable[[float], None]) -> None:
+    file = checkpoint.writer(slow.place / "name")
+    alarm(0.5)
+    with pytest.raises(Interrupted):
+        file.write(bytes(8 * PART))
+    for refused in (lambda: file.write(b"x"), file.close):  # what has been taken of those bytes is unknown
+        with pytest.raises(ValueError, match="aborted"):
+            refused()
+    assert slow.place.fetch(slow.place / "name") is None
+
+
+def test_a_signal_while_close_waits(slow: Slow, alarm: Callable[[float], None]) -> None:
+    """The promise stays."""
+    file = checkpoint.writer(slow.place / "name")
+    file.write(bytes(2 * MIB))
+    alarm(0.3)
+    with pytest.raises(Interrupted):
+        file.close()
     assert file.closed
+    assert file.close().size == 2 * MIB
+    assert slow.place.fetch(slow.place / "name") == bytes(2 * MIB)
 
 
-def test_the_supervisor_dies_while_bytes_are_written(slow: Supervisor) -> None:
-    with pytest.raises(millrace.SupervisorGone), checkpoint.writer("gs://bkt/name") as file:
-        timer = threading.Timer(0.5, slow.process.kill)
+def test_the_supervisor_dies_while_bytes_are_written(slow: Slow) -> None:
+    with pytest.raises(millrace.SupervisorGone), checkpoint.writer(slow.place / "name") as file:
+        timer = threading.Timer(0.5, slow.supervisor.process.kill)
         timer.start()
         file.write(bytes(20 * PART))
     timer.join()
-    slow.process.wait()
+    slow.supervisor.process.wait()
     with pytest.raises(millrace.SupervisorGone):
-        checkpoint.writer("gs://bkt/name")
+        checkpoint.writer(slow.place / "name")
+    assert slow.place.fetch(slow.place / "name") is None
+
+
+def test_the_supervisor_dies_after_the_promise(slow: Slow) -> None:
+    """The write worker finishes what was sealed, and nothing else."""
+    open_one = checkpoint.writer(slow.place / "open")
+    open_one.write(b"x")
+    with checkpoint.writer(slow.place / "name") as file:
+        file.write(bytes(2 * MIB))
+        save = file.close(wait=False)
+    slow.kill_supervisor()
+    assert save.result(100).size == 2 * MIB
+    assert slow.place.fetch(slow.place / "name") == bytes(2 * MIB)
+    with pytest.raises(millrace.SupervisorGone):
+        open_one.close()
+    assert slow.place.fetch(slow.place / "open") is None
+
+
+@pytest.mark.parametrize("slow", [1], indirect=True)
+def test_everything_dies_after_the_promise(slow: Slow) -> None:
+    with checkpoint.writer(slow.place / "name") as file:
+        file.write(bytes(8 * MIB))
+        save = file.close(wait=False)
+    workers = slow.supervisor.workers("write")
+    assert workers
+    slow.kill_supervisor()
+    for pid in workers:
+        os.kill(pid, signal.SIGKILL)
+    with pytest.raises(millrace.SupervisorGone, match="not confirmed"):
+        save.result(100)
+    assert slow.place.fetch(slow.place / "name") is None
+
+
+def test_a_write_worker_dies(slow: Slow) -> None:
+    data = some_bytes(2 * MIB)
+    with checkpoint.writer(slow.place / "name") as file:
+        file.write(data)
+        save = file.close(wait=False)
+    for pid in slow.supervisor.workers("write"):
+        os.kill(pid, signal.SIGKILL)
+    assert save.result(100).crc32c == google_crc32c.value(data)
+    assert slow.place.fetch(slow.place / "name") == data
+
+
+def test_a_full_disk_has_its_number() -> None:
+    error = from_code(12, "cannot write /a/b: No space left on device")
+    assert isinstance(error, millrace.Error) and error.errno == errno.ENOSPC
+    assert str(error) == "cannot write /a/b: No space left on device"
 
 
 def test_in_a_data_loader_worker(monkeypatch: pytest.MonkeyPatch) -> None:

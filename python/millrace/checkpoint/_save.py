@@ -47,6 +47,7 @@ class Save(concurrent.futures.Future[Saved]):
         self._connection: Connection | None = connection  # keeps a private supervisor
         self._pid = os.getpid()
         self._size = ring.bytes
+        self._outcome: tuple[bool, int, str, int, int] | None = None
         self._gone_at: float | None = None
         self._asked = False
         self._error: BaseException | None = None
@@ -79,20 +80,19 @@ class Save(concurrent.futures.Future[Saved]):
             raise RuntimeError(f"the save of {self.uri} belongs to the process before the fork, and is awaited there")
 
     def _poll(self, timeout_ms: int) -> bool:
-        """Waits a while; True once it is decided. For one thread at a time. KeyboardInterrupt may come out."""
-        try:
-            outcome = self._ring.outcome(timeout_ms)
-            if outcome is None:
-                self._check_supervisor()
-                return False
-        except Exception as error:
-            self._end(error)
-            return True
-        done, code, text, generation, crc32c = outcome
+        """Waits a while; True once it is decided. For one thread at a time. What a signal handler raises comes out."""
+        if self._outcome is None:
+            self._outcome = self._ring.outcome(timeout_ms)
+        if self._outcome is None:
+            gone = self._look_at_supervisor()
+            if gone is not None:
+                self._end(gone)
+            return gone is not None
+        done, code, text, generation, crc32c = self._outcome  # kept: a signal may break off what follows
         self._end(None if done else from_code(code or GONE, text), generation, crc32c)
         return True
 
-    def _check_supervisor(self) -> None:
+    def _look_at_supervisor(self) -> SupervisorGone | None:
         """The write worker finishes what is promised without the supervisor, as long as it may."""
         if self._gone_at is None:
             try:
@@ -102,14 +102,17 @@ class Save(concurrent.futures.Future[Saved]):
                 self._gone_at = time.monotonic()
                 log.warning("%s; its write worker may still finish the save of %s", error, self.uri)
         elif time.monotonic() > self._gone_at + self._ring.drain_s + 1:
-            raise SupervisorGone(
+            return SupervisorGone(
                 f"the save of {self.uri} is not confirmed: the supervisor has ended, and its write worker has not said "
                 f"within checkpoint.drain_s ({self._ring.drain_s} s) whether the object is there; look at the object"
             )
+        return None
 
     def _end(self, error: BaseException | None, generation: int = 0, crc32c: int = 0) -> None:
         self._ring.close()
         self._connection = None
+        if self.done():
+            return
         if error is None:
             self.set_result(Saved(self.uri, self._size, generation, crc32c))
             return
@@ -149,7 +152,12 @@ class _Waiter:
                     self._running = False
                     return
             for save in pending:
-                if save._poll(SLICE_MS if len(pending) == 1 else SEVERAL_MS):
+                try:
+                    ended = save._poll(SLICE_MS if len(pending) == 1 else SEVERAL_MS)
+                except Exception as error:  # of ours; the others shall not be left without an answer
+                    save._end(error)
+                    ended = True
+                if ended:
                     self._ended(save)
 
     def _ended(self, save: Save) -> None:
