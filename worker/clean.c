@@ -50,11 +50,8 @@ static bool is_dead(struct clean *clean, const struct mr_store_item *item, int64
 {
     struct mr_maker maker;
     bool known = mr_maker_parse(item->name + strlen(MR_TEMPORARY_PREFIX), &maker, NULL);
-    if (clean->all || (known && mr_dead_marks_have(clean->marks, &maker)))
-        return true;
-    if (item->created_s == 0 || age_s < clean->older_than_s)
-        return false;
-    return !known || !run_lives(clean, maker.run);
+    return clean->all || mr_temporary_is_dead(known ? &maker : NULL, item->created_s ? age_s : -1, clean->older_than_s,
+                                              clean->marks, known && run_lives(clean, maker.run));
 }
 
 static void show(struct clean *clean, const struct mr_store_item *item, int64_t age_s)
@@ -153,9 +150,7 @@ static void report(const struct clean *clean)
     else
         fprintf(stderr, "%" PRIu64 " (%" PRIu64 " bytes) removed", r->removed, r->bytes);
     if (clean->young > 0)
-        fprintf(stderr,
-                ", %" PRIu64 " kept: their run lives, or they are younger than %" PRId64 " s (--older-than, --all)",
-                clean->young, clean->older_than_s);
+        fprintf(stderr, ", %" PRIu64 " kept: their run lives, or they are young (--older-than, --all)", clean->young);
     if (r->failed > 0)
         fprintf(stderr, ", %" PRIu64 " failed: %s", r->failed, clean->failure);
     fputc('\n', stderr);
@@ -183,7 +178,7 @@ int mr_tool_clean(int argc, char **argv)
                                             {"older-than", required_argument, NULL, 'o'},
                                             {"json", no_argument, NULL, 'j'},
                                             {0}};
-    struct clean clean = {.older_than_s = MR_TEMPORARY_AGE_S};
+    struct clean clean = {.older_than_s = -1};
     int option;
     while ((option = getopt_long(argc, argv, "n", options, NULL)) != -1) {
         if (option == 'n')

@@ -263,12 +263,16 @@ void mr_dead_marks_free(struct mr_dead_mark *marks)
     }
 }
 
+const struct mr_dead_mark *mr_dead_marks_find(const struct mr_dead_mark *marks, const struct mr_maker *maker)
+{
+    while (marks && !mr_maker_equal(&marks->maker, maker))
+        marks = marks->next;
+    return marks;
+}
+
 bool mr_dead_marks_have(const struct mr_dead_mark *marks, const struct mr_maker *maker)
 {
-    for (; marks; marks = marks->next)
-        if (mr_maker_equal(&marks->maker, maker))
-            return true;
-    return false;
+    return mr_dead_marks_find(marks, maker) != NULL;
 }
 
 bool mr_run_mark_lives(const char *run, const struct mr_dead_mark *marks)

@@ -19,7 +19,7 @@
 
 /* Who made an object: its name is <prefix><run>/<slot>-<start>-<number>. */
 struct mr_maker {
-    char run[40]; /* uuid */
+    char run[40];  /* uuid */
     unsigned slot; /* of a write worker: MR_MAKER_WRITE and more */
     uint32_t start;
 };
@@ -53,6 +53,8 @@ void mr_dead_mark_cleaned(struct mr_dead_mark *mark, const char *endpoint, const
 /* Unlocks all and frees them. NULL is allowed. */
 void mr_dead_marks_free(struct mr_dead_mark *marks);
 
+/* This maker's mark among them, or NULL. */
+const struct mr_dead_mark *mr_dead_marks_find(const struct mr_dead_mark *marks, const struct mr_maker *maker);
 /* Is one of the marks this maker's? */
 bool mr_dead_marks_have(const struct mr_dead_mark *marks, const struct mr_maker *maker);
 /* Does a process of that run live on this machine? The marks are those that this process has locked itself. */

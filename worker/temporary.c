@@ -14,6 +14,8 @@
 #define AGAIN_S   5    /* after a look that did not end well */
 #define MARKS_MAX 1000 /* of the dead, dealt with at a time */
 
+#define NUMBER_BITS 40 /* of a handle, below the start of its maker */
+
 struct mr_temporary_bucket {
     struct mr_temporaries *owner;
     struct mr_temporary_bucket *next;
@@ -50,15 +52,41 @@ struct mr_temporaries {
 
 /* ---- which are whose ---- */
 
-void mr_temporary_name(const struct mr_maker *maker, uint64_t number, char name[MR_TEMPORARY_NAME_SIZE])
+/* A handle: which of the slot's processes made it, and its number there. */
+static uint64_t handle_of(uint32_t start, uint64_t number)
 {
-    snprintf(name, MR_TEMPORARY_NAME_SIZE, MR_TEMPORARY_PREFIX "%s/%u-%" PRIu32 "-%" PRIu64, maker->run, maker->slot,
-             maker->start, number);
+    return (uint64_t)start << NUMBER_BITS | number;
 }
 
 void mr_temporary_name_of(const struct mr_temporary_bucket *bucket, uint64_t number, char name[MR_TEMPORARY_NAME_SIZE])
 {
-    mr_temporary_name(&bucket->owner->maker, number, name);
+    const struct mr_maker *maker = &bucket->owner->maker;
+    snprintf(name, MR_TEMPORARY_NAME_SIZE, MR_TEMPORARY_PREFIX "%s/%u-%" PRIu64 "-%" PRIu64, maker->run, maker->slot,
+             number >> NUMBER_BITS, number & ((UINT64_C(1) << NUMBER_BITS) - 1));
+}
+
+static bool is_part(const struct mr_maker *maker)
+{
+    return maker->slot >= MR_MAKER_WRITE;
+}
+
+/* Made by us, or by a predecessor whose work we go on with. */
+static bool is_ours(const struct mr_temporaries *t, const struct mr_maker *maker)
+{
+    return mr_maker_equal(maker, &t->maker) || (is_part(maker) && maker->slot == t->maker.slot &&
+                                                maker->start < t->maker.start && strcmp(maker->run, t->maker.run) == 0);
+}
+
+bool mr_temporary_is_dead(const struct mr_maker *maker, int64_t age_s, int64_t limit_s,
+                          const struct mr_dead_mark *marks, bool run_lives)
+{
+    bool part = maker && is_part(maker);
+    const struct mr_dead_mark *mark = maker ? mr_dead_marks_find(marks, maker) : NULL;
+    if (mark && (!part || (mark->late && !run_lives)))
+        return true;
+    if (limit_s < 0)
+        limit_s = part ? MR_TEMPORARY_PART_AGE_S : MR_TEMPORARY_AGE_S;
+    return age_s >= limit_s && !run_lives;
 }
 
 static bool in_use(const struct mr_temporary_bucket *bucket, uint64_t number)
@@ -85,13 +113,11 @@ static bool verdict(void *arg, const struct mr_store_item *item)
     struct mr_maker maker;
     uint64_t number;
     bool known = mr_maker_parse(item->name + strlen(MR_TEMPORARY_PREFIX), &maker, &number);
-    if (known && mr_maker_equal(&maker, &t->maker))
-        return !in_use(bucket, number);
-    if (known && mr_dead_marks_have(t->marks, &maker))
-        return true;
-    if (item->created_s == 0 || mr_clock_wall_ns() / MR_SECOND_NS - item->created_s < MR_TEMPORARY_AGE_S)
-        return false;
-    return !known || !run_lives(t, maker.run);
+    if (known && is_ours(t, &maker))
+        return !in_use(bucket, handle_of(maker.start, number));
+    return mr_temporary_is_dead(known ? &maker : NULL,
+                                item->created_s ? mr_clock_wall_ns() / MR_SECOND_NS - item->created_s : -1, -1, t->marks,
+                                known && run_lives(t, maker.run));
 }
 
 /* ---- rounds ---- */
@@ -125,7 +151,7 @@ static void end_round(struct mr_temporaries *t)
     bool fresh = false;
     for (struct mr_dead_mark *mark = t->marks; mark; mark = mark->next) {
         for (struct mr_temporary_bucket *b = t->buckets; b; b = b->next)
-            if (b->looked && mark->late)
+            if (b->looked && mark->late && !(is_part(&mark->maker) && run_lives(t, mark->maker.run)))
                 mr_dead_mark_cleaned(mark, b->endpoint, b->name);
         fresh |= !mark->late;
     }
@@ -257,9 +283,9 @@ static int make_mark(struct mr_temporary_bucket *bucket)
     return 0;
 }
 
-int mr_temporary_begin(struct mr_temporary_bucket *bucket, char name[MR_TEMPORARY_NAME_SIZE], uint64_t *number)
+/* Recorded, and in use. 0 or -1 with mr_error. */
+static int use(struct mr_temporary_bucket *bucket, uint64_t number)
 {
-    struct mr_temporaries *t = bucket->owner;
     if (bucket->used_count == bucket->used_room) {
         unsigned room = bucket->used_room ? 2 * bucket->used_room : 64;
         uint64_t *used = realloc(bucket->used, room * sizeof *used);
@@ -272,10 +298,28 @@ int mr_temporary_begin(struct mr_temporary_bucket *bucket, char name[MR_TEMPORAR
     }
     if (make_mark(bucket) != 0)
         return -1;
-    *number = t->next++;
-    bucket->used[bucket->used_count++] = *number;
-    mr_temporary_name(&t->maker, *number, name);
+    bucket->used[bucket->used_count++] = number;
     return 0;
+}
+
+int mr_temporary_begin(struct mr_temporary_bucket *bucket, char name[MR_TEMPORARY_NAME_SIZE], uint64_t *number)
+{
+    if (use(bucket, bucket->owner->next) != 0)
+        return -1;
+    *number = bucket->owner->next++;
+    mr_temporary_name_of(bucket, *number, name);
+    return 0;
+}
+
+void mr_temporary_inherit(struct mr_temporary_bucket *bucket)
+{
+    bucket->unclean = true;
+    bucket->lost_until_ns = bucket->look_ns = mr_clock_mono_ns() + MR_MARK_LATE_S * MR_SECOND_NS;
+}
+
+int mr_temporary_adopt(struct mr_temporary_bucket *bucket, uint64_t number)
+{
+    return use(bucket, number);
 }
 
 void mr_temporary_not_made(struct mr_temporary_bucket *bucket, uint64_t number)
@@ -292,7 +336,7 @@ void mr_temporary_remove(struct mr_temporary_bucket *bucket, uint64_t number, ui
     struct mr_temporaries *t = bucket->owner;
     char name[MR_TEMPORARY_NAME_SIZE];
     mr_temporary_not_made(bucket, number);
-    mr_temporary_name(&t->maker, number, name);
+    mr_temporary_name_of(bucket, number, name);
     if (mr_remover_waiting(bucket->remover) == 0)
         bucket->waiting_since_ns = mr_http_now_ns(t->net->http);
     if (mr_remover_add(bucket->remover, name, generation) != 0)
@@ -396,6 +440,7 @@ struct mr_temporaries *mr_temporaries_new(struct mr_net *net, struct mr_counters
     t->net = net;
     t->counters = counters;
     t->maker = *maker;
+    t->next = handle_of(maker->start, 0);
     return t;
 }
 

@@ -34,13 +34,18 @@ struct mr_write_slot {
  * below, later, from a callback of the loop; begin and undo may also tell it at once.
  */
 struct mr_write_ops {
+    /* At once, for a lane whose upload a predecessor has begun: what it made is ours. NULL: nothing to do. */
+    int (*resume)(struct mr_write_lane *lane);
     int (*begin)(struct mr_write_lane *lane);
     int (*send)(struct mr_write_lane *lane, struct mr_write_slot *slot);
     int (*complete)(struct mr_write_lane *lane);
     /* slot->transfer has been cancelled. NULL: nothing to do. */
     void (*cancelled)(struct mr_write_lane *lane, struct mr_write_slot *slot);
+    /* Cancels what is under way beside lane->transfer and those of the slots. NULL: nothing to do. */
+    void (*stop)(struct mr_write_lane *lane);
     /* Nothing is under way: takes back what was begun, then mr_write_undone. */
     void (*undo)(struct mr_write_lane *lane);
+    void (*ended)(struct mr_write_lane *lane); /* the outcome is stored, whatever it is. NULL: nothing to do */
     void (*close)(struct mr_write_lane *lane); /* frees `own`. NULL: nothing to do */
 };
 extern const struct mr_write_ops mr_write_single, mr_write_parts, mr_write_composed;

@@ -18,7 +18,7 @@
 #define DAMAGED_MAX 3  /* a part that the store has other bytes of, so often, is given up */
 
 static const struct mr_write_ops *const methods[MR_WRITE_METHODS] = {
-    [MR_WRITE_SINGLE] = &mr_write_single, [MR_WRITE_PARTS] = &mr_write_parts};
+    [MR_WRITE_SINGLE] = &mr_write_single, [MR_WRITE_PARTS] = &mr_write_parts, [MR_WRITE_COMPOSED] = &mr_write_composed};
 
 const unsigned char *mr_write_bytes(const struct mr_write_lane *lane, const struct mr_write_slot *slot)
 {
@@ -69,6 +69,8 @@ static void drain(struct mr_write_lane *lane)
 static void end(struct mr_write_lane *lane, uint64_t generation)
 {
     mr_part_finish(&lane->part, lane->outcome, (uint32_t)lane->code, lane->text, generation, lane->crc32c);
+    if (lane->ops && lane->ops->ended)
+        lane->ops->ended(lane); /* before records are written over */
     drain(lane);
     lane->state = MR_WRITE_ENDED;
     count_end(lane);
@@ -102,6 +104,8 @@ static void cancel_all(struct mr_write_lane *lane)
         if (lane->ops->cancelled)
             lane->ops->cancelled(lane, slot);
     }
+    if (lane->ops && lane->ops->stop)
+        lane->ops->stop(lane);
 }
 
 static void stop(struct mr_write_lane *lane, enum mr_part_outcome outcome, enum mr_code code, const char *text)
@@ -338,9 +342,10 @@ static const struct mr_write_ops *choose(const struct mr_write_lane *lane)
 {
     if (lane->ops)
         return lane->ops;
-    if (lane->uri.scheme == MR_SCHEME_FILE)
-        return &mr_write_parts; /* where a name is given only to what is whole */
-    return &mr_write_parts;
+    if (lane->uri.scheme == MR_SCHEME_FILE) /* where a name is given only to what is whole */
+        return &mr_write_parts;
+    return lane->generation == 0 && !lane->if_absent && mr_store_has_parts(lane->store) ? &mr_write_parts
+                                                                                        : &mr_write_composed;
 }
 
 static void on_looked(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
@@ -519,28 +524,36 @@ static int resume(struct mr_write_lane *lane)
     lane->maybe_done = mr_part_complete_sent(&lane->part);
     for (uint64_t i = 0; i < MR_PARTS_MAX; i++)
         lane->stored += mr_part_record_get(&lane->part, i, &record);
-    return 0;
+    return lane->ops->resume ? lane->ops->resume(lane) : 0;
+}
+
+/* A predecessor has stored the outcome, and died on its way to the end. */
+static void end_again(struct mr_write_lane *lane)
+{
+    if (lane->ops && lane->ops->ended)
+        lane->ops->ended(lane);
+    drain(lane);
+    lane->state = MR_WRITE_ENDED;
 }
 
 static void open_lane(struct mr_write_lane *lane, const char *uri)
 {
     uint32_t code, crc;
     uint64_t generation;
-    if (mr_part_result(&lane->part, &code, NULL, &generation, &crc) != MR_PART_UNDECIDED) { /* a predecessor's */
-        lane->state = MR_WRITE_ENDED;
-        drain(lane);
-        return;
+    bool decided = mr_part_result(&lane->part, &code, NULL, &generation, &crc) != MR_PART_UNDECIDED;
+    int rc = mr_uri_init(&lane->uri, uri);
+    if (rc == 0) {
+        lane->name = lane->uri.key;
+        lane->name_length = strlen(lane->name);
+        lane->store = mr_net_store(lane->context->net, lane->uri.scheme, lane->uri.bucket);
+        rc = lane->store ? resume(lane) : -1;
     }
-    if (mr_uri_init(&lane->uri, uri) != 0) {
-        lane->uri.key = NULL;
-        stop(lane, MR_PART_FAILED, mr_error_code(), mr_error_text());
-        return;
-    }
-    lane->name = lane->uri.key;
-    lane->name_length = strlen(lane->name);
-    lane->store = mr_net_store(lane->context->net, lane->uri.scheme, lane->uri.bucket);
-    if (!lane->store || resume(lane) != 0)
+    if (decided)
+        end_again(lane);
+    else if (rc != 0 && lane->name)
         fail_here(lane);
+    else if (rc != 0) /* the text names it */
+        stop(lane, MR_PART_FAILED, mr_error_code(), mr_error_text());
 }
 
 struct mr_write_lane *mr_write_lane_new(struct mr_write_context *context, struct mr_part_lane *part, const char *uri,

@@ -2,6 +2,7 @@
  * write_parts.c - an object in parts of an upload (worker/store/parts.h): multipart uploads of GCS's XML API, for a new
  * name, since they have no preconditions; in a folder for every name.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,10 +13,12 @@ static void on_begun(void *arg, const struct mr_store_result *result, const char
 {
     struct mr_write_lane *lane = arg;
     lane->transfer = NULL;
-    if (result->code != MR_OK)
-        mr_write_failed(lane, result->code, result->text);
-    else
+    if (result->code == MR_OK)
         mr_write_begun(lane, id);
+    else if (result->code == MR_E_PROTOCOL && !mr_store_has_parts(lane->store))
+        mr_write_other(lane, &mr_write_composed); /* and from now on at once */
+    else
+        mr_write_failed(lane, result->code, result->text);
 }
 
 static int begin(struct mr_write_lane *lane)
@@ -29,11 +32,29 @@ static int begin(struct mr_write_lane *lane)
     return lane->transfer ? 0 : -1;
 }
 
+/* NOT_FOUND: the upload is, and with it the bytes that it had. */
+static void fail(struct mr_write_lane *lane, struct mr_write_slot *slot, const struct mr_store_result *result)
+{
+    char uri[300], text[MR_PART_TEXT];
+    const char *words = result->text;
+    if (result->code == MR_E_NOT_FOUND) {
+        snprintf(text, sizeof text,
+                 "%s: its unfinished upload was removed by somebody else (a lifecycle rule of the bucket that is too "
+                 "strict, or millrace clean)",
+                 mr_write_uri(lane, uri, sizeof uri));
+        words = text;
+    }
+    if (slot)
+        mr_write_part_failed(slot, result->code, words);
+    else
+        mr_write_failed(lane, result->code, words);
+}
+
 static void on_part(void *arg, const struct mr_store_result *result, const char *etag)
 {
     struct mr_write_slot *slot = arg;
     if (result->code != MR_OK)
-        mr_write_part_failed(slot, result->code, result->text);
+        fail(slot->lane, slot, result);
     else
         mr_write_part_stored(slot, etag, 0);
 }
@@ -59,7 +80,7 @@ static void on_completed(void *arg, const struct mr_store_result *result, const 
     struct mr_write_lane *lane = arg;
     lane->transfer = NULL;
     if (result->code != MR_OK)
-        mr_write_failed(lane, result->code, result->text);
+        fail(lane, NULL, result);
     else
         mr_write_done(lane, item->generation);
 }

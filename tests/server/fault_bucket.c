@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "shm/base/checksum.h"
 
@@ -12,7 +13,7 @@
 struct reply {
     int status;
     char extra[1024];
-    char body[32768];
+    char body[100000];
     size_t length;
 };
 
@@ -65,6 +66,7 @@ uint64_t fault_bucket_put(struct fault_bucket *bucket, const char *name, const v
     snprintf(object->name, sizeof object->name, "%s", name);
     object->size = size;
     object->crc = mr_crc32c(0, copy, size);
+    object->created_s = time(NULL);
     object->generation = ++bucket->generation;
     return object->generation;
 }
@@ -443,6 +445,43 @@ static void do_uploads(struct fault_bucket *bucket, const struct fault_request *
         list, i < 16 ? "true" : "false", i - 1, i - 1);
 }
 
+/* ---- listing: all of a prefix, in order ---- */
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp((*(struct bucket_object *const *)a)->name, (*(struct bucket_object *const *)b)->name);
+}
+
+static void do_list(struct fault_bucket *bucket, const struct fault_request *request, struct reply *reply)
+{
+    const struct bucket_object *found[BUCKET_OBJECTS];
+    const char *prefix = fault_query(request, "prefix");
+    unsigned count = 0;
+    size_t at = (size_t)snprintf(reply->body, sizeof reply->body, "{\"kind\":\"storage#objects\",\"items\":[");
+    for (unsigned i = 0; i < BUCKET_OBJECTS; i++)
+        if (bucket->objects[i].data &&
+            strncmp(bucket->objects[i].name, prefix ? prefix : "", strlen(prefix ? prefix : "")) == 0)
+            found[count++] = &bucket->objects[i];
+    qsort(found, count, sizeof *found, by_name);
+    for (unsigned i = 0; i < count; i++) {
+        char crc[9], created[40];
+        time_t seconds = (time_t)found[i]->created_s;
+        struct tm tm;
+        mr_crc32c_to_base64(found[i]->crc, crc);
+        strftime(created, sizeof created, "%Y-%m-%dT%H:%M:%S.000Z", gmtime_r(&seconds, &tm));
+        at += (size_t)snprintf(reply->body + at, sizeof reply->body - at,
+                               "%s{\"name\":\"%s\",\"size\":\"%llu\",\"generation\":\"%llu\",\"crc32c\":\"%s\","
+                               "\"storageClass\":\"STANDARD\",\"timeCreated\":\"%s\"}",
+                               i ? "," : "", found[i]->name, (unsigned long long)found[i]->size,
+                               (unsigned long long)found[i]->generation, crc, created);
+    }
+    at += (size_t)snprintf(reply->body + at, sizeof reply->body - at, "]}");
+    if (at >= sizeof reply->body)
+        abort();
+    reply->status = 200;
+    reply->length = at;
+}
+
 /* ---- dispatch ---- */
 
 static enum bucket_op op_of(const struct fault_request *request)
@@ -466,6 +505,8 @@ static enum bucket_op op_of(const struct fault_request *request)
             return OP_COMPOSE;
         if (strstr(target, "/o/"))
             return is_get ? OP_STAT : OP_DELETE;
+        if (strstr(target, "/o?"))
+            return OP_LIST;
         return OP_BUCKET;
     }
     if (is_get)
@@ -538,6 +579,9 @@ static void act(struct fault_bucket *bucket, enum bucket_op op, const struct buc
         break;
     case OP_COMPLETE:
         do_complete(bucket, step, request, reply);
+        break;
+    case OP_LIST:
+        do_list(bucket, request, reply);
         break;
     default:
         do_uploads(bucket, request, reply);

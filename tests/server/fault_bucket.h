@@ -29,6 +29,7 @@ enum bucket_op {
     OP_COMPLETE,
     OP_ABORT,
     OP_UPLOADS,
+    OP_LIST,
     OP_COUNT
 };
 
@@ -64,6 +65,7 @@ struct bucket_object {
     unsigned char *data;
     uint64_t size, generation;
     uint32_t crc; /* as told */
+    int64_t created_s;
 };
 
 #define BUCKET_OBJECTS 256

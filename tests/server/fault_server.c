@@ -267,6 +267,38 @@ const char *fault_server_host(const struct fault_server *server)
     return server->host;
 }
 
+/* All connections before the one from this port are at their end. */
+static int settled(struct fault_server *server, in_port_t port)
+{
+    unsigned open = 0;
+    int accepted = 0;
+    pthread_mutex_lock(&server->lock);
+    for (unsigned i = 0; i < server->count; i++) {
+        struct sockaddr_in peer;
+        socklen_t size = sizeof peer;
+        if (server->conns[i]->fd < 0)
+            continue;
+        open++;
+        accepted |= getpeername(server->conns[i]->fd, (struct sockaddr *)&peer, &size) == 0 && peer.sin_port == port;
+    }
+    pthread_mutex_unlock(&server->lock);
+    return accepted && open == 1;
+}
+
+void fault_server_settle(struct fault_server *server)
+{
+    struct sockaddr_in address, ours;
+    socklen_t size = sizeof address, ours_size = sizeof ours;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || getsockname(server->fd, (struct sockaddr *)&address, &size) != 0 ||
+        connect(fd, (struct sockaddr *)&address, sizeof address) != 0 ||
+        getsockname(fd, (struct sockaddr *)&ours, &ours_size) != 0)
+        die("connect");
+    while (!settled(server, ours.sin_port)) /* accepted in order: what came before is there too */
+        poll(NULL, 0, 1);
+    close(fd);
+}
+
 unsigned fault_server_connections(struct fault_server *server)
 {
     pthread_mutex_lock(&server->lock);

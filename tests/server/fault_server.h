@@ -28,6 +28,8 @@ struct fault_server *fault_server_start(fault_handler *handler, void *arg);
 /* "127.0.0.1:port" */
 const char *fault_server_host(const struct fault_server *server);
 unsigned fault_server_connections(struct fault_server *server);
+/* Until every request that has been sent is dealt with, and every connection that was closed is: no client is left. */
+void fault_server_settle(struct fault_server *server);
 /* Ends waits, closes all connections and joins all threads. */
 void fault_server_stop(struct fault_server *server);
 

@@ -13,6 +13,7 @@
 #define RUN "5d7f9f2c-3a4e-4c1b-9a51-0c6a5d2f9b10"
 
 static char runtime[64];
+static uint32_t starts; /* of the slot: no two processes have the same number */
 
 void scene_make_runtime(void)
 {
@@ -65,16 +66,21 @@ void scene_close(struct scene *s)
     mr_config_close(&s->config);
 }
 
-void scene_start(struct scene *s)
+static void start_process(struct scene *s)
 {
-    struct mr_maker maker = {.run = RUN, .slot = MR_MAKER_WRITE + 1, .start = ++s->starts};
-    struct mr_part_lane lane;
+    struct mr_maker maker = {.run = RUN, .slot = MR_MAKER_WRITE + 1, .start = ++starts};
     ck_assert_int_eq(mr_net_init(&s->net, &s->config), 0);
     s->context = (struct mr_write_context){.net = &s->net,
                                            .counters = s->counters,
                                            .temporaries = mr_temporaries_new(&s->net, s->counters, &maker),
                                            .arena = s->arena};
     ck_assert_ptr_nonnull(s->context.temporaries);
+}
+
+void scene_start(struct scene *s)
+{
+    struct mr_part_lane lane;
+    start_process(s);
     ck_assert_int_eq(mr_part_map(&lane, s->fd, SCENE_SLOTS * SCENE_PART), 0);
     s->worker = mr_write_lane_new(&s->context, &lane, s->uri, s->if_absent);
     ck_assert_ptr_nonnull(s->worker);
@@ -94,15 +100,29 @@ void scene_die(struct scene *s)
     mr_part_recover_worker(&s->lane);
 }
 
-void scene_leave(struct scene *s)
+static void finish_process(struct scene *s)
 {
-    mr_write_lane_destroy(s->worker);
     mr_temporaries_finish(s->context.temporaries);
     while (mr_temporaries_busy(s->context.temporaries)) {
         ck_assert_int_ge(mr_http_step(s->net.http, 20, -1), 0);
         mr_temporaries_step(s->context.temporaries, mr_clock_mono_ns());
     }
     stop(s);
+}
+
+void scene_leave(struct scene *s)
+{
+    mr_write_lane_destroy(s->worker);
+    finish_process(s);
+}
+
+void scene_look_again(struct scene *s, const char *bucket)
+{
+    start_process(s);
+    struct mr_store *store = mr_net_store(&s->net, MR_SCHEME_GS, bucket);
+    ck_assert_ptr_nonnull(store);
+    ck_assert_ptr_nonnull(mr_temporaries_bucket(s->context.temporaries, store, s->config.gcs.endpoint, bucket, true));
+    finish_process(s);
 }
 
 static void write_parts(struct scene *s)

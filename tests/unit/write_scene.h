@@ -28,7 +28,6 @@ struct scene {
     struct mr_counters *counters;
     struct mr_write_context context;
     struct mr_write_lane *worker;
-    unsigned starts;
     /* how it ended */
     enum mr_part_outcome outcome;
     uint32_t code, crc32c;
@@ -48,6 +47,8 @@ void scene_close(struct scene *scene);
 void scene_start(struct scene *scene);
 /* It dies, and the supervisor notices. */
 void scene_die(struct scene *scene);
+/* Another worker of the slot, which has no lane: looks for temporary objects that nobody uses. */
+void scene_look_again(struct scene *scene, const char *bucket);
 /* It leaves in good order: temporary objects are waited for. */
 void scene_leave(struct scene *scene);
 
