@@ -3,19 +3,23 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "shm/base/error.h"
 #include "shm/base/log.h"
 #include "shm/runtime_folder.h"
 
-#define BACKLOG 128
+#define BACKLOG       128
+#define LOCK_ATTEMPTS 20
+#define LOCK_PAUSE_NS 5000000
 
 /* Removes the folder of a run; what is in it is known. */
 static void remove_folder(const char *path)
@@ -53,14 +57,41 @@ static void sweep(const char *base)
     closedir(dir);
 }
 
-/* Held for the run's life: a folder without it is swept away. */
-static int lock_folder(struct mr_run_folder *folder)
+/* Whether the path still is what we have locked: whoever starts at the same time may have swept it away in between. */
+static bool is_there(const struct mr_run_folder *folder)
 {
+    struct stat ours, named;
+    return fstat(folder->lock, &ours) == 0 && stat(folder->path, &named) == 0 && ours.st_dev == named.st_dev &&
+           ours.st_ino == named.st_ino;
+}
+
+static int lock_once(struct mr_run_folder *folder)
+{
+    if (mr_private_folder(folder->path) != 0)
+        return -1;
     folder->lock = open(folder->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    if (folder->lock >= 0 && flock(folder->lock, LOCK_EX | LOCK_NB) == 0)
-        return 0;
+    if (folder->lock >= 0 && flock(folder->lock, LOCK_EX | LOCK_NB) == 0) {
+        if (is_there(folder))
+            return 0;
+        errno = ENOENT;
+    }
     mr_error_set_errno(errno, "cannot lock the run folder %s", folder->path);
+    if (folder->lock >= 0)
+        close(folder->lock);
+    folder->lock = -1;
     return -1;
+}
+
+/* Makes the folder if it is not there, and locks it for the run's life: a folder without a lock is swept away, and that
+ * may happen before we have it. */
+static int make_locked(struct mr_run_folder *folder)
+{
+    for (unsigned attempt = 1; lock_once(folder) != 0; attempt++) {
+        if (attempt == LOCK_ATTEMPTS)
+            return -1;
+        nanosleep(&(struct timespec){.tv_nsec = LOCK_PAUSE_NS}, NULL);
+    }
+    return 0;
 }
 
 /* A folder of our own, locked. */
@@ -75,7 +106,7 @@ static int make_own(struct mr_run_folder *folder)
         mr_error_set(MR_E_CONFIG, "the run folder's path is too long: %s: set XDG_RUNTIME_DIR to a shorter one", base);
         return -1;
     }
-    return mr_private_folder(folder->path) != 0 ? -1 : lock_folder(folder);
+    return make_locked(folder);
 }
 
 /* The folder that the Python package names, locked. It lies beside those that we make, and is swept like them. */
@@ -88,10 +119,8 @@ static int make_given(struct mr_run_folder *folder, const char *path)
     }
     if (mr_runtime_folder(base) == 0 && strncmp(path, base, strlen(base)) == 0)
         sweep(base);
-    if (mr_private_folder(path) != 0)
-        return -1;
     strcpy(folder->path, path);
-    return lock_folder(folder);
+    return make_locked(folder);
 }
 
 /* "pid": for people and for whoever elected this supervisor. */
