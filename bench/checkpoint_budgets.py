@@ -5,7 +5,8 @@
 - blocked: a save of 1 GiB that fits the part arena, by close(wait=False), against torch.save into nothing plus 1.2
   times a memcpy, taken in turns. Cold is the first save of a job, whose arena is new; warm are the others.
 - CPU: user and system time of trainer, supervisor and workers, of the synchronous save and load of the same state dict.
-- memory: the most that they hold together while 4 GiB are saved, then loaded, with 256 MiB for parts.
+- memory: the most that they hold together while 4 GiB are saved, then loaded, with 256 MiB for parts, less what the idle
+  processes held (Python, torch's code) before there was a state dict.
 """
 
 from __future__ import annotations
@@ -60,10 +61,10 @@ def cpu(table: Table, part: Part, size: int, budget: float, what: str) -> None:
 
 
 def most_memory(saver: Saver, size: int) -> tuple[int, int]:
-    """Bytes that the whole family held at most, in a save and in a load."""
+    """Bytes that the whole family held at most, in a save and in a load, over what it held before."""
     save, load = Part(), Part()
     saver.turn("large.pt", size, save, load, True)
-    return save.over + size + saver.idle, load.over + size + saver.idle
+    return save.over + size, load.over + size
 
 
 def that_fits(catalogue: Catalogue, size: int) -> Client:
@@ -93,7 +94,7 @@ def measure(small: int, large: int, rounds: int, folder: Path) -> Table:
         for saver in savers[:-1]:
             saver.process.end()
         save, load = most_memory(savers[-1], large)
-        what = f"{large / GIB:g} GiB, {arena / MIB:.0f} MiB for parts: memory in all,"
+        what = f"{large / GIB:g} GiB, {arena / MIB:.0f} MiB for parts: memory,"
         add(table, f"{what} save", (large + arena) * OVER / GIB, save / GIB, "GiB")
         add(table, f"{what} and 256 MiB for reading, load", (large + arena + ARENA) * OVER / GIB, load / GIB, "GiB")
     return table

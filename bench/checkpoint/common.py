@@ -96,7 +96,7 @@ def serve(saver: Saver) -> None:
             state = {}
         else:
             raise SystemExit(f"no operation {operation!r}")
-        if not state:
+        if operation in ("make", "drop", "compare"):
             gc.collect()
             ctypes.CDLL(None).malloc_trim(0)  # glibc keeps freed tensors under 32 MiB: the next system needs the memory
         print(json.dumps(answer), flush=True)
