@@ -61,8 +61,16 @@ static void lane_closed(RangeReader *self)
     self->has_lane = false;
 }
 
+/* In a forked child both locks may be held by a thread that is not there: nothing is locked, nothing is told. */
+static bool is_foreign(const RangeReader *self)
+{
+    return self->reader && mr_range_reader_is_foreign(self->reader);
+}
+
 static void drop(RangeReader *self)
 {
+    if (is_foreign(self))
+        self->has_lane = false;
     mr_range_reader_destroy(self->reader);
     self->reader = NULL;
     lane_closed(self);
@@ -132,6 +140,10 @@ static Py_ssize_t fill(RangeReader *self, uint64_t offset, char *dest, uint64_t 
 static Py_ssize_t locked_fill(RangeReader *self, uint64_t offset, char *dest, uint64_t length)
 {
     Py_ssize_t got = -1;
+    if (is_foreign(self)) {
+        PyErr_SetString(PyExc_ValueError, "this reader belongs to the process before the fork: open it in this one");
+        return -1;
+    }
     lock(self);
     if (self->reader)
         got = fill(self, offset, dest, length);
@@ -174,6 +186,10 @@ static PyObject *range_read(RangeReader *self, PyObject *args)
 static PyObject *range_close(RangeReader *self, PyObject *ignored)
 {
     (void)ignored;
+    if (is_foreign(self)) {
+        drop(self);
+        Py_RETURN_NONE;
+    }
     lock(self);
     drop(self);
     PyThread_release_lock(self->lock);

@@ -62,7 +62,7 @@ struct mr_transfer_counters {
     uint64_t resumes;      /* of those, continued behind the bytes that had arrived */
     uint64_t stalls;       /* requests dropped because they stalled */
     uint64_t crc_errors;   /* bytes that failed their checksum */
-    uint64_t unverified;   /* fetches done well without any checksum to compare */
+    uint64_t unverified;   /* whole objects fetched well without any checksum to compare */
     uint64_t busy;         /* answers 429 and 503 */
     uint64_t egress;       /* of those, about the project's egress bandwidth */
     uint64_t compose_busy; /* answers 429 to composes */
