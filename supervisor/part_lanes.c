@@ -326,7 +326,8 @@ static void advance(struct mr_supervisor *s, uint32_t number)
     say_end(entry);
     if (entry->state == MR_WRITER_ENDED && entry->closed) {
         mr_part_sweep(&entry->lane); /* ended: nobody takes what is READY */
-        if (!mr_part_is_drained(&entry->lane))
+        /* A dead client may have left damage there, and a worker that has ended a lane has nothing in it. */
+        if (entry->client != NULL && !mr_part_is_drained(&entry->lane))
             return;
         entry->state = MR_WRITER_DROPPING;
     }

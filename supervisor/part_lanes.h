@@ -1,7 +1,8 @@
 /*
  * part_lanes.h - the registry of part lanes: a checkpoint from OPEN_WRITER until its memory is free again.
  *
- *     UPLOADING --(PART_ENDED, or the worker cannot work)--> ENDED --(closed, and every word at rest)--> DROPPING
+ *     UPLOADING --(PART_ENDED, or the worker cannot work)--> ENDED --(closed and every word at rest, or the client is dead)
+ *         --> DROPPING
  *     DROPPING --(its worker has answered DROPPED, or is gone)--> slot and memory free
  *
  * UPLOADING holds while the worker has anything to do with it, the removal of what an aborted upload left included.

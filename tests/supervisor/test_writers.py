@@ -20,63 +20,13 @@ import pytest
 from tests.conftest import BIN, Server, StartDevstore
 
 from .conftest import DEADLINE_S, Serve, StartServe, alive, wait_for, workers
+from .saver import PROGRAM, Saver, make_bytes
 from .test_workers import MakeProgram, with_worker
 
 __all__ = ["with_worker"]  # a fixture
 
-SAVER = BIN / "millrace-test-saver"
 MIB = 1 << 20
 PART = 5 * MIB
-
-
-class Saver:
-    """A trainer that is told what to do, line by line (saver.c). Answers are lists of words."""
-
-    def __init__(self, socket: Path | None = None) -> None:
-        self.process = subprocess.Popen([SAVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        if socket:
-            self.ok("connect", socket)
-
-    def say(self, *words: object) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(" ".join(map(str, words)) + "\n")
-        self.process.stdin.flush()
-
-    def hear(self) -> list[str]:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().split()
-
-    def ask(self, *words: object) -> list[str]:
-        self.say(*words)
-        return self.hear()
-
-    def ok(self, *words: object) -> list[str]:
-        answer = self.ask(*words)
-        assert answer[:1] == ["ok"], (words, answer)
-        return answer[1:]
-
-    def error(self, *words: object) -> str:
-        answer = self.ask(*words)
-        assert answer[:1] == ["error"], (words, answer)
-        return " ".join(answer[2:])
-
-    def save(self, number: int, uri: str, size: int) -> list[str]:
-        """Opens, writes and seals."""
-        self.ok("open", number, uri, 0, 1)
-        self.ok("write", number, size)
-        return self.ok("seal", number)
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.end()
-
-    def end(self) -> None:
-        if self.process.stdin and not self.process.stdin.closed:
-            with contextlib.suppress(BrokenPipeError):  # it is dead
-                self.process.stdin.close()
-        self.process.wait(DEADLINE_S)
-        if self.process.stdout:
-            self.process.stdout.close()
 
 
 StartSaver = Callable[..., Saver]
@@ -95,18 +45,6 @@ def saver() -> Iterator[StartSaver]:
         if one.process.poll() is None:
             one.process.kill()
         one.end()
-
-
-def make_bytes(size: int) -> bytes:
-    """What saver.c writes: byte i is mr_mix64(i / 4096) & 255."""
-    mask = (1 << 64) - 1
-    out = bytearray()
-    for block in range((size + 4095) // 4096):
-        x = (block + 0x9E3779B97F4A7C15) & mask
-        x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & mask
-        x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & mask
-        out += bytes([(x ^ (x >> 31)) & 255]) * 4096
-    return bytes(out[:size])
 
 
 class Store:
@@ -254,6 +192,7 @@ def test_what_stat_shows(
     serve: StartServe, config: Path, store: StartStore, saver: StartSaver, millrace_bin: Path
 ) -> None:
     bucket = store("--upload-mibps", "0.5/0.5")
+    config.write_text(config.read_text() + "[metrics]\ninterval_s = 1\n")
     one = serve(config, **bucket.env)
     assert checkpoint(one)["arena_bytes"] == 0
     trainer = saver(one.socket)
@@ -270,6 +209,7 @@ def test_what_stat_shows(
     assert "millrace_checkpoint_arena_free_bytes 10485760\n" in text
     assert re.search(r'millrace_writer_total_bytes\{writer="\d+",pid="\d+",uri="gs://bucket/slow",', text)
     assert "millrace_write_stored_part_bytes{" in text
+    wait_for(lambda: "; 1 checkpoints under way, " in log_of(one), "the line of metrics.interval_s")
     stop_at_once(one)
 
 
@@ -510,7 +450,7 @@ def run(
     millrace: Path, config: Path, env: dict[str, str], lines: str, status: int = 0
 ) -> subprocess.CompletedProcess[str]:
     """A command that says `lines` to a saver, and ends with the status while the saver's lanes are as they are."""
-    script = f'(echo "connect $MILLRACE_SOCKET"; printf "{lines}") | {SAVER}; exit {status}'
+    script = f'(echo "connect $MILLRACE_SOCKET"; printf "{lines}") | {PROGRAM}; exit {status}'
     return subprocess.run(
         [millrace, "run", "-v", "-c", config, "--", "sh", "-c", script],
         env={**os.environ, **env},
@@ -606,7 +546,7 @@ def test_ctrl_c_while_the_end_of_run_is_drained(
     millrace_bin: Path, config: Path, runtime: Path, store: StartStore, tmp_path: Path
 ) -> None:
     """The first one says what is still being saved, the second one stops."""
-    script = f'(echo "connect $MILLRACE_SOCKET"; printf "{PROMISE}") | {SAVER}'
+    script = f'(echo "connect $MILLRACE_SOCKET"; printf "{PROMISE}") | {PROGRAM}'
     log = tmp_path / "run.log"
     with log.open("w") as errors:
         process = subprocess.Popen(
