@@ -26,7 +26,7 @@ def decode(lease: millrace.Lease) -> torch.Tensor:
     return torch.frombuffer(bytearray(lease)[:16], dtype=torch.uint8).float() / 255
 
 
-class Model(pl.LightningModule):
+class Model(pl.LightningModule):  # type: ignore[misc]
     def __init__(self, hold: int) -> None:
         super().__init__()
         self.hold = hold
@@ -44,7 +44,7 @@ class Model(pl.LightningModule):
         return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)]
 
 
-class Data(pl.LightningDataModule):
+class Data(pl.LightningDataModule):  # type: ignore[misc]
     """The loader's position is part of the checkpoint: Lightning 2.0 does not ask the loader, as later ones do."""
 
     def __init__(self, uri: str) -> None:

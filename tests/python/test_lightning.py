@@ -76,7 +76,7 @@ def folder(
     return f"gs://bucket/{name}"
 
 
-class Model(pl.LightningModule):
+class Model(pl.LightningModule):  # type: ignore[misc]
     def __init__(self, width: int = 2) -> None:
         super().__init__()
         self.save_hyperparameters()

@@ -6,11 +6,24 @@ fsspec, and so ModelCheckpoint, find gs:// paths where gcsfs is not installed. d
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from ._checkpoint_io import CheckpointIO
 from ._filesystem import FileSystem
 from ._filesystem import register as register_filesystem
 from ._loader import DataLoader
 
-__all__ = ["CheckpointIO", "DataLoader", "FileSystem", "register_filesystem"]
+if TYPE_CHECKING:
+    from ._fsdp import FSDPStrategy
+
+__all__ = ["CheckpointIO", "DataLoader", "FSDPStrategy", "FileSystem", "register_filesystem"]
 
 register_filesystem()
+
+
+def __getattr__(name: str) -> Any:
+    if name == "FSDPStrategy":
+        from ._fsdp import FSDPStrategy
+
+        return FSDPStrategy
+    raise AttributeError(f"module 'millrace.lightning' has no attribute {name!r}")

@@ -1,0 +1,149 @@
+"""FSDPStrategy: each rank saves its shards by itself, through millrace.dcp; asynchronously if asked."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import io
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import torch
+import torch.distributed
+import torch.distributed.checkpoint
+from torch.distributed.checkpoint.optimizer import load_sharded_optimizer_state_dict
+from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType
+from torch.distributed.fsdp.api import ShardedOptimStateDictConfig, ShardedStateDictConfig
+
+from .. import checkpoint as store
+from ..dcp import StorageReader, StorageWriter
+from ._checkpoint_io import CheckpointIO, remove
+from ._location import PathLike, join, location
+from ._package import PACKAGE, module
+
+_Base: Any = module("strategies").FSDPStrategy
+_dcp: Any = torch.distributed.checkpoint
+_states: Any = module("trainer.states")
+METADATA = "meta.pt"  # what is neither model nor optimizer, where Lightning's own strategy has it
+if "state_dict_type" not in inspect.signature(_Base.__init__).parameters:
+    raise ImportError(f"FSDPStrategy needs Lightning 2.1 or later, for sharded checkpoints; {PACKAGE} is older")
+
+
+def _sharded(model: Any) -> Any:
+    return FullyShardedDataParallel.state_dict_type(
+        model,
+        StateDictType.SHARDED_STATE_DICT,
+        ShardedStateDictConfig(offload_to_cpu=True),
+        ShardedOptimStateDictConfig(offload_to_cpu=True),
+    )
+
+
+def _copied(value: Any, sharded_are_copies: bool) -> Any:
+    """A state that training does not change: what was sharded has been copied if it was brought to the CPU for it."""
+    if isinstance(value, dict):
+        return {key: _copied(each, sharded_are_copies) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_copied(each, sharded_are_copies) for each in value]
+    if type(value) in (torch.Tensor, torch.nn.Parameter):  # not those of ShardedTensor and DTensor
+        return value.detach().clone()
+    if isinstance(value, torch.Tensor) and sharded_are_copies:
+        return value
+    return copy.deepcopy(value)
+
+
+class _Writer(StorageWriter):
+    """Saves with the shards what is neither model nor optimizer: where that fails, all ranks hear of it."""
+
+    def __init__(self, place: str, rest: dict[str, Any]) -> None:
+        super().__init__(place)
+        pickled = io.BytesIO()
+        torch.save(rest, pickled)  # as it is now, whenever it is written
+        self._rest = pickled.getbuffer()
+
+    def finish(self, metadata: Any, results: Any) -> None:
+        with store.writer(join(self._base(), METADATA), sharers=1) as file:
+            file.write(self._rest)
+        super().finish(metadata, results)
+
+
+class FSDPStrategy(_Base):  # type: ignore[misc]
+    """Lightning's FSDPStrategy with sharded checkpoints in a bucket: `Trainer(strategy=FSDPStrategy())`.
+
+    A checkpoint is a folder as Lightning's own strategy makes it, and is there once its last object (.metadata) is.
+    With use_async=True training goes on as soon as the state is copied. The next save waits for the one before; so does
+    the end of the run; a failure is raised there. A checkpoint that ModelCheckpoint wants removed stays until then.
+    """
+
+    def __init__(self, *args: Any, use_async: bool = False, **kwargs: Any) -> None:
+        if kwargs.setdefault("state_dict_type", "sharded") != "sharded":
+            raise ValueError(
+                "this FSDPStrategy saves sharded checkpoints; for state_dict_type='full' use Lightning's own with "
+                "plugins=[millrace.lightning.CheckpointIO()]"
+            )
+        super().__init__(*args, **kwargs)
+        self._use_async = use_async
+        self._io = CheckpointIO()
+        self._group: Any = None
+        self._thread: ThreadPoolExecutor | None = None
+        self._save: Future[Any] | None = None
+        self._removals: list[str] = []
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], filepath: PathLike, storage_options: Any = None) -> None:
+        if storage_options is not None:
+            raise TypeError("millrace's FSDPStrategy takes no storage_options: the [checkpoint] configuration is it")
+        place = location(self.broadcast(filepath))
+        self._settle()
+        state = {"model": checkpoint.pop("state_dict")}
+        for number, optimizer in enumerate(checkpoint.pop("optimizer_states", [])):
+            state[f"optimizer_{number}"] = optimizer
+        writer = _Writer(place, checkpoint)
+        if not self._use_async:
+            _dcp.save(state, storage_writer=writer)
+            return
+        if self._group is None:  # a group for that thread alone; the state is on the CPU, where nccl does not work
+            self._group = torch.distributed.new_group(backend="gloo")
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="millrace-fsdp")
+        assert self._thread is not None
+        # torch's own async_save cannot copy the ShardedTensors of FSDP, as of torch 2.15.
+        state = _copied(state, self.root_device.type != "cpu")
+        self._save = self._thread.submit(_dcp.save, state, storage_writer=writer, process_group=self._group)
+        if self.lightning_module.trainer.state.status != _states.TrainerStatus.RUNNING:
+            self._settle()  # nothing comes after it that would wait
+
+    def load_checkpoint(self, checkpoint_path: PathLike, weights_only: bool | None = None) -> dict[str, Any]:
+        place = location(self.broadcast(checkpoint_path))
+        self._settle()
+        model, trainer = self.model, self.lightning_module.trainer
+        with _sharded(model):
+            state = {"model": model.state_dict()}
+            _dcp.load(state, storage_reader=StorageReader(place))
+            model.load_state_dict(state["model"], strict=getattr(self.lightning_module, "strict_loading", True))
+            if trainer.state.fn == _states.TrainerFn.FITTING:
+                for number, optimizer in enumerate(self.optimizers):
+                    name = f"optimizer_{number}"
+                    saved = load_sharded_optimizer_state_dict(state["model"], name, StorageReader(place))
+                    mine = FullyShardedDataParallel.optim_state_dict_to_load(model, optimizer, saved[name])
+                    optimizer.load_state_dict(mine)
+        return self._io.load_checkpoint(join(place, METADATA), weights_only=weights_only)
+
+    def remove_checkpoint(self, filepath: PathLike) -> None:
+        if self._save is not None:
+            self._removals.append(location(filepath))
+        elif self.is_global_zero:
+            remove(location(filepath))
+
+    def teardown(self) -> None:
+        try:
+            self._settle()
+        finally:
+            super().teardown()
+
+    def _settle(self) -> None:
+        """Waits for the save that is under way; raises if it failed, and what was to be removed after it is kept."""
+        save, self._save = self._save, None
+        removals, self._removals = self._removals, []
+        if save is not None:
+            save.result()
+        if self.is_global_zero:
+            for place in removals:
+                remove(place)

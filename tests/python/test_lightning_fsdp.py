@@ -1,0 +1,57 @@
+"""millrace.lightning.FSDPStrategy under torchrun, with sharded checkpoints in a bucket."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import StartDevstore
+
+PROGRAM = Path(__file__).with_name("fsdp_program.py")
+CONFIG = """
+[memory]
+arena_bytes = "16MiB"
+[checkpoint]
+arena_bytes = "80MiB"
+"""
+
+
+def test_sharded_checkpoints(devstore: StartDevstore, tmp_path: Path) -> None:
+    (tmp_path / "store" / "bucket").mkdir(parents=True)
+    (tmp_path / "millrace.toml").write_text(CONFIG)
+    environment = {
+        **os.environ,
+        "STORAGE_EMULATOR_HOST": devstore("--root", tmp_path / "store").url,
+        "MILLRACE_CONFIG": str(tmp_path / "millrace.toml"),
+        "GLOO_SOCKET_IFNAME": "lo",
+        "OMP_NUM_THREADS": "1",
+    }
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*launcher, PROGRAM, "gs://bucket/run"], env=environment, capture_output=True, text=True, timeout=250
+    )
+    assert done.returncode == 0, done.stderr
+    said = [line[2:] for line in done.stdout.splitlines() if line.startswith("| ")]
+    whole = said.index("whole 6")
+    losses = said[:whole]
+    assert [line.split()[0] for line in losses] == list("123456")
+    assert said[whole + 1 : -1] == [*losses[:4], "part 4", *losses[4:], "resumed 6"]
+    assert said[-1].startswith("failed ") and "no-such-bucket" in said[-1]
+    kept = {file.relative_to(tmp_path / "store" / "bucket" / "run") for file in (tmp_path / "store").rglob("*.pt")}
+    # The last of each run, without that which the resumed run removed for its own, and none that is not whole.
+    assert {str(file.parent) for file in kept} == {"whole/epoch=0-step=6.ckpt", "after", "resumed/epoch=1-step=6.ckpt"}
+    for file in kept:
+        folder = tmp_path / "store" / "bucket" / "run" / file.parent
+        assert (folder / ".metadata").exists() and len(list(folder.glob("*.distcp"))) == 2
+
+
+@pytest.mark.parametrize("kind", ["full", "other"])
+def test_only_sharded_ones(kind: str) -> None:
+    from millrace.lightning import FSDPStrategy
+
+    with pytest.raises(ValueError, match="sharded"):
+        FSDPStrategy(state_dict_type=kind)
