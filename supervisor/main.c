@@ -214,12 +214,15 @@ static const struct mr_verb verbs[] = {
      "  --json         the description, for programs\n"
      "  -c FILE        configuration (TOML)\n"
      "  -v, -q         more, or fewer, lines on standard error\n"},
-    {"clean", verb_tool, "[-c FILE] [--dry-run] [--all] [--older-than SECONDS] [--json] gs://BUCKET",
-     "Removes the composed objects that dead runs have left in a bucket: those of processes that died\n"
-     "on this machine, and all that are older than an hour. Prints URI, size and age of each.\n\n"
+    {"clean", verb_tool, "[-c FILE] [--dry-run] [--all] [--older-than SECONDS] [--json] URI",
+     "Removes what dead runs have left. gs://BUCKET: temporary objects of processes that died on this machine,\n"
+     "and all that are older than an hour (parts of checkpoints: a day), and unfinished multipart uploads that\n"
+     "are older than a day. gs://BUCKET/PREFIX: such uploads under it. file:///FOLDER: temporary files, in it\n"
+     "and below, that nobody writes. Prints URI, size (or \"unfinished upload\") and age of each.\n\n"
      "  --dry-run      removes nothing\n"
-     "  --older-than S  seconds, in place of 3600\n"
-     "  --all          whatever their age, even where a run still uses them (it then downloads one by one)\n"
+     "  --older-than S  seconds, in place of the hour and the days\n"
+     "  --all          whatever their age, even where a run still uses them: it then downloads objects one by\n"
+     "                 one, and its checkpoints fail\n"
      "  --json         for programs\n"
      "  -c FILE        configuration (TOML)\n"},
     {"stat", verb_stat, "[--socket PATH] [--json|--prometheus]",

@@ -1,8 +1,9 @@
 /*
- * clean.c - `millrace clean`: removes the composed objects that dead runs have left in a bucket.
+ * clean.c - `millrace clean`: removes what dead runs have left in a bucket or folder: composed objects, temporary parts of
+ * checkpoints, unfinished uploads.
  *
  * What a run removes by itself at its start (temporary.h), by hand: after the last run of a job, from any machine, or at
- * another age.
+ * another age; and unfinished uploads of a bucket, which no run removes (clean_uploads.h).
  */
 #include <errno.h>
 #include <getopt.h>
@@ -14,6 +15,7 @@
 
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
+#include "worker/clean_uploads.h"
 #include "worker/progress.h"
 #include "worker/run_mark.h"
 #include "worker/sweep.h"
@@ -35,6 +37,8 @@ struct clean {
     struct mr_progress progress;
     struct mr_sweep_result result;
     char failure[400];
+    json_t *upload_list; /* NULL: no --json */
+    struct mr_clean_uploads uploads;
 };
 
 static bool run_lives(struct clean *clean, const char *run)
@@ -94,19 +98,9 @@ static void done(void *arg, const struct mr_sweep_result *result)
         mr_error_set(result->code, "%s", result->text);
 }
 
-static int run(struct clean *clean, const char *text)
+/* Temporary objects, which lie in one place of the bucket. */
+static int sweep_objects(struct clean *clean, struct mr_store *store)
 {
-    if (mr_tool_init(&clean->tool) != 0)
-        return -1;
-    struct mr_store *store = mr_tool_open(&clean->tool, text, &clean->uri);
-    if (!store)
-        return -1;
-    if (clean->uri.scheme != MR_SCHEME_GS || clean->uri.key[0]) {
-        mr_error_set(MR_E_USAGE,
-                     "%s is no bucket: temporary objects of all data sets lie in gs://BUCKET/" MR_TEMPORARY_PREFIX,
-                     text);
-        return -1;
-    }
     clean->marks = mr_dead_marks_take(MARKS_MAX);
     mr_progress_begin(&clean->progress, clean->dry_run ? "objects looked at" : "objects removed", 0, false);
     struct mr_sweep_options options = {
@@ -128,20 +122,76 @@ static int run(struct clean *clean, const char *text)
             return -1;
         }
     }
+    mr_progress_end(&clean->progress);
     return clean->result.code == MR_OK ? 0 : -1;
+}
+
+static bool is_whole_bucket(const struct clean *clean)
+{
+    return clean->uri.scheme == MR_SCHEME_GS && !clean->uri.key[0];
+}
+
+static int run(struct clean *clean, const char *text)
+{
+    if (mr_tool_init(&clean->tool) != 0)
+        return -1;
+    struct mr_store *store = mr_tool_open(&clean->tool, text, &clean->uri);
+    if (!store || (is_whole_bucket(clean) && sweep_objects(clean, store) != 0))
+        return -1;
+    clean->uploads = (struct mr_clean_uploads){.tool = &clean->tool,
+                                               .store = store,
+                                               .uri = &clean->uri,
+                                               .dry_run = clean->dry_run,
+                                               .all = clean->all,
+                                               .older_than_s = clean->older_than_s,
+                                               .list = clean->upload_list};
+    if (mr_clean_uploads(&clean->uploads) != 0)
+        return -1;
+    if (!clean->uploads.denied || is_whole_bucket(clean))
+        return 0;
+    mr_error_set(MR_E_DENIED, "%s", clean->uploads.failure);
+    return -1;
+}
+
+static void report_uploads(const struct clean *clean)
+{
+    const struct mr_clean_uploads *u = &clean->uploads;
+    char *uri = mr_uri_format(clean->uri.scheme, clean->uri.bucket, clean->uri.key);
+    if (u->denied) {
+        fprintf(stderr, "unfinished uploads were not looked for: %s\n", u->failure);
+        free(uri);
+        return;
+    }
+    fprintf(stderr, "%" PRIu64 " unfinished uploads under %s: %" PRIu64 "%s removed", u->seen, uri ? uri : "",
+            clean->dry_run ? u->condemned : u->removed, clean->dry_run ? " would be" : "");
+    if (u->seen > u->condemned)
+        fprintf(stderr, ", %" PRIu64 " kept: somebody may be writing them (--older-than, --all)",
+                u->seen - u->condemned);
+    if (u->failed > 0)
+        fprintf(stderr, ", %" PRIu64 " failed: %s", u->failed, u->failure);
+    fputc('\n', stderr);
+    free(uri);
 }
 
 static void report(const struct clean *clean)
 {
     const struct mr_sweep_result *r = &clean->result;
     if (clean->objects) {
-        json_t *all = json_pack("{s:b, s:I, s:I, s:I, s:I, s:I, s:s, s:O}", "dry_run", clean->dry_run, "seen",
+        json_t *uploads = json_pack("{s:I, s:I, s:I, s:s, s:O}", "seen", (json_int_t)clean->uploads.seen, "removed",
+                                    (json_int_t)clean->uploads.removed, "failed", (json_int_t)clean->uploads.failed,
+                                    "failure", clean->uploads.failure, "uploads", clean->upload_list);
+        json_t *all = json_pack("{s:b, s:I, s:I, s:I, s:I, s:I, s:s, s:O, s:o}", "dry_run", clean->dry_run, "seen",
                                 (json_int_t)r->seen, "removed", (json_int_t)r->removed, "removed_bytes",
                                 (json_int_t)(clean->dry_run ? 0 : r->bytes), "kept", (json_int_t)clean->young, "failed",
-                                (json_int_t)r->failed, "failure", clean->failure, "objects", clean->objects);
+                                (json_int_t)r->failed, "failure", clean->failure, "objects", clean->objects,
+                                "unfinished", uploads);
         json_dumpf(all, stdout, JSON_INDENT(2));
         puts("");
         json_decref(all);
+        return;
+    }
+    if (!is_whole_bucket(clean)) {
+        report_uploads(clean);
         return;
     }
     fprintf(stderr, "%" PRIu64 " temporary objects in gs://%s: ", r->seen, clean->uri.bucket);
@@ -154,11 +204,12 @@ static void report(const struct clean *clean)
     if (r->failed > 0)
         fprintf(stderr, ", %" PRIu64 " failed: %s", r->failed, clean->failure);
     fputc('\n', stderr);
+    report_uploads(clean);
 }
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: millrace clean [--dry-run] [--all] [--older-than SECONDS] [--json] gs://BUCKET\n");
+    fprintf(stderr, "usage: millrace clean [--dry-run] [--all] [--older-than SECONDS] [--json] URI\n");
     return 2;
 }
 
@@ -194,6 +245,7 @@ int mr_tool_clean(int argc, char **argv)
     }
     if (optind + 1 != argc)
         return usage();
+    clean.upload_list = clean.objects ? json_array() : NULL;
     int rc = run(&clean, argv[optind]);
     mr_progress_end(&clean.progress);
     mr_dead_marks_free(clean.marks);
@@ -201,8 +253,9 @@ int mr_tool_clean(int argc, char **argv)
     if (rc == 0)
         report(&clean);
     json_decref(clean.objects);
+    json_decref(clean.upload_list);
     mr_uri_close(&clean.uri);
     if (rc != 0)
         return mr_tool_fail("clean");
-    return clean.result.failed == 0 ? 0 : 1;
+    return clean.result.failed + clean.uploads.failed == 0 ? 0 : 1;
 }

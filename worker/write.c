@@ -375,6 +375,11 @@ int mr_write_main(unsigned slot)
     if (!u)
         return 1;
     signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of that file */
+    /* What a scheduler or a shell sends to all processes of a job: a promise is kept until DRAIN, or drain_s behind the
+     * supervisor's end. The supervisor itself kills by SIGKILL. */
+    signal(SIGTERM, SIG_IGN);
+    signal(SIGINT, SIG_IGN);
+    signal(SIGHUP, SIG_IGN);
     if (mr_link_init(&u->link, "write", slot) != 0)
         goto failed;
     if (mr_net_init(&u->net, &u->link.config) != 0) {

@@ -1,0 +1,116 @@
+"""`millrace clean`: unfinished multipart uploads of a bucket, and what killed writers left in a folder."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import StartDevstore
+
+
+def clean(program: Path, url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "STORAGE_EMULATOR_HOST": url}
+    return subprocess.run([program, "clean", *arguments], env=environment, capture_output=True, text=True, timeout=100)
+
+
+def answer(program: Path, url: str, *arguments: str) -> dict[str, Any]:
+    result = clean(program, url, "--json", *arguments)
+    assert result.returncode == 0, result.stderr
+    return dict(json.loads(result.stdout))
+
+
+def begin(url: str, name: str) -> None:
+    request = urllib.request.Request(f"{url}/bucket/{urllib.parse.quote(name)}?uploads", b"", method="POST")
+    urllib.request.urlopen(request).close()
+
+
+def under_way(url: str) -> list[str]:
+    with urllib.request.urlopen(f"{url}/bucket?uploads") as reply:
+        return re.findall("<Key>(.*?)</Key>", reply.read().decode())
+
+
+def make_bucket(url: str) -> None:
+    headers = {"Content-Type": "application/json"}
+    urllib.request.urlopen(
+        urllib.request.Request(f"{url}/storage/v1/b?project=p", b'{"name":"bucket"}', headers)
+    ).close()
+
+
+def test_uploads(devstore: StartDevstore, millrace_bin: Path) -> None:
+    url = devstore("--memory").url
+    make_bucket(url)
+    for name in ("ckpt/a", "ckpt/b c", "other"):
+        begin(url, name)
+
+    # They are young: somebody may write them on another node.
+    assert answer(millrace_bin, url, "gs://bucket")["unfinished"] == {
+        "seen": 3,
+        "removed": 0,
+        "failed": 0,
+        "failure": "",
+        "uploads": [],
+    }
+    looked = answer(millrace_bin, url, "--dry-run", "--older-than", "0", "gs://bucket/ckpt/")["unfinished"]
+    assert [item["uri"] for item in looked["uploads"]] == ["gs://bucket/ckpt/a", "gs://bucket/ckpt/b c"]
+    assert looked["removed"] == 0 and len(under_way(url)) == 3
+
+    result = clean(millrace_bin, url, "--older-than", "0", "gs://bucket/ckpt/")
+    assert result.returncode == 0, result.stderr
+    assert re.fullmatch(r"(gs://bucket/ckpt/(a|b c)\tunfinished upload\t\d+\n){2}", result.stdout)
+    assert "2 unfinished uploads under gs://bucket/ckpt/: 2 removed" in result.stderr
+    assert under_way(url) == ["other"]
+    assert answer(millrace_bin, url, "--all", "gs://bucket")["unfinished"]["removed"] == 1
+    assert under_way(url) == []
+    assert "0 unfinished uploads under gs://bucket/" in clean(millrace_bin, url, "gs://bucket").stderr
+
+
+def test_an_upload_that_cannot_be_removed(devstore: StartDevstore, millrace_bin: Path) -> None:
+    url = devstore("--memory", "--deny", "storage.multipartUploads.abort").url
+    make_bucket(url)
+    begin(url, "a")
+    result = clean(millrace_bin, url, "--all", "gs://bucket/a")
+    assert result.returncode == 1
+    assert "0 removed" in result.stderr and "1 failed" in result.stderr and "403" in result.stderr
+
+
+def test_files(millrace_bin: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run" / "ckpt"
+    folder.mkdir(parents=True)
+    (folder / "step.pt").write_bytes(b"whole")
+    dead, live, young = (folder / f".millrace-{i:016x}.parts" for i in range(3))
+    for path in (dead, live, young):
+        path.write_bytes(b"part")
+    for path in (dead, live):
+        os.utime(path, (time.time() - 500, time.time() - 500))
+    with live.open("r+b") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        looked = answer(millrace_bin, "", f"file://{tmp_path}")["unfinished"]
+        assert [item["uri"] for item in looked["uploads"]] == [f"file://{dead}"]
+        assert sorted(path.name for path in folder.iterdir()) == [live.name, young.name, "step.pt"]
+    assert answer(millrace_bin, "", str(folder))["unfinished"]["removed"] == 1
+    result = clean(millrace_bin, "", f"file://{tmp_path}/nothing")
+    assert result.returncode == 1 and "No such file" in result.stderr
+
+
+def test_uploads_that_may_not_be_listed(devstore: StartDevstore, millrace_bin: Path) -> None:
+    url = devstore("--memory", "--deny", "storage.multipartUploads.list").url
+    make_bucket(url)
+    result = clean(millrace_bin, url, "gs://bucket")
+    assert result.returncode == 0 and "unfinished uploads were not looked for" in result.stderr
+    assert clean(millrace_bin, url, "gs://bucket/a").returncode == 1
+
+
+@pytest.mark.parametrize("wrong", [["gs://"], ["s3://bucket"], ["--older-than", "-1", "gs://bucket"]])
+def test_wrong_usage(millrace_bin: Path, wrong: list[str]) -> None:
+    result = clean(millrace_bin, "", *wrong)
+    assert result.returncode == 2 and result.stderr, result
