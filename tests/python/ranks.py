@@ -7,6 +7,7 @@ import copy
 import gc
 import multiprocessing
 import os
+import pickle
 import tempfile
 import threading
 import traceback
@@ -30,7 +31,9 @@ dtensor: Any = torch.distributed._tensor
 
 # Forked from one process that has torch loaded: importing it for each rank takes seconds.
 _forkserver = multiprocessing.get_context("forkserver")
-_forkserver.set_forkserver_preload(["torch.distributed.checkpoint", "torch.distributed._tensor", "millrace.dcp"])
+_forkserver.set_forkserver_preload(
+    ["torch.distributed.fsdp", "torch.distributed.checkpoint.state_dict", "torch._dynamo", "millrace.dcp"]
+)
 RANK_TIMEOUT_S = 200
 
 
@@ -165,6 +168,13 @@ def save_sharded(uri: Any, seed: int, files: int = 1) -> None:
     dcp.save(sharded(seed), checkpoint_id=uri, storage_writer=millrace.dcp.StorageWriter(files_per_rank=files))
 
 
+def save_with(pickled: bytes, uri: Path) -> int:
+    """Saves with a writer from another process; which supervisor it did that through."""
+    writer = pickle.loads(pickled)
+    dcp.save({"tensor": torch.ones(3)}, checkpoint_id=uri, storage_writer=writer)
+    return int(writer._connection.client.pid)
+
+
 def load_sharded(uri: Any, seed: int) -> bool:
     state = sharded(seed + 1, blank=True)
     dcp.load(state, checkpoint_id=uri, storage_reader=millrace.dcp.StorageReader())
@@ -239,7 +249,7 @@ def async_save_fails(uri: str) -> str:
 def save_fails(uri: str, failing: int, files: int) -> str:
     """Rank `failing` cannot resolve one of its items. What each rank is told."""
 
-    class Planner(dcp.DefaultSavePlanner):  # type: ignore[misc]
+    class Planner(dcp.DefaultSavePlanner):
         def resolve_data(self, write_item: Any) -> Any:
             if int(os.environ["RANK"]) == failing and write_item.index.fqn == "model.rows":
                 raise ArithmeticError("lost")

@@ -165,6 +165,8 @@ def _find_storage(head: bytes) -> Stored:
 
 
 def _is_contiguous(tensor: _Tensor) -> bool:
+    if 0 in tensor.size:
+        return True
     step = 1
     for length, stride in zip(reversed(tensor.size), reversed(tensor.stride)):
         if length != 1 and stride != step:

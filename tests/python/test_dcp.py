@@ -1,0 +1,548 @@
+"""millrace.dcp: torch.distributed.checkpoint to devstore and to folders, by one rank and by several.
+
+The whole file runs under the oldest torch too: the last test starts that.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import json
+import os
+import pickle
+import random
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed.checkpoint
+
+import millrace
+from millrace import checkpoint
+from millrace.dcp import StorageReader, StorageWriter
+from millrace.dcp._tensor import find_storage, packed
+from tests.conftest import CALLERS_CACHE, ROOT, Server, start_devstore
+from tests.e2e.common import Supervisor, serve
+from tests.python import ranks
+from tests.python.ranks import same
+
+dcp: Any = torch.distributed.checkpoint
+OLDEST = "2.3.1"
+IS_OLDEST = torch.__version__.startswith(OLDEST)
+CONFIG = """
+[memory]
+arena_bytes = "32MiB"
+[checkpoint]
+part_bytes = "5MiB"
+arena_bytes = "40MiB"
+[retry]
+attempts = 3
+"""
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
+newer_torch = pytest.mark.newer_torch  # what 2.3.1 has not: not selected there
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Server]:
+    started = start_devstore("--memory", "--no-md5")
+    body = json.dumps({"name": "bkt"}).encode()
+    headers = {"Content-Type": "application/json"}
+    urllib.request.urlopen(urllib.request.Request(f"{started.url}/storage/v1/b?project=p", body, headers)).read()
+    yield started
+    started.stop()
+
+
+@pytest.fixture(scope="module")
+def supervisor(tmp_path_factory: pytest.TempPathFactory, millrace_bin: Path, store: Server) -> Iterator[Supervisor]:
+    """One for all tests of the file; its write and fetch workers start here."""
+    started = serve(millrace_bin, tmp_path_factory.mktemp("supervisor"), store.url, CONFIG)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MILLRACE_SOCKET", str(started.socket))
+        checkpoint.writer("gs://bkt/first").close()
+        checkpoint.reader("gs://bkt/first").close()
+    yield started
+    gc.collect()
+    assert started.stop() == 0, started.log.read_text()
+
+
+@pytest.fixture(autouse=True)
+def _supervised(supervisor: Supervisor, store: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", store.url)  # list() and remove() go there by themselves
+    monkeypatch.setenv("MILLRACE_SOCKET", str(supervisor.socket))
+
+
+@pytest.fixture(params=["gs", "file"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where a test may save to."""
+    return (
+        f"gs://bkt/{request.node.name.replace('[', '-').rstrip(']')}"
+        if request.param == "gs"
+        else str(tmp_path / "saved")
+    )
+
+
+def names(uri: str) -> list[str]:
+    return sorted(one.rsplit("/", 1)[1] for one in checkpoint.list(uri))
+
+
+def save(state: Any, uri: Any, **options: Any) -> None:
+    dcp.save(state, checkpoint_id=uri, storage_writer=StorageWriter(**options))
+
+
+def load(state: Any, uri: Any) -> Any:
+    dcp.load(state, checkpoint_id=uri, storage_reader=StorageReader())
+    return state
+
+
+def message(error: BaseException) -> str:
+    return "".join(str(failure[0]) for failure in error.failures.values())  # type: ignore[attr-defined]
+
+
+# ---- one rank ----
+
+
+DTYPES = ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"]
+DTYPES += ["complex32", "complex64", "complex128", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"]
+DTYPES += ["uint16", "uint32", "uint64"]
+UNSAVED_BY_2_3_1 = {"uint16", "uint32", "uint64"}  # its torch.save does not know them
+
+
+def every_kind(blank: bool = False) -> dict[str, Any]:
+    """Tensors of every dtype, shape and layout, and other things."""
+    seeded = torch.Generator().manual_seed(3)
+
+    def tensor(*size: int, dtype: Any = torch.float32) -> torch.Tensor:
+        made = torch.randint(0, 200, (*size, dtype.itemsize), generator=seeded, dtype=torch.uint8)
+        if dtype is torch.bool:
+            made = made % 2
+        made = made.view(dtype).reshape(size)
+        return torch.zeros(made.shape, dtype=torch.uint8).to(dtype) if blank else made
+
+    state: dict[str, Any] = {}
+    for name in DTYPES:
+        if hasattr(torch, name) and not (IS_OLDEST and name in UNSAVED_BY_2_3_1):
+            state[name] = tensor(5, 7, dtype=getattr(torch, name))
+    large = tensor(40, 30)
+    return {
+        **state,
+        "scalar": tensor(dtype=torch.int64),
+        "one": tensor(1, 1, 1),
+        "empty": tensor(0, 4),
+        "empty within": tensor(3, 0, 2),
+        "view": large[10:20],
+        "view of columns": large[:, 3:9],
+        "transposed": tensor(6, 5).t(),
+        "expanded": large[:1].expand(3, 30) if not blank else torch.zeros(3, 30),
+        "channels last": tensor(2, 3, 4, 5).to(memory_format=torch.channels_last),
+        "conjugated": tensor(4, dtype=torch.complex64).conj(),
+        "negative": tensor(4, dtype=torch.complex64).conj().imag,
+        "parameter": torch.nn.Parameter(tensor(9)),
+        "deep": tensor(*[1, 2] * 8),
+    }
+
+
+@pytest.mark.parametrize("files", [1, 3])
+def test_tensors_of_every_dtype_shape_and_layout(place: str, files: int) -> None:
+    save(every_kind(), place, files_per_rank=files)
+    assert len(names(place)) == files + 1
+    loaded = load(every_kind(blank=True), place)
+    assert [name for name, value in every_kind().items() if not same(loaded[name], value)] == []
+
+
+def test_other_things_than_tensors(place: str) -> None:
+    class Module:
+        """A Stateful, which torch 2.3.1 needs to give back what is no tensor."""
+
+        def __init__(self, state: dict[str, Any]) -> None:
+            self.state = state
+
+        def state_dict(self) -> dict[str, Any]:
+            return self.state
+
+        def load_state_dict(self, state: dict[str, Any]) -> None:
+            self.state = state
+
+    things = {
+        "number": 5,
+        "text": "x" * 100_000,
+        "list": [1, 2.5, None],
+        "dict": {"a": {"b": (1, 2)}},
+        "bytes": b"\0\1",
+    }
+    save({"module": Module(things)}, place)
+    module = Module({"number": 0, "text": "", "list": [0, 0.0, 0], "dict": {"a": {"b": ()}}, "bytes": b""})
+    load({"module": module}, place)
+    assert module.state == things
+
+
+def test_torchs_own_reader_reads_it(tmp_path: Path) -> None:
+    save(every_kind(), f"file://{tmp_path}/ours", files_per_rank=2)
+    loaded = every_kind(blank=True)
+    dcp.load(loaded, checkpoint_id=tmp_path / "ours", storage_reader=dcp.FileSystemReader(tmp_path / "ours"))
+    assert same(loaded, every_kind())
+    from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+
+    dcp_to_torch_save(tmp_path / "ours", tmp_path / "one.pt")
+    assert same(torch.load(tmp_path / "one.pt", weights_only=not IS_OLDEST)["float32"], every_kind()["float32"])
+
+
+def test_it_reads_what_torchs_own_writer_wrote(tmp_path: Path) -> None:
+    dcp.save(every_kind(), checkpoint_id=tmp_path, storage_writer=dcp.FileSystemWriter(tmp_path, thread_count=2))
+    assert same(load(every_kind(blank=True), tmp_path), every_kind())
+
+
+@newer_torch
+def test_it_reads_what_torch_compressed(tmp_path: Path) -> None:
+    from torch.distributed.checkpoint import _extension
+
+    class Backwards(_extension.StreamTransformExtension):
+        """An extension of torch's FileSystemWriter: each item's bytes with all bits turned."""
+
+        @staticmethod
+        def registry_name() -> str:
+            return "backwards"
+
+        @staticmethod
+        def from_descriptor(version: str) -> Backwards:
+            return Backwards()
+
+        def get_descriptor(self) -> str:
+            return "backwards/1"
+
+        def transform_to(self, output: Any) -> Any:
+            class Out:
+                def write(self, data: Any) -> int:
+                    return int(output.write(bytes(255 - byte for byte in bytes(data))))
+
+                def flush(self) -> None:
+                    output.flush()
+
+                def close(self) -> None:
+                    output.close()
+
+            return Out()
+
+        def transform_from(self, input: Any) -> Any:
+            return io.BytesIO(bytes(255 - byte for byte in input.read(-1)))
+
+    state = {"tensor": torch.arange(50), "text": "abc"}
+    writer = dcp.FileSystemWriter(tmp_path, _extensions=[Backwards()])
+    dcp.save(state, checkpoint_id=tmp_path, storage_writer=writer)
+    registry = _extension.ExtensionRegistry
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry, "from_descriptor_list", lambda self, descriptors: [Backwards() for _ in descriptors])
+        assert same(load({"tensor": torch.zeros(50, dtype=torch.int64), "text": ""}, tmp_path), state)
+
+
+def test_a_path_of_a_uri(tmp_path: Path) -> None:
+    """torch makes Paths of what it is given, and those have one slash."""
+    uri = Path("gs://bkt/as-a-path/step-1")
+    assert str(uri).startswith("gs:/b")
+    save({"tensor": torch.ones(3)}, uri)
+    assert ".metadata" in names("gs://bkt/as-a-path/step-1")
+    assert same(load({"tensor": torch.zeros(3)}, uri)["tensor"], torch.ones(3))
+    for one in (str(uri), uri, tmp_path, "relative/path", "file:///tmp/x", "gs://bkt/x/"):
+        assert StorageWriter.validate_checkpoint_id(one) and StorageReader.validate_checkpoint_id(one)
+    for other in ("", "s3://bkt/x", "ftp://host/x", "gs://", "/"):
+        assert not StorageWriter.validate_checkpoint_id(other)
+
+
+def test_the_place_may_be_given_once(place: str) -> None:
+    dcp.save({"tensor": torch.ones(3)}, storage_writer=StorageWriter(place))
+    loaded = {"tensor": torch.zeros(3)}
+    dcp.load(loaded, storage_reader=StorageReader(place))
+    assert same(loaded["tensor"], torch.ones(3))
+    for call in (lambda: dcp.save(loaded, storage_writer=StorageWriter()),):
+        with pytest.raises(dcp.CheckpointException, match="checkpoint_id"):
+            call()
+    with pytest.raises(ValueError, match="files_per_rank"):
+        StorageWriter(place, files_per_rank=0)
+
+
+def test_one_writer_for_ten_saves(place: str) -> None:
+    writer, reader = StorageWriter(place), StorageReader()
+    for number in range(10):
+        dcp.save({"tensor": torch.full((5,), number)}, checkpoint_id=f"{place}/{number}", storage_writer=writer)
+    for number in range(10):
+        loaded = {"tensor": torch.zeros(5, dtype=torch.int64)}
+        dcp.load(loaded, checkpoint_id=f"{place}/{number}", storage_reader=reader)
+        assert loaded["tensor"].tolist() == [number] * 5
+
+
+# ---- one that is there already ----
+
+
+def test_a_checkpoint_is_replaced_as_a_whole(place: str) -> None:
+    for number in range(3):
+        save({"tensor": torch.full((5,), number), "other": torch.zeros(3)}, place, files_per_rank=2 if number else 3)
+        assert load({"tensor": torch.zeros(5, dtype=torch.int64)}, place)["tensor"].tolist() == [number] * 5
+        assert len(names(place)) == 3
+    checkpoint.writer(f"{place}/notes.txt").close()
+    checkpoint.writer(f"{place}/below/__0_0.distcp").close()
+    save({"tensor": torch.zeros(5)}, place)
+    assert len(names(place)) == 4 and "notes.txt" in names(place)  # what is not a checkpoint's stays
+
+
+def test_it_replaces_one_of_torchs(tmp_path: Path) -> None:
+    dcp.save({"tensor": torch.ones(3)}, checkpoint_id=tmp_path, storage_writer=dcp.FileSystemWriter(tmp_path))
+    save({"tensor": torch.zeros(3)}, tmp_path)
+    assert "__0_0.distcp" not in names(str(tmp_path)) and len(names(str(tmp_path))) == 2
+
+
+def test_overwrite_false_refuses(place: str) -> None:
+    save({"tensor": torch.ones(3)}, place, overwrite=False)
+    before = names(place)
+    with pytest.raises(dcp.CheckpointException) as caught:
+        save({"tensor": torch.zeros(3)}, place, overwrite=False)
+    assert "rank 0" in message(caught.value) and "/.metadata" in message(caught.value)
+    assert names(place) == before
+    assert same(load({"tensor": torch.zeros(3)}, place)["tensor"], torch.ones(3))
+
+
+def test_a_failed_save_leaves_the_old_one(place: str) -> None:
+    class Planner(dcp.DefaultSavePlanner):
+        def resolve_data(self, item: Any) -> Any:
+            if item.index.fqn == "second":
+                raise ArithmeticError("lost")
+            return super().resolve_data(item)
+
+    state = {"first": torch.ones(3), "second": torch.ones(4)}
+    save(state, place)
+    for files in (1, 2):
+        with pytest.raises(dcp.CheckpointException) as caught:
+            writer = StorageWriter(files_per_rank=files)
+            changed = {"first": torch.zeros(3), "second": torch.zeros(4)}
+            dcp.save(changed, checkpoint_id=place, storage_writer=writer, planner=Planner())
+        assert "rank 0: saving second into " in message(caught.value) and "lost" in message(caught.value)
+        assert place in message(caught.value)
+        assert same(load({"first": torch.zeros(3), "second": torch.zeros(4)}, place), state)
+    save(state, place)  # and the next one takes away what those have left
+    assert len(names(place)) == 2
+
+
+def test_a_metadata_that_cannot_be_written_leaves_the_old_one(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    save({"tensor": torch.ones(3)}, place)
+    real = checkpoint.writer
+
+    def writer(uri: Any, **options: Any) -> Any:
+        if str(uri).endswith(".metadata"):
+            raise PermissionError("not for you")
+        return real(uri, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "writer", writer)
+        with pytest.raises(dcp.CheckpointException, match=r"rank 0: saving .*/\.metadata: not for you"):
+            save({"tensor": torch.zeros(3)}, place)
+    assert same(load({"tensor": torch.zeros(3)}, place)["tensor"], torch.ones(3))
+
+
+def test_what_was_saved_again_while_it_is_loaded_is_an_error(place: str) -> None:
+    """A rank that has read the old `.metadata` finds no data, rather than another save's."""
+
+    class Planner(dcp.DefaultLoadPlanner):
+        def finish_plan(self, plan: Any) -> Any:
+            save({"tensor": torch.zeros(3)}, place)
+            return super().finish_plan(plan)
+
+    save({"tensor": torch.ones(3)}, place)
+    with pytest.raises(dcp.CheckpointException) as caught:
+        dcp.load({"tensor": torch.zeros(3)}, checkpoint_id=place, storage_reader=StorageReader(), planner=Planner())
+    (failure,) = (one[0] for one in caught.value.failures.values())
+    assert isinstance(failure, millrace.ChangedError)
+    assert "rank 0: loading " in str(failure) and ".distcp" in str(failure) and "load it again" in str(failure)
+
+
+def test_a_torn_object_is_an_error(tmp_path: Path) -> None:
+    save({"tensor": torch.ones(3000)}, tmp_path)
+    (data,) = tmp_path.glob("*.distcp")
+    whole = data.read_bytes()
+    for kept in (0, 1, 500, 1000, 5000):
+        data.write_bytes(whole[:kept])
+        with pytest.raises(dcp.CheckpointException) as caught:
+            load({"tensor": torch.zeros(3000)}, tmp_path)
+        assert "rank 0: loading " in message(caught.value) and data.name in message(caught.value)
+
+
+# ---- one that is not there ----
+
+
+def test_no_metadata_is_said(place: str) -> None:
+    with pytest.raises(dcp.CheckpointException) as caught:
+        load({"tensor": torch.zeros(3)}, place)
+    assert f"there is no whole checkpoint at {'file://' if place[0] == '/' else ''}{place}" in message(caught.value)
+    save({"tensor": torch.ones(3)}, place)
+    checkpoint.remove(f"{place}/.metadata")
+    with pytest.raises(dcp.CheckpointException, match="no whole checkpoint"):
+        load({"tensor": torch.zeros(3)}, place)
+    with checkpoint.writer(f"{place}/.metadata") as file:
+        pickle.dump({"not": "metadata"}, file)
+    with pytest.raises(dcp.CheckpointException, match="holds no"):
+        load({"tensor": torch.zeros(3)}, place)
+    with checkpoint.writer(f"{place}/.metadata") as file:
+        file.write(b"garbage")
+    with pytest.raises(dcp.CheckpointException, match=r"loading .*\.metadata"):
+        load({"tensor": torch.zeros(3)}, place)
+
+
+@newer_torch
+def test_another_shape_is_said(place: str) -> None:
+    save({"tensor": torch.ones(3)}, place)
+    with pytest.raises((dcp.CheckpointException, ValueError)):
+        load({"tensor": torch.zeros(4)}, place)
+
+
+# ---- large ones ----
+
+
+def test_more_than_one_part_and_another_device_type(place: str) -> None:
+    """Several parts of 5 MiB, and a target that the bytes cannot be read into."""
+    state = {f"layer{i}": torch.randn(1 << 18, generator=torch.Generator().manual_seed(i)) for i in range(12)}
+    save(state, place)
+    loaded = {name: torch.zeros(1 << 18, dtype=torch.float64) for name in state}
+    blank = {name: torch.zeros(1 << 18) for name in state}
+    assert same(load(blank, place), state)
+    load(loaded, place)
+    assert same(loaded, {name: value.double() for name, value in state.items()})
+
+
+@newer_torch
+def test_a_cached_plan(place: str) -> None:
+    """torch's planner may keep the plan of the first save, with what we put into it, for all others."""
+    writer = StorageWriter()
+    for number in range(3):
+        planner = dcp.DefaultSavePlanner(enable_plan_caching=True)
+        dcp.save({"a": torch.full((3,), number)}, checkpoint_id=place, storage_writer=writer, planner=planner)
+        assert load({"a": torch.zeros(3, dtype=torch.int64)}, place)["a"].tolist() == [number] * 3
+        assert len(names(place)) == 2
+
+
+# ---- tensors in their format ----
+
+
+def test_a_view_that_lies_in_one_piece_is_not_copied() -> None:
+    whole = torch.arange(100.0)
+    piece = packed(whole[10:20].view(2, 5))
+    assert piece.data_ptr() == whole[10:].data_ptr() and piece.untyped_storage().nbytes() == 40
+    assert same(piece, whole[10:20].view(2, 5))
+    for view in (whole[::2], whole[:0], whole[:10].expand(3, 10)):
+        assert same(packed(view), view.contiguous())
+
+
+def test_torch_save_is_read_from_the_front() -> None:
+    """Everything but conjugated and strided tensors; torch.load has a look at those."""
+    for name, value in every_kind().items():
+        stream = io.BytesIO()
+        tensor = packed(value.detach())
+        torch.save(tensor, stream)
+        stored = find_storage(stream.getvalue()[:1024])
+        assert (stored is not None) == (tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()), name
+        if stored is not None:
+            assert (stored.dtype, stored.size) == (value.dtype, value.size())
+            data = stream.getvalue()[stored.begin : stored.begin + stored.nbytes]
+            assert data == ranks._bits(value), name
+
+
+def test_garbage_in_front_is_no_tensor() -> None:
+    stream = io.BytesIO()
+    torch.save(torch.arange(100), stream)
+    good = stream.getvalue()[:1024]
+    assert find_storage(good) is not None
+    chance = random.Random(1)
+    for _ in range(3000):
+        bad = bytearray(good)
+        for _ in range(chance.randint(1, 4)):
+            bad[chance.randrange(len(bad))] = chance.randrange(256)
+        find_storage(bytes(bad[: chance.randint(0, 1024)]))  # anything but an exception, or code that is run
+
+
+def test_no_code_is_run_from_an_item() -> None:
+    evil = pickle.dumps(print).replace(b"print", b"input")
+    assert find_storage(b"PK\x03\x04" + bytes(22) + b"\x10\0\0\0archive/data.pkl" + evil) is None
+
+
+# ---- several ranks ----
+
+
+@pytest.mark.parametrize(("place", "files"), [("gs", 1), ("file", 2)], indirect=["place"])
+def test_four_ranks_save_two_and_three_load(place: str, files: int) -> None:
+    ranks.good(4, ranks.save_sharded, place, 5, files)
+    found = names(place)
+    assert found[0] == ".metadata" and {name.split("_")[2] for name in found[1:]} == set("0123")
+    assert all(ranks.good(2, ranks.load_sharded, place, 5))
+    assert all(ranks.good(3, ranks.load_sharded, Path(place), 5))
+
+
+def test_ten_asynchronous_saves_under_training() -> None:
+    assert ranks.good(2, ranks.async_saves, "gs://bkt/async", 10, {}) == [[True] * 10] * 2
+
+
+def test_an_asynchronous_save_that_fails_says_so_in_its_future() -> None:
+    save({"weights": torch.ones(3)}, "gs://bkt/async-fails")
+    for said in ranks.good(2, ranks.async_save_fails, "gs://bkt/async-fails"):
+        assert "CheckpointException" in said and "overwrite is False: gs://bkt/async-fails/.metadata" in said
+
+
+@newer_torch
+def test_asynchronous_saves_by_torchs_process() -> None:
+    """The writer is pickled to another process, which has this job's supervisor."""
+    assert ranks.good(2, ranks.async_saves_in_process, "gs://bkt/process", 3) == [[True] * 3] * 2
+
+
+@pytest.mark.parametrize(("place", "files"), [("gs", 2), ("file", 1)], indirect=["place"])
+def test_every_rank_is_told_which_rank_failed_and_where(place: str, files: int) -> None:
+    ranks.good(2, ranks.save_sharded, place, 5)
+    for said in ranks.good(2, ranks.save_fails, place, 1, files):
+        assert f"rank 1: saving model.rows into {'file://' if place[0] == '/' else ''}{place}/__1_" in said
+        assert "ArithmeticError: lost" in said
+    assert all(ranks.good(2, ranks.load_sharded, place, 5))
+
+
+@newer_torch
+def test_fsdp2() -> None:
+    saved = ranks.good(4, ranks.fully_sharded, "gs://bkt/fsdp", True)[0]
+    for loaded in ranks.good(2, ranks.fully_sharded, "gs://bkt/fsdp", False):
+        assert same(loaded, saved)
+
+
+@newer_torch
+def test_without_collectives(tmp_path: Path) -> None:
+    assert ranks.good(2, ranks.without_collectives, tmp_path) == [True, True]
+    assert len(names(str(tmp_path))) == 4
+
+
+# ---- processes ----
+
+
+def test_a_pickled_writer_finds_the_private_supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "millrace.toml").write_text(CONFIG)
+    environment = {"MILLRACE_SOCKET": "", "MILLRACE_CONFIG": str(tmp_path / "millrace.toml"), "LOCAL_WORLD_SIZE": "1"}
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    writer = StorageWriter()  # it has one now
+    arguments = (pickle.dumps(writer), tmp_path / "saved")
+    assert writer._connection is not None
+    assert ranks.good(1, ranks.save_with, *arguments, **environment) == [writer._connection.client.pid]
+    monkeypatch.undo()
+    del writer
+    gc.collect()
+
+
+@newer_torch
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="torch 2.3.1 is not there for this Python")
+def test_all_of_it_with_the_oldest_torch() -> None:
+    python = CALLERS_CACHE / "millrace" / f"torch-{OLDEST}" / "bin" / "python"
+    assert python.exists(), f"{python} is missing: run scripts/setup test"
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--show-capture=no", "-m", "not newer_torch"]
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
+    done = subprocess.run(
+        [python, "-m", "pytest", *options, __file__], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "passed" in done.stdout.splitlines()[-1] and "skipped" not in done.stdout.splitlines()[-1], done.stdout
