@@ -25,6 +25,14 @@ class Shape:
     tensors: int = 512
     samples: int = 3  # the first one finds caches and memory cold, and is watched
 
+    @property
+    def tensor_size(self) -> int:
+        return self.rows * 4000
+
+    @property
+    def size(self) -> int:
+        return self.tensors * self.tensor_size
+
     def environment(self, folder: str) -> dict[str, str]:
         found = {"CKPT_DIR_PATH": folder, "WORLD_SIZE": str(self.world), "LAYER_SIZE": str(self.rows)}
         return {**found, "PADDING_SIZE": str(self.tensors), "SAMPLE_COUNT": str(self.samples), "PROJECT": "bench"}

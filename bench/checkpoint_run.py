@@ -23,7 +23,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -234,20 +234,23 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--without-peers", action="store_true", help="only what needs no packages beside those of .venv"
     )
+    parser.add_argument("--without-floors", action="store_true", help="with --system: only these")
     parser.add_argument("--without-limits", action="store_true", help="only the server without limits")
     parser.add_argument("--without-nodes", action="store_true", help="only the single-node part")
+    parser.add_argument("--nodes", type=int, default=4, help="of the simulated job")
     parser.add_argument("--note", default="", help="a sentence for the page, such as what else the machine did")
     parser.add_argument("--output", type=Path, default=RESULTS)
     return parser.parse_args()
 
 
 def plan(options: argparse.Namespace) -> list[tuple[Server, list[Size]]]:
-    sizes, slow = [Size(76_000_000, 3), Size(298_000_000, 3)], [Size(298_000_000, 1)]
+    sizes, slow = [Size(76_000_000, 3), Size(298_000_000, 2)], [Size(298_000_000, 0)]
     if options.bytes:
         sizes = [Size(size, 3) for size in options.bytes]
         slow = [Size(size, 1) for size in options.bytes]
     elif not options.quick:
-        sizes += [Size(2_500_000_000, 1), machine_size()]
+        sizes += [Size(2_500_000_000, 0), machine_size()]
+        slow.append(Size(1_000_000_000, 0))
     if options.rounds is not None:
         sizes = [Size(size.size, options.rounds) for size in sizes]
         slow = [Size(size.size, options.rounds) for size in slow]
@@ -258,23 +261,30 @@ def measure(options: argparse.Namespace, folder: Path, results: dict[str, Any]) 
     end = time.monotonic() + options.minutes * 60
     catalogue = Catalogue(folder, None if options.without_peers else peers_folder())
     clients = catalogue.clients()
+    floors = () if options.without_floors else (COPY, NULL, FILE)
     if options.system:
-        clients = [client for client in clients if client.name in (COPY, NULL, FILE, *options.system)]
+        clients = [client for client in clients if client.name in (*floors, *options.system)]
     for server, sizes in plan(options):
         errors: dict[str, str] = {}
         with ExitStack() as stack:
             url = stack.enter_context(started(server))
             savers = start_all(clients, url, folder, stack, errors)
             for size in sizes:
+                if time.monotonic() > end:
+                    say(f"{size.label}, {server.label}: left out, the time is over")
+                    continue
                 results["cells"].append(cell(savers, clients, server, size, errors, end))
                 options.output.write_text(json.dumps(results, indent=1) + "\n")
-        if not options.without_nodes:
+        if not options.without_nodes and (server.rate or options.without_limits):
             results["nodes"].append(nodes(server, catalogue.peers, options, folder))
 
 
 def nodes(server: Server, peers: Path | None, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     begun = time.monotonic()
-    shape = checkpoint_nodes.Shape(tensors=64, samples=2) if options.quick else checkpoint_nodes.Shape()
+    shape = checkpoint_nodes.Shape(world=options.nodes)
+    if options.quick or options.bytes:  # of about the same size
+        size = min(sum(options.bytes or [64_000_000]), shape.size)
+        shape = replace(shape, tensors=max(options.nodes, size // shape.tensor_size), samples=2)
     with started(server) as url:  # the savers of the first part are gone
         rows = checkpoint_nodes.rows(peers, options.system, shape, url, folder)
     say(f"{shape.world} nodes, {server.label}: {time.monotonic() - begun:.0f} s")

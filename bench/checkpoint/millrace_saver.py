@@ -24,7 +24,7 @@ class Millrace(Saver):
 
     def load(self, name: str) -> State:
         with millrace.checkpoint.reader(f"gs://{self.bucket}/{name}") as file:
-            found: State = torch.load(file)  # type: ignore[arg-type]
+            found: State = torch.load(file)
         return found
 
 
