@@ -433,6 +433,15 @@ static PyObject *client_open_writer(Client *self, PyObject *args, PyObject *kwar
     return PyUnicode_DecodeUTF8(mr_error_text(), (Py_ssize_t)strlen(mr_error_text()), "backslashreplace");
 }
 
+void ring_client_writer_left(PyObject *object, struct mr_part_writer *writer)
+{
+    Client *self = (Client *)object;
+    lock(self);
+    mr_part_unmap(&writer->lane);
+    self->writers--;
+    end(self);
+}
+
 void ring_client_writer_closed(PyObject *object, struct mr_part_writer *writer)
 {
     Client *self = (Client *)object;

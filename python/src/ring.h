@@ -122,6 +122,8 @@ void ring_client_lane_closed(PyObject *client, uint32_t lane);
 int ring_client_look_alive(PyObject *client);
 /* The end of a Writer: tells the supervisor and unmaps the lane; errors do not matter. Takes the lock. */
 void ring_client_writer_closed(PyObject *client, struct mr_part_writer *writer);
+/* The same without a word to the supervisor. */
+void ring_client_writer_left(PyObject *client, struct mr_part_writer *writer);
 /* A lane for a RangeReader: 0 with its consumer and number, or -1 with an exception. */
 int ring_client_open_range_lane(PyObject *client, uint32_t dataset, uint32_t window, struct mr_consumer **consumer,
                                 uint32_t *lane);

@@ -65,11 +65,29 @@ PyObject *ring_writer_new(struct ring_state *state, PyObject *client, const stru
     return ring_raise();
 }
 
+static bool is_saved(const Writer *self)
+{
+    uint32_t code, crc32c;
+    uint64_t generation;
+    return mr_part_result(&self->writer.lane, &code, NULL, &generation, &crc32c) == MR_PART_DONE;
+}
+
+/* Nobody here knows what became of a promise, and nobody will: the supervisor is not told otherwise, and counts it among
+ * those that were not kept if it fails. */
+static void leave_promise(Writer *self)
+{
+    self->closed = true;
+    mr_part_stream_close(&self->stream);
+    ring_client_writer_left(self->client, &self->writer);
+}
+
 static void writer_dealloc(Writer *self)
 {
     PyTypeObject *type = Py_TYPE(self);
     PyObject *type_of_error, *value, *traceback;
     PyErr_Fetch(&type_of_error, &value, &traceback);
+    if (self->sealed && !self->closed && !is_foreign(self) && !is_saved(self))
+        leave_promise(self);
     close_writer(self);
     PyErr_Restore(type_of_error, value, traceback);
     Py_DECREF(self->client);

@@ -662,14 +662,48 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
         time.sleep(0.02)
 
 
-def test_a_failure_that_nobody_asked_for_is_written_at_exit(bucket: Place) -> None:
-    _, errors = run("""
+def test_a_failure_that_nobody_asked_for_is_written_at_exit(store: Server) -> None:
+    code = """
         import concurrent.futures, millrace.checkpoint
         file = millrace.checkpoint.writer("gs://no-such-bucket/name")
         file.write(b"x")
         concurrent.futures.wait([file.close(wait=False)])
-    """)
+    """
+    _, errors = run(code, MILLRACE_SOCKET="", STORAGE_EMULATOR_HOST=store.url)
     assert "the save of gs://no-such-bucket/name failed, and nothing asked for it: " in errors
+
+
+@pytest.mark.parametrize(("asks", "status"), [("nobody", 1), ("result", 0), ("next writer", 0), ("close", 0)])
+def test_the_exit_status_of_a_run(
+    store: Server, millrace_bin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asks: str, status: int
+) -> None:
+    """A promise that was not kept, and whether the program knew."""
+    monkeypatch.delenv("MILLRACE_SOCKET", raising=False)
+    (tmp_path / "c.toml").write_text(CONFIG)
+    code = """
+        import concurrent.futures, contextlib, sys, millrace.checkpoint
+        file = millrace.checkpoint.writer("gs://no-such-bucket/name")
+        file.write(b"x")
+        with contextlib.suppress(FileNotFoundError):
+            if sys.argv[1] == "close":
+                file.close()
+            save = file.close(wait=False)
+            concurrent.futures.wait([save])
+            if sys.argv[1] == "result":
+                save.result()
+            if sys.argv[1] == "next writer":
+                millrace.checkpoint.writer("gs://bkt/name").close()
+    """
+    ran = subprocess.run(
+        [millrace_bin, "run", "-c", tmp_path / "c.toml", "--", sys.executable, "-c", textwrap.dedent(code), asks],
+        env={**os.environ, "STORAGE_EMULATOR_HOST": store.url},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert ran.returncode == status, ran.stderr
+    assert ("is not saved" in ran.stderr) == (status == 1)
 
 
 def test_killed_while_it_writes(bucket: Place) -> None:

@@ -65,7 +65,7 @@ class Save(concurrent.futures.Future[Saved]):
         try:
             return super().result(timeout)
         finally:
-            self._asked = self.done()
+            self._told()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Waits as result() does; what the save failed of, or None."""
@@ -73,7 +73,13 @@ class Save(concurrent.futures.Future[Saved]):
         try:
             return super().exception(timeout)
         finally:
-            self._asked = self.done()
+            self._told()
+
+    def _told(self) -> None:
+        """Somebody here knows the end. Until then the supervisor counts a failure as one that nobody knows of."""
+        if self.done() and not self._asked:
+            self._asked = True
+            self._ring.close()
 
     def _check_process(self) -> None:
         if self._pid != os.getpid() and not self.done():
@@ -109,11 +115,11 @@ class Save(concurrent.futures.Future[Saved]):
         return None
 
     def _end(self, error: BaseException | None, generation: int = 0, crc32c: int = 0) -> None:
-        self._ring.close()
         self._connection = None
         if self.done():
             return
         if error is None:
+            self._ring.close()
             self.set_result(Saved(self.uri, self._size, generation, crc32c))
             return
         log.error("the save of %s failed: %s", self.uri, error)
@@ -180,6 +186,8 @@ def raise_unasked() -> None:
     failures = _waiter.failures()
     if not failures:
         return
+    for save in failures:
+        save._told()
     for other in failures[1:]:
         log.error("the save of %s before this one failed too: %s", other.uri, other._error)
     first = failures[0]
