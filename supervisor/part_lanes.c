@@ -32,13 +32,32 @@ static bool is_sealed(const struct mr_part_entry *entry)
     return mr_part_fate(&entry->lane) == MR_FATE_SEALED;
 }
 
+/* The text lies where a trainer may write: what is no UTF-8, or could move a cursor, becomes "?". */
+static void make_printable(char *text)
+{
+    for (unsigned char *at = (unsigned char *)text; *at != 0;) {
+        unsigned more = *at < 0x80 ? 0 : *at >= 0xc2 && *at < 0xe0 ? 1 : *at >= 0xe0 && *at < 0xf0 ? 2 : 3, i = 1;
+        bool good = *at < 0x80 ? *at >= 0x20 && *at != 0x7f : *at >= 0xc2 && *at < 0xf5;
+        while (good && i <= more && (at[i] & 0xc0) == 0x80)
+            i++;
+        if (good && i == more + 1) {
+            at += i;
+        } else {
+            *at++ = '?';
+        }
+    }
+}
+
 static enum mr_part_outcome outcome_of(const struct mr_part_entry *entry, char text[MR_PART_TEXT])
 {
     uint32_t code, crc32c;
     uint64_t generation;
     if (text != NULL)
         text[0] = '\0';
-    return mr_part_result(&entry->lane, &code, text, &generation, &crc32c);
+    enum mr_part_outcome outcome = mr_part_result(&entry->lane, &code, text, &generation, &crc32c);
+    if (text != NULL)
+        make_printable(text);
+    return outcome;
 }
 
 static bool has_ended(const struct mr_part_entry *entry)
@@ -432,11 +451,24 @@ unsigned mr_part_lanes_served(const struct mr_supervisor *s, unsigned slot)
 
 /* ---- workers ---- */
 
+/* A wild trainer has written over it: the worker could not map it, would end, and take other lanes with it. */
+static bool is_damaged(const struct mr_supervisor *s, const struct mr_part_entry *entry)
+{
+    struct mr_part_lane seen;
+    return mr_part_attach(&seen, entry->lane.shared, entry->lane.size, s->writers.arena_bytes) != 0 ||
+           seen.slots != entry->lane.slots || seen.part_bytes != entry->lane.part_bytes ||
+           seen.arena_offset != entry->lane.arena_offset || seen.worker != entry->lane.worker;
+}
+
 void mr_part_lanes_tell(struct mr_supervisor *s, struct mr_child *writer)
 {
-    for (unsigned i = 0; i < MR_PART_LANES_MAX; i++) {
+    for (uint32_t i = 0; i < MR_PART_LANES_MAX; i++) {
         const struct mr_part_entry *entry = s->part_lanes.slots[i];
-        if (entry != NULL && entry->lane.worker == writer->slot && entry->state == MR_WRITER_UPLOADING)
+        if (entry == NULL || entry->lane.worker != writer->slot || entry->state != MR_WRITER_UPLOADING)
+            continue;
+        if (is_damaged(s, entry))
+            fail(s, i, MR_E_CORRUPT, "the memory that describes it is damaged: its trainer has written over it");
+        else
             tell(entry, writer);
     }
 }

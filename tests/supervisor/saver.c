@@ -10,6 +10,7 @@
  *   abort ID                            ok
  *   wait ID                             ok done GENERATION CRC32C | ok failed CODE TEXT | ok gone 0 TEXT
  *   fate ID                             ok open|sealed|aborted
+ *   scribble ID SEED                    ok                random bytes over all that the lane shares
  *   close ID                            ok
  *   steal LANE                          ok                CLOSE_WRITER of somebody else's lane
  *
@@ -170,6 +171,13 @@ static int steal(uint32_t number)
     return 0;
 }
 
+static void scribble(const struct saver *s, uint64_t seed)
+{
+    uint64_t *words = (uint64_t *)s->writer.lane.shared;
+    for (size_t i = 0; i < s->writer.lane.size / sizeof *words; i++)
+        __atomic_store_n(&words[i], mr_mix64(seed * 1000003 + i), __ATOMIC_RELAXED);
+}
+
 static int on_saver(const char *verb, struct saver *s, uint64_t number)
 {
     static const char *const fates[] = {"open", "sealed", "aborted"};
@@ -185,6 +193,10 @@ static int on_saver(const char *verb, struct saver *s, uint64_t number)
         printf("ok\n");
     } else if (strcmp(verb, "abort") == 0) {
         mr_part_abort(&s->writer.lane);
+        wake(s);
+        printf("ok\n");
+    } else if (strcmp(verb, "scribble") == 0) {
+        scribble(s, number);
         wake(s);
         printf("ok\n");
     } else if (strcmp(verb, "fate") == 0) {

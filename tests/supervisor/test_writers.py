@@ -443,6 +443,29 @@ def test_reload_leaves_saves_alone(serve: StartServe, config: Path, store: Start
     assert one.stop() == 0
 
 
+def test_a_wild_trainer(serve: StartServe, config: Path, store: StartStore, saver: StartSaver) -> None:
+    """It spoils its own object, and nobody else's; its memory comes back with its death."""
+    bucket = store()
+    one = serve(config, **bucket.env)
+    other = saver(one.socket)
+    other.ok("open", 0, "gs://bucket/other", 0, 1)
+    other.ok("write", 0, 6 * MIB)
+    for seed in range(6):
+        trainer = saver(one.socket)
+        trainer.ok("open", 0, f"gs://bucket/wild-{seed}", 0, 1)
+        trainer.ok("write", 0, 6 * MIB if seed % 2 else 100)
+        trainer.ok("scribble", 0, seed)
+        one.stat()
+        trainer.kill()
+        wait_for(lambda: checkpoint(one)["open"] == 1, log_of(one))
+    assert other.ok("seal", 0) == ["sealed"]
+    assert other.ok("wait", 0)[0] == "done", log_of(one)
+    other.ok("close", 0)
+    assert bucket.read("other") == make_bytes(6 * MIB)
+    wait_free(one)
+    assert one.stop() == 0
+
+
 # ---- the end of a run ----
 
 
