@@ -17,6 +17,7 @@ from tests.conftest import ROOT, StartDevstore
 pytestmark = pytest.mark.timeout(300)
 
 SEGMENTATION = ROOT / "examples" / "segmentation.py"
+TEXT = ROOT / "examples" / "text_lightning.py"
 NOTEBOOK = ROOT / "examples" / "starter.ipynb"
 
 
@@ -88,3 +89,23 @@ def test_the_notebook_runs(devstore: StartDevstore, tmp_path: Path) -> None:
     shown = run(tmp_path, "notebook.py", STORAGE_EMULATOR_HOST=url, BUCKET="starter")
     assert shown.count("torch.Size([20, 3, 64, 64])") == 5, shown
     assert "of 100 objects in" in shown and "millrace-starter/042.png" in shown
+
+
+def test_the_text_is_learned_and_a_run_goes_on(devstore: StartDevstore, tmp_path: Path) -> None:
+    run(tmp_path, TEXT, "make", tmp_path / "store" / "bucket" / "code", "--count", "100")
+    url = devstore("--root", tmp_path / "store").url
+    train: list[str | Path] = [TEXT, "train", "gs://bucket/code/", "gs://bucket/run", "--workers", "1", "--every", "5"]
+    small = tmp_path / "millrace.toml"
+    small.write_text('[memory]\narena_bytes = "16MiB"\n[checkpoint]\narena_bytes = "40MiB"\n')
+    environment = {"STORAGE_EMULATOR_HOST": url, "MILLRACE_CONFIG": str(small)}
+    # 100 objects by 16 are 7 steps an epoch: the last checkpoint of this run is that of step 5.
+    first = run(tmp_path, *train, "--epochs", "1", **environment).splitlines()
+    assert first[0].startswith("epoch 0: 7 steps, loss ") and first[1:] == ["7 steps in all"]
+    second = run(tmp_path, *train, "--epochs", "4", **environment).splitlines()
+    assert second[0] == "going on from gs://bucket/run/newest.ckpt"
+    assert [line.split(",")[0] for line in second[1:5]] == [
+        f"epoch {i}: {steps} steps" for i, steps in enumerate([2, 7, 7, 7])
+    ]
+    assert second[5:] == ["28 steps in all"]
+    losses = [float(line.rpartition(" ")[2]) for line in [*first[:1], *second[1:5]]]
+    assert losses[-1] < 0.9 * losses[0], losses

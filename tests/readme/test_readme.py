@@ -79,6 +79,8 @@ def make_migrated(root: Path) -> None:
 
 EXPECTED = [
     r"(tensor\(\d+\)\n){2}",
+    "<All keys matched successfully>\\n",
+    r"(?s).*\n8\n",  # behind Lightning's tables
     r"32 torch.Size\(\[32\]\)\n8 torch.Size\(\[8\]\)\n",
     r"(20 [01] \d+\n){4}",
     r"torch.Size\(\[32, 64, 64, 3\]\) \[([01](, )?){32}\]\ntorch.Size\(\[8, 64, 64, 3\]\) \[([01](, )?){8}\]\n",
@@ -88,7 +90,7 @@ EXPECTED = [
 @pytest.mark.parametrize(
     ("program", "expected"),
     list(zip(MIGRATING, EXPECTED)),
-    ids=["dataflux", "s3torchconnector", "webdataset", "folder"],
+    ids=["dataflux", "checkpoint", "lightning", "s3torchconnector", "webdataset", "folder"],
 )
 def test_the_migrated_programs_run(devstore: StartDevstore, tmp_path: Path, program: str, expected: str) -> None:
     bucket = tmp_path / "store" / "bucket"
@@ -102,7 +104,7 @@ def test_the_migrated_programs_run(devstore: StartDevstore, tmp_path: Path, prog
 
 
 def test_the_page_on_migrating_has_all_of_them() -> None:
-    assert len(MIGRATING) == len(EXPECTED) == 4
+    assert len(MIGRATING) == len(EXPECTED) == 6
 
 
 def test_commands_in_the_pages_exist(millrace_bin: Path) -> None:
