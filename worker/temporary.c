@@ -116,8 +116,8 @@ static bool verdict(void *arg, const struct mr_store_item *item)
     if (known && is_ours(t, &maker))
         return !in_use(bucket, handle_of(maker.start, number));
     return mr_temporary_is_dead(known ? &maker : NULL,
-                                item->created_s ? mr_clock_wall_ns() / MR_SECOND_NS - item->created_s : -1, -1, t->marks,
-                                known && run_lives(t, maker.run));
+                                item->created_s ? mr_clock_wall_ns() / MR_SECOND_NS - item->created_s : -1, -1,
+                                t->marks, known && run_lives(t, maker.run));
 }
 
 /* ---- rounds ---- */
