@@ -15,7 +15,7 @@
 #include "worker/write_lane.h"
 
 #define STEP_MS   100
-#define FINISH_MS 2000 /* for temporary objects that must be deleted at the end */
+#define FINISH_MS 2000 /* for what must be taken back at the end */
 
 /* A lane that was given to this worker. */
 struct entry {
@@ -346,14 +346,24 @@ static int init(struct uploader *u)
     return u->context.temporaries ? 0 : -1;
 }
 
-/* What is sealed and not stored by now is lost: says so. 0, or 1: something was. */
+/* What is sealed and not stored by now is lost: says so, and takes back what was begun. How many. */
+static unsigned give_up(struct uploader *u, int64_t until)
+{
+    unsigned left = under_way(u);
+    for (unsigned i = 0; i < u->count; i++)
+        if (u->entries[i].lane)
+            mr_write_lane_give_up(u->entries[i].lane, "it was not stored within checkpoint.drain_s of the run's end");
+    while (under_way(u) > 0 && mr_clock_mono_ns() < until && mr_http_step(u->net.http, STEP_MS, -1) >= 0) {
+    }
+    tell_ends(u);
+    return left;
+}
+
+/* 0, or 1: something was lost. */
 static int finish(struct uploader *u)
 {
     int64_t until = mr_clock_mono_ns() + FINISH_MS * MR_MILLISECOND_NS;
-    unsigned left = under_way(u);
-    if (left > 0)
-        mr_log_error("%u checkpoints were not stored within checkpoint.drain_s (%u s)", left,
-                     (unsigned)u->link.config.checkpoint.drain_s);
+    unsigned left = u->bad ? 0 : give_up(u, until); /* bad: a successor goes on */
     for (unsigned i = 0; i < u->count; i++) {
         mr_write_lane_destroy(u->entries[i].lane);
         u->entries[i].lane = NULL;
@@ -393,7 +403,6 @@ int mr_write_main(unsigned slot)
         if (step(u) != 0)
             goto failed;
     }
-    tell_ends(u);
     return finish(u) != 0 || u->bad ? 1 : 0; /* mappings and sockets go with the process */
 failed:
     mr_log_error("%s", mr_error_text());

@@ -493,6 +493,13 @@ void mr_write_lane_abort(struct mr_write_lane *lane)
         stop_if_aborted(lane);
 }
 
+void mr_write_lane_give_up(struct mr_write_lane *lane, const char *why)
+{
+    mr_error_set(MR_E_TIMEOUT, "%s", why);
+    if (lane->state < MR_WRITE_UNDOING)
+        fail_here(lane);
+}
+
 bool mr_write_lane_is_ended(const struct mr_write_lane *lane)
 {
     return lane->state == MR_WRITE_ENDED;

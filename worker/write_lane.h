@@ -56,6 +56,8 @@ bool mr_write_lane_start(struct mr_write_lane *lane);
 void mr_write_lane_look(struct mr_write_lane *lane, int64_t now_ns);
 /* Gives it up unless it is sealed: to be called where nobody will fill it any more. */
 void mr_write_lane_abort(struct mr_write_lane *lane);
+/* Gives it up, sealed or not: FAILED with this reason, unless it has an outcome. */
+void mr_write_lane_give_up(struct mr_write_lane *lane, const char *why);
 /* Its outcome is stored, and nothing of ours is in its memory. */
 bool mr_write_lane_is_ended(const struct mr_write_lane *lane);
 uint32_t mr_write_lane_number(const struct mr_write_lane *lane);

@@ -274,7 +274,7 @@ static int settled(struct fault_server *server, in_port_t port)
     int accepted = 0;
     pthread_mutex_lock(&server->lock);
     for (unsigned i = 0; i < server->count; i++) {
-        struct sockaddr_in peer;
+        struct sockaddr_in peer = {0};
         socklen_t size = sizeof peer;
         if (server->conns[i]->fd < 0)
             continue;
@@ -287,7 +287,7 @@ static int settled(struct fault_server *server, in_port_t port)
 
 void fault_server_settle(struct fault_server *server)
 {
-    struct sockaddr_in address, ours;
+    struct sockaddr_in address, ours = {0};
     socklen_t size = sizeof address, ours_size = sizeof ours;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0 || getsockname(server->fd, (struct sockaddr *)&address, &size) != 0 ||

@@ -348,6 +348,23 @@ START_TEST(given_up)
 }
 END_TEST
 
+/* Behind the run's end there is no time left: a sealed one fails. */
+START_TEST(no_time_left)
+{
+    enum way way = (enum way)_i;
+    open_way(way, 9 * SCENE_PART);
+    scene_start(&scene);
+    while (mr_part_fate(&scene.lane) != MR_FATE_SEALED)
+        scene_step(&scene, 20);
+    mr_write_lane_give_up(scene.worker, "no time left");
+    scene_run(&scene);
+    scene_leave(&scene);
+    check_failed(MR_E_TIMEOUT, URI ": no time left");
+    check_old(way);
+    scene_close(&scene);
+}
+END_TEST
+
 START_TEST(given_up_before_anything)
 {
     scene_open(&scene, fault_server_host(server), URI, data, 0);
@@ -442,6 +459,7 @@ int main(void)
     tcase_add_loop_test(tc, it_must_not_be_there, 0, 3);
     tcase_add_test(tc, a_damaged_part);
     tcase_add_loop_test(tc, given_up, 0, 2 * WAYS);
+    tcase_add_loop_test(tc, no_time_left, 0, WAYS);
     tcase_add_test(tc, given_up_before_anything);
     tcase_add_test(tc, what_cannot_be_undone);
     tcase_add_loop_test(tc, no_such_uri, 0, 5);

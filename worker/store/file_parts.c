@@ -246,7 +246,7 @@ static int complete(struct file_call *call, struct stat *st)
 static void run_complete(struct file_call *call)
 {
     struct mr_store_result result = {.code = MR_OK, .text = ""};
-    struct stat st;
+    struct stat st = {0};
     char text[1024];
     if (complete(call, &st) != 0)
         result = mr_file_failure(call, text, sizeof text);
