@@ -210,6 +210,10 @@ static PyObject *writer_seal(Writer *self, PyObject *ignored)
     (void)ignored;
     if (check_open(self))
         return NULL;
+    if (ring_client_look_alive(self->client)) { /* nobody may be left who would see the promise */
+        abort_stream(self);
+        return NULL;
+    }
     if (mr_part_stream_seal(&self->stream) == MR_FATE_SEALED) {
         self->sealed = true;
         mr_part_stream_close(&self->stream);

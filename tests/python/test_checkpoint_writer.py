@@ -32,7 +32,7 @@ from google.auth.credentials import AnonymousCredentials
 import millrace
 from millrace import checkpoint
 from millrace._errors import from_code
-from millrace.checkpoint import _uri
+from millrace.checkpoint import _uri, _writer
 from tests.conftest import ROOT, Server, our_processes, start_devstore
 from tests.e2e.common import Supervisor, serve
 
@@ -409,10 +409,14 @@ def test_a_folder_that_may_not_be_written(folder: Place, tmp_path: Path) -> None
         file.write(b"x")
 
 
-def test_no_memory_for_another_writer(folder: Place) -> None:
+def test_no_memory_for_another_writer(
+    folder: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(_writer, "SAY_AFTER_S", 0.05)
     first, second = checkpoint.writer(folder / "1"), checkpoint.writer(folder / "2")
     with pytest.raises(TimeoutError, match=r"checkpoint\.arena_bytes"):
         checkpoint.writer(folder / "3", timeout_s=0.3)
+    assert len([record for record in caplog.records if "waits for memory" in record.message]) == 1
     timer = threading.Timer(0.3, first.abort)
     timer.start()
     checkpoint.writer(folder / "3", timeout_s=60).close()  # it waits for the first
@@ -549,6 +553,16 @@ def test_the_supervisor_dies_while_bytes_are_written(slow: Slow) -> None:
     slow.supervisor.process.wait()
     with pytest.raises(millrace.SupervisorGone):
         checkpoint.writer(slow.place / "name")
+    assert slow.place.fetch(slow.place / "name") is None
+
+
+def test_the_supervisor_died_before_the_promise(slow: Slow) -> None:
+    file = checkpoint.writer(slow.place / "name")
+    file.write(b"x")
+    slow.kill_supervisor()
+    for _ in range(2):
+        with pytest.raises(millrace.SupervisorGone):
+            file.close()
     assert slow.place.fetch(slow.place / "name") is None
 
 

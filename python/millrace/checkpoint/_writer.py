@@ -30,6 +30,7 @@ log = logging.getLogger("millrace")
 
 SHARERS_MAX = 4096
 PAUSE_S = (0.01, 0.1)  # between two questions for memory
+SAY_AFTER_S = 10.0
 SLICE_MS = 100
 # The process's last connection stays: a private supervisor, its memory, and what of it this process has in its page
 # tables serve the next checkpoint too.
@@ -208,15 +209,20 @@ def writer(
         raise ValueError(f"sharers is {count}: it must be from 1 to {SHARERS_MAX}")
     raise_unasked()
     connection = _supervisor.connection(maker="a checkpoint writer")
-    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    began = time.monotonic()
+    said = False
     pause = PAUSE_S[0]
     _keep(connection)
     while True:
         got = connection.client.open_writer(target, if_absent, count)
         if not isinstance(got, str):
             return Writer(target, got, connection)
-        left = pause if deadline is None else deadline - time.monotonic()
+        waited = time.monotonic() - began
+        left = pause if timeout_s is None else timeout_s - waited
         if left <= 0:
             raise TimeoutError(f"no memory for a checkpoint writer of {target} within {timeout_s:g} s: {got}")
+        if waited > SAY_AFTER_S and not said:
+            said = True
+            log.warning("a checkpoint writer of %s waits for memory: %s", target, got)
         time.sleep(min(pause, left))
         pause = min(2 * pause, PAUSE_S[1])
