@@ -18,6 +18,7 @@ struct kept {
     uint32_t slot;
     uint64_t word;
     uint64_t used; /* when, in reads */
+    bool passed;   /* a read went on to the next block: whoever reads forward is done with it */
 };
 
 struct mr_range_reader {
@@ -89,7 +90,7 @@ static struct kept *find(struct mr_range_reader *reader, uint64_t block)
     return NULL;
 }
 
-/* A place for one more: a free one, else that of the block that was not used for longest. */
+/* A place for one more: a free one, else that of a block that was passed, else of any, that was not used for longest. */
 static struct kept *place(struct mr_range_reader *reader)
 {
     struct kept *oldest = &reader->kept[0];
@@ -97,7 +98,7 @@ static struct kept *place(struct mr_range_reader *reader)
         struct kept *kept = &reader->kept[i];
         if (kept->block == NONE)
             return kept;
-        if (kept->used < oldest->used)
+        if (kept->passed != oldest->passed ? kept->passed : kept->used < oldest->used)
             oldest = kept;
     }
     let_go(oldest);
@@ -295,6 +296,7 @@ enum mr_range_result mr_range_reader_read(struct mr_range_reader *reader, uint64
         memcpy((char *)dest + *got, kept->data + within, part);
         *got += part;
         kept->used = reader->clock;
+        kept->passed = within + part == block_bytes;
         if (part == block_bytes) /* nobody comes back to what was read in one go */
             let_go(kept);
     }

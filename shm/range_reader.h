@@ -4,8 +4,9 @@
  * Blocks lie on a grid of block_bytes. A read asks for the blocks that it covers, and for some behind them: none after a
  * seek, twice as many at each block that follows the one before it, up to MR_RANGE_WINDOW blocks in flight. A block that
  * was read in part is kept, the MR_RANGE_KEEP most recent ones, so that many small reads near each other (a zip file's
- * directory, headers) fetch it once; one that was read to its end in one go returns to the arena at once. A read elsewhere
- * makes what is in flight useless: the reader then asks for a new lane, and the workers drop what the old one asked for.
+ * directory, headers) fetch it once; those that were read to their end go first, and one that was read in one go returns
+ * to the arena at once. A read elsewhere makes what is in flight useless: the reader then asks for a new lane, and the
+ * workers drop what the old one asked for.
  *
  * The whole object's crc32c is put together from those of its blocks, which the fetch workers have computed, and compared
  * once every block has come.

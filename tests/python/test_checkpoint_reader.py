@@ -313,6 +313,7 @@ def gcs(
     """A supervisor over a bucket, and the address of its store."""
     (tmp_path / "root" / "bucket").mkdir(parents=True)
     (tmp_path / "root" / "bucket" / "name").write_bytes(random.Random(5).randbytes(3 * MIB + 5))
+    torch.save({f"w{i}": torch.randn(300, 400 + i) for i in range(12)}, tmp_path / "root" / "bucket" / "model.pt")
     store = devstore("--root", tmp_path / "root")
     started = serve(millrace_bin, tmp_path, "", CONFIG + f'[gcs]\nendpoint = "{store.url}"\nauth = "anonymous"\n')
     monkeypatch.setenv("MILLRACE_SOCKET", str(started.socket))
@@ -337,17 +338,26 @@ def test_an_object_that_is_replaced_in_the_store(gcs: tuple[Supervisor, str], tm
         checkpoint.reader("gs://no-such-bucket/other")
 
 
+def test_torch_load_asks_for_each_block_once(gcs: tuple[Supervisor, str], tmp_path: Path) -> None:
+    """Its small reads (directory at the end, headers, pickle) come from blocks that are kept."""
+    with checkpoint.reader("gs://bucket/model.pt") as file:
+        torch.load(file, weights_only=True)
+        blocks = -(-file.size // BLOCK)
+    with urllib.request.urlopen(f"{gcs[1]}/_devstore/stats") as answer:
+        assert json.load(answer)["requests"]["get"] == blocks
+
+
 def test_exists_list_and_remove_in_a_bucket(gcs: tuple[Supervisor, str], tmp_path: Path) -> None:
     """The programs get the endpoint from the supervisor."""
     assert checkpoint.exists("gs://bucket/name")
     assert not checkpoint.exists("gs://bucket/nam")
-    assert checkpoint.list("gs://bucket/") == ["gs://bucket/name"]
+    assert checkpoint.list("gs://bucket/") == ["gs://bucket/model.pt", "gs://bucket/name"]
     assert checkpoint.list("gs://bucket/run") == []
     with pytest.raises(FileNotFoundError, match="run"):
         checkpoint.remove("gs://bucket/run")
     checkpoint.remove("gs://bucket/run", recursive=True, missing_ok=True)
     checkpoint.remove("gs://bucket/name")
-    assert checkpoint.list("gs://bucket/") == []
+    assert checkpoint.list("gs://bucket/") == ["gs://bucket/model.pt"]
     with pytest.raises(FileNotFoundError, match="no-such-bucket"):
         checkpoint.list("gs://no-such-bucket/x")
 

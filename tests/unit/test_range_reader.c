@@ -208,6 +208,19 @@ START_TEST(the_block_that_was_not_used_for_longest_goes)
 }
 END_TEST
 
+START_TEST(blocks_that_were_passed_go_first)
+{
+    set_up(whole_crc(), true);
+    expect(0, 4);
+    expect(SIZE - 8, 8); /* as torch.load does: the directory at the end, which is needed to the last */
+    for (unsigned at = 4; at < SIZE; at += 30)
+        expect(at, 30);
+    expect(SIZE - 8, 8);
+    ck_assert_uint_eq(served, BLOCKS);
+    tear_down();
+}
+END_TEST
+
 START_TEST(a_block_that_was_read_in_one_go_is_let_go)
 {
     set_up(whole_crc(), true);
@@ -346,6 +359,7 @@ int main(void)
     tcase_add_test(tcase, steps_forward_ask_for_more_each_time);
     tcase_add_test(tcase, small_reads_near_each_other_fetch_a_block_once);
     tcase_add_test(tcase, the_block_that_was_not_used_for_longest_goes);
+    tcase_add_test(tcase, blocks_that_were_passed_go_first);
     tcase_add_test(tcase, a_block_that_was_read_in_one_go_is_let_go);
     tcase_add_test(tcase, the_end_of_the_object);
     tcase_add_test(tcase, many_random_reads);
