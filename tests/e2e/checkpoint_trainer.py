@@ -1,6 +1,7 @@
 """Saves to a few names over and over, and says on standard output how far each save is.
 
-checkpoint_trainer.py PREFIX SEED FIRST, run by checkpoint_kills.py with MILLRACE_SOCKET set. One JSON object a line, flushed before the next step:
+checkpoint_trainer.py PREFIX SEED FIRST,
+run by checkpoint_kills.py with MILLRACE_SOCKET set. One JSON object a line, flushed before the next step:
   {"begin": k, "name", "sha256", "size"}   nothing of save k was written yet
   {"sealed": k}                            close(wait=False) has returned: a promise
   {"saved": k}                             the store has confirmed it
