@@ -53,10 +53,9 @@ def start(
     supervisors: list[Supervisor] = []
     with Proxy(store.port) as proxy:
 
-        def begin(toml: str = "", **environment: str) -> Proxy:
-            supervisor = serve(
-                millrace_bin, tmp_path, "", TOML + f'[gcs]\nendpoint = "{proxy.url}"\n' + toml, **environment
-            )
+        def begin(auth: str = "anonymous", **environment: str) -> Proxy:
+            gcs = f'[gcs]\nendpoint = "{proxy.url}"\nauth = "{auth}"\n'
+            supervisor = serve(millrace_bin, tmp_path, "", TOML + gcs, **environment)
             supervisors.append(supervisor)
             monkeypatch.setenv("MILLRACE_SOCKET", str(supervisor.socket))
             return proxy
@@ -189,13 +188,12 @@ def credentials(tmp_path: Path, proxy: Proxy) -> str:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_token_that_expires_in_mid_upload(
-    start: Start, tmp_path: Path, name: str, devstore: StartDevstore, monkeypatch: pytest.MonkeyPatch
+    start: Start, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    proxy = None
     monkeypatch.setenv("NO_GCE_CHECK", "true")
     file = tmp_path / "credentials.json"
     file.write_text("{}")
-    proxy = start(GOOGLE_APPLICATION_CREDENTIALS=str(file))  # read when the first worker needs it
+    proxy = start("default", GOOGLE_APPLICATION_CREDENTIALS=str(file))  # read when the first worker needs it
     credentials(tmp_path, proxy)
     proxy.good = {"token-1"}
 
@@ -215,7 +213,7 @@ def test_a_token_that_is_refused_for_good(start: Start, tmp_path: Path, monkeypa
     monkeypatch.setenv("NO_GCE_CHECK", "true")
     file = tmp_path / "credentials.json"
     file.write_text("{}")
-    proxy = start(GOOGLE_APPLICATION_CREDENTIALS=str(file))
+    proxy = start("default", GOOGLE_APPLICATION_CREDENTIALS=str(file))
     credentials(tmp_path, proxy)
     proxy.good = {"another"}
     with pytest.raises(PermissionError):
