@@ -20,7 +20,7 @@
 #include "worker/upload_log_impl.h"
 
 #define FILE_MAX_BYTES (4 << 20)
-#define AGAIN_S        5 /* after something that failed */
+#define AGAIN_S        30 /* after something that failed */
 #define ABANDONED_S    (7 * 86400)
 #define CLOCK_S        5 /* that the store's clock may differ */
 #define MODE_NOTICED   0400
@@ -35,13 +35,16 @@ struct entry {
 
 struct mr_upload_janitor {
     struct mr_net *net;
+    int late_s;
     int64_t look_ns; /* the next look at the folder; 0: none */
     bool waits;      /* a file was seen whose time has not come */
+    unsigned turn;   /* where the next look begins: one file that cannot be dealt with does not hide the others */
     /* the file in work */
     int fd; /* -1: none */
     char path[PATH_MAX + NAME_MAX + 2];
     struct entry *entries;
     unsigned count, next;
+    int64_t noticed_s; /* when its process was found dead */
     bool failed;
     struct mr_transfer *transfer;
     /* of an entry without an id: what was found under its name */
@@ -170,13 +173,13 @@ static bool run_lives(DIR *dir, const char *name)
 }
 
 /* Nothing of its process can be under way any more. */
-static bool is_late(int fd, struct stat *status)
+static bool is_late(int fd, int late_s, struct stat *status)
 {
     if ((status->st_mode & 0777) != MODE_NOTICED) {
         (void)fchmod(fd, MODE_NOTICED); /* changes ctime, which is then the time of the notice */
-        return false;
+        (void)fstat(fd, status);
     }
-    return time(NULL) - status->st_ctime > MR_MARK_LATE_S;
+    return time(NULL) - status->st_ctime > late_s;
 }
 
 /* Takes the file if it is a dead process's and its time has come. */
@@ -186,14 +189,14 @@ static bool take_file(struct mr_upload_janitor *j, DIR *dir, const char *base, c
     char *text = NULL;
     snprintf(j->path, sizeof j->path, "%s/%s", base, name);
     j->fd = open(j->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (j->fd < 0 || flock(j->fd, LOCK_EX | LOCK_NB) != 0 || fstat(j->fd, &status) != 0 ||
-        stat(j->path, &there) != 0 || there.st_ino != status.st_ino)
+    if (j->fd < 0 || flock(j->fd, LOCK_EX | LOCK_NB) != 0 || fstat(j->fd, &status) != 0 || stat(j->path, &there) != 0 ||
+        there.st_ino != status.st_ino)
         goto not_ours;
     if (status.st_size == 0 || time(NULL) - status.st_mtime > ABANDONED_S) {
         unlink(j->path);
         goto not_ours;
     }
-    if (!is_late(j->fd, &status) || run_lives(dir, name)) {
+    if (!is_late(j->fd, j->late_s, &status) || run_lives(dir, name)) {
         j->waits = true;
         goto not_ours;
     }
@@ -208,6 +211,7 @@ static bool take_file(struct mr_upload_janitor *j, DIR *dir, const char *base, c
     }
     free(text);
     j->next = 0;
+    j->noticed_s = status.st_ctime;
     j->failed = false;
     return true;
 not_ours:
@@ -233,10 +237,10 @@ static void look(struct mr_upload_janitor *j, int64_t now_ns)
             snprintf(names[count++], sizeof names[0], "%s", entry->d_name);
     bool taken = false;
     for (unsigned i = 0; i < count && !taken; i++)
-        taken = take_file(j, dir, base, names[i]);
+        taken = take_file(j, dir, base, names[j->turn++ % count]);
     closedir(dir);
     if (!taken && j->waits)
-        j->look_ns = now_ns + (MR_MARK_LATE_S + 1) * MR_SECOND_NS;
+        j->look_ns = now_ns + (j->late_s + 1) * MR_SECOND_NS;
 }
 
 /* ---- its entries ---- */
@@ -282,7 +286,7 @@ static void on_page(void *arg, const struct mr_store_result *result, const struc
         const struct mr_store_pending *item = &page->items[i];
         int64_t begun = (int64_t)entry->begun_s;
         if (item->name_length == strlen(entry->name) && memcmp(item->name, entry->name, item->name_length) == 0 &&
-            item->started_s >= begun - CLOCK_S && item->started_s <= begun + MR_MARK_LATE_S + CLOCK_S &&
+            item->started_s >= begun - CLOCK_S && item->started_s <= j->noticed_s + CLOCK_S &&
             (j->found[j->found_count] = strdup(item->id)))
             j->found_count++;
     }
@@ -347,7 +351,7 @@ static void go_on(struct mr_upload_janitor *j)
 
 /* ---- life ---- */
 
-struct mr_upload_janitor *mr_upload_janitor_new(struct mr_net *net)
+struct mr_upload_janitor *mr_upload_janitor_new(struct mr_net *net, int late_s)
 {
     struct mr_upload_janitor *j = calloc(1, sizeof *j);
     if (!j) {
@@ -355,6 +359,7 @@ struct mr_upload_janitor *mr_upload_janitor_new(struct mr_net *net)
         return NULL;
     }
     j->net = net;
+    j->late_s = late_s;
     j->fd = -1;
     j->look_ns = 1; /* in the first step */
     return j;

@@ -81,8 +81,7 @@ static int append(struct mr_upload_log *log, struct mr_text *line)
 {
     int rc = -1;
     mr_text_puts(line, "\n");
-    if (!line->failed &&
-        pwrite(log->fd, line->data, line->length, (off_t)log->length) == (ssize_t)line->length) {
+    if (!line->failed && pwrite(log->fd, line->data, line->length, (off_t)log->length) == (ssize_t)line->length) {
         log->length += line->length;
         rc = 0;
     } else if (!log->warned) {

@@ -9,7 +9,7 @@
  *     E <n>                                                    it is completed, or aborted
  *
  * names and ids percent-encoded. What has a B and no E in the file of a dead process is aborted by the janitor of a later
- * write worker: by its id, or where the answer was lost, every upload of that very name that the store began around B. It
+ * write worker: by its id, or where the answer was lost, every upload of that very name that the store began between B and the notice of the death. It
  * waits until the death was noticed MR_MARK_LATE_S ago (the file's mode is 0400 then) and none of the run's write workers
  * lives: before that a successor may go on with the upload, or a request be on its way.
  */
@@ -37,8 +37,8 @@ void mr_upload_log_end(struct mr_upload_log *log, uint64_t number);
 
 struct mr_upload_janitor;
 
-/* net must outlive it. NULL with mr_error (NO_MEMORY). */
-struct mr_upload_janitor *mr_upload_janitor_new(struct mr_net *net);
+/* net must outlive it. late_s: MR_MARK_LATE_S, but in tests. NULL with mr_error (NO_MEMORY). */
+struct mr_upload_janitor *mr_upload_janitor_new(struct mr_net *net, int late_s);
 /* Cancels what is under way. NULL is allowed. */
 void mr_upload_janitor_destroy(struct mr_upload_janitor *janitor);
 /* Every 100 ms or so: takes the files of the dead that are due, one after the other. */

@@ -32,6 +32,7 @@ struct uploader {
     struct mr_link link;
     struct mr_net net;
     struct mr_write_context context;
+    struct mr_upload_janitor *janitor;
     void *arena; /* NULL until ARENA */
     uint64_t arena_bytes;
     struct entry *entries;
@@ -301,6 +302,7 @@ static void account_time(struct uploader *u, bool was_busy)
         if (u->entries[i].lane)
             mr_write_lane_look(u->entries[i].lane, now);
     mr_temporaries_step(u->context.temporaries, now);
+    mr_upload_janitor_step(u->janitor, now);
     copy_counters(u);
 }
 
@@ -343,7 +345,13 @@ static int init(struct uploader *u)
     u->context.net = &u->net;
     u->context.counters = u->link.counters;
     u->context.temporaries = mr_temporaries_new(&u->net, u->link.counters, &maker);
-    return u->context.temporaries ? 0 : -1;
+    u->context.uploads = mr_upload_log_new(&maker);
+    if (!u->context.uploads)
+        mr_log_warning(
+            "%s. After a crash an unfinished upload may stay in the bucket until `millrace clean` removes it",
+            mr_error_text());
+    u->janitor = mr_upload_janitor_new(&u->net, MR_MARK_LATE_S);
+    return u->context.temporaries && u->janitor ? 0 : -1;
 }
 
 /* What is sealed and not stored by now is lost: says so, and takes back what was begun. How many. */
@@ -369,12 +377,15 @@ static int finish(struct uploader *u)
         u->entries[i].lane = NULL;
     }
     mr_temporaries_finish(u->context.temporaries);
-    while (mr_temporaries_busy(u->context.temporaries) && mr_clock_mono_ns() < until) {
+    while ((mr_temporaries_busy(u->context.temporaries) || mr_upload_janitor_busy(u->janitor)) &&
+           mr_clock_mono_ns() < until) {
         if (mr_http_step(u->net.http, STEP_MS, -1) < 0)
             break;
         mr_temporaries_step(u->context.temporaries, mr_clock_mono_ns());
     }
     copy_counters(u);
+    mr_upload_janitor_destroy(u->janitor);
+    mr_upload_log_destroy(u->context.uploads);
     mr_temporaries_destroy(u->context.temporaries);
     return left > 0;
 }

@@ -63,6 +63,7 @@ struct mr_write_lane {
     void *own;                      /* the method's */
     uint64_t generation;          /* that the object replaces; 0: none may be there (parts of the XML API: none was) */
     char id[MR_PART_UPLOAD_ID];   /* of the upload */
+    uint64_t upload;              /* its number in context->uploads; 0 */
     bool resumed;                 /* a predecessor had recorded its upload */
     bool maybe_done;              /* and had sent the last request */
     uint32_t stored;              /* parts with a record */

@@ -142,6 +142,10 @@ void mr_write_failed(struct mr_write_lane *lane, enum mr_code code, const char *
         stop(lane, MR_PART_FAILED, MR_E_CHANGED, words);
         return;
     }
+    if (!strstr(text, mr_write_uri(lane, uri, sizeof uri))) { /* of a temporary object */
+        snprintf(words, sizeof words, "%s: %s", uri, text);
+        text = words;
+    }
     stop(lane, MR_PART_FAILED, code, text);
 }
 

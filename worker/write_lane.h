@@ -24,13 +24,15 @@
 #include "shm/part.h"
 #include "worker/net.h"
 #include "worker/temporary.h"
+#include "worker/upload_log.h"
 
 /* Of a worker; must outlive its lanes. */
 struct mr_write_context {
     struct mr_net *net;
     struct mr_counters *counters;
     struct mr_temporaries *temporaries;
-    const unsigned char *arena; /* the part arena */
+    struct mr_upload_log *uploads; /* NULL: there can be none */
+    const unsigned char *arena;    /* the part arena */
     /* the lanes': the folder that was last looked through for leftovers, and when */
     char swept[MR_STORE_NAME_MAX + 1];
     int64_t swept_ns;

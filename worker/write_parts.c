@@ -9,21 +9,41 @@
 #include "shm/base/log.h"
 #include "worker/write_impl.h"
 
+/* Recorded for whoever comes after our death. A file's own lock does that in a folder. */
+static void record_begin(struct mr_write_lane *lane)
+{
+    if (lane->uri.scheme == MR_SCHEME_GS)
+        mr_upload_log_begin(lane->context->uploads, lane->store, lane->uri.bucket, lane->name, lane->name_length,
+                            &lane->upload);
+}
+
+static void record_end(struct mr_write_lane *lane)
+{
+    mr_upload_log_end(lane->context->uploads, lane->upload);
+    lane->upload = 0;
+}
+
+/* An upload that failed to begin stays recorded: one whose answer was lost may have begun. */
 static void on_begun(void *arg, const struct mr_store_result *result, const char *id)
 {
     struct mr_write_lane *lane = arg;
     lane->transfer = NULL;
-    if (result->code == MR_OK)
+    if (result->code == MR_OK) {
+        mr_upload_log_id(lane->context->uploads, lane->upload, id);
         mr_write_begun(lane, id);
-    else if (result->code == MR_E_PROTOCOL && !mr_store_has_parts(lane->store))
+    } else if (result->code == MR_E_PROTOCOL && !mr_store_has_parts(lane->store)) {
+        record_end(lane);
         mr_write_other(lane, &mr_write_composed); /* and from now on at once */
-    else
+    } else {
         mr_write_failed(lane, result->code, result->text);
+    }
 }
 
 static int begin(struct mr_write_lane *lane)
 {
+    record_begin(lane);
     if (lane->resumed) {
+        mr_upload_log_id(lane->context->uploads, lane->upload, lane->id);
         mr_write_begun(lane, lane->id);
         return 0;
     }
@@ -79,10 +99,12 @@ static void on_completed(void *arg, const struct mr_store_result *result, const 
 {
     struct mr_write_lane *lane = arg;
     lane->transfer = NULL;
-    if (result->code != MR_OK)
+    if (result->code != MR_OK) {
         fail(lane, NULL, result);
-    else
-        mr_write_done(lane, item->generation);
+        return;
+    }
+    record_end(lane);
+    mr_write_done(lane, item->generation);
 }
 
 static int complete(struct mr_write_lane *lane)
@@ -118,7 +140,9 @@ static void on_aborted(void *arg, const struct mr_store_result *result)
     struct mr_write_lane *lane = arg;
     lane->transfer = NULL;
     if (result->code != MR_OK)
-        mr_log_warning("an unfinished upload was not removed: %s; millrace clean does it later", result->text);
+        mr_log_warning("an unfinished upload was not removed: %s; a later run or millrace clean does it", result->text);
+    else
+        record_end(lane);
     mr_write_undone(lane);
 }
 

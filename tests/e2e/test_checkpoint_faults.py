@@ -93,7 +93,7 @@ def flip(request: Request) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_bit_flipped_once_is_sent_again(start: Start, tmp_path: Path, name: str, size: int) -> None:
     proxy = start()
-    flipped = []
+    flipped: list[str] = []
 
     def hook(request: Request) -> Answer | None:
         if request.is_part and not flipped:

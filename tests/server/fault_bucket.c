@@ -424,7 +424,10 @@ static void do_complete(struct fault_bucket *bucket, const struct bucket_step *s
 
 static void do_uploads(struct fault_bucket *bucket, const struct fault_request *request, struct reply *reply)
 {
-    char list[20000] = "";
+    char list[20000] = "", started[40] = "2026-01-02T03:04:05.678Z";
+    time_t now = time(NULL);
+    if (bucket->started_now)
+        strftime(started, sizeof started, "%Y-%m-%dT%H:%M:%S.000Z", gmtime(&now));
     const char *marker = fault_query(request, "upload-id-marker");
     unsigned from = marker ? (unsigned)strtoul(marker, NULL, 10) + 1 : 0, n = 0, i;
     for (i = from; i < 16 && n < 3; i++) {
@@ -433,8 +436,8 @@ static void do_uploads(struct fault_bucket *bucket, const struct fault_request *
             continue;
         size_t at = strlen(list);
         snprintf(list + at, sizeof list - at,
-                 "<Upload><Key>%s</Key><UploadId>%u</UploadId><Initiated>2026-01-02T03:04:05.678Z</Initiated></Upload>",
-                 session->name, i);
+                 "<Upload><Key>%s</Key><UploadId>%u</UploadId><Initiated>%s</Initiated></Upload>", session->name, i,
+                 started);
         n++;
     }
     put(reply, 200,

@@ -86,6 +86,7 @@ struct fault_bucket {
         int used, gone;
     } sessions[16];
     uint64_t generation; /* of the last object */
+    int started_now;     /* uploads under way were begun now, and not on 2 January 2026 */
     unsigned count[OP_COUNT];
     unsigned seen_on_conn[OP_COUNT]; /* of the last request: requests on its connection before it */
     char last_head[OP_COUNT][8192], last_target[OP_COUNT][8192], last_body[OP_COUNT][8192];
