@@ -3,7 +3,8 @@
     python -m tests.supervisor.writer_kills [KILLS] [SEED]        (300 kills: about four minutes)
 
 Every kill is SIGKILL at a random moment of a save: of a small object, of one with several parts, or of one that
-replaces another. Afterwards `millrace clean` must leave no temporary object. test_writer_kills.py does a few.
+replaces another. Afterwards `millrace clean` must leave no temporary object and no upload.
+test_writer_kills.py does a few.
 """
 
 from __future__ import annotations
@@ -148,7 +149,7 @@ class Rounds:
 
 
 def kill_saves(folder: Path, kills: int, seed: int, say: bool = False) -> tuple[Ends, int]:
-    """How the saves ended, and the uploads that are left: of workers that died before they knew their number."""
+    """How the saves ended, and the uploads that were left before the clean-up."""
     (folder / "store" / "bucket").mkdir(parents=True)
     server = start_devstore("--root", folder / "store", "--memory", "--latency-ms", "5", "--upload-mibps", "40/40")
     rounds = Rounds(folder, server, random.Random(seed))
@@ -158,12 +159,14 @@ def kill_saves(folder: Path, kills: int, seed: int, say: bool = False) -> tuple[
             if say and number % 20 == 19:
                 print(f"{number + 1} kills: {rounds.ends}, {uploads(server)} uploads under way")
         rounds.stop()
+        left = uploads(server)
         clean: list[str | Path] = [BIN / "millrace", "clean", "-c", folder / "millrace.toml", "--all", "gs://bucket"]
         environment = {**os.environ, "STORAGE_EMULATOR_HOST": server.url}
         subprocess.run(clean, env=environment, check=True, capture_output=not say)
+        assert uploads(server) == 0
         with urllib.request.urlopen(f"{server.url}/storage/v1/b/bucket/o?prefix=dataflux") as answer:
             assert b'"items"' not in answer.read()
-        return rounds.ends, uploads(server)
+        return rounds.ends, left
     finally:
         if rounds.supervisor is not None:
             rounds.supervisor.process.kill()
@@ -179,7 +182,7 @@ def main() -> None:
         ends, left = kill_saves(folder, kills, seed, say=True)
     finally:
         shutil.rmtree(folder)
-    print(f"seed {seed}: {kills} kills, {ends}; {left} uploads are left for the bucket's life cycle")
+    print(f"seed {seed}: {kills} kills, {ends}; {left} uploads were left for the clean-up")
 
 
 if __name__ == "__main__":
