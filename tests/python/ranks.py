@@ -249,7 +249,7 @@ def async_save_fails(uri: str) -> str:
 def save_fails(uri: str, failing: int, files: int) -> str:
     """Rank `failing` cannot resolve one of its items. What each rank is told."""
 
-    class Planner(dcp.DefaultSavePlanner):
+    class Planner(dcp.DefaultSavePlanner):  # type: ignore[misc]
         def resolve_data(self, write_item: Any) -> Any:
             if int(os.environ["RANK"]) == failing and write_item.index.fqn == "model.rows":
                 raise ArithmeticError("lost")

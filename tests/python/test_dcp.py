@@ -48,12 +48,18 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWa
 newer_torch = pytest.mark.newer_torch  # what 2.3.1 has not: not selected there
 
 
-@pytest.fixture(scope="module")
-def store() -> Iterator[Server]:
+def start_store() -> Server:
+    """A devstore with a bucket "bkt"."""
     started = start_devstore("--memory", "--no-md5")
     body = json.dumps({"name": "bkt"}).encode()
     headers = {"Content-Type": "application/json"}
     urllib.request.urlopen(urllib.request.Request(f"{started.url}/storage/v1/b?project=p", body, headers)).read()
+    return started
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Server]:
+    started = start_store()
     yield started
     started.stop()
 
@@ -306,7 +312,7 @@ def test_overwrite_false_refuses(place: str) -> None:
 
 
 def test_a_failed_save_leaves_the_old_one(place: str) -> None:
-    class Planner(dcp.DefaultSavePlanner):
+    class Planner(dcp.DefaultSavePlanner):  # type: ignore[misc]
         def resolve_data(self, item: Any) -> Any:
             if item.index.fqn == "second":
                 raise ArithmeticError("lost")
@@ -345,7 +351,7 @@ def test_a_metadata_that_cannot_be_written_leaves_the_old_one(place: str, monkey
 def test_what_was_saved_again_while_it_is_loaded_is_an_error(place: str) -> None:
     """A rank that has read the old `.metadata` finds no data, rather than another save's."""
 
-    class Planner(dcp.DefaultLoadPlanner):
+    class Planner(dcp.DefaultLoadPlanner):  # type: ignore[misc]
         def finish_plan(self, plan: Any) -> Any:
             save({"tensor": torch.zeros(3)}, place)
             return super().finish_plan(plan)
