@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import pickle
-from collections.abc import Iterable
 from itertools import groupby
 from typing import Any
 
@@ -28,6 +28,8 @@ from ._layout import (
     told,
 )
 from ._tensor import HEAD_BYTES, Stored, buffer, can_fill, find_storage
+
+AT_ONCE = 32  # objects that are looked up together
 
 
 class StorageReader(storage.StorageReader):
@@ -97,8 +99,12 @@ class StorageReader(storage.StorageReader):
             info = self._infos[item.storage_index]
             return info.relative_path, info.offset
 
-        for name, items in groupby(sorted(plan.items, key=place), key=lambda item: place(item)[0]):
-            self._read_object(name, items, planner)
+        objects = [
+            (name, list(items))
+            for name, items in groupby(sorted(plan.items, key=place), key=lambda item: place(item)[0])
+        ]
+        for i in range(0, len(objects), AT_ONCE):
+            self._read_objects(objects[i : i + AT_ONCE], planner)
         future: Future[None] = Future()
         future.set_result(None)
         return future
@@ -108,16 +114,20 @@ class StorageReader(storage.StorageReader):
     def _object(self, name: str) -> str:
         return f"{self._uri}/{name}"
 
-    def _read_object(self, name: str, items: Iterable[ReadItem], planner: LoadPlanner) -> None:
-        uri = self._object(name)
-        what = f"loading {uri}"
+    def _read_objects(self, objects: list[tuple[str, list[ReadItem]]], planner: LoadPlanner) -> None:
+        what = f"loading {self._uri}"
         try:
-            with checkpoint.reader(uri) as stream:
-                for offset, group in groupby(items, key=lambda item: self._infos[item.storage_index].offset):
-                    wanted = list(group)
-                    info = self._infos[wanted[0].storage_index]
-                    what = f"loading {wanted[0].storage_index.fqn} from {uri}"
-                    _Item(stream, offset, info).load(wanted, planner)
+            with contextlib.ExitStack() as stack:
+                streams = checkpoint.readers(self._object(name) for name, _ in objects)
+                for stream in streams:
+                    stack.callback(stream.close)
+                for stream, (_, items) in zip(streams, objects):
+                    for offset, group in groupby(items, key=lambda item: self._infos[item.storage_index].offset):
+                        wanted = list(group)
+                        info = self._infos[wanted[0].storage_index]
+                        what = f"loading {wanted[0].storage_index.fqn} from {stream.uri}"
+                        _Item(stream, offset, info).load(wanted, planner)
+                    stream.close()
         except (FileNotFoundError, ChangedError) as error:
             gone = ChangedError(f"{error}; the checkpoint was saved again, or removed, meanwhile: load it again")
             raise told(gone, rank_of_group(self._rank), what) from error
