@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
 
 #include "fault_bucket.h"
 #include "shm/base/checksum.h"
@@ -319,6 +321,63 @@ START_TEST(a_damaged_part)
 }
 END_TEST
 
+/* ---- a token that ends in the middle ---- */
+
+static _Atomic unsigned tokens, good_token, refusals, refuse_at, seen;
+
+/* The bucket, which wants a token, and from its refuse_at-th request on a newer one. */
+static int with_token(void *arg, struct fault_conn *conn, const struct fault_request *request)
+{
+    char body[100];
+    unsigned number;
+    if (strcmp(request->target, "/token") == 0) {
+        snprintf(body, sizeof body, "{\"access_token\":\"token-%u\",\"expires_in\":3600}", ++tokens);
+        fault_answer(conn, 200, "", body, strlen(body));
+        return 1;
+    }
+    if (++seen == refuse_at)
+        good_token = tokens + 1;
+    const char *line = fault_header(request, "Authorization");
+    if (!line || sscanf(line, "Bearer token-%u", &number) != 1 || number < good_token) {
+        refusals++;
+        fault_answer(conn, 401, "", "", 0);
+        return 1;
+    }
+    return fault_bucket_handle(arg, conn, request);
+}
+
+START_TEST(a_token_that_ends)
+{
+    static const unsigned at[] = {2, 4, 7};
+    struct fault_server *guarded = fault_server_start(with_token, &bucket);
+    char path[] = "/tmp/mr-write-token-XXXXXX", endpoint[80];
+    int fd = mkstemp(path);
+    ck_assert_int_ge(fd, 0);
+    dprintf(fd,
+            "{\"type\":\"authorized_user\",\"client_id\":\"i\",\"client_secret\":\"s\",\"refresh_token\":\"r\","
+            "\"token_uri\":\"http://%s/token\"}",
+            fault_server_host(guarded));
+    unsetenv("STORAGE_EMULATOR_HOST");
+    setenv("GOOGLE_APPLICATION_CREDENTIALS", path, 1);
+    snprintf(endpoint, sizeof endpoint, "http://%s", fault_server_host(guarded));
+    tokens = good_token = refusals = seen = 0;
+    refuse_at = at[_i % 3];
+    scene_open(&scene, endpoint, URI, data, 5 * SCENE_PART);
+    scene.config.gcs.auth = MR_GCS_AUTH_DEFAULT;
+    scene.if_absent = _i >= 3; /* the other way */
+    scene_write(&scene);
+    check_stored(scene.size);
+    check_nothing_left();
+    ck_assert_uint_ge(refusals, 1);
+    ck_assert_uint_eq(tokens, 2);
+    scene_close(&scene);
+    fault_server_stop(guarded);
+    close(fd);
+    unlink(path);
+    prctl(PR_SET_DUMPABLE, 1, 0, 0, 0); /* the leak checker looks into the process */
+}
+END_TEST
+
 /* ---- given up ---- */
 
 START_TEST(given_up)
@@ -458,6 +517,7 @@ int main(void)
     tcase_add_loop_test(tc, somebody_else_writes_it, 0, 6);
     tcase_add_loop_test(tc, it_must_not_be_there, 0, 3);
     tcase_add_test(tc, a_damaged_part);
+    tcase_add_loop_test(tc, a_token_that_ends, 0, 6);
     tcase_add_loop_test(tc, given_up, 0, 2 * WAYS);
     tcase_add_loop_test(tc, no_time_left, 0, WAYS);
     tcase_add_test(tc, given_up_before_anything);

@@ -20,6 +20,7 @@ void scene_make_runtime(void)
     strcpy(runtime, "/tmp/mr-write-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(runtime));
     setenv("XDG_RUNTIME_DIR", runtime, 1);
+    setenv("no_proxy", "*", 1);
 }
 
 void scene_remove_runtime(void)
