@@ -130,7 +130,7 @@ static const struct mr_config_key keys[] = {
     {FIELD(checkpoint, part_bytes, MR_KEY_BYTES), NUMBER(64 * MIB, 5 * MIB, 5 * GIB, "bytes"),
      .meaning =
          "The size of a part of an upload. A file has at most 10,000 parts. Smaller where the memory has no room "
-         "for two parts of each writer."},
+         "for eight parts of each writer, which are as many connections."},
     {FIELD(checkpoint, arena_bytes, MR_KEY_BYTES), NUMBER(0, 10 * MIB, 16 * TIB, "bytes"),
      .special = "1/16 of the memory, 256MiB to 4GiB",
      .meaning =

@@ -2,6 +2,9 @@
 
 #include "shm/part.h"
 
+/* A part is a connection: one alone moves 50 to 100 MB/s of what a node could send. */
+#define SLOTS_WANTED 8
+
 bool mr_part_share_possible(uint64_t arena_bytes)
 {
     return arena_bytes >= MR_PART_SLOTS_MIN * MR_PART_BYTES_MIN;
@@ -13,11 +16,11 @@ struct mr_part_share mr_part_share(uint64_t arena_bytes, uint64_t part_bytes, ui
     if (n == 0)
         n = 1;
     uint64_t most = arena_bytes / MR_PART_SLOTS_MIN; /* whoever shares: two parts must fit the arena */
-    uint64_t part = arena_bytes / n / MR_PART_SLOTS_MIN;
+    uint64_t part = arena_bytes / n / SLOTS_WANTED;
     if (part > part_bytes)
         part = part_bytes;
     part -= part % MR_PART_PAGE;
-    if (part < MR_PART_BYTES_MIN)
+    if (part < MR_PART_BYTES_MIN) /* then fewer of them */
         part = MR_PART_BYTES_MIN < most ? MR_PART_BYTES_MIN : most;
     struct mr_part_share share = {.part_bytes = part, .slots = MR_PART_SLOTS_MIN};
     while (share.slots < MR_PART_SLOTS_MAX && part <= arena_bytes / n / (2 * (uint64_t)share.slots))

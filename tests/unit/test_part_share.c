@@ -18,13 +18,15 @@ static void expect(uint64_t arena, uint64_t part, uint64_t writers, uint64_t sha
 
 START_TEST(test_equal_shares)
 {
-    expect(256 * MIB, 64 * MIB, 2, 1, 64 * MIB, 2);
+    expect(256 * MIB, 64 * MIB, 2, 1, 16 * MIB, 8);
     expect(4096 * MIB, 64 * MIB, 2, 0, 64 * MIB, 32);
-    expect(256 * MIB, 64 * MIB, 1, 1, 64 * MIB, 4);
-    expect(256 * MIB, 64 * MIB, 2, 8, 16 * MIB, 2);
+    expect(256 * MIB, 64 * MIB, 1, 1, 32 * MIB, 8);
+    expect(256 * MIB, 64 * MIB, 2, 8, 5 * MIB, 4);
+    expect(1536 * MIB, 64 * MIB, 2, 1, 64 * MIB, 8);
     expect(1024 * MIB, 8 * MIB, 2, 3, 8 * MIB, 32);
     expect(16384 * MIB, 5 * MIB, 1, 1, 5 * MIB, 64);
-    expect(100 * MIB, 64 * MIB, 3, 1, 100 * MIB / 6 / 4096 * 4096, 2);
+    expect(1000 * MIB, 64 * MIB, 3, 1, 1000 * MIB / 24 / 4096 * 4096, 8);
+    expect(100 * MIB, 64 * MIB, 3, 1, 5 * MIB, 4);
 }
 END_TEST
 
