@@ -30,7 +30,7 @@ static void count_states(const struct mr_lane *lane, unsigned counts[16])
 static bool is_listing(const struct mr_supervisor *s)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
-        if (s->datasets[i] != NULL &&
+        if (s->datasets[i] != NULL && s->datasets[i]->block_bytes == 0 &&
             (s->datasets[i]->state == MR_DATASET_NEW || s->datasets[i]->state == MR_DATASET_LISTING))
             return true;
     return false;

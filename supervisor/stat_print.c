@@ -247,6 +247,8 @@ int mr_stat_print_prometheus(const char *text)
     printf("# HELP millrace_dataset_objects Objects in a data set's index.\n# TYPE millrace_dataset_objects gauge\n");
     json_array_foreach(json_object_get(root, "datasets"), i, item)
     {
+        if (mr_json_integer(item, "block_bytes") > 0)
+            continue; /* the checkpoint of a reader: a name for each would be a time series for each */
         printf("millrace_dataset_objects{dataset=\"%lld\",name=\"", mr_json_integer(item, "dataset"));
         print_label(mr_json_text(item, "name"));
         printf("\",state=\"%s\"} %lld\n", mr_json_text(item, "state"), mr_json_integer(item, "objects"));

@@ -223,13 +223,15 @@ static int give_half(struct lister *l)
     return mr_msg_send(l->link.socket, msg);
 }
 
-/* Listing is billed as class A, repeats included. */
+/* Listing is billed as class A, look-ups as class B, repeats included. */
 static void count_operations(struct lister *l)
 {
-    static uint64_t last;
-    uint64_t now = mr_transfer_counters(l->net.engine)->class_a;
-    mr_counter_add(l->link.counters, MR_WC_CLASS_A, now - last);
-    last = now;
+    static uint64_t class_a, class_b;
+    const struct mr_transfer_counters *now = mr_transfer_counters(l->net.engine);
+    mr_counter_add(l->link.counters, MR_WC_CLASS_A, now->class_a - class_a);
+    mr_counter_add(l->link.counters, MR_WC_CLASS_B, now->class_b - class_b);
+    class_a = now->class_a;
+    class_b = now->class_b;
 }
 
 static int take_page(struct lister *l, const struct mr_store_page *page)
@@ -327,6 +329,7 @@ static void name_arrived(void *arg, const struct mr_store_result *result, const 
     struct lister *l = at->lister;
     at->transfer = NULL;
     l->range.waiting--;
+    count_operations(l);
     if (result->code != MR_OK) {
         mr_error_set(result->code, "%s", result->text);
         if (!l->range.ranged)

@@ -127,6 +127,10 @@ def test_a_large_object_in_a_small_arena(serve: StartServe, config: Path, folder
     stat = one.stat()
     assert stat["datasets"][0]["block_bytes"] == 512 * KIB
     assert len(workers(one.process.pid, "fetch")) == 2
+    for arguments, shown in (([], True), (["--prometheus"], False)):
+        command = [str(one.program), "stat", *arguments, "--socket", str(one.socket)]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert ("reader of file://" in said) is shown
     reader.close()
 
 
