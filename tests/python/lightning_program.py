@@ -1,13 +1,13 @@
-"""Trains a small network with Lightning: `lightning_program.py DATA CHECKPOINTS [--resume] [--hold STEP] [--keep]`.
+"""Trains a small network with Lightning, in a test or as a program: `lightning_program.py DATA CHECKPOINTS STEP`.
 
-Prints "STEP LOSS" for each step. After step STEP of --hold it waits until it is killed.
+The program prints "STEP LOSS" for each step, and waits in that one until it is killed.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -27,16 +27,14 @@ def decode(lease: millrace.Lease) -> torch.Tensor:
 
 
 class Model(pl.LightningModule):  # type: ignore[misc]
-    def __init__(self, hold: int) -> None:
+    def __init__(self, say: Callable[[int, str], None]) -> None:
         super().__init__()
-        self.hold = hold
+        self.say = say
         self.net = torch.nn.Sequential(torch.nn.Linear(16, 8), torch.nn.Tanh(), torch.nn.Linear(8, 16))
 
     def training_step(self, batch: torch.Tensor, batch_idx: int) -> torch.Tensor:
         loss = torch.nn.functional.mse_loss(self.net(batch), batch)
-        print(self.global_step + 1, f"{loss.item():.9f}", flush=True)
-        if self.global_step + 1 == self.hold:
-            sys.stdin.read()
+        self.say(self.global_step + 1, f"{loss.item():.9f}")
         return loss
 
     def configure_optimizers(self) -> Any:
@@ -67,15 +65,7 @@ def newest(folder: str) -> str:
     return max(found, key=lambda uri: int(uri.rpartition("=")[2].partition(".")[0]))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("data")
-    parser.add_argument("checkpoints")
-    parser.add_argument("--resume", action="store_true")
-    parser.add_argument("--hold", type=int, default=0)
-    parser.add_argument("--no-wait", action="store_true")
-    arguments = parser.parse_args()
-    warnings.simplefilter("ignore")
+def train(data: str, folder: str, say: Callable[[int, str], None], resume: bool = False, wait: bool = True) -> None:
     torch.manual_seed(0)
     trainer = pl.Trainer(
         max_epochs=2,
@@ -84,14 +74,22 @@ def main() -> None:
         logger=False,
         enable_progress_bar=False,
         enable_model_summary=False,
-        plugins=[millrace.lightning.CheckpointIO(wait=not arguments.no_wait)],
-        callbacks=[pl.callbacks.ModelCheckpoint(arguments.checkpoints, save_top_k=-1, every_n_train_steps=5)],
+        plugins=[millrace.lightning.CheckpointIO(wait=wait)],
+        callbacks=[pl.callbacks.ModelCheckpoint(folder, save_top_k=-1, every_n_train_steps=5)],
     )
-    trainer.fit(
-        Model(arguments.hold),
-        datamodule=Data(arguments.data),
-        ckpt_path=newest(arguments.checkpoints) if arguments.resume else None,
-    )
+    trainer.fit(Model(say), datamodule=Data(data), ckpt_path=newest(folder) if resume else None)
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    data, folder, hold = sys.argv[1:]
+
+    def say(step: int, loss: str) -> None:
+        print(step, loss, flush=True)
+        if step == int(hold):
+            sys.stdin.read()
+
+    train(data, folder, say, wait=False)
 
 
 if __name__ == "__main__":

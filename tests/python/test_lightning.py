@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ from millrace.lightning import CheckpointIO
 from millrace.lightning._location import local, location
 from tests.conftest import Server, start_devstore
 from tests.e2e.common import Supervisor, serve
+from tests.python import lightning_program
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 CONFIG = """
@@ -37,7 +39,7 @@ arena_bytes = "16MiB"
 [checkpoint]
 arena_bytes = "40MiB"
 """
-PROGRAM = Path(__file__).with_name("lightning_program.py")
+PROGRAM = Path(lightning_program.__file__)
 
 
 @pytest.fixture(scope="module")
@@ -120,22 +122,19 @@ def names(folder: str) -> list[str]:
 # ---- the plugin by itself ----
 
 
-@pytest.mark.parametrize(
-    ("path", "place"),
-    [
-        ("gs://bucket/a/b.ckpt", "gs://bucket/a/b.ckpt"),
-        ("gcs://bucket/a//b.ckpt", "gs://bucket/a//b.ckpt"),
-        (Path("gs://bucket/a/b.ckpt"), "gs://bucket/a/b.ckpt"),
-        (os.path.normpath("gcs://bucket/a"), "gs://bucket/a"),
-        (Path("file:///a/b"), "file:///a/b"),
-        ("file:///a/b", "file:///a/b"),
-        ("/a/b", "/a/b"),
-        ("gs:", "gs:"),
-        ("a/gs://b", "a/gs://b"),
-    ],
-)
-def test_locations(path: Any, place: str) -> None:
-    assert location(path) == place
+def test_locations() -> None:
+    places: dict[Any, str] = {
+        "gs://bucket/a/b.ckpt": "gs://bucket/a/b.ckpt",
+        "gcs://bucket/a//b.ckpt": "gs://bucket/a//b.ckpt",
+        Path("gs://bucket/a/b.ckpt"): "gs://bucket/a/b.ckpt",
+        os.path.normpath("gcs://bucket/a"): "gs://bucket/a",
+        Path("file:///a/b"): "file:///a/b",
+        "file:///a/b": "file:///a/b",
+        "/a/b": "/a/b",
+        "gs:": "gs:",
+        "a/gs://b": "a/gs://b",
+    }
+    assert {path: location(path) for path in places} == places
 
 
 def test_local_locations() -> None:
@@ -251,31 +250,39 @@ def test_a_failed_save_is_raised_at_the_end_and_keeps_the_one_before(folder: str
         trainer(CheckpointIO(wait=False), every_step("gs://no-such-bucket/run", -1)).fit(Model(), loader())
 
 
-def run(*arguments: str | Path, kill: int = 0) -> list[str]:
-    """The program's lines. With kill it holds at that step, and gets SIGKILL."""
-    hold = ["--hold", str(kill)] if kill else []
+def killed(folder: str, step: int) -> list[str]:
+    """What a run says until it gets SIGKILL in that step."""
     process = subprocess.Popen(
-        [sys.executable, PROGRAM, *arguments, *hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, PROGRAM, "gs://bucket/train/", folder, str(step)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert process.stdin is not None and process.stdout is not None
     lines = []
     for line in process.stdout:
         lines.append(line.rstrip())
-        if line.startswith(f"{kill} "):
+        if line.startswith(f"{step} "):
             process.kill()
     process.stdin.close()
     process.stdout.close()
-    assert process.wait() == (-9 if kill else 0)
+    assert process.wait() == -signal.SIGKILL
     return lines
 
 
 def test_a_killed_run_goes_on_as_if_it_had_not_been(folder: str) -> None:
-    whole = run("gs://bucket/train/", f"{folder}/whole")
+    def trained(name: str, resume: bool = False) -> list[str]:
+        lines: list[str] = []
+        lightning_program.train(
+            "gs://bucket/train/", f"{folder}/{name}", lambda step, loss: lines.append(f"{step} {loss}"), resume
+        )
+        return lines
+
+    whole = trained("whole")
     assert len(whole) == 24
-    killed = run("gs://bucket/train/", f"{folder}/killed", "--no-wait", kill=18)
-    assert killed == whole[:18]
-    resumed = run("gs://bucket/train/", f"{folder}/killed", "--resume")
-    assert resumed == whole[15:]  # the last checkpoint was that of step 15, in the middle of the second epoch
+    assert killed(f"{folder}/killed", 18) == whole[:18]
+    # The last checkpoint was that of step 15, in the middle of the second epoch.
+    assert trained("killed", resume=True) == whole[15:]
 
 
 # ---- the loader ----
