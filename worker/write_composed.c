@@ -4,7 +4,8 @@
  *
  *     parts   0 .. 31 | 32 .. 63 | ...          temporary objects, created only, each with its checksum
  *     nodes      a    |     b    | ...          temporary objects, while there are more than 32
- *     the name        a b ...                   replaces the generation that was there before the first part, or none
+ *     the whole       a b ...                   a temporary object too, where it is to replace another
+ *     the name       whole                      replaces the generation that was there before the first part, or none
  *
  * So what was there stays until all of the new one is in the store and verified, and whoever else writes it meanwhile is
  * noticed. Temporary objects are recorded and removed by temporary.h; a part's record has its handle in place of an ETag.
@@ -265,14 +266,15 @@ static int go_on(struct mr_write_lane *lane)
 {
     struct composed *own = lane->own;
     unsigned groups = (own->count + MR_STORE_COMPOSE_MAX - 1) / MR_STORE_COMPOSE_MAX;
-    if (groups > 1 && own->done == groups) {
+    if (own->done == groups) {
         own->level = own->next;
         own->count = groups;
         own->next += groups;
         own->started = own->done = 0;
         groups = (own->count + MR_STORE_COMPOSE_MAX - 1) / MR_STORE_COMPOSE_MAX;
     }
-    if (groups <= 1)
+    /* What is there is replaced by one whole object, whose checksum the store has told. */
+    if (own->count == 1 || (groups == 1 && lane->generation == 0))
         return name_it(lane);
     for (unsigned i = 0; i < SIDE_BY_SIDE && own->started < groups; i++)
         if (!own->groups[i].transfer && start_group(lane, &own->groups[i]) != 0)

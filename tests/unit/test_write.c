@@ -96,7 +96,8 @@ START_TEST(objects_of_all_sizes)
     ck_assert_uint_eq(bucket.count[OP_INSERT] + bucket.count[OP_PART], parts ? parts : 1);
     ck_assert_uint_eq(bucket.count[OP_INITIATE], parts > 1 && (way == NEW_NAME || way == NO_XML));
     ck_assert_uint_eq(bucket.count[OP_COMPLETE], parts > 1 && way == NEW_NAME);
-    ck_assert_uint_eq(bucket.count[OP_COMPOSE], parts <= 1 || way == NEW_NAME ? 0 : parts <= 32 ? 1 : 3);
+    ck_assert_uint_eq(bucket.count[OP_COMPOSE],
+                      parts <= 1 || way == NEW_NAME ? 0 : (parts <= 32 ? 1u : 3u) + (way == OLD_NAME));
     ck_assert_uint_eq(mr_counter_get(scene.counters, MR_WC_UPLOADS_DONE), 1);
     ck_assert_uint_eq(mr_counter_get(scene.counters, MR_WC_PARTS), parts);
     ck_assert_uint_eq(mr_counter_get(scene.counters, MR_WC_PART_BYTES), scene.size);
@@ -233,6 +234,7 @@ static const struct {
     {{OP_COMPLETE, WRONG_CRC, 0, 0, NULL}, 5 * SCENE_PART, true, MR_E_CORRUPT, "deleted again"},
     {{OP_COMPOSE, ANSWER_STATUS, 404, 0, NULL}, 5 * SCENE_PART, false, MR_E_CHANGED, "temporary part of it is gone"},
     {{OP_COMPOSE, ANSWER_STATUS, 403, 0, NULL}, 36 * SCENE_PART, false, MR_E_DENIED, "403"},
+    {{OP_COMPOSE, WRONG_CRC, 0, 0, NULL}, 5 * SCENE_PART, false, MR_E_CORRUPT, "deleted again"},
     {{OP_COMPOSE, WRONG_CRC, 0, 0, NULL}, 36 * SCENE_PART, false, MR_E_CORRUPT, "deleted again"},
 };
 
