@@ -1,4 +1,4 @@
-"""The programs in examples/: the segmentation learns, and the notebook's cells run in their order."""
+"""The programs in examples/: the segmentation learns, checkpoints are resumed, the notebook's cells run in order."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tests.conftest import ROOT, StartDevstore
 pytestmark = pytest.mark.timeout(300)
 
 SEGMENTATION = ROOT / "examples" / "segmentation.py"
+CHECKPOINTS = ROOT / "examples" / "checkpoints.py"
 TEXT = ROOT / "examples" / "text_lightning.py"
 NOTEBOOK = ROOT / "examples" / "starter.ipynb"
 
@@ -53,6 +54,32 @@ def test_the_segmentation_learns(devstore: StartDevstore, tmp_path: Path) -> Non
     assert len(shown.splitlines()) == len(result["losses"]) == 6
     assert result["losses"][-1] < 0.85 * result["losses"][0], shown
     assert result["scores"][-1] > result["scores"][0] + 0.05, shown
+
+
+def test_checkpoints_are_resumed(devstore: StartDevstore, tmp_path: Path) -> None:
+    """The same losses as an unbroken run."""
+    (tmp_path / "store" / "bucket").mkdir(parents=True)
+    url = devstore("--root", tmp_path / "store").url
+
+    def losses(prefix: str, steps: int) -> list[dict[str, Any]]:
+        shown = run(
+            tmp_path,
+            CHECKPOINTS,
+            f"gs://bucket/{prefix}",
+            "--steps",
+            str(steps),
+            "--every",
+            "20",
+            STORAGE_EMULATOR_HOST=url,
+        )
+        *lines, saved = map(json.loads, shown.splitlines())
+        assert saved["saved"].endswith(f"{prefix}/step-{steps:08d}.pt")
+        return lines
+
+    unbroken = losses("one", 80)
+    assert losses("two", 40) + losses("two", 80) == unbroken
+    assert [line["step"] for line in unbroken] == [20, 40, 60, 80]
+    assert unbroken[-1]["loss"] < unbroken[0]["loss"]
 
 
 def segmentation() -> Any:
