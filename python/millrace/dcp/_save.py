@@ -53,16 +53,25 @@ class StorageWriter(storage.StorageWriter):
 
     Each rank writes `files_per_rank` objects at once, and `.metadata` follows when the store has confirmed the crc32c
     of all of them. A checkpoint that is there already is replaced by that: until then it stays as it is, afterwards
-    its data objects are removed. overwrite=False refuses instead.
+    its data objects are removed. overwrite=False refuses instead. timeout_s: how long an object waits for memory that
+    others have; None: for ever.
     """
 
-    def __init__(self, uri: Place | None = None, *, files_per_rank: int = 1, overwrite: bool = True) -> None:
+    def __init__(
+        self,
+        uri: Place | None = None,
+        *,
+        files_per_rank: int = 1,
+        overwrite: bool = True,
+        timeout_s: float | None = 300.0,
+    ) -> None:
         super().__init__()
         if files_per_rank < 1:
             raise ValueError(f"files_per_rank is {files_per_rank}: at least 1")
         self._uri = None if uri is None else base_uri(uri)
         self._files_per_rank = files_per_rank
         self._overwrite = overwrite
+        self._timeout_s = timeout_s
         self._save = new_save()
         self._rank: int | None = None  # with use_collectives=False alone
         self._old: list[str] = []  # data objects that were there before this save
@@ -133,7 +142,7 @@ class StorageWriter(storage.StorageWriter):
             metadata.storage_meta = self.storage_meta()
         uri = self._object(metadata_name(self._rank))
         try:
-            with checkpoint.writer(uri, if_absent=not self._overwrite) as stream:
+            with checkpoint.writer(uri, if_absent=not self._overwrite, timeout_s=self._timeout_s) as stream:
                 pickle.dump(metadata, stream)
         except Exception as error:
             raise told(error, rank, f"saving {uri}") from error
@@ -166,14 +175,15 @@ class StorageWriter(storage.StorageWriter):
         uri = self._object(metadata_name(self._rank))
         try:
             found = checkpoint.list(self._base())
-        except PermissionError as error:  # one may write objects without being allowed to list them
+        except Exception as error:  # one may write objects without being allowed to list them
             log.warning("an earlier checkpoint at %s will not be removed: %s", self._uri, error)
             return
-        except Exception as error:
-            raise told(error, rank, f"looking at {self._uri}") from error
         if not self._overwrite and uri in found:
             refused = FileExistsError(f"there is a checkpoint already, and overwrite is False: {uri}")
             raise told(refused, rank, "saving")
+        if self._rank is not None and self._object(metadata_name(None)) in found:
+            hides = FileExistsError(f"{self._object(metadata_name(None))} would hide a save with use_collectives=False")
+            raise told(hides, rank, "saving")
         names = [one[len(self._base()) + 1 :] for one in found]
         self._old = [name for name in names if data_rank(name) is not None and self._rank in (None, data_rank(name))]
 
@@ -185,7 +195,7 @@ class StorageWriter(storage.StorageWriter):
         what = f"saving {uri}"
         results = []
         try:
-            with checkpoint.writer(uri, sharers=self._sharers()) as stream:
+            with checkpoint.writer(uri, sharers=self._sharers(), timeout_s=self._timeout_s) as stream:
                 for item in items:
                     what = f"saving {item.index.fqn} into {uri}"
                     if stop.is_set():
