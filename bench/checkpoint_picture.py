@@ -69,7 +69,7 @@ def draw(results: dict[str, Any], path: Path) -> None:
     ]
     figure, axes = pyplot.subplots(2, 2, figsize=(11, 0.9 + 0.68 * len(rows)))
     panel(axes[0][0], "Training blocked by a save, s a GiB", blocked)
-    panel(axes[0][1], "Until the object is confirmed, or loaded, s a GiB", times)
+    panel(axes[0][1], "Until confirmed, or loaded, s a GiB", times)
     panel(axes[1][0], "CPU, s a GiB", cpu)
     panel(axes[1][1], "Memory over the state dict, GiB", over)
     handles = [Rectangle((0, 0), 1, 1, color=colour) for colour in (SAVE, LOAD)]
