@@ -3,7 +3,8 @@
     .venv/bin/python -m bench.checkpoint_budgets [--output FILE]
 
 - blocked: a save of 1 GiB that fits the part arena, by close(wait=False), against torch.save into nothing plus 1.2
-  times a memcpy, taken in turns. Cold is the first save of a job, whose arena is new; warm are the others.
+  times a memcpy, taken in turns; with a store that takes what the cores leave it, and with one that has limits, as a
+  real one has. Cold is the first save of a job, whose arena is new; warm are the others.
 - CPU: user and system time of trainer, supervisor and workers, of the synchronous save and load of the same state dict.
 - memory: the most that they hold together while 4 GiB are saved, then loaded, with 256 MiB for parts, less what the
   idle processes held (Python, torch's code) before there was a state dict.
@@ -22,7 +23,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from bench.checkpoint_run import FAST, GIB, RESULTS, Part, Saver, start_all, started
+from bench.checkpoint_run import FAST, GIB, RESULTS, SLOW, Part, Saver, start_all, started
 from bench.checkpoint_systems import ARENA, COPY, NULL, Catalogue, Client
 from bench.report import Table, plain
 from bench.run import commit, say
@@ -45,15 +46,15 @@ def add(table: Table, what: str, budget: float, measured: float, unit: str) -> N
     table.append([what, f"{budget:.2f} {unit}", f"{measured:.2f} {unit}", "met" if measured <= budget else "missed"])
 
 
-def blocked(table: Table, parts: dict[str, tuple[Part, Part]], scale: float) -> None:
+def blocked(table: Table, parts: dict[str, tuple[Part, Part]], scale: float, where: str) -> None:
     """scale: GiB of the state dict."""
     null, copy, ours = (parts[name][0].blocked_s for name in (NULL, COPY, "fits"))
     limits = [nothing + COPIES * once for nothing, once in zip(null, copy)]
     warm, limit = statistics.median(ours[1:] or ours), statistics.median(limits[1:] or limits)
     floors = [statistics.median(floor[1:] or floor) for floor in (null, copy)]
     pieces = f"(into nothing {floors[0]:.2f} s, memcpy {floors[1]:.2f} s)"
-    add(table, f"{scale:g} GiB that fit: blocked, warm {pieces}", limit, warm, "s")
-    add(table, f"{scale:g} GiB that fit: blocked, cold", limits[0], ours[0], "s")
+    add(table, f"{scale:g} GiB that fit, {where}: blocked, warm {pieces}", limit, warm, "s")
+    add(table, f"{scale:g} GiB that fit, {where}: blocked, cold", limits[0], ours[0], "s")
 
 
 def cpu(table: Table, part: Part, size: int, budget: float, what: str) -> None:
@@ -87,7 +88,7 @@ def measure(small: int, large: int, rounds: int, folder: Path) -> Table:
             raise SystemExit(f"bench: {errors}")
         parts = turns(savers[:-1], small, rounds)
         say(f"{small / GIB:g} GiB, {rounds + 1} rounds: done")
-        blocked(table, parts, small / GIB)
+        blocked(table, parts, small / GIB, "store on the same cores")
         cpu(table, parts["waits"][0], small, SAVE_CPU, "save, close()")
         cpu(table, parts["fits"][0], small, SAVE_CPU, "save, close(wait=False)")
         cpu(table, parts["waits"][1], small, LOAD_CPU, "load")
@@ -97,6 +98,10 @@ def measure(small: int, large: int, rounds: int, folder: Path) -> Table:
         what = f"{large / GIB:g} GiB, {arena / MIB:.0f} MiB for parts: memory,"
         add(table, f"{what} save", (large + arena) * OVER / GIB, save / GIB, "GiB")
         add(table, f"{what} and 256 MiB for reading, load", (large + arena + ARENA) * OVER / GIB, load / GIB, "GiB")
+    with ExitStack() as stack:
+        url = stack.enter_context(started(SLOW))
+        savers = start_all(clients[:-2], url, folder, stack, errors)
+        blocked(table, turns(savers, small, rounds), small / GIB, "store with limits")
     return table
 
 

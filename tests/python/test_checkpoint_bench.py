@@ -64,7 +64,7 @@ def test_budgets_are_printed(millrace_bin: Path, tmp_path: Path) -> None:
     sizes = ["--small", str(4 << 20), "--large", str(24 << 20), "--rounds", "1"]
     text = run(millrace_bin, "bench.checkpoint_budgets", *sizes, "--output", str(output))
     table = json.loads(output.read_text())["table"]
-    assert [line[3] in ("met", "missed") for line in table[1:]] == [True] * 7
+    assert [line[3] in ("met", "missed") for line in table[1:]] == [True] * 9
     assert all(line[0] in text for line in table)
 
 
