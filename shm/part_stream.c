@@ -59,7 +59,7 @@ static enum mr_push begin_part(struct mr_part_stream *stream)
     if (stream->number >= MR_PARTS_MAX) {
         mr_error_set(MR_E_IO,
                      "a checkpoint file has at most %u parts, and this one has filled as many of %.1f MiB: raise "
-                     "checkpoint.part_bytes, and checkpoint.arena_bytes with it, which must have room for two parts "
+                     "checkpoint.part_bytes, and checkpoint.arena_bytes with it, which must have room for eight parts "
                      "of each writer",
                      MR_PARTS_MAX, (double)lane->part_bytes / MIB);
         return MR_PUSH_TOO_MANY;
