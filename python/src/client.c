@@ -278,13 +278,11 @@ int ring_client_open_range_lane(PyObject *object, uint32_t dataset, uint32_t win
     struct mr_lane lane;
     struct mr_loop loop;
     bool has_loop;
-    int rc = -1;
     *consumer = NULL;
     if (begin(self))
         return -1;
     Py_BEGIN_ALLOW_THREADS struct mr_views *views = await_views(self->client);
-    if (views &&
-        (rc = mr_client_open_lane(self->client, dataset, window, window, NULL, &lane, &loop, &has_loop)) == 0) {
+    if (views && mr_client_open_lane(self->client, dataset, window, window, NULL, &lane, &loop, &has_loop) == 0) {
         *number = lane.lane;
         *consumer = mr_consumer_new(&lane, views);
         if (!*consumer) {

@@ -251,6 +251,7 @@ int main(void)
 {
     TCase *all = tcase_create("uploads");
     tcase_add_checked_fixture(all, setup, teardown);
+    tcase_set_timeout(all, 60);
     tcase_add_loop_test(all, an_upload_of_the_dead_is_aborted, 0, 2);
     tcase_add_test(all, where_the_answer_was_lost_the_name_and_the_time_tell);
     tcase_add_test(all, an_older_upload_of_the_name_stays);
