@@ -28,7 +28,7 @@ def step(batch):
     seen.extend(int(pixel) for pixel in batch[:, 0, 0, 1])
 {snippet}
 assert sorted(seen) == list(range(200)), len(seen)
-state = torch.load("state.pt")["loader"]
+state = torch.load(millrace.checkpoint.reader("gs://bucket/state.pt"))["loader"]
 print("state", state["epoch"], state["cursor"])
 """
 
