@@ -46,14 +46,12 @@ struct composed {
 static int open_bucket(struct mr_write_lane *lane)
 {
     struct composed *own = calloc(1, sizeof *own);
-    char endpoint[300], credentials[300];
     if (!own) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a checkpoint's upload");
         return -1;
     }
     lane->own = own;
-    mr_store_describe(lane->store, endpoint, sizeof endpoint, credentials, sizeof credentials);
-    own->bucket = mr_temporaries_bucket(lane->context->temporaries, lane->store, endpoint, lane->uri.bucket, false);
+    own->bucket = mr_write_bucket(lane);
     return own->bucket ? 0 : -1;
 }
 

@@ -95,6 +95,8 @@ void mr_write_undone(struct mr_write_lane *lane);
 /* ---- and asks ---- */
 
 const unsigned char *mr_write_bytes(const struct mr_write_lane *lane, const struct mr_write_slot *slot);
+/* Temporary objects in the lane's bucket; those of the dead are looked for, the first time. NULL with mr_error. */
+struct mr_temporary_bucket *mr_write_bucket(const struct mr_write_lane *lane);
 /* "gs://bucket/name", cut to fit. Returns out. */
 const char *mr_write_uri(const struct mr_write_lane *lane, char *out, size_t size);
 

@@ -34,6 +34,13 @@ const char *mr_write_uri(const struct mr_write_lane *lane, char *out, size_t siz
     return out;
 }
 
+struct mr_temporary_bucket *mr_write_bucket(const struct mr_write_lane *lane)
+{
+    char endpoint[300], credentials[300];
+    mr_store_describe(lane->store, endpoint, sizeof endpoint, credentials, sizeof credentials);
+    return mr_temporaries_bucket(lane->context->temporaries, lane->store, endpoint, lane->uri.bucket, false);
+}
+
 /* ---- the end ---- */
 
 static void count_end(struct mr_write_lane *lane)
@@ -557,6 +564,8 @@ static void open_lane(struct mr_write_lane *lane, const char *uri)
         lane->name = lane->uri.key;
         lane->name_length = strlen(lane->name);
         lane->store = mr_net_store(lane->context->net, lane->uri.scheme, lane->uri.bucket);
+        if (lane->store && lane->uri.scheme == MR_SCHEME_GS)
+            (void)mr_write_bucket(lane); /* whatever this one will need: a dead run may have left something there */
         rc = lane->store ? resume(lane) : -1;
     }
     if (decided)

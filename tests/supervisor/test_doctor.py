@@ -81,7 +81,7 @@ def test_what_a_checkpoint_gets(doctor: Doctor, tmp_path: Path) -> None:
     checks = doctor("-c", config)[1]
     assert checks["checkpoints"][0] == "ok"
     assert (
-        "64.0 MiB of shared memory with the first one: 3 at once have 2 parts of 10.7 MiB" in checks["checkpoints"][1]
+        "64.0 MiB of shared memory with the first one: 3 at once have 4 parts of 5.0 MiB" in checks["checkpoints"][1]
     )
 
 
