@@ -234,7 +234,9 @@ def test_auto_measures_and_says_so(devstore: StartDevstore, read: Read) -> None:
 
 
 def test_auto_gives_up_where_composes_are_throttled(devstore: StartDevstore, read: Read) -> None:
-    server = devstore("--synthetic", "many:6000:2000", "--fault", "rate:0.5::compose:*")
+    # Slow downloads: else the measured speed may decide before the throttling does.
+    slow = ["--latency-ms", "get:10"]
+    server = devstore("--synthetic", "many:6000:2000", "--fault", "rate:0.5::compose:*", *slow)
     result, seen, log = read(server.url, "many", '[fetch]\ncompose = "auto"\nworkers = 1\n')
     assert result["taken"] == 6000
     assert "429" in seen["datasets"][0]["compose"], log
