@@ -42,9 +42,9 @@ bench-checkpoint:
 	@scripts/setup test
 	@scripts/build
 	@bench/peers
-	@.venv/bin/python -m bench.checkpoint_run $(BENCH)
-	@.venv/bin/python -m bench.checkpoint_budgets
-	@.venv/bin/python -m bench.checkpoint_report
+	@.venv/bin/python -m bench.checkpoint.run $(BENCH)
+	@.venv/bin/python -m bench.checkpoint.budgets
+	@.venv/bin/python -m bench.checkpoint.report
 
 clean:
 	rm -rf build out dist .venv

@@ -1,15 +1,23 @@
-# The folders' one-way link graph, and the functions that hold every target to it.
+# The rooms' one-way link graph, and the functions that hold every target to it.
 #
-# A folder's headers are included as "shm/lane.h". They are visible only to targets that link the folder's
-# library: each library publishes a private include root that holds one link to its own folder and nothing else,
-# so `#include "supervisor/..."` from anywhere else does not compile.
+# A room's headers are included as "shm/ring/lane.h". They are visible only to targets that link the room's library:
+# each library publishes an include root of its own that holds links to the headers of its folder and nothing else, so
+# `#include "worker/list/list.h"` in worker/fetch/ does not compile, and linking mr_list there is refused below.
 
-# folder library -> the libraries of ours that it may link
+# room's library -> the libraries of ours that it may link
 set(MR_MAY_LINK_mr_base "")
-set(MR_MAY_LINK_mr_shm mr_base)
+set(MR_MAY_LINK_mr_memory mr_base)
+set(MR_MAY_LINK_mr_index mr_base)
+set(MR_MAY_LINK_mr_ring mr_memory mr_base)
+set(MR_MAY_LINK_mr_control mr_ring mr_index mr_memory mr_base)
 set(MR_MAY_LINK_mr_store mr_base)
 set(MR_MAY_LINK_mr_worker mr_shm mr_base mr_store)
+set(MR_MAY_LINK_mr_cleanup mr_worker mr_shm mr_base mr_store)
+foreach(role fetch list write tool)
+  set(MR_MAY_LINK_mr_${role} mr_cleanup mr_worker mr_shm mr_base mr_store)
+endforeach()
 set(MR_MAY_LINK_mr_supervisor mr_shm mr_base)
+set(MR_MAY_LINK_mr_cli mr_supervisor mr_shm mr_base)
 set(MR_MAY_LINK_mr_devstore mr_base)
 
 function(_mr_options target)
@@ -26,7 +34,7 @@ function(_mr_options target)
   endif()
 endfunction()
 
-# mr_add_library(mr_shm FOLDER shm SOURCES ... LINKS mr_base PRIVATE_LINKS PkgConfig::LZ4)
+# mr_add_library(mr_ring FOLDER shm/ring SOURCES ... LINKS mr_memory mr_base PRIVATE_LINKS Threads::Threads)
 function(mr_add_library target)
   cmake_parse_arguments(A "" "FOLDER" "SOURCES;LINKS;PRIVATE_LINKS" ${ARGN})
   foreach(link IN LISTS A_LINKS)
@@ -37,14 +45,18 @@ function(mr_add_library target)
   add_library(${target} STATIC ${A_SOURCES})
   _mr_options(${target})
   set(root ${CMAKE_BINARY_DIR}/include-roots/${target})
-  get_filename_component(parent "${root}/${A_FOLDER}" DIRECTORY)
-  file(MAKE_DIRECTORY ${parent})
-  file(CREATE_LINK ${CMAKE_SOURCE_DIR}/${A_FOLDER} ${root}/${A_FOLDER} SYMBOLIC)
+  file(REMOVE_RECURSE ${root}) # headers that have gone
+  file(MAKE_DIRECTORY ${root}/${A_FOLDER})
+  file(GLOB headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${A_FOLDER}/*.h)
+  foreach(header IN LISTS headers)
+    get_filename_component(name ${header} NAME)
+    file(CREATE_LINK ${header} ${root}/${A_FOLDER}/${name} SYMBOLIC)
+  endforeach()
   target_include_directories(${target} PUBLIC ${root})
   target_link_libraries(${target} PUBLIC ${A_LINKS} PRIVATE ${A_PRIVATE_LINKS})
 endfunction()
 
-# mr_add_program(millrace SOURCES main.c LINKS mr_supervisor)
+# mr_add_program(millrace SOURCES main.c LINKS mr_cli)
 function(mr_add_program target)
   cmake_parse_arguments(A "" "" "SOURCES;LINKS" ${ARGN})
   add_executable(${target} ${A_SOURCES})

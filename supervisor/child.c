@@ -15,7 +15,7 @@
 
 #include "shm/base/clock.h"
 #include "shm/base/log.h"
-#include "shm/segment.h"
+#include "shm/memory/segment.h"
 #include "supervisor/supervisor.h"
 
 #define BACKOFF_FIRST_MS 50

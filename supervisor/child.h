@@ -20,8 +20,8 @@
 #include <sys/types.h>
 
 #include "shm/base/error.h"
-#include "shm/counters.h"
-#include "shm/msg.h"
+#include "shm/control/msg.h"
+#include "shm/ring/counters.h"
 #include "supervisor/events.h"
 
 struct mr_supervisor;

@@ -13,9 +13,9 @@
 
 #include "shm/base/clock.h"
 #include "shm/base/log.h"
-#include "shm/msg.h"
-#include "shm/segment.h"
-#include "supervisor/ranged.h"
+#include "shm/control/msg.h"
+#include "shm/memory/segment.h"
+#include "supervisor/reader_datasets.h"
 #include "supervisor/stat.h"
 #include "supervisor/supervisor.h"
 

@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-#include "shm/config.h"
+#include "shm/control/config.h"
 
 /* Fills *config (not initialised before) from text; name stands in messages ("train.toml: line 12: ..."). 0, or -1
  * (CONFIG) with the line and, for an unknown key, the nearest one. */

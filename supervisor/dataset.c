@@ -1,4 +1,5 @@
 #include "supervisor/dataset.h"
+#include "shm/base/size.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +12,7 @@
 #include "shm/base/clock.h"
 #include "shm/base/log.h"
 #include "shm/base/uri.h"
-#include "shm/segment.h"
+#include "shm/memory/segment.h"
 #include "supervisor/supervisor.h"
 
 #define URIS_BYTES_MAX 60000u
@@ -470,14 +471,10 @@ static void show_indexed(struct mr_dataset *dataset)
 
 static int copy_strings(struct mr_strings *to, const struct mr_strings *from)
 {
-    to->items = calloc(from->count, sizeof *to->items);
-    while (to->items != NULL && to->count < from->count &&
-           (to->items[to->count] = strdup(from->items[to->count])) != NULL)
-        to->count++;
-    if (to->items != NULL && to->count == from->count)
-        return 0;
-    mr_error_set(MR_E_NO_MEMORY, "no memory for a data set");
-    return -1;
+    for (size_t i = 0; i < from->count; i++)
+        if (mr_strings_add(to, from->items[i]) != 0)
+            return -1;
+    return 0;
 }
 
 struct mr_dataset *mr_dataset_open_like(struct mr_supervisor *s, uint64_t number, const char *digest)

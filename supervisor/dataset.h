@@ -18,11 +18,11 @@
 #include <stdint.h>
 
 #include "shm/base/error.h"
-#include "shm/board.h"
-#include "shm/config.h"
-#include "shm/index.h"
-#include "shm/msg.h"
-#include "supervisor/ranges.h"
+#include "shm/control/config.h"
+#include "shm/control/msg.h"
+#include "shm/index/index.h"
+#include "shm/ring/board.h"
+#include "supervisor/name_ranges.h"
 
 struct mr_supervisor;
 struct mr_child;

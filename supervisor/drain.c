@@ -6,7 +6,7 @@
 
 #include "shm/base/clock.h"
 #include "shm/base/log.h"
-#include "supervisor/json_get.h"
+#include "shm/base/size.h"
 #include "supervisor/supervisor.h"
 
 #define LOOK_MS   100
@@ -76,7 +76,7 @@ static void say(struct mr_supervisor *s, const char *behind)
         if (entry == NULL || !is_promised(entry))
             continue;
         mr_part_entry_progress(entry, &stored, &total);
-        mr_bytes_text((double)(total - stored), left);
+        mr_size_text((double)(total - stored), left);
         int n =
             snprintf(names + used, sizeof names - used, "%s%.200s (%s left)", count > 0 ? ", " : "", entry->uri, left);
         used += n > 0 && (size_t)n < sizeof names - used ? (size_t)n : 0;

@@ -7,9 +7,9 @@
 
 #include "shm/base/clock.h"
 #include "shm/base/log.h"
-#include "shm/segment.h"
-#include "shm/wake.h"
-#include "supervisor/ranged.h"
+#include "shm/memory/segment.h"
+#include "shm/ring/wake.h"
+#include "supervisor/reader_datasets.h"
 #include "supervisor/supervisor.h"
 
 #define LOOK_MS        100

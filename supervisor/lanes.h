@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "shm/lane.h"
+#include "shm/ring/lane.h"
 #include "supervisor/events.h"
 
 struct mr_supervisor;

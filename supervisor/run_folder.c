@@ -15,7 +15,7 @@
 
 #include "shm/base/error.h"
 #include "shm/base/log.h"
-#include "shm/runtime_folder.h"
+#include "shm/control/runtime_folder.h"
 
 #define BACKLOG       128
 #define LOCK_ATTEMPTS 20

@@ -15,8 +15,4 @@ const char *mr_stat_limit(const struct mr_supervisor *s, char *text, size_t size
 /* The line of metrics.interval_s: throughput since the line before it, and the limit. */
 void mr_stat_log(struct mr_supervisor *s);
 
-/* The JSON text for people, or in Prometheus' text format, to standard output. 0, or -1 (PROTOCOL). */
-int mr_stat_print_text(const char *json);
-int mr_stat_print_prometheus(const char *json);
-
 #endif

@@ -16,7 +16,7 @@
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
 #include "shm/base/log.h"
-#include "shm/segment.h"
+#include "shm/memory/segment.h"
 #include "supervisor/config_toml.h"
 #include "supervisor/stat.h"
 

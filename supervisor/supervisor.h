@@ -15,19 +15,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "shm/board.h"
-#include "shm/config.h"
+#include "shm/control/config.h"
+#include "shm/ring/board.h"
+#include "supervisor/ckpt_lanes.h"
 #include "supervisor/clients.h"
 #include "supervisor/command.h"
 #include "supervisor/dataset.h"
 #include "supervisor/drain.h"
 #include "supervisor/events.h"
-#include "supervisor/fetchers.h"
+#include "supervisor/fetch_workers.h"
 #include "supervisor/lanes.h"
 #include "supervisor/listing.h"
-#include "supervisor/part_lanes.h"
 #include "supervisor/run_folder.h"
-#include "supervisor/writers.h"
+#include "supervisor/write_workers.h"
 
 /* What the last line of metrics.interval_s has counted. */
 struct mr_metrics_line {

@@ -12,7 +12,7 @@
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
 #include "shm/base/log.h"
-#include "shm/segment.h"
+#include "shm/memory/segment.h"
 
 #define SETUP_TIMEOUT_MS 10000
 

@@ -11,11 +11,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "shm/board.h"
-#include "shm/config.h"
-#include "shm/counters.h"
-#include "shm/msg.h"
-#include "shm/wake.h"
+#include "shm/control/config.h"
+#include "shm/control/msg.h"
+#include "shm/ring/board.h"
+#include "shm/ring/counters.h"
+#include "shm/ring/wake.h"
 
 #define MR_LINK_SOCKET 3 /* inherited, as is */
 #define MR_LINK_LIFE   4 /* a pipe that ends with the supervisor; write workers look at it */

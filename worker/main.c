@@ -10,10 +10,10 @@
 #include <string.h>
 
 #include "shm/base/log.h"
-#include "worker/fetch.h"
-#include "worker/list.h"
-#include "worker/tool.h"
-#include "worker/write.h"
+#include "worker/fetch/fetch.h"
+#include "worker/list/list.h"
+#include "worker/tool/tool.h"
+#include "worker/write/write.h"
 
 /* clang-format off */
 static const struct {

@@ -5,7 +5,7 @@
 #define MR_WORKER_NET_H
 
 #include "shm/base/uri.h"
-#include "shm/config.h"
+#include "shm/control/config.h"
 #include "worker/store/transfer.h"
 
 struct mr_net_store;

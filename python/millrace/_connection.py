@@ -83,7 +83,7 @@ class Source:
         self._number, tail, on_error = self._open(connection, uris)
         self._listed = self._number  # the present listing, whatever is read
         self._digest: str | None = None  # the listing that is read, where it is another one
-        # What the TOML says for a reader that says nothing; enums of shm/config.h.
+        # What the TOML says for a reader that says nothing; enums of shm/control/config.h.
         self.tail, self.on_error = TAILS[tail], POLICIES[on_error]
         if objects:
             self._uris = ()  # a long list is not carried about: the supervisor has it

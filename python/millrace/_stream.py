@@ -13,7 +13,7 @@ from ._ring import Failure, Lane, Lease, Plan
 log = logging.getLogger("millrace")
 Transform = Optional[Callable[[Lease], Any]]
 
-REPLACEMENTS = 8  # as in shm/plan.h
+REPLACEMENTS = 8  # as in shm/index/plan.h
 _REPLACES = 1 << 63  # marks the position of what was fed as a replacement
 _LOGGED = 10  # bad samples of a stream that get a line of their own
 _BAD = object()

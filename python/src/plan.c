@@ -1,4 +1,4 @@
-/* plan.c - Plan: which positions of an epoch a rank and a worker get at which step (shm/plan.h). */
+/* plan.c - Plan: which positions of an epoch a rank and a worker get at which step (shm/index/plan.h). */
 #include "ring.h"
 
 #include "shm/base/error.h"

@@ -1,11 +1,11 @@
 /*
  * range.c - RangeReader: the bytes of one large object by offset, copied out of shared memory without the GIL. It opens a
- * lane when it first needs one, and another when it is used elsewhere in the object (shm/range_reader.h).
+ * lane when it first needs one, and another when it is used elsewhere in the object (shm/ring/range_reader.h).
  */
 #include "ring.h"
 
 #include "shm/base/error.h"
-#include "shm/range_reader.h"
+#include "shm/ring/range_reader.h"
 
 #define SLICE_MS 100       /* between two looks at signals and the supervisor */
 #define SMALL    (1 << 16) /* bytes that are copied without letting go of the GIL */

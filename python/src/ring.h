@@ -15,10 +15,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "shm/client.h"
-#include "shm/consumer.h"
-#include "shm/index.h"
-#include "shm/plan.h"
+#include "shm/control/client.h"
+#include "shm/index/index.h"
+#include "shm/index/plan.h"
+#include "shm/ring/consumer.h"
 
 struct ring_state { /* module state */
     PyTypeObject *client, *index, *plan, *lane, *lease, *failure, *writer, *range;

@@ -6,8 +6,8 @@
 
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
-#include "shm/fork_mark.h"
-#include "shm/part_stream.h"
+#include "shm/control/ckpt_stream.h"
+#include "shm/memory/fork_mark.h"
 
 #define SLICE_MS   100 /* a wait is cut into slices: between two it looks at signals and the supervisor */
 #define SMALL      ((size_t)64 << 10) /* copied with the GIL held: giving it away costs more */

@@ -3,8 +3,8 @@
  *
  * A crc is a plain uint32_t: 0 is the crc of no bytes, and mr_crc32c(mr_crc32c(0, a), b) is that of a followed by b.
  */
-#ifndef MR_BASE_CHECKSUM_H
-#define MR_BASE_CHECKSUM_H
+#ifndef MR_SHM_BASE_CHECKSUM_H
+#define MR_SHM_BASE_CHECKSUM_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* clock.h - the monotonic clock, and a small random generator for jitter and run-local choices. */
-#ifndef MR_BASE_CLOCK_H
-#define MR_BASE_CLOCK_H
+#ifndef MR_SHM_BASE_CLOCK_H
+#define MR_SHM_BASE_CLOCK_H
 
 #include <stdint.h>
 

@@ -5,8 +5,8 @@
  * mr_error_set once; a caller that knows more (which object, which file) calls mr_error_append and returns -1
  * itself. Nothing else clears it, so after a failure it may be read until the next failing call on the thread.
  */
-#ifndef MR_BASE_ERROR_H
-#define MR_BASE_ERROR_H
+#ifndef MR_SHM_BASE_ERROR_H
+#define MR_SHM_BASE_ERROR_H
 
 /* What kind of failure: the code decides the exit status, the Python exception, and whether a repeat can help. */
 enum mr_code {

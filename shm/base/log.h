@@ -5,8 +5,8 @@
  * format, same text) is counted and not printed again; the count comes with the next different line, or after 10 s.
  * No token, key or signed URL may be passed here. Not for signal handlers. Any thread may call it.
  */
-#ifndef MR_BASE_LOG_H
-#define MR_BASE_LOG_H
+#ifndef MR_SHM_BASE_LOG_H
+#define MR_SHM_BASE_LOG_H
 
 enum mr_log_level { MR_LOG_ERROR, MR_LOG_WARNING, MR_LOG_INFO, MR_LOG_DEBUG };
 

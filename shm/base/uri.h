@@ -1,6 +1,6 @@
 /* uri.h - gs://bucket/key, s3://bucket/key, file:///absolute/path, and plain paths (taken as file). */
-#ifndef MR_BASE_URI_H
-#define MR_BASE_URI_H
+#ifndef MR_SHM_BASE_URI_H
+#define MR_SHM_BASE_URI_H
 
 enum mr_scheme { MR_SCHEME_FILE, MR_SCHEME_GS, MR_SCHEME_S3 };
 

@@ -1,5 +1,5 @@
 /*
- * parts.c - a death at every instruction of shm/part.c.
+ * parts.c - a death at every instruction of shm/ring/ckpt_part.c.
  *
  *     test_crash_parts [first]        first: stop at the first failure (for mutants)
  *
@@ -21,7 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "shm/part.h"
+#include "shm/ring/ckpt_part.h"
 
 #define PART_BYTES   8u
 #define PARTS        5u

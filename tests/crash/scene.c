@@ -11,7 +11,7 @@
 
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
-#include "shm/segment.h"
+#include "shm/memory/segment.h"
 
 /* Linked with --wrap: the block belongs to the scene, and the stepped child of the process that made a handle may use
  * it (it is the only one that does). */

@@ -12,10 +12,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "shm/arena.h"
-#include "shm/consumer.h"
-#include "shm/mutant.h"
-#include "shm/producer.h"
+#include "shm/memory/arena.h"
+#include "shm/ring/consumer.h"
+#include "shm/ring/mutant.h"
+#include "shm/ring/producer.h"
 
 #define LANES       2u
 #define PRODUCERS   2u

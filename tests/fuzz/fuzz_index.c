@@ -5,8 +5,8 @@
 
 #include "fuzz.h"
 #include "shm/base/clock.h"
-#include "shm/index.h"
-#include "shm/index_build.h"
+#include "shm/index/index.h"
+#include "shm/index/index_build.h"
 
 /* What an accepted entry may look like, whatever the bytes were. */
 static void check(const struct mr_index_entry *entry, const char *name)

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "fuzz.h"
-#include "shm/msg.h"
+#include "shm/control/msg.h"
 
 static const char *const keys[] = {"dataset", "name", "uris", "text", "yes"};
 

@@ -1,4 +1,4 @@
-/* The ticket word, shared by the models: the states and the word's layout have the names of shm/ticket.h.
+/* The ticket word, shared by the models: the states and the word's layout have the names of shm/ring/ticket.h.
  *
  * In the code a ticket is one 64-bit word `state:4 | owner:12 | attempt:16 | lap:32`. Here each field is as narrow as
  * the models need: state 3 bits, owner 3, attempt 2, lap 2. Laps start at their highest value, so that every model

@@ -26,7 +26,7 @@
  * NO_WAKE_ON_POST is no mutant: the run still ends, since a consumer that waits wakes the producer again when it stores
  * `want`. The wake after a post is there for speed: without it nothing is fetched ahead.
  *
- * Abstracted: sequential consistency stands for the fences (shm/wake.h names them); which producers may serve a ticket
+ * Abstracted: sequential consistency stands for the fences (shm/ring/wake.h names them); which producers may serve a ticket
  * (here all); what is in the bytes.
  */
 #include "ticket.pml"

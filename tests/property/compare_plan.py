@@ -1,4 +1,4 @@
-"""Holds shm/plan.c (through plan_dump) against order_model.py. Run as: python3 compare_plan.py PATH-OF-PLAN_DUMP"""
+"""Compares shm/index/plan.c (through plan_dump) with order_model.py: python3 compare_plan.py PATH-OF-PLAN_DUMP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order rules as a small executable model, to hold shm/plan.c against: written from the design.
+"""The order rules as a small executable model, to hold shm/index/plan.c against: written from the design.
 
 A position is a place in the epoch's order; the permutation turns it into an object's number in the index.
 """

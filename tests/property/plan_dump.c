@@ -1,5 +1,5 @@
 /*
- * plan_dump.c - prints what shm/plan.h answers to the questions on standard input, one line each, for
+ * plan_dump.c - prints what shm/index/plan.h answers to the questions on standard input, one line each, for
  * compare_plan.py.
  *     perm SIZE SEED EPOCH DIGEST SHUFFLE POSITION...     -> objects
  *     plan SIZE WORLD BATCH CURSOR TAIL WORKERS           -> left out; per step "CURSOR FIRST:COUNT ..."; ";" between
@@ -13,8 +13,8 @@
 #include <string.h>
 
 #include "shm/base/error.h"
-#include "shm/index.h"
-#include "shm/plan.h"
+#include "shm/index/index.h"
+#include "shm/index/plan.h"
 
 #define MAX_WORLD 16 /* of the questions asked here */
 

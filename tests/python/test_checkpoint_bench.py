@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from bench import checkpoint_cost, checkpoint_picture, checkpoint_report
-from bench.checkpoint_systems import FILE, LATER, OURS
+from bench.checkpoint import cost, report
+from bench.checkpoint import picture as drawing
+from bench.checkpoint.systems import FILE, LATER, OURS
 
 ROOT = Path(__file__).resolve().parents[2]
 GOOGLE = "google-cloud-storage"
@@ -32,7 +33,7 @@ def test_saves_and_loads_are_measured(millrace_bin: Path, tmp_path: Path) -> Non
     output = tmp_path / "results.json"
     options = ["--bytes", "3000000", "--rounds", "0", "--without-limits", "--without-nodes", "--without-peers"]
     systems = ["--without-floors", "--system", OURS, "--system", GOOGLE]
-    run(millrace_bin, "bench.checkpoint_run", *options, *systems, "--output", str(output))
+    run(millrace_bin, "bench.checkpoint.run", *options, *systems, "--output", str(output))
     results = json.loads(output.read_text())
     (cell,) = results["cells"]
     assert [row["system"] for row in cell["rows"]] == [OURS, GOOGLE]
@@ -41,7 +42,7 @@ def test_saves_and_loads_are_measured(millrace_bin: Path, tmp_path: Path) -> Non
         for part in ("save", "load"):
             assert 0 < row[part]["blocked_s"] <= row[part]["total_s"]
             assert row[part]["cpu_s_per_gib"] > 0
-    assert GOOGLE in run(millrace_bin, "bench.checkpoint_report", str(output), "--budgets", str(tmp_path / "none"))
+    assert GOOGLE in run(millrace_bin, "bench.checkpoint.report", str(output), "--budgets", str(tmp_path / "none"))
 
 
 def test_one_node_of_a_cluster(millrace_bin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +63,7 @@ def test_one_node_of_a_cluster(millrace_bin: Path, tmp_path: Path, monkeypatch: 
 def test_budgets_are_printed(millrace_bin: Path, tmp_path: Path) -> None:
     output = tmp_path / "budgets.json"
     sizes = ["--small", str(4 << 20), "--large", str(24 << 20), "--rounds", "1"]
-    text = run(millrace_bin, "bench.checkpoint_budgets", *sizes, "--output", str(output))
+    text = run(millrace_bin, "bench.checkpoint.budgets", *sizes, "--output", str(output))
     table = json.loads(output.read_text())["table"]
     assert [line[3] in ("met", "missed") for line in table[1:]] == [True] * 9
     assert all(line[0] in text for line in table)
@@ -93,21 +94,21 @@ def made_up() -> dict[str, Any]:
 
 def test_cost_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     results = made_up()
-    cost = checkpoint_cost.cost(results, "dataflux", "save")
-    assert cost is not None
-    assert (cost.pace, cost.cpu, cost.over_each) == (1.0, 0.5, 0.5)
-    assert cost.streams == pytest.approx(2048 / 20 / 100)
-    assert cost.rate(4.0) == pytest.approx(0.1024)  # what one connection gives
-    assert cost.memory(100) == pytest.approx(50)
-    ours = checkpoint_cost.cost(results, LATER, "save")
+    theirs = cost.cost(results, "dataflux", "save")
+    assert theirs is not None
+    assert (theirs.pace, theirs.cpu, theirs.over_each) == (1.0, 0.5, 0.5)
+    assert theirs.streams == pytest.approx(2048 / 20 / 100)
+    assert theirs.rate(4.0) == pytest.approx(0.1024)  # what one connection gives
+    assert theirs.memory(100) == pytest.approx(50)
+    ours = cost.cost(results, LATER, "save")
     assert ours is not None
     assert ours.over_each == 0
-    assert checkpoint_cost.blocked(LATER, 2.0, ours, 1.0) == pytest.approx(0.25 * 2e9 / (1 << 30))  # a copy: it fits
-    assert checkpoint_cost.blocked(LATER, 20.0, ours, 1.0) > 100
+    assert cost.blocked(LATER, 2.0, ours, 1.0) == pytest.approx(0.25 * 2e9 / (1 << 30))  # a copy: it fits
+    assert cost.blocked(LATER, 20.0, ours, 1.0) > 100
     page = tmp_path / "cost.md"
-    page.write_text(f"# x\n{checkpoint_cost.BEGIN}\nold\n{checkpoint_cost.END}\ntail\n")
-    monkeypatch.setattr(checkpoint_cost, "PAGE", page)
-    checkpoint_cost.write(results)
+    page.write_text(f"# x\n{cost.BEGIN}\nold\n{cost.END}\ntail\n")
+    monkeypatch.setattr(cost, "PAGE", page)
+    cost.write(results)
     text = page.read_text()
     assert "548 nodes" in text and "old" not in text and text.endswith("tail\n")
 
@@ -115,9 +116,9 @@ def test_cost_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_tables_and_picture(tmp_path: Path) -> None:
     results = made_up()
     results["budgets"] = [["what", "budget", "measured", ""], ["save", "0.80", "0.40", "met"]]
-    text = checkpoint_report.page(results)
+    text = report.page(results)
     assert "| save | 0.80 | 0.40 | met |" in text
     assert "failed: Error: no \\| such bucket" in text
     picture = tmp_path / "picture.svg"
-    checkpoint_picture.draw(results, picture)
+    drawing.draw(results, picture)
     assert "millrace" in picture.read_text()

@@ -10,7 +10,7 @@
 
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
-#include "shm/segment.h"
+#include "shm/memory/segment.h"
 
 /* Linked with --wrap: the mappings belong to the world, all threads share them. */
 void __wrap_mr_segment_unmap(void *at, uint64_t size);

@@ -15,9 +15,9 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "shm/arena.h"
-#include "shm/consumer.h"
-#include "shm/producer.h"
+#include "shm/memory/arena.h"
+#include "shm/ring/consumer.h"
+#include "shm/ring/producer.h"
 
 #define WORLD_LANES     4096u
 #define WORLD_PRODUCERS 8u

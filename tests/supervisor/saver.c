@@ -24,7 +24,7 @@
 
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
-#include "shm/client.h"
+#include "shm/control/client.h"
 
 enum { WRITERS = 64, LINE = 8192 };
 

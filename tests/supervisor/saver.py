@@ -7,8 +7,7 @@ import subprocess
 from pathlib import Path
 
 from tests.conftest import BIN
-
-from .conftest import DEADLINE_S
+from tests.serve import DEADLINE_S
 
 PROGRAM = BIN / "millrace-test-saver"
 

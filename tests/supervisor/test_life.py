@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import DEADLINE_S, StartServe, alive, children, wait_for, workers
+from tests.serve import DEADLINE_S, StartServe, alive, children, wait_for, workers
 
 
 def run(millrace: Path, config: Path, *command: str, stdin: str = "") -> subprocess.CompletedProcess[str]:

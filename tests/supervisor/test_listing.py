@@ -20,7 +20,7 @@ import pytest
 
 from millrace import _listing
 from tests.conftest import Server, StartDevstore
-from tests.supervisor.conftest import Serve, StartServe, wait_for, workers
+from tests.serve import Serve, StartServe, wait_for, workers
 
 
 def config_of(tmp_path: Path, store: Server, count: int, more: str = "", uri: str = "gs://bench/") -> Path:

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import StartDevstore
-
-from .conftest import DEADLINE_S, Serve, StartServe, wait_for, workers
+from tests.serve import DEADLINE_S, Serve, StartServe, wait_for, workers
 
 READER = """
     import millrace

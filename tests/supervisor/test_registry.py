@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import DEADLINE_S, Serve, StartServe, wait_for, workers
+from tests.serve import DEADLINE_S, Serve, StartServe, wait_for, workers
 
 
 @pytest.fixture

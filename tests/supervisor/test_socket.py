@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import DEADLINE_S, StartServe, connect, wait_for
+from tests.serve import DEADLINE_S, StartServe, connect, wait_for
 
 VERSION = 1
 OK, ERROR, HELLO, OPEN_DATASET, INDEX, PRODUCERS, PRODUCER, OPEN_LANE, CLOSE_LANE, PUT_LOOP, STAT = range(1, 12)

@@ -15,8 +15,7 @@ from typing import Any, Callable
 import pytest
 
 from tests.conftest import StartDevstore
-
-from .conftest import DEADLINE_S, Serve, StartServe, alive, wait_for, workers
+from tests.serve import DEADLINE_S, Serve, StartServe, alive, wait_for, workers
 
 MakeProgram = Callable[[str], Path]
 

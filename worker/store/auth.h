@@ -8,8 +8,8 @@
  * A token lies in this process alone: it is overwritten before its memory is freed, and a process that holds
  * credentials writes no core dump (PR_SET_DUMPABLE). Not thread-safe, as mr_http is not.
  */
-#ifndef MR_STORE_AUTH_H
-#define MR_STORE_AUTH_H
+#ifndef MR_WORKER_STORE_AUTH_H
+#define MR_WORKER_STORE_AUTH_H
 
 #include <stdint.h>
 

@@ -4,8 +4,8 @@
  * Fields: https://google.aip.dev/auth/4112 (service account), 4113 (user), 4117 (external account), and
  * impersonated_service_account as `gcloud auth application-default login --impersonate-service-account` writes it.
  */
-#ifndef MR_STORE_AUTH_FILE_H
-#define MR_STORE_AUTH_FILE_H
+#ifndef MR_WORKER_STORE_AUTH_FILE_H
+#define MR_WORKER_STORE_AUTH_FILE_H
 
 #include <stddef.h>
 

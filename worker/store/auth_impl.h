@@ -1,6 +1,6 @@
 /* auth_impl.h - what the kinds of credentials have in common. Only worker/store/auth*.c include it. */
-#ifndef MR_STORE_AUTH_IMPL_H
-#define MR_STORE_AUTH_IMPL_H
+#ifndef MR_WORKER_STORE_AUTH_IMPL_H
+#define MR_WORKER_STORE_AUTH_IMPL_H
 
 #include "worker/store/auth_file.h"
 #include "worker/store/http.h"

@@ -1,6 +1,6 @@
 /* file_impl.h - what the requests of the client of local folders have in common. Only worker/store/file*.c include it. */
-#ifndef MR_STORE_FILE_IMPL_H
-#define MR_STORE_FILE_IMPL_H
+#ifndef MR_WORKER_STORE_FILE_IMPL_H
+#define MR_WORKER_STORE_FILE_IMPL_H
 
 #include <sys/stat.h>
 

@@ -1,6 +1,6 @@
 /* gcs_impl.h - what the requests of the GCS client have in common. Only worker/store/gcs*.c include it. */
-#ifndef MR_STORE_GCS_IMPL_H
-#define MR_STORE_GCS_IMPL_H
+#ifndef MR_WORKER_STORE_GCS_IMPL_H
+#define MR_WORKER_STORE_GCS_IMPL_H
 
 #include "worker/store/auth.h"
 #include "worker/store/gcs_json.h"

@@ -1,6 +1,6 @@
 /* gcs_json.h - the parsers of what GCS answers in JSON. They cope with any bytes. */
-#ifndef MR_STORE_GCS_JSON_H
-#define MR_STORE_GCS_JSON_H
+#ifndef MR_WORKER_STORE_GCS_JSON_H
+#define MR_WORKER_STORE_GCS_JSON_H
 
 #include <stddef.h>
 

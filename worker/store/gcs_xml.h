@@ -1,6 +1,6 @@
 /* gcs_xml.h - the parsers of what GCS answers in XML. They cope with any bytes; a document type is refused. */
-#ifndef MR_STORE_GCS_XML_H
-#define MR_STORE_GCS_XML_H
+#ifndef MR_WORKER_STORE_GCS_XML_H
+#define MR_WORKER_STORE_GCS_XML_H
 
 #include <stddef.h>
 

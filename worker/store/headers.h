@@ -1,6 +1,6 @@
 /* headers.h - the parser of answer header lines. Copes with any bytes: what it does not understand it leaves out. */
-#ifndef MR_STORE_HEADERS_H
-#define MR_STORE_HEADERS_H
+#ifndef MR_WORKER_STORE_HEADERS_H
+#define MR_WORKER_STORE_HEADERS_H
 
 #include <stddef.h>
 

@@ -8,8 +8,8 @@
  *
  * Redirects are not followed. Proxy variables of the environment count (as in curl) where options.proxy is NULL.
  */
-#ifndef MR_STORE_HTTP_H
-#define MR_STORE_HTTP_H
+#ifndef MR_WORKER_STORE_HTTP_H
+#define MR_WORKER_STORE_HTTP_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* http_impl.h - what http.c (requests) and http_loop.c (sockets, timers, steps) share. Only they include it. */
-#ifndef MR_STORE_HTTP_IMPL_H
-#define MR_STORE_HTTP_IMPL_H
+#ifndef MR_WORKER_STORE_HTTP_IMPL_H
+#define MR_WORKER_STORE_HTTP_IMPL_H
 
 #include <curl/curl.h>
 

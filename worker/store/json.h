@@ -5,8 +5,8 @@
  * lie and NUL-terminated there, so the text is overwritten, and a string lives as long as the text. Copes with any
  * bytes: strings are valid UTF-8 without NUL, escapes must be whole, nesting is limited. The first error sticks.
  */
-#ifndef MR_STORE_JSON_H
-#define MR_STORE_JSON_H
+#ifndef MR_WORKER_STORE_JSON_H
+#define MR_WORKER_STORE_JSON_H
 
 #include <stddef.h>
 

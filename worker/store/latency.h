@@ -2,8 +2,8 @@
  * latency.h - the 99th percentile of durations, from a histogram that forgets: a stalled stream is told from a slow
  * one by what earlier ones took.
  */
-#ifndef MR_STORE_LATENCY_H
-#define MR_STORE_LATENCY_H
+#ifndef MR_WORKER_STORE_LATENCY_H
+#define MR_WORKER_STORE_LATENCY_H
 
 #include <stdint.h>
 

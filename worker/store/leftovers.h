@@ -9,8 +9,8 @@
  * while, is nobody's: the first sign fails for a moment while a worker is restarted, the second one where clocks differ,
  * and where a file system has no locks between machines the second one is what there is.
  */
-#ifndef MR_STORE_LEFTOVERS_H
-#define MR_STORE_LEFTOVERS_H
+#ifndef MR_WORKER_STORE_LEFTOVERS_H
+#define MR_WORKER_STORE_LEFTOVERS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -4,8 +4,8 @@
  * https://cloud.google.com/storage/docs/batch: each part has a status, header lines and a body of its own, and the
  * Content-ID of its call with "response-" in front; the parts may come in any order.
  */
-#ifndef MR_STORE_MULTIPART_H
-#define MR_STORE_MULTIPART_H
+#ifndef MR_WORKER_STORE_MULTIPART_H
+#define MR_WORKER_STORE_MULTIPART_H
 
 #include <stddef.h>
 

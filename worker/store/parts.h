@@ -8,8 +8,8 @@
  *
  * mr_store_parts_* are single requests, mr_transfer_parts_* the same with repeats; the rules of store.h and transfer.h hold.
  */
-#ifndef MR_STORE_PARTS_H
-#define MR_STORE_PARTS_H
+#ifndef MR_WORKER_STORE_PARTS_H
+#define MR_WORKER_STORE_PARTS_H
 
 #include "worker/store/store.h"
 #include "worker/store/transfer.h"

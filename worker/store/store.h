@@ -10,8 +10,8 @@
  * gs:// store a name is the object's name; in a file store it is the absolute path, with its leading slash, so that
  * "file://" + name opens it.
  */
-#ifndef MR_STORE_STORE_H
-#define MR_STORE_STORE_H
+#ifndef MR_WORKER_STORE_STORE_H
+#define MR_WORKER_STORE_STORE_H
 
 #include <stddef.h>
 #include <stdint.h>

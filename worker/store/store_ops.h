@@ -1,6 +1,6 @@
 /* store_ops.h - what a store client implements. Only this folder includes it. */
-#ifndef MR_STORE_STORE_OPS_H
-#define MR_STORE_STORE_OPS_H
+#ifndef MR_WORKER_STORE_STORE_OPS_H
+#define MR_WORKER_STORE_STORE_OPS_H
 
 #include "worker/store/parts.h"
 #include "worker/store/store.h"

@@ -1,6 +1,6 @@
 /* text.h - growing byte strings for URLs and messages, percent-encoding, and names made printable. */
-#ifndef MR_STORE_TEXT_H
-#define MR_STORE_TEXT_H
+#ifndef MR_WORKER_STORE_TEXT_H
+#define MR_WORKER_STORE_TEXT_H
 
 #include <stddef.h>
 #include <stdint.h>

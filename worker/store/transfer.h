@@ -28,8 +28,8 @@
  * The wait for the head of an answer is measured apart. Each stall doubles the time for the same stream, so that a
  * server that has become slow is asked a few times and not for ever; what comes then counts as evidence.
  */
-#ifndef MR_STORE_TRANSFER_H
-#define MR_STORE_TRANSFER_H
+#ifndef MR_WORKER_STORE_TRANSFER_H
+#define MR_WORKER_STORE_TRANSFER_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -5,8 +5,8 @@
  * A transfer owns one stream or more; a stream has one request at a time. Its ops send that request, and whoever gets
  * the answer calls mr_stream_end: 0 means that the transfer may call back and end.
  */
-#ifndef MR_STORE_TRANSFER_IMPL_H
-#define MR_STORE_TRANSFER_IMPL_H
+#ifndef MR_WORKER_STORE_TRANSFER_IMPL_H
+#define MR_WORKER_STORE_TRANSFER_IMPL_H
 
 #include "worker/store/latency.h"
 #include "worker/store/store_ops.h"

@@ -1,6 +1,6 @@
 /* transfer_write.h - what transfers that make an object have in common. Only worker/store/transfer*.c include it. */
-#ifndef MR_STORE_TRANSFER_WRITE_H
-#define MR_STORE_TRANSFER_WRITE_H
+#ifndef MR_WORKER_STORE_TRANSFER_WRITE_H
+#define MR_WORKER_STORE_TRANSFER_WRITE_H
 
 #include "worker/store/transfer_impl.h"
 

@@ -4,8 +4,8 @@
  * A folder is read when the walk enters it and its entries are sorted in memory: what is held is one list an open
  * level. Symbolic links are followed, except to a folder that the walk is inside of. Blocks on the disk.
  */
-#ifndef MR_STORE_WALK_H
-#define MR_STORE_WALK_H
+#ifndef MR_WORKER_STORE_WALK_H
+#define MR_WORKER_STORE_WALK_H
 
 #include <stddef.h>
 #include <stdint.h>

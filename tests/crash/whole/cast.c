@@ -6,9 +6,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "shm/arena.h"
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
+#include "shm/memory/arena.h"
 
 struct cast *the_cast;
 

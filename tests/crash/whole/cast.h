@@ -15,8 +15,8 @@
 #include <stdint.h>
 #include <ucontext.h>
 
-#include "shm/consumer.h"
-#include "shm/producer.h"
+#include "shm/ring/consumer.h"
+#include "shm/ring/producer.h"
 
 #define LANES     2u
 #define PRODUCERS 2u

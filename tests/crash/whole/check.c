@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "shm/arena.h"
+#include "shm/memory/arena.h"
 #include "tests/crash/whole/cast.h"
 
 #define GRANULES_MAX 4096u

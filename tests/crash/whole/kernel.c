@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "shm/base/clock.h"
-#include "shm/fork_mark.h"
-#include "shm/segment.h"
+#include "shm/memory/fork_mark.h"
+#include "shm/memory/segment.h"
 #include "tests/crash/whole/cast.h"
 
 static unsigned lane_of(const _Atomic uint32_t *seq)

@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "shm/mutant.h"
+#include "shm/ring/mutant.h"
 #include "tests/crash/whole/coverage.h"
 #include "tests/crash/whole/stage.h"
 

@@ -1,7 +1,7 @@
 /* producers.c - see cast.h: a fetch worker without a network. */
-#include "shm/arena.h"
 #include "shm/base/error.h"
-#include "shm/mutant.h"
+#include "shm/memory/arena.h"
+#include "shm/ring/mutant.h"
 #include "tests/crash/whole/cast.h"
 
 static int size_of(void *arg, const struct mr_request *request, uint64_t *bytes)

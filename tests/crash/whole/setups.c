@@ -1,7 +1,7 @@
 /* setups.c - see setups.h. */
 #include "tests/crash/whole/setups.h"
 
-#include "shm/mutant.h"
+#include "shm/ring/mutant.h"
 
 uint32_t window(const struct cast *cast)
 {

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "shm/base/clock.h"
-#include "shm/mutant.h"
+#include "shm/ring/mutant.h"
 #include "tests/crash/whole/cast.h"
 
 void supervisor_wake_all(struct cast *cast)

@@ -1,0 +1,139 @@
+/*
+ * doctor.c - `millrace doctor`: the checks of this machine here, those that need the network in millrace-worker, whose
+ * lines are read from a pipe.
+ */
+#include "cli/doctor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <jansson.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cli/verbs.h"
+#include "shm/base/error.h"
+#include "supervisor/config_toml.h"
+
+struct mr_doctor {
+    json_t *checks; /* NULL: text is printed */
+    unsigned fails, notes;
+};
+
+void mr_doctor_say(struct mr_doctor *doctor, const char *level, const char *what, const char *fmt, ...)
+{
+    char text[1400];
+    va_list arguments;
+    va_start(arguments, fmt);
+    vsnprintf(text, sizeof text, fmt, arguments);
+    va_end(arguments);
+    doctor->fails += strcmp(level, "fail") == 0;
+    doctor->notes += strcmp(level, "note") == 0;
+    if (doctor->checks != NULL) {
+        json_t *check = json_pack("{s:s, s:s, s:s}", "status", level, "check", what, "text", text);
+        if (check == NULL) /* text that is no UTF-8 */
+            check = json_pack("{s:s, s:s, s:s}", "status", level, "check", what, "text", "(not printable)");
+        json_array_append_new(doctor->checks, check);
+        return;
+    }
+    printf("%-5s %-14s %s\n", strcmp(level, "fail") == 0 ? "FAIL" : level, what, text);
+    fflush(stdout);
+}
+
+/* "level TAB what TAB text", as the worker prints it. */
+static void take_line(struct mr_doctor *doctor, char *line)
+{
+    char *level = strsep(&line, "\t"), *what = strsep(&line, "\t");
+    if (line == NULL)
+        return;
+    line[strcspn(line, "\n")] = '\0';
+    mr_doctor_say(doctor, level, what, "%s", line);
+}
+
+static void become_worker(const struct mr_options *options, char *const *uris, int out)
+{
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    int config_fd = mr_verb_config_fd(options);
+    if (config_fd >= 0 && dup2(out, STDOUT_FILENO) >= 0)
+        mr_verb_exec_worker(config_fd, "doctor", uris);
+    _exit(mr_verb_fail());
+}
+
+static int check_store(struct mr_doctor *doctor, const struct mr_options *options, char *const *uris)
+{
+    int ends[2], status = 0;
+    char *line = NULL;
+    size_t size = 0;
+    if (pipe2(ends, O_CLOEXEC) != 0) {
+        mr_error_set_errno(errno, "no pipe to millrace-worker");
+        return -1;
+    }
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0)
+        become_worker(options, uris, ends[1]);
+    close(ends[1]);
+    FILE *in = pid > 0 ? fdopen(ends[0], "r") : NULL;
+    if (in == NULL) {
+        mr_error_set_errno(errno, "cannot start millrace-worker");
+        close(ends[0]);
+        return -1;
+    }
+    while (getline(&line, &size, in) > 0)
+        take_line(doctor, line);
+    free(line);
+    fclose(in);
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        return 0;
+    mr_error_set(MR_E_INTERNAL, "the checks of the store ended early, see the line above");
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void print_end(struct mr_doctor *doctor)
+{
+    if (doctor->checks == NULL) {
+        printf("%s\n", doctor->fails > 0   ? "\nSomething must be mended: see the lines with FAIL."
+                       : doctor->notes > 0 ? "\nNothing fails. The lines with note are worth a look."
+                                           : "\nAll is well.");
+        return;
+    }
+    json_t *report = json_pack("{s:b, s:O}", "ok", doctor->fails == 0, "checks", doctor->checks);
+    json_dumpf(report, stdout, JSON_INDENT(2));
+    putchar('\n');
+    json_decref(report);
+}
+
+int mr_verb_doctor(int argc, char **argv, const struct mr_verb *verb)
+{
+    struct mr_options options;
+    struct mr_config config;
+    struct mr_doctor doctor = {.checks = NULL};
+    int status = mr_verb_parse(argc, argv, verb, (const int[]){'c', MR_OPT_JSON, 0}, &options);
+    if (status >= 0)
+        return status;
+    if (mr_config_load(&config, options.config) != 0)
+        return mr_verb_fail();
+    if (options.json)
+        doctor.checks = json_array();
+    mr_doctor_say(&doctor, "ok", "configuration", "%s: %zu data sets",
+                  options.config != NULL ? options.config : "the defaults", config.dataset_count);
+    mr_doctor_local(&doctor, &config);
+    mr_config_close(&config);
+    int rc = check_store(&doctor, &options, argv + optind);
+    if (rc == 0)
+        print_end(&doctor);
+    json_decref(doctor.checks);
+    if (rc != 0)
+        return rc > 0 ? rc : mr_verb_fail();
+    if (fflush(stdout) != 0)
+        return 1;
+    return doctor.fails == 0 ? 0 : 1;
+}

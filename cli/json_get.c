@@ -1,0 +1,30 @@
+#include "cli/json_get.h"
+
+#include <stdio.h>
+
+#include "shm/base/error.h"
+
+json_t *mr_json_parse_stat(const char *text)
+{
+    json_error_t error;
+    json_t *root = json_loads(text, 0, &error);
+    if (root == NULL)
+        mr_error_set(MR_E_PROTOCOL, "the supervisor's statistics are no JSON: %s", error.text);
+    return root;
+}
+
+const char *mr_json_text(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    return text != NULL ? text : "";
+}
+
+long long mr_json_integer(const json_t *object, const char *key)
+{
+    return json_integer_value(json_object_get(object, key));
+}
+
+double mr_json_real(const json_t *object, const char *key)
+{
+    return json_number_value(json_object_get(object, key));
+}

@@ -1,0 +1,265 @@
+/* What `millrace stat` prints, from the supervisor's JSON. */
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/json_get.h"
+#include "cli/stat_print.h"
+#include "shm/base/size.h"
+#include "shm/ring/counters.h"
+
+static void print_bytes(long long bytes)
+{
+    char text[32];
+    fputs(mr_size_text((double)bytes, text), stdout);
+}
+
+static void print_datasets(const json_t *root)
+{
+    size_t i;
+    json_t *item;
+    json_array_foreach(json_object_get(root, "datasets"), i, item)
+    {
+        printf("data set %lld  %-8s %s", mr_json_integer(item, "dataset"), mr_json_text(item, "state"),
+               mr_json_text(item, "name"));
+        if (strcmp(mr_json_text(item, "state"), "ready") == 0) {
+            printf(": %lld objects, ", mr_json_integer(item, "objects"));
+            print_bytes(mr_json_integer(item, "bytes"));
+            if (mr_json_integer(item, "block_bytes") == 0)
+                printf(", %lld list requests", mr_json_integer(item, "requests"));
+        } else if (strcmp(mr_json_text(item, "state"), "listing") == 0) {
+            printf(": %lld objects so far, %lld list requests", mr_json_integer(item, "listed"),
+                   mr_json_integer(item, "requests"));
+        }
+        if (mr_json_text(item, "compose")[0] != '\0')
+            printf("\n            compose %s", mr_json_text(item, "compose"));
+        printf("%s%s\n", mr_json_text(item, "error")[0] != '\0' ? ": " : "", mr_json_text(item, "error"));
+    }
+}
+
+static void print_operations(const json_t *root)
+{
+    const json_t *o = json_object_get(root, "operations");
+    printf("operations    %lld of class A, %lld of class B, %lld free", mr_json_integer(o, "class_a"),
+           mr_json_integer(o, "class_b"), mr_json_integer(o, "free"));
+    if (mr_json_integer(o, "composites") > 0)
+        printf("; %lld composed objects of %.1f, %lld of them there now", mr_json_integer(o, "composites"),
+               mr_json_real(o, "objects_a_compose"), mr_json_integer(o, "temporary_objects"));
+    printf("\n");
+}
+
+static void print_lanes(const json_t *root)
+{
+    size_t i;
+    json_t *item;
+    const json_t *lanes = json_object_get(root, "lanes");
+    if (json_array_size(lanes) > 0)
+        printf("%5s %8s %8s %9s %8s %8s %8s %8s %8s\n", "lane", "process", "state", "samples", "waiting", "asked",
+               "fetched", "ready", "held");
+    json_array_foreach(lanes, i, item)
+    {
+        printf("%5lld %8lld %8s %9lld %7.0f%% %8lld %8lld %8lld %8lld\n", mr_json_integer(item, "lane"),
+               mr_json_integer(item, "pid"), mr_json_text(item, "state"),
+               mr_json_integer(json_object_get(item, "counters"), "samples"), mr_json_real(item, "waiting_ratio") * 100,
+               mr_json_integer(item, "pending"), mr_json_integer(item, "filling"), mr_json_integer(item, "ready"),
+               mr_json_integer(item, "held"));
+    }
+}
+
+static void print_workers(const json_t *root)
+{
+    size_t i;
+    json_t *item;
+    json_array_foreach(json_object_get(root, "workers"), i, item)
+    {
+        const char *name;
+        json_t *value;
+        printf("%s worker %lld  %s, process %lld, start %lld\n   ", mr_json_text(item, "role"),
+               mr_json_integer(item, "slot"), mr_json_text(item, "state"), mr_json_integer(item, "pid"),
+               mr_json_integer(item, "starts"));
+        json_object_foreach(json_object_get(item, "counters"), name, value)
+        {
+            if (json_integer_value(value) != 0)
+                printf(" %s=%lld", name, (long long)json_integer_value(value));
+        }
+        printf("\n");
+    }
+}
+
+static void print_writers(const json_t *root)
+{
+    size_t i;
+    json_t *item;
+    const json_t *checkpoint = json_object_get(root, "checkpoint");
+    if (mr_json_integer(checkpoint, "arena_bytes") == 0)
+        return;
+    printf("checkpoints   ");
+    print_bytes(mr_json_integer(checkpoint, "arena_free_bytes"));
+    printf(" free of ");
+    print_bytes(mr_json_integer(checkpoint, "arena_bytes"));
+    printf("; %lld open, %lld wait\n", mr_json_integer(checkpoint, "open"), mr_json_integer(checkpoint, "waiting"));
+    json_array_foreach(json_object_get(checkpoint, "writers"), i, item)
+    {
+        printf("writer %lld      %-8s process %lld, worker %lld, %lld parts of ", mr_json_integer(item, "writer"),
+               mr_json_text(item, "state"), mr_json_integer(item, "pid"), mr_json_integer(item, "worker"),
+               mr_json_integer(item, "parts"));
+        print_bytes(mr_json_integer(item, "part_bytes"));
+        printf(", ");
+        print_bytes(mr_json_integer(item, "stored_bytes"));
+        printf(" of ");
+        print_bytes(mr_json_integer(item, "total_bytes"));
+        printf("  %s\n", mr_json_text(item, "uri"));
+    }
+}
+
+int mr_stat_print_text(const char *text)
+{
+    json_t *root = mr_json_parse_stat(text);
+    if (root == NULL)
+        return -1;
+    const json_t *memory = json_object_get(root, "memory");
+    printf("supervisor %lld  %s, %.0f s, run %s\n", mr_json_integer(root, "pid"), mr_json_text(root, "state"),
+           mr_json_real(root, "uptime_s"), mr_json_text(root, "run_id"));
+    if (mr_json_integer(memory, "arenas") > 0) {
+        printf("memory        %lld arenas of ", mr_json_integer(memory, "arenas"));
+        print_bytes(mr_json_integer(memory, "arena_bytes"));
+        printf("\n");
+    }
+    print_datasets(root);
+    print_workers(root);
+    print_operations(root);
+    print_lanes(root);
+    print_writers(root);
+    printf("limited by    %s\n", mr_json_text(json_object_get(root, "limit"), "text"));
+    json_decref(root);
+    return 0;
+}
+
+/* ---- Prometheus' text format (https://prometheus.io/docs/instrumenting/exposition_formats/) ---- */
+
+static void print_label(const char *value)
+{
+    for (; *value != '\0'; value++) {
+        if (*value == '\n')
+            fputs("\\n", stdout);
+        else if (*value == '"' || *value == '\\')
+            printf("\\%c", *value);
+        else
+            putchar(*value);
+    }
+}
+
+/* list: "workers" (of that role) or "lanes"; key: what tells its members apart. */
+static void print_counters(const json_t *root, const char *list, const char *key, unsigned role)
+{
+    bool workers = strcmp(list, "workers") == 0;
+    unsigned count;
+    const struct mr_counter_label *labels = mr_counter_labels(role, &count);
+    for (unsigned i = 0; i < count; i++) {
+        size_t j;
+        json_t *item;
+        bool headed = false;
+        json_array_foreach(json_object_get(root, list), j, item)
+        {
+            if (workers && strcmp(mr_json_text(item, "role"), mr_counter_role_name(role)) != 0)
+                continue;
+            if (!headed)
+                printf("# HELP millrace_%s_%s %s\n# TYPE millrace_%s_%s %s\n", mr_counter_role_name(role),
+                       labels[i].name, labels[i].help, mr_counter_role_name(role), labels[i].name,
+                       labels[i].gauge ? "gauge" : "counter");
+            headed = true;
+            printf("millrace_%s_%s{%s=\"%lld\"} %lld\n", mr_counter_role_name(role), labels[i].name, key,
+                   mr_json_integer(item, key), mr_json_integer(json_object_get(item, "counters"), labels[i].name));
+        }
+    }
+}
+
+static void print_lane_values(const json_t *root)
+{
+    static const struct {
+        const char *key, *type, *help;
+    } values[] = {
+        {"waiting_ratio", "gauge", "Share of the last seconds that the lane's reader waited for data."},
+        {"ready", "gauge", "Samples in memory that were not taken yet."},
+        {"held", "gauge", "Samples that the reader holds views of."},
+        {"filling", "gauge", "Samples that are being downloaded."},
+        {"pending", "gauge", "Samples that wait for a fetch worker."},
+    };
+    for (size_t v = 0; v < sizeof values / sizeof values[0]; v++) {
+        size_t i;
+        json_t *item;
+        printf("# HELP millrace_lane_%s %s\n# TYPE millrace_lane_%s %s\n", values[v].key, values[v].help, values[v].key,
+               values[v].type);
+        json_array_foreach(json_object_get(root, "lanes"), i, item)
+        {
+            printf("millrace_lane_%s{lane=\"%lld\",pid=\"%lld\"} %g\n", values[v].key, mr_json_integer(item, "lane"),
+                   mr_json_integer(item, "pid"), mr_json_real(item, values[v].key));
+        }
+    }
+}
+
+static void print_checkpoint_values(const json_t *root)
+{
+    static const struct {
+        const char *key, *type, *help;
+    } totals[] =
+        {
+            {"arena_bytes", "gauge", "Shared memory for checkpoints; 0 until the first one."},
+            {"arena_free_bytes", "gauge", "Bytes of it that no writer has."},
+            {"open", "gauge", "Checkpoint writers that are open."},
+            {"waiting", "gauge", "Processes that wait for a checkpoint writer."},
+            {"lost", "counter", "Promised checkpoints that were not saved, and whose trainer does not know."},
+        },
+      values[] = {
+          {"stored_bytes", "gauge", "Bytes of a checkpoint that the store has."},
+          {"total_bytes", "gauge", "Bytes of a checkpoint that were written so far."},
+      };
+    const json_t *checkpoint = json_object_get(root, "checkpoint");
+    for (size_t v = 0; v < sizeof totals / sizeof totals[0]; v++)
+        printf("# HELP millrace_checkpoint_%s %s\n# TYPE millrace_checkpoint_%s %s\nmillrace_checkpoint_%s %lld\n",
+               totals[v].key, totals[v].help, totals[v].key, totals[v].type, totals[v].key,
+               mr_json_integer(checkpoint, totals[v].key));
+    for (size_t v = 0; v < sizeof values / sizeof values[0]; v++) {
+        size_t i;
+        json_t *item;
+        printf("# HELP millrace_writer_%s %s\n# TYPE millrace_writer_%s %s\n", values[v].key, values[v].help,
+               values[v].key, values[v].type);
+        json_array_foreach(json_object_get(checkpoint, "writers"), i, item)
+        {
+            printf("millrace_writer_%s{writer=\"%lld\",pid=\"%lld\",uri=\"", values[v].key,
+                   mr_json_integer(item, "writer"), mr_json_integer(item, "pid"));
+            print_label(mr_json_text(item, "uri"));
+            printf("\",state=\"%s\"} %lld\n", mr_json_text(item, "state"), mr_json_integer(item, values[v].key));
+        }
+    }
+}
+
+int mr_stat_print_prometheus(const char *text)
+{
+    size_t i;
+    json_t *item;
+    json_t *root = mr_json_parse_stat(text);
+    if (root == NULL)
+        return -1;
+    printf("# HELP millrace_uptime_seconds Time since the supervisor's start.\n# TYPE millrace_uptime_seconds gauge\n"
+           "millrace_uptime_seconds %g\n",
+           mr_json_real(root, "uptime_s"));
+    printf("# HELP millrace_dataset_objects Objects in a data set's index.\n# TYPE millrace_dataset_objects gauge\n");
+    json_array_foreach(json_object_get(root, "datasets"), i, item)
+    {
+        if (mr_json_integer(item, "block_bytes") > 0)
+            continue; /* the checkpoint of a reader: a name for each would be a time series for each */
+        printf("millrace_dataset_objects{dataset=\"%lld\",name=\"", mr_json_integer(item, "dataset"));
+        print_label(mr_json_text(item, "name"));
+        printf("\",state=\"%s\"} %lld\n", mr_json_text(item, "state"), mr_json_integer(item, "objects"));
+    }
+    print_counters(root, "workers", "slot", MR_ROLE_LIST);
+    print_counters(root, "workers", "slot", MR_ROLE_FETCH);
+    print_counters(root, "workers", "slot", MR_ROLE_WRITE);
+    print_counters(root, "lanes", "lane", MR_ROLE_CONSUMER);
+    print_lane_values(root);
+    print_checkpoint_values(root);
+    json_decref(root);
+    return 0;
+}

@@ -1,0 +1,18 @@
+/* unpack.h - msgpack of unknown origin, decoded without trusting any length in it. Private to shm/. */
+#ifndef MR_SHM_BASE_UNPACK_H
+#define MR_SHM_BASE_UNPACK_H
+
+#include <msgpack.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* True when data is exactly one msgpack value, complete, and no array or map claims more items than bytes follow. */
+bool mr_unpack_is_whole(const void *data, size_t length);
+/* Decodes it; the object points into data and into zone. 0, or -1 (PROTOCOL). */
+int mr_unpack(msgpack_zone *zone, const void *data, size_t length, msgpack_object *object);
+/* The value of a string key in a map, or NULL. The first one counts. */
+const msgpack_object *mr_unpack_find(const msgpack_object *map, const char *key);
+/* Pointer and length of a str or bin value; false for another type. */
+bool mr_unpack_bytes(const msgpack_object *object, const char **at, size_t *length);
+
+#endif

@@ -1,0 +1,577 @@
+#include "shm/control/client_impl.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shm/base/clock.h"
+#include "shm/base/error.h"
+#include "shm/control/msg.h"
+#include "shm/memory/segment.h"
+
+#define ANSWER_TIMEOUT_MS 10000
+#define CONNECT_RETRY_MS  20
+
+/* ---- connecting ---- */
+
+static int connect_once(int socket, const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    if (path == NULL || path[0] == '\0' || strlen(path) >= sizeof address.sun_path) {
+        mr_error_set(MR_E_USAGE, "'%s' is no socket path: it must have 1 to %zu bytes", path != NULL ? path : "",
+                     sizeof address.sun_path - 1);
+        return -1;
+    }
+    memcpy(address.sun_path, path, strlen(path) + 1);
+    if (connect(socket, (struct sockaddr *)&address, sizeof address) == 0)
+        return 0;
+    if (errno == ENOENT || errno == ECONNREFUSED || errno == EAGAIN)
+        mr_error_set(MR_E_GONE, "no millrace supervisor listens at %s: %s", path, strerror(errno));
+    else
+        mr_error_set_errno(errno, "cannot connect to the millrace supervisor at %s", path);
+    return -1;
+}
+
+static int connect_retrying(int socket, const char *path, unsigned timeout_ms)
+{
+    int64_t deadline_ns = mr_clock_mono_ns() + (int64_t)timeout_ms * MR_MILLISECOND_NS;
+    for (;;) {
+        if (connect_once(socket, path) == 0)
+            return 0;
+        if (mr_error_code() != MR_E_GONE || mr_clock_mono_ns() >= deadline_ns)
+            return -1;
+        nanosleep(&(struct timespec){.tv_nsec = CONNECT_RETRY_MS * MR_MILLISECOND_NS}, NULL);
+    }
+}
+
+/* Who listens there: only ourselves or root may hand us descriptors. */
+static int identify(struct mr_client *client, const char *path)
+{
+    struct ucred peer;
+    socklen_t length = sizeof peer;
+    if (getsockopt(client->socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) {
+        mr_error_set_errno(errno, "cannot tell who listens at %s", path);
+        return -1;
+    }
+    if (peer.uid != geteuid() && peer.uid != 0) {
+        mr_error_set(MR_E_DENIED, "the process at %s belongs to user %u, not to %u", path, peer.uid, geteuid());
+        return -1;
+    }
+    client->supervisor_pid = peer.pid;
+    if (peer.pid > 0)
+        client->supervisor = (int)syscall(SYS_pidfd_open, peer.pid, 0);
+    return 0;
+}
+
+static int gone(const struct mr_client *client)
+{
+    mr_error_set(MR_E_GONE,
+                 "the millrace supervisor (pid %d) has ended: its standard error and the kernel log (dmesg: out of "
+                 "memory?) may say why",
+                 (int)client->supervisor_pid);
+    return -1;
+}
+
+/* ---- calls ---- */
+
+int mr_client_check_process(const struct mr_client *client)
+{
+    if (client->made_by == getpid())
+        return 0;
+    mr_error_set(MR_E_USAGE, "this connection to the supervisor was opened before a fork: connect again in the child");
+    return -1;
+}
+
+static int await_answer(struct mr_client *client)
+{
+    int64_t deadline_ns = mr_clock_mono_ns() + ANSWER_TIMEOUT_MS * MR_MILLISECOND_NS;
+    for (;;) {
+        struct pollfd waits[2] = {{.fd = client->socket, .events = POLLIN},
+                                  {.fd = client->supervisor, .events = POLLIN}};
+        int64_t left_ms = (deadline_ns - mr_clock_mono_ns()) / MR_MILLISECOND_NS;
+        int ready = left_ms > 0 ? poll(waits, 2, (int)left_ms) : 0;
+        if (ready < 0 && errno == EINTR)
+            continue;
+        if (ready < 0) {
+            mr_error_set_errno(errno, "cannot wait for the supervisor");
+            return -1;
+        }
+        if (ready == 0) {
+            shutdown(client->socket, SHUT_RDWR); /* a late answer must not be taken for that of the next call */
+            mr_error_set(MR_E_GONE, "the millrace supervisor (pid %d) has not answered for %d s: is it stopped?",
+                         (int)client->supervisor_pid, ANSWER_TIMEOUT_MS / 1000);
+            return -1;
+        }
+        if (waits[0].revents != 0) /* first: an answer given before its death still counts */
+            return 0;
+        return gone(client);
+    }
+}
+
+/* Sends `out` and waits for the answer. On success *in is an OK that the caller closes. */
+int mr_client_call(struct mr_client *client, struct mr_msg_out *out, struct mr_msg_in *in)
+{
+    if (mr_client_check_process(client) != 0) {
+        mr_msg_discard(out);
+        return -1;
+    }
+    if (mr_msg_send(client->socket, out) != 0)
+        return mr_error_code() == MR_E_GONE ? gone(client) : -1;
+    if (await_answer(client) != 0)
+        return -1;
+    int got = mr_msg_recv(client->socket, in);
+    if (got < 0)
+        return mr_error_code() == MR_E_GONE ? gone(client) : -1;
+    if (got == 1 && in->type == MR_MSG_OK)
+        return 0;
+    uint64_t code = 0;
+    const char *text = "";
+    if (got != 1 || in->type != MR_MSG_ERROR || mr_msg_get_u64(in, "code", &code) != 0 ||
+        mr_msg_get_str(in, "text", &text) != 0)
+        mr_error_set(MR_E_PROTOCOL, "the supervisor gave an answer that is neither OK nor ERROR");
+    else
+        mr_error_set(code > MR_OK && code < MR_E_COUNT ? (enum mr_code)code : MR_E_INTERNAL, "%s", text);
+    if (got == 1)
+        mr_msg_close(in);
+    return -1;
+}
+
+/* A call whose answer holds nothing. */
+static int call_plain(struct mr_client *client, struct mr_msg_out *out)
+{
+    struct mr_msg_in in;
+    if (mr_client_call(client, out, &in) != 0)
+        return -1;
+    mr_msg_close(&in);
+    return 0;
+}
+
+static int hello(struct mr_client *client, const char *role)
+{
+    struct mr_msg_in in;
+    struct mr_msg_out *out = mr_msg_new(MR_MSG_HELLO);
+    mr_msg_put_u64(out, "pid", (uint64_t)getpid());
+    mr_msg_put_str(out, "role", role);
+    if (mr_client_call(client, out, &in) != 0)
+        return -1;
+    int fd = mr_msg_take_fd(&in, 0);
+    mr_msg_close(&in);
+    if (fd < 0)
+        return -1;
+    client->board = mr_board_map(fd);
+    close(fd);
+    return client->board != NULL ? 0 : -1;
+}
+
+struct mr_client *mr_client_connect(const char *path, const char *role, unsigned timeout_ms)
+{
+    struct mr_client *client = calloc(1, sizeof *client);
+    if (client == NULL) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a connection to the supervisor");
+        return NULL;
+    }
+    client->supervisor = -1;
+    client->made_by = getpid();
+    client->socket = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (client->socket < 0) {
+        mr_error_set_errno(errno, "cannot make a socket");
+        goto fail;
+    }
+    if (connect_retrying(client->socket, path, timeout_ms) != 0 || identify(client, path) != 0 ||
+        hello(client, role) != 0)
+        goto fail;
+    return client;
+fail:
+    mr_client_destroy(client);
+    return NULL;
+}
+
+void mr_client_destroy(struct mr_client *client)
+{
+    if (client == NULL)
+        return;
+    if (client->views != NULL)
+        mr_views_unref(client->views);
+    mr_client_part_memory_free(client->parts);
+    if (client->board != NULL)
+        mr_segment_unmap((void *)(uintptr_t)client->board, sizeof *client->board);
+    if (client->supervisor >= 0)
+        close(client->supervisor);
+    if (client->socket >= 0)
+        close(client->socket);
+    free(client);
+}
+
+const struct mr_board *mr_client_board(const struct mr_client *client)
+{
+    return client->board;
+}
+
+int mr_client_check(struct mr_client *client)
+{
+    struct pollfd wait = {.fd = client->supervisor, .events = POLLIN};
+    if (client->supervisor < 0) {
+        wait.fd = client->socket;
+        wait.events = POLLRDHUP;
+    }
+    int ready;
+    do
+        ready = poll(&wait, 1, 0);
+    while (ready < 0 && errno == EINTR);
+    return ready > 0 ? gone(client) : 0;
+}
+
+/* A number of 32 bits. */
+int mr_client_get_u32(const struct mr_msg_in *in, const char *key, uint32_t *value)
+{
+    uint64_t wide;
+    if (mr_msg_get_u64(in, key, &wide) != 0)
+        return -1;
+    if (wide > UINT32_MAX) {
+        mr_error_set(MR_E_PROTOCOL, "'%s' of control message %d is over 32 bits", key, (int)in->type);
+        return -1;
+    }
+    *value = (uint32_t)wide;
+    return 0;
+}
+
+/* ---- data sets ---- */
+
+static int open_with(struct mr_client *client, struct mr_msg_out *out, struct mr_opened *opened)
+{
+    struct mr_msg_in in;
+    if (mr_client_call(client, out, &in) != 0)
+        return -1;
+    int rc = mr_client_get_u32(&in, "dataset", &opened->dataset) == 0 &&
+                     mr_client_get_u32(&in, "tail", &opened->tail) == 0 &&
+                     mr_client_get_u32(&in, "on_error", &opened->on_error) == 0
+                 ? 0
+                 : -1;
+    mr_msg_close(&in);
+    if (rc == 0 && opened->dataset >= MR_DATASETS_MAX) {
+        mr_error_set(MR_E_PROTOCOL, "the supervisor answered with data set %u", opened->dataset);
+        rc = -1;
+    }
+    return rc;
+}
+
+#define URIS_BYTES_MAX 60000u /* of a message of 64 KiB */
+
+static int check_uris(const char *const *uris, size_t count)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < count; i++)
+        bytes += strlen(uris[i]) + 5;
+    if (bytes <= URIS_BYTES_MAX)
+        return 0;
+    mr_error_set(
+        MR_E_USAGE,
+        "%zu URIs of %zu bytes are too many for one data set, which takes %u bytes: name prefixes, or give single "
+        "objects with from_objects",
+        count, bytes, URIS_BYTES_MAX);
+    return -1;
+}
+
+int mr_client_open_dataset(struct mr_client *client, const char *name, const char *const *uris, size_t uri_count,
+                           int names_fd, struct mr_opened *opened)
+{
+    if (check_uris(uris, uri_count) != 0)
+        return -1;
+    struct mr_msg_out *out = mr_msg_new(MR_MSG_OPEN_DATASET);
+    if (names_fd >= 0) {
+        mr_msg_put_bool(out, "objects", true);
+        mr_msg_put_fd(out, names_fd);
+    } else if (uri_count > 0) {
+        mr_msg_put_strs(out, "uris", uris, uri_count);
+    } else {
+        mr_msg_put_str(out, "name", name != NULL ? name : "");
+    }
+    return open_with(client, out, opened);
+}
+
+int mr_client_open_ranged(struct mr_client *client, int names_fd, uint64_t block_bytes, struct mr_opened *opened)
+{
+    struct mr_msg_out *out = mr_msg_new(MR_MSG_OPEN_DATASET);
+    mr_msg_put_bool(out, "objects", true);
+    mr_msg_put_u64(out, "block_bytes", block_bytes);
+    mr_msg_put_fd(out, names_fd);
+    return open_with(client, out, opened);
+}
+
+uint64_t mr_client_dataset_block(const struct mr_client *client, uint32_t dataset)
+{
+    return dataset < MR_DATASETS_MAX
+               ? atomic_load_explicit(&client->board->dataset[dataset].block_bytes, memory_order_relaxed)
+               : 0;
+}
+
+int mr_client_close_dataset(struct mr_client *client, uint32_t dataset)
+{
+    struct mr_msg_out *out = mr_msg_new(MR_MSG_CLOSE_DATASET);
+    mr_msg_put_u64(out, "dataset", dataset);
+    return call_plain(client, out);
+}
+
+int mr_client_open_listing(struct mr_client *client, uint32_t like, const char *digest, struct mr_opened *opened)
+{
+    struct mr_msg_out *out = mr_msg_new(MR_MSG_OPEN_DATASET);
+    mr_msg_put_u64(out, "like", like);
+    mr_msg_put_str(out, "digest", digest);
+    return open_with(client, out, opened);
+}
+
+enum mr_dataset_state mr_client_dataset_state(struct mr_client *client, uint32_t dataset)
+{
+    if (dataset >= MR_DATASETS_MAX) {
+        mr_error_set(MR_E_USAGE, "there is no data set %u", dataset);
+        return MR_DATASET_FAILED;
+    }
+    const struct mr_board_dataset *entry = &client->board->dataset[dataset];
+    /* B0: code and text were written before this state. */
+    uint32_t state = atomic_load_explicit(&entry->state, memory_order_acquire);
+    if (state == MR_DATASET_FAILED) {
+        uint32_t code = entry->code;
+        mr_error_set(code > MR_OK && code < MR_E_COUNT ? (enum mr_code)code : MR_E_INTERNAL, "%.*s",
+                     (int)strnlen(entry->text, sizeof entry->text), entry->text);
+    }
+    return (enum mr_dataset_state)state;
+}
+
+int mr_client_index(struct mr_client *client, uint32_t dataset, int *fd, uint64_t *size)
+{
+    struct mr_msg_in in;
+    struct mr_msg_out *out = mr_msg_new(MR_MSG_INDEX);
+    mr_msg_put_u64(out, "dataset", dataset);
+    if (mr_client_call(client, out, &in) != 0)
+        return -1;
+    *fd = -1;
+    if (mr_msg_get_u64(&in, "size", size) == 0)
+        *fd = mr_msg_take_fd(&in, 0);
+    mr_msg_close(&in);
+    return *fd >= 0 ? 0 : -1;
+}
+
+/* ---- producers ---- */
+
+static void close_view(struct mr_producer_view *view)
+{
+    if (view->arena != NULL)
+        mr_segment_unmap((void *)(uintptr_t)view->arena, view->arena_bytes);
+    if (view->line != NULL)
+        mr_segment_unmap((void *)(uintptr_t)view->line, MR_PRODUCER_LINE_BYTES);
+    if (view->eventfd >= 0)
+        close(view->eventfd);
+}
+
+static int open_view(struct mr_client *client, unsigned slot, struct mr_producer_view *view)
+{
+    struct mr_msg_in in;
+    struct mr_msg_out *out = mr_msg_new(MR_MSG_PRODUCER);
+    int arena = -1;
+    int line = -1;
+    *view = (struct mr_producer_view){.eventfd = -1};
+    mr_msg_put_u64(out, "slot", slot);
+    if (mr_client_call(client, out, &in) != 0)
+        return -1;
+    if (mr_msg_get_u64(&in, "arena_bytes", &view->arena_bytes) == 0 && (arena = mr_msg_take_fd(&in, 0)) >= 0 &&
+        (line = mr_msg_take_fd(&in, 1)) >= 0)
+        view->eventfd = mr_msg_take_fd(&in, 2);
+    mr_msg_close(&in);
+    if (view->eventfd >= 0) {
+        view->arena = mr_segment_map(arena, view->arena_bytes, 0, NULL);
+        view->line = mr_segment_map(line, MR_PRODUCER_LINE_BYTES, 0, NULL);
+    }
+    if (arena >= 0)
+        close(arena);
+    if (line >= 0)
+        close(line);
+    if (view->arena != NULL && view->line != NULL)
+        return 0;
+    mr_error_append("memory of fetch worker %u", slot);
+    close_view(view);
+    return -1;
+}
+
+struct mr_views *mr_client_views(struct mr_client *client)
+{
+    if (mr_client_check_process(client) != 0)
+        return NULL;
+    if (client->views != NULL)
+        return client->views;
+    struct mr_msg_in in;
+    if (mr_client_call(client, mr_msg_new(MR_MSG_PRODUCERS), &in) != 0)
+        return NULL;
+    uint64_t producers = 0;
+    int rc = mr_msg_get_u64(&in, "producers", &producers);
+    mr_msg_close(&in);
+    if (rc == 0 && (producers == 0 || producers > MR_PRODUCERS_MAX)) {
+        mr_error_set(MR_E_PROTOCOL, "the supervisor answered with %llu fetch workers", (unsigned long long)producers);
+        rc = -1;
+    }
+    if (rc != 0)
+        return NULL;
+    struct mr_producer_view views[MR_PRODUCERS_MAX];
+    unsigned opened = 0;
+    while (opened < producers && open_view(client, opened, &views[opened]) == 0)
+        opened++;
+    if (opened == producers)
+        client->views = mr_views_new(client->board, opened, views);
+    if (client->views == NULL)
+        while (opened > 0)
+            close_view(&views[--opened]);
+    return client->views;
+}
+
+/* ---- lanes ---- */
+
+int mr_client_put_loop(struct mr_client *client, const char *key, const struct mr_loop *loop)
+{
+    struct mr_msg_out *out = mr_msg_new(MR_MSG_PUT_LOOP);
+    mr_msg_put_str(out, "loop", key);
+    mr_msg_put_u64(out, "epoch", loop->epoch);
+    mr_msg_put_u64(out, "cursor", loop->cursor);
+    mr_msg_put_u64(out, "seed", loop->seed);
+    mr_msg_put_u64(out, "batch", loop->batch);
+    mr_msg_put_u64(out, "world", loop->world);
+    mr_msg_put_u64(out, "rank", loop->rank);
+    mr_msg_put_u64(out, "flags", loop->flags);
+    return call_plain(client, out);
+}
+
+static int get_loop(const struct mr_msg_in *in, struct mr_loop *loop)
+{
+    return mr_msg_get_u64(in, "epoch", &loop->epoch) == 0 && mr_msg_get_u64(in, "cursor", &loop->cursor) == 0 &&
+                   mr_msg_get_u64(in, "seed", &loop->seed) == 0 && mr_client_get_u32(in, "batch", &loop->batch) == 0 &&
+                   mr_client_get_u32(in, "world", &loop->world) == 0 &&
+                   mr_client_get_u32(in, "rank", &loop->rank) == 0 && mr_client_get_u32(in, "flags", &loop->flags) == 0
+               ? 0
+               : -1;
+}
+
+/* While fetch workers start again for a larger reserve the answer is BUSY: a moment, once in a run or twice. */
+static int ask_lane(struct mr_client *client, uint32_t dataset, uint32_t window, uint32_t least, const char *key,
+                    struct mr_msg_in *in)
+{
+    int64_t deadline_ns = mr_clock_mono_ns() + ANSWER_TIMEOUT_MS * MR_MILLISECOND_NS;
+    for (;;) {
+        struct mr_msg_out *out = mr_msg_new(MR_MSG_OPEN_LANE);
+        mr_msg_put_u64(out, "dataset", dataset);
+        mr_msg_put_u64(out, "window", window);
+        mr_msg_put_u64(out, "least", least);
+        mr_msg_put_str(out, "loop", key != NULL ? key : "");
+        if (mr_client_call(client, out, in) == 0)
+            return 0;
+        if (mr_error_code() != MR_E_BUSY || dataset >= MR_DATASETS_MAX || mr_clock_mono_ns() >= deadline_ns ||
+            atomic_load_explicit(&client->board->dataset[dataset].state, memory_order_relaxed) != MR_DATASET_READY)
+            return -1;
+        nanosleep(&(struct timespec){.tv_nsec = CONNECT_RETRY_MS * MR_MILLISECOND_NS}, NULL);
+    }
+}
+
+int mr_client_open_lane(struct mr_client *client, uint32_t dataset, uint32_t window, uint32_t least, const char *key,
+                        struct mr_lane *lane, struct mr_loop *loop, bool *has_loop)
+{
+    struct mr_msg_in in;
+    if (ask_lane(client, dataset, window, least, key, &in) != 0)
+        return -1;
+    bool has = false;
+    uint32_t number = 0;
+    int fd = -1;
+    int rc = mr_client_get_u32(&in, "lane", &number);
+    if (rc == 0 && mr_msg_has(&in, "has_loop"))
+        rc = mr_msg_get_bool(&in, "has_loop", &has);
+    if (rc == 0 && has) {
+        struct mr_loop ignored;
+        rc = get_loop(&in, loop != NULL ? loop : &ignored);
+    }
+    if (rc == 0)
+        rc = (fd = mr_msg_take_fd(&in, 0)) >= 0 ? 0 : -1;
+    mr_msg_close(&in);
+    if (rc == 0) {
+        rc = mr_lane_map(lane, fd);
+        close(fd);
+        if (rc != 0) {
+            mr_error_append("lane %u", number);
+            /* Nobody else will: the supervisor believes that we have it. The map's error is what counts. */
+            struct mr_msg_out *out = mr_msg_new(MR_MSG_CLOSE_LANE);
+            mr_msg_put_u64(out, "lane", number);
+            if (mr_msg_send(client->socket, out) == 0 && await_answer(client) == 0 &&
+                mr_msg_recv(client->socket, &in) == 1)
+                mr_msg_close(&in);
+        }
+    }
+    if (has_loop != NULL)
+        *has_loop = rc == 0 && has;
+    return rc;
+}
+
+int mr_client_close_lane(struct mr_client *client, uint32_t lane)
+{
+    struct mr_msg_out *out = mr_msg_new(MR_MSG_CLOSE_LANE);
+    mr_msg_put_u64(out, "lane", lane);
+    return call_plain(client, out);
+}
+
+/* ---- the rest ---- */
+
+int mr_client_config(struct mr_client *client)
+{
+    struct mr_msg_in in;
+    if (mr_client_call(client, mr_msg_new(MR_MSG_CONFIG), &in) != 0)
+        return -1;
+    int fd = mr_msg_take_fd(&in, 0);
+    mr_msg_close(&in);
+    return fd;
+}
+
+char *mr_client_stat(struct mr_client *client)
+{
+    struct mr_msg_in in;
+    if (mr_client_call(client, mr_msg_new(MR_MSG_STAT), &in) != 0)
+        return NULL;
+    uint64_t size = 0;
+    int fd = -1;
+    char *text = NULL;
+    if (mr_msg_get_u64(&in, "size", &size) == 0)
+        fd = mr_msg_take_fd(&in, 0);
+    mr_msg_close(&in);
+    if (fd < 0)
+        return NULL;
+    if (size > SIZE_MAX - 1 || (text = malloc(size + 1)) == NULL) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for %llu bytes of statistics", (unsigned long long)size);
+        goto out;
+    }
+    ssize_t got = pread(fd, text, size, 0);
+    if (got < 0 || (uint64_t)got != size) {
+        mr_error_set(MR_E_PROTOCOL, "the supervisor's statistics are cut short");
+        free(text);
+        text = NULL;
+        goto out;
+    }
+    text[size] = '\0';
+out:
+    close(fd);
+    return text;
+}
+
+char *mr_client_reload(struct mr_client *client)
+{
+    struct mr_msg_in in;
+    const char *text;
+    if (mr_client_call(client, mr_msg_new(MR_MSG_RELOAD), &in) != 0)
+        return NULL;
+    char *copy = mr_msg_get_str(&in, "text", &text) == 0 ? strdup(text) : NULL;
+    mr_msg_close(&in);
+    return copy;
+}
+
+int mr_client_shutdown(struct mr_client *client)
+{
+    return call_plain(client, mr_msg_new(MR_MSG_SHUTDOWN));
+}

@@ -1,0 +1,150 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "shm/base/error.h"
+#include "shm/control/client_impl.h"
+#include "shm/memory/prefault.h"
+#include "shm/memory/segment.h"
+#include "shm/ring/board.h"
+
+/* The pages of the part arena that this process has touched stay in its page tables from one save to the next. */
+struct mr_part_memory {
+    void *arena;
+    uint64_t arena_bytes;
+    _Atomic uint8_t *touched; /* a byte a chunk */
+    struct {
+        const struct mr_producer_line *line; /* NULL: not known yet */
+        int eventfd;
+    } workers[MR_PRODUCERS_MAX];
+};
+
+void mr_client_part_memory_free(struct mr_part_memory *memory)
+{
+    if (memory == NULL)
+        return;
+    for (unsigned i = 0; i < MR_PRODUCERS_MAX; i++) {
+        if (memory->workers[i].line == NULL)
+            continue;
+        mr_segment_unmap((void *)(uintptr_t)memory->workers[i].line, MR_PRODUCER_LINE_BYTES);
+        close(memory->workers[i].eventfd);
+    }
+    if (memory->arena != NULL)
+        mr_segment_unmap(memory->arena, memory->arena_bytes);
+    free(memory->touched);
+    free(memory);
+}
+
+/* Descriptor i of the answer, mapped. */
+static void *map_fd(struct mr_msg_in *in, unsigned i, uint64_t bytes, int writable)
+{
+    int fd = mr_msg_take_fd(in, i);
+    if (fd < 0)
+        return NULL;
+    void *at = mr_segment_map(fd, bytes, writable, NULL);
+    close(fd);
+    return at;
+}
+
+/* Maps what this process has not mapped yet. */
+static int take_memory(struct mr_client *client, struct mr_msg_in *in, uint64_t arena_bytes, uint32_t worker)
+{
+    if (client->parts == NULL)
+        client->parts = calloc(1, sizeof *client->parts);
+    struct mr_part_memory *memory = client->parts;
+    if (memory == NULL) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a checkpoint writer");
+        return -1;
+    }
+    if (worker >= MR_PRODUCERS_MAX || arena_bytes == 0 ||
+        (memory->arena != NULL && memory->arena_bytes != arena_bytes)) {
+        mr_error_set(MR_E_PROTOCOL, "the supervisor answered with write worker %u and a part arena of %llu bytes",
+                     worker, (unsigned long long)arena_bytes);
+        return -1;
+    }
+    if (memory->touched == NULL)
+        memory->touched = calloc(arena_bytes / MR_PREFAULT_CHUNK + 1, sizeof *memory->touched);
+    if (memory->touched == NULL) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a checkpoint writer");
+        return -1;
+    }
+    if (memory->arena == NULL) {
+        memory->arena = map_fd(in, 1, arena_bytes, 1);
+        memory->arena_bytes = arena_bytes;
+    }
+    if (memory->arena == NULL || memory->workers[worker].line != NULL)
+        return memory->arena != NULL ? 0 : -1;
+    const struct mr_producer_line *line = map_fd(in, 2, MR_PRODUCER_LINE_BYTES, 0);
+    int eventfd = mr_msg_take_fd(in, 3);
+    if (line != NULL && eventfd >= 0) {
+        memory->workers[worker].line = line;
+        memory->workers[worker].eventfd = eventfd;
+        return 0;
+    }
+    if (line != NULL)
+        mr_segment_unmap((void *)(uintptr_t)line, MR_PRODUCER_LINE_BYTES);
+    if (eventfd >= 0)
+        close(eventfd);
+    return -1;
+}
+
+static int close_one(struct mr_client *client, uint32_t lane)
+{
+    struct mr_msg_in in;
+    struct mr_msg_out *out = mr_msg_new(MR_MSG_CLOSE_WRITER);
+    mr_msg_put_u64(out, "lane", lane);
+    if (mr_client_call(client, out, &in) != 0)
+        return -1;
+    mr_msg_close(&in);
+    return 0;
+}
+
+int mr_client_open_writer(struct mr_client *client, const char *uri, bool if_absent, uint32_t sharers,
+                          struct mr_part_writer *writer)
+{
+    struct mr_msg_in in;
+    struct mr_msg_out *out = mr_msg_new(MR_MSG_OPEN_WRITER);
+    mr_msg_put_str(out, "uri", uri);
+    mr_msg_put_bool(out, "if_absent", if_absent);
+    mr_msg_put_u64(out, "sharers", sharers);
+    if (mr_client_call(client, out, &in) != 0)
+        return -1;
+    uint32_t number = 0, worker = 0;
+    uint64_t arena_bytes = 0;
+    int rc = mr_client_get_u32(&in, "lane", &number);
+    bool opened = rc == 0;
+    if (rc == 0 && mr_client_get_u32(&in, "worker", &worker) == 0 &&
+        mr_msg_get_u64(&in, "arena_bytes", &arena_bytes) == 0)
+        rc = mr_client_get_u32(&in, "drain_s", &writer->drain_s);
+    else
+        rc = -1;
+    if (rc == 0)
+        rc = take_memory(client, &in, arena_bytes, worker);
+    int fd = rc == 0 ? mr_msg_take_fd(&in, 0) : -1;
+    mr_msg_close(&in);
+    rc = fd >= 0 ? mr_part_map(&writer->lane, fd, arena_bytes) : -1;
+    if (fd >= 0)
+        close(fd);
+    if (rc != 0) {
+        enum mr_code code = mr_error_code();
+        char text[512];
+        snprintf(text, sizeof text, "%s", mr_error_text());
+        if (opened)
+            close_one(client, number); /* nobody else will: the supervisor believes that we have it */
+        mr_error_set(code, "%s", text);
+        mr_error_append("checkpoint writer %u", number);
+        return -1;
+    }
+    writer->arena = client->parts->arena;
+    writer->line = client->parts->workers[worker].line;
+    writer->eventfd = client->parts->workers[worker].eventfd;
+    writer->touched = client->parts->touched;
+    return 0;
+}
+
+int mr_client_close_writer(struct mr_client *client, struct mr_part_writer *writer)
+{
+    uint32_t number = writer->lane.lane;
+    mr_part_unmap(&writer->lane);
+    return close_one(client, number);
+}

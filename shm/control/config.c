@@ -1,0 +1,583 @@
+#include "shm/control/config.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <msgpack.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "shm/base/error.h"
+#include "shm/base/size.h"
+#include "shm/base/unpack.h"
+#include "shm/base/uri.h"
+
+#define ENCODED_MAX (16u << 20) /* a configuration is some kilobytes; more in a descriptor is not one of ours */
+
+static void *field(const struct mr_config_key *key, void *base)
+{
+    return (char *)base + key->offset;
+}
+
+static const void *field_const(const struct mr_config_key *key, const void *base)
+{
+    return (const char *)base + key->offset;
+}
+
+static bool is_dataset_key(const struct mr_config_key *key)
+{
+    return strcmp(key->section, "dataset") == 0;
+}
+
+static int no_memory(void)
+{
+    mr_error_set(MR_E_NO_MEMORY, "no memory for the configuration");
+    return -1;
+}
+
+/* ---- life ---- */
+
+static int set_defaults(void *base, bool dataset)
+{
+    unsigned count;
+    const struct mr_config_key *keys = mr_config_keys(&count);
+    for (unsigned i = 0; i < count; i++) {
+        if (is_dataset_key(&keys[i]) != dataset)
+            continue;
+        switch (keys[i].type) {
+        case MR_KEY_U64:
+        case MR_KEY_BYTES:
+        case MR_KEY_CHOICE:
+            *(uint64_t *)field(&keys[i], base) = keys[i].fallback;
+            break;
+        case MR_KEY_BOOL:
+            *(bool *)field(&keys[i], base) = keys[i].fallback != 0;
+            break;
+        case MR_KEY_STRING:
+            if ((*(char **)field(&keys[i], base) = strdup("")) == NULL)
+                return no_memory();
+            break;
+        case MR_KEY_STRINGS:
+        case MR_KEY_LINES:
+            break;
+        }
+    }
+    return 0;
+}
+
+static void free_fields(void *base, bool dataset)
+{
+    unsigned count;
+    const struct mr_config_key *keys = mr_config_keys(&count);
+    for (unsigned i = 0; i < count; i++) {
+        if (is_dataset_key(&keys[i]) != dataset)
+            continue;
+        if (keys[i].type == MR_KEY_STRING) {
+            free(*(char **)field(&keys[i], base));
+            *(char **)field(&keys[i], base) = NULL;
+        } else if (keys[i].type == MR_KEY_STRINGS || keys[i].type == MR_KEY_LINES) {
+            mr_strings_close(field(&keys[i], base)); /* uri and uris share a field: closing twice is harmless */
+        }
+    }
+}
+
+int mr_config_init(struct mr_config *config)
+{
+    *config = (struct mr_config){0};
+    if (set_defaults(config, false) == 0)
+        return 0;
+    mr_config_close(config);
+    return -1;
+}
+
+void mr_config_close(struct mr_config *config)
+{
+    free_fields(config, false);
+    for (size_t i = 0; i < config->dataset_count; i++) {
+        free_fields(&config->datasets[i], true);
+        free(config->datasets[i].name);
+    }
+    free(config->datasets);
+    *config = (struct mr_config){0};
+}
+
+struct mr_config_dataset *mr_config_add_dataset(struct mr_config *config, const char *name)
+{
+    size_t length = strlen(name);
+    if (length == 0 || length > 100 ||
+        strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") != length) {
+        mr_error_set(MR_E_CONFIG, "a data set's name has 1 to 100 letters, digits and '_', '-', '.'");
+        return NULL;
+    }
+    if (mr_config_find_dataset(config, name) != NULL) {
+        mr_error_set(MR_E_CONFIG, "the data set '%s' is there twice", name);
+        return NULL;
+    }
+    struct mr_config_dataset *datasets = realloc(config->datasets, (config->dataset_count + 1) * sizeof *datasets);
+    if (datasets == NULL) {
+        no_memory();
+        return NULL;
+    }
+    config->datasets = datasets;
+    struct mr_config_dataset *dataset = &datasets[config->dataset_count];
+    *dataset = (struct mr_config_dataset){.name = strdup(name)};
+    if (dataset->name == NULL || set_defaults(dataset, true) != 0) {
+        free(dataset->name);
+        no_memory();
+        return NULL;
+    }
+    config->dataset_count++;
+    return dataset;
+}
+
+const struct mr_config_dataset *mr_config_find_dataset(const struct mr_config *config, const char *name)
+{
+    for (size_t i = 0; i < config->dataset_count; i++)
+        if (strcmp(config->datasets[i].name, name) == 0)
+            return &config->datasets[i];
+    return NULL;
+}
+
+/* ---- values ---- */
+
+static int wrong_type(const struct mr_config_key *key)
+{
+    static const char *const wanted[] = {
+        [MR_KEY_U64] = "a whole number",       [MR_KEY_BYTES] = "a number of bytes, or text such as \"512MiB\"",
+        [MR_KEY_BOOL] = "true or false",       [MR_KEY_CHOICE] = "a string",
+        [MR_KEY_STRING] = "a string",          [MR_KEY_STRINGS] = "a string or an array of strings",
+        [MR_KEY_LINES] = "a table of strings",
+    };
+    mr_error_set(MR_E_CONFIG, "'%s' must be %s", key->name, wanted[key->type]);
+    return -1;
+}
+
+static void format_number(const struct mr_config_key *key, uint64_t value, char out[32])
+{
+    if (key->type == MR_KEY_BYTES)
+        mr_size_format(value, out);
+    else
+        snprintf(out, 32, "%llu", (unsigned long long)value);
+}
+
+int mr_config_set_u64(const struct mr_config_key *key, void *base, uint64_t value)
+{
+    if (key->type != MR_KEY_U64 && key->type != MR_KEY_BYTES)
+        return wrong_type(key);
+    if ((value < key->min || value > key->max) && value != key->fallback) {
+        char low[32], high[32], given[32];
+        format_number(key, key->min, low);
+        format_number(key, key->max, high);
+        format_number(key, value, given);
+        mr_error_set(MR_E_CONFIG, "'%s' is %s: it must be %s to %s %s", key->name, given, low, high, key->unit);
+        return -1;
+    }
+    *(uint64_t *)field(key, base) = value;
+    return 0;
+}
+
+int mr_config_set_bool(const struct mr_config_key *key, void *base, bool value)
+{
+    if (key->type != MR_KEY_BOOL)
+        return wrong_type(key);
+    *(bool *)field(key, base) = value;
+    return 0;
+}
+
+static int set_choice(const struct mr_config_key *key, void *base, const char *text)
+{
+    char list[160] = "";
+    for (uint64_t i = 0; key->choices[i] != NULL; i++) {
+        if (strcmp(text, key->choices[i]) == 0) {
+            *(uint64_t *)field(key, base) = i;
+            return 0;
+        }
+        size_t used = strlen(list);
+        snprintf(list + used, sizeof list - used, "%s%s", i > 0 ? ", " : "", key->choices[i]);
+    }
+    mr_error_set(MR_E_CONFIG, "'%s' is \"%.60s\": it must be one of %s", key->name, text, list);
+    return -1;
+}
+
+/* "name: value", as HTTP allows them: a token, and no control characters. */
+static int check_header(const struct mr_config_key *key, const char *line)
+{
+    const char *colon = strchr(line, ':');
+    size_t name = colon != NULL ? (size_t)(colon - line) : 0;
+    bool good = name > 0 && colon[1] == ' ';
+    for (size_t i = 0; good && i < name; i++)
+        good = isalnum((unsigned char)line[i]) || strchr("!#$%&'*+-.^_`|~", line[i]) != NULL;
+    for (const char *at = line; good && *at != '\0'; at++)
+        good = (unsigned char)*at >= 0x20 && *at != 0x7f;
+    if (good)
+        return 0;
+    mr_error_set(MR_E_CONFIG, "'%s' has a field with a bad name or value: '%.*s'", key->name, (int)name, line);
+    return -1;
+}
+
+int mr_config_set_text(const struct mr_config_key *key, void *base, const char *text)
+{
+    uint64_t bytes;
+    switch (key->type) {
+    case MR_KEY_BYTES:
+        if (mr_size_parse(text, &bytes) != 0) {
+            mr_error_append("'%s'", key->name);
+            return -1;
+        }
+        return mr_config_set_u64(key, base, bytes);
+    case MR_KEY_CHOICE:
+        return set_choice(key, base, text);
+    case MR_KEY_STRING: {
+        char *copy = strdup(text);
+        if (copy == NULL)
+            return no_memory();
+        free(*(char **)field(key, base));
+        *(char **)field(key, base) = copy;
+        return 0;
+    }
+    case MR_KEY_LINES:
+        if (check_header(key, text) != 0)
+            return -1;
+        return mr_strings_add(field(key, base), text);
+    case MR_KEY_STRINGS:
+        return mr_strings_add(field(key, base), text);
+    case MR_KEY_U64:
+    case MR_KEY_BOOL:
+        break;
+    }
+    return wrong_type(key);
+}
+
+/* ---- what no single key can tell ---- */
+
+static int check_dataset(const struct mr_config_dataset *dataset)
+{
+    if (dataset->uris.count == 0) {
+        mr_error_set(MR_E_CONFIG, "data set '%s' has neither uri nor uris", dataset->name);
+        return -1;
+    }
+    struct mr_uri first = {0};
+    int rc = 0;
+    for (size_t i = 0; i < dataset->uris.count && rc == 0; i++) {
+        struct mr_uri uri = {0};
+        if (mr_uri_init(&uri, dataset->uris.items[i]) != 0) {
+            mr_error_set(MR_E_CONFIG, "data set '%s': %s", dataset->name, mr_error_text());
+            rc = -1;
+        } else if (i > 0 && (uri.scheme != first.scheme || strcmp(uri.bucket, first.bucket) != 0)) {
+            mr_error_set(MR_E_CONFIG, "data set '%s': its uris must lie in one bucket: '%.200s' and '%.200s' do not",
+                         dataset->name, dataset->uris.items[0], dataset->uris.items[i]);
+            rc = -1;
+        }
+        if (i == 0)
+            first = uri;
+        else
+            mr_uri_close(&uri);
+    }
+    mr_uri_close(&first);
+    return rc;
+}
+
+/* Parts become smaller where the memory has no room for two of each writer: that is said in the key's meaning. A size that
+ * was chosen, and that no writer can ever have, is a mistake. */
+static int check_checkpoint(const struct mr_config *config)
+{
+    const uint64_t chosen = config->checkpoint.part_bytes, arena = config->checkpoint.arena_bytes;
+    if (arena == 0 || chosen <= arena / 2 || chosen == mr_config_key_find("checkpoint", "part_bytes")->fallback)
+        return 0;
+    mr_error_set(
+        MR_E_CONFIG,
+        "checkpoint.part_bytes (%llu) does not fit twice into checkpoint.arena_bytes (%llu): each writer needs two "
+        "parts",
+        (unsigned long long)chosen, (unsigned long long)arena);
+    return -1;
+}
+
+int mr_config_check(const struct mr_config *config)
+{
+    if (config->retry.cap_ms < config->retry.base_ms) {
+        mr_error_set(MR_E_CONFIG, "retry.cap_ms (%llu) is below retry.base_ms (%llu)",
+                     (unsigned long long)config->retry.cap_ms, (unsigned long long)config->retry.base_ms);
+        return -1;
+    }
+    if (config->fetch.range_bytes > config->fetch.range_threshold_bytes) {
+        mr_error_set(MR_E_CONFIG, "fetch.range_bytes (%llu) is above fetch.range_threshold_bytes (%llu)",
+                     (unsigned long long)config->fetch.range_bytes,
+                     (unsigned long long)config->fetch.range_threshold_bytes);
+        return -1;
+    }
+    if (check_checkpoint(config) != 0)
+        return -1;
+    for (size_t i = 0; i < config->dataset_count; i++)
+        if (check_dataset(&config->datasets[i]) != 0)
+            return -1;
+    return 0;
+}
+
+uint64_t mr_config_arena_bytes(const struct mr_config *config, uint64_t memory_limit_bytes)
+{
+    const uint64_t least = UINT64_C(256) << 20, most = UINT64_C(8) << 30;
+    if (config->memory.arena_bytes != 0)
+        return config->memory.arena_bytes;
+    uint64_t eighth = memory_limit_bytes / 8;
+    return eighth < least ? least : eighth > most ? most : eighth;
+}
+
+uint64_t mr_config_part_arena_bytes(const struct mr_config *config, uint64_t memory_limit_bytes)
+{
+    const uint64_t least = UINT64_C(256) << 20, most = UINT64_C(4) << 30;
+    if (config->checkpoint.arena_bytes != 0)
+        return config->checkpoint.arena_bytes;
+    uint64_t share = memory_limit_bytes / 16;
+    return share < least ? least : share > most ? most : share;
+}
+
+/* ---- to and from a worker ---- */
+
+static void full_name(const struct mr_config_key *key, char out[80])
+{
+    snprintf(out, 80, "%s.%s", key->section, key->name);
+}
+
+static void pack_text(msgpack_packer *packer, const char *text)
+{
+    msgpack_pack_str_with_body(packer, text, strlen(text));
+}
+
+/* `uris` names the same field as `uri`: one of the two is enough. */
+static bool is_packed(const struct mr_config_key *key, bool dataset)
+{
+    return is_dataset_key(key) == dataset && !(dataset && strcmp(key->name, "uri") == 0);
+}
+
+static void pack_fields(msgpack_packer *packer, const void *base, bool dataset)
+{
+    unsigned count;
+    const struct mr_config_key *keys = mr_config_keys(&count);
+    for (unsigned i = 0; i < count; i++) {
+        char name[80];
+        if (!is_packed(&keys[i], dataset))
+            continue;
+        full_name(&keys[i], name);
+        pack_text(packer, name);
+        const void *at = field_const(&keys[i], base);
+        if (keys[i].type == MR_KEY_BOOL) {
+            *(const bool *)at ? msgpack_pack_true(packer) : msgpack_pack_false(packer);
+        } else if (keys[i].type == MR_KEY_STRING) {
+            pack_text(packer, *(char *const *)at);
+        } else if (keys[i].type == MR_KEY_STRINGS || keys[i].type == MR_KEY_LINES) {
+            const struct mr_strings *strings = at;
+            msgpack_pack_array(packer, strings->count);
+            for (size_t j = 0; j < strings->count; j++)
+                pack_text(packer, strings->items[j]);
+        } else {
+            msgpack_pack_uint64(packer, *(const uint64_t *)at);
+        }
+    }
+}
+
+static unsigned packed_count(bool dataset)
+{
+    unsigned count, packed = 0;
+    const struct mr_config_key *keys = mr_config_keys(&count);
+    for (unsigned i = 0; i < count; i++)
+        packed += is_packed(&keys[i], dataset);
+    return packed;
+}
+
+/* A buffer that cannot grow stops growing, and its size then tells: a msgpack_sbuffer keeps no error, so the writer
+ * here does. */
+struct buffer {
+    msgpack_sbuffer bytes;
+    bool failed;
+};
+
+static int buffer_write(void *data, const char *bytes, size_t length)
+{
+    struct buffer *buffer = data;
+    if (msgpack_sbuffer_write(&buffer->bytes, bytes, length) != 0)
+        buffer->failed = true;
+    return buffer->failed ? -1 : 0;
+}
+
+int mr_config_to_fd(const struct mr_config *config)
+{
+    struct buffer buffer = {.failed = false};
+    msgpack_packer packer;
+    int fd = -1;
+    msgpack_sbuffer_init(&buffer.bytes);
+    msgpack_packer_init(&packer, &buffer, buffer_write);
+    msgpack_pack_map(&packer, packed_count(false) + 1);
+    pack_fields(&packer, config, false);
+    pack_text(&packer, "datasets");
+    msgpack_pack_array(&packer, config->dataset_count);
+    for (size_t i = 0; i < config->dataset_count; i++) {
+        msgpack_pack_map(&packer, packed_count(true) + 1);
+        pack_text(&packer, "name");
+        pack_text(&packer, config->datasets[i].name);
+        pack_fields(&packer, &config->datasets[i], true);
+    }
+    if (buffer.failed) {
+        no_memory();
+        goto out;
+    }
+    fd = memfd_create("millrace-config", MFD_CLOEXEC);
+    if (fd < 0 || pwrite(fd, buffer.bytes.data, buffer.bytes.size, 0) != (ssize_t)buffer.bytes.size) {
+        mr_error_set_errno(errno, "cannot write the configuration for a worker");
+        if (fd >= 0)
+            close(fd);
+        fd = -1;
+    }
+out:
+    msgpack_sbuffer_destroy(&buffer.bytes);
+    return fd;
+}
+
+static int bad_value(const char *name)
+{
+    mr_error_set(MR_E_PROTOCOL, "the encoded configuration has a bad value for %s", name);
+    return -1;
+}
+
+/* A copy with its NUL, or NULL (PROTOCOL, NO_MEMORY). */
+static char *text_of(const msgpack_object *object, const char *name)
+{
+    const char *at;
+    size_t length;
+    if (!mr_unpack_bytes(object, &at, &length) || memchr(at, '\0', length) != NULL) {
+        bad_value(name);
+        return NULL;
+    }
+    char *text = strndup(at, length);
+    if (text == NULL)
+        no_memory();
+    return text;
+}
+
+static int take_text(const struct mr_config_key *key, void *base, const msgpack_object *object, const char *name)
+{
+    char *text = text_of(object, name);
+    if (text == NULL)
+        return -1;
+    int rc = mr_config_set_text(key, base, text);
+    free(text);
+    return rc;
+}
+
+static int take_value(const struct mr_config_key *key, void *base, const msgpack_object *object, const char *name)
+{
+    switch (key->type) {
+    case MR_KEY_U64:
+    case MR_KEY_BYTES:
+        if (object->type != MSGPACK_OBJECT_POSITIVE_INTEGER)
+            return bad_value(name);
+        return mr_config_set_u64(key, base, object->via.u64);
+    case MR_KEY_BOOL:
+        if (object->type != MSGPACK_OBJECT_BOOLEAN)
+            return bad_value(name);
+        return mr_config_set_bool(key, base, object->via.boolean);
+    case MR_KEY_CHOICE: {
+        uint64_t count = 0;
+        while (key->choices[count] != NULL)
+            count++;
+        if (object->type != MSGPACK_OBJECT_POSITIVE_INTEGER || object->via.u64 >= count)
+            return bad_value(name);
+        *(uint64_t *)field(key, base) = object->via.u64;
+        return 0;
+    }
+    case MR_KEY_STRING:
+        return take_text(key, base, object, name);
+    case MR_KEY_STRINGS:
+    case MR_KEY_LINES:
+        if (object->type != MSGPACK_OBJECT_ARRAY)
+            return bad_value(name);
+        for (uint32_t i = 0; i < object->via.array.size; i++)
+            if (take_text(key, base, &object->via.array.ptr[i], name) != 0)
+                return -1;
+        return 0;
+    }
+    return bad_value(name);
+}
+
+static int take_fields(void *base, bool dataset, const msgpack_object *map)
+{
+    unsigned count;
+    const struct mr_config_key *keys = mr_config_keys(&count);
+    for (unsigned i = 0; i < count; i++) {
+        char name[80];
+        if (!is_packed(&keys[i], dataset))
+            continue;
+        full_name(&keys[i], name);
+        const msgpack_object *object = mr_unpack_find(map, name);
+        if (object != NULL && take_value(&keys[i], base, object, name) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int take_datasets(struct mr_config *config, const msgpack_object *list)
+{
+    if (list == NULL)
+        return 0;
+    if (list->type != MSGPACK_OBJECT_ARRAY)
+        return bad_value("datasets");
+    for (uint32_t i = 0; i < list->via.array.size; i++) {
+        const msgpack_object *map = &list->via.array.ptr[i];
+        const msgpack_object *named = mr_unpack_find(map, "name");
+        char *name = named != NULL ? text_of(named, "name") : NULL;
+        struct mr_config_dataset *dataset = name != NULL ? mr_config_add_dataset(config, name) : NULL;
+        free(name);
+        if (dataset == NULL)
+            return bad_value("datasets");
+        if (take_fields(dataset, true, map) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+int mr_config_from_fd(struct mr_config *config, int fd)
+{
+    int rc = -1;
+    struct stat status;
+    char *bytes = NULL;
+    msgpack_zone zone;
+    msgpack_object root;
+    *config = (struct mr_config){0};
+    if (!msgpack_zone_init(&zone, MSGPACK_ZONE_CHUNK_SIZE))
+        return no_memory();
+    if (fstat(fd, &status) != 0) {
+        mr_error_set_errno(errno, "cannot read the encoded configuration");
+        goto out;
+    }
+    if (status.st_size <= 0 || status.st_size > ENCODED_MAX) {
+        mr_error_set(MR_E_PROTOCOL, "an encoded configuration of %lld bytes", (long long)status.st_size);
+        goto out;
+    }
+    bytes = malloc((size_t)status.st_size);
+    if (bytes == NULL) {
+        no_memory();
+        goto out;
+    }
+    if (pread(fd, bytes, (size_t)status.st_size, 0) != status.st_size) {
+        mr_error_set(MR_E_IO, "cannot read the encoded configuration");
+        goto out;
+    }
+    if (mr_unpack(&zone, bytes, (size_t)status.st_size, &root) != 0)
+        goto out;
+    if (root.type != MSGPACK_OBJECT_MAP) {
+        bad_value("the whole");
+        goto out;
+    }
+    if (mr_config_init(config) != 0)
+        goto out;
+    if (take_fields(config, false, &root) == 0 && take_datasets(config, mr_unpack_find(&root, "datasets")) == 0)
+        rc = 0;
+    else
+        mr_config_close(config);
+out:
+    free(bytes);
+    msgpack_zone_destroy(&zone);
+    return rc;
+}

@@ -1,0 +1,217 @@
+/* The table of configuration keys: config.h tells what is made from it. */
+#include "shm/control/config.h"
+
+#include <string.h>
+
+#include "shm/ring/board.h"
+#include "shm/ring/lane.h"
+
+#define KIB UINT64_C(1024)
+#define MIB (KIB * 1024)
+#define GIB (MIB * 1024)
+#define TIB (GIB * 1024)
+
+static const char *const tails[] = {"short", "drop", "pad", NULL};
+static const char *const on_errors[] = {"raise", "skip", "replace", NULL};
+static const char *const backings[] = {"auto", "posix", "memfd", NULL};
+static const char *const composes[] = {"auto", "always", "never", NULL};
+static const char *const huge_pages[] = {"auto", "never", NULL};
+static const char *const gcs_auths[] = {"default", "anonymous", NULL};
+static const char *const log_levels[] = {"error", "warning", "info", "debug", NULL};
+
+#define DATASET(section_, name_, type_, field) section_, name_, type_, offsetof(struct mr_config_dataset, field)
+#define FIELD(section_, name_, type_)          #section_, #name_, type_, offsetof(struct mr_config, section_.name_)
+#define NUMBER(fallback_, min_, max_, unit_)   .fallback = (fallback_), .min = (min_), .max = (max_), .unit = unit_
+#define CHOICE(fallback_, choices_)            .fallback = (fallback_), .choices = (choices_), .unit = ""
+
+static const struct mr_config_key keys[] = {
+    {DATASET("dataset", "uri", MR_KEY_STRINGS, uris), .unit = "",
+     .meaning =
+         "Where the objects are: gs://bucket/prefix/, file:///folder/. Everything under it belongs to the data set."},
+    {DATASET("dataset", "uris", MR_KEY_STRINGS, uris), .unit = "",
+     .meaning = "Several places of one bucket, as an array, in place of uri."},
+    {DATASET("dataset", "tail", MR_KEY_CHOICE, tail), CHOICE(MR_TAIL_SHORT, tails),
+     .meaning =
+         "The last step, where fewer samples are left than all ranks need: short deals them out evenly, drop leaves "
+         "them out, pad repeats samples from the epoch's start."},
+    {DATASET("dataset", "on_error", MR_KEY_CHOICE, on_error), CHOICE(MR_ON_ERROR_RAISE, on_errors),
+     .meaning = "A sample that cannot be read: raise an exception, skip it, or replace it by another one."},
+    {DATASET("dataset", "index", MR_KEY_STRING, index), .unit = "",
+     .meaning = "A saved index, as a path or a gs:// URI: it is used where it is there and not older than "
+                "list.max_age_s, else the data set is listed and saved there. The first of several nodes saves, the "
+                "others read."},
+
+    {FIELD(memory, arena_bytes, MR_KEY_BYTES), NUMBER(0, 1 * MIB, 16 * TIB, "bytes"),
+     .special = "1/8 of the memory, 256MiB to 8GiB",
+     .meaning =
+         "Shared memory for downloaded objects, all fetch workers together. The default looks at the smaller of the "
+         "machine's memory and the cgroup's limit; a private supervisor takes 256MiB."},
+    {FIELD(memory, backing, MR_KEY_CHOICE), CHOICE(MR_BACKING_AUTO, backings),
+     .meaning =
+         "What shared memory is made of: posix is unnamed files in /dev/shm, memfd is memfd_create(2), auto is posix "
+         "where it fits."},
+    {FIELD(memory, huge_pages, MR_KEY_CHOICE), CHOICE(MR_HUGE_PAGES_AUTO, huge_pages),
+     .meaning = "auto: the arena has huge pages where the machine allows it "
+                "(/sys/kernel/mm/transparent_hugepage/shmem_enabled is not never) and backing is not posix."},
+
+    {FIELD(lanes, window, MR_KEY_U64), NUMBER(256, MR_LANE_WINDOW_MIN, MR_LANE_WINDOW_MAX, "samples"),
+     .meaning = "How far each reader looks ahead; rounded up to a power of two, and to at least two batches."},
+    {FIELD(lanes, max, MR_KEY_U64), NUMBER(256, 1, 4000, "lanes"),
+     .meaning = "Readers (ranks, DataLoader workers) that may be open at once."},
+
+    {FIELD(list, workers, MR_KEY_U64), NUMBER(4, 1, 32, "processes"),
+     .meaning = "Processes that list a data set; they end when the listing is done."},
+    {FIELD(list, max_age_s, MR_KEY_U64), NUMBER(0, 0, UINT64_C(10) * 366 * 86400, "s"),
+     .meaning =
+         "A cached index of the same data set that is not older is used in place of a new listing. For a data set "
+         "with an index of its own, the age from which that is listed again. 0: data sets are listed each time, and an "
+         "index of their own is used at any age."},
+    {FIELD(list, cache_bytes, MR_KEY_BYTES), NUMBER(4 * GIB, 0, 16 * TIB, "bytes"),
+     .meaning =
+         "Most bytes of the indexes in the cache folder ($XDG_CACHE_HOME/millrace/index); 0 keeps none. A resume "
+         "finds the listing of its state there."},
+    {FIELD(list, cache_files, MR_KEY_U64), NUMBER(64, 0, 100000, "files"),
+     .meaning = "Most indexes in the cache folder; those that were not used for longest go. 0 keeps none."},
+    {FIELD(list, exclude_classes, MR_KEY_STRINGS), .unit = "",
+     .meaning = "Storage classes whose objects are left out (and counted), such as ARCHIVE."},
+
+    {FIELD(fetch, workers, MR_KEY_U64), NUMBER(2, 1, MR_PRODUCERS_MAX, "processes"),
+     .meaning =
+         "Processes that download. Fewer are started where the arena is too small for three of the largest objects "
+         "in each."},
+    {FIELD(fetch, connections, MR_KEY_U64), NUMBER(32, 1, 1024, "connections"), .live = true,
+     .meaning = "Connections of each fetch worker."},
+    {FIELD(fetch, receive_buffer_bytes, MR_KEY_BYTES), NUMBER(512 * KIB, 16 * KIB, 8 * MIB, "bytes"),
+     .meaning = "Receive buffer of each connection."},
+    {FIELD(fetch, range_threshold_bytes, MR_KEY_BYTES), NUMBER(32 * MIB, 1 * MIB, 16 * TIB, "bytes"), .live = true,
+     .meaning = "Objects of this size and more are downloaded in several ranges at once."},
+    {FIELD(fetch, range_bytes, MR_KEY_BYTES), NUMBER(16 * MIB, 256 * KIB, 16 * GIB, "bytes"), .live = true,
+     .meaning = "The size of one such range."},
+    {FIELD(fetch, compose, MR_KEY_CHOICE), CHOICE(MR_COMPOSE_AUTO, composes), .live = true,
+     .meaning =
+         "Small objects are composed into a temporary one, which one request downloads: auto where permissions, costs "
+         "and measured speed say so, always, or never. docs/compose.md tells what it costs."},
+    {FIELD(fetch, compose_max_bytes, MR_KEY_BYTES), NUMBER(100000000, 4 * KIB, 16 * GIB, "bytes"), .live = true,
+     .meaning = "The most bytes of one composed object; never more than a quarter of a fetch worker's arena."},
+    {FIELD(fetch, compose_max_objects, MR_KEY_U64), NUMBER(32, 2, 32, "objects"), .live = true,
+     .meaning = "The most objects of one composed object."},
+
+    {FIELD(retry, attempts, MR_KEY_U64), NUMBER(0, 1, 1000, "requests"), .special = "no limit", .live = true,
+     .meaning = "Failures in a row, without progress, after which a thing has failed; deadline_ms holds in any case."},
+    {FIELD(retry, base_ms, MR_KEY_U64), NUMBER(500, 1, 60000, "ms"), .live = true,
+     .meaning =
+         "The longest wait before the second request; it doubles with each further one, and a random part of it is "
+         "waited."},
+    {FIELD(retry, cap_ms, MR_KEY_U64), NUMBER(32000, 1, 3600000, "ms"), .live = true,
+     .meaning = "The longest wait between two requests."},
+    {FIELD(retry, deadline_ms, MR_KEY_U64), NUMBER(300000, 100, 86400000, "ms"), .live = true,
+     .meaning = "After this time without progress no further request is made for a thing."},
+
+    {FIELD(http, connect_timeout_ms, MR_KEY_U64), NUMBER(10000, 10, 600000, "ms"),
+     .meaning = "Time for the name's look-up, the connection and TLS."},
+    {FIELD(http, stall_timeout_ms, MR_KEY_U64), NUMBER(20000, 10, 3600000, "ms"),
+     .meaning = "A transfer without a byte for so long is resumed on a new connection. Downloads learn a shorter time: "
+                "twice the 99th percentile of the waits of earlier ones."},
+    {FIELD(http, stall_min_ms, MR_KEY_U64), NUMBER(1500, 10, 3600000, "ms"),
+     .meaning = "The learnt time is never shorter. From stall_timeout_ms on nothing is learnt."},
+    {FIELD(http, proxy, MR_KEY_STRING), .unit = "",
+     .meaning = "URL of a proxy. When empty the usual environment variables count (https_proxy, no_proxy)."},
+    {FIELD(http, ca_bundle, MR_KEY_STRING), .unit = "",
+     .meaning = "PEM file with the certificates to trust. When empty the system's."},
+    {FIELD(http, headers, MR_KEY_LINES), .unit = "",
+     .meaning =
+         "Header fields that are added to every request to the store, and to none for a token: headers = { name = "
+         "\"value\" }. `millrace check` does not show the values."},
+
+    {FIELD(checkpoint, writers, MR_KEY_U64), NUMBER(2, 1, 64, "processes"),
+     .meaning =
+         "Processes that upload checkpoints, and how many checkpoints of a node can be sure of an equal share of "
+         "the memory. They start with the first one."},
+    {FIELD(checkpoint, part_bytes, MR_KEY_BYTES), NUMBER(64 * MIB, 5 * MIB, 5 * GIB, "bytes"),
+     .meaning =
+         "The size of a part of an upload. A file has at most 10,000 parts. Smaller where the memory has no room "
+         "for eight parts of each writer, which are as many connections."},
+    {FIELD(checkpoint, arena_bytes, MR_KEY_BYTES), NUMBER(0, 10 * MIB, 16 * TIB, "bytes"),
+     .special = "1/16 of the memory, 256MiB to 4GiB",
+     .meaning =
+         "Shared memory for checkpoints on their way to the store, all writers of a node together, taken with the "
+         "first one. A private supervisor takes 256MiB."},
+    {FIELD(checkpoint, drain_s, MR_KEY_U64), NUMBER(300, 0, 86400, "s"),
+     .meaning =
+         "How long a save that was promised (close(wait=False)) may still take after the training command, or the "
+         "supervisor, has ended."},
+
+    {FIELD(gcs, endpoint, MR_KEY_STRING), .unit = "",
+     .meaning = "Base URL of the storage service. When empty STORAGE_EMULATOR_HOST counts, then "
+                "https://storage.googleapis.com."},
+    {FIELD(gcs, auth, MR_KEY_CHOICE), CHOICE(MR_GCS_AUTH_DEFAULT, gcs_auths),
+     .meaning = "default: application default credentials; none for an emulator. anonymous: no credentials."},
+    {FIELD(gcs, user_project, MR_KEY_STRING), .unit = "",
+     .meaning = "The project that pays for requester-pays buckets."},
+
+    {FIELD(log, level, MR_KEY_CHOICE), CHOICE(MR_LOG_INFO, log_levels), .live = true,
+     .meaning = "Which lines go to standard error."},
+    {FIELD(metrics, interval_s, MR_KEY_U64), NUMBER(0, 1, 86400, "s"), .special = "never", .live = true,
+     .meaning = "A log line with throughput and the stage that limits it comes this often."},
+};
+
+const struct mr_config_key *mr_config_keys(unsigned *count)
+{
+    *count = sizeof keys / sizeof keys[0];
+    return keys;
+}
+
+const struct mr_config_key *mr_config_key_find(const char *section, const char *name)
+{
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        if (strcmp(keys[i].section, section) == 0 && strcmp(keys[i].name, name) == 0)
+            return &keys[i];
+    return NULL;
+}
+
+/* Edits (insert, delete, change, swap of neighbours) from a to b; longer words than the table's count as far away. */
+static unsigned edit_distance(const char *a, const char *b)
+{
+    enum { LONGEST = 40 };
+    unsigned rows[3][LONGEST + 1];
+    size_t m = strlen(a), n = strlen(b);
+    if (m > LONGEST || n > LONGEST)
+        return LONGEST;
+    for (size_t j = 0; j <= n; j++)
+        rows[0][j] = (unsigned)j;
+    for (size_t i = 1; i <= m; i++) {
+        unsigned *now = rows[i % 3], *before = rows[(i + 2) % 3], *two_before = rows[(i + 1) % 3];
+        now[0] = (unsigned)i;
+        for (size_t j = 1; j <= n; j++) {
+            unsigned best = before[j - 1] + (a[i - 1] != b[j - 1]);
+            if (before[j] + 1 < best)
+                best = before[j] + 1;
+            if (now[j - 1] + 1 < best)
+                best = now[j - 1] + 1;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && two_before[j - 2] + 1 < best)
+                best = two_before[j - 2] + 1;
+            now[j] = best;
+        }
+    }
+    return rows[m % 3][n];
+}
+
+const char *mr_config_nearest(const char *section, const char *wrong)
+{
+    const char *nearest = NULL;
+    unsigned best = 0;
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        const char *candidate = section == NULL ? keys[i].section : keys[i].name;
+        if (section != NULL && strcmp(section, keys[i].section) != 0)
+            continue;
+        unsigned distance = edit_distance(wrong, candidate);
+        /* "arena" is far from "arena_bytes" in edits, but clearly meant. */
+        if (wrong[0] != '\0' && strncmp(wrong, candidate, strlen(wrong)) == 0)
+            distance = distance < 1 ? distance : 1;
+        if (distance <= strlen(candidate) / 2 && (nearest == NULL || distance < best)) {
+            nearest = candidate;
+            best = distance;
+        }
+    }
+    return nearest;
+}

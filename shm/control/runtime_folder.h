@@ -1,0 +1,14 @@
+/*
+ * runtime_folder.h - the folder of this user on this machine for what must not outlive it: run folders, marks.
+ */
+#ifndef MR_SHM_CONTROL_RUNTIME_FOLDER_H
+#define MR_SHM_CONTROL_RUNTIME_FOLDER_H
+
+#include <limits.h>
+
+/* Makes path if need be, and checks that it is ours and that nobody else can enter it. 0, or -1 (DENIED, IO). */
+int mr_private_folder(const char *path);
+/* $XDG_RUNTIME_DIR/millrace, or /tmp/millrace-UID; made and checked. 0, or -1. */
+int mr_runtime_folder(char path[PATH_MAX]);
+
+#endif

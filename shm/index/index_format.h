@@ -1,0 +1,69 @@
+/*
+ * index_format.h - the bytes of an index image; for index.c and index_build.c alone. The picture is in INDEX_PLAN.md.
+ *
+ *     header | strings | block 0 | block 1 | ... | directory
+ *
+ * strings: bucket, endpoint and prefixes, each with its NUL. directory: 64-bit offsets of the blocks and of their end.
+ * A block holds MR_INDEX_BLOCK objects (the last one fewer) and refers to nothing outside of itself:
+ *
+ *     block header | sizes | versions | bitmap of who has a crc32c | crc32c | names
+ *
+ * sizes and versions: entries x width bytes, to be added to the block's base. crc32c: as crc_mode says. names: each is
+ * varint(bytes shared with the name before it), varint(bytes that follow), those bytes. No padding anywhere; nothing
+ * is aligned. Little-endian.
+ */
+#ifndef MR_SHM_INDEX_INDEX_FORMAT_H
+#define MR_SHM_INDEX_INDEX_FORMAT_H
+
+#include <assert.h>
+#include <stdint.h>
+
+#include "shm/index/index.h"
+
+#define MR_INDEX_MAGIC  UINT64_C(0x3158444e494c4c4d) /* "MLLINDX1" */
+#define MR_INDEX_FORMAT 1
+#define MR_INDEX_BLOCK  64 /* objects a block: one 64-bit word of bitmap */
+
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "images are little-endian and read in place");
+
+struct mr_index_header {
+    uint64_t magic; /* written last */
+    uint32_t format;
+    uint32_t header_bytes;
+    uint64_t length; /* of the whole image */
+    uint64_t count;
+    uint64_t total_bytes;
+    uint64_t max_size;
+    uint64_t blocks;
+    uint64_t strings_bytes; /* the strings lie right behind the header */
+    uint64_t data;          /* offset of block 0: right behind the strings */
+    uint64_t directory;     /* right behind the last block; the image ends with it */
+    int64_t created_wall_ns;
+    uint32_t scheme;
+    uint32_t version;
+    uint32_t max_name;
+    uint32_t prefix_count;
+    uint64_t dropped[8];
+    uint8_t digest[MR_INDEX_DIGEST_BYTES];
+    uint64_t reserved[7]; /* 0 */
+};
+static_assert(sizeof(struct mr_index_header) == 256, "the header is 256 bytes");
+static_assert(MR_DROP_KINDS <= 8, "dropped kinds fit the header");
+
+enum mr_index_crc_mode { MR_CRC_NONE, MR_CRC_ALL, MR_CRC_SOME, MR_CRC_MODES }; /* SOME: with bitmap, 0 where absent */
+
+#define MR_INDEX_BLOCK_HEADER 20 /* the struct without its padding */
+
+struct mr_index_block_header {
+    uint64_t size_base;
+    uint64_t version_base;
+    uint8_t size_width; /* 0..8 */
+    uint8_t version_width;
+    uint8_t crc_mode;
+    uint8_t entries;
+};
+
+/* Writes all of it, whatever pwrite takes at a time: 0, or -1 (IO). Blocks. In index_build.c. */
+int mr_index_write_at(int fd, const void *data, size_t length, uint64_t offset);
+
+#endif

@@ -1,0 +1,227 @@
+#include "shm/index/plan.h"
+
+#include <string.h>
+
+#include "shm/base/clock.h"
+#include "shm/base/error.h"
+
+#define GOLDEN        UINT64_C(0x9e3779b97f4a7c15) /* SplitMix64's step */
+#define KEY_ORDER     UINT64_C(0x6d696c6c72616365) /* "millrace": keys of the epoch's order */
+#define KEY_REPLACE   UINT64_C(0x7265706c61636521) /* "replace!": keys of replacements */
+#define MIN_HALF_BITS 3 /* so that small sizes have a network with enough different permutations */
+
+/* One word more into a running key; the order of the words matters. */
+static uint64_t key_add(uint64_t key, uint64_t word)
+{
+    return mr_mix64(key ^ mr_mix64(word));
+}
+
+static uint64_t load_le64(const uint8_t *p)
+{
+    uint64_t word = 0;
+    for (int i = 7; i >= 0; i--)
+        word = word << 8 | p[i];
+    return word;
+}
+
+/* The network over the smallest 2^(2 * half) >= size: less than 4 * size unless size is tiny. */
+static void perm_set(struct mr_perm *perm, uint64_t size, uint64_t key)
+{
+    memset(perm, 0, sizeof(*perm));
+    perm->size = size;
+    perm->half = MIN_HALF_BITS;
+    while (UINT64_C(1) << (2 * perm->half) < size)
+        perm->half++;
+    perm->mask = (UINT64_C(1) << perm->half) - 1;
+    for (unsigned i = 0; i < MR_PERM_ROUNDS; i++)
+        perm->keys[i] = mr_mix64(key + i * GOLDEN);
+}
+
+void mr_perm_init(struct mr_perm *perm, uint64_t size, uint64_t seed, uint64_t epoch,
+                  const uint8_t digest[MR_PLAN_DIGEST_BYTES], bool shuffle)
+{
+    if (size > MR_PLAN_MAX_SIZE)
+        size = MR_PLAN_MAX_SIZE;
+    if (!shuffle) {
+        memset(perm, 0, sizeof(*perm));
+        perm->size = size;
+        return;
+    }
+    uint64_t key = key_add(key_add(KEY_ORDER, seed), epoch);
+    for (unsigned i = 0; i < MR_PLAN_DIGEST_BYTES; i += 8)
+        key = key_add(key, load_le64(digest + i));
+    perm_set(perm, size, key);
+}
+
+static uint64_t round_bits(const struct mr_perm *perm, unsigned i, uint64_t half)
+{
+    return mr_mix64(half ^ perm->keys[i]) & perm->mask;
+}
+
+uint64_t mr_perm_at(const struct mr_perm *perm, uint64_t position)
+{
+    if (position >= perm->size)
+        position = perm->size ? position % perm->size : 0;
+    if (!perm->half || perm->size < 2)
+        return position;
+    /* Cycle walking: apply the network until the value is inside again. It ends, for the walk is on a cycle that begins
+     * inside; on average it takes at most 4 turns. */
+    do {
+        uint64_t left = position >> perm->half, right = position & perm->mask;
+        for (unsigned i = 0; i < MR_PERM_ROUNDS; i++) {
+            uint64_t next = left ^ round_bits(perm, i, right);
+            left = right;
+            right = next;
+        }
+        position = left << perm->half | right;
+    } while (position >= perm->size);
+    return position;
+}
+
+uint64_t mr_perm_position(const struct mr_perm *perm, uint64_t object)
+{
+    if (object >= perm->size)
+        object = perm->size ? object % perm->size : 0;
+    if (!perm->half || perm->size < 2)
+        return object;
+    do {
+        uint64_t left = object >> perm->half, right = object & perm->mask;
+        for (unsigned i = MR_PERM_ROUNDS; i-- > 0;) {
+            uint64_t before = right ^ round_bits(perm, i, left);
+            right = left;
+            left = before;
+        }
+        object = left << perm->half | right;
+    } while (object >= perm->size);
+    return object;
+}
+
+static int refuse(const char *what, uint64_t value, uint64_t limit)
+{
+    mr_error_set(MR_E_USAGE, "plan: %s is %llu, out of range (limit %llu)", what, (unsigned long long)value,
+                 (unsigned long long)limit);
+    return -1;
+}
+
+int mr_plan_init(struct mr_plan *plan, const struct mr_plan_params *params)
+{
+    if (params->size > MR_PLAN_MAX_SIZE)
+        return refuse("size", params->size, MR_PLAN_MAX_SIZE);
+    if (params->world == 0 || params->world > MR_PLAN_MAX_WORLD)
+        return refuse("world", params->world, MR_PLAN_MAX_WORLD);
+    if (params->rank >= params->world)
+        return refuse("rank", params->rank, params->world - 1);
+    if (params->batch == 0 || params->batch > MR_PLAN_MAX_BATCH)
+        return refuse("batch", params->batch, MR_PLAN_MAX_BATCH);
+    if (params->cursor > params->size)
+        return refuse("cursor", params->cursor, params->size);
+    if ((unsigned)params->tail >= MR_TAIL_KINDS)
+        return refuse("tail", params->tail, MR_TAIL_KINDS - 1);
+    memset(plan, 0, sizeof(*plan));
+    plan->p = *params;
+    mr_perm_init(&plan->perm, params->size, params->seed, params->epoch, params->digest, params->shuffle);
+    uint64_t step = (uint64_t)params->world * params->batch; /* at most 2^46 */
+    plan->full = (params->size - params->cursor) / step;
+    plan->left = (params->size - params->cursor) % step;
+    plan->tail_step = plan->left > 0 &&
+                      (params->tail == MR_TAIL_PAD || (params->tail == MR_TAIL_SHORT && plan->left >= params->world));
+    return 0;
+}
+
+uint64_t mr_plan_steps(const struct mr_plan *plan)
+{
+    return plan->full + plan->tail_step;
+}
+
+void mr_plan_share(const struct mr_plan *plan, uint64_t step, uint64_t *first, uint32_t *count)
+{
+    const struct mr_plan_params *p = &plan->p;
+    uint64_t per_step = (uint64_t)p->world * p->batch;
+    *first = p->size;
+    *count = 0;
+    if (step >= mr_plan_steps(plan))
+        return;
+    uint64_t at = p->cursor + step * per_step;
+    if (step < plan->full || p->tail == MR_TAIL_PAD) {
+        *first = at + (uint64_t)p->rank * p->batch;
+        *count = p->batch;
+        return;
+    }
+    uint64_t share = plan->left / p->world, longer = plan->left % p->world; /* the first `longer` ranks get one more */
+    *first = at + p->rank * share + (p->rank < longer ? p->rank : longer);
+    *count = (uint32_t)(share + (p->rank < longer));
+}
+
+uint64_t mr_plan_object(const struct mr_plan *plan, uint64_t position)
+{
+    return mr_perm_at(&plan->perm, position);
+}
+
+uint64_t mr_plan_cursor_after(const struct mr_plan *plan, uint64_t step)
+{
+    const struct mr_plan_params *p = &plan->p;
+    if (step < plan->full)
+        return p->cursor + (step + 1) * p->world * p->batch;
+    return plan->tail_step ? p->size : p->size - plan->left;
+}
+
+uint64_t mr_plan_left_out(const struct mr_plan *plan)
+{
+    return plan->tail_step ? 0 : plan->left;
+}
+
+uint64_t mr_plan_worker_steps(const struct mr_plan *plan, uint32_t worker, uint32_t workers)
+{
+    uint64_t steps = mr_plan_steps(plan);
+    return worker < steps && workers ? (steps - worker - 1) / workers + 1 : 0;
+}
+
+uint64_t mr_plan_worker_step(uint64_t k, uint32_t worker, uint32_t workers)
+{
+    return worker + k * workers;
+}
+
+uint64_t mr_plan_single_count(const struct mr_plan *plan, uint32_t worker, uint32_t workers)
+{
+    uint64_t mine = plan->p.size / plan->p.world;
+    return worker < mine && workers ? (mine - worker - 1) / workers + 1 : 0;
+}
+
+uint64_t mr_plan_single_position(const struct mr_plan *plan, uint32_t worker, uint32_t workers, uint64_t k)
+{
+    return (worker + k * workers) * plan->p.world + plan->p.rank;
+}
+
+int mr_plan_replacement(const struct mr_plan *plan, uint64_t position, uint32_t attempt, uint64_t *replacement)
+{
+    const struct mr_plan_params *p = &plan->p;
+    if (p->size < 2 || attempt >= MR_PLAN_REPLACEMENTS || attempt >= p->size - 1)
+        return -1;
+    /* A small permutation of the other size - 1 positions: distinct for distinct attempts. */
+    position %= p->size;
+    struct mr_perm others;
+    perm_set(&others, p->size - 1, key_add(key_add(key_add(KEY_REPLACE, p->seed), p->epoch), position));
+    uint64_t other = mr_perm_at(&others, attempt);
+    *replacement = other < position ? other : other + 1;
+    return 0;
+}
+
+static const char *const tail_names[] = {[MR_TAIL_SHORT] = "short", [MR_TAIL_DROP] = "drop", [MR_TAIL_PAD] = "pad"};
+_Static_assert(sizeof(tail_names) / sizeof(tail_names[0]) == MR_TAIL_KINDS, "a name for each tail");
+
+const char *mr_plan_tail_name(unsigned tail)
+{
+    return tail < MR_TAIL_KINDS ? tail_names[tail] : "unknown";
+}
+
+int mr_plan_tail_parse(const char *text, enum mr_plan_tail *tail)
+{
+    for (unsigned i = 0; i < MR_TAIL_KINDS; i++) {
+        if (strcmp(text, tail_names[i]) == 0) {
+            *tail = (enum mr_plan_tail)i;
+            return 0;
+        }
+    }
+    mr_error_set(MR_E_USAGE, "tail: \"%s\" is not short, drop or pad", text);
+    return -1;
+}

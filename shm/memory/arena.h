@@ -1,0 +1,35 @@
+/*
+ * arena.h - the allocator of one producer slot's arena: private memory of that producer, rebuilt after its death.
+ *
+ * Units are pages (MR_ARENA_PAGE). Best fit over page runs, most recently freed first among equal fits (its lines are
+ * in cache); neighbours are joined when freed. The reserve is a fixed run at the arena's start that alloc never gives
+ * out: the producer hands it to heads of lanes by itself (producer.h). Nothing here is shared: the arena's bytes are,
+ * these tables are not.
+ */
+#ifndef MR_SHM_MEMORY_ARENA_H
+#define MR_SHM_MEMORY_ARENA_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define MR_ARENA_PAGE 4096u
+
+struct mr_arena;
+
+/* size_bytes and reserve_bytes are rounded to pages (size down, reserve up); -1/NULL with NO_MEMORY or USAGE. */
+struct mr_arena *mr_arena_new(uint64_t size_bytes, uint64_t reserve_bytes);
+void mr_arena_destroy(struct mr_arena *arena);
+/* A run of bytes rounded up to pages (bytes > 0): its offset, or -1: no room now. */
+int64_t mr_arena_alloc(struct mr_arena *arena, uint64_t bytes);
+/* Marks a run as used: after a restart, before any alloc. false: it overlaps one that is used, or lies outside:
+ * corrupt. */
+bool mr_arena_claim(struct mr_arena *arena, uint64_t offset, uint64_t bytes);
+/* Gives back a whole run, as allocated or claimed. */
+void mr_arena_free(struct mr_arena *arena, uint64_t offset, uint64_t bytes);
+uint64_t mr_arena_free_bytes(const struct mr_arena *arena);
+uint64_t mr_arena_used_bytes(const struct mr_arena *arena); /* without the reserve */
+uint64_t mr_arena_reserve_bytes(const struct mr_arena *arena);
+/* The largest alloc that would succeed now. */
+uint64_t mr_arena_largest_bytes(const struct mr_arena *arena);
+
+#endif

@@ -1,0 +1,59 @@
+/*
+ * board.h - what the supervisor tells everybody: one segment, written by the supervisor alone, read-only to all others.
+ *
+ * Readers look at it at each timed wake; it carries hints and failure texts, never ownership. Strings are written
+ * before the state word that announces them (release; readers acquire: B0) and not changed after, within one `serial`.
+ */
+#ifndef MR_SHM_RING_BOARD_H
+#define MR_SHM_RING_BOARD_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define MR_BOARD_MAGIC   UINT64_C(0x6d696c6c626f6172)
+#define MR_BOARD_VERSION 1u
+#define MR_PRODUCERS_MAX 64u
+#define MR_DATASETS_MAX  64u
+#define MR_BOARD_TEXT    472u
+
+enum mr_supervisor_state { MR_SUP_STARTING, MR_SUP_RUNNING, MR_SUP_DRAINING, MR_SUP_STOPPING };
+enum mr_dataset_state { MR_DATASET_FREE, MR_DATASET_NEW, MR_DATASET_LISTING, MR_DATASET_READY, MR_DATASET_FAILED };
+
+struct mr_board_producer {
+    _Atomic uint32_t alive;      /* 0: dead, its blocks may be taken by others */
+    _Atomic uint32_t generation; /* counts starts of the slot */
+    _Atomic uint32_t pid;
+    _Atomic uint32_t failed; /* 1: will not be started again */
+    uint8_t reserved[48];
+};
+
+struct mr_board_dataset {
+    _Atomic uint32_t state;  /* enum mr_dataset_state, stored last (release) */
+    uint32_t code;           /* FAILED: enum mr_code */
+    _Atomic uint64_t listed; /* objects so far: progress */
+    _Atomic uint64_t pages;
+    _Atomic uint64_t index_bytes;
+    _Atomic uint64_t block_bytes; /* most bytes of one ticket; 0: whole objects. Stored before READY */
+    char text[MR_BOARD_TEXT];     /* FAILED: why and what to do */
+};
+
+struct mr_board {
+    _Atomic uint64_t magic;
+    uint32_t version;
+    uint32_t reserved0;
+    uint64_t size;
+    uint32_t supervisor_pid;
+    _Atomic uint32_t state;     /* enum mr_supervisor_state */
+    _Atomic uint32_t producers; /* P: how the blocks are dealt; 0 until the arenas are divided, then constant */
+    uint32_t reserved1;
+    char run_id[40]; /* uuid of this run */
+    _Alignas(64) struct mr_board_producer producer[MR_PRODUCERS_MAX];
+    struct mr_board_dataset dataset[MR_DATASETS_MAX];
+};
+
+void mr_board_format(struct mr_board *board, uint32_t supervisor_pid, const char *run_id);
+/* Maps and checks fd read-only: NULL on error. Unmap with mr_segment_unmap(board, sizeof *board). */
+const struct mr_board *mr_board_map(int fd);
+
+#endif

@@ -1,0 +1,101 @@
+/*
+ * extents.h - private to producer.c and extents.c: which ticket names which run of the arena.
+ *
+ * A run is one allocation: a job's, shared by its tickets, or the reserve. An extent is a ticket's share of it, kept at
+ * the ticket's slot from the claim until the word says that nobody reads it any more: that word is read again (L5)
+ * before the run is used again. Nothing of this is shared; after a restart it is made anew from the words.
+ */
+#ifndef MR_SHM_RING_EXTENTS_H
+#define MR_SHM_RING_EXTENTS_H
+
+#include "shm/memory/arena.h"
+#include "shm/ring/producer.h"
+
+struct mr_run {
+    uint64_t offset, bytes;
+    unsigned refs; /* extents, and the job being claimed */
+    bool reserve;
+};
+
+struct mr_extent {
+    struct mr_run *run; /* NULL: the slot names nothing of ours */
+    struct mr_producer_lane *lane;
+    struct mr_extent *next, *prev; /* published ones, those not looked at for longest first */
+    uint32_t lap;
+    bool published;
+};
+
+struct mr_producer_lane {
+    struct mr_lane lane;
+    struct mr_extent *extents; /* [window] */
+    uint64_t head, own;        /* hints: see producer.c */
+    uint64_t sized_number, sized_word, sized_bytes;
+    unsigned claims;
+    bool has_head;
+};
+
+struct mr_producer {
+    unsigned slot, producers;
+    const struct mr_board *board;
+    struct mr_producer_line *line;
+    unsigned char *base;
+    uint64_t arena_bytes;
+    mr_producer_size_fn *size;
+    void *size_arg;
+    mr_producer_join_fn *join;
+    struct mr_arena *arena;
+    struct mr_run reserve;
+    struct mr_extent *reserve_extent; /* who has it, NULL: a job being claimed, or nobody */
+    struct mr_extent *oldest, *newest;
+    struct mr_producer_lane **lanes;
+    unsigned lane_count, turn;
+    unsigned inflight, caller_inflight; /* claims that have not ended */
+    bool solo;                          /* the one in flight is alone */
+    bool reaped;                        /* every extent has been looked at since this search began */
+    int64_t rescanned_ns;
+    struct mr_producer_stats stats;
+};
+
+/* Number n may be PENDING again. */
+static inline void mr_look_again_from(struct mr_producer_lane *pl, uint64_t n)
+{
+    if (mr_lane_distance(&pl->lane, n, pl->head) < 0)
+        pl->head = n;
+    if (mr_lane_distance(&pl->lane, n, pl->own) < 0)
+        pl->own = n;
+}
+
+/* A claim of ours on the slot has not ended. */
+static inline bool mr_extents_is_filling(const struct mr_producer_lane *pl, uint32_t slot)
+{
+    return pl->extents[slot].run && !pl->extents[slot].published;
+}
+
+/* The most that one ticket can ever get: the reserve where there is one, since only that is sure to become free. */
+uint64_t mr_extents_largest_ever(const struct mr_producer *producer);
+/* May look at every word (once a search). */
+bool mr_extents_have_room(struct mr_producer *producer, uint64_t bytes);
+bool mr_extents_reserve_is_free(struct mr_producer *producer);
+/* The reserve holds a READY ticket: which. */
+bool mr_extents_reserve_is_ready(struct mr_producer *producer, struct mr_producer_lane **lane, uint64_t *number);
+/* Takes that ticket back: true, and the reserve is free. */
+bool mr_extents_take_back(struct mr_producer *producer);
+
+/* A run with one reference, the caller's; NULL: no room. */
+struct mr_run *mr_extents_alloc(struct mr_producer *producer, uint64_t bytes);
+struct mr_run *mr_extents_reserve(struct mr_producer *producer);
+void mr_extents_unuse(struct mr_producer *producer, struct mr_run *run);
+/* The claim's slot refers to the run. */
+void mr_extents_attach(struct mr_producer *producer, const struct mr_claim *claim, struct mr_run *run);
+void mr_extents_published(struct mr_producer *producer, const struct mr_claim *claim);
+/* The slot names nothing of ours any more: its word has moved on, by our hand or as seen. */
+void mr_extents_forget(struct mr_producer *producer, struct mr_producer_lane *pl, uint32_t slot);
+
+/* Looks at the words of up to count published extents, oldest look first, and frees what nobody names. */
+void mr_extents_reap_some(struct mr_producer *producer, unsigned count);
+void mr_extents_reap_all(struct mr_producer *producer);
+bool mr_extents_are_named(struct mr_producer *producer, struct mr_producer_lane *pl);
+/* After a restart: extents of the lane's READY and HELD words in our arena are in use. 0 or -1 (no memory). */
+int mr_extents_rebuild(struct mr_producer *producer, struct mr_producer_lane *pl);
+
+#endif

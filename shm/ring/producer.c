@@ -1,0 +1,620 @@
+/*
+ * producer.c - see producer.h for the policy; extents.c has the memory, this file the choice.
+ *
+ * What a producer remembers of a lane are hints: `head` and `own` are numbers below which it has seen nothing to do.
+ * They move forward as tickets are looked at, so that each ticket is looked at about once; they move back when `want`
+ * names a lower ticket, when one of ours goes back to PENDING, and at a rescan of every word before sleeping.
+ */
+#include "shm/ring/producer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "shm/base/clock.h"
+#include "shm/base/error.h"
+#include "shm/base/log.h"
+#include "shm/ring/extents.h"
+#include "shm/ring/mutant.h"
+
+#define RESCAN_NS   (2 * MR_MILLISECOND_NS) /* not every sleep: the worker sleeps at each wait for the network */
+#define TRIES_MAX   64                      /* lost races in one next_job */
+#define SOLO_AFTER  2u                      /* attempts: from here on a ticket is fetched alone */
+#define REAP_A_TIME 8u
+#define ANY_SIZE    UINT64_MAX
+
+/* How a ticket could start now. */
+enum mode {
+    MODE_NONE,      /* it cannot: no room */
+    MODE_WAIT,      /* solo, and others are still in flight: nothing else starts before it */
+    MODE_FAIL,      /* its size cannot be had: it is claimed and failed */
+    MODE_NORMAL,    /* there is room */
+    MODE_RESERVE,   /* a head, in the reserve */
+    MODE_TAKE_BACK, /* a wanted head, in the reserve, after what lies there is taken back */
+};
+
+struct pick {
+    struct mr_producer_lane *lane;
+    uint64_t number, word, bytes;
+    int64_t distance; /* from its lane's head */
+    enum mode mode;
+    bool stolen;
+};
+
+enum sight { SIGHT_UNPOSTED, SIGHT_PENDING, SIGHT_FILLING, SIGHT_DONE };
+
+/* What has become of number n. `posted` was loaded before (acquire): lower numbers were posted or skipped by then. */
+static enum sight look(const struct mr_producer_lane *pl, uint64_t n, uint64_t posted, uint64_t *word)
+{
+    const struct mr_lane *lane = &pl->lane;
+    uint64_t seen = mr_lane_load(lane, mr_lane_slot(lane, n));
+    int32_t laps = (int32_t)(mr_word_lap(seen) - mr_lane_lap(lane, n));
+    enum mr_state state = mr_word_state(seen);
+
+    *word = seen;
+    if (laps < 0 || state == MR_EMPTY)
+        return mr_lane_distance(lane, n, posted) < 0 ? SIGHT_DONE : SIGHT_UNPOSTED;
+    if (laps > 0)
+        return SIGHT_DONE;
+    /* A wild consumer may write PENDING over our FILLING; the transfer still owns the extent. */
+    if (state == MR_FILLING || (state == MR_PENDING && mr_extents_is_filling(pl, mr_lane_slot(lane, n))))
+        return SIGHT_FILLING;
+    return state == MR_PENDING ? SIGHT_PENDING : SIGHT_DONE;
+}
+
+static uint64_t load_posted(const struct mr_producer_lane *pl)
+{
+    return atomic_load_explicit(&pl->lane.shared->posted, memory_order_acquire); /* pairs with the consumer's post */
+}
+
+static uint64_t load_want(const struct mr_producer_lane *pl)
+{
+    return atomic_load_explicit(&pl->lane.shared->want, memory_order_acquire); /* W3: after asleep's fence */
+}
+
+/* Brings pl->head to the lowest PENDING or FILLING number; false: there is none (that we know of). */
+static bool advance_head(struct mr_producer_lane *pl, uint64_t posted)
+{
+    const struct mr_lane *lane = &pl->lane;
+    uint64_t taken = atomic_load_explicit(&lane->shared->taken, memory_order_relaxed), want = load_want(pl), word;
+
+    if (want && mr_lane_distance(lane, want - 1, pl->head) < 0)
+        mr_look_again_from(pl, mr_lane_wrap(lane, want - 1));
+    else if (mr_lane_distance(lane, taken, pl->head) > 0)
+        pl->head = mr_lane_wrap(lane, taken);
+    for (uint32_t i = 0; i < lane->window; i++) {
+        enum sight sight = look(pl, pl->head, posted, &word);
+        if (sight == SIGHT_UNPOSTED)
+            return false;
+        if (sight != SIGHT_DONE)
+            return true;
+        pl->head = mr_lane_wrap(lane, pl->head + 1);
+    }
+    return false;
+}
+
+static bool is_own(const struct mr_producer *producer, const struct mr_producer_lane *pl, uint64_t n)
+{
+    return mr_lane_home(&pl->lane, n, producer->producers) == producer->slot;
+}
+
+static uint64_t next_block(const struct mr_producer_lane *pl, uint64_t n)
+{
+    return mr_lane_wrap(&pl->lane, (n / MR_LANE_BLOCK + 1) * MR_LANE_BLOCK);
+}
+
+/* Brings pl->own to the lowest PENDING number of our own blocks. */
+static bool advance_own(const struct mr_producer *producer, struct mr_producer_lane *pl, uint64_t posted,
+                        uint64_t *word)
+{
+    if (mr_lane_distance(&pl->lane, pl->head, pl->own) > 0)
+        pl->own = pl->head;
+    for (uint32_t i = 0; i < pl->lane.window; i++) {
+        enum sight sight;
+        if (!is_own(producer, pl, pl->own)) {
+            uint64_t next = next_block(pl, pl->own);
+            if (mr_lane_distance(&pl->lane, next, posted) > 0)
+                return false; /* look here again when more is posted */
+            pl->own = next;
+            continue;
+        }
+        sight = look(pl, pl->own, posted, word);
+        if (sight == SIGHT_PENDING)
+            return true;
+        if (sight == SIGHT_UNPOSTED)
+            return false;
+        pl->own = mr_lane_wrap(&pl->lane, pl->own + 1);
+    }
+    return false;
+}
+
+/* Every word, whatever the hints say. */
+static void rescan(const struct mr_producer *producer, struct mr_producer_lane *pl)
+{
+    const struct mr_lane *lane = &pl->lane;
+    bool head = false, own = false;
+
+    for (uint32_t slot = 0; slot < lane->window; slot++) {
+        uint64_t word = mr_lane_load(lane, slot), n = mr_lane_number(lane, slot, mr_word_lap(word));
+        enum mr_state state = mr_word_state(word);
+        if (state != MR_PENDING && state != MR_FILLING)
+            continue;
+        if (!head || mr_lane_distance(lane, n, pl->head) < 0)
+            pl->head = n;
+        head = true;
+        if (state != MR_PENDING || !is_own(producer, pl, n))
+            continue;
+        if (!own || mr_lane_distance(lane, n, pl->own) < 0)
+            pl->own = n;
+        own = true;
+    }
+}
+
+/* The ticket's size from a glance at its request, remembered as long as its word stays. */
+static int glance_size(struct mr_producer *producer, struct mr_producer_lane *pl, uint64_t n, uint64_t word,
+                       uint64_t *bytes)
+{
+    struct mr_request request;
+
+    if (pl->sized_number == n && pl->sized_word == word) {
+        *bytes = pl->sized_bytes;
+        return 0;
+    }
+    mr_lane_glance(&pl->lane, mr_lane_slot(&pl->lane, n), &request);
+    if (producer->size(producer->size_arg, &request, bytes) || *bytes > mr_extents_largest_ever(producer))
+        return -1;
+    pl->sized_number = n;
+    pl->sized_word = word;
+    pl->sized_bytes = *bytes;
+    return 0;
+}
+
+static enum mode mode_of(struct mr_producer *producer, struct pick *pick, bool head)
+{
+    struct mr_producer_lane *pl = pick->lane, *other;
+    uint64_t x;
+
+    if (mr_word_attempt(pick->word) >= SOLO_AFTER && (producer->inflight || producer->caller_inflight))
+        return MODE_WAIT;
+    if (glance_size(producer, pl, pick->number, pick->word, &pick->bytes))
+        return MODE_FAIL;
+    if (mr_extents_have_room(producer, pick->bytes))
+        return MODE_NORMAL;
+    if (!head || pick->bytes > mr_arena_reserve_bytes(producer->arena) || MR_MUTANT_IS(MR_MUTANT_NO_RESERVE))
+        return MODE_NONE;
+    if (mr_extents_reserve_is_free(producer))
+        return MODE_RESERVE;
+    /* Taking back: only for a head that is waited for, and never what somebody waits for. */
+    if (MR_MUTANT_IS(MR_MUTANT_NO_TAKE_BACK) || load_want(pl) != pick->number + 1)
+        return MODE_NONE;
+    if (!mr_extents_reserve_is_ready(producer, &other, &x))
+        return MODE_NONE;
+    if (load_want(other) == x + 1 && !MR_MUTANT_IS(MR_MUTANT_TAKE_BACK_WANTED))
+        return MODE_NONE;
+    return MODE_TAKE_BACK;
+}
+
+/* Keeps the candidate if it is nearer to its head than the best so far and can start. */
+static void consider(struct mr_producer *producer, struct pick *best, struct mr_producer_lane *pl, uint64_t number,
+                     uint64_t word, bool stolen)
+{
+    struct pick pick = {.lane = pl, .number = number, .word = word, .stolen = stolen};
+
+    pick.distance = mr_lane_distance(&pl->lane, number, pl->head);
+    if (best->mode != MODE_NONE && pick.distance >= best->distance)
+        return;
+    pick.mode = mode_of(producer, &pick, pick.distance == 0);
+    if (pick.mode != MODE_NONE)
+        *best = pick;
+}
+
+static bool home_is_dead(const struct mr_producer *producer, const struct mr_producer_lane *pl, uint64_t n)
+{
+    unsigned home = mr_lane_home(&pl->lane, n, producer->producers);
+
+    return atomic_load_explicit(&producer->board->producer[home].alive, memory_order_relaxed) == 0;
+}
+
+/* The lowest PENDING ticket of somebody else's that we may take: within one job of the head, or its home is dead. */
+static void consider_stealing(struct mr_producer *producer, struct pick *best, struct mr_producer_lane *pl)
+{
+    const struct mr_lane *lane = &pl->lane;
+    uint64_t posted = load_posted(pl), n = pl->head, word;
+
+    for (uint32_t i = 0; i < lane->window;) {
+        bool near = i < MR_LANE_BLOCK;
+        if (is_own(producer, pl, n) || (!near && !home_is_dead(producer, pl, n))) {
+            uint64_t next = next_block(pl, n);
+            i += (uint32_t)mr_lane_distance(lane, next, n);
+            n = next;
+            continue;
+        }
+        switch (look(pl, n, posted, &word)) {
+        case SIGHT_UNPOSTED:
+            return;
+        case SIGHT_PENDING:
+            consider(producer, best, pl, n, word, true);
+            return;
+        default:
+            break;
+        }
+        n = mr_lane_wrap(lane, n + 1);
+        i++;
+    }
+}
+
+/* What to start next, if anything can start. */
+static bool find(struct mr_producer *producer, struct pick *best)
+{
+    unsigned count = producer->lane_count;
+    uint64_t word;
+
+    memset(best, 0, sizeof *best);
+    producer->reaped = false;
+    if (producer->solo && producer->inflight)
+        return false;
+    for (unsigned i = 0; i < count; i++) {
+        struct mr_producer_lane *pl = producer->lanes[(producer->turn + i) % count];
+        uint64_t posted = load_posted(pl);
+        pl->has_head = !mr_lane_is_closed(&pl->lane) && advance_head(pl, posted);
+        if (pl->has_head && advance_own(producer, pl, posted, &word))
+            consider(producer, best, pl, pl->own, word, false);
+    }
+    for (unsigned i = 0; best->mode == MODE_NONE && producer->producers > 1 && i < count; i++) {
+        struct mr_producer_lane *pl = producer->lanes[(producer->turn + i) % count];
+        if (pl->has_head)
+            consider_stealing(producer, best, pl);
+    }
+    return best->mode != MODE_NONE && best->mode != MODE_WAIT;
+}
+
+/* Claims one ticket into the job's next place. dest is set by the caller. */
+static bool claim_one(struct mr_producer *producer, struct mr_producer_lane *pl, uint64_t number, uint64_t word,
+                      struct mr_claim *claim)
+{
+    memset(claim, 0, sizeof *claim);
+    claim->lane = pl;
+    claim->number = number;
+    claim->slot = mr_lane_slot(&pl->lane, number);
+    if (!mr_lane_claim(&pl->lane, claim->slot, word, producer->slot, &claim->filling, &claim->request))
+        return false;
+    mr_extents_forget(producer, pl, claim->slot); /* what an older lap named: that lap is over */
+    pl->claims++;
+    producer->inflight++;
+    return true;
+}
+
+/* The request as claimed must need what its glance promised. On false the ticket has been failed. */
+static bool check_claim(struct mr_producer *producer, struct mr_claim *claim, uint64_t expected)
+{
+    uint64_t bytes, largest = mr_extents_largest_ever(producer);
+
+    if (producer->size(producer->size_arg, &claim->request, &bytes)) {
+        mr_producer_fail(producer, claim, mr_error_code(), mr_error_text());
+        return false;
+    }
+    if (bytes > largest) {
+        mr_error_set(MR_E_CONFIG,
+                     "an object of %llu bytes is larger than the %llu that were set aside for the largest "
+                     "one: raise [memory] arena_bytes, or open its data set first",
+                     (unsigned long long)bytes, (unsigned long long)largest);
+        mr_producer_fail(producer, claim, MR_E_CONFIG, mr_error_text());
+        return false;
+    }
+    if (expected != ANY_SIZE && bytes != expected) {
+        mr_producer_fail(producer, claim, MR_E_PROTOCOL, "the request was changed after it was posted");
+        return false;
+    }
+    claim->bytes = bytes;
+    return true;
+}
+
+struct plan {
+    unsigned count;
+    uint64_t total, bytes[MR_LANE_BLOCK], words[MR_LANE_BLOCK];
+};
+
+/* The tickets after the first that one request may serve too: consecutive, PENDING, ours to serve, and fitting. */
+static void plan_job(struct mr_producer *producer, const struct pick *pick, unsigned max_tickets, uint64_t max_bytes,
+                     struct plan *plan)
+{
+    struct mr_producer_lane *pl = pick->lane;
+    struct mr_request first;
+    uint64_t posted = load_posted(pl), first_block = pick->number / MR_LANE_BLOCK;
+
+    plan->count = 1;
+    plan->total = plan->bytes[0] = pick->bytes;
+    plan->words[0] = pick->word;
+    if (max_tickets > MR_LANE_BLOCK)
+        max_tickets = MR_LANE_BLOCK;
+    if (pick->mode != MODE_NORMAL || mr_word_attempt(pick->word) >= SOLO_AFTER)
+        return;
+    mr_lane_glance(&pl->lane, mr_lane_slot(&pl->lane, pick->number), &first);
+    while (plan->count < max_tickets && plan->count < pl->lane.window) {
+        uint64_t n = mr_lane_wrap(&pl->lane, pick->number + plan->count), word, bytes;
+        struct mr_request request;
+        if (pick->stolen ? n / MR_LANE_BLOCK != first_block : !is_own(producer, pl, n))
+            break;
+        if (look(pl, n, posted, &word) != SIGHT_PENDING || mr_word_attempt(word) >= SOLO_AFTER)
+            break;
+        mr_lane_glance(&pl->lane, mr_lane_slot(&pl->lane, n), &request);
+        if (producer->join && !producer->join(producer->size_arg, &first, &request))
+            break;
+        if (producer->size(producer->size_arg, &request, &bytes) || bytes > max_bytes ||
+            plan->total + bytes > max_bytes || !mr_extents_have_room(producer, plan->total + bytes))
+            break;
+        plan->words[plan->count] = word;
+        plan->bytes[plan->count++] = bytes;
+        plan->total += bytes;
+    }
+}
+
+/* Claims what was planned, lowest first; a ticket that somebody else has moved ends the job. */
+static int claim_job(struct mr_producer *producer, const struct pick *pick, const struct plan *plan, struct mr_run *run,
+                     struct mr_job *job)
+{
+    uint64_t offset = run ? run->offset : 0;
+
+    job->count = 0;
+    job->solo = mr_word_attempt(pick->word) >= SOLO_AFTER;
+    for (unsigned i = 0; i < plan->count; i++) {
+        struct mr_claim *claim = &job->claims[job->count];
+        uint64_t number = mr_lane_wrap(&pick->lane->lane, pick->number + i);
+        if (!claim_one(producer, pick->lane, number, plan->words[i], claim))
+            break;
+        if (!check_claim(producer, claim, plan->bytes[i]))
+            break;
+        if (run && claim->bytes) { /* an empty object has no extent */
+            claim->extent_offset = offset;
+            claim->dest = producer->base + offset;
+            claim->reserve = run->reserve;
+            mr_extents_attach(producer, claim, run);
+        }
+        offset += claim->bytes;
+        job->count++;
+    }
+    return job->count > 0;
+}
+
+/* 1: *job is filled. 0: the race for it was lost, or the ticket has been failed. */
+static int start(struct mr_producer *producer, const struct pick *pick, unsigned max_tickets, uint64_t max_bytes,
+                 struct mr_job *job)
+{
+    struct mr_run *run = NULL;
+    struct plan plan;
+
+    if (pick->mode == MODE_FAIL) {
+        struct mr_claim claim;
+        if (claim_one(producer, pick->lane, pick->number, pick->word, &claim) &&
+            check_claim(producer, &claim, ANY_SIZE))
+            mr_producer_give_back(producer, &claim);
+        return 0;
+    }
+    if (pick->mode == MODE_TAKE_BACK && !mr_extents_take_back(producer))
+        return 0;
+    plan_job(producer, pick, max_tickets, max_bytes, &plan);
+    if (plan.total) {
+        run = pick->mode == MODE_NORMAL ? mr_extents_alloc(producer, plan.total) : mr_extents_reserve(producer);
+        if (!run)
+            return 0;
+    }
+    if (!claim_job(producer, pick, &plan, run, job)) {
+        mr_extents_unuse(producer, run);
+        return 0;
+    }
+    producer->stats.reserve_uses += run && run->reserve;
+    mr_extents_unuse(producer, run); /* the claims hold it now, if any of them has bytes */
+    producer->solo = job->solo;
+    producer->stats.jobs++;
+    producer->stats.tickets += job->count;
+    producer->stats.stolen_blocks += pick->stolen;
+    return 1;
+}
+
+int mr_producer_next_job(struct mr_producer *producer, unsigned max_tickets, uint64_t max_bytes, unsigned inflight,
+                         struct mr_job *job)
+{
+    struct pick pick;
+
+    producer->caller_inflight = inflight; /* may be larger than ours: transfers of claims that have ended */
+    mr_extents_reap_some(producer, REAP_A_TIME);
+    for (unsigned i = 0; i < TRIES_MAX && find(producer, &pick); i++) {
+        if (start(producer, &pick, max_tickets, max_bytes, job)) {
+            producer->turn++; /* among lanes that are equally near, take turns */
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static void end_claim(struct mr_producer *producer, struct mr_claim *claim)
+{
+    claim->lane->claims--;
+    producer->inflight--;
+    if (producer->inflight == 0)
+        producer->solo = false;
+}
+
+void mr_producer_publish(struct mr_producer *producer, struct mr_claim *claim, uint64_t length, uint64_t generation,
+                         uint32_t crc32c, uint32_t desc_flags)
+{
+    struct mr_descriptor desc = {.extent_offset = claim->extent_offset,
+                                 .extent_length = claim->bytes,
+                                 .length = length,
+                                 .generation = generation,
+                                 .crc32c = crc32c,
+                                 .arena = producer->slot,
+                                 .flags = desc_flags | (claim->reserve ? MR_DESC_RESERVE : 0)};
+    struct mr_lane *lane = &claim->lane->lane;
+    uint64_t ready;
+
+    if (length > claim->bytes) {
+        mr_producer_fail(producer, claim, MR_E_INTERNAL, "more bytes were received than there was room for");
+        return;
+    }
+    mr_lane_describe(lane, claim->slot, &desc);
+    mr_lane_publish(lane, claim->slot, claim->filling, &ready);
+    mr_extents_published(producer, claim);
+    end_claim(producer, claim);
+    mr_wake_consumer(lane);
+}
+
+void mr_producer_fail(struct mr_producer *producer, struct mr_claim *claim, uint32_t code, const char *text)
+{
+    mr_lane_fail(&claim->lane->lane, claim->slot, claim->filling, code, text);
+    mr_extents_forget(producer, claim->lane, claim->slot);
+    end_claim(producer, claim);
+    mr_wake_consumer(&claim->lane->lane);
+}
+
+void mr_producer_give_back(struct mr_producer *producer, struct mr_claim *claim)
+{
+    mr_lane_give_back(&claim->lane->lane, claim->slot, claim->filling);
+    mr_extents_forget(producer, claim->lane, claim->slot);
+    mr_look_again_from(claim->lane, claim->number);
+    end_claim(producer, claim);
+    producer->stats.give_backs++;
+}
+
+bool mr_producer_claim_is_stale(const struct mr_claim *claim)
+{
+    return mr_lane_is_closed(&claim->lane->lane);
+}
+
+int mr_producer_sleep(struct mr_producer *producer)
+{
+    struct pick pick;
+    int64_t now;
+
+    mr_wake_producer_asleep(producer->line);
+    if (MR_MUTANT_IS(MR_MUTANT_NO_ASLEEP_RESCAN))
+        return 0;
+    now = mr_clock_mono_ns();
+    if (now - producer->rescanned_ns >= RESCAN_NS) {
+        for (unsigned i = 0; i < producer->lane_count; i++)
+            rescan(producer, producer->lanes[i]);
+        producer->rescanned_ns = now;
+    }
+    if (!find(producer, &pick))
+        return 0;
+    mr_wake_producer_awake(producer->line);
+    return 1;
+}
+
+void mr_producer_awake(struct mr_producer *producer)
+{
+    mr_wake_producer_awake(producer->line);
+}
+
+struct mr_producer *mr_producer_new(const struct mr_producer_options *options)
+{
+    unsigned producers = atomic_load_explicit(&options->board->producers, memory_order_acquire);
+    struct mr_producer *producer;
+
+    if (producers == 0 || producers > MR_PRODUCERS_MAX || options->slot >= producers) {
+        mr_error_set(MR_E_USAGE, "producer slot %u of %u", options->slot, producers);
+        return NULL;
+    }
+    producer = calloc(1, sizeof *producer);
+    if (!producer) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for the producer's tables");
+        return NULL;
+    }
+    producer->slot = options->slot;
+    producer->producers = producers;
+    producer->board = options->board;
+    producer->line = options->line;
+    producer->base = options->arena;
+    producer->arena_bytes = options->arena_bytes;
+    producer->size = options->size;
+    producer->size_arg = options->size_arg;
+    producer->join = options->join;
+    producer->arena = mr_arena_new(options->arena_bytes, options->reserve_bytes);
+    if (!producer->arena) {
+        free(producer);
+        return NULL;
+    }
+    producer->reserve.bytes = mr_arena_reserve_bytes(producer->arena);
+    producer->reserve.reserve = true;
+    return producer;
+}
+
+static void free_lane(struct mr_producer *producer, struct mr_producer_lane *pl)
+{
+    for (uint32_t slot = 0; slot < pl->lane.window; slot++)
+        mr_extents_forget(producer, pl, slot);
+    mr_lane_unmap(&pl->lane);
+    free(pl->extents);
+    free(pl);
+}
+
+void mr_producer_destroy(struct mr_producer *producer)
+{
+    if (!producer)
+        return;
+    for (unsigned i = 0; i < producer->lane_count; i++)
+        free_lane(producer, producer->lanes[i]);
+    free(producer->lanes);
+    mr_arena_destroy(producer->arena);
+    free(producer);
+}
+
+int mr_producer_add_lane(struct mr_producer *producer, struct mr_lane *lane)
+{
+    struct mr_producer_lane *pl = calloc(1, sizeof *pl), **lanes;
+
+    if (!pl)
+        goto no_memory;
+    pl->extents = calloc(lane->window, sizeof *pl->extents);
+    lanes = realloc(producer->lanes, (producer->lane_count + 1) * sizeof(struct mr_producer_lane *));
+    if (lanes)
+        producer->lanes = lanes;
+    if (!lanes || !pl->extents)
+        goto no_memory;
+    pl->lane = *lane;
+    pl->head = pl->own = mr_lane_wrap(lane, atomic_load_explicit(&lane->shared->taken, memory_order_relaxed));
+    pl->sized_number = UINT64_MAX;
+    if (mr_extents_rebuild(producer, pl))
+        goto no_memory;
+    rescan(producer, pl);
+    producer->lanes[producer->lane_count++] = pl;
+    return 0;
+
+no_memory:
+    mr_error_set(MR_E_NO_MEMORY, "no memory for a lane of %u tickets", lane->window);
+    if (pl)
+        free(pl->extents);
+    free(pl);
+    return -1;
+}
+
+bool mr_producer_drop_lane(struct mr_producer *producer, uint32_t lane_index)
+{
+    for (unsigned i = 0; i < producer->lane_count; i++) {
+        struct mr_producer_lane *pl = producer->lanes[i];
+        if (pl->lane.lane != lane_index || !mr_lane_is_closed(&pl->lane))
+            continue;
+        if (pl->claims || mr_extents_are_named(producer, pl))
+            return false;
+        producer->lanes[i] = producer->lanes[--producer->lane_count];
+        free_lane(producer, pl);
+        return true;
+    }
+    return false;
+}
+
+unsigned mr_producer_lanes(const struct mr_producer *producer)
+{
+    return producer->lane_count;
+}
+
+void mr_producer_stats(const struct mr_producer *producer, struct mr_producer_stats *stats)
+{
+    *stats = producer->stats;
+}
+
+uint64_t mr_producer_free_bytes(struct mr_producer *producer)
+{
+    mr_extents_reap_all(producer);
+    return mr_arena_free_bytes(producer->arena) +
+           (mr_extents_reserve_is_free(producer) ? mr_arena_reserve_bytes(producer->arena) : 0);
+}

@@ -1,0 +1,110 @@
+/*
+ * producer.h - the producer's policy over lanes: which ticket next, out of which extent, when to sleep.
+ *
+ * One handle a fetch worker process, used by one thread. It never blocks and does no input or output: the worker gives
+ * it lanes and asks for jobs; it downloads into job->dest and publishes, fails or gives back each claim.
+ *
+ * Rules that live here (shm/README.md has the reasons): home block (lane + block) mod P; stealing only when none of its
+ * own can start, and only within one job of the head or from a dead home; nearest to its lane's head first over all
+ * lanes; the reserve for heads alone, one ticket; taking back from the reserve for a wanted head; poison solo (attempt
+ * >= 2: alone, nothing else in flight).
+ */
+#ifndef MR_SHM_RING_PRODUCER_H
+#define MR_SHM_RING_PRODUCER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "shm/ring/board.h"
+#include "shm/ring/lane.h"
+#include "shm/ring/wake.h"
+
+struct mr_producer;
+struct mr_producer_lane; /* a lane as this producer knows it */
+
+/* How many bytes a request needs (its extent), from the index: 0 and *bytes, or -1 with the mr_error set: the ticket is
+ * failed with it. May be called with a request that is still changing (a glance before the claim): it must check
+ * ranges. */
+typedef int mr_producer_size_fn(void *arg, const struct mr_request *request, uint64_t *bytes);
+
+/* May one request serve the second ticket together with the first of its job? Both requests may still be changing. */
+typedef bool mr_producer_join_fn(void *arg, const struct mr_request *first, const struct mr_request *next);
+
+struct mr_producer_options {
+    unsigned slot;                 /* 0 .. P-1, the owner in FILLING and READY words */
+    const struct mr_board *board;  /* P, and which slots are alive */
+    struct mr_producer_line *line; /* our page */
+    void *arena;                   /* mapped read-write; its pages are reserved */
+    uint64_t arena_bytes;
+    uint64_t reserve_bytes; /* the largest listed object, rounded up to pages */
+    mr_producer_size_fn *size;
+    void *size_arg;
+    mr_producer_join_fn *join; /* NULL: any two. With size_arg */
+};
+
+struct mr_claim {
+    struct mr_producer_lane *lane;
+    uint32_t slot;
+    uint64_t filling; /* our word */
+    uint64_t number;
+    struct mr_request request;
+    void *dest;     /* in our arena; NULL when bytes is 0 */
+    uint64_t bytes; /* what size() said: room at dest */
+    uint64_t extent_offset;
+    bool reserve;
+};
+
+/* One request's worth of claims: consecutive numbers of one lane, one contiguous extent (claims[i].dest follow each
+ * other in page-less order: dest[i+1] = dest[i] + bytes[i]). */
+struct mr_job {
+    unsigned count;
+    bool solo; /* nothing else may be in flight while it runs (poison) */
+    struct mr_claim claims[MR_LANE_BLOCK];
+};
+
+struct mr_producer_stats { /* plain, of this process */
+    uint64_t jobs, tickets, stolen_blocks, take_backs, reserve_uses, give_backs, no_room;
+};
+
+struct mr_producer *mr_producer_new(const struct mr_producer_options *options);
+void mr_producer_destroy(struct mr_producer *producer);
+
+/* Takes over the mapped lane: *lane is copied, and unmapped at drop; on -1 it stays the caller's. Also after a restart:
+ * extents that its READY and HELD words name in our arena are marked used, in lingering closed lanes too; all lanes are
+ * added before the first next_job. */
+int mr_producer_add_lane(struct mr_producer *producer, struct mr_lane *lane);
+/* The supervisor says that lane (index) is drained: forget it once no claim and no word of ours is in it. true: dropped
+ * and unmapped; false: later. */
+bool mr_producer_drop_lane(struct mr_producer *producer, uint32_t lane_index);
+unsigned mr_producer_lanes(const struct mr_producer *producer);
+
+/*
+ * Claims the next job: up to max_tickets consecutive PENDING tickets whose sum is at most max_bytes (one ticket may
+ * always be larger), extent reserved. inflight: claims that the caller still has in work (a solo job waits for 0). 1:
+ * job filled; 0: nothing can start now.
+ */
+int mr_producer_next_job(struct mr_producer *producer, unsigned max_tickets, uint64_t max_bytes, unsigned inflight,
+                         struct mr_job *job);
+
+/* One of these ends each claim; each may be called in any order within a job. They wake the consumer. */
+void mr_producer_publish(struct mr_producer *producer, struct mr_claim *claim, uint64_t length, uint64_t generation,
+                         uint32_t crc32c, uint32_t desc_flags);
+void mr_producer_fail(struct mr_producer *producer, struct mr_claim *claim, uint32_t code, const char *text);
+void mr_producer_give_back(struct mr_producer *producer, struct mr_claim *claim);
+
+/* Bytes of lanes closed meanwhile: a claim whose lane is closed may be given back early by the caller (the transfer is
+ * of no use). */
+bool mr_producer_claim_is_stale(const struct mr_claim *claim);
+
+/*
+ * After next_job said 0, before polling (a caller whose connections are all busy just polls): asleep = 1, fence, one
+ * more look at every lane. 0: nothing to do, sleep now (at most 100 ms, with the slot's eventfd among the descriptors);
+ * 1: there is work, do not sleep (asleep is cleared). After the poll call awake.
+ */
+int mr_producer_sleep(struct mr_producer *producer);
+void mr_producer_awake(struct mr_producer *producer);
+
+void mr_producer_stats(const struct mr_producer *producer, struct mr_producer_stats *stats);
+uint64_t mr_producer_free_bytes(struct mr_producer *producer); /* looks at every word first */
+
+#endif

@@ -1,0 +1,21 @@
+/* views.h - private to consumer.c and views.c: the producers as a consumer's process sees them. */
+#ifndef MR_SHM_RING_VIEWS_H
+#define MR_SHM_RING_VIEWS_H
+
+#include "shm/ring/consumer.h"
+
+struct mr_views {
+    _Atomic unsigned refs;
+    unsigned producers;
+    uint64_t mark; /* fork_mark.h */
+    const struct mr_board *board;
+    struct mr_producer_view view[MR_PRODUCERS_MAX];
+};
+
+/* W2: after a store that a producer may wait for; each wakes those of the producers in question that are asleep. */
+void mr_views_wake_one(const struct mr_views *views, unsigned producer);
+void mr_views_wake_all(const struct mr_views *views);
+/* The bytes that a descriptor of ours names, or NULL: it lies outside of every arena. */
+const void *mr_views_at(const struct mr_views *views, const struct mr_descriptor *desc);
+
+#endif

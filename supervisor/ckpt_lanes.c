@@ -1,0 +1,569 @@
+#include "supervisor/ckpt_lanes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "shm/base/clock.h"
+#include "shm/base/log.h"
+#include "shm/base/size.h"
+#include "shm/base/uri.h"
+#include "shm/memory/segment.h"
+#include "supervisor/ckpt_share.h"
+#include "supervisor/supervisor.h"
+
+#define LOOK_MS    100
+#define DEATHS_MAX 8u
+#define NAME_MAX_  1024u /* bytes of an object's name: GCS and S3 alike */
+
+#define SUPERVISOR_OF(timer_) \
+    ((struct mr_supervisor *)((char *)(timer_)-offsetof(struct mr_supervisor, part_lanes.timer)))
+
+static void look(struct mr_timer *timer);
+
+void mr_part_lanes_init(struct mr_supervisor *s)
+{
+    s->part_lanes.timer.run = look;
+}
+
+static bool is_sealed(const struct mr_part_entry *entry)
+{
+    return mr_part_fate(&entry->lane) == MR_FATE_SEALED;
+}
+
+/* The text lies where a trainer may write: what is no UTF-8, or could move a cursor, becomes "?". */
+static void make_printable(char *text)
+{
+    for (unsigned char *at = (unsigned char *)text; *at != 0;) {
+        unsigned more = *at < 0x80 ? 0 : *at >= 0xc2 && *at < 0xe0 ? 1 : *at >= 0xe0 && *at < 0xf0 ? 2 : 3, i = 1;
+        bool good = *at < 0x80 ? *at >= 0x20 && *at != 0x7f : *at >= 0xc2 && *at < 0xf5;
+        while (good && i <= more && (at[i] & 0xc0) == 0x80)
+            i++;
+        if (good && i == more + 1) {
+            at += i;
+        } else {
+            *at++ = '?';
+        }
+    }
+}
+
+static enum mr_part_outcome outcome_of(const struct mr_part_entry *entry, char text[MR_PART_TEXT])
+{
+    uint32_t code, crc32c;
+    uint64_t generation;
+    if (text != NULL)
+        text[0] = '\0';
+    enum mr_part_outcome outcome = mr_part_result(&entry->lane, &code, text, &generation, &crc32c);
+    if (text != NULL)
+        make_printable(text);
+    return outcome;
+}
+
+static bool has_ended(const struct mr_part_entry *entry)
+{
+    return outcome_of(entry, NULL) != MR_PART_UNDECIDED;
+}
+
+/* A promise that was not kept, and whoever made it does not know. */
+static void settle(struct mr_supervisor *s, const struct mr_part_entry *entry)
+{
+    char text[MR_PART_TEXT];
+    if (!is_sealed(entry) || entry->seen)
+        return;
+    enum mr_part_outcome outcome = outcome_of(entry, text);
+    if (outcome == MR_PART_DONE)
+        return;
+    s->part_lanes.lost++;
+    mr_log_error("checkpoint %s was promised (all its bytes had been given) and is not saved: %s", entry->uri,
+                 outcome == MR_PART_UNDECIDED ? "it was not finished" : text);
+}
+
+static void forget(struct mr_supervisor *s, uint32_t number)
+{
+    struct mr_part_entry *entry = s->part_lanes.slots[number];
+    settle(s, entry);
+    s->part_lanes.slots[number] = NULL;
+    s->part_lanes.open--;
+    mr_part_unmap(&entry->lane);
+    close(entry->fd);
+    free(entry->uri);
+    struct mr_client_peer *client = entry->client;
+    free(entry);
+    if (client != NULL)
+        mr_clients_lane_gone(client);
+}
+
+void mr_part_lanes_close(struct mr_supervisor *s)
+{
+    mr_events_stop(&s->events, &s->part_lanes.timer);
+    for (uint32_t i = 0; i < MR_PART_LANES_MAX; i++)
+        if (s->part_lanes.slots[i] != NULL)
+            forget(s, i);
+}
+
+/* ---- memory ---- */
+
+static unsigned extents(const struct mr_supervisor *s, struct mr_part_extent used[MR_PART_LANES_MAX])
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < MR_PART_LANES_MAX; i++) {
+        const struct mr_part_entry *entry = s->part_lanes.slots[i];
+        if (entry == NULL)
+            continue;
+        struct mr_part_extent one = {entry->lane.arena_offset, entry->lane.part_bytes * entry->lane.slots};
+        unsigned at = count++;
+        for (; at > 0 && used[at - 1].offset > one.offset; at--)
+            used[at] = used[at - 1];
+        used[at] = one;
+    }
+    return count;
+}
+
+uint64_t mr_part_lanes_free_bytes(const struct mr_supervisor *s)
+{
+    struct mr_part_extent used[MR_PART_LANES_MAX];
+    uint64_t bytes = s->writers.arena_bytes;
+    for (unsigned i = 0, count = extents(s, used); i < count; i++)
+        bytes -= used[i].bytes;
+    return bytes;
+}
+
+/* Who has the memory: the text of BUSY, which a writer that waits in vain shows in the end. */
+static void say_no_room(const struct mr_supervisor *s, const struct mr_part_share *share)
+{
+    char holders[600] = "", size[32], part[32];
+    size_t used = 0;
+    unsigned named = 0;
+    mr_size_text((double)s->writers.arena_bytes, size);
+    mr_size_text((double)(share->part_bytes), part);
+    for (unsigned i = 0; i < MR_PART_LANES_MAX && named < 4; i++) {
+        const struct mr_part_entry *entry = s->part_lanes.slots[i];
+        if (entry == NULL)
+            continue;
+        char held[32];
+        mr_size_text((double)(entry->lane.part_bytes * entry->lane.slots), held);
+        int n = snprintf(holders + used, sizeof holders - used, "%s%.80s (%s, process %d)", named > 0 ? ", " : "",
+                         entry->uri, held, (int)entry->pid);
+        used += n > 0 && (size_t)n < sizeof holders - used ? (size_t)n : 0;
+        named++;
+    }
+    mr_error_set(MR_E_BUSY,
+                 "no room for two parts of %s in checkpoint.arena_bytes (%s): %u open writers hold it: %s%s. Raise "
+                 "checkpoint.arena_bytes, or write fewer checkpoints at once",
+                 part, size, s->part_lanes.open, holders, s->part_lanes.open > named ? ", ..." : "");
+}
+
+/* ---- open ---- */
+
+static int check_uri(const char *text)
+{
+    struct mr_uri uri;
+    if (strlen(text) > MR_PART_URI_MAX) {
+        mr_error_set(MR_E_USAGE, "a checkpoint's URI of %zu bytes is longer than any object's name", strlen(text));
+        return -1;
+    }
+    if (mr_uri_init(&uri, text) != 0) {
+        mr_error_append("checkpoint");
+        return -1;
+    }
+    size_t length = strlen(uri.key);
+    int rc = 0;
+    if (length == 0 || (uri.scheme == MR_SCHEME_FILE && uri.key[length - 1] == '/')) {
+        mr_error_set(MR_E_USAGE, "checkpoint: \"%s\" names no object: write %s", text,
+                     uri.scheme == MR_SCHEME_FILE ? "file:///folder/NAME" : "gs://bucket/NAME");
+        rc = -1;
+    } else if (uri.scheme != MR_SCHEME_FILE && length > NAME_MAX_) {
+        mr_error_set(MR_E_USAGE, "checkpoint: an object's name has at most %u bytes, and \"%.64s...\" has %zu",
+                     NAME_MAX_, uri.key, length);
+        rc = -1;
+    }
+    mr_uri_close(&uri);
+    return rc;
+}
+
+static int free_slot(const struct mr_part_lanes *lanes)
+{
+    for (unsigned i = 0; i < MR_PART_LANES_MAX; i++) {
+        unsigned slot = (lanes->next + i) % MR_PART_LANES_MAX;
+        if (lanes->slots[slot] == NULL)
+            return (int)slot;
+    }
+    mr_error_set(MR_E_BUSY, "%u checkpoint writers are open, and there are no more: write fewer at once",
+                 MR_PART_LANES_MAX);
+    return -1;
+}
+
+/* The control segment. 0 or -1. */
+static int make_lane(struct mr_part_entry *entry, const struct mr_part_format *format, uint64_t arena_bytes)
+{
+    size_t size = mr_part_size(format->slots);
+    /* A memfd whatever [memory] backing says: only that can be sealed, so that no trainer can cut it short. */
+    entry->fd = mr_segment_new(MR_BACKING_MEMFD, "part lane", size, 1);
+    if (entry->fd < 0)
+        return -1;
+    void *segment = mr_segment_map(entry->fd, size, 1, NULL);
+    if (segment == NULL)
+        return -1;
+    mr_part_format(segment, format);
+    mr_segment_unmap(segment, size);
+    return mr_part_map(&entry->lane, entry->fd, arena_bytes);
+}
+
+static void tell(const struct mr_part_entry *entry, struct mr_child *writer)
+{
+    struct mr_msg_out *out = mr_msg_new(MR_MSG_PART_LANE);
+    mr_msg_put_u64(out, "lane", entry->lane.lane);
+    mr_msg_put_str(out, "uri", entry->uri);
+    mr_msg_put_bool(out, "if_absent", entry->if_absent);
+    mr_msg_put_fd(out, entry->fd);
+    mr_child_send(writer, out);
+}
+
+static void destroy_unborn(struct mr_part_entry *entry)
+{
+    if (entry == NULL)
+        return;
+    mr_part_unmap(&entry->lane);
+    if (entry->fd >= 0)
+        close(entry->fd);
+    free(entry->uri);
+    free(entry);
+}
+
+struct mr_part_entry *mr_part_lanes_open(struct mr_supervisor *s, struct mr_client_peer *client, const char *uri,
+                                         bool if_absent, uint64_t sharers)
+{
+    struct mr_part_lanes *lanes = &s->part_lanes;
+    struct mr_part_extent used[MR_PART_LANES_MAX];
+    struct mr_part_format format = {0};
+    unsigned worker;
+    if (s->state != MR_SUP_RUNNING) {
+        mr_error_set(MR_E_GONE, "the millrace supervisor is ending: no more checkpoints are begun");
+        return NULL;
+    }
+    if (check_uri(uri) != 0 || mr_writers_choose(s, &worker) != 0)
+        return NULL;
+    int slot = free_slot(lanes);
+    if (slot < 0)
+        return NULL;
+    struct mr_part_share share =
+        mr_part_share(s->writers.arena_bytes, s->config.checkpoint.part_bytes, s->config.checkpoint.writers, sharers);
+    if (!mr_part_share_place(&share, s->writers.arena_bytes, used, extents(s, used), &format.arena_offset)) {
+        say_no_room(s, &share);
+        return NULL;
+    }
+    format.slots = share.slots;
+    format.part_bytes = share.part_bytes;
+    format.lane = (uint32_t)slot;
+    format.trainer = (uint32_t)slot + 1;
+    format.worker = worker;
+    struct mr_part_entry *entry = calloc(1, sizeof *entry);
+    if (entry != NULL)
+        *entry = (struct mr_part_entry){.fd = -1, .uri = strdup(uri)};
+    if (entry == NULL || entry->uri == NULL) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a checkpoint writer");
+        destroy_unborn(entry);
+        return NULL;
+    }
+    if (make_lane(entry, &format, s->writers.arena_bytes) != 0) {
+        mr_error_append("checkpoint %.200s", uri);
+        destroy_unborn(entry);
+        return NULL;
+    }
+    entry->if_absent = if_absent;
+    entry->client = client;
+    entry->pid = client->pid;
+    entry->opened_ns = mr_clock_mono_ns();
+    lanes->slots[slot] = entry;
+    lanes->next = ((unsigned)slot + 1) % MR_PART_LANES_MAX;
+    lanes->open++;
+    tell(entry, &s->writers.workers[worker]); /* dropped where it has no process: its successor is told */
+    if (!lanes->timer.active)
+        mr_events_start(&s->events, &lanes->timer, LOOK_MS);
+    mr_log_debug("checkpoint %s: writer %d, write worker %u, %u parts of %llu bytes", uri, slot, worker, format.slots,
+                 (unsigned long long)format.part_bytes);
+    return entry;
+}
+
+/* ---- the end of a lane ---- */
+
+void mr_part_entry_progress(const struct mr_part_entry *entry, uint64_t *stored, uint64_t *total)
+{
+    uint32_t parts;
+    unsigned missing = 0;
+    *stored = *total = 0;
+    /* Parts are stored out of order, but no further apart than there are slots: a longer gap is the end. */
+    for (uint64_t i = 0; i < MR_PARTS_MAX && missing <= entry->lane.slots; i++) {
+        struct mr_part_record record;
+        bool there = mr_part_record_get(&entry->lane, i, &record);
+        missing = there ? 0 : missing + 1;
+        *stored += there ? record.length : 0;
+    }
+    if (is_sealed(entry) && mr_part_totals(&entry->lane, &parts, total) == 0) {
+        if (outcome_of(entry, NULL) == MR_PART_DONE || *stored > *total)
+            *stored = *total;
+        return;
+    }
+    *total = *stored;
+    for (uint32_t slot = 0; slot < entry->lane.slots; slot++) {
+        enum mr_state state = mr_word_state(mr_part_load(&entry->lane, slot));
+        uint64_t length = __atomic_load_n(&entry->lane.tickets[slot].length, __ATOMIC_RELAXED);
+        if ((state == MR_READY || state == MR_HELD) && length <= entry->lane.part_bytes)
+            *total += length;
+    }
+}
+
+/* Once: what became of it. A failure of a sealed lane is an error whoever is told of it. */
+static void say_end(struct mr_part_entry *entry)
+{
+    char text[MR_PART_TEXT];
+    uint64_t stored, total;
+    enum mr_part_outcome outcome = outcome_of(entry, text);
+    if (outcome == MR_PART_UNDECIDED || entry->said)
+        return;
+    entry->said = true;
+    double seconds = (double)(mr_clock_mono_ns() - entry->opened_ns) / 1e9;
+    if (outcome == MR_PART_DONE) {
+        mr_part_entry_progress(entry, &stored, &total);
+        mr_log_info("checkpoint %s: %llu bytes saved and verified, %.1f s after it was begun", entry->uri,
+                    (unsigned long long)total, seconds);
+    } else if (is_sealed(entry)) {
+        mr_log_error("checkpoint %s: not saved: %s", entry->uri, text);
+    } else if (outcome == MR_PART_FAILED) {
+        mr_log_warning("checkpoint %s: given up: %s", entry->uri, text);
+    } else {
+        mr_log_info("checkpoint %s: given up: %s", entry->uri, text);
+    }
+}
+
+/* The step after the last event, if it can be made. May free the entry. */
+static void advance(struct mr_supervisor *s, uint32_t number)
+{
+    struct mr_part_entry *entry = s->part_lanes.slots[number];
+    struct mr_child *writer = &s->writers.workers[entry->lane.worker];
+    say_end(entry);
+    if (entry->state == MR_WRITER_ENDED && entry->closed) {
+        mr_part_sweep(&entry->lane); /* ended: nobody takes what is READY */
+        /* A dead client may have left damage there, and a worker that has ended a lane has nothing in it. */
+        if (entry->client != NULL && !mr_part_is_drained(&entry->lane))
+            return;
+        entry->state = MR_WRITER_DROPPING;
+    }
+    if (entry->state != MR_WRITER_DROPPING)
+        return;
+    if (!mr_child_has_process(writer)) {
+        forget(s, number);
+        return;
+    }
+    if (writer->queue != NULL)
+        return; /* it does not read (stopped?): said again at the next look, and no memory is piled up */
+    struct mr_msg_out *out = mr_msg_new(MR_MSG_DROP_LANE);
+    mr_msg_put_u64(out, "lane", number);
+    mr_child_send(writer, out);
+}
+
+static struct mr_part_entry *find(const struct mr_supervisor *s, uint64_t number)
+{
+    return number < MR_PART_LANES_MAX ? s->part_lanes.slots[number] : NULL;
+}
+
+static void finish(struct mr_part_entry *entry, enum mr_code code, const char *text)
+{
+    mr_part_finish(&entry->lane, MR_PART_FAILED, code, text, 0, 0);
+    mr_part_wake_trainer(&entry->lane);
+}
+
+/* Nobody goes on with it: whoever waits for its end is told. */
+static void fail(struct mr_supervisor *s, uint32_t number, enum mr_code code, const char *text)
+{
+    struct mr_part_entry *entry = s->part_lanes.slots[number];
+    mr_part_abort(&entry->lane);
+    finish(entry, code, text);
+    entry->state = MR_WRITER_ENDED;
+    advance(s, number);
+}
+
+/* FILLING of a client that uses the lane no more, and the lane itself unless it is sealed. */
+static void leave(struct mr_supervisor *s, uint32_t number, const char *why)
+{
+    struct mr_part_entry *entry = s->part_lanes.slots[number];
+    bool was_open = mr_part_fate(&entry->lane) == MR_FATE_OPEN;
+    enum mr_fate fate = mr_part_recover_trainer(&entry->lane);
+    entry->closed = true;
+    if (was_open && fate == MR_FATE_ABORTED)
+        mr_log_info("checkpoint %s: given up: %s", entry->uri, why);
+    else if (fate == MR_FATE_SEALED && !has_ended(entry))
+        mr_log_info("checkpoint %s: %s; it has all its bytes and is finished", entry->uri, why);
+    if (fate == MR_FATE_ABORTED && !entry->said)
+        entry->said = true;
+    mr_writers_wake(s, entry->lane.worker);
+    advance(s, number);
+}
+
+int mr_part_lanes_close_one(struct mr_supervisor *s, const struct mr_client_peer *client, uint64_t number)
+{
+    struct mr_part_entry *entry = find(s, number);
+    if (entry == NULL || entry->closed) {
+        mr_error_set(MR_E_USAGE, "there is no open checkpoint writer %llu", (unsigned long long)number);
+        return -1;
+    }
+    if (entry->client != client) {
+        mr_error_set(MR_E_USAGE, "checkpoint writer %llu is process %d's", (unsigned long long)number, (int)entry->pid);
+        return -1;
+    }
+    entry->seen = has_ended(entry);
+    leave(s, (uint32_t)number, "its writer was closed before the end");
+    return 0;
+}
+
+void mr_part_lanes_client_died(struct mr_supervisor *s, const struct mr_client_peer *client)
+{
+    for (uint32_t i = 0; i < MR_PART_LANES_MAX; i++) {
+        struct mr_part_entry *entry = s->part_lanes.slots[i];
+        char why[80];
+        if (entry == NULL || entry->client != client)
+            continue;
+        entry->client = NULL;
+        if (entry->closed)
+            continue;
+        snprintf(why, sizeof why, "process %d has ended", (int)entry->pid);
+        leave(s, i, why);
+    }
+}
+
+unsigned mr_part_lanes_of(const struct mr_supervisor *s, const struct mr_client_peer *client)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < MR_PART_LANES_MAX; i++)
+        count += s->part_lanes.slots[i] != NULL && s->part_lanes.slots[i]->client == client;
+    return count;
+}
+
+unsigned mr_part_lanes_served(const struct mr_supervisor *s, unsigned slot)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < MR_PART_LANES_MAX; i++)
+        count += s->part_lanes.slots[i] != NULL && s->part_lanes.slots[i]->lane.worker == slot &&
+                 s->part_lanes.slots[i]->state == MR_WRITER_UPLOADING;
+    return count;
+}
+
+/* ---- workers ---- */
+
+/* A wild trainer has written over it: the worker could not map it, would end, and take other lanes with it. */
+static bool is_damaged(const struct mr_supervisor *s, const struct mr_part_entry *entry)
+{
+    struct mr_part_lane seen;
+    return mr_part_attach(&seen, entry->lane.shared, entry->lane.size, s->writers.arena_bytes) != 0 ||
+           seen.slots != entry->lane.slots || seen.part_bytes != entry->lane.part_bytes ||
+           seen.arena_offset != entry->lane.arena_offset || seen.worker != entry->lane.worker;
+}
+
+void mr_part_lanes_tell(struct mr_supervisor *s, struct mr_child *writer)
+{
+    for (uint32_t i = 0; i < MR_PART_LANES_MAX; i++) {
+        const struct mr_part_entry *entry = s->part_lanes.slots[i];
+        if (entry == NULL || entry->lane.worker != writer->slot || entry->state != MR_WRITER_UPLOADING)
+            continue;
+        if (is_damaged(s, entry))
+            fail(s, i, MR_E_CORRUPT, "the memory that describes it is damaged: its trainer has written over it");
+        else
+            tell(entry, writer);
+    }
+}
+
+void mr_part_lanes_ended(struct mr_supervisor *s, uint64_t number, unsigned slot)
+{
+    struct mr_part_entry *entry = find(s, number);
+    if (entry == NULL || entry->lane.worker != slot || entry->state != MR_WRITER_UPLOADING)
+        return;
+    if (!has_ended(entry))
+        finish(entry, MR_E_INTERNAL, "its write worker has ended it without an outcome: please report it");
+    mr_part_abort(&entry->lane); /* one that failed while it was open: nothing more may be filled */
+    entry->state = MR_WRITER_ENDED;
+    advance(s, (uint32_t)number);
+    mr_writers_idle(s, slot);
+    mr_drain_look(s);
+}
+
+void mr_part_lanes_dropped(struct mr_supervisor *s, uint64_t number, unsigned slot)
+{
+    struct mr_part_entry *entry = find(s, number);
+    if (entry != NULL && entry->lane.worker == slot && entry->state == MR_WRITER_DROPPING)
+        forget(s, (uint32_t)number);
+}
+
+static void count_death(struct mr_supervisor *s, uint32_t number)
+{
+    struct mr_part_entry *entry = s->part_lanes.slots[number];
+    uint64_t stored, total;
+    char text[160];
+    mr_part_entry_progress(entry, &stored, &total);
+    entry->deaths = stored == entry->stored_at_death ? entry->deaths + 1 : 1;
+    entry->stored_at_death = stored;
+    if (entry->deaths < DEATHS_MAX)
+        return;
+    snprintf(text, sizeof text, "its write worker died %u times in a row before anything more of it was stored",
+             DEATHS_MAX);
+    fail(s, number, MR_E_INTERNAL, text);
+}
+
+void mr_part_lanes_worker_died(struct mr_supervisor *s, unsigned slot)
+{
+    unsigned recovered = 0;
+    for (uint32_t i = 0; i < MR_PART_LANES_MAX; i++) {
+        struct mr_part_entry *entry = s->part_lanes.slots[i];
+        if (entry == NULL || entry->lane.worker != slot)
+            continue;
+        recovered += mr_part_recover_worker(&entry->lane);
+        mr_part_wake_trainer(&entry->lane);
+        if (entry->state == MR_WRITER_UPLOADING)
+            count_death(s, i);
+        else
+            advance(s, i);
+    }
+    if (recovered > 0)
+        mr_log_info("write worker %u: %u parts that it was uploading are uploaded again", slot, recovered);
+}
+
+void mr_part_lanes_worker_failed(struct mr_supervisor *s, unsigned slot, enum mr_code code, const char *text)
+{
+    for (uint32_t i = 0; i < MR_PART_LANES_MAX; i++)
+        if (s->part_lanes.slots[i] != NULL && s->part_lanes.slots[i]->lane.worker == slot &&
+            s->part_lanes.slots[i]->state == MR_WRITER_UPLOADING)
+            fail(s, i, code, text);
+}
+
+/* Ten times a second while there are lanes: words come to rest without a message. */
+static void look(struct mr_timer *timer)
+{
+    struct mr_supervisor *s = SUPERVISOR_OF(timer);
+    for (uint32_t i = 0; i < MR_PART_LANES_MAX; i++)
+        if (s->part_lanes.slots[i] != NULL)
+            advance(s, i);
+    if (s->part_lanes.open > 0)
+        mr_events_start(&s->events, timer, LOOK_MS);
+}
+
+/* ---- the end of the run ---- */
+
+void mr_part_lanes_abort_open(struct mr_supervisor *s, const char *why)
+{
+    for (uint32_t i = 0; i < MR_PART_LANES_MAX; i++) {
+        struct mr_part_entry *entry = s->part_lanes.slots[i];
+        if (entry == NULL || mr_part_fate(&entry->lane) != MR_FATE_OPEN ||
+            mr_part_abort(&entry->lane) != MR_FATE_ABORTED)
+            continue;
+        finish(entry, MR_E_GONE, why);
+        mr_writers_wake(s, entry->lane.worker);
+        say_end(entry);
+    }
+}
+
+void mr_part_lanes_fail_all(struct mr_supervisor *s, enum mr_code code, const char *text)
+{
+    for (uint32_t i = 0; i < MR_PART_LANES_MAX; i++)
+        if (s->part_lanes.slots[i] != NULL && s->part_lanes.slots[i]->state == MR_WRITER_UPLOADING)
+            fail(s, i, code, text);
+}

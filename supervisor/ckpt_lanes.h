@@ -1,0 +1,91 @@
+/*
+ * ckpt_lanes.h - the registry of part lanes: a checkpoint from OPEN_WRITER until its memory is free again.
+ *
+ *     UPLOADING --(PART_ENDED, or the worker cannot work)--> ENDED --(closed and every word at rest, or the client is dead)
+ *         --> DROPPING
+ *     DROPPING --(its worker has answered DROPPED, or is gone)--> slot and memory free
+ *
+ * UPLOADING holds while the worker has anything to do with it, the removal of what an aborted upload left included.
+ * "Closed": the client has said CLOSE_WRITER, or its pidfd is readable. A client that is gone, or closes before the
+ * end, aborts the lane unless it is sealed; a sealed one is a promise, and what becomes of it is remembered (`lost`)
+ * unless the client closed the lane after its end, so that it has seen it.
+ *
+ * A worker that dies DEATHS_MAX times while nothing of a lane is stored takes the lane with it: FAILED.
+ */
+#ifndef MR_SUPERVISOR_CKPT_LANES_H
+#define MR_SUPERVISOR_CKPT_LANES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "shm/base/error.h"
+#include "shm/ring/ckpt_part.h"
+#include "supervisor/events.h"
+
+struct mr_supervisor;
+struct mr_child;
+struct mr_client_peer;
+
+#define MR_PART_LANES_MAX 256u /* each has a control segment of 1 MiB */
+#define MR_PART_URI_MAX   5000u
+
+enum mr_writer_state { MR_WRITER_UPLOADING, MR_WRITER_ENDED, MR_WRITER_DROPPING };
+
+struct mr_part_entry {
+    struct mr_part_lane lane;
+    int fd;
+    char *uri;
+    bool if_absent;
+    enum mr_writer_state state;
+    struct mr_client_peer *client; /* NULL once it is gone */
+    pid_t pid;                     /* its, for people */
+    bool closed;                   /* the client uses it no more */
+    bool seen;                     /* ... and had seen its end */
+    bool said;                     /* the log has its end */
+    unsigned deaths;               /* of its worker, since something was stored */
+    uint64_t stored_at_death;
+    int64_t opened_ns;
+};
+
+struct mr_part_lanes {
+    struct mr_part_entry *slots[MR_PART_LANES_MAX];
+    unsigned open; /* in any state */
+    unsigned next; /* numbers are not used again at once */
+    unsigned lost; /* promised, not saved, and nobody was told */
+    struct mr_timer timer;
+};
+
+void mr_part_lanes_init(struct mr_supervisor *s);
+void mr_part_lanes_close(struct mr_supervisor *s);
+
+/* A lane for the object `uri`. NULL: USAGE, BUSY (no memory or no worker now), NO_MEMORY, GONE. */
+struct mr_part_entry *mr_part_lanes_open(struct mr_supervisor *s, struct mr_client_peer *client, const char *uri,
+                                         bool if_absent, uint64_t sharers);
+/* CLOSE_WRITER. -1 (USAGE): it is another's, or there is none. */
+int mr_part_lanes_close_one(struct mr_supervisor *s, const struct mr_client_peer *client, uint64_t number);
+/* The client's process is gone: its pidfd is readable. */
+void mr_part_lanes_client_died(struct mr_supervisor *s, const struct mr_client_peer *client);
+unsigned mr_part_lanes_of(const struct mr_supervisor *s, const struct mr_client_peer *client);
+/* How many a write slot has to serve. */
+unsigned mr_part_lanes_served(const struct mr_supervisor *s, unsigned slot);
+
+/* PART_LANE for every lane that a worker which has just been started has to go on with. */
+void mr_part_lanes_tell(struct mr_supervisor *s, struct mr_child *writer);
+/* PART_ENDED and DROPPED from a write slot. */
+void mr_part_lanes_ended(struct mr_supervisor *s, uint64_t number, unsigned slot);
+void mr_part_lanes_dropped(struct mr_supervisor *s, uint64_t number, unsigned slot);
+/* After the worker's pidfd is readable; and when no other one will be started in that slot. */
+void mr_part_lanes_worker_died(struct mr_supervisor *s, unsigned slot);
+void mr_part_lanes_worker_failed(struct mr_supervisor *s, unsigned slot, enum mr_code code, const char *text);
+
+/* OPEN lanes are aborted, with why. */
+void mr_part_lanes_abort_open(struct mr_supervisor *s, const char *why);
+/* Every lane that has not ended: FAILED. */
+void mr_part_lanes_fail_all(struct mr_supervisor *s, enum mr_code code, const char *text);
+/* Bytes of a lane that the store has, and that the trainer has written so far. */
+void mr_part_entry_progress(const struct mr_part_entry *entry, uint64_t *stored, uint64_t *total);
+/* Bytes of the arena that no lane has. */
+uint64_t mr_part_lanes_free_bytes(const struct mr_supervisor *s);
+
+#endif

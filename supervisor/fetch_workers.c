@@ -1,0 +1,608 @@
+#include "supervisor/fetch_workers.h"
+#include "shm/base/size.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "shm/base/clock.h"
+#include "shm/base/log.h"
+#include "shm/memory/arena.h"
+#include "shm/memory/segment.h"
+#include "shm/ring/wake.h"
+#include "supervisor/oom.h"
+#include "supervisor/reader_datasets.h"
+#include "supervisor/supervisor.h"
+
+#define READERS_PATIENCE_NS (5 * MR_SECOND_NS) /* that a data set waits for checkpoint readers to be closed */
+
+static const struct mr_child_role fetch_role;
+
+static struct mr_producer_slot *slot_of(const struct mr_child *child)
+{
+    return &child->supervisor->fetchers.slots[child->slot];
+}
+
+static void size_text(uint64_t bytes, char out[32])
+{
+    if (bytes >= 10 << 20)
+        snprintf(out, 32, "%lluMiB", (unsigned long long)(bytes >> 20));
+    else
+        mr_size_format(bytes, out);
+}
+
+/* A number for the user to set: rounded up to MiB. */
+static void setting_text(uint64_t bytes, char out[32])
+{
+    snprintf(out, 32, "\"%lluMiB\"", (unsigned long long)((bytes + (1 << 20) - 1) >> 20));
+}
+
+/* ---- division ---- */
+
+/* The largest object of the data sets that are indexed and not refused. */
+static uint64_t largest_object(const struct mr_supervisor *s)
+{
+    uint64_t largest = 0;
+    for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
+        if (s->datasets[i] != NULL && s->datasets[i]->indexed && s->datasets[i]->state != MR_DATASET_FAILED &&
+            mr_dataset_extent(s->datasets[i]) > largest)
+            largest = mr_dataset_extent(s->datasets[i]);
+    return largest;
+}
+
+static bool any_waiting(const struct mr_supervisor *s)
+{
+    for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
+        if (s->datasets[i] != NULL && s->datasets[i]->indexed && s->datasets[i]->state == MR_DATASET_LISTING)
+            return true;
+    return false;
+}
+
+static uint64_t round_up(uint64_t bytes)
+{
+    return (bytes + MR_ARENA_PAGE - 1) / MR_ARENA_PAGE * MR_ARENA_PAGE;
+}
+
+/* P, and bytes and reserve of each arena. An object over half the arena has been refused before. */
+static void divide(struct mr_fetchers *f, uint64_t total, uint64_t workers, uint64_t largest)
+{
+    uint64_t count = largest > 0 ? total / 3 / largest : workers;
+    if (count > workers)
+        count = workers;
+    f->count = count > 0 ? (unsigned)count : 1;
+    f->arena_bytes = total / f->count / MR_ARENA_PAGE * MR_ARENA_PAGE;
+    /* A sixteenth at least, so that a data set opened later may have somewhat larger objects than the first one. */
+    f->reserve_bytes = round_up(largest);
+    if (f->reserve_bytes < f->arena_bytes / 16)
+        f->reserve_bytes = round_up(f->arena_bytes / 16);
+}
+
+static bool refuse_too_large(struct mr_dataset *dataset, uint64_t total)
+{
+    char object[32], arena[32], wanted[32], text[400];
+    if (round_up(mr_dataset_extent(dataset)) <= total / 2 / MR_ARENA_PAGE * MR_ARENA_PAGE)
+        return false;
+    size_text(dataset->largest, object);
+    size_text(total, arena);
+    setting_text(dataset->largest <= UINT64_MAX / 3 ? dataset->largest * 3 : UINT64_MAX, wanted);
+    snprintf(text, sizeof text,
+             "its largest object has %llu bytes (%s), and the arena of %s must have room for two of them: set "
+             "memory.arena_bytes = %s",
+             (unsigned long long)dataset->largest, object, arena, wanted);
+    mr_dataset_fail(dataset, MR_E_NO_MEMORY, text);
+    return true;
+}
+
+static void refuse_over_reserve(struct mr_dataset *dataset)
+{
+    struct mr_fetchers *f = &dataset->supervisor->fetchers;
+    char object[32], reserve[32], wanted[32], text[400];
+    size_text(dataset->largest, object);
+    size_text(f->reserve_bytes, reserve);
+    setting_text(16 * f->count * dataset->largest, wanted);
+    snprintf(text, sizeof text,
+             "its largest object has %llu bytes (%s), and the memory was divided for objects of up to %s by what was "
+             "opened first, and is in use: open this one first, or set memory.arena_bytes = %s",
+             (unsigned long long)dataset->largest, object, reserve, wanted);
+    mr_dataset_fail(dataset, MR_E_NO_MEMORY, text);
+}
+
+/* ---- a larger reserve ---- */
+
+/* No lane, so no extent that could lie where the reserve will be. */
+static void grow_reserve(struct mr_dataset *dataset)
+{
+    struct mr_supervisor *s = dataset->supervisor;
+    struct mr_fetchers *f = &s->fetchers;
+    char reserve[32];
+    f->reserve_bytes = round_up(mr_dataset_extent(dataset));
+    size_text(f->reserve_bytes, reserve);
+    mr_log_info("memory: %s of each arena are kept for the sample that is waited for, because of data set %u (%s)",
+                reserve, dataset->number, mr_dataset_label(dataset));
+    f->state = MR_ARENAS_RESERVING;
+    for (unsigned i = 0; i < f->count; i++) {
+        struct mr_child *child = &f->workers[i];
+        f->slots[i].renewing = mr_child_has_process(child) || child->state == MR_CHILD_WAITING;
+        if (f->slots[i].renewing)
+            mr_child_drain(child, true);
+    }
+}
+
+/* The arenas are there: READY, FAILED, or it waits. */
+static void settle(struct mr_dataset *dataset)
+{
+    struct mr_supervisor *s = dataset->supervisor;
+    const struct mr_fetchers *f = &s->fetchers;
+    int64_t now_ns = mr_clock_mono_ns();
+    if (dataset->waits_ns == 0)
+        dataset->waits_ns = now_ns;
+    if (mr_dataset_extent(dataset) <= f->reserve_bytes)
+        mr_dataset_ready(dataset);
+    else if (round_up(mr_dataset_extent(dataset)) > f->arena_bytes / 2 || mr_lanes_of_whole_objects(s) > 0 ||
+             now_ns - dataset->waits_ns > READERS_PATIENCE_NS)
+        refuse_over_reserve(dataset);
+    else if (s->lanes.used == 0)
+        grow_reserve(dataset);
+}
+
+void mr_fetchers_settle(struct mr_supervisor *s)
+{
+    for (unsigned i = 0; i < MR_DATASETS_MAX && s->state <= MR_SUP_RUNNING; i++) {
+        struct mr_dataset *dataset = s->datasets[i];
+        if (dataset != NULL && dataset->indexed && dataset->state == MR_DATASET_LISTING &&
+            s->fetchers.state == MR_ARENAS_READY)
+            settle(dataset);
+    }
+}
+
+/* ---- segments of a slot ---- */
+
+static void close_fd(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+static void close_slot(struct mr_producer_slot *slot)
+{
+    close_fd(&slot->arena);
+    close_fd(&slot->arena_readonly);
+    close_fd(&slot->line);
+    close_fd(&slot->line_readonly);
+    close_fd(&slot->eventfd);
+    slot->reserved = slot->renewing = slot->stopped = false;
+}
+
+static int make_arena(struct mr_supervisor *s, struct mr_producer_slot *slot)
+{
+    enum mr_backing backing = slot->memfd ? MR_BACKING_MEMFD : (enum mr_backing)s->config.memory.backing;
+    if (backing == MR_BACKING_AUTO && s->config.memory.huge_pages == MR_HUGE_PAGES_AUTO && mr_segment_huge_possible())
+        backing = MR_BACKING_MEMFD; /* /dev/shm has them only where it was mounted so */
+    close_fd(&slot->arena);
+    close_fd(&slot->arena_readonly);
+    slot->arena = mr_segment_new(backing, "arena", s->fetchers.arena_bytes, 0);
+    if (slot->arena < 0)
+        return -1;
+    slot->arena_readonly = mr_segment_reopen_readonly(slot->arena);
+    return slot->arena_readonly < 0 ? -1 : 0;
+}
+
+static int make_slot(struct mr_supervisor *s, struct mr_producer_slot *slot)
+{
+    slot->memfd = false;
+    slot->line = mr_segment_new(MR_BACKING_MEMFD, "producer line", MR_PRODUCER_LINE_BYTES, 1);
+    if (slot->line < 0)
+        return -1;
+    slot->line_readonly = mr_segment_reopen_readonly(slot->line);
+    if (slot->line_readonly < 0)
+        return -1;
+    slot->eventfd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (slot->eventfd < 0) {
+        mr_error_set_errno(errno, "no event descriptor for a fetch worker");
+        return -1;
+    }
+    return make_arena(s, slot);
+}
+
+static void send_arena(struct mr_child *child)
+{
+    struct mr_fetchers *f = &child->supervisor->fetchers;
+    struct mr_producer_slot *slot = slot_of(child);
+    struct mr_msg_out *out = mr_msg_new(MR_MSG_ARENA);
+    mr_msg_put_u64(out, "bytes", f->arena_bytes);
+    mr_msg_put_u64(out, "reserve", f->reserve_bytes);
+    mr_msg_put_bool(out, "fresh", !slot->reserved);
+    mr_msg_put_fd(out, slot->arena);
+    mr_child_send(child, out);
+}
+
+/* ---- state ---- */
+
+/* The memory is not there: those who wait for it fail, and a later data set tries again. */
+static void give_up(struct mr_supervisor *s, enum mr_code code, const char *text)
+{
+    s->fetchers.state = MR_ARENAS_NONE;
+    atomic_store_explicit(&s->board->producers, 0, memory_order_release);
+    for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
+        if (s->datasets[i] != NULL && s->datasets[i]->indexed)
+            mr_dataset_fail(s->datasets[i], code, text);
+    for (unsigned i = 0; i < s->fetchers.count; i++)
+        mr_child_drain(&s->fetchers.workers[i], false);
+}
+
+static void say_no_memory(struct mr_supervisor *s, const char *why)
+{
+    char text[MR_BOARD_TEXT];
+    char total[32];
+    size_text(s->fetchers.arena_bytes * s->fetchers.count, total);
+    snprintf(text, sizeof text,
+             "no shared memory of %s for the arena: %s. Set memory.arena_bytes to less (or give the machine, the "
+             "container or /dev/shm more)",
+             total, why);
+    give_up(s, MR_E_NO_MEMORY, text);
+}
+
+static void log_division(const struct mr_supervisor *s, uint64_t largest)
+{
+    char object[32], arena[32], reserve[32];
+    size_text(largest, object);
+    size_text(s->fetchers.arena_bytes, arena);
+    size_text(s->fetchers.reserve_bytes, reserve);
+    mr_log_info("memory: largest object %s, so %u fetch workers with arenas of %s, %s of each kept for the sample that "
+                "is waited for",
+                object, s->fetchers.count, arena, reserve);
+    if (s->fetchers.count < s->config.fetch.workers)
+        mr_log_warning("%u fetch workers instead of %llu: an arena must have room for three of the largest objects; "
+                       "more needs a larger memory.arena_bytes",
+                       s->fetchers.count, (unsigned long long)s->config.fetch.workers);
+}
+
+static void begin(struct mr_supervisor *s)
+{
+    struct mr_fetchers *f = &s->fetchers;
+    uint64_t largest = largest_object(s);
+    for (unsigned i = 0; i < MR_PRODUCERS_MAX; i++)
+        if (mr_child_has_process(&f->workers[i]))
+            return; /* workers of a division that was given up: their end calls again */
+    divide(f, s->arena_bytes, s->config.fetch.workers, largest);
+    log_division(s, largest);
+    uint64_t available = mr_memory_available_bytes();
+    f->state = MR_ARENAS_RESERVING;
+    if (f->arena_bytes * f->count > available) {
+        char why[100], left[32];
+        size_text(available, left);
+        snprintf(why, sizeof why, "only %s are left of the memory or its cgroup limit", left);
+        say_no_memory(s, why);
+        return;
+    }
+    for (unsigned i = 0; i < f->count; i++) {
+        close_slot(&f->slots[i]);
+        if (make_slot(s, &f->slots[i]) != 0) {
+            say_no_memory(s, mr_error_text());
+            return;
+        }
+    }
+    atomic_store_explicit(&s->board->producers, f->count, memory_order_release); /* workers look at it */
+    for (unsigned i = 0; i < f->count; i++) {
+        f->workers[i].state = MR_CHILD_FREE;
+        mr_child_start(&f->workers[i]);
+    }
+}
+
+static void all_ready(struct mr_supervisor *s)
+{
+    s->fetchers.state = MR_ARENAS_READY;
+    mr_fetchers_settle(s);
+}
+
+/* Blocks of a reader: no larger than what a head has room for, and so that several fit the arena side by side. */
+static void limit_block(struct mr_dataset *dataset)
+{
+    const struct mr_fetchers *f = &dataset->supervisor->fetchers;
+    uint64_t most = dataset->supervisor->arena_bytes / 16;
+    if (f->state != MR_ARENAS_NONE) {
+        uint64_t shared = (f->arena_bytes - f->reserve_bytes) / 4;
+        most = f->reserve_bytes < shared ? f->reserve_bytes : shared;
+    }
+    most = most / MR_ARENA_PAGE * MR_ARENA_PAGE;
+    if (most < MR_ARENA_PAGE)
+        most = MR_ARENA_PAGE;
+    if (dataset->block_bytes > most)
+        dataset->block_bytes = most;
+}
+
+void mr_fetchers_indexed(struct mr_dataset *dataset)
+{
+    struct mr_supervisor *s = dataset->supervisor;
+    struct mr_fetchers *f = &s->fetchers;
+    limit_block(dataset);
+    if (s->state > MR_SUP_RUNNING || refuse_too_large(dataset, s->arena_bytes))
+        return;
+    for (unsigned i = 0; i < f->count; i++) {
+        struct mr_child *child = &f->workers[i];
+        if (mr_child_has_process(child)) {
+            mr_dataset_tell(dataset, child);
+        } else if (child->state == MR_CHILD_FAILED && f->state == MR_ARENAS_READY) {
+            child->barren = 0; /* a new data set is a new attempt */
+            atomic_store_explicit(&s->board->producer[i].failed, 0, memory_order_release);
+            mr_child_start(child);
+        }
+    }
+    if (f->state == MR_ARENAS_READY)
+        settle(dataset);
+    else if (f->state == MR_ARENAS_NONE)
+        begin(s);
+}
+
+/* ---- lanes ---- */
+
+void mr_fetchers_lane_opened(struct mr_supervisor *s, uint32_t lane, int fd)
+{
+    for (unsigned i = 0; i < s->fetchers.count; i++) {
+        if (!mr_child_has_process(&s->fetchers.workers[i]))
+            continue;
+        struct mr_msg_out *out = mr_msg_new(MR_MSG_LANE);
+        mr_msg_put_u64(out, "lane", lane);
+        mr_msg_put_fd(out, fd);
+        mr_child_send(&s->fetchers.workers[i], out);
+    }
+}
+
+uint64_t mr_fetchers_drop_dataset(struct mr_supervisor *s, uint32_t dataset)
+{
+    uint64_t alive = mr_fetchers_alive(s);
+    for (unsigned i = 0; i < s->fetchers.count; i++) {
+        if (!(alive & UINT64_C(1) << i))
+            continue;
+        struct mr_msg_out *out = mr_msg_new(MR_MSG_DROP_DATASET);
+        mr_msg_put_u64(out, "dataset", dataset);
+        mr_child_send(&s->fetchers.workers[i], out);
+    }
+    return alive;
+}
+
+uint64_t mr_fetchers_alive(const struct mr_supervisor *s)
+{
+    uint64_t alive = 0;
+    for (unsigned i = 0; i < s->fetchers.count; i++)
+        if (mr_child_has_process(&s->fetchers.workers[i]))
+            alive |= UINT64_C(1) << i;
+    return alive;
+}
+
+uint64_t mr_fetchers_drop_lane(struct mr_supervisor *s, uint32_t lane, uint64_t slots)
+{
+    slots &= mr_fetchers_alive(s); /* one that is restarted meanwhile never hears of the lane */
+    for (unsigned i = 0; i < s->fetchers.count; i++) {
+        if (!(slots & UINT64_C(1) << i) || s->fetchers.workers[i].queue != NULL)
+            continue; /* with a queue it does not read (stopped?): it is said again later, and no memory is piled up */
+        struct mr_msg_out *out = mr_msg_new(MR_MSG_DROP_LANE);
+        mr_msg_put_u64(out, "lane", lane);
+        mr_child_send(&s->fetchers.workers[i], out);
+    }
+    return slots;
+}
+
+void mr_fetchers_wake(struct mr_supervisor *s)
+{
+    for (unsigned i = 0; i < s->fetchers.count; i++)
+        if (s->fetchers.slots[i].eventfd >= 0)
+            eventfd_write(s->fetchers.slots[i].eventfd, 1);
+}
+
+/* The letter of proc_pid_stat(5); 0 when there is none. */
+static char process_state(pid_t pid)
+{
+    char path[64], text[512];
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
+    if (fd >= 0)
+        close(fd);
+    if (n <= 0)
+        return 0;
+    text[n] = '\0';
+    const char *behind_name = strrchr(text, ')');
+    return behind_name != NULL && behind_name[1] == ' ' ? behind_name[2] : 0;
+}
+
+void mr_fetchers_look(struct mr_supervisor *s)
+{
+    for (unsigned i = 0; i < s->fetchers.count; i++) {
+        struct mr_child *child = &s->fetchers.workers[i];
+        char state = child->pid != 0 ? process_state(child->pid) : 0;
+        bool stopped = state == 'T' || state == 't';
+        char lanes[200];
+        if (stopped && !slot_of(child)->stopped && mr_lanes_waiting_for(s, i, lanes, sizeof lanes) > 0)
+            mr_log_warning("fetch worker %u (process %d) is stopped, and lanes wait for it: %s. Continue it with kill "
+                           "-CONT, or kill it: another one takes over",
+                           i, (int)child->pid, lanes);
+        else if (stopped)
+            continue; /* next time, when a lane waits */
+        slot_of(child)->stopped = stopped;
+    }
+}
+
+/* ---- what the workers say ---- */
+
+static int arena_ready(struct mr_child *child)
+{
+    struct mr_supervisor *s = child->supervisor;
+    slot_of(child)->reserved = true;
+    slot_of(child)->renewing = false;
+    struct mr_board_producer *board = &s->board->producer[child->slot];
+    atomic_store_explicit(&board->pid, (uint32_t)child->pid, memory_order_relaxed);
+    atomic_store_explicit(&board->generation, child->generation, memory_order_relaxed);
+    atomic_store_explicit(&board->alive, 1, memory_order_release);
+    if (s->fetchers.state != MR_ARENAS_RESERVING)
+        return 0;
+    for (unsigned i = 0; i < s->fetchers.count; i++)
+        if (!s->fetchers.slots[i].reserved || s->fetchers.slots[i].renewing)
+            return 0;
+    all_ready(s);
+    return 0;
+}
+
+/* FAILED without a data set while the pages are being reserved: try the other backing once. */
+static int arena_failed(struct mr_child *child)
+{
+    struct mr_supervisor *s = child->supervisor;
+    struct mr_producer_slot *slot = slot_of(child);
+    if (s->fetchers.state != MR_ARENAS_RESERVING || child->state != MR_CHILD_RUNNING)
+        return 0;
+    if (child->fail_code == MR_E_NO_MEMORY && s->config.memory.backing == MR_BACKING_AUTO && !slot->memfd) {
+        mr_log_info("the arena of fetch worker %u does not fit /dev/shm: memfd instead (%s)", child->slot,
+                    child->fail_text);
+        slot->memfd = true;
+        if (make_arena(s, slot) != 0) {
+            say_no_memory(s, mr_error_text());
+            return 0;
+        }
+        child->fail_text[0] = '\0';
+        send_arena(child);
+        return 0;
+    }
+    if (child->fail_code == MR_E_NO_MEMORY)
+        say_no_memory(s, child->fail_text);
+    return 0; /* anything else: its exit status decides */
+}
+
+static int message(struct mr_child *child, struct mr_msg_in *in)
+{
+    struct mr_supervisor *s = child->supervisor;
+    uint64_t number, code;
+    const char *text;
+    switch (in->type) {
+    case MR_MSG_ARENA_READY:
+        return arena_ready(child);
+    case MR_MSG_DROPPED:
+        if (mr_msg_get_u64(in, "lane", &number) != 0)
+            return -1;
+        mr_lanes_dropped(s, number, child->slot);
+        return 0;
+    case MR_MSG_DATASET_DROPPED:
+        if (mr_msg_get_u64(in, "dataset", &number) != 0)
+            return -1;
+        mr_ranged_dropped(s, number, child->slot);
+        return 0;
+    case MR_MSG_COMPOSE:
+        if (mr_msg_get_u64(in, "dataset", &number) != 0 || mr_msg_get_str(in, "text", &text) != 0 ||
+            mr_dataset_find(s, number) == NULL)
+            return -1;
+        snprintf(mr_dataset_find(s, number)->compose, sizeof s->datasets[0]->compose, "%s", text);
+        return 0;
+    case MR_MSG_FAILED:
+        if (!mr_msg_has(in, "dataset"))
+            return arena_failed(child);
+        if (mr_msg_get_u64(in, "dataset", &number) != 0 || mr_msg_get_u64(in, "code", &code) != 0 ||
+            mr_msg_get_str(in, "text", &text) != 0)
+            return -1;
+        struct mr_dataset *dataset = mr_dataset_find(s, number);
+        if (dataset == NULL)
+            return -1;
+        mr_dataset_fail(dataset, code > MR_OK && code < MR_E_COUNT ? (enum mr_code)code : MR_E_INTERNAL, text);
+        return 0;
+    default:
+        mr_error_set(MR_E_PROTOCOL, "a fetch worker does not send messages of type %d", (int)in->type);
+        return -1;
+    }
+}
+
+/* ---- life of a worker ---- */
+
+static void setup(struct mr_child *child, struct mr_msg_out *out)
+{
+    mr_msg_put_fd(out, slot_of(child)->line);
+    mr_msg_put_fd(out, slot_of(child)->eventfd);
+}
+
+/* All that it must know to go on where the one before it stopped; the arena last, which means: begin. */
+static void started(struct mr_child *child)
+{
+    struct mr_supervisor *s = child->supervisor;
+    for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
+        if (s->datasets[i] != NULL && s->datasets[i]->indexed && s->datasets[i]->state != MR_DATASET_FAILED &&
+            !s->datasets[i]->dropping)
+            mr_dataset_tell(s->datasets[i], child);
+    mr_lanes_tell(s, child);
+    send_arena(child);
+}
+
+static void running(struct mr_child *child)
+{
+    (void)child; /* the board says alive when its arena is there */
+}
+
+static bool is_poison_signal(int signal, bool oom)
+{
+    return signal == SIGSEGV || signal == SIGBUS || signal == SIGABRT || signal == SIGILL || signal == SIGFPE ||
+           (signal == SIGKILL && oom);
+}
+
+static void died(struct mr_child *child, const struct mr_child_end *end)
+{
+    struct mr_supervisor *s = child->supervisor;
+    uint64_t oom_kills = mr_oom_kills();
+    bool oom = oom_kills > s->fetchers.oom_kills;
+    s->fetchers.oom_kills = oom_kills;
+    if (oom && end->signal == SIGKILL)
+        mr_log_error("fetch worker %u was killed because the memory limit was reached: lower memory.arena_bytes or "
+                     "fetch.connections, or raise the limit",
+                     child->slot);
+    atomic_store_explicit(&s->board->producer[child->slot].alive, 0, memory_order_release);
+    if (mr_lanes_producer_died(s, child->slot, is_poison_signal(end->signal, oom), end->signal))
+        child->barren = 0; /* the ticket is to blame, and will not kill for ever */
+    mr_ranged_producer_died(s, child->slot);
+    mr_lanes_wake_all(s);
+    mr_fetchers_wake(s);
+}
+
+static void ended(struct mr_child *child)
+{
+    struct mr_supervisor *s = child->supervisor;
+    if (child->state == MR_CHILD_FAILED && s->state <= MR_SUP_RUNNING) {
+        atomic_store_explicit(&s->board->producer[child->slot].failed, 1, memory_order_release);
+        mr_dataset_fail_all(s, child->fail_code, child->fail_text);
+        if (s->fetchers.state == MR_ARENAS_RESERVING)
+            give_up(s, child->fail_code, child->fail_text);
+    }
+    if (s->fetchers.state == MR_ARENAS_NONE && s->state <= MR_SUP_RUNNING && any_waiting(s))
+        begin(s); /* a data set that came while the workers of the last attempt were ending */
+    mr_supervisor_child_ended(s);
+}
+
+static const struct mr_child_role fetch_role = {.name = "fetch",
+                                                .counters = MR_ROLE_FETCH,
+                                                .first_counter = MR_WC_OBJECTS,
+                                                .last_counter = MR_WC_FAILED,
+                                                .setup = setup,
+                                                .started = started,
+                                                .running = running,
+                                                .message = message,
+                                                .died = died,
+                                                .ended = ended};
+
+int mr_fetchers_init(struct mr_supervisor *s)
+{
+    struct mr_fetchers *f = &s->fetchers;
+    f->oom_kills = mr_oom_kills();
+    for (unsigned i = 0; i < s->config.fetch.workers && i < MR_PRODUCERS_MAX; i++)
+        if (mr_child_init(&f->workers[i], s, &fetch_role, i) != 0)
+            return -1;
+    return 0;
+}
+
+void mr_fetchers_close(struct mr_supervisor *s)
+{
+    for (unsigned i = 0; i < s->config.fetch.workers && i < MR_PRODUCERS_MAX; i++)
+        if (s->fetchers.workers[i].supervisor != NULL)
+            mr_child_close(&s->fetchers.workers[i]);
+    for (unsigned i = 0; i < MR_PRODUCERS_MAX; i++)
+        close_slot(&s->fetchers.slots[i]);
+}

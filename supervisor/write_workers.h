@@ -1,0 +1,54 @@
+/*
+ * write_workers.h - the write workers, and the memory that checkpoints pass through.
+ *
+ * Nothing of it exists before the first writer is opened. Then the part arena is made, write worker 0 reserves its
+ * pages, and when it says so the others start; meanwhile OPEN_WRITER is answered with BUSY.
+ *
+ *     NONE --(first OPEN_WRITER)--> RESERVING --(ARENA_READY of worker 0)--> READY
+ *       ^                               |
+ *       +----(no memory, or worker 0 cannot work: OPEN_WRITER says why for RETRY_MS, then tries again)
+ *
+ * A write worker has a session of its own and no PDEATHSIG: when this process dies it finishes what was promised. Its
+ * death here: wait for its pidfd, recover its words in its lanes, start the next one in that slot, tell it the lanes. A
+ * slot that will not work (exit 2, started too often) loses its lanes: they fail with its text, and are not given to
+ * another one, which they may have been the reason for. The next OPEN_WRITER after RETRY_MS starts it again.
+ */
+#ifndef MR_SUPERVISOR_WRITE_WORKERS_H
+#define MR_SUPERVISOR_WRITE_WORKERS_H
+
+#include "shm/ring/board.h"
+#include "supervisor/child.h"
+#include "supervisor/fetch_workers.h"
+
+struct mr_writers {
+    enum mr_arenas state;
+    struct mr_child workers[MR_PRODUCERS_MAX];
+    struct mr_producer_slot slots[MR_PRODUCERS_MAX]; /* their lines and eventfds; the arena is everybody's */
+    unsigned count;                                  /* slots that are made: 0 or checkpoint.writers */
+    uint64_t arena_bytes;                            /* 0 until it is made */
+    int arena;                                       /* -1 */
+    bool memfd;                                      /* /dev/shm had no room */
+    enum mr_code fail_code;                          /* why the last attempt came to nothing; OK */
+    char fail_text[MR_CHILD_TEXT];
+    int64_t failed_ns;
+    int64_t slot_failed_ns[MR_PRODUCERS_MAX];
+    bool stale[MR_PRODUCERS_MAX]; /* it has an older configuration: started again once it serves no lane */
+    uint64_t oom_kills;           /* of our cgroup, at the last look */
+};
+
+void mr_writers_init(struct mr_supervisor *s);
+void mr_writers_close(struct mr_supervisor *s);
+/* 0 when the arena and a worker are there, and *slot is the one with the fewest lanes; -1: BUSY (ask again), NO_MEMORY,
+ * or why no worker can work. */
+int mr_writers_choose(struct mr_supervisor *s, unsigned *slot);
+/* What the arena has, or would have. */
+uint64_t mr_writers_arena_bytes(const struct mr_supervisor *s);
+bool mr_writers_alive(const struct mr_supervisor *s);
+/* The configuration has changed. A drained write worker aborts what is open: each is started again when it is idle. */
+void mr_writers_renew(struct mr_supervisor *s);
+/* A lane of the slot has ended, or none had begun. */
+void mr_writers_idle(struct mr_supervisor *s, unsigned slot);
+/* The worker looks at its lanes again: after an abort. */
+void mr_writers_wake(struct mr_supervisor *s, unsigned slot);
+
+#endif

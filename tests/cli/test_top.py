@@ -1,0 +1,142 @@
+"""`millrace top`: lines in a pipe, a screen on a terminal, and how it ends."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.serve import DEADLINE_S, Serve, StartServe
+
+LINE = re.compile(
+    r"\d\d:\d\d:\d\d +\d+ objects/s +[\d.]+ MiB/s +\d+ of \d+ in flight +arena +\d+%  \d+ readers +\d+ samples/s "
+    r"waiting +\d+%  \d+ retries \d+ throttled  limited by .+"
+)
+SCREEN_ON, SCREEN_OFF = b"\033[?1049h", b"\033[?1049l"
+
+
+@pytest.fixture
+def server(serve: StartServe, config: Path) -> Serve:
+    one = serve(config)
+    one.wait_ready()
+    return one
+
+
+class Terminal:
+    """`millrace top` on a pseudo-terminal: what it has written so far."""
+
+    def __init__(self, process: subprocess.Popen[bytes], master: int) -> None:
+        self.process, self.master, self.seen = process, master, b""
+
+    def read_until(self, part: bytes) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while part not in self.seen:
+            assert time.monotonic() < deadline, self.seen
+            if select.select([self.master], [], [], 0.2)[0]:
+                with suppress(OSError):  # EIO: the other end is closed
+                    self.seen += os.read(self.master, 65536)
+
+    def size(self, rows: int, columns: int) -> None:
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+
+@contextmanager
+def terminal(program: Path, server: Serve, rows: int = 40, columns: int = 120) -> Iterator[Terminal]:
+    master, slave = pty.openpty()
+    fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    settings = termios.tcgetattr(slave)
+    process = subprocess.Popen(
+        [program, "top", "--socket", server.socket, "--interval", "0.1"],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    try:
+        yield Terminal(process, master)
+        assert termios.tcgetattr(slave) == settings
+    finally:
+        process.kill()
+        process.wait()
+        os.close(master)
+        os.close(slave)
+
+
+def test_lines_in_a_pipe(millrace_bin: Path, server: Serve) -> None:
+    command = [str(millrace_bin), "top", "--socket", str(server.socket), "--count", "3", "--interval", "0.1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 3
+    assert all(LINE.fullmatch(line) for line in lines), lines
+    assert lines[-1].endswith("limited by nothing: no reader is open")
+
+
+def test_screen(millrace_bin: Path, server: Serve) -> None:
+    with terminal(millrace_bin, server) as top:
+        top.read_until(b"fetch 1")
+        assert top.seen.startswith(SCREEN_ON)
+        for part in (b"limited by nothing: no reader is open", b"train", b"18.6 KiB", b"0/32"):
+            assert part in top.seen
+        os.write(top.master, b"q")
+        top.read_until(SCREEN_OFF)
+        assert top.process.wait(DEADLINE_S) == 0
+
+
+def test_screen_of_another_size(millrace_bin: Path, server: Serve) -> None:
+    with terminal(millrace_bin, server) as top:
+        top.read_until(b"fetch 1")
+        top.seen = b""
+        top.size(4, 20)
+        top.read_until(b"\r\n...\033[K\033[J")
+        last = top.seen[top.seen.rindex(b"\033[H") :]
+        rows = re.sub(rb"\033\[[0-9]*[A-Z]", b"", last).split(b"\r\n")
+        assert len(rows) == 4
+        assert max(map(len, rows)) <= 20
+        os.write(top.master, b"q")
+        assert top.process.wait(DEADLINE_S) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_restores_the_terminal(millrace_bin: Path, server: Serve, number: int) -> None:
+    with terminal(millrace_bin, server) as top:
+        top.read_until(b"fetch 1")
+        if number == signal.SIGINT:
+            os.write(top.master, b"\x03")  # Ctrl-C
+        else:
+            top.process.send_signal(number)
+        top.read_until(SCREEN_OFF)
+        assert top.process.wait(DEADLINE_S) == 0
+
+
+def test_supervisor_ends(millrace_bin: Path, server: Serve) -> None:
+    with terminal(millrace_bin, server) as top:
+        top.read_until(b"fetch 1")
+        server.stop()
+        top.read_until(b"has ended")
+        assert SCREEN_OFF in top.seen
+        assert top.process.wait(DEADLINE_S) == 1
+
+
+def test_broken_pipe(millrace_bin: Path, server: Serve) -> None:
+    command = [str(millrace_bin), "top", "--socket", str(server.socket), "--interval", "0.1"]
+    top = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert top.stdout is not None and top.stderr is not None
+    top.stdout.readline()
+    top.stdout.close()
+    assert top.wait(DEADLINE_S) == -signal.SIGPIPE
+    assert top.stderr.read() == b""
+    top.stderr.close()

@@ -1,0 +1,385 @@
+/* The client's side of the socket, against a process that plays the supervisor: rightly, wrongly, and dying. */
+#include "shm/control/client.h"
+
+#include <check.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "shm/base/error.h"
+#include "shm/control/msg.h"
+#include "shm/memory/segment.h"
+
+static char path[64];
+static pid_t server;
+static int board_fd;
+static struct mr_board *board;
+
+/* ---- the other side ---- */
+
+static int recv_request(int socket, enum mr_msg_type *type)
+{
+    struct mr_msg_in in;
+    if (mr_msg_recv(socket, &in) != 1)
+        return -1;
+    *type = in.type;
+    mr_msg_close(&in);
+    return 0;
+}
+
+static void answer_hello(int socket)
+{
+    enum mr_msg_type type;
+    if (recv_request(socket, &type) != 0 || type != MR_MSG_HELLO)
+        _exit(1);
+    struct mr_msg_out *out = mr_msg_new(MR_MSG_OK);
+    mr_msg_put_str(out, "run_id", "run");
+    mr_msg_put_u64(out, "pid", (uint64_t)getpid());
+    mr_msg_put_fd(out, board_fd);
+    mr_msg_send(socket, out);
+}
+
+/* Listens at path, serves one connection with `play`, and exits: with 0 when play was content. */
+static void start_server(int (*play)(int socket))
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    strcpy(address.sun_path, path);
+    int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(bind(listener, (struct sockaddr *)&address, sizeof address), 0);
+    server = fork();
+    if (server == 0) {
+        /* Listening here makes this process the one that SO_PEERCRED names. */
+        if (listen(listener, 1) != 0)
+            _exit(1);
+        _exit(play(accept(listener, NULL, NULL)));
+    }
+    close(listener);
+}
+
+static void expect_server_content(void)
+{
+    int status;
+    ck_assert_int_eq(waitpid(server, &status, 0), server);
+    server = 0;
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static unsigned open_fds(void)
+{
+    unsigned count = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    while (readdir(dir) != NULL)
+        count++;
+    closedir(dir);
+    return count;
+}
+
+static void setup(void)
+{
+    snprintf(path, sizeof path, "/tmp/millrace-test-client-%d", (int)getpid());
+    unlink(path);
+    board_fd = mr_segment_new(MR_BACKING_MEMFD, "board", sizeof *board, 1);
+    ck_assert_int_ge(board_fd, 0);
+    board = mr_segment_map(board_fd, sizeof *board, 1, NULL);
+    ck_assert_ptr_nonnull(board);
+    mr_board_format(board, (uint32_t)getpid(), "run");
+}
+
+static void teardown(void)
+{
+    if (server > 0) {
+        kill(server, SIGKILL);
+        waitpid(server, NULL, 0);
+        server = 0;
+    }
+    mr_segment_unmap(board, sizeof *board);
+    close(board_fd);
+    unlink(path);
+}
+
+static void expect_error(enum mr_code code, const char *part)
+{
+    ck_assert_msg(mr_error_code() == code, "code %d: %s", mr_error_code(), mr_error_text());
+    ck_assert_msg(strstr(mr_error_text(), part) != NULL, "'%s' lacks '%s'", mr_error_text(), part);
+    mr_error_clear();
+}
+
+/* ---- connecting ---- */
+
+START_TEST(test_nobody_there)
+{
+    ck_assert_ptr_null(mr_client_connect(path, "trainer", 0));
+    expect_error(MR_E_GONE, path);
+    ck_assert_ptr_null(mr_client_connect(path, "trainer", 50));
+    expect_error(MR_E_GONE, path);
+    ck_assert_ptr_null(mr_client_connect("", "trainer", 0));
+    expect_error(MR_E_USAGE, "1 to 107");
+    ck_assert_ptr_null(mr_client_connect(NULL, "trainer", 0));
+    expect_error(MR_E_USAGE, "1 to 107");
+    char longer[200];
+    memset(longer, 'x', sizeof longer);
+    longer[sizeof longer - 1] = '\0';
+    ck_assert_ptr_null(mr_client_connect(longer, "trainer", 0));
+    expect_error(MR_E_USAGE, "1 to 107");
+    ck_assert_ptr_null(mr_client_connect("/tmp", "trainer", 0));
+    expect_error(MR_E_GONE, "/tmp");
+}
+END_TEST
+
+static int play_hello_only(int socket)
+{
+    enum mr_msg_type type;
+    answer_hello(socket);
+    return recv_request(socket, &type) == -1 ? 0 : 1;
+}
+
+START_TEST(test_connect_and_close)
+{
+    unsigned before = open_fds();
+    start_server(play_hello_only);
+    struct mr_client *client = mr_client_connect(path, "trainer", 5000);
+    ck_assert_msg(client != NULL, "%s", mr_error_text());
+    ck_assert_int_eq(mr_client_check(client), 0);
+    ck_assert_str_eq(mr_client_board(client)->run_id, "run");
+    mr_client_destroy(client);
+    expect_server_content();
+    ck_assert_uint_eq(open_fds(), before);
+    mr_client_destroy(NULL);
+}
+END_TEST
+
+static int play_no_board(int socket)
+{
+    enum mr_msg_type type;
+    recv_request(socket, &type);
+    mr_msg_send(socket, mr_msg_new(MR_MSG_OK));
+    return recv_request(socket, &type) == -1 ? 0 : 1;
+}
+
+static int play_bad_board(int socket)
+{
+    enum mr_msg_type type;
+    recv_request(socket, &type);
+    struct mr_msg_out *out = mr_msg_new(MR_MSG_OK);
+    mr_msg_put_fd(out, memfd_create("short", MFD_CLOEXEC));
+    mr_msg_send(socket, out);
+    return recv_request(socket, &type) == -1 ? 0 : 1;
+}
+
+static int play_refuse(int socket)
+{
+    enum mr_msg_type type;
+    recv_request(socket, &type);
+    struct mr_msg_out *out = mr_msg_new(MR_MSG_ERROR);
+    mr_msg_put_u64(out, "code", MR_E_DENIED);
+    mr_msg_put_str(out, "text", "not you");
+    mr_msg_send(socket, out);
+    return 0;
+}
+
+START_TEST(test_bad_hello)
+{
+    static const struct {
+        int (*play)(int socket);
+        enum mr_code code;
+        const char *part;
+    } cases[] = {{play_no_board, MR_E_PROTOCOL, "descriptor"},
+                 {play_bad_board, MR_E_CORRUPT, ""},
+                 {play_refuse, MR_E_DENIED, "not you"}};
+    unsigned before = open_fds();
+    start_server(cases[_i].play);
+    ck_assert_ptr_null(mr_client_connect(path, "trainer", 5000));
+    expect_error(cases[_i].code, cases[_i].part);
+    expect_server_content();
+    ck_assert_uint_eq(open_fds(), before);
+}
+END_TEST
+
+/* ---- answers ---- */
+
+/* Each wrong answer to an INDEX, in order. */
+static int play_wrong_answers(int socket)
+{
+    enum mr_msg_type type;
+    answer_hello(socket);
+    for (unsigned i = 0; i < 7; i++) {
+        if (recv_request(socket, &type) != 0 || type != MR_MSG_INDEX)
+            return 1;
+        struct mr_msg_out *out = mr_msg_new(i < 3 ? MR_MSG_ERROR : i == 3 ? MR_MSG_HELLO : MR_MSG_OK);
+        if (i < 2)
+            mr_msg_put_u64(out, "code", i == 0 ? MR_E_BUSY : 12345);
+        if (i < 3)
+            mr_msg_put_str(out, "text", "because");
+        if (i == 5)
+            mr_msg_put_str(out, "size", "many");
+        if (i == 6)
+            mr_msg_put_u64(out, "size", 1);
+        if (i == 4 || i == 5)
+            mr_msg_put_fd(out, 0);
+        mr_msg_send(socket, out);
+    }
+    if (recv_request(socket, &type) != 0)
+        return 1;
+    send(socket, "garbage", 7, 0);
+    return recv_request(socket, &type) == -1 ? 0 : 1;
+}
+
+START_TEST(test_wrong_answers)
+{
+    static const struct {
+        enum mr_code code;
+        const char *part;
+    } expected[] = {{MR_E_BUSY, "because"},
+                    {MR_E_INTERNAL, "because"},
+                    {MR_E_PROTOCOL, "neither OK nor ERROR"},
+                    {MR_E_PROTOCOL, "neither"},
+                    {MR_E_PROTOCOL, "'size'"},
+                    {MR_E_PROTOCOL, "'size'"},
+                    {MR_E_PROTOCOL, "lacks descriptor"},
+                    {MR_E_PROTOCOL, ""}};
+    start_server(play_wrong_answers);
+    struct mr_client *client = mr_client_connect(path, "trainer", 5000);
+    ck_assert_ptr_nonnull(client);
+    unsigned before = open_fds();
+    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+        int fd;
+        uint64_t size;
+        ck_assert_int_eq(mr_client_index(client, 0, &fd, &size), -1);
+        expect_error(expected[i].code, expected[i].part);
+        ck_assert_uint_eq(open_fds(), before);
+    }
+    mr_client_destroy(client);
+    expect_server_content();
+}
+END_TEST
+
+static int play_lane_that_is_none(int socket)
+{
+    enum mr_msg_type type;
+    answer_hello(socket);
+    if (recv_request(socket, &type) != 0 || type != MR_MSG_OPEN_LANE)
+        return 1;
+    struct mr_msg_out *out = mr_msg_new(MR_MSG_OK);
+    mr_msg_put_u64(out, "lane", 3);
+    mr_msg_put_fd(out, board_fd);
+    mr_msg_send(socket, out);
+    /* It tells us that it does not have the lane. */
+    if (recv_request(socket, &type) != 0 || type != MR_MSG_CLOSE_LANE)
+        return 1;
+    mr_msg_send(socket, mr_msg_new(MR_MSG_OK));
+    return recv_request(socket, &type) == -1 ? 0 : 1;
+}
+
+START_TEST(test_lane_that_is_none)
+{
+    start_server(play_lane_that_is_none);
+    struct mr_client *client = mr_client_connect(path, "trainer", 5000);
+    ck_assert_ptr_nonnull(client);
+    struct mr_lane lane;
+    struct mr_loop loop;
+    bool has_loop = true;
+    ck_assert_int_eq(mr_client_open_lane(client, 0, 4, 4, "key", &lane, &loop, &has_loop), -1);
+    expect_error(MR_E_CORRUPT, "lane 3");
+    ck_assert(!has_loop);
+    mr_client_destroy(client);
+    expect_server_content();
+}
+END_TEST
+
+START_TEST(test_states_come_from_the_board)
+{
+    start_server(play_hello_only);
+    struct mr_client *client = mr_client_connect(path, "trainer", 5000);
+    ck_assert_ptr_nonnull(client);
+    ck_assert_int_eq(mr_client_dataset_state(client, 5), MR_DATASET_FREE);
+    atomic_store(&board->dataset[5].state, MR_DATASET_LISTING);
+    ck_assert_int_eq(mr_client_dataset_state(client, 5), MR_DATASET_LISTING);
+    board->dataset[5].code = MR_E_NOT_FOUND;
+    memset(board->dataset[5].text, 'x', sizeof board->dataset[5].text); /* no NUL: read to its end and no further */
+    atomic_store(&board->dataset[5].state, MR_DATASET_FAILED);
+    ck_assert_int_eq(mr_client_dataset_state(client, 5), MR_DATASET_FAILED);
+    expect_error(MR_E_NOT_FOUND, "xxx");
+    ck_assert_int_eq(mr_client_dataset_state(client, MR_DATASETS_MAX), MR_DATASET_FAILED);
+    expect_error(MR_E_USAGE, "no data set");
+    mr_client_destroy(client);
+}
+END_TEST
+
+/* ---- death ---- */
+
+static int play_die(int socket)
+{
+    enum mr_msg_type type;
+    answer_hello(socket);
+    recv_request(socket, &type);
+    _exit(0); /* without an answer */
+}
+
+START_TEST(test_supervisor_dies)
+{
+    start_server(play_die);
+    struct mr_client *client = mr_client_connect(path, "trainer", 5000);
+    ck_assert_ptr_nonnull(client);
+    ck_assert_ptr_null(mr_client_stat(client));
+    expect_error(MR_E_GONE, "has ended");
+    expect_server_content();
+    ck_assert_int_eq(mr_client_check(client), -1);
+    expect_error(MR_E_GONE, "has ended");
+    ck_assert_ptr_null(mr_client_views(client));
+    expect_error(MR_E_GONE, "has ended");
+    ck_assert_int_eq(mr_client_close_lane(client, 0), -1);
+    expect_error(MR_E_GONE, "has ended");
+    mr_client_destroy(client);
+}
+END_TEST
+
+START_TEST(test_forked_child)
+{
+    start_server(play_hello_only);
+    struct mr_client *client = mr_client_connect(path, "trainer", 5000);
+    ck_assert_ptr_nonnull(client);
+    pid_t child = fork();
+    if (child == 0) {
+        bool refused = mr_client_stat(client) == NULL && mr_error_code() == MR_E_USAGE &&
+                       mr_client_views(client) == NULL && mr_error_code() == MR_E_USAGE &&
+                       mr_client_close_lane(client, 0) == -1 && mr_error_code() == MR_E_USAGE;
+        _exit(refused ? 0 : 1);
+    }
+    int status;
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_int_eq(status, 0);
+    ck_assert_int_eq(mr_client_check(client), 0);
+    mr_client_destroy(client);
+    expect_server_content(); /* it saw no message of the child's */
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("client");
+    TCase *tcase = tcase_create("client");
+    tcase_set_timeout(tcase, 20);
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_test(tcase, test_nobody_there);
+    tcase_add_test(tcase, test_connect_and_close);
+    tcase_add_loop_test(tcase, test_bad_hello, 0, 3);
+    tcase_add_test(tcase, test_wrong_answers);
+    tcase_add_test(tcase, test_lane_that_is_none);
+    tcase_add_test(tcase, test_states_come_from_the_board);
+    tcase_add_test(tcase, test_supervisor_dies);
+    tcase_add_test(tcase, test_forked_child);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,140 @@
+/* test_part_share.c - what a checkpoint writer is given of the part arena, and where it lies. */
+#include <check.h>
+#include <stdlib.h>
+
+#include "shm/base/clock.h"
+#include "shm/ring/ckpt_part.h"
+#include "supervisor/ckpt_share.h"
+
+#define MIB (UINT64_C(1) << 20)
+
+static void expect(uint64_t arena, uint64_t part, uint64_t writers, uint64_t sharers, uint64_t part_bytes,
+                   uint32_t slots)
+{
+    struct mr_part_share share = mr_part_share(arena, part, writers, sharers);
+    ck_assert_uint_eq(share.part_bytes, part_bytes);
+    ck_assert_uint_eq(share.slots, slots);
+}
+
+START_TEST(test_equal_shares)
+{
+    expect(256 * MIB, 64 * MIB, 2, 1, 16 * MIB, 8);
+    expect(4096 * MIB, 64 * MIB, 2, 0, 64 * MIB, 32);
+    expect(256 * MIB, 64 * MIB, 1, 1, 32 * MIB, 8);
+    expect(256 * MIB, 64 * MIB, 2, 8, 5 * MIB, 4);
+    expect(1536 * MIB, 64 * MIB, 2, 1, 64 * MIB, 8);
+    expect(1024 * MIB, 8 * MIB, 2, 3, 8 * MIB, 32);
+    expect(16384 * MIB, 5 * MIB, 1, 1, 5 * MIB, 64);
+    expect(1000 * MIB, 64 * MIB, 3, 1, 1000 * MIB / 24 / 4096 * 4096, 8);
+    expect(100 * MIB, 64 * MIB, 3, 1, 5 * MIB, 4);
+}
+END_TEST
+
+START_TEST(test_never_under_5_mib)
+{
+    expect(64 * MIB, 64 * MIB, 2, 100, 5 * MIB, 2);
+    expect(10 * MIB, 64 * MIB, 64, 64, 5 * MIB, 2);
+    expect(10 * MIB, 64 * MIB, 2, UINT64_MAX, 5 * MIB, 2);
+    expect(10 * MIB, 64 * MIB, 0, 0, 5 * MIB, 2);
+    ck_assert(mr_part_share_possible(10 * MIB));
+    ck_assert(!mr_part_share_possible(10 * MIB - 1));
+}
+END_TEST
+
+START_TEST(test_first_fit)
+{
+    struct mr_part_share share = {.part_bytes = 8 * MIB, .slots = 4};
+    struct mr_part_extent used[] = {{0, 16 * MIB}, {40 * MIB, 8 * MIB}};
+    uint64_t offset = 1;
+    ck_assert(mr_part_share_place(&share, 96 * MIB, NULL, 0, &offset));
+    ck_assert_uint_eq(offset, 0);
+    ck_assert(mr_part_share_place(&share, 96 * MIB, used, 2, &offset));
+    ck_assert_uint_eq(offset, 48 * MIB); /* 24 MiB between the two are too few */
+    ck_assert_uint_eq(share.slots, 4);
+    ck_assert(mr_part_share_place(&share, 64 * MIB, used, 2, &offset));
+    ck_assert_uint_eq(offset, 16 * MIB);
+    ck_assert_uint_eq(share.slots, 2); /* fewer, where that is what is free */
+}
+END_TEST
+
+START_TEST(test_full)
+{
+    struct mr_part_share share = {.part_bytes = 8 * MIB, .slots = 4};
+    struct mr_part_extent used[] = {{0, 24 * MIB}, {32 * MIB, 24 * MIB}};
+    uint64_t offset = 1;
+    ck_assert(!mr_part_share_place(&share, 64 * MIB, used, 2, &offset));
+    ck_assert_uint_eq(share.slots, MR_PART_SLOTS_MIN);
+    share = (struct mr_part_share){.part_bytes = 5 * MIB, .slots = 2};
+    ck_assert(!mr_part_share_place(&share, 5 * MIB, NULL, 0, &offset));
+}
+END_TEST
+
+struct model {
+    struct mr_part_extent used[64];
+    unsigned count;
+};
+
+static void insert(struct model *m, uint64_t offset, uint64_t bytes)
+{
+    unsigned at = m->count++;
+    for (; at > 0 && m->used[at - 1].offset > offset; at--)
+        m->used[at] = m->used[at - 1];
+    m->used[at] = (struct mr_part_extent){offset, bytes};
+}
+
+static void check_apart(const struct model *m, uint64_t arena)
+{
+    for (unsigned i = 0; i < m->count; i++) {
+        ck_assert_uint_le(m->used[i].offset + m->used[i].bytes, arena);
+        if (i > 0)
+            ck_assert_uint_le(m->used[i - 1].offset + m->used[i - 1].bytes, m->used[i].offset);
+    }
+}
+
+/* Whatever is opened and closed: shares are as promised, and no byte is given twice. */
+START_TEST(test_random_openings)
+{
+    uint64_t x = (uint64_t)_i * 7919;
+    uint64_t arena = 10 * MIB + mr_mix64(++x) % (2000 * MIB) / 4096 * 4096;
+    uint64_t wanted = 5 * MIB + mr_mix64(++x) % (100 * MIB);
+    uint64_t writers = 1 + mr_mix64(++x) % 8;
+    struct model m = {.count = 0};
+    for (unsigned step = 0; step < 300; step++) {
+        if (m.count > 0 && (mr_mix64(++x) % 3 == 0 || m.count == 64)) {
+            unsigned gone = (unsigned)(mr_mix64(++x) % m.count);
+            for (m.count--; gone < m.count; gone++)
+                m.used[gone] = m.used[gone + 1];
+            continue;
+        }
+        uint64_t sharers = mr_mix64(++x) % 12, n = sharers > writers ? sharers : writers, offset;
+        struct mr_part_share share = mr_part_share(arena, wanted, writers, sharers);
+        ck_assert_uint_ge(share.part_bytes, MR_PART_BYTES_MIN);
+        ck_assert_uint_eq(share.part_bytes % MR_PART_PAGE, 0);
+        ck_assert(share.slots >= 2 && share.slots <= 64 && (share.slots & (share.slots - 1)) == 0);
+        ck_assert(share.part_bytes == MR_PART_BYTES_MIN || share.slots * share.part_bytes <= arena / n);
+        if (mr_part_share_place(&share, arena, m.used, m.count, &offset)) {
+            insert(&m, offset, share.slots * share.part_bytes);
+            check_apart(&m, arena);
+        } else {
+            ck_assert_uint_gt(m.count, 0); /* an empty arena has room for anybody */
+        }
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("part_share");
+    TCase *tests = tcase_create("part_share");
+    tcase_add_test(tests, test_equal_shares);
+    tcase_add_test(tests, test_never_under_5_mib);
+    tcase_add_test(tests, test_first_fit);
+    tcase_add_test(tests, test_full);
+    tcase_add_loop_test(tests, test_random_openings, 0, 50);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}

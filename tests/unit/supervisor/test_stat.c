@@ -1,0 +1,134 @@
+/* The stage that limits the readers, from what the lanes show. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shm/ring/board.h"
+#include "supervisor/stat.h"
+#include "supervisor/supervisor.h"
+
+#define WINDOW 16u
+
+static struct mr_supervisor *s;
+static struct mr_registered_lane lanes[2];
+static void *segments[2];
+
+static void setup(void)
+{
+    s = calloc(1, sizeof *s);
+    for (unsigned i = 0; i < 2; i++) {
+        /* A segment starts at a page. */
+        segments[i] = aligned_alloc(4096, (mr_lane_size(WINDOW) + 4095) / 4096 * 4096);
+        memset(segments[i], 0, mr_lane_size(WINDOW));
+        mr_lane_format(segments[i], WINDOW, i, i + 1, 0, 0, 0);
+        lanes[i] = (struct mr_registered_lane){.fd = -1, .state = MR_LANE_OPEN};
+        ck_assert_int_eq(mr_lane_attach(&lanes[i].lane, segments[i], mr_lane_size(WINDOW)), 0);
+        s->lanes.slots[i] = &lanes[i];
+    }
+    s->lanes.used = 2;
+}
+
+static void teardown(void)
+{
+    for (unsigned i = 0; i < 2; i++)
+        free(segments[i]);
+    free(s);
+}
+
+/* So many tickets of each state in both lanes, whose readers wait for that share of the time. */
+static void set(double waiting, unsigned pending, unsigned filling, unsigned ready, unsigned held)
+{
+    for (unsigned i = 0; i < 2; i++) {
+        unsigned slot = 0;
+        for (unsigned k = 0; k < WINDOW; k++)
+            atomic_store(&lanes[i].lane.tickets[k].word, 0);
+        const unsigned counts[] = {pending, filling, ready, held};
+        const enum mr_state states[] = {MR_PENDING, MR_FILLING, MR_READY, MR_HELD};
+        for (unsigned j = 0; j < 4; j++)
+            for (unsigned k = 0; k < counts[j]; k++)
+                atomic_store(&lanes[i].lane.tickets[slot++].word, mr_word(states[j], 1, 0, 0));
+        ck_assert_uint_le(slot, WINDOW);
+        lanes[i].waiting = waiting;
+    }
+}
+
+static void expect(const char *stage, const char *part)
+{
+    char text[256];
+    ck_assert_str_eq(mr_stat_limit(s, text, sizeof text), stage);
+    ck_assert_msg(strstr(text, part) != NULL, "'%s' lacks '%s'", text, part);
+}
+
+START_TEST(test_nobody_reads)
+{
+    struct mr_dataset dataset = {.state = MR_DATASET_LISTING};
+    s->lanes.used = 0;
+    expect("idle", "no reader");
+    s->datasets[3] = &dataset;
+    expect("listing", "list.workers");
+    dataset.state = MR_DATASET_READY;
+    expect("idle", "no reader");
+    s->lanes.used = 2;
+    lanes[0].state = lanes[1].state = MR_LANE_LINGERING;
+    expect("idle", "no reader");
+}
+END_TEST
+
+START_TEST(test_stages)
+{
+    set(0.05, 16, 0, 0, 0);
+    expect("reader", "5%");
+    set(0.8, 12, 4, 0, 0);
+    expect("fetch", "80%");
+    set(0.8, 2, 2, 6, 6);
+    expect("memory", "fills the arena");
+    set(0.8, 0, 5, 0, 1);
+    expect("memory", "before their window");
+    set(0.8, 0, 12, 2, 2);
+    expect("window", "lanes.window");
+}
+END_TEST
+
+/* Samples wait in memory that is mostly free: there is room, so it is not memory that limits. */
+START_TEST(test_room_in_the_arenas)
+{
+    struct mr_counters *block = calloc(1, sizeof *block);
+    s->fetchers.count = 1;
+    s->fetchers.workers[0].counters = block;
+    set(0.8, 2, 2, 6, 6);
+    mr_counter_set(block, MR_WC_ARENA_BYTES, 1000);
+    mr_counter_set(block, MR_WC_ARENA_FREE_BYTES, 900);
+    expect("fetch", "every connection");
+    mr_counter_set(block, MR_WC_ARENA_FREE_BYTES, 100);
+    expect("memory", "fills the arena");
+    free(block);
+}
+END_TEST
+
+/* One reader that waits and one that does not: their mean counts. */
+START_TEST(test_mean)
+{
+    set(0, 16, 0, 0, 0);
+    lanes[1].waiting = 0.5;
+    expect("fetch", "25%");
+    lanes[1].waiting = 0.1;
+    expect("reader", "5%");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("supervisor_stat");
+    TCase *tcase = tcase_create("limit");
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_test(tcase, test_nobody_reads);
+    tcase_add_test(tcase, test_stages);
+    tcase_add_test(tcase, test_room_in_the_arenas);
+    tcase_add_test(tcase, test_mean);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

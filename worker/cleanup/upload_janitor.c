@@ -1,0 +1,395 @@
+/* upload_janitor.c - reads the files of dead write workers, and aborts what they have left. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shm/base/clock.h"
+#include "shm/base/error.h"
+#include "shm/base/log.h"
+#include "worker/cleanup/upload_log.h"
+#include "worker/cleanup/upload_log_impl.h"
+#include "worker/store/parts.h"
+
+#define FILE_MAX_BYTES (4 << 20)
+#define AGAIN_S        30 /* after something that failed */
+#define ABANDONED_S    (7 * 86400)
+#define CLOCK_S        5 /* that the store's clock may differ */
+#define MODE_NOTICED   0400
+#define UUID_LENGTH    36
+#define FOUND_MAX      64u /* uploads of one name that are aborted at a look */
+
+/* What is open in a file. */
+struct entry {
+    uint64_t number, begun_s;
+    char *endpoint, *bucket, *name, *id; /* id: NULL where the answer was lost */
+};
+
+struct mr_upload_janitor {
+    struct mr_net *net;
+    int late_s;
+    int64_t look_ns; /* the next look at the folder; 0: none */
+    bool waits;      /* a file was seen whose time has not come */
+    unsigned turn;   /* where the next look begins: one file that cannot be dealt with does not hide the others */
+    /* the file in work */
+    int fd; /* -1: none */
+    char path[PATH_MAX + NAME_MAX + 2];
+    struct entry *entries;
+    unsigned count, next;
+    int64_t noticed_s; /* when its process was found dead */
+    bool failed;
+    struct mr_transfer *transfer;
+    /* of an entry without an id: what was found under its name */
+    char *found[FOUND_MAX];
+    unsigned found_count;
+    char *page_name, *page_id;
+};
+
+/* ---- a file ---- */
+
+static int hex(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+/* In place: NULL where it is not percent-encoded as it should be, or holds a NUL. */
+static char *decode(char *text)
+{
+    char *to = text;
+    for (const char *at = text; *at; at++) {
+        int high, low;
+        if (*at != '%') {
+            *to++ = *at;
+            continue;
+        }
+        if ((high = hex(at[1])) < 0 || (low = hex(at[2])) < 0 || high + low == 0)
+            return NULL;
+        *to++ = (char)(high << 4 | low);
+        at += 2;
+    }
+    *to = 0;
+    return text;
+}
+
+static void entry_close(struct entry *entry)
+{
+    free(entry->endpoint);
+    free(entry->bucket);
+    free(entry->name);
+    free(entry->id);
+}
+
+static struct entry *find(struct mr_upload_janitor *j, uint64_t number)
+{
+    for (unsigned i = 0; i < j->count; i++)
+        if (j->entries[i].number == number)
+            return &j->entries[i];
+    return NULL;
+}
+
+/* A word of the line; NULL: there is none. */
+static char *word(char **at)
+{
+    char *begin = strsep(at, " ");
+    return begin && *begin ? begin : NULL;
+}
+
+static void add_entry(struct mr_upload_janitor *j, uint64_t number, char *rest)
+{
+    char *time = word(&rest), *endpoint = word(&rest), *bucket = word(&rest), *name = word(&rest);
+    if (!name || !decode(name))
+        return;
+    struct entry *entries = realloc(j->entries, (j->count + 1) * sizeof *entries);
+    if (!entries)
+        return;
+    j->entries = entries;
+    struct entry entry = {.number = number,
+                          .begun_s = strtoull(time, NULL, 10),
+                          .endpoint = strdup(endpoint),
+                          .bucket = strdup(bucket),
+                          .name = strdup(name)};
+    if (entry.endpoint && entry.bucket && entry.name)
+        j->entries[j->count++] = entry;
+    else
+        entry_close(&entry);
+}
+
+static void read_line(struct mr_upload_janitor *j, char *line)
+{
+    char *rest = line, *kind = word(&rest), *number = word(&rest), *end = NULL;
+    uint64_t n = number ? strtoull(number, &end, 10) : 0;
+    struct entry *entry = n ? find(j, n) : NULL;
+    if (n == 0 || *end)
+        return;
+    if (strcmp(kind, "B") == 0 && !entry && rest) {
+        add_entry(j, n, rest);
+    } else if (strcmp(kind, "I") == 0 && entry && rest) {
+        char *id = word(&rest);
+        free(entry->id);
+        entry->id = id && decode(id) ? strdup(id) : NULL;
+    } else if (strcmp(kind, "E") == 0 && entry) {
+        entry_close(entry);
+        *entry = j->entries[--j->count];
+    }
+}
+
+static void forget_file(struct mr_upload_janitor *j, bool done)
+{
+    if (done)
+        unlink(j->path);
+    close(j->fd);
+    j->fd = -1;
+    for (unsigned i = 0; i < j->count; i++)
+        entry_close(&j->entries[i]);
+    free(j->entries);
+    j->entries = NULL;
+    j->count = j->next = 0;
+}
+
+/* Of the same run, and locked by somebody: not by us, since this descriptor is another one. */
+static bool run_lives(DIR *dir, const char *name)
+{
+    struct dirent *entry;
+    bool lives = false;
+    rewinddir(dir);
+    while (!lives && (entry = readdir(dir)) != NULL) {
+        if (strncmp(entry->d_name, name, UUID_LENGTH + 1) != 0 || strcmp(entry->d_name, name) == 0)
+            continue;
+        int fd = openat(dirfd(dir), entry->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+        if (fd < 0)
+            continue;
+        lives = flock(fd, LOCK_SH | LOCK_NB) != 0;
+        close(fd);
+    }
+    return lives;
+}
+
+/* Nothing of its process can be under way any more. */
+static bool is_late(int fd, int late_s, struct stat *status)
+{
+    if ((status->st_mode & 0777) != MODE_NOTICED) {
+        (void)fchmod(fd, MODE_NOTICED); /* changes ctime, which is then the time of the notice */
+        (void)fstat(fd, status);
+    }
+    return time(NULL) - status->st_ctime > late_s;
+}
+
+/* Takes the file if it is a dead process's and its time has come. */
+static bool take_file(struct mr_upload_janitor *j, DIR *dir, const char *base, const char *name)
+{
+    struct stat status, there;
+    char *text = NULL;
+    snprintf(j->path, sizeof j->path, "%s/%s", base, name);
+    j->fd = open(j->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (j->fd < 0 || flock(j->fd, LOCK_EX | LOCK_NB) != 0 || fstat(j->fd, &status) != 0 || stat(j->path, &there) != 0 ||
+        there.st_ino != status.st_ino)
+        goto not_ours;
+    if (status.st_size == 0 || time(NULL) - status.st_mtime > ABANDONED_S) {
+        unlink(j->path);
+        goto not_ours;
+    }
+    if (!is_late(j->fd, j->late_s, &status) || run_lives(dir, name)) {
+        j->waits = true;
+        goto not_ours;
+    }
+    ssize_t length = status.st_size < FILE_MAX_BYTES ? (ssize_t)status.st_size : FILE_MAX_BYTES;
+    text = malloc((size_t)length + 1);
+    if (!text || pread(j->fd, text, (size_t)length, 0) != length)
+        goto not_ours;
+    text[length] = 0;
+    for (char *line = text, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
+        *end = 0;
+        read_line(j, line);
+    }
+    free(text);
+    j->next = 0;
+    j->noticed_s = status.st_ctime;
+    j->failed = false;
+    return true;
+not_ours:
+    free(text);
+    if (j->fd >= 0)
+        close(j->fd);
+    j->fd = -1;
+    return false;
+}
+
+static void look(struct mr_upload_janitor *j, int64_t now_ns)
+{
+    char base[PATH_MAX];
+    j->look_ns = 0;
+    j->waits = false;
+    DIR *dir = mr_upload_log_folder(base) == 0 ? opendir(base) : NULL;
+    if (!dir)
+        return;
+    char names[256][NAME_MAX + 1]; /* the folder is read again for each of them (run_lives) */
+    unsigned count = 0;
+    for (struct dirent *entry; count < 256 && (entry = readdir(dir)) != NULL;)
+        if (strlen(entry->d_name) > UUID_LENGTH + 1 && entry->d_name[UUID_LENGTH] == '.')
+            snprintf(names[count++], sizeof names[0], "%s", entry->d_name);
+    bool taken = false;
+    for (unsigned i = 0; i < count && !taken; i++)
+        taken = take_file(j, dir, base, names[j->turn++ % count]);
+    closedir(dir);
+    if (!taken && j->waits)
+        j->look_ns = now_ns + (j->late_s + 1) * MR_SECOND_NS;
+}
+
+/* ---- its entries ---- */
+
+static void go_on(struct mr_upload_janitor *j);
+
+static void note_failure(struct mr_upload_janitor *j, const char *text)
+{
+    if (!j->failed)
+        mr_log_warning("an unfinished upload of a dead run was not removed: %s", text);
+    j->failed = true;
+}
+
+static void on_aborted(void *arg, const struct mr_store_result *result)
+{
+    struct mr_upload_janitor *j = arg;
+    j->transfer = NULL;
+    if (result->code != MR_OK)
+        note_failure(j, result->text);
+    else
+        mr_log_info("an unfinished upload of a dead run was removed: gs://%s/%s", j->entries[j->next].bucket,
+                    j->entries[j->next].name);
+    if (j->found_count == 0)
+        j->next++;
+    go_on(j);
+}
+
+static void on_page(void *arg, const struct mr_store_result *result, const struct mr_store_pending_page *page)
+{
+    struct mr_upload_janitor *j = arg;
+    const struct entry *entry = &j->entries[j->next];
+    j->transfer = NULL;
+    free(j->page_name);
+    free(j->page_id);
+    j->page_name = j->page_id = NULL;
+    if (result->code != MR_OK) {
+        note_failure(j, result->text);
+        j->next++;
+        go_on(j);
+        return;
+    }
+    for (size_t i = 0; i < page->count && j->found_count < FOUND_MAX; i++) {
+        const struct mr_store_pending *item = &page->items[i];
+        int64_t begun = (int64_t)entry->begun_s;
+        if (item->name_length == strlen(entry->name) && memcmp(item->name, entry->name, item->name_length) == 0 &&
+            item->started_s >= begun - CLOCK_S && item->started_s <= j->noticed_s + CLOCK_S &&
+            (j->found[j->found_count] = strdup(item->id)))
+            j->found_count++;
+    }
+    if (page->next_name && page->next_id) {
+        j->page_name = strdup(page->next_name);
+        j->page_id = strdup(page->next_id);
+    }
+    if (!j->page_name && j->found_count == 0)
+        j->next++;
+    go_on(j);
+}
+
+/* Its store, if it is of the endpoint that we speak to. */
+static struct mr_store *store_of(struct mr_upload_janitor *j, const struct entry *entry)
+{
+    char endpoint[300], credentials[300];
+    struct mr_store *store = mr_net_store(j->net, MR_SCHEME_GS, entry->bucket);
+    if (!store)
+        return NULL;
+    mr_store_describe(store, endpoint, sizeof endpoint, credentials, sizeof credentials);
+    return strcmp(endpoint, entry->endpoint) == 0 ? store : NULL;
+}
+
+static struct mr_transfer *start_one(struct mr_upload_janitor *j, struct mr_store *store, const struct entry *entry)
+{
+    struct mr_transfer_engine *engine = j->net->engine;
+    size_t length = strlen(entry->name);
+    if (entry->id)
+        return mr_transfer_parts_abort(engine, store, entry->name, length, entry->id, on_aborted, j);
+    if (j->found_count == 0 || j->page_name)
+        return mr_transfer_parts_list(engine, store, entry->name, j->page_name, j->page_id, on_page, j);
+    char *id = j->found[--j->found_count];
+    struct mr_transfer *transfer = mr_transfer_parts_abort(engine, store, entry->name, length, id, on_aborted, j);
+    free(id); /* copied */
+    return transfer;
+}
+
+/* The next request; at the end of the file, the next look. */
+static void go_on(struct mr_upload_janitor *j)
+{
+    while (j->next < j->count && !j->transfer) {
+        const struct entry *entry = &j->entries[j->next];
+        struct mr_store *store = store_of(j, entry);
+        if (!store) { /* its file stays for somebody who speaks to that endpoint */
+            j->failed = true;
+            j->next++;
+            continue;
+        }
+        j->transfer = start_one(j, store, entry);
+        if (!j->transfer) {
+            note_failure(j, mr_error_text());
+            j->next++;
+        }
+    }
+    if (j->transfer)
+        return;
+    bool failed = j->failed;
+    forget_file(j, !failed);
+    /* What failed, or is another endpoint's, comes again later; others at once. */
+    j->look_ns = mr_clock_mono_ns() + (failed ? AGAIN_S * MR_SECOND_NS : 0);
+}
+
+/* ---- life ---- */
+
+struct mr_upload_janitor *mr_upload_janitor_new(struct mr_net *net, int late_s)
+{
+    struct mr_upload_janitor *j = calloc(1, sizeof *j);
+    if (!j) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory to look for unfinished uploads");
+        return NULL;
+    }
+    j->net = net;
+    j->late_s = late_s;
+    j->fd = -1;
+    j->look_ns = 1; /* in the first step */
+    return j;
+}
+
+void mr_upload_janitor_destroy(struct mr_upload_janitor *j)
+{
+    if (!j)
+        return;
+    if (j->transfer)
+        mr_transfer_cancel(j->net->engine, j->transfer);
+    while (j->found_count > 0)
+        free(j->found[--j->found_count]);
+    free(j->page_name);
+    free(j->page_id);
+    if (j->fd >= 0)
+        forget_file(j, false);
+    free(j);
+}
+
+void mr_upload_janitor_step(struct mr_upload_janitor *j, int64_t now_ns)
+{
+    if (j->fd >= 0 || j->look_ns == 0 || j->look_ns > now_ns)
+        return;
+    look(j, now_ns);
+    if (j->fd >= 0)
+        go_on(j);
+}
+
+bool mr_upload_janitor_busy(const struct mr_upload_janitor *j)
+{
+    return j->fd >= 0;
+}

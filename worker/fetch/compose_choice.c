@@ -1,0 +1,245 @@
+#include "worker/fetch/compose_choice.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "shm/base/clock.h"
+#include "shm/base/log.h"
+#include "worker/fetch/compose_trial.h"
+
+#define WINDOW_OBJECTS 256 /* of a trial, one way, before it turns to the other one */
+#define WINDOWS        4   /* plain, composed, plain, composed */
+#define REFUSALS_AUTO  4   /* in a row */
+#define REFUSALS       32
+
+enum state { ASKING, TRIAL, ON, OFF };
+
+struct window {
+    bool open; /* nothing of the other way is under way */
+    int64_t cpu_ns;
+    uint64_t busy_ns;
+    uint64_t objects;
+};
+
+struct mr_composer {
+    struct mr_composer_options options;
+    enum state state;
+    bool is_auto;
+    struct mr_transfer *question;
+    struct mr_auto_facts facts;
+    char storage_class[32], location_type[32];
+    /* the trial; index 1 is composing */
+    bool composing; /* the way of the window */
+    unsigned windows, under_way[2];
+    struct window window;
+    struct mr_auto_cost costs[2];
+    unsigned refused; /* composes in a row */
+    uint64_t busy;    /* answers 429 and 503 to composes, when we looked last */
+};
+
+static int64_t cpu_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return now.tv_sec * MR_SECOND_NS + now.tv_nsec;
+}
+
+/* Said once a decision: one worker speaks for all. */
+static void say(struct mr_composer *c, const char *decision, const char *why)
+{
+    char text[MR_AUTO_TEXT + 64];
+    struct mr_msg_out *msg;
+    snprintf(text, sizeof text, "%s: %s", decision, why);
+    if (c->options.link->slot != 0) {
+        mr_log_debug("compose of gs://%s %s", c->options.info->bucket, text);
+        return;
+    }
+    mr_log_info("compose of gs://%s %s", c->options.info->bucket, text);
+    if ((msg = mr_msg_new(MR_MSG_COMPOSE))) {
+        mr_msg_put_u64(msg, "dataset", c->options.dataset);
+        mr_msg_put_str(msg, "text", text);
+        (void)mr_msg_send(c->options.link->socket, msg); /* its failure shows at the next receive */
+    }
+}
+
+static void decide(struct mr_composer *c, enum state state, const char *why)
+{
+    c->state = state;
+    say(c, state == ON ? "on" : state == OFF ? "off" : "to be tried", why);
+}
+
+/* ---- facts ---- */
+
+static void facts_are_in(struct mr_composer *c)
+{
+    char text[MR_AUTO_TEXT];
+    decide(c, mr_auto_allows(&c->facts, text) ? TRIAL : OFF, text);
+}
+
+static void bucket_arrived(void *arg, const struct mr_store_result *result, const struct mr_store_bucket *bucket)
+{
+    struct mr_composer *c = arg;
+    c->question = NULL;
+    if (result->code == MR_OK) {
+        snprintf(c->storage_class, sizeof c->storage_class, "%s", bucket->storage_class);
+        snprintf(c->location_type, sizeof c->location_type, "%s", bucket->location_type);
+        c->facts.has_bucket = true;
+        c->facts.versioning = bucket->versioning;
+        c->facts.soft_delete_s = bucket->soft_delete_s;
+    } else {
+        mr_log_debug("compose: %s", result->text);
+    }
+    facts_are_in(c);
+}
+
+static void permissions_arrived(void *arg, const struct mr_store_result *result, unsigned granted)
+{
+    struct mr_composer *c = arg;
+    c->facts.has_permissions = result->code == MR_OK;
+    c->facts.granted = granted;
+    if (result->code != MR_OK)
+        mr_log_debug("compose: %s", result->text);
+    c->question = mr_transfer_bucket(c->options.net->engine, c->options.store, bucket_arrived, c);
+    if (!c->question)
+        decide(c, OFF, mr_error_text());
+}
+
+static void ask(struct mr_composer *c)
+{
+    char text[MR_AUTO_TEXT];
+    c->facts = (struct mr_auto_facts){
+        .emulator = !mr_auto_is_google(c->options.info->endpoint),
+        .storage_class = c->storage_class,
+        .location_type = c->location_type,
+        .objects = c->options.info->count,
+        .bytes = c->options.info->total_bytes,
+    };
+    struct mr_auto_facts sizes = c->facts; /* where these say no, nobody need be asked */
+    sizes.emulator = true;
+    if (!mr_auto_allows(&sizes, text)) {
+        decide(c, OFF, text);
+        return;
+    }
+    c->question = mr_transfer_permissions(c->options.net->engine, c->options.store, mr_auto_permissions, 4,
+                                          permissions_arrived, c);
+    if (!c->question)
+        decide(c, OFF, mr_error_text());
+}
+
+/* ---- the trial ---- */
+
+static void look_at_window(struct mr_composer *c)
+{
+    struct window *window = &c->window;
+    struct mr_auto_cost *cost = &c->costs[c->composing];
+    char text[MR_AUTO_TEXT];
+    uint64_t busy_ns = mr_counter_get(c->options.link->counters, MR_WC_BUSY_NS);
+    if (!window->open) {
+        if (c->under_way[!c->composing] == 0)
+            *window = (struct window){.open = true, .cpu_ns = cpu_now_ns(), .busy_ns = busy_ns};
+        return;
+    }
+    if (window->objects < WINDOW_OBJECTS)
+        return;
+    cost->objects += window->objects;
+    cost->cpu_ns += cpu_now_ns() - window->cpu_ns;
+    cost->wall_ns += (int64_t)(busy_ns - window->busy_ns);
+    window->open = false;
+    c->composing = !c->composing;
+    if (++c->windows < WINDOWS)
+        return;
+    decide(c, mr_auto_compares(&c->costs[1], &c->costs[0], text) ? ON : OFF, text);
+}
+
+void mr_composer_job_started(struct mr_composer *c, bool composes)
+{
+    c->under_way[composes]++;
+}
+
+void mr_composer_job_ended(struct mr_composer *c, bool composes, unsigned objects)
+{
+    c->under_way[composes]--;
+    if (c->state != TRIAL)
+        return;
+    if (c->window.open && composes == c->composing)
+        c->window.objects += objects;
+    look_at_window(c);
+}
+
+/* ---- what composes answer ---- */
+
+void mr_composer_answered(struct mr_composer *c, const struct mr_store_result *result)
+{
+    char text[MR_AUTO_TEXT];
+    if (result->code == MR_OK) {
+        c->refused = 0;
+        return;
+    }
+    c->refused++;
+    if (c->state == OFF)
+        return;
+    if (result->code != MR_E_DENIED && c->refused < (c->is_auto ? REFUSALS_AUTO : REFUSALS))
+        return;
+    snprintf(text, sizeof text, "%s", result->text);
+    mr_log_warning("compose of gs://%s is switched off, and objects are downloaded one by one: %s",
+                   c->options.info->bucket, text);
+    decide(c, OFF, text);
+}
+
+void mr_composer_step(struct mr_composer *c)
+{
+    uint64_t busy = mr_transfer_counters(c->options.net->engine)->compose_busy;
+    bool more = busy > c->busy;
+    c->busy = busy;
+    if (more && c->is_auto && (c->state == TRIAL || c->state == ON))
+        decide(c, OFF, "the store answers composes with 429 (too many requests): it limits them more than reads");
+    else if (c->state == TRIAL)
+        look_at_window(c);
+}
+
+/* ---- life ---- */
+
+bool mr_composer_composes(const struct mr_composer *c)
+{
+    return c->state == ON || (c->state == TRIAL && c->composing);
+}
+
+struct mr_temporary_bucket *mr_composer_bucket(const struct mr_composer *c)
+{
+    return c->options.bucket;
+}
+
+struct mr_composer *mr_composer_new(const struct mr_composer_options *options)
+{
+    struct mr_composer *c = calloc(1, sizeof *c);
+    if (!c) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a data set");
+        return NULL;
+    }
+    c->options = *options;
+    c->busy = mr_transfer_counters(options->net->engine)->compose_busy;
+    switch (options->net->config->fetch.compose) {
+    case MR_COMPOSE_ALWAYS:
+        decide(c, ON, "as fetch.compose says");
+        break;
+    case MR_COMPOSE_NEVER:
+        c->state = OFF;
+        break;
+    default:
+        c->is_auto = true;
+        ask(c);
+    }
+    return c;
+}
+
+void mr_composer_destroy(struct mr_composer *c)
+{
+    if (!c)
+        return;
+    if (c->question)
+        mr_transfer_cancel(c->options.net->engine, c->question);
+    free(c);
+}

@@ -1,0 +1,51 @@
+/*
+ * compose_choice.h - whether the objects of one data set are composed: fetch.compose, and for "auto" what the store says of the
+ * bucket, then a trial.
+ *
+ *     ASKING --(facts)--> TRIAL --(numbers)--> ON
+ *       |                   |                  |
+ *       +-----> OFF <-------+------------------+   refused, throttled, or not worth it
+ *
+ * "always" begins ON, "never" OFF. ASKING and OFF download each object by itself. TRIAL alternates between the two ways,
+ * and measures CPU and wall time of windows in which only one of them was under way. Each worker decides for itself; the
+ * one of slot 0 says so in the log and to the supervisor (`millrace stat`).
+ */
+#ifndef MR_WORKER_FETCH_COMPOSE_CHOICE_H
+#define MR_WORKER_FETCH_COMPOSE_CHOICE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "shm/index/index.h"
+#include "worker/cleanup/temporary.h"
+#include "worker/link.h"
+#include "worker/net.h"
+
+struct mr_composer;
+
+struct mr_composer_options {
+    struct mr_net *net;
+    struct mr_link *link;
+    struct mr_store *store;
+    const struct mr_index_info *info; /* of the data set; its strings must outlive the composer */
+    uint64_t dataset;
+    struct mr_temporary_bucket *bucket;
+};
+
+/* NULL with mr_error (NO_MEMORY). */
+struct mr_composer *mr_composer_new(const struct mr_composer_options *options);
+void mr_composer_destroy(struct mr_composer *composer);
+
+struct mr_temporary_bucket *mr_composer_bucket(const struct mr_composer *composer);
+/* Shall the next job be of several tickets? */
+bool mr_composer_composes(const struct mr_composer *composer);
+
+/* Each job, with what mr_composer_composes said when it was claimed. */
+void mr_composer_job_started(struct mr_composer *composer, bool composes);
+void mr_composer_job_ended(struct mr_composer *composer, bool composes, unsigned objects);
+/* How a compose has ended. */
+void mr_composer_answered(struct mr_composer *composer, const struct mr_store_result *result);
+/* Every 100 ms or so. */
+void mr_composer_step(struct mr_composer *composer);
+
+#endif

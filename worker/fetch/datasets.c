@@ -1,0 +1,121 @@
+#include "worker/fetch/datasets.h"
+
+#include <inttypes.h>
+#include <unistd.h>
+
+#include "shm/base/error.h"
+#include "shm/base/log.h"
+
+struct mr_open_dataset *mr_datasets_find(struct mr_datasets *datasets, uint64_t id)
+{
+    return id < MR_DATASETS_MAX && datasets->items[id].open ? &datasets->items[id] : NULL;
+}
+
+int mr_datasets_look(struct mr_datasets *datasets, const struct mr_request *request, struct mr_index_entry *entry,
+                     char *name, uint64_t *bytes)
+{
+    struct mr_open_dataset *ds = mr_datasets_find(datasets, request->dataset);
+    if (!ds) {
+        mr_error_set(MR_E_PROTOCOL, "a ticket asks for data set %" PRIu32 ", which this worker was never given",
+                     request->dataset);
+        return -1;
+    }
+    if (mr_index_get(&ds->index, request->object, entry, name) != 0)
+        return -1;
+    if (request->offset > entry->size || request->length > entry->size - request->offset) {
+        mr_error_set(MR_E_USAGE, "bytes %" PRIu64 " to %" PRIu64 " are not within an object of %" PRIu64 " bytes",
+                     request->offset, request->offset + request->length, entry->size);
+        return -1;
+    }
+    *bytes = request->length ? request->length : entry->size - request->offset;
+    return 0;
+}
+
+bool mr_datasets_join(struct mr_datasets *datasets, const struct mr_request *first, const struct mr_request *next)
+{
+    struct mr_open_dataset *ds = mr_datasets_find(datasets, first->dataset);
+    return ds && ds->composer && mr_composer_composes(ds->composer) && next->dataset == first->dataset &&
+           first->offset == 0 && first->length == 0 && next->offset == 0 && next->length == 0;
+}
+
+bool mr_datasets_compose(const struct mr_datasets *datasets)
+{
+    for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
+        if (datasets->items[i].composer && mr_composer_composes(datasets->items[i].composer))
+            return true;
+    return false;
+}
+
+void mr_datasets_step(struct mr_datasets *datasets)
+{
+    for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
+        if (datasets->items[i].composer)
+            mr_composer_step(datasets->items[i].composer);
+}
+
+/* The worker of slot 0 looks for objects of dead runs on other machines, where composing is allowed at all. */
+static int open_composer(struct mr_datasets *datasets, struct mr_open_dataset *ds, uint64_t id,
+                         const struct mr_uri *uri)
+{
+    struct mr_composer_options options = {
+        .net = datasets->net, .link = datasets->link, .store = ds->store, .info = &ds->index.info, .dataset = id};
+    bool look = datasets->link->slot == 0 && datasets->net->config->fetch.compose != MR_COMPOSE_NEVER;
+    if (uri->scheme != MR_SCHEME_GS || ds->ranged)
+        return 0;
+    options.bucket =
+        mr_temporaries_bucket(datasets->temporaries, ds->store, ds->index.info.endpoint, uri->bucket, look);
+    ds->composer = options.bucket ? mr_composer_new(&options) : NULL;
+    return ds->composer ? 0 : -1;
+}
+
+int mr_datasets_add(struct mr_datasets *datasets, struct mr_msg_in *msg)
+{
+    uint64_t id;
+    const char *text;
+    struct mr_uri uri;
+    bool ranged;
+    if (mr_msg_get_u64(msg, "dataset", &id) != 0 || mr_msg_get_str(msg, "uri", &text) != 0 ||
+        mr_msg_get_bool(msg, "ranged", &ranged) != 0)
+        return -1;
+    int fd = mr_msg_take_fd(msg, 0);
+    if (fd < 0)
+        return -1;
+    if (id >= MR_DATASETS_MAX || datasets->items[id].open || mr_uri_init(&uri, text) != 0) {
+        close(fd);
+        mr_error_set(MR_E_PROTOCOL, "a bad DATASET message for data set %" PRIu64, id);
+        return -1;
+    }
+    struct mr_open_dataset *ds = &datasets->items[id];
+    ds->ranged = ranged;
+    int rc = mr_index_map(&ds->index, fd);
+    close(fd);
+    if (rc == 0) {
+        ds->store = mr_net_store(datasets->net, uri.scheme, uri.bucket);
+        if (!ds->store) { /* bad configuration or credentials: this data set fails, the others go on */
+            mr_index_close(&ds->index);
+            rc = mr_link_say_failed(datasets->link, id, UINT64_MAX);
+        } else {
+            ds->open = true;
+            rc = open_composer(datasets, ds, id, &uri);
+        }
+    }
+    mr_uri_close(&uri);
+    return rc;
+}
+
+int mr_datasets_drop(struct mr_datasets *datasets, const struct mr_msg_in *msg)
+{
+    uint64_t id;
+    if (mr_msg_get_u64(msg, "dataset", &id) != 0)
+        return -1;
+    struct mr_open_dataset *ds = mr_datasets_find(datasets, id);
+    if (ds) { /* the store stays: others may use it, and the next one of this bucket will */
+        mr_index_close(&ds->index);
+        *ds = (struct mr_open_dataset){0};
+    }
+    struct mr_msg_out *out = mr_msg_new(MR_MSG_DATASET_DROPPED);
+    if (!out)
+        return -1;
+    mr_msg_put_u64(out, "dataset", id);
+    return mr_msg_send(datasets->link->socket, out);
+}

@@ -1,0 +1,49 @@
+/*
+ * datasets.h - the data sets that a fetch worker was given: index, store, and whether their objects are composed.
+ */
+#ifndef MR_WORKER_FETCH_DATASETS_H
+#define MR_WORKER_FETCH_DATASETS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "shm/index/index.h"
+#include "shm/ring/board.h"
+#include "shm/ring/lane.h"
+#include "worker/fetch/compose_choice.h"
+
+struct mr_open_dataset {
+    bool open;
+    bool ranged; /* read by ranges: never composed */
+    struct mr_index index;
+    struct mr_store *store;
+    struct mr_composer *composer; /* NULL: its store composes nothing */
+};
+
+struct mr_datasets {
+    struct mr_net *net;
+    struct mr_link *link;
+    struct mr_temporaries *temporaries;
+    struct mr_open_dataset items[MR_DATASETS_MAX];
+};
+
+/* The message DATASET. 0, or -1 with mr_error: the worker cannot go on. */
+int mr_datasets_add(struct mr_datasets *datasets, struct mr_msg_in *msg);
+/* The message DROP_DATASET: no lane names it any more, so no job does. Answers DATASET_DROPPED. 0 or -1. */
+int mr_datasets_drop(struct mr_datasets *datasets, const struct mr_msg_in *msg);
+/* NULL: this worker was never given it. */
+struct mr_open_dataset *mr_datasets_find(struct mr_datasets *datasets, uint64_t id);
+/*
+ * The bytes that a request stands for, checked against the index. name: a buffer of MR_INDEX_NAME_SIZE, or NULL. 0, or
+ * -1 with mr_error.
+ */
+int mr_datasets_look(struct mr_datasets *datasets, const struct mr_request *request, struct mr_index_entry *entry,
+                     char *name, uint64_t *bytes);
+/* May both be of one composed object now? */
+bool mr_datasets_join(struct mr_datasets *datasets, const struct mr_request *first, const struct mr_request *next);
+/* Does any of them compose now? */
+bool mr_datasets_compose(const struct mr_datasets *datasets);
+/* Every 100 ms or so. */
+void mr_datasets_step(struct mr_datasets *datasets);
+
+#endif

@@ -1,0 +1,489 @@
+#include "worker/fetch/job.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "shm/base/checksum.h"
+#include "shm/base/clock.h"
+#include "shm/base/error.h"
+#include "shm/base/log.h"
+
+#define SOURCES_MIN 4                   /* fewer are faster by themselves: a compose is one more round trip */
+#define PATIENCE_NS (10 * MR_SECOND_NS) /* for a compose: then the objects are downloaded one by one */
+
+enum piece_state {
+    PIECE_SLICE, /* comes in the composed object */
+    PIECE_WRONG, /* its slice was wrong: alone, once the rest is here */
+    PIECE_ALONE, /* has a transfer of its own */
+    PIECE_ENDED,
+};
+
+/* A ticket of a job. */
+struct piece {
+    struct job *job;
+    struct mr_claim claim;
+    struct mr_transfer *transfer;
+    struct mr_index_entry entry;
+    enum piece_state state;
+    uint64_t end; /* where its slice ends in the composed object */
+    uint32_t crc;
+};
+
+/* The composed object of a job. */
+enum stage { NONE, COMPOSING, READING };
+
+struct job {
+    struct mr_jobs *jobs;
+    struct job *next, *previous;
+    struct mr_open_dataset *dataset;
+    bool composes; /* the data set composed when it was claimed */
+    enum stage stage;
+    struct mr_transfer *transfer; /* compose or GET */
+    uint64_t number, generation;  /* of the temporary object */
+    int64_t begun_ns;
+    unsigned at;   /* the piece that the next byte belongs to */
+    unsigned left; /* pieces that have not ended */
+    unsigned slices;
+    unsigned count;
+    struct piece pieces[];
+};
+
+struct mr_jobs {
+    struct mr_producer *producer;
+    struct mr_datasets *datasets;
+    struct mr_net *net;
+    struct mr_counters *counters;
+    struct job *first;
+    struct job *spare; /* of one piece */
+    unsigned in_flight;
+    uint64_t more_objects;
+    char name[MR_INDEX_NAME_SIZE];
+    char names[MR_LANE_BLOCK][MR_INDEX_NAME_SIZE]; /* of a compose's sources */
+};
+
+/* ---- the life of a job ---- */
+
+static struct job *job_new(struct mr_jobs *jobs, unsigned count)
+{
+    struct job *job = jobs->spare;
+    if (count == 1 && job)
+        jobs->spare = job->next;
+    else
+        job = malloc(sizeof *job + count * sizeof job->pieces[0]);
+    if (!job)
+        return NULL;
+    *job = (struct job){.jobs = jobs, .next = jobs->first, .count = count, .left = count};
+    if (job->next)
+        job->next->previous = job;
+    jobs->first = job;
+    jobs->in_flight += count;
+    return job;
+}
+
+static void job_free_if_ended(struct job *job)
+{
+    struct mr_jobs *jobs = job->jobs;
+    if (job->left > 0 || job->stage != NONE)
+        return;
+    if (job->dataset && job->dataset->composer)
+        mr_composer_job_ended(job->dataset->composer, job->composes, job->count);
+    *(job->previous ? &job->previous->next : &jobs->first) = job->next;
+    if (job->next)
+        job->next->previous = job->previous;
+    if (job->count == 1) {
+        job->next = jobs->spare;
+        jobs->spare = job;
+    } else {
+        free(job);
+    }
+}
+
+/* Its claim has been ended by the caller. The job stays. */
+static void piece_ended(struct piece *piece)
+{
+    piece->state = PIECE_ENDED;
+    piece->transfer = NULL;
+    piece->job->left--;
+    piece->job->jobs->in_flight--;
+}
+
+static void piece_failed(struct piece *piece, enum mr_code code, const char *text)
+{
+    struct mr_jobs *jobs = piece->job->jobs;
+    mr_log_warning("%s", text);
+    mr_counter_add(jobs->counters, MR_WC_FAILED, 1);
+    mr_producer_fail(jobs->producer, &piece->claim, code, text);
+    piece_ended(piece);
+}
+
+/* ---- alone ---- */
+
+static void arrived(void *arg, const struct mr_transfer_result *result)
+{
+    struct piece *piece = arg;
+    struct job *job = piece->job;
+    if (result->code == MR_OK) {
+        mr_producer_publish(job->jobs->producer, &piece->claim, piece->claim.bytes, result->generation, result->crc32c,
+                            result->verified ? 0 : MR_DESC_UNVERIFIED);
+        piece_ended(piece);
+    } else {
+        piece_failed(piece, result->code, result->text);
+    }
+    job_free_if_ended(job);
+}
+
+static void start_alone(struct piece *piece)
+{
+    struct mr_jobs *jobs = piece->job->jobs;
+    uint64_t bytes;
+    if (mr_datasets_look(jobs->datasets, &piece->claim.request, &piece->entry, jobs->name, &bytes) != 0 ||
+        bytes != piece->claim.bytes) {
+        mr_producer_fail(jobs->producer, &piece->claim, mr_error_code(), mr_error_text());
+        piece_ended(piece);
+        return;
+    }
+    struct mr_transfer_request request = {
+        .store = piece->job->dataset->store,
+        .name = jobs->name,
+        .name_length = piece->entry.name_length,
+        .generation = piece->entry.version,
+        .size = piece->entry.size,
+        .offset = piece->claim.request.offset,
+        .length = bytes,
+        .crc32c = piece->entry.crc32c,
+        .has_crc32c = bytes == piece->entry.size && piece->entry.has_crc32c,
+        .dest = piece->claim.dest,
+    };
+    piece->state = PIECE_ALONE;
+    piece->transfer = mr_transfer_fetch(jobs->net->engine, &request, arrived, piece);
+    if (!piece->transfer) {
+        mr_producer_fail(jobs->producer, &piece->claim, mr_error_code(), mr_error_text());
+        piece_ended(piece);
+    }
+}
+
+/* All that the composed object did not or will not bring. */
+static void start_rest(struct job *job)
+{
+    for (unsigned i = 0; i < job->count; i++)
+        if (job->pieces[i].state == PIECE_SLICE || job->pieces[i].state == PIECE_WRONG)
+            start_alone(&job->pieces[i]);
+}
+
+static void fall_back(struct job *job, const char *why)
+{
+    mr_log_debug("%u objects are downloaded one by one: %s", job->left, why);
+    mr_counter_add(job->jobs->counters, MR_WC_COMPOSE_FALLBACKS, 1);
+    job->stage = NONE;
+    start_rest(job);
+}
+
+/* ---- composed ---- */
+
+static struct mr_temporary_bucket *bucket_of(const struct job *job)
+{
+    return mr_composer_bucket(job->dataset->composer);
+}
+
+static void slice_is_there(struct piece *piece)
+{
+    struct mr_jobs *jobs = piece->job->jobs;
+    if (piece->entry.has_crc32c && piece->crc != piece->entry.crc32c) {
+        piece->state = PIECE_WRONG;
+        mr_counter_add(jobs->counters, MR_WC_CRC_FAILURES, 1);
+        mr_counter_add(jobs->counters, MR_WC_SLICES_REPEATED, 1);
+        return;
+    }
+    if (!piece->entry.has_crc32c)
+        mr_counter_add(jobs->counters, MR_WC_UNVERIFIED, 1);
+    mr_producer_publish(jobs->producer, &piece->claim, piece->claim.bytes, piece->entry.version, piece->crc,
+                        piece->entry.has_crc32c ? 0 : MR_DESC_UNVERIFIED);
+    piece->job->slices++;
+    piece_ended(piece);
+}
+
+/* Bytes of the composed object, still in cache. Slices are published as they become whole: nothing writes there again. */
+static void bytes_came(void *arg, uint64_t at, uint64_t got)
+{
+    struct job *job = arg;
+    while (got > 0) {
+        struct piece *piece = &job->pieces[job->at];
+        if (piece->end <= at) { /* empty, or whole */
+            job->at++;
+            continue;
+        }
+        uint64_t left = piece->end - at, take = got < left ? got : left;
+        const unsigned char *data = (const unsigned char *)piece->claim.dest + (piece->claim.bytes - left);
+        piece->crc = mr_crc32c(piece->crc, data, take);
+        at += take;
+        got -= take;
+        if (take == left)
+            slice_is_there(piece);
+    }
+}
+
+static void composite_arrived(void *arg, const struct mr_transfer_result *result)
+{
+    struct job *job = arg;
+    struct mr_jobs *jobs = job->jobs;
+    job->transfer = NULL;
+    job->stage = NONE;
+    mr_temporary_remove(bucket_of(job), job->number, job->generation);
+    mr_counter_add(jobs->counters, MR_WC_COMPOSED_OBJECTS, job->slices);
+    if (result->code == MR_OK) {
+        jobs->more_objects += job->slices - 1;
+        start_rest(job); /* wrong slices */
+    } else {
+        jobs->more_objects += job->slices;
+        fall_back(job, result->text);
+    }
+    job_free_if_ended(job);
+}
+
+/* The composed object exists. */
+static void read_composite(struct job *job, uint64_t size)
+{
+    struct mr_jobs *jobs = job->jobs;
+    char name[MR_TEMPORARY_NAME_SIZE];
+    void *dest = NULL;
+    for (unsigned i = 0; i < job->count && !dest; i++)
+        dest = job->pieces[i].claim.dest;
+    mr_temporary_name_of(bucket_of(job), job->number, name);
+    struct mr_transfer_request request = {
+        .store = job->dataset->store,
+        .name = name,
+        .name_length = strlen(name),
+        .generation = job->generation,
+        .size = size,
+        .length = size,
+        .dest = dest,
+        .arrived = bytes_came,
+    };
+    job->stage = READING;
+    job->transfer = mr_transfer_fetch(jobs->net->engine, &request, composite_arrived, job);
+    if (job->transfer)
+        return;
+    mr_temporary_remove(bucket_of(job), job->number, job->generation);
+    fall_back(job, mr_error_text());
+}
+
+static void composed(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
+{
+    struct job *job = arg;
+    bool refused = result->code == MR_E_DENIED || result->code == MR_E_USAGE; /* surely not made */
+    job->transfer = NULL;
+    mr_composer_answered(job->dataset->composer, result);
+    if (result->code != MR_OK) {
+        if (refused)
+            mr_temporary_not_made(bucket_of(job), job->number);
+        else
+            mr_temporary_lost(bucket_of(job), job->number);
+        fall_back(job, result->text);
+        job_free_if_ended(job);
+        return;
+    }
+    mr_counter_add(job->jobs->counters, MR_WC_COMPOSITES, 1);
+    job->generation = item->generation;
+    if (job->left > 0) {
+        read_composite(job, item->size);
+    } else { /* nobody waits for it any more */
+        job->stage = NONE;
+        mr_temporary_remove(bucket_of(job), job->number, job->generation);
+    }
+    job_free_if_ended(job);
+}
+
+static unsigned gather_sources(struct job *job, struct mr_store_name sources[MR_LANE_BLOCK], uint64_t *total)
+{
+    struct mr_jobs *jobs = job->jobs;
+    unsigned count = 0;
+    *total = 0;
+    for (unsigned i = 0; i < job->count; i++) {
+        struct piece *piece = &job->pieces[i];
+        uint64_t bytes;
+        if (piece->state == PIECE_SLICE) {
+            if (mr_datasets_look(jobs->datasets, &piece->claim.request, &piece->entry, jobs->names[count], &bytes) != 0)
+                return 0; /* alone, each gets its own error */
+            sources[count] = (struct mr_store_name){.name = jobs->names[count],
+                                                    .name_length = piece->entry.name_length,
+                                                    .generation = piece->entry.version};
+            count++;
+            *total += bytes;
+        }
+        piece->end = *total;
+    }
+    return count;
+}
+
+/* false: the objects are to be downloaded one by one. */
+static bool start_compose(struct job *job)
+{
+    struct mr_jobs *jobs = job->jobs;
+    struct mr_store_name sources[MR_LANE_BLOCK];
+    char name[MR_TEMPORARY_NAME_SIZE];
+    uint64_t total;
+    unsigned count = gather_sources(job, sources, &total);
+    unsigned most = (unsigned)jobs->net->config->fetch.compose_max_objects;
+    if (count < (most < SOURCES_MIN ? most : SOURCES_MIN))
+        return false;
+    if (mr_temporary_begin(bucket_of(job), name, &job->number) != 0) {
+        mr_log_warning("%s", mr_error_text());
+        return false;
+    }
+    struct mr_store_compose_request request = {
+        .name = name,
+        .name_length = strlen(name),
+        .sources = sources,
+        .count = count,
+        .generation_match = 0,
+        .has_size = 1,
+        .size = total,
+    };
+    job->transfer = mr_transfer_compose(jobs->net->engine, job->dataset->store, &request, composed, job);
+    if (!job->transfer) {
+        mr_temporary_not_made(bucket_of(job), job->number);
+        return false;
+    }
+    job->stage = COMPOSING;
+    job->begun_ns = mr_http_now_ns(jobs->net->http);
+    return true;
+}
+
+/* ---- for the loop ---- */
+
+static bool is_whole(const struct mr_request *request)
+{
+    return request->offset == 0 && request->length == 0;
+}
+
+static void give_back_claims(struct mr_jobs *jobs, const struct mr_job *from)
+{
+    for (unsigned i = 0; i < from->count; i++) {
+        struct mr_claim claim = from->claims[i];
+        mr_producer_give_back(jobs->producer, &claim);
+    }
+}
+
+void mr_jobs_start(struct mr_jobs *jobs, const struct mr_job *from)
+{
+    struct job *job = job_new(jobs, from->count);
+    if (!job) {
+        give_back_claims(jobs, from);
+        return;
+    }
+    job->dataset = mr_datasets_find(jobs->datasets, from->claims[0].request.dataset);
+    job->composes = job->dataset && job->dataset->composer && mr_composer_composes(job->dataset->composer);
+    bool same = job->dataset != NULL, whole = true;
+    for (unsigned i = 0; i < job->count; i++) {
+        struct piece *piece = &job->pieces[i];
+        *piece = (struct piece){.job = job, .claim = from->claims[i], .state = PIECE_SLICE};
+        same = same && mr_datasets_find(jobs->datasets, piece->claim.request.dataset) == job->dataset;
+        whole = whole && is_whole(&piece->claim.request);
+    }
+    if (job->dataset && job->dataset->composer)
+        mr_composer_job_started(job->dataset->composer, job->composes);
+    for (unsigned i = 0; i < job->count; i++) {
+        struct piece *piece = &job->pieces[i];
+        if (!same) { /* a wild consumer has changed its requests */
+            mr_producer_fail(jobs->producer, &piece->claim, MR_E_PROTOCOL,
+                             "the request was changed after it was posted");
+            piece_ended(piece);
+        } else if (piece->claim.bytes == 0) { /* nothing to ask the store for */
+            uint64_t bytes;
+            bool known = mr_datasets_look(jobs->datasets, &piece->claim.request, &piece->entry, NULL, &bytes) == 0;
+            mr_producer_publish(jobs->producer, &piece->claim, 0, known ? piece->entry.version : 0, 0, 0);
+            mr_counter_add(jobs->counters, MR_WC_OBJECTS, 1);
+            piece_ended(piece);
+        }
+    }
+    if (!same || !whole || job->left < 2 || !job->composes || !start_compose(job))
+        start_rest(job);
+    job_free_if_ended(job);
+}
+
+/* The transfer ends without its callback. A compose goes on: what it makes must be deleted. */
+static void stop_composite(struct job *job)
+{
+    if (job->stage != READING)
+        return;
+    mr_transfer_cancel(job->jobs->net->engine, job->transfer);
+    job->transfer = NULL;
+    job->stage = NONE;
+    mr_temporary_remove(bucket_of(job), job->number, job->generation);
+    mr_counter_add(job->jobs->counters, MR_WC_COMPOSED_OBJECTS, job->slices);
+    job->jobs->more_objects += job->slices;
+}
+
+static void give_back(struct job *job)
+{
+    struct mr_jobs *jobs = job->jobs;
+    stop_composite(job); /* before the memory goes */
+    for (unsigned i = 0; i < job->count; i++) {
+        struct piece *piece = &job->pieces[i];
+        if (piece->state == PIECE_ENDED)
+            continue;
+        if (piece->transfer)
+            mr_transfer_cancel(jobs->net->engine, piece->transfer);
+        mr_producer_give_back(jobs->producer, &piece->claim);
+        piece_ended(piece);
+    }
+    job_free_if_ended(job);
+}
+
+void mr_jobs_give_back(struct mr_jobs *jobs, bool all)
+{
+    for (struct job *job = jobs->first, *next; job; job = next) {
+        next = job->next;
+        if (job->left > 0 && (all || mr_producer_claim_is_stale(&job->pieces[0].claim)))
+            give_back(job);
+    }
+}
+
+void mr_jobs_step(struct mr_jobs *jobs, int64_t now_ns)
+{
+    for (struct job *job = jobs->first, *next; job; job = next) {
+        next = job->next;
+        if (job->stage == COMPOSING && now_ns - job->begun_ns > PATIENCE_NS) {
+            mr_transfer_cancel(jobs->net->engine, job->transfer);
+            job->transfer = NULL;
+            mr_temporary_lost(bucket_of(job), job->number);
+            fall_back(job, "composing takes too long");
+        } else if (job->stage == READING && mr_temporary_too_old(job->begun_ns, now_ns)) {
+            stop_composite(job);
+            fall_back(job, "the download of the composed object takes too long");
+        }
+        job_free_if_ended(job);
+    }
+}
+
+bool mr_jobs_composing(const struct mr_jobs *jobs)
+{
+    for (const struct job *job = jobs->first; job; job = job->next)
+        if (job->stage != NONE)
+            return true;
+    return false;
+}
+
+unsigned mr_jobs_in_flight(const struct mr_jobs *jobs)
+{
+    return jobs->in_flight;
+}
+
+uint64_t mr_jobs_more_objects(const struct mr_jobs *jobs)
+{
+    return jobs->more_objects;
+}
+
+struct mr_jobs *mr_jobs_new(struct mr_producer *producer, struct mr_datasets *datasets)
+{
+    struct mr_jobs *jobs = calloc(1, sizeof *jobs);
+    if (!jobs) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for the jobs");
+        return NULL;
+    }
+    jobs->producer = producer;
+    jobs->datasets = datasets;
+    jobs->net = datasets->net;
+    jobs->counters = datasets->link->counters;
+    return jobs;
+}

@@ -1,8 +1,0 @@
-/* list.h - the list role: ranges of the names -> index parts, and parts -> one index. */
-#ifndef MR_WORKER_LIST_H
-#define MR_WORKER_LIST_H
-
-/* Runs until DRAIN or the supervisor's end. The process's exit status: 0 done, 1 restart, 2 do not restart. */
-int mr_list_main(unsigned slot);
-
-#endif

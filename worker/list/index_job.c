@@ -1,0 +1,298 @@
+#include "worker/list/index_job.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "shm/base/error.h"
+#include "shm/base/log.h"
+#include "shm/index/index_build.h"
+#include "worker/list/index_load.h"
+
+#define URIS_MAX 4096u
+
+/* A message about a data set's index: CONCAT or INDEX_LOAD. */
+struct request {
+    uint64_t dataset, requests, stale;
+    bool replace;
+    struct mr_index_want want;
+    struct mr_uri uris[URIS_MAX];
+    const char *prefixes[URIS_MAX];
+    size_t uri_count;
+};
+
+static int new_memfd(void)
+{
+    int fd = memfd_create("millrace-index", MFD_CLOEXEC);
+    if (fd < 0)
+        mr_error_set_errno(errno, "memfd_create");
+    return fd;
+}
+
+static void close_request(struct request *r)
+{
+    if (r == NULL)
+        return;
+    for (size_t i = 0; i < r->uri_count; i++)
+        mr_uri_close(&r->uris[i]);
+    free(r);
+}
+
+/* What the data set is, and where its index may lie. */
+static int read_want(struct request *r, struct mr_link *link, struct mr_net *net, const struct mr_msg_in *msg)
+{
+    const char *const *uris;
+    size_t count;
+    bool names;
+    if (mr_msg_get_strs(msg, "uris", &uris, &count) != 0 || mr_msg_get_bool(msg, "names", &names) != 0 ||
+        mr_msg_get_str(msg, "place", &r->want.place) != 0 || mr_msg_get_str(msg, "digest", &r->want.digest) != 0 ||
+        mr_msg_get_u64(msg, "max_age_s", &r->want.max_age_s) != 0)
+        return -1;
+    if (count == 0 || count > URIS_MAX) {
+        mr_error_set(MR_E_USAGE, "a data set has 1 to %u URIs", URIS_MAX);
+        return -1;
+    }
+    for (; r->uri_count < count; r->uri_count++) {
+        if (mr_uri_init(&r->uris[r->uri_count], uris[r->uri_count]) != 0)
+            return -1;
+        r->prefixes[r->uri_count] = r->uris[r->uri_count].key;
+    }
+    r->want.net = net;
+    r->want.config = &link->config;
+    r->want.identity = (struct mr_index_identity){
+        .scheme = r->uris[0].scheme,
+        .endpoint = mr_index_endpoint(&link->config, r->uris[0].scheme),
+        .bucket = r->uris[0].bucket,
+        .prefixes = r->prefixes,
+        .prefix_count = names ? 0 : count,
+        .exclude_classes = &link->config.list.exclude_classes,
+    };
+    return 0;
+}
+
+static int say_done(struct mr_link *link, uint64_t dataset, uint64_t requests, const char *from,
+                    const struct mr_index *index, int fd)
+{
+    char digest[MR_INDEX_DIGEST_SIZE], key[32];
+    mr_index_digest_text(index->info.digest, digest);
+    struct mr_msg_out *msg = mr_msg_new(MR_MSG_INDEX_DONE);
+    if (msg == NULL)
+        return -1;
+    mr_msg_put_u64(msg, "dataset", dataset);
+    mr_msg_put_u64(msg, "objects", index->info.count);
+    mr_msg_put_u64(msg, "bytes", index->info.total_bytes);
+    mr_msg_put_u64(msg, "largest", index->info.max_size);
+    for (unsigned kind = 0; kind < MR_DROP_KINDS; kind++) {
+        snprintf(key, sizeof key, "dropped_%s", mr_index_drop_name(kind));
+        mr_msg_put_u64(msg, key, index->info.dropped[kind]);
+    }
+    mr_msg_put_u64(msg, "requests", requests);
+    mr_msg_put_str(msg, "from", from);
+    mr_msg_put_str(msg, "digest", digest);
+    mr_msg_put_fd(msg, fd);
+    mr_counter_add(link->counters, MR_WC_LIST_JOBS, 1);
+    return mr_msg_send(link->socket, msg);
+}
+
+/* The data set is ready by now: a cache that fails is not its business. */
+static void keep(const struct mr_index_want *want, const struct mr_index *index, uint64_t requests)
+{
+    const struct mr_index_file_extra extra = {requests, want->identity.exclude_classes};
+    char key[MR_INDEX_KEY_SIZE], folder[PATH_MAX];
+    if (mr_index_cache_folder(want->config, folder) != 0)
+        return;
+    mr_index_key(&want->identity, key);
+    if (mr_index_cache_put(want->config, key, index, &extra) != 0)
+        mr_log_warning("the index is not kept in the cache: %s", mr_error_text());
+}
+
+/* The image at fd is the data set's: tell, then keep it. */
+static int finish(struct mr_link *link, const struct request *r, uint64_t requests, const char *from, bool cached,
+                  int fd)
+{
+    struct mr_index index;
+    if (mr_index_map(&index, fd) != 0)
+        return mr_link_say_failed(link, r->dataset, UINT64_MAX);
+    int rc = say_done(link, r->dataset, requests, from, &index, fd);
+    if (rc == 0 && !cached && !r->replace) /* `millrace index` has its own copy */
+        keep(&r->want, &index, requests);
+    mr_index_close(&index);
+    return rc;
+}
+
+/* ---- CONCAT ---- */
+
+static int add_parts(struct mr_index_job *job, struct mr_msg_in *msg)
+{
+    for (unsigned i = 0; i < msg->fd_count; i++) {
+        if (job->part_count == MR_INDEX_PARTS_MAX) {
+            mr_error_set(MR_E_PROTOCOL, "more than %u parts of one listing", MR_INDEX_PARTS_MAX);
+            return -1;
+        }
+        if (mr_index_map(&job->parts[job->part_count], msg->fds[i]) != 0)
+            return -1;
+        job->part_count++;
+    }
+    return 0;
+}
+
+/* All parts into one image. The prefixes of the source are those of the parts, each once. */
+static int build(const struct mr_index_job *job, int fd)
+{
+    const struct mr_index *parts[MR_INDEX_PARTS_MAX];
+    const char *prefixes[MR_INDEX_PARTS_MAX];
+    uint32_t prefix_count = 0;
+    int64_t created = INT64_MAX;
+    for (unsigned i = 0; i < job->part_count; i++) {
+        parts[i] = &job->parts[i];
+        const char *prefix = mr_index_prefix(&job->parts[i], 0);
+        if (prefix && (prefix_count == 0 || strcmp(prefixes[prefix_count - 1], prefix) != 0))
+            prefixes[prefix_count++] = prefix;
+        if (job->parts[i].info.created_wall_ns < created)
+            created = job->parts[i].info.created_wall_ns;
+    }
+    const struct mr_index_info *first = &job->parts[0].info;
+    struct mr_index_source source = {
+        .scheme = first->scheme,
+        .version = first->version,
+        .bucket = first->bucket,
+        .endpoint = first->endpoint,
+        .prefixes = prefixes,
+        .prefix_count = prefix_count,
+        .created_wall_ns = created,
+    };
+    struct mr_index_builder *builder = mr_index_builder_new(&source, fd);
+    if (!builder)
+        return -1;
+    int rc = mr_index_concat(builder, parts, job->part_count);
+    if (rc == 0)
+        rc = mr_index_builder_finish(builder, NULL, NULL);
+    mr_index_builder_destroy(builder);
+    return rc;
+}
+
+/* Saves it where the data set's index belongs. 0, 1: another's index is in `out` and counts, -1. */
+static int publish(const struct request *r, int fd, int out, struct mr_index_found *found)
+{
+    struct mr_index index;
+    if (mr_index_map(&index, fd) != 0)
+        return -1;
+    int rc = mr_index_publish(&r->want, &index, r->requests, r->stale, r->replace, out, found);
+    mr_index_close(&index);
+    return rc;
+}
+
+static int concat_all(const struct mr_index_job *job, struct mr_link *link, const struct request *r)
+{
+    struct mr_index_found found = {0};
+    int fd = new_memfd(), other = -1, rc = -1;
+    if (fd < 0 || build(job, fd) != 0)
+        goto failed;
+    if (r->want.place[0] != '\0') {
+        other = new_memfd();
+        rc = other < 0 ? -1 : publish(r, fd, other, &found);
+        if (rc < 0)
+            goto failed;
+    }
+    rc = rc == 1 ? finish(link, r, found.requests, found.from, false, other)
+                 : finish(link, r, r->requests, "", false, fd);
+    goto out;
+failed:
+    rc = mr_link_say_failed(link, r->dataset, UINT64_MAX);
+out:
+    if (fd >= 0)
+        close(fd);
+    if (other >= 0)
+        close(other);
+    return rc;
+}
+
+int mr_index_job_concat(struct mr_index_job *job, struct mr_link *link, struct mr_net *net, struct mr_msg_in *msg)
+{
+    uint64_t dataset;
+    bool more;
+    if (mr_msg_get_u64(msg, "dataset", &dataset) != 0 || mr_msg_get_bool(msg, "more", &more) != 0)
+        return -1;
+    int rc = add_parts(job, msg);
+    if (rc == 0 && more)
+        return 0;
+    struct request *r = calloc(1, sizeof *r);
+    if (rc == 0 && job->part_count == 0) {
+        mr_error_set(MR_E_PROTOCOL, "CONCAT without parts");
+        rc = -1;
+    }
+    if (rc == 0 && r == NULL) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for an index");
+        rc = -1;
+    }
+    if (rc == 0) {
+        r->dataset = dataset;
+        rc = read_want(r, link, net, msg);
+    }
+    if (rc == 0 && (mr_msg_get_u64(msg, "requests", &r->requests) != 0 ||
+                    mr_msg_get_u64(msg, "stale", &r->stale) != 0 || mr_msg_get_bool(msg, "replace", &r->replace) != 0))
+        rc = -1;
+    rc = rc == 0 ? concat_all(job, link, r) : mr_link_say_failed(link, dataset, UINT64_MAX);
+    close_request(r);
+    for (unsigned i = 0; i < job->part_count; i++)
+        mr_index_close(&job->parts[i]);
+    job->part_count = 0;
+    return rc;
+}
+
+/* ---- INDEX_LOAD ---- */
+
+static int say_missing(struct mr_link *link, uint64_t dataset, uint64_t stale)
+{
+    struct mr_msg_out *msg = mr_msg_new(MR_MSG_INDEX_MISSING);
+    if (msg == NULL)
+        return -1;
+    mr_msg_put_u64(msg, "dataset", dataset);
+    mr_msg_put_u64(msg, "stale", stale);
+    return mr_msg_send(link->socket, msg);
+}
+
+/* The listing that was asked for by its digest is gone; the present one came with the message. */
+static int explain(struct mr_link *link, const struct request *r, struct mr_msg_in *msg)
+{
+    struct mr_index now;
+    int fd = mr_msg_take_fd(msg, 0);
+    if (fd >= 0 && mr_index_map(&now, fd) == 0) {
+        mr_index_explain_gone(&r->want, &now);
+        mr_index_close(&now);
+    }
+    if (fd >= 0)
+        close(fd);
+    return mr_link_say_failed(link, r->dataset, UINT64_MAX);
+}
+
+int mr_index_job_load(struct mr_link *link, struct mr_net *net, struct mr_msg_in *msg)
+{
+    struct mr_index_found found = {0};
+    uint64_t dataset;
+    if (mr_msg_get_u64(msg, "dataset", &dataset) != 0)
+        return -1;
+    struct request *r = calloc(1, sizeof *r);
+    int fd = new_memfd(), rc = -1;
+    if (r == NULL)
+        mr_error_set(MR_E_NO_MEMORY, "no memory for an index");
+    if (r != NULL && fd >= 0) {
+        r->dataset = dataset;
+        rc = read_want(r, link, net, msg);
+    }
+    if (rc == 0)
+        rc = mr_index_load(&r->want, fd, &found);
+    if (rc == 0)
+        rc = finish(link, r, found.requests, found.from, found.cached, fd);
+    else if (rc < 0)
+        rc = mr_link_say_failed(link, dataset, UINT64_MAX);
+    else
+        rc = msg->fd_count > 0 ? explain(link, r, msg) : say_missing(link, dataset, found.stale);
+    if (fd >= 0)
+        close(fd);
+    close_request(r);
+    return rc;
+}

@@ -1,0 +1,26 @@
+/*
+ * index_job.h - what the list role does with a data set's whole index: puts its parts together, or takes a saved one.
+ * Both answer the supervisor by themselves (shm/control/msg.h), and keep the index in the cache afterwards.
+ */
+#ifndef MR_WORKER_LIST_INDEX_JOB_H
+#define MR_WORKER_LIST_INDEX_JOB_H
+
+#include "shm/control/msg.h"
+#include "shm/index/index.h"
+#include "worker/link.h"
+#include "worker/net.h"
+
+#define MR_INDEX_PARTS_MAX 4096u
+
+/* Parts that came so far. Zeroed at the start. */
+struct mr_index_job {
+    struct mr_index parts[MR_INDEX_PARTS_MAX];
+    unsigned part_count;
+};
+
+/* CONCAT: 0, also when the data set has failed (FAILED was sent); -1: the message is bad or the supervisor is gone. */
+int mr_index_job_concat(struct mr_index_job *job, struct mr_link *link, struct mr_net *net, struct mr_msg_in *msg);
+/* INDEX_LOAD: the same. */
+int mr_index_job_load(struct mr_link *link, struct mr_net *net, struct mr_msg_in *msg);
+
+#endif

@@ -1,0 +1,430 @@
+#include "worker/list/index_load.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "shm/base/checksum.h"
+#include "shm/base/clock.h"
+#include "shm/base/error.h"
+#include "shm/base/log.h"
+
+#define NAMES_SHOWN 3 /* of those that differ; the text goes through the board, which has room for 480 bytes */
+#define NAME_SHOWN  40
+
+const char *mr_index_endpoint(const struct mr_config *config, enum mr_scheme scheme)
+{
+    static char text[512]; /* without slashes at its end: they do not make it another endpoint */
+    const char *environment = getenv("STORAGE_EMULATOR_HOST");
+    const char *endpoint = config->gcs.endpoint[0] != '\0' ? config->gcs.endpoint : environment;
+    if (scheme != MR_SCHEME_GS || endpoint == NULL)
+        return "";
+    snprintf(text, sizeof text, "%s", endpoint);
+    for (size_t n = strlen(text); n > 0 && text[n - 1] == '/'; n--)
+        text[n - 1] = '\0';
+    return text;
+}
+
+/* ---- requests, one at a time ---- */
+
+struct waiting {
+    bool answered;
+    struct mr_store_item item;
+};
+
+static void looked_up(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
+{
+    struct waiting *w = arg;
+    w->answered = true;
+    w->item = item != NULL ? *item : (struct mr_store_item){0};
+    if (result->code != MR_OK)
+        mr_error_set(result->code, "%s", result->text);
+    else
+        mr_error_clear();
+}
+
+static void fetched(void *arg, const struct mr_transfer_result *result)
+{
+    struct waiting *w = arg;
+    w->answered = true;
+    if (result->code != MR_OK)
+        mr_error_set(result->code, "%s", result->text);
+    else
+        mr_error_clear();
+}
+
+/* Messages of the supervisor wait meanwhile: DRAIN too, which is followed by SIGKILL soon. */
+static int await(struct mr_net *net, struct waiting *w, const struct mr_transfer *started)
+{
+    if (started == NULL)
+        return -1;
+    while (!w->answered)
+        if (mr_http_step(net->http, 1000, -1) < 0)
+            return -1;
+    w->answered = false;
+    return mr_error_code() == MR_OK ? 0 : -1;
+}
+
+/* ---- reading ---- */
+
+static void say_age(int64_t seconds, char *out, size_t size)
+{
+    if (seconds < 120)
+        snprintf(out, size, "%" PRId64 " s", seconds);
+    else if (seconds < 7200)
+        snprintf(out, size, "%" PRId64 " min", seconds / 60);
+    else if (seconds < 172800)
+        snprintf(out, size, "%" PRId64 " h", seconds / 3600);
+    else
+        snprintf(out, size, "%" PRId64 " days", seconds / 86400);
+}
+
+static int64_t age_of(const struct mr_index_file *file)
+{
+    int64_t age_ns = mr_clock_wall_ns() - file->created_wall_ns;
+    return age_ns > 0 ? age_ns / 1000000000 : 0;
+}
+
+/* The opened file at `fd`, if it is what is wanted, into `out`. As mr_index_load. */
+static int use_file(const struct mr_index_want *want, const struct mr_index_file *file, int fd, const char *name,
+                    int out, struct mr_index_found *found)
+{
+    char age[32];
+    bool by_digest = want->digest[0] != '\0';
+    say_age(age_of(file), age, sizeof age);
+    if (mr_index_identity_check(&want->identity, file) != 0) {
+        mr_error_append("the index %s cannot be used", name);
+        return -1;
+    }
+    if (by_digest && strcmp(file->digest, want->digest) != 0)
+        return 1;
+    if (!by_digest && want->max_age_s > 0 && (uint64_t)age_of(file) > want->max_age_s) {
+        mr_log_info("the index %s is %s old: it is listed again", name, age);
+        return 1;
+    }
+    if (ftruncate(out, 0) != 0 || mr_index_file_unpack(file, fd, out) != 0) {
+        mr_error_append("the index %s cannot be used", name);
+        return -1;
+    }
+    found->requests = file->requests;
+    snprintf(found->from, sizeof found->from, "%.150s, listed %s ago", name, age);
+    return 0;
+}
+
+static int use_fd(const struct mr_index_want *want, int fd, const char *name, int out, struct mr_index_found *found)
+{
+    struct mr_index_file file;
+    if (mr_index_file_open(&file, fd) != 0) {
+        mr_error_append("the index %s cannot be used (remove it, and it is made again)", name);
+        return -1;
+    }
+    int rc = use_file(want, &file, fd, name, out, found);
+    mr_index_file_close(&file);
+    return rc;
+}
+
+static int load_path(const struct mr_index_want *want, int out, struct mr_index_found *found)
+{
+    struct stat status;
+    int fd = mr_index_file_open_path(want->place);
+    if (fd < 0)
+        return mr_error_code() == MR_E_NOT_FOUND ? 1 : -1;
+    found->stale = fstat(fd, &status) == 0 ? (uint64_t)status.st_ino : 0;
+    int rc = use_fd(want, fd, want->place, out, found);
+    close(fd);
+    return rc;
+}
+
+static bool is_path(const char *place)
+{
+    return strstr(place, "://") == NULL;
+}
+
+/* The whole object into a memfd. */
+static int download(struct mr_net *net, struct mr_store *store, const char *key, const struct mr_store_item *item,
+                    int fd)
+{
+    struct waiting w = {0};
+    void *at = NULL;
+    if (item->size > 0) {
+        int failed = posix_fallocate(fd, 0, (off_t)item->size);
+        if (failed != 0) {
+            mr_error_set_errno(failed, "no room for a saved index of %" PRIu64 " bytes", item->size);
+            return -1;
+        }
+        at = mmap(NULL, item->size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        if (at == MAP_FAILED) {
+            mr_error_set_errno(errno, "cannot map a saved index");
+            return -1;
+        }
+    }
+    struct mr_transfer_request request = {
+        .store = store,
+        .name = key,
+        .name_length = strlen(key),
+        .generation = item->generation,
+        .size = item->size,
+        .length = item->size,
+        .dest = at,
+    };
+    int rc = await(net, &w, mr_transfer_fetch(net->engine, &request, fetched, &w));
+    if (at != NULL)
+        munmap(at, item->size);
+    return rc;
+}
+
+static int open_place(const struct mr_index_want *want, struct mr_uri *uri, struct mr_store **store)
+{
+    if (mr_uri_init(uri, want->place) != 0)
+        return -1;
+    if (uri->key[0] == '\0' || uri->key[strlen(uri->key) - 1] == '/') {
+        mr_error_set(MR_E_CONFIG, "the index %.200s names no object", want->place);
+        mr_uri_close(uri);
+        return -1;
+    }
+    *store = mr_net_store(want->net, uri->scheme, uri->bucket);
+    if (*store == NULL)
+        mr_uri_close(uri);
+    return *store != NULL ? 0 : -1;
+}
+
+static int load_uri(const struct mr_index_want *want, int out, struct mr_index_found *found)
+{
+    struct mr_uri uri;
+    struct mr_store *store;
+    struct waiting w = {0};
+    int rc = -1, fd = -1;
+    if (open_place(want, &uri, &store) != 0)
+        return -1;
+    if (await(want->net, &w, mr_transfer_stat(want->net->engine, store, uri.key, strlen(uri.key), 0, looked_up, &w)) !=
+        0) {
+        rc = mr_error_code() == MR_E_NOT_FOUND ? 1 : -1;
+        goto out;
+    }
+    found->stale = w.item.generation;
+    fd = memfd_create("millrace-saved-index", MFD_CLOEXEC);
+    if (fd < 0) {
+        mr_error_set_errno(errno, "memfd_create");
+        goto out;
+    }
+    if (download(want->net, store, uri.key, &w.item, fd) == 0)
+        rc = use_fd(want, fd, want->place, out, found);
+out:
+    if (fd >= 0)
+        close(fd);
+    mr_uri_close(&uri);
+    return rc;
+}
+
+static int load_place(const struct mr_index_want *want, int out, struct mr_index_found *found)
+{
+    return is_path(want->place) ? load_path(want, out, found) : load_uri(want, out, found);
+}
+
+static int load_cached(const struct mr_index_want *want, const char *except, int out, struct mr_index_found *found)
+{
+    char key[MR_INDEX_KEY_SIZE];
+    struct mr_index_file file;
+    mr_index_key(&want->identity, key);
+    int fd = mr_index_cache_find(want->config, key, want->digest[0] != '\0' ? want->digest : NULL, except, &file);
+    if (fd < 0)
+        return 1;
+    int rc = use_file(want, &file, fd, "in the cache", out, found);
+    mr_index_file_close(&file);
+    close(fd);
+    if (rc < 0) { /* it was only kept for a case like this: listing is as good */
+        mr_log_warning("%s", mr_error_text());
+        return 1;
+    }
+    found->cached = rc == 0;
+    return rc;
+}
+
+int mr_index_load(const struct mr_index_want *want, int out, struct mr_index_found *found)
+{
+    memset(found, 0, sizeof *found);
+    int rc = 1;
+    if (want->digest[0] != '\0') {
+        rc = load_cached(want, NULL, out, found);
+        if (rc == 1 && want->place[0] != '\0')
+            rc = load_place(want, out, found);
+        return rc;
+    }
+    if (want->place[0] != '\0')
+        return load_place(want, out, found);
+    return want->max_age_s > 0 && want->identity.prefix_count > 0 ? load_cached(want, NULL, out, found) : 1;
+}
+
+/* ---- writing ---- */
+
+/* A file that was too old goes, if it is still that one: then the first to link a new one wins. */
+static int publish_path(const struct mr_index_want *want, const struct mr_index *index,
+                        const struct mr_index_file_extra *extra, uint64_t stale, bool replace)
+{
+    struct stat status;
+    if (stale != 0 && !replace && stat(want->place, &status) == 0 && (uint64_t)status.st_ino == stale)
+        unlink(want->place);
+    return mr_index_file_save(want->place, index, extra, replace);
+}
+
+static int publish_uri(const struct mr_index_want *want, const struct mr_index *index,
+                       const struct mr_index_file_extra *extra, uint64_t stale, bool replace)
+{
+    struct mr_uri uri;
+    struct mr_store *store;
+    struct waiting w = {0};
+    void *at = MAP_FAILED;
+    size_t length = 0;
+    int rc = -1, fd;
+    if (open_place(want, &uri, &store) != 0)
+        return -1;
+    fd = memfd_create("millrace-saved-index", MFD_CLOEXEC);
+    if (fd < 0) {
+        mr_error_set_errno(errno, "memfd_create");
+        goto out;
+    }
+    if (mr_index_file_write(fd, index, extra) != 0)
+        goto out;
+    length = (size_t)lseek(fd, 0, SEEK_END);
+    at = mmap(NULL, length, PROT_READ, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED) {
+        mr_error_set_errno(errno, "cannot map a saved index");
+        goto out;
+    }
+    struct mr_store_insert_request request = {
+        .name = uri.key,
+        .name_length = strlen(uri.key),
+        .body = at,
+        .length = length,
+        .crc32c = mr_crc32c(0, at, length),
+        .generation_match = replace ? MR_STORE_ANY : stale,
+    };
+    rc = await(want->net, &w, mr_transfer_insert(want->net->engine, store, &request, looked_up, &w));
+out:
+    if (at != MAP_FAILED)
+        munmap(at, length);
+    if (fd >= 0)
+        close(fd);
+    mr_uri_close(&uri);
+    return rc;
+}
+
+int mr_index_publish(const struct mr_index_want *want, const struct mr_index *index, uint64_t requests, uint64_t stale,
+                     bool replace, int out, struct mr_index_found *found)
+{
+    const struct mr_index_file_extra extra = {requests, want->identity.exclude_classes};
+    memset(found, 0, sizeof *found);
+    int rc = is_path(want->place) ? publish_path(want, index, &extra, stale, replace)
+                                  : publish_uri(want, index, &extra, stale, replace);
+    if (rc == 0) {
+        mr_log_info("the index is saved as %s", want->place);
+        return 0;
+    }
+    if (mr_error_code() != MR_E_EXISTS && mr_error_code() != MR_E_CHANGED) {
+        mr_error_append("the index cannot be saved as %s", want->place);
+        return -1;
+    }
+    mr_log_info("another node has saved %s first: its listing is used", want->place);
+    struct mr_index_want any_age = *want;
+    any_age.max_age_s = 0;
+    rc = load_place(&any_age, out, found);
+    if (rc == 0)
+        return 1;
+    if (rc == 1)
+        mr_error_set(MR_E_CHANGED, "the index %s was there and is gone: start again", want->place);
+    return -1;
+}
+
+/* ---- differences ---- */
+
+struct differences {
+    uint64_t added, removed, changed;
+    char names[200];
+    unsigned shown;
+};
+
+static void show(struct differences *d, char sign, const char *name)
+{
+    size_t used = strlen(d->names);
+    size_t length = strlen(name), skipped = length > NAME_SHOWN ? length - NAME_SHOWN : 0;
+    if (d->shown++ < NAMES_SHOWN) /* the end of a name tells more than its beginning, which many share */
+        snprintf(d->names + used, sizeof d->names - used, "%s%c%s%s", used > 0 ? ", " : "", sign,
+                 skipped > 0 ? "..." : "", name + skipped);
+}
+
+static int compare(const struct mr_index *then, const struct mr_index *now, struct differences *d)
+{
+    static struct mr_index_iter a, b;
+    struct mr_index_entry one, two;
+    mr_index_iter_init(&a, then, 0);
+    mr_index_iter_init(&b, now, 0);
+    int left = mr_index_iter_next(&a, &one), right = mr_index_iter_next(&b, &two);
+    while (left > 0 || right > 0) {
+        int order = left <= 0 ? 1 : right <= 0 ? -1 : strcmp(a.name, b.name);
+        if (left < 0 || right < 0)
+            return -1;
+        if (order < 0) {
+            d->removed++;
+            show(d, '-', a.name);
+        } else if (order > 0) {
+            d->added++;
+            show(d, '+', b.name);
+        } else if (one.version != two.version || one.size != two.size) {
+            d->changed++;
+            show(d, '~', a.name);
+        }
+        if (order <= 0)
+            left = mr_index_iter_next(&a, &one);
+        if (order >= 0)
+            right = mr_index_iter_next(&b, &two);
+    }
+    return left < 0 || right < 0 ? -1 : 0;
+}
+
+/* What the last cached listing that is not the present one has, against the present one. */
+static int compare_cached(const struct mr_index_want *want, const struct mr_index *now, struct differences *d,
+                          char *from, size_t size)
+{
+    struct mr_index_want any = *want;
+    struct mr_index_found found = {0};
+    struct mr_index then;
+    char digest[MR_INDEX_DIGEST_SIZE];
+    int out = memfd_create("millrace-index", MFD_CLOEXEC), rc = 1;
+    mr_index_digest_text(now->info.digest, digest);
+    any.digest = "";
+    any.max_age_s = 0;
+    if (out >= 0)
+        rc = load_cached(&any, digest, out, &found);
+    if (rc == 0 && mr_index_map(&then, out) == 0) {
+        rc = compare(&then, now, d);
+        mr_index_close(&then);
+        snprintf(from, size, "%s", found.from);
+    }
+    if (out >= 0)
+        close(out);
+    return rc;
+}
+
+void mr_index_explain_gone(const struct mr_index_want *want, const struct mr_index *now)
+{
+    struct differences d = {0};
+    char from[256] = "", digest[MR_INDEX_DIGEST_SIZE], change[400] = "";
+    int rc = compare_cached(want, now, &d, from, sizeof from);
+    mr_index_digest_text(now->info.digest, digest);
+    if (rc == 0 && d.added + d.removed + d.changed > 0)
+        snprintf(change, sizeof change,
+                 " Since the last other listing %.40s: %" PRIu64 " objects added, %" PRIu64 " removed, %" PRIu64
+                 " replaced: %s%s",
+                 from, d.added, d.removed, d.changed, d.names, d.shown > NAMES_SHOWN ? ", ..." : "");
+    mr_error_set(MR_E_CHANGED,
+                 "the state was saved over another listing (digest %.12s...) than there is now (%.12s..., %" PRIu64
+                 " objects), which is neither in the cache%s%.60s.%s",
+                 want->digest, digest, now->info.count, want->place[0] != '\0' ? " nor at " : " nor saved elsewhere",
+                 want->place, change);
+}

@@ -1,0 +1,529 @@
+#include "worker/list/list.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "shm/base/clock.h"
+#include "shm/base/error.h"
+#include "shm/base/log.h"
+#include "shm/index/index_build.h"
+#include "shm/memory/segment.h"
+#include "worker/link.h"
+#include "worker/list/index_job.h"
+#include "worker/list/index_load.h"
+#include "worker/list/names.h"
+#include "worker/list/split.h"
+#include "worker/net.h"
+
+#define STEP_MS          100
+#define TEMPORARY_PREFIX "dataflux-composed-objects/"
+
+/* One range at a time. */
+struct range {
+    bool busy, ranged;
+    uint64_t id, dataset;
+    struct mr_uri uri;
+    struct mr_store *store;
+    char *start;           /* NULL: from the first name on */
+    char *end;             /* NULL: unbounded. Moves down when the upper half is given away */
+    char *first;           /* the first name that was listed */
+    char *last;            /* the last name that was listed */
+    char *from;            /* what the pages that are being read started at: a token belongs to its parameters */
+    char *token;           /* of the next page; NULL: none, or the range's end has moved since */
+    struct mr_shape shape; /* how the names differ */
+    struct mr_index_builder *builder;
+    int fd; /* the part */
+    uint64_t pages, bytes, largest;
+    struct mr_names names;     /* an explicit list instead of a range */
+    size_t next_name, waiting; /* names asked for, answers outstanding */
+    struct name_look_up *look_ups;
+};
+
+struct name_look_up {
+    struct lister *lister;
+    struct mr_transfer *transfer; /* NULL: not under way */
+    uint64_t size, generation;
+    uint32_t crc32c;
+    bool has_crc32c;
+};
+
+struct lister {
+    struct mr_link link;
+    struct mr_net net;
+    struct range range;
+    bool split_wanted, draining, bad;
+    uint64_t split_level;
+    struct mr_index_job job; /* CONCAT in several messages */
+};
+
+static enum mr_index_version version_of(enum mr_scheme scheme)
+{
+    return scheme == MR_SCHEME_FILE ? MR_INDEX_MTIME : MR_INDEX_GENERATION;
+}
+
+static int new_memfd(const char *name)
+{
+    int fd = memfd_create(name, MFD_CLOEXEC);
+    if (fd < 0)
+        mr_error_set_errno(errno, "memfd_create");
+    return fd;
+}
+
+static void range_close(struct lister *l)
+{
+    struct range *r = &l->range;
+    for (size_t i = 0; r->look_ups != NULL && i < r->next_name; i++)
+        if (r->look_ups[i].transfer != NULL)
+            mr_transfer_cancel(l->net.engine, r->look_ups[i].transfer);
+    mr_index_builder_destroy(r->builder);
+    if (r->fd >= 0)
+        close(r->fd);
+    mr_uri_close(&r->uri);
+    free(r->start);
+    free(r->end);
+    free(r->first);
+    free(r->last);
+    free(r->from);
+    free(r->token);
+    free(r->look_ups);
+    mr_names_close(&r->names);
+    memset(r, 0, sizeof *r);
+    r->fd = -1;
+}
+
+/* The data set cannot be listed: say so, and be ready for other work. */
+static void range_failed(struct lister *l)
+{
+    if (l->range.ranged) /* its reader is told */
+        mr_log_debug("%s", mr_error_text());
+    else
+        mr_log_error("%s", mr_error_text());
+    if (mr_link_say_failed(&l->link, l->range.dataset, l->range.id) != 0)
+        l->bad = true;
+    range_close(l);
+}
+
+static int say_page(struct lister *l)
+{
+    struct range *r = &l->range;
+    struct mr_msg_out *msg = mr_msg_new(MR_MSG_RANGE_PAGE);
+    if (!msg)
+        return -1;
+    mr_msg_put_u64(msg, "range", r->id);
+    mr_msg_put_u64(msg, "objects", mr_index_builder_count(r->builder));
+    mr_msg_put_u64(msg, "pages", r->pages);
+    mr_msg_put_str(msg, "last", r->last ? r->last : "");
+    return mr_msg_send(l->link.socket, msg);
+}
+
+static int range_done(struct lister *l)
+{
+    struct range *r = &l->range;
+    uint64_t objects = mr_index_builder_count(r->builder);
+    if (mr_index_builder_finish(r->builder, NULL, NULL) != 0)
+        return -1;
+    struct mr_msg_out *msg = mr_msg_new(MR_MSG_RANGE_DONE);
+    if (!msg)
+        return -1;
+    mr_msg_put_u64(msg, "range", r->id);
+    mr_msg_put_u64(msg, "objects", objects);
+    mr_msg_put_u64(msg, "bytes", r->bytes);
+    mr_msg_put_u64(msg, "largest", r->largest);
+    mr_msg_put_fd(msg, r->fd);
+    mr_counter_add(l->link.counters, MR_WC_LIST_JOBS, 1);
+    int rc = mr_msg_send(l->link.socket, msg);
+    range_close(l);
+    return rc;
+}
+
+/* ---- pages of a range ---- */
+
+static bool excluded_class(const struct lister *l, const char *class)
+{
+    const struct mr_strings *excluded = &l->link.config.list.exclude_classes;
+    for (size_t i = 0; i < excluded->count; i++) {
+        if (strcasecmp(class, excluded->items[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void drop(struct lister *l, enum mr_index_drop kind, uint64_t n)
+{
+    mr_index_builder_drop(l->range.builder, kind, n);
+    mr_counter_add(l->link.counters, MR_WC_DROPPED_FOLDER + (unsigned)kind, n);
+}
+
+static int add_item(struct lister *l, const struct mr_store_item *item)
+{
+    struct range *r = &l->range;
+    if (item->size == 0 && item->name_length > 0 && item->name[item->name_length - 1] == '/') {
+        drop(l, MR_DROP_FOLDER, 1);
+        return 0;
+    }
+    if (strncmp(item->name, TEMPORARY_PREFIX, strlen(TEMPORARY_PREFIX)) == 0) {
+        drop(l, MR_DROP_TEMPORARY, 1);
+        return 0;
+    }
+    if (excluded_class(l, item->storage_class)) {
+        drop(l, MR_DROP_CLASS, 1);
+        return 0;
+    }
+    r->bytes += item->size;
+    if (item->size > r->largest)
+        r->largest = item->size;
+    return mr_index_builder_add(r->builder, item->name, item->name_length, item->size, item->generation, item->crc32c,
+                                item->has_crc32c);
+}
+
+static int ask_page(struct lister *l);
+
+/* Gives away [cut, end). The token of the page after this one would run past the cut: continue by name. */
+static int give_half(struct lister *l)
+{
+    struct range *r = &l->range;
+    char cut[MR_SPLIT_MAX];
+    uint64_t level = 0;
+    struct mr_split_place place = {
+        .first = r->first,
+        .last = r->last,
+        .end = r->end,
+        .prefix = strlen(r->uri.key),
+        .level = l->split_level,
+    };
+    bool found = r->busy && r->last && mr_split(&r->shape, &place, cut, &level);
+    struct mr_msg_out *msg = mr_msg_new(MR_MSG_RANGE_SPLIT);
+    if (!msg)
+        return -1;
+    l->split_wanted = false;
+    mr_msg_put_u64(msg, "range", r->id);
+    mr_msg_put_bool(msg, "none", !found);
+    if (found) {
+        mr_msg_put_str(msg, "mid", cut);
+        mr_msg_put_u64(msg, "level", level);
+        mr_msg_put_u64(msg, "deepest", r->shape.deepest);
+        mr_msg_put_bool(msg, "has_end", r->end != NULL);
+        mr_msg_put_str(msg, "end", r->end ? r->end : "");
+        free(r->end);
+        r->end = strdup(cut);
+        free(r->token);
+        r->token = NULL;
+        if (!r->end) {
+            mr_msg_discard(msg);
+            mr_error_set(MR_E_NO_MEMORY, "no memory for a range");
+            return -1;
+        }
+    }
+    return mr_msg_send(l->link.socket, msg);
+}
+
+/* Listing is billed as class A, look-ups as class B, repeats included. */
+static void count_operations(struct lister *l)
+{
+    static uint64_t class_a, class_b;
+    const struct mr_transfer_counters *now = mr_transfer_counters(l->net.engine);
+    mr_counter_add(l->link.counters, MR_WC_CLASS_A, now->class_a - class_a);
+    mr_counter_add(l->link.counters, MR_WC_CLASS_B, now->class_b - class_b);
+    class_a = now->class_a;
+    class_b = now->class_b;
+}
+
+static int take_page(struct lister *l, const struct mr_store_page *page)
+{
+    struct range *r = &l->range;
+    r->pages++;
+    count_operations(l);
+    mr_counter_add(l->link.counters, MR_WC_LIST_PAGES, 1);
+    mr_counter_add(l->link.counters, MR_WC_LISTED, page->count);
+    if (page->skipped)
+        drop(l, MR_DROP_SPECIAL, page->skipped);
+    for (size_t i = 0; i < page->count; i++) {
+        mr_shape_add(&r->shape, i > 0 ? page->items[i - 1].name : r->last, page->items[i].name);
+        if (add_item(l, &page->items[i]) != 0)
+            return -1;
+    }
+    if (page->count > 0) {
+        mr_shape_page(&r->shape, page->items[0].name, page->items[page->count - 1].name);
+        if (!r->first)
+            r->first = strdup(page->items[0].name);
+        free(r->last);
+        r->last = strdup(page->items[page->count - 1].name);
+    }
+    free(r->token);
+    r->token = page->next_token ? strdup(page->next_token) : NULL;
+    if ((page->count > 0 && (!r->first || !r->last)) || (page->next_token && !r->token)) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a page");
+        return -1;
+    }
+    if (say_page(l) != 0)
+        return -1;
+    if (!r->token)
+        return range_done(l);
+    if (l->split_wanted && give_half(l) != 0)
+        return -1;
+    return ask_page(l);
+}
+
+static void page_arrived(void *arg, const struct mr_store_result *result, const struct mr_store_page *page)
+{
+    struct lister *l = arg;
+    if (result->code != MR_OK)
+        mr_error_set(result->code, "%s", result->text);
+    if (result->code != MR_OK || take_page(l, page) != 0)
+        range_failed(l);
+}
+
+static int ask_page(struct lister *l)
+{
+    struct range *r = &l->range;
+    if (!r->token) {
+        /* The range's start, or behind the last name (after a split): the smallest name above it. A name holds no NUL,
+         * so that is the name followed by the byte 1. */
+        free(r->from);
+        r->from = NULL;
+        if (r->last ? asprintf(&r->from, "%s\001", r->last) < 0 : r->start && !(r->from = strdup(r->start))) {
+            r->from = NULL;
+            mr_error_set(MR_E_NO_MEMORY, "no memory for a page");
+            return -1;
+        }
+    }
+    struct mr_store_list_request request = {
+        .prefix = r->uri.key,
+        .start_offset = r->from,
+        .end_offset = r->end,
+        .page_token = r->token,
+        .after = r->last,
+    };
+    return mr_transfer_list(l->net.engine, r->store, &request, page_arrived, l) ? 0 : -1;
+}
+
+/* ---- an explicit list of names ---- */
+
+static void ask_names(struct lister *l);
+
+static int names_done(struct lister *l)
+{
+    struct range *r = &l->range;
+    for (size_t i = 0; i < r->names.count; i++) {
+        const struct name_look_up *found = &r->look_ups[i];
+        r->bytes += found->size;
+        if (found->size > r->largest)
+            r->largest = found->size;
+        if (mr_index_builder_add(r->builder, r->names.names[i], strlen(r->names.names[i]), found->size,
+                                 found->generation, found->crc32c, found->has_crc32c) != 0)
+            return -1;
+    }
+    mr_counter_add(l->link.counters, MR_WC_LISTED, r->names.count);
+    return range_done(l);
+}
+
+static void name_arrived(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
+{
+    struct name_look_up *at = arg;
+    struct lister *l = at->lister;
+    at->transfer = NULL;
+    l->range.waiting--;
+    count_operations(l);
+    if (result->code != MR_OK) {
+        mr_error_set(result->code, "%s", result->text);
+        if (!l->range.ranged)
+            mr_error_append("the list of objects");
+        range_failed(l);
+        return;
+    }
+    at->size = item->size;
+    at->generation = item->generation;
+    at->crc32c = item->crc32c;
+    at->has_crc32c = item->has_crc32c;
+    if (l->range.next_name == l->range.names.count && l->range.waiting == 0) {
+        if (names_done(l) != 0)
+            range_failed(l);
+    } else {
+        ask_names(l);
+    }
+}
+
+static void ask_names(struct lister *l)
+{
+    struct range *r = &l->range;
+    while (r->next_name < r->names.count && mr_transfer_free(l->net.engine) > 0) {
+        struct name_look_up *at = &r->look_ups[r->next_name];
+        const char *name = r->names.names[r->next_name];
+        at->lister = l;
+        at->transfer = mr_transfer_stat(l->net.engine, r->store, name, strlen(name), 0, name_arrived, at);
+        if (!at->transfer) {
+            range_failed(l);
+            return;
+        }
+        r->next_name++;
+        r->waiting++;
+    }
+}
+
+static int start_names(struct lister *l, int fd)
+{
+    struct range *r = &l->range;
+    if (mr_names_init(&r->names, fd, r->uri.scheme, r->uri.bucket) != 0)
+        return -1;
+    if (r->names.count == 0)
+        return names_done(l);
+    r->look_ups = calloc(r->names.count, sizeof *r->look_ups);
+    if (!r->look_ups) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a list of %zu objects", r->names.count);
+        return -1;
+    }
+    ask_names(l);
+    return 0;
+}
+
+/* ---- messages ---- */
+
+/* RANGE's fields into l->range. -1: the range has failed (or the message is bad). */
+static int open_range(struct lister *l, struct mr_msg_in *msg)
+{
+    struct range *r = &l->range;
+    const char *uri, *start, *end;
+    bool has_end;
+    if (mr_msg_get_str(msg, "uri", &uri) != 0 || mr_msg_get_str(msg, "start", &start) != 0 ||
+        mr_msg_get_str(msg, "end", &end) != 0 || mr_msg_get_bool(msg, "has_end", &has_end) != 0 ||
+        mr_uri_init(&r->uri, uri) != 0)
+        return -1;
+    r->start = start[0] ? strdup(start) : NULL;
+    r->end = has_end ? strdup(end) : NULL;
+    if ((start[0] && !r->start) || (has_end && !r->end)) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a range");
+        return -1;
+    }
+    r->store = mr_net_store(&l->net, r->uri.scheme, r->uri.bucket);
+    if (!r->store)
+        return -1;
+    r->fd = new_memfd("millrace-index-part");
+    if (r->fd < 0)
+        return -1;
+    const char *prefix = r->uri.key;
+    struct mr_index_source source = {
+        .scheme = r->uri.scheme,
+        .version = version_of(r->uri.scheme),
+        .bucket = r->uri.bucket,
+        .endpoint = mr_index_endpoint(&l->link.config, r->uri.scheme),
+        .prefixes = &prefix,
+        .prefix_count = msg->fd_count > 0 ? 0 : 1, /* an explicit list has none */
+        .created_wall_ns = mr_clock_wall_ns(),
+    };
+    r->builder = mr_index_builder_new(&source, r->fd);
+    return r->builder ? 0 : -1;
+}
+
+static int take_range(struct lister *l, struct mr_msg_in *msg)
+{
+    struct range *r = &l->range;
+    if (r->busy) {
+        mr_error_set(MR_E_PROTOCOL, "a second range came while one is listed");
+        return -1;
+    }
+    if (mr_msg_get_u64(msg, "dataset", &r->dataset) != 0 || mr_msg_get_u64(msg, "range", &r->id) != 0 ||
+        mr_msg_get_bool(msg, "ranged", &r->ranged) != 0)
+        return -1;
+    r->busy = true;
+    l->split_wanted = false;
+    int rc = open_range(l, msg);
+    if (rc == 0) {
+        int fd = msg->fd_count > 0 ? mr_msg_take_fd(msg, 0) : -1;
+        rc = fd >= 0 ? start_names(l, fd) : ask_page(l);
+        if (fd >= 0)
+            close(fd);
+    }
+    if (rc != 0)
+        range_failed(l);
+    return 0;
+}
+
+static int split(struct lister *l, struct mr_msg_in *msg)
+{
+    uint64_t id, level;
+    if (mr_msg_get_u64(msg, "range", &id) != 0 || mr_msg_get_u64(msg, "level", &level) != 0)
+        return -1;
+    if (l->range.busy && l->range.id == id) {
+        l->split_level = level;
+        l->split_wanted = true; /* answered with the next page, or by RANGE_DONE */
+        return 0;
+    }
+    return 0; /* it was done while the message was under way: RANGE_DONE has been sent */
+}
+
+static int handle(struct lister *l, struct mr_msg_in *msg)
+{
+    uint64_t level;
+    switch (msg->type) {
+    case MR_MSG_RANGE:
+        return take_range(l, msg);
+    case MR_MSG_SPLIT:
+        return split(l, msg);
+    case MR_MSG_CONCAT:
+        return mr_index_job_concat(&l->job, &l->link, &l->net, msg);
+    case MR_MSG_INDEX_LOAD:
+        return mr_index_job_load(&l->link, &l->net, msg);
+    case MR_MSG_DRAIN:
+        l->draining = true;
+        return 0;
+    case MR_MSG_LOG_LEVEL:
+        if (mr_msg_get_u64(msg, "level", &level) != 0)
+            return -1;
+        mr_log_set_level(level <= MR_LOG_DEBUG ? (enum mr_log_level)level : MR_LOG_INFO);
+        return 0;
+    default:
+        mr_error_set(MR_E_PROTOCOL, "the supervisor sent a message of type %d to a list worker", (int)msg->type);
+        return -1;
+    }
+}
+
+static void read_messages(struct lister *l)
+{
+    struct mr_msg_in msg;
+    int rc;
+    while ((rc = mr_msg_recv(l->link.socket, &msg)) == 1) {
+        if (handle(l, &msg) != 0) {
+            mr_log_error("%s", mr_error_text());
+            l->bad = true;
+        }
+        mr_msg_close(&msg);
+    }
+    if (rc < 0) {
+        if (mr_error_code() != MR_E_GONE)
+            mr_log_error("%s", mr_error_text());
+        l->bad = true;
+    }
+}
+
+int mr_list_main(unsigned slot)
+{
+    struct lister *l = calloc(1, sizeof *l);
+    if (!l)
+        return 1;
+    l->range.fd = -1;
+    if (mr_link_init(&l->link, "list", slot) != 0)
+        goto failed;
+    if (mr_net_init(&l->net, &l->link.config) != 0) {
+        mr_link_say_failed(&l->link, UINT64_MAX, UINT64_MAX);
+        goto failed;
+    }
+    if (mr_link_say(&l->link, MR_MSG_READY) != 0)
+        goto failed;
+    while (!l->bad && !l->draining) {
+        int woken = mr_http_step(l->net.http, STEP_MS, l->link.wait_fd);
+        if (woken < 0)
+            goto failed;
+        if (woken > 0)
+            read_messages(l);
+    }
+    return l->bad ? 1 : 0; /* mappings and sockets go with the process */
+failed:
+    mr_log_error("%s", mr_error_text());
+    return mr_error_code() == MR_E_CONFIG || mr_error_code() == MR_E_DENIED ? 2 : 1;
+}

@@ -1,0 +1,153 @@
+#include "worker/tool/clean_uploads.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shm/base/clock.h"
+#include "shm/base/error.h"
+#include "worker/store/parts.h"
+
+struct upload {
+    char *name, *id;
+    int64_t started_s;
+};
+
+struct page {
+    struct mr_tool *tool;
+    struct upload *items;
+    size_t count;
+    char *next_name, *next_id; /* NULL: it was the last one */
+    int status;
+    bool bad; /* no memory */
+};
+
+static void page_close(struct page *page)
+{
+    for (size_t i = 0; i < page->count; i++) {
+        free(page->items[i].name);
+        free(page->items[i].id);
+    }
+    free(page->items);
+    free(page->next_name);
+    free(page->next_id);
+}
+
+static char *copy(struct page *page, const char *text)
+{
+    char *copied = text ? strdup(text) : NULL;
+    page->bad |= text && !copied;
+    return copied;
+}
+
+static void page_arrived(void *arg, const struct mr_store_result *result, const struct mr_store_pending_page *from)
+{
+    struct page *page = arg;
+    page->status = result->status;
+    mr_tool_answer(page->tool, result);
+    if (!from)
+        return;
+    page->items = calloc(from->count + 1, sizeof *page->items);
+    page->bad = !page->items;
+    for (size_t i = 0; i < from->count && !page->bad; i++)
+        page->items[page->count++] = (struct upload){
+            .name = copy(page, from->items[i].name),
+            .id = copy(page, from->items[i].id),
+            .started_s = from->items[i].started_s,
+        };
+    page->next_name = copy(page, from->next_name);
+    page->next_id = copy(page, from->next_id);
+}
+
+static void show(const struct mr_clean_uploads *clean, const struct upload *upload, int64_t age_s)
+{
+    char *uri = mr_uri_format(clean->uri->scheme, clean->uri->bucket, upload->name);
+    if (clean->list)
+        json_array_append_new(clean->list, json_pack("{s:s?, s:s?, s:I}", "uri", uri, "upload_id", upload->id, "age_s",
+                                                     (json_int_t)age_s));
+    else
+        printf("%s\tunfinished upload\t%" PRId64 "\n", uri ? uri : upload->name, age_s);
+    free(uri);
+}
+
+static bool is_condemned(const struct mr_clean_uploads *clean, const struct upload *upload, int64_t age_s)
+{
+    int64_t limit_s = clean->uri->scheme == MR_SCHEME_FILE ? 0 : MR_CLEAN_UPLOAD_AGE_S;
+    if (clean->older_than_s >= 0)
+        limit_s = clean->older_than_s;
+    return clean->all || (upload->started_s != 0 && age_s >= limit_s);
+}
+
+static void aborted(void *arg, const struct mr_store_result *result)
+{
+    mr_tool_answer(arg, result);
+}
+
+/* 0, or -1 where the command is to end. */
+static int deal_with(struct mr_clean_uploads *clean, const struct upload *upload)
+{
+    int64_t age_s = upload->started_s ? mr_clock_wall_ns() / MR_SECOND_NS - upload->started_s : 0;
+    clean->seen++;
+    if (!is_condemned(clean, upload, age_s))
+        return 0;
+    clean->condemned++;
+    show(clean, upload, age_s);
+    if (clean->dry_run)
+        return 0;
+    if (mr_tool_await(clean->tool, mr_transfer_parts_abort(clean->tool->net.engine, clean->store, upload->name,
+                                                           strlen(upload->name), upload->id, aborted, clean->tool)) ==
+        0) {
+        clean->removed++;
+        return 0;
+    }
+    if (mr_tool_interrupted())
+        return -1;
+    clean->failed++;
+    snprintf(clean->failure, sizeof clean->failure, "%s", mr_error_text());
+    return 0;
+}
+
+/* The answer of an endpoint that has no such uploads. */
+static bool has_none(const struct page *page)
+{
+    int status = page->status;
+    return (status == 400 || status == 404 || status == 405 || status == 501) &&
+           !strstr(mr_error_text(), "NoSuchBucket");
+}
+
+/* 1: there are more; 0: that was all; -1: mr_error. */
+static int next_page(struct mr_clean_uploads *clean, struct page *page, const char *prefix)
+{
+    struct page next = {.tool = clean->tool};
+    int rc = mr_tool_await(clean->tool, mr_transfer_parts_list(clean->tool->net.engine, clean->store, prefix,
+                                                               page->next_name, page->next_id, page_arrived, &next));
+    page_close(page);
+    *page = next;
+    if (rc != 0 && !mr_tool_interrupted() && has_none(page))
+        return 0;
+    if (rc != 0 && mr_error_code() == MR_E_DENIED) {
+        clean->denied = true;
+        snprintf(clean->failure, sizeof clean->failure, "%s", mr_error_text());
+        return 0;
+    }
+    if (rc == 0 && page->bad) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a page of the uploads");
+        rc = -1;
+    }
+    for (size_t i = 0; rc == 0 && i < page->count; i++)
+        rc = deal_with(clean, &page->items[i]);
+    return rc != 0 ? -1 : page->next_name != NULL;
+}
+
+int mr_clean_uploads(struct mr_clean_uploads *clean)
+{
+    struct page page = {.tool = clean->tool};
+    const char *prefix = clean->uri->key[0] ? clean->uri->key : NULL;
+    int rc;
+    do
+        rc = next_page(clean, &page, prefix);
+    while (rc > 0);
+    page_close(&page);
+    return rc;
+}

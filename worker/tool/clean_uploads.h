@@ -1,0 +1,34 @@
+/*
+ * clean_uploads.h - the part of `millrace clean` that removes unfinished uploads: multipart uploads of a bucket, and in a
+ * folder the temporary files of writers that died.
+ *
+ * A bucket tells of an upload its name and when it was begun, and nothing of its run, which may write on another node: so
+ * those that are younger than a day are left alone. A folder's files are locked while they are written (leftovers.h): those
+ * that nobody writes go at any age.
+ */
+#ifndef MR_WORKER_TOOL_CLEAN_UPLOADS_H
+#define MR_WORKER_TOOL_CLEAN_UPLOADS_H
+
+#include <jansson.h>
+
+#include "worker/tool/tool.h"
+
+#define MR_CLEAN_UPLOAD_AGE_S 86400
+
+struct mr_clean_uploads {
+    struct mr_tool *tool; /* open */
+    struct mr_store *store;
+    const struct mr_uri *uri; /* bucket and prefix; the folder */
+    bool dry_run, all;
+    int64_t older_than_s; /* -1: the rule above */
+    json_t *list;         /* of what is condemned, or NULL: it is printed */
+    /* the result */
+    uint64_t seen, condemned, removed, failed;
+    bool denied; /* they could not be looked for: failure says why */
+    char failure[400];
+};
+
+/* Blocks. 0, or -1 with mr_error: the listing failed. A store without such uploads has none. */
+int mr_clean_uploads(struct mr_clean_uploads *clean);
+
+#endif

@@ -1,0 +1,166 @@
+#include "worker/tool/download.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shm/base/checksum.h"
+#include "shm/base/error.h"
+
+#define PIECE_BYTES (UINT64_C(8) << 20)
+#define PIECES      8
+
+struct piece {
+    struct mr_download *download;
+    struct mr_transfer *transfer; /* NULL: not running */
+    char *data;
+    uint64_t length;
+    bool arrived;
+};
+
+struct mr_download {
+    struct mr_tool *tool;
+    struct mr_download_object object;
+    uint64_t first, end; /* bytes wanted */
+    uint64_t asked;      /* up to here pieces are in flight or have arrived */
+    uint64_t given;
+    uint32_t crc32c;
+    struct piece pieces[PIECES];
+    unsigned turn; /* whose bytes come next */
+    bool out;      /* the caller has that piece's bytes */
+    bool failed;
+};
+
+struct look_up {
+    struct mr_tool *tool;
+    struct mr_download_object *object;
+};
+
+static void looked_up(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
+{
+    struct look_up *look = arg;
+    mr_tool_answer(look->tool, result);
+    if (result->code != MR_OK)
+        return;
+    look->object->size = item->size;
+    look->object->generation = item->generation;
+    look->object->crc32c = item->crc32c;
+    look->object->has_crc32c = item->has_crc32c;
+}
+
+int mr_download_look_up(struct mr_tool *tool, struct mr_store *store, const char *name,
+                        struct mr_download_object *object)
+{
+    struct look_up look = {tool, object};
+    *object = (struct mr_download_object){.store = store, .name = name};
+    return mr_tool_await(tool, mr_transfer_stat(tool->net.engine, store, name, strlen(name), 0, looked_up, &look));
+}
+
+struct mr_download *mr_download_new(struct mr_tool *tool, const struct mr_download_object *object, uint64_t first,
+                                    uint64_t end)
+{
+    struct mr_download *d = calloc(1, sizeof *d);
+    if (d == NULL) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a download");
+        return NULL;
+    }
+    d->tool = tool;
+    d->object = *object;
+    d->first = d->asked = d->given = first;
+    d->end = end;
+    return d;
+}
+
+void mr_download_destroy(struct mr_download *d)
+{
+    if (d == NULL)
+        return;
+    for (unsigned i = 0; i < PIECES; i++) {
+        if (d->pieces[i].transfer != NULL)
+            mr_transfer_cancel(d->tool->net.engine, d->pieces[i].transfer);
+        free(d->pieces[i].data);
+    }
+    free(d);
+}
+
+static void piece_arrived(void *arg, const struct mr_transfer_result *result)
+{
+    struct piece *piece = arg;
+    piece->transfer = NULL;
+    piece->arrived = true;
+    if (result->code == MR_OK || piece->download->failed)
+        return;
+    piece->download->failed = true;
+    mr_error_set(result->code, "%s", result->text);
+}
+
+static int start_piece(struct mr_download *d, struct piece *piece)
+{
+    uint64_t left = d->end - d->asked;
+    bool whole = d->asked == 0 && left == d->object.size;
+    piece->download = d;
+    piece->length = left < PIECE_BYTES ? left : PIECE_BYTES;
+    if (piece->data == NULL && (piece->data = malloc(piece->length)) == NULL) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for %" PRIu64 " bytes", piece->length);
+        return -1;
+    }
+    struct mr_transfer_request request = {
+        .store = d->object.store,
+        .name = d->object.name,
+        .name_length = strlen(d->object.name),
+        .generation = d->object.generation,
+        .size = d->object.size,
+        .offset = d->asked,
+        .length = piece->length,
+        .crc32c = d->object.crc32c, /* a wrong one is fetched again where one piece is all */
+        .has_crc32c = whole && piece->length == left && d->object.has_crc32c,
+        .dest = piece->data,
+    };
+    piece->transfer = mr_transfer_fetch(d->tool->net.engine, &request, piece_arrived, piece);
+    if (piece->transfer == NULL)
+        return -1;
+    d->asked += piece->length;
+    return 0;
+}
+
+static int check_whole(const struct mr_download *d)
+{
+    if (d->first != 0 || d->end != d->object.size || !d->object.has_crc32c || d->crc32c == d->object.crc32c)
+        return 0;
+    mr_error_set(MR_E_CORRUPT, "%s: the bytes have crc32c %08x and the store says %08x: do not use the output",
+                 d->object.name, d->crc32c, d->object.crc32c);
+    return -1;
+}
+
+int mr_download_next(struct mr_download *d, const void **data, uint64_t *length)
+{
+    if (d->out) {
+        d->pieces[d->turn].arrived = false;
+        d->turn = (d->turn + 1) % PIECES;
+        d->out = false;
+    }
+    if (d->given == d->end)
+        return check_whole(d);
+    for (unsigned i = 0; i < PIECES && d->asked < d->end; i++) {
+        struct piece *piece = &d->pieces[(d->turn + i) % PIECES];
+        if (piece->transfer == NULL && !piece->arrived && start_piece(d, piece) != 0)
+            return -1;
+    }
+    struct piece *piece = &d->pieces[d->turn];
+    while (!piece->arrived && !d->failed)
+        if (mr_tool_step(d->tool) != 0)
+            return -1;
+    if (d->failed)
+        return -1;
+    d->crc32c = mr_crc32c(d->crc32c, piece->data, piece->length);
+    d->given += piece->length;
+    d->out = true;
+    *data = piece->data;
+    *length = piece->length;
+    return 1;
+}
+
+uint32_t mr_download_crc32c(const struct mr_download *d)
+{
+    return d->crc32c;
+}

@@ -1,0 +1,35 @@
+/*
+ * download.h - an object, or a range of it, as a stream in order: several pieces are in flight or wait for their turn,
+ * so memory is bounded whatever the size. The generation is pinned, each piece is checked by the engine where it can
+ * be, and the whole object's crc32c at its end.
+ */
+#ifndef MR_WORKER_TOOL_DOWNLOAD_H
+#define MR_WORKER_TOOL_DOWNLOAD_H
+
+#include "worker/tool/tool.h"
+
+struct mr_download;
+
+/* What is downloaded. name: kept by reference. */
+struct mr_download_object {
+    struct mr_store *store;
+    const char *name;
+    uint64_t size, generation;
+    uint32_t crc32c;
+    int has_crc32c;
+};
+
+/* Looks the object up: 0 or -1. */
+int mr_download_look_up(struct mr_tool *tool, struct mr_store *store, const char *name,
+                        struct mr_download_object *object);
+/* Bytes [first, end) of it. NULL with mr_error. */
+struct mr_download *mr_download_new(struct mr_tool *tool, const struct mr_download_object *object, uint64_t first,
+                                    uint64_t end);
+/* Cancels what is under way. NULL is allowed. */
+void mr_download_destroy(struct mr_download *download);
+/* The bytes that come next: 1 with data that is good until the next call, 0 at the end, -1. Blocks. */
+int mr_download_next(struct mr_download *download, const void **data, uint64_t *length);
+/* crc32c of what has been given. */
+uint32_t mr_download_crc32c(const struct mr_download *download);
+
+#endif

@@ -1,0 +1,151 @@
+#include "worker/tool/out_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "shm/base/clock.h"
+#include "shm/base/error.h"
+
+/* The folder that path lies in. */
+static void folder_of(const char *path, char out[PATH_MAX])
+{
+    const char *slash = strrchr(path, '/');
+    if (slash == NULL)
+        snprintf(out, PATH_MAX, ".");
+    else
+        snprintf(out, PATH_MAX, "%.*s", slash == path ? 1 : (int)(slash - path), path);
+}
+
+/* A name beside path that nothing has. */
+static int temporary_name(const char *path, char out[PATH_MAX])
+{
+    char folder[PATH_MAX];
+    folder_of(path, folder);
+    int n = snprintf(out, PATH_MAX, "%s/.millrace-%016llx", folder, (unsigned long long)mr_random64());
+    if (n < PATH_MAX)
+        return 0;
+    out[0] = '\0';
+    mr_error_set(MR_E_USAGE, "%s: the name is too long", path);
+    return -1;
+}
+
+static int open_regular(struct mr_out_file *file)
+{
+    char folder[PATH_MAX];
+    folder_of(file->path, folder);
+    file->fd = open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+    if (file->fd >= 0)
+        return 0;
+    if (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT) {
+        mr_error_set_errno(errno, "%s", file->path);
+        return -1;
+    }
+    if (temporary_name(file->path, file->named) != 0) /* a file system without O_TMPFILE, or no such folder */
+        return -1;
+    file->fd = open(file->named, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file->fd >= 0)
+        return 0;
+    file->named[0] = '\0';
+    mr_error_set_errno(errno, "%s", file->path);
+    return -1;
+}
+
+int mr_out_file_open(struct mr_out_file *file, const char *path, bool absent)
+{
+    struct stat st;
+    char target[PATH_MAX];
+    *file = (struct mr_out_file){.fd = -1, .absent = absent};
+    bool exists = stat(path, &st) == 0;
+    if (absent && exists) {
+        mr_error_set(MR_E_EXISTS, "%s exists, and --if-absent was given", path);
+        return -1;
+    }
+    if (snprintf(file->path, PATH_MAX, "%s", exists && realpath(path, target) != NULL ? target : path) >= PATH_MAX) {
+        mr_error_set(MR_E_USAGE, "%s: the name is too long", path);
+        return -1;
+    }
+    if (!exists || S_ISREG(st.st_mode))
+        return open_regular(file);
+    file->plain = true;
+    file->fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (file->fd >= 0)
+        return 0;
+    mr_error_set_errno(errno, "%s", path);
+    return -1;
+}
+
+/* An existing file's mode stays. */
+static void keep_mode(const struct mr_out_file *file)
+{
+    struct stat st;
+    if (!file->absent && stat(file->path, &st) == 0)
+        (void)fchmod(file->fd, st.st_mode & 0777);
+}
+
+static int give_name(struct mr_out_file *file)
+{
+    char open_file[64];
+    snprintf(open_file, sizeof open_file, "/proc/self/fd/%d", file->fd);
+    const char *from = file->named[0] != '\0' ? file->named : open_file;
+    if (linkat(AT_FDCWD, from, AT_FDCWD, file->path, AT_SYMLINK_FOLLOW) == 0)
+        return 0;
+    if (errno != EEXIST || file->absent)
+        return -1;
+    /* A link replaces nothing: it gets a name of its own first. */
+    if (file->named[0] == '\0') {
+        if (temporary_name(file->path, file->named) != 0 ||
+            linkat(AT_FDCWD, open_file, AT_FDCWD, file->named, AT_SYMLINK_FOLLOW) != 0) {
+            file->named[0] = '\0';
+            return -1;
+        }
+    }
+    if (rename(file->named, file->path) != 0)
+        return -1;
+    file->named[0] = '\0';
+    return 0;
+}
+
+static void sync_folder(const char *path)
+{
+    char folder[PATH_MAX];
+    folder_of(path, folder);
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) {
+        (void)fsync(fd);
+        close(fd);
+    }
+}
+
+int mr_out_file_commit(struct mr_out_file *file)
+{
+    if (!file->plain) {
+        keep_mode(file);
+        if (fsync(file->fd) != 0 || give_name(file) != 0) {
+            int errnum = errno;
+            mr_out_file_abort(file);
+            if (errnum == EEXIST)
+                mr_error_set(MR_E_EXISTS, "%s has come to exist meanwhile, and --if-absent was given", file->path);
+            else
+                mr_error_set_errno(errnum, "%s", file->path);
+            return -1;
+        }
+        sync_folder(file->path);
+    }
+    mr_out_file_abort(file);
+    return 0;
+}
+
+void mr_out_file_abort(struct mr_out_file *file)
+{
+    if (file->named[0] != '\0')
+        unlink(file->named);
+    file->named[0] = '\0';
+    if (file->fd >= 0)
+        close(file->fd);
+    file->fd = -1;
+}

@@ -1,0 +1,75 @@
+#include "worker/tool/progress.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "shm/base/clock.h"
+#include "shm/base/size.h"
+
+#define EVERY_NS (100 * MR_MILLISECOND_NS)
+#define FIRST_NS (300 * MR_MILLISECOND_NS) /* what is done before is not shown at all */
+
+void mr_progress_begin(struct mr_progress *progress, const char *what, uint64_t total, bool bytes)
+{
+    *progress = (struct mr_progress){.shown = isatty(STDERR_FILENO) == 1,
+                                     .what = what,
+                                     .bytes = bytes,
+                                     .total = total,
+                                     .began_ns = mr_clock_mono_ns()};
+}
+
+static const char *amount(const struct mr_progress *progress, double value, char out[32])
+{
+    if (progress->bytes)
+        return mr_size_text(value, out);
+    snprintf(out, 32, "%.0f", value);
+    return out;
+}
+
+static void bar(char *out, unsigned width, double share)
+{
+    unsigned filled = (unsigned)(share * width + 0.5);
+    for (unsigned i = 0; i < width; i++)
+        out[i] = i < filled ? '=' : ' ';
+    out[width] = '\0';
+}
+
+void mr_progress_update(struct mr_progress *progress, uint64_t done)
+{
+    struct winsize window = {.ws_col = 0};
+    char line[300], filled[32], so_far[32], of[32], speed[32], left[32] = "";
+    int64_t now_ns = mr_clock_mono_ns();
+    if (!progress->shown || now_ns - progress->began_ns < FIRST_NS || now_ns - progress->drawn_ns < EVERY_NS)
+        return;
+    progress->drawn_ns = now_ns;
+    double rate = (double)done / ((double)(now_ns - progress->began_ns) / 1e9);
+    unsigned columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0 ? window.ws_col : 80;
+    amount(progress, (double)done, so_far);
+    amount(progress, rate, speed);
+    if (progress->total > 0 && done <= progress->total) {
+        double share = (double)done / (double)progress->total;
+        double seconds = rate > 0 ? (double)(progress->total - done) / rate : 0;
+        if (rate > 0 && seconds < 360000)
+            snprintf(left, sizeof left, "  %" PRIu64 ":%02" PRIu64 " left", (uint64_t)seconds / 60,
+                     (uint64_t)seconds % 60);
+        bar(filled, 20, share);
+        snprintf(line, sizeof line, "[%s] %3.0f%%  %s of %s  %s/s%s  ", filled, share * 100, so_far,
+                 amount(progress, (double)progress->total, of), speed, left);
+    } else {
+        snprintf(line, sizeof line, "%s  %s/s  ", so_far, speed);
+    }
+    unsigned used = (unsigned)strlen(line);
+    if (used < columns) /* the name fills what is left of the line */
+        snprintf(line + used, sizeof line - used, "%.*s", (int)(columns - used - 1), progress->what);
+    fprintf(stderr, "\r%.*s\033[K", (int)columns - 1, line);
+}
+
+void mr_progress_end(struct mr_progress *progress)
+{
+    if (progress->shown && progress->drawn_ns > 0)
+        fputs("\r\033[K", stderr);
+    progress->shown = false;
+}

@@ -1,0 +1,179 @@
+#include "worker/tool/tool.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "shm/base/error.h"
+#include "shm/base/log.h"
+
+#define STEP_MS 200 /* so long after a signal that came just before a wait */
+
+static volatile sig_atomic_t interrupted; /* the signal */
+static bool json_errors;
+
+static void on_signal(int number)
+{
+    interrupted = number;
+}
+
+static void catch_signals(void)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction action = {.sa_handler = on_signal}, before;
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            sigaction(numbers[i], &action, NULL);
+    signal(SIGXFSZ, SIG_IGN); /* a write past `ulimit -f` fails instead */
+}
+
+/* The configuration that `millrace` read, or the defaults when this program is started by hand. */
+static int load_config(struct mr_config *config)
+{
+    const char *text = getenv(MR_ENVIRONMENT_FD);
+    if (!text)
+        return mr_config_init(config);
+    char *end;
+    errno = 0;
+    long fd = strtol(text, &end, 10);
+    if (errno || *end || end == text || fd < 0 || fd > INT_MAX) {
+        mr_error_set(MR_E_USAGE, MR_ENVIRONMENT_FD "=\"%s\" is no descriptor", text);
+        return -1;
+    }
+    return mr_config_from_fd(config, (int)fd);
+}
+
+int mr_tool_load(struct mr_tool *tool)
+{
+    memset(tool, 0, sizeof *tool);
+    if (load_config(&tool->config) != 0)
+        return -1;
+    mr_log_init("tool", (enum mr_log_level)tool->config.log.level);
+    return 0;
+}
+
+int mr_tool_init(struct mr_tool *tool)
+{
+    return mr_tool_load(tool) == 0 ? mr_tool_start(tool) : -1;
+}
+
+int mr_tool_start(struct mr_tool *tool)
+{
+    if (mr_net_init(&tool->net, &tool->config) != 0) {
+        memset(&tool->net, 0, sizeof tool->net); /* it has closed what it had opened */
+        return -1;
+    }
+    catch_signals();
+    return 0;
+}
+
+void mr_tool_close(struct mr_tool *tool)
+{
+    mr_net_close(&tool->net);
+    mr_config_close(&tool->config);
+}
+
+struct mr_store *mr_tool_open(struct mr_tool *tool, const char *text, struct mr_uri *uri)
+{
+    if (mr_uri_init(uri, text) != 0)
+        return NULL;
+    return mr_net_store(&tool->net, uri->scheme, uri->bucket);
+}
+
+void mr_tool_answer(struct mr_tool *tool, const struct mr_store_result *result)
+{
+    tool->answered = true;
+    tool->code = result->code;
+    if (result->code != MR_OK)
+        mr_error_set(result->code, "%s", result->text);
+}
+
+bool mr_tool_interrupted(void)
+{
+    return interrupted != 0;
+}
+
+static int fail_interrupted(void)
+{
+    mr_error_set(MR_E_GONE, "ended by a signal (%s)", strsignal(interrupted));
+    return -1;
+}
+
+int mr_tool_step(struct mr_tool *tool)
+{
+    if (mr_http_step(tool->net.http, STEP_MS, -1) < 0)
+        return -1;
+    if (tool->received != NULL)
+        mr_progress_update(tool->received, mr_transfer_counters(tool->net.engine)->bytes);
+    return interrupted ? fail_interrupted() : 0;
+}
+
+int mr_tool_write(int fd, const void *data, uint64_t length, const char *what)
+{
+    const char *at = data;
+    while (length > 0) {
+        ssize_t n = write(fd, at, length);
+        if (interrupted)
+            return fail_interrupted();
+        if (n < 0 && errno != EINTR) {
+            mr_error_set_errno(errno, "%s", what);
+            return -1;
+        }
+        if (n > 0) {
+            at += n;
+            length -= (uint64_t)n;
+        }
+    }
+    return 0;
+}
+
+int mr_tool_await(struct mr_tool *tool, const void *started)
+{
+    if (!started)
+        return -1;
+    while (!tool->answered) {
+        if (mr_tool_step(tool) != 0)
+            return -1;
+    }
+    tool->answered = false;
+    return tool->code == MR_OK ? 0 : -1;
+}
+
+void mr_tool_json_errors(void)
+{
+    json_errors = true;
+}
+
+void mr_tool_print_json(FILE *out, const char *text)
+{
+    putc('"', out);
+    for (const unsigned char *at = (const unsigned char *)text; *at != '\0'; at++) {
+        if (*at == '"' || *at == '\\')
+            putc('\\', out);
+        if (*at < 0x20 || *at == 0x7f)
+            fprintf(out, "\\u%04x", *at);
+        else
+            putc(*at, out);
+    }
+    putc('"', out);
+}
+
+int mr_tool_fail(const char *verb)
+{
+    if (interrupted) { /* so that a shell's loop ends too */
+        signal(interrupted, SIG_DFL);
+        raise(interrupted);
+    }
+    if (json_errors) {
+        fprintf(stderr, "{\"code\": \"%s\", \"error\": ", mr_code_name(mr_error_code()));
+        mr_tool_print_json(stderr, mr_error_text());
+        fputs("}\n", stderr);
+    } else {
+        fprintf(stderr, "millrace %s: %s\n", verb, mr_error_text());
+    }
+    return mr_code_exit_status(mr_error_code());
+}

@@ -1,0 +1,68 @@
+/*
+ * tool.h - the commands of `millrace` that need the network: it becomes millrace-worker with the same arguments.
+ *
+ * A command opens what it needs once, starts transfers and steps the loop until they have answered. SIGINT, SIGTERM and
+ * SIGHUP end a step, so that a command removes what is half done; mr_tool_fail then ends the process by that signal.
+ */
+#ifndef MR_WORKER_TOOL_TOOL_H
+#define MR_WORKER_TOOL_TOOL_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "worker/net.h"
+#include "worker/tool/progress.h"
+
+/* `ls [-l] [-r] [--json] URI`; argv[0] is "ls". Each returns the exit status. */
+int mr_tool_ls(int argc, char **argv);
+/* `cat URI [--range A-B]`: bytes A to B inclusive, as in HTTP. */
+int mr_tool_cat(int argc, char **argv);
+/* `cp SRC DST [--if-absent]` */
+int mr_tool_cp(int argc, char **argv);
+/* `rm [-r] [--json] URI...` */
+int mr_tool_rm(int argc, char **argv);
+/* `compose [--if-absent] [--json] DST SRC...` */
+int mr_tool_compose(int argc, char **argv);
+
+/* `doctor [URI...]`: the checks that need the network, one line each: "ok|note|fail TAB what TAB text". */
+int mr_tool_doctor(int argc, char **argv);
+/* `clean [--dry-run] [--all] [--older-than SECONDS] [--json] URI` */
+int mr_tool_clean(int argc, char **argv);
+
+/* ---- what they share ---- */
+
+struct mr_tool {
+    struct mr_config config;
+    struct mr_net net;
+    bool answered;
+    enum mr_code code;            /* of the answer; its text is in this thread's mr_error */
+    struct mr_progress *received; /* shows what has come from stores; NULL: nothing is shown */
+};
+
+/* The configuration that `millrace` handed over (or the defaults), and the log; then loop and engine from it. 0 or -1. */
+int mr_tool_load(struct mr_tool *tool);
+int mr_tool_start(struct mr_tool *tool);
+/* Both. */
+int mr_tool_init(struct mr_tool *tool);
+/* Ends what is under way and frees all. Safe on a zeroed one, and after an init that failed. */
+void mr_tool_close(struct mr_tool *tool);
+/* The store of a URI, which is parsed into *uri (the caller closes that). NULL with mr_error. */
+struct mr_store *mr_tool_open(struct mr_tool *tool, const char *text, struct mr_uri *uri);
+/* From the callback of a transfer that mr_tool_await waits for. */
+void mr_tool_answer(struct mr_tool *tool, const struct mr_store_result *result);
+/* Runs the loop until that answer is there: 0, or -1 with its error. started NULL: it could not start, -1. */
+int mr_tool_await(struct mr_tool *tool, const void *started);
+/* One step of the loop: 0, or -1 with mr_error, also after a signal. */
+int mr_tool_step(struct mr_tool *tool);
+/* All of it to a file or pipe, which `what` names in the error: 0, or -1, also after a signal. */
+int mr_tool_write(int fd, const void *data, uint64_t length, const char *what);
+/* After a signal that ends the command. */
+bool mr_tool_interrupted(void);
+/* From now on mr_tool_fail prints {"code": "not found", "error": "..."}. */
+void mr_tool_json_errors(void);
+/* Prints a JSON string; bytes that are no UTF-8 as they are. */
+void mr_tool_print_json(FILE *out, const char *text);
+/* Prints mr_error: the exit status. After a signal it does not return: the process ends by it. */
+int mr_tool_fail(const char *verb);
+
+#endif

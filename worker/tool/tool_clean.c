@@ -1,0 +1,261 @@
+/*
+ * clean.c - `millrace clean`: removes what dead runs have left in a bucket or folder: composed objects, temporary parts of
+ * checkpoints, unfinished uploads.
+ *
+ * What a run removes by itself at its start (temporary.h), by hand: after the last run of a job, from any machine, or at
+ * another age; and unfinished uploads of a bucket, which no run removes (clean_uploads.h).
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shm/base/clock.h"
+#include "shm/base/error.h"
+#include "worker/cleanup/run_mark.h"
+#include "worker/cleanup/sweep.h"
+#include "worker/cleanup/temporary.h"
+#include "worker/tool/clean_uploads.h"
+#include "worker/tool/progress.h"
+#include "worker/tool/tool.h"
+
+#define MARKS_MAX 10000
+
+struct clean {
+    struct mr_tool tool;
+    struct mr_uri uri;
+    bool dry_run, all, ended;
+    int64_t older_than_s;
+    struct mr_dead_mark *marks;
+    char asked[40]; /* the run that was last looked up among the living */
+    bool asked_lives;
+    uint64_t young;  /* kept, since their run may live */
+    json_t *objects; /* NULL: no --json */
+    struct mr_progress progress;
+    struct mr_sweep_result result;
+    char failure[400];
+    json_t *upload_list; /* NULL: no --json */
+    struct mr_clean_uploads uploads;
+};
+
+static bool run_lives(struct clean *clean, const char *run)
+{
+    if (strcmp(run, clean->asked) != 0) {
+        snprintf(clean->asked, sizeof clean->asked, "%s", run);
+        clean->asked_lives = mr_run_mark_lives(run, clean->marks);
+    }
+    return clean->asked_lives;
+}
+
+static bool is_dead(struct clean *clean, const struct mr_store_item *item, int64_t age_s)
+{
+    struct mr_maker maker;
+    bool known = mr_maker_parse(item->name + strlen(MR_TEMPORARY_PREFIX), &maker, NULL);
+    return clean->all || mr_temporary_is_dead(known ? &maker : NULL, item->created_s ? age_s : -1, clean->older_than_s,
+                                              clean->marks, known && run_lives(clean, maker.run));
+}
+
+static void show(struct clean *clean, const struct mr_store_item *item, int64_t age_s)
+{
+    char *uri = mr_uri_format(clean->uri.scheme, clean->uri.bucket, item->name);
+    if (clean->objects)
+        json_array_append_new(clean->objects,
+                              json_pack("{s:s?, s:I, s:I, s:I}", "uri", uri, "bytes", (json_int_t)item->size,
+                                        "generation", (json_int_t)item->generation, "age_s", (json_int_t)age_s));
+    else
+        printf("%s\t%" PRIu64 "\t%" PRId64 "\n", uri ? uri : item->name, item->size, age_s);
+    free(uri);
+}
+
+static bool verdict(void *arg, const struct mr_store_item *item)
+{
+    struct clean *clean = arg;
+    int64_t age_s = item->created_s ? mr_clock_wall_ns() / MR_SECOND_NS - item->created_s : 0;
+    if (!is_dead(clean, item, age_s)) {
+        clean->young++;
+        return false;
+    }
+    show(clean, item, age_s);
+    return true;
+}
+
+static void progressed(void *arg, const struct mr_sweep_result *so_far)
+{
+    struct clean *clean = arg;
+    mr_progress_update(&clean->progress, clean->dry_run ? so_far->seen : so_far->removed);
+}
+
+static void done(void *arg, const struct mr_sweep_result *result)
+{
+    struct clean *clean = arg;
+    clean->ended = true;
+    clean->result = *result;
+    snprintf(clean->failure, sizeof clean->failure, "%s", result->failed ? result->failure : "");
+    if (result->code != MR_OK)
+        mr_error_set(result->code, "%s", result->text);
+}
+
+/* Temporary objects, which lie in one place of the bucket. */
+static int sweep_objects(struct clean *clean, struct mr_store *store)
+{
+    clean->marks = mr_dead_marks_take(MARKS_MAX);
+    mr_progress_begin(&clean->progress, clean->dry_run ? "objects looked at" : "objects removed", 0, false);
+    struct mr_sweep_options options = {
+        .engine = clean->tool.net.engine,
+        .store = store,
+        .prefix = MR_TEMPORARY_PREFIX,
+        .dry_run = clean->dry_run,
+        .verdict = verdict,
+        .progress = progressed,
+        .done = done,
+        .arg = clean,
+    };
+    struct mr_sweep *sweep = mr_sweep_new(&options);
+    if (!sweep)
+        return -1;
+    while (!clean->ended) {
+        if (mr_tool_step(&clean->tool) != 0) {
+            mr_sweep_destroy(sweep);
+            return -1;
+        }
+    }
+    mr_progress_end(&clean->progress);
+    return clean->result.code == MR_OK ? 0 : -1;
+}
+
+static bool is_whole_bucket(const struct clean *clean)
+{
+    return clean->uri.scheme == MR_SCHEME_GS && !clean->uri.key[0];
+}
+
+static int run(struct clean *clean, const char *text)
+{
+    if (mr_tool_init(&clean->tool) != 0)
+        return -1;
+    struct mr_store *store = mr_tool_open(&clean->tool, text, &clean->uri);
+    if (!store || (is_whole_bucket(clean) && sweep_objects(clean, store) != 0))
+        return -1;
+    clean->uploads = (struct mr_clean_uploads){.tool = &clean->tool,
+                                               .store = store,
+                                               .uri = &clean->uri,
+                                               .dry_run = clean->dry_run,
+                                               .all = clean->all,
+                                               .older_than_s = clean->older_than_s,
+                                               .list = clean->upload_list};
+    if (mr_clean_uploads(&clean->uploads) != 0)
+        return -1;
+    if (!clean->uploads.denied || is_whole_bucket(clean))
+        return 0;
+    mr_error_set(MR_E_DENIED, "%s", clean->uploads.failure);
+    return -1;
+}
+
+static void report_uploads(const struct clean *clean)
+{
+    const struct mr_clean_uploads *u = &clean->uploads;
+    char *uri = mr_uri_format(clean->uri.scheme, clean->uri.bucket, clean->uri.key);
+    if (u->denied) {
+        fprintf(stderr, "unfinished uploads were not looked for: %s\n", u->failure);
+        free(uri);
+        return;
+    }
+    fprintf(stderr, "%" PRIu64 " unfinished uploads under %s: %" PRIu64 "%s removed", u->seen, uri ? uri : "",
+            clean->dry_run ? u->condemned : u->removed, clean->dry_run ? " would be" : "");
+    if (u->seen > u->condemned)
+        fprintf(stderr, ", %" PRIu64 " kept: somebody may be writing them (--older-than, --all)",
+                u->seen - u->condemned);
+    if (u->failed > 0)
+        fprintf(stderr, ", %" PRIu64 " failed: %s", u->failed, u->failure);
+    fputc('\n', stderr);
+    free(uri);
+}
+
+static void report(const struct clean *clean)
+{
+    const struct mr_sweep_result *r = &clean->result;
+    if (clean->objects) {
+        json_t *uploads = json_pack("{s:I, s:I, s:I, s:s, s:O}", "seen", (json_int_t)clean->uploads.seen, "removed",
+                                    (json_int_t)clean->uploads.removed, "failed", (json_int_t)clean->uploads.failed,
+                                    "failure", clean->uploads.failure, "uploads", clean->upload_list);
+        json_t *all = json_pack("{s:b, s:I, s:I, s:I, s:I, s:I, s:s, s:O, s:o}", "dry_run", clean->dry_run, "seen",
+                                (json_int_t)r->seen, "removed", (json_int_t)r->removed, "removed_bytes",
+                                (json_int_t)(clean->dry_run ? 0 : r->bytes), "kept", (json_int_t)clean->young, "failed",
+                                (json_int_t)r->failed, "failure", clean->failure, "objects", clean->objects,
+                                "unfinished", uploads);
+        json_dumpf(all, stdout, JSON_INDENT(2));
+        puts("");
+        json_decref(all);
+        return;
+    }
+    if (!is_whole_bucket(clean)) {
+        report_uploads(clean);
+        return;
+    }
+    fprintf(stderr, "%" PRIu64 " temporary objects in gs://%s: ", r->seen, clean->uri.bucket);
+    if (clean->dry_run)
+        fprintf(stderr, "%" PRIu64 " (%" PRIu64 " bytes) would be removed", r->condemned, r->bytes);
+    else
+        fprintf(stderr, "%" PRIu64 " (%" PRIu64 " bytes) removed", r->removed, r->bytes);
+    if (clean->young > 0)
+        fprintf(stderr, ", %" PRIu64 " kept: their run lives, or they are young (--older-than, --all)", clean->young);
+    if (r->failed > 0)
+        fprintf(stderr, ", %" PRIu64 " failed: %s", r->failed, clean->failure);
+    fputc('\n', stderr);
+    report_uploads(clean);
+}
+
+static int usage(void)
+{
+    fprintf(stderr, "usage: millrace clean [--dry-run] [--all] [--older-than SECONDS] [--json] URI\n");
+    return 2;
+}
+
+static bool parse_seconds(const char *text, int64_t *seconds)
+{
+    char *end;
+    errno = 0;
+    long long n = strtoll(text, &end, 10);
+    *seconds = n;
+    return errno == 0 && end != text && *end == 0 && n >= 0 && n <= INT32_MAX;
+}
+
+int mr_tool_clean(int argc, char **argv)
+{
+    static const struct option options[] = {{"dry-run", no_argument, NULL, 'n'},
+                                            {"all", no_argument, NULL, 'a'},
+                                            {"older-than", required_argument, NULL, 'o'},
+                                            {"json", no_argument, NULL, 'j'},
+                                            {0}};
+    struct clean clean = {.older_than_s = -1};
+    int option;
+    while ((option = getopt_long(argc, argv, "n", options, NULL)) != -1) {
+        if (option == 'n')
+            clean.dry_run = true;
+        else if (option == 'a')
+            clean.all = true;
+        else if (option == 'o' && !parse_seconds(optarg, &clean.older_than_s))
+            return usage();
+        else if (option == 'j' && !clean.objects)
+            clean.objects = json_array();
+        else if (option == '?')
+            return 2;
+    }
+    if (optind + 1 != argc)
+        return usage();
+    clean.upload_list = clean.objects ? json_array() : NULL;
+    int rc = run(&clean, argv[optind]);
+    mr_progress_end(&clean.progress);
+    mr_dead_marks_free(clean.marks);
+    fflush(stdout);
+    if (rc == 0)
+        report(&clean);
+    json_decref(clean.objects);
+    json_decref(clean.upload_list);
+    mr_uri_close(&clean.uri);
+    if (rc != 0)
+        return mr_tool_fail("clean");
+    return clean.result.failed + clean.uploads.failed == 0 ? 0 : 1;
+}

@@ -1,0 +1,138 @@
+/* tool_compose.c - `millrace compose DST SRC...`: one compose call; the store concatenates objects of one bucket. */
+#include <getopt.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shm/base/checksum.h"
+#include "shm/base/error.h"
+#include "worker/tool/download.h"
+
+struct compose {
+    struct mr_tool tool;
+    struct mr_store *store;
+    struct mr_uri to, from[MR_STORE_COMPOSE_MAX];
+    struct mr_store_name sources[MR_STORE_COMPOSE_MAX];
+    unsigned count;
+    struct mr_store_compose_request request;
+    bool if_absent;
+    uint64_t size, generation; /* of what came out */
+    uint32_t crc32c;
+};
+
+static int open_all(struct compose *c, char **uris)
+{
+    if (mr_tool_init(&c->tool) != 0 || (c->store = mr_tool_open(&c->tool, uris[0], &c->to)) == NULL)
+        return -1;
+    for (unsigned i = 0; i < c->count; i++) {
+        if (mr_uri_init(&c->from[i], uris[i + 1]) != 0)
+            return -1;
+        if (c->from[i].scheme != c->to.scheme || strcmp(c->from[i].bucket, c->to.bucket) != 0) {
+            mr_error_set(MR_E_USAGE, "%s and %s are not of one bucket: copy it there first", uris[i + 1], uris[0]);
+            return -1;
+        }
+    }
+    for (unsigned i = 0; i <= c->count; i++) {
+        const struct mr_uri *uri = i == 0 ? &c->to : &c->from[i - 1];
+        if (uri->key[0] == '\0') {
+            mr_error_set(MR_E_USAGE, "%s names no object", uris[i]);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* What must come out: the sources as they are now, one behind the other. */
+static int look_up_sources(struct compose *c)
+{
+    c->request.has_size = c->request.has_crc32c = 1;
+    for (unsigned i = 0; i < c->count; i++) {
+        struct mr_download_object object;
+        if (mr_download_look_up(&c->tool, c->store, c->from[i].key, &object) != 0)
+            return -1;
+        c->sources[i] = (struct mr_store_name){object.name, strlen(object.name), object.generation};
+        c->request.crc32c = mr_crc32c_combine(c->request.crc32c, object.crc32c, object.size);
+        c->request.size += object.size;
+        c->request.has_crc32c &= object.has_crc32c;
+    }
+    return 0;
+}
+
+static int look_up_target(struct compose *c)
+{
+    struct mr_download_object object;
+    c->request.generation_match = 0;
+    if (c->if_absent)
+        return 0;
+    if (mr_download_look_up(&c->tool, c->store, c->to.key, &object) == 0)
+        c->request.generation_match = object.generation;
+    else if (mr_error_code() != MR_E_NOT_FOUND)
+        return -1;
+    return 0;
+}
+
+static void composed(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
+{
+    struct compose *c = arg;
+    mr_tool_answer(&c->tool, result);
+    if (result->code != MR_OK)
+        return;
+    c->size = item->size;
+    c->generation = item->generation;
+    c->crc32c = item->crc32c;
+}
+
+static int run(struct compose *c, char **uris)
+{
+    if (open_all(c, uris) != 0 || look_up_sources(c) != 0 || look_up_target(c) != 0)
+        return -1;
+    c->request.name = c->to.key;
+    c->request.name_length = strlen(c->to.key);
+    c->request.sources = c->sources;
+    c->request.count = c->count;
+    return mr_tool_await(&c->tool, mr_transfer_compose(c->tool.net.engine, c->store, &c->request, composed, c));
+}
+
+static void print_json(const struct compose *c, const char *uri)
+{
+    char crc[9];
+    mr_crc32c_to_base64(c->crc32c, crc);
+    json_t *report = json_pack("{s:s?, s:I, s:I, s:s, s:i}", "uri", uri, "size", (json_int_t)c->size, "generation",
+                               (json_int_t)c->generation, "crc32c", crc, "sources", (int)c->count);
+    json_dumpf(report, stdout, JSON_INDENT(2));
+    puts("");
+    json_decref(report);
+}
+
+int mr_tool_compose(int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"if-absent", no_argument, NULL, 'A'}, {"json", no_argument, NULL, 'j'}, {0}};
+    struct compose compose = {.count = 0};
+    bool json = false;
+    int option;
+    while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        if (option == 'A')
+            compose.if_absent = true;
+        else if (option == 'j')
+            json = true;
+        else
+            return 2;
+    }
+    if (argc - optind < 2 || argc - optind - 1 > MR_STORE_COMPOSE_MAX) {
+        fprintf(stderr, "usage: millrace compose [--if-absent] [--json] DST SRC...   (1 to %d sources)\n",
+                MR_STORE_COMPOSE_MAX);
+        return 2;
+    }
+    compose.count = (unsigned)(argc - optind - 1);
+    int rc = run(&compose, argv + optind);
+    if (rc == 0 && json)
+        print_json(&compose, argv[optind]);
+    mr_uri_close(&compose.to);
+    for (unsigned i = 0; i < compose.count; i++)
+        mr_uri_close(&compose.from[i]);
+    mr_tool_close(&compose.tool);
+    return rc == 0 ? 0 : mr_tool_fail("compose");
+}

@@ -1,0 +1,369 @@
+/*
+ * tool_cp.c - `millrace cp SRC DST`: between files, standard input and output, and objects. Bytes stream in order from
+ * a source to a target; what a target has taken becomes visible at its end, or not at all.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "shm/base/error.h"
+#include "worker/tool/download.h"
+#include "worker/tool/out_file.h"
+#include "worker/tool/progress.h"
+
+#define READ_BYTES (1u << 20)
+
+/* One side of the copy. */
+struct place {
+    const char *text;       /* as it was given */
+    struct mr_store *store; /* NULL: a file, or a standard stream */
+    struct mr_uri uri;
+    const char *path; /* of a file; NULL: a standard stream */
+    char *made;       /* a target's name with that of the source behind it */
+};
+
+struct copy {
+    struct mr_tool tool;
+    struct place from, to;
+    bool if_absent;
+    int fd; /* source: file or standard input */
+    bool has_size;
+    uint64_t size, done;
+    struct mr_download *download; /* source: object */
+    struct mr_download_object object;
+    struct mr_tool second, *reading; /* between two objects the source has a loop of its own */
+    char *buffer;
+    struct mr_transfer *upload; /* NULL: none is under way */
+    const void *at;             /* what an upload has not taken yet */
+    uint64_t left;
+    struct mr_progress progress;
+};
+
+/* ---- places ---- */
+
+static int parse_place(struct copy *copy, struct place *place, const char *text)
+{
+    place->text = text;
+    if (strcmp(text, "-") == 0)
+        return 0;
+    if (strncmp(text, "file://", 7) != 0 && strstr(text, "://") == NULL) {
+        place->path = text;
+        return 0;
+    }
+    if (mr_uri_init(&place->uri, text) != 0)
+        return -1;
+    if (place->uri.scheme == MR_SCHEME_FILE) {
+        place->path = place->uri.key;
+        return 0;
+    }
+    place->store = mr_net_store(&copy->tool.net, place->uri.scheme, place->uri.bucket);
+    return place->store != NULL ? 0 : -1;
+}
+
+static const char *name_of(const struct place *place)
+{
+    return place->store != NULL ? place->uri.key : place->path;
+}
+
+static bool is_folder(const struct place *place)
+{
+    struct stat st;
+    const char *name = name_of(place);
+    size_t length = strlen(name);
+    return length == 0 || name[length - 1] == '/' ||
+           (place->store == NULL && stat(name, &st) == 0 && S_ISDIR(st.st_mode));
+}
+
+/* A target that is a folder or a prefix: the source's last part is put behind it. */
+static int complete(struct place *to, const struct place *from)
+{
+    if ((to->store == NULL && to->path == NULL) || !is_folder(to))
+        return 0;
+    const char *source = from->store == NULL && from->path == NULL ? NULL : name_of(from);
+    const char *slash = source != NULL ? strrchr(source, '/') : NULL;
+    const char *last = slash != NULL ? slash + 1 : source;
+    const char *name = name_of(to);
+    size_t length = strlen(name);
+    if (last == NULL || last[0] == '\0') {
+        mr_error_set(MR_E_USAGE, "%s names no object or file, and %s has no name to take for it", to->text, from->text);
+        return -1;
+    }
+    const char *between = length == 0 || name[length - 1] == '/' ? "" : "/";
+    if (asprintf(&to->made, "%s%s%s", name, between, last) < 0) {
+        to->made = NULL;
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a name");
+        return -1;
+    }
+    return 0;
+}
+
+static const char *target_name(const struct place *to)
+{
+    return to->made != NULL ? to->made : name_of(to);
+}
+
+static void close_place(struct place *place)
+{
+    free(place->made);
+    mr_uri_close(&place->uri);
+}
+
+/* ---- the source ---- */
+
+static int open_object(struct copy *copy)
+{
+    if (copy->from.uri.key[0] == '\0') {
+        mr_error_set(MR_E_USAGE, "%s names no object", copy->from.text);
+        return -1;
+    }
+    copy->reading = &copy->tool;
+    if (copy->to.store != NULL) {
+        copy->reading = &copy->second;
+        if (mr_tool_init(copy->reading) != 0)
+            return -1;
+        copy->from.store = mr_net_store(&copy->reading->net, copy->from.uri.scheme, copy->from.uri.bucket);
+    }
+    if (copy->from.store == NULL ||
+        mr_download_look_up(copy->reading, copy->from.store, copy->from.uri.key, &copy->object) != 0)
+        return -1;
+    copy->has_size = true;
+    copy->size = copy->object.size;
+    copy->download = mr_download_new(copy->reading, &copy->object, 0, copy->size);
+    return copy->download != NULL ? 0 : -1;
+}
+
+static int open_file(struct copy *copy)
+{
+    struct stat st;
+    copy->fd = copy->from.path == NULL ? STDIN_FILENO : open(copy->from.path, O_RDONLY | O_CLOEXEC);
+    if (copy->fd < 0 || fstat(copy->fd, &st) != 0) {
+        mr_error_set_errno(errno, "%s", copy->from.text);
+        return -1;
+    }
+    if (S_ISDIR(st.st_mode)) {
+        mr_error_set(MR_E_USAGE, "%s is a folder: cp copies one object", copy->from.text);
+        return -1;
+    }
+    copy->has_size = S_ISREG(st.st_mode) && copy->from.path != NULL;
+    copy->size = copy->has_size ? (uint64_t)st.st_size : 0;
+    copy->buffer = malloc(READ_BYTES);
+    if (copy->buffer != NULL)
+        return 0;
+    mr_error_set(MR_E_NO_MEMORY, "no memory for a buffer");
+    return -1;
+}
+
+/* The bytes that come next: 1, 0 at the end, -1. */
+static int next_bytes(struct copy *copy, const void **data, uint64_t *length)
+{
+    if (copy->download != NULL)
+        return mr_download_next(copy->download, data, length);
+    ssize_t n;
+    do
+        n = read(copy->fd, copy->buffer, READ_BYTES);
+    while (n < 0 && errno == EINTR && !mr_tool_interrupted());
+    if (n < 0 || mr_tool_interrupted()) {
+        mr_error_set_errno(errno, "%s", copy->from.text);
+        return -1;
+    }
+    *data = copy->buffer;
+    *length = (uint64_t)n;
+    return n > 0;
+}
+
+/* ---- to a file ---- */
+
+static int write_to(struct copy *copy, int fd)
+{
+    const void *data;
+    uint64_t length;
+    int rc;
+    while ((rc = next_bytes(copy, &data, &length)) > 0) {
+        if (mr_tool_write(fd, data, length, copy->to.text) != 0)
+            return -1;
+        copy->done += length;
+        if (copy->download == NULL)
+            mr_progress_update(&copy->progress, copy->done);
+    }
+    return rc;
+}
+
+static int copy_to_file(struct copy *copy)
+{
+    struct mr_out_file file;
+    if (copy->to.path == NULL)
+        return write_to(copy, STDOUT_FILENO);
+    if (mr_out_file_open(&file, target_name(&copy->to), copy->if_absent) != 0)
+        return -1;
+    /* Room for all of it, so that a full disk is known before the download. */
+    if (copy->has_size && copy->size > 0 && !file.plain && fallocate(file.fd, 0, 0, (off_t)copy->size) != 0 &&
+        errno != EOPNOTSUPP && errno != ENOSYS && errno != EINTR) {
+        mr_error_set_errno(errno, "no room for the %" PRIu64 " bytes of %s", copy->size, file.path);
+        mr_out_file_abort(&file);
+        return -1;
+    }
+    if (write_to(copy, file.fd) != 0) {
+        mr_out_file_abort(&file);
+        return -1;
+    }
+    return mr_out_file_commit(&file);
+}
+
+/* ---- to an object ---- */
+
+struct target_look {
+    struct copy *copy;
+    uint64_t generation;
+};
+
+static void target_looked_up(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
+{
+    struct target_look *look = arg;
+    mr_tool_answer(&look->copy->tool, result);
+    look->generation = result->code == MR_OK ? item->generation : 0;
+}
+
+/*
+ * What the target must be, so that a repeat is safe and nobody else's new object is written over: its generation now.
+ * Who may write but not read gets no precondition.
+ */
+static int precondition(struct copy *copy, const char *name, uint64_t *generation)
+{
+    struct target_look look = {copy, 0};
+    *generation = 0;
+    if (copy->if_absent)
+        return 0;
+    int rc = mr_tool_await(&copy->tool, mr_transfer_stat(copy->tool.net.engine, copy->to.store, name, strlen(name), 0,
+                                                         target_looked_up, &look));
+    if (rc != 0 && mr_error_code() == MR_E_DENIED && !mr_tool_interrupted())
+        *generation = MR_STORE_ANY;
+    else if (rc != 0 && (mr_error_code() != MR_E_NOT_FOUND || mr_tool_interrupted()))
+        return -1;
+    else
+        *generation = look.generation;
+    return 0;
+}
+
+static int64_t read_source(void *arg, void *buffer, size_t size)
+{
+    struct copy *copy = arg;
+    while (copy->left == 0) {
+        int rc = next_bytes(copy, &copy->at, &copy->left);
+        if (rc <= 0)
+            return rc;
+    }
+    size_t n = copy->left < size ? (size_t)copy->left : size;
+    memcpy(buffer, copy->at, n);
+    copy->at = (const char *)copy->at + n;
+    copy->left -= n;
+    return (int64_t)n;
+}
+
+/* To the beginning again: the store has forgotten an upload. */
+static int rewind_source(void *arg)
+{
+    struct copy *copy = arg;
+    copy->left = 0;
+    if (copy->from.store != NULL) {
+        mr_download_destroy(copy->download);
+        copy->download = mr_download_new(copy->reading, &copy->object, 0, copy->object.size);
+        return copy->download != NULL ? 0 : -1;
+    }
+    if (lseek(copy->fd, 0, SEEK_SET) == 0)
+        return 0;
+    mr_error_set_errno(errno, "cannot read %s a second time", copy->from.text);
+    return -1;
+}
+
+static void sent(void *arg, uint64_t bytes)
+{
+    struct copy *copy = arg;
+    mr_progress_update(&copy->progress, bytes);
+}
+
+static void uploaded(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
+{
+    struct copy *copy = arg;
+    (void)item;
+    copy->upload = NULL;
+    mr_tool_answer(&copy->tool, result);
+}
+
+/* After a signal: the store is told to forget the session. */
+static void drop_upload(struct copy *copy)
+{
+    mr_transfer_cancel(copy->tool.net.engine, copy->upload);
+    copy->upload = NULL;
+    for (unsigned i = 0; i < 10 && mr_http_in_flight(copy->tool.net.http) > 0; i++)
+        if (mr_http_step(copy->tool.net.http, 100, -1) < 0)
+            return;
+}
+
+static int copy_to_object(struct copy *copy)
+{
+    const char *name = target_name(&copy->to);
+    struct mr_transfer_upload_request request = {.store = copy->to.store,
+                                                 .name = name,
+                                                 .name_length = strlen(name),
+                                                 .size = copy->has_size ? copy->size : MR_STORE_ANY,
+                                                 .read = read_source,
+                                                 .rewind = copy->has_size ? rewind_source : NULL,
+                                                 .fd = -1,
+                                                 .progress = sent};
+    if (precondition(copy, name, &request.generation_match) != 0)
+        return -1;
+    copy->upload = mr_transfer_upload(copy->tool.net.engine, &request, uploaded, copy);
+    int rc = mr_tool_await(&copy->tool, copy->upload);
+    if (copy->upload != NULL)
+        drop_upload(copy);
+    return rc;
+}
+
+/* ---- the command ---- */
+
+static int run(struct copy *copy, const char *from, const char *to)
+{
+    if (mr_tool_init(&copy->tool) != 0 || parse_place(copy, &copy->from, from) != 0 ||
+        parse_place(copy, &copy->to, to) != 0 || complete(&copy->to, &copy->from) != 0)
+        return -1;
+    if ((copy->from.store != NULL ? open_object(copy) : open_file(copy)) != 0)
+        return -1;
+    mr_progress_begin(&copy->progress, to, copy->size, true);
+    if (copy->download != NULL && copy->to.store == NULL)
+        copy->tool.received = &copy->progress;
+    int rc = copy->to.store != NULL ? copy_to_object(copy) : copy_to_file(copy);
+    mr_progress_end(&copy->progress);
+    return rc;
+}
+
+int mr_tool_cp(int argc, char **argv)
+{
+    static const struct option options[] = {{"if-absent", no_argument, NULL, 'A'}, {0}};
+    struct copy copy = {.fd = -1};
+    int option;
+    while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        if (option != 'A')
+            return 2;
+        copy.if_absent = true;
+    }
+    if (optind + 2 != argc) {
+        fprintf(stderr, "usage: millrace cp SRC DST [--if-absent]\n");
+        return 2;
+    }
+    int rc = run(&copy, argv[optind], argv[optind + 1]);
+    mr_download_destroy(copy.download);
+    if (copy.fd > STDIN_FILENO)
+        close(copy.fd);
+    free(copy.buffer);
+    close_place(&copy.from);
+    close_place(&copy.to);
+    mr_tool_close(&copy.second);
+    mr_tool_close(&copy.tool);
+    return rc == 0 ? 0 : mr_tool_fail("cp");
+}

@@ -1,0 +1,224 @@
+/* tool_ls.c - `millrace ls`: one level of names, or all of them, page by page. */
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "shm/base/checksum.h"
+#include "shm/base/error.h"
+#include "worker/tool/progress.h"
+#include "worker/tool/tool.h"
+
+struct ls {
+    struct mr_tool tool;
+    struct mr_uri uri;
+    struct mr_store *store;
+    bool details, recursive, json;
+    const char *prefix; /* names are listed below it; a level ends at the next slash behind it */
+    char *folder;       /* the folder printed last, with its slash; NULL: none */
+    char *last, *token; /* where the listing stands */
+    char *from;         /* start offset of the pages that are being read: a token belongs to its parameters */
+    uint64_t printed;
+    struct mr_progress progress; /* where the names themselves do not go to the terminal */
+    bool more, bad;
+};
+
+/* The beginning of a JSON object. */
+static void print_uri(const struct ls *ls, const char *name)
+{
+    char *uri = mr_uri_format(ls->uri.scheme, ls->uri.bucket, name);
+    printf("{\"uri\": ");
+    mr_tool_print_json(stdout, uri != NULL ? uri : name);
+    free(uri);
+}
+
+static void print_item(struct ls *ls, const struct mr_store_item *item)
+{
+    const struct mr_uri *uri = &ls->uri;
+    char crc[9] = "-";
+    if (item->has_crc32c)
+        mr_crc32c_to_base64(item->crc32c, crc);
+    ls->printed++;
+    if (ls->json) {
+        print_uri(ls, item->name);
+        printf(", \"size\": %" PRIu64 ", \"generation\": %" PRIu64, item->size, item->generation);
+        if (item->has_crc32c)
+            printf(", \"crc32c\": \"%s\"", crc);
+        puts("}");
+        return;
+    }
+    if (ls->details)
+        printf("%" PRIu64 "\t%" PRIu64 "\t%s\t", item->size, item->generation, crc);
+    if (uri->scheme == MR_SCHEME_FILE)
+        printf("file://%s\n", item->name);
+    else
+        printf("%s://%s/%s\n", mr_scheme_name(uri->scheme), uri->bucket, item->name);
+}
+
+/* The name lies deeper: prints its folder once and remembers it. */
+static void print_folder(struct ls *ls, const char *name, size_t length)
+{
+    const struct mr_uri *uri = &ls->uri;
+    if (ls->folder && strncmp(ls->folder, name, length) == 0 && ls->folder[length] == 0)
+        return;
+    free(ls->folder);
+    ls->folder = strndup(name, length);
+    if (!ls->folder) {
+        ls->bad = true;
+        return;
+    }
+    ls->printed++;
+    if (ls->json) {
+        print_uri(ls, ls->folder);
+        puts("}");
+        return;
+    }
+    if (ls->details)
+        printf("-\t-\t-\t");
+    if (uri->scheme == MR_SCHEME_FILE)
+        printf("file://%s\n", ls->folder);
+    else
+        printf("%s://%s/%s\n", mr_scheme_name(uri->scheme), uri->bucket, ls->folder);
+}
+
+static void list_arrived(void *arg, const struct mr_store_result *result, const struct mr_store_page *page)
+{
+    struct ls *ls = arg;
+    mr_tool_answer(&ls->tool, result);
+    if (result->code != MR_OK)
+        return;
+    bool within = false; /* the page ends within a folder: the rest of that can be passed over */
+    size_t below = strlen(ls->prefix);
+    for (size_t i = 0; i < page->count; i++) {
+        const struct mr_store_item *item = &page->items[i];
+        const char *slash = ls->recursive ? NULL : memchr(item->name + below, '/', item->name_length - below);
+        within = slash != NULL;
+        if (slash)
+            print_folder(ls, item->name, (size_t)(slash - item->name) + 1);
+        else
+            print_item(ls, item);
+    }
+    free(ls->token);
+    ls->token = page->next_token ? strdup(page->next_token) : NULL;
+    ls->more = page->next_token != NULL;
+    if (page->count > 0) {
+        free(ls->last);
+        ls->last = strdup(page->items[page->count - 1].name);
+    }
+    ls->bad = ls->bad || (page->next_token && !ls->token) || (page->count > 0 && !ls->last);
+    if (ls->more && within && ls->folder) { /* the first name behind "folder/" is not below "folder0" */
+        free(ls->from);
+        free(ls->token);
+        ls->token = NULL;
+        ls->from = strdup(ls->folder);
+        if (ls->from)
+            ls->from[strlen(ls->from) - 1] = '/' + 1;
+        ls->bad = ls->bad || !ls->from;
+    }
+}
+
+static int list_below(struct ls *ls, const char *prefix)
+{
+    ls->prefix = prefix;
+    do {
+        struct mr_store_list_request request = {
+            .prefix = prefix,
+            .start_offset = ls->from,
+            .page_token = ls->token,
+            .after = ls->last,
+        };
+        if (mr_tool_await(&ls->tool, mr_transfer_list(ls->tool.net.engine, ls->store, &request, list_arrived, ls)) != 0)
+            return -1;
+        if (ls->progress.shown)
+            mr_progress_update(&ls->progress, ls->printed);
+        if (ls->bad) {
+            mr_error_set(MR_E_NO_MEMORY, "no memory for a page");
+            return -1;
+        }
+    } while (ls->more);
+    return 0;
+}
+
+static void object_arrived(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
+{
+    struct ls *ls = arg;
+    mr_tool_answer(&ls->tool, result);
+    if (result->code == MR_OK)
+        print_item(ls, item);
+}
+
+/* "gs://b/x": the object x, and what lies below x/. With a slash or nothing behind it: what lies below. */
+static int list(struct ls *ls)
+{
+    struct mr_tool *tool = &ls->tool;
+    size_t length = strlen(ls->uri.key);
+    if (length == 0 || ls->uri.key[length - 1] == '/')
+        return list_below(ls, ls->uri.key);
+    if (mr_tool_await(tool,
+                      mr_transfer_stat(tool->net.engine, ls->store, ls->uri.key, length, 0, object_arrived, ls)) != 0 &&
+        mr_error_code() != MR_E_NOT_FOUND)
+        return -1;
+    char *folder = NULL;
+    if (asprintf(&folder, "%s/", ls->uri.key) < 0) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a prefix");
+        return -1;
+    }
+    int rc = list_below(ls, folder);
+    free(folder);
+    return rc != 0 && mr_error_code() == MR_E_NOT_FOUND && ls->printed > 0 ? 0 : rc;
+}
+
+static int run(struct ls *ls, const char *uri)
+{
+    if (mr_tool_init(&ls->tool) != 0 || (ls->store = mr_tool_open(&ls->tool, uri, &ls->uri)) == NULL)
+        return -1;
+    if (isatty(STDOUT_FILENO) != 1)
+        mr_progress_begin(&ls->progress, "listed", 0, false);
+    int rc = list(ls);
+    if (ls->progress.shown)
+        mr_progress_end(&ls->progress);
+    if (rc == 0 && ls->printed == 0 && ls->uri.key[0] != 0) {
+        mr_error_set(MR_E_NOT_FOUND, "nothing matches %s", uri);
+        rc = -1;
+    }
+    return rc;
+}
+
+int mr_tool_ls(int argc, char **argv)
+{
+    struct ls ls = {.printed = 0};
+    static const struct option options[] = {{"json", no_argument, NULL, 'j'}, {0}};
+    int option;
+    while ((option = getopt_long(argc, argv, "lr", options, NULL)) != -1) {
+        if (option == 'l')
+            ls.details = true;
+        else if (option == 'r')
+            ls.recursive = true;
+        else if (option == 'j')
+            ls.json = true;
+        else
+            return 2;
+    }
+    if (optind + 1 != argc) {
+        fprintf(stderr, "usage: millrace ls [-l] [-r] [--json] URI\n");
+        return 2;
+    }
+    if (ls.json)
+        mr_tool_json_errors();
+    int rc = run(&ls, argv[optind]);
+    if ((fflush(stdout) != 0 || ferror(stdout)) && rc == 0) {
+        mr_error_set_errno(errno, "standard output");
+        rc = -1;
+    }
+    free(ls.folder);
+    free(ls.last);
+    free(ls.token);
+    free(ls.from);
+    mr_uri_close(&ls.uri);
+    mr_tool_close(&ls.tool);
+    return rc == 0 ? 0 : mr_tool_fail("ls");
+}

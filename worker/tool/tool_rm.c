@@ -1,0 +1,338 @@
+/*
+ * tool_rm.c - `millrace rm`: deletes objects in batches. Each delete carries the generation that was looked up or
+ * listed, so it can be repeated and never deletes what somebody has written meanwhile.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shm/base/error.h"
+#include "worker/tool/progress.h"
+#include "worker/tool/tool.h"
+
+#define BATCHES 8 /* under way at once */
+
+struct rm;
+
+struct batch {
+    struct rm *rm;
+    struct mr_store_name names[MR_STORE_BATCH_MAX]; /* each name is malloc'ed */
+    unsigned count;
+    bool running;
+};
+
+struct rm {
+    struct mr_tool tool;
+    struct mr_store *store; /* of what is collected now */
+    struct mr_uri uri;
+    bool recursive, bad;
+    struct batch batches[BATCHES];
+    struct batch *filling; /* NULL: none */
+    unsigned looking;      /* look-ups under way */
+    uint64_t deleted, found, failures;
+    json_t *failed; /* NULL: no --json */
+    char *token, *last;
+    bool more;
+    struct mr_progress progress;
+};
+
+static void note_failure(struct rm *rm, const struct mr_store_name *name, enum mr_code code, const char *text)
+{
+    char *uri = mr_uri_format(rm->uri.scheme, rm->uri.bucket, name != NULL ? name->name : rm->uri.key);
+    rm->failures++;
+    mr_progress_end(&rm->progress);
+    fprintf(stderr, "millrace rm: %s\n", text);
+    if (rm->failed != NULL)
+        json_array_append_new(rm->failed,
+                              json_pack("{s:s?, s:s, s:s?}", "uri", uri, "code", mr_code_name(code), "error", text));
+    free(uri);
+}
+
+/* ---- batches ---- */
+
+static void batch_done(void *arg, const struct mr_store_result *result, const struct mr_store_result *each)
+{
+    struct batch *batch = arg;
+    struct rm *rm = batch->rm;
+    for (unsigned i = 0; i < batch->count; i++) {
+        const struct mr_store_result *one = each != NULL ? &each[i] : result;
+        if (one->code == MR_OK)
+            rm->deleted++;
+        else if (one->code != MR_E_NOT_FOUND || !rm->recursive) /* somebody else deletes there too */
+            note_failure(rm, &batch->names[i], one->code, one->text);
+        free((char *)(uintptr_t)batch->names[i].name);
+    }
+    mr_progress_update(&rm->progress, rm->deleted);
+    batch->count = 0;
+    batch->running = false;
+}
+
+static int send_batch(struct rm *rm)
+{
+    struct batch *batch = rm->filling;
+    if (batch == NULL || batch->count == 0)
+        return 0;
+    rm->filling = NULL;
+    batch->running =
+        mr_transfer_delete_batch(rm->tool.net.engine, rm->store, batch->names, batch->count, batch_done, batch) != NULL;
+    return batch->running ? 0 : -1;
+}
+
+static unsigned running(const struct rm *rm)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < BATCHES; i++)
+        count += rm->batches[i].running;
+    return count;
+}
+
+/* A batch that has room: waits for one where all are under way. NULL: an error, or a signal. */
+static struct batch *batch_with_room(struct rm *rm)
+{
+    if (rm->filling != NULL && rm->filling->count == MR_STORE_BATCH_MAX && send_batch(rm) != 0)
+        return NULL;
+    while (rm->filling == NULL) {
+        for (unsigned i = 0; i < BATCHES && rm->filling == NULL; i++)
+            if (!rm->batches[i].running)
+                rm->filling = &rm->batches[i];
+        if (rm->filling == NULL && mr_tool_step(&rm->tool) != 0)
+            return NULL;
+    }
+    rm->filling->rm = rm;
+    return rm->filling;
+}
+
+static int add(struct rm *rm, const char *name, size_t length, uint64_t generation)
+{
+    struct batch *batch = batch_with_room(rm);
+    char *copy = batch != NULL ? strndup(name, length) : NULL;
+    if (copy == NULL) {
+        if (batch != NULL)
+            mr_error_set(MR_E_NO_MEMORY, "no memory for a name");
+        return -1;
+    }
+    rm->found++;
+    batch->names[batch->count++] = (struct mr_store_name){copy, length, generation};
+    return 0;
+}
+
+static int finish(struct rm *rm)
+{
+    if (send_batch(rm) != 0)
+        return -1;
+    while (running(rm) > 0)
+        if (mr_tool_step(&rm->tool) != 0)
+            return -1;
+    return 0;
+}
+
+/* ---- one object ---- */
+
+struct found {
+    struct rm *rm;
+    uint64_t generation;
+};
+
+static void looked_up(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
+{
+    struct found *found = arg;
+    mr_tool_answer(&found->rm->tool, result);
+    found->generation = result->code == MR_OK ? item->generation : 0;
+}
+
+/* 0; also where it could not be looked up, which is noted. */
+static int remove_one(struct rm *rm)
+{
+    struct found found = {rm, 0};
+    size_t length = strlen(rm->uri.key);
+    if (mr_tool_await(&rm->tool,
+                      mr_transfer_stat(rm->tool.net.engine, rm->store, rm->uri.key, length, 0, looked_up, &found)) == 0)
+        return add(rm, rm->uri.key, length, found.generation);
+    if (mr_tool_interrupted())
+        return -1;
+    if (!rm->recursive || mr_error_code() != MR_E_NOT_FOUND)
+        note_failure(rm, NULL, mr_error_code(), mr_error_text());
+    return 0;
+}
+
+/* ---- everything below a prefix ---- */
+
+struct page {
+    struct rm *rm;
+    struct mr_store_name *names; /* malloc'ed, as each name is */
+    size_t count;
+};
+
+static void page_arrived(void *arg, const struct mr_store_result *result, const struct mr_store_page *page)
+{
+    struct page *kept = arg;
+    struct rm *rm = kept->rm;
+    mr_tool_answer(&rm->tool, result);
+    if (result->code != MR_OK)
+        return;
+    free(rm->token);
+    rm->token = page->next_token != NULL ? strdup(page->next_token) : NULL;
+    rm->more = page->next_token != NULL;
+    kept->names = calloc(page->count + 1, sizeof *kept->names);
+    rm->bad |= kept->names == NULL || (rm->more && rm->token == NULL);
+    for (size_t i = 0; !rm->bad && i < page->count; i++) {
+        const struct mr_store_item *item = &page->items[i];
+        char *name = strndup(item->name, item->name_length);
+        rm->bad |= name == NULL;
+        kept->names[kept->count++] = (struct mr_store_name){name, item->name_length, item->generation};
+    }
+    if (!rm->bad && page->count > 0) {
+        free(rm->last);
+        rm->last = strdup(kept->names[page->count - 1].name);
+        rm->bad |= rm->last == NULL;
+    }
+}
+
+static int remove_page(struct rm *rm, const char *prefix)
+{
+    struct page page = {.rm = rm};
+    struct mr_store_list_request request = {.prefix = prefix, .page_token = rm->token, .after = rm->last};
+    int rc = mr_tool_await(&rm->tool, mr_transfer_list(rm->tool.net.engine, rm->store, &request, page_arrived, &page));
+    if (rc == 0 && rm->bad) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a page of names");
+        rc = -1;
+    }
+    for (size_t i = 0; i < page.count; i++) {
+        if (rc == 0)
+            rc = add(rm, page.names[i].name, page.names[i].name_length, page.names[i].generation);
+        free((char *)(uintptr_t)page.names[i].name);
+    }
+    free(page.names);
+    return rc;
+}
+
+static int remove_below(struct rm *rm, const char *prefix)
+{
+    int rc;
+    free(rm->token);
+    free(rm->last);
+    rm->token = rm->last = NULL;
+    do
+        rc = remove_page(rm, prefix);
+    while (rc == 0 && rm->more);
+    return rc;
+}
+
+/* As `ls -r` sees it: "gs://b/x" is the object x and what lies below x/. */
+static int remove_tree(struct rm *rm)
+{
+    size_t length = strlen(rm->uri.key);
+    uint64_t found = rm->found, failures = rm->failures;
+    char *folder = NULL;
+    if (length > 0 && rm->uri.key[length - 1] != '/' && remove_one(rm) != 0)
+        return -1;
+    const char *slash = length == 0 || rm->uri.key[length - 1] == '/' ? "" : "/";
+    if (asprintf(&folder, "%s%s", rm->uri.key, slash) < 0) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a prefix");
+        return -1;
+    }
+    int rc = remove_below(rm, folder);
+    free(folder);
+    if (rc != 0 && mr_error_code() == MR_E_NOT_FOUND && rm->uri.scheme == MR_SCHEME_FILE)
+        rc = 0; /* no such folder */
+    if (rc == 0 && rm->found == found && rm->failures == failures) {
+        char *uri = mr_uri_format(rm->uri.scheme, rm->uri.bucket, rm->uri.key), text[400];
+        snprintf(text, sizeof text, "nothing matches %s", uri != NULL ? uri : "it");
+        note_failure(rm, NULL, MR_E_NOT_FOUND, text);
+        free(uri);
+    }
+    return rc;
+}
+
+/* ---- the command ---- */
+
+static int remove_uri(struct rm *rm, const char *text)
+{
+    struct mr_uri uri;
+    if (mr_uri_init(&uri, text) != 0)
+        return -1;
+    struct mr_store *store = mr_net_store(&rm->tool.net, uri.scheme, uri.bucket);
+    /* A batch is of one bucket. */
+    if (store == NULL || (store != rm->store && finish(rm) != 0)) {
+        mr_uri_close(&uri);
+        return -1;
+    }
+    mr_uri_close(&rm->uri);
+    rm->uri = uri;
+    rm->store = store;
+    if (!rm->recursive && uri.key[0] == '\0') {
+        mr_error_set(MR_E_USAGE, "%s names no object; -r deletes everything under it", text);
+        return -1;
+    }
+    return rm->recursive ? remove_tree(rm) : remove_one(rm);
+}
+
+static int run(struct rm *rm, char **uris, int count)
+{
+    struct mr_uri uri;
+    for (int i = 0; i < count; i++) { /* nothing is deleted where one of them is wrong */
+        if (mr_uri_init(&uri, uris[i]) != 0)
+            return -1;
+        bool empty = uri.key[0] == '\0';
+        mr_uri_close(&uri);
+        if (empty && !rm->recursive) {
+            mr_error_set(MR_E_USAGE, "%s names no object; -r deletes everything under it", uris[i]);
+            return -1;
+        }
+    }
+    if (mr_tool_init(&rm->tool) != 0)
+        return -1;
+    mr_progress_begin(&rm->progress, "objects deleted", 0, false);
+    for (int i = 0; i < count; i++)
+        if (remove_uri(rm, uris[i]) != 0)
+            return -1;
+    return finish(rm);
+}
+
+int mr_tool_rm(int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"recursive", no_argument, NULL, 'r'}, {"json", no_argument, NULL, 'j'}, {0}};
+    struct rm rm = {.deleted = 0};
+    bool json = false;
+    int option;
+    while ((option = getopt_long(argc, argv, "r", options, NULL)) != -1) {
+        if (option == 'r')
+            rm.recursive = true;
+        else if (option == 'j')
+            json = true;
+        else
+            return 2;
+    }
+    if (json)
+        mr_tool_json_errors();
+    if (optind == argc) {
+        fprintf(stderr, "usage: millrace rm [-r] [--json] URI...\n");
+        return 2;
+    }
+    rm.failed = json ? json_array() : NULL;
+    int rc = run(&rm, argv + optind, argc - optind);
+    mr_progress_end(&rm.progress);
+    if (json && (rc == 0 || rm.found > 0)) {
+        json_t *report = json_pack("{s:I, s:o}", "deleted", (json_int_t)rm.deleted, "failed", rm.failed);
+        json_dumpf(report, stdout, JSON_INDENT(2));
+        puts("");
+        json_decref(report);
+    } else {
+        json_decref(rm.failed);
+    }
+    mr_tool_close(&rm.tool); /* before the names of what was under way */
+    for (unsigned i = 0; i < BATCHES; i++)
+        for (unsigned k = 0; k < rm.batches[i].count; k++)
+            free((char *)(uintptr_t)rm.batches[i].names[k].name);
+    mr_uri_close(&rm.uri);
+    free(rm.token);
+    free(rm.last);
+    if (rc != 0)
+        return mr_tool_fail("rm");
+    return rm.failures == 0 ? 0 : 1;
+}

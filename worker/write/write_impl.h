@@ -1,0 +1,103 @@
+/* write_impl.h - a lane and its method. Only worker/write_*.c include it. */
+#ifndef MR_WORKER_WRITE_WRITE_IMPL_H
+#define MR_WORKER_WRITE_WRITE_IMPL_H
+
+#include "worker/store/parts.h"
+#include "worker/write/write_lane.h"
+
+/* In the lane (mr_part_set_upload), for a successor: append only. */
+enum mr_write_method { MR_WRITE_SINGLE = 1, MR_WRITE_PARTS, MR_WRITE_COMPOSED, MR_WRITE_METHODS };
+
+enum mr_write_state {
+    MR_WRITE_WAITING,
+    MR_WRITE_LOOKING,
+    MR_WRITE_BEGINNING,
+    MR_WRITE_SENDING,
+    MR_WRITE_ENDING,
+    MR_WRITE_UNDOING,
+    MR_WRITE_ENDED
+};
+
+/* A slot of the lane's memory, HELD by us. */
+struct mr_write_slot {
+    struct mr_write_lane *lane;
+    bool held;
+    uint64_t number, word, length;
+    uint32_t crc32c;
+    unsigned damaged;             /* times that the store had other bytes of it than were sent */
+    uint64_t temporary;           /* composed: the object under way */
+    struct mr_transfer *transfer; /* NULL: it is to be sent */
+};
+
+/*
+ * A start (begin, send, complete) is 0, or -1 with mr_error: the upload fails. Its end is told by one of the mr_write_*
+ * below, later, from a callback of the loop; begin and undo may also tell it at once.
+ */
+struct mr_write_ops {
+    /* At once, for a lane whose upload a predecessor has begun: what it made is ours. NULL: nothing to do. */
+    int (*resume)(struct mr_write_lane *lane);
+    int (*begin)(struct mr_write_lane *lane);
+    int (*send)(struct mr_write_lane *lane, struct mr_write_slot *slot);
+    int (*complete)(struct mr_write_lane *lane);
+    /* slot->transfer has been cancelled. NULL: nothing to do. */
+    void (*cancelled)(struct mr_write_lane *lane, struct mr_write_slot *slot);
+    /* Cancels what is under way beside lane->transfer and those of the slots. NULL: nothing to do. */
+    void (*stop)(struct mr_write_lane *lane);
+    /* Nothing is under way: takes back what was begun, then mr_write_undone. */
+    void (*undo)(struct mr_write_lane *lane);
+    void (*ended)(struct mr_write_lane *lane); /* the outcome is stored, whatever it is. NULL: nothing to do */
+    void (*close)(struct mr_write_lane *lane); /* frees `own`. NULL: nothing to do */
+};
+extern const struct mr_write_ops mr_write_single, mr_write_parts, mr_write_composed;
+
+struct mr_write_lane {
+    struct mr_write_context *context;
+    struct mr_part_lane part;
+    struct mr_store *store; /* NULL: there is none, and the outcome says why */
+    struct mr_uri uri;
+    const char *name; /* in uri */
+    size_t name_length;
+    bool if_absent;
+    enum mr_write_state state;
+    const struct mr_write_ops *ops; /* NULL until it is known */
+    void *own;                      /* the method's */
+    uint64_t generation;          /* that the object replaces; 0: none may be there (parts of the XML API: none was) */
+    char id[MR_PART_UPLOAD_ID];   /* of the upload */
+    uint64_t upload;              /* its number in context->uploads; 0 */
+    bool resumed;                 /* a predecessor had recorded its upload */
+    bool maybe_done;              /* and had sent the last request */
+    uint32_t stored;              /* parts with a record */
+    struct mr_transfer *transfer; /* of the whole: look-up, begin, complete, undo */
+    struct mr_write_slot slots[MR_PART_SLOTS_MAX];
+    uint64_t size; /* of the whole, once it is sealed and stored */
+    uint32_t crc32c;
+    /* how it ends */
+    enum mr_part_outcome outcome;
+    enum mr_code code;
+    char text[MR_PART_TEXT];
+    int64_t give_up_ns; /* of UNDOING */
+};
+
+/* ---- a method tells ---- */
+
+/* The upload is ready for parts: records it, then SENDING. id: to go on with; "" where there is none. */
+void mr_write_begun(struct mr_write_lane *lane, const char *id);
+/* This method is not possible here; another one begins. */
+void mr_write_other(struct mr_write_lane *lane, const struct mr_write_ops *ops);
+/* How a part ended; etag and generation go into its record. */
+void mr_write_part_stored(struct mr_write_slot *slot, const char *etag, uint64_t generation);
+void mr_write_part_failed(struct mr_write_slot *slot, enum mr_code code, const char *text);
+void mr_write_done(struct mr_write_lane *lane, uint64_t generation);
+/* The end for good: what is under way is cancelled, then undone. */
+void mr_write_failed(struct mr_write_lane *lane, enum mr_code code, const char *text);
+void mr_write_undone(struct mr_write_lane *lane);
+
+/* ---- and asks ---- */
+
+const unsigned char *mr_write_bytes(const struct mr_write_lane *lane, const struct mr_write_slot *slot);
+/* Temporary objects in the lane's bucket; those of the dead are looked for, the first time. NULL with mr_error. */
+struct mr_temporary_bucket *mr_write_bucket(const struct mr_write_lane *lane);
+/* "gs://bucket/name", cut to fit. Returns out. */
+const char *mr_write_uri(const struct mr_write_lane *lane, char *out, size_t size);
+
+#endif

@@ -1,0 +1,605 @@
+/* write_lane.c - see write_lane.h for the states; what the methods do is in write_single.c, write_parts.c, write_composed.c. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "shm/base/checksum.h"
+#include "shm/base/clock.h"
+#include "shm/base/error.h"
+#include "shm/base/log.h"
+#include "worker/store/leftovers.h"
+#include "worker/write/write_impl.h"
+
+#define UNDO_S      30 /* for taking back what was begun; then `millrace clean` has to */
+#define SWEEP_S     60 /* a folder is looked through for leftovers so often at most */
+#define DAMAGED_MAX 3  /* a part that the store has other bytes of, so often, is given up */
+
+static const struct mr_write_ops *const methods[MR_WRITE_METHODS] = {
+    [MR_WRITE_SINGLE] = &mr_write_single, [MR_WRITE_PARTS] = &mr_write_parts, [MR_WRITE_COMPOSED] = &mr_write_composed};
+
+const unsigned char *mr_write_bytes(const struct mr_write_lane *lane, const struct mr_write_slot *slot)
+{
+    return lane->context->arena + mr_part_offset(&lane->part, mr_part_slot(&lane->part, slot->number));
+}
+
+const char *mr_write_uri(const struct mr_write_lane *lane, char *out, size_t size)
+{
+    if (lane->uri.scheme == MR_SCHEME_FILE)
+        snprintf(out, size, "file://%s", lane->uri.key);
+    else
+        snprintf(out, size, "%s://%s/%s", mr_scheme_name(lane->uri.scheme), lane->uri.bucket, lane->uri.key);
+    return out;
+}
+
+struct mr_temporary_bucket *mr_write_bucket(const struct mr_write_lane *lane)
+{
+    char endpoint[300], credentials[300];
+    mr_store_describe(lane->store, endpoint, sizeof endpoint, credentials, sizeof credentials);
+    return mr_temporaries_bucket(lane->context->temporaries, lane->store, endpoint, lane->uri.bucket, false);
+}
+
+/* ---- the end ---- */
+
+static void count_end(struct mr_write_lane *lane)
+{
+    static const unsigned counter[] = {[MR_PART_DONE] = MR_WC_UPLOADS_DONE,
+                                       [MR_PART_FAILED] = MR_WC_UPLOADS_FAILED,
+                                       [MR_PART_GONE] = MR_WC_UPLOADS_ABORTED};
+    char uri[400];
+    mr_counter_add(lane->context->counters, counter[lane->outcome], 1);
+    if (lane->outcome == MR_PART_DONE)
+        mr_log_debug("%s: %" PRIu64 " bytes stored", mr_write_uri(lane, uri, sizeof uri), lane->size);
+    else if (lane->outcome == MR_PART_FAILED)
+        mr_log_error("%s", lane->text);
+    else
+        mr_log_info("%s", lane->text);
+}
+
+/* The outcome is stored before: a successor looks at nothing else then, so what is recorded here is of no matter. */
+static void drain(struct mr_write_lane *lane)
+{
+    static const struct mr_part_record nothing;
+    uint64_t number, held, length;
+    for (unsigned i = 0; i < lane->part.slots; i++) {
+        if (lane->slots[i].held)
+            mr_part_done(&lane->part, lane->slots[i].number, lane->slots[i].word, &nothing);
+        lane->slots[i].held = false;
+    }
+    while (mr_part_take(&lane->part, &number, &held, &length))
+        mr_part_done(&lane->part, number, held, &nothing);
+    mr_part_wake_trainer(&lane->part);
+}
+
+static void end(struct mr_write_lane *lane, uint64_t generation)
+{
+    mr_part_finish(&lane->part, lane->outcome, (uint32_t)lane->code, lane->text, generation, lane->crc32c);
+    if (lane->ops && lane->ops->ended)
+        lane->ops->ended(lane); /* before records are written over */
+    drain(lane);
+    lane->state = MR_WRITE_ENDED;
+    count_end(lane);
+}
+
+void mr_write_done(struct mr_write_lane *lane, uint64_t generation)
+{
+    lane->outcome = MR_PART_DONE;
+    end(lane, generation);
+}
+
+void mr_write_undone(struct mr_write_lane *lane)
+{
+    lane->crc32c = 0;
+    end(lane, 0);
+}
+
+/* Nothing of ours is under way behind this. */
+static void cancel_all(struct mr_write_lane *lane)
+{
+    struct mr_transfer_engine *engine = lane->context->net->engine;
+    if (lane->transfer)
+        mr_transfer_cancel(engine, lane->transfer);
+    lane->transfer = NULL;
+    for (unsigned i = 0; i < lane->part.slots; i++) {
+        struct mr_write_slot *slot = &lane->slots[i];
+        if (!slot->transfer)
+            continue;
+        mr_transfer_cancel(engine, slot->transfer);
+        slot->transfer = NULL;
+        if (lane->ops->cancelled)
+            lane->ops->cancelled(lane, slot);
+    }
+    if (lane->ops && lane->ops->stop)
+        lane->ops->stop(lane);
+}
+
+static void stop(struct mr_write_lane *lane, enum mr_part_outcome outcome, enum mr_code code, const char *text)
+{
+    bool begun = lane->ops && (lane->resumed || lane->state >= MR_WRITE_BEGINNING);
+    if (lane->state >= MR_WRITE_UNDOING)
+        return;
+    lane->outcome = outcome;
+    lane->code = code;
+    snprintf(lane->text, sizeof lane->text, "%s", text);
+    cancel_all(lane);
+    if (mr_part_abort(&lane->part) == MR_FATE_ABORTED) { /* a sealed one keeps its parts until its outcome is stored */
+        for (unsigned i = 0; i < lane->part.slots; i++) {
+            if (lane->slots[i].held)
+                mr_part_put_back(&lane->part, lane->slots[i].number, lane->slots[i].word);
+            lane->slots[i].held = false;
+        }
+    }
+    mr_part_wake_trainer(&lane->part);
+    lane->state = MR_WRITE_UNDOING;
+    lane->give_up_ns = mr_clock_mono_ns() + UNDO_S * MR_SECOND_NS;
+    if (begun)
+        lane->ops->undo(lane);
+    else
+        mr_write_undone(lane);
+}
+
+void mr_write_failed(struct mr_write_lane *lane, enum mr_code code, const char *text)
+{
+    char uri[300], words[MR_PART_TEXT];
+    if (code == MR_E_EXISTS && !lane->if_absent) { /* to us that was a precondition, and not the user's wish */
+        snprintf(words, sizeof words, "%s: somebody else has written it in the meantime; save under another name",
+                 mr_write_uri(lane, uri, sizeof uri));
+        stop(lane, MR_PART_FAILED, MR_E_CHANGED, words);
+        return;
+    }
+    if (!strstr(text, mr_write_uri(lane, uri, sizeof uri))) { /* of a temporary object */
+        snprintf(words, sizeof words, "%s: %s", uri, text);
+        text = words;
+    }
+    stop(lane, MR_PART_FAILED, code, text);
+}
+
+/* With this thread's error. */
+static void fail_here(struct mr_write_lane *lane)
+{
+    char uri[300], text[MR_PART_TEXT];
+    snprintf(text, sizeof text, "%s: %.300s", mr_write_uri(lane, uri, sizeof uri), mr_error_text());
+    mr_write_failed(lane, mr_error_code(), text);
+}
+
+static void fail_damaged(struct mr_write_lane *lane, const char *what)
+{
+    mr_error_set(MR_E_CORRUPT, "the checkpoint's shared memory is damaged (%s)", what);
+    fail_here(lane);
+}
+
+/* ---- parts ---- */
+
+static struct mr_write_slot *unsent(struct mr_write_lane *lane)
+{
+    for (unsigned i = 0; i < lane->part.slots; i++)
+        if (lane->slots[i].held && !lane->slots[i].transfer)
+            return &lane->slots[i];
+    return NULL;
+}
+
+static bool any_held(const struct mr_write_lane *lane)
+{
+    for (unsigned i = 0; i < lane->part.slots; i++)
+        if (lane->slots[i].held)
+            return true;
+    return false;
+}
+
+/* The next READY part: HELD, and its checksum known. NULL: there is none. */
+static struct mr_write_slot *take(struct mr_write_lane *lane)
+{
+    struct mr_write_slot slot = {.lane = lane, .held = true};
+    struct mr_part_record record;
+    while (mr_part_take(&lane->part, &slot.number, &slot.word, &slot.length)) {
+        if (mr_part_record_get(&lane->part, slot.number, &record)) { /* a predecessor's: it died behind the record */
+            mr_part_done(&lane->part, slot.number, slot.word, &record);
+            mr_part_wake_trainer(&lane->part);
+            continue;
+        }
+        slot.crc32c = mr_crc32c(0, mr_write_bytes(lane, &slot), slot.length);
+        lane->slots[mr_part_slot(&lane->part, slot.number)] = slot;
+        return &lane->slots[mr_part_slot(&lane->part, slot.number)];
+    }
+    return NULL;
+}
+
+void mr_write_part_stored(struct mr_write_slot *slot, const char *etag, uint64_t generation)
+{
+    struct mr_write_lane *lane = slot->lane;
+    struct mr_part_record record = {.crc32c = slot->crc32c, .length = slot->length, .generation = generation};
+    slot->transfer = NULL;
+    if (strlen(etag) >= sizeof record.etag) {
+        mr_error_set(MR_E_PROTOCOL, "the store's ETag of a part has %zu bytes, which is too long", strlen(etag));
+        fail_here(lane);
+        return;
+    }
+    snprintf(record.etag, sizeof record.etag, "%s", etag);
+    mr_part_done(&lane->part, slot->number, slot->word, &record);
+    slot->held = false;
+    lane->stored++;
+    mr_counter_add(lane->context->counters, MR_WC_PARTS, 1);
+    mr_counter_add(lane->context->counters, MR_WC_PART_BYTES, slot->length);
+    mr_part_wake_trainer(&lane->part);
+}
+
+void mr_write_part_failed(struct mr_write_slot *slot, enum mr_code code, const char *text)
+{
+    slot->transfer = NULL;
+    if (code == MR_E_CORRUPT && ++slot->damaged < DAMAGED_MAX) {
+        mr_counter_add(slot->lane->context->counters, MR_WC_RETRIES, 1);
+        return; /* it is sent again */
+    }
+    mr_write_failed(slot->lane, code, text);
+}
+
+/* Size and checksum of the whole, from its parts. 0, or -1: the lane is damaged, and has failed. */
+static int sum_up(struct mr_write_lane *lane, uint32_t parts, uint64_t bytes)
+{
+    struct mr_part_record record;
+    uint64_t size = 0;
+    uint32_t crc = 0;
+    if (lane->ops == &mr_write_single) {
+        const struct mr_write_slot *slot = &lane->slots[0];
+        size = slot->held ? slot->length : 0;
+        crc = slot->held ? slot->crc32c : 0;
+    }
+    for (uint32_t i = 0; lane->ops != &mr_write_single && i < parts && mr_part_record_get(&lane->part, i, &record);
+         i++) {
+        crc = mr_crc32c_combine(crc, record.crc32c, record.length);
+        size += record.length;
+    }
+    if (size != bytes) {
+        fail_damaged(lane, "its parts are not as long as the whole");
+        return -1;
+    }
+    lane->size = size;
+    lane->crc32c = crc;
+    return 0;
+}
+
+/* ---- states ---- */
+
+/* Of a file: users expect the folder of a checkpoint to be made. */
+static int make_folders(const char *path)
+{
+    char folder[MR_STORE_NAME_MAX + 1];
+    snprintf(folder, sizeof folder, "%s", path);
+    for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        if (mkdir(folder, 0777) != 0 && errno != EEXIST && errno != EROFS && errno != EACCES) {
+            mr_error_set_errno(errno, "cannot make the folder %s", folder);
+            return -1;
+        }
+        *slash = '/';
+    }
+    return 0;
+}
+
+/* What killed writers have left in the folder; once in a while, since a folder may hold many files. */
+static void remove_leftovers(struct mr_write_lane *lane)
+{
+    struct mr_write_context *context = lane->context;
+    int64_t now_ns = mr_clock_mono_ns();
+    char folder[MR_STORE_NAME_MAX + 1];
+    snprintf(folder, sizeof folder, "%s", lane->name);
+    *strrchr(folder, '/') = 0;
+    if (strcmp(folder, context->swept) == 0 && now_ns < context->swept_ns + SWEEP_S * MR_SECOND_NS)
+        return;
+    snprintf(context->swept, sizeof context->swept, "%s", folder);
+    context->swept_ns = now_ns;
+    unsigned count = mr_leftovers_remove(folder[0] ? folder : "/");
+    if (count > 0) {
+        mr_log_info("%u temporary files of writers that died were removed from %s", count, folder);
+        mr_counter_add(context->counters, MR_WC_ORPHANS_REMOVED, count);
+    }
+}
+
+static void begin(struct mr_write_lane *lane)
+{
+    lane->state = MR_WRITE_BEGINNING;
+    if (lane->uri.scheme == MR_SCHEME_FILE && !lane->resumed) {
+        if (make_folders(lane->name) != 0) {
+            fail_here(lane);
+            return;
+        }
+        remove_leftovers(lane);
+    }
+    if (lane->ops->begin(lane) != 0)
+        fail_here(lane);
+}
+
+void mr_write_other(struct mr_write_lane *lane, const struct mr_write_ops *ops)
+{
+    lane->transfer = NULL;
+    lane->ops = ops;
+    begin(lane);
+}
+
+static uint32_t method_of(const struct mr_write_ops *ops)
+{
+    for (uint32_t i = 1; i < MR_WRITE_METHODS; i++)
+        if (methods[i] == ops)
+            return i;
+    return 0;
+}
+
+void mr_write_begun(struct mr_write_lane *lane, const char *id)
+{
+    char all[MR_PART_UPLOAD_ID + 32];
+    lane->transfer = NULL;
+    if (!lane->resumed) {
+        snprintf(lane->id, sizeof lane->id, "%s", id);
+        int n = snprintf(all, sizeof all, "%" PRIu64 " %s", lane->generation, id);
+        if (n < 0 || (size_t)n >= MR_PART_UPLOAD_ID || !mr_part_set_upload(&lane->part, method_of(lane->ops), all)) {
+            mr_error_set(MR_E_PROTOCOL, "the store's name of the upload has %zu bytes, which is too long", strlen(id));
+            fail_here(lane);
+            return;
+        }
+    }
+    lane->state = MR_WRITE_SENDING;
+}
+
+/* What is there is what a predecessor meant to make. */
+static bool is_ours(const struct mr_write_lane *lane, const struct mr_store_item *item)
+{
+    return item && item->generation != lane->generation && item->size == lane->size &&
+           (!item->has_crc32c || item->crc32c == lane->crc32c);
+}
+
+static const struct mr_write_ops *choose(const struct mr_write_lane *lane)
+{
+    if (lane->ops)
+        return lane->ops;
+    if (lane->uri.scheme == MR_SCHEME_FILE) /* where a name is given only to what is whole */
+        return &mr_write_parts;
+    return lane->generation == 0 && !lane->if_absent && mr_store_has_parts(lane->store) ? &mr_write_parts
+                                                                                        : &mr_write_composed;
+}
+
+static void on_looked(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
+{
+    struct mr_write_lane *lane = arg;
+    char uri[300], text[MR_PART_TEXT];
+    lane->transfer = NULL;
+    if (result->code != MR_OK && result->code != MR_E_NOT_FOUND) {
+        mr_write_failed(lane, result->code, result->text);
+        return;
+    }
+    if (lane->maybe_done && is_ours(lane, item)) {
+        mr_write_done(lane, item->generation);
+        return;
+    }
+    if (!lane->resumed) {
+        lane->generation = item ? item->generation : 0;
+        lane->ops = choose(lane);
+    }
+    if (!lane->resumed && lane->if_absent && item) {
+        snprintf(text, sizeof text, "%s: it exists already (generation %" PRIu64 ")",
+                 mr_write_uri(lane, uri, sizeof uri), item->generation);
+        mr_write_failed(lane, MR_E_EXISTS, text);
+        return;
+    }
+    begin(lane);
+}
+
+/* From WAITING: is there something to upload, and is it known how? */
+static bool leave_waiting(struct mr_write_lane *lane, bool sealed)
+{
+    uint32_t parts = 0;
+    uint64_t bytes = 0;
+    if (sealed && mr_part_totals(&lane->part, &parts, &bytes) != 0) {
+        fail_here(lane);
+        return true;
+    }
+    const struct mr_write_slot *slot = unsent(lane);
+    if (!slot)
+        slot = take(lane);
+    if (!lane->resumed && !sealed && (!slot || (slot->number == 0 && slot->length < lane->part.part_bytes)))
+        return false; /* a short part is the last one: perhaps it is all */
+    if (!lane->resumed && sealed && parts <= 1) {
+        lane->ops = &mr_write_single;
+        if (parts == 1 && (!slot || slot->number != 0)) {
+            fail_damaged(lane, "its only part is not there");
+            return true;
+        }
+    }
+    if (lane->maybe_done && sum_up(lane, parts, bytes) != 0)
+        return true;
+    if (lane->resumed && !lane->maybe_done) {
+        begin(lane);
+        return true;
+    }
+    lane->state = MR_WRITE_LOOKING;
+    lane->transfer =
+        mr_transfer_stat(lane->context->net->engine, lane->store, lane->name, lane->name_length, 0, on_looked, lane);
+    if (!lane->transfer)
+        fail_here(lane);
+    return true;
+}
+
+static bool complete(struct mr_write_lane *lane, uint32_t parts, uint64_t bytes)
+{
+    if (sum_up(lane, parts, bytes) != 0)
+        return true;
+    lane->state = MR_WRITE_ENDING;
+    mr_part_set_complete_sent(&lane->part);
+    if (lane->ops->complete(lane) != 0)
+        fail_here(lane);
+    return true;
+}
+
+/* From SENDING: the next part, or the last request. */
+static bool send_next(struct mr_write_lane *lane, bool sealed)
+{
+    uint32_t parts;
+    uint64_t bytes;
+    bool single = lane->ops == &mr_write_single; /* its part goes with the last request */
+    struct mr_write_slot *slot = unsent(lane);
+    if (!slot)
+        slot = take(lane);
+    if (slot && !single) {
+        if (slot->number >= MR_PARTS_MAX) {
+            mr_error_set(MR_E_USAGE, "it has more than %u parts of %" PRIu64 " bytes: raise checkpoint.part_bytes",
+                         MR_PARTS_MAX, lane->part.part_bytes);
+            fail_here(lane);
+        } else if (lane->ops->send(lane, slot) != 0) {
+            fail_here(lane);
+        }
+        return true;
+    }
+    if (!sealed)
+        return false;
+    if (mr_part_totals(&lane->part, &parts, &bytes) != 0) {
+        fail_here(lane);
+        return true;
+    }
+    if (single || lane->stored == parts)
+        return complete(lane, parts, bytes);
+    if (!any_held(lane)) {
+        fail_damaged(lane, "parts are missing");
+        return true;
+    }
+    return false;
+}
+
+static void stop_if_aborted(struct mr_write_lane *lane)
+{
+    char uri[300], text[MR_PART_TEXT];
+    if (lane->state >= MR_WRITE_UNDOING || mr_part_fate(&lane->part) != MR_FATE_ABORTED)
+        return;
+    snprintf(text, sizeof text, "%s: given up before it was whole; nothing is to be seen of it",
+             mr_write_uri(lane, uri, sizeof uri));
+    stop(lane, MR_PART_GONE, MR_E_GONE, text);
+}
+
+bool mr_write_lane_start(struct mr_write_lane *lane)
+{
+    bool sealed = mr_part_fate(&lane->part) == MR_FATE_SEALED; /* before its parts are looked for: then all are there */
+    stop_if_aborted(lane);
+    if (lane->state == MR_WRITE_WAITING)
+        return leave_waiting(lane, sealed);
+    if (lane->state == MR_WRITE_SENDING)
+        return send_next(lane, sealed);
+    return false;
+}
+
+void mr_write_lane_look(struct mr_write_lane *lane, int64_t now_ns)
+{
+    char uri[400];
+    stop_if_aborted(lane);
+    if (lane->state != MR_WRITE_UNDOING || now_ns < lane->give_up_ns)
+        return;
+    mr_log_warning("%s: what was begun of it could not be removed in %d s; millrace clean does it later",
+                   mr_write_uri(lane, uri, sizeof uri), UNDO_S);
+    cancel_all(lane);
+    mr_write_undone(lane);
+}
+
+void mr_write_lane_abort(struct mr_write_lane *lane)
+{
+    if (lane->state < MR_WRITE_UNDOING && mr_part_abort(&lane->part) == MR_FATE_ABORTED)
+        stop_if_aborted(lane);
+}
+
+void mr_write_lane_give_up(struct mr_write_lane *lane, const char *why)
+{
+    mr_error_set(MR_E_TIMEOUT, "%s", why);
+    if (lane->state < MR_WRITE_UNDOING)
+        fail_here(lane);
+}
+
+bool mr_write_lane_is_ended(const struct mr_write_lane *lane)
+{
+    return lane->state == MR_WRITE_ENDED;
+}
+
+uint32_t mr_write_lane_number(const struct mr_write_lane *lane)
+{
+    return lane->part.lane;
+}
+
+/* ---- life ---- */
+
+/* What a predecessor has left in the lane. 0, or -1 with mr_error (CORRUPT). */
+static int resume(struct mr_write_lane *lane)
+{
+    char all[MR_PART_UPLOAD_ID], *rest;
+    struct mr_part_record record;
+    uint32_t method;
+    if (!mr_part_get_upload(&lane->part, &method, all))
+        return 0;
+    lane->generation = strtoull(all, &rest, 10);
+    if (method >= MR_WRITE_METHODS || !methods[method] || *rest != ' ') {
+        mr_error_set(MR_E_CORRUPT, "the checkpoint's shared memory is damaged (method %u)", method);
+        return -1;
+    }
+    snprintf(lane->id, sizeof lane->id, "%s", rest + 1);
+    lane->ops = methods[method];
+    lane->resumed = true;
+    lane->maybe_done = mr_part_complete_sent(&lane->part);
+    for (uint64_t i = 0; i < MR_PARTS_MAX; i++)
+        lane->stored += mr_part_record_get(&lane->part, i, &record);
+    return lane->ops->resume ? lane->ops->resume(lane) : 0;
+}
+
+/* A predecessor has stored the outcome, and died on its way to the end. */
+static void end_again(struct mr_write_lane *lane)
+{
+    if (lane->ops && lane->ops->ended)
+        lane->ops->ended(lane);
+    drain(lane);
+    lane->state = MR_WRITE_ENDED;
+}
+
+static void open_lane(struct mr_write_lane *lane, const char *uri)
+{
+    uint32_t code, crc;
+    uint64_t generation;
+    bool decided = mr_part_result(&lane->part, &code, NULL, &generation, &crc) != MR_PART_UNDECIDED;
+    int rc = mr_uri_init(&lane->uri, uri);
+    if (rc == 0) {
+        lane->name = lane->uri.key;
+        lane->name_length = strlen(lane->name);
+        lane->store = mr_net_store(lane->context->net, lane->uri.scheme, lane->uri.bucket);
+        if (lane->store && lane->uri.scheme == MR_SCHEME_GS)
+            (void)mr_write_bucket(lane); /* whatever this one will need: a dead run may have left something there */
+        rc = lane->store ? resume(lane) : -1;
+    }
+    if (decided)
+        end_again(lane);
+    else if (rc != 0 && lane->name)
+        fail_here(lane);
+    else if (rc != 0) /* the text names it */
+        stop(lane, MR_PART_FAILED, mr_error_code(), mr_error_text());
+}
+
+struct mr_write_lane *mr_write_lane_new(struct mr_write_context *context, struct mr_part_lane *part, const char *uri,
+                                        bool if_absent)
+{
+    struct mr_write_lane *lane = calloc(1, sizeof *lane);
+    if (!lane) {
+        mr_part_unmap(part);
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a checkpoint's upload");
+        return NULL;
+    }
+    lane->context = context;
+    lane->part = *part;
+    lane->if_absent = if_absent;
+    open_lane(lane, uri);
+    return lane;
+}
+
+void mr_write_lane_destroy(struct mr_write_lane *lane)
+{
+    if (!lane)
+        return;
+    cancel_all(lane);
+    if (lane->ops && lane->ops->close)
+        lane->ops->close(lane);
+    mr_uri_close(&lane->uri);
+    mr_part_unmap(&lane->part);
+    free(lane);
+}

@@ -1,0 +1,158 @@
+/*
+ * write_parts.c - an object in parts of an upload (worker/store/parts.h): multipart uploads of GCS's XML API, for a new
+ * name, since they have no preconditions; in a folder for every name.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shm/base/log.h"
+#include "worker/write/write_impl.h"
+
+/* Recorded for whoever comes after our death. A file's own lock does that in a folder. */
+static void record_begin(struct mr_write_lane *lane)
+{
+    if (lane->uri.scheme == MR_SCHEME_GS)
+        mr_upload_log_begin(lane->context->uploads, lane->store, lane->uri.bucket, lane->name, lane->name_length,
+                            &lane->upload);
+}
+
+static void record_end(struct mr_write_lane *lane)
+{
+    mr_upload_log_end(lane->context->uploads, lane->upload);
+    lane->upload = 0;
+}
+
+/* An upload that failed to begin stays recorded: one whose answer was lost may have begun. */
+static void on_begun(void *arg, const struct mr_store_result *result, const char *id)
+{
+    struct mr_write_lane *lane = arg;
+    lane->transfer = NULL;
+    if (result->code == MR_OK) {
+        mr_upload_log_id(lane->context->uploads, lane->upload, id);
+        mr_write_begun(lane, id);
+    } else if (result->code == MR_E_PROTOCOL && !mr_store_has_parts(lane->store)) {
+        record_end(lane);
+        mr_write_other(lane, &mr_write_composed); /* and from now on at once */
+    } else {
+        mr_write_failed(lane, result->code, result->text);
+    }
+}
+
+static int begin(struct mr_write_lane *lane)
+{
+    record_begin(lane);
+    if (lane->resumed) {
+        mr_upload_log_id(lane->context->uploads, lane->upload, lane->id);
+        mr_write_begun(lane, lane->id);
+        return 0;
+    }
+    lane->transfer = mr_transfer_parts_begin(lane->context->net->engine, lane->store, lane->name, lane->name_length,
+                                             NULL, on_begun, lane);
+    return lane->transfer ? 0 : -1;
+}
+
+/* NOT_FOUND: the upload is, and with it the bytes that it had. */
+static void fail(struct mr_write_lane *lane, struct mr_write_slot *slot, const struct mr_store_result *result)
+{
+    char uri[300], text[MR_PART_TEXT];
+    const char *words = result->text;
+    if (result->code == MR_E_NOT_FOUND) {
+        snprintf(text, sizeof text,
+                 "%s: its unfinished upload was removed by somebody else (a lifecycle rule of the bucket that is too "
+                 "strict, or millrace clean)",
+                 mr_write_uri(lane, uri, sizeof uri));
+        words = text;
+    }
+    if (slot)
+        mr_write_part_failed(slot, result->code, words);
+    else
+        mr_write_failed(lane, result->code, words);
+}
+
+static void on_part(void *arg, const struct mr_store_result *result, const char *etag)
+{
+    struct mr_write_slot *slot = arg;
+    if (result->code != MR_OK)
+        fail(slot->lane, slot, result);
+    else
+        mr_write_part_stored(slot, etag, 0);
+}
+
+static int send_part(struct mr_write_lane *lane, struct mr_write_slot *slot)
+{
+    struct mr_store_part_request request = {
+        .name = lane->name,
+        .name_length = lane->name_length,
+        .id = lane->id,
+        .number = (unsigned)slot->number + 1,
+        .offset = slot->number * lane->part.part_bytes,
+        .data = mr_write_bytes(lane, slot),
+        .length = slot->length,
+        .crc32c = slot->crc32c,
+    };
+    slot->transfer = mr_transfer_part_send(lane->context->net->engine, lane->store, &request, on_part, slot);
+    return slot->transfer ? 0 : -1;
+}
+
+static void on_completed(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
+{
+    struct mr_write_lane *lane = arg;
+    lane->transfer = NULL;
+    if (result->code != MR_OK) {
+        fail(lane, NULL, result);
+        return;
+    }
+    record_end(lane);
+    mr_write_done(lane, item->generation);
+}
+
+static int complete(struct mr_write_lane *lane)
+{
+    struct mr_store_part *parts = calloc(lane->stored, sizeof *parts);
+    struct mr_part_record record;
+    if (!parts) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for %u parts", lane->stored);
+        return -1;
+    }
+    for (uint32_t i = 0; i < lane->stored && mr_part_record_get(&lane->part, i, &record); i++) {
+        parts[i].number = i + 1;
+        memcpy(parts[i].etag, record.etag, sizeof record.etag);
+    }
+    struct mr_store_complete_request request = {
+        .name = lane->name,
+        .name_length = lane->name_length,
+        .id = lane->id,
+        .parts = parts,
+        .count = lane->stored,
+        .size = lane->size,
+        .crc32c = lane->crc32c,
+        .generation_match = lane->generation,
+        .maybe_done = lane->maybe_done,
+    };
+    lane->transfer = mr_transfer_parts_complete(lane->context->net->engine, lane->store, &request, on_completed, lane);
+    free(parts); /* copied */
+    return lane->transfer ? 0 : -1;
+}
+
+static void on_aborted(void *arg, const struct mr_store_result *result)
+{
+    struct mr_write_lane *lane = arg;
+    lane->transfer = NULL;
+    if (result->code != MR_OK)
+        mr_log_warning("an unfinished upload was not removed: %s; a later run or millrace clean does it", result->text);
+    else
+        record_end(lane);
+    mr_write_undone(lane);
+}
+
+static void undo(struct mr_write_lane *lane)
+{
+    if (lane->id[0])
+        lane->transfer = mr_transfer_parts_abort(lane->context->net->engine, lane->store, lane->name, lane->name_length,
+                                                 lane->id, on_aborted, lane);
+    if (!lane->transfer)
+        mr_write_undone(lane);
+}
+
+const struct mr_write_ops mr_write_parts = {.begin = begin, .send = send_part, .complete = complete, .undo = undo};
