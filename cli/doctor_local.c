@@ -86,9 +86,9 @@ static void check_checkpoints(struct mr_doctor *doctor, const struct mr_config *
     struct statvfs st;
     char arena[32], both[32], left[32], room[32], part[32];
     uint64_t limit_bytes = mr_memory_limit_bytes(), available_bytes = mr_memory_available_bytes();
-    uint64_t bytes = mr_config_part_arena_bytes(config, limit_bytes);
+    uint64_t bytes = mr_config_ckpt_arena_bytes(config, limit_bytes);
     double needed = (double)bytes + (double)mr_config_arena_bytes(config, limit_bytes);
-    struct mr_part_share share = mr_part_share(bytes, config->checkpoint.part_bytes, config->checkpoint.writers, 1);
+    struct mr_ckpt_share share = mr_ckpt_share(bytes, config->checkpoint.part_bytes, config->checkpoint.writers, 1);
     mr_size_text((double)bytes, arena);
     mr_size_text(needed, both);
     mr_size_text((double)available_bytes, left);

@@ -85,7 +85,7 @@ static void print_json(const struct mr_index_file *file)
                              "exclude_classes", texts(&file->exclude_classes), "objects", (json_int_t)file->objects,
                              "bytes", (json_int_t)file->bytes, "largest", (json_int_t)file->largest, "dropped", dropped,
                              "requests", (json_int_t)file->requests, "created_ns", (json_int_t)file->created_wall_ns,
-                             "digest", file->digest, "versions", mr_index_version_name(file->kind), "image_bytes",
+                             "digest", file->digest, "versions", mr_index_version_kind_name(file->kind), "image_bytes",
                              (json_int_t)file->image_bytes, "file_bytes", (json_int_t)file->file_bytes);
     char *text = root != NULL ? json_dumps(root, JSON_INDENT(2)) : NULL;
     if (text != NULL)

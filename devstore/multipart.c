@@ -123,7 +123,7 @@ static int part_store(struct part *part, struct mr_reply *reply)
     else
         rc = mr_session_add_part(session, part->number, object, etag);
     if (session->gone)
-        mr_part_drop(object);
+        mr_session_part_drop(object);
     pthread_mutex_unlock(&session->lock);
     if (rc < 0)
         return -1;
@@ -220,7 +220,7 @@ static int same_etag(const char *sent, const char *etag)
     return strncmp(sent + quoted, etag, n) == 0 && strcmp(sent + quoted + n, quoted ? "\"" : "") == 0;
 }
 
-static const struct mr_part *find_part(const struct mr_session *session, uint64_t number)
+static const struct mr_session_part *find_part(const struct mr_session *session, uint64_t number)
 {
     for (size_t low = 0, high = session->n_parts; low < high;) {
         size_t middle = low + (high - low) / 2;
@@ -255,7 +255,7 @@ static const char *choose(const struct mr_api *api, const struct mr_session *ses
         mr_error_set(MR_E_USAGE, "The list of parts was not in ascending order.");
         return "InvalidPartOrder";
     }
-    const struct mr_part *part = find_part(session, number);
+    const struct mr_session_part *part = find_part(session, number);
     if (!part || !same_etag(etag, part->etag)) {
         mr_error_set(MR_E_USAGE, "Part %" PRIu64 " was not uploaded, or its ETag is not %s.", number, etag);
         return "InvalidPart";
@@ -402,7 +402,7 @@ void mr_api_parts(const struct mr_api *api, const struct mr_request *request, st
     while (i < session->n_parts && session->parts[i].number <= after)
         i++;
     for (; i < session->n_parts && n < most; i++, n++) {
-        const struct mr_part *part = &session->parts[i];
+        const struct mr_session_part *part = &session->parts[i];
         mr_text_puts(out, "<Part>");
         mr_xml_put_number(out, "PartNumber", part->number);
         xml_time(out, "LastModified", part->object->created_us);

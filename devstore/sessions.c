@@ -57,7 +57,7 @@ struct mr_session *mr_session_new(struct mr_bucket *bucket, int multipart)
     return session;
 }
 
-void mr_part_drop(struct mr_object *object)
+void mr_session_part_drop(struct mr_object *object)
 {
     if (object->path)
         unlink(object->path);
@@ -78,7 +78,7 @@ void mr_session_unref(struct mr_session *session)
         return;
     mr_session_drop_bytes(session);
     for (size_t i = 0; i < session->n_parts; i++)
-        mr_part_drop(session->parts[i].object);
+        mr_session_part_drop(session->parts[i].object);
     free(session->parts);
     mr_object_unref(session->result);
     mr_metadata_close(&session->metadata);
@@ -88,22 +88,22 @@ void mr_session_unref(struct mr_session *session)
 
 int mr_session_add_part(struct mr_session *session, unsigned number, struct mr_object *object, const char *etag)
 {
-    struct mr_part part = {.number = number, .object = object};
+    struct mr_session_part part = {.number = number, .object = object};
     size_t at = session->n_parts;
     snprintf(part.etag, sizeof part.etag, "%s", etag);
     while (at > 0 && session->parts[at - 1].number >= number)
         at--;
     if (at < session->n_parts && session->parts[at].number == number) {
-        mr_part_drop(session->parts[at].object);
+        mr_session_part_drop(session->parts[at].object);
         session->parts[at] = part;
         return 0;
     }
     if (session->n_parts == session->capacity) {
         size_t capacity = session->capacity ? session->capacity * 2 : 16;
-        struct mr_part *parts = realloc(session->parts, capacity * sizeof *parts);
+        struct mr_session_part *parts = realloc(session->parts, capacity * sizeof *parts);
         if (!parts) {
             mr_error_set(MR_E_NO_MEMORY, "no memory for a part");
-            mr_part_drop(object);
+            mr_session_part_drop(object);
             return -1;
         }
         session->parts = parts;

@@ -15,7 +15,7 @@
 
 #define MR_QUANTUM ((size_t)256 << 10) /* what a resumable session keeps is a multiple of this, until it ends */
 
-struct mr_part {
+struct mr_session_part {
     unsigned number;
     struct mr_object *object; /* in no bucket; a file is removed with the part */
     char etag[33];
@@ -39,7 +39,7 @@ struct mr_session {
     const void *writer;       /* the request that may write now: the one that began last */
     struct mr_object *result; /* a stub of the object once it is made */
     /* multipart: by number */
-    struct mr_part *parts;
+    struct mr_session_part *parts;
     size_t n_parts, capacity;
 };
 
@@ -54,7 +54,7 @@ void mr_session_unref(struct mr_session *session); /* NULL is allowed */
 /* Frees what a resumable session holds of bytes. The lock is held. */
 void mr_session_drop_bytes(struct mr_session *session);
 /* Removes a part's file, if it has one, and the reference. */
-void mr_part_drop(struct mr_object *object);
+void mr_session_part_drop(struct mr_object *object);
 /* Puts a part in its place, in that of an earlier one of its number too; takes object. The lock is held. 0 or -1. */
 int mr_session_add_part(struct mr_session *session, unsigned number, struct mr_object *object, const char *etag);
 

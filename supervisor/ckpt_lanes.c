@@ -18,18 +18,18 @@
 #define NAME_MAX_  1024u /* bytes of an object's name: GCS and S3 alike */
 
 #define SUPERVISOR_OF(timer_) \
-    ((struct mr_supervisor *)((char *)(timer_)-offsetof(struct mr_supervisor, part_lanes.timer)))
+    ((struct mr_supervisor *)((char *)(timer_)-offsetof(struct mr_supervisor, ckpt_lanes.timer)))
 
 static void look(struct mr_timer *timer);
 
-void mr_part_lanes_init(struct mr_supervisor *s)
+void mr_ckpt_lanes_init(struct mr_supervisor *s)
 {
-    s->part_lanes.timer.run = look;
+    s->ckpt_lanes.timer.run = look;
 }
 
-static bool is_sealed(const struct mr_part_entry *entry)
+static bool is_sealed(const struct mr_ckpt_entry *entry)
 {
-    return mr_part_fate(&entry->lane) == MR_FATE_SEALED;
+    return mr_ckpt_part_fate(&entry->lane) == MR_FATE_SEALED;
 }
 
 /* The text lies where a trainer may write: what is no UTF-8, or could move a cursor, becomes "?". */
@@ -48,44 +48,44 @@ static void make_printable(char *text)
     }
 }
 
-static enum mr_part_outcome outcome_of(const struct mr_part_entry *entry, char text[MR_PART_TEXT])
+static enum mr_ckpt_part_outcome outcome_of(const struct mr_ckpt_entry *entry, char text[MR_CKPT_PART_TEXT])
 {
     uint32_t code, crc32c;
     uint64_t generation;
     if (text != NULL)
         text[0] = '\0';
-    enum mr_part_outcome outcome = mr_part_result(&entry->lane, &code, text, &generation, &crc32c);
+    enum mr_ckpt_part_outcome outcome = mr_ckpt_part_result(&entry->lane, &code, text, &generation, &crc32c);
     if (text != NULL)
         make_printable(text);
     return outcome;
 }
 
-static bool has_ended(const struct mr_part_entry *entry)
+static bool has_ended(const struct mr_ckpt_entry *entry)
 {
-    return outcome_of(entry, NULL) != MR_PART_UNDECIDED;
+    return outcome_of(entry, NULL) != MR_CKPT_PART_UNDECIDED;
 }
 
 /* A promise that was not kept, and whoever made it does not know. */
-static void settle(struct mr_supervisor *s, const struct mr_part_entry *entry)
+static void settle(struct mr_supervisor *s, const struct mr_ckpt_entry *entry)
 {
-    char text[MR_PART_TEXT];
+    char text[MR_CKPT_PART_TEXT];
     if (!is_sealed(entry) || entry->seen)
         return;
-    enum mr_part_outcome outcome = outcome_of(entry, text);
-    if (outcome == MR_PART_DONE)
+    enum mr_ckpt_part_outcome outcome = outcome_of(entry, text);
+    if (outcome == MR_CKPT_PART_DONE)
         return;
-    s->part_lanes.lost++;
+    s->ckpt_lanes.lost++;
     mr_log_error("checkpoint %s was promised (all its bytes had been given) and is not saved: %s", entry->uri,
-                 outcome == MR_PART_UNDECIDED ? "it was not finished" : text);
+                 outcome == MR_CKPT_PART_UNDECIDED ? "it was not finished" : text);
 }
 
 static void forget(struct mr_supervisor *s, uint32_t number)
 {
-    struct mr_part_entry *entry = s->part_lanes.slots[number];
+    struct mr_ckpt_entry *entry = s->ckpt_lanes.slots[number];
     settle(s, entry);
-    s->part_lanes.slots[number] = NULL;
-    s->part_lanes.open--;
-    mr_part_unmap(&entry->lane);
+    s->ckpt_lanes.slots[number] = NULL;
+    s->ckpt_lanes.open--;
+    mr_ckpt_part_unmap(&entry->lane);
     close(entry->fd);
     free(entry->uri);
     struct mr_client_peer *client = entry->client;
@@ -94,24 +94,24 @@ static void forget(struct mr_supervisor *s, uint32_t number)
         mr_clients_lane_gone(client);
 }
 
-void mr_part_lanes_close(struct mr_supervisor *s)
+void mr_ckpt_lanes_close(struct mr_supervisor *s)
 {
-    mr_events_stop(&s->events, &s->part_lanes.timer);
-    for (uint32_t i = 0; i < MR_PART_LANES_MAX; i++)
-        if (s->part_lanes.slots[i] != NULL)
+    mr_events_stop(&s->events, &s->ckpt_lanes.timer);
+    for (uint32_t i = 0; i < MR_CKPT_LANES_MAX; i++)
+        if (s->ckpt_lanes.slots[i] != NULL)
             forget(s, i);
 }
 
 /* ---- memory ---- */
 
-static unsigned extents(const struct mr_supervisor *s, struct mr_part_extent used[MR_PART_LANES_MAX])
+static unsigned extents(const struct mr_supervisor *s, struct mr_ckpt_extent used[MR_CKPT_LANES_MAX])
 {
     unsigned count = 0;
-    for (unsigned i = 0; i < MR_PART_LANES_MAX; i++) {
-        const struct mr_part_entry *entry = s->part_lanes.slots[i];
+    for (unsigned i = 0; i < MR_CKPT_LANES_MAX; i++) {
+        const struct mr_ckpt_entry *entry = s->ckpt_lanes.slots[i];
         if (entry == NULL)
             continue;
-        struct mr_part_extent one = {entry->lane.arena_offset, entry->lane.part_bytes * entry->lane.slots};
+        struct mr_ckpt_extent one = {entry->lane.arena_offset, entry->lane.part_bytes * entry->lane.slots};
         unsigned at = count++;
         for (; at > 0 && used[at - 1].offset > one.offset; at--)
             used[at] = used[at - 1];
@@ -120,25 +120,25 @@ static unsigned extents(const struct mr_supervisor *s, struct mr_part_extent use
     return count;
 }
 
-uint64_t mr_part_lanes_free_bytes(const struct mr_supervisor *s)
+uint64_t mr_ckpt_lanes_free_bytes(const struct mr_supervisor *s)
 {
-    struct mr_part_extent used[MR_PART_LANES_MAX];
-    uint64_t bytes = s->writers.arena_bytes;
+    struct mr_ckpt_extent used[MR_CKPT_LANES_MAX];
+    uint64_t bytes = s->write_workers.arena_bytes;
     for (unsigned i = 0, count = extents(s, used); i < count; i++)
         bytes -= used[i].bytes;
     return bytes;
 }
 
 /* Who has the memory: the text of BUSY, which a writer that waits in vain shows in the end. */
-static void say_no_room(const struct mr_supervisor *s, const struct mr_part_share *share)
+static void say_no_room(const struct mr_supervisor *s, const struct mr_ckpt_share *share)
 {
     char holders[600] = "", size[32], part[32];
     size_t used = 0;
     unsigned named = 0;
-    mr_size_text((double)s->writers.arena_bytes, size);
+    mr_size_text((double)s->write_workers.arena_bytes, size);
     mr_size_text((double)(share->part_bytes), part);
-    for (unsigned i = 0; i < MR_PART_LANES_MAX && named < 4; i++) {
-        const struct mr_part_entry *entry = s->part_lanes.slots[i];
+    for (unsigned i = 0; i < MR_CKPT_LANES_MAX && named < 4; i++) {
+        const struct mr_ckpt_entry *entry = s->ckpt_lanes.slots[i];
         if (entry == NULL)
             continue;
         char held[32];
@@ -151,7 +151,7 @@ static void say_no_room(const struct mr_supervisor *s, const struct mr_part_shar
     mr_error_set(MR_E_BUSY,
                  "no room for two parts of %s in checkpoint.arena_bytes (%s): %u open writers hold it: %s%s. Raise "
                  "checkpoint.arena_bytes, or write fewer checkpoints at once",
-                 part, size, s->part_lanes.open, holders, s->part_lanes.open > named ? ", ..." : "");
+                 part, size, s->ckpt_lanes.open, holders, s->ckpt_lanes.open > named ? ", ..." : "");
 }
 
 /* ---- open ---- */
@@ -159,7 +159,7 @@ static void say_no_room(const struct mr_supervisor *s, const struct mr_part_shar
 static int check_uri(const char *text)
 {
     struct mr_uri uri;
-    if (strlen(text) > MR_PART_URI_MAX) {
+    if (strlen(text) > MR_CKPT_PART_URI_MAX) {
         mr_error_set(MR_E_USAGE, "a checkpoint's URI of %zu bytes is longer than any object's name", strlen(text));
         return -1;
     }
@@ -182,22 +182,22 @@ static int check_uri(const char *text)
     return rc;
 }
 
-static int free_slot(const struct mr_part_lanes *lanes)
+static int free_slot(const struct mr_ckpt_lanes *lanes)
 {
-    for (unsigned i = 0; i < MR_PART_LANES_MAX; i++) {
-        unsigned slot = (lanes->next + i) % MR_PART_LANES_MAX;
+    for (unsigned i = 0; i < MR_CKPT_LANES_MAX; i++) {
+        unsigned slot = (lanes->next + i) % MR_CKPT_LANES_MAX;
         if (lanes->slots[slot] == NULL)
             return (int)slot;
     }
     mr_error_set(MR_E_BUSY, "%u checkpoint writers are open, and there are no more: write fewer at once",
-                 MR_PART_LANES_MAX);
+                 MR_CKPT_LANES_MAX);
     return -1;
 }
 
 /* The control segment. 0 or -1. */
-static int make_lane(struct mr_part_entry *entry, const struct mr_part_format *format, uint64_t arena_bytes)
+static int make_lane(struct mr_ckpt_entry *entry, const struct mr_ckpt_part_format *format, uint64_t arena_bytes)
 {
-    size_t size = mr_part_size(format->slots);
+    size_t size = mr_ckpt_part_size(format->slots);
     /* A memfd whatever [memory] backing says: only that can be sealed, so that no trainer can cut it short. */
     entry->fd = mr_segment_new(MR_BACKING_MEMFD, "part lane", size, 1);
     if (entry->fd < 0)
@@ -205,14 +205,14 @@ static int make_lane(struct mr_part_entry *entry, const struct mr_part_format *f
     void *segment = mr_segment_map(entry->fd, size, 1, NULL);
     if (segment == NULL)
         return -1;
-    mr_part_format(segment, format);
+    mr_ckpt_part_format(segment, format);
     mr_segment_unmap(segment, size);
-    return mr_part_map(&entry->lane, entry->fd, arena_bytes);
+    return mr_ckpt_part_map(&entry->lane, entry->fd, arena_bytes);
 }
 
-static void tell(const struct mr_part_entry *entry, struct mr_child *writer)
+static void tell(const struct mr_ckpt_entry *entry, struct mr_child *writer)
 {
-    struct mr_msg_out *out = mr_msg_new(MR_MSG_PART_LANE);
+    struct mr_msg_out *out = mr_msg_new(MR_MSG_CKPT_LANE);
     mr_msg_put_u64(out, "lane", entry->lane.lane);
     mr_msg_put_str(out, "uri", entry->uri);
     mr_msg_put_bool(out, "if_absent", entry->if_absent);
@@ -220,36 +220,36 @@ static void tell(const struct mr_part_entry *entry, struct mr_child *writer)
     mr_child_send(writer, out);
 }
 
-static void destroy_unborn(struct mr_part_entry *entry)
+static void destroy_unborn(struct mr_ckpt_entry *entry)
 {
     if (entry == NULL)
         return;
-    mr_part_unmap(&entry->lane);
+    mr_ckpt_part_unmap(&entry->lane);
     if (entry->fd >= 0)
         close(entry->fd);
     free(entry->uri);
     free(entry);
 }
 
-struct mr_part_entry *mr_part_lanes_open(struct mr_supervisor *s, struct mr_client_peer *client, const char *uri,
+struct mr_ckpt_entry *mr_ckpt_lanes_open(struct mr_supervisor *s, struct mr_client_peer *client, const char *uri,
                                          bool if_absent, uint64_t sharers)
 {
-    struct mr_part_lanes *lanes = &s->part_lanes;
-    struct mr_part_extent used[MR_PART_LANES_MAX];
-    struct mr_part_format format = {0};
+    struct mr_ckpt_lanes *lanes = &s->ckpt_lanes;
+    struct mr_ckpt_extent used[MR_CKPT_LANES_MAX];
+    struct mr_ckpt_part_format format = {0};
     unsigned worker;
     if (s->state != MR_SUP_RUNNING) {
         mr_error_set(MR_E_GONE, "the millrace supervisor is ending: no more checkpoints are begun");
         return NULL;
     }
-    if (check_uri(uri) != 0 || mr_writers_choose(s, &worker) != 0)
+    if (check_uri(uri) != 0 || mr_write_workers_choose(s, &worker) != 0)
         return NULL;
     int slot = free_slot(lanes);
     if (slot < 0)
         return NULL;
-    struct mr_part_share share =
-        mr_part_share(s->writers.arena_bytes, s->config.checkpoint.part_bytes, s->config.checkpoint.writers, sharers);
-    if (!mr_part_share_place(&share, s->writers.arena_bytes, used, extents(s, used), &format.arena_offset)) {
+    struct mr_ckpt_share share = mr_ckpt_share(s->write_workers.arena_bytes, s->config.checkpoint.part_bytes,
+                                               s->config.checkpoint.writers, sharers);
+    if (!mr_ckpt_share_place(&share, s->write_workers.arena_bytes, used, extents(s, used), &format.arena_offset)) {
         say_no_room(s, &share);
         return NULL;
     }
@@ -258,15 +258,15 @@ struct mr_part_entry *mr_part_lanes_open(struct mr_supervisor *s, struct mr_clie
     format.lane = (uint32_t)slot;
     format.trainer = (uint32_t)slot + 1;
     format.worker = worker;
-    struct mr_part_entry *entry = calloc(1, sizeof *entry);
+    struct mr_ckpt_entry *entry = calloc(1, sizeof *entry);
     if (entry != NULL)
-        *entry = (struct mr_part_entry){.fd = -1, .uri = strdup(uri)};
+        *entry = (struct mr_ckpt_entry){.fd = -1, .uri = strdup(uri)};
     if (entry == NULL || entry->uri == NULL) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a checkpoint writer");
         destroy_unborn(entry);
         return NULL;
     }
-    if (make_lane(entry, &format, s->writers.arena_bytes) != 0) {
+    if (make_lane(entry, &format, s->write_workers.arena_bytes) != 0) {
         mr_error_append("checkpoint %.200s", uri);
         destroy_unborn(entry);
         return NULL;
@@ -276,9 +276,9 @@ struct mr_part_entry *mr_part_lanes_open(struct mr_supervisor *s, struct mr_clie
     entry->pid = client->pid;
     entry->opened_ns = mr_clock_mono_ns();
     lanes->slots[slot] = entry;
-    lanes->next = ((unsigned)slot + 1) % MR_PART_LANES_MAX;
+    lanes->next = ((unsigned)slot + 1) % MR_CKPT_LANES_MAX;
     lanes->open++;
-    tell(entry, &s->writers.workers[worker]); /* dropped where it has no process: its successor is told */
+    tell(entry, &s->write_workers.workers[worker]); /* dropped where it has no process: its successor is told */
     if (!lanes->timer.active)
         mr_events_start(&s->events, &lanes->timer, LOOK_MS);
     mr_log_debug("checkpoint %s: writer %d, write worker %u, %u parts of %llu bytes", uri, slot, worker, format.slots,
@@ -288,26 +288,26 @@ struct mr_part_entry *mr_part_lanes_open(struct mr_supervisor *s, struct mr_clie
 
 /* ---- the end of a lane ---- */
 
-void mr_part_entry_progress(const struct mr_part_entry *entry, uint64_t *stored, uint64_t *total)
+void mr_ckpt_entry_progress(const struct mr_ckpt_entry *entry, uint64_t *stored, uint64_t *total)
 {
     uint32_t parts;
     unsigned missing = 0;
     *stored = *total = 0;
     /* Parts are stored out of order, but no further apart than there are slots: a longer gap is the end. */
-    for (uint64_t i = 0; i < MR_PARTS_MAX && missing <= entry->lane.slots; i++) {
-        struct mr_part_record record;
-        bool there = mr_part_record_get(&entry->lane, i, &record);
+    for (uint64_t i = 0; i < MR_CKPT_PARTS_MAX && missing <= entry->lane.slots; i++) {
+        struct mr_ckpt_part_record record;
+        bool there = mr_ckpt_part_record_get(&entry->lane, i, &record);
         missing = there ? 0 : missing + 1;
         *stored += there ? record.length : 0;
     }
-    if (is_sealed(entry) && mr_part_totals(&entry->lane, &parts, total) == 0) {
-        if (outcome_of(entry, NULL) == MR_PART_DONE || *stored > *total)
+    if (is_sealed(entry) && mr_ckpt_part_totals(&entry->lane, &parts, total) == 0) {
+        if (outcome_of(entry, NULL) == MR_CKPT_PART_DONE || *stored > *total)
             *stored = *total;
         return;
     }
     *total = *stored;
     for (uint32_t slot = 0; slot < entry->lane.slots; slot++) {
-        enum mr_state state = mr_word_state(mr_part_load(&entry->lane, slot));
+        enum mr_state state = mr_word_state(mr_ckpt_part_load(&entry->lane, slot));
         uint64_t length = __atomic_load_n(&entry->lane.tickets[slot].length, __ATOMIC_RELAXED);
         if ((state == MR_READY || state == MR_HELD) && length <= entry->lane.part_bytes)
             *total += length;
@@ -315,22 +315,22 @@ void mr_part_entry_progress(const struct mr_part_entry *entry, uint64_t *stored,
 }
 
 /* Once: what became of it. A failure of a sealed lane is an error whoever is told of it. */
-static void say_end(struct mr_part_entry *entry)
+static void say_end(struct mr_ckpt_entry *entry)
 {
-    char text[MR_PART_TEXT];
+    char text[MR_CKPT_PART_TEXT];
     uint64_t stored, total;
-    enum mr_part_outcome outcome = outcome_of(entry, text);
-    if (outcome == MR_PART_UNDECIDED || entry->said)
+    enum mr_ckpt_part_outcome outcome = outcome_of(entry, text);
+    if (outcome == MR_CKPT_PART_UNDECIDED || entry->said)
         return;
     entry->said = true;
     double seconds = (double)(mr_clock_mono_ns() - entry->opened_ns) / 1e9;
-    if (outcome == MR_PART_DONE) {
-        mr_part_entry_progress(entry, &stored, &total);
+    if (outcome == MR_CKPT_PART_DONE) {
+        mr_ckpt_entry_progress(entry, &stored, &total);
         mr_log_info("checkpoint %s: %llu bytes saved and verified, %.1f s after it was begun", entry->uri,
                     (unsigned long long)total, seconds);
     } else if (is_sealed(entry)) {
         mr_log_error("checkpoint %s: not saved: %s", entry->uri, text);
-    } else if (outcome == MR_PART_FAILED) {
+    } else if (outcome == MR_CKPT_PART_FAILED) {
         mr_log_warning("checkpoint %s: given up: %s", entry->uri, text);
     } else {
         mr_log_info("checkpoint %s: given up: %s", entry->uri, text);
@@ -340,17 +340,17 @@ static void say_end(struct mr_part_entry *entry)
 /* The step after the last event, if it can be made. May free the entry. */
 static void advance(struct mr_supervisor *s, uint32_t number)
 {
-    struct mr_part_entry *entry = s->part_lanes.slots[number];
-    struct mr_child *writer = &s->writers.workers[entry->lane.worker];
+    struct mr_ckpt_entry *entry = s->ckpt_lanes.slots[number];
+    struct mr_child *writer = &s->write_workers.workers[entry->lane.worker];
     say_end(entry);
-    if (entry->state == MR_WRITER_ENDED && entry->closed) {
-        mr_part_sweep(&entry->lane); /* ended: nobody takes what is READY */
+    if (entry->state == MR_CKPT_ENDED && entry->closed) {
+        mr_ckpt_part_sweep(&entry->lane); /* ended: nobody takes what is READY */
         /* A dead client may have left damage there, and a worker that has ended a lane has nothing in it. */
-        if (entry->client != NULL && !mr_part_is_drained(&entry->lane))
+        if (entry->client != NULL && !mr_ckpt_part_is_drained(&entry->lane))
             return;
-        entry->state = MR_WRITER_DROPPING;
+        entry->state = MR_CKPT_DROPPING;
     }
-    if (entry->state != MR_WRITER_DROPPING)
+    if (entry->state != MR_CKPT_DROPPING)
         return;
     if (!mr_child_has_process(writer)) {
         forget(s, number);
@@ -363,33 +363,33 @@ static void advance(struct mr_supervisor *s, uint32_t number)
     mr_child_send(writer, out);
 }
 
-static struct mr_part_entry *find(const struct mr_supervisor *s, uint64_t number)
+static struct mr_ckpt_entry *find(const struct mr_supervisor *s, uint64_t number)
 {
-    return number < MR_PART_LANES_MAX ? s->part_lanes.slots[number] : NULL;
+    return number < MR_CKPT_LANES_MAX ? s->ckpt_lanes.slots[number] : NULL;
 }
 
-static void finish(struct mr_part_entry *entry, enum mr_code code, const char *text)
+static void finish(struct mr_ckpt_entry *entry, enum mr_code code, const char *text)
 {
-    mr_part_finish(&entry->lane, MR_PART_FAILED, code, text, 0, 0);
-    mr_part_wake_trainer(&entry->lane);
+    mr_ckpt_part_finish(&entry->lane, MR_CKPT_PART_FAILED, code, text, 0, 0);
+    mr_ckpt_part_wake_trainer(&entry->lane);
 }
 
 /* Nobody goes on with it: whoever waits for its end is told. */
 static void fail(struct mr_supervisor *s, uint32_t number, enum mr_code code, const char *text)
 {
-    struct mr_part_entry *entry = s->part_lanes.slots[number];
-    mr_part_abort(&entry->lane);
+    struct mr_ckpt_entry *entry = s->ckpt_lanes.slots[number];
+    mr_ckpt_part_abort(&entry->lane);
     finish(entry, code, text);
-    entry->state = MR_WRITER_ENDED;
+    entry->state = MR_CKPT_ENDED;
     advance(s, number);
 }
 
 /* FILLING of a client that uses the lane no more, and the lane itself unless it is sealed. */
 static void leave(struct mr_supervisor *s, uint32_t number, const char *why)
 {
-    struct mr_part_entry *entry = s->part_lanes.slots[number];
-    bool was_open = mr_part_fate(&entry->lane) == MR_FATE_OPEN;
-    enum mr_fate fate = mr_part_recover_trainer(&entry->lane);
+    struct mr_ckpt_entry *entry = s->ckpt_lanes.slots[number];
+    bool was_open = mr_ckpt_part_fate(&entry->lane) == MR_FATE_OPEN;
+    enum mr_fate fate = mr_ckpt_part_recover_trainer(&entry->lane);
     entry->closed = true;
     if (was_open && fate == MR_FATE_ABORTED)
         mr_log_info("checkpoint %s: given up: %s", entry->uri, why);
@@ -397,13 +397,13 @@ static void leave(struct mr_supervisor *s, uint32_t number, const char *why)
         mr_log_info("checkpoint %s: %s; it has all its bytes and is finished", entry->uri, why);
     if (fate == MR_FATE_ABORTED && !entry->said)
         entry->said = true;
-    mr_writers_wake(s, entry->lane.worker);
+    mr_write_workers_wake(s, entry->lane.worker);
     advance(s, number);
 }
 
-int mr_part_lanes_close_one(struct mr_supervisor *s, const struct mr_client_peer *client, uint64_t number)
+int mr_ckpt_lanes_close_one(struct mr_supervisor *s, const struct mr_client_peer *client, uint64_t number)
 {
-    struct mr_part_entry *entry = find(s, number);
+    struct mr_ckpt_entry *entry = find(s, number);
     if (entry == NULL || entry->closed) {
         mr_error_set(MR_E_USAGE, "there is no open checkpoint writer %llu", (unsigned long long)number);
         return -1;
@@ -417,10 +417,10 @@ int mr_part_lanes_close_one(struct mr_supervisor *s, const struct mr_client_peer
     return 0;
 }
 
-void mr_part_lanes_client_died(struct mr_supervisor *s, const struct mr_client_peer *client)
+void mr_ckpt_lanes_client_died(struct mr_supervisor *s, const struct mr_client_peer *client)
 {
-    for (uint32_t i = 0; i < MR_PART_LANES_MAX; i++) {
-        struct mr_part_entry *entry = s->part_lanes.slots[i];
+    for (uint32_t i = 0; i < MR_CKPT_LANES_MAX; i++) {
+        struct mr_ckpt_entry *entry = s->ckpt_lanes.slots[i];
         char why[80];
         if (entry == NULL || entry->client != client)
             continue;
@@ -432,39 +432,39 @@ void mr_part_lanes_client_died(struct mr_supervisor *s, const struct mr_client_p
     }
 }
 
-unsigned mr_part_lanes_of(const struct mr_supervisor *s, const struct mr_client_peer *client)
+unsigned mr_ckpt_lanes_of(const struct mr_supervisor *s, const struct mr_client_peer *client)
 {
     unsigned count = 0;
-    for (unsigned i = 0; i < MR_PART_LANES_MAX; i++)
-        count += s->part_lanes.slots[i] != NULL && s->part_lanes.slots[i]->client == client;
+    for (unsigned i = 0; i < MR_CKPT_LANES_MAX; i++)
+        count += s->ckpt_lanes.slots[i] != NULL && s->ckpt_lanes.slots[i]->client == client;
     return count;
 }
 
-unsigned mr_part_lanes_served(const struct mr_supervisor *s, unsigned slot)
+unsigned mr_ckpt_lanes_served(const struct mr_supervisor *s, unsigned slot)
 {
     unsigned count = 0;
-    for (unsigned i = 0; i < MR_PART_LANES_MAX; i++)
-        count += s->part_lanes.slots[i] != NULL && s->part_lanes.slots[i]->lane.worker == slot &&
-                 s->part_lanes.slots[i]->state == MR_WRITER_UPLOADING;
+    for (unsigned i = 0; i < MR_CKPT_LANES_MAX; i++)
+        count += s->ckpt_lanes.slots[i] != NULL && s->ckpt_lanes.slots[i]->lane.worker == slot &&
+                 s->ckpt_lanes.slots[i]->state == MR_CKPT_UPLOADING;
     return count;
 }
 
 /* ---- workers ---- */
 
 /* A wild trainer has written over it: the worker could not map it, would end, and take other lanes with it. */
-static bool is_damaged(const struct mr_supervisor *s, const struct mr_part_entry *entry)
+static bool is_damaged(const struct mr_supervisor *s, const struct mr_ckpt_entry *entry)
 {
-    struct mr_part_lane seen;
-    return mr_part_attach(&seen, entry->lane.shared, entry->lane.size, s->writers.arena_bytes) != 0 ||
+    struct mr_ckpt_lane seen;
+    return mr_ckpt_part_attach(&seen, entry->lane.shared, entry->lane.size, s->write_workers.arena_bytes) != 0 ||
            seen.slots != entry->lane.slots || seen.part_bytes != entry->lane.part_bytes ||
            seen.arena_offset != entry->lane.arena_offset || seen.worker != entry->lane.worker;
 }
 
-void mr_part_lanes_tell(struct mr_supervisor *s, struct mr_child *writer)
+void mr_ckpt_lanes_tell(struct mr_supervisor *s, struct mr_child *writer)
 {
-    for (uint32_t i = 0; i < MR_PART_LANES_MAX; i++) {
-        const struct mr_part_entry *entry = s->part_lanes.slots[i];
-        if (entry == NULL || entry->lane.worker != writer->slot || entry->state != MR_WRITER_UPLOADING)
+    for (uint32_t i = 0; i < MR_CKPT_LANES_MAX; i++) {
+        const struct mr_ckpt_entry *entry = s->ckpt_lanes.slots[i];
+        if (entry == NULL || entry->lane.worker != writer->slot || entry->state != MR_CKPT_UPLOADING)
             continue;
         if (is_damaged(s, entry))
             fail(s, i, MR_E_CORRUPT, "the memory that describes it is damaged: its trainer has written over it");
@@ -473,33 +473,33 @@ void mr_part_lanes_tell(struct mr_supervisor *s, struct mr_child *writer)
     }
 }
 
-void mr_part_lanes_ended(struct mr_supervisor *s, uint64_t number, unsigned slot)
+void mr_ckpt_lanes_ended(struct mr_supervisor *s, uint64_t number, unsigned slot)
 {
-    struct mr_part_entry *entry = find(s, number);
-    if (entry == NULL || entry->lane.worker != slot || entry->state != MR_WRITER_UPLOADING)
+    struct mr_ckpt_entry *entry = find(s, number);
+    if (entry == NULL || entry->lane.worker != slot || entry->state != MR_CKPT_UPLOADING)
         return;
     if (!has_ended(entry))
         finish(entry, MR_E_INTERNAL, "its write worker has ended it without an outcome: please report it");
-    mr_part_abort(&entry->lane); /* one that failed while it was open: nothing more may be filled */
-    entry->state = MR_WRITER_ENDED;
+    mr_ckpt_part_abort(&entry->lane); /* one that failed while it was open: nothing more may be filled */
+    entry->state = MR_CKPT_ENDED;
     advance(s, (uint32_t)number);
-    mr_writers_idle(s, slot);
+    mr_write_workers_idle(s, slot);
     mr_drain_look(s);
 }
 
-void mr_part_lanes_dropped(struct mr_supervisor *s, uint64_t number, unsigned slot)
+void mr_ckpt_lanes_dropped(struct mr_supervisor *s, uint64_t number, unsigned slot)
 {
-    struct mr_part_entry *entry = find(s, number);
-    if (entry != NULL && entry->lane.worker == slot && entry->state == MR_WRITER_DROPPING)
+    struct mr_ckpt_entry *entry = find(s, number);
+    if (entry != NULL && entry->lane.worker == slot && entry->state == MR_CKPT_DROPPING)
         forget(s, (uint32_t)number);
 }
 
 static void count_death(struct mr_supervisor *s, uint32_t number)
 {
-    struct mr_part_entry *entry = s->part_lanes.slots[number];
+    struct mr_ckpt_entry *entry = s->ckpt_lanes.slots[number];
     uint64_t stored, total;
     char text[160];
-    mr_part_entry_progress(entry, &stored, &total);
+    mr_ckpt_entry_progress(entry, &stored, &total);
     entry->deaths = stored == entry->stored_at_death ? entry->deaths + 1 : 1;
     entry->stored_at_death = stored;
     if (entry->deaths < DEATHS_MAX)
@@ -509,16 +509,16 @@ static void count_death(struct mr_supervisor *s, uint32_t number)
     fail(s, number, MR_E_INTERNAL, text);
 }
 
-void mr_part_lanes_worker_died(struct mr_supervisor *s, unsigned slot)
+void mr_ckpt_lanes_worker_died(struct mr_supervisor *s, unsigned slot)
 {
     unsigned recovered = 0;
-    for (uint32_t i = 0; i < MR_PART_LANES_MAX; i++) {
-        struct mr_part_entry *entry = s->part_lanes.slots[i];
+    for (uint32_t i = 0; i < MR_CKPT_LANES_MAX; i++) {
+        struct mr_ckpt_entry *entry = s->ckpt_lanes.slots[i];
         if (entry == NULL || entry->lane.worker != slot)
             continue;
-        recovered += mr_part_recover_worker(&entry->lane);
-        mr_part_wake_trainer(&entry->lane);
-        if (entry->state == MR_WRITER_UPLOADING)
+        recovered += mr_ckpt_part_recover_worker(&entry->lane);
+        mr_ckpt_part_wake_trainer(&entry->lane);
+        if (entry->state == MR_CKPT_UPLOADING)
             count_death(s, i);
         else
             advance(s, i);
@@ -527,11 +527,11 @@ void mr_part_lanes_worker_died(struct mr_supervisor *s, unsigned slot)
         mr_log_info("write worker %u: %u parts that it was uploading are uploaded again", slot, recovered);
 }
 
-void mr_part_lanes_worker_failed(struct mr_supervisor *s, unsigned slot, enum mr_code code, const char *text)
+void mr_ckpt_lanes_worker_failed(struct mr_supervisor *s, unsigned slot, enum mr_code code, const char *text)
 {
-    for (uint32_t i = 0; i < MR_PART_LANES_MAX; i++)
-        if (s->part_lanes.slots[i] != NULL && s->part_lanes.slots[i]->lane.worker == slot &&
-            s->part_lanes.slots[i]->state == MR_WRITER_UPLOADING)
+    for (uint32_t i = 0; i < MR_CKPT_LANES_MAX; i++)
+        if (s->ckpt_lanes.slots[i] != NULL && s->ckpt_lanes.slots[i]->lane.worker == slot &&
+            s->ckpt_lanes.slots[i]->state == MR_CKPT_UPLOADING)
             fail(s, i, code, text);
 }
 
@@ -539,31 +539,31 @@ void mr_part_lanes_worker_failed(struct mr_supervisor *s, unsigned slot, enum mr
 static void look(struct mr_timer *timer)
 {
     struct mr_supervisor *s = SUPERVISOR_OF(timer);
-    for (uint32_t i = 0; i < MR_PART_LANES_MAX; i++)
-        if (s->part_lanes.slots[i] != NULL)
+    for (uint32_t i = 0; i < MR_CKPT_LANES_MAX; i++)
+        if (s->ckpt_lanes.slots[i] != NULL)
             advance(s, i);
-    if (s->part_lanes.open > 0)
+    if (s->ckpt_lanes.open > 0)
         mr_events_start(&s->events, timer, LOOK_MS);
 }
 
 /* ---- the end of the run ---- */
 
-void mr_part_lanes_abort_open(struct mr_supervisor *s, const char *why)
+void mr_ckpt_lanes_abort_open(struct mr_supervisor *s, const char *why)
 {
-    for (uint32_t i = 0; i < MR_PART_LANES_MAX; i++) {
-        struct mr_part_entry *entry = s->part_lanes.slots[i];
-        if (entry == NULL || mr_part_fate(&entry->lane) != MR_FATE_OPEN ||
-            mr_part_abort(&entry->lane) != MR_FATE_ABORTED)
+    for (uint32_t i = 0; i < MR_CKPT_LANES_MAX; i++) {
+        struct mr_ckpt_entry *entry = s->ckpt_lanes.slots[i];
+        if (entry == NULL || mr_ckpt_part_fate(&entry->lane) != MR_FATE_OPEN ||
+            mr_ckpt_part_abort(&entry->lane) != MR_FATE_ABORTED)
             continue;
         finish(entry, MR_E_GONE, why);
-        mr_writers_wake(s, entry->lane.worker);
+        mr_write_workers_wake(s, entry->lane.worker);
         say_end(entry);
     }
 }
 
-void mr_part_lanes_fail_all(struct mr_supervisor *s, enum mr_code code, const char *text)
+void mr_ckpt_lanes_fail_all(struct mr_supervisor *s, enum mr_code code, const char *text)
 {
-    for (uint32_t i = 0; i < MR_PART_LANES_MAX; i++)
-        if (s->part_lanes.slots[i] != NULL && s->part_lanes.slots[i]->state == MR_WRITER_UPLOADING)
+    for (uint32_t i = 0; i < MR_CKPT_LANES_MAX; i++)
+        if (s->ckpt_lanes.slots[i] != NULL && s->ckpt_lanes.slots[i]->state == MR_CKPT_UPLOADING)
             fail(s, i, code, text);
 }

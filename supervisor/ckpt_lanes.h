@@ -27,17 +27,17 @@ struct mr_supervisor;
 struct mr_child;
 struct mr_client_peer;
 
-#define MR_PART_LANES_MAX 256u /* each has a control segment of 1 MiB */
-#define MR_PART_URI_MAX   5000u
+#define MR_CKPT_LANES_MAX    256u /* each has a control segment of 1 MiB */
+#define MR_CKPT_PART_URI_MAX 5000u
 
-enum mr_writer_state { MR_WRITER_UPLOADING, MR_WRITER_ENDED, MR_WRITER_DROPPING };
+enum mr_ckpt_state { MR_CKPT_UPLOADING, MR_CKPT_ENDED, MR_CKPT_DROPPING };
 
-struct mr_part_entry {
-    struct mr_part_lane lane;
+struct mr_ckpt_entry {
+    struct mr_ckpt_lane lane;
     int fd;
     char *uri;
     bool if_absent;
-    enum mr_writer_state state;
+    enum mr_ckpt_state state;
     struct mr_client_peer *client; /* NULL once it is gone */
     pid_t pid;                     /* its, for people */
     bool closed;                   /* the client uses it no more */
@@ -48,44 +48,44 @@ struct mr_part_entry {
     int64_t opened_ns;
 };
 
-struct mr_part_lanes {
-    struct mr_part_entry *slots[MR_PART_LANES_MAX];
+struct mr_ckpt_lanes {
+    struct mr_ckpt_entry *slots[MR_CKPT_LANES_MAX];
     unsigned open; /* in any state */
     unsigned next; /* numbers are not used again at once */
     unsigned lost; /* promised, not saved, and nobody was told */
     struct mr_timer timer;
 };
 
-void mr_part_lanes_init(struct mr_supervisor *s);
-void mr_part_lanes_close(struct mr_supervisor *s);
+void mr_ckpt_lanes_init(struct mr_supervisor *s);
+void mr_ckpt_lanes_close(struct mr_supervisor *s);
 
 /* A lane for the object `uri`. NULL: USAGE, BUSY (no memory or no worker now), NO_MEMORY, GONE. */
-struct mr_part_entry *mr_part_lanes_open(struct mr_supervisor *s, struct mr_client_peer *client, const char *uri,
+struct mr_ckpt_entry *mr_ckpt_lanes_open(struct mr_supervisor *s, struct mr_client_peer *client, const char *uri,
                                          bool if_absent, uint64_t sharers);
 /* CLOSE_WRITER. -1 (USAGE): it is another's, or there is none. */
-int mr_part_lanes_close_one(struct mr_supervisor *s, const struct mr_client_peer *client, uint64_t number);
+int mr_ckpt_lanes_close_one(struct mr_supervisor *s, const struct mr_client_peer *client, uint64_t number);
 /* The client's process is gone: its pidfd is readable. */
-void mr_part_lanes_client_died(struct mr_supervisor *s, const struct mr_client_peer *client);
-unsigned mr_part_lanes_of(const struct mr_supervisor *s, const struct mr_client_peer *client);
+void mr_ckpt_lanes_client_died(struct mr_supervisor *s, const struct mr_client_peer *client);
+unsigned mr_ckpt_lanes_of(const struct mr_supervisor *s, const struct mr_client_peer *client);
 /* How many a write slot has to serve. */
-unsigned mr_part_lanes_served(const struct mr_supervisor *s, unsigned slot);
+unsigned mr_ckpt_lanes_served(const struct mr_supervisor *s, unsigned slot);
 
 /* PART_LANE for every lane that a worker which has just been started has to go on with. */
-void mr_part_lanes_tell(struct mr_supervisor *s, struct mr_child *writer);
+void mr_ckpt_lanes_tell(struct mr_supervisor *s, struct mr_child *writer);
 /* PART_ENDED and DROPPED from a write slot. */
-void mr_part_lanes_ended(struct mr_supervisor *s, uint64_t number, unsigned slot);
-void mr_part_lanes_dropped(struct mr_supervisor *s, uint64_t number, unsigned slot);
+void mr_ckpt_lanes_ended(struct mr_supervisor *s, uint64_t number, unsigned slot);
+void mr_ckpt_lanes_dropped(struct mr_supervisor *s, uint64_t number, unsigned slot);
 /* After the worker's pidfd is readable; and when no other one will be started in that slot. */
-void mr_part_lanes_worker_died(struct mr_supervisor *s, unsigned slot);
-void mr_part_lanes_worker_failed(struct mr_supervisor *s, unsigned slot, enum mr_code code, const char *text);
+void mr_ckpt_lanes_worker_died(struct mr_supervisor *s, unsigned slot);
+void mr_ckpt_lanes_worker_failed(struct mr_supervisor *s, unsigned slot, enum mr_code code, const char *text);
 
 /* OPEN lanes are aborted, with why. */
-void mr_part_lanes_abort_open(struct mr_supervisor *s, const char *why);
+void mr_ckpt_lanes_abort_open(struct mr_supervisor *s, const char *why);
 /* Every lane that has not ended: FAILED. */
-void mr_part_lanes_fail_all(struct mr_supervisor *s, enum mr_code code, const char *text);
+void mr_ckpt_lanes_fail_all(struct mr_supervisor *s, enum mr_code code, const char *text);
 /* Bytes of a lane that the store has, and that the trainer has written so far. */
-void mr_part_entry_progress(const struct mr_part_entry *entry, uint64_t *stored, uint64_t *total);
+void mr_ckpt_entry_progress(const struct mr_ckpt_entry *entry, uint64_t *stored, uint64_t *total);
 /* Bytes of the arena that no lane has. */
-uint64_t mr_part_lanes_free_bytes(const struct mr_supervisor *s);
+uint64_t mr_ckpt_lanes_free_bytes(const struct mr_supervisor *s);
 
 #endif

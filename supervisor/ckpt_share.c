@@ -5,31 +5,31 @@
 /* A part is a connection: one alone moves 50 to 100 MB/s of what a node could send. */
 #define SLOTS_WANTED 8
 
-bool mr_part_share_possible(uint64_t arena_bytes)
+bool mr_ckpt_share_possible(uint64_t arena_bytes)
 {
-    return arena_bytes >= MR_PART_SLOTS_MIN * MR_PART_BYTES_MIN;
+    return arena_bytes >= MR_CKPT_PART_SLOTS_MIN * MR_CKPT_PART_BYTES_MIN;
 }
 
-struct mr_part_share mr_part_share(uint64_t arena_bytes, uint64_t part_bytes, uint64_t writers, uint64_t sharers)
+struct mr_ckpt_share mr_ckpt_share(uint64_t arena_bytes, uint64_t part_bytes, uint64_t writers, uint64_t sharers)
 {
     uint64_t n = sharers > writers ? sharers : writers;
     if (n == 0)
         n = 1;
-    uint64_t most = arena_bytes / MR_PART_SLOTS_MIN; /* whoever shares: two parts must fit the arena */
+    uint64_t most = arena_bytes / MR_CKPT_PART_SLOTS_MIN; /* whoever shares: two parts must fit the arena */
     uint64_t part = arena_bytes / n / SLOTS_WANTED;
     if (part > part_bytes)
         part = part_bytes;
-    part -= part % MR_PART_PAGE;
-    if (part < MR_PART_BYTES_MIN) /* then fewer of them */
-        part = MR_PART_BYTES_MIN < most ? MR_PART_BYTES_MIN : most;
-    struct mr_part_share share = {.part_bytes = part, .slots = MR_PART_SLOTS_MIN};
-    while (share.slots < MR_PART_SLOTS_MAX && part <= arena_bytes / n / (2 * (uint64_t)share.slots))
+    part -= part % MR_CKPT_PART_PAGE;
+    if (part < MR_CKPT_PART_BYTES_MIN) /* then fewer of them */
+        part = MR_CKPT_PART_BYTES_MIN < most ? MR_CKPT_PART_BYTES_MIN : most;
+    struct mr_ckpt_share share = {.part_bytes = part, .slots = MR_CKPT_PART_SLOTS_MIN};
+    while (share.slots < MR_CKPT_PART_SLOTS_MAX && part <= arena_bytes / n / (2 * (uint64_t)share.slots))
         share.slots *= 2;
     return share;
 }
 
 /* The first gap of at least so many bytes. */
-static bool first_fit(uint64_t bytes, uint64_t arena_bytes, const struct mr_part_extent *used, unsigned used_count,
+static bool first_fit(uint64_t bytes, uint64_t arena_bytes, const struct mr_ckpt_extent *used, unsigned used_count,
                       uint64_t *offset)
 {
     uint64_t at = 0;
@@ -45,13 +45,13 @@ static bool first_fit(uint64_t bytes, uint64_t arena_bytes, const struct mr_part
     return false;
 }
 
-bool mr_part_share_place(struct mr_part_share *share, uint64_t arena_bytes, const struct mr_part_extent *used,
+bool mr_ckpt_share_place(struct mr_ckpt_share *share, uint64_t arena_bytes, const struct mr_ckpt_extent *used,
                          unsigned used_count, uint64_t *offset)
 {
     for (;; share->slots /= 2) {
         if (first_fit(share->slots * share->part_bytes, arena_bytes, used, used_count, offset))
             return true;
-        if (share->slots <= MR_PART_SLOTS_MIN)
+        if (share->slots <= MR_CKPT_PART_SLOTS_MIN)
             return false;
     }
 }

@@ -12,24 +12,24 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define MR_PART_PAGE      UINT64_C(4096)
-#define MR_PART_BYTES_MIN (UINT64_C(5) << 20)
+#define MR_CKPT_PART_PAGE      UINT64_C(4096)
+#define MR_CKPT_PART_BYTES_MIN (UINT64_C(5) << 20)
 
-struct mr_part_share {
+struct mr_ckpt_share {
     uint64_t part_bytes;
     uint32_t slots;
 };
 
 /* An extent of the arena that is in use. */
-struct mr_part_extent {
+struct mr_ckpt_extent {
     uint64_t offset, bytes;
 };
 
-/* arena_bytes must hold two of the smallest parts: mr_part_share_possible. */
-struct mr_part_share mr_part_share(uint64_t arena_bytes, uint64_t part_bytes, uint64_t writers, uint64_t sharers);
-bool mr_part_share_possible(uint64_t arena_bytes);
+/* arena_bytes must hold two of the smallest parts: mr_ckpt_share_possible. */
+struct mr_ckpt_share mr_ckpt_share(uint64_t arena_bytes, uint64_t part_bytes, uint64_t writers, uint64_t sharers);
+bool mr_ckpt_share_possible(uint64_t arena_bytes);
 /* First fit: true and *offset; share->slots may have become fewer. `used` is sorted by offset, without overlaps. */
-bool mr_part_share_place(struct mr_part_share *share, uint64_t arena_bytes, const struct mr_part_extent *used,
+bool mr_ckpt_share_place(struct mr_ckpt_share *share, uint64_t arena_bytes, const struct mr_ckpt_extent *used,
                          unsigned used_count, uint64_t *offset);
 
 #endif

@@ -77,7 +77,7 @@ void mr_clients_forget(struct mr_supervisor *s, unsigned dataset)
 void mr_clients_lane_gone(struct mr_client_peer *client)
 {
     if (client->socket < 0 && mr_lanes_of(client->supervisor, client) == 0 &&
-        mr_part_lanes_of(client->supervisor, client) == 0)
+        mr_ckpt_lanes_of(client->supervisor, client) == 0)
         forget(client);
 }
 
@@ -87,7 +87,8 @@ static void disconnect(struct mr_client_peer *client)
     mr_events_unwatch(&client->supervisor->events, &client->messages);
     close(client->socket);
     client->socket = -1;
-    mr_ranged_client_gone(client->supervisor, client); /* it can open no lane any more; those that it has go on */
+    mr_reader_datasets_client_gone(client->supervisor,
+                                   client); /* it can open no lane any more; those that it has go on */
     mr_clients_lane_gone(client);
 }
 
@@ -102,9 +103,9 @@ static void process_ended(struct mr_watch *watch, uint32_t epoll_events)
         close(client->socket);
         client->socket = -1;
     }
-    mr_ranged_client_gone(s, client);
+    mr_reader_datasets_client_gone(s, client);
     mr_lanes_client_died(s, client); /* takes its name off the lanes, so none of them forgets it meanwhile */
-    mr_part_lanes_client_died(s, client);
+    mr_ckpt_lanes_client_died(s, client);
     forget(client);
 }
 
@@ -230,7 +231,7 @@ static struct mr_dataset *named_dataset(struct mr_client_peer *client, struct mr
 static int close_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
 {
     struct mr_dataset *dataset = named_dataset(client, in);
-    if (dataset == NULL || mr_ranged_close(dataset) != 0)
+    if (dataset == NULL || mr_reader_datasets_close(dataset) != 0)
         return -1;
     return reply(client, ok());
 }
@@ -256,7 +257,7 @@ static int send_index(struct mr_client_peer *client, struct mr_msg_in *in)
 
 static int send_producers(struct mr_client_peer *client)
 {
-    struct mr_fetchers *f = &client->supervisor->fetchers;
+    struct mr_fetch_workers *f = &client->supervisor->fetch_workers;
     if (f->state != MR_ARENAS_READY) {
         mr_error_set(MR_E_BUSY, "the arenas are not there yet: they are made when the first data set has been listed");
         return -1;
@@ -268,7 +269,7 @@ static int send_producers(struct mr_client_peer *client)
 
 static int send_producer(struct mr_client_peer *client, struct mr_msg_in *in)
 {
-    struct mr_fetchers *f = &client->supervisor->fetchers;
+    struct mr_fetch_workers *f = &client->supervisor->fetch_workers;
     uint64_t slot;
     if (mr_msg_get_u64(in, "slot", &slot) != 0)
         return -1;
@@ -378,24 +379,24 @@ static int open_writer(struct mr_client_peer *client, struct mr_msg_in *in)
     if (mr_msg_get_str(in, "uri", &uri) != 0 || mr_msg_get_bool(in, "if_absent", &if_absent) != 0 ||
         mr_msg_get_u64(in, "sharers", &sharers) != 0)
         return -1;
-    struct mr_part_entry *entry = mr_part_lanes_open(s, client, uri, if_absent, sharers);
+    struct mr_ckpt_entry *entry = mr_ckpt_lanes_open(s, client, uri, if_absent, sharers);
     client->refused_ns = entry == NULL && mr_error_code() == MR_E_BUSY ? mr_clock_mono_ns() : 0;
     if (entry == NULL)
         return -1;
     uint32_t number = entry->lane.lane;
-    const struct mr_producer_slot *slot = &s->writers.slots[entry->lane.worker];
+    const struct mr_producer_slot *slot = &s->write_workers.slots[entry->lane.worker];
     struct mr_msg_out *out = ok();
     mr_msg_put_u64(out, "lane", number);
     mr_msg_put_u64(out, "worker", entry->lane.worker);
     mr_msg_put_u64(out, "part_bytes", entry->lane.part_bytes);
-    mr_msg_put_u64(out, "arena_bytes", s->writers.arena_bytes);
+    mr_msg_put_u64(out, "arena_bytes", s->write_workers.arena_bytes);
     mr_msg_put_u64(out, "drain_s", s->config.checkpoint.drain_s);
     mr_msg_put_fd(out, entry->fd);
-    mr_msg_put_fd(out, s->writers.arena);
+    mr_msg_put_fd(out, s->write_workers.arena);
     mr_msg_put_fd(out, slot->line_readonly);
     mr_msg_put_fd(out, slot->eventfd);
     if (reply(client, out) != 0) {
-        mr_part_lanes_close_one(s, client, number); /* nobody else can */
+        mr_ckpt_lanes_close_one(s, client, number); /* nobody else can */
         return -1;
     }
     return 0;
@@ -404,7 +405,7 @@ static int open_writer(struct mr_client_peer *client, struct mr_msg_in *in)
 static int close_writer(struct mr_client_peer *client, struct mr_msg_in *in)
 {
     uint64_t number;
-    if (mr_msg_get_u64(in, "lane", &number) != 0 || mr_part_lanes_close_one(client->supervisor, client, number) != 0)
+    if (mr_msg_get_u64(in, "lane", &number) != 0 || mr_ckpt_lanes_close_one(client->supervisor, client, number) != 0)
         return -1;
     return reply(client, ok());
 }

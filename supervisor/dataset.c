@@ -38,7 +38,7 @@ void mr_dataset_close(struct mr_dataset *dataset)
 {
     if (dataset == NULL)
         return;
-    mr_ranges_clear(&dataset->ranges);
+    mr_name_ranges_clear(&dataset->ranges);
     for (size_t i = 0; i < dataset->uris.count; i++)
         free(dataset->uris.items[i]);
     free(dataset->uris.items);
@@ -88,9 +88,9 @@ static int free_number(struct mr_supervisor *s)
     return found;
 }
 
-static struct mr_range *new_range(struct mr_dataset *dataset, const char *uri)
+static struct mr_name_range *new_range(struct mr_dataset *dataset, const char *uri)
 {
-    return mr_ranges_add(&dataset->ranges, dataset, ++dataset->supervisor->listing.last_range, uri);
+    return mr_name_ranges_add(&dataset->ranges, dataset, ++dataset->supervisor->listing.last_range, uri);
 }
 
 static struct mr_dataset *new_dataset(struct mr_supervisor *s, const char *name, const char *place)
@@ -463,7 +463,7 @@ static void show_indexed(struct mr_dataset *dataset)
         mr_supervisor_index_ended(dataset->supervisor, MR_OK);
         return;
     }
-    mr_fetchers_indexed(dataset);
+    mr_fetch_workers_indexed(dataset);
     tell_waiting(dataset);
 }
 
@@ -579,7 +579,7 @@ void mr_dataset_put(const struct mr_dataset *dataset, struct mr_msg_out *out)
 
 void mr_dataset_progress(struct mr_dataset *dataset)
 {
-    atomic_store_explicit(&board_of(dataset)->listed, mr_ranges_objects(&dataset->ranges), memory_order_relaxed);
+    atomic_store_explicit(&board_of(dataset)->listed, mr_name_ranges_objects(&dataset->ranges), memory_order_relaxed);
     atomic_store_explicit(&board_of(dataset)->pages, dataset->ranges.requests, memory_order_relaxed);
 }
 
@@ -616,7 +616,7 @@ int mr_dataset_indexed(struct mr_dataset *dataset, struct mr_msg_in *in)
         return -1;
     }
     dataset->index_bytes = (uint64_t)status.st_size;
-    mr_ranges_clear(&dataset->ranges);
+    mr_name_ranges_clear(&dataset->ranges);
     log_indexed(dataset);
     show_indexed(dataset);
     return 0;
@@ -643,7 +643,7 @@ void mr_dataset_fail(struct mr_dataset *dataset, enum mr_code code, const char *
     else /* its one reader is told, and may have asked only to see whether the object is there */
         mr_log_debug("data set %u: %s", dataset->number, text);
     mr_listing_abandon(dataset);
-    mr_ranges_clear(&dataset->ranges);
+    mr_name_ranges_clear(&dataset->ranges);
     tell_waiting(dataset);
     mr_lanes_fail_dataset(dataset->supervisor, dataset->number, code, text);
     if (dataset->supervisor->indexing)

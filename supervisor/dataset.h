@@ -44,7 +44,7 @@ struct mr_dataset {
     char *name;             /* in the TOML; NULL */
     struct mr_strings uris; /* sorted, none a prefix of another */
     int names;              /* an explicit list instead; -1 */
-    struct mr_ranges ranges;
+    struct mr_name_ranges ranges;
     struct mr_child *concat; /* who puts the parts together, or looks for a saved index */
     enum mr_dataset_load load;
     char *place;                       /* path or gs:// URI of its saved index; "" */

@@ -33,19 +33,19 @@ void mr_drain_close(struct mr_supervisor *s)
     mr_events_stop(&s->events, &s->drain.timer);
 }
 
-static bool is_promised(const struct mr_part_entry *entry)
+static bool is_promised(const struct mr_ckpt_entry *entry)
 {
     uint32_t code, crc32c;
     uint64_t generation;
-    return entry->state == MR_WRITER_UPLOADING && mr_part_fate(&entry->lane) == MR_FATE_SEALED &&
-           mr_part_result(&entry->lane, &code, NULL, &generation, &crc32c) == MR_PART_UNDECIDED;
+    return entry->state == MR_CKPT_UPLOADING && mr_ckpt_part_fate(&entry->lane) == MR_FATE_SEALED &&
+           mr_ckpt_part_result(&entry->lane, &code, NULL, &generation, &crc32c) == MR_CKPT_PART_UNDECIDED;
 }
 
 static unsigned promised(const struct mr_supervisor *s)
 {
     unsigned count = 0;
-    for (unsigned i = 0; i < MR_PART_LANES_MAX; i++)
-        count += s->part_lanes.slots[i] != NULL && is_promised(s->part_lanes.slots[i]);
+    for (unsigned i = 0; i < MR_CKPT_LANES_MAX; i++)
+        count += s->ckpt_lanes.slots[i] != NULL && is_promised(s->ckpt_lanes.slots[i]);
     return count;
 }
 
@@ -53,8 +53,8 @@ static unsigned promised(const struct mr_supervisor *s)
 static unsigned busy(const struct mr_supervisor *s)
 {
     unsigned count = 0;
-    for (unsigned i = 0; i < MR_PART_LANES_MAX; i++)
-        count += s->part_lanes.slots[i] != NULL && s->part_lanes.slots[i]->state == MR_WRITER_UPLOADING;
+    for (unsigned i = 0; i < MR_CKPT_LANES_MAX; i++)
+        count += s->ckpt_lanes.slots[i] != NULL && s->ckpt_lanes.slots[i]->state == MR_CKPT_UPLOADING;
     return count;
 }
 
@@ -70,12 +70,12 @@ static void say(struct mr_supervisor *s, const char *behind)
     size_t used = 0;
     unsigned count = 0;
     int64_t now_ns = mr_clock_mono_ns();
-    for (unsigned i = 0; i < MR_PART_LANES_MAX; i++) {
-        const struct mr_part_entry *entry = s->part_lanes.slots[i];
+    for (unsigned i = 0; i < MR_CKPT_LANES_MAX; i++) {
+        const struct mr_ckpt_entry *entry = s->ckpt_lanes.slots[i];
         uint64_t stored, total;
         if (entry == NULL || !is_promised(entry))
             continue;
-        mr_part_entry_progress(entry, &stored, &total);
+        mr_ckpt_entry_progress(entry, &stored, &total);
         mr_size_text((double)(total - stored), left);
         int n =
             snprintf(names + used, sizeof names - used, "%s%.200s (%s left)", count > 0 ? ", " : "", entry->uri, left);
@@ -91,7 +91,7 @@ static void say(struct mr_supervisor *s, const char *behind)
 void mr_drain_begin(struct mr_supervisor *s)
 {
     s->drain.begun_ns = mr_clock_mono_ns();
-    mr_part_lanes_abort_open(s, "the millrace supervisor is ending, and not all bytes of this checkpoint were given");
+    mr_ckpt_lanes_abort_open(s, "the millrace supervisor is ending, and not all bytes of this checkpoint were given");
     if (promised(s) > 0)
         say(s, s->drain.warned ? ". A second signal stops at once" : "");
     mr_events_start(&s->events, &s->drain.timer, LOOK_MS);
@@ -127,6 +127,6 @@ bool mr_drain_signal(struct mr_supervisor *s, int signal)
 
 void mr_drain_stop(struct mr_supervisor *s, const char *why)
 {
-    mr_part_lanes_fail_all(s, MR_E_GONE, why);
+    mr_ckpt_lanes_fail_all(s, MR_E_GONE, why);
     mr_supervisor_drained(s);
 }

@@ -25,7 +25,7 @@ static const struct mr_child_role fetch_role;
 
 static struct mr_producer_slot *slot_of(const struct mr_child *child)
 {
-    return &child->supervisor->fetchers.slots[child->slot];
+    return &child->supervisor->fetch_workers.slots[child->slot];
 }
 
 static void size_text(uint64_t bytes, char out[32])
@@ -69,7 +69,7 @@ static uint64_t round_up(uint64_t bytes)
 }
 
 /* P, and bytes and reserve of each arena. An object over half the arena has been refused before. */
-static void divide(struct mr_fetchers *f, uint64_t total, uint64_t workers, uint64_t largest)
+static void divide(struct mr_fetch_workers *f, uint64_t total, uint64_t workers, uint64_t largest)
 {
     uint64_t count = largest > 0 ? total / 3 / largest : workers;
     if (count > workers)
@@ -100,7 +100,7 @@ static bool refuse_too_large(struct mr_dataset *dataset, uint64_t total)
 
 static void refuse_over_reserve(struct mr_dataset *dataset)
 {
-    struct mr_fetchers *f = &dataset->supervisor->fetchers;
+    struct mr_fetch_workers *f = &dataset->supervisor->fetch_workers;
     char object[32], reserve[32], wanted[32], text[400];
     size_text(dataset->largest, object);
     size_text(f->reserve_bytes, reserve);
@@ -118,7 +118,7 @@ static void refuse_over_reserve(struct mr_dataset *dataset)
 static void grow_reserve(struct mr_dataset *dataset)
 {
     struct mr_supervisor *s = dataset->supervisor;
-    struct mr_fetchers *f = &s->fetchers;
+    struct mr_fetch_workers *f = &s->fetch_workers;
     char reserve[32];
     f->reserve_bytes = round_up(mr_dataset_extent(dataset));
     size_text(f->reserve_bytes, reserve);
@@ -137,7 +137,7 @@ static void grow_reserve(struct mr_dataset *dataset)
 static void settle(struct mr_dataset *dataset)
 {
     struct mr_supervisor *s = dataset->supervisor;
-    const struct mr_fetchers *f = &s->fetchers;
+    const struct mr_fetch_workers *f = &s->fetch_workers;
     int64_t now_ns = mr_clock_mono_ns();
     if (dataset->waits_ns == 0)
         dataset->waits_ns = now_ns;
@@ -150,12 +150,12 @@ static void settle(struct mr_dataset *dataset)
         grow_reserve(dataset);
 }
 
-void mr_fetchers_settle(struct mr_supervisor *s)
+void mr_fetch_workers_settle(struct mr_supervisor *s)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX && s->state <= MR_SUP_RUNNING; i++) {
         struct mr_dataset *dataset = s->datasets[i];
         if (dataset != NULL && dataset->indexed && dataset->state == MR_DATASET_LISTING &&
-            s->fetchers.state == MR_ARENAS_READY)
+            s->fetch_workers.state == MR_ARENAS_READY)
             settle(dataset);
     }
 }
@@ -186,7 +186,7 @@ static int make_arena(struct mr_supervisor *s, struct mr_producer_slot *slot)
         backing = MR_BACKING_MEMFD; /* /dev/shm has them only where it was mounted so */
     close_fd(&slot->arena);
     close_fd(&slot->arena_readonly);
-    slot->arena = mr_segment_new(backing, "arena", s->fetchers.arena_bytes, 0);
+    slot->arena = mr_segment_new(backing, "arena", s->fetch_workers.arena_bytes, 0);
     if (slot->arena < 0)
         return -1;
     slot->arena_readonly = mr_segment_reopen_readonly(slot->arena);
@@ -212,7 +212,7 @@ static int make_slot(struct mr_supervisor *s, struct mr_producer_slot *slot)
 
 static void send_arena(struct mr_child *child)
 {
-    struct mr_fetchers *f = &child->supervisor->fetchers;
+    struct mr_fetch_workers *f = &child->supervisor->fetch_workers;
     struct mr_producer_slot *slot = slot_of(child);
     struct mr_msg_out *out = mr_msg_new(MR_MSG_ARENA);
     mr_msg_put_u64(out, "bytes", f->arena_bytes);
@@ -227,20 +227,20 @@ static void send_arena(struct mr_child *child)
 /* The memory is not there: those who wait for it fail, and a later data set tries again. */
 static void give_up(struct mr_supervisor *s, enum mr_code code, const char *text)
 {
-    s->fetchers.state = MR_ARENAS_NONE;
+    s->fetch_workers.state = MR_ARENAS_NONE;
     atomic_store_explicit(&s->board->producers, 0, memory_order_release);
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
         if (s->datasets[i] != NULL && s->datasets[i]->indexed)
             mr_dataset_fail(s->datasets[i], code, text);
-    for (unsigned i = 0; i < s->fetchers.count; i++)
-        mr_child_drain(&s->fetchers.workers[i], false);
+    for (unsigned i = 0; i < s->fetch_workers.count; i++)
+        mr_child_drain(&s->fetch_workers.workers[i], false);
 }
 
 static void say_no_memory(struct mr_supervisor *s, const char *why)
 {
     char text[MR_BOARD_TEXT];
     char total[32];
-    size_text(s->fetchers.arena_bytes * s->fetchers.count, total);
+    size_text(s->fetch_workers.arena_bytes * s->fetch_workers.count, total);
     snprintf(text, sizeof text,
              "no shared memory of %s for the arena: %s. Set memory.arena_bytes to less (or give the machine, the "
              "container or /dev/shm more)",
@@ -252,20 +252,20 @@ static void log_division(const struct mr_supervisor *s, uint64_t largest)
 {
     char object[32], arena[32], reserve[32];
     size_text(largest, object);
-    size_text(s->fetchers.arena_bytes, arena);
-    size_text(s->fetchers.reserve_bytes, reserve);
+    size_text(s->fetch_workers.arena_bytes, arena);
+    size_text(s->fetch_workers.reserve_bytes, reserve);
     mr_log_info("memory: largest object %s, so %u fetch workers with arenas of %s, %s of each kept for the sample that "
                 "is waited for",
-                object, s->fetchers.count, arena, reserve);
-    if (s->fetchers.count < s->config.fetch.workers)
+                object, s->fetch_workers.count, arena, reserve);
+    if (s->fetch_workers.count < s->config.fetch.workers)
         mr_log_warning("%u fetch workers instead of %llu: an arena must have room for three of the largest objects; "
                        "more needs a larger memory.arena_bytes",
-                       s->fetchers.count, (unsigned long long)s->config.fetch.workers);
+                       s->fetch_workers.count, (unsigned long long)s->config.fetch.workers);
 }
 
 static void begin(struct mr_supervisor *s)
 {
-    struct mr_fetchers *f = &s->fetchers;
+    struct mr_fetch_workers *f = &s->fetch_workers;
     uint64_t largest = largest_object(s);
     for (unsigned i = 0; i < MR_PRODUCERS_MAX; i++)
         if (mr_child_has_process(&f->workers[i]))
@@ -297,14 +297,14 @@ static void begin(struct mr_supervisor *s)
 
 static void all_ready(struct mr_supervisor *s)
 {
-    s->fetchers.state = MR_ARENAS_READY;
-    mr_fetchers_settle(s);
+    s->fetch_workers.state = MR_ARENAS_READY;
+    mr_fetch_workers_settle(s);
 }
 
 /* Blocks of a reader: no larger than what a head has room for, and so that several fit the arena side by side. */
 static void limit_block(struct mr_dataset *dataset)
 {
-    const struct mr_fetchers *f = &dataset->supervisor->fetchers;
+    const struct mr_fetch_workers *f = &dataset->supervisor->fetch_workers;
     uint64_t most = dataset->supervisor->arena_bytes / 16;
     if (f->state != MR_ARENAS_NONE) {
         uint64_t shared = (f->arena_bytes - f->reserve_bytes) / 4;
@@ -317,10 +317,10 @@ static void limit_block(struct mr_dataset *dataset)
         dataset->block_bytes = most;
 }
 
-void mr_fetchers_indexed(struct mr_dataset *dataset)
+void mr_fetch_workers_indexed(struct mr_dataset *dataset)
 {
     struct mr_supervisor *s = dataset->supervisor;
-    struct mr_fetchers *f = &s->fetchers;
+    struct mr_fetch_workers *f = &s->fetch_workers;
     limit_block(dataset);
     if (s->state > MR_SUP_RUNNING || refuse_too_large(dataset, s->arena_bytes))
         return;
@@ -342,58 +342,58 @@ void mr_fetchers_indexed(struct mr_dataset *dataset)
 
 /* ---- lanes ---- */
 
-void mr_fetchers_lane_opened(struct mr_supervisor *s, uint32_t lane, int fd)
+void mr_fetch_workers_lane_opened(struct mr_supervisor *s, uint32_t lane, int fd)
 {
-    for (unsigned i = 0; i < s->fetchers.count; i++) {
-        if (!mr_child_has_process(&s->fetchers.workers[i]))
+    for (unsigned i = 0; i < s->fetch_workers.count; i++) {
+        if (!mr_child_has_process(&s->fetch_workers.workers[i]))
             continue;
         struct mr_msg_out *out = mr_msg_new(MR_MSG_LANE);
         mr_msg_put_u64(out, "lane", lane);
         mr_msg_put_fd(out, fd);
-        mr_child_send(&s->fetchers.workers[i], out);
+        mr_child_send(&s->fetch_workers.workers[i], out);
     }
 }
 
-uint64_t mr_fetchers_drop_dataset(struct mr_supervisor *s, uint32_t dataset)
+uint64_t mr_fetch_workers_drop_dataset(struct mr_supervisor *s, uint32_t dataset)
 {
-    uint64_t alive = mr_fetchers_alive(s);
-    for (unsigned i = 0; i < s->fetchers.count; i++) {
+    uint64_t alive = mr_fetch_workers_mask(s);
+    for (unsigned i = 0; i < s->fetch_workers.count; i++) {
         if (!(alive & UINT64_C(1) << i))
             continue;
         struct mr_msg_out *out = mr_msg_new(MR_MSG_DROP_DATASET);
         mr_msg_put_u64(out, "dataset", dataset);
-        mr_child_send(&s->fetchers.workers[i], out);
+        mr_child_send(&s->fetch_workers.workers[i], out);
     }
     return alive;
 }
 
-uint64_t mr_fetchers_alive(const struct mr_supervisor *s)
+uint64_t mr_fetch_workers_mask(const struct mr_supervisor *s)
 {
     uint64_t alive = 0;
-    for (unsigned i = 0; i < s->fetchers.count; i++)
-        if (mr_child_has_process(&s->fetchers.workers[i]))
+    for (unsigned i = 0; i < s->fetch_workers.count; i++)
+        if (mr_child_has_process(&s->fetch_workers.workers[i]))
             alive |= UINT64_C(1) << i;
     return alive;
 }
 
-uint64_t mr_fetchers_drop_lane(struct mr_supervisor *s, uint32_t lane, uint64_t slots)
+uint64_t mr_fetch_workers_drop_lane(struct mr_supervisor *s, uint32_t lane, uint64_t slots)
 {
-    slots &= mr_fetchers_alive(s); /* one that is restarted meanwhile never hears of the lane */
-    for (unsigned i = 0; i < s->fetchers.count; i++) {
-        if (!(slots & UINT64_C(1) << i) || s->fetchers.workers[i].queue != NULL)
+    slots &= mr_fetch_workers_mask(s); /* one that is restarted meanwhile never hears of the lane */
+    for (unsigned i = 0; i < s->fetch_workers.count; i++) {
+        if (!(slots & UINT64_C(1) << i) || s->fetch_workers.workers[i].queue != NULL)
             continue; /* with a queue it does not read (stopped?): it is said again later, and no memory is piled up */
         struct mr_msg_out *out = mr_msg_new(MR_MSG_DROP_LANE);
         mr_msg_put_u64(out, "lane", lane);
-        mr_child_send(&s->fetchers.workers[i], out);
+        mr_child_send(&s->fetch_workers.workers[i], out);
     }
     return slots;
 }
 
-void mr_fetchers_wake(struct mr_supervisor *s)
+void mr_fetch_workers_wake(struct mr_supervisor *s)
 {
-    for (unsigned i = 0; i < s->fetchers.count; i++)
-        if (s->fetchers.slots[i].eventfd >= 0)
-            eventfd_write(s->fetchers.slots[i].eventfd, 1);
+    for (unsigned i = 0; i < s->fetch_workers.count; i++)
+        if (s->fetch_workers.slots[i].eventfd >= 0)
+            eventfd_write(s->fetch_workers.slots[i].eventfd, 1);
 }
 
 /* The letter of proc_pid_stat(5); 0 when there is none. */
@@ -412,10 +412,10 @@ static char process_state(pid_t pid)
     return behind_name != NULL && behind_name[1] == ' ' ? behind_name[2] : 0;
 }
 
-void mr_fetchers_look(struct mr_supervisor *s)
+void mr_fetch_workers_look(struct mr_supervisor *s)
 {
-    for (unsigned i = 0; i < s->fetchers.count; i++) {
-        struct mr_child *child = &s->fetchers.workers[i];
+    for (unsigned i = 0; i < s->fetch_workers.count; i++) {
+        struct mr_child *child = &s->fetch_workers.workers[i];
         char state = child->pid != 0 ? process_state(child->pid) : 0;
         bool stopped = state == 'T' || state == 't';
         char lanes[200];
@@ -440,10 +440,10 @@ static int arena_ready(struct mr_child *child)
     atomic_store_explicit(&board->pid, (uint32_t)child->pid, memory_order_relaxed);
     atomic_store_explicit(&board->generation, child->generation, memory_order_relaxed);
     atomic_store_explicit(&board->alive, 1, memory_order_release);
-    if (s->fetchers.state != MR_ARENAS_RESERVING)
+    if (s->fetch_workers.state != MR_ARENAS_RESERVING)
         return 0;
-    for (unsigned i = 0; i < s->fetchers.count; i++)
-        if (!s->fetchers.slots[i].reserved || s->fetchers.slots[i].renewing)
+    for (unsigned i = 0; i < s->fetch_workers.count; i++)
+        if (!s->fetch_workers.slots[i].reserved || s->fetch_workers.slots[i].renewing)
             return 0;
     all_ready(s);
     return 0;
@@ -454,7 +454,7 @@ static int arena_failed(struct mr_child *child)
 {
     struct mr_supervisor *s = child->supervisor;
     struct mr_producer_slot *slot = slot_of(child);
-    if (s->fetchers.state != MR_ARENAS_RESERVING || child->state != MR_CHILD_RUNNING)
+    if (s->fetch_workers.state != MR_ARENAS_RESERVING || child->state != MR_CHILD_RUNNING)
         return 0;
     if (child->fail_code == MR_E_NO_MEMORY && s->config.memory.backing == MR_BACKING_AUTO && !slot->memfd) {
         mr_log_info("the arena of fetch worker %u does not fit /dev/shm: memfd instead (%s)", child->slot,
@@ -489,7 +489,7 @@ static int message(struct mr_child *child, struct mr_msg_in *in)
     case MR_MSG_DATASET_DROPPED:
         if (mr_msg_get_u64(in, "dataset", &number) != 0)
             return -1;
-        mr_ranged_dropped(s, number, child->slot);
+        mr_reader_datasets_dropped(s, number, child->slot);
         return 0;
     case MR_MSG_COMPOSE:
         if (mr_msg_get_u64(in, "dataset", &number) != 0 || mr_msg_get_str(in, "text", &text) != 0 ||
@@ -549,8 +549,8 @@ static void died(struct mr_child *child, const struct mr_child_end *end)
 {
     struct mr_supervisor *s = child->supervisor;
     uint64_t oom_kills = mr_oom_kills();
-    bool oom = oom_kills > s->fetchers.oom_kills;
-    s->fetchers.oom_kills = oom_kills;
+    bool oom = oom_kills > s->fetch_workers.oom_kills;
+    s->fetch_workers.oom_kills = oom_kills;
     if (oom && end->signal == SIGKILL)
         mr_log_error("fetch worker %u was killed because the memory limit was reached: lower memory.arena_bytes or "
                      "fetch.connections, or raise the limit",
@@ -558,9 +558,9 @@ static void died(struct mr_child *child, const struct mr_child_end *end)
     atomic_store_explicit(&s->board->producer[child->slot].alive, 0, memory_order_release);
     if (mr_lanes_producer_died(s, child->slot, is_poison_signal(end->signal, oom), end->signal))
         child->barren = 0; /* the ticket is to blame, and will not kill for ever */
-    mr_ranged_producer_died(s, child->slot);
+    mr_reader_datasets_producer_died(s, child->slot);
     mr_lanes_wake_all(s);
-    mr_fetchers_wake(s);
+    mr_fetch_workers_wake(s);
 }
 
 static void ended(struct mr_child *child)
@@ -569,10 +569,10 @@ static void ended(struct mr_child *child)
     if (child->state == MR_CHILD_FAILED && s->state <= MR_SUP_RUNNING) {
         atomic_store_explicit(&s->board->producer[child->slot].failed, 1, memory_order_release);
         mr_dataset_fail_all(s, child->fail_code, child->fail_text);
-        if (s->fetchers.state == MR_ARENAS_RESERVING)
+        if (s->fetch_workers.state == MR_ARENAS_RESERVING)
             give_up(s, child->fail_code, child->fail_text);
     }
-    if (s->fetchers.state == MR_ARENAS_NONE && s->state <= MR_SUP_RUNNING && any_waiting(s))
+    if (s->fetch_workers.state == MR_ARENAS_NONE && s->state <= MR_SUP_RUNNING && any_waiting(s))
         begin(s); /* a data set that came while the workers of the last attempt were ending */
     mr_supervisor_child_ended(s);
 }
@@ -588,9 +588,9 @@ static const struct mr_child_role fetch_role = {.name = "fetch",
                                                 .died = died,
                                                 .ended = ended};
 
-int mr_fetchers_init(struct mr_supervisor *s)
+int mr_fetch_workers_init(struct mr_supervisor *s)
 {
-    struct mr_fetchers *f = &s->fetchers;
+    struct mr_fetch_workers *f = &s->fetch_workers;
     f->oom_kills = mr_oom_kills();
     for (unsigned i = 0; i < s->config.fetch.workers && i < MR_PRODUCERS_MAX; i++)
         if (mr_child_init(&f->workers[i], s, &fetch_role, i) != 0)
@@ -598,11 +598,11 @@ int mr_fetchers_init(struct mr_supervisor *s)
     return 0;
 }
 
-void mr_fetchers_close(struct mr_supervisor *s)
+void mr_fetch_workers_close(struct mr_supervisor *s)
 {
     for (unsigned i = 0; i < s->config.fetch.workers && i < MR_PRODUCERS_MAX; i++)
-        if (s->fetchers.workers[i].supervisor != NULL)
-            mr_child_close(&s->fetchers.workers[i]);
+        if (s->fetch_workers.workers[i].supervisor != NULL)
+            mr_child_close(&s->fetch_workers.workers[i]);
     for (unsigned i = 0; i < MR_PRODUCERS_MAX; i++)
-        close_slot(&s->fetchers.slots[i]);
+        close_slot(&s->fetch_workers.slots[i]);
 }

@@ -33,7 +33,7 @@ struct mr_producer_slot {
     bool stopped;  /* seen in state T, and said so */
 };
 
-struct mr_fetchers {
+struct mr_fetch_workers {
     enum mr_arenas state;
     struct mr_child workers[MR_PRODUCERS_MAX];
     struct mr_producer_slot slots[MR_PRODUCERS_MAX];
@@ -42,23 +42,23 @@ struct mr_fetchers {
     uint64_t oom_kills;                  /* of our cgroup, at the last look */
 };
 
-int mr_fetchers_init(struct mr_supervisor *s);
-void mr_fetchers_close(struct mr_supervisor *s);
+int mr_fetch_workers_init(struct mr_supervisor *s);
+void mr_fetch_workers_close(struct mr_supervisor *s);
 /* A data set has its index: divides the memory, or tells the workers; READY or FAILED follows. */
-void mr_fetchers_indexed(struct mr_dataset *dataset);
+void mr_fetch_workers_indexed(struct mr_dataset *dataset);
 /* Data sets that wait for the lanes of checkpoint readers to go: those have changed, or some time has passed. */
-void mr_fetchers_settle(struct mr_supervisor *s);
+void mr_fetch_workers_settle(struct mr_supervisor *s);
 /* Every worker that has a process. */
-void mr_fetchers_lane_opened(struct mr_supervisor *s, uint32_t lane, int fd);
+void mr_fetch_workers_lane_opened(struct mr_supervisor *s, uint32_t lane, int fd);
 /* Sends DROP_LANE to those of the slots whose bit is set; returns the bits that still have to answer. */
-uint64_t mr_fetchers_drop_lane(struct mr_supervisor *s, uint32_t lane, uint64_t slots);
+uint64_t mr_fetch_workers_drop_lane(struct mr_supervisor *s, uint32_t lane, uint64_t slots);
 /* Sends DROP_DATASET to every worker that has a process; returns their bits. */
-uint64_t mr_fetchers_drop_dataset(struct mr_supervisor *s, uint32_t dataset);
+uint64_t mr_fetch_workers_drop_dataset(struct mr_supervisor *s, uint32_t dataset);
 /* A bit for each slot with a process. */
-uint64_t mr_fetchers_alive(const struct mr_supervisor *s);
+uint64_t mr_fetch_workers_mask(const struct mr_supervisor *s);
 /* Writes every eventfd. */
-void mr_fetchers_wake(struct mr_supervisor *s);
+void mr_fetch_workers_wake(struct mr_supervisor *s);
 /* Names workers that are stopped (SIGSTOP, a debugger) while lanes wait. Each few seconds. */
-void mr_fetchers_look(struct mr_supervisor *s);
+void mr_fetch_workers_look(struct mr_supervisor *s);
 
 #endif

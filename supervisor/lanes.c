@@ -42,8 +42,8 @@ static void forget(struct mr_supervisor *s, uint32_t number)
     close(entry->fd);
     struct mr_client_peer *client = entry->client;
     free(entry);
-    mr_ranged_lane_gone(s, dataset);
-    mr_fetchers_settle(s);
+    mr_reader_datasets_lane_gone(s, dataset);
+    mr_fetch_workers_settle(s);
     if (client != NULL)
         mr_clients_lane_gone(client);
 }
@@ -59,7 +59,7 @@ void mr_lanes_close(struct mr_supervisor *s)
 
 static uint64_t quota(const struct mr_supervisor *s, unsigned sharing)
 {
-    const struct mr_fetchers *f = &s->fetchers;
+    const struct mr_fetch_workers *f = &s->fetch_workers;
     uint64_t total = f->count * (f->arena_bytes - f->reserve_bytes);
     return total / (sharing > 0 ? sharing : 1);
 }
@@ -106,7 +106,7 @@ static int may_open(struct mr_supervisor *s, uint32_t dataset)
         mr_error_set(MR_E_BUSY, "data set %u (%s) is not ready", dataset, mr_dataset_label(s->datasets[dataset]));
         return -1;
     }
-    if (s->fetchers.state != MR_ARENAS_READY) {
+    if (s->fetch_workers.state != MR_ARENAS_READY) {
         mr_error_set(MR_E_BUSY, "the memory is being divided: ask again");
         return -1;
     }
@@ -153,7 +153,7 @@ struct mr_registered_lane *mr_lanes_open(struct mr_supervisor *s, struct mr_clie
         lanes->used = slot + 1;
     lanes->open++;
     deal_quota(s);
-    mr_fetchers_lane_opened(s, slot, entry->fd);
+    mr_fetch_workers_lane_opened(s, slot, entry->fd);
     if (!lanes->timer.active)
         mr_events_start(&s->events, &lanes->timer, LOOK_MS);
     return entry;
@@ -207,7 +207,7 @@ void mr_lanes_client_died(struct mr_supervisor *s, struct mr_client_peer *client
     }
     if (any) {
         mr_lanes_wake_all(s);
-        mr_fetchers_wake(s);
+        mr_fetch_workers_wake(s);
     }
 }
 
@@ -244,13 +244,13 @@ static void advance(struct mr_supervisor *s, uint32_t number)
     struct mr_registered_lane *entry = s->lanes.slots[number];
     if (entry->state == MR_LANE_LINGERING && mr_lane_is_drained(&entry->lane)) {
         entry->state = MR_LANE_DROPPING;
-        entry->dropping = mr_fetchers_alive(s);
+        entry->dropping = mr_fetch_workers_mask(s);
         deal_quota(s);
     }
     if (entry->state != MR_LANE_DROPPING)
         return;
     /* Said again at each look: a worker with a claim in it does not answer. */
-    entry->dropping = mr_fetchers_drop_lane(s, number, entry->dropping);
+    entry->dropping = mr_fetch_workers_drop_lane(s, number, entry->dropping);
     if (entry->dropping == 0)
         forget(s, number);
 }
@@ -280,9 +280,9 @@ static void look(struct mr_timer *timer)
         else
             advance(s, i);
     }
-    mr_fetchers_settle(s);
+    mr_fetch_workers_settle(s);
     if (++s->lanes.looks % LOOKS_A_CHECK == 0)
-        mr_fetchers_look(s);
+        mr_fetch_workers_look(s);
     if (s->lanes.used > 0)
         mr_events_start(&s->events, timer, LOOK_MS);
 }

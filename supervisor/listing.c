@@ -23,12 +23,12 @@ static bool is_concat(const struct mr_child *child)
     return false;
 }
 
-static struct mr_range *range_of(const struct mr_child *child)
+static struct mr_name_range *range_of(const struct mr_child *child)
 {
     return child->job != NULL && !is_concat(child) ? child->job : NULL;
 }
 
-static struct mr_dataset *dataset_of(const struct mr_range *range)
+static struct mr_dataset *dataset_of(const struct mr_name_range *range)
 {
     return range->owner;
 }
@@ -60,11 +60,11 @@ static struct mr_dataset *next_load(struct mr_supervisor *s)
     return NULL;
 }
 
-static struct mr_range *next_waiting(struct mr_supervisor *s)
+static struct mr_name_range *next_waiting(struct mr_supervisor *s)
 {
-    struct mr_range *range = NULL;
+    struct mr_name_range *range = NULL;
     for (unsigned i = 0; i < MR_DATASETS_MAX && range == NULL; i++)
-        range = ranged(s, i) != NULL ? mr_ranges_waiting(&s->datasets[i]->ranges) : NULL;
+        range = ranged(s, i) != NULL ? mr_name_ranges_waiting(&s->datasets[i]->ranges) : NULL;
     return range;
 }
 
@@ -73,7 +73,7 @@ static struct mr_dataset *next_complete(struct mr_supervisor *s)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
         struct mr_dataset *dataset = ranged(s, i);
-        if (dataset != NULL && dataset->concat == NULL && mr_ranges_complete(&dataset->ranges))
+        if (dataset != NULL && dataset->concat == NULL && mr_name_ranges_complete(&dataset->ranges))
             return dataset;
     }
     return NULL;
@@ -84,17 +84,18 @@ static unsigned promised(struct mr_supervisor *s)
 {
     unsigned n = 0;
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
-        n += ranged(s, i) != NULL ? mr_ranges_promised(&s->datasets[i]->ranges) : 0;
+        n += ranged(s, i) != NULL ? mr_name_ranges_promised(&s->datasets[i]->ranges) : 0;
     return n;
 }
 
 /* The range that has given the most so far and may be cut. */
-static struct mr_range *busiest(struct mr_supervisor *s)
+static struct mr_name_range *busiest(struct mr_supervisor *s)
 {
-    struct mr_range *best = NULL;
+    struct mr_name_range *best = NULL;
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
         struct mr_dataset *dataset = ranged(s, i);
-        struct mr_range *range = dataset != NULL && dataset->names < 0 ? mr_ranges_busiest(&dataset->ranges) : NULL;
+        struct mr_name_range *range =
+            dataset != NULL && dataset->names < 0 ? mr_name_ranges_busiest(&dataset->ranges) : NULL;
         if (range != NULL && !((struct mr_child *)range->worker)->draining &&
             (best == NULL || range->objects > best->objects))
             best = range;
@@ -102,7 +103,7 @@ static struct mr_range *busiest(struct mr_supervisor *s)
     return best;
 }
 
-static void send_range(struct mr_child *child, struct mr_range *range)
+static void send_range(struct mr_child *child, struct mr_name_range *range)
 {
     struct mr_dataset *dataset = dataset_of(range);
     struct mr_msg_out *out = mr_msg_new(MR_MSG_RANGE);
@@ -115,7 +116,7 @@ static void send_range(struct mr_child *child, struct mr_range *range)
     mr_msg_put_bool(out, "ranged", dataset->block_bytes > 0);
     if (dataset->names >= 0)
         mr_msg_put_fd(out, dataset->names);
-    mr_range_begin(range, child);
+    mr_name_range_begin(range, child);
     child->job = range;
     mr_child_send(child, out);
     mr_dataset_begun(dataset);
@@ -123,7 +124,7 @@ static void send_range(struct mr_child *child, struct mr_range *range)
 
 static void send_concat(struct mr_child *child, struct mr_dataset *dataset)
 {
-    struct mr_range *range = dataset->ranges.first;
+    struct mr_name_range *range = dataset->ranges.first;
     dataset->concat = child;
     child->job = dataset;
     while (range != NULL) {
@@ -153,7 +154,7 @@ static void send_load(struct mr_child *child, struct mr_dataset *dataset)
     mr_child_send(child, out);
 }
 
-static void send_split(struct mr_range *range)
+static void send_split(struct mr_name_range *range)
 {
     struct mr_msg_out *out = mr_msg_new(MR_MSG_SPLIT);
     mr_msg_put_u64(out, "range", range->id);
@@ -233,9 +234,9 @@ static void say_progress(struct mr_listing *listing, const struct mr_dataset *da
 {
     char text[200];
     unsigned workers = 0;
-    uint64_t objects = mr_ranges_objects(&dataset->ranges);
+    uint64_t objects = mr_name_ranges_objects(&dataset->ranges);
     double seconds = (double)(mr_clock_mono_ns() - dataset->opened_ns) / 1e9;
-    for (const struct mr_range *range = dataset->ranges.first; range != NULL; range = range->next)
+    for (const struct mr_name_range *range = dataset->ranges.first; range != NULL; range = range->next)
         workers += range->worker != NULL;
     snprintf(text, sizeof text, "listing %.40s: %llu objects so far, %.0f/s, %llu requests, %u workers",
              mr_dataset_label(dataset), (unsigned long long)objects, seconds > 0 ? (double)objects / seconds : 0,
@@ -289,7 +290,7 @@ void mr_listing_dispatch(struct mr_supervisor *s)
             continue;
         }
         struct mr_dataset *complete = next_complete(s);
-        struct mr_range *waiting = complete == NULL ? next_waiting(s) : NULL;
+        struct mr_name_range *waiting = complete == NULL ? next_waiting(s) : NULL;
         if (complete != NULL)
             send_concat(child, complete);
         else if (waiting != NULL)
@@ -297,7 +298,7 @@ void mr_listing_dispatch(struct mr_supervisor *s)
         else
             break;
     }
-    struct mr_range *busy;
+    struct mr_name_range *busy;
     if (child == NULL) {
         bool work = next_load(s) != NULL || next_complete(s) != NULL || next_waiting(s) != NULL || busiest(s) != NULL;
         if (work && coming_workers(s) == 0 && s->state <= MR_SUP_RUNNING)
@@ -313,7 +314,7 @@ void mr_listing_abandon(struct mr_dataset *dataset)
     struct mr_supervisor *s = dataset->supervisor;
     for (unsigned i = 0; i < s->listing.worker_count; i++) {
         struct mr_child *child = &s->listing.workers[i];
-        struct mr_range *range = range_of(child);
+        struct mr_name_range *range = range_of(child);
         if (child->job == NULL || (range == NULL ? (void *)dataset != child->job : dataset_of(range) != dataset))
             continue;
         child->job = NULL;
@@ -325,11 +326,11 @@ void mr_listing_abandon(struct mr_dataset *dataset)
 /* ---- what the workers say ---- */
 
 /* The range that the message names, when this worker has it. NULL with *rc set: 0 where it is merely late. */
-static struct mr_range *named_range(struct mr_child *child, const struct mr_msg_in *in, int *rc)
+static struct mr_name_range *named_range(struct mr_child *child, const struct mr_msg_in *in, int *rc)
 {
     uint64_t id;
     *rc = mr_msg_get_u64(in, "range", &id);
-    struct mr_range *range = range_of(child);
+    struct mr_name_range *range = range_of(child);
     return *rc == 0 && range != NULL && range->id == id ? range : NULL;
 }
 
@@ -337,12 +338,12 @@ static int page_came(struct mr_child *child, const struct mr_msg_in *in)
 {
     int rc;
     uint64_t objects, pages;
-    struct mr_range *range = named_range(child, in, &rc);
+    struct mr_name_range *range = named_range(child, in, &rc);
     if (range == NULL)
         return rc;
     if (mr_msg_get_u64(in, "objects", &objects) != 0 || mr_msg_get_u64(in, "pages", &pages) != 0)
         return -1;
-    mr_range_page(&dataset_of(range)->ranges, range, objects, pages);
+    mr_name_range_page(&dataset_of(range)->ranges, range, objects, pages);
     mr_dataset_progress(dataset_of(range));
     mr_listing_dispatch(child->supervisor);
     return 0;
@@ -354,13 +355,13 @@ static int split_came(struct mr_child *child, const struct mr_msg_in *in)
     bool none;
     const char *mid;
     uint64_t level, deepest;
-    struct mr_range *range = named_range(child, in, &rc);
+    struct mr_name_range *range = named_range(child, in, &rc);
     if (range == NULL || !range->splitting)
         return rc;
     if (mr_msg_get_bool(in, "none", &none) != 0)
         return -1;
     if (none) {
-        mr_range_uncut(range);
+        mr_name_range_uncut(range);
         return 0;
     }
     if (mr_msg_get_str(in, "mid", &mid) != 0 || mr_msg_get_u64(in, "level", &level) != 0 ||
@@ -370,8 +371,8 @@ static int split_came(struct mr_child *child, const struct mr_msg_in *in)
         mr_error_set(MR_E_PROTOCOL, "a range was cut behind the end of its names");
         return -1;
     }
-    if (mr_range_cut(&dataset_of(range)->ranges, range, ++child->supervisor->listing.last_range, mid, level, deepest) ==
-        NULL)
+    if (mr_name_range_cut(&dataset_of(range)->ranges, range, ++child->supervisor->listing.last_range, mid, level,
+                          deepest) == NULL)
         return -1;
     mr_listing_dispatch(child->supervisor);
     return 0;
@@ -381,12 +382,12 @@ static int range_done(struct mr_child *child, struct mr_msg_in *in)
 {
     int rc;
     uint64_t objects;
-    struct mr_range *range = named_range(child, in, &rc);
+    struct mr_name_range *range = named_range(child, in, &rc);
     if (range == NULL)
         return rc;
     if (mr_msg_get_u64(in, "objects", &objects) != 0 || (range->part = mr_msg_take_fd(in, 0)) < 0)
         return -1;
-    mr_range_done(&dataset_of(range)->ranges, range, objects);
+    mr_name_range_done(&dataset_of(range)->ranges, range, objects);
     child->job = NULL;
     mr_dataset_progress(dataset_of(range));
     mr_listing_dispatch(child->supervisor);
@@ -432,7 +433,7 @@ static int failed(struct mr_child *child, const struct mr_msg_in *in)
         mr_msg_get_str(in, "text", &text) != 0)
         return -1;
     struct mr_dataset *dataset = number < MR_DATASETS_MAX ? child->supervisor->datasets[number] : NULL;
-    struct mr_range *range = range_of(child);
+    struct mr_name_range *range = range_of(child);
     bool ours = range != NULL ? dataset_of(range) == dataset : child->job == dataset;
     if (dataset == NULL || !ours)
         return 0; /* it has failed or was closed already, and this worker was about to be told */
@@ -482,9 +483,9 @@ static void running(struct mr_child *child)
 static void died(struct mr_child *child, const struct mr_child_end *end)
 {
     (void)end;
-    struct mr_range *range = range_of(child);
+    struct mr_name_range *range = range_of(child);
     if (range != NULL) {
-        mr_range_give_back(range);
+        mr_name_range_give_back(range);
     } else if (child->job != NULL) {
         struct mr_dataset *dataset = child->job;
         dataset->concat = NULL;
@@ -522,7 +523,8 @@ int mr_listing_init(struct mr_supervisor *s)
     struct mr_listing *listing = &s->listing;
     listing->progress.run = progress_due;
     listing->terminal = isatty(STDERR_FILENO) && !s->is_private; /* a private one's Python shows it */
-    unsigned wanted = s->config.list.workers < MR_LISTERS_MAX ? (unsigned)s->config.list.workers : MR_LISTERS_MAX;
+    unsigned wanted =
+        s->config.list.workers < MR_LIST_WORKERS_MAX ? (unsigned)s->config.list.workers : MR_LIST_WORKERS_MAX;
     while (listing->worker_count < wanted) {
         struct mr_child *child = &listing->workers[listing->worker_count++];
         if (mr_child_init(child, s, &list_role, listing->worker_count - 1) != 0)

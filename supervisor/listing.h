@@ -12,10 +12,10 @@
 #include "supervisor/child.h"
 #include "supervisor/dataset.h"
 
-#define MR_LISTERS_MAX 32u
+#define MR_LIST_WORKERS_MAX 32u
 
 struct mr_listing {
-    struct mr_child workers[MR_LISTERS_MAX];
+    struct mr_child workers[MR_LIST_WORKERS_MAX];
     unsigned worker_count;    /* slots that are used */
     uint64_t last_range;      /* its id */
     struct mr_timer progress; /* the line about what is being listed */

@@ -11,9 +11,9 @@
 #define FIRST_PAGES 2u  /* most data sets are one page, for one worker */
 #define UNCUT_PAGES 4u  /* after a range that could not be cut, doubled each time */
 
-static struct mr_range *new_range(void *owner, uint64_t id, const char *uri, const char *start)
+static struct mr_name_range *new_range(void *owner, uint64_t id, const char *uri, const char *start)
 {
-    struct mr_range *range = calloc(1, sizeof *range);
+    struct mr_name_range *range = calloc(1, sizeof *range);
     char *copy = strdup(start);
     if (range == NULL || copy == NULL) {
         free(range);
@@ -21,15 +21,15 @@ static struct mr_range *new_range(void *owner, uint64_t id, const char *uri, con
         mr_error_set(MR_E_NO_MEMORY, "no memory for a range of a listing");
         return NULL;
     }
-    *range =
-        (struct mr_range){.owner = owner, .id = id, .uri = uri, .start = copy, .line = id, .failed = -1, .part = -1};
+    *range = (struct mr_name_range){
+        .owner = owner, .id = id, .uri = uri, .start = copy, .line = id, .failed = -1, .part = -1};
     return range;
 }
 
-struct mr_range *mr_ranges_add(struct mr_ranges *ranges, void *owner, uint64_t id, const char *uri)
+struct mr_name_range *mr_name_ranges_add(struct mr_name_ranges *ranges, void *owner, uint64_t id, const char *uri)
 {
-    struct mr_range *range = new_range(owner, id, uri, "");
-    struct mr_range **at = &ranges->first;
+    struct mr_name_range *range = new_range(owner, id, uri, "");
+    struct mr_name_range **at = &ranges->first;
     if (range == NULL)
         return NULL;
     while (*at != NULL)
@@ -39,10 +39,10 @@ struct mr_range *mr_ranges_add(struct mr_ranges *ranges, void *owner, uint64_t i
     return range;
 }
 
-void mr_ranges_clear(struct mr_ranges *ranges)
+void mr_name_ranges_clear(struct mr_name_ranges *ranges)
 {
     while (ranges->first != NULL) {
-        struct mr_range *range = ranges->first;
+        struct mr_name_range *range = ranges->first;
         ranges->first = range->next;
         if (range->part >= 0)
             close(range->part);
@@ -53,45 +53,45 @@ void mr_ranges_clear(struct mr_ranges *ranges)
     ranges->count = 0;
 }
 
-uint64_t mr_ranges_objects(const struct mr_ranges *ranges)
+uint64_t mr_name_ranges_objects(const struct mr_name_ranges *ranges)
 {
     uint64_t objects = 0;
-    for (const struct mr_range *range = ranges->first; range != NULL; range = range->next)
+    for (const struct mr_name_range *range = ranges->first; range != NULL; range = range->next)
         objects += range->objects;
     return objects;
 }
 
-bool mr_ranges_complete(const struct mr_ranges *ranges)
+bool mr_name_ranges_complete(const struct mr_name_ranges *ranges)
 {
     bool complete = ranges->first != NULL;
-    for (const struct mr_range *range = ranges->first; range != NULL; range = range->next)
+    for (const struct mr_name_range *range = ranges->first; range != NULL; range = range->next)
         complete &= range->done;
     return complete;
 }
 
-struct mr_range *mr_ranges_waiting(const struct mr_ranges *ranges)
+struct mr_name_range *mr_name_ranges_waiting(const struct mr_name_ranges *ranges)
 {
-    for (struct mr_range *range = ranges->first; range != NULL; range = range->next)
+    for (struct mr_name_range *range = ranges->first; range != NULL; range = range->next)
         if (!range->done && range->worker == NULL)
             return range;
     return NULL;
 }
 
-unsigned mr_ranges_promised(const struct mr_ranges *ranges)
+unsigned mr_name_ranges_promised(const struct mr_name_ranges *ranges)
 {
     unsigned n = 0;
-    for (const struct mr_range *range = ranges->first; range != NULL; range = range->next)
+    for (const struct mr_name_range *range = ranges->first; range != NULL; range = range->next)
         n += !range->done && (range->worker == NULL || range->splitting);
     return n;
 }
 
 /* What is left of a range is unknown, so its past has to do. */
-struct mr_range *mr_ranges_busiest(const struct mr_ranges *ranges)
+struct mr_name_range *mr_name_ranges_busiest(const struct mr_name_ranges *ranges)
 {
-    struct mr_range *best = NULL;
-    if (ranges->count >= MR_RANGES_MAX || ranges->cuts >= RESERVE + ranges->requests / SHARE)
+    struct mr_name_range *best = NULL;
+    if (ranges->count >= MR_NAME_RANGES_MAX || ranges->cuts >= RESERVE + ranges->requests / SHARE)
         return NULL;
-    for (struct mr_range *range = ranges->first; range != NULL; range = range->next) {
+    for (struct mr_name_range *range = ranges->first; range != NULL; range = range->next) {
         if (range->done || range->worker == NULL || range->splitting || range->pages < range->split_after)
             continue;
         if (best == NULL || range->objects > best->objects)
@@ -100,7 +100,7 @@ struct mr_range *mr_ranges_busiest(const struct mr_ranges *ranges)
     return best;
 }
 
-void mr_range_begin(struct mr_range *range, void *worker)
+void mr_name_range_begin(struct mr_name_range *range, void *worker)
 {
     range->worker = worker;
     range->splitting = false;
@@ -108,14 +108,14 @@ void mr_range_begin(struct mr_range *range, void *worker)
     range->split_after = FIRST_PAGES;
 }
 
-void mr_range_give_back(struct mr_range *range)
+void mr_name_range_give_back(struct mr_name_range *range)
 {
     range->worker = NULL;
     range->splitting = false;
     range->pages = range->objects = 0;
 }
 
-void mr_range_page(struct mr_ranges *ranges, struct mr_range *range, uint64_t objects, uint64_t pages)
+void mr_name_range_page(struct mr_name_ranges *ranges, struct mr_name_range *range, uint64_t objects, uint64_t pages)
 {
     if (pages > range->pages)
         ranges->requests += pages - range->pages;
@@ -125,7 +125,7 @@ void mr_range_page(struct mr_ranges *ranges, struct mr_range *range, uint64_t ob
     range->pages = pages;
 }
 
-void mr_range_uncut(struct mr_range *range)
+void mr_name_range_uncut(struct mr_name_range *range)
 {
     range->splitting = false;
     range->split_after = range->pages + ((uint64_t)UNCUT_PAGES << (range->refused < 10 ? range->refused : 10));
@@ -138,15 +138,15 @@ void mr_range_uncut(struct mr_range *range)
     }
 }
 
-struct mr_range *mr_range_cut(struct mr_ranges *ranges, struct mr_range *range, uint64_t id, const char *mid,
-                              uint64_t level, uint64_t deepest)
+struct mr_name_range *mr_name_range_cut(struct mr_name_ranges *ranges, struct mr_name_range *range, uint64_t id,
+                                        const char *mid, uint64_t level, uint64_t deepest)
 {
     range->splitting = false;
     if (strcmp(mid, range->start) <= 0 || (range->end != NULL && strcmp(mid, range->end) >= 0)) {
         mr_error_set(MR_E_PROTOCOL, "a range was cut outside of it");
         return NULL;
     }
-    struct mr_range *upper = new_range(range->owner, id, range->uri, mid);
+    struct mr_name_range *upper = new_range(range->owner, id, range->uri, mid);
     char *end = upper != NULL ? strdup(mid) : NULL;
     if (end == NULL) {
         if (upper != NULL)
@@ -177,7 +177,7 @@ struct mr_range *mr_range_cut(struct mr_ranges *ranges, struct mr_range *range, 
 }
 
 /* Not a page was above the cut: deeper, half the way to where the names of a page differ. */
-static void cut_was_too_high(struct mr_range *lower, const struct mr_range *upper)
+static void cut_was_too_high(struct mr_name_range *lower, const struct mr_name_range *upper)
 {
     uint64_t level = lower->cut_level, way = lower->cut_deepest > level ? (lower->cut_deepest - level) / 2 : 0;
     lower->line = upper->line != 0 ? upper->line : lower->id;
@@ -187,23 +187,23 @@ static void cut_was_too_high(struct mr_range *lower, const struct mr_range *uppe
 }
 
 /* Less was below the cut than above it: half the way back to the level that is known to be too high. */
-static void cut_was_too_low(struct mr_range *upper, uint64_t level)
+static void cut_was_too_low(struct mr_name_range *upper, uint64_t level)
 {
     uint64_t least = (uint64_t)(upper->failed + 1);
     level = level < upper->level ? level : upper->level;
     upper->level = level > least ? least + (level - least) / 2 : least;
 }
 
-void mr_range_done(struct mr_ranges *ranges, struct mr_range *range, uint64_t objects)
+void mr_name_range_done(struct mr_name_ranges *ranges, struct mr_name_range *range, uint64_t objects)
 {
     range->done = true;
     range->worker = NULL;
     range->splitting = false;
     range->objects = objects;
-    for (struct mr_range *lower = ranges->first; range->pages <= 1 && lower != NULL; lower = lower->next)
+    for (struct mr_name_range *lower = ranges->first; range->pages <= 1 && lower != NULL; lower = lower->next)
         if (!lower->done && lower->cut_id == range->id)
             cut_was_too_high(lower, range);
-    for (struct mr_range *upper = range->next; range->cut_line != 0 && upper != NULL; upper = upper->next)
+    for (struct mr_name_range *upper = range->next; range->cut_line != 0 && upper != NULL; upper = upper->next)
         if (!upper->done && upper->line == range->cut_line)
             cut_was_too_low(upper, range->cut_level);
 }

@@ -18,13 +18,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define MR_RANGES_MAX 512u /* of one data set: each costs a descriptor until the parts are put together */
+#define MR_NAME_RANGES_MAX 512u /* of one data set: each costs a descriptor until the parts are put together */
 
 /* Names from start (""; inclusive) to end (NULL: no bound) under one URI. */
-struct mr_range {
-    struct mr_range *next; /* in the order of names */
+struct mr_name_range {
+    struct mr_name_range *next; /* in the order of names */
     uint64_t id;
-    void *owner;     /* the data set, as it was given to mr_ranges_add */
+    void *owner;     /* the data set, as it was given to mr_name_ranges_add */
     const char *uri; /* the owner's */
     char *start, *end;
     void *worker;         /* who lists it now; NULL */
@@ -40,38 +40,38 @@ struct mr_range {
     int part; /* its index part once done; -1 */
 };
 
-struct mr_ranges {
-    struct mr_range *first;
+struct mr_name_ranges {
+    struct mr_name_range *first;
     unsigned count, cuts;
     uint64_t requests; /* pages that came, those of workers that died included */
     uint64_t page;     /* most objects of one page */
 };
 
 /* One more URI, behind the others. NULL: NO_MEMORY. ids are not 0. */
-struct mr_range *mr_ranges_add(struct mr_ranges *ranges, void *owner, uint64_t id, const char *uri);
+struct mr_name_range *mr_name_ranges_add(struct mr_name_ranges *ranges, void *owner, uint64_t id, const char *uri);
 /* Frees all, and closes their parts. The counts of requests stay. */
-void mr_ranges_clear(struct mr_ranges *ranges);
-uint64_t mr_ranges_objects(const struct mr_ranges *ranges);
+void mr_name_ranges_clear(struct mr_name_ranges *ranges);
+uint64_t mr_name_ranges_objects(const struct mr_name_ranges *ranges);
 /* There are some, and all are done. */
-bool mr_ranges_complete(const struct mr_ranges *ranges);
+bool mr_name_ranges_complete(const struct mr_name_ranges *ranges);
 /* The first that nobody lists; NULL. */
-struct mr_range *mr_ranges_waiting(const struct mr_ranges *ranges);
+struct mr_name_range *mr_name_ranges_waiting(const struct mr_name_ranges *ranges);
 /* The range that has given the most and may be cut now; NULL. */
-struct mr_range *mr_ranges_busiest(const struct mr_ranges *ranges);
+struct mr_name_range *mr_name_ranges_busiest(const struct mr_name_ranges *ranges);
 /* Ranges that wait, and those that were asked for a cut. */
-unsigned mr_ranges_promised(const struct mr_ranges *ranges);
+unsigned mr_name_ranges_promised(const struct mr_name_ranges *ranges);
 
-void mr_range_begin(struct mr_range *range, void *worker);
+void mr_name_range_begin(struct mr_name_range *range, void *worker);
 /* Its worker is gone: all of it waits again. */
-void mr_range_give_back(struct mr_range *range);
+void mr_name_range_give_back(struct mr_name_range *range);
 /* A page came: objects and pages since begin. */
-void mr_range_page(struct mr_ranges *ranges, struct mr_range *range, uint64_t objects, uint64_t pages);
+void mr_name_range_page(struct mr_name_ranges *ranges, struct mr_name_range *range, uint64_t objects, uint64_t pages);
 /* The worker found no cut. */
-void mr_range_uncut(struct mr_range *range);
+void mr_name_range_uncut(struct mr_name_range *range);
 /* [mid, end) becomes a range of its own, behind this one. NULL: NO_MEMORY, or PROTOCOL (mid lies outside). */
-struct mr_range *mr_range_cut(struct mr_ranges *ranges, struct mr_range *range, uint64_t id, const char *mid,
-                              uint64_t level, uint64_t deepest);
+struct mr_name_range *mr_name_range_cut(struct mr_name_ranges *ranges, struct mr_name_range *range, uint64_t id,
+                                        const char *mid, uint64_t level, uint64_t deepest);
 /* All of it is listed. */
-void mr_range_done(struct mr_ranges *ranges, struct mr_range *range, uint64_t objects);
+void mr_name_range_done(struct mr_name_ranges *ranges, struct mr_name_range *range, uint64_t objects);
 
 #endif

@@ -12,7 +12,7 @@ static void advance(struct mr_dataset *dataset)
         if (mr_lanes_of_dataset(s, number) > 0)
             return;
         dataset->dropping = true;
-        dataset->undropped = dataset->indexed ? mr_fetchers_drop_dataset(s, number) : 0;
+        dataset->undropped = dataset->indexed ? mr_fetch_workers_drop_dataset(s, number) : 0;
     }
     if (dataset->undropped != 0)
         return;
@@ -21,7 +21,7 @@ static void advance(struct mr_dataset *dataset)
     atomic_store_explicit(&s->board->dataset[number].state, MR_DATASET_FREE, memory_order_release);
 }
 
-int mr_ranged_close(struct mr_dataset *dataset)
+int mr_reader_datasets_close(struct mr_dataset *dataset)
 {
     if (dataset->block_bytes == 0) {
         mr_error_set(MR_E_USAGE, "data set %u is shared with others, and stays open", dataset->number);
@@ -36,20 +36,20 @@ int mr_ranged_close(struct mr_dataset *dataset)
     return 0;
 }
 
-void mr_ranged_client_gone(struct mr_supervisor *s, const struct mr_client_peer *client)
+void mr_reader_datasets_client_gone(struct mr_supervisor *s, const struct mr_client_peer *client)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
         if (s->datasets[i] != NULL && s->datasets[i]->owner == client)
-            mr_ranged_close(s->datasets[i]);
+            mr_reader_datasets_close(s->datasets[i]);
 }
 
-void mr_ranged_lane_gone(struct mr_supervisor *s, uint32_t dataset)
+void mr_reader_datasets_lane_gone(struct mr_supervisor *s, uint32_t dataset)
 {
     if (dataset < MR_DATASETS_MAX && s->datasets[dataset] != NULL)
         advance(s->datasets[dataset]);
 }
 
-void mr_ranged_dropped(struct mr_supervisor *s, uint64_t dataset, unsigned slot)
+void mr_reader_datasets_dropped(struct mr_supervisor *s, uint64_t dataset, unsigned slot)
 {
     if (dataset >= MR_DATASETS_MAX || s->datasets[dataset] == NULL || !s->datasets[dataset]->dropping)
         return;
@@ -57,9 +57,9 @@ void mr_ranged_dropped(struct mr_supervisor *s, uint64_t dataset, unsigned slot)
     advance(s->datasets[dataset]);
 }
 
-void mr_ranged_producer_died(struct mr_supervisor *s, unsigned slot)
+void mr_reader_datasets_producer_died(struct mr_supervisor *s, unsigned slot)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
         if (s->datasets[i] != NULL && s->datasets[i]->dropping)
-            mr_ranged_dropped(s, i, slot);
+            mr_reader_datasets_dropped(s, i, slot);
 }

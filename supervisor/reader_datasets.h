@@ -23,14 +23,14 @@ struct mr_client_peer;
 
 /* Its client is done with it; lanes that it still has go on until it closes them. May free it. 0, or -1 (USAGE): it is
  * not one that is read by ranges. */
-int mr_ranged_close(struct mr_dataset *dataset);
+int mr_reader_datasets_close(struct mr_dataset *dataset);
 /* Closes those of the client. Its process may live on, with lanes. */
-void mr_ranged_client_gone(struct mr_supervisor *s, const struct mr_client_peer *client);
+void mr_reader_datasets_client_gone(struct mr_supervisor *s, const struct mr_client_peer *client);
 /* A lane of the data set has left the registry. */
-void mr_ranged_lane_gone(struct mr_supervisor *s, uint32_t dataset);
+void mr_reader_datasets_lane_gone(struct mr_supervisor *s, uint32_t dataset);
 /* DATASET_DROPPED came from a fetch slot. */
-void mr_ranged_dropped(struct mr_supervisor *s, uint64_t dataset, unsigned slot);
+void mr_reader_datasets_dropped(struct mr_supervisor *s, uint64_t dataset, unsigned slot);
 /* The process of a fetch slot is gone. */
-void mr_ranged_producer_died(struct mr_supervisor *s, unsigned slot);
+void mr_reader_datasets_producer_died(struct mr_supervisor *s, unsigned slot);
 
 #endif

@@ -64,9 +64,9 @@ static unsigned sum_lanes(const struct mr_supervisor *s, double *waiting, unsign
 static bool arenas_fill(const struct mr_supervisor *s)
 {
     uint64_t bytes = 0, free_bytes = 0;
-    for (unsigned i = 0; i < s->fetchers.count; i++) {
-        bytes += mr_counter_get(s->fetchers.workers[i].counters, MR_WC_ARENA_BYTES);
-        free_bytes += mr_counter_get(s->fetchers.workers[i].counters, MR_WC_ARENA_FREE_BYTES);
+    for (unsigned i = 0; i < s->fetch_workers.count; i++) {
+        bytes += mr_counter_get(s->fetch_workers.workers[i].counters, MR_WC_ARENA_BYTES);
+        free_bytes += mr_counter_get(s->fetch_workers.workers[i].counters, MR_WC_ARENA_FREE_BYTES);
     }
     return free_bytes <= bytes / 2;
 }
@@ -127,16 +127,16 @@ void mr_stat_log(struct mr_supervisor *s)
     char saves[80] = "";
     uint64_t objects = 0, bytes = 0, uploaded = 0;
     int64_t now_ns = mr_clock_mono_ns();
-    for (unsigned i = 0; i < s->fetchers.count; i++) {
-        objects += mr_counter_get(s->fetchers.workers[i].counters, MR_WC_OBJECTS);
-        bytes += mr_counter_get(s->fetchers.workers[i].counters, MR_WC_BYTES);
+    for (unsigned i = 0; i < s->fetch_workers.count; i++) {
+        objects += mr_counter_get(s->fetch_workers.workers[i].counters, MR_WC_OBJECTS);
+        bytes += mr_counter_get(s->fetch_workers.workers[i].counters, MR_WC_BYTES);
     }
     double seconds = (double)(now_ns - s->metrics.logged_ns) / 1e9;
     mr_stat_limit(s, limit, sizeof limit);
-    for (unsigned i = 0; i < s->writers.count; i++)
-        uploaded += mr_counter_get(s->writers.workers[i].counters, MR_WC_PART_BYTES);
-    if (s->part_lanes.open > 0 && seconds > 0)
-        snprintf(saves, sizeof saves, "; %u checkpoints under way, %.1f MiB/s", s->part_lanes.open,
+    for (unsigned i = 0; i < s->write_workers.count; i++)
+        uploaded += mr_counter_get(s->write_workers.workers[i].counters, MR_WC_PART_BYTES);
+    if (s->ckpt_lanes.open > 0 && seconds > 0)
+        snprintf(saves, sizeof saves, "; %u checkpoints under way, %.1f MiB/s", s->ckpt_lanes.open,
                  (double)(uploaded - s->metrics.uploaded) / 1048576 / seconds);
     if (seconds > 0)
         mr_log_info("%.0f objects/s, %.1f MiB/s, %u readers; limited by %s%s",
@@ -240,28 +240,28 @@ static json_t *workers_json(const struct mr_supervisor *s)
     for (unsigned i = 0; i < s->listing.worker_count; i++)
         if (s->listing.workers[i].generation > 0)
             json_array_append_new(list, worker_json(&s->listing.workers[i]));
-    for (unsigned i = 0; i < s->fetchers.count; i++)
-        json_array_append_new(list, worker_json(&s->fetchers.workers[i]));
-    for (unsigned i = 0; i < s->writers.count; i++)
-        json_array_append_new(list, worker_json(&s->writers.workers[i]));
+    for (unsigned i = 0; i < s->fetch_workers.count; i++)
+        json_array_append_new(list, worker_json(&s->fetch_workers.workers[i]));
+    for (unsigned i = 0; i < s->write_workers.count; i++)
+        json_array_append_new(list, worker_json(&s->write_workers.workers[i]));
     return list;
 }
 
-static const char *writer_state(const struct mr_part_entry *entry)
+static const char *writer_state(const struct mr_ckpt_entry *entry)
 {
     uint32_t code, crc32c;
     uint64_t generation;
-    switch (mr_part_result(&entry->lane, &code, NULL, &generation, &crc32c)) {
-    case MR_PART_DONE:
+    switch (mr_ckpt_part_result(&entry->lane, &code, NULL, &generation, &crc32c)) {
+    case MR_CKPT_PART_DONE:
         return "saved";
-    case MR_PART_FAILED:
+    case MR_CKPT_PART_FAILED:
         return "failed";
-    case MR_PART_GONE:
+    case MR_CKPT_PART_GONE:
         return "aborted";
     default:
         break;
     }
-    switch (mr_part_fate(&entry->lane)) {
+    switch (mr_ckpt_part_fate(&entry->lane)) {
     case MR_FATE_OPEN:
         return "open";
     case MR_FATE_SEALED:
@@ -274,12 +274,12 @@ static const char *writer_state(const struct mr_part_entry *entry)
 static json_t *writers_json(const struct mr_supervisor *s)
 {
     json_t *list = json_array();
-    for (unsigned i = 0; i < MR_PART_LANES_MAX; i++) {
-        const struct mr_part_entry *entry = s->part_lanes.slots[i];
+    for (unsigned i = 0; i < MR_CKPT_LANES_MAX; i++) {
+        const struct mr_ckpt_entry *entry = s->ckpt_lanes.slots[i];
         uint64_t stored, total;
         if (entry == NULL)
             continue;
-        mr_part_entry_progress(entry, &stored, &total);
+        mr_ckpt_entry_progress(entry, &stored, &total);
         json_array_append_new(list, json_pack("{s:i, s:o, s:i, s:s, s:i, s:i, s:I, s:I, s:I, s:f}", "writer", (int)i,
                                               "uri", text_json(entry->uri), "pid", (int)entry->pid, "state",
                                               writer_state(entry), "worker", (int)entry->lane.worker, "parts",
@@ -292,9 +292,9 @@ static json_t *writers_json(const struct mr_supervisor *s)
 
 static json_t *checkpoint_json(const struct mr_supervisor *s)
 {
-    return json_pack("{s:I, s:I, s:i, s:i, s:i, s:o}", "arena_bytes", (json_int_t)s->writers.arena_bytes,
-                     "arena_free_bytes", (json_int_t)mr_part_lanes_free_bytes(s), "open", (int)s->part_lanes.open,
-                     "waiting", (int)mr_clients_waiting(s), "lost", (int)s->part_lanes.lost, "writers",
+    return json_pack("{s:I, s:I, s:i, s:i, s:i, s:o}", "arena_bytes", (json_int_t)s->write_workers.arena_bytes,
+                     "arena_free_bytes", (json_int_t)mr_ckpt_lanes_free_bytes(s), "open", (int)s->ckpt_lanes.open,
+                     "waiting", (int)mr_clients_waiting(s), "lost", (int)s->ckpt_lanes.lost, "writers",
                      writers_json(s));
 }
 
@@ -303,10 +303,10 @@ static uint64_t sum_counter(const struct mr_supervisor *s, enum mr_worker_counte
     uint64_t sum = 0;
     for (unsigned i = 0; i < s->listing.worker_count; i++)
         sum += s->listing.workers[i].counters != NULL ? mr_counter_get(s->listing.workers[i].counters, which) : 0;
-    for (unsigned i = 0; i < s->fetchers.count; i++)
-        sum += mr_counter_get(s->fetchers.workers[i].counters, which);
-    for (unsigned i = 0; i < s->writers.count; i++)
-        sum += mr_counter_get(s->writers.workers[i].counters, which);
+    for (unsigned i = 0; i < s->fetch_workers.count; i++)
+        sum += mr_counter_get(s->fetch_workers.workers[i].counters, which);
+    for (unsigned i = 0; i < s->write_workers.count; i++)
+        sum += mr_counter_get(s->write_workers.workers[i].counters, which);
     return sum;
 }
 
@@ -332,8 +332,8 @@ char *mr_stat_json(const struct mr_supervisor *s)
         json_pack("{s:s, s:s, s:i, s:s, s:f, s:{s:I, s:i, s:I}, s:o, s:o, s:o, s:o, s:o, s:{s:s, s:s}}", "version",
                   MR_VERSION, "run_id", s->run_id, "pid", (int)getpid(), "state", supervisor_states[s->state],
                   "uptime_s", (double)(mr_clock_mono_ns() - s->started_ns) / 1e9, "memory", "arena_bytes",
-                  (json_int_t)s->fetchers.arena_bytes, "arenas", (int)s->fetchers.count, "reserve_bytes",
-                  (json_int_t)s->fetchers.reserve_bytes, "datasets", datasets_json(s), "lanes", lanes_json(s),
+                  (json_int_t)s->fetch_workers.arena_bytes, "arenas", (int)s->fetch_workers.count, "reserve_bytes",
+                  (json_int_t)s->fetch_workers.reserve_bytes, "datasets", datasets_json(s), "lanes", lanes_json(s),
                   "workers", workers_json(s), "operations", operations_json(s), "checkpoint", checkpoint_json(s),
                   "limit", "stage", stage, "text", limit);
     char *text = root != NULL ? json_dumps(root, JSON_INDENT(2)) : NULL;

@@ -31,7 +31,7 @@ static bool any_process(const struct mr_supervisor *s)
     for (unsigned i = 0; i < s->listing.worker_count; i++)
         if (mr_child_has_process(&s->listing.workers[i]))
             return true;
-    return mr_fetchers_alive(s) != 0 || mr_writers_alive(s);
+    return mr_fetch_workers_mask(s) != 0 || mr_write_workers_any(s);
 }
 
 static bool is_ours(const struct mr_supervisor *s, pid_t pid)
@@ -39,10 +39,10 @@ static bool is_ours(const struct mr_supervisor *s, pid_t pid)
     bool ours = pid == s->command.pid;
     for (unsigned i = 0; i < s->listing.worker_count; i++)
         ours |= pid == s->listing.workers[i].pid;
-    for (unsigned i = 0; i < s->fetchers.count; i++)
-        ours |= pid == s->fetchers.workers[i].pid;
-    for (unsigned i = 0; i < s->writers.count; i++)
-        ours |= pid == s->writers.workers[i].pid;
+    for (unsigned i = 0; i < s->fetch_workers.count; i++)
+        ours |= pid == s->fetch_workers.workers[i].pid;
+    for (unsigned i = 0; i < s->write_workers.count; i++)
+        ours |= pid == s->write_workers.workers[i].pid;
     return ours;
 }
 
@@ -51,25 +51,25 @@ static void end_readers(struct mr_supervisor *s)
 {
     for (unsigned i = 0; i < s->listing.worker_count; i++)
         mr_child_drain(&s->listing.workers[i], false);
-    for (unsigned i = 0; i < s->fetchers.count; i++)
-        mr_child_drain(&s->fetchers.workers[i], false);
+    for (unsigned i = 0; i < s->fetch_workers.count; i++)
+        mr_child_drain(&s->fetch_workers.workers[i], false);
 }
 
 static void end_children(struct mr_supervisor *s)
 {
     end_readers(s);
-    for (unsigned i = 0; i < s->writers.count; i++)
-        mr_child_drain(&s->writers.workers[i], false);
+    for (unsigned i = 0; i < s->write_workers.count; i++)
+        mr_child_drain(&s->write_workers.workers[i], false);
 }
 
 static void kill_children(struct mr_supervisor *s)
 {
     for (unsigned i = 0; i < s->listing.worker_count; i++)
         mr_child_kill(&s->listing.workers[i]);
-    for (unsigned i = 0; i < s->fetchers.count; i++)
-        mr_child_kill(&s->fetchers.workers[i]);
-    for (unsigned i = 0; i < s->writers.count; i++)
-        mr_child_kill(&s->writers.workers[i]);
+    for (unsigned i = 0; i < s->fetch_workers.count; i++)
+        mr_child_kill(&s->fetch_workers.workers[i]);
+    for (unsigned i = 0; i < s->write_workers.count; i++)
+        mr_child_kill(&s->write_workers.workers[i]);
 }
 
 /*
@@ -297,9 +297,10 @@ int mr_supervisor_reload(struct mr_supervisor *s, char *text, size_t size)
     s->config_fd = fd;
     mr_log_set_level((enum mr_log_level)s->config.log.level);
     set_metrics(s);
-    for (unsigned i = 0; i < s->fetchers.count; i++)
-        mr_child_drain(&s->fetchers.workers[i], true); /* what they have in flight goes back and is claimed again */
-    mr_writers_renew(s);
+    for (unsigned i = 0; i < s->fetch_workers.count; i++)
+        mr_child_drain(&s->fetch_workers.workers[i],
+                       true); /* what they have in flight goes back and is claimed again */
+    mr_write_workers_renew(s);
     return 0;
 }
 
@@ -368,9 +369,9 @@ static int init(struct mr_supervisor *s, const struct mr_supervisor_options *opt
     s->metrics.logged_ns = s->started_ns;
     set_metrics(s);
     mr_lanes_init(s);
-    mr_part_lanes_init(s);
+    mr_ckpt_lanes_init(s);
     mr_drain_init(s);
-    if (s->config_fd < 0 || init_board(s) != 0 || mr_listing_init(s) != 0 || mr_fetchers_init(s) != 0)
+    if (s->config_fd < 0 || init_board(s) != 0 || mr_listing_init(s) != 0 || mr_fetch_workers_init(s) != 0)
         return -1;
     int listener = mr_run_folder_init(&s->folder, options->folder_path, options->socket_path);
     if (listener < 0)
@@ -392,11 +393,11 @@ static void close_all(struct mr_supervisor *s)
     mr_events_stop(&s->events, &s->metrics_timer);
     mr_drain_close(s);
     mr_lanes_close(s);
-    mr_part_lanes_close(s);
+    mr_ckpt_lanes_close(s);
     mr_clients_close(s);
     mr_listing_close(s);
-    mr_fetchers_close(s);
-    mr_writers_close(s);
+    mr_fetch_workers_close(s);
+    mr_write_workers_close(s);
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
         mr_dataset_close(s->datasets[i]);
         s->datasets[i] = NULL;
@@ -438,9 +439,9 @@ static int run(struct mr_supervisor *s, const struct mr_supervisor_options *opti
             kill_children(s);
             return 1;
         }
-    mr_part_lanes_close(s); /* what is left of them is settled */
+    mr_ckpt_lanes_close(s); /* what is left of them is settled */
     status = s->command.ended ? s->command.exit_status : s->index_status;
-    if (s->part_lanes.lost > 0 && status == 0)
+    if (s->ckpt_lanes.lost > 0 && status == 0)
         status = 1;
     return status;
 }
@@ -460,9 +461,9 @@ int mr_supervisor_main(const struct mr_supervisor_options *options)
     s->index_status = s->indexing ? 1 : 0; /* until it is saved */
     s->started_ns = mr_clock_mono_ns();
     for (unsigned i = 0; i < MR_PRODUCERS_MAX; i++)
-        s->fetchers.slots[i] = (struct mr_producer_slot){
+        s->fetch_workers.slots[i] = (struct mr_producer_slot){
             .arena = -1, .arena_readonly = -1, .line = -1, .line_readonly = -1, .eventfd = -1};
-    mr_writers_init(s);
+    mr_write_workers_init(s);
     if (mr_config_load(&s->config, options->config_path) != 0) {
         mr_log_error("%s", mr_error_text());
         status = mr_code_exit_status(mr_error_code());

@@ -57,10 +57,10 @@ struct mr_supervisor {
 
     struct mr_dataset *datasets[MR_DATASETS_MAX];
     struct mr_listing listing;
-    struct mr_fetchers fetchers;
+    struct mr_fetch_workers fetch_workers;
     struct mr_lanes lanes;
-    struct mr_writers writers;
-    struct mr_part_lanes part_lanes;
+    struct mr_write_workers write_workers;
+    struct mr_ckpt_lanes ckpt_lanes;
     struct mr_drain drain;
     struct mr_clients clients;
     struct mr_command command;

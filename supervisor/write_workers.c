@@ -23,7 +23,7 @@ static const struct mr_child_role write_role;
 
 static struct mr_producer_slot *slot_of(const struct mr_child *child)
 {
-    return &child->supervisor->writers.slots[child->slot];
+    return &child->supervisor->write_workers.slots[child->slot];
 }
 
 static bool is_recent(int64_t then_ns)
@@ -31,14 +31,14 @@ static bool is_recent(int64_t then_ns)
     return then_ns != 0 && mr_clock_mono_ns() - then_ns < RETRY_MS * MR_MILLISECOND_NS;
 }
 
-uint64_t mr_writers_arena_bytes(const struct mr_supervisor *s)
+uint64_t mr_write_workers_arena_bytes(const struct mr_supervisor *s)
 {
-    if (s->writers.arena_bytes != 0)
-        return s->writers.arena_bytes;
+    if (s->write_workers.arena_bytes != 0)
+        return s->write_workers.arena_bytes;
     uint64_t bytes = s->is_private && s->config.checkpoint.arena_bytes == 0
                          ? PRIVATE_ARENA_BYTES
-                         : mr_config_part_arena_bytes(&s->config, mr_memory_limit_bytes());
-    return bytes / MR_PART_PAGE * MR_PART_PAGE;
+                         : mr_config_ckpt_arena_bytes(&s->config, mr_memory_limit_bytes());
+    return bytes / MR_CKPT_PART_PAGE * MR_CKPT_PART_PAGE;
 }
 
 /* ---- segments ---- */
@@ -52,7 +52,7 @@ static void close_fd(int *fd)
 
 static int make_arena(struct mr_supervisor *s)
 {
-    struct mr_writers *w = &s->writers;
+    struct mr_write_workers *w = &s->write_workers;
     enum mr_backing backing = w->memfd ? MR_BACKING_MEMFD : (enum mr_backing)s->config.memory.backing;
     if (backing == MR_BACKING_AUTO && s->config.memory.huge_pages == MR_HUGE_PAGES_AUTO && mr_segment_huge_possible())
         backing = MR_BACKING_MEMFD; /* /dev/shm has them only where it was mounted so */
@@ -63,7 +63,7 @@ static int make_arena(struct mr_supervisor *s)
 
 static int make_slot(struct mr_supervisor *s, unsigned i)
 {
-    struct mr_producer_slot *slot = &s->writers.slots[i];
+    struct mr_producer_slot *slot = &s->write_workers.slots[i];
     if (slot->eventfd >= 0)
         return 0; /* kept from an attempt that came to nothing */
     close_fd(&slot->line);
@@ -83,7 +83,7 @@ static int make_slot(struct mr_supervisor *s, unsigned i)
 
 static int make_slots(struct mr_supervisor *s)
 {
-    struct mr_writers *w = &s->writers;
+    struct mr_write_workers *w = &s->write_workers;
     unsigned wanted = (unsigned)s->config.checkpoint.writers;
     for (unsigned i = 0; i < wanted && i < MR_PRODUCERS_MAX; i++) {
         if (make_slot(s, i) != 0)
@@ -103,7 +103,7 @@ static int make_slots(struct mr_supervisor *s)
 
 static void give_up(struct mr_supervisor *s, enum mr_code code, const char *text)
 {
-    struct mr_writers *w = &s->writers;
+    struct mr_write_workers *w = &s->write_workers;
     char size[32];
     mr_size_text((double)(w->arena_bytes), size);
     w->state = MR_ARENAS_NONE;
@@ -125,10 +125,10 @@ static void give_up(struct mr_supervisor *s, enum mr_code code, const char *text
 
 static void begin(struct mr_supervisor *s)
 {
-    struct mr_writers *w = &s->writers;
+    struct mr_write_workers *w = &s->write_workers;
     uint64_t available = mr_memory_available_bytes();
     char size[32], left[32], why[100];
-    w->arena_bytes = mr_writers_arena_bytes(s);
+    w->arena_bytes = mr_write_workers_arena_bytes(s);
     w->memfd = false;
     w->state = MR_ARENAS_RESERVING;
     mr_size_text((double)(w->arena_bytes), size);
@@ -138,7 +138,7 @@ static void begin(struct mr_supervisor *s)
         give_up(s, MR_E_NO_MEMORY, why);
         return;
     }
-    if (!mr_part_share_possible(w->arena_bytes)) {
+    if (!mr_ckpt_share_possible(w->arena_bytes)) {
         snprintf(why, sizeof why, "checkpoint.arena_bytes (%s) has no room for two parts of 5 MiB", size);
         give_up(s, MR_E_CONFIG, why);
         return;
@@ -157,20 +157,20 @@ static void begin(struct mr_supervisor *s)
 
 static bool any_process(const struct mr_supervisor *s)
 {
-    for (unsigned i = 0; i < s->writers.count; i++)
-        if (mr_child_has_process(&s->writers.workers[i]))
+    for (unsigned i = 0; i < s->write_workers.count; i++)
+        if (mr_child_has_process(&s->write_workers.workers[i]))
             return true;
     return false;
 }
 
-bool mr_writers_alive(const struct mr_supervisor *s)
+bool mr_write_workers_any(const struct mr_supervisor *s)
 {
     return any_process(s);
 }
 
 static int arena_there(struct mr_supervisor *s)
 {
-    struct mr_writers *w = &s->writers;
+    struct mr_write_workers *w = &s->write_workers;
     if (w->state == MR_ARENAS_NONE && is_recent(w->failed_ns)) {
         mr_error_set(w->fail_code, "%s", w->fail_text);
         return -1;
@@ -186,16 +186,16 @@ static int arena_there(struct mr_supervisor *s)
     return -1;
 }
 
-int mr_writers_choose(struct mr_supervisor *s, unsigned *slot)
+int mr_write_workers_choose(struct mr_supervisor *s, unsigned *slot)
 {
-    struct mr_writers *w = &s->writers;
+    struct mr_write_workers *w = &s->write_workers;
     unsigned best = UINT32_MAX, least = 0;
     bool coming = false;
     if (arena_there(s) != 0)
         return -1;
     for (unsigned i = 0; i < w->count; i++) {
         struct mr_child *child = &w->workers[i];
-        unsigned served = mr_part_lanes_served(s, i);
+        unsigned served = mr_ckpt_lanes_served(s, i);
         if (child->state == MR_CHILD_FAILED && !is_recent(w->slot_failed_ns[i])) {
             child->barren = 0; /* credentials may have come meanwhile */
             mr_child_start(child);
@@ -218,33 +218,33 @@ int mr_writers_choose(struct mr_supervisor *s, unsigned *slot)
     return 0;
 }
 
-void mr_writers_idle(struct mr_supervisor *s, unsigned slot)
+void mr_write_workers_idle(struct mr_supervisor *s, unsigned slot)
 {
-    if (!s->writers.stale[slot] || mr_part_lanes_served(s, slot) > 0)
+    if (!s->write_workers.stale[slot] || mr_ckpt_lanes_served(s, slot) > 0)
         return;
-    s->writers.stale[slot] = false;
-    mr_child_drain(&s->writers.workers[slot], true);
+    s->write_workers.stale[slot] = false;
+    mr_child_drain(&s->write_workers.workers[slot], true);
 }
 
-void mr_writers_renew(struct mr_supervisor *s)
+void mr_write_workers_renew(struct mr_supervisor *s)
 {
-    for (unsigned i = 0; i < s->writers.count; i++) {
-        s->writers.stale[i] = true;
-        mr_writers_idle(s, i);
+    for (unsigned i = 0; i < s->write_workers.count; i++) {
+        s->write_workers.stale[i] = true;
+        mr_write_workers_idle(s, i);
     }
 }
 
-void mr_writers_wake(struct mr_supervisor *s, unsigned slot)
+void mr_write_workers_wake(struct mr_supervisor *s, unsigned slot)
 {
-    if (s->writers.slots[slot].eventfd >= 0)
-        eventfd_write(s->writers.slots[slot].eventfd, 1);
+    if (s->write_workers.slots[slot].eventfd >= 0)
+        eventfd_write(s->write_workers.slots[slot].eventfd, 1);
 }
 
 /* ---- what the workers say ---- */
 
 static void send_arena(struct mr_child *child)
 {
-    struct mr_writers *w = &child->supervisor->writers;
+    struct mr_write_workers *w = &child->supervisor->write_workers;
     struct mr_msg_out *out = mr_msg_new(MR_MSG_ARENA);
     mr_msg_put_u64(out, "bytes", w->arena_bytes);
     mr_msg_put_u64(out, "reserve", 0);
@@ -256,13 +256,13 @@ static void send_arena(struct mr_child *child)
 static void arena_ready(struct mr_child *child)
 {
     struct mr_supervisor *s = child->supervisor;
-    if (s->writers.state != MR_ARENAS_RESERVING || child->slot != 0)
+    if (s->write_workers.state != MR_ARENAS_RESERVING || child->slot != 0)
         return;
-    s->writers.state = MR_ARENAS_READY;
-    for (unsigned i = 1; i < s->writers.count; i++) {
-        s->writers.workers[i].state = MR_CHILD_FREE;
-        s->writers.workers[i].barren = 0;
-        mr_child_start(&s->writers.workers[i]);
+    s->write_workers.state = MR_ARENAS_READY;
+    for (unsigned i = 1; i < s->write_workers.count; i++) {
+        s->write_workers.workers[i].state = MR_CHILD_FREE;
+        s->write_workers.workers[i].barren = 0;
+        mr_child_start(&s->write_workers.workers[i]);
     }
 }
 
@@ -270,7 +270,7 @@ static void arena_ready(struct mr_child *child)
 static void arena_failed(struct mr_child *child)
 {
     struct mr_supervisor *s = child->supervisor;
-    struct mr_writers *w = &s->writers;
+    struct mr_write_workers *w = &s->write_workers;
     if (w->state != MR_ARENAS_RESERVING || child->fail_code != MR_E_NO_MEMORY)
         return;
     if (s->config.memory.backing != MR_BACKING_AUTO || w->memfd) {
@@ -294,15 +294,15 @@ static int message(struct mr_child *child, struct mr_msg_in *in)
     case MR_MSG_ARENA_READY:
         arena_ready(child);
         return 0;
-    case MR_MSG_PART_ENDED:
+    case MR_MSG_CKPT_ENDED:
         if (mr_msg_get_u64(in, "lane", &number) != 0)
             return -1;
-        mr_part_lanes_ended(s, number, child->slot);
+        mr_ckpt_lanes_ended(s, number, child->slot);
         return 0;
     case MR_MSG_DROPPED:
         if (mr_msg_get_u64(in, "lane", &number) != 0)
             return -1;
-        mr_part_lanes_dropped(s, number, child->slot);
+        mr_ckpt_lanes_dropped(s, number, child->slot);
         return 0;
     case MR_MSG_FAILED:
         arena_failed(child);
@@ -323,7 +323,7 @@ static void setup(struct mr_child *child, struct mr_msg_out *out)
 
 static void started(struct mr_child *child)
 {
-    mr_part_lanes_tell(child->supervisor, child);
+    mr_ckpt_lanes_tell(child->supervisor, child);
     send_arena(child);
 }
 
@@ -336,21 +336,21 @@ static void died(struct mr_child *child, const struct mr_child_end *end)
 {
     struct mr_supervisor *s = child->supervisor;
     uint64_t oom_kills = mr_oom_kills();
-    if (oom_kills > s->writers.oom_kills && end->signal == SIGKILL)
+    if (oom_kills > s->write_workers.oom_kills && end->signal == SIGKILL)
         mr_log_error("write worker %u was killed because the memory limit was reached: lower checkpoint.arena_bytes or "
                      "memory.arena_bytes, or raise the limit",
                      child->slot);
-    s->writers.oom_kills = oom_kills;
-    mr_part_lanes_worker_died(s, child->slot);
+    s->write_workers.oom_kills = oom_kills;
+    mr_ckpt_lanes_worker_died(s, child->slot);
 }
 
 static void ended(struct mr_child *child)
 {
     struct mr_supervisor *s = child->supervisor;
-    struct mr_writers *w = &s->writers;
+    struct mr_write_workers *w = &s->write_workers;
     if (child->state == MR_CHILD_FAILED) {
         w->slot_failed_ns[child->slot] = mr_clock_mono_ns();
-        mr_part_lanes_worker_failed(s, child->slot, child->fail_code, child->fail_text);
+        mr_ckpt_lanes_worker_failed(s, child->slot, child->fail_code, child->fail_text);
         if (w->state == MR_ARENAS_RESERVING)
             give_up(s, child->fail_code, child->fail_text);
     }
@@ -370,9 +370,9 @@ static const struct mr_child_role write_role = {.name = "write",
                                                 .died = died,
                                                 .ended = ended};
 
-void mr_writers_init(struct mr_supervisor *s)
+void mr_write_workers_init(struct mr_supervisor *s)
 {
-    struct mr_writers *w = &s->writers;
+    struct mr_write_workers *w = &s->write_workers;
     w->arena = -1;
     w->oom_kills = mr_oom_kills();
     for (unsigned i = 0; i < MR_PRODUCERS_MAX; i++)
@@ -380,9 +380,9 @@ void mr_writers_init(struct mr_supervisor *s)
             .arena = -1, .arena_readonly = -1, .line = -1, .line_readonly = -1, .eventfd = -1};
 }
 
-void mr_writers_close(struct mr_supervisor *s)
+void mr_write_workers_close(struct mr_supervisor *s)
 {
-    struct mr_writers *w = &s->writers;
+    struct mr_write_workers *w = &s->write_workers;
     for (unsigned i = 0; i < w->count; i++)
         mr_child_close(&w->workers[i]);
     for (unsigned i = 0; i < MR_PRODUCERS_MAX; i++) {

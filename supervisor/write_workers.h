@@ -20,7 +20,7 @@
 #include "supervisor/child.h"
 #include "supervisor/fetch_workers.h"
 
-struct mr_writers {
+struct mr_write_workers {
     enum mr_arenas state;
     struct mr_child workers[MR_PRODUCERS_MAX];
     struct mr_producer_slot slots[MR_PRODUCERS_MAX]; /* their lines and eventfds; the arena is everybody's */
@@ -36,19 +36,19 @@ struct mr_writers {
     uint64_t oom_kills;           /* of our cgroup, at the last look */
 };
 
-void mr_writers_init(struct mr_supervisor *s);
-void mr_writers_close(struct mr_supervisor *s);
+void mr_write_workers_init(struct mr_supervisor *s);
+void mr_write_workers_close(struct mr_supervisor *s);
 /* 0 when the arena and a worker are there, and *slot is the one with the fewest lanes; -1: BUSY (ask again), NO_MEMORY,
  * or why no worker can work. */
-int mr_writers_choose(struct mr_supervisor *s, unsigned *slot);
+int mr_write_workers_choose(struct mr_supervisor *s, unsigned *slot);
 /* What the arena has, or would have. */
-uint64_t mr_writers_arena_bytes(const struct mr_supervisor *s);
-bool mr_writers_alive(const struct mr_supervisor *s);
+uint64_t mr_write_workers_arena_bytes(const struct mr_supervisor *s);
+bool mr_write_workers_any(const struct mr_supervisor *s);
 /* The configuration has changed. A drained write worker aborts what is open: each is started again when it is idle. */
-void mr_writers_renew(struct mr_supervisor *s);
+void mr_write_workers_renew(struct mr_supervisor *s);
 /* A lane of the slot has ended, or none had begun. */
-void mr_writers_idle(struct mr_supervisor *s, unsigned slot);
+void mr_write_workers_idle(struct mr_supervisor *s, unsigned slot);
 /* The worker looks at its lanes again: after an abort. */
-void mr_writers_wake(struct mr_supervisor *s, unsigned slot);
+void mr_write_workers_wake(struct mr_supervisor *s, unsigned slot);
 
 #endif

@@ -420,7 +420,7 @@ static PyObject *client_open_writer(Client *self, PyObject *args, PyObject *kwar
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "s|pI:open_writer", names, &uri, &if_absent, &sharers) ||
         begin(self))
         return NULL;
-    struct mr_part_writer opened;
+    struct mr_ckpt_writer opened;
     Py_BEGIN_ALLOW_THREADS rc = mr_client_open_writer(self->client, uri, if_absent, sharers, &opened);
     Py_END_ALLOW_THREADS if (!rc) self->writers++;
     end(self);
@@ -431,16 +431,16 @@ static PyObject *client_open_writer(Client *self, PyObject *args, PyObject *kwar
     return PyUnicode_DecodeUTF8(mr_error_text(), (Py_ssize_t)strlen(mr_error_text()), "backslashreplace");
 }
 
-void ring_client_writer_left(PyObject *object, struct mr_part_writer *writer)
+void ring_client_writer_left(PyObject *object, struct mr_ckpt_writer *writer)
 {
     Client *self = (Client *)object;
     lock(self);
-    mr_part_unmap(&writer->lane);
+    mr_ckpt_part_unmap(&writer->lane);
     self->writers--;
     end(self);
 }
 
-void ring_client_writer_closed(PyObject *object, struct mr_part_writer *writer)
+void ring_client_writer_closed(PyObject *object, struct mr_ckpt_writer *writer)
 {
     Client *self = (Client *)object;
     lock(self);

@@ -121,9 +121,9 @@ void ring_client_lane_closed(PyObject *client, uint32_t lane);
 /* Whether the supervisor has ended: -1 with an exception. Does nothing while another thread talks. */
 int ring_client_look_alive(PyObject *client);
 /* The end of a Writer: tells the supervisor and unmaps the lane; errors do not matter. Takes the lock. */
-void ring_client_writer_closed(PyObject *client, struct mr_part_writer *writer);
+void ring_client_writer_closed(PyObject *client, struct mr_ckpt_writer *writer);
 /* The same without a word to the supervisor. */
-void ring_client_writer_left(PyObject *client, struct mr_part_writer *writer);
+void ring_client_writer_left(PyObject *client, struct mr_ckpt_writer *writer);
 /* A lane for a RangeReader: 0 with its consumer and number, or -1 with an exception. */
 int ring_client_open_range_lane(PyObject *client, uint32_t dataset, uint32_t window, struct mr_consumer **consumer,
                                 uint32_t *lane);
@@ -132,7 +132,7 @@ extern PyType_Spec ring_client_spec;
 /* ---- writer.c ---- */
 
 /* A Writer over an opened part lane, which it takes over; NULL with an exception, the lane aborted and closed. */
-PyObject *ring_writer_new(struct ring_state *state, PyObject *client, const struct mr_part_writer *opened);
+PyObject *ring_writer_new(struct ring_state *state, PyObject *client, const struct mr_ckpt_writer *opened);
 extern PyType_Spec ring_writer_spec;
 
 #endif

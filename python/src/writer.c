@@ -15,8 +15,8 @@
 
 typedef struct {
     PyObject_HEAD PyObject *client;
-    struct mr_part_writer writer;
-    struct mr_part_stream stream;
+    struct mr_ckpt_writer writer;
+    struct mr_ckpt_stream stream;
     uint64_t mark; /* of the process that opened it */
     bool busy;     /* a thread is in here without the GIL */
     bool sealed, aborted, closed;
@@ -36,18 +36,18 @@ static void close_writer(Writer *self)
     if (is_foreign(self))
         return; /* the lane stays mapped: a child must touch neither the parent's memory nor its threads */
     if (!self->sealed && !self->aborted)
-        mr_part_stream_abort(&self->stream);
-    mr_part_stream_close(&self->stream);
-    self->stored = mr_part_stream_stored(&self->stream);
+        mr_ckpt_stream_abort(&self->stream);
+    mr_ckpt_stream_close(&self->stream);
+    self->stored = mr_ckpt_stream_stored(&self->stream);
     ring_client_writer_closed(self->client, &self->writer);
 }
 
-PyObject *ring_writer_new(struct ring_state *state, PyObject *client, const struct mr_part_writer *opened)
+PyObject *ring_writer_new(struct ring_state *state, PyObject *client, const struct mr_ckpt_writer *opened)
 {
     Writer *self = PyObject_New(Writer, state->writer);
     if (!self) {
-        struct mr_part_writer writer = *opened;
-        mr_part_abort(&writer.lane);
+        struct mr_ckpt_writer writer = *opened;
+        mr_ckpt_part_abort(&writer.lane);
         mr_wake_producer(writer.line, writer.eventfd);
         ring_client_writer_closed(client, &writer);
         return NULL;
@@ -57,7 +57,7 @@ PyObject *ring_writer_new(struct ring_state *state, PyObject *client, const stru
     self->writer = *opened;
     self->busy = self->sealed = self->aborted = self->closed = false;
     self->stored = 0;
-    mr_part_stream_init(&self->stream, &self->writer);
+    mr_ckpt_stream_init(&self->stream, &self->writer);
     self->mark = mr_fork_mark();
     if (self->mark)
         return (PyObject *)self;
@@ -69,7 +69,7 @@ static bool is_saved(const Writer *self)
 {
     uint32_t code, crc32c;
     uint64_t generation;
-    return mr_part_result(&self->writer.lane, &code, NULL, &generation, &crc32c) == MR_PART_DONE;
+    return mr_ckpt_part_result(&self->writer.lane, &code, NULL, &generation, &crc32c) == MR_CKPT_PART_DONE;
 }
 
 /* Nobody here knows what became of a promise, and nobody will: the supervisor is not told otherwise, and counts it among
@@ -77,7 +77,7 @@ static bool is_saved(const Writer *self)
 static void leave_promise(Writer *self)
 {
     self->closed = true;
-    mr_part_stream_close(&self->stream);
+    mr_ckpt_stream_close(&self->stream);
     ring_client_writer_left(self->client, &self->writer);
 }
 
@@ -122,12 +122,12 @@ static int check_open(const Writer *self)
 
 static void abort_stream(Writer *self)
 {
-    mr_part_stream_abort(&self->stream);
+    mr_ckpt_stream_abort(&self->stream);
     self->aborted = true;
 }
 
 /* A wait of one slice, then what only happens while we wait: 0 to look again, -1 with an exception. */
-static int wait_slice(Writer *self, int (*wait)(struct mr_part_stream *, unsigned))
+static int wait_slice(Writer *self, int (*wait)(struct mr_ckpt_stream *, unsigned))
 {
     int rc;
     self->busy = true;
@@ -145,14 +145,14 @@ static PyObject *raise_outcome(Writer *self)
     for (;;) {
         uint32_t code, crc32c;
         uint64_t generation;
-        char text[MR_PART_TEXT];
-        enum mr_part_outcome outcome = mr_part_result(&self->writer.lane, &code, text, &generation, &crc32c);
-        if (outcome == MR_PART_UNDECIDED && mr_clock_mono_ns() < until_ns) {
-            if (wait_slice(self, mr_part_stream_wait_outcome))
+        char text[MR_CKPT_PART_TEXT];
+        enum mr_ckpt_part_outcome outcome = mr_ckpt_part_result(&self->writer.lane, &code, text, &generation, &crc32c);
+        if (outcome == MR_CKPT_PART_UNDECIDED && mr_clock_mono_ns() < until_ns) {
+            if (wait_slice(self, mr_ckpt_stream_wait_outcome))
                 return NULL;
             continue;
         }
-        if (outcome == MR_PART_UNDECIDED)
+        if (outcome == MR_CKPT_PART_UNDECIDED)
             mr_error_set(MR_E_GONE, "the upload was aborted, and its write worker does not say why");
         else
             mr_error_set(code > MR_OK && code < MR_E_COUNT ? (enum mr_code)code : MR_E_GONE, "%s", text);
@@ -166,7 +166,7 @@ static int write_all(Writer *self, const unsigned char *data, size_t length)
         size_t taken;
         enum mr_push got;
         self->busy = true;
-        Py_BEGIN_ALLOW_THREADS got = mr_part_stream_push(&self->stream, data, length, &taken);
+        Py_BEGIN_ALLOW_THREADS got = mr_ckpt_stream_push(&self->stream, data, length, &taken);
         Py_END_ALLOW_THREADS self->busy = false;
         data += taken;
         length -= taken;
@@ -176,7 +176,7 @@ static int write_all(Writer *self, const unsigned char *data, size_t length)
             raise_outcome(self);
         else if (got == MR_PUSH_TOO_MANY)
             ring_raise();
-        else if (got == MR_PUSH_MORE ? !PyErr_CheckSignals() : !wait_slice(self, mr_part_stream_wait))
+        else if (got == MR_PUSH_MORE ? !PyErr_CheckSignals() : !wait_slice(self, mr_ckpt_stream_wait))
             continue;
         return -1;
     }
@@ -195,8 +195,8 @@ static PyObject *writer_write(Writer *self, PyObject *data)
     }
     size_t length = (size_t)view.len;
     int rc = 0;
-    if (length > SMALL || mr_part_stream_has_ended(&self->stream) ||
-        !mr_part_stream_put(&self->stream, view.buf, length)) {
+    if (length > SMALL || mr_ckpt_stream_has_ended(&self->stream) ||
+        !mr_ckpt_stream_put(&self->stream, view.buf, length)) {
         rc = write_all(self, view.buf, length);
         if (rc) /* a part of these bytes may be there: what follows them must not make an object of it */
             abort_stream(self);
@@ -214,9 +214,9 @@ static PyObject *writer_seal(Writer *self, PyObject *ignored)
         abort_stream(self);
         return NULL;
     }
-    if (mr_part_stream_seal(&self->stream) == MR_FATE_SEALED) {
+    if (mr_ckpt_stream_seal(&self->stream) == MR_FATE_SEALED) {
         self->sealed = true;
-        mr_part_stream_close(&self->stream);
+        mr_ckpt_stream_close(&self->stream);
         Py_RETURN_NONE;
     }
     raise_outcome(self);
@@ -231,19 +231,19 @@ static PyObject *writer_outcome(Writer *self, PyObject *args)
         return NULL;
     if (timeout_ms > 0) {
         self->busy = true;
-        Py_BEGIN_ALLOW_THREADS(void) mr_part_stream_wait_outcome(&self->stream, timeout_ms);
+        Py_BEGIN_ALLOW_THREADS(void) mr_ckpt_stream_wait_outcome(&self->stream, timeout_ms);
         Py_END_ALLOW_THREADS self->busy = false;
     }
     uint32_t code, crc32c;
     uint64_t generation;
-    char text[MR_PART_TEXT];
-    enum mr_part_outcome outcome = mr_part_result(&self->writer.lane, &code, text, &generation, &crc32c);
-    if (outcome == MR_PART_UNDECIDED)
+    char text[MR_CKPT_PART_TEXT];
+    enum mr_ckpt_part_outcome outcome = mr_ckpt_part_result(&self->writer.lane, &code, text, &generation, &crc32c);
+    if (outcome == MR_CKPT_PART_UNDECIDED)
         Py_RETURN_NONE;
     PyObject *said = PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "backslashreplace");
     if (!said)
         return NULL;
-    return Py_BuildValue("OINKI", outcome == MR_PART_DONE ? Py_True : Py_False, code, said,
+    return Py_BuildValue("OINKI", outcome == MR_CKPT_PART_DONE ? Py_True : Py_False, code, said,
                          (unsigned long long)generation, crc32c);
 }
 
@@ -271,7 +271,7 @@ static PyObject *writer_close(Writer *self, PyObject *ignored)
 static PyObject *writer_stored(Writer *self, PyObject *ignored)
 {
     (void)ignored;
-    uint64_t stored = self->closed || is_foreign(self) ? self->stored : mr_part_stream_stored(&self->stream);
+    uint64_t stored = self->closed || is_foreign(self) ? self->stored : mr_ckpt_stream_stored(&self->stream);
     return PyLong_FromUnsignedLongLong(stored);
 }
 
@@ -284,7 +284,7 @@ static PyObject *writer_get_bytes(Writer *self, void *closure)
 static PyObject *writer_get_memory(Writer *self, void *closure)
 {
     (void)closure;
-    const struct mr_part_lane *lane = &self->writer.lane;
+    const struct mr_ckpt_lane *lane = &self->writer.lane;
     if (self->closed)
         return Py_BuildValue("IK", 0u, 0ull);
     return Py_BuildValue("IK", lane->slots, (unsigned long long)lane->part_bytes);

@@ -9,37 +9,37 @@
 #define PREFAULT_SLOTS 2u                  /* it runs so many slots ahead of the copying */
 #define MIB            (1024.0 * 1024.0)
 
-void mr_part_stream_init(struct mr_part_stream *stream, struct mr_part_writer *writer)
+void mr_ckpt_stream_init(struct mr_ckpt_stream *stream, struct mr_ckpt_writer *writer)
 {
-    *stream = (struct mr_part_stream){.writer = writer};
+    *stream = (struct mr_ckpt_stream){.writer = writer};
 }
 
-void mr_part_stream_close(struct mr_part_stream *stream)
+void mr_ckpt_stream_close(struct mr_ckpt_stream *stream)
 {
     mr_prefault_destroy(stream->prefault);
     stream->prefault = NULL;
     stream->prefault_tried = true;
 }
 
-bool mr_part_stream_has_ended(const struct mr_part_stream *stream)
+bool mr_ckpt_stream_has_ended(const struct mr_ckpt_stream *stream)
 {
-    const struct mr_part_lane *lane = &stream->writer->lane;
+    const struct mr_ckpt_lane *lane = &stream->writer->lane;
 
-    /* Pairs with mr_part_finish. The fate alone would do, if the worker aborts before it finishes. */
-    return mr_part_fate(lane) == MR_FATE_ABORTED ||
-           atomic_load_explicit(&lane->shared->outcome, memory_order_acquire) != MR_PART_UNDECIDED;
+    /* Pairs with mr_ckpt_part_finish. The fate alone would do, if the worker aborts before it finishes. */
+    return mr_ckpt_part_fate(lane) == MR_FATE_ABORTED ||
+           atomic_load_explicit(&lane->shared->outcome, memory_order_acquire) != MR_CKPT_PART_UNDECIDED;
 }
 
-static void wake_worker(const struct mr_part_stream *stream)
+static void wake_worker(const struct mr_ckpt_stream *stream)
 {
     mr_wake_producer(stream->writer->line, stream->writer->eventfd);
 }
 
 /* The pages of the slots that come next, into this process's page tables, by a thread: a fault at each page would cost
  * several times the copy. */
-static void prefault_ahead(struct mr_part_stream *stream, uint64_t coming)
+static void prefault_ahead(struct mr_ckpt_stream *stream, uint64_t coming)
 {
-    const struct mr_part_writer *writer = stream->writer;
+    const struct mr_ckpt_writer *writer = stream->writer;
     uint64_t part = writer->lane.part_bytes, slots = stream->number + PREFAULT_SLOTS;
 
     if (!stream->prefault && !stream->prefault_tried && stream->bytes + coming >= PREFAULT_AFTER) {
@@ -51,45 +51,45 @@ static void prefault_ahead(struct mr_part_stream *stream, uint64_t coming)
         mr_prefault_ahead(stream->prefault, (slots < writer->lane.slots ? slots : writer->lane.slots) * part);
 }
 
-static enum mr_push begin_part(struct mr_part_stream *stream)
+static enum mr_push begin_part(struct mr_ckpt_stream *stream)
 {
-    struct mr_part_writer *writer = stream->writer;
-    struct mr_part_lane *lane = &writer->lane;
+    struct mr_ckpt_writer *writer = stream->writer;
+    struct mr_ckpt_lane *lane = &writer->lane;
 
-    if (stream->number >= MR_PARTS_MAX) {
+    if (stream->number >= MR_CKPT_PARTS_MAX) {
         mr_error_set(MR_E_IO,
                      "a checkpoint file has at most %u parts, and this one has filled as many of %.1f MiB: raise "
                      "checkpoint.part_bytes, and checkpoint.arena_bytes with it, which must have room for eight parts "
                      "of each writer",
-                     MR_PARTS_MAX, (double)lane->part_bytes / MIB);
+                     MR_CKPT_PARTS_MAX, (double)lane->part_bytes / MIB);
         return MR_PUSH_TOO_MANY;
     }
-    if (!mr_part_fill(lane, stream->number, &stream->word))
-        return mr_part_stream_has_ended(stream) ? MR_PUSH_ENDED : MR_PUSH_WAIT;
+    if (!mr_ckpt_part_fill(lane, stream->number, &stream->word))
+        return mr_ckpt_stream_has_ended(stream) ? MR_PUSH_ENDED : MR_PUSH_WAIT;
     stream->filling = true;
     stream->used = 0;
-    stream->at = writer->arena + mr_part_offset(lane, mr_part_slot(lane, stream->number));
+    stream->at = writer->arena + mr_ckpt_part_offset(lane, mr_ckpt_part_slot(lane, stream->number));
     return MR_PUSH_DONE;
 }
 
-static void end_part(struct mr_part_stream *stream)
+static void end_part(struct mr_ckpt_stream *stream)
 {
-    mr_part_publish(&stream->writer->lane, stream->number, stream->word, stream->used);
+    mr_ckpt_part_publish(&stream->writer->lane, stream->number, stream->word, stream->used);
     stream->filling = false;
     stream->number++;
     wake_worker(stream);
 }
 
-enum mr_push mr_part_stream_push(struct mr_part_stream *stream, const void *data, size_t length, size_t *taken)
+enum mr_push mr_ckpt_stream_push(struct mr_ckpt_stream *stream, const void *data, size_t length, size_t *taken)
 {
     const unsigned char *from = data;
     uint64_t part = stream->writer->lane.part_bytes;
 
     *taken = 0;
-    if (mr_part_stream_has_ended(stream))
+    if (mr_ckpt_stream_has_ended(stream))
         return MR_PUSH_ENDED;
     while (*taken < length) {
-        if (*taken >= MR_PART_STREAM_PUSH_MAX)
+        if (*taken >= MR_CKPT_STREAM_PUSH_MAX)
             return MR_PUSH_MORE;
         if (!stream->filling) {
             enum mr_push got = begin_part(stream);
@@ -111,75 +111,75 @@ enum mr_push mr_part_stream_push(struct mr_part_stream *stream, const void *data
 }
 
 /* The slot of part `number` is free, or never will be. */
-static bool slot_is_free(const struct mr_part_stream *stream)
+static bool slot_is_free(const struct mr_ckpt_stream *stream)
 {
-    const struct mr_part_lane *lane = &stream->writer->lane;
-    enum mr_state state = mr_word_state(mr_part_load(lane, mr_part_slot(lane, stream->number)));
+    const struct mr_ckpt_lane *lane = &stream->writer->lane;
+    enum mr_state state = mr_word_state(mr_ckpt_part_load(lane, mr_ckpt_part_slot(lane, stream->number)));
 
-    return state == MR_EMPTY || state == MR_RELEASED || mr_part_stream_has_ended(stream);
+    return state == MR_EMPTY || state == MR_RELEASED || mr_ckpt_stream_has_ended(stream);
 }
 
-int mr_part_stream_wait(struct mr_part_stream *stream, unsigned timeout_ms)
+int mr_ckpt_stream_wait(struct mr_ckpt_stream *stream, unsigned timeout_ms)
 {
-    struct mr_part_lane *lane = &stream->writer->lane;
-    uint32_t seen = mr_part_seq(lane);
+    struct mr_ckpt_lane *lane = &stream->writer->lane;
+    uint32_t seen = mr_ckpt_part_seq(lane);
     int rc = 0;
 
-    mr_part_set_want(lane, stream->number + 1); /* W1 */
+    mr_ckpt_part_set_want(lane, stream->number + 1); /* W1 */
     if (!slot_is_free(stream))
-        rc = mr_part_wait(lane, seen, timeout_ms);
-    mr_part_set_want(lane, 0);
+        rc = mr_ckpt_part_wait(lane, seen, timeout_ms);
+    mr_ckpt_part_set_want(lane, 0);
     return rc;
 }
 
-enum mr_fate mr_part_stream_seal(struct mr_part_stream *stream)
+enum mr_fate mr_ckpt_stream_seal(struct mr_ckpt_stream *stream)
 {
-    struct mr_part_lane *lane = &stream->writer->lane;
+    struct mr_ckpt_lane *lane = &stream->writer->lane;
     enum mr_fate fate;
 
     if (stream->filling) /* there is a byte in it */
         end_part(stream);
-    fate = mr_part_seal(lane, (uint32_t)stream->number, stream->bytes);
+    fate = mr_ckpt_part_seal(lane, (uint32_t)stream->number, stream->bytes);
     wake_worker(stream);
     return fate;
 }
 
-enum mr_fate mr_part_stream_abort(struct mr_part_stream *stream)
+enum mr_fate mr_ckpt_stream_abort(struct mr_ckpt_stream *stream)
 {
-    struct mr_part_lane *lane = &stream->writer->lane;
+    struct mr_ckpt_lane *lane = &stream->writer->lane;
     enum mr_fate fate;
 
     if (stream->filling)
-        mr_part_unfill(lane, stream->number, stream->word);
+        mr_ckpt_part_unfill(lane, stream->number, stream->word);
     stream->filling = false;
-    fate = mr_part_abort(lane);
+    fate = mr_ckpt_part_abort(lane);
     wake_worker(stream);
     return fate;
 }
 
-int mr_part_stream_wait_outcome(struct mr_part_stream *stream, unsigned timeout_ms)
+int mr_ckpt_stream_wait_outcome(struct mr_ckpt_stream *stream, unsigned timeout_ms)
 {
-    struct mr_part_lane *lane = &stream->writer->lane;
-    uint32_t seen = mr_part_seq(lane), code, crc32c;
+    struct mr_ckpt_lane *lane = &stream->writer->lane;
+    uint32_t seen = mr_ckpt_part_seq(lane), code, crc32c;
     uint64_t generation;
     int rc = 0;
 
-    mr_part_set_want(lane, MR_PART_WANT_OUTCOME); /* W1 */
-    if (mr_part_result(lane, &code, NULL, &generation, &crc32c) == MR_PART_UNDECIDED)
-        rc = mr_part_wait(lane, seen, timeout_ms);
-    mr_part_set_want(lane, 0);
-    if (mr_part_result(lane, &code, NULL, &generation, &crc32c) != MR_PART_UNDECIDED)
+    mr_ckpt_part_set_want(lane, MR_CKPT_PART_WANT_OUTCOME); /* W1 */
+    if (mr_ckpt_part_result(lane, &code, NULL, &generation, &crc32c) == MR_CKPT_PART_UNDECIDED)
+        rc = mr_ckpt_part_wait(lane, seen, timeout_ms);
+    mr_ckpt_part_set_want(lane, 0);
+    if (mr_ckpt_part_result(lane, &code, NULL, &generation, &crc32c) != MR_CKPT_PART_UNDECIDED)
         return 0;
     return rc ? rc : 1;
 }
 
-uint64_t mr_part_stream_stored(const struct mr_part_stream *stream)
+uint64_t mr_ckpt_stream_stored(const struct mr_ckpt_stream *stream)
 {
-    struct mr_part_record record;
+    struct mr_ckpt_part_record record;
     uint64_t stored = 0;
 
     for (uint64_t number = 0; number < stream->number; number++) {
-        if (mr_part_record_get(&stream->writer->lane, number, &record))
+        if (mr_ckpt_part_record_get(&stream->writer->lane, number, &record))
             stored += record.length;
     }
     return stored;

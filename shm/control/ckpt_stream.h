@@ -16,13 +16,13 @@
 #include "shm/control/client.h"
 #include "shm/ring/ckpt_part.h"
 
-/* mr_part_stream_push comes back after so many bytes at the latest: its caller looks at signals then. */
-#define MR_PART_STREAM_PUSH_MAX ((size_t)256 << 20)
+/* mr_ckpt_stream_push comes back after so many bytes at the latest: its caller looks at signals then. */
+#define MR_CKPT_STREAM_PUSH_MAX ((size_t)256 << 20)
 
 struct mr_prefault;
 
-struct mr_part_stream {
-    struct mr_part_writer *writer; /* borrowed, and stays where it is */
+struct mr_ckpt_stream {
+    struct mr_ckpt_writer *writer; /* borrowed, and stays where it is */
     struct mr_prefault *prefault;  /* NULL: not begun, or of no use */
     bool prefault_tried;
     bool filling; /* `word` is the word of part `number` */
@@ -36,19 +36,19 @@ struct mr_part_stream {
 enum mr_push {
     MR_PUSH_DONE,     /* everything was taken */
     MR_PUSH_MORE,     /* PUSH_MAX bytes were taken: call again */
-    MR_PUSH_WAIT,     /* no slot is free: mr_part_stream_wait, then call again */
+    MR_PUSH_WAIT,     /* no slot is free: mr_ckpt_stream_wait, then call again */
     MR_PUSH_ENDED,    /* the lane is aborted or its outcome is decided: nothing more is taken */
-    MR_PUSH_TOO_MANY, /* MR_PARTS_MAX parts are full: mr_error says which setting to raise */
+    MR_PUSH_TOO_MANY, /* MR_CKPT_PARTS_MAX parts are full: mr_error says which setting to raise */
 };
 
-void mr_part_stream_init(struct mr_part_stream *stream, struct mr_part_writer *writer);
+void mr_ckpt_stream_init(struct mr_ckpt_stream *stream, struct mr_ckpt_writer *writer);
 /* Ends the thread that prefaults, if there is one; changes no word. Not in a forked child: the thread is not there. */
-void mr_part_stream_close(struct mr_part_stream *stream);
+void mr_ckpt_stream_close(struct mr_ckpt_stream *stream);
 
 /* Copies from data what there is room for; *taken bytes of it. Never blocks, except for the copying. */
-enum mr_push mr_part_stream_push(struct mr_part_stream *stream, const void *data, size_t length, size_t *taken);
+enum mr_push mr_ckpt_stream_push(struct mr_ckpt_stream *stream, const void *data, size_t length, size_t *taken);
 /* The same for a few bytes that fit the part that is being filled without making it full: false otherwise. */
-static inline bool mr_part_stream_put(struct mr_part_stream *stream, const void *data, size_t length)
+static inline bool mr_ckpt_stream_put(struct mr_ckpt_stream *stream, const void *data, size_t length)
 {
     if (!stream->filling || length >= stream->writer->lane.part_bytes - stream->used)
         return false;
@@ -58,16 +58,16 @@ static inline bool mr_part_stream_put(struct mr_part_stream *stream, const void 
     return true;
 }
 /* Nothing more will be taken: the lane is aborted, or its outcome is decided. Two loads. */
-bool mr_part_stream_has_ended(const struct mr_part_stream *stream);
+bool mr_ckpt_stream_has_ended(const struct mr_ckpt_stream *stream);
 /* Waits for the slot that push wants: 0 look again, 1 timed out, 2 a signal came. Blocks. */
-int mr_part_stream_wait(struct mr_part_stream *stream, unsigned timeout_ms);
+int mr_ckpt_stream_wait(struct mr_ckpt_stream *stream, unsigned timeout_ms);
 /* Publishes the rest and promises the object: SEALED, or ABORTED when somebody was first. */
-enum mr_fate mr_part_stream_seal(struct mr_part_stream *stream);
+enum mr_fate mr_ckpt_stream_seal(struct mr_ckpt_stream *stream);
 /* The object shall not appear. The fate that it has now: SEALED stays. */
-enum mr_fate mr_part_stream_abort(struct mr_part_stream *stream);
+enum mr_fate mr_ckpt_stream_abort(struct mr_ckpt_stream *stream);
 /* Waits until the outcome is decided, once sealed or aborted: 0 it is, 1 timed out, 2 a signal came. Blocks. */
-int mr_part_stream_wait_outcome(struct mr_part_stream *stream, unsigned timeout_ms);
+int mr_ckpt_stream_wait_outcome(struct mr_ckpt_stream *stream, unsigned timeout_ms);
 /* Bytes of the parts that the store has confirmed. Costs a look at each part. */
-uint64_t mr_part_stream_stored(const struct mr_part_stream *stream);
+uint64_t mr_ckpt_stream_stored(const struct mr_ckpt_stream *stream);
 
 #endif

@@ -198,7 +198,7 @@ void mr_client_destroy(struct mr_client *client)
         return;
     if (client->views != NULL)
         mr_views_unref(client->views);
-    mr_client_part_memory_free(client->parts);
+    mr_client_ckpt_memory_free(client->parts);
     if (client->board != NULL)
         mr_segment_unmap((void *)(uintptr_t)client->board, sizeof *client->board);
     if (client->supervisor >= 0)

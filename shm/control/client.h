@@ -67,9 +67,9 @@ int mr_client_open_lane(struct mr_client *client, uint32_t dataset, uint32_t win
 /* Tells the supervisor that it is closed; never waits for it to drain. */
 int mr_client_close_lane(struct mr_client *client, uint32_t lane);
 /* A part lane for an object that the trainer writes (part.h). */
-struct mr_part_writer {
-    struct mr_part_lane lane; /* mapped */
-    unsigned char *arena;     /* the part arena, writable: slot i at mr_part_offset(&lane, i). The client's mapping */
+struct mr_ckpt_writer {
+    struct mr_ckpt_lane lane; /* mapped */
+    unsigned char *arena; /* the part arena, writable: slot i at mr_ckpt_part_offset(&lane, i). The client's mapping */
     const struct mr_producer_line
         *line;                /* of its write worker: mr_wake_producer after publish, seal and abort. Both are */
     int eventfd;              /* the client's too, and live as long as it */
@@ -81,9 +81,9 @@ struct mr_part_writer {
  * now: wait a moment and ask again; the text names the setting), USAGE (no such URI), GONE.
  */
 int mr_client_open_writer(struct mr_client *client, const char *uri, bool if_absent, uint32_t sharers,
-                          struct mr_part_writer *writer);
-/* Its end was seen (mr_part_result), or it was aborted: unmaps the lane, and tells the supervisor, which may use the memory again. */
-int mr_client_close_writer(struct mr_client *client, struct mr_part_writer *writer);
+                          struct mr_ckpt_writer *writer);
+/* Its end was seen (mr_ckpt_part_result), or it was aborted: unmaps the lane, and tells the supervisor, which may use the memory again. */
+int mr_client_close_writer(struct mr_client *client, struct mr_ckpt_writer *writer);
 /* The supervisor's configuration, as mr_config_from_fd and MR_ENVIRONMENT_FD take it: a descriptor, the caller's; -1. */
 int mr_client_config(struct mr_client *client);
 /* malloc'ed JSON text. */

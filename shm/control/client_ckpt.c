@@ -9,7 +9,7 @@
 #include "shm/ring/board.h"
 
 /* The pages of the part arena that this process has touched stay in its page tables from one save to the next. */
-struct mr_part_memory {
+struct mr_ckpt_part_memory {
     void *arena;
     uint64_t arena_bytes;
     _Atomic uint8_t *touched; /* a byte a chunk */
@@ -19,7 +19,7 @@ struct mr_part_memory {
     } workers[MR_PRODUCERS_MAX];
 };
 
-void mr_client_part_memory_free(struct mr_part_memory *memory)
+void mr_client_ckpt_memory_free(struct mr_ckpt_part_memory *memory)
 {
     if (memory == NULL)
         return;
@@ -51,7 +51,7 @@ static int take_memory(struct mr_client *client, struct mr_msg_in *in, uint64_t 
 {
     if (client->parts == NULL)
         client->parts = calloc(1, sizeof *client->parts);
-    struct mr_part_memory *memory = client->parts;
+    struct mr_ckpt_part_memory *memory = client->parts;
     if (memory == NULL) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a checkpoint writer");
         return -1;
@@ -100,7 +100,7 @@ static int close_one(struct mr_client *client, uint32_t lane)
 }
 
 int mr_client_open_writer(struct mr_client *client, const char *uri, bool if_absent, uint32_t sharers,
-                          struct mr_part_writer *writer)
+                          struct mr_ckpt_writer *writer)
 {
     struct mr_msg_in in;
     struct mr_msg_out *out = mr_msg_new(MR_MSG_OPEN_WRITER);
@@ -122,7 +122,7 @@ int mr_client_open_writer(struct mr_client *client, const char *uri, bool if_abs
         rc = take_memory(client, &in, arena_bytes, worker);
     int fd = rc == 0 ? mr_msg_take_fd(&in, 0) : -1;
     mr_msg_close(&in);
-    rc = fd >= 0 ? mr_part_map(&writer->lane, fd, arena_bytes) : -1;
+    rc = fd >= 0 ? mr_ckpt_part_map(&writer->lane, fd, arena_bytes) : -1;
     if (fd >= 0)
         close(fd);
     if (rc != 0) {
@@ -142,9 +142,9 @@ int mr_client_open_writer(struct mr_client *client, const char *uri, bool if_abs
     return 0;
 }
 
-int mr_client_close_writer(struct mr_client *client, struct mr_part_writer *writer)
+int mr_client_close_writer(struct mr_client *client, struct mr_ckpt_writer *writer)
 {
     uint32_t number = writer->lane.lane;
-    mr_part_unmap(&writer->lane);
+    mr_ckpt_part_unmap(&writer->lane);
     return close_one(client, number);
 }

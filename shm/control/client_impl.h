@@ -7,7 +7,7 @@
 #include "shm/control/client.h"
 #include "shm/control/msg.h"
 
-struct mr_part_memory; /* the part arena and the lines of the write workers, as this process maps them */
+struct mr_ckpt_part_memory; /* the part arena and the lines of the write workers, as this process maps them */
 
 struct mr_client {
     int socket;
@@ -15,8 +15,8 @@ struct mr_client {
     pid_t supervisor_pid;
     pid_t made_by; /* a forked child must not speak on its parent's socket */
     const struct mr_board *board;
-    struct mr_views *views;       /* NULL until mr_client_views */
-    struct mr_part_memory *parts; /* NULL until mr_client_open_writer */
+    struct mr_views *views;            /* NULL until mr_client_views */
+    struct mr_ckpt_part_memory *parts; /* NULL until mr_client_open_writer */
 };
 
 /* Not in the process that connected: -1 (USAGE). */
@@ -26,6 +26,6 @@ int mr_client_call(struct mr_client *client, struct mr_msg_out *out, struct mr_m
 /* A number of 32 bits; else PROTOCOL. */
 int mr_client_get_u32(const struct mr_msg_in *in, const char *key, uint32_t *value);
 /* NULL is allowed. */
-void mr_client_part_memory_free(struct mr_part_memory *memory);
+void mr_client_ckpt_memory_free(struct mr_ckpt_part_memory *memory);
 
 #endif

@@ -325,7 +325,7 @@ uint64_t mr_config_arena_bytes(const struct mr_config *config, uint64_t memory_l
     return eighth < least ? least : eighth > most ? most : eighth;
 }
 
-uint64_t mr_config_part_arena_bytes(const struct mr_config *config, uint64_t memory_limit_bytes)
+uint64_t mr_config_ckpt_arena_bytes(const struct mr_config *config, uint64_t memory_limit_bytes)
 {
     const uint64_t least = UINT64_C(256) << 20, most = UINT64_C(4) << 30;
     if (config->checkpoint.arena_bytes != 0)

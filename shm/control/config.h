@@ -70,7 +70,7 @@ struct mr_config {
     struct {
         uint64_t writers;
         uint64_t part_bytes;
-        uint64_t arena_bytes; /* 0: the supervisor chooses (mr_config_part_arena_bytes) */
+        uint64_t arena_bytes; /* 0: the supervisor chooses (mr_config_ckpt_arena_bytes) */
         uint64_t drain_s;
     } checkpoint;
     struct {
@@ -140,7 +140,7 @@ int mr_config_check(const struct mr_config *config);
 /* memory.arena_bytes, or where that is 0 an eighth of the memory limit within 256 MiB and 8 GiB. */
 uint64_t mr_config_arena_bytes(const struct mr_config *config, uint64_t memory_limit_bytes);
 /* checkpoint.arena_bytes, or where that is 0 a sixteenth of the memory limit within 256 MiB and 4 GiB. */
-uint64_t mr_config_part_arena_bytes(const struct mr_config *config, uint64_t memory_limit_bytes);
+uint64_t mr_config_ckpt_arena_bytes(const struct mr_config *config, uint64_t memory_limit_bytes);
 
 /* A memfd with the configuration as one msgpack map, for a worker; -1 on error. The caller closes it. */
 int mr_config_to_fd(const struct mr_config *config);

@@ -126,8 +126,8 @@ enum mr_msg_type {
     MR_MSG_INDEX_MISSING,
     MR_MSG_OPEN_WRITER,  /* from a client */
     MR_MSG_CLOSE_WRITER, /* from a client */
-    MR_MSG_PART_LANE,
-    MR_MSG_PART_ENDED,
+    MR_MSG_CKPT_LANE,
+    MR_MSG_CKPT_ENDED,
     MR_MSG_CLOSE_DATASET, /* from a client */
     MR_MSG_DROP_DATASET,
     MR_MSG_DATASET_DROPPED,

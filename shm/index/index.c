@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 #include "shm/base/error.h"
-#include "shm/index/index_format.h"
+#include "shm/index/index_image.h"
 
 /* A block whose header has been checked: every column lies inside of [0, length). */
 struct block {
@@ -103,7 +103,7 @@ int mr_index_attach(struct mr_index *index, const void *image, size_t length)
     memcpy(info->dropped, h.dropped, sizeof(info->dropped));
     info->created_wall_ns = h.created_wall_ns;
     info->scheme = (enum mr_scheme)h.scheme;
-    info->version = (enum mr_index_version)h.version;
+    info->version = (enum mr_index_version_kind)h.version;
     info->max_name = h.max_name;
     info->prefix_count = h.prefix_count;
     memcpy(info->digest, h.digest, sizeof(info->digest));
@@ -428,7 +428,7 @@ int mr_index_digest_parse(const char *text, uint8_t digest[MR_INDEX_DIGEST_BYTES
     return -1;
 }
 
-const char *mr_index_version_name(unsigned kind)
+const char *mr_index_version_kind_name(unsigned kind)
 {
     static const char *const names[] = {"generation", "etag", "mtime"};
     _Static_assert(sizeof(names) / sizeof(names[0]) == MR_INDEX_VERSION_KINDS, "a name for each kind");

@@ -29,7 +29,7 @@
 #define MR_INDEX_MAX_COUNT    (UINT64_C(1) << 48)
 
 /* What the version column holds: what a later request is held against to see that an object has not changed. */
-enum mr_index_version {
+enum mr_index_version_kind {
     MR_INDEX_GENERATION, /* GCS: the object's generation */
     MR_INDEX_ETAG,       /* S3: 64 bits of a hash of the ETag */
     MR_INDEX_MTIME,      /* file: the modification time in ns */
@@ -53,7 +53,7 @@ struct mr_index_info {
     uint64_t dropped[MR_DROP_KINDS];
     int64_t created_wall_ns; /* when the listing began, CLOCK_REALTIME */
     enum mr_scheme scheme;
-    enum mr_index_version version;
+    enum mr_index_version_kind version;
     uint32_t max_name; /* bytes of the longest name */
     uint32_t prefix_count;
     uint8_t digest[MR_INDEX_DIGEST_BYTES];
@@ -74,7 +74,7 @@ struct mr_index {
 
 struct mr_index_entry {
     uint64_t size;    /* bytes */
-    uint64_t version; /* see enum mr_index_version */
+    uint64_t version; /* see enum mr_index_version_kind */
     uint32_t crc32c;  /* 0 without has_crc32c */
     bool has_crc32c;
     uint32_t name_length; /* 0 where no name was asked for */
@@ -112,7 +112,7 @@ void mr_index_digest_text(const uint8_t digest[MR_INDEX_DIGEST_BYTES], char out[
 /* The reverse: 0, or -1 (USAGE) for anything but 64 hex digits. */
 int mr_index_digest_parse(const char *text, uint8_t digest[MR_INDEX_DIGEST_BYTES]);
 /* "generation", "etag", "mtime"; "folder", "temporary", "class", "special"; "unknown" for a value out of range. */
-const char *mr_index_version_name(unsigned kind);
+const char *mr_index_version_kind_name(unsigned kind);
 const char *mr_index_drop_name(unsigned kind);
 
 /*

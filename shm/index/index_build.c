@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "shm/base/error.h"
-#include "shm/index/index_format.h"
+#include "shm/index/index_image.h"
 
 #define FLUSH_BYTES     ((size_t)1 << 20) /* what a builder into a file keeps before it writes */
 #define MAX_TOTAL_BYTES (UINT64_C(1) << 63)
@@ -347,8 +347,9 @@ static int check_source(const struct mr_index_builder *b, const struct mr_index_
         strcmp(part->bucket, bucket) == 0 && strcmp(part->endpoint, endpoint) == 0)
         return 0;
     mr_error_set(MR_E_PROTOCOL, "index of %s://%s at \"%s\" (%s) cannot go into one of %s://%s at \"%s\" (%s)",
-                 mr_scheme_name(part->scheme), part->bucket, part->endpoint, mr_index_version_name(part->version),
-                 mr_scheme_name((enum mr_scheme)b->h.scheme), bucket, endpoint, mr_index_version_name(b->h.version));
+                 mr_scheme_name(part->scheme), part->bucket, part->endpoint, mr_index_version_kind_name(part->version),
+                 mr_scheme_name((enum mr_scheme)b->h.scheme), bucket, endpoint,
+                 mr_index_version_kind_name(b->h.version));
     return -1;
 }
 

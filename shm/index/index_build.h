@@ -16,7 +16,7 @@
 /* Where the objects come from. Copied by mr_index_builder_new. */
 struct mr_index_source {
     enum mr_scheme scheme;
-    enum mr_index_version version;
+    enum mr_index_version_kind version;
     const char *bucket;          /* NULL is "" */
     const char *endpoint;        /* the base URL that was asked; NULL is "" */
     const char *const *prefixes; /* what was listed; none for an explicit list of names */

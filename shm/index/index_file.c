@@ -19,7 +19,7 @@
 
 #include "shm/base/error.h"
 #include "shm/base/unpack.h"
-#include "shm/index/index_format.h"
+#include "shm/index/index_image.h"
 
 #define MAGIC       "MRINDEX\n"
 #define HEAD_BYTES  16u
@@ -146,7 +146,7 @@ static void pack_header(msgpack_sbuffer *out, const struct mr_index *index, cons
     for (uint32_t i = 0; i < info->prefix_count; i++)
         pack_key(&pk, mr_index_prefix(index, i));
     pack_classes(&pk, extra->exclude_classes);
-    pack_str(&pk, "versions", mr_index_version_name(info->version));
+    pack_str(&pk, "versions", mr_index_version_kind_name(info->version));
     pack_u64(&pk, "objects", info->count);
     pack_u64(&pk, "bytes", info->total_bytes);
     pack_u64(&pk, "largest", info->max_size);
@@ -361,8 +361,8 @@ static int get_names(struct mr_index_file *file, const msgpack_object *map)
             found |= 1;
         }
     for (unsigned kind = 0; kind < MR_INDEX_VERSION_KINDS; kind++)
-        if (strcmp(versions, mr_index_version_name(kind)) == 0) {
-            file->kind = (enum mr_index_version)kind;
+        if (strcmp(versions, mr_index_version_kind_name(kind)) == 0) {
+            file->kind = (enum mr_index_version_kind)kind;
             found |= 2;
         }
     if (found != 3 || mr_index_digest_parse(digest, parsed) != 0) {

@@ -33,7 +33,7 @@ struct mr_index_file_extra {
 /* An opened file: what its header says. Strings are NUL-terminated and its own. */
 struct mr_index_file {
     enum mr_scheme scheme;
-    enum mr_index_version kind; /* of the version column */
+    enum mr_index_version_kind kind; /* of the version column */
     char *endpoint, *bucket;
     struct mr_strings prefixes, exclude_classes; /* classes in lower case, sorted */
     uint64_t objects, bytes, largest, requests;

@@ -35,38 +35,38 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "shm/base/limits.h"
 #include "shm/ring/ticket.h"
 
-#define MR_PART_MAGIC     UINT64_C(0x6d696c6c70617274) /* "millpart" */
-#define MR_PART_VERSION   1u
-#define MR_PART_SLOTS_MIN 2u
-#define MR_PART_SLOTS_MAX 64u
-#define MR_PARTS_MAX      10000u /* of one object: the limit of XML multipart uploads */
-#define MR_PART_ETAG      80u
-#define MR_PART_UPLOAD_ID 1024u
-#define MR_PART_TEXT      480u
+#define MR_CKPT_PART_MAGIC     UINT64_C(0x6d696c6c70617274) /* "millpart" */
+#define MR_CKPT_PART_VERSION   2u
+#define MR_CKPT_PART_SLOTS_MIN 2u
+#define MR_CKPT_PART_SLOTS_MAX 64u
+#define MR_CKPT_PARTS_MAX      10000u /* of one object: the limit of XML multipart uploads */
+#define MR_CKPT_PART_UPLOAD_ID 1024u
+#define MR_CKPT_PART_TEXT      480u
 
 enum mr_fate { MR_FATE_OPEN, MR_FATE_SEALED, MR_FATE_ABORTED };
 /* How a writer ended; stored last, by its worker or, when none will run again, the supervisor. */
-enum mr_part_outcome { MR_PART_UNDECIDED, MR_PART_DONE, MR_PART_FAILED, MR_PART_GONE };
+enum mr_ckpt_part_outcome { MR_CKPT_PART_UNDECIDED, MR_CKPT_PART_DONE, MR_CKPT_PART_FAILED, MR_CKPT_PART_GONE };
 
 /* What the store answered for a part. Written by the worker whose HELD the part is, before the word leaves HELD. */
-struct mr_part_record {
+struct mr_ckpt_part_record {
     _Atomic uint32_t stored; /* 1: the fields below are complete (release; P2, P4) */
     uint32_t crc32c;
     uint64_t length;
     uint64_t generation; /* of a temporary object, where parts are such; 0: an upload's part */
-    char etag[MR_PART_ETAG];
+    char etag[MR_ETAG_SIZE];
 };
 
-struct mr_part_ticket {
+struct mr_ckpt_part_ticket {
     _Alignas(64) _Atomic uint64_t word;
     uint64_t length; /* payload bytes: written by the trainer while FILLING, read under HELD */
     uint8_t reserved[48];
 };
 
-/* The control segment: this, then `slots` tickets, then MR_PARTS_MAX records. */
-struct mr_part_shared {
+/* The control segment: this, then `slots` tickets, then MR_CKPT_PARTS_MAX records. */
+struct mr_ckpt_part_shared {
     /* constant after creation; magic is stored last, with release */
     _Atomic uint64_t magic;
     uint32_t version;
@@ -93,130 +93,132 @@ struct mr_part_shared {
     _Alignas(64) _Atomic uint32_t upload_known; /* 1: method and upload_id are complete (release) */
     uint32_t method;                            /* the write role's own enum */
     _Atomic uint32_t complete_sent;             /* 1: stored before the request that makes the object appear */
-    _Atomic uint32_t outcome;                   /* enum mr_part_outcome, stored last (release) */
+    _Atomic uint32_t outcome;                   /* enum mr_ckpt_part_outcome, stored last (release) */
     uint32_t code;                              /* FAILED: enum mr_code */
     uint32_t crc32c;                            /* DONE: of the whole object */
     uint64_t generation;                        /* DONE */
     uint8_t reserved4[32];
-    char upload_id[MR_PART_UPLOAD_ID];
-    char text[MR_PART_TEXT]; /* FAILED: why, and what to do */
+    char upload_id[MR_CKPT_PART_UPLOAD_ID];
+    char text[MR_CKPT_PART_TEXT]; /* FAILED: why, and what to do */
     uint8_t reserved5[32];
 };
-_Static_assert(sizeof(struct mr_part_ticket) == 64, "a cache line");
-_Static_assert(sizeof(struct mr_part_shared) % 64 == 0, "the tickets begin at a cache line");
-_Static_assert(offsetof(struct mr_part_shared, want) == 64 && offsetof(struct mr_part_shared, seq) == 128 &&
-                   offsetof(struct mr_part_shared, fate) == 192 && offsetof(struct mr_part_shared, upload_known) == 256,
+_Static_assert(sizeof(struct mr_ckpt_part_ticket) == 64, "a cache line");
+_Static_assert(sizeof(struct mr_ckpt_part_shared) % 64 == 0, "the tickets begin at a cache line");
+_Static_assert(offsetof(struct mr_ckpt_part_shared, want) == 64 && offsetof(struct mr_ckpt_part_shared, seq) == 128 &&
+                   offsetof(struct mr_ckpt_part_shared, fate) == 192 &&
+                   offsetof(struct mr_ckpt_part_shared, upload_known) == 256,
                "each writer on its own line");
 
 /* A process's own handle; what bounds an access is copied and checked at attach. */
-struct mr_part_lane {
-    struct mr_part_shared *shared;
-    struct mr_part_ticket *tickets;
-    struct mr_part_record *records;
+struct mr_ckpt_lane {
+    struct mr_ckpt_part_shared *shared;
+    struct mr_ckpt_part_ticket *tickets;
+    struct mr_ckpt_part_record *records;
     size_t size;
     uint32_t slots, mask, shift;
     uint32_t lane, trainer, worker, first_lap;
     uint64_t part_bytes, arena_offset;
 };
 
-struct mr_part_format {
+struct mr_ckpt_part_format {
     uint32_t slots, lane, trainer, worker, first_lap;
     uint64_t part_bytes, arena_offset;
 };
 
 /* Bytes of a control segment with so many slots. */
-size_t mr_part_size(uint32_t slots);
-/* Supervisor: fills a zeroed segment of mr_part_size bytes. */
-void mr_part_format(void *segment, const struct mr_part_format *format);
+size_t mr_ckpt_part_size(uint32_t slots);
+/* Supervisor: fills a zeroed segment of mr_ckpt_part_size bytes. */
+void mr_ckpt_part_format(void *segment, const struct mr_ckpt_part_format *format);
 /* Maps fd read-write and checks it: 0 or -1 (CORRUPT, PROTOCOL, NO_MEMORY). Does not keep fd. arena_bytes: of the part
  * arena, which the slots must lie in. */
-int mr_part_map(struct mr_part_lane *lane, int fd, uint64_t arena_bytes);
-int mr_part_attach(struct mr_part_lane *lane, void *segment, size_t size, uint64_t arena_bytes);
-void mr_part_unmap(struct mr_part_lane *lane);
+int mr_ckpt_part_map(struct mr_ckpt_lane *lane, int fd, uint64_t arena_bytes);
+int mr_ckpt_part_attach(struct mr_ckpt_lane *lane, void *segment, size_t size, uint64_t arena_bytes);
+void mr_ckpt_part_unmap(struct mr_ckpt_lane *lane);
 
-static inline uint32_t mr_part_slot(const struct mr_part_lane *lane, uint64_t number)
+static inline uint32_t mr_ckpt_part_slot(const struct mr_ckpt_lane *lane, uint64_t number)
 {
     return (uint32_t)number & lane->mask;
 }
 /* Where the part's bytes lie in the part arena. */
-static inline uint64_t mr_part_offset(const struct mr_part_lane *lane, uint32_t slot)
+static inline uint64_t mr_ckpt_part_offset(const struct mr_ckpt_lane *lane, uint32_t slot)
 {
     return lane->arena_offset + (uint64_t)(slot & lane->mask) * lane->part_bytes;
 }
-static inline uint64_t mr_part_load(const struct mr_part_lane *lane, uint32_t slot)
+static inline uint64_t mr_ckpt_part_load(const struct mr_ckpt_lane *lane, uint32_t slot)
 {
     return atomic_load_explicit(&lane->tickets[slot & lane->mask].word, memory_order_acquire);
 }
-enum mr_fate mr_part_fate(const struct mr_part_lane *lane);
+enum mr_fate mr_ckpt_part_fate(const struct mr_ckpt_lane *lane);
 
 /* ---- trainer ---- */
 
 /* EMPTY or RELEASED -> FILLING, for part `number`; *filling is the word. false: the slot is in use, or the lane is
  * aborted. */
-bool mr_part_fill(struct mr_part_lane *lane, uint64_t number, uint64_t *filling);
+bool mr_ckpt_part_fill(struct mr_ckpt_lane *lane, uint64_t number, uint64_t *filling);
 /* FILLING (ours) -> READY with so many bytes (at most part_bytes), then the second look. The caller wakes the worker. */
-void mr_part_publish(struct mr_part_lane *lane, uint64_t number, uint64_t filling, uint64_t length);
+void mr_ckpt_part_publish(struct mr_ckpt_lane *lane, uint64_t number, uint64_t filling, uint64_t length);
 /* FILLING (ours) -> EMPTY: nothing was put into it. */
-void mr_part_unfill(struct mr_part_lane *lane, uint64_t number, uint64_t filling);
+void mr_ckpt_part_unfill(struct mr_ckpt_lane *lane, uint64_t number, uint64_t filling);
 /* All `parts` parts are READY or beyond: OPEN -> SEALED. The fate that it has now: SEALED is a promise. */
-enum mr_fate mr_part_seal(struct mr_part_lane *lane, uint32_t parts, uint64_t bytes);
+enum mr_fate mr_ckpt_part_seal(struct mr_ckpt_lane *lane, uint32_t parts, uint64_t bytes);
 
 /*
  * Sleeping, as in wake.h: the trainer reads `seq`, stores `want` (number + 1 of the part that it wants to fill, or
- * MR_PART_WANT_OUTCOME), looks again, waits; who gives a slot back or ends the lane looks at `want` afterwards. The
+ * MR_CKPT_PART_WANT_OUTCOME), looks again, waits; who gives a slot back or ends the lane looks at `want` afterwards. The
  * worker sleeps on its eventfd with `asleep` in its producer line; after publish, seal and abort the trainer calls
  * mr_wake_producer.
  */
-#define MR_PART_WANT_OUTCOME UINT64_MAX
-uint32_t mr_part_seq(const struct mr_part_lane *lane);
-void mr_part_set_want(struct mr_part_lane *lane, uint64_t want); /* 0 clears it */
+#define MR_CKPT_PART_WANT_OUTCOME UINT64_MAX
+uint32_t mr_ckpt_part_seq(const struct mr_ckpt_lane *lane);
+void mr_ckpt_part_set_want(struct mr_ckpt_lane *lane, uint64_t want); /* 0 clears it */
 /* 0 woken or changed, 1 timed out, 2 a signal came. */
-int mr_part_wait(struct mr_part_lane *lane, uint32_t seen, unsigned timeout_ms);
+int mr_ckpt_part_wait(struct mr_ckpt_lane *lane, uint32_t seen, unsigned timeout_ms);
 /* Worker after done and finish, whoever aborts, the supervisor after any death. */
-void mr_part_wake_trainer(struct mr_part_lane *lane);
+void mr_ckpt_part_wake_trainer(struct mr_ckpt_lane *lane);
 
 /* ---- anybody ---- */
 
 /* OPEN -> ABORTED, then the sweep. The fate that it has now; SEALED is not changed. Idempotent. */
-enum mr_fate mr_part_abort(struct mr_part_lane *lane);
+enum mr_fate mr_ckpt_part_abort(struct mr_ckpt_lane *lane);
 /* In an aborted lane: READY and RELEASED -> EMPTY. Idempotent. */
-void mr_part_sweep(struct mr_part_lane *lane);
+void mr_ckpt_part_sweep(struct mr_ckpt_lane *lane);
 /* Every word EMPTY or RELEASED: nothing of the memory is in use. */
-bool mr_part_is_drained(const struct mr_part_lane *lane);
-/* What the trainer sealed: 0, or -1 (CORRUPT) when the totals cannot be. Only after mr_part_fate said SEALED. */
-int mr_part_totals(const struct mr_part_lane *lane, uint32_t *parts, uint64_t *bytes);
+bool mr_ckpt_part_is_drained(const struct mr_ckpt_lane *lane);
+/* What the trainer sealed: 0, or -1 (CORRUPT) when the totals cannot be. Only after mr_ckpt_part_fate said SEALED. */
+int mr_ckpt_part_totals(const struct mr_ckpt_lane *lane, uint32_t *parts, uint64_t *bytes);
 
 /* ---- worker ---- */
 
 /* The READY part with the lowest number -> HELD; false: there is none. *length is checked against part_bytes. */
-bool mr_part_take(struct mr_part_lane *lane, uint64_t *number, uint64_t *held, uint64_t *length);
+bool mr_ckpt_part_take(struct mr_ckpt_lane *lane, uint64_t *number, uint64_t *held, uint64_t *length);
 /* Records the store's answer, then HELD (ours) -> RELEASED -> EMPTY. number: the position in the object, under
- * MR_PARTS_MAX. The caller wakes the trainer. */
-void mr_part_done(struct mr_part_lane *lane, uint64_t number, uint64_t held, const struct mr_part_record *record);
+ * MR_CKPT_PARTS_MAX. The caller wakes the trainer. */
+void mr_ckpt_part_done(struct mr_ckpt_lane *lane, uint64_t number, uint64_t held,
+                       const struct mr_ckpt_part_record *record);
 /* HELD (ours) -> READY: another time (drain), or EMPTY in an aborted lane. */
-void mr_part_put_back(struct mr_part_lane *lane, uint64_t number, uint64_t held);
+void mr_ckpt_part_put_back(struct mr_ckpt_lane *lane, uint64_t number, uint64_t held);
 /* The recorded answer of a part, copied: false when there is none. */
-bool mr_part_record_get(const struct mr_part_lane *lane, uint64_t number, struct mr_part_record *record);
+bool mr_ckpt_part_record_get(const struct mr_ckpt_lane *lane, uint64_t number, struct mr_ckpt_part_record *record);
 /* How the object is uploaded, before the first part is: for the successor of a worker that dies. id is cut to fit; an
  * id that does not fit is refused (false). */
-bool mr_part_set_upload(struct mr_part_lane *lane, uint32_t method, const char *id);
-/* false: nothing was begun. id: MR_PART_UPLOAD_ID bytes. */
-bool mr_part_get_upload(const struct mr_part_lane *lane, uint32_t *method, char *id);
+bool mr_ckpt_part_set_upload(struct mr_ckpt_lane *lane, uint32_t method, const char *id);
+/* false: nothing was begun. id: MR_CKPT_PART_UPLOAD_ID bytes. */
+bool mr_ckpt_part_get_upload(const struct mr_ckpt_lane *lane, uint32_t *method, char *id);
 /* Before the request that makes the object appear. */
-void mr_part_set_complete_sent(struct mr_part_lane *lane);
-bool mr_part_complete_sent(const struct mr_part_lane *lane);
+void mr_ckpt_part_set_complete_sent(struct mr_ckpt_lane *lane);
+bool mr_ckpt_part_complete_sent(const struct mr_ckpt_lane *lane);
 /* The end; the first one stays. The caller wakes the trainer. */
-void mr_part_finish(struct mr_part_lane *lane, enum mr_part_outcome outcome, uint32_t code, const char *text,
-                    uint64_t generation, uint32_t crc32c);
-/* UNDECIDED while it runs. text: MR_PART_TEXT bytes, may be NULL. */
-enum mr_part_outcome mr_part_result(const struct mr_part_lane *lane, uint32_t *code, char *text, uint64_t *generation,
-                                    uint32_t *crc32c);
+void mr_ckpt_part_finish(struct mr_ckpt_lane *lane, enum mr_ckpt_part_outcome outcome, uint32_t code, const char *text,
+                         uint64_t generation, uint32_t crc32c);
+/* UNDECIDED while it runs. text: MR_CKPT_PART_TEXT bytes, may be NULL. */
+enum mr_ckpt_part_outcome mr_ckpt_part_result(const struct mr_ckpt_lane *lane, uint32_t *code, char *text,
+                                              uint64_t *generation, uint32_t *crc32c);
 
 /* ---- supervisor, after the pidfd is readable ---- */
 
 /* HELD by a dead worker -> READY with attempt + 1, in an aborted lane EMPTY. Idempotent; returns how many. */
-unsigned mr_part_recover_worker(struct mr_part_lane *lane);
+unsigned mr_ckpt_part_recover_worker(struct mr_ckpt_lane *lane);
 /* FILLING by a dead trainer -> EMPTY, and an open lane is aborted. Idempotent; the fate. */
-enum mr_fate mr_part_recover_trainer(struct mr_part_lane *lane);
+enum mr_fate mr_ckpt_part_recover_trainer(struct mr_ckpt_lane *lane);
 
 #endif

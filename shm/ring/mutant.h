@@ -13,27 +13,27 @@
 
 enum mr_mutant {
     MR_MUTANT_NONE,
-    MR_MUTANT_NO_SECOND_LOOK,      /* `closed` is not read again after publish, give-back, take-back, release */
-    MR_MUTANT_NO_GIVE_BACK,        /* a ticket that cannot be filled stays FILLING */
-    MR_MUTANT_NO_RESERVE,          /* heads get no extent of their own */
-    MR_MUTANT_NO_TAKE_BACK,        /* the reserve waits for its reader, whatever that reader waits for */
-    MR_MUTANT_TAKE_BACK_WANTED,    /* a READY ticket is taken from under a consumer that asks for it */
-    MR_MUTANT_NO_SKIP,             /* a slot that is HELD stops the lane */
-    MR_MUTANT_EARLY_DESCRIPTOR,    /* extent and length are read before the CAS to HELD */
-    MR_MUTANT_EARLY_REQUEST,       /* the request is read before the word that is then claimed */
-    MR_MUTANT_FAILED_WITH_EXTENT,  /* FAILED keeps the extent that it had */
-    MR_MUTANT_RELAXED_PUBLISH,     /* FILLING -> READY without release */
-    MR_MUTANT_RELAXED_TAKE,        /* READY -> HELD without acquire */
-    MR_MUTANT_NO_ASLEEP_RESCAN,    /* a producer sleeps without looking again after `asleep` = 1 */
-    MR_MUTANT_NO_RECOVERY_WAKE,    /* nobody is woken after a death (the harness' supervisor) */
-    MR_MUTANT_EARLY_RECLAIM,       /* recovery before the process is gone (the harness' supervisor) */
-    MR_MUTANT_LATE_WANT,           /* `want` is stored after the last look at the word */
-    MR_MUTANT_NO_RECOVERY_SWEEP,   /* recovery does not sweep closed lanes */
-    MR_MUTANT_REUSE_WITHOUT_LOOK,  /* an extent is used again before its word says so */
-    MR_MUTANT_PART_NO_SECOND_LOOK, /* parts: the fate is not read again after publish and recovery */
-    MR_MUTANT_PART_PLAIN_SEAL,     /* parts: sealed by a look and a store */
-    MR_MUTANT_PART_LATE_RECORD,    /* parts: the store's answer is recorded after the word */
-    MR_MUTANT_PART_LOST_HELD,      /* parts: what a dead worker held is not uploaded again */
+    MR_MUTANT_NO_SECOND_LOOK,           /* `closed` is not read again after publish, give-back, take-back, release */
+    MR_MUTANT_NO_GIVE_BACK,             /* a ticket that cannot be filled stays FILLING */
+    MR_MUTANT_NO_RESERVE,               /* heads get no extent of their own */
+    MR_MUTANT_NO_TAKE_BACK,             /* the reserve waits for its reader, whatever that reader waits for */
+    MR_MUTANT_TAKE_BACK_WANTED,         /* a READY ticket is taken from under a consumer that asks for it */
+    MR_MUTANT_NO_SKIP,                  /* a slot that is HELD stops the lane */
+    MR_MUTANT_EARLY_DESCRIPTOR,         /* extent and length are read before the CAS to HELD */
+    MR_MUTANT_EARLY_REQUEST,            /* the request is read before the word that is then claimed */
+    MR_MUTANT_FAILED_WITH_EXTENT,       /* FAILED keeps the extent that it had */
+    MR_MUTANT_RELAXED_PUBLISH,          /* FILLING -> READY without release */
+    MR_MUTANT_RELAXED_TAKE,             /* READY -> HELD without acquire */
+    MR_MUTANT_NO_ASLEEP_RESCAN,         /* a producer sleeps without looking again after `asleep` = 1 */
+    MR_MUTANT_NO_RECOVERY_WAKE,         /* nobody is woken after a death (the harness' supervisor) */
+    MR_MUTANT_EARLY_RECLAIM,            /* recovery before the process is gone (the harness' supervisor) */
+    MR_MUTANT_LATE_WANT,                /* `want` is stored after the last look at the word */
+    MR_MUTANT_NO_RECOVERY_SWEEP,        /* recovery does not sweep closed lanes */
+    MR_MUTANT_REUSE_WITHOUT_LOOK,       /* an extent is used again before its word says so */
+    MR_MUTANT_CKPT_PART_NO_SECOND_LOOK, /* parts: the fate is not read again after publish and recovery */
+    MR_MUTANT_CKPT_PART_PLAIN_SEAL,     /* parts: sealed by a look and a store */
+    MR_MUTANT_CKPT_PART_LATE_RECORD,    /* parts: the store's answer is recorded after the word */
+    MR_MUTANT_CKPT_PART_LOST_HELD,      /* parts: what a dead worker held is not uploaded again */
     MR_MUTANT_COUNT
 };
 

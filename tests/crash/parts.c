@@ -43,14 +43,16 @@ struct block {
     _Atomic uint32_t upload_gone;
     _Atomic uint32_t promised; /* seal returned SEALED */
     _Atomic uint32_t phase;    /* 1: the stepped function runs, 2: it is done */
-    _Alignas(64) unsigned char lane[sizeof(struct mr_part_shared) + SLOTS_MAX * sizeof(struct mr_part_ticket) +
-                                    (size_t)MR_PARTS_MAX * sizeof(struct mr_part_record)];
+    _Alignas(
+        64) unsigned char lane[sizeof(struct mr_ckpt_part_shared) + SLOTS_MAX * sizeof(struct mr_ckpt_part_ticket) +
+                               (size_t)MR_CKPT_PARTS_MAX * sizeof(struct mr_ckpt_part_record)];
 };
 
 /* What is used of it: no part beyond PARTS has a record. */
 static size_t used_bytes(uint32_t slots)
 {
-    return offsetof(struct block, lane) + mr_part_size(slots) - (MR_PARTS_MAX - PARTS) * sizeof(struct mr_part_record);
+    return offsetof(struct block, lane) + mr_ckpt_part_size(slots) -
+           (MR_CKPT_PARTS_MAX - PARTS) * sizeof(struct mr_ckpt_part_record);
 }
 
 /* What the trainer knows for itself. */
@@ -84,11 +86,11 @@ static void die(const char *what)
     exit(2);
 }
 
-static struct mr_part_lane lane_of(const struct scene *scene)
+static struct mr_ckpt_lane lane_of(const struct scene *scene)
 {
-    struct mr_part_lane lane;
+    struct mr_ckpt_lane lane;
 
-    if (mr_part_attach(&lane, scene->block->lane, sizeof scene->block->lane, sizeof scene->block->arena))
+    if (mr_ckpt_part_attach(&lane, scene->block->lane, sizeof scene->block->lane, sizeof scene->block->arena))
         die("attach");
     return lane;
 }
@@ -120,114 +122,116 @@ static uint32_t expected_sum(unsigned part)
 /* One part; false: it cannot now. */
 static bool trainer_part(struct scene *scene)
 {
-    struct mr_part_lane lane = lane_of(scene);
+    struct mr_ckpt_lane lane = lane_of(scene);
     unsigned part = scene->trainer.next;
     uint64_t filling = scene->trainer.filling;
 
-    if (!filling && !mr_part_fill(&lane, part, &filling))
+    if (!filling && !mr_ckpt_part_fill(&lane, part, &filling))
         return false;
-    memset(scene->block->arena + mr_part_offset(&lane, mr_part_slot(&lane, part)), (int)(part + 1), length_of(part));
-    mr_part_publish(&lane, part, filling, length_of(part));
+    memset(scene->block->arena + mr_ckpt_part_offset(&lane, mr_ckpt_part_slot(&lane, part)), (int)(part + 1),
+           length_of(part));
+    mr_ckpt_part_publish(&lane, part, filling, length_of(part));
     return true;
 }
 
 static void trainer_seal(struct scene *scene)
 {
-    struct mr_part_lane lane = lane_of(scene);
+    struct mr_ckpt_lane lane = lane_of(scene);
 
-    if (mr_part_seal(&lane, PARTS, (PARTS - 1) * PART_BYTES + LAST_BYTES) == MR_FATE_SEALED)
+    if (mr_ckpt_part_seal(&lane, PARTS, (PARTS - 1) * PART_BYTES + LAST_BYTES) == MR_FATE_SEALED)
         atomic_store(&scene->block->promised, 1);
 }
 
 static void abort_lane(struct scene *scene)
 {
-    struct mr_part_lane lane = lane_of(scene);
+    struct mr_ckpt_lane lane = lane_of(scene);
 
-    mr_part_abort(&lane);
+    mr_ckpt_part_abort(&lane);
 }
 
 /* Takes one part and uploads it; false: there is none. */
 static bool worker_part(struct scene *scene)
 {
-    struct mr_part_lane lane = lane_of(scene);
-    struct mr_part_record record = {0};
+    struct mr_ckpt_lane lane = lane_of(scene);
+    struct mr_ckpt_part_record record = {0};
     uint64_t number, held, length;
 
-    if (!mr_part_take(&lane, &number, &held, &length))
+    if (!mr_ckpt_part_take(&lane, &number, &held, &length))
         return false;
     record.length = length;
-    record.crc32c = sum_of(scene->block->arena + mr_part_offset(&lane, mr_part_slot(&lane, number)), length);
+    record.crc32c = sum_of(scene->block->arena + mr_ckpt_part_offset(&lane, mr_ckpt_part_slot(&lane, number)), length);
     snprintf(record.etag, sizeof record.etag, "etag-%u", (unsigned)number);
     if (number < PARTS) {
         scene->block->sent_crc[number] = record.crc32c;
         atomic_store(&scene->block->sent[number], 1);
     }
-    mr_part_done(&lane, number, held, &record);
+    mr_ckpt_part_done(&lane, number, held, &record);
     return true;
 }
 
 static void worker_complete(struct scene *scene)
 {
-    struct mr_part_lane lane = lane_of(scene);
+    struct mr_ckpt_lane lane = lane_of(scene);
 
-    if (!mr_part_complete_sent(&lane) || !atomic_load(&scene->block->completes)) { /* else: looked up, it is ours */
-        mr_part_set_complete_sent(&lane);
+    if (!mr_ckpt_part_complete_sent(&lane) ||
+        !atomic_load(&scene->block->completes)) { /* else: looked up, it is ours */
+        mr_ckpt_part_set_complete_sent(&lane);
         atomic_fetch_add(&scene->block->completes, 1);
     }
-    mr_part_finish(&lane, MR_PART_DONE, 0, "", 7, 9);
+    mr_ckpt_part_finish(&lane, MR_CKPT_PART_DONE, 0, "", 7, 9);
 }
 
 static void worker_give_up(struct scene *scene)
 {
-    struct mr_part_lane lane = lane_of(scene);
+    struct mr_ckpt_lane lane = lane_of(scene);
 
-    mr_part_sweep(&lane);
+    mr_ckpt_part_sweep(&lane);
     atomic_store(&scene->block->upload_gone, 1);
-    mr_part_finish(&lane, MR_PART_GONE, 0, "aborted", 0, 0);
+    mr_ckpt_part_finish(&lane, MR_CKPT_PART_GONE, 0, "aborted", 0, 0);
 }
 
 static void recover_worker(struct scene *scene)
 {
-    struct mr_part_lane lane = lane_of(scene);
+    struct mr_ckpt_lane lane = lane_of(scene);
 
-    mr_part_recover_worker(&lane);
+    mr_ckpt_part_recover_worker(&lane);
 }
 
 static void recover_trainer(struct scene *scene)
 {
-    struct mr_part_lane lane = lane_of(scene);
+    struct mr_ckpt_lane lane = lane_of(scene);
 
-    mr_part_recover_trainer(&lane);
+    mr_ckpt_part_recover_trainer(&lane);
 }
 
 /* ---- the rest of the save, and what must hold at its end ---- */
 
 static bool decided(const struct scene *scene)
 {
-    struct mr_part_lane lane = lane_of(scene);
+    struct mr_ckpt_lane lane = lane_of(scene);
     uint64_t generation;
     uint32_t code, crc;
-    char text[MR_PART_TEXT];
+    char text[MR_CKPT_PART_TEXT];
 
-    return mr_part_result(&lane, &code, text, &generation, &crc) != MR_PART_UNDECIDED;
+    return mr_ckpt_part_result(&lane, &code, text, &generation, &crc) != MR_CKPT_PART_UNDECIDED;
 }
 
 /* One thing that the worker can do. */
 static bool worker_step(struct scene *scene)
 {
-    struct mr_part_lane lane = lane_of(scene);
+    struct mr_ckpt_lane lane = lane_of(scene);
     uint32_t parts;
     uint64_t bytes;
 
     if (decided(scene))
         return false;
-    if (mr_part_fate(&lane) == MR_FATE_ABORTED) {
+    if (mr_ckpt_part_fate(&lane) == MR_FATE_ABORTED) {
         worker_give_up(scene);
         return true;
     }
     if (worker_part(scene))
         return true;
-    if (mr_part_fate(&lane) != MR_FATE_SEALED || mr_part_totals(&lane, &parts, &bytes))
+    if (mr_ckpt_part_fate(&lane) != MR_FATE_SEALED || mr_ckpt_part_totals(&lane, &parts, &bytes))
         return false;
     worker_complete(scene);
     return true;
@@ -235,7 +239,7 @@ static bool worker_step(struct scene *scene)
 
 static bool trainer_step(struct scene *scene)
 {
-    struct mr_part_lane lane = lane_of(scene);
+    struct mr_ckpt_lane lane = lane_of(scene);
 
     if (scene->trainer.ended)
         return false;
@@ -244,7 +248,7 @@ static bool trainer_step(struct scene *scene)
         scene->trainer.ended = true;
         return true;
     }
-    if (mr_part_fate(&lane) == MR_FATE_ABORTED && !scene->trainer.filling) {
+    if (mr_ckpt_part_fate(&lane) == MR_FATE_ABORTED && !scene->trainer.filling) {
         scene->trainer.ended = true;
         return true;
     }
@@ -257,13 +261,13 @@ static bool trainer_step(struct scene *scene)
 
 static const char *judge(const struct scene *scene)
 {
-    struct mr_part_lane lane = lane_of(scene);
-    enum mr_fate fate = mr_part_fate(&lane);
+    struct mr_ckpt_lane lane = lane_of(scene);
+    enum mr_fate fate = mr_ckpt_part_fate(&lane);
     struct block *block = scene->block;
 
     if (!decided(scene))
         return "the save never ends";
-    if (!mr_part_is_drained(&lane))
+    if (!mr_ckpt_part_is_drained(&lane))
         return "a slot is still in use";
     if (atomic_load(&block->promised) && !atomic_load(&block->completes))
         return "a promised object is not there";
@@ -274,8 +278,8 @@ static const char *judge(const struct scene *scene)
     if (atomic_load(&block->completes) > 1)
         return "completed twice";
     for (unsigned part = 0; atomic_load(&block->completes) && part < PARTS; part++) {
-        struct mr_part_record record;
-        if (!atomic_load(&block->sent[part]) || !mr_part_record_get(&lane, part, &record))
+        struct mr_ckpt_part_record record;
+        if (!atomic_load(&block->sent[part]) || !mr_ckpt_part_record_get(&lane, part, &record))
             return "completed without a part's record";
         if (record.crc32c != expected_sum(part) || block->sent_crc[part] != record.crc32c)
             return "a part has another part's bytes";
@@ -321,9 +325,9 @@ static void build_full(struct scene *scene)
 /* For the next part. */
 static void make_room(struct scene *scene)
 {
-    struct mr_part_lane lane = lane_of(scene);
+    struct mr_ckpt_lane lane = lane_of(scene);
 
-    while (mr_word_state(mr_part_load(&lane, mr_part_slot(&lane, scene->trainer.next))) == MR_READY)
+    while (mr_word_state(mr_ckpt_part_load(&lane, mr_ckpt_part_slot(&lane, scene->trainer.next))) == MR_READY)
         worker_part(scene);
 }
 
@@ -363,20 +367,20 @@ static void build_aborted(struct scene *scene)
 
 static void build_held(struct scene *scene)
 {
-    struct mr_part_lane lane = lane_of(scene);
+    struct mr_ckpt_lane lane = lane_of(scene);
     uint64_t number, held, length;
 
     build_full(scene);
-    while (mr_part_take(&lane, &number, &held, &length)) {
+    while (mr_ckpt_part_take(&lane, &number, &held, &length)) {
     }
 }
 
 static void build_filling(struct scene *scene)
 {
-    struct mr_part_lane lane = lane_of(scene);
+    struct mr_ckpt_lane lane = lane_of(scene);
 
     trainer_step(scene);
-    mr_part_fill(&lane, scene->trainer.next, &scene->trainer.filling);
+    mr_ckpt_part_fill(&lane, scene->trainer.next, &scene->trainer.filling);
 }
 
 static void run_part(struct scene *scene)
@@ -391,11 +395,11 @@ static void run_serve(struct scene *scene)
 
 static void run_put_back(struct scene *scene)
 {
-    struct mr_part_lane lane = lane_of(scene);
+    struct mr_ckpt_lane lane = lane_of(scene);
     uint64_t number, held, length;
 
-    if (mr_part_take(&lane, &number, &held, &length))
-        mr_part_put_back(&lane, number, held);
+    if (mr_ckpt_part_take(&lane, &number, &held, &length))
+        mr_ckpt_part_put_back(&lane, number, held);
 }
 
 static void run_abort(struct scene *scene)
@@ -426,9 +430,9 @@ static void behind_fill(struct scene *scene)
 /* The worker fails for good: an open lane is aborted under the trainer's hands. */
 static void behind_give_up(struct scene *scene)
 {
-    struct mr_part_lane lane = lane_of(scene);
+    struct mr_ckpt_lane lane = lane_of(scene);
 
-    if (mr_part_abort(&lane) == MR_FATE_ABORTED)
+    if (mr_ckpt_part_abort(&lane) == MR_FATE_ABORTED)
         worker_give_up(scene);
 }
 
@@ -453,11 +457,11 @@ static const struct situation situations[] = {
 
 static void start_scene(struct scene *scene, const struct situation *situation, uint32_t slots, uint32_t first_lap)
 {
-    struct mr_part_format format = {
+    struct mr_ckpt_part_format format = {
         .slots = slots, .lane = 3, .trainer = 5, .worker = 2, .first_lap = first_lap, .part_bytes = PART_BYTES};
 
     memset(scene->block, 0, used_bytes(slots));
-    mr_part_format(scene->block->lane, &format);
+    mr_ckpt_part_format(scene->block->lane, &format);
     scene->slots = slots;
     scene->trainer = (struct trainer){0};
     situation->build(scene);
@@ -518,11 +522,11 @@ static void failed(const struct situation *situation, uint32_t slots, const char
 
 static bool words_changed(const struct scene *scene, uint64_t words[SLOTS_MAX + 1])
 {
-    struct mr_part_lane lane = lane_of(scene);
+    struct mr_ckpt_lane lane = lane_of(scene);
     bool changed = false;
 
     for (uint32_t slot = 0; slot <= scene->slots; slot++) {
-        uint64_t now = slot < scene->slots ? mr_part_load(&lane, slot) : (uint64_t)mr_part_fate(&lane);
+        uint64_t now = slot < scene->slots ? mr_ckpt_part_load(&lane, slot) : (uint64_t)mr_ckpt_part_fate(&lane);
         changed |= now != words[slot];
         words[slot] = now;
     }

@@ -69,8 +69,8 @@ inline sweep()
     od
 }
 
-/* mr_part_abort */
-inline mr_part_abort()
+/* mr_ckpt_part_abort */
+inline mr_ckpt_part_abort()
 {
 #ifdef PLAIN_SEAL
     if
@@ -116,7 +116,7 @@ proctype trainer()
         do
         :: n < NPARTS ->
             s = n % SLOTS;
-            /* mr_part_fill: waits for the slot, or finds the lane aborted */
+            /* mr_ckpt_part_fill: waits for the slot, or finds the lane aborted */
             if
             :: fate == ABORTED -> goto failed
             :: atomic { (state[s] == MR_EMPTY || state[s] == MR_RELEASED) && fate != ABORTED -> state[s] = MR_FILLING }
@@ -133,11 +133,11 @@ proctype trainer()
             look_at_fate();
             n++
 #ifdef USER_ABORTS
-        :: mr_part_abort(); goto failed
+        :: mr_ckpt_part_abort(); goto failed
 #endif
         :: n == NPARTS -> break
         od;
-        /* mr_part_seal */
+        /* mr_ckpt_part_seal */
 #ifdef PLAIN_SEAL
         if
         :: fate == OPEN -> fate = SEALED; promised = 1
@@ -173,12 +173,12 @@ proctype worker()
             sweep();
             upload_gone = 1; /* the store's abort, and deletes of what it kept */
             decided = 1
-        :: MUST_ABORT && fate == OPEN -> mr_part_abort()
+        :: MUST_ABORT && fate == OPEN -> mr_ckpt_part_abort()
 #ifdef UPLOAD_FAILS
-        :: fate == OPEN && !decided -> mr_part_abort() /* for good: no such bucket, denied */
+        :: fate == OPEN && !decided -> mr_ckpt_part_abort() /* for good: no such bucket, denied */
 #endif
         :: fate != ABORTED && !decided && (state[0] == MR_READY || state[1] == MR_READY) ->
-            /* mr_part_take: the lowest number */
+            /* mr_ckpt_part_take: the lowest number */
             atomic {
                 s = 2;
                 if
@@ -240,7 +240,7 @@ end:
     do
     :: dead_supervisor -> break
     :: !dead_supervisor && dead_worker ->
-        /* mr_part_recover_worker, then the slot's next one */
+        /* mr_ckpt_part_recover_worker, then the slot's next one */
         s = 0;
         do
         :: s < SLOTS ->
@@ -261,7 +261,7 @@ end:
         od;
         atomic { dead_worker = 0; run worker() }
     :: !dead_supervisor && dead_trainer && (fate == OPEN || state[0] == MR_FILLING || state[1] == MR_FILLING) ->
-        /* mr_part_recover_trainer */
+        /* mr_ckpt_part_recover_trainer */
         s = 0;
         do
         :: s < SLOTS ->
@@ -269,7 +269,7 @@ end:
             s++
         :: else -> break
         od;
-        mr_part_abort()
+        mr_ckpt_part_abort()
     od
 }
 

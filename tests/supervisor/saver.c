@@ -30,7 +30,7 @@ enum { WRITERS = 64, LINE = 8192 };
 
 struct saver {
     bool used;
-    struct mr_part_writer writer;
+    struct mr_ckpt_writer writer;
     uint64_t parts, bytes; /* published */
     uint64_t filling, filled;
     bool holds; /* a slot in FILLING */
@@ -72,7 +72,7 @@ static int open_writer(struct saver *s, const char *uri, bool if_absent, uint32_
         doze();
     }
     s->used = true;
-    const struct mr_part_lane *lane = &s->writer.lane;
+    const struct mr_ckpt_lane *lane = &s->writer.lane;
     printf("ok %u %u %" PRIu64 " %u\n", lane->lane, lane->worker, lane->part_bytes, lane->slots);
     return 0;
 }
@@ -80,27 +80,27 @@ static int open_writer(struct saver *s, const char *uri, bool if_absent, uint32_
 /* 0, or -1 when the lane has been aborted, or the supervisor is gone. */
 static int take_slot(struct saver *s)
 {
-    struct mr_part_lane *lane = &s->writer.lane;
+    struct mr_ckpt_lane *lane = &s->writer.lane;
     while (!s->holds) {
-        uint32_t seen = mr_part_seq(lane);
-        mr_part_set_want(lane, s->parts + 1);
-        s->holds = mr_part_fill(lane, s->parts, &s->filling);
-        if (!s->holds && mr_part_fate(lane) == MR_FATE_ABORTED) {
+        uint32_t seen = mr_ckpt_part_seq(lane);
+        mr_ckpt_part_set_want(lane, s->parts + 1);
+        s->holds = mr_ckpt_part_fill(lane, s->parts, &s->filling);
+        if (!s->holds && mr_ckpt_part_fate(lane) == MR_FATE_ABORTED) {
             mr_error_set(MR_E_CHANGED, "aborted");
             return fail();
         }
         if (!s->holds && mr_client_check(client) != 0)
             return fail();
         if (!s->holds)
-            mr_part_wait(lane, seen, 100);
+            mr_ckpt_part_wait(lane, seen, 100);
     }
-    mr_part_set_want(lane, 0);
+    mr_ckpt_part_set_want(lane, 0);
     return 0;
 }
 
 static void publish(struct saver *s)
 {
-    mr_part_publish(&s->writer.lane, s->parts, s->filling, s->filled);
+    mr_ckpt_part_publish(&s->writer.lane, s->parts, s->filling, s->filled);
     s->bytes += s->filled;
     s->parts++;
     s->filled = 0;
@@ -110,14 +110,14 @@ static void publish(struct saver *s)
 
 static int write_bytes(struct saver *s, uint64_t bytes)
 {
-    struct mr_part_lane *lane = &s->writer.lane;
+    struct mr_ckpt_lane *lane = &s->writer.lane;
     while (bytes > 0) {
         if (take_slot(s) != 0)
             return -1;
         uint64_t n = lane->part_bytes - s->filled;
         if (n > bytes)
             n = bytes;
-        make_bytes(s->writer.arena + mr_part_offset(lane, mr_part_slot(lane, s->parts)) + s->filled,
+        make_bytes(s->writer.arena + mr_ckpt_part_offset(lane, mr_ckpt_part_slot(lane, s->parts)) + s->filled,
                    s->bytes + s->filled, n);
         s->filled += n;
         bytes -= n;
@@ -133,38 +133,38 @@ static void seal(struct saver *s)
     if (s->filled > 0)
         publish(s);
     if (s->holds)
-        mr_part_unfill(&s->writer.lane, s->parts, s->filling);
+        mr_ckpt_part_unfill(&s->writer.lane, s->parts, s->filling);
     s->holds = false;
-    enum mr_fate fate = mr_part_seal(&s->writer.lane, (uint32_t)s->parts, s->bytes);
+    enum mr_fate fate = mr_ckpt_part_seal(&s->writer.lane, (uint32_t)s->parts, s->bytes);
     wake(s);
     printf("ok %s\n", fate == MR_FATE_SEALED ? "sealed" : "aborted");
 }
 
 static int wait_end(struct saver *s)
 {
-    struct mr_part_lane *lane = &s->writer.lane;
+    struct mr_ckpt_lane *lane = &s->writer.lane;
     uint32_t code, crc32c;
     uint64_t generation;
-    char text[MR_PART_TEXT];
-    enum mr_part_outcome outcome;
-    while ((outcome = mr_part_result(lane, &code, text, &generation, &crc32c)) == MR_PART_UNDECIDED) {
-        uint32_t seen = mr_part_seq(lane);
-        mr_part_set_want(lane, MR_PART_WANT_OUTCOME);
+    char text[MR_CKPT_PART_TEXT];
+    enum mr_ckpt_part_outcome outcome;
+    while ((outcome = mr_ckpt_part_result(lane, &code, text, &generation, &crc32c)) == MR_CKPT_PART_UNDECIDED) {
+        uint32_t seen = mr_ckpt_part_seq(lane);
+        mr_ckpt_part_set_want(lane, MR_CKPT_PART_WANT_OUTCOME);
         if (mr_client_check(client) != 0)
             return fail();
-        if (mr_part_result(lane, &code, text, &generation, &crc32c) == MR_PART_UNDECIDED)
-            mr_part_wait(lane, seen, 100);
+        if (mr_ckpt_part_result(lane, &code, text, &generation, &crc32c) == MR_CKPT_PART_UNDECIDED)
+            mr_ckpt_part_wait(lane, seen, 100);
     }
-    if (outcome == MR_PART_DONE)
+    if (outcome == MR_CKPT_PART_DONE)
         printf("ok done %" PRIu64 " %u\n", generation, crc32c);
     else
-        printf("ok %s %u %s\n", outcome == MR_PART_FAILED ? "failed" : "gone", code, text);
+        printf("ok %s %u %s\n", outcome == MR_CKPT_PART_FAILED ? "failed" : "gone", code, text);
     return 0;
 }
 
 static int steal(uint32_t number)
 {
-    struct mr_part_writer other = {.lane = {.lane = number}};
+    struct mr_ckpt_writer other = {.lane = {.lane = number}};
     if (mr_client_close_writer(client, &other) != 0)
         return fail();
     printf("ok\n");
@@ -192,7 +192,7 @@ static int on_saver(const char *verb, struct saver *s, uint64_t number)
             return -1;
         printf("ok\n");
     } else if (strcmp(verb, "abort") == 0) {
-        mr_part_abort(&s->writer.lane);
+        mr_ckpt_part_abort(&s->writer.lane);
         wake(s);
         printf("ok\n");
     } else if (strcmp(verb, "scribble") == 0) {
@@ -200,7 +200,7 @@ static int on_saver(const char *verb, struct saver *s, uint64_t number)
         wake(s);
         printf("ok\n");
     } else if (strcmp(verb, "fate") == 0) {
-        printf("ok %s\n", fates[mr_part_fate(&s->writer.lane)]);
+        printf("ok %s\n", fates[mr_ckpt_part_fate(&s->writer.lane)]);
     } else if (strcmp(verb, "close") == 0) {
         s->used = false;
         if (mr_client_close_writer(client, &s->writer) != 0)

@@ -17,7 +17,7 @@
 #include "shm/base/log.h"
 #include "worker/cleanup/upload_log.h"
 #include "worker/cleanup/upload_log_impl.h"
-#include "worker/store/parts.h"
+#include "worker/store/upload_parts.h"
 
 #define FILE_MAX_BYTES (4 << 20)
 #define AGAIN_S        30 /* after something that failed */

@@ -24,18 +24,18 @@ struct window {
     uint64_t objects;
 };
 
-struct mr_composer {
-    struct mr_composer_options options;
+struct mr_compose_choice {
+    struct mr_compose_choice_options options;
     enum state state;
     bool is_auto;
     struct mr_transfer *question;
-    struct mr_auto_facts facts;
+    struct mr_trial_facts facts;
     char storage_class[32], location_type[32];
     /* the trial; index 1 is composing */
     bool composing; /* the way of the window */
     unsigned windows, under_way[2];
     struct window window;
-    struct mr_auto_cost costs[2];
+    struct mr_trial_cost costs[2];
     unsigned refused; /* composes in a row */
     uint64_t busy;    /* answers 429 and 503 to composes, when we looked last */
 };
@@ -48,9 +48,9 @@ static int64_t cpu_now_ns(void)
 }
 
 /* Said once a decision: one worker speaks for all. */
-static void say(struct mr_composer *c, const char *decision, const char *why)
+static void say(struct mr_compose_choice *c, const char *decision, const char *why)
 {
-    char text[MR_AUTO_TEXT + 64];
+    char text[MR_TRIAL_TEXT + 64];
     struct mr_msg_out *msg;
     snprintf(text, sizeof text, "%s: %s", decision, why);
     if (c->options.link->slot != 0) {
@@ -65,7 +65,7 @@ static void say(struct mr_composer *c, const char *decision, const char *why)
     }
 }
 
-static void decide(struct mr_composer *c, enum state state, const char *why)
+static void decide(struct mr_compose_choice *c, enum state state, const char *why)
 {
     c->state = state;
     say(c, state == ON ? "on" : state == OFF ? "off" : "to be tried", why);
@@ -73,15 +73,15 @@ static void decide(struct mr_composer *c, enum state state, const char *why)
 
 /* ---- facts ---- */
 
-static void facts_are_in(struct mr_composer *c)
+static void facts_are_in(struct mr_compose_choice *c)
 {
-    char text[MR_AUTO_TEXT];
-    decide(c, mr_auto_allows(&c->facts, text) ? TRIAL : OFF, text);
+    char text[MR_TRIAL_TEXT];
+    decide(c, mr_trial_allows(&c->facts, text) ? TRIAL : OFF, text);
 }
 
 static void bucket_arrived(void *arg, const struct mr_store_result *result, const struct mr_store_bucket *bucket)
 {
-    struct mr_composer *c = arg;
+    struct mr_compose_choice *c = arg;
     c->question = NULL;
     if (result->code == MR_OK) {
         snprintf(c->storage_class, sizeof c->storage_class, "%s", bucket->storage_class);
@@ -97,7 +97,7 @@ static void bucket_arrived(void *arg, const struct mr_store_result *result, cons
 
 static void permissions_arrived(void *arg, const struct mr_store_result *result, unsigned granted)
 {
-    struct mr_composer *c = arg;
+    struct mr_compose_choice *c = arg;
     c->facts.has_permissions = result->code == MR_OK;
     c->facts.granted = granted;
     if (result->code != MR_OK)
@@ -107,23 +107,23 @@ static void permissions_arrived(void *arg, const struct mr_store_result *result,
         decide(c, OFF, mr_error_text());
 }
 
-static void ask(struct mr_composer *c)
+static void ask(struct mr_compose_choice *c)
 {
-    char text[MR_AUTO_TEXT];
-    c->facts = (struct mr_auto_facts){
-        .emulator = !mr_auto_is_google(c->options.info->endpoint),
+    char text[MR_TRIAL_TEXT];
+    c->facts = (struct mr_trial_facts){
+        .emulator = !mr_trial_is_google(c->options.info->endpoint),
         .storage_class = c->storage_class,
         .location_type = c->location_type,
         .objects = c->options.info->count,
         .bytes = c->options.info->total_bytes,
     };
-    struct mr_auto_facts sizes = c->facts; /* where these say no, nobody need be asked */
+    struct mr_trial_facts sizes = c->facts; /* where these say no, nobody need be asked */
     sizes.emulator = true;
-    if (!mr_auto_allows(&sizes, text)) {
+    if (!mr_trial_allows(&sizes, text)) {
         decide(c, OFF, text);
         return;
     }
-    c->question = mr_transfer_permissions(c->options.net->engine, c->options.store, mr_auto_permissions, 4,
+    c->question = mr_transfer_permissions(c->options.net->engine, c->options.store, mr_trial_permissions, 4,
                                           permissions_arrived, c);
     if (!c->question)
         decide(c, OFF, mr_error_text());
@@ -131,11 +131,11 @@ static void ask(struct mr_composer *c)
 
 /* ---- the trial ---- */
 
-static void look_at_window(struct mr_composer *c)
+static void look_at_window(struct mr_compose_choice *c)
 {
     struct window *window = &c->window;
-    struct mr_auto_cost *cost = &c->costs[c->composing];
-    char text[MR_AUTO_TEXT];
+    struct mr_trial_cost *cost = &c->costs[c->composing];
+    char text[MR_TRIAL_TEXT];
     uint64_t busy_ns = mr_counter_get(c->options.link->counters, MR_WC_BUSY_NS);
     if (!window->open) {
         if (c->under_way[!c->composing] == 0)
@@ -151,15 +151,15 @@ static void look_at_window(struct mr_composer *c)
     c->composing = !c->composing;
     if (++c->windows < WINDOWS)
         return;
-    decide(c, mr_auto_compares(&c->costs[1], &c->costs[0], text) ? ON : OFF, text);
+    decide(c, mr_trial_compares(&c->costs[1], &c->costs[0], text) ? ON : OFF, text);
 }
 
-void mr_composer_job_started(struct mr_composer *c, bool composes)
+void mr_compose_choice_job_started(struct mr_compose_choice *c, bool composes)
 {
     c->under_way[composes]++;
 }
 
-void mr_composer_job_ended(struct mr_composer *c, bool composes, unsigned objects)
+void mr_compose_choice_job_ended(struct mr_compose_choice *c, bool composes, unsigned objects)
 {
     c->under_way[composes]--;
     if (c->state != TRIAL)
@@ -171,9 +171,9 @@ void mr_composer_job_ended(struct mr_composer *c, bool composes, unsigned object
 
 /* ---- what composes answer ---- */
 
-void mr_composer_answered(struct mr_composer *c, const struct mr_store_result *result)
+void mr_compose_choice_answered(struct mr_compose_choice *c, const struct mr_store_result *result)
 {
-    char text[MR_AUTO_TEXT];
+    char text[MR_TRIAL_TEXT];
     if (result->code == MR_OK) {
         c->refused = 0;
         return;
@@ -189,7 +189,7 @@ void mr_composer_answered(struct mr_composer *c, const struct mr_store_result *r
     decide(c, OFF, text);
 }
 
-void mr_composer_step(struct mr_composer *c)
+void mr_compose_choice_step(struct mr_compose_choice *c)
 {
     uint64_t busy = mr_transfer_counters(c->options.net->engine)->compose_busy;
     bool more = busy > c->busy;
@@ -202,19 +202,19 @@ void mr_composer_step(struct mr_composer *c)
 
 /* ---- life ---- */
 
-bool mr_composer_composes(const struct mr_composer *c)
+bool mr_compose_choice_composes(const struct mr_compose_choice *c)
 {
     return c->state == ON || (c->state == TRIAL && c->composing);
 }
 
-struct mr_temporary_bucket *mr_composer_bucket(const struct mr_composer *c)
+struct mr_temporary_bucket *mr_compose_choice_bucket(const struct mr_compose_choice *c)
 {
     return c->options.bucket;
 }
 
-struct mr_composer *mr_composer_new(const struct mr_composer_options *options)
+struct mr_compose_choice *mr_compose_choice_new(const struct mr_compose_choice_options *options)
 {
-    struct mr_composer *c = calloc(1, sizeof *c);
+    struct mr_compose_choice *c = calloc(1, sizeof *c);
     if (!c) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a data set");
         return NULL;
@@ -235,7 +235,7 @@ struct mr_composer *mr_composer_new(const struct mr_composer_options *options)
     return c;
 }
 
-void mr_composer_destroy(struct mr_composer *c)
+void mr_compose_choice_destroy(struct mr_compose_choice *c)
 {
     if (!c)
         return;

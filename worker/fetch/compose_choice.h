@@ -21,9 +21,9 @@
 #include "worker/link.h"
 #include "worker/net.h"
 
-struct mr_composer;
+struct mr_compose_choice;
 
-struct mr_composer_options {
+struct mr_compose_choice_options {
     struct mr_net *net;
     struct mr_link *link;
     struct mr_store *store;
@@ -33,19 +33,19 @@ struct mr_composer_options {
 };
 
 /* NULL with mr_error (NO_MEMORY). */
-struct mr_composer *mr_composer_new(const struct mr_composer_options *options);
-void mr_composer_destroy(struct mr_composer *composer);
+struct mr_compose_choice *mr_compose_choice_new(const struct mr_compose_choice_options *options);
+void mr_compose_choice_destroy(struct mr_compose_choice *composer);
 
-struct mr_temporary_bucket *mr_composer_bucket(const struct mr_composer *composer);
+struct mr_temporary_bucket *mr_compose_choice_bucket(const struct mr_compose_choice *composer);
 /* Shall the next job be of several tickets? */
-bool mr_composer_composes(const struct mr_composer *composer);
+bool mr_compose_choice_composes(const struct mr_compose_choice *composer);
 
-/* Each job, with what mr_composer_composes said when it was claimed. */
-void mr_composer_job_started(struct mr_composer *composer, bool composes);
-void mr_composer_job_ended(struct mr_composer *composer, bool composes, unsigned objects);
+/* Each job, with what mr_compose_choice_composes said when it was claimed. */
+void mr_compose_choice_job_started(struct mr_compose_choice *composer, bool composes);
+void mr_compose_choice_job_ended(struct mr_compose_choice *composer, bool composes, unsigned objects);
 /* How a compose has ended. */
-void mr_composer_answered(struct mr_composer *composer, const struct mr_store_result *result);
+void mr_compose_choice_answered(struct mr_compose_choice *composer, const struct mr_store_result *result);
 /* Every 100 ms or so. */
-void mr_composer_step(struct mr_composer *composer);
+void mr_compose_choice_step(struct mr_compose_choice *composer);
 
 #endif

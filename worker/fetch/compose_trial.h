@@ -14,26 +14,26 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define MR_AUTO_TEXT 400
+#define MR_TRIAL_TEXT 400
 
 /* Objects of a data set below which nothing is worth a trial; mean sizes from which requests are a small part of it. */
-#define MR_AUTO_MIN_OBJECTS   UINT64_C(2048)
-#define MR_AUTO_MAX_MEAN_SIZE (UINT64_C(4) << 20)
+#define MR_TRIAL_MIN_OBJECTS   UINT64_C(2048)
+#define MR_TRIAL_MAX_MEAN_SIZE (UINT64_C(4) << 20)
 
-enum mr_auto_permission {
-    MR_AUTO_CREATE = 1,
-    MR_AUTO_GET = 2,
-    MR_AUTO_DELETE = 4,
-    MR_AUTO_LIST = 8,
-    MR_AUTO_ALL = 15,
+enum mr_trial_permission {
+    MR_TRIAL_CREATE = 1,
+    MR_TRIAL_GET = 2,
+    MR_TRIAL_DELETE = 4,
+    MR_TRIAL_LIST = 8,
+    MR_TRIAL_ALL = 15,
 };
 /* Their names in the order of the bits: "storage.objects.create", ... */
-extern const char *const mr_auto_permissions[4];
+extern const char *const mr_trial_permissions[4];
 
-struct mr_auto_facts {
+struct mr_trial_facts {
     bool emulator;
     bool has_permissions; /* the store has said which are granted */
-    unsigned granted;     /* enum mr_auto_permission */
+    unsigned granted;     /* enum mr_trial_permission */
     bool has_bucket;      /* the store has described the bucket (needs storage.buckets.get) */
     const char *storage_class, *location_type;
     bool versioning;
@@ -42,17 +42,18 @@ struct mr_auto_facts {
 };
 
 /* May it be tried? text: why, with the numbers; one line. */
-bool mr_auto_allows(const struct mr_auto_facts *facts, char text[MR_AUTO_TEXT]);
+bool mr_trial_allows(const struct mr_trial_facts *facts, char text[MR_TRIAL_TEXT]);
 
 /* What objects cost one way, over the windows of a trial. */
-struct mr_auto_cost {
+struct mr_trial_cost {
     uint64_t objects;
     int64_t cpu_ns, wall_ns;
 };
 /* Is composing better? Faster by a fifth, or as fast (within a fifth) and at less CPU by a tenth. text: the numbers. */
-bool mr_auto_compares(const struct mr_auto_cost *composed, const struct mr_auto_cost *plain, char text[MR_AUTO_TEXT]);
+bool mr_trial_compares(const struct mr_trial_cost *composed, const struct mr_trial_cost *plain,
+                       char text[MR_TRIAL_TEXT]);
 
 /* Does the endpoint belong to Google, so that somebody pays? */
-bool mr_auto_is_google(const char *endpoint);
+bool mr_trial_is_google(const char *endpoint);
 
 #endif

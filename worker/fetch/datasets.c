@@ -34,14 +34,14 @@ int mr_datasets_look(struct mr_datasets *datasets, const struct mr_request *requ
 bool mr_datasets_join(struct mr_datasets *datasets, const struct mr_request *first, const struct mr_request *next)
 {
     struct mr_open_dataset *ds = mr_datasets_find(datasets, first->dataset);
-    return ds && ds->composer && mr_composer_composes(ds->composer) && next->dataset == first->dataset &&
+    return ds && ds->composer && mr_compose_choice_composes(ds->composer) && next->dataset == first->dataset &&
            first->offset == 0 && first->length == 0 && next->offset == 0 && next->length == 0;
 }
 
 bool mr_datasets_compose(const struct mr_datasets *datasets)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
-        if (datasets->items[i].composer && mr_composer_composes(datasets->items[i].composer))
+        if (datasets->items[i].composer && mr_compose_choice_composes(datasets->items[i].composer))
             return true;
     return false;
 }
@@ -50,21 +50,21 @@ void mr_datasets_step(struct mr_datasets *datasets)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
         if (datasets->items[i].composer)
-            mr_composer_step(datasets->items[i].composer);
+            mr_compose_choice_step(datasets->items[i].composer);
 }
 
 /* The worker of slot 0 looks for objects of dead runs on other machines, where composing is allowed at all. */
 static int open_composer(struct mr_datasets *datasets, struct mr_open_dataset *ds, uint64_t id,
                          const struct mr_uri *uri)
 {
-    struct mr_composer_options options = {
+    struct mr_compose_choice_options options = {
         .net = datasets->net, .link = datasets->link, .store = ds->store, .info = &ds->index.info, .dataset = id};
     bool look = datasets->link->slot == 0 && datasets->net->config->fetch.compose != MR_COMPOSE_NEVER;
     if (uri->scheme != MR_SCHEME_GS || ds->ranged)
         return 0;
     options.bucket =
         mr_temporaries_bucket(datasets->temporaries, ds->store, ds->index.info.endpoint, uri->bucket, look);
-    ds->composer = options.bucket ? mr_composer_new(&options) : NULL;
+    ds->composer = options.bucket ? mr_compose_choice_new(&options) : NULL;
     return ds->composer ? 0 : -1;
 }
 

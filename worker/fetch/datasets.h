@@ -17,7 +17,7 @@ struct mr_open_dataset {
     bool ranged; /* read by ranges: never composed */
     struct mr_index index;
     struct mr_store *store;
-    struct mr_composer *composer; /* NULL: its store composes nothing */
+    struct mr_compose_choice *composer; /* NULL: its store composes nothing */
 };
 
 struct mr_datasets {

@@ -62,7 +62,7 @@ struct lister {
     struct mr_index_job job; /* CONCAT in several messages */
 };
 
-static enum mr_index_version version_of(enum mr_scheme scheme)
+static enum mr_index_version_kind version_of(enum mr_scheme scheme)
 {
     return scheme == MR_SCHEME_FILE ? MR_INDEX_MTIME : MR_INDEX_GENERATION;
 }

@@ -40,7 +40,7 @@ struct file_call {
         mr_store_bucket_fn *bucket;
         mr_store_permissions_fn *permissions;
         mr_store_parts_begin_fn *parts_begin;
-        mr_store_part_fn *part;
+        mr_upload_part_fn *part;
         mr_store_complete_fn *complete;
         mr_store_parts_list_fn *pending;
     } done;
@@ -53,7 +53,7 @@ struct file_call {
     int fd;
     struct file_write *write; /* insert, compose */
     /* uploads in parts; the id lies in strings; length: also of the whole that is completed */
-    struct mr_store_part_request part;
+    struct mr_upload_part_request part;
     uint64_t part_at; /* bytes written */
     struct mr_store_name
         *names; /* compose: sources; batch: what goes. Their strings lie in strings, each with its NUL */
@@ -113,8 +113,8 @@ void mr_file_uploads_close(struct file_store *store);
 int mr_file_has_parts(const struct mr_store *store);
 struct mr_store_call *mr_file_parts_begin(struct mr_store *base, const char *name, size_t name_length,
                                           const char *content_type, mr_store_parts_begin_fn *done, void *arg);
-struct mr_store_call *mr_file_part_send(struct mr_store *base, const struct mr_store_part_request *request,
-                                        mr_store_part_fn *done, void *arg);
+struct mr_store_call *mr_file_part_send(struct mr_store *base, const struct mr_upload_part_request *request,
+                                        mr_upload_part_fn *done, void *arg);
 struct mr_store_call *mr_file_parts_complete(struct mr_store *base, const struct mr_store_complete_request *request,
                                              mr_store_complete_fn *done, void *arg);
 struct mr_store_call *mr_file_parts_abort(struct mr_store *base, const char *name, size_t name_length, const char *id,

@@ -165,7 +165,7 @@ static struct file_upload *find_call(struct file_call *call)
 /* 1: a slice was written; 0: the part is; -1: mr_error. */
 static int write_slice(struct file_call *call)
 {
-    const struct mr_store_part_request *part = &call->part;
+    const struct mr_upload_part_request *part = &call->part;
     const struct file_upload *upload = find_call(call);
     uint64_t left = part->length - call->part_at;
     size_t slice = left < MR_FILE_SLICE ? (size_t)left : MR_FILE_SLICE;
@@ -200,8 +200,8 @@ static void run_part(struct file_call *call)
     mr_file_call_end(call);
 }
 
-struct mr_store_call *mr_file_part_send(struct mr_store *base, const struct mr_store_part_request *request,
-                                        mr_store_part_fn *done, void *arg)
+struct mr_store_call *mr_file_part_send(struct mr_store *base, const struct mr_upload_part_request *request,
+                                        mr_upload_part_fn *done, void *arg)
 {
     struct file_call *call = mr_file_call_new(base, run_part, request->name, request->name_length, arg);
     if (!call || put_id(call, request->id) != 0)

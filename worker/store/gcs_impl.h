@@ -5,9 +5,9 @@
 #include "worker/store/auth.h"
 #include "worker/store/gcs_json.h"
 #include "worker/store/http.h"
-#include "worker/store/parts.h"
 #include "worker/store/store_ops.h"
 #include "worker/store/text.h"
+#include "worker/store/upload_parts.h"
 
 #define MR_GCS_STAT_FIELDS "fields=name,size,generation,crc32c,storageClass,etag"
 
@@ -67,7 +67,7 @@ struct gcs_call {
         mr_store_batch_fn *batch;
         mr_store_begin_fn *begin;
         mr_store_upload_fn *upload;
-        mr_store_part_fn *part;
+        mr_upload_part_fn *part;
         mr_store_complete_fn *complete;
         mr_store_parts_list_fn *pending;
         mr_store_bucket_fn *bucket;
@@ -162,8 +162,8 @@ void mr_gcs_upload_drop(struct mr_store *base, const char *session);
 int mr_gcs_has_parts(const struct mr_store *base);
 struct mr_store_call *mr_gcs_parts_begin(struct mr_store *base, const char *name, size_t name_length,
                                          const char *content_type, mr_store_parts_begin_fn *done, void *arg);
-struct mr_store_call *mr_gcs_part_send(struct mr_store *base, const struct mr_store_part_request *request,
-                                       mr_store_part_fn *done, void *arg);
+struct mr_store_call *mr_gcs_part_send(struct mr_store *base, const struct mr_upload_part_request *request,
+                                       mr_upload_part_fn *done, void *arg);
 struct mr_store_call *mr_gcs_parts_complete(struct mr_store *base, const struct mr_store_complete_request *request,
                                             mr_store_complete_fn *done, void *arg);
 struct mr_store_call *mr_gcs_parts_abort(struct mr_store *base, const char *name, size_t name_length, const char *id,

@@ -123,8 +123,8 @@ static void on_part(void *arg, const struct mr_http_result *http)
     mr_gcs_give(call);
 }
 
-struct mr_store_call *mr_gcs_part_send(struct mr_store *base, const struct mr_store_part_request *request,
-                                       mr_store_part_fn *done, void *arg)
+struct mr_store_call *mr_gcs_part_send(struct mr_store *base, const struct mr_upload_part_request *request,
+                                       mr_upload_part_fn *done, void *arg)
 {
     struct gcs_store *store = (struct gcs_store *)base;
     struct gcs_call *call = xml_call(store, request->name, request->name_length, "?partNumber=", arg);

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-#include "worker/store/parts.h"
+#include "worker/store/upload_parts.h"
 
 struct mr_gcs_xml;
 

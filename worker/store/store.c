@@ -220,13 +220,13 @@ struct mr_store_call *mr_store_parts_begin(struct mr_store *store, const char *n
     return store->ops->parts_begin(store, name, name_length, content_type, done, arg);
 }
 
-struct mr_store_call *mr_store_part_send(struct mr_store *store, const struct mr_store_part_request *request,
-                                         mr_store_part_fn *done, void *arg)
+struct mr_store_call *mr_upload_part_send(struct mr_store *store, const struct mr_upload_part_request *request,
+                                          mr_upload_part_fn *done, void *arg)
 {
     if (check_parts(store, request->name, request->name_length) != 0)
         return NULL;
-    if (request->number == 0 || request->number > MR_STORE_PARTS_MAX || request->length > INT64_MAX) {
-        mr_error_set(MR_E_USAGE, "part %u: an object has parts 1 to %d", request->number, MR_STORE_PARTS_MAX);
+    if (request->number == 0 || request->number > MR_UPLOAD_PARTS_MAX || request->length > INT64_MAX) {
+        mr_error_set(MR_E_USAGE, "part %u: an object has parts 1 to %d", request->number, MR_UPLOAD_PARTS_MAX);
         return NULL;
     }
     return store->ops->part_send(store, request, done, arg);
@@ -237,8 +237,8 @@ struct mr_store_call *mr_store_parts_complete(struct mr_store *store, const stru
 {
     if (check_parts(store, request->name, request->name_length) != 0)
         return NULL;
-    if (request->count == 0 || request->count > MR_STORE_PARTS_MAX) {
-        mr_error_set(MR_E_USAGE, "%u parts: an object has 1 to %d", request->count, MR_STORE_PARTS_MAX);
+    if (request->count == 0 || request->count > MR_UPLOAD_PARTS_MAX) {
+        mr_error_set(MR_E_USAGE, "%u parts: an object has 1 to %d", request->count, MR_UPLOAD_PARTS_MAX);
         return NULL;
     }
     return store->ops->parts_complete(store, request, done, arg);

@@ -2,8 +2,8 @@
 #ifndef MR_WORKER_STORE_STORE_OPS_H
 #define MR_WORKER_STORE_STORE_OPS_H
 
-#include "worker/store/parts.h"
 #include "worker/store/store.h"
+#include "worker/store/upload_parts.h"
 
 /*
  * Each client embeds mr_store as its first member and fills ops; each of its calls embeds mr_store_call, linked by
@@ -33,8 +33,8 @@ struct mr_store_ops {
     int (*has_parts)(const struct mr_store *store);
     struct mr_store_call *(*parts_begin)(struct mr_store *store, const char *name, size_t name_length,
                                          const char *content_type, mr_store_parts_begin_fn *done, void *arg);
-    struct mr_store_call *(*part_send)(struct mr_store *store, const struct mr_store_part_request *request,
-                                       mr_store_part_fn *done, void *arg);
+    struct mr_store_call *(*part_send)(struct mr_store *store, const struct mr_upload_part_request *request,
+                                       mr_upload_part_fn *done, void *arg);
     struct mr_store_call *(*parts_complete)(struct mr_store *store, const struct mr_store_complete_request *request,
                                             mr_store_complete_fn *done, void *arg);
     struct mr_store_call *(*parts_abort)(struct mr_store *store, const char *name, size_t name_length, const char *id,

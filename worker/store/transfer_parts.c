@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/store/parts.h"
 #include "worker/store/transfer_write.h"
+#include "worker/store/upload_parts.h"
 
 /* ---- requests that can be repeated as they are ---- */
 
@@ -15,13 +15,13 @@ struct simple {
     enum verb verb;
     union {
         mr_store_parts_begin_fn *begin;
-        mr_store_part_fn *part;
+        mr_upload_part_fn *part;
         mr_store_delete_fn *abort;
         mr_store_parts_list_fn *list;
     } done;
     size_t name_length;
     const char *name, *id, *content_type, *from_name; /* of a list: name is the prefix, id that to go on from */
-    struct mr_store_part_request part;
+    struct mr_upload_part_request part;
 };
 
 static void on_begin(void *arg, const struct mr_store_result *result, const char *id)
@@ -80,7 +80,7 @@ static struct mr_store_call *send_simple(struct mr_stream *stream)
     case BEGIN:
         return mr_store_parts_begin(store, simple->name, simple->name_length, simple->content_type, on_begin, stream);
     case PART:
-        return mr_store_part_send(store, &simple->part, on_part, stream);
+        return mr_upload_part_send(store, &simple->part, on_part, stream);
     case ABORT:
         return mr_store_parts_abort(store, simple->name, simple->name_length, simple->id, on_abort, stream);
     default:
@@ -150,7 +150,7 @@ struct mr_transfer *mr_transfer_parts_begin(struct mr_transfer_engine *engine, s
 }
 
 struct mr_transfer *mr_transfer_part_send(struct mr_transfer_engine *engine, struct mr_store *store,
-                                          const struct mr_store_part_request *request, mr_store_part_fn *done,
+                                          const struct mr_upload_part_request *request, mr_upload_part_fn *done,
                                           void *arg)
 {
     const char *const strings[3] = {request->id, NULL, NULL};
@@ -192,7 +192,7 @@ struct mr_transfer *mr_transfer_parts_list(struct mr_transfer_engine *engine, st
 struct complete {
     struct mr_write write; /* behind the name: the upload's id */
     struct mr_store_complete_request request;
-    struct mr_store_part *parts;
+    struct mr_upload_part *parts;
     int asked_before;    /* and the answer was lost */
     int completed;       /* the store said so */
     uint64_t generation; /* that it told; 0: it did not */

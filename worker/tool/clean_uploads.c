@@ -7,7 +7,7 @@
 
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
-#include "worker/store/parts.h"
+#include "worker/store/upload_parts.h"
 
 struct upload {
     char *name, *id;

@@ -59,8 +59,8 @@ static int say_lane(struct uploader *u, enum mr_msg_type type, uint64_t number)
 
 static int start_lane(struct uploader *u, struct entry *entry)
 {
-    struct mr_part_lane part;
-    int rc = mr_part_map(&part, entry->fd, u->arena_bytes);
+    struct mr_ckpt_lane part;
+    int rc = mr_ckpt_part_map(&part, entry->fd, u->arena_bytes);
     close(entry->fd);
     entry->fd = -1;
     if (rc != 0)
@@ -184,7 +184,7 @@ static int handle(struct uploader *u, struct mr_msg_in *msg)
     switch (msg->type) {
     case MR_MSG_ARENA:
         return open_arena(u, msg);
-    case MR_MSG_PART_LANE:
+    case MR_MSG_CKPT_LANE:
         return add_lane(u, msg);
     case MR_MSG_DROP_LANE:
         if (mr_msg_get_u64(msg, "lane", &value) != 0)
@@ -241,7 +241,7 @@ static void tell_ends(struct uploader *u)
         struct entry *entry = &u->entries[i];
         if (!entry->lane || !mr_write_lane_is_ended(entry->lane))
             continue;
-        if (!entry->told && !u->orphan && say_lane(u, MR_MSG_PART_ENDED, entry->number) != 0)
+        if (!entry->told && !u->orphan && say_lane(u, MR_MSG_CKPT_ENDED, entry->number) != 0)
             u->orphan = true;
         entry->told = true;
         if (entry->dropping)

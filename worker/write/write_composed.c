@@ -57,8 +57,8 @@ static int open_bucket(struct mr_write_lane *lane)
 
 static bool record_of(const struct mr_write_lane *lane, uint64_t number, struct node *node)
 {
-    struct mr_part_record record;
-    if (!mr_part_record_get(&lane->part, number, &record))
+    struct mr_ckpt_part_record record;
+    if (!mr_ckpt_part_record_get(&lane->part, number, &record))
         return false;
     if (record.generation == 0) /* of a part that was given up */
         return false;
@@ -78,7 +78,7 @@ static int resume(struct mr_write_lane *lane)
     struct composed *own = lane->own;
     mr_temporary_inherit(own->bucket);
     own->began_s = strtoll(lane->id, NULL, 10);
-    for (uint64_t i = 0; i < MR_PARTS_MAX; i++)
+    for (uint64_t i = 0; i < MR_CKPT_PARTS_MAX; i++)
         if (record_of(lane, i, &node) && mr_temporary_adopt(own->bucket, node.handle) != 0)
             return -1;
     return 0;
@@ -178,7 +178,7 @@ static struct mr_transfer *compose(struct mr_write_lane *lane, const struct node
 
 static void fail(struct mr_write_lane *lane, const struct mr_store_result *result)
 {
-    char uri[300], text[MR_PART_TEXT];
+    char uri[300], text[MR_CKPT_PART_TEXT];
     if (result->code != MR_E_NOT_FOUND) {
         mr_write_failed(lane, result->code, result->text);
         return;
@@ -325,7 +325,7 @@ static void ended(struct mr_write_lane *lane)
     struct node node;
     if (!own || !own->bucket)
         return;
-    for (uint64_t i = 0; i < MR_PARTS_MAX; i++)
+    for (uint64_t i = 0; i < MR_CKPT_PARTS_MAX; i++)
         if (record_of(lane, i, &node))
             mr_temporary_remove(own->bucket, node.handle, node.generation);
     for (const struct node *at = own->parts + lane->stored; own->parts && at < own->next + own->started; at++)

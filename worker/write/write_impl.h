@@ -2,10 +2,10 @@
 #ifndef MR_WORKER_WRITE_WRITE_IMPL_H
 #define MR_WORKER_WRITE_WRITE_IMPL_H
 
-#include "worker/store/parts.h"
+#include "worker/store/upload_parts.h"
 #include "worker/write/write_lane.h"
 
-/* In the lane (mr_part_set_upload), for a successor: append only. */
+/* In the lane (mr_ckpt_part_set_upload), for a successor: append only. */
 enum mr_write_method { MR_WRITE_SINGLE = 1, MR_WRITE_PARTS, MR_WRITE_COMPOSED, MR_WRITE_METHODS };
 
 enum mr_write_state {
@@ -52,7 +52,7 @@ extern const struct mr_write_ops mr_write_single, mr_write_parts, mr_write_compo
 
 struct mr_write_lane {
     struct mr_write_context *context;
-    struct mr_part_lane part;
+    struct mr_ckpt_lane part;
     struct mr_store *store; /* NULL: there is none, and the outcome says why */
     struct mr_uri uri;
     const char *name; /* in uri */
@@ -61,20 +61,20 @@ struct mr_write_lane {
     enum mr_write_state state;
     const struct mr_write_ops *ops; /* NULL until it is known */
     void *own;                      /* the method's */
-    uint64_t generation;          /* that the object replaces; 0: none may be there (parts of the XML API: none was) */
-    char id[MR_PART_UPLOAD_ID];   /* of the upload */
-    uint64_t upload;              /* its number in context->uploads; 0 */
-    bool resumed;                 /* a predecessor had recorded its upload */
-    bool maybe_done;              /* and had sent the last request */
-    uint32_t stored;              /* parts with a record */
-    struct mr_transfer *transfer; /* of the whole: look-up, begin, complete, undo */
-    struct mr_write_slot slots[MR_PART_SLOTS_MAX];
+    uint64_t generation; /* that the object replaces; 0: none may be there (parts of the XML API: none was) */
+    char id[MR_CKPT_PART_UPLOAD_ID]; /* of the upload */
+    uint64_t upload;                 /* its number in context->uploads; 0 */
+    bool resumed;                    /* a predecessor had recorded its upload */
+    bool maybe_done;                 /* and had sent the last request */
+    uint32_t stored;                 /* parts with a record */
+    struct mr_transfer *transfer;    /* of the whole: look-up, begin, complete, undo */
+    struct mr_write_slot slots[MR_CKPT_PART_SLOTS_MAX];
     uint64_t size; /* of the whole, once it is sealed and stored */
     uint32_t crc32c;
     /* how it ends */
-    enum mr_part_outcome outcome;
+    enum mr_ckpt_part_outcome outcome;
     enum mr_code code;
-    char text[MR_PART_TEXT];
+    char text[MR_CKPT_PART_TEXT];
     int64_t give_up_ns; /* of UNDOING */
 };
 

@@ -22,7 +22,7 @@ static const struct mr_write_ops *const methods[MR_WRITE_METHODS] = {
 
 const unsigned char *mr_write_bytes(const struct mr_write_lane *lane, const struct mr_write_slot *slot)
 {
-    return lane->context->arena + mr_part_offset(&lane->part, mr_part_slot(&lane->part, slot->number));
+    return lane->context->arena + mr_ckpt_part_offset(&lane->part, mr_ckpt_part_slot(&lane->part, slot->number));
 }
 
 const char *mr_write_uri(const struct mr_write_lane *lane, char *out, size_t size)
@@ -45,14 +45,14 @@ struct mr_temporary_bucket *mr_write_bucket(const struct mr_write_lane *lane)
 
 static void count_end(struct mr_write_lane *lane)
 {
-    static const unsigned counter[] = {[MR_PART_DONE] = MR_WC_UPLOADS_DONE,
-                                       [MR_PART_FAILED] = MR_WC_UPLOADS_FAILED,
-                                       [MR_PART_GONE] = MR_WC_UPLOADS_ABORTED};
+    static const unsigned counter[] = {[MR_CKPT_PART_DONE] = MR_WC_UPLOADS_DONE,
+                                       [MR_CKPT_PART_FAILED] = MR_WC_UPLOADS_FAILED,
+                                       [MR_CKPT_PART_GONE] = MR_WC_UPLOADS_ABORTED};
     char uri[400];
     mr_counter_add(lane->context->counters, counter[lane->outcome], 1);
-    if (lane->outcome == MR_PART_DONE)
+    if (lane->outcome == MR_CKPT_PART_DONE)
         mr_log_debug("%s: %" PRIu64 " bytes stored", mr_write_uri(lane, uri, sizeof uri), lane->size);
-    else if (lane->outcome == MR_PART_FAILED)
+    else if (lane->outcome == MR_CKPT_PART_FAILED)
         mr_log_error("%s", lane->text);
     else
         mr_log_info("%s", lane->text);
@@ -61,21 +61,21 @@ static void count_end(struct mr_write_lane *lane)
 /* The outcome is stored before: a successor looks at nothing else then, so what is recorded here is of no matter. */
 static void drain(struct mr_write_lane *lane)
 {
-    static const struct mr_part_record nothing;
+    static const struct mr_ckpt_part_record nothing;
     uint64_t number, held, length;
     for (unsigned i = 0; i < lane->part.slots; i++) {
         if (lane->slots[i].held)
-            mr_part_done(&lane->part, lane->slots[i].number, lane->slots[i].word, &nothing);
+            mr_ckpt_part_done(&lane->part, lane->slots[i].number, lane->slots[i].word, &nothing);
         lane->slots[i].held = false;
     }
-    while (mr_part_take(&lane->part, &number, &held, &length))
-        mr_part_done(&lane->part, number, held, &nothing);
-    mr_part_wake_trainer(&lane->part);
+    while (mr_ckpt_part_take(&lane->part, &number, &held, &length))
+        mr_ckpt_part_done(&lane->part, number, held, &nothing);
+    mr_ckpt_part_wake_trainer(&lane->part);
 }
 
 static void end(struct mr_write_lane *lane, uint64_t generation)
 {
-    mr_part_finish(&lane->part, lane->outcome, (uint32_t)lane->code, lane->text, generation, lane->crc32c);
+    mr_ckpt_part_finish(&lane->part, lane->outcome, (uint32_t)lane->code, lane->text, generation, lane->crc32c);
     if (lane->ops && lane->ops->ended)
         lane->ops->ended(lane); /* before records are written over */
     drain(lane);
@@ -85,7 +85,7 @@ static void end(struct mr_write_lane *lane, uint64_t generation)
 
 void mr_write_done(struct mr_write_lane *lane, uint64_t generation)
 {
-    lane->outcome = MR_PART_DONE;
+    lane->outcome = MR_CKPT_PART_DONE;
     end(lane, generation);
 }
 
@@ -115,7 +115,7 @@ static void cancel_all(struct mr_write_lane *lane)
         lane->ops->stop(lane);
 }
 
-static void stop(struct mr_write_lane *lane, enum mr_part_outcome outcome, enum mr_code code, const char *text)
+static void stop(struct mr_write_lane *lane, enum mr_ckpt_part_outcome outcome, enum mr_code code, const char *text)
 {
     bool begun = lane->ops && (lane->resumed || lane->state >= MR_WRITE_BEGINNING);
     if (lane->state >= MR_WRITE_UNDOING)
@@ -124,14 +124,15 @@ static void stop(struct mr_write_lane *lane, enum mr_part_outcome outcome, enum 
     lane->code = code;
     snprintf(lane->text, sizeof lane->text, "%s", text);
     cancel_all(lane);
-    if (mr_part_abort(&lane->part) == MR_FATE_ABORTED) { /* a sealed one keeps its parts until its outcome is stored */
+    if (mr_ckpt_part_abort(&lane->part) ==
+        MR_FATE_ABORTED) { /* a sealed one keeps its parts until its outcome is stored */
         for (unsigned i = 0; i < lane->part.slots; i++) {
             if (lane->slots[i].held)
-                mr_part_put_back(&lane->part, lane->slots[i].number, lane->slots[i].word);
+                mr_ckpt_part_put_back(&lane->part, lane->slots[i].number, lane->slots[i].word);
             lane->slots[i].held = false;
         }
     }
-    mr_part_wake_trainer(&lane->part);
+    mr_ckpt_part_wake_trainer(&lane->part);
     lane->state = MR_WRITE_UNDOING;
     lane->give_up_ns = mr_clock_mono_ns() + UNDO_S * MR_SECOND_NS;
     if (begun)
@@ -142,24 +143,24 @@ static void stop(struct mr_write_lane *lane, enum mr_part_outcome outcome, enum 
 
 void mr_write_failed(struct mr_write_lane *lane, enum mr_code code, const char *text)
 {
-    char uri[300], words[MR_PART_TEXT];
+    char uri[300], words[MR_CKPT_PART_TEXT];
     if (code == MR_E_EXISTS && !lane->if_absent) { /* to us that was a precondition, and not the user's wish */
         snprintf(words, sizeof words, "%s: somebody else has written it in the meantime; save under another name",
                  mr_write_uri(lane, uri, sizeof uri));
-        stop(lane, MR_PART_FAILED, MR_E_CHANGED, words);
+        stop(lane, MR_CKPT_PART_FAILED, MR_E_CHANGED, words);
         return;
     }
     if (!strstr(text, mr_write_uri(lane, uri, sizeof uri))) { /* of a temporary object */
         snprintf(words, sizeof words, "%s: %s", uri, text);
         text = words;
     }
-    stop(lane, MR_PART_FAILED, code, text);
+    stop(lane, MR_CKPT_PART_FAILED, code, text);
 }
 
 /* With this thread's error. */
 static void fail_here(struct mr_write_lane *lane)
 {
-    char uri[300], text[MR_PART_TEXT];
+    char uri[300], text[MR_CKPT_PART_TEXT];
     snprintf(text, sizeof text, "%s: %.300s", mr_write_uri(lane, uri, sizeof uri), mr_error_text());
     mr_write_failed(lane, mr_error_code(), text);
 }
@@ -192,16 +193,17 @@ static bool any_held(const struct mr_write_lane *lane)
 static struct mr_write_slot *take(struct mr_write_lane *lane)
 {
     struct mr_write_slot slot = {.lane = lane, .held = true};
-    struct mr_part_record record;
-    while (mr_part_take(&lane->part, &slot.number, &slot.word, &slot.length)) {
-        if (mr_part_record_get(&lane->part, slot.number, &record)) { /* a predecessor's: it died behind the record */
-            mr_part_done(&lane->part, slot.number, slot.word, &record);
-            mr_part_wake_trainer(&lane->part);
+    struct mr_ckpt_part_record record;
+    while (mr_ckpt_part_take(&lane->part, &slot.number, &slot.word, &slot.length)) {
+        if (mr_ckpt_part_record_get(&lane->part, slot.number,
+                                    &record)) { /* a predecessor's: it died behind the record */
+            mr_ckpt_part_done(&lane->part, slot.number, slot.word, &record);
+            mr_ckpt_part_wake_trainer(&lane->part);
             continue;
         }
         slot.crc32c = mr_crc32c(0, mr_write_bytes(lane, &slot), slot.length);
-        lane->slots[mr_part_slot(&lane->part, slot.number)] = slot;
-        return &lane->slots[mr_part_slot(&lane->part, slot.number)];
+        lane->slots[mr_ckpt_part_slot(&lane->part, slot.number)] = slot;
+        return &lane->slots[mr_ckpt_part_slot(&lane->part, slot.number)];
     }
     return NULL;
 }
@@ -209,7 +211,7 @@ static struct mr_write_slot *take(struct mr_write_lane *lane)
 void mr_write_part_stored(struct mr_write_slot *slot, const char *etag, uint64_t generation)
 {
     struct mr_write_lane *lane = slot->lane;
-    struct mr_part_record record = {.crc32c = slot->crc32c, .length = slot->length, .generation = generation};
+    struct mr_ckpt_part_record record = {.crc32c = slot->crc32c, .length = slot->length, .generation = generation};
     slot->transfer = NULL;
     if (strlen(etag) >= sizeof record.etag) {
         mr_error_set(MR_E_PROTOCOL, "the store's ETag of a part has %zu bytes, which is too long", strlen(etag));
@@ -217,12 +219,12 @@ void mr_write_part_stored(struct mr_write_slot *slot, const char *etag, uint64_t
         return;
     }
     snprintf(record.etag, sizeof record.etag, "%s", etag);
-    mr_part_done(&lane->part, slot->number, slot->word, &record);
+    mr_ckpt_part_done(&lane->part, slot->number, slot->word, &record);
     slot->held = false;
     lane->stored++;
     mr_counter_add(lane->context->counters, MR_WC_PARTS, 1);
     mr_counter_add(lane->context->counters, MR_WC_PART_BYTES, slot->length);
-    mr_part_wake_trainer(&lane->part);
+    mr_ckpt_part_wake_trainer(&lane->part);
 }
 
 void mr_write_part_failed(struct mr_write_slot *slot, enum mr_code code, const char *text)
@@ -238,7 +240,7 @@ void mr_write_part_failed(struct mr_write_slot *slot, enum mr_code code, const c
 /* Size and checksum of the whole, from its parts. 0, or -1: the lane is damaged, and has failed. */
 static int sum_up(struct mr_write_lane *lane, uint32_t parts, uint64_t bytes)
 {
-    struct mr_part_record record;
+    struct mr_ckpt_part_record record;
     uint64_t size = 0;
     uint32_t crc = 0;
     if (lane->ops == &mr_write_single) {
@@ -246,7 +248,7 @@ static int sum_up(struct mr_write_lane *lane, uint32_t parts, uint64_t bytes)
         size = slot->held ? slot->length : 0;
         crc = slot->held ? slot->crc32c : 0;
     }
-    for (uint32_t i = 0; lane->ops != &mr_write_single && i < parts && mr_part_record_get(&lane->part, i, &record);
+    for (uint32_t i = 0; lane->ops != &mr_write_single && i < parts && mr_ckpt_part_record_get(&lane->part, i, &record);
          i++) {
         crc = mr_crc32c_combine(crc, record.crc32c, record.length);
         size += record.length;
@@ -328,12 +330,13 @@ static uint32_t method_of(const struct mr_write_ops *ops)
 
 void mr_write_begun(struct mr_write_lane *lane, const char *id)
 {
-    char all[MR_PART_UPLOAD_ID + 32];
+    char all[MR_CKPT_PART_UPLOAD_ID + 32];
     lane->transfer = NULL;
     if (!lane->resumed) {
         snprintf(lane->id, sizeof lane->id, "%s", id);
         int n = snprintf(all, sizeof all, "%" PRIu64 " %s", lane->generation, id);
-        if (n < 0 || (size_t)n >= MR_PART_UPLOAD_ID || !mr_part_set_upload(&lane->part, method_of(lane->ops), all)) {
+        if (n < 0 || (size_t)n >= MR_CKPT_PART_UPLOAD_ID ||
+            !mr_ckpt_part_set_upload(&lane->part, method_of(lane->ops), all)) {
             mr_error_set(MR_E_PROTOCOL, "the store's name of the upload has %zu bytes, which is too long", strlen(id));
             fail_here(lane);
             return;
@@ -362,7 +365,7 @@ static const struct mr_write_ops *choose(const struct mr_write_lane *lane)
 static void on_looked(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
 {
     struct mr_write_lane *lane = arg;
-    char uri[300], text[MR_PART_TEXT];
+    char uri[300], text[MR_CKPT_PART_TEXT];
     lane->transfer = NULL;
     if (result->code != MR_OK && result->code != MR_E_NOT_FOUND) {
         mr_write_failed(lane, result->code, result->text);
@@ -390,7 +393,7 @@ static bool leave_waiting(struct mr_write_lane *lane, bool sealed)
 {
     uint32_t parts = 0;
     uint64_t bytes = 0;
-    if (sealed && mr_part_totals(&lane->part, &parts, &bytes) != 0) {
+    if (sealed && mr_ckpt_part_totals(&lane->part, &parts, &bytes) != 0) {
         fail_here(lane);
         return true;
     }
@@ -425,7 +428,7 @@ static bool complete(struct mr_write_lane *lane, uint32_t parts, uint64_t bytes)
     if (sum_up(lane, parts, bytes) != 0)
         return true;
     lane->state = MR_WRITE_ENDING;
-    mr_part_set_complete_sent(&lane->part);
+    mr_ckpt_part_set_complete_sent(&lane->part);
     if (lane->ops->complete(lane) != 0)
         fail_here(lane);
     return true;
@@ -441,9 +444,9 @@ static bool send_next(struct mr_write_lane *lane, bool sealed)
     if (!slot)
         slot = take(lane);
     if (slot && !single) {
-        if (slot->number >= MR_PARTS_MAX) {
+        if (slot->number >= MR_CKPT_PARTS_MAX) {
             mr_error_set(MR_E_USAGE, "it has more than %u parts of %" PRIu64 " bytes: raise checkpoint.part_bytes",
-                         MR_PARTS_MAX, lane->part.part_bytes);
+                         MR_CKPT_PARTS_MAX, lane->part.part_bytes);
             fail_here(lane);
         } else if (lane->ops->send(lane, slot) != 0) {
             fail_here(lane);
@@ -452,7 +455,7 @@ static bool send_next(struct mr_write_lane *lane, bool sealed)
     }
     if (!sealed)
         return false;
-    if (mr_part_totals(&lane->part, &parts, &bytes) != 0) {
+    if (mr_ckpt_part_totals(&lane->part, &parts, &bytes) != 0) {
         fail_here(lane);
         return true;
     }
@@ -467,17 +470,18 @@ static bool send_next(struct mr_write_lane *lane, bool sealed)
 
 static void stop_if_aborted(struct mr_write_lane *lane)
 {
-    char uri[300], text[MR_PART_TEXT];
-    if (lane->state >= MR_WRITE_UNDOING || mr_part_fate(&lane->part) != MR_FATE_ABORTED)
+    char uri[300], text[MR_CKPT_PART_TEXT];
+    if (lane->state >= MR_WRITE_UNDOING || mr_ckpt_part_fate(&lane->part) != MR_FATE_ABORTED)
         return;
     snprintf(text, sizeof text, "%s: given up before it was whole; nothing is to be seen of it",
              mr_write_uri(lane, uri, sizeof uri));
-    stop(lane, MR_PART_GONE, MR_E_GONE, text);
+    stop(lane, MR_CKPT_PART_GONE, MR_E_GONE, text);
 }
 
 bool mr_write_lane_start(struct mr_write_lane *lane)
 {
-    bool sealed = mr_part_fate(&lane->part) == MR_FATE_SEALED; /* before its parts are looked for: then all are there */
+    bool sealed =
+        mr_ckpt_part_fate(&lane->part) == MR_FATE_SEALED; /* before its parts are looked for: then all are there */
     stop_if_aborted(lane);
     if (lane->state == MR_WRITE_WAITING)
         return leave_waiting(lane, sealed);
@@ -500,7 +504,7 @@ void mr_write_lane_look(struct mr_write_lane *lane, int64_t now_ns)
 
 void mr_write_lane_abort(struct mr_write_lane *lane)
 {
-    if (lane->state < MR_WRITE_UNDOING && mr_part_abort(&lane->part) == MR_FATE_ABORTED)
+    if (lane->state < MR_WRITE_UNDOING && mr_ckpt_part_abort(&lane->part) == MR_FATE_ABORTED)
         stop_if_aborted(lane);
 }
 
@@ -526,10 +530,10 @@ uint32_t mr_write_lane_number(const struct mr_write_lane *lane)
 /* What a predecessor has left in the lane. 0, or -1 with mr_error (CORRUPT). */
 static int resume(struct mr_write_lane *lane)
 {
-    char all[MR_PART_UPLOAD_ID], *rest;
-    struct mr_part_record record;
+    char all[MR_CKPT_PART_UPLOAD_ID], *rest;
+    struct mr_ckpt_part_record record;
     uint32_t method;
-    if (!mr_part_get_upload(&lane->part, &method, all))
+    if (!mr_ckpt_part_get_upload(&lane->part, &method, all))
         return 0;
     lane->generation = strtoull(all, &rest, 10);
     if (method >= MR_WRITE_METHODS || !methods[method] || *rest != ' ') {
@@ -539,9 +543,9 @@ static int resume(struct mr_write_lane *lane)
     snprintf(lane->id, sizeof lane->id, "%s", rest + 1);
     lane->ops = methods[method];
     lane->resumed = true;
-    lane->maybe_done = mr_part_complete_sent(&lane->part);
-    for (uint64_t i = 0; i < MR_PARTS_MAX; i++)
-        lane->stored += mr_part_record_get(&lane->part, i, &record);
+    lane->maybe_done = mr_ckpt_part_complete_sent(&lane->part);
+    for (uint64_t i = 0; i < MR_CKPT_PARTS_MAX; i++)
+        lane->stored += mr_ckpt_part_record_get(&lane->part, i, &record);
     return lane->ops->resume ? lane->ops->resume(lane) : 0;
 }
 
@@ -558,7 +562,7 @@ static void open_lane(struct mr_write_lane *lane, const char *uri)
 {
     uint32_t code, crc;
     uint64_t generation;
-    bool decided = mr_part_result(&lane->part, &code, NULL, &generation, &crc) != MR_PART_UNDECIDED;
+    bool decided = mr_ckpt_part_result(&lane->part, &code, NULL, &generation, &crc) != MR_CKPT_PART_UNDECIDED;
     int rc = mr_uri_init(&lane->uri, uri);
     if (rc == 0) {
         lane->name = lane->uri.key;
@@ -573,15 +577,15 @@ static void open_lane(struct mr_write_lane *lane, const char *uri)
     else if (rc != 0 && lane->name)
         fail_here(lane);
     else if (rc != 0) /* the text names it */
-        stop(lane, MR_PART_FAILED, mr_error_code(), mr_error_text());
+        stop(lane, MR_CKPT_PART_FAILED, mr_error_code(), mr_error_text());
 }
 
-struct mr_write_lane *mr_write_lane_new(struct mr_write_context *context, struct mr_part_lane *part, const char *uri,
+struct mr_write_lane *mr_write_lane_new(struct mr_write_context *context, struct mr_ckpt_lane *part, const char *uri,
                                         bool if_absent)
 {
     struct mr_write_lane *lane = calloc(1, sizeof *lane);
     if (!lane) {
-        mr_part_unmap(part);
+        mr_ckpt_part_unmap(part);
         mr_error_set(MR_E_NO_MEMORY, "no memory for a checkpoint's upload");
         return NULL;
     }
@@ -600,6 +604,6 @@ void mr_write_lane_destroy(struct mr_write_lane *lane)
     if (lane->ops && lane->ops->close)
         lane->ops->close(lane);
     mr_uri_close(&lane->uri);
-    mr_part_unmap(&lane->part);
+    mr_ckpt_part_unmap(&lane->part);
     free(lane);
 }

@@ -41,10 +41,10 @@ struct mr_write_context {
 struct mr_write_lane;
 
 /*
- * Takes *part over (mr_part_map), also where it fails: NULL with mr_error (NO_MEMORY). What is wrong with the URI or the
+ * Takes *part over (mr_ckpt_part_map), also where it fails: NULL with mr_error (NO_MEMORY). What is wrong with the URI or the
  * store becomes the lane's outcome.
  */
-struct mr_write_lane *mr_write_lane_new(struct mr_write_context *context, struct mr_part_lane *part, const char *uri,
+struct mr_write_lane *mr_write_lane_new(struct mr_write_context *context, struct mr_ckpt_lane *part, const char *uri,
                                         bool if_absent);
 /* Cancels what is under way, leaves the lane as it is, as death would, and unmaps it. NULL is allowed. */
 void mr_write_lane_destroy(struct mr_write_lane *lane);

@@ -1,5 +1,5 @@
 /*
- * write_parts.c - an object in parts of an upload (worker/store/parts.h): multipart uploads of GCS's XML API, for a new
+ * write_parts.c - an object in parts of an upload (worker/store/upload_parts.h): multipart uploads of GCS's XML API, for a new
  * name, since they have no preconditions; in a folder for every name.
  */
 #include <stdio.h>
@@ -55,7 +55,7 @@ static int begin(struct mr_write_lane *lane)
 /* NOT_FOUND: the upload is, and with it the bytes that it had. */
 static void fail(struct mr_write_lane *lane, struct mr_write_slot *slot, const struct mr_store_result *result)
 {
-    char uri[300], text[MR_PART_TEXT];
+    char uri[300], text[MR_CKPT_PART_TEXT];
     const char *words = result->text;
     if (result->code == MR_E_NOT_FOUND) {
         snprintf(text, sizeof text,
@@ -81,7 +81,7 @@ static void on_part(void *arg, const struct mr_store_result *result, const char 
 
 static int send_part(struct mr_write_lane *lane, struct mr_write_slot *slot)
 {
-    struct mr_store_part_request request = {
+    struct mr_upload_part_request request = {
         .name = lane->name,
         .name_length = lane->name_length,
         .id = lane->id,
@@ -109,13 +109,13 @@ static void on_completed(void *arg, const struct mr_store_result *result, const 
 
 static int complete(struct mr_write_lane *lane)
 {
-    struct mr_store_part *parts = calloc(lane->stored, sizeof *parts);
-    struct mr_part_record record;
+    struct mr_upload_part *parts = calloc(lane->stored, sizeof *parts);
+    struct mr_ckpt_part_record record;
     if (!parts) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for %u parts", lane->stored);
         return -1;
     }
-    for (uint32_t i = 0; i < lane->stored && mr_part_record_get(&lane->part, i, &record); i++) {
+    for (uint32_t i = 0; i < lane->stored && mr_ckpt_part_record_get(&lane->part, i, &record); i++) {
         parts[i].number = i + 1;
         memcpy(parts[i].etag, record.etag, sizeof record.etag);
     }

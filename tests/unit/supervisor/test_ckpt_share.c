@@ -11,7 +11,7 @@
 static void expect(uint64_t arena, uint64_t part, uint64_t writers, uint64_t sharers, uint64_t part_bytes,
                    uint32_t slots)
 {
-    struct mr_part_share share = mr_part_share(arena, part, writers, sharers);
+    struct mr_ckpt_share share = mr_ckpt_share(arena, part, writers, sharers);
     ck_assert_uint_eq(share.part_bytes, part_bytes);
     ck_assert_uint_eq(share.slots, slots);
 }
@@ -36,22 +36,22 @@ START_TEST(test_never_under_5_mib)
     expect(10 * MIB, 64 * MIB, 64, 64, 5 * MIB, 2);
     expect(10 * MIB, 64 * MIB, 2, UINT64_MAX, 5 * MIB, 2);
     expect(10 * MIB, 64 * MIB, 0, 0, 5 * MIB, 2);
-    ck_assert(mr_part_share_possible(10 * MIB));
-    ck_assert(!mr_part_share_possible(10 * MIB - 1));
+    ck_assert(mr_ckpt_share_possible(10 * MIB));
+    ck_assert(!mr_ckpt_share_possible(10 * MIB - 1));
 }
 END_TEST
 
 START_TEST(test_first_fit)
 {
-    struct mr_part_share share = {.part_bytes = 8 * MIB, .slots = 4};
-    struct mr_part_extent used[] = {{0, 16 * MIB}, {40 * MIB, 8 * MIB}};
+    struct mr_ckpt_share share = {.part_bytes = 8 * MIB, .slots = 4};
+    struct mr_ckpt_extent used[] = {{0, 16 * MIB}, {40 * MIB, 8 * MIB}};
     uint64_t offset = 1;
-    ck_assert(mr_part_share_place(&share, 96 * MIB, NULL, 0, &offset));
+    ck_assert(mr_ckpt_share_place(&share, 96 * MIB, NULL, 0, &offset));
     ck_assert_uint_eq(offset, 0);
-    ck_assert(mr_part_share_place(&share, 96 * MIB, used, 2, &offset));
+    ck_assert(mr_ckpt_share_place(&share, 96 * MIB, used, 2, &offset));
     ck_assert_uint_eq(offset, 48 * MIB); /* 24 MiB between the two are too few */
     ck_assert_uint_eq(share.slots, 4);
-    ck_assert(mr_part_share_place(&share, 64 * MIB, used, 2, &offset));
+    ck_assert(mr_ckpt_share_place(&share, 64 * MIB, used, 2, &offset));
     ck_assert_uint_eq(offset, 16 * MIB);
     ck_assert_uint_eq(share.slots, 2); /* fewer, where that is what is free */
 }
@@ -59,18 +59,18 @@ END_TEST
 
 START_TEST(test_full)
 {
-    struct mr_part_share share = {.part_bytes = 8 * MIB, .slots = 4};
-    struct mr_part_extent used[] = {{0, 24 * MIB}, {32 * MIB, 24 * MIB}};
+    struct mr_ckpt_share share = {.part_bytes = 8 * MIB, .slots = 4};
+    struct mr_ckpt_extent used[] = {{0, 24 * MIB}, {32 * MIB, 24 * MIB}};
     uint64_t offset = 1;
-    ck_assert(!mr_part_share_place(&share, 64 * MIB, used, 2, &offset));
-    ck_assert_uint_eq(share.slots, MR_PART_SLOTS_MIN);
-    share = (struct mr_part_share){.part_bytes = 5 * MIB, .slots = 2};
-    ck_assert(!mr_part_share_place(&share, 5 * MIB, NULL, 0, &offset));
+    ck_assert(!mr_ckpt_share_place(&share, 64 * MIB, used, 2, &offset));
+    ck_assert_uint_eq(share.slots, MR_CKPT_PART_SLOTS_MIN);
+    share = (struct mr_ckpt_share){.part_bytes = 5 * MIB, .slots = 2};
+    ck_assert(!mr_ckpt_share_place(&share, 5 * MIB, NULL, 0, &offset));
 }
 END_TEST
 
 struct model {
-    struct mr_part_extent used[64];
+    struct mr_ckpt_extent used[64];
     unsigned count;
 };
 
@@ -79,7 +79,7 @@ static void insert(struct model *m, uint64_t offset, uint64_t bytes)
     unsigned at = m->count++;
     for (; at > 0 && m->used[at - 1].offset > offset; at--)
         m->used[at] = m->used[at - 1];
-    m->used[at] = (struct mr_part_extent){offset, bytes};
+    m->used[at] = (struct mr_ckpt_extent){offset, bytes};
 }
 
 static void check_apart(const struct model *m, uint64_t arena)
@@ -107,12 +107,12 @@ START_TEST(test_random_openings)
             continue;
         }
         uint64_t sharers = mr_mix64(++x) % 12, n = sharers > writers ? sharers : writers, offset;
-        struct mr_part_share share = mr_part_share(arena, wanted, writers, sharers);
-        ck_assert_uint_ge(share.part_bytes, MR_PART_BYTES_MIN);
-        ck_assert_uint_eq(share.part_bytes % MR_PART_PAGE, 0);
+        struct mr_ckpt_share share = mr_ckpt_share(arena, wanted, writers, sharers);
+        ck_assert_uint_ge(share.part_bytes, MR_CKPT_PART_BYTES_MIN);
+        ck_assert_uint_eq(share.part_bytes % MR_CKPT_PART_PAGE, 0);
         ck_assert(share.slots >= 2 && share.slots <= 64 && (share.slots & (share.slots - 1)) == 0);
-        ck_assert(share.part_bytes == MR_PART_BYTES_MIN || share.slots * share.part_bytes <= arena / n);
-        if (mr_part_share_place(&share, arena, m.used, m.count, &offset)) {
+        ck_assert(share.part_bytes == MR_CKPT_PART_BYTES_MIN || share.slots * share.part_bytes <= arena / n);
+        if (mr_ckpt_share_place(&share, arena, m.used, m.count, &offset)) {
             insert(&m, offset, share.slots * share.part_bytes);
             check_apart(&m, arena);
         } else {

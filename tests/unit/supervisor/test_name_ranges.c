@@ -24,7 +24,7 @@ struct names {
 };
 
 struct lister {
-    struct mr_range *range;
+    struct mr_name_range *range;
     struct mr_shape shape;
     size_t first, next; /* names of this range that were listed: [first, next) */
 };
@@ -171,7 +171,7 @@ static void free_names(struct names *names)
 
 struct world {
     struct names names;
-    struct mr_ranges ranges;
+    struct mr_name_ranges ranges;
     struct lister listers[WORKERS_MAX];
     unsigned workers;
     uint64_t next_id, turns, busy;
@@ -201,14 +201,14 @@ static void answer_split(struct world *w, struct lister *l)
                                    .prefix = w->prefix,
                                    .level = l->range->level};
     if (mr_split(&l->shape, &place, mid, &level))
-        ck_assert_ptr_nonnull(mr_range_cut(&w->ranges, l->range, w->next_id++, mid, level, l->shape.deepest));
+        ck_assert_ptr_nonnull(mr_name_range_cut(&w->ranges, l->range, w->next_id++, mid, level, l->shape.deepest));
     else
-        mr_range_uncut(l->range);
+        mr_name_range_uncut(l->range);
 }
 
 static void one_page(struct world *w, struct lister *l)
 {
-    struct mr_range *range = l->range;
+    struct mr_name_range *range = l->range;
     size_t from = l->next, end = range->end ? seek(&w->names, range->end) : w->names.count;
     while (l->next < end && l->next < from + PAGE) {
         mr_shape_add(&l->shape, l->next > l->first ? w->names.at[l->next - 1] : NULL, w->names.at[l->next]);
@@ -216,10 +216,10 @@ static void one_page(struct world *w, struct lister *l)
     }
     if (l->next > from)
         mr_shape_page(&l->shape, w->names.at[from], w->names.at[l->next - 1]);
-    mr_range_page(&w->ranges, range, l->next - l->first, range->pages + 1);
+    mr_name_range_page(&w->ranges, range, l->next - l->first, range->pages + 1);
     w->busy++;
     if (l->next >= end) {
-        mr_range_done(&w->ranges, range, l->next - l->first);
+        mr_name_range_done(&w->ranges, range, l->next - l->first);
         l->range = NULL;
     } else if (range->splitting) {
         answer_split(w, l);
@@ -234,18 +234,18 @@ static void dispatch(struct world *w)
         struct lister *l = &w->listers[i];
         if (l->range)
             continue;
-        struct mr_range *range = mr_ranges_waiting(&w->ranges);
+        struct mr_name_range *range = mr_name_ranges_waiting(&w->ranges);
         if (!range) {
             idle++;
             continue;
         }
-        mr_range_begin(range, l);
+        mr_name_range_begin(range, l);
         memset(l, 0, sizeof *l);
         l->range = range;
         l->first = l->next = seek(&w->names, range->start);
     }
-    while (idle > mr_ranges_promised(&w->ranges)) {
-        struct mr_range *range = mr_ranges_busiest(&w->ranges);
+    while (idle > mr_name_ranges_promised(&w->ranges)) {
+        struct mr_name_range *range = mr_name_ranges_busiest(&w->ranges);
         if (!range)
             break;
         range->splitting = true;
@@ -255,8 +255,8 @@ static void dispatch(struct world *w)
 static void simulate(struct world *w, shape_fn *make, size_t count, unsigned workers)
 {
     *w = (struct world){.names = make_names(make, count), .workers = workers, .next_id = 1};
-    ck_assert_ptr_nonnull(mr_ranges_add(&w->ranges, w, w->next_id++, "gs://b/"));
-    while (!mr_ranges_complete(&w->ranges)) {
+    ck_assert_ptr_nonnull(mr_name_ranges_add(&w->ranges, w, w->next_id++, "gs://b/"));
+    while (!mr_name_ranges_complete(&w->ranges)) {
         dispatch(w);
         for (unsigned i = 0; i < workers; i++)
             if (w->listers[i].range)
@@ -270,7 +270,7 @@ static void check_complete(const struct world *w)
 {
     const char *at = "";
     size_t sum = 0;
-    for (const struct mr_range *range = w->ranges.first; range; range = range->next) {
+    for (const struct mr_name_range *range = w->ranges.first; range; range = range->next) {
         ck_assert_str_eq(range->start, at);
         size_t end = range->end ? seek(&w->names, range->end) : w->names.count;
         ck_assert_uint_eq(range->objects, end - seek(&w->names, range->start));
@@ -282,7 +282,7 @@ static void check_complete(const struct world *w)
 
 static void close_world(struct world *w)
 {
-    mr_ranges_clear(&w->ranges);
+    mr_name_ranges_clear(&w->ranges);
     free_names(&w->names);
 }
 
@@ -333,16 +333,16 @@ END_TEST
 
 START_TEST(cut_outside_is_refused)
 {
-    struct mr_ranges ranges = {0};
-    struct mr_range *range = mr_ranges_add(&ranges, NULL, 1, "gs://b/");
-    mr_range_begin(range, &ranges);
-    ck_assert_ptr_nonnull(mr_range_cut(&ranges, range, 2, "m", 0, 0));
-    ck_assert_ptr_null(mr_range_cut(&ranges, range, 3, "m", 0, 0));
+    struct mr_name_ranges ranges = {0};
+    struct mr_name_range *range = mr_name_ranges_add(&ranges, NULL, 1, "gs://b/");
+    mr_name_range_begin(range, &ranges);
+    ck_assert_ptr_nonnull(mr_name_range_cut(&ranges, range, 2, "m", 0, 0));
+    ck_assert_ptr_null(mr_name_range_cut(&ranges, range, 3, "m", 0, 0));
     ck_assert_int_eq(mr_error_code(), MR_E_PROTOCOL);
-    ck_assert_ptr_null(mr_range_cut(&ranges, range, 3, "n", 0, 0));
-    ck_assert_ptr_null(mr_range_cut(&ranges, range->next, 3, "m", 0, 0));
+    ck_assert_ptr_null(mr_name_range_cut(&ranges, range, 3, "n", 0, 0));
+    ck_assert_ptr_null(mr_name_range_cut(&ranges, range->next, 3, "m", 0, 0));
     ck_assert_uint_eq(ranges.count, 2);
-    mr_ranges_clear(&ranges);
+    mr_name_ranges_clear(&ranges);
 }
 END_TEST
 

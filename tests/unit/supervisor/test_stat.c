@@ -93,8 +93,8 @@ END_TEST
 START_TEST(test_room_in_the_arenas)
 {
     struct mr_counters *block = calloc(1, sizeof *block);
-    s->fetchers.count = 1;
-    s->fetchers.workers[0].counters = block;
+    s->fetch_workers.count = 1;
+    s->fetch_workers.workers[0].counters = block;
     set(0.8, 2, 2, 6, 6);
     mr_counter_set(block, MR_WC_ARENA_BYTES, 1000);
     mr_counter_set(block, MR_WC_ARENA_FREE_BYTES, 900);

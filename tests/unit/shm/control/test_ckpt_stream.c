@@ -18,9 +18,9 @@
 #define PART  4096u
 #define SLOTS 4u
 
-static struct mr_part_writer writer;
-static struct mr_part_stream stream;
-static struct mr_part_lane worker_lane; /* the worker's own handle */
+static struct mr_ckpt_writer writer;
+static struct mr_ckpt_stream stream;
+static struct mr_ckpt_lane worker_lane; /* the worker's own handle */
 static struct mr_producer_line *line;
 static void *segment;
 
@@ -34,19 +34,19 @@ static void *shared_memory(size_t size)
 
 static void setup_of(uint32_t slots, uint64_t part)
 {
-    struct mr_part_format format = {
+    struct mr_ckpt_part_format format = {
         .slots = slots, .lane = 1, .trainer = 9, .worker = 2, .part_bytes = part, .arena_offset = part};
     uint64_t arena_bytes = (slots + 1) * part; /* the first part's memory is a neighbour's */
 
-    segment = shared_memory(mr_part_size(slots));
-    mr_part_format(segment, &format);
+    segment = shared_memory(mr_ckpt_part_size(slots));
+    mr_ckpt_part_format(segment, &format);
     line = shared_memory(MR_PRODUCER_LINE_BYTES);
-    writer = (struct mr_part_writer){.arena = shared_memory(arena_bytes), .line = line};
+    writer = (struct mr_ckpt_writer){.arena = shared_memory(arena_bytes), .line = line};
     writer.eventfd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     writer.touched = calloc(arena_bytes / MR_PREFAULT_CHUNK + 1, 1);
-    ck_assert_int_eq(mr_part_attach(&writer.lane, segment, mr_part_size(slots), arena_bytes), 0);
-    ck_assert_int_eq(mr_part_attach(&worker_lane, segment, mr_part_size(slots), arena_bytes), 0);
-    mr_part_stream_init(&stream, &writer);
+    ck_assert_int_eq(mr_ckpt_part_attach(&writer.lane, segment, mr_ckpt_part_size(slots), arena_bytes), 0);
+    ck_assert_int_eq(mr_ckpt_part_attach(&worker_lane, segment, mr_ckpt_part_size(slots), arena_bytes), 0);
+    mr_ckpt_stream_init(&stream, &writer);
 }
 
 static void setup(void)
@@ -58,8 +58,8 @@ static void teardown(void)
 {
     uint64_t arena_bytes = (writer.lane.slots + 1) * writer.lane.part_bytes;
 
-    mr_part_stream_close(&stream);
-    munmap(segment, mr_part_size(writer.lane.slots));
+    mr_ckpt_stream_close(&stream);
+    munmap(segment, mr_ckpt_part_size(writer.lane.slots));
     munmap(writer.arena, arena_bytes);
     munmap(line, MR_PRODUCER_LINE_BYTES);
     close(writer.eventfd);
@@ -81,23 +81,24 @@ struct worker {
 
 static bool serve_one(struct worker *w)
 {
-    struct mr_part_record record = {0};
+    struct mr_ckpt_part_record record = {0};
     uint64_t number, held;
 
-    if (!mr_part_take(&worker_lane, &number, &held, &record.length))
+    if (!mr_ckpt_part_take(&worker_lane, &number, &held, &record.length))
         return false;
     if (number == w->fail_at) {
-        mr_part_abort(&worker_lane);
-        mr_part_put_back(&worker_lane, number, held);
-        mr_part_finish(&worker_lane, MR_PART_FAILED, MR_E_DENIED, "no permission to write there", 0, 0);
+        mr_ckpt_part_abort(&worker_lane);
+        mr_ckpt_part_put_back(&worker_lane, number, held);
+        mr_ckpt_part_finish(&worker_lane, MR_CKPT_PART_FAILED, MR_E_DENIED, "no permission to write there", 0, 0);
         w->failed = 1;
     } else {
         ck_assert_uint_le(number * worker_lane.part_bytes + record.length, w->room);
         memcpy(w->object + number * worker_lane.part_bytes,
-               writer.arena + mr_part_offset(&worker_lane, mr_part_slot(&worker_lane, number)), record.length);
-        mr_part_done(&worker_lane, number, held, &record);
+               writer.arena + mr_ckpt_part_offset(&worker_lane, mr_ckpt_part_slot(&worker_lane, number)),
+               record.length);
+        mr_ckpt_part_done(&worker_lane, number, held, &record);
     }
-    mr_part_wake_trainer(&worker_lane);
+    mr_ckpt_part_wake_trainer(&worker_lane);
     return true;
 }
 
@@ -111,12 +112,12 @@ static void *run_worker(void *arg)
     for (;;) {
         if (serve_one(w))
             continue;
-        enum mr_fate fate = mr_part_fate(&worker_lane);
+        enum mr_fate fate = mr_ckpt_part_fate(&worker_lane);
         if (fate == MR_FATE_ABORTED)
             break;
-        if (fate == MR_FATE_SEALED && mr_part_is_drained(&worker_lane) && !serve_one(w)) {
-            ck_assert_int_eq(mr_part_totals(&worker_lane, &parts, &bytes), 0);
-            mr_part_finish(&worker_lane, MR_PART_DONE, 0, "", 77, 88);
+        if (fate == MR_FATE_SEALED && mr_ckpt_part_is_drained(&worker_lane) && !serve_one(w)) {
+            ck_assert_int_eq(mr_ckpt_part_totals(&worker_lane, &parts, &bytes), 0);
+            mr_ckpt_part_finish(&worker_lane, MR_CKPT_PART_DONE, 0, "", 77, 88);
             break;
         }
         mr_wake_producer_asleep(line);
@@ -129,9 +130,9 @@ static void *run_worker(void *arg)
         }
         mr_wake_producer_awake(line);
     }
-    if (!w->failed && mr_part_fate(&worker_lane) == MR_FATE_ABORTED)
-        mr_part_finish(&worker_lane, MR_PART_FAILED, MR_E_IO, "aborted by the trainer", 0, 0);
-    mr_part_wake_trainer(&worker_lane);
+    if (!w->failed && mr_ckpt_part_fate(&worker_lane) == MR_FATE_ABORTED)
+        mr_ckpt_part_finish(&worker_lane, MR_CKPT_PART_FAILED, MR_E_IO, "aborted by the trainer", 0, 0);
+    mr_ckpt_part_wake_trainer(&worker_lane);
     return NULL;
 }
 
@@ -146,31 +147,31 @@ static enum mr_push write_all(uint64_t *place, size_t length)
         data[i] = byte_at(*place + i);
     for (;;) {
         size_t taken = 0;
-        if (mr_part_stream_put(&stream, data + at, length - at)) {
+        if (mr_ckpt_stream_put(&stream, data + at, length - at)) {
             got = MR_PUSH_DONE;
             taken = length - at;
         } else {
-            got = mr_part_stream_push(&stream, data + at, length - at, &taken);
+            got = mr_ckpt_stream_push(&stream, data + at, length - at, &taken);
         }
         *place += taken;
         at += taken;
         if (got == MR_PUSH_DONE || got == MR_PUSH_ENDED || got == MR_PUSH_TOO_MANY)
             break;
         if (got == MR_PUSH_WAIT)
-            mr_part_stream_wait(&stream, 100);
+            mr_ckpt_stream_wait(&stream, 100);
     }
     free(data);
     return got;
 }
 
-static enum mr_part_outcome outcome(uint32_t *code)
+static enum mr_ckpt_part_outcome outcome(uint32_t *code)
 {
     uint32_t crc32c;
     uint64_t generation;
 
-    while (mr_part_stream_wait_outcome(&stream, 100) != 0) {
+    while (mr_ckpt_stream_wait_outcome(&stream, 100) != 0) {
     }
-    return mr_part_result(&writer.lane, code, NULL, &generation, &crc32c);
+    return mr_ckpt_part_result(&writer.lane, code, NULL, &generation, &crc32c);
 }
 
 static void round_trip(const size_t *sizes, size_t count)
@@ -185,13 +186,13 @@ static void round_trip(const size_t *sizes, size_t count)
     for (size_t i = 0; i < count; i++)
         ck_assert_int_eq(write_all(&place, sizes[i]), MR_PUSH_DONE);
     ck_assert_uint_eq(stream.bytes, place);
-    ck_assert_int_eq(mr_part_stream_seal(&stream), MR_FATE_SEALED);
-    ck_assert_int_eq(outcome(&code), MR_PART_DONE);
+    ck_assert_int_eq(mr_ckpt_stream_seal(&stream), MR_FATE_SEALED);
+    ck_assert_int_eq(outcome(&code), MR_CKPT_PART_DONE);
     pthread_join(thread, NULL);
-    ck_assert_int_eq(mr_part_totals(&writer.lane, &parts, &bytes), 0);
+    ck_assert_int_eq(mr_ckpt_part_totals(&writer.lane, &parts, &bytes), 0);
     ck_assert_uint_eq(bytes, place);
     ck_assert_uint_eq(parts, (place + PART - 1) / PART);
-    ck_assert_uint_eq(mr_part_stream_stored(&stream), place);
+    ck_assert_uint_eq(mr_ckpt_stream_stored(&stream), place);
     for (uint64_t i = 0; i < place; i++)
         ck_assert_uint_eq(w.object[i], byte_at(i));
     free(w.object);
@@ -246,21 +247,21 @@ START_TEST(waits_for_a_slot_and_only_fills_for_a_byte)
     size_t taken;
 
     w.object = calloc(w.room, 1);
-    ck_assert_int_eq(mr_part_stream_push(&stream, data, SLOTS * PART, &taken), MR_PUSH_DONE);
+    ck_assert_int_eq(mr_ckpt_stream_push(&stream, data, SLOTS * PART, &taken), MR_PUSH_DONE);
     ck_assert(!stream.filling); /* full parts are published, and no slot is taken for what may not come */
-    ck_assert_int_eq(mr_part_stream_push(&stream, data, 0, &taken), MR_PUSH_DONE);
-    ck_assert_int_eq(mr_part_stream_push(&stream, data, 1, &taken), MR_PUSH_WAIT);
+    ck_assert_int_eq(mr_ckpt_stream_push(&stream, data, 0, &taken), MR_PUSH_DONE);
+    ck_assert_int_eq(mr_ckpt_stream_push(&stream, data, 1, &taken), MR_PUSH_WAIT);
     ck_assert_uint_eq(taken, 0);
-    ck_assert_int_eq(mr_part_stream_wait(&stream, 1), 1);
-    ck_assert_uint_eq(mr_part_stream_stored(&stream), 0);
+    ck_assert_int_eq(mr_ckpt_stream_wait(&stream, 1), 1);
+    ck_assert_uint_eq(mr_ckpt_stream_stored(&stream), 0);
     ck_assert(serve_one(&w));
-    ck_assert_uint_eq(mr_part_stream_stored(&stream), PART);
-    ck_assert_int_eq(mr_part_stream_wait(&stream, 1000), 0);
-    ck_assert_int_eq(mr_part_stream_push(&stream, data, 1, &taken), MR_PUSH_DONE);
+    ck_assert_uint_eq(mr_ckpt_stream_stored(&stream), PART);
+    ck_assert_int_eq(mr_ckpt_stream_wait(&stream, 1000), 0);
+    ck_assert_int_eq(mr_ckpt_stream_push(&stream, data, 1, &taken), MR_PUSH_DONE);
     ck_assert(stream.filling);
     ck_assert_uint_eq(stream.used, 1);
-    ck_assert(!mr_part_stream_put(&stream, data, PART - 1)); /* would make it full: push publishes it */
-    ck_assert(mr_part_stream_put(&stream, data, PART - 2));
+    ck_assert(!mr_ckpt_stream_put(&stream, data, PART - 1)); /* would make it full: push publishes it */
+    ck_assert(mr_ckpt_stream_put(&stream, data, PART - 2));
     free(data);
     free(w.object);
 }
@@ -276,12 +277,12 @@ START_TEST(a_failed_upload_ends_it)
     w.object = calloc(w.room, 1);
     pthread_create(&thread, NULL, run_worker, &w);
     ck_assert_int_eq(write_all(&place, 200 * PART), MR_PUSH_ENDED); /* it waits for a slot that never gets free */
-    ck_assert(mr_part_stream_has_ended(&stream));
-    ck_assert_int_eq(mr_part_stream_seal(&stream), MR_FATE_ABORTED);
-    ck_assert_int_eq(outcome(&code), MR_PART_FAILED);
+    ck_assert(mr_ckpt_stream_has_ended(&stream));
+    ck_assert_int_eq(mr_ckpt_stream_seal(&stream), MR_FATE_ABORTED);
+    ck_assert_int_eq(outcome(&code), MR_CKPT_PART_FAILED);
     ck_assert_uint_eq(code, MR_E_DENIED);
     pthread_join(thread, NULL);
-    ck_assert(mr_part_is_drained(&writer.lane));
+    ck_assert(mr_ckpt_part_is_drained(&writer.lane));
     free(w.object);
 }
 END_TEST
@@ -295,11 +296,11 @@ START_TEST(abort_gives_everything_back)
 
     w.object = calloc(w.room, 1);
     ck_assert_int_eq(write_all(&place, PART + 100), MR_PUSH_DONE);
-    ck_assert_int_eq(mr_part_stream_abort(&stream), MR_FATE_ABORTED);
-    ck_assert(mr_part_is_drained(&writer.lane));
+    ck_assert_int_eq(mr_ckpt_stream_abort(&stream), MR_FATE_ABORTED);
+    ck_assert(mr_ckpt_part_is_drained(&writer.lane));
     ck_assert_int_eq(write_all(&place, 1), MR_PUSH_ENDED);
     pthread_create(&thread, NULL, run_worker, &w);
-    ck_assert_int_eq(outcome(&code), MR_PART_FAILED);
+    ck_assert_int_eq(outcome(&code), MR_CKPT_PART_FAILED);
     pthread_join(thread, NULL);
     free(w.object);
 }
@@ -310,9 +311,9 @@ START_TEST(a_promise_is_not_aborted)
     uint64_t place = 0;
 
     ck_assert_int_eq(write_all(&place, 100), MR_PUSH_DONE);
-    ck_assert_int_eq(mr_part_stream_seal(&stream), MR_FATE_SEALED);
-    ck_assert_int_eq(mr_part_stream_abort(&stream), MR_FATE_SEALED);
-    ck_assert_int_eq(mr_part_stream_wait_outcome(&stream, 1), 1);
+    ck_assert_int_eq(mr_ckpt_stream_seal(&stream), MR_FATE_SEALED);
+    ck_assert_int_eq(mr_ckpt_stream_abort(&stream), MR_FATE_SEALED);
+    ck_assert_int_eq(mr_ckpt_stream_wait_outcome(&stream, 1), 1);
 }
 END_TEST
 
@@ -324,16 +325,16 @@ START_TEST(too_many_parts)
 
     teardown();
     setup_of(64, sizeof data);
-    w.room = (size_t)MR_PARTS_MAX * sizeof data;
+    w.room = (size_t)MR_CKPT_PARTS_MAX * sizeof data;
     w.object = calloc(w.room, 1);
-    for (uint32_t i = 0; i < MR_PARTS_MAX; i++) {
-        ck_assert_int_eq(mr_part_stream_push(&stream, data, sizeof data, &taken), MR_PUSH_DONE);
+    for (uint32_t i = 0; i < MR_CKPT_PARTS_MAX; i++) {
+        ck_assert_int_eq(mr_ckpt_stream_push(&stream, data, sizeof data, &taken), MR_PUSH_DONE);
         ck_assert(serve_one(&w));
     }
-    ck_assert_int_eq(mr_part_stream_push(&stream, data, 0, &taken), MR_PUSH_DONE);
-    ck_assert_int_eq(mr_part_stream_push(&stream, data, 1, &taken), MR_PUSH_TOO_MANY);
+    ck_assert_int_eq(mr_ckpt_stream_push(&stream, data, 0, &taken), MR_PUSH_DONE);
+    ck_assert_int_eq(mr_ckpt_stream_push(&stream, data, 1, &taken), MR_PUSH_TOO_MANY);
     ck_assert_ptr_nonnull(strstr(mr_error_text(), "checkpoint.part_bytes"));
-    ck_assert_int_eq(mr_part_stream_seal(&stream), MR_FATE_SEALED); /* exactly so many are allowed */
+    ck_assert_int_eq(mr_ckpt_stream_seal(&stream), MR_FATE_SEALED); /* exactly so many are allowed */
     free(w.object);
 }
 END_TEST
@@ -395,8 +396,8 @@ START_TEST(large_objects_are_prefaulted)
     ck_assert_ptr_null(stream.prefault);
     ck_assert_int_eq(write_all(&place, 20 << 20), MR_PUSH_DONE);
     ck_assert_ptr_nonnull(stream.prefault);
-    ck_assert_int_eq(mr_part_stream_seal(&stream), MR_FATE_SEALED);
-    ck_assert_int_eq(outcome(&code), MR_PART_DONE);
+    ck_assert_int_eq(mr_ckpt_stream_seal(&stream), MR_FATE_SEALED);
+    ck_assert_int_eq(outcome(&code), MR_CKPT_PART_DONE);
     pthread_join(thread, NULL);
     for (uint64_t i = 0; i < place; i += 61)
         ck_assert_uint_eq(w.object[i], byte_at(i));

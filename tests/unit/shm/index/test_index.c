@@ -10,7 +10,7 @@
 #include "shm/base/error.h"
 #include "shm/index/index.h"
 #include "shm/index/index_build.h"
-#include "shm/index/index_format.h"
+#include "shm/index/index_image.h"
 
 /* What an index is held against: plain arrays. */
 struct object {
@@ -527,8 +527,8 @@ END_TEST
 
 START_TEST(names_of_kinds)
 {
-    ck_assert_str_eq(mr_index_version_name(MR_INDEX_ETAG), "etag");
-    ck_assert_str_eq(mr_index_version_name(99), "unknown");
+    ck_assert_str_eq(mr_index_version_kind_name(MR_INDEX_ETAG), "etag");
+    ck_assert_str_eq(mr_index_version_kind_name(99), "unknown");
     ck_assert_str_eq(mr_index_drop_name(MR_DROP_CLASS), "class");
     ck_assert_str_eq(mr_index_drop_name(99), "unknown");
 }

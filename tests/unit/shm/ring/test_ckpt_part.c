@@ -14,78 +14,78 @@
 #define PART_BYTES 4096u
 #define SLOTS      4u
 
-static struct mr_part_lane lane;
+static struct mr_ckpt_lane lane;
 static void *segment;
 
 static void make_lane(uint32_t first_lap)
 {
-    struct mr_part_format format = {
+    struct mr_ckpt_part_format format = {
         .slots = SLOTS, .lane = 1, .trainer = 9, .worker = 2, .first_lap = first_lap, .part_bytes = PART_BYTES};
 
     segment =
-        mmap(NULL, mr_part_size(SLOTS), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        mmap(NULL, mr_ckpt_part_size(SLOTS), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     ck_assert_ptr_ne(segment, MAP_FAILED);
-    mr_part_format(segment, &format);
-    ck_assert_int_eq(mr_part_attach(&lane, segment, mr_part_size(SLOTS), SLOTS * PART_BYTES), 0);
+    mr_ckpt_part_format(segment, &format);
+    ck_assert_int_eq(mr_ckpt_part_attach(&lane, segment, mr_ckpt_part_size(SLOTS), SLOTS * PART_BYTES), 0);
 }
 
 static void drop_lane(void)
 {
-    munmap(segment, mr_part_size(SLOTS));
+    munmap(segment, mr_ckpt_part_size(SLOTS));
 }
 
 static void put(uint64_t number, uint64_t length)
 {
     uint64_t filling;
 
-    ck_assert(mr_part_fill(&lane, number, &filling));
-    mr_part_publish(&lane, number, filling, length);
+    ck_assert(mr_ckpt_part_fill(&lane, number, &filling));
+    mr_ckpt_part_publish(&lane, number, filling, length);
 }
 
 static uint64_t serve(void)
 {
-    struct mr_part_record record = {.crc32c = 77};
+    struct mr_ckpt_part_record record = {.crc32c = 77};
     uint64_t number, held;
 
-    ck_assert(mr_part_take(&lane, &number, &held, &record.length));
+    ck_assert(mr_ckpt_part_take(&lane, &number, &held, &record.length));
     strcpy(record.etag, "\"abc\"");
-    mr_part_done(&lane, number, held, &record);
+    mr_ckpt_part_done(&lane, number, held, &record);
     return number;
 }
 
 static enum mr_state state_of(uint64_t number)
 {
-    return mr_word_state(mr_part_load(&lane, mr_part_slot(&lane, number)));
+    return mr_word_state(mr_ckpt_part_load(&lane, mr_ckpt_part_slot(&lane, number)));
 }
 
 START_TEST(life_of_a_part)
 {
-    struct mr_part_record record;
+    struct mr_ckpt_part_record record;
     uint64_t filling, bytes;
     uint32_t parts;
 
     make_lane(UINT32_MAX); /* the lap wraps at part 4 */
     for (uint64_t number = 0; number < SLOTS; number++)
         put(number, PART_BYTES);
-    ck_assert(!mr_part_fill(&lane, SLOTS, &filling)); /* the window is full */
-    ck_assert_uint_eq(serve(), 0);                    /* in the order of numbers */
+    ck_assert(!mr_ckpt_part_fill(&lane, SLOTS, &filling)); /* the window is full */
+    ck_assert_uint_eq(serve(), 0);                         /* in the order of numbers */
     ck_assert_int_eq(state_of(0), MR_EMPTY);
     put(SLOTS, 5); /* of the next lap: it goes behind the others */
     for (uint64_t number = 1; number <= SLOTS; number++)
         ck_assert_uint_eq(serve(), number);
-    ck_assert(mr_part_is_drained(&lane));
-    ck_assert(mr_part_record_get(&lane, SLOTS, &record));
+    ck_assert(mr_ckpt_part_is_drained(&lane));
+    ck_assert(mr_ckpt_part_record_get(&lane, SLOTS, &record));
     ck_assert_uint_eq(record.length, 5);
     ck_assert_uint_eq(record.crc32c, 77);
     ck_assert_str_eq(record.etag, "\"abc\"");
-    ck_assert(!mr_part_record_get(&lane, SLOTS + 1, &record));
-    ck_assert(!mr_part_record_get(&lane, MR_PARTS_MAX, &record));
-    ck_assert_int_eq(mr_part_seal(&lane, SLOTS + 1, SLOTS * PART_BYTES + 5), MR_FATE_SEALED);
-    ck_assert_int_eq(mr_part_fate(&lane), MR_FATE_SEALED);
-    ck_assert_int_eq(mr_part_totals(&lane, &parts, &bytes), 0);
+    ck_assert(!mr_ckpt_part_record_get(&lane, SLOTS + 1, &record));
+    ck_assert(!mr_ckpt_part_record_get(&lane, MR_CKPT_PARTS_MAX, &record));
+    ck_assert_int_eq(mr_ckpt_part_seal(&lane, SLOTS + 1, SLOTS * PART_BYTES + 5), MR_FATE_SEALED);
+    ck_assert_int_eq(mr_ckpt_part_fate(&lane), MR_FATE_SEALED);
+    ck_assert_int_eq(mr_ckpt_part_totals(&lane, &parts, &bytes), 0);
     ck_assert_uint_eq(parts, SLOTS + 1);
     ck_assert_uint_eq(bytes, SLOTS * PART_BYTES + 5);
-    ck_assert_int_eq(mr_part_abort(&lane), MR_FATE_SEALED); /* a promise stays */
+    ck_assert_int_eq(mr_ckpt_part_abort(&lane), MR_FATE_SEALED); /* a promise stays */
     drop_lane();
 }
 END_TEST
@@ -97,18 +97,18 @@ START_TEST(abort_empties_every_slot)
     make_lane(0);
     put(0, 1);
     put(1, 2);
-    ck_assert(mr_part_fill(&lane, 2, &filling));
-    ck_assert(mr_part_take(&lane, &number, &held, &length));
-    ck_assert_int_eq(mr_part_abort(&lane), MR_FATE_ABORTED);
+    ck_assert(mr_ckpt_part_fill(&lane, 2, &filling));
+    ck_assert(mr_ckpt_part_take(&lane, &number, &held, &length));
+    ck_assert_int_eq(mr_ckpt_part_abort(&lane), MR_FATE_ABORTED);
     ck_assert_int_eq(state_of(1), MR_EMPTY);
     ck_assert_int_eq(state_of(2), MR_FILLING); /* a living trainer's: its own look empties it */
-    mr_part_publish(&lane, 2, filling, 3);
+    mr_ckpt_part_publish(&lane, 2, filling, 3);
     ck_assert_int_eq(state_of(2), MR_EMPTY);
-    mr_part_put_back(&lane, number, held);
+    mr_ckpt_part_put_back(&lane, number, held);
     ck_assert_int_eq(state_of(0), MR_EMPTY);
-    ck_assert(mr_part_is_drained(&lane));
-    ck_assert(!mr_part_fill(&lane, 3, &filling));
-    ck_assert_int_eq(mr_part_seal(&lane, 3, 6), MR_FATE_ABORTED);
+    ck_assert(mr_ckpt_part_is_drained(&lane));
+    ck_assert(!mr_ckpt_part_fill(&lane, 3, &filling));
+    ck_assert_int_eq(mr_ckpt_part_seal(&lane, 3, 6), MR_FATE_ABORTED);
     drop_lane();
 }
 END_TEST
@@ -120,24 +120,24 @@ START_TEST(recovery)
     make_lane(0);
     put(0, 10);
     put(1, 11);
-    ck_assert(mr_part_take(&lane, &number, &held, &length));
-    ck_assert_uint_eq(mr_part_recover_worker(&lane), 1);
-    ck_assert_uint_eq(mr_part_recover_worker(&lane), 0);
-    ck_assert(mr_part_take(&lane, &number, &held, &length));
+    ck_assert(mr_ckpt_part_take(&lane, &number, &held, &length));
+    ck_assert_uint_eq(mr_ckpt_part_recover_worker(&lane), 1);
+    ck_assert_uint_eq(mr_ckpt_part_recover_worker(&lane), 0);
+    ck_assert(mr_ckpt_part_take(&lane, &number, &held, &length));
     ck_assert_uint_eq(number, 0);
     ck_assert_uint_eq(length, 10);
     ck_assert_uint_eq(mr_word_attempt(held), 1);
-    mr_part_put_back(&lane, number, held);
-    ck_assert(mr_part_fill(&lane, 2, &filling));
-    ck_assert_int_eq(mr_part_recover_trainer(&lane), MR_FATE_ABORTED);
-    ck_assert_int_eq(mr_part_recover_trainer(&lane), MR_FATE_ABORTED);
-    ck_assert(mr_part_is_drained(&lane));
+    mr_ckpt_part_put_back(&lane, number, held);
+    ck_assert(mr_ckpt_part_fill(&lane, 2, &filling));
+    ck_assert_int_eq(mr_ckpt_part_recover_trainer(&lane), MR_FATE_ABORTED);
+    ck_assert_int_eq(mr_ckpt_part_recover_trainer(&lane), MR_FATE_ABORTED);
+    ck_assert(mr_ckpt_part_is_drained(&lane));
     drop_lane();
 
     make_lane(0); /* a sealed lane of a dead trainer is finished */
     put(0, 10);
-    ck_assert_int_eq(mr_part_seal(&lane, 1, 10), MR_FATE_SEALED);
-    ck_assert_int_eq(mr_part_recover_trainer(&lane), MR_FATE_SEALED);
+    ck_assert_int_eq(mr_ckpt_part_seal(&lane, 1, 10), MR_FATE_SEALED);
+    ck_assert_int_eq(mr_ckpt_part_recover_trainer(&lane), MR_FATE_SEALED);
     ck_assert_uint_eq(serve(), 0);
     drop_lane();
 }
@@ -145,27 +145,27 @@ END_TEST
 
 START_TEST(what_a_successor_reads)
 {
-    char id[MR_PART_UPLOAD_ID], text[MR_PART_TEXT], long_id[MR_PART_UPLOAD_ID + 1];
+    char id[MR_CKPT_PART_UPLOAD_ID], text[MR_CKPT_PART_TEXT], long_id[MR_CKPT_PART_UPLOAD_ID + 1];
     uint32_t method, code, crc;
     uint64_t generation;
 
     make_lane(0);
-    ck_assert(!mr_part_get_upload(&lane, &method, id));
+    ck_assert(!mr_ckpt_part_get_upload(&lane, &method, id));
     memset(long_id, 'x', sizeof long_id - 1);
     long_id[sizeof long_id - 1] = '\0';
-    ck_assert(!mr_part_set_upload(&lane, 1, long_id));
-    ck_assert(!mr_part_get_upload(&lane, &method, id));
-    ck_assert(mr_part_set_upload(&lane, 2, "upload-id"));
-    ck_assert(mr_part_get_upload(&lane, &method, id));
+    ck_assert(!mr_ckpt_part_set_upload(&lane, 1, long_id));
+    ck_assert(!mr_ckpt_part_get_upload(&lane, &method, id));
+    ck_assert(mr_ckpt_part_set_upload(&lane, 2, "upload-id"));
+    ck_assert(mr_ckpt_part_get_upload(&lane, &method, id));
     ck_assert_uint_eq(method, 2);
     ck_assert_str_eq(id, "upload-id");
-    ck_assert(!mr_part_complete_sent(&lane));
-    mr_part_set_complete_sent(&lane);
-    ck_assert(mr_part_complete_sent(&lane));
-    ck_assert_int_eq(mr_part_result(&lane, &code, text, &generation, &crc), MR_PART_UNDECIDED);
-    mr_part_finish(&lane, MR_PART_FAILED, MR_E_DENIED, "no permission", 0, 0);
-    mr_part_finish(&lane, MR_PART_DONE, 0, "", 3, 4); /* the first one stays */
-    ck_assert_int_eq(mr_part_result(&lane, &code, text, &generation, &crc), MR_PART_FAILED);
+    ck_assert(!mr_ckpt_part_complete_sent(&lane));
+    mr_ckpt_part_set_complete_sent(&lane);
+    ck_assert(mr_ckpt_part_complete_sent(&lane));
+    ck_assert_int_eq(mr_ckpt_part_result(&lane, &code, text, &generation, &crc), MR_CKPT_PART_UNDECIDED);
+    mr_ckpt_part_finish(&lane, MR_CKPT_PART_FAILED, MR_E_DENIED, "no permission", 0, 0);
+    mr_ckpt_part_finish(&lane, MR_CKPT_PART_DONE, 0, "", 3, 4); /* the first one stays */
+    ck_assert_int_eq(mr_ckpt_part_result(&lane, &code, text, &generation, &crc), MR_CKPT_PART_FAILED);
     ck_assert_uint_eq(code, MR_E_DENIED);
     ck_assert_str_eq(text, "no permission");
     drop_lane();
@@ -174,38 +174,38 @@ END_TEST
 
 START_TEST(damaged_headers_are_refused)
 {
-    const size_t size = mr_part_size(SLOTS);
-    struct mr_part_lane other;
-    struct mr_part_shared *shared;
+    const size_t size = mr_ckpt_part_size(SLOTS);
+    struct mr_ckpt_lane other;
+    struct mr_ckpt_part_shared *shared;
 
     make_lane(0);
     shared = segment;
-    ck_assert_int_eq(mr_part_attach(&other, segment, sizeof *shared - 1, SLOTS * PART_BYTES), -1);
-    ck_assert_int_eq(mr_part_attach(&other, segment, size - 1, SLOTS * PART_BYTES), -1);
+    ck_assert_int_eq(mr_ckpt_part_attach(&other, segment, sizeof *shared - 1, SLOTS * PART_BYTES), -1);
+    ck_assert_int_eq(mr_ckpt_part_attach(&other, segment, size - 1, SLOTS * PART_BYTES), -1);
     ck_assert_int_eq(mr_error_code(), MR_E_CORRUPT);
-    ck_assert_int_eq(mr_part_attach(&other, segment, size, SLOTS * PART_BYTES - 1), -1);
+    ck_assert_int_eq(mr_ckpt_part_attach(&other, segment, size, SLOTS * PART_BYTES - 1), -1);
     shared->arena_offset = UINT64_MAX - 10;
-    ck_assert_int_eq(mr_part_attach(&other, segment, size, SLOTS * PART_BYTES), -1);
+    ck_assert_int_eq(mr_ckpt_part_attach(&other, segment, size, SLOTS * PART_BYTES), -1);
     shared->arena_offset = 0;
     shared->part_bytes = UINT64_MAX / 2;
-    ck_assert_int_eq(mr_part_attach(&other, segment, size, SLOTS * PART_BYTES), -1);
+    ck_assert_int_eq(mr_ckpt_part_attach(&other, segment, size, SLOTS * PART_BYTES), -1);
     shared->part_bytes = 0;
-    ck_assert_int_eq(mr_part_attach(&other, segment, size, SLOTS * PART_BYTES), -1);
+    ck_assert_int_eq(mr_ckpt_part_attach(&other, segment, size, SLOTS * PART_BYTES), -1);
     shared->part_bytes = PART_BYTES;
     for (uint32_t slots = 0; slots < 200; slots++) {
         if (slots == 2 || slots == SLOTS)
             continue;
         shared->slots = slots;
-        ck_assert_int_eq(mr_part_attach(&other, segment, size, SLOTS * PART_BYTES), -1);
+        ck_assert_int_eq(mr_ckpt_part_attach(&other, segment, size, SLOTS * PART_BYTES), -1);
     }
     shared->slots = SLOTS;
     shared->version = 9;
-    ck_assert_int_eq(mr_part_attach(&other, segment, size, SLOTS * PART_BYTES), -1);
+    ck_assert_int_eq(mr_ckpt_part_attach(&other, segment, size, SLOTS * PART_BYTES), -1);
     ck_assert_int_eq(mr_error_code(), MR_E_PROTOCOL);
-    shared->version = MR_PART_VERSION;
-    ck_assert_int_eq(mr_part_attach(&other, segment, size, SLOTS * PART_BYTES), 0);
+    shared->version = MR_CKPT_PART_VERSION;
+    ck_assert_int_eq(mr_ckpt_part_attach(&other, segment, size, SLOTS * PART_BYTES), 0);
     shared->magic = 1;
-    ck_assert_int_eq(mr_part_attach(&other, segment, size, SLOTS * PART_BYTES), -1);
+    ck_assert_int_eq(mr_ckpt_part_attach(&other, segment, size, SLOTS * PART_BYTES), -1);
     drop_lane();
 }
 END_TEST
@@ -213,11 +213,11 @@ END_TEST
 START_TEST(garbage_words)
 {
     uint64_t random = 88172645463325252u;
-    char text[MR_PART_TEXT], id[MR_PART_UPLOAD_ID];
+    char text[MR_CKPT_PART_TEXT], id[MR_CKPT_PART_UPLOAD_ID];
 
     make_lane(0);
     for (unsigned round = 0; round < 20000; round++) {
-        struct mr_part_record record;
+        struct mr_ckpt_part_record record;
         uint64_t number, held, length, filling, bytes, generation;
         uint32_t parts, code, crc, method;
         for (uint32_t slot = 0; slot < SLOTS; slot++) {
@@ -228,22 +228,23 @@ START_TEST(garbage_words)
         atomic_store(&lane.shared->fate, (uint32_t)(random >> 20) % 5);
         lane.shared->parts = (uint32_t)random;
         lane.shared->bytes = random;
-        if (mr_part_totals(&lane, &parts, &bytes) == 0)
-            ck_assert(parts <= MR_PARTS_MAX && bytes <= (uint64_t)parts * PART_BYTES);
-        while (mr_part_take(&lane, &number, &held, &length)) {
+        if (mr_ckpt_part_totals(&lane, &parts, &bytes) == 0)
+            ck_assert(parts <= MR_CKPT_PARTS_MAX && bytes <= (uint64_t)parts * PART_BYTES);
+        while (mr_ckpt_part_take(&lane, &number, &held, &length)) {
             ck_assert_uint_le(length, PART_BYTES);
-            ck_assert_uint_le(mr_part_offset(&lane, mr_part_slot(&lane, number)) + length, SLOTS * PART_BYTES);
-            record = (struct mr_part_record){.length = length};
-            mr_part_done(&lane, number, held, &record);
-            mr_part_record_get(&lane, number, &record);
+            ck_assert_uint_le(mr_ckpt_part_offset(&lane, mr_ckpt_part_slot(&lane, number)) + length,
+                              SLOTS * PART_BYTES);
+            record = (struct mr_ckpt_part_record){.length = length};
+            mr_ckpt_part_done(&lane, number, held, &record);
+            mr_ckpt_part_record_get(&lane, number, &record);
         }
-        if (mr_part_fill(&lane, random, &filling))
-            mr_part_publish(&lane, random, filling, random);
-        mr_part_result(&lane, &code, text, &generation, &crc);
-        mr_part_get_upload(&lane, &method, id);
-        mr_part_abort(&lane);
-        mr_part_recover_worker(&lane);
-        mr_part_recover_trainer(&lane);
+        if (mr_ckpt_part_fill(&lane, random, &filling))
+            mr_ckpt_part_publish(&lane, random, filling, random);
+        mr_ckpt_part_result(&lane, &code, text, &generation, &crc);
+        mr_ckpt_part_get_upload(&lane, &method, id);
+        mr_ckpt_part_abort(&lane);
+        mr_ckpt_part_recover_worker(&lane);
+        mr_ckpt_part_recover_trainer(&lane);
     }
     drop_lane();
 }
@@ -259,21 +260,23 @@ static void *worker_thread(void *arg)
     uint32_t parts = 0, seen_parts = 0;
     uint64_t bytes;
 
-    while (mr_part_fate(&lane) != MR_FATE_SEALED || mr_part_totals(&lane, &parts, &bytes) || seen_parts < parts) {
-        struct mr_part_record record = {0};
+    while (mr_ckpt_part_fate(&lane) != MR_FATE_SEALED || mr_ckpt_part_totals(&lane, &parts, &bytes) ||
+           seen_parts < parts) {
+        struct mr_ckpt_part_record record = {0};
         uint64_t number, held;
-        if (!mr_part_take(&lane, &number, &held, &record.length)) {
+        if (!mr_ckpt_part_take(&lane, &number, &held, &record.length)) {
             sched_yield();
             continue;
         }
         for (uint64_t i = 0; i < record.length; i++)
-            record.crc32c = record.crc32c * 31 + arena[mr_part_offset(&lane, mr_part_slot(&lane, number)) + i];
-        mr_part_done(&lane, number, held, &record);
-        mr_part_wake_trainer(&lane);
+            record.crc32c =
+                record.crc32c * 31 + arena[mr_ckpt_part_offset(&lane, mr_ckpt_part_slot(&lane, number)) + i];
+        mr_ckpt_part_done(&lane, number, held, &record);
+        mr_ckpt_part_wake_trainer(&lane);
         seen_parts++;
     }
-    mr_part_finish(&lane, MR_PART_DONE, 0, "", 1, 2);
-    mr_part_wake_trainer(&lane);
+    mr_ckpt_part_finish(&lane, MR_CKPT_PART_DONE, 0, "", 1, 2);
+    mr_ckpt_part_wake_trainer(&lane);
     return arg;
 }
 
@@ -281,10 +284,10 @@ static bool filled(uint64_t number, uint64_t length)
 {
     uint64_t filling;
 
-    if (!mr_part_fill(&lane, number, &filling))
+    if (!mr_ckpt_part_fill(&lane, number, &filling))
         return false;
-    memset(arena + mr_part_offset(&lane, mr_part_slot(&lane, number)), (int)(number * 7), length);
-    mr_part_publish(&lane, number, filling, length);
+    memset(arena + mr_ckpt_part_offset(&lane, mr_ckpt_part_slot(&lane, number)), (int)(number * 7), length);
+    mr_ckpt_part_publish(&lane, number, filling, length);
     return true;
 }
 
@@ -297,26 +300,26 @@ START_TEST(both_ends)
     make_lane(UINT32_MAX - 3);
     pthread_create(&thread, NULL, worker_thread, NULL);
     for (uint64_t number = 0; number < STREAM_PARTS;) {
-        uint32_t seen = mr_part_seq(&lane);
-        mr_part_set_want(&lane, number + 1);
+        uint32_t seen = mr_ckpt_part_seq(&lane);
+        mr_ckpt_part_set_want(&lane, number + 1);
         if (filled(number, length))
             number++;
         else
-            mr_part_wait(&lane, seen, 100);
+            mr_ckpt_part_wait(&lane, seen, 100);
     }
-    ck_assert_int_eq(mr_part_seal(&lane, STREAM_PARTS, STREAM_PARTS * length), MR_FATE_SEALED);
+    ck_assert_int_eq(mr_ckpt_part_seal(&lane, STREAM_PARTS, STREAM_PARTS * length), MR_FATE_SEALED);
     for (;;) {
-        uint32_t seen = mr_part_seq(&lane);
-        mr_part_set_want(&lane, MR_PART_WANT_OUTCOME);
-        if (mr_part_result(&lane, &code, NULL, &generation, &crc) == MR_PART_DONE)
+        uint32_t seen = mr_ckpt_part_seq(&lane);
+        mr_ckpt_part_set_want(&lane, MR_CKPT_PART_WANT_OUTCOME);
+        if (mr_ckpt_part_result(&lane, &code, NULL, &generation, &crc) == MR_CKPT_PART_DONE)
             break;
-        mr_part_wait(&lane, seen, 100);
+        mr_ckpt_part_wait(&lane, seen, 100);
     }
     pthread_join(thread, NULL);
     for (uint64_t number = 0; number < STREAM_PARTS; number++) {
-        struct mr_part_record record;
+        struct mr_ckpt_part_record record;
         uint32_t sum = 0;
-        ck_assert(mr_part_record_get(&lane, number, &record));
+        ck_assert(mr_ckpt_part_record_get(&lane, number, &record));
         for (uint64_t i = 0; i < length; i++)
             sum = sum * 31 + (unsigned char)(number * 7);
         ck_assert_uint_eq(record.crc32c, sum);
@@ -327,16 +330,16 @@ END_TEST
 
 START_TEST(over_a_descriptor)
 {
-    struct mr_part_format format = {.slots = 2, .part_bytes = PART_BYTES};
-    struct mr_part_lane mapped;
-    uint64_t size = mr_part_size(2);
+    struct mr_ckpt_part_format format = {.slots = 2, .part_bytes = PART_BYTES};
+    struct mr_ckpt_lane mapped;
+    uint64_t size = mr_ckpt_part_size(2);
     int fd = mr_segment_new(MR_BACKING_MEMFD, "part lane", size, 0);
     void *at = mr_segment_map(fd, size, 1, &size);
 
-    ck_assert_int_eq(mr_part_map(&mapped, fd, 2 * PART_BYTES), -1); /* not formatted yet */
-    mr_part_format(at, &format);
-    ck_assert_int_eq(mr_part_map(&mapped, fd, 2 * PART_BYTES), 0);
-    mr_part_unmap(&mapped);
+    ck_assert_int_eq(mr_ckpt_part_map(&mapped, fd, 2 * PART_BYTES), -1); /* not formatted yet */
+    mr_ckpt_part_format(at, &format);
+    ck_assert_int_eq(mr_ckpt_part_map(&mapped, fd, 2 * PART_BYTES), 0);
+    mr_ckpt_part_unmap(&mapped);
     mr_segment_unmap(at, size);
     close(fd);
 }

@@ -13,7 +13,7 @@
 #include "fault_bucket.h"
 #include "shm/base/clock.h"
 #include "worker/cleanup/upload_log.h"
-#include "worker/store/parts.h"
+#include "worker/store/upload_parts.h"
 
 #define RUN   "0f8fad5b-d9cb-469f-a165-70867728950e"
 #define OTHER "1f8fad5b-d9cb-469f-a165-70867728950e"

@@ -6,14 +6,14 @@
 #include "worker/cleanup/run_mark.h"
 #include "worker/fetch/compose_trial.h"
 
-static char text[MR_AUTO_TEXT];
+static char text[MR_TRIAL_TEXT];
 
 /* A bucket where nothing speaks against it. */
-static struct mr_auto_facts good(void)
+static struct mr_trial_facts good(void)
 {
-    return (struct mr_auto_facts){
+    return (struct mr_trial_facts){
         .has_permissions = true,
-        .granted = MR_AUTO_ALL,
+        .granted = MR_TRIAL_ALL,
         .has_bucket = true,
         .storage_class = "STANDARD",
         .location_type = "region",
@@ -22,21 +22,21 @@ static struct mr_auto_facts good(void)
     };
 }
 
-static void refused(const struct mr_auto_facts *facts, const char *because)
+static void refused(const struct mr_trial_facts *facts, const char *because)
 {
-    ck_assert_msg(!mr_auto_allows(facts, text), "allowed: %s", text);
+    ck_assert_msg(!mr_trial_allows(facts, text), "allowed: %s", text);
     ck_assert_msg(strstr(text, because), "\"%s\" lacks \"%s\"", text, because);
 }
 
 START_TEST(a_standard_bucket_is_tried)
 {
-    struct mr_auto_facts facts = good();
-    ck_assert(mr_auto_allows(&facts, text));
+    struct mr_trial_facts facts = good();
+    ck_assert(mr_trial_allows(&facts, text));
     ck_assert_msg(strstr(text, "1000000 objects of 97.7 KiB"), "%s", text);
     static const char *const classes[] = {"", "REGIONAL", "MULTI_REGIONAL", "standard"};
     for (unsigned i = 0; i < 4; i++) {
         facts.storage_class = classes[i];
-        ck_assert(mr_auto_allows(&facts, text));
+        ck_assert(mr_trial_allows(&facts, text));
     }
 }
 END_TEST
@@ -44,21 +44,21 @@ END_TEST
 START_TEST(each_missing_permission_is_named)
 {
     for (unsigned i = 0; i < 4; i++) {
-        struct mr_auto_facts facts = good();
+        struct mr_trial_facts facts = good();
         facts.granted &= ~(1u << i);
-        refused(&facts, mr_auto_permissions[i]);
+        refused(&facts, mr_trial_permissions[i]);
     }
-    struct mr_auto_facts facts = good();
+    struct mr_trial_facts facts = good();
     facts.granted = 0;
     refused(&facts, "create storage.objects.get storage.objects.delete storage.objects.list");
     facts.has_permissions = false; /* not told: the first compose will */
-    ck_assert(mr_auto_allows(&facts, text));
+    ck_assert(mr_trial_allows(&facts, text));
 }
 END_TEST
 
 START_TEST(what_costs_money_says_no_with_numbers)
 {
-    struct mr_auto_facts facts = good();
+    struct mr_trial_facts facts = good();
     facts.soft_delete_s = 7 * 86400;
     refused(&facts, "7.0 days: 100.0 GB an epoch, about $0.47");
     refused(&facts, "cost $0.17 instead of $0.40");
@@ -80,15 +80,15 @@ END_TEST
 
 START_TEST(an_emulator_sends_no_bill)
 {
-    struct mr_auto_facts facts = good();
+    struct mr_trial_facts facts = good();
     facts.emulator = true;
     facts.soft_delete_s = 7 * 86400;
     facts.storage_class = "ARCHIVE";
     facts.versioning = true;
-    ck_assert_msg(mr_auto_allows(&facts, text), "%s", text);
+    ck_assert_msg(mr_trial_allows(&facts, text), "%s", text);
     ck_assert_msg(strstr(text, "measured speed alone"), "%s", text);
     facts.has_bucket = facts.has_permissions = false;
-    ck_assert(mr_auto_allows(&facts, text));
+    ck_assert(mr_trial_allows(&facts, text));
     facts = good();
     facts.emulator = true;
     facts.location_type = "zone"; /* it cannot, whoever asks */
@@ -98,20 +98,20 @@ END_TEST
 
 START_TEST(bucket_kinds_and_sizes)
 {
-    struct mr_auto_facts facts = good();
+    struct mr_trial_facts facts = good();
     facts.storage_class = "RAPID";
     refused(&facts, "zonal");
     facts = good();
-    facts.objects = MR_AUTO_MIN_OBJECTS - 1;
+    facts.objects = MR_TRIAL_MIN_OBJECTS - 1;
     facts.bytes = facts.objects * 1000;
     refused(&facts, "too few");
     facts.objects++;
-    ck_assert(mr_auto_allows(&facts, text));
+    ck_assert(mr_trial_allows(&facts, text));
     facts = good();
-    facts.bytes = facts.objects * MR_AUTO_MAX_MEAN_SIZE;
+    facts.bytes = facts.objects * MR_TRIAL_MAX_MEAN_SIZE;
     refused(&facts, "4.0 MiB on average");
     facts.bytes--;
-    ck_assert(mr_auto_allows(&facts, text));
+    ck_assert(mr_trial_allows(&facts, text));
     facts.objects = facts.bytes = 0;
     refused(&facts, "too few");
 }
@@ -119,9 +119,10 @@ END_TEST
 
 static bool compares(int64_t composed_wall, int64_t composed_cpu, int64_t plain_wall, int64_t plain_cpu)
 {
-    struct mr_auto_cost composed = {.objects = 500, .wall_ns = composed_wall * 500000, .cpu_ns = composed_cpu * 500000};
-    struct mr_auto_cost plain = {.objects = 500, .wall_ns = plain_wall * 500000, .cpu_ns = plain_cpu * 500000};
-    return mr_auto_compares(&composed, &plain, text);
+    struct mr_trial_cost composed = {
+        .objects = 500, .wall_ns = composed_wall * 500000, .cpu_ns = composed_cpu * 500000};
+    struct mr_trial_cost plain = {.objects = 500, .wall_ns = plain_wall * 500000, .cpu_ns = plain_cpu * 500000};
+    return mr_trial_compares(&composed, &plain, text);
 }
 
 START_TEST(measured_speed)
@@ -133,22 +134,22 @@ START_TEST(measured_speed)
     ck_assert(compares(100, 89, 100, 100)); /* as fast, and cheaper */
     ck_assert(!compares(100, 95, 100, 100));
     ck_assert(!compares(121, 10, 100, 100)); /* slower */
-    struct mr_auto_cost none = {0}, some = {.objects = 10, .wall_ns = 10, .cpu_ns = 10};
-    ck_assert(!mr_auto_compares(&none, &some, text));
-    mr_auto_compares(&some, &none, text); /* divides by nothing */
+    struct mr_trial_cost none = {0}, some = {.objects = 10, .wall_ns = 10, .cpu_ns = 10};
+    ck_assert(!mr_trial_compares(&none, &some, text));
+    mr_trial_compares(&some, &none, text); /* divides by nothing */
 }
 END_TEST
 
 START_TEST(google_is_told_from_emulators)
 {
-    ck_assert(mr_auto_is_google("https://storage.googleapis.com"));
-    ck_assert(mr_auto_is_google("https://STORAGE.googleapis.com:443/"));
-    ck_assert(mr_auto_is_google("https://storage-xy.p.googleapis.com"));
-    ck_assert(!mr_auto_is_google("http://127.0.0.1:9000"));
-    ck_assert(!mr_auto_is_google("http://googleapis.com.example.org"));
-    ck_assert(!mr_auto_is_google("http://example.org/.googleapis.com"));
-    ck_assert(!mr_auto_is_google("storage.googleapis.com"));
-    ck_assert(!mr_auto_is_google(""));
+    ck_assert(mr_trial_is_google("https://storage.googleapis.com"));
+    ck_assert(mr_trial_is_google("https://STORAGE.googleapis.com:443/"));
+    ck_assert(mr_trial_is_google("https://storage-xy.p.googleapis.com"));
+    ck_assert(!mr_trial_is_google("http://127.0.0.1:9000"));
+    ck_assert(!mr_trial_is_google("http://googleapis.com.example.org"));
+    ck_assert(!mr_trial_is_google("http://example.org/.googleapis.com"));
+    ck_assert(!mr_trial_is_google("storage.googleapis.com"));
+    ck_assert(!mr_trial_is_google(""));
 }
 END_TEST
 

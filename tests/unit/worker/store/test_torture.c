@@ -12,8 +12,8 @@
 #include "fault_bucket.h"
 #include "fault_gcs.h"
 #include "shm/base/clock.h"
-#include "worker/store/parts.h"
 #include "worker/store/transfer.h"
+#include "worker/store/upload_parts.h"
 
 #define SIZE 100000u
 
@@ -152,7 +152,7 @@ static uint64_t left;
 static void run_writes(struct mr_http *http, struct mr_transfer_engine *engine, struct mr_store *store)
 {
     static const struct mr_store_name names[2] = {{"a", 1, MR_STORE_ANY}, {"b", 1, 7}};
-    static const struct mr_store_part part = {1, "\"part\""};
+    static const struct mr_upload_part part = {1, "\"part\""};
     struct mr_store_insert_request insert = {.name = "a", .name_length = 1, .body = "", .content_type = "text/plain"};
     struct mr_store_compose_request compose = {
         .name = "c", .name_length = 1, .sources = names, .count = 2, .content_type = "text/plain"};

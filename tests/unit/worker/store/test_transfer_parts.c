@@ -8,7 +8,7 @@
 #include "shm/base/checksum.h"
 #include "shm/base/clock.h"
 #include "worker/store/gcs_xml.h"
-#include "worker/store/parts.h"
+#include "worker/store/upload_parts.h"
 
 #define STEPS(array) (array), sizeof(array) / sizeof *(array)
 #define COUNT(table) (int)(sizeof(table) / sizeof *(table))
@@ -152,22 +152,22 @@ static void begin(void)
     wait_for(mr_transfer_parts_begin(engine, store, "a/x", 3, "text/plain", on_word, NULL));
 }
 
-static void send_part(unsigned number, const char *id, struct mr_store_part *part)
+static void send_part(unsigned number, const char *id, struct mr_upload_part *part)
 {
     uint64_t at = (uint64_t)(number - 1) * PART, length = SIZE - at < PART ? SIZE - at : PART;
-    struct mr_store_part_request request = {.name = "a/x",
-                                            .name_length = 3,
-                                            .id = id,
-                                            .number = number,
-                                            .data = data + at,
-                                            .length = length,
-                                            .crc32c = mr_crc32c(0, data + at, length)};
+    struct mr_upload_part_request request = {.name = "a/x",
+                                             .name_length = 3,
+                                             .id = id,
+                                             .number = number,
+                                             .data = data + at,
+                                             .length = length,
+                                             .crc32c = mr_crc32c(0, data + at, length)};
     wait_for(mr_transfer_part_send(engine, store, &request, on_word, NULL));
     part->number = number;
     snprintf(part->etag, sizeof part->etag, "%.90s", last.word);
 }
 
-static void complete(const char *id, const struct mr_store_part *parts, uint32_t crc)
+static void complete(const char *id, const struct mr_upload_part *parts, uint32_t crc)
 {
     struct mr_store_complete_request request = {
         .name = "a/x", .name_length = 3, .id = id, .parts = parts, .count = PARTS, .size = SIZE, .crc32c = crc};
@@ -177,7 +177,7 @@ static void complete(const char *id, const struct mr_store_part *parts, uint32_t
 /* All of it, with the script. */
 static void write_all(void)
 {
-    struct mr_store_part parts[PARTS];
+    struct mr_upload_part parts[PARTS];
     char id[200];
     begin();
     check_code(MR_OK, "");
@@ -283,7 +283,7 @@ END_TEST
 
 START_TEST(another_checksum_than_the_callers)
 {
-    struct mr_store_part parts[PARTS];
+    struct mr_upload_part parts[PARTS];
     char id[200];
     begin();
     snprintf(id, sizeof id, "%s", last.word);
@@ -299,7 +299,7 @@ START_TEST(a_part_that_is_refused)
 {
     static const struct bucket_step script[] = {
         {OP_PART, ANSWER_STATUS, 403, 0, NULL}, {OP_PART, ANSWER_STATUS, 404, 0, NULL}, {OP_PART, GARBAGE, 0, 0, NULL}};
-    struct mr_store_part part;
+    struct mr_upload_part part;
     play(STEPS(script));
     begin();
     char id[200];
@@ -310,12 +310,12 @@ START_TEST(a_part_that_is_refused)
     check_code(MR_E_NOT_FOUND, "404");
     send_part(1, id, &part);
     check_code(MR_E_PROTOCOL, "ETag");
-    struct mr_store_part_request request = {
+    struct mr_upload_part_request request = {
         .name = "a/x", .name_length = 3, .id = id, .number = 1, .data = data, .length = 9};
     wait_for(mr_transfer_part_send(engine, store, &request, on_word, NULL)); /* a wrong crc32c */
     check_code(MR_E_CORRUPT, "the part is refused");
-    request.number = MR_STORE_PARTS_MAX + 1;
-    ck_assert_ptr_null(mr_store_part_send(store, &request, on_word, NULL));
+    request.number = MR_UPLOAD_PARTS_MAX + 1;
+    ck_assert_ptr_null(mr_upload_part_send(store, &request, on_word, NULL));
 }
 END_TEST
 

@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "shm/base/checksum.h"
-#include "worker/store/parts.h"
 #include "worker/store/transfer.h"
+#include "worker/store/upload_parts.h"
 
 static const char *devstore;
 static pid_t server;
@@ -400,7 +400,7 @@ static void on_pending(void *arg, const struct mr_store_result *result, const st
 
 static struct answer *write_parts(const char *name, int end_it)
 {
-    struct mr_store_part parts[6];
+    struct mr_upload_part parts[6];
     char id[400];
     size_t n = strlen(name);
     wait_for(mr_transfer_parts_begin(engine, store, name, n, NULL, on_word, NULL));
@@ -408,13 +408,13 @@ static struct answer *write_parts(const char *name, int end_it)
     memcpy(id, word, sizeof id);
     for (unsigned i = 0; i < 6; i++) {
         uint64_t length = i < 5 ? MR_STORE_CHUNK : 1234;
-        struct mr_store_part_request part = {.name = name,
-                                             .name_length = n,
-                                             .id = id,
-                                             .number = i + 1,
-                                             .data = large + (uint64_t)i * MR_STORE_CHUNK,
-                                             .length = length,
-                                             .crc32c = mr_crc32c(0, large + (uint64_t)i * MR_STORE_CHUNK, length)};
+        struct mr_upload_part_request part = {.name = name,
+                                              .name_length = n,
+                                              .id = id,
+                                              .number = i + 1,
+                                              .data = large + (uint64_t)i * MR_STORE_CHUNK,
+                                              .length = length,
+                                              .crc32c = mr_crc32c(0, large + (uint64_t)i * MR_STORE_CHUNK, length)};
         wait_for(mr_transfer_part_send(engine, store, &part, on_word, NULL));
         ck_assert_msg(last.code == MR_OK, "%s", last.text);
         parts[i].number = i + 1;

@@ -40,7 +40,7 @@ static void teardown(void)
 static void check_stored(uint64_t size)
 {
     const struct bucket_object *object = fault_bucket_find(&bucket, NAME);
-    ck_assert_msg(scene.outcome == MR_PART_DONE, "%s", scene.text);
+    ck_assert_msg(scene.outcome == MR_CKPT_PART_DONE, "%s", scene.text);
     ck_assert_ptr_nonnull(object);
     ck_assert_uint_eq(object->size, size);
     ck_assert_mem_eq(object->data, data, size);
@@ -144,7 +144,7 @@ END_TEST
 
 static void check_failed(enum mr_code code, const char *text)
 {
-    ck_assert_int_eq(scene.outcome, MR_PART_FAILED);
+    ck_assert_int_eq(scene.outcome, MR_CKPT_PART_FAILED);
     ck_assert_msg(scene.code == (uint32_t)code, "%s: %s", mr_code_name(scene.code), scene.text);
     ck_assert_msg(strstr(scene.text, text) != NULL, "\"%s\" is not in: %s", text, scene.text);
     ck_assert_uint_eq(mr_counter_get(scene.counters, MR_WC_UPLOADS_FAILED), 1);
@@ -393,14 +393,14 @@ START_TEST(given_up)
         scene_step(&scene, 20);
     if (dies) {
         scene_die(&scene);
-        ck_assert_int_eq(mr_part_recover_trainer(&scene.lane), MR_FATE_ABORTED);
+        ck_assert_int_eq(mr_ckpt_part_recover_trainer(&scene.lane), MR_FATE_ABORTED);
         scene_start(&scene);
     } else {
-        ck_assert_int_eq(mr_part_abort(&scene.lane), MR_FATE_ABORTED);
+        ck_assert_int_eq(mr_ckpt_part_abort(&scene.lane), MR_FATE_ABORTED);
     }
     scene_run(&scene);
     scene_leave(&scene);
-    ck_assert_int_eq(scene.outcome, MR_PART_GONE);
+    ck_assert_int_eq(scene.outcome, MR_CKPT_PART_GONE);
     ck_assert_msg(strstr(scene.text, URI) != NULL, "%s", scene.text);
     ck_assert_uint_eq(mr_counter_get(scene.counters, MR_WC_UPLOADS_ABORTED), 1);
     check_nothing_left_later();
@@ -415,7 +415,7 @@ START_TEST(no_time_left)
     enum way way = (enum way)_i;
     open_way(way, 9 * SCENE_PART);
     scene_start(&scene);
-    while (mr_part_fate(&scene.lane) != MR_FATE_SEALED)
+    while (mr_ckpt_part_fate(&scene.lane) != MR_FATE_SEALED)
         scene_step(&scene, 20);
     mr_write_lane_give_up(scene.worker, "no time left");
     scene_run(&scene);
@@ -434,7 +434,7 @@ START_TEST(given_up_before_anything)
     scene_step(&scene, 1);
     mr_write_lane_abort(scene.worker);
     scene_run(&scene);
-    ck_assert_int_eq(scene.outcome, MR_PART_GONE);
+    ck_assert_int_eq(scene.outcome, MR_CKPT_PART_GONE);
     ck_assert_uint_eq(requests(), 0);
     scene_close(&scene);
 }
@@ -453,7 +453,7 @@ START_TEST(what_cannot_be_undone)
         scene_step(&scene, 20);
     mr_write_lane_abort(scene.worker);
     scene_run(&scene);
-    ck_assert_int_eq(scene.outcome, MR_PART_GONE);
+    ck_assert_int_eq(scene.outcome, MR_CKPT_PART_GONE);
     scene_close(&scene);
 }
 END_TEST
@@ -463,7 +463,7 @@ START_TEST(no_such_uri)
     static const char *const uris[] = {"", "x://y/z", "gs://", "s3://bucket/x", "gs://bucket/"};
     scene_open(&scene, fault_server_host(server), uris[_i], data, 5);
     scene_write(&scene);
-    ck_assert_int_eq(scene.outcome, MR_PART_FAILED);
+    ck_assert_int_eq(scene.outcome, MR_CKPT_PART_FAILED);
     ck_assert_uint_eq(requests(), 0);
     scene_close(&scene);
 }
@@ -480,13 +480,13 @@ START_TEST(damaged_memory)
         scene_step(&scene, 1);
     switch (_i) {
     case 0: /* fewer parts than it says */
-        ck_assert_int_eq(mr_part_seal(&scene.lane, 12, 9 * SCENE_PART), MR_FATE_SEALED);
+        ck_assert_int_eq(mr_ckpt_part_seal(&scene.lane, 12, 9 * SCENE_PART), MR_FATE_SEALED);
         break;
     case 1: /* other bytes */
-        ck_assert_int_eq(mr_part_seal(&scene.lane, 9, 9 * SCENE_PART - 1), MR_FATE_SEALED);
+        ck_assert_int_eq(mr_ckpt_part_seal(&scene.lane, 9, 9 * SCENE_PART - 1), MR_FATE_SEALED);
         break;
     default: /* no sense at all */
-        ck_assert_int_eq(mr_part_seal(&scene.lane, 9, UINT64_MAX), MR_FATE_SEALED);
+        ck_assert_int_eq(mr_ckpt_part_seal(&scene.lane, 9, UINT64_MAX), MR_FATE_SEALED);
     }
     scene_run(&scene);
     scene_leave(&scene);
@@ -498,7 +498,7 @@ END_TEST
 START_TEST(a_record_of_nonsense)
 {
     open_way(NEW_NAME, 9 * SCENE_PART);
-    ck_assert(mr_part_set_upload(&scene.lane, _i ? 77 : 2, _i ? "0 x" : "nonsense"));
+    ck_assert(mr_ckpt_part_set_upload(&scene.lane, _i ? 77 : 2, _i ? "0 x" : "nonsense"));
     scene_write(&scene);
     check_failed(MR_E_CORRUPT, "damaged");
     scene_close(&scene);

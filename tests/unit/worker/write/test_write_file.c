@@ -16,7 +16,7 @@
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
 #include "worker/store/leftovers.h"
-#include "worker/store/parts.h"
+#include "worker/store/upload_parts.h"
 #include "write_scene.h"
 
 #define COUNT(table) (int)(sizeof(table) / sizeof *(table))
@@ -60,7 +60,7 @@ static void check_stored(uint64_t size)
 {
     static unsigned char there[sizeof data + 1];
     struct stat st;
-    ck_assert_msg(scene.outcome == MR_PART_DONE, "%s", scene.text);
+    ck_assert_msg(scene.outcome == MR_CKPT_PART_DONE, "%s", scene.text);
     FILE *file = fopen(path, "rb");
     ck_assert_ptr_nonnull(file);
     ck_assert_uint_eq(fread(there, 1, sizeof there, file), size);
@@ -74,7 +74,7 @@ static void check_stored(uint64_t size)
 
 static void check_failed(enum mr_code code, const char *text)
 {
-    ck_assert_int_eq(scene.outcome, MR_PART_FAILED);
+    ck_assert_int_eq(scene.outcome, MR_CKPT_PART_FAILED);
     ck_assert_msg(scene.code == (uint32_t)code, "%s: %s", mr_code_name(scene.code), scene.text);
     ck_assert_msg(strstr(scene.text, text) && strstr(scene.text, path), "%s", scene.text);
 }
@@ -172,9 +172,9 @@ START_TEST(given_up)
     scene_start(&scene);
     while (count_files() == 0)
         scene_step(&scene, 20);
-    ck_assert_int_eq(mr_part_abort(&scene.lane), MR_FATE_ABORTED);
+    ck_assert_int_eq(mr_ckpt_part_abort(&scene.lane), MR_FATE_ABORTED);
     scene_run(&scene);
-    ck_assert_int_eq(scene.outcome, MR_PART_GONE);
+    ck_assert_int_eq(scene.outcome, MR_CKPT_PART_GONE);
     ck_assert_uint_eq(count_files(), 0);
     scene_leave(&scene);
     scene_close(&scene);
@@ -190,9 +190,9 @@ START_TEST(given_up_while_the_worker_was_dead)
         scene_step(&scene, 20);
     scene_die(&scene);
     ck_assert_uint_eq(count_files(), 1);
-    ck_assert_int_eq(mr_part_recover_trainer(&scene.lane), MR_FATE_ABORTED);
+    ck_assert_int_eq(mr_ckpt_part_recover_trainer(&scene.lane), MR_FATE_ABORTED);
     scene_write(&scene);
-    ck_assert_int_eq(scene.outcome, MR_PART_GONE);
+    ck_assert_int_eq(scene.outcome, MR_CKPT_PART_GONE);
     ck_assert_uint_eq(count_files(), 0);
     scene_close(&scene);
 }
@@ -220,7 +220,7 @@ START_TEST(no_folder_can_be_made)
 {
     scene_open(&scene, "", "file:///dev/full/x", data, 5); /* no folder */
     scene_write(&scene);
-    ck_assert_int_eq(scene.outcome, MR_PART_FAILED);
+    ck_assert_int_eq(scene.outcome, MR_CKPT_PART_FAILED);
     ck_assert_msg(strstr(scene.text, "/dev/full"), "%s", scene.text);
     scene_close(&scene);
 }
@@ -259,7 +259,7 @@ START_TEST(leftovers)
     close(leave_file(other, 100000));
     scene_open(&scene, "", uri, data, 3 * SCENE_PART);
     scene_write(&scene);
-    ck_assert_int_eq(scene.outcome, MR_PART_DONE);
+    ck_assert_int_eq(scene.outcome, MR_CKPT_PART_DONE);
     scene_close(&scene);
     ck_assert(!is_there(dead) && is_there(live) && is_there(young) && !is_there(old_part) && is_there(part) &&
               is_there(other));

@@ -32,7 +32,7 @@ void scene_remove_runtime(void)
 
 void scene_open(struct scene *s, const char *endpoint, const char *uri, const unsigned char *data, uint64_t size)
 {
-    struct mr_part_format format = {
+    struct mr_ckpt_part_format format = {
         .slots = SCENE_SLOTS, .lane = 7, .trainer = 3, .worker = 1, .part_bytes = SCENE_PART};
     memset(s, 0, sizeof *s);
     s->uri = uri;
@@ -49,18 +49,18 @@ void scene_open(struct scene *s, const char *endpoint, const char *uri, const un
     s->counters = calloc(1, sizeof *s->counters);
     s->fd = memfd_create("part-lane", MFD_CLOEXEC);
     ck_assert(s->arena && s->counters && s->fd >= 0);
-    ck_assert_int_eq(ftruncate(s->fd, (off_t)mr_part_size(SCENE_SLOTS)), 0);
-    void *at = mmap(NULL, mr_part_size(SCENE_SLOTS), PROT_READ | PROT_WRITE, MAP_SHARED, s->fd, 0);
+    ck_assert_int_eq(ftruncate(s->fd, (off_t)mr_ckpt_part_size(SCENE_SLOTS)), 0);
+    void *at = mmap(NULL, mr_ckpt_part_size(SCENE_SLOTS), PROT_READ | PROT_WRITE, MAP_SHARED, s->fd, 0);
     ck_assert_ptr_ne(at, MAP_FAILED);
-    mr_part_format(at, &format);
-    ck_assert_int_eq(mr_part_attach(&s->lane, at, mr_part_size(SCENE_SLOTS), SCENE_SLOTS * SCENE_PART), 0);
+    mr_ckpt_part_format(at, &format);
+    ck_assert_int_eq(mr_ckpt_part_attach(&s->lane, at, mr_ckpt_part_size(SCENE_SLOTS), SCENE_SLOTS * SCENE_PART), 0);
 }
 
 void scene_close(struct scene *s)
 {
     if (s->worker)
         scene_leave(s);
-    munmap(s->lane.shared, mr_part_size(SCENE_SLOTS));
+    munmap(s->lane.shared, mr_ckpt_part_size(SCENE_SLOTS));
     close(s->fd);
     free(s->arena);
     free(s->counters);
@@ -80,9 +80,9 @@ static void start_process(struct scene *s)
 
 void scene_start(struct scene *s)
 {
-    struct mr_part_lane lane;
+    struct mr_ckpt_lane lane;
     start_process(s);
-    ck_assert_int_eq(mr_part_map(&lane, s->fd, SCENE_SLOTS * SCENE_PART), 0);
+    ck_assert_int_eq(mr_ckpt_part_map(&lane, s->fd, SCENE_SLOTS * SCENE_PART), 0);
     s->worker = mr_write_lane_new(&s->context, &lane, s->uri, s->if_absent);
     ck_assert_ptr_nonnull(s->worker);
 }
@@ -98,7 +98,7 @@ void scene_die(struct scene *s)
 {
     mr_write_lane_destroy(s->worker);
     stop(s);
-    mr_part_recover_worker(&s->lane);
+    mr_ckpt_part_recover_worker(&s->lane);
 }
 
 static void finish_process(struct scene *s)
@@ -129,13 +129,13 @@ void scene_look_again(struct scene *s, const char *bucket)
 static void write_parts(struct scene *s)
 {
     uint64_t parts = (s->size + SCENE_PART - 1) / SCENE_PART, filling;
-    for (; s->next < parts && mr_part_fill(&s->lane, s->next, &filling); s->next++) {
+    for (; s->next < parts && mr_ckpt_part_fill(&s->lane, s->next, &filling); s->next++) {
         uint64_t at = s->next * SCENE_PART, length = s->size - at < SCENE_PART ? s->size - at : SCENE_PART;
-        memcpy(s->arena + mr_part_offset(&s->lane, mr_part_slot(&s->lane, s->next)), s->data + at, length);
-        mr_part_publish(&s->lane, s->next, filling, length);
+        memcpy(s->arena + mr_ckpt_part_offset(&s->lane, mr_ckpt_part_slot(&s->lane, s->next)), s->data + at, length);
+        mr_ckpt_part_publish(&s->lane, s->next, filling, length);
     }
     if (s->next == parts && !s->hold && !s->sealed)
-        s->sealed = mr_part_seal(&s->lane, (uint32_t)parts, s->size) == MR_FATE_SEALED;
+        s->sealed = mr_ckpt_part_seal(&s->lane, (uint32_t)parts, s->size) == MR_FATE_SEALED;
 }
 
 void scene_step(struct scene *s, unsigned ms)
@@ -153,9 +153,9 @@ void scene_run(struct scene *s)
 {
     while (!mr_write_lane_is_ended(s->worker))
         scene_step(s, 20);
-    s->outcome = mr_part_result(&s->lane, &s->code, s->text, &s->generation, &s->crc32c);
-    ck_assert_int_ne(s->outcome, MR_PART_UNDECIDED);
-    ck_assert(mr_part_is_drained(&s->lane));
+    s->outcome = mr_ckpt_part_result(&s->lane, &s->code, s->text, &s->generation, &s->crc32c);
+    ck_assert_int_ne(s->outcome, MR_CKPT_PART_UNDECIDED);
+    ck_assert(mr_ckpt_part_is_drained(&s->lane));
 }
 
 void scene_write(struct scene *s)

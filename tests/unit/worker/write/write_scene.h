@@ -17,7 +17,7 @@ struct scene {
     uint64_t size;
     bool hold; /* the trainer does not seal */
     /* the trainer */
-    struct mr_part_lane lane;
+    struct mr_ckpt_lane lane;
     unsigned char *arena;
     uint64_t next; /* part to write */
     bool sealed;
@@ -29,10 +29,10 @@ struct scene {
     struct mr_write_context context;
     struct mr_write_lane *worker;
     /* how it ended */
-    enum mr_part_outcome outcome;
+    enum mr_ckpt_part_outcome outcome;
     uint32_t code, crc32c;
     uint64_t generation;
-    char text[MR_PART_TEXT];
+    char text[MR_CKPT_PART_TEXT];
 };
 
 /* A folder of its own for marks; once a test. */

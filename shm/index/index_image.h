@@ -1,5 +1,5 @@
 /*
- * index_format.h - the bytes of an index image; for index.c and index_build.c alone. The picture is in INDEX_PLAN.md.
+ * index_image.h - the bytes of an index image; for index.c and index_build.c alone. The picture is in INDEX_PLAN.md.
  *
  *     header | strings | block 0 | block 1 | ... | directory
  *
@@ -12,8 +12,8 @@
  * varint(bytes shared with the name before it), varint(bytes that follow), those bytes. No padding anywhere; nothing
  * is aligned. Little-endian.
  */
-#ifndef MR_SHM_INDEX_INDEX_FORMAT_H
-#define MR_SHM_INDEX_INDEX_FORMAT_H
+#ifndef MR_SHM_INDEX_INDEX_IMAGE_H
+#define MR_SHM_INDEX_INDEX_IMAGE_H
 
 #include <assert.h>
 #include <stdint.h>

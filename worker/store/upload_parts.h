@@ -1,5 +1,5 @@
 /*
- * parts.h - a new object in parts that are sent in any order and side by side: multipart uploads of GCS's XML API; in a
+ * upload_parts.h - a new object in parts that are sent in any order and side by side: multipart uploads of GCS's XML API; in a
  * folder a temporary file (file_parts.c).
  *
  * https://cloud.google.com/storage/docs/multipart-uploads: begin, parts of 5 MiB (but the last) to 5 GiB, at most 10,000,
@@ -8,15 +8,14 @@
  *
  * mr_store_parts_* are single requests, mr_transfer_parts_* the same with repeats; the rules of store.h and transfer.h hold.
  */
-#ifndef MR_WORKER_STORE_PARTS_H
-#define MR_WORKER_STORE_PARTS_H
+#ifndef MR_WORKER_STORE_UPLOAD_PARTS_H
+#define MR_WORKER_STORE_UPLOAD_PARTS_H
 
+#include "shm/base/limits.h"
 #include "worker/store/store.h"
 #include "worker/store/transfer.h"
 
-#define MR_STORE_PARTS_MAX 10000
-#define MR_PART_MIN        (UINT64_C(5) << 20)
-#define MR_PART_ETAG_MAX   96 /* with its NUL */
+#define MR_UPLOAD_PARTS_MAX 10000
 
 /*
  * 0: the store has no such uploads: an endpoint that answered the first one with 400, 404, 405 or 501, which is
@@ -29,30 +28,30 @@ typedef void mr_store_parts_begin_fn(void *arg, const struct mr_store_result *re
 struct mr_store_call *mr_store_parts_begin(struct mr_store *store, const char *name, size_t name_length,
                                            const char *content_type, mr_store_parts_begin_fn *done, void *arg);
 
-struct mr_store_part_request {
+struct mr_upload_part_request {
     const char *name; /* copied, as id is */
     size_t name_length;
     const char *id;
-    unsigned number;  /* 1 to MR_STORE_PARTS_MAX */
+    unsigned number;  /* 1 to MR_UPLOAD_PARTS_MAX */
     uint64_t offset;  /* file: where it lies in the whole */
     const void *data; /* must stay until done or cancelled */
     uint64_t length;
     uint32_t crc32c; /* of data: the store refuses other bytes */
 };
 /* etag: to complete with. Safe to repeat: a part that is sent again replaces itself. NOT_FOUND: no such upload (any more). */
-typedef void mr_store_part_fn(void *arg, const struct mr_store_result *result, const char *etag);
-struct mr_store_call *mr_store_part_send(struct mr_store *store, const struct mr_store_part_request *request,
-                                         mr_store_part_fn *done, void *arg);
+typedef void mr_upload_part_fn(void *arg, const struct mr_store_result *result, const char *etag);
+struct mr_store_call *mr_upload_part_send(struct mr_store *store, const struct mr_upload_part_request *request,
+                                          mr_upload_part_fn *done, void *arg);
 
-struct mr_store_part {
+struct mr_upload_part {
     unsigned number; /* ascending */
-    char etag[MR_PART_ETAG_MAX];
+    char etag[MR_ETAG_SIZE];
 };
 struct mr_store_complete_request {
     const char *name; /* copied, as id and parts are */
     size_t name_length;
     const char *id;
-    const struct mr_store_part *parts;
+    const struct mr_upload_part *parts;
     unsigned count;
     uint64_t size; /* of the whole, which a transfer compares with what came out */
     uint32_t crc32c;
@@ -89,7 +88,7 @@ struct mr_transfer *mr_transfer_parts_begin(struct mr_transfer_engine *engine, s
                                             size_t name_length, const char *content_type, mr_store_parts_begin_fn *done,
                                             void *arg);
 struct mr_transfer *mr_transfer_part_send(struct mr_transfer_engine *engine, struct mr_store *store,
-                                          const struct mr_store_part_request *request, mr_store_part_fn *done,
+                                          const struct mr_upload_part_request *request, mr_upload_part_fn *done,
                                           void *arg);
 /*
  * The object is looked up behind the answer, and after a lost one before a repeat; size and crc32c must be those of the request
