@@ -93,7 +93,7 @@ static void add_cpu(struct bench *b, struct block *block)
 static json_t *statistics(struct bench *b)
 {
     char *text = mr_client_stat(b->client);
-    json_t *root = text != NULL ? mr_json_parse_stat(text) : NULL;
+    json_t *root = text ? mr_json_parse_stat(text) : NULL;
     free(text);
     return root;
 }
@@ -103,7 +103,7 @@ static int watch_supervisor(struct bench *b)
     size_t i;
     json_t *item;
     json_t *root = statistics(b);
-    if (root == NULL)
+    if (!root)
         return -1;
     watch(b, (pid_t)mr_json_integer(root, "pid"), GROUP_SUPERVISOR);
     json_array_foreach(json_object_get(root, "workers"), i, item)
@@ -121,7 +121,7 @@ static int watch_supervisor(struct bench *b)
 static int only_dataset(struct bench *b, char name[256])
 {
     json_t *root = statistics(b);
-    if (root == NULL)
+    if (!root)
         return -1;
     const json_t *list = json_object_get(root, "datasets");
     size_t count = json_array_size(list);
@@ -157,10 +157,10 @@ static int open_dataset(struct bench *b, const char *wanted)
 {
     static char name[256];
     struct mr_index index;
-    if (wanted == NULL && only_dataset(b, name) != 0)
+    if (!wanted && only_dataset(b, name) != 0)
         return -1;
-    b->name = wanted != NULL ? wanted : name;
-    bool uri = strstr(b->name, "://") != NULL || b->name[0] == '/';
+    b->name = wanted ? wanted : name;
+    bool uri = strstr(b->name, "://") || b->name[0] == '/';
     if (mr_client_open_dataset(b->client, uri ? NULL : b->name, &b->name, uri ? 1 : 0, -1, &b->dataset) != 0 ||
         await_dataset(b) != 0 || mr_bench_index(b->client, b->dataset.dataset, &index) != 0)
         return -1;
@@ -201,7 +201,7 @@ static void worker_main(const struct bench *b, const char *path, uint32_t worker
     char go;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     struct mr_client *client = mr_client_connect(path, "trainer", 0);
-    struct mr_bench_reader *reader = client != NULL ? mr_bench_reader_new(client, &plan) : NULL;
+    struct mr_bench_reader *reader = client ? mr_bench_reader_new(client, &plan) : NULL;
     bool well = reader != NULL;
     for (uint64_t i = worker; well && i < b->steps + plan.workers; i += plan.workers) {
         mr_bench_reader_step(reader, &step);
@@ -224,7 +224,7 @@ static void worker_main(const struct bench *b, const char *path, uint32_t worker
 static int start_workers(struct bench *b, const char *path)
 {
     b->sockets = calloc(b->workers + 1, sizeof *b->sockets);
-    if (b->sockets == NULL) {
+    if (!b->sockets) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for %u workers", b->workers);
         return -1;
     }
@@ -260,7 +260,7 @@ static int start_readers(struct bench *b, const char *path)
         return start_workers(b, path);
     struct mr_bench_plan plan = plan_of(b, 0);
     b->reader = mr_bench_reader_new(b->client, &plan);
-    return b->reader != NULL ? 0 : -1;
+    return b->reader ? 0 : -1;
 }
 
 static int next_step(struct bench *b, uint64_t number, bool cached, struct mr_bench_step *step)
@@ -340,7 +340,7 @@ static json_t *block_json(const struct bench *b, const struct block *block, cons
 static void print_block(struct bench *b, const struct block *block, bool cached)
 {
     char steps[64];
-    if (b->json != NULL) {
+    if (b->json) {
         json_array_append_new(json_object_get(b->json, "blocks"), block_json(b, block, cached ? "cached" : "data"));
         return;
     }
@@ -356,7 +356,7 @@ static void print_block(struct bench *b, const struct block *block, bool cached)
 static void print_head(const struct bench *b)
 {
     char bytes[32], largest[32], readers[40] = "this process reads";
-    if (b->json != NULL)
+    if (b->json)
         return;
     if (b->workers > 0)
         snprintf(readers, sizeof readers, "%u worker processes read", b->workers);
@@ -374,7 +374,7 @@ static void print_end(struct bench *b, const struct block *data, const struct bl
     double step_ms = mean_ms(data), samples = (double)data->samples / (double)data->steps;
     double reader_ms = cpu_ms(data, GROUP_READER) - cpu_ms(cached, GROUP_READER);
     double fetch_ms = cpu_ms(data, GROUP_FETCH) + cpu_ms(data, GROUP_SUPERVISOR);
-    if (b->json != NULL) {
+    if (b->json) {
         json_object_set_new(b->json, "first_batch_s", json_real(b->first_ms / 1e3));
         json_object_set_new(b->json, "data", block_json(b, data, "data"));
         json_object_set_new(b->json, "cached", block_json(b, cached, "cached"));
@@ -451,7 +451,7 @@ static int note_limit(struct bench *b, const struct block *data)
         return 0;
     }
     json_t *root = statistics(b);
-    if (root == NULL)
+    if (!root)
         return -1;
     snprintf(b->limit, sizeof b->limit, "%s", mr_json_text(json_object_get(root, "limit"), "text"));
     json_decref(root);
@@ -490,19 +490,19 @@ static json_t *head_json(const struct bench *b)
 
 static int bench(const struct mr_options *options)
 {
-    const char *path = options->socket != NULL ? options->socket : getenv("MILLRACE_SOCKET");
+    const char *path = options->socket ? options->socket : getenv("MILLRACE_SOCKET");
     struct bench b = {.batch = options->batch_size > 0 ? (uint32_t)options->batch_size : BATCH,
                       .steps = options->steps > 0 ? options->steps : STEPS,
                       .workers = (uint32_t)options->workers};
     int rc = -1;
     b.client = mr_client_connect(path, "trainer", 0);
-    if (b.client == NULL || open_dataset(&b, options->dataset) != 0)
+    if (!b.client || open_dataset(&b, options->dataset) != 0)
         goto out;
     if (options->json)
         b.json = head_json(&b);
     rc = measure(&b, path);
 out:
-    for (uint32_t i = 0; b.sockets != NULL && i < b.workers; i++)
+    for (uint32_t i = 0; b.sockets && i < b.workers; i++)
         close(b.sockets[i]);
     free(b.sockets);
     mr_bench_reader_destroy(b.reader);
@@ -518,7 +518,7 @@ static int supervise_self(const struct mr_options *options, int argc, char **arg
     char **command = calloc((size_t)argc + 2, sizeof *command);
     struct mr_options run = {.config = options->config, .verbosity = options->verbosity - 1};
     int count = 0;
-    if (command == NULL || mr_verb_sibling("millrace", self) != 0) {
+    if (!command || mr_verb_sibling("millrace", self) != 0) {
         free(command);
         return mr_verb_fail();
     }
@@ -544,11 +544,11 @@ int mr_verb_bench(int argc, char **argv, const struct mr_verb *verb)
                                &options);
     if (status >= 0)
         return status;
-    const char *socket = options.socket != NULL ? options.socket : getenv("MILLRACE_SOCKET");
-    bool joined = options.config == NULL && socket != NULL && socket[0] != '\0';
-    if (optind < argc || (options.config != NULL && options.socket != NULL))
+    const char *socket = options.socket ? options.socket : getenv("MILLRACE_SOCKET");
+    bool joined = !options.config && socket && socket[0] != '\0';
+    if (optind < argc || (options.config && options.socket))
         return mr_verb_wrong_usage(verb);
-    if (!joined && options.config == NULL && options.dataset == NULL) {
+    if (!joined && !options.config && !options.dataset) {
         fprintf(stderr, "millrace bench needs -c FILE, --dataset URI, or a running supervisor (MILLRACE_SOCKET)\n");
         return mr_verb_wrong_usage(verb);
     }

@@ -62,8 +62,8 @@ struct mr_bench_reader *mr_bench_reader_new(struct mr_client *client, const stru
 {
     struct mr_lane lane;
     struct mr_views *views = mr_client_views(client);
-    struct mr_bench_reader *r = views != NULL ? calloc(1, sizeof *r) : NULL;
-    if (r == NULL)
+    struct mr_bench_reader *r = views ? calloc(1, sizeof *r) : NULL;
+    if (!r)
         return NULL;
     r->client = client;
     r->plan = *plan;
@@ -73,15 +73,15 @@ struct mr_bench_reader *mr_bench_reader_new(struct mr_client *client, const stru
     r->epoch_steps = mr_plan_steps(&r->feeding);
     r->into_bytes = r->index.info.max_size;
     r->into = malloc(r->into_bytes + 1);
-    if (r->into == NULL || r->epoch_steps == 0) {
-        mr_error_set(r->into == NULL ? MR_E_NO_MEMORY : MR_E_USAGE, "no memory for one object, or no object at all");
+    if (!r->into || r->epoch_steps == 0) {
+        mr_error_set(!r->into ? MR_E_NO_MEMORY : MR_E_USAGE, "no memory for one object, or no object at all");
         goto fail;
     }
     if (mr_client_open_lane(client, plan->dataset, 0, 2 * plan->batch, NULL, &lane, NULL, NULL) != 0)
         goto fail;
     r->lane = lane.lane;
     r->consumer = mr_consumer_new(&lane, views);
-    if (r->consumer != NULL)
+    if (r->consumer)
         return r;
     mr_lane_unmap(&lane);
     mr_client_close_lane(client, r->lane);
@@ -92,9 +92,9 @@ fail:
 
 void mr_bench_reader_destroy(struct mr_bench_reader *r)
 {
-    if (r == NULL)
+    if (!r)
         return;
-    if (r->consumer != NULL) {
+    if (r->consumer) {
         mr_consumer_destroy(r->consumer);
         mr_client_close_lane(r->client, r->lane);
     }
@@ -241,7 +241,7 @@ static int use_keep(struct mr_bench_reader *r, const void *data, uint64_t length
         return 0;
     struct kept *kept = &r->kept[r->kept_count];
     kept->data = malloc(length + 1);
-    if (kept->data == NULL) {
+    if (!kept->data) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a batch of its own");
         return -1;
     }
@@ -255,7 +255,7 @@ int mr_bench_reader_keep(struct mr_bench_reader *r)
 {
     struct mr_bench_step step = {0};
     r->kept = calloc(r->plan.batch, sizeof *r->kept);
-    if (r->kept == NULL) {
+    if (!r->kept) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a batch of its own");
         return -1;
     }

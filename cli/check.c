@@ -44,7 +44,7 @@ static void print_number(const struct mr_config_key *key, uint64_t value, FILE *
     char text[32];
     if (key->type == MR_KEY_BYTES && value >= 1024) {
         mr_size_format(value, text);
-        fprintf(out, strpbrk(text, "KMGT") != NULL ? "\"%s\"" : "%s", text);
+        fprintf(out, strpbrk(text, "KMGT") ? "\"%s\"" : "%s", text);
     } else {
         fprintf(out, "%llu", (unsigned long long)value);
     }
@@ -85,7 +85,7 @@ static void print_section(const char *section, const void *base, FILE *out)
             continue;
         fprintf(out, "%s = ", keys[i].name);
         print_value(&keys[i], base, out);
-        bool special = keys[i].special != NULL &&
+        bool special = keys[i].special &&
                        *(const uint64_t *)(const void *)((const char *)base + keys[i].offset) == keys[i].fallback;
         fprintf(out, special ? " # %s\n" : "\n", keys[i].special);
     }
@@ -115,7 +115,7 @@ void mr_check_print(const struct mr_config *config, FILE *out)
 static void print_default(const struct mr_config_key *key, FILE *out)
 {
     char text[32];
-    if (key->special != NULL) {
+    if (key->special) {
         fputs(key->special, out);
         return;
     }
@@ -157,7 +157,7 @@ static void print_range(const struct mr_config_key *key, FILE *out)
         fputs("true, false", out);
         break;
     case MR_KEY_CHOICE:
-        for (unsigned i = 0; key->choices[i] != NULL; i++)
+        for (unsigned i = 0; key->choices[i]; i++)
             fprintf(out, "%s\"%s\"", i > 0 ? ", " : "", key->choices[i]);
         break;
     case MR_KEY_STRING:

@@ -35,9 +35,9 @@ void mr_doctor_say(struct mr_doctor *doctor, const char *level, const char *what
     va_end(arguments);
     doctor->fails += strcmp(level, "fail") == 0;
     doctor->notes += strcmp(level, "note") == 0;
-    if (doctor->checks != NULL) {
+    if (doctor->checks) {
         json_t *check = json_pack("{s:s, s:s, s:s}", "status", level, "check", what, "text", text);
-        if (check == NULL) /* text that is no UTF-8 */
+        if (!check) /* text that is no UTF-8 */
             check = json_pack("{s:s, s:s, s:s}", "status", level, "check", what, "text", "(not printable)");
         json_array_append_new(doctor->checks, check);
         return;
@@ -50,7 +50,7 @@ void mr_doctor_say(struct mr_doctor *doctor, const char *level, const char *what
 static void take_line(struct mr_doctor *doctor, char *line)
 {
     char *level = strsep(&line, "\t"), *what = strsep(&line, "\t");
-    if (line == NULL)
+    if (!line)
         return;
     line[strcspn(line, "\n")] = '\0';
     mr_doctor_say(doctor, level, what, "%s", line);
@@ -80,7 +80,7 @@ static int check_store(struct mr_doctor *doctor, const struct mr_options *option
         become_worker(options, uris, ends[1]);
     close(ends[1]);
     FILE *in = pid > 0 ? fdopen(ends[0], "r") : NULL;
-    if (in == NULL) {
+    if (!in) {
         mr_error_set_errno(errno, "cannot start millrace-worker");
         close(ends[0]);
         return -1;
@@ -99,7 +99,7 @@ static int check_store(struct mr_doctor *doctor, const struct mr_options *option
 
 static void print_end(struct mr_doctor *doctor)
 {
-    if (doctor->checks == NULL) {
+    if (!doctor->checks) {
         printf("%s\n", doctor->fails > 0   ? "\nSomething must be mended: see the lines with FAIL."
                        : doctor->notes > 0 ? "\nNothing fails. The lines with note are worth a look."
                                            : "\nAll is well.");
@@ -123,8 +123,8 @@ int mr_verb_doctor(int argc, char **argv, const struct mr_verb *verb)
         return mr_verb_fail();
     if (options.json)
         doctor.checks = json_array();
-    mr_doctor_say(&doctor, "ok", "configuration", "%s: %zu data sets",
-                  options.config != NULL ? options.config : "the defaults", config.dataset_count);
+    mr_doctor_say(&doctor, "ok", "configuration", "%s: %zu data sets", options.config ? options.config : "the defaults",
+                  config.dataset_count);
     mr_doctor_local(&doctor, &config);
     mr_config_close(&config);
     int rc = check_store(&doctor, &options, argv + optind);

@@ -155,8 +155,8 @@ static void check_huge_pages(struct mr_doctor *doctor)
         mr_doctor_say(doctor, "ok", "huge pages", "this kernel has none for shared memory; pages have 4 KiB");
         return;
     }
-    char *word = strchr(text, '['), *end = word != NULL ? strchr(word, ']') : NULL;
-    if (end == NULL)
+    char *word = strchr(text, '['), *end = word ? strchr(word, ']') : NULL;
+    if (!end)
         return;
     *end = '\0';
     word++;
@@ -173,7 +173,7 @@ static void check_run_folder(struct mr_doctor *doctor)
     char base[PATH_MAX];
     struct stat st;
     const char *runtime = getenv("XDG_RUNTIME_DIR");
-    if (runtime != NULL && runtime[0] == '/')
+    if (runtime && runtime[0] == '/')
         snprintf(base, sizeof base, "%s/millrace", runtime);
     else
         snprintf(base, sizeof base, "/tmp/millrace-%u", (unsigned)geteuid());

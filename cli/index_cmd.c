@@ -37,7 +37,7 @@ static struct arguments parse(int argc, char **argv)
             a.options.verbosity++;
         else if (strcmp(argv[i], "-q") == 0)
             a.options.verbosity--;
-        else if (argv[i][0] == '-' || a.what != NULL)
+        else if (argv[i][0] == '-' || a.what)
             a.wrong = true;
         else
             a.what = argv[i];
@@ -69,7 +69,7 @@ static json_t *texts(const struct mr_strings *strings)
     json_t *list = json_array();
     for (size_t i = 0; i < strings->count; i++) {
         json_t *text = json_string(strings->items[i]);
-        json_array_append_new(list, text != NULL ? text : json_string("(no UTF-8)"));
+        json_array_append_new(list, text ? text : json_string("(no UTF-8)"));
     }
     return list;
 }
@@ -87,8 +87,8 @@ static void print_json(const struct mr_index_file *file)
                              "requests", (json_int_t)file->requests, "created_ns", (json_int_t)file->created_wall_ns,
                              "digest", file->digest, "versions", mr_index_version_kind_name(file->kind), "image_bytes",
                              (json_int_t)file->image_bytes, "file_bytes", (json_int_t)file->file_bytes);
-    char *text = root != NULL ? json_dumps(root, JSON_INDENT(2)) : NULL;
-    if (text != NULL)
+    char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
+    if (text)
         puts(text);
     free(text);
     json_decref(root);
@@ -99,7 +99,7 @@ static void print_text(const struct mr_index_file *file)
     time_t created = (time_t)(file->created_wall_ns / 1000000000);
     char when[64] = "?", largest[32];
     struct tm tm;
-    if (gmtime_r(&created, &tm) != NULL)
+    if (gmtime_r(&created, &tm))
         strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S UTC", &tm);
     mr_size_format(file->largest, largest);
     printf("of         %s://%s", mr_scheme_name(file->scheme), file->bucket);
@@ -150,11 +150,11 @@ int mr_verb_index(int argc, char **argv, const struct mr_verb *verb)
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
             return mr_verb_help(verb, stdout), 0;
     struct arguments a = parse(argc, argv);
-    if (a.wrong || a.what == NULL)
+    if (a.wrong || !a.what)
         return mr_verb_wrong_usage(verb);
-    if (a.out != NULL)
+    if (a.out)
         return build(&a);
-    if (strstr(a.what, "://") != NULL) {
+    if (strstr(a.what, "://")) {
         mr_error_set(MR_E_USAGE,
                      "where shall the index of %.200s go? Add -o FILE, or -o gs://bucket/name" MR_INDEX_FILE_SUFFIX,
                      a.what);

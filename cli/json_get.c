@@ -8,7 +8,7 @@ json_t *mr_json_parse_stat(const char *text)
 {
     json_error_t error;
     json_t *root = json_loads(text, 0, &error);
-    if (root == NULL)
+    if (!root)
         mr_error_set(MR_E_PROTOCOL, "the supervisor's statistics are no JSON: %s", error.text);
     return root;
 }
@@ -16,7 +16,7 @@ json_t *mr_json_parse_stat(const char *text)
 const char *mr_json_text(const json_t *object, const char *key)
 {
     const char *text = json_string_value(json_object_get(object, key));
-    return text != NULL ? text : "";
+    return text ? text : "";
 }
 
 long long mr_json_integer(const json_t *object, const char *key)

@@ -39,7 +39,7 @@ static int verb_serve(int argc, char **argv, const struct mr_verb *verb)
         mr_verb_parse(argc, argv, verb, (const int[]){'c', MR_OPT_SOCKET, MR_OPT_PRIVATE, MR_OPT_RUN_DIR, 0}, &options);
     if (status >= 0)
         return status;
-    if (optind < argc || (options.run_dir != NULL && !options.is_private))
+    if (optind < argc || (options.run_dir && !options.is_private))
         return mr_verb_wrong_usage(verb);
     if (options.is_private)
         setsid(); /* Ctrl-C is for the training; our end is that of the last client */
@@ -78,10 +78,10 @@ static int verb_stat(int argc, char **argv, const struct mr_verb *verb)
     if (optind < argc || (options.json && options.prometheus))
         return mr_verb_wrong_usage(verb);
     struct mr_client *client = mr_verb_connect(&options);
-    if (client == NULL)
+    if (!client)
         return mr_verb_fail();
     char *text = mr_client_stat(client);
-    int rc = text == NULL ? -1 : 0;
+    int rc = !text ? -1 : 0;
     if (rc == 0 && options.json)
         rc = puts(text) < 0 ? -1 : 0;
     else if (rc == 0)
@@ -100,10 +100,10 @@ static int verb_reload(int argc, char **argv, const struct mr_verb *verb)
     if (optind < argc)
         return mr_verb_wrong_usage(verb);
     struct mr_client *client = mr_verb_connect(&options);
-    char *text = client != NULL ? mr_client_reload(client) : NULL;
-    if (text != NULL)
+    char *text = client ? mr_client_reload(client) : NULL;
+    if (text)
         puts(text);
-    status = text != NULL ? 0 : mr_verb_fail();
+    status = text ? 0 : mr_verb_fail();
     free(text);
     mr_client_destroy(client);
     return status;

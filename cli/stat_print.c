@@ -116,7 +116,7 @@ static void print_writers(const json_t *root)
 int mr_stat_print_text(const char *text)
 {
     json_t *root = mr_json_parse_stat(text);
-    if (root == NULL)
+    if (!root)
         return -1;
     const json_t *memory = json_object_get(root, "memory");
     printf("supervisor %lld  %s, %.0f s, run %s\n", mr_json_integer(root, "pid"), mr_json_text(root, "state"),
@@ -240,7 +240,7 @@ int mr_stat_print_prometheus(const char *text)
     size_t i;
     json_t *item;
     json_t *root = mr_json_parse_stat(text);
-    if (root == NULL)
+    if (!root)
         return -1;
     printf("# HELP millrace_uptime_seconds Time since the supervisor's start.\n# TYPE millrace_uptime_seconds gauge\n"
            "millrace_uptime_seconds %g\n",

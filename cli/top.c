@@ -59,7 +59,7 @@ static const json_t *find(const json_t *root, const char *list, const json_t *li
 static double rate(const struct top *top, const json_t *item, const json_t *before, const char *counter)
 {
     double seconds = (double)(top->now_ns - top->before_ns) / 1e9;
-    if (top->before == NULL || seconds <= 0)
+    if (!top->before || seconds <= 0)
         return 0;
     long long grown = mr_json_integer(json_object_get(item, "counters"), counter) -
                       mr_json_integer(json_object_get(before, "counters"), counter);
@@ -269,7 +269,7 @@ static int draw(const struct top *top)
     char *text = NULL;
     size_t size = 0;
     FILE *lines = open_memstream(&text, &size);
-    if (lines == NULL) {
+    if (!lines) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a screen");
         return -1;
     }
@@ -299,9 +299,9 @@ static int draw(const struct top *top)
 static int look(struct top *top)
 {
     char *text = mr_client_stat(top->client);
-    json_t *now = text != NULL ? mr_json_parse_stat(text) : NULL;
+    json_t *now = text ? mr_json_parse_stat(text) : NULL;
     free(text);
-    if (now == NULL)
+    if (!now)
         return -1;
     json_decref(top->before);
     top->before = top->now;
@@ -409,7 +409,7 @@ int mr_verb_top(int argc, char **argv, const struct mr_verb *verb)
     if (optind < argc)
         return mr_verb_wrong_usage(verb);
     top.client = mr_verb_connect(&options);
-    if (top.client == NULL)
+    if (!top.client)
         return mr_verb_fail();
     begin(&top);
     int rc = run(&top, (int64_t)((options.interval_s > 0 ? options.interval_s : 1) * 1e9), options.count);

@@ -151,7 +151,7 @@ int mr_verb_sibling(const char *name, char path[PATH_MAX])
         path[n] = '\0';
         slash = strrchr(path, '/');
     }
-    if (slash == NULL || (size_t)(slash + 1 - path) + strlen(name) + 1 > PATH_MAX) {
+    if (!slash || (size_t)(slash + 1 - path) + strlen(name) + 1 > PATH_MAX) {
         mr_error_set(MR_E_INTERNAL, "cannot tell where this program lies");
         return -1;
     }
@@ -173,8 +173,8 @@ int mr_verb_supervise(const struct mr_options *options, char *const *command)
 
 struct mr_client *mr_verb_connect(const struct mr_options *options)
 {
-    const char *path = options->socket != NULL ? options->socket : getenv("MILLRACE_SOCKET");
-    if (path == NULL || path[0] == '\0') {
+    const char *path = options->socket ? options->socket : getenv("MILLRACE_SOCKET");
+    if (!path || path[0] == '\0') {
         mr_error_set(MR_E_USAGE, "which supervisor? Set MILLRACE_SOCKET or give --socket PATH");
         return NULL;
     }
@@ -197,10 +197,10 @@ int mr_verb_exec_worker(int config_fd, const char *verb, char *const *arguments)
 {
     char path[PATH_MAX];
     size_t count = 0;
-    while (arguments[count] != NULL)
+    while (arguments[count])
         count++;
     char **argv = calloc(count + 3, sizeof *argv);
-    if (argv == NULL) {
+    if (!argv) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for %zu arguments", count);
         return -1;
     }

@@ -171,7 +171,7 @@ static int scan_root(struct mr_buckets *buckets)
         mr_error_set_errno(errno, "cannot read folder \"%s\"", buckets->root);
         return -1;
     }
-    for (struct dirent *entry; rc == 0 && (entry = readdir(dir)) != NULL;)
+    for (struct dirent *entry; rc == 0 && (entry = readdir(dir));)
         rc = scan_bucket(buckets, entry->d_name);
     closedir(dir);
     return rc;

@@ -173,7 +173,7 @@ static void list(const struct mr_api *api, const struct mr_request *request, con
     const char *name = "";
     const char *prefix = mr_request_query(request, "prefix");
     json_t *items = json_array();
-    while ((name = mr_buckets_next(api->buckets, name)) != NULL) {
+    while ((name = mr_buckets_next(api->buckets, name))) {
         if (!prefix || strncmp(name, prefix, strlen(prefix)) == 0)
             json_array_append_new(items, bucket_json(mr_buckets_find(api->buckets, name), request));
     }

@@ -93,7 +93,7 @@ int mr_fields_parse(struct mr_fields *fields, const char *text)
     fields->nodes[0].name = "";
     fields->nodes[0].length = 0;
     fields->nodes[0].parent = -1;
-    fields->nodes[0].whole = text == NULL;
+    fields->nodes[0].whole = !text;
     return text ? parse_list(&c, 0, 0) : 0;
 }
 

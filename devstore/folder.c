@@ -134,7 +134,7 @@ int mr_folder_scan(const char *folder, int (*found)(void *cls, struct mr_object 
         mr_error_set_errno(errno, "cannot read folder \"%s\"", folder);
         return -1;
     }
-    for (FTSENT *entry; (entry = fts_read(walk)) != NULL;) {
+    for (FTSENT *entry; (entry = fts_read(walk));) {
         struct stat st;
         if (entry->fts_info == FTS_DNR || entry->fts_info == FTS_ERR)
             mr_log_warning("skipped \"%s\": %s", entry->fts_path, strerror(entry->fts_errno));
@@ -271,7 +271,7 @@ void mr_folder_remove(const char *folder, const char *path)
     size_t keep = strlen(folder);
     char *copy = strdup(path);
     unlink(path);
-    for (char *slash; copy && (slash = strrchr(copy, '/')) != NULL && (size_t)(slash - copy) > keep;) {
+    for (char *slash; copy && (slash = strrchr(copy, '/')) && (size_t)(slash - copy) > keep;) {
         *slash = 0;
         /* The side folder stays: an upload may just be about to create its file there. */
         if (strcmp(copy + keep, "/" SIDE) == 0 || rmdir(copy) < 0)

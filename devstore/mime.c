@@ -8,7 +8,7 @@
 int mr_mime_boundary(const char *content_type, char boundary[MR_BOUNDARY_MAX + 1])
 {
     const char *at = content_type;
-    while (at && (at = strchr(at, ';')) != NULL) {
+    while (at && (at = strchr(at, ';'))) {
         at += 1 + strspn(at + 1, " \t");
         if (strncasecmp(at, "boundary=", 9) != 0)
             continue;

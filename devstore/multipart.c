@@ -433,7 +433,7 @@ void mr_api_uploads(const struct mr_api *api, const struct mr_request *request, 
     mr_xml_begin(&reply->body, "ListMultipartUploadsResult");
     mr_xml_put(&reply->body, "Bucket", mr_bucket_name(bucket));
     mr_xml_put(&reply->body, "IsTruncated", "false");
-    for (; (session = mr_sessions_next(api->sessions, &place, bucket)) != NULL; mr_session_unref(session)) {
+    for (; (session = mr_sessions_next(api->sessions, &place, bucket)); mr_session_unref(session)) {
         if (prefix && strncmp(session->metadata.name, prefix, strlen(prefix)) != 0)
             continue;
         mr_text_puts(&reply->body, "<Upload>");

@@ -57,7 +57,7 @@ static struct node *seek(const struct mr_names *names, const char *key, int afte
 {
     struct node *const *level = names->heads;
     for (unsigned i = names->height; i-- > 0;) {
-        for (struct node *node; (node = level[i]) != NULL; level = node->next) {
+        for (struct node *node; (node = level[i]); level = node->next) {
             int order = strcmp(node->object->name, key);
             if (order > 0 || (order == 0 && !after))
                 break;

@@ -86,7 +86,7 @@ void mr_resource_base(const char *host, char base[300])
     int good = host && *host && strlen(host) < 280;
     for (const char *at = host; good && *at; at++)
         good = (*at >= '0' && *at <= '9') || (*at >= 'a' && *at <= 'z') || (*at >= 'A' && *at <= 'Z') ||
-               strchr(".-:[]_", *at) != NULL;
+               strchr(".-:[]_", *at);
     snprintf(base, 300, "http://%s", good ? host : "localhost");
 }
 

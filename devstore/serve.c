@@ -141,7 +141,7 @@ static int start(struct call *call, const char *method)
         if (header && mr_parse_u64(header, &length) < 0)
             length = 0;
         call->upload = mr_upload_new(api, &call->request, length, &call->reply);
-        call->answered = call->upload == NULL;
+        call->answered = !call->upload;
     }
     return 0;
 }

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "shm/base/clock.h"
+#include "shm/base/container.h"
 #include "shm/base/log.h"
 #include "shm/memory/segment.h"
 #include "supervisor/supervisor.h"
@@ -34,7 +35,7 @@ static void process_ready(struct mr_watch *watch, uint32_t epoll_events);
 static void messages_ready(struct mr_watch *watch, uint32_t epoll_events);
 static void restart_due(struct mr_timer *timer);
 
-#define OWNER(member, field) ((struct mr_child *)((char *)(member)-offsetof(struct mr_child, field)))
+#define OWNER(member, field) MR_CONTAINER_OF(member, mr_child, field)
 
 int mr_child_init(struct mr_child *child, struct mr_supervisor *supervisor, const struct mr_child_role *role,
                   unsigned slot)
@@ -52,7 +53,7 @@ int mr_child_init(struct mr_child *child, struct mr_supervisor *supervisor, cons
     if (child->counters_fd < 0)
         return -1;
     child->counters = mr_segment_map(child->counters_fd, MR_COUNTERS_BYTES, 1, NULL);
-    if (child->counters == NULL)
+    if (!child->counters)
         return -1;
     mr_counters_init(child->counters, role->counters, slot);
     return 0;
@@ -60,7 +61,7 @@ int mr_child_init(struct mr_child *child, struct mr_supervisor *supervisor, cons
 
 static void drop_queue(struct mr_child *child)
 {
-    while (child->queue != NULL) {
+    while (child->queue) {
         struct mr_child_message *first = child->queue;
         child->queue = first->next;
         mr_msg_discard(first->msg);
@@ -72,7 +73,7 @@ void mr_child_close(struct mr_child *child)
 {
     mr_events_stop(&child->supervisor->events, &child->restart);
     drop_queue(child);
-    if (child->counters != NULL)
+    if (child->counters)
         mr_segment_unmap(child->counters, MR_COUNTERS_BYTES);
     if (child->counters_fd >= 0)
         close(child->counters_fd);
@@ -97,7 +98,7 @@ static uint64_t published(const struct mr_child *child)
 
 static void flush(struct mr_child *child)
 {
-    while (child->queue != NULL) {
+    while (child->queue) {
         struct mr_child_message *first = child->queue;
         int rc = mr_msg_try_send(child->socket, first->msg);
         if (rc == 1)
@@ -120,7 +121,7 @@ static void flush(struct mr_child *child)
 void mr_child_send(struct mr_child *child, struct mr_msg_out *msg)
 {
     struct mr_child_message *last = child->pid != 0 ? malloc(sizeof *last) : NULL;
-    if (last == NULL) {
+    if (!last) {
         mr_msg_discard(msg);
         if (child->pid != 0) {
             mr_log_error("no memory for a message to %s worker %u", child->role->name, child->slot);
@@ -130,13 +131,13 @@ void mr_child_send(struct mr_child *child, struct mr_msg_out *msg)
     }
     *last = (struct mr_child_message){.msg = msg};
     struct mr_child_message **at = &child->queue;
-    while (*at != NULL)
+    while (*at)
         at = &(*at)->next;
     *at = last;
     if (child->queue == last)
         flush(child);
     /* What waits outlives the moment: a data set may fail and close its parts before they are sent. */
-    if (child->queue != NULL && mr_msg_keep_fds(msg) != 0) {
+    if (child->queue && mr_msg_keep_fds(msg) != 0) {
         mr_log_error("message for %s worker %u: %s", child->role->name, child->slot, mr_error_text());
         mr_child_kill(child);
         drop_queue(child);
@@ -366,7 +367,7 @@ void mr_child_start(struct mr_child *child)
     mr_log_debug("%s worker %u: process %d, start %u", child->role->name, child->slot, (int)child->pid,
                  child->generation);
     send_setup(child);
-    if (child->role->started != NULL)
+    if (child->role->started)
         child->role->started(child);
 }
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "shm/base/clock.h"
+#include "shm/base/container.h"
 #include "shm/base/log.h"
 #include "shm/base/size.h"
 #include "shm/base/uri.h"
@@ -17,8 +18,7 @@
 #define DEATHS_MAX 8u
 #define NAME_MAX_  1024u /* bytes of an object's name: GCS and S3 alike */
 
-#define SUPERVISOR_OF(timer_) \
-    ((struct mr_supervisor *)((char *)(timer_)-offsetof(struct mr_supervisor, ckpt_lanes.timer)))
+#define SUPERVISOR_OF(timer_) MR_CONTAINER_OF(timer_, mr_supervisor, ckpt_lanes.timer)
 
 static void look(struct mr_timer *timer);
 
@@ -52,10 +52,10 @@ static enum mr_ckpt_part_outcome outcome_of(const struct mr_ckpt_entry *entry, c
 {
     uint32_t code, crc32c;
     uint64_t generation;
-    if (text != NULL)
+    if (text)
         text[0] = '\0';
     enum mr_ckpt_part_outcome outcome = mr_ckpt_part_result(&entry->lane, &code, text, &generation, &crc32c);
-    if (text != NULL)
+    if (text)
         make_printable(text);
     return outcome;
 }
@@ -90,7 +90,7 @@ static void forget(struct mr_supervisor *s, uint32_t number)
     free(entry->uri);
     struct mr_client_peer *client = entry->client;
     free(entry);
-    if (client != NULL)
+    if (client)
         mr_clients_lane_gone(client);
 }
 
@@ -98,7 +98,7 @@ void mr_ckpt_lanes_close(struct mr_supervisor *s)
 {
     mr_events_stop(&s->events, &s->ckpt_lanes.timer);
     for (uint32_t i = 0; i < MR_CKPT_LANES_MAX; i++)
-        if (s->ckpt_lanes.slots[i] != NULL)
+        if (s->ckpt_lanes.slots[i])
             forget(s, i);
 }
 
@@ -109,7 +109,7 @@ static unsigned extents(const struct mr_supervisor *s, struct mr_ckpt_extent use
     unsigned count = 0;
     for (unsigned i = 0; i < MR_CKPT_LANES_MAX; i++) {
         const struct mr_ckpt_entry *entry = s->ckpt_lanes.slots[i];
-        if (entry == NULL)
+        if (!entry)
             continue;
         struct mr_ckpt_extent one = {entry->lane.arena_offset, entry->lane.part_bytes * entry->lane.slots};
         unsigned at = count++;
@@ -139,7 +139,7 @@ static void say_no_room(const struct mr_supervisor *s, const struct mr_ckpt_shar
     mr_size_text((double)(share->part_bytes), part);
     for (unsigned i = 0; i < MR_CKPT_LANES_MAX && named < 4; i++) {
         const struct mr_ckpt_entry *entry = s->ckpt_lanes.slots[i];
-        if (entry == NULL)
+        if (!entry)
             continue;
         char held[32];
         mr_size_text((double)(entry->lane.part_bytes * entry->lane.slots), held);
@@ -186,7 +186,7 @@ static int free_slot(const struct mr_ckpt_lanes *lanes)
 {
     for (unsigned i = 0; i < MR_CKPT_LANES_MAX; i++) {
         unsigned slot = (lanes->next + i) % MR_CKPT_LANES_MAX;
-        if (lanes->slots[slot] == NULL)
+        if (!lanes->slots[slot])
             return (int)slot;
     }
     mr_error_set(MR_E_BUSY, "%u checkpoint writers are open, and there are no more: write fewer at once",
@@ -203,7 +203,7 @@ static int make_lane(struct mr_ckpt_entry *entry, const struct mr_ckpt_part_form
     if (entry->fd < 0)
         return -1;
     void *segment = mr_segment_map(entry->fd, size, 1, NULL);
-    if (segment == NULL)
+    if (!segment)
         return -1;
     mr_ckpt_part_format(segment, format);
     mr_segment_unmap(segment, size);
@@ -222,7 +222,7 @@ static void tell(const struct mr_ckpt_entry *entry, struct mr_child *writer)
 
 static void destroy_unborn(struct mr_ckpt_entry *entry)
 {
-    if (entry == NULL)
+    if (!entry)
         return;
     mr_ckpt_part_unmap(&entry->lane);
     if (entry->fd >= 0)
@@ -259,9 +259,9 @@ struct mr_ckpt_entry *mr_ckpt_lanes_open(struct mr_supervisor *s, struct mr_clie
     format.trainer = (uint32_t)slot + 1;
     format.worker = worker;
     struct mr_ckpt_entry *entry = calloc(1, sizeof *entry);
-    if (entry != NULL)
+    if (entry)
         *entry = (struct mr_ckpt_entry){.fd = -1, .uri = strdup(uri)};
-    if (entry == NULL || entry->uri == NULL) {
+    if (!entry || !entry->uri) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a checkpoint writer");
         destroy_unborn(entry);
         return NULL;
@@ -346,7 +346,7 @@ static void advance(struct mr_supervisor *s, uint32_t number)
     if (entry->state == MR_CKPT_ENDED && entry->closed) {
         mr_ckpt_part_sweep(&entry->lane); /* ended: nobody takes what is READY */
         /* A dead client may have left damage there, and a worker that has ended a lane has nothing in it. */
-        if (entry->client != NULL && !mr_ckpt_part_is_drained(&entry->lane))
+        if (entry->client && !mr_ckpt_part_is_drained(&entry->lane))
             return;
         entry->state = MR_CKPT_DROPPING;
     }
@@ -356,7 +356,7 @@ static void advance(struct mr_supervisor *s, uint32_t number)
         forget(s, number);
         return;
     }
-    if (writer->queue != NULL)
+    if (writer->queue)
         return; /* it does not read (stopped?): said again at the next look, and no memory is piled up */
     struct mr_msg_out *out = mr_msg_new(MR_MSG_DROP_LANE);
     mr_msg_put_u64(out, "lane", number);
@@ -404,7 +404,7 @@ static void leave(struct mr_supervisor *s, uint32_t number, const char *why)
 int mr_ckpt_lanes_close_one(struct mr_supervisor *s, const struct mr_client_peer *client, uint64_t number)
 {
     struct mr_ckpt_entry *entry = find(s, number);
-    if (entry == NULL || entry->closed) {
+    if (!entry || entry->closed) {
         mr_error_set(MR_E_USAGE, "there is no open checkpoint writer %llu", (unsigned long long)number);
         return -1;
     }
@@ -422,7 +422,7 @@ void mr_ckpt_lanes_client_died(struct mr_supervisor *s, const struct mr_client_p
     for (uint32_t i = 0; i < MR_CKPT_LANES_MAX; i++) {
         struct mr_ckpt_entry *entry = s->ckpt_lanes.slots[i];
         char why[80];
-        if (entry == NULL || entry->client != client)
+        if (!entry || entry->client != client)
             continue;
         entry->client = NULL;
         if (entry->closed)
@@ -436,7 +436,7 @@ unsigned mr_ckpt_lanes_of(const struct mr_supervisor *s, const struct mr_client_
 {
     unsigned count = 0;
     for (unsigned i = 0; i < MR_CKPT_LANES_MAX; i++)
-        count += s->ckpt_lanes.slots[i] != NULL && s->ckpt_lanes.slots[i]->client == client;
+        count += s->ckpt_lanes.slots[i] && s->ckpt_lanes.slots[i]->client == client;
     return count;
 }
 
@@ -444,7 +444,7 @@ unsigned mr_ckpt_lanes_served(const struct mr_supervisor *s, unsigned slot)
 {
     unsigned count = 0;
     for (unsigned i = 0; i < MR_CKPT_LANES_MAX; i++)
-        count += s->ckpt_lanes.slots[i] != NULL && s->ckpt_lanes.slots[i]->lane.worker == slot &&
+        count += s->ckpt_lanes.slots[i] && s->ckpt_lanes.slots[i]->lane.worker == slot &&
                  s->ckpt_lanes.slots[i]->state == MR_CKPT_UPLOADING;
     return count;
 }
@@ -464,7 +464,7 @@ void mr_ckpt_lanes_tell(struct mr_supervisor *s, struct mr_child *writer)
 {
     for (uint32_t i = 0; i < MR_CKPT_LANES_MAX; i++) {
         const struct mr_ckpt_entry *entry = s->ckpt_lanes.slots[i];
-        if (entry == NULL || entry->lane.worker != writer->slot || entry->state != MR_CKPT_UPLOADING)
+        if (!entry || entry->lane.worker != writer->slot || entry->state != MR_CKPT_UPLOADING)
             continue;
         if (is_damaged(s, entry))
             fail(s, i, MR_E_CORRUPT, "the memory that describes it is damaged: its trainer has written over it");
@@ -476,7 +476,7 @@ void mr_ckpt_lanes_tell(struct mr_supervisor *s, struct mr_child *writer)
 void mr_ckpt_lanes_ended(struct mr_supervisor *s, uint64_t number, unsigned slot)
 {
     struct mr_ckpt_entry *entry = find(s, number);
-    if (entry == NULL || entry->lane.worker != slot || entry->state != MR_CKPT_UPLOADING)
+    if (!entry || entry->lane.worker != slot || entry->state != MR_CKPT_UPLOADING)
         return;
     if (!has_ended(entry))
         finish(entry, MR_E_INTERNAL, "its write worker has ended it without an outcome: please report it");
@@ -490,7 +490,7 @@ void mr_ckpt_lanes_ended(struct mr_supervisor *s, uint64_t number, unsigned slot
 void mr_ckpt_lanes_dropped(struct mr_supervisor *s, uint64_t number, unsigned slot)
 {
     struct mr_ckpt_entry *entry = find(s, number);
-    if (entry != NULL && entry->lane.worker == slot && entry->state == MR_CKPT_DROPPING)
+    if (entry && entry->lane.worker == slot && entry->state == MR_CKPT_DROPPING)
         forget(s, (uint32_t)number);
 }
 
@@ -514,7 +514,7 @@ void mr_ckpt_lanes_worker_died(struct mr_supervisor *s, unsigned slot)
     unsigned recovered = 0;
     for (uint32_t i = 0; i < MR_CKPT_LANES_MAX; i++) {
         struct mr_ckpt_entry *entry = s->ckpt_lanes.slots[i];
-        if (entry == NULL || entry->lane.worker != slot)
+        if (!entry || entry->lane.worker != slot)
             continue;
         recovered += mr_ckpt_part_recover_worker(&entry->lane);
         mr_ckpt_part_wake_trainer(&entry->lane);
@@ -530,7 +530,7 @@ void mr_ckpt_lanes_worker_died(struct mr_supervisor *s, unsigned slot)
 void mr_ckpt_lanes_worker_failed(struct mr_supervisor *s, unsigned slot, enum mr_code code, const char *text)
 {
     for (uint32_t i = 0; i < MR_CKPT_LANES_MAX; i++)
-        if (s->ckpt_lanes.slots[i] != NULL && s->ckpt_lanes.slots[i]->lane.worker == slot &&
+        if (s->ckpt_lanes.slots[i] && s->ckpt_lanes.slots[i]->lane.worker == slot &&
             s->ckpt_lanes.slots[i]->state == MR_CKPT_UPLOADING)
             fail(s, i, code, text);
 }
@@ -540,7 +540,7 @@ static void look(struct mr_timer *timer)
 {
     struct mr_supervisor *s = SUPERVISOR_OF(timer);
     for (uint32_t i = 0; i < MR_CKPT_LANES_MAX; i++)
-        if (s->ckpt_lanes.slots[i] != NULL)
+        if (s->ckpt_lanes.slots[i])
             advance(s, i);
     if (s->ckpt_lanes.open > 0)
         mr_events_start(&s->events, timer, LOOK_MS);
@@ -552,7 +552,7 @@ void mr_ckpt_lanes_abort_open(struct mr_supervisor *s, const char *why)
 {
     for (uint32_t i = 0; i < MR_CKPT_LANES_MAX; i++) {
         struct mr_ckpt_entry *entry = s->ckpt_lanes.slots[i];
-        if (entry == NULL || mr_ckpt_part_fate(&entry->lane) != MR_FATE_OPEN ||
+        if (!entry || mr_ckpt_part_fate(&entry->lane) != MR_FATE_OPEN ||
             mr_ckpt_part_abort(&entry->lane) != MR_FATE_ABORTED)
             continue;
         finish(entry, MR_E_GONE, why);
@@ -564,6 +564,6 @@ void mr_ckpt_lanes_abort_open(struct mr_supervisor *s, const char *why)
 void mr_ckpt_lanes_fail_all(struct mr_supervisor *s, enum mr_code code, const char *text)
 {
     for (uint32_t i = 0; i < MR_CKPT_LANES_MAX; i++)
-        if (s->ckpt_lanes.slots[i] != NULL && s->ckpt_lanes.slots[i]->state == MR_CKPT_UPLOADING)
+        if (s->ckpt_lanes.slots[i] && s->ckpt_lanes.slots[i]->state == MR_CKPT_UPLOADING)
             fail(s, i, code, text);
 }

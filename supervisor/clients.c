@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "shm/base/clock.h"
+#include "shm/base/container.h"
 #include "shm/base/log.h"
 #include "shm/control/msg.h"
 #include "shm/memory/segment.h"
@@ -24,7 +25,7 @@
 #define LAST_CLIENT_MS  2000               /* and so long after its last one */
 #define WAITS_NS        (2 * MR_SECOND_NS) /* one that waits for a checkpoint writer asks again within this time */
 
-#define OWNER(member, field) ((struct mr_client_peer *)((char *)(member)-offsetof(struct mr_client_peer, field)))
+#define OWNER(member, field) MR_CONTAINER_OF(member, mr_client_peer, field)
 
 /* ---- life of a client ---- */
 
@@ -43,7 +44,7 @@ static void forget(struct mr_client_peer *client)
     free(client);
     if (!s->is_private || s->clients.listener < 0)
         return;
-    for (struct mr_client_peer *other = s->clients.first; other != NULL; other = other->next)
+    for (struct mr_client_peer *other = s->clients.first; other; other = other->next)
         if (other->trainer)
             return;
     if (s->clients.any_yet)
@@ -52,7 +53,7 @@ static void forget(struct mr_client_peer *client)
 
 bool mr_clients_know(const struct mr_supervisor *s, unsigned dataset)
 {
-    for (const struct mr_client_peer *client = s->clients.first; client != NULL; client = client->next)
+    for (const struct mr_client_peer *client = s->clients.first; client; client = client->next)
         if (client->datasets >> dataset & 1)
             return true;
     return false;
@@ -61,14 +62,14 @@ bool mr_clients_know(const struct mr_supervisor *s, unsigned dataset)
 unsigned mr_clients_waiting(const struct mr_supervisor *s)
 {
     unsigned count = 0;
-    for (const struct mr_client_peer *client = s->clients.first; client != NULL; client = client->next)
+    for (const struct mr_client_peer *client = s->clients.first; client; client = client->next)
         count += client->refused_ns != 0 && mr_clock_mono_ns() - client->refused_ns < WAITS_NS;
     return count;
 }
 
 void mr_clients_forget(struct mr_supervisor *s, unsigned dataset)
 {
-    for (struct mr_client_peer *client = s->clients.first; client != NULL; client = client->next) {
+    for (struct mr_client_peer *client = s->clients.first; client; client = client->next) {
         client->stale |= client->datasets & UINT64_C(1) << dataset;
         client->datasets &= ~(UINT64_C(1) << dataset);
     }
@@ -156,9 +157,9 @@ static int hello(struct mr_client_peer *client, struct mr_msg_in *in)
 /* What the TOML says about reading the data set of that name; the defaults where it was opened by URIs. */
 static void put_choices(const struct mr_supervisor *s, const char *name, struct mr_msg_out *out)
 {
-    const struct mr_config_dataset *entry = name != NULL ? mr_config_find_dataset(&s->config, name) : NULL;
-    mr_msg_put_u64(out, "tail", entry != NULL ? entry->tail : MR_TAIL_SHORT);
-    mr_msg_put_u64(out, "on_error", entry != NULL ? entry->on_error : MR_ON_ERROR_RAISE);
+    const struct mr_config_dataset *entry = name ? mr_config_find_dataset(&s->config, name) : NULL;
+    mr_msg_put_u64(out, "tail", entry ? entry->tail : MR_TAIL_SHORT);
+    mr_msg_put_u64(out, "on_error", entry ? entry->on_error : MR_ON_ERROR_RAISE);
 }
 
 static int open_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
@@ -183,13 +184,13 @@ static int open_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
             dataset = mr_dataset_open_names(s, fd);
         else if (mr_msg_get_u64(in, "block_bytes", &block_bytes) == 0)
             dataset = mr_dataset_open_ranged(s, fd, block_bytes, client);
-        if (dataset == NULL)
+        if (!dataset)
             close(fd);
     } else if (mr_msg_has(in, "like")) {
         if (mr_msg_get_u64(in, "like", &like) != 0 || mr_msg_get_str(in, "digest", &digest) != 0)
             return -1;
         dataset = mr_dataset_open_like(s, like, digest);
-        name = dataset != NULL ? dataset->name : NULL;
+        name = dataset ? dataset->name : NULL;
     } else if (mr_msg_has(in, "uris")) {
         if (mr_msg_get_strs(in, "uris", &uris, &count) != 0)
             return -1;
@@ -199,7 +200,7 @@ static int open_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
             return -1;
         dataset = mr_dataset_open_named(s, name);
     }
-    if (dataset == NULL)
+    if (!dataset)
         return -1;
     client->datasets |= UINT64_C(1) << dataset->number;
     client->stale &= ~(UINT64_C(1) << dataset->number);
@@ -221,7 +222,7 @@ static struct mr_dataset *named_dataset(struct mr_client_peer *client, struct mr
         return NULL;
     }
     struct mr_dataset *dataset = mr_dataset_find(client->supervisor, number);
-    if (dataset != NULL && dataset->block_bytes > 0 && dataset->owner != client) {
+    if (dataset && dataset->block_bytes > 0 && dataset->owner != client) {
         mr_error_set(MR_E_USAGE, "data set %u is another process's reader", (unsigned)number);
         return NULL;
     }
@@ -231,7 +232,7 @@ static struct mr_dataset *named_dataset(struct mr_client_peer *client, struct mr
 static int close_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
 {
     struct mr_dataset *dataset = named_dataset(client, in);
-    if (dataset == NULL || mr_reader_datasets_close(dataset) != 0)
+    if (!dataset || mr_reader_datasets_close(dataset) != 0)
         return -1;
     return reply(client, ok());
 }
@@ -239,7 +240,7 @@ static int close_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
 static int send_index(struct mr_client_peer *client, struct mr_msg_in *in)
 {
     struct mr_dataset *dataset = named_dataset(client, in);
-    if (dataset == NULL)
+    if (!dataset)
         return -1;
     if (dataset->state == MR_DATASET_FAILED) {
         mr_dataset_explain(dataset);
@@ -308,9 +309,9 @@ static int put_loop(struct mr_client_peer *client, struct mr_msg_in *in)
         return -1;
     }
     struct mr_kept_loop *at = find_loop(clients, key);
-    if (at == NULL && clients->loop_count < MR_LOOPS_MAX)
+    if (!at && clients->loop_count < MR_LOOPS_MAX)
         at = &clients->loops[clients->loop_count++];
-    if (at == NULL) { /* the one that was not used for longest */
+    if (!at) { /* the one that was not used for longest */
         at = &clients->loops[0];
         for (unsigned i = 1; i < clients->loop_count; i++)
             if (clients->loops[i].used < at->used)
@@ -328,14 +329,14 @@ static int open_lane(struct mr_client_peer *client, struct mr_msg_in *in)
     uint64_t window, least = 0;
     const char *key;
     struct mr_dataset *dataset = named_dataset(client, in);
-    if (dataset == NULL || mr_msg_get_u64(in, "window", &window) != 0 || mr_msg_get_str(in, "loop", &key) != 0 ||
+    if (!dataset || mr_msg_get_u64(in, "window", &window) != 0 || mr_msg_get_str(in, "loop", &key) != 0 ||
         (mr_msg_has(in, "least") && mr_msg_get_u64(in, "least", &least) != 0))
         return -1;
     if (window == 0)
         window = client->supervisor->config.lanes.window;
     struct mr_registered_lane *entry =
         mr_lanes_open(client->supervisor, client, dataset->number, window > least ? window : least);
-    if (entry == NULL)
+    if (!entry)
         return -1;
     struct mr_msg_out *out = ok();
     mr_msg_put_u64(out, "lane", entry->lane.lane);
@@ -343,7 +344,7 @@ static int open_lane(struct mr_client_peer *client, struct mr_msg_in *in)
     mr_msg_put_u64(out, "window", entry->lane.window);
     struct mr_kept_loop *loop = key[0] != '\0' ? find_loop(clients, key) : NULL;
     mr_msg_put_bool(out, "has_loop", loop != NULL);
-    if (loop != NULL) {
+    if (loop) {
         loop->used = clients->loop_clock++;
         mr_msg_put_u64(out, "epoch", loop->epoch);
         mr_msg_put_u64(out, "cursor", loop->cursor);
@@ -380,8 +381,8 @@ static int open_writer(struct mr_client_peer *client, struct mr_msg_in *in)
         mr_msg_get_u64(in, "sharers", &sharers) != 0)
         return -1;
     struct mr_ckpt_entry *entry = mr_ckpt_lanes_open(s, client, uri, if_absent, sharers);
-    client->refused_ns = entry == NULL && mr_error_code() == MR_E_BUSY ? mr_clock_mono_ns() : 0;
-    if (entry == NULL)
+    client->refused_ns = !entry && mr_error_code() == MR_E_BUSY ? mr_clock_mono_ns() : 0;
+    if (!entry)
         return -1;
     uint32_t number = entry->lane.lane;
     const struct mr_producer_slot *slot = &s->write_workers.slots[entry->lane.worker];
@@ -413,7 +414,7 @@ static int close_writer(struct mr_client_peer *client, struct mr_msg_in *in)
 static int send_stat(struct mr_client_peer *client)
 {
     char *text = mr_stat_json(client->supervisor);
-    if (text == NULL)
+    if (!text)
         return -1;
     size_t length = strlen(text);
     int fd = memfd_create("millrace-stat", MFD_CLOEXEC);
@@ -606,7 +607,7 @@ static void turn_away(struct mr_clients *clients)
 
 static void accept_ready(struct mr_watch *watch, uint32_t epoll_events)
 {
-    struct mr_supervisor *s = (struct mr_supervisor *)((char *)watch - offsetof(struct mr_supervisor, clients.accept));
+    struct mr_supervisor *s = MR_CONTAINER_OF(watch, mr_supervisor, clients.accept);
     pid_t pid;
     int pidfd;
     (void)epoll_events;
@@ -621,7 +622,7 @@ static void accept_ready(struct mr_watch *watch, uint32_t epoll_events)
         return;
     }
     struct mr_client_peer *client = calloc(1, sizeof *client);
-    if (client == NULL) {
+    if (!client) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for another client");
         refuse(socket);
         close(pidfd);
@@ -644,7 +645,7 @@ static void accept_ready(struct mr_watch *watch, uint32_t epoll_events)
 
 static void lonely(struct mr_timer *timer)
 {
-    struct mr_supervisor *s = (struct mr_supervisor *)((char *)timer - offsetof(struct mr_supervisor, clients.lonely));
+    struct mr_supervisor *s = MR_CONTAINER_OF(timer, mr_supervisor, clients.lonely);
     mr_supervisor_drain(s, s->clients.any_yet ? "its last client has gone" : "no client came");
 }
 
@@ -668,7 +669,7 @@ void mr_clients_close(struct mr_supervisor *s)
         close(s->clients.listener);
     s->clients.listener = -1;
     /* Their lanes have left the registry, untouched: trainers read what is READY. */
-    for (struct mr_client_peer *client = s->clients.first, *next; client != NULL; client = next) {
+    for (struct mr_client_peer *client = s->clients.first, *next; client; client = next) {
         next = client->next;
         forget(client);
     }

@@ -10,13 +10,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "shm/base/container.h"
 #include "shm/base/error.h"
 #include "shm/base/log.h"
 #include "supervisor/supervisor.h"
 
 static void command_ended(struct mr_watch *watch, uint32_t epoll_events)
 {
-    struct mr_supervisor *s = (struct mr_supervisor *)((char *)watch - offsetof(struct mr_supervisor, command.process));
+    struct mr_supervisor *s = MR_CONTAINER_OF(watch, mr_supervisor, command.process);
     struct mr_command *command = &s->command;
     siginfo_t info = {0};
     (void)epoll_events;

@@ -22,7 +22,7 @@
 
 const char *mr_dataset_label(const struct mr_dataset *dataset)
 {
-    if (dataset->name != NULL)
+    if (dataset->name)
         return dataset->name;
     return dataset->uris.count > 0 ? dataset->uris.items[0] : "(list of objects)";
 }
@@ -36,7 +36,7 @@ static struct mr_board_dataset *board_of(const struct mr_dataset *dataset)
 
 void mr_dataset_close(struct mr_dataset *dataset)
 {
-    if (dataset == NULL)
+    if (!dataset)
         return;
     mr_name_ranges_clear(&dataset->ranges);
     for (size_t i = 0; i < dataset->uris.count; i++)
@@ -53,7 +53,7 @@ void mr_dataset_close(struct mr_dataset *dataset)
 
 struct mr_dataset *mr_dataset_find(struct mr_supervisor *s, uint64_t number)
 {
-    if (number < MR_DATASETS_MAX && s->datasets[number] != NULL)
+    if (number < MR_DATASETS_MAX && s->datasets[number])
         return s->datasets[number];
     mr_error_set(MR_E_USAGE, "there is no data set %llu", (unsigned long long)number);
     return NULL;
@@ -64,7 +64,7 @@ struct mr_dataset *mr_dataset_find(struct mr_supervisor *s, uint64_t number)
 static int free_number(struct mr_supervisor *s)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
-        if (s->datasets[i] == NULL)
+        if (!s->datasets[i])
             return (int)i;
     int found = -1;
     bool known = true, closing = false;
@@ -96,9 +96,8 @@ static struct mr_name_range *new_range(struct mr_dataset *dataset, const char *u
 static struct mr_dataset *new_dataset(struct mr_supervisor *s, const char *name, const char *place)
 {
     struct mr_dataset *dataset = calloc(1, sizeof *dataset);
-    if (dataset == NULL || (dataset->place = strdup(place)) == NULL ||
-        (name != NULL && (dataset->name = strdup(name)) == NULL)) {
-        if (dataset != NULL)
+    if (!dataset || !(dataset->place = strdup(place)) || (name && !(dataset->name = strdup(name)))) {
+        if (dataset)
             free(dataset->place);
         free(dataset);
         mr_error_set(MR_E_NO_MEMORY, "no memory for a data set");
@@ -154,7 +153,7 @@ static int drop_covered(struct mr_strings *uris, enum mr_scheme scheme)
             continue;
         }
         /* "/data/a" is the folder a or, where there is none, all that begins so: only the list worker can tell. */
-        if (scheme == MR_SCHEME_FILE && last[length - 1] != '/' && strchr("/", uris->items[i][length]) == NULL) {
+        if (scheme == MR_SCHEME_FILE && last[length - 1] != '/' && !strchr("/", uris->items[i][length])) {
             mr_error_set(MR_E_USAGE,
                          "'%.200s' and '%.200s': does the first mean a folder, or all that begins so? Write folders "
                          "with a slash at their end",
@@ -175,7 +174,7 @@ static int normalise(struct mr_strings *uris, const char *const *given, size_t c
     char *bucket = NULL;
     int rc = -1;
     uris->items = calloc(count, sizeof *uris->items);
-    if (uris->items == NULL) {
+    if (!uris->items) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for %zu URIs", count);
         return -1;
     }
@@ -183,11 +182,11 @@ static int normalise(struct mr_strings *uris, const char *const *given, size_t c
         struct mr_uri uri;
         if (mr_uri_init(&uri, given[i]) != 0)
             goto out;
-        if (bucket == NULL) {
+        if (!bucket) {
             scheme = uri.scheme;
             bucket = strdup(uri.bucket);
         }
-        bool same = bucket != NULL && uri.scheme == scheme && strcmp(uri.bucket, bucket) == 0;
+        bool same = bucket && uri.scheme == scheme && strcmp(uri.bucket, bucket) == 0;
         if (same)
             uris->items[uris->count] = mr_uri_format(uri.scheme, uri.bucket, uri.key);
         mr_uri_close(&uri);
@@ -196,7 +195,7 @@ static int normalise(struct mr_strings *uris, const char *const *given, size_t c
                          given[0], given[i]);
             goto out;
         }
-        if (uris->items[uris->count] == NULL) {
+        if (!uris->items[uris->count]) {
             mr_error_set(MR_E_NO_MEMORY, "no memory for %zu URIs", count);
             goto out;
         }
@@ -242,10 +241,10 @@ static struct mr_dataset *new_of_uris(struct mr_supervisor *s, const char *name,
         return NULL;
     }
     struct mr_dataset *dataset = new_dataset(s, name, place);
-    if (dataset == NULL || normalise(&dataset->uris, uris, count) != 0 || check_length(&dataset->uris) != 0)
+    if (!dataset || normalise(&dataset->uris, uris, count) != 0 || check_length(&dataset->uris) != 0)
         goto fail;
     for (size_t i = 0; i < dataset->uris.count; i++)
-        if (new_range(dataset, dataset->uris.items[i]) == NULL)
+        if (!new_range(dataset, dataset->uris.items[i]))
             goto fail;
     return dataset;
 fail:
@@ -257,11 +256,11 @@ static struct mr_dataset *open_uris(struct mr_supervisor *s, const char *name, c
                                     const char *const *uris, size_t count)
 {
     struct mr_dataset *dataset = new_of_uris(s, name, place, uris, count);
-    if (dataset == NULL)
+    if (!dataset)
         return NULL;
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
         struct mr_dataset *other = s->datasets[i];
-        if (other != NULL && other->state != MR_DATASET_FAILED && other->names < 0 && other->wanted[0] == '\0' &&
+        if (other && other->state != MR_DATASET_FAILED && other->names < 0 && other->wanted[0] == '\0' &&
             same_uris(&other->uris, &dataset->uris)) {
             mr_dataset_close(dataset);
             return other;
@@ -282,7 +281,7 @@ struct mr_dataset *mr_dataset_open_uris(struct mr_supervisor *s, const char *nam
 struct mr_dataset *mr_dataset_open_to_save(struct mr_supervisor *s, const char *uri, const char *place)
 {
     struct mr_dataset *dataset = new_of_uris(s, NULL, place, &uri, 1);
-    if (dataset == NULL)
+    if (!dataset)
         return NULL;
     dataset->load = MR_LOAD_NO;
     dataset->replace = true;
@@ -295,7 +294,7 @@ struct mr_dataset *mr_dataset_open_to_save(struct mr_supervisor *s, const char *
 struct mr_dataset *mr_dataset_open_named(struct mr_supervisor *s, const char *name)
 {
     const struct mr_config_dataset *entry = mr_config_find_dataset(&s->config, name);
-    if (entry != NULL)
+    if (entry)
         return open_uris(s, name, entry->index, (const char *const *)entry->uris.items, entry->uris.count);
     char known[200] = "";
     for (size_t i = 0; i < s->config.dataset_count; i++) {
@@ -345,13 +344,13 @@ static int bucket_of_names(int fd, struct mr_strings *uris, char **name)
         return -1;
     }
     uris->items = calloc(1, sizeof *uris->items);
-    if (uris->items != NULL)
+    if (uris->items)
         uris->items[0] = mr_uri_format(uri.scheme, uri.bucket, uri.scheme == MR_SCHEME_FILE ? "/" : "");
     mr_uri_close(&uri);
-    bool named = name == NULL || asprintf(name, "reader of %.200s", line) >= 0;
+    bool named = !name || asprintf(name, "reader of %.200s", line) >= 0;
     if (!named)
         *name = NULL;
-    if (uris->items == NULL || uris->items[0] == NULL || !named) {
+    if (!uris->items || !uris->items[0] || !named) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a data set");
         return -1;
     }
@@ -363,13 +362,13 @@ static struct mr_dataset *new_of_names(struct mr_supervisor *s, int fd, uint64_t
                                        struct mr_client_peer *owner)
 {
     struct mr_dataset *dataset = new_dataset(s, NULL, "");
-    if (dataset == NULL)
+    if (!dataset)
         return NULL;
     dataset->load = MR_LOAD_NO;
     dataset->block_bytes = block_bytes;
     dataset->owner = owner;
     if (bucket_of_names(fd, &dataset->uris, block_bytes > 0 ? &dataset->name : NULL) != 0 ||
-        new_range(dataset, dataset->uris.items[0]) == NULL)
+        !new_range(dataset, dataset->uris.items[0]))
         goto fail;
     dataset->names = fd;
     if (admit(dataset) == 0)
@@ -384,7 +383,7 @@ struct mr_dataset *mr_dataset_open_names(struct mr_supervisor *s, int fd)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
         struct mr_dataset *other = s->datasets[i];
-        if (other != NULL && other->state != MR_DATASET_FAILED && other->names >= 0 && other->wanted[0] == '\0' &&
+        if (other && other->state != MR_DATASET_FAILED && other->names >= 0 && other->wanted[0] == '\0' &&
             other->block_bytes == 0 && same_bytes(other->names, fd)) {
             close(fd);
             return other;
@@ -480,13 +479,13 @@ static int copy_strings(struct mr_strings *to, const struct mr_strings *from)
 struct mr_dataset *mr_dataset_open_like(struct mr_supervisor *s, uint64_t number, const char *digest)
 {
     struct mr_dataset *base = mr_dataset_find(s, number);
-    if (base == NULL)
+    if (!base)
         return NULL;
     if (base->block_bytes > 0) {
         mr_error_set(MR_E_USAGE, "data set %u is read by ranges: it has no other listing", base->number);
         return NULL;
     }
-    if (base->wanted[0] != '\0' && (base = mr_dataset_find(s, base->like)) == NULL)
+    if (base->wanted[0] != '\0' && !(base = mr_dataset_find(s, base->like)))
         return NULL;
     if (strlen(digest) != MR_INDEX_DIGEST_SIZE - 1 || strspn(digest, "0123456789abcdef") != strlen(digest)) {
         mr_error_set(MR_E_USAGE, "'%.80s' is no digest of a listing", digest);
@@ -496,12 +495,12 @@ struct mr_dataset *mr_dataset_open_like(struct mr_supervisor *s, uint64_t number
         return base;
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
         struct mr_dataset *other = s->datasets[i];
-        if (other != NULL && other->state != MR_DATASET_FAILED && other->like == base->number &&
+        if (other && other->state != MR_DATASET_FAILED && other->like == base->number &&
             strcmp(other->wanted, digest) == 0)
             return other;
     }
     struct mr_dataset *dataset = new_dataset(s, base->name, base->place);
-    if (dataset == NULL || copy_strings(&dataset->uris, &base->uris) != 0)
+    if (!dataset || copy_strings(&dataset->uris, &base->uris) != 0)
         goto fail;
     if (base->names >= 0 && (dataset->names = fcntl(base->names, F_DUPFD_CLOEXEC, 0)) < 0) {
         mr_error_set_errno(errno, "no descriptor for a data set");
@@ -520,7 +519,7 @@ fail:
 bool mr_dataset_adopt(struct mr_dataset *dataset)
 {
     const struct mr_dataset *base = dataset->supervisor->datasets[dataset->like];
-    if (dataset->wanted[0] == '\0' || base == NULL || !base->indexed || strcmp(base->digest, dataset->wanted) != 0 ||
+    if (dataset->wanted[0] == '\0' || !base || !base->indexed || strcmp(base->digest, dataset->wanted) != 0 ||
         (dataset->index = fcntl(base->index, F_DUPFD_CLOEXEC, 0)) < 0)
         return false;
     dataset->objects = base->objects;
@@ -543,7 +542,7 @@ void mr_dataset_not_saved(struct mr_dataset *dataset, uint64_t stale)
     if (dataset->wanted[0] == '\0')
         return;
     dataset->load = MR_LOAD_WAITS;
-    if (base == NULL || base->state == MR_DATASET_FAILED)
+    if (!base || base->state == MR_DATASET_FAILED)
         mr_dataset_fail(dataset, MR_E_CHANGED,
                         "the listing that the state was saved over is in no cache, and the data set cannot be listed");
     else if (base->indexed)
@@ -556,7 +555,7 @@ static void tell_waiting(struct mr_dataset *base)
     struct mr_supervisor *s = base->supervisor;
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
         struct mr_dataset *dataset = s->datasets[i];
-        if (dataset == NULL || dataset->load != MR_LOAD_WAITS || dataset->like != base->number)
+        if (!dataset || dataset->load != MR_LOAD_WAITS || dataset->like != base->number)
             continue;
         if (base->indexed)
             dataset->load = MR_LOAD_WANTED;
@@ -659,7 +658,7 @@ void mr_dataset_explain(const struct mr_dataset *dataset)
 void mr_dataset_fail_all(struct mr_supervisor *s, enum mr_code code, const char *text)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
-        if (s->datasets[i] != NULL)
+        if (s->datasets[i])
             mr_dataset_fail(s->datasets[i], code, text);
 }
 

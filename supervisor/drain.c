@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "shm/base/clock.h"
+#include "shm/base/container.h"
 #include "shm/base/log.h"
 #include "shm/base/size.h"
 #include "supervisor/supervisor.h"
@@ -13,7 +14,7 @@
 #define SAY_NS    (10 * MR_SECOND_NS)
 #define REMOVE_NS (10 * MR_SECOND_NS) /* for aborted uploads to be removed from the store */
 
-#define SUPERVISOR_OF(timer_) ((struct mr_supervisor *)((char *)(timer_)-offsetof(struct mr_supervisor, drain.timer)))
+#define SUPERVISOR_OF(timer_) MR_CONTAINER_OF(timer_, mr_supervisor, drain.timer)
 
 static void due(struct mr_timer *timer)
 {
@@ -45,7 +46,7 @@ static unsigned promised(const struct mr_supervisor *s)
 {
     unsigned count = 0;
     for (unsigned i = 0; i < MR_CKPT_LANES_MAX; i++)
-        count += s->ckpt_lanes.slots[i] != NULL && is_promised(s->ckpt_lanes.slots[i]);
+        count += s->ckpt_lanes.slots[i] && is_promised(s->ckpt_lanes.slots[i]);
     return count;
 }
 
@@ -54,7 +55,7 @@ static unsigned busy(const struct mr_supervisor *s)
 {
     unsigned count = 0;
     for (unsigned i = 0; i < MR_CKPT_LANES_MAX; i++)
-        count += s->ckpt_lanes.slots[i] != NULL && s->ckpt_lanes.slots[i]->state == MR_CKPT_UPLOADING;
+        count += s->ckpt_lanes.slots[i] && s->ckpt_lanes.slots[i]->state == MR_CKPT_UPLOADING;
     return count;
 }
 
@@ -73,7 +74,7 @@ static void say(struct mr_supervisor *s, const char *behind)
     for (unsigned i = 0; i < MR_CKPT_LANES_MAX; i++) {
         const struct mr_ckpt_entry *entry = s->ckpt_lanes.slots[i];
         uint64_t stored, total;
-        if (entry == NULL || !is_promised(entry))
+        if (!entry || !is_promised(entry))
             continue;
         mr_ckpt_entry_progress(entry, &stored, &total);
         mr_size_text((double)(total - stored), left);

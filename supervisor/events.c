@@ -62,7 +62,7 @@ void mr_events_start(struct mr_events *events, struct mr_timer *timer, unsigned 
     mr_events_stop(events, timer);
     timer->due_ns = mr_clock_mono_ns() + (int64_t)delay_ms * MR_MILLISECOND_NS;
     struct mr_timer **at = &events->timers;
-    while (*at != NULL && (*at)->due_ns <= timer->due_ns)
+    while (*at && (*at)->due_ns <= timer->due_ns)
         at = &(*at)->next;
     timer->next = *at;
     timer->active = true;
@@ -82,7 +82,7 @@ void mr_events_stop(struct mr_events *events, struct mr_timer *timer)
 
 static int wait_ms(const struct mr_events *events)
 {
-    if (events->timers == NULL)
+    if (!events->timers)
         return -1;
     int64_t left_ns = events->timers->due_ns - mr_clock_mono_ns();
     if (left_ns <= 0)
@@ -95,7 +95,7 @@ static int wait_ms(const struct mr_events *events)
 static void run_timers(struct mr_events *events)
 {
     int64_t now_ns = mr_clock_mono_ns();
-    while (events->timers != NULL && events->timers->due_ns <= now_ns) {
+    while (events->timers && events->timers->due_ns <= now_ns) {
         struct mr_timer *timer = events->timers;
         mr_events_stop(events, timer);
         timer->run(timer);
@@ -116,7 +116,7 @@ int mr_events_step(struct mr_events *events)
     events->batch = batch;
     events->batch_count = count > 0 ? count : 0;
     for (int i = 0; i < count; i++)
-        if (batch[i] != NULL)
+        if (batch[i])
             batch[i]->ready(batch[i], ready[i].events);
     events->batch = NULL;
     events->batch_count = 0;

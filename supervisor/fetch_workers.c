@@ -49,7 +49,7 @@ static uint64_t largest_object(const struct mr_supervisor *s)
 {
     uint64_t largest = 0;
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
-        if (s->datasets[i] != NULL && s->datasets[i]->indexed && s->datasets[i]->state != MR_DATASET_FAILED &&
+        if (s->datasets[i] && s->datasets[i]->indexed && s->datasets[i]->state != MR_DATASET_FAILED &&
             mr_dataset_extent(s->datasets[i]) > largest)
             largest = mr_dataset_extent(s->datasets[i]);
     return largest;
@@ -58,7 +58,7 @@ static uint64_t largest_object(const struct mr_supervisor *s)
 static bool any_waiting(const struct mr_supervisor *s)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
-        if (s->datasets[i] != NULL && s->datasets[i]->indexed && s->datasets[i]->state == MR_DATASET_LISTING)
+        if (s->datasets[i] && s->datasets[i]->indexed && s->datasets[i]->state == MR_DATASET_LISTING)
             return true;
     return false;
 }
@@ -154,7 +154,7 @@ void mr_fetch_workers_settle(struct mr_supervisor *s)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX && s->state <= MR_SUP_RUNNING; i++) {
         struct mr_dataset *dataset = s->datasets[i];
-        if (dataset != NULL && dataset->indexed && dataset->state == MR_DATASET_LISTING &&
+        if (dataset && dataset->indexed && dataset->state == MR_DATASET_LISTING &&
             s->fetch_workers.state == MR_ARENAS_READY)
             settle(dataset);
     }
@@ -230,7 +230,7 @@ static void give_up(struct mr_supervisor *s, enum mr_code code, const char *text
     s->fetch_workers.state = MR_ARENAS_NONE;
     atomic_store_explicit(&s->board->producers, 0, memory_order_release);
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
-        if (s->datasets[i] != NULL && s->datasets[i]->indexed)
+        if (s->datasets[i] && s->datasets[i]->indexed)
             mr_dataset_fail(s->datasets[i], code, text);
     for (unsigned i = 0; i < s->fetch_workers.count; i++)
         mr_child_drain(&s->fetch_workers.workers[i], false);
@@ -380,7 +380,7 @@ uint64_t mr_fetch_workers_drop_lane(struct mr_supervisor *s, uint32_t lane, uint
 {
     slots &= mr_fetch_workers_mask(s); /* one that is restarted meanwhile never hears of the lane */
     for (unsigned i = 0; i < s->fetch_workers.count; i++) {
-        if (!(slots & UINT64_C(1) << i) || s->fetch_workers.workers[i].queue != NULL)
+        if (!(slots & UINT64_C(1) << i) || s->fetch_workers.workers[i].queue)
             continue; /* with a queue it does not read (stopped?): it is said again later, and no memory is piled up */
         struct mr_msg_out *out = mr_msg_new(MR_MSG_DROP_LANE);
         mr_msg_put_u64(out, "lane", lane);
@@ -409,7 +409,7 @@ static char process_state(pid_t pid)
         return 0;
     text[n] = '\0';
     const char *behind_name = strrchr(text, ')');
-    return behind_name != NULL && behind_name[1] == ' ' ? behind_name[2] : 0;
+    return behind_name && behind_name[1] == ' ' ? behind_name[2] : 0;
 }
 
 void mr_fetch_workers_look(struct mr_supervisor *s)
@@ -493,7 +493,7 @@ static int message(struct mr_child *child, struct mr_msg_in *in)
         return 0;
     case MR_MSG_COMPOSE:
         if (mr_msg_get_u64(in, "dataset", &number) != 0 || mr_msg_get_str(in, "text", &text) != 0 ||
-            mr_dataset_find(s, number) == NULL)
+            !mr_dataset_find(s, number))
             return -1;
         snprintf(mr_dataset_find(s, number)->compose, sizeof s->datasets[0]->compose, "%s", text);
         return 0;
@@ -504,7 +504,7 @@ static int message(struct mr_child *child, struct mr_msg_in *in)
             mr_msg_get_str(in, "text", &text) != 0)
             return -1;
         struct mr_dataset *dataset = mr_dataset_find(s, number);
-        if (dataset == NULL)
+        if (!dataset)
             return -1;
         mr_dataset_fail(dataset, code > MR_OK && code < MR_E_COUNT ? (enum mr_code)code : MR_E_INTERNAL, text);
         return 0;
@@ -527,7 +527,7 @@ static void started(struct mr_child *child)
 {
     struct mr_supervisor *s = child->supervisor;
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
-        if (s->datasets[i] != NULL && s->datasets[i]->indexed && s->datasets[i]->state != MR_DATASET_FAILED &&
+        if (s->datasets[i] && s->datasets[i]->indexed && s->datasets[i]->state != MR_DATASET_FAILED &&
             !s->datasets[i]->dropping)
             mr_dataset_tell(s->datasets[i], child);
     mr_lanes_tell(s, child);
@@ -601,7 +601,7 @@ int mr_fetch_workers_init(struct mr_supervisor *s)
 void mr_fetch_workers_close(struct mr_supervisor *s)
 {
     for (unsigned i = 0; i < s->config.fetch.workers && i < MR_PRODUCERS_MAX; i++)
-        if (s->fetch_workers.workers[i].supervisor != NULL)
+        if (s->fetch_workers.workers[i].supervisor)
             mr_child_close(&s->fetch_workers.workers[i]);
     for (unsigned i = 0; i < MR_PRODUCERS_MAX; i++)
         close_slot(&s->fetch_workers.slots[i]);

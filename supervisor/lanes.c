@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "shm/base/clock.h"
+#include "shm/base/container.h"
 #include "shm/base/log.h"
 #include "shm/memory/segment.h"
 #include "shm/ring/wake.h"
@@ -18,7 +19,7 @@
 
 static void look(struct mr_timer *timer);
 
-#define SUPERVISOR_OF(timer_) ((struct mr_supervisor *)((char *)(timer_)-offsetof(struct mr_supervisor, lanes.timer)))
+#define SUPERVISOR_OF(timer_) MR_CONTAINER_OF(timer_, mr_supervisor, lanes.timer)
 
 void mr_lanes_init(struct mr_supervisor *s)
 {
@@ -30,7 +31,7 @@ static void forget(struct mr_supervisor *s, uint32_t number)
     struct mr_lanes *lanes = &s->lanes;
     struct mr_registered_lane *entry = lanes->slots[number];
     lanes->slots[number] = NULL;
-    while (lanes->used > 0 && lanes->slots[lanes->used - 1] == NULL)
+    while (lanes->used > 0 && !lanes->slots[lanes->used - 1])
         lanes->used--;
     unsigned kept = 0;
     for (unsigned i = 0; i < lanes->suspect_count; i++)
@@ -44,7 +45,7 @@ static void forget(struct mr_supervisor *s, uint32_t number)
     free(entry);
     mr_reader_datasets_lane_gone(s, dataset);
     mr_fetch_workers_settle(s);
-    if (client != NULL)
+    if (client)
         mr_clients_lane_gone(client);
 }
 
@@ -69,9 +70,9 @@ static void deal_quota(struct mr_supervisor *s)
 {
     unsigned sharing = 0;
     for (unsigned i = 0; i < s->lanes.used; i++)
-        sharing += s->lanes.slots[i] != NULL && s->lanes.slots[i]->state != MR_LANE_DROPPING;
+        sharing += s->lanes.slots[i] && s->lanes.slots[i]->state != MR_LANE_DROPPING;
     for (unsigned i = 0; i < s->lanes.used; i++)
-        if (s->lanes.slots[i] != NULL)
+        if (s->lanes.slots[i])
             atomic_store_explicit(&s->lanes.slots[i]->lane.shared->quota_bytes, quota(s, sharing),
                                   memory_order_relaxed); /* a hint: its readers need no other field with it */
 }
@@ -82,7 +83,7 @@ static int free_slot(const struct mr_lanes *lanes)
 {
     for (unsigned i = 0; i < MR_LANE_SLOTS; i++) {
         unsigned slot = (lanes->next + i) % MR_LANE_SLOTS;
-        if (lanes->slots[slot] == NULL)
+        if (!lanes->slots[slot])
             return (int)slot;
     }
     return -1;
@@ -125,7 +126,7 @@ struct mr_registered_lane *mr_lanes_open(struct mr_supervisor *s, struct mr_clie
     if (may_open(s, dataset) != 0)
         return NULL;
     struct mr_registered_lane *entry = calloc(1, sizeof *entry);
-    if (entry == NULL) {
+    if (!entry) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a lane");
         return NULL;
     }
@@ -138,7 +139,7 @@ struct mr_registered_lane *mr_lanes_open(struct mr_supervisor *s, struct mr_clie
     entry->fd = mr_segment_new(MR_BACKING_MEMFD, "lane", size, 1);
     if (entry->fd >= 0)
         segment = mr_segment_map(entry->fd, size, 1, NULL);
-    if (segment == NULL)
+    if (!segment)
         goto fail;
     mr_lane_format(segment, rounded, slot, slot + 1, dataset, 0, 0);
     mr_segment_unmap(segment, size);
@@ -181,7 +182,7 @@ static void begin_lingering(struct mr_supervisor *s, uint32_t number, bool owner
 int mr_lanes_close_one(struct mr_supervisor *s, struct mr_client_peer *client, uint64_t number)
 {
     struct mr_registered_lane *entry = number < s->lanes.used ? s->lanes.slots[number] : NULL;
-    if (entry == NULL)
+    if (!entry)
         return 0; /* closed in memory and noticed, drained and dropped before the message came */
     if (entry->client != client) {
         mr_error_set(MR_E_USAGE, "lane %llu is not this process's", (unsigned long long)number);
@@ -197,7 +198,7 @@ void mr_lanes_client_died(struct mr_supervisor *s, struct mr_client_peer *client
     bool any = false;
     for (unsigned i = 0; i < s->lanes.used; i++) {
         struct mr_registered_lane *entry = s->lanes.slots[i];
-        if (entry == NULL || entry->client != client)
+        if (!entry || entry->client != client)
             continue;
         entry->client = NULL;
         if (entry->state != MR_LANE_DROPPING) {
@@ -215,7 +216,7 @@ unsigned mr_lanes_of(const struct mr_supervisor *s, const struct mr_client_peer 
 {
     unsigned count = 0;
     for (unsigned i = 0; i < s->lanes.used; i++)
-        count += s->lanes.slots[i] != NULL && s->lanes.slots[i]->client == client;
+        count += s->lanes.slots[i] && s->lanes.slots[i]->client == client;
     return count;
 }
 
@@ -223,7 +224,7 @@ unsigned mr_lanes_of_dataset(const struct mr_supervisor *s, uint32_t dataset)
 {
     unsigned count = 0;
     for (unsigned i = 0; i < s->lanes.used; i++)
-        count += s->lanes.slots[i] != NULL && s->lanes.slots[i]->lane.dataset == dataset;
+        count += s->lanes.slots[i] && s->lanes.slots[i]->lane.dataset == dataset;
     return count;
 }
 
@@ -232,7 +233,7 @@ unsigned mr_lanes_of_whole_objects(const struct mr_supervisor *s)
     unsigned count = 0;
     for (unsigned i = 0; i < s->lanes.used; i++) {
         const struct mr_registered_lane *entry = s->lanes.slots[i];
-        count += entry != NULL && s->datasets[entry->lane.dataset]->block_bytes == 0;
+        count += entry && s->datasets[entry->lane.dataset]->block_bytes == 0;
     }
     return count;
 }
@@ -258,7 +259,7 @@ static void advance(struct mr_supervisor *s, uint32_t number)
 void mr_lanes_dropped(struct mr_supervisor *s, uint64_t number, unsigned slot)
 {
     struct mr_registered_lane *entry = number < s->lanes.used ? s->lanes.slots[number] : NULL;
-    if (entry == NULL || entry->state != MR_LANE_DROPPING)
+    if (!entry || entry->state != MR_LANE_DROPPING)
         return; /* a second answer to a repeated DROP_LANE */
     entry->dropping &= ~(UINT64_C(1) << slot);
     if (entry->dropping == 0)
@@ -271,7 +272,7 @@ static void look(struct mr_timer *timer)
     struct mr_supervisor *s = SUPERVISOR_OF(timer);
     for (unsigned i = 0; i < s->lanes.used; i++) {
         struct mr_registered_lane *entry = s->lanes.slots[i];
-        if (entry == NULL)
+        if (!entry)
             continue;
         bool waits = atomic_load_explicit(&entry->lane.shared->want, memory_order_relaxed) != 0;
         entry->waiting += WAITING_WEIGHT * ((waits ? 1.0 : 0.0) - entry->waiting);
@@ -293,7 +294,7 @@ void mr_lanes_tell(struct mr_supervisor *s, struct mr_child *fetcher)
 {
     for (unsigned i = 0; i < s->lanes.used; i++) {
         struct mr_registered_lane *entry = s->lanes.slots[i];
-        if (entry == NULL || entry->state == MR_LANE_DROPPING)
+        if (!entry || entry->state == MR_LANE_DROPPING)
             continue;
         struct mr_msg_out *out = mr_msg_new(MR_MSG_LANE);
         mr_msg_put_u64(out, "lane", i);
@@ -305,7 +306,7 @@ void mr_lanes_tell(struct mr_supervisor *s, struct mr_child *fetcher)
 void mr_lanes_wake_all(struct mr_supervisor *s)
 {
     for (unsigned i = 0; i < s->lanes.used; i++)
-        if (s->lanes.slots[i] != NULL)
+        if (s->lanes.slots[i])
             mr_wake_consumer_always(&s->lanes.slots[i]->lane);
 }
 
@@ -367,7 +368,7 @@ bool mr_lanes_producer_died(struct mr_supervisor *s, unsigned slot, bool poisono
     unsigned recovered = 0;
     bool put_down = false;
     for (unsigned i = 0; i < s->lanes.used; i++) {
-        if (s->lanes.slots[i] == NULL)
+        if (!s->lanes.slots[i])
             continue;
         /* It cannot answer DROP_LANE any more, and the next one in this slot never hears of the lane. */
         s->lanes.slots[i]->dropping &= ~(UINT64_C(1) << slot);
@@ -386,7 +387,7 @@ void mr_lanes_fail_dataset(struct mr_supervisor *s, uint32_t dataset, uint32_t c
 {
     for (unsigned i = 0; i < s->lanes.used; i++) {
         struct mr_registered_lane *entry = s->lanes.slots[i];
-        if (entry == NULL || entry->lane.dataset != dataset)
+        if (!entry || entry->lane.dataset != dataset)
             continue;
         for (uint32_t slot = 0; slot < entry->lane.window; slot++) {
             uint64_t word = mr_lane_load(&entry->lane, slot);
@@ -403,7 +404,7 @@ unsigned mr_lanes_waiting_for(const struct mr_supervisor *s, unsigned producer, 
     size_t used = 0;
     for (unsigned i = 0; i < s->lanes.used; i++) {
         const struct mr_registered_lane *entry = s->lanes.slots[i];
-        if (entry == NULL || entry->state != MR_LANE_OPEN)
+        if (!entry || entry->state != MR_LANE_OPEN)
             continue;
         uint64_t want = atomic_load_explicit(&entry->lane.shared->want, memory_order_relaxed);
         if (want == 0)

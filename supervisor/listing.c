@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "shm/base/clock.h"
+#include "shm/base/container.h"
 #include "shm/base/log.h"
 #include "supervisor/supervisor.h"
 
@@ -18,14 +19,14 @@ static bool is_concat(const struct mr_child *child)
 {
     const struct mr_supervisor *s = child->supervisor;
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
-        if (s->datasets[i] != NULL && s->datasets[i]->concat == child)
+        if (s->datasets[i] && s->datasets[i]->concat == child)
             return true;
     return false;
 }
 
 static struct mr_name_range *range_of(const struct mr_child *child)
 {
-    return child->job != NULL && !is_concat(child) ? child->job : NULL;
+    return child->job && !is_concat(child) ? child->job : NULL;
 }
 
 static struct mr_dataset *dataset_of(const struct mr_name_range *range)
@@ -39,14 +40,14 @@ static struct mr_dataset *dataset_of(const struct mr_name_range *range)
 static struct mr_dataset *listed(struct mr_supervisor *s, unsigned i)
 {
     struct mr_dataset *dataset = s->datasets[i];
-    return dataset != NULL && dataset->state <= MR_DATASET_LISTING && !dataset->indexed ? dataset : NULL;
+    return dataset && dataset->state <= MR_DATASET_LISTING && !dataset->indexed ? dataset : NULL;
 }
 
 /* The same, and no saved index is looked for. */
 static struct mr_dataset *ranged(struct mr_supervisor *s, unsigned i)
 {
     struct mr_dataset *dataset = listed(s, i);
-    return dataset != NULL && dataset->load == MR_LOAD_NO ? dataset : NULL;
+    return dataset && dataset->load == MR_LOAD_NO ? dataset : NULL;
 }
 
 /* A data set for which a saved index is to be looked for. */
@@ -54,7 +55,7 @@ static struct mr_dataset *next_load(struct mr_supervisor *s)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
         struct mr_dataset *dataset = listed(s, i);
-        if (dataset != NULL && dataset->load == MR_LOAD_WANTED && !mr_dataset_adopt(dataset))
+        if (dataset && dataset->load == MR_LOAD_WANTED && !mr_dataset_adopt(dataset))
             return dataset;
     }
     return NULL;
@@ -63,8 +64,8 @@ static struct mr_dataset *next_load(struct mr_supervisor *s)
 static struct mr_name_range *next_waiting(struct mr_supervisor *s)
 {
     struct mr_name_range *range = NULL;
-    for (unsigned i = 0; i < MR_DATASETS_MAX && range == NULL; i++)
-        range = ranged(s, i) != NULL ? mr_name_ranges_waiting(&s->datasets[i]->ranges) : NULL;
+    for (unsigned i = 0; i < MR_DATASETS_MAX && !range; i++)
+        range = ranged(s, i) ? mr_name_ranges_waiting(&s->datasets[i]->ranges) : NULL;
     return range;
 }
 
@@ -73,7 +74,7 @@ static struct mr_dataset *next_complete(struct mr_supervisor *s)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
         struct mr_dataset *dataset = ranged(s, i);
-        if (dataset != NULL && dataset->concat == NULL && mr_name_ranges_complete(&dataset->ranges))
+        if (dataset && !dataset->concat && mr_name_ranges_complete(&dataset->ranges))
             return dataset;
     }
     return NULL;
@@ -84,7 +85,7 @@ static unsigned promised(struct mr_supervisor *s)
 {
     unsigned n = 0;
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
-        n += ranged(s, i) != NULL ? mr_name_ranges_promised(&s->datasets[i]->ranges) : 0;
+        n += ranged(s, i) ? mr_name_ranges_promised(&s->datasets[i]->ranges) : 0;
     return n;
 }
 
@@ -94,10 +95,8 @@ static struct mr_name_range *busiest(struct mr_supervisor *s)
     struct mr_name_range *best = NULL;
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
         struct mr_dataset *dataset = ranged(s, i);
-        struct mr_name_range *range =
-            dataset != NULL && dataset->names < 0 ? mr_name_ranges_busiest(&dataset->ranges) : NULL;
-        if (range != NULL && !((struct mr_child *)range->worker)->draining &&
-            (best == NULL || range->objects > best->objects))
+        struct mr_name_range *range = dataset && dataset->names < 0 ? mr_name_ranges_busiest(&dataset->ranges) : NULL;
+        if (range && !((struct mr_child *)range->worker)->draining && (!best || range->objects > best->objects))
             best = range;
     }
     return best;
@@ -112,7 +111,7 @@ static void send_range(struct mr_child *child, struct mr_name_range *range)
     mr_msg_put_str(out, "uri", range->uri);
     mr_msg_put_str(out, "start", range->start);
     mr_msg_put_bool(out, "has_end", range->end != NULL);
-    mr_msg_put_str(out, "end", range->end != NULL ? range->end : "");
+    mr_msg_put_str(out, "end", range->end ? range->end : "");
     mr_msg_put_bool(out, "ranged", dataset->block_bytes > 0);
     if (dataset->names >= 0)
         mr_msg_put_fd(out, dataset->names);
@@ -127,13 +126,13 @@ static void send_concat(struct mr_child *child, struct mr_dataset *dataset)
     struct mr_name_range *range = dataset->ranges.first;
     dataset->concat = child;
     child->job = dataset;
-    while (range != NULL) {
+    while (range) {
         struct mr_msg_out *out = mr_msg_new(MR_MSG_CONCAT);
         mr_dataset_put(dataset, out);
         mr_msg_put_u64(out, "requests", dataset->ranges.requests);
         mr_msg_put_u64(out, "stale", dataset->stale);
         mr_msg_put_bool(out, "replace", dataset->replace || dataset->block_bytes > 0); /* nothing of it is kept */
-        for (unsigned i = 0; i < PARTS_A_MESSAGE && range != NULL; i++, range = range->next)
+        for (unsigned i = 0; i < PARTS_A_MESSAGE && range; i++, range = range->next)
             mr_msg_put_fd(out, range->part);
         mr_msg_put_bool(out, "more", range != NULL);
         mr_child_send(child, out);
@@ -145,7 +144,7 @@ static void send_load(struct mr_child *child, struct mr_dataset *dataset)
     const struct mr_dataset *base = child->supervisor->datasets[dataset->like];
     struct mr_msg_out *out = mr_msg_new(MR_MSG_INDEX_LOAD);
     mr_dataset_put(dataset, out);
-    if (dataset->wanted[0] != '\0' && base != NULL && base->indexed)
+    if (dataset->wanted[0] != '\0' && base && base->indexed)
         mr_msg_put_fd(out, base->index);
     mr_dataset_begun(dataset);
     dataset->load = MR_LOAD_RUNNING;
@@ -168,7 +167,7 @@ static void send_split(struct mr_name_range *range)
 static bool any_listing(struct mr_supervisor *s)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
-        if (listed(s, i) != NULL)
+        if (listed(s, i))
             return true;
     return false;
 }
@@ -179,9 +178,9 @@ static struct mr_child *idle_worker(struct mr_supervisor *s, unsigned *idle)
     *idle = 0;
     for (unsigned i = 0; i < s->listing.worker_count; i++) {
         struct mr_child *child = &s->listing.workers[i];
-        if (child->state != MR_CHILD_RUNNING || child->job != NULL || child->draining)
+        if (child->state != MR_CHILD_RUNNING || child->job || child->draining)
             continue;
-        first = first != NULL ? first : child;
+        first = first ? first : child;
         ++*idle;
     }
     return first;
@@ -215,7 +214,7 @@ static void end_workers(struct mr_supervisor *s)
 {
     for (unsigned i = 0; i < s->listing.worker_count; i++) {
         struct mr_child *child = &s->listing.workers[i];
-        if (child->job == NULL)
+        if (!child->job)
             mr_child_drain(child, false);
     }
 }
@@ -236,7 +235,7 @@ static void say_progress(struct mr_listing *listing, const struct mr_dataset *da
     unsigned workers = 0;
     uint64_t objects = mr_name_ranges_objects(&dataset->ranges);
     double seconds = (double)(mr_clock_mono_ns() - dataset->opened_ns) / 1e9;
-    for (const struct mr_name_range *range = dataset->ranges.first; range != NULL; range = range->next)
+    for (const struct mr_name_range *range = dataset->ranges.first; range; range = range->next)
         workers += range->worker != NULL;
     snprintf(text, sizeof text, "listing %.40s: %llu objects so far, %.0f/s, %llu requests, %u workers",
              mr_dataset_label(dataset), (unsigned long long)objects, seconds > 0 ? (double)objects / seconds : 0,
@@ -249,10 +248,10 @@ static void say_progress(struct mr_listing *listing, const struct mr_dataset *da
 
 static void progress_due(struct mr_timer *timer)
 {
-    struct mr_listing *listing = (struct mr_listing *)((char *)timer - offsetof(struct mr_listing, progress));
+    struct mr_listing *listing = MR_CONTAINER_OF(timer, mr_listing, progress);
     struct mr_supervisor *s = listing->workers[0].supervisor;
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
-        if (ranged(s, i) != NULL && s->datasets[i]->ranges.requests > 0) {
+        if (ranged(s, i) && s->datasets[i]->ranges.requests > 0) {
             say_progress(listing, s->datasets[i]);
             if (listing->terminal)
                 break; /* there is one line */
@@ -283,29 +282,29 @@ void mr_listing_dispatch(struct mr_supervisor *s)
         end_workers(s);
         return;
     }
-    while ((child = idle_worker(s, &idle)) != NULL) {
+    while ((child = idle_worker(s, &idle))) {
         struct mr_dataset *load = next_load(s);
-        if (load != NULL) {
+        if (load) {
             send_load(child, load);
             continue;
         }
         struct mr_dataset *complete = next_complete(s);
-        struct mr_name_range *waiting = complete == NULL ? next_waiting(s) : NULL;
-        if (complete != NULL)
+        struct mr_name_range *waiting = !complete ? next_waiting(s) : NULL;
+        if (complete)
             send_concat(child, complete);
-        else if (waiting != NULL)
+        else if (waiting)
             send_range(child, waiting);
         else
             break;
     }
     struct mr_name_range *busy;
-    if (child == NULL) {
-        bool work = next_load(s) != NULL || next_complete(s) != NULL || next_waiting(s) != NULL || busiest(s) != NULL;
+    if (!child) {
+        bool work = next_load(s) || next_complete(s) || next_waiting(s) || busiest(s);
         if (work && coming_workers(s) == 0 && s->state <= MR_SUP_RUNNING)
             start_worker(s);
         return;
     }
-    while (idle > promised(s) && (busy = busiest(s)) != NULL)
+    while (idle > promised(s) && (busy = busiest(s)))
         send_split(busy);
 }
 
@@ -315,7 +314,7 @@ void mr_listing_abandon(struct mr_dataset *dataset)
     for (unsigned i = 0; i < s->listing.worker_count; i++) {
         struct mr_child *child = &s->listing.workers[i];
         struct mr_name_range *range = range_of(child);
-        if (child->job == NULL || (range == NULL ? (void *)dataset != child->job : dataset_of(range) != dataset))
+        if (!child->job || (!range ? (void *)dataset != child->job : dataset_of(range) != dataset))
             continue;
         child->job = NULL;
         mr_child_drain(child, false);
@@ -331,7 +330,7 @@ static struct mr_name_range *named_range(struct mr_child *child, const struct mr
     uint64_t id;
     *rc = mr_msg_get_u64(in, "range", &id);
     struct mr_name_range *range = range_of(child);
-    return *rc == 0 && range != NULL && range->id == id ? range : NULL;
+    return *rc == 0 && range && range->id == id ? range : NULL;
 }
 
 static int page_came(struct mr_child *child, const struct mr_msg_in *in)
@@ -339,7 +338,7 @@ static int page_came(struct mr_child *child, const struct mr_msg_in *in)
     int rc;
     uint64_t objects, pages;
     struct mr_name_range *range = named_range(child, in, &rc);
-    if (range == NULL)
+    if (!range)
         return rc;
     if (mr_msg_get_u64(in, "objects", &objects) != 0 || mr_msg_get_u64(in, "pages", &pages) != 0)
         return -1;
@@ -356,7 +355,7 @@ static int split_came(struct mr_child *child, const struct mr_msg_in *in)
     const char *mid;
     uint64_t level, deepest;
     struct mr_name_range *range = named_range(child, in, &rc);
-    if (range == NULL || !range->splitting)
+    if (!range || !range->splitting)
         return rc;
     if (mr_msg_get_bool(in, "none", &none) != 0)
         return -1;
@@ -371,8 +370,8 @@ static int split_came(struct mr_child *child, const struct mr_msg_in *in)
         mr_error_set(MR_E_PROTOCOL, "a range was cut behind the end of its names");
         return -1;
     }
-    if (mr_name_range_cut(&dataset_of(range)->ranges, range, ++child->supervisor->listing.last_range, mid, level,
-                          deepest) == NULL)
+    if (!mr_name_range_cut(&dataset_of(range)->ranges, range, ++child->supervisor->listing.last_range, mid, level,
+                           deepest))
         return -1;
     mr_listing_dispatch(child->supervisor);
     return 0;
@@ -383,7 +382,7 @@ static int range_done(struct mr_child *child, struct mr_msg_in *in)
     int rc;
     uint64_t objects;
     struct mr_name_range *range = named_range(child, in, &rc);
-    if (range == NULL)
+    if (!range)
         return rc;
     if (mr_msg_get_u64(in, "objects", &objects) != 0 || (range->part = mr_msg_take_fd(in, 0)) < 0)
         return -1;
@@ -434,10 +433,10 @@ static int failed(struct mr_child *child, const struct mr_msg_in *in)
         return -1;
     struct mr_dataset *dataset = number < MR_DATASETS_MAX ? child->supervisor->datasets[number] : NULL;
     struct mr_name_range *range = range_of(child);
-    bool ours = range != NULL ? dataset_of(range) == dataset : child->job == dataset;
-    if (dataset == NULL || !ours)
+    bool ours = range ? dataset_of(range) == dataset : child->job == dataset;
+    if (!dataset || !ours)
         return 0; /* it has failed or was closed already, and this worker was about to be told */
-    if (range != NULL)
+    if (range)
         range->worker = NULL;
     child->job = NULL;
     mr_dataset_fail(dataset, code > MR_OK && code < MR_E_COUNT ? (enum mr_code)code : MR_E_INTERNAL, text);
@@ -484,9 +483,9 @@ static void died(struct mr_child *child, const struct mr_child_end *end)
 {
     (void)end;
     struct mr_name_range *range = range_of(child);
-    if (range != NULL) {
+    if (range) {
         mr_name_range_give_back(range);
-    } else if (child->job != NULL) {
+    } else if (child->job) {
         struct mr_dataset *dataset = child->job;
         dataset->concat = NULL;
         dataset->load = dataset->load == MR_LOAD_RUNNING ? MR_LOAD_WANTED : dataset->load;
@@ -499,7 +498,7 @@ static void ended(struct mr_child *child)
     struct mr_supervisor *s = child->supervisor;
     if (child->state == MR_CHILD_FAILED) {
         for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
-            if (listed(s, i) != NULL)
+            if (listed(s, i))
                 mr_dataset_fail(s->datasets[i], child->fail_code, child->fail_text);
         child->state = MR_CHILD_FREE; /* the next data set is another attempt */
         child->barren = 0;

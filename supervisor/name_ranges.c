@@ -15,7 +15,7 @@ static struct mr_name_range *new_range(void *owner, uint64_t id, const char *uri
 {
     struct mr_name_range *range = calloc(1, sizeof *range);
     char *copy = strdup(start);
-    if (range == NULL || copy == NULL) {
+    if (!range || !copy) {
         free(range);
         free(copy);
         mr_error_set(MR_E_NO_MEMORY, "no memory for a range of a listing");
@@ -30,9 +30,9 @@ struct mr_name_range *mr_name_ranges_add(struct mr_name_ranges *ranges, void *ow
 {
     struct mr_name_range *range = new_range(owner, id, uri, "");
     struct mr_name_range **at = &ranges->first;
-    if (range == NULL)
+    if (!range)
         return NULL;
-    while (*at != NULL)
+    while (*at)
         at = &(*at)->next;
     *at = range;
     ranges->count++;
@@ -41,7 +41,7 @@ struct mr_name_range *mr_name_ranges_add(struct mr_name_ranges *ranges, void *ow
 
 void mr_name_ranges_clear(struct mr_name_ranges *ranges)
 {
-    while (ranges->first != NULL) {
+    while (ranges->first) {
         struct mr_name_range *range = ranges->first;
         ranges->first = range->next;
         if (range->part >= 0)
@@ -56,7 +56,7 @@ void mr_name_ranges_clear(struct mr_name_ranges *ranges)
 uint64_t mr_name_ranges_objects(const struct mr_name_ranges *ranges)
 {
     uint64_t objects = 0;
-    for (const struct mr_name_range *range = ranges->first; range != NULL; range = range->next)
+    for (const struct mr_name_range *range = ranges->first; range; range = range->next)
         objects += range->objects;
     return objects;
 }
@@ -64,15 +64,15 @@ uint64_t mr_name_ranges_objects(const struct mr_name_ranges *ranges)
 bool mr_name_ranges_complete(const struct mr_name_ranges *ranges)
 {
     bool complete = ranges->first != NULL;
-    for (const struct mr_name_range *range = ranges->first; range != NULL; range = range->next)
+    for (const struct mr_name_range *range = ranges->first; range; range = range->next)
         complete &= range->done;
     return complete;
 }
 
 struct mr_name_range *mr_name_ranges_waiting(const struct mr_name_ranges *ranges)
 {
-    for (struct mr_name_range *range = ranges->first; range != NULL; range = range->next)
-        if (!range->done && range->worker == NULL)
+    for (struct mr_name_range *range = ranges->first; range; range = range->next)
+        if (!range->done && !range->worker)
             return range;
     return NULL;
 }
@@ -80,8 +80,8 @@ struct mr_name_range *mr_name_ranges_waiting(const struct mr_name_ranges *ranges
 unsigned mr_name_ranges_promised(const struct mr_name_ranges *ranges)
 {
     unsigned n = 0;
-    for (const struct mr_name_range *range = ranges->first; range != NULL; range = range->next)
-        n += !range->done && (range->worker == NULL || range->splitting);
+    for (const struct mr_name_range *range = ranges->first; range; range = range->next)
+        n += !range->done && (!range->worker || range->splitting);
     return n;
 }
 
@@ -91,10 +91,10 @@ struct mr_name_range *mr_name_ranges_busiest(const struct mr_name_ranges *ranges
     struct mr_name_range *best = NULL;
     if (ranges->count >= MR_NAME_RANGES_MAX || ranges->cuts >= RESERVE + ranges->requests / SHARE)
         return NULL;
-    for (struct mr_name_range *range = ranges->first; range != NULL; range = range->next) {
-        if (range->done || range->worker == NULL || range->splitting || range->pages < range->split_after)
+    for (struct mr_name_range *range = ranges->first; range; range = range->next) {
+        if (range->done || !range->worker || range->splitting || range->pages < range->split_after)
             continue;
-        if (best == NULL || range->objects > best->objects)
+        if (!best || range->objects > best->objects)
             best = range;
     }
     return best;
@@ -142,14 +142,14 @@ struct mr_name_range *mr_name_range_cut(struct mr_name_ranges *ranges, struct mr
                                         const char *mid, uint64_t level, uint64_t deepest)
 {
     range->splitting = false;
-    if (strcmp(mid, range->start) <= 0 || (range->end != NULL && strcmp(mid, range->end) >= 0)) {
+    if (strcmp(mid, range->start) <= 0 || (range->end && strcmp(mid, range->end) >= 0)) {
         mr_error_set(MR_E_PROTOCOL, "a range was cut outside of it");
         return NULL;
     }
     struct mr_name_range *upper = new_range(range->owner, id, range->uri, mid);
-    char *end = upper != NULL ? strdup(mid) : NULL;
-    if (end == NULL) {
-        if (upper != NULL)
+    char *end = upper ? strdup(mid) : NULL;
+    if (!end) {
+        if (upper)
             free(upper->start);
         free(upper);
         mr_error_set(MR_E_NO_MEMORY, "no memory for a range of a listing");
@@ -200,10 +200,10 @@ void mr_name_range_done(struct mr_name_ranges *ranges, struct mr_name_range *ran
     range->worker = NULL;
     range->splitting = false;
     range->objects = objects;
-    for (struct mr_name_range *lower = ranges->first; range->pages <= 1 && lower != NULL; lower = lower->next)
+    for (struct mr_name_range *lower = ranges->first; range->pages <= 1 && lower; lower = lower->next)
         if (!lower->done && lower->cut_id == range->id)
             cut_was_too_high(lower, range);
-    for (struct mr_name_range *upper = range->next; range->cut_line != 0 && upper != NULL; upper = upper->next)
+    for (struct mr_name_range *upper = range->next; range->cut_line != 0 && upper; upper = upper->next)
         if (!upper->done && upper->line == range->cut_line)
             cut_was_too_low(upper, range->cut_level);
 }

@@ -26,7 +26,7 @@ static uint64_t count_in(const char *path)
     char text[2048];
     if (read_file(path, text, sizeof text) <= 0)
         return 0;
-    for (const char *line = text; line != NULL; line = strchr(line, '\n')) {
+    for (const char *line = text; line; line = strchr(line, '\n')) {
         line += *line == '\n';
         if (strncmp(line, "oom_kill ", 9) == 0)
             return strtoull(line + 9, NULL, 10);
@@ -43,10 +43,10 @@ uint64_t mr_oom_kills(void)
     if (read_file("/proc/self/cgroup", text, sizeof text) <= 0)
         return 0;
     char *rest = text, *line;
-    while ((line = strsep(&rest, "\n")) != NULL) {
+    while ((line = strsep(&rest, "\n"))) {
         char *controllers = strchr(line, ':');
-        char *group = controllers != NULL ? strchr(controllers + 1, ':') : NULL;
-        if (group == NULL)
+        char *group = controllers ? strchr(controllers + 1, ':') : NULL;
+        if (!group)
             continue;
         *group++ = '\0';
         bool v2 = controllers[1] == '\0';

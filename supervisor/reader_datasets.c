@@ -39,19 +39,19 @@ int mr_reader_datasets_close(struct mr_dataset *dataset)
 void mr_reader_datasets_client_gone(struct mr_supervisor *s, const struct mr_client_peer *client)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
-        if (s->datasets[i] != NULL && s->datasets[i]->owner == client)
+        if (s->datasets[i] && s->datasets[i]->owner == client)
             mr_reader_datasets_close(s->datasets[i]);
 }
 
 void mr_reader_datasets_lane_gone(struct mr_supervisor *s, uint32_t dataset)
 {
-    if (dataset < MR_DATASETS_MAX && s->datasets[dataset] != NULL)
+    if (dataset < MR_DATASETS_MAX && s->datasets[dataset])
         advance(s->datasets[dataset]);
 }
 
 void mr_reader_datasets_dropped(struct mr_supervisor *s, uint64_t dataset, unsigned slot)
 {
-    if (dataset >= MR_DATASETS_MAX || s->datasets[dataset] == NULL || !s->datasets[dataset]->dropping)
+    if (dataset >= MR_DATASETS_MAX || !s->datasets[dataset] || !s->datasets[dataset]->dropping)
         return;
     s->datasets[dataset]->undropped &= ~(UINT64_C(1) << slot);
     advance(s->datasets[dataset]);
@@ -60,6 +60,6 @@ void mr_reader_datasets_dropped(struct mr_supervisor *s, uint64_t dataset, unsig
 void mr_reader_datasets_producer_died(struct mr_supervisor *s, unsigned slot)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
-        if (s->datasets[i] != NULL && s->datasets[i]->dropping)
+        if (s->datasets[i] && s->datasets[i]->dropping)
             mr_reader_datasets_dropped(s, i, slot);
 }

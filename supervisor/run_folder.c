@@ -38,9 +38,9 @@ static void sweep(const char *base)
 {
     DIR *dir = opendir(base);
     struct dirent *entry;
-    if (dir == NULL)
+    if (!dir)
         return;
-    while ((entry = readdir(dir)) != NULL) {
+    while ((entry = readdir(dir))) {
         char path[PATH_MAX];
         if (strncmp(entry->d_name, "run-", 4) != 0 ||
             snprintf(path, sizeof path, "%s/%s", base, entry->d_name) >= (int)sizeof path)
@@ -202,13 +202,13 @@ int mr_run_folder_init(struct mr_run_folder *folder, const char *folder_path, co
 {
     char path[PATH_MAX + 16];
     *folder = (struct mr_run_folder){.lock = -1};
-    if (folder_path != NULL) {
+    if (folder_path) {
         if (make_given(folder, folder_path) != 0)
             goto fail;
-    } else if (socket_path == NULL && make_own(folder) != 0) {
+    } else if (!socket_path && make_own(folder) != 0) {
         goto fail;
     }
-    if (socket_path == NULL) {
+    if (!socket_path) {
         snprintf(path, sizeof path, "%s/socket", folder->path);
         socket_path = path;
     }

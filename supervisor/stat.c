@@ -30,7 +30,7 @@ static void count_states(const struct mr_lane *lane, unsigned counts[16])
 static bool is_listing(const struct mr_supervisor *s)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
-        if (s->datasets[i] != NULL && s->datasets[i]->block_bytes == 0 &&
+        if (s->datasets[i] && s->datasets[i]->block_bytes == 0 &&
             (s->datasets[i]->state == MR_DATASET_NEW || s->datasets[i]->state == MR_DATASET_LISTING))
             return true;
     return false;
@@ -46,7 +46,7 @@ static unsigned sum_lanes(const struct mr_supervisor *s, double *waiting, unsign
     for (unsigned i = 0; i < s->lanes.used; i++) {
         const struct mr_registered_lane *entry = s->lanes.slots[i];
         unsigned counts[16];
-        if (entry == NULL || entry->state != MR_LANE_OPEN)
+        if (!entry || entry->state != MR_LANE_OPEN)
             continue;
         open++;
         *waiting += entry->waiting;
@@ -152,7 +152,7 @@ static json_t *text_json(const char *text)
 {
     json_t *value = json_string(text);
     char plain[512];
-    if (value != NULL)
+    if (value)
         return value;
     snprintf(plain, sizeof plain, "%s", text);
     for (char *at = plain; *at != '\0'; at++)
@@ -166,7 +166,7 @@ static json_t *datasets_json(const struct mr_supervisor *s)
     json_t *list = json_array();
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
         const struct mr_dataset *dataset = s->datasets[i];
-        if (dataset == NULL)
+        if (!dataset)
             continue;
         const struct mr_board_dataset *board = &s->board->dataset[i];
         json_t *item = json_pack("{s:i, s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "dataset", (int)i, "name",
@@ -210,14 +210,14 @@ static json_t *lanes_json(const struct mr_supervisor *s)
     for (unsigned i = 0; i < s->lanes.used; i++) {
         const struct mr_registered_lane *entry = s->lanes.slots[i];
         unsigned counts[16];
-        if (entry == NULL)
+        if (!entry)
             continue;
         const struct mr_lane_shared *shared = entry->lane.shared;
         count_states(&entry->lane, counts);
         json_array_append_new(
             list,
             json_pack("{s:i, s:i, s:i, s:s, s:i, s:I, s:f, s:i, s:i, s:i, s:i, s:i, s:o}", "lane", (int)i, "dataset",
-                      (int)entry->lane.dataset, "pid", entry->client != NULL ? (int)entry->client->pid : 0, "state",
+                      (int)entry->lane.dataset, "pid", entry->client ? (int)entry->client->pid : 0, "state",
                       lane_states[entry->state], "window", (int)entry->lane.window, "quota_bytes",
                       (json_int_t)atomic_load_explicit(&shared->quota_bytes, memory_order_relaxed), "waiting_ratio",
                       entry->waiting, "pending", (int)counts[MR_PENDING], "filling", (int)counts[MR_FILLING], "ready",
@@ -277,7 +277,7 @@ static json_t *writers_json(const struct mr_supervisor *s)
     for (unsigned i = 0; i < MR_CKPT_LANES_MAX; i++) {
         const struct mr_ckpt_entry *entry = s->ckpt_lanes.slots[i];
         uint64_t stored, total;
-        if (entry == NULL)
+        if (!entry)
             continue;
         mr_ckpt_entry_progress(entry, &stored, &total);
         json_array_append_new(list, json_pack("{s:i, s:o, s:i, s:s, s:i, s:i, s:I, s:I, s:I, s:f}", "writer", (int)i,
@@ -302,7 +302,7 @@ static uint64_t sum_counter(const struct mr_supervisor *s, enum mr_worker_counte
 {
     uint64_t sum = 0;
     for (unsigned i = 0; i < s->listing.worker_count; i++)
-        sum += s->listing.workers[i].counters != NULL ? mr_counter_get(s->listing.workers[i].counters, which) : 0;
+        sum += s->listing.workers[i].counters ? mr_counter_get(s->listing.workers[i].counters, which) : 0;
     for (unsigned i = 0; i < s->fetch_workers.count; i++)
         sum += mr_counter_get(s->fetch_workers.workers[i].counters, which);
     for (unsigned i = 0; i < s->write_workers.count; i++)
@@ -336,9 +336,9 @@ char *mr_stat_json(const struct mr_supervisor *s)
                   (json_int_t)s->fetch_workers.reserve_bytes, "datasets", datasets_json(s), "lanes", lanes_json(s),
                   "workers", workers_json(s), "operations", operations_json(s), "checkpoint", checkpoint_json(s),
                   "limit", "stage", stage, "text", limit);
-    char *text = root != NULL ? json_dumps(root, JSON_INDENT(2)) : NULL;
+    char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
     json_decref(root);
-    if (text == NULL)
+    if (!text)
         mr_error_set(MR_E_NO_MEMORY, "no memory for the statistics");
     return text;
 }

@@ -14,6 +14,7 @@
 #include <uuid/uuid.h>
 
 #include "shm/base/clock.h"
+#include "shm/base/container.h"
 #include "shm/base/error.h"
 #include "shm/base/log.h"
 #include "shm/memory/segment.h"
@@ -130,14 +131,14 @@ void mr_supervisor_command_ended(struct mr_supervisor *s)
 
 static void stop_due(struct mr_timer *timer)
 {
-    struct mr_supervisor *s = (struct mr_supervisor *)((char *)timer - offsetof(struct mr_supervisor, stop_timer));
+    struct mr_supervisor *s = MR_CONTAINER_OF(timer, mr_supervisor, stop_timer);
     mr_log_warning("workers did not end within %d s and are killed", STOP_MS / 1000);
     kill_children(s);
 }
 
 static void metrics_due(struct mr_timer *timer)
 {
-    struct mr_supervisor *s = (struct mr_supervisor *)((char *)timer - offsetof(struct mr_supervisor, metrics_timer));
+    struct mr_supervisor *s = MR_CONTAINER_OF(timer, mr_supervisor, metrics_timer);
     mr_stat_log(s);
     mr_events_start(&s->events, timer, (unsigned)s->config.metrics.interval_s * 1000);
 }
@@ -193,7 +194,7 @@ static void on_signal(struct mr_supervisor *s, const struct signalfd_siginfo *in
         mr_supervisor_drain(s, why);
         return;
     case SIGHUP:
-        if (s->config_path == NULL)
+        if (!s->config_path)
             mr_supervisor_drain(s, "the terminal has gone");
         else if (mr_supervisor_reload(s, text, sizeof text) != 0)
             mr_log_error("the configuration was not reread: %s", mr_error_text());
@@ -208,7 +209,7 @@ static void on_signal(struct mr_supervisor *s, const struct signalfd_siginfo *in
 
 static void signals_ready(struct mr_watch *watch, uint32_t epoll_events)
 {
-    struct mr_supervisor *s = (struct mr_supervisor *)((char *)watch - offsetof(struct mr_supervisor, signal_watch));
+    struct mr_supervisor *s = MR_CONTAINER_OF(watch, mr_supervisor, signal_watch);
     struct signalfd_siginfo info;
     (void)epoll_events;
     while (read(s->signals, &info, sizeof info) == (ssize_t)sizeof info)
@@ -272,7 +273,7 @@ int mr_supervisor_reload(struct mr_supervisor *s, char *text, size_t size)
     unsigned count;
     const struct mr_config_key *keys = mr_config_keys(&count);
     char applied[900] = "", later[900] = "";
-    if (s->config_path == NULL) {
+    if (!s->config_path) {
         mr_error_set(MR_E_USAGE, "this supervisor was started without a configuration file");
         return -1;
     }
@@ -314,7 +315,7 @@ static int find_worker(struct mr_supervisor *s)
         s->worker_path[n] = '\0';
         slash = strrchr(s->worker_path, '/');
     }
-    if (slash == NULL || (size_t)(slash + 1 - s->worker_path) + sizeof WORKER_NAME > sizeof s->worker_path) {
+    if (!slash || (size_t)(slash + 1 - s->worker_path) + sizeof WORKER_NAME > sizeof s->worker_path) {
         mr_error_set(MR_E_INTERNAL, "cannot tell where this program lies");
         return -1;
     }
@@ -342,7 +343,7 @@ static int init_board(struct mr_supervisor *s)
     if (fd < 0)
         return -1;
     s->board = mr_segment_map(fd, sizeof *s->board, 1, NULL);
-    if (s->board != NULL) {
+    if (s->board) {
         mr_board_format(s->board, (uint32_t)getpid(), s->run_id);
         s->board_fd = mr_segment_reopen_readonly(fd);
     }
@@ -383,7 +384,7 @@ static int init(struct mr_supervisor *s, const struct mr_supervisor_options *opt
 static void open_configured(struct mr_supervisor *s)
 {
     for (size_t i = 0; i < s->config.dataset_count; i++)
-        if (mr_dataset_open_named(s, s->config.datasets[i].name) == NULL)
+        if (!mr_dataset_open_named(s, s->config.datasets[i].name))
             mr_log_error("data set %s: %s", s->config.datasets[i].name, mr_error_text());
 }
 
@@ -403,7 +404,7 @@ static void close_all(struct mr_supervisor *s)
         s->datasets[i] = NULL;
     }
     mr_run_folder_close(&s->folder);
-    if (s->board != NULL)
+    if (s->board)
         mr_segment_unmap(s->board, sizeof *s->board);
     const int fds[] = {s->board_fd, s->config_fd, s->life[0], s->life[1], s->signals};
     for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++)
@@ -419,17 +420,17 @@ static int run(struct mr_supervisor *s, const struct mr_supervisor_options *opti
     enter(s, MR_SUP_RUNNING);
     if (!s->indexing) {
         open_configured(s);
-    } else if (mr_dataset_open_to_save(s, options->index_uri, options->index_place) == NULL) {
+    } else if (!mr_dataset_open_to_save(s, options->index_uri, options->index_place)) {
         mr_log_error("%s", mr_error_text());
         mr_supervisor_index_ended(s, mr_error_code());
     }
-    if (options->command != NULL && mr_command_start(s, options->command, &status) != 0) {
+    if (options->command && mr_command_start(s, options->command, &status) != 0) {
         mr_log_error("%s", mr_error_text());
         s->command.ended = true;
         s->command.exit_status = status;
         mr_supervisor_drain(s, "the command did not start");
     }
-    if (options->command == NULL && !s->is_private && !s->indexing) {
+    if (!options->command && !s->is_private && !s->indexing) {
         printf("MILLRACE_SOCKET=%s\n", s->folder.socket_path);
         fflush(stdout);
     }
@@ -450,7 +451,7 @@ int mr_supervisor_main(const struct mr_supervisor_options *options)
 {
     struct mr_supervisor *s = calloc(1, sizeof *s);
     int status;
-    if (s == NULL)
+    if (!s)
         return 1;
     s->board_fd = s->config_fd = s->life[0] = s->life[1] = s->signals = s->clients.listener = s->clients.spare = -1;
     s->events.epoll = -1;

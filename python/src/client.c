@@ -13,8 +13,9 @@
 #define VIEWS_PAUSE_US 10000
 
 typedef struct {
-    PyObject_HEAD struct mr_client *client; /* NULL after close */
-    struct mr_views *views;                 /* known to the fault handler; the client's */
+    PyObject_HEAD
+    struct mr_client *client; /* NULL after close */
+    struct mr_views *views;   /* known to the fault handler; the client's */
     PyThread_type_lock lock;
     unsigned writers; /* open ones: their memory is mapped by the client */
 } Client;
@@ -24,7 +25,8 @@ static void lock(Client *self)
 {
     if (PyThread_acquire_lock(self->lock, NOWAIT_LOCK))
         return;
-    Py_BEGIN_ALLOW_THREADS PyThread_acquire_lock(self->lock, WAIT_LOCK);
+    Py_BEGIN_ALLOW_THREADS
+        PyThread_acquire_lock(self->lock, WAIT_LOCK);
     Py_END_ALLOW_THREADS
 }
 
@@ -53,8 +55,10 @@ static PyObject *client_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
                                      &timeout_ms))
         return NULL;
     struct mr_client *client;
-    Py_BEGIN_ALLOW_THREADS client = mr_client_connect(PyBytes_AS_STRING(path), role, timeout_ms);
-    Py_END_ALLOW_THREADS Py_DECREF(path);
+    Py_BEGIN_ALLOW_THREADS
+        client = mr_client_connect(PyBytes_AS_STRING(path), role, timeout_ms);
+    Py_END_ALLOW_THREADS
+    Py_DECREF(path);
     if (!client)
         return ring_raise();
     Client *self = PyObject_New(Client, type);
@@ -141,7 +145,8 @@ void ring_client_lane_closed(PyObject *object, uint32_t lane)
     Client *self = (Client *)object;
     lock(self);
     if (self->client) {
-        Py_BEGIN_ALLOW_THREADS(void) mr_client_close_lane(self->client, lane);
+        Py_BEGIN_ALLOW_THREADS(void)
+            mr_client_close_lane(self->client, lane);
         Py_END_ALLOW_THREADS
     }
     end(self);
@@ -194,9 +199,11 @@ static PyObject *client_open_dataset(Client *self, PyObject *args, PyObject *kwa
         free(texts);
         return NULL;
     }
-    Py_BEGIN_ALLOW_THREADS rc =
-        mr_client_open_dataset(self->client, name, texts, uris ? (size_t)PyTuple_GET_SIZE(uris) : 0, names_fd, &opened);
-    Py_END_ALLOW_THREADS end(self);
+    Py_BEGIN_ALLOW_THREADS
+        rc = mr_client_open_dataset(self->client, name, texts, uris ? (size_t)PyTuple_GET_SIZE(uris) : 0, names_fd,
+                                    &opened);
+    Py_END_ALLOW_THREADS
+    end(self);
     free(texts);
     return rc ? ring_raise() : Py_BuildValue("III", opened.dataset, opened.tail, opened.on_error);
 }
@@ -209,8 +216,10 @@ static PyObject *client_open_listing(Client *self, PyObject *args)
         return NULL;
     struct mr_opened opened = {0};
     int rc;
-    Py_BEGIN_ALLOW_THREADS rc = mr_client_open_listing(self->client, like, digest, &opened);
-    Py_END_ALLOW_THREADS end(self);
+    Py_BEGIN_ALLOW_THREADS
+        rc = mr_client_open_listing(self->client, like, digest, &opened);
+    Py_END_ALLOW_THREADS
+    end(self);
     return rc ? ring_raise() : Py_BuildValue("III", opened.dataset, opened.tail, opened.on_error);
 }
 
@@ -221,8 +230,10 @@ static PyObject *client_open_ranged(Client *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "iK:open_ranged", &names_fd, &block_bytes) || begin(self))
         return NULL;
     struct mr_opened opened = {0};
-    Py_BEGIN_ALLOW_THREADS rc = mr_client_open_ranged(self->client, names_fd, block_bytes, &opened);
-    Py_END_ALLOW_THREADS end(self);
+    Py_BEGIN_ALLOW_THREADS
+        rc = mr_client_open_ranged(self->client, names_fd, block_bytes, &opened);
+    Py_END_ALLOW_THREADS
+    end(self);
     if (rc && mr_error_code() == MR_E_BUSY)
         Py_RETURN_NONE;
     return rc ? ring_raise() : PyLong_FromUnsignedLong(opened.dataset);
@@ -234,8 +245,10 @@ static PyObject *client_close_dataset(Client *self, PyObject *arg)
     if ((dataset == (unsigned long)-1 && PyErr_Occurred()) || begin(self))
         return NULL;
     int rc;
-    Py_BEGIN_ALLOW_THREADS rc = mr_client_close_dataset(self->client, (uint32_t)dataset);
-    Py_END_ALLOW_THREADS end(self);
+    Py_BEGIN_ALLOW_THREADS
+        rc = mr_client_close_dataset(self->client, (uint32_t)dataset);
+    Py_END_ALLOW_THREADS
+    end(self);
     if (rc)
         return ring_raise();
     Py_RETURN_NONE;
@@ -281,16 +294,18 @@ int ring_client_open_range_lane(PyObject *object, uint32_t dataset, uint32_t win
     *consumer = NULL;
     if (begin(self))
         return -1;
-    Py_BEGIN_ALLOW_THREADS struct mr_views *views = await_views(self->client);
-    if (views && mr_client_open_lane(self->client, dataset, window, window, NULL, &lane, &loop, &has_loop) == 0) {
-        *number = lane.lane;
-        *consumer = mr_consumer_new(&lane, views);
-        if (!*consumer) {
-            mr_lane_unmap(&lane);
-            mr_client_close_lane(self->client, *number);
+    Py_BEGIN_ALLOW_THREADS
+        struct mr_views *views = await_views(self->client);
+        if (views && mr_client_open_lane(self->client, dataset, window, window, NULL, &lane, &loop, &has_loop) == 0) {
+            *number = lane.lane;
+            *consumer = mr_consumer_new(&lane, views);
+            if (!*consumer) {
+                mr_lane_unmap(&lane);
+                mr_client_close_lane(self->client, *number);
+            }
         }
-    }
-    Py_END_ALLOW_THREADS end(self);
+    Py_END_ALLOW_THREADS
+    end(self);
     if (*consumer)
         return 0;
     ring_raise();
@@ -324,8 +339,10 @@ static PyObject *client_index(Client *self, PyObject *arg)
         return NULL;
     int fd = -1, rc;
     uint64_t size;
-    Py_BEGIN_ALLOW_THREADS rc = mr_client_index(self->client, (uint32_t)dataset, &fd, &size);
-    Py_END_ALLOW_THREADS end(self);
+    Py_BEGIN_ALLOW_THREADS
+        rc = mr_client_index(self->client, (uint32_t)dataset, &fd, &size);
+    Py_END_ALLOW_THREADS
+    end(self);
     if (rc)
         return ring_raise();
     PyObject *index = ring_index_from_fd(ring_state_of(Py_TYPE(self)), fd);
@@ -342,8 +359,11 @@ static PyObject *client_ready(Client *self, PyObject *ignored)
         return NULL;
     struct mr_views *views = self->views;
     if (!views) {
-        Py_BEGIN_ALLOW_THREADS views = mr_client_views(self->client);
-        Py_END_ALLOW_THREADS if (views) ring_fault_swap_views(NULL, views);
+        Py_BEGIN_ALLOW_THREADS
+            views = mr_client_views(self->client);
+        Py_END_ALLOW_THREADS
+        if (views)
+            ring_fault_swap_views(NULL, views);
         self->views = views;
     }
     end(self);
@@ -365,8 +385,10 @@ static PyObject *client_put_loop(Client *self, PyObject *args)
     loop.cursor = cursor;
     loop.seed = seed;
     int rc;
-    Py_BEGIN_ALLOW_THREADS rc = mr_client_put_loop(self->client, key, &loop);
-    Py_END_ALLOW_THREADS end(self);
+    Py_BEGIN_ALLOW_THREADS
+        rc = mr_client_put_loop(self->client, key, &loop);
+    Py_END_ALLOW_THREADS
+    end(self);
     if (rc)
         return ring_raise();
     Py_RETURN_NONE;
@@ -396,8 +418,10 @@ static PyObject *client_open_lane(Client *self, PyObject *args, PyObject *kwargs
         PyErr_SetString(PyExc_RuntimeError, "open_lane before ready() was True");
         return NULL;
     }
-    Py_BEGIN_ALLOW_THREADS rc = mr_client_open_lane(self->client, dataset, window, least, key, &lane, &loop, &has_loop);
-    Py_END_ALLOW_THREADS end(self);
+    Py_BEGIN_ALLOW_THREADS
+        rc = mr_client_open_lane(self->client, dataset, window, least, key, &lane, &loop, &has_loop);
+    Py_END_ALLOW_THREADS
+    end(self);
     if (rc)
         return ring_raise();
     PyObject *object = ring_lane_new(state, (PyObject *)self, views, &lane, index, writable, parent);
@@ -421,8 +445,11 @@ static PyObject *client_open_writer(Client *self, PyObject *args, PyObject *kwar
         begin(self))
         return NULL;
     struct mr_ckpt_writer opened;
-    Py_BEGIN_ALLOW_THREADS rc = mr_client_open_writer(self->client, uri, if_absent, sharers, &opened);
-    Py_END_ALLOW_THREADS if (!rc) self->writers++;
+    Py_BEGIN_ALLOW_THREADS
+        rc = mr_client_open_writer(self->client, uri, if_absent, sharers, &opened);
+    Py_END_ALLOW_THREADS
+    if (!rc)
+        self->writers++;
     end(self);
     if (!rc)
         return ring_writer_new(ring_state_of(Py_TYPE(self)), (PyObject *)self, &opened);
@@ -444,8 +471,10 @@ void ring_client_writer_closed(PyObject *object, struct mr_ckpt_writer *writer)
 {
     Client *self = (Client *)object;
     lock(self);
-    Py_BEGIN_ALLOW_THREADS(void) mr_client_close_writer(self->client, writer);
-    Py_END_ALLOW_THREADS self->writers--;
+    Py_BEGIN_ALLOW_THREADS(void)
+        mr_client_close_writer(self->client, writer);
+    Py_END_ALLOW_THREADS
+    self->writers--;
     end(self);
 }
 
@@ -457,8 +486,10 @@ static PyObject *client_config(Client *self, PyObject *ignored)
     if (begin(self))
         return NULL;
     int fd;
-    Py_BEGIN_ALLOW_THREADS fd = mr_client_config(self->client);
-    Py_END_ALLOW_THREADS end(self);
+    Py_BEGIN_ALLOW_THREADS
+        fd = mr_client_config(self->client);
+    Py_END_ALLOW_THREADS
+    end(self);
     return fd < 0 ? ring_raise() : PyLong_FromLong(fd);
 }
 
@@ -468,8 +499,10 @@ static PyObject *client_stat(Client *self, PyObject *ignored)
     if (begin(self))
         return NULL;
     char *text;
-    Py_BEGIN_ALLOW_THREADS text = mr_client_stat(self->client);
-    Py_END_ALLOW_THREADS end(self);
+    Py_BEGIN_ALLOW_THREADS
+        text = mr_client_stat(self->client);
+    Py_END_ALLOW_THREADS
+    end(self);
     if (!text)
         return ring_raise();
     PyObject *result = PyUnicode_FromString(text);
@@ -483,8 +516,10 @@ static PyObject *client_shutdown(Client *self, PyObject *ignored)
     if (begin(self))
         return NULL;
     int rc;
-    Py_BEGIN_ALLOW_THREADS rc = mr_client_shutdown(self->client);
-    Py_END_ALLOW_THREADS end(self);
+    Py_BEGIN_ALLOW_THREADS
+        rc = mr_client_shutdown(self->client);
+    Py_END_ALLOW_THREADS
+    end(self);
     if (rc)
         return ring_raise();
     Py_RETURN_NONE;

@@ -6,7 +6,8 @@
 #include "shm/base/error.h"
 
 typedef struct {
-    PyObject_HEAD struct ring_index *shared;
+    PyObject_HEAD
+    struct ring_index *shared;
 } Index;
 
 struct ring_index *ring_index_ref(struct ring_index *index)
@@ -30,9 +31,10 @@ PyObject *ring_index_from_fd(struct ring_state *state, int fd)
         return PyErr_NoMemory();
     atomic_init(&shared->refs, 1);
     int rc;
-    Py_BEGIN_ALLOW_THREADS rc = mr_index_map(&shared->index, fd);
-    Py_END_ALLOW_THREADS if (rc)
-    {
+    Py_BEGIN_ALLOW_THREADS
+        rc = mr_index_map(&shared->index, fd);
+    Py_END_ALLOW_THREADS
+    if (rc) {
         free(shared);
         return ring_raise();
     }

@@ -22,7 +22,8 @@ struct feeder { /* the samples of a plan for one worker, in order */
 };
 
 typedef struct {
-    PyObject_HEAD PyObject *client;
+    PyObject_HEAD
+    PyObject *client;
     struct ring_index *index;
     struct mr_consumer *consumer;
     uint32_t dataset, lane;
@@ -250,8 +251,10 @@ static PyObject *take_next(Lane *self)
     enum mr_next got = mr_consumer_next(self->consumer, 0, &delivery);
     while (got == MR_NEXT_TIMEOUT || got == MR_NEXT_SIGNAL) {
         self->busy = true;
-        Py_BEGIN_ALLOW_THREADS got = mr_consumer_next(self->consumer, SLICE_MS, &delivery);
-        Py_END_ALLOW_THREADS self->busy = false;
+        Py_BEGIN_ALLOW_THREADS
+            got = mr_consumer_next(self->consumer, SLICE_MS, &delivery);
+        Py_END_ALLOW_THREADS
+        self->busy = false;
         if ((got == MR_NEXT_TIMEOUT || got == MR_NEXT_SIGNAL) && look_around(self))
             return NULL;
     }

@@ -10,7 +10,8 @@
 #include <structmember.h>
 
 typedef struct {
-    PyObject_HEAD struct ring_hold *hold; /* NULL once released */
+    PyObject_HEAD
+    struct ring_hold *hold; /* NULL once released */
     struct ring_index *index;
     uint64_t object, position, size, generation;
     uint32_t crc32c;

@@ -4,7 +4,8 @@
 #include "shm/base/error.h"
 
 typedef struct {
-    PyObject_HEAD struct mr_plan plan;
+    PyObject_HEAD
+    struct mr_plan plan;
 } Plan;
 
 const struct mr_plan *ring_plan_of(struct ring_state *state, PyObject *object)

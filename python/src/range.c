@@ -11,7 +11,8 @@
 #define SMALL    (1 << 16) /* bytes that are copied without letting go of the GIL */
 
 typedef struct {
-    PyObject_HEAD PyObject *client;
+    PyObject_HEAD
+    PyObject *client;
     struct mr_range_reader *reader; /* NULL once closed */
     PyThread_type_lock lock;
     uint32_t dataset, lane;
@@ -91,7 +92,8 @@ static void lock(RangeReader *self)
 {
     if (PyThread_acquire_lock(self->lock, NOWAIT_LOCK))
         return;
-    Py_BEGIN_ALLOW_THREADS PyThread_acquire_lock(self->lock, WAIT_LOCK);
+    Py_BEGIN_ALLOW_THREADS
+        PyThread_acquire_lock(self->lock, WAIT_LOCK);
     Py_END_ALLOW_THREADS
 }
 
@@ -128,9 +130,10 @@ static Py_ssize_t fill(RangeReader *self, uint64_t offset, char *dest, uint64_t 
         }
         if (result == MR_RANGE_LANE && open_lane(self) != 0)
             return -1;
-        Py_BEGIN_ALLOW_THREADS result =
-            mr_range_reader_read(self->reader, offset + done, dest + done, length - done, SLICE_MS, &got);
-        Py_END_ALLOW_THREADS done += got;
+        Py_BEGIN_ALLOW_THREADS
+            result = mr_range_reader_read(self->reader, offset + done, dest + done, length - done, SLICE_MS, &got);
+        Py_END_ALLOW_THREADS
+        done += got;
         if (result == MR_RANGE_WAIT && look_around(self) != 0)
             return -1;
     }

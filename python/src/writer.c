@@ -14,7 +14,8 @@
 #define OUTCOME_MS 10000              /* an aborted lane's worker says why soon; later nobody waits for it */
 
 typedef struct {
-    PyObject_HEAD PyObject *client;
+    PyObject_HEAD
+    PyObject *client;
     struct mr_ckpt_writer writer;
     struct mr_ckpt_stream stream;
     uint64_t mark; /* of the process that opened it */
@@ -131,8 +132,10 @@ static int wait_slice(Writer *self, int (*wait)(struct mr_ckpt_stream *, unsigne
 {
     int rc;
     self->busy = true;
-    Py_BEGIN_ALLOW_THREADS rc = wait(&self->stream, SLICE_MS);
-    Py_END_ALLOW_THREADS self->busy = false;
+    Py_BEGIN_ALLOW_THREADS
+        rc = wait(&self->stream, SLICE_MS);
+    Py_END_ALLOW_THREADS
+    self->busy = false;
     if (PyErr_CheckSignals())
         return -1;
     return rc ? ring_client_look_alive(self->client) : 0;
@@ -166,8 +169,10 @@ static int write_all(Writer *self, const unsigned char *data, size_t length)
         size_t taken;
         enum mr_push got;
         self->busy = true;
-        Py_BEGIN_ALLOW_THREADS got = mr_ckpt_stream_push(&self->stream, data, length, &taken);
-        Py_END_ALLOW_THREADS self->busy = false;
+        Py_BEGIN_ALLOW_THREADS
+            got = mr_ckpt_stream_push(&self->stream, data, length, &taken);
+        Py_END_ALLOW_THREADS
+        self->busy = false;
         data += taken;
         length -= taken;
         if (got == MR_PUSH_DONE)
@@ -231,8 +236,10 @@ static PyObject *writer_outcome(Writer *self, PyObject *args)
         return NULL;
     if (timeout_ms > 0) {
         self->busy = true;
-        Py_BEGIN_ALLOW_THREADS(void) mr_ckpt_stream_wait_outcome(&self->stream, timeout_ms);
-        Py_END_ALLOW_THREADS self->busy = false;
+        Py_BEGIN_ALLOW_THREADS(void)
+            mr_ckpt_stream_wait_outcome(&self->stream, timeout_ms);
+        Py_END_ALLOW_THREADS
+        self->busy = false;
     }
     uint32_t code, crc32c;
     uint64_t generation;

@@ -36,7 +36,7 @@ static bool parse_unit(const char *text, uint64_t *factor)
     if (text[0] == '\0' || strcasecmp(text, "b") == 0)
         return true;
     const char *letter = strchr(letters, tolower((unsigned char)text[0]));
-    if (letter == NULL)
+    if (!letter)
         return false;
     uint64_t base = 1024;
     if (strcasecmp(text + 1, "b") == 0)

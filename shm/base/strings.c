@@ -14,11 +14,11 @@ static int no_memory(void)
 int mr_strings_add(struct mr_strings *strings, const char *text)
 {
     char **items = realloc(strings->items, (strings->count + 1) * sizeof *items);
-    if (items == NULL)
+    if (!items)
         return no_memory();
     strings->items = items;
     items[strings->count] = strdup(text);
-    if (items[strings->count] == NULL)
+    if (!items[strings->count])
         return no_memory();
     strings->count++;
     return 0;

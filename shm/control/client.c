@@ -23,8 +23,8 @@
 static int connect_once(int socket, const char *path)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    if (path == NULL || path[0] == '\0' || strlen(path) >= sizeof address.sun_path) {
-        mr_error_set(MR_E_USAGE, "'%s' is no socket path: it must have 1 to %zu bytes", path != NULL ? path : "",
+    if (!path || path[0] == '\0' || strlen(path) >= sizeof address.sun_path) {
+        mr_error_set(MR_E_USAGE, "'%s' is no socket path: it must have 1 to %zu bytes", path ? path : "",
                      sizeof address.sun_path - 1);
         return -1;
     }
@@ -166,13 +166,13 @@ static int hello(struct mr_client *client, const char *role)
         return -1;
     client->board = mr_board_map(fd);
     close(fd);
-    return client->board != NULL ? 0 : -1;
+    return client->board ? 0 : -1;
 }
 
 struct mr_client *mr_client_connect(const char *path, const char *role, unsigned timeout_ms)
 {
     struct mr_client *client = calloc(1, sizeof *client);
-    if (client == NULL) {
+    if (!client) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a connection to the supervisor");
         return NULL;
     }
@@ -194,12 +194,12 @@ fail:
 
 void mr_client_destroy(struct mr_client *client)
 {
-    if (client == NULL)
+    if (!client)
         return;
-    if (client->views != NULL)
+    if (client->views)
         mr_views_unref(client->views);
     mr_client_ckpt_memory_free(client->parts);
-    if (client->board != NULL)
+    if (client->board)
         mr_segment_unmap((void *)(uintptr_t)client->board, sizeof *client->board);
     if (client->supervisor >= 0)
         close(client->supervisor);
@@ -290,7 +290,7 @@ int mr_client_open_dataset(struct mr_client *client, const char *name, const cha
     } else if (uri_count > 0) {
         mr_msg_put_strs(out, "uris", uris, uri_count);
     } else {
-        mr_msg_put_str(out, "name", name != NULL ? name : "");
+        mr_msg_put_str(out, "name", name ? name : "");
     }
     return open_with(client, out, opened);
 }
@@ -361,9 +361,9 @@ int mr_client_index(struct mr_client *client, uint32_t dataset, int *fd, uint64_
 
 static void close_view(struct mr_producer_view *view)
 {
-    if (view->arena != NULL)
+    if (view->arena)
         mr_segment_unmap((void *)(uintptr_t)view->arena, view->arena_bytes);
-    if (view->line != NULL)
+    if (view->line)
         mr_segment_unmap((void *)(uintptr_t)view->line, MR_PRODUCER_LINE_BYTES);
     if (view->eventfd >= 0)
         close(view->eventfd);
@@ -391,7 +391,7 @@ static int open_view(struct mr_client *client, unsigned slot, struct mr_producer
         close(arena);
     if (line >= 0)
         close(line);
-    if (view->arena != NULL && view->line != NULL)
+    if (view->arena && view->line)
         return 0;
     mr_error_append("memory of fetch worker %u", slot);
     close_view(view);
@@ -402,7 +402,7 @@ struct mr_views *mr_client_views(struct mr_client *client)
 {
     if (mr_client_check_process(client) != 0)
         return NULL;
-    if (client->views != NULL)
+    if (client->views)
         return client->views;
     struct mr_msg_in in;
     if (mr_client_call(client, mr_msg_new(MR_MSG_PRODUCERS), &in) != 0)
@@ -422,7 +422,7 @@ struct mr_views *mr_client_views(struct mr_client *client)
         opened++;
     if (opened == producers)
         client->views = mr_views_new(client->board, opened, views);
-    if (client->views == NULL)
+    if (!client->views)
         while (opened > 0)
             close_view(&views[--opened]);
     return client->views;
@@ -464,7 +464,7 @@ static int ask_lane(struct mr_client *client, uint32_t dataset, uint32_t window,
         mr_msg_put_u64(out, "dataset", dataset);
         mr_msg_put_u64(out, "window", window);
         mr_msg_put_u64(out, "least", least);
-        mr_msg_put_str(out, "loop", key != NULL ? key : "");
+        mr_msg_put_str(out, "loop", key ? key : "");
         if (mr_client_call(client, out, in) == 0)
             return 0;
         if (mr_error_code() != MR_E_BUSY || dataset >= MR_DATASETS_MAX || mr_clock_mono_ns() >= deadline_ns ||
@@ -488,7 +488,7 @@ int mr_client_open_lane(struct mr_client *client, uint32_t dataset, uint32_t win
         rc = mr_msg_get_bool(&in, "has_loop", &has);
     if (rc == 0 && has) {
         struct mr_loop ignored;
-        rc = get_loop(&in, loop != NULL ? loop : &ignored);
+        rc = get_loop(&in, loop ? loop : &ignored);
     }
     if (rc == 0)
         rc = (fd = mr_msg_take_fd(&in, 0)) >= 0 ? 0 : -1;
@@ -506,7 +506,7 @@ int mr_client_open_lane(struct mr_client *client, uint32_t dataset, uint32_t win
                 mr_msg_close(&in);
         }
     }
-    if (has_loop != NULL)
+    if (has_loop)
         *has_loop = rc == 0 && has;
     return rc;
 }
@@ -543,7 +543,7 @@ char *mr_client_stat(struct mr_client *client)
     mr_msg_close(&in);
     if (fd < 0)
         return NULL;
-    if (size > SIZE_MAX - 1 || (text = malloc(size + 1)) == NULL) {
+    if (size > SIZE_MAX - 1 || !(text = malloc(size + 1))) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for %llu bytes of statistics", (unsigned long long)size);
         goto out;
     }

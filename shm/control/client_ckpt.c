@@ -21,15 +21,15 @@ struct mr_ckpt_part_memory {
 
 void mr_client_ckpt_memory_free(struct mr_ckpt_part_memory *memory)
 {
-    if (memory == NULL)
+    if (!memory)
         return;
     for (unsigned i = 0; i < MR_PRODUCERS_MAX; i++) {
-        if (memory->workers[i].line == NULL)
+        if (!memory->workers[i].line)
             continue;
         mr_segment_unmap((void *)(uintptr_t)memory->workers[i].line, MR_PRODUCER_LINE_BYTES);
         close(memory->workers[i].eventfd);
     }
-    if (memory->arena != NULL)
+    if (memory->arena)
         mr_segment_unmap(memory->arena, memory->arena_bytes);
     free(memory->touched);
     free(memory);
@@ -49,39 +49,38 @@ static void *map_fd(struct mr_msg_in *in, unsigned i, uint64_t bytes, int writab
 /* Maps what this process has not mapped yet. */
 static int take_memory(struct mr_client *client, struct mr_msg_in *in, uint64_t arena_bytes, uint32_t worker)
 {
-    if (client->parts == NULL)
+    if (!client->parts)
         client->parts = calloc(1, sizeof *client->parts);
     struct mr_ckpt_part_memory *memory = client->parts;
-    if (memory == NULL) {
+    if (!memory) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a checkpoint writer");
         return -1;
     }
-    if (worker >= MR_PRODUCERS_MAX || arena_bytes == 0 ||
-        (memory->arena != NULL && memory->arena_bytes != arena_bytes)) {
+    if (worker >= MR_PRODUCERS_MAX || arena_bytes == 0 || (memory->arena && memory->arena_bytes != arena_bytes)) {
         mr_error_set(MR_E_PROTOCOL, "the supervisor answered with write worker %u and a part arena of %llu bytes",
                      worker, (unsigned long long)arena_bytes);
         return -1;
     }
-    if (memory->touched == NULL)
+    if (!memory->touched)
         memory->touched = calloc(arena_bytes / MR_PREFAULT_CHUNK + 1, sizeof *memory->touched);
-    if (memory->touched == NULL) {
+    if (!memory->touched) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a checkpoint writer");
         return -1;
     }
-    if (memory->arena == NULL) {
+    if (!memory->arena) {
         memory->arena = map_fd(in, 1, arena_bytes, 1);
         memory->arena_bytes = arena_bytes;
     }
-    if (memory->arena == NULL || memory->workers[worker].line != NULL)
-        return memory->arena != NULL ? 0 : -1;
+    if (!memory->arena || memory->workers[worker].line)
+        return memory->arena ? 0 : -1;
     const struct mr_producer_line *line = map_fd(in, 2, MR_PRODUCER_LINE_BYTES, 0);
     int eventfd = mr_msg_take_fd(in, 3);
-    if (line != NULL && eventfd >= 0) {
+    if (line && eventfd >= 0) {
         memory->workers[worker].line = line;
         memory->workers[worker].eventfd = eventfd;
         return 0;
     }
-    if (line != NULL)
+    if (line)
         mr_segment_unmap((void *)(uintptr_t)line, MR_PRODUCER_LINE_BYTES);
     if (eventfd >= 0)
         close(eventfd);

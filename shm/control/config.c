@@ -57,7 +57,7 @@ static int set_defaults(void *base, bool dataset)
             *(bool *)field(&keys[i], base) = keys[i].fallback != 0;
             break;
         case MR_KEY_STRING:
-            if ((*(char **)field(&keys[i], base) = strdup("")) == NULL)
+            if (!(*(char **)field(&keys[i], base) = strdup("")))
                 return no_memory();
             break;
         case MR_KEY_STRINGS:
@@ -112,19 +112,19 @@ struct mr_config_dataset *mr_config_add_dataset(struct mr_config *config, const 
         mr_error_set(MR_E_CONFIG, "a data set's name has 1 to 100 letters, digits and '_', '-', '.'");
         return NULL;
     }
-    if (mr_config_find_dataset(config, name) != NULL) {
+    if (mr_config_find_dataset(config, name)) {
         mr_error_set(MR_E_CONFIG, "the data set '%s' is there twice", name);
         return NULL;
     }
     struct mr_config_dataset *datasets = realloc(config->datasets, (config->dataset_count + 1) * sizeof *datasets);
-    if (datasets == NULL) {
+    if (!datasets) {
         no_memory();
         return NULL;
     }
     config->datasets = datasets;
     struct mr_config_dataset *dataset = &datasets[config->dataset_count];
     *dataset = (struct mr_config_dataset){.name = strdup(name)};
-    if (dataset->name == NULL || set_defaults(dataset, true) != 0) {
+    if (!dataset->name || set_defaults(dataset, true) != 0) {
         free(dataset->name);
         no_memory();
         return NULL;
@@ -190,7 +190,7 @@ int mr_config_set_bool(const struct mr_config_key *key, void *base, bool value)
 static int set_choice(const struct mr_config_key *key, void *base, const char *text)
 {
     char list[160] = "";
-    for (uint64_t i = 0; key->choices[i] != NULL; i++) {
+    for (uint64_t i = 0; key->choices[i]; i++) {
         if (strcmp(text, key->choices[i]) == 0) {
             *(uint64_t *)field(key, base) = i;
             return 0;
@@ -206,10 +206,10 @@ static int set_choice(const struct mr_config_key *key, void *base, const char *t
 static int check_header(const struct mr_config_key *key, const char *line)
 {
     const char *colon = strchr(line, ':');
-    size_t name = colon != NULL ? (size_t)(colon - line) : 0;
+    size_t name = colon ? (size_t)(colon - line) : 0;
     bool good = name > 0 && colon[1] == ' ';
     for (size_t i = 0; good && i < name; i++)
-        good = isalnum((unsigned char)line[i]) || strchr("!#$%&'*+-.^_`|~", line[i]) != NULL;
+        good = isalnum((unsigned char)line[i]) || strchr("!#$%&'*+-.^_`|~", line[i]);
     for (const char *at = line; good && *at != '\0'; at++)
         good = (unsigned char)*at >= 0x20 && *at != 0x7f;
     if (good)
@@ -232,7 +232,7 @@ int mr_config_set_text(const struct mr_config_key *key, void *base, const char *
         return set_choice(key, base, text);
     case MR_KEY_STRING: {
         char *copy = strdup(text);
-        if (copy == NULL)
+        if (!copy)
             return no_memory();
         free(*(char **)field(key, base));
         *(char **)field(key, base) = copy;
@@ -446,12 +446,12 @@ static char *text_of(const msgpack_object *object, const char *name)
 {
     const char *at;
     size_t length;
-    if (!mr_unpack_bytes(object, &at, &length) || memchr(at, '\0', length) != NULL) {
+    if (!mr_unpack_bytes(object, &at, &length) || memchr(at, '\0', length)) {
         bad_value(name);
         return NULL;
     }
     char *text = strndup(at, length);
-    if (text == NULL)
+    if (!text)
         no_memory();
     return text;
 }
@@ -459,7 +459,7 @@ static char *text_of(const msgpack_object *object, const char *name)
 static int take_text(const struct mr_config_key *key, void *base, const msgpack_object *object, const char *name)
 {
     char *text = text_of(object, name);
-    if (text == NULL)
+    if (!text)
         return -1;
     int rc = mr_config_set_text(key, base, text);
     free(text);
@@ -480,7 +480,7 @@ static int take_value(const struct mr_config_key *key, void *base, const msgpack
         return mr_config_set_bool(key, base, object->via.boolean);
     case MR_KEY_CHOICE: {
         uint64_t count = 0;
-        while (key->choices[count] != NULL)
+        while (key->choices[count])
             count++;
         if (object->type != MSGPACK_OBJECT_POSITIVE_INTEGER || object->via.u64 >= count)
             return bad_value(name);
@@ -511,7 +511,7 @@ static int take_fields(void *base, bool dataset, const msgpack_object *map)
             continue;
         full_name(&keys[i], name);
         const msgpack_object *object = mr_unpack_find(map, name);
-        if (object != NULL && take_value(&keys[i], base, object, name) != 0)
+        if (object && take_value(&keys[i], base, object, name) != 0)
             return -1;
     }
     return 0;
@@ -519,17 +519,17 @@ static int take_fields(void *base, bool dataset, const msgpack_object *map)
 
 static int take_datasets(struct mr_config *config, const msgpack_object *list)
 {
-    if (list == NULL)
+    if (!list)
         return 0;
     if (list->type != MSGPACK_OBJECT_ARRAY)
         return bad_value("datasets");
     for (uint32_t i = 0; i < list->via.array.size; i++) {
         const msgpack_object *map = &list->via.array.ptr[i];
         const msgpack_object *named = mr_unpack_find(map, "name");
-        char *name = named != NULL ? text_of(named, "name") : NULL;
-        struct mr_config_dataset *dataset = name != NULL ? mr_config_add_dataset(config, name) : NULL;
+        char *name = named ? text_of(named, "name") : NULL;
+        struct mr_config_dataset *dataset = name ? mr_config_add_dataset(config, name) : NULL;
         free(name);
-        if (dataset == NULL)
+        if (!dataset)
             return bad_value("datasets");
         if (take_fields(dataset, true, map) != 0)
             return -1;
@@ -556,7 +556,7 @@ int mr_config_from_fd(struct mr_config *config, int fd)
         goto out;
     }
     bytes = malloc((size_t)status.st_size);
-    if (bytes == NULL) {
+    if (!bytes) {
         no_memory();
         goto out;
     }

@@ -201,14 +201,14 @@ const char *mr_config_nearest(const char *section, const char *wrong)
     const char *nearest = NULL;
     unsigned best = 0;
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        const char *candidate = section == NULL ? keys[i].section : keys[i].name;
-        if (section != NULL && strcmp(section, keys[i].section) != 0)
+        const char *candidate = !section ? keys[i].section : keys[i].name;
+        if (section && strcmp(section, keys[i].section) != 0)
             continue;
         unsigned distance = edit_distance(wrong, candidate);
         /* "arena" is far from "arena_bytes" in edits, but clearly meant. */
         if (wrong[0] != '\0' && strncmp(wrong, candidate, strlen(wrong)) == 0)
             distance = distance < 1 ? distance : 1;
-        if (distance <= strlen(candidate) / 2 && (nearest == NULL || distance < best)) {
+        if (distance <= strlen(candidate) / 2 && (!nearest || distance < best)) {
             nearest = candidate;
             best = distance;
         }

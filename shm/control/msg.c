@@ -29,7 +29,7 @@ struct mr_msg_out {
 struct mr_msg_out *mr_msg_new(enum mr_msg_type type)
 {
     struct mr_msg_out *msg = calloc(1, sizeof *msg);
-    if (msg == NULL)
+    if (!msg)
         return NULL; /* the puts accept NULL; send reports it */
     msg->type = type;
     msgpack_sbuffer_init(&msg->body);
@@ -39,7 +39,7 @@ struct mr_msg_out *mr_msg_new(enum mr_msg_type type)
 
 void mr_msg_discard(struct mr_msg_out *msg)
 {
-    if (msg == NULL)
+    if (!msg)
         return;
     for (unsigned i = 0; msg->kept && i < msg->fd_count; i++)
         close(msg->fds[i]);
@@ -56,7 +56,7 @@ static void put_text(struct mr_msg_out *msg, const char *text)
 /* Begins a pair: false when the message is not there or too long already, so that it cannot grow without limit. */
 static bool put_key(struct mr_msg_out *msg, const char *key)
 {
-    if (msg == NULL || msg->failed)
+    if (!msg || msg->failed)
         return false;
     if (msg->body.size > MR_MSG_BYTES_MAX) {
         msg->failed = true;
@@ -104,7 +104,7 @@ void mr_msg_put_strs(struct mr_msg_out *msg, const char *key, const char *const 
 
 void mr_msg_put_fd(struct mr_msg_out *msg, int fd)
 {
-    if (msg == NULL)
+    if (!msg)
         return;
     if (msg->fd_count == MR_MSG_FDS_MAX)
         msg->failed = true;
@@ -175,7 +175,7 @@ int mr_msg_try_send(int socket, struct mr_msg_out *msg)
     } control;
     msgpack_sbuffer head;
     msgpack_sbuffer_init(&head);
-    if (msg == NULL || pack_head(msg, &head) != 0) {
+    if (!msg || pack_head(msg, &head) != 0) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a control message");
         goto out;
     }
@@ -226,7 +226,7 @@ void mr_msg_close(struct mr_msg_in *msg)
             close(msg->fds[i]);
     msg->fd_count = 0;
     struct incoming *in = msg->impl;
-    if (in != NULL) {
+    if (in) {
         msgpack_zone_destroy(&in->zone);
         free(in);
         msg->impl = NULL;
@@ -236,7 +236,7 @@ void mr_msg_close(struct mr_msg_in *msg)
 /* Takes over every descriptor of the packet, also of one that is refused: otherwise they would leak. */
 static void collect_fds(struct msghdr *header, struct mr_msg_in *msg)
 {
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(header); c != NULL; c = CMSG_NXTHDR(header, c)) {
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(header); c; c = CMSG_NXTHDR(header, c)) {
         if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
             continue;
         size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
@@ -275,7 +275,7 @@ bad:
 static int parse(struct mr_msg_in *msg, const char *bytes, size_t length)
 {
     struct incoming *in = malloc(sizeof *in + length);
-    if (in == NULL || !msgpack_zone_init(&in->zone, MSGPACK_ZONE_CHUNK_SIZE)) {
+    if (!in || !msgpack_zone_init(&in->zone, MSGPACK_ZONE_CHUNK_SIZE)) {
         free(in);
         mr_error_set(MR_E_NO_MEMORY, "no memory for a control message");
         return -1;
@@ -336,7 +336,7 @@ fail:
 static const msgpack_object *field(const struct mr_msg_in *msg, const char *key)
 {
     const msgpack_object *value = mr_unpack_find(fields_of(msg), key);
-    if (value == NULL)
+    if (!value)
         mr_error_set(MR_E_PROTOCOL, "control message %d has no '%s'", (int)msg->type, key);
     return value;
 }
@@ -355,7 +355,7 @@ bool mr_msg_has(const struct mr_msg_in *msg, const char *key)
 int mr_msg_get_u64(const struct mr_msg_in *msg, const char *key, uint64_t *value)
 {
     const msgpack_object *object = field(msg, key);
-    if (object == NULL)
+    if (!object)
         return -1;
     if (object->type != MSGPACK_OBJECT_POSITIVE_INTEGER)
         return wrong_type(msg, key, "an unsigned integer");
@@ -366,7 +366,7 @@ int mr_msg_get_u64(const struct mr_msg_in *msg, const char *key, uint64_t *value
 int mr_msg_get_bool(const struct mr_msg_in *msg, const char *key, bool *value)
 {
     const msgpack_object *object = field(msg, key);
-    if (object == NULL)
+    if (!object)
         return -1;
     if (object->type != MSGPACK_OBJECT_BOOLEAN)
         return wrong_type(msg, key, "a boolean");
@@ -379,12 +379,12 @@ static const char *terminated(const struct mr_msg_in *msg, const char *key, cons
 {
     const char *at;
     size_t length;
-    if (!mr_unpack_bytes(object, &at, &length) || memchr(at, '\0', length) != NULL) {
+    if (!mr_unpack_bytes(object, &at, &length) || memchr(at, '\0', length)) {
         wrong_type(msg, key, "text");
         return NULL;
     }
     char *copy = msgpack_zone_malloc_no_align(&((struct incoming *)msg->impl)->zone, length + 1);
-    if (copy == NULL) {
+    if (!copy) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a control message");
         return NULL;
     }
@@ -396,10 +396,10 @@ static const char *terminated(const struct mr_msg_in *msg, const char *key, cons
 int mr_msg_get_str(const struct mr_msg_in *msg, const char *key, const char **value)
 {
     const msgpack_object *object = field(msg, key);
-    if (object == NULL)
+    if (!object)
         return -1;
     const char *text = terminated(msg, key, object);
-    if (text == NULL)
+    if (!text)
         return -1;
     *value = text;
     return 0;
@@ -409,7 +409,7 @@ int mr_msg_get_bytes(const struct mr_msg_in *msg, const char *key, const void **
 {
     const msgpack_object *object = field(msg, key);
     const char *at;
-    if (object == NULL)
+    if (!object)
         return -1;
     if (!mr_unpack_bytes(object, &at, length))
         return wrong_type(msg, key, "bytes");
@@ -420,19 +420,19 @@ int mr_msg_get_bytes(const struct mr_msg_in *msg, const char *key, const void **
 int mr_msg_get_strs(const struct mr_msg_in *msg, const char *key, const char *const **values, size_t *count)
 {
     const msgpack_object *object = field(msg, key);
-    if (object == NULL)
+    if (!object)
         return -1;
     if (object->type != MSGPACK_OBJECT_ARRAY)
         return wrong_type(msg, key, "an array of strings");
     uint32_t size = object->via.array.size;
     const char **texts = msgpack_zone_malloc(&((struct incoming *)msg->impl)->zone, (size + 1) * sizeof *texts);
-    if (texts == NULL) {
+    if (!texts) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a control message");
         return -1;
     }
     for (uint32_t i = 0; i < size; i++) {
         texts[i] = terminated(msg, key, &object->via.array.ptr[i]);
-        if (texts[i] == NULL)
+        if (!texts[i])
             return -1;
     }
     texts[size] = NULL;

@@ -33,7 +33,7 @@ int mr_runtime_folder(char path[PATH_MAX])
 {
     const char *runtime = getenv("XDG_RUNTIME_DIR");
     int n;
-    if (runtime != NULL && runtime[0] == '/')
+    if (runtime && runtime[0] == '/')
         n = snprintf(path, PATH_MAX, "%s/millrace", runtime);
     else
         n = snprintf(path, PATH_MAX, "/tmp/millrace-%u", geteuid());

@@ -107,19 +107,19 @@ static int by_text(const void *a, const void *b)
 /* Lower case, sorted: the order and case in a configuration do not matter. */
 static void pack_classes(msgpack_packer *pk, const struct mr_strings *classes)
 {
-    size_t count = classes != NULL ? classes->count : 0;
+    size_t count = classes ? classes->count : 0;
     char **sorted = calloc(count + 1, sizeof *sorted);
     pack_key(pk, "exclude_classes");
-    msgpack_pack_array(pk, sorted != NULL ? count : 0);
-    for (size_t i = 0; sorted != NULL && i < count; i++) {
+    msgpack_pack_array(pk, sorted ? count : 0);
+    for (size_t i = 0; sorted && i < count; i++) {
         sorted[i] = strdup(classes->items[i]);
-        for (char *at = sorted[i]; at != NULL && *at != '\0'; at++)
+        for (char *at = sorted[i]; at && *at != '\0'; at++)
             *at = (char)tolower((unsigned char)*at);
     }
-    if (sorted != NULL)
+    if (sorted)
         qsort(sorted, count, sizeof *sorted, by_text);
-    for (size_t i = 0; sorted != NULL && i < count; i++) {
-        pack_key(pk, sorted[i] != NULL ? sorted[i] : "");
+    for (size_t i = 0; sorted && i < count; i++) {
+        pack_key(pk, sorted[i] ? sorted[i] : "");
         free(sorted[i]);
     }
     free(sorted);
@@ -168,7 +168,7 @@ static int write_blocks(int fd, const struct mr_index *index, uint64_t offset, u
 {
     int room = LZ4_compressBound((int)BLOCK_BYTES), rc = 0;
     char *packed = malloc((size_t)room);
-    if (packed == NULL) {
+    if (!packed) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a block of an index");
         return -1;
     }
@@ -198,7 +198,7 @@ int mr_index_file_write(int fd, const struct mr_index *index, const struct mr_in
     msgpack_sbuffer header;
     int rc = -1;
     msgpack_sbuffer_init(&header);
-    if (lengths == NULL || hashes == NULL) {
+    if (!lengths || !hashes) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for the header of a saved index");
         goto out;
     }
@@ -226,7 +226,7 @@ static int make_folders(const char *path)
         mr_error_set(MR_E_USAGE, "the path of a saved index is too long: %.100s...", path);
         return -1;
     }
-    for (char *at = strchr(folder + 1, '/'); at != NULL; at = strchr(at + 1, '/')) {
+    for (char *at = strchr(folder + 1, '/'); at; at = strchr(at + 1, '/')) {
         *at = '\0';
         if (mkdir(folder, 0777) != 0 && errno != EEXIST) {
             mr_error_set_errno(errno, "cannot make the folder %s", folder);
@@ -242,7 +242,7 @@ static void sync_folder(const char *path)
     char folder[PATH_MAX];
     snprintf(folder, sizeof folder, "%s", path);
     char *slash = strrchr(folder, '/');
-    if (slash == NULL)
+    if (!slash)
         strcpy(folder, ".");
     else
         slash[slash == folder ? 1 : 0] = '\0';
@@ -303,7 +303,7 @@ static int corrupt(const char *what)
 static int get_u64(const msgpack_object *map, const char *key, uint64_t max, uint64_t *value)
 {
     const msgpack_object *found = mr_unpack_find(map, key);
-    if (found == NULL || found->type != MSGPACK_OBJECT_POSITIVE_INTEGER || found->via.u64 > max)
+    if (!found || found->type != MSGPACK_OBJECT_POSITIVE_INTEGER || found->via.u64 > max)
         return corrupt(key);
     *value = found->via.u64;
     return 0;
@@ -313,7 +313,7 @@ static char *copy_text(const msgpack_object *object)
 {
     const char *at;
     size_t length;
-    if (object == NULL || !mr_unpack_bytes(object, &at, &length) || memchr(at, '\0', length) != NULL)
+    if (!object || !mr_unpack_bytes(object, &at, &length) || memchr(at, '\0', length))
         return NULL;
     return strndup(at, length);
 }
@@ -321,22 +321,22 @@ static char *copy_text(const msgpack_object *object)
 static int get_text(const msgpack_object *map, const char *key, char **value)
 {
     *value = copy_text(mr_unpack_find(map, key));
-    return *value != NULL ? 0 : corrupt(key);
+    return *value ? 0 : corrupt(key);
 }
 
 static int get_texts(const msgpack_object *map, const char *key, struct mr_strings *values)
 {
     const msgpack_object *found = mr_unpack_find(map, key);
-    if (found == NULL || found->type != MSGPACK_OBJECT_ARRAY)
+    if (!found || found->type != MSGPACK_OBJECT_ARRAY)
         return corrupt(key);
     values->items = calloc((size_t)found->via.array.size + 1, sizeof *values->items);
-    if (values->items == NULL) {
+    if (!values->items) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for the header of a saved index");
         return -1;
     }
     for (uint32_t i = 0; i < found->via.array.size; i++) {
         char *text = copy_text(&found->via.array.ptr[i]);
-        if (text == NULL)
+        if (!text)
             return corrupt(key);
         values->items[values->count++] = text;
     }
@@ -384,7 +384,7 @@ static int get_blocks(struct mr_index_file *file, const msgpack_object *map)
     const msgpack_object *lengths = mr_unpack_find(map, "lengths"), *hashes = mr_unpack_find(map, "hashes");
     const char *length_at, *hash_at;
     size_t length_bytes, hash_bytes;
-    if (lengths == NULL || hashes == NULL || !mr_unpack_bytes(lengths, &length_at, &length_bytes) ||
+    if (!lengths || !hashes || !mr_unpack_bytes(lengths, &length_at, &length_bytes) ||
         !mr_unpack_bytes(hashes, &hash_at, &hash_bytes))
         return corrupt("no list of blocks");
     file->block_bytes = BLOCK_BYTES;
@@ -393,7 +393,7 @@ static int get_blocks(struct mr_index_file *file, const msgpack_object *map)
         return corrupt("its list of blocks has another length than its image");
     file->lengths = calloc(file->blocks + 1, sizeof *file->lengths);
     file->hashes = malloc(hash_bytes + 1);
-    if (file->lengths == NULL || file->hashes == NULL) {
+    if (!file->lengths || !file->hashes) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for the header of a saved index");
         return -1;
     }
@@ -435,7 +435,7 @@ static int get_header(struct mr_index_file *file, const msgpack_object *map)
         return -1;
     file->created_wall_ns = (int64_t)created;
     const msgpack_object *dropped = mr_unpack_find(map, "dropped");
-    if (dropped == NULL || dropped->type != MSGPACK_OBJECT_MAP)
+    if (!dropped || dropped->type != MSGPACK_OBJECT_MAP)
         return corrupt("dropped");
     for (unsigned kind = 0; kind < MR_DROP_KINDS; kind++)
         if (get_u64(dropped, mr_index_drop_name(kind), UINT64_MAX, &file->dropped[kind]) != 0)
@@ -476,7 +476,7 @@ int mr_index_file_open(struct mr_index_file *file, int fd)
     if (get_u32(head + 12) != 0 || length > HEADER_MAX || hashed + HASH_BYTES > file->file_bytes)
         return corrupt("the length of its header");
     whole = malloc(hashed + HASH_BYTES);
-    if (whole == NULL) {
+    if (!whole) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for the header of a saved index");
         return -1;
     }
@@ -549,8 +549,8 @@ static void *unpack_some(void *arg)
     struct unpacking *u = arg;
     char *packed = malloc((size_t)LZ4_compressBound((int)u->file->block_bytes));
     uint64_t i;
-    int rc = packed != NULL ? 0 : -1;
-    if (packed == NULL)
+    int rc = packed ? 0 : -1;
+    if (!packed)
         mr_error_set(MR_E_NO_MEMORY, "no memory for a block of an index");
     while (rc == 0 && !atomic_load_explicit(&u->failed, memory_order_relaxed) &&
            (i = atomic_fetch_add_explicit(&u->next, 1, memory_order_relaxed)) < u->file->blocks)
@@ -606,7 +606,7 @@ int mr_index_file_unpack(const struct mr_index_file *file, int fd, int out)
     struct unpacking u = {.file = file, .fd = fd};
     uint64_t *offsets = calloc(file->blocks + 1, sizeof *offsets);
     int rc = -1;
-    if (offsets == NULL) {
+    if (!offsets) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for the blocks of a saved index");
         return -1;
     }

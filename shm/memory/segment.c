@@ -172,7 +172,7 @@ int mr_segment_huge_possible(void)
     if (fd >= 0)
         close(fd);
     text[n > 0 ? n : 0] = '\0';
-    return text[0] != '\0' && strstr(text, "[never]") == NULL && strstr(text, "[deny]") == NULL;
+    return text[0] != '\0' && !strstr(text, "[never]") && !strstr(text, "[deny]");
 }
 
 int mr_segment_reserve_huge(int fd, void *at, const char *what, uint64_t size)

@@ -17,7 +17,7 @@ static void try_it(int fd)
     struct mr_index_file file;
     if (mr_index_file_open(&file, fd) != 0)
         return;
-    if (strlen(file.digest) != MR_INDEX_DIGEST_SIZE - 1 || file.bucket == NULL || file.endpoint == NULL)
+    if (strlen(file.digest) != MR_INDEX_DIGEST_SIZE - 1 || !file.bucket || !file.endpoint)
         abort();
     int out = memfd_create("image", MFD_CLOEXEC);
     if (file.image_bytes < (64u << 20) && mr_index_file_unpack(&file, fd, out) == 0) {
@@ -78,7 +78,7 @@ size_t mr_fuzz_seed(unsigned n, uint8_t **data)
     free(image);
     length = (size_t)lseek(fd, 0, SEEK_END);
     *data = malloc(length);
-    if (*data == NULL || pread(fd, *data, length, 0) != (ssize_t)length)
+    if (!*data || pread(fd, *data, length, 0) != (ssize_t)length)
         abort();
     close(fd);
     return length;

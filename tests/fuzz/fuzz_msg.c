@@ -27,7 +27,7 @@ static void read_fields(const struct mr_msg_in *in, size_t size)
             abort();
         if (mr_msg_get_strs(in, keys[i], &list, &length) != 0)
             continue;
-        if (length > size || list[length] != NULL)
+        if (length > size || list[length])
             abort();
         for (size_t j = 0; j < length; j++)
             if (strlen(list[j]) > size)
@@ -59,7 +59,7 @@ size_t mr_fuzz_seed(unsigned n, uint8_t **data)
     int ends[2];
     uint8_t packet[1024];
     struct mr_msg_out *out = n < 2 ? mr_msg_new(n == 0 ? MR_MSG_OPEN_DATASET : MR_MSG_FAILED) : NULL;
-    if (out == NULL || socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) != 0)
+    if (!out || socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) != 0)
         return 0;
     mr_msg_put_u64(out, "dataset", UINT64_C(1) << (n * 40));
     mr_msg_put_str(out, "name", "train");
@@ -70,7 +70,7 @@ size_t mr_fuzz_seed(unsigned n, uint8_t **data)
     close(ends[0]);
     close(ends[1]);
     *data = length > 0 ? malloc((size_t)length) : NULL;
-    if (*data == NULL)
+    if (!*data)
         return 0;
     memcpy(*data, packet, (size_t)length);
     return (size_t)length;

@@ -29,5 +29,5 @@ size_t mr_fuzz_seed(unsigned n, uint8_t **data)
     if (n >= sizeof seeds / sizeof seeds[0])
         return 0;
     *data = (uint8_t *)strdup(seeds[n]);
-    return *data != NULL ? strlen(seeds[n]) : 0;
+    return *data ? strlen(seeds[n]) : 0;
 }

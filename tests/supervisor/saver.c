@@ -219,7 +219,7 @@ static void obey(const char *line)
     unsigned long long number = 0;
     if (sscanf(line, "connect %8000s", text) == 1) {
         client = mr_client_connect(text, "trainer", 10000);
-        if (client == NULL)
+        if (!client)
             fail();
         else
             printf("ok\n");
@@ -240,7 +240,7 @@ int main(void)
 {
     static char line[LINE];
     setvbuf(stdout, NULL, _IOLBF, 0);
-    while (fgets(line, sizeof line, stdin) != NULL)
+    while (fgets(line, sizeof line, stdin))
         obey(line);
     return 0;
 }

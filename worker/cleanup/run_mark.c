@@ -224,7 +224,7 @@ struct mr_dead_mark *mr_dead_marks_take(unsigned most)
     struct dirent *entry;
     if (!dir)
         return NULL;
-    while (most > 0 && (entry = readdir(dir)) != NULL) {
+    while (most > 0 && (entry = readdir(dir))) {
         struct mr_dead_mark *mark = take_one(base, entry->d_name);
         if (!mark)
             continue;
@@ -285,7 +285,7 @@ bool mr_run_mark_lives(const char *run, const struct mr_dead_mark *marks)
     struct dirent *entry;
     if (!dir)
         return false;
-    while (!lives && (entry = readdir(dir)) != NULL) {
+    while (!lives && (entry = readdir(dir))) {
         if (strncmp(entry->d_name, run, strlen(run)) != 0 || entry->d_name[strlen(run)] != '.' ||
             !parse_maker(entry->d_name, '.', '.', &maker, &rest) || mr_dead_marks_have(marks, &maker))
             continue;

@@ -160,7 +160,7 @@ static bool run_lives(DIR *dir, const char *name)
     struct dirent *entry;
     bool lives = false;
     rewinddir(dir);
-    while (!lives && (entry = readdir(dir)) != NULL) {
+    while (!lives && (entry = readdir(dir))) {
         if (strncmp(entry->d_name, name, UUID_LENGTH + 1) != 0 || strcmp(entry->d_name, name) == 0)
             continue;
         int fd = openat(dirfd(dir), entry->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
@@ -205,7 +205,7 @@ static bool take_file(struct mr_upload_janitor *j, DIR *dir, const char *base, c
     if (!text || pread(j->fd, text, (size_t)length, 0) != length)
         goto not_ours;
     text[length] = 0;
-    for (char *line = text, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
+    for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
         *end = 0;
         read_line(j, line);
     }
@@ -232,7 +232,7 @@ static void look(struct mr_upload_janitor *j, int64_t now_ns)
         return;
     char names[256][NAME_MAX + 1]; /* the folder is read again for each of them (run_lives) */
     unsigned count = 0;
-    for (struct dirent *entry; count < 256 && (entry = readdir(dir)) != NULL;)
+    for (struct dirent *entry; count < 256 && (entry = readdir(dir));)
         if (strlen(entry->d_name) > UUID_LENGTH + 1 && entry->d_name[UUID_LENGTH] == '.')
             snprintf(names[count++], sizeof names[0], "%s", entry->d_name);
     bool taken = false;

@@ -102,9 +102,9 @@ int mr_index_cache_folder(const struct mr_config *config, char folder[PATH_MAX])
     const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     int n = -1;
     if (config->list.cache_files > 0 && config->list.cache_bytes > 0) {
-        if (base != NULL && base[0] == '/')
+        if (base && base[0] == '/')
             n = snprintf(folder, PATH_MAX, "%s/millrace/index", base);
-        else if (home != NULL && home[0] == '/')
+        else if (home && home[0] == '/')
             n = snprintf(folder, PATH_MAX, "%s/.cache/millrace/index", home);
     }
     if (n > 0 && n < PATH_MAX - 200) /* room for the names in it */
@@ -125,7 +125,7 @@ static bool is_wanted(const char *name, const char *key, const char *digest)
 {
     size_t length = strlen(key);
     return strncmp(name, key, length) == 0 && name[length] == '-' && has_suffix(name, MR_INDEX_FILE_SUFFIX) &&
-           (digest == NULL || strncmp(name + length + 1, digest, strlen(digest)) == 0);
+           (!digest || strncmp(name + length + 1, digest, strlen(digest)) == 0);
 }
 
 /* Opens one file of the folder; a damaged one goes. -1: not usable. */
@@ -153,13 +153,13 @@ int mr_index_cache_find(const struct mr_config *config, const char *key, const c
     if (mr_index_cache_folder(config, path) != 0)
         return -1;
     DIR *dir = opendir(path);
-    for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;) {
+    for (struct dirent *entry; dir && (entry = readdir(dir));) {
         struct mr_index_file found;
         int fd = is_wanted(entry->d_name, key, digest) ? open_entry(dirfd(dir), entry->d_name, &found) : -1;
         if (fd < 0)
             continue;
         if ((best >= 0 && found.created_wall_ns <= file->created_wall_ns) ||
-            (except != NULL && strcmp(found.digest, except) == 0)) {
+            (except && strcmp(found.digest, except) == 0)) {
             mr_index_file_close(&found);
             close(fd);
             continue;
@@ -173,7 +173,7 @@ int mr_index_cache_find(const struct mr_config *config, const char *key, const c
     }
     if (best >= 0)
         utimensat(dirfd(dir), best_name, NULL, 0); /* used now */
-    if (dir != NULL)
+    if (dir)
         closedir(dir);
     if (best < 0)
         mr_error_set(MR_E_NOT_FOUND, "it is not in the cache %s", path);
@@ -200,7 +200,7 @@ static struct entry *read_entries(DIR *dir, size_t *count)
     struct entry *entries = NULL;
     size_t room = 0;
     *count = 0;
-    for (struct dirent *at; (at = readdir(dir)) != NULL;) {
+    for (struct dirent *at; (at = readdir(dir));) {
         struct stat status;
         if (fstatat(dirfd(dir), at->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(status.st_mode))
             continue;
@@ -210,7 +210,7 @@ static struct entry *read_entries(DIR *dir, size_t *count)
             continue;
         if (*count == room) {
             struct entry *more = realloc(entries, (room + 64) * sizeof *entries);
-            if (more == NULL)
+            if (!more)
                 break; /* the rest the next time */
             entries = more;
             room += 64;
@@ -228,12 +228,12 @@ static void prune(const struct mr_config *config, const char *folder, const char
     DIR *dir = opendir(folder);
     uint64_t bytes = 0;
     size_t count = 0;
-    if (dir == NULL)
+    if (!dir)
         return;
     struct entry *entries = read_entries(dir, &count);
-    if (entries != NULL)
+    if (entries)
         qsort(entries, count, sizeof *entries, youngest_first);
-    for (size_t i = 0; entries != NULL && i < count; i++) {
+    for (size_t i = 0; entries && i < count; i++) {
         bytes += entries[i].bytes;
         if ((i >= config->list.cache_files || bytes > config->list.cache_bytes) && strcmp(entries[i].name, kept) != 0)
             unlinkat(dirfd(dir), entries[i].name, 0);

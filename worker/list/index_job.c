@@ -34,7 +34,7 @@ static int new_memfd(void)
 
 static void close_request(struct request *r)
 {
-    if (r == NULL)
+    if (!r)
         return;
     for (size_t i = 0; i < r->uri_count; i++)
         mr_uri_close(&r->uris[i]);
@@ -79,7 +79,7 @@ static int say_done(struct mr_link *link, uint64_t dataset, uint64_t requests, c
     char digest[MR_INDEX_DIGEST_SIZE], key[32];
     mr_index_digest_text(index->info.digest, digest);
     struct mr_msg_out *msg = mr_msg_new(MR_MSG_INDEX_DONE);
-    if (msg == NULL)
+    if (!msg)
         return -1;
     mr_msg_put_u64(msg, "dataset", dataset);
     mr_msg_put_u64(msg, "objects", index->info.count);
@@ -224,7 +224,7 @@ int mr_index_job_concat(struct mr_index_job *job, struct mr_link *link, struct m
         mr_error_set(MR_E_PROTOCOL, "CONCAT without parts");
         rc = -1;
     }
-    if (rc == 0 && r == NULL) {
+    if (rc == 0 && !r) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for an index");
         rc = -1;
     }
@@ -248,7 +248,7 @@ int mr_index_job_concat(struct mr_index_job *job, struct mr_link *link, struct m
 static int say_missing(struct mr_link *link, uint64_t dataset, uint64_t stale)
 {
     struct mr_msg_out *msg = mr_msg_new(MR_MSG_INDEX_MISSING);
-    if (msg == NULL)
+    if (!msg)
         return -1;
     mr_msg_put_u64(msg, "dataset", dataset);
     mr_msg_put_u64(msg, "stale", stale);
@@ -277,9 +277,9 @@ int mr_index_job_load(struct mr_link *link, struct mr_net *net, struct mr_msg_in
         return -1;
     struct request *r = calloc(1, sizeof *r);
     int fd = new_memfd(), rc = -1;
-    if (r == NULL)
+    if (!r)
         mr_error_set(MR_E_NO_MEMORY, "no memory for an index");
-    if (r != NULL && fd >= 0) {
+    if (r && fd >= 0) {
         r->dataset = dataset;
         rc = read_want(r, link, net, msg);
     }

@@ -23,7 +23,7 @@ const char *mr_index_endpoint(const struct mr_config *config, enum mr_scheme sch
     static char text[512]; /* without slashes at its end: they do not make it another endpoint */
     const char *environment = getenv("STORAGE_EMULATOR_HOST");
     const char *endpoint = config->gcs.endpoint[0] != '\0' ? config->gcs.endpoint : environment;
-    if (scheme != MR_SCHEME_GS || endpoint == NULL)
+    if (scheme != MR_SCHEME_GS || !endpoint)
         return "";
     snprintf(text, sizeof text, "%s", endpoint);
     for (size_t n = strlen(text); n > 0 && text[n - 1] == '/'; n--)
@@ -42,7 +42,7 @@ static void looked_up(void *arg, const struct mr_store_result *result, const str
 {
     struct waiting *w = arg;
     w->answered = true;
-    w->item = item != NULL ? *item : (struct mr_store_item){0};
+    w->item = item ? *item : (struct mr_store_item){0};
     if (result->code != MR_OK)
         mr_error_set(result->code, "%s", result->text);
     else
@@ -62,7 +62,7 @@ static void fetched(void *arg, const struct mr_transfer_result *result)
 /* Messages of the supervisor wait meanwhile: DRAIN too, which is followed by SIGKILL soon. */
 static int await(struct mr_net *net, struct waiting *w, const struct mr_transfer *started)
 {
-    if (started == NULL)
+    if (!started)
         return -1;
     while (!w->answered)
         if (mr_http_step(net->http, 1000, -1) < 0)
@@ -143,7 +143,7 @@ static int load_path(const struct mr_index_want *want, int out, struct mr_index_
 
 static bool is_path(const char *place)
 {
-    return strstr(place, "://") == NULL;
+    return !strstr(place, "://");
 }
 
 /* The whole object into a memfd. */
@@ -174,7 +174,7 @@ static int download(struct mr_net *net, struct mr_store *store, const char *key,
         .dest = at,
     };
     int rc = await(net, &w, mr_transfer_fetch(net->engine, &request, fetched, &w));
-    if (at != NULL)
+    if (at)
         munmap(at, item->size);
     return rc;
 }
@@ -189,9 +189,9 @@ static int open_place(const struct mr_index_want *want, struct mr_uri *uri, stru
         return -1;
     }
     *store = mr_net_store(want->net, uri->scheme, uri->bucket);
-    if (*store == NULL)
+    if (!*store)
         mr_uri_close(uri);
-    return *store != NULL ? 0 : -1;
+    return *store ? 0 : -1;
 }
 
 static int load_uri(const struct mr_index_want *want, int out, struct mr_index_found *found)

@@ -78,8 +78,8 @@ static int new_memfd(const char *name)
 static void range_close(struct lister *l)
 {
     struct range *r = &l->range;
-    for (size_t i = 0; r->look_ups != NULL && i < r->next_name; i++)
-        if (r->look_ups[i].transfer != NULL)
+    for (size_t i = 0; r->look_ups && i < r->next_name; i++)
+        if (r->look_ups[i].transfer)
             mr_transfer_cancel(l->net.engine, r->look_ups[i].transfer);
     mr_index_builder_destroy(r->builder);
     if (r->fd >= 0)

@@ -14,7 +14,7 @@ static size_t shared_bytes(const char *a, const char *b)
 
 void mr_shape_add(struct mr_shape *shape, const char *before, const char *name)
 {
-    if (before == NULL)
+    if (!before)
         return;
     size_t n = shared_bytes(before, name);
     shape->branch[(unsigned char)before[n]] = true;
@@ -122,16 +122,16 @@ bool mr_split(const struct mr_shape *shape, const struct mr_split_place *place, 
 {
     const char *last = place->last, *end = place->end;
     size_t length = strlen(last), at = place->prefix > place->level ? place->prefix : (size_t)place->level;
-    size_t common = end != NULL ? shared_bytes(last, end) : 0;
-    bool text = valid_utf8(last) && (end == NULL || valid_utf8(end));
+    size_t common = end ? shared_bytes(last, end) : 0;
+    bool text = valid_utf8(last) && (!end || valid_utf8(end));
     for (; at <= length && at + 5 < MR_SPLIT_MAX; at++) {
-        if (end != NULL && at < common)
+        if (end && at < common)
             continue;
-        unsigned byte = cut_byte(shape, place, at, end != NULL && at == common);
+        unsigned byte = cut_byte(shape, place, at, end && at == common);
         if (byte == 0)
             continue;
         build(last, at, byte, m);
-        if (strcmp(m, last) > 0 && (end == NULL || strcmp(m, end) < 0) && (!text || valid_utf8(m))) {
+        if (strcmp(m, last) > 0 && (!end || strcmp(m, end) < 0) && (!text || valid_utf8(m))) {
             *level = at;
             return true;
         }

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "shm/base/clock.h"
+#include "shm/base/container.h"
 #include "worker/store/auth_impl.h"
 
 #define AHEAD_S       225 /* 3 min 45 s before its end a token is replaced (as google-auth does) */
@@ -107,7 +108,7 @@ static void on_token(void *arg, const struct mr_auth_token *token)
 
 static void run_fetch(struct mr_http_timer *timer)
 {
-    struct mr_auth *auth = (struct mr_auth *)(void *)((char *)timer - offsetof(struct mr_auth, timer));
+    struct mr_auth *auth = MR_CONTAINER_OF(timer, mr_auth, timer);
     /* A 401 may come for a token that has been replaced meanwhile: who waits because of it takes the one that is there. */
     if (is_good(auth) && mr_http_now_ns(auth->http) < auth->refresh_ns) {
         fetch_at(auth, auth->refresh_ns);

@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "shm/base/clock.h"
+#include "shm/base/container.h"
 #include "shm/base/error.h"
 #include "worker/store/auth_impl.h"
 
@@ -361,7 +362,7 @@ static void next_step(struct mr_auth_aws *aws)
 
 static void run_start(struct mr_http_timer *timer)
 {
-    next_step((struct mr_auth_aws *)(void *)((char *)timer - offsetof(struct mr_auth_aws, timer)));
+    next_step(MR_CONTAINER_OF(timer, mr_auth_aws, timer));
 }
 
 int mr_auth_aws_start(struct mr_auth_subject *subject)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "shm/base/clock.h"
+#include "shm/base/container.h"
 #include "shm/base/error.h"
 #include "worker/store/auth_impl.h"
 #include "worker/store/json.h"
@@ -166,7 +167,7 @@ static int on_body(void *arg, const struct mr_http_call *http, const void *data,
 
 int mr_auth_answer_says(const struct mr_auth_answer *answer, const char *word)
 {
-    return answer->code == MR_OK && answer->length > 0 && strstr(answer->body, word) != NULL;
+    return answer->code == MR_OK && answer->length > 0 && strstr(answer->body, word);
 }
 
 static int worth_a_repeat(const struct mr_auth_answer *answer)
@@ -247,7 +248,7 @@ static int send_now(struct mr_auth_call *call)
 
 static void run_again(struct mr_http_timer *timer)
 {
-    struct mr_auth_call *call = (struct mr_auth_call *)(void *)((char *)timer - offsetof(struct mr_auth_call, timer));
+    struct mr_auth_call *call = MR_CONTAINER_OF(timer, mr_auth_call, timer);
     if (send_now(call) == 0)
         return;
     char text[512];

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "shm/base/clock.h"
+#include "shm/base/container.h"
 #include "shm/base/error.h"
 #include "worker/store/auth_impl.h"
 
@@ -134,8 +135,7 @@ static void finish(struct mr_auth_subject *subject, int status)
 
 static void run_poll(struct mr_http_timer *timer)
 {
-    struct mr_auth_subject *subject =
-        (struct mr_auth_subject *)(void *)((char *)timer - offsetof(struct mr_auth_subject, timer));
+    struct mr_auth_subject *subject = MR_CONTAINER_OF(timer, mr_auth_subject, timer);
     int status;
     pid_t ended = waitpid(subject->pid, &status, WNOHANG); /* before the last read: all that it wrote is there */
     ssize_t got;
@@ -298,8 +298,7 @@ out:
 
 static void run_cached(struct mr_http_timer *timer)
 {
-    struct mr_auth_subject *subject =
-        (struct mr_auth_subject *)(void *)((char *)timer - offsetof(struct mr_auth_subject, timer));
+    struct mr_auth_subject *subject = MR_CONTAINER_OF(timer, mr_auth_subject, timer);
     const char *token = from_output_file(subject);
     if (token) {
         subject->done(subject->arg, token);

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "shm/base/container.h"
 #include "shm/base/error.h"
 #include "worker/store/auth_impl.h"
 
@@ -139,7 +140,7 @@ static int start_url(struct external *external)
 /* It is read anew each time: who writes it replaces it ahead of its end. */
 static void run_file(struct mr_http_timer *timer)
 {
-    struct external *external = (struct external *)(void *)((char *)timer - offsetof(struct external, timer));
+    struct external *external = MR_CONTAINER_OF(timer, external, timer);
     const char *path = external->file->from.file, *token = NULL;
     size_t length = 0;
     ssize_t got = -1;

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "shm/base/container.h"
 #include "worker/store/file_impl.h"
 
 #define PAGE_ITEMS 1000
@@ -33,7 +34,7 @@ static void file_cancel(struct mr_store_call *base)
 
 static void run_call(struct mr_http_timer *timer)
 {
-    struct file_call *call = (struct file_call *)(void *)((char *)timer - offsetof(struct file_call, timer));
+    struct file_call *call = MR_CONTAINER_OF(timer, file_call, timer);
     mr_http_poke(call->base.store->http);
     call->run(call);
 }

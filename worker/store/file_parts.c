@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "shm/base/container.h"
 #include "worker/store/file_impl.h"
 #include "worker/store/leftovers.h"
 
@@ -36,7 +37,7 @@ static void path_of(char *path, size_t size, const char *name, const char *id)
 /* They are alive, however slowly their parts come. */
 static void beat(struct mr_http_timer *timer)
 {
-    struct file_store *store = (struct file_store *)(void *)((char *)timer - offsetof(struct file_store, beat));
+    struct file_store *store = MR_CONTAINER_OF(timer, file_store, beat);
     for (const struct file_upload *upload = store->uploads; upload; upload = upload->next)
         (void)futimens(upload->fd, NULL);
     if (store->uploads)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shm/base/container.h"
 #include "worker/store/gcs_impl.h"
 
 #define WRITE_PATIENCE  3 /* times the stall timeout: a server thinks longer about a write than about a read */
@@ -146,7 +147,7 @@ static const char *advice_of_status(const struct mr_store_result *result)
 static int is_other_bytes(const struct gcs_call *call, const struct mr_http_result *http, const char *words)
 {
     return http->status == 400 && call->kind >= GCS_INSERT &&
-           (strcasestr(words, "crc32c") != NULL || memmem(http->body, http->body_length, "BadDigest", 9) != NULL);
+           (strcasestr(words, "crc32c") || memmem(http->body, http->body_length, "BadDigest", 9));
 }
 
 void mr_gcs_explain(const struct gcs_call *call, const struct mr_http_result *http, struct mr_store_result *result,
@@ -167,7 +168,7 @@ void mr_gcs_explain(const struct gcs_call *call, const struct mr_http_result *ht
         result->code = MR_E_EXISTS;
     result->retry_after_ms = http->headers.retry_after_ms;
     mr_gcs_error_text(http->body, http->body_length, words, sizeof words);
-    result->egress_limited = http->status == 429 && strcasestr(words, "egress") != NULL;
+    result->egress_limited = http->status == 429 && strcasestr(words, "egress");
     if (is_other_bytes(call, http, words)) {
         result->code = MR_E_CORRUPT;
         result->text = text;
@@ -216,7 +217,7 @@ static int send_with(struct gcs_call *call, const struct mr_auth_headers *header
 
 static void on_token(struct mr_auth_waiter *waiter, enum mr_code code, const char *text)
 {
-    struct gcs_call *call = (struct gcs_call *)(void *)((char *)waiter - offsetof(struct gcs_call, waiter));
+    struct gcs_call *call = MR_CONTAINER_OF(waiter, gcs_call, waiter);
     struct mr_auth_headers headers;
     struct mr_http_result result = {.code = code, .text = text, .body = ""};
     char copy[512];

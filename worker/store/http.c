@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "shm/base/clock.h"
+#include "shm/base/container.h"
 #include "worker/store/headers.h"
 #include "worker/store/http_impl.h"
 
@@ -519,7 +520,7 @@ static void end_stalled(struct mr_http *http, struct mr_http_call *call)
 
 static void run_watch(struct mr_http_timer *timer)
 {
-    struct mr_http *http = (struct mr_http *)(void *)((char *)timer - offsetof(struct mr_http, watch));
+    struct mr_http *http = MR_CONTAINER_OF(timer, mr_http, watch);
     struct mr_http_call *call;
     int64_t late_ns = http->now_ns - timer->due_ns;
     if (late_ns >= PAUSE_NS) { /* this process did not run: what came meanwhile is not read yet */

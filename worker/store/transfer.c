@@ -7,6 +7,7 @@
 
 #include "shm/base/checksum.h"
 #include "shm/base/clock.h"
+#include "shm/base/container.h"
 #include "shm/base/log.h"
 #include "worker/store/transfer_impl.h"
 
@@ -66,7 +67,7 @@ static void stop(struct mr_stream *stream)
 
 static void on_wait_over(struct mr_http_timer *timer)
 {
-    mr_stream_queue((struct mr_stream *)(void *)((char *)timer - offsetof(struct mr_stream, timer)), 1);
+    mr_stream_queue(MR_CONTAINER_OF(timer, mr_stream, timer), 1);
 }
 
 /* ---- the limit ---- */
@@ -486,8 +487,7 @@ static void send_stream(struct mr_stream *stream)
 
 static void pump(struct mr_http_timer *timer)
 {
-    struct mr_transfer_engine *engine =
-        (struct mr_transfer_engine *)(void *)((char *)timer - offsetof(struct mr_transfer_engine, pump));
+    struct mr_transfer_engine *engine = MR_CONTAINER_OF(timer, mr_transfer_engine, pump);
     while (engine->first && engine->in_flight < mr_transfer_limit(engine)) {
         struct mr_stream *stream = engine->first;
         dequeue(stream);

@@ -60,7 +60,7 @@ struct mr_download *mr_download_new(struct mr_tool *tool, const struct mr_downlo
                                     uint64_t end)
 {
     struct mr_download *d = calloc(1, sizeof *d);
-    if (d == NULL) {
+    if (!d) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a download");
         return NULL;
     }
@@ -73,10 +73,10 @@ struct mr_download *mr_download_new(struct mr_tool *tool, const struct mr_downlo
 
 void mr_download_destroy(struct mr_download *d)
 {
-    if (d == NULL)
+    if (!d)
         return;
     for (unsigned i = 0; i < PIECES; i++) {
-        if (d->pieces[i].transfer != NULL)
+        if (d->pieces[i].transfer)
             mr_transfer_cancel(d->tool->net.engine, d->pieces[i].transfer);
         free(d->pieces[i].data);
     }
@@ -100,7 +100,7 @@ static int start_piece(struct mr_download *d, struct piece *piece)
     bool whole = d->asked == 0 && left == d->object.size;
     piece->download = d;
     piece->length = left < PIECE_BYTES ? left : PIECE_BYTES;
-    if (piece->data == NULL && (piece->data = malloc(piece->length)) == NULL) {
+    if (!piece->data && !(piece->data = malloc(piece->length))) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for %" PRIu64 " bytes", piece->length);
         return -1;
     }
@@ -117,7 +117,7 @@ static int start_piece(struct mr_download *d, struct piece *piece)
         .dest = piece->data,
     };
     piece->transfer = mr_transfer_fetch(d->tool->net.engine, &request, piece_arrived, piece);
-    if (piece->transfer == NULL)
+    if (!piece->transfer)
         return -1;
     d->asked += piece->length;
     return 0;
@@ -143,7 +143,7 @@ int mr_download_next(struct mr_download *d, const void **data, uint64_t *length)
         return check_whole(d);
     for (unsigned i = 0; i < PIECES && d->asked < d->end; i++) {
         struct piece *piece = &d->pieces[(d->turn + i) % PIECES];
-        if (piece->transfer == NULL && !piece->arrived && start_piece(d, piece) != 0)
+        if (!piece->transfer && !piece->arrived && start_piece(d, piece) != 0)
             return -1;
     }
     struct piece *piece = &d->pieces[d->turn];

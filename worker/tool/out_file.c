@@ -15,7 +15,7 @@
 static void folder_of(const char *path, char out[PATH_MAX])
 {
     const char *slash = strrchr(path, '/');
-    if (slash == NULL)
+    if (!slash)
         snprintf(out, PATH_MAX, ".");
     else
         snprintf(out, PATH_MAX, "%.*s", slash == path ? 1 : (int)(slash - path), path);
@@ -65,7 +65,7 @@ int mr_out_file_open(struct mr_out_file *file, const char *path, bool absent)
         mr_error_set(MR_E_EXISTS, "%s exists, and --if-absent was given", path);
         return -1;
     }
-    if (snprintf(file->path, PATH_MAX, "%s", exists && realpath(path, target) != NULL ? target : path) >= PATH_MAX) {
+    if (snprintf(file->path, PATH_MAX, "%s", exists && realpath(path, target) ? target : path) >= PATH_MAX) {
         mr_error_set(MR_E_USAGE, "%s: the name is too long", path);
         return -1;
     }

@@ -107,7 +107,7 @@ int mr_tool_step(struct mr_tool *tool)
 {
     if (mr_http_step(tool->net.http, STEP_MS, -1) < 0)
         return -1;
-    if (tool->received != NULL)
+    if (tool->received)
         mr_progress_update(tool->received, mr_transfer_counters(tool->net.engine)->bytes);
     return interrupted ? fail_interrupted() : 0;
 }

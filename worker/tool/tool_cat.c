@@ -76,7 +76,7 @@ int mr_tool_cat(int argc, char **argv)
         return 2;
     }
     struct mr_store *store = mr_tool_init(&tool) == 0 ? mr_tool_open(&tool, argv[optind], &uri) : NULL;
-    if (store == NULL)
+    if (!store)
         goto out;
     if (uri.key[0] == '\0') {
         mr_error_set(MR_E_USAGE, "%s names no object", argv[optind]);
@@ -85,7 +85,7 @@ int mr_tool_cat(int argc, char **argv)
     if (mr_download_look_up(&tool, store, uri.key, &object) != 0 || parse_range(range, object.size, &first, &end) != 0)
         goto out;
     download = mr_download_new(&tool, &object, first, end);
-    rc = download != NULL ? write_out(download) : -1;
+    rc = download ? write_out(download) : -1;
 out:
     mr_download_destroy(download);
     mr_uri_close(&uri);

@@ -24,7 +24,7 @@ struct compose {
 
 static int open_all(struct compose *c, char **uris)
 {
-    if (mr_tool_init(&c->tool) != 0 || (c->store = mr_tool_open(&c->tool, uris[0], &c->to)) == NULL)
+    if (mr_tool_init(&c->tool) != 0 || !(c->store = mr_tool_open(&c->tool, uris[0], &c->to)))
         return -1;
     for (unsigned i = 0; i < c->count; i++) {
         if (mr_uri_init(&c->from[i], uris[i + 1]) != 0)

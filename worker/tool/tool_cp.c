@@ -52,7 +52,7 @@ static int parse_place(struct copy *copy, struct place *place, const char *text)
     place->text = text;
     if (strcmp(text, "-") == 0)
         return 0;
-    if (strncmp(text, "file://", 7) != 0 && strstr(text, "://") == NULL) {
+    if (strncmp(text, "file://", 7) != 0 && !strstr(text, "://")) {
         place->path = text;
         return 0;
     }
@@ -63,12 +63,12 @@ static int parse_place(struct copy *copy, struct place *place, const char *text)
         return 0;
     }
     place->store = mr_net_store(&copy->tool.net, place->uri.scheme, place->uri.bucket);
-    return place->store != NULL ? 0 : -1;
+    return place->store ? 0 : -1;
 }
 
 static const char *name_of(const struct place *place)
 {
-    return place->store != NULL ? place->uri.key : place->path;
+    return place->store ? place->uri.key : place->path;
 }
 
 static bool is_folder(const struct place *place)
@@ -76,21 +76,20 @@ static bool is_folder(const struct place *place)
     struct stat st;
     const char *name = name_of(place);
     size_t length = strlen(name);
-    return length == 0 || name[length - 1] == '/' ||
-           (place->store == NULL && stat(name, &st) == 0 && S_ISDIR(st.st_mode));
+    return length == 0 || name[length - 1] == '/' || (!place->store && stat(name, &st) == 0 && S_ISDIR(st.st_mode));
 }
 
 /* A target that is a folder or a prefix: the source's last part is put behind it. */
 static int complete(struct place *to, const struct place *from)
 {
-    if ((to->store == NULL && to->path == NULL) || !is_folder(to))
+    if ((!to->store && !to->path) || !is_folder(to))
         return 0;
-    const char *source = from->store == NULL && from->path == NULL ? NULL : name_of(from);
-    const char *slash = source != NULL ? strrchr(source, '/') : NULL;
-    const char *last = slash != NULL ? slash + 1 : source;
+    const char *source = !from->store && !from->path ? NULL : name_of(from);
+    const char *slash = source ? strrchr(source, '/') : NULL;
+    const char *last = slash ? slash + 1 : source;
     const char *name = name_of(to);
     size_t length = strlen(name);
-    if (last == NULL || last[0] == '\0') {
+    if (!last || last[0] == '\0') {
         mr_error_set(MR_E_USAGE, "%s names no object or file, and %s has no name to take for it", to->text, from->text);
         return -1;
     }
@@ -105,7 +104,7 @@ static int complete(struct place *to, const struct place *from)
 
 static const char *target_name(const struct place *to)
 {
-    return to->made != NULL ? to->made : name_of(to);
+    return to->made ? to->made : name_of(to);
 }
 
 static void close_place(struct place *place)
@@ -123,25 +122,25 @@ static int open_object(struct copy *copy)
         return -1;
     }
     copy->reading = &copy->tool;
-    if (copy->to.store != NULL) {
+    if (copy->to.store) {
         copy->reading = &copy->second;
         if (mr_tool_init(copy->reading) != 0)
             return -1;
         copy->from.store = mr_net_store(&copy->reading->net, copy->from.uri.scheme, copy->from.uri.bucket);
     }
-    if (copy->from.store == NULL ||
+    if (!copy->from.store ||
         mr_download_look_up(copy->reading, copy->from.store, copy->from.uri.key, &copy->object) != 0)
         return -1;
     copy->has_size = true;
     copy->size = copy->object.size;
     copy->download = mr_download_new(copy->reading, &copy->object, 0, copy->size);
-    return copy->download != NULL ? 0 : -1;
+    return copy->download ? 0 : -1;
 }
 
 static int open_file(struct copy *copy)
 {
     struct stat st;
-    copy->fd = copy->from.path == NULL ? STDIN_FILENO : open(copy->from.path, O_RDONLY | O_CLOEXEC);
+    copy->fd = !copy->from.path ? STDIN_FILENO : open(copy->from.path, O_RDONLY | O_CLOEXEC);
     if (copy->fd < 0 || fstat(copy->fd, &st) != 0) {
         mr_error_set_errno(errno, "%s", copy->from.text);
         return -1;
@@ -150,10 +149,10 @@ static int open_file(struct copy *copy)
         mr_error_set(MR_E_USAGE, "%s is a folder: cp copies one object", copy->from.text);
         return -1;
     }
-    copy->has_size = S_ISREG(st.st_mode) && copy->from.path != NULL;
+    copy->has_size = S_ISREG(st.st_mode) && copy->from.path;
     copy->size = copy->has_size ? (uint64_t)st.st_size : 0;
     copy->buffer = malloc(READ_BYTES);
-    if (copy->buffer != NULL)
+    if (copy->buffer)
         return 0;
     mr_error_set(MR_E_NO_MEMORY, "no memory for a buffer");
     return -1;
@@ -162,7 +161,7 @@ static int open_file(struct copy *copy)
 /* The bytes that come next: 1, 0 at the end, -1. */
 static int next_bytes(struct copy *copy, const void **data, uint64_t *length)
 {
-    if (copy->download != NULL)
+    if (copy->download)
         return mr_download_next(copy->download, data, length);
     ssize_t n;
     do
@@ -188,7 +187,7 @@ static int write_to(struct copy *copy, int fd)
         if (mr_tool_write(fd, data, length, copy->to.text) != 0)
             return -1;
         copy->done += length;
-        if (copy->download == NULL)
+        if (!copy->download)
             mr_progress_update(&copy->progress, copy->done);
     }
     return rc;
@@ -197,7 +196,7 @@ static int write_to(struct copy *copy, int fd)
 static int copy_to_file(struct copy *copy)
 {
     struct mr_out_file file;
-    if (copy->to.path == NULL)
+    if (!copy->to.path)
         return write_to(copy, STDOUT_FILENO);
     if (mr_out_file_open(&file, target_name(&copy->to), copy->if_absent) != 0)
         return -1;
@@ -270,10 +269,10 @@ static int rewind_source(void *arg)
 {
     struct copy *copy = arg;
     copy->left = 0;
-    if (copy->from.store != NULL) {
+    if (copy->from.store) {
         mr_download_destroy(copy->download);
         copy->download = mr_download_new(copy->reading, &copy->object, 0, copy->object.size);
-        return copy->download != NULL ? 0 : -1;
+        return copy->download ? 0 : -1;
     }
     if (lseek(copy->fd, 0, SEEK_SET) == 0)
         return 0;
@@ -320,7 +319,7 @@ static int copy_to_object(struct copy *copy)
         return -1;
     copy->upload = mr_transfer_upload(copy->tool.net.engine, &request, uploaded, copy);
     int rc = mr_tool_await(&copy->tool, copy->upload);
-    if (copy->upload != NULL)
+    if (copy->upload)
         drop_upload(copy);
     return rc;
 }
@@ -332,12 +331,12 @@ static int run(struct copy *copy, const char *from, const char *to)
     if (mr_tool_init(&copy->tool) != 0 || parse_place(copy, &copy->from, from) != 0 ||
         parse_place(copy, &copy->to, to) != 0 || complete(&copy->to, &copy->from) != 0)
         return -1;
-    if ((copy->from.store != NULL ? open_object(copy) : open_file(copy)) != 0)
+    if ((copy->from.store ? open_object(copy) : open_file(copy)) != 0)
         return -1;
     mr_progress_begin(&copy->progress, to, copy->size, true);
-    if (copy->download != NULL && copy->to.store == NULL)
+    if (copy->download && !copy->to.store)
         copy->tool.received = &copy->progress;
-    int rc = copy->to.store != NULL ? copy_to_object(copy) : copy_to_file(copy);
+    int rc = copy->to.store ? copy_to_object(copy) : copy_to_file(copy);
     mr_progress_end(&copy->progress);
     return rc;
 }

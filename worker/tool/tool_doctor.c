@@ -105,7 +105,7 @@ static bool check_endpoint(struct doctor *d, const char *endpoint)
     snprintf(url, sizeof url, "%s/", endpoint);
     double first_ms = ask(d, url);
     if (first_ms < 0) {
-        bool tls = strstr(mr_error_text(), "certificate") != NULL || strstr(mr_error_text(), "SSL") != NULL;
+        bool tls = strstr(mr_error_text(), "certificate") || strstr(mr_error_text(), "SSL");
         SAY("fail", "endpoint", "%s: %s; %s", endpoint, mr_error_text(),
             tls ? "if a proxy replaces certificates, [http] ca_bundle names the file with its own"
             : config->http.proxy[0] != '\0'
@@ -181,7 +181,7 @@ static bool say_credentials(struct doctor *d, struct mr_store *store)
 {
     char endpoint[600], credentials[800];
     mr_store_describe(store, endpoint, sizeof endpoint, credentials, sizeof credentials);
-    bool good = strstr(credentials, "token is good") != NULL || strncmp(credentials, "none", 4) == 0;
+    bool good = strstr(credentials, "token is good") || strncmp(credentials, "none", 4) == 0;
     if (!good)
         SAY("fail", "credentials", "%s: %s", credentials, mr_error_text());
     else if (!d->credentials_said)
@@ -282,7 +282,7 @@ static int check_uri(struct doctor *d, const char *text)
     if (mr_uri_init(&d->uri, text) != 0)
         return -1;
     store = mr_net_store(&d->tool.net, d->uri.scheme, d->uri.bucket);
-    if (store == NULL) { /* broken credentials are found here */
+    if (!store) { /* broken credentials are found here */
         SAY("fail", mr_error_code() == MR_E_DENIED ? "credentials" : "data", "%s: %s", text, mr_error_text());
         return 0;
     }

@@ -32,7 +32,7 @@ static void print_uri(const struct ls *ls, const char *name)
 {
     char *uri = mr_uri_format(ls->uri.scheme, ls->uri.bucket, name);
     printf("{\"uri\": ");
-    mr_tool_print_json(stdout, uri != NULL ? uri : name);
+    mr_tool_print_json(stdout, uri ? uri : name);
     free(uri);
 }
 
@@ -174,7 +174,7 @@ static int list(struct ls *ls)
 
 static int run(struct ls *ls, const char *uri)
 {
-    if (mr_tool_init(&ls->tool) != 0 || (ls->store = mr_tool_open(&ls->tool, uri, &ls->uri)) == NULL)
+    if (mr_tool_init(&ls->tool) != 0 || !(ls->store = mr_tool_open(&ls->tool, uri, &ls->uri)))
         return -1;
     if (isatty(STDOUT_FILENO) != 1)
         mr_progress_begin(&ls->progress, "listed", 0, false);

@@ -42,11 +42,11 @@ struct rm {
 
 static void note_failure(struct rm *rm, const struct mr_store_name *name, enum mr_code code, const char *text)
 {
-    char *uri = mr_uri_format(rm->uri.scheme, rm->uri.bucket, name != NULL ? name->name : rm->uri.key);
+    char *uri = mr_uri_format(rm->uri.scheme, rm->uri.bucket, name ? name->name : rm->uri.key);
     rm->failures++;
     mr_progress_end(&rm->progress);
     fprintf(stderr, "millrace rm: %s\n", text);
-    if (rm->failed != NULL)
+    if (rm->failed)
         json_array_append_new(rm->failed,
                               json_pack("{s:s?, s:s, s:s?}", "uri", uri, "code", mr_code_name(code), "error", text));
     free(uri);
@@ -59,7 +59,7 @@ static void batch_done(void *arg, const struct mr_store_result *result, const st
     struct batch *batch = arg;
     struct rm *rm = batch->rm;
     for (unsigned i = 0; i < batch->count; i++) {
-        const struct mr_store_result *one = each != NULL ? &each[i] : result;
+        const struct mr_store_result *one = each ? &each[i] : result;
         if (one->code == MR_OK)
             rm->deleted++;
         else if (one->code != MR_E_NOT_FOUND || !rm->recursive) /* somebody else deletes there too */
@@ -74,7 +74,7 @@ static void batch_done(void *arg, const struct mr_store_result *result, const st
 static int send_batch(struct rm *rm)
 {
     struct batch *batch = rm->filling;
-    if (batch == NULL || batch->count == 0)
+    if (!batch || batch->count == 0)
         return 0;
     rm->filling = NULL;
     batch->running =
@@ -93,13 +93,13 @@ static unsigned running(const struct rm *rm)
 /* A batch that has room: waits for one where all are under way. NULL: an error, or a signal. */
 static struct batch *batch_with_room(struct rm *rm)
 {
-    if (rm->filling != NULL && rm->filling->count == MR_STORE_BATCH_MAX && send_batch(rm) != 0)
+    if (rm->filling && rm->filling->count == MR_STORE_BATCH_MAX && send_batch(rm) != 0)
         return NULL;
-    while (rm->filling == NULL) {
-        for (unsigned i = 0; i < BATCHES && rm->filling == NULL; i++)
+    while (!rm->filling) {
+        for (unsigned i = 0; i < BATCHES && !rm->filling; i++)
             if (!rm->batches[i].running)
                 rm->filling = &rm->batches[i];
-        if (rm->filling == NULL && mr_tool_step(&rm->tool) != 0)
+        if (!rm->filling && mr_tool_step(&rm->tool) != 0)
             return NULL;
     }
     rm->filling->rm = rm;
@@ -109,9 +109,9 @@ static struct batch *batch_with_room(struct rm *rm)
 static int add(struct rm *rm, const char *name, size_t length, uint64_t generation)
 {
     struct batch *batch = batch_with_room(rm);
-    char *copy = batch != NULL ? strndup(name, length) : NULL;
-    if (copy == NULL) {
-        if (batch != NULL)
+    char *copy = batch ? strndup(name, length) : NULL;
+    if (!copy) {
+        if (batch)
             mr_error_set(MR_E_NO_MEMORY, "no memory for a name");
         return -1;
     }
@@ -175,20 +175,20 @@ static void page_arrived(void *arg, const struct mr_store_result *result, const 
     if (result->code != MR_OK)
         return;
     free(rm->token);
-    rm->token = page->next_token != NULL ? strdup(page->next_token) : NULL;
+    rm->token = page->next_token ? strdup(page->next_token) : NULL;
     rm->more = page->next_token != NULL;
     kept->names = calloc(page->count + 1, sizeof *kept->names);
-    rm->bad |= kept->names == NULL || (rm->more && rm->token == NULL);
+    rm->bad |= !kept->names || (rm->more && !rm->token);
     for (size_t i = 0; !rm->bad && i < page->count; i++) {
         const struct mr_store_item *item = &page->items[i];
         char *name = strndup(item->name, item->name_length);
-        rm->bad |= name == NULL;
+        rm->bad |= !name;
         kept->names[kept->count++] = (struct mr_store_name){name, item->name_length, item->generation};
     }
     if (!rm->bad && page->count > 0) {
         free(rm->last);
         rm->last = strdup(kept->names[page->count - 1].name);
-        rm->bad |= rm->last == NULL;
+        rm->bad |= !rm->last;
     }
 }
 
@@ -241,7 +241,7 @@ static int remove_tree(struct rm *rm)
         rc = 0; /* no such folder */
     if (rc == 0 && rm->found == found && rm->failures == failures) {
         char *uri = mr_uri_format(rm->uri.scheme, rm->uri.bucket, rm->uri.key), text[400];
-        snprintf(text, sizeof text, "nothing matches %s", uri != NULL ? uri : "it");
+        snprintf(text, sizeof text, "nothing matches %s", uri ? uri : "it");
         note_failure(rm, NULL, MR_E_NOT_FOUND, text);
         free(uri);
     }
@@ -257,7 +257,7 @@ static int remove_uri(struct rm *rm, const char *text)
         return -1;
     struct mr_store *store = mr_net_store(&rm->tool.net, uri.scheme, uri.bucket);
     /* A batch is of one bucket. */
-    if (store == NULL || (store != rm->store && finish(rm) != 0)) {
+    if (!store || (store != rm->store && finish(rm) != 0)) {
         mr_uri_close(&uri);
         return -1;
     }

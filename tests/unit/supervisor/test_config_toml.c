@@ -106,8 +106,7 @@ START_TEST(test_mistakes)
     ck_assert_msg(mr_config_parse(&config, text, strlen(text), "t.toml") == -1, "accepted: %s", text);
     ck_assert_int_eq(mr_error_code(), MR_E_CONFIG);
     const char *says = mr_error_text();
-    ck_assert_msg(strstr(says, "t.toml") != NULL && strstr(says, mistakes[_i].line) != NULL &&
-                      strstr(says, mistakes[_i].says) != NULL,
+    ck_assert_msg(strstr(says, "t.toml") && strstr(says, mistakes[_i].line) && strstr(says, mistakes[_i].says),
                   "'%s' gives '%s'", text, says);
 }
 END_TEST

@@ -76,7 +76,7 @@ static unsigned open_fds(void)
 {
     unsigned count = 0;
     DIR *dir = opendir("/proc/self/fd");
-    while (readdir(dir) != NULL)
+    while (readdir(dir))
         count++;
     closedir(dir);
     return count;
@@ -348,9 +348,9 @@ START_TEST(test_forked_child)
     ck_assert_ptr_nonnull(client);
     pid_t child = fork();
     if (child == 0) {
-        bool refused = mr_client_stat(client) == NULL && mr_error_code() == MR_E_USAGE &&
-                       mr_client_views(client) == NULL && mr_error_code() == MR_E_USAGE &&
-                       mr_client_close_lane(client, 0) == -1 && mr_error_code() == MR_E_USAGE;
+        bool refused = !mr_client_stat(client) && mr_error_code() == MR_E_USAGE && !mr_client_views(client) &&
+                       mr_error_code() == MR_E_USAGE && mr_client_close_lane(client, 0) == -1 &&
+                       mr_error_code() == MR_E_USAGE;
         _exit(refused ? 0 : 1);
     }
     int status;

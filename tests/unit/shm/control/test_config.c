@@ -44,14 +44,14 @@ START_TEST(test_table_is_sane)
     ck_assert_uint_gt(count, 20);
     for (unsigned i = 0; i < count; i++) {
         const struct mr_config_key *k = &keys[i];
-        ck_assert(k->name[0] != '\0' && k->section[0] != '\0' && k->unit != NULL);
+        ck_assert(k->name[0] != '\0' && k->section[0] != '\0' && k->unit);
         ck_assert_msg(strlen(k->meaning) > 20 && k->meaning[strlen(k->meaning) - 1] == '.', "%s: meaning", k->name);
         ck_assert_ptr_null(strchr(k->meaning, '\n'));
         ck_assert_ptr_eq(mr_config_key_find(k->section, k->name), k); /* no name twice */
         ck_assert_int_eq(k->type == MR_KEY_CHOICE, k->choices != NULL);
         if (k->type == MR_KEY_U64 || k->type == MR_KEY_BYTES) {
             ck_assert(k->min < k->max);
-            ck_assert_msg((k->fallback >= k->min && k->fallback <= k->max) || k->special != NULL, "%s", k->name);
+            ck_assert_msg((k->fallback >= k->min && k->fallback <= k->max) || k->special, "%s", k->name);
         }
     }
 }

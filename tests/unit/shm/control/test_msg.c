@@ -30,7 +30,7 @@ static unsigned open_fds(void)
     unsigned count = 0;
     DIR *dir = opendir("/proc/self/fd");
     ck_assert_ptr_nonnull(dir);
-    while (readdir(dir) != NULL)
+    while (readdir(dir))
         count++;
     closedir(dir);
     return count;

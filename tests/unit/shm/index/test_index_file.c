@@ -29,7 +29,7 @@ static void remove_folder(void)
 {
     DIR *dir = opendir(folder);
     struct dirent *entry;
-    while ((entry = readdir(dir)) != NULL)
+    while ((entry = readdir(dir)))
         unlinkat(dirfd(dir), entry->d_name, 0);
     closedir(dir);
     ck_assert_int_eq(rmdir(folder), 0);
