@@ -17,11 +17,11 @@
 #include "shm/base/container.h"
 #include "shm/base/log.h"
 #include "shm/memory/segment.h"
-#include "supervisor/supervisor.h"
+#include "supervisor/run_impl.h"
 
 #define BACKOFF_FIRST_MS 50
 #define BACKOFF_LAST_MS  5000
-#define BARREN_MAX       8
+#define IDLE_STARTS_MAX  8
 #define MESSAGES_AT_ONCE 64
 #define WORKER_SOCKET    3 /* descriptors that a worker inherits */
 #define WORKER_LIFE      4
@@ -158,10 +158,8 @@ static void note_failure(struct mr_child *child, const struct mr_msg_in *in)
 static int handle(struct mr_child *child, struct mr_msg_in *in)
 {
     if (in->type == MR_MSG_READY) {
-        if (child->state == MR_CHILD_STARTING) {
+        if (child->state == MR_CHILD_STARTING)
             child->state = MR_CHILD_RUNNING;
-            child->role->running(child);
-        }
         return 0;
     }
     if (in->type == MR_MSG_FAILED && !mr_msg_has(in, "dataset"))
@@ -322,20 +320,20 @@ static void fail(struct mr_child *child)
                  child->slot);
     }
     mr_log_error("%s worker %u is not started again: %s", child->role->name, child->slot, child->fail_text);
-    child->role->ended(child);
+    child->at_rest = true;
 }
 
 static void start_later(struct mr_child *child, bool counts)
 {
     child->backoff++;
-    child->barren += counts;
-    if (child->barren >= BARREN_MAX) {
+    child->idle_starts += counts;
+    if (child->idle_starts >= IDLE_STARTS_MAX) {
         if (child->fail_text[0] == '\0') {
             child->fail_code = MR_E_INTERNAL;
             snprintf(child->fail_text, sizeof child->fail_text,
                      "%s worker %u was started %u times and ended each time before it had done anything; its lines on "
                      "standard error say more",
-                     child->role->name, child->slot, BARREN_MAX);
+                     child->role->name, child->slot, IDLE_STARTS_MAX);
         }
         fail(child);
         return;
@@ -343,13 +341,14 @@ static void start_later(struct mr_child *child, bool counts)
     unsigned shift = child->backoff < 8 ? child->backoff - 1 : 7;
     unsigned delay_ms = BACKOFF_FIRST_MS << shift;
     child->state = MR_CHILD_WAITING;
+    child->restart_due = false;
     mr_events_start(&child->supervisor->events, &child->restart,
                     delay_ms < BACKOFF_LAST_MS ? delay_ms : BACKOFF_LAST_MS);
 }
 
 void mr_child_start(struct mr_child *child)
 {
-    child->draining = child->renew = child->writing = false;
+    child->draining = child->renew = child->writing = child->restart_due = child->at_rest = false;
     child->fail_text[0] = '\0';
     child->fail_code = MR_OK;
     child->published = published(child);
@@ -373,7 +372,7 @@ void mr_child_start(struct mr_child *child)
 
 static void restart_due(struct mr_timer *timer)
 {
-    mr_child_start(OWNER(timer, restart));
+    OWNER(timer, restart)->restart_due = true;
 }
 
 /* ---- end ---- */
@@ -392,7 +391,7 @@ void mr_child_drain(struct mr_child *child, bool renew)
         if (renew)
             mr_child_start(child);
         else
-            child->role->ended(child);
+            child->at_rest = true;
         return;
     }
     if (child->pid == 0)
@@ -423,8 +422,9 @@ static struct mr_child_end reap(struct mr_child *child)
     return end;
 }
 
-static void log_end(const struct mr_child *child, const struct mr_child_end *end)
+static void log_end(const struct mr_child *child)
 {
+    const struct mr_child_end *end = &child->end;
     if (child->draining && end->status == 0)
         mr_log_debug("%s worker %u has ended", child->role->name, child->slot);
     else if (end->signal != 0)
@@ -440,21 +440,42 @@ static void process_ready(struct mr_watch *watch, uint32_t epoll_events)
     (void)epoll_events;
     while (child->messages.active && read_messages(child))
         ; /* its last words first */
-    bool renew = child->renew, draining = child->draining;
-    struct mr_child_end end = reap(child);
-    log_end(child, &end);
+    child->end = reap(child);
+    child->state = MR_CHILD_ENDED;
+    log_end(child);
+}
+
+static void settle_ended(struct mr_child *child)
+{
     bool fruitful = published(child) > child->published;
     if (fruitful)
-        child->barren = child->backoff = 0;
-    child->role->died(child, &end);
-    if (child->supervisor->state >= MR_SUP_STOPPING || (draining && !renew)) {
+        child->idle_starts = child->backoff = 0;
+    if (child->supervisor->state >= MR_SUP_STOPPING || (child->draining && !child->renew)) {
         child->state = MR_CHILD_FREE;
-        child->role->ended(child);
-    } else if (end.status == 2) {
+        child->at_rest = true;
+    } else if (child->end.status == 2) {
         fail(child);
-    } else if ((draining && end.status == 0) || fruitful) {
+    } else if ((child->draining && child->end.status == 0) || fruitful) {
         mr_child_start(child);
     } else {
-        start_later(child, end.signal != SIGKILL);
+        start_later(child, child->end.signal != SIGKILL);
     }
+}
+
+bool mr_child_settle(struct mr_child *child)
+{
+    if (child->state == MR_CHILD_ENDED)
+        settle_ended(child);
+    else if (child->state == MR_CHILD_WAITING && child->restart_due)
+        mr_child_start(child);
+    else
+        return false;
+    return true;
+}
+
+bool mr_child_has_rested(struct mr_child *child)
+{
+    bool rested = child->at_rest;
+    child->at_rest = false;
+    return rested;
 }

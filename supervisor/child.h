@@ -3,14 +3,15 @@
  *
  *            start                    READY
  *     FREE ---------> STARTING --------------> RUNNING
- *      ^                 |  exit 1, crash         |
- *      |                 v                        v
- *      |  exit 0 after   +--------> WAITING <-----+     WAITING --(at once, or backoff)--> STARTING
- *      |  DRAIN          |
- *      +-----------------+--------> FAILED               exit 2, or eight starts in a row that published nothing
+ *      ^                 |                        |
+ *      |                 +--> ENDED <-------------+   its pidfd is readable, its last messages are read
+ *      |                        |
+ *      |    mr_child_settle, after the role has recovered what the process held:
+ *      +-- exit 0 after DRAIN --+--> WAITING --(at once, or backoff)--> STARTING
+ *                               +--> FAILED     exit 2, or eight starts in a row that published nothing
  *
- * The end of a process is its readable pidfd, nothing earlier. What it said before is read first, then the role's
- * `died` recovers what it held, then it is restarted.
+ * Events only record: a process that has gone is ENDED, a restart that is due is marked. The role acts on both in its
+ * own settle function (supervisor/README.md, "One place decides"), which recovers first and calls mr_child_settle then.
  */
 #ifndef MR_SUPERVISOR_CHILD_H
 #define MR_SUPERVISOR_CHILD_H
@@ -27,7 +28,14 @@
 struct mr_supervisor;
 struct mr_child;
 
-enum mr_child_state { MR_CHILD_FREE, MR_CHILD_STARTING, MR_CHILD_RUNNING, MR_CHILD_WAITING, MR_CHILD_FAILED };
+enum mr_child_state {
+    MR_CHILD_FREE,
+    MR_CHILD_STARTING,
+    MR_CHILD_RUNNING,
+    MR_CHILD_ENDED, /* the process is gone; what it held is not recovered yet */
+    MR_CHILD_WAITING,
+    MR_CHILD_FAILED
+};
 
 #define MR_CHILD_TEXT 480
 
@@ -44,16 +52,10 @@ struct mr_child_role {
     unsigned first_counter, last_counter; /* their sum grows when the worker has published something */
     /* Adds the role's own descriptors to SETUP. */
     void (*setup)(struct mr_child *child, struct mr_msg_out *setup);
-    /* After SETUP: sends what the worker has to know before it is READY. May be NULL. */
+    /* A new process: nothing but SETUP has been sent to it. May be NULL. */
     void (*started)(struct mr_child *child);
-    /* READY came. */
-    void (*running)(struct mr_child *child);
     /* A message other than READY. 0, or -1 (mr_error): the worker broke the protocol and is killed. */
     int (*message)(struct mr_child *child, struct mr_msg_in *in);
-    /* The process is gone, whatever the reason: recover. Called before a restart. */
-    void (*died)(struct mr_child *child, const struct mr_child_end *end);
-    /* The slot is FREE or FAILED now (fail_code, fail_text). */
-    void (*ended)(struct mr_child *child);
 };
 
 struct mr_child_message;
@@ -63,19 +65,22 @@ struct mr_child {
     const struct mr_child_role *role;
     unsigned slot, generation;
     enum mr_child_state state;
-    pid_t pid;         /* 0: no process */
-    int pidfd, socket; /* -1 without a process */
-    bool draining;     /* DRAIN was sent: exit 0 is wanted */
-    bool renew;        /* ... and the slot starts again afterwards, with the new configuration */
-    bool writing;      /* the socket is watched for room */
+    pid_t pid;               /* 0: no process */
+    int pidfd, socket;       /* -1 without a process */
+    bool draining;           /* DRAIN was sent: exit 0 is wanted */
+    bool renew;              /* ... and the slot starts again afterwards, with the new configuration */
+    bool writing;            /* the socket is watched for room */
+    bool restart_due;        /* WAITING: the backoff is over */
+    bool at_rest;            /* it has become FREE or FAILED, and mr_child_has_rested has not said so yet */
+    struct mr_child_end end; /* ENDED: how */
     struct mr_watch process, messages;
     struct mr_timer restart;
     struct mr_child_message *queue; /* what did not fit the socket yet, in order */
     struct mr_counters *counters;
     int counters_fd;
-    uint64_t published; /* sum of the role's counters at the start */
-    unsigned barren;    /* starts in a row that published nothing, kills by SIGKILL left out */
-    unsigned backoff;   /* starts in a row that published nothing */
+    uint64_t published;   /* sum of the role's counters at the start */
+    unsigned idle_starts; /* starts in a row that published nothing, kills by SIGKILL left out */
+    unsigned backoff;     /* starts in a row that published nothing */
     enum mr_code fail_code;
     char fail_text[MR_CHILD_TEXT];
     void *job; /* the role's */
@@ -90,6 +95,11 @@ void mr_child_close(struct mr_child *child);
 void mr_child_start(struct mr_child *child);
 /* Sends and frees msg, or queues it. A slot without a process drops it: a restart tells all. */
 void mr_child_send(struct mr_child *child, struct mr_msg_out *msg);
+/* ENDED: restarts the slot, now or later, or leaves it FREE or FAILED. WAITING: restarts it when that is due. True when
+ * anything has changed. */
+bool mr_child_settle(struct mr_child *child);
+/* True once each time that the slot has become FREE or FAILED (fail_code, fail_text). */
+bool mr_child_has_rested(struct mr_child *child);
 /* Asks the process to finish and exit 0; a slot that waits for its restart becomes FREE. */
 void mr_child_drain(struct mr_child *child, bool renew);
 /* SIGKILL; the rest happens when its pidfd is readable. */

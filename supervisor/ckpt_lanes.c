@@ -12,19 +12,19 @@
 #include "shm/base/uri.h"
 #include "shm/memory/segment.h"
 #include "supervisor/ckpt_share.h"
-#include "supervisor/supervisor.h"
+#include "supervisor/run_impl.h"
 
-#define LOOK_MS    100
+#define CHECK_MS   100
 #define DEATHS_MAX 8u
 #define NAME_MAX_  1024u /* bytes of an object's name: GCS and S3 alike */
 
 #define SUPERVISOR_OF(timer_) MR_CONTAINER_OF(timer_, mr_supervisor, ckpt_lanes.timer)
 
-static void look(struct mr_timer *timer);
+static void check_due(struct mr_timer *timer);
 
 void mr_ckpt_lanes_init(struct mr_supervisor *s)
 {
-    s->ckpt_lanes.timer.run = look;
+    s->ckpt_lanes.timer.run = check_due;
 }
 
 static bool is_sealed(const struct mr_ckpt_entry *entry)
@@ -66,7 +66,7 @@ static bool has_ended(const struct mr_ckpt_entry *entry)
 }
 
 /* A promise that was not kept, and whoever made it does not know. */
-static void settle(struct mr_supervisor *s, const struct mr_ckpt_entry *entry)
+static void count_if_lost(struct mr_supervisor *s, const struct mr_ckpt_entry *entry)
 {
     char text[MR_CKPT_PART_TEXT];
     if (!is_sealed(entry) || entry->seen)
@@ -79,19 +79,16 @@ static void settle(struct mr_supervisor *s, const struct mr_ckpt_entry *entry)
                  outcome == MR_CKPT_PART_UNDECIDED ? "it was not finished" : text);
 }
 
-static void forget(struct mr_supervisor *s, uint32_t number)
+void mr_ckpt_lanes_forget(struct mr_supervisor *s, uint32_t number)
 {
     struct mr_ckpt_entry *entry = s->ckpt_lanes.slots[number];
-    settle(s, entry);
+    count_if_lost(s, entry);
     s->ckpt_lanes.slots[number] = NULL;
     s->ckpt_lanes.open--;
     mr_ckpt_part_unmap(&entry->lane);
     close(entry->fd);
     free(entry->uri);
-    struct mr_client_peer *client = entry->client;
     free(entry);
-    if (client)
-        mr_clients_lane_gone(client);
 }
 
 void mr_ckpt_lanes_close(struct mr_supervisor *s)
@@ -99,7 +96,7 @@ void mr_ckpt_lanes_close(struct mr_supervisor *s)
     mr_events_stop(&s->events, &s->ckpt_lanes.timer);
     for (uint32_t i = 0; i < MR_CKPT_LANES_MAX; i++)
         if (s->ckpt_lanes.slots[i])
-            forget(s, i);
+            mr_ckpt_lanes_forget(s, i);
 }
 
 /* ---- memory ---- */
@@ -130,7 +127,7 @@ uint64_t mr_ckpt_lanes_free_bytes(const struct mr_supervisor *s)
 }
 
 /* Who has the memory: the text of BUSY, which a writer that waits in vain shows in the end. */
-static void say_no_room(const struct mr_supervisor *s, const struct mr_ckpt_share *share)
+static void set_no_room(const struct mr_supervisor *s, const struct mr_ckpt_share *share)
 {
     char holders[600] = "", size[32], part[32];
     size_t used = 0;
@@ -210,17 +207,7 @@ static int make_lane(struct mr_ckpt_entry *entry, const struct mr_ckpt_part_form
     return mr_ckpt_part_map(&entry->lane, entry->fd, arena_bytes);
 }
 
-static void tell(const struct mr_ckpt_entry *entry, struct mr_child *writer)
-{
-    struct mr_msg_out *out = mr_msg_new(MR_MSG_CKPT_LANE);
-    mr_msg_put_u64(out, "lane", entry->lane.lane);
-    mr_msg_put_str(out, "uri", entry->uri);
-    mr_msg_put_bool(out, "if_absent", entry->if_absent);
-    mr_msg_put_fd(out, entry->fd);
-    mr_child_send(writer, out);
-}
-
-static void destroy_unborn(struct mr_ckpt_entry *entry)
+static void destroy_unregistered(struct mr_ckpt_entry *entry)
 {
     if (!entry)
         return;
@@ -231,26 +218,27 @@ static void destroy_unborn(struct mr_ckpt_entry *entry)
     free(entry);
 }
 
+int mr_ckpt_lanes_check(const struct mr_supervisor *s, const char *uri)
+{
+    if (s->state == MR_SUP_RUNNING)
+        return check_uri(uri);
+    mr_error_set(MR_E_GONE, "the millrace supervisor is ending: no more checkpoints are begun");
+    return -1;
+}
+
 struct mr_ckpt_entry *mr_ckpt_lanes_open(struct mr_supervisor *s, struct mr_client_peer *client, const char *uri,
-                                         bool if_absent, uint64_t sharers)
+                                         bool if_absent, uint64_t sharers, unsigned worker)
 {
     struct mr_ckpt_lanes *lanes = &s->ckpt_lanes;
     struct mr_ckpt_extent used[MR_CKPT_LANES_MAX];
     struct mr_ckpt_part_format format = {0};
-    unsigned worker;
-    if (s->state != MR_SUP_RUNNING) {
-        mr_error_set(MR_E_GONE, "the millrace supervisor is ending: no more checkpoints are begun");
-        return NULL;
-    }
-    if (check_uri(uri) != 0 || mr_write_workers_choose(s, &worker) != 0)
-        return NULL;
     int slot = free_slot(lanes);
     if (slot < 0)
         return NULL;
     struct mr_ckpt_share share = mr_ckpt_share(s->write_workers.arena_bytes, s->config.checkpoint.part_bytes,
                                                s->config.checkpoint.writers, sharers);
     if (!mr_ckpt_share_place(&share, s->write_workers.arena_bytes, used, extents(s, used), &format.arena_offset)) {
-        say_no_room(s, &share);
+        set_no_room(s, &share);
         return NULL;
     }
     format.slots = share.slots;
@@ -263,12 +251,12 @@ struct mr_ckpt_entry *mr_ckpt_lanes_open(struct mr_supervisor *s, struct mr_clie
         *entry = (struct mr_ckpt_entry){.fd = -1, .uri = strdup(uri)};
     if (!entry || !entry->uri) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a checkpoint writer");
-        destroy_unborn(entry);
+        destroy_unregistered(entry);
         return NULL;
     }
     if (make_lane(entry, &format, s->write_workers.arena_bytes) != 0) {
         mr_error_append("checkpoint %.200s", uri);
-        destroy_unborn(entry);
+        destroy_unregistered(entry);
         return NULL;
     }
     entry->if_absent = if_absent;
@@ -278,9 +266,8 @@ struct mr_ckpt_entry *mr_ckpt_lanes_open(struct mr_supervisor *s, struct mr_clie
     lanes->slots[slot] = entry;
     lanes->next = ((unsigned)slot + 1) % MR_CKPT_LANES_MAX;
     lanes->open++;
-    tell(entry, &s->write_workers.workers[worker]); /* dropped where it has no process: its successor is told */
     if (!lanes->timer.active)
-        mr_events_start(&s->events, &lanes->timer, LOOK_MS);
+        mr_events_start(&s->events, &lanes->timer, CHECK_MS);
     mr_log_debug("checkpoint %s: writer %d, write worker %u, %u parts of %llu bytes", uri, slot, worker, format.slots,
                  (unsigned long long)format.part_bytes);
     return entry;
@@ -315,14 +302,14 @@ void mr_ckpt_entry_progress(const struct mr_ckpt_entry *entry, uint64_t *stored,
 }
 
 /* Once: what became of it. A failure of a sealed lane is an error whoever is told of it. */
-static void say_end(struct mr_ckpt_entry *entry)
+static void log_end(struct mr_ckpt_entry *entry)
 {
     char text[MR_CKPT_PART_TEXT];
     uint64_t stored, total;
-    enum mr_ckpt_part_outcome outcome = outcome_of(entry, text);
-    if (outcome == MR_CKPT_PART_UNDECIDED || entry->said)
+    enum mr_ckpt_part_outcome outcome = entry->logged ? MR_CKPT_PART_UNDECIDED : outcome_of(entry, text);
+    if (outcome == MR_CKPT_PART_UNDECIDED)
         return;
-    entry->said = true;
+    entry->logged = true;
     double seconds = (double)(mr_clock_mono_ns() - entry->opened_ns) / 1e9;
     if (outcome == MR_CKPT_PART_DONE) {
         mr_ckpt_entry_progress(entry, &stored, &total);
@@ -337,30 +324,36 @@ static void say_end(struct mr_ckpt_entry *entry)
     }
 }
 
-/* The step after the last event, if it can be made. May free the entry. */
-static void advance(struct mr_supervisor *s, uint32_t number)
+/* Ten times a second while there are lanes: words come to rest without a message. */
+static void check_due(struct mr_timer *timer)
 {
-    struct mr_ckpt_entry *entry = s->ckpt_lanes.slots[number];
-    struct mr_child *writer = &s->write_workers.workers[entry->lane.worker];
-    say_end(entry);
-    if (entry->state == MR_CKPT_ENDED && entry->closed) {
-        mr_ckpt_part_sweep(&entry->lane); /* ended: nobody takes what is READY */
-        /* A dead client may have left damage there, and a worker that has ended a lane has nothing in it. */
-        if (entry->client && !mr_ckpt_part_is_drained(&entry->lane))
-            return;
-        entry->state = MR_CKPT_DROPPING;
-    }
-    if (entry->state != MR_CKPT_DROPPING)
-        return;
-    if (!mr_child_has_process(writer)) {
-        forget(s, number);
-        return;
-    }
-    if (writer->queue)
-        return; /* it does not read (stopped?): said again at the next look, and no memory is piled up */
-    struct mr_msg_out *out = mr_msg_new(MR_MSG_DROP_LANE);
-    mr_msg_put_u64(out, "lane", number);
-    mr_child_send(writer, out);
+    struct mr_supervisor *s = SUPERVISOR_OF(timer);
+    s->ckpt_lanes.send_again = true;
+    if (s->ckpt_lanes.open > 0)
+        mr_events_start(&s->events, timer, CHECK_MS);
+}
+
+/* True when it begins to drop. */
+static bool settle_one(struct mr_ckpt_entry *entry)
+{
+    log_end(entry);
+    if (entry->state != MR_CKPT_ENDED || !entry->closed)
+        return false;
+    mr_ckpt_part_sweep(&entry->lane); /* ended: nobody takes what is READY */
+    /* A dead client may have left damage there, and a worker that has ended a lane has nothing in it. */
+    if (entry->client && !mr_ckpt_part_is_drained(&entry->lane))
+        return false;
+    entry->state = MR_CKPT_DROPPING;
+    return true;
+}
+
+bool mr_ckpt_lanes_settle(struct mr_supervisor *s)
+{
+    bool changed = false;
+    for (uint32_t i = 0; i < MR_CKPT_LANES_MAX && s->ckpt_lanes.open > 0; i++)
+        if (s->ckpt_lanes.slots[i])
+            changed |= settle_one(s->ckpt_lanes.slots[i]);
+    return changed;
 }
 
 static struct mr_ckpt_entry *find(const struct mr_supervisor *s, uint64_t number)
@@ -375,19 +368,16 @@ static void finish(struct mr_ckpt_entry *entry, enum mr_code code, const char *t
 }
 
 /* Nobody goes on with it: whoever waits for its end is told. */
-static void fail(struct mr_supervisor *s, uint32_t number, enum mr_code code, const char *text)
+static void fail(struct mr_ckpt_entry *entry, enum mr_code code, const char *text)
 {
-    struct mr_ckpt_entry *entry = s->ckpt_lanes.slots[number];
     mr_ckpt_part_abort(&entry->lane);
     finish(entry, code, text);
     entry->state = MR_CKPT_ENDED;
-    advance(s, number);
 }
 
 /* FILLING of a client that uses the lane no more, and the lane itself unless it is sealed. */
-static void leave(struct mr_supervisor *s, uint32_t number, const char *why)
+static void leave(struct mr_supervisor *s, struct mr_ckpt_entry *entry, const char *why)
 {
-    struct mr_ckpt_entry *entry = s->ckpt_lanes.slots[number];
     bool was_open = mr_ckpt_part_fate(&entry->lane) == MR_FATE_OPEN;
     enum mr_fate fate = mr_ckpt_part_recover_trainer(&entry->lane);
     entry->closed = true;
@@ -395,10 +385,9 @@ static void leave(struct mr_supervisor *s, uint32_t number, const char *why)
         mr_log_info("checkpoint %s: given up: %s", entry->uri, why);
     else if (fate == MR_FATE_SEALED && !has_ended(entry))
         mr_log_info("checkpoint %s: %s; it has all its bytes and is finished", entry->uri, why);
-    if (fate == MR_FATE_ABORTED && !entry->said)
-        entry->said = true;
-    mr_write_workers_wake(s, entry->lane.worker);
-    advance(s, number);
+    if (fate == MR_FATE_ABORTED && !entry->logged)
+        entry->logged = true;
+    s->ckpt_lanes.wake |= UINT64_C(1) << entry->lane.worker;
 }
 
 int mr_ckpt_lanes_close_one(struct mr_supervisor *s, const struct mr_client_peer *client, uint64_t number)
@@ -413,7 +402,7 @@ int mr_ckpt_lanes_close_one(struct mr_supervisor *s, const struct mr_client_peer
         return -1;
     }
     entry->seen = has_ended(entry);
-    leave(s, (uint32_t)number, "its writer was closed before the end");
+    leave(s, entry, "its writer was closed before the end");
     return 0;
 }
 
@@ -428,7 +417,7 @@ void mr_ckpt_lanes_client_died(struct mr_supervisor *s, const struct mr_client_p
         if (entry->closed)
             continue;
         snprintf(why, sizeof why, "process %d has ended", (int)entry->pid);
-        leave(s, i, why);
+        leave(s, entry, why);
     }
 }
 
@@ -460,17 +449,13 @@ static bool is_damaged(const struct mr_supervisor *s, const struct mr_ckpt_entry
            seen.arena_offset != entry->lane.arena_offset || seen.worker != entry->lane.worker;
 }
 
-void mr_ckpt_lanes_tell(struct mr_supervisor *s, struct mr_child *writer)
+bool mr_ckpt_lanes_is_sound(struct mr_supervisor *s, uint32_t number)
 {
-    for (uint32_t i = 0; i < MR_CKPT_LANES_MAX; i++) {
-        const struct mr_ckpt_entry *entry = s->ckpt_lanes.slots[i];
-        if (!entry || entry->lane.worker != writer->slot || entry->state != MR_CKPT_UPLOADING)
-            continue;
-        if (is_damaged(s, entry))
-            fail(s, i, MR_E_CORRUPT, "the memory that describes it is damaged: its trainer has written over it");
-        else
-            tell(entry, writer);
-    }
+    struct mr_ckpt_entry *entry = s->ckpt_lanes.slots[number];
+    if (!is_damaged(s, entry))
+        return true;
+    fail(entry, MR_E_CORRUPT, "the memory that describes it is damaged: its trainer has written over it");
+    return false;
 }
 
 void mr_ckpt_lanes_ended(struct mr_supervisor *s, uint64_t number, unsigned slot)
@@ -482,21 +467,17 @@ void mr_ckpt_lanes_ended(struct mr_supervisor *s, uint64_t number, unsigned slot
         finish(entry, MR_E_INTERNAL, "its write worker has ended it without an outcome: please report it");
     mr_ckpt_part_abort(&entry->lane); /* one that failed while it was open: nothing more may be filled */
     entry->state = MR_CKPT_ENDED;
-    advance(s, (uint32_t)number);
-    mr_write_workers_idle(s, slot);
-    mr_drain_look(s);
 }
 
 void mr_ckpt_lanes_dropped(struct mr_supervisor *s, uint64_t number, unsigned slot)
 {
     struct mr_ckpt_entry *entry = find(s, number);
     if (entry && entry->lane.worker == slot && entry->state == MR_CKPT_DROPPING)
-        forget(s, (uint32_t)number);
+        entry->dropped = true;
 }
 
-static void count_death(struct mr_supervisor *s, uint32_t number)
+static void count_death(struct mr_ckpt_entry *entry)
 {
-    struct mr_ckpt_entry *entry = s->ckpt_lanes.slots[number];
     uint64_t stored, total;
     char text[160];
     mr_ckpt_entry_progress(entry, &stored, &total);
@@ -506,7 +487,7 @@ static void count_death(struct mr_supervisor *s, uint32_t number)
         return;
     snprintf(text, sizeof text, "its write worker died %u times in a row before anything more of it was stored",
              DEATHS_MAX);
-    fail(s, number, MR_E_INTERNAL, text);
+    fail(entry, MR_E_INTERNAL, text);
 }
 
 void mr_ckpt_lanes_worker_died(struct mr_supervisor *s, unsigned slot)
@@ -519,9 +500,7 @@ void mr_ckpt_lanes_worker_died(struct mr_supervisor *s, unsigned slot)
         recovered += mr_ckpt_part_recover_worker(&entry->lane);
         mr_ckpt_part_wake_trainer(&entry->lane);
         if (entry->state == MR_CKPT_UPLOADING)
-            count_death(s, i);
-        else
-            advance(s, i);
+            count_death(entry);
     }
     if (recovered > 0)
         mr_log_info("write worker %u: %u parts that it was uploading are uploaded again", slot, recovered);
@@ -532,18 +511,7 @@ void mr_ckpt_lanes_worker_failed(struct mr_supervisor *s, unsigned slot, enum mr
     for (uint32_t i = 0; i < MR_CKPT_LANES_MAX; i++)
         if (s->ckpt_lanes.slots[i] && s->ckpt_lanes.slots[i]->lane.worker == slot &&
             s->ckpt_lanes.slots[i]->state == MR_CKPT_UPLOADING)
-            fail(s, i, code, text);
-}
-
-/* Ten times a second while there are lanes: words come to rest without a message. */
-static void look(struct mr_timer *timer)
-{
-    struct mr_supervisor *s = SUPERVISOR_OF(timer);
-    for (uint32_t i = 0; i < MR_CKPT_LANES_MAX; i++)
-        if (s->ckpt_lanes.slots[i])
-            advance(s, i);
-    if (s->ckpt_lanes.open > 0)
-        mr_events_start(&s->events, timer, LOOK_MS);
+            fail(s->ckpt_lanes.slots[i], code, text);
 }
 
 /* ---- the end of the run ---- */
@@ -556,8 +524,8 @@ void mr_ckpt_lanes_abort_open(struct mr_supervisor *s, const char *why)
             mr_ckpt_part_abort(&entry->lane) != MR_FATE_ABORTED)
             continue;
         finish(entry, MR_E_GONE, why);
-        mr_write_workers_wake(s, entry->lane.worker);
-        say_end(entry);
+        s->ckpt_lanes.wake |= UINT64_C(1) << entry->lane.worker;
+        log_end(entry);
     }
 }
 
@@ -565,5 +533,5 @@ void mr_ckpt_lanes_fail_all(struct mr_supervisor *s, enum mr_code code, const ch
 {
     for (uint32_t i = 0; i < MR_CKPT_LANES_MAX; i++)
         if (s->ckpt_lanes.slots[i] && s->ckpt_lanes.slots[i]->state == MR_CKPT_UPLOADING)
-            fail(s, i, code, text);
+            fail(s->ckpt_lanes.slots[i], code, text);
 }

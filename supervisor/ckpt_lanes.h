@@ -24,7 +24,6 @@
 #include "supervisor/events.h"
 
 struct mr_supervisor;
-struct mr_child;
 struct mr_client_peer;
 
 #define MR_CKPT_LANES_MAX    256u /* each has a control segment of 1 MiB */
@@ -42,7 +41,10 @@ struct mr_ckpt_entry {
     pid_t pid;                     /* its, for people */
     bool closed;                   /* the client uses it no more */
     bool seen;                     /* ... and had seen its end */
-    bool said;                     /* the log has its end */
+    bool logged;                   /* the log has its end */
+    bool told;                     /* its worker's process was sent CKPT_LANE (write_workers.c) */
+    bool drop_sent;                /* ... and DROP_LANE (write_workers.c) */
+    bool dropped;                  /* ... and has answered */
     unsigned deaths;               /* of its worker, since something was stored */
     uint64_t stored_at_death;
     int64_t opened_ns;
@@ -54,25 +56,34 @@ struct mr_ckpt_lanes {
     unsigned next; /* numbers are not used again at once */
     unsigned lost; /* promised, not saved, and nobody was told */
     struct mr_timer timer;
+    bool send_again; /* for write_workers.c: the timer has run */
+    uint64_t wake;   /* for write_workers.c: slots that have to check their lanes again */
 };
 
 void mr_ckpt_lanes_init(struct mr_supervisor *s);
 void mr_ckpt_lanes_close(struct mr_supervisor *s);
 
-/* A lane for the object `uri`. NULL: USAGE, BUSY (no memory or no worker now), NO_MEMORY, GONE. */
+/* 0, or -1 (USAGE, GONE): a checkpoint cannot be written to that URI, or not now. */
+int mr_ckpt_lanes_check(const struct mr_supervisor *s, const char *uri);
+/* A lane for the object `uri`, which was checked, served by a write slot. NULL: BUSY (no memory now), NO_MEMORY. */
 struct mr_ckpt_entry *mr_ckpt_lanes_open(struct mr_supervisor *s, struct mr_client_peer *client, const char *uri,
-                                         bool if_absent, uint64_t sharers);
+                                         bool if_absent, uint64_t sharers, unsigned worker);
 /* CLOSE_WRITER. -1 (USAGE): it is another's, or there is none. */
 int mr_ckpt_lanes_close_one(struct mr_supervisor *s, const struct mr_client_peer *client, uint64_t number);
 /* The client's process is gone: its pidfd is readable. */
 void mr_ckpt_lanes_client_died(struct mr_supervisor *s, const struct mr_client_peer *client);
+/* Logs ends; lanes that have ended and are closed begin to drop. True when one does. */
+bool mr_ckpt_lanes_settle(struct mr_supervisor *s);
+/* A lane that is dropping without further use: its worker has dropped it, or has no process. */
+void mr_ckpt_lanes_forget(struct mr_supervisor *s, uint32_t number);
+
 unsigned mr_ckpt_lanes_of(const struct mr_supervisor *s, const struct mr_client_peer *client);
 /* How many a write slot has to serve. */
 unsigned mr_ckpt_lanes_served(const struct mr_supervisor *s, unsigned slot);
+/* False, and the lane fails: its trainer has written over the memory that describes it, and a worker could not map it. */
+bool mr_ckpt_lanes_is_sound(struct mr_supervisor *s, uint32_t number);
 
-/* PART_LANE for every lane that a worker which has just been started has to go on with. */
-void mr_ckpt_lanes_tell(struct mr_supervisor *s, struct mr_child *writer);
-/* PART_ENDED and DROPPED from a write slot. */
+/* CKPT_ENDED and DROPPED from a write slot. */
 void mr_ckpt_lanes_ended(struct mr_supervisor *s, uint64_t number, unsigned slot);
 void mr_ckpt_lanes_dropped(struct mr_supervisor *s, uint64_t number, unsigned slot);
 /* After the worker's pidfd is readable; and when no other one will be started in that slot. */

@@ -16,9 +16,8 @@
 #include "shm/base/log.h"
 #include "shm/control/msg.h"
 #include "shm/memory/segment.h"
-#include "supervisor/reader_datasets.h"
+#include "supervisor/run_impl.h"
 #include "supervisor/stat.h"
-#include "supervisor/supervisor.h"
 
 #define PACKETS_AT_ONCE 16
 #define FIRST_CLIENT_MS 30000              /* a private supervisor waits so long for its first client */
@@ -29,6 +28,21 @@
 
 /* ---- life of a client ---- */
 
+/* The connection is over: it can name no data set any more. The process may live on, with leases. */
+static void disconnect(struct mr_client_peer *client)
+{
+    struct mr_supervisor *s = client->supervisor;
+    mr_events_unwatch(&s->events, &client->messages);
+    if (client->socket >= 0)
+        close(client->socket);
+    client->socket = -1;
+    for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
+        if (s->datasets[i] && s->datasets[i]->serial == client->told[i])
+            s->datasets[i]->clients--;
+        client->told[i] = 0;
+    }
+}
+
 static void forget(struct mr_client_peer *client)
 {
     struct mr_supervisor *s = client->supervisor;
@@ -36,27 +50,10 @@ static void forget(struct mr_client_peer *client)
     while (*at != client)
         at = &(*at)->next;
     *at = client->next;
-    mr_events_unwatch(&s->events, &client->messages);
+    disconnect(client);
     mr_events_unwatch(&s->events, &client->process);
-    if (client->socket >= 0)
-        close(client->socket);
     close(client->pidfd);
     free(client);
-    if (!s->is_private || s->clients.listener < 0)
-        return;
-    for (struct mr_client_peer *other = s->clients.first; other; other = other->next)
-        if (other->trainer)
-            return;
-    if (s->clients.any_yet)
-        mr_events_start(&s->events, &s->clients.lonely, LAST_CLIENT_MS);
-}
-
-bool mr_clients_know(const struct mr_supervisor *s, unsigned dataset)
-{
-    for (const struct mr_client_peer *client = s->clients.first; client; client = client->next)
-        if (client->datasets >> dataset & 1)
-            return true;
-    return false;
 }
 
 unsigned mr_clients_waiting(const struct mr_supervisor *s)
@@ -67,47 +64,60 @@ unsigned mr_clients_waiting(const struct mr_supervisor *s)
     return count;
 }
 
-void mr_clients_forget(struct mr_supervisor *s, unsigned dataset)
-{
-    for (struct mr_client_peer *client = s->clients.first; client; client = client->next) {
-        client->stale |= client->datasets & UINT64_C(1) << dataset;
-        client->datasets &= ~(UINT64_C(1) << dataset);
-    }
-}
-
-void mr_clients_lane_gone(struct mr_client_peer *client)
-{
-    if (client->socket < 0 && mr_lanes_of(client->supervisor, client) == 0 &&
-        mr_ckpt_lanes_of(client->supervisor, client) == 0)
-        forget(client);
-}
-
-/* The connection is over; the process may live on, with leases. */
-static void disconnect(struct mr_client_peer *client)
-{
-    mr_events_unwatch(&client->supervisor->events, &client->messages);
-    close(client->socket);
-    client->socket = -1;
-    mr_reader_datasets_client_gone(client->supervisor,
-                                   client); /* it can open no lane any more; those that it has go on */
-    mr_clients_lane_gone(client);
-}
-
 static void process_ended(struct mr_watch *watch, uint32_t epoll_events)
 {
     struct mr_client_peer *client = OWNER(watch, process);
-    struct mr_supervisor *s = client->supervisor;
     (void)epoll_events;
     mr_log_debug("client process %d has ended", (int)client->pid);
-    if (client->socket >= 0) {
-        mr_events_unwatch(&s->events, &client->messages);
-        close(client->socket);
-        client->socket = -1;
+    disconnect(client);
+    mr_events_unwatch(&client->supervisor->events, &client->process);
+    client->gone = true;
+}
+
+/* What has ended of one client. True when anything has changed; it may be freed. */
+static bool settle_one(struct mr_supervisor *s, struct mr_client_peer *client)
+{
+    if (client->socket >= 0)
+        return false;
+    bool changed = !client->left;
+    if (!client->left)
+        mr_reader_datasets_client_gone(s, client); /* it can open no lane any more; those that it has go on */
+    client->left = true;
+    if (client->gone) { /* its name is taken off its lanes */
+        mr_lanes_client_died(s, client);
+        mr_ckpt_lanes_client_died(s, client);
+        changed = true;
     }
-    mr_reader_datasets_client_gone(s, client);
-    mr_lanes_client_died(s, client); /* takes its name off the lanes, so none of them forgets it meanwhile */
-    mr_ckpt_lanes_client_died(s, client);
-    forget(client);
+    if (mr_lanes_of(s, client) == 0 && mr_ckpt_lanes_of(s, client) == 0) {
+        forget(client);
+        changed = true;
+    }
+    return changed;
+}
+
+/* A private supervisor ends some time after its last trainer. */
+static void watch_use(struct mr_supervisor *s)
+{
+    struct mr_clients *clients = &s->clients;
+    bool used = false;
+    for (const struct mr_client_peer *client = clients->first; client; client = client->next)
+        used |= client->trainer;
+    if (used)
+        mr_events_stop(&s->events, &clients->unused);
+    else if (clients->any_yet && !clients->unused.active)
+        mr_events_start(&s->events, &clients->unused, LAST_CLIENT_MS);
+}
+
+bool mr_clients_settle(struct mr_supervisor *s)
+{
+    bool changed = false;
+    for (struct mr_client_peer *client = s->clients.first, *next; client; client = next) {
+        next = client->next;
+        changed |= settle_one(s, client);
+    }
+    if (s->is_private)
+        watch_use(s);
+    return changed;
 }
 
 /* ---- answers ---- */
@@ -143,10 +153,7 @@ static int hello(struct mr_client_peer *client, struct mr_msg_in *in)
         return -1;
     client->greeted = true;
     client->trainer = strcmp(role, "tool") != 0;
-    if (client->trainer) {
-        s->clients.any_yet = true;
-        mr_events_stop(&s->events, &s->clients.lonely);
-    }
+    s->clients.any_yet |= client->trainer;
     struct mr_msg_out *out = ok();
     mr_msg_put_str(out, "run_id", s->run_id);
     mr_msg_put_u64(out, "pid", (uint64_t)getpid());
@@ -202,12 +209,22 @@ static int open_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
     }
     if (!dataset)
         return -1;
-    client->datasets |= UINT64_C(1) << dataset->number;
-    client->stale &= ~(UINT64_C(1) << dataset->number);
+    if (client->told[dataset->number] != dataset->serial)
+        dataset->clients++;
+    client->told[dataset->number] = dataset->serial;
     struct mr_msg_out *out = ok();
     mr_msg_put_u64(out, "dataset", dataset->number);
     put_choices(s, name, out);
     return reply(client, out);
+}
+
+/* It was told of a data set of this number that is not there any more. */
+static bool is_stale(const struct mr_client_peer *client, uint64_t number)
+{
+    if (number >= MR_DATASETS_MAX || client->told[number] == 0)
+        return false;
+    const struct mr_dataset *dataset = client->supervisor->datasets[number];
+    return !dataset || dataset->serial != client->told[number] || dataset->closing;
 }
 
 static struct mr_dataset *named_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
@@ -215,7 +232,7 @@ static struct mr_dataset *named_dataset(struct mr_client_peer *client, struct mr
     uint64_t number;
     if (mr_msg_get_u64(in, "dataset", &number) != 0)
         return NULL;
-    if (number < MR_DATASETS_MAX && client->stale >> number & 1) {
+    if (is_stale(client, number)) {
         mr_error_set(MR_E_USAGE,
                      "data set %u has failed or was closed, and its number was given to another one: open it again",
                      (unsigned)number);
@@ -280,9 +297,9 @@ static int send_producer(struct mr_client_peer *client, struct mr_msg_in *in)
     }
     struct mr_msg_out *out = ok();
     mr_msg_put_u64(out, "arena_bytes", f->arena_bytes);
-    mr_msg_put_fd(out, f->slots[slot].arena_readonly);
-    mr_msg_put_fd(out, f->slots[slot].line_readonly);
-    mr_msg_put_fd(out, f->slots[slot].eventfd);
+    mr_msg_put_fd(out, f->slots[slot].arena.readonly);
+    mr_msg_put_fd(out, f->slots[slot].line.readonly);
+    mr_msg_put_fd(out, f->slots[slot].line.eventfd);
     return reply(client, out);
 }
 
@@ -380,12 +397,15 @@ static int open_writer(struct mr_client_peer *client, struct mr_msg_in *in)
     if (mr_msg_get_str(in, "uri", &uri) != 0 || mr_msg_get_bool(in, "if_absent", &if_absent) != 0 ||
         mr_msg_get_u64(in, "sharers", &sharers) != 0)
         return -1;
-    struct mr_ckpt_entry *entry = mr_ckpt_lanes_open(s, client, uri, if_absent, sharers);
+    struct mr_ckpt_entry *entry = NULL;
+    unsigned worker;
+    if (mr_ckpt_lanes_check(s, uri) == 0 && mr_write_workers_choose(s, &worker) == 0)
+        entry = mr_ckpt_lanes_open(s, client, uri, if_absent, sharers, worker);
     client->refused_ns = !entry && mr_error_code() == MR_E_BUSY ? mr_clock_mono_ns() : 0;
     if (!entry)
         return -1;
     uint32_t number = entry->lane.lane;
-    const struct mr_producer_slot *slot = &s->write_workers.slots[entry->lane.worker];
+    const struct mr_worker_line *line = &s->write_workers.slots[worker].line;
     struct mr_msg_out *out = ok();
     mr_msg_put_u64(out, "lane", number);
     mr_msg_put_u64(out, "worker", entry->lane.worker);
@@ -393,9 +413,9 @@ static int open_writer(struct mr_client_peer *client, struct mr_msg_in *in)
     mr_msg_put_u64(out, "arena_bytes", s->write_workers.arena_bytes);
     mr_msg_put_u64(out, "drain_s", s->config.checkpoint.drain_s);
     mr_msg_put_fd(out, entry->fd);
-    mr_msg_put_fd(out, s->write_workers.arena);
-    mr_msg_put_fd(out, slot->line_readonly);
-    mr_msg_put_fd(out, slot->eventfd);
+    mr_msg_put_fd(out, s->write_workers.arena.fd);
+    mr_msg_put_fd(out, line->readonly);
+    mr_msg_put_fd(out, line->eventfd);
     if (reply(client, out) != 0) {
         mr_ckpt_lanes_close_one(s, client, number); /* nobody else can */
         return -1;
@@ -448,7 +468,7 @@ static int send_config(struct mr_client_peer *client)
 static int reload(struct mr_client_peer *client)
 {
     char text[2000];
-    if (mr_supervisor_reload(client->supervisor, text, sizeof text) != 0)
+    if (mr_reload(client->supervisor, text, sizeof text) != 0)
         return -1;
     struct mr_msg_out *out = ok();
     mr_msg_put_str(out, "text", text);
@@ -458,7 +478,7 @@ static int reload(struct mr_client_peer *client)
 static int shut_down(struct mr_client_peer *client)
 {
     int rc = reply(client, ok());
-    mr_supervisor_drain(client->supervisor, "asked to by a client");
+    mr_run_end(client->supervisor, "asked to by a client");
     return rc;
 }
 
@@ -643,10 +663,10 @@ static void accept_ready(struct mr_watch *watch, uint32_t epoll_events)
     }
 }
 
-static void lonely(struct mr_timer *timer)
+static void unused_due(struct mr_timer *timer)
 {
-    struct mr_supervisor *s = MR_CONTAINER_OF(timer, mr_supervisor, clients.lonely);
-    mr_supervisor_drain(s, s->clients.any_yet ? "its last client has gone" : "no client came");
+    struct mr_supervisor *s = MR_CONTAINER_OF(timer, mr_supervisor, clients.unused);
+    mr_run_end(s, s->clients.any_yet ? "its last client has gone" : "no client came");
 }
 
 int mr_clients_init(struct mr_supervisor *s, int listener)
@@ -655,15 +675,15 @@ int mr_clients_init(struct mr_supervisor *s, int listener)
     clients->listener = listener;
     clients->spare = open_spare();
     clients->accept.ready = accept_ready;
-    clients->lonely.run = lonely;
+    clients->unused.run = unused_due;
     if (s->is_private)
-        mr_events_start(&s->events, &clients->lonely, FIRST_CLIENT_MS);
+        mr_events_start(&s->events, &clients->unused, FIRST_CLIENT_MS);
     return mr_events_watch(&s->events, &clients->accept, listener, EPOLLIN);
 }
 
 void mr_clients_close(struct mr_supervisor *s)
 {
-    mr_events_stop(&s->events, &s->clients.lonely);
+    mr_events_stop(&s->events, &s->clients.unused);
     mr_events_unwatch(&s->events, &s->clients.accept);
     if (s->clients.listener >= 0)
         close(s->clients.listener);

@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "shm/ring/board.h"
 #include "supervisor/events.h"
 
 struct mr_supervisor;
@@ -24,11 +25,12 @@ struct mr_client_peer {
     int socket; /* -1 once the connection has ended */
     int pidfd;
     pid_t pid;
+    bool gone; /* its pidfd is readable */
+    bool left; /* the connection has ended, and its reader data sets are closed */
     bool greeted;
-    bool trainer;       /* not a tool: keeps a private supervisor alive */
-    uint64_t datasets;  /* bit i: it was told of data set i, and may come back with its number */
-    int64_t refused_ns; /* its last OPEN_WRITER was answered with BUSY; 0 */
-    uint64_t stale;     /* bit i: that data set has failed since, and its number is another one's */
+    bool trainer;                   /* not a tool: keeps a private supervisor alive */
+    uint64_t told[MR_DATASETS_MAX]; /* serial of the data set of that number that it was told of; 0: of none */
+    int64_t refused_ns;             /* its last OPEN_WRITER was answered with BUSY; 0 */
     struct mr_watch messages, process;
 };
 
@@ -48,19 +50,16 @@ struct mr_clients {
     struct mr_kept_loop loops[MR_LOOPS_MAX];
     unsigned loop_count;
     uint64_t loop_clock;
-    struct mr_timer lonely; /* private: ends the supervisor */
+    struct mr_timer unused; /* private: ends the supervisor when no trainer is there */
 };
 
 /* Takes over the listening socket. 0 or -1. */
 int mr_clients_init(struct mr_supervisor *s, int listener);
 void mr_clients_close(struct mr_supervisor *s);
-/* Has a client that is still there been told of this data set? */
-bool mr_clients_know(const struct mr_supervisor *s, unsigned dataset);
-/* The number will be another data set's: to those who were told of it, it is an error from now on. */
-void mr_clients_forget(struct mr_supervisor *s, unsigned dataset);
+/* Clients whose process or connection has ended: their data sets, lanes and checkpoints, then they. True when anything
+ * has changed. */
+bool mr_clients_settle(struct mr_supervisor *s);
 /* How many wait for a checkpoint writer. */
 unsigned mr_clients_waiting(const struct mr_supervisor *s);
-/* A lane of the client has left the registry. May free the client. */
-void mr_clients_lane_gone(struct mr_client_peer *client);
 
 #endif

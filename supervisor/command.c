@@ -13,7 +13,7 @@
 #include "shm/base/container.h"
 #include "shm/base/error.h"
 #include "shm/base/log.h"
-#include "supervisor/supervisor.h"
+#include "supervisor/run_impl.h"
 
 static void command_ended(struct mr_watch *watch, uint32_t epoll_events)
 {
@@ -31,7 +31,8 @@ static void command_ended(struct mr_watch *watch, uint32_t epoll_events)
     command->pidfd = -1;
     command->pid = 0;
     command->ended = true;
-    mr_supervisor_command_ended(s);
+    mr_log_debug("the command has ended with status %d", command->exit_status);
+    mr_run_end(s, "the command has ended");
 }
 
 /* In the child. The pipe closes at exec, or carries the errno of its failure. */

@@ -13,7 +13,7 @@
 #include "shm/base/log.h"
 #include "shm/base/uri.h"
 #include "shm/memory/segment.h"
-#include "supervisor/supervisor.h"
+#include "supervisor/run_impl.h"
 
 #define URIS_BYTES_MAX 60000u
 #define URIS_MAX       4096u
@@ -59,22 +59,39 @@ struct mr_dataset *mr_dataset_find(struct mr_supervisor *s, uint64_t number)
     return NULL;
 }
 
-/* A number for a new data set: a free one, else that of one that failed before any fetch worker was told of it; one
- * that no client can mean any more, where there is such. */
+bool mr_dataset_is_at_work(const struct mr_dataset *dataset)
+{
+    if (dataset->concat)
+        return true;
+    for (const struct mr_name_range *range = dataset->ranges.first; range; range = range->next)
+        if (range->worker)
+            return true;
+    return false;
+}
+
+/* It has failed before any fetch worker was told of it, so that nobody but clients can name it. */
+static bool may_be_replaced(const struct mr_dataset *dataset)
+{
+    return dataset->state == MR_DATASET_FAILED && !dataset->indexed && dataset->block_bytes == 0 &&
+           !mr_dataset_is_at_work(dataset);
+}
+
+/* A number for a new data set: a free one, else that of one that may be replaced; one that no client can mean any more,
+ * where there is such. */
 static int free_number(struct mr_supervisor *s)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
         if (!s->datasets[i])
             return (int)i;
     int found = -1;
-    bool known = true, closing = false;
-    for (unsigned i = 0; i < MR_DATASETS_MAX && known; i++)
-        if (s->datasets[i]->state == MR_DATASET_FAILED && !s->datasets[i]->indexed &&
-            s->datasets[i]->block_bytes == 0 && (!(known = mr_clients_know(s, i)) || found < 0))
+    bool coming = false;
+    for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
+        const struct mr_dataset *dataset = s->datasets[i];
+        coming |= dataset->closing || (dataset->state == MR_DATASET_FAILED && mr_dataset_is_at_work(dataset));
+        if (may_be_replaced(dataset) && (found < 0 || (s->datasets[found]->clients > 0 && dataset->clients == 0)))
             found = (int)i;
-    for (unsigned i = 0; i < MR_DATASETS_MAX && found < 0; i++)
-        closing |= s->datasets[i]->closing;
-    if (found < 0 && closing) {
+    }
+    if (found < 0 && coming) {
         mr_error_set(MR_E_BUSY, "%u data sets are open, and some of them are being closed", MR_DATASETS_MAX);
         return -1;
     }
@@ -82,7 +99,6 @@ static int free_number(struct mr_supervisor *s)
         mr_error_set(MR_E_NO_MEMORY, "%u data sets are open: one supervisor has room for no more", MR_DATASETS_MAX);
         return -1;
     }
-    mr_clients_forget(s, (unsigned)found);
     mr_dataset_close(s->datasets[found]);
     s->datasets[found] = NULL;
     return found;
@@ -111,7 +127,7 @@ static struct mr_dataset *new_dataset(struct mr_supervisor *s, const char *name,
     return dataset;
 }
 
-/* It is complete: give it its number, show it, and begin. */
+/* It is complete: gives it its number and shows it on the board. */
 static int admit(struct mr_dataset *dataset)
 {
     struct mr_supervisor *s = dataset->supervisor;
@@ -119,6 +135,7 @@ static int admit(struct mr_dataset *dataset)
     if (number < 0)
         return -1;
     dataset->number = (uint32_t)number;
+    dataset->serial = ++s->dataset_serial;
     s->datasets[number] = dataset;
     struct mr_board_dataset *board = board_of(dataset);
     atomic_store_explicit(&board->listed, 0, memory_order_relaxed);
@@ -130,7 +147,6 @@ static int admit(struct mr_dataset *dataset)
         mr_log_info("data set %u is %s: %s%s", dataset->number,
                     dataset->load == MR_LOAD_NO ? "being listed" : "looked for in saved indexes",
                     mr_dataset_label(dataset), dataset->uris.count > 1 ? " and more" : "");
-    mr_listing_dispatch(s);
     return 0;
 }
 
@@ -458,11 +474,6 @@ static void show_indexed(struct mr_dataset *dataset)
     dataset->indexed = true;
     atomic_store_explicit(&board->listed, dataset->objects, memory_order_relaxed);
     atomic_store_explicit(&board->index_bytes, dataset->index_bytes, memory_order_relaxed);
-    if (dataset->supervisor->indexing) {
-        mr_supervisor_index_ended(dataset->supervisor, MR_OK);
-        return;
-    }
-    mr_fetch_workers_indexed(dataset);
     tell_waiting(dataset);
 }
 
@@ -641,12 +652,7 @@ void mr_dataset_fail(struct mr_dataset *dataset, enum mr_code code, const char *
         mr_log_error("data set %u (%s) has failed: %s", dataset->number, mr_dataset_label(dataset), text);
     else /* its one reader is told, and may have asked only to see whether the object is there */
         mr_log_debug("data set %u: %s", dataset->number, text);
-    mr_listing_abandon(dataset);
-    mr_name_ranges_clear(&dataset->ranges);
     tell_waiting(dataset);
-    mr_lanes_fail_dataset(dataset->supervisor, dataset->number, code, text);
-    if (dataset->supervisor->indexing)
-        mr_supervisor_index_ended(dataset->supervisor, code);
 }
 
 void mr_dataset_explain(const struct mr_dataset *dataset)

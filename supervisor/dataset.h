@@ -39,6 +39,8 @@ enum mr_dataset_load {
 struct mr_dataset {
     struct mr_supervisor *supervisor;
     uint32_t number;
+    uint64_t serial;             /* no other data set of this run has it, of whatever number */
+    unsigned clients;            /* connected ones that were told of it (clients.c) */
     enum mr_dataset_state state; /* as on the board */
     bool indexed;
     char *name;             /* in the TOML; NULL */
@@ -59,9 +61,11 @@ struct mr_dataset {
     char from[256]; /* the saved index that it is; "" */
     char digest[MR_INDEX_DIGEST_SIZE];
     int64_t opened_ns;
+    bool admitted;     /* fetch_workers.c has seen its index: its blocks fit, and it was not refused */
+    uint64_t told;     /* fetch slots whose process was sent DATASET */
     int64_t waits_ns;  /* since when readers that are open keep the memory from being divided for it; 0 */
     char compose[500]; /* whether its objects are composed, and why, as a worker says; "" */
-    /* Read by ranges, for one client (ranged.h): */
+    /* Read by ranges, for one client (reader_datasets.h): */
     uint64_t block_bytes;         /* most of one ticket; 0: whole objects, and the rest is unused */
     struct mr_client_peer *owner; /* NULL once it is gone */
     bool closing;                 /* no lane is opened any more */
@@ -75,13 +79,12 @@ struct mr_dataset *mr_dataset_open_named(struct mr_supervisor *s, const char *na
 struct mr_dataset *mr_dataset_open_uris(struct mr_supervisor *s, const char *name, const char *const *uris,
                                         size_t count);
 struct mr_dataset *mr_dataset_open_names(struct mr_supervisor *s, int fd);
-/* A list of names for `owner` alone, looked up anew and read by ranges of at most block_bytes (ranged.h). BUSY: no number
+/* A list of names for `owner` alone, looked up anew and read by ranges of at most block_bytes (reader_datasets.h). BUSY: no number
  * is free, and will be soon. */
 struct mr_dataset *mr_dataset_open_ranged(struct mr_supervisor *s, int fd, uint64_t block_bytes,
                                           struct mr_client_peer *owner);
 /* The most bytes that one ticket of it needs. */
 uint64_t mr_dataset_extent(const struct mr_dataset *dataset);
-/* NULL (USAGE) when there is none of that number. */
 /* The data set `number` with the listing of this digest: itself, or one that is looked for in the cache and at its saved
  * index. Returns at once. NULL: USAGE, NO_MEMORY. */
 struct mr_dataset *mr_dataset_open_like(struct mr_supervisor *s, uint64_t number, const char *digest);
@@ -95,14 +98,17 @@ void mr_dataset_not_saved(struct mr_dataset *dataset, uint64_t stale);
 bool mr_dataset_adopt(struct mr_dataset *dataset);
 /* INDEX_LOAD's and CONCAT's keys of the data set. */
 void mr_dataset_put(const struct mr_dataset *dataset, struct mr_msg_out *out);
+/* NULL (USAGE) when there is none of that number. */
 struct mr_dataset *mr_dataset_find(struct mr_supervisor *s, uint64_t number);
+/* A list worker works at it, or is to let it go (listing.c): it cannot be closed yet. */
+bool mr_dataset_is_at_work(const struct mr_dataset *dataset);
 void mr_dataset_close(struct mr_dataset *dataset);
 
 /* INDEX_DONE: fd is taken over. 0, or -1 (PROTOCOL) for an answer that makes no sense. */
 int mr_dataset_indexed(struct mr_dataset *dataset, struct mr_msg_in *in);
 /* Readers may begin. */
 void mr_dataset_ready(struct mr_dataset *dataset);
-/* For good: the board says so, and every waiting ticket of its lanes fails with it. */
+/* For good: the board says so. Its list workers let it go, and its lanes' waiting tickets fail, in the next settle. */
 void mr_dataset_fail(struct mr_dataset *dataset, enum mr_code code, const char *text);
 /* Sets the mr_error to why it is FAILED. */
 void mr_dataset_explain(const struct mr_dataset *dataset);

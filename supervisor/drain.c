@@ -8,20 +8,19 @@
 #include "shm/base/container.h"
 #include "shm/base/log.h"
 #include "shm/base/size.h"
-#include "supervisor/supervisor.h"
+#include "supervisor/run_impl.h"
 
-#define LOOK_MS   100
-#define SAY_NS    (10 * MR_SECOND_NS)
+#define CHECK_MS  100
+#define LOG_NS    (10 * MR_SECOND_NS)
 #define REMOVE_NS (10 * MR_SECOND_NS) /* for aborted uploads to be removed from the store */
 
 #define SUPERVISOR_OF(timer_) MR_CONTAINER_OF(timer_, mr_supervisor, drain.timer)
 
 static void due(struct mr_timer *timer)
 {
-    struct mr_supervisor *s = SUPERVISOR_OF(timer);
-    mr_drain_look(s);
+    struct mr_supervisor *s = SUPERVISOR_OF(timer); /* what follows is settled after this step of the loop */
     if (s->state == MR_SUP_DRAINING)
-        mr_events_start(&s->events, timer, LOOK_MS);
+        mr_events_start(&s->events, timer, CHECK_MS);
 }
 
 void mr_drain_init(struct mr_supervisor *s)
@@ -65,7 +64,7 @@ static int64_t limit_ns(const struct mr_supervisor *s)
 }
 
 /* What is waited for: names, what is left of each, and how long. */
-static void say(struct mr_supervisor *s, const char *behind)
+static void log_waiting(struct mr_supervisor *s, const char *suffix)
 {
     char names[1200] = "", left[32];
     size_t used = 0;
@@ -85,8 +84,8 @@ static void say(struct mr_supervisor *s, const char *behind)
     }
     int64_t seconds = (limit_ns(s) - (now_ns - s->drain.begun_ns)) / MR_SECOND_NS;
     mr_log_info("saving %u checkpoint%s: %s; for at most %lld s more (checkpoint.drain_s)%s", count,
-                count == 1 ? "" : "s", names, (long long)(seconds > 0 ? seconds : 0), behind);
-    s->drain.said_ns = now_ns;
+                count == 1 ? "" : "s", names, (long long)(seconds > 0 ? seconds : 0), suffix);
+    s->drain.logged_ns = now_ns;
 }
 
 void mr_drain_begin(struct mr_supervisor *s)
@@ -94,16 +93,15 @@ void mr_drain_begin(struct mr_supervisor *s)
     s->drain.begun_ns = mr_clock_mono_ns();
     mr_ckpt_lanes_abort_open(s, "the millrace supervisor is ending, and not all bytes of this checkpoint were given");
     if (promised(s) > 0)
-        say(s, s->drain.warned ? ". A second signal stops at once" : "");
-    mr_events_start(&s->events, &s->drain.timer, LOOK_MS);
-    mr_drain_look(s);
+        log_waiting(s, s->drain.warned ? ". A second signal stops at once" : "");
+    mr_events_start(&s->events, &s->drain.timer, CHECK_MS);
 }
 
-void mr_drain_look(struct mr_supervisor *s)
+bool mr_drain_settle(struct mr_supervisor *s)
 {
     char why[120];
-    if (s->state != MR_SUP_DRAINING)
-        return;
+    if (s->state != MR_SUP_DRAINING || s->drain.over)
+        return false;
     unsigned waited = promised(s), others = busy(s) - waited;
     int64_t now_ns = mr_clock_mono_ns(), passed_ns = now_ns - s->drain.begun_ns;
     if (waited > 0 && passed_ns >= limit_ns(s)) {
@@ -111,10 +109,11 @@ void mr_drain_look(struct mr_supervisor *s)
                  (unsigned long long)s->config.checkpoint.drain_s);
         mr_drain_stop(s, why);
     } else if (waited == 0 && (others == 0 || passed_ns >= REMOVE_NS)) {
-        mr_supervisor_drained(s);
-    } else if (waited > 0 && now_ns - s->drain.said_ns >= SAY_NS) {
-        say(s, "");
+        s->drain.over = true;
+    } else if (waited > 0 && now_ns - s->drain.logged_ns >= LOG_NS) {
+        log_waiting(s, "");
     }
+    return s->drain.over;
 }
 
 bool mr_drain_signal(struct mr_supervisor *s, int signal)
@@ -122,12 +121,12 @@ bool mr_drain_signal(struct mr_supervisor *s, int signal)
     if (s->drain.warned || (signal == SIGTERM && s->drain.term) || promised(s) == 0)
         return true;
     s->drain.warned = true;
-    say(s, ". Another signal stops at once");
+    log_waiting(s, ". Another signal stops at once");
     return false;
 }
 
 void mr_drain_stop(struct mr_supervisor *s, const char *why)
 {
     mr_ckpt_lanes_fail_all(s, MR_E_GONE, why);
-    mr_supervisor_drained(s);
+    s->drain.over = true;
 }

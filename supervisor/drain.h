@@ -19,20 +19,21 @@ struct mr_supervisor;
 
 struct mr_drain {
     struct mr_timer timer;
-    int64_t begun_ns, said_ns;
+    int64_t begun_ns, logged_ns;
     bool warned; /* somebody has been told that the next signal stops */
     bool term;   /* the command was sent TERM through us */
+    bool over;   /* nothing that was promised is left to do, or it was given up */
 };
 
 void mr_drain_init(struct mr_supervisor *s);
 void mr_drain_close(struct mr_supervisor *s);
-/* DRAINING has begun. May end it at once. */
+/* DRAINING has begun: aborts what is open. */
 void mr_drain_begin(struct mr_supervisor *s);
-/* Something has ended: ends DRAINING when nothing is left. Harmless in other states. */
-void mr_drain_look(struct mr_supervisor *s);
+/* In DRAINING: `over` when nothing is left, or the time is up. True when anything has changed. */
+bool mr_drain_settle(struct mr_supervisor *s);
 /* INT, TERM or QUIT came while DRAINING: true when it is the one that stops. */
 bool mr_drain_signal(struct mr_supervisor *s, int signal);
-/* Gives up what is not finished; the caller stops the run. */
+/* Gives up what is not finished: `over`. */
 void mr_drain_stop(struct mr_supervisor *s, const char *why);
 
 #endif

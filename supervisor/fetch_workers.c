@@ -1,29 +1,25 @@
 #include "supervisor/fetch_workers.h"
 #include "shm/base/size.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "shm/base/clock.h"
 #include "shm/base/log.h"
 #include "shm/memory/arena.h"
-#include "shm/memory/segment.h"
-#include "shm/ring/wake.h"
 #include "supervisor/oom.h"
-#include "supervisor/reader_datasets.h"
-#include "supervisor/supervisor.h"
+#include "supervisor/run_impl.h"
 
+#define STOPPED_EVERY       50                 /* checks of the lanes: 5 s */
 #define READERS_PATIENCE_NS (5 * MR_SECOND_NS) /* that a data set waits for checkpoint readers to be closed */
 
 static const struct mr_child_role fetch_role;
 
-static struct mr_producer_slot *slot_of(const struct mr_child *child)
+static struct mr_fetch_slot *slot_of(const struct mr_child *child)
 {
     return &child->supervisor->fetch_workers.slots[child->slot];
 }
@@ -55,10 +51,15 @@ static uint64_t largest_object(const struct mr_supervisor *s)
     return largest;
 }
 
+static bool is_waiting(const struct mr_dataset *dataset)
+{
+    return dataset && dataset->admitted && dataset->state == MR_DATASET_LISTING;
+}
+
 static bool any_waiting(const struct mr_supervisor *s)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
-        if (s->datasets[i] && s->datasets[i]->indexed && s->datasets[i]->state == MR_DATASET_LISTING)
+        if (is_waiting(s->datasets[i]))
             return true;
     return false;
 }
@@ -125,6 +126,7 @@ static void grow_reserve(struct mr_dataset *dataset)
     mr_log_info("memory: %s of each arena are kept for the sample that is waited for, because of data set %u (%s)",
                 reserve, dataset->number, mr_dataset_label(dataset));
     f->state = MR_ARENAS_RESERVING;
+    mr_lanes_set_quota(s, 0);
     for (unsigned i = 0; i < f->count; i++) {
         struct mr_child *child = &f->workers[i];
         f->slots[i].renewing = mr_child_has_process(child) || child->state == MR_CHILD_WAITING;
@@ -133,8 +135,8 @@ static void grow_reserve(struct mr_dataset *dataset)
     }
 }
 
-/* The arenas are there: READY, FAILED, or it waits. */
-static void settle(struct mr_dataset *dataset)
+/* The arenas are there: READY, FAILED, or it waits. True unless it goes on waiting. */
+static bool place(struct mr_dataset *dataset)
 {
     struct mr_supervisor *s = dataset->supervisor;
     const struct mr_fetch_workers *f = &s->fetch_workers;
@@ -148,78 +150,23 @@ static void settle(struct mr_dataset *dataset)
         refuse_over_reserve(dataset);
     else if (s->lanes.used == 0)
         grow_reserve(dataset);
-}
-
-void mr_fetch_workers_settle(struct mr_supervisor *s)
-{
-    for (unsigned i = 0; i < MR_DATASETS_MAX && s->state <= MR_SUP_RUNNING; i++) {
-        struct mr_dataset *dataset = s->datasets[i];
-        if (dataset && dataset->indexed && dataset->state == MR_DATASET_LISTING &&
-            s->fetch_workers.state == MR_ARENAS_READY)
-            settle(dataset);
-    }
+    else
+        return false;
+    return true;
 }
 
 /* ---- segments of a slot ---- */
 
-static void close_fd(int *fd)
+static void close_slot(struct mr_fetch_slot *slot)
 {
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
+    mr_arenas_close(&slot->arena);
+    mr_arenas_close_line(&slot->line);
+    *slot = (struct mr_fetch_slot){.arena = MR_ARENA_FDS_NONE, .line = MR_WORKER_LINE_NONE};
 }
 
-static void close_slot(struct mr_producer_slot *slot)
+static int make_arena(struct mr_supervisor *s, struct mr_fetch_slot *slot)
 {
-    close_fd(&slot->arena);
-    close_fd(&slot->arena_readonly);
-    close_fd(&slot->line);
-    close_fd(&slot->line_readonly);
-    close_fd(&slot->eventfd);
-    slot->reserved = slot->renewing = slot->stopped = false;
-}
-
-static int make_arena(struct mr_supervisor *s, struct mr_producer_slot *slot)
-{
-    enum mr_backing backing = slot->memfd ? MR_BACKING_MEMFD : (enum mr_backing)s->config.memory.backing;
-    if (backing == MR_BACKING_AUTO && s->config.memory.huge_pages == MR_HUGE_PAGES_AUTO && mr_segment_huge_possible())
-        backing = MR_BACKING_MEMFD; /* /dev/shm has them only where it was mounted so */
-    close_fd(&slot->arena);
-    close_fd(&slot->arena_readonly);
-    slot->arena = mr_segment_new(backing, "arena", s->fetch_workers.arena_bytes, 0);
-    if (slot->arena < 0)
-        return -1;
-    slot->arena_readonly = mr_segment_reopen_readonly(slot->arena);
-    return slot->arena_readonly < 0 ? -1 : 0;
-}
-
-static int make_slot(struct mr_supervisor *s, struct mr_producer_slot *slot)
-{
-    slot->memfd = false;
-    slot->line = mr_segment_new(MR_BACKING_MEMFD, "producer line", MR_PRODUCER_LINE_BYTES, 1);
-    if (slot->line < 0)
-        return -1;
-    slot->line_readonly = mr_segment_reopen_readonly(slot->line);
-    if (slot->line_readonly < 0)
-        return -1;
-    slot->eventfd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (slot->eventfd < 0) {
-        mr_error_set_errno(errno, "no event descriptor for a fetch worker");
-        return -1;
-    }
-    return make_arena(s, slot);
-}
-
-static void send_arena(struct mr_child *child)
-{
-    struct mr_fetch_workers *f = &child->supervisor->fetch_workers;
-    struct mr_producer_slot *slot = slot_of(child);
-    struct mr_msg_out *out = mr_msg_new(MR_MSG_ARENA);
-    mr_msg_put_u64(out, "bytes", f->arena_bytes);
-    mr_msg_put_u64(out, "reserve", f->reserve_bytes);
-    mr_msg_put_bool(out, "fresh", !slot->reserved);
-    mr_msg_put_fd(out, slot->arena);
-    mr_child_send(child, out);
+    return mr_arenas_make(s, &slot->arena, "arena", s->fetch_workers.arena_bytes);
 }
 
 /* ---- state ---- */
@@ -228,6 +175,7 @@ static void send_arena(struct mr_child *child)
 static void give_up(struct mr_supervisor *s, enum mr_code code, const char *text)
 {
     s->fetch_workers.state = MR_ARENAS_NONE;
+    mr_lanes_set_quota(s, 0);
     atomic_store_explicit(&s->board->producers, 0, memory_order_release);
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
         if (s->datasets[i] && s->datasets[i]->indexed)
@@ -236,7 +184,7 @@ static void give_up(struct mr_supervisor *s, enum mr_code code, const char *text
         mr_child_drain(&s->fetch_workers.workers[i], false);
 }
 
-static void say_no_memory(struct mr_supervisor *s, const char *why)
+static void fail_no_memory(struct mr_supervisor *s, const char *why)
 {
     char text[MR_BOARD_TEXT];
     char total[32];
@@ -263,13 +211,19 @@ static void log_division(const struct mr_supervisor *s, uint64_t largest)
                        s->fetch_workers.count, (unsigned long long)s->config.fetch.workers);
 }
 
+/* Has a process, or one that is gone and was not recovered from. */
+static bool any_process(const struct mr_supervisor *s)
+{
+    for (unsigned i = 0; i < MR_PRODUCERS_MAX; i++)
+        if (mr_child_has_process(&s->fetch_workers.workers[i]) || s->fetch_workers.workers[i].state == MR_CHILD_ENDED)
+            return true;
+    return false;
+}
+
 static void begin(struct mr_supervisor *s)
 {
     struct mr_fetch_workers *f = &s->fetch_workers;
     uint64_t largest = largest_object(s);
-    for (unsigned i = 0; i < MR_PRODUCERS_MAX; i++)
-        if (mr_child_has_process(&f->workers[i]))
-            return; /* workers of a division that was given up: their end calls again */
     divide(f, s->arena_bytes, s->config.fetch.workers, largest);
     log_division(s, largest);
     uint64_t available = mr_memory_available_bytes();
@@ -278,27 +232,21 @@ static void begin(struct mr_supervisor *s)
         char why[100], left[32];
         size_text(available, left);
         snprintf(why, sizeof why, "only %s are left of the memory or its cgroup limit", left);
-        say_no_memory(s, why);
+        fail_no_memory(s, why);
         return;
     }
     for (unsigned i = 0; i < f->count; i++) {
         close_slot(&f->slots[i]);
-        if (make_slot(s, &f->slots[i]) != 0) {
-            say_no_memory(s, mr_error_text());
+        if (mr_arenas_make_line(&f->slots[i].line) != 0 || make_arena(s, &f->slots[i]) != 0) {
+            fail_no_memory(s, mr_error_text());
             return;
         }
     }
-    atomic_store_explicit(&s->board->producers, f->count, memory_order_release); /* workers look at it */
+    atomic_store_explicit(&s->board->producers, f->count, memory_order_release); /* workers read it */
     for (unsigned i = 0; i < f->count; i++) {
         f->workers[i].state = MR_CHILD_FREE;
         mr_child_start(&f->workers[i]);
     }
-}
-
-static void all_ready(struct mr_supervisor *s)
-{
-    s->fetch_workers.state = MR_ARENAS_READY;
-    mr_fetch_workers_settle(s);
 }
 
 /* Blocks of a reader: no larger than what a head has room for, and so that several fit the arena side by side. */
@@ -317,84 +265,191 @@ static void limit_block(struct mr_dataset *dataset)
         dataset->block_bytes = most;
 }
 
-void mr_fetch_workers_indexed(struct mr_dataset *dataset)
+/* A data set has its index: its blocks are cut to fit, or it is refused; workers that had failed get another attempt. */
+static void admit(struct mr_dataset *dataset)
 {
     struct mr_supervisor *s = dataset->supervisor;
     struct mr_fetch_workers *f = &s->fetch_workers;
     limit_block(dataset);
-    if (s->state > MR_SUP_RUNNING || refuse_too_large(dataset, s->arena_bytes))
+    dataset->admitted = true;
+    if (refuse_too_large(dataset, s->arena_bytes))
         return;
-    for (unsigned i = 0; i < f->count; i++) {
+    f->announce = true;
+    for (unsigned i = 0; i < f->count && f->state == MR_ARENAS_READY; i++) {
         struct mr_child *child = &f->workers[i];
-        if (mr_child_has_process(child)) {
-            mr_dataset_tell(dataset, child);
-        } else if (child->state == MR_CHILD_FAILED && f->state == MR_ARENAS_READY) {
-            child->barren = 0; /* a new data set is a new attempt */
-            atomic_store_explicit(&s->board->producer[i].failed, 0, memory_order_release);
-            mr_child_start(child);
+        if (child->state != MR_CHILD_FAILED)
+            continue;
+        child->idle_starts = 0;
+        atomic_store_explicit(&s->board->producer[i].failed, 0, memory_order_release);
+        mr_child_start(child);
+    }
+}
+
+static bool admit_indexed(struct mr_supervisor *s)
+{
+    bool changed = false;
+    for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
+        struct mr_dataset *dataset = s->datasets[i];
+        if (!dataset || !dataset->indexed || dataset->admitted || dataset->state == MR_DATASET_FAILED)
+            continue;
+        admit(dataset);
+        changed = true;
+    }
+    return changed;
+}
+
+/* FAILED came from a worker that reserves its pages: the other backing once. */
+static bool retry_without_room(struct mr_supervisor *s)
+{
+    for (unsigned i = 0; i < s->fetch_workers.count; i++) {
+        struct mr_fetch_slot *slot = &s->fetch_workers.slots[i];
+        const struct mr_child *child = &s->fetch_workers.workers[i];
+        if (!slot->no_room)
+            continue;
+        slot->no_room = false;
+        if (!mr_arenas_fall_back(s, &slot->arena)) {
+            fail_no_memory(s, child->fail_text);
+            return true;
         }
+        mr_log_info("the arena of fetch worker %u does not fit /dev/shm: memfd instead (%s)", i, child->fail_text);
+        s->fetch_workers.workers[i].fail_text[0] = '\0';
+        if (make_arena(s, slot) != 0) {
+            fail_no_memory(s, mr_error_text());
+            return true;
+        }
+        slot->arena_sent = false;
+        s->fetch_workers.announce = true;
     }
-    if (f->state == MR_ARENAS_READY)
-        settle(dataset);
-    else if (f->state == MR_ARENAS_NONE)
-        begin(s);
+    return false;
 }
 
-/* ---- lanes ---- */
-
-void mr_fetch_workers_lane_opened(struct mr_supervisor *s, uint32_t lane, int fd)
+static bool all_reserved(const struct mr_fetch_workers *f)
 {
-    for (unsigned i = 0; i < s->fetch_workers.count; i++) {
-        if (!mr_child_has_process(&s->fetch_workers.workers[i]))
+    for (unsigned i = 0; i < f->count; i++)
+        if (!f->slots[i].reserved || f->slots[i].renewing)
+            return false;
+    return true;
+}
+
+/* The division, as far as it can be brought now. */
+static bool settle_memory(struct mr_supervisor *s)
+{
+    struct mr_fetch_workers *f = &s->fetch_workers;
+    bool changed = false;
+    if (f->state == MR_ARENAS_NONE && any_waiting(s) && !any_process(s)) {
+        begin(s); /* not before the workers of a division that was given up have ended */
+        changed = true;
+    }
+    if (f->state == MR_ARENAS_RESERVING)
+        changed |= retry_without_room(s);
+    if (f->state == MR_ARENAS_RESERVING && all_reserved(f)) {
+        f->state = MR_ARENAS_READY;
+        mr_lanes_set_quota(s, f->count * (f->arena_bytes - f->reserve_bytes));
+        changed = true;
+    }
+    for (unsigned i = 0; i < MR_DATASETS_MAX && f->state == MR_ARENAS_READY; i++)
+        changed |= is_waiting(s->datasets[i]) && place(s->datasets[i]);
+    return changed;
+}
+
+/* ---- what the workers are told ---- */
+
+/* DATASET and LANE for all that this process has not been told of; then ARENA, which means: begin. */
+static void announce_to(struct mr_child *child)
+{
+    struct mr_supervisor *s = child->supervisor;
+    struct mr_fetch_slot *slot = slot_of(child);
+    uint64_t bit = UINT64_C(1) << child->slot;
+    for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
+        struct mr_dataset *dataset = s->datasets[i];
+        if (!dataset || !dataset->admitted || dataset->state == MR_DATASET_FAILED || dataset->dropping ||
+            (dataset->told & bit))
             continue;
+        dataset->told |= bit;
+        mr_dataset_tell(dataset, child);
+    }
+    for (unsigned i = 0; i < s->lanes.used; i++) {
+        struct mr_registered_lane *entry = s->lanes.slots[i];
+        if (!entry || entry->state == MR_LANE_DROPPING || (entry->told & bit))
+            continue;
+        entry->told |= bit;
         struct mr_msg_out *out = mr_msg_new(MR_MSG_LANE);
-        mr_msg_put_u64(out, "lane", lane);
-        mr_msg_put_fd(out, fd);
-        mr_child_send(&s->fetch_workers.workers[i], out);
+        mr_msg_put_u64(out, "lane", i);
+        mr_msg_put_fd(out, entry->fd);
+        mr_child_send(child, out);
     }
+    if (slot->arena_sent)
+        return;
+    slot->arena_sent = true;
+    mr_arenas_send(child, &slot->arena, s->fetch_workers.arena_bytes, s->fetch_workers.reserve_bytes, !slot->reserved);
 }
 
-uint64_t mr_fetch_workers_drop_dataset(struct mr_supervisor *s, uint32_t dataset)
+static void announce(struct mr_supervisor *s)
 {
-    uint64_t alive = mr_fetch_workers_mask(s);
-    for (unsigned i = 0; i < s->fetch_workers.count; i++) {
-        if (!(alive & UINT64_C(1) << i))
-            continue;
-        struct mr_msg_out *out = mr_msg_new(MR_MSG_DROP_DATASET);
-        mr_msg_put_u64(out, "dataset", dataset);
-        mr_child_send(&s->fetch_workers.workers[i], out);
-    }
-    return alive;
-}
-
-uint64_t mr_fetch_workers_mask(const struct mr_supervisor *s)
-{
-    uint64_t alive = 0;
+    if (!s->fetch_workers.announce && !s->lanes.any_untold)
+        return;
+    s->fetch_workers.announce = s->lanes.any_untold = false;
     for (unsigned i = 0; i < s->fetch_workers.count; i++)
         if (mr_child_has_process(&s->fetch_workers.workers[i]))
-            alive |= UINT64_C(1) << i;
-    return alive;
+            announce_to(&s->fetch_workers.workers[i]);
 }
 
-uint64_t mr_fetch_workers_drop_lane(struct mr_supervisor *s, uint32_t lane, uint64_t slots)
+static void send_drop_lane(struct mr_supervisor *s, uint32_t lane, uint64_t slots)
 {
-    slots &= mr_fetch_workers_mask(s); /* one that is restarted meanwhile never hears of the lane */
     for (unsigned i = 0; i < s->fetch_workers.count; i++) {
         if (!(slots & UINT64_C(1) << i) || s->fetch_workers.workers[i].queue)
-            continue; /* with a queue it does not read (stopped?): it is said again later, and no memory is piled up */
+            continue; /* with a queue it does not read (stopped?): it is sent again later, and no memory is piled up */
         struct mr_msg_out *out = mr_msg_new(MR_MSG_DROP_LANE);
         mr_msg_put_u64(out, "lane", lane);
+        mr_child_send(&s->fetch_workers.workers[i], out);
+    }
+}
+
+/* DROP_LANE, again with each check of the lanes: a worker with a claim in it does not answer. */
+static bool drop_lanes(struct mr_supervisor *s)
+{
+    bool changed = false;
+    for (unsigned i = 0; i < s->lanes.used; i++) {
+        struct mr_registered_lane *entry = s->lanes.slots[i];
+        if (!entry || entry->state != MR_LANE_DROPPING)
+            continue;
+        if (!entry->drop_sent)
+            entry->undropped = mr_fetch_workers_mask(s);
+        entry->undropped &= mr_fetch_workers_mask(s); /* one that is restarted meanwhile never hears of the lane */
+        if (!entry->drop_sent || s->lanes.send_again)
+            send_drop_lane(s, i, entry->undropped);
+        entry->drop_sent = true;
+        if (entry->undropped != 0)
+            continue;
+        mr_lanes_forget(s, i);
+        changed = true;
+    }
+    return changed;
+}
+
+uint64_t mr_fetch_workers_drop_dataset(struct mr_supervisor *s, const struct mr_dataset *dataset)
+{
+    uint64_t slots = mr_fetch_workers_mask(s) & dataset->told;
+    for (unsigned i = 0; i < s->fetch_workers.count; i++) {
+        if (!(slots & UINT64_C(1) << i))
+            continue;
+        struct mr_msg_out *out = mr_msg_new(MR_MSG_DROP_DATASET);
+        mr_msg_put_u64(out, "dataset", dataset->number);
         mr_child_send(&s->fetch_workers.workers[i], out);
     }
     return slots;
 }
 
-void mr_fetch_workers_wake(struct mr_supervisor *s)
+uint64_t mr_fetch_workers_mask(const struct mr_supervisor *s)
 {
+    uint64_t mask = 0;
     for (unsigned i = 0; i < s->fetch_workers.count; i++)
-        if (s->fetch_workers.slots[i].eventfd >= 0)
-            eventfd_write(s->fetch_workers.slots[i].eventfd, 1);
+        if (mr_child_has_process(&s->fetch_workers.workers[i]))
+            mask |= UINT64_C(1) << i;
+    return mask;
 }
+
+/* ---- stopped workers ---- */
 
 /* The letter of proc_pid_stat(5); 0 when there is none. */
 static char process_state(pid_t pid)
@@ -408,11 +463,12 @@ static char process_state(pid_t pid)
     if (n <= 0)
         return 0;
     text[n] = '\0';
-    const char *behind_name = strrchr(text, ')');
-    return behind_name && behind_name[1] == ' ' ? behind_name[2] : 0;
+    const char *name_end = strrchr(text, ')');
+    return name_end && name_end[1] == ' ' ? name_end[2] : 0;
 }
 
-void mr_fetch_workers_look(struct mr_supervisor *s)
+/* Names workers that are stopped (SIGSTOP, a debugger) while lanes wait for them. */
+static void check_stopped(struct mr_supervisor *s)
 {
     for (unsigned i = 0; i < s->fetch_workers.count; i++) {
         struct mr_child *child = &s->fetch_workers.workers[i];
@@ -429,9 +485,9 @@ void mr_fetch_workers_look(struct mr_supervisor *s)
     }
 }
 
-/* ---- what the workers say ---- */
+/* ---- messages ---- */
 
-static int arena_ready(struct mr_child *child)
+static void arena_ready(struct mr_child *child)
 {
     struct mr_supervisor *s = child->supervisor;
     slot_of(child)->reserved = true;
@@ -440,37 +496,6 @@ static int arena_ready(struct mr_child *child)
     atomic_store_explicit(&board->pid, (uint32_t)child->pid, memory_order_relaxed);
     atomic_store_explicit(&board->generation, child->generation, memory_order_relaxed);
     atomic_store_explicit(&board->alive, 1, memory_order_release);
-    if (s->fetch_workers.state != MR_ARENAS_RESERVING)
-        return 0;
-    for (unsigned i = 0; i < s->fetch_workers.count; i++)
-        if (!s->fetch_workers.slots[i].reserved || s->fetch_workers.slots[i].renewing)
-            return 0;
-    all_ready(s);
-    return 0;
-}
-
-/* FAILED without a data set while the pages are being reserved: try the other backing once. */
-static int arena_failed(struct mr_child *child)
-{
-    struct mr_supervisor *s = child->supervisor;
-    struct mr_producer_slot *slot = slot_of(child);
-    if (s->fetch_workers.state != MR_ARENAS_RESERVING || child->state != MR_CHILD_RUNNING)
-        return 0;
-    if (child->fail_code == MR_E_NO_MEMORY && s->config.memory.backing == MR_BACKING_AUTO && !slot->memfd) {
-        mr_log_info("the arena of fetch worker %u does not fit /dev/shm: memfd instead (%s)", child->slot,
-                    child->fail_text);
-        slot->memfd = true;
-        if (make_arena(s, slot) != 0) {
-            say_no_memory(s, mr_error_text());
-            return 0;
-        }
-        child->fail_text[0] = '\0';
-        send_arena(child);
-        return 0;
-    }
-    if (child->fail_code == MR_E_NO_MEMORY)
-        say_no_memory(s, child->fail_text);
-    return 0; /* anything else: its exit status decides */
 }
 
 static int message(struct mr_child *child, struct mr_msg_in *in)
@@ -480,7 +505,8 @@ static int message(struct mr_child *child, struct mr_msg_in *in)
     const char *text;
     switch (in->type) {
     case MR_MSG_ARENA_READY:
-        return arena_ready(child);
+        arena_ready(child);
+        return 0;
     case MR_MSG_DROPPED:
         if (mr_msg_get_u64(in, "lane", &number) != 0)
             return -1;
@@ -489,7 +515,8 @@ static int message(struct mr_child *child, struct mr_msg_in *in)
     case MR_MSG_DATASET_DROPPED:
         if (mr_msg_get_u64(in, "dataset", &number) != 0)
             return -1;
-        mr_reader_datasets_dropped(s, number, child->slot);
+        if (number < MR_DATASETS_MAX && s->datasets[number] && s->datasets[number]->dropping)
+            s->datasets[number]->undropped &= ~(UINT64_C(1) << child->slot);
         return 0;
     case MR_MSG_COMPOSE:
         if (mr_msg_get_u64(in, "dataset", &number) != 0 || mr_msg_get_str(in, "text", &text) != 0 ||
@@ -498,8 +525,11 @@ static int message(struct mr_child *child, struct mr_msg_in *in)
         snprintf(mr_dataset_find(s, number)->compose, sizeof s->datasets[0]->compose, "%s", text);
         return 0;
     case MR_MSG_FAILED:
-        if (!mr_msg_has(in, "dataset"))
-            return arena_failed(child);
+        if (!mr_msg_has(in, "dataset")) { /* what is no lack of memory: its exit status decides */
+            slot_of(child)->no_room = s->fetch_workers.state == MR_ARENAS_RESERVING &&
+                                      child->state == MR_CHILD_RUNNING && child->fail_code == MR_E_NO_MEMORY;
+            return 0;
+        }
         if (mr_msg_get_u64(in, "dataset", &number) != 0 || mr_msg_get_u64(in, "code", &code) != 0 ||
             mr_msg_get_str(in, "text", &text) != 0)
             return -1;
@@ -518,25 +548,21 @@ static int message(struct mr_child *child, struct mr_msg_in *in)
 
 static void setup(struct mr_child *child, struct mr_msg_out *out)
 {
-    mr_msg_put_fd(out, slot_of(child)->line);
-    mr_msg_put_fd(out, slot_of(child)->eventfd);
+    mr_arenas_put_line(&slot_of(child)->line, out);
 }
 
-/* All that it must know to go on where the one before it stopped; the arena last, which means: begin. */
 static void started(struct mr_child *child)
 {
     struct mr_supervisor *s = child->supervisor;
+    uint64_t others = ~(UINT64_C(1) << child->slot);
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
-        if (s->datasets[i] && s->datasets[i]->indexed && s->datasets[i]->state != MR_DATASET_FAILED &&
-            !s->datasets[i]->dropping)
-            mr_dataset_tell(s->datasets[i], child);
-    mr_lanes_tell(s, child);
-    send_arena(child);
-}
-
-static void running(struct mr_child *child)
-{
-    (void)child; /* the board says alive when its arena is there */
+        if (s->datasets[i])
+            s->datasets[i]->told &= others;
+    for (unsigned i = 0; i < s->lanes.used; i++)
+        if (s->lanes.slots[i])
+            s->lanes.slots[i]->told &= others;
+    slot_of(child)->arena_sent = slot_of(child)->no_room = false;
+    s->fetch_workers.announce = true;
 }
 
 static bool is_poison_signal(int signal, bool oom)
@@ -545,36 +571,86 @@ static bool is_poison_signal(int signal, bool oom)
            (signal == SIGKILL && oom);
 }
 
-static void died(struct mr_child *child, const struct mr_child_end *end)
+/* Before the slot is started again: what its process held. */
+static void recover(struct mr_child *child)
 {
     struct mr_supervisor *s = child->supervisor;
+    int signal = child->end.signal;
     uint64_t oom_kills = mr_oom_kills();
     bool oom = oom_kills > s->fetch_workers.oom_kills;
     s->fetch_workers.oom_kills = oom_kills;
-    if (oom && end->signal == SIGKILL)
+    if (oom && signal == SIGKILL)
         mr_log_error("fetch worker %u was killed because the memory limit was reached: lower memory.arena_bytes or "
                      "fetch.connections, or raise the limit",
                      child->slot);
     atomic_store_explicit(&s->board->producer[child->slot].alive, 0, memory_order_release);
-    if (mr_lanes_producer_died(s, child->slot, is_poison_signal(end->signal, oom), end->signal))
-        child->barren = 0; /* the ticket is to blame, and will not kill for ever */
-    mr_reader_datasets_producer_died(s, child->slot);
-    mr_lanes_wake_all(s);
-    mr_fetch_workers_wake(s);
+    if (mr_lanes_producer_died(s, child->slot, is_poison_signal(signal, oom), signal))
+        child->idle_starts = 0; /* the ticket is to blame, and will not kill for ever */
+    for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
+        if (s->datasets[i])
+            s->datasets[i]->undropped &= ~(UINT64_C(1) << child->slot);
 }
 
-static void ended(struct mr_child *child)
+/* The slot cannot work. */
+static void failed(struct mr_child *child)
 {
     struct mr_supervisor *s = child->supervisor;
-    if (child->state == MR_CHILD_FAILED && s->state <= MR_SUP_RUNNING) {
-        atomic_store_explicit(&s->board->producer[child->slot].failed, 1, memory_order_release);
-        mr_dataset_fail_all(s, child->fail_code, child->fail_text);
-        if (s->fetch_workers.state == MR_ARENAS_RESERVING)
-            give_up(s, child->fail_code, child->fail_text);
+    atomic_store_explicit(&s->board->producer[child->slot].failed, 1, memory_order_release);
+    mr_dataset_fail_all(s, child->fail_code, child->fail_text);
+    if (s->fetch_workers.state == MR_ARENAS_RESERVING)
+        give_up(s, child->fail_code, child->fail_text);
+}
+
+static bool settle_workers(struct mr_supervisor *s)
+{
+    bool changed = false;
+    for (unsigned i = 0; i < s->config.fetch.workers && i < MR_PRODUCERS_MAX; i++) {
+        struct mr_child *child = &s->fetch_workers.workers[i];
+        if (child->state == MR_CHILD_ENDED)
+            recover(child);
+        changed |= mr_child_settle(child);
+        if (mr_child_has_rested(child) && child->state == MR_CHILD_FAILED && s->state <= MR_SUP_RUNNING) {
+            failed(child);
+            changed = true;
+        }
     }
-    if (s->fetch_workers.state == MR_ARENAS_NONE && s->state <= MR_SUP_RUNNING && any_waiting(s))
-        begin(s); /* a data set that came while the workers of the last attempt were ending */
-    mr_supervisor_child_ended(s);
+    return changed;
+}
+
+bool mr_fetch_workers_settle(struct mr_supervisor *s)
+{
+    bool changed = settle_workers(s);
+    if (s->state <= MR_SUP_RUNNING) {
+        changed |= admit_indexed(s);
+        changed |= settle_memory(s);
+    }
+    announce(s);
+    changed |= drop_lanes(s);
+    if (s->lanes.wake_workers)
+        for (unsigned i = 0; i < s->fetch_workers.count; i++)
+            mr_arenas_wake(&s->fetch_workers.slots[i].line);
+    if (s->lanes.send_again && s->lanes.checks % STOPPED_EVERY == 0)
+        check_stopped(s);
+    s->lanes.wake_workers = s->lanes.send_again = false;
+    return changed;
+}
+
+void mr_fetch_workers_renew(struct mr_supervisor *s)
+{
+    for (unsigned i = 0; i < s->fetch_workers.count; i++)
+        mr_child_drain(&s->fetch_workers.workers[i], true);
+}
+
+void mr_fetch_workers_drain(struct mr_supervisor *s)
+{
+    for (unsigned i = 0; i < s->fetch_workers.count; i++)
+        mr_child_drain(&s->fetch_workers.workers[i], false);
+}
+
+void mr_fetch_workers_kill(struct mr_supervisor *s)
+{
+    for (unsigned i = 0; i < s->fetch_workers.count; i++)
+        mr_child_kill(&s->fetch_workers.workers[i]);
 }
 
 static const struct mr_child_role fetch_role = {.name = "fetch",
@@ -583,15 +659,14 @@ static const struct mr_child_role fetch_role = {.name = "fetch",
                                                 .last_counter = MR_WC_FAILED,
                                                 .setup = setup,
                                                 .started = started,
-                                                .running = running,
-                                                .message = message,
-                                                .died = died,
-                                                .ended = ended};
+                                                .message = message};
 
 int mr_fetch_workers_init(struct mr_supervisor *s)
 {
     struct mr_fetch_workers *f = &s->fetch_workers;
     f->oom_kills = mr_oom_kills();
+    for (unsigned i = 0; i < MR_PRODUCERS_MAX; i++)
+        f->slots[i] = (struct mr_fetch_slot){.arena = MR_ARENA_FDS_NONE, .line = MR_WORKER_LINE_NONE};
     for (unsigned i = 0; i < s->config.fetch.workers && i < MR_PRODUCERS_MAX; i++)
         if (mr_child_init(&f->workers[i], s, &fetch_role, i) != 0)
             return -1;
@@ -600,9 +675,10 @@ int mr_fetch_workers_init(struct mr_supervisor *s)
 
 void mr_fetch_workers_close(struct mr_supervisor *s)
 {
-    for (unsigned i = 0; i < s->config.fetch.workers && i < MR_PRODUCERS_MAX; i++)
-        if (s->fetch_workers.workers[i].supervisor)
-            mr_child_close(&s->fetch_workers.workers[i]);
-    for (unsigned i = 0; i < MR_PRODUCERS_MAX; i++)
+    for (unsigned i = 0; i < s->config.fetch.workers && i < MR_PRODUCERS_MAX; i++) {
+        if (!s->fetch_workers.workers[i].supervisor)
+            break; /* the start of the run ended before them */
+        mr_child_close(&s->fetch_workers.workers[i]);
         close_slot(&s->fetch_workers.slots[i]);
+    }
 }

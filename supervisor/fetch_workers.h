@@ -1,8 +1,8 @@
 /*
  * fetch_workers.h - the fetch workers, and the memory that they download into.
  *
- * No data set, no arena: when the first listing tells the largest object, memory.arena_bytes is divided (ring.md,
- * "Memory"), P workers start and reserve the pages of their arenas, and with the last of them the data sets are READY.
+ * No data set, no arena: when the first listing tells the largest object, memory.arena_bytes is divided, P workers start
+ * and reserve the pages of their arenas, and with the last of them the data sets are READY.
  *
  *     NONE --(first index)--> RESERVING --(every ARENA_READY)--> READY
  *       ^                         |
@@ -13,52 +13,52 @@
  *
  * A worker's death: wait for its pidfd, count poison, recover its words in every lane, lingering ones too, wake
  * everybody; only then the next one starts in that slot.
+ *
+ * All that fetch workers are told is sent by mr_fetch_workers_settle: data sets and lanes that a process has not been
+ * told of, ARENA after them, DROP_LANE.
  */
 #ifndef MR_SUPERVISOR_FETCH_WORKERS_H
 #define MR_SUPERVISOR_FETCH_WORKERS_H
 
 #include "shm/ring/board.h"
+#include "supervisor/arenas.h"
 #include "supervisor/child.h"
 #include "supervisor/dataset.h"
 
-enum mr_arenas { MR_ARENAS_NONE, MR_ARENAS_RESERVING, MR_ARENAS_READY };
-
-/* What of a slot outlives its processes. Descriptors are -1 where there is none. */
-struct mr_producer_slot {
-    int arena, arena_readonly;
-    int line, line_readonly, eventfd;
-    bool reserved; /* ARENA_READY came: a restarted worker finds its pages */
-    bool memfd;    /* /dev/shm had no room */
-    bool renewing; /* its worker starts again, for a larger reserve */
-    bool stopped;  /* seen in state T, and said so */
+/* What of a slot outlives its processes. */
+struct mr_fetch_slot {
+    struct mr_arena_fds arena;
+    struct mr_worker_line line;
+    bool reserved;   /* ARENA_READY came: a restarted worker finds its pages */
+    bool no_room;    /* FAILED came instead: they could not be reserved */
+    bool renewing;   /* its worker starts again, for a larger reserve */
+    bool arena_sent; /* to its process */
+    bool stopped;    /* seen in state T, and logged */
 };
 
 struct mr_fetch_workers {
-    enum mr_arenas state;
+    enum mr_arenas_state state;
     struct mr_child workers[MR_PRODUCERS_MAX];
-    struct mr_producer_slot slots[MR_PRODUCERS_MAX];
+    struct mr_fetch_slot slots[MR_PRODUCERS_MAX];
     unsigned count;                      /* P */
     uint64_t arena_bytes, reserve_bytes; /* of each */
-    uint64_t oom_kills;                  /* of our cgroup, at the last look */
+    uint64_t oom_kills;                  /* of our cgroup, at the last check */
+    bool announce;                       /* a process may not have been told of everything */
 };
 
 int mr_fetch_workers_init(struct mr_supervisor *s);
 void mr_fetch_workers_close(struct mr_supervisor *s);
-/* A data set has its index: divides the memory, or tells the workers; READY or FAILED follows. */
-void mr_fetch_workers_indexed(struct mr_dataset *dataset);
-/* Data sets that wait for the lanes of checkpoint readers to go: those have changed, or some time has passed. */
-void mr_fetch_workers_settle(struct mr_supervisor *s);
-/* Every worker that has a process. */
-void mr_fetch_workers_lane_opened(struct mr_supervisor *s, uint32_t lane, int fd);
-/* Sends DROP_LANE to those of the slots whose bit is set; returns the bits that still have to answer. */
-uint64_t mr_fetch_workers_drop_lane(struct mr_supervisor *s, uint32_t lane, uint64_t slots);
-/* Sends DROP_DATASET to every worker that has a process; returns their bits. */
-uint64_t mr_fetch_workers_drop_dataset(struct mr_supervisor *s, uint32_t dataset);
+/* Recovers what the dead held and restarts them; divides the memory for data sets that have an index; makes these READY
+ * or FAILED; tells the workers what they have not been told. True when anything has changed. */
+bool mr_fetch_workers_settle(struct mr_supervisor *s);
+/* The configuration has changed: each is started again. What it has in flight goes back and is claimed again. */
+void mr_fetch_workers_renew(struct mr_supervisor *s);
+/* Asks them to finish; or kills them. */
+void mr_fetch_workers_drain(struct mr_supervisor *s);
+void mr_fetch_workers_kill(struct mr_supervisor *s);
 /* A bit for each slot with a process. */
 uint64_t mr_fetch_workers_mask(const struct mr_supervisor *s);
-/* Writes every eventfd. */
-void mr_fetch_workers_wake(struct mr_supervisor *s);
-/* Names workers that are stopped (SIGSTOP, a debugger) while lanes wait. Each few seconds. */
-void mr_fetch_workers_look(struct mr_supervisor *s);
+/* Sends DROP_DATASET to every worker that was told of it and has a process; returns their bits. */
+uint64_t mr_fetch_workers_drop_dataset(struct mr_supervisor *s, const struct mr_dataset *dataset);
 
 #endif

@@ -10,23 +10,21 @@
 #include "shm/base/log.h"
 #include "shm/memory/segment.h"
 #include "shm/ring/wake.h"
-#include "supervisor/reader_datasets.h"
-#include "supervisor/supervisor.h"
+#include "supervisor/run_impl.h"
 
-#define LOOK_MS        100
-#define LOOKS_A_CHECK  50   /* every 5 s: stopped workers */
-#define WAITING_WEIGHT 0.02 /* of one look: about the last 5 s count */
+#define CHECK_MS       100
+#define WAITING_WEIGHT 0.02 /* of one check: about the last 5 s count */
 
-static void look(struct mr_timer *timer);
+static void check_due(struct mr_timer *timer);
 
 #define SUPERVISOR_OF(timer_) MR_CONTAINER_OF(timer_, mr_supervisor, lanes.timer)
 
 void mr_lanes_init(struct mr_supervisor *s)
 {
-    s->lanes.timer.run = look;
+    s->lanes.timer.run = check_due;
 }
 
-static void forget(struct mr_supervisor *s, uint32_t number)
+void mr_lanes_forget(struct mr_supervisor *s, uint32_t number)
 {
     struct mr_lanes *lanes = &s->lanes;
     struct mr_registered_lane *entry = lanes->slots[number];
@@ -38,43 +36,37 @@ static void forget(struct mr_supervisor *s, uint32_t number)
         if (lanes->suspects[i].lane != number)
             lanes->suspects[kept++] = lanes->suspects[i];
     lanes->suspect_count = kept;
-    uint32_t dataset = entry->lane.dataset;
     mr_lane_unmap(&entry->lane);
     close(entry->fd);
-    struct mr_client_peer *client = entry->client;
     free(entry);
-    mr_reader_datasets_lane_gone(s, dataset);
-    mr_fetch_workers_settle(s);
-    if (client)
-        mr_clients_lane_gone(client);
 }
 
 void mr_lanes_close(struct mr_supervisor *s)
 {
     mr_events_stop(&s->events, &s->lanes.timer);
     while (s->lanes.used > 0)
-        forget(s, s->lanes.used - 1);
+        mr_lanes_forget(s, s->lanes.used - 1);
 }
 
 /* ---- quota ---- */
 
-static uint64_t quota(const struct mr_supervisor *s, unsigned sharing)
-{
-    const struct mr_fetch_workers *f = &s->fetch_workers;
-    uint64_t total = f->count * (f->arena_bytes - f->reserve_bytes);
-    return total / (sharing > 0 ? sharing : 1);
-}
-
-/* (total - reserves) / lanes, written to each of them. */
+/* An equal share to each lane that may still use it. */
 static void deal_quota(struct mr_supervisor *s)
 {
     unsigned sharing = 0;
     for (unsigned i = 0; i < s->lanes.used; i++)
         sharing += s->lanes.slots[i] && s->lanes.slots[i]->state != MR_LANE_DROPPING;
+    uint64_t share = s->lanes.quota_bytes / (sharing > 0 ? sharing : 1);
     for (unsigned i = 0; i < s->lanes.used; i++)
         if (s->lanes.slots[i])
-            atomic_store_explicit(&s->lanes.slots[i]->lane.shared->quota_bytes, quota(s, sharing),
+            atomic_store_explicit(&s->lanes.slots[i]->lane.shared->quota_bytes, share,
                                   memory_order_relaxed); /* a hint: its readers need no other field with it */
+}
+
+void mr_lanes_set_quota(struct mr_supervisor *s, uint64_t bytes)
+{
+    s->lanes.quota_bytes = bytes;
+    deal_quota(s);
 }
 
 /* ---- open and close ---- */
@@ -107,7 +99,7 @@ static int may_open(struct mr_supervisor *s, uint32_t dataset)
         mr_error_set(MR_E_BUSY, "data set %u (%s) is not ready", dataset, mr_dataset_label(s->datasets[dataset]));
         return -1;
     }
-    if (s->fetch_workers.state != MR_ARENAS_READY) {
+    if (s->lanes.quota_bytes == 0) {
         mr_error_set(MR_E_BUSY, "the memory is being divided: ask again");
         return -1;
     }
@@ -153,10 +145,10 @@ struct mr_registered_lane *mr_lanes_open(struct mr_supervisor *s, struct mr_clie
     if (slot >= lanes->used)
         lanes->used = slot + 1;
     lanes->open++;
+    lanes->any_untold = true;
     deal_quota(s);
-    mr_fetch_workers_lane_opened(s, slot, entry->fd);
     if (!lanes->timer.active)
-        mr_events_start(&s->events, &lanes->timer, LOOK_MS);
+        mr_events_start(&s->events, &lanes->timer, CHECK_MS);
     return entry;
 fail:
     mr_error_append("lane for data set %u", dataset);
@@ -166,17 +158,14 @@ fail:
     return NULL;
 }
 
-static void advance(struct mr_supervisor *s, uint32_t number);
-
-static void begin_lingering(struct mr_supervisor *s, uint32_t number, bool owner_dead)
+static void begin_lingering(struct mr_supervisor *s, struct mr_registered_lane *entry, bool owner_dead)
 {
-    struct mr_registered_lane *entry = s->lanes.slots[number];
     mr_lane_close(&entry->lane, owner_dead); /* idempotent: the owner has mostly done it */
-    if (entry->state == MR_LANE_OPEN) {
-        entry->state = MR_LANE_LINGERING;
-        s->lanes.open--;
-    }
-    advance(s, number);
+    entry->check = true;
+    if (entry->state != MR_LANE_OPEN)
+        return;
+    entry->state = MR_LANE_LINGERING;
+    s->lanes.open--;
 }
 
 int mr_lanes_close_one(struct mr_supervisor *s, struct mr_client_peer *client, uint64_t number)
@@ -189,7 +178,7 @@ int mr_lanes_close_one(struct mr_supervisor *s, struct mr_client_peer *client, u
         return -1;
     }
     if (entry->state == MR_LANE_OPEN)
-        begin_lingering(s, (uint32_t)number, false);
+        begin_lingering(s, entry, false);
     return 0;
 }
 
@@ -202,13 +191,13 @@ void mr_lanes_client_died(struct mr_supervisor *s, struct mr_client_peer *client
             continue;
         entry->client = NULL;
         if (entry->state != MR_LANE_DROPPING) {
-            begin_lingering(s, i, true);
+            begin_lingering(s, entry, true);
             any = true;
         }
     }
     if (any) {
         mr_lanes_wake_all(s);
-        mr_fetch_workers_wake(s);
+        s->lanes.wake_workers = true;
     }
 }
 
@@ -238,70 +227,75 @@ unsigned mr_lanes_of_whole_objects(const struct mr_supervisor *s)
     return count;
 }
 
-/* ---- drain and drop ---- */
+/* ---- settle ---- */
 
-static void advance(struct mr_supervisor *s, uint32_t number)
+/* Ten times a second while there are lanes: what nobody sends a message about. */
+static void check_due(struct mr_timer *timer)
 {
-    struct mr_registered_lane *entry = s->lanes.slots[number];
-    if (entry->state == MR_LANE_LINGERING && mr_lane_is_drained(&entry->lane)) {
-        entry->state = MR_LANE_DROPPING;
-        entry->dropping = mr_fetch_workers_mask(s);
-        deal_quota(s);
+    struct mr_supervisor *s = SUPERVISOR_OF(timer);
+    s->lanes.due = s->lanes.send_again = true;
+    s->lanes.checks++;
+    if (s->lanes.used > 0)
+        mr_events_start(&s->events, timer, CHECK_MS);
+}
+
+/* PENDING tickets of a lane whose data set has failed become FAILED. */
+static void fail_waiting(struct mr_registered_lane *entry, const struct mr_board_dataset *board)
+{
+    for (uint32_t slot = 0; slot < entry->lane.window; slot++) {
+        uint64_t word = mr_lane_load(&entry->lane, slot);
+        if (mr_word_state(word) == MR_PENDING)
+            mr_lane_poison(&entry->lane, slot, word, board->code, board->text);
     }
-    if (entry->state != MR_LANE_DROPPING)
-        return;
-    /* Said again at each look: a worker with a claim in it does not answer. */
-    entry->dropping = mr_fetch_workers_drop_lane(s, number, entry->dropping);
-    if (entry->dropping == 0)
-        forget(s, number);
+    mr_wake_consumer_always(&entry->lane);
+    entry->failed = true;
+}
+
+static void sample_waiting(struct mr_registered_lane *entry)
+{
+    bool waits = atomic_load_explicit(&entry->lane.shared->want, memory_order_relaxed) != 0;
+    entry->waiting += WAITING_WEIGHT * ((waits ? 1.0 : 0.0) - entry->waiting);
+}
+
+/* True when it begins to drop. */
+static bool settle_one(struct mr_supervisor *s, struct mr_registered_lane *entry)
+{
+    const struct mr_dataset *dataset = s->datasets[entry->lane.dataset];
+    if (dataset && dataset->state == MR_DATASET_FAILED && !entry->failed)
+        fail_waiting(entry, &s->board->dataset[dataset->number]);
+    if (s->lanes.due) {
+        sample_waiting(entry);
+        if (entry->state == MR_LANE_OPEN && mr_lane_is_closed(&entry->lane))
+            begin_lingering(s, entry, false); /* closed in memory, and the message is late or was never sent */
+        entry->check = true;
+    }
+    bool drained = entry->check && entry->state == MR_LANE_LINGERING && mr_lane_is_drained(&entry->lane);
+    entry->check = false;
+    if (drained)
+        entry->state = MR_LANE_DROPPING;
+    return drained;
+}
+
+bool mr_lanes_settle(struct mr_supervisor *s)
+{
+    bool changed = false;
+    for (unsigned i = 0; i < s->lanes.used; i++)
+        if (s->lanes.slots[i])
+            changed |= settle_one(s, s->lanes.slots[i]);
+    s->lanes.due = false;
+    if (changed)
+        deal_quota(s);
+    return changed;
 }
 
 void mr_lanes_dropped(struct mr_supervisor *s, uint64_t number, unsigned slot)
 {
     struct mr_registered_lane *entry = number < s->lanes.used ? s->lanes.slots[number] : NULL;
-    if (!entry || entry->state != MR_LANE_DROPPING)
-        return; /* a second answer to a repeated DROP_LANE */
-    entry->dropping &= ~(UINT64_C(1) << slot);
-    if (entry->dropping == 0)
-        forget(s, (uint32_t)number);
-}
-
-/* Ten times a second while there are lanes: what nobody sends a message about. */
-static void look(struct mr_timer *timer)
-{
-    struct mr_supervisor *s = SUPERVISOR_OF(timer);
-    for (unsigned i = 0; i < s->lanes.used; i++) {
-        struct mr_registered_lane *entry = s->lanes.slots[i];
-        if (!entry)
-            continue;
-        bool waits = atomic_load_explicit(&entry->lane.shared->want, memory_order_relaxed) != 0;
-        entry->waiting += WAITING_WEIGHT * ((waits ? 1.0 : 0.0) - entry->waiting);
-        if (entry->state == MR_LANE_OPEN && mr_lane_is_closed(&entry->lane))
-            begin_lingering(s, i, false); /* closed in memory, and the message is late or was never sent */
-        else
-            advance(s, i);
-    }
-    mr_fetch_workers_settle(s);
-    if (++s->lanes.looks % LOOKS_A_CHECK == 0)
-        mr_fetch_workers_look(s);
-    if (s->lanes.used > 0)
-        mr_events_start(&s->events, timer, LOOK_MS);
+    if (entry && entry->state == MR_LANE_DROPPING) /* else it is a second answer to a repeated DROP_LANE */
+        entry->undropped &= ~(UINT64_C(1) << slot);
 }
 
 /* ---- recovery ---- */
-
-void mr_lanes_tell(struct mr_supervisor *s, struct mr_child *fetcher)
-{
-    for (unsigned i = 0; i < s->lanes.used; i++) {
-        struct mr_registered_lane *entry = s->lanes.slots[i];
-        if (!entry || entry->state == MR_LANE_DROPPING)
-            continue;
-        struct mr_msg_out *out = mr_msg_new(MR_MSG_LANE);
-        mr_msg_put_u64(out, "lane", i);
-        mr_msg_put_fd(out, entry->fd);
-        mr_child_send(fetcher, out);
-    }
-}
 
 void mr_lanes_wake_all(struct mr_supervisor *s)
 {
@@ -371,31 +365,18 @@ bool mr_lanes_producer_died(struct mr_supervisor *s, unsigned slot, bool poisono
         if (!s->lanes.slots[i])
             continue;
         /* It cannot answer DROP_LANE any more, and the next one in this slot never hears of the lane. */
-        s->lanes.slots[i]->dropping &= ~(UINT64_C(1) << slot);
+        s->lanes.slots[i]->undropped &= ~(UINT64_C(1) << slot);
         if (poisonous)
             put_down |= count_poison(s, i, slot);
         recovered += mr_lane_recover(&s->lanes.slots[i]->lane, slot);
     }
     if (poisonous)
         poison(s, signal);
+    mr_lanes_wake_all(s);
+    s->lanes.wake_workers = true;
     if (recovered > 0)
         mr_log_info("fetch worker %u: %u samples that it was downloading are open again", slot, recovered);
     return put_down;
-}
-
-void mr_lanes_fail_dataset(struct mr_supervisor *s, uint32_t dataset, uint32_t code, const char *text)
-{
-    for (unsigned i = 0; i < s->lanes.used; i++) {
-        struct mr_registered_lane *entry = s->lanes.slots[i];
-        if (!entry || entry->lane.dataset != dataset)
-            continue;
-        for (uint32_t slot = 0; slot < entry->lane.window; slot++) {
-            uint64_t word = mr_lane_load(&entry->lane, slot);
-            if (mr_word_state(word) == MR_PENDING)
-                mr_lane_poison(&entry->lane, slot, word, code, text);
-        }
-        mr_wake_consumer_always(&entry->lane);
-    }
 }
 
 unsigned mr_lanes_waiting_for(const struct mr_supervisor *s, unsigned producer, char *text, size_t size)

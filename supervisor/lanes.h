@@ -6,7 +6,9 @@
  *
  * The slot's number is the lane's and, plus 1, its owner index: both are free again only when no word of the lane
  * names it and no process maps it for writing but its dead or closed owner. Quota is dealt among the lanes that are
- * OPEN or LINGERING. Releases come without a message, so lanes that linger are looked at by a timer.
+ * OPEN or LINGERING. Releases come without a message, so ten times a second a timer has the lanes checked.
+ *
+ * This is the registry alone: fetch_workers.c sends its messages and forgets a lane once every worker has dropped it.
  */
 #ifndef MR_SUPERVISOR_LANES_H
 #define MR_SUPERVISOR_LANES_H
@@ -18,7 +20,6 @@
 #include "supervisor/events.h"
 
 struct mr_supervisor;
-struct mr_child;
 struct mr_client_peer;
 
 #define MR_LANE_SLOTS   4094u
@@ -32,8 +33,12 @@ struct mr_registered_lane {
     int fd;
     enum mr_registry_state state;
     struct mr_client_peer *client; /* NULL once it is gone */
-    uint64_t dropping;             /* fetch slots that have not answered yet */
-    double waiting;                /* share of looks at which its consumer was waiting, recent ones counting more */
+    bool check;                    /* the next settle checks whether it is drained */
+    bool failed;                   /* its data set has failed, and its waiting tickets were told */
+    uint64_t told;                 /* fetch slots whose process was sent LANE (fetch_workers.c) */
+    bool drop_sent;                /* DROP_LANE was sent (fetch_workers.c) ... */
+    uint64_t undropped;            /* ... and these slots have not answered */
+    double waiting;                /* share of checks at which its consumer was waiting, recent ones counting more */
     int64_t opened_ns;
 };
 
@@ -45,11 +50,16 @@ struct mr_suspect {
 
 struct mr_lanes {
     struct mr_registered_lane *slots[MR_LANE_SLOTS];
-    unsigned used; /* highest slot in use, plus 1 */
-    unsigned next; /* where to look for a free one: numbers are not used again at once */
-    unsigned open; /* OPEN ones */
+    unsigned used;        /* highest slot in use, plus 1 */
+    unsigned next;        /* where the search for a free one begins: numbers are not used again at once */
+    unsigned open;        /* OPEN ones */
+    uint64_t quota_bytes; /* dealt among the lanes; 0: the memory is not divided, and no lane is opened */
     struct mr_timer timer;
-    unsigned looks;
+    unsigned checks;
+    bool due;          /* the timer has run: every lane is checked */
+    bool send_again;   /* for fetch_workers.c: the timer has run */
+    bool any_untold;   /* for fetch_workers.c: a lane was opened */
+    bool wake_workers; /* for fetch_workers.c: words have changed that fetch workers wait for */
     struct mr_suspect suspects[MR_POISON_MAX];
     unsigned suspect_count;
 };
@@ -57,33 +67,34 @@ struct mr_lanes {
 void mr_lanes_init(struct mr_supervisor *s);
 void mr_lanes_close(struct mr_supervisor *s);
 
-/* A new lane of a READY data set; window 0: the configuration's. NULL: USAGE, NO_MEMORY, GONE. */
+/* The bytes of all arenas that lanes share; 0: not divided now. */
+void mr_lanes_set_quota(struct mr_supervisor *s, uint64_t bytes);
+/* A new lane of a READY data set; window 0: the configuration's. NULL: USAGE, BUSY, NO_MEMORY, GONE. */
 struct mr_registered_lane *mr_lanes_open(struct mr_supervisor *s, struct mr_client_peer *client, uint32_t dataset,
                                          uint64_t window);
 /* Its owner has closed it in memory. -1 (USAGE) when it is another's. */
 int mr_lanes_close_one(struct mr_supervisor *s, struct mr_client_peer *client, uint64_t number);
 /* The client's process is gone: its pidfd is readable. */
 void mr_lanes_client_died(struct mr_supervisor *s, struct mr_client_peer *client);
-/* How many lanes of the client are registered, in any state. */
+/* Lanes that are closed linger, those that are drained begin to drop, those of failed data sets are told. True when
+ * anything has changed. */
+bool mr_lanes_settle(struct mr_supervisor *s);
+/* The lane of a slot without further use: every fetch worker has dropped it. */
+void mr_lanes_forget(struct mr_supervisor *s, uint32_t number);
+
+/* How many lanes of the client, or of the data set, are registered, in any state. */
 unsigned mr_lanes_of(const struct mr_supervisor *s, const struct mr_client_peer *client);
-
-/* How many lanes of the data set are registered, in any state. */
 unsigned mr_lanes_of_dataset(const struct mr_supervisor *s, uint32_t dataset);
-
 /* How many lanes, in any state, are of data sets that are not read by ranges. */
 unsigned mr_lanes_of_whole_objects(const struct mr_supervisor *s);
-
-/* LANE for every lane that may hold words, to a worker that has just been started. */
-void mr_lanes_tell(struct mr_supervisor *s, struct mr_child *fetcher);
-/* DROPPED came from a fetch slot. */
-void mr_lanes_dropped(struct mr_supervisor *s, uint64_t number, unsigned slot);
-/* After the producer's pidfd is readable: counts poison, recovers its words in every lane. True when the death was put
- * down to a ticket. */
-bool mr_lanes_producer_died(struct mr_supervisor *s, unsigned slot, bool poison, int signal);
-void mr_lanes_wake_all(struct mr_supervisor *s);
-/* PENDING tickets of the data set become FAILED. */
-void mr_lanes_fail_dataset(struct mr_supervisor *s, uint32_t dataset, uint32_t code, const char *text);
 /* Lanes whose consumer waits for a ticket that the slot is filling: their numbers as text; how many. */
 unsigned mr_lanes_waiting_for(const struct mr_supervisor *s, unsigned slot, char *text, size_t size);
+
+/* After the producer's pidfd is readable: counts poison, recovers its words in every lane, wakes every consumer and
+ * worker. True when the death was put down to a ticket. */
+bool mr_lanes_producer_died(struct mr_supervisor *s, unsigned slot, bool poison, int signal);
+/* DROPPED came from a fetch slot. */
+void mr_lanes_dropped(struct mr_supervisor *s, uint64_t number, unsigned slot);
+void mr_lanes_wake_all(struct mr_supervisor *s);
 
 #endif

@@ -8,11 +8,11 @@
 #include "shm/base/clock.h"
 #include "shm/base/container.h"
 #include "shm/base/log.h"
-#include "supervisor/supervisor.h"
+#include "supervisor/run_impl.h"
 
-#define PARTS_A_MESSAGE 30u
-#define SHOW_EVERY_MS   500   /* on a terminal */
-#define LOG_EVERY_MS    10000 /* elsewhere */
+#define INDEXES_A_MESSAGE 30u
+#define SHOW_EVERY_MS     500   /* on a terminal */
+#define LOG_EVERY_MS      10000 /* elsewhere */
 
 /* What a list worker works at: child->job points to a range (list) or a data set (concat). */
 static bool is_concat(const struct mr_child *child)
@@ -44,7 +44,7 @@ static struct mr_dataset *listed(struct mr_supervisor *s, unsigned i)
 }
 
 /* The same, and no saved index is looked for. */
-static struct mr_dataset *ranged(struct mr_supervisor *s, unsigned i)
+static struct mr_dataset *in_ranges(struct mr_supervisor *s, unsigned i)
 {
     struct mr_dataset *dataset = listed(s, i);
     return dataset && dataset->load == MR_LOAD_NO ? dataset : NULL;
@@ -65,7 +65,7 @@ static struct mr_name_range *next_waiting(struct mr_supervisor *s)
 {
     struct mr_name_range *range = NULL;
     for (unsigned i = 0; i < MR_DATASETS_MAX && !range; i++)
-        range = ranged(s, i) ? mr_name_ranges_waiting(&s->datasets[i]->ranges) : NULL;
+        range = in_ranges(s, i) ? mr_name_ranges_waiting(&s->datasets[i]->ranges) : NULL;
     return range;
 }
 
@@ -73,7 +73,7 @@ static struct mr_name_range *next_waiting(struct mr_supervisor *s)
 static struct mr_dataset *next_complete(struct mr_supervisor *s)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
-        struct mr_dataset *dataset = ranged(s, i);
+        struct mr_dataset *dataset = in_ranges(s, i);
         if (dataset && !dataset->concat && mr_name_ranges_complete(&dataset->ranges))
             return dataset;
     }
@@ -85,7 +85,7 @@ static unsigned promised(struct mr_supervisor *s)
 {
     unsigned n = 0;
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
-        n += ranged(s, i) ? mr_name_ranges_promised(&s->datasets[i]->ranges) : 0;
+        n += in_ranges(s, i) ? mr_name_ranges_promised(&s->datasets[i]->ranges) : 0;
     return n;
 }
 
@@ -94,7 +94,7 @@ static struct mr_name_range *busiest(struct mr_supervisor *s)
 {
     struct mr_name_range *best = NULL;
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
-        struct mr_dataset *dataset = ranged(s, i);
+        struct mr_dataset *dataset = in_ranges(s, i);
         struct mr_name_range *range = dataset && dataset->names < 0 ? mr_name_ranges_busiest(&dataset->ranges) : NULL;
         if (range && !((struct mr_child *)range->worker)->draining && (!best || range->objects > best->objects))
             best = range;
@@ -132,7 +132,7 @@ static void send_concat(struct mr_child *child, struct mr_dataset *dataset)
         mr_msg_put_u64(out, "requests", dataset->ranges.requests);
         mr_msg_put_u64(out, "stale", dataset->stale);
         mr_msg_put_bool(out, "replace", dataset->replace || dataset->block_bytes > 0); /* nothing of it is kept */
-        for (unsigned i = 0; i < PARTS_A_MESSAGE && range; i++, range = range->next)
+        for (unsigned i = 0; i < INDEXES_A_MESSAGE && range; i++, range = range->next)
             mr_msg_put_fd(out, range->part);
         mr_msg_put_bool(out, "more", range != NULL);
         mr_child_send(child, out);
@@ -229,7 +229,7 @@ static void show(struct mr_listing *listing, const char *text)
     listing->shown = (unsigned)strlen(text);
 }
 
-static void say_progress(struct mr_listing *listing, const struct mr_dataset *dataset)
+static void log_progress(struct mr_listing *listing, const struct mr_dataset *dataset)
 {
     char text[200];
     unsigned workers = 0;
@@ -251,8 +251,8 @@ static void progress_due(struct mr_timer *timer)
     struct mr_listing *listing = MR_CONTAINER_OF(timer, mr_listing, progress);
     struct mr_supervisor *s = listing->workers[0].supervisor;
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
-        if (ranged(s, i) && s->datasets[i]->ranges.requests > 0) {
-            say_progress(listing, s->datasets[i]);
+        if (in_ranges(s, i) && s->datasets[i]->ranges.requests > 0) {
+            log_progress(listing, s->datasets[i]);
             if (listing->terminal)
                 break; /* there is one line */
         }
@@ -271,58 +271,142 @@ static void watch_progress(struct mr_supervisor *s, bool listing)
     }
 }
 
-void mr_listing_dispatch(struct mr_supervisor *s)
+/* The next piece of work to an idle worker; false: there is none. */
+static bool give_work(struct mr_supervisor *s, struct mr_child *child)
 {
-    struct mr_child *child;
-    unsigned idle;
+    struct mr_dataset *load = next_load(s);
+    struct mr_dataset *complete = load ? NULL : next_complete(s);
+    struct mr_name_range *waiting = load || complete ? NULL : next_waiting(s);
+    if (load)
+        send_load(child, load);
+    else if (complete)
+        send_concat(child, complete);
+    else if (waiting)
+        send_range(child, waiting);
+    return load || complete || waiting;
+}
+
+/* True when anybody was given work, or started. */
+static bool dispatch(struct mr_supervisor *s)
+{
     if (s->state > MR_SUP_RUNNING)
-        return;
+        return false;
     watch_progress(s, any_listing(s));
     if (!any_listing(s)) {
         end_workers(s);
-        return;
+        return false;
     }
-    while ((child = idle_worker(s, &idle))) {
-        struct mr_dataset *load = next_load(s);
-        if (load) {
-            send_load(child, load);
-            continue;
-        }
-        struct mr_dataset *complete = next_complete(s);
-        struct mr_name_range *waiting = !complete ? next_waiting(s) : NULL;
-        if (complete)
-            send_concat(child, complete);
-        else if (waiting)
-            send_range(child, waiting);
-        else
-            break;
-    }
-    struct mr_name_range *busy;
+    bool changed = false;
+    struct mr_child *child;
+    unsigned idle;
+    while ((child = idle_worker(s, &idle)) && give_work(s, child))
+        changed = true;
     if (!child) {
         bool work = next_load(s) || next_complete(s) || next_waiting(s) || busiest(s);
-        if (work && coming_workers(s) == 0 && s->state <= MR_SUP_RUNNING)
-            start_worker(s);
-        return;
+        return (work && coming_workers(s) == 0 && start_worker(s)) || changed;
     }
+    struct mr_name_range *busy;
     while (idle > promised(s) && (busy = busiest(s)))
         send_split(busy);
+    return changed;
 }
 
-void mr_listing_abandon(struct mr_dataset *dataset)
+/* ---- settle ---- */
+
+/* What its process worked at waits again. */
+static void give_back(struct mr_child *child)
 {
-    struct mr_supervisor *s = dataset->supervisor;
+    struct mr_name_range *range = range_of(child);
+    if (range) {
+        mr_name_range_give_back(range);
+    } else if (child->job) {
+        struct mr_dataset *dataset = child->job;
+        dataset->concat = NULL;
+        dataset->load = dataset->load == MR_LOAD_RUNNING ? MR_LOAD_WANTED : dataset->load;
+    }
+    child->job = NULL;
+}
+
+/* Its slot cannot work: what is being listed fails with its text. */
+static void fail_listed(struct mr_child *child)
+{
+    struct mr_supervisor *s = child->supervisor;
+    for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
+        if (listed(s, i))
+            mr_dataset_fail(s->datasets[i], child->fail_code, child->fail_text);
+    child->state = MR_CHILD_FREE; /* the next data set is another attempt */
+    child->idle_starts = 0;
+}
+
+static bool settle_workers(struct mr_supervisor *s)
+{
+    bool changed = false;
+    for (unsigned i = 0; i < s->listing.worker_count; i++) {
+        struct mr_child *child = &s->listing.workers[i];
+        if (child->state == MR_CHILD_ENDED)
+            give_back(child);
+        changed |= mr_child_settle(child);
+        if (mr_child_has_rested(child) && child->state == MR_CHILD_FAILED) {
+            fail_listed(child);
+            changed = true;
+        }
+    }
+    return changed;
+}
+
+/* Data sets that have failed are not listed any further: their workers end. */
+static bool let_go(struct mr_supervisor *s)
+{
+    bool changed = false;
     for (unsigned i = 0; i < s->listing.worker_count; i++) {
         struct mr_child *child = &s->listing.workers[i];
         struct mr_name_range *range = range_of(child);
-        if (!child->job || (!range ? (void *)dataset != child->job : dataset_of(range) != dataset))
+        const struct mr_dataset *dataset = range ? dataset_of(range) : child->job;
+        if (!dataset || dataset->state != MR_DATASET_FAILED)
             continue;
         child->job = NULL;
         mr_child_drain(child, false);
+        changed = true;
     }
-    dataset->concat = NULL;
+    for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
+        struct mr_dataset *dataset = s->datasets[i];
+        if (!dataset || dataset->state != MR_DATASET_FAILED || (!dataset->concat && !dataset->ranges.first))
+            continue;
+        dataset->concat = NULL;
+        mr_name_ranges_clear(&dataset->ranges);
+        changed = true;
+    }
+    return changed;
 }
 
-/* ---- what the workers say ---- */
+bool mr_listing_settle(struct mr_supervisor *s)
+{
+    bool changed = settle_workers(s);
+    changed |= let_go(s);
+    return dispatch(s) || changed;
+}
+
+bool mr_listing_any(const struct mr_supervisor *s)
+{
+    for (unsigned i = 0; i < s->listing.worker_count; i++)
+        if (mr_child_has_process(&s->listing.workers[i]))
+            return true;
+    return false;
+}
+
+void mr_listing_drain(struct mr_supervisor *s)
+{
+    for (unsigned i = 0; i < s->listing.worker_count; i++)
+        mr_child_drain(&s->listing.workers[i], false);
+}
+
+void mr_listing_kill(struct mr_supervisor *s)
+{
+    for (unsigned i = 0; i < s->listing.worker_count; i++)
+        mr_child_kill(&s->listing.workers[i]);
+}
+
+/* ---- messages ---- */
 
 /* The range that the message names, when this worker has it. NULL with *rc set: 0 where it is merely late. */
 static struct mr_name_range *named_range(struct mr_child *child, const struct mr_msg_in *in, int *rc)
@@ -330,7 +414,7 @@ static struct mr_name_range *named_range(struct mr_child *child, const struct mr
     uint64_t id;
     *rc = mr_msg_get_u64(in, "range", &id);
     struct mr_name_range *range = range_of(child);
-    return *rc == 0 && range && range->id == id ? range : NULL;
+    return *rc == 0 && range && range->id == id && dataset_of(range)->state != MR_DATASET_FAILED ? range : NULL;
 }
 
 static int page_came(struct mr_child *child, const struct mr_msg_in *in)
@@ -344,7 +428,6 @@ static int page_came(struct mr_child *child, const struct mr_msg_in *in)
         return -1;
     mr_name_range_page(&dataset_of(range)->ranges, range, objects, pages);
     mr_dataset_progress(dataset_of(range));
-    mr_listing_dispatch(child->supervisor);
     return 0;
 }
 
@@ -373,7 +456,6 @@ static int split_came(struct mr_child *child, const struct mr_msg_in *in)
     if (!mr_name_range_cut(&dataset_of(range)->ranges, range, ++child->supervisor->listing.last_range, mid, level,
                            deepest))
         return -1;
-    mr_listing_dispatch(child->supervisor);
     return 0;
 }
 
@@ -389,7 +471,6 @@ static int range_done(struct mr_child *child, struct mr_msg_in *in)
     mr_name_range_done(&dataset_of(range)->ranges, range, objects);
     child->job = NULL;
     mr_dataset_progress(dataset_of(range));
-    mr_listing_dispatch(child->supervisor);
     return 0;
 }
 
@@ -398,12 +479,13 @@ static int index_done(struct mr_child *child, struct mr_msg_in *in)
     if (!is_concat(child))
         return 0;
     struct mr_dataset *dataset = child->job;
+    if (dataset->state == MR_DATASET_FAILED)
+        return 0; /* it is about to let go */
     if (mr_dataset_indexed(dataset, in) != 0)
         return -1;
     child->job = NULL;
     dataset->concat = NULL;
     dataset->load = MR_LOAD_NO;
-    mr_listing_dispatch(child->supervisor);
     return 0;
 }
 
@@ -413,12 +495,13 @@ static int index_missing(struct mr_child *child, const struct mr_msg_in *in)
     if (!is_concat(child))
         return 0;
     struct mr_dataset *dataset = child->job;
+    if (dataset->state == MR_DATASET_FAILED)
+        return 0; /* it is about to let go */
     if (mr_msg_get_u64(in, "stale", &stale) != 0)
         return -1;
     child->job = NULL;
     dataset->concat = NULL;
     mr_dataset_not_saved(dataset, stale);
-    mr_listing_dispatch(child->supervisor);
     return 0;
 }
 
@@ -440,7 +523,6 @@ static int failed(struct mr_child *child, const struct mr_msg_in *in)
         range->worker = NULL;
     child->job = NULL;
     mr_dataset_fail(dataset, code > MR_OK && code < MR_E_COUNT ? (enum mr_code)code : MR_E_INTERNAL, text);
-    mr_listing_dispatch(child->supervisor);
     return 0;
 }
 
@@ -465,46 +547,10 @@ static int message(struct mr_child *child, struct mr_msg_in *in)
     }
 }
 
-/* ---- life of a worker ---- */
-
 static void setup(struct mr_child *child, struct mr_msg_out *out)
 {
     (void)child;
     (void)out;
-}
-
-static void running(struct mr_child *child)
-{
-    mr_listing_dispatch(child->supervisor);
-}
-
-/* What it worked at waits again. */
-static void died(struct mr_child *child, const struct mr_child_end *end)
-{
-    (void)end;
-    struct mr_name_range *range = range_of(child);
-    if (range) {
-        mr_name_range_give_back(range);
-    } else if (child->job) {
-        struct mr_dataset *dataset = child->job;
-        dataset->concat = NULL;
-        dataset->load = dataset->load == MR_LOAD_RUNNING ? MR_LOAD_WANTED : dataset->load;
-    }
-    child->job = NULL;
-}
-
-static void ended(struct mr_child *child)
-{
-    struct mr_supervisor *s = child->supervisor;
-    if (child->state == MR_CHILD_FAILED) {
-        for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
-            if (listed(s, i))
-                mr_dataset_fail(s->datasets[i], child->fail_code, child->fail_text);
-        child->state = MR_CHILD_FREE; /* the next data set is another attempt */
-        child->barren = 0;
-    }
-    mr_listing_dispatch(s);
-    mr_supervisor_child_ended(s);
 }
 
 static const struct mr_child_role list_role = {.name = "list",
@@ -512,10 +558,7 @@ static const struct mr_child_role list_role = {.name = "list",
                                                .first_counter = MR_WC_LIST_JOBS, /* a page is lost with its range */
                                                .last_counter = MR_WC_LIST_JOBS,
                                                .setup = setup,
-                                               .running = running,
-                                               .message = message,
-                                               .died = died,
-                                               .ended = ended};
+                                               .message = message};
 
 int mr_listing_init(struct mr_supervisor *s)
 {

@@ -25,9 +25,13 @@ struct mr_listing {
 
 int mr_listing_init(struct mr_supervisor *s);
 void mr_listing_close(struct mr_supervisor *s);
-/* Gives work to whoever is idle, starts and ends workers. Call after anything has changed. */
-void mr_listing_dispatch(struct mr_supervisor *s);
-/* The data set is not to be listed any further: its workers end. */
-void mr_listing_abandon(struct mr_dataset *dataset);
+/* Workers that have ended give back what they had; those of data sets that have failed let go; whoever is idle gets
+ * work; workers are started and ended. True when anything has changed. */
+bool mr_listing_settle(struct mr_supervisor *s);
+/* Is there any process? */
+bool mr_listing_any(const struct mr_supervisor *s);
+/* Asks them to finish; or kills them. */
+void mr_listing_drain(struct mr_supervisor *s);
+void mr_listing_kill(struct mr_supervisor *s);
 
 #endif

@@ -8,13 +8,13 @@
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
 #include "shm/base/log.h"
-#include "supervisor/supervisor.h"
+#include "supervisor/run_impl.h"
 
 #define WAITING_LITTLE 0.1 /* below this share of the time a reader counts as never waiting */
 
 static const char *const supervisor_states[] = {"starting", "running", "draining", "stopping"};
 static const char *const dataset_states[] = {"free", "new", "listing", "ready", "failed"};
-static const char *const child_states[] = {"none", "starting", "running", "waiting", "failed"};
+static const char *const child_states[] = {"none", "starting", "running", "ended", "waiting", "failed"};
 static const char *const lane_states[] = {"open", "closed", "dropping"};
 
 /* How many tickets are in which state. */
@@ -142,7 +142,10 @@ void mr_stat_log(struct mr_supervisor *s)
         mr_log_info("%.0f objects/s, %.1f MiB/s, %u readers; limited by %s%s",
                     (double)(objects - s->metrics.objects) / seconds,
                     (double)(bytes - s->metrics.bytes) / 1048576 / seconds, s->lanes.open, limit, saves);
-    s->metrics = (struct mr_metrics_line){now_ns, objects, bytes, uploaded};
+    s->metrics.logged_ns = now_ns;
+    s->metrics.objects = objects;
+    s->metrics.bytes = bytes;
+    s->metrics.uploaded = uploaded;
 }
 
 /* ---- JSON ---- */

@@ -19,20 +19,39 @@
 #include "shm/base/log.h"
 #include "shm/memory/segment.h"
 #include "supervisor/config_toml.h"
+#include "supervisor/run_impl.h"
 #include "supervisor/stat.h"
 
 #define STOP_MS             3000 /* for workers to finish what is in flight */
+#define ROUNDS_MAX          1000 /* of settle; far more than there are things that can wait for one another */
 #define PRIVATE_ARENA_BYTES (UINT64_C(256) << 20)
 #define WORKER_NAME         "millrace-worker"
+
+/* ---- metrics ---- */
+
+static void metrics_due(struct mr_timer *timer)
+{
+    struct mr_supervisor *s = MR_CONTAINER_OF(timer, mr_supervisor, metrics_timer);
+    mr_stat_log(s);
+    mr_events_start(&s->events, timer, (unsigned)s->config.metrics.interval_s * 1000);
+}
+
+/* At the start, and after a reload that has changed the interval. */
+static void set_metrics(struct mr_supervisor *s)
+{
+    if (s->metrics.interval_s == s->config.metrics.interval_s)
+        return;
+    s->metrics.interval_s = s->config.metrics.interval_s;
+    mr_events_stop(&s->events, &s->metrics_timer);
+    if (s->metrics.interval_s > 0)
+        mr_events_start(&s->events, &s->metrics_timer, (unsigned)s->metrics.interval_s * 1000);
+}
 
 /* ---- states ---- */
 
 static bool any_process(const struct mr_supervisor *s)
 {
-    for (unsigned i = 0; i < s->listing.worker_count; i++)
-        if (mr_child_has_process(&s->listing.workers[i]))
-            return true;
-    return mr_fetch_workers_mask(s) != 0 || mr_write_workers_any(s);
+    return mr_listing_any(s) || mr_fetch_workers_mask(s) != 0 || mr_write_workers_any(s);
 }
 
 static bool is_ours(const struct mr_supervisor *s, pid_t pid)
@@ -47,86 +66,89 @@ static bool is_ours(const struct mr_supervisor *s, pid_t pid)
     return ours;
 }
 
-/* Those that read. */
-static void end_readers(struct mr_supervisor *s)
-{
-    for (unsigned i = 0; i < s->listing.worker_count; i++)
-        mr_child_drain(&s->listing.workers[i], false);
-    for (unsigned i = 0; i < s->fetch_workers.count; i++)
-        mr_child_drain(&s->fetch_workers.workers[i], false);
-}
-
-static void end_children(struct mr_supervisor *s)
-{
-    end_readers(s);
-    for (unsigned i = 0; i < s->write_workers.count; i++)
-        mr_child_drain(&s->write_workers.workers[i], false);
-}
-
 static void kill_children(struct mr_supervisor *s)
 {
-    for (unsigned i = 0; i < s->listing.worker_count; i++)
-        mr_child_kill(&s->listing.workers[i]);
-    for (unsigned i = 0; i < s->fetch_workers.count; i++)
-        mr_child_kill(&s->fetch_workers.workers[i]);
-    for (unsigned i = 0; i < s->write_workers.count; i++)
-        mr_child_kill(&s->write_workers.workers[i]);
+    mr_listing_kill(s);
+    mr_fetch_workers_kill(s);
+    mr_write_workers_kill(s);
 }
 
-/*
- * The one place where the state changes, forwards only:
- *   STARTING -> RUNNING   the socket listens
- *   any      -> DRAINING  the end has begun: no new data sets or lanes; what was promised is still done
- *   DRAINING -> STOPPING  nothing promised is left: the workers end, and the loop with the last of them
- */
+/* The one place where the state changes, forwards only; mr_supervisor_settle decides when. */
 static void enter(struct mr_supervisor *s, enum mr_supervisor_state state)
 {
-    if (state <= s->state)
-        return;
     s->state = state;
     atomic_store_explicit(&s->board->state, state, memory_order_release);
     if (state == MR_SUP_DRAINING) {
-        if (s->command.ended || s->is_private)
-            end_readers(s); /* nobody reads any more: their memory may be needed elsewhere */
+        if (s->command.ended || s->is_private) { /* nobody reads any more: their memory may be needed elsewhere */
+            mr_listing_drain(s);
+            mr_fetch_workers_drain(s);
+        }
         mr_drain_begin(s);
     }
     if (state == MR_SUP_STOPPING) {
-        end_children(s);
-        mr_lanes_wake_all(s); /* readers look at the state */
+        mr_listing_drain(s);
+        mr_fetch_workers_drain(s);
+        mr_write_workers_drain(s);
+        mr_lanes_wake_all(s); /* readers check the state */
         mr_events_start(&s->events, &s->stop_timer, STOP_MS);
     }
 }
 
-void mr_supervisor_drain(struct mr_supervisor *s, const char *why)
+/* `millrace index`: its data set is saved, or has failed. */
+static void settle_indexing(struct mr_supervisor *s)
 {
-    if (s->state >= MR_SUP_DRAINING)
+    const struct mr_dataset *dataset = s->datasets[0];
+    if (!s->indexing || s->end_why[0] != '\0' || !dataset || (!dataset->indexed && dataset->state != MR_DATASET_FAILED))
         return;
-    mr_log_info("ending: %s", why);
-    enter(s, MR_SUP_DRAINING);
+    bool failed = dataset->state == MR_DATASET_FAILED;
+    s->index_status = failed ? mr_code_exit_status((enum mr_code)s->board->dataset[0].code) : 0;
+    mr_run_end(s, "the index is made");
 }
 
-void mr_supervisor_drained(struct mr_supervisor *s)
+/*
+ *   STARTING -> RUNNING   the socket listens (run)
+ *   RUNNING  -> DRAINING  the end was asked for: no new data sets or lanes; what was promised is still done
+ *   DRAINING -> STOPPING  nothing promised is left: the workers end, and the loop with the last of them
+ */
+static bool settle_state(struct mr_supervisor *s)
 {
-    enter(s, MR_SUP_STOPPING);
+    settle_indexing(s);
+    if (s->state == MR_SUP_RUNNING && s->end_why[0] != '\0') {
+        if (!s->indexing)
+            mr_log_info("ending: %s", s->end_why);
+        enter(s, MR_SUP_DRAINING);
+        return true;
+    }
+    bool changed = mr_drain_settle(s);
+    if (s->state == MR_SUP_DRAINING && s->drain.over) {
+        enter(s, MR_SUP_STOPPING);
+        return true;
+    }
+    return changed;
 }
 
-void mr_supervisor_index_ended(struct mr_supervisor *s, enum mr_code code)
+/*
+ * After each batch of events, which have only recorded what has happened: brings everything to rest, in the order of the
+ * modules (README.md), again until nothing changes. What a later step leaves for an earlier one is done in the next round.
+ * Each change is a step forward of some state machine (a slot, a data set, a lane, a client, the run), and none of them
+ * has a way back without another event, so the rounds end; the bound is for a mistake.
+ */
+static void mr_supervisor_settle(struct mr_supervisor *s)
 {
-    if (s->state >= MR_SUP_DRAINING)
-        return;
-    s->index_status = code == MR_OK ? 0 : mr_code_exit_status(code);
-    enter(s, MR_SUP_DRAINING);
-}
-
-void mr_supervisor_child_ended(struct mr_supervisor *s)
-{
-    (void)s; /* the loop looks after each step */
-}
-
-void mr_supervisor_command_ended(struct mr_supervisor *s)
-{
-    mr_log_debug("the command has ended with status %d", s->command.exit_status);
-    mr_supervisor_drain(s, "the command has ended");
+    bool changed = true;
+    for (unsigned round = 0; changed && round < ROUNDS_MAX; round++) {
+        changed = mr_listing_settle(s);
+        changed |= mr_lanes_settle(s);
+        changed |= mr_fetch_workers_settle(s);
+        changed |= mr_reader_datasets_settle(s);
+        changed |= mr_ckpt_lanes_settle(s);
+        changed |= mr_write_workers_settle(s);
+        changed |= mr_clients_settle(s);
+        changed |= settle_state(s);
+    }
+    if (changed)
+        mr_log_error("the supervisor does not come to rest: please report it");
+    set_metrics(s);
 }
 
 static void stop_due(struct mr_timer *timer)
@@ -134,20 +156,6 @@ static void stop_due(struct mr_timer *timer)
     struct mr_supervisor *s = MR_CONTAINER_OF(timer, mr_supervisor, stop_timer);
     mr_log_warning("workers did not end within %d s and are killed", STOP_MS / 1000);
     kill_children(s);
-}
-
-static void metrics_due(struct mr_timer *timer)
-{
-    struct mr_supervisor *s = MR_CONTAINER_OF(timer, mr_supervisor, metrics_timer);
-    mr_stat_log(s);
-    mr_events_start(&s->events, timer, (unsigned)s->config.metrics.interval_s * 1000);
-}
-
-static void set_metrics(struct mr_supervisor *s)
-{
-    mr_events_stop(&s->events, &s->metrics_timer);
-    if (s->config.metrics.interval_s > 0)
-        mr_events_start(&s->events, &s->metrics_timer, (unsigned)s->config.metrics.interval_s * 1000);
 }
 
 /* ---- signals ---- */
@@ -191,12 +199,12 @@ static void on_signal(struct mr_supervisor *s, const struct signalfd_siginfo *in
         }
         s->drain.warned = true;
         snprintf(why, sizeof why, "signal %s", sigabbrev_np((int)info->ssi_signo));
-        mr_supervisor_drain(s, why);
+        mr_run_end(s, why);
         return;
     case SIGHUP:
         if (!s->config_path)
-            mr_supervisor_drain(s, "the terminal has gone");
-        else if (mr_supervisor_reload(s, text, sizeof text) != 0)
+            mr_run_end(s, "the terminal has gone");
+        else if (mr_reload(s, text, sizeof text) != 0)
             mr_log_error("the configuration was not reread: %s", mr_error_text());
         return;
     case SIGTSTP:
@@ -238,71 +246,6 @@ static int init_signals(struct mr_supervisor *s)
     }
     s->signal_watch.ready = signals_ready;
     return mr_events_watch(&s->events, &s->signal_watch, s->signals, EPOLLIN);
-}
-
-/* ---- reload ---- */
-
-/* -v and -q move the level that the file names. */
-static uint64_t level_with(const struct mr_config *config, int verbosity)
-{
-    int level = (int)config->log.level + verbosity;
-    return (uint64_t)(level < MR_LOG_ERROR ? MR_LOG_ERROR : level > MR_LOG_DEBUG ? MR_LOG_DEBUG : level);
-}
-
-/* One live key to the running configuration; 1 when it has changed, 0, or -1. */
-static int apply_key(const struct mr_config_key *key, struct mr_config *to, const struct mr_config *from)
-{
-    uint64_t *now = (uint64_t *)(void *)((char *)to + key->offset);
-    const uint64_t *then = (const uint64_t *)(const void *)((const char *)from + key->offset);
-    if (key->type == MR_KEY_BOOL || key->type >= MR_KEY_STRING || *now == *then)
-        return 0;
-    if (key->live)
-        *now = *then;
-    return 1;
-}
-
-static void note(char *text, size_t size, const struct mr_config_key *key)
-{
-    size_t used = strlen(text);
-    snprintf(text + used, size - used, "%s%s.%s", used > 0 ? ", " : "", key->section, key->name);
-}
-
-int mr_supervisor_reload(struct mr_supervisor *s, char *text, size_t size)
-{
-    struct mr_config config;
-    unsigned count;
-    const struct mr_config_key *keys = mr_config_keys(&count);
-    char applied[900] = "", later[900] = "";
-    if (!s->config_path) {
-        mr_error_set(MR_E_USAGE, "this supervisor was started without a configuration file");
-        return -1;
-    }
-    if (mr_config_load(&config, s->config_path) != 0)
-        return -1;
-    config.log.level = level_with(&config, s->verbosity);
-    for (unsigned i = 0; i < count; i++) {
-        if (strcmp(keys[i].section, "dataset") == 0 || apply_key(&keys[i], &s->config, &config) == 0)
-            continue;
-        note(keys[i].live ? applied : later, keys[i].live ? sizeof applied : sizeof later, &keys[i]);
-    }
-    mr_config_close(&config);
-    snprintf(text, size, "%s%s%s%s", applied[0] != '\0' ? "applied: " : "nothing to apply", applied,
-             later[0] != '\0' ? "; needs a new start: " : "", later);
-    mr_log_info("configuration reread: %s", text);
-    if (applied[0] == '\0')
-        return 0;
-    int fd = mr_config_to_fd(&s->config);
-    if (fd < 0)
-        return -1;
-    close(s->config_fd);
-    s->config_fd = fd;
-    mr_log_set_level((enum mr_log_level)s->config.log.level);
-    set_metrics(s);
-    for (unsigned i = 0; i < s->fetch_workers.count; i++)
-        mr_child_drain(&s->fetch_workers.workers[i],
-                       true); /* what they have in flight goes back and is claimed again */
-    mr_write_workers_renew(s);
-    return 0;
 }
 
 /* ---- start and end ---- */
@@ -368,7 +311,6 @@ static int init(struct mr_supervisor *s, const struct mr_supervisor_options *opt
     s->stop_timer.run = stop_due;
     s->metrics_timer.run = metrics_due;
     s->metrics.logged_ns = s->started_ns;
-    set_metrics(s);
     mr_lanes_init(s);
     mr_ckpt_lanes_init(s);
     mr_drain_init(s);
@@ -422,24 +364,28 @@ static int run(struct mr_supervisor *s, const struct mr_supervisor_options *opti
         open_configured(s);
     } else if (!mr_dataset_open_to_save(s, options->index_uri, options->index_place)) {
         mr_log_error("%s", mr_error_text());
-        mr_supervisor_index_ended(s, mr_error_code());
+        s->index_status = mr_code_exit_status(mr_error_code());
+        mr_run_end(s, "there is nothing to list");
     }
     if (options->command && mr_command_start(s, options->command, &status) != 0) {
         mr_log_error("%s", mr_error_text());
         s->command.ended = true;
         s->command.exit_status = status;
-        mr_supervisor_drain(s, "the command did not start");
+        mr_run_end(s, "the command did not start");
     }
     if (!options->command && !s->is_private && !s->indexing) {
         printf("MILLRACE_SOCKET=%s\n", s->folder.socket_path);
         fflush(stdout);
     }
-    while (s->state < MR_SUP_STOPPING || any_process(s))
+    mr_supervisor_settle(s);
+    while (s->state < MR_SUP_STOPPING || any_process(s)) {
         if (mr_events_step(&s->events) != 0) {
             mr_log_error("%s", mr_error_text());
             kill_children(s);
             return 1;
         }
+        mr_supervisor_settle(s);
+    }
     mr_ckpt_lanes_close(s); /* what is left of them is settled */
     status = s->command.ended ? s->command.exit_status : s->index_status;
     if (s->ckpt_lanes.lost > 0 && status == 0)
@@ -461,9 +407,6 @@ int mr_supervisor_main(const struct mr_supervisor_options *options)
     s->indexing = options->index_uri != NULL;
     s->index_status = s->indexing ? 1 : 0; /* until it is saved */
     s->started_ns = mr_clock_mono_ns();
-    for (unsigned i = 0; i < MR_PRODUCERS_MAX; i++)
-        s->fetch_workers.slots[i] = (struct mr_producer_slot){
-            .arena = -1, .arena_readonly = -1, .line = -1, .line_readonly = -1, .eventfd = -1};
     mr_write_workers_init(s);
     if (mr_config_load(&s->config, options->config_path) != 0) {
         mr_log_error("%s", mr_error_text());
@@ -472,7 +415,7 @@ int mr_supervisor_main(const struct mr_supervisor_options *options)
         return status;
     }
     s->verbosity = options->verbosity;
-    s->config.log.level = level_with(&s->config, s->verbosity);
+    s->config.log.level = mr_reload_log_level(&s->config, s->verbosity);
     mr_log_set_level((enum mr_log_level)s->config.log.level);
     if (init(s, options) == 0) {
         status = run(s, options);

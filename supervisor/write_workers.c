@@ -1,27 +1,22 @@
 #include "supervisor/write_workers.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "shm/base/clock.h"
 #include "shm/base/log.h"
 #include "shm/base/size.h"
-#include "shm/memory/segment.h"
-#include "shm/ring/wake.h"
 #include "supervisor/ckpt_share.h"
 #include "supervisor/oom.h"
-#include "supervisor/supervisor.h"
+#include "supervisor/run_impl.h"
 
 #define RETRY_MS            5000 /* so long OPEN_WRITER says why nothing works; then it is tried again */
 #define PRIVATE_ARENA_BYTES (UINT64_C(256) << 20)
 
 static const struct mr_child_role write_role;
 
-static struct mr_producer_slot *slot_of(const struct mr_child *child)
+static struct mr_write_slot *slot_of(const struct mr_child *child)
 {
     return &child->supervisor->write_workers.slots[child->slot];
 }
@@ -43,42 +38,9 @@ uint64_t mr_write_workers_arena_bytes(const struct mr_supervisor *s)
 
 /* ---- segments ---- */
 
-static void close_fd(int *fd)
-{
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
-}
-
 static int make_arena(struct mr_supervisor *s)
 {
-    struct mr_write_workers *w = &s->write_workers;
-    enum mr_backing backing = w->memfd ? MR_BACKING_MEMFD : (enum mr_backing)s->config.memory.backing;
-    if (backing == MR_BACKING_AUTO && s->config.memory.huge_pages == MR_HUGE_PAGES_AUTO && mr_segment_huge_possible())
-        backing = MR_BACKING_MEMFD; /* /dev/shm has them only where it was mounted so */
-    close_fd(&w->arena);
-    w->arena = mr_segment_new(backing, "checkpoint arena", w->arena_bytes, 0);
-    return w->arena < 0 ? -1 : 0;
-}
-
-static int make_slot(struct mr_supervisor *s, unsigned i)
-{
-    struct mr_producer_slot *slot = &s->write_workers.slots[i];
-    if (slot->eventfd >= 0)
-        return 0; /* kept from an attempt that came to nothing */
-    close_fd(&slot->line);
-    close_fd(&slot->line_readonly);
-    slot->line = mr_segment_new(MR_BACKING_MEMFD, "producer line", MR_PRODUCER_LINE_BYTES, 1);
-    if (slot->line < 0)
-        return -1;
-    slot->line_readonly = mr_segment_reopen_readonly(slot->line);
-    if (slot->line_readonly < 0)
-        return -1;
-    slot->eventfd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (slot->eventfd >= 0)
-        return 0;
-    mr_error_set_errno(errno, "no event descriptor for a write worker");
-    return -1;
+    return mr_arenas_make(s, &s->write_workers.arena, "checkpoint arena", s->write_workers.arena_bytes);
 }
 
 static int make_slots(struct mr_supervisor *s)
@@ -86,7 +48,7 @@ static int make_slots(struct mr_supervisor *s)
     struct mr_write_workers *w = &s->write_workers;
     unsigned wanted = (unsigned)s->config.checkpoint.writers;
     for (unsigned i = 0; i < wanted && i < MR_PRODUCERS_MAX; i++) {
-        if (make_slot(s, i) != 0)
+        if (mr_arenas_make_line(&w->slots[i].line) != 0) /* keeps those of an attempt that came to nothing */
             return -1;
         if (i < w->count)
             continue;
@@ -117,10 +79,9 @@ static void give_up(struct mr_supervisor *s, enum mr_code code, const char *text
     else
         snprintf(w->fail_text, sizeof w->fail_text, "%s", text);
     mr_log_error("%s", w->fail_text);
-    close_fd(&w->arena);
+    mr_arenas_close(&w->arena);
     w->arena_bytes = 0;
-    for (unsigned i = 0; i < w->count; i++)
-        mr_child_drain(&w->workers[i], false);
+    mr_write_workers_drain(s);
 }
 
 static void begin(struct mr_supervisor *s)
@@ -129,7 +90,7 @@ static void begin(struct mr_supervisor *s)
     uint64_t available = mr_memory_available_bytes();
     char size[32], left[32], why[100];
     w->arena_bytes = mr_write_workers_arena_bytes(s);
-    w->memfd = false;
+    w->arena.memfd = w->reserved = w->no_room = false;
     w->state = MR_ARENAS_RESERVING;
     mr_size_text((double)(w->arena_bytes), size);
     if (w->arena_bytes > available) {
@@ -149,13 +110,13 @@ static void begin(struct mr_supervisor *s)
     }
     mr_log_info("checkpoints: %u write workers, and %s of shared memory", w->count, size);
     w->workers[0].state = MR_CHILD_FREE;
-    w->workers[0].barren = 0;
+    w->workers[0].idle_starts = 0;
     mr_child_start(&w->workers[0]);
 }
 
 /* ---- which worker ---- */
 
-static bool any_process(const struct mr_supervisor *s)
+bool mr_write_workers_any(const struct mr_supervisor *s)
 {
     for (unsigned i = 0; i < s->write_workers.count; i++)
         if (mr_child_has_process(&s->write_workers.workers[i]))
@@ -163,9 +124,13 @@ static bool any_process(const struct mr_supervisor *s)
     return false;
 }
 
-bool mr_write_workers_any(const struct mr_supervisor *s)
+/* A process, or one that is gone and was not recovered from. */
+static bool any_in_use(const struct mr_supervisor *s)
 {
-    return any_process(s);
+    for (unsigned i = 0; i < s->write_workers.count; i++)
+        if (s->write_workers.workers[i].state == MR_CHILD_ENDED)
+            return true;
+    return mr_write_workers_any(s);
 }
 
 static int arena_there(struct mr_supervisor *s)
@@ -175,7 +140,7 @@ static int arena_there(struct mr_supervisor *s)
         mr_error_set(w->fail_code, "%s", w->fail_text);
         return -1;
     }
-    if (w->state == MR_ARENAS_NONE && !any_process(s)) /* those of an attempt that was given up end first */
+    if (w->state == MR_ARENAS_NONE && !any_in_use(s)) /* those of an attempt that was given up end first */
         begin(s);
     if (w->state == MR_ARENAS_READY)
         return 0;
@@ -196,11 +161,12 @@ int mr_write_workers_choose(struct mr_supervisor *s, unsigned *slot)
     for (unsigned i = 0; i < w->count; i++) {
         struct mr_child *child = &w->workers[i];
         unsigned served = mr_ckpt_lanes_served(s, i);
-        if (child->state == MR_CHILD_FAILED && !is_recent(w->slot_failed_ns[i])) {
-            child->barren = 0; /* credentials may have come meanwhile */
+        if (child->state == MR_CHILD_FAILED && !is_recent(w->slots[i].failed_ns)) {
+            child->idle_starts = 0; /* credentials may have come meanwhile */
             mr_child_start(child);
         }
-        coming |= child->state == MR_CHILD_STARTING || child->state == MR_CHILD_WAITING || child->draining;
+        coming |= child->state == MR_CHILD_STARTING || child->state == MR_CHILD_ENDED ||
+                  child->state == MR_CHILD_WAITING || child->draining;
         if (child->state == MR_CHILD_RUNNING && !child->draining && (best == UINT32_MAX || served < least)) {
             best = i;
             least = served;
@@ -218,81 +184,34 @@ int mr_write_workers_choose(struct mr_supervisor *s, unsigned *slot)
     return 0;
 }
 
-void mr_write_workers_idle(struct mr_supervisor *s, unsigned slot)
-{
-    if (!s->write_workers.stale[slot] || mr_ckpt_lanes_served(s, slot) > 0)
-        return;
-    s->write_workers.stale[slot] = false;
-    mr_child_drain(&s->write_workers.workers[slot], true);
-}
-
 void mr_write_workers_renew(struct mr_supervisor *s)
 {
-    for (unsigned i = 0; i < s->write_workers.count; i++) {
-        s->write_workers.stale[i] = true;
-        mr_write_workers_idle(s, i);
-    }
+    for (unsigned i = 0; i < s->write_workers.count; i++)
+        s->write_workers.slots[i].stale = true;
 }
 
-void mr_write_workers_wake(struct mr_supervisor *s, unsigned slot)
+void mr_write_workers_drain(struct mr_supervisor *s)
 {
-    if (s->write_workers.slots[slot].eventfd >= 0)
-        eventfd_write(s->write_workers.slots[slot].eventfd, 1);
+    for (unsigned i = 0; i < s->write_workers.count; i++)
+        mr_child_drain(&s->write_workers.workers[i], false);
 }
 
-/* ---- what the workers say ---- */
-
-static void send_arena(struct mr_child *child)
+void mr_write_workers_kill(struct mr_supervisor *s)
 {
-    struct mr_write_workers *w = &child->supervisor->write_workers;
-    struct mr_msg_out *out = mr_msg_new(MR_MSG_ARENA);
-    mr_msg_put_u64(out, "bytes", w->arena_bytes);
-    mr_msg_put_u64(out, "reserve", 0);
-    mr_msg_put_bool(out, "fresh", w->state == MR_ARENAS_RESERVING);
-    mr_msg_put_fd(out, w->arena);
-    mr_child_send(child, out);
+    for (unsigned i = 0; i < s->write_workers.count; i++)
+        mr_child_kill(&s->write_workers.workers[i]);
 }
 
-static void arena_ready(struct mr_child *child)
-{
-    struct mr_supervisor *s = child->supervisor;
-    if (s->write_workers.state != MR_ARENAS_RESERVING || child->slot != 0)
-        return;
-    s->write_workers.state = MR_ARENAS_READY;
-    for (unsigned i = 1; i < s->write_workers.count; i++) {
-        s->write_workers.workers[i].state = MR_CHILD_FREE;
-        s->write_workers.workers[i].barren = 0;
-        mr_child_start(&s->write_workers.workers[i]);
-    }
-}
-
-/* FAILED while the pages are being reserved: the other backing once. Anything else: its exit status decides. */
-static void arena_failed(struct mr_child *child)
-{
-    struct mr_supervisor *s = child->supervisor;
-    struct mr_write_workers *w = &s->write_workers;
-    if (w->state != MR_ARENAS_RESERVING || child->fail_code != MR_E_NO_MEMORY)
-        return;
-    if (s->config.memory.backing != MR_BACKING_AUTO || w->memfd) {
-        give_up(s, MR_E_NO_MEMORY, child->fail_text);
-        return;
-    }
-    mr_log_info("the memory for checkpoints does not fit /dev/shm: memfd instead (%s)", child->fail_text);
-    w->memfd = true;
-    child->fail_text[0] = '\0';
-    if (make_arena(s) != 0)
-        give_up(s, mr_error_code(), mr_error_text());
-    else
-        send_arena(child);
-}
+/* ---- messages ---- */
 
 static int message(struct mr_child *child, struct mr_msg_in *in)
 {
     struct mr_supervisor *s = child->supervisor;
+    struct mr_write_workers *w = &s->write_workers;
     uint64_t number;
     switch (in->type) {
     case MR_MSG_ARENA_READY:
-        arena_ready(child);
+        w->reserved |= w->state == MR_ARENAS_RESERVING && child->slot == 0;
         return 0;
     case MR_MSG_CKPT_ENDED:
         if (mr_msg_get_u64(in, "lane", &number) != 0)
@@ -304,8 +223,8 @@ static int message(struct mr_child *child, struct mr_msg_in *in)
             return -1;
         mr_ckpt_lanes_dropped(s, number, child->slot);
         return 0;
-    case MR_MSG_FAILED:
-        arena_failed(child);
+    case MR_MSG_FAILED: /* what is no lack of memory: its exit status decides */
+        w->no_room |= w->state == MR_ARENAS_RESERVING && child->fail_code == MR_E_NO_MEMORY;
         return 0;
     default:
         mr_error_set(MR_E_PROTOCOL, "a write worker does not send messages of type %d", (int)in->type);
@@ -317,26 +236,24 @@ static int message(struct mr_child *child, struct mr_msg_in *in)
 
 static void setup(struct mr_child *child, struct mr_msg_out *out)
 {
-    mr_msg_put_fd(out, slot_of(child)->line);
-    mr_msg_put_fd(out, slot_of(child)->eventfd);
+    mr_arenas_put_line(&slot_of(child)->line, out);
 }
 
 static void started(struct mr_child *child)
 {
-    mr_ckpt_lanes_tell(child->supervisor, child);
-    send_arena(child);
+    struct mr_supervisor *s = child->supervisor;
+    slot_of(child)->arena_sent = false;
+    for (uint32_t i = 0; i < MR_CKPT_LANES_MAX; i++)
+        if (s->ckpt_lanes.slots[i] && s->ckpt_lanes.slots[i]->lane.worker == child->slot)
+            s->ckpt_lanes.slots[i]->told = false;
 }
 
-static void running(struct mr_child *child)
-{
-    (void)child;
-}
-
-static void died(struct mr_child *child, const struct mr_child_end *end)
+/* Before the slot is started again: what its process held. */
+static void recover(struct mr_child *child)
 {
     struct mr_supervisor *s = child->supervisor;
     uint64_t oom_kills = mr_oom_kills();
-    if (oom_kills > s->write_workers.oom_kills && end->signal == SIGKILL)
+    if (oom_kills > s->write_workers.oom_kills && child->end.signal == SIGKILL)
         mr_log_error("write worker %u was killed because the memory limit was reached: lower checkpoint.arena_bytes or "
                      "memory.arena_bytes, or raise the limit",
                      child->slot);
@@ -344,18 +261,134 @@ static void died(struct mr_child *child, const struct mr_child_end *end)
     mr_ckpt_lanes_worker_died(s, child->slot);
 }
 
-static void ended(struct mr_child *child)
+/* The slot cannot work. */
+static void failed(struct mr_child *child)
 {
     struct mr_supervisor *s = child->supervisor;
-    struct mr_write_workers *w = &s->write_workers;
-    if (child->state == MR_CHILD_FAILED) {
-        w->slot_failed_ns[child->slot] = mr_clock_mono_ns();
-        mr_ckpt_lanes_worker_failed(s, child->slot, child->fail_code, child->fail_text);
-        if (w->state == MR_ARENAS_RESERVING)
-            give_up(s, child->fail_code, child->fail_text);
+    slot_of(child)->failed_ns = mr_clock_mono_ns();
+    mr_ckpt_lanes_worker_failed(s, child->slot, child->fail_code, child->fail_text);
+    if (s->write_workers.state == MR_ARENAS_RESERVING)
+        give_up(s, child->fail_code, child->fail_text);
+}
+
+/* ---- settle ---- */
+
+static bool settle_workers(struct mr_supervisor *s)
+{
+    bool changed = false;
+    for (unsigned i = 0; i < s->write_workers.count; i++) {
+        struct mr_child *child = &s->write_workers.workers[i];
+        if (child->state == MR_CHILD_ENDED)
+            recover(child);
+        changed |= mr_child_settle(child);
+        if (mr_child_has_rested(child) && child->state == MR_CHILD_FAILED) {
+            failed(child);
+            changed = true;
+        }
+        if (slot_of(child)->stale && mr_ckpt_lanes_served(s, i) == 0) {
+            slot_of(child)->stale = false;
+            mr_child_drain(child, true);
+        }
     }
-    mr_drain_look(s);
-    mr_supervisor_child_ended(s);
+    return changed;
+}
+
+/* The pages could not be reserved: the other backing once. */
+static void retry_without_room(struct mr_supervisor *s)
+{
+    struct mr_write_workers *w = &s->write_workers;
+    struct mr_child *child = &w->workers[0];
+    w->no_room = false;
+    if (!mr_arenas_fall_back(s, &w->arena)) {
+        give_up(s, MR_E_NO_MEMORY, child->fail_text);
+        return;
+    }
+    mr_log_info("the memory for checkpoints does not fit /dev/shm: memfd instead (%s)", child->fail_text);
+    child->fail_text[0] = '\0';
+    if (make_arena(s) != 0)
+        give_up(s, mr_error_code(), mr_error_text());
+    else
+        w->slots[0].arena_sent = false;
+}
+
+static bool settle_memory(struct mr_supervisor *s)
+{
+    struct mr_write_workers *w = &s->write_workers;
+    if (w->state != MR_ARENAS_RESERVING || (!w->no_room && !w->reserved))
+        return false;
+    if (w->no_room) {
+        retry_without_room(s);
+        return true;
+    }
+    w->state = MR_ARENAS_READY;
+    for (unsigned i = 1; i < w->count; i++) {
+        w->workers[i].state = MR_CHILD_FREE;
+        w->workers[i].idle_starts = 0;
+        mr_child_start(&w->workers[i]);
+    }
+    return true;
+}
+
+/* CKPT_LANE for the lanes that its process has to go on with and was not told of; then ARENA, which means: begin. */
+static void announce_to(struct mr_supervisor *s, struct mr_child *child)
+{
+    for (uint32_t i = 0; i < MR_CKPT_LANES_MAX && s->ckpt_lanes.open > 0; i++) {
+        struct mr_ckpt_entry *entry = s->ckpt_lanes.slots[i];
+        if (!entry || entry->told || entry->lane.worker != child->slot || entry->state != MR_CKPT_UPLOADING ||
+            !mr_ckpt_lanes_is_sound(s, i))
+            continue;
+        entry->told = true;
+        struct mr_msg_out *out = mr_msg_new(MR_MSG_CKPT_LANE);
+        mr_msg_put_u64(out, "lane", i);
+        mr_msg_put_str(out, "uri", entry->uri);
+        mr_msg_put_bool(out, "if_absent", entry->if_absent);
+        mr_msg_put_fd(out, entry->fd);
+        mr_child_send(child, out);
+    }
+    if (slot_of(child)->arena_sent)
+        return;
+    slot_of(child)->arena_sent = true;
+    mr_arenas_send(child, &s->write_workers.arena, s->write_workers.arena_bytes, 0,
+                   s->write_workers.state == MR_ARENAS_RESERVING);
+}
+
+/* Sends DROP_LANE, again with each check of the lanes; forgets those that were dropped. */
+static bool drop_lanes(struct mr_supervisor *s)
+{
+    bool changed = false;
+    for (uint32_t i = 0; i < MR_CKPT_LANES_MAX && s->ckpt_lanes.open > 0; i++) {
+        struct mr_ckpt_entry *entry = s->ckpt_lanes.slots[i];
+        if (!entry || entry->state != MR_CKPT_DROPPING)
+            continue;
+        struct mr_child *child = &s->write_workers.workers[entry->lane.worker];
+        if (entry->dropped || !mr_child_has_process(child)) {
+            mr_ckpt_lanes_forget(s, i);
+            changed = true;
+        } else if ((!entry->drop_sent || s->ckpt_lanes.send_again) && !child->queue) {
+            /* With a queue it does not read (stopped?): sent again later, and no memory is piled up. */
+            entry->drop_sent = true;
+            struct mr_msg_out *out = mr_msg_new(MR_MSG_DROP_LANE);
+            mr_msg_put_u64(out, "lane", i);
+            mr_child_send(child, out);
+        }
+    }
+    s->ckpt_lanes.send_again = false;
+    return changed;
+}
+
+bool mr_write_workers_settle(struct mr_supervisor *s)
+{
+    struct mr_write_workers *w = &s->write_workers;
+    bool changed = settle_workers(s);
+    changed |= settle_memory(s);
+    for (unsigned i = 0; i < w->count; i++) {
+        if (mr_child_has_process(&w->workers[i]))
+            announce_to(s, &w->workers[i]);
+        if (s->ckpt_lanes.wake & UINT64_C(1) << i)
+            mr_arenas_wake(&w->slots[i].line);
+    }
+    s->ckpt_lanes.wake = 0;
+    return drop_lanes(s) || changed;
 }
 
 static const struct mr_child_role write_role = {.name = "write",
@@ -365,19 +398,15 @@ static const struct mr_child_role write_role = {.name = "write",
                                                 .last_counter = MR_WC_UPLOADS_ABORTED,
                                                 .setup = setup,
                                                 .started = started,
-                                                .running = running,
-                                                .message = message,
-                                                .died = died,
-                                                .ended = ended};
+                                                .message = message};
 
 void mr_write_workers_init(struct mr_supervisor *s)
 {
     struct mr_write_workers *w = &s->write_workers;
-    w->arena = -1;
+    w->arena = MR_ARENA_FDS_NONE;
     w->oom_kills = mr_oom_kills();
     for (unsigned i = 0; i < MR_PRODUCERS_MAX; i++)
-        w->slots[i] = (struct mr_producer_slot){
-            .arena = -1, .arena_readonly = -1, .line = -1, .line_readonly = -1, .eventfd = -1};
+        w->slots[i] = (struct mr_write_slot){.line = MR_WORKER_LINE_NONE};
 }
 
 void mr_write_workers_close(struct mr_supervisor *s)
@@ -385,10 +414,7 @@ void mr_write_workers_close(struct mr_supervisor *s)
     struct mr_write_workers *w = &s->write_workers;
     for (unsigned i = 0; i < w->count; i++)
         mr_child_close(&w->workers[i]);
-    for (unsigned i = 0; i < MR_PRODUCERS_MAX; i++) {
-        close_fd(&w->slots[i].line);
-        close_fd(&w->slots[i].line_readonly);
-        close_fd(&w->slots[i].eventfd);
-    }
-    close_fd(&w->arena);
+    for (unsigned i = 0; i < MR_PRODUCERS_MAX; i++)
+        mr_arenas_close_line(&w->slots[i].line);
+    mr_arenas_close(&w->arena);
 }

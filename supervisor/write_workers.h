@@ -17,23 +17,29 @@
 #define MR_SUPERVISOR_WRITE_WORKERS_H
 
 #include "shm/ring/board.h"
+#include "supervisor/arenas.h"
 #include "supervisor/child.h"
-#include "supervisor/fetch_workers.h"
+
+struct mr_write_slot {
+    struct mr_worker_line line;
+    bool arena_sent;   /* to its process */
+    bool stale;        /* it has an older configuration: started again once it serves no lane */
+    int64_t failed_ns; /* when it turned out that it cannot work; 0 */
+};
 
 struct mr_write_workers {
-    enum mr_arenas state;
+    enum mr_arenas_state state;
     struct mr_child workers[MR_PRODUCERS_MAX];
-    struct mr_producer_slot slots[MR_PRODUCERS_MAX]; /* their lines and eventfds; the arena is everybody's */
-    unsigned count;                                  /* slots that are made: 0 or checkpoint.writers */
-    uint64_t arena_bytes;                            /* 0 until it is made */
-    int arena;                                       /* -1 */
-    bool memfd;                                      /* /dev/shm had no room */
-    enum mr_code fail_code;                          /* why the last attempt came to nothing; OK */
+    struct mr_write_slot slots[MR_PRODUCERS_MAX];
+    unsigned count;       /* slots that are made: 0 or checkpoint.writers */
+    uint64_t arena_bytes; /* 0 until it is made */
+    struct mr_arena_fds arena;
+    bool reserved;          /* ARENA_READY came from worker 0 */
+    bool no_room;           /* FAILED came instead: its pages could not be reserved */
+    enum mr_code fail_code; /* why the last attempt came to nothing; OK */
     char fail_text[MR_CHILD_TEXT];
     int64_t failed_ns;
-    int64_t slot_failed_ns[MR_PRODUCERS_MAX];
-    bool stale[MR_PRODUCERS_MAX]; /* it has an older configuration: started again once it serves no lane */
-    uint64_t oom_kills;           /* of our cgroup, at the last look */
+    uint64_t oom_kills; /* of our cgroup, at the last check */
 };
 
 void mr_write_workers_init(struct mr_supervisor *s);
@@ -41,14 +47,17 @@ void mr_write_workers_close(struct mr_supervisor *s);
 /* 0 when the arena and a worker are there, and *slot is the one with the fewest lanes; -1: BUSY (ask again), NO_MEMORY,
  * or why no worker can work. */
 int mr_write_workers_choose(struct mr_supervisor *s, unsigned *slot);
+/* Recovers what the dead held and restarts them; brings the arena there; tells the workers what they have not been told;
+ * forgets lanes that are dropped. True when anything has changed. */
+bool mr_write_workers_settle(struct mr_supervisor *s);
 /* What the arena has, or would have. */
 uint64_t mr_write_workers_arena_bytes(const struct mr_supervisor *s);
+/* Is there any process? */
 bool mr_write_workers_any(const struct mr_supervisor *s);
 /* The configuration has changed. A drained write worker aborts what is open: each is started again when it is idle. */
 void mr_write_workers_renew(struct mr_supervisor *s);
-/* A lane of the slot has ended, or none had begun. */
-void mr_write_workers_idle(struct mr_supervisor *s, unsigned slot);
-/* The worker looks at its lanes again: after an abort. */
-void mr_write_workers_wake(struct mr_supervisor *s, unsigned slot);
+/* Asks them to finish; or kills them. */
+void mr_write_workers_drain(struct mr_supervisor *s);
+void mr_write_workers_kill(struct mr_supervisor *s);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include "shm/ring/board.h"
 #include "supervisor/stat.h"
-#include "supervisor/supervisor.h"
+#include "supervisor/run_impl.h"
 
 #define WINDOW 16u
 
