@@ -20,9 +20,8 @@
 #include "supervisor/stat.h"
 
 #define PACKETS_AT_ONCE 16
-#define FIRST_CLIENT_MS 30000              /* a private supervisor waits so long for its first client */
-#define LAST_CLIENT_MS  2000               /* and so long after its last one */
-#define WAITS_NS        (2 * MR_SECOND_NS) /* one that waits for a checkpoint writer asks again within this time */
+#define FIRST_CLIENT_MS 30000 /* a private supervisor waits so long for its first client */
+#define LAST_CLIENT_MS  2000  /* and so long after its last one */
 
 #define OWNER(member, field) MR_CONTAINER_OF(member, mr_client_peer, field)
 
@@ -54,14 +53,6 @@ static void forget(struct mr_client_peer *client)
     mr_events_unwatch(&s->events, &client->process);
     close(client->pidfd);
     free(client);
-}
-
-unsigned mr_clients_waiting(const struct mr_supervisor *s)
-{
-    unsigned count = 0;
-    for (const struct mr_client_peer *client = s->clients.first; client; client = client->next)
-        count += client->refused_ns != 0 && mr_clock_mono_ns() - client->refused_ns < WAITS_NS;
-    return count;
 }
 
 static void process_ended(struct mr_watch *watch, uint32_t epoll_events)

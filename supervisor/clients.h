@@ -59,7 +59,5 @@ void mr_clients_close(struct mr_supervisor *s);
 /* Clients whose process or connection has ended: their data sets, lanes and checkpoints, then they. True when anything
  * has changed. */
 bool mr_clients_settle(struct mr_supervisor *s);
-/* How many wait for a checkpoint writer. */
-unsigned mr_clients_waiting(const struct mr_supervisor *s);
 
 #endif

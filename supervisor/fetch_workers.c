@@ -414,7 +414,7 @@ static bool drop_lanes(struct mr_supervisor *s)
         if (!entry || entry->state != MR_LANE_DROPPING)
             continue;
         if (!entry->drop_sent)
-            entry->undropped = mr_fetch_workers_mask(s);
+            entry->undropped = entry->told;           /* none where it was closed before anybody was told */
         entry->undropped &= mr_fetch_workers_mask(s); /* one that is restarted meanwhile never hears of the lane */
         if (!entry->drop_sent || s->lanes.send_again)
             send_drop_lane(s, i, entry->undropped);

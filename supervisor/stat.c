@@ -10,7 +10,8 @@
 #include "shm/base/log.h"
 #include "supervisor/run_impl.h"
 
-#define WAITING_LITTLE 0.1 /* below this share of the time a reader counts as never waiting */
+#define WAITS_NS       (2 * MR_SECOND_NS) /* one that waits for a checkpoint writer asks again within this time */
+#define WAITING_LITTLE 0.1                /* below this share of the time a reader counts as never waiting */
 
 static const char *const supervisor_states[] = {"starting", "running", "draining", "stopping"};
 static const char *const dataset_states[] = {"free", "new", "listing", "ready", "failed"};
@@ -293,12 +294,20 @@ static json_t *writers_json(const struct mr_supervisor *s)
     return list;
 }
 
+/* Clients that wait for a checkpoint writer: BUSY is answered at once, and they ask again. */
+static unsigned waiting_savers(const struct mr_supervisor *s)
+{
+    unsigned count = 0;
+    for (const struct mr_client_peer *client = s->clients.first; client; client = client->next)
+        count += client->refused_ns != 0 && mr_clock_mono_ns() - client->refused_ns < WAITS_NS;
+    return count;
+}
+
 static json_t *checkpoint_json(const struct mr_supervisor *s)
 {
     return json_pack("{s:I, s:I, s:i, s:i, s:i, s:o}", "arena_bytes", (json_int_t)s->write_workers.arena_bytes,
                      "arena_free_bytes", (json_int_t)mr_ckpt_lanes_free_bytes(s), "open", (int)s->ckpt_lanes.open,
-                     "waiting", (int)mr_clients_waiting(s), "lost", (int)s->ckpt_lanes.lost, "writers",
-                     writers_json(s));
+                     "waiting", (int)waiting_savers(s), "lost", (int)s->ckpt_lanes.lost, "writers", writers_json(s));
 }
 
 static uint64_t sum_counter(const struct mr_supervisor *s, enum mr_worker_counter which)

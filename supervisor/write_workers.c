@@ -361,7 +361,7 @@ static bool drop_lanes(struct mr_supervisor *s)
         if (!entry || entry->state != MR_CKPT_DROPPING)
             continue;
         struct mr_child *child = &s->write_workers.workers[entry->lane.worker];
-        if (entry->dropped || !mr_child_has_process(child)) {
+        if (entry->dropped || !entry->told || !mr_child_has_process(child)) {
             mr_ckpt_lanes_forget(s, i);
             changed = true;
         } else if ((!entry->drop_sent || s->ckpt_lanes.send_again) && !child->queue) {

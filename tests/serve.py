@@ -137,6 +137,7 @@ def serve(millrace_bin: Path, tmp_path: Path, runtime: Path) -> Iterator[StartSe
         if one.process.poll() is None:
             one.process.kill()
             one.process.wait()
+        assert "does not come to rest" not in one.log.read_text()
 
 
 def listens(path: Path) -> bool:

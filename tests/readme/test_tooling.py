@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 from tests.conftest import ROOT, Server
 
@@ -47,3 +49,22 @@ def test_fake_gcs_server_answers(fake_gcs: Server) -> None:
     bucket.blob("a").upload_from_string(b"hello")
     assert [(blob.name, blob.size) for blob in client.list_blobs("bucket")] == [("a", 5)]
     assert bucket.blob("a").download_as_bytes() == b"hello"
+
+
+def check_order(folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, ROOT / "scripts" / "check_order.py", folder]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_the_order_of_the_supervisors_modules_is_checked(tmp_path: Path) -> None:
+    done = check_order(ROOT / "supervisor")
+    assert done.returncode == 0, done.stderr
+    mutant = tmp_path / "supervisor"
+    shutil.copytree(ROOT / "supervisor", mutant)
+    lanes = mutant / "lanes.c"
+    lanes.write_text(lanes.read_text() + "\nvoid f(struct mr_supervisor *s)\n{\n    mr_clients_settle(s);\n}\n")
+    (mutant / "stray.c").write_text("")
+    done = check_order(mutant)
+    assert done.returncode == 1
+    assert "lanes uses mr_clients_settle of clients, which is above it in the order" in done.stderr
+    assert "stray has no row in the order" in done.stderr

@@ -1,0 +1,61 @@
+"""Fails on a call between modules of supervisor/ that goes against their order, lowest first, in supervisor/README.md.
+
+    python3 scripts/check_order.py [FOLDER]     FOLDER: supervisor
+
+A module is NAME.c (or .cpp) with NAME.h; it may call functions of modules above its own row, never below. A callback that
+a higher module has registered is no call: it records, and mr_supervisor_settle goes on from there.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+HEADING = "## The order of the modules"
+COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+STRING = re.compile(r'"(?:\\.|[^"\\])*"')
+
+
+def order(readme: Path) -> list[str]:
+    """The module names of the table under HEADING, in its order."""
+    text = readme.read_text()
+    if HEADING not in text:
+        raise SystemExit(f"{readme}: there is no section '{HEADING}'")
+    section = text.split(HEADING, 1)[1].split("\n## ", 1)[0]
+    return re.findall(r"^\| `(\w+)\.c(?:pp)?`", section, re.MULTILINE)
+
+
+def code(path: Path) -> str:
+    """Without comments and strings, which may name functions."""
+    return STRING.sub('""', COMMENT.sub(lambda m: "\n" * m.group().count("\n"), path.read_text()))
+
+
+def declared(header: Path) -> set[str]:
+    return set(re.findall(r"\b(mr_\w+)\(", code(header))) if header.exists() else set()
+
+
+def check(folder: Path) -> list[str]:
+    names = order(folder / "README.md")
+    rank = {name: i for i, name in enumerate(names)}
+    sources = {path.stem: path for path in sorted(folder.glob("*.c*")) if path.suffix in (".c", ".cpp")}
+    problems = [f"{folder}/README.md: {name} has no row in the order" for name in sources if name not in rank]
+    problems += [f"{folder}/README.md: {name} has a row in the order and no source" for name in names if name not in sources]
+    home = {function: name for name in names for function in declared(folder / f"{name}.h")}
+    for name, path in sources.items():
+        for number, line in enumerate(code(path).split("\n"), 1):
+            for function in re.findall(r"\b(mr_\w+)\b", line):
+                other = home.get(function)
+                if other and rank.get(other, 0) > rank.get(name, len(names)):
+                    problems.append(f"{path}:{number}: {name} uses {function} of {other}, which is above it in the order")
+    return problems
+
+
+def main() -> int:
+    problems = check(Path(sys.argv[1] if len(sys.argv) > 1 else "supervisor"))
+    print("\n".join(problems), file=sys.stderr, end="\n" if problems else "")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
