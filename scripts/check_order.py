@@ -2,8 +2,8 @@
 
     python3 scripts/check_order.py [FOLDER]     FOLDER: supervisor
 
-A module is NAME.c (or .cpp) with NAME.h; it may call functions of modules above its own row, never below. A callback that
-a higher module has registered is no call: it records, and mr_supervisor_settle goes on from there.
+A module is NAME.c (or .cpp) with NAME.h; it may call functions of the rows before its own, never of those after it. A
+callback that a higher module has registered is no call: it records, and mr_supervisor_settle goes on from there.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ def check(folder: Path) -> list[str]:
     rank = {name: i for i, name in enumerate(names)}
     sources = {path.stem: path for path in sorted(folder.glob("*.c*")) if path.suffix in (".c", ".cpp")}
     problems = [f"{folder}/README.md: {name} has no row in the order" for name in sources if name not in rank]
-    problems += [f"{folder}/README.md: {name} has a row in the order and no source" for name in names if name not in sources]
+    problems += [f"{folder}/README.md: {name} has a row and no source" for name in names if name not in sources]
     home = {function: name for name in names for function in declared(folder / f"{name}.h")}
     for name, path in sources.items():
         for number, line in enumerate(code(path).split("\n"), 1):
             for function in re.findall(r"\b(mr_\w+)\b", line):
                 other = home.get(function)
-                if other and rank.get(other, 0) > rank.get(name, len(names)):
-                    problems.append(f"{path}:{number}: {name} uses {function} of {other}, which is above it in the order")
+                if other and rank[other] > rank.get(name, len(names)):
+                    problems.append(f"{path}:{number}: {name} uses {function} of {other}, which comes after it")
     return problems
 
 

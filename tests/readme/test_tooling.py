@@ -66,5 +66,5 @@ def test_the_order_of_the_supervisors_modules_is_checked(tmp_path: Path) -> None
     (mutant / "stray.c").write_text("")
     done = check_order(mutant)
     assert done.returncode == 1
-    assert "lanes uses mr_clients_settle of clients, which is above it in the order" in done.stderr
+    assert "lanes uses mr_clients_settle of clients, which comes after it" in done.stderr
     assert "stray has no row in the order" in done.stderr
