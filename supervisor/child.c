@@ -105,7 +105,7 @@ static void flush(struct mr_child *child)
             break;
         child->queue = first->next;
         free(first);
-        if (rc != 0 && mr_error_code() != MR_E_GONE) { /* GONE: its pidfd says the rest */
+        if (rc != 0 && mr_error_code() != MR_E_GONE) { /* GONE: its pidfd will be readable */
             mr_log_error("message for %s worker %u: %s", child->role->name, child->slot, mr_error_text());
             mr_child_kill(child);
             drop_queue(child);
@@ -136,7 +136,7 @@ void mr_child_send(struct mr_child *child, struct mr_msg_out *msg)
     *at = last;
     if (child->queue == last)
         flush(child);
-    /* What waits outlives the moment: a data set may fail and close its parts before they are sent. */
+    /* What waits outlives the moment: a data set may fail and close its indexes before they are sent. */
     if (child->queue && mr_msg_keep_fds(msg) != 0) {
         mr_log_error("message for %s worker %u: %s", child->role->name, child->slot, mr_error_text());
         mr_child_kill(child);
@@ -210,8 +210,8 @@ __attribute__((noreturn)) static void become_worker(const char *path, char *cons
                                                     bool session)
 {
     sigset_t none;
-    /* Not in the terminal's foreground group: Ctrl-C is for the training command. A session of its own is not told of
-     * the terminal's end either. */
+    /* Not in the terminal's foreground group: Ctrl-C is for the training command. A session of its own does not get
+     * the terminal's SIGHUP either. */
     if (session)
         setsid();
     else

@@ -71,7 +71,7 @@ struct mr_child {
     bool renew;              /* ... and the slot starts again afterwards, with the new configuration */
     bool writing;            /* the socket is watched for room */
     bool restart_due;        /* WAITING: the backoff is over */
-    bool at_rest;            /* it has become FREE or FAILED, and mr_child_has_rested has not said so yet */
+    bool at_rest;            /* it has become FREE or FAILED, and mr_child_has_rested was not called yet */
     struct mr_child_end end; /* ENDED: how */
     struct mr_watch process, messages;
     struct mr_timer restart;
@@ -93,7 +93,7 @@ int mr_child_init(struct mr_child *child, struct mr_supervisor *supervisor, cons
 void mr_child_close(struct mr_child *child);
 /* Starts a process in a slot without one. A failure is treated like a start that failed: it is tried again. */
 void mr_child_start(struct mr_child *child);
-/* Sends and frees msg, or queues it. A slot without a process drops it: a restart tells all. */
+/* Sends and frees msg, or queues it. A slot without a process drops it: a restart sends everything. */
 void mr_child_send(struct mr_child *child, struct mr_msg_out *msg);
 /* ENDED: restarts the slot, now or later, or leaves it FREE or FAILED. WAITING: restarts it when that is due. True when
  * anything has changed. */

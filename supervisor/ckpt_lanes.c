@@ -195,8 +195,8 @@ static int free_slot(const struct mr_ckpt_lanes *lanes)
 static int make_lane(struct mr_ckpt_entry *entry, const struct mr_ckpt_part_format *format, uint64_t arena_bytes)
 {
     size_t size = mr_ckpt_part_size(format->slots);
-    /* A memfd whatever [memory] backing says: only that can be sealed, so that no trainer can cut it short. */
-    entry->fd = mr_segment_new(MR_BACKING_MEMFD, "part lane", size, 1);
+    /* A memfd whatever memory.backing is: only that can be sealed, so that no trainer can cut it short. */
+    entry->fd = mr_segment_new(MR_BACKING_MEMFD, "checkpoint lane", size, 1);
     if (entry->fd < 0)
         return -1;
     void *segment = mr_segment_map(entry->fd, size, 1, NULL);
@@ -301,7 +301,7 @@ void mr_ckpt_entry_progress(const struct mr_ckpt_entry *entry, uint64_t *stored,
     }
 }
 
-/* Once: what became of it. A failure of a sealed lane is an error whoever is told of it. */
+/* Once: what became of it. A failure of a sealed lane is an error, whoever else reports it. */
 static void log_end(struct mr_ckpt_entry *entry)
 {
     char text[MR_CKPT_PART_TEXT];
@@ -367,7 +367,7 @@ static void finish(struct mr_ckpt_entry *entry, enum mr_code code, const char *t
     mr_ckpt_part_wake_trainer(&entry->lane);
 }
 
-/* Nobody goes on with it: whoever waits for its end is told. */
+/* Nobody goes on with it: whoever waits for its end is woken. */
 static void fail(struct mr_ckpt_entry *entry, enum mr_code code, const char *text)
 {
     mr_ckpt_part_abort(&entry->lane);

@@ -6,7 +6,7 @@
  *     DROPPING --(its worker has answered DROPPED, or is gone)--> slot and memory free
  *
  * UPLOADING holds while the worker has anything to do with it, the removal of what an aborted upload left included.
- * "Closed": the client has said CLOSE_WRITER, or its pidfd is readable. A client that is gone, or closes before the
+ * "Closed": the client has sent CLOSE_WRITER, or its pidfd is readable. A client that is gone, or closes before the
  * end, aborts the lane unless it is sealed; a sealed one is a promise, and what becomes of it is remembered (`lost`)
  * unless the client closed the lane after its end, so that it has seen it.
  *
@@ -42,7 +42,7 @@ struct mr_ckpt_entry {
     bool closed;                   /* the client uses it no more */
     bool seen;                     /* ... and had seen its end */
     bool logged;                   /* the log has its end */
-    bool told;                     /* its worker's process was sent CKPT_LANE (write_workers.c) */
+    bool sent;                     /* its worker's process was sent CKPT_LANE (write_workers.c) */
     bool drop_sent;                /* ... and DROP_LANE (write_workers.c) */
     bool dropped;                  /* ... and has answered */
     unsigned deaths;               /* of its worker, since something was stored */
@@ -54,7 +54,7 @@ struct mr_ckpt_lanes {
     struct mr_ckpt_entry *slots[MR_CKPT_LANES_MAX];
     unsigned open; /* in any state */
     unsigned next; /* numbers are not used again at once */
-    unsigned lost; /* promised, not saved, and nobody was told */
+    unsigned lost; /* promised, not saved, and nobody knows */
     struct mr_timer timer;
     bool send_again; /* for write_workers.c: the timer has run */
     uint64_t wake;   /* for write_workers.c: slots that have to check their lanes again */

@@ -36,9 +36,9 @@ static void disconnect(struct mr_client_peer *client)
         close(client->socket);
     client->socket = -1;
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
-        if (s->datasets[i] && s->datasets[i]->serial == client->told[i])
+        if (s->datasets[i] && s->datasets[i]->serial == client->serials[i])
             s->datasets[i]->clients--;
-        client->told[i] = 0;
+        client->serials[i] = 0;
     }
 }
 
@@ -152,7 +152,7 @@ static int hello(struct mr_client_peer *client, struct mr_msg_in *in)
     return reply(client, out);
 }
 
-/* What the TOML says about reading the data set of that name; the defaults where it was opened by URIs. */
+/* What the configuration has about reading the data set of that name; the defaults where it was opened by URIs. */
 static void put_choices(const struct mr_supervisor *s, const char *name, struct mr_msg_out *out)
 {
     const struct mr_config_dataset *entry = name ? mr_config_find_dataset(&s->config, name) : NULL;
@@ -200,22 +200,22 @@ static int open_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
     }
     if (!dataset)
         return -1;
-    if (client->told[dataset->number] != dataset->serial)
+    if (client->serials[dataset->number] != dataset->serial)
         dataset->clients++;
-    client->told[dataset->number] = dataset->serial;
+    client->serials[dataset->number] = dataset->serial;
     struct mr_msg_out *out = ok();
     mr_msg_put_u64(out, "dataset", dataset->number);
     put_choices(s, name, out);
     return reply(client, out);
 }
 
-/* It was told of a data set of this number that is not there any more. */
+/* It has opened a data set of this number that is not there any more. */
 static bool is_stale(const struct mr_client_peer *client, uint64_t number)
 {
-    if (number >= MR_DATASETS_MAX || client->told[number] == 0)
+    if (number >= MR_DATASETS_MAX || client->serials[number] == 0)
         return false;
     const struct mr_dataset *dataset = client->supervisor->datasets[number];
-    return !dataset || dataset->serial != client->told[number] || dataset->closing;
+    return !dataset || dataset->serial != client->serials[number] || dataset->closing;
 }
 
 static struct mr_dataset *named_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
@@ -566,7 +566,7 @@ static int identify(int socket, pid_t *pid, int *pidfd)
     struct ucred peer;
     socklen_t length = sizeof peer;
     if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) {
-        mr_error_set_errno(errno, "cannot tell who connects");
+        mr_error_set_errno(errno, "cannot find out who connects");
         return -1;
     }
     if (peer.uid != geteuid() && peer.uid != 0) {

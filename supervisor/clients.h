@@ -28,9 +28,9 @@ struct mr_client_peer {
     bool gone; /* its pidfd is readable */
     bool left; /* the connection has ended, and its reader data sets are closed */
     bool greeted;
-    bool trainer;                   /* not a tool: keeps a private supervisor alive */
-    uint64_t told[MR_DATASETS_MAX]; /* serial of the data set of that number that it was told of; 0: of none */
-    int64_t refused_ns;             /* its last OPEN_WRITER was answered with BUSY; 0 */
+    bool trainer;                      /* not a tool: keeps a private supervisor alive */
+    uint64_t serials[MR_DATASETS_MAX]; /* of the data set of that number that it has opened; 0: none */
+    int64_t refused_ns;                /* its last OPEN_WRITER was answered with BUSY; 0 */
     struct mr_watch messages, process;
 };
 
@@ -43,7 +43,7 @@ struct mr_kept_loop {
 
 struct mr_clients {
     int listener; /* -1 */
-    int spare;    /* a descriptor to give up when there is no other left, so that a client can be told; -1 */
+    int spare;    /* a descriptor to give up when there is no other left, so that a client can get an answer; -1 */
     struct mr_watch accept;
     struct mr_client_peer *first;
     bool any_yet; /* a trainer has been there */

@@ -92,7 +92,7 @@ int mr_command_start(struct mr_supervisor *s, char *const argv[], int *exit_stat
 
 void mr_command_signal(struct mr_supervisor *s, const struct signalfd_siginfo *info)
 {
-    /* SI_KERNEL: from the terminal, which has told its whole foreground group. */
+    /* SI_KERNEL: from the terminal, which has signalled its whole foreground group. */
     if (s->command.pidfd >= 0 && info->ssi_code != SI_KERNEL)
         syscall(SYS_pidfd_send_signal, s->command.pidfd, (int)info->ssi_signo, NULL, 0);
     if (info->ssi_signo == SIGTSTP)

@@ -9,7 +9,7 @@
 #include <vector>
 
 /*
- * toml++ 3.3 holds some texts for impossible (an odd character behind "[", one beyond ASCII outside of a string; found by
+ * toml++ 3.3 holds some texts for impossible (an odd character after "[", one beyond ASCII outside of a string; found by
  * fuzz_toml): an abort in debug builds, undefined behaviour in others. Here the first is an exception, and the second
  * is "no" (is it white space?).
  */
@@ -49,7 +49,7 @@ bool complain(const toml::node &node, const std::string &file, const std::string
     return false;
 }
 
-/* The same with what a mr_config_set_* call has said. */
+/* The same with the error of a mr_config_set_* call. */
 bool complain_of_value(const toml::node &node, const std::string &file)
 {
     if (mr_error_code() != MR_E_CONFIG)

@@ -69,7 +69,7 @@ bool mr_dataset_is_at_work(const struct mr_dataset *dataset)
     return false;
 }
 
-/* It has failed before any fetch worker was told of it, so that nobody but clients can name it. */
+/* It has failed before any fetch worker knew of it, so that nobody but clients can name it. */
 static bool may_be_replaced(const struct mr_dataset *dataset)
 {
     return dataset->state == MR_DATASET_FAILED && !dataset->indexed && dataset->block_bytes == 0 &&
@@ -168,7 +168,7 @@ static int drop_covered(struct mr_strings *uris, enum mr_scheme scheme)
             uris->items[kept++] = item;
             continue;
         }
-        /* "/data/a" is the folder a or, where there is none, all that begins so: only the list worker can tell. */
+        /* "/data/a" is the folder a or, where there is none, all that begins so: only the list worker can find out. */
         if (scheme == MR_SCHEME_FILE && last[length - 1] != '/' && !strchr("/", uris->items[i][length])) {
             mr_error_set(MR_E_USAGE,
                          "'%.200s' and '%.200s': does the first mean a folder, or all that begins so? Write folders "
@@ -337,8 +337,8 @@ static bool same_bytes(int a, int b)
     return true;
 }
 
-/* The list's first line tells scheme and bucket: the URI that all names are under. name: NULL, or gets a malloc'ed text
- * that says whose reader it is. */
+/* The list's first line gives scheme and bucket: the URI that all names are under. name: NULL, or gets a malloc'ed text
+ * that names its reader. */
 static int bucket_of_names(int fd, struct mr_strings *uris, char **name)
 {
     char line[MR_INDEX_NAME_SIZE + 300];
@@ -422,8 +422,8 @@ struct mr_dataset *mr_dataset_open_ranged(struct mr_supervisor *s, int fd, uint6
 
 uint64_t mr_dataset_extent(const struct mr_dataset *dataset)
 {
-    bool parts = dataset->block_bytes > 0 && dataset->block_bytes < dataset->largest;
-    return parts ? dataset->block_bytes : dataset->largest;
+    bool in_blocks = dataset->block_bytes > 0 && dataset->block_bytes < dataset->largest;
+    return in_blocks ? dataset->block_bytes : dataset->largest;
 }
 
 static void log_indexed(const struct mr_dataset *dataset)
@@ -457,7 +457,7 @@ static void log_indexed(const struct mr_dataset *dataset)
                        mr_dataset_label(dataset));
 }
 
-static void tell_waiting(struct mr_dataset *base);
+static void settle_waiting(struct mr_dataset *base);
 
 void mr_dataset_begun(struct mr_dataset *dataset)
 {
@@ -474,7 +474,7 @@ static void show_indexed(struct mr_dataset *dataset)
     dataset->indexed = true;
     atomic_store_explicit(&board->listed, dataset->objects, memory_order_relaxed);
     atomic_store_explicit(&board->index_bytes, dataset->index_bytes, memory_order_relaxed);
-    tell_waiting(dataset);
+    settle_waiting(dataset);
 }
 
 /* ---- the listing of a state ---- */
@@ -561,7 +561,7 @@ void mr_dataset_not_saved(struct mr_dataset *dataset, uint64_t stale)
 }
 
 /* `base` is listed, or will not be. */
-static void tell_waiting(struct mr_dataset *base)
+static void settle_waiting(struct mr_dataset *base)
 {
     struct mr_supervisor *s = base->supervisor;
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
@@ -650,9 +650,9 @@ void mr_dataset_fail(struct mr_dataset *dataset, enum mr_code code, const char *
     atomic_store_explicit(&board->state, MR_DATASET_FAILED, memory_order_release); /* B0 */
     if (dataset->block_bytes == 0)
         mr_log_error("data set %u (%s) has failed: %s", dataset->number, mr_dataset_label(dataset), text);
-    else /* its one reader is told, and may have asked only to see whether the object is there */
+    else /* its one reader gets the error, and may have asked only whether the object is there */
         mr_log_debug("data set %u: %s", dataset->number, text);
-    tell_waiting(dataset);
+    settle_waiting(dataset);
 }
 
 void mr_dataset_explain(const struct mr_dataset *dataset)
@@ -668,7 +668,7 @@ void mr_dataset_fail_all(struct mr_supervisor *s, enum mr_code code, const char 
             mr_dataset_fail(s->datasets[i], code, text);
 }
 
-void mr_dataset_tell(const struct mr_dataset *dataset, struct mr_child *fetcher)
+void mr_dataset_send(const struct mr_dataset *dataset, struct mr_child *fetcher)
 {
     struct mr_msg_out *out = mr_msg_new(MR_MSG_DATASET);
     mr_msg_put_u64(out, "dataset", dataset->number);

@@ -1,7 +1,7 @@
 /*
  * dataset.h - the data sets of a run. The same URIs share one.
  *
- * A data set with a saved index, or that may take a cached one, first has a list worker look for it (`load`).
+ * A data set with a saved index, or that may take a cached one, first has a list worker search for it (`load`).
  *
  *     NEW --(a list worker takes a range)--> LISTING --> indexed --(arenas are there)--> READY
  *                                               |            |                              |
@@ -9,7 +9,7 @@
  *
  * "Indexed" is LISTING on the board still: READY there means that a reader can begin. Ranges of names lie between the
  * data set's URIs and its index: the name space is cut where list workers are idle (listing.c), each range gives one
- * part of the index, and the parts are put together in order.
+ * index, and these are put together in order.
  */
 #ifndef MR_SUPERVISOR_DATASET_H
 #define MR_SUPERVISOR_DATASET_H
@@ -31,8 +31,8 @@ struct mr_client_peer;
 /* A saved index instead of a listing (INDEX_LOAD). */
 enum mr_dataset_load {
     MR_LOAD_NO,      /* the data set is listed */
-    MR_LOAD_WANTED,  /* the next idle list worker looks for one */
-    MR_LOAD_RUNNING, /* one looks */
+    MR_LOAD_WANTED,  /* the next idle list worker searches for one */
+    MR_LOAD_RUNNING, /* one searches */
     MR_LOAD_WAITS    /* the listing of `wanted` is not saved anywhere: `like` may turn out to be it */
 };
 
@@ -40,14 +40,14 @@ struct mr_dataset {
     struct mr_supervisor *supervisor;
     uint32_t number;
     uint64_t serial;             /* no other data set of this run has it, of whatever number */
-    unsigned clients;            /* connected ones that were told of it (clients.c) */
+    unsigned clients;            /* connected ones that have opened it (clients.c) */
     enum mr_dataset_state state; /* as on the board */
     bool indexed;
     char *name;             /* in the TOML; NULL */
     struct mr_strings uris; /* sorted, none a prefix of another */
     int names;              /* an explicit list instead; -1 */
     struct mr_name_ranges ranges;
-    struct mr_child *concat; /* who puts the parts together, or looks for a saved index */
+    struct mr_child *concat; /* who puts the ranges' indexes together, or searches for a saved one */
     enum mr_dataset_load load;
     char *place;                       /* path or gs:// URI of its saved index; "" */
     char wanted[MR_INDEX_DIGEST_SIZE]; /* only the listing of this digest will do; "" */
@@ -62,14 +62,14 @@ struct mr_dataset {
     char digest[MR_INDEX_DIGEST_SIZE];
     int64_t opened_ns;
     bool admitted;     /* fetch_workers.c has seen its index: its blocks fit, and it was not refused */
-    uint64_t told;     /* fetch slots whose process was sent DATASET */
+    uint64_t sent_to;  /* fetch slots whose process was sent DATASET */
     int64_t waits_ns;  /* since when readers that are open keep the memory from being divided for it; 0 */
-    char compose[500]; /* whether its objects are composed, and why, as a worker says; "" */
+    char compose[500]; /* whether its objects are composed, and why, as a worker reports; "" */
     /* Read by ranges, for one client (reader_datasets.h): */
     uint64_t block_bytes;         /* most of one ticket; 0: whole objects, and the rest is unused */
     struct mr_client_peer *owner; /* NULL once it is gone */
     bool closing;                 /* no lane is opened any more */
-    bool dropping;                /* no lane is left, and the fetch workers were told to forget it */
+    bool dropping;                /* no lane is left, and the fetch workers were sent DROP_DATASET */
     uint64_t undropped;           /* fetch slots that have not answered */
 };
 
@@ -108,14 +108,14 @@ void mr_dataset_close(struct mr_dataset *dataset);
 int mr_dataset_indexed(struct mr_dataset *dataset, struct mr_msg_in *in);
 /* Readers may begin. */
 void mr_dataset_ready(struct mr_dataset *dataset);
-/* For good: the board says so. Its list workers let it go, and its lanes' waiting tickets fail, in the next settle. */
+/* For good: the board shows it. Its list workers let it go, and its lanes' waiting tickets fail, in the next settle. */
 void mr_dataset_fail(struct mr_dataset *dataset, enum mr_code code, const char *text);
 /* Sets the mr_error to why it is FAILED. */
 void mr_dataset_explain(const struct mr_dataset *dataset);
 /* All that are not FAILED. */
 void mr_dataset_fail_all(struct mr_supervisor *s, enum mr_code code, const char *text);
 /* DATASET for a fetch worker. */
-void mr_dataset_tell(const struct mr_dataset *dataset, struct mr_child *fetcher);
+void mr_dataset_send(const struct mr_dataset *dataset, struct mr_child *fetcher);
 /* Objects and pages so far, for the board. */
 void mr_dataset_progress(struct mr_dataset *dataset);
 /* For log lines. */

@@ -1,9 +1,9 @@
 /*
  * drain.h - DRAINING: the end of the run waits for the checkpoints that were promised.
  *
- * Open part lanes are aborted; sealed ones get checkpoint.drain_s to be finished, and the log says at once and every
+ * Open checkpoint lanes are aborted; sealed ones get checkpoint.drain_s to be finished, and the log has at once and every
  * 10 s what is waited for. Then, or when a second signal comes, the run stops. A signal that comes while the command's
- * end is being drained says what is still being saved first, and the next one stops; for `serve` the signal that began
+ * end is being drained logs what is still being saved first, and the next one stops; for `serve` the signal that began
  * the end is the first.
  */
 #ifndef MR_SUPERVISOR_DRAIN_H
@@ -20,7 +20,7 @@ struct mr_supervisor;
 struct mr_drain {
     struct mr_timer timer;
     int64_t begun_ns, logged_ns;
-    bool warned; /* somebody has been told that the next signal stops */
+    bool warned; /* it was logged that the next signal stops */
     bool term;   /* the command was sent TERM through us */
     bool over;   /* nothing that was promised is left to do, or it was given up */
 };

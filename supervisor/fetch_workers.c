@@ -352,9 +352,9 @@ static bool settle_memory(struct mr_supervisor *s)
     return changed;
 }
 
-/* ---- what the workers are told ---- */
+/* ---- messages to the workers ---- */
 
-/* DATASET and LANE for all that this process has not been told of; then ARENA, which means: begin. */
+/* DATASET and LANE for all that this process was not sent yet; then ARENA, which means: begin. */
 static void announce_to(struct mr_child *child)
 {
     struct mr_supervisor *s = child->supervisor;
@@ -363,16 +363,16 @@ static void announce_to(struct mr_child *child)
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
         struct mr_dataset *dataset = s->datasets[i];
         if (!dataset || !dataset->admitted || dataset->state == MR_DATASET_FAILED || dataset->dropping ||
-            (dataset->told & bit))
+            (dataset->sent_to & bit))
             continue;
-        dataset->told |= bit;
-        mr_dataset_tell(dataset, child);
+        dataset->sent_to |= bit;
+        mr_dataset_send(dataset, child);
     }
     for (unsigned i = 0; i < s->lanes.used; i++) {
         struct mr_registered_lane *entry = s->lanes.slots[i];
-        if (!entry || entry->state == MR_LANE_DROPPING || (entry->told & bit))
+        if (!entry || entry->state == MR_LANE_DROPPING || (entry->sent_to & bit))
             continue;
-        entry->told |= bit;
+        entry->sent_to |= bit;
         struct mr_msg_out *out = mr_msg_new(MR_MSG_LANE);
         mr_msg_put_u64(out, "lane", i);
         mr_msg_put_fd(out, entry->fd);
@@ -386,9 +386,9 @@ static void announce_to(struct mr_child *child)
 
 static void announce(struct mr_supervisor *s)
 {
-    if (!s->fetch_workers.announce && !s->lanes.any_untold)
+    if (!s->fetch_workers.announce && !s->lanes.any_unsent)
         return;
-    s->fetch_workers.announce = s->lanes.any_untold = false;
+    s->fetch_workers.announce = s->lanes.any_unsent = false;
     for (unsigned i = 0; i < s->fetch_workers.count; i++)
         if (mr_child_has_process(&s->fetch_workers.workers[i]))
             announce_to(&s->fetch_workers.workers[i]);
@@ -414,7 +414,7 @@ static bool drop_lanes(struct mr_supervisor *s)
         if (!entry || entry->state != MR_LANE_DROPPING)
             continue;
         if (!entry->drop_sent)
-            entry->undropped = entry->told;           /* none where it was closed before anybody was told */
+            entry->undropped = entry->sent_to;        /* none where it was closed before it was sent to anybody */
         entry->undropped &= mr_fetch_workers_mask(s); /* one that is restarted meanwhile never hears of the lane */
         if (!entry->drop_sent || s->lanes.send_again)
             send_drop_lane(s, i, entry->undropped);
@@ -429,7 +429,7 @@ static bool drop_lanes(struct mr_supervisor *s)
 
 uint64_t mr_fetch_workers_drop_dataset(struct mr_supervisor *s, const struct mr_dataset *dataset)
 {
-    uint64_t slots = mr_fetch_workers_mask(s) & dataset->told;
+    uint64_t slots = mr_fetch_workers_mask(s) & dataset->sent_to;
     for (unsigned i = 0; i < s->fetch_workers.count; i++) {
         if (!(slots & UINT64_C(1) << i))
             continue;
@@ -485,7 +485,7 @@ static void check_stopped(struct mr_supervisor *s)
     }
 }
 
-/* ---- messages ---- */
+/* ---- messages from the workers ---- */
 
 static void arena_ready(struct mr_child *child)
 {
@@ -557,10 +557,10 @@ static void started(struct mr_child *child)
     uint64_t others = ~(UINT64_C(1) << child->slot);
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
         if (s->datasets[i])
-            s->datasets[i]->told &= others;
+            s->datasets[i]->sent_to &= others;
     for (unsigned i = 0; i < s->lanes.used; i++)
         if (s->lanes.slots[i])
-            s->lanes.slots[i]->told &= others;
+            s->lanes.slots[i]->sent_to &= others;
     slot_of(child)->arena_sent = slot_of(child)->no_room = false;
     s->fetch_workers.announce = true;
 }

@@ -1,7 +1,7 @@
 /*
  * fetch_workers.h - the fetch workers, and the memory that they download into.
  *
- * No data set, no arena: when the first listing tells the largest object, memory.arena_bytes is divided, P workers start
+ * No data set, no arena: when the first listing has given the largest object, memory.arena_bytes is divided, P workers start
  * and reserve the pages of their arenas, and with the last of them the data sets are READY.
  *
  *     NONE --(first index)--> RESERVING --(every ARENA_READY)--> READY
@@ -14,8 +14,8 @@
  * A worker's death: wait for its pidfd, count poison, recover its words in every lane, lingering ones too, wake
  * everybody; only then the next one starts in that slot.
  *
- * All that fetch workers are told is sent by mr_fetch_workers_settle: data sets and lanes that a process has not been
- * told of, ARENA after them, DROP_LANE.
+ * mr_fetch_workers_settle sends fetch workers all that they get: data sets and lanes that a process was not sent yet,
+ * ARENA after them, DROP_LANE.
  */
 #ifndef MR_SUPERVISOR_FETCH_WORKERS_H
 #define MR_SUPERVISOR_FETCH_WORKERS_H
@@ -43,13 +43,13 @@ struct mr_fetch_workers {
     unsigned count;                      /* P */
     uint64_t arena_bytes, reserve_bytes; /* of each */
     uint64_t oom_kills;                  /* of our cgroup, at the last check */
-    bool announce;                       /* a process may not have been told of everything */
+    bool announce;                       /* there may be something that a process was not sent yet */
 };
 
 int mr_fetch_workers_init(struct mr_supervisor *s);
 void mr_fetch_workers_close(struct mr_supervisor *s);
 /* Recovers what the dead held and restarts them; divides the memory for data sets that have an index; makes these READY
- * or FAILED; tells the workers what they have not been told. True when anything has changed. */
+ * or FAILED; sends the workers what they have not been sent. True when anything has changed. */
 bool mr_fetch_workers_settle(struct mr_supervisor *s);
 /* The configuration has changed: each is started again. What it has in flight goes back and is claimed again. */
 void mr_fetch_workers_renew(struct mr_supervisor *s);
@@ -58,7 +58,7 @@ void mr_fetch_workers_drain(struct mr_supervisor *s);
 void mr_fetch_workers_kill(struct mr_supervisor *s);
 /* A bit for each slot with a process. */
 uint64_t mr_fetch_workers_mask(const struct mr_supervisor *s);
-/* Sends DROP_DATASET to every worker that was told of it and has a process; returns their bits. */
+/* Sends DROP_DATASET to every process that was sent the data set; returns their bits. */
 uint64_t mr_fetch_workers_drop_dataset(struct mr_supervisor *s, const struct mr_dataset *dataset);
 
 #endif

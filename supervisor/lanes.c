@@ -126,7 +126,7 @@ struct mr_registered_lane *mr_lanes_open(struct mr_supervisor *s, struct mr_clie
     uint32_t rounded = mr_lane_window_round(window);
     size_t size = mr_lane_size(rounded);
     void *segment = NULL;
-    /* A memfd whatever [memory] backing says: only that can be sealed, so that no consumer can cut it short under a
+    /* A memfd whatever memory.backing is: only that can be sealed, so that no consumer can cut it short under a
      * producer, which would die of SIGBUS. */
     entry->fd = mr_segment_new(MR_BACKING_MEMFD, "lane", size, 1);
     if (entry->fd >= 0)
@@ -145,7 +145,7 @@ struct mr_registered_lane *mr_lanes_open(struct mr_supervisor *s, struct mr_clie
     if (slot >= lanes->used)
         lanes->used = slot + 1;
     lanes->open++;
-    lanes->any_untold = true;
+    lanes->any_unsent = true;
     deal_quota(s);
     if (!lanes->timer.active)
         mr_events_start(&s->events, &lanes->timer, CHECK_MS);

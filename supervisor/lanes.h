@@ -34,8 +34,8 @@ struct mr_registered_lane {
     enum mr_registry_state state;
     struct mr_client_peer *client; /* NULL once it is gone */
     bool check;                    /* the next settle checks whether it is drained */
-    bool failed;                   /* its data set has failed, and its waiting tickets were told */
-    uint64_t told;                 /* fetch slots whose process was sent LANE (fetch_workers.c) */
+    bool failed;                   /* its data set has failed, and so have its waiting tickets */
+    uint64_t sent_to;              /* fetch slots whose process was sent LANE (fetch_workers.c) */
     bool drop_sent;                /* DROP_LANE was sent (fetch_workers.c) ... */
     uint64_t undropped;            /* ... and these slots have not answered */
     double waiting;                /* share of checks at which its consumer was waiting, recent ones counting more */
@@ -58,7 +58,7 @@ struct mr_lanes {
     unsigned checks;
     bool due;          /* the timer has run: every lane is checked */
     bool send_again;   /* for fetch_workers.c: the timer has run */
-    bool any_untold;   /* for fetch_workers.c: a lane was opened */
+    bool any_unsent;   /* for fetch_workers.c: a lane was opened */
     bool wake_workers; /* for fetch_workers.c: words have changed that fetch workers wait for */
     struct mr_suspect suspects[MR_POISON_MAX];
     unsigned suspect_count;
@@ -76,7 +76,7 @@ struct mr_registered_lane *mr_lanes_open(struct mr_supervisor *s, struct mr_clie
 int mr_lanes_close_one(struct mr_supervisor *s, struct mr_client_peer *client, uint64_t number);
 /* The client's process is gone: its pidfd is readable. */
 void mr_lanes_client_died(struct mr_supervisor *s, struct mr_client_peer *client);
-/* Lanes that are closed linger, those that are drained begin to drop, those of failed data sets are told. True when
+/* Lanes that are closed linger, those that are drained begin to drop, waiting tickets of failed data sets fail. True when
  * anything has changed. */
 bool mr_lanes_settle(struct mr_supervisor *s);
 /* The lane of a slot without further use: every fetch worker has dropped it. */

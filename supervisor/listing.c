@@ -69,7 +69,7 @@ static struct mr_name_range *next_waiting(struct mr_supervisor *s)
     return range;
 }
 
-/* A data set whose parts are all there. */
+/* A data set whose ranges are all listed. */
 static struct mr_dataset *next_complete(struct mr_supervisor *s)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
@@ -133,7 +133,7 @@ static void send_concat(struct mr_child *child, struct mr_dataset *dataset)
         mr_msg_put_u64(out, "stale", dataset->stale);
         mr_msg_put_bool(out, "replace", dataset->replace || dataset->block_bytes > 0); /* nothing of it is kept */
         for (unsigned i = 0; i < INDEXES_A_MESSAGE && range; i++, range = range->next)
-            mr_msg_put_fd(out, range->part);
+            mr_msg_put_fd(out, range->index);
         mr_msg_put_bool(out, "more", range != NULL);
         mr_child_send(child, out);
     }
@@ -450,7 +450,7 @@ static int split_came(struct mr_child *child, const struct mr_msg_in *in)
         mr_msg_get_u64(in, "deepest", &deepest) != 0)
         return -1;
     if (level > MR_INDEX_NAME_MAX || deepest > MR_INDEX_NAME_MAX) {
-        mr_error_set(MR_E_PROTOCOL, "a range was cut behind the end of its names");
+        mr_error_set(MR_E_PROTOCOL, "a range was cut after the end of its names");
         return -1;
     }
     if (!mr_name_range_cut(&dataset_of(range)->ranges, range, ++child->supervisor->listing.last_range, mid, level,
@@ -466,7 +466,7 @@ static int range_done(struct mr_child *child, struct mr_msg_in *in)
     struct mr_name_range *range = named_range(child, in, &rc);
     if (!range)
         return rc;
-    if (mr_msg_get_u64(in, "objects", &objects) != 0 || (range->part = mr_msg_take_fd(in, 0)) < 0)
+    if (mr_msg_get_u64(in, "objects", &objects) != 0 || (range->index = mr_msg_take_fd(in, 0)) < 0)
         return -1;
     mr_name_range_done(&dataset_of(range)->ranges, range, objects);
     child->job = NULL;
@@ -518,7 +518,7 @@ static int failed(struct mr_child *child, const struct mr_msg_in *in)
     struct mr_name_range *range = range_of(child);
     bool ours = range ? dataset_of(range) == dataset : child->job == dataset;
     if (!dataset || !ours)
-        return 0; /* it has failed or was closed already, and this worker was about to be told */
+        return 0; /* it has failed or was closed already, and this worker is about to let go */
     if (range)
         range->worker = NULL;
     child->job = NULL;

@@ -22,7 +22,7 @@ static struct mr_name_range *new_range(void *owner, uint64_t id, const char *uri
         return NULL;
     }
     *range = (struct mr_name_range){
-        .owner = owner, .id = id, .uri = uri, .start = copy, .line = id, .failed = -1, .part = -1};
+        .owner = owner, .id = id, .uri = uri, .start = copy, .line = id, .failed = -1, .index = -1};
     return range;
 }
 
@@ -44,8 +44,8 @@ void mr_name_ranges_clear(struct mr_name_ranges *ranges)
     while (ranges->first) {
         struct mr_name_range *range = ranges->first;
         ranges->first = range->next;
-        if (range->part >= 0)
-            close(range->part);
+        if (range->index >= 0)
+            close(range->index);
         free(range->start);
         free(range->end);
         free(range);
@@ -130,7 +130,7 @@ void mr_name_range_uncut(struct mr_name_range *range)
     range->splitting = false;
     range->split_after = range->pages + ((uint64_t)UNCUT_PAGES << (range->refused < 10 ? range->refused : 10));
     range->refused++;
-    /* What was learnt may be of names that lie behind it now. */
+    /* What was learnt may be of names that lie after it now. */
     range->level = range->level / 2;
     if (range->level <= (uint64_t)(range->failed + 1)) {
         range->failed = -1;

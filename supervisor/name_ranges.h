@@ -18,7 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define MR_NAME_RANGES_MAX 512u /* of one data set: each costs a descriptor until the parts are put together */
+#define MR_NAME_RANGES_MAX 512u /* of one data set: each costs a descriptor until their indexes are put together */
 
 /* Names from start (""; inclusive) to end (NULL: no bound) under one URI. */
 struct mr_name_range {
@@ -37,7 +37,7 @@ struct mr_name_range {
     int64_t failed;       /* deepest level that gave an empty upper range; -1 */
     uint64_t cut_id;      /* the range that was cut off last; 0: none */
     uint64_t cut_line, cut_level, cut_deepest;
-    int part; /* its index part once done; -1 */
+    int index; /* descriptor of its index once done; -1 */
 };
 
 struct mr_name_ranges {
@@ -47,9 +47,9 @@ struct mr_name_ranges {
     uint64_t page;     /* most objects of one page */
 };
 
-/* One more URI, behind the others. NULL: NO_MEMORY. ids are not 0. */
+/* One more URI, after the others. NULL: NO_MEMORY. ids are not 0. */
 struct mr_name_range *mr_name_ranges_add(struct mr_name_ranges *ranges, void *owner, uint64_t id, const char *uri);
-/* Frees all, and closes their parts. The counts of requests stay. */
+/* Frees all, and closes their indexes. The counts of requests stay. */
 void mr_name_ranges_clear(struct mr_name_ranges *ranges);
 uint64_t mr_name_ranges_objects(const struct mr_name_ranges *ranges);
 /* There are some, and all are done. */
@@ -68,7 +68,7 @@ void mr_name_range_give_back(struct mr_name_range *range);
 void mr_name_range_page(struct mr_name_ranges *ranges, struct mr_name_range *range, uint64_t objects, uint64_t pages);
 /* The worker found no cut. */
 void mr_name_range_uncut(struct mr_name_range *range);
-/* [mid, end) becomes a range of its own, behind this one. NULL: NO_MEMORY, or PROTOCOL (mid lies outside). */
+/* [mid, end) becomes a range of its own, after this one. NULL: NO_MEMORY, or PROTOCOL (mid lies outside). */
 struct mr_name_range *mr_name_range_cut(struct mr_name_ranges *ranges, struct mr_name_range *range, uint64_t id,
                                         const char *mid, uint64_t level, uint64_t deepest);
 /* All of it is listed. */

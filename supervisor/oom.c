@@ -20,7 +20,7 @@ static ssize_t read_file(const char *path, char *text, size_t size)
     return n;
 }
 
-/* The number behind "oom_kill " at the start of a line. */
+/* The number after "oom_kill " at the start of a line. */
 static uint64_t count_in(const char *path)
 {
     char text[2048];

@@ -7,11 +7,11 @@
  *
  * Why a number can be given to another data set, and nobody takes one for the other:
  * - Such a data set belongs to one client, and no other one can name it (clients.c). A client remembers the serial of each
- *   data set that it was told of, so that a number whose data set has another serial now is an error to it.
+ *   data set that it has opened, so that a number whose data set has another serial now is an error to it.
  * - Tickets name the number. A lane leaves the registry when every word is EMPTY and every fetch worker has unmapped it
  *   with no claim left, so that after the last lane nobody reads a ticket of it.
  * - A fetch worker's messages come in order: after DATASET_DROPPED it sends nothing more about the old one, and a DATASET
- *   of the same number after DROP_DATASET is the new one's. One that dies instead is told of neither.
+ *   of the same number after DROP_DATASET is the new one's. One that dies instead gets neither.
  */
 #ifndef MR_SUPERVISOR_READER_DATASETS_H
 #define MR_SUPERVISOR_READER_DATASETS_H

@@ -2,7 +2,7 @@
  * run_folder.h - where a run's socket lies: a folder of its own, 0700, with the socket 0600 in it.
  *
  * $XDG_RUNTIME_DIR/millrace/run-PID, or /tmp/millrace-UID/run-PID. The folder is locked (flock) for the run's life,
- * so that the next start can tell and remove what a killed supervisor has left.
+ * so that the next start can find and remove what a killed supervisor has left.
  */
 #ifndef MR_SUPERVISOR_RUN_FOLDER_H
 #define MR_SUPERVISOR_RUN_FOLDER_H

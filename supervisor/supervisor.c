@@ -259,14 +259,14 @@ static int find_worker(struct mr_supervisor *s)
         slash = strrchr(s->worker_path, '/');
     }
     if (!slash || (size_t)(slash + 1 - s->worker_path) + sizeof WORKER_NAME > sizeof s->worker_path) {
-        mr_error_set(MR_E_INTERNAL, "cannot tell where this program lies");
+        mr_error_set(MR_E_INTERNAL, "cannot find out where this program lies");
         return -1;
     }
     memcpy(slash + 1, WORKER_NAME, sizeof WORKER_NAME);
     return 0;
 }
 
-/* As many descriptors as the system allows: each lane, client and part of a listing takes one or two. */
+/* As many descriptors as the system allows: each lane, client and range of a listing takes one or two. */
 static void raise_descriptors(struct mr_supervisor *s)
 {
     struct rlimit limit;

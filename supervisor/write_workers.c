@@ -11,7 +11,7 @@
 #include "supervisor/oom.h"
 #include "supervisor/run_impl.h"
 
-#define RETRY_MS            5000 /* so long OPEN_WRITER says why nothing works; then it is tried again */
+#define RETRY_MS            5000 /* so long OPEN_WRITER is answered with why nothing works; then it is tried again */
 #define PRIVATE_ARENA_BYTES (UINT64_C(256) << 20)
 
 static const struct mr_child_role write_role;
@@ -202,7 +202,7 @@ void mr_write_workers_kill(struct mr_supervisor *s)
         mr_child_kill(&s->write_workers.workers[i]);
 }
 
-/* ---- messages ---- */
+/* ---- messages from the workers ---- */
 
 static int message(struct mr_child *child, struct mr_msg_in *in)
 {
@@ -245,7 +245,7 @@ static void started(struct mr_child *child)
     slot_of(child)->arena_sent = false;
     for (uint32_t i = 0; i < MR_CKPT_LANES_MAX; i++)
         if (s->ckpt_lanes.slots[i] && s->ckpt_lanes.slots[i]->lane.worker == child->slot)
-            s->ckpt_lanes.slots[i]->told = false;
+            s->ckpt_lanes.slots[i]->sent = false;
 }
 
 /* Before the slot is started again: what its process held. */
@@ -329,15 +329,15 @@ static bool settle_memory(struct mr_supervisor *s)
     return true;
 }
 
-/* CKPT_LANE for the lanes that its process has to go on with and was not told of; then ARENA, which means: begin. */
+/* CKPT_LANE for the lanes that its process has to go on with and was not sent yet; then ARENA, which means: begin. */
 static void announce_to(struct mr_supervisor *s, struct mr_child *child)
 {
     for (uint32_t i = 0; i < MR_CKPT_LANES_MAX && s->ckpt_lanes.open > 0; i++) {
         struct mr_ckpt_entry *entry = s->ckpt_lanes.slots[i];
-        if (!entry || entry->told || entry->lane.worker != child->slot || entry->state != MR_CKPT_UPLOADING ||
+        if (!entry || entry->sent || entry->lane.worker != child->slot || entry->state != MR_CKPT_UPLOADING ||
             !mr_ckpt_lanes_is_sound(s, i))
             continue;
-        entry->told = true;
+        entry->sent = true;
         struct mr_msg_out *out = mr_msg_new(MR_MSG_CKPT_LANE);
         mr_msg_put_u64(out, "lane", i);
         mr_msg_put_str(out, "uri", entry->uri);
@@ -361,7 +361,7 @@ static bool drop_lanes(struct mr_supervisor *s)
         if (!entry || entry->state != MR_CKPT_DROPPING)
             continue;
         struct mr_child *child = &s->write_workers.workers[entry->lane.worker];
-        if (entry->dropped || !entry->told || !mr_child_has_process(child)) {
+        if (entry->dropped || !entry->sent || !mr_child_has_process(child)) {
             mr_ckpt_lanes_forget(s, i);
             changed = true;
         } else if ((!entry->drop_sent || s->ckpt_lanes.send_again) && !child->queue) {

@@ -1,15 +1,15 @@
 /*
  * write_workers.h - the write workers, and the memory that checkpoints pass through.
  *
- * Nothing of it exists before the first writer is opened. Then the part arena is made, write worker 0 reserves its
- * pages, and when it says so the others start; meanwhile OPEN_WRITER is answered with BUSY.
+ * Nothing of it exists before the first checkpoint writer is opened. Then the checkpoint arena is made, write worker 0 reserves its
+ * pages, and when it has the others start; meanwhile OPEN_WRITER is answered with BUSY.
  *
  *     NONE --(first OPEN_WRITER)--> RESERVING --(ARENA_READY of worker 0)--> READY
  *       ^                               |
- *       +----(no memory, or worker 0 cannot work: OPEN_WRITER says why for RETRY_MS, then tries again)
+ *       +----(no memory, or worker 0 cannot work: OPEN_WRITER is answered with why for RETRY_MS, then tries again)
  *
  * A write worker has a session of its own and no PDEATHSIG: when this process dies it finishes what was promised. Its
- * death here: wait for its pidfd, recover its words in its lanes, start the next one in that slot, tell it the lanes. A
+ * death here: wait for its pidfd, recover its words in its lanes, start the next one in that slot, send it the lanes. A
  * slot that will not work (exit 2, started too often) loses its lanes: they fail with its text, and are not given to
  * another one, which they may have been the reason for. The next OPEN_WRITER after RETRY_MS starts it again.
  */
@@ -47,7 +47,7 @@ void mr_write_workers_close(struct mr_supervisor *s);
 /* 0 when the arena and a worker are there, and *slot is the one with the fewest lanes; -1: BUSY (ask again), NO_MEMORY,
  * or why no worker can work. */
 int mr_write_workers_choose(struct mr_supervisor *s, unsigned *slot);
-/* Recovers what the dead held and restarts them; brings the arena there; tells the workers what they have not been told;
+/* Recovers what the dead held and restarts them; makes the arena; sends the workers what they have not been sent;
  * forgets lanes that are dropped. True when anything has changed. */
 bool mr_write_workers_settle(struct mr_supervisor *s);
 /* What the arena has, or would have. */
