@@ -209,7 +209,6 @@ static void messages_ready(struct mr_watch *watch, uint32_t epoll_events)
 __attribute__((noreturn)) static void become_worker(const char *path, char *const argv[], int socket, int life,
                                                     bool session)
 {
-    sigset_t none;
     /* Not in the terminal's foreground group: Ctrl-C is for the training command. A session of its own does not get
      * the terminal's SIGHUP either. */
     if (session)
@@ -217,6 +216,7 @@ __attribute__((noreturn)) static void become_worker(const char *path, char *cons
     else
         setpgid(0, 0);
     signal(SIGPIPE, SIG_DFL);
+    sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     int null = open("/dev/null", O_RDWR);
@@ -232,8 +232,8 @@ static int fork_worker(struct mr_child *child, int ends[2])
 {
     struct mr_supervisor *s = child->supervisor;
     char slot[16];
-    char role[16];
     snprintf(slot, sizeof slot, "%u", child->slot);
+    char role[16];
     snprintf(role, sizeof role, "%s", child->role->name);
     char *const argv[] = {s->worker_path, role, (char[]){"--slot"}, slot, NULL};
     if (access(s->worker_path, X_OK) != 0) {

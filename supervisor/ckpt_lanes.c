@@ -50,10 +50,10 @@ static void make_printable(char *text)
 
 static enum mr_ckpt_part_outcome outcome_of(const struct mr_ckpt_entry *entry, char text[MR_CKPT_PART_TEXT])
 {
-    uint32_t code, crc32c;
-    uint64_t generation;
     if (text)
         text[0] = '\0';
+    uint32_t code, crc32c;
+    uint64_t generation;
     enum mr_ckpt_part_outcome outcome = mr_ckpt_part_result(&entry->lane, &code, text, &generation, &crc32c);
     if (text)
         make_printable(text);
@@ -68,9 +68,9 @@ static bool has_ended(const struct mr_ckpt_entry *entry)
 /* A promise that was not kept, and whoever made it does not know. */
 static void count_if_lost(struct mr_supervisor *s, const struct mr_ckpt_entry *entry)
 {
-    char text[MR_CKPT_PART_TEXT];
     if (!is_sealed(entry) || entry->seen)
         return;
+    char text[MR_CKPT_PART_TEXT];
     enum mr_ckpt_part_outcome outcome = outcome_of(entry, text);
     if (outcome == MR_CKPT_PART_DONE)
         return;
@@ -129,10 +129,11 @@ uint64_t mr_ckpt_lanes_free_bytes(const struct mr_supervisor *s)
 /* Who has the memory: the text of BUSY, which a writer that waits in vain shows in the end. */
 static void set_no_room(const struct mr_supervisor *s, const struct mr_ckpt_share *share)
 {
-    char holders[600] = "", size[32], part[32];
+    char holders[600] = "", size[32];
     size_t used = 0;
     unsigned named = 0;
     mr_size_text((double)s->write_workers.arena_bytes, size);
+    char part[32];
     mr_size_text((double)(share->part_bytes), part);
     for (unsigned i = 0; i < MR_CKPT_LANES_MAX && named < 4; i++) {
         const struct mr_ckpt_entry *entry = s->ckpt_lanes.slots[i];
@@ -155,11 +156,11 @@ static void set_no_room(const struct mr_supervisor *s, const struct mr_ckpt_shar
 
 static int check_uri(const char *text)
 {
-    struct mr_uri uri;
     if (strlen(text) > MR_CKPT_PART_URI_MAX) {
         mr_error_set(MR_E_USAGE, "a checkpoint's URI of %zu bytes is longer than any object's name", strlen(text));
         return -1;
     }
+    struct mr_uri uri;
     if (mr_uri_init(&uri, text) != 0) {
         mr_error_append("checkpoint");
         return -1;
@@ -230,13 +231,13 @@ struct mr_ckpt_entry *mr_ckpt_lanes_open(struct mr_supervisor *s, struct mr_clie
                                          bool if_absent, uint64_t sharers, unsigned worker)
 {
     struct mr_ckpt_lanes *lanes = &s->ckpt_lanes;
-    struct mr_ckpt_extent used[MR_CKPT_LANES_MAX];
     struct mr_ckpt_part_format format = {0};
     int slot = free_slot(lanes);
     if (slot < 0)
         return NULL;
     struct mr_ckpt_share share = mr_ckpt_share(s->write_workers.arena_bytes, s->config.checkpoint.part_bytes,
                                                s->config.checkpoint.writers, sharers);
+    struct mr_ckpt_extent used[MR_CKPT_LANES_MAX];
     if (!mr_ckpt_share_place(&share, s->write_workers.arena_bytes, used, extents(s, used), &format.arena_offset)) {
         set_no_room(s, &share);
         return NULL;
@@ -277,7 +278,6 @@ struct mr_ckpt_entry *mr_ckpt_lanes_open(struct mr_supervisor *s, struct mr_clie
 
 void mr_ckpt_entry_progress(const struct mr_ckpt_entry *entry, uint64_t *stored, uint64_t *total)
 {
-    uint32_t parts;
     unsigned missing = 0;
     *stored = *total = 0;
     /* Parts are stored out of order, but no further apart than there are slots: a longer gap is the end. */
@@ -287,6 +287,7 @@ void mr_ckpt_entry_progress(const struct mr_ckpt_entry *entry, uint64_t *stored,
         missing = there ? 0 : missing + 1;
         *stored += there ? record.length : 0;
     }
+    uint32_t parts;
     if (is_sealed(entry) && mr_ckpt_part_totals(&entry->lane, &parts, total) == 0) {
         if (outcome_of(entry, NULL) == MR_CKPT_PART_DONE || *stored > *total)
             *stored = *total;
@@ -305,12 +306,12 @@ void mr_ckpt_entry_progress(const struct mr_ckpt_entry *entry, uint64_t *stored,
 static void log_end(struct mr_ckpt_entry *entry)
 {
     char text[MR_CKPT_PART_TEXT];
-    uint64_t stored, total;
     enum mr_ckpt_part_outcome outcome = entry->logged ? MR_CKPT_PART_UNDECIDED : outcome_of(entry, text);
     if (outcome == MR_CKPT_PART_UNDECIDED)
         return;
     entry->logged = true;
     double seconds = (double)(mr_clock_mono_ns() - entry->opened_ns) / 1e9;
+    uint64_t stored, total;
     if (outcome == MR_CKPT_PART_DONE) {
         mr_ckpt_entry_progress(entry, &stored, &total);
         mr_log_info("checkpoint %s: %llu bytes saved and verified, %.1f s after it was begun", entry->uri,
@@ -410,12 +411,12 @@ void mr_ckpt_lanes_client_died(struct mr_supervisor *s, const struct mr_client_p
 {
     for (uint32_t i = 0; i < MR_CKPT_LANES_MAX; i++) {
         struct mr_ckpt_entry *entry = s->ckpt_lanes.slots[i];
-        char why[80];
         if (!entry || entry->client != client)
             continue;
         entry->client = NULL;
         if (entry->closed)
             continue;
+        char why[80];
         snprintf(why, sizeof why, "process %d has ended", (int)entry->pid);
         leave(s, entry, why);
     }
@@ -479,12 +480,12 @@ void mr_ckpt_lanes_dropped(struct mr_supervisor *s, uint64_t number, unsigned sl
 static void count_death(struct mr_ckpt_entry *entry)
 {
     uint64_t stored, total;
-    char text[160];
     mr_ckpt_entry_progress(entry, &stored, &total);
     entry->deaths = stored == entry->stored_at_death ? entry->deaths + 1 : 1;
     entry->stored_at_death = stored;
     if (entry->deaths < DEATHS_MAX)
         return;
+    char text[160];
     snprintf(text, sizeof text, "its write worker died %u times in a row before anything more of it was stored",
              DEATHS_MAX);
     fail(entry, MR_E_INTERNAL, text);

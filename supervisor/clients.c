@@ -164,14 +164,14 @@ static int open_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
 {
     struct mr_supervisor *s = client->supervisor;
     struct mr_dataset *dataset = NULL;
-    const char *name = NULL, *digest;
-    const char *const *uris;
-    size_t count;
-    uint64_t like;
+    const char *name = NULL;
     if (s->state != MR_SUP_RUNNING) {
         mr_error_set(MR_E_GONE, "the millrace supervisor is ending: no more data sets are opened");
         return -1;
     }
+    const char *digest, *const *uris;
+    size_t count;
+    uint64_t like;
     if (mr_msg_has(in, "objects")) {
         uint64_t block_bytes = 0;
         int fd = mr_msg_take_fd(in, 0);
@@ -619,8 +619,6 @@ static void turn_away(struct mr_clients *clients)
 static void accept_ready(struct mr_watch *watch, uint32_t epoll_events)
 {
     struct mr_supervisor *s = MR_CONTAINER_OF(watch, mr_supervisor, clients.accept);
-    pid_t pid;
-    int pidfd;
     (void)epoll_events;
     int socket = accept4(s->clients.listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (socket < 0) {
@@ -628,6 +626,8 @@ static void accept_ready(struct mr_watch *watch, uint32_t epoll_events)
             turn_away(&s->clients);
         return;
     }
+    pid_t pid;
+    int pidfd;
     if (identify(socket, &pid, &pidfd) != 0) {
         refuse(socket);
         return;

@@ -52,8 +52,8 @@ __attribute__((noreturn)) static void become(char *const argv[], int report, con
 
 int mr_command_start(struct mr_supervisor *s, char *const argv[], int *exit_status)
 {
-    int report[2];
     int failure = 0;
+    int report[2];
     *exit_status = 1;
     if (setenv("MILLRACE_SOCKET", s->folder.socket_path, 1) != 0 || pipe2(report, O_CLOEXEC) != 0) {
         mr_error_set_errno(errno, "cannot start %s", argv[0]);

@@ -341,12 +341,12 @@ static bool same_bytes(int a, int b)
  * that names its reader. */
 static int bucket_of_names(int fd, struct mr_strings *uris, char **name)
 {
-    char line[MR_INDEX_NAME_SIZE + 300];
     struct stat status;
     if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
         mr_error_set(MR_E_USAGE, "a list of objects must come in a file or memfd");
         return -1;
     }
+    char line[MR_INDEX_NAME_SIZE + 300];
     ssize_t n = pread(fd, line, sizeof line - 1, 0);
     if (n <= 0) {
         mr_error_set(MR_E_USAGE, "the list of objects is empty");
@@ -430,7 +430,7 @@ static void log_indexed(const struct mr_dataset *dataset)
 {
     static const char *const reasons[MR_DROP_KINDS] = {"folder markers", "temporary objects",
                                                        "in excluded storage classes", "no regular files"};
-    char largest[32], left_out[200] = "", how[400];
+    char left_out[200] = "";
     if (dataset->block_bytes > 0) {
         mr_log_debug("data set %u: %llu objects to be read by ranges, %llu bytes", dataset->number,
                      (unsigned long long)dataset->objects, (unsigned long long)dataset->bytes);
@@ -443,11 +443,13 @@ static void log_indexed(const struct mr_dataset *dataset)
                      used > 0 ? ", " : "; left out: ", (unsigned long long)dataset->dropped[kind], reasons[kind]);
     }
     double seconds = (double)(mr_clock_mono_ns() - dataset->opened_ns) / 1e9;
+    char how[400];
     if (dataset->from[0] != '\0')
         snprintf(how, sizeof how, "opened in %.2f s: the index %s", seconds, dataset->from);
     else
         snprintf(how, sizeof how, "listed in %.1f s by %llu requests", seconds,
                  (unsigned long long)dataset->ranges.requests);
+    char largest[32];
     mr_size_format(dataset->largest, largest);
     mr_log_info("data set %u (%s): %llu objects, %llu bytes, the largest %s, %s%s", dataset->number,
                 mr_dataset_label(dataset), (unsigned long long)dataset->objects, (unsigned long long)dataset->bytes,
@@ -595,14 +597,14 @@ void mr_dataset_progress(struct mr_dataset *dataset)
 
 int mr_dataset_indexed(struct mr_dataset *dataset, struct mr_msg_in *in)
 {
-    const char *digest, *from;
-    char key[32];
-    struct stat status;
+    const char *digest;
     if (mr_msg_get_u64(in, "objects", &dataset->objects) != 0 || mr_msg_get_u64(in, "bytes", &dataset->bytes) != 0 ||
         mr_msg_get_u64(in, "largest", &dataset->largest) != 0 || mr_msg_get_str(in, "digest", &digest) != 0)
         return -1;
+    const char *from;
     if (mr_msg_get_str(in, "from", &from) != 0 || mr_msg_get_u64(in, "requests", &dataset->index_requests) != 0)
         return -1;
+    char key[32];
     for (unsigned kind = 0; kind < MR_DROP_KINDS; kind++) {
         snprintf(key, sizeof key, "dropped_%s", mr_index_drop_name(kind));
         if (mr_msg_get_u64(in, key, &dataset->dropped[kind]) != 0)
@@ -621,6 +623,7 @@ int mr_dataset_indexed(struct mr_dataset *dataset, struct mr_msg_in *in)
     close(fd);
     if (dataset->index < 0)
         return -1;
+    struct stat status;
     if (fstat(dataset->index, &status) != 0 || status.st_size <= 0) {
         mr_error_set(MR_E_PROTOCOL, "an index of no bytes");
         return -1;

@@ -72,9 +72,9 @@ static void log_waiting(struct mr_supervisor *s, const char *suffix)
     int64_t now_ns = mr_clock_mono_ns();
     for (unsigned i = 0; i < MR_CKPT_LANES_MAX; i++) {
         const struct mr_ckpt_entry *entry = s->ckpt_lanes.slots[i];
-        uint64_t stored, total;
         if (!entry || !is_promised(entry))
             continue;
+        uint64_t stored, total;
         mr_ckpt_entry_progress(entry, &stored, &total);
         mr_size_text((double)(total - stored), left);
         int n =
@@ -99,11 +99,11 @@ void mr_drain_begin(struct mr_supervisor *s)
 
 bool mr_drain_settle(struct mr_supervisor *s)
 {
-    char why[120];
     if (s->state != MR_SUP_DRAINING || s->drain.over)
         return false;
     unsigned waited = promised(s), others = busy(s) - waited;
     int64_t now_ns = mr_clock_mono_ns(), passed_ns = now_ns - s->drain.begun_ns;
+    char why[120];
     if (waited > 0 && passed_ns >= limit_ns(s)) {
         snprintf(why, sizeof why, "it was not finished within checkpoint.drain_s (%llu s) of the end of the run",
                  (unsigned long long)s->config.checkpoint.drain_s);

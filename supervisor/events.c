@@ -105,12 +105,12 @@ static void run_timers(struct mr_events *events)
 int mr_events_step(struct mr_events *events)
 {
     struct epoll_event ready[BATCH];
-    struct mr_watch *batch[BATCH];
     int count = epoll_wait(events->epoll, ready, BATCH, wait_ms(events));
     if (count < 0 && errno != EINTR) {
         mr_error_set_errno(errno, "cannot wait for events");
         return -1;
     }
+    struct mr_watch *batch[BATCH];
     for (int i = 0; i < count; i++)
         batch[i] = ready[i].data.ptr;
     events->batch = batch;

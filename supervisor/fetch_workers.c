@@ -85,12 +85,15 @@ static void divide(struct mr_fetch_workers *f, uint64_t total, uint64_t workers,
 
 static bool refuse_too_large(struct mr_dataset *dataset, uint64_t total)
 {
-    char object[32], arena[32], wanted[32], text[400];
     if (round_up(mr_dataset_extent(dataset)) <= total / 2 / MR_ARENA_PAGE * MR_ARENA_PAGE)
         return false;
+    char object[32];
     size_text(dataset->largest, object);
+    char arena[32];
     size_text(total, arena);
+    char wanted[32];
     setting_text(dataset->largest <= UINT64_MAX / 3 ? dataset->largest * 3 : UINT64_MAX, wanted);
+    char text[400];
     snprintf(text, sizeof text,
              "its largest object has %llu bytes (%s), and the arena of %s must have room for two of them: set "
              "memory.arena_bytes = %s",
@@ -102,10 +105,13 @@ static bool refuse_too_large(struct mr_dataset *dataset, uint64_t total)
 static void refuse_over_reserve(struct mr_dataset *dataset)
 {
     struct mr_fetch_workers *f = &dataset->supervisor->fetch_workers;
-    char object[32], reserve[32], wanted[32], text[400];
+    char object[32];
     size_text(dataset->largest, object);
+    char reserve[32];
     size_text(f->reserve_bytes, reserve);
+    char wanted[32];
     setting_text(16 * f->count * dataset->largest, wanted);
+    char text[400];
     snprintf(text, sizeof text,
              "its largest object has %llu bytes (%s), and the memory was divided for objects of up to %s by what was "
              "opened first, and is in use: open this one first, or set memory.arena_bytes = %s",
@@ -120,8 +126,8 @@ static void grow_reserve(struct mr_dataset *dataset)
 {
     struct mr_supervisor *s = dataset->supervisor;
     struct mr_fetch_workers *f = &s->fetch_workers;
-    char reserve[32];
     f->reserve_bytes = round_up(mr_dataset_extent(dataset));
+    char reserve[32];
     size_text(f->reserve_bytes, reserve);
     mr_log_info("memory: %s of each arena are kept for the sample that is waited for, because of data set %u (%s)",
                 reserve, dataset->number, mr_dataset_label(dataset));
@@ -186,9 +192,9 @@ static void give_up(struct mr_supervisor *s, enum mr_code code, const char *text
 
 static void fail_no_memory(struct mr_supervisor *s, const char *why)
 {
-    char text[MR_BOARD_TEXT];
     char total[32];
     size_text(s->fetch_workers.arena_bytes * s->fetch_workers.count, total);
+    char text[MR_BOARD_TEXT];
     snprintf(text, sizeof text,
              "no shared memory of %s for the arena: %s. Set memory.arena_bytes to less (or give the machine, the "
              "container or /dev/shm more)",
@@ -198,9 +204,11 @@ static void fail_no_memory(struct mr_supervisor *s, const char *why)
 
 static void log_division(const struct mr_supervisor *s, uint64_t largest)
 {
-    char object[32], arena[32], reserve[32];
+    char object[32];
     size_text(largest, object);
+    char arena[32];
     size_text(s->fetch_workers.arena_bytes, arena);
+    char reserve[32];
     size_text(s->fetch_workers.reserve_bytes, reserve);
     mr_log_info("memory: largest object %s, so %u fetch workers with arenas of %s, %s of each kept for the sample that "
                 "is waited for",
@@ -229,8 +237,9 @@ static void begin(struct mr_supervisor *s)
     uint64_t available = mr_memory_available_bytes();
     f->state = MR_ARENAS_RESERVING;
     if (f->arena_bytes * f->count > available) {
-        char why[100], left[32];
+        char left[32];
         size_text(available, left);
+        char why[100];
         snprintf(why, sizeof why, "only %s are left of the memory or its cgroup limit", left);
         fail_no_memory(s, why);
         return;
@@ -454,9 +463,10 @@ uint64_t mr_fetch_workers_mask(const struct mr_supervisor *s)
 /* The letter of proc_pid_stat(5); 0 when there is none. */
 static char process_state(pid_t pid)
 {
-    char path[64], text[512];
+    char path[64];
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
+    char text[512];
     ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
     if (fd >= 0)
         close(fd);

@@ -231,12 +231,12 @@ static void show(struct mr_listing *listing, const char *text)
 
 static void log_progress(struct mr_listing *listing, const struct mr_dataset *dataset)
 {
-    char text[200];
     unsigned workers = 0;
     uint64_t objects = mr_name_ranges_objects(&dataset->ranges);
     double seconds = (double)(mr_clock_mono_ns() - dataset->opened_ns) / 1e9;
     for (const struct mr_name_range *range = dataset->ranges.first; range; range = range->next)
         workers += range->worker != NULL;
+    char text[200];
     snprintf(text, sizeof text, "listing %.40s: %llu objects so far, %.0f/s, %llu requests, %u workers",
              mr_dataset_label(dataset), (unsigned long long)objects, seconds > 0 ? (double)objects / seconds : 0,
              (unsigned long long)dataset->ranges.requests, workers);
@@ -420,10 +420,10 @@ static struct mr_name_range *named_range(struct mr_child *child, const struct mr
 static int page_came(struct mr_child *child, const struct mr_msg_in *in)
 {
     int rc;
-    uint64_t objects, pages;
     struct mr_name_range *range = named_range(child, in, &rc);
     if (!range)
         return rc;
+    uint64_t objects, pages;
     if (mr_msg_get_u64(in, "objects", &objects) != 0 || mr_msg_get_u64(in, "pages", &pages) != 0)
         return -1;
     mr_name_range_page(&dataset_of(range)->ranges, range, objects, pages);
@@ -434,18 +434,18 @@ static int page_came(struct mr_child *child, const struct mr_msg_in *in)
 static int split_came(struct mr_child *child, const struct mr_msg_in *in)
 {
     int rc;
-    bool none;
-    const char *mid;
-    uint64_t level, deepest;
     struct mr_name_range *range = named_range(child, in, &rc);
     if (!range || !range->splitting)
         return rc;
+    bool none;
     if (mr_msg_get_bool(in, "none", &none) != 0)
         return -1;
     if (none) {
         mr_name_range_uncut(range);
         return 0;
     }
+    const char *mid;
+    uint64_t level, deepest;
     if (mr_msg_get_str(in, "mid", &mid) != 0 || mr_msg_get_u64(in, "level", &level) != 0 ||
         mr_msg_get_u64(in, "deepest", &deepest) != 0)
         return -1;
@@ -462,10 +462,10 @@ static int split_came(struct mr_child *child, const struct mr_msg_in *in)
 static int range_done(struct mr_child *child, struct mr_msg_in *in)
 {
     int rc;
-    uint64_t objects;
     struct mr_name_range *range = named_range(child, in, &rc);
     if (!range)
         return rc;
+    uint64_t objects;
     if (mr_msg_get_u64(in, "objects", &objects) != 0 || (range->index = mr_msg_take_fd(in, 0)) < 0)
         return -1;
     mr_name_range_done(&dataset_of(range)->ranges, range, objects);
@@ -491,12 +491,12 @@ static int index_done(struct mr_child *child, struct mr_msg_in *in)
 
 static int index_missing(struct mr_child *child, const struct mr_msg_in *in)
 {
-    uint64_t stale;
     if (!is_concat(child))
         return 0;
     struct mr_dataset *dataset = child->job;
     if (dataset->state == MR_DATASET_FAILED)
         return 0; /* it is about to let go */
+    uint64_t stale;
     if (mr_msg_get_u64(in, "stale", &stale) != 0)
         return -1;
     child->job = NULL;
@@ -507,10 +507,10 @@ static int index_missing(struct mr_child *child, const struct mr_msg_in *in)
 
 static int failed(struct mr_child *child, const struct mr_msg_in *in)
 {
-    uint64_t number, code;
-    const char *text;
     if (!mr_msg_has(in, "dataset"))
         return 0; /* about the worker: its exit status decides */
+    uint64_t number, code;
+    const char *text;
     if (mr_msg_get_u64(in, "dataset", &number) != 0 || mr_msg_get_u64(in, "code", &code) != 0 ||
         mr_msg_get_str(in, "text", &text) != 0)
         return -1;

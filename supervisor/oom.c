@@ -38,11 +38,12 @@ static uint64_t count_in(const char *path)
  * the mount's root is tried too. */
 uint64_t mr_oom_kills(void)
 {
-    char text[4096], path[PATH_MAX];
+    char text[4096];
     uint64_t most = 0;
     if (read_file("/proc/self/cgroup", text, sizeof text) <= 0)
         return 0;
     char *rest = text, *line;
+    char path[PATH_MAX];
     while ((line = strsep(&rest, "\n"))) {
         char *controllers = strchr(line, ':');
         char *group = controllers ? strchr(controllers + 1, ':') : NULL;

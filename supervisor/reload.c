@@ -35,7 +35,6 @@ static void note(char *text, size_t size, const struct mr_config_key *key)
 
 int mr_reload(struct mr_supervisor *s, char *text, size_t size)
 {
-    struct mr_config config;
     unsigned count;
     const struct mr_config_key *keys = mr_config_keys(&count);
     char applied[900] = "", later[900] = "";
@@ -43,6 +42,7 @@ int mr_reload(struct mr_supervisor *s, char *text, size_t size)
         mr_error_set(MR_E_USAGE, "this supervisor was started without a configuration file");
         return -1;
     }
+    struct mr_config config;
     if (mr_config_load(&config, s->config_path) != 0)
         return -1;
     config.log.level = mr_reload_log_level(&config, s->verbosity);

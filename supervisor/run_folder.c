@@ -37,9 +37,9 @@ static void remove_folder(const char *path)
 static void sweep(const char *base)
 {
     DIR *dir = opendir(base);
-    struct dirent *entry;
     if (!dir)
         return;
+    struct dirent *entry;
     while ((entry = readdir(dir))) {
         char path[PATH_MAX];
         if (strncmp(entry->d_name, "run-", 4) != 0 ||
@@ -112,11 +112,11 @@ static int make_own(struct mr_run_folder *folder)
 /* The folder that the Python package names, locked. It lies beside those that we make, and is swept like them. */
 static int make_given(struct mr_run_folder *folder, const char *path)
 {
-    char base[PATH_MAX];
     if (strlen(path) >= sizeof folder->path) {
         mr_error_set(MR_E_USAGE, "the run folder's path is too long: %s: set XDG_RUNTIME_DIR to a shorter one", path);
         return -1;
     }
+    char base[PATH_MAX];
     if (mr_runtime_folder(base) == 0 && strncmp(path, base, strlen(base)) == 0)
         sweep(base);
     strcpy(folder->path, path);
@@ -126,9 +126,10 @@ static int make_given(struct mr_run_folder *folder, const char *path)
 /* "pid": for people and for whoever elected this supervisor. */
 static int write_pid(struct mr_run_folder *folder)
 {
-    char path[PATH_MAX + 16], text[16];
+    char path[PATH_MAX + 16];
     snprintf(path, sizeof path, "%s/pid", folder->path);
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    char text[16];
     int n = snprintf(text, sizeof text, "%d\n", (int)getpid());
     if (fd < 0 || write(fd, text, (size_t)n) != n) {
         mr_error_set_errno(errno, "cannot write %s", path);
@@ -200,7 +201,6 @@ static int listen_at(struct mr_run_folder *folder)
 
 int mr_run_folder_init(struct mr_run_folder *folder, const char *folder_path, const char *socket_path)
 {
-    char path[PATH_MAX + 16];
     *folder = (struct mr_run_folder){.lock = -1};
     if (folder_path) {
         if (make_given(folder, folder_path) != 0)
@@ -208,6 +208,7 @@ int mr_run_folder_init(struct mr_run_folder *folder, const char *folder_path, co
     } else if (!socket_path && make_own(folder) != 0) {
         goto fail;
     }
+    char path[PATH_MAX + 16];
     if (!socket_path) {
         snprintf(path, sizeof path, "%s/socket", folder->path);
         socket_path = path;

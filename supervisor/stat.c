@@ -46,10 +46,10 @@ static unsigned sum_lanes(const struct mr_supervisor *s, double *waiting, unsign
     memset(sums, 0, 16 * sizeof sums[0]);
     for (unsigned i = 0; i < s->lanes.used; i++) {
         const struct mr_registered_lane *entry = s->lanes.slots[i];
-        unsigned counts[16];
         if (!entry || entry->state != MR_LANE_OPEN)
             continue;
         open++;
+        unsigned counts[16];
         *waiting += entry->waiting;
         *windows += entry->lane.window;
         count_states(&entry->lane, counts);
@@ -124,7 +124,6 @@ const char *mr_stat_limit(const struct mr_supervisor *s, char *text, size_t size
 
 void mr_stat_log(struct mr_supervisor *s)
 {
-    char limit[256];
     char saves[80] = "";
     uint64_t objects = 0, bytes = 0, uploaded = 0;
     int64_t now_ns = mr_clock_mono_ns();
@@ -133,6 +132,7 @@ void mr_stat_log(struct mr_supervisor *s)
         bytes += mr_counter_get(s->fetch_workers.workers[i].counters, MR_WC_BYTES);
     }
     double seconds = (double)(now_ns - s->metrics.logged_ns) / 1e9;
+    char limit[256];
     mr_stat_limit(s, limit, sizeof limit);
     for (unsigned i = 0; i < s->write_workers.count; i++)
         uploaded += mr_counter_get(s->write_workers.workers[i].counters, MR_WC_PART_BYTES);
@@ -155,9 +155,9 @@ void mr_stat_log(struct mr_supervisor *s)
 static json_t *text_json(const char *text)
 {
     json_t *value = json_string(text);
-    char plain[512];
     if (value)
         return value;
+    char plain[512];
     snprintf(plain, sizeof plain, "%s", text);
     for (char *at = plain; *at != '\0'; at++)
         if ((unsigned char)*at >= 0x80)
@@ -213,10 +213,10 @@ static json_t *lanes_json(const struct mr_supervisor *s)
     json_t *list = json_array();
     for (unsigned i = 0; i < s->lanes.used; i++) {
         const struct mr_registered_lane *entry = s->lanes.slots[i];
-        unsigned counts[16];
         if (!entry)
             continue;
         const struct mr_lane_shared *shared = entry->lane.shared;
+        unsigned counts[16];
         count_states(&entry->lane, counts);
         json_array_append_new(
             list,
@@ -280,9 +280,9 @@ static json_t *writers_json(const struct mr_supervisor *s)
     json_t *list = json_array();
     for (unsigned i = 0; i < MR_CKPT_LANES_MAX; i++) {
         const struct mr_ckpt_entry *entry = s->ckpt_lanes.slots[i];
-        uint64_t stored, total;
         if (!entry)
             continue;
+        uint64_t stored, total;
         mr_ckpt_entry_progress(entry, &stored, &total);
         json_array_append_new(list, json_pack("{s:i, s:o, s:i, s:s, s:i, s:i, s:I, s:I, s:I, s:f}", "writer", (int)i,
                                               "uri", text_json(entry->uri), "pid", (int)entry->pid, "state",

@@ -174,8 +174,6 @@ static void reap_orphans(const struct mr_supervisor *s)
 
 static void on_signal(struct mr_supervisor *s, const struct signalfd_siginfo *info)
 {
-    char why[64];
-    char text[2000];
     if (info->ssi_signo == SIGCHLD) {
         reap_orphans(s);
         return;
@@ -185,6 +183,7 @@ static void on_signal(struct mr_supervisor *s, const struct signalfd_siginfo *in
         mr_command_signal(s, info);
         return;
     }
+    char why[64], text[2000];
     switch (info->ssi_signo) {
     case SIGINT:
     case SIGTERM:
@@ -218,8 +217,8 @@ static void on_signal(struct mr_supervisor *s, const struct signalfd_siginfo *in
 static void signals_ready(struct mr_watch *watch, uint32_t epoll_events)
 {
     struct mr_supervisor *s = MR_CONTAINER_OF(watch, mr_supervisor, signal_watch);
-    struct signalfd_siginfo info;
     (void)epoll_events;
+    struct signalfd_siginfo info;
     while (read(s->signals, &info, sizeof info) == (ssize_t)sizeof info)
         on_signal(s, &info);
 }
@@ -269,10 +268,9 @@ static int find_worker(struct mr_supervisor *s)
 /* As many descriptors as the system allows: each lane, client and range of a listing takes one or two. */
 static void raise_descriptors(struct mr_supervisor *s)
 {
-    struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &s->command.descriptors) != 0)
         return;
-    limit = s->command.descriptors; /* the command gets the limit that we were given */
+    struct rlimit limit = s->command.descriptors; /* the command gets the limit that we were given */
     limit.rlim_cur = limit.rlim_max;
     setrlimit(RLIMIT_NOFILE, &limit);
 }
@@ -396,7 +394,6 @@ static int run(struct mr_supervisor *s, const struct mr_supervisor_options *opti
 int mr_supervisor_main(const struct mr_supervisor_options *options)
 {
     struct mr_supervisor *s = calloc(1, sizeof *s);
-    int status;
     if (!s)
         return 1;
     s->board_fd = s->config_fd = s->life[0] = s->life[1] = s->signals = s->clients.listener = s->clients.spare = -1;
@@ -408,6 +405,7 @@ int mr_supervisor_main(const struct mr_supervisor_options *options)
     s->index_status = s->indexing ? 1 : 0; /* until it is saved */
     s->started_ns = mr_clock_mono_ns();
     mr_write_workers_init(s);
+    int status;
     if (mr_config_load(&s->config, options->config_path) != 0) {
         mr_log_error("%s", mr_error_text());
         status = mr_code_exit_status(mr_error_code());

@@ -88,11 +88,12 @@ static void begin(struct mr_supervisor *s)
 {
     struct mr_write_workers *w = &s->write_workers;
     uint64_t available = mr_memory_available_bytes();
-    char size[32], left[32], why[100];
     w->arena_bytes = mr_write_workers_arena_bytes(s);
     w->arena.memfd = w->reserved = w->no_room = false;
     w->state = MR_ARENAS_RESERVING;
+    char size[32];
     mr_size_text((double)(w->arena_bytes), size);
+    char left[32], why[100];
     if (w->arena_bytes > available) {
         mr_size_text((double)(available), left);
         snprintf(why, sizeof why, "only %s are left of the memory or its cgroup limit", left);

@@ -114,11 +114,11 @@ END_TEST
 /* Deep nesting is an error and no crash. */
 START_TEST(test_nesting)
 {
-    struct mr_config config;
     char *text = malloc(200001);
     memset(text, '[', 200000);
     memcpy(text, "[log]\nlevel=", 12);
     text[200000] = '\0';
+    struct mr_config config;
     ck_assert_int_eq(mr_config_parse(&config, text, 200000, "t.toml"), -1);
     ck_assert_int_eq(mr_error_code(), MR_E_CONFIG);
     free(text);
@@ -156,10 +156,11 @@ START_TEST(test_check_prints_what_it_read)
     static const char text[] = "[dataset.train]\nuri = \"gs://bucket/\\\"tr\\u0001ain\\\"/\"\ntail = \"pad\"\n"
                                "[fetch]\nworkers = 3\nreceive_buffer_bytes = 100000\n"
                                "[http]\nheaders = { key = \"secret\" }\n";
-    struct mr_config config, again;
+    struct mr_config config;
+    ck_assert_msg(mr_config_parse(&config, text, sizeof text - 1, "a") == 0, "%s", mr_error_text());
+    struct mr_config again;
     char *printed[2];
     size_t length[2];
-    ck_assert_msg(mr_config_parse(&config, text, sizeof text - 1, "a") == 0, "%s", mr_error_text());
     for (unsigned i = 0; i < 2; i++) {
         FILE *out = open_memstream(&printed[i], &length[i]);
         mr_check_print(i == 0 ? &config : &again, out);

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "shm/ring/board.h"
-#include "supervisor/stat.h"
 #include "supervisor/run_impl.h"
+#include "supervisor/stat.h"
 
 #define WINDOW 16u
 
