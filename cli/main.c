@@ -15,6 +15,7 @@
 #include "cli/verbs.h"
 #include "shm/base/error.h"
 #include "shm/base/log.h"
+#include "shm/base/process.h"
 #include "shm/control/client.h"
 #include "shm/control/config.h"
 #include "supervisor/config_toml.h"
@@ -265,6 +266,7 @@ static void print_usage(FILE *out)
 
 int main(int argc, char **argv)
 {
+    mr_process_begin();
     if (argc < 2) {
         print_usage(stderr);
         return 2;

@@ -19,6 +19,7 @@
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
 #include "shm/base/log.h"
+#include "shm/base/process.h"
 
 #define MIB 1048576.0
 
@@ -150,6 +151,7 @@ int main(int argc, char **argv)
     struct mr_buckets *buckets = NULL;
     pid_t parent = getppid();
     sigset_t signals;
+    mr_process_begin();
     mr_log_init("devstore", MR_LOG_INFO);
     int rc = mr_options_parse(&options, argc, argv);
     if (rc != 0)

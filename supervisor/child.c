@@ -205,6 +205,12 @@ static void messages_ready(struct mr_watch *watch, uint32_t epoll_events)
 
 /* ---- start ---- */
 
+/* dup2 for a descriptor that exec must keep: dup2 onto itself would leave it close-on-exec. */
+static bool keep_as(int fd, int number)
+{
+    return fd == number ? fcntl(fd, F_SETFD, 0) == 0 : dup2(fd, number) == number;
+}
+
 /* In the child, between fork and exec: only async-signal-safe calls. */
 __attribute__((noreturn)) static void become_worker(const char *path, char *const argv[], int socket, int life,
                                                     bool session)
@@ -215,14 +221,10 @@ __attribute__((noreturn)) static void become_worker(const char *path, char *cons
         setsid();
     else
         setpgid(0, 0);
-    signal(SIGPIPE, SIG_DFL);
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    int null = open("/dev/null", O_RDWR);
+    int null = open("/dev/null", O_RDWR); /* its signals: mr_process_begin in its main */
     if (null < 0 || dup2(null, 0) < 0 || dup2(2, 1) < 0) /* standard output belongs to the command */
         _exit(1);
-    if (dup2(socket, WORKER_SOCKET) < 0 || dup2(life, WORKER_LIFE) < 0)
+    if (!keep_as(life, WORKER_LIFE) || !keep_as(socket, WORKER_SOCKET))
         _exit(1);
     execv(path, argv);
     _exit(errno == ENOMEM || errno == EAGAIN ? 1 : 2);

@@ -13,6 +13,7 @@
 #include "shm/base/container.h"
 #include "shm/base/error.h"
 #include "shm/base/log.h"
+#include "shm/base/process.h"
 #include "supervisor/run_impl.h"
 
 static void command_ended(struct mr_watch *watch, uint32_t epoll_events)
@@ -38,10 +39,7 @@ static void command_ended(struct mr_watch *watch, uint32_t epoll_events)
 /* In the child. The pipe closes at exec, or carries the errno of its failure. */
 __attribute__((noreturn)) static void become(char *const argv[], int report, const struct rlimit *descriptors)
 {
-    sigset_t none;
-    sigemptyset(&none);
-    signal(SIGPIPE, SIG_DFL);
-    sigprocmask(SIG_SETMASK, &none, NULL);
+    mr_process_restore_signals();
     if (descriptors->rlim_max != 0)
         setrlimit(RLIMIT_NOFILE, descriptors);
     execvp(argv[0], argv);

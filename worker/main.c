@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "shm/base/log.h"
+#include "shm/base/process.h"
 #include "worker/fetch/fetch.h"
 #include "worker/list/list.h"
 #include "worker/tool/tool.h"
@@ -52,6 +53,7 @@ static int parse_slot(int argc, char **argv, unsigned *slot)
 
 int main(int argc, char **argv)
 {
+    mr_process_begin();
     unsigned slot;
     if (argc < 2)
         return usage();

@@ -1,0 +1,45 @@
+#include "shm/base/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stddef.h>
+#include <unistd.h>
+
+static const struct {
+    int signal;
+    void (*disposition)(int);
+} changed[] = {
+    {SIGCHLD, SIG_DFL}, {SIGPIPE, SIG_DFL}, {SIGTERM, SIG_DFL}, {SIGALRM, SIG_DFL}, {SIGUSR1, SIG_DFL},
+    {SIGUSR2, SIG_DFL}, {SIGXFSZ, SIG_IGN}, /* a write beyond `ulimit -f` fails with EFBIG, which is an error message */
+};
+#define CHANGED (sizeof changed / sizeof changed[0])
+
+static struct sigaction inherited[CHANGED];
+static sigset_t inherited_mask;
+
+static void open_standard(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY) != fd)
+            _exit(1); /* no /dev/null, or no descriptor at all: nothing could be reported either */
+}
+
+void mr_process_begin(void)
+{
+    open_standard();
+    for (size_t i = 0; i < CHANGED; i++) {
+        struct sigaction ours = {.sa_handler = changed[i].disposition};
+        sigaction(changed[i].signal, &ours, &inherited[i]);
+    }
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, &inherited_mask);
+}
+
+void mr_process_restore_signals(void)
+{
+    for (size_t i = 0; i < CHANGED; i++)
+        sigaction(changed[i].signal, &inherited[i], NULL);
+    sigprocmask(SIG_SETMASK, &inherited_mask, NULL);
+}

@@ -1,0 +1,19 @@
+/*
+ * process.h - how each program begins, whatever it inherits: descriptors 0 to 2 that are closed, signals that are ignored
+ * or blocked.
+ */
+#ifndef MR_SHM_BASE_PROCESS_H
+#define MR_SHM_BASE_PROCESS_H
+
+/*
+ * First in main(). Opens descriptors 0 to 2 on /dev/null where they are closed, so that no segment or socket gets their
+ * numbers. Unblocks all signals and gives those of `changed` in process.c the disposition that our programs rely on:
+ * with SIGCHLD ignored, as some launchers leave it, the kernel reaps children and their exit status is lost. SIGHUP,
+ * SIGINT and SIGQUIT stay as they are (nohup, a shell's background jobs).
+ */
+void mr_process_begin(void);
+/* In a forked child, before exec of somebody else's program: signals as they were before mr_process_begin.
+ * Async-signal-safe. */
+void mr_process_restore_signals(void);
+
+#endif
