@@ -221,7 +221,7 @@ __attribute__((noreturn)) static void become_worker(const char *path, char *cons
         setsid();
     else
         setpgid(0, 0);
-    int null = open("/dev/null", O_RDWR); /* its signals: mr_process_begin in its main */
+    int null = open("/dev/null", O_RDWR);                /* its signals: mr_process_begin in its main */
     if (null < 0 || dup2(null, 0) < 0 || dup2(2, 1) < 0) /* standard output belongs to the command */
         _exit(1);
     if (!keep_as(life, WORKER_LIFE) || !keep_as(socket, WORKER_SOCKET))

@@ -224,8 +224,9 @@ static void end_workers(struct mr_supervisor *s)
 static void show(struct mr_listing *listing, const char *text)
 {
     /* The cursor goes back to the line's start, so that the next log line is written over it. */
-    fprintf(stderr, "\r%-*s\r", (int)listing->shown, text);
-    fflush(stderr);
+    char line[400];
+    snprintf(line, sizeof line, "\r%-*s\r", (int)listing->shown, text);
+    mr_log_show(line);
     listing->shown = (unsigned)strlen(text);
 }
 

@@ -72,6 +72,7 @@ struct mr_supervisor {
     int signals; /* signalfd */
     struct mr_watch signal_watch;
     struct mr_timer stop_timer;
+    struct mr_timer log_timer; /* standard error is blocked */
     struct mr_timer metrics_timer;
     struct mr_metrics_line metrics;
 };

@@ -23,6 +23,7 @@
 #include "supervisor/stat.h"
 
 #define STOP_MS             3000 /* for workers to finish what is in flight */
+#define LOG_RETRY_MS        200  /* lines that standard error did not take */
 #define ROUNDS_MAX          1000 /* of settle; far more than there are things that can wait for one another */
 #define PRIVATE_ARENA_BYTES (UINT64_C(256) << 20)
 #define WORKER_NAME         "millrace-worker"
@@ -149,6 +150,14 @@ static void mr_supervisor_settle(struct mr_supervisor *s)
     if (changed)
         mr_log_error("the supervisor does not come to rest: please report it");
     set_metrics(s);
+    if (!mr_log_flush() && !s->log_timer.active)
+        mr_events_start(&s->events, &s->log_timer, LOG_RETRY_MS);
+}
+
+/* The settle after it tries the log again. */
+static void log_due(struct mr_timer *timer)
+{
+    (void)timer;
 }
 
 static void stop_due(struct mr_timer *timer)
@@ -307,6 +316,7 @@ static int init(struct mr_supervisor *s, const struct mr_supervisor_options *opt
     if (s->is_private && s->config.memory.arena_bytes == 0)
         s->arena_bytes = PRIVATE_ARENA_BYTES;
     s->stop_timer.run = stop_due;
+    s->log_timer.run = log_due;
     s->metrics_timer.run = metrics_due;
     s->metrics.logged_ns = s->started_ns;
     mr_lanes_init(s);
@@ -331,6 +341,7 @@ static void open_configured(struct mr_supervisor *s)
 static void close_all(struct mr_supervisor *s)
 {
     mr_events_stop(&s->events, &s->stop_timer);
+    mr_events_stop(&s->events, &s->log_timer);
     mr_events_stop(&s->events, &s->metrics_timer);
     mr_drain_close(s);
     mr_lanes_close(s);

@@ -5,10 +5,10 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
+#include "shm/base/log_sink.h"
 
 #define LOG_LINE        1400
 #define LOG_COLLAPSE_NS (10 * MR_SECOND_NS)
@@ -50,19 +50,13 @@ int mr_log_level_parse(const char *name, enum mr_log_level *level)
     return -1;
 }
 
-static void put(const char *line, size_t length)
-{
-    ssize_t n = write(STDERR_FILENO, line, length);
-    (void)n; /* nowhere to report to */
-}
-
 static void flush_repeats(void)
 {
     char line[96];
     if (last_repeats == 0)
         return;
     int n = snprintf(line, sizeof line, "millrace[%s] the last line came %u more times\n", log_role, last_repeats);
-    put(line, (size_t)n);
+    mr_log_sink_put(line, (size_t)n);
     last_repeats = 0;
 }
 
@@ -90,7 +84,22 @@ void mr_log(enum mr_log_level level, const char *fmt, ...)
         flush_repeats();
         memcpy(last_line, line, length + 2);
         last_ns = now;
-        put(line, length + 1);
+        mr_log_sink_put(line, length + 1);
     }
     pthread_mutex_unlock(&log_lock);
+}
+
+void mr_log_show(const char *text)
+{
+    pthread_mutex_lock(&log_lock);
+    mr_log_sink_put(text, strlen(text));
+    pthread_mutex_unlock(&log_lock);
+}
+
+bool mr_log_flush(void)
+{
+    pthread_mutex_lock(&log_lock);
+    bool done = mr_log_sink_flush();
+    pthread_mutex_unlock(&log_lock);
+    return done;
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.serve import DEADLINE_S, StartServe, alive, children, wait_for, workers
+from tests.serve import DEADLINE_S, Serve, StartServe, alive, children, listens, wait_for, workers
 
 
 def run(millrace: Path, config: Path, *command: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -330,3 +331,23 @@ def test_private_ends_with_its_last_client(millrace_bin: Path, tmp_path: Path) -
     client.wait()
     assert process.wait(DEADLINE_S) == 0
     assert not folder.exists()
+
+
+def test_a_standard_error_that_nobody_reads(millrace_bin: Path, config: Path, tmp_path: Path, runtime: Path) -> None:
+    """A paused pager, Ctrl-S, a full pipe: the run goes on, and the log says afterwards what it has lost."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writing, b"x" * 4096)
+    os.set_blocking(writing, True)
+    socket = tmp_path / "s"
+    command = [millrace_bin, "serve", "-vv", "-c", config, "--socket", socket]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=writing)
+    os.close(writing)
+    one = Serve(process, socket, tmp_path / "none", millrace_bin)
+    wait_for(lambda: listens(socket), "no socket")
+    one.wait_ready()
+    process.terminate()
+    assert process.wait(DEADLINE_S) == 0
+    os.close(reading)
