@@ -630,7 +630,7 @@ static bool settle_workers(struct mr_supervisor *s)
 bool mr_fetch_workers_settle(struct mr_supervisor *s)
 {
     bool changed = settle_workers(s);
-    if (s->state <= MR_SUP_RUNNING) {
+    if (s->state <= MR_SUP_RUNNING && !s->indexing) { /* `millrace index`: nobody reads */
         changed |= admit_indexed(s);
         changed |= settle_memory(s);
     }

@@ -52,7 +52,7 @@ def test_fake_gcs_server_answers(fake_gcs: Server) -> None:
 
 
 def check_order(folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, ROOT / "scripts" / "check_order.py", folder]
+    command = [sys.executable, str(ROOT / "scripts" / "check_order.py"), str(folder)]
     return subprocess.run(command, capture_output=True, text=True)
 
 
