@@ -163,7 +163,7 @@ class Catalogue:
         formula = {
             "arena": shape.arena,
             "buffers": FETCH_WORKERS * cell.connections * RECEIVE_BUFFER,
-            "lane": lanes * 320 * (window + 1) + 40 * shape.count,
+            "lane": lanes * (448 * window + 1344) + 40 * shape.count,
         }
         return System(name, style, workers, command, skip, environment, formula)
 

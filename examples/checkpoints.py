@@ -1,9 +1,9 @@
-"""Trains a small network and saves it while it trains. Started again, it goes on behind the last checkpoint.
+"""Trains a small network and saves it while it trains. Started again, it continues after the last checkpoint.
 
     python examples/checkpoints.py gs://bucket/run7 --steps 400 --every 100
 
-Each save is promised by close(wait=False) and awaited before the next one, so at most two are on their way and the loop
-stands still for a copy only. A checkpoint that is listed is whole, whenever the program was killed.
+Each save is promised by close(wait=False) and awaited before the next one. So at most two are in flight, and the loop
+stops for a copy only. A checkpoint that is listed is whole, whenever the program was killed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import millrace.checkpoint
 
 
 def batch_of(step: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """A function of the step alone, so that a resumed run sees what an unbroken one sees."""
+    """A function of the step alone, so that a resumed run gets what an unbroken one gets."""
     samples = torch.randn(32, 8, generator=torch.Generator().manual_seed(step))
     return samples, samples.sum(dim=1, keepdim=True).sin()
 
@@ -52,7 +52,7 @@ def train(prefix: str, steps: int, every: int) -> None:
             continue
         print(json.dumps({"step": step, "loss": loss.item()}), flush=True)
         if save is not None:
-            save.result()  # raises what the one before failed of
+            save.result()  # raises the failure of the one before
         with millrace.checkpoint.writer(f"{prefix}/step-{step:08d}.pt") as file:
             torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, file)
             save = file.close(wait=False)

@@ -3,7 +3,7 @@
     millrace run -- torchrun --nproc-per-node 4 examples/dcp_save_load.py gs://bucket/run1 --steps 20
     millrace run -- torchrun --nproc-per-node 2 examples/dcp_save_load.py gs://bucket/run1 --steps 40
 
-Started again it goes on from the last whole checkpoint, with any number of ranks. Needs torch 2.6 or later.
+Started again it continues from the last whole checkpoint, with any number of ranks. Needs torch 2.6 or later.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def main() -> None:
             print(f"step {step + 1} loss {loss:.6f}", flush=True)
         if (step + 1) % arguments.every == 0:
             if pending is not None:
-                pending.result()  # one at a time; raises what the save failed of
+                pending.result()  # one at a time; raises the save's failure
             place = f"{arguments.uri}/step-{step + 1}"
             response = dcp.async_save(
                 {"training": training, "step": step + 1},

@@ -111,7 +111,7 @@ def block(channels_in: int, channels_out: int) -> nn.Module:
 
 
 class UNet(nn.Module):
-    """Down and up again; each level going up sees what its level going down saw. Input sides are multiples of 8."""
+    """Down and up again; each level going up also gets the output of its level going down. Sides are multiples of 8."""
 
     def __init__(self, widths: Sequence[int] = (8, 16, 32, 64)) -> None:
         super().__init__()

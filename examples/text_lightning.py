@@ -1,11 +1,11 @@
-"""Trains a small language model with Lightning: text comes from a bucket, checkpoints go there, a killed run goes on.
+"""Trains a small language model with Lightning: text comes from a bucket, checkpoints go there, a killed run continues.
 
     python examples/text_lightning.py make out/text/bucket/code          # or put text files of your own there
     millrace-devstore --root out/text --listen 127.0.0.1:9000 &
     export STORAGE_EMULATOR_HOST=http://127.0.0.1:9000
     python examples/text_lightning.py train gs://bucket/code/ gs://bucket/run1 --epochs 3
 
-Kill it and start it again, with the same command: it goes on from the newest checkpoint, in the middle of the epoch,
+Kill it and start it again, with the same command: it continues from the newest checkpoint, in the middle of the epoch,
 with the batches that it has not had. `make` cuts Python's own standard library into objects of 2,000 bytes; the network
 reads bytes and guesses the next one. docs/checkpoints.md says what each part does.
 """
@@ -81,7 +81,7 @@ def train(data: str, folder: str, epochs: int, batch: int, workers: int, every: 
         enable_model_summary=False,
         use_distributed_sampler=False,  # millrace shards by itself
         callbacks=[saves],
-        plugins=[millrace.lightning.CheckpointIO(wait=False)],  # training goes on while a checkpoint is uploaded
+        plugins=[millrace.lightning.CheckpointIO(wait=False)],  # training continues while a checkpoint is uploaded
     )
     # Each save replaces the object, which is the last whole one until the next is confirmed.
     newest = f"{folder.rstrip('/')}/newest.ckpt"

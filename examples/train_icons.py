@@ -271,7 +271,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2, help="DataLoader workers a rank")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--stop-after", type=int, default=0, help="save the state after so many steps and stop")
-    parser.add_argument("--resume", action="store_true", help="go on from the saved state")
+    parser.add_argument("--resume", action="store_true", help="continue from the saved state")
     options = parser.parse_args()
 
     torch.set_num_threads(max(1, (os.cpu_count() or 2) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
