@@ -25,27 +25,32 @@ static int watch(struct mr_link *link, int fd)
     return -1;
 }
 
-/* Descriptor i of the message, mapped; the descriptor is closed. */
-static void *map_fd(struct mr_msg_in *msg, unsigned i, uint64_t size, int writable)
+/* Descriptor i of the message, mapped to be written; the descriptor is closed. */
+static void *map_fd(struct mr_msg_in *msg, unsigned i, uint64_t size)
 {
     int fd = mr_msg_take_fd(msg, i);
     if (fd < 0)
         return NULL;
-    void *at = mr_segment_map(fd, size, writable, NULL);
+    void *at = mr_segment_map(fd, size, true, NULL);
     close(fd);
     return at;
 }
 
 static int setup_woken(struct mr_link *link, struct mr_msg_in *msg)
 {
-    link->line = map_fd(msg, 3, sizeof *link->line, 1);
+    link->line = map_fd(msg, 3, sizeof *link->line);
     link->eventfd = mr_msg_take_fd(msg, 4);
     if (!link->line || link->eventfd < 0)
         return -1;
     return watch(link, link->eventfd);
 }
 
-static int setup(struct mr_link *link, struct mr_msg_in *msg, const char *role)
+void mr_link_set_log_level(uint64_t level)
+{
+    mr_log_set_level(level <= MR_LOG_DEBUG ? (enum mr_log_level)level : MR_LOG_INFO);
+}
+
+static int setup(struct mr_link *link, struct mr_msg_in *msg, const struct mr_link_kind *kind)
 {
     const char *named;
     uint64_t slot, level;
@@ -56,11 +61,12 @@ static int setup(struct mr_link *link, struct mr_msg_in *msg, const char *role)
     if (mr_msg_get_str(msg, "role", &named) != 0 || mr_msg_get_u64(msg, "slot", &slot) != 0 ||
         mr_msg_get_u64(msg, "generation", &link->generation) != 0 || mr_msg_get_u64(msg, "log_level", &level) != 0)
         return -1;
-    if (strcmp(named, role) != 0 || slot != link->slot) {
-        mr_error_set(MR_E_PROTOCOL, "SETUP is for %s %u, and this is %s %u", named, (unsigned)slot, role, link->slot);
+    if (strcmp(named, kind->role) != 0 || slot != link->slot) {
+        mr_error_set(MR_E_PROTOCOL, "SETUP is for %s %u, and this is %s %u", named, (unsigned)slot, kind->role,
+                     link->slot);
         return -1;
     }
-    mr_log_set_level(level <= MR_LOG_DEBUG ? (enum mr_log_level)level : MR_LOG_INFO);
+    mr_link_set_log_level(level);
     int fd = mr_msg_take_fd(msg, 0);
     if (fd < 0)
         return -1;
@@ -73,7 +79,7 @@ static int setup(struct mr_link *link, struct mr_msg_in *msg, const char *role)
         return -1;
     link->board = mr_board_map(fd);
     close(fd);
-    link->counters = map_fd(msg, 2, MR_COUNTERS_BYTES, 1);
+    link->counters = map_fd(msg, 2, MR_COUNTERS_BYTES);
     if (!link->board || !link->counters)
         return -1;
     /* The supervisor may have died before PDEATHSIG was set: nobody would tell us. */
@@ -81,20 +87,19 @@ static int setup(struct mr_link *link, struct mr_msg_in *msg, const char *role)
         mr_error_set(MR_E_GONE, "the supervisor (pid %u) is gone", link->board->supervisor_pid);
         return -1;
     }
-    return strcmp(role, "list") != 0 ? setup_woken(link, msg) : 0;
+    return kind->is_woken ? setup_woken(link, msg) : 0;
 }
 
-int mr_link_init(struct mr_link *link, const char *role, unsigned slot)
+int mr_link_init(struct mr_link *link, const struct mr_link_kind *kind, unsigned slot)
 {
-    struct mr_msg_in msg;
     char name[32];
     memset(link, 0, sizeof *link);
     link->slot = slot;
     link->wait_fd = link->eventfd = -1;
     link->socket = MR_LINK_SOCKET;
-    snprintf(name, sizeof name, "%s %u", role, slot);
+    snprintf(name, sizeof name, "%s %u", kind->role, slot);
     mr_log_init(name, MR_LOG_INFO);
-    if (strcmp(role, "write") != 0)
+    if (!kind->survives)
         prctl(PR_SET_PDEATHSIG, SIGKILL);
     prctl(PR_SET_DUMPABLE, 0); /* no core dump: credentials live here */
     signal(SIGPIPE, SIG_IGN);
@@ -109,6 +114,7 @@ int mr_link_init(struct mr_link *link, const char *role, unsigned slot)
                      link->socket);
         return -1;
     }
+    struct mr_msg_in msg;
     if (mr_msg_recv(link->socket, &msg) != 1) {
         mr_error_append("waiting for SETUP");
         return -1;
@@ -120,29 +126,18 @@ int mr_link_init(struct mr_link *link, const char *role, unsigned slot)
     } else {
         rc = watch(link, link->socket);
     }
-    if (rc == 0 && strcmp(role, "write") == 0)
+    if (rc == 0 && kind->survives)
         rc = watch(link, MR_LINK_LIFE);
     if (rc == 0)
-        rc = setup(link, &msg, role);
+        rc = setup(link, &msg, kind);
     mr_msg_close(&msg);
     if (rc == 0)
         mr_counters_adopt(link->counters, (uint32_t)link->generation, getpid(), mr_clock_mono_ns());
     return rc;
 }
 
-void mr_link_close(struct mr_link *link)
+bool mr_link_is_orphan(void)
 {
-    if (link->wait_fd >= 0)
-        close(link->wait_fd);
-    if (link->eventfd >= 0)
-        close(link->eventfd);
-    mr_config_close(&link->config);
-    close(link->socket);
-}
-
-bool mr_link_is_orphan(const struct mr_link *link)
-{
-    (void)link;
     struct pollfd life = {.fd = MR_LINK_LIFE, .events = POLLIN};
     return poll(&life, 1, 0) > 0; /* nobody writes to it: it is its end */
 }
@@ -156,13 +151,13 @@ void mr_link_drain_wakeups(struct mr_link *link)
     }
 }
 
-int mr_link_say(struct mr_link *link, enum mr_msg_type type)
+int mr_link_send(struct mr_link *link, enum mr_msg_type type)
 {
     struct mr_msg_out *msg = mr_msg_new(type);
     return msg ? mr_msg_send(link->socket, msg) : -1;
 }
 
-int mr_link_say_failed(struct mr_link *link, uint64_t dataset, uint64_t range)
+int mr_link_send_failed(struct mr_link *link, uint64_t dataset, uint64_t range)
 {
     struct mr_msg_out *msg = mr_msg_new(MR_MSG_FAILED);
     if (!msg)

@@ -22,6 +22,13 @@
 
 /* ---- names ---- */
 
+struct mr_maker mr_maker_of(const char *run, unsigned slot, uint64_t start)
+{
+    struct mr_maker maker = {.slot = slot, .start = (uint32_t)start};
+    snprintf(maker.run, sizeof maker.run, "%s", run);
+    return maker;
+}
+
 bool mr_maker_equal(const struct mr_maker *a, const struct mr_maker *b)
 {
     return a->slot == b->slot && a->start == b->start && strcmp(a->run, b->run) == 0;
@@ -236,11 +243,6 @@ struct mr_dead_mark *mr_dead_marks_take(unsigned most)
     return marks;
 }
 
-bool mr_dead_mark_names(const struct mr_dead_mark *mark, const char *endpoint, const char *bucket)
-{
-    return find_line(mark->text, endpoint, bucket) != NULL;
-}
-
 void mr_dead_mark_cleaned(struct mr_dead_mark *mark, const char *endpoint, const char *bucket)
 {
     char *line = find_line(mark->text, endpoint, bucket);
@@ -270,11 +272,6 @@ const struct mr_dead_mark *mr_dead_marks_find(const struct mr_dead_mark *marks, 
     return marks;
 }
 
-bool mr_dead_marks_have(const struct mr_dead_mark *marks, const struct mr_maker *maker)
-{
-    return mr_dead_marks_find(marks, maker) != NULL;
-}
-
 bool mr_run_mark_lives(const char *run, const struct mr_dead_mark *marks)
 {
     char base[PATH_MAX];
@@ -287,7 +284,7 @@ bool mr_run_mark_lives(const char *run, const struct mr_dead_mark *marks)
         return false;
     while (!lives && (entry = readdir(dir))) {
         if (strncmp(entry->d_name, run, strlen(run)) != 0 || entry->d_name[strlen(run)] != '.' ||
-            !parse_maker(entry->d_name, '.', '.', &maker, &rest) || mr_dead_marks_have(marks, &maker))
+            !parse_maker(entry->d_name, '.', '.', &maker, &rest) || mr_dead_marks_find(marks, &maker))
             continue;
         int fd = openat(dirfd(dir), entry->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
         if (fd < 0)

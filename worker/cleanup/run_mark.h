@@ -24,8 +24,9 @@ struct mr_maker {
     uint32_t start;
 };
 #define MR_MAKER_WRITE 4096u
+struct mr_maker mr_maker_of(const char *run, unsigned slot, uint64_t start);
 bool mr_maker_equal(const struct mr_maker *a, const struct mr_maker *b);
-/* From a name behind the prefix: false where it is not of that form. number may be NULL. */
+/* From a name after the prefix: false where it is not of that form. number may be NULL. */
 bool mr_maker_parse(const char *text, struct mr_maker *maker, uint64_t *number);
 
 struct mr_run_mark;
@@ -46,8 +47,6 @@ struct mr_dead_mark {
 };
 /* Locks and returns the marks of dead processes, at most `most`; NULL: none (or no folder). */
 struct mr_dead_mark *mr_dead_marks_take(unsigned most);
-/* Does the mark name this bucket? */
-bool mr_dead_mark_names(const struct mr_dead_mark *mark, const char *endpoint, const char *bucket);
 /* The bucket is done: takes it off the mark; the mark goes with its last one. */
 void mr_dead_mark_cleaned(struct mr_dead_mark *mark, const char *endpoint, const char *bucket);
 /* Unlocks all and frees them. NULL is allowed. */
@@ -55,8 +54,6 @@ void mr_dead_marks_free(struct mr_dead_mark *marks);
 
 /* This maker's mark among them, or NULL. */
 const struct mr_dead_mark *mr_dead_marks_find(const struct mr_dead_mark *marks, const struct mr_maker *maker);
-/* Is one of the marks this maker's? */
-bool mr_dead_marks_have(const struct mr_dead_mark *marks, const struct mr_maker *maker);
 /* Does a process of that run live on this machine? The marks are those that this process has locked itself. */
 bool mr_run_mark_lives(const char *run, const struct mr_dead_mark *marks);
 

@@ -11,8 +11,8 @@ struct mr_open_dataset *mr_datasets_find(struct mr_datasets *datasets, uint64_t 
     return id < MR_DATASETS_MAX && datasets->items[id].open ? &datasets->items[id] : NULL;
 }
 
-int mr_datasets_look(struct mr_datasets *datasets, const struct mr_request *request, struct mr_index_entry *entry,
-                     char *name, uint64_t *bytes)
+int mr_datasets_locate(struct mr_datasets *datasets, const struct mr_request *request, struct mr_index_entry *entry,
+                       char *name, uint64_t *bytes)
 {
     struct mr_open_dataset *ds = mr_datasets_find(datasets, request->dataset);
     if (!ds) {
@@ -93,7 +93,7 @@ int mr_datasets_add(struct mr_datasets *datasets, struct mr_msg_in *msg)
         ds->store = mr_net_store(datasets->net, uri.scheme, uri.bucket);
         if (!ds->store) { /* bad configuration or credentials: this data set fails, the others go on */
             mr_index_close(&ds->index);
-            rc = mr_link_say_failed(datasets->link, id, UINT64_MAX);
+            rc = mr_link_send_failed(datasets->link, id, UINT64_MAX);
         } else {
             ds->open = true;
             rc = open_composer(datasets, ds, id, &uri);

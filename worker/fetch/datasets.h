@@ -37,8 +37,8 @@ struct mr_open_dataset *mr_datasets_find(struct mr_datasets *datasets, uint64_t 
  * The bytes that a request stands for, checked against the index. name: a buffer of MR_INDEX_NAME_SIZE, or NULL. 0, or
  * -1 with mr_error.
  */
-int mr_datasets_look(struct mr_datasets *datasets, const struct mr_request *request, struct mr_index_entry *entry,
-                     char *name, uint64_t *bytes);
+int mr_datasets_locate(struct mr_datasets *datasets, const struct mr_request *request, struct mr_index_entry *entry,
+                       char *name, uint64_t *bytes);
 /* May both be of one composed object now? */
 bool mr_datasets_join(struct mr_datasets *datasets, const struct mr_request *first, const struct mr_request *next);
 /* Does any of them compose now? */

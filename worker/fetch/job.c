@@ -136,7 +136,7 @@ static void start_alone(struct piece *piece)
 {
     struct mr_jobs *jobs = piece->job->jobs;
     uint64_t bytes;
-    if (mr_datasets_look(jobs->datasets, &piece->claim.request, &piece->entry, jobs->name, &bytes) != 0 ||
+    if (mr_datasets_locate(jobs->datasets, &piece->claim.request, &piece->entry, jobs->name, &bytes) != 0 ||
         bytes != piece->claim.bytes) {
         mr_producer_fail(jobs->producer, &piece->claim, mr_error_code(), mr_error_text());
         piece_ended(piece);
@@ -302,7 +302,8 @@ static unsigned gather_sources(struct job *job, struct mr_store_name sources[MR_
         struct piece *piece = &job->pieces[i];
         uint64_t bytes;
         if (piece->state == PIECE_SLICE) {
-            if (mr_datasets_look(jobs->datasets, &piece->claim.request, &piece->entry, jobs->names[count], &bytes) != 0)
+            if (mr_datasets_locate(jobs->datasets, &piece->claim.request, &piece->entry, jobs->names[count], &bytes) !=
+                0)
                 return 0; /* alone, each gets its own error */
             sources[count] = (struct mr_store_name){.name = jobs->names[count],
                                                     .name_length = piece->entry.name_length,
@@ -390,7 +391,7 @@ void mr_jobs_start(struct mr_jobs *jobs, const struct mr_job *from)
             piece_ended(piece);
         } else if (piece->claim.bytes == 0) { /* nothing to ask the store for */
             uint64_t bytes;
-            bool known = mr_datasets_look(jobs->datasets, &piece->claim.request, &piece->entry, NULL, &bytes) == 0;
+            bool known = mr_datasets_locate(jobs->datasets, &piece->claim.request, &piece->entry, NULL, &bytes) == 0;
             mr_producer_publish(jobs->producer, &piece->claim, 0, known ? piece->entry.version : 0, 0, 0);
             mr_counter_add(jobs->counters, MR_WC_OBJECTS, 1);
             piece_ended(piece);

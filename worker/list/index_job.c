@@ -115,7 +115,7 @@ static int finish(struct mr_link *link, const struct request *r, uint64_t reques
 {
     struct mr_index index;
     if (mr_index_map(&index, fd) != 0)
-        return mr_link_say_failed(link, r->dataset, UINT64_MAX);
+        return mr_link_send_failed(link, r->dataset, UINT64_MAX);
     int rc = say_done(link, r->dataset, requests, from, &index, fd);
     if (rc == 0 && !cached && !r->replace) /* `millrace index` has its own copy */
         keep(&r->want, &index, requests);
@@ -201,7 +201,7 @@ static int concat_all(const struct mr_index_job *job, struct mr_link *link, cons
                  : finish(link, r, r->requests, "", false, fd);
     goto out;
 failed:
-    rc = mr_link_say_failed(link, r->dataset, UINT64_MAX);
+    rc = mr_link_send_failed(link, r->dataset, UINT64_MAX);
 out:
     if (fd >= 0)
         close(fd);
@@ -235,7 +235,7 @@ int mr_index_job_concat(struct mr_index_job *job, struct mr_link *link, struct m
     if (rc == 0 && (mr_msg_get_u64(msg, "requests", &r->requests) != 0 ||
                     mr_msg_get_u64(msg, "stale", &r->stale) != 0 || mr_msg_get_bool(msg, "replace", &r->replace) != 0))
         rc = -1;
-    rc = rc == 0 ? concat_all(job, link, r) : mr_link_say_failed(link, dataset, UINT64_MAX);
+    rc = rc == 0 ? concat_all(job, link, r) : mr_link_send_failed(link, dataset, UINT64_MAX);
     close_request(r);
     for (unsigned i = 0; i < job->part_count; i++)
         mr_index_close(&job->parts[i]);
@@ -266,7 +266,7 @@ static int explain(struct mr_link *link, const struct request *r, struct mr_msg_
     }
     if (fd >= 0)
         close(fd);
-    return mr_link_say_failed(link, r->dataset, UINT64_MAX);
+    return mr_link_send_failed(link, r->dataset, UINT64_MAX);
 }
 
 int mr_index_job_load(struct mr_link *link, struct mr_net *net, struct mr_msg_in *msg)
@@ -288,7 +288,7 @@ int mr_index_job_load(struct mr_link *link, struct mr_net *net, struct mr_msg_in
     if (rc == 0)
         rc = finish(link, r, found.requests, found.from, found.cached, fd);
     else if (rc < 0)
-        rc = mr_link_say_failed(link, dataset, UINT64_MAX);
+        rc = mr_link_send_failed(link, dataset, UINT64_MAX);
     else
         rc = msg->fd_count > 0 ? explain(link, r, msg) : say_missing(link, dataset, found.stale);
     if (fd >= 0)

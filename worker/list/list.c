@@ -10,19 +10,16 @@
 #include <unistd.h>
 
 #include "shm/base/clock.h"
+#include "shm/base/container.h"
 #include "shm/base/error.h"
 #include "shm/base/log.h"
 #include "shm/index/index_build.h"
-#include "shm/memory/segment.h"
-#include "worker/link.h"
+#include "worker/cleanup/temporary.h"
 #include "worker/list/index_job.h"
 #include "worker/list/index_load.h"
 #include "worker/list/names.h"
 #include "worker/list/split.h"
-#include "worker/net.h"
-
-#define STEP_MS          100
-#define TEMPORARY_PREFIX "dataflux-composed-objects/"
+#include "worker/role.h"
 
 /* One range at a time. */
 struct range {
@@ -54,10 +51,9 @@ struct name_look_up {
 };
 
 struct lister {
-    struct mr_link link;
-    struct mr_net net;
+    struct mr_role role;
     struct range range;
-    bool split_wanted, draining, bad;
+    bool split_wanted;
     uint64_t split_level;
     struct mr_index_job job; /* CONCAT in several messages */
 };
@@ -80,7 +76,7 @@ static void range_close(struct lister *l)
     struct range *r = &l->range;
     for (size_t i = 0; r->look_ups && i < r->next_name; i++)
         if (r->look_ups[i].transfer)
-            mr_transfer_cancel(l->net.engine, r->look_ups[i].transfer);
+            mr_transfer_cancel(l->role.net.engine, r->look_ups[i].transfer);
     mr_index_builder_destroy(r->builder);
     if (r->fd >= 0)
         close(r->fd);
@@ -104,8 +100,8 @@ static void range_failed(struct lister *l)
         mr_log_debug("%s", mr_error_text());
     else
         mr_log_error("%s", mr_error_text());
-    if (mr_link_say_failed(&l->link, l->range.dataset, l->range.id) != 0)
-        l->bad = true;
+    if (mr_link_send_failed(&l->role.link, l->range.dataset, l->range.id) != 0)
+        mr_role_lost(&l->role);
     range_close(l);
 }
 
@@ -119,7 +115,7 @@ static int say_page(struct lister *l)
     mr_msg_put_u64(msg, "objects", mr_index_builder_count(r->builder));
     mr_msg_put_u64(msg, "pages", r->pages);
     mr_msg_put_str(msg, "last", r->last ? r->last : "");
-    return mr_msg_send(l->link.socket, msg);
+    return mr_msg_send(l->role.link.socket, msg);
 }
 
 static int range_done(struct lister *l)
@@ -136,8 +132,8 @@ static int range_done(struct lister *l)
     mr_msg_put_u64(msg, "bytes", r->bytes);
     mr_msg_put_u64(msg, "largest", r->largest);
     mr_msg_put_fd(msg, r->fd);
-    mr_counter_add(l->link.counters, MR_WC_LIST_JOBS, 1);
-    int rc = mr_msg_send(l->link.socket, msg);
+    mr_counter_add(l->role.link.counters, MR_WC_LIST_JOBS, 1);
+    int rc = mr_msg_send(l->role.link.socket, msg);
     range_close(l);
     return rc;
 }
@@ -146,7 +142,7 @@ static int range_done(struct lister *l)
 
 static bool excluded_class(const struct lister *l, const char *class)
 {
-    const struct mr_strings *excluded = &l->link.config.list.exclude_classes;
+    const struct mr_strings *excluded = &l->role.link.config.list.exclude_classes;
     for (size_t i = 0; i < excluded->count; i++) {
         if (strcasecmp(class, excluded->items[i]) == 0)
             return true;
@@ -157,7 +153,7 @@ static bool excluded_class(const struct lister *l, const char *class)
 static void drop(struct lister *l, enum mr_index_drop kind, uint64_t n)
 {
     mr_index_builder_drop(l->range.builder, kind, n);
-    mr_counter_add(l->link.counters, MR_WC_DROPPED_FOLDER + (unsigned)kind, n);
+    mr_counter_add(l->role.link.counters, MR_WC_DROPPED_FOLDER + (unsigned)kind, n);
 }
 
 static int add_item(struct lister *l, const struct mr_store_item *item)
@@ -167,7 +163,7 @@ static int add_item(struct lister *l, const struct mr_store_item *item)
         drop(l, MR_DROP_FOLDER, 1);
         return 0;
     }
-    if (strncmp(item->name, TEMPORARY_PREFIX, strlen(TEMPORARY_PREFIX)) == 0) {
+    if (strncmp(item->name, MR_TEMPORARY_PREFIX, strlen(MR_TEMPORARY_PREFIX)) == 0) {
         drop(l, MR_DROP_TEMPORARY, 1);
         return 0;
     }
@@ -220,27 +216,16 @@ static int give_half(struct lister *l)
             return -1;
         }
     }
-    return mr_msg_send(l->link.socket, msg);
-}
-
-/* Listing is billed as class A, look-ups as class B, repeats included. */
-static void count_operations(struct lister *l)
-{
-    static uint64_t class_a, class_b;
-    const struct mr_transfer_counters *now = mr_transfer_counters(l->net.engine);
-    mr_counter_add(l->link.counters, MR_WC_CLASS_A, now->class_a - class_a);
-    mr_counter_add(l->link.counters, MR_WC_CLASS_B, now->class_b - class_b);
-    class_a = now->class_a;
-    class_b = now->class_b;
+    return mr_msg_send(l->role.link.socket, msg);
 }
 
 static int take_page(struct lister *l, const struct mr_store_page *page)
 {
     struct range *r = &l->range;
     r->pages++;
-    count_operations(l);
-    mr_counter_add(l->link.counters, MR_WC_LIST_PAGES, 1);
-    mr_counter_add(l->link.counters, MR_WC_LISTED, page->count);
+    mr_role_count_operations(&l->role);
+    mr_counter_add(l->role.link.counters, MR_WC_LIST_PAGES, 1);
+    mr_counter_add(l->role.link.counters, MR_WC_LISTED, page->count);
     if (page->skipped)
         drop(l, MR_DROP_SPECIAL, page->skipped);
     for (size_t i = 0; i < page->count; i++) {
@@ -300,7 +285,7 @@ static int ask_page(struct lister *l)
         .page_token = r->token,
         .after = r->last,
     };
-    return mr_transfer_list(l->net.engine, r->store, &request, page_arrived, l) ? 0 : -1;
+    return mr_transfer_list(l->role.net.engine, r->store, &request, page_arrived, l) ? 0 : -1;
 }
 
 /* ---- an explicit list of names ---- */
@@ -319,7 +304,7 @@ static int names_done(struct lister *l)
                                  found->generation, found->crc32c, found->has_crc32c) != 0)
             return -1;
     }
-    mr_counter_add(l->link.counters, MR_WC_LISTED, r->names.count);
+    mr_counter_add(l->role.link.counters, MR_WC_LISTED, r->names.count);
     return range_done(l);
 }
 
@@ -329,7 +314,7 @@ static void name_arrived(void *arg, const struct mr_store_result *result, const 
     struct lister *l = at->lister;
     at->transfer = NULL;
     l->range.waiting--;
-    count_operations(l);
+    mr_role_count_operations(&l->role);
     if (result->code != MR_OK) {
         mr_error_set(result->code, "%s", result->text);
         if (!l->range.ranged)
@@ -352,11 +337,11 @@ static void name_arrived(void *arg, const struct mr_store_result *result, const 
 static void ask_names(struct lister *l)
 {
     struct range *r = &l->range;
-    while (r->next_name < r->names.count && mr_transfer_free(l->net.engine) > 0) {
+    while (r->next_name < r->names.count && mr_transfer_free(l->role.net.engine) > 0) {
         struct name_look_up *at = &r->look_ups[r->next_name];
         const char *name = r->names.names[r->next_name];
         at->lister = l;
-        at->transfer = mr_transfer_stat(l->net.engine, r->store, name, strlen(name), 0, name_arrived, at);
+        at->transfer = mr_transfer_stat(l->role.net.engine, r->store, name, strlen(name), 0, name_arrived, at);
         if (!at->transfer) {
             range_failed(l);
             return;
@@ -400,7 +385,7 @@ static int open_range(struct lister *l, struct mr_msg_in *msg)
         mr_error_set(MR_E_NO_MEMORY, "no memory for a range");
         return -1;
     }
-    r->store = mr_net_store(&l->net, r->uri.scheme, r->uri.bucket);
+    r->store = mr_net_store(&l->role.net, r->uri.scheme, r->uri.bucket);
     if (!r->store)
         return -1;
     r->fd = new_memfd("millrace-index-part");
@@ -411,7 +396,7 @@ static int open_range(struct lister *l, struct mr_msg_in *msg)
         .scheme = r->uri.scheme,
         .version = version_of(r->uri.scheme),
         .bucket = r->uri.bucket,
-        .endpoint = mr_index_endpoint(&l->link.config, r->uri.scheme),
+        .endpoint = mr_index_endpoint(&l->role.link.config, r->uri.scheme),
         .prefixes = &prefix,
         .prefix_count = msg->fd_count > 0 ? 0 : 1, /* an explicit list has none */
         .created_wall_ns = mr_clock_wall_ns(),
@@ -457,49 +442,24 @@ static int split(struct lister *l, struct mr_msg_in *msg)
     return 0; /* it was done while the message was under way: RANGE_DONE has been sent */
 }
 
-static int handle(struct lister *l, struct mr_msg_in *msg)
+static int handle(struct mr_role *role, struct mr_msg_in *msg)
 {
-    uint64_t level;
+    struct lister *l = MR_CONTAINER_OF(role, lister, role);
     switch (msg->type) {
     case MR_MSG_RANGE:
         return take_range(l, msg);
     case MR_MSG_SPLIT:
         return split(l, msg);
     case MR_MSG_CONCAT:
-        return mr_index_job_concat(&l->job, &l->link, &l->net, msg);
+        return mr_index_job_concat(&l->job, &role->link, &role->net, msg);
     case MR_MSG_INDEX_LOAD:
-        return mr_index_job_load(&l->link, &l->net, msg);
-    case MR_MSG_DRAIN:
-        l->draining = true;
-        return 0;
-    case MR_MSG_LOG_LEVEL:
-        if (mr_msg_get_u64(msg, "level", &level) != 0)
-            return -1;
-        mr_log_set_level(level <= MR_LOG_DEBUG ? (enum mr_log_level)level : MR_LOG_INFO);
-        return 0;
+        return mr_index_job_load(&role->link, &role->net, msg);
     default:
-        mr_error_set(MR_E_PROTOCOL, "the supervisor sent a message of type %d to a list worker", (int)msg->type);
-        return -1;
+        return mr_role_unknown(role, msg);
     }
 }
 
-static void read_messages(struct lister *l)
-{
-    struct mr_msg_in msg;
-    int rc;
-    while ((rc = mr_msg_recv(l->link.socket, &msg)) == 1) {
-        if (handle(l, &msg) != 0) {
-            mr_log_error("%s", mr_error_text());
-            l->bad = true;
-        }
-        mr_msg_close(&msg);
-    }
-    if (rc < 0) {
-        if (mr_error_code() != MR_E_GONE)
-            mr_log_error("%s", mr_error_text());
-        l->bad = true;
-    }
-}
+static const struct mr_role_ops ops = {.kind = {.role = "list"}, .handle = handle};
 
 int mr_list_main(unsigned slot)
 {
@@ -507,23 +467,5 @@ int mr_list_main(unsigned slot)
     if (!l)
         return 1;
     l->range.fd = -1;
-    if (mr_link_init(&l->link, "list", slot) != 0)
-        goto failed;
-    if (mr_net_init(&l->net, &l->link.config) != 0) {
-        mr_link_say_failed(&l->link, UINT64_MAX, UINT64_MAX);
-        goto failed;
-    }
-    if (mr_link_say(&l->link, MR_MSG_READY) != 0)
-        goto failed;
-    while (!l->bad && !l->draining) {
-        int woken = mr_http_step(l->net.http, STEP_MS, l->link.wait_fd);
-        if (woken < 0)
-            goto failed;
-        if (woken > 0)
-            read_messages(l);
-    }
-    return l->bad ? 1 : 0; /* mappings and sockets go with the process */
-failed:
-    mr_log_error("%s", mr_error_text());
-    return mr_error_code() == MR_E_CONFIG || mr_error_code() == MR_E_DENIED ? 2 : 1;
+    return mr_role_main(&l->role, &ops, slot);
 }

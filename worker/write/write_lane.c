@@ -490,7 +490,7 @@ bool mr_write_lane_start(struct mr_write_lane *lane)
     return false;
 }
 
-void mr_write_lane_look(struct mr_write_lane *lane, int64_t now_ns)
+void mr_write_lane_step(struct mr_write_lane *lane, int64_t now_ns)
 {
     char uri[400];
     stop_if_aborted(lane);
@@ -518,11 +518,6 @@ void mr_write_lane_give_up(struct mr_write_lane *lane, const char *why)
 bool mr_write_lane_is_ended(const struct mr_write_lane *lane)
 {
     return lane->state == MR_WRITE_ENDED;
-}
-
-uint32_t mr_write_lane_number(const struct mr_write_lane *lane)
-{
-    return lane->part.lane;
 }
 
 /* ---- life ---- */

@@ -50,18 +50,17 @@ struct mr_write_lane *mr_write_lane_new(struct mr_write_context *context, struct
 void mr_write_lane_destroy(struct mr_write_lane *lane);
 
 /*
- * Looks at the lane and begins at most one request. false: there is nothing to begin now. To be called until then, with
+ * Begins at most one request. false: there is nothing to begin now. To be called until then, with
  * mr_transfer_free(engine) > 0, after each wake-up and each step of the loop.
  */
 bool mr_write_lane_start(struct mr_write_lane *lane);
-/* Every 100 ms or so, whatever is free: an abort is seen. */
-void mr_write_lane_look(struct mr_write_lane *lane, int64_t now_ns);
+/* Every 100 ms or so, whatever is free: notices an abort, and an undo that takes too long. */
+void mr_write_lane_step(struct mr_write_lane *lane, int64_t now_ns);
 /* Gives it up unless it is sealed: to be called where nobody will fill it any more. */
 void mr_write_lane_abort(struct mr_write_lane *lane);
 /* Gives it up, sealed or not: FAILED with this reason, unless it has an outcome. */
 void mr_write_lane_give_up(struct mr_write_lane *lane, const char *why);
 /* Its outcome is stored, and nothing of ours is in its memory. */
 bool mr_write_lane_is_ended(const struct mr_write_lane *lane);
-uint32_t mr_write_lane_number(const struct mr_write_lane *lane);
 
 #endif

@@ -145,7 +145,7 @@ void scene_step(struct scene *s, unsigned ms)
     }
     if (!mr_write_lane_is_ended(s->worker))
         ck_assert_int_ge(mr_http_step(s->net.http, (int)ms, -1), 0);
-    mr_write_lane_look(s->worker, mr_clock_mono_ns());
+    mr_write_lane_step(s->worker, mr_clock_mono_ns());
     mr_temporaries_step(s->context.temporaries, mr_clock_mono_ns());
 }
 
