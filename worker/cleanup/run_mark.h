@@ -1,11 +1,10 @@
 /*
  * run_mark.h - which processes of this machine make temporary objects, and which of them have died.
  *
- * A mark is a file <runtime folder>/composed/<run uuid>.<slot>.<start> whose process holds its lock (flock) for life: the
- * kernel, not a pid or a heartbeat, says whether it lives. In it stands a line "endpoint bucket" for each bucket in which
- * it makes temporary objects, written before the first one. Who finds a mark without a lock takes the lock, removes that
- * process's objects, and then the mark. A request of the dead process may still reach the store, so a mark stays until
- * its bucket has been looked through LATE_S after the death was noticed (the file's mode then says "noticed": 0400).
+ * A mark is a lock file (lock_file.h) of the kind "composed". It has a line "endpoint bucket" for each bucket in which its
+ * process makes temporary objects, written before the first one. Whoever takes a dead process's mark removes that
+ * process's objects, and then the mark. A mark stays until its bucket has been listed MR_LATE_S after the death was
+ * noticed, since a request of the dead process may reach the store until then.
  *
  * A node that dies takes its marks along: then the age of the objects decides (temporary.h).
  */
@@ -13,24 +12,11 @@
 #define MR_WORKER_CLEANUP_RUN_MARK_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
-#define MR_MARK_LATE_S 20 /* how long after its sender's death a request may take effect */
-
-/* Who made an object: its name is <prefix><run>/<slot>-<start>-<number>. */
-struct mr_maker {
-    char run[40];  /* uuid */
-    unsigned slot; /* of a write worker: MR_MAKER_WRITE and more */
-    uint32_t start;
-};
-#define MR_MAKER_WRITE 4096u
-struct mr_maker mr_maker_of(const char *run, unsigned slot, uint64_t start);
-bool mr_maker_equal(const struct mr_maker *a, const struct mr_maker *b);
-/* From a name after the prefix: false where it is not of that form. number may be NULL. */
-bool mr_maker_parse(const char *text, struct mr_maker *maker, uint64_t *number);
+#include "worker/cleanup/maker.h"
 
 struct mr_run_mark;
-/* Makes and locks this process's mark. NULL with mr_error (the folder cannot be used). */
+/* Makes and locks this process's mark. NULL with mr_error: the folder cannot be used. */
 struct mr_run_mark *mr_run_mark_new(const struct mr_maker *maker);
 /* Adds a bucket, once. 0 or -1 (IO). */
 int mr_run_mark_note(struct mr_run_mark *mark, const char *endpoint, const char *bucket);
@@ -54,7 +40,13 @@ void mr_dead_marks_free(struct mr_dead_mark *marks);
 
 /* This maker's mark among them, or NULL. */
 const struct mr_dead_mark *mr_dead_marks_find(const struct mr_dead_mark *marks, const struct mr_maker *maker);
-/* Does a process of that run live on this machine? The marks are those that this process has locked itself. */
-bool mr_run_mark_lives(const char *run, const struct mr_dead_mark *marks);
+
+/* The last answer of mr_run_lives, which reads a folder: the objects of a run are listed together. Zeroed at first. */
+struct mr_run_life {
+    char run[40];
+    bool lives;
+};
+/* Does a process of that run live on this machine? marks: those that this process has locked itself. */
+bool mr_run_lives(struct mr_run_life *life, const char *run, const struct mr_dead_mark *marks);
 
 #endif

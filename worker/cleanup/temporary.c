@@ -11,7 +11,7 @@
 #include "worker/cleanup/sweep.h"
 
 #define FLUSH_MS  1000
-#define AGAIN_S   5    /* after a look that did not end well */
+#define AGAIN_S   5    /* after a listing that did not end well */
 #define MARKS_MAX 1000 /* of the dead, dealt with at a time */
 
 #define NUMBER_BITS 40 /* of a handle, below the start of its maker */
@@ -25,10 +25,10 @@ struct mr_temporary_bucket {
     int64_t waiting_since_ns; /* the oldest name that waits for its batch; 0: none */
     uint64_t *used;           /* numbers in use */
     unsigned used_count, used_room;
-    int64_t look_ns;       /* list the bucket then; 0: no need */
+    int64_t list_ns;       /* list the bucket then; 0: no need */
     int64_t lost_until_ns; /* a request of ours may take effect until then; 0: none */
     bool unclean;          /* a delete failed: our mark stays */
-    bool target, looked;   /* of the round under way; looked: and it came to its end without a failure */
+    bool target, listed;   /* of the round under way: to be listed; listed to its end without a failure */
 };
 
 struct mr_temporaries {
@@ -45,9 +45,8 @@ struct mr_temporaries {
     struct mr_dead_mark *marks;
     struct mr_sweep *sweep;
     bool round;
-    int64_t marks_ns; /* look for marks of the dead then; 0: not */
-    char asked[40];   /* the run that was last looked up among the living */
-    bool asked_lives;
+    int64_t marks_ns; /* take the marks of the dead then; 0: not */
+    struct mr_run_life life;
 };
 
 /* ---- which are whose ---- */
@@ -65,22 +64,17 @@ void mr_temporary_name_of(const struct mr_temporary_bucket *bucket, uint64_t num
              number >> NUMBER_BITS, number & ((UINT64_C(1) << NUMBER_BITS) - 1));
 }
 
-static bool is_part(const struct mr_maker *maker)
-{
-    return maker->slot >= MR_MAKER_WRITE;
-}
-
 /* Made by us, or by a predecessor whose work we go on with. */
 static bool is_ours(const struct mr_temporaries *t, const struct mr_maker *maker)
 {
-    return mr_maker_equal(maker, &t->maker) || (is_part(maker) && maker->slot == t->maker.slot &&
+    return mr_maker_equal(maker, &t->maker) || (mr_maker_is_write(maker) && maker->slot == t->maker.slot &&
                                                 maker->start < t->maker.start && strcmp(maker->run, t->maker.run) == 0);
 }
 
 bool mr_temporary_is_dead(const struct mr_maker *maker, int64_t age_s, int64_t limit_s,
                           const struct mr_dead_mark *marks, bool run_lives)
 {
-    bool part = maker && is_part(maker);
+    bool part = maker && mr_maker_is_write(maker);
     const struct mr_dead_mark *mark = maker ? mr_dead_marks_find(marks, maker) : NULL;
     if (mark && (!part || (mark->late && !run_lives)))
         return true;
@@ -97,15 +91,6 @@ static bool in_use(const struct mr_temporary_bucket *bucket, uint64_t number)
     return false;
 }
 
-static bool run_lives(struct mr_temporaries *t, const char *run)
-{
-    if (strcmp(run, t->asked) != 0) {
-        snprintf(t->asked, sizeof t->asked, "%s", run);
-        t->asked_lives = mr_run_mark_lives(run, t->marks);
-    }
-    return t->asked_lives;
-}
-
 static bool verdict(void *arg, const struct mr_store_item *item)
 {
     struct mr_temporary_bucket *bucket = arg;
@@ -117,7 +102,7 @@ static bool verdict(void *arg, const struct mr_store_item *item)
         return !in_use(bucket, handle_of(maker.start, number));
     return mr_temporary_is_dead(known ? &maker : NULL,
                                 item->created_s ? mr_clock_wall_ns() / MR_SECOND_NS - item->created_s : -1, -1,
-                                t->marks, known && run_lives(t, maker.run));
+                                t->marks, known && mr_run_lives(&t->life, maker.run, t->marks));
 }
 
 /* ---- rounds ---- */
@@ -130,13 +115,13 @@ static void swept(void *arg, const struct mr_sweep_result *result)
     struct mr_temporaries *t = bucket->owner;
     t->sweep = NULL;
     mr_counter_add(t->counters, MR_WC_ORPHANS_REMOVED, result->removed);
-    bucket->looked = result->code == MR_OK && result->failed == 0;
-    if (bucket->looked)
+    bucket->listed = result->code == MR_OK && result->failed == 0;
+    if (bucket->listed)
         bucket->unclean = false;
     else /* the marks too: they say who is dead */
-        t->marks_ns = bucket->look_ns = mr_clock_mono_ns() + AGAIN_S * MR_SECOND_NS;
+        t->marks_ns = bucket->list_ns = mr_clock_mono_ns() + AGAIN_S * MR_SECOND_NS;
     if (result->code != MR_OK)
-        mr_log_warning("temporary objects in %s were not looked for: %s", bucket->name, result->text);
+        mr_log_warning("temporary objects in %s could not be listed: %s", bucket->name, result->text);
     else if (result->failed > 0)
         mr_log_warning("%" PRIu64 " temporary objects of dead runs in %s could not be deleted: %s", result->failed,
                        bucket->name, result->failure);
@@ -151,7 +136,8 @@ static void end_round(struct mr_temporaries *t)
     bool fresh = false;
     for (struct mr_dead_mark *mark = t->marks; mark; mark = mark->next) {
         for (struct mr_temporary_bucket *b = t->buckets; b; b = b->next)
-            if (b->looked && mark->late && !(is_part(&mark->maker) && run_lives(t, mark->maker.run)))
+            if (b->listed && mark->late &&
+                !(mr_maker_is_write(&mark->maker) && mr_run_lives(&t->life, mark->maker.run, t->marks)))
                 mr_dead_mark_cleaned(mark, b->endpoint, b->name);
         fresh |= !mark->late;
     }
@@ -159,7 +145,7 @@ static void end_round(struct mr_temporaries *t)
     t->marks = NULL;
     t->round = false;
     if (fresh)
-        t->marks_ns = mr_clock_mono_ns() + (MR_MARK_LATE_S + 1) * MR_SECOND_NS;
+        t->marks_ns = mr_clock_mono_ns() + (MR_LATE_S + 1) * MR_SECOND_NS;
 }
 
 static void next_sweep(struct mr_temporaries *t)
@@ -168,7 +154,7 @@ static void next_sweep(struct mr_temporaries *t)
         if (!b->target)
             continue;
         b->target = false;
-        b->look_ns = 0;
+        b->list_ns = 0;
         struct mr_sweep_options options = {
             .engine = t->net->engine,
             .store = b->store,
@@ -180,7 +166,7 @@ static void next_sweep(struct mr_temporaries *t)
         t->sweep = mr_sweep_new(&options);
         if (t->sweep)
             return;
-        mr_log_warning("temporary objects in %s were not looked for: %s", b->name, mr_error_text());
+        mr_log_warning("temporary objects in %s could not be listed: %s", b->name, mr_error_text());
     }
     end_round(t);
 }
@@ -221,8 +207,8 @@ static void start_round(struct mr_temporaries *t, int64_t now_ns, bool marks)
     }
     for (struct mr_temporary_bucket *b = t->buckets; b; b = b->next) {
         bool known = false;
-        b->looked = false;
-        b->target = b->look_ns != 0 && b->look_ns <= now_ns;
+        b->listed = false;
+        b->target = b->list_ns != 0 && b->list_ns <= now_ns;
         for (unsigned i = 0; i < count; i++)
             known |= strcmp(endpoints[i], b->endpoint) == 0;
         if (!known && count < 4 && strlen(b->endpoint) < sizeof endpoints[0])
@@ -230,7 +216,7 @@ static void start_round(struct mr_temporaries *t, int64_t now_ns, bool marks)
     }
     for (unsigned i = 0; t->marks && i < count; i++)
         find_targets(t, endpoints[i]);
-    t->asked[0] = 0;
+    t->life.run[0] = '\0';
     t->round = true;
     next_sweep(t);
 }
@@ -255,7 +241,7 @@ static void removed(void *arg, const char *name, enum mr_code code, const char *
     }
     bucket->unclean = true;
     if (t->finishing)
-        bucket->look_ns = mr_clock_mono_ns(); /* once more */
+        bucket->list_ns = mr_clock_mono_ns(); /* once more */
     if (!t->warned)
         mr_log_warning("the temporary object %s could not be deleted: %s. millrace clean gs://%s removes it later",
                        name, text, bucket->name);
@@ -314,7 +300,7 @@ int mr_temporary_begin(struct mr_temporary_bucket *bucket, char name[MR_TEMPORAR
 void mr_temporary_inherit(struct mr_temporary_bucket *bucket)
 {
     bucket->unclean = true;
-    bucket->lost_until_ns = bucket->look_ns = mr_clock_mono_ns() + MR_MARK_LATE_S * MR_SECOND_NS;
+    bucket->lost_until_ns = bucket->list_ns = mr_clock_mono_ns() + MR_LATE_S * MR_SECOND_NS;
 }
 
 int mr_temporary_adopt(struct mr_temporary_bucket *bucket, uint64_t number)
@@ -347,7 +333,7 @@ void mr_temporary_lost(struct mr_temporary_bucket *bucket, uint64_t number)
 {
     mr_temporary_not_made(bucket, number);
     bucket->unclean = true;
-    bucket->lost_until_ns = bucket->look_ns = mr_clock_mono_ns() + MR_MARK_LATE_S * MR_SECOND_NS;
+    bucket->lost_until_ns = bucket->list_ns = mr_clock_mono_ns() + MR_LATE_S * MR_SECOND_NS;
 }
 
 /* ---- life ---- */
@@ -358,8 +344,8 @@ void mr_temporaries_step(struct mr_temporaries *t, int64_t now_ns)
     for (struct mr_temporary_bucket *b = t->buckets; b; b = b->next) {
         if (mr_remover_waiting(b->remover) > 0 &&
             (t->finishing || now_ns - b->waiting_since_ns >= FLUSH_MS * MR_MILLISECOND_NS))
-            (void)mr_remover_flush(b->remover); /* who could not be sent was told to `removed` */
-        any |= b->look_ns != 0 && b->look_ns <= now_ns;
+            (void)mr_remover_flush(b->remover); /* names that could not be sent have gone to `removed` */
+        any |= b->list_ns != 0 && b->list_ns <= now_ns;
     }
     if (any && !t->round && t->buckets)
         start_round(t, now_ns, due);
@@ -373,8 +359,8 @@ void mr_temporaries_finish(struct mr_temporaries *t)
     if (t->marks_ns != 0)
         t->marks_ns = now_ns;
     for (struct mr_temporary_bucket *b = t->buckets; b; b = b->next)
-        if (b->unclean || b->look_ns != 0)
-            b->look_ns = now_ns;
+        if (b->unclean || b->list_ns != 0)
+            b->list_ns = now_ns;
     mr_temporaries_step(t, now_ns);
 }
 
@@ -413,7 +399,7 @@ static struct mr_temporary_bucket *bucket_new(struct mr_temporaries *t, struct m
 }
 
 struct mr_temporary_bucket *mr_temporaries_bucket(struct mr_temporaries *t, struct mr_store *store,
-                                                  const char *endpoint, const char *name, bool look)
+                                                  const char *endpoint, const char *name, bool list_soon)
 {
     struct mr_temporary_bucket *b = t->buckets;
     while (b && b->store != store)
@@ -424,8 +410,8 @@ struct mr_temporary_bucket *mr_temporaries_bucket(struct mr_temporaries *t, stru
     if (!b)
         return NULL;
     t->marks_ns = 1; /* in the next step: somebody may have died in this bucket */
-    if (look)
-        b->look_ns = 1;
+    if (list_soon)
+        b->list_ns = 1;
     return b;
 }
 

@@ -5,7 +5,7 @@
  * bucket is written into this process's mark (run_mark.h), so that whoever comes later on this machine knows what to look
  * for. Each is deleted after its download, with its generation, 100 to a request, at most FLUSH_MS later.
  *
- * What the dead have left is found by listing the prefix: at the worker's start, again MR_MARK_LATE_S later where a death
+ * What the dead have left is found by listing the prefix: at the worker's start, again MR_LATE_S later where a death
  * was fresh, and at its end where something is uncertain. Deleted are
  *   - objects of processes whose marks nobody holds (death on this machine, seconds ago or days);
  *   - our own ones that are not in use: a compose whose answer was lost;
@@ -16,7 +16,7 @@
  * Those of write workers are parts of a checkpoint: nobody has their bytes any more, and a worker that dies has a successor
  * that goes on with them. So for them (the maker's slot tells)
  *   - they belong to the slot, whoever it was of its processes: a successor adopts what its lanes name and removes the rest;
- *   - a mark that nobody holds counts MR_MARK_LATE_S after it was noticed, and only where no process of the run lives;
+ *   - a mark that nobody holds counts MR_LATE_S after it was noticed, and only where no process of the run lives;
  *   - the age is MR_TEMPORARY_PART_AGE_S, and an upload that takes half of it is given up.
  */
 #ifndef MR_WORKER_CLEANUP_TEMPORARY_H
@@ -43,11 +43,11 @@ struct mr_temporaries *mr_temporaries_new(struct mr_net *net, struct mr_counters
 /* The worker's end. NULL is allowed. */
 void mr_temporaries_destroy(struct mr_temporaries *temporaries);
 /*
- * The bucket, once; it lives as long as the whole. look: list it soon even where no mark of a dead process names it.
+ * The bucket, once; it lives as long as the whole. list_soon: even where no mark of a dead process names it.
  * NULL with mr_error.
  */
 struct mr_temporary_bucket *mr_temporaries_bucket(struct mr_temporaries *temporaries, struct mr_store *store,
-                                                  const char *endpoint, const char *bucket, bool look);
+                                                  const char *endpoint, const char *bucket, bool list_soon);
 
 /*
  * Is an object nobody's any more? maker: NULL for a name of another form; age_s: -1 where it is not known; limit_s: the age of the

@@ -1,15 +1,10 @@
 /* upload_janitor.c - reads the files of dead write workers, and aborts what they have left. */
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "shm/base/clock.h"
@@ -20,12 +15,10 @@
 #include "worker/store/upload_parts.h"
 
 #define FILE_MAX_BYTES (4 << 20)
-#define AGAIN_S        30 /* after something that failed */
-#define ABANDONED_S    (7 * 86400)
-#define CLOCK_S        5 /* that the store's clock may differ */
-#define MODE_NOTICED   0400
-#define UUID_LENGTH    36
-#define FOUND_MAX      64u /* uploads of one name that are aborted at a look */
+#define AGAIN_S        30   /* after something that failed */
+#define CLOCK_S        5    /* that the store's clock may differ */
+#define FOUND_MAX      64u  /* uploads of one name that are aborted after one listing */
+#define NAMES_MAX      256u /* files that are considered in one scan */
 
 /* What is open in a file. */
 struct entry {
@@ -36,12 +29,12 @@ struct entry {
 struct mr_upload_janitor {
     struct mr_net *net;
     int late_s;
-    int64_t look_ns; /* the next look at the folder; 0: none */
+    int64_t scan_ns; /* the next scan of the folder; 0: none */
     bool waits;      /* a file was seen whose time has not come */
-    unsigned turn;   /* where the next look begins: one file that cannot be dealt with does not hide the others */
+    unsigned turn;   /* where the next scan begins: one file that cannot be dealt with does not hide the others */
     /* the file in work */
     int fd; /* -1: none */
-    char path[PATH_MAX + NAME_MAX + 2];
+    char path[MR_LOCK_FILE_PATH_SIZE];
     struct entry *entries;
     unsigned count, next;
     int64_t noticed_s; /* when its process was found dead */
@@ -154,56 +147,30 @@ static void forget_file(struct mr_upload_janitor *j, bool done)
     j->count = j->next = 0;
 }
 
-/* Of the same run, and locked by somebody: not by us, since this descriptor is another one. */
-static bool run_lives(DIR *dir, const char *name)
+static bool is_same(const void *one, const struct mr_maker *other)
 {
-    struct dirent *entry;
-    bool lives = false;
-    rewinddir(dir);
-    while (!lives && (entry = readdir(dir))) {
-        if (strncmp(entry->d_name, name, UUID_LENGTH + 1) != 0 || strcmp(entry->d_name, name) == 0)
-            continue;
-        int fd = openat(dirfd(dir), entry->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-        if (fd < 0)
-            continue;
-        lives = flock(fd, LOCK_SH | LOCK_NB) != 0;
-        close(fd);
-    }
-    return lives;
-}
-
-/* Nothing of its process can be under way any more. */
-static bool is_late(int fd, int late_s, struct stat *status)
-{
-    if ((status->st_mode & 0777) != MODE_NOTICED) {
-        (void)fchmod(fd, MODE_NOTICED); /* changes ctime, which is then the time of the notice */
-        (void)fstat(fd, status);
-    }
-    return time(NULL) - status->st_ctime > late_s;
+    return mr_maker_equal(one, other);
 }
 
 /* Takes the file if it is a dead process's and its time has come. */
-static bool take_file(struct mr_upload_janitor *j, DIR *dir, const char *base, const char *name)
+static bool take_file(struct mr_upload_janitor *j, const char *folder, const char *name)
 {
-    struct stat status, there;
+    struct mr_maker maker;
+    struct stat status;
     char *text = NULL;
-    snprintf(j->path, sizeof j->path, "%s/%s", base, name);
-    j->fd = open(j->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (j->fd < 0 || flock(j->fd, LOCK_EX | LOCK_NB) != 0 || fstat(j->fd, &status) != 0 || stat(j->path, &there) != 0 ||
-        there.st_ino != status.st_ino)
-        goto not_ours;
-    if (status.st_size == 0 || time(NULL) - status.st_mtime > ABANDONED_S) {
-        unlink(j->path);
-        goto not_ours;
-    }
-    if (!is_late(j->fd, j->late_s, &status) || run_lives(dir, name)) {
+    snprintf(j->path, sizeof j->path, "%s/%s", folder, name);
+    j->fd = mr_maker_parse_file(name, &maker) ? mr_lock_file_take(j->path, &status) : -1;
+    if (j->fd < 0)
+        return false;
+    if (!mr_lock_file_is_late(j->fd, &status, j->late_s) ||
+        mr_lock_file_run_lives(MR_UPLOAD_LOG_KIND, maker.run, is_same, &maker)) {
         j->waits = true;
-        goto not_ours;
+        goto not_now;
     }
     ssize_t length = status.st_size < FILE_MAX_BYTES ? (ssize_t)status.st_size : FILE_MAX_BYTES;
     text = malloc((size_t)length + 1);
     if (!text || pread(j->fd, text, (size_t)length, 0) != length)
-        goto not_ours;
+        goto not_now;
     text[length] = 0;
     for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
         *end = 0;
@@ -214,33 +181,32 @@ static bool take_file(struct mr_upload_janitor *j, DIR *dir, const char *base, c
     j->noticed_s = status.st_ctime;
     j->failed = false;
     return true;
-not_ours:
+not_now:
     free(text);
-    if (j->fd >= 0)
-        close(j->fd);
+    close(j->fd);
     j->fd = -1;
     return false;
 }
 
-static void look(struct mr_upload_janitor *j, int64_t now_ns)
+static void scan_folder(struct mr_upload_janitor *j, int64_t now_ns)
 {
-    char base[PATH_MAX];
-    j->look_ns = 0;
+    char folder[PATH_MAX];
+    j->scan_ns = 0;
     j->waits = false;
-    DIR *dir = mr_upload_log_folder(base) == 0 ? opendir(base) : NULL;
+    DIR *dir = mr_lock_file_folder(MR_UPLOAD_LOG_KIND, folder) == 0 ? opendir(folder) : NULL;
     if (!dir)
         return;
-    char names[256][NAME_MAX + 1]; /* the folder is read again for each of them (run_lives) */
+    char names[NAMES_MAX][NAME_MAX + 1];
     unsigned count = 0;
-    for (struct dirent *entry; count < 256 && (entry = readdir(dir));)
-        if (strlen(entry->d_name) > UUID_LENGTH + 1 && entry->d_name[UUID_LENGTH] == '.')
+    for (struct dirent *entry; count < NAMES_MAX && (entry = readdir(dir));)
+        if (entry->d_name[0] != '.')
             snprintf(names[count++], sizeof names[0], "%s", entry->d_name);
+    closedir(dir);
     bool taken = false;
     for (unsigned i = 0; i < count && !taken; i++)
-        taken = take_file(j, dir, base, names[j->turn++ % count]);
-    closedir(dir);
+        taken = take_file(j, folder, names[j->turn++ % count]);
     if (!taken && j->waits)
-        j->look_ns = now_ns + (j->late_s + 1) * MR_SECOND_NS;
+        j->scan_ns = now_ns + (j->late_s + 1) * MR_SECOND_NS;
 }
 
 /* ---- its entries ---- */
@@ -299,7 +265,7 @@ static void on_page(void *arg, const struct mr_store_result *result, const struc
     go_on(j);
 }
 
-/* Its store, if it is of the endpoint that we speak to. */
+/* Its store, if it is of the endpoint that we use. */
 static struct mr_store *store_of(struct mr_upload_janitor *j, const struct entry *entry)
 {
     char endpoint[300], credentials[300];
@@ -324,13 +290,13 @@ static struct mr_transfer *start_one(struct mr_upload_janitor *j, struct mr_stor
     return transfer;
 }
 
-/* The next request; at the end of the file, the next look. */
+/* The next request; at the end of the file, the next scan. */
 static void go_on(struct mr_upload_janitor *j)
 {
     while (j->next < j->count && !j->transfer) {
         const struct entry *entry = &j->entries[j->next];
         struct mr_store *store = store_of(j, entry);
-        if (!store) { /* its file stays for somebody who speaks to that endpoint */
+        if (!store) { /* its file stays for a worker that uses that endpoint */
             j->failed = true;
             j->next++;
             continue;
@@ -346,7 +312,7 @@ static void go_on(struct mr_upload_janitor *j)
     bool failed = j->failed;
     forget_file(j, !failed);
     /* What failed, or is another endpoint's, comes again later; others at once. */
-    j->look_ns = mr_clock_mono_ns() + (failed ? AGAIN_S * MR_SECOND_NS : 0);
+    j->scan_ns = mr_clock_mono_ns() + (failed ? AGAIN_S * MR_SECOND_NS : 0);
 }
 
 /* ---- life ---- */
@@ -361,7 +327,7 @@ struct mr_upload_janitor *mr_upload_janitor_new(struct mr_net *net, int late_s)
     j->net = net;
     j->late_s = late_s;
     j->fd = -1;
-    j->look_ns = 1; /* in the first step */
+    j->scan_ns = 1; /* in the first step */
     return j;
 }
 
@@ -382,9 +348,9 @@ void mr_upload_janitor_destroy(struct mr_upload_janitor *j)
 
 void mr_upload_janitor_step(struct mr_upload_janitor *j, int64_t now_ns)
 {
-    if (j->fd >= 0 || j->look_ns == 0 || j->look_ns > now_ns)
+    if (j->fd >= 0 || j->scan_ns == 0 || j->scan_ns > now_ns)
         return;
-    look(j, now_ns);
+    scan_folder(j, now_ns);
     if (j->fd >= 0)
         go_on(j);
 }

@@ -1,14 +1,8 @@
 #include "worker/cleanup/upload_log.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
-#include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "shm/base/clock.h"
@@ -21,47 +15,22 @@
 
 struct mr_upload_log {
     int fd;
-    char path[PATH_MAX + 80];
+    char path[MR_LOCK_FILE_PATH_SIZE];
     uint64_t next, open;
     uint64_t length;
     bool warned;
 };
 
-int mr_upload_log_folder(char path[PATH_MAX])
-{
-    if (mr_runtime_folder(path) != 0)
-        return -1;
-    size_t used = strlen(path);
-    if (snprintf(path + used, PATH_MAX - used, "/uploads") >= (int)(PATH_MAX - used)) {
-        mr_error_set(MR_E_CONFIG, "XDG_RUNTIME_DIR is too long");
-        return -1;
-    }
-    return mr_private_folder(path);
-}
-
 struct mr_upload_log *mr_upload_log_new(const struct mr_maker *maker)
 {
-    char base[PATH_MAX];
-    struct stat ours, there;
-    if (mr_upload_log_folder(base) != 0)
-        return NULL;
     struct mr_upload_log *log = calloc(1, sizeof *log);
     if (!log) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a list of uploads");
         return NULL;
     }
-    snprintf(log->path, sizeof log->path, "%s/%s.%u.%" PRIu32, base, maker->run, maker->slot, maker->start);
-    for (unsigned i = 0; i < 10; i++) {
-        log->fd = open(log->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-        if (log->fd < 0)
-            break;
-        /* A janitor may have taken the new file for a dead one's in the moment before the lock, and removed it. */
-        if (flock(log->fd, LOCK_EX) == 0 && fstat(log->fd, &ours) == 0 && stat(log->path, &there) == 0 &&
-            ours.st_ino == there.st_ino)
-            return log;
-        close(log->fd);
-    }
-    mr_error_set_errno(errno, "cannot lock %s", log->path);
+    log->fd = mr_lock_file_new(MR_UPLOAD_LOG_KIND, maker, log->path);
+    if (log->fd >= 0)
+        return log;
     free(log);
     return NULL;
 }
@@ -76,7 +45,7 @@ void mr_upload_log_destroy(struct mr_upload_log *log)
     free(log);
 }
 
-/* A whole line at once: half of one, at a death, has no newline and is not looked at. 0 or -1. */
+/* A whole line at once: half of one, at a death, has no newline and is ignored. 0 or -1. */
 static int append(struct mr_upload_log *log, struct mr_text *line)
 {
     int rc = -1;

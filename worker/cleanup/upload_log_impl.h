@@ -1,12 +1,9 @@
-/* upload_log_impl.h - what the writer of the files and their reader share. */
+/* upload_log_impl.h - what the log of a living process (upload_log.c) and the janitor of the dead's (upload_janitor.c) share. */
 #ifndef MR_WORKER_CLEANUP_UPLOAD_LOG_IMPL_H
 #define MR_WORKER_CLEANUP_UPLOAD_LOG_IMPL_H
 
-#include <limits.h>
+#include "worker/cleanup/lock_file.h"
 
-#include "shm/control/runtime_folder.h"
-
-/* The folder of the files, made. 0 or -1. */
-int mr_upload_log_folder(char path[PATH_MAX]);
+#define MR_UPLOAD_LOG_KIND "uploads" /* of lock file */
 
 #endif

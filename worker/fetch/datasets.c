@@ -59,11 +59,11 @@ static int open_composer(struct mr_datasets *datasets, struct mr_open_dataset *d
 {
     struct mr_compose_choice_options options = {
         .net = datasets->net, .link = datasets->link, .store = ds->store, .info = &ds->index.info, .dataset = id};
-    bool look = datasets->link->slot == 0 && datasets->net->config->fetch.compose != MR_COMPOSE_NEVER;
+    bool list_soon = datasets->link->slot == 0 && datasets->net->config->fetch.compose != MR_COMPOSE_NEVER;
     if (uri->scheme != MR_SCHEME_GS || ds->ranged)
         return 0;
     options.bucket =
-        mr_temporaries_bucket(datasets->temporaries, ds->store, ds->index.info.endpoint, uri->bucket, look);
+        mr_temporaries_bucket(datasets->temporaries, ds->store, ds->index.info.endpoint, uri->bucket, list_soon);
     ds->composer = options.bucket ? mr_compose_choice_new(&options) : NULL;
     return ds->composer ? 0 : -1;
 }

@@ -1,5 +1,5 @@
 /*
- * clean.c - `millrace clean`: removes what dead runs have left in a bucket or folder: composed objects, temporary parts of
+ * tool_clean.c - `millrace clean`: removes what dead runs have left in a bucket or folder: composed objects, temporary parts of
  * checkpoints, unfinished uploads.
  *
  * What a run removes by itself at its start (temporary.h), by hand: after the last run of a job, from any machine, or at
@@ -30,8 +30,7 @@ struct clean {
     bool dry_run, all, ended;
     int64_t older_than_s;
     struct mr_dead_mark *marks;
-    char asked[40]; /* the run that was last looked up among the living */
-    bool asked_lives;
+    struct mr_run_life life;
     uint64_t young;  /* kept, since their run may live */
     json_t *objects; /* NULL: no --json */
     struct mr_progress progress;
@@ -41,21 +40,13 @@ struct clean {
     struct mr_clean_uploads uploads;
 };
 
-static bool run_lives(struct clean *clean, const char *run)
-{
-    if (strcmp(run, clean->asked) != 0) {
-        snprintf(clean->asked, sizeof clean->asked, "%s", run);
-        clean->asked_lives = mr_run_mark_lives(run, clean->marks);
-    }
-    return clean->asked_lives;
-}
-
 static bool is_dead(struct clean *clean, const struct mr_store_item *item, int64_t age_s)
 {
     struct mr_maker maker;
     bool known = mr_maker_parse(item->name + strlen(MR_TEMPORARY_PREFIX), &maker, NULL);
-    return clean->all || mr_temporary_is_dead(known ? &maker : NULL, item->created_s ? age_s : -1, clean->older_than_s,
-                                              clean->marks, known && run_lives(clean, maker.run));
+    return clean->all ||
+           mr_temporary_is_dead(known ? &maker : NULL, item->created_s ? age_s : -1, clean->older_than_s, clean->marks,
+                                known && mr_run_lives(&clean->life, maker.run, clean->marks));
 }
 
 static void show(struct clean *clean, const struct mr_store_item *item, int64_t age_s)

@@ -225,7 +225,7 @@ static int init(struct mr_role *role)
         mr_log_warning(
             "%s. After a crash an unfinished upload may stay in the bucket until `millrace clean` removes it",
             mr_error_text());
-    u->janitor = mr_upload_janitor_new(&role->net, MR_MARK_LATE_S);
+    u->janitor = mr_upload_janitor_new(&role->net, MR_LATE_S);
     return u->context.temporaries && u->janitor ? 0 : -1;
 }
 

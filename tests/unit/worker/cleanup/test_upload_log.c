@@ -207,7 +207,7 @@ END_TEST
 START_TEST(a_death_of_this_moment_waits)
 {
     die_with(RUN, 1, "a/x", begin("a/x"), WITH_ID);
-    clean(MR_MARK_LATE_S);
+    clean(MR_LATE_S);
     ck_assert_uint_eq(count_uploads(), 1);
     ck_assert_uint_eq(count_logs(), 1);
 }

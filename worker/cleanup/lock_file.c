@@ -1,0 +1,107 @@
+#include "worker/cleanup/lock_file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shm/base/error.h"
+#include "shm/control/runtime_folder.h"
+
+#define ABANDONED_S  (7 * 86400) /* nobody reads that bucket any more, or nobody may */
+#define MODE_NOTICED 0400
+#define TRIES        10
+
+int mr_lock_file_folder(const char *kind, char path[PATH_MAX])
+{
+    if (mr_runtime_folder(path) != 0)
+        return -1;
+    size_t used = strlen(path);
+    if (snprintf(path + used, PATH_MAX - used, "/%s", kind) >= (int)(PATH_MAX - used)) {
+        mr_error_set(MR_E_CONFIG, "XDG_RUNTIME_DIR is too long");
+        return -1;
+    }
+    return mr_private_folder(path);
+}
+
+/* The name still is this file's. */
+static bool has_name(int fd, const char *path, struct stat *status)
+{
+    struct stat there;
+    return fstat(fd, status) == 0 && stat(path, &there) == 0 && status->st_ino == there.st_ino;
+}
+
+int mr_lock_file_new(const char *kind, const struct mr_maker *maker, char path[MR_LOCK_FILE_PATH_SIZE])
+{
+    char folder[PATH_MAX];
+    if (mr_lock_file_folder(kind, folder) != 0)
+        return -1;
+    snprintf(path, MR_LOCK_FILE_PATH_SIZE, "%s/%s.%u.%" PRIu32, folder, maker->run, maker->slot, maker->start);
+    for (unsigned i = 0; i < TRIES; i++) {
+        struct stat status;
+        int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (fd < 0)
+            break;
+        /* Another process may have taken the new file for a dead one's just before the lock, and removed it. */
+        if (flock(fd, LOCK_EX) == 0 && has_name(fd, path, &status))
+            return fd;
+        close(fd);
+    }
+    mr_error_set_errno(errno, "cannot lock %s", path);
+    return -1;
+}
+
+int mr_lock_file_take(const char *path, struct stat *status)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return -1;
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0 && has_name(fd, path, status)) {
+        if (status->st_size > 0 && time(NULL) - status->st_mtime <= ABANDONED_S)
+            return fd;
+        unlink(path);
+    }
+    close(fd);
+    return -1;
+}
+
+bool mr_lock_file_is_late(int fd, struct stat *status, int late_s)
+{
+    if ((status->st_mode & 0777) != MODE_NOTICED) {
+        if (fchmod(fd, MODE_NOTICED) != 0 || fstat(fd, status) != 0)
+            return false;
+    }
+    return time(NULL) - status->st_ctime > late_s;
+}
+
+static bool is_locked(DIR *dir, const char *name)
+{
+    int fd = openat(dirfd(dir), name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return false;
+    bool locked = flock(fd, LOCK_SH | LOCK_NB) != 0;
+    close(fd);
+    return locked;
+}
+
+bool mr_lock_file_run_lives(const char *kind, const char *run,
+                            bool (*ours)(const void *arg, const struct mr_maker *maker), const void *arg)
+{
+    char folder[PATH_MAX];
+    bool lives = false;
+    DIR *dir = mr_lock_file_folder(kind, folder) == 0 ? opendir(folder) : NULL;
+    if (!dir)
+        return false;
+    for (struct dirent *entry; !lives && (entry = readdir(dir));) {
+        struct mr_maker maker;
+        if (mr_maker_parse_file(entry->d_name, &maker) && strcmp(maker.run, run) == 0 && !ours(arg, &maker))
+            lives = is_locked(dir, entry->d_name); /* one who cleans up holds a lock for a moment: the careful error */
+    }
+    closedir(dir);
+    return lives;
+}
