@@ -82,7 +82,7 @@ static int setup(struct mr_link *link, struct mr_msg_in *msg, const struct mr_li
     link->counters = map_fd(msg, 2, MR_COUNTERS_BYTES);
     if (!link->board || !link->counters)
         return -1;
-    /* The supervisor may have died before PDEATHSIG was set: nobody would tell us. */
+    /* The supervisor may have died before PDEATHSIG was set: no signal would come. */
     if ((uint32_t)getppid() != link->board->supervisor_pid) {
         mr_error_set(MR_E_GONE, "the supervisor (pid %u) is gone", link->board->supervisor_pid);
         return -1;
@@ -139,7 +139,7 @@ int mr_link_init(struct mr_link *link, const struct mr_link_kind *kind, unsigned
 bool mr_link_is_orphan(void)
 {
     struct pollfd life = {.fd = MR_LINK_LIFE, .events = POLLIN};
-    return poll(&life, 1, 0) > 0; /* nobody writes to it: it is its end */
+    return poll(&life, 1, 0) > 0; /* nothing is written to it: readable is its end */
 }
 
 void mr_link_drain_wakeups(struct mr_link *link)

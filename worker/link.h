@@ -3,7 +3,7 @@
  *
  * A list or fetch worker never outlives the supervisor: PDEATHSIG is set first, and the end of the socket counts as its
  * death too (the supervisor may have died before the call). A write worker does, to finish what was promised: it has no
- * PDEATHSIG, and is told by the end of the socket or of the life pipe.
+ * PDEATHSIG, and notices it by the end of the socket or of the life pipe.
  */
 #ifndef MR_WORKER_LINK_H
 #define MR_WORKER_LINK_H

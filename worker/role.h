@@ -4,7 +4,7 @@
  *     SETUP -> init -> READY
  *     again and again, until DRAIN or the supervisor's death, and is_done:
  *         start       begins what may be begun
- *         rest        says that nothing is to be done, and that wake-ups are wanted
+ *         rest        checks that nothing is left to begin, and asks for wake-ups
  *         wait        <= 100 ms: sockets of requests, the supervisor's messages, wake-ups (mr_http_step, which calls back)
  *         messages    handle; ARENA, DRAIN and LOG_LEVEL are dealt with here
  *         time        the wait was busy or idle; tick each 100 ms

@@ -29,7 +29,7 @@ static void batch_free(struct batch *batch)
     free(batch);
 }
 
-static void tell(struct batch *batch, const struct mr_store_result *result, const struct mr_store_result *each)
+static void report(struct batch *batch, const struct mr_store_result *result, const struct mr_store_result *each)
 {
     struct mr_remover *remover = batch->remover;
     for (unsigned i = 0; i < batch->count; i++) {
@@ -47,7 +47,7 @@ static void answered(void *arg, const struct mr_store_result *result, const stru
     if (batch->next)
         batch->next->previous = batch->previous;
     remover->under_way -= batch->count;
-    tell(batch, result, result->code == MR_OK ? each : NULL);
+    report(batch, result, result->code == MR_OK ? each : NULL);
     batch_free(batch);
     if (remover->under_way == 0 && remover->idle)
         remover->idle(remover->arg);
@@ -99,7 +99,7 @@ int mr_remover_add(struct mr_remover *remover, const char *name, uint64_t genera
     batch->names[batch->count++] =
         (struct mr_store_name){.name = copy, .name_length = length, .generation = generation};
     if (batch->count == MR_STORE_BATCH_MAX)
-        (void)mr_remover_flush(remover); /* whoever asks for the end is told how it went */
+        (void)mr_remover_flush(remover); /* `done` is called for each name */
     return 0;
 }
 
@@ -113,7 +113,7 @@ int mr_remover_flush(struct mr_remover *remover)
         mr_transfer_delete_batch(remover->engine, remover->store, batch->names, batch->count, answered, batch);
     if (!batch->transfer) {
         struct mr_store_result result = {.code = mr_error_code(), .text = mr_error_text()};
-        tell(batch, &result, NULL);
+        report(batch, &result, NULL);
         batch_free(batch);
         return -1;
     }

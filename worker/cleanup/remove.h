@@ -19,14 +19,14 @@ typedef void mr_removed_fn(void *arg, const char *name, enum mr_code code, const
 /* Nothing is under way any more. It may destroy the remover. */
 typedef void mr_remover_idle_fn(void *arg);
 
-/* store and engine must outlive it. idle: NULL where nobody needs to know. NULL with mr_error. */
+/* store and engine must outlive it. idle may be NULL. NULL with mr_error. */
 struct mr_remover *mr_remover_new(struct mr_transfer_engine *engine, struct mr_store *store, mr_removed_fn *done,
                                   mr_remover_idle_fn *idle, void *arg);
-/* Cancels what is under way; nobody is told. NULL is allowed. */
+/* Cancels what is under way, without calling back. NULL is allowed. */
 void mr_remover_destroy(struct mr_remover *remover);
 /* The name is copied. A full batch goes out at once. 0, or -1 (NO_MEMORY): done was not and will not be called. */
 int mr_remover_add(struct mr_remover *remover, const char *name, uint64_t generation);
-/* Sends what waits. 0, or -1: those have been told so. */
+/* Sends what waits. 0, or -1: `done` has been called for them. */
 int mr_remover_flush(struct mr_remover *remover);
 /* Names that wait for their batch; and those whose batch is under way. */
 unsigned mr_remover_waiting(const struct mr_remover *remover);

@@ -92,7 +92,7 @@ static void idle(void *arg)
 static int list_page(struct mr_sweep *sweep)
 {
     struct mr_store_list_request request = {
-        .prefix = sweep->options.prefix, .page_token = sweep->token, .after = sweep->last, .with_times = 1};
+        .prefix = sweep->options.prefix, .page_token = sweep->token, .after = sweep->last, .with_times = true};
     sweep->listing = mr_transfer_list(sweep->options.engine, sweep->options.store, &request, page_arrived, sweep);
     return sweep->listing ? 0 : -1;
 }

@@ -28,7 +28,7 @@ struct mr_sweep_options {
     bool dry_run;           /* condemn, but delete nothing */
     /* Is the object to be deleted? */
     bool (*verdict)(void *arg, const struct mr_store_item *item);
-    /* How far it has come, after each page. NULL: not told. */
+    /* How far it has come, after each page. May be NULL. */
     void (*progress)(void *arg, const struct mr_sweep_result *so_far);
     /* Once, unless it is destroyed before; the sweep is gone when it returns. */
     void (*done)(void *arg, const struct mr_sweep_result *result);

@@ -37,7 +37,7 @@ struct mr_compose_choice {
     struct window window;
     struct mr_trial_cost costs[2];
     unsigned refused; /* composes in a row */
-    uint64_t busy;    /* answers 429 and 503 to composes, when we looked last */
+    uint64_t busy;    /* answers 429 and 503 to composes, as of the last step */
 };
 
 static int64_t cpu_now_ns(void)
@@ -47,8 +47,8 @@ static int64_t cpu_now_ns(void)
     return now.tv_sec * MR_SECOND_NS + now.tv_nsec;
 }
 
-/* Said once a decision: one worker speaks for all. */
-static void say(struct mr_compose_choice *c, const char *decision, const char *why)
+/* Once a decision: one worker reports for all. */
+static void report(struct mr_compose_choice *c, const char *decision, const char *why)
 {
     char text[MR_TRIAL_TEXT + 64];
     struct mr_msg_out *msg;
@@ -68,12 +68,12 @@ static void say(struct mr_compose_choice *c, const char *decision, const char *w
 static void decide(struct mr_compose_choice *c, enum state state, const char *why)
 {
     c->state = state;
-    say(c, state == ON ? "on" : state == OFF ? "off" : "to be tried", why);
+    report(c, state == ON ? "on" : state == OFF ? "off" : "to be tried", why);
 }
 
 /* ---- facts ---- */
 
-static void facts_are_in(struct mr_compose_choice *c)
+static void facts_known(struct mr_compose_choice *c)
 {
     char text[MR_TRIAL_TEXT];
     decide(c, mr_trial_allows(&c->facts, text) ? TRIAL : OFF, text);
@@ -92,7 +92,7 @@ static void bucket_arrived(void *arg, const struct mr_store_result *result, cons
     } else {
         mr_log_debug("compose: %s", result->text);
     }
-    facts_are_in(c);
+    facts_known(c);
 }
 
 static void permissions_arrived(void *arg, const struct mr_store_result *result, unsigned granted)
@@ -117,7 +117,7 @@ static void ask(struct mr_compose_choice *c)
         .objects = c->options.info->count,
         .bytes = c->options.info->total_bytes,
     };
-    struct mr_trial_facts sizes = c->facts; /* where these say no, nobody need be asked */
+    struct mr_trial_facts sizes = c->facts; /* where these forbid it, the store need not be asked */
     sizes.emulator = true;
     if (!mr_trial_allows(&sizes, text)) {
         decide(c, OFF, text);
@@ -131,7 +131,7 @@ static void ask(struct mr_compose_choice *c)
 
 /* ---- the trial ---- */
 
-static void look_at_window(struct mr_compose_choice *c)
+static void update_window(struct mr_compose_choice *c)
 {
     struct window *window = &c->window;
     struct mr_trial_cost *cost = &c->costs[c->composing];
@@ -151,7 +151,7 @@ static void look_at_window(struct mr_compose_choice *c)
     c->composing = !c->composing;
     if (++c->windows < WINDOWS)
         return;
-    decide(c, mr_trial_compares(&c->costs[1], &c->costs[0], text) ? ON : OFF, text);
+    decide(c, mr_trial_favours(&c->costs[1], &c->costs[0], text) ? ON : OFF, text);
 }
 
 void mr_compose_choice_job_started(struct mr_compose_choice *c, bool composes)
@@ -166,7 +166,7 @@ void mr_compose_choice_job_ended(struct mr_compose_choice *c, bool composes, uns
         return;
     if (c->window.open && composes == c->composing)
         c->window.objects += objects;
-    look_at_window(c);
+    update_window(c);
 }
 
 /* ---- what composes answer ---- */
@@ -197,7 +197,7 @@ void mr_compose_choice_step(struct mr_compose_choice *c)
     if (more && c->is_auto && (c->state == TRIAL || c->state == ON))
         decide(c, OFF, "the store answers composes with 429 (too many requests): it limits them more than reads");
     else if (c->state == TRIAL)
-        look_at_window(c);
+        update_window(c);
 }
 
 /* ---- life ---- */
@@ -233,13 +233,4 @@ struct mr_compose_choice *mr_compose_choice_new(const struct mr_compose_choice_o
         ask(c);
     }
     return c;
-}
-
-void mr_compose_choice_destroy(struct mr_compose_choice *c)
-{
-    if (!c)
-        return;
-    if (c->question)
-        mr_transfer_cancel(c->options.net->engine, c->question);
-    free(c);
 }

@@ -109,8 +109,7 @@ bool mr_trial_allows(const struct mr_trial_facts *facts, char text[MR_TRIAL_TEXT
     return true;
 }
 
-bool mr_trial_compares(const struct mr_trial_cost *composed, const struct mr_trial_cost *plain,
-                       char text[MR_TRIAL_TEXT])
+bool mr_trial_favours(const struct mr_trial_cost *composed, const struct mr_trial_cost *plain, char text[MR_TRIAL_TEXT])
 {
     double wall[2], cpu[2];
     const struct mr_trial_cost *const costs[2] = {composed, plain};

@@ -1,8 +1,8 @@
 /*
- * compose_trial.h - shall objects be composed? The decision of fetch.compose = "auto" from facts and from a trial; no
- * request is sent from here.
+ * compose_trial.h - judges for fetch.compose = "auto": the facts about a bucket, and the costs that a trial has measured. No
+ * state, no request: compose_choice.h has both.
  *
- * Facts say no, or that a trial is worth while. Those that concern money count only where it costs money: an emulator
+ * Facts forbid composing, or allow a trial. Those that concern money count only where it costs money: an emulator
  * keeps no soft-deleted bytes and sends no bill, so there measured speed alone decides (and whether compose works at all).
  * Prices are list prices of Google's, rounded, for single regions in the US (https://cloud.google.com/storage/pricing):
  * they go into the text, so that one can judge, and into no decision.
@@ -32,7 +32,7 @@ extern const char *const mr_trial_permissions[4];
 
 struct mr_trial_facts {
     bool emulator;
-    bool has_permissions; /* the store has said which are granted */
+    bool has_permissions; /* the store has answered which are granted */
     unsigned granted;     /* enum mr_trial_permission */
     bool has_bucket;      /* the store has described the bucket (needs storage.buckets.get) */
     const char *storage_class, *location_type;
@@ -50,8 +50,8 @@ struct mr_trial_cost {
     int64_t cpu_ns, wall_ns;
 };
 /* Is composing better? Faster by a fifth, or as fast (within a fifth) and at less CPU by a tenth. text: the numbers. */
-bool mr_trial_compares(const struct mr_trial_cost *composed, const struct mr_trial_cost *plain,
-                       char text[MR_TRIAL_TEXT]);
+bool mr_trial_favours(const struct mr_trial_cost *composed, const struct mr_trial_cost *plain,
+                      char text[MR_TRIAL_TEXT]);
 
 /* Does the endpoint belong to Google, so that somebody pays? */
 bool mr_trial_is_google(const char *endpoint);

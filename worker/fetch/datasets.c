@@ -31,17 +31,17 @@ int mr_datasets_locate(struct mr_datasets *datasets, const struct mr_request *re
     return 0;
 }
 
-bool mr_datasets_join(struct mr_datasets *datasets, const struct mr_request *first, const struct mr_request *next)
+bool mr_datasets_may_join(struct mr_datasets *datasets, const struct mr_request *first, const struct mr_request *next)
 {
     struct mr_open_dataset *ds = mr_datasets_find(datasets, first->dataset);
-    return ds && ds->composer && mr_compose_choice_composes(ds->composer) && next->dataset == first->dataset &&
+    return ds && ds->choice && mr_compose_choice_composes(ds->choice) && next->dataset == first->dataset &&
            first->offset == 0 && first->length == 0 && next->offset == 0 && next->length == 0;
 }
 
-bool mr_datasets_compose(const struct mr_datasets *datasets)
+bool mr_datasets_any_composes(const struct mr_datasets *datasets)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
-        if (datasets->items[i].composer && mr_compose_choice_composes(datasets->items[i].composer))
+        if (datasets->items[i].choice && mr_compose_choice_composes(datasets->items[i].choice))
             return true;
     return false;
 }
@@ -49,13 +49,12 @@ bool mr_datasets_compose(const struct mr_datasets *datasets)
 void mr_datasets_step(struct mr_datasets *datasets)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
-        if (datasets->items[i].composer)
-            mr_compose_choice_step(datasets->items[i].composer);
+        if (datasets->items[i].choice)
+            mr_compose_choice_step(datasets->items[i].choice);
 }
 
-/* The worker of slot 0 looks for objects of dead runs on other machines, where composing is allowed at all. */
-static int open_composer(struct mr_datasets *datasets, struct mr_open_dataset *ds, uint64_t id,
-                         const struct mr_uri *uri)
+/* The worker of slot 0 removes temporary objects of dead runs of other machines, where composing is allowed at all. */
+static int open_choice(struct mr_datasets *datasets, struct mr_open_dataset *ds, uint64_t id, const struct mr_uri *uri)
 {
     struct mr_compose_choice_options options = {
         .net = datasets->net, .link = datasets->link, .store = ds->store, .info = &ds->index.info, .dataset = id};
@@ -64,8 +63,8 @@ static int open_composer(struct mr_datasets *datasets, struct mr_open_dataset *d
         return 0;
     options.bucket =
         mr_temporaries_bucket(datasets->temporaries, ds->store, ds->index.info.endpoint, uri->bucket, list_soon);
-    ds->composer = options.bucket ? mr_compose_choice_new(&options) : NULL;
-    return ds->composer ? 0 : -1;
+    ds->choice = options.bucket ? mr_compose_choice_new(&options) : NULL;
+    return ds->choice ? 0 : -1;
 }
 
 int mr_datasets_add(struct mr_datasets *datasets, struct mr_msg_in *msg)
@@ -96,7 +95,7 @@ int mr_datasets_add(struct mr_datasets *datasets, struct mr_msg_in *msg)
             rc = mr_link_send_failed(datasets->link, id, UINT64_MAX);
         } else {
             ds->open = true;
-            rc = open_composer(datasets, ds, id, &uri);
+            rc = open_choice(datasets, ds, id, &uri);
         }
     }
     mr_uri_close(&uri);

@@ -17,7 +17,7 @@ struct mr_open_dataset {
     bool ranged; /* read by ranges: never composed */
     struct mr_index index;
     struct mr_store *store;
-    struct mr_compose_choice *composer; /* NULL: its store composes nothing */
+    struct mr_compose_choice *choice; /* NULL: its store cannot compose */
 };
 
 struct mr_datasets {
@@ -40,9 +40,9 @@ struct mr_open_dataset *mr_datasets_find(struct mr_datasets *datasets, uint64_t 
 int mr_datasets_locate(struct mr_datasets *datasets, const struct mr_request *request, struct mr_index_entry *entry,
                        char *name, uint64_t *bytes);
 /* May both be of one composed object now? */
-bool mr_datasets_join(struct mr_datasets *datasets, const struct mr_request *first, const struct mr_request *next);
+bool mr_datasets_may_join(struct mr_datasets *datasets, const struct mr_request *first, const struct mr_request *next);
 /* Does any of them compose now? */
-bool mr_datasets_compose(const struct mr_datasets *datasets);
+bool mr_datasets_any_composes(const struct mr_datasets *datasets);
 /* Every 100 ms or so. */
 void mr_datasets_step(struct mr_datasets *datasets);
 

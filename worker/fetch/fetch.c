@@ -42,7 +42,7 @@ static int size_of_request(void *arg, const struct mr_request *request, uint64_t
 static bool join_requests(void *arg, const struct mr_request *first, const struct mr_request *next)
 {
     struct fetcher *f = arg;
-    return mr_datasets_join(&f->datasets, first, next);
+    return mr_datasets_may_join(&f->datasets, first, next);
 }
 
 /* ---- lanes and the arena ---- */
@@ -126,7 +126,7 @@ static void start_jobs(struct mr_role *role)
     while (!f->solo && mr_transfer_free(f->role.net.engine) > 0) {
         struct mr_job job;
         unsigned tickets =
-            mr_datasets_compose(&f->datasets) ? (unsigned)f->role.link.config.fetch.compose_max_objects : 1;
+            mr_datasets_any_composes(&f->datasets) ? (unsigned)f->role.link.config.fetch.compose_max_objects : 1;
         if (mr_producer_next_job(f->producer, tickets, job_bytes(f), in_flight(f), &job) <= 0)
             return;
         f->solo = job.solo;

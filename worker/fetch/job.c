@@ -85,8 +85,8 @@ static void job_free_if_ended(struct job *job)
     struct mr_jobs *jobs = job->jobs;
     if (job->left > 0 || job->stage != NONE)
         return;
-    if (job->dataset && job->dataset->composer)
-        mr_compose_choice_job_ended(job->dataset->composer, job->composes, job->count);
+    if (job->dataset && job->dataset->choice)
+        mr_compose_choice_job_ended(job->dataset->choice, job->composes, job->count);
     *(job->previous ? &job->previous->next : &jobs->first) = job->next;
     if (job->next)
         job->next->previous = job->previous;
@@ -182,7 +182,7 @@ static void fall_back(struct job *job, const char *why)
 
 static struct mr_temporary_bucket *bucket_of(const struct job *job)
 {
-    return mr_compose_choice_bucket(job->dataset->composer);
+    return mr_compose_choice_bucket(job->dataset->choice);
 }
 
 static void slice_is_there(struct piece *piece)
@@ -272,7 +272,7 @@ static void composed(void *arg, const struct mr_store_result *result, const stru
     struct job *job = arg;
     bool refused = result->code == MR_E_DENIED || result->code == MR_E_USAGE; /* surely not made */
     job->transfer = NULL;
-    mr_compose_choice_answered(job->dataset->composer, result);
+    mr_compose_choice_answered(job->dataset->choice, result);
     if (result->code != MR_OK) {
         if (refused)
             mr_temporary_not_made(bucket_of(job), job->number);
@@ -337,7 +337,7 @@ static bool start_compose(struct job *job)
         .sources = sources,
         .count = count,
         .generation_match = 0,
-        .has_size = 1,
+        .has_size = true,
         .size = total,
     };
     job->transfer = mr_transfer_compose(jobs->net->engine, job->dataset->store, &request, composed, job);
@@ -373,7 +373,7 @@ void mr_jobs_start(struct mr_jobs *jobs, const struct mr_job *from)
         return;
     }
     job->dataset = mr_datasets_find(jobs->datasets, from->claims[0].request.dataset);
-    job->composes = job->dataset && job->dataset->composer && mr_compose_choice_composes(job->dataset->composer);
+    job->composes = job->dataset && job->dataset->choice && mr_compose_choice_composes(job->dataset->choice);
     bool same = job->dataset != NULL, whole = true;
     for (unsigned i = 0; i < job->count; i++) {
         struct piece *piece = &job->pieces[i];
@@ -381,8 +381,8 @@ void mr_jobs_start(struct mr_jobs *jobs, const struct mr_job *from)
         same = same && mr_datasets_find(jobs->datasets, piece->claim.request.dataset) == job->dataset;
         whole = whole && is_whole(&piece->claim.request);
     }
-    if (job->dataset && job->dataset->composer)
-        mr_compose_choice_job_started(job->dataset->composer, job->composes);
+    if (job->dataset && job->dataset->choice)
+        mr_compose_choice_job_started(job->dataset->choice, job->composes);
     for (unsigned i = 0; i < job->count; i++) {
         struct piece *piece = &job->pieces[i];
         if (!same) { /* a wild consumer has changed its requests */

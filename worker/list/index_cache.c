@@ -17,7 +17,7 @@
 #include "shm/base/error.h"
 #include "shm/base/log.h"
 
-#define TEMPORARY_S 3600 /* files that a killed process left behind */
+#define TEMPORARY_S 3600 /* files that a killed process has left */
 
 /* ---- what an index is of ---- */
 

@@ -73,8 +73,8 @@ static int read_want(struct request *r, struct mr_link *link, struct mr_net *net
     return 0;
 }
 
-static int say_done(struct mr_link *link, uint64_t dataset, uint64_t requests, const char *from,
-                    const struct mr_index *index, int fd)
+static int send_done(struct mr_link *link, uint64_t dataset, uint64_t requests, const char *from,
+                     const struct mr_index *index, int fd)
 {
     char digest[MR_INDEX_DIGEST_SIZE], key[32];
     mr_index_digest_text(index->info.digest, digest);
@@ -97,7 +97,7 @@ static int say_done(struct mr_link *link, uint64_t dataset, uint64_t requests, c
     return mr_msg_send(link->socket, msg);
 }
 
-/* The data set is ready by now: a cache that fails is not its business. */
+/* The data set is ready by now: a cache that fails does not concern it. */
 static void keep(const struct mr_index_want *want, const struct mr_index *index, uint64_t requests)
 {
     const struct mr_index_file_extra extra = {requests, want->identity.exclude_classes};
@@ -109,14 +109,14 @@ static void keep(const struct mr_index_want *want, const struct mr_index *index,
         mr_log_warning("the index is not kept in the cache: %s", mr_error_text());
 }
 
-/* The image at fd is the data set's: tell, then keep it. */
+/* The image at fd is the data set's: report it, then keep it. */
 static int finish(struct mr_link *link, const struct request *r, uint64_t requests, const char *from, bool cached,
                   int fd)
 {
     struct mr_index index;
     if (mr_index_map(&index, fd) != 0)
         return mr_link_send_failed(link, r->dataset, UINT64_MAX);
-    int rc = say_done(link, r->dataset, requests, from, &index, fd);
+    int rc = send_done(link, r->dataset, requests, from, &index, fd);
     if (rc == 0 && !cached && !r->replace) /* `millrace index` has its own copy */
         keep(&r->want, &index, requests);
     mr_index_close(&index);
@@ -125,36 +125,36 @@ static int finish(struct mr_link *link, const struct request *r, uint64_t reques
 
 /* ---- CONCAT ---- */
 
-static int add_parts(struct mr_index_job *job, struct mr_msg_in *msg)
+static int add_ranges(struct mr_index_job *job, struct mr_msg_in *msg)
 {
     for (unsigned i = 0; i < msg->fd_count; i++) {
-        if (job->part_count == MR_INDEX_PARTS_MAX) {
-            mr_error_set(MR_E_PROTOCOL, "more than %u parts of one listing", MR_INDEX_PARTS_MAX);
+        if (job->range_count == MR_INDEX_RANGES_MAX) {
+            mr_error_set(MR_E_PROTOCOL, "more than %u ranges of one listing", MR_INDEX_RANGES_MAX);
             return -1;
         }
-        if (mr_index_map(&job->parts[job->part_count], msg->fds[i]) != 0)
+        if (mr_index_map(&job->ranges[job->range_count], msg->fds[i]) != 0)
             return -1;
-        job->part_count++;
+        job->range_count++;
     }
     return 0;
 }
 
-/* All parts into one image. The prefixes of the source are those of the parts, each once. */
+/* All ranges into one image. The prefixes of the source are those of the ranges, each once. */
 static int build(const struct mr_index_job *job, int fd)
 {
-    const struct mr_index *parts[MR_INDEX_PARTS_MAX];
-    const char *prefixes[MR_INDEX_PARTS_MAX];
+    const struct mr_index *ranges[MR_INDEX_RANGES_MAX];
+    const char *prefixes[MR_INDEX_RANGES_MAX];
     uint32_t prefix_count = 0;
     int64_t created = INT64_MAX;
-    for (unsigned i = 0; i < job->part_count; i++) {
-        parts[i] = &job->parts[i];
-        const char *prefix = mr_index_prefix(&job->parts[i], 0);
+    for (unsigned i = 0; i < job->range_count; i++) {
+        ranges[i] = &job->ranges[i];
+        const char *prefix = mr_index_prefix(&job->ranges[i], 0);
         if (prefix && (prefix_count == 0 || strcmp(prefixes[prefix_count - 1], prefix) != 0))
             prefixes[prefix_count++] = prefix;
-        if (job->parts[i].info.created_wall_ns < created)
-            created = job->parts[i].info.created_wall_ns;
+        if (job->ranges[i].info.created_wall_ns < created)
+            created = job->ranges[i].info.created_wall_ns;
     }
-    const struct mr_index_info *first = &job->parts[0].info;
+    const struct mr_index_info *first = &job->ranges[0].info;
     struct mr_index_source source = {
         .scheme = first->scheme,
         .version = first->version,
@@ -167,7 +167,7 @@ static int build(const struct mr_index_job *job, int fd)
     struct mr_index_builder *builder = mr_index_builder_new(&source, fd);
     if (!builder)
         return -1;
-    int rc = mr_index_concat(builder, parts, job->part_count);
+    int rc = mr_index_concat(builder, ranges, job->range_count);
     if (rc == 0)
         rc = mr_index_builder_finish(builder, NULL, NULL);
     mr_index_builder_destroy(builder);
@@ -216,12 +216,12 @@ int mr_index_job_concat(struct mr_index_job *job, struct mr_link *link, struct m
     bool more;
     if (mr_msg_get_u64(msg, "dataset", &dataset) != 0 || mr_msg_get_bool(msg, "more", &more) != 0)
         return -1;
-    int rc = add_parts(job, msg);
+    int rc = add_ranges(job, msg);
     if (rc == 0 && more)
         return 0;
     struct request *r = calloc(1, sizeof *r);
-    if (rc == 0 && job->part_count == 0) {
-        mr_error_set(MR_E_PROTOCOL, "CONCAT without parts");
+    if (rc == 0 && job->range_count == 0) {
+        mr_error_set(MR_E_PROTOCOL, "CONCAT without ranges");
         rc = -1;
     }
     if (rc == 0 && !r) {
@@ -237,15 +237,15 @@ int mr_index_job_concat(struct mr_index_job *job, struct mr_link *link, struct m
         rc = -1;
     rc = rc == 0 ? concat_all(job, link, r) : mr_link_send_failed(link, dataset, UINT64_MAX);
     close_request(r);
-    for (unsigned i = 0; i < job->part_count; i++)
-        mr_index_close(&job->parts[i]);
-    job->part_count = 0;
+    for (unsigned i = 0; i < job->range_count; i++)
+        mr_index_close(&job->ranges[i]);
+    job->range_count = 0;
     return rc;
 }
 
 /* ---- INDEX_LOAD ---- */
 
-static int say_missing(struct mr_link *link, uint64_t dataset, uint64_t stale)
+static int send_missing(struct mr_link *link, uint64_t dataset, uint64_t stale)
 {
     struct mr_msg_out *msg = mr_msg_new(MR_MSG_INDEX_MISSING);
     if (!msg)
@@ -290,7 +290,7 @@ int mr_index_job_load(struct mr_link *link, struct mr_net *net, struct mr_msg_in
     else if (rc < 0)
         rc = mr_link_send_failed(link, dataset, UINT64_MAX);
     else
-        rc = msg->fd_count > 0 ? explain(link, r, msg) : say_missing(link, dataset, found.stale);
+        rc = msg->fd_count > 0 ? explain(link, r, msg) : send_missing(link, dataset, found.stale);
     if (fd >= 0)
         close(fd);
     close_request(r);

@@ -1,5 +1,5 @@
 /*
- * index_job.h - what the list role does with a data set's whole index: puts its parts together, or takes a saved one.
+ * index_job.h - what the list role does with a data set's whole index: puts its ranges together, or takes a saved one.
  * Both answer the supervisor by themselves (shm/control/msg.h), and keep the index in the cache afterwards.
  */
 #ifndef MR_WORKER_LIST_INDEX_JOB_H
@@ -10,12 +10,12 @@
 #include "worker/link.h"
 #include "worker/net.h"
 
-#define MR_INDEX_PARTS_MAX 4096u
+#define MR_INDEX_RANGES_MAX 4096u
 
-/* Parts that came so far. Zeroed at the start. */
+/* The indexes of the ranges that have come so far, in order. Zeroed at the start. */
 struct mr_index_job {
-    struct mr_index parts[MR_INDEX_PARTS_MAX];
-    unsigned part_count;
+    struct mr_index ranges[MR_INDEX_RANGES_MAX];
+    unsigned range_count;
 };
 
 /* CONCAT: 0, also when the data set has failed (FAILED was sent); -1: the message is bad or the supervisor is gone. */

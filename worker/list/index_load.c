@@ -73,7 +73,7 @@ static int await(struct mr_net *net, struct waiting *w, const struct mr_transfer
 
 /* ---- reading ---- */
 
-static void say_age(int64_t seconds, char *out, size_t size)
+static void age_text(int64_t seconds, char *out, size_t size)
 {
     if (seconds < 120)
         snprintf(out, size, "%" PRId64 " s", seconds);
@@ -97,7 +97,7 @@ static int use_file(const struct mr_index_want *want, const struct mr_index_file
 {
     char age[32];
     bool by_digest = want->digest[0] != '\0';
-    say_age(age_of(file), age, sizeof age);
+    age_text(age_of(file), age, sizeof age);
     if (mr_index_identity_check(&want->identity, file) != 0) {
         mr_error_append("the index %s cannot be used", name);
         return -1;
@@ -353,7 +353,7 @@ static void show(struct differences *d, char sign, const char *name)
 {
     size_t used = strlen(d->names);
     size_t length = strlen(name), skipped = length > NAME_SHOWN ? length - NAME_SHOWN : 0;
-    if (d->shown++ < NAMES_SHOWN) /* the end of a name tells more than its beginning, which many share */
+    if (d->shown++ < NAMES_SHOWN) /* the end of a name identifies it better than its beginning, which many share */
         snprintf(d->names + used, sizeof d->names - used, "%s%c%s%s", used > 0 ? ", " : "", sign,
                  skipped > 0 ? "..." : "", name + skipped);
 }

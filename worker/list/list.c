@@ -35,7 +35,7 @@ struct range {
     char *token;           /* of the next page; NULL: none, or the range's end has moved since */
     struct mr_shape shape; /* how the names differ */
     struct mr_index_builder *builder;
-    int fd; /* the part */
+    int fd; /* of its index */
     uint64_t pages, bytes, largest;
     struct mr_names names;     /* an explicit list instead of a range */
     size_t next_name, waiting; /* names asked for, answers outstanding */
@@ -93,10 +93,10 @@ static void range_close(struct lister *l)
     r->fd = -1;
 }
 
-/* The data set cannot be listed: say so, and be ready for other work. */
+/* The data set cannot be listed: reports it, and is ready for other work. */
 static void range_failed(struct lister *l)
 {
-    if (l->range.ranged) /* its reader is told */
+    if (l->range.ranged) /* the message to its reader says it */
         mr_log_debug("%s", mr_error_text());
     else
         mr_log_error("%s", mr_error_text());
@@ -105,7 +105,7 @@ static void range_failed(struct lister *l)
     range_close(l);
 }
 
-static int say_page(struct lister *l)
+static int send_page(struct lister *l)
 {
     struct range *r = &l->range;
     struct mr_msg_out *msg = mr_msg_new(MR_MSG_RANGE_PAGE);
@@ -246,7 +246,7 @@ static int take_page(struct lister *l, const struct mr_store_page *page)
         mr_error_set(MR_E_NO_MEMORY, "no memory for a page");
         return -1;
     }
-    if (say_page(l) != 0)
+    if (send_page(l) != 0)
         return -1;
     if (!r->token)
         return range_done(l);
@@ -268,7 +268,7 @@ static int ask_page(struct lister *l)
 {
     struct range *r = &l->range;
     if (!r->token) {
-        /* The range's start, or behind the last name (after a split): the smallest name above it. A name holds no NUL,
+        /* The range's start, or after the last name (after a split): the smallest name above it. A name holds no NUL,
          * so that is the name followed by the byte 1. */
         free(r->from);
         r->from = NULL;
@@ -388,7 +388,7 @@ static int open_range(struct lister *l, struct mr_msg_in *msg)
     r->store = mr_net_store(&l->role.net, r->uri.scheme, r->uri.bucket);
     if (!r->store)
         return -1;
-    r->fd = new_memfd("millrace-index-part");
+    r->fd = new_memfd("millrace-index-range");
     if (r->fd < 0)
         return -1;
     const char *prefix = r->uri.key;

@@ -1,4 +1,4 @@
-/* list.h - the list role: ranges of the names -> index parts, and parts -> one index. */
+/* list.h - the list role: ranges of the names -> an index of each, and these -> one index. */
 #ifndef MR_WORKER_LIST_LIST_H
 #define MR_WORKER_LIST_LIST_H
 

@@ -2,10 +2,10 @@
  * split.h - where to cut what is left of a range of names, so that another list worker can take the upper part.
  *
  * Names are bytes; nothing is assumed about digits or letters. What is known is how the names that were listed differ:
- * `branch` holds the bytes at which neighbours part. A cut is made at a level, a place in the last name that was
- * listed: the name up to there, then a greater byte out of `branch`. Levels of bytes at which names never parted (the
+ * `branch` holds the bytes at which neighbours differ. A cut is made at a level, a place in the last name that was
+ * listed: the name up to there, then a greater byte out of `branch`. Levels of bytes at which names never differed (the
  * letters of "img0001234") are passed over. A cut at a level too low in number lies above all names and costs one
- * request; one too high gives too little away. The supervisor hears which it was and moves the level (ranges.h).
+ * request; one too high gives too little away. The supervisor learns which it was and moves the level (supervisor/name_ranges.h).
  */
 #ifndef MR_WORKER_LIST_SPLIT_H
 #define MR_WORKER_LIST_SPLIT_H
@@ -19,7 +19,7 @@
 #define MR_SPLIT_MAX MR_INDEX_NAME_SIZE /* a cut with its NUL */
 
 struct mr_shape {
-    bool branch[256]; /* bytes at which two neighbouring names part */
+    bool branch[256]; /* bytes at which two neighbouring names differ */
     uint32_t deepest; /* bytes that the first and the last name of the last page share */
 };
 
@@ -36,7 +36,7 @@ struct mr_split_place {
     uint64_t level;    /* no cut at a place before this */
 };
 /*
- * A name m with last < m < end, valid UTF-8 if last and end are; *level: where it parts from `last`. false: no cut
+ * A name m with last < m < end, valid UTF-8 if last and end are; *level: where it differs from `last`. false: no cut
  * seems sensible.
  */
 bool mr_split(const struct mr_shape *shape, const struct mr_split_place *place, char m[MR_SPLIT_MAX], uint64_t *level);

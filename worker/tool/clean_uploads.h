@@ -2,9 +2,9 @@
  * clean_uploads.h - the part of `millrace clean` that removes unfinished uploads: multipart uploads of a bucket, and in a
  * folder the temporary files of writers that died.
  *
- * A bucket tells of an upload its name and when it was begun, and nothing of its run, which may write on another node: so
- * those that are younger than a day are left alone. A folder's files are locked while they are written (leftovers.h): those
- * that nobody writes go at any age.
+ * A bucket knows the name of an upload and when it was begun, but not its run, which may write on another node: so those
+ * that are younger than a day are left alone. A folder's files are locked while they are written (leftovers.h): those
+ * that no process writes are removed at any age.
  */
 #ifndef MR_WORKER_TOOL_CLEAN_UPLOADS_H
 #define MR_WORKER_TOOL_CLEAN_UPLOADS_H
@@ -24,7 +24,7 @@ struct mr_clean_uploads {
     json_t *list;         /* of what is condemned, or NULL: it is printed */
     /* the result */
     uint64_t seen, condemned, removed, failed;
-    bool denied; /* they could not be looked for: failure says why */
+    bool denied; /* they could not be listed: failure says why */
     char failure[400];
 };
 

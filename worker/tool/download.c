@@ -38,22 +38,22 @@ struct look_up {
 
 static void looked_up(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
 {
-    struct look_up *look = arg;
-    mr_tool_answer(look->tool, result);
+    struct look_up *look_up = arg;
+    mr_tool_answer(look_up->tool, result);
     if (result->code != MR_OK)
         return;
-    look->object->size = item->size;
-    look->object->generation = item->generation;
-    look->object->crc32c = item->crc32c;
-    look->object->has_crc32c = item->has_crc32c;
+    look_up->object->size = item->size;
+    look_up->object->generation = item->generation;
+    look_up->object->crc32c = item->crc32c;
+    look_up->object->has_crc32c = item->has_crc32c;
 }
 
 int mr_download_look_up(struct mr_tool *tool, struct mr_store *store, const char *name,
                         struct mr_download_object *object)
 {
-    struct look_up look = {tool, object};
+    struct look_up look_up = {tool, object};
     *object = (struct mr_download_object){.store = store, .name = name};
-    return mr_tool_await(tool, mr_transfer_stat(tool->net.engine, store, name, strlen(name), 0, looked_up, &look));
+    return mr_tool_await(tool, mr_transfer_stat(tool->net.engine, store, name, strlen(name), 0, looked_up, &look_up));
 }
 
 struct mr_download *mr_download_new(struct mr_tool *tool, const struct mr_download_object *object, uint64_t first,
@@ -158,9 +158,4 @@ int mr_download_next(struct mr_download *d, const void **data, uint64_t *length)
     *data = piece->data;
     *length = piece->length;
     return 1;
-}
-
-uint32_t mr_download_crc32c(const struct mr_download *d)
-{
-    return d->crc32c;
 }

@@ -16,7 +16,7 @@ struct mr_download_object {
     const char *name;
     uint64_t size, generation;
     uint32_t crc32c;
-    int has_crc32c;
+    bool has_crc32c;
 };
 
 /* Looks the object up: 0 or -1. */
@@ -29,7 +29,5 @@ struct mr_download *mr_download_new(struct mr_tool *tool, const struct mr_downlo
 void mr_download_destroy(struct mr_download *download);
 /* The bytes that come next: 1 with data that is good until the next call, 0 at the end, -1. Blocks. */
 int mr_download_next(struct mr_download *download, const void **data, uint64_t *length);
-/* crc32c of what has been given. */
-uint32_t mr_download_crc32c(const struct mr_download *download);
 
 #endif

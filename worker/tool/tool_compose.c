@@ -44,10 +44,10 @@ static int open_all(struct compose *c, char **uris)
     return 0;
 }
 
-/* What must come out: the sources as they are now, one behind the other. */
+/* What must come out: the sources as they are now, one after the other. */
 static int look_up_sources(struct compose *c)
 {
-    c->request.has_size = c->request.has_crc32c = 1;
+    c->request.has_size = c->request.has_crc32c = true;
     for (unsigned i = 0; i < c->count; i++) {
         struct mr_download_object object;
         if (mr_download_look_up(&c->tool, c->store, c->from[i].key, &object) != 0)

@@ -25,7 +25,7 @@ struct place {
     struct mr_store *store; /* NULL: a file, or a standard stream */
     struct mr_uri uri;
     const char *path; /* of a file; NULL: a standard stream */
-    char *made;       /* a target's name with that of the source behind it */
+    char *made;       /* a target's name with that of the source after it */
 };
 
 struct copy {
@@ -79,7 +79,7 @@ static bool is_folder(const struct place *place)
     return length == 0 || name[length - 1] == '/' || (!place->store && stat(name, &st) == 0 && S_ISDIR(st.st_mode));
 }
 
-/* A target that is a folder or a prefix: the source's last part is put behind it. */
+/* A target that is a folder or a prefix: the last component of the source's name is put after it. */
 static int complete(struct place *to, const struct place *from)
 {
     if ((!to->store && !to->path) || !is_folder(to))
@@ -216,16 +216,16 @@ static int copy_to_file(struct copy *copy)
 
 /* ---- to an object ---- */
 
-struct target_look {
+struct target_look_up {
     struct copy *copy;
     uint64_t generation;
 };
 
 static void target_looked_up(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
 {
-    struct target_look *look = arg;
-    mr_tool_answer(&look->copy->tool, result);
-    look->generation = result->code == MR_OK ? item->generation : 0;
+    struct target_look_up *look_up = arg;
+    mr_tool_answer(&look_up->copy->tool, result);
+    look_up->generation = result->code == MR_OK ? item->generation : 0;
 }
 
 /*
@@ -234,18 +234,18 @@ static void target_looked_up(void *arg, const struct mr_store_result *result, co
  */
 static int precondition(struct copy *copy, const char *name, uint64_t *generation)
 {
-    struct target_look look = {copy, 0};
+    struct target_look_up look_up = {copy, 0};
     *generation = 0;
     if (copy->if_absent)
         return 0;
     int rc = mr_tool_await(&copy->tool, mr_transfer_stat(copy->tool.net.engine, copy->to.store, name, strlen(name), 0,
-                                                         target_looked_up, &look));
+                                                         target_looked_up, &look_up));
     if (rc != 0 && mr_error_code() == MR_E_DENIED && !mr_tool_interrupted())
         *generation = MR_STORE_ANY;
     else if (rc != 0 && (mr_error_code() != MR_E_NOT_FOUND || mr_tool_interrupted()))
         return -1;
     else
-        *generation = look.generation;
+        *generation = look_up.generation;
     return 0;
 }
 
@@ -294,7 +294,7 @@ static void uploaded(void *arg, const struct mr_store_result *result, const stru
     mr_tool_answer(&copy->tool, result);
 }
 
-/* After a signal: the store is told to forget the session. */
+/* After a signal: the store is asked to forget the session. */
 static void drop_upload(struct copy *copy)
 {
     mr_transfer_cancel(copy->tool.net.engine, copy->upload);

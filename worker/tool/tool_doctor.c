@@ -32,7 +32,7 @@ struct doctor {
     unsigned seen_count;
     struct mr_store_bucket bucket; /* its strings: below */
     char class[64], location[64], location_type[32];
-    bool answers, credentials_said; /* of the endpoint that was asked last */
+    bool answers, credentials_printed; /* of the endpoint that was asked last */
     unsigned granted;
     int64_t answered_ns, date_s;
     int status;
@@ -41,7 +41,7 @@ struct doctor {
 };
 
 /* One line; what could break it is not let through. */
-static void say(const char *level, const char *what, const char *text)
+static void print_check(const char *level, const char *what, const char *text)
 {
     char clean[1200];
     snprintf(clean, sizeof clean, "%s", text);
@@ -52,11 +52,11 @@ static void say(const char *level, const char *what, const char *text)
     fflush(stdout);
 }
 
-#define SAY(level, what, ...)                       \
+#define CHECK(level, what, ...)                     \
     do {                                            \
         char text_[1200];                           \
         snprintf(text_, sizeof text_, __VA_ARGS__); \
-        say(level, what, text_);                    \
+        print_check(level, what, text_);            \
     } while (0)
 
 /* ---- endpoint and clock ---- */
@@ -88,13 +88,13 @@ static void check_clock(const struct doctor *d)
     double amount_s = off_s < 0 ? -off_s : off_s;
     const char *direction = off_s < 0 ? "behind" : "ahead of";
     if (d->date_s == 0)
-        SAY("note", "clock", "the server's answer has no Date to compare with");
+        CHECK("note", "clock", "the server's answer has no Date to compare with");
     else if (amount_s <= CLOCK_NOTE_S)
-        SAY("ok", "clock", "within %.0f s of the server's", amount_s < 1 ? 1 : amount_s);
+        CHECK("ok", "clock", "within %.0f s of the server's", amount_s < 1 ? 1 : amount_s);
     else
-        SAY(amount_s > CLOCK_FAIL_S ? "fail" : "note", "clock",
-            "%.0f s %s the server's: tokens are refused from %d s on; set it by NTP (timedatectl set-ntp true)",
-            amount_s, direction, CLOCK_FAIL_S);
+        CHECK(amount_s > CLOCK_FAIL_S ? "fail" : "note", "clock",
+              "%.0f s %s the server's: tokens are refused from %d s on; set it by NTP (timedatectl set-ntp true)",
+              amount_s, direction, CLOCK_FAIL_S);
 }
 
 /* true: it answers. */
@@ -106,16 +106,16 @@ static bool check_endpoint(struct doctor *d, const char *endpoint)
     double first_ms = ask(d, url);
     if (first_ms < 0) {
         bool tls = strstr(mr_error_text(), "certificate") || strstr(mr_error_text(), "SSL");
-        SAY("fail", "endpoint", "%s: %s; %s", endpoint, mr_error_text(),
-            tls ? "if a proxy replaces certificates, [http] ca_bundle names the file with its own"
-            : config->http.proxy[0] != '\0'
-                ? "check [http] proxy"
-                : "check the network, the name server, and whether this machine needs [http] proxy");
+        CHECK("fail", "endpoint", "%s: %s; %s", endpoint, mr_error_text(),
+              tls ? "if a proxy replaces certificates, [http] ca_bundle names the file with its own"
+              : config->http.proxy[0] != '\0'
+                  ? "check [http] proxy"
+                  : "check the network, the name server, and whether this machine needs [http] proxy");
         return false;
     }
     double second_ms = ask(d, url);
-    SAY("ok", "endpoint", "%s answers: %.0f ms with a new connection, %.1f ms with an open one", endpoint, first_ms,
-        second_ms < 0 ? first_ms : second_ms);
+    CHECK("ok", "endpoint", "%s answers: %.0f ms with a new connection, %.1f ms with an open one", endpoint, first_ms,
+          second_ms < 0 ? first_ms : second_ms);
     check_clock(d);
     return true;
 }
@@ -139,25 +139,26 @@ static void check_soft_delete(const struct doctor *d)
     bool composes = d->tool.config.fetch.compose != MR_COMPOSE_NEVER;
     double days = (double)d->bucket.soft_delete_s / 86400;
     if (d->bucket.soft_delete_s == 0)
-        SAY("ok", "soft delete", "%s: off", d->place);
+        CHECK("ok", "soft delete", "%s: off", d->place);
     else
-        SAY(composes ? "note" : "ok", "soft delete", "%s: deleted objects are kept and billed for %.3g days%s",
+        CHECK(
+            composes ? "note" : "ok", "soft delete", "%s: deleted objects are kept and billed for %.3g days%s",
             d->place, days,
             composes
                 ? ": the temporary objects of composed downloads too, so fetch.compose = \"auto\" decides against them"
                 : "");
 }
 
-/* How the look at the bucket ended: true to go on with it. */
-static bool say_bucket(struct doctor *d, bool seen)
+/* How the request for the bucket ended: true to go on with it. */
+static bool check_bucket(struct doctor *d, bool seen)
 {
     char extra[200] = "";
     if (!seen && mr_error_code() == MR_E_DENIED) {
-        SAY("note", "bucket", "%s: what it is cannot be seen: %s", d->place, mr_error_text());
+        CHECK("note", "bucket", "%s: what it is cannot be seen: %s", d->place, mr_error_text());
         return true;
     }
     if (!seen) {
-        SAY("fail", "bucket", "%s", mr_error_text());
+        CHECK("fail", "bucket", "%s", mr_error_text());
         return false;
     }
     snprintf(extra, sizeof extra, "%s%s%s%s", d->bucket.hierarchical ? ", hierarchical" : "",
@@ -165,28 +166,28 @@ static bool say_bucket(struct doctor *d, bool seen)
              d->bucket.requester_pays ? ", requester pays" : "");
     bool standard = d->class[0] == '\0' || strcmp(d->class, "STANDARD") == 0 || strcmp(d->class, "RAPID") == 0 ||
                     d->bucket.autoclass;
-    SAY(standard ? "ok" : "note", "bucket", "%s: %s in %s%s%s%s%s%s", d->place,
-        d->class[0] ? d->class : "class unknown", d->location[0] ? d->location : "an unknown place",
-        d->location_type[0] ? " (" : "", d->location_type, d->location_type[0] ? ")" : "", extra,
-        standard ? "" : "; each read of this class is billed by the byte");
+    CHECK(standard ? "ok" : "note", "bucket", "%s: %s in %s%s%s%s%s%s", d->place,
+          d->class[0] ? d->class : "class unknown", d->location[0] ? d->location : "an unknown place",
+          d->location_type[0] ? " (" : "", d->location_type, d->location_type[0] ? ")" : "", extra,
+          standard ? "" : "; each read of this class is billed by the byte");
     check_soft_delete(d);
     if (d->bucket.requester_pays && d->tool.config.gcs.user_project[0] == '\0')
-        SAY("fail", "billing", "%s: the requester pays: set [gcs] user_project to the project that is billed",
-            d->place);
+        CHECK("fail", "billing", "%s: the requester pays: set [gcs] user_project to the project that is billed",
+              d->place);
     return true;
 }
 
-/* Whether a request went out with what it needs; said once. */
-static bool say_credentials(struct doctor *d, struct mr_store *store)
+/* Whether a request went out with what it needs; printed once. */
+static bool check_credentials(struct doctor *d, struct mr_store *store)
 {
     char endpoint[600], credentials[800];
     mr_store_describe(store, endpoint, sizeof endpoint, credentials, sizeof credentials);
     bool good = strstr(credentials, "token is good") || strncmp(credentials, "none", 4) == 0;
     if (!good)
-        SAY("fail", "credentials", "%s: %s", credentials, mr_error_text());
-    else if (!d->credentials_said)
-        SAY("ok", "credentials", "%s", credentials);
-    d->credentials_said = true;
+        CHECK("fail", "credentials", "%s: %s", credentials, mr_error_text());
+    else if (!d->credentials_printed)
+        CHECK("ok", "credentials", "%s", credentials);
+    d->credentials_printed = true;
     return good;
 }
 
@@ -203,7 +204,7 @@ static void check_permissions(struct doctor *d, struct mr_store *store)
     if (mr_tool_await(&d->tool, mr_transfer_permissions(d->tool.net.engine, store, permissions, PERMISSIONS,
                                                         permissions_arrived, d)) != 0) {
         if (!mr_tool_interrupted())
-            SAY("note", "permissions", "%s: the store does not tell them: %s", d->place, mr_error_text());
+            CHECK("note", "permissions", "%s: the store does not tell them: %s", d->place, mr_error_text());
         return;
     }
     for (unsigned i = 0; i < PERMISSIONS; i++)
@@ -211,14 +212,16 @@ static void check_permissions(struct doctor *d, struct mr_store *store)
             snprintf(missing + strlen(missing), sizeof missing - strlen(missing), "%s%s", missing[0] ? ", " : "",
                      permissions[i]);
     if (d->granted == ALL_GRANTED)
-        SAY("ok", "permissions", "%s: list, get, create and delete objects", d->place);
+        CHECK("ok", "permissions", "%s: list, get, create and delete objects", d->place);
     else if ((d->granted & 3) != 3)
-        SAY("fail", "permissions",
+        CHECK(
+            "fail", "permissions",
             "%s: %s missing; a data set needs list and get (roles/storage.objectViewer), composed downloads, cp and rm "
             "create and delete too (roles/storage.objectUser)",
             d->place, missing);
     else
-        SAY("note", "permissions",
+        CHECK(
+            "note", "permissions",
             "%s: list and get are granted, which is all that reading needs; %s missing: composed downloads, cp and rm "
             "need create and delete (roles/storage.objectUser)",
             d->place, missing);
@@ -240,11 +243,11 @@ static void check_place(struct doctor *d, struct mr_store *store, const char *te
     struct mr_store_list_request request = {.prefix = d->uri.key, .max_results = 1};
     if (mr_tool_await(&d->tool, mr_transfer_list(d->tool.net.engine, store, &request, page_arrived, d)) != 0) {
         if (!mr_tool_interrupted())
-            SAY("fail", "data", "%s", mr_error_text());
+            CHECK("fail", "data", "%s", mr_error_text());
     } else if (d->listed == 0) {
-        SAY("fail", "data", "%s: no object is there: is the prefix right?", text);
+        CHECK("fail", "data", "%s: no object is there: is the prefix right?", text);
     } else {
-        SAY("ok", "data", "%s: there are objects; the first is %s", text, d->first);
+        CHECK("ok", "data", "%s: there are objects; the first is %s", text, d->first);
     }
 }
 
@@ -258,7 +261,7 @@ static bool is_new(struct doctor *d, const char *key)
     return true;
 }
 
-/* true: the data in it may be looked at. */
+/* true: go on with the data in it. */
 static bool check_gs(struct doctor *d, struct mr_store *store)
 {
     char endpoint[600], credentials[800];
@@ -269,7 +272,7 @@ static bool check_gs(struct doctor *d, struct mr_store *store)
     if (!d->answers || !is_new(d, d->place))
         return d->answers;
     bool seen = mr_tool_await(&d->tool, mr_transfer_bucket(d->tool.net.engine, store, bucket_arrived, d)) == 0;
-    if (mr_tool_interrupted() || !say_credentials(d, store) || !say_bucket(d, seen))
+    if (mr_tool_interrupted() || !check_credentials(d, store) || !check_bucket(d, seen))
         return false;
     check_permissions(d, store);
     return !mr_tool_interrupted();
@@ -283,7 +286,7 @@ static int check_uri(struct doctor *d, const char *text)
         return -1;
     store = mr_net_store(&d->tool.net, d->uri.scheme, d->uri.bucket);
     if (!store) { /* broken credentials are found here */
-        SAY("fail", mr_error_code() == MR_E_DENIED ? "credentials" : "data", "%s: %s", text, mr_error_text());
+        CHECK("fail", mr_error_code() == MR_E_DENIED ? "credentials" : "data", "%s: %s", text, mr_error_text());
         return 0;
     }
     if (d->uri.scheme != MR_SCHEME_GS || check_gs(d, store))
@@ -309,7 +312,7 @@ static int run(struct doctor *d, char **uris, int count)
             if (check_uri(d, config->datasets[i].uris.items[k]) != 0)
                 return -1;
     if (count == 0 && config->dataset_count == 0)
-        SAY("note", "data", "no data set is configured: give -c FILE or a URI to check a bucket and the credentials");
+        CHECK("note", "data", "no data set is configured: give -c FILE or a URI to check a bucket and the credentials");
     return 0;
 }
 

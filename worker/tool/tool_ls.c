@@ -18,7 +18,7 @@ struct ls {
     struct mr_uri uri;
     struct mr_store *store;
     bool details, recursive, json;
-    const char *prefix; /* names are listed below it; a level ends at the next slash behind it */
+    const char *prefix; /* names are listed below it; a level ends at the next slash after it */
     char *folder;       /* the folder printed last, with its slash; NULL: none */
     char *last, *token; /* where the listing stands */
     char *from;         /* start offset of the pages that are being read: a token belongs to its parameters */
@@ -110,7 +110,7 @@ static void list_arrived(void *arg, const struct mr_store_result *result, const 
         ls->last = strdup(page->items[page->count - 1].name);
     }
     ls->bad = ls->bad || (page->next_token && !ls->token) || (page->count > 0 && !ls->last);
-    if (ls->more && within && ls->folder) { /* the first name behind "folder/" is not below "folder0" */
+    if (ls->more && within && ls->folder) { /* the first name after "folder/" is not below "folder0" */
         free(ls->from);
         free(ls->token);
         ls->token = NULL;
@@ -151,7 +151,7 @@ static void object_arrived(void *arg, const struct mr_store_result *result, cons
         print_item(ls, item);
 }
 
-/* "gs://b/x": the object x, and what lies below x/. With a slash or nothing behind it: what lies below. */
+/* "gs://b/x": the object x, and what lies below x/. With a slash or nothing after it: what lies below. */
 static int list(struct ls *ls)
 {
     struct mr_tool *tool = &ls->tool;

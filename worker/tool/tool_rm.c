@@ -32,7 +32,6 @@ struct rm {
     bool recursive, bad;
     struct batch batches[BATCHES];
     struct batch *filling; /* NULL: none */
-    unsigned looking;      /* look-ups under way */
     uint64_t deleted, found, failures;
     json_t *failed; /* NULL: no --json */
     char *token, *last;

@@ -44,13 +44,13 @@ static struct uploader *uploader_of(struct mr_role *role)
 
 static int start_lane(struct uploader *u, struct entry *entry)
 {
-    struct mr_ckpt_lane part;
-    int rc = mr_ckpt_part_map(&part, entry->fd, u->role.arena_bytes);
+    struct mr_ckpt_lane ckpt;
+    int rc = mr_ckpt_part_map(&ckpt, entry->fd, u->role.arena_bytes);
     close(entry->fd);
     entry->fd = -1;
     if (rc != 0)
         return -1;
-    entry->lane = mr_write_lane_new(&u->context, &part, entry->uri, entry->if_absent);
+    entry->lane = mr_write_lane_new(&u->context, &ckpt, entry->uri, entry->if_absent);
     return entry->lane ? 0 : -1;
 }
 

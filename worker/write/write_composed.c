@@ -1,6 +1,6 @@
 /*
- * write_composed.c - an object in parts by the JSON API: each part a temporary object, then composes of up to 32 in a
- * tree, the last one onto the name. For a name that is taken, for one that must not be, and where there is no XML API.
+ * write_composed.c - by the JSON API: each checkpoint part is a temporary object, then composes of up to 32 in a tree,
+ * the last one onto the name. For a name that is taken, for one that must not be, and where there is no XML API.
  *
  *     parts   0 .. 31 | 32 .. 63 | ...          temporary objects, created only, each with its checksum
  *     nodes      a    |     b    | ...          temporary objects, while there are more than 32
@@ -8,7 +8,7 @@
  *     the name       whole                      replaces the generation that was there before the first part, or none
  *
  * So what was there stays until all of the new one is in the store and verified, and whoever else writes it meanwhile is
- * noticed. Temporary objects are recorded and removed by temporary.h; a part's record has its handle in place of an ETag.
+ * noticed. Temporary objects are recorded and removed by temporary.h; a checkpoint part's record has its handle in place of an ETag.
  * Nodes have no record: a successor makes new ones, and removes the old ones, which are in use by nobody.
  */
 #include <inttypes.h>
@@ -36,7 +36,7 @@ struct group { /* a compose of a level, under way */
 struct composed {
     struct mr_temporary_bucket *bucket;
     int64_t began_s;
-    struct node *parts;   /* all levels behind one another: the parts, then nodes */
+    struct node *nodes;   /* all levels, one after the other: the checkpoint parts first */
     unsigned count, done; /* of the level: its nodes, and those of the next one that are made */
     struct node *level, *next;
     unsigned started; /* of the next level */
@@ -58,7 +58,7 @@ static int open_bucket(struct mr_write_lane *lane)
 static bool record_of(const struct mr_write_lane *lane, uint64_t number, struct node *node)
 {
     struct mr_ckpt_part_record record;
-    if (!mr_ckpt_part_record_get(&lane->part, number, &record))
+    if (!mr_ckpt_part_record_get(&lane->ckpt, number, &record))
         return false;
     if (record.generation == 0) /* of a part that was given up */
         return false;
@@ -100,7 +100,7 @@ static int begin(struct mr_write_lane *lane)
 
 /* ---- parts ---- */
 
-/* Nothing was made, or it is gone again; or that is not known. */
+/* Nothing was made, or it is gone again; or nobody knows. */
 static void forget(struct composed *own, uint64_t handle, enum mr_code code)
 {
     if (mr_code_retryable((unsigned)code))
@@ -172,7 +172,7 @@ static struct mr_transfer *compose(struct mr_write_lane *lane, const struct node
     }
     request->sources = sources;
     request->count = count;
-    request->has_size = request->has_crc32c = 1;
+    request->has_size = request->has_crc32c = true;
     return mr_transfer_compose(lane->context->net->engine, lane->store, request, done, arg); /* copies it */
 }
 
@@ -271,7 +271,7 @@ static int go_on(struct mr_write_lane *lane)
         own->started = own->done = 0;
         groups = (own->count + MR_STORE_COMPOSE_MAX - 1) / MR_STORE_COMPOSE_MAX;
     }
-    /* What is there is replaced by one whole object, whose checksum the store has told. */
+    /* What is there is replaced by one whole object, whose checksum the store has reported. */
     if (own->count == 1 || (groups == 1 && lane->generation == 0))
         return name_it(lane);
     for (unsigned i = 0; i < SIDE_BY_SIDE && own->started < groups; i++)
@@ -285,15 +285,15 @@ static int complete(struct mr_write_lane *lane)
     struct composed *own = lane->own;
     if (check_age(own) != 0)
         return -1;
-    own->parts = calloc(2 * (size_t)lane->stored + 1, sizeof *own->parts); /* the levels above: n/32 + n/1024 + ... */
-    if (!own->parts) {
+    own->nodes = calloc(2 * (size_t)lane->stored + 1, sizeof *own->nodes); /* the levels above: n/32 + n/1024 + ... */
+    if (!own->nodes) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for %u parts", lane->stored);
         return -1;
     }
-    while (own->count < lane->stored && record_of(lane, own->count, &own->parts[own->count]))
+    while (own->count < lane->stored && record_of(lane, own->count, &own->nodes[own->count]))
         own->count++;
-    own->level = own->parts;
-    own->next = own->parts + own->count;
+    own->level = own->nodes;
+    own->next = own->nodes + own->count;
     return go_on(lane);
 }
 
@@ -328,7 +328,7 @@ static void ended(struct mr_write_lane *lane)
     for (uint64_t i = 0; i < MR_CKPT_PARTS_MAX; i++)
         if (record_of(lane, i, &node))
             mr_temporary_remove(own->bucket, node.handle, node.generation);
-    for (const struct node *at = own->parts + lane->stored; own->parts && at < own->next + own->started; at++)
+    for (const struct node *at = own->nodes + lane->stored; own->nodes && at < own->next + own->started; at++)
         if (at->handle != 0)
             mr_temporary_remove(own->bucket, at->handle, at->generation);
 }
@@ -337,7 +337,7 @@ static void close_lane(struct mr_write_lane *lane)
 {
     struct composed *own = lane->own;
     if (own)
-        free(own->parts);
+        free(own->nodes);
     free(own);
 }
 

@@ -1,4 +1,9 @@
-/* write_impl.h - a lane and its method. Only worker/write_*.c include it. */
+/*
+ * write_impl.h - a checkpoint lane and its method. Only write_lane.c and the methods include it.
+ *
+ * A checkpoint part is what the trainer has put into a slot of the lane. A method sends each one as an upload part, as a
+ * temporary object, or with the last request.
+ */
 #ifndef MR_WORKER_WRITE_WRITE_IMPL_H
 #define MR_WORKER_WRITE_WRITE_IMPL_H
 
@@ -10,7 +15,7 @@ enum mr_write_method { MR_WRITE_SINGLE = 1, MR_WRITE_PARTS, MR_WRITE_COMPOSED, M
 
 enum mr_write_state {
     MR_WRITE_WAITING,
-    MR_WRITE_LOOKING,
+    MR_WRITE_LOOKING_UP,
     MR_WRITE_BEGINNING,
     MR_WRITE_SENDING,
     MR_WRITE_ENDING,
@@ -18,20 +23,20 @@ enum mr_write_state {
     MR_WRITE_ENDED
 };
 
-/* A slot of the lane's memory, HELD by us. */
+/* A slot of the lane's memory, and the checkpoint part in it while we hold it (HELD). */
 struct mr_write_slot {
     struct mr_write_lane *lane;
     bool held;
     uint64_t number, word, length;
     uint32_t crc32c;
-    unsigned damaged;             /* times that the store had other bytes of it than were sent */
+    unsigned damaged;             /* how often the store had other bytes of it than were sent */
     uint64_t temporary;           /* composed: the object under way */
     struct mr_transfer *transfer; /* NULL: it is to be sent */
 };
 
 /*
- * A start (begin, send, complete) is 0, or -1 with mr_error: the upload fails. Its end is told by one of the mr_write_*
- * below, later, from a callback of the loop; begin and undo may also tell it at once.
+ * A start (begin, send, complete) is 0, or -1 with mr_error: the upload fails. Its end is reported by one of the mr_write_*
+ * below, later, from a callback of the loop; begin and undo may also report it at once.
  */
 struct mr_write_ops {
     /* At once, for a lane whose upload a predecessor has begun: what it made is ours. NULL: nothing to do. */
@@ -52,21 +57,21 @@ extern const struct mr_write_ops mr_write_single, mr_write_parts, mr_write_compo
 
 struct mr_write_lane {
     struct mr_write_context *context;
-    struct mr_ckpt_lane part;
+    struct mr_ckpt_lane ckpt;
     struct mr_store *store; /* NULL: there is none, and the outcome says why */
     struct mr_uri uri;
     const char *name; /* in uri */
     size_t name_length;
     bool if_absent;
     enum mr_write_state state;
-    const struct mr_write_ops *ops; /* NULL until it is known */
-    void *own;                      /* the method's */
-    uint64_t generation; /* that the object replaces; 0: none may be there (parts of the XML API: none was) */
+    const struct mr_write_ops *ops;  /* NULL until it is known */
+    void *own;                       /* the method's */
+    uint64_t generation;             /* that the object replaces; 0: none may be there (upload parts: none was) */
     char id[MR_CKPT_PART_UPLOAD_ID]; /* of the upload */
     uint64_t upload;                 /* its number in context->uploads; 0 */
     bool resumed;                    /* a predecessor had recorded its upload */
     bool maybe_done;                 /* and had sent the last request */
-    uint32_t stored;                 /* parts with a record */
+    uint32_t stored;                 /* checkpoint parts with a record */
     struct mr_transfer *transfer;    /* of the whole: look-up, begin, complete, undo */
     struct mr_write_slot slots[MR_CKPT_PART_SLOTS_MAX];
     uint64_t size; /* of the whole, once it is sealed and stored */
@@ -78,13 +83,13 @@ struct mr_write_lane {
     int64_t give_up_ns; /* of UNDOING */
 };
 
-/* ---- a method tells ---- */
+/* ---- what a method reports ---- */
 
 /* The upload is ready for parts: records it, then SENDING. id: to go on with; "" where there is none. */
 void mr_write_begun(struct mr_write_lane *lane, const char *id);
 /* This method is not possible here; another one begins. */
-void mr_write_other(struct mr_write_lane *lane, const struct mr_write_ops *ops);
-/* How a part ended; etag and generation go into its record. */
+void mr_write_switch(struct mr_write_lane *lane, const struct mr_write_ops *ops);
+/* How a checkpoint part ended; etag and generation go into its record. */
 void mr_write_part_stored(struct mr_write_slot *slot, const char *etag, uint64_t generation);
 void mr_write_part_failed(struct mr_write_slot *slot, enum mr_code code, const char *text);
 void mr_write_done(struct mr_write_lane *lane, uint64_t generation);
@@ -92,10 +97,10 @@ void mr_write_done(struct mr_write_lane *lane, uint64_t generation);
 void mr_write_failed(struct mr_write_lane *lane, enum mr_code code, const char *text);
 void mr_write_undone(struct mr_write_lane *lane);
 
-/* ---- and asks ---- */
+/* ---- what a method asks for ---- */
 
 const unsigned char *mr_write_bytes(const struct mr_write_lane *lane, const struct mr_write_slot *slot);
-/* Temporary objects in the lane's bucket; those of the dead are looked for, the first time. NULL with mr_error. */
+/* Temporary objects in the lane's bucket; the first time, those of the dead will be removed. NULL with mr_error. */
 struct mr_temporary_bucket *mr_write_bucket(const struct mr_write_lane *lane);
 /* "gs://bucket/name", cut to fit. Returns out. */
 const char *mr_write_uri(const struct mr_write_lane *lane, char *out, size_t size);

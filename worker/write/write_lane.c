@@ -14,15 +14,15 @@
 #include "worker/write/write_impl.h"
 
 #define UNDO_S      30 /* for taking back what was begun; then `millrace clean` has to */
-#define SWEEP_S     60 /* a folder is looked through for leftovers so often at most */
-#define DAMAGED_MAX 3  /* a part that the store has other bytes of, so often, is given up */
+#define SWEEP_S     60 /* the shortest time between two scans of a folder for leftovers */
+#define DAMAGED_MAX 3  /* a part of which the store has had other bytes so often is given up */
 
 static const struct mr_write_ops *const methods[MR_WRITE_METHODS] = {
     [MR_WRITE_SINGLE] = &mr_write_single, [MR_WRITE_PARTS] = &mr_write_parts, [MR_WRITE_COMPOSED] = &mr_write_composed};
 
 const unsigned char *mr_write_bytes(const struct mr_write_lane *lane, const struct mr_write_slot *slot)
 {
-    return lane->context->arena + mr_ckpt_part_offset(&lane->part, mr_ckpt_part_slot(&lane->part, slot->number));
+    return lane->context->arena + mr_ckpt_part_offset(&lane->ckpt, mr_ckpt_part_slot(&lane->ckpt, slot->number));
 }
 
 const char *mr_write_uri(const struct mr_write_lane *lane, char *out, size_t size)
@@ -58,24 +58,24 @@ static void count_end(struct mr_write_lane *lane)
         mr_log_info("%s", lane->text);
 }
 
-/* The outcome is stored before: a successor looks at nothing else then, so what is recorded here is of no matter. */
+/* The outcome is stored before: a successor reads nothing else then, so what is recorded here does not matter. */
 static void drain(struct mr_write_lane *lane)
 {
     static const struct mr_ckpt_part_record nothing;
     uint64_t number, held, length;
-    for (unsigned i = 0; i < lane->part.slots; i++) {
+    for (unsigned i = 0; i < lane->ckpt.slots; i++) {
         if (lane->slots[i].held)
-            mr_ckpt_part_done(&lane->part, lane->slots[i].number, lane->slots[i].word, &nothing);
+            mr_ckpt_part_done(&lane->ckpt, lane->slots[i].number, lane->slots[i].word, &nothing);
         lane->slots[i].held = false;
     }
-    while (mr_ckpt_part_take(&lane->part, &number, &held, &length))
-        mr_ckpt_part_done(&lane->part, number, held, &nothing);
-    mr_ckpt_part_wake_trainer(&lane->part);
+    while (mr_ckpt_part_take(&lane->ckpt, &number, &held, &length))
+        mr_ckpt_part_done(&lane->ckpt, number, held, &nothing);
+    mr_ckpt_part_wake_trainer(&lane->ckpt);
 }
 
 static void end(struct mr_write_lane *lane, uint64_t generation)
 {
-    mr_ckpt_part_finish(&lane->part, lane->outcome, (uint32_t)lane->code, lane->text, generation, lane->crc32c);
+    mr_ckpt_part_finish(&lane->ckpt, lane->outcome, (uint32_t)lane->code, lane->text, generation, lane->crc32c);
     if (lane->ops && lane->ops->ended)
         lane->ops->ended(lane); /* before records are written over */
     drain(lane);
@@ -95,14 +95,14 @@ void mr_write_undone(struct mr_write_lane *lane)
     end(lane, 0);
 }
 
-/* Nothing of ours is under way behind this. */
+/* After this nothing of ours is under way. */
 static void cancel_all(struct mr_write_lane *lane)
 {
     struct mr_transfer_engine *engine = lane->context->net->engine;
     if (lane->transfer)
         mr_transfer_cancel(engine, lane->transfer);
     lane->transfer = NULL;
-    for (unsigned i = 0; i < lane->part.slots; i++) {
+    for (unsigned i = 0; i < lane->ckpt.slots; i++) {
         struct mr_write_slot *slot = &lane->slots[i];
         if (!slot->transfer)
             continue;
@@ -124,15 +124,15 @@ static void stop(struct mr_write_lane *lane, enum mr_ckpt_part_outcome outcome, 
     lane->code = code;
     snprintf(lane->text, sizeof lane->text, "%s", text);
     cancel_all(lane);
-    if (mr_ckpt_part_abort(&lane->part) ==
+    if (mr_ckpt_part_abort(&lane->ckpt) ==
         MR_FATE_ABORTED) { /* a sealed one keeps its parts until its outcome is stored */
-        for (unsigned i = 0; i < lane->part.slots; i++) {
+        for (unsigned i = 0; i < lane->ckpt.slots; i++) {
             if (lane->slots[i].held)
-                mr_ckpt_part_put_back(&lane->part, lane->slots[i].number, lane->slots[i].word);
+                mr_ckpt_part_put_back(&lane->ckpt, lane->slots[i].number, lane->slots[i].word);
             lane->slots[i].held = false;
         }
     }
-    mr_ckpt_part_wake_trainer(&lane->part);
+    mr_ckpt_part_wake_trainer(&lane->ckpt);
     lane->state = MR_WRITE_UNDOING;
     lane->give_up_ns = mr_clock_mono_ns() + UNDO_S * MR_SECOND_NS;
     if (begun)
@@ -175,7 +175,7 @@ static void fail_damaged(struct mr_write_lane *lane, const char *what)
 
 static struct mr_write_slot *unsent(struct mr_write_lane *lane)
 {
-    for (unsigned i = 0; i < lane->part.slots; i++)
+    for (unsigned i = 0; i < lane->ckpt.slots; i++)
         if (lane->slots[i].held && !lane->slots[i].transfer)
             return &lane->slots[i];
     return NULL;
@@ -183,7 +183,7 @@ static struct mr_write_slot *unsent(struct mr_write_lane *lane)
 
 static bool any_held(const struct mr_write_lane *lane)
 {
-    for (unsigned i = 0; i < lane->part.slots; i++)
+    for (unsigned i = 0; i < lane->ckpt.slots; i++)
         if (lane->slots[i].held)
             return true;
     return false;
@@ -194,16 +194,16 @@ static struct mr_write_slot *take(struct mr_write_lane *lane)
 {
     struct mr_write_slot slot = {.lane = lane, .held = true};
     struct mr_ckpt_part_record record;
-    while (mr_ckpt_part_take(&lane->part, &slot.number, &slot.word, &slot.length)) {
-        if (mr_ckpt_part_record_get(&lane->part, slot.number,
-                                    &record)) { /* a predecessor's: it died behind the record */
-            mr_ckpt_part_done(&lane->part, slot.number, slot.word, &record);
-            mr_ckpt_part_wake_trainer(&lane->part);
+    while (mr_ckpt_part_take(&lane->ckpt, &slot.number, &slot.word, &slot.length)) {
+        if (mr_ckpt_part_record_get(&lane->ckpt, slot.number,
+                                    &record)) { /* a predecessor's: it died after the record */
+            mr_ckpt_part_done(&lane->ckpt, slot.number, slot.word, &record);
+            mr_ckpt_part_wake_trainer(&lane->ckpt);
             continue;
         }
         slot.crc32c = mr_crc32c(0, mr_write_bytes(lane, &slot), slot.length);
-        lane->slots[mr_ckpt_part_slot(&lane->part, slot.number)] = slot;
-        return &lane->slots[mr_ckpt_part_slot(&lane->part, slot.number)];
+        lane->slots[mr_ckpt_part_slot(&lane->ckpt, slot.number)] = slot;
+        return &lane->slots[mr_ckpt_part_slot(&lane->ckpt, slot.number)];
     }
     return NULL;
 }
@@ -219,12 +219,12 @@ void mr_write_part_stored(struct mr_write_slot *slot, const char *etag, uint64_t
         return;
     }
     snprintf(record.etag, sizeof record.etag, "%s", etag);
-    mr_ckpt_part_done(&lane->part, slot->number, slot->word, &record);
+    mr_ckpt_part_done(&lane->ckpt, slot->number, slot->word, &record);
     slot->held = false;
     lane->stored++;
     mr_counter_add(lane->context->counters, MR_WC_PARTS, 1);
     mr_counter_add(lane->context->counters, MR_WC_PART_BYTES, slot->length);
-    mr_ckpt_part_wake_trainer(&lane->part);
+    mr_ckpt_part_wake_trainer(&lane->ckpt);
 }
 
 void mr_write_part_failed(struct mr_write_slot *slot, enum mr_code code, const char *text)
@@ -248,7 +248,7 @@ static int sum_up(struct mr_write_lane *lane, uint32_t parts, uint64_t bytes)
         size = slot->held ? slot->length : 0;
         crc = slot->held ? slot->crc32c : 0;
     }
-    for (uint32_t i = 0; lane->ops != &mr_write_single && i < parts && mr_ckpt_part_record_get(&lane->part, i, &record);
+    for (uint32_t i = 0; lane->ops != &mr_write_single && i < parts && mr_ckpt_part_record_get(&lane->ckpt, i, &record);
          i++) {
         crc = mr_crc32c_combine(crc, record.crc32c, record.length);
         size += record.length;
@@ -280,7 +280,7 @@ static int make_folders(const char *path)
     return 0;
 }
 
-/* What killed writers have left in the folder; once in a while, since a folder may hold many files. */
+/* What killed write workers have left in the folder; once in a while, since a folder may hold many files. */
 static void remove_leftovers(struct mr_write_lane *lane)
 {
     struct mr_write_context *context = lane->context;
@@ -313,7 +313,7 @@ static void begin(struct mr_write_lane *lane)
         fail_here(lane);
 }
 
-void mr_write_other(struct mr_write_lane *lane, const struct mr_write_ops *ops)
+void mr_write_switch(struct mr_write_lane *lane, const struct mr_write_ops *ops)
 {
     lane->transfer = NULL;
     lane->ops = ops;
@@ -336,7 +336,7 @@ void mr_write_begun(struct mr_write_lane *lane, const char *id)
         snprintf(lane->id, sizeof lane->id, "%s", id);
         int n = snprintf(all, sizeof all, "%" PRIu64 " %s", lane->generation, id);
         if (n < 0 || (size_t)n >= MR_CKPT_PART_UPLOAD_ID ||
-            !mr_ckpt_part_set_upload(&lane->part, method_of(lane->ops), all)) {
+            !mr_ckpt_part_set_upload(&lane->ckpt, method_of(lane->ops), all)) {
             mr_error_set(MR_E_PROTOCOL, "the store's name of the upload has %zu bytes, which is too long", strlen(id));
             fail_here(lane);
             return;
@@ -362,7 +362,7 @@ static const struct mr_write_ops *choose(const struct mr_write_lane *lane)
                                                                                         : &mr_write_composed;
 }
 
-static void on_looked(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
+static void on_looked_up(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
 {
     struct mr_write_lane *lane = arg;
     char uri[300], text[MR_CKPT_PART_TEXT];
@@ -393,14 +393,14 @@ static bool leave_waiting(struct mr_write_lane *lane, bool sealed)
 {
     uint32_t parts = 0;
     uint64_t bytes = 0;
-    if (sealed && mr_ckpt_part_totals(&lane->part, &parts, &bytes) != 0) {
+    if (sealed && mr_ckpt_part_totals(&lane->ckpt, &parts, &bytes) != 0) {
         fail_here(lane);
         return true;
     }
     const struct mr_write_slot *slot = unsent(lane);
     if (!slot)
         slot = take(lane);
-    if (!lane->resumed && !sealed && (!slot || (slot->number == 0 && slot->length < lane->part.part_bytes)))
+    if (!lane->resumed && !sealed && (!slot || (slot->number == 0 && slot->length < lane->ckpt.part_bytes)))
         return false; /* a short part is the last one: perhaps it is all */
     if (!lane->resumed && sealed && parts <= 1) {
         lane->ops = &mr_write_single;
@@ -415,9 +415,9 @@ static bool leave_waiting(struct mr_write_lane *lane, bool sealed)
         begin(lane);
         return true;
     }
-    lane->state = MR_WRITE_LOOKING;
+    lane->state = MR_WRITE_LOOKING_UP;
     lane->transfer =
-        mr_transfer_stat(lane->context->net->engine, lane->store, lane->name, lane->name_length, 0, on_looked, lane);
+        mr_transfer_stat(lane->context->net->engine, lane->store, lane->name, lane->name_length, 0, on_looked_up, lane);
     if (!lane->transfer)
         fail_here(lane);
     return true;
@@ -428,7 +428,7 @@ static bool complete(struct mr_write_lane *lane, uint32_t parts, uint64_t bytes)
     if (sum_up(lane, parts, bytes) != 0)
         return true;
     lane->state = MR_WRITE_ENDING;
-    mr_ckpt_part_set_complete_sent(&lane->part);
+    mr_ckpt_part_set_complete_sent(&lane->ckpt);
     if (lane->ops->complete(lane) != 0)
         fail_here(lane);
     return true;
@@ -446,7 +446,7 @@ static bool send_next(struct mr_write_lane *lane, bool sealed)
     if (slot && !single) {
         if (slot->number >= MR_CKPT_PARTS_MAX) {
             mr_error_set(MR_E_USAGE, "it has more than %u parts of %" PRIu64 " bytes: raise checkpoint.part_bytes",
-                         MR_CKPT_PARTS_MAX, lane->part.part_bytes);
+                         MR_CKPT_PARTS_MAX, lane->ckpt.part_bytes);
             fail_here(lane);
         } else if (lane->ops->send(lane, slot) != 0) {
             fail_here(lane);
@@ -455,7 +455,7 @@ static bool send_next(struct mr_write_lane *lane, bool sealed)
     }
     if (!sealed)
         return false;
-    if (mr_ckpt_part_totals(&lane->part, &parts, &bytes) != 0) {
+    if (mr_ckpt_part_totals(&lane->ckpt, &parts, &bytes) != 0) {
         fail_here(lane);
         return true;
     }
@@ -471,7 +471,7 @@ static bool send_next(struct mr_write_lane *lane, bool sealed)
 static void stop_if_aborted(struct mr_write_lane *lane)
 {
     char uri[300], text[MR_CKPT_PART_TEXT];
-    if (lane->state >= MR_WRITE_UNDOING || mr_ckpt_part_fate(&lane->part) != MR_FATE_ABORTED)
+    if (lane->state >= MR_WRITE_UNDOING || mr_ckpt_part_fate(&lane->ckpt) != MR_FATE_ABORTED)
         return;
     snprintf(text, sizeof text, "%s: given up before it was whole; nothing is to be seen of it",
              mr_write_uri(lane, uri, sizeof uri));
@@ -481,7 +481,7 @@ static void stop_if_aborted(struct mr_write_lane *lane)
 bool mr_write_lane_start(struct mr_write_lane *lane)
 {
     bool sealed =
-        mr_ckpt_part_fate(&lane->part) == MR_FATE_SEALED; /* before its parts are looked for: then all are there */
+        mr_ckpt_part_fate(&lane->ckpt) == MR_FATE_SEALED; /* read before its parts are taken: then all are there */
     stop_if_aborted(lane);
     if (lane->state == MR_WRITE_WAITING)
         return leave_waiting(lane, sealed);
@@ -504,7 +504,7 @@ void mr_write_lane_step(struct mr_write_lane *lane, int64_t now_ns)
 
 void mr_write_lane_abort(struct mr_write_lane *lane)
 {
-    if (lane->state < MR_WRITE_UNDOING && mr_ckpt_part_abort(&lane->part) == MR_FATE_ABORTED)
+    if (lane->state < MR_WRITE_UNDOING && mr_ckpt_part_abort(&lane->ckpt) == MR_FATE_ABORTED)
         stop_if_aborted(lane);
 }
 
@@ -528,7 +528,7 @@ static int resume(struct mr_write_lane *lane)
     char all[MR_CKPT_PART_UPLOAD_ID], *rest;
     struct mr_ckpt_part_record record;
     uint32_t method;
-    if (!mr_ckpt_part_get_upload(&lane->part, &method, all))
+    if (!mr_ckpt_part_get_upload(&lane->ckpt, &method, all))
         return 0;
     lane->generation = strtoull(all, &rest, 10);
     if (method >= MR_WRITE_METHODS || !methods[method] || *rest != ' ') {
@@ -538,9 +538,9 @@ static int resume(struct mr_write_lane *lane)
     snprintf(lane->id, sizeof lane->id, "%s", rest + 1);
     lane->ops = methods[method];
     lane->resumed = true;
-    lane->maybe_done = mr_ckpt_part_complete_sent(&lane->part);
+    lane->maybe_done = mr_ckpt_part_complete_sent(&lane->ckpt);
     for (uint64_t i = 0; i < MR_CKPT_PARTS_MAX; i++)
-        lane->stored += mr_ckpt_part_record_get(&lane->part, i, &record);
+        lane->stored += mr_ckpt_part_record_get(&lane->ckpt, i, &record);
     return lane->ops->resume ? lane->ops->resume(lane) : 0;
 }
 
@@ -557,7 +557,7 @@ static void open_lane(struct mr_write_lane *lane, const char *uri)
 {
     uint32_t code, crc;
     uint64_t generation;
-    bool decided = mr_ckpt_part_result(&lane->part, &code, NULL, &generation, &crc) != MR_CKPT_PART_UNDECIDED;
+    bool decided = mr_ckpt_part_result(&lane->ckpt, &code, NULL, &generation, &crc) != MR_CKPT_PART_UNDECIDED;
     int rc = mr_uri_init(&lane->uri, uri);
     if (rc == 0) {
         lane->name = lane->uri.key;
@@ -575,17 +575,17 @@ static void open_lane(struct mr_write_lane *lane, const char *uri)
         stop(lane, MR_CKPT_PART_FAILED, mr_error_code(), mr_error_text());
 }
 
-struct mr_write_lane *mr_write_lane_new(struct mr_write_context *context, struct mr_ckpt_lane *part, const char *uri,
+struct mr_write_lane *mr_write_lane_new(struct mr_write_context *context, struct mr_ckpt_lane *ckpt, const char *uri,
                                         bool if_absent)
 {
     struct mr_write_lane *lane = calloc(1, sizeof *lane);
     if (!lane) {
-        mr_ckpt_part_unmap(part);
+        mr_ckpt_part_unmap(ckpt);
         mr_error_set(MR_E_NO_MEMORY, "no memory for a checkpoint's upload");
         return NULL;
     }
     lane->context = context;
-    lane->part = *part;
+    lane->ckpt = *ckpt;
     lane->if_absent = if_absent;
     open_lane(lane, uri);
     return lane;
@@ -599,6 +599,6 @@ void mr_write_lane_destroy(struct mr_write_lane *lane)
     if (lane->ops && lane->ops->close)
         lane->ops->close(lane);
     mr_uri_close(&lane->uri);
-    mr_ckpt_part_unmap(&lane->part);
+    mr_ckpt_part_unmap(&lane->ckpt);
     free(lane);
 }

@@ -1,8 +1,8 @@
 /*
- * write_lane.h - one part lane of the write role: from its parts in shared memory to an object in the store, and an
+ * write_lane.h - one checkpoint lane of the write role: from its parts in shared memory to an object in the store, and an
  * outcome in the lane.
  *
- *     WAITING ---------> LOOKING ------> BEGINNING ------> SENDING --------> ENDING -----> ENDED: DONE
+ *     WAITING ---------> LOOKING_UP ---> BEGINNING ------> SENDING --------> ENDING -----> ENDED: DONE
  *     for a whole part   what has the    an upload (write_  parts, side by    the request
  *     or the seal        name now?       parts.c), or none  side, any order   that makes it appear
  *        |                  |               |                 |                 |
@@ -10,7 +10,7 @@
  *
  * What a successor needs is in the lane before it is needed (shm/ring/ckpt_part.h): method, generation and upload id before the first
  * part, an answer before its part's memory is free, complete_sent before the request. A lane that comes with them goes on
- * from there: worker/README.md, "Writing".
+ * from there: worker/write/README.md.
  *
  * In the worker's loop; nothing here waits. One process at a time serves a lane.
  */
@@ -32,8 +32,8 @@ struct mr_write_context {
     struct mr_counters *counters;
     struct mr_temporaries *temporaries;
     struct mr_upload_log *uploads; /* NULL: there can be none */
-    const unsigned char *arena;    /* the part arena */
-    /* the lanes': the folder that was last looked through for leftovers, and when */
+    const unsigned char *arena;    /* the checkpoint arena */
+    /* the lanes': the folder that was last scanned for leftovers, and when */
     char swept[MR_STORE_NAME_MAX + 1];
     int64_t swept_ns;
 };
@@ -41,10 +41,10 @@ struct mr_write_context {
 struct mr_write_lane;
 
 /*
- * Takes *part over (mr_ckpt_part_map), also where it fails: NULL with mr_error (NO_MEMORY). What is wrong with the URI or the
+ * Takes *ckpt over (mr_ckpt_part_map), also where it fails: NULL with mr_error (NO_MEMORY). What is wrong with the URI or the
  * store becomes the lane's outcome.
  */
-struct mr_write_lane *mr_write_lane_new(struct mr_write_context *context, struct mr_ckpt_lane *part, const char *uri,
+struct mr_write_lane *mr_write_lane_new(struct mr_write_context *context, struct mr_ckpt_lane *ckpt, const char *uri,
                                         bool if_absent);
 /* Cancels what is under way, leaves the lane as it is, as death would, and unmaps it. NULL is allowed. */
 void mr_write_lane_destroy(struct mr_write_lane *lane);
@@ -56,7 +56,7 @@ void mr_write_lane_destroy(struct mr_write_lane *lane);
 bool mr_write_lane_start(struct mr_write_lane *lane);
 /* Every 100 ms or so, whatever is free: notices an abort, and an undo that takes too long. */
 void mr_write_lane_step(struct mr_write_lane *lane, int64_t now_ns);
-/* Gives it up unless it is sealed: to be called where nobody will fill it any more. */
+/* Gives it up unless it is sealed: for a lane that will not be filled any more. */
 void mr_write_lane_abort(struct mr_write_lane *lane);
 /* Gives it up, sealed or not: FAILED with this reason, unless it has an outcome. */
 void mr_write_lane_give_up(struct mr_write_lane *lane, const char *why);

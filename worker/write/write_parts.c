@@ -1,6 +1,6 @@
 /*
- * write_parts.c - an object in parts of an upload (worker/store/upload_parts.h): multipart uploads of GCS's XML API, for a new
- * name, since they have no preconditions; in a folder for every name.
+ * write_parts.c - each checkpoint part is an upload part (worker/store/upload_parts.h): multipart uploads of GCS's XML
+ * API, for a new name, since they have no preconditions; in a folder for every name.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "shm/base/log.h"
 #include "worker/write/write_impl.h"
 
-/* Recorded for whoever comes after our death. A file's own lock does that in a folder. */
+/* Recorded for those who come after our death. In a folder the file's own lock does that. */
 static void record_begin(struct mr_write_lane *lane)
 {
     if (lane->uri.scheme == MR_SCHEME_GS)
@@ -33,7 +33,7 @@ static void on_begun(void *arg, const struct mr_store_result *result, const char
         mr_write_begun(lane, id);
     } else if (result->code == MR_E_PROTOCOL && !mr_store_has_parts(lane->store)) {
         record_end(lane);
-        mr_write_other(lane, &mr_write_composed); /* and from now on at once */
+        mr_write_switch(lane, &mr_write_composed); /* and from now on at once */
     } else {
         mr_write_failed(lane, result->code, result->text);
     }
@@ -52,7 +52,7 @@ static int begin(struct mr_write_lane *lane)
     return lane->transfer ? 0 : -1;
 }
 
-/* NOT_FOUND: the upload is, and with it the bytes that it had. */
+/* NOT_FOUND: the upload is gone, and with it the bytes that it had. */
 static void fail(struct mr_write_lane *lane, struct mr_write_slot *slot, const struct mr_store_result *result)
 {
     char uri[300], text[MR_CKPT_PART_TEXT];
@@ -86,7 +86,7 @@ static int send_part(struct mr_write_lane *lane, struct mr_write_slot *slot)
         .name_length = lane->name_length,
         .id = lane->id,
         .number = (unsigned)slot->number + 1,
-        .offset = slot->number * lane->part.part_bytes,
+        .offset = slot->number * lane->ckpt.part_bytes,
         .data = mr_write_bytes(lane, slot),
         .length = slot->length,
         .crc32c = slot->crc32c,
@@ -115,7 +115,7 @@ static int complete(struct mr_write_lane *lane)
         mr_error_set(MR_E_NO_MEMORY, "no memory for %u parts", lane->stored);
         return -1;
     }
-    for (uint32_t i = 0; i < lane->stored && mr_ckpt_part_record_get(&lane->part, i, &record); i++) {
+    for (uint32_t i = 0; i < lane->stored && mr_ckpt_part_record_get(&lane->ckpt, i, &record); i++) {
         parts[i].number = i + 1;
         memcpy(parts[i].etag, record.etag, sizeof record.etag);
     }
