@@ -52,12 +52,12 @@ void mr_link_set_log_level(uint64_t level)
 
 static int setup(struct mr_link *link, struct mr_msg_in *msg, const struct mr_link_kind *kind)
 {
-    const char *named;
-    uint64_t slot, level;
     if (msg->type != MR_MSG_SETUP) {
         mr_error_set(MR_E_PROTOCOL, "the supervisor's first message is of type %d and not SETUP", (int)msg->type);
         return -1;
     }
+    const char *named;
+    uint64_t slot, level;
     if (mr_msg_get_str(msg, "role", &named) != 0 || mr_msg_get_u64(msg, "slot", &slot) != 0 ||
         mr_msg_get_u64(msg, "generation", &link->generation) != 0 || mr_msg_get_u64(msg, "log_level", &level) != 0)
         return -1;
@@ -92,11 +92,11 @@ static int setup(struct mr_link *link, struct mr_msg_in *msg, const struct mr_li
 
 int mr_link_init(struct mr_link *link, const struct mr_link_kind *kind, unsigned slot)
 {
-    char name[32];
     memset(link, 0, sizeof *link);
     link->slot = slot;
     link->wait_fd = link->eventfd = -1;
     link->socket = MR_LINK_SOCKET;
+    char name[32];
     snprintf(name, sizeof name, "%s %u", kind->role, slot);
     mr_log_init(name, MR_LOG_INFO);
     if (!kind->survives)
@@ -144,8 +144,8 @@ bool mr_link_is_orphan(void)
 
 void mr_link_drain_wakeups(struct mr_link *link)
 {
-    uint64_t count;
     if (link->eventfd >= 0) {
+        uint64_t count;
         ssize_t n = read(link->eventfd, &count, sizeof count); /* non-blocking; EAGAIN: none */
         (void)n;
     }

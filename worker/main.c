@@ -40,10 +40,10 @@ static int usage(void)
 
 static int parse_slot(int argc, char **argv, unsigned *slot)
 {
-    char *end;
     if (argc != 4 || strcmp(argv[2], "--slot") != 0)
         return -1;
     errno = 0;
+    char *end;
     unsigned long n = strtoul(argv[3], &end, 10);
     if (errno || *end || end == argv[3] || n > 4095)
         return -1;
@@ -54,12 +54,12 @@ static int parse_slot(int argc, char **argv, unsigned *slot)
 int main(int argc, char **argv)
 {
     mr_process_begin();
-    unsigned slot;
     if (argc < 2)
         return usage();
     for (size_t i = 0; i < sizeof tools / sizeof tools[0]; i++)
         if (strcmp(argv[1], tools[i].name) == 0)
             return tools[i].run(argc - 1, argv + 1);
+    unsigned slot;
     if (parse_slot(argc, argv, &slot) != 0)
         return usage();
     if (strcmp(argv[1], "list") == 0)

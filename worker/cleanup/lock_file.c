@@ -43,10 +43,10 @@ int mr_lock_file_new(const char *kind, const struct mr_maker *maker, char path[M
         return -1;
     snprintf(path, MR_LOCK_FILE_PATH_SIZE, "%s/%s.%u.%" PRIu32, folder, maker->run, maker->slot, maker->start);
     for (unsigned i = 0; i < TRIES; i++) {
-        struct stat status;
         int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
         if (fd < 0)
             break;
+        struct stat status;
         /* Another process may have taken the new file for a dead one's just before the lock, and removed it. */
         if (flock(fd, LOCK_EX) == 0 && has_name(fd, path, &status))
             return fd;
@@ -92,8 +92,8 @@ static bool is_locked(DIR *dir, const char *name)
 bool mr_lock_file_run_lives(const char *kind, const char *run,
                             bool (*ours)(const void *arg, const struct mr_maker *maker), const void *arg)
 {
-    char folder[PATH_MAX];
     bool lives = false;
+    char folder[PATH_MAX];
     DIR *dir = mr_lock_file_folder(kind, folder) == 0 ? opendir(folder) : NULL;
     if (!dir)
         return false;

@@ -44,13 +44,13 @@ static bool parse_number(const char **at, char end, uint64_t most, uint64_t *num
 /* The run, a slot and a start with these characters after them. */
 static bool parse(const char *text, const char after[3], struct mr_maker *maker, const char **rest)
 {
-    uint64_t slot, start;
     if (strnlen(text, UUID_LENGTH + 1) <= UUID_LENGTH || text[UUID_LENGTH] != after[0] ||
         strspn(text, "0123456789abcdef-") != UUID_LENGTH)
         return false;
     memset(maker, 0, sizeof *maker);
     memcpy(maker->run, text, UUID_LENGTH);
     text += UUID_LENGTH + 1;
+    uint64_t slot, start;
     if (!parse_number(&text, after[1], UINT32_MAX, &slot) || !parse_number(&text, after[2], UINT32_MAX, &start))
         return false;
     maker->slot = (unsigned)slot;

@@ -96,7 +96,6 @@ static char *read_text(int fd)
 static struct mr_dead_mark *take_one(const char *folder, const char *name)
 {
     struct mr_dead_mark *mark = calloc(1, sizeof *mark);
-    struct stat status;
     if (!mark)
         return NULL;
     mark->fd = -1;
@@ -104,6 +103,7 @@ static struct mr_dead_mark *take_one(const char *folder, const char *name)
         mark->path = NULL;
         goto failed;
     }
+    struct stat status;
     mark->fd = mr_lock_file_take(mark->path, &status);
     if (mark->fd < 0 || !(mark->text = read_text(mark->fd)))
         goto failed;
@@ -119,8 +119,8 @@ failed:
 
 struct mr_dead_mark *mr_dead_marks_take(unsigned most)
 {
-    char folder[PATH_MAX];
     struct mr_dead_mark *marks = NULL;
+    char folder[PATH_MAX];
     DIR *dir = mr_lock_file_folder(KIND, folder) == 0 ? opendir(folder) : NULL;
     if (!dir)
         return NULL;

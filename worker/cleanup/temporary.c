@@ -199,12 +199,12 @@ static void find_targets(struct mr_temporaries *t, const char *endpoint)
 
 static void start_round(struct mr_temporaries *t, int64_t now_ns, bool marks)
 {
-    char endpoints[4][256]; /* of one configuration there is one; of an emulator that moved, a second */
     unsigned count = 0;
     if (marks) {
         t->marks_ns = 0;
         t->marks = mr_dead_marks_take(MARKS_MAX);
     }
+    char endpoints[4][256]; /* of one configuration there is one; of an emulator that moved, a second */
     for (struct mr_temporary_bucket *b = t->buckets; b; b = b->next) {
         bool known = false;
         b->listed = false;
@@ -253,20 +253,20 @@ bool mr_temporary_too_old(int64_t begun_ns, int64_t now_ns)
     return now_ns - begun_ns > MR_TEMPORARY_AGE_S / 2 * MR_SECOND_NS;
 }
 
-static int make_mark(struct mr_temporary_bucket *bucket)
+/* Where there can be none, the age of the objects decides after a crash. */
+static void make_mark(struct mr_temporary_bucket *bucket)
 {
     struct mr_temporaries *t = bucket->owner;
     if (t->unmarked)
-        return 0;
+        return;
     if (!t->mark)
         t->mark = mr_run_mark_new(&t->maker);
     if (t->mark && mr_run_mark_note(t->mark, bucket->endpoint, bucket->name) == 0)
-        return 0;
+        return;
     t->unmarked = true;
     mr_log_warning(
         "%s. After a crash the temporary objects of this run in %s will be removed by their age (%d minutes)",
         mr_error_text(), bucket->name, MR_TEMPORARY_AGE_S / 60);
-    return 0;
 }
 
 /* Recorded, and in use. 0 or -1 with mr_error. */
@@ -282,8 +282,7 @@ static int use(struct mr_temporary_bucket *bucket, uint64_t number)
         bucket->used = used;
         bucket->used_room = room;
     }
-    if (make_mark(bucket) != 0)
-        return -1;
+    make_mark(bucket);
     bucket->used[bucket->used_count++] = number;
     return 0;
 }
@@ -297,10 +296,16 @@ int mr_temporary_begin(struct mr_temporary_bucket *bucket, char name[MR_TEMPORAR
     return 0;
 }
 
-void mr_temporary_inherit(struct mr_temporary_bucket *bucket)
+/* A request may still take effect: what it makes is found by a listing afterwards. */
+static void list_when_late(struct mr_temporary_bucket *bucket)
 {
     bucket->unclean = true;
     bucket->lost_until_ns = bucket->list_ns = mr_clock_mono_ns() + MR_LATE_S * MR_SECOND_NS;
+}
+
+void mr_temporary_inherit(struct mr_temporary_bucket *bucket)
+{
+    list_when_late(bucket);
 }
 
 int mr_temporary_adopt(struct mr_temporary_bucket *bucket, uint64_t number)
@@ -320,8 +325,8 @@ void mr_temporary_not_made(struct mr_temporary_bucket *bucket, uint64_t number)
 void mr_temporary_remove(struct mr_temporary_bucket *bucket, uint64_t number, uint64_t generation)
 {
     struct mr_temporaries *t = bucket->owner;
-    char name[MR_TEMPORARY_NAME_SIZE];
     mr_temporary_not_made(bucket, number);
+    char name[MR_TEMPORARY_NAME_SIZE];
     mr_temporary_name_of(bucket, number, name);
     if (mr_remover_waiting(bucket->remover) == 0)
         bucket->waiting_since_ns = mr_http_now_ns(t->net->http);
@@ -332,8 +337,7 @@ void mr_temporary_remove(struct mr_temporary_bucket *bucket, uint64_t number, ui
 void mr_temporary_lost(struct mr_temporary_bucket *bucket, uint64_t number)
 {
     mr_temporary_not_made(bucket, number);
-    bucket->unclean = true;
-    bucket->lost_until_ns = bucket->list_ns = mr_clock_mono_ns() + MR_LATE_S * MR_SECOND_NS;
+    list_when_late(bucket);
 }
 
 /* ---- life ---- */

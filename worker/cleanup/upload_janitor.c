@@ -58,11 +58,11 @@ static char *decode(char *text)
 {
     char *to = text;
     for (const char *at = text; *at; at++) {
-        int high, low;
         if (*at != '%') {
             *to++ = *at;
             continue;
         }
+        int high, low;
         if ((high = hex(at[1])) < 0 || (low = hex(at[2])) < 0 || high + low == 0)
             return NULL;
         *to++ = (char)(high << 4 | low);
@@ -155,10 +155,10 @@ static bool is_same(const void *one, const struct mr_maker *other)
 /* Takes the file if it is a dead process's and its time has come. */
 static bool take_file(struct mr_upload_janitor *j, const char *folder, const char *name)
 {
-    struct mr_maker maker;
-    struct stat status;
     char *text = NULL;
     snprintf(j->path, sizeof j->path, "%s/%s", folder, name);
+    struct mr_maker maker;
+    struct stat status;
     j->fd = mr_maker_parse_file(name, &maker) ? mr_lock_file_take(j->path, &status) : -1;
     if (j->fd < 0)
         return false;
@@ -190,14 +190,14 @@ not_now:
 
 static void scan_folder(struct mr_upload_janitor *j, int64_t now_ns)
 {
-    char folder[PATH_MAX];
     j->scan_ns = 0;
     j->waits = false;
+    char folder[PATH_MAX];
     DIR *dir = mr_lock_file_folder(MR_UPLOAD_LOG_KIND, folder) == 0 ? opendir(folder) : NULL;
     if (!dir)
         return;
-    char names[NAMES_MAX][NAME_MAX + 1];
     unsigned count = 0;
+    char names[NAMES_MAX][NAME_MAX + 1];
     for (struct dirent *entry; count < NAMES_MAX && (entry = readdir(dir));)
         if (entry->d_name[0] != '.')
             snprintf(names[count++], sizeof names[0], "%s", entry->d_name);
@@ -268,10 +268,10 @@ static void on_page(void *arg, const struct mr_store_result *result, const struc
 /* Its store, if it is of the endpoint that we use. */
 static struct mr_store *store_of(struct mr_upload_janitor *j, const struct entry *entry)
 {
-    char endpoint[300], credentials[300];
     struct mr_store *store = mr_net_store(j->net, MR_SCHEME_GS, entry->bucket);
     if (!store)
         return NULL;
+    char endpoint[300], credentials[300];
     mr_store_describe(store, endpoint, sizeof endpoint, credentials, sizeof credentials);
     return strcmp(endpoint, entry->endpoint) == 0 ? store : NULL;
 }

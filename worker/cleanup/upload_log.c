@@ -72,11 +72,11 @@ static void start_line(struct mr_text *line, const char *kind, uint64_t number)
 void mr_upload_log_begin(struct mr_upload_log *log, const struct mr_store *store, const char *bucket, const char *name,
                          size_t name_length, uint64_t *number)
 {
-    char endpoint[300], credentials[300];
     struct mr_text line = {0};
     *number = 0;
     if (!log)
         return;
+    char endpoint[300], credentials[300];
     mr_store_describe(store, endpoint, sizeof endpoint, credentials, sizeof credentials);
     start_line(&line, "B ", log->next + 1);
     mr_text_puts(&line, " ");

@@ -51,13 +51,13 @@ static int64_t cpu_now_ns(void)
 static void report(struct mr_compose_choice *c, const char *decision, const char *why)
 {
     char text[MR_TRIAL_TEXT + 64];
-    struct mr_msg_out *msg;
     snprintf(text, sizeof text, "%s: %s", decision, why);
     if (c->options.link->slot != 0) {
         mr_log_debug("compose of gs://%s %s", c->options.info->bucket, text);
         return;
     }
     mr_log_info("compose of gs://%s %s", c->options.info->bucket, text);
+    struct mr_msg_out *msg;
     if ((msg = mr_msg_new(MR_MSG_COMPOSE))) {
         mr_msg_put_u64(msg, "dataset", c->options.dataset);
         mr_msg_put_str(msg, "text", text);
@@ -109,7 +109,6 @@ static void permissions_arrived(void *arg, const struct mr_store_result *result,
 
 static void ask(struct mr_compose_choice *c)
 {
-    char text[MR_TRIAL_TEXT];
     c->facts = (struct mr_trial_facts){
         .emulator = !mr_trial_is_google(c->options.info->endpoint),
         .storage_class = c->storage_class,
@@ -119,6 +118,7 @@ static void ask(struct mr_compose_choice *c)
     };
     struct mr_trial_facts sizes = c->facts; /* where these forbid it, the store need not be asked */
     sizes.emulator = true;
+    char text[MR_TRIAL_TEXT];
     if (!mr_trial_allows(&sizes, text)) {
         decide(c, OFF, text);
         return;
@@ -135,7 +135,6 @@ static void update_window(struct mr_compose_choice *c)
 {
     struct window *window = &c->window;
     struct mr_trial_cost *cost = &c->costs[c->composing];
-    char text[MR_TRIAL_TEXT];
     uint64_t busy_ns = mr_counter_get(c->options.link->counters, MR_WC_BUSY_NS);
     if (!window->open) {
         if (c->under_way[!c->composing] == 0)
@@ -151,6 +150,7 @@ static void update_window(struct mr_compose_choice *c)
     c->composing = !c->composing;
     if (++c->windows < WINDOWS)
         return;
+    char text[MR_TRIAL_TEXT];
     decide(c, mr_trial_favours(&c->costs[1], &c->costs[0], text) ? ON : OFF, text);
 }
 
@@ -173,7 +173,6 @@ void mr_compose_choice_job_ended(struct mr_compose_choice *c, bool composes, uns
 
 void mr_compose_choice_answered(struct mr_compose_choice *c, const struct mr_store_result *result)
 {
-    char text[MR_TRIAL_TEXT];
     if (result->code == MR_OK) {
         c->refused = 0;
         return;
@@ -183,6 +182,7 @@ void mr_compose_choice_answered(struct mr_compose_choice *c, const struct mr_sto
         return;
     if (result->code != MR_E_DENIED && c->refused < (c->is_auto ? REFUSALS_AUTO : REFUSALS))
         return;
+    char text[MR_TRIAL_TEXT];
     snprintf(text, sizeof text, "%s", result->text);
     mr_log_warning("compose of gs://%s is switched off, and objects are downloaded one by one: %s",
                    c->options.info->bucket, text);

@@ -111,8 +111,8 @@ bool mr_trial_allows(const struct mr_trial_facts *facts, char text[MR_TRIAL_TEXT
 
 bool mr_trial_favours(const struct mr_trial_cost *composed, const struct mr_trial_cost *plain, char text[MR_TRIAL_TEXT])
 {
-    double wall[2], cpu[2];
     const struct mr_trial_cost *const costs[2] = {composed, plain};
+    double wall[2], cpu[2];
     for (unsigned i = 0; i < 2; i++) {
         double objects = costs[i]->objects ? (double)costs[i]->objects : 1;
         wall[i] = (double)costs[i]->wall_ns / objects / 1000;

@@ -49,10 +49,10 @@ static bool join_requests(void *arg, const struct mr_request *first, const struc
 
 static int add_lane(struct fetcher *f, struct mr_msg_in *msg)
 {
-    struct mr_lane lane;
     int fd = mr_msg_take_fd(msg, 0);
     if (fd < 0)
         return -1;
+    struct mr_lane lane;
     int rc = mr_lane_map(&lane, fd);
     close(fd);
     if (rc != 0)
@@ -124,9 +124,9 @@ static void start_jobs(struct mr_role *role)
         return;
     f->solo = f->solo && in_flight(f) > 0;
     while (!f->solo && mr_transfer_free(f->role.net.engine) > 0) {
-        struct mr_job job;
         unsigned tickets =
             mr_datasets_any_composes(&f->datasets) ? (unsigned)f->role.link.config.fetch.compose_max_objects : 1;
+        struct mr_job job;
         if (mr_producer_next_job(f->producer, tickets, job_bytes(f), in_flight(f), &job) <= 0)
             return;
         f->solo = job.solo;

@@ -244,10 +244,10 @@ static void composite_arrived(void *arg, const struct mr_transfer_result *result
 static void read_composite(struct job *job, uint64_t size)
 {
     struct mr_jobs *jobs = job->jobs;
-    char name[MR_TEMPORARY_NAME_SIZE];
     void *dest = NULL;
     for (unsigned i = 0; i < job->count && !dest; i++)
         dest = job->pieces[i].claim.dest;
+    char name[MR_TEMPORARY_NAME_SIZE];
     mr_temporary_name_of(bucket_of(job), job->number, name);
     struct mr_transfer_request request = {
         .store = job->dataset->store,
@@ -300,8 +300,8 @@ static unsigned gather_sources(struct job *job, struct mr_store_name sources[MR_
     *total = 0;
     for (unsigned i = 0; i < job->count; i++) {
         struct piece *piece = &job->pieces[i];
-        uint64_t bytes;
         if (piece->state == PIECE_SLICE) {
+            uint64_t bytes;
             if (mr_datasets_locate(jobs->datasets, &piece->claim.request, &piece->entry, jobs->names[count], &bytes) !=
                 0)
                 return 0; /* alone, each gets its own error */
@@ -321,12 +321,12 @@ static bool start_compose(struct job *job)
 {
     struct mr_jobs *jobs = job->jobs;
     struct mr_store_name sources[MR_LANE_BLOCK];
-    char name[MR_TEMPORARY_NAME_SIZE];
     uint64_t total;
     unsigned count = gather_sources(job, sources, &total);
     unsigned most = (unsigned)jobs->net->config->fetch.compose_max_objects;
     if (count < (most < SOURCES_MIN ? most : SOURCES_MIN))
         return false;
+    char name[MR_TEMPORARY_NAME_SIZE];
     if (mr_temporary_begin(bucket_of(job), name, &job->number) != 0) {
         mr_log_warning("%s", mr_error_text());
         return false;

@@ -1,10 +1,8 @@
 #include "worker/list/index_job.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "shm/base/error.h"
@@ -23,14 +21,6 @@ struct request {
     const char *prefixes[URIS_MAX];
     size_t uri_count;
 };
-
-static int new_memfd(void)
-{
-    int fd = memfd_create("millrace-index", MFD_CLOEXEC);
-    if (fd < 0)
-        mr_error_set_errno(errno, "memfd_create");
-    return fd;
-}
 
 static void close_request(struct request *r)
 {
@@ -142,10 +132,10 @@ static int add_ranges(struct mr_index_job *job, struct mr_msg_in *msg)
 /* All ranges into one image. The prefixes of the source are those of the ranges, each once. */
 static int build(const struct mr_index_job *job, int fd)
 {
-    const struct mr_index *ranges[MR_INDEX_RANGES_MAX];
-    const char *prefixes[MR_INDEX_RANGES_MAX];
     uint32_t prefix_count = 0;
     int64_t created = INT64_MAX;
+    const struct mr_index *ranges[MR_INDEX_RANGES_MAX];
+    const char *prefixes[MR_INDEX_RANGES_MAX];
     for (unsigned i = 0; i < job->range_count; i++) {
         ranges[i] = &job->ranges[i];
         const char *prefix = mr_index_prefix(&job->ranges[i], 0);
@@ -188,11 +178,11 @@ static int publish(const struct request *r, int fd, int out, struct mr_index_fou
 static int concat_all(const struct mr_index_job *job, struct mr_link *link, const struct request *r)
 {
     struct mr_index_found found = {0};
-    int fd = new_memfd(), other = -1, rc = -1;
+    int fd = mr_index_memfd(), other = -1, rc = -1;
     if (fd < 0 || build(job, fd) != 0)
         goto failed;
     if (r->want.place[0] != '\0') {
-        other = new_memfd();
+        other = mr_index_memfd();
         rc = other < 0 ? -1 : publish(r, fd, other, &found);
         if (rc < 0)
             goto failed;
@@ -258,8 +248,8 @@ static int send_missing(struct mr_link *link, uint64_t dataset, uint64_t stale)
 /* The listing that was asked for by its digest is gone; the present one came with the message. */
 static int explain(struct mr_link *link, const struct request *r, struct mr_msg_in *msg)
 {
-    struct mr_index now;
     int fd = mr_msg_take_fd(msg, 0);
+    struct mr_index now;
     if (fd >= 0 && mr_index_map(&now, fd) == 0) {
         mr_index_explain_gone(&r->want, &now);
         mr_index_close(&now);
@@ -276,7 +266,7 @@ int mr_index_job_load(struct mr_link *link, struct mr_net *net, struct mr_msg_in
     if (mr_msg_get_u64(msg, "dataset", &dataset) != 0)
         return -1;
     struct request *r = calloc(1, sizeof *r);
-    int fd = new_memfd(), rc = -1;
+    int fd = mr_index_memfd(), rc = -1;
     if (!r)
         mr_error_set(MR_E_NO_MEMORY, "no memory for an index");
     if (r && fd >= 0) {

@@ -31,6 +31,14 @@ const char *mr_index_endpoint(const struct mr_config *config, enum mr_scheme sch
     return text;
 }
 
+int mr_index_memfd(void)
+{
+    int fd = memfd_create("millrace-index", MFD_CLOEXEC);
+    if (fd < 0)
+        mr_error_set_errno(errno, "memfd_create");
+    return fd;
+}
+
 /* ---- requests, one at a time ---- */
 
 struct waiting {
@@ -95,8 +103,8 @@ static int64_t age_of(const struct mr_index_file *file)
 static int use_file(const struct mr_index_want *want, const struct mr_index_file *file, int fd, const char *name,
                     int out, struct mr_index_found *found)
 {
-    char age[32];
     bool by_digest = want->digest[0] != '\0';
+    char age[32];
     age_text(age_of(file), age, sizeof age);
     if (mr_index_identity_check(&want->identity, file) != 0) {
         mr_error_append("the index %s cannot be used", name);
@@ -131,10 +139,10 @@ static int use_fd(const struct mr_index_want *want, int fd, const char *name, in
 
 static int load_path(const struct mr_index_want *want, int out, struct mr_index_found *found)
 {
-    struct stat status;
     int fd = mr_index_file_open_path(want->place);
     if (fd < 0)
         return mr_error_code() == MR_E_NOT_FOUND ? 1 : -1;
+    struct stat status;
     found->stale = fstat(fd, &status) == 0 ? (uint64_t)status.st_ino : 0;
     int rc = use_fd(want, fd, want->place, out, found);
     close(fd);
@@ -196,10 +204,10 @@ static int open_place(const struct mr_index_want *want, struct mr_uri *uri, stru
 
 static int load_uri(const struct mr_index_want *want, int out, struct mr_index_found *found)
 {
-    struct mr_uri uri;
-    struct mr_store *store;
     struct waiting w = {0};
     int rc = -1, fd = -1;
+    struct mr_uri uri;
+    struct mr_store *store;
     if (open_place(want, &uri, &store) != 0)
         return -1;
     if (await(want->net, &w, mr_transfer_stat(want->net->engine, store, uri.key, strlen(uri.key), 0, looked_up, &w)) !=
@@ -208,11 +216,9 @@ static int load_uri(const struct mr_index_want *want, int out, struct mr_index_f
         goto out;
     }
     found->stale = w.item.generation;
-    fd = memfd_create("millrace-saved-index", MFD_CLOEXEC);
-    if (fd < 0) {
-        mr_error_set_errno(errno, "memfd_create");
+    fd = mr_index_memfd();
+    if (fd < 0)
         goto out;
-    }
     if (download(want->net, store, uri.key, &w.item, fd) == 0)
         rc = use_fd(want, fd, want->place, out, found);
 out:
@@ -230,8 +236,8 @@ static int load_place(const struct mr_index_want *want, int out, struct mr_index
 static int load_cached(const struct mr_index_want *want, const char *except, int out, struct mr_index_found *found)
 {
     char key[MR_INDEX_KEY_SIZE];
-    struct mr_index_file file;
     mr_index_key(&want->identity, key);
+    struct mr_index_file file;
     int fd = mr_index_cache_find(want->config, key, want->digest[0] != '\0' ? want->digest : NULL, except, &file);
     if (fd < 0)
         return 1;
@@ -276,19 +282,17 @@ static int publish_path(const struct mr_index_want *want, const struct mr_index 
 static int publish_uri(const struct mr_index_want *want, const struct mr_index *index,
                        const struct mr_index_file_extra *extra, uint64_t stale, bool replace)
 {
-    struct mr_uri uri;
-    struct mr_store *store;
     struct waiting w = {0};
     void *at = MAP_FAILED;
     size_t length = 0;
     int rc = -1, fd;
+    struct mr_uri uri;
+    struct mr_store *store;
     if (open_place(want, &uri, &store) != 0)
         return -1;
-    fd = memfd_create("millrace-saved-index", MFD_CLOEXEC);
-    if (fd < 0) {
-        mr_error_set_errno(errno, "memfd_create");
+    fd = mr_index_memfd();
+    if (fd < 0)
         goto out;
-    }
     if (mr_index_file_write(fd, index, extra) != 0)
         goto out;
     length = (size_t)lseek(fd, 0, SEEK_END);
@@ -361,9 +365,9 @@ static void show(struct differences *d, char sign, const char *name)
 static int compare(const struct mr_index *then, const struct mr_index *now, struct differences *d)
 {
     static struct mr_index_iter a, b;
-    struct mr_index_entry one, two;
     mr_index_iter_init(&a, then, 0);
     mr_index_iter_init(&b, now, 0);
+    struct mr_index_entry one, two;
     int left = mr_index_iter_next(&a, &one), right = mr_index_iter_next(&b, &two);
     while (left > 0 || right > 0) {
         int order = left <= 0 ? 1 : right <= 0 ? -1 : strcmp(a.name, b.name);
@@ -393,14 +397,14 @@ static int compare_cached(const struct mr_index_want *want, const struct mr_inde
 {
     struct mr_index_want any = *want;
     struct mr_index_found found = {0};
-    struct mr_index then;
+    int out = mr_index_memfd(), rc = 1;
     char digest[MR_INDEX_DIGEST_SIZE];
-    int out = memfd_create("millrace-index", MFD_CLOEXEC), rc = 1;
     mr_index_digest_text(now->info.digest, digest);
     any.digest = "";
     any.max_age_s = 0;
     if (out >= 0)
         rc = load_cached(&any, digest, out, &found);
+    struct mr_index then;
     if (rc == 0 && mr_index_map(&then, out) == 0) {
         rc = compare(&then, now, d);
         mr_index_close(&then);

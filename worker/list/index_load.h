@@ -31,6 +31,9 @@ struct mr_index_found {
  * the next call. */
 const char *mr_index_endpoint(const struct mr_config *config, enum mr_scheme scheme);
 
+/* An empty memfd for an image or a file. The caller closes it; -1 with mr_error. */
+int mr_index_memfd(void);
+
 /*
  * The image into `out`, an empty memfd. 0; 1: there is none, or too old, and listing is the thing to do; -1: there is
  * one and it cannot be used (CORRUPT, USAGE: of other data), or the store failed. With a digest: 1 when that listing is

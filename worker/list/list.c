@@ -1,12 +1,10 @@
 #include "worker/list/list.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "shm/base/clock.h"
@@ -61,14 +59,6 @@ struct lister {
 static enum mr_index_version_kind version_of(enum mr_scheme scheme)
 {
     return scheme == MR_SCHEME_FILE ? MR_INDEX_MTIME : MR_INDEX_GENERATION;
-}
-
-static int new_memfd(const char *name)
-{
-    int fd = memfd_create(name, MFD_CLOEXEC);
-    if (fd < 0)
-        mr_error_set_errno(errno, "memfd_create");
-    return fd;
 }
 
 static void range_close(struct lister *l)
@@ -184,7 +174,6 @@ static int ask_page(struct lister *l);
 static int give_half(struct lister *l)
 {
     struct range *r = &l->range;
-    char cut[MR_SPLIT_MAX];
     uint64_t level = 0;
     struct mr_split_place place = {
         .first = r->first,
@@ -193,6 +182,7 @@ static int give_half(struct lister *l)
         .prefix = strlen(r->uri.key),
         .level = l->split_level,
     };
+    char cut[MR_SPLIT_MAX];
     bool found = r->busy && r->last && mr_split(&r->shape, &place, cut, &level);
     struct mr_msg_out *msg = mr_msg_new(MR_MSG_RANGE_SPLIT);
     if (!msg)
@@ -388,7 +378,7 @@ static int open_range(struct lister *l, struct mr_msg_in *msg)
     r->store = mr_net_store(&l->role.net, r->uri.scheme, r->uri.bucket);
     if (!r->store)
         return -1;
-    r->fd = new_memfd("millrace-index-range");
+    r->fd = mr_index_memfd();
     if (r->fd < 0)
         return -1;
     const char *prefix = r->uri.key;

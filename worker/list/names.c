@@ -61,7 +61,6 @@ int mr_names_init(struct mr_names *names, int fd, enum mr_scheme scheme, const c
 {
     char *line = NULL;
     size_t size = 0, room = 0, number = 0;
-    ssize_t n;
     int rc = 0, own = dup(fd);
     FILE *in = own >= 0 ? fdopen(own, "r") : NULL;
     memset(names, 0, sizeof *names);
@@ -69,6 +68,7 @@ int mr_names_init(struct mr_names *names, int fd, enum mr_scheme scheme, const c
         mr_error_set_errno(errno, "cannot read the list of objects");
         rc = -1;
     }
+    ssize_t n;
     while (rc == 0 && (n = getline(&line, &size, in)) >= 0) {
         number++;
         if (n > 0 && line[n - 1] == '\n')

@@ -9,6 +9,8 @@
 #include "shm/base/error.h"
 #include "worker/store/upload_parts.h"
 
+#define AGE_S 86400 /* of an upload in a bucket that somebody may still be sending */
+
 struct upload {
     char *name, *id;
     int64_t started_s;
@@ -73,7 +75,7 @@ static void show(const struct mr_clean_uploads *clean, const struct upload *uplo
 
 static bool is_condemned(const struct mr_clean_uploads *clean, const struct upload *upload, int64_t age_s)
 {
-    int64_t limit_s = clean->uri->scheme == MR_SCHEME_FILE ? 0 : MR_CLEAN_UPLOAD_AGE_S;
+    int64_t limit_s = clean->uri->scheme == MR_SCHEME_FILE ? 0 : AGE_S;
     if (clean->older_than_s >= 0)
         limit_s = clean->older_than_s;
     return clean->all || (upload->started_s != 0 && age_s >= limit_s);

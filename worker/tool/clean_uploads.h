@@ -13,8 +13,6 @@
 
 #include "worker/tool/tool.h"
 
-#define MR_CLEAN_UPLOAD_AGE_S 86400
-
 struct mr_clean_uploads {
     struct mr_tool *tool; /* open */
     struct mr_store *store;

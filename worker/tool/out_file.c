@@ -57,14 +57,14 @@ static int open_regular(struct mr_out_file *file)
 
 int mr_out_file_open(struct mr_out_file *file, const char *path, bool absent)
 {
-    struct stat st;
-    char target[PATH_MAX];
     *file = (struct mr_out_file){.fd = -1, .absent = absent};
+    struct stat st;
     bool exists = stat(path, &st) == 0;
     if (absent && exists) {
         mr_error_set(MR_E_EXISTS, "%s exists, and --if-absent was given", path);
         return -1;
     }
+    char target[PATH_MAX];
     if (snprintf(file->path, PATH_MAX, "%s", exists && realpath(path, target) ? target : path) >= PATH_MAX) {
         mr_error_set(MR_E_USAGE, "%s: the name is too long", path);
         return -1;

@@ -37,8 +37,8 @@ static int load_config(struct mr_config *config)
     const char *text = getenv(MR_ENVIRONMENT_FD);
     if (!text)
         return mr_config_init(config);
-    char *end;
     errno = 0;
+    char *end;
     long fd = strtol(text, &end, 10);
     if (errno || *end || end == text || fd < 0 || fd > INT_MAX) {
         mr_error_set(MR_E_USAGE, MR_ENVIRONMENT_FD "=\"%s\" is no descriptor", text);

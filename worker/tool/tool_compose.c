@@ -62,10 +62,10 @@ static int look_up_sources(struct compose *c)
 
 static int look_up_target(struct compose *c)
 {
-    struct mr_download_object object;
     c->request.generation_match = 0;
     if (c->if_absent)
         return 0;
+    struct mr_download_object object;
     if (mr_download_look_up(&c->tool, c->store, c->to.key, &object) == 0)
         c->request.generation_match = object.generation;
     else if (mr_error_code() != MR_E_NOT_FOUND)

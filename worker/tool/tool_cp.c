@@ -73,9 +73,9 @@ static const char *name_of(const struct place *place)
 
 static bool is_folder(const struct place *place)
 {
-    struct stat st;
     const char *name = name_of(place);
     size_t length = strlen(name);
+    struct stat st;
     return length == 0 || name[length - 1] == '/' || (!place->store && stat(name, &st) == 0 && S_ISDIR(st.st_mode));
 }
 
@@ -139,8 +139,8 @@ static int open_object(struct copy *copy)
 
 static int open_file(struct copy *copy)
 {
-    struct stat st;
     copy->fd = !copy->from.path ? STDIN_FILENO : open(copy->from.path, O_RDONLY | O_CLOEXEC);
+    struct stat st;
     if (copy->fd < 0 || fstat(copy->fd, &st) != 0) {
         mr_error_set_errno(errno, "%s", copy->from.text);
         return -1;
@@ -195,9 +195,9 @@ static int write_to(struct copy *copy, int fd)
 
 static int copy_to_file(struct copy *copy)
 {
-    struct mr_out_file file;
     if (!copy->to.path)
         return write_to(copy, STDOUT_FILENO);
+    struct mr_out_file file;
     if (mr_out_file_open(&file, target_name(&copy->to), copy->if_absent) != 0)
         return -1;
     /* Room for all of it, so that a full disk is known before the download. */
@@ -216,36 +216,23 @@ static int copy_to_file(struct copy *copy)
 
 /* ---- to an object ---- */
 
-struct target_look_up {
-    struct copy *copy;
-    uint64_t generation;
-};
-
-static void target_looked_up(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
-{
-    struct target_look_up *look_up = arg;
-    mr_tool_answer(&look_up->copy->tool, result);
-    look_up->generation = result->code == MR_OK ? item->generation : 0;
-}
-
 /*
  * What the target must be, so that a repeat is safe and nobody else's new object is written over: its generation now.
  * Who may write but not read gets no precondition.
  */
 static int precondition(struct copy *copy, const char *name, uint64_t *generation)
 {
-    struct target_look_up look_up = {copy, 0};
     *generation = 0;
     if (copy->if_absent)
         return 0;
-    int rc = mr_tool_await(&copy->tool, mr_transfer_stat(copy->tool.net.engine, copy->to.store, name, strlen(name), 0,
-                                                         target_looked_up, &look_up));
+    struct mr_download_object target;
+    int rc = mr_download_look_up(&copy->tool, copy->to.store, name, &target);
     if (rc != 0 && mr_error_code() == MR_E_DENIED && !mr_tool_interrupted())
         *generation = MR_STORE_ANY;
     else if (rc != 0 && (mr_error_code() != MR_E_NOT_FOUND || mr_tool_interrupted()))
         return -1;
     else
-        *generation = look_up.generation;
+        *generation = target.generation;
     return 0;
 }
 

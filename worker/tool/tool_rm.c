@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "shm/base/error.h"
+#include "worker/tool/download.h"
 #include "worker/tool/progress.h"
-#include "worker/tool/tool.h"
 
 #define BATCHES 8 /* under way at once */
 
@@ -131,26 +131,12 @@ static int finish(struct rm *rm)
 
 /* ---- one object ---- */
 
-struct found {
-    struct rm *rm;
-    uint64_t generation;
-};
-
-static void looked_up(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
-{
-    struct found *found = arg;
-    mr_tool_answer(&found->rm->tool, result);
-    found->generation = result->code == MR_OK ? item->generation : 0;
-}
-
 /* 0; also where it could not be looked up, which is noted. */
 static int remove_one(struct rm *rm)
 {
-    struct found found = {rm, 0};
-    size_t length = strlen(rm->uri.key);
-    if (mr_tool_await(&rm->tool,
-                      mr_transfer_stat(rm->tool.net.engine, rm->store, rm->uri.key, length, 0, looked_up, &found)) == 0)
-        return add(rm, rm->uri.key, length, found.generation);
+    struct mr_download_object found;
+    if (mr_download_look_up(&rm->tool, rm->store, rm->uri.key, &found) == 0)
+        return add(rm, rm->uri.key, strlen(rm->uri.key), found.generation);
     if (mr_tool_interrupted())
         return -1;
     if (!rm->recursive || mr_error_code() != MR_E_NOT_FOUND)
@@ -211,10 +197,10 @@ static int remove_page(struct rm *rm, const char *prefix)
 
 static int remove_below(struct rm *rm, const char *prefix)
 {
-    int rc;
     free(rm->token);
     free(rm->last);
     rm->token = rm->last = NULL;
+    int rc;
     do
         rc = remove_page(rm, prefix);
     while (rc == 0 && rm->more);

@@ -72,12 +72,12 @@ static bool record_of(const struct mr_write_lane *lane, uint64_t number, struct 
 /* A predecessor's parts are ours from now on. */
 static int resume(struct mr_write_lane *lane)
 {
-    struct node node;
     if (open_bucket(lane) != 0)
         return -1;
     struct composed *own = lane->own;
     mr_temporary_inherit(own->bucket);
     own->began_s = strtoll(lane->id, NULL, 10);
+    struct node node;
     for (uint64_t i = 0; i < MR_CKPT_PARTS_MAX; i++)
         if (record_of(lane, i, &node) && mr_temporary_adopt(own->bucket, node.handle) != 0)
             return -1;
@@ -112,12 +112,12 @@ static void forget(struct composed *own, uint64_t handle, enum mr_code code)
 static void on_part(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
 {
     struct mr_write_slot *slot = arg;
-    char etag[32];
     if (result->code != MR_OK) {
         forget(slot->lane->own, slot->temporary, result->code);
         mr_write_part_failed(slot, result->code, result->text);
         return;
     }
+    char etag[32];
     snprintf(etag, sizeof etag, "%" PRIu64, slot->temporary);
     mr_write_part_stored(slot, etag, item->generation);
 }
@@ -178,11 +178,11 @@ static struct mr_transfer *compose(struct mr_write_lane *lane, const struct node
 
 static void fail(struct mr_write_lane *lane, const struct mr_store_result *result)
 {
-    char uri[300], text[MR_CKPT_PART_TEXT];
     if (result->code != MR_E_NOT_FOUND) {
         mr_write_failed(lane, result->code, result->text);
         return;
     }
+    char uri[300], text[MR_CKPT_PART_TEXT];
     snprintf(text, sizeof text, "%s: a temporary part of it is gone: who cleans gs://%s/" MR_TEMPORARY_PREFIX "?",
              mr_write_uri(lane, uri, sizeof uri), lane->uri.bucket);
     mr_write_failed(lane, MR_E_CHANGED, text);
@@ -313,18 +313,13 @@ static void stop(struct mr_write_lane *lane)
     }
 }
 
-static void undo(struct mr_write_lane *lane)
-{
-    mr_write_undone(lane);
-}
-
 /* Whatever became of it, the temporary objects go. */
 static void ended(struct mr_write_lane *lane)
 {
     struct composed *own = lane->own;
-    struct node node;
     if (!own || !own->bucket)
         return;
+    struct node node;
     for (uint64_t i = 0; i < MR_CKPT_PARTS_MAX; i++)
         if (record_of(lane, i, &node))
             mr_temporary_remove(own->bucket, node.handle, node.generation);
@@ -347,6 +342,6 @@ const struct mr_write_ops mr_write_composed = {.resume = resume,
                                                .complete = complete,
                                                .cancelled = cancelled,
                                                .stop = stop,
-                                               .undo = undo,
+                                               .undo = mr_write_undone,
                                                .ended = ended,
                                                .close = close_lane};

@@ -48,8 +48,8 @@ static void count_end(struct mr_write_lane *lane)
     static const unsigned counter[] = {[MR_CKPT_PART_DONE] = MR_WC_UPLOADS_DONE,
                                        [MR_CKPT_PART_FAILED] = MR_WC_UPLOADS_FAILED,
                                        [MR_CKPT_PART_GONE] = MR_WC_UPLOADS_ABORTED};
-    char uri[400];
     mr_counter_add(lane->context->counters, counter[lane->outcome], 1);
+    char uri[400];
     if (lane->outcome == MR_CKPT_PART_DONE)
         mr_log_debug("%s: %" PRIu64 " bytes stored", mr_write_uri(lane, uri, sizeof uri), lane->size);
     else if (lane->outcome == MR_CKPT_PART_FAILED)
@@ -62,12 +62,12 @@ static void count_end(struct mr_write_lane *lane)
 static void drain(struct mr_write_lane *lane)
 {
     static const struct mr_ckpt_part_record nothing;
-    uint64_t number, held, length;
     for (unsigned i = 0; i < lane->ckpt.slots; i++) {
         if (lane->slots[i].held)
             mr_ckpt_part_done(&lane->ckpt, lane->slots[i].number, lane->slots[i].word, &nothing);
         lane->slots[i].held = false;
     }
+    uint64_t number, held, length;
     while (mr_ckpt_part_take(&lane->ckpt, &number, &held, &length))
         mr_ckpt_part_done(&lane->ckpt, number, held, &nothing);
     mr_ckpt_part_wake_trainer(&lane->ckpt);
@@ -240,7 +240,6 @@ void mr_write_part_failed(struct mr_write_slot *slot, enum mr_code code, const c
 /* Size and checksum of the whole, from its parts. 0, or -1: the lane is damaged, and has failed. */
 static int sum_up(struct mr_write_lane *lane, uint32_t parts, uint64_t bytes)
 {
-    struct mr_ckpt_part_record record;
     uint64_t size = 0;
     uint32_t crc = 0;
     if (lane->ops == &mr_write_single) {
@@ -248,6 +247,7 @@ static int sum_up(struct mr_write_lane *lane, uint32_t parts, uint64_t bytes)
         size = slot->held ? slot->length : 0;
         crc = slot->held ? slot->crc32c : 0;
     }
+    struct mr_ckpt_part_record record;
     for (uint32_t i = 0; lane->ops != &mr_write_single && i < parts && mr_ckpt_part_record_get(&lane->ckpt, i, &record);
          i++) {
         crc = mr_crc32c_combine(crc, record.crc32c, record.length);
@@ -330,10 +330,10 @@ static uint32_t method_of(const struct mr_write_ops *ops)
 
 void mr_write_begun(struct mr_write_lane *lane, const char *id)
 {
-    char all[MR_CKPT_PART_UPLOAD_ID + 32];
     lane->transfer = NULL;
     if (!lane->resumed) {
         snprintf(lane->id, sizeof lane->id, "%s", id);
+        char all[MR_CKPT_PART_UPLOAD_ID + 32];
         int n = snprintf(all, sizeof all, "%" PRIu64 " %s", lane->generation, id);
         if (n < 0 || (size_t)n >= MR_CKPT_PART_UPLOAD_ID ||
             !mr_ckpt_part_set_upload(&lane->ckpt, method_of(lane->ops), all)) {
@@ -365,7 +365,6 @@ static const struct mr_write_ops *choose(const struct mr_write_lane *lane)
 static void on_looked_up(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
 {
     struct mr_write_lane *lane = arg;
-    char uri[300], text[MR_CKPT_PART_TEXT];
     lane->transfer = NULL;
     if (result->code != MR_OK && result->code != MR_E_NOT_FOUND) {
         mr_write_failed(lane, result->code, result->text);
@@ -380,6 +379,7 @@ static void on_looked_up(void *arg, const struct mr_store_result *result, const 
         lane->ops = choose(lane);
     }
     if (!lane->resumed && lane->if_absent && item) {
+        char uri[300], text[MR_CKPT_PART_TEXT];
         snprintf(text, sizeof text, "%s: it exists already (generation %" PRIu64 ")",
                  mr_write_uri(lane, uri, sizeof uri), item->generation);
         mr_write_failed(lane, MR_E_EXISTS, text);
@@ -437,12 +437,12 @@ static bool complete(struct mr_write_lane *lane, uint32_t parts, uint64_t bytes)
 /* From SENDING: the next part, or the last request. */
 static bool send_next(struct mr_write_lane *lane, bool sealed)
 {
-    uint32_t parts;
-    uint64_t bytes;
     bool single = lane->ops == &mr_write_single; /* its part goes with the last request */
     struct mr_write_slot *slot = unsent(lane);
     if (!slot)
         slot = take(lane);
+    uint32_t parts;
+    uint64_t bytes;
     if (slot && !single) {
         if (slot->number >= MR_CKPT_PARTS_MAX) {
             mr_error_set(MR_E_USAGE, "it has more than %u parts of %" PRIu64 " bytes: raise checkpoint.part_bytes",
@@ -470,9 +470,9 @@ static bool send_next(struct mr_write_lane *lane, bool sealed)
 
 static void stop_if_aborted(struct mr_write_lane *lane)
 {
-    char uri[300], text[MR_CKPT_PART_TEXT];
     if (lane->state >= MR_WRITE_UNDOING || mr_ckpt_part_fate(&lane->ckpt) != MR_FATE_ABORTED)
         return;
+    char uri[300], text[MR_CKPT_PART_TEXT];
     snprintf(text, sizeof text, "%s: given up before it was whole; nothing is to be seen of it",
              mr_write_uri(lane, uri, sizeof uri));
     stop(lane, MR_CKPT_PART_GONE, MR_E_GONE, text);
@@ -492,10 +492,10 @@ bool mr_write_lane_start(struct mr_write_lane *lane)
 
 void mr_write_lane_step(struct mr_write_lane *lane, int64_t now_ns)
 {
-    char uri[400];
     stop_if_aborted(lane);
     if (lane->state != MR_WRITE_UNDOING || now_ns < lane->give_up_ns)
         return;
+    char uri[400];
     mr_log_warning("%s: what was begun of it could not be removed in %d s; millrace clean does it later",
                    mr_write_uri(lane, uri, sizeof uri), UNDO_S);
     cancel_all(lane);
@@ -526,7 +526,6 @@ bool mr_write_lane_is_ended(const struct mr_write_lane *lane)
 static int resume(struct mr_write_lane *lane)
 {
     char all[MR_CKPT_PART_UPLOAD_ID], *rest;
-    struct mr_ckpt_part_record record;
     uint32_t method;
     if (!mr_ckpt_part_get_upload(&lane->ckpt, &method, all))
         return 0;
@@ -539,6 +538,7 @@ static int resume(struct mr_write_lane *lane)
     lane->ops = methods[method];
     lane->resumed = true;
     lane->maybe_done = mr_ckpt_part_complete_sent(&lane->ckpt);
+    struct mr_ckpt_part_record record;
     for (uint64_t i = 0; i < MR_CKPT_PARTS_MAX; i++)
         lane->stored += mr_ckpt_part_record_get(&lane->ckpt, i, &record);
     return lane->ops->resume ? lane->ops->resume(lane) : 0;

@@ -110,11 +110,11 @@ static void on_completed(void *arg, const struct mr_store_result *result, const 
 static int complete(struct mr_write_lane *lane)
 {
     struct mr_upload_part *parts = calloc(lane->stored, sizeof *parts);
-    struct mr_ckpt_part_record record;
     if (!parts) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for %u parts", lane->stored);
         return -1;
     }
+    struct mr_ckpt_part_record record;
     for (uint32_t i = 0; i < lane->stored && mr_ckpt_part_record_get(&lane->ckpt, i, &record); i++) {
         parts[i].number = i + 1;
         memcpy(parts[i].etag, record.etag, sizeof record.etag);

@@ -43,9 +43,4 @@ static int complete(struct mr_write_lane *lane)
     return lane->transfer ? 0 : -1;
 }
 
-static void undo(struct mr_write_lane *lane)
-{
-    mr_write_undone(lane);
-}
-
-const struct mr_write_ops mr_write_single = {.begin = begin, .complete = complete, .undo = undo};
+const struct mr_write_ops mr_write_single = {.begin = begin, .complete = complete, .undo = mr_write_undone};
