@@ -1,22 +1,32 @@
 /*
  * main.c - millrace-worker: every part of millrace that touches the network or a credential.
  *
- * `millrace` starts it; there is no reason to do so by hand. Roles: list, fetch (children of the supervisor, on
- * descriptor 3). Tools: the table below.
+ * It becomes a role or a tool. `millrace` starts it: the supervisor in a role, with its socket at descriptor 3 and its life
+ * pipe at 4 (link.h); a command such as `millrace cp` turns into the tool of its name, with the arguments it was given.
  */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/log.h"
 #include "shm/base/process.h"
 #include "worker/fetch/fetch.h"
 #include "worker/list/list.h"
 #include "worker/tool/tool.h"
 #include "worker/write/write.h"
 
+#define SLOT_MAX 4095
+
 /* clang-format off */
+static const struct {
+    const char *name;
+    int (*run)(unsigned slot);
+} roles[] = {
+    {"list", mr_list_main},
+    {"fetch", mr_fetch_main},
+    {"write", mr_write_main},
+};
+
 static const struct {
     const char *name;
     int (*run)(int argc, char **argv);
@@ -31,10 +41,17 @@ static const struct {
 };
 /* clang-format on */
 
+#define COUNT(table) (sizeof(table) / sizeof(table)[0])
+
 static int usage(void)
 {
-    fprintf(stderr, "usage: millrace-worker list|fetch|write --slot N   (started by millrace)\n"
-                    "       millrace-worker TOOL ...              (see millrace --help)\n");
+    fputs("usage: millrace-worker", stderr);
+    for (size_t i = 0; i < COUNT(roles); i++)
+        fprintf(stderr, "%s%s", i == 0 ? " " : "|", roles[i].name);
+    fputs(" --slot N   (started by millrace)\n       millrace-worker", stderr);
+    for (size_t i = 0; i < COUNT(tools); i++)
+        fprintf(stderr, "%s%s", i == 0 ? " " : "|", tools[i].name);
+    fputs(" ...   (see millrace --help)\n", stderr);
     return 2;
 }
 
@@ -45,7 +62,7 @@ static int parse_slot(int argc, char **argv, unsigned *slot)
     errno = 0;
     char *end;
     unsigned long n = strtoul(argv[3], &end, 10);
-    if (errno || *end || end == argv[3] || n > 4095)
+    if (errno || *end || end == argv[3] || n > SLOT_MAX)
         return -1;
     *slot = (unsigned)n;
     return 0;
@@ -56,17 +73,14 @@ int main(int argc, char **argv)
     mr_process_begin();
     if (argc < 2)
         return usage();
-    for (size_t i = 0; i < sizeof tools / sizeof tools[0]; i++)
+    for (size_t i = 0; i < COUNT(tools); i++)
         if (strcmp(argv[1], tools[i].name) == 0)
             return tools[i].run(argc - 1, argv + 1);
     unsigned slot;
     if (parse_slot(argc, argv, &slot) != 0)
         return usage();
-    if (strcmp(argv[1], "list") == 0)
-        return mr_list_main(slot);
-    if (strcmp(argv[1], "fetch") == 0)
-        return mr_fetch_main(slot);
-    if (strcmp(argv[1], "write") == 0)
-        return mr_write_main(slot);
+    for (size_t i = 0; i < COUNT(roles); i++)
+        if (strcmp(argv[1], roles[i].name) == 0)
+            return roles[i].run(slot);
     return usage();
 }
