@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "worker/cleanup/run_mark.h"
-#include "worker/cleanup/temporary.h"
 
 #define RUN      "0f8fad5b-d9cb-469f-a165-70867728950e"
 #define ENDPOINT "http://127.0.0.1:1"
@@ -171,37 +170,12 @@ START_TEST(a_folder_of_others_is_an_error)
 }
 END_TEST
 
-/* Who is dead: by a mark, by age, for objects of fetch and of write workers. */
-START_TEST(whose_objects_are_dead)
-{
-    struct mr_maker fetch = {.run = RUN, .slot = 1, .start = 2};
-    struct mr_maker write = {.run = RUN, .slot = MR_MAKER_WRITE + 1, .start = 2};
-    struct mr_dead_mark of_write = {.maker = write}, marks = {.next = &of_write, .maker = fetch};
-    ck_assert(mr_temporary_is_dead(&fetch, 0, -1, &marks, true));
-    ck_assert(!mr_temporary_is_dead(&write, 0, -1, &marks, false)); /* its successor may be on its way */
-    of_write.late = true;
-    ck_assert(mr_temporary_is_dead(&write, 0, -1, &marks, false));
-    ck_assert(!mr_temporary_is_dead(&write, 0, -1, &marks, true)); /* or is there */
-
-    ck_assert(!mr_temporary_is_dead(&fetch, MR_TEMPORARY_AGE_S - 1, -1, NULL, false));
-    ck_assert(mr_temporary_is_dead(&fetch, MR_TEMPORARY_AGE_S, -1, NULL, false));
-    ck_assert(!mr_temporary_is_dead(&fetch, MR_TEMPORARY_AGE_S, -1, NULL, true));
-    ck_assert(!mr_temporary_is_dead(&write, MR_TEMPORARY_PART_AGE_S - 1, -1, NULL, false));
-    ck_assert(mr_temporary_is_dead(&write, MR_TEMPORARY_PART_AGE_S, -1, NULL, false));
-    ck_assert(mr_temporary_is_dead(NULL, MR_TEMPORARY_AGE_S, -1, NULL, false));
-    ck_assert(!mr_temporary_is_dead(NULL, -1, -1, NULL, false)); /* of an unknown age */
-    ck_assert(mr_temporary_is_dead(&write, 0, 0, NULL, false));
-    ck_assert(!mr_temporary_is_dead(&write, 0, 0, NULL, true));
-}
-END_TEST
-
 int main(void)
 {
     Suite *suite = suite_create("run_mark");
     TCase *tests = tcase_create("all");
     tcase_add_checked_fixture(tests, make_runtime, remove_runtime);
     tcase_add_test(tests, the_living_are_left_alone);
-    tcase_add_test(tests, whose_objects_are_dead);
     tcase_add_test(tests, the_dead_are_found_once_and_stay_until_it_is_late);
     tcase_add_test(tests, a_mark_goes_with_its_last_bucket);
     tcase_add_test(tests, what_names_no_bucket_or_is_no_mark);
