@@ -39,8 +39,8 @@ struct mr_link_kind {
     bool survives;    /* outlives the supervisor: no PDEATHSIG, and descriptor 4 is the life pipe */
 };
 
-/* Takes the socket at MR_LINK_SOCKET, waits for SETUP (10 s), maps what came with it. 0 or -1. What it holds goes with the
- * process. */
+/* Takes the socket at MR_LINK_SOCKET, waits for SETUP (10 s), maps what came with it. 0 or -1. What it holds goes
+ * with the process. */
 int mr_link_init(struct mr_link *link, const struct mr_link_kind *kind, unsigned slot);
 /* As SETUP and LOG_LEVEL give it; a level that is not known is MR_LOG_INFO. */
 void mr_link_set_log_level(uint64_t level);

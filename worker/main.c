@@ -1,8 +1,9 @@
 /*
  * main.c - millrace-worker: every part of millrace that touches the network or a credential.
  *
- * It becomes a role or a tool. `millrace` starts it: the supervisor in a role, with its socket at descriptor 3 and its life
- * pipe at 4 (link.h); a command such as `millrace cp` turns into the tool of its name, with the arguments it was given.
+ * It becomes a role or a tool. `millrace` starts it: the supervisor in a role, with its socket at descriptor 3 and its
+ * life pipe at 4 (link.h); a command such as `millrace cp` turns into the tool of its name, with the arguments it was
+ * given.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
  *     again and again, until DRAIN or the supervisor's death, and is_done:
  *         start       begins what may be begun
  *         rest        checks that nothing is left to begin, and asks for wake-ups
- *         wait        <= 100 ms: sockets of requests, the supervisor's messages, wake-ups (mr_http_step, which calls back)
+ *         wait        at most 100 ms: requests, messages, wake-ups (mr_http_step, which calls back)
  *         messages    handle; ARENA, DRAIN and LOG_LEVEL are dealt with here
  *         time        the wait was busy or idle; tick each 100 ms
  *     finish -> the last counters -> exit status
@@ -37,8 +37,8 @@ struct mr_role_ops {
     struct mr_link_kind kind;
     /* Before READY. 0, or -1 with mr_error. */
     int (*init)(struct mr_role *role);
-    /* A message that the frame does not know; mr_role_unknown for one that the role does not know either. Required. 0, or
-     * -1 with mr_error: the worker ends with status 1. */
+    /* A message that the frame does not know; mr_role_unknown for one that the role does not know either. Required.
+     * 0, or -1 with mr_error: the worker ends with status 1. */
     int (*handle)(struct mr_role *role, struct mr_msg_in *msg);
 
     /* The memory of ARENA, as errors call it; NULL: the role has none. */
@@ -78,14 +78,14 @@ struct mr_role {
     int64_t ticked_ns;
 };
 
-/* The whole life of a worker; role is zeroed but for what its user keeps beside it. The process's exit status: 0 done, 1
- * start me again, 2 do not. */
+/* The whole life of a worker; role is zeroed but for what its user keeps beside it. The process's exit status: 0
+ * done, 1 start me again, 2 do not. */
 int mr_role_main(struct mr_role *role, const struct mr_role_ops *ops, unsigned slot);
 
 /* For a message that no role of this kind expects: -1 with mr_error (PROTOCOL). */
 int mr_role_unknown(const struct mr_role *role, const struct mr_msg_in *msg);
-/* A message with a lane's number, or a data set's: {key: number}. Where it cannot be sent the supervisor has gone, which
- * shows in role->orphan or role->failed. */
+/* A message with a lane's number, or a data set's: {key: number}. Where it cannot be sent the supervisor has gone,
+ * which shows in role->orphan or role->failed. */
 void mr_role_send(struct mr_role *role, enum mr_msg_type type, const char *key, uint64_t number);
 /* The supervisor does not listen any more. */
 void mr_role_lost(struct mr_role *role);

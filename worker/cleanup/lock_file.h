@@ -1,9 +1,9 @@
 /*
  * lock_file.h - a file that outlives its process, and whose lock says whether the process lives.
  *
- * It is <runtime folder>/<kind>/<run uuid>.<slot>.<start>. Its process holds the lock (flock) for life; the kernel, not a
- * pid or a heartbeat, takes it back at death. Whoever finds a file without a lock takes the lock, does what the file asks
- * for, and removes it. There are two kinds: marks (run_mark.h) and logs of uploads (upload_log.h).
+ * It is <runtime folder>/<kind>/<run uuid>.<slot>.<start>. Its process holds the lock (flock) for life; the kernel, not
+ * a pid or a heartbeat, takes it back at death. Whoever finds a file without a lock takes the lock, does what the file
+ * asks for, and removes it. There are two kinds: marks (run_mark.h) and logs of uploads (upload_log.h).
  *
  * A request of the dead process may still reach the store. So the first to find it dead notes that in the file's mode
  * (0400), which sets its ctime: from then on the age of the notice counts.
@@ -25,8 +25,8 @@ int mr_lock_file_folder(const char *kind, char path[PATH_MAX]);
 int mr_lock_file_new(const char *kind, const struct mr_maker *maker, char path[MR_LOCK_FILE_PATH_SIZE]);
 
 /*
- * Takes the lock of a dead process's file: a descriptor and the file's status, or -1: its process lives, or it has gone.
- * An empty file is removed (it asks for nothing), and so is one that nobody could deal with for a week.
+ * Takes the lock of a dead process's file: a descriptor and the file's status, or -1: its process lives, or it has
+ * gone. An empty file is removed (it asks for nothing), and so is one that nobody could deal with for a week.
  */
 int mr_lock_file_take(const char *path, struct stat *status);
 /* Was the death noticed more than late_s ago? The first time it is noticed now. *status is brought up to date. */

@@ -1,8 +1,8 @@
 /*
  * run_mark.h - which processes of this machine make temporary objects, and which of them have died.
  *
- * A mark is a lock file (lock_file.h) of the kind "composed". It has a line "endpoint bucket" for each bucket in which its
- * process makes temporary objects, written before the first one. Whoever takes a dead process's mark removes that
+ * A mark is a lock file (lock_file.h) of the kind "composed". It has a line "endpoint bucket" for each bucket in which
+ * its process makes temporary objects, written before the first one. Whoever takes a dead process's mark removes that
  * process's objects, and then the mark. A mark stays until its bucket has been listed MR_LATE_S after the death was
  * noticed, since a request of the dead process may reach the store until then.
  *

@@ -1,17 +1,17 @@
 /*
  * upload_log.h - the unfinished multipart uploads of this machine's write workers, for whoever comes after a death.
  *
- * The store does not say whose such an upload is. So a write worker keeps a lock file (lock_file.h) of the kind "uploads",
- * with a line for each step:
+ * The store does not say whose such an upload is. So a write worker keeps a lock file (lock_file.h) of the kind
+ * "uploads", with a line for each step:
  *
  *     B <n> <seconds since 1970> <endpoint> <bucket> <name>    before the request that begins it
  *     I <n> <upload id>                                        the answer; or it was a predecessor's
  *     E <n>                                                    it is completed, or aborted
  *
- * names and ids percent-encoded. An upload that has a B and no E in the file of a dead process is aborted by the janitor of
- * a later write worker: by its id, or where the answer was lost, every upload of that very name that the store began
- * between B and the notice of the death. It waits until the death was noticed MR_LATE_S ago and no write worker of the
- * run lives: before that a successor may go on with the upload, or a request be on its way.
+ * names and ids percent-encoded. An upload that has a B and no E in the file of a dead process is aborted by the
+ * janitor of a later write worker: by its id, or where the answer was lost, every upload of that very name that the
+ * store began between B and the notice of the death. It waits until the death was noticed MR_LATE_S ago and no write
+ * worker of the run lives: before that a successor may go on with the upload, or a request be on its way.
  */
 #ifndef MR_WORKER_CLEANUP_UPLOAD_LOG_H
 #define MR_WORKER_CLEANUP_UPLOAD_LOG_H
@@ -28,7 +28,8 @@ struct mr_upload_log;
 struct mr_upload_log *mr_upload_log_new(const struct mr_maker *maker);
 /* The end of the process: the file goes unless an upload is open. log may be NULL here and below: nothing is done. */
 void mr_upload_log_destroy(struct mr_upload_log *log);
-/* *number: for the other two; 0: it could not be written, which is logged once (`millrace clean` finds it by its age). */
+/* *number: for the other two; 0: it could not be written, which is logged once (`millrace clean` finds it by its
+ * age). */
 void mr_upload_log_begin(struct mr_upload_log *log, const struct mr_store *store, const char *bucket, const char *name,
                          size_t name_length, uint64_t *number);
 void mr_upload_log_id(struct mr_upload_log *log, uint64_t number, const char *id);

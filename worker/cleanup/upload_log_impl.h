@@ -1,4 +1,7 @@
-/* upload_log_impl.h - what the log of a living process (upload_log.c) and the janitor of the dead's (upload_janitor.c) share. */
+/*
+ * upload_log_impl.h - what the log of a living process (upload_log.c) and the janitor of the dead's (upload_janitor.c)
+ * share.
+ */
 #ifndef MR_WORKER_CLEANUP_UPLOAD_LOG_IMPL_H
 #define MR_WORKER_CLEANUP_UPLOAD_LOG_IMPL_H
 

@@ -1,14 +1,14 @@
 /*
- * compose_choice.h - decides whether the objects of one data set are composed: fetch.compose, and for "auto" what the store
- * knows about the bucket, then a trial.
+ * compose_choice.h - decides whether the objects of one data set are composed: fetch.compose, and for "auto" what the
+ * store knows about the bucket, then a trial.
  *
  *     ASKING --(facts)--> TRIAL --(numbers)--> ON
  *       |                   |                  |
  *       +-----> OFF <-------+------------------+   refused, throttled, or not worth it
  *
- * "always" begins ON, "never" OFF. ASKING and OFF download each object by itself. TRIAL alternates between the two ways,
- * and measures CPU and wall time of windows in which only one of them was under way. Each worker decides for itself; the
- * one of slot 0 reports it in the log and to the supervisor (`millrace stat`).
+ * "always" begins ON, "never" OFF. ASKING and OFF download each object by itself. TRIAL alternates between the two
+ * ways, and measures CPU and wall time of windows in which only one of them was under way. Each worker decides for
+ * itself; the one of slot 0 reports it in the log and to the supervisor (`millrace stat`).
  *
  * This file holds the state and sends the questions; compose_trial.h judges facts and numbers; job.h composes.
  */

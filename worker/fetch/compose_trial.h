@@ -1,9 +1,9 @@
 /*
- * compose_trial.h - judges for fetch.compose = "auto": the facts about a bucket, and the costs that a trial has measured. No
- * state, no request: compose_choice.h has both.
+ * compose_trial.h - judges for fetch.compose = "auto": the facts about a bucket, and the costs that a trial has
+ * measured. No state, no request: compose_choice.h has both.
  *
- * Facts forbid composing, or allow a trial. Those that concern money count only where it costs money: an emulator
- * keeps no soft-deleted bytes and sends no bill, so there measured speed alone decides (and whether compose works at all).
+ * Facts forbid composing, or allow a trial. Those that concern money count only where it costs money: an emulator keeps
+ * no soft-deleted bytes and sends no bill, so there measured speed alone decides (and whether compose works at all).
  * Prices are list prices of Google's, rounded, for single regions in the US (https://cloud.google.com/storage/pricing):
  * they go into the text, so that one can judge, and into no decision.
  */

@@ -202,7 +202,8 @@ static void slice_is_there(struct piece *piece)
     piece_ended(piece);
 }
 
-/* Bytes of the composed object, still in cache. Slices are published as they become whole: nothing writes there again. */
+/* Bytes of the composed object, still in cache. Slices are published as they become whole: nothing writes there
+ * again. */
 static void bytes_came(void *arg, uint64_t at, uint64_t got)
 {
     struct job *job = arg;

@@ -1,6 +1,6 @@
 /*
- * job.h - downloads, and composes where the data set's choice says so: jobs of one ticket or of several, until each ticket
- * is published, failed or given back.
+ * job.h - downloads, and composes where the data set's choice says so: jobs of one ticket or of several, until each
+ * ticket is published, failed or given back.
  *
  *     alone:     GET ---------------------------------------------> READY, FAILED
  *     composed:  compose -> GET into one extent -> each slice READY as its last byte comes and its crc32c is right

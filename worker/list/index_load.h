@@ -41,8 +41,8 @@ int mr_index_memfd(void);
  */
 int mr_index_load(const struct mr_index_want *want, int out, struct mr_index_found *found);
 /*
- * Saves a listing at want->place. 0; 1: another node was first, its index is in `out` now (an empty memfd), described in
- * *found; -1. stale: the generation of an object that may be replaced; files are replaced when `replace`.
+ * Saves a listing at want->place. 0; 1: another node was first, its index is in `out` now (an empty memfd), described
+ * in *found; -1. stale: the generation of an object that may be replaced; files are replaced when `replace`.
  */
 int mr_index_publish(const struct mr_index_want *want, const struct mr_index *index, uint64_t requests, uint64_t stale,
                      bool replace, int out, struct mr_index_found *found);

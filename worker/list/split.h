@@ -5,7 +5,8 @@
  * `branch` holds the bytes at which neighbours differ. A cut is made at a level, a place in the last name that was
  * listed: the name up to there, then a greater byte out of `branch`. Levels of bytes at which names never differed (the
  * letters of "img0001234") are passed over. A cut at a level too low in number lies above all names and costs one
- * request; one too high gives too little away. The supervisor learns which it was and moves the level (supervisor/name_ranges.h).
+ * request; one too high gives too little away. The supervisor learns which it was and moves the level
+ * (supervisor/name_ranges.h).
  */
 #ifndef MR_WORKER_LIST_SPLIT_H
 #define MR_WORKER_LIST_SPLIT_H

@@ -1,6 +1,7 @@
 /*
- * out_file.h - a file that is there whole or not at all: written without a name (or under a temporary one where the file
- * system needs it), synced, then given its name. What is not a regular file (a pipe, /dev/null) is written as it is.
+ * out_file.h - a file that is there whole or not at all: written without a name (or under a temporary one where the
+ * file system needs it), synced, then given its name. What is not a regular file (a pipe, /dev/null) is written as it
+ * is.
  */
 #ifndef MR_WORKER_TOOL_OUT_FILE_H
 #define MR_WORKER_TOOL_OUT_FILE_H

@@ -39,7 +39,8 @@ struct mr_tool {
     struct mr_progress *received; /* shows what has come from stores; NULL: nothing is shown */
 };
 
-/* The configuration that `millrace` handed over (or the defaults), and the log; then loop and engine from it. 0 or -1. */
+/* The configuration that `millrace` handed over (or the defaults), and the log; then loop and engine from it. 0 or
+ * -1. */
 int mr_tool_load(struct mr_tool *tool);
 int mr_tool_start(struct mr_tool *tool);
 /* Both. */

@@ -1,9 +1,9 @@
 /*
- * tool_clean.c - `millrace clean`: removes what dead runs have left in a bucket or folder: composed objects, temporary parts of
- * checkpoints, unfinished uploads.
+ * tool_clean.c - `millrace clean`: removes what dead runs have left in a bucket or folder: composed objects, temporary
+ * parts of checkpoints, unfinished uploads.
  *
- * What a run removes by itself at its start (temporary.h), by hand: after the last run of a job, from any machine, or at
- * another age; and unfinished uploads of a bucket, which no run removes (clean_uploads.h).
+ * What a run removes by itself at its start (temporary.h), by hand: after the last run of a job, from any machine, or
+ * at another age; and unfinished uploads, of which a run removes only those of its machine (clean_uploads.h).
  */
 #include <errno.h>
 #include <getopt.h>

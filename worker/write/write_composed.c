@@ -7,9 +7,9 @@
  *     the whole       a b ...                   a temporary object too, where it is to replace another
  *     the name       whole                      replaces the generation that was there before the first part, or none
  *
- * So what was there stays until all of the new one is in the store and verified, and whoever else writes it meanwhile is
- * noticed. Temporary objects are recorded and removed by temporary.h; a checkpoint part's record has its handle in place of an ETag.
- * Nodes have no record: a successor makes new ones, and removes the old ones, which are in use by nobody.
+ * So what was there stays until all of the new one is in the store and verified, and whoever else writes it meanwhile
+ * is noticed. Temporary objects are recorded and removed by temporary.h; a checkpoint part's record has its handle in
+ * place of an ETag. Nodes have no record: a successor makes new ones, and removes the old ones, which are not in use.
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /*
  * write_impl.h - a checkpoint lane and its method. Only write_lane.c and the methods include it.
  *
- * A checkpoint part is what the trainer has put into a slot of the lane. A method sends each one as an upload part, as a
- * temporary object, or with the last request.
+ * A checkpoint part is what the trainer has put into a slot of the lane. A method sends each one as an upload part, as
+ * a temporary object, or with the last request.
  */
 #ifndef MR_WORKER_WRITE_WRITE_IMPL_H
 #define MR_WORKER_WRITE_WRITE_IMPL_H
@@ -35,8 +35,8 @@ struct mr_write_slot {
 };
 
 /*
- * A start (begin, send, complete) is 0, or -1 with mr_error: the upload fails. Its end is reported by one of the mr_write_*
- * below, later, from a callback of the loop; begin and undo may also report it at once.
+ * A start (begin, send, complete) is 0, or -1 with mr_error: the upload fails. Its end is reported by one of the
+ * mr_write_* below, later, from a callback of the loop; begin and undo may also report it at once.
  */
 struct mr_write_ops {
     /* At once, for a lane whose upload a predecessor has begun: what it made is ours. NULL: nothing to do. */

@@ -1,4 +1,7 @@
-/* write_lane.c - see write_lane.h for the states; what the methods do is in write_single.c, write_parts.c, write_composed.c. */
+/*
+ * write_lane.c - see write_lane.h for the states; what the methods do is in write_single.c, write_parts.c,
+ * write_composed.c.
+ */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /*
- * write_lane.h - one checkpoint lane of the write role: from its parts in shared memory to an object in the store, and an
- * outcome in the lane.
+ * write_lane.h - one checkpoint lane of the write role: from its parts in shared memory to an object in the store, and
+ * an outcome in the lane.
  *
  *     WAITING ---------> LOOKING_UP ---> BEGINNING ------> SENDING --------> ENDING -----> ENDED: DONE
  *     for a whole part   what has the    an upload (write_  parts, side by    the request
@@ -8,9 +8,9 @@
  *        |                  |               |                 |                 |
  *        '------------------'---- failure, ABORTED -----------'-----------------'--> UNDOING --> ENDED: FAILED, GONE
  *
- * What a successor needs is in the lane before it is needed (shm/ring/ckpt_part.h): method, generation and upload id before the first
- * part, an answer before its part's memory is free, complete_sent before the request. A lane that comes with them goes on
- * from there: worker/write/README.md.
+ * What a successor needs is in the lane before it is needed (shm/ring/ckpt_part.h): method, generation and upload id
+ * before the first part, an answer before its part's memory is free, complete_sent before the request. A lane that
+ * comes with them goes on from there: worker/write/README.md.
  *
  * In the worker's loop; nothing here waits. One process at a time serves a lane.
  */
@@ -41,8 +41,8 @@ struct mr_write_context {
 struct mr_write_lane;
 
 /*
- * Takes *ckpt over (mr_ckpt_part_map), also where it fails: NULL with mr_error (NO_MEMORY). What is wrong with the URI or the
- * store becomes the lane's outcome.
+ * Takes *ckpt over (mr_ckpt_part_map), also where it fails: NULL with mr_error (NO_MEMORY). What is wrong with the URI
+ * or the store becomes the lane's outcome.
  */
 struct mr_write_lane *mr_write_lane_new(struct mr_write_context *context, struct mr_ckpt_lane *ckpt, const char *uri,
                                         bool if_absent);

@@ -1,4 +1,6 @@
-/* The frame of a worker's role, with the test as its supervisor and a role of its own that notes what the frame asks. */
+/*
+ * The frame of a worker's role, with the test as its supervisor and a role of its own that notes what the frame asks.
+ */
 #include <check.h>
 #include <fcntl.h>
 #include <poll.h>

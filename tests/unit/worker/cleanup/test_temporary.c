@@ -1,4 +1,7 @@
-/* Which temporary objects belong to the dead. Names, deletes and rounds: tests/unit/worker/write, tests/e2e/test_compose.py. */
+/*
+ * Which temporary objects belong to the dead. Names, deletes and rounds: tests/unit/worker/write,
+ * tests/e2e/test_compose.py.
+ */
 #include <check.h>
 #include <stdlib.h>
 
