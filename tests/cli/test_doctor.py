@@ -123,7 +123,7 @@ def test_a_bucket(doctor: Doctor, devstore: StartDevstore) -> None:
         (["--deny", "storage.buckets.get"], "bucket", "note", "cannot be seen"),
         (["--storage-class", "NEARLINE"], "bucket", "note", "billed by the byte"),
         (["--requester-pays"], "bucket", "fail", "requester pays"),
-        (["--fault", "status:1:404:iam:*"], "permissions", "note", "does not tell them"),
+        (["--fault", "status:1:404:iam:*"], "permissions", "note", "does not report them"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

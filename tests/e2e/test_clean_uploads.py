@@ -106,7 +106,7 @@ def test_uploads_that_may_not_be_listed(devstore: StartDevstore, millrace_bin: P
     url = devstore("--memory", "--deny", "storage.multipartUploads.list").url
     make_bucket(url)
     result = clean(millrace_bin, url, "gs://bucket")
-    assert result.returncode == 0 and "unfinished uploads were not looked for" in result.stderr
+    assert result.returncode == 0 and "unfinished uploads could not be listed" in result.stderr
     assert clean(millrace_bin, url, "gs://bucket/a").returncode == 1
 
 

@@ -118,7 +118,7 @@ static void swept(void *arg, const struct mr_sweep_result *result)
     bucket->listed = result->code == MR_OK && result->failed == 0;
     if (bucket->listed)
         bucket->unclean = false;
-    else /* the marks too: they say who is dead */
+    else /* the marks too: they name the dead */
         t->marks_ns = bucket->list_ns = mr_clock_mono_ns() + AGAIN_S * MR_SECOND_NS;
     if (result->code != MR_OK)
         mr_log_warning("temporary objects in %s could not be listed: %s", bucket->name, result->text);

@@ -2,8 +2,8 @@
  * temporary.h - the temporary objects of a fetch or write worker: their names, their removal, and that of the dead.
  *
  * Names are <prefix><run uuid>/<slot>-<start>-<number>; nobody else ever makes one of them. Before the first one the
- * bucket is written into this process's mark (run_mark.h), so that whoever comes later on this machine knows what to
- * look for. Each is deleted after its download, with its generation, 100 to a request, at most FLUSH_MS later.
+ * bucket is written into this process's mark (run_mark.h), so that later workers of this machine know where to
+ * list. Each is deleted after its download, with its generation, 100 to a request, at most FLUSH_MS later.
  *
  * What the dead have left is found by listing the prefix: at the worker's start, again MR_LATE_S later where a death
  * was fresh, and at its end where something is uncertain. Deleted are
@@ -58,7 +58,7 @@ bool mr_temporary_is_dead(const struct mr_maker *maker, int64_t age_s, int64_t l
                           const struct mr_dead_mark *marks, bool run_lives);
 /* A new name, recorded, in use from now on; *number is its handle. 0, or -1 (IO, NO_MEMORY): then nothing is made. */
 int mr_temporary_begin(struct mr_temporary_bucket *bucket, char name[MR_TEMPORARY_NAME_SIZE], uint64_t *number);
-/* A predecessor of this slot may have left something in the bucket, or have had it under way: it is looked for. */
+/* A predecessor of this slot may have left something in the bucket, or have had it under way: the bucket is listed. */
 void mr_temporary_inherit(struct mr_temporary_bucket *bucket);
 /* In use from now on: what that one has made, by its handle. 0 or -1 (NO_MEMORY). */
 int mr_temporary_adopt(struct mr_temporary_bucket *bucket, uint64_t number);
@@ -73,7 +73,7 @@ bool mr_temporary_too_old(int64_t begun_ns, int64_t now_ns);
 
 /* Every 100 ms or so: deletes and listings that are due. */
 void mr_temporaries_step(struct mr_temporaries *temporaries, int64_t now_ns);
-/* The end is near: everything that waits goes out now, and what is uncertain is looked for. */
+/* The end is near: everything that waits goes out now, and buckets with something uncertain are listed. */
 void mr_temporaries_finish(struct mr_temporaries *temporaries);
 /* Deletes or listings are under way. */
 bool mr_temporaries_busy(const struct mr_temporaries *temporaries);

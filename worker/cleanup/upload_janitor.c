@@ -321,7 +321,7 @@ struct mr_upload_janitor *mr_upload_janitor_new(struct mr_net *net, int late_s)
 {
     struct mr_upload_janitor *j = calloc(1, sizeof *j);
     if (!j) {
-        mr_error_set(MR_E_NO_MEMORY, "no memory to look for unfinished uploads");
+        mr_error_set(MR_E_NO_MEMORY, "no memory for the unfinished uploads of dead runs");
         return NULL;
     }
     j->net = net;

@@ -1,6 +1,6 @@
 /*
  * clean_uploads.h - the part of `millrace clean` that removes unfinished uploads: multipart uploads of a bucket, and in
- * a folder the temporary files of writers that died.
+ * a folder the temporary files of dead processes.
  *
  * A bucket knows the name of an upload and when it was begun, but not its run, which may write on another node: so
  * those that are younger than a day are left alone. A folder's files are locked while they are written (leftovers.h):

@@ -93,7 +93,7 @@ static void done(void *arg, const struct mr_sweep_result *result)
 static int sweep_objects(struct clean *clean, struct mr_store *store)
 {
     clean->marks = mr_dead_marks_take(MARKS_MAX);
-    mr_progress_begin(&clean->progress, clean->dry_run ? "objects looked at" : "objects removed", 0, false);
+    mr_progress_begin(&clean->progress, clean->dry_run ? "objects listed" : "objects removed", 0, false);
     struct mr_sweep_options options = {
         .engine = clean->tool.net.engine,
         .store = store,
@@ -149,7 +149,7 @@ static void report_uploads(const struct clean *clean)
     const struct mr_clean_uploads *u = &clean->uploads;
     char *uri = mr_uri_format(clean->uri.scheme, clean->uri.bucket, clean->uri.key);
     if (u->denied) {
-        fprintf(stderr, "unfinished uploads were not looked for: %s\n", u->failure);
+        fprintf(stderr, "unfinished uploads could not be listed: %s\n", u->failure);
         free(uri);
         return;
     }

@@ -204,7 +204,7 @@ static void check_permissions(struct doctor *d, struct mr_store *store)
     if (mr_tool_await(&d->tool, mr_transfer_permissions(d->tool.net.engine, store, permissions, PERMISSIONS,
                                                         permissions_arrived, d)) != 0) {
         if (!mr_tool_interrupted())
-            CHECK("note", "permissions", "%s: the store does not tell them: %s", d->place, mr_error_text());
+            CHECK("note", "permissions", "%s: the store does not report them: %s", d->place, mr_error_text());
         return;
     }
     for (unsigned i = 0; i < PERMISSIONS; i++)

@@ -297,7 +297,7 @@ static void remove_leftovers(struct mr_write_lane *lane)
     context->swept_ns = now_ns;
     unsigned count = mr_leftovers_remove(folder[0] ? folder : "/");
     if (count > 0) {
-        mr_log_info("%u temporary files of writers that died were removed from %s", count, folder);
+        mr_log_info("%u temporary files of dead write workers were removed from %s", count, folder);
         mr_counter_add(context->counters, MR_WC_ORPHANS_REMOVED, count);
     }
 }
