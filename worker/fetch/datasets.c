@@ -59,7 +59,7 @@ static int open_choice(struct mr_datasets *datasets, struct mr_open_dataset *ds,
     struct mr_compose_choice_options options = {
         .net = datasets->net, .link = datasets->link, .store = ds->store, .info = &ds->index.info, .dataset = id};
     bool list_soon = datasets->link->slot == 0 && datasets->net->config->fetch.compose != MR_COMPOSE_NEVER;
-    if (uri->scheme != MR_SCHEME_GS || ds->ranged)
+    if (uri->scheme != MR_SCHEME_GS || ds->for_reader)
         return 0;
     options.bucket =
         mr_temporaries_bucket(datasets->temporaries, ds->store, ds->index.info.endpoint, uri->bucket, list_soon);
@@ -72,9 +72,9 @@ int mr_datasets_add(struct mr_datasets *datasets, struct mr_msg_in *msg)
     uint64_t id;
     const char *text;
     struct mr_uri uri;
-    bool ranged;
+    bool for_reader;
     if (mr_msg_get_u64(msg, "dataset", &id) != 0 || mr_msg_get_str(msg, "uri", &text) != 0 ||
-        mr_msg_get_bool(msg, "ranged", &ranged) != 0)
+        mr_msg_get_bool(msg, "ranged", &for_reader) != 0)
         return -1;
     int fd = mr_msg_take_fd(msg, 0);
     if (fd < 0)
@@ -85,7 +85,7 @@ int mr_datasets_add(struct mr_datasets *datasets, struct mr_msg_in *msg)
         return -1;
     }
     struct mr_open_dataset *ds = &datasets->items[id];
-    ds->ranged = ranged;
+    ds->for_reader = for_reader;
     int rc = mr_index_map(&ds->index, fd);
     close(fd);
     if (rc == 0) {

@@ -14,7 +14,7 @@
 
 struct mr_open_dataset {
     bool open;
-    bool ranged; /* read by ranges: never composed */
+    bool for_reader; /* a reader data set (supervisor/reader_datasets.h): read in blocks, never composed */
     struct mr_index index;
     struct mr_store *store;
     struct mr_compose_choice *choice; /* NULL: its store cannot compose */

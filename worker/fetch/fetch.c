@@ -22,9 +22,9 @@ struct fetcher {
     struct mr_jobs *jobs;  /* NULL until ARENA */
     struct mr_lane *early; /* lanes that came before ARENA: after a restart, all that are open */
     unsigned early_count;
-    bool solo; /* a job that must be alone is running */
-    struct mr_transfer_counters counted;
-    struct mr_producer_stats before; /* counted too */
+    bool solo;                           /* a job that must be alone is running */
+    struct mr_transfer_counters counted; /* in the counters so far */
+    struct mr_producer_stats counted_stats;
 };
 
 static struct fetcher *fetcher_of(struct mr_role *role)
@@ -168,10 +168,10 @@ static int handle(struct mr_role *role, struct mr_msg_in *msg)
 /* Of any bucket: the limits are learnt from all of them, and their configuration is one. */
 static void set_stalls(struct fetcher *f)
 {
-    unsigned ms[2];
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
         if (!f->datasets.items[i].open)
             continue;
+        unsigned ms[2];
         mr_transfer_stall_ms(f->role.net.engine, f->datasets.items[i].store, ms);
         mr_counter_set(f->role.link.counters, MR_WC_FIRST_MS, ms[0]);
         mr_counter_set(f->role.link.counters, MR_WC_STALL_MS, ms[1]);
@@ -183,13 +183,13 @@ static void count_producer(struct fetcher *f)
 {
     struct mr_producer_stats stats;
     mr_producer_stats(f->producer, &stats);
-    mr_role_count(&f->role, MR_WC_JOBS, &f->before.jobs, stats.jobs);
-    mr_role_count(&f->role, MR_WC_JOB_TICKETS, &f->before.tickets, stats.tickets);
-    mr_role_count(&f->role, MR_WC_STOLEN, &f->before.stolen_blocks, stats.stolen_blocks);
-    mr_role_count(&f->role, MR_WC_TAKE_BACKS, &f->before.take_backs, stats.take_backs);
-    mr_role_count(&f->role, MR_WC_RESERVE_USES, &f->before.reserve_uses, stats.reserve_uses);
-    mr_role_count(&f->role, MR_WC_GIVE_BACKS, &f->before.give_backs, stats.give_backs);
-    mr_role_count(&f->role, MR_WC_NO_ROOM, &f->before.no_room, stats.no_room);
+    mr_role_count(&f->role, MR_WC_JOBS, &f->counted_stats.jobs, stats.jobs);
+    mr_role_count(&f->role, MR_WC_JOB_TICKETS, &f->counted_stats.tickets, stats.tickets);
+    mr_role_count(&f->role, MR_WC_STOLEN, &f->counted_stats.stolen_blocks, stats.stolen_blocks);
+    mr_role_count(&f->role, MR_WC_TAKE_BACKS, &f->counted_stats.take_backs, stats.take_backs);
+    mr_role_count(&f->role, MR_WC_RESERVE_USES, &f->counted_stats.reserve_uses, stats.reserve_uses);
+    mr_role_count(&f->role, MR_WC_GIVE_BACKS, &f->counted_stats.give_backs, stats.give_backs);
+    mr_role_count(&f->role, MR_WC_NO_ROOM, &f->counted_stats.no_room, stats.no_room);
     mr_counter_set(f->role.link.counters, MR_WC_ARENA_FREE_BYTES, mr_producer_free_bytes(f->producer));
 }
 

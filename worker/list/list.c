@@ -21,7 +21,8 @@
 
 /* One range at a time. */
 struct range {
-    bool busy, ranged;
+    bool busy;
+    bool for_reader; /* of a reader data set (supervisor/reader_datasets.h): its reader reports a failure */
     uint64_t id, dataset;
     struct mr_uri uri;
     struct mr_store *store;
@@ -86,7 +87,7 @@ static void range_close(struct lister *l)
 /* The data set cannot be listed: reports it, and is ready for other work. */
 static void range_failed(struct lister *l)
 {
-    if (l->range.ranged) /* the message to its reader says it */
+    if (l->range.for_reader)
         mr_log_debug("%s", mr_error_text());
     else
         mr_log_error("%s", mr_error_text());
@@ -307,7 +308,7 @@ static void name_arrived(void *arg, const struct mr_store_result *result, const 
     mr_role_count_operations(&l->role);
     if (result->code != MR_OK) {
         mr_error_set(result->code, "%s", result->text);
-        if (!l->range.ranged)
+        if (!l->range.for_reader)
             mr_error_append("the list of objects");
         range_failed(l);
         return;
@@ -403,7 +404,7 @@ static int take_range(struct lister *l, struct mr_msg_in *msg)
         return -1;
     }
     if (mr_msg_get_u64(msg, "dataset", &r->dataset) != 0 || mr_msg_get_u64(msg, "range", &r->id) != 0 ||
-        mr_msg_get_bool(msg, "ranged", &r->ranged) != 0)
+        mr_msg_get_bool(msg, "ranged", &r->for_reader) != 0)
         return -1;
     r->busy = true;
     l->split_wanted = false;
