@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/bench.h"
+#include "cli/bench_reader.h"
 #include "shm/base/error.h"
 #include "shm/index/plan.h"
 #include "shm/ring/consumer.h"

@@ -11,7 +11,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "cli/doctor.h"
+#include "cli/doctor_impl.h"
 #include "cli/json_get.h"
 #include "shm/base/error.h"
 #include "shm/base/size.h"

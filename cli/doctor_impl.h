@@ -1,6 +1,6 @@
-/* doctor.h - private to doctor.c and doctor_local.c: the checks of this machine, and how any check is reported. */
-#ifndef MR_CLI_DOCTOR_H
-#define MR_CLI_DOCTOR_H
+/* doctor_impl.h - private to doctor.c and doctor_local.c: the checks of this machine, and how any check is reported. */
+#ifndef MR_CLI_DOCTOR_IMPL_H
+#define MR_CLI_DOCTOR_IMPL_H
 
 #include "shm/control/config.h"
 

@@ -1,6 +1,6 @@
-/* bench.h - a reader for `millrace bench`: takes a data set's samples as a training process would, and measures. */
-#ifndef MR_CLI_BENCH_H
-#define MR_CLI_BENCH_H
+/* bench_reader.h - a reader for `millrace bench`: takes a data set's samples as a training process would, and measures. */
+#ifndef MR_CLI_BENCH_READER_H
+#define MR_CLI_BENCH_READER_H
 
 #include <stdbool.h>
 #include <stdint.h>
