@@ -124,8 +124,6 @@ static const char *zsh_action(enum mr_value_type type)
         return "(bash zsh)";
     case MR_VALUE_VERB:
         return "($verb_names)";
-    case MR_VALUE_COMMAND:
-        return "_normal";
     default:
         return is_file(type) ? "_files" : " ";
     }
@@ -165,13 +163,12 @@ static void zsh_verb(const struct mr_verb *verb)
     for (unsigned i = 0; !verb->foreign && (option = mr_verb_option(verb, i)); i++)
         if (!option->hidden)
             zsh_option(verb, option);
-    if (verb->operands_max == 0) {
-        puts("                && return");
-    } else {
-        fputs(verb->operands_end ? "            '*::" : "            '*:", stdout);
-        zsh_text(verb->operands_end ? "command" : verb->operands);
-        printf(":%s' && return\n", zsh_action(verb->operand_type));
-    }
+    if (verb->operand_type == MR_VALUE_COMMAND)
+        puts("            '(-)1:command:_command_names -e' '*::arguments:_normal' && return");
+    else if (verb->operands_max == 0)
+        puts("            && return");
+    else
+        printf("            '*:%s:%s' && return\n", verb->name, zsh_action(verb->operand_type));
     puts("            ;;");
 }
 

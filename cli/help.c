@@ -25,17 +25,17 @@ bool mr_help_in_usage(const struct mr_verb_option *option)
 }
 
 /* A word of `length` bytes, on the next line where this one is full. Returns the column after it. */
-static unsigned put_word(FILE *out, const char *word, unsigned length, unsigned indent, unsigned column)
+static unsigned put_word(FILE *out, const char *word, size_t length, unsigned indent, unsigned column)
 {
     if (column > indent && column + 1 + length > COLUMNS) {
         fprintf(out, "\n%*s", (int)indent, "");
         column = indent;
-    } else if (column > indent) {
+    } else if (column > indent || column + 1 == indent) { /* after a word, or after the text before the indent */
         putc(' ', out);
         column++;
     }
     fwrite(word, 1, length, out);
-    return column + length;
+    return column + (unsigned)length;
 }
 
 /* Words from the column `indent` on, where the line stands already; two newlines begin a paragraph. */
@@ -44,7 +44,7 @@ static void put_text(FILE *out, const char *text, unsigned indent)
     unsigned column = indent;
     while (*text != '\0') {
         size_t length = strcspn(text, " \n");
-        column = put_word(out, text, (unsigned)length, indent, column);
+        column = put_word(out, text, length, indent, column);
         text += length;
         if (*text == '\n') {
             fprintf(out, "\n\n%*s", (int)indent, "");
@@ -58,17 +58,16 @@ static void put_text(FILE *out, const char *text, unsigned indent)
 void mr_help_usage(const struct mr_verb *verb, FILE *out)
 {
     const struct mr_verb_option *option;
-    int indent = fprintf(out, "usage: millrace %s ", verb->name);
-    unsigned column = (unsigned)indent;
+    unsigned column = (unsigned)fprintf(out, "usage: millrace %s", verb->name), indent = column + 1;
     for (unsigned i = 0; (option = mr_verb_option(verb, i)); i++) {
         char synopsis[MR_SYNOPSIS_SIZE], word[MR_SYNOPSIS_SIZE + 2];
         if (!mr_help_in_usage(option))
             continue;
-        int length = snprintf(word, sizeof word, "[%s]", mr_help_synopsis(verb, option, synopsis));
-        column = put_word(out, word, (unsigned)length, (unsigned)indent, column);
+        snprintf(word, sizeof word, "[%s]", mr_help_synopsis(verb, option, synopsis));
+        column = put_word(out, word, strlen(word), indent, column);
     }
     if (verb->operands)
-        put_word(out, verb->operands, (unsigned)strlen(verb->operands), (unsigned)indent, column);
+        put_word(out, verb->operands, strlen(verb->operands), indent, column);
     putc('\n', out);
 }
 
