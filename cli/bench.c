@@ -95,8 +95,9 @@ static int only_dataset(struct mr_bench *b, char name[256])
     json_decref(root);
     if (count == 1)
         return 0;
-    mr_error_set(MR_E_USAGE, count == 0 ? "which data set? --dataset takes a URI, or a name of the configuration's"
-                                        : "there are several data sets: --dataset NAME says which");
+    mr_error_set(MR_E_USAGE, count == 0
+                                 ? "no data set is named: --dataset takes a URI, or a name from the configuration"
+                                 : "there are several data sets: choose one with --dataset NAME");
     return -1;
 }
 
@@ -153,7 +154,7 @@ static struct mr_bench_plan plan_of(const struct mr_bench *b, uint32_t worker)
                                   .steps = b->steps + 2 * (uint64_t)readers};
 }
 
-static bool tell(int socket, const struct mr_bench_step *step)
+static bool send_step(int socket, const struct mr_bench_step *step)
 {
     return send(socket, step, sizeof *step, MSG_NOSIGNAL) == (ssize_t)sizeof *step;
 }
@@ -167,21 +168,21 @@ static void worker_main(const struct mr_bench *b, const char *path, uint32_t wor
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     struct mr_client *client = mr_client_connect(path, "trainer", 0);
     struct mr_bench_reader *reader = client ? mr_bench_reader_new(client, &plan) : NULL;
-    bool well = reader != NULL;
-    for (uint64_t i = worker; well && i < b->steps + plan.workers; i += plan.workers) {
+    bool good = reader != NULL;
+    for (uint64_t i = worker; good && i < b->steps + plan.workers; i += plan.workers) {
         mr_bench_reader_step(reader, &step);
-        well = step.code == MR_OK && tell(socket, &step);
+        good = step.code == MR_OK && send_step(socket, &step);
     }
-    well = well && mr_bench_reader_keep(reader) == 0 && recv(socket, &go, 1, 0) == 1;
-    while (well) {
+    good = good && mr_bench_reader_keep(reader) == 0 && recv(socket, &go, 1, 0) == 1;
+    while (good) {
         mr_bench_reader_cached(reader, &step);
-        well = tell(socket, &step);
+        good = send_step(socket, &step);
     }
     if (step.code == MR_OK && mr_error_code() != MR_OK) {
         step.code = mr_error_code();
         snprintf(step.text, sizeof step.text, "%s", mr_error_text());
     }
-    tell(socket, &step);
+    send_step(socket, &step);
     mr_bench_reader_destroy(reader);
     mr_client_destroy(client);
 }
@@ -201,7 +202,7 @@ static int start_workers(struct mr_bench *b, const char *path)
         }
         pid_t pid = fork();
         if (pid == 0) {
-            for (uint32_t k = 0; k < i; k++) /* its brothers' */
+            for (uint32_t k = 0; k < i; k++) /* those of the workers before it */
                 close(b->sockets[k]);
             close(pair[0]);
             worker_main(b, path, i, pair[1]);
@@ -430,6 +431,7 @@ int mr_cli_bench(const struct mr_arguments *arguments)
         return bench(arguments);
     if (configured || mr_arguments_have(arguments, MR_OPT_DATASET))
         return supervise_self(arguments);
-    mr_error_set(MR_E_USAGE, "what is to be read? -c FILE, --dataset URI, or a running supervisor (MILLRACE_SOCKET)");
+    mr_error_set(MR_E_USAGE,
+                 "nothing to read is named: give -c FILE, --dataset URI, or a running supervisor (MILLRACE_SOCKET)");
     return mr_cli_fail_usage(arguments);
 }

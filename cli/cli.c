@@ -54,7 +54,7 @@ struct mr_client *mr_cli_connect(const struct mr_arguments *arguments)
     const char *path = mr_cli_socket(arguments);
     if (path)
         return mr_client_connect(path, "tool", 0);
-    mr_error_set(MR_E_USAGE, "which supervisor? Set MILLRACE_SOCKET or give --socket PATH");
+    mr_error_set(MR_E_USAGE, "no supervisor is named: set MILLRACE_SOCKET or give --socket PATH");
     return NULL;
 }
 

@@ -26,7 +26,7 @@ struct mr_doctor {
     unsigned fails, notes;
 };
 
-void mr_doctor_say(struct mr_doctor *doctor, const char *level, const char *what, const char *fmt, ...)
+void mr_doctor_report(struct mr_doctor *doctor, const char *level, const char *what, const char *fmt, ...)
 {
     char text[1400];
     va_list arguments;
@@ -53,7 +53,7 @@ static void take_line(struct mr_doctor *doctor, char *line)
     if (!line)
         return;
     line[strcspn(line, "\n")] = '\0';
-    mr_doctor_say(doctor, level, what, "%s", line);
+    mr_doctor_report(doctor, level, what, "%s", line);
 }
 
 static void become_worker(const struct mr_arguments *arguments, int out)
@@ -101,8 +101,8 @@ static int check_store(struct mr_doctor *doctor, const struct mr_arguments *argu
 static void print_end(struct mr_doctor *doctor)
 {
     if (!doctor->checks) {
-        printf("%s\n", doctor->fails > 0   ? "\nSomething must be mended: see the lines with FAIL."
-                       : doctor->notes > 0 ? "\nNothing fails. The lines with note are worth a look."
+        printf("%s\n", doctor->fails > 0   ? "\nSomething must be fixed: see the lines with FAIL."
+                       : doctor->notes > 0 ? "\nNothing fails. Read the lines with note."
                                            : "\nAll is well.");
         return;
     }
@@ -121,8 +121,8 @@ int mr_cli_doctor(const struct mr_arguments *arguments)
         return mr_cli_fail();
     if (mr_arguments_have(arguments, MR_OPT_JSON))
         doctor.checks = json_array();
-    mr_doctor_say(&doctor, "ok", "configuration", "%s: %zu data sets", path ? path : "the defaults",
-                  config.dataset_count);
+    mr_doctor_report(&doctor, "ok", "configuration", "%s: %zu data sets", path ? path : "the defaults",
+                     config.dataset_count);
     mr_doctor_local(&doctor, &config);
     mr_config_close(&config);
     int rc = check_store(&doctor, arguments);

@@ -6,8 +6,8 @@
 
 struct mr_doctor;
 
-/* level: "ok", "note" (nothing fails, but look) or "fail"; text: what is, and where not ok what to do. */
-void mr_doctor_say(struct mr_doctor *doctor, const char *level, const char *what, const char *fmt, ...)
+/* level: "ok", "note" (nothing fails, but read it) or "fail"; text: what was found, and unless ok what to do. */
+void mr_doctor_report(struct mr_doctor *doctor, const char *level, const char *what, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
 /* All that needs no network. */

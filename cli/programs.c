@@ -34,7 +34,7 @@ int mr_program_path(const char *name, char path[PATH_MAX])
 static int become(char *path, char **argv)
 {
     execv(path, argv);
-    mr_error_set_errno(errno, "cannot run %s, which belongs beside millrace", path);
+    mr_error_set_errno(errno, "cannot run %s, which must be in the same folder as millrace", path);
     return -1;
 }
 

@@ -6,7 +6,7 @@
 
 #include "shm/verbs/arguments.h"
 
-/* The path of a program that lies beside this one. 0 or -1. */
+/* The path of a program in the same folder as this one. 0 or -1. */
 int mr_program_path(const char *name, char path[PATH_MAX]);
 /* Becomes `millrace-worker VERB ...` with the same arguments and the configuration that they name, with -v and -q
  * applied. Returns only on failure: -1. */

@@ -21,7 +21,7 @@ static void print_label(const char *value)
     }
 }
 
-/* list: "workers" (of that role) or "lanes"; key: what tells its members apart. */
+/* list: "workers" (of that role) or "lanes"; key: what distinguishes its members. */
 static void print_counters(const json_t *root, const char *list, const char *key, unsigned role)
 {
     bool workers = strcmp(list, "workers") == 0;

@@ -1,6 +1,6 @@
 /*
- * top.c - `millrace top`: the supervisor's statistics again and again, with rates between two looks. A screen on a
- * terminal, else a line a look.
+ * top.c - `millrace top`: the supervisor's statistics again and again, with rates between two readings. A screen on
+ * a terminal, else a line a reading.
  */
 #include <errno.h>
 #include <jansson.h>
@@ -32,7 +32,7 @@ static void on_signal(int number)
         ended = number;
 }
 
-static int look(struct mr_top *top)
+static int read_statistics(struct mr_top *top)
 {
     char *text = mr_client_stat(top->client);
     json_t *now = text ? mr_json_parse_stat(text) : NULL;
@@ -86,7 +86,7 @@ static int run(struct mr_top *top, int64_t interval_ns, uint64_t count)
 {
     int64_t due_ns = mr_clock_mono_ns();
     for (uint64_t done = 0; !ended && (count == 0 || done < count); done++) {
-        if (look(top) != 0 || show(top) != 0)
+        if (read_statistics(top) != 0 || show(top) != 0)
             return -1;
         if (done + 1 == count)
             break;

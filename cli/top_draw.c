@@ -27,7 +27,7 @@ static const json_t *find(const json_t *root, const char *list, const json_t *li
     return NULL;
 }
 
-/* A counter of a worker or lane: how much it grew a second since the look before. */
+/* A counter of a worker or lane: its growth a second since the reading before. */
 static double rate(const struct mr_top *top, const json_t *item, const json_t *before, const char *counter)
 {
     double seconds = (double)(top->now_ns - top->before_ns) / 1e9;

@@ -38,7 +38,7 @@ struct mr_arguments {
 
 /*
  * Parses and checks. Texts and argv are kept by reference; argv ends with NULL. At --help it stops, and nothing is
- * checked. 0, or -1 (USAGE); then what was parsed so far is there, and mr_arguments_close is due as well.
+ * checked. 0, or -1 (USAGE); the values that were parsed before are kept, and mr_arguments_close is due as well.
  */
 int mr_arguments_parse(struct mr_arguments *arguments, const struct mr_verb *verb, char **argv);
 void mr_arguments_close(struct mr_arguments *arguments);

@@ -200,7 +200,7 @@ static int check_index(const struct mr_arguments *arguments)
     }
     if (out || !strstr(arguments->operands[0], "://"))
         return 0;
-    mr_error_set(MR_E_USAGE, "where shall the index of %.200s be saved? Add -o FILE, or -o gs://bucket/name.mri",
+    mr_error_set(MR_E_USAGE, "the index of %.200s has no place to go: add -o FILE, or -o gs://bucket/name.mri",
                  arguments->operands[0]);
     return -1;
 }

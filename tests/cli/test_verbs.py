@@ -217,7 +217,7 @@ WRONG = {
     "clean --older-than soon gs://bucket": '--older-than "soon" is not a number',
     "clean --older-than 5 --all gs://bucket": "--older-than and --all exclude each other",
     "doctor gs://bucket ftp://x": "the scheme is not",
-    "index gs://bucket/": "Add -o FILE",
+    "index gs://bucket/": "add -o FILE",
     "index gs://bucket/ -o x --json": "--json and --output exclude each other",
     "bench --dataset gs://bucket/ --batch-size many": '--batch-size "many" is not a number from 1 to 65536',
     "bench --dataset ftp://bucket/": "--dataset: ",

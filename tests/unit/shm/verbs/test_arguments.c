@@ -202,7 +202,7 @@ static const struct {
     {"rm gs://b/x gs://b/", "gs://b/ names no object; -r"},
     {"compose gs://b/x gs://c/y", "gs://c/y and gs://b/x are not in one bucket"},
     {"compose gs://b/x gs://b/", "gs://b/ names no object"},
-    {"index gs://b/x", "Add -o FILE"},
+    {"index gs://b/x", "add -o FILE"},
     {"index gs://b/x -o -", "not written to standard output"},
     {"index gs://b/x -o gs://", "-o: \"gs://\" names no bucket"},
     {"index gs://b/x -o F --json", "--json and --output exclude each other"},
