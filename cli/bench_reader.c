@@ -4,12 +4,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/bench.h"
+#include "cli/bench_reader.h"
 #include "shm/base/error.h"
 #include "shm/index/plan.h"
 #include "shm/ring/consumer.h"
 
-#define SLICE_MS       100 /* between two waits it looks at the supervisor */
+#define SLICE_MS       100 /* between two checks that the supervisor lives */
 #define FEED_AT_A_TIME 32
 #define KEPT_MAX       (UINT64_C(256) << 20)
 
@@ -106,7 +106,7 @@ void mr_bench_reader_destroy(struct mr_bench_reader *r)
     free(r);
 }
 
-/* The next sample of this worker's steps: 1, 0 behind the last one, -1. */
+/* The next sample of this worker's steps: 1, 0 after the last one, -1. */
 static int next_sample(struct mr_bench_reader *r, struct mr_sample *sample)
 {
     struct mr_index_entry entry;
@@ -129,7 +129,7 @@ static int next_sample(struct mr_bench_reader *r, struct mr_sample *sample)
     return 1;
 }
 
-/* Keeps the queue behind the window filled. */
+/* Keeps the queue after the window filled. */
 static int feed(struct mr_bench_reader *r)
 {
     size_t backlog = mr_consumer_backlog(r->consumer), wanted = mr_consumer_window(r->consumer);

@@ -1,7 +1,10 @@
 #include "cli/check.h"
-#include "shm/base/size.h"
 
 #include <string.h>
+
+#include "cli/cli.h"
+#include "shm/base/size.h"
+#include "supervisor/config_toml.h"
 
 static void print_string(const char *text, FILE *out)
 {
@@ -198,4 +201,18 @@ void mr_check_print_reference(FILE *out)
         print_range(&keys[i], out);
         fprintf(out, " | %s |\n", keys[i].meaning);
     }
+}
+
+int mr_cli_check(const struct mr_arguments *arguments)
+{
+    struct mr_config config;
+    if (mr_arguments_have(arguments, MR_OPT_REFERENCE)) {
+        mr_check_print_reference(stdout);
+        return mr_cli_flush();
+    }
+    if (mr_config_load(&config, mr_arguments_text(arguments, MR_OPT_CONFIG)) != 0)
+        return mr_cli_fail();
+    mr_check_print(&config, stdout);
+    mr_config_close(&config);
+    return mr_cli_flush();
 }

@@ -1,4 +1,4 @@
-/* check.h - the configuration as text: `millrace check`, and the reference page of the documentation. */
+/* check.h - the configuration as text: for `millrace check`, and the reference page of the documentation. */
 #ifndef MR_CLI_CHECK_H
 #define MR_CLI_CHECK_H
 

@@ -2,11 +2,10 @@
  * doctor.c - `millrace doctor`: the checks of this machine here, those that need the network in millrace-worker, whose
  * lines are read from a pipe.
  */
-#include "cli/doctor.h"
+#include "cli/doctor_impl.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <jansson.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -17,7 +16,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cli/verbs.h"
+#include "cli/cli.h"
+#include "cli/programs.h"
 #include "shm/base/error.h"
 #include "supervisor/config_toml.h"
 
@@ -26,7 +26,7 @@ struct mr_doctor {
     unsigned fails, notes;
 };
 
-void mr_doctor_say(struct mr_doctor *doctor, const char *level, const char *what, const char *fmt, ...)
+void mr_doctor_report(struct mr_doctor *doctor, const char *level, const char *what, const char *fmt, ...)
 {
     char text[1400];
     va_list arguments;
@@ -53,19 +53,20 @@ static void take_line(struct mr_doctor *doctor, char *line)
     if (!line)
         return;
     line[strcspn(line, "\n")] = '\0';
-    mr_doctor_say(doctor, level, what, "%s", line);
+    mr_doctor_report(doctor, level, what, "%s", line);
 }
 
-static void become_worker(const struct mr_options *options, char *const *uris, int out)
+static void become_worker(const struct mr_arguments *arguments, int out)
 {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
-    int config_fd = mr_verb_config_fd(options);
-    if (config_fd >= 0 && dup2(out, STDOUT_FILENO) >= 0)
-        mr_verb_exec_worker(config_fd, "doctor", uris);
-    _exit(mr_verb_fail());
+    if (dup2(out, STDOUT_FILENO) < 0)
+        mr_error_set_errno(errno, "cannot write to the pipe");
+    else
+        mr_program_worker(arguments);
+    _exit(mr_cli_fail());
 }
 
-static int check_store(struct mr_doctor *doctor, const struct mr_options *options, char *const *uris)
+static int check_store(struct mr_doctor *doctor, const struct mr_arguments *arguments)
 {
     int ends[2], status = 0;
     char *line = NULL;
@@ -77,7 +78,7 @@ static int check_store(struct mr_doctor *doctor, const struct mr_options *option
     fflush(stdout);
     pid_t pid = fork();
     if (pid == 0)
-        become_worker(options, uris, ends[1]);
+        become_worker(arguments, ends[1]);
     close(ends[1]);
     FILE *in = pid > 0 ? fdopen(ends[0], "r") : NULL;
     if (!in) {
@@ -100,8 +101,8 @@ static int check_store(struct mr_doctor *doctor, const struct mr_options *option
 static void print_end(struct mr_doctor *doctor)
 {
     if (!doctor->checks) {
-        printf("%s\n", doctor->fails > 0   ? "\nSomething must be mended: see the lines with FAIL."
-                       : doctor->notes > 0 ? "\nNothing fails. The lines with note are worth a look."
+        printf("%s\n", doctor->fails > 0   ? "\nSomething must be fixed: see the lines with FAIL."
+                       : doctor->notes > 0 ? "\nNothing fails. Read the lines with note."
                                            : "\nAll is well.");
         return;
     }
@@ -111,29 +112,26 @@ static void print_end(struct mr_doctor *doctor)
     json_decref(report);
 }
 
-int mr_verb_doctor(int argc, char **argv, const struct mr_verb *verb)
+int mr_cli_doctor(const struct mr_arguments *arguments)
 {
-    struct mr_options options;
     struct mr_config config;
     struct mr_doctor doctor = {.checks = NULL};
-    int status = mr_verb_parse(argc, argv, verb, (const int[]){'c', MR_OPT_JSON, 0}, &options);
-    if (status >= 0)
-        return status;
-    if (mr_config_load(&config, options.config) != 0)
-        return mr_verb_fail();
-    if (options.json)
+    const char *path = mr_arguments_text(arguments, MR_OPT_CONFIG);
+    if (mr_config_load(&config, path) != 0)
+        return mr_cli_fail();
+    if (mr_arguments_have(arguments, MR_OPT_JSON))
         doctor.checks = json_array();
-    mr_doctor_say(&doctor, "ok", "configuration", "%s: %zu data sets", options.config ? options.config : "the defaults",
-                  config.dataset_count);
+    mr_doctor_report(&doctor, "ok", "configuration", "%s: %zu data sets", path ? path : "the defaults",
+                     config.dataset_count);
     mr_doctor_local(&doctor, &config);
     mr_config_close(&config);
-    int rc = check_store(&doctor, &options, argv + optind);
+    int rc = check_store(&doctor, arguments);
     if (rc == 0)
         print_end(&doctor);
     json_decref(doctor.checks);
     if (rc != 0)
-        return rc > 0 ? rc : mr_verb_fail();
-    if (fflush(stdout) != 0)
+        return rc > 0 ? rc : mr_cli_fail();
+    if (mr_cli_flush() != 0)
         return 1;
     return doctor.fails == 0 ? 0 : 1;
 }

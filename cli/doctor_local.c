@@ -11,7 +11,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "cli/doctor.h"
+#include "cli/doctor_impl.h"
 #include "cli/json_get.h"
 #include "shm/base/error.h"
 #include "shm/base/size.h"
@@ -47,7 +47,7 @@ static void check_memory(struct mr_doctor *doctor, const struct mr_config *confi
                  spare);
     else if (!fits)
         snprintf(advice, sizeof advice, ": give more memory");
-    mr_doctor_say(
+    mr_doctor_report(
         doctor, fits ? "ok" : "fail", "memory",
         "%s needed (arena %s, receive buffers %s, page tables with one reader %s); %s are free of the %s that "
         "this machine or its cgroup allows%s",
@@ -61,7 +61,7 @@ static void check_shared_memory(struct mr_doctor *doctor, const struct mr_config
     double arena_bytes = (double)mr_config_arena_bytes(config, mr_memory_limit_bytes());
     mr_size_text(arena_bytes, arena);
     if (config->memory.backing == MR_BACKING_MEMFD) {
-        mr_doctor_say(doctor, "ok", "shared memory", "memfd, which needs no /dev/shm");
+        mr_doctor_report(doctor, "ok", "shared memory", "memfd, which needs no /dev/shm");
         return;
     }
     bool there = statvfs("/dev/shm", &st) == 0;
@@ -69,15 +69,17 @@ static void check_shared_memory(struct mr_doctor *doctor, const struct mr_config
     mr_size_text(free_bytes, room);
     bool fits = there && free_bytes >= arena_bytes * 17 / 16;
     if (fits)
-        mr_doctor_say(doctor, "ok", "shared memory", "the arena of %s fits /dev/shm, which has %s free", arena, room);
+        mr_doctor_report(doctor, "ok", "shared memory", "the arena of %s fits /dev/shm, which has %s free", arena,
+                         room);
     else if (config->memory.backing == MR_BACKING_AUTO)
-        mr_doctor_say(doctor, "ok", "shared memory",
-                      "/dev/shm has %s free, too little for the arena of %s: memfd is used", room, arena);
+        mr_doctor_report(doctor, "ok", "shared memory",
+                         "/dev/shm has %s free, too little for the arena of %s: memfd is used", room, arena);
     else
-        mr_doctor_say(doctor, "fail", "shared memory",
-                      "/dev/shm has %s free, too little for the arena of %s: set memory.backing = \"auto\", enlarge it "
-                      "(docker run --shm-size, a Kubernetes emptyDir with medium Memory), or lower memory.arena_bytes",
-                      room, arena);
+        mr_doctor_report(
+            doctor, "fail", "shared memory",
+            "/dev/shm has %s free, too little for the arena of %s: set memory.backing = \"auto\", enlarge it "
+            "(docker run --shm-size, a Kubernetes emptyDir with medium Memory), or lower memory.arena_bytes",
+            room, arena);
 }
 
 /* The checkpoints' memory is taken with the first one, beside the arena: where both do not fit, that save fails. */
@@ -94,25 +96,25 @@ static void check_checkpoints(struct mr_doctor *doctor, const struct mr_config *
     mr_size_text((double)available_bytes, left);
     mr_size_text((double)share.part_bytes, part);
     if (needed > (double)available_bytes) {
-        mr_doctor_say(doctor, "note", "checkpoints",
-                      "%s of shared memory with the first one, %s with the arena, and %s are free: lower "
-                      "checkpoint.arena_bytes or memory.arena_bytes if this run saves checkpoints",
-                      arena, both, left);
+        mr_doctor_report(doctor, "note", "checkpoints",
+                         "%s of shared memory with the first one, %s with the arena, and %s are free: lower "
+                         "checkpoint.arena_bytes or memory.arena_bytes if this run saves checkpoints",
+                         arena, both, left);
         return;
     }
     bool there = statvfs("/dev/shm", &st) == 0;
     double free_bytes = there ? (double)st.f_bavail * (double)st.f_frsize : 0;
     mr_size_text(free_bytes, room);
     if (config->memory.backing == MR_BACKING_POSIX && free_bytes < needed * 17 / 16) {
-        mr_doctor_say(doctor, "note", "checkpoints",
-                      "%s of shared memory with the first one, %s with the arena, and /dev/shm has %s free: set "
-                      "memory.backing = \"auto\", or enlarge it, if this run saves checkpoints",
-                      arena, both, room);
+        mr_doctor_report(doctor, "note", "checkpoints",
+                         "%s of shared memory with the first one, %s with the arena, and /dev/shm has %s free: set "
+                         "memory.backing = \"auto\", or enlarge it, if this run saves checkpoints",
+                         arena, both, room);
         return;
     }
-    mr_doctor_say(doctor, "ok", "checkpoints",
-                  "%s of shared memory with the first one: %llu at once have %u parts of %s each", arena,
-                  (unsigned long long)config->checkpoint.writers, share.slots, part);
+    mr_doctor_report(doctor, "ok", "checkpoints",
+                     "%s of shared memory with the first one: %llu at once have %u parts of %s each", arena,
+                     (unsigned long long)config->checkpoint.writers, share.slots, part);
 }
 
 static void check_open_files(struct mr_doctor *doctor, const struct mr_config *config)
@@ -126,14 +128,14 @@ static void check_open_files(struct mr_doctor *doctor, const struct mr_config *c
     bool enough = limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= need;
     bool hard = limit.rlim_max == RLIM_INFINITY || limit.rlim_max >= need;
     if (enough)
-        mr_doctor_say(doctor, "ok", "open files", "%llu allowed a process, up to %llu needed",
-                      (unsigned long long)limit.rlim_cur, (unsigned long long)need);
+        mr_doctor_report(doctor, "ok", "open files", "%llu allowed a process, up to %llu needed",
+                         (unsigned long long)limit.rlim_cur, (unsigned long long)need);
     else
-        mr_doctor_say(doctor, "fail", "open files",
-                      "%llu allowed a process, and %llu may be needed (fetch.connections, lanes.max): %s",
-                      (unsigned long long)limit.rlim_cur, (unsigned long long)need,
-                      hard ? "ulimit -n raises it"
-                           : "raise the limit (limits.conf, LimitNOFILE=, docker run --ulimit)");
+        mr_doctor_report(doctor, "fail", "open files",
+                         "%llu allowed a process, and %llu may be needed (fetch.connections, lanes.max): %s",
+                         (unsigned long long)limit.rlim_cur, (unsigned long long)need,
+                         hard ? "ulimit -n raises it"
+                              : "raise the limit (limits.conf, LimitNOFILE=, docker run --ulimit)");
 }
 
 static ssize_t read_line(const char *path, char *text, size_t size)
@@ -152,7 +154,7 @@ static void check_huge_pages(struct mr_doctor *doctor)
 {
     char text[200];
     if (read_line("/sys/kernel/mm/transparent_hugepage/shmem_enabled", text, sizeof text) <= 0) {
-        mr_doctor_say(doctor, "ok", "huge pages", "this kernel has none for shared memory; pages have 4 KiB");
+        mr_doctor_report(doctor, "ok", "huge pages", "this kernel has none for shared memory; pages have 4 KiB");
         return;
     }
     char *word = strchr(text, '['), *end = word ? strchr(word, ']') : NULL;
@@ -161,11 +163,11 @@ static void check_huge_pages(struct mr_doctor *doctor)
     *end = '\0';
     word++;
     bool used = strcmp(word, "always") == 0 || strcmp(word, "within_size") == 0 || strcmp(word, "force") == 0;
-    mr_doctor_say(doctor, "ok", "huge pages", "shmem_enabled is %s: shared memory %s", word,
-                  used
-                      ? "gets pages of 2 MiB where it can"
-                      : "has pages of 4 KiB, whose tables take 2 MiB a GiB of arena in each process (the administrator "
-                        "may write within_size to /sys/kernel/mm/transparent_hugepage/shmem_enabled)");
+    mr_doctor_report(
+        doctor, "ok", "huge pages", "shmem_enabled is %s: shared memory %s", word,
+        used ? "gets pages of 2 MiB where it can"
+             : "has pages of 4 KiB, whose tables take 2 MiB a GiB of arena in each process (the administrator "
+               "may write within_size to /sys/kernel/mm/transparent_hugepage/shmem_enabled)");
 }
 
 static void check_run_folder(struct mr_doctor *doctor)
@@ -178,23 +180,23 @@ static void check_run_folder(struct mr_doctor *doctor)
     else
         snprintf(base, sizeof base, "/tmp/millrace-%u", (unsigned)geteuid());
     if (strlen(base) + sizeof "/run-1234567/socket" > 107) {
-        mr_doctor_say(doctor, "fail", "run folder", "%s is too long for a socket's path: set XDG_RUNTIME_DIR", base);
+        mr_doctor_report(doctor, "fail", "run folder", "%s is too long for a socket's path: set XDG_RUNTIME_DIR", base);
         return;
     }
     bool there = lstat(base, &st) == 0;
     if (there && (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077) != 0)) {
-        mr_doctor_say(doctor, "fail", "run folder",
-                      "%s must be a folder of this user that nobody else may enter: remove it, or set XDG_RUNTIME_DIR",
-                      base);
+        mr_doctor_report(
+            doctor, "fail", "run folder",
+            "%s must be a folder of this user that nobody else may enter: remove it, or set XDG_RUNTIME_DIR", base);
         return;
     }
     if (!there)
         *strrchr(base, '/') = '\0'; /* it will be made in there */
     if (access(base, W_OK | X_OK) == 0)
-        mr_doctor_say(doctor, "ok", "run folder", "%s%s", base, there ? "" : " can be written");
+        mr_doctor_report(doctor, "ok", "run folder", "%s%s", base, there ? "" : " can be written");
     else
-        mr_doctor_say(doctor, "fail", "run folder",
-                      "%s cannot be written (%s): set XDG_RUNTIME_DIR to a folder of yours", base, strerror(errno));
+        mr_doctor_report(doctor, "fail", "run folder",
+                         "%s cannot be written (%s): set XDG_RUNTIME_DIR to a folder of yours", base, strerror(errno));
 }
 
 /* The whole processors that the cgroup (version 2) allows; 0: no limit is seen. */
@@ -216,12 +218,12 @@ static void check_cpus(struct mr_doctor *doctor, const struct mr_config *config)
     if (quota > 0 && quota < cpus)
         cpus = quota;
     if ((double)config->fetch.workers < cpus || config->fetch.workers == 1)
-        mr_doctor_say(doctor, "ok", "processors", "%.3g, and %llu fetch workers", cpus,
-                      (unsigned long long)config->fetch.workers);
+        mr_doctor_report(doctor, "ok", "processors", "%.3g, and %llu fetch workers", cpus,
+                         (unsigned long long)config->fetch.workers);
     else
-        mr_doctor_say(doctor, "note", "processors",
-                      "%.3g, and %llu fetch workers: they share them with the training; fetch.workers = 1 may do", cpus,
-                      (unsigned long long)config->fetch.workers);
+        mr_doctor_report(doctor, "note", "processors",
+                         "%.3g, and %llu fetch workers: they share them with the training; fetch.workers = 1 may do",
+                         cpus, (unsigned long long)config->fetch.workers);
 }
 
 void mr_doctor_local(struct mr_doctor *doctor, const struct mr_config *config)

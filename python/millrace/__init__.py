@@ -1,10 +1,12 @@
 """millrace feeds PyTorch training jobs from object storage, through shared memory.
 
-Neither torch nor numpy is needed to import this; DataLoader needs torch when it is first used.
+Neither torch nor numpy is needed to import this; DataLoader needs torch when it is first used. The submodules
+checkpoint, dcp, lightning and dataflux are imported when they are first used as well: `import millrace` is enough.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ._errors import ChangedError, Error, SupervisorGone
@@ -14,8 +16,13 @@ from ._map import MapDataset
 from ._ring import Lease
 
 if TYPE_CHECKING:
+    from . import checkpoint as checkpoint
+    from . import dataflux as dataflux
+    from . import dcp as dcp
+    from . import lightning as lightning
     from ._loader import DataLoader
 
+# Without the submodules: `from millrace import *` imports neither torch.distributed nor Lightning.
 __all__ = [
     "ChangedError",
     "DataLoader",
@@ -27,10 +34,18 @@ __all__ = [
     "SupervisorGone",
 ]
 
+_SUBMODULES = ("checkpoint", "dataflux", "dcp", "lightning")
+
 
 def __getattr__(name: str) -> Any:
     if name == "DataLoader":
         from ._loader import DataLoader
 
         return DataLoader
-    raise AttributeError(f"module 'millrace' has no attribute {name!r}")
+    if name in _SUBMODULES:
+        return import_module(f"{__name__}.{name}")  # which makes it an attribute: this is not asked again
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_SUBMODULES})

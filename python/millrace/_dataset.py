@@ -30,6 +30,7 @@ class Dataset(_Reported):
     """A data set of the supervisor's, with the choices of its user. Pickles without a connection."""
 
     _torch_base = "Dataset"
+    _source: Source
 
     def __init__(
         self, source: Any, transform: Transform, on_error: str | None, window: int | None, writable: bool

@@ -1,4 +1,5 @@
-"""`pip install .`: the wheel carries the programs and the extension, and `millrace` on PATH finds its worker."""
+"""`pip install .`: the wheel carries the programs, the extension, the man page and the completions, and `millrace` on
+PATH finds its worker."""
 
 from __future__ import annotations
 
@@ -57,3 +58,15 @@ def test_wheel_reads_a_bucket(
     )
     assert read.returncode == 0, read.stderr
     assert read.stdout.split() == ["a=aaaaaaaaaa", "b=bbbbbbbbbb", "c=cccccccccc"]
+
+
+@pytest.mark.timeout(600)
+def test_wheel_has_the_man_page_and_the_completions(installed: Path, clean_environment: dict[str, str]) -> None:
+    for file, arguments in (
+        ("man/man1/millrace.1", ["man"]),
+        ("bash-completion/completions/millrace", ["completion", "bash"]),
+        ("zsh/site-functions/_millrace", ["completion", "zsh"]),
+    ):
+        printed = subprocess.run([installed / "millrace", *arguments], env=clean_environment, capture_output=True)
+        assert printed.returncode == 0
+        assert (installed.parent / "share" / file).read_bytes() == printed.stdout

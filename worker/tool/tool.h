@@ -10,26 +10,25 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "shm/verbs/arguments.h"
 #include "worker/net.h"
 #include "worker/tool/progress.h"
 
-/* `ls [-l] [-r] [--json] URI`; argv[0] is "ls". Each returns the exit status. */
+/* The verb that argv[0] names, with the arguments that `millrace` got. Each returns the exit status. */
 int mr_tool_ls(int argc, char **argv);
-/* `cat URI [--range A-B]`: bytes A to B inclusive, as in HTTP. */
 int mr_tool_cat(int argc, char **argv);
-/* `cp SRC DST [--if-absent]` */
 int mr_tool_cp(int argc, char **argv);
-/* `rm [-r] [--json] URI...` */
 int mr_tool_rm(int argc, char **argv);
-/* `compose [--if-absent] [--json] DST SRC...` */
 int mr_tool_compose(int argc, char **argv);
-
-/* `doctor [URI...]`: the checks that need the network, one line each: "ok|note|fail TAB what TAB text". */
+/* The checks that need the network, one line each: "ok|note|fail TAB what TAB text". */
 int mr_tool_doctor(int argc, char **argv);
-/* `clean [--dry-run] [--all] [--older-than SECONDS] [--json] URI` */
 int mr_tool_clean(int argc, char **argv);
 
 /* ---- what they share ---- */
+
+/* Parses the arguments by the table of verbs, which `millrace` has done before, and calls run with them: the exit
+ * status. */
+int mr_tool_main(char **argv, int (*run)(const struct mr_arguments *arguments));
 
 struct mr_tool {
     struct mr_config config;
@@ -59,11 +58,10 @@ int mr_tool_step(struct mr_tool *tool);
 int mr_tool_write(int fd, const void *data, uint64_t length, const char *what);
 /* After a signal that ends the command. */
 bool mr_tool_interrupted(void);
-/* From now on mr_tool_fail prints {"code": "not found", "error": "..."}. */
-void mr_tool_json_errors(void);
 /* Prints a JSON string; bytes that are no UTF-8 as they are. */
 void mr_tool_print_json(FILE *out, const char *text);
-/* Prints mr_error: the exit status. After a signal it does not return: the process ends by it. */
+/* Prints mr_error, with --json where the verb has that as {"code": "not found", "error": "..."}: the exit status. After
+ * a signal it does not return: the process ends by it. */
 int mr_tool_fail(const char *verb);
 
 #endif

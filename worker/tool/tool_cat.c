@@ -1,48 +1,32 @@
 /* tool_cat.c - `millrace cat`: an object, or a range of it, to standard output. */
-#include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "shm/base/error.h"
 #include "worker/tool/download.h"
 
-/* "A-B", "A-" and "-N" as in HTTP, against the size: 0 or -1 (USAGE). */
-static int parse_range(const char *text, uint64_t size, uint64_t *first, uint64_t *end)
+/* The bytes [*first, *end) that --range names in an object of that size. 0 or -1 (USAGE). */
+static int resolve_range(const struct mr_arguments *arguments, uint64_t size, uint64_t *first, uint64_t *end)
 {
-    char *rest;
+    const struct mr_option_value *value = &arguments->values[MR_OPT_RANGE];
+    const struct mr_byte_range *range = &value->range;
     *first = 0;
     *end = size;
-    if (!text)
+    if (value->count == 0)
         return 0;
-    errno = 0;
-    const char *dash = strchr(text, '-');
-    bool digits = dash && strspn(text, "0123456789-") == strlen(text) && !strchr(dash + 1, '-') && strlen(text) > 1;
-    if (!digits)
-        goto bad;
-    uint64_t a = dash == text ? 0 : strtoull(text, &rest, 10);
-    uint64_t b = dash[1] ? strtoull(dash + 1, &rest, 10) : UINT64_MAX;
-    if (errno)
-        goto bad;
-    if (dash == text) {
-        *first = b < size ? size - b : 0;
+    if (range->is_suffix) {
+        *first = range->last < size ? size - range->last : 0;
         return 0;
     }
-    if (b < a)
-        goto bad;
-    if (a >= size) {
-        mr_error_set(MR_E_USAGE, "--range %s starts behind the end: the object has %" PRIu64 " bytes", text, size);
+    if (range->first >= size) {
+        mr_error_set(MR_E_USAGE, "--range %s starts after the end: the object has %" PRIu64 " bytes", value->text,
+                     size);
         return -1;
     }
-    *first = a;
-    *end = b < size - 1 ? b + 1 : size;
+    *first = range->first;
+    *end = range->last < size ? range->last + 1 : size;
     return 0;
-bad:
-    mr_error_set(MR_E_USAGE, "--range \"%s\" is not A-B, A- or -N with bytes A to B inclusive", text);
-    return -1;
 }
 
 static int write_out(struct mr_download *download)
@@ -56,33 +40,18 @@ static int write_out(struct mr_download *download)
     return rc;
 }
 
-int mr_tool_cat(int argc, char **argv)
+static int cat_main(const struct mr_arguments *arguments)
 {
-    static const struct option options[] = {{"range", required_argument, NULL, 'R'}, {0}};
+    const char *text = arguments->operands[0];
     struct mr_tool tool = {.answered = false};
     struct mr_uri uri = {0};
     struct mr_download_object object;
     struct mr_download *download = NULL;
-    const char *range = NULL;
     uint64_t first, end;
-    int option, rc = -1;
-    while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
-        if (option != 'R')
-            return 2;
-        range = optarg;
-    }
-    if (optind + 1 != argc) {
-        fprintf(stderr, "usage: millrace cat URI [--range A-B]\n");
-        return 2;
-    }
-    struct mr_store *store = mr_tool_init(&tool) == 0 ? mr_tool_open(&tool, argv[optind], &uri) : NULL;
-    if (!store)
-        goto out;
-    if (uri.key[0] == '\0') {
-        mr_error_set(MR_E_USAGE, "%s names no object", argv[optind]);
-        goto out;
-    }
-    if (mr_download_look_up(&tool, store, uri.key, &object) != 0 || parse_range(range, object.size, &first, &end) != 0)
+    int rc = -1;
+    struct mr_store *store = mr_tool_init(&tool) == 0 ? mr_tool_open(&tool, text, &uri) : NULL;
+    if (!store || mr_download_look_up(&tool, store, uri.key, &object) != 0 ||
+        resolve_range(arguments, object.size, &first, &end) != 0)
         goto out;
     download = mr_download_new(&tool, &object, first, end);
     rc = download ? write_out(download) : -1;
@@ -91,4 +60,10 @@ out:
     mr_uri_close(&uri);
     mr_tool_close(&tool);
     return rc == 0 ? 0 : mr_tool_fail("cat");
+}
+
+int mr_tool_cat(int argc, char **argv)
+{
+    (void)argc;
+    return mr_tool_main(argv, cat_main);
 }

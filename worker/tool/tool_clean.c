@@ -5,8 +5,6 @@
  * What a run removes by itself at its start (temporary.h), by hand: after the last run of a job, from any machine, or
  * at another age; and unfinished uploads, of which a run removes only those of its machine (clean_uploads.h).
  */
-#include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -198,46 +196,16 @@ static void report(const struct clean *clean)
     report_uploads(clean);
 }
 
-static int usage(void)
+static int clean_main(const struct mr_arguments *arguments)
 {
-    fprintf(stderr, "usage: millrace clean [--dry-run] [--all] [--older-than SECONDS] [--json] URI\n");
-    return 2;
-}
-
-static bool parse_seconds(const char *text, int64_t *seconds)
-{
-    char *end;
-    errno = 0;
-    long long n = strtoll(text, &end, 10);
-    *seconds = n;
-    return errno == 0 && end != text && *end == 0 && n >= 0 && n <= INT32_MAX;
-}
-
-int mr_tool_clean(int argc, char **argv)
-{
-    static const struct option options[] = {{"dry-run", no_argument, NULL, 'n'},
-                                            {"all", no_argument, NULL, 'a'},
-                                            {"older-than", required_argument, NULL, 'o'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            {0}};
-    struct clean clean = {.older_than_s = -1};
-    int option;
-    while ((option = getopt_long(argc, argv, "n", options, NULL)) != -1) {
-        if (option == 'n')
-            clean.dry_run = true;
-        else if (option == 'a')
-            clean.all = true;
-        else if (option == 'o' && !parse_seconds(optarg, &clean.older_than_s))
-            return usage();
-        else if (option == 'j' && !clean.objects)
-            clean.objects = json_array();
-        else if (option == '?')
-            return 2;
-    }
-    if (optind + 1 != argc)
-        return usage();
+    struct clean clean = {.dry_run = mr_arguments_have(arguments, MR_OPT_DRY_RUN),
+                          .all = mr_arguments_have(arguments, MR_OPT_ALL),
+                          .older_than_s = -1,
+                          .objects = mr_arguments_have(arguments, MR_OPT_JSON) ? json_array() : NULL};
+    if (mr_arguments_have(arguments, MR_OPT_OLDER_THAN))
+        clean.older_than_s = (int64_t)mr_arguments_number(arguments, MR_OPT_OLDER_THAN, 0);
     clean.upload_list = clean.objects ? json_array() : NULL;
-    int rc = run(&clean, argv[optind]);
+    int rc = run(&clean, arguments->operands[0]);
     mr_progress_end(&clean.progress);
     mr_dead_marks_free(clean.marks);
     fflush(stdout);
@@ -249,4 +217,10 @@ int mr_tool_clean(int argc, char **argv)
     if (rc != 0)
         return mr_tool_fail("clean");
     return clean.result.failed + clean.uploads.failed == 0 ? 0 : 1;
+}
+
+int mr_tool_clean(int argc, char **argv)
+{
+    (void)argc;
+    return mr_tool_main(argv, clean_main);
 }

@@ -1,5 +1,4 @@
 /* tool_compose.c - `millrace compose DST SRC...`: one compose call; the store concatenates objects of one bucket. */
-#include <getopt.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -9,6 +8,8 @@
 #include "shm/base/checksum.h"
 #include "shm/base/error.h"
 #include "worker/tool/download.h"
+
+_Static_assert(MR_COMPOSE_SOURCES_MAX == MR_STORE_COMPOSE_MAX, "what the arguments allow");
 
 struct compose {
     struct mr_tool tool;
@@ -26,21 +27,9 @@ static int open_all(struct compose *c, char **uris)
 {
     if (mr_tool_init(&c->tool) != 0 || !(c->store = mr_tool_open(&c->tool, uris[0], &c->to)))
         return -1;
-    for (unsigned i = 0; i < c->count; i++) {
+    for (unsigned i = 0; i < c->count; i++)
         if (mr_uri_init(&c->from[i], uris[i + 1]) != 0)
             return -1;
-        if (c->from[i].scheme != c->to.scheme || strcmp(c->from[i].bucket, c->to.bucket) != 0) {
-            mr_error_set(MR_E_USAGE, "%s and %s are not of one bucket: copy it there first", uris[i + 1], uris[0]);
-            return -1;
-        }
-    }
-    for (unsigned i = 0; i <= c->count; i++) {
-        const struct mr_uri *uri = i == 0 ? &c->to : &c->from[i - 1];
-        if (uri->key[0] == '\0') {
-            mr_error_set(MR_E_USAGE, "%s names no object", uris[i]);
-            return -1;
-        }
-    }
     return 0;
 }
 
@@ -106,33 +95,22 @@ static void print_json(const struct compose *c, const char *uri)
     json_decref(report);
 }
 
-int mr_tool_compose(int argc, char **argv)
+static int compose_main(const struct mr_arguments *arguments)
 {
-    static const struct option options[] = {
-        {"if-absent", no_argument, NULL, 'A'}, {"json", no_argument, NULL, 'j'}, {0}};
-    struct compose compose = {.count = 0};
-    bool json = false;
-    int option;
-    while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
-        if (option == 'A')
-            compose.if_absent = true;
-        else if (option == 'j')
-            json = true;
-        else
-            return 2;
-    }
-    if (argc - optind < 2 || argc - optind - 1 > MR_STORE_COMPOSE_MAX) {
-        fprintf(stderr, "usage: millrace compose [--if-absent] [--json] DST SRC...   (1 to %d sources)\n",
-                MR_STORE_COMPOSE_MAX);
-        return 2;
-    }
-    compose.count = (unsigned)(argc - optind - 1);
-    int rc = run(&compose, argv + optind);
-    if (rc == 0 && json)
-        print_json(&compose, argv[optind]);
+    struct compose compose = {.count = arguments->operand_count - 1,
+                              .if_absent = mr_arguments_have(arguments, MR_OPT_IF_ABSENT)};
+    int rc = run(&compose, arguments->operands);
+    if (rc == 0 && mr_arguments_have(arguments, MR_OPT_JSON))
+        print_json(&compose, arguments->operands[0]);
     mr_uri_close(&compose.to);
     for (unsigned i = 0; i < compose.count; i++)
         mr_uri_close(&compose.from[i]);
     mr_tool_close(&compose.tool);
     return rc == 0 ? 0 : mr_tool_fail("compose");
+}
+
+int mr_tool_compose(int argc, char **argv)
+{
+    (void)argc;
+    return mr_tool_main(argv, compose_main);
 }

@@ -4,7 +4,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -117,10 +116,6 @@ static void close_place(struct place *place)
 
 static int open_object(struct copy *copy)
 {
-    if (copy->from.uri.key[0] == '\0') {
-        mr_error_set(MR_E_USAGE, "%s names no object", copy->from.text);
-        return -1;
-    }
     copy->reading = &copy->tool;
     if (copy->to.store) {
         copy->reading = &copy->second;
@@ -328,21 +323,10 @@ static int run(struct copy *copy, const char *from, const char *to)
     return rc;
 }
 
-int mr_tool_cp(int argc, char **argv)
+static int cp_main(const struct mr_arguments *arguments)
 {
-    static const struct option options[] = {{"if-absent", no_argument, NULL, 'A'}, {0}};
-    struct copy copy = {.fd = -1};
-    int option;
-    while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
-        if (option != 'A')
-            return 2;
-        copy.if_absent = true;
-    }
-    if (optind + 2 != argc) {
-        fprintf(stderr, "usage: millrace cp SRC DST [--if-absent]\n");
-        return 2;
-    }
-    int rc = run(&copy, argv[optind], argv[optind + 1]);
+    struct copy copy = {.fd = -1, .if_absent = mr_arguments_have(arguments, MR_OPT_IF_ABSENT)};
+    int rc = run(&copy, arguments->operands[0], arguments->operands[1]);
     mr_download_destroy(copy.download);
     if (copy.fd > STDIN_FILENO)
         close(copy.fd);
@@ -352,4 +336,10 @@ int mr_tool_cp(int argc, char **argv)
     mr_tool_close(&copy.second);
     mr_tool_close(&copy.tool);
     return rc == 0 ? 0 : mr_tool_fail("cp");
+}
+
+int mr_tool_cp(int argc, char **argv)
+{
+    (void)argc;
+    return mr_tool_main(argv, cp_main);
 }

@@ -294,7 +294,7 @@ static int check_uri(struct doctor *d, const char *text)
     return mr_tool_interrupted() ? -1 : 0;
 }
 
-static int run(struct doctor *d, char **uris, int count)
+static int run(struct doctor *d, char **uris, uint32_t count)
 {
     struct mr_config *config = &d->tool.config;
     if (mr_tool_load(&d->tool) != 0)
@@ -304,7 +304,7 @@ static int run(struct doctor *d, char **uris, int count)
     mr_log_set_level(MR_LOG_ERROR); /* what goes wrong is in its check's line */
     if (mr_tool_start(&d->tool) != 0)
         return -1;
-    for (int i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++)
         if (check_uri(d, uris[i]) != 0)
             return -1;
     for (size_t i = 0; count == 0 && i < config->dataset_count; i++)
@@ -316,11 +316,17 @@ static int run(struct doctor *d, char **uris, int count)
     return 0;
 }
 
-int mr_tool_doctor(int argc, char **argv)
+static int doctor_main(const struct mr_arguments *arguments)
 {
     static struct doctor doctor;
-    int rc = run(&doctor, argv + 1, argc - 1);
+    int rc = run(&doctor, arguments->operands, arguments->operand_count);
     mr_uri_close(&doctor.uri);
     mr_tool_close(&doctor.tool);
     return rc == 0 ? 0 : mr_tool_fail("doctor");
+}
+
+int mr_tool_doctor(int argc, char **argv)
+{
+    (void)argc;
+    return mr_tool_main(argv, doctor_main);
 }

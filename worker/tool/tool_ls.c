@@ -1,6 +1,5 @@
 /* tool_ls.c - `millrace ls`: one level of names, or all of them, page by page. */
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -10,6 +9,7 @@
 
 #include "shm/base/checksum.h"
 #include "shm/base/error.h"
+#include "shm/base/size.h"
 #include "worker/tool/progress.h"
 #include "worker/tool/tool.h"
 
@@ -17,7 +17,7 @@ struct ls {
     struct mr_tool tool;
     struct mr_uri uri;
     struct mr_store *store;
-    bool details, recursive, json;
+    bool details, recursive, human, json;
     const char *prefix; /* names are listed below it; a level ends at the next slash after it */
     char *folder;       /* the folder printed last, with its slash; NULL: none */
     char *last, *token; /* where the listing stands */
@@ -51,8 +51,14 @@ static void print_item(struct ls *ls, const struct mr_store_item *item)
         puts("}");
         return;
     }
-    if (ls->details)
-        printf("%" PRIu64 "\t%" PRIu64 "\t%s\t", item->size, item->generation, crc);
+    if (ls->details) {
+        char size[32];
+        if (ls->human)
+            mr_size_text((double)item->size, size);
+        else
+            snprintf(size, sizeof size, "%" PRIu64, item->size);
+        printf("%s\t%" PRIu64 "\t%s\t", size, item->generation, crc);
+    }
     if (uri->scheme == MR_SCHEME_FILE)
         printf("file://%s\n", item->name);
     else
@@ -188,28 +194,13 @@ static int run(struct ls *ls, const char *uri)
     return rc;
 }
 
-int mr_tool_ls(int argc, char **argv)
+static int ls_main(const struct mr_arguments *arguments)
 {
-    struct ls ls = {.printed = 0};
-    static const struct option options[] = {{"json", no_argument, NULL, 'j'}, {0}};
-    int option;
-    while ((option = getopt_long(argc, argv, "lr", options, NULL)) != -1) {
-        if (option == 'l')
-            ls.details = true;
-        else if (option == 'r')
-            ls.recursive = true;
-        else if (option == 'j')
-            ls.json = true;
-        else
-            return 2;
-    }
-    if (optind + 1 != argc) {
-        fprintf(stderr, "usage: millrace ls [-l] [-r] [--json] URI\n");
-        return 2;
-    }
-    if (ls.json)
-        mr_tool_json_errors();
-    int rc = run(&ls, argv[optind]);
+    struct ls ls = {.details = mr_arguments_have(arguments, MR_OPT_LONG),
+                    .recursive = mr_arguments_have(arguments, MR_OPT_RECURSIVE),
+                    .human = mr_arguments_have(arguments, MR_OPT_HUMAN),
+                    .json = mr_arguments_have(arguments, MR_OPT_JSON)};
+    int rc = run(&ls, arguments->operands[0]);
     if ((fflush(stdout) != 0 || ferror(stdout)) && rc == 0) {
         mr_error_set_errno(errno, "standard output");
         rc = -1;
@@ -221,4 +212,10 @@ int mr_tool_ls(int argc, char **argv)
     mr_uri_close(&ls.uri);
     mr_tool_close(&ls.tool);
     return rc == 0 ? 0 : mr_tool_fail("ls");
+}
+
+int mr_tool_ls(int argc, char **argv)
+{
+    (void)argc;
+    return mr_tool_main(argv, ls_main);
 }

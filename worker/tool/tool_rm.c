@@ -2,8 +2,6 @@
  * tool_rm.c - `millrace rm`: deletes objects in batches. Each delete carries the generation that was looked up or
  * listed, so it can be repeated and never deletes what somebody has written meanwhile.
  */
-#include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -249,58 +247,26 @@ static int remove_uri(struct rm *rm, const char *text)
     mr_uri_close(&rm->uri);
     rm->uri = uri;
     rm->store = store;
-    if (!rm->recursive && uri.key[0] == '\0') {
-        mr_error_set(MR_E_USAGE, "%s names no object; -r deletes everything under it", text);
-        return -1;
-    }
     return rm->recursive ? remove_tree(rm) : remove_one(rm);
 }
 
-static int run(struct rm *rm, char **uris, int count)
+static int run(struct rm *rm, char **uris)
 {
-    struct mr_uri uri;
-    for (int i = 0; i < count; i++) { /* nothing is deleted where one of them is wrong */
-        if (mr_uri_init(&uri, uris[i]) != 0)
-            return -1;
-        bool empty = uri.key[0] == '\0';
-        mr_uri_close(&uri);
-        if (empty && !rm->recursive) {
-            mr_error_set(MR_E_USAGE, "%s names no object; -r deletes everything under it", uris[i]);
-            return -1;
-        }
-    }
     if (mr_tool_init(&rm->tool) != 0)
         return -1;
     mr_progress_begin(&rm->progress, "objects deleted", 0, false);
-    for (int i = 0; i < count; i++)
-        if (remove_uri(rm, uris[i]) != 0)
+    for (; *uris; uris++)
+        if (remove_uri(rm, *uris) != 0)
             return -1;
     return finish(rm);
 }
 
-int mr_tool_rm(int argc, char **argv)
+static int rm_main(const struct mr_arguments *arguments)
 {
-    static const struct option options[] = {
-        {"recursive", no_argument, NULL, 'r'}, {"json", no_argument, NULL, 'j'}, {0}};
-    struct rm rm = {.deleted = 0};
-    bool json = false;
-    int option;
-    while ((option = getopt_long(argc, argv, "r", options, NULL)) != -1) {
-        if (option == 'r')
-            rm.recursive = true;
-        else if (option == 'j')
-            json = true;
-        else
-            return 2;
-    }
-    if (json)
-        mr_tool_json_errors();
-    if (optind == argc) {
-        fprintf(stderr, "usage: millrace rm [-r] [--json] URI...\n");
-        return 2;
-    }
+    struct rm rm = {.recursive = mr_arguments_have(arguments, MR_OPT_RECURSIVE)};
+    bool json = mr_arguments_have(arguments, MR_OPT_JSON);
     rm.failed = json ? json_array() : NULL;
-    int rc = run(&rm, argv + optind, argc - optind);
+    int rc = run(&rm, arguments->operands);
     mr_progress_end(&rm.progress);
     if (json && (rc == 0 || rm.found > 0)) {
         json_t *report = json_pack("{s:I, s:o}", "deleted", (json_int_t)rm.deleted, "failed", rm.failed);
@@ -320,4 +286,10 @@ int mr_tool_rm(int argc, char **argv)
     if (rc != 0)
         return mr_tool_fail("rm");
     return rm.failures == 0 ? 0 : 1;
+}
+
+int mr_tool_rm(int argc, char **argv)
+{
+    (void)argc;
+    return mr_tool_main(argv, rm_main);
 }

@@ -1,6 +1,6 @@
-/* bench.h - a reader for `millrace bench`: takes a data set's samples as a training process would, and measures. */
-#ifndef MR_CLI_BENCH_H
-#define MR_CLI_BENCH_H
+/* bench_reader.h - a reader for `millrace bench`: takes a data set's samples as a training process would, and measures. */
+#ifndef MR_CLI_BENCH_READER_H
+#define MR_CLI_BENCH_READER_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,7 +27,7 @@ struct mr_bench_reader;
 /* Maps the index and opens a lane. client must outlive it. NULL with mr_error. */
 struct mr_bench_reader *mr_bench_reader_new(struct mr_client *client, const struct mr_bench_plan *plan);
 void mr_bench_reader_destroy(struct mr_bench_reader *reader);
-/* The next of its steps, epoch after epoch. Blocks. Errors lie in the step. */
+/* The next of its steps, epoch after epoch. Blocks. Errors are in the step. */
 void mr_bench_reader_step(struct mr_bench_reader *reader, struct mr_bench_step *step);
 /* Keeps copies of the next step's samples (up to 256 MiB), for mr_bench_reader_cached. 0 or -1. */
 int mr_bench_reader_keep(struct mr_bench_reader *reader);

@@ -1,4 +1,4 @@
-/* `millrace index URI -o FILE`: lists, and saves; `millrace index FILE`: says what a saved index holds. */
+/* index.c - `millrace index URI -o FILE`: lists and saves; `millrace index FILE`: describes a saved index. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cli/verbs.h"
+#include "cli/cli.h"
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
 #include "shm/base/size.h"
@@ -16,49 +16,12 @@
 #include "shm/index/index_file.h"
 #include "supervisor/supervisor.h"
 
-struct arguments {
-    struct mr_options options;
-    const char *what, *out;
-    bool wrong;
-};
-
-/* Options may stand before and behind the operand. */
-static struct arguments parse(int argc, char **argv)
+static int build(const struct mr_arguments *arguments)
 {
-    struct arguments a = {.what = NULL};
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "-c") == 0 && i + 1 < argc)
-            a.options.config = argv[++i];
-        else if (strcmp(argv[i], "-o") == 0 && i + 1 < argc)
-            a.out = argv[++i];
-        else if (strcmp(argv[i], "--json") == 0)
-            a.options.json = true;
-        else if (strcmp(argv[i], "-v") == 0)
-            a.options.verbosity++;
-        else if (strcmp(argv[i], "-q") == 0)
-            a.options.verbosity--;
-        else if (argv[i][0] == '-' || a.what)
-            a.wrong = true;
-        else
-            a.what = argv[i];
-    }
-    return a;
-}
-
-static int build(const struct arguments *a)
-{
-    struct mr_uri uri;
-    if (a->options.json) {
-        mr_error_set(MR_E_USAGE, "--json is for describing an index");
-        return mr_verb_fail();
-    }
-    if (mr_uri_init(&uri, a->what) != 0)
-        return mr_verb_fail();
-    mr_uri_close(&uri);
-    struct mr_supervisor_options supervisor = {.config_path = a->options.config,
-                                               .index_uri = a->what,
-                                               .index_place = a->out,
-                                               .verbosity = a->options.verbosity};
+    struct mr_supervisor_options supervisor = {.config_path = mr_arguments_text(arguments, MR_OPT_CONFIG),
+                                               .index_uri = arguments->operands[0],
+                                               .index_place = mr_arguments_text(arguments, MR_OPT_OUTPUT),
+                                               .verbosity = mr_arguments_verbosity(arguments)};
     return mr_supervisor_main(&supervisor);
 }
 
@@ -120,45 +83,33 @@ static void print_text(const struct mr_index_file *file)
            file->objects > 0 ? (double)file->image_bytes / (double)file->objects : 0);
 }
 
-/* Reads all of it, so that "it is described" means "it is whole". */
-static int describe(const struct arguments *a)
+/* Reads all of it: an index that is described is whole. */
+static int describe(const char *path, bool json)
 {
     struct mr_index_file file;
     struct mr_index index;
-    int fd = mr_index_file_open_path(a->what), out = memfd_create("millrace-index", MFD_CLOEXEC), status = -1;
+    int fd = mr_index_file_open_path(path), out = memfd_create("millrace-index", MFD_CLOEXEC), status = -1;
     if (fd >= 0 && out >= 0 && mr_index_file_open(&file, fd) == 0) {
         if (mr_index_file_unpack(&file, fd, out) == 0 && mr_index_map(&index, out) == 0) {
             status = mr_index_verify(&index);
             mr_index_close(&index);
         }
         if (status == 0)
-            a->options.json ? print_json(&file) : print_text(&file);
+            json ? print_json(&file) : print_text(&file);
         mr_index_file_close(&file);
     }
     if (status != 0 && fd >= 0)
-        mr_error_append("%s", a->what);
+        mr_error_append("%s", path);
     if (fd >= 0)
         close(fd);
     if (out >= 0)
         close(out);
-    return status == 0 && fflush(stdout) == 0 ? 0 : mr_verb_fail();
+    return status == 0 ? mr_cli_flush() : mr_cli_fail();
 }
 
-int mr_verb_index(int argc, char **argv, const struct mr_verb *verb)
+int mr_cli_index(const struct mr_arguments *arguments)
 {
-    for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
-            return mr_verb_help(verb, stdout), 0;
-    struct arguments a = parse(argc, argv);
-    if (a.wrong || !a.what)
-        return mr_verb_wrong_usage(verb);
-    if (a.out)
-        return build(&a);
-    if (strstr(a.what, "://")) {
-        mr_error_set(MR_E_USAGE,
-                     "where shall the index of %.200s go? Add -o FILE, or -o gs://bucket/name" MR_INDEX_FILE_SUFFIX,
-                     a.what);
-        return mr_verb_fail();
-    }
-    return describe(&a);
+    if (mr_arguments_have(arguments, MR_OPT_OUTPUT))
+        return build(arguments);
+    return describe(arguments->operands[0], mr_arguments_have(arguments, MR_OPT_JSON));
 }

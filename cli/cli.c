@@ -1,0 +1,71 @@
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cli/help.h"
+#include "shm/base/error.h"
+#include "shm/base/log.h"
+#include "supervisor/supervisor.h"
+
+int mr_cli_fail(void)
+{
+    mr_log_error("%s", mr_error_text());
+    return mr_code_exit_status(mr_error_code());
+}
+
+int mr_cli_fail_usage(const struct mr_arguments *arguments)
+{
+    json_t *report = NULL;
+    if (arguments->verb->json_errors && mr_arguments_have(arguments, MR_OPT_JSON))
+        report = json_pack("{s:s, s:s}", "code", mr_code_name(mr_error_code()), "error", mr_error_text());
+    if (report) { /* else the text is no UTF-8 */
+        json_dumpf(report, stderr, 0);
+        fputc('\n', stderr);
+        json_decref(report);
+    } else {
+        fprintf(stderr, "millrace %s: %s\n", arguments->verb->name, mr_error_text());
+        mr_help_usage(arguments->verb, stderr);
+        fprintf(stderr, "'millrace %s --help' describes each option.\n", arguments->verb->name);
+    }
+    return mr_code_exit_status(mr_error_code());
+}
+
+int mr_cli_flush(void)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return 0;
+    mr_error_set_errno(errno, "standard output");
+    return mr_cli_fail();
+}
+
+const char *mr_cli_socket(const struct mr_arguments *arguments)
+{
+    const char *path = mr_arguments_text(arguments, MR_OPT_SOCKET);
+    if (!path)
+        path = getenv("MILLRACE_SOCKET");
+    return path && path[0] != '\0' ? path : NULL;
+}
+
+struct mr_client *mr_cli_connect(const struct mr_arguments *arguments)
+{
+    const char *path = mr_cli_socket(arguments);
+    if (path)
+        return mr_client_connect(path, "tool", 0);
+    mr_error_set(MR_E_USAGE, "no supervisor is named: set MILLRACE_SOCKET or give --socket PATH");
+    return NULL;
+}
+
+int mr_cli_supervise(const struct mr_arguments *arguments, char *const *command)
+{
+    mr_log_init("supervisor", MR_LOG_INFO);
+    struct mr_supervisor_options supervisor = {.config_path = mr_arguments_text(arguments, MR_OPT_CONFIG),
+                                               .socket_path = mr_arguments_text(arguments, MR_OPT_SOCKET),
+                                               .folder_path = mr_arguments_text(arguments, MR_OPT_RUN_DIR),
+                                               .is_private = mr_arguments_have(arguments, MR_OPT_PRIVATE),
+                                               .command = command,
+                                               .verbosity = mr_arguments_verbosity(arguments)};
+    return mr_supervisor_main(&supervisor);
+}

@@ -1,0 +1,93 @@
+#include "cli/programs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "shm/base/error.h"
+#include "shm/base/log.h"
+#include "shm/control/config.h"
+#include "supervisor/config_toml.h"
+
+#define CONFIG_FD      4 /* where millrace-worker finds the configuration */
+#define CONFIG_FD_TEXT "4"
+
+int mr_program_path(const char *name, char path[PATH_MAX])
+{
+    ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
+    char *slash = NULL;
+    if (n > 0) {
+        path[n] = '\0';
+        slash = strrchr(path, '/');
+    }
+    if (!slash || (size_t)(slash + 1 - path) + strlen(name) + 1 > PATH_MAX) {
+        mr_error_set(MR_E_INTERNAL, "the path of this program is unknown");
+        return -1;
+    }
+    strcpy(slash + 1, name);
+    return 0;
+}
+
+static int become(char *path, char **argv)
+{
+    execv(path, argv);
+    mr_error_set_errno(errno, "cannot run %s, which must be in the same folder as millrace", path);
+    return -1;
+}
+
+/* The configuration with -v and -q applied. -1 with mr_error. */
+static int open_config(const struct mr_arguments *arguments)
+{
+    struct mr_config config;
+    if (mr_config_load(&config, mr_arguments_text(arguments, MR_OPT_CONFIG)) != 0)
+        return -1;
+    int level = (int)config.log.level + mr_arguments_verbosity(arguments);
+    config.log.level = (uint64_t)(level < MR_LOG_ERROR ? MR_LOG_ERROR : level > MR_LOG_DEBUG ? MR_LOG_DEBUG : level);
+    int fd = mr_config_to_fd(&config);
+    mr_config_close(&config);
+    return fd;
+}
+
+int mr_program_worker(const struct mr_arguments *arguments)
+{
+    char path[PATH_MAX];
+    size_t count = 0;
+    while (arguments->argv[count])
+        count++;
+    int config_fd = open_config(arguments);
+    if (config_fd < 0 || mr_program_path("millrace-worker", path) != 0)
+        return -1;
+    if (config_fd == CONFIG_FD ? fcntl(config_fd, F_SETFD, 0) < 0 : dup2(config_fd, CONFIG_FD) < 0) {
+        mr_error_set_errno(errno, "cannot hand over the configuration");
+        return -1;
+    }
+    setenv(MR_ENVIRONMENT_FD, CONFIG_FD_TEXT, 1);
+    char **argv = calloc(count + 2, sizeof *argv);
+    if (!argv) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for %zu arguments", count);
+        return -1;
+    }
+    argv[0] = path;
+    memcpy(argv + 1, arguments->argv, count * sizeof *argv);
+    int rc = become(path, argv);
+    free(argv);
+    return rc;
+}
+
+int mr_program_devstore(char **argv)
+{
+    char path[PATH_MAX];
+    if (mr_program_path("millrace-devstore", path) != 0)
+        return -1;
+    argv[0] = path;
+    return become(path, argv);
+}
+
+int mr_cli_tool(const struct mr_arguments *arguments)
+{
+    mr_program_worker(arguments);
+    return mr_cli_fail();
+}
