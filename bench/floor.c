@@ -8,6 +8,7 @@
  * (readers/common.py): "ready", then for each line with {"seconds": S} one line with what was read.
  */
 #include <curl/curl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,11 +45,11 @@ static double seconds(void)
 }
 
 /* Whether there was time for one more. */
-static int start(CURLM *multi, struct slot *slot)
+static bool start(CURLM *multi, struct slot *slot)
 {
     char url[2048];
     if (seconds() >= end_s)
-        return 0;
+        return false;
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
     snprintf(url, sizeof url, pattern, next_object++ % object_count);
@@ -56,7 +57,7 @@ static int start(CURLM *multi, struct slot *slot)
     slot->at = 0;
     curl_easy_setopt(slot->easy, CURLOPT_URL, url);
     curl_multi_add_handle(multi, slot->easy);
-    return 1;
+    return true;
 }
 
 static void check(CURL *easy, CURLcode code)

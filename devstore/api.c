@@ -105,7 +105,7 @@ struct mr_object *mr_api_find(const struct mr_request *request, struct mr_bucket
     }
     unsigned failed = mr_conditions_fail(&conditions, seen, object->metageneration);
     if (failed) {
-        int fresh = failed == MR_IF_NOT_GENERATION || failed == MR_IF_NOT_METAGENERATION;
+        bool fresh = failed == MR_IF_NOT_GENERATION || failed == MR_IF_NOT_METAGENERATION;
         mr_reply_error(reply, request, fresh ? 304 : 412, NULL,
                        "At least one of the pre-conditions you specified did not hold.");
         mr_object_unref(object);
@@ -144,7 +144,7 @@ void mr_upload_answer(const struct mr_request *request, struct mr_bucket *bucket
                                                                  : "identity");
 }
 
-static void media_headers(const struct mr_object *object, uint64_t generation, uint32_t crc, int gunzipped,
+static void media_headers(const struct mr_object *object, uint64_t generation, uint32_t crc, bool gunzipped,
                           struct mr_reply *reply)
 {
     char *const *attributes = object->attributes;
@@ -189,7 +189,7 @@ static struct mr_object *find_ready(const struct mr_request *request, struct mr_
 }
 
 /* https://cloud.google.com/storage/docs/transcoding */
-static int must_gunzip(const struct mr_request *request, const struct mr_object *object)
+static bool must_gunzip(const struct mr_request *request, const struct mr_object *object)
 {
     const char *encoding = object->attributes[MR_ATTR_CONTENT_ENCODING];
     const char *cache = object->attributes[MR_ATTR_CACHE_CONTROL];
@@ -205,10 +205,10 @@ static void send_gunzipped(const struct mr_request *request, struct mr_object *o
     if (mr_gunzip(object, fd, GUNZIP_MAX, &reply->body) < 0) {
         mr_reply_from_error(reply, request);
     } else {
-        media_headers(object, object->generation + (uint64_t)request->changed, crc, 1, reply);
+        media_headers(object, object->generation + (uint64_t)request->changed, crc, true, reply);
         mr_reply_header(reply, "x-guploader-response-body-transformations", "gunzipped");
         mr_reply_header(reply, "Warning", "214 UploadServer gunzipped");
-        reply->chunked = 1;
+        reply->chunked = true;
     }
     if (fd >= 0)
         close(fd);
@@ -236,7 +236,7 @@ static void get_media(const struct mr_request *request, struct mr_bucket *bucket
             close(fd);
         return;
     }
-    media_headers(object, object->generation + (uint64_t)request->changed, crc, 0, reply);
+    media_headers(object, object->generation + (uint64_t)request->changed, crc, false, reply);
     reply->object = object;
     reply->fd = fd;
     reply->first = first;
@@ -269,13 +269,13 @@ static void delete_object(const struct mr_request *request, struct mr_bucket *bu
         reply->status = 204;
 }
 
-static int denied(const struct mr_api *api, const char *permission)
+static bool denied(const struct mr_api *api, const char *permission)
 {
     for (int i = 0; i < api->n_denied; i++) {
         if (strcmp(api->denied[i], permission) == 0)
-            return 1;
+            return true;
     }
-    return 0;
+    return false;
 }
 
 static void test_permissions(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
@@ -334,7 +334,7 @@ int mr_api_refuse(const struct mr_api *api, const struct mr_request *request, st
 void mr_api_answer(const struct mr_api *api, struct mr_request *request, struct mr_reply *reply)
 {
     struct mr_bucket *bucket = NULL;
-    int buckets = request->op == MR_OP_BUCKET && !request->bucket;
+    bool buckets = request->op == MR_OP_BUCKET && !request->bucket;
     if (mr_api_refuse(api, request, reply))
         return;
     if (!buckets && request->op != MR_OP_BATCH && !(bucket = mr_api_bucket(api, request, reply)))

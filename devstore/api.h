@@ -7,6 +7,7 @@
 #ifndef MR_DEVSTORE_API_H
 #define MR_DEVSTORE_API_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,7 +27,7 @@ struct mr_api {
     unsigned page_max;   /* the most entries of a listing page */
     const char **denied; /* permissions that nobody has here: "storage.objects.create", ... */
     int n_denied;
-    int md5;           /* sum uploads with MD5 too */
+    bool md5;          /* sum uploads with MD5 too */
     uint64_t min_part; /* the least size of a multipart upload's parts but the last */
     struct mr_sessions *sessions;
     struct mr_counts *counts; /* NULL: nothing is counted */

@@ -68,7 +68,7 @@ static void answer_call(const struct mr_api *api, const struct mr_request *outer
     request.header = find_header;
     request.header_cls = (void *)outer;
     mr_text_append(&request.body, text.body, text.body ? text.body_length : 0);
-    const struct mr_fault *fault = mr_faults_draw(api->faults, &request, 1);
+    const struct mr_fault *fault = mr_faults_draw(api->faults, &request, true);
     if (fault)
         mr_fault_reply(fault, &request, reply);
     else if (request.op == MR_OP_GET || mr_op_uploads(request.op) || request.op == MR_OP_BATCH ||
@@ -76,7 +76,7 @@ static void answer_call(const struct mr_api *api, const struct mr_request *outer
         mr_reply_error(reply, &request, 400, NULL, "Media and batches are not allowed in a batch.");
     else
         mr_api_answer(api, &request, reply);
-    mr_counts_request(api->counts, request.op, reply->status, 1);
+    mr_counts_request(api->counts, request.op, reply->status, true);
     mr_request_close(&request);
 out:
     free(text.method);

@@ -33,7 +33,7 @@ struct mr_buckets {
     pthread_rwlock_t lock; /* the list; its nodes stay */
     struct mr_bucket *first;
     char *root;
-    int memory;
+    bool memory;
     struct mr_bucket_settings settings;
 };
 
@@ -177,7 +177,7 @@ static int scan_root(struct mr_buckets *buckets)
     return rc;
 }
 
-struct mr_buckets *mr_buckets_new(const char *root, int memory, const struct mr_bucket_settings *settings)
+struct mr_buckets *mr_buckets_new(const char *root, bool memory, const struct mr_bucket_settings *settings)
 {
     struct mr_buckets *buckets = calloc(1, sizeof *buckets);
     if (!buckets)
@@ -317,7 +317,7 @@ static struct mr_object *lookup(struct mr_bucket *bucket, const char *name)
     if (object)
         return object->deleted ? NULL : mr_object_ref(object);
     if (bucket->synthetic) {
-        object = mr_synthetic_object(bucket->synthetic, mr_synthetic_seek(bucket->synthetic, name, 0));
+        object = mr_synthetic_object(bucket->synthetic, mr_synthetic_seek(bucket->synthetic, name, false));
         if (object && strcmp(object->name, name) == 0)
             return object;
         mr_object_unref(object);
@@ -336,7 +336,7 @@ struct mr_object *mr_bucket_get(struct mr_bucket *bucket, const char *name)
 }
 
 /* mr_bucket_range in a synthetic bucket: what is made up, merged with what lies over it. */
-static size_t range_over_synthetic(struct mr_bucket *bucket, const char *key, int after, struct mr_object **out,
+static size_t range_over_synthetic(struct mr_bucket *bucket, const char *key, bool after, struct mr_object **out,
                                    size_t most)
 {
     uint64_t index = mr_synthetic_seek(bucket->synthetic, key, after);
@@ -361,13 +361,13 @@ static size_t range_over_synthetic(struct mr_bucket *bucket, const char *key, in
         }
         if (!over->deleted)
             out[n++] = mr_object_ref(over);
-        over = mr_names_next(bucket->names, over->name, 1);
+        over = mr_names_next(bucket->names, over->name, true);
     }
     mr_object_unref(made);
     return n;
 }
 
-size_t mr_bucket_range(struct mr_bucket *bucket, const char *key, int after, const char *end, struct mr_object **out,
+size_t mr_bucket_range(struct mr_bucket *bucket, const char *key, bool after, const char *end, struct mr_object **out,
                        size_t most)
 {
     pthread_rwlock_rdlock(&bucket->lock);
@@ -438,7 +438,7 @@ static int drop(struct mr_bucket *bucket, const char *name)
     tombstone = mr_object_new(name);
     if (!tombstone)
         return -1;
-    tombstone->deleted = 1;
+    tombstone->deleted = true;
     if (mr_names_put(bucket->names, tombstone) < 0) {
         mr_object_unref(tombstone);
         return -1;

@@ -50,7 +50,7 @@ out:
 }
 
 /* body: a JSON object. all: what it does not name is removed (PUT), else it stays. 0 or -1. */
-static int change(const struct mr_object *object, const json_t *body, int all, struct mr_object *to)
+static int change(const struct mr_object *object, const json_t *body, bool all, struct mr_object *to)
 {
     for (int i = 0; i < MR_ATTR_COUNT; i++) {
         const json_t *value = json_object_get(body, mr_attribute_names[i]);
@@ -91,7 +91,8 @@ void mr_api_patch(const struct mr_api *api, const struct mr_request *request, st
 {
     struct mr_bucket *bucket = mr_api_bucket(api, request, reply);
     json_t *body = bucket ? read_body(request, reply) : NULL;
-    int all = strcmp(request->method, "PUT") == 0, rc = -1;
+    bool all = strcmp(request->method, "PUT") == 0;
+    int rc = -1;
     for (int tries = 0; body && rc < 0 && tries < 8; tries++) {
         struct mr_object *object = mr_api_find(request, bucket, reply);
         struct mr_object *changed = object ? mr_object_copy_of(object) : NULL;
@@ -208,8 +209,8 @@ static int split_source(const char *text, struct mr_request *source)
 {
     text += *text == '/';
     const char *slash = strchr(text, '/');
-    source->bucket = slash ? mr_percent_decode(text, (size_t)(slash - text), 0) : NULL;
-    source->object = slash ? mr_percent_decode(slash + 1, strlen(slash + 1), 0) : NULL;
+    source->bucket = slash ? mr_percent_decode(text, (size_t)(slash - text), false) : NULL;
+    source->object = slash ? mr_percent_decode(slash + 1, strlen(slash + 1), false) : NULL;
     if (source->bucket && source->object)
         return 0;
     mr_error_set(MR_E_USAGE, "x-goog-copy-source is not /bucket/object: \"%.200s\"", text);

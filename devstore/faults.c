@@ -65,7 +65,7 @@ static int parse_status(char *text, struct mr_fault *fault)
     char *slash = strchr(text, '/');
     if (slash) {
         *slash = 0;
-        fault->has_retry_after = 1;
+        fault->has_retry_after = true;
         if (mr_parse_u64(slash + 1, &fault->retry_after_s) < 0)
             goto bad;
     }
@@ -81,7 +81,7 @@ bad:
 static int parse_argument(char *text, struct mr_fault *fault)
 {
     int rc = 0;
-    fault->has_arg = 1;
+    fault->has_arg = true;
     if (fault->kind == MR_FAULT_STATUS)
         return parse_status(text, fault);
     if (fault->kind == MR_FAULT_STALL)
@@ -252,16 +252,16 @@ static const char *object_of(const struct mr_request *request)
     return name ? name : "";
 }
 
-static int matches(const struct mr_fault *fault, const struct mr_request *request)
+static bool matches(const struct mr_fault *fault, const struct mr_request *request)
 {
     if (request->op == MR_OP_ADMIN || (fault->op >= 0 && fault->op != (int)request->op) ||
         (fault->kind == MR_FAULT_CHANGED && request->op != MR_OP_GET) ||
         ((fault->kind == MR_FAULT_KEEP_LESS || fault->kind == MR_FAULT_EXPIRE) && request->op != MR_OP_CHUNK))
-        return 0;
+        return false;
     return fnmatch(fault->glob, object_of(request), 0) == 0;
 }
 
-const struct mr_fault *mr_faults_draw(struct mr_faults *faults, const struct mr_request *request, int only_answers)
+const struct mr_fault *mr_faults_draw(struct mr_faults *faults, const struct mr_request *request, bool only_answers)
 {
     for (int i = 0; faults && i < faults->n; i++) {
         const struct mr_fault *fault = &faults->faults[i];
@@ -279,12 +279,12 @@ const struct mr_fault *mr_faults_draw(struct mr_faults *faults, const struct mr_
     return NULL;
 }
 
-int mr_fault_answers(const struct mr_fault *fault)
+bool mr_fault_answers(const struct mr_fault *fault)
 {
     return fault->kind == MR_FAULT_STATUS || fault->kind == MR_FAULT_EGRESS || fault->kind == MR_FAULT_RATE;
 }
 
-int mr_fault_in_body(const struct mr_fault *fault)
+bool mr_fault_in_body(const struct mr_fault *fault)
 {
     return fault->kind == MR_FAULT_RESET || fault->kind == MR_FAULT_STALL || fault->kind == MR_FAULT_SHORT ||
            fault->kind == MR_FAULT_WRONG;

@@ -28,7 +28,7 @@ static int child(const struct mr_fields *fields, int node, const char *name, siz
     return -1;
 }
 
-static int parse_list(struct cursor *c, int parent, int closed);
+static int parse_list(struct cursor *c, int parent, bool closed);
 
 /* name ['/' item | '(' list ')'] */
 static int parse_item(struct cursor *c, int parent)
@@ -44,7 +44,7 @@ static int parse_item(struct cursor *c, int parent)
         c->fields->nodes[node].name = c->at;
         c->fields->nodes[node].length = length;
         c->fields->nodes[node].parent = parent;
-        c->fields->nodes[node].whole = 0;
+        c->fields->nodes[node].whole = false;
     }
     c->at += length;
     if (*c->at == '/') {
@@ -57,13 +57,13 @@ static int parse_item(struct cursor *c, int parent)
     }
     if (*c->at == '(') {
         c->at++;
-        return parse_list(c, node, 1);
+        return parse_list(c, node, true);
     }
-    c->fields->nodes[node].whole = 1;
+    c->fields->nodes[node].whole = true;
     return 0;
 }
 
-static int parse_list(struct cursor *c, int parent, int closed)
+static int parse_list(struct cursor *c, int parent, bool closed)
 {
     int rc = -1;
     if (++c->depth > 16)
@@ -94,7 +94,7 @@ int mr_fields_parse(struct mr_fields *fields, const char *text)
     fields->nodes[0].length = 0;
     fields->nodes[0].parent = -1;
     fields->nodes[0].whole = !text;
-    return text ? parse_list(&c, 0, 0) : 0;
+    return text ? parse_list(&c, 0, false) : 0;
 }
 
 int mr_fields_under(const struct mr_fields *fields, int node, const char *name)

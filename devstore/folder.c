@@ -72,7 +72,7 @@ char *mr_folder_side_name(const char *path)
         part = end + 1;
     }
     if (!coded.failed && coded.data)
-        name = mr_percent_decode(coded.data, coded.length, 0);
+        name = mr_percent_decode(coded.data, coded.length, false);
 out:
     mr_text_close(&coded);
     return name;

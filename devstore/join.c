@@ -9,12 +9,12 @@
 #define PIECES_MAX 16384 /* a composite of more is copied into one: composites of composites would grow without end */
 
 /* Whether the result can point into its sources' memory. */
-static int can_share(struct mr_bucket *bucket, struct mr_object *const *sources, size_t n, size_t *pieces)
+static bool can_share(struct mr_bucket *bucket, struct mr_object *const *sources, size_t n, size_t *pieces)
 {
     *pieces = 0;
     for (size_t i = 0; i < n; i++) {
         if (sources[i]->path)
-            return 0;
+            return false;
         *pieces += sources[i]->n_pieces;
     }
     return *pieces <= PIECES_MAX && !mr_bucket_folder(bucket);
@@ -56,7 +56,7 @@ int mr_api_join(struct mr_bucket *bucket, struct mr_object *const *sources, size
         size += sources[i]->size;
     if (can_share(bucket, sources, n, &pieces))
         return share(sources, n, object, pieces) < 0 ? -1 : mr_bucket_put(bucket, object, NULL, conditions);
-    int rc = mr_sink_open(&sink, mr_bucket_folder(bucket), size, 0);
+    int rc = mr_sink_open(&sink, mr_bucket_folder(bucket), size, false);
     for (size_t i = 0; rc == 0 && i < n; i++)
         rc = mr_sink_append(&sink, sources[i]);
     if (rc == 0)

@@ -17,19 +17,19 @@
 struct listing {
     struct mr_bucket *bucket;
     const char *prefix, *delimiter, *end;
-    char *key; /* the next name is >= this */
-    int after; /* the next name is > key */
+    char *key;  /* the next name is >= this */
+    bool after; /* the next name is > key */
     unsigned left;
     struct mr_resource resource;
-    int xml;             /* as the XML API writes a listing */
-    int items, prefixes; /* whether these parts of the answer are wanted */
+    bool xml;             /* as the XML API writes a listing */
+    bool items, prefixes; /* whether these parts of the answer are wanted */
     struct mr_text *out;
     struct mr_text found; /* the prefixes' JSON, without the brackets */
     unsigned n_items;
     char *next; /* the name with which the next page begins */
 };
 
-static int set_key(struct listing *l, const char *bytes, size_t length, int after)
+static int set_key(struct listing *l, const char *bytes, size_t length, bool after)
 {
     char *key = strndup(bytes, length);
     if (!key) {
@@ -48,7 +48,7 @@ static int set_key(struct listing *l, const char *bytes, size_t length, int afte
  */
 static int skip_prefix(struct listing *l, const char *bytes, size_t length)
 {
-    if (set_key(l, bytes, length, 0) < 0)
+    if (set_key(l, bytes, length, false) < 0)
         return -1;
     l->key[length - 1] = (char)((unsigned char)l->key[length - 1] + 1);
     return 0;
@@ -142,7 +142,7 @@ static int run(struct listing *l)
         size_t n = mr_bucket_range(l->bucket, l->key, l->after, l->end, objects, most), used = 0;
         while (used < n && taken == ITEM)
             taken = take(l, objects[used++]);
-        if (n > 0 && taken == ITEM && set_key(l, objects[n - 1]->name, strlen(objects[n - 1]->name), 1) < 0)
+        if (n > 0 && taken == ITEM && set_key(l, objects[n - 1]->name, strlen(objects[n - 1]->name), true) < 0)
             taken = FAILED;
         for (size_t i = 0; i < n; i++)
             mr_object_unref(objects[i]);
@@ -153,7 +153,7 @@ static int run(struct listing *l)
     }
 }
 
-static int select_fields(struct listing *l, const struct mr_request *request, struct mr_fields *fields, int *token)
+static int select_fields(struct listing *l, const struct mr_request *request, struct mr_fields *fields, bool *token)
 {
     static const char *const known[] = {"kind", "nextPageToken", "prefixes", "items", NULL};
     if (mr_fields_parse(fields, l->xml ? NULL : mr_request_query(request, "fields")) < 0 ||
@@ -183,7 +183,8 @@ static int set_start(struct listing *l, const struct mr_request *request)
     const char *start = or_empty(mr_request_query(request, l->xml ? "start-after" : "startOffset"));
     const char *token = or_empty(mr_request_query(request, l->xml ? "continuation-token" : "pageToken"));
     const char *marker = l->xml ? mr_request_query(request, "marker") : NULL;
-    int rc = -1, after = 0;
+    int rc = -1;
+    bool after = false;
     if (marker && strcmp(marker, start) > 0)
         start = marker;
     const char *first = l->prefix;
@@ -198,14 +199,14 @@ static int set_start(struct listing *l, const struct mr_request *request)
     }
     if (strcmp(from, first) > 0) {
         first = from;
-        after = 0;
+        after = false;
     }
     rc = set_key(l, first, strlen(first), after);
     free(from);
     return rc;
 }
 
-static void finish(struct listing *l, int token, struct mr_reply *reply)
+static void finish(struct listing *l, bool token, struct mr_reply *reply)
 {
     struct mr_text *out = l->out;
     if (l->n_items)
@@ -276,7 +277,7 @@ void mr_api_list(const struct mr_api *api, const struct mr_request *request, str
     struct listing l = {.out = &reply->body, .xml = request->xml};
     const char *soft = mr_request_query(request, "softDeleted");
     uint64_t max;
-    int token;
+    bool token;
     l.bucket = mr_api_bucket(api, request, reply);
     if (!l.bucket || mr_api_number(request, l.xml ? "max-keys" : "maxResults", 1000, &max, reply) < 0)
         return;
@@ -288,7 +289,7 @@ void mr_api_list(const struct mr_api *api, const struct mr_request *request, str
     l.prefix = or_empty(mr_request_query(request, "prefix"));
     l.delimiter = or_empty(mr_request_query(request, "delimiter"));
     l.end = l.xml ? "" : or_empty(mr_request_query(request, "endOffset"));
-    int deleted = soft && strcasecmp(soft, "true") == 0 && !l.xml;
+    bool deleted = soft && strcasecmp(soft, "true") == 0 && !l.xml;
     if ((!deleted && set_start(&l, request) < 0) || select_fields(&l, request, &fields, &token) < 0)
         goto fail;
     if ((deleted ? run_soft_deleted(&l, request) : run(&l)) < 0)

@@ -93,7 +93,7 @@ static int take_crc(struct mr_metadata *metadata, const char *text, size_t lengt
         mr_error_set(MR_E_USAGE, "crc32c is not the base64 of 4 bytes");
         return -1;
     }
-    metadata->has_crc = 1;
+    metadata->has_crc = true;
     return 0;
 }
 
@@ -106,7 +106,7 @@ static int take_md5(struct mr_metadata *metadata, const char *text, size_t lengt
     if (EVP_DecodeBlock(block, coded, sizeof coded) != sizeof block)
         goto bad;
     memcpy(metadata->md5, block, sizeof metadata->md5);
-    metadata->has_md5 = 1;
+    metadata->has_md5 = true;
     return 0;
 bad:
     mr_error_set(MR_E_USAGE, "md5 is not the base64 of 16 bytes");

@@ -2,6 +2,7 @@
 #ifndef MR_DEVSTORE_METADATA_H
 #define MR_DEVSTORE_METADATA_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -12,7 +13,7 @@ struct json_t;
 struct mr_metadata {
     char *name; /* NULL: not given */
     char *attributes[MR_ATTR_COUNT];
-    int has_crc, has_md5; /* sums that the client says the bytes have */
+    bool has_crc, has_md5; /* sums that the client says the bytes have */
     uint32_t crc;
     uint8_t md5[16];
 };

@@ -6,6 +6,7 @@
 #ifndef MR_DEVSTORE_MIME_H
 #define MR_DEVSTORE_MIME_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #define MR_BOUNDARY_MAX 70 /* RFC 2046 5.1.1 */
@@ -28,7 +29,7 @@ int mr_mime_next(const char *bytes, size_t length, const char *boundary, size_t 
  * Where in bytes the closing delimiter begins, its line break included, searched from the end. whole: bytes[0] is the
  * body's first, where a delimiter needs no line break. -1: there is none.
  */
-long mr_mime_closing(const char *bytes, size_t length, const char *boundary, int whole);
+long mr_mime_closing(const char *bytes, size_t length, const char *boundary, bool whole);
 
 /* The value of a header, case ignored, blanks trimmed: a malloc'ed string, or NULL. */
 char *mr_mime_header(const char *headers, size_t length, const char *name);

@@ -32,7 +32,7 @@ static void xml_time(struct mr_text *out, const char *name, int64_t microseconds
 void mr_api_initiate(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
 {
     struct mr_bucket *bucket = mr_api_bucket(api, request, reply);
-    struct mr_session *session = bucket ? mr_session_new(bucket, 1) : NULL;
+    struct mr_session *session = bucket ? mr_session_new(bucket, true) : NULL;
     if (!bucket)
         return;
     if (!session || mr_metadata_set_name(&session->metadata, request->object) < 0 ||
@@ -55,7 +55,7 @@ static struct mr_session *find(const struct mr_api *api, const struct mr_request
 {
     const char *id = mr_request_query(request, "uploadId");
     struct mr_bucket *bucket = mr_api_bucket(api, request, reply);
-    struct mr_session *session = bucket ? mr_sessions_find(api->sessions, id ? id : "", bucket, 1) : NULL;
+    struct mr_session *session = bucket ? mr_sessions_find(api->sessions, id ? id : "", bucket, true) : NULL;
     if (!bucket)
         return NULL;
     if (!session || strcmp(session->metadata.name, request->object) != 0) {
@@ -73,13 +73,13 @@ struct part {
     struct mr_metadata metadata; /* only the sums */
     struct mr_sink sink;
     unsigned number;
-    int failed;
+    bool failed;
     struct mr_reply failure;
 };
 
 static void part_fail(struct part *part)
 {
-    part->failed = 1;
+    part->failed = true;
     mr_reply_from_error(&part->failure, part->request);
 }
 
@@ -108,7 +108,7 @@ static int part_store(struct part *part, struct mr_reply *reply)
         goto fail;
     if (mr_metadata_check_sums(&part->metadata, part->sink.crc, object->has_md5 ? object->md5 : NULL) < 0) {
         mr_reply_error(&part->failure, part->request, 400, "BadDigest", "%s", mr_error_text());
-        part->failed = 1;
+        part->failed = true;
         mr_object_unref(object);
         return -1;
     }
@@ -213,10 +213,10 @@ static int read_part(const struct mr_xml_view *content, uint64_t *number, char e
     return more < 0 || seen != 3 ? -1 : 0;
 }
 
-static int same_etag(const char *sent, const char *etag)
+static bool same_etag(const char *sent, const char *etag)
 {
     size_t n = strlen(etag);
-    int quoted = *sent == '"';
+    bool quoted = *sent == '"';
     return strncmp(sent + quoted, etag, n) == 0 && strcmp(sent + quoted + n, quoted ? "\"" : "") == 0;
 }
 
@@ -375,7 +375,7 @@ void mr_api_abort(const struct mr_api *api, const struct mr_request *request, st
     if (!session)
         return;
     pthread_mutex_lock(&session->lock);
-    session->gone = 1;
+    session->gone = true;
     pthread_mutex_unlock(&session->lock);
     mr_sessions_remove(api->sessions, session);
     mr_session_unref(session);

@@ -9,6 +9,7 @@
 #define MR_DEVSTORE_OBJECT_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -53,10 +54,10 @@ struct mr_object {
     int64_t created_us, updated_us;          /* since 1970 */
     int64_t soft_deleted_us, hard_delete_us; /* 0: it is live */
     unsigned component_count;                /* 0: not a composite */
-    int has_md5; /* of what was uploaded in one piece by us; a file found at start has none */
+    bool has_md5; /* of what was uploaded in one piece by us; a file found at start has none */
     uint8_t md5[16];
     const struct mr_synthetic *made_up; /* knows the crc32c of its one piece; else NULL */
-    int deleted;                        /* a tombstone: hides a synthetic object of this name */
+    bool deleted;                       /* a tombstone: hides a synthetic object of this name */
     char *attributes[MR_ATTR_COUNT];
     /* The bytes: path != NULL is a file, else the pieces in order. */
     char *path;

@@ -246,10 +246,10 @@ static int take_bucket(struct mr_bucket_settings *bucket, int option, const char
         return mr_parse_u64(value, &bucket->soft_delete_s) < 0 ? usage("--soft-delete-s", value, "a number of seconds")
                                                                : 0;
     case OPT_HIERARCHICAL:
-        bucket->hierarchical = 1;
+        bucket->hierarchical = true;
         return 0;
     case OPT_ZONAL:
-        bucket->zonal = bucket->hierarchical = 1;
+        bucket->zonal = bucket->hierarchical = true;
         strcpy(bucket->storage_class, "RAPID");
         strcpy(bucket->location_type, "zone");
         return 0;
@@ -271,7 +271,7 @@ static int take(struct mr_options *options, int option, const char *value)
         options->root = value;
         return 0;
     case OPT_MEMORY:
-        options->memory = 1;
+        options->memory = true;
         return 0;
     case OPT_SYNTHETIC:
         return push("--synthetic", value, options->synthetic, &options->n_synthetic, MR_SYNTHETIC_MAX);
@@ -293,7 +293,7 @@ static int take(struct mr_options *options, int option, const char *value)
     case OPT_MIN_PART:
         return mr_parse_size(value, &options->min_part) < 0 ? usage("--min-part-bytes", value, "a size") : 0;
     case OPT_NO_MD5:
-        options->md5 = 0;
+        options->md5 = false;
         return 0;
     case OPT_DENY:
         return push("--deny", value, options->denied, &options->n_denied, MR_DENY_MAX);
@@ -301,7 +301,7 @@ static int take(struct mr_options *options, int option, const char *value)
         options->log_file = value;
         return 0;
     case OPT_EXIT_WITH_PARENT:
-        options->exit_with_parent = 1;
+        options->exit_with_parent = true;
         return 0;
     case OPT_FAULT:
         return push("--fault", value, options->faults, &options->n_faults, MR_FAULT_MAX);
@@ -322,7 +322,7 @@ static int take(struct mr_options *options, int option, const char *value)
 int mr_options_parse(struct mr_options *options, int argc, char **argv)
 {
     int option, rc;
-    *options = (struct mr_options){.page_max = 5000, .threads = 2, .md5 = 1, .min_part = UINT64_C(5) << 20};
+    *options = (struct mr_options){.page_max = 5000, .threads = 2, .md5 = true, .min_part = UINT64_C(5) << 20};
     mr_bucket_settings_init(&options->bucket);
     if (parse_listen(options, "127.0.0.1:0") < 0)
         return -1;
@@ -335,7 +335,7 @@ int mr_options_parse(struct mr_options *options, int argc, char **argv)
     if (optind < argc)
         return usage("argument", argv[optind], "an option");
     if (!options->root && options->n_synthetic == 0)
-        options->memory = 1;
+        options->memory = true;
     return 0;
 }
 

@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <openssl/evp.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -83,7 +84,7 @@ static const char *const names[] = {
 
 void mr_resource_base(const char *host, char base[300])
 {
-    int good = host && *host && strlen(host) < 280;
+    bool good = host && *host && strlen(host) < 280;
     for (const char *at = host; good && *at; at++)
         good = (*at >= '0' && *at <= '9') || (*at >= 'a' && *at <= 'z') || (*at >= 'A' && *at <= 'Z') ||
                strchr(".-:[]_", *at);
@@ -114,18 +115,18 @@ int mr_resource_wants_crc(const struct mr_resource *resource)
 }
 
 /* "name": with a comma in front of all but the first; 0 when the field is not wanted. */
-static int begin(const struct mr_resource *resource, struct mr_text *out, enum field field)
+static bool begin(const struct mr_resource *resource, struct mr_text *out, enum field field)
 {
     if (!(resource->wanted >> field & 1))
-        return 0;
+        return false;
     if (out->failed)
-        return 0;
+        return false;
     if (out->data[out->length - 1] != '{')
         mr_text_append(out, ",", 1);
     mr_text_append(out, "\"", 1);
     mr_text_puts(out, names[field]);
     mr_text_append(out, "\":", 2);
-    return 1;
+    return true;
 }
 
 static void put_string(const struct mr_resource *resource, struct mr_text *out, enum field field, const char *value)

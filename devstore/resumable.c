@@ -84,7 +84,7 @@ void mr_api_resumable(const struct mr_api *api, const struct mr_request *request
     struct mr_conditions conditions;
     if (!bucket || mr_api_conditions(request, &conditions, reply) < 0)
         return;
-    session = mr_session_new(bucket, 0);
+    session = mr_session_new(bucket, false);
     if (!session)
         goto fail;
     session->conditions = conditions;
@@ -107,7 +107,7 @@ static struct mr_session *find(const struct mr_api *api, const struct mr_request
 {
     const char *id = mr_request_query(request, "upload_id");
     struct mr_bucket *bucket = mr_api_bucket(api, request, reply);
-    struct mr_session *session = bucket ? mr_sessions_find(api->sessions, id ? id : "", bucket, 0) : NULL;
+    struct mr_session *session = bucket ? mr_sessions_find(api->sessions, id ? id : "", bucket, false) : NULL;
     if (!bucket)
         return NULL;
     if (!session) {
@@ -116,11 +116,11 @@ static struct mr_session *find(const struct mr_api *api, const struct mr_request
     }
     pthread_mutex_lock(&session->lock);
     if (request->fault && request->fault->kind == MR_FAULT_EXPIRE && !session->result && !session->gone) {
-        session->gone = 1;
+        session->gone = true;
         session->writer = NULL;
         mr_session_drop_bytes(session);
     }
-    int gone = session->gone;
+    bool gone = session->gone;
     pthread_mutex_unlock(&session->lock);
     if (gone) {
         mr_reply_error(reply, request, 410, NULL, "The upload session has expired.");
@@ -138,7 +138,7 @@ void mr_api_cancel(const struct mr_api *api, const struct mr_request *request, s
     pthread_mutex_lock(&session->lock);
     session->writer = NULL;
     if (!session->result)
-        session->gone = 1;
+        session->gone = true;
     mr_session_drop_bytes(session);
     pthread_mutex_unlock(&session->lock);
     mr_sessions_remove(api->sessions, session);
@@ -151,11 +151,11 @@ struct chunk {
     const struct mr_api *api;
     const struct mr_request *request;
     struct mr_session *session;
-    int probe;
+    bool probe;
     uint64_t first, length;  /* of the chunk, as Content-Range has it; length UINT64_MAX: as much as comes */
     uint64_t total;          /* UINT64_MAX: it does not say */
     uint64_t came, keep_end; /* bytes of the body so far; the upload's bytes from keep_end on are not kept */
-    int failed;              /* the error is in failure */
+    bool failed;             /* the error is in failure */
     struct mr_reply failure;
 };
 
@@ -175,7 +175,7 @@ static int parse_content_range(const char *text, struct chunk *chunk)
     if (strcmp(slash + 1, "*") != 0 && (mr_parse_u64(slash + 1, &chunk->total) < 0 || chunk->total == UINT64_MAX))
         return -1;
     if (strcmp(range, "*") == 0) {
-        chunk->probe = 1;
+        chunk->probe = true;
         return 0;
     }
     dash = strchr(range, '-');
@@ -189,7 +189,7 @@ static int parse_content_range(const char *text, struct chunk *chunk)
     return 0;
 }
 
-static int is_last(const struct chunk *chunk)
+static bool is_last(const struct chunk *chunk)
 {
     return chunk->length == UINT64_MAX || (chunk->total != UINT64_MAX && chunk->first + chunk->length == chunk->total);
 }
@@ -240,7 +240,7 @@ static void place_keep_less(struct chunk *chunk, uint64_t body_length)
 
 static void chunk_fail(struct chunk *chunk)
 {
-    chunk->failed = 1;
+    chunk->failed = true;
     mr_reply_from_error(&chunk->failure, chunk->request);
 }
 
@@ -346,7 +346,7 @@ static void chunk_finish(struct mr_upload *base, struct mr_reply *reply)
         mr_reply_error(&chunk->failure, chunk->request, session->gone ? 410 : 503, NULL,
                        session->gone ? "The upload session has expired."
                                      : "Another request of the session came meanwhile.");
-        chunk->failed = 1;
+        chunk->failed = true;
     }
     int done = chunk->failed || session->result ? 0 : completes(chunk);
     if (done < 0)
@@ -387,7 +387,7 @@ struct mr_upload *mr_upload_chunk_new(const struct mr_api *api, const struct mr_
     const char *range = mr_request_header(request, "Content-Range");
     struct mr_session *session = find(api, request, reply);
     struct chunk *chunk = session ? calloc(1, sizeof *chunk) : NULL;
-    int bad = 0;
+    bool bad = false;
     if (!chunk) {
         if (session)
             mr_reply_error(reply, request, 500, NULL, "out of memory");
@@ -403,13 +403,13 @@ struct mr_upload *mr_upload_chunk_new(const struct mr_api *api, const struct mr_
     mr_reply_init(&chunk->failure);
     if (range && parse_content_range(range, chunk) < 0) {
         mr_reply_error(reply, request, 400, NULL, "Failed to parse Content-Range header.");
-        bad = 1;
+        bad = true;
     }
     place_keep_less(chunk, length);
     pthread_mutex_lock(&session->lock);
     if (!bad && !session->result && check_chunk(chunk) < 0) {
         mr_reply_from_error(reply, request);
-        bad = 1;
+        bad = true;
     }
     if (!bad && !session->result) {
         session->writer = chunk;

@@ -46,7 +46,7 @@ struct call {
     char *uri;
     struct mr_request request;
     struct mr_reply reply;
-    int answered; /* the reply is made: what is left of the body is dropped */
+    bool answered; /* the reply is made: what is left of the body is dropped */
     struct mr_upload *upload;
     const struct mr_fault *fault;
     struct mr_pace pace; /* of the upload */
@@ -129,13 +129,13 @@ static int start(struct call *call, const char *method)
     call->request.header_cls = call;
     call->phase = CALL_BODY;
     call->request.each_header = each_header;
-    call->request.fault = call->fault = mr_faults_draw(api->faults, &call->request, 0);
+    call->request.fault = call->fault = mr_faults_draw(api->faults, &call->request, false);
     call->request.changed = call->fault && call->fault->kind == MR_FAULT_CHANGED;
     if (call->fault && mr_fault_answers(call->fault)) {
         mr_fault_reply(call->fault, &call->request, &call->reply);
-        call->answered = 1;
+        call->answered = true;
     } else if (mr_api_refuse(api, &call->request, &call->reply)) {
-        call->answered = 1;
+        call->answered = true;
     } else if (mr_op_uploads(call->request.op)) {
         const char *header = find_header(call, "Content-Length");
         if (header && mr_parse_u64(header, &length) < 0)
@@ -157,7 +157,7 @@ static void take_body(struct call *call, const char *bytes, size_t length)
     }
     if (length > MR_BODY_MAX - call->request.body.length) {
         mr_reply_error(&call->reply, &call->request, 413, NULL, "The body is over 10 MiB.");
-        call->answered = 1;
+        call->answered = true;
         return;
     }
     mr_text_append(&call->request.body, bytes, length);
@@ -186,7 +186,7 @@ static void answer(struct call *call)
     struct mr_reply *reply = &call->reply;
     if (call->answered)
         return;
-    call->answered = 1;
+    call->answered = true;
     if (request->body.failed)
         mr_reply_error(reply, request, 500, NULL, "out of memory");
     else if (call->upload)
@@ -268,14 +268,14 @@ static void count(struct call *call)
     struct mr_serve *serve = call->serve;
     const struct mr_reply *reply = &call->reply;
     struct mr_counts *counts = serve->options.api->counts;
-    mr_counts_request(counts, call->request.op, reply->status, 0);
+    mr_counts_request(counts, call->request.op, reply->status, false);
     mr_counts_add(&counts->bytes_out, reply->length);
     if (serve->options.log_fd >= 0)
         log_line(call);
 }
 
 /* More than one sendmsg takes. */
-static int many_pieces(const struct mr_object *object)
+static bool many_pieces(const struct mr_object *object)
 {
     return object && !object->path && object->n_pieces > 1000;
 }
@@ -286,7 +286,7 @@ static enum MHD_Result send_reply(struct call *call)
     struct mr_reply *reply = &call->reply;
     const struct mr_fault *fault = call->fault && mr_fault_in_body(call->fault) ? call->fault : NULL;
     struct MHD_Response *response;
-    int limited = serve->options.download_rate > 0 || serve->options.download_total > 0;
+    bool limited = serve->options.download_rate > 0 || serve->options.download_total > 0;
     if (!reply->object)
         reply->length = reply->body.length;
     if (fault && fault->kind == MR_FAULT_RESET && reply->length == 0) { /* an answer without a body is lost whole */
@@ -310,10 +310,10 @@ static enum MHD_Result send_reply(struct call *call)
 }
 
 /* 1 when the upload's bandwidth is used up and its connection suspended: the bytes come again. */
-static int must_wait(struct call *call)
+static bool must_wait(struct call *call)
 {
     if (!call->upload)
-        return 0;
+        return false;
     int64_t now = mr_clock_mono_ns(), own = mr_pace_ready(&call->pace), all = mr_pace_ready(&call->serve->upload);
     int64_t ready_ns = own > all ? own : all;
     return ready_ns > now && mr_timers_suspend(call->serve->timers, call->connection, ready_ns) == 0;

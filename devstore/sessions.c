@@ -37,7 +37,7 @@ void mr_sessions_destroy(struct mr_sessions *sessions)
     free(sessions);
 }
 
-struct mr_session *mr_session_new(struct mr_bucket *bucket, int multipart)
+struct mr_session *mr_session_new(struct mr_bucket *bucket, bool multipart)
 {
     struct mr_session *session = calloc(1, sizeof *session);
     if (session && !multipart)
@@ -143,7 +143,7 @@ out:
 }
 
 struct mr_session *mr_sessions_find(struct mr_sessions *sessions, const char *id, const struct mr_bucket *bucket,
-                                    int multipart)
+                                    bool multipart)
 {
     struct mr_session *found = NULL;
     char *end;

@@ -133,7 +133,7 @@ size_t mr_shape_name(enum mr_shape shape, uint64_t count, uint64_t index, char n
     return length;
 }
 
-int mr_shape_is_empty(enum mr_shape shape, uint64_t index)
+bool mr_shape_is_empty(enum mr_shape shape, uint64_t index)
 {
     return shape == MR_SHAPE_MARKERS && index % MARKER_N == 0;
 }

@@ -5,6 +5,7 @@
 #ifndef MR_DEVSTORE_SHAPES_H
 #define MR_DEVSTORE_SHAPES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -27,7 +28,7 @@ extern const char *const mr_shape_names[MR_SHAPES];
 /* The name of object `index` of `count`: its length; NUL-terminated. */
 size_t mr_shape_name(enum mr_shape shape, uint64_t count, uint64_t index, char name[MR_NAME_MAX + 1]);
 /* 1 for what is always empty: folder markers. */
-int mr_shape_is_empty(enum mr_shape shape, uint64_t index);
+bool mr_shape_is_empty(enum mr_shape shape, uint64_t index);
 /* The object's storage class; NULL: the bucket's. */
 const char *mr_shape_class(enum mr_shape shape, uint64_t index);
 

@@ -16,7 +16,7 @@
 #define BLOCK_MIN ((size_t)64 << 10)
 #define BLOCK_MAX ((size_t)64 << 20)
 
-int mr_sink_open(struct mr_sink *sink, const char *folder, uint64_t hint, int md5)
+int mr_sink_open(struct mr_sink *sink, const char *folder, uint64_t hint, bool md5)
 {
     memset(sink, 0, sizeof *sink);
     sink->fd = -1;

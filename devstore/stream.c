@@ -35,7 +35,7 @@ static int client_socket(struct MHD_Connection *connection)
     return info ? info->connect_fd : -1;
 }
 
-static int client_left(struct stream *stream)
+static bool client_left(struct stream *stream)
 {
     struct pollfd look = {.fd = client_socket(stream->connection), .events = POLLRDHUP};
     return poll(&look, 1, 0) > 0 && (look.revents & (POLLRDHUP | POLLHUP | POLLERR));

@@ -23,14 +23,14 @@ void mr_text_reserve(struct mr_text *text, size_t more)
     size_t capacity = text->capacity ? text->capacity : 256;
     while (capacity - text->length <= more) {
         if (capacity > SIZE_MAX / 2) {
-            text->failed = 1;
+            text->failed = true;
             return;
         }
         capacity *= 2;
     }
     char *data = realloc(text->data, capacity);
     if (!data) {
-        text->failed = 1;
+        text->failed = true;
         return;
     }
     text->data = data;
@@ -60,7 +60,7 @@ void mr_text_printf(struct mr_text *text, const char *fmt, ...)
     int need = vsnprintf(NULL, 0, fmt, args);
     va_end(args);
     if (need < 0) {
-        text->failed = 1;
+        text->failed = true;
         return;
     }
     mr_text_reserve(text, (size_t)need);
@@ -91,7 +91,7 @@ void mr_text_json_string(struct mr_text *text, const char *string)
     mr_text_append(text, "\"", 1);
 }
 
-static int unreserved(unsigned char c)
+static bool unreserved(unsigned char c)
 {
     return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '-' || c == '.' ||
            c == '_' || c == '~';
@@ -143,7 +143,7 @@ static int hex_digit(char c)
     return -1;
 }
 
-char *mr_percent_decode(const char *bytes, size_t length, int plus)
+char *mr_percent_decode(const char *bytes, size_t length, bool plus)
 {
     char *out = malloc(length + 1);
     size_t n = 0;
@@ -171,13 +171,13 @@ bad:
     return NULL;
 }
 
-int mr_utf8_valid(const char *bytes, size_t length)
+bool mr_utf8_valid(const char *bytes, size_t length)
 {
     const unsigned char *at = (const unsigned char *)bytes, *end = at + length;
     while (at < end) {
         unsigned c = *at++, more, least;
         if (c == 0)
-            return 0;
+            return false;
         if (c < 0x80)
             continue;
         if (c >= 0xc2 && c <= 0xdf) {
@@ -187,19 +187,19 @@ int mr_utf8_valid(const char *bytes, size_t length)
         } else if (c >= 0xf0 && c <= 0xf4) {
             more = 3, least = 0x10000, c &= 0x07;
         } else {
-            return 0;
+            return false;
         }
         if ((size_t)(end - at) < more)
-            return 0;
+            return false;
         for (; more > 0; more--, at++) {
             if ((*at & 0xc0) != 0x80)
-                return 0;
+                return false;
             c = c << 6 | (*at & 0x3fu);
         }
         if (c < least || c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff))
-            return 0;
+            return false;
     }
-    return 1;
+    return true;
 }
 
 /* Decimal digits from text; *end is behind them. -1 when there are none or they overflow. */

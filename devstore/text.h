@@ -2,6 +2,7 @@
 #ifndef MR_DEVSTORE_TEXT_H
 #define MR_DEVSTORE_TEXT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -12,7 +13,7 @@
 struct mr_text {
     char *data;
     size_t length, capacity;
-    int failed;
+    bool failed;
 };
 
 void mr_text_close(struct mr_text *text);
@@ -31,9 +32,9 @@ void mr_text_time(struct mr_text *text, int64_t microseconds);
 void mr_http_date(int64_t microseconds, char out[40]);
 
 /* malloc'ed decoded copy, or NULL: a stray '%', an encoded NUL, not UTF-8, or no memory. plus: '+' is a space. */
-char *mr_percent_decode(const char *bytes, size_t length, int plus);
+char *mr_percent_decode(const char *bytes, size_t length, bool plus);
 /* 1 when the bytes are well-formed UTF-8 (no surrogates, no overlong forms, no NUL). */
-int mr_utf8_valid(const char *bytes, size_t length);
+bool mr_utf8_valid(const char *bytes, size_t length);
 /* Decimal digits only, whole string. 0, or -1 on anything else or overflow. */
 int mr_parse_u64(const char *text, uint64_t *value);
 /* A number with an optional KiB, MiB, GiB (or K, M, G) behind it. 0 or -1. */

@@ -2,6 +2,7 @@
 #ifndef MR_DEVSTORE_XML_H
 #define MR_DEVSTORE_XML_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "devstore/metadata.h"
@@ -24,7 +25,7 @@ struct mr_xml_view {
 int mr_xml_next(struct mr_xml_view *rest, struct mr_xml_view *name, struct mr_xml_view *content);
 /* Moves *rest behind blanks, the declaration and comments at the start of a document. */
 void mr_xml_skip_prolog(struct mr_xml_view *rest);
-int mr_xml_is(const struct mr_xml_view *view, const char *text);
+bool mr_xml_is(const struct mr_xml_view *view, const char *text);
 /* The text of a view, blanks around it cut off and the five entities decoded. 0, or -1: it is too long. */
 int mr_xml_string(const struct mr_xml_view *view, char *out, size_t size);
 

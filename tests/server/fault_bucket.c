@@ -112,7 +112,7 @@ static uint64_t match_of(const char *target)
     return at ? strtoull(at + strlen("ifGenerationMatch="), NULL, 10) : ANY;
 }
 
-static int matches(const struct bucket_object *object, uint64_t match)
+static bool matches(const struct bucket_object *object, uint64_t match)
 {
     return match == ANY || (match == 0 ? !object : object && object->generation == match);
 }
@@ -267,7 +267,7 @@ static struct bucket_session *session_new(struct fault_bucket *bucket, const cha
         struct bucket_session *session = &bucket->sessions[i];
         if (session->used)
             continue;
-        session->used = 1;
+        session->used = true;
         session->match = match;
         snprintf(session->name, sizeof session->name, "%s", name);
         return session;
@@ -313,7 +313,7 @@ static void do_chunk(struct fault_bucket *bucket, const struct bucket_step *step
     uint64_t length = request->body_length;
     if (!session || step->fault == FORGET) {
         if (session)
-            session->gone = 1;
+            session->gone = true;
         put_error(reply, step->fault == FORGET ? step->status : 404);
         return;
     }
@@ -325,7 +325,7 @@ static void do_chunk(struct fault_bucket *bucket, const struct bucket_step *step
             put_error(reply, 404);
         return;
     }
-    int has_bytes = range && sscanf(range, "bytes %llu-%llu/%llu", &first, &last, &total) >= 2;
+    bool has_bytes = range && sscanf(range, "bytes %llu-%llu/%llu", &first, &last, &total) >= 2;
     if (!has_bytes && (!range || sscanf(range, "bytes */%llu", &total) != 1))
         total = ANY;
     if (has_bytes &&
@@ -414,7 +414,7 @@ static void do_complete(struct fault_bucket *bucket, const struct bucket_step *s
         size += session->part_size[n];
     }
     make(bucket, step, reply, session->name, whole, size, ANY);
-    session->gone = 1;
+    session->gone = true;
     put(reply, 200,
         "<?xml version=\"1.0\"?><CompleteMultipartUploadResult><Location>x</Location><Bucket>bucket</Bucket>"
         "<Key>%s</Key><ETag>\"e\"</ETag></CompleteMultipartUploadResult>",
@@ -490,7 +490,8 @@ static void do_list(struct fault_bucket *bucket, const struct fault_request *req
 static enum bucket_op op_of(const struct fault_request *request)
 {
     const char *target = request->target, *method = request->method;
-    int is_put = strcmp(method, "PUT") == 0, is_post = strcmp(method, "POST") == 0, is_get = strcmp(method, "GET") == 0;
+    bool is_put = strcmp(method, "PUT") == 0, is_post = strcmp(method, "POST") == 0,
+         is_get = strcmp(method, "GET") == 0;
     if (strncmp(target, "/batch/", 7) == 0)
         return OP_BATCH;
     if (strncmp(target, "/upload/", 8) == 0) {
@@ -571,7 +572,7 @@ static void act(struct fault_bucket *bucket, enum bucket_op op, const struct buc
         session = session_of(bucket, request->target, op == OP_DROP ? "upload_id=" : "uploadId=");
         reply->status = op == OP_DROP ? 499 : session ? 204 : 404;
         if (session)
-            session->gone = 1;
+            session->gone = true;
         break;
     case OP_INITIATE:
         decode(name, sizeof name, request->target + strlen("/bucket/"), strcspn(request->target + 8, "?"));
@@ -602,7 +603,7 @@ static const struct bucket_step *step_of(const struct fault_bucket *bucket, enum
     return &well;
 }
 
-static int answer(struct fault_conn *conn, const struct bucket_step *step, struct reply *reply)
+static bool answer(struct fault_conn *conn, const struct bucket_step *step, struct reply *reply)
 {
     switch (step->fault) {
     case RESET_BEFORE:
@@ -610,17 +611,17 @@ static int answer(struct fault_conn *conn, const struct bucket_step *step, struc
     case KEEP_THEN_RESET:
     case DONE_TWICE:
         fault_reset(conn);
-        return 0;
+        return false;
     case STALL_AFTER:
         fault_wait(conn, 30000);
-        return 0;
+        return false;
     case SHORT_ANSWER:
         fault_printf(conn, "HTTP/1.1 200 X\r\nContent-Length: %zu\r\n\r\n", reply->length + 2);
         fault_send(conn, reply->body, reply->length / 2);
-        return 0;
+        return false;
     case GARBAGE:
         fault_answer(conn, 200, "", "<<<>>>{", 7);
-        return 1;
+        return true;
     case DONE_STATUS:
         put_error(reply, step->status);
         snprintf(reply->extra, sizeof reply->extra, "%s", step->extra ? step->extra : "");
@@ -629,10 +630,10 @@ static int answer(struct fault_conn *conn, const struct bucket_step *step, struc
         break;
     }
     fault_answer(conn, reply->status, reply->extra, reply->body, reply->length);
-    return 1;
+    return true;
 }
 
-int fault_bucket_handle(void *arg, struct fault_conn *conn, const struct fault_request *request)
+bool fault_bucket_handle(void *arg, struct fault_conn *conn, const struct fault_request *request)
 {
     struct fault_bucket *bucket = arg;
     enum bucket_op op = op_of(request);
@@ -652,7 +653,7 @@ int fault_bucket_handle(void *arg, struct fault_conn *conn, const struct fault_r
         act(bucket, op, step, request, reply);
     }
     pthread_mutex_unlock(&bucket->lock);
-    int keep = answer(conn, step, reply);
+    bool keep = answer(conn, step, reply);
     free(reply);
     return keep;
 }

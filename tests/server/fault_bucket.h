@@ -8,6 +8,7 @@
 #define MR_TESTS_FAULT_BUCKET_H
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "fault_server.h"
@@ -83,10 +84,10 @@ struct fault_bucket {
         uint64_t part_size[64];
         unsigned char *part[64];
         uint64_t finished; /* generation */
-        int used, gone;
+        bool used, gone;
     } sessions[16];
     uint64_t generation; /* of the last object */
-    int started_now;     /* uploads under way were begun now, and not on 2 January 2026 */
+    bool started_now;    /* uploads under way were begun now, and not on 2 January 2026 */
     unsigned count[OP_COUNT];
     unsigned seen_on_conn[OP_COUNT]; /* of the last request: requests on its connection before it */
     char last_head[OP_COUNT][8192], last_target[OP_COUNT][8192], last_body[OP_COUNT][8192];
@@ -100,6 +101,6 @@ struct bucket_object *fault_bucket_find(struct fault_bucket *bucket, const char 
 uint64_t fault_bucket_put(struct fault_bucket *bucket, const char *name, const void *data, uint64_t size);
 
 /* A fault_handler; arg is a struct fault_bucket. */
-int fault_bucket_handle(void *arg, struct fault_conn *conn, const struct fault_request *request);
+bool fault_bucket_handle(void *arg, struct fault_conn *conn, const struct fault_request *request);
 
 #endif

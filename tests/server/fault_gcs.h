@@ -7,6 +7,7 @@
 #ifndef MR_TESTS_FAULT_GCS_H
 #define MR_TESTS_FAULT_GCS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "fault_server.h"
@@ -39,8 +40,8 @@ struct fault_step {
 struct fault_gcs {
     const unsigned char *data;
     uint64_t size, generation;
-    int deleted; /* 404 for everything */
-    int no_hash; /* no x-goog-hash */
+    bool deleted; /* 404 for everything */
+    bool no_hash; /* no x-goog-hash */
     const struct fault_step *script;
     unsigned steps;
     unsigned delay_ms; /* before each answer */
@@ -54,6 +55,6 @@ struct fault_gcs {
 };
 
 /* A fault_handler; arg is a struct fault_gcs. */
-int fault_gcs_handle(void *arg, struct fault_conn *conn, const struct fault_request *request);
+bool fault_gcs_handle(void *arg, struct fault_conn *conn, const struct fault_request *request);
 
 #endif

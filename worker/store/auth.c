@@ -25,12 +25,12 @@ struct mr_auth {
     struct mr_auth *next; /* of this thread */
     unsigned uses;
     struct mr_http *http;
-    int anonymous;
+    bool anonymous;
     struct mr_auth_file *file;
     char *origin; /* the file's path, or the metadata server's host */
     struct mr_auth_source *source;
     struct mr_http_timer timer; /* starts a fetch */
-    int fetching, started, refused;
+    bool fetching, started, refused;
     struct mr_text bearer; /* "Authorization: Bearer ..."; empty: none yet */
     struct mr_text quota;  /* "x-goog-user-project: ..." */
     uint64_t serial;
@@ -56,7 +56,7 @@ static void wake_all(struct mr_auth *auth, enum mr_code code, const char *text)
     mr_http_poke(auth->http);
 }
 
-static int is_good(const struct mr_auth *auth)
+static bool is_good(const struct mr_auth *auth)
 {
     return auth->bearer.length && !auth->refused && mr_http_now_ns(auth->http) < auth->expires_ns;
 }
@@ -78,7 +78,7 @@ static int64_t refresh_after_ns(int64_t lifetime_s)
 static void on_token(void *arg, const struct mr_auth_token *token)
 {
     struct mr_auth *auth = arg;
-    auth->fetching = 0;
+    auth->fetching = false;
     if (token->code == MR_OK) {
         int64_t now_ns = mr_http_now_ns(auth->http);
         mr_auth_text_wipe(&auth->bearer);
@@ -117,23 +117,23 @@ static void run_fetch(struct mr_http_timer *timer)
     }
     if (auth->started)
         auth->source->ops->cancel(auth->source); /* overwrites what the fetch before it left */
-    auth->fetching = auth->started = 1;
+    auth->fetching = auth->started = true;
     if (auth->source->ops->start(auth->source) != 0)
         mr_auth_fail(auth->source);
 }
 
-int mr_auth_headers(struct mr_auth *auth, struct mr_auth_headers *headers)
+bool mr_auth_headers(struct mr_auth *auth, struct mr_auth_headers *headers)
 {
     *headers = (struct mr_auth_headers){.count = 0};
     if (auth->anonymous)
-        return 1;
+        return true;
     if (!is_good(auth))
-        return 0;
+        return false;
     headers->lines[headers->count++] = auth->bearer.data;
     if (auth->quota.length)
         headers->lines[headers->count++] = auth->quota.data;
     headers->serial = auth->serial;
-    return 1;
+    return true;
 }
 
 void mr_auth_wait(struct mr_auth *auth, struct mr_auth_waiter *waiter)
@@ -142,7 +142,7 @@ void mr_auth_wait(struct mr_auth *auth, struct mr_auth_waiter *waiter)
     waiter->next = NULL;
     *(auth->last ? &auth->last->next : &auth->first) = waiter;
     auth->last = waiter;
-    waiter->queued = 1;
+    waiter->queued = true;
     waiter->round = auth->round;
     if (!auth->fetching)
         fetch_at(auth, 0); /* from the loop: a start calls nothing back */
@@ -155,13 +155,13 @@ void mr_auth_cancel(struct mr_auth *auth, struct mr_auth_waiter *waiter)
     *(waiter->previous ? &waiter->previous->next : &auth->first) = waiter->next;
     *(waiter->next ? &waiter->next->previous : &auth->last) = waiter->previous;
     waiter->previous = waiter->next = NULL;
-    waiter->queued = 0;
+    waiter->queued = false;
 }
 
 void mr_auth_refused(struct mr_auth *auth, uint64_t serial)
 {
     if (serial && serial == auth->serial)
-        auth->refused = 1;
+        auth->refused = true;
 }
 
 /* ---- which credentials ---- */
@@ -204,7 +204,7 @@ static void put_gcloud_path(char *out, size_t size)
     snprintf(out, size, "%s/.config/gcloud/application_default_credentials.json", home ? home : "");
 }
 
-static int is_true(const char *text)
+static bool is_true(const char *text)
 {
     return text && (strcasecmp(text, "true") == 0 || strcmp(text, "1") == 0);
 }
@@ -321,7 +321,7 @@ static void auth_free(struct mr_auth *auth)
     free(auth);
 }
 
-static struct mr_auth *auth_make(struct mr_http *http, int anonymous)
+static struct mr_auth *auth_make(struct mr_http *http, bool anonymous)
 {
     struct mr_auth *auth = calloc(1, sizeof *auth);
     if (!auth) {
@@ -346,14 +346,14 @@ static struct mr_auth *auth_make(struct mr_http *http, int anonymous)
     return auth;
 }
 
-struct mr_auth *mr_auth_new(const char *mode, int emulator, struct mr_http *http)
+struct mr_auth *mr_auth_new(const char *mode, bool emulator, struct mr_http *http)
 {
-    int by_default = !mode || !mode[0] || strcmp(mode, "default") == 0;
+    bool by_default = !mode || !mode[0] || strcmp(mode, "default") == 0;
     if (!by_default && strcmp(mode, "anonymous") != 0) {
         mr_error_set(MR_E_CONFIG, "[gcs] auth = \"%s\" is not one of default, anonymous", mode);
         return NULL;
     }
-    int anonymous = !by_default || emulator;
+    bool anonymous = !by_default || emulator;
     for (struct mr_auth *auth = auths; auth; auth = auth->next) {
         if (auth->http == http && auth->anonymous == anonymous) {
             auth->uses++;

@@ -64,7 +64,7 @@ static void put_query(struct mr_text *to, const char *query)
     char *copy = strdup(query), *pairs[PAIRS_MAX], *rest = copy, *pair;
     size_t count = 0;
     if (!copy)
-        to->failed = 1;
+        to->failed = true;
     while (copy && count < PAIRS_MAX && (pair = strsep(&rest, "&"))) {
         if (pair[0])
             pairs[count++] = pair;
@@ -335,7 +335,7 @@ static int ask(struct mr_auth_aws *aws, const char *method, const char *url, con
         mr_auth_call_line(call, "X-aws-ec2-metadata-token-ttl-seconds", "300");
     else if (aws->session.length)
         mr_auth_call_line(call, "X-aws-ec2-metadata-token", aws->session.data);
-    call->direct = 1;
+    call->direct = true;
     call->done = on_answer;
     call->arg = aws;
     return mr_auth_call_send(call);

@@ -33,19 +33,19 @@ void mr_auth_text_reserve(struct mr_text *text, size_t size)
         return;
     text->data = malloc(size);
     if (!text->data) {
-        text->failed = 1;
+        text->failed = true;
         return;
     }
     text->size = size;
     text->data[0] = 0;
 }
 
-void mr_auth_put_base64(struct mr_text *to, const void *data, size_t length, int url)
+void mr_auth_put_base64(struct mr_text *to, const void *data, size_t length, bool url)
 {
     size_t size = (length + 2) / 3 * 4 + 1;
     char *out = malloc(size);
     if (!out) {
-        to->failed = 1;
+        to->failed = true;
         return;
     }
     size_t n = (size_t)EVP_EncodeBlock((unsigned char *)out, data, (int)length);
@@ -63,16 +63,16 @@ void mr_auth_put_json(struct mr_text *to, const char *text)
     mr_text_put_json(to, text, strlen(text));
 }
 
-int mr_auth_is_token(const char *text)
+bool mr_auth_is_token(const char *text)
 {
     size_t n = text ? strlen(text) : 0;
     if (n == 0 || n > MR_AUTH_TOKEN_MAX)
-        return 0;
+        return false;
     for (size_t i = 0; i < n; i++) {
         if ((unsigned char)text[i] <= 0x20 || (unsigned char)text[i] >= 0x7f)
-            return 0;
+            return false;
     }
-    return 1;
+    return true;
 }
 
 /* A number or word is ended where it lies, so what stands behind it is read first. */
@@ -125,7 +125,7 @@ void mr_auth_call_init(struct mr_auth_call *call, struct mr_http *http, const ch
     call->method = method;
     call->tries = TRIES;
     call->timeout_ms = TIMEOUT_MS;
-    call->direct = 0;
+    call->direct = false;
     call->line_count = call->failures = 0;
     mr_text_puts(&call->url, url);
     mr_auth_text_reserve(&call->body, 2 * MR_AUTH_TOKEN_MAX);
@@ -165,17 +165,17 @@ static int on_body(void *arg, const struct mr_http_call *http, const void *data,
     return 0;
 }
 
-int mr_auth_answer_says(const struct mr_auth_answer *answer, const char *word)
+bool mr_auth_answer_says(const struct mr_auth_answer *answer, const char *word)
 {
     return answer->code == MR_OK && answer->length > 0 && strstr(answer->body, word);
 }
 
-static int worth_a_repeat(const struct mr_auth_answer *answer)
+static bool worth_a_repeat(const struct mr_auth_answer *answer)
 {
     if (answer->code != MR_OK)
         return mr_code_retryable(answer->code);
     if (answer->status / 100 == 2)
-        return 0;
+        return false;
     return answer->status == 408 || answer->status == 429 || answer->status / 100 == 5 ||
            mr_auth_answer_says(answer, "\"internal_failure\"") || mr_auth_answer_says(answer, "\"server_error\"") ||
            mr_auth_answer_says(answer, "\"temporarily_unavailable\"");
@@ -237,7 +237,7 @@ static int send_now(struct mr_auth_call *call)
         .stall_timeout_ms = call->timeout_ms,
         .fresh_connection = call->failures > 0,
         .direct = call->direct,
-        .plain = 1,
+        .plain = true,
         .sink = on_body,
         .done = on_done,
         .arg = call,
@@ -289,7 +289,7 @@ static void put_place(const struct mr_auth_call *call, char *out, size_t size)
     mr_text_quote(out, size, call->url.data, n);
 }
 
-static int in_token(char c)
+static bool in_token(char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || (c && strchr("-_.~+/=", c));
 }

@@ -29,7 +29,7 @@ extern char **environ;
 /* ---- the answer ---- */
 
 /* The token in text, which is overwritten, or NULL with mr_error. */
-static const char *parse(const struct mr_auth_file *file, char *text, size_t length, int from_file)
+static const char *parse(const struct mr_auth_file *file, char *text, size_t length, bool from_file)
 {
     struct mr_auth_member members[] = {{"version", NULL},  {"success", NULL},       {"token_type", NULL},
                                        {"id_token", NULL}, {"saml_response", NULL}, {"expiration_time", NULL},
@@ -97,7 +97,7 @@ static const char *from_output_file(struct mr_auth_subject *subject)
     if (got <= 0)
         return NULL;
     subject->output[got] = 0;
-    return parse(subject->file, subject->output, (size_t)got, 1);
+    return parse(subject->file, subject->output, (size_t)got, true);
 }
 
 /* ---- the program ---- */
@@ -123,7 +123,7 @@ static void finish(struct mr_auth_subject *subject, int status)
             mr_error_set(MR_E_DENIED, "the credentials executable printed nothing");
     } else if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
         subject->output[subject->output_length] = 0;
-        token = parse(subject->file, subject->output, subject->output_length, 0);
+        token = parse(subject->file, subject->output, subject->output_length, false);
     } else {
         mr_error_set(MR_E_DENIED, "the credentials executable ended with %s %d: run it by hand to see why",
                      WIFEXITED(status) ? "exit status" : "signal",
@@ -143,7 +143,7 @@ static void run_poll(struct mr_http_timer *timer)
            (got = read(subject->fd, subject->output + subject->output_length,
                        MR_AUTH_TOKEN_MAX - subject->output_length)) > 0)
         subject->output_length += (size_t)got;
-    int late = mr_clock_mono_ns() >= subject->deadline_ns, full = subject->output_length == MR_AUTH_TOKEN_MAX;
+    bool late = mr_clock_mono_ns() >= subject->deadline_ns, full = subject->output_length == MR_AUTH_TOKEN_MAX;
     if (ended == 0 && !late && !full) {
         poll_again(subject);
         return;
@@ -242,7 +242,7 @@ static size_t split_words(char *command, char **words)
             else
                 *to++ = *from;
         }
-        int last = !*from;
+        bool last = !*from;
         *to = 0;
         if (last)
             break;

@@ -28,8 +28,8 @@ static void on_token(struct mr_auth_call *call, struct mr_auth_answer *answer)
 {
     struct external *external = call->arg;
     struct mr_auth_token token;
-    int refused = mr_auth_answer_says(answer, "invalid_grant") || mr_auth_answer_says(answer, "invalid_request");
-    int clock = mr_auth_answer_says(answer, "iat") || mr_auth_answer_says(answer, "expired");
+    bool refused = mr_auth_answer_says(answer, "invalid_grant") || mr_auth_answer_says(answer, "invalid_request");
+    bool clock = mr_auth_answer_says(answer, "iat") || mr_auth_answer_says(answer, "expired");
     if (mr_auth_answer_check(call, answer, "token") == 0 && mr_auth_answer_token(call, answer, &token) == 0) {
         external->base.done(external->base.arg, &token);
         return;
@@ -54,7 +54,7 @@ static void put_client(struct mr_auth_call *call, const struct mr_auth_file *fil
     mr_text_puts(&pair, file->client_secret ? file->client_secret : "");
     mr_text_puts(&line, "Basic ");
     if (!pair.failed)
-        mr_auth_put_base64(&line, pair.data, pair.length, 0);
+        mr_auth_put_base64(&line, pair.data, pair.length, false);
     if (!line.failed)
         mr_auth_call_line(call, "Authorization", line.data);
     mr_auth_text_wipe(&pair);

@@ -97,12 +97,12 @@ static int read_object(struct reader *reader, struct mr_auth_file *file, const s
 
 /* ---- nested objects ---- */
 
-static int is_object(struct reader *reader, const char *key)
+static bool is_object(struct reader *reader, const char *key)
 {
     if (mr_json_peek(&reader->json) == MR_JSON_OBJECT)
-        return 1;
+        return true;
     wrong(key, "an object");
-    return 0;
+    return false;
 }
 
 static int read_headers(struct reader *reader, struct mr_auth_file *file)
@@ -400,7 +400,7 @@ struct mr_auth_file *mr_auth_file_read(const char *path)
     size_t length = 0;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0) {
-        int missing = errno == ENOENT || errno == ENOTDIR;
+        bool missing = errno == ENOENT || errno == ENOTDIR;
         mr_error_set(MR_E_DENIED, "%s: %s", path,
                      missing
                          ? "there is no such file; set GOOGLE_APPLICATION_CREDENTIALS to a key file that exists, or "

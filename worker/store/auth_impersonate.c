@@ -39,7 +39,7 @@ static void on_token(struct mr_auth_call *call, struct mr_auth_answer *answer)
 {
     struct impersonate *impersonate = call->arg;
     struct mr_auth_member members[] = {{"accessToken", NULL}, {"expireTime", NULL}};
-    int denied = answer->status == 403;
+    bool denied = answer->status == 403;
     if (mr_auth_answer_check(call, answer, "impersonated token") != 0) {
         if (denied)
             mr_error_append("it may not be impersonated by these credentials: grant them "

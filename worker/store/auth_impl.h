@@ -2,6 +2,8 @@
 #ifndef MR_WORKER_STORE_AUTH_IMPL_H
 #define MR_WORKER_STORE_AUTH_IMPL_H
 
+#include <stdbool.h>
+
 #include "worker/store/auth_file.h"
 #include "worker/store/http.h"
 #include "worker/store/text.h"
@@ -75,7 +77,7 @@ struct mr_auth_call {
     struct mr_text lines;     /* each with its NUL */
     unsigned line_count, tries, failures;
     unsigned timeout_ms; /* of one try */
-    int direct;          /* past any proxy */
+    bool direct;         /* past any proxy */
     char *answer;
     size_t answer_length;
     void (*done)(struct mr_auth_call *call, struct mr_auth_answer *answer);
@@ -95,7 +97,7 @@ void mr_auth_call_close(struct mr_auth_call *call);
 /* 0 for a 2xx answer; -1 with mr_error: DENIED with the server's words, or NET, TIMEOUT, BUSY. `what` was asked for. */
 int mr_auth_answer_check(const struct mr_auth_call *call, const struct mr_auth_answer *answer, const char *what);
 /* 1 if the body of an error answer has this word in it. */
-int mr_auth_answer_says(const struct mr_auth_answer *answer, const char *word);
+bool mr_auth_answer_says(const struct mr_auth_answer *answer, const char *word);
 /* The answer of a token endpoint {"access_token", "expires_in"}, checked. 0, or -1 with mr_error. */
 int mr_auth_answer_token(const struct mr_auth_call *call, struct mr_auth_answer *answer, struct mr_auth_token *token);
 
@@ -108,7 +110,7 @@ struct mr_auth_member {
 };
 int mr_auth_members(char *text, size_t length, struct mr_auth_member *members, size_t count);
 /* No control bytes or spaces, not empty, not too long: it may be put into a header line. */
-int mr_auth_is_token(const char *text);
+bool mr_auth_is_token(const char *text);
 /* text in double quotes, for JSON. */
 void mr_auth_put_json(struct mr_text *to, const char *text);
 /* Overwrites, and frees. */
@@ -116,7 +118,7 @@ void mr_auth_text_wipe(struct mr_text *text);
 /* Room for size bytes, so that growing leaves no copy behind. */
 void mr_auth_text_reserve(struct mr_text *text, size_t size);
 /* Base64 with the alphabet of URLs, unpadded (url != 0), or the usual one. */
-void mr_auth_put_base64(struct mr_text *to, const void *data, size_t length, int url);
+void mr_auth_put_base64(struct mr_text *to, const void *data, size_t length, bool url);
 
 /* ---- subject tokens of external accounts ---- */
 

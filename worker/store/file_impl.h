@@ -2,6 +2,7 @@
 #ifndef MR_WORKER_STORE_FILE_IMPL_H
 #define MR_WORKER_STORE_FILE_IMPL_H
 
+#include <stdbool.h>
 #include <sys/stat.h>
 
 #include "shm/base/clock.h"
@@ -110,7 +111,7 @@ struct mr_store_call *mr_file_permissions(struct mr_store *base, const char *con
 
 /* The end of the store: temporary files stay, for who goes on with them. */
 void mr_file_uploads_close(struct file_store *store);
-int mr_file_has_parts(const struct mr_store *store);
+bool mr_file_has_parts(const struct mr_store *store);
 struct mr_store_call *mr_file_parts_begin(struct mr_store *base, const char *name, size_t name_length,
                                           const char *content_type, mr_store_parts_begin_fn *done, void *arg);
 struct mr_store_call *mr_file_part_send(struct mr_store *base, const struct mr_upload_part_request *request,

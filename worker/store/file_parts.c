@@ -20,10 +20,10 @@ struct file_upload {
     char path[MR_STORE_NAME_MAX + MR_LEFTOVER_SIZE];
 };
 
-int mr_file_has_parts(const struct mr_store *store)
+bool mr_file_has_parts(const struct mr_store *store)
 {
     (void)store;
-    return 1;
+    return true;
 }
 
 /* ---- open uploads ---- */
@@ -215,7 +215,7 @@ struct mr_store_call *mr_file_part_send(struct mr_store *base, const struct mr_u
 /* ---- complete, abort ---- */
 
 /* A predecessor gave it its name, and died before it took the temporary one away. */
-static int has_its_name(const struct file_call *call, const struct stat *st)
+static bool has_its_name(const struct file_call *call, const struct stat *st)
 {
     struct stat there;
     return st->st_nlink > 1 && stat(call->name, &there) == 0 && there.st_ino == st->st_ino &&

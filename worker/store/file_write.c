@@ -187,7 +187,7 @@ static void finish(struct file_call *call)
     }
     struct mr_store_item item = item_of(call, &st);
     item.crc32c = call->write->crc;
-    item.has_crc32c = 1;
+    item.has_crc32c = true;
     call->done.stat(call->arg, &result, &item);
     mr_file_call_end(call);
 }

@@ -33,9 +33,9 @@ struct gcs_call *mr_gcs_take(struct gcs_store *store, enum gcs_kind kind, void *
     call->kind = kind;
     call->arg = arg;
     call->http = NULL;
-    call->refused = 0;
-    call->looking_up = 0;
-    call->head_checked = 0;
+    call->refused = false;
+    call->looking_up = false;
+    call->head_checked = false;
     call->line_count = 0;
     mr_text_clear(&call->name);
     mr_text_clear(&call->lines);
@@ -144,7 +144,7 @@ static const char *advice_of_status(const struct mr_store_result *result)
 }
 
 /* The store compared what came with the checksum that was sent: BadDigest in XML, words about CRC32C in JSON. */
-static int is_other_bytes(const struct gcs_call *call, const struct mr_http_result *http, const char *words)
+static bool is_other_bytes(const struct gcs_call *call, const struct mr_http_result *http, const char *words)
 {
     return http->status == 400 && call->kind >= GCS_INSERT &&
            (strcasestr(words, "crc32c") || memmem(http->body, http->body_length, "BadDigest", 9));
@@ -245,7 +245,7 @@ static void on_answer(void *arg, const struct mr_http_result *http)
         call->answered(call, http);
         return;
     }
-    call->refused = 1;
+    call->refused = true;
     mr_auth_refused(auth, call->token);
     mr_auth_wait(auth, &call->waiter);
 }
@@ -261,14 +261,14 @@ int mr_gcs_send(struct gcs_call *call, struct mr_http_request *request)
     if (!request->stall_timeout_ms)
         request->stall_timeout_ms = store->base.stall_timeout_ms;
     if (call->kind >= GCS_INSERT) {
-        request->once = 1; /* repeats are a transfer's to decide on */
+        request->once = true; /* repeats are a transfer's to decide on */
         request->stall_timeout_ms *= WRITE_PATIENCE;
     }
     request->arg = call;
     call->request = *request;
     call->answered = request->done;
     call->waiter.ready = on_token;
-    int ready = mr_auth_headers(store->auth, &headers);
+    bool ready = mr_auth_headers(store->auth, &headers);
     if (!ready || headers.serial) {
         mr_text_clear(&call->url);
         mr_text_add(&call->url, store->url.data ? store->url.data : "", store->url.length);
@@ -437,7 +437,7 @@ struct mr_store *mr_store_gcs_new(const struct mr_store_options *options)
         mr_error_set(MR_E_USAGE, "a gs:// URI needs a bucket");
         goto fail;
     }
-    int from_emulator = !options->endpoint && emulator && emulator[0];
+    bool from_emulator = !options->endpoint && emulator && emulator[0];
     if (options->endpoint)
         store->endpoint = make_endpoint(options->endpoint, "[gcs] endpoint");
     else if (from_emulator)

@@ -152,7 +152,7 @@ static void on_batch(void *arg, const struct mr_http_result *http)
     call->http = NULL;
     mr_gcs_explain(call, http, &result, text, sizeof text);
     if (result.status == 404 || result.status == 405 || result.status == 501) {
-        mr_gcs_store(call)->no_batch = 1;
+        mr_gcs_store(call)->no_batch = true;
         if (send_next(call) == 0)
             return;
         mr_gcs_refuse(call, &result, text, sizeof text);

@@ -2,6 +2,8 @@
 #ifndef MR_WORKER_STORE_GCS_IMPL_H
 #define MR_WORKER_STORE_GCS_IMPL_H
 
+#include <stdbool.h>
+
 #include "worker/store/auth.h"
 #include "worker/store/gcs_json.h"
 #include "worker/store/http.h"
@@ -33,8 +35,8 @@ struct gcs_store {
     struct mr_text user_project; /* "&userProject=x", or nothing */
     char *project;               /* "x", or NULL */
     struct mr_text url;          /* of the request that is being built */
-    int no_parts;                /* it has no multipart uploads */
-    int no_batch;                /* the endpoint has no batches: 404, 405 or 501 */
+    bool no_parts;               /* it has no multipart uploads */
+    bool no_batch;               /* the endpoint has no batches: 404, 405 or 501 */
     struct gcs_call *pool;
 };
 
@@ -57,7 +59,7 @@ struct gcs_call {
     struct mr_text url;
     void (*answered)(void *arg, const struct mr_http_result *result);
     uint64_t token; /* that the request was sent with; 0: none */
-    int refused;    /* a 401 was answered before */
+    bool refused;   /* a 401 was answered before */
     void *arg;
     union {
         mr_store_list_fn *list;
@@ -87,8 +89,8 @@ struct gcs_call {
     struct mr_store_get_request get;
     uint64_t generation;
     struct mr_store_got got;
-    int head_checked;
-    int looking_up;              /* a get whose generation is gone: the second request, without it */
+    bool head_checked;
+    bool looking_up;             /* a get whose generation is gone: the second request, without it */
     struct mr_store_result lost; /* how the first one ended */
 };
 
@@ -159,7 +161,7 @@ struct mr_store_call *mr_gcs_upload_begin(struct mr_store *base, const struct mr
 struct mr_store_call *mr_gcs_upload_send(struct mr_store *base, const struct mr_store_chunk *chunk,
                                          mr_store_upload_fn *done, void *arg);
 void mr_gcs_upload_drop(struct mr_store *base, const char *session);
-int mr_gcs_has_parts(const struct mr_store *base);
+bool mr_gcs_has_parts(const struct mr_store *base);
 struct mr_store_call *mr_gcs_parts_begin(struct mr_store *base, const char *name, size_t name_length,
                                          const char *content_type, mr_store_parts_begin_fn *done, void *arg);
 struct mr_store_call *mr_gcs_part_send(struct mr_store *base, const struct mr_upload_part_request *request,

@@ -54,7 +54,7 @@ static int take_crc(struct mr_json *json, struct mr_store_item *item)
     const char *text;
     if (take_string(json, &text) != 0 || mr_crc32c_from_base64(text, strlen(text), &item->crc32c) != 0)
         return -1;
-    item->has_crc32c = 1;
+    item->has_crc32c = true;
     return 0;
 }
 
@@ -319,22 +319,22 @@ int mr_gcs_item_parse(const char *json, size_t length, struct mr_store_item *ite
 /* ---- buckets ---- */
 
 /* true, or anything else. */
-static int take_flag(struct mr_json *json)
+static bool take_flag(struct mr_json *json)
 {
     const char *at;
-    int is_word = mr_json_peek(json) == MR_JSON_WORD;
+    bool is_word = mr_json_peek(json) == MR_JSON_WORD;
     at = json->at;
     return mr_json_skip(json) == 0 && is_word && *at == 't';
 }
 
 /* The member `wanted` of an object: its flag, or its number where number is not NULL. */
-static int take_inner(struct mr_json *json, const char *wanted, uint64_t *number)
+static bool take_inner(struct mr_json *json, const char *wanted, uint64_t *number)
 {
     const char *key;
-    int flag = 0;
+    bool flag = false;
     if (mr_json_peek(json) != MR_JSON_OBJECT) {
         mr_json_skip(json);
-        return 0;
+        return false;
     }
     mr_json_enter(json);
     while (mr_json_key(json, &key) > 0) {
@@ -433,12 +433,12 @@ int mr_gcs_permissions_parse(const char *json, size_t length, const char *names,
 /* ---- errors ---- */
 
 /* {"error": {"message": "..."}}: 1 and the message, which lies in *json's text; else 0. */
-static int json_message(struct mr_json *json, const char **message)
+static bool json_message(struct mr_json *json, const char **message)
 {
     const char *key;
     *message = NULL;
     if (mr_json_peek(json) != MR_JSON_OBJECT)
-        return 0;
+        return false;
     mr_json_enter(json);
     while (mr_json_key(json, &key) > 0) {
         if (strcmp(key, "error") != 0 || mr_json_peek(json) != MR_JSON_OBJECT) {

@@ -28,7 +28,7 @@ static struct gcs_call *xml_call(struct gcs_store *store, const char *name, size
     return call;
 }
 
-int mr_gcs_has_parts(const struct mr_store *base)
+bool mr_gcs_has_parts(const struct mr_store *base)
 {
     return !((const struct gcs_store *)base)->no_parts;
 }
@@ -56,7 +56,7 @@ static struct mr_gcs_xml *take_xml(struct gcs_call *call, const struct mr_http_r
 /* ---- begin ---- */
 
 /* An endpoint without such uploads; a bucket that is not there is another matter. */
-static int says_unknown(const struct mr_http_result *http)
+static bool says_unknown(const struct mr_http_result *http)
 {
     int status = http->status;
     return http->code == MR_OK && (status == 400 || status == 404 || status == 405 || status == 501) &&
@@ -72,7 +72,7 @@ static void on_begin(void *arg, const struct mr_http_result *http)
     call->http = NULL;
     mr_gcs_explain(call, http, &result, text, sizeof text);
     if (says_unknown(http)) {
-        mr_gcs_store(call)->no_parts = 1;
+        mr_gcs_store(call)->no_parts = true;
         mr_error_set(MR_E_PROTOCOL, "the endpoint has no multipart uploads (HTTP status %d)", http->status);
         mr_gcs_refuse(call, &result, text, sizeof text);
     }

@@ -37,7 +37,7 @@ struct mr_store_call *mr_gcs_list(struct mr_store *base, const struct mr_store_l
         return NULL;
     call->done.list = done;
     if (mr_store_list_copy(&call->list, request, &call->name) != 0)
-        call->name.failed = 1; /* mr_gcs_send says so */
+        call->name.failed = true; /* mr_gcs_send says so */
     mr_gcs_objects_url(store, "");
     mr_text_puts(&store->url, "?" LIST_FIELDS);
     mr_text_puts(&store->url, request->with_times ? ",timeCreated),nextPageToken" : "),nextPageToken");
@@ -90,7 +90,7 @@ struct mr_store_call *mr_gcs_stat(struct mr_store *base, const char *name, size_
 static int check_head(struct gcs_call *call, int status, const struct mr_http_headers *headers)
 {
     const struct mr_store_get_request *get = &call->get;
-    call->head_checked = 1;
+    call->head_checked = true;
     if (headers->has_generation)
         call->got.generation = headers->generation;
     call->got.has_crc32c = headers->has_crc32c;
@@ -191,7 +191,7 @@ static void on_lookup(void *arg, const struct mr_http_result *http)
     if (result.code == MR_OK) {
         result = call->lost;
         result.code = MR_E_CHANGED;
-        int same = item.generation == call->get.generation;
+        bool same = item.generation == call->get.generation;
         snprintf(text, sizeof text, "%s: %s: generation %llu was %s, %llu is there", mr_gcs_uri(call, uri, sizeof uri),
                  same ? "the server contradicts itself" : "changed since the listing",
                  (unsigned long long)call->get.generation, same ? "not found" : "listed",

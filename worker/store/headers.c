@@ -50,7 +50,7 @@ static void take_content_range(struct mr_http_headers *headers, const char *valu
         return;
     if (at != end || first > last || last >= total)
         return;
-    headers->has_content_range = 1;
+    headers->has_content_range = true;
     headers->range_first = first;
     headers->range_last = last;
     headers->range_total = total;
@@ -67,7 +67,7 @@ static void take_hash(struct mr_http_headers *headers, const char *value, size_t
             at++;
         if (stop - at > 7 && strncasecmp(at, "crc32c=", 7) == 0 &&
             mr_crc32c_from_base64(at + 7, (size_t)(stop - at - 7), &headers->crc32c) == 0)
-            headers->has_crc32c = 1;
+            headers->has_crc32c = true;
         at = comma ? comma + 1 : end;
     }
 }
@@ -100,7 +100,7 @@ static void take_date(struct mr_http_headers *headers, const char *value, size_t
     headers->date_s = at > 0 ? (int64_t)at : 0;
 }
 
-static int is(const char *name, size_t length, const char *wanted)
+static bool is(const char *name, size_t length, const char *wanted)
 {
     return strlen(wanted) == length && strncasecmp(name, wanted, length) == 0;
 }
@@ -111,7 +111,7 @@ static void take_kept(struct mr_http_headers *headers, const char *value, size_t
     uint64_t last;
     if (length > 8 && strncasecmp(value, "bytes=0-", 8) == 0 && only_u64(value + 8, length - 8, &last) == 0 &&
         last < INT64_MAX) {
-        headers->has_kept = 1;
+        headers->has_kept = true;
         headers->kept = last + 1;
     }
 }
@@ -145,7 +145,7 @@ static size_t split_line(const char *line, size_t length, const char **value, si
     return (size_t)(colon - line);
 }
 
-int mr_http_headers_location(const char *line, size_t length, const char **url, size_t *url_length)
+bool mr_http_headers_location(const char *line, size_t length, const char **url, size_t *url_length)
 {
     return length > 9 && is(line, split_line(line, length, url, url_length), "location");
 }

@@ -49,11 +49,11 @@ static size_t on_header(char *line, size_t unit, size_t count, void *arg)
     if (status != 0) {                                              /* also behind a 100 Continue */
         call->first_ns = call->http->now_ns - call->started_ns + 1; /* 0 means none */
         call->status = status;
-        call->head_ended = 0;
+        call->head_ended = false;
         memset(&call->headers, 0, sizeof call->headers);
         forget_location(call);
     } else if (length > 0 && (line[0] == '\r' || line[0] == '\n')) {
-        call->head_ended = 1;
+        call->head_ended = true;
     } else {
         mr_http_headers_line(&call->headers, line, length);
         if (!call->location && mr_http_headers_location(line, length, &url, &url_length))
@@ -273,7 +273,7 @@ static void set_body(struct mr_http_call *call, const struct mr_http_request *re
     }
     curl_easy_setopt(easy, CURLOPT_POST, 1L);
     /* A small body in one piece goes out in one packet with the header lines. */
-    int in_one = request->body_count == 1 && call->body_length <= SEND_SMALL;
+    bool in_one = request->body_count == 1 && call->body_length <= SEND_SMALL;
     const void *small = call->body_length ? request->body[0].data : "";
     curl_easy_setopt(easy, CURLOPT_POSTFIELDS, in_one ? small : NULL);
     curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)call->body_length);
@@ -384,7 +384,7 @@ struct mr_http_call *mr_http_start(struct mr_http *http, const struct mr_http_re
                                ? request->first_timeout_ms * MR_MILLISECOND_NS
                                : call->stall_limit_ns;
     call->status = 0;
-    call->head_ended = 0;
+    call->head_ended = false;
     memset(&call->headers, 0, sizeof call->headers);
     call->collected_length = 0;
     call->sink_code = MR_OK;
@@ -455,7 +455,7 @@ static void finish(struct mr_http *http, struct mr_http_call *call, enum mr_code
     curl_easy_getinfo(call->easy, CURLINFO_NUM_CONNECTS, &connects);
     result.reused = connects == 0;
     deactivate(http, call);
-    http->poked = 1;
+    http->poked = true;
     call->done(call->arg, &result);
     recycle(http, call);
 }
@@ -556,14 +556,14 @@ static int add_header(struct curl_slist **to, const char *line)
 }
 
 /* Lines that the body and its checks depend on. */
-static int is_ours(const char *line, size_t length)
+static bool is_ours(const char *line, size_t length)
 {
     static const char *const names[] = {"Accept-Encoding", "Content-Length", "Expect", "Range", "Transfer-Encoding"};
     for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
         if (length == strlen(names[i]) && strncasecmp(line, names[i], length) == 0)
-            return 1;
+            return true;
     }
-    return 0;
+    return false;
 }
 
 static int set_headers(struct mr_http *http, const struct mr_http_options *options)

@@ -137,7 +137,7 @@ static int utf8_length(const unsigned char *at)
 }
 
 /* Not plain: a quote, a backslash, a control byte or the end, or UTF-8. */
-static int is_plain(unsigned char c)
+static bool is_plain(unsigned char c)
 {
     return c >= 0x20 && c < 0x80 && c != '"' && c != '\\';
 }
@@ -236,7 +236,7 @@ int mr_json_enter(struct mr_json *json)
     if (++json->depth > MR_JSON_DEPTH)
         return fail(json, "nested too deep");
     json->at++;
-    json->first = 1;
+    json->first = true;
     return 0;
 }
 
@@ -246,8 +246,8 @@ static int next(struct mr_json *json, char closing)
     if (json->error)
         return -1;
     skip_space(json);
-    int first = json->first;
-    json->first = 0;
+    bool first = json->first;
+    json->first = false;
     if (*json->at == closing) {
         json->at++;
         json->depth--;
@@ -280,7 +280,7 @@ int mr_json_element(struct mr_json *json)
     return next(json, ']');
 }
 
-static int skip_members(struct mr_json *json, int is_object)
+static int skip_members(struct mr_json *json, bool is_object)
 {
     const char *key;
     int rc;

@@ -14,12 +14,12 @@ static const char *line_end(const char *at, const char *end)
     return newline ? newline + 1 : end;
 }
 
-static int is_blank(const char *line, const char *end)
+static bool is_blank(const char *line, const char *end)
 {
     return end - line == 1 || (end - line == 2 && *line == '\r');
 }
 
-static int is_delimiter(const struct mr_multipart *multipart, const char *line)
+static bool is_delimiter(const struct mr_multipart *multipart, const char *line)
 {
     return (size_t)(multipart->end - line) >= multipart->delimiter_length &&
            memcmp(line, multipart->delimiter, multipart->delimiter_length) == 0;
@@ -85,20 +85,20 @@ static void take_part(const char *at, const char *end, struct mr_multipart_part 
     part->body_length = (size_t)(end - part->body);
 }
 
-int mr_multipart_next(struct mr_multipart *multipart, struct mr_multipart_part *part)
+bool mr_multipart_next(struct mr_multipart *multipart, struct mr_multipart_part *part)
 {
     const char *end = multipart->end, *at = multipart->at;
     if (at >= end || !multipart->delimiter)
-        return 0;
+        return false;
     const char *after = at + multipart->delimiter_length;
     if (end - after >= 2 && after[0] == '-' && after[1] == '-')
-        return 0; /* the last one */
+        return false; /* the last one */
     const char *begin = line_end(at, end), *next = begin;
     while (next < end && !is_delimiter(multipart, next))
         next = line_end(next, end);
     multipart->at = next;
     if (next == end)
-        return 0; /* cut off: what is there may not be all of it */
+        return false; /* cut off: what is there may not be all of it */
     take_part(begin, next, part);
-    return 1;
+    return true;
 }

@@ -198,7 +198,7 @@ void mr_store_upload_drop(struct mr_store *store, const char *session)
 
 /* ---- parts.h ---- */
 
-int mr_store_has_parts(const struct mr_store *store)
+bool mr_store_has_parts(const struct mr_store *store)
 {
     return store->ops->has_parts && store->ops->has_parts(store);
 }

@@ -13,6 +13,7 @@
 #ifndef MR_WORKER_STORE_STORE_H
 #define MR_WORKER_STORE_STORE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -52,8 +53,8 @@ struct mr_store_result {
     const char *text;        /* "" for MR_OK; else one line that names the object and says what to do */
     int status;              /* HTTP status of the last answer; 0: none */
     unsigned retry_after_ms; /* as the server asked; 0: it did not */
-    int not_sent;            /* 1: the server has surely seen nothing of it */
-    int egress_limited;      /* 429 about egress bandwidth: a limit of the project, not of this bucket */
+    bool not_sent;           /* 1: the server has surely seen nothing of it */
+    bool egress_limited;     /* 429 about egress bandwidth: a limit of the project, not of this bucket */
 };
 
 struct mr_store_item {
@@ -62,7 +63,7 @@ struct mr_store_item {
     uint64_t size;
     uint64_t generation; /* gs: generation; file: mtime in ns */
     uint32_t crc32c;
-    int has_crc32c;
+    bool has_crc32c;
     const char *storage_class; /* "" where the store has none */
     const char *etag;          /* "" where the store has none */
     int64_t created_s; /* when it was made, seconds since 1970 by the store's clock; 0: not told (see with_times) */
@@ -76,7 +77,7 @@ struct mr_store_item {
 struct mr_store_list_request {
     const char *prefix, *start_offset, *end_offset, *page_token, *after;
     unsigned max_results; /* 0: as many as the store gives */
-    int with_times;       /* gs: items have created_s */
+    bool with_times;      /* gs: items have created_s */
 };
 
 struct mr_store_page {
@@ -100,8 +101,8 @@ struct mr_store_get_request {
     size_t name_length;
     uint64_t generation; /* 0: whatever there is now */
     uint64_t offset, length;
-    int whole;
-    int fresh_connection;
+    bool whole;
+    bool fresh_connection;
     unsigned first_timeout_ms, stall_timeout_ms; /* as in http.h; 0: the store's stall_timeout_ms */
     unsigned char *dest;                         /* length bytes; must stay until done or cancelled */
     /* `got` more bytes lie at dest + <bytes so far>, still in cache. Must not start or cancel anything. NULL: none. */
@@ -113,7 +114,7 @@ struct mr_store_got {
     uint64_t received;   /* bytes that are in dest: a failed get may be resumed behind them */
     uint64_t generation; /* 0: not told */
     uint32_t crc32c;     /* of the whole object */
-    int has_crc32c;
+    bool has_crc32c;
     int64_t first_ns, gap_ns; /* as in http.h; 0 where nothing was measured */
 };
 typedef void mr_store_get_fn(void *arg, const struct mr_store_result *result, const struct mr_store_got *got);
@@ -148,7 +149,7 @@ struct mr_store_insert_request {
     const char *content_type;  /* copied; NULL: application/octet-stream */
     uint64_t generation_match; /* MR_STORE_ANY; 0: it must not exist; else: the generation that it replaces */
     /* Transfers: a dead process may have sent the same, so a refusal is looked into: size and crc32c tell its work. */
-    int maybe_done;
+    bool maybe_done;
 };
 /*
  * item: the object as it is now (size, generation, crc32c). Errors: EXISTS (generation_match 0, and it does), CHANGED
@@ -186,10 +187,10 @@ struct mr_store_compose_request {
     uint64_t generation_match;           /* of `name`, as in mr_store_insert */
     const char *content_type;            /* NULL: application/octet-stream */
     /* What must come out: it is compared (CORRUPT), and tells after a lost answer whose work it is. */
-    int has_size, has_crc32c;
+    bool has_size, has_crc32c;
     uint64_t size;
     uint32_t crc32c;
-    int maybe_done; /* as in mr_store_insert_request */
+    bool maybe_done; /* as in mr_store_insert_request */
 };
 /* Errors: as insert; NOT_FOUND or CHANGED also for a source. file: reads and writes the bytes. */
 struct mr_store_call *mr_store_compose(struct mr_store *store, const struct mr_store_compose_request *request,
@@ -217,7 +218,7 @@ struct mr_store_chunk {
     const void *data;                             /* must stay until done or cancelled */
     uint64_t offset, length;
     uint64_t total; /* of the whole object, where this is its last chunk; else MR_STORE_ANY */
-    int probe;      /* 1: no data: asks how much the session keeps */
+    bool probe;     /* 1: no data: asks how much the session keeps */
 };
 struct mr_store_uploaded {
     uint64_t kept;                    /* bytes that the session has, which may be fewer than were sent */
@@ -235,8 +236,8 @@ void mr_store_upload_drop(struct mr_store *store, const char *session);
 /* Strings are "" where the store did not say. */
 struct mr_store_bucket {
     const char *storage_class, *location, *location_type; /* "STANDARD", "RAPID"; "US-EAST1"; "region", "zone" */
-    int hierarchical;                                     /* hierarchical name space */
-    int versioning, requester_pays, autoclass;
+    bool hierarchical;                                    /* hierarchical name space */
+    bool versioning, requester_pays, autoclass;
     uint64_t soft_delete_s; /* retention of deleted objects; 0: none */
 };
 typedef void mr_store_bucket_fn(void *arg, const struct mr_store_result *result, const struct mr_store_bucket *bucket);

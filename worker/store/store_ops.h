@@ -2,6 +2,8 @@
 #ifndef MR_WORKER_STORE_STORE_OPS_H
 #define MR_WORKER_STORE_STORE_OPS_H
 
+#include <stdbool.h>
+
 #include "worker/store/store.h"
 #include "worker/store/upload_parts.h"
 
@@ -30,7 +32,7 @@ struct mr_store_ops {
                                          mr_store_upload_fn *done, void *arg);
     void (*upload_drop)(struct mr_store *store, const char *session);
     /* NULL, all six, where the store has no uploads in parts */
-    int (*has_parts)(const struct mr_store *store);
+    bool (*has_parts)(const struct mr_store *store);
     struct mr_store_call *(*parts_begin)(struct mr_store *store, const char *name, size_t name_length,
                                          const char *content_type, mr_store_parts_begin_fn *done, void *arg);
     struct mr_store_call *(*part_send)(struct mr_store *store, const struct mr_upload_part_request *request,
@@ -72,7 +74,7 @@ void mr_store_call_link(struct mr_store *store, struct mr_store_call *call);
 void mr_store_call_unlink(struct mr_store_call *call);
 
 /* 1 where `generation` names one, and not whatever is there. */
-static inline int mr_store_is_generation(uint64_t generation)
+static inline bool mr_store_is_generation(uint64_t generation)
 {
     return generation != 0 && generation != MR_STORE_ANY;
 }

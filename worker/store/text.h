@@ -2,6 +2,7 @@
 #ifndef MR_WORKER_STORE_TEXT_H
 #define MR_WORKER_STORE_TEXT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -9,7 +10,7 @@
 struct mr_text {
     char *data;
     size_t length, size;
-    int failed;
+    bool failed;
 };
 
 void mr_text_clear(struct mr_text *text); /* keeps the memory */

@@ -23,7 +23,7 @@ static void pump(struct mr_http_timer *timer);
 
 /* ---- the queue ---- */
 
-void mr_stream_queue(struct mr_stream *stream, int in_front)
+void mr_stream_queue(struct mr_stream *stream, bool in_front)
 {
     struct mr_transfer_engine *engine = stream->transfer->engine;
     stream->state = MR_STREAM_QUEUED;
@@ -67,7 +67,7 @@ static void stop(struct mr_stream *stream)
 
 static void on_wait_over(struct mr_http_timer *timer)
 {
-    mr_stream_queue(MR_CONTAINER_OF(timer, mr_stream, timer), 1);
+    mr_stream_queue(MR_CONTAINER_OF(timer, mr_stream, timer), true);
 }
 
 /* ---- the limit ---- */
@@ -105,7 +105,7 @@ unsigned mr_transfer_free(const struct mr_transfer_engine *engine)
 
 void mr_transfer_set_connections(struct mr_transfer_engine *engine, unsigned connections)
 {
-    int at_most = engine->limit >= engine->options.connections;
+    bool at_most = engine->limit >= engine->options.connections;
     engine->options.connections = connections ? connections : 1;
     if (at_most || engine->limit > engine->options.connections)
         engine->limit = engine->options.connections;
@@ -213,10 +213,10 @@ void mr_stream_again(struct mr_stream *stream, const struct mr_store_result *res
     }
     counters->compose_busy += result->status == 429 && transfer->is_compose;
     /* Other bytes came than were sent: the store has kept nothing of them. */
-    int corrupt = result->code == MR_E_CORRUPT;
+    bool corrupt = result->code == MR_E_CORRUPT;
     counters->crc_errors += corrupt;
-    int again = corrupt ? stream->failures + 1 < CORRUPT_TRIES
-                        : mr_code_retryable(result->code) && (!transfer->once || result->not_sent);
+    bool again = corrupt ? stream->failures + 1 < CORRUPT_TRIES
+                         : mr_code_retryable(result->code) && (!transfer->once || result->not_sent);
     if (!again) {
         mr_transfer_fail(transfer, result);
         return;
@@ -269,7 +269,7 @@ int mr_stream_end(struct mr_stream *stream, const struct mr_store_result *result
 /* ---- fetch ---- */
 
 /* Stops it and calls back. */
-static void report_fetch(struct mr_transfer *transfer, enum mr_code code, const char *text, uint32_t crc, int verified)
+static void report_fetch(struct mr_transfer *transfer, enum mr_code code, const char *text, uint32_t crc, bool verified)
 {
     struct mr_transfer_result result = {
         .code = code,
@@ -287,7 +287,7 @@ static void report_fetch(struct mr_transfer *transfer, enum mr_code code, const 
 }
 
 /* All bytes came, and their checksum is right or wrong. */
-static void end_fetch(struct mr_transfer *transfer, enum mr_code code, const char *text, uint32_t crc, int verified)
+static void end_fetch(struct mr_transfer *transfer, enum mr_code code, const char *text, uint32_t crc, bool verified)
 {
     struct mr_transfer_counters *counters = &transfer->engine->counters;
     if (code == MR_OK) {
@@ -303,7 +303,7 @@ static void end_fetch(struct mr_transfer *transfer, enum mr_code code, const cha
 
 static void fail_fetch(struct mr_transfer *transfer, const struct mr_store_result *result)
 {
-    report_fetch(transfer, result->code, result->text, 0, 0);
+    report_fetch(transfer, result->code, result->text, 0, false);
 }
 
 static void on_progress(void *arg, uint64_t got)
@@ -324,14 +324,14 @@ static void on_progress(void *arg, uint64_t got)
 static void restart(struct mr_transfer *transfer)
 {
     transfer->streams_left = transfer->stream_count;
-    transfer->has_answer_crc = 0;
+    transfer->has_answer_crc = false;
     transfer->engine->counters.retries++;
     for (unsigned i = 0; i < transfer->stream_count; i++) {
         struct mr_stream *stream = &transfer->streams[i];
         stream->received = 0;
         stream->crc = 0;
-        stream->fresh = 1;
-        mr_stream_queue(stream, 1);
+        stream->fresh = true;
+        mr_stream_queue(stream, true);
     }
 }
 
@@ -346,7 +346,7 @@ static void fail_crc(struct mr_transfer *transfer, uint32_t crc, uint32_t expect
              "%s: the crc32c of its %llu bytes is %s and should be %s (after %u downloads): the object, or what lies "
              "between here and the store, is damaged",
              uri, (unsigned long long)fetch->length, got, wanted, transfer->crc_failures);
-    end_fetch(transfer, MR_E_CORRUPT, text, crc, 0);
+    end_fetch(transfer, MR_E_CORRUPT, text, crc, false);
 }
 
 /* All bytes are there: are they the right ones? */
@@ -354,7 +354,7 @@ static void verify(struct mr_transfer *transfer)
 {
     const struct mr_transfer_request *fetch = &transfer->fetch;
     uint32_t crc = transfer->streams[0].crc, expected = fetch->crc32c;
-    int has_expected = fetch->has_crc32c;
+    bool has_expected = fetch->has_crc32c;
     for (unsigned i = 1; i < transfer->stream_count; i++)
         crc = mr_crc32c_combine(crc, transfer->streams[i].crc, transfer->streams[i].length);
     if (!has_expected && fetch->length == fetch->size) {
@@ -380,7 +380,7 @@ static void on_get(void *arg, const struct mr_store_result *result, const struct
     if (got->generation && !transfer->generation)
         transfer->generation = got->generation;
     if (got->has_crc32c && !transfer->has_answer_crc) {
-        transfer->has_answer_crc = 1;
+        transfer->has_answer_crc = true;
         transfer->answer_crc = got->crc32c;
     }
     if (mr_stream_end(stream, result) != 0)
@@ -412,7 +412,7 @@ static struct mr_store_call *send_get(struct mr_stream *stream)
     };
     get.whole = get.offset == 0 && get.length == fetch->size;
     stream->attempt_start = stream->received;
-    stream->fresh = 0;
+    stream->fresh = false;
     transfer->engine->counters.class_b++;
     return mr_store_get(transfer->store, &get, on_get, stream);
 }
@@ -528,7 +528,7 @@ struct mr_transfer *mr_transfer_begin(struct mr_transfer *transfer)
         return NULL;
     }
     for (unsigned i = 0; i < transfer->stream_count; i++)
-        mr_stream_queue(&transfer->streams[i], 0);
+        mr_stream_queue(&transfer->streams[i], false);
     return transfer;
 }
 
@@ -599,7 +599,7 @@ struct mr_transfer *mr_transfer_list(struct mr_transfer_engine *engine, struct m
         return NULL;
     transfer->done.list = done;
     if (mr_store_list_copy(&transfer->list, request, &transfer->strings) != 0)
-        transfer->strings.failed = 1;
+        transfer->strings.failed = true;
     return mr_transfer_begin(transfer);
 }
 

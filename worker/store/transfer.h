@@ -31,6 +31,7 @@
 #ifndef MR_WORKER_STORE_TRANSFER_H
 #define MR_WORKER_STORE_TRANSFER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -97,7 +98,7 @@ struct mr_transfer_request {
     uint64_t offset;     /* bytes wanted: [offset, offset + length), within size */
     uint64_t length;
     uint32_t crc32c; /* expected crc of the bytes wanted */
-    int has_crc32c;
+    bool has_crc32c;
     void *dest; /* length bytes; may be NULL where length is 0 */
     /*
      * The next `got` of the bytes wanted lie at dest + at, in order and each once, still in cache. The checksum is then
@@ -111,7 +112,7 @@ struct mr_transfer_result {
     const char *text; /* "" for MR_OK; else one line: the object, what happened, what to do */
     int status;       /* HTTP status of the last answer; 0: none */
     uint32_t crc32c;  /* of the bytes in dest (MR_OK) */
-    int verified;     /* 1: it was compared with a checksum of the store */
+    bool verified;    /* 1: it was compared with a checksum of the store */
     uint64_t generation;
     unsigned attempts; /* requests that it took */
 };

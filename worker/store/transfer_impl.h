@@ -8,6 +8,8 @@
 #ifndef MR_WORKER_STORE_TRANSFER_IMPL_H
 #define MR_WORKER_STORE_TRANSFER_IMPL_H
 
+#include <stdbool.h>
+
 #include "worker/store/latency.h"
 #include "worker/store/store_ops.h"
 #include "worker/store/text.h"
@@ -39,7 +41,7 @@ struct mr_stream {
     uint32_t crc;
     unsigned failures; /* in a row */
     unsigned stalls;   /* each doubles the time that it is given */
-    int fresh;         /* the next attempt takes a new connection */
+    bool fresh;        /* the next attempt takes a new connection */
     int64_t sent_ns;
 };
 
@@ -59,10 +61,10 @@ struct mr_transfer {
     struct mr_transfer_request fetch; /* its name lies in strings */
     uint64_t generation;              /* asked for, or pinned by the first answer; 0: not known */
     uint32_t answer_crc;              /* of the whole object, as an answer said */
-    int has_answer_crc;
+    bool has_answer_crc;
     unsigned attempts, crc_failures, streams_left, stream_count;
-    int is_compose;
-    int once; /* not repeated when it may have reached the server: it has no precondition */
+    bool is_compose;
+    bool once; /* not repeated when it may have reached the server: it has no precondition */
     int status;
     int64_t progress_ns;
     struct mr_stream *streams;
@@ -98,7 +100,7 @@ void mr_transfer_fail(struct mr_transfer *transfer, const struct mr_store_result
 void mr_transfer_end(struct mr_transfer *transfer);
 
 /* The stream's next request goes out as soon as the limit allows. */
-void mr_stream_queue(struct mr_stream *stream, int in_front);
+void mr_stream_queue(struct mr_stream *stream, bool in_front);
 /* Its request has ended, whatever the answer: the first thing to be called, or mr_stream_end, which does it. */
 void mr_stream_landed(struct mr_stream *stream);
 /* Its request has ended: 0 where it went well; else -1, and it is sent again later, or the transfer has failed and is gone. */

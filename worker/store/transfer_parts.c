@@ -193,8 +193,8 @@ struct complete {
     struct mr_write write; /* behind the name: the upload's id */
     struct mr_store_complete_request request;
     struct mr_upload_part *parts;
-    int asked_before;    /* and the answer was lost */
-    int completed;       /* the store said so */
+    bool asked_before;   /* and the answer was lost */
+    bool completed;      /* the store said so */
     uint64_t generation; /* that it told; 0: it did not */
 };
 
@@ -215,17 +215,17 @@ static void on_checked(void *arg, const struct mr_store_result *result, const st
     struct complete *complete = (struct complete *)stream->transfer;
     struct mr_write *write = &complete->write;
     /* A folder keeps no checksum, but its generations never come back. */
-    int same = item && item->size == write->size &&
-               (item->has_crc32c ? item->crc32c == write->crc32c
-                                 : mr_store_scheme(write->base.store) == MR_SCHEME_FILE &&
-                                       item->generation != complete->request.generation_match);
+    bool same = item && item->size == write->size &&
+                (item->has_crc32c ? item->crc32c == write->crc32c
+                                  : mr_store_scheme(write->base.store) == MR_SCHEME_FILE &&
+                                        item->generation != complete->request.generation_match);
     if (!complete->completed && (result->code == MR_E_NOT_FOUND || (result->code == MR_OK && !same))) {
         mr_stream_landed(stream); /* it was not done */
-        write->lost = 0;
+        write->lost = false;
         if (write->refused.code != MR_OK)
             mr_transfer_fail(&write->base, &write->refused);
         else
-            mr_stream_queue(stream, 1);
+            mr_stream_queue(stream, true);
         return;
     }
     if (mr_stream_end(stream, result) != 0 || !item)
@@ -244,10 +244,10 @@ static void on_complete(void *arg, const struct mr_store_result *result, uint64_
     struct complete *complete = (struct complete *)stream->transfer;
     struct mr_write *write = &complete->write;
     if (result->code == MR_OK) {
-        complete->completed = 1;
+        complete->completed = true;
         complete->generation = generation;
         mr_stream_end(stream, result);
-        mr_stream_queue(stream, 1); /* to look it up */
+        mr_stream_queue(stream, true); /* to look it up */
         return;
     }
     if (result->code == MR_E_NOT_FOUND && complete->asked_before) {
@@ -256,8 +256,8 @@ static void on_complete(void *arg, const struct mr_store_result *result, uint64_
         snprintf(write->text, sizeof write->text, "%s", result->text);
         write->refused = *result;
         write->refused.text = write->text;
-        write->lost = 1;
-        mr_stream_queue(stream, 1);
+        write->lost = true;
+        mr_stream_queue(stream, true);
         return;
     }
     write->lost |= mr_write_may_be_done(result);
@@ -295,10 +295,10 @@ struct mr_transfer *mr_transfer_parts_complete(struct mr_transfer_engine *engine
     struct mr_write *write = &complete->write;
     mr_write_string(&write->base.strings, request->id, strlen(request->id));
     write->base.done.stat = done;
-    write->base.once = 0; /* an upload is completed once, however often that is asked for */
+    write->base.once = false; /* an upload is completed once, however often that is asked for */
     write->send = send_complete;
     write->lost = complete->asked_before = request->maybe_done;
-    write->has_size = write->has_crc32c = 1;
+    write->has_size = write->has_crc32c = true;
     write->size = request->size;
     write->crc32c = request->crc32c;
     complete->request = *request;

@@ -19,15 +19,15 @@ static const char *write_uri(const struct mr_write *write, char *out, size_t siz
 }
 
 /* A 429 says that it was not. */
-int mr_write_may_be_done(const struct mr_store_result *result)
+bool mr_write_may_be_done(const struct mr_store_result *result)
 {
     return mr_code_retryable(result->code) && !result->not_sent && result->status != 429;
 }
 
-static int is_as_sent(const struct mr_write *write, const struct mr_store_item *item)
+static bool is_as_sent(const struct mr_write *write, const struct mr_store_item *item)
 {
     if (write->has_size && item->size != write->size)
-        return 0;
+        return false;
     return !write->has_crc32c || !item->has_crc32c || item->crc32c == write->crc32c;
 }
 
@@ -35,9 +35,9 @@ static int is_as_sent(const struct mr_write *write, const struct mr_store_item *
 static void next_phase(struct mr_write *write, struct mr_stream *stream, enum mr_write_phase phase)
 {
     write->phase = phase;
-    write->base.once = 0; /* these can be repeated */
+    write->base.once = false; /* these can be repeated */
     stream->failures = 0;
-    mr_stream_queue(stream, 1);
+    mr_stream_queue(stream, true);
 }
 
 static void succeed(struct mr_write *write, const struct mr_store_result *result, const struct mr_store_item *item)
@@ -86,7 +86,7 @@ void mr_write_answer(void *arg, const struct mr_store_result *result, const stru
 {
     struct mr_stream *stream = arg;
     struct mr_write *write = (struct mr_write *)stream->transfer;
-    int refused = result->code == MR_E_CHANGED || result->code == MR_E_EXISTS;
+    bool refused = result->code == MR_E_CHANGED || result->code == MR_E_EXISTS;
     if (refused && (write->lost || (write->check_refusal && result->status == 412))) {
         mr_stream_landed(stream);
         mr_write_look(stream, result);
@@ -110,7 +110,7 @@ static void on_look(void *arg, const struct mr_store_result *result, const struc
     }
     if (mr_stream_end(stream, result) != 0)
         return;
-    int known = (write->has_crc32c && item->has_crc32c) || (write->takes_size_alone && write->has_size);
+    bool known = (write->has_crc32c && item->has_crc32c) || (write->takes_size_alone && write->has_size);
     if (write->lost && known && is_as_sent(write, item) && item->generation != write->generation_match) {
         succeed(write, result, item);
         return;
@@ -127,7 +127,7 @@ static void on_undone(void *arg, const struct mr_store_result *result)
 {
     struct mr_stream *stream = arg;
     struct mr_write *write = (struct mr_write *)stream->transfer;
-    int done = result->code == MR_OK || result->code == MR_E_NOT_FOUND || result->code == MR_E_CHANGED;
+    bool done = result->code == MR_OK || result->code == MR_E_NOT_FOUND || result->code == MR_E_CHANGED;
     if (!done && mr_code_retryable(result->code)) {
         mr_stream_end(stream, result);
         return;
@@ -213,7 +213,7 @@ struct mr_transfer *mr_transfer_insert(struct mr_transfer_engine *engine, struct
     write->base.done.stat = done;
     write->send = send_insert;
     write->lost = request->maybe_done;
-    write->has_size = write->has_crc32c = 1;
+    write->has_size = write->has_crc32c = true;
     write->size = request->length;
     write->crc32c = request->crc32c;
     insert->request = *request;
@@ -258,11 +258,11 @@ struct mr_transfer *mr_transfer_compose(struct mr_transfer_engine *engine, struc
     if (request->content_type)
         mr_write_string(strings, request->content_type, strlen(request->content_type));
     write->base.done.stat = done;
-    write->base.is_compose = 1;
+    write->base.is_compose = true;
     write->send = send_compose;
     write->lost = request->maybe_done;
     write->check_refusal = request->generation_match == 0;
-    write->takes_size_alone = 1;
+    write->takes_size_alone = true;
     write->has_size = request->has_size;
     write->has_crc32c = request->has_crc32c;
     write->size = request->size;
@@ -285,11 +285,11 @@ struct mr_transfer *mr_transfer_compose(struct mr_transfer_engine *engine, struc
 struct removal {
     struct mr_transfer base;
     mr_store_delete_fn *done;
-    int lost;
+    bool lost;
 };
 
 /* It is gone, and an answer was lost before: that one was ours, or somebody else did what we were asked to. */
-static int is_gone(const struct mr_store_result *result)
+static bool is_gone(const struct mr_store_result *result)
 {
     return result->code == MR_E_NOT_FOUND || result->code == MR_E_CHANGED;
 }
@@ -345,7 +345,7 @@ struct batch {
         struct mr_store_name name;
         struct mr_store_result result;
         char *text; /* of result */
-        int lost;
+        bool lost;
     } items[MR_STORE_BATCH_MAX];
     unsigned pending[MR_STORE_BATCH_MAX];             /* items of the request under way */
     struct mr_store_name request[MR_STORE_BATCH_MAX]; /* their names */
@@ -376,10 +376,10 @@ static void report_batch(struct batch *batch)
 }
 
 /* One item's answer. 1: it has to be sent again. */
-static int take_answer(struct batch_item *item, const struct mr_store_result *result)
+static bool take_answer(struct batch_item *item, const struct mr_store_result *result)
 {
     static const struct mr_store_result good = {.code = MR_OK, .text = "", .status = 204};
-    int again = mr_code_retryable(result->code) && (mr_store_is_generation(item->name.generation) || result->not_sent);
+    bool again = mr_code_retryable(result->code) && (mr_store_is_generation(item->name.generation) || result->not_sent);
     set_result(item, item->lost && is_gone(result) ? &good : result);
     item->lost |= mr_write_may_be_done(result);
     return again;

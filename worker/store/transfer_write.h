@@ -2,6 +2,8 @@
 #ifndef MR_WORKER_STORE_TRANSFER_WRITE_H
 #define MR_WORKER_STORE_TRANSFER_WRITE_H
 
+#include <stdbool.h>
+
 #include "worker/store/transfer_impl.h"
 
 /* What is asked of the store: to do it; what there is now; to delete what came out wrong. */
@@ -11,12 +13,12 @@ struct mr_write {
     struct mr_transfer base; /* its strings: the name, then whatever else, each with its NUL */
     struct mr_store_call *(*send)(struct mr_stream *stream); /* of MR_WRITE_DO; answered by mr_write_answer */
     enum mr_write_phase phase;
-    int lost;             /* an answer did not come: the work may have been done */
-    int check_refusal;    /* a refusal is looked into even if no answer was lost: was it the destination? */
-    int takes_size_alone; /* has_size is enough to know one's own work by */
+    bool lost;             /* an answer did not come: the work may have been done */
+    bool check_refusal;    /* a refusal is looked into even if no answer was lost: was it the destination? */
+    bool takes_size_alone; /* has_size is enough to know one's own work by */
     size_t name_length;
     uint64_t generation_match, undo_generation;
-    int has_size, has_crc32c; /* what the object must be */
+    bool has_size, has_crc32c; /* what the object must be */
     uint64_t size;
     uint32_t crc32c;
     struct mr_store_result refused; /* the first answer, while a second question is asked */
@@ -33,7 +35,7 @@ void mr_write_fail(struct mr_transfer *transfer, const struct mr_store_result *r
 void mr_write_string(struct mr_text *strings, const char *string, size_t length);
 
 /* The outcome is not known: it may have been done. */
-int mr_write_may_be_done(const struct mr_store_result *result);
+bool mr_write_may_be_done(const struct mr_store_result *result);
 /* A mr_store_stat_fn; arg is the stream. Calls back, repeats, looks or undoes. */
 void mr_write_answer(void *arg, const struct mr_store_result *result, const struct mr_store_item *item);
 /* The stream landed, and item is what the store has now: calls back or undoes. */

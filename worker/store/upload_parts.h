@@ -11,6 +11,8 @@
 #ifndef MR_WORKER_STORE_UPLOAD_PARTS_H
 #define MR_WORKER_STORE_UPLOAD_PARTS_H
 
+#include <stdbool.h>
+
 #include "shm/base/limits.h"
 #include "worker/store/store.h"
 #include "worker/store/transfer.h"
@@ -21,7 +23,7 @@
  * 0: the store has no such uploads: an endpoint that answered the first one with 400, 404, 405 or 501, which is
  * kept in mind; mr_store_parts_begin then ends with PROTOCOL, and mr_transfer_upload is the way. 1: it has, or that is not known.
  */
-int mr_store_has_parts(const struct mr_store *store);
+bool mr_store_has_parts(const struct mr_store *store);
 
 /* id: names the upload from now on. A repeat after a lost answer leaves an upload without parts behind. */
 typedef void mr_store_parts_begin_fn(void *arg, const struct mr_store_result *result, const char *id);
@@ -56,7 +58,7 @@ struct mr_store_complete_request {
     uint64_t size; /* of the whole, which a transfer compares with what came out */
     uint32_t crc32c;
     uint64_t generation_match; /* file: as in mr_store_insert_request; gs: not looked at */
-    int maybe_done;            /* transfers: a dead process may have sent the same, so the object is looked up first */
+    bool maybe_done;           /* transfers: a dead process may have sent the same, so the object is looked up first */
 };
 /* generation: of the new object, where the answer told it; else 0. */
 typedef void mr_store_complete_fn(void *arg, const struct mr_store_result *result, uint64_t generation);

@@ -26,7 +26,7 @@ struct mr_walk {
     struct level *levels;
     size_t depth, size;
     char *prefix, *lower, *upper;
-    int exclusive;
+    bool exclusive;
 };
 
 static void fail(const struct mr_walk *walk, size_t length, int errnum, const char *what)
@@ -82,13 +82,13 @@ static int level_add(struct level *level, size_t *size, const char *name, int is
     return 0;
 }
 
-static int inside_itself(const struct mr_walk *walk, const struct stat *st)
+static bool inside_itself(const struct mr_walk *walk, const struct stat *st)
 {
     for (size_t i = 0; i < walk->depth; i++) {
         if (walk->levels[i].dev == st->st_dev && walk->levels[i].ino == st->st_ino)
-            return 1;
+            return true;
     }
-    return 0;
+    return false;
 }
 
 static int read_folder(struct mr_walk *walk, DIR *dir, struct level *level, uint64_t *skipped)
@@ -161,20 +161,20 @@ out:
 }
 
 /* Could a name that begins with the folder's path be wanted? */
-static int folder_wanted(const struct mr_walk *walk, size_t length)
+static bool folder_wanted(const struct mr_walk *walk, size_t length)
 {
     size_t prefix = strlen(walk->prefix), lower = walk->lower ? strlen(walk->lower) : 0;
     if (memcmp(walk->path, walk->prefix, length < prefix ? length : prefix) != 0)
-        return 0;
+        return false;
     return !walk->lower || memcmp(walk->path, walk->lower, length < lower ? length : lower) >= 0;
 }
 
-static int file_wanted(const struct mr_walk *walk)
+static bool file_wanted(const struct mr_walk *walk)
 {
     if (strncmp(walk->path, walk->prefix, strlen(walk->prefix)) != 0)
-        return 0;
+        return false;
     if (!walk->lower)
-        return 1;
+        return true;
     int order = strcmp(walk->path, walk->lower);
     return walk->exclusive ? order > 0 : order >= 0;
 }
@@ -190,7 +190,7 @@ int mr_walk_next(struct mr_walk *walk, const char **path, struct stat *st, uint6
         }
         char *name = level->names[level->at++];
         size_t n = strlen(name), length = level->path_length + n;
-        int is_folder = name[n - 1] == '/';
+        bool is_folder = name[n - 1] == '/';
         memcpy(walk->path + level->path_length, name, n + 1); /* n <= 256: NAME_MAX and the slash */
         free(name);
         if (length >= MR_STORE_NAME_MAX) {
@@ -223,7 +223,7 @@ static int copy(char **to, const char *from)
     return from && !*to ? -1 : 0;
 }
 
-struct mr_walk *mr_walk_new(const char *prefix, const char *lower, int exclusive, const char *upper)
+struct mr_walk *mr_walk_new(const char *prefix, const char *lower, bool exclusive, const char *upper)
 {
     struct stat st;
     uint64_t skipped = 0;

@@ -21,7 +21,7 @@
 
 static void check_decoded(const char *text, const char *expected)
 {
-    char *decoded = mr_percent_decode(text, strlen(text), 1);
+    char *decoded = mr_percent_decode(text, strlen(text), true);
     if (expected)
         ck_assert_str_eq(decoded, expected);
     else
@@ -170,7 +170,7 @@ START_TEST(multipart)
         at = 0;
         for (int parts = 0; mr_mime_next(copy, cut, "b", &at, &part) == 1; parts++)
             ck_assert_int_lt(parts, 4);
-        mr_mime_closing(copy, cut, "b", 1);
+        mr_mime_closing(copy, cut, "b", true);
         free(copy);
     }
 }
@@ -214,8 +214,8 @@ START_TEST(ordered_names)
     }
     ck_assert_uint_eq(mr_names_count(names), N / 2);
     unsigned seen = 0;
-    for (struct mr_object *object = mr_names_next(names, "", 0); object;
-         object = mr_names_next(names, last, 1), seen++) {
+    for (struct mr_object *object = mr_names_next(names, "", false); object;
+         object = mr_names_next(names, last, true), seen++) {
         ck_assert_int_gt(strcmp(object->name, last), 0);
         ck_assert_int_eq(atoi(object->name) % 2, 1);
         snprintf(last, sizeof last, "%s", object->name);
@@ -455,7 +455,7 @@ static unsigned draw(struct mr_faults *faults, unsigned objects, unsigned times)
         struct mr_request request;
         snprintf(uri, sizeof uri, "/bucket/object-%u", i % objects);
         ck_assert_int_eq(mr_request_init(&request, "GET", uri), 0);
-        hits += mr_faults_draw(faults, &request, 0) != NULL;
+        hits += mr_faults_draw(faults, &request, false) != NULL;
         mr_request_close(&request);
     }
     return hits;

@@ -26,37 +26,37 @@ static _Atomic unsigned tokens, reads, refusals, faults, bodies;
 static _Atomic unsigned misplaced; /* requests for a token with the line of [http] headers, or reads without it */
 static _Atomic unsigned good, lifetime_s, delay_ms, fault_status; /* token number `good` and later are taken */
 
-static int handle(void *arg, struct fault_conn *conn, const struct fault_request *request)
+static bool handle(void *arg, struct fault_conn *conn, const struct fault_request *request)
 {
     char body[200];
     unsigned number = 0;
     (void)arg;
     const char *every = fault_header(request, "X-Store");
-    int is_token = strcmp(request->target, "/token") == 0;
+    bool is_token = strcmp(request->target, "/token") == 0;
     misplaced += (every != NULL) == is_token;
     if (is_token) {
         if (faults > 0) {
             faults--;
             fault_answer(conn, (int)fault_status, "", "{\"error\":\"x\"}", 13);
-            return 1;
+            return true;
         }
         if (delay_ms)
             fault_wait(conn, delay_ms);
         snprintf(body, sizeof body, "{\"access_token\":\"token-%u\",\"expires_in\":%u}", ++tokens, lifetime_s);
         fault_answer(conn, 200, "", body, strlen(body));
-        return 1;
+        return true;
     }
     const char *line = fault_header(request, "Authorization");
     if (!line || sscanf(line, "Bearer token-%u", &number) != 1 || number < good) {
         refusals++;
         fault_answer(conn, 401, "", "", 0);
-        return 1;
+        return true;
     }
     static const char item[] = "{\"name\":\"a\",\"size\":\"1\",\"generation\":\"1\"}";
     bodies += strstr(request->body, "\r\n\r\npayload\r\n--") != NULL;
     reads++;
     fault_answer(conn, 200, "", item, sizeof item - 1);
-    return 1;
+    return true;
 }
 
 static struct mr_store *open_bucket(const char *bucket)
@@ -218,11 +218,11 @@ START_TEST(replaced_ahead)
     ended = ended_well = 0;
     ask(0);
     run_until(1);
-    struct mr_auth *auth = mr_auth_new(NULL, 0, http);
+    struct mr_auth *auth = mr_auth_new(NULL, false, http);
     int64_t end = mr_clock_mono_ns() + 20 * MR_SECOND_NS;
     while (tokens < 3) {
         mr_http_step(http, 20, -1);
-        ck_assert_int_eq(mr_auth_headers(auth, &headers), 1);
+        ck_assert(mr_auth_headers(auth, &headers));
         ck_assert_int_lt(mr_clock_mono_ns(), end);
     }
     good = 2; /* the first is over: a new one is in use */
@@ -306,13 +306,13 @@ START_TEST(json_text)
     mr_auth_put_json(&text, "a\"b\\c\n");
     ck_assert_str_eq(text.data, "\"a\\\"b\\\\c\\u000a\"");
     mr_text_clear(&text);
-    mr_auth_put_base64(&text, "\xfb\xff", 2, 1);
+    mr_auth_put_base64(&text, "\xfb\xff", 2, true);
     ck_assert_str_eq(text.data, "-_8");
     mr_auth_text_wipe(&text);
-    ck_assert_int_eq(mr_auth_is_token("abc.-_~+/="), 1);
-    ck_assert_int_eq(mr_auth_is_token(""), 0);
-    ck_assert_int_eq(mr_auth_is_token("a b"), 0);
-    ck_assert_int_eq(mr_auth_is_token("a\r\nx: y"), 0);
+    ck_assert(mr_auth_is_token("abc.-_~+/="));
+    ck_assert(!mr_auth_is_token(""));
+    ck_assert(!mr_auth_is_token("a b"));
+    ck_assert(!mr_auth_is_token("a\r\nx: y"));
 }
 END_TEST
 

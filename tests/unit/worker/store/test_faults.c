@@ -67,7 +67,7 @@ static struct {
 
 /* ---- the server ---- */
 
-static int send_head(struct fault_conn *conn, uint64_t at, size_t told, uint64_t generation)
+static bool send_head(struct fault_conn *conn, uint64_t at, size_t told, uint64_t generation)
 {
     char crc[9];
     mr_crc32c_to_base64(mr_crc32c(0, object, SIZE), crc);
@@ -78,43 +78,43 @@ static int send_head(struct fault_conn *conn, uint64_t at, size_t told, uint64_t
         fault_printf(conn, "HTTP/1.1 200 OK\r\n");
     if (plan.fault == STALL_IN_HEAD && generation == 0) {
         fault_wait(conn, LONG_TIME);
-        return 0;
+        return false;
     }
     fault_printf(conn, "x-goog-generation: %llu\r\nx-goog-hash: crc32c=%s\r\nContent-Length: %zu\r\n\r\n",
                  (unsigned long long)(generation ? generation : 7), crc, told);
-    return 1;
+    return true;
 }
 
-static int reset(struct fault_conn *conn)
+static bool reset(struct fault_conn *conn)
 {
     fault_wait(conn, 30); /* a reset overtakes what is not read yet */
     fault_reset(conn);
-    return 0;
+    return false;
 }
 
-static int send_faulty(struct fault_conn *conn, uint64_t at, const unsigned char *body, size_t length)
+static bool send_faulty(struct fault_conn *conn, uint64_t at, const unsigned char *body, size_t length)
 {
     unsigned char copy[SIZE];
     switch (plan.fault) {
     case STATUS:
         fault_answer(conn, plan.status, plan.extra ? plan.extra : "", plan.words ? plan.words : "",
                      plan.words ? strlen(plan.words) : 0);
-        return 1;
+        return true;
     case RESET_BEFORE:
         return reset(conn);
     case CLOSE_BEFORE:
-        return 0;
+        return false;
     case RESET_IN_HEAD:
         fault_printf(conn, "HTTP/1.1 200 OK\r\nContent-Le");
         return reset(conn);
     case SILENT:
         fault_wait(conn, LONG_TIME);
-        return 0;
+        return false;
     case STALL_IN_HEAD:
         return send_head(conn, at, length, 0);
     case GARBAGE:
         fault_printf(conn, "220 this is no web server\r\n");
-        return 0;
+        return false;
     default:
         break;
     }
@@ -134,7 +134,7 @@ static int send_faulty(struct fault_conn *conn, uint64_t at, const unsigned char
     return plan.fault != CLOSE_IN_BODY && plan.fault != STALL_IN_BODY;
 }
 
-static int handle(void *arg, struct fault_conn *conn, const struct fault_request *request)
+static bool handle(void *arg, struct fault_conn *conn, const struct fault_request *request)
 {
     char text[400], crc[9];
     const char *range = fault_header(request, "Range"), *wanted = fault_query(request, "generation");
@@ -156,13 +156,13 @@ static int handle(void *arg, struct fault_conn *conn, const struct fault_request
     size_t bytes = op == GET ? SIZE - at : (size_t)length;
     if (generation == 0) {
         fault_answer(conn, 404, "", "No such object", 14);
-        return 1;
+        return true;
     }
     if (n < plan.count && (op != STAT || wanted))
         return send_faulty(conn, at, body, bytes);
     send_head(conn, at, bytes, 7);
     fault_send(conn, body, bytes);
-    return 1;
+    return true;
 }
 
 /* ---- the client ---- */
@@ -236,7 +236,7 @@ static void start_and_wait(enum op op)
                                       .size = SIZE,
                                       .length = SIZE,
                                       .crc32c = mr_crc32c(0, object, SIZE),
-                                      .has_crc32c = 1,
+                                      .has_crc32c = true,
                                       .dest = dest};
     struct mr_store_list_request list = {.prefix = "x"};
     memset(&outcome, 0, sizeof outcome);
@@ -310,7 +310,7 @@ START_TEST(a_fault)
     const struct row *row = &rows[_i / OPS];
     enum op op = (enum op)(_i % OPS);
     enum mr_code expected = op == GET ? row->get : op == LIST ? row->list : row->stat;
-    int stalls = row->fault == SILENT || row->fault == STALL_IN_HEAD || row->fault == STALL_IN_BODY;
+    bool stalls = row->fault == SILENT || row->fault == STALL_IN_HEAD || row->fault == STALL_IN_BODY;
     open_store(stalls ? 300 : LONG_TIME, (struct mr_transfer_options){0});
     if (expected == MR_E_INTERNAL)
         return;

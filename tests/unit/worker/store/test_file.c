@@ -93,7 +93,7 @@ static void on_list(void *arg, const struct mr_store_result *result, const struc
         const struct mr_store_item *item = &page->items[i];
         ck_assert_uint_eq(strlen(item->name), item->name_length);
         ck_assert_msg(strcmp(item->name, seen.after) > 0, "%s behind %s", item->name, seen.after);
-        ck_assert_int_eq(item->has_crc32c, 0);
+        ck_assert(!item->has_crc32c);
         ck_assert_uint_gt(item->generation, 0);
         snprintf(seen.after, sizeof seen.after, "%s", item->name);
         strcat(seen.names, item->name + strlen(root) + 1);
@@ -251,7 +251,8 @@ START_TEST(a_folder_that_changes_between_pages)
 END_TEST
 
 static struct {
-    int done, verified;
+    int done;
+    bool verified;
     enum mr_code code;
     char text[1200];
     struct mr_store_item item;
@@ -316,7 +317,7 @@ START_TEST(read_and_look_up)
     ck_assert_int_eq(stat_of(path, generation + 1), MR_E_CHANGED);
     ck_assert_int_eq(fetch(path, generation, 10, 0, 10, dest), MR_OK);
     ck_assert_str_eq(dest, "0123456789");
-    ck_assert_int_eq(got.verified, 0);
+    ck_assert(!got.verified);
     ck_assert_uint_eq(got.generation, generation);
     ck_assert_int_eq(fetch(path, 0, 10, 3, 4, dest), MR_OK);
     ck_assert_mem_eq(dest, "34566", 4);

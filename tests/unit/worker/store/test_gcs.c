@@ -41,7 +41,7 @@ START_TEST(good_pages)
     ck_assert_str_eq(view->items[1].name, "a/\xc3\xa9 \"");
     ck_assert_uint_eq(view->items[1].name_length, 6);
     ck_assert_uint_eq(view->items[1].size, 17);
-    ck_assert_int_eq(view->items[1].has_crc32c, 0);
+    ck_assert(!view->items[1].has_crc32c);
     mr_gcs_page_destroy(page);
     static const char *const empty[] = {"{}", "{\"items\":[]}", "{\"nextPageToken\":\"\"}", " { } "};
     for (unsigned i = 0; i < 4; i++) {
@@ -240,21 +240,21 @@ static char target[8192];
 static const char *answer_body;
 static int answer_status, answers_bad;
 
-static int handle(void *arg, struct fault_conn *conn, const struct fault_request *request)
+static bool handle(void *arg, struct fault_conn *conn, const struct fault_request *request)
 {
     (void)arg;
     memcpy(target, request->target, sizeof target);
     if (strstr(target, "/o/silent")) {
         fault_wait(conn, 30000);
-        return 0;
+        return false;
     }
     if (answers_bad > 0) {
         answers_bad--;
         fault_answer(conn, 503, "", "try later", 9);
-        return 1;
+        return true;
     }
     fault_answer(conn, answer_status, "", answer_body, strlen(answer_body));
-    return 1;
+    return true;
 }
 
 static void setup(void)

@@ -85,13 +85,14 @@ static struct object {
     char text[300];
 } objects[COUNT];
 static unsigned count, pages;
-static int listed, list_code;
+static bool listed;
+static enum mr_code list_code;
 static char token[2000], after[1100];
 
 static void on_list(void *arg, const struct mr_store_result *result, const struct mr_store_page *page)
 {
     (void)arg;
-    listed = 1;
+    listed = true;
     list_code = result->code;
     token[0] = 0;
     if (!page)
@@ -105,7 +106,7 @@ static void on_list(void *arg, const struct mr_store_result *result, const struc
         object->size = item->size;
         object->generation = item->generation;
         object->crc32c = item->crc32c;
-        ck_assert_int_eq(item->has_crc32c, 1);
+        ck_assert(item->has_crc32c);
         snprintf(after, sizeof after, "%s", item->name);
     }
     if (page->next_token)
@@ -123,7 +124,7 @@ static void list_all(const char *prefix, const char *start, const char *end, uns
                                                 .page_token = token[0] ? token : NULL,
                                                 .after = after[0] ? after : NULL,
                                                 .max_results = max_results};
-        listed = 0;
+        listed = false;
         ck_assert_ptr_nonnull(mr_transfer_list(engine, store, &request, on_list, NULL));
         while (!listed)
             ck_assert_int_ge(mr_http_step(http, 1000, -1), 0);
@@ -137,7 +138,7 @@ static void on_fetch(void *arg, const struct mr_transfer_result *result)
     object->code = result->code;
     snprintf(object->text, sizeof object->text, "%s", result->text);
     if (result->code == MR_OK)
-        ck_assert_int_eq(result->verified, 1);
+        ck_assert(result->verified);
 }
 
 static void fetch_all(void)
@@ -154,7 +155,7 @@ static void fetch_all(void)
                                               .size = object->size,
                                               .length = object->size,
                                               .crc32c = object->crc32c,
-                                              .has_crc32c = 1,
+                                              .has_crc32c = true,
                                               .dest = object->bytes};
         ck_assert_ptr_nonnull(mr_transfer_fetch(engine, &request, on_fetch, object));
     }

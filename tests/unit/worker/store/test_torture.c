@@ -19,14 +19,14 @@
 
 /* Only what mr_store allocates in the thread under test counts: the server lives in other threads. */
 static _Thread_local long fail_at = -1; /* allocations until the one that fails; -1: none does */
-static _Thread_local int failed;
+static _Thread_local bool failed;
 
-static int fails(void)
+static bool fails(void)
 {
     if (fail_at < 0 || fail_at-- > 0)
-        return 0;
-    failed = 1;
-    return 1;
+        return false;
+    failed = true;
+    return true;
 }
 
 void *__real_malloc(size_t size);
@@ -198,12 +198,13 @@ static void run(struct mr_http *http, struct mr_transfer_engine *engine, struct 
 }
 
 /* 1: no allocation failed any more. */
-static int attempt(long n, int writes)
+static bool attempt(long n, bool writes)
 {
     struct mr_transfer_engine *engine = NULL;
     struct mr_store *store = NULL;
     const char *line = "X-A: b";
-    done = good = failed = 0;
+    done = good = 0;
+    failed = false;
     fail_at = n;
     struct mr_http *http = mr_http_new(&(struct mr_http_options){.proxy = "", .headers = &line, .header_count = 1});
     if (http)
@@ -235,7 +236,7 @@ START_TEST(every_allocation_fails_once)
 {
     long n = 0;
     server = fault_server_start(fault_gcs_handle, &gcs);
-    while (!attempt(n, 0))
+    while (!attempt(n, false))
         n++;
     ck_assert_int_gt(n, 25);
     ck_assert_int_eq(good, 3); /* without a failure all end well: to a listing an object looks like an empty page */
@@ -247,11 +248,11 @@ START_TEST(every_allocation_of_writes_fails_once)
 {
     static struct fault_bucket bucket;
     long n = 0;
-    int last = 0;
+    bool last = false;
     do {
         fault_bucket_init(&bucket);
         server = fault_server_start(fault_bucket_handle, &bucket);
-        last = attempt(n++, 1);
+        last = attempt(n++, true);
         fault_server_stop(server);
         fault_bucket_close(&bucket);
     } while (!last);

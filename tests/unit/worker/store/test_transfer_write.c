@@ -173,8 +173,8 @@ static struct outcome *compose(uint64_t match)
                                                .sources = sources,
                                                .count = 2,
                                                .generation_match = match,
-                                               .has_size = 1,
-                                               .has_crc32c = 1,
+                                               .has_size = true,
+                                               .has_crc32c = true,
                                                .size = 6,
                                                .crc32c = mr_crc32c(0, "onetwo", 6)};
     if (!fault_bucket_find(&bucket, "one"))

@@ -280,8 +280,8 @@ START_TEST(composes)
                                                .name_length = strlen(path),
                                                .sources = sources,
                                                .count = MR_STORE_COMPOSE_MAX,
-                                               .has_size = 1,
-                                               .has_crc32c = 1,
+                                               .has_size = true,
+                                               .has_crc32c = true,
                                                .size = 93,
                                                .crc32c = crc};
     struct answer *answer = wait_for(mr_transfer_compose(engine, store, &request, on_item, NULL));
@@ -398,7 +398,7 @@ static void on_pending(void *arg, const struct mr_store_result *result, const st
     pending = page ? (unsigned)page->count : 0;
 }
 
-static struct answer *write_parts(const char *name, int end_it)
+static struct answer *write_parts(const char *name, bool end_it)
 {
     struct mr_upload_part parts[6];
     char id[400];
@@ -437,9 +437,9 @@ START_TEST(objects_in_parts)
     static const char *const options[] = {"--min-part-bytes", "100KiB", NULL};
     open_store_with(0, options);
     fill_large();
-    write_parts("a/b c", 1);
+    write_parts("a/b c", true);
     check_large("a/b c");
-    write_parts("a/b c", 1); /* there is no precondition */
+    write_parts("a/b c", true); /* there is no precondition */
     check_large("a/b c");
     ck_assert_int_eq(write_parts("gone", 0)->code, MR_OK);
     ck_assert_int_eq(look("gone")->code, MR_E_NOT_FOUND);
@@ -494,8 +494,8 @@ START_TEST(a_bad_day)
                                                    .name_length = strlen(name),
                                                    .sources = sources,
                                                    .count = 2,
-                                                   .has_size = 1,
-                                                   .has_crc32c = 1,
+                                                   .has_size = true,
+                                                   .has_crc32c = true,
                                                    .size = 20,
                                                    .crc32c = mr_crc32c(0, "some bytessome bytes", 20)};
         ck_assert_msg(wait_for(mr_transfer_compose(engine, store, &request, on_item, NULL))->code == MR_OK, "%s",
@@ -506,7 +506,7 @@ START_TEST(a_bad_day)
         upload(name, i % 2 ? 0 : MR_STORE_ANY);
         check_large(name);
         snprintf(name, sizeof name, "parts-%u", i);
-        write_parts(name, 1);
+        write_parts(name, true);
         check_large(name);
     }
     ck_assert_uint_gt(mr_transfer_counters(engine)->retries, 30);
