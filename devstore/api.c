@@ -9,7 +9,7 @@
 #include "devstore/fields.h"
 #include "devstore/gunzip.h"
 #include "devstore/resource.h"
-#include "devstore/upload.h"
+#include "devstore/upload_impl.h"
 #include "shm/base/checksum.h"
 #include "shm/base/error.h"
 

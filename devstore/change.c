@@ -9,7 +9,7 @@
 
 #include "devstore/api.h"
 #include "devstore/metadata.h"
-#include "devstore/upload.h"
+#include "devstore/upload_impl.h"
 #include "devstore/xml.h"
 #include "shm/base/error.h"
 

@@ -9,7 +9,7 @@
 
 #include "devstore/api.h"
 #include "devstore/sessions.h"
-#include "devstore/upload.h"
+#include "devstore/upload_impl.h"
 #include "devstore/xml.h"
 #include "shm/base/checksum.h"
 #include "shm/base/clock.h"

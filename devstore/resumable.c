@@ -13,7 +13,7 @@
 #include "devstore/faults.h"
 #include "devstore/resource.h"
 #include "devstore/sessions.h"
-#include "devstore/upload.h"
+#include "devstore/upload_impl.h"
 #include "shm/base/error.h"
 
 /* Where the client sends its chunks: what it said about the answer and the payer stays in the address. */

@@ -12,7 +12,7 @@
 #include "devstore/metadata.h"
 #include "devstore/mime.h"
 #include "devstore/sink.h"
-#include "devstore/upload.h"
+#include "devstore/upload_impl.h"
 #include "devstore/xml.h"
 #include "shm/base/error.h"
 

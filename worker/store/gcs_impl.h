@@ -7,7 +7,7 @@
 #include "worker/store/auth.h"
 #include "worker/store/gcs_json.h"
 #include "worker/store/http.h"
-#include "worker/store/store_ops.h"
+#include "worker/store/store_impl.h"
 #include "worker/store/text.h"
 #include "worker/store/upload_parts.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/store/store_ops.h"
+#include "worker/store/store_impl.h"
 #include "worker/store/text.h"
 
 #define STALL_TIMEOUT_MS 20000 /* gcsfuse's initial read deadline: protocols.md, GCS, Rate */

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 
 #include "worker/store/latency.h"
-#include "worker/store/store_ops.h"
+#include "worker/store/store_impl.h"
 #include "worker/store/text.h"
 #include "worker/store/transfer.h"
 

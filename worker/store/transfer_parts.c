@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/store/transfer_write.h"
+#include "worker/store/transfer_write_impl.h"
 #include "worker/store/upload_parts.h"
 
 /* ---- requests that can be repeated as they are ---- */

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "shm/base/checksum.h"
-#include "worker/store/transfer_write.h"
+#include "worker/store/transfer_write_impl.h"
 
 #define CHUNK_BYTES  (UINT64_C(16) << 20)
 #define RESTARTS_MAX 3 /* sessions that may get lost */

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "shm/base/checksum.h"
-#include "worker/store/transfer_write.h"
+#include "worker/store/transfer_write_impl.h"
 
 /* ---- what all new objects have in common ---- */
 

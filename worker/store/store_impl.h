@@ -1,6 +1,6 @@
-/* store_ops.h - what a store client implements. Only this folder includes it. */
-#ifndef MR_WORKER_STORE_STORE_OPS_H
-#define MR_WORKER_STORE_STORE_OPS_H
+/* store_impl.h - what a store client implements. Only this folder includes it. */
+#ifndef MR_WORKER_STORE_STORE_IMPL_H
+#define MR_WORKER_STORE_STORE_IMPL_H
 
 #include <stdbool.h>
 

@@ -1,6 +1,6 @@
-/* upload.h - the kinds of request whose body is an object's bytes, taken in pieces as they come. */
-#ifndef MR_DEVSTORE_UPLOAD_H
-#define MR_DEVSTORE_UPLOAD_H
+/* upload_impl.h - the kinds of request whose body is an object's bytes, taken in pieces as they come. */
+#ifndef MR_DEVSTORE_UPLOAD_IMPL_H
+#define MR_DEVSTORE_UPLOAD_IMPL_H
 
 #include <stddef.h>
 #include <stdint.h>
