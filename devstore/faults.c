@@ -12,7 +12,7 @@
 
 #define FAULTS_MAX 32
 
-const char *const mr_fault_names[MR_FAULT_KINDS] = {
+static const char *const kind_names[MR_FAULT_KINDS] = {
     [MR_FAULT_STATUS] = "status", [MR_FAULT_RESET] = "reset", [MR_FAULT_STALL] = "stall",
     [MR_FAULT_SHORT] = "short",   [MR_FAULT_WRONG] = "wrong", [MR_FAULT_CHANGED] = "changed",
     [MR_FAULT_EGRESS] = "egress", [MR_FAULT_RATE] = "rate",   [MR_FAULT_KEEP_LESS] = "keep-less",
@@ -37,7 +37,7 @@ struct mr_faults {
 static int parse_kind(const char *text)
 {
     for (int i = 0; i < MR_FAULT_KINDS; i++) {
-        if (strcmp(text, mr_fault_names[i]) == 0)
+        if (strcmp(text, kind_names[i]) == 0)
             return i;
     }
     mr_error_set(
@@ -93,7 +93,7 @@ static int parse_argument(char *text, struct mr_fault *fault)
     else
         rc = mr_parse_u64(text, &fault->bytes);
     if (rc < 0)
-        mr_error_set(MR_E_USAGE, "\"%.50s\" is no argument of a %s fault", text, mr_fault_names[fault->kind]);
+        mr_error_set(MR_E_USAGE, "\"%.50s\" is no argument of a %s fault", text, kind_names[fault->kind]);
     return rc;
 }
 
@@ -318,7 +318,7 @@ void mr_faults_forget_hits(struct mr_faults *faults)
 void mr_faults_statistics(struct mr_faults *faults, struct mr_text *out)
 {
     for (int i = 0; i < MR_FAULT_KINDS; i++)
-        mr_text_printf(out, "%s\"%s\":%" PRIuFAST64, i ? "," : "{", mr_fault_names[i],
+        mr_text_printf(out, "%s\"%s\":%" PRIuFAST64, i ? "," : "{", kind_names[i],
                        faults ? atomic_load_explicit(&faults->hits[i], memory_order_relaxed) : 0);
     mr_text_puts(out, "}");
 }

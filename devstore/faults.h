@@ -26,7 +26,6 @@ enum mr_fault_kind {
     MR_FAULT_EXPIRE,    /* chunks only: the session is gone for good, 410 */
     MR_FAULT_KINDS
 };
-extern const char *const mr_fault_names[MR_FAULT_KINDS];
 
 struct mr_fault {
     enum mr_fault_kind kind;

@@ -23,7 +23,6 @@ struct mr_blob {
 /* Takes data, which must be from malloc. NULL when there is no memory: data is still the caller's. */
 struct mr_blob *mr_blob_new(uint8_t *data);
 struct mr_blob *mr_blob_ref(struct mr_blob *blob); /* NULL gives NULL */
-void mr_blob_unref(struct mr_blob *blob);
 
 struct mr_piece {
     const uint8_t *data;
@@ -95,8 +94,6 @@ int mr_object_check(const struct mr_object *object);
  * looked at, NOT_FOUND when it is gone. Only for objects with a path.
  */
 int mr_object_open(const struct mr_object *object);
-/* Copies bytes [offset, offset + length) of a memory object. The range must be inside it. */
-void mr_object_copy(const struct mr_object *object, uint64_t offset, void *to, size_t length);
 /* Reads bytes of any object into a buffer. fd: from mr_object_open, or -1 for one in memory. 0 or -1. */
 int mr_object_read(const struct mr_object *object, int fd, uint64_t offset, void *to, size_t length);
 

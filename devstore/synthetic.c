@@ -127,11 +127,6 @@ void mr_synthetic_destroy(struct mr_synthetic *synthetic)
     free(synthetic);
 }
 
-uint64_t mr_synthetic_count(const struct mr_synthetic *synthetic)
-{
-    return synthetic->count;
-}
-
 uint64_t mr_synthetic_seek(const struct mr_synthetic *synthetic, const char *key, bool after)
 {
     uint64_t low = 0, high = synthetic->count;

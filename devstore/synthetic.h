@@ -22,7 +22,6 @@ struct mr_synthetic;
 struct mr_synthetic *mr_synthetic_new(enum mr_shape shape, uint64_t count, uint64_t size_min, uint64_t size_max,
                                       uint64_t seed);
 void mr_synthetic_destroy(struct mr_synthetic *synthetic);
-uint64_t mr_synthetic_count(const struct mr_synthetic *synthetic);
 /* The index of the first object whose name is >= (after: >) the key; the count when there is none. */
 uint64_t mr_synthetic_seek(const struct mr_synthetic *synthetic, const char *key, bool after);
 /* The crc32c of bytes that one of its objects has. */

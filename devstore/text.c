@@ -16,7 +16,7 @@ void mr_text_close(struct mr_text *text)
     memset(text, 0, sizeof *text);
 }
 
-void mr_text_reserve(struct mr_text *text, size_t more)
+static void reserve(struct mr_text *text, size_t more)
 {
     if (text->failed || more < text->capacity - text->length)
         return;
@@ -40,7 +40,7 @@ void mr_text_reserve(struct mr_text *text, size_t more)
 
 void mr_text_append(struct mr_text *text, const void *bytes, size_t length)
 {
-    mr_text_reserve(text, length);
+    reserve(text, length);
     if (text->failed || length == 0)
         return;
     memcpy(text->data + text->length, bytes, length);
@@ -63,7 +63,7 @@ void mr_text_printf(struct mr_text *text, const char *fmt, ...)
         text->failed = true;
         return;
     }
-    mr_text_reserve(text, (size_t)need);
+    reserve(text, (size_t)need);
     if (text->failed)
         return;
     va_start(args, fmt);

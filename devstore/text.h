@@ -17,7 +17,6 @@ struct mr_text {
 };
 
 void mr_text_close(struct mr_text *text);
-void mr_text_reserve(struct mr_text *text, size_t more);
 void mr_text_append(struct mr_text *text, const void *bytes, size_t length);
 void mr_text_puts(struct mr_text *text, const char *string);
 void mr_text_printf(struct mr_text *text, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

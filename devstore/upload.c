@@ -196,8 +196,8 @@ static void finish(struct mr_upload *base, struct mr_reply *reply)
     mr_object_unref(object);
 }
 
-struct mr_upload *mr_upload_simple_new(const struct mr_api *api, const struct mr_request *request, uint64_t length,
-                                       struct mr_reply *reply)
+static struct mr_upload *simple_new(const struct mr_api *api, const struct mr_request *request, uint64_t length,
+                                    struct mr_reply *reply)
 {
     struct mr_bucket *bucket = mr_api_bucket(api, request, reply);
     struct simple *upload = bucket ? calloc(1, sizeof *upload) : NULL;
@@ -232,7 +232,7 @@ struct mr_upload *mr_upload_new(const struct mr_api *api, const struct mr_reques
         return mr_upload_chunk_new(api, request, length, reply);
     if (request->op == MR_OP_PART)
         return mr_upload_part_new(api, request, length, reply);
-    return mr_upload_simple_new(api, request, length, reply);
+    return simple_new(api, request, length, reply);
 }
 
 void mr_upload_write(struct mr_upload *upload, const void *bytes, size_t length)

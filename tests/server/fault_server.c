@@ -22,7 +22,6 @@ struct fault_conn {
     struct fault_server *server;
     pthread_t thread;
     int fd;
-    unsigned number;
     char buffer[32768];
     size_t filled;
 };
@@ -197,7 +196,6 @@ static void *serve(void *arg)
     struct fault_request *request = calloc(1, sizeof *request);
     if (!request)
         die("calloc");
-    request->conn = conn->number;
     while (read_request(conn, request) && conn->server->handler(conn->server->arg, conn, request))
         request->on_conn++;
     free(request->body);
@@ -233,7 +231,6 @@ static void *accept_all(void *arg)
         conn->server = server;
         conn->fd = fd;
         pthread_mutex_lock(&server->lock);
-        conn->number = server->count;
         server->conns[server->count++] = conn;
         pthread_mutex_unlock(&server->lock);
         if (pthread_create(&conn->thread, NULL, serve, conn) != 0)

@@ -17,7 +17,6 @@ struct fault_request {
     char head[8192];   /* all header lines, NUL-terminated */
     char *body;        /* NUL-terminated, of at least 4 KiB */
     size_t body_length;
-    unsigned conn;    /* number of the connection, from 0 */
     unsigned on_conn; /* requests on this connection before this one */
 };
 

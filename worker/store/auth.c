@@ -166,7 +166,7 @@ void mr_auth_refused(struct mr_auth *auth, uint64_t serial)
 
 /* ---- which credentials ---- */
 
-struct mr_auth_source *mr_auth_source_new(struct mr_http *http, const struct mr_auth_file *file, const char *scope)
+static struct mr_auth_source *source_new(struct mr_http *http, const struct mr_auth_file *file, const char *scope)
 {
     switch (file->kind) {
     case MR_AUTH_SERVICE_ACCOUNT:
@@ -178,7 +178,7 @@ struct mr_auth_source *mr_auth_source_new(struct mr_http *http, const struct mr_
             return mr_auth_external_new(http, file, scope);
         return mr_auth_impersonate_new(http, file, scope, mr_auth_external_new(http, file, MR_AUTH_SCOPE_CLOUD));
     case MR_AUTH_IMPERSONATED:
-        return mr_auth_impersonate_new(http, file, scope, mr_auth_source_new(http, file->source, MR_AUTH_SCOPE_CLOUD));
+        return mr_auth_impersonate_new(http, file, scope, source_new(http, file->source, MR_AUTH_SCOPE_CLOUD));
     }
     mr_error_set(MR_E_INTERNAL, "credentials of an unknown kind");
     return NULL;
@@ -220,7 +220,7 @@ static int find_source(struct mr_auth *auth)
         auth->origin = strdup(path);
         auth->file = mr_auth_file_read(path);
         if (auth->file) {
-            auth->source = mr_auth_source_new(auth->http, auth->file, MR_AUTH_SCOPE_STORAGE);
+            auth->source = source_new(auth->http, auth->file, MR_AUTH_SCOPE_STORAGE);
             if (!auth->source)
                 mr_error_append("credentials of %s", path);
         }

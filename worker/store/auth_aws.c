@@ -18,12 +18,16 @@
 
 #define PAIRS_MAX 16
 
+struct aws_keys {
+    const char *access_key_id, *secret_access_key, *session_token; /* the last may be NULL */
+};
+
 struct mr_auth_aws {
     struct mr_auth_subject *subject;
     struct mr_auth_call call;
     struct mr_http_timer timer;
     struct mr_text session, role, region, keys; /* answers of the metadata server; keys' strings point into keys */
-    struct mr_auth_aws_keys key;
+    struct aws_keys key;
 };
 
 /* ---- signing ---- */
@@ -101,7 +105,7 @@ static int split_url(const char *url, struct place *place)
     return place->host_length > 0 && place->service_length < place->host_length ? 0 : -1;
 }
 
-static void put_canonical(struct mr_text *to, const struct place *place, const struct mr_auth_aws_keys *keys,
+static void put_canonical(struct mr_text *to, const struct place *place, const struct aws_keys *keys,
                           const char *signed_headers, const char *method, const char *date)
 {
     mr_text_puts(to, method);
@@ -149,8 +153,12 @@ static int put_signature(struct mr_text *to, const char *secret, const char *sco
     return rc;
 }
 
-int mr_auth_aws_sign(struct mr_text *to, const struct mr_auth_aws_keys *keys, const char *region, const char *method,
-                     const char *url, const char *date)
+/*
+ * The value of the Authorization line of a request without a body, signed for the host and query of url; date is
+ * "20260102T030405Z". 0, or -1 with mr_error.
+ */
+static int sign(struct mr_text *to, const struct aws_keys *keys, const char *region, const char *method,
+                const char *url, const char *date)
 {
     const char *headers = keys->session_token ? "host;x-amz-date;x-amz-security-token" : "host;x-amz-date";
     struct mr_text canonical = {0}, text = {0};
@@ -226,7 +234,7 @@ static int make_token(struct mr_auth_aws *aws, struct mr_text *token)
     mr_auth_text_reserve(&json, 2 * MR_AUTH_TOKEN_MAX);
     strftime(date, sizeof date, "%Y%m%dT%H%M%SZ", gmtime_r(&now, &tm));
     put_url(&url, file->from.verify_url, aws->region.data);
-    if (url.failed || mr_auth_aws_sign(&authorization, &aws->key, aws->region.data, "POST", url.data, date) != 0)
+    if (url.failed || sign(&authorization, &aws->key, aws->region.data, "POST", url.data, date) != 0)
         goto out;
     split_url(url.data, &place);
     snprintf(host, sizeof host, "%.*s", (int)place.host_length, place.host);
@@ -283,7 +291,7 @@ static int take_keys(struct mr_auth_aws *aws, struct mr_auth_answer *answer)
         mr_error_set(MR_E_DENIED, "the instance's metadata server gives no AWS keys");
         return -1;
     }
-    aws->key = (struct mr_auth_aws_keys){members[0].value, members[1].value, members[2].value};
+    aws->key = (struct aws_keys){members[0].value, members[1].value, members[2].value};
     return 0;
 }
 
@@ -380,8 +388,7 @@ int mr_auth_aws_start(struct mr_auth_subject *subject)
     if (region)
         mr_text_puts(&aws->region, region);
     if (env("AWS_ACCESS_KEY_ID") && env("AWS_SECRET_ACCESS_KEY"))
-        aws->key =
-            (struct mr_auth_aws_keys){env("AWS_ACCESS_KEY_ID"), env("AWS_SECRET_ACCESS_KEY"), env("AWS_SESSION_TOKEN")};
+        aws->key = (struct aws_keys){env("AWS_ACCESS_KEY_ID"), env("AWS_SECRET_ACCESS_KEY"), env("AWS_SESSION_TOKEN")};
     aws->timer.run = run_start;
     mr_http_timer_set(subject->http, &aws->timer, 0);
     return 0;

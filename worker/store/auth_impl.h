@@ -36,10 +36,7 @@ struct mr_auth_source_ops {
     void (*destroy)(struct mr_auth_source *source);
 };
 
-/*
- * The source of a credentials file, which must outlive it. NULL with mr_error. A scope is kept by reference.
- */
-struct mr_auth_source *mr_auth_source_new(struct mr_http *http, const struct mr_auth_file *file, const char *scope);
+/* The kinds. Each keeps file and scope by reference. NULL with mr_error. */
 struct mr_auth_source *mr_auth_service_account_new(struct mr_http *http, const struct mr_auth_file *file,
                                                    const char *scope);
 struct mr_auth_source *mr_auth_user_new(struct mr_http *http, const struct mr_auth_file *file);
@@ -141,15 +138,5 @@ int mr_auth_exec_start(struct mr_auth_subject *subject);
 void mr_auth_exec_cancel(struct mr_auth_subject *subject);
 int mr_auth_aws_start(struct mr_auth_subject *subject);
 void mr_auth_aws_cancel(struct mr_auth_subject *subject);
-
-/*
- * The Authorization line's value of a request without body, signed with Signature Version 4 for the host and query of
- * url; date is "20260102T030405Z". 0, or -1 with mr_error.
- */
-struct mr_auth_aws_keys {
-    const char *access_key_id, *secret_access_key, *session_token; /* the last may be NULL */
-};
-int mr_auth_aws_sign(struct mr_text *to, const struct mr_auth_aws_keys *keys, const char *region, const char *method,
-                     const char *url, const char *date);
 
 #endif

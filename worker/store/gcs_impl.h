@@ -90,8 +90,7 @@ struct gcs_call {
     uint64_t generation;
     struct mr_store_got got;
     bool head_checked;
-    bool looking_up;             /* a get whose generation is gone: the second request, without it */
-    struct mr_store_result lost; /* how the first one ended */
+    struct mr_store_result lost; /* how a get for a generation that is gone ended, while it is looked up */
 };
 
 static inline struct gcs_store *mr_gcs_store(const struct gcs_call *call)

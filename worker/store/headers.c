@@ -123,8 +123,6 @@ static void take_goog(struct mr_http_headers *headers, const char *name, size_t 
         take_hash(headers, value, length);
     else if (is(name, name_length, "x-goog-generation"))
         headers->has_generation = only_u64(value, length, &headers->generation) == 0;
-    else if (is(name, name_length, "x-goog-stored-content-length"))
-        headers->has_stored_length = only_u64(value, length, &headers->stored_length) == 0;
     else if (is(name, name_length, "x-guploader-response-body-transformations"))
         headers->gunzipped = memmem(value, length, "gunzipped", 9) != NULL;
 }
@@ -165,8 +163,6 @@ void mr_http_headers_line(struct mr_http_headers *headers, const char *line, siz
             headers->has_content_length = only_u64(value, n, &headers->content_length) == 0;
         else if (is(line, name_length, "content-range"))
             take_content_range(headers, value, n);
-        else if (is(line, name_length, "content-encoding"))
-            headers->content_encoded = n > 0 && !is(value, n, "identity");
         break;
     case 'd':
         if (is(line, name_length, "date"))

@@ -437,7 +437,6 @@ static enum mr_code code_of_curl(CURLcode curl)
 
 static void finish(struct mr_http *http, struct mr_http_call *call, enum mr_code code, const char *text)
 {
-    long connects = 0;
     moved(call);
     struct mr_http_result result = {
         .code = code,
@@ -448,12 +447,9 @@ static void finish(struct mr_http *http, struct mr_http_call *call, enum mr_code
         .body_length = call->collected_length,
         .location = call->location ? call->location : "",
         .sent = call->sent,
-        .received = call->received,
         .first_ns = call->first_ns,
         .gap_ns = call->gap_ns,
     };
-    curl_easy_getinfo(call->easy, CURLINFO_NUM_CONNECTS, &connects);
-    result.reused = connects == 0;
     deactivate(http, call);
     http->poked = true;
     call->done(call->arg, &result);

@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "shm/base/error.h"
+#include "shm/base/limits.h"
 
 struct mr_http;
 struct mr_http_call;
@@ -73,20 +74,18 @@ struct mr_http_request {
 
 /* Header fields of the answer that millrace uses. A field that is missing or malformed has its has_ flag 0. */
 struct mr_http_headers {
-    bool has_content_length, has_content_range, has_generation, has_stored_length, has_crc32c;
+    bool has_content_length, has_content_range, has_generation, has_crc32c;
     bool gunzipped;              /* x-guploader-response-body-transformations: gunzipped */
-    bool content_encoded;        /* a Content-Encoding other than identity */
     bool metadata_flavor_google; /* Metadata-Flavor: Google, which only Google's metadata servers send */
     uint64_t content_length;
     uint64_t range_first, range_last, range_total; /* Content-Range; total UINT64_MAX for "*" */
     uint64_t generation;                           /* x-goog-generation */
-    uint64_t stored_length;                        /* x-goog-stored-content-length */
     uint32_t crc32c;                               /* x-goog-hash: crc32c=, of the whole object */
     unsigned retry_after_ms;                       /* Retry-After in seconds or as a date; 0: none */
     int64_t date_s;                                /* Date, in seconds since 1970; 0: none */
     bool has_kept;                                 /* Range of a 308: the upload session keeps `kept` bytes */
     uint64_t kept;
-    char etag[96]; /* "" where there is none; cut to fit */
+    char etag[MR_ETAG_SIZE]; /* "" where there is none; cut to fit */
 };
 
 struct mr_http_result {
@@ -98,8 +97,6 @@ struct mr_http_result {
     size_t body_length;
     const char *location; /* "" where there is none */
     unsigned sent;        /* times that the request was begun on a connection; 0: the server has seen nothing of it */
-    uint64_t received;    /* body bytes given to the sink or collected */
-    bool reused;          /* 1: it went over a connection that had served a request before */
     int64_t first_ns;     /* from the start to the head of the answer, connecting included; 0: none came */
     int64_t gap_ns;       /* the longest wait after it for 4 KiB or the end */
 };

@@ -48,11 +48,6 @@ void mr_store_close(struct mr_store *store)
     store->ops->destroy(store);
 }
 
-struct mr_http *mr_store_http(const struct mr_store *store)
-{
-    return store->http;
-}
-
 void mr_store_describe(const struct mr_store *store, char *endpoint, size_t endpoint_size, char *credentials,
                        size_t credentials_size)
 {

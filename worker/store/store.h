@@ -42,7 +42,6 @@ struct mr_store *mr_store_open(const struct mr_store_options *options);
 void mr_store_close(struct mr_store *store);
 /* What the store was opened with. */
 enum mr_scheme mr_store_scheme(const struct mr_store *store);
-struct mr_http *mr_store_http(const struct mr_store *store);
 /* For people: where requests go ("https://host"; file: "") and with which credentials. No secret. */
 void mr_store_describe(const struct mr_store *store, char *endpoint, size_t endpoint_size, char *credentials,
                        size_t credentials_size);

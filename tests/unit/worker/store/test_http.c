@@ -25,7 +25,6 @@ struct seen {
     struct mr_http_headers headers;
     char body[1 << 16];
     size_t body_length;
-    bool reused;
     size_t sunk, sink_limit;
 };
 
@@ -39,7 +38,6 @@ static void on_done(void *arg, const struct mr_http_result *result)
     seen->headers = result->headers;
     seen->body_length = result->body_length;
     memcpy(seen->body, result->body, result->body_length < sizeof seen->body ? result->body_length : 0);
-    seen->reused = result->reused;
 }
 
 static int on_sink(void *arg, const struct mr_http_call *call, const void *data, size_t length)
@@ -178,7 +176,6 @@ START_TEST(answers_with_headers)
     ck_assert_str_eq(seen->headers.etag, "\"e1\"");
     ck_assert_uint_eq(seen->headers.generation, 42);
     ck_assert(seen->headers.has_crc32c && seen->headers.crc32c == 0xe3069283u);
-    ck_assert_uint_eq(seen->headers.stored_length, 2);
     ck_assert(seen->headers.has_content_length && seen->headers.content_length == 2);
     ck_assert_str_eq(last_target, "/x?y=%2F");
     ck_assert_ptr_nonnull(strstr(last_head, "Accept-Encoding: gzip\r\n"));
@@ -214,13 +211,11 @@ START_TEST(requests_differ_and_share_a_connection)
     ck_assert_ptr_nonnull(strstr(last_head, "X-Every: time\r\n"));
     ck_assert_str_eq(last_method, "DELETE");
     ck_assert_str_eq(last_body, "");
-    struct seen *again = get("/g");
+    get("/g");
     ck_assert_str_eq(last_method, "GET");
-    ck_assert(again->reused);
     ck_assert_uint_eq(fault_server_connections(server), 1);
     start(&seen, "/f", (struct mr_http_request){.fresh_connection = true});
     run_until(&seen.done);
-    ck_assert(!seen.reused);
     ck_assert_uint_eq(fault_server_connections(server), 2);
 }
 END_TEST
@@ -233,7 +228,6 @@ START_TEST(bodies_of_all_kinds)
     ck_assert(!one->headers.has_content_length);
     one = get("/gzip"); /* as it is stored, not decoded */
     ck_assert_uint_eq(one->body_length, 12);
-    ck_assert(one->headers.content_encoded);
     one = get("/continue");
     ck_assert_str_eq(one->body, "ok");
     ck_assert_uint_eq(one->headers.retry_after_ms, 0);
@@ -451,7 +445,6 @@ START_TEST(header_lines)
     ck_assert_uint_eq(parse("Retry-After: Wed, 21 Oct 2015 07:28:00 GMT").retry_after_ms, 0);
     ck_assert_uint_gt(parse("Retry-After: Wed, 21 Oct 2195 07:28:00 GMT").retry_after_ms, 0);
     ck_assert(parse("x-guploader-response-body-transformations: gunzipped").gunzipped);
-    ck_assert(!parse("Content-Encoding: identity").content_encoded);
     ck_assert_int_eq(mr_http_headers_status("HTTP/1.1 206 Partial", 20), 206);
     ck_assert_int_eq(mr_http_headers_status("HTTP/1.1 20", 11), 0);
     ck_assert_int_eq(mr_http_headers_status("HTTP/1.1 99999999999999999999999", 32), 0);

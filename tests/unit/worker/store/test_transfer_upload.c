@@ -28,7 +28,7 @@ static char root[64];
 /* What the upload reads from, and what it said. */
 static struct source {
     uint64_t size, at, most; /* most: bytes a read */
-    int fails_at, can_rewind, rewound;
+    int fails_at, rewound;
     uint64_t progress;
     unsigned progress_calls;
     int done;
