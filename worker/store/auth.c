@@ -184,16 +184,10 @@ static struct mr_auth_source *source_new(struct mr_http *http, const struct mr_a
     return NULL;
 }
 
-static const char *env(const char *name)
-{
-    const char *value = getenv(name);
-    return value && value[0] ? value : NULL;
-}
-
 /* Where gcloud leaves the credentials of an application. */
 static void put_gcloud_path(char *out, size_t size)
 {
-    const char *folder = env("CLOUDSDK_CONFIG"), *home = env("HOME");
+    const char *folder = mr_auth_env("CLOUDSDK_CONFIG"), *home = mr_auth_env("HOME");
     if (folder) {
         snprintf(out, size, "%s/application_default_credentials.json", folder);
         return;
@@ -211,7 +205,7 @@ static bool is_true(const char *text)
 
 static int find_source(struct mr_auth *auth)
 {
-    const char *variable = env("GOOGLE_APPLICATION_CREDENTIALS"), *host = env("GCE_METADATA_HOST");
+    const char *variable = mr_auth_env("GOOGLE_APPLICATION_CREDENTIALS"), *host = mr_auth_env("GCE_METADATA_HOST");
     char path[4096];
     put_gcloud_path(path, sizeof path);
     if (variable)
@@ -226,7 +220,7 @@ static int find_source(struct mr_auth *auth)
         }
         if (!auth->source && variable)
             mr_error_append("GOOGLE_APPLICATION_CREDENTIALS");
-    } else if (is_true(env("NO_GCE_CHECK"))) {
+    } else if (is_true(mr_auth_env("NO_GCE_CHECK"))) {
         mr_error_set(MR_E_DENIED,
                      "no credentials: GOOGLE_APPLICATION_CREDENTIALS is not set, there is no %s, and NO_GCE_CHECK says "
                      "not to look for a metadata server; run gcloud auth application-default login, or set "
@@ -243,7 +237,7 @@ static int find_source(struct mr_auth *auth)
 
 static int set_quota(struct mr_auth *auth)
 {
-    const char *project = env("GOOGLE_CLOUD_QUOTA_PROJECT");
+    const char *project = mr_auth_env("GOOGLE_CLOUD_QUOTA_PROJECT");
     if (!project && auth->file)
         project = auth->file->quota_project_id;
     if (!project)

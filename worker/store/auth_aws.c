@@ -275,12 +275,6 @@ static void finish(struct mr_auth_aws *aws)
 
 /* ---- region and keys ---- */
 
-static const char *env(const char *name)
-{
-    const char *value = getenv(name);
-    return value && value[0] ? value : NULL;
-}
-
 static int take_keys(struct mr_auth_aws *aws, struct mr_auth_answer *answer)
 {
     struct mr_auth_member members[] = {{"AccessKeyId", NULL}, {"SecretAccessKey", NULL}, {"Token", NULL}};
@@ -376,7 +370,7 @@ static void run_start(struct mr_http_timer *timer)
 int mr_auth_aws_start(struct mr_auth_subject *subject)
 {
     struct mr_auth_aws *aws;
-    const char *region = env("AWS_REGION") ? env("AWS_REGION") : env("AWS_DEFAULT_REGION");
+    const char *region = mr_auth_env("AWS_REGION") ? mr_auth_env("AWS_REGION") : mr_auth_env("AWS_DEFAULT_REGION");
     mr_auth_aws_cancel(subject);
     aws = calloc(1, sizeof *aws);
     if (!aws) {
@@ -387,8 +381,9 @@ int mr_auth_aws_start(struct mr_auth_subject *subject)
     aws->subject = subject;
     if (region)
         mr_text_puts(&aws->region, region);
-    if (env("AWS_ACCESS_KEY_ID") && env("AWS_SECRET_ACCESS_KEY"))
-        aws->key = (struct aws_keys){env("AWS_ACCESS_KEY_ID"), env("AWS_SECRET_ACCESS_KEY"), env("AWS_SESSION_TOKEN")};
+    if (mr_auth_env("AWS_ACCESS_KEY_ID") && mr_auth_env("AWS_SECRET_ACCESS_KEY"))
+        aws->key = (struct aws_keys){mr_auth_env("AWS_ACCESS_KEY_ID"), mr_auth_env("AWS_SECRET_ACCESS_KEY"),
+                                     mr_auth_env("AWS_SESSION_TOKEN")};
     aws->timer.run = run_start;
     mr_http_timer_set(subject->http, &aws->timer, 0);
     return 0;

@@ -19,6 +19,12 @@
 
 /* ---- small things ---- */
 
+const char *mr_auth_env(const char *name)
+{
+    const char *value = getenv(name);
+    return value && value[0] ? value : NULL;
+}
+
 void mr_auth_text_wipe(struct mr_text *text)
 {
     if (text->data)

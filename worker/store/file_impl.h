@@ -30,21 +30,7 @@ struct file_call {
     struct mr_http_timer timer;
     void (*run)(struct file_call *call); /* a slice of its work, each time that the timer runs */
     void *arg;
-    union {
-        mr_store_list_fn *list;
-        mr_store_get_fn *get;
-        mr_store_stat_fn *stat; /* and insert, compose */
-        mr_store_delete_fn *remove;
-        mr_store_batch_fn *batch;
-        mr_store_begin_fn *begin;
-        mr_store_upload_fn *upload;
-        mr_store_bucket_fn *bucket;
-        mr_store_permissions_fn *permissions;
-        mr_store_parts_begin_fn *parts_begin;
-        mr_upload_part_fn *part;
-        mr_store_complete_fn *complete;
-        mr_store_parts_list_fn *pending;
-    } done;
+    union mr_store_done done;
     char name[MR_STORE_NAME_MAX]; /* get, stat: the path; list: the prefix */
     char *start, *end, *token;    /* list */
     size_t max_results;
@@ -72,10 +58,13 @@ struct file_call *mr_file_call_new(struct mr_store *store, void (*run)(struct fi
                                    size_t length, void *arg);
 /* Ends it: unlinked and freed. */
 void mr_file_call_end(struct file_call *call);
+/* The file that the call names, as an item. */
+struct mr_store_item mr_file_item(const struct file_call *call, const struct stat *st);
 /* It runs again in the next step. */
 void mr_file_call_go_on(struct file_call *call);
-/* The thread's error as a result; text (size bytes) holds its text. */
-struct mr_store_result mr_file_failure(const struct file_call *call, char *text, size_t size);
+#define MR_FILE_TEXT 1024
+/* MR_OK where rc is 0, else the thread's error, whose text is put into text. */
+struct mr_store_result mr_file_result(const struct file_call *call, int rc, char text[MR_FILE_TEXT]);
 /* 0, or -1 with mr_error (CHANGED) when a generation is wanted and st has another. */
 int mr_file_check_generation(uint64_t wanted, const struct stat *st);
 
@@ -90,37 +79,28 @@ void mr_file_set_write_error(int errnum);
 int mr_file_publish(const struct file_call *call, int fd, const char *temporary, struct stat *st);
 /* Frees it, and removes its temporary file. NULL is allowed. */
 void mr_file_write_close(struct file_write *write);
-struct mr_store_call *mr_file_insert(struct mr_store *base, const struct mr_store_insert_request *request,
-                                     mr_store_stat_fn *done, void *arg);
-struct mr_store_call *mr_file_delete(struct mr_store *base, const char *name, size_t name_length, uint64_t generation,
-                                     mr_store_delete_fn *done, void *arg);
-struct mr_store_call *mr_file_delete_batch(struct mr_store *base, const struct mr_store_name *names, unsigned count,
-                                           mr_store_batch_fn *done, void *arg);
-struct mr_store_call *mr_file_compose(struct mr_store *base, const struct mr_store_compose_request *request,
-                                      mr_store_stat_fn *done, void *arg);
-struct mr_store_call *mr_file_upload_begin(struct mr_store *base, const struct mr_store_upload_request *request,
-                                           mr_store_begin_fn *done, void *arg);
-struct mr_store_call *mr_file_upload_send(struct mr_store *base, const struct mr_store_chunk *chunk,
-                                          mr_store_upload_fn *done, void *arg);
-void mr_file_upload_drop(struct mr_store *base, const char *session);
-struct mr_store_call *mr_file_bucket(struct mr_store *base, mr_store_bucket_fn *done, void *arg);
-struct mr_store_call *mr_file_permissions(struct mr_store *base, const char *const *names, unsigned count,
-                                          mr_store_permissions_fn *done, void *arg);
+mr_store_insert_op mr_file_insert;
+mr_store_delete_op mr_file_delete;
+mr_store_batch_op mr_file_delete_batch;
+mr_store_compose_op mr_file_compose;
+mr_store_begin_op mr_file_upload_begin;
+mr_store_send_op mr_file_upload_send;
+mr_store_drop_op mr_file_upload_drop;
+mr_store_bucket_op mr_file_bucket;
+mr_store_permissions_op mr_file_permissions;
 
 /* ---- file_parts.c ---- */
 
 /* The end of the store: temporary files stay, for who goes on with them. */
 void mr_file_uploads_close(struct file_store *store);
-bool mr_file_has_parts(const struct mr_store *store);
-struct mr_store_call *mr_file_parts_begin(struct mr_store *base, const char *name, size_t name_length,
-                                          const char *content_type, mr_store_parts_begin_fn *done, void *arg);
-struct mr_store_call *mr_file_part_send(struct mr_store *base, const struct mr_upload_part_request *request,
-                                        mr_upload_part_fn *done, void *arg);
-struct mr_store_call *mr_file_parts_complete(struct mr_store *base, const struct mr_store_complete_request *request,
-                                             mr_store_complete_fn *done, void *arg);
-struct mr_store_call *mr_file_parts_abort(struct mr_store *base, const char *name, size_t name_length, const char *id,
-                                          mr_store_delete_fn *done, void *arg);
-struct mr_store_call *mr_file_parts_list(struct mr_store *base, const char *prefix, const char *from_name,
-                                         const char *from_id, mr_store_parts_list_fn *done, void *arg);
+mr_store_has_parts_op mr_file_has_parts;
+mr_store_parts_begin_op mr_file_parts_begin;
+mr_upload_part_op mr_file_part_send;
+mr_store_complete_op mr_file_parts_complete;
+mr_store_abort_op mr_file_parts_abort;
+
+/* ---- file_list_parts.c ---- */
+
+mr_store_parts_list_op mr_file_parts_list;
 
 #endif

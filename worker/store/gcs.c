@@ -149,14 +149,15 @@ static bool is_other_bytes(const struct gcs_call *call, const struct mr_http_res
            (strcasestr(words, "crc32c") || memmem(http->body, http->body_length, "BadDigest", 9));
 }
 
-void mr_gcs_explain(const struct gcs_call *call, const struct mr_http_result *http, struct mr_store_result *result,
-                    char *text, size_t size)
+void mr_gcs_explain(const struct gcs_call *call, struct gcs_answer *answer)
 {
+    const struct mr_http_result *http = answer->http;
+    struct mr_store_result *result = &answer->result;
     char uri[400], words[300];
     *result = (struct mr_store_result){.code = http->code, .text = "", .status = http->status};
     if (http->code != MR_OK) {
-        snprintf(text, size, "%s: %s", mr_gcs_uri(call, uri, sizeof uri), http->text);
-        result->text = text;
+        snprintf(answer->text, sizeof answer->text, "%s: %s", mr_gcs_uri(call, uri, sizeof uri), http->text);
+        result->text = answer->text;
         result->not_sent = http->sent == 0;
         return;
     }
@@ -168,29 +169,37 @@ void mr_gcs_explain(const struct gcs_call *call, const struct mr_http_result *ht
     result->retry_after_ms = http->headers.retry_after_ms;
     mr_gcs_error_text(http->body, http->body_length, words, sizeof words);
     result->egress_limited = http->status == 429 && strcasestr(words, "egress");
+    result->text = answer->text;
     if (is_other_bytes(call, http, words)) {
         result->code = MR_E_CORRUPT;
-        result->text = text;
-        snprintf(
-            text, size,
-            "%s: the store has got bytes whose crc32c is not that of those which were sent: what lies between here "
-            "and the store damages data (HTTP status 400: %s)",
-            mr_gcs_uri(call, uri, sizeof uri), words);
+        snprintf(answer->text, sizeof answer->text,
+                 "%s: the store has got bytes whose crc32c is not that of those which were sent: what lies between "
+                 "here and the store damages data (HTTP status 400: %s)",
+                 mr_gcs_uri(call, uri, sizeof uri), words);
         return;
     }
-    snprintf(text, size, "%s: %s%sHTTP status %d%s%s", mr_gcs_uri(call, uri, sizeof uri), words, words[0] ? " (" : "",
-             http->status, words[0] ? ")" : "",
+    snprintf(answer->text, sizeof answer->text, "%s: %s%sHTTP status %d%s%s", mr_gcs_uri(call, uri, sizeof uri), words,
+             words[0] ? " (" : "", http->status, words[0] ? ")" : "",
              call->kind >= GCS_INSERT ? advice_of_write(call, result) : advice_of_status(result));
-    result->text = text;
 }
 
-void mr_gcs_refuse(const struct gcs_call *call, struct mr_store_result *result, char *text, size_t size)
+void mr_gcs_refuse(const struct gcs_call *call, struct gcs_answer *answer)
 {
     char uri[400];
-    result->code = mr_error_code();
-    snprintf(text, size, "%s: %s", mr_gcs_uri(call, uri, sizeof uri), mr_error_text());
-    result->text = text;
+    answer->result.code = mr_error_code();
+    snprintf(answer->text, sizeof answer->text, "%s: %s", mr_gcs_uri(call, uri, sizeof uri), mr_error_text());
+    answer->result.text = answer->text;
 }
+
+static void deliver(struct gcs_call *call, const struct mr_http_result *http)
+{
+    struct gcs_answer answer;
+    answer.http = http;
+    mr_gcs_explain(call, &answer);
+    call->answered(call, &answer);
+}
+
+/* ---- requests ---- */
 
 static void on_answer(void *arg, const struct mr_http_result *http);
 
@@ -203,7 +212,7 @@ static int send_with(struct gcs_call *call, const struct mr_auth_headers *header
     for (unsigned i = 0; i < call->line_count; i++, at += strlen(at) + 1)
         lines[request.header_count++] = at;
     request.url = headers->serial ? call->url.data : store->url.data;
-    request.done = headers->serial ? on_answer : call->answered;
+    request.done = on_answer;
     request.headers = lines;
     unsigned count =
         store->user_project.length && headers->count > 1 ? 1 : headers->count; /* [gcs] user_project wins */
@@ -220,7 +229,7 @@ static void on_token(struct mr_auth_waiter *waiter, enum mr_code code, const cha
     struct mr_auth_headers headers;
     struct mr_http_result result = {.code = code, .text = text, .body = ""};
     char copy[512];
-    if (code == MR_OK && mr_auth_headers(mr_gcs_store(call)->auth, &headers) == 0) { /* it ended at once */
+    if (code == MR_OK && !mr_auth_headers(mr_gcs_store(call)->auth, &headers)) { /* it ended at once */
         mr_auth_wait(mr_gcs_store(call)->auth, waiter);
         return;
     }
@@ -231,7 +240,7 @@ static void on_token(struct mr_auth_waiter *waiter, enum mr_code code, const cha
         result.code = mr_error_code();
         result.text = copy;
     }
-    call->answered(call, &result);
+    deliver(call, &result);
 }
 
 /* A token may be revoked or a clock be off: a 401 makes a new one once, the second is the answer. */
@@ -240,8 +249,8 @@ static void on_answer(void *arg, const struct mr_http_result *http)
     struct gcs_call *call = arg;
     struct mr_auth *auth = mr_gcs_store(call)->auth;
     call->http = NULL;
-    if (http->code != MR_OK || http->status != 401 || call->refused) {
-        call->answered(call, http);
+    if (!call->token || http->code != MR_OK || http->status != 401 || call->refused) {
+        deliver(call, http);
         return;
     }
     call->refused = true;
@@ -249,7 +258,7 @@ static void on_answer(void *arg, const struct mr_http_result *http)
     mr_auth_wait(auth, &call->waiter);
 }
 
-int mr_gcs_send(struct gcs_call *call, struct mr_http_request *request)
+int mr_gcs_send(struct gcs_call *call, struct mr_http_request *request, gcs_answered_fn *answered)
 {
     struct gcs_store *store = mr_gcs_store(call);
     struct mr_auth_headers headers;
@@ -265,7 +274,7 @@ int mr_gcs_send(struct gcs_call *call, struct mr_http_request *request)
     }
     request->arg = call;
     call->request = *request;
-    call->answered = request->done;
+    call->answered = answered;
     call->waiter.ready = on_token;
     bool ready = mr_auth_headers(store->auth, &headers);
     if (!ready || headers.serial) {
@@ -283,9 +292,9 @@ int mr_gcs_send(struct gcs_call *call, struct mr_http_request *request)
     return 0;
 }
 
-struct mr_store_call *mr_gcs_start(struct gcs_call *call, struct mr_http_request *request)
+struct mr_store_call *mr_gcs_start(struct gcs_call *call, struct mr_http_request *request, gcs_answered_fn *answered)
 {
-    if (mr_gcs_send(call, request) == 0)
+    if (mr_gcs_send(call, request, answered) == 0)
         return &call->base;
     mr_gcs_give(call);
     return NULL;

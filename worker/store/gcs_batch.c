@@ -15,28 +15,19 @@ void mr_gcs_batch_close(struct gcs_batch *batch)
     memset(batch, 0, sizeof *batch);
 }
 
-/* Copies: the names lie in call->name. 0, or -1. */
+/* The names are copied to call->name. 0, or -1 for no memory. */
 static int batch_init(struct gcs_call *call, const struct mr_store_name *names, unsigned count)
 {
     struct gcs_batch *batch = &call->batch;
-    size_t at = 0;
-    memset(batch, 0, sizeof *batch);
-    batch->count = count;
-    batch->names = calloc(count, sizeof *batch->names);
-    batch->each = calloc(count, sizeof *batch->each);
-    batch->texts = calloc(count, sizeof *batch->texts);
-    for (unsigned i = 0; i < count; i++) {
-        mr_text_add(&call->name, names[i].name, names[i].name_length);
-        mr_text_add(&call->name, "", 1);
-    }
-    if (!batch->names || !batch->each || !batch->texts || call->name.failed)
+    *batch = (struct gcs_batch){
+        .count = count,
+        .names = calloc(count, sizeof *batch->names),
+        .each = calloc(count, sizeof *batch->each),
+        .texts = calloc(count, sizeof *batch->texts),
+    };
+    if (!batch->names || !batch->each || !batch->texts)
         return -1;
-    for (unsigned i = 0; i < count; i++) {
-        batch->names[i] = names[i];
-        batch->names[i].name = call->name.data + at;
-        at += names[i].name_length + 1;
-    }
-    return 0;
+    return mr_store_names_copy(batch->names, names, count, &call->name);
 }
 
 static void take_result(struct gcs_batch *batch, unsigned i, const struct mr_store_result *result)
@@ -77,27 +68,23 @@ static int send_next(struct gcs_call *call);
 static void explain_one(struct gcs_call *call, unsigned i, const struct mr_http_result *http)
 {
     struct gcs_call one = {.base = call->base, .kind = GCS_DELETE, .generation_match = call->batch.names[i].generation};
-    struct mr_store_result result;
-    char text[1024];
     one.name.data = (char *)call->batch.names[i].name;
     one.name.length = call->batch.names[i].name_length;
-    mr_gcs_explain(&one, http, &result, text, sizeof text);
-    take_result(&call->batch, i, &result);
+    struct gcs_answer answer;
+    answer.http = http;
+    mr_gcs_explain(&one, &answer);
+    take_result(&call->batch, i, &answer.result);
 }
 
-static void on_single(void *arg, const struct mr_http_result *http)
+static void on_single(struct gcs_call *call, struct gcs_answer *answer)
 {
-    struct gcs_call *call = arg;
-    call->http = NULL;
-    explain_one(call, call->batch.next++, http);
+    explain_one(call, call->batch.next++, answer->http);
     if (call->batch.next == call->batch.count) {
         finish(call);
     } else if (send_next(call) != 0) {
-        struct mr_store_result result;
-        char text[1024];
-        memset(&result, 0, sizeof result);
-        mr_gcs_refuse(call, &result, text, sizeof text);
-        fail(call, &result);
+        answer->result = (struct mr_store_result){0};
+        mr_gcs_refuse(call, answer);
+        fail(call, &answer->result);
     }
 }
 
@@ -105,15 +92,14 @@ static int send_next(struct gcs_call *call)
 {
     struct gcs_store *store = mr_gcs_store(call);
     const struct mr_store_name *name = &call->batch.names[call->batch.next];
-    struct mr_http_request http = {
-        .method = "DELETE", .fresh_connection = !mr_store_is_generation(name->generation), .done = on_single};
+    struct mr_http_request http = {.method = "DELETE", .fresh_connection = !mr_store_is_generation(name->generation)};
     call->line_count = 0;
     mr_text_clear(&call->lines);
     mr_text_clear(&store->url);
     mr_text_puts(&store->url, store->endpoint);
     mr_gcs_delete_url(store, &store->url, name);
     mr_text_add(&store->url, store->user_project.data ? store->user_project.data : "", store->user_project.length);
-    return mr_gcs_send(call, &http);
+    return mr_gcs_send(call, &http, on_single);
 }
 
 /* ---- in one request ---- */
@@ -144,25 +130,21 @@ static int take_parts(struct gcs_call *call, const struct mr_http_result *http)
     return 0;
 }
 
-static void on_batch(void *arg, const struct mr_http_result *http)
+static void on_batch(struct gcs_call *call, struct gcs_answer *answer)
 {
-    struct gcs_call *call = arg;
-    struct mr_store_result result;
-    char text[1024];
-    call->http = NULL;
-    mr_gcs_explain(call, http, &result, text, sizeof text);
-    if (result.status == 404 || result.status == 405 || result.status == 501) {
+    struct mr_store_result *result = &answer->result;
+    if (result->status == 404 || result->status == 405 || result->status == 501) {
         mr_gcs_store(call)->no_batch = true;
         if (send_next(call) == 0)
             return;
-        mr_gcs_refuse(call, &result, text, sizeof text);
+        mr_gcs_refuse(call, answer);
     }
-    if (result.code == MR_OK && take_parts(call, http) != 0)
-        mr_gcs_refuse(call, &result, text, sizeof text);
-    if (result.code == MR_OK)
+    if (result->code == MR_OK && take_parts(call, answer->http) != 0)
+        mr_gcs_refuse(call, answer);
+    if (result->code == MR_OK)
         finish(call);
     else
-        fail(call, &result);
+        fail(call, result);
 }
 
 static void batch_body(struct gcs_call *call)
@@ -196,7 +178,7 @@ struct mr_store_call *mr_gcs_delete_batch(struct mr_store *base, const struct mr
     int rc;
     if (!call)
         return NULL;
-    struct mr_http_request http = {.method = "POST", .body = call->body, .body_count = 1, .done = on_batch};
+    struct mr_http_request http = {.method = "POST", .body = call->body, .body_count = 1};
     call->done.batch = done;
     if (batch_init(call, names, count) != 0) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for %u deletes in gs://%s", count, base->bucket);
@@ -210,7 +192,7 @@ struct mr_store_call *mr_gcs_delete_batch(struct mr_store *base, const struct mr
         mr_text_clear(&store->url);
         mr_text_puts(&store->url, store->endpoint);
         mr_text_puts(&store->url, "/batch/storage/v1");
-        rc = mr_gcs_send(call, &http);
+        rc = mr_gcs_send(call, &http, on_batch);
     }
     if (rc == 0)
         return &call->base;

@@ -56,7 +56,6 @@ struct mr_store_call *mr_gcs_insert(struct mr_store *base, const struct mr_store
         .body = call->body,
         .body_count = 3,
         .fresh_connection = request->generation_match == MR_STORE_ANY, /* see mr_gcs_delete */
-        .done = mr_gcs_on_item,
     };
     call->done.stat = done;
     call->generation_match = request->generation_match;
@@ -66,19 +65,14 @@ struct mr_store_call *mr_gcs_insert(struct mr_store *base, const struct mr_store
     mr_text_puts(&store->url, "?uploadType=multipart&" MR_GCS_STAT_FIELDS "&name=");
     mr_text_put_encoded(&store->url, request->name, request->name_length);
     mr_gcs_match(&store->url, "ifGenerationMatch", request->generation_match);
-    return mr_gcs_start(call, &http);
+    return mr_gcs_start(call, &http, mr_gcs_on_item);
 }
 
 /* ---- delete ---- */
 
-void mr_gcs_on_removed(void *arg, const struct mr_http_result *http)
+void mr_gcs_on_removed(struct gcs_call *call, struct gcs_answer *answer)
 {
-    struct gcs_call *call = arg;
-    struct mr_store_result result;
-    char text[1024];
-    call->http = NULL;
-    mr_gcs_explain(call, http, &result, text, sizeof text);
-    call->done.remove(call->arg, &result);
+    call->done.remove(call->arg, &answer->result);
     mr_gcs_give(call);
 }
 
@@ -102,7 +96,6 @@ struct mr_store_call *mr_gcs_delete(struct mr_store *base, const char *name, siz
         .method = "DELETE",
         /* Without a precondition nobody repeats it: an old connection, which may be dead, is not for it. */
         .fresh_connection = !mr_store_is_generation(generation),
-        .done = mr_gcs_on_removed,
     };
     if (!call)
         return NULL;
@@ -112,7 +105,7 @@ struct mr_store_call *mr_gcs_delete(struct mr_store *base, const char *name, siz
     mr_text_clear(&store->url);
     mr_text_puts(&store->url, store->endpoint);
     mr_gcs_delete_url(store, &store->url, &target);
-    return mr_gcs_start(call, &http);
+    return mr_gcs_start(call, &http, mr_gcs_on_removed);
 }
 
 /* ---- compose ---- */
@@ -151,7 +144,6 @@ struct mr_store_call *mr_gcs_compose(struct mr_store *base, const struct mr_stor
         .body = call->body,
         .body_count = 1,
         .fresh_connection = request->generation_match == MR_STORE_ANY,
-        .done = mr_gcs_on_item,
     };
     call->done.stat = done;
     call->generation_match = request->generation_match;
@@ -164,5 +156,5 @@ struct mr_store_call *mr_gcs_compose(struct mr_store *base, const struct mr_stor
     mr_text_put_encoded(&store->url, request->name, request->name_length);
     mr_text_puts(&store->url, "/compose?" MR_GCS_STAT_FIELDS);
     mr_gcs_match(&store->url, "ifGenerationMatch", request->generation_match);
-    return mr_gcs_start(call, &http);
+    return mr_gcs_start(call, &http, mr_gcs_on_item);
 }

@@ -13,6 +13,7 @@
 #include "shm/base/container.h"
 #include "worker/store/headers.h"
 #include "worker/store/http_impl.h"
+#include "worker/store/text.h"
 
 #define COLLECT_MAX       (UINT64_C(64) << 20)
 #define COLLECT_ERROR_MAX (16u << 10)
@@ -587,12 +588,6 @@ static int set_headers(struct mr_http *http, const struct mr_http_options *optio
     return 0;
 }
 
-static int set_copy(char **to, const char *from)
-{
-    *to = from ? strdup(from) : NULL;
-    return from && !*to ? -1 : 0;
-}
-
 struct mr_http *mr_http_new(const struct mr_http_options *options)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -612,7 +607,7 @@ struct mr_http *mr_http_new(const struct mr_http_options *options)
         mr_error_set_errno(errno, "epoll_create1 failed");
         goto fail;
     }
-    if (!http->multi || set_copy(&http->proxy, options->proxy) || set_copy(&http->ca_bundle, options->ca_bundle))
+    if (!http->multi || mr_text_dup(&http->proxy, options->proxy) || mr_text_dup(&http->ca_bundle, options->ca_bundle))
         goto no_memory;
     if (options->ca_bundle && access(options->ca_bundle, R_OK) != 0) {
         mr_error_set(MR_E_CONFIG, "[http] ca_bundle: cannot read \"%s\": %s", options->ca_bundle, strerror(errno));

@@ -191,7 +191,7 @@ void mr_store_upload_drop(struct mr_store *store, const char *session)
     store->ops->upload_drop(store, session);
 }
 
-/* ---- parts.h ---- */
+/* ---- upload parts ---- */
 
 bool mr_store_has_parts(const struct mr_store *store)
 {
@@ -292,6 +292,24 @@ void mr_store_call_unlink(struct mr_store_call *call)
     *(call->previous ? &call->previous->next : &call->store->calls) = call->next;
     if (call->next)
         call->next->previous = call->previous;
+}
+
+int mr_store_names_copy(struct mr_store_name *to, const struct mr_store_name *names, unsigned count,
+                        struct mr_text *strings)
+{
+    size_t at = strings->length;
+    for (unsigned i = 0; i < count; i++) {
+        mr_text_add(strings, names[i].name, names[i].name_length);
+        mr_text_add(strings, "", 1);
+    }
+    if (strings->failed)
+        return -1;
+    for (unsigned i = 0; i < count; i++) { /* only now: the strings' memory moved while it grew */
+        to[i] = names[i];
+        to[i].name = strings->data + at;
+        at += names[i].name_length + 1;
+    }
+    return 0;
 }
 
 int mr_store_list_copy(struct mr_store_list_request *to, const struct mr_store_list_request *from,

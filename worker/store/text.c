@@ -104,6 +104,12 @@ void mr_text_put_json(struct mr_text *text, const char *data, size_t length)
     mr_text_add(text, "\"", 1);
 }
 
+int mr_text_dup(char **to, const char *from)
+{
+    *to = from ? strdup(from) : NULL;
+    return from && !*to ? -1 : 0;
+}
+
 const char *mr_text_quote(char *out, size_t size, const char *name, size_t length)
 {
     static const char hex[] = "0123456789abcdef";

@@ -217,12 +217,6 @@ int mr_walk_next(struct mr_walk *walk, const char **path, struct stat *st, uint6
     return 0;
 }
 
-static int copy(char **to, const char *from)
-{
-    *to = from ? strdup(from) : NULL;
-    return from && !*to ? -1 : 0;
-}
-
 struct mr_walk *mr_walk_new(const char *prefix, const char *lower, bool exclusive, const char *upper)
 {
     struct stat st;
@@ -234,7 +228,8 @@ struct mr_walk *mr_walk_new(const char *prefix, const char *lower, bool exclusiv
         return NULL;
     }
     struct mr_walk *walk = calloc(1, sizeof *walk);
-    if (!walk || copy(&walk->lower, lower) || copy(&walk->upper, upper) || !(walk->prefix = malloc(n + 2))) {
+    if (!walk || mr_text_dup(&walk->lower, lower) || mr_text_dup(&walk->upper, upper) ||
+        !(walk->prefix = malloc(n + 2))) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a walk through folders");
         goto fail;
     }
