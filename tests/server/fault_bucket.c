@@ -77,6 +77,13 @@ static void drop(struct bucket_object *object)
     object->data = NULL;
 }
 
+void fault_bucket_remove(struct fault_bucket *bucket, const char *name)
+{
+    struct bucket_object *object = fault_bucket_find(bucket, name);
+    if (object)
+        drop(object);
+}
+
 /* ---- answers ---- */
 
 static void put(struct reply *reply, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

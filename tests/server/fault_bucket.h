@@ -79,7 +79,7 @@ struct fault_bucket {
     struct bucket_object objects[BUCKET_OBJECTS];
     struct bucket_session {
         char name[256];
-        unsigned char *data; /* of a multipart upload: its parts one behind the other */
+        unsigned char *data; /* of a multipart upload: its upload parts one after the other */
         uint64_t size, match;
         uint64_t part_size[64];
         unsigned char *part[64];
@@ -99,6 +99,8 @@ void fault_bucket_close(struct fault_bucket *bucket);
 struct bucket_object *fault_bucket_find(struct fault_bucket *bucket, const char *name);
 /* Returns its generation. */
 uint64_t fault_bucket_put(struct fault_bucket *bucket, const char *name, const void *data, uint64_t size);
+/* If it is there. */
+void fault_bucket_remove(struct fault_bucket *bucket, const char *name);
 
 /* A fault_handler; arg is a struct fault_bucket. */
 bool fault_bucket_handle(void *arg, struct fault_conn *conn, const struct fault_request *request);

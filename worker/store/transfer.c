@@ -103,15 +103,6 @@ unsigned mr_transfer_free(const struct mr_transfer_engine *engine)
     return taken < limit ? limit - taken : 0;
 }
 
-void mr_transfer_set_connections(struct mr_transfer_engine *engine, unsigned connections)
-{
-    bool at_most = engine->limit >= engine->options.connections;
-    engine->options.connections = connections ? connections : 1;
-    if (at_most || engine->limit > engine->options.connections)
-        engine->limit = engine->options.connections;
-    mr_http_timer_set(engine->http, &engine->pump, 0);
-}
-
 /* ---- stalls ---- */
 
 static unsigned stall_ms(const struct mr_transfer_engine *engine, const struct mr_store *store,
@@ -283,7 +274,7 @@ static void report_fetch(struct mr_transfer *transfer, enum mr_code code, const 
     for (unsigned i = 0; i < transfer->stream_count; i++)
         stop(&transfer->streams[i]); /* before the callback, which may give dest away */
     mr_http_poke(transfer->engine->http);
-    transfer->done.fetch(transfer->arg, &result);
+    transfer->fetched(transfer->arg, &result);
 }
 
 /* All bytes came, and their checksum is right or wrong. */
@@ -580,7 +571,7 @@ struct mr_transfer *mr_transfer_fetch(struct mr_transfer_engine *engine, const s
     if (!transfer)
         return NULL;
     mr_text_add(&transfer->strings, request->name, request->name_length);
-    transfer->done.fetch = done;
+    transfer->fetched = done;
     transfer->fetch = *request;
     transfer->fetch.name = transfer->strings.data;
     transfer->generation = request->generation;

@@ -78,8 +78,6 @@ struct mr_transfer_engine *mr_transfer_new(const struct mr_transfer_options *opt
 /* Cancels what is under way. NULL is allowed. */
 void mr_transfer_destroy(struct mr_transfer_engine *engine);
 const struct mr_transfer_counters *mr_transfer_counters(const struct mr_transfer_engine *engine);
-/* Changes the upper limit live; what is in flight goes on. */
-void mr_transfer_set_connections(struct mr_transfer_engine *engine, unsigned connections);
 
 /* Requests that could go out at once: 0 while as many as the current limit are in flight or queued. */
 unsigned mr_transfer_free(const struct mr_transfer_engine *engine);
@@ -140,8 +138,6 @@ struct mr_transfer *mr_transfer_insert(struct mr_transfer_engine *engine, struct
 struct mr_transfer *mr_transfer_compose(struct mr_transfer_engine *engine, struct mr_store *store,
                                         const struct mr_store_compose_request *request, mr_store_stat_fn *done,
                                         void *arg);
-struct mr_transfer *mr_transfer_delete(struct mr_transfer_engine *engine, struct mr_store *store, const char *name,
-                                       size_t name_length, uint64_t generation, mr_store_delete_fn *done, void *arg);
 /*
  * An object of any size, read from a file or a function. What fits one chunk is an insert; the rest goes through an
  * upload session: each chunk is kept until the session has it, a session that has less goes on from there, one that is

@@ -51,12 +51,9 @@ struct mr_transfer {
     const struct mr_transfer_ops *ops;
     struct mr_store *store;
     void *arg;
-    union {
-        mr_transfer_fn *fetch;
-        mr_store_list_fn *list;
-        mr_store_stat_fn *stat;
-    } done;
-    struct mr_text strings; /* the name; of a list its strings, each with its NUL */
+    mr_transfer_fn *fetched;  /* of a fetch */
+    union mr_store_done done; /* of anything else */
+    struct mr_text strings;   /* the name; of a list its strings, each with its NUL */
     struct mr_store_list_request list;
     struct mr_transfer_request fetch; /* its name lies in strings */
     uint64_t generation;              /* asked for, or pinned by the first answer; 0: not known */

@@ -1,4 +1,4 @@
-/* Uploads in parts, with repeats. The rules: parts.h; docs/retries.md, "Writes". */
+/* Uploads in parts, with repeats. The rules: upload_parts.h; docs/retries.md, "Writes". */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,12 +13,6 @@ enum verb { BEGIN, PART, ABORT, LIST };
 struct simple {
     struct mr_transfer base; /* its strings: what the requests point to, each with its NUL */
     enum verb verb;
-    union {
-        mr_store_parts_begin_fn *begin;
-        mr_upload_part_fn *part;
-        mr_store_delete_fn *abort;
-        mr_store_parts_list_fn *list;
-    } done;
     size_t name_length;
     const char *name, *id, *content_type, *from_name; /* of a list: name is the prefix, id that to go on from */
     struct mr_upload_part_request part;
@@ -26,45 +20,41 @@ struct simple {
 
 static void on_begin(void *arg, const struct mr_store_result *result, const char *id)
 {
-    struct mr_stream *stream = arg;
-    struct simple *simple = (struct simple *)stream->transfer;
-    if (mr_stream_end(stream, result) != 0)
+    struct mr_transfer *transfer = ((struct mr_stream *)arg)->transfer;
+    if (mr_stream_end(arg, result) != 0)
         return;
-    simple->done.begin(simple->base.arg, result, id);
-    mr_transfer_end(&simple->base);
+    transfer->done.parts_begin(transfer->arg, result, id);
+    mr_transfer_end(transfer);
 }
 
 static void on_part(void *arg, const struct mr_store_result *result, const char *etag)
 {
-    struct mr_stream *stream = arg;
-    struct simple *simple = (struct simple *)stream->transfer;
-    if (mr_stream_end(stream, result) != 0)
+    struct mr_transfer *transfer = ((struct mr_stream *)arg)->transfer;
+    if (mr_stream_end(arg, result) != 0)
         return;
-    simple->done.part(simple->base.arg, result, etag);
-    mr_transfer_end(&simple->base);
+    transfer->done.part(transfer->arg, result, etag);
+    mr_transfer_end(transfer);
 }
 
 static void on_abort(void *arg, const struct mr_store_result *result)
 {
     static const struct mr_store_result good = {.code = MR_OK, .text = "", .status = 204};
-    struct mr_stream *stream = arg;
-    struct simple *simple = (struct simple *)stream->transfer;
+    struct mr_transfer *transfer = ((struct mr_stream *)arg)->transfer;
     if (result->code == MR_E_NOT_FOUND)
         result = &good;
-    if (mr_stream_end(stream, result) != 0)
+    if (mr_stream_end(arg, result) != 0)
         return;
-    simple->done.abort(simple->base.arg, result);
-    mr_transfer_end(&simple->base);
+    transfer->done.remove(transfer->arg, result);
+    mr_transfer_end(transfer);
 }
 
 static void on_list(void *arg, const struct mr_store_result *result, const struct mr_store_pending_page *page)
 {
-    struct mr_stream *stream = arg;
-    struct simple *simple = (struct simple *)stream->transfer;
-    if (mr_stream_end(stream, result) != 0)
+    struct mr_transfer *transfer = ((struct mr_stream *)arg)->transfer;
+    if (mr_stream_end(arg, result) != 0)
         return;
-    simple->done.list(simple->base.arg, result, page);
-    mr_transfer_end(&simple->base);
+    transfer->done.pending(transfer->arg, result, page);
+    mr_transfer_end(transfer);
 }
 
 static struct mr_store_call *send_simple(struct mr_stream *stream)
@@ -90,19 +80,18 @@ static struct mr_store_call *send_simple(struct mr_stream *stream)
 
 static void fail_simple(struct mr_transfer *transfer, const struct mr_store_result *result)
 {
-    struct simple *simple = (struct simple *)transfer;
-    switch (simple->verb) {
+    switch (((struct simple *)transfer)->verb) {
     case BEGIN:
-        simple->done.begin(transfer->arg, result, NULL);
+        transfer->done.parts_begin(transfer->arg, result, NULL);
         break;
     case PART:
-        simple->done.part(transfer->arg, result, NULL);
+        transfer->done.part(transfer->arg, result, NULL);
         break;
     case ABORT:
-        simple->done.abort(transfer->arg, result);
+        transfer->done.remove(transfer->arg, result);
         break;
     case LIST:
-        simple->done.list(transfer->arg, result, NULL);
+        transfer->done.pending(transfer->arg, result, NULL);
         break;
     }
 }
@@ -145,7 +134,7 @@ struct mr_transfer *mr_transfer_parts_begin(struct mr_transfer_engine *engine, s
     struct simple *simple = simple_new(engine, store, BEGIN, name, name_length, strings, arg);
     if (!simple)
         return NULL;
-    simple->done.begin = done;
+    simple->base.done.parts_begin = done;
     return mr_transfer_begin(&simple->base);
 }
 
@@ -157,7 +146,7 @@ struct mr_transfer *mr_transfer_part_send(struct mr_transfer_engine *engine, str
     struct simple *simple = simple_new(engine, store, PART, request->name, request->name_length, strings, arg);
     if (!simple)
         return NULL;
-    simple->done.part = done;
+    simple->base.done.part = done;
     simple->part = *request;
     simple->part.name = simple->name;
     simple->part.id = simple->id;
@@ -171,7 +160,7 @@ struct mr_transfer *mr_transfer_parts_abort(struct mr_transfer_engine *engine, s
     struct simple *simple = simple_new(engine, store, ABORT, name, name_length, strings, arg);
     if (!simple)
         return NULL;
-    simple->done.abort = done;
+    simple->base.done.remove = done;
     return mr_transfer_begin(&simple->base);
 }
 
@@ -183,7 +172,7 @@ struct mr_transfer *mr_transfer_parts_list(struct mr_transfer_engine *engine, st
     struct simple *simple = simple_new(engine, store, LIST, prefix, prefix ? strlen(prefix) : 0, strings, arg);
     if (!simple)
         return NULL;
-    simple->done.list = done;
+    simple->base.done.pending = done;
     return mr_transfer_begin(&simple->base);
 }
 

@@ -313,8 +313,8 @@ START_TEST(a_damaged_part)
     bucket.script = script;
     bucket.steps = 3;
     scene.data = data;
+    scene.config.fetch.connections = 1; /* so that it is the same part each time */
     scene_start(&scene);
-    mr_transfer_set_connections(scene.net.engine, 1); /* so that it is the same part each time */
     scene_run(&scene);
     scene_leave(&scene);
     check_failed(MR_E_CORRUPT, "damages data");
