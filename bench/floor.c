@@ -47,9 +47,9 @@ static double seconds(void)
 /* Whether there was time for one more. */
 static bool start(CURLM *multi, struct slot *slot)
 {
-    char url[2048];
     if (seconds() >= end_s)
         return false;
+    char url[2048];
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
     snprintf(url, sizeof url, pattern, next_object++ % object_count);
@@ -75,12 +75,12 @@ static void run(CURLM *multi)
 {
     int running = 1, left;
     while (running > 0) {
-        CURLMsg *message;
         curl_multi_perform(multi, &running);
+        CURLMsg *message;
         while ((message = curl_multi_info_read(multi, &left))) {
-            char *slot = NULL;
             CURL *easy = message->easy_handle;
             check(easy, message->data.result);
+            char *slot = NULL;
             curl_easy_getinfo(easy, CURLINFO_PRIVATE, &slot);
             curl_multi_remove_handle(multi, easy);
             running += start(multi, (struct slot *)(void *)slot);
@@ -92,8 +92,8 @@ static void run(CURLM *multi)
 
 static void serve(CURLM *multi, struct slot *slots, unsigned connections)
 {
-    char line[1024];
     puts("ready");
+    char line[1024];
     while (fflush(stdout) == 0 && fgets(line, sizeof line, stdin)) {
         const char *found = strstr(line, "\"seconds\":");
         double begun = seconds();

@@ -128,11 +128,11 @@ static void put_sums(const struct mr_object *object, uint32_t crc, struct mr_rep
 void mr_upload_answer(const struct mr_request *request, struct mr_bucket *bucket, struct mr_object *object,
                       struct mr_reply *reply)
 {
-    uint32_t crc;
     if (!request->xml) {
         mr_api_resource(request, bucket, object, reply);
         return;
     }
+    uint32_t crc;
     if (mr_object_crc(object, &crc) == 0)
         put_sums(object, crc, reply);
     mr_reply_header(reply, "ETag", "\"%016" PRIx64 "\"", object->generation);
@@ -217,7 +217,6 @@ static void send_gunzipped(const struct mr_request *request, struct mr_object *o
 
 static void get_media(const struct mr_request *request, struct mr_bucket *bucket, struct mr_reply *reply)
 {
-    uint64_t first = 0, last = 0;
     uint32_t crc = 0;
     int fd = -1;
     struct mr_object *object = find_ready(request, bucket, reply, &crc, &fd);
@@ -227,6 +226,7 @@ static void get_media(const struct mr_request *request, struct mr_bucket *bucket
         send_gunzipped(request, object, fd, crc, reply);
         return;
     }
+    uint64_t first = 0, last = 0;
     enum mr_range range = mr_parse_range(mr_request_header(request, "Range"), object->size, &first, &last);
     if (range == MR_RANGE_UNSATISFIABLE) {
         mr_reply_error(reply, request, 416, NULL, "The requested range cannot be satisfied.");
@@ -280,8 +280,8 @@ static bool denied(const struct mr_api *api, const char *permission)
 
 static void test_permissions(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
 {
-    const char *separator = "";
     mr_text_puts(&reply->body, "{\"kind\":\"storage#testIamPermissionsResponse\",\"permissions\":[");
+    const char *separator = "";
     for (int i = 0; i < request->n_query; i++) {
         if (strcmp(request->query[i].key, "permissions") != 0 || denied(api, request->query[i].value))
             continue;
@@ -333,10 +333,10 @@ int mr_api_refuse(const struct mr_api *api, const struct mr_request *request, st
 
 void mr_api_answer(const struct mr_api *api, struct mr_request *request, struct mr_reply *reply)
 {
-    struct mr_bucket *bucket = NULL;
     bool buckets = request->op == MR_OP_BUCKET && !request->bucket;
     if (mr_api_refuse(api, request, reply))
         return;
+    struct mr_bucket *bucket = NULL;
     if (!buckets && request->op != MR_OP_BATCH && !(bucket = mr_api_bucket(api, request, reply)))
         return;
     switch (request->op) {

@@ -108,14 +108,13 @@ void mr_api_batch(const struct mr_api *api, const struct mr_request *request, st
 {
     char boundary[MR_BOUNDARY_MAX + 1];
     const char *body = request->body.data ? request->body.data : "";
-    struct mr_mime_part part;
-    struct mr_text out = {0};
-    size_t at = 0;
-    int calls = 0, more = -1;
     if (mr_mime_boundary(mr_request_header(request, "Content-Type"), boundary) < 0) {
         mr_reply_from_error(reply, request);
         return;
     }
+    struct mr_mime_part part;
+    size_t at = 0;
+    int calls = 0, more = -1;
     /* Counted before the first one is done: a batch that is refused has changed nothing. */
     while ((more = mr_mime_next(body, request->body.length, boundary, &at, &part)) == 1)
         calls++;
@@ -127,6 +126,7 @@ void mr_api_batch(const struct mr_api *api, const struct mr_request *request, st
         mr_reply_error(reply, request, 400, NULL, "A batch has 1 to %d calls; this one has %d.", MR_BATCH_CALLS, calls);
         return;
     }
+    struct mr_text out = {0};
     for (at = 0; mr_mime_next(body, request->body.length, boundary, &at, &part) == 1;) {
         struct mr_reply one;
         mr_reply_init(&one);

@@ -105,11 +105,11 @@ static struct mr_bucket **place(struct mr_buckets *buckets, const char *name)
 /* Takes bucket. 0, or -1 (EXISTS). */
 static int insert(struct mr_buckets *buckets, struct mr_bucket *bucket)
 {
-    int rc = -1;
     if (!bucket)
         return -1;
     pthread_rwlock_wrlock(&buckets->lock);
     struct mr_bucket **link = place(buckets, bucket->name);
+    int rc = -1;
     if (*link && strcmp((*link)->name, bucket->name) == 0) {
         mr_error_set(MR_E_EXISTS, "bucket \"%s\" exists", bucket->name);
         bucket_destroy(bucket);
@@ -137,18 +137,17 @@ static int scanned(void *cls, struct mr_object *object)
 
 static int scan_bucket(struct mr_buckets *buckets, const char *name)
 {
-    struct mr_bucket *bucket = NULL;
-    struct stat st;
     char *folder;
     if (asprintf(&folder, "%s/%s", buckets->root, name) < 0) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for bucket \"%s\"", name);
         return -1;
     }
+    struct stat st;
     if (stat(folder, &st) < 0 || !S_ISDIR(st.st_mode) || check_name(name) < 0) {
         free(folder); /* a file, or a folder like .git: no bucket */
         return 0;
     }
-    bucket = bucket_new(name, NULL, folder, &buckets->settings);
+    struct mr_bucket *bucket = bucket_new(name, NULL, folder, &buckets->settings);
     if (!bucket)
         return -1;
     bucket->created_us = st.st_ctim.tv_sec * INT64_C(1000000);
@@ -165,12 +164,12 @@ static int scan_bucket(struct mr_buckets *buckets, const char *name)
 
 static int scan_root(struct mr_buckets *buckets)
 {
-    int rc = 0;
     DIR *dir = opendir(buckets->root);
     if (!dir) {
         mr_error_set_errno(errno, "cannot read folder \"%s\"", buckets->root);
         return -1;
     }
+    int rc = 0;
     for (struct dirent *entry; rc == 0 && (entry = readdir(dir));)
         rc = scan_bucket(buckets, entry->d_name);
     closedir(dir);
@@ -230,13 +229,13 @@ const struct mr_bucket_settings *mr_buckets_settings(const struct mr_buckets *bu
 
 int mr_buckets_create(struct mr_buckets *buckets, const char *name, const struct mr_bucket_settings *settings)
 {
-    char *folder = NULL;
     if (check_name(name) < 0)
         return -1;
     if (mr_buckets_find(buckets, name)) {
         mr_error_set(MR_E_EXISTS, "bucket \"%s\" exists", name);
         return -1;
     }
+    char *folder = NULL;
     if (buckets->root && !buckets->memory) {
         if (asprintf(&folder, "%s/%s", buckets->root, name) < 0) {
             mr_error_set(MR_E_NO_MEMORY, "no memory for bucket \"%s\"", name);
@@ -430,12 +429,11 @@ out:
 /* Removes the name, or hides it where a synthetic object would show. The lock is held for writing. */
 static int drop(struct mr_bucket *bucket, const char *name)
 {
-    struct mr_object *tombstone = NULL;
     if (!bucket->synthetic) {
         mr_names_remove(bucket->names, name);
         return 0;
     }
-    tombstone = mr_object_new(name);
+    struct mr_object *tombstone = mr_object_new(name);
     if (!tombstone)
         return -1;
     tombstone->deleted = true;

@@ -35,10 +35,10 @@ static void add_places(json_t *json, const struct mr_bucket_settings *settings)
 static json_t *bucket_json(const struct mr_bucket *bucket, const struct mr_request *request)
 {
     char base[300];
-    struct mr_text time = {0};
     const struct mr_bucket_settings *settings = mr_bucket_settings(bucket);
     const char *name = mr_bucket_name(bucket);
     mr_resource_base(mr_request_header(request, "Host"), base);
+    struct mr_text time = {0};
     mr_text_time(&time, mr_bucket_created_us(bucket));
     json_t *json = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "kind", "storage#bucket", "id", name, "name", name,
                              "projectNumber", "0", "metageneration", "1", "etag", "CAE=", "timeCreated",

@@ -54,12 +54,12 @@ static int change(const struct mr_object *object, const json_t *body, bool all, 
 {
     for (int i = 0; i < MR_ATTR_COUNT; i++) {
         const json_t *value = json_object_get(body, mr_attribute_names[i]);
-        struct mr_metadata checked = {0};
-        int rc = 0;
         if (all && i != MR_ATTR_STORAGE_CLASS && mr_object_set_attribute(to, (enum mr_attribute)i, NULL) < 0)
             return -1;
         if (!value)
             continue;
+        struct mr_metadata checked = {0};
+        int rc = 0;
         if (i == MR_ATTR_METADATA)
             rc = change_custom(all ? to : object, value, to);
         else if (json_is_null(value))
@@ -175,15 +175,16 @@ static void source_request(const struct mr_request *request, struct mr_request *
 
 void mr_api_copy(const struct mr_api *api, struct mr_request *request, struct mr_reply *reply)
 {
-    struct mr_request source, target = *request;
-    struct mr_metadata metadata = {0};
-    struct mr_object *made = NULL;
+    struct mr_request target = *request;
     target.bucket = request->to_bucket;
     target.object = request->to_object;
+    struct mr_request source;
     source_request(request, &source);
     struct mr_bucket *to = mr_api_bucket(api, &target, reply);
     if (!to)
         return;
+    struct mr_metadata metadata = {0};
+    struct mr_object *made = NULL;
     if (request->body.length && mr_metadata_parse(&metadata, request->body.data, request->body.length) < 0)
         mr_reply_from_error(reply, request);
     else
@@ -221,12 +222,12 @@ void mr_api_xml_copy(const struct mr_api *api, const struct mr_request *request,
                      const char *from, struct mr_reply *reply)
 {
     struct mr_request source = *request;
-    struct mr_metadata metadata = {0};
-    struct mr_object *made = NULL;
     const char *directive = mr_request_header(request, "x-goog-metadata-directive");
     source.n_query = 0;
     source.header = NULL; /* the conditions are the target's */
     source.bucket = source.object = NULL;
+    struct mr_metadata metadata = {0};
+    struct mr_object *made = NULL;
     if (split_source(from, &source) < 0 ||
         (directive && strcasecmp(directive, "REPLACE") == 0 && mr_xml_metadata(request, &metadata) < 0))
         mr_reply_from_error(reply, request);

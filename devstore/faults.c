@@ -80,10 +80,10 @@ bad:
 
 static int parse_argument(char *text, struct mr_fault *fault)
 {
-    int rc = 0;
     fault->has_arg = true;
     if (fault->kind == MR_FAULT_STATUS)
         return parse_status(text, fault);
+    int rc = 0;
     if (fault->kind == MR_FAULT_STALL)
         rc = mr_parse_real(text, &fault->seconds);
     else if (fault->kind == MR_FAULT_EGRESS || fault->kind == MR_FAULT_RATE)
@@ -226,8 +226,8 @@ static int grow(struct mr_faults *faults)
 /* How many requests the key had before this one. Out of memory it forgets, which makes every request a first one. */
 static uint64_t count_request(struct mr_faults *faults, uint64_t key)
 {
-    uint64_t before = 0;
     pthread_mutex_lock(&faults->lock);
+    uint64_t before = 0;
     if (faults->used * 2 < faults->capacity || grow(faults) == 0) {
         struct count *found = slot(faults->table, faults->capacity, key);
         faults->used += found->key == 0;

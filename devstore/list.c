@@ -71,8 +71,6 @@ static void emit_xml(struct listing *l, const struct mr_object *object)
 
 static int emit_item(struct listing *l, struct mr_object *object)
 {
-    uint32_t crc;
-    struct mr_object *fresh = NULL;
     if (!l->items)
         return 0;
     if (l->xml) {
@@ -80,6 +78,8 @@ static int emit_item(struct listing *l, struct mr_object *object)
         emit_xml(l, object);
         return 0;
     }
+    uint32_t crc;
+    struct mr_object *fresh = NULL;
     if (mr_resource_wants_crc(&l->resource) && mr_object_crc(object, &crc) < 0) {
         if (mr_error_code() != MR_E_CHANGED && mr_error_code() != MR_E_NOT_FOUND)
             return -1;
@@ -183,11 +183,10 @@ static int set_start(struct listing *l, const struct mr_request *request)
     const char *start = or_empty(mr_request_query(request, l->xml ? "start-after" : "startOffset"));
     const char *token = or_empty(mr_request_query(request, l->xml ? "continuation-token" : "pageToken"));
     const char *marker = l->xml ? mr_request_query(request, "marker") : NULL;
-    int rc = -1;
-    bool after = false;
     if (marker && strcmp(marker, start) > 0)
         start = marker;
     const char *first = l->prefix;
+    bool after = false;
     if (*start && strcmp(start, first) >= 0) {
         first = start;
         after = l->xml;
@@ -201,7 +200,7 @@ static int set_start(struct listing *l, const struct mr_request *request)
         first = from;
         after = false;
     }
-    rc = set_key(l, first, strlen(first), after);
+    int rc = set_key(l, first, strlen(first), after);
     free(from);
     return rc;
 }
@@ -231,7 +230,6 @@ static void finish(struct listing *l, bool token, struct mr_reply *reply)
 /* softDeleted=true: a page of what was deleted. Its token is the place in the whole sequence. */
 static int run_soft_deleted(struct listing *l, const struct mr_request *request)
 {
-    size_t n;
     uint64_t at = 0;
     char *token = mr_token_decode(or_empty(mr_request_query(request, "pageToken")));
     if (!token || (*token && mr_parse_u64(token, &at) < 0)) {
@@ -240,6 +238,7 @@ static int run_soft_deleted(struct listing *l, const struct mr_request *request)
         return -1;
     }
     free(token);
+    size_t n;
     struct mr_object **found =
         mr_bucket_soft_deleted(l->bucket, l->prefix, or_empty(mr_request_query(request, "startOffset")), l->end, &n);
     for (; l->items && at < n && l->left > 0; at++, l->left--) {

@@ -45,12 +45,12 @@ int mr_metadata_set(struct mr_metadata *metadata, enum mr_attribute attribute, c
 
 static int take_custom(struct mr_metadata *metadata, json_t *custom)
 {
-    const char *key;
-    json_t *value;
     if (!json_is_object(custom)) {
         mr_error_set(MR_E_USAGE, "metadata is not an object");
         return -1;
     }
+    const char *key;
+    json_t *value;
     json_object_foreach(custom, key, value)
     {
         if (!json_is_string(value)) {

@@ -79,8 +79,8 @@ int mr_mime_head(const char *bytes, size_t length, size_t *head, size_t *rest)
 
 int mr_mime_next(const char *bytes, size_t length, const char *boundary, size_t *at, struct mr_mime_part *part)
 {
-    struct delimiter open, close;
     memset(part, 0, sizeof *part);
+    struct delimiter open;
     if (find_delimiter(bytes, length, *at, boundary, &open) < 0) {
         mr_error_set(MR_E_USAGE, "The multipart body has no delimiter where one is due.");
         return -1;
@@ -95,6 +95,7 @@ int mr_mime_next(const char *bytes, size_t length, const char *boundary, size_t 
     part->headers = bytes + open.end;
     part->headers_length = head;
     part->body = part->headers + rest;
+    struct delimiter close;
     if (find_delimiter(bytes, length, open.end + rest, boundary, &close) < 0) {
         mr_error_set(MR_E_USAGE, "The multipart body has no closing delimiter.");
         return -1;

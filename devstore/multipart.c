@@ -275,15 +275,16 @@ static const char *choose(const struct mr_api *api, const struct mr_session *ses
 static const char *choose_all(const struct mr_api *api, const struct mr_request *request,
                               const struct mr_session *session, struct parts *chosen)
 {
-    struct mr_xml_view rest = {request->body.data, request->body.data + request->body.length}, name, content;
-    const char *code = NULL;
-    int more = -1;
+    struct mr_xml_view rest = {request->body.data, request->body.data + request->body.length};
     mr_xml_skip_prolog(&rest);
     chosen->objects = calloc(session->n_parts + 1, sizeof(struct mr_object *));
     if (!chosen->objects) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for the list of parts");
         return "InternalError";
     }
+    struct mr_xml_view name, content;
+    const char *code = NULL;
+    int more = -1;
     if (request->body.data && mr_xml_next(&rest, &name, &content) == 1 && mr_xml_is(&name, "CompleteMultipartUpload")) {
         while (!code && (more = mr_xml_next(&content, &name, &rest)) == 1) {
             if (!mr_xml_is(&name, "Part"))
@@ -303,8 +304,8 @@ static const char *choose_all(const struct mr_api *api, const struct mr_request 
 static void completed(const struct mr_request *request, const struct mr_session *session, struct mr_object *object,
                       struct mr_reply *reply)
 {
-    char etag[64];
     mr_upload_answer(request, session->bucket, object, reply);
+    char etag[64];
     snprintf(etag, sizeof etag, "\"%016" PRIx64 "\"", object->generation);
     mr_xml_begin(&reply->body, "CompleteMultipartUploadResult");
     mr_text_puts(&reply->body, "<Location>/");
@@ -351,10 +352,10 @@ out:
 void mr_api_complete(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
 {
     struct mr_session *session = find(api, request, reply);
-    struct mr_object *object = NULL;
     if (!session)
         return;
     pthread_mutex_lock(&session->lock);
+    struct mr_object *object = NULL;
     if (session->gone)
         mr_reply_error(reply, request, 404, "NoSuchUpload", "The requested upload was not found.");
     else
@@ -426,13 +427,13 @@ void mr_api_uploads(const struct mr_api *api, const struct mr_request *request, 
 {
     struct mr_bucket *bucket = mr_api_bucket(api, request, reply);
     const char *prefix = mr_request_query(request, "prefix");
-    struct mr_session *session;
-    size_t place = 0;
     if (!bucket)
         return;
     mr_xml_begin(&reply->body, "ListMultipartUploadsResult");
     mr_xml_put(&reply->body, "Bucket", mr_bucket_name(bucket));
     mr_xml_put(&reply->body, "IsTruncated", "false");
+    struct mr_session *session;
+    size_t place = 0;
     for (; (session = mr_sessions_next(api->sessions, &place, bucket)); mr_session_unref(session)) {
         if (prefix && strncmp(session->metadata.name, prefix, strlen(prefix)) != 0)
             continue;

@@ -199,11 +199,11 @@ out:
 int mr_object_crc(struct mr_object *object, uint32_t *crc)
 {
     uint64_t known = atomic_load_explicit(&object->crc, memory_order_relaxed);
-    uint32_t sum = 0;
     if (known & CRC_KNOWN) {
         *crc = (uint32_t)known;
         return 0;
     }
+    uint32_t sum = 0;
     if (object->path && crc_of_file(object, &sum) < 0)
         return -1;
     if (object->made_up)
@@ -236,12 +236,12 @@ int mr_object_check(const struct mr_object *object)
 
 int mr_object_open(const struct mr_object *object)
 {
-    struct stat st;
     int fd = open(object->path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
         mr_error_set_errno(errno, "cannot open \"%s\"", object->path);
         return -1;
     }
+    struct stat st;
     if (fstat(fd, &st) < 0)
         mr_error_set_errno(errno, "cannot stat \"%s\"", object->path);
     else if (same_file(object, &st) == 0)

@@ -150,10 +150,10 @@ static int usage(const char *option, const char *value, const char *expected)
 
 static int parse_listen(struct mr_options *options, const char *text)
 {
-    uint64_t port;
     char *copy = strdup(text), *colon = copy ? strrchr(copy, ':') : NULL;
     free(options->listen);
     options->listen = copy;
+    uint64_t port;
     if (!colon || colon == copy || mr_parse_u64(colon + 1, &port) < 0 || port > 65535)
         return usage("--listen", text, "HOST:PORT");
     *colon = 0;
@@ -190,7 +190,6 @@ static int parse_latency(struct mr_options *options, const char *text)
 {
     const char *colon = strchr(text, ':');
     int only = -1;
-    double ms;
     for (int i = 0; colon && i < MR_OP_COUNT; i++) {
         if (strlen(mr_op_names[i]) == (size_t)(colon - text) &&
             strncmp(mr_op_names[i], text, (size_t)(colon - text)) == 0)
@@ -198,6 +197,7 @@ static int parse_latency(struct mr_options *options, const char *text)
     }
     if (colon && strncmp(text, "insert:", 7) == 0)
         only = MR_OP_UPLOAD;
+    double ms;
     if ((colon && only < 0) || mr_parse_real(colon ? colon + 1 : text, &ms) < 0 || ms > 1e6)
         return usage("--latency-ms", text, "[OP:] and a number of milliseconds");
     for (int i = 0; i < MR_OP_COUNT; i++) {
@@ -321,12 +321,12 @@ static int take(struct mr_options *options, int option, const char *value)
 
 int mr_options_parse(struct mr_options *options, int argc, char **argv)
 {
-    int option, rc;
     *options = (struct mr_options){.page_max = 5000, .threads = 2, .md5 = true, .min_part = UINT64_C(5) << 20};
     mr_bucket_settings_init(&options->bucket);
     if (parse_listen(options, "127.0.0.1:0") < 0)
         return -1;
     optind = 1;
+    int option, rc;
     while ((option = getopt_long(argc, argv, "", long_options, NULL)) != -1) {
         rc = take(options, option, optarg);
         if (rc != 0)

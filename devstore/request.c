@@ -265,12 +265,12 @@ static void parse_query(struct mr_request *request, const char *at)
 
 static void route(struct mr_request *request)
 {
-    struct path path;
     const char *end = strchrnul(request->uri, '?');
     if (*end)
         parse_query(request, end + 1);
     if (request->bad)
         return;
+    struct path path;
     split(request->uri, end, &path);
     if (is(&path, 0, "_devstore") && path.n == 2) {
         set_op(request, reading(request) || method_is(request, "POST") || method_is(request, "DELETE"), MR_OP_ADMIN);
@@ -357,11 +357,11 @@ void mr_reply_close(struct mr_reply *reply)
 
 void mr_reply_header(struct mr_reply *reply, const char *name, const char *fmt, ...)
 {
-    char *value;
-    va_list args;
     if (reply->n_headers == MR_REPLY_HEADERS)
         return;
+    va_list args;
     va_start(args, fmt);
+    char *value;
     int n = vasprintf(&value, fmt, args);
     va_end(args);
     if (n < 0)
@@ -435,9 +435,9 @@ static void error_body(struct mr_text *body, bool xml, unsigned status, const ch
 void mr_reply_error(struct mr_reply *reply, const struct mr_request *request, unsigned status, const char *reason,
                     const char *fmt, ...)
 {
-    char message[2048];
     va_list args;
     va_start(args, fmt);
+    char message[2048];
     vsnprintf(message, sizeof message, fmt, args);
     va_end(args);
     size_t length = strlen(message);

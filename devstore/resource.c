@@ -173,8 +173,6 @@ static void put_link(const struct mr_resource *resource, struct mr_text *out, en
 
 void mr_resource_write(const struct mr_resource *resource, struct mr_object *object, struct mr_text *out)
 {
-    uint32_t crc;
-    char base64[25];
     mr_text_append(out, "{", 1);
     put_string(resource, out, KIND, "storage#object");
     if (begin(resource, out, ID)) {
@@ -199,6 +197,8 @@ void mr_resource_write(const struct mr_resource *resource, struct mr_object *obj
                object->attributes[MR_ATTR_STORAGE_CLASS] ? object->attributes[MR_ATTR_STORAGE_CLASS]
                                                          : resource->storage_class);
     put_number(resource, out, SIZE, object->size);
+    uint32_t crc;
+    char base64[25];
     if (mr_resource_wants_crc(resource) && mr_object_crc(object, &crc) == 0) {
         mr_crc32c_to_base64(crc, base64);
         put_string(resource, out, CRC32C, base64);

@@ -21,8 +21,8 @@ static void put_location(const struct mr_request *request, const struct mr_sessi
 {
     static const char *const kept[] = {"fields", "userProject", "prettyPrint", NULL};
     char base[300];
-    struct mr_text url = {0};
     mr_resource_base(mr_request_header(request, "Host"), base);
+    struct mr_text url = {0};
     mr_text_printf(&url, "%s/upload/storage/v1/b/%s/o?uploadType=resumable&name=", base,
                    mr_bucket_name(session->bucket));
     mr_text_percent(&url, session->metadata.name);
@@ -162,13 +162,12 @@ struct chunk {
 /* "bytes a-b/N", with N or a-b as '*'. 0 or -1. */
 static int parse_content_range(const char *text, struct chunk *chunk)
 {
-    char copy[80], *slash, *dash;
-    uint64_t last;
+    char copy[80];
     if (strncmp(text, "bytes ", 6) != 0 || strlen(text) >= sizeof copy)
         return -1;
     memcpy(copy, text, strlen(text) + 1);
     char *range = copy + 6;
-    slash = strchr(range, '/');
+    char *slash = strchr(range, '/');
     if (!slash)
         return -1;
     *slash = 0;
@@ -178,10 +177,11 @@ static int parse_content_range(const char *text, struct chunk *chunk)
         chunk->probe = true;
         return 0;
     }
-    dash = strchr(range, '-');
+    char *dash = strchr(range, '-');
     if (!dash)
         return -1;
     *dash = 0;
+    uint64_t last;
     if (mr_parse_u64(range, &chunk->first) < 0 || mr_parse_u64(dash + 1, &last) < 0 || last < chunk->first ||
         last == UINT64_MAX || (chunk->total != UINT64_MAX && last >= chunk->total))
         return -1;
@@ -387,7 +387,6 @@ struct mr_upload *mr_upload_chunk_new(const struct mr_api *api, const struct mr_
     const char *range = mr_request_header(request, "Content-Range");
     struct mr_session *session = find(api, request, reply);
     struct chunk *chunk = session ? calloc(1, sizeof *chunk) : NULL;
-    bool bad = false;
     if (!chunk) {
         if (session)
             mr_reply_error(reply, request, 500, NULL, "out of memory");
@@ -401,6 +400,7 @@ struct mr_upload *mr_upload_chunk_new(const struct mr_api *api, const struct mr_
                             .length = UINT64_MAX,
                             .total = UINT64_MAX};
     mr_reply_init(&chunk->failure);
+    bool bad = false;
     if (range && parse_content_range(range, chunk) < 0) {
         mr_reply_error(reply, request, 400, NULL, "Failed to parse Content-Range header.");
         bad = true;

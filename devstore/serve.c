@@ -121,7 +121,6 @@ static void end(void *cls, struct MHD_Connection *connection, void **context, en
 static int start(struct call *call, const char *method)
 {
     const struct mr_api *api = call->serve->options.api;
-    uint64_t length = 0;
     call->start_ns = mr_clock_mono_ns();
     if (!call->uri || mr_request_init(&call->request, method, call->uri) < 0)
         return -1;
@@ -131,6 +130,7 @@ static int start(struct call *call, const char *method)
     call->request.each_header = each_header;
     call->request.fault = call->fault = mr_faults_draw(api->faults, &call->request, false);
     call->request.changed = call->fault && call->fault->kind == MR_FAULT_CHANGED;
+    uint64_t length = 0;
     if (call->fault && mr_fault_answers(call->fault)) {
         mr_fault_reply(call->fault, &call->request, &call->reply);
         call->answered = true;
@@ -213,10 +213,10 @@ static struct MHD_Response *scattered(struct mr_reply *reply)
 {
     const struct mr_object *object = reply->object;
     uint64_t skip = reply->first, left = reply->length;
-    unsigned n = 0;
     struct MHD_IoVec *vector = calloc(object->n_pieces, sizeof *vector);
     if (!vector)
         return NULL;
+    unsigned n = 0;
     for (size_t i = 0; i < object->n_pieces && left > 0; i++) {
         const struct mr_piece *piece = &object->pieces[i];
         if (skip >= piece->length) {
@@ -285,7 +285,6 @@ static enum MHD_Result send_reply(struct call *call)
     struct mr_serve *serve = call->serve;
     struct mr_reply *reply = &call->reply;
     const struct mr_fault *fault = call->fault && mr_fault_in_body(call->fault) ? call->fault : NULL;
-    struct MHD_Response *response;
     bool limited = serve->options.download_rate > 0 || serve->options.download_total > 0;
     if (!reply->object)
         reply->length = reply->body.length;
@@ -294,6 +293,7 @@ static enum MHD_Result send_reply(struct call *call)
         mr_stream_reset(call->connection);
         return MHD_NO;
     }
+    struct MHD_Response *response;
     if (reply->length > 0 && (fault || limited || reply->chunked || many_pieces(reply->object)))
         response = mr_stream_response(serve->timers, call->connection, reply, serve->options.download_rate,
                                       &serve->download, fault);

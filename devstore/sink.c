@@ -193,9 +193,9 @@ int mr_sink_fill(struct mr_sink *sink, struct mr_object *object)
 
 int mr_sink_give(struct mr_sink *sink, struct mr_object *object)
 {
-    struct stat st;
     if (sink->fd < 0)
         return 0;
+    struct stat st;
     if (fstat(sink->fd, &st) < 0) {
         mr_error_set_errno(errno, "cannot stat \"%s\"", sink->temporary);
         return -1;

@@ -74,8 +74,9 @@ void mr_text_printf(struct mr_text *text, const char *fmt, ...)
 
 void mr_text_json_string(struct mr_text *text, const char *string)
 {
-    const char *plain = string, *at;
+    const char *plain = string;
     mr_text_append(text, "\"", 1);
+    const char *at;
     for (at = string; *at; at++) {
         unsigned char c = (unsigned char)*at;
         if (c >= 0x20 && c != '"' && c != '\\' && c != 0x7f)
@@ -114,8 +115,8 @@ void mr_text_time(struct mr_text *text, int64_t microseconds)
 {
     time_t seconds = (time_t)(microseconds / 1000000);
     struct tm tm;
-    char day[40];
     gmtime_r(&seconds, &tm);
+    char day[40];
     strftime(day, sizeof day, "%Y-%m-%dT%H:%M:%S", &tm);
     mr_text_printf(text, "%s.%03dZ", day, (int)(microseconds % 1000000 / 1000));
 }
@@ -175,11 +176,12 @@ bool mr_utf8_valid(const char *bytes, size_t length)
 {
     const unsigned char *at = (const unsigned char *)bytes, *end = at + length;
     while (at < end) {
-        unsigned c = *at++, more, least;
+        unsigned c = *at++;
         if (c == 0)
             return false;
         if (c < 0x80)
             continue;
+        unsigned more, least;
         if (c >= 0xc2 && c <= 0xdf) {
             more = 1, least = 0x80, c &= 0x1f;
         } else if (c >= 0xe0 && c <= 0xef) {
@@ -247,10 +249,10 @@ int mr_parse_size(const char *text, uint64_t *value)
 
 int mr_parse_real(const char *text, double *value)
 {
-    char *end;
     if (!((*text >= '0' && *text <= '9') || *text == '.'))
         return -1;
     errno = 0;
+    char *end;
     double parsed = strtod(text, &end);
     if (end == text || *end || errno || !isfinite(parsed))
         return -1;
@@ -260,11 +262,10 @@ int mr_parse_real(const char *text, double *value)
 
 enum mr_range mr_parse_range(const char *header, uint64_t size, uint64_t *first, uint64_t *last)
 {
-    uint64_t a, b;
-    const char *at;
     if (!header || strncasecmp(header, "bytes=", 6) != 0)
         return MR_RANGE_NONE;
     header += 6;
+    uint64_t b;
     if (*header == '-') { /* the last b bytes */
         if (mr_parse_u64(header + 1, &b) < 0)
             return MR_RANGE_NONE;
@@ -274,6 +275,8 @@ enum mr_range mr_parse_range(const char *header, uint64_t size, uint64_t *first,
         *last = size - 1;
         return MR_RANGE_PART;
     }
+    uint64_t a;
+    const char *at;
     if (digits(header, &at, &a) < 0 || *at != '-')
         return MR_RANGE_NONE;
     if (at[1] == 0)
@@ -291,12 +294,13 @@ static const char token_digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqr
 
 char *mr_token_encode(const char *string)
 {
-    size_t length = strlen(string), n = 0;
+    size_t length = strlen(string);
     char *out = malloc(length * 4 / 3 + 4);
-    uint32_t bits = 0;
-    unsigned held = 0;
     if (!out)
         return NULL;
+    size_t n = 0;
+    uint32_t bits = 0;
+    unsigned held = 0;
     for (size_t i = 0; i < length; i++) {
         bits = bits << 8 | (unsigned char)string[i];
         for (held += 8; held >= 6; held -= 6)

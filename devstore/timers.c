@@ -83,13 +83,13 @@ static void *run(void *cls)
 
 struct mr_timers *mr_timers_new(void)
 {
-    pthread_condattr_t attr;
     struct mr_timers *timers = calloc(1, sizeof *timers);
     if (!timers) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for timers");
         return NULL;
     }
     pthread_mutex_init(&timers->lock, NULL);
+    pthread_condattr_t attr;
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&timers->changed, &attr);

@@ -133,9 +133,9 @@ more:
 static void write_bytes(struct mr_upload *base, const void *bytes, size_t length)
 {
     struct simple *upload = (struct simple *)base;
-    int rc = 0;
     if (upload->failed)
         return;
+    int rc = 0;
     if (!upload->multipart) {
         rc = mr_sink_write(&upload->sink, bytes, length);
     } else if (upload->in_data) {
@@ -178,12 +178,12 @@ static int make_live(struct simple *upload, struct mr_object **object)
 static void finish(struct mr_upload *base, struct mr_reply *reply)
 {
     struct simple *upload = (struct simple *)base;
-    struct mr_object *object = NULL;
     const char *source = upload->request->xml ? mr_request_header(upload->request, "x-goog-copy-source") : NULL;
     if (source) {
         mr_api_xml_copy(upload->api, upload->request, upload->bucket, source, reply);
         return;
     }
+    struct mr_object *object = NULL;
     if (!upload->failed && make_live(upload, &object) < 0)
         fail_from_error(upload);
     if (upload->failed) {

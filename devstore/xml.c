@@ -139,10 +139,10 @@ int mr_xml_string(const struct mr_xml_view *view, char *out, size_t size)
         char c;
     } entities[] = {{"&quot;", '"'}, {"&#34;", '"'}, {"&apos;", '\''}, {"&amp;", '&'}, {"&lt;", '<'}, {"&gt;", '>'}};
     struct mr_xml_view rest = *view;
-    size_t n = 0;
     skip_blanks(&rest);
     while (rest.end > rest.at && blank(rest.end[-1]))
         rest.end--;
+    size_t n = 0;
     while (rest.at < rest.end) {
         char c = *rest.at;
         size_t length = 1;

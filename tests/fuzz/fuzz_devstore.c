@@ -75,10 +75,10 @@ static void check_bucket(struct mr_bucket *bucket)
 {
     char last[MR_NAME_MAX + 1] = "";
     for (struct mr_object *object; mr_bucket_range(bucket, last, true, "", &object, 1) == 1; mr_object_unref(object)) {
-        uint64_t sum = 0;
         if (strcmp(object->name, last) <= 0 || strlen(object->name) > MR_NAME_MAX ||
             !mr_utf8_valid(object->name, strlen(object->name)))
             abort();
+        uint64_t sum = 0;
         for (size_t i = 0; i < object->n_pieces; i++)
             sum += object->pieces[i].length;
         if (sum != object->size)

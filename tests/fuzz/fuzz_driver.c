@@ -94,7 +94,6 @@ int main(int argc, char **argv)
     uint64_t rounds = argc > 1 ? strtoull(argv[1], NULL, 10) : DEFAULT_ROUNDS;
     uint64_t first = argc > 2 ? strtoull(argv[2], NULL, 10) : 0;
     volatile uint64_t *at = mmap(NULL, sizeof(*at), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    int status = 0;
     if (at == MAP_FAILED)
         return EXIT_FAILURE;
     while (seed_count < MAX_SEEDS && (sizes[seed_count] = mr_fuzz_seed(seed_count, &seeds[seed_count])) > 0)
@@ -110,6 +109,7 @@ int main(int argc, char **argv)
         free(seeds[i]);
     if (child == 0)
         return EXIT_SUCCESS;
+    int status = 0;
     if (child < 0 || waitpid(child, &status, 0) != child || status != 0) {
         fprintf(stderr, "failed in round %" PRIu64 " (wait status %d); again: %s 1 %" PRIu64 "\n", *at, status, argv[0],
                 *at);

@@ -61,14 +61,13 @@ static bool out_of_range(const json_error_t *error)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct mr_json json;
-    json_error_t error;
-    unsigned strings = 0;
     char *text = malloc(size + 1);
     if (!text)
         abort();
     memcpy(text, data, size);
+    struct mr_json json;
     mr_json_init(&json, text, size);
+    unsigned strings = 0;
     bool accepted = walk(&json, &strings) == 0 && mr_json_finish(&json) == 0;
     if (accepted == (json.error != NULL) || json.at < text || json.at > text + size)
         abort();
@@ -82,6 +81,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             abort();
         return 0;
     }
+    json_error_t error;
     json_t *tree = json_loadb((const char *)data, size, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &error);
     if (tree ? !accepted && json.depth <= MR_JSON_DEPTH
              : accepted && !out_of_range(&error) && !strstr(error.text, "duplicate"))

@@ -26,9 +26,10 @@ static bool not_found(struct fault_conn *conn)
 
 static bool answer_metadata(struct fault_gcs *gcs, struct fault_conn *conn)
 {
-    char text[300], crc[9];
     gcs->lookups++;
+    char crc[9];
     mr_crc32c_to_base64(mr_crc32c(0, gcs->data, gcs->size), crc);
+    char text[300];
     int n = snprintf(text, sizeof text, "{\"name\":\"x\",\"size\":\"%llu\",\"generation\":\"%llu\",\"crc32c\":\"%s\"}",
                      (unsigned long long)gcs->size, (unsigned long long)gcs->generation, crc);
     fault_answer(conn, 200, "", text, (size_t)n);
@@ -108,7 +109,7 @@ static bool send_body(struct fault_conn *conn, const struct fault_step *step, co
 static bool answer_media(struct fault_gcs *gcs, struct fault_conn *conn, const struct fault_request *request,
                          const struct fault_step *step)
 {
-    char hash[64], head[512];
+    char head[512];
     unsigned long long first = 0, last = gcs->size ? gcs->size - 1 : 0;
     const char *range = fault_header(request, "Range");
     if (range && step->kind != FAULT_NO_RANGE) {
@@ -125,6 +126,7 @@ static bool answer_media(struct fault_gcs *gcs, struct fault_conn *conn, const s
     uint64_t length = gcs->size ? last - first + 1 : 0, told = length;
     told += step->kind == FAULT_LONG ? step->after : 0;
     told -= step->kind == FAULT_SHORT ? step->after : 0;
+    char hash[64];
     fault_printf(conn, "%s%sx-goog-generation: %llu\r\n%s", head, hash_line(gcs, hash),
                  (unsigned long long)gcs->generation, step->extra ? step->extra : "");
     if (step->kind == FAULT_GUNZIPPED)

@@ -63,9 +63,9 @@ void fault_send(struct fault_conn *conn, const void *data, size_t length)
 
 void fault_printf(struct fault_conn *conn, const char *fmt, ...)
 {
-    char text[16384];
     va_list ap;
     va_start(ap, fmt);
+    char text[16384];
     int n = vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     if (n < 0 || (size_t)n >= sizeof text)
@@ -163,8 +163,8 @@ static bool read_body(struct fault_conn *conn, char *to, size_t length)
 
 static bool read_request(struct fault_conn *conn, struct fault_request *request)
 {
-    char *end;
     conn->buffer[conn->filled] = 0;
+    char *end;
     while (!(end = strstr(conn->buffer, "\r\n\r\n"))) {
         if (!fill(conn))
             return false;
@@ -221,9 +221,10 @@ static void *accept_all(void *arg)
         struct pollfd fds[2] = {{server->fd, POLLIN, 0}, {server->stop_pipe[0], POLLIN, 0}};
         if (poll(fds, 2, -1) < 0 || fds[1].revents)
             return NULL;
-        int fd = accept4(server->fd, NULL, NULL, SOCK_CLOEXEC), one = 1;
+        int fd = accept4(server->fd, NULL, NULL, SOCK_CLOEXEC);
         if (fd < 0)
             continue;
+        int one = 1;
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
         struct fault_conn *conn = calloc(1, sizeof *conn);
         if (!conn || server->count == CONNS_MAX)
@@ -267,9 +268,9 @@ const char *fault_server_host(const struct fault_server *server)
 /* All connections before the one from this port are at their end. */
 static bool settled(struct fault_server *server, in_port_t port)
 {
+    pthread_mutex_lock(&server->lock);
     unsigned open = 0;
     bool accepted = false;
-    pthread_mutex_lock(&server->lock);
     for (unsigned i = 0; i < server->count; i++) {
         struct sockaddr_in peer = {0};
         socklen_t size = sizeof peer;

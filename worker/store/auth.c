@@ -262,11 +262,11 @@ static int put_account(const char *url, char *out, size_t size)
 static void put_kind(const struct mr_auth *auth, char *out, size_t size)
 {
     const struct mr_auth_file *file = auth->file;
-    char account[256];
     if (!file) {
         snprintf(out, size, "the machine's account");
         return;
     }
+    char account[256];
     put_account(file->impersonation_url, account, sizeof account);
     switch (file->kind) {
     case MR_AUTH_SERVICE_ACCOUNT:
@@ -289,13 +289,14 @@ static void put_kind(const struct mr_auth *auth, char *out, size_t size)
 
 void mr_auth_describe(const struct mr_auth *auth, char *out, size_t size)
 {
-    char kind[400], until[80] = "";
     if (auth->anonymous) {
         snprintf(out, size, "none are sent (anonymous, or an emulator)");
         return;
     }
+    char kind[400];
     put_kind(auth, kind, sizeof kind);
     int64_t left_s = (auth->expires_ns - mr_http_now_ns(auth->http)) / MR_SECOND_NS;
+    char until[80] = "";
     if (auth->bearer.length && left_s > 0)
         snprintf(until, sizeof until, "; its token is good for %lld min", (long long)(left_s / 60));
     snprintf(out, size, "%s, from %s%s", kind, auth->origin ? auth->origin : "", until);

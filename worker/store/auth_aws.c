@@ -65,10 +65,11 @@ static int by_text(const void *a, const void *b)
 /* The parameters in order, as they are encoded in the URL. */
 static void put_query(struct mr_text *to, const char *query)
 {
-    char *copy = strdup(query), *pairs[PAIRS_MAX], *rest = copy, *pair;
-    size_t count = 0;
+    char *copy = strdup(query), *rest = copy;
     if (!copy)
         to->failed = true;
+    char *pairs[PAIRS_MAX], *pair;
+    size_t count = 0;
     while (copy && count < PAIRS_MAX && (pair = strsep(&rest, "&"))) {
         if (pair[0])
             pairs[count++] = pair;
@@ -129,16 +130,17 @@ static void put_canonical(struct mr_text *to, const struct place *place, const s
 
 static int put_signature(struct mr_text *to, const char *secret, const char *scope, const struct mr_text *text)
 {
-    unsigned char key[32], next[32];
     struct mr_text first = {0};
-    int rc = 0;
     mr_auth_text_reserve(&first, 512);
     mr_text_puts(&first, "AWS4");
     mr_text_puts(&first, secret);
+    unsigned char key[32];
+    int rc = 0;
     /* scope is "date/region/service/aws4_request": each part signs the next */
     if (first.failed || hmac(key, first.data, first.length, scope, strcspn(scope, "/")) != 0)
         rc = -1;
     const char *at = scope + strcspn(scope, "/");
+    unsigned char next[32];
     while (rc == 0 && *at == '/') {
         size_t n = strcspn(++at, "/");
         rc = hmac(next, key, sizeof key, at, n);
@@ -161,18 +163,18 @@ static int sign(struct mr_text *to, const struct aws_keys *keys, const char *reg
                 const char *url, const char *date)
 {
     const char *headers = keys->session_token ? "host;x-amz-date;x-amz-security-token" : "host;x-amz-date";
-    struct mr_text canonical = {0}, text = {0};
     struct place place;
-    char scope[200];
-    int rc = -1;
     if (split_url(url, &place) != 0) {
         mr_error_set(MR_E_DENIED, "its \"regional_cred_verification_url\" is not the URL of an AWS service");
         return -1;
     }
+    struct mr_text canonical = {0};
     mr_auth_text_reserve(&canonical, MR_AUTH_TOKEN_MAX);
+    char scope[200];
     snprintf(scope, sizeof scope, "%.8s/%.60s/%.*s/aws4_request", date, region,
              (int)(place.service_length < 60 ? place.service_length : 60), place.host);
     put_canonical(&canonical, &place, keys, headers, method, date);
+    struct mr_text text = {0};
     mr_text_puts(&text, "AWS4-HMAC-SHA256\n");
     mr_text_puts(&text, date);
     mr_text_puts(&text, "\n");
@@ -187,6 +189,7 @@ static int sign(struct mr_text *to, const struct aws_keys *keys, const char *reg
     mr_text_puts(to, ", SignedHeaders=");
     mr_text_puts(to, headers);
     mr_text_puts(to, ", Signature=");
+    int rc = -1;
     if (!canonical.failed && !text.failed)
         rc = put_signature(to, keys->secret_access_key, scope, &text);
     if (rc != 0 || to->failed) {
@@ -277,9 +280,9 @@ static void finish(struct mr_auth_aws *aws)
 
 static int take_keys(struct mr_auth_aws *aws, struct mr_auth_answer *answer)
 {
-    struct mr_auth_member members[] = {{"AccessKeyId", NULL}, {"SecretAccessKey", NULL}, {"Token", NULL}};
     mr_auth_text_reserve(&aws->keys, MR_AUTH_TOKEN_MAX);
     mr_text_add(&aws->keys, answer->body, answer->length);
+    struct mr_auth_member members[] = {{"AccessKeyId", NULL}, {"SecretAccessKey", NULL}, {"Token", NULL}};
     if (aws->keys.failed || mr_auth_members(aws->keys.data, aws->keys.length, members, 3) != 0 || !members[0].value ||
         !members[1].value) {
         mr_error_set(MR_E_DENIED, "the instance's metadata server gives no AWS keys");
@@ -347,11 +350,11 @@ static int ask(struct mr_auth_aws *aws, const char *method, const char *url, con
 static void next_step(struct mr_auth_aws *aws)
 {
     const struct mr_auth_file *file = aws->subject->file;
-    int rc;
     if (aws->region.length && aws->key.access_key_id) {
         finish(aws);
         return;
     }
+    int rc;
     if (file->from.imdsv2_url && !aws->session.length)
         rc = ask(aws, "PUT", file->from.imdsv2_url, NULL);
     else if (!aws->region.length)
@@ -369,10 +372,9 @@ static void run_start(struct mr_http_timer *timer)
 
 int mr_auth_aws_start(struct mr_auth_subject *subject)
 {
-    struct mr_auth_aws *aws;
     const char *region = mr_auth_env("AWS_REGION") ? mr_auth_env("AWS_REGION") : mr_auth_env("AWS_DEFAULT_REGION");
     mr_auth_aws_cancel(subject);
-    aws = calloc(1, sizeof *aws);
+    struct mr_auth_aws *aws = calloc(1, sizeof *aws);
     if (!aws) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for AWS credentials");
         return -1;

@@ -84,16 +84,16 @@ bool mr_auth_is_token(const char *text)
 /* A number or word is ended where it lies, so what stands behind it is read first. */
 int mr_auth_members(char *text, size_t length, struct mr_auth_member *members, size_t count)
 {
+    for (size_t i = 0; i < count; i++)
+        members[i].value = NULL;
     struct mr_json json;
+    mr_json_init(&json, text, length);
+    if (mr_json_enter(&json) != 0)
+        return -1;
     const char *key;
     char *ends[8];
     size_t end_count = 0;
     int more;
-    for (size_t i = 0; i < count; i++)
-        members[i].value = NULL;
-    mr_json_init(&json, text, length);
-    if (mr_json_enter(&json) != 0)
-        return -1;
     while ((more = mr_json_key(&json, &key)) == 1) {
         struct mr_auth_member *member = NULL;
         for (size_t i = 0; i < count; i++) {
@@ -217,12 +217,12 @@ static void on_done(void *arg, const struct mr_http_result *http)
 
 static int send_now(struct mr_auth_call *call)
 {
-    const char *lines[MR_HTTP_MAX_HEADERS];
     const char *at = call->lines.data;
     if (call->url.failed || call->body.failed || call->lines.failed || call->line_count > MR_HTTP_MAX_HEADERS) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a request for credentials");
         return -1;
     }
+    const char *lines[MR_HTTP_MAX_HEADERS];
     for (unsigned i = 0; i < call->line_count; i++, at += strlen(at) + 1)
         lines[i] = at;
     if (!call->answer)
@@ -324,9 +324,10 @@ static void hide_tokens(char *text)
 /* "invalid_grant: Bad Request": {"error", "error_description"} or {"error": {"message"}}. Overwrites the body. */
 static void put_words(struct mr_auth_answer *answer, char *out, size_t size)
 {
-    struct mr_auth_member members[] = {{"error", NULL}, {"error_description", NULL}};
-    char words[400], *message = strstr(answer->body, "\"message\"");
+    char *message = strstr(answer->body, "\"message\"");
     out[0] = 0;
+    struct mr_auth_member members[] = {{"error", NULL}, {"error_description", NULL}};
+    char words[400];
     if (message) { /* Google's other form; the text behind the key */
         char *start = strchr(message + 9, '"'), *end = start ? strchr(start + 1, '"') : NULL;
         if (end)
@@ -346,7 +347,7 @@ static void put_words(struct mr_auth_answer *answer, char *out, size_t size)
 
 int mr_auth_answer_check(const struct mr_auth_call *call, const struct mr_auth_answer *answer, const char *what)
 {
-    char place[200], words[300];
+    char place[200];
     put_place(call, place, sizeof place);
     if (answer->code != MR_OK) {
         char text[400];
@@ -358,6 +359,7 @@ int mr_auth_answer_check(const struct mr_auth_call *call, const struct mr_auth_a
         return 0;
     enum mr_code code = worth_a_repeat(answer) ? MR_E_BUSY : MR_E_DENIED;
     struct mr_auth_answer copy = *answer;
+    char words[300];
     put_words(&copy, words, sizeof words);
     mr_error_set(code, "no %s from %s: %s%sHTTP status %d%s", what, place, words, words[0] ? " (" : "", answer->status,
                  words[0] ? ")" : "");
@@ -366,9 +368,9 @@ int mr_auth_answer_check(const struct mr_auth_call *call, const struct mr_auth_a
 
 int mr_auth_answer_token(const struct mr_auth_call *call, struct mr_auth_answer *answer, struct mr_auth_token *token)
 {
-    struct mr_auth_member members[] = {{"access_token", NULL}, {"expires_in", NULL}};
     char place[200];
     put_place(call, place, sizeof place);
+    struct mr_auth_member members[] = {{"access_token", NULL}, {"expires_in", NULL}};
     if (mr_auth_members(answer->body, answer->length, members, 2) != 0 || !mr_auth_is_token(members[0].value)) {
         mr_error_set(MR_E_DENIED, "the answer of %s has no access_token: is it a token server?", place);
         return -1;

@@ -34,7 +34,6 @@ static const char *parse(const struct mr_auth_file *file, char *text, size_t len
     struct mr_auth_member members[] = {{"version", NULL},  {"success", NULL},       {"token_type", NULL},
                                        {"id_token", NULL}, {"saml_response", NULL}, {"expiration_time", NULL},
                                        {"code", NULL},     {"message", NULL}};
-    char quoted[200];
     if (mr_auth_members(text, length, members, 8) != 0 || !members[0].value || !members[1].value) {
         mr_error_set(MR_E_DENIED, "what the credentials executable printed is not JSON with \"version\" and "
                                   "\"success\"");
@@ -44,6 +43,7 @@ static const char *parse(const struct mr_auth_file *file, char *text, size_t len
         mr_error_set(MR_E_DENIED, "the credentials executable answers in version %.10s; 1 is known", members[0].value);
         return NULL;
     }
+    char quoted[200];
     if (strcmp(members[1].value, "true") != 0) {
         const char *message = members[7].value ? members[7].value : "it does not say why";
         mr_text_quote(quoted, sizeof quoted, message, strlen(message));
@@ -197,12 +197,13 @@ static void put_environment(struct mr_text *to, const struct mr_auth_file *file)
 
 static int spawn(struct mr_auth_subject *subject, char **words, char **environment, int out)
 {
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    sigset_t none, all;
+    sigset_t none;
     sigemptyset(&none);
+    sigset_t all;
     sigfillset(&all);
+    posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
+    posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
     posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_adddup2(&actions, out, 1);
@@ -234,8 +235,9 @@ static size_t split_words(char *command, char **words)
             from++;
         if (!*from)
             break;
-        char *to = from, quote = 0;
+        char *to = from;
         words[count++] = to;
+        char quote = 0;
         for (; *from && (quote || !strchr(" \t\n", *from)); from++) {
             if (quote ? *from == quote : *from == '"' || *from == '\'')
                 quote = quote ? 0 : *from;

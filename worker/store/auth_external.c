@@ -46,8 +46,9 @@ static void on_token(struct mr_auth_call *call, struct mr_auth_answer *answer)
 /* "Authorization: Basic ..." of a pool for people with an OAuth client. */
 static void put_client(struct mr_auth_call *call, const struct mr_auth_file *file)
 {
-    struct mr_text pair = {0}, line = {0};
+    struct mr_text pair = {0};
     mr_auth_text_reserve(&pair, 4096);
+    struct mr_text line = {0};
     mr_auth_text_reserve(&line, 8192);
     mr_text_puts(&pair, file->client_id);
     mr_text_puts(&pair, ":");
@@ -141,7 +142,7 @@ static int start_url(struct external *external)
 static void run_file(struct mr_http_timer *timer)
 {
     struct external *external = MR_CONTAINER_OF(timer, external, timer);
-    const char *path = external->file->from.file, *token = NULL;
+    const char *path = external->file->from.file;
     size_t length = 0;
     ssize_t got = -1;
     char *text = malloc(MR_AUTH_TOKEN_MAX + 1);
@@ -149,6 +150,7 @@ static void run_file(struct mr_http_timer *timer)
     while (text && fd >= 0 && length < MR_AUTH_TOKEN_MAX &&
            ((got = read(fd, text + length, MR_AUTH_TOKEN_MAX - length)) > 0 || (got < 0 && errno == EINTR)))
         length += got > 0 ? (size_t)got : 0;
+    const char *token = NULL;
     if (!text) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a subject token");
     } else if (fd < 0 || got < 0) {

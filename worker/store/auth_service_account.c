@@ -49,7 +49,6 @@ static int make_jwt(const struct service_account *account, struct mr_text *jwt)
 {
     const struct mr_auth_file *file = account->file;
     struct mr_text part = {0};
-    char times[80];
     long long now = mr_clock_wall_ns() / MR_SECOND_NS;
     mr_text_puts(&part, "{\"alg\":\"RS256\",\"typ\":\"JWT\"");
     if (file->private_key_id) {
@@ -61,6 +60,7 @@ static int make_jwt(const struct service_account *account, struct mr_text *jwt)
         mr_auth_put_base64(jwt, part.data, part.length, true);
     bool failed = part.failed;
     mr_text_clear(&part);
+    char times[80];
     snprintf(times, sizeof times, ",\"iat\":%lld,\"exp\":%lld}", now, now + JWT_LIFETIME_S);
     mr_text_puts(&part, "{\"iss\":");
     mr_auth_put_json(&part, file->client_email);
@@ -85,10 +85,10 @@ static void explain(const struct service_account *account, bool clock_off, bool 
 {
     const struct mr_auth_file *file = account->file;
     if (clock_off) {
-        char now[40];
         struct tm tm;
         time_t wall = (time_t)(mr_clock_wall_ns() / MR_SECOND_NS);
         gmtime_r(&wall, &tm);
+        char now[40];
         strftime(now, sizeof now, "%Y-%m-%d %H:%M:%S UTC", &tm);
         mr_error_append("the machine's clock, which says %s, seems to be off: set it (timedatectl set-ntp true)", now);
     } else if (revoked) {

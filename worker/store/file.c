@@ -68,9 +68,9 @@ struct file_call *mr_file_call_new(struct mr_store *store, void (*run)(struct fi
 
 struct mr_store_result mr_file_result(const struct file_call *call, int rc, char text[MR_FILE_TEXT])
 {
-    char uri[400];
     if (rc == 0)
         return (struct mr_store_result){.code = MR_OK, .text = ""};
+    char uri[400];
     snprintf(text, MR_FILE_TEXT, "%s: %s",
              mr_store_uri(call->base.store, uri, sizeof uri, call->name, strlen(call->name)), mr_error_text());
     return (struct mr_store_result){.code = mr_error_code(), .text = text};
@@ -253,8 +253,8 @@ static struct mr_store_call *file_stat(struct mr_store *base, const char *name, 
 static int open_file(struct file_call *call)
 {
     const struct mr_store_get_request *get = &call->get;
-    struct stat st;
     call->fd = open(call->name, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not block */
+    struct stat st;
     if (call->fd < 0 || fstat(call->fd, &st) != 0) {
         mr_error_set_errno(errno, errno == ENOENT && get->generation ? "deleted since the listing" : "cannot open it");
         return -1;

@@ -46,13 +46,13 @@ static int look_at(struct found *found, const FTSENT *entry)
 static int search(struct found *found, char *folder)
 {
     char *const roots[] = {folder, NULL};
-    int rc = 0;
     FTS *fts = fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR | FTS_XDEV, NULL);
-    FTSENT *entry;
     if (!fts) {
         mr_error_set_errno(errno, "cannot read the folder");
         return -1;
     }
+    int rc = 0;
+    FTSENT *entry;
     while (rc == 0 && (entry = fts_read(fts))) {
         if (entry->fts_level == 0 && (entry->fts_info == FTS_NS || entry->fts_info == FTS_DNR)) {
             mr_error_set_errno(entry->fts_errno, "cannot read the folder");

@@ -108,8 +108,8 @@ static struct file_upload *upload_find(struct file_store *store, const char *pat
 
 static int begin(struct file_call *call, char id[MR_LEFTOVER_SIZE])
 {
-    char path[MR_STORE_NAME_MAX + MR_LEFTOVER_SIZE];
     mr_leftover_name(MR_LEFTOVER_PARTS, id);
+    char path[MR_STORE_NAME_MAX + MR_LEFTOVER_SIZE];
     path_of(path, sizeof path, call->name, id);
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0) {

@@ -50,9 +50,9 @@ static void fail(struct file_call *call)
 /* The generation that is to be replaced is there. 0, or -1 with mr_error. */
 static int check_target(const struct file_call *call)
 {
-    struct stat st;
     if (call->generation == MR_STORE_ANY)
         return 0;
+    struct stat st;
     int rc = stat(call->name, &st);
     if (rc != 0 && errno != ENOENT) {
         mr_error_set_errno(errno, "cannot look it up");
@@ -74,9 +74,9 @@ static int open_temporary(struct file_call *call)
     struct file_write *write = call->write;
     const char *slash = strrchr(call->name, '/');
     int folder = slash ? (int)(slash - call->name) + 1 : 0;
-    char name[MR_LEFTOVER_SIZE];
     if (check_target(call) != 0)
         return -1;
+    char name[MR_LEFTOVER_SIZE];
     mr_leftover_name(MR_LEFTOVER_PART, name);
     snprintf(write->temporary, sizeof write->temporary, "%.*s%s", folder, call->name, name);
     write->fd = open(write->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -169,7 +169,6 @@ static int publish(struct file_call *call, struct stat *st)
 
 static void finish(struct file_call *call)
 {
-    struct mr_store_result result = {.code = MR_OK, .text = ""};
     struct stat st;
     if (publish(call, &st) != 0) {
         fail(call);
@@ -178,6 +177,7 @@ static void finish(struct file_call *call)
     struct mr_store_item item = mr_file_item(call, &st);
     item.crc32c = call->write->crc;
     item.has_crc32c = true;
+    struct mr_store_result result = {.code = MR_OK, .text = ""};
     call->done.stat(call->arg, &result, &item);
     mr_file_call_end(call);
 }
@@ -349,8 +349,8 @@ static int copy_names(struct file_call *call, const struct mr_store_name *names,
 static int open_source(struct file_call *call)
 {
     const struct mr_store_name *source = &call->names[call->write->source];
-    struct stat st;
     call->fd = open(source->name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat st;
     if (call->fd < 0 || fstat(call->fd, &st) != 0) {
         mr_error_set_errno(errno, "cannot open file://%s", source->name);
         return -1;

@@ -153,8 +153,8 @@ void mr_gcs_explain(const struct gcs_call *call, struct gcs_answer *answer)
 {
     const struct mr_http_result *http = answer->http;
     struct mr_store_result *result = &answer->result;
-    char uri[400], words[300];
     *result = (struct mr_store_result){.code = http->code, .text = "", .status = http->status};
+    char uri[400];
     if (http->code != MR_OK) {
         snprintf(answer->text, sizeof answer->text, "%s: %s", mr_gcs_uri(call, uri, sizeof uri), http->text);
         result->text = answer->text;
@@ -167,6 +167,7 @@ void mr_gcs_explain(const struct gcs_call *call, struct gcs_answer *answer)
     if (http->status == 412 && (call->kind == GCS_INSERT || call->kind >= GCS_UPLOAD) && call->generation_match == 0)
         result->code = MR_E_EXISTS;
     result->retry_after_ms = http->headers.retry_after_ms;
+    char words[300];
     mr_gcs_error_text(http->body, http->body_length, words, sizeof words);
     result->egress_limited = http->status == 429 && strcasestr(words, "egress");
     result->text = answer->text;
@@ -185,8 +186,8 @@ void mr_gcs_explain(const struct gcs_call *call, struct gcs_answer *answer)
 
 void mr_gcs_refuse(const struct gcs_call *call, struct gcs_answer *answer)
 {
-    char uri[400];
     answer->result.code = mr_error_code();
+    char uri[400];
     snprintf(answer->text, sizeof answer->text, "%s: %s", mr_gcs_uri(call, uri, sizeof uri), mr_error_text());
     answer->result.text = answer->text;
 }
@@ -228,11 +229,11 @@ static void on_token(struct mr_auth_waiter *waiter, enum mr_code code, const cha
     struct gcs_call *call = MR_CONTAINER_OF(waiter, gcs_call, waiter);
     struct mr_auth_headers headers;
     struct mr_http_result result = {.code = code, .text = text, .body = ""};
-    char copy[512];
     if (code == MR_OK && !mr_auth_headers(mr_gcs_store(call)->auth, &headers)) { /* it ended at once */
         mr_auth_wait(mr_gcs_store(call)->auth, waiter);
         return;
     }
+    char copy[512];
     if (code == MR_OK) {
         if (send_with(call, &headers) == 0)
             return;
@@ -261,7 +262,6 @@ static void on_answer(void *arg, const struct mr_http_result *http)
 int mr_gcs_send(struct gcs_call *call, struct mr_http_request *request, gcs_answered_fn *answered)
 {
     struct gcs_store *store = mr_gcs_store(call);
-    struct mr_auth_headers headers;
     if (call->kind < GCS_SESSION && call->kind != GCS_BATCH)
         mr_text_add(&store->url, store->user_project.data ? store->user_project.data : "", store->user_project.length);
     if (!request->method)
@@ -276,6 +276,7 @@ int mr_gcs_send(struct gcs_call *call, struct mr_http_request *request, gcs_answ
     call->request = *request;
     call->answered = answered;
     call->waiter.ready = on_token;
+    struct mr_auth_headers headers;
     bool ready = mr_auth_headers(store->auth, &headers);
     if (!ready || headers.serial) {
         mr_text_clear(&call->url);
@@ -409,7 +410,7 @@ static const struct mr_store_ops gcs_ops = {
 /* malloc'ed "scheme://host[:port]" without a slash at its end; text may lack the scheme (STORAGE_EMULATOR_HOST). */
 static char *make_endpoint(const char *text, const char *origin)
 {
-    const char *scheme = strstr(text, "://") ? "" : "http://", *host;
+    const char *scheme = strstr(text, "://") ? "" : "http://";
     char *endpoint = NULL;
     if (asprintf(&endpoint, "%s%s", scheme, text) < 0) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for an endpoint");
@@ -418,6 +419,7 @@ static char *make_endpoint(const char *text, const char *origin)
     size_t n = strlen(endpoint);
     while (n > 0 && endpoint[n - 1] == '/')
         endpoint[--n] = 0;
+    const char *host;
     if (strncmp(endpoint, "http://", 7) == 0)
         host = endpoint + 7;
     else if (strncmp(endpoint, "https://", 8) == 0)

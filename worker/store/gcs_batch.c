@@ -44,12 +44,12 @@ static void take_result(struct gcs_batch *batch, unsigned i, const struct mr_sto
 static void finish(struct gcs_call *call)
 {
     struct gcs_batch *batch = &call->batch;
-    struct mr_store_result result = {.code = MR_OK, .text = "", .status = 200};
     for (unsigned i = 0; i < batch->count; i++) { /* only now: the words' memory moved while it grew */
         if (batch->texts[i])
             batch->each[i].text =
                 batch->words.failed ? "no memory for its message" : batch->words.data + batch->texts[i] - 1;
     }
+    struct mr_store_result result = {.code = MR_OK, .text = "", .status = 200};
     call->done.batch(call->arg, &result, batch->each);
     mr_gcs_give(call);
 }
@@ -109,12 +109,11 @@ static int take_parts(struct gcs_call *call, const struct mr_http_result *http)
 {
     struct gcs_batch *batch = &call->batch;
     struct mr_multipart multipart;
-    struct mr_multipart_part part;
-    struct mr_http_result missing = {.code = MR_E_NET, .text = "the batch's answer has no part for it", .sent = 1};
     if (mr_multipart_init(&multipart, http->body, http->body_length) != 0)
         return -1;
     for (unsigned i = 0; i < batch->count; i++)
         batch->each[i].status = -1;
+    struct mr_multipart_part part;
     for (unsigned n = 0; mr_multipart_next(&multipart, &part); n++) {
         unsigned i = part.id > 0 ? (unsigned)part.id - 1 : n;
         struct mr_http_result answer = {.status = part.status, .headers = part.headers, .location = "", .sent = 1};
@@ -123,6 +122,7 @@ static int take_parts(struct gcs_call *call, const struct mr_http_result *http)
         if (i < batch->count && batch->each[i].status == -1 && part.status != 0)
             explain_one(call, i, &answer);
     }
+    struct mr_http_result missing = {.code = MR_E_NET, .text = "the batch's answer has no part for it", .sent = 1};
     for (unsigned i = 0; i < batch->count; i++) {
         if (batch->each[i].status == -1)
             explain_one(call, i, &missing);
@@ -150,9 +150,10 @@ static void on_batch(struct gcs_call *call, struct gcs_answer *answer)
 static void batch_body(struct gcs_call *call)
 {
     struct gcs_store *store = mr_gcs_store(call);
-    char boundary[MR_GCS_BOUNDARY_SIZE], line[MR_GCS_BOUNDARY_SIZE + 64];
+    char boundary[MR_GCS_BOUNDARY_SIZE];
     struct mr_text *body = &call->head;
     mr_gcs_boundary(boundary);
+    char line[MR_GCS_BOUNDARY_SIZE + 64];
     for (unsigned i = 0; i < call->batch.count; i++) {
         snprintf(line, sizeof line, "--%s\r\n", boundary);
         mr_text_puts(body, line);
@@ -175,11 +176,11 @@ struct mr_store_call *mr_gcs_delete_batch(struct mr_store *base, const struct mr
 {
     struct gcs_store *store = (struct gcs_store *)base;
     struct gcs_call *call = mr_gcs_take(store, GCS_BATCH, arg);
-    int rc;
     if (!call)
         return NULL;
     struct mr_http_request http = {.method = "POST", .body = call->body, .body_count = 1};
     call->done.batch = done;
+    int rc;
     if (batch_init(call, names, count) != 0) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for %u deletes in gs://%s", count, base->bucket);
         rc = -1;

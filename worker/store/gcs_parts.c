@@ -37,10 +37,10 @@ bool mr_gcs_has_parts(const struct mr_store *base)
 static struct mr_gcs_xml *take_xml(struct gcs_call *call, struct gcs_answer *answer, const char *root)
 {
     const struct mr_http_result *http = answer->http;
-    char words[300];
     struct mr_gcs_xml *xml = mr_gcs_xml_parse(http->body, http->body_length);
     if (xml && strcmp(mr_gcs_xml_root(xml), root) == 0)
         return xml;
+    char words[300];
     if (xml && strcmp(mr_gcs_xml_root(xml), "Error") == 0) { /* in a 200: protocols.md, S3 */
         mr_gcs_error_text(http->body, http->body_length, words, sizeof words);
         mr_error_set(strcmp(mr_gcs_xml_text(xml, "Code"), "InternalError") == 0 ? MR_E_BUSY : MR_E_PROTOCOL, "%s",
@@ -66,12 +66,12 @@ static bool says_unknown(const struct mr_http_result *http)
 static void on_begin(struct gcs_call *call, struct gcs_answer *answer)
 {
     const struct mr_http_result *http = answer->http;
-    struct mr_gcs_xml *xml = NULL;
     if (says_unknown(http)) {
         mr_gcs_store(call)->no_parts = true;
         mr_error_set(MR_E_PROTOCOL, "the endpoint has no multipart uploads (HTTP status %d)", http->status);
         mr_gcs_refuse(call, answer);
     }
+    struct mr_gcs_xml *xml = NULL;
     if (answer->result.code == MR_OK)
         xml = take_xml(call, answer, "InitiateMultipartUploadResult");
     const char *id = xml ? mr_gcs_xml_text(xml, "UploadId") : "";
@@ -120,7 +120,6 @@ struct mr_store_call *mr_gcs_part_send(struct mr_store *base, const struct mr_up
 {
     struct gcs_store *store = (struct gcs_store *)base;
     struct gcs_call *call = xml_call(store, request->name, request->name_length, "?partNumber=", arg);
-    char hash[] = "crc32c=AAAAAA==";
     if (!call)
         return NULL;
     struct mr_http_request http = {.method = "PUT", .body = call->body, .body_count = 1};
@@ -129,6 +128,7 @@ struct mr_store_call *mr_gcs_part_send(struct mr_store *base, const struct mr_up
     call->body[0] = (struct mr_http_piece){request->data, request->length};
     mr_text_put_u64(&store->url, request->number);
     mr_gcs_parameter(&store->url, "&uploadId=", request->id);
+    char hash[] = "crc32c=AAAAAA==";
     mr_crc32c_to_base64(request->crc32c, hash + strlen("crc32c="));
     mr_gcs_line(call, "x-goog-hash: ", hash);
     mr_gcs_line(call, "Content-Type: ", MR_GCS_CONTENT_TYPE);

@@ -168,9 +168,9 @@ static void on_lookup(struct gcs_call *call, struct gcs_answer *answer)
     const struct mr_http_result *http = answer->http;
     struct mr_store_item item;
     struct mr_gcs_page *page = NULL;
-    char uri[400];
     if (answer->result.code == MR_OK && mr_gcs_item_parse(http->body, http->body_length, &item, &page) != 0)
         mr_gcs_refuse(call, answer);
+    char uri[400];
     if (answer->result.code == MR_OK) {
         answer->result = call->lost;
         answer->result.code = MR_E_CHANGED;

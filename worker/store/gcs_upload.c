@@ -108,7 +108,6 @@ struct mr_store_call *mr_gcs_upload_send(struct mr_store *base, const struct mr_
                                          mr_store_upload_fn *done, void *arg)
 {
     struct gcs_call *call = session_call((struct gcs_store *)base, chunk->session, arg);
-    char total[24] = "*", range[80];
     if (!call)
         return NULL;
     struct mr_http_request http = {.method = "PUT", .body = call->body, .body_count = 1};
@@ -116,8 +115,10 @@ struct mr_store_call *mr_gcs_upload_send(struct mr_store *base, const struct mr_
     call->generation_match = chunk->upload->generation_match;
     call->sent_to = chunk->offset + chunk->length;
     mr_text_add(&call->name, chunk->upload->name, chunk->upload->name_length);
+    char total[24] = "*";
     if (chunk->total != MR_STORE_ANY)
         snprintf(total, sizeof total, "%llu", (unsigned long long)chunk->total);
+    char range[80];
     if (chunk->length > 0)
         snprintf(range, sizeof range, "bytes %llu-%llu/%s", (unsigned long long)chunk->offset,
                  (unsigned long long)(chunk->offset + chunk->length - 1), total);

@@ -16,10 +16,11 @@ void mr_gcs_boundary(char out[MR_GCS_BOUNDARY_SIZE])
 
 static void insert_body(struct gcs_call *call, const struct mr_store_insert_request *request)
 {
-    char boundary[MR_GCS_BOUNDARY_SIZE], crc[9], type[MR_GCS_BOUNDARY_SIZE + 64];
+    char boundary[MR_GCS_BOUNDARY_SIZE];
     const char *content_type = request->content_type ? request->content_type : MR_GCS_CONTENT_TYPE;
     struct mr_text *head = &call->head, *tail = &call->tail;
     mr_gcs_boundary(boundary);
+    char crc[9];
     mr_crc32c_to_base64(request->crc32c, crc);
     mr_text_puts(head, "--");
     mr_text_puts(head, boundary);
@@ -37,6 +38,7 @@ static void insert_body(struct gcs_call *call, const struct mr_store_insert_requ
     mr_text_puts(tail, "\r\n--");
     mr_text_puts(tail, boundary);
     mr_text_puts(tail, "--\r\n");
+    char type[MR_GCS_BOUNDARY_SIZE + 64];
     snprintf(type, sizeof type, "multipart/related; boundary=%s", boundary);
     mr_gcs_line(call, "Content-Type: ", type);
     call->body[0] = (struct mr_http_piece){head->data, head->length};

@@ -37,13 +37,14 @@ static int only_u64(const char *value, size_t length, uint64_t *number)
 static void take_content_range(struct mr_http_headers *headers, const char *value, size_t length)
 {
     const char *at = value, *end = value + length;
-    uint64_t first, last, total = UINT64_MAX;
     if (length < 6 || strncasecmp(at, "bytes ", 6) != 0)
         return;
     at += 6;
+    uint64_t first, last;
     if (take_u64(&at, end, &first) || at == end || *at++ != '-' || take_u64(&at, end, &last) || at == end ||
         *at++ != '/')
         return;
+    uint64_t total = UINT64_MAX;
     if (end - at == 1 && *at == '*')
         at++;
     else if (take_u64(&at, end, &total))
@@ -195,9 +196,9 @@ int mr_http_headers_status(const char *line, size_t length)
     if (length < 12 || strncmp(line, "HTTP/", 5) != 0)
         return 0;
     const char *at = memchr(line, ' ', length), *end = line + length;
-    uint64_t status;
     if (!at)
         return 0;
     at++;
+    uint64_t status;
     return take_u64(&at, end, &status) == 0 && status >= 100 && status <= 999 ? (int)status : 0;
 }

@@ -44,9 +44,9 @@ static size_t on_header(char *line, size_t unit, size_t count, void *arg)
     struct mr_http_call *call = arg;
     size_t length = unit * count;
     int status = mr_http_headers_status(line, length);
+    moved(call);
     const char *url;
     size_t url_length;
-    moved(call);
     if (status != 0) {                                              /* also behind a 100 Continue */
         call->first_ns = call->http->now_ns - call->started_ns + 1; /* 0 means none */
         call->status = status;
@@ -67,8 +67,9 @@ static size_t on_header(char *line, size_t unit, size_t count, void *arg)
 static size_t on_read(char *to, size_t unit, size_t count, void *arg)
 {
     struct mr_http_call *call = arg;
-    size_t room = unit * count, put = 0;
+    size_t room = unit * count;
     call->moved_ns = call->http->now_ns; /* what was asked for before has been sent */
+    size_t put = 0;
     while (put < room && call->body_piece < call->body_count) {
         const struct mr_http_piece *piece = &call->body[call->body_piece];
         uint64_t left = piece->length - call->body_at;
@@ -284,7 +285,6 @@ static void set_body(struct mr_http_call *call, const struct mr_http_request *re
 static int set_request(struct mr_http_call *call, const struct mr_http_request *request)
 {
     CURL *easy = call->easy;
-    char range[48];
     if (curl_easy_setopt(easy, CURLOPT_URL, request->url) != CURLE_OK || set_lines(call, request) != 0)
         return -1;
     if (request->body_count > 0) {
@@ -294,6 +294,7 @@ static int set_request(struct mr_http_call *call, const struct mr_http_request *
         curl_easy_setopt(easy, CURLOPT_HTTPGET, 1L);
         curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, strcmp(request->method, "GET") == 0 ? NULL : request->method);
     }
+    char range[48];
     if (request->has_range)
         snprintf(range, sizeof range, "%llu-%llu", (unsigned long long)request->range_first,
                  (unsigned long long)request->range_last);
@@ -479,10 +480,10 @@ void mr_http_drain(struct mr_http *http)
     CURLMsg *message;
     int left;
     while ((message = curl_multi_info_read(http->multi, &left))) {
-        char *private = NULL;
         if (message->msg != CURLMSG_DONE)
             continue;
         CURLcode curl = message->data.result; /* message is gone once its handle is removed */
+        char *private = NULL;
         curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &private);
         finish_curl(http, (struct mr_http_call *)(void *)private, curl);
     }

@@ -176,7 +176,7 @@ static int watch_extra(struct mr_http *http, int extra_fd)
 
 static void on_event(struct mr_http *http, const struct epoll_event *event)
 {
-    int fd = event->data.fd, mask = 0;
+    int fd = event->data.fd;
     struct fd_state *state = fd_state(http, fd);
     if (!state || state->registered == 0)
         return;               /* closed by an event before it in this batch */
@@ -188,6 +188,7 @@ static void on_event(struct mr_http *http, const struct epoll_event *event)
     unsigned ready = event->events;
     if (ready & (EPOLLERR | EPOLLHUP)) /* curl learns the error by reading or writing */
         ready |= state->wanted;
+    int mask = 0;
     if (ready & EPOLLIN)
         mask |= CURL_CSELECT_IN;
     if (ready & EPOLLOUT)
@@ -211,11 +212,10 @@ static void run_due(struct mr_http *http)
 
 int mr_http_step(struct mr_http *http, int timeout_ms, int extra_fd)
 {
-    struct epoll_event events[EVENTS_MAX];
-    bool extra = false;
     if (watch_extra(http, extra_fd) != 0)
         return -1;
     run_due(http); /* what was started since the last step goes out */
+    struct epoll_event events[EVENTS_MAX];
     int n = epoll_wait(http->epoll_fd, events, EVENTS_MAX, http->poked ? 0 : wait_ms(http, timeout_ms));
     http->poked = false;
     if (n < 0 && errno != EINTR) {
@@ -223,6 +223,7 @@ int mr_http_step(struct mr_http *http, int timeout_ms, int extra_fd)
         return -1;
     }
     http->now_ns = mr_clock_mono_ns();
+    bool extra = false;
     for (int i = 0; i < n; i++) {
         if (events[i].data.fd == extra_fd)
             extra = true;

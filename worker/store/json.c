@@ -83,7 +83,7 @@ static char *put_utf8(char *to, unsigned code)
 /* \uXXXX behind the "\u" at *from, with the second half of a surrogate pair. Moves *from on. 0, or -1. */
 static int take_unicode(struct mr_json *json, char **from, char **to)
 {
-    int code = hex4(*from), low;
+    int code = hex4(*from);
     if (code < 0)
         return fail(json, "a broken \\u escape");
     *from += 4;
@@ -91,6 +91,7 @@ static int take_unicode(struct mr_json *json, char **from, char **to)
         return fail(json, "\\u0000 in a string");
     if (code >= 0xdc00 && code < 0xe000)
         return fail(json, "half of a surrogate pair");
+    int low;
     if (code >= 0xd800 && code < 0xdc00) {
         if ((*from)[0] != '\\' || (*from)[1] != 'u' || (low = hex4(*from + 2)) < 0xdc00 || low >= 0xe000)
             return fail(json, "half of a surrogate pair");
@@ -146,10 +147,10 @@ int mr_json_string(struct mr_json *json, const char **string, size_t *length)
 {
     if (mr_json_peek(json) != MR_JSON_STRING)
         return fail(json, "a string was expected");
-    char *start = ++json->at, *from = start, *to;
+    char *start = ++json->at, *from = start;
     while (is_plain((unsigned char)*from))
         from++;
-    to = from; /* up to here it is decoded where it lies */
+    char *to = from; /* up to here it is decoded where it lies */
     while (*from != '"') {
         unsigned char c = (unsigned char)*from;
         if (c == '\\') {
@@ -187,9 +188,9 @@ int mr_json_number(struct mr_json *json, const char **text, size_t *length)
 {
     if (mr_json_peek(json) != MR_JSON_NUMBER)
         return fail(json, "a number was expected");
-    const char *at = json->at, *part;
+    const char *at = json->at;
     at += *at == '-';
-    part = at;
+    const char *part = at;
     at = digits(at);
     if (at == part || (*part == '0' && at - part > 1))
         return fail(json, "a broken number");

@@ -49,13 +49,13 @@ int mr_multipart_init(struct mr_multipart *multipart, const char *text, size_t l
 static long take_id(const char *line, const char *end, long before)
 {
     static const char name[] = "content-id:";
-    long id = 0, unit = 1;
     if ((size_t)(end - line) < sizeof name || strncasecmp(line, name, sizeof name - 1) != 0)
         return before;
     while (end > line && (end[-1] < '0' || end[-1] > '9'))
         end--;
     if (end == line)
         return before;
+    long id = 0, unit = 1;
     for (; end > line && end[-1] >= '0' && end[-1] <= '9' && unit <= ID_MAX; end--, unit *= 10)
         id += (end[-1] - '0') * unit;
     return id;
@@ -64,8 +64,8 @@ static long take_id(const char *line, const char *end, long before)
 /* The content of one part, [at, end). */
 static void take_part(const char *at, const char *end, struct mr_multipart_part *part)
 {
-    const char *next;
     *part = (struct mr_multipart_part){.id = -1, .body = end};
+    const char *next;
     for (; at < end; at = next) {
         next = line_end(at, end);
         if (is_blank(at, next))

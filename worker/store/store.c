@@ -317,7 +317,6 @@ int mr_store_list_copy(struct mr_store_list_request *to, const struct mr_store_l
 {
     const char *const all[] = {from->prefix, from->start_offset, from->end_offset, from->page_token, from->after};
     const char **const copies[] = {&to->prefix, &to->start_offset, &to->end_offset, &to->page_token, &to->after};
-    size_t at = 0;
     mr_text_clear(strings);
     for (unsigned i = 0; i < 5; i++) {
         if (all[i])
@@ -325,6 +324,7 @@ int mr_store_list_copy(struct mr_store_list_request *to, const struct mr_store_l
     }
     if (strings->failed)
         return -1;
+    size_t at = 0;
     for (unsigned i = 0; i < 5; i++) { /* only now: the strings' memory moved while it grew */
         *copies[i] = all[i] ? strings->data + at : NULL;
         at += all[i] ? strlen(all[i]) + 1 : 0;

@@ -143,10 +143,10 @@ void mr_transfer_end(struct mr_transfer *transfer)
 void mr_transfer_fail(struct mr_transfer *transfer, const struct mr_store_result *result)
 {
     struct mr_transfer_engine *engine = transfer->engine;
-    char text[1200];
     struct mr_store_result last = *result;
     for (unsigned i = 0; i < transfer->stream_count; i++)
         stop(&transfer->streams[i]); /* before the callback, which may give the caller's memory away */
+    char text[1200];
     if (transfer->attempts > 1) {
         snprintf(text, sizeof text, "%s (after %u requests)", result->text, transfer->attempts);
         last.text = text;
@@ -328,11 +328,14 @@ static void restart(struct mr_transfer *transfer)
 
 static void fail_crc(struct mr_transfer *transfer, uint32_t crc, uint32_t expected)
 {
-    char uri[400], got[9], wanted[9], text[700];
+    char got[9];
     const struct mr_transfer_request *fetch = &transfer->fetch;
     mr_crc32c_to_base64(crc, got);
+    char wanted[9];
     mr_crc32c_to_base64(expected, wanted);
+    char uri[400];
     mr_store_uri(transfer->store, uri, sizeof uri, fetch->name, fetch->name_length);
+    char text[700];
     snprintf(text, sizeof text,
              "%s: the crc32c of its %llu bytes is %s and should be %s (after %u downloads): the object, or what lies "
              "between here and the store, is damaged",

@@ -36,9 +36,9 @@ struct upload {
 static int64_t read_source(struct upload *upload, void *buffer, size_t size)
 {
     const struct mr_transfer_upload_request *request = &upload->request;
-    ssize_t n;
     if (request->read)
         return request->read(upload->write.base.arg, buffer, size);
+    ssize_t n;
     do {
         n = upload->fd_start < 0 ? read(request->fd, buffer, size)
                                  : pread(request->fd, buffer, size,

@@ -49,9 +49,11 @@ static void succeed(struct mr_write *write, const struct mr_store_result *result
 void mr_write_undo(struct mr_stream *stream, const struct mr_store_item *item)
 {
     struct mr_write *write = (struct mr_write *)stream->transfer;
-    char uri[400], sent[9], there[9];
+    char sent[9];
     mr_crc32c_to_base64(write->crc32c, sent);
+    char there[9];
     mr_crc32c_to_base64(item->crc32c, there);
+    char uri[400];
     snprintf(write->text, sizeof write->text,
              "%s: the store has %llu bytes with crc32c %s where %llu bytes with crc32c %s were sent: what lies between "
              "here and the store damages data; generation %llu was deleted again",
@@ -102,7 +104,6 @@ static void on_look(void *arg, const struct mr_store_result *result, const struc
 {
     struct mr_stream *stream = arg;
     struct mr_write *write = (struct mr_write *)stream->transfer;
-    char uri[400];
     if (result->code == MR_E_NOT_FOUND) { /* so it was not the destination that was refused */
         mr_stream_landed(stream);
         mr_transfer_fail(&write->base, &write->refused);
@@ -115,6 +116,7 @@ static void on_look(void *arg, const struct mr_store_result *result, const struc
         succeed(write, result, item);
         return;
     }
+    char uri[400];
     if (write->generation_match == 0) {
         write->refused.code = MR_E_EXISTS;
         snprintf(write->text, sizeof write->text, "%s: it exists already (generation %llu)",
@@ -463,11 +465,11 @@ struct mr_transfer *mr_transfer_permissions(struct mr_transfer_engine *engine, s
     if (!question)
         return NULL;
     struct mr_text *strings = &question->base.strings;
-    size_t at = 0;
     for (unsigned i = 0; i < count; i++)
         mr_write_string(strings, names[i], strlen(names[i]));
     question->base.done.permissions = done;
     question->count = count;
+    size_t at = 0;
     for (unsigned i = 0; i < count && !strings->failed; i++) {
         question->names[i] = strings->data + at;
         at += strlen(names[i]) + 1;

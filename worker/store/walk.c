@@ -50,13 +50,13 @@ static void level_close(struct level *level)
 /* 1: name is a folder, 0: it may be a file, -1: it is gone or neither. */
 static int kind_of(int dir_fd, const struct dirent *entry)
 {
-    struct stat st;
     if (entry->d_type == DT_DIR)
         return 1;
     if (entry->d_type == DT_REG)
         return 0;
     if (entry->d_type != DT_LNK && entry->d_type != DT_UNKNOWN)
         return -1;
+    struct stat st;
     if (fstatat(dir_fd, entry->d_name, &st, 0) != 0)
         return -1;
     return S_ISDIR(st.st_mode) ? 1 : S_ISREG(st.st_mode) ? 0 : -1;
@@ -93,9 +93,9 @@ static bool inside_itself(const struct mr_walk *walk, const struct stat *st)
 
 static int read_folder(struct mr_walk *walk, DIR *dir, struct level *level, uint64_t *skipped)
 {
+    errno = 0;
     const struct dirent *entry;
     size_t size = 0;
-    errno = 0;
     for (; (entry = readdir(dir)); errno = 0) {
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
             mr_leftover_kind(entry->d_name) != MR_LEFTOVER_NONE) /* no object yet */

@@ -168,10 +168,11 @@ void play(const struct bucket_step *script, size_t steps)
 void scene_devstore_start(const char *program, const char *const *options)
 {
     const char *argv[40] = {program, "--exit-with-parent"};
-    int out[2], n = 2;
+    int n = 2;
     for (; *options; options++)
         argv[n++] = *options;
     ck_assert_int_lt(n, COUNT(argv));
+    int out[2];
     ck_assert_int_eq(pipe(out), 0);
     devstore_pid = fork();
     if (devstore_pid == 0) {
@@ -213,10 +214,10 @@ void scene_root_remove(void)
 
 unsigned scene_root_files(void)
 {
-    unsigned count = 0;
     DIR *dir = opendir(root);
     ck_assert_ptr_nonnull(dir);
     struct dirent *entry;
+    unsigned count = 0;
     while ((entry = readdir(dir)))
         count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
     closedir(dir);

@@ -28,12 +28,11 @@ static _Atomic unsigned good, lifetime_s, delay_ms, fault_status; /* token numbe
 
 static bool handle(void *arg, struct fault_conn *conn, const struct fault_request *request)
 {
-    char body[200];
-    unsigned number = 0;
     (void)arg;
     const char *every = fault_header(request, "X-Store");
     bool is_token = strcmp(request->target, "/token") == 0;
     misplaced += (every != NULL) == is_token;
+    char body[200];
     if (is_token) {
         if (faults > 0) {
             faults--;
@@ -47,6 +46,7 @@ static bool handle(void *arg, struct fault_conn *conn, const struct fault_reques
         return true;
     }
     const char *line = fault_header(request, "Authorization");
+    unsigned number = 0;
     if (!line || sscanf(line, "Bearer token-%u", &number) != 1 || number < good) {
         refusals++;
         fault_answer(conn, 401, "", "", 0);
@@ -133,9 +133,9 @@ static void run_until(unsigned count)
 
 START_TEST(one_fetch_for_all)
 {
-    struct mr_store_call *calls[WAITERS];
     ended = ended_well = 0;
     delay_ms = 50;
+    struct mr_store_call *calls[WAITERS];
     for (unsigned i = 0; i < WAITERS; i++)
         calls[i] = ask(i % 2);
     ck_assert_uint_eq(ended, 0);
@@ -190,12 +190,12 @@ END_TEST
 /* A write that is refused goes out again whole, and once: it was not done. */
 START_TEST(a_write_is_refused_once)
 {
-    struct mr_store_insert_request insert = {
-        .name = "a", .name_length = 1, .body = "payload", .length = 7, .generation_match = MR_STORE_ANY};
     ended = ended_well = 0;
     ask(0);
     run_until(1);
     good = 2;
+    struct mr_store_insert_request insert = {
+        .name = "a", .name_length = 1, .body = "payload", .length = 7, .generation_match = MR_STORE_ANY};
     ck_assert_ptr_nonnull(mr_store_insert(stores[0], &insert, on_stat, NULL));
     run_until(2);
     ck_assert_msg(ended_well == 2, "%s", last_text);
@@ -213,13 +213,13 @@ END_TEST
 /* A token of 3 s is replaced after half of it, without a request that waits or fails. */
 START_TEST(replaced_ahead)
 {
-    struct mr_auth_headers headers;
     lifetime_s = 3;
     ended = ended_well = 0;
     ask(0);
     run_until(1);
     struct mr_auth *auth = mr_auth_new(NULL, false, http);
     int64_t end = mr_clock_mono_ns() + 20 * MR_SECOND_NS;
+    struct mr_auth_headers headers;
     while (tokens < 3) {
         mr_http_step(http, 20, -1);
         ck_assert(mr_auth_headers(auth, &headers));

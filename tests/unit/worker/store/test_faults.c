@@ -94,7 +94,6 @@ static bool reset(struct fault_conn *conn)
 
 static bool send_faulty(struct fault_conn *conn, uint64_t at, const unsigned char *body, size_t length)
 {
-    unsigned char copy[SIZE];
     switch (plan.fault) {
     case STATUS:
         fault_answer(conn, plan.status, plan.extra ? plan.extra : "", plan.words ? plan.words : "",
@@ -120,6 +119,7 @@ static bool send_faulty(struct fault_conn *conn, uint64_t at, const unsigned cha
     }
     send_head(conn, at, length + (plan.fault == LONGER) - (plan.fault == SHORTER),
               plan.fault == OTHER_GENERATION ? 8 : 7);
+    unsigned char copy[SIZE];
     memcpy(copy, body, length);
     copy[length / 2] ^= plan.fault == WRONG_BYTE;
     if (plan.fault == RESET_IN_BODY || plan.fault == CLOSE_IN_BODY || plan.fault == STALL_IN_BODY)
@@ -136,7 +136,6 @@ static bool send_faulty(struct fault_conn *conn, uint64_t at, const unsigned cha
 
 static bool handle(void *arg, struct fault_conn *conn, const struct fault_request *request)
 {
-    char text[400], crc[9];
     const char *range = fault_header(request, "Range"), *wanted = fault_query(request, "generation");
     unsigned long long at = 0;
     enum op op = fault_query(request, "alt") ? GET : fault_query(request, "prefix") ? LIST : STAT;
@@ -147,8 +146,10 @@ static bool handle(void *arg, struct fault_conn *conn, const struct fault_reques
     plan.resumed_at = at;
     plan.last_on_conn = request->on_conn;
     fault_wait(conn, plan.delay_ms);
+    char crc[9];
     mr_crc32c_to_base64(mr_crc32c(0, object, SIZE), crc);
     uint64_t generation = op == STAT && !wanted ? plan.there : 7;
+    char text[400];
     int length =
         snprintf(text, sizeof text, "%s{\"name\":\"x\",\"size\":\"%u\",\"generation\":\"%llu\",\"crc32c\":\"%s\"}%s",
                  op == LIST ? "{\"items\":[" : "", SIZE, (unsigned long long)generation, crc, op == LIST ? "]}" : "");
@@ -238,9 +239,9 @@ static void start_and_wait(enum op op)
                                       .crc32c = mr_crc32c(0, object, SIZE),
                                       .has_crc32c = true,
                                       .dest = dest};
-    struct mr_store_list_request list = {.prefix = "x"};
     memset(&outcome, 0, sizeof outcome);
     memset(dest, 0, sizeof dest);
+    struct mr_store_list_request list = {.prefix = "x"};
     if (op == GET)
         ck_assert_ptr_nonnull(mr_transfer_fetch(engine, &get, on_fetch, NULL));
     else if (op == LIST)
@@ -489,8 +490,8 @@ static void learn(void)
 START_TEST(stalls_are_learnt)
 {
     static const enum fault silences[] = {SILENT, STALL_IN_HEAD, STALL_IN_BODY};
-    unsigned ms[2];
     open_store(LONG_TIME, (struct mr_transfer_options){.stall_min_ms = 50});
+    unsigned ms[2];
     mr_transfer_stall_ms(engine, store, ms);
     ck_assert_uint_eq(ms[0], LONG_TIME);
     ck_assert_uint_eq(ms[1], LONG_TIME);
@@ -510,9 +511,9 @@ END_TEST
 /* A store that has become slow: each stall gives the same stream twice the time, and what comes then is learnt. */
 START_TEST(slow_is_not_stalled_for_ever)
 {
-    unsigned ms[2];
     open_store(LONG_TIME, (struct mr_transfer_options){.stall_min_ms = 150});
     learn();
+    unsigned ms[2];
     mr_transfer_stall_ms(engine, store, ms);
     plan.delay_ms = ms[0] * 4;
     for (unsigned i = 0; i < 3; i++) {
@@ -528,9 +529,9 @@ END_TEST
 
 START_TEST(stalls_are_not_learnt_beyond_the_limit)
 {
-    unsigned ms[2];
     open_store(30000, (struct mr_transfer_options){.stall_min_ms = 40000});
     learn();
+    unsigned ms[2];
     mr_transfer_stall_ms(engine, store, ms);
     ck_assert_uint_eq(ms[0], 30000);
     ck_assert_uint_eq(ms[1], 30000);

@@ -117,8 +117,9 @@ static const char *list(struct mr_store_list_request request)
     memset(&seen, 0, sizeof seen);
     request.prefix = request.prefix ? request.prefix : root;
     do {
-        char token[5000], after[5000];
+        char token[5000];
         snprintf(token, sizeof token, "%s", seen.token);
+        char after[5000];
         snprintf(after, sizeof after, "%s", seen.after);
         request.page_token = token[0] ? token : NULL;
         request.after = after[0] ? after : NULL;
@@ -306,7 +307,6 @@ static enum mr_code fetch(const char *path, uint64_t generation, uint64_t size, 
 
 START_TEST(read_and_look_up)
 {
-    char dest[16] = "";
     put("f", "0123456789");
     put("empty", "");
     const char *path = path_of("f");
@@ -315,6 +315,7 @@ START_TEST(read_and_look_up)
     uint64_t generation = got.item.generation;
     ck_assert_int_eq(stat_of(path, generation), MR_OK);
     ck_assert_int_eq(stat_of(path, generation + 1), MR_E_CHANGED);
+    char dest[16] = "";
     ck_assert_int_eq(fetch(path, generation, 10, 0, 10, dest), MR_OK);
     ck_assert_str_eq(dest, "0123456789");
     ck_assert(!got.verified);

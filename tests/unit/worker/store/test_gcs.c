@@ -152,12 +152,13 @@ END_TEST
 
 START_TEST(every_byte_is_encoded_and_quoted)
 {
-    struct mr_text text = {0};
-    char name[255], decoded[256], quoted[2000];
+    char name[255];
     for (int i = 0; i < 255; i++)
         name[i] = (char)(i + 1);
+    struct mr_text text = {0};
     mr_text_put_encoded(&text, name, sizeof name);
     size_t n = 0;
+    char decoded[256];
     for (const char *p = text.data; *p; p++) {
         unsigned byte = (unsigned char)*p;
         if (*p == '%') {
@@ -178,6 +179,7 @@ START_TEST(every_byte_is_encoded_and_quoted)
     mr_text_put_u64(&text, 0);
     ck_assert_str_eq(text.data, "184467440737095516150");
     mr_text_close(&text);
+    char quoted[2000];
     for (size_t size = 8; size < sizeof quoted; size += 7) {
         mr_text_quote(quoted, size, name, sizeof name);
         ck_assert_uint_lt(strlen(quoted), size);
@@ -259,9 +261,9 @@ static bool handle(void *arg, struct fault_conn *conn, const struct fault_reques
 
 static void setup(void)
 {
-    char endpoint[64];
     server = fault_server_start(handle, NULL);
     http = mr_http_new(&(struct mr_http_options){.proxy = ""});
+    char endpoint[64];
     snprintf(endpoint, sizeof endpoint, "http://%s/", fault_server_host(server));
     store = mr_store_open(&(struct mr_store_options){.scheme = MR_SCHEME_GS,
                                                      .bucket = "my.bucket",
@@ -321,9 +323,9 @@ static void run(void)
 
 START_TEST(list_over_the_wire)
 {
-    char prefix[8] = "p/ \xc3\xa9", token[8] = "t=&+";
     answer_body = "{\"items\":[" ITEM("p/ \xc3\xa9q", "") "]}";
     memset(&seen, 0, sizeof seen);
+    char prefix[8] = "p/ \xc3\xa9", token[8] = "t=&+";
     struct mr_store_list_request request = {
         .prefix = prefix, .start_offset = "p", .end_offset = "q", .page_token = token, .max_results = 5};
     answers_bad = 2;

@@ -61,9 +61,9 @@ char *__wrap_strdup(const char *text)
 
 int __wrap_asprintf(char **out, const char *fmt, ...)
 {
-    va_list ap;
     if (fails())
         return -1;
+    va_list ap;
     va_start(ap, fmt);
     int n = vasprintf(out, fmt, ap);
     va_end(ap);
@@ -146,7 +146,6 @@ static void run_writes(struct mr_http *http, struct mr_transfer_engine *engine, 
 {
     static const struct mr_store_name names[2] = {{"a", 1, MR_STORE_ANY}, {"b", 1, 7}};
     static const struct mr_upload_part part = {1, "\"part\""};
-    struct mr_store_insert_request insert = {.name = "a", .name_length = 1, .body = "", .content_type = "text/plain"};
     struct mr_store_compose_request compose = {
         .name = "c", .name_length = 1, .sources = names, .count = 2, .content_type = "text/plain"};
     struct mr_transfer_upload_request upload = {.store = store,
@@ -157,6 +156,7 @@ static void run_writes(struct mr_http *http, struct mr_transfer_engine *engine, 
                                                 .read = read_zeros};
     struct mr_store_complete_request complete = {.name = "e", .name_length = 1, .id = "99", .parts = &part, .count = 1};
     left = MR_STORE_CHUNK + 1;
+    struct mr_store_insert_request insert = {.name = "a", .name_length = 1, .body = "", .content_type = "text/plain"};
     int started = mr_transfer_insert(engine, store, &insert, on_stat, NULL) != NULL;
     started += mr_transfer_compose(engine, store, &compose, on_stat, NULL) != NULL;
     started += mr_transfer_delete_batch(engine, store, names, 2, on_batch, NULL) != NULL;
@@ -177,9 +177,9 @@ static void run(struct mr_http *http, struct mr_transfer_engine *engine, struct 
 {
     struct mr_transfer_request fetch = {
         .store = store, .name = "x", .name_length = 1, .generation = 7, .size = SIZE, .length = SIZE, .dest = dest};
-    struct mr_store_list_request list = {.prefix = "x", .start_offset = "x"};
     int started = mr_transfer_fetch(engine, &fetch, on_fetch, NULL) != NULL;
     started += mr_transfer_stat(engine, store, "x", 1, 0, on_stat, NULL) != NULL;
+    struct mr_store_list_request list = {.prefix = "x", .start_offset = "x"};
     started += mr_transfer_list(engine, store, &list, on_list, NULL) != NULL;
     wait_for(http, started);
     fail_at = -1; /* check allocates too */
@@ -192,16 +192,16 @@ static void run(struct mr_http *http, struct mr_transfer_engine *engine, struct 
 /* Returns whether no allocation failed any more. */
 static bool attempt(long n, bool writes)
 {
-    struct mr_transfer_engine *engine = NULL;
-    struct mr_store *store = NULL;
-    const char *line = "X-A: b";
     done = good = 0;
     failed = false;
     fail_at = n;
+    const char *line = "X-A: b";
     struct mr_http *http = mr_http_new(&(struct mr_http_options){.proxy = "", .headers = &line, .header_count = 1});
+    struct mr_transfer_engine *engine = NULL;
     if (http)
         engine = mr_transfer_new(
             &(struct mr_transfer_options){.retry_base_ms = 1, .retry_cap_ms = 1, .deadline_ms = 2000}, http);
+    struct mr_store *store = NULL;
     if (engine)
         store = mr_store_open(&(struct mr_store_options){.scheme = MR_SCHEME_GS,
                                                          .bucket = "bucket",
@@ -226,8 +226,8 @@ static bool attempt(long n, bool writes)
 
 START_TEST(every_allocation_fails_once)
 {
-    long n = 0;
     server = fault_server_start(fault_gcs_handle, &gcs);
+    long n = 0;
     while (!attempt(n, false))
         n++;
     ck_assert_int_gt(n, 25);

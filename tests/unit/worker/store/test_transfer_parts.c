@@ -79,11 +79,11 @@ static void complete(const char *id, const struct mr_upload_part *parts, uint32_
 /* All of it, with the script. */
 static void write_all(void)
 {
-    struct mr_upload_part parts[PARTS];
-    char id[sizeof last.word];
     begin();
     check_code(MR_OK, "");
+    char id[sizeof last.word];
     snprintf(id, sizeof id, "%s", last.word);
+    struct mr_upload_part parts[PARTS];
     for (unsigned n = PARTS; n > 0; n--) { /* in any order */
         send_part(n, id, &parts[n - 1]);
         check_code(MR_OK, "");
@@ -185,10 +185,10 @@ END_TEST
 
 START_TEST(another_checksum_than_the_callers)
 {
-    struct mr_upload_part parts[PARTS];
-    char id[sizeof last.word];
     begin();
+    char id[sizeof last.word];
     snprintf(id, sizeof id, "%s", last.word);
+    struct mr_upload_part parts[PARTS];
     for (unsigned n = 1; n <= PARTS; n++)
         send_part(n, id, &parts[n - 1]);
     complete(id, parts, 1);
@@ -201,11 +201,11 @@ START_TEST(a_part_that_is_refused)
 {
     static const struct bucket_step script[] = {
         {OP_PART, ANSWER_STATUS, 403, 0, NULL}, {OP_PART, ANSWER_STATUS, 404, 0, NULL}, {OP_PART, GARBAGE, 0, 0, NULL}};
-    struct mr_upload_part part;
     play(STEPS(script));
     begin();
     char id[sizeof last.word];
     snprintf(id, sizeof id, "%s", last.word);
+    struct mr_upload_part part;
     send_part(1, id, &part);
     check_code(MR_E_DENIED, "403");
     send_part(1, id, &part);
@@ -248,8 +248,9 @@ START_TEST(what_is_under_way)
     ck_assert_int_eq(listed.started_s, 1767323045);
     ck_assert_str_eq(listed.next_name, "k&2");
     while (listed.next_name[0]) {
-        char name[64], id[64];
+        char name[64];
         snprintf(name, sizeof name, "%s", listed.next_name);
+        char id[64];
         snprintf(id, sizeof id, "%s", listed.next_id);
         wait_for(mr_transfer_parts_list(engine, store, NULL, name, id, on_list, NULL));
         ck_assert_ptr_nonnull(strstr(bucket.last_target[OP_UPLOADS], "key-marker=k%26"));

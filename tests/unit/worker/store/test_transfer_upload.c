@@ -156,7 +156,6 @@ END_TEST
 START_TEST(from_a_file_and_a_pipe)
 {
     char path[100];
-    int ends[2];
     snprintf(path, sizeof path, "%s/data", root);
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
     ck_assert_int_eq(write(fd, "skip", 4), 4);
@@ -171,6 +170,7 @@ START_TEST(from_a_file_and_a_pipe)
     check_good(SIZE);
     ck_assert_uint_eq(bucket.count[OP_BEGIN], 2);
     close(fd);
+    int ends[2];
     ck_assert_int_eq(pipe(ends), 0);
     ck_assert_int_eq(write(ends[1], data, 5000), 5000);
     close(ends[1]);
@@ -397,8 +397,8 @@ END_TEST
 START_TEST(into_a_folder)
 {
     static unsigned char back[SIZE + 1];
-    char path[100];
     scene_open((struct mr_store_options){.scheme = MR_SCHEME_FILE, .bucket = ""}, 1000);
+    char path[100];
     snprintf(path, sizeof path, "%s/x", root);
     struct mr_transfer_upload_request request = an_upload(SIZE, 0);
     request.name = path;

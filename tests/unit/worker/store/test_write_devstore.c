@@ -144,7 +144,7 @@ START_TEST(composes)
 {
     open_one(_i);
     struct mr_store_name sources[MR_STORE_COMPOSE_MAX];
-    char paths[MR_STORE_COMPOSE_MAX][200], path[200];
+    char paths[MR_STORE_COMPOSE_MAX][200];
     uint32_t crc = 0;
     for (unsigned i = 0; i < MR_STORE_COMPOSE_MAX; i++) {
         char name[20];
@@ -153,6 +153,7 @@ START_TEST(composes)
         sources[i] = (struct mr_store_name){paths[i], strlen(paths[i]), insert(name, i ? "abc" : "", 0)->generation};
         crc = mr_crc32c(crc, "abc", i ? 3 : 0);
     }
+    char path[200];
     snprintf(path, sizeof path, "%swhole", name_root);
     struct mr_store_compose_request request = {.name = path,
                                                .name_length = strlen(path),
@@ -270,12 +271,12 @@ static void on_pending(void *arg, const struct mr_store_result *result, const st
 
 static struct answer *write_parts(const char *name, bool end_it)
 {
-    struct mr_upload_part parts[6];
-    char id[sizeof last.word];
     size_t n = strlen(name);
     wait_for(mr_transfer_parts_begin(engine, store, name, n, NULL, on_word, NULL));
     ck_assert_msg(last.code == MR_OK, "%s", last.text);
+    char id[sizeof last.word];
     memcpy(id, last.word, sizeof id);
+    struct mr_upload_part parts[6];
     for (unsigned i = 0; i < 6; i++) {
         uint64_t length = i < 5 ? MR_STORE_CHUNK : 1234;
         struct mr_upload_part_request part = {.name = name,
@@ -330,10 +331,10 @@ START_TEST(a_bad_day)
         "--fault",     "reset:0.1:0:chunk:*",    "--fault",          "reset:0.1:0:part:*",
         "--fault",     "reset:0.3:0:complete:*", "--fault",          "status:0.1:429:resumable:*",
         NULL};
-    char name[40];
-    uint64_t generation;
     open_store_with(0, options);
     fill_large();
+    char name[40];
+    uint64_t generation;
     for (unsigned i = 0; i < 60; i++) {
         snprintf(name, sizeof name, "small-%u", i);
         ck_assert_msg(insert(name, "some bytes", 0)->code == MR_OK, "%s", last.text);
@@ -343,8 +344,8 @@ START_TEST(a_bad_day)
             ck_assert_msg(delete_it(name, generation) == MR_OK, "%s", last.first_text);
     }
     for (unsigned i = 0; i < 20; i++) {
-        struct mr_store_name sources[2] = {{"small-0", 7, 0}, {"small-2", 7, 0}};
         snprintf(name, sizeof name, "composed-%u", i);
+        struct mr_store_name sources[2] = {{"small-0", 7, 0}, {"small-2", 7, 0}};
         struct mr_store_compose_request request = {.name = name,
                                                    .name_length = strlen(name),
                                                    .sources = sources,
