@@ -34,12 +34,13 @@ struct mr_api {
     struct mr_faults *faults; /* for the calls inside a batch; NULL: none */
 };
 
-/* 0, or the status with which this request is refused before its body is looked at; the reply is filled in. */
+/* 0, or the status with which this request is refused before its body is read; the reply is filled in. */
 int mr_api_refuse(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
 /* Answers a request of any operation but ADMIN and those of mr_op_uploads. reply: initialised; closed by the caller. */
 void mr_api_answer(const struct mr_api *api, struct mr_request *request, struct mr_reply *reply);
 
-/* For the operations of mr_op_uploads. NULL: the reply says why. request must stay until the upload is destroyed. length: Content-Length, or 0 if unknown.
+/* For the operations of mr_op_uploads. NULL: the reply says why. request must stay until the upload is destroyed.
+ * length: Content-Length, or 0 if unknown.
  */
 struct mr_upload *mr_upload_new(const struct mr_api *api, const struct mr_request *request, uint64_t length,
                                 struct mr_reply *reply);

@@ -49,7 +49,7 @@ static int split_call(const struct mr_mime_part *part, struct call_text *text)
     return text->method && text->target ? 0 : -1;
 }
 
-/* Only what metadata calls look at. The outer request's Host serves for links. */
+/* Only what metadata calls read. The outer request's Host serves for links. */
 static const char *find_header(void *cls, const char *name)
 {
     const struct mr_request *outer = cls;

@@ -93,7 +93,7 @@ static struct mr_bucket *bucket_new(const char *name, struct mr_synthetic *synth
     return bucket;
 }
 
-/* The place of the name in the list: the link to the bucket of that name or to the first one behind it. */
+/* The place of the name in the list: the link to the bucket of that name or to the first one after it. */
 static struct mr_bucket **place(struct mr_buckets *buckets, const char *name)
 {
     struct mr_bucket **link = &buckets->first;

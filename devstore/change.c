@@ -1,6 +1,6 @@
 /*
- * change.c - what is done to an object that exists: its metadata (PATCH, PUT), a copy of it (rewriteTo, copyTo, moveTo, and the
- * XML API's x-goog-copy-source), another generation of the same bytes (POST /_devstore/touch).
+ * change.c - what is done to an object that exists: its metadata (PATCH, PUT), a copy of it (rewriteTo, copyTo, moveTo,
+ * and the XML API's x-goog-copy-source), another generation of the same bytes (POST /_devstore/touch).
  */
 #include <inttypes.h>
 #include <jansson.h>
@@ -120,7 +120,7 @@ static void remove_source(struct mr_bucket *bucket, const struct mr_object *obje
         mr_error_clear();
 }
 
-/* Makes the copy: as the source, but for what the client says. NULL: the reply says why not. */
+/* Makes the copy: as the source, but for what the client gives. NULL: the reply says why not. */
 static struct mr_object *copy(const struct mr_api *api, const struct mr_request *request, struct mr_request *source,
                               struct mr_bucket *to, const char *name, struct mr_metadata *metadata,
                               struct mr_reply *reply)

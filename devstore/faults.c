@@ -223,7 +223,7 @@ static int grow(struct mr_faults *faults)
     return 0;
 }
 
-/* How many requests the key had before this one. Out of memory it forgets, which makes every request a first one. */
+/* How many requests the key had before this one. Out of memory counts are lost, which makes every request a first one. */
 static uint64_t count_request(struct mr_faults *faults, uint64_t key)
 {
     pthread_mutex_lock(&faults->lock);
@@ -245,7 +245,7 @@ static uint64_t hash(uint64_t seed, const char *text)
     return mr_mix64(seed);
 }
 
-/* The object's name as far as the target says it: of an upload, the query's. */
+/* The object's name where the target has it: of an upload, the query's. */
 static const char *object_of(const struct mr_request *request)
 {
     const char *name = request->object ? request->object : mr_request_query(request, "name");

@@ -43,7 +43,7 @@ static int set_key(struct listing *l, const char *bytes, size_t length, bool aft
 }
 
 /*
- * The place behind all names that begin with these bytes: the bytes with the last one raised. It cannot be 0xff, which
+ * The place after all names that begin with these bytes: the bytes with the last one raised. It cannot be 0xff, which
  * no UTF-8 holds; what comes out need not be UTF-8, and is only compared.
  */
 static int skip_prefix(struct listing *l, const char *bytes, size_t length)
@@ -118,7 +118,7 @@ static enum taken take(struct listing *l, struct mr_object *object)
     const char *name = object->name;
     size_t n = strlen(l->prefix);
     if (strncmp(name, l->prefix, n) != 0)
-        return BEYOND; /* the key is >= the prefix, so what does not begin with it lies behind */
+        return BEYOND; /* the key is >= the prefix, so what does not begin with it lies after it */
     const char *cut = *l->delimiter ? strstr(name + n, l->delimiter) : NULL;
     if (l->left == 0) {
         l->next = strdup(name);

@@ -20,7 +20,7 @@ struct mr_mime_part {
 };
 
 /*
- * The part that begins at *at (start with 0), which is moved to the next one. 1: a part. 0: there is none behind the
+ * The part that begins at *at (start with 0), which is moved to the next one. 1: a part. 0: there is none after the
  * closing delimiter. -1 (USAGE): malformed, or the bytes end within the part; then part->body may be set: the headers
  * are whole and the body began.
  */
@@ -33,7 +33,7 @@ long mr_mime_closing(const char *bytes, size_t length, const char *boundary, boo
 
 /* The value of a header, case ignored, blanks trimmed: a malloc'ed string, or NULL. */
 char *mr_mime_header(const char *headers, size_t length, const char *name);
-/* The first empty line: bytes before it (line break included) in *head, offset behind it in *rest. 0 or -1. */
+/* The first empty line: bytes before it (line break included) in *head, offset after it in *rest. 0 or -1. */
 int mr_mime_head(const char *bytes, size_t length, size_t *head, size_t *rest);
 
 #endif

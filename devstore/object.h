@@ -60,7 +60,7 @@ struct mr_object {
     char *attributes[MR_ATTR_COUNT];
     /* The bytes: path != NULL is a file, else the pieces in order. */
     char *path;
-    int64_t mtime_ns; /* of the file, when it was looked at: another value means that it was changed behind our back */
+    int64_t mtime_ns; /* of the file, when it was opened first: another value means that another program changed it */
     struct mr_piece *pieces; /* &one or malloc'ed */
     size_t n_pieces;
     struct mr_piece one;
@@ -86,7 +86,7 @@ void mr_object_set_crc(struct mr_object *object, uint32_t crc);
 /* The crc32c, computed and kept on first use (this reads the whole file). 0 or -1 with an error. May block on disk. */
 int mr_object_crc(struct mr_object *object, uint32_t *crc);
 
-/* 0 while an object's file is as it was when it was looked at; else -1 (CHANGED, NOT_FOUND). Only for objects with a
+/* 0 while an object's file is as it was when mtime_ns was taken; else -1 (CHANGED, NOT_FOUND). Only for objects with a
  * path. */
 int mr_object_check(const struct mr_object *object);
 /*

@@ -166,7 +166,7 @@ static void route_upload(struct mr_request *request)
 /* storage/v1/b... from segment `at`; media, upload: it followed download/ or upload/ */
 static void route_storage(struct mr_request *request, const struct path *path, int at, bool media, bool upload)
 {
-    int left = path->n - at - 3; /* segments behind the b */
+    int left = path->n - at - 3; /* segments after the b */
     if (left < 0 || path->n > SEGMENTS || !is(path, at, "storage") || !is(path, at + 1, "v1") ||
         !is(path, at + 2, "b")) {
         refuse(request, 404, "Not Found");

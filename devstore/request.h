@@ -51,7 +51,7 @@ struct mr_request {
     enum mr_op op;
     int bad;                      /* a status with which to refuse it (400, 404, 405), or 0 */
     const char *why;              /* for bad */
-    bool changed;                 /* 1: answer as if the object had the next generation (a fault) */
+    bool changed;                 /* answer as if the object had the next generation (a fault) */
     const struct mr_fault *fault; /* that hits it, or NULL */
     bool xml;                     /* /bucket/object: errors are XML */
     char *bucket, *object;        /* decoded, or NULL */

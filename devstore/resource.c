@@ -39,7 +39,7 @@ enum field {
     FIELDS
 };
 
-/* The fields above, and behind them the ones that the real resource has and this one never does: asking is no error. */
+/* The fields above, and after them the ones that the real resource has and this one never does: asking is no error. */
 static const char *const names[] = {
     "kind",
     "id",

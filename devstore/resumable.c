@@ -2,8 +2,8 @@
  * resumable.c - uploadType=resumable: a session, its bytes in chunks, the probe of what is kept, cancelling.
  * https://cloud.google.com/storage/docs/performing-resumable-uploads
  *
- * Bytes at an offset that is kept already are ignored, as documented. A chunk that leaves a gap is a 400: no client that
- * works has one, so a test had better see it at once.
+ * Bytes at an offset that is kept already are ignored, as documented. A chunk that leaves a gap is a 400: no client
+ * that works has one, so a test had better see it at once.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 #include "devstore/upload_impl.h"
 #include "shm/base/error.h"
 
-/* Where the client sends its chunks: what it said about the answer and the payer stays in the address. */
+/* Where the client sends its chunks: what it asked for about the answer and the payer stays in the address. */
 static void put_location(const struct mr_request *request, const struct mr_session *session, struct mr_reply *reply)
 {
     static const char *const kept[] = {"fields", "userProject", "prettyPrint", NULL};
@@ -65,7 +65,7 @@ static int read_start(const struct mr_request *request, struct mr_session *sessi
     return 0;
 }
 
-/* The conditions are looked at when the upload begins, and again by mr_bucket_put when it ends. */
+/* The conditions are checked when the upload begins, and again by mr_bucket_put when it ends. */
 static int check_now(const struct mr_session *session)
 {
     struct mr_object *live = mr_bucket_get(session->bucket, session->metadata.name);
@@ -153,7 +153,7 @@ struct chunk {
     struct mr_session *session;
     bool probe;
     uint64_t first, length;  /* of the chunk, as Content-Range has it; length UINT64_MAX: as much as comes */
-    uint64_t total;          /* UINT64_MAX: it does not say */
+    uint64_t total;          /* UINT64_MAX: not given */
     uint64_t came, keep_end; /* bytes of the body so far; the upload's bytes from keep_end on are not kept */
     bool failed;             /* the error is in failure */
     struct mr_reply failure;

@@ -309,7 +309,7 @@ static enum MHD_Result send_reply(struct call *call)
     return result;
 }
 
-/* 1 when the upload's bandwidth is used up and its connection suspended: the bytes come again. */
+/* Whether the upload's bandwidth is used up and its connection suspended: the bytes come again. */
 static bool must_wait(struct call *call)
 {
     if (!call->upload)

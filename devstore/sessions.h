@@ -1,6 +1,6 @@
 /*
- * sessions.h - uploads that span requests: resumable ones, and multipart ones of the XML API. Known by an id, until they
- * are finished, cancelled or the server ends; nothing of them outlives it.
+ * sessions.h - uploads that span requests: resumable ones, and multipart ones of the XML API. Known by an id, until
+ * they are finished, cancelled or the server ends; nothing of them outlives it.
  */
 #ifndef MR_DEVSTORE_SESSIONS_H
 #define MR_DEVSTORE_SESSIONS_H
@@ -33,7 +33,7 @@ struct mr_session {
     pthread_mutex_t lock; /* all below */
     bool gone;            /* expired: 410 from now on */
     /* resumable */
-    struct mr_sink sink; /* what is kept for good: a multiple of MR_QUANTUM */
+    struct mr_sink sink; /* what is kept: a multiple of MR_QUANTUM */
     uint8_t *pending;    /* MR_QUANTUM bytes: what came and makes no whole quantum yet; lost with its request */
     size_t pending_length;
     uint64_t total;           /* UINT64_MAX: not known yet */
@@ -64,7 +64,7 @@ int mr_sessions_add(struct mr_sessions *sessions, struct mr_session *session);
 /* A new reference, or NULL. bucket, multipart: it must be one of these. */
 struct mr_session *mr_sessions_find(struct mr_sessions *sessions, const char *id, const struct mr_bucket *bucket,
                                     bool multipart);
-/* The next multipart session of the bucket from *place on, which is moved behind it: a new reference, or NULL. */
+/* The next multipart session of the bucket from *place on, which is moved past it: a new reference, or NULL. */
 struct mr_session *mr_sessions_next(struct mr_sessions *sessions, size_t *place, const struct mr_bucket *bucket);
 /* 0, or -1 when it was removed already: of several that try, one gets 0. */
 int mr_sessions_remove(struct mr_sessions *sessions, const struct mr_session *session);

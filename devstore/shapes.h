@@ -15,10 +15,10 @@ enum mr_shape {
     MR_SHAPE_FLAT,    /* obj-000000000, obj-000000001, ... */
     MR_SHAPE_HASHES,  /* 16 hexadecimal digits, evenly spread */
     MR_SHAPE_DEEP,    /* a folder for each digit of the number: l0=0/l1=0/.../000000000 */
-    MR_SHAPE_PREFIX,  /* all behind the same 200 bytes */
+    MR_SHAPE_PREFIX,  /* all after the same 200 bytes */
     MR_SHAPE_UNICODE, /* digits of 1 to 4 bytes of UTF-8 */
     MR_SHAPE_RUNS,    /* "a", "aa", "aaa", ..., up to 1,015 of them, and a number where the count needs it */
-    MR_SHAPE_SKEWED,  /* 99 of 100 under hot/, the others before and behind it */
+    MR_SHAPE_SKEWED,  /* 99 of 100 under hot/, the others before and after it */
     MR_SHAPE_MARKERS, /* folders of nine objects and a marker: an empty object whose name ends in '/' */
     MR_SHAPE_CLASSES, /* as flat; one in four is NEARLINE, COLDLINE or ARCHIVE */
     MR_SHAPES

@@ -15,7 +15,7 @@
 #include "shm/base/log.h"
 
 #define BLOCK   (64u << 10)
-#define LOOK_NS (50 * MR_MILLISECOND_NS) /* how often a stalled connection looks whether its client has left */
+#define LOOK_NS (50 * MR_MILLISECOND_NS) /* how often a stalled connection is checked for a client that has left */
 
 /* What one response needs; used on the thread that runs its connection. */
 struct stream {

@@ -204,7 +204,7 @@ bool mr_utf8_valid(const char *bytes, size_t length)
     return true;
 }
 
-/* Decimal digits from text; *end is behind them. -1 when there are none or they overflow. */
+/* Decimal digits from text; *end is after them. -1 when there are none or they overflow. */
 static int digits(const char *text, const char **end, uint64_t *value)
 {
     uint64_t sum = 0;

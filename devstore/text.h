@@ -32,11 +32,11 @@ void mr_http_date(int64_t microseconds, char out[40]);
 
 /* malloc'ed decoded copy, or NULL: a stray '%', an encoded NUL, not UTF-8, or no memory. plus: '+' is a space. */
 char *mr_percent_decode(const char *bytes, size_t length, bool plus);
-/* 1 when the bytes are well-formed UTF-8 (no surrogates, no overlong forms, no NUL). */
+/* Whether the bytes are well-formed UTF-8 (no surrogates, no overlong forms, no NUL). */
 bool mr_utf8_valid(const char *bytes, size_t length);
 /* Decimal digits only, whole string. 0, or -1 on anything else or overflow. */
 int mr_parse_u64(const char *text, uint64_t *value);
-/* A number with an optional KiB, MiB, GiB (or K, M, G) behind it. 0 or -1. */
+/* A number with an optional KiB, MiB, GiB (or K, M, G) after it. 0 or -1. */
 int mr_parse_size(const char *text, uint64_t *value);
 /* A finite number >= 0. 0 or -1. */
 int mr_parse_real(const char *text, double *value);

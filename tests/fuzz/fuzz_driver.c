@@ -80,7 +80,7 @@ static void round_of(uint64_t round)
     size_t size = sizes[n];
     for (uint64_t damages = draw(8); damages > 0 && size > 0; damages--)
         size = damage(copy, size);
-    uint8_t *exact = malloc(size ? size : 1); /* so that the sanitizer sees a read behind the end */
+    uint8_t *exact = malloc(size ? size : 1); /* so that the sanitizer sees a read past the end */
     if (!exact)
         abort();
     memcpy(exact, copy, size);

@@ -1,5 +1,5 @@
-/* fuzz_saved_index.c - a damaged saved index: refused, or a whole image. Its hashes are made right again, so that what
- * lies behind them is reached. */
+/* fuzz_index_file.c - a damaged saved index: refused, or a whole image. Its hashes are made right again, so that what
+ * lies after them is reached. */
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>

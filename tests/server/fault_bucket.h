@@ -1,6 +1,6 @@
 /*
- * fault_bucket.h - a bucket in memory on a fault server: all that writes and asks, with a script of what goes wrong at which
- * request of which operation.
+ * fault_bucket.h - a bucket in memory on a fault server: all that writes and asks, with a script of what goes wrong at
+ * which request of which operation.
  *
  * The n-th request of an operation follows the n-th step of the script that names it; those beyond are answered well.
  */
@@ -43,7 +43,7 @@ enum bucket_fault {
     STALL_AFTER,     /* done, and silence */
     SHORT_ANSWER,    /* done; half the answer, then the end of the connection */
     GARBAGE,         /* done; 200 and no JSON or XML */
-    WRONG_CRC,       /* done; the object has other bytes, and says so */
+    WRONG_CRC,       /* done; the object has other bytes, and their crc32c */
     DONE_TWICE,      /* done; another writer's object replaces it; the answer is lost */
     KEEP_LESS,       /* a chunk: `after` bytes of it are kept */
     KEEP_THEN_RESET, /* a chunk: `after` bytes of it are kept, and the answer is lost */
@@ -65,7 +65,7 @@ struct bucket_object {
     char name[256];
     unsigned char *data;
     uint64_t size, generation;
-    uint32_t crc; /* as told */
+    uint32_t crc; /* as given to clients */
     int64_t created_s;
 };
 

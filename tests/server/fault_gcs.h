@@ -26,7 +26,7 @@ enum fault_kind {
     FAULT_CHUNKED_SHORT, /* no Content-Length, `after` bytes fewer */
     FAULT_NO_RANGE,      /* 200 with everything, whatever the range */
     FAULT_OTHER_RANGE,   /* 206 with a range that begins one byte later */
-    FAULT_GUNZIPPED,     /* the header that says that the server decompressed */
+    FAULT_GUNZIPPED,     /* the header of a server that decompressed */
     FAULT_CLOSE_AFTER,   /* a good answer, then the connection closes without a word */
 };
 

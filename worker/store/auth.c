@@ -1,5 +1,5 @@
 /*
- * auth.c - finds the credentials (protocols.md, "Google credentials"), and keeps one token of them: who waits for it,
+ * auth.c - finds the credentials (docs/protocols.md, "Credentials"), and keeps one token of them: who waits for it,
  * when it is replaced.
  */
 #include "worker/store/auth.h"
@@ -72,7 +72,7 @@ static int64_t refresh_after_ns(int64_t lifetime_s)
     int64_t ahead = AHEAD_S + (int64_t)(mr_random64() % JITTER_S);
     if (lifetime_s >= 2 * ahead)
         return (lifetime_s - ahead) * MR_SECOND_NS;
-    return lifetime_s > 2 ? lifetime_s * MR_SECOND_NS / 2 : MR_SECOND_NS; /* it was handed out old: look again soon */
+    return lifetime_s > 2 ? lifetime_s * MR_SECOND_NS / 2 : MR_SECOND_NS; /* it was old when it came: ask again soon */
 }
 
 static void on_token(void *arg, const struct mr_auth_token *token)
@@ -109,7 +109,7 @@ static void on_token(void *arg, const struct mr_auth_token *token)
 static void run_fetch(struct mr_http_timer *timer)
 {
     struct mr_auth *auth = MR_CONTAINER_OF(timer, mr_auth, timer);
-    /* A 401 may come for a token that has been replaced meanwhile: who waits because of it takes the one that is there. */
+    /* A 401 may come for a token that has been replaced meanwhile: a waiter takes the new one. */
     if (is_good(auth) && mr_http_now_ns(auth->http) < auth->refresh_ns) {
         fetch_at(auth, auth->refresh_ns);
         wake_all(auth, MR_OK, "");

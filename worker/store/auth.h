@@ -1,7 +1,7 @@
 /*
  * auth.h - where credentials enter a request: anonymous access, or Google's Application Default Credentials.
  *
- * The order and the kinds: protocols.md, "Google credentials", and docs/credentials.md. All that takes time runs on
+ * The order and the kinds: docs/protocols.md, "Credentials", and docs/credentials.md. All that takes time runs on
  * the http loop (reading a small file is the only blocking call). All stores of one mr_http share one token: the first
  * to need it fetches it, the others wait; it is replaced ahead of its end, while requests go on with the one there is.
  *
@@ -49,7 +49,7 @@ void mr_auth_destroy(struct mr_auth *auth);
 /* For people: the kind of credentials, whose they are, where they were found, how long the token is good. No secret. */
 void mr_auth_describe(const struct mr_auth *auth, char *out, size_t size);
 
-/* 1: headers is filled; 0: there is no token that is good, so mr_auth_wait. */
+/* Fills in headers. false: there is no valid token, so mr_auth_wait. */
 bool mr_auth_headers(struct mr_auth *auth, struct mr_auth_headers *headers);
 /* Fetches a token unless that is under way. Calls nothing back by itself. */
 void mr_auth_wait(struct mr_auth *auth, struct mr_auth_waiter *waiter);

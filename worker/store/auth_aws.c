@@ -1,7 +1,8 @@
 /*
  * auth_aws.c - a subject token from AWS: a signed GetCallerIdentity request that Google's token server sends on
- * (https://google.aip.dev/auth/4117; Signature Version 4: https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv.html).
- * Region and keys come from the environment, else from the metadata server of the EC2 instance.
+ * (https://google.aip.dev/auth/4117; Signature Version 4:
+ * https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv.html). Region and keys come from the environment,
+ * else from the metadata server of the EC2 instance.
  */
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
@@ -84,7 +85,7 @@ static void put_query(struct mr_text *to, const char *query)
 }
 
 struct place {
-    const char *host, *path, *query; /* query: "" or behind the "?" */
+    const char *host, *path, *query; /* query: "" or after the "?" */
     size_t host_length, path_length, service_length;
 };
 

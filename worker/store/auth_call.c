@@ -81,7 +81,7 @@ bool mr_auth_is_token(const char *text)
     return true;
 }
 
-/* A number or word is ended where it lies, so what stands behind it is read first. */
+/* A number or word is ended where it lies, so what stands after it is read first. */
 int mr_auth_members(char *text, size_t length, struct mr_auth_member *members, size_t count)
 {
     for (size_t i = 0; i < count; i++)
@@ -300,7 +300,7 @@ static bool in_token(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || (c && strchr("-_.~+/=", c));
 }
 
-/* What may be (part of) a token becomes "[...]": servers may say again what they were sent. */
+/* What may be (part of) a token becomes "[...]": servers may repeat what they were sent. */
 static void hide_tokens(char *text)
 {
     char *to = text;
@@ -328,7 +328,7 @@ static void put_words(struct mr_auth_answer *answer, char *out, size_t size)
     out[0] = 0;
     struct mr_auth_member members[] = {{"error", NULL}, {"error_description", NULL}};
     char words[400];
-    if (message) { /* Google's other form; the text behind the key */
+    if (message) { /* Google's other form; the text after the key */
         char *start = strchr(message + 9, '"'), *end = start ? strchr(start + 1, '"') : NULL;
         if (end)
             snprintf(words, sizeof words, "%.*s", (int)(end - start - 1), start + 1);

@@ -207,7 +207,7 @@ static int spawn(struct mr_auth_subject *subject, char **words, char **environme
     posix_spawnattr_init(&attributes);
     posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_adddup2(&actions, out, 1);
-    posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0); /* it may say the token there */
+    posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0); /* the token may be in it */
     posix_spawn_file_actions_addclosefrom_np(&actions, 3);
     posix_spawnattr_setsigmask(&attributes, &none);
     posix_spawnattr_setsigdefault(&attributes, &all);

@@ -93,7 +93,7 @@ void mr_auth_call_close(struct mr_auth_call *call);
 
 /* 0 for a 2xx answer; -1 with mr_error: DENIED with the server's words, or NET, TIMEOUT, BUSY. `what` was asked for. */
 int mr_auth_answer_check(const struct mr_auth_call *call, const struct mr_auth_answer *answer, const char *what);
-/* 1 if the body of an error answer has this word in it. */
+/* Whether the body of an error answer has this word in it. */
 bool mr_auth_answer_says(const struct mr_auth_answer *answer, const char *word);
 /* The answer of a token endpoint {"access_token", "expires_in"}, checked. 0, or -1 with mr_error. */
 int mr_auth_answer_token(const struct mr_auth_call *call, struct mr_auth_answer *answer, struct mr_auth_token *token);

@@ -112,7 +112,7 @@ static void forget_walk(struct file_store *store)
     store->walk_bounds = NULL;
 }
 
-/* The walk at the call's token: the one that is there, or a new one that begins behind it. */
+/* The walk at the call's token: the one that is there, or a new one that begins after it. */
 static int find_walk(struct file_store *store, const struct file_call *call)
 {
     char *bounds = NULL;

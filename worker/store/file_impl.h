@@ -17,11 +17,11 @@ struct file_upload;
 
 struct file_store {
     struct mr_store base;
-    /* A listing goes on where its page before ended, unless its token says otherwise. */
+    /* A listing goes on where its page before ended, unless its token names another place. */
     struct mr_walk *walk;
     char *walk_bounds; /* prefix and upper bound of that walk */
     char walk_token[MR_STORE_NAME_MAX];
-    struct file_upload *uploads; /* in parts, under way */
+    struct file_upload *uploads; /* of upload parts, under way */
     struct mr_http_timer beat;   /* while there are any */
 };
 
@@ -39,7 +39,7 @@ struct file_call {
     uint64_t generation; /* stat, delete: the one wanted, or 0; insert, compose: generation_match */
     int fd;
     struct file_write *write; /* insert, compose */
-    /* uploads in parts; the id lies in strings; length: also of the whole that is completed */
+    /* upload parts; the id lies in strings; length: also of the whole that is completed */
     struct mr_upload_part_request part;
     uint64_t part_at; /* bytes written */
     struct mr_store_name
@@ -70,11 +70,11 @@ int mr_file_check_generation(uint64_t wanted, const struct stat *st);
 
 /* ---- file_write.c ---- */
 
-/* The error of a write(2): a full disk says what to do. */
+/* The error of a write(2): for a full disk it names the remedy. */
 void mr_file_set_write_error(int errnum);
 /*
- * All bytes of the temporary file are written: on the disk with them, and it gets the call's name, by its generation. 0 (and st is
- * what it is now, `temporary` gone), or -1 with mr_error (EXISTS, CHANGED, IO).
+ * All bytes of the temporary file are written: on the disk with them, and it gets the call's name, by its generation. 0
+ * (and st is what it is now, `temporary` gone), or -1 with mr_error (EXISTS, CHANGED, IO).
  */
 int mr_file_publish(const struct file_call *call, int fd, const char *temporary, struct stat *st);
 /* Frees it, and removes its temporary file. NULL is allowed. */

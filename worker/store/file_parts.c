@@ -1,7 +1,7 @@
 /*
- * Uploads in parts to a local folder: a temporary file beside the name, whose parts are written where they belong. Its fd is kept
- * open, and locked, from the beginning to the end, which tells others that it is somebody's (leftovers.h); the upload's id
- * is its name, so that a restarted process goes on with it.
+ * Upload parts in a local folder: a temporary file beside the name, whose parts are written where they belong. Its fd
+ * is kept open, and locked, from the beginning to the end, which tells others that it is somebody's (leftovers.h); the
+ * upload's id is its name, so that a restarted process goes on with it.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,7 @@
 /*
- * What writes to a local folder. A new file grows under a temporary name beside its own and gets that when it is whole and on the
- * disk: by link(2) where it must not exist, else by rename(2), so that a reader sees the old bytes or the new ones.
+ * What writes to a local folder. A new file grows under a temporary name beside its own and gets that when it is whole
+ * and on the disk: by link(2) where it must not exist, else by rename(2), so that a reader sees the old bytes or the
+ * new ones.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -116,7 +117,7 @@ static int put(struct file_write *file, const unsigned char *data, size_t length
     return 0;
 }
 
-/* The name is on the disk too. A file system that cannot do that for folders has nothing to say here. */
+/* The name is on the disk too. A file system that cannot do that for folders is no failure. */
 static void sync_folder(const char *path)
 {
     char folder[MR_STORE_NAME_MAX];

@@ -1,5 +1,5 @@
-/* The client of Google Cloud Storage's JSON API: its calls, credentials, messages and life; the requests themselves are in
- * gcs_*.c. Facts: protocols.md, GCS; https://cloud.google.com/storage/docs/json_api. */
+/* The client of Google Cloud Storage's JSON API: its calls, credentials, messages and life; the requests themselves are
+ * in gcs_*.c. Facts: docs/protocols.md, "Google Cloud Storage"; https://cloud.google.com/storage/docs/json_api. */
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>

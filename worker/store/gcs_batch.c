@@ -1,4 +1,5 @@
-/* Many deletes in one request, or one by one where the endpoint has no batches. Facts: protocols.md, GCS, "Batch". */
+/* Many deletes in one request, or one by one where the endpoint has no batches. Facts: docs/protocols.md, "Google Cloud
+ * Storage". */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,7 +105,7 @@ static int send_next(struct gcs_call *call)
 
 /* ---- in one request ---- */
 
-/* What each part says; those that have none were lost. */
+/* Each part's result; the calls without a part were lost. */
 static int take_parts(struct gcs_call *call, const struct mr_http_result *http)
 {
     struct gcs_batch *batch = &call->batch;

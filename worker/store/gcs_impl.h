@@ -24,7 +24,7 @@ enum gcs_kind {
     GCS_COMPOSE,
     GCS_UPLOAD,  /* the beginning of a session */
     GCS_SESSION, /* a request to its own URL */
-    GCS_XML,     /* a multipart upload */
+    GCS_XML,     /* an upload part, or its upload */
 };
 
 struct gcs_store {
@@ -35,7 +35,7 @@ struct gcs_store {
     struct mr_text user_project; /* "&userProject=x", or nothing */
     char *project;               /* "x", or NULL */
     struct mr_text url;          /* of the request that is being built */
-    bool no_parts;               /* it has no multipart uploads */
+    bool no_parts;               /* it has no upload parts */
     bool no_batch;               /* the endpoint has no batches: 404, 405 or 501 */
     struct gcs_call *pool;
 };
@@ -117,8 +117,8 @@ void mr_gcs_match(struct mr_text *url, const char *key, uint64_t generation);
 /* A header line of the request: "Name: " and value. */
 void mr_gcs_line(struct gcs_call *call, const char *name, const char *value);
 /*
- * Starts the request, at once or when there is a token; a 401 repeats it once with a new one. `answered` is called once,
- * and gives the call back or sends another request. 0, or -1 with mr_error.
+ * Starts the request, at once or when there is a token; a 401 repeats it once with a new one. `answered` is called
+ * once, and gives the call back or sends another request. 0, or -1 with mr_error.
  */
 int mr_gcs_send(struct gcs_call *call, struct mr_http_request *request, gcs_answered_fn *answered);
 /* The end of a start function: sends, and returns the call, or gives it back and returns NULL. */

@@ -61,7 +61,7 @@ static int take_crc(struct mr_json *json, struct mr_store_item *item)
 /* The fields of an item that were seen or found bad, as bits. */
 enum { HAS_SIZE = 1, HAS_GENERATION = 2 };
 
-/* "2026-01-31T23:59:59.123Z" (RFC 3339). What is not of that form counts as not told. */
+/* "2026-01-31T23:59:59.123Z" (RFC 3339). Any other form counts as unknown. */
 static int take_time(struct mr_json *json, struct mr_store_item *item)
 {
     const char *text = "";
@@ -159,7 +159,7 @@ static int check_order(const struct mr_store_item *item, const char *previous, s
     size_t n = item->name_length;
     if (previous && compare(name, n, previous, previous_length) <= 0) {
         mr_text_quote(other, sizeof other, previous, previous_length);
-        mr_error_set(MR_E_PROTOCOL, "the name \"%s\" comes behind \"%s\": names must be in byte order, each once",
+        mr_error_set(MR_E_PROTOCOL, "the name \"%s\" comes after \"%s\": names must be in byte order, each once",
                      mr_text_quote(quoted, sizeof quoted, name, n), other);
         return -1;
     }
@@ -431,7 +431,7 @@ int mr_gcs_permissions_parse(const char *json, size_t length, const char *names,
 
 /* ---- errors ---- */
 
-/* {"error": {"message": "..."}}: 1 and the message, which lies in *json's text; else 0. */
+/* {"error": {"message": "..."}}: whether there is a message, which lies in *json's text. */
 static bool json_message(struct mr_json *json, const char **message)
 {
     *message = NULL;

@@ -1,4 +1,5 @@
-/* Multipart uploads of the XML API. Facts: protocols.md, GCS, "Upload"; https://cloud.google.com/storage/docs/xml-api. */
+/* Upload parts of the GCS client: multipart uploads of the XML API. Facts: docs/protocols.md, "Google Cloud Storage";
+ * https://cloud.google.com/storage/docs/xml-api. */
 #include <stdio.h>
 #include <string.h>
 
@@ -33,7 +34,7 @@ bool mr_gcs_has_parts(const struct mr_store *base)
     return !((const struct gcs_store *)base)->no_parts;
 }
 
-/* The answer's XML with that root, or NULL, and the result says why. */
+/* The answer's XML with that root, or NULL and the reason in the result. */
 static struct mr_gcs_xml *take_xml(struct gcs_call *call, struct gcs_answer *answer, const char *root)
 {
     const struct mr_http_result *http = answer->http;
@@ -41,7 +42,7 @@ static struct mr_gcs_xml *take_xml(struct gcs_call *call, struct gcs_answer *ans
     if (xml && strcmp(mr_gcs_xml_root(xml), root) == 0)
         return xml;
     char words[300];
-    if (xml && strcmp(mr_gcs_xml_root(xml), "Error") == 0) { /* in a 200: protocols.md, S3 */
+    if (xml && strcmp(mr_gcs_xml_root(xml), "Error") == 0) { /* in a 200: docs/protocols.md, "S3" */
         mr_gcs_error_text(http->body, http->body_length, words, sizeof words);
         mr_error_set(strcmp(mr_gcs_xml_text(xml, "Code"), "InternalError") == 0 ? MR_E_BUSY : MR_E_PROTOCOL, "%s",
                      words);

@@ -1,4 +1,4 @@
-/* Listing, look-ups and reads of the GCS client. Facts: protocols.md, GCS, "List" and "Get". */
+/* Listing, look-ups and reads of the GCS client. Facts: docs/protocols.md, "Google Cloud Storage". */
 #include <stdio.h>
 #include <string.h>
 
@@ -32,7 +32,7 @@ struct mr_store_call *mr_gcs_list(struct mr_store *base, const struct mr_store_l
         return NULL;
     call->done.list = done;
     if (mr_store_list_copy(&call->list, request, &call->name) != 0)
-        call->name.failed = true; /* mr_gcs_send says so */
+        call->name.failed = true; /* mr_gcs_send reports it */
     mr_gcs_objects_url(store, "");
     mr_text_puts(&store->url, "?" LIST_FIELDS);
     mr_text_puts(&store->url, request->with_times ? ",timeCreated),nextPageToken" : "),nextPageToken");

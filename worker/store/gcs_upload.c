@@ -1,4 +1,4 @@
-/* Resumable uploads of the GCS client. Facts: protocols.md, GCS, "Upload";
+/* Resumable uploads of the GCS client. Facts: docs/protocols.md, "Google Cloud Storage";
  * https://cloud.google.com/storage/docs/performing-resumable-uploads. */
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Inserts, deletes and composes of the GCS client. Facts: protocols.md, GCS, "Upload" and "Compose". */
+/* Inserts, deletes and composes of the GCS client. Facts: docs/protocols.md, "Google Cloud Storage". */
 #include <stdio.h>
 #include <string.h>
 

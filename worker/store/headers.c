@@ -57,7 +57,7 @@ static void take_content_range(struct mr_http_headers *headers, const char *valu
     headers->range_total = total;
 }
 
-/* "crc32c=AAAAAA==,md5=...", in one header or in two (protocols.md, GCS, Get). */
+/* "crc32c=AAAAAA==,md5=...", in one header or in two (docs/protocols.md, "Google Cloud Storage"). */
 static void take_hash(struct mr_http_headers *headers, const char *value, size_t length)
 {
     const char *at = value, *end = value + length;

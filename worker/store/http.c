@@ -21,7 +21,7 @@
 #define SEND_SMALL        (64L << 10)
 #define SEND_BUFFER       (512L << 10)              /* libcurl's, while it sends */
 #define PAUSE_NS          (200 * MR_MILLISECOND_NS) /* a loop that is so late was stopped */
-#define MOVE_BYTES        4096u /* a body that brings less within stall_timeout_ms is stalled: a drip is no hold on us */
+#define MOVE_BYTES        4096u /* a body that brings less within stall_timeout_ms is stalled: a drip is no progress */
 
 /* ---- curl's callbacks ---- */
 
@@ -47,7 +47,7 @@ static size_t on_header(char *line, size_t unit, size_t count, void *arg)
     moved(call);
     const char *url;
     size_t url_length;
-    if (status != 0) {                                              /* also behind a 100 Continue */
+    if (status != 0) {                                              /* also after a 100 Continue */
         call->first_ns = call->http->now_ns - call->started_ns + 1; /* 0 means none */
         call->status = status;
         call->head_ended = false;
@@ -300,12 +300,12 @@ static int set_request(struct mr_http_call *call, const struct mr_http_request *
                  (unsigned long long)request->range_last);
     if (curl_easy_setopt(easy, CURLOPT_RANGE, request->has_range ? range : NULL) != CURLE_OK)
         return -1;
-    curl_easy_setopt(easy, CURLOPT_NOPROXY, request->direct ? "*" : NULL); /* NULL: as the environment says */
+    curl_easy_setopt(easy, CURLOPT_NOPROXY, request->direct ? "*" : NULL); /* NULL: as in the environment */
     curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, request->fresh_connection ? 1L : 0L);
     return 0;
 }
 
-/* How often the stalls of a call are looked for: late by an eighth, half a second at most. */
+/* How often a call is checked for a stall: late by an eighth, half a second at most. */
 static void watch(struct mr_http *http, const struct mr_http_call *call)
 {
     int64_t ns = (call->first_limit_ns < call->stall_limit_ns ? call->first_limit_ns : call->stall_limit_ns) / 8;
@@ -494,7 +494,7 @@ static int64_t limit_of(const struct mr_http_call *call)
     return call->first_ns ? call->stall_limit_ns : call->first_limit_ns;
 }
 
-/* done callbacks may change the list of calls, so the next stalled one is looked for anew. */
+/* done callbacks may change the list of calls, so the search for the next stalled one starts anew. */
 static struct mr_http_call *stalled(struct mr_http *http)
 {
     for (struct mr_http_call *call = http->active; call; call = call->next) {

@@ -26,7 +26,7 @@ struct mr_http_options {
     unsigned connections;        /* idle connections that are kept open; 0: 16 */
     unsigned connect_timeout_ms; /* name look-up, TCP and TLS; 0: 10,000 */
     unsigned buffer_bytes;       /* receive buffer of each request in flight; 0: 512 KiB */
-    const char *proxy;           /* URL; NULL: as the environment says; "": none */
+    const char *proxy;           /* URL; NULL: as in the environment; "": none */
     const char *ca_bundle;       /* PEM file; NULL: the system's */
     const char *const
         *headers; /* header_count lines "Name: value", sent with every request that is not plain; copied */
@@ -46,18 +46,18 @@ struct mr_http_request {
     const char *url;            /* copied */
     const char *const *headers; /* lines of this request; copied. At most MR_HTTP_MAX_HEADERS */
     unsigned header_count;
-    const struct mr_http_piece *body; /* sent one behind the other; the array is copied. At most MR_HTTP_MAX_PIECES */
+    const struct mr_http_piece *body; /* sent one after the other; the array is copied. At most MR_HTTP_MAX_PIECES */
     unsigned body_count;              /* 0: no body; an empty one (POST, PUT) is a piece of length 0 */
     bool has_range;                   /* sends Range: bytes=range_first-range_last (both inclusive) */
     uint64_t range_first, range_last;
     unsigned stall_timeout_ms; /* MR_E_TIMEOUT when no 4 KiB of either body, nor its end, move in so long; 0: never */
     unsigned first_timeout_ms; /* MR_E_TIMEOUT when no answer begins in so long; 0: as the other, which if 0 wins */
-    bool fresh_connection;     /* 1: do not reuse a connection */
-    /* 1: not sent a second time. By itself libcurl does that where a reused connection ends without an answer, which a
+    bool fresh_connection;     /* do not reuse a connection */
+    /* Not sent a second time. By itself libcurl does that where a reused connection ends without an answer, which a
      * server that has done the work may have caused. */
     bool once;
-    bool plain;  /* 1: without options.headers: they are for the store, and may be secret */
-    bool direct; /* 1: past any proxy: a server of this machine or its network */
+    bool plain;  /* without options.headers: they are for the store, and may be secret */
+    bool direct; /* past any proxy: a server of this machine or its network */
 
     /*
      * The body of a 2xx answer, as it arrives, inside mr_http_step. Must not block, start or cancel anything.
@@ -93,10 +93,10 @@ struct mr_http_result {
     const char *text;  /* what happened where code is not MR_OK; "" otherwise */
     int status;        /* 0 where no answer came */
     struct mr_http_headers headers;
-    const char *body; /* collected body, NUL-terminated behind body_length; "" where there is none */
+    const char *body; /* collected body, NUL-terminated after body_length; "" where there is none */
     size_t body_length;
     const char *location; /* "" where there is none */
-    unsigned sent;        /* times that the request was begun on a connection; 0: the server has seen nothing of it */
+    unsigned sent;        /* times that the request was begun on a connection; 0: nothing of it reached the server */
     int64_t first_ns;     /* from the start to the head of the answer, connecting included; 0: none came */
     int64_t gap_ns;       /* the longest wait after it for 4 KiB or the end */
 };
@@ -125,7 +125,7 @@ int mr_http_step(struct mr_http *http, int timeout_ms, int extra_fd);
 void mr_http_poke(struct mr_http *http);
 /* Requests in flight. */
 unsigned mr_http_in_flight(const struct mr_http *http);
-/* The monotonic time at which the loop last looked: cheap, and good enough for time-outs. */
+/* The monotonic time of the last step of the loop: cheap, and exact enough for time-outs. */
 int64_t mr_http_now_ns(const struct mr_http *http);
 
 /*

@@ -80,7 +80,7 @@ static char *put_utf8(char *to, unsigned code)
     return to;
 }
 
-/* \uXXXX behind the "\u" at *from, with the second half of a surrogate pair. Moves *from on. 0, or -1. */
+/* \uXXXX after the "\u" at *from, with the second half of a surrogate pair. Moves *from on. 0, or -1. */
 static int take_unicode(struct mr_json *json, char **from, char **to)
 {
     int code = hex4(*from);
@@ -317,5 +317,5 @@ int mr_json_finish(struct mr_json *json)
     if (json->error)
         return -1;
     skip_space(json);
-    return json->at == json->end ? 0 : fail(json, "more behind the end");
+    return json->at == json->end ? 0 : fail(json, "more after the end");
 }

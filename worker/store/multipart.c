@@ -7,7 +7,7 @@
 
 #define ID_MAX 1000000
 
-/* The end of the line at `at`, behind its newline. */
+/* The end of the line at `at`, after its newline. */
 static const char *line_end(const char *at, const char *end)
 {
     const char *newline = at < end ? memchr(at, '\n', (size_t)(end - at)) : NULL;

@@ -7,7 +7,7 @@
 #include "worker/store/store_impl.h"
 #include "worker/store/text.h"
 
-#define STALL_TIMEOUT_MS 20000 /* gcsfuse's initial read deadline: protocols.md, GCS, Rate */
+#define STALL_TIMEOUT_MS 20000 /* gcsfuse's initial read deadline: docs/protocols.md, "Google Cloud Storage" */
 
 struct mr_store *mr_store_open(const struct mr_store_options *options)
 {
@@ -201,7 +201,7 @@ bool mr_store_has_parts(const struct mr_store *store)
 static int check_parts(const struct mr_store *store, const char *name, size_t length)
 {
     if (!store->ops->has_parts) {
-        mr_error_set(MR_E_USAGE, "%s:// has no uploads in parts", mr_scheme_name(store->scheme));
+        mr_error_set(MR_E_USAGE, "%s:// has no upload parts", mr_scheme_name(store->scheme));
         return -1;
     }
     return check_name(store, name, length);
@@ -221,7 +221,8 @@ struct mr_store_call *mr_upload_part_send(struct mr_store *store, const struct m
     if (check_parts(store, request->name, request->name_length) != 0)
         return NULL;
     if (request->number == 0 || request->number > MR_UPLOAD_PARTS_MAX || request->length > INT64_MAX) {
-        mr_error_set(MR_E_USAGE, "part %u: an object has parts 1 to %d", request->number, MR_UPLOAD_PARTS_MAX);
+        mr_error_set(MR_E_USAGE, "upload part %u: an object has upload parts 1 to %d", request->number,
+                     MR_UPLOAD_PARTS_MAX);
         return NULL;
     }
     return store->ops->part_send(store, request, done, arg);
@@ -233,7 +234,7 @@ struct mr_store_call *mr_store_parts_complete(struct mr_store *store, const stru
     if (check_parts(store, request->name, request->name_length) != 0)
         return NULL;
     if (request->count == 0 || request->count > MR_UPLOAD_PARTS_MAX) {
-        mr_error_set(MR_E_USAGE, "%u parts: an object has 1 to %d", request->count, MR_UPLOAD_PARTS_MAX);
+        mr_error_set(MR_E_USAGE, "%u upload parts: an object has 1 to %d", request->count, MR_UPLOAD_PARTS_MAX);
         return NULL;
     }
     return store->ops->parts_complete(store, request, done, arg);

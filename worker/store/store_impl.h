@@ -119,7 +119,8 @@ static inline bool mr_store_is_generation(uint64_t generation)
 }
 
 struct mr_text;
-/* Adds the strings of names to *strings, each with its NUL, and copies names to `to`, which points there. 0, or -1 for no memory. */
+/* Adds the strings of names to *strings, each with its NUL, and copies names to `to`, which points there. 0, or -1 for
+ * no memory. */
 int mr_store_names_copy(struct mr_store_name *to, const struct mr_store_name *names, unsigned count,
                         struct mr_text *strings);
 /* A copy whose strings lie in *strings (cleared before), each with its NUL. 0, or -1 for no memory. */

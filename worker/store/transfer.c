@@ -109,7 +109,7 @@ static unsigned stall_ms(const struct mr_transfer_engine *engine, const struct m
                          const struct mr_latency *latency, unsigned stalls)
 {
     uint64_t most = store->stall_timeout_ms, ms = mr_latency_p99_ms(latency) * STALL_FACTOR;
-    if (ms == 0) /* too few to tell */
+    if (ms == 0) /* too few samples */
         return (unsigned)most;
     if (ms < engine->options.stall_min_ms)
         ms = engine->options.stall_min_ms;
@@ -170,7 +170,7 @@ static unsigned wait_ms(const struct mr_transfer_options *options, unsigned fail
     return wait > retry_after_ms ? wait : retry_after_ms;
 }
 
-/* Waits can add up to minutes, so somebody who looks on is told why, without a line for each object. */
+/* Waits can add up to minutes, so the log has the reason, but not a line for each object. */
 static void warn(struct mr_transfer_engine *engine, const struct mr_stream *stream,
                  const struct mr_store_result *result)
 {

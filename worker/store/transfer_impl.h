@@ -57,7 +57,7 @@ struct mr_transfer {
     struct mr_store_list_request list;
     struct mr_transfer_request fetch; /* its name lies in strings */
     uint64_t generation;              /* asked for, or pinned by the first answer; 0: not known */
-    uint32_t answer_crc;              /* of the whole object, as an answer said */
+    uint32_t answer_crc;              /* of the whole object, from an answer */
     bool has_answer_crc;
     unsigned attempts, crc_failures, streams_left, stream_count;
     bool is_compose;
@@ -76,7 +76,7 @@ struct mr_transfer_engine {
     struct mr_stream *first, *last; /* MR_STREAM_QUEUED, in order */
     unsigned queued, in_flight;
     double limit;                            /* on requests in flight: additive increase, multiplicative decrease */
-    int64_t decreased_ns;                    /* requests sent before this say nothing new about the limit */
+    int64_t decreased_ns;                    /* answers to requests sent before this do not change the limit */
     struct mr_http_timer pump;               /* sends what is queued */
     int64_t warned_ns;                       /* of the last warning about repeats; 0: none yet */
     int64_t warned_egress_ns;                /* of the last one about egress bandwidth; 0: none yet */
@@ -100,7 +100,8 @@ void mr_transfer_end(struct mr_transfer *transfer);
 void mr_stream_queue(struct mr_stream *stream, bool in_front);
 /* Its request has ended, whatever the answer: the first thing to be called, or mr_stream_end, which does it. */
 void mr_stream_landed(struct mr_stream *stream);
-/* Its request has ended: 0 where it went well; else -1, and it is sent again later, or the transfer has failed and is gone. */
+/* Its request has ended: 0 where it went well; else -1, and it is sent again later, or the transfer has failed and is
+ * gone. */
 int mr_stream_end(struct mr_stream *stream, const struct mr_store_result *result);
 /* A request that landed ended badly: again later, or the whole transfer fails. */
 void mr_stream_again(struct mr_stream *stream, const struct mr_store_result *result);

@@ -1,4 +1,4 @@
-/* Uploads in parts, with repeats. The rules: upload_parts.h; docs/retries.md, "Writes". */
+/* Upload parts, with repeats. The rules: upload_parts.h; docs/retries.md, "Writes". */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,7 +115,7 @@ static struct simple *simple_new(struct mr_transfer_engine *engine, struct mr_st
             mr_write_string(all, strings[i], strlen(strings[i]));
     }
     if (all->failed)
-        return simple; /* mr_transfer_begin says so */
+        return simple; /* mr_transfer_begin reports it */
     const char *at = all->data;
     simple->name = name ? at : NULL;
     at += name_length + 1;
@@ -179,12 +179,12 @@ struct mr_transfer *mr_transfer_parts_list(struct mr_transfer_engine *engine, st
 /* ---- complete ---- */
 
 struct complete {
-    struct mr_write write; /* behind the name: the upload's id */
+    struct mr_write write; /* after the name: the upload's id */
     struct mr_store_complete_request request;
     struct mr_upload_part *parts;
     bool asked_before;   /* and the answer was lost */
-    bool completed;      /* the store said so */
-    uint64_t generation; /* that it told; 0: it did not */
+    bool completed;      /* by an answer of the store */
+    uint64_t generation; /* from that answer; 0: it had none */
 };
 
 static void fail_replaced(struct complete *complete, const struct mr_store_item *item)
@@ -197,7 +197,7 @@ static void fail_replaced(struct complete *complete, const struct mr_store_item 
     mr_transfer_fail(transfer, &(struct mr_store_result){.code = MR_E_CHANGED, .text = text, .status = 200});
 }
 
-/* What there is now, behind an answer that says that it is done, or in place of one that was lost. */
+/* What there is now, after the answer that reports success, or in place of one that was lost. */
 static void on_checked(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
 {
     struct mr_stream *stream = arg;
@@ -296,7 +296,7 @@ struct mr_transfer *mr_transfer_parts_complete(struct mr_transfer_engine *engine
     complete->parts = malloc((request->count + 1) * sizeof *complete->parts);
     if (!complete->parts) {
         mr_transfer_end(&write->base);
-        mr_error_set(MR_E_NO_MEMORY, "no memory for %u parts", request->count);
+        mr_error_set(MR_E_NO_MEMORY, "no memory for %u upload parts", request->count);
         return NULL;
     }
     memcpy(complete->parts, request->parts, request->count * sizeof *complete->parts);

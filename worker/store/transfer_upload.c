@@ -15,14 +15,14 @@
 enum step { START, CHUNK, PROBE };
 
 struct upload {
-    struct mr_write write; /* behind the name: the content type */
+    struct mr_write write; /* after the name: the content type */
     struct mr_transfer_upload_request request;
     struct mr_store_upload_request target;
     enum step step;
     char *session;
     unsigned restarts;
     bool last_sent; /* the chunk that ends the object went out */
-    /* What was read and is not known to be in the store, and one byte more, which tells a last chunk from others. */
+    /* What was read and is not known to be in the store, and one byte more, which shows whether a chunk is the last. */
     unsigned char *buffer;
     size_t chunk_size, filled;
     uint64_t offset;  /* of the buffer's first byte */

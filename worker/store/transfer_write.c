@@ -1,7 +1,7 @@
 /*
  * Inserts, composes and batches of deletes, with repeats. docs/retries.md has the rules; the short form:
  *
- *   with a precondition     repeated; once an answer was lost, a refusal may be the echo of our own work: the object is looked up
+ *   with a precondition     repeated; once an answer was lost, a refusal may be the echo of our own work: a look-up
  *   without one             repeated only where nothing of it reached the server (result->not_sent)
  */
 #include <stdio.h>
@@ -18,7 +18,7 @@ static const char *write_uri(const struct mr_write *write, char *out, size_t siz
     return mr_store_uri(write->base.store, out, size, write->base.strings.data, write->name_length);
 }
 
-/* A 429 says that it was not. */
+/* After a 429 it was not. */
 bool mr_write_may_be_done(const struct mr_store_result *result)
 {
     return mr_code_retryable(result->code) && !result->not_sent && result->status != 429;
@@ -190,7 +190,7 @@ void *mr_write_make(struct mr_transfer_engine *engine, struct mr_store *store, c
 /* ---- insert ---- */
 
 struct insert {
-    struct mr_write write; /* behind the name: the content type */
+    struct mr_write write; /* after the name: the content type */
     struct mr_store_insert_request request;
 };
 
@@ -228,7 +228,7 @@ struct mr_transfer *mr_transfer_insert(struct mr_transfer_engine *engine, struct
 /* ---- compose ---- */
 
 struct compose {
-    struct mr_write write; /* behind the name: the sources' names, then the content type */
+    struct mr_write write; /* after the name: the content type, then the sources' names */
     struct mr_store_compose_request request;
     struct mr_store_name sources[MR_STORE_COMPOSE_MAX];
 };

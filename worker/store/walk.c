@@ -12,7 +12,7 @@
 #include "worker/store/store.h"
 #include "worker/store/text.h"
 
-/* An open folder: its entries in order, folders with a "/" at their end: "a" the folder comes behind "a.b" the file. */
+/* An open folder: its entries in order, folders with a "/" at their end: "a" the folder comes after "a.b" the file. */
 struct level {
     char **names;
     size_t count, at;
@@ -22,7 +22,7 @@ struct level {
 };
 
 struct mr_walk {
-    char path[MR_STORE_NAME_MAX + 256 + 2]; /* room for one more entry before the limit is looked at */
+    char path[MR_STORE_NAME_MAX + 256 + 2]; /* room for one more entry before the limit is checked */
     struct level *levels;
     size_t depth, size;
     char *prefix, *lower, *upper;

@@ -163,7 +163,7 @@ START_TEST(multipart)
     ck_assert_int_eq(mr_mime_next(body, n, "b", &at, &part), 1);
     ck_assert(part.body_length == 2 && memcmp(part.body, "LF", 2) == 0);
     ck_assert_int_eq(mr_mime_next(body, n, "b", &at, &part), 0);
-    /* Any cut of it is an error or an end, never a read behind it (a sanitizer would tell). */
+    /* Any cut of it is an error or an end, never a read past it (a sanitizer would abort). */
     for (size_t cut = 0; cut < n; cut++) {
         char *copy = malloc(cut + 1);
         memcpy(copy, body, cut);

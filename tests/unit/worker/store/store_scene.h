@@ -1,6 +1,6 @@
 /*
- * store_scene.h - what the tests of transfers share: a store and an engine on a fault bucket, on the devstore program or on a
- * folder, and the last answer. Each step that fails aborts the test.
+ * store_scene.h - what the tests of transfers share: a store and an engine on a fault bucket, on the devstore program
+ * or on a folder, and the last answer. Each step that fails aborts the test.
  */
 #ifndef MR_TESTS_STORE_SCENE_H
 #define MR_TESTS_STORE_SCENE_H

@@ -1,5 +1,5 @@
 /*
- * test_store_faults.c - the table of docs/retries.md for reads: each fault of a store, at each kind of request, once;
+ * test_faults.c - the table of docs/retries.md for reads: each fault of a store, at each kind of request, once;
  * is it repaired by a repeat, or which error is it? And what counts as a stall.
  */
 #include <check.h>

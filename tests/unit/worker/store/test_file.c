@@ -1,4 +1,4 @@
-/* test_store_file.c - a folder as a store: order, ranges of names, pages, links, changes under our feet. */
+/* test_file.c - a folder as a store: order, ranges of names, pages, links, changes under our feet. */
 #include <check.h>
 #include <dirent.h>
 #include <errno.h>
@@ -92,7 +92,7 @@ static void on_list(void *arg, const struct mr_store_result *result, const struc
     for (size_t i = 0; i < page->count; i++) {
         const struct mr_store_item *item = &page->items[i];
         ck_assert_uint_eq(strlen(item->name), item->name_length);
-        ck_assert_msg(strcmp(item->name, seen.after) > 0, "%s behind %s", item->name, seen.after);
+        ck_assert_msg(strcmp(item->name, seen.after) > 0, "%s after %s", item->name, seen.after);
         ck_assert(!item->has_crc32c);
         ck_assert_uint_gt(item->generation, 0);
         snprintf(seen.after, sizeof seen.after, "%s", item->name);

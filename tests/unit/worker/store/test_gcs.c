@@ -1,4 +1,4 @@
-/* test_store_gcs.c - the JSON client: URLs, pages, refusals, endpoints, credentials, texts. */
+/* test_gcs.c - the JSON client: URLs, pages, refusals, endpoints, credentials, texts. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,9 +83,9 @@ static const struct {
     {"{\"items\":[" ITEM("a", ",\"crc32c\":5") "]}", "crc32c"},
     {"{\"items\":[" ITEM("a", ",\"storageClass\":[]") "]}", "storageClass"},
     {"{\"items\":[" ITEM("a", ",\"etag\":false") "]}", "etag"},
-    {"{\"items\":[" ITEM("b", "") "," ITEM("a", "") "]}", "\"a\" comes behind \"b\""},
-    {"{\"items\":[" ITEM("a", "") "," ITEM("a", "") "]}", "comes behind"},
-    {"{\"items\":[" ITEM("aa", "") "," ITEM("a", "") "]}", "comes behind"},
+    {"{\"items\":[" ITEM("b", "") "," ITEM("a", "") "]}", "\"a\" comes after \"b\""},
+    {"{\"items\":[" ITEM("a", "") "," ITEM("a", "") "]}", "comes after"},
+    {"{\"items\":[" ITEM("aa", "") "," ITEM("a", "") "]}", "comes after"},
     {"{\"nextPageToken\":7}", "nextPageToken"},
     {"{\"nextPageToken\":\"same\"}", "never end"},
 };

@@ -1,4 +1,4 @@
-/* test_store_http.c - the HTTP loop: bodies, headers, connections, time-outs, cancels, timers. */
+/* test_http.c - the HTTP loop: bodies, headers, connections, time-outs, cancels, timers. */
 #include <check.h>
 #include <stdatomic.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /*
- * test_store_torture.c - a listing, a look-up and a fetch with our n-th allocation failing, for every n: an error or a
+ * test_torture.c - a listing, a look-up and a fetch with our n-th allocation failing, for every n: an error or a
  * good end, never a crash, a hang or (under the address sanitizer) a leak. libcurl's own allocations are left alone:
  * 7.88 divides by zero where one for its table of connections fails.
  */

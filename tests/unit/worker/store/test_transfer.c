@@ -1,4 +1,4 @@
-/* test_store_transfer.c - the transfer engine against a server that does everything wrong, one thing at a time. */
+/* test_transfer.c - the transfer engine against a server that does everything wrong, one thing at a time. */
 #include <check.h>
 #include <limits.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* test_transfer_parts.c - objects of upload parts, against a bucket that does each thing wrong; and the parser of its XML. */
+/* test_transfer_parts.c - objects of upload parts, against a bucket that does each thing wrong; and the parser of its
+ * XML. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>

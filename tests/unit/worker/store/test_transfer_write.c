@@ -1,4 +1,5 @@
-/* test_transfer_write.c - each request that writes, against a bucket that does each thing wrong: docs/retries.md is its table. */
+/* test_transfer_write.c - each request that writes, against a bucket that does each thing wrong: docs/retries.md is its
+ * table. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
