@@ -8,6 +8,7 @@
  * (readers/common.py): "ready", then for each line with {"seconds": S} one line with what was read.
  */
 #include <curl/curl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,11 +45,11 @@ static double seconds(void)
 }
 
 /* Whether there was time for one more. */
-static int start(CURLM *multi, struct slot *slot)
+static bool start(CURLM *multi, struct slot *slot)
 {
-    char url[2048];
     if (seconds() >= end_s)
-        return 0;
+        return false;
+    char url[2048];
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
     snprintf(url, sizeof url, pattern, next_object++ % object_count);
@@ -56,7 +57,7 @@ static int start(CURLM *multi, struct slot *slot)
     slot->at = 0;
     curl_easy_setopt(slot->easy, CURLOPT_URL, url);
     curl_multi_add_handle(multi, slot->easy);
-    return 1;
+    return true;
 }
 
 static void check(CURL *easy, CURLcode code)
@@ -74,12 +75,12 @@ static void run(CURLM *multi)
 {
     int running = 1, left;
     while (running > 0) {
-        CURLMsg *message;
         curl_multi_perform(multi, &running);
+        CURLMsg *message;
         while ((message = curl_multi_info_read(multi, &left))) {
-            char *slot = NULL;
             CURL *easy = message->easy_handle;
             check(easy, message->data.result);
+            char *slot = NULL;
             curl_easy_getinfo(easy, CURLINFO_PRIVATE, &slot);
             curl_multi_remove_handle(multi, easy);
             running += start(multi, (struct slot *)(void *)slot);
@@ -91,8 +92,8 @@ static void run(CURLM *multi)
 
 static void serve(CURLM *multi, struct slot *slots, unsigned connections)
 {
-    char line[1024];
     puts("ready");
+    char line[1024];
     while (fflush(stdout) == 0 && fgets(line, sizeof line, stdin)) {
         const char *found = strstr(line, "\"seconds\":");
         double begun = seconds();

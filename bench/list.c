@@ -12,14 +12,14 @@
 #include "worker/store/transfer.h"
 
 static unsigned long long objects, bytes;
-static int more = 1, waiting;
+static bool more = true, waiting;
 static char token[2048], after[2048];
 
 static void on_page(void *arg, const struct mr_store_result *result, const struct mr_store_page *page)
 {
     (void)arg;
-    waiting = 0;
-    more = 0;
+    waiting = false;
+    more = false;
     if (!page) {
         fprintf(stderr, "%s\n", result->text);
         return;
@@ -31,7 +31,7 @@ static void on_page(void *arg, const struct mr_store_result *result, const struc
         snprintf(after, sizeof after, "%s", page->items[page->count - 1].name);
     if (page->next_token) {
         snprintf(token, sizeof token, "%s", page->next_token);
-        more = 1;
+        more = true;
     }
 }
 

@@ -9,7 +9,7 @@
 #include "devstore/fields.h"
 #include "devstore/gunzip.h"
 #include "devstore/resource.h"
-#include "devstore/upload.h"
+#include "devstore/upload_impl.h"
 #include "shm/base/checksum.h"
 #include "shm/base/error.h"
 
@@ -105,7 +105,7 @@ struct mr_object *mr_api_find(const struct mr_request *request, struct mr_bucket
     }
     unsigned failed = mr_conditions_fail(&conditions, seen, object->metageneration);
     if (failed) {
-        int fresh = failed == MR_IF_NOT_GENERATION || failed == MR_IF_NOT_METAGENERATION;
+        bool fresh = failed == MR_IF_NOT_GENERATION || failed == MR_IF_NOT_METAGENERATION;
         mr_reply_error(reply, request, fresh ? 304 : 412, NULL,
                        "At least one of the pre-conditions you specified did not hold.");
         mr_object_unref(object);
@@ -128,11 +128,11 @@ static void put_sums(const struct mr_object *object, uint32_t crc, struct mr_rep
 void mr_upload_answer(const struct mr_request *request, struct mr_bucket *bucket, struct mr_object *object,
                       struct mr_reply *reply)
 {
-    uint32_t crc;
     if (!request->xml) {
         mr_api_resource(request, bucket, object, reply);
         return;
     }
+    uint32_t crc;
     if (mr_object_crc(object, &crc) == 0)
         put_sums(object, crc, reply);
     mr_reply_header(reply, "ETag", "\"%016" PRIx64 "\"", object->generation);
@@ -144,7 +144,7 @@ void mr_upload_answer(const struct mr_request *request, struct mr_bucket *bucket
                                                                  : "identity");
 }
 
-static void media_headers(const struct mr_object *object, uint64_t generation, uint32_t crc, int gunzipped,
+static void media_headers(const struct mr_object *object, uint64_t generation, uint32_t crc, bool gunzipped,
                           struct mr_reply *reply)
 {
     char *const *attributes = object->attributes;
@@ -189,7 +189,7 @@ static struct mr_object *find_ready(const struct mr_request *request, struct mr_
 }
 
 /* https://cloud.google.com/storage/docs/transcoding */
-static int must_gunzip(const struct mr_request *request, const struct mr_object *object)
+static bool must_gunzip(const struct mr_request *request, const struct mr_object *object)
 {
     const char *encoding = object->attributes[MR_ATTR_CONTENT_ENCODING];
     const char *cache = object->attributes[MR_ATTR_CACHE_CONTROL];
@@ -205,10 +205,10 @@ static void send_gunzipped(const struct mr_request *request, struct mr_object *o
     if (mr_gunzip(object, fd, GUNZIP_MAX, &reply->body) < 0) {
         mr_reply_from_error(reply, request);
     } else {
-        media_headers(object, object->generation + (uint64_t)request->changed, crc, 1, reply);
+        media_headers(object, object->generation + (uint64_t)request->changed, crc, true, reply);
         mr_reply_header(reply, "x-guploader-response-body-transformations", "gunzipped");
         mr_reply_header(reply, "Warning", "214 UploadServer gunzipped");
-        reply->chunked = 1;
+        reply->chunked = true;
     }
     if (fd >= 0)
         close(fd);
@@ -217,7 +217,6 @@ static void send_gunzipped(const struct mr_request *request, struct mr_object *o
 
 static void get_media(const struct mr_request *request, struct mr_bucket *bucket, struct mr_reply *reply)
 {
-    uint64_t first = 0, last = 0;
     uint32_t crc = 0;
     int fd = -1;
     struct mr_object *object = find_ready(request, bucket, reply, &crc, &fd);
@@ -227,6 +226,7 @@ static void get_media(const struct mr_request *request, struct mr_bucket *bucket
         send_gunzipped(request, object, fd, crc, reply);
         return;
     }
+    uint64_t first = 0, last = 0;
     enum mr_range range = mr_parse_range(mr_request_header(request, "Range"), object->size, &first, &last);
     if (range == MR_RANGE_UNSATISFIABLE) {
         mr_reply_error(reply, request, 416, NULL, "The requested range cannot be satisfied.");
@@ -236,7 +236,7 @@ static void get_media(const struct mr_request *request, struct mr_bucket *bucket
             close(fd);
         return;
     }
-    media_headers(object, object->generation + (uint64_t)request->changed, crc, 0, reply);
+    media_headers(object, object->generation + (uint64_t)request->changed, crc, false, reply);
     reply->object = object;
     reply->fd = fd;
     reply->first = first;
@@ -269,19 +269,19 @@ static void delete_object(const struct mr_request *request, struct mr_bucket *bu
         reply->status = 204;
 }
 
-static int denied(const struct mr_api *api, const char *permission)
+static bool denied(const struct mr_api *api, const char *permission)
 {
     for (int i = 0; i < api->n_denied; i++) {
         if (strcmp(api->denied[i], permission) == 0)
-            return 1;
+            return true;
     }
-    return 0;
+    return false;
 }
 
 static void test_permissions(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
 {
-    const char *separator = "";
     mr_text_puts(&reply->body, "{\"kind\":\"storage#testIamPermissionsResponse\",\"permissions\":[");
+    const char *separator = "";
     for (int i = 0; i < request->n_query; i++) {
         if (strcmp(request->query[i].key, "permissions") != 0 || denied(api, request->query[i].value))
             continue;
@@ -333,10 +333,10 @@ int mr_api_refuse(const struct mr_api *api, const struct mr_request *request, st
 
 void mr_api_answer(const struct mr_api *api, struct mr_request *request, struct mr_reply *reply)
 {
-    struct mr_bucket *bucket = NULL;
-    int buckets = request->op == MR_OP_BUCKET && !request->bucket;
+    bool buckets = request->op == MR_OP_BUCKET && !request->bucket;
     if (mr_api_refuse(api, request, reply))
         return;
+    struct mr_bucket *bucket = NULL;
     if (!buckets && request->op != MR_OP_BATCH && !(bucket = mr_api_bucket(api, request, reply)))
         return;
     switch (request->op) {

@@ -7,6 +7,7 @@
 #ifndef MR_DEVSTORE_API_H
 #define MR_DEVSTORE_API_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,19 +27,20 @@ struct mr_api {
     unsigned page_max;   /* the most entries of a listing page */
     const char **denied; /* permissions that nobody has here: "storage.objects.create", ... */
     int n_denied;
-    int md5;           /* sum uploads with MD5 too */
+    bool md5;          /* sum uploads with MD5 too */
     uint64_t min_part; /* the least size of a multipart upload's parts but the last */
     struct mr_sessions *sessions;
     struct mr_counts *counts; /* NULL: nothing is counted */
     struct mr_faults *faults; /* for the calls inside a batch; NULL: none */
 };
 
-/* 0, or the status with which this request is refused before its body is looked at; the reply is filled in. */
+/* 0, or the status with which this request is refused before its body is read; the reply is filled in. */
 int mr_api_refuse(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
 /* Answers a request of any operation but ADMIN and those of mr_op_uploads. reply: initialised; closed by the caller. */
 void mr_api_answer(const struct mr_api *api, struct mr_request *request, struct mr_reply *reply);
 
-/* For the operations of mr_op_uploads. NULL: the reply says why. request must stay until the upload is destroyed. length: Content-Length, or 0 if unknown.
+/* For the operations of mr_op_uploads. NULL: the reply says why. request must stay until the upload is destroyed.
+ * length: Content-Length, or 0 if unknown.
  */
 struct mr_upload *mr_upload_new(const struct mr_api *api, const struct mr_request *request, uint64_t length,
                                 struct mr_reply *reply);

@@ -49,7 +49,7 @@ static int split_call(const struct mr_mime_part *part, struct call_text *text)
     return text->method && text->target ? 0 : -1;
 }
 
-/* Only what metadata calls look at. The outer request's Host serves for links. */
+/* Only what metadata calls read. The outer request's Host serves for links. */
 static const char *find_header(void *cls, const char *name)
 {
     const struct mr_request *outer = cls;
@@ -68,7 +68,7 @@ static void answer_call(const struct mr_api *api, const struct mr_request *outer
     request.header = find_header;
     request.header_cls = (void *)outer;
     mr_text_append(&request.body, text.body, text.body ? text.body_length : 0);
-    const struct mr_fault *fault = mr_faults_draw(api->faults, &request, 1);
+    const struct mr_fault *fault = mr_faults_draw(api->faults, &request, true);
     if (fault)
         mr_fault_reply(fault, &request, reply);
     else if (request.op == MR_OP_GET || mr_op_uploads(request.op) || request.op == MR_OP_BATCH ||
@@ -76,7 +76,7 @@ static void answer_call(const struct mr_api *api, const struct mr_request *outer
         mr_reply_error(reply, &request, 400, NULL, "Media and batches are not allowed in a batch.");
     else
         mr_api_answer(api, &request, reply);
-    mr_counts_request(api->counts, request.op, reply->status, 1);
+    mr_counts_request(api->counts, request.op, reply->status, true);
     mr_request_close(&request);
 out:
     free(text.method);
@@ -108,14 +108,13 @@ void mr_api_batch(const struct mr_api *api, const struct mr_request *request, st
 {
     char boundary[MR_BOUNDARY_MAX + 1];
     const char *body = request->body.data ? request->body.data : "";
-    struct mr_mime_part part;
-    struct mr_text out = {0};
-    size_t at = 0;
-    int calls = 0, more = -1;
     if (mr_mime_boundary(mr_request_header(request, "Content-Type"), boundary) < 0) {
         mr_reply_from_error(reply, request);
         return;
     }
+    struct mr_mime_part part;
+    size_t at = 0;
+    int calls = 0, more = -1;
     /* Counted before the first one is done: a batch that is refused has changed nothing. */
     while ((more = mr_mime_next(body, request->body.length, boundary, &at, &part)) == 1)
         calls++;
@@ -127,6 +126,7 @@ void mr_api_batch(const struct mr_api *api, const struct mr_request *request, st
         mr_reply_error(reply, request, 400, NULL, "A batch has 1 to %d calls; this one has %d.", MR_BATCH_CALLS, calls);
         return;
     }
+    struct mr_text out = {0};
     for (at = 0; mr_mime_next(body, request->body.length, boundary, &at, &part) == 1;) {
         struct mr_reply one;
         mr_reply_init(&one);

@@ -33,7 +33,7 @@ struct mr_buckets {
     pthread_rwlock_t lock; /* the list; its nodes stay */
     struct mr_bucket *first;
     char *root;
-    int memory;
+    bool memory;
     struct mr_bucket_settings settings;
 };
 
@@ -93,7 +93,7 @@ static struct mr_bucket *bucket_new(const char *name, struct mr_synthetic *synth
     return bucket;
 }
 
-/* The place of the name in the list: the link to the bucket of that name or to the first one behind it. */
+/* The place of the name in the list: the link to the bucket of that name or to the first one after it. */
 static struct mr_bucket **place(struct mr_buckets *buckets, const char *name)
 {
     struct mr_bucket **link = &buckets->first;
@@ -105,11 +105,11 @@ static struct mr_bucket **place(struct mr_buckets *buckets, const char *name)
 /* Takes bucket. 0, or -1 (EXISTS). */
 static int insert(struct mr_buckets *buckets, struct mr_bucket *bucket)
 {
-    int rc = -1;
     if (!bucket)
         return -1;
     pthread_rwlock_wrlock(&buckets->lock);
     struct mr_bucket **link = place(buckets, bucket->name);
+    int rc = -1;
     if (*link && strcmp((*link)->name, bucket->name) == 0) {
         mr_error_set(MR_E_EXISTS, "bucket \"%s\" exists", bucket->name);
         bucket_destroy(bucket);
@@ -137,18 +137,17 @@ static int scanned(void *cls, struct mr_object *object)
 
 static int scan_bucket(struct mr_buckets *buckets, const char *name)
 {
-    struct mr_bucket *bucket = NULL;
-    struct stat st;
     char *folder;
     if (asprintf(&folder, "%s/%s", buckets->root, name) < 0) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for bucket \"%s\"", name);
         return -1;
     }
+    struct stat st;
     if (stat(folder, &st) < 0 || !S_ISDIR(st.st_mode) || check_name(name) < 0) {
         free(folder); /* a file, or a folder like .git: no bucket */
         return 0;
     }
-    bucket = bucket_new(name, NULL, folder, &buckets->settings);
+    struct mr_bucket *bucket = bucket_new(name, NULL, folder, &buckets->settings);
     if (!bucket)
         return -1;
     bucket->created_us = st.st_ctim.tv_sec * INT64_C(1000000);
@@ -165,19 +164,19 @@ static int scan_bucket(struct mr_buckets *buckets, const char *name)
 
 static int scan_root(struct mr_buckets *buckets)
 {
-    int rc = 0;
     DIR *dir = opendir(buckets->root);
     if (!dir) {
         mr_error_set_errno(errno, "cannot read folder \"%s\"", buckets->root);
         return -1;
     }
+    int rc = 0;
     for (struct dirent *entry; rc == 0 && (entry = readdir(dir));)
         rc = scan_bucket(buckets, entry->d_name);
     closedir(dir);
     return rc;
 }
 
-struct mr_buckets *mr_buckets_new(const char *root, int memory, const struct mr_bucket_settings *settings)
+struct mr_buckets *mr_buckets_new(const char *root, bool memory, const struct mr_bucket_settings *settings)
 {
     struct mr_buckets *buckets = calloc(1, sizeof *buckets);
     if (!buckets)
@@ -230,13 +229,13 @@ const struct mr_bucket_settings *mr_buckets_settings(const struct mr_buckets *bu
 
 int mr_buckets_create(struct mr_buckets *buckets, const char *name, const struct mr_bucket_settings *settings)
 {
-    char *folder = NULL;
     if (check_name(name) < 0)
         return -1;
     if (mr_buckets_find(buckets, name)) {
         mr_error_set(MR_E_EXISTS, "bucket \"%s\" exists", name);
         return -1;
     }
+    char *folder = NULL;
     if (buckets->root && !buckets->memory) {
         if (asprintf(&folder, "%s/%s", buckets->root, name) < 0) {
             mr_error_set(MR_E_NO_MEMORY, "no memory for bucket \"%s\"", name);
@@ -317,7 +316,7 @@ static struct mr_object *lookup(struct mr_bucket *bucket, const char *name)
     if (object)
         return object->deleted ? NULL : mr_object_ref(object);
     if (bucket->synthetic) {
-        object = mr_synthetic_object(bucket->synthetic, mr_synthetic_seek(bucket->synthetic, name, 0));
+        object = mr_synthetic_object(bucket->synthetic, mr_synthetic_seek(bucket->synthetic, name, false));
         if (object && strcmp(object->name, name) == 0)
             return object;
         mr_object_unref(object);
@@ -336,7 +335,7 @@ struct mr_object *mr_bucket_get(struct mr_bucket *bucket, const char *name)
 }
 
 /* mr_bucket_range in a synthetic bucket: what is made up, merged with what lies over it. */
-static size_t range_over_synthetic(struct mr_bucket *bucket, const char *key, int after, struct mr_object **out,
+static size_t range_over_synthetic(struct mr_bucket *bucket, const char *key, bool after, struct mr_object **out,
                                    size_t most)
 {
     uint64_t index = mr_synthetic_seek(bucket->synthetic, key, after);
@@ -361,13 +360,13 @@ static size_t range_over_synthetic(struct mr_bucket *bucket, const char *key, in
         }
         if (!over->deleted)
             out[n++] = mr_object_ref(over);
-        over = mr_names_next(bucket->names, over->name, 1);
+        over = mr_names_next(bucket->names, over->name, true);
     }
     mr_object_unref(made);
     return n;
 }
 
-size_t mr_bucket_range(struct mr_bucket *bucket, const char *key, int after, const char *end, struct mr_object **out,
+size_t mr_bucket_range(struct mr_bucket *bucket, const char *key, bool after, const char *end, struct mr_object **out,
                        size_t most)
 {
     pthread_rwlock_rdlock(&bucket->lock);
@@ -430,15 +429,14 @@ out:
 /* Removes the name, or hides it where a synthetic object would show. The lock is held for writing. */
 static int drop(struct mr_bucket *bucket, const char *name)
 {
-    struct mr_object *tombstone = NULL;
     if (!bucket->synthetic) {
         mr_names_remove(bucket->names, name);
         return 0;
     }
-    tombstone = mr_object_new(name);
+    struct mr_object *tombstone = mr_object_new(name);
     if (!tombstone)
         return -1;
-    tombstone->deleted = 1;
+    tombstone->deleted = true;
     if (mr_names_put(bucket->names, tombstone) < 0) {
         mr_object_unref(tombstone);
         return -1;

@@ -8,6 +8,7 @@
 #ifndef MR_DEVSTORE_BUCKET_H
 #define MR_DEVSTORE_BUCKET_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,20 +18,20 @@ struct mr_bucket;
 struct mr_buckets;
 struct mr_synthetic;
 
-/* What a bucket says of itself; every bucket begins with the ones given to mr_buckets_new. */
+/* A bucket's properties; every bucket begins with the ones given to mr_buckets_new. */
 struct mr_bucket_settings {
-    char storage_class[32]; /* of the bucket, and of each object that says nothing else */
+    char storage_class[32]; /* of the bucket, and of each object without one of its own */
     char location[64], location_type[32];
-    uint64_t soft_delete_s; /* how long deleted objects are kept (and billed); 0: not at all */
-    int hierarchical, versioning, requester_pays;
-    int zonal; /* as a Rapid bucket: objects cannot be composed */
+    uint64_t soft_delete_s; /* how long deleted objects are kept (and billed); 0: they are not */
+    bool hierarchical, versioning, requester_pays;
+    bool zonal; /* as a Rapid bucket: objects cannot be composed */
 };
 /* STANDARD in one region, nothing switched on. */
 void mr_bucket_settings_init(struct mr_bucket_settings *settings);
 
 /* root: a folder whose folders are the buckets, or NULL. memory: never write to root. settings NULL: the
  * defaults. NULL with an error. Blocks: scans. */
-struct mr_buckets *mr_buckets_new(const char *root, int memory, const struct mr_bucket_settings *settings);
+struct mr_buckets *mr_buckets_new(const char *root, bool memory, const struct mr_bucket_settings *settings);
 void mr_buckets_destroy(struct mr_buckets *buckets);
 /* Takes synthetic, on failure too. 0 or -1 (EXISTS, USAGE for a bad name). */
 int mr_buckets_add_synthetic(struct mr_buckets *buckets, const char *name, struct mr_synthetic *synthetic);
@@ -49,7 +50,7 @@ int64_t mr_bucket_created_us(const struct mr_bucket *bucket);
 /* The folder that writes go to, or NULL for memory. */
 const char *mr_bucket_folder(const struct mr_bucket *bucket);
 
-/* ifGenerationMatch and its like; a bit of `has` says which are asked for. */
+/* ifGenerationMatch and its like; a bit of `has` for each that is asked for. */
 enum { MR_IF_GENERATION = 1, MR_IF_NOT_GENERATION = 2, MR_IF_METAGENERATION = 4, MR_IF_NOT_METAGENERATION = 8 };
 struct mr_conditions {
     unsigned has;
@@ -64,9 +65,9 @@ struct mr_object *mr_bucket_get(struct mr_bucket *bucket, const char *name);
  * The first live objects whose names are >= (after: >) the key and, unless end is "", < end, in order: new references,
  * at most `most`; how many there are. What is there is seen at one moment.
  */
-size_t mr_bucket_range(struct mr_bucket *bucket, const char *key, int after, const char *end, struct mr_object **out,
+size_t mr_bucket_range(struct mr_bucket *bucket, const char *key, bool after, const char *end, struct mr_object **out,
                        size_t most);
-/* What mr_graves_list says of the bucket. */
+/* mr_graves_list of the bucket. */
 struct mr_object **mr_bucket_soft_deleted(struct mr_bucket *bucket, const char *prefix, const char *start,
                                           const char *end, size_t *n);
 /*

@@ -10,7 +10,7 @@
 #include "devstore/resource.h"
 #include "shm/base/error.h"
 
-static json_t *switch_json(const char *name, int on)
+static json_t *switch_json(const char *name, bool on)
 {
     return json_pack("{s:b}", name, on);
 }
@@ -35,10 +35,10 @@ static void add_places(json_t *json, const struct mr_bucket_settings *settings)
 static json_t *bucket_json(const struct mr_bucket *bucket, const struct mr_request *request)
 {
     char base[300];
-    struct mr_text time = {0};
     const struct mr_bucket_settings *settings = mr_bucket_settings(bucket);
     const char *name = mr_bucket_name(bucket);
     mr_resource_base(mr_request_header(request, "Host"), base);
+    struct mr_text time = {0};
     mr_text_time(&time, mr_bucket_created_us(bucket));
     json_t *json = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "kind", "storage#bucket", "id", name, "name", name,
                              "projectNumber", "0", "metageneration", "1", "etag", "CAE=", "timeCreated",
@@ -53,9 +53,9 @@ static json_t *bucket_json(const struct mr_bucket *bucket, const struct mr_reque
     json_object_set_new(json, "hierarchicalNamespace", switch_json("enabled", settings->hierarchical));
     json_object_set_new(json, "versioning", switch_json("enabled", settings->versioning));
     json_object_set_new(json, "billing", switch_json("requesterPays", settings->requester_pays));
-    json_object_set_new(
-        json, "iamConfiguration",
-        json_pack("{s:{s:b}, s:s}", "uniformBucketLevelAccess", "enabled", 1, "publicAccessPrevention", "inherited"));
+    json_object_set_new(json, "iamConfiguration",
+                        json_pack("{s:{s:b}, s:s}", "uniformBucketLevelAccess", "enabled", true,
+                                  "publicAccessPrevention", "inherited"));
     return json;
 }
 
@@ -103,7 +103,7 @@ static void reply_json(json_t *json, const struct mr_fields *fields, int node, s
     if (text)
         mr_text_puts(&reply->body, text);
     else
-        reply->body.failed = 1;
+        reply->body.failed = true;
     free(text);
     json_decref(part);
     json_decref(json);
@@ -126,7 +126,7 @@ static int take_word(const json_t *body, const char *key, char *to, size_t size)
 }
 
 /* A flag inside an object, absent: unchanged. */
-static void take_switch(const json_t *body, const char *key, const char *inner, int *on)
+static void take_switch(const json_t *body, const char *key, const char *inner, bool *on)
 {
     const json_t *value = json_object_get(json_object_get(body, key), inner);
     if (json_is_boolean(value))
@@ -185,7 +185,7 @@ void mr_api_buckets(const struct mr_api *api, const struct mr_request *request, 
 {
     static const char *const page[] = {"kind", "items", "nextPageToken", NULL};
     struct mr_fields fields;
-    int creates = strcmp(request->method, "POST") == 0, lists = !bucket && !creates;
+    bool creates = strcmp(request->method, "POST") == 0, lists = !bucket && !creates;
     if (mr_fields_parse(&fields, mr_request_query(request, "fields")) < 0 ||
         mr_fields_known(&fields, 0, lists ? page : known) < 0 ||
         (lists && mr_fields_known(&fields, mr_fields_under(&fields, 0, "items"), known) < 0))

@@ -1,6 +1,6 @@
 /*
- * change.c - what is done to an object that exists: its metadata (PATCH, PUT), a copy of it (rewriteTo, copyTo, moveTo, and the
- * XML API's x-goog-copy-source), another generation of the same bytes (POST /_devstore/touch).
+ * change.c - what is done to an object that exists: its metadata (PATCH, PUT), a copy of it (rewriteTo, copyTo, moveTo,
+ * and the XML API's x-goog-copy-source), another generation of the same bytes (POST /_devstore/touch).
  */
 #include <inttypes.h>
 #include <jansson.h>
@@ -9,7 +9,7 @@
 
 #include "devstore/api.h"
 #include "devstore/metadata.h"
-#include "devstore/upload.h"
+#include "devstore/upload_impl.h"
 #include "devstore/xml.h"
 #include "shm/base/error.h"
 
@@ -50,16 +50,16 @@ out:
 }
 
 /* body: a JSON object. all: what it does not name is removed (PUT), else it stays. 0 or -1. */
-static int change(const struct mr_object *object, const json_t *body, int all, struct mr_object *to)
+static int change(const struct mr_object *object, const json_t *body, bool all, struct mr_object *to)
 {
     for (int i = 0; i < MR_ATTR_COUNT; i++) {
         const json_t *value = json_object_get(body, mr_attribute_names[i]);
-        struct mr_metadata checked = {0};
-        int rc = 0;
         if (all && i != MR_ATTR_STORAGE_CLASS && mr_object_set_attribute(to, (enum mr_attribute)i, NULL) < 0)
             return -1;
         if (!value)
             continue;
+        struct mr_metadata checked = {0};
+        int rc = 0;
         if (i == MR_ATTR_METADATA)
             rc = change_custom(all ? to : object, value, to);
         else if (json_is_null(value))
@@ -91,7 +91,8 @@ void mr_api_patch(const struct mr_api *api, const struct mr_request *request, st
 {
     struct mr_bucket *bucket = mr_api_bucket(api, request, reply);
     json_t *body = bucket ? read_body(request, reply) : NULL;
-    int all = strcmp(request->method, "PUT") == 0, rc = -1;
+    bool all = strcmp(request->method, "PUT") == 0;
+    int rc = -1;
     for (int tries = 0; body && rc < 0 && tries < 8; tries++) {
         struct mr_object *object = mr_api_find(request, bucket, reply);
         struct mr_object *changed = object ? mr_object_copy_of(object) : NULL;
@@ -119,7 +120,7 @@ static void remove_source(struct mr_bucket *bucket, const struct mr_object *obje
         mr_error_clear();
 }
 
-/* Makes the copy: as the source, but for what the client says. NULL: the reply says why not. */
+/* Makes the copy: as the source, but for what the client gives. NULL: the reply says why not. */
 static struct mr_object *copy(const struct mr_api *api, const struct mr_request *request, struct mr_request *source,
                               struct mr_bucket *to, const char *name, struct mr_metadata *metadata,
                               struct mr_reply *reply)
@@ -174,15 +175,16 @@ static void source_request(const struct mr_request *request, struct mr_request *
 
 void mr_api_copy(const struct mr_api *api, struct mr_request *request, struct mr_reply *reply)
 {
-    struct mr_request source, target = *request;
-    struct mr_metadata metadata = {0};
-    struct mr_object *made = NULL;
+    struct mr_request target = *request;
     target.bucket = request->to_bucket;
     target.object = request->to_object;
+    struct mr_request source;
     source_request(request, &source);
     struct mr_bucket *to = mr_api_bucket(api, &target, reply);
     if (!to)
         return;
+    struct mr_metadata metadata = {0};
+    struct mr_object *made = NULL;
     if (request->body.length && mr_metadata_parse(&metadata, request->body.data, request->body.length) < 0)
         mr_reply_from_error(reply, request);
     else
@@ -208,8 +210,8 @@ static int split_source(const char *text, struct mr_request *source)
 {
     text += *text == '/';
     const char *slash = strchr(text, '/');
-    source->bucket = slash ? mr_percent_decode(text, (size_t)(slash - text), 0) : NULL;
-    source->object = slash ? mr_percent_decode(slash + 1, strlen(slash + 1), 0) : NULL;
+    source->bucket = slash ? mr_percent_decode(text, (size_t)(slash - text), false) : NULL;
+    source->object = slash ? mr_percent_decode(slash + 1, strlen(slash + 1), false) : NULL;
     if (source->bucket && source->object)
         return 0;
     mr_error_set(MR_E_USAGE, "x-goog-copy-source is not /bucket/object: \"%.200s\"", text);
@@ -220,12 +222,12 @@ void mr_api_xml_copy(const struct mr_api *api, const struct mr_request *request,
                      const char *from, struct mr_reply *reply)
 {
     struct mr_request source = *request;
-    struct mr_metadata metadata = {0};
-    struct mr_object *made = NULL;
     const char *directive = mr_request_header(request, "x-goog-metadata-directive");
     source.n_query = 0;
     source.header = NULL; /* the conditions are the target's */
     source.bucket = source.object = NULL;
+    struct mr_metadata metadata = {0};
+    struct mr_object *made = NULL;
     if (split_source(from, &source) < 0 ||
         (directive && strcasecmp(directive, "REPLACE") == 0 && mr_xml_metadata(request, &metadata) < 0))
         mr_reply_from_error(reply, request);

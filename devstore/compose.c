@@ -37,13 +37,14 @@ static int get_number(const json_t *object, const char *key, uint64_t *value)
 
 static int add_source(struct compose *c, const json_t *entry)
 {
-    uint64_t generation = 0, match = 0;
     const char *name = json_string_value(json_object_get(entry, "name"));
     if (!name) {
         mr_error_set(MR_E_USAGE, "source object %zu has no name", c->n + 1);
         return -1;
     }
+    uint64_t generation = 0;
     int has_generation = get_number(entry, "generation", &generation);
+    uint64_t match = 0;
     int has_match = get_number(json_object_get(entry, "objectPreconditions"), "ifGenerationMatch", &match);
     if (has_generation < 0 || has_match < 0)
         return -1;
@@ -70,14 +71,14 @@ static int add_source(struct compose *c, const json_t *entry)
 
 static int add_sources(struct compose *c, const json_t *body)
 {
-    size_t i;
-    json_t *entry;
     const json_t *sources = json_object_get(body, "sourceObjects");
     size_t n = json_array_size(sources);
     if (n < 1 || n > SOURCES_MAX) {
         mr_error_set(MR_E_USAGE, "The number of source components provided (%zu) is not from 1 to %d", n, SOURCES_MAX);
         return -1;
     }
+    size_t i;
+    json_t *entry;
     json_array_foreach(sources, i, entry)
     {
         if (add_source(c, entry) < 0)

@@ -21,7 +21,7 @@ void mr_counts_add(atomic_uint_fast64_t *count, uint64_t more)
     atomic_fetch_add_explicit(count, more, memory_order_relaxed);
 }
 
-void mr_counts_request(struct mr_counts *counts, enum mr_op op, unsigned status, int batched)
+void mr_counts_request(struct mr_counts *counts, enum mr_op op, unsigned status, bool batched)
 {
     if (!counts)
         return;

@@ -3,6 +3,7 @@
 #define MR_DEVSTORE_COUNTS_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "devstore/request.h"
@@ -16,7 +17,7 @@ struct mr_counts {
 };
 
 /* One answered request, or call inside of a batch. */
-void mr_counts_request(struct mr_counts *counts, enum mr_op op, unsigned status, int batched);
+void mr_counts_request(struct mr_counts *counts, enum mr_op op, unsigned status, bool batched);
 void mr_counts_add(atomic_uint_fast64_t *count, uint64_t more);
 /* All but the open connections to 0. Requests under way may count before or after it. */
 void mr_counts_reset(struct mr_counts *counts);

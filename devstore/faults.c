@@ -12,7 +12,7 @@
 
 #define FAULTS_MAX 32
 
-const char *const mr_fault_names[MR_FAULT_KINDS] = {
+static const char *const kind_names[MR_FAULT_KINDS] = {
     [MR_FAULT_STATUS] = "status", [MR_FAULT_RESET] = "reset", [MR_FAULT_STALL] = "stall",
     [MR_FAULT_SHORT] = "short",   [MR_FAULT_WRONG] = "wrong", [MR_FAULT_CHANGED] = "changed",
     [MR_FAULT_EGRESS] = "egress", [MR_FAULT_RATE] = "rate",   [MR_FAULT_KEEP_LESS] = "keep-less",
@@ -37,7 +37,7 @@ struct mr_faults {
 static int parse_kind(const char *text)
 {
     for (int i = 0; i < MR_FAULT_KINDS; i++) {
-        if (strcmp(text, mr_fault_names[i]) == 0)
+        if (strcmp(text, kind_names[i]) == 0)
             return i;
     }
     mr_error_set(
@@ -65,7 +65,7 @@ static int parse_status(char *text, struct mr_fault *fault)
     char *slash = strchr(text, '/');
     if (slash) {
         *slash = 0;
-        fault->has_retry_after = 1;
+        fault->has_retry_after = true;
         if (mr_parse_u64(slash + 1, &fault->retry_after_s) < 0)
             goto bad;
     }
@@ -80,10 +80,10 @@ bad:
 
 static int parse_argument(char *text, struct mr_fault *fault)
 {
-    int rc = 0;
-    fault->has_arg = 1;
+    fault->has_arg = true;
     if (fault->kind == MR_FAULT_STATUS)
         return parse_status(text, fault);
+    int rc = 0;
     if (fault->kind == MR_FAULT_STALL)
         rc = mr_parse_real(text, &fault->seconds);
     else if (fault->kind == MR_FAULT_EGRESS || fault->kind == MR_FAULT_RATE)
@@ -93,7 +93,7 @@ static int parse_argument(char *text, struct mr_fault *fault)
     else
         rc = mr_parse_u64(text, &fault->bytes);
     if (rc < 0)
-        mr_error_set(MR_E_USAGE, "\"%.50s\" is no argument of a %s fault", text, mr_fault_names[fault->kind]);
+        mr_error_set(MR_E_USAGE, "\"%.50s\" is no argument of a %s fault", text, kind_names[fault->kind]);
     return rc;
 }
 
@@ -223,11 +223,11 @@ static int grow(struct mr_faults *faults)
     return 0;
 }
 
-/* How many requests the key had before this one. Out of memory it forgets, which makes every request a first one. */
+/* How many requests the key had before this one. Out of memory counts are lost, which makes every request a first one. */
 static uint64_t count_request(struct mr_faults *faults, uint64_t key)
 {
-    uint64_t before = 0;
     pthread_mutex_lock(&faults->lock);
+    uint64_t before = 0;
     if (faults->used * 2 < faults->capacity || grow(faults) == 0) {
         struct count *found = slot(faults->table, faults->capacity, key);
         faults->used += found->key == 0;
@@ -245,23 +245,23 @@ static uint64_t hash(uint64_t seed, const char *text)
     return mr_mix64(seed);
 }
 
-/* The object's name as far as the target says it: of an upload, the query's. */
+/* The object's name where the target has it: of an upload, the query's. */
 static const char *object_of(const struct mr_request *request)
 {
     const char *name = request->object ? request->object : mr_request_query(request, "name");
     return name ? name : "";
 }
 
-static int matches(const struct mr_fault *fault, const struct mr_request *request)
+static bool matches(const struct mr_fault *fault, const struct mr_request *request)
 {
     if (request->op == MR_OP_ADMIN || (fault->op >= 0 && fault->op != (int)request->op) ||
         (fault->kind == MR_FAULT_CHANGED && request->op != MR_OP_GET) ||
         ((fault->kind == MR_FAULT_KEEP_LESS || fault->kind == MR_FAULT_EXPIRE) && request->op != MR_OP_CHUNK))
-        return 0;
+        return false;
     return fnmatch(fault->glob, object_of(request), 0) == 0;
 }
 
-const struct mr_fault *mr_faults_draw(struct mr_faults *faults, const struct mr_request *request, int only_answers)
+const struct mr_fault *mr_faults_draw(struct mr_faults *faults, const struct mr_request *request, bool only_answers)
 {
     for (int i = 0; faults && i < faults->n; i++) {
         const struct mr_fault *fault = &faults->faults[i];
@@ -279,12 +279,12 @@ const struct mr_fault *mr_faults_draw(struct mr_faults *faults, const struct mr_
     return NULL;
 }
 
-int mr_fault_answers(const struct mr_fault *fault)
+bool mr_fault_answers(const struct mr_fault *fault)
 {
     return fault->kind == MR_FAULT_STATUS || fault->kind == MR_FAULT_EGRESS || fault->kind == MR_FAULT_RATE;
 }
 
-int mr_fault_in_body(const struct mr_fault *fault)
+bool mr_fault_in_body(const struct mr_fault *fault)
 {
     return fault->kind == MR_FAULT_RESET || fault->kind == MR_FAULT_STALL || fault->kind == MR_FAULT_SHORT ||
            fault->kind == MR_FAULT_WRONG;
@@ -318,7 +318,7 @@ void mr_faults_forget_hits(struct mr_faults *faults)
 void mr_faults_statistics(struct mr_faults *faults, struct mr_text *out)
 {
     for (int i = 0; i < MR_FAULT_KINDS; i++)
-        mr_text_printf(out, "%s\"%s\":%" PRIuFAST64, i ? "," : "{", mr_fault_names[i],
+        mr_text_printf(out, "%s\"%s\":%" PRIuFAST64, i ? "," : "{", kind_names[i],
                        faults ? atomic_load_explicit(&faults->hits[i], memory_order_relaxed) : 0);
     mr_text_puts(out, "}");
 }

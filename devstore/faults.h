@@ -7,6 +7,7 @@
 #ifndef MR_DEVSTORE_FAULTS_H
 #define MR_DEVSTORE_FAULTS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "devstore/request.h"
@@ -25,17 +26,16 @@ enum mr_fault_kind {
     MR_FAULT_EXPIRE,    /* chunks only: the session is gone for good, 410 */
     MR_FAULT_KINDS
 };
-extern const char *const mr_fault_names[MR_FAULT_KINDS];
 
 struct mr_fault {
     enum mr_fault_kind kind;
     uint64_t first; /* the first so many requests of each object; 0: by rate */
     double rate;    /* 0 to 1 */
-    int has_arg;
+    bool has_arg;
     uint64_t bytes;  /* ARG of RESET, SHORT, WRONG */
     double seconds;  /* ARG of STALL */
     unsigned status; /* of STATUS */
-    int has_retry_after;
+    bool has_retry_after;
     uint64_t retry_after_s;
     int op;     /* an enum mr_op, or -1: any */
     char *glob; /* of object names; as fnmatch(3), '*' matches '/' too */
@@ -54,11 +54,11 @@ int mr_faults_add(struct mr_faults *faults, const char *text);
  * The fault that hits this request, or NULL; the first that does is the only one, and later ones do not count the
  * request as one of theirs. only_answers: consult no others than those. Any thread.
  */
-const struct mr_fault *mr_faults_draw(struct mr_faults *faults, const struct mr_request *request, int only_answers);
+const struct mr_fault *mr_faults_draw(struct mr_faults *faults, const struct mr_request *request, bool only_answers);
 /* 1 for the kinds that are an answer by themselves: STATUS, EGRESS, RATE. */
-int mr_fault_answers(const struct mr_fault *fault);
+bool mr_fault_answers(const struct mr_fault *fault);
 /* 1 for the kinds that happen while the body is sent: RESET, STALL, SHORT, WRONG. */
-int mr_fault_in_body(const struct mr_fault *fault);
+bool mr_fault_in_body(const struct mr_fault *fault);
 /* Fills the reply of a fault that answers. */
 void mr_fault_reply(const struct mr_fault *fault, const struct mr_request *request, struct mr_reply *reply);
 /* Sets the statistics back; what is drawn stays the same. */

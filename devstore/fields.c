@@ -28,7 +28,7 @@ static int child(const struct mr_fields *fields, int node, const char *name, siz
     return -1;
 }
 
-static int parse_list(struct cursor *c, int parent, int closed);
+static int parse_list(struct cursor *c, int parent, bool closed);
 
 /* name ['/' item | '(' list ')'] */
 static int parse_item(struct cursor *c, int parent)
@@ -44,7 +44,7 @@ static int parse_item(struct cursor *c, int parent)
         c->fields->nodes[node].name = c->at;
         c->fields->nodes[node].length = length;
         c->fields->nodes[node].parent = parent;
-        c->fields->nodes[node].whole = 0;
+        c->fields->nodes[node].whole = false;
     }
     c->at += length;
     if (*c->at == '/') {
@@ -57,13 +57,13 @@ static int parse_item(struct cursor *c, int parent)
     }
     if (*c->at == '(') {
         c->at++;
-        return parse_list(c, node, 1);
+        return parse_list(c, node, true);
     }
-    c->fields->nodes[node].whole = 1;
+    c->fields->nodes[node].whole = true;
     return 0;
 }
 
-static int parse_list(struct cursor *c, int parent, int closed)
+static int parse_list(struct cursor *c, int parent, bool closed)
 {
     int rc = -1;
     if (++c->depth > 16)
@@ -94,7 +94,7 @@ int mr_fields_parse(struct mr_fields *fields, const char *text)
     fields->nodes[0].length = 0;
     fields->nodes[0].parent = -1;
     fields->nodes[0].whole = !text;
-    return text ? parse_list(&c, 0, 0) : 0;
+    return text ? parse_list(&c, 0, false) : 0;
 }
 
 int mr_fields_under(const struct mr_fields *fields, int node, const char *name)
@@ -109,9 +109,10 @@ int mr_fields_known(const struct mr_fields *fields, int node, const char *const 
 {
     for (int i = 1; i < fields->count; i++) {
         const char *name = fields->nodes[i].name;
-        size_t length = fields->nodes[i].length, k = 0;
+        size_t length = fields->nodes[i].length;
         if (fields->nodes[i].parent != node || (length == 1 && *name == '*'))
             continue;
+        size_t k = 0;
         while (names[k] && (strlen(names[k]) != length || memcmp(names[k], name, length) != 0))
             k++;
         if (!names[k]) {
@@ -124,16 +125,16 @@ int mr_fields_known(const struct mr_fields *fields, int node, const char *const 
 
 json_t *mr_fields_filter(const struct mr_fields *fields, int node, json_t *json)
 {
-    const char *key;
-    size_t i;
-    json_t *value, *out;
     if (!json || fields->nodes[node].whole || (!json_is_object(json) && !json_is_array(json)))
         return json_incref(json);
-    out = json_is_array(json) ? json_array() : json_object();
+    json_t *out = json_is_array(json) ? json_array() : json_object();
+    size_t i;
+    json_t *value;
     if (json_is_array(json)) {
         json_array_foreach(json, i, value) json_array_append_new(out, mr_fields_filter(fields, node, value));
         return out;
     }
+    const char *key;
     json_object_foreach(json, key, value)
     {
         int below = mr_fields_under(fields, node, key);

@@ -5,6 +5,7 @@
 #ifndef MR_DEVSTORE_FIELDS_H
 #define MR_DEVSTORE_FIELDS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct json_t;
@@ -18,7 +19,7 @@ struct mr_fields {
         const char *name;
         size_t length;
         int parent;
-        int whole; /* asked for by itself: everything beneath is included */
+        bool whole; /* asked for by itself: everything beneath is included */
     } nodes[MR_FIELDS_MAX];
 };
 

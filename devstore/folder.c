@@ -41,8 +41,9 @@ char *mr_folder_plain_path(const char *name)
 
 char *mr_folder_side_path(const char *name)
 {
-    struct mr_text coded = {0}, path = {0};
+    struct mr_text coded = {0};
     mr_text_percent(&coded, name);
+    struct mr_text path = {0};
     mr_text_puts(&path, SIDE "/");
     for (size_t at = 0; at < coded.length;) {
         size_t n = coded.length - at < CHUNK ? coded.length - at : CHUNK;
@@ -72,7 +73,7 @@ char *mr_folder_side_name(const char *path)
         part = end + 1;
     }
     if (!coded.failed && coded.data)
-        name = mr_percent_decode(coded.data, coded.length, 0);
+        name = mr_percent_decode(coded.data, coded.length, false);
 out:
     mr_text_close(&coded);
     return name;
@@ -188,11 +189,11 @@ int mr_folder_temporary(const char *folder, char **path)
 {
     static atomic_ulong serial;
     char name[64];
-    int fd = -1;
     snprintf(name, sizeof name, SIDE "/#%d-%lu", (int)getpid(), atomic_fetch_add(&serial, 1));
     *path = join(folder, name);
     if (!*path)
         return -1;
+    int fd = -1;
     if (make_parents(*path, strlen(folder)) == 0)
         fd = open(*path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0) {

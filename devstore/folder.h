@@ -17,7 +17,7 @@ struct mr_object;
 char *mr_folder_plain_path(const char *name);
 /* malloc'ed path below the bucket's folder for any name: ".devstore/...=". NULL: no memory. */
 char *mr_folder_side_path(const char *name);
-/* The name that mr_folder_side_path was given, from what stands behind ".devstore/". malloc'ed, NULL when it is not
+/* The name that mr_folder_side_path was given, from what stands after ".devstore/". malloc'ed, NULL when it is not
  * one. */
 char *mr_folder_side_name(const char *path);
 

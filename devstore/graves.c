@@ -63,8 +63,8 @@ static int by_name(const void *a, const void *b)
 struct mr_object **mr_graves_list(struct mr_graves *graves, int64_t now_us, const char *prefix, const char *start,
                                   const char *end, size_t *n)
 {
-    size_t over = 0;
     *n = 0;
+    size_t over = 0;
     while (over < graves->n && graves->stubs[over]->hard_delete_us <= now_us)
         over++;
     forget_oldest(graves, over);

@@ -18,7 +18,7 @@ struct mr_graves {
 };
 
 void mr_graves_close(struct mr_graves *graves);
-/* Remembers the object for so long. Lack of memory forgets it: nothing else depends on it. */
+/* Remembers the object for so long. Out of memory it is lost: nothing else depends on it. */
 void mr_graves_bury(struct mr_graves *graves, struct mr_object *object, int64_t now_us, uint64_t keep_s);
 /*
  * Those that are still kept, begin with the prefix, are >= start and, unless end is "", < end: a malloc'ed array of new

@@ -17,19 +17,19 @@
 struct listing {
     struct mr_bucket *bucket;
     const char *prefix, *delimiter, *end;
-    char *key; /* the next name is >= this */
-    int after; /* the next name is > key */
+    char *key;  /* the next name is >= this */
+    bool after; /* the next name is > key */
     unsigned left;
     struct mr_resource resource;
-    int xml;             /* as the XML API writes a listing */
-    int items, prefixes; /* whether these parts of the answer are wanted */
+    bool xml;             /* as the XML API writes a listing */
+    bool items, prefixes; /* whether these parts of the answer are wanted */
     struct mr_text *out;
     struct mr_text found; /* the prefixes' JSON, without the brackets */
     unsigned n_items;
     char *next; /* the name with which the next page begins */
 };
 
-static int set_key(struct listing *l, const char *bytes, size_t length, int after)
+static int set_key(struct listing *l, const char *bytes, size_t length, bool after)
 {
     char *key = strndup(bytes, length);
     if (!key) {
@@ -43,12 +43,12 @@ static int set_key(struct listing *l, const char *bytes, size_t length, int afte
 }
 
 /*
- * The place behind all names that begin with these bytes: the bytes with the last one raised. It cannot be 0xff, which
+ * The place after all names that begin with these bytes: the bytes with the last one raised. It cannot be 0xff, which
  * no UTF-8 holds; what comes out need not be UTF-8, and is only compared.
  */
 static int skip_prefix(struct listing *l, const char *bytes, size_t length)
 {
-    if (set_key(l, bytes, length, 0) < 0)
+    if (set_key(l, bytes, length, false) < 0)
         return -1;
     l->key[length - 1] = (char)((unsigned char)l->key[length - 1] + 1);
     return 0;
@@ -71,8 +71,6 @@ static void emit_xml(struct listing *l, const struct mr_object *object)
 
 static int emit_item(struct listing *l, struct mr_object *object)
 {
-    uint32_t crc;
-    struct mr_object *fresh = NULL;
     if (!l->items)
         return 0;
     if (l->xml) {
@@ -80,6 +78,8 @@ static int emit_item(struct listing *l, struct mr_object *object)
         emit_xml(l, object);
         return 0;
     }
+    uint32_t crc;
+    struct mr_object *fresh = NULL;
     if (mr_resource_wants_crc(&l->resource) && mr_object_crc(object, &crc) < 0) {
         if (mr_error_code() != MR_E_CHANGED && mr_error_code() != MR_E_NOT_FOUND)
             return -1;
@@ -118,7 +118,7 @@ static enum taken take(struct listing *l, struct mr_object *object)
     const char *name = object->name;
     size_t n = strlen(l->prefix);
     if (strncmp(name, l->prefix, n) != 0)
-        return BEYOND; /* the key is >= the prefix, so what does not begin with it lies behind */
+        return BEYOND; /* the key is >= the prefix, so what does not begin with it lies after it */
     const char *cut = *l->delimiter ? strstr(name + n, l->delimiter) : NULL;
     if (l->left == 0) {
         l->next = strdup(name);
@@ -142,7 +142,7 @@ static int run(struct listing *l)
         size_t n = mr_bucket_range(l->bucket, l->key, l->after, l->end, objects, most), used = 0;
         while (used < n && taken == ITEM)
             taken = take(l, objects[used++]);
-        if (n > 0 && taken == ITEM && set_key(l, objects[n - 1]->name, strlen(objects[n - 1]->name), 1) < 0)
+        if (n > 0 && taken == ITEM && set_key(l, objects[n - 1]->name, strlen(objects[n - 1]->name), true) < 0)
             taken = FAILED;
         for (size_t i = 0; i < n; i++)
             mr_object_unref(objects[i]);
@@ -153,7 +153,7 @@ static int run(struct listing *l)
     }
 }
 
-static int select_fields(struct listing *l, const struct mr_request *request, struct mr_fields *fields, int *token)
+static int select_fields(struct listing *l, const struct mr_request *request, struct mr_fields *fields, bool *token)
 {
     static const char *const known[] = {"kind", "nextPageToken", "prefixes", "items", NULL};
     if (mr_fields_parse(fields, l->xml ? NULL : mr_request_query(request, "fields")) < 0 ||
@@ -183,10 +183,10 @@ static int set_start(struct listing *l, const struct mr_request *request)
     const char *start = or_empty(mr_request_query(request, l->xml ? "start-after" : "startOffset"));
     const char *token = or_empty(mr_request_query(request, l->xml ? "continuation-token" : "pageToken"));
     const char *marker = l->xml ? mr_request_query(request, "marker") : NULL;
-    int rc = -1, after = 0;
     if (marker && strcmp(marker, start) > 0)
         start = marker;
     const char *first = l->prefix;
+    bool after = false;
     if (*start && strcmp(start, first) >= 0) {
         first = start;
         after = l->xml;
@@ -198,14 +198,14 @@ static int set_start(struct listing *l, const struct mr_request *request)
     }
     if (strcmp(from, first) > 0) {
         first = from;
-        after = 0;
+        after = false;
     }
-    rc = set_key(l, first, strlen(first), after);
+    int rc = set_key(l, first, strlen(first), after);
     free(from);
     return rc;
 }
 
-static void finish(struct listing *l, int token, struct mr_reply *reply)
+static void finish(struct listing *l, bool token, struct mr_reply *reply)
 {
     struct mr_text *out = l->out;
     if (l->n_items)
@@ -230,7 +230,6 @@ static void finish(struct listing *l, int token, struct mr_reply *reply)
 /* softDeleted=true: a page of what was deleted. Its token is the place in the whole sequence. */
 static int run_soft_deleted(struct listing *l, const struct mr_request *request)
 {
-    size_t n;
     uint64_t at = 0;
     char *token = mr_token_decode(or_empty(mr_request_query(request, "pageToken")));
     if (!token || (*token && mr_parse_u64(token, &at) < 0)) {
@@ -239,6 +238,7 @@ static int run_soft_deleted(struct listing *l, const struct mr_request *request)
         return -1;
     }
     free(token);
+    size_t n;
     struct mr_object **found =
         mr_bucket_soft_deleted(l->bucket, l->prefix, or_empty(mr_request_query(request, "startOffset")), l->end, &n);
     for (; l->items && at < n && l->left > 0; at++, l->left--) {
@@ -276,7 +276,7 @@ void mr_api_list(const struct mr_api *api, const struct mr_request *request, str
     struct listing l = {.out = &reply->body, .xml = request->xml};
     const char *soft = mr_request_query(request, "softDeleted");
     uint64_t max;
-    int token;
+    bool token;
     l.bucket = mr_api_bucket(api, request, reply);
     if (!l.bucket || mr_api_number(request, l.xml ? "max-keys" : "maxResults", 1000, &max, reply) < 0)
         return;
@@ -288,7 +288,7 @@ void mr_api_list(const struct mr_api *api, const struct mr_request *request, str
     l.prefix = or_empty(mr_request_query(request, "prefix"));
     l.delimiter = or_empty(mr_request_query(request, "delimiter"));
     l.end = l.xml ? "" : or_empty(mr_request_query(request, "endOffset"));
-    int deleted = soft && strcasecmp(soft, "true") == 0 && !l.xml;
+    bool deleted = soft && strcasecmp(soft, "true") == 0 && !l.xml;
     if ((!deleted && set_start(&l, request) < 0) || select_fields(&l, request, &fields, &token) < 0)
         goto fail;
     if ((deleted ? run_soft_deleted(&l, request) : run(&l)) < 0)

@@ -27,13 +27,13 @@
 static int open_listener(const char *host, const char *port)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found;
-    int fd = -1, one = 1;
     int failed = getaddrinfo(host, port, &hints, &found);
     if (failed) {
         mr_error_set(MR_E_USAGE, "--listen %s:%s: %s", host, port, gai_strerror(failed));
         return -1;
     }
-    fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int one = 1;
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) < 0 ||
         bind(fd, found->ai_addr, found->ai_addrlen) < 0 || listen(fd, 4096) < 0) {
         mr_error_set_errno(errno, "cannot listen on %s:%s", host, port);
@@ -50,12 +50,13 @@ static int announce(int fd, const struct mr_options *options)
 {
     struct sockaddr_storage address;
     socklen_t length = sizeof address;
-    char port[8], temporary[4096];
+    char port[8];
     if (getsockname(fd, (struct sockaddr *)&address, &length) < 0 ||
         getnameinfo((struct sockaddr *)&address, length, NULL, 0, port, sizeof port, NI_NUMERICSERV) != 0) {
         mr_error_set(MR_E_IO, "cannot find out the port");
         return -1;
     }
+    char temporary[4096];
     if (options->port_file) {
         snprintf(temporary, sizeof temporary, "%s.new", options->port_file);
         FILE *file = fopen(temporary, "we");

@@ -45,12 +45,12 @@ int mr_metadata_set(struct mr_metadata *metadata, enum mr_attribute attribute, c
 
 static int take_custom(struct mr_metadata *metadata, json_t *custom)
 {
-    const char *key;
-    json_t *value;
     if (!json_is_object(custom)) {
         mr_error_set(MR_E_USAGE, "metadata is not an object");
         return -1;
     }
+    const char *key;
+    json_t *value;
     json_object_foreach(custom, key, value)
     {
         if (!json_is_string(value)) {
@@ -93,7 +93,7 @@ static int take_crc(struct mr_metadata *metadata, const char *text, size_t lengt
         mr_error_set(MR_E_USAGE, "crc32c is not the base64 of 4 bytes");
         return -1;
     }
-    metadata->has_crc = 1;
+    metadata->has_crc = true;
     return 0;
 }
 
@@ -106,7 +106,7 @@ static int take_md5(struct mr_metadata *metadata, const char *text, size_t lengt
     if (EVP_DecodeBlock(block, coded, sizeof coded) != sizeof block)
         goto bad;
     memcpy(metadata->md5, block, sizeof metadata->md5);
-    metadata->has_md5 = 1;
+    metadata->has_md5 = true;
     return 0;
 bad:
     mr_error_set(MR_E_USAGE, "md5 is not the base64 of 16 bytes");

@@ -1,7 +1,8 @@
-/* metadata.h - what a client says about an object that it makes: the JSON part of an upload, compose's destination. */
+/* metadata.h - what a client gives with an object that it makes: the JSON part of an upload, compose's destination. */
 #ifndef MR_DEVSTORE_METADATA_H
 #define MR_DEVSTORE_METADATA_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -12,7 +13,7 @@ struct json_t;
 struct mr_metadata {
     char *name; /* NULL: not given */
     char *attributes[MR_ATTR_COUNT];
-    int has_crc, has_md5; /* sums that the client says the bytes have */
+    bool has_crc, has_md5; /* sums of the bytes, from the client */
     uint32_t crc;
     uint8_t md5[16];
 };

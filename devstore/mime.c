@@ -13,7 +13,7 @@ int mr_mime_boundary(const char *content_type, char boundary[MR_BOUNDARY_MAX + 1
         if (strncasecmp(at, "boundary=", 9) != 0)
             continue;
         at += 9;
-        int quoted = *at == '"';
+        bool quoted = *at == '"';
         at += quoted;
         size_t length = strcspn(at, quoted ? "\"" : "; \t");
         if (length == 0 || length > MR_BOUNDARY_MAX || (quoted && at[length] != '"'))
@@ -28,7 +28,7 @@ int mr_mime_boundary(const char *content_type, char boundary[MR_BOUNDARY_MAX + 1
 
 struct delimiter {
     size_t begin, end; /* of the line; begin is that of the line break in front of it, which belongs to it */
-    int closing;
+    bool closing;
 };
 
 /* The next delimiter line from `from`. 0, or -1 when there is none that is whole. */
@@ -79,8 +79,8 @@ int mr_mime_head(const char *bytes, size_t length, size_t *head, size_t *rest)
 
 int mr_mime_next(const char *bytes, size_t length, const char *boundary, size_t *at, struct mr_mime_part *part)
 {
-    struct delimiter open, close;
     memset(part, 0, sizeof *part);
+    struct delimiter open;
     if (find_delimiter(bytes, length, *at, boundary, &open) < 0) {
         mr_error_set(MR_E_USAGE, "The multipart body has no delimiter where one is due.");
         return -1;
@@ -95,6 +95,7 @@ int mr_mime_next(const char *bytes, size_t length, const char *boundary, size_t 
     part->headers = bytes + open.end;
     part->headers_length = head;
     part->body = part->headers + rest;
+    struct delimiter close;
     if (find_delimiter(bytes, length, open.end + rest, boundary, &close) < 0) {
         mr_error_set(MR_E_USAGE, "The multipart body has no closing delimiter.");
         return -1;
@@ -104,14 +105,14 @@ int mr_mime_next(const char *bytes, size_t length, const char *boundary, size_t 
     return 1;
 }
 
-static int closes(const char *bytes, size_t length, const char *boundary)
+static bool closes(const char *bytes, size_t length, const char *boundary)
 {
     size_t n = strlen(boundary);
     return length >= n + 4 && memcmp(bytes, "--", 2) == 0 && memcmp(bytes + 2, boundary, n) == 0 &&
            memcmp(bytes + 2 + n, "--", 2) == 0;
 }
 
-long mr_mime_closing(const char *bytes, size_t length, const char *boundary, int whole)
+long mr_mime_closing(const char *bytes, size_t length, const char *boundary, bool whole)
 {
     for (size_t i = length; i-- > 0;) {
         if (bytes[i] == '\n' && closes(bytes + i + 1, length - i - 1, boundary))

@@ -6,6 +6,7 @@
 #ifndef MR_DEVSTORE_MIME_H
 #define MR_DEVSTORE_MIME_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #define MR_BOUNDARY_MAX 70 /* RFC 2046 5.1.1 */
@@ -19,7 +20,7 @@ struct mr_mime_part {
 };
 
 /*
- * The part that begins at *at (start with 0), which is moved to the next one. 1: a part. 0: there is none behind the
+ * The part that begins at *at (start with 0), which is moved to the next one. 1: a part. 0: there is none after the
  * closing delimiter. -1 (USAGE): malformed, or the bytes end within the part; then part->body may be set: the headers
  * are whole and the body began.
  */
@@ -28,11 +29,11 @@ int mr_mime_next(const char *bytes, size_t length, const char *boundary, size_t 
  * Where in bytes the closing delimiter begins, its line break included, searched from the end. whole: bytes[0] is the
  * body's first, where a delimiter needs no line break. -1: there is none.
  */
-long mr_mime_closing(const char *bytes, size_t length, const char *boundary, int whole);
+long mr_mime_closing(const char *bytes, size_t length, const char *boundary, bool whole);
 
 /* The value of a header, case ignored, blanks trimmed: a malloc'ed string, or NULL. */
 char *mr_mime_header(const char *headers, size_t length, const char *name);
-/* The first empty line: bytes before it (line break included) in *head, offset behind it in *rest. 0 or -1. */
+/* The first empty line: bytes before it (line break included) in *head, offset after it in *rest. 0 or -1. */
 int mr_mime_head(const char *bytes, size_t length, size_t *head, size_t *rest);
 
 #endif

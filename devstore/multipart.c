@@ -9,7 +9,7 @@
 
 #include "devstore/api.h"
 #include "devstore/sessions.h"
-#include "devstore/upload.h"
+#include "devstore/upload_impl.h"
 #include "devstore/xml.h"
 #include "shm/base/checksum.h"
 #include "shm/base/clock.h"
@@ -32,7 +32,7 @@ static void xml_time(struct mr_text *out, const char *name, int64_t microseconds
 void mr_api_initiate(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
 {
     struct mr_bucket *bucket = mr_api_bucket(api, request, reply);
-    struct mr_session *session = bucket ? mr_session_new(bucket, 1) : NULL;
+    struct mr_session *session = bucket ? mr_session_new(bucket, true) : NULL;
     if (!bucket)
         return;
     if (!session || mr_metadata_set_name(&session->metadata, request->object) < 0 ||
@@ -55,7 +55,7 @@ static struct mr_session *find(const struct mr_api *api, const struct mr_request
 {
     const char *id = mr_request_query(request, "uploadId");
     struct mr_bucket *bucket = mr_api_bucket(api, request, reply);
-    struct mr_session *session = bucket ? mr_sessions_find(api->sessions, id ? id : "", bucket, 1) : NULL;
+    struct mr_session *session = bucket ? mr_sessions_find(api->sessions, id ? id : "", bucket, true) : NULL;
     if (!bucket)
         return NULL;
     if (!session || strcmp(session->metadata.name, request->object) != 0) {
@@ -73,13 +73,13 @@ struct part {
     struct mr_metadata metadata; /* only the sums */
     struct mr_sink sink;
     unsigned number;
-    int failed;
+    bool failed;
     struct mr_reply failure;
 };
 
 static void part_fail(struct part *part)
 {
-    part->failed = 1;
+    part->failed = true;
     mr_reply_from_error(&part->failure, part->request);
 }
 
@@ -108,7 +108,7 @@ static int part_store(struct part *part, struct mr_reply *reply)
         goto fail;
     if (mr_metadata_check_sums(&part->metadata, part->sink.crc, object->has_md5 ? object->md5 : NULL) < 0) {
         mr_reply_error(&part->failure, part->request, 400, "BadDigest", "%s", mr_error_text());
-        part->failed = 1;
+        part->failed = true;
         mr_object_unref(object);
         return -1;
     }
@@ -213,10 +213,10 @@ static int read_part(const struct mr_xml_view *content, uint64_t *number, char e
     return more < 0 || seen != 3 ? -1 : 0;
 }
 
-static int same_etag(const char *sent, const char *etag)
+static bool same_etag(const char *sent, const char *etag)
 {
     size_t n = strlen(etag);
-    int quoted = *sent == '"';
+    bool quoted = *sent == '"';
     return strncmp(sent + quoted, etag, n) == 0 && strcmp(sent + quoted + n, quoted ? "\"" : "") == 0;
 }
 
@@ -275,15 +275,16 @@ static const char *choose(const struct mr_api *api, const struct mr_session *ses
 static const char *choose_all(const struct mr_api *api, const struct mr_request *request,
                               const struct mr_session *session, struct parts *chosen)
 {
-    struct mr_xml_view rest = {request->body.data, request->body.data + request->body.length}, name, content;
-    const char *code = NULL;
-    int more = -1;
+    struct mr_xml_view rest = {request->body.data, request->body.data + request->body.length};
     mr_xml_skip_prolog(&rest);
     chosen->objects = calloc(session->n_parts + 1, sizeof(struct mr_object *));
     if (!chosen->objects) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for the list of parts");
         return "InternalError";
     }
+    struct mr_xml_view name, content;
+    const char *code = NULL;
+    int more = -1;
     if (request->body.data && mr_xml_next(&rest, &name, &content) == 1 && mr_xml_is(&name, "CompleteMultipartUpload")) {
         while (!code && (more = mr_xml_next(&content, &name, &rest)) == 1) {
             if (!mr_xml_is(&name, "Part"))
@@ -303,8 +304,8 @@ static const char *choose_all(const struct mr_api *api, const struct mr_request 
 static void completed(const struct mr_request *request, const struct mr_session *session, struct mr_object *object,
                       struct mr_reply *reply)
 {
-    char etag[64];
     mr_upload_answer(request, session->bucket, object, reply);
+    char etag[64];
     snprintf(etag, sizeof etag, "\"%016" PRIx64 "\"", object->generation);
     mr_xml_begin(&reply->body, "CompleteMultipartUploadResult");
     mr_text_puts(&reply->body, "<Location>/");
@@ -351,10 +352,10 @@ out:
 void mr_api_complete(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
 {
     struct mr_session *session = find(api, request, reply);
-    struct mr_object *object = NULL;
     if (!session)
         return;
     pthread_mutex_lock(&session->lock);
+    struct mr_object *object = NULL;
     if (session->gone)
         mr_reply_error(reply, request, 404, "NoSuchUpload", "The requested upload was not found.");
     else
@@ -375,7 +376,7 @@ void mr_api_abort(const struct mr_api *api, const struct mr_request *request, st
     if (!session)
         return;
     pthread_mutex_lock(&session->lock);
-    session->gone = 1;
+    session->gone = true;
     pthread_mutex_unlock(&session->lock);
     mr_sessions_remove(api->sessions, session);
     mr_session_unref(session);
@@ -426,13 +427,13 @@ void mr_api_uploads(const struct mr_api *api, const struct mr_request *request, 
 {
     struct mr_bucket *bucket = mr_api_bucket(api, request, reply);
     const char *prefix = mr_request_query(request, "prefix");
-    struct mr_session *session;
-    size_t place = 0;
     if (!bucket)
         return;
     mr_xml_begin(&reply->body, "ListMultipartUploadsResult");
     mr_xml_put(&reply->body, "Bucket", mr_bucket_name(bucket));
     mr_xml_put(&reply->body, "IsTruncated", "false");
+    struct mr_session *session;
+    size_t place = 0;
     for (; (session = mr_sessions_next(api->sessions, &place, bucket)); mr_session_unref(session)) {
         if (prefix && strncmp(session->metadata.name, prefix, strlen(prefix)) != 0)
             continue;

@@ -53,7 +53,7 @@ size_t mr_names_count(const struct mr_names *names)
  * The first node whose name is >= key (after: >). links[i], unless NULL, becomes the address of the pointer that
  * passes over that place on level i. strcmp compares as unsigned char (C11 7.24.4).
  */
-static struct node *seek(const struct mr_names *names, const char *key, int after, struct node **links[LEVELS])
+static struct node *seek(const struct mr_names *names, const char *key, bool after, struct node **links[LEVELS])
 {
     struct node *const *level = names->heads;
     for (unsigned i = names->height; i-- > 0;) {
@@ -70,17 +70,17 @@ static struct node *seek(const struct mr_names *names, const char *key, int afte
 
 struct mr_object *mr_names_find(const struct mr_names *names, const char *name)
 {
-    struct node *node = seek(names, name, 0, NULL);
+    struct node *node = seek(names, name, false, NULL);
     return node && strcmp(node->object->name, name) == 0 ? node->object : NULL;
 }
 
-struct mr_object *mr_names_next(const struct mr_names *names, const char *key, int after)
+struct mr_object *mr_names_next(const struct mr_names *names, const char *key, bool after)
 {
     struct node *node = seek(names, key, after, NULL);
     return node ? node->object : NULL;
 }
 
-size_t mr_names_range(const struct mr_names *names, const char *key, int after, struct mr_object **out, size_t most)
+size_t mr_names_range(const struct mr_names *names, const char *key, bool after, struct mr_object **out, size_t most)
 {
     size_t n = 0;
     for (struct node *node = seek(names, key, after, NULL); node && n < most; node = node->next[0])
@@ -91,7 +91,7 @@ size_t mr_names_range(const struct mr_names *names, const char *key, int after, 
 int mr_names_put(struct mr_names *names, struct mr_object *object)
 {
     struct node **links[LEVELS];
-    struct node *node = seek(names, object->name, 0, links);
+    struct node *node = seek(names, object->name, false, links);
     if (node && strcmp(node->object->name, object->name) == 0) {
         mr_object_unref(node->object);
         node->object = object;
@@ -119,7 +119,7 @@ int mr_names_put(struct mr_names *names, struct mr_object *object)
 void mr_names_remove(struct mr_names *names, const char *name)
 {
     struct node **links[LEVELS];
-    struct node *node = seek(names, name, 0, links);
+    struct node *node = seek(names, name, false, links);
     if (!node || strcmp(node->object->name, name) != 0)
         return;
     for (unsigned i = 0; i < names->height && *links[i] == node; i++)

@@ -44,7 +44,7 @@ struct mr_blob *mr_blob_ref(struct mr_blob *blob)
     return blob;
 }
 
-void mr_blob_unref(struct mr_blob *blob)
+static void blob_unref(struct mr_blob *blob)
 {
     if (!blob || atomic_fetch_sub_explicit(&blob->refs, 1, memory_order_acq_rel) != 1)
         return;
@@ -82,7 +82,7 @@ void mr_object_unref(struct mr_object *object)
     if (!object || atomic_fetch_sub_explicit(&object->refs, 1, memory_order_acq_rel) != 1)
         return;
     for (size_t i = 0; i < object->n_pieces; i++)
-        mr_blob_unref(object->pieces[i].owner);
+        blob_unref(object->pieces[i].owner);
     if (object->pieces != &object->one)
         free(object->pieces);
     for (size_t i = 0; i < MR_ATTR_COUNT; i++)
@@ -199,11 +199,11 @@ out:
 int mr_object_crc(struct mr_object *object, uint32_t *crc)
 {
     uint64_t known = atomic_load_explicit(&object->crc, memory_order_relaxed);
-    uint32_t sum = 0;
     if (known & CRC_KNOWN) {
         *crc = (uint32_t)known;
         return 0;
     }
+    uint32_t sum = 0;
     if (object->path && crc_of_file(object, &sum) < 0)
         return -1;
     if (object->made_up)
@@ -236,12 +236,12 @@ int mr_object_check(const struct mr_object *object)
 
 int mr_object_open(const struct mr_object *object)
 {
-    struct stat st;
     int fd = open(object->path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
         mr_error_set_errno(errno, "cannot open \"%s\"", object->path);
         return -1;
     }
+    struct stat st;
     if (fstat(fd, &st) < 0)
         mr_error_set_errno(errno, "cannot stat \"%s\"", object->path);
     else if (same_file(object, &st) == 0)
@@ -250,7 +250,8 @@ int mr_object_open(const struct mr_object *object)
     return -1;
 }
 
-void mr_object_copy(const struct mr_object *object, uint64_t offset, void *to, size_t length)
+/* Bytes [offset, offset + length) of an object in memory, which must hold them. */
+static void copy_bytes(const struct mr_object *object, uint64_t offset, void *to, size_t length)
 {
     char *out = to;
     for (size_t i = 0; i < object->n_pieces && length > 0; i++) {
@@ -271,7 +272,7 @@ int mr_object_read(const struct mr_object *object, int fd, uint64_t offset, void
 {
     char *out = to;
     if (!object->path) {
-        mr_object_copy(object, offset, to, length);
+        copy_bytes(object, offset, to, length);
         return 0;
     }
     while (length > 0) {

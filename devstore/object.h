@@ -9,6 +9,7 @@
 #define MR_DEVSTORE_OBJECT_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,7 +23,6 @@ struct mr_blob {
 /* Takes data, which must be from malloc. NULL when there is no memory: data is still the caller's. */
 struct mr_blob *mr_blob_new(uint8_t *data);
 struct mr_blob *mr_blob_ref(struct mr_blob *blob); /* NULL gives NULL */
-void mr_blob_unref(struct mr_blob *blob);
 
 struct mr_piece {
     const uint8_t *data;
@@ -53,14 +53,14 @@ struct mr_object {
     int64_t created_us, updated_us;          /* since 1970 */
     int64_t soft_deleted_us, hard_delete_us; /* 0: it is live */
     unsigned component_count;                /* 0: not a composite */
-    int has_md5; /* of what was uploaded in one piece by us; a file found at start has none */
+    bool has_md5; /* of what was uploaded in one piece by us; a file found at start has none */
     uint8_t md5[16];
     const struct mr_synthetic *made_up; /* knows the crc32c of its one piece; else NULL */
-    int deleted;                        /* a tombstone: hides a synthetic object of this name */
+    bool deleted;                       /* a tombstone: hides a synthetic object of this name */
     char *attributes[MR_ATTR_COUNT];
     /* The bytes: path != NULL is a file, else the pieces in order. */
     char *path;
-    int64_t mtime_ns; /* of the file, when it was looked at: another value means that it was changed behind our back */
+    int64_t mtime_ns; /* of the file, when it was opened first: another value means that another program changed it */
     struct mr_piece *pieces; /* &one or malloc'ed */
     size_t n_pieces;
     struct mr_piece one;
@@ -86,7 +86,7 @@ void mr_object_set_crc(struct mr_object *object, uint32_t crc);
 /* The crc32c, computed and kept on first use (this reads the whole file). 0 or -1 with an error. May block on disk. */
 int mr_object_crc(struct mr_object *object, uint32_t *crc);
 
-/* 0 while an object's file is as it was when it was looked at; else -1 (CHANGED, NOT_FOUND). Only for objects with a
+/* 0 while an object's file is as it was when mtime_ns was taken; else -1 (CHANGED, NOT_FOUND). Only for objects with a
  * path. */
 int mr_object_check(const struct mr_object *object);
 /*
@@ -94,8 +94,6 @@ int mr_object_check(const struct mr_object *object);
  * looked at, NOT_FOUND when it is gone. Only for objects with a path.
  */
 int mr_object_open(const struct mr_object *object);
-/* Copies bytes [offset, offset + length) of a memory object. The range must be inside it. */
-void mr_object_copy(const struct mr_object *object, uint64_t offset, void *to, size_t length);
 /* Reads bytes of any object into a buffer. fd: from mr_object_open, or -1 for one in memory. 0 or -1. */
 int mr_object_read(const struct mr_object *object, int fd, uint64_t offset, void *to, size_t length);
 

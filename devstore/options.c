@@ -150,10 +150,10 @@ static int usage(const char *option, const char *value, const char *expected)
 
 static int parse_listen(struct mr_options *options, const char *text)
 {
-    uint64_t port;
     char *copy = strdup(text), *colon = copy ? strrchr(copy, ':') : NULL;
     free(options->listen);
     options->listen = copy;
+    uint64_t port;
     if (!colon || colon == copy || mr_parse_u64(colon + 1, &port) < 0 || port > 65535)
         return usage("--listen", text, "HOST:PORT");
     *colon = 0;
@@ -190,7 +190,6 @@ static int parse_latency(struct mr_options *options, const char *text)
 {
     const char *colon = strchr(text, ':');
     int only = -1;
-    double ms;
     for (int i = 0; colon && i < MR_OP_COUNT; i++) {
         if (strlen(mr_op_names[i]) == (size_t)(colon - text) &&
             strncmp(mr_op_names[i], text, (size_t)(colon - text)) == 0)
@@ -198,6 +197,7 @@ static int parse_latency(struct mr_options *options, const char *text)
     }
     if (colon && strncmp(text, "insert:", 7) == 0)
         only = MR_OP_UPLOAD;
+    double ms;
     if ((colon && only < 0) || mr_parse_real(colon ? colon + 1 : text, &ms) < 0 || ms > 1e6)
         return usage("--latency-ms", text, "[OP:] and a number of milliseconds");
     for (int i = 0; i < MR_OP_COUNT; i++) {
@@ -246,10 +246,10 @@ static int take_bucket(struct mr_bucket_settings *bucket, int option, const char
         return mr_parse_u64(value, &bucket->soft_delete_s) < 0 ? usage("--soft-delete-s", value, "a number of seconds")
                                                                : 0;
     case OPT_HIERARCHICAL:
-        bucket->hierarchical = 1;
+        bucket->hierarchical = true;
         return 0;
     case OPT_ZONAL:
-        bucket->zonal = bucket->hierarchical = 1;
+        bucket->zonal = bucket->hierarchical = true;
         strcpy(bucket->storage_class, "RAPID");
         strcpy(bucket->location_type, "zone");
         return 0;
@@ -271,7 +271,7 @@ static int take(struct mr_options *options, int option, const char *value)
         options->root = value;
         return 0;
     case OPT_MEMORY:
-        options->memory = 1;
+        options->memory = true;
         return 0;
     case OPT_SYNTHETIC:
         return push("--synthetic", value, options->synthetic, &options->n_synthetic, MR_SYNTHETIC_MAX);
@@ -293,7 +293,7 @@ static int take(struct mr_options *options, int option, const char *value)
     case OPT_MIN_PART:
         return mr_parse_size(value, &options->min_part) < 0 ? usage("--min-part-bytes", value, "a size") : 0;
     case OPT_NO_MD5:
-        options->md5 = 0;
+        options->md5 = false;
         return 0;
     case OPT_DENY:
         return push("--deny", value, options->denied, &options->n_denied, MR_DENY_MAX);
@@ -301,7 +301,7 @@ static int take(struct mr_options *options, int option, const char *value)
         options->log_file = value;
         return 0;
     case OPT_EXIT_WITH_PARENT:
-        options->exit_with_parent = 1;
+        options->exit_with_parent = true;
         return 0;
     case OPT_FAULT:
         return push("--fault", value, options->faults, &options->n_faults, MR_FAULT_MAX);
@@ -321,12 +321,12 @@ static int take(struct mr_options *options, int option, const char *value)
 
 int mr_options_parse(struct mr_options *options, int argc, char **argv)
 {
-    int option, rc;
-    *options = (struct mr_options){.page_max = 5000, .threads = 2, .md5 = 1, .min_part = UINT64_C(5) << 20};
+    *options = (struct mr_options){.page_max = 5000, .threads = 2, .md5 = true, .min_part = UINT64_C(5) << 20};
     mr_bucket_settings_init(&options->bucket);
     if (parse_listen(options, "127.0.0.1:0") < 0)
         return -1;
     optind = 1;
+    int option, rc;
     while ((option = getopt_long(argc, argv, "", long_options, NULL)) != -1) {
         rc = take(options, option, optarg);
         if (rc != 0)
@@ -335,7 +335,7 @@ int mr_options_parse(struct mr_options *options, int argc, char **argv)
     if (optind < argc)
         return usage("argument", argv[optind], "an option");
     if (!options->root && options->n_synthetic == 0)
-        options->memory = 1;
+        options->memory = true;
     return 0;
 }
 

@@ -2,6 +2,7 @@
 #ifndef MR_DEVSTORE_OPTIONS_H
 #define MR_DEVSTORE_OPTIONS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "devstore/bucket.h"
@@ -16,7 +17,7 @@ struct mr_options {
     const char *host; /* of --listen */
     const char *port;
     const char *root, *port_file, *log_file;
-    int memory, exit_with_parent, md5;
+    bool memory, exit_with_parent, md5;
     double latency_ms[MR_OP_COUNT];
     double download_mibps, download_total_mibps, upload_mibps, upload_total_mibps; /* 0: no limit */
     unsigned page_max, threads;

@@ -24,7 +24,7 @@ const char *const mr_op_names[MR_OP_COUNT] = {
     [MR_OP_PARTS] = "parts",       [MR_OP_UPLOADS] = "uploads",
 };
 
-int mr_op_uploads(enum mr_op op)
+bool mr_op_uploads(enum mr_op op)
 {
     return op == MR_OP_UPLOAD || op == MR_OP_CHUNK || op == MR_OP_PART;
 }
@@ -58,7 +58,7 @@ static void split(const char *at, const char *end, struct path *path)
     }
 }
 
-static int is(const struct path *path, int i, const char *word)
+static bool is(const struct path *path, int i, const char *word)
 {
     return i < path->n && path->part[i].length == strlen(word) && memcmp(path->part[i].at, word, strlen(word)) == 0;
 }
@@ -69,19 +69,19 @@ static void refuse(struct mr_request *request, int status, const char *why)
     request->why = why;
 }
 
-static int method_is(const struct mr_request *request, const char *method)
+static bool method_is(const struct mr_request *request, const char *method)
 {
     return strcmp(request->method, method) == 0;
 }
 
-static int reading(const struct mr_request *request)
+static bool reading(const struct mr_request *request)
 {
     return method_is(request, "GET") || method_is(request, "HEAD");
 }
 
 static char *decode(struct mr_request *request, const char *at, size_t length)
 {
-    char *text = mr_percent_decode(at, length, 0);
+    char *text = mr_percent_decode(at, length, false);
     if (!text)
         refuse(request, 400, "The path is not percent-encoded UTF-8.");
     else if (strlen(text) > MR_NAME_MAX)
@@ -89,7 +89,7 @@ static char *decode(struct mr_request *request, const char *at, size_t length)
     return text;
 }
 
-static void set_op(struct mr_request *request, int allowed, enum mr_op op)
+static void set_op(struct mr_request *request, bool allowed, enum mr_op op)
 {
     if (allowed)
         request->op = op;
@@ -100,7 +100,7 @@ static void set_op(struct mr_request *request, int allowed, enum mr_op op)
 /* moveTo/o/OBJECT from segment `at` */
 static void route_move(struct mr_request *request, const struct path *path, int at)
 {
-    request->move = 1;
+    request->move = true;
     request->to_bucket = strdup(request->bucket);
     request->to_object = decode(request, path->part[at + 2].at, path->part[at + 2].length);
     if (!request->to_bucket)
@@ -124,7 +124,7 @@ static void route_copy(struct mr_request *request, const struct path *path, int 
         set_op(request, method_is(request, "POST"), MR_OP_COPY);
 }
 
-static void route_object(struct mr_request *request, const struct path *path, int at, int media)
+static void route_object(struct mr_request *request, const struct path *path, int at, bool media)
 {
     const char *alt = mr_request_query(request, "alt");
     request->object = decode(request, path->part[at].at, path->part[at].length);
@@ -152,7 +152,7 @@ static void route_object(struct mr_request *request, const struct path *path, in
 static void route_upload(struct mr_request *request)
 {
     const char *type = mr_request_query(request, "uploadType");
-    int session = mr_request_query(request, "upload_id") != NULL;
+    bool session = mr_request_query(request, "upload_id") != NULL;
     if (session && method_is(request, "DELETE"))
         request->op = MR_OP_CANCEL;
     else if (session)
@@ -164,9 +164,9 @@ static void route_upload(struct mr_request *request)
 }
 
 /* storage/v1/b... from segment `at`; media, upload: it followed download/ or upload/ */
-static void route_storage(struct mr_request *request, const struct path *path, int at, int media, int upload)
+static void route_storage(struct mr_request *request, const struct path *path, int at, bool media, bool upload)
 {
-    int left = path->n - at - 3; /* segments behind the b */
+    int left = path->n - at - 3; /* segments after the b */
     if (left < 0 || path->n > SEGMENTS || !is(path, at, "storage") || !is(path, at + 1, "v1") ||
         !is(path, at + 2, "b")) {
         refuse(request, 404, "Not Found");
@@ -206,7 +206,7 @@ static void route_xml_bucket(struct mr_request *request)
 
 static void route_xml_object(struct mr_request *request)
 {
-    int session = mr_request_query(request, "uploadId") != NULL;
+    bool session = mr_request_query(request, "uploadId") != NULL;
     if (reading(request))
         request->op = session ? MR_OP_PARTS : MR_OP_GET;
     else if (method_is(request, "PUT"))
@@ -222,7 +222,7 @@ static void route_xml_object(struct mr_request *request)
 /* /bucket/object, slashes as they are */
 static void route_xml(struct mr_request *request, const struct path *path, const char *end)
 {
-    request->xml = 1;
+    request->xml = true;
     if (path->n < 1 || path->part[0].length == 0) {
         refuse(request, 404, "Not Found");
         return;
@@ -250,8 +250,8 @@ static void parse_query(struct mr_request *request, const char *at)
                 refuse(request, 400, "Too many query parameters.");
                 return;
             }
-            char *key = mr_percent_decode(at, (size_t)(key_end - at), 1);
-            char *value = equals ? mr_percent_decode(equals + 1, (size_t)(end - equals - 1), 1) : strdup("");
+            char *key = mr_percent_decode(at, (size_t)(key_end - at), true);
+            char *value = equals ? mr_percent_decode(equals + 1, (size_t)(end - equals - 1), true) : strdup("");
             request->query[request->n_query].key = key;
             request->query[request->n_query++].value = value;
             if (!key || !value) {
@@ -265,12 +265,12 @@ static void parse_query(struct mr_request *request, const char *at)
 
 static void route(struct mr_request *request)
 {
-    struct path path;
     const char *end = strchrnul(request->uri, '?');
     if (*end)
         parse_query(request, end + 1);
     if (request->bad)
         return;
+    struct path path;
     split(request->uri, end, &path);
     if (is(&path, 0, "_devstore") && path.n == 2) {
         set_op(request, reading(request) || method_is(request, "POST") || method_is(request, "DELETE"), MR_OP_ADMIN);
@@ -281,11 +281,11 @@ static void route(struct mr_request *request)
         else
             refuse(request, 404, "Not Found");
     } else if (is(&path, 0, "download")) {
-        route_storage(request, &path, 1, 1, 0);
+        route_storage(request, &path, 1, true, false);
     } else if (is(&path, 0, "upload")) {
-        route_storage(request, &path, 1, 0, 1);
+        route_storage(request, &path, 1, false, true);
     } else if (is(&path, 0, "storage")) {
-        route_storage(request, &path, 0, 0, 0);
+        route_storage(request, &path, 0, false, false);
     } else {
         route_xml(request, &path, end);
     }
@@ -357,11 +357,11 @@ void mr_reply_close(struct mr_reply *reply)
 
 void mr_reply_header(struct mr_reply *reply, const char *name, const char *fmt, ...)
 {
-    char *value;
-    va_list args;
     if (reply->n_headers == MR_REPLY_HEADERS)
         return;
+    va_list args;
     va_start(args, fmt);
+    char *value;
     int n = vasprintf(&value, fmt, args);
     va_end(args);
     if (n < 0)
@@ -414,7 +414,7 @@ const char *mr_status_phrase(unsigned status)
     return statuses[status_index(status)].phrase;
 }
 
-static void error_body(struct mr_text *body, int xml, unsigned status, const char *reason, const char *message)
+static void error_body(struct mr_text *body, bool xml, unsigned status, const char *reason, const char *message)
 {
     if (xml) {
         mr_text_printf(body, "<?xml version='1.0' encoding='UTF-8'?><Error><Code>%s</Code><Message>",
@@ -435,15 +435,15 @@ static void error_body(struct mr_text *body, int xml, unsigned status, const cha
 void mr_reply_error(struct mr_reply *reply, const struct mr_request *request, unsigned status, const char *reason,
                     const char *fmt, ...)
 {
-    char message[2048];
     va_list args;
     va_start(args, fmt);
+    char message[2048];
     vsnprintf(message, sizeof message, fmt, args);
     va_end(args);
     size_t length = strlen(message);
     while (length > 0 && !mr_utf8_valid(message, length)) /* cut in the middle of a character */
         message[--length] = 0;
-    int close_after = reply->close;
+    bool close_after = reply->close;
     mr_reply_close(reply);
     reply->close = close_after;
     reply->status = status;

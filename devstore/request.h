@@ -6,6 +6,7 @@
 #ifndef MR_DEVSTORE_REQUEST_H
 #define MR_DEVSTORE_REQUEST_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "devstore/bucket.h"
@@ -38,7 +39,7 @@ enum mr_op {
     MR_OP_COUNT
 };
 /* Whether its body is an object's bytes, to be taken by an mr_upload. */
-int mr_op_uploads(enum mr_op op);
+bool mr_op_uploads(enum mr_op op);
 extern const char *const mr_op_names[MR_OP_COUNT];
 
 #define MR_QUERY_MAX 64
@@ -50,13 +51,13 @@ struct mr_request {
     enum mr_op op;
     int bad;                      /* a status with which to refuse it (400, 404, 405), or 0 */
     const char *why;              /* for bad */
-    int changed;                  /* 1: answer as if the object had the next generation (a fault) */
+    bool changed;                 /* answer as if the object had the next generation (a fault) */
     const struct mr_fault *fault; /* that hits it, or NULL */
-    int xml;                      /* /bucket/object: errors are XML */
+    bool xml;                     /* /bucket/object: errors are XML */
     char *bucket, *object;        /* decoded, or NULL */
     char *to_bucket, *to_object;  /* COPY: where to; else NULL */
-    int move;                     /* COPY: a moveTo */
-    int rewrite;                  /* COPY: it is a rewriteTo */
+    bool move;                    /* COPY: a moveTo */
+    bool rewrite;                 /* COPY: it is a rewriteTo */
     char *tail;                   /* ADMIN: what follows /_devstore/ */
     int n_query;
     struct {
@@ -92,8 +93,8 @@ struct mr_reply {
     struct mr_object *object;
     int fd;
     uint64_t first, length;
-    int chunked; /* the body is sent without its length */
-    int close;   /* end the connection after this reply: the request's body was not read */
+    bool chunked; /* the body is sent without its length */
+    bool close;   /* end the connection after this reply: the request's body was not read */
 };
 
 void mr_reply_init(struct mr_reply *reply);

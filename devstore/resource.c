@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <openssl/evp.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -38,7 +39,7 @@ enum field {
     FIELDS
 };
 
-/* The fields above, and behind them the ones that the real resource has and this one never does: asking is no error. */
+/* The fields above, and after them the ones that the real resource has and this one never does: asking is no error. */
 static const char *const names[] = {
     "kind",
     "id",
@@ -83,7 +84,7 @@ static const char *const names[] = {
 
 void mr_resource_base(const char *host, char base[300])
 {
-    int good = host && *host && strlen(host) < 280;
+    bool good = host && *host && strlen(host) < 280;
     for (const char *at = host; good && *at; at++)
         good = (*at >= '0' && *at <= '9') || (*at >= 'a' && *at <= 'z') || (*at >= 'A' && *at <= 'Z') ||
                strchr(".-:[]_", *at);
@@ -114,18 +115,18 @@ int mr_resource_wants_crc(const struct mr_resource *resource)
 }
 
 /* "name": with a comma in front of all but the first; 0 when the field is not wanted. */
-static int begin(const struct mr_resource *resource, struct mr_text *out, enum field field)
+static bool begin(const struct mr_resource *resource, struct mr_text *out, enum field field)
 {
     if (!(resource->wanted >> field & 1))
-        return 0;
+        return false;
     if (out->failed)
-        return 0;
+        return false;
     if (out->data[out->length - 1] != '{')
         mr_text_append(out, ",", 1);
     mr_text_append(out, "\"", 1);
     mr_text_puts(out, names[field]);
     mr_text_append(out, "\":", 2);
-    return 1;
+    return true;
 }
 
 static void put_string(const struct mr_resource *resource, struct mr_text *out, enum field field, const char *value)
@@ -172,8 +173,6 @@ static void put_link(const struct mr_resource *resource, struct mr_text *out, en
 
 void mr_resource_write(const struct mr_resource *resource, struct mr_object *object, struct mr_text *out)
 {
-    uint32_t crc;
-    char base64[25];
     mr_text_append(out, "{", 1);
     put_string(resource, out, KIND, "storage#object");
     if (begin(resource, out, ID)) {
@@ -198,6 +197,8 @@ void mr_resource_write(const struct mr_resource *resource, struct mr_object *obj
                object->attributes[MR_ATTR_STORAGE_CLASS] ? object->attributes[MR_ATTR_STORAGE_CLASS]
                                                          : resource->storage_class);
     put_number(resource, out, SIZE, object->size);
+    uint32_t crc;
+    char base64[25];
     if (mr_resource_wants_crc(resource) && mr_object_crc(object, &crc) == 0) {
         mr_crc32c_to_base64(crc, base64);
         put_string(resource, out, CRC32C, base64);

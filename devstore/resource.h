@@ -10,7 +10,7 @@
 
 struct mr_resource {
     uint32_t wanted;                    /* one bit a field, from mr_resource_init */
-    const char *bucket, *storage_class; /* the class of objects that say none */
+    const char *bucket, *storage_class; /* the class of objects without one */
     char base[300];                     /* "http://host:port", the start of its links */
 };
 
@@ -18,7 +18,7 @@ struct mr_resource {
  */
 int mr_resource_init(struct mr_resource *resource, const struct mr_bucket *bucket, const char *host,
                      const struct mr_fields *fields, int node);
-/* 1 when the crc32c is among the fields: mr_resource_write then wants it computed. */
+/* Whether the crc32c is among the fields: mr_resource_write then wants it computed. */
 int mr_resource_wants_crc(const struct mr_resource *resource);
 /* Appends the JSON object. crc32c is left out when it cannot be computed (the file is gone). */
 void mr_resource_write(const struct mr_resource *resource, struct mr_object *object, struct mr_text *out);

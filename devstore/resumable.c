@@ -2,8 +2,8 @@
  * resumable.c - uploadType=resumable: a session, its bytes in chunks, the probe of what is kept, cancelling.
  * https://cloud.google.com/storage/docs/performing-resumable-uploads
  *
- * Bytes at an offset that is kept already are ignored, as documented. A chunk that leaves a gap is a 400: no client that
- * works has one, so a test had better see it at once.
+ * Bytes at an offset that is kept already are ignored, as documented. A chunk that leaves a gap is a 400: no client
+ * that works has one, so a test had better see it at once.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -13,16 +13,16 @@
 #include "devstore/faults.h"
 #include "devstore/resource.h"
 #include "devstore/sessions.h"
-#include "devstore/upload.h"
+#include "devstore/upload_impl.h"
 #include "shm/base/error.h"
 
-/* Where the client sends its chunks: what it said about the answer and the payer stays in the address. */
+/* Where the client sends its chunks: what it asked for about the answer and the payer stays in the address. */
 static void put_location(const struct mr_request *request, const struct mr_session *session, struct mr_reply *reply)
 {
     static const char *const kept[] = {"fields", "userProject", "prettyPrint", NULL};
     char base[300];
-    struct mr_text url = {0};
     mr_resource_base(mr_request_header(request, "Host"), base);
+    struct mr_text url = {0};
     mr_text_printf(&url, "%s/upload/storage/v1/b/%s/o?uploadType=resumable&name=", base,
                    mr_bucket_name(session->bucket));
     mr_text_percent(&url, session->metadata.name);
@@ -65,7 +65,7 @@ static int read_start(const struct mr_request *request, struct mr_session *sessi
     return 0;
 }
 
-/* The conditions are looked at when the upload begins, and again by mr_bucket_put when it ends. */
+/* The conditions are checked when the upload begins, and again by mr_bucket_put when it ends. */
 static int check_now(const struct mr_session *session)
 {
     struct mr_object *live = mr_bucket_get(session->bucket, session->metadata.name);
@@ -84,7 +84,7 @@ void mr_api_resumable(const struct mr_api *api, const struct mr_request *request
     struct mr_conditions conditions;
     if (!bucket || mr_api_conditions(request, &conditions, reply) < 0)
         return;
-    session = mr_session_new(bucket, 0);
+    session = mr_session_new(bucket, false);
     if (!session)
         goto fail;
     session->conditions = conditions;
@@ -107,7 +107,7 @@ static struct mr_session *find(const struct mr_api *api, const struct mr_request
 {
     const char *id = mr_request_query(request, "upload_id");
     struct mr_bucket *bucket = mr_api_bucket(api, request, reply);
-    struct mr_session *session = bucket ? mr_sessions_find(api->sessions, id ? id : "", bucket, 0) : NULL;
+    struct mr_session *session = bucket ? mr_sessions_find(api->sessions, id ? id : "", bucket, false) : NULL;
     if (!bucket)
         return NULL;
     if (!session) {
@@ -116,11 +116,11 @@ static struct mr_session *find(const struct mr_api *api, const struct mr_request
     }
     pthread_mutex_lock(&session->lock);
     if (request->fault && request->fault->kind == MR_FAULT_EXPIRE && !session->result && !session->gone) {
-        session->gone = 1;
+        session->gone = true;
         session->writer = NULL;
         mr_session_drop_bytes(session);
     }
-    int gone = session->gone;
+    bool gone = session->gone;
     pthread_mutex_unlock(&session->lock);
     if (gone) {
         mr_reply_error(reply, request, 410, NULL, "The upload session has expired.");
@@ -138,7 +138,7 @@ void mr_api_cancel(const struct mr_api *api, const struct mr_request *request, s
     pthread_mutex_lock(&session->lock);
     session->writer = NULL;
     if (!session->result)
-        session->gone = 1;
+        session->gone = true;
     mr_session_drop_bytes(session);
     pthread_mutex_unlock(&session->lock);
     mr_sessions_remove(api->sessions, session);
@@ -151,37 +151,37 @@ struct chunk {
     const struct mr_api *api;
     const struct mr_request *request;
     struct mr_session *session;
-    int probe;
+    bool probe;
     uint64_t first, length;  /* of the chunk, as Content-Range has it; length UINT64_MAX: as much as comes */
-    uint64_t total;          /* UINT64_MAX: it does not say */
+    uint64_t total;          /* UINT64_MAX: not given */
     uint64_t came, keep_end; /* bytes of the body so far; the upload's bytes from keep_end on are not kept */
-    int failed;              /* the error is in failure */
+    bool failed;             /* the error is in failure */
     struct mr_reply failure;
 };
 
 /* "bytes a-b/N", with N or a-b as '*'. 0 or -1. */
 static int parse_content_range(const char *text, struct chunk *chunk)
 {
-    char copy[80], *slash, *dash;
-    uint64_t last;
+    char copy[80];
     if (strncmp(text, "bytes ", 6) != 0 || strlen(text) >= sizeof copy)
         return -1;
     memcpy(copy, text, strlen(text) + 1);
     char *range = copy + 6;
-    slash = strchr(range, '/');
+    char *slash = strchr(range, '/');
     if (!slash)
         return -1;
     *slash = 0;
     if (strcmp(slash + 1, "*") != 0 && (mr_parse_u64(slash + 1, &chunk->total) < 0 || chunk->total == UINT64_MAX))
         return -1;
     if (strcmp(range, "*") == 0) {
-        chunk->probe = 1;
+        chunk->probe = true;
         return 0;
     }
-    dash = strchr(range, '-');
+    char *dash = strchr(range, '-');
     if (!dash)
         return -1;
     *dash = 0;
+    uint64_t last;
     if (mr_parse_u64(range, &chunk->first) < 0 || mr_parse_u64(dash + 1, &last) < 0 || last < chunk->first ||
         last == UINT64_MAX || (chunk->total != UINT64_MAX && last >= chunk->total))
         return -1;
@@ -189,7 +189,7 @@ static int parse_content_range(const char *text, struct chunk *chunk)
     return 0;
 }
 
-static int is_last(const struct chunk *chunk)
+static bool is_last(const struct chunk *chunk)
 {
     return chunk->length == UINT64_MAX || (chunk->total != UINT64_MAX && chunk->first + chunk->length == chunk->total);
 }
@@ -240,7 +240,7 @@ static void place_keep_less(struct chunk *chunk, uint64_t body_length)
 
 static void chunk_fail(struct chunk *chunk)
 {
-    chunk->failed = 1;
+    chunk->failed = true;
     mr_reply_from_error(&chunk->failure, chunk->request);
 }
 
@@ -346,7 +346,7 @@ static void chunk_finish(struct mr_upload *base, struct mr_reply *reply)
         mr_reply_error(&chunk->failure, chunk->request, session->gone ? 410 : 503, NULL,
                        session->gone ? "The upload session has expired."
                                      : "Another request of the session came meanwhile.");
-        chunk->failed = 1;
+        chunk->failed = true;
     }
     int done = chunk->failed || session->result ? 0 : completes(chunk);
     if (done < 0)
@@ -387,7 +387,6 @@ struct mr_upload *mr_upload_chunk_new(const struct mr_api *api, const struct mr_
     const char *range = mr_request_header(request, "Content-Range");
     struct mr_session *session = find(api, request, reply);
     struct chunk *chunk = session ? calloc(1, sizeof *chunk) : NULL;
-    int bad = 0;
     if (!chunk) {
         if (session)
             mr_reply_error(reply, request, 500, NULL, "out of memory");
@@ -401,15 +400,16 @@ struct mr_upload *mr_upload_chunk_new(const struct mr_api *api, const struct mr_
                             .length = UINT64_MAX,
                             .total = UINT64_MAX};
     mr_reply_init(&chunk->failure);
+    bool bad = false;
     if (range && parse_content_range(range, chunk) < 0) {
         mr_reply_error(reply, request, 400, NULL, "Failed to parse Content-Range header.");
-        bad = 1;
+        bad = true;
     }
     place_keep_less(chunk, length);
     pthread_mutex_lock(&session->lock);
     if (!bad && !session->result && check_chunk(chunk) < 0) {
         mr_reply_from_error(reply, request);
-        bad = 1;
+        bad = true;
     }
     if (!bad && !session->result) {
         session->writer = chunk;

@@ -46,7 +46,7 @@ struct call {
     char *uri;
     struct mr_request request;
     struct mr_reply reply;
-    int answered; /* the reply is made: what is left of the body is dropped */
+    bool answered; /* the reply is made: what is left of the body is dropped */
     struct mr_upload *upload;
     const struct mr_fault *fault;
     struct mr_pace pace; /* of the upload */
@@ -121,7 +121,6 @@ static void end(void *cls, struct MHD_Connection *connection, void **context, en
 static int start(struct call *call, const char *method)
 {
     const struct mr_api *api = call->serve->options.api;
-    uint64_t length = 0;
     call->start_ns = mr_clock_mono_ns();
     if (!call->uri || mr_request_init(&call->request, method, call->uri) < 0)
         return -1;
@@ -129,13 +128,14 @@ static int start(struct call *call, const char *method)
     call->request.header_cls = call;
     call->phase = CALL_BODY;
     call->request.each_header = each_header;
-    call->request.fault = call->fault = mr_faults_draw(api->faults, &call->request, 0);
+    call->request.fault = call->fault = mr_faults_draw(api->faults, &call->request, false);
     call->request.changed = call->fault && call->fault->kind == MR_FAULT_CHANGED;
+    uint64_t length = 0;
     if (call->fault && mr_fault_answers(call->fault)) {
         mr_fault_reply(call->fault, &call->request, &call->reply);
-        call->answered = 1;
+        call->answered = true;
     } else if (mr_api_refuse(api, &call->request, &call->reply)) {
-        call->answered = 1;
+        call->answered = true;
     } else if (mr_op_uploads(call->request.op)) {
         const char *header = find_header(call, "Content-Length");
         if (header && mr_parse_u64(header, &length) < 0)
@@ -157,7 +157,7 @@ static void take_body(struct call *call, const char *bytes, size_t length)
     }
     if (length > MR_BODY_MAX - call->request.body.length) {
         mr_reply_error(&call->reply, &call->request, 413, NULL, "The body is over 10 MiB.");
-        call->answered = 1;
+        call->answered = true;
         return;
     }
     mr_text_append(&call->request.body, bytes, length);
@@ -186,7 +186,7 @@ static void answer(struct call *call)
     struct mr_reply *reply = &call->reply;
     if (call->answered)
         return;
-    call->answered = 1;
+    call->answered = true;
     if (request->body.failed)
         mr_reply_error(reply, request, 500, NULL, "out of memory");
     else if (call->upload)
@@ -213,10 +213,10 @@ static struct MHD_Response *scattered(struct mr_reply *reply)
 {
     const struct mr_object *object = reply->object;
     uint64_t skip = reply->first, left = reply->length;
-    unsigned n = 0;
     struct MHD_IoVec *vector = calloc(object->n_pieces, sizeof *vector);
     if (!vector)
         return NULL;
+    unsigned n = 0;
     for (size_t i = 0; i < object->n_pieces && left > 0; i++) {
         const struct mr_piece *piece = &object->pieces[i];
         if (skip >= piece->length) {
@@ -268,14 +268,14 @@ static void count(struct call *call)
     struct mr_serve *serve = call->serve;
     const struct mr_reply *reply = &call->reply;
     struct mr_counts *counts = serve->options.api->counts;
-    mr_counts_request(counts, call->request.op, reply->status, 0);
+    mr_counts_request(counts, call->request.op, reply->status, false);
     mr_counts_add(&counts->bytes_out, reply->length);
     if (serve->options.log_fd >= 0)
         log_line(call);
 }
 
 /* More than one sendmsg takes. */
-static int many_pieces(const struct mr_object *object)
+static bool many_pieces(const struct mr_object *object)
 {
     return object && !object->path && object->n_pieces > 1000;
 }
@@ -285,8 +285,7 @@ static enum MHD_Result send_reply(struct call *call)
     struct mr_serve *serve = call->serve;
     struct mr_reply *reply = &call->reply;
     const struct mr_fault *fault = call->fault && mr_fault_in_body(call->fault) ? call->fault : NULL;
-    struct MHD_Response *response;
-    int limited = serve->options.download_rate > 0 || serve->options.download_total > 0;
+    bool limited = serve->options.download_rate > 0 || serve->options.download_total > 0;
     if (!reply->object)
         reply->length = reply->body.length;
     if (fault && fault->kind == MR_FAULT_RESET && reply->length == 0) { /* an answer without a body is lost whole */
@@ -294,6 +293,7 @@ static enum MHD_Result send_reply(struct call *call)
         mr_stream_reset(call->connection);
         return MHD_NO;
     }
+    struct MHD_Response *response;
     if (reply->length > 0 && (fault || limited || reply->chunked || many_pieces(reply->object)))
         response = mr_stream_response(serve->timers, call->connection, reply, serve->options.download_rate,
                                       &serve->download, fault);
@@ -309,11 +309,11 @@ static enum MHD_Result send_reply(struct call *call)
     return result;
 }
 
-/* 1 when the upload's bandwidth is used up and its connection suspended: the bytes come again. */
-static int must_wait(struct call *call)
+/* Whether the upload's bandwidth is used up and its connection suspended: the bytes come again. */
+static bool must_wait(struct call *call)
 {
     if (!call->upload)
-        return 0;
+        return false;
     int64_t now = mr_clock_mono_ns(), own = mr_pace_ready(&call->pace), all = mr_pace_ready(&call->serve->upload);
     int64_t ready_ns = own > all ? own : all;
     return ready_ns > now && mr_timers_suspend(call->serve->timers, call->connection, ready_ns) == 0;

@@ -37,7 +37,7 @@ void mr_sessions_destroy(struct mr_sessions *sessions)
     free(sessions);
 }
 
-struct mr_session *mr_session_new(struct mr_bucket *bucket, int multipart)
+struct mr_session *mr_session_new(struct mr_bucket *bucket, bool multipart)
 {
     struct mr_session *session = calloc(1, sizeof *session);
     if (session && !multipart)
@@ -143,14 +143,14 @@ out:
 }
 
 struct mr_session *mr_sessions_find(struct mr_sessions *sessions, const char *id, const struct mr_bucket *bucket,
-                                    int multipart)
+                                    bool multipart)
 {
-    struct mr_session *found = NULL;
     char *end;
     unsigned long at = strtoul(id, &end, 10);
     if (*end != '-')
         return NULL;
     pthread_mutex_lock(&sessions->lock);
+    struct mr_session *found = NULL;
     if (at < sessions->n)
         found = sessions->table[at];
     if (found && strcmp(found->id, id) == 0 && found->bucket == bucket && found->multipart == multipart)
@@ -163,8 +163,8 @@ struct mr_session *mr_sessions_find(struct mr_sessions *sessions, const char *id
 
 struct mr_session *mr_sessions_next(struct mr_sessions *sessions, size_t *place, const struct mr_bucket *bucket)
 {
-    struct mr_session *found = NULL;
     pthread_mutex_lock(&sessions->lock);
+    struct mr_session *found = NULL;
     while (!found && *place < sessions->n) {
         struct mr_session *session = sessions->table[(*place)++];
         if (session && session->multipart && session->bucket == bucket)
@@ -178,8 +178,8 @@ struct mr_session *mr_sessions_next(struct mr_sessions *sessions, size_t *place,
 
 int mr_sessions_remove(struct mr_sessions *sessions, const struct mr_session *session)
 {
-    struct mr_session *removed = NULL;
     pthread_mutex_lock(&sessions->lock);
+    struct mr_session *removed = NULL;
     for (size_t i = 0; i < sessions->n && !removed; i++) {
         if (sessions->table[i] == session) {
             removed = sessions->table[i];

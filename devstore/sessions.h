@@ -1,12 +1,13 @@
 /*
- * sessions.h - uploads that span requests: resumable ones, and multipart ones of the XML API. Known by an id, until they
- * are finished, cancelled or the server ends; nothing of them outlives it.
+ * sessions.h - uploads that span requests: resumable ones, and multipart ones of the XML API. Known by an id, until
+ * they are finished, cancelled or the server ends; nothing of them outlives it.
  */
 #ifndef MR_DEVSTORE_SESSIONS_H
 #define MR_DEVSTORE_SESSIONS_H
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "devstore/bucket.h"
@@ -24,15 +25,15 @@ struct mr_session_part {
 struct mr_session {
     atomic_uint refs;
     char id[64];
-    int multipart;
+    bool multipart;
     struct mr_bucket *bucket;
     struct mr_metadata metadata; /* with the name */
     struct mr_conditions conditions;
     int64_t started_us;
     pthread_mutex_t lock; /* all below */
-    int gone;             /* expired: 410 from now on */
+    bool gone;            /* expired: 410 from now on */
     /* resumable */
-    struct mr_sink sink; /* what is kept for good: a multiple of MR_QUANTUM */
+    struct mr_sink sink; /* what is kept: a multiple of MR_QUANTUM */
     uint8_t *pending;    /* MR_QUANTUM bytes: what came and makes no whole quantum yet; lost with its request */
     size_t pending_length;
     uint64_t total;           /* UINT64_MAX: not known yet */
@@ -49,7 +50,7 @@ struct mr_sessions *mr_sessions_new(void); /* NULL: no memory */
 void mr_sessions_destroy(struct mr_sessions *sessions);
 
 /* A session in no table, of one reference. NULL: no memory. */
-struct mr_session *mr_session_new(struct mr_bucket *bucket, int multipart);
+struct mr_session *mr_session_new(struct mr_bucket *bucket, bool multipart);
 void mr_session_unref(struct mr_session *session); /* NULL is allowed */
 /* Frees what a resumable session holds of bytes. The lock is held. */
 void mr_session_drop_bytes(struct mr_session *session);
@@ -62,8 +63,8 @@ int mr_session_add_part(struct mr_session *session, unsigned number, struct mr_o
 int mr_sessions_add(struct mr_sessions *sessions, struct mr_session *session);
 /* A new reference, or NULL. bucket, multipart: it must be one of these. */
 struct mr_session *mr_sessions_find(struct mr_sessions *sessions, const char *id, const struct mr_bucket *bucket,
-                                    int multipart);
-/* The next multipart session of the bucket from *place on, which is moved behind it: a new reference, or NULL. */
+                                    bool multipart);
+/* The next multipart session of the bucket from *place on, which is moved past it: a new reference, or NULL. */
 struct mr_session *mr_sessions_next(struct mr_sessions *sessions, size_t *place, const struct mr_bucket *bucket);
 /* 0, or -1 when it was removed already: of several that try, one gets 0. */
 int mr_sessions_remove(struct mr_sessions *sessions, const struct mr_session *session);

@@ -41,8 +41,8 @@ static size_t put_hash(char *name, uint64_t count, uint64_t index)
 static size_t put_deep(char *name, uint64_t index)
 {
     char digits[DIGITS];
-    size_t at = 0;
     put_digits(digits, 0, index);
+    size_t at = 0;
     for (unsigned i = 0; i < DIGITS - 1; i++) {
         name[at++] = 'l';
         name[at++] = (char)('0' + i);
@@ -67,8 +67,8 @@ static size_t put_unicode(char *name, uint64_t index)
                                            "\xed\x95\x9c",
                                            "\xf0\x9f\x98\x80"};
     char digits[DIGITS];
-    size_t at = 0;
     put_digits(digits, 0, index);
+    size_t at = 0;
     for (unsigned i = 0; i < DIGITS; i++)
         at = put(name, at, numerals[digits[i] - '0']);
     return at;
@@ -133,7 +133,7 @@ size_t mr_shape_name(enum mr_shape shape, uint64_t count, uint64_t index, char n
     return length;
 }
 
-int mr_shape_is_empty(enum mr_shape shape, uint64_t index)
+bool mr_shape_is_empty(enum mr_shape shape, uint64_t index)
 {
     return shape == MR_SHAPE_MARKERS && index % MARKER_N == 0;
 }

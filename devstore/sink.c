@@ -16,7 +16,7 @@
 #define BLOCK_MIN ((size_t)64 << 10)
 #define BLOCK_MAX ((size_t)64 << 20)
 
-int mr_sink_open(struct mr_sink *sink, const char *folder, uint64_t hint, int md5)
+int mr_sink_open(struct mr_sink *sink, const char *folder, uint64_t hint, bool md5)
 {
     memset(sink, 0, sizeof *sink);
     sink->fd = -1;
@@ -193,9 +193,9 @@ int mr_sink_fill(struct mr_sink *sink, struct mr_object *object)
 
 int mr_sink_give(struct mr_sink *sink, struct mr_object *object)
 {
-    struct stat st;
     if (sink->fd < 0)
         return 0;
+    struct stat st;
     if (fstat(sink->fd, &st) < 0) {
         mr_error_set_errno(errno, "cannot stat \"%s\"", sink->temporary);
         return -1;

@@ -6,6 +6,7 @@
 #ifndef MR_DEVSTORE_SINK_H
 #define MR_DEVSTORE_SINK_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -30,10 +31,10 @@ struct mr_sink {
     struct evp_md_ctx_st *md5; /* the sum so far; NULL: none is made */
 };
 
-/* folder: of the bucket, or NULL for memory. hint: how many bytes may come, or 0. md5: 1 to sum it. 0 or -1. */
-int mr_sink_open(struct mr_sink *sink, const char *folder, uint64_t hint, int md5);
+/* folder: of the bucket, or NULL for memory. hint: how many bytes may come, or 0. md5: whether to sum it. 0 or -1. */
+int mr_sink_open(struct mr_sink *sink, const char *folder, uint64_t hint, bool md5);
 int mr_sink_write(struct mr_sink *sink, const void *bytes, size_t length);
-/* Copies all of an object behind what is there. No md5 comes of a sink that this was done to. 0 or -1 (CHANGED). */
+/* Copies all of an object after what is there. No md5 comes of a sink that this was done to. 0 or -1 (CHANGED). */
 int mr_sink_append(struct mr_sink *sink, struct mr_object *object);
 /* The end of writing: gives the object its size, its sums and, from memory, its bytes. 0 or -1. */
 int mr_sink_fill(struct mr_sink *sink, struct mr_object *object);

@@ -15,7 +15,7 @@
 #include "shm/base/log.h"
 
 #define BLOCK   (64u << 10)
-#define LOOK_NS (50 * MR_MILLISECOND_NS) /* how often a stalled connection looks whether its client has left */
+#define LOOK_NS (50 * MR_MILLISECOND_NS) /* how often a stalled connection is checked for a client that has left */
 
 /* What one response needs; used on the thread that runs its connection. */
 struct stream {
@@ -35,7 +35,7 @@ static int client_socket(struct MHD_Connection *connection)
     return info ? info->connect_fd : -1;
 }
 
-static int client_left(struct stream *stream)
+static bool client_left(struct stream *stream)
 {
     struct pollfd look = {.fd = client_socket(stream->connection), .events = POLLRDHUP};
     return poll(&look, 1, 0) > 0 && (look.revents & (POLLRDHUP | POLLHUP | POLLERR));

@@ -127,12 +127,7 @@ void mr_synthetic_destroy(struct mr_synthetic *synthetic)
     free(synthetic);
 }
 
-uint64_t mr_synthetic_count(const struct mr_synthetic *synthetic)
-{
-    return synthetic->count;
-}
-
-uint64_t mr_synthetic_seek(const struct mr_synthetic *synthetic, const char *key, int after)
+uint64_t mr_synthetic_seek(const struct mr_synthetic *synthetic, const char *key, bool after)
 {
     uint64_t low = 0, high = synthetic->count;
     while (low < high) {
@@ -176,9 +171,9 @@ uint32_t mr_synthetic_crc(const struct mr_synthetic *synthetic, const uint8_t *d
 
 struct mr_object *mr_synthetic_object(const struct mr_synthetic *synthetic, uint64_t index)
 {
-    char name[MR_NAME_MAX + 1];
     if (index >= synthetic->count)
         return NULL;
+    char name[MR_NAME_MAX + 1];
     size_t length = mr_shape_name(synthetic->shape, synthetic->count, index, name);
     struct mr_object *object = mr_object_new_n(name, length);
     if (!object)

@@ -10,6 +10,7 @@
 #ifndef MR_DEVSTORE_SYNTHETIC_H
 #define MR_DEVSTORE_SYNTHETIC_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "devstore/shapes.h"
@@ -21,9 +22,8 @@ struct mr_synthetic;
 struct mr_synthetic *mr_synthetic_new(enum mr_shape shape, uint64_t count, uint64_t size_min, uint64_t size_max,
                                       uint64_t seed);
 void mr_synthetic_destroy(struct mr_synthetic *synthetic);
-uint64_t mr_synthetic_count(const struct mr_synthetic *synthetic);
 /* The index of the first object whose name is >= (after: >) the key; the count when there is none. */
-uint64_t mr_synthetic_seek(const struct mr_synthetic *synthetic, const char *key, int after);
+uint64_t mr_synthetic_seek(const struct mr_synthetic *synthetic, const char *key, bool after);
 /* The crc32c of bytes that one of its objects has. */
 uint32_t mr_synthetic_crc(const struct mr_synthetic *synthetic, const uint8_t *data, uint64_t size);
 /* Object number index: a new reference. NULL: no memory, or index >= count. */

@@ -16,21 +16,21 @@ void mr_text_close(struct mr_text *text)
     memset(text, 0, sizeof *text);
 }
 
-void mr_text_reserve(struct mr_text *text, size_t more)
+static void reserve(struct mr_text *text, size_t more)
 {
     if (text->failed || more < text->capacity - text->length)
         return;
     size_t capacity = text->capacity ? text->capacity : 256;
     while (capacity - text->length <= more) {
         if (capacity > SIZE_MAX / 2) {
-            text->failed = 1;
+            text->failed = true;
             return;
         }
         capacity *= 2;
     }
     char *data = realloc(text->data, capacity);
     if (!data) {
-        text->failed = 1;
+        text->failed = true;
         return;
     }
     text->data = data;
@@ -40,7 +40,7 @@ void mr_text_reserve(struct mr_text *text, size_t more)
 
 void mr_text_append(struct mr_text *text, const void *bytes, size_t length)
 {
-    mr_text_reserve(text, length);
+    reserve(text, length);
     if (text->failed || length == 0)
         return;
     memcpy(text->data + text->length, bytes, length);
@@ -60,10 +60,10 @@ void mr_text_printf(struct mr_text *text, const char *fmt, ...)
     int need = vsnprintf(NULL, 0, fmt, args);
     va_end(args);
     if (need < 0) {
-        text->failed = 1;
+        text->failed = true;
         return;
     }
-    mr_text_reserve(text, (size_t)need);
+    reserve(text, (size_t)need);
     if (text->failed)
         return;
     va_start(args, fmt);
@@ -74,8 +74,9 @@ void mr_text_printf(struct mr_text *text, const char *fmt, ...)
 
 void mr_text_json_string(struct mr_text *text, const char *string)
 {
-    const char *plain = string, *at;
+    const char *plain = string;
     mr_text_append(text, "\"", 1);
+    const char *at;
     for (at = string; *at; at++) {
         unsigned char c = (unsigned char)*at;
         if (c >= 0x20 && c != '"' && c != '\\' && c != 0x7f)
@@ -91,7 +92,7 @@ void mr_text_json_string(struct mr_text *text, const char *string)
     mr_text_append(text, "\"", 1);
 }
 
-static int unreserved(unsigned char c)
+static bool unreserved(unsigned char c)
 {
     return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '-' || c == '.' ||
            c == '_' || c == '~';
@@ -114,8 +115,8 @@ void mr_text_time(struct mr_text *text, int64_t microseconds)
 {
     time_t seconds = (time_t)(microseconds / 1000000);
     struct tm tm;
-    char day[40];
     gmtime_r(&seconds, &tm);
+    char day[40];
     strftime(day, sizeof day, "%Y-%m-%dT%H:%M:%S", &tm);
     mr_text_printf(text, "%s.%03dZ", day, (int)(microseconds % 1000000 / 1000));
 }
@@ -143,7 +144,7 @@ static int hex_digit(char c)
     return -1;
 }
 
-char *mr_percent_decode(const char *bytes, size_t length, int plus)
+char *mr_percent_decode(const char *bytes, size_t length, bool plus)
 {
     char *out = malloc(length + 1);
     size_t n = 0;
@@ -171,15 +172,16 @@ bad:
     return NULL;
 }
 
-int mr_utf8_valid(const char *bytes, size_t length)
+bool mr_utf8_valid(const char *bytes, size_t length)
 {
     const unsigned char *at = (const unsigned char *)bytes, *end = at + length;
     while (at < end) {
-        unsigned c = *at++, more, least;
+        unsigned c = *at++;
         if (c == 0)
-            return 0;
+            return false;
         if (c < 0x80)
             continue;
+        unsigned more, least;
         if (c >= 0xc2 && c <= 0xdf) {
             more = 1, least = 0x80, c &= 0x1f;
         } else if (c >= 0xe0 && c <= 0xef) {
@@ -187,22 +189,22 @@ int mr_utf8_valid(const char *bytes, size_t length)
         } else if (c >= 0xf0 && c <= 0xf4) {
             more = 3, least = 0x10000, c &= 0x07;
         } else {
-            return 0;
+            return false;
         }
         if ((size_t)(end - at) < more)
-            return 0;
+            return false;
         for (; more > 0; more--, at++) {
             if ((*at & 0xc0) != 0x80)
-                return 0;
+                return false;
             c = c << 6 | (*at & 0x3fu);
         }
         if (c < least || c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff))
-            return 0;
+            return false;
     }
-    return 1;
+    return true;
 }
 
-/* Decimal digits from text; *end is behind them. -1 when there are none or they overflow. */
+/* Decimal digits from text; *end is after them. -1 when there are none or they overflow. */
 static int digits(const char *text, const char **end, uint64_t *value)
 {
     uint64_t sum = 0;
@@ -247,10 +249,10 @@ int mr_parse_size(const char *text, uint64_t *value)
 
 int mr_parse_real(const char *text, double *value)
 {
-    char *end;
     if (!((*text >= '0' && *text <= '9') || *text == '.'))
         return -1;
     errno = 0;
+    char *end;
     double parsed = strtod(text, &end);
     if (end == text || *end || errno || !isfinite(parsed))
         return -1;
@@ -260,11 +262,10 @@ int mr_parse_real(const char *text, double *value)
 
 enum mr_range mr_parse_range(const char *header, uint64_t size, uint64_t *first, uint64_t *last)
 {
-    uint64_t a, b;
-    const char *at;
     if (!header || strncasecmp(header, "bytes=", 6) != 0)
         return MR_RANGE_NONE;
     header += 6;
+    uint64_t b;
     if (*header == '-') { /* the last b bytes */
         if (mr_parse_u64(header + 1, &b) < 0)
             return MR_RANGE_NONE;
@@ -274,6 +275,8 @@ enum mr_range mr_parse_range(const char *header, uint64_t size, uint64_t *first,
         *last = size - 1;
         return MR_RANGE_PART;
     }
+    uint64_t a;
+    const char *at;
     if (digits(header, &at, &a) < 0 || *at != '-')
         return MR_RANGE_NONE;
     if (at[1] == 0)
@@ -291,12 +294,13 @@ static const char token_digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqr
 
 char *mr_token_encode(const char *string)
 {
-    size_t length = strlen(string), n = 0;
+    size_t length = strlen(string);
     char *out = malloc(length * 4 / 3 + 4);
-    uint32_t bits = 0;
-    unsigned held = 0;
     if (!out)
         return NULL;
+    size_t n = 0;
+    uint32_t bits = 0;
+    unsigned held = 0;
     for (size_t i = 0; i < length; i++) {
         bits = bits << 8 | (unsigned char)string[i];
         for (held += 8; held >= 6; held -= 6)

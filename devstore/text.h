@@ -2,6 +2,7 @@
 #ifndef MR_DEVSTORE_TEXT_H
 #define MR_DEVSTORE_TEXT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -12,11 +13,10 @@
 struct mr_text {
     char *data;
     size_t length, capacity;
-    int failed;
+    bool failed;
 };
 
 void mr_text_close(struct mr_text *text);
-void mr_text_reserve(struct mr_text *text, size_t more);
 void mr_text_append(struct mr_text *text, const void *bytes, size_t length);
 void mr_text_puts(struct mr_text *text, const char *string);
 void mr_text_printf(struct mr_text *text, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -31,12 +31,12 @@ void mr_text_time(struct mr_text *text, int64_t microseconds);
 void mr_http_date(int64_t microseconds, char out[40]);
 
 /* malloc'ed decoded copy, or NULL: a stray '%', an encoded NUL, not UTF-8, or no memory. plus: '+' is a space. */
-char *mr_percent_decode(const char *bytes, size_t length, int plus);
-/* 1 when the bytes are well-formed UTF-8 (no surrogates, no overlong forms, no NUL). */
-int mr_utf8_valid(const char *bytes, size_t length);
+char *mr_percent_decode(const char *bytes, size_t length, bool plus);
+/* Whether the bytes are well-formed UTF-8 (no surrogates, no overlong forms, no NUL). */
+bool mr_utf8_valid(const char *bytes, size_t length);
 /* Decimal digits only, whole string. 0, or -1 on anything else or overflow. */
 int mr_parse_u64(const char *text, uint64_t *value);
-/* A number with an optional KiB, MiB, GiB (or K, M, G) behind it. 0 or -1. */
+/* A number with an optional KiB, MiB, GiB (or K, M, G) after it. 0 or -1. */
 int mr_parse_size(const char *text, uint64_t *value);
 /* A finite number >= 0. 0 or -1. */
 int mr_parse_real(const char *text, double *value);

@@ -2,6 +2,7 @@
 
 #include <microhttpd.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -21,7 +22,7 @@ struct mr_timers {
     pthread_cond_t changed;
     struct entry *heap; /* the earliest deadline first */
     size_t count, capacity;
-    int draining;
+    bool draining;
     pthread_t thread;
 };
 
@@ -82,13 +83,13 @@ static void *run(void *cls)
 
 struct mr_timers *mr_timers_new(void)
 {
-    pthread_condattr_t attr;
     struct mr_timers *timers = calloc(1, sizeof *timers);
     if (!timers) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for timers");
         return NULL;
     }
     pthread_mutex_init(&timers->lock, NULL);
+    pthread_condattr_t attr;
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&timers->changed, &attr);
@@ -134,8 +135,8 @@ out:
 void mr_timers_drain(struct mr_timers *timers)
 {
     pthread_mutex_lock(&timers->lock);
-    int first = !timers->draining;
-    timers->draining = 1;
+    bool first = !timers->draining;
+    timers->draining = true;
     pthread_cond_signal(&timers->changed);
     pthread_mutex_unlock(&timers->lock);
     if (first)

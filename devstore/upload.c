@@ -12,7 +12,7 @@
 #include "devstore/metadata.h"
 #include "devstore/mime.h"
 #include "devstore/sink.h"
-#include "devstore/upload.h"
+#include "devstore/upload_impl.h"
 #include "devstore/xml.h"
 #include "shm/base/error.h"
 
@@ -28,7 +28,7 @@ struct simple {
     struct mr_conditions conditions;
     struct mr_metadata metadata;
     struct mr_sink sink;
-    int multipart, in_data, failed;
+    bool multipart, in_data, failed;
     char boundary[MR_BOUNDARY_MAX + 1];
     struct mr_text head;
     char tail[TAIL_MAX];
@@ -38,7 +38,7 @@ struct simple {
 
 static void fail_from_error(struct simple *upload)
 {
-    upload->failed = 1;
+    upload->failed = true;
     mr_reply_from_error(&upload->failure, upload->request);
 }
 
@@ -50,7 +50,7 @@ static int start_type(struct simple *upload)
     if (name && mr_metadata_set_name(&upload->metadata, name) < 0)
         return -1;
     if (kind && strcmp(kind, "media") == 0) {
-        upload->in_data = 1;
+        upload->in_data = true;
         if (!name) {
             mr_error_set(MR_E_USAGE, "A media upload needs a name parameter.");
             return -1;
@@ -62,7 +62,7 @@ static int start_type(struct simple *upload)
         return mr_metadata_hash_header(&upload->metadata, mr_request_header(upload->request, "x-goog-hash"));
     }
     if (kind && strcmp(kind, "multipart") == 0) {
-        upload->multipart = 1;
+        upload->multipart = true;
         return mr_mime_boundary(type, upload->boundary);
     }
     mr_error_set(MR_E_USAGE, "uploadType is media, multipart or resumable, not \"%.50s\".", kind ? kind : "");
@@ -121,7 +121,7 @@ static int parse_head(struct simple *upload)
     }
     if (mr_metadata_parse(&upload->metadata, json.body, json.body_length) < 0 || take_type(upload, &data) < 0)
         return -1;
-    upload->in_data = 1;
+    upload->in_data = true;
     return write_held(upload, data.body, (size_t)(upload->head.data + upload->head.length - data.body));
 more:
     if (upload->head.length <= HEAD_MAX)
@@ -133,9 +133,9 @@ more:
 static void write_bytes(struct mr_upload *base, const void *bytes, size_t length)
 {
     struct simple *upload = (struct simple *)base;
-    int rc = 0;
     if (upload->failed)
         return;
+    int rc = 0;
     if (!upload->multipart) {
         rc = mr_sink_write(&upload->sink, bytes, length);
     } else if (upload->in_data) {
@@ -151,7 +151,7 @@ static void write_bytes(struct mr_upload *base, const void *bytes, size_t length
 /* The end of the data: cuts the closing delimiter off what was held back. */
 static int finish_multipart(struct simple *upload)
 {
-    int whole = upload->sink.size == 0; /* the tail is all that there is */
+    bool whole = upload->sink.size == 0; /* the tail is all that there is */
     long end = upload->in_data ? mr_mime_closing(upload->tail, upload->tail_length, upload->boundary, whole) : -1;
     if (end < 0) {
         mr_error_set(MR_E_USAGE, "The multipart body is incomplete: two parts and a closing delimiter are expected.");
@@ -178,12 +178,12 @@ static int make_live(struct simple *upload, struct mr_object **object)
 static void finish(struct mr_upload *base, struct mr_reply *reply)
 {
     struct simple *upload = (struct simple *)base;
-    struct mr_object *object = NULL;
     const char *source = upload->request->xml ? mr_request_header(upload->request, "x-goog-copy-source") : NULL;
     if (source) {
         mr_api_xml_copy(upload->api, upload->request, upload->bucket, source, reply);
         return;
     }
+    struct mr_object *object = NULL;
     if (!upload->failed && make_live(upload, &object) < 0)
         fail_from_error(upload);
     if (upload->failed) {
@@ -196,8 +196,8 @@ static void finish(struct mr_upload *base, struct mr_reply *reply)
     mr_object_unref(object);
 }
 
-struct mr_upload *mr_upload_simple_new(const struct mr_api *api, const struct mr_request *request, uint64_t length,
-                                       struct mr_reply *reply)
+static struct mr_upload *simple_new(const struct mr_api *api, const struct mr_request *request, uint64_t length,
+                                    struct mr_reply *reply)
 {
     struct mr_bucket *bucket = mr_api_bucket(api, request, reply);
     struct simple *upload = bucket ? calloc(1, sizeof *upload) : NULL;
@@ -232,7 +232,7 @@ struct mr_upload *mr_upload_new(const struct mr_api *api, const struct mr_reques
         return mr_upload_chunk_new(api, request, length, reply);
     if (request->op == MR_OP_PART)
         return mr_upload_part_new(api, request, length, reply);
-    return mr_upload_simple_new(api, request, length, reply);
+    return simple_new(api, request, length, reply);
 }
 
 void mr_upload_write(struct mr_upload *upload, const void *bytes, size_t length)

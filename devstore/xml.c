@@ -44,7 +44,7 @@ void mr_xml_begin(struct mr_text *out, const char *root)
                    root);
 }
 
-static int blank(char c)
+static bool blank(char c)
 {
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
@@ -55,13 +55,13 @@ static void skip_blanks(struct mr_xml_view *rest)
         rest->at++;
 }
 
-static int name_char(char c)
+static bool name_char(char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
            c == ':' || c == '.';
 }
 
-static int starts(const struct mr_xml_view *view, const char *text)
+static bool starts(const struct mr_xml_view *view, const char *text)
 {
     return (size_t)(view->end - view->at) >= strlen(text) && memcmp(view->at, text, strlen(text)) == 0;
 }
@@ -127,7 +127,7 @@ int mr_xml_next(struct mr_xml_view *rest, struct mr_xml_view *name, struct mr_xm
     return find_end(rest, name, content) < 0 ? -1 : 1;
 }
 
-int mr_xml_is(const struct mr_xml_view *view, const char *text)
+bool mr_xml_is(const struct mr_xml_view *view, const char *text)
 {
     return (size_t)(view->end - view->at) == strlen(text) && starts(view, text);
 }
@@ -139,10 +139,10 @@ int mr_xml_string(const struct mr_xml_view *view, char *out, size_t size)
         char c;
     } entities[] = {{"&quot;", '"'}, {"&#34;", '"'}, {"&apos;", '\''}, {"&amp;", '&'}, {"&lt;", '<'}, {"&gt;", '>'}};
     struct mr_xml_view rest = *view;
-    size_t n = 0;
     skip_blanks(&rest);
     while (rest.end > rest.at && blank(rest.end[-1]))
         rest.end--;
+    size_t n = 0;
     while (rest.at < rest.end) {
         char c = *rest.at;
         size_t length = 1;

@@ -2,6 +2,7 @@
 #ifndef MR_DEVSTORE_XML_H
 #define MR_DEVSTORE_XML_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "devstore/metadata.h"
@@ -18,17 +19,17 @@ struct mr_xml_view {
     const char *at, *end;
 };
 /*
- * The next element inside *rest, which is moved behind it: its name (no attributes) and what is between its tags. An
+ * The next element inside *rest, which is moved past it: its name (no attributes) and what is between its tags. An
  * element may not hold another one of its own name. 1; 0: only blanks are left; -1: anything else.
  */
 int mr_xml_next(struct mr_xml_view *rest, struct mr_xml_view *name, struct mr_xml_view *content);
-/* Moves *rest behind blanks, the declaration and comments at the start of a document. */
+/* Moves *rest past blanks, the declaration and comments at the start of a document. */
 void mr_xml_skip_prolog(struct mr_xml_view *rest);
-int mr_xml_is(const struct mr_xml_view *view, const char *text);
+bool mr_xml_is(const struct mr_xml_view *view, const char *text);
 /* The text of a view, blanks around it cut off and the five entities decoded. 0, or -1: it is too long. */
 int mr_xml_string(const struct mr_xml_view *view, char *out, size_t size);
 
-/* What the request's headers say about the object that it makes: type, encoding, class, x-goog-meta-..., sums. 0 or -1. */
+/* What the request's headers give for the object that it makes: type, encoding, class, x-goog-meta-..., sums. 0 or -1. */
 int mr_xml_metadata(const struct mr_request *request, struct mr_metadata *metadata);
 
 #endif

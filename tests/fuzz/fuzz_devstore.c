@@ -64,7 +64,7 @@ static void open_sessions(const struct mr_api *api)
             mr_object_set_piece(part, data, 100, mr_blob_new(data));
             if (mr_session_add_part(session, 1, part, "e1") < 0)
                 abort();
-        } else if (mr_sink_open(&session->sink, NULL, 0, 1) < 0) {
+        } else if (mr_sink_open(&session->sink, NULL, 0, true) < 0) {
             abort();
         }
         mr_session_unref(session);
@@ -74,11 +74,11 @@ static void open_sessions(const struct mr_api *api)
 static void check_bucket(struct mr_bucket *bucket)
 {
     char last[MR_NAME_MAX + 1] = "";
-    for (struct mr_object *object; mr_bucket_range(bucket, last, 1, "", &object, 1) == 1; mr_object_unref(object)) {
-        uint64_t sum = 0;
+    for (struct mr_object *object; mr_bucket_range(bucket, last, true, "", &object, 1) == 1; mr_object_unref(object)) {
         if (strcmp(object->name, last) <= 0 || strlen(object->name) > MR_NAME_MAX ||
             !mr_utf8_valid(object->name, strlen(object->name)))
             abort();
+        uint64_t sum = 0;
         for (size_t i = 0; i < object->n_pieces; i++)
             sum += object->pieces[i].length;
         if (sum != object->size)
@@ -125,11 +125,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (mr_mime_head(headers.bytes, headers.length, &head, &rest) < 0)
         goto out;
     headers.length = head;
-    struct mr_buckets *buckets = mr_buckets_new(NULL, 1, NULL);
+    struct mr_buckets *buckets = mr_buckets_new(NULL, true, NULL);
     if (!buckets || mr_buckets_create(buckets, "bucket", NULL) < 0)
         abort();
     fill(mr_buckets_find(buckets, "bucket"));
-    struct mr_api api = {.buckets = buckets, .page_max = 2, .md5 = 1, .sessions = mr_sessions_new()};
+    struct mr_api api = {.buckets = buckets, .page_max = 2, .md5 = true, .sessions = mr_sessions_new()};
     open_sessions(&api);
     mr_reply_init(&reply);
     if (mr_request_init(&request, text, space + 1) < 0)

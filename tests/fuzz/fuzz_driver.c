@@ -80,7 +80,7 @@ static void round_of(uint64_t round)
     size_t size = sizes[n];
     for (uint64_t damages = draw(8); damages > 0 && size > 0; damages--)
         size = damage(copy, size);
-    uint8_t *exact = malloc(size ? size : 1); /* so that the sanitizer sees a read behind the end */
+    uint8_t *exact = malloc(size ? size : 1); /* so that the sanitizer sees a read past the end */
     if (!exact)
         abort();
     memcpy(exact, copy, size);
@@ -94,7 +94,6 @@ int main(int argc, char **argv)
     uint64_t rounds = argc > 1 ? strtoull(argv[1], NULL, 10) : DEFAULT_ROUNDS;
     uint64_t first = argc > 2 ? strtoull(argv[2], NULL, 10) : 0;
     volatile uint64_t *at = mmap(NULL, sizeof(*at), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    int status = 0;
     if (at == MAP_FAILED)
         return EXIT_FAILURE;
     while (seed_count < MAX_SEEDS && (sizes[seed_count] = mr_fuzz_seed(seed_count, &seeds[seed_count])) > 0)
@@ -110,6 +109,7 @@ int main(int argc, char **argv)
         free(seeds[i]);
     if (child == 0)
         return EXIT_SUCCESS;
+    int status = 0;
     if (child < 0 || waitpid(child, &status, 0) != child || status != 0) {
         fprintf(stderr, "failed in round %" PRIu64 " (wait status %d); again: %s 1 %" PRIu64 "\n", *at, status, argv[0],
                 *at);

@@ -15,19 +15,16 @@ static void check_name(const char *name, size_t length)
 /* The first byte chooses the parser and the request, so that all of them are reached. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct mr_store_list_request request = {.page_token = "t"};
-    struct mr_store_item item;
-    struct mr_gcs_page *page;
-    char text[64];
     if (size == 0)
         return 0;
     const char *json = (const char *)data + 1;
     size_t length = size - 1;
+    struct mr_store_list_request request = {.page_token = "t"};
     if (data[0] & 1)
         request.prefix = "d/";
     if (data[0] & 2)
         request.end_offset = "d/m";
-    page = mr_gcs_page_parse(json, length, &request);
+    struct mr_gcs_page *page = mr_gcs_page_parse(json, length, &request);
     if (!page && mr_error_text()[0] == 0)
         abort();
     if (page) {
@@ -45,6 +42,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             abort();
         mr_gcs_page_destroy(page);
     }
+    struct mr_store_item item;
     if (mr_gcs_item_parse(json, length, &item, &page) == 0) {
         check_name(item.name, item.name_length);
         mr_gcs_page_destroy(page);
@@ -58,6 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     unsigned granted;
     if (mr_gcs_permissions_parse(json, length, "a\0storage.objects.get", 22, &granted) == 0 && granted > 3)
         abort();
+    char text[64];
     mr_gcs_error_text(json, length, text, sizeof text);
     for (const char *p = text; *p; p++) {
         if ((unsigned char)*p < 0x20)

@@ -8,7 +8,6 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct mr_store_pending_page page;
     struct mr_gcs_xml *xml = mr_gcs_xml_parse((const char *)data, size);
     if (!xml) {
         if (mr_error_text()[0] == 0)
@@ -17,6 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     if (mr_gcs_xml_root(xml)[0] == 0 || strlen(mr_gcs_xml_text(xml, "UploadId")) > size)
         abort();
+    struct mr_store_pending_page page;
     if (mr_gcs_xml_pending(xml, &page) == 0) {
         for (size_t i = 0; i < page.count; i++) {
             if (page.items[i].name_length == 0 || strlen(page.items[i].name) != page.items[i].name_length ||

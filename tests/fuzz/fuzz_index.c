@@ -19,10 +19,6 @@ static void check(const struct mr_index_entry *entry, const char *name)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct mr_index index;
-    struct mr_index_iter it;
-    struct mr_index_entry entry;
-    char name[MR_INDEX_NAME_SIZE];
-    uint64_t found;
     if (mr_index_attach(&index, data, size) != 0)
         return 0;
     size_t strings = strlen(index.info.bucket) + strlen(index.info.endpoint);
@@ -30,15 +26,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         strings += strlen(mr_index_prefix(&index, i));
     if (strings > size)
         abort();
+    struct mr_index_iter it;
     mr_index_iter_init(&it, &index, 0);
+    struct mr_index_entry entry;
+    char name[MR_INDEX_NAME_SIZE];
     while (mr_index_iter_next(&it, &entry) > 0) {
-        struct mr_index_entry same;
         check(&entry, it.name);
+        struct mr_index_entry same;
         /* Both ways to a name give the same bytes: none of them is left over from another name. */
         if (mr_index_get(&index, it.next - 1, &same, name) != 0 || same.name_length != entry.name_length ||
             memcmp(name, it.name, entry.name_length) != 0 || same.size != entry.size)
             abort();
     }
+    uint64_t found;
     for (uint64_t i = 0; i < 20; i++) {
         if (mr_index_get(&index, mr_mix64(i) % (index.info.count + 1), &entry, name) == 0) {
             check(&entry, name);
@@ -65,14 +65,14 @@ size_t mr_fuzz_seed(unsigned n, uint8_t **data)
     if (n >= SEEDS)
         return 0;
     struct mr_index_builder *b = mr_index_builder_new(&source, -1);
-    void *image = NULL;
-    size_t length = 0;
     for (unsigned i = 0; i < counts[n]; i++) {
         char name[MR_INDEX_NAME_SIZE];
         int l = snprintf(name, sizeof(name), "train/%0*u", digits[n], i);
         if (mr_index_builder_add(b, name, (size_t)l, mr_mix64(i) % 100000, mr_mix64(i), i, n == 2 || i % 2) != 0)
             abort();
     }
+    void *image = NULL;
+    size_t length = 0;
     if (mr_index_builder_finish(b, &image, &length) != 0)
         abort();
     mr_index_builder_destroy(b);

@@ -1,5 +1,5 @@
-/* fuzz_saved_index.c - a damaged saved index: refused, or a whole image. Its hashes are made right again, so that what
- * lies behind them is reached. */
+/* fuzz_index_file.c - a damaged saved index: refused, or a whole image. Its hashes are made right again, so that what
+ * lies after them is reached. */
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +33,6 @@ static void try_it(int fd)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static int fd = -1;
-    uint8_t hash[32];
     if (fd < 0)
         fd = memfd_create("saved", MFD_CLOEXEC);
     if (ftruncate(fd, 0) != 0 || pwrite(fd, data, size, 0) != (ssize_t)size)
@@ -42,6 +41,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t header = size > 16 ? 16 + ((size_t)data[8] | (size_t)data[9] << 8 | (size_t)data[10] << 16) : 0;
     if (header == 0 || header + 32 > size)
         return 0;
+    uint8_t hash[32];
     EVP_Digest(data, header, hash, NULL, EVP_sha256(), NULL);
     if (pwrite(fd, hash, sizeof hash, (off_t)header) != sizeof hash)
         abort();
@@ -60,15 +60,15 @@ size_t mr_fuzz_seed(unsigned n, uint8_t **data)
         .scheme = MR_SCHEME_GS, .bucket = "b", .endpoint = "http://x", .prefixes = prefixes, .prefix_count = n % 3};
     struct mr_index_builder *b = mr_index_builder_new(&source, -1);
     const struct mr_index_file_extra extra = {n, NULL};
-    struct mr_index index;
-    void *image = NULL;
-    size_t length = 0;
     for (unsigned i = 0; i < counts[n]; i++) {
         char name[64];
         int l = snprintf(name, sizeof(name), "train/%05u", i);
         if (mr_index_builder_add(b, name, (size_t)l, mr_mix64(i) % 100000, mr_mix64(i), i, true) != 0)
             abort();
     }
+    struct mr_index index;
+    void *image = NULL;
+    size_t length = 0;
     if (mr_index_builder_finish(b, &image, &length) != 0 || mr_index_attach(&index, image, length) != 0)
         abort();
     mr_index_builder_destroy(b);

@@ -11,7 +11,8 @@ static int walk(struct mr_json *json, unsigned *strings)
 {
     const char *string;
     size_t length;
-    int rc, is_object;
+    int rc;
+    bool is_object;
     switch (mr_json_peek(json)) {
     case MR_JSON_STRING:
         if (mr_json_string(json, &string, &length) != 0)
@@ -53,22 +54,21 @@ static unsigned sum_tree(const json_t *tree)
 }
 
 /* What jansson refuses and the grammar does not: a number that fits no C type. */
-static int out_of_range(const json_error_t *error)
+static bool out_of_range(const json_error_t *error)
 {
     return strstr(error->text, "too big") || strstr(error->text, "overflow") || strstr(error->text, "too small");
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct mr_json json;
-    json_error_t error;
-    unsigned strings = 0;
     char *text = malloc(size + 1);
     if (!text)
         abort();
     memcpy(text, data, size);
+    struct mr_json json;
     mr_json_init(&json, text, size);
-    int accepted = walk(&json, &strings) == 0 && mr_json_finish(&json) == 0;
+    unsigned strings = 0;
+    bool accepted = walk(&json, &strings) == 0 && mr_json_finish(&json) == 0;
     if (accepted == (json.error != NULL) || json.at < text || json.at > text + size)
         abort();
     memcpy(text, data, size);
@@ -81,6 +81,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             abort();
         return 0;
     }
+    json_error_t error;
     json_t *tree = json_loadb((const char *)data, size, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &error);
     if (tree ? !accepted && json.depth <= MR_JSON_DEPTH
              : accepted && !out_of_range(&error) && !strstr(error.text, "duplicate"))

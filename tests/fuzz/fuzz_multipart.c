@@ -10,13 +10,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const char *text = (const char *)data;
     struct mr_multipart multipart;
-    struct mr_multipart_part part;
-    size_t parts = 0;
     if (mr_multipart_init(&multipart, text, size) != 0) {
         if (mr_error_text()[0] == 0)
             abort();
         return 0;
     }
+    struct mr_multipart_part part;
+    size_t parts = 0;
     while (mr_multipart_next(&multipart, &part)) {
         if (part.body < text || part.body + part.body_length > text + size || part.id < -1 || part.status < 0 ||
             part.status > 999 || parts++ > size)

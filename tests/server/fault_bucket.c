@@ -77,6 +77,13 @@ static void drop(struct bucket_object *object)
     object->data = NULL;
 }
 
+void fault_bucket_remove(struct fault_bucket *bucket, const char *name)
+{
+    struct bucket_object *object = fault_bucket_find(bucket, name);
+    if (object)
+        drop(object);
+}
+
 /* ---- answers ---- */
 
 static void put(struct reply *reply, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
@@ -112,7 +119,7 @@ static uint64_t match_of(const char *target)
     return at ? strtoull(at + strlen("ifGenerationMatch="), NULL, 10) : ANY;
 }
 
-static int matches(const struct bucket_object *object, uint64_t match)
+static bool matches(const struct bucket_object *object, uint64_t match)
 {
     return match == ANY || (match == 0 ? !object : object && object->generation == match);
 }
@@ -153,23 +160,26 @@ static void make(struct fault_bucket *bucket, const struct bucket_step *step, st
 static void do_insert(struct fault_bucket *bucket, const struct bucket_step *step, const struct fault_request *request,
                       struct reply *reply)
 {
-    char name[256], crc[16] = "", sent[9], boundary[80] = "";
+    char boundary[80] = "";
     const char *type = fault_header(request, "Content-Type"), *at = type ? strstr(type, "boundary=") : NULL;
     if (!at || sscanf(at + 9, "%79s", boundary) != 1) {
         put_error(reply, 400);
         return;
     }
+    char name[256];
     snprintf(name, sizeof name, "%s", fault_query(request, "name"));
     const char *json = strstr(request->body, "\"crc32c\":\"");
     const char *second = strstr(request->body + 3, boundary);
     const char *data = second ? strstr(second, "\r\n\r\n") : NULL;
     size_t tail = strlen(boundary) + 8; /* CR LF -- boundary -- CR LF */
+    char crc[16] = "";
     if (!json || !data || sscanf(json + 10, "%8s", crc) != 1) {
         put_error(reply, 400);
         return;
     }
     data += 4;
     uint64_t size = request->body_length - (size_t)(data - request->body) - tail;
+    char sent[9];
     mr_crc32c_to_base64(mr_crc32c(0, data, size), sent);
     if (strcmp(sent, crc) != 0)
         put_error(reply, 400);
@@ -208,17 +218,19 @@ static int name_of(const char *target, char *name, size_t size)
 static void do_batch(struct fault_bucket *bucket, const struct bucket_step *step, const struct fault_request *request,
                      struct reply *reply)
 {
-    size_t at = 0;
-    unsigned id, parts = 0, count = 0;
+    unsigned parts = 0;
     for (const char *p = request->body; (p = strstr(p, "<millrace+")); p++)
         parts++;
+    size_t at = 0;
+    unsigned id, count = 0;
     for (const char *p = request->body; (p = strstr(p, "<millrace+")); p++) {
-        char target[1500], name[256];
-        struct reply one = {0};
+        char target[1500];
         const char *line = strstr(p, "DELETE ");
         if (sscanf(p, "<millrace+%u>", &id) != 1 || !line || sscanf(line, "DELETE %1499s", target) != 1)
             abort();
         count++;
+        char name[256];
+        struct reply one = {0};
         if (step->fault == PART_STATUS && count == 1)
             put_error(&one, step->status);
         else if (name_of(target, name, sizeof name) == 0)
@@ -240,13 +252,14 @@ static void do_compose(struct fault_bucket *bucket, const struct bucket_step *st
                        struct reply *reply)
 {
     static unsigned char whole[1 << 20];
-    char name[256], target[256];
-    uint64_t size = 0;
+    char target[256];
     name_of(request->target, target, sizeof target);
+    char name[256];
+    uint64_t size = 0;
     for (const char *p = request->body; (p = strstr(p, "{\"name\":\"")); p++) {
-        unsigned long long generation = 0;
         size_t n = strcspn(p + 9, "\"");
         snprintf(name, sizeof name, "%.*s", (int)n, p + 9);
+        unsigned long long generation = 0;
         sscanf(p + 9 + n, "\",\"generation\":%llu", &generation);
         struct bucket_object *source = fault_bucket_find(bucket, name);
         if (!source || (generation && source->generation != generation)) {
@@ -267,7 +280,7 @@ static struct bucket_session *session_new(struct fault_bucket *bucket, const cha
         struct bucket_session *session = &bucket->sessions[i];
         if (session->used)
             continue;
-        session->used = 1;
+        session->used = true;
         session->match = match;
         snprintf(session->name, sizeof session->name, "%s", name);
         return session;
@@ -309,11 +322,10 @@ static void do_chunk(struct fault_bucket *bucket, const struct bucket_step *step
 {
     struct bucket_session *session = session_of(bucket, request->target, "upload_id=");
     const char *range = fault_header(request, "Content-Range");
-    unsigned long long first = 0, last = 0, total = ANY;
     uint64_t length = request->body_length;
     if (!session || step->fault == FORGET) {
         if (session)
-            session->gone = 1;
+            session->gone = true;
         put_error(reply, step->fault == FORGET ? step->status : 404);
         return;
     }
@@ -325,7 +337,8 @@ static void do_chunk(struct fault_bucket *bucket, const struct bucket_step *step
             put_error(reply, 404);
         return;
     }
-    int has_bytes = range && sscanf(range, "bytes %llu-%llu/%llu", &first, &last, &total) >= 2;
+    unsigned long long first = 0, last = 0, total = ANY;
+    bool has_bytes = range && sscanf(range, "bytes %llu-%llu/%llu", &first, &last, &total) >= 2;
     if (!has_bytes && (!range || sscanf(range, "bytes */%llu", &total) != 1))
         total = ANY;
     if (has_bytes &&
@@ -367,8 +380,9 @@ static void do_part(struct fault_bucket *bucket, const struct fault_request *req
     struct bucket_session *session = session_of(bucket, request->target, "uploadId=");
     const char *number = fault_query(request, "partNumber");
     unsigned n = number ? (unsigned)strtoul(number, NULL, 10) : 0;
-    char crc[9], line[40];
+    char crc[9];
     mr_crc32c_to_base64(mr_crc32c(0, request->body, request->body_length), crc);
+    char line[40];
     snprintf(line, sizeof line, "crc32c=%s", crc);
     const char *hash = fault_header(request, "x-goog-hash");
     if (!session || n == 0 || n >= 64 || !hash || strcmp(hash, line) != 0) {
@@ -388,21 +402,22 @@ static void do_complete(struct fault_bucket *bucket, const struct bucket_step *s
 {
     struct bucket_session *session = session_of(bucket, request->target, "uploadId=");
     unsigned char *whole = malloc(1);
-    uint64_t size = 0;
     if (!session) {
         put(reply, 404, "<Error><Code>NoSuchUpload</Code><Message>no such upload</Message></Error>");
         free(whole);
         return;
     }
+    uint64_t size = 0;
     for (const char *p = request->body; (p = strstr(p, "<PartNumber>")); p++) {
         unsigned n = (unsigned)strtoul(p + 12, NULL, 10);
-        char crc[9], etag[60];
         if (n == 0 || n >= 64 || !session->part[n]) {
             put(reply, 400, "<Error><Code>InvalidPart</Code><Message>part %u is missing</Message></Error>", n);
             free(whole);
             return;
         }
+        char crc[9];
         mr_crc32c_to_base64(mr_crc32c(0, session->part[n], session->part_size[n]), crc);
+        char etag[60];
         snprintf(etag, sizeof etag, "part-%u-%s", n, crc);
         if (!strstr(p, etag)) {
             put(reply, 400, "<Error><Code>InvalidPart</Code><Message>another etag</Message></Error>");
@@ -414,7 +429,7 @@ static void do_complete(struct fault_bucket *bucket, const struct bucket_step *s
         size += session->part_size[n];
     }
     make(bucket, step, reply, session->name, whole, size, ANY);
-    session->gone = 1;
+    session->gone = true;
     put(reply, 200,
         "<?xml version=\"1.0\"?><CompleteMultipartUploadResult><Location>x</Location><Bucket>bucket</Bucket>"
         "<Key>%s</Key><ETag>\"e\"</ETag></CompleteMultipartUploadResult>",
@@ -424,12 +439,13 @@ static void do_complete(struct fault_bucket *bucket, const struct bucket_step *s
 
 static void do_uploads(struct fault_bucket *bucket, const struct fault_request *request, struct reply *reply)
 {
-    char list[20000] = "", started[40] = "2026-01-02T03:04:05.678Z";
+    char started[40] = "2026-01-02T03:04:05.678Z";
     time_t now = time(NULL);
     if (bucket->started_now)
         strftime(started, sizeof started, "%Y-%m-%dT%H:%M:%S.000Z", gmtime(&now));
     const char *marker = fault_query(request, "upload-id-marker");
     unsigned from = marker ? (unsigned)strtoul(marker, NULL, 10) + 1 : 0, n = 0, i;
+    char list[20000] = "";
     for (i = from; i < 16 && n < 3; i++) {
         const struct bucket_session *session = &bucket->sessions[i];
         if (!session->used || session->gone)
@@ -467,10 +483,11 @@ static void do_list(struct fault_bucket *bucket, const struct fault_request *req
             found[count++] = &bucket->objects[i];
     qsort(found, count, sizeof *found, by_name);
     for (unsigned i = 0; i < count; i++) {
-        char crc[9], created[40];
+        char crc[9];
         time_t seconds = (time_t)found[i]->created_s;
-        struct tm tm;
         mr_crc32c_to_base64(found[i]->crc, crc);
+        char created[40];
+        struct tm tm;
         strftime(created, sizeof created, "%Y-%m-%dT%H:%M:%S.000Z", gmtime_r(&seconds, &tm));
         at += (size_t)snprintf(reply->body + at, sizeof reply->body - at,
                                "%s{\"name\":\"%s\",\"size\":\"%llu\",\"generation\":\"%llu\",\"crc32c\":\"%s\","
@@ -490,7 +507,8 @@ static void do_list(struct fault_bucket *bucket, const struct fault_request *req
 static enum bucket_op op_of(const struct fault_request *request)
 {
     const char *target = request->target, *method = request->method;
-    int is_put = strcmp(method, "PUT") == 0, is_post = strcmp(method, "POST") == 0, is_get = strcmp(method, "GET") == 0;
+    bool is_put = strcmp(method, "PUT") == 0, is_post = strcmp(method, "POST") == 0,
+         is_get = strcmp(method, "GET") == 0;
     if (strncmp(target, "/batch/", 7) == 0)
         return OP_BATCH;
     if (strncmp(target, "/upload/", 8) == 0) {
@@ -571,7 +589,7 @@ static void act(struct fault_bucket *bucket, enum bucket_op op, const struct buc
         session = session_of(bucket, request->target, op == OP_DROP ? "upload_id=" : "uploadId=");
         reply->status = op == OP_DROP ? 499 : session ? 204 : 404;
         if (session)
-            session->gone = 1;
+            session->gone = true;
         break;
     case OP_INITIATE:
         decode(name, sizeof name, request->target + strlen("/bucket/"), strcspn(request->target + 8, "?"));
@@ -602,7 +620,7 @@ static const struct bucket_step *step_of(const struct fault_bucket *bucket, enum
     return &well;
 }
 
-static int answer(struct fault_conn *conn, const struct bucket_step *step, struct reply *reply)
+static bool answer(struct fault_conn *conn, const struct bucket_step *step, struct reply *reply)
 {
     switch (step->fault) {
     case RESET_BEFORE:
@@ -610,17 +628,17 @@ static int answer(struct fault_conn *conn, const struct bucket_step *step, struc
     case KEEP_THEN_RESET:
     case DONE_TWICE:
         fault_reset(conn);
-        return 0;
+        return false;
     case STALL_AFTER:
         fault_wait(conn, 30000);
-        return 0;
+        return false;
     case SHORT_ANSWER:
         fault_printf(conn, "HTTP/1.1 200 X\r\nContent-Length: %zu\r\n\r\n", reply->length + 2);
         fault_send(conn, reply->body, reply->length / 2);
-        return 0;
+        return false;
     case GARBAGE:
         fault_answer(conn, 200, "", "<<<>>>{", 7);
-        return 1;
+        return true;
     case DONE_STATUS:
         put_error(reply, step->status);
         snprintf(reply->extra, sizeof reply->extra, "%s", step->extra ? step->extra : "");
@@ -629,10 +647,10 @@ static int answer(struct fault_conn *conn, const struct bucket_step *step, struc
         break;
     }
     fault_answer(conn, reply->status, reply->extra, reply->body, reply->length);
-    return 1;
+    return true;
 }
 
-int fault_bucket_handle(void *arg, struct fault_conn *conn, const struct fault_request *request)
+bool fault_bucket_handle(void *arg, struct fault_conn *conn, const struct fault_request *request)
 {
     struct fault_bucket *bucket = arg;
     enum bucket_op op = op_of(request);
@@ -652,7 +670,7 @@ int fault_bucket_handle(void *arg, struct fault_conn *conn, const struct fault_r
         act(bucket, op, step, request, reply);
     }
     pthread_mutex_unlock(&bucket->lock);
-    int keep = answer(conn, step, reply);
+    bool keep = answer(conn, step, reply);
     free(reply);
     return keep;
 }

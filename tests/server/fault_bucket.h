@@ -1,6 +1,6 @@
 /*
- * fault_bucket.h - a bucket in memory on a fault server: all that writes and asks, with a script of what goes wrong at which
- * request of which operation.
+ * fault_bucket.h - a bucket in memory on a fault server: all that writes and asks, with a script of what goes wrong at
+ * which request of which operation.
  *
  * The n-th request of an operation follows the n-th step of the script that names it; those beyond are answered well.
  */
@@ -8,6 +8,7 @@
 #define MR_TESTS_FAULT_BUCKET_H
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "fault_server.h"
@@ -42,7 +43,7 @@ enum bucket_fault {
     STALL_AFTER,     /* done, and silence */
     SHORT_ANSWER,    /* done; half the answer, then the end of the connection */
     GARBAGE,         /* done; 200 and no JSON or XML */
-    WRONG_CRC,       /* done; the object has other bytes, and says so */
+    WRONG_CRC,       /* done; the object has other bytes, and their crc32c */
     DONE_TWICE,      /* done; another writer's object replaces it; the answer is lost */
     KEEP_LESS,       /* a chunk: `after` bytes of it are kept */
     KEEP_THEN_RESET, /* a chunk: `after` bytes of it are kept, and the answer is lost */
@@ -64,7 +65,7 @@ struct bucket_object {
     char name[256];
     unsigned char *data;
     uint64_t size, generation;
-    uint32_t crc; /* as told */
+    uint32_t crc; /* as given to clients */
     int64_t created_s;
 };
 
@@ -78,15 +79,15 @@ struct fault_bucket {
     struct bucket_object objects[BUCKET_OBJECTS];
     struct bucket_session {
         char name[256];
-        unsigned char *data; /* of a multipart upload: its parts one behind the other */
+        unsigned char *data; /* of a multipart upload: its upload parts one after the other */
         uint64_t size, match;
         uint64_t part_size[64];
         unsigned char *part[64];
         uint64_t finished; /* generation */
-        int used, gone;
+        bool used, gone;
     } sessions[16];
     uint64_t generation; /* of the last object */
-    int started_now;     /* uploads under way were begun now, and not on 2 January 2026 */
+    bool started_now;    /* uploads under way were begun now, and not on 2 January 2026 */
     unsigned count[OP_COUNT];
     unsigned seen_on_conn[OP_COUNT]; /* of the last request: requests on its connection before it */
     char last_head[OP_COUNT][8192], last_target[OP_COUNT][8192], last_body[OP_COUNT][8192];
@@ -98,8 +99,10 @@ void fault_bucket_close(struct fault_bucket *bucket);
 struct bucket_object *fault_bucket_find(struct fault_bucket *bucket, const char *name);
 /* Returns its generation. */
 uint64_t fault_bucket_put(struct fault_bucket *bucket, const char *name, const void *data, uint64_t size);
+/* If it is there. */
+void fault_bucket_remove(struct fault_bucket *bucket, const char *name);
 
 /* A fault_handler; arg is a struct fault_bucket. */
-int fault_bucket_handle(void *arg, struct fault_conn *conn, const struct fault_request *request);
+bool fault_bucket_handle(void *arg, struct fault_conn *conn, const struct fault_request *request);
 
 #endif

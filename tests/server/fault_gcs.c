@@ -17,22 +17,23 @@ static const char *hash_line(const struct fault_gcs *gcs, char line[64])
     return gcs->no_hash ? "" : line;
 }
 
-static int not_found(struct fault_conn *conn)
+static bool not_found(struct fault_conn *conn)
 {
     static const char text[] = "{\"error\": {\"code\": 404, \"message\": \"No such object: bucket/x\"}}";
     fault_answer(conn, 404, "Content-Type: application/json\r\n", text, sizeof text - 1);
-    return 1;
+    return true;
 }
 
-static int answer_metadata(struct fault_gcs *gcs, struct fault_conn *conn)
+static bool answer_metadata(struct fault_gcs *gcs, struct fault_conn *conn)
 {
-    char text[300], crc[9];
     gcs->lookups++;
+    char crc[9];
     mr_crc32c_to_base64(mr_crc32c(0, gcs->data, gcs->size), crc);
+    char text[300];
     int n = snprintf(text, sizeof text, "{\"name\":\"x\",\"size\":\"%llu\",\"generation\":\"%llu\",\"crc32c\":\"%s\"}",
                      (unsigned long long)gcs->size, (unsigned long long)gcs->generation, crc);
     fault_answer(conn, 200, "", text, (size_t)n);
-    return 1;
+    return true;
 }
 
 static void send_drip(struct fault_conn *conn, const unsigned char *data, uint64_t length, uint64_t each)
@@ -57,7 +58,8 @@ static void send_chunked(struct fault_conn *conn, const unsigned char *data, uin
 }
 
 /* The body, and all that goes wrong in it. data[0, length) is what was asked for. */
-static int send_body(struct fault_conn *conn, const struct fault_step *step, const unsigned char *data, uint64_t length)
+static bool send_body(struct fault_conn *conn, const struct fault_step *step, const unsigned char *data,
+                      uint64_t length)
 {
     unsigned char *copy;
     switch (step->kind) {
@@ -68,14 +70,14 @@ static int send_body(struct fault_conn *conn, const struct fault_step *step, con
             fault_wait(conn, 50); /* a reset overtakes what is not read yet */
             fault_reset(conn);
         }
-        return 0;
+        return false;
     case FAULT_STALL:
         fault_send(conn, data, MIN(step->after, length));
         fault_wait(conn, 30000);
-        return 0;
+        return false;
     case FAULT_DRIP:
         send_drip(conn, data, length, step->after);
-        return 1;
+        return true;
     case FAULT_FLIP:
         copy = malloc(length + 1);
         memcpy(copy, data, length);
@@ -83,37 +85,37 @@ static int send_body(struct fault_conn *conn, const struct fault_step *step, con
         copy[MIN(step->after, length)] ^= 1;
         fault_send(conn, copy, length);
         free(copy);
-        return 1;
+        return true;
     case FAULT_LONG:
         fault_send(conn, data, length);
         for (uint64_t i = 0; i < step->after; i++)
             fault_send(conn, "x", 1);
-        return 1;
+        return true;
     case FAULT_SHORT:
         fault_send(conn, data, length - step->after);
-        return 1;
+        return true;
     case FAULT_CHUNKED_LONG:
         send_chunked(conn, data, length, step->after);
-        return 1;
+        return true;
     case FAULT_CHUNKED_SHORT:
         send_chunked(conn, data, length - step->after, 0);
-        return 1;
+        return true;
     default:
         fault_send(conn, data, length);
         return step->kind != FAULT_CLOSE_AFTER;
     }
 }
 
-static int answer_media(struct fault_gcs *gcs, struct fault_conn *conn, const struct fault_request *request,
-                        const struct fault_step *step)
+static bool answer_media(struct fault_gcs *gcs, struct fault_conn *conn, const struct fault_request *request,
+                         const struct fault_step *step)
 {
-    char hash[64], head[512];
+    char head[512];
     unsigned long long first = 0, last = gcs->size ? gcs->size - 1 : 0;
     const char *range = fault_header(request, "Range");
     if (range && step->kind != FAULT_NO_RANGE) {
         if (sscanf(range, "bytes=%llu-%llu", &first, &last) != 2 || first >= gcs->size) {
             fault_answer(conn, 416, "", "", 0);
-            return 1;
+            return true;
         }
         last = MIN(last, gcs->size - 1);
         snprintf(head, sizeof head, "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes %llu-%llu/%llu\r\n",
@@ -124,6 +126,7 @@ static int answer_media(struct fault_gcs *gcs, struct fault_conn *conn, const st
     uint64_t length = gcs->size ? last - first + 1 : 0, told = length;
     told += step->kind == FAULT_LONG ? step->after : 0;
     told -= step->kind == FAULT_SHORT ? step->after : 0;
+    char hash[64];
     fault_printf(conn, "%s%sx-goog-generation: %llu\r\n%s", head, hash_line(gcs, hash),
                  (unsigned long long)gcs->generation, step->extra ? step->extra : "");
     if (step->kind == FAULT_GUNZIPPED)
@@ -135,12 +138,12 @@ static int answer_media(struct fault_gcs *gcs, struct fault_conn *conn, const st
     return send_body(conn, step, gcs->data + first, length);
 }
 
-static int answer(struct fault_gcs *gcs, struct fault_conn *conn, const struct fault_request *request)
+static bool answer(struct fault_gcs *gcs, struct fault_conn *conn, const struct fault_request *request)
 {
     static const struct fault_step none;
     const char *generation = fault_query(request, "generation");
     uint64_t wanted = generation ? strtoull(generation, NULL, 10) : 0;
-    int is_media = fault_query(request, "alt") != NULL;
+    bool is_media = fault_query(request, "alt") != NULL;
     const struct fault_step *step = &none;
     if (is_media) {
         unsigned n = gcs->media++;
@@ -162,14 +165,14 @@ static int answer(struct fault_gcs *gcs, struct fault_conn *conn, const struct f
     if (step->kind == FAULT_STATUS) {
         const char *text = step->text ? step->text : "";
         fault_answer(conn, step->status, step->extra ? step->extra : "", text, strlen(text));
-        return 1;
+        return true;
     }
     if (gcs->deleted || (wanted && wanted != gcs->generation))
         return not_found(conn);
     return is_media ? answer_media(gcs, conn, request, step) : answer_metadata(gcs, conn);
 }
 
-int fault_gcs_handle(void *arg, struct fault_conn *conn, const struct fault_request *request)
+bool fault_gcs_handle(void *arg, struct fault_conn *conn, const struct fault_request *request)
 {
     struct fault_gcs *gcs = arg;
     unsigned now = ++gcs->at_once, most = gcs->most_at_once;
@@ -177,7 +180,7 @@ int fault_gcs_handle(void *arg, struct fault_conn *conn, const struct fault_requ
         ;
     if (request->on_conn == 0)
         gcs->connections++;
-    int keep = answer(gcs, conn, request);
+    bool keep = answer(gcs, conn, request);
     gcs->at_once--;
     return keep;
 }

@@ -7,6 +7,7 @@
 #ifndef MR_TESTS_FAULT_GCS_H
 #define MR_TESTS_FAULT_GCS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "fault_server.h"
@@ -25,7 +26,7 @@ enum fault_kind {
     FAULT_CHUNKED_SHORT, /* no Content-Length, `after` bytes fewer */
     FAULT_NO_RANGE,      /* 200 with everything, whatever the range */
     FAULT_OTHER_RANGE,   /* 206 with a range that begins one byte later */
-    FAULT_GUNZIPPED,     /* the header that says that the server decompressed */
+    FAULT_GUNZIPPED,     /* the header of a server that decompressed */
     FAULT_CLOSE_AFTER,   /* a good answer, then the connection closes without a word */
 };
 
@@ -39,8 +40,8 @@ struct fault_step {
 struct fault_gcs {
     const unsigned char *data;
     uint64_t size, generation;
-    int deleted; /* 404 for everything */
-    int no_hash; /* no x-goog-hash */
+    bool deleted; /* 404 for everything */
+    bool no_hash; /* no x-goog-hash */
     const struct fault_step *script;
     unsigned steps;
     unsigned delay_ms; /* before each answer */
@@ -54,6 +55,6 @@ struct fault_gcs {
 };
 
 /* A fault_handler; arg is a struct fault_gcs. */
-int fault_gcs_handle(void *arg, struct fault_conn *conn, const struct fault_request *request);
+bool fault_gcs_handle(void *arg, struct fault_conn *conn, const struct fault_request *request);
 
 #endif

@@ -22,7 +22,6 @@ struct fault_conn {
     struct fault_server *server;
     pthread_t thread;
     int fd;
-    unsigned number;
     char buffer[32768];
     size_t filled;
 };
@@ -64,9 +63,9 @@ void fault_send(struct fault_conn *conn, const void *data, size_t length)
 
 void fault_printf(struct fault_conn *conn, const char *fmt, ...)
 {
-    char text[16384];
     va_list ap;
     va_start(ap, fmt);
+    char text[16384];
     int n = vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     if (n < 0 || (size_t)n >= sizeof text)
@@ -133,53 +132,53 @@ const char *fault_query(const struct fault_request *request, const char *name)
 }
 
 /* More bytes into the buffer. 0 at the end of the connection or of the server. */
-static int fill(struct fault_conn *conn)
+static bool fill(struct fault_conn *conn)
 {
     struct pollfd fds[2] = {{conn->fd, POLLIN, 0}, {conn->server->stop_pipe[0], POLLIN, 0}};
     if (conn->filled + 1 >= sizeof conn->buffer || poll(fds, 2, -1) < 0 || fds[1].revents)
-        return 0;
+        return false;
     ssize_t n = recv(conn->fd, conn->buffer + conn->filled, sizeof conn->buffer - 1 - conn->filled, 0);
     if (n <= 0)
-        return 0;
+        return false;
     conn->filled += (size_t)n;
     conn->buffer[conn->filled] = 0;
-    return 1;
+    return true;
 }
 
 /* What is not in the buffer yet. */
-static int read_body(struct fault_conn *conn, char *to, size_t length)
+static bool read_body(struct fault_conn *conn, char *to, size_t length)
 {
     while (length > 0) {
         struct pollfd fds[2] = {{conn->fd, POLLIN, 0}, {conn->server->stop_pipe[0], POLLIN, 0}};
         if (poll(fds, 2, -1) < 0 || fds[1].revents)
-            return 0;
+            return false;
         ssize_t n = recv(conn->fd, to, length, 0);
         if (n <= 0)
-            return 0;
+            return false;
         to += n;
         length -= (size_t)n;
     }
-    return 1;
+    return true;
 }
 
-static int read_request(struct fault_conn *conn, struct fault_request *request)
+static bool read_request(struct fault_conn *conn, struct fault_request *request)
 {
-    char *end;
     conn->buffer[conn->filled] = 0;
+    char *end;
     while (!(end = strstr(conn->buffer, "\r\n\r\n"))) {
         if (!fill(conn))
-            return 0;
+            return false;
     }
     size_t head = (size_t)(end + 4 - conn->buffer);
     char *line_end = strstr(conn->buffer, "\r\n");
     *line_end = 0;
     if (sscanf(conn->buffer, "%15s %8191s", request->method, request->target) != 2)
-        return 0;
+        return false;
     snprintf(request->head, sizeof request->head, "%.*s", (int)(end + 2 - (line_end + 2)), line_end + 2);
     const char *length = fault_header(request, "Content-Length");
     request->body_length = length ? strtoul(length, NULL, 10) : 0;
     if (request->body_length > BODY_MAX)
-        return 0;
+        return false;
     free(request->body);
     request->body = calloc(1, request->body_length + 4097);
     if (!request->body)
@@ -197,7 +196,6 @@ static void *serve(void *arg)
     struct fault_request *request = calloc(1, sizeof *request);
     if (!request)
         die("calloc");
-    request->conn = conn->number;
     while (read_request(conn, request) && conn->server->handler(conn->server->arg, conn, request))
         request->on_conn++;
     free(request->body);
@@ -205,7 +203,7 @@ static void *serve(void *arg)
     shutdown(conn->fd, SHUT_WR);
     struct linger linger;
     socklen_t size = sizeof linger;
-    int kept = getsockopt(conn->fd, SOL_SOCKET, SO_LINGER, &linger, &size) == 0 && !linger.l_onoff;
+    bool kept = getsockopt(conn->fd, SOL_SOCKET, SO_LINGER, &linger, &size) == 0 && !linger.l_onoff;
     if (kept) /* unread bytes would turn the close into a reset, and could take the answer's end with them */
         while (fill(conn))
             conn->filled = 0;
@@ -223,9 +221,10 @@ static void *accept_all(void *arg)
         struct pollfd fds[2] = {{server->fd, POLLIN, 0}, {server->stop_pipe[0], POLLIN, 0}};
         if (poll(fds, 2, -1) < 0 || fds[1].revents)
             return NULL;
-        int fd = accept4(server->fd, NULL, NULL, SOCK_CLOEXEC), one = 1;
+        int fd = accept4(server->fd, NULL, NULL, SOCK_CLOEXEC);
         if (fd < 0)
             continue;
+        int one = 1;
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
         struct fault_conn *conn = calloc(1, sizeof *conn);
         if (!conn || server->count == CONNS_MAX)
@@ -233,7 +232,6 @@ static void *accept_all(void *arg)
         conn->server = server;
         conn->fd = fd;
         pthread_mutex_lock(&server->lock);
-        conn->number = server->count;
         server->conns[server->count++] = conn;
         pthread_mutex_unlock(&server->lock);
         if (pthread_create(&conn->thread, NULL, serve, conn) != 0)
@@ -268,11 +266,11 @@ const char *fault_server_host(const struct fault_server *server)
 }
 
 /* All connections before the one from this port are at their end. */
-static int settled(struct fault_server *server, in_port_t port)
+static bool settled(struct fault_server *server, in_port_t port)
 {
-    unsigned open = 0;
-    int accepted = 0;
     pthread_mutex_lock(&server->lock);
+    unsigned open = 0;
+    bool accepted = false;
     for (unsigned i = 0; i < server->count; i++) {
         struct sockaddr_in peer = {0};
         socklen_t size = sizeof peer;

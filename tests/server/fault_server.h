@@ -5,6 +5,7 @@
 #ifndef MR_TESTS_FAULT_SERVER_H
 #define MR_TESTS_FAULT_SERVER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct fault_server;
@@ -16,12 +17,11 @@ struct fault_request {
     char head[8192];   /* all header lines, NUL-terminated */
     char *body;        /* NUL-terminated, of at least 4 KiB */
     size_t body_length;
-    unsigned conn;    /* number of the connection, from 0 */
     unsigned on_conn; /* requests on this connection before this one */
 };
 
-/* Answers one request. Returns 1 to keep the connection, 0 to close it. Runs in a thread of its own. */
-typedef int fault_handler(void *arg, struct fault_conn *conn, const struct fault_request *request);
+/* Answers one request. Returns true to keep the connection, false to close it. Runs in a thread of its own. */
+typedef bool fault_handler(void *arg, struct fault_conn *conn, const struct fault_request *request);
 
 /* On 127.0.0.1 and a free port. Aborts the test where it cannot. */
 struct fault_server *fault_server_start(fault_handler *handler, void *arg);

@@ -1,5 +1,5 @@
 /*
- * auth.c - finds the credentials (protocols.md, "Google credentials"), and keeps one token of them: who waits for it,
+ * auth.c - finds the credentials (docs/protocols.md, "Credentials"), and keeps one token of them: who waits for it,
  * when it is replaced.
  */
 #include "worker/store/auth.h"
@@ -25,12 +25,12 @@ struct mr_auth {
     struct mr_auth *next; /* of this thread */
     unsigned uses;
     struct mr_http *http;
-    int anonymous;
+    bool anonymous;
     struct mr_auth_file *file;
     char *origin; /* the file's path, or the metadata server's host */
     struct mr_auth_source *source;
     struct mr_http_timer timer; /* starts a fetch */
-    int fetching, started, refused;
+    bool fetching, started, refused;
     struct mr_text bearer; /* "Authorization: Bearer ..."; empty: none yet */
     struct mr_text quota;  /* "x-goog-user-project: ..." */
     uint64_t serial;
@@ -56,7 +56,7 @@ static void wake_all(struct mr_auth *auth, enum mr_code code, const char *text)
     mr_http_poke(auth->http);
 }
 
-static int is_good(const struct mr_auth *auth)
+static bool is_good(const struct mr_auth *auth)
 {
     return auth->bearer.length && !auth->refused && mr_http_now_ns(auth->http) < auth->expires_ns;
 }
@@ -72,13 +72,13 @@ static int64_t refresh_after_ns(int64_t lifetime_s)
     int64_t ahead = AHEAD_S + (int64_t)(mr_random64() % JITTER_S);
     if (lifetime_s >= 2 * ahead)
         return (lifetime_s - ahead) * MR_SECOND_NS;
-    return lifetime_s > 2 ? lifetime_s * MR_SECOND_NS / 2 : MR_SECOND_NS; /* it was handed out old: look again soon */
+    return lifetime_s > 2 ? lifetime_s * MR_SECOND_NS / 2 : MR_SECOND_NS; /* it was old when it came: ask again soon */
 }
 
 static void on_token(void *arg, const struct mr_auth_token *token)
 {
     struct mr_auth *auth = arg;
-    auth->fetching = 0;
+    auth->fetching = false;
     if (token->code == MR_OK) {
         int64_t now_ns = mr_http_now_ns(auth->http);
         mr_auth_text_wipe(&auth->bearer);
@@ -109,7 +109,7 @@ static void on_token(void *arg, const struct mr_auth_token *token)
 static void run_fetch(struct mr_http_timer *timer)
 {
     struct mr_auth *auth = MR_CONTAINER_OF(timer, mr_auth, timer);
-    /* A 401 may come for a token that has been replaced meanwhile: who waits because of it takes the one that is there. */
+    /* A 401 may come for a token that has been replaced meanwhile: a waiter takes the new one. */
     if (is_good(auth) && mr_http_now_ns(auth->http) < auth->refresh_ns) {
         fetch_at(auth, auth->refresh_ns);
         wake_all(auth, MR_OK, "");
@@ -117,23 +117,23 @@ static void run_fetch(struct mr_http_timer *timer)
     }
     if (auth->started)
         auth->source->ops->cancel(auth->source); /* overwrites what the fetch before it left */
-    auth->fetching = auth->started = 1;
+    auth->fetching = auth->started = true;
     if (auth->source->ops->start(auth->source) != 0)
         mr_auth_fail(auth->source);
 }
 
-int mr_auth_headers(struct mr_auth *auth, struct mr_auth_headers *headers)
+bool mr_auth_headers(struct mr_auth *auth, struct mr_auth_headers *headers)
 {
     *headers = (struct mr_auth_headers){.count = 0};
     if (auth->anonymous)
-        return 1;
+        return true;
     if (!is_good(auth))
-        return 0;
+        return false;
     headers->lines[headers->count++] = auth->bearer.data;
     if (auth->quota.length)
         headers->lines[headers->count++] = auth->quota.data;
     headers->serial = auth->serial;
-    return 1;
+    return true;
 }
 
 void mr_auth_wait(struct mr_auth *auth, struct mr_auth_waiter *waiter)
@@ -142,7 +142,7 @@ void mr_auth_wait(struct mr_auth *auth, struct mr_auth_waiter *waiter)
     waiter->next = NULL;
     *(auth->last ? &auth->last->next : &auth->first) = waiter;
     auth->last = waiter;
-    waiter->queued = 1;
+    waiter->queued = true;
     waiter->round = auth->round;
     if (!auth->fetching)
         fetch_at(auth, 0); /* from the loop: a start calls nothing back */
@@ -155,18 +155,18 @@ void mr_auth_cancel(struct mr_auth *auth, struct mr_auth_waiter *waiter)
     *(waiter->previous ? &waiter->previous->next : &auth->first) = waiter->next;
     *(waiter->next ? &waiter->next->previous : &auth->last) = waiter->previous;
     waiter->previous = waiter->next = NULL;
-    waiter->queued = 0;
+    waiter->queued = false;
 }
 
 void mr_auth_refused(struct mr_auth *auth, uint64_t serial)
 {
     if (serial && serial == auth->serial)
-        auth->refused = 1;
+        auth->refused = true;
 }
 
 /* ---- which credentials ---- */
 
-struct mr_auth_source *mr_auth_source_new(struct mr_http *http, const struct mr_auth_file *file, const char *scope)
+static struct mr_auth_source *source_new(struct mr_http *http, const struct mr_auth_file *file, const char *scope)
 {
     switch (file->kind) {
     case MR_AUTH_SERVICE_ACCOUNT:
@@ -178,22 +178,16 @@ struct mr_auth_source *mr_auth_source_new(struct mr_http *http, const struct mr_
             return mr_auth_external_new(http, file, scope);
         return mr_auth_impersonate_new(http, file, scope, mr_auth_external_new(http, file, MR_AUTH_SCOPE_CLOUD));
     case MR_AUTH_IMPERSONATED:
-        return mr_auth_impersonate_new(http, file, scope, mr_auth_source_new(http, file->source, MR_AUTH_SCOPE_CLOUD));
+        return mr_auth_impersonate_new(http, file, scope, source_new(http, file->source, MR_AUTH_SCOPE_CLOUD));
     }
     mr_error_set(MR_E_INTERNAL, "credentials of an unknown kind");
     return NULL;
 }
 
-static const char *env(const char *name)
-{
-    const char *value = getenv(name);
-    return value && value[0] ? value : NULL;
-}
-
 /* Where gcloud leaves the credentials of an application. */
 static void put_gcloud_path(char *out, size_t size)
 {
-    const char *folder = env("CLOUDSDK_CONFIG"), *home = env("HOME");
+    const char *folder = mr_auth_env("CLOUDSDK_CONFIG"), *home = mr_auth_env("HOME");
     if (folder) {
         snprintf(out, size, "%s/application_default_credentials.json", folder);
         return;
@@ -204,14 +198,14 @@ static void put_gcloud_path(char *out, size_t size)
     snprintf(out, size, "%s/.config/gcloud/application_default_credentials.json", home ? home : "");
 }
 
-static int is_true(const char *text)
+static bool is_true(const char *text)
 {
     return text && (strcasecmp(text, "true") == 0 || strcmp(text, "1") == 0);
 }
 
 static int find_source(struct mr_auth *auth)
 {
-    const char *variable = env("GOOGLE_APPLICATION_CREDENTIALS"), *host = env("GCE_METADATA_HOST");
+    const char *variable = mr_auth_env("GOOGLE_APPLICATION_CREDENTIALS"), *host = mr_auth_env("GCE_METADATA_HOST");
     char path[4096];
     put_gcloud_path(path, sizeof path);
     if (variable)
@@ -220,13 +214,13 @@ static int find_source(struct mr_auth *auth)
         auth->origin = strdup(path);
         auth->file = mr_auth_file_read(path);
         if (auth->file) {
-            auth->source = mr_auth_source_new(auth->http, auth->file, MR_AUTH_SCOPE_STORAGE);
+            auth->source = source_new(auth->http, auth->file, MR_AUTH_SCOPE_STORAGE);
             if (!auth->source)
                 mr_error_append("credentials of %s", path);
         }
         if (!auth->source && variable)
             mr_error_append("GOOGLE_APPLICATION_CREDENTIALS");
-    } else if (is_true(env("NO_GCE_CHECK"))) {
+    } else if (is_true(mr_auth_env("NO_GCE_CHECK"))) {
         mr_error_set(MR_E_DENIED,
                      "no credentials: GOOGLE_APPLICATION_CREDENTIALS is not set, there is no %s, and NO_GCE_CHECK says "
                      "not to look for a metadata server; run gcloud auth application-default login, or set "
@@ -243,7 +237,7 @@ static int find_source(struct mr_auth *auth)
 
 static int set_quota(struct mr_auth *auth)
 {
-    const char *project = env("GOOGLE_CLOUD_QUOTA_PROJECT");
+    const char *project = mr_auth_env("GOOGLE_CLOUD_QUOTA_PROJECT");
     if (!project && auth->file)
         project = auth->file->quota_project_id;
     if (!project)
@@ -268,11 +262,11 @@ static int put_account(const char *url, char *out, size_t size)
 static void put_kind(const struct mr_auth *auth, char *out, size_t size)
 {
     const struct mr_auth_file *file = auth->file;
-    char account[256];
     if (!file) {
         snprintf(out, size, "the machine's account");
         return;
     }
+    char account[256];
     put_account(file->impersonation_url, account, sizeof account);
     switch (file->kind) {
     case MR_AUTH_SERVICE_ACCOUNT:
@@ -295,13 +289,14 @@ static void put_kind(const struct mr_auth *auth, char *out, size_t size)
 
 void mr_auth_describe(const struct mr_auth *auth, char *out, size_t size)
 {
-    char kind[400], until[80] = "";
     if (auth->anonymous) {
         snprintf(out, size, "none are sent (anonymous, or an emulator)");
         return;
     }
+    char kind[400];
     put_kind(auth, kind, sizeof kind);
     int64_t left_s = (auth->expires_ns - mr_http_now_ns(auth->http)) / MR_SECOND_NS;
+    char until[80] = "";
     if (auth->bearer.length && left_s > 0)
         snprintf(until, sizeof until, "; its token is good for %lld min", (long long)(left_s / 60));
     snprintf(out, size, "%s, from %s%s", kind, auth->origin ? auth->origin : "", until);
@@ -321,7 +316,7 @@ static void auth_free(struct mr_auth *auth)
     free(auth);
 }
 
-static struct mr_auth *auth_make(struct mr_http *http, int anonymous)
+static struct mr_auth *auth_make(struct mr_http *http, bool anonymous)
 {
     struct mr_auth *auth = calloc(1, sizeof *auth);
     if (!auth) {
@@ -346,14 +341,14 @@ static struct mr_auth *auth_make(struct mr_http *http, int anonymous)
     return auth;
 }
 
-struct mr_auth *mr_auth_new(const char *mode, int emulator, struct mr_http *http)
+struct mr_auth *mr_auth_new(const char *mode, bool emulator, struct mr_http *http)
 {
-    int by_default = !mode || !mode[0] || strcmp(mode, "default") == 0;
+    bool by_default = !mode || !mode[0] || strcmp(mode, "default") == 0;
     if (!by_default && strcmp(mode, "anonymous") != 0) {
         mr_error_set(MR_E_CONFIG, "[gcs] auth = \"%s\" is not one of default, anonymous", mode);
         return NULL;
     }
-    int anonymous = !by_default || emulator;
+    bool anonymous = !by_default || emulator;
     for (struct mr_auth *auth = auths; auth; auth = auth->next) {
         if (auth->http == http && auth->anonymous == anonymous) {
             auth->uses++;

@@ -1,7 +1,7 @@
 /*
  * auth.h - where credentials enter a request: anonymous access, or Google's Application Default Credentials.
  *
- * The order and the kinds: protocols.md, "Google credentials", and docs/credentials.md. All that takes time runs on
+ * The order and the kinds: docs/protocols.md, "Credentials", and docs/credentials.md. All that takes time runs on
  * the http loop (reading a small file is the only blocking call). All stores of one mr_http share one token: the first
  * to need it fetches it, the others wait; it is replaced ahead of its end, while requests go on with the one there is.
  *
@@ -11,6 +11,7 @@
 #ifndef MR_WORKER_STORE_AUTH_H
 #define MR_WORKER_STORE_AUTH_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "shm/base/error.h"
@@ -33,7 +34,7 @@ struct mr_auth_waiter {
     void (*ready)(struct mr_auth_waiter *waiter, enum mr_code code, const char *text);
     struct mr_auth_waiter *previous, *next; /* private */
     uint64_t round;                         /* private */
-    int queued;                             /* private */
+    bool queued;                            /* private */
 };
 
 /*
@@ -41,15 +42,15 @@ struct mr_auth_waiter {
  * STORAGE_EMULATOR_HOST) means anonymous whatever the mode. No network. NULL with mr_error: CONFIG for an unknown
  * mode, DENIED where there are no credentials or their file is broken, with what to do. http must outlive it.
  */
-struct mr_auth *mr_auth_new(const char *mode, int emulator, struct mr_http *http);
+struct mr_auth *mr_auth_new(const char *mode, bool emulator, struct mr_http *http);
 /* Waiters must be gone. NULL is allowed. */
 void mr_auth_destroy(struct mr_auth *auth);
 
 /* For people: the kind of credentials, whose they are, where they were found, how long the token is good. No secret. */
 void mr_auth_describe(const struct mr_auth *auth, char *out, size_t size);
 
-/* 1: headers is filled; 0: there is no token that is good, so mr_auth_wait. */
-int mr_auth_headers(struct mr_auth *auth, struct mr_auth_headers *headers);
+/* Fills in headers. false: there is no valid token, so mr_auth_wait. */
+bool mr_auth_headers(struct mr_auth *auth, struct mr_auth_headers *headers);
 /* Fetches a token unless that is under way. Calls nothing back by itself. */
 void mr_auth_wait(struct mr_auth *auth, struct mr_auth_waiter *waiter);
 void mr_auth_cancel(struct mr_auth *auth, struct mr_auth_waiter *waiter);

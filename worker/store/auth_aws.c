@@ -1,7 +1,8 @@
 /*
  * auth_aws.c - a subject token from AWS: a signed GetCallerIdentity request that Google's token server sends on
- * (https://google.aip.dev/auth/4117; Signature Version 4: https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv.html).
- * Region and keys come from the environment, else from the metadata server of the EC2 instance.
+ * (https://google.aip.dev/auth/4117; Signature Version 4:
+ * https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv.html). Region and keys come from the environment,
+ * else from the metadata server of the EC2 instance.
  */
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
@@ -18,12 +19,16 @@
 
 #define PAIRS_MAX 16
 
+struct aws_keys {
+    const char *access_key_id, *secret_access_key, *session_token; /* the last may be NULL */
+};
+
 struct mr_auth_aws {
     struct mr_auth_subject *subject;
     struct mr_auth_call call;
     struct mr_http_timer timer;
     struct mr_text session, role, region, keys; /* answers of the metadata server; keys' strings point into keys */
-    struct mr_auth_aws_keys key;
+    struct aws_keys key;
 };
 
 /* ---- signing ---- */
@@ -61,10 +66,11 @@ static int by_text(const void *a, const void *b)
 /* The parameters in order, as they are encoded in the URL. */
 static void put_query(struct mr_text *to, const char *query)
 {
-    char *copy = strdup(query), *pairs[PAIRS_MAX], *rest = copy, *pair;
-    size_t count = 0;
+    char *copy = strdup(query), *rest = copy;
     if (!copy)
-        to->failed = 1;
+        to->failed = true;
+    char *pairs[PAIRS_MAX], *pair;
+    size_t count = 0;
     while (copy && count < PAIRS_MAX && (pair = strsep(&rest, "&"))) {
         if (pair[0])
             pairs[count++] = pair;
@@ -79,7 +85,7 @@ static void put_query(struct mr_text *to, const char *query)
 }
 
 struct place {
-    const char *host, *path, *query; /* query: "" or behind the "?" */
+    const char *host, *path, *query; /* query: "" or after the "?" */
     size_t host_length, path_length, service_length;
 };
 
@@ -101,7 +107,7 @@ static int split_url(const char *url, struct place *place)
     return place->host_length > 0 && place->service_length < place->host_length ? 0 : -1;
 }
 
-static void put_canonical(struct mr_text *to, const struct place *place, const struct mr_auth_aws_keys *keys,
+static void put_canonical(struct mr_text *to, const struct place *place, const struct aws_keys *keys,
                           const char *signed_headers, const char *method, const char *date)
 {
     mr_text_puts(to, method);
@@ -125,16 +131,17 @@ static void put_canonical(struct mr_text *to, const struct place *place, const s
 
 static int put_signature(struct mr_text *to, const char *secret, const char *scope, const struct mr_text *text)
 {
-    unsigned char key[32], next[32];
     struct mr_text first = {0};
-    int rc = 0;
     mr_auth_text_reserve(&first, 512);
     mr_text_puts(&first, "AWS4");
     mr_text_puts(&first, secret);
+    unsigned char key[32];
+    int rc = 0;
     /* scope is "date/region/service/aws4_request": each part signs the next */
     if (first.failed || hmac(key, first.data, first.length, scope, strcspn(scope, "/")) != 0)
         rc = -1;
     const char *at = scope + strcspn(scope, "/");
+    unsigned char next[32];
     while (rc == 0 && *at == '/') {
         size_t n = strcspn(++at, "/");
         rc = hmac(next, key, sizeof key, at, n);
@@ -149,22 +156,26 @@ static int put_signature(struct mr_text *to, const char *secret, const char *sco
     return rc;
 }
 
-int mr_auth_aws_sign(struct mr_text *to, const struct mr_auth_aws_keys *keys, const char *region, const char *method,
-                     const char *url, const char *date)
+/*
+ * The value of the Authorization line of a request without a body, signed for the host and query of url; date is
+ * "20260102T030405Z". 0, or -1 with mr_error.
+ */
+static int sign(struct mr_text *to, const struct aws_keys *keys, const char *region, const char *method,
+                const char *url, const char *date)
 {
     const char *headers = keys->session_token ? "host;x-amz-date;x-amz-security-token" : "host;x-amz-date";
-    struct mr_text canonical = {0}, text = {0};
     struct place place;
-    char scope[200];
-    int rc = -1;
     if (split_url(url, &place) != 0) {
         mr_error_set(MR_E_DENIED, "its \"regional_cred_verification_url\" is not the URL of an AWS service");
         return -1;
     }
+    struct mr_text canonical = {0};
     mr_auth_text_reserve(&canonical, MR_AUTH_TOKEN_MAX);
+    char scope[200];
     snprintf(scope, sizeof scope, "%.8s/%.60s/%.*s/aws4_request", date, region,
              (int)(place.service_length < 60 ? place.service_length : 60), place.host);
     put_canonical(&canonical, &place, keys, headers, method, date);
+    struct mr_text text = {0};
     mr_text_puts(&text, "AWS4-HMAC-SHA256\n");
     mr_text_puts(&text, date);
     mr_text_puts(&text, "\n");
@@ -179,6 +190,7 @@ int mr_auth_aws_sign(struct mr_text *to, const struct mr_auth_aws_keys *keys, co
     mr_text_puts(to, ", SignedHeaders=");
     mr_text_puts(to, headers);
     mr_text_puts(to, ", Signature=");
+    int rc = -1;
     if (!canonical.failed && !text.failed)
         rc = put_signature(to, keys->secret_access_key, scope, &text);
     if (rc != 0 || to->failed) {
@@ -226,7 +238,7 @@ static int make_token(struct mr_auth_aws *aws, struct mr_text *token)
     mr_auth_text_reserve(&json, 2 * MR_AUTH_TOKEN_MAX);
     strftime(date, sizeof date, "%Y%m%dT%H%M%SZ", gmtime_r(&now, &tm));
     put_url(&url, file->from.verify_url, aws->region.data);
-    if (url.failed || mr_auth_aws_sign(&authorization, &aws->key, aws->region.data, "POST", url.data, date) != 0)
+    if (url.failed || sign(&authorization, &aws->key, aws->region.data, "POST", url.data, date) != 0)
         goto out;
     split_url(url.data, &place);
     snprintf(host, sizeof host, "%.*s", (int)place.host_length, place.host);
@@ -267,23 +279,17 @@ static void finish(struct mr_auth_aws *aws)
 
 /* ---- region and keys ---- */
 
-static const char *env(const char *name)
-{
-    const char *value = getenv(name);
-    return value && value[0] ? value : NULL;
-}
-
 static int take_keys(struct mr_auth_aws *aws, struct mr_auth_answer *answer)
 {
-    struct mr_auth_member members[] = {{"AccessKeyId", NULL}, {"SecretAccessKey", NULL}, {"Token", NULL}};
     mr_auth_text_reserve(&aws->keys, MR_AUTH_TOKEN_MAX);
     mr_text_add(&aws->keys, answer->body, answer->length);
+    struct mr_auth_member members[] = {{"AccessKeyId", NULL}, {"SecretAccessKey", NULL}, {"Token", NULL}};
     if (aws->keys.failed || mr_auth_members(aws->keys.data, aws->keys.length, members, 3) != 0 || !members[0].value ||
         !members[1].value) {
         mr_error_set(MR_E_DENIED, "the instance's metadata server gives no AWS keys");
         return -1;
     }
-    aws->key = (struct mr_auth_aws_keys){members[0].value, members[1].value, members[2].value};
+    aws->key = (struct aws_keys){members[0].value, members[1].value, members[2].value};
     return 0;
 }
 
@@ -335,7 +341,7 @@ static int ask(struct mr_auth_aws *aws, const char *method, const char *url, con
         mr_auth_call_line(call, "X-aws-ec2-metadata-token-ttl-seconds", "300");
     else if (aws->session.length)
         mr_auth_call_line(call, "X-aws-ec2-metadata-token", aws->session.data);
-    call->direct = 1;
+    call->direct = true;
     call->done = on_answer;
     call->arg = aws;
     return mr_auth_call_send(call);
@@ -345,11 +351,11 @@ static int ask(struct mr_auth_aws *aws, const char *method, const char *url, con
 static void next_step(struct mr_auth_aws *aws)
 {
     const struct mr_auth_file *file = aws->subject->file;
-    int rc;
     if (aws->region.length && aws->key.access_key_id) {
         finish(aws);
         return;
     }
+    int rc;
     if (file->from.imdsv2_url && !aws->session.length)
         rc = ask(aws, "PUT", file->from.imdsv2_url, NULL);
     else if (!aws->region.length)
@@ -367,10 +373,9 @@ static void run_start(struct mr_http_timer *timer)
 
 int mr_auth_aws_start(struct mr_auth_subject *subject)
 {
-    struct mr_auth_aws *aws;
-    const char *region = env("AWS_REGION") ? env("AWS_REGION") : env("AWS_DEFAULT_REGION");
+    const char *region = mr_auth_env("AWS_REGION") ? mr_auth_env("AWS_REGION") : mr_auth_env("AWS_DEFAULT_REGION");
     mr_auth_aws_cancel(subject);
-    aws = calloc(1, sizeof *aws);
+    struct mr_auth_aws *aws = calloc(1, sizeof *aws);
     if (!aws) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for AWS credentials");
         return -1;
@@ -379,9 +384,9 @@ int mr_auth_aws_start(struct mr_auth_subject *subject)
     aws->subject = subject;
     if (region)
         mr_text_puts(&aws->region, region);
-    if (env("AWS_ACCESS_KEY_ID") && env("AWS_SECRET_ACCESS_KEY"))
-        aws->key =
-            (struct mr_auth_aws_keys){env("AWS_ACCESS_KEY_ID"), env("AWS_SECRET_ACCESS_KEY"), env("AWS_SESSION_TOKEN")};
+    if (mr_auth_env("AWS_ACCESS_KEY_ID") && mr_auth_env("AWS_SECRET_ACCESS_KEY"))
+        aws->key = (struct aws_keys){mr_auth_env("AWS_ACCESS_KEY_ID"), mr_auth_env("AWS_SECRET_ACCESS_KEY"),
+                                     mr_auth_env("AWS_SESSION_TOKEN")};
     aws->timer.run = run_start;
     mr_http_timer_set(subject->http, &aws->timer, 0);
     return 0;

@@ -19,6 +19,12 @@
 
 /* ---- small things ---- */
 
+const char *mr_auth_env(const char *name)
+{
+    const char *value = getenv(name);
+    return value && value[0] ? value : NULL;
+}
+
 void mr_auth_text_wipe(struct mr_text *text)
 {
     if (text->data)
@@ -33,19 +39,19 @@ void mr_auth_text_reserve(struct mr_text *text, size_t size)
         return;
     text->data = malloc(size);
     if (!text->data) {
-        text->failed = 1;
+        text->failed = true;
         return;
     }
     text->size = size;
     text->data[0] = 0;
 }
 
-void mr_auth_put_base64(struct mr_text *to, const void *data, size_t length, int url)
+void mr_auth_put_base64(struct mr_text *to, const void *data, size_t length, bool url)
 {
     size_t size = (length + 2) / 3 * 4 + 1;
     char *out = malloc(size);
     if (!out) {
-        to->failed = 1;
+        to->failed = true;
         return;
     }
     size_t n = (size_t)EVP_EncodeBlock((unsigned char *)out, data, (int)length);
@@ -63,31 +69,31 @@ void mr_auth_put_json(struct mr_text *to, const char *text)
     mr_text_put_json(to, text, strlen(text));
 }
 
-int mr_auth_is_token(const char *text)
+bool mr_auth_is_token(const char *text)
 {
     size_t n = text ? strlen(text) : 0;
     if (n == 0 || n > MR_AUTH_TOKEN_MAX)
-        return 0;
+        return false;
     for (size_t i = 0; i < n; i++) {
         if ((unsigned char)text[i] <= 0x20 || (unsigned char)text[i] >= 0x7f)
-            return 0;
+            return false;
     }
-    return 1;
+    return true;
 }
 
-/* A number or word is ended where it lies, so what stands behind it is read first. */
+/* A number or word is ended where it lies, so what stands after it is read first. */
 int mr_auth_members(char *text, size_t length, struct mr_auth_member *members, size_t count)
 {
+    for (size_t i = 0; i < count; i++)
+        members[i].value = NULL;
     struct mr_json json;
+    mr_json_init(&json, text, length);
+    if (mr_json_enter(&json) != 0)
+        return -1;
     const char *key;
     char *ends[8];
     size_t end_count = 0;
     int more;
-    for (size_t i = 0; i < count; i++)
-        members[i].value = NULL;
-    mr_json_init(&json, text, length);
-    if (mr_json_enter(&json) != 0)
-        return -1;
     while ((more = mr_json_key(&json, &key)) == 1) {
         struct mr_auth_member *member = NULL;
         for (size_t i = 0; i < count; i++) {
@@ -125,7 +131,7 @@ void mr_auth_call_init(struct mr_auth_call *call, struct mr_http *http, const ch
     call->method = method;
     call->tries = TRIES;
     call->timeout_ms = TIMEOUT_MS;
-    call->direct = 0;
+    call->direct = false;
     call->line_count = call->failures = 0;
     mr_text_puts(&call->url, url);
     mr_auth_text_reserve(&call->body, 2 * MR_AUTH_TOKEN_MAX);
@@ -165,17 +171,17 @@ static int on_body(void *arg, const struct mr_http_call *http, const void *data,
     return 0;
 }
 
-int mr_auth_answer_says(const struct mr_auth_answer *answer, const char *word)
+bool mr_auth_answer_says(const struct mr_auth_answer *answer, const char *word)
 {
     return answer->code == MR_OK && answer->length > 0 && strstr(answer->body, word);
 }
 
-static int worth_a_repeat(const struct mr_auth_answer *answer)
+static bool worth_a_repeat(const struct mr_auth_answer *answer)
 {
     if (answer->code != MR_OK)
         return mr_code_retryable(answer->code);
     if (answer->status / 100 == 2)
-        return 0;
+        return false;
     return answer->status == 408 || answer->status == 429 || answer->status / 100 == 5 ||
            mr_auth_answer_says(answer, "\"internal_failure\"") || mr_auth_answer_says(answer, "\"server_error\"") ||
            mr_auth_answer_says(answer, "\"temporarily_unavailable\"");
@@ -211,12 +217,12 @@ static void on_done(void *arg, const struct mr_http_result *http)
 
 static int send_now(struct mr_auth_call *call)
 {
-    const char *lines[MR_HTTP_MAX_HEADERS];
     const char *at = call->lines.data;
     if (call->url.failed || call->body.failed || call->lines.failed || call->line_count > MR_HTTP_MAX_HEADERS) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a request for credentials");
         return -1;
     }
+    const char *lines[MR_HTTP_MAX_HEADERS];
     for (unsigned i = 0; i < call->line_count; i++, at += strlen(at) + 1)
         lines[i] = at;
     if (!call->answer)
@@ -237,7 +243,7 @@ static int send_now(struct mr_auth_call *call)
         .stall_timeout_ms = call->timeout_ms,
         .fresh_connection = call->failures > 0,
         .direct = call->direct,
-        .plain = 1,
+        .plain = true,
         .sink = on_body,
         .done = on_done,
         .arg = call,
@@ -289,12 +295,12 @@ static void put_place(const struct mr_auth_call *call, char *out, size_t size)
     mr_text_quote(out, size, call->url.data, n);
 }
 
-static int in_token(char c)
+static bool in_token(char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || (c && strchr("-_.~+/=", c));
 }
 
-/* What may be (part of) a token becomes "[...]": servers may say again what they were sent. */
+/* What may be (part of) a token becomes "[...]": servers may repeat what they were sent. */
 static void hide_tokens(char *text)
 {
     char *to = text;
@@ -318,10 +324,11 @@ static void hide_tokens(char *text)
 /* "invalid_grant: Bad Request": {"error", "error_description"} or {"error": {"message"}}. Overwrites the body. */
 static void put_words(struct mr_auth_answer *answer, char *out, size_t size)
 {
-    struct mr_auth_member members[] = {{"error", NULL}, {"error_description", NULL}};
-    char words[400], *message = strstr(answer->body, "\"message\"");
+    char *message = strstr(answer->body, "\"message\"");
     out[0] = 0;
-    if (message) { /* Google's other form; the text behind the key */
+    struct mr_auth_member members[] = {{"error", NULL}, {"error_description", NULL}};
+    char words[400];
+    if (message) { /* Google's other form; the text after the key */
         char *start = strchr(message + 9, '"'), *end = start ? strchr(start + 1, '"') : NULL;
         if (end)
             snprintf(words, sizeof words, "%.*s", (int)(end - start - 1), start + 1);
@@ -340,7 +347,7 @@ static void put_words(struct mr_auth_answer *answer, char *out, size_t size)
 
 int mr_auth_answer_check(const struct mr_auth_call *call, const struct mr_auth_answer *answer, const char *what)
 {
-    char place[200], words[300];
+    char place[200];
     put_place(call, place, sizeof place);
     if (answer->code != MR_OK) {
         char text[400];
@@ -352,6 +359,7 @@ int mr_auth_answer_check(const struct mr_auth_call *call, const struct mr_auth_a
         return 0;
     enum mr_code code = worth_a_repeat(answer) ? MR_E_BUSY : MR_E_DENIED;
     struct mr_auth_answer copy = *answer;
+    char words[300];
     put_words(&copy, words, sizeof words);
     mr_error_set(code, "no %s from %s: %s%sHTTP status %d%s", what, place, words, words[0] ? " (" : "", answer->status,
                  words[0] ? ")" : "");
@@ -360,9 +368,9 @@ int mr_auth_answer_check(const struct mr_auth_call *call, const struct mr_auth_a
 
 int mr_auth_answer_token(const struct mr_auth_call *call, struct mr_auth_answer *answer, struct mr_auth_token *token)
 {
-    struct mr_auth_member members[] = {{"access_token", NULL}, {"expires_in", NULL}};
     char place[200];
     put_place(call, place, sizeof place);
+    struct mr_auth_member members[] = {{"access_token", NULL}, {"expires_in", NULL}};
     if (mr_auth_members(answer->body, answer->length, members, 2) != 0 || !mr_auth_is_token(members[0].value)) {
         mr_error_set(MR_E_DENIED, "the answer of %s has no access_token: is it a token server?", place);
         return -1;

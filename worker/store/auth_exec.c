@@ -29,12 +29,11 @@ extern char **environ;
 /* ---- the answer ---- */
 
 /* The token in text, which is overwritten, or NULL with mr_error. */
-static const char *parse(const struct mr_auth_file *file, char *text, size_t length, int from_file)
+static const char *parse(const struct mr_auth_file *file, char *text, size_t length, bool from_file)
 {
     struct mr_auth_member members[] = {{"version", NULL},  {"success", NULL},       {"token_type", NULL},
                                        {"id_token", NULL}, {"saml_response", NULL}, {"expiration_time", NULL},
                                        {"code", NULL},     {"message", NULL}};
-    char quoted[200];
     if (mr_auth_members(text, length, members, 8) != 0 || !members[0].value || !members[1].value) {
         mr_error_set(MR_E_DENIED, "what the credentials executable printed is not JSON with \"version\" and "
                                   "\"success\"");
@@ -44,6 +43,7 @@ static const char *parse(const struct mr_auth_file *file, char *text, size_t len
         mr_error_set(MR_E_DENIED, "the credentials executable answers in version %.10s; 1 is known", members[0].value);
         return NULL;
     }
+    char quoted[200];
     if (strcmp(members[1].value, "true") != 0) {
         const char *message = members[7].value ? members[7].value : "it does not say why";
         mr_text_quote(quoted, sizeof quoted, message, strlen(message));
@@ -97,7 +97,7 @@ static const char *from_output_file(struct mr_auth_subject *subject)
     if (got <= 0)
         return NULL;
     subject->output[got] = 0;
-    return parse(subject->file, subject->output, (size_t)got, 1);
+    return parse(subject->file, subject->output, (size_t)got, true);
 }
 
 /* ---- the program ---- */
@@ -123,7 +123,7 @@ static void finish(struct mr_auth_subject *subject, int status)
             mr_error_set(MR_E_DENIED, "the credentials executable printed nothing");
     } else if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
         subject->output[subject->output_length] = 0;
-        token = parse(subject->file, subject->output, subject->output_length, 0);
+        token = parse(subject->file, subject->output, subject->output_length, false);
     } else {
         mr_error_set(MR_E_DENIED, "the credentials executable ended with %s %d: run it by hand to see why",
                      WIFEXITED(status) ? "exit status" : "signal",
@@ -143,7 +143,7 @@ static void run_poll(struct mr_http_timer *timer)
            (got = read(subject->fd, subject->output + subject->output_length,
                        MR_AUTH_TOKEN_MAX - subject->output_length)) > 0)
         subject->output_length += (size_t)got;
-    int late = mr_clock_mono_ns() >= subject->deadline_ns, full = subject->output_length == MR_AUTH_TOKEN_MAX;
+    bool late = mr_clock_mono_ns() >= subject->deadline_ns, full = subject->output_length == MR_AUTH_TOKEN_MAX;
     if (ended == 0 && !late && !full) {
         poll_again(subject);
         return;
@@ -197,16 +197,17 @@ static void put_environment(struct mr_text *to, const struct mr_auth_file *file)
 
 static int spawn(struct mr_auth_subject *subject, char **words, char **environment, int out)
 {
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    sigset_t none, all;
+    sigset_t none;
     sigemptyset(&none);
+    sigset_t all;
     sigfillset(&all);
+    posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
+    posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
     posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_adddup2(&actions, out, 1);
-    posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0); /* it may say the token there */
+    posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0); /* the token may be in it */
     posix_spawn_file_actions_addclosefrom_np(&actions, 3);
     posix_spawnattr_setsigmask(&attributes, &none);
     posix_spawnattr_setsigdefault(&attributes, &all);
@@ -234,15 +235,16 @@ static size_t split_words(char *command, char **words)
             from++;
         if (!*from)
             break;
-        char *to = from, quote = 0;
+        char *to = from;
         words[count++] = to;
+        char quote = 0;
         for (; *from && (quote || !strchr(" \t\n", *from)); from++) {
             if (quote ? *from == quote : *from == '"' || *from == '\'')
                 quote = quote ? 0 : *from;
             else
                 *to++ = *from;
         }
-        int last = !*from;
+        bool last = !*from;
         *to = 0;
         if (last)
             break;

@@ -28,8 +28,8 @@ static void on_token(struct mr_auth_call *call, struct mr_auth_answer *answer)
 {
     struct external *external = call->arg;
     struct mr_auth_token token;
-    int refused = mr_auth_answer_says(answer, "invalid_grant") || mr_auth_answer_says(answer, "invalid_request");
-    int clock = mr_auth_answer_says(answer, "iat") || mr_auth_answer_says(answer, "expired");
+    bool refused = mr_auth_answer_says(answer, "invalid_grant") || mr_auth_answer_says(answer, "invalid_request");
+    bool clock = mr_auth_answer_says(answer, "iat") || mr_auth_answer_says(answer, "expired");
     if (mr_auth_answer_check(call, answer, "token") == 0 && mr_auth_answer_token(call, answer, &token) == 0) {
         external->base.done(external->base.arg, &token);
         return;
@@ -46,15 +46,16 @@ static void on_token(struct mr_auth_call *call, struct mr_auth_answer *answer)
 /* "Authorization: Basic ..." of a pool for people with an OAuth client. */
 static void put_client(struct mr_auth_call *call, const struct mr_auth_file *file)
 {
-    struct mr_text pair = {0}, line = {0};
+    struct mr_text pair = {0};
     mr_auth_text_reserve(&pair, 4096);
+    struct mr_text line = {0};
     mr_auth_text_reserve(&line, 8192);
     mr_text_puts(&pair, file->client_id);
     mr_text_puts(&pair, ":");
     mr_text_puts(&pair, file->client_secret ? file->client_secret : "");
     mr_text_puts(&line, "Basic ");
     if (!pair.failed)
-        mr_auth_put_base64(&line, pair.data, pair.length, 0);
+        mr_auth_put_base64(&line, pair.data, pair.length, false);
     if (!line.failed)
         mr_auth_call_line(call, "Authorization", line.data);
     mr_auth_text_wipe(&pair);
@@ -141,7 +142,7 @@ static int start_url(struct external *external)
 static void run_file(struct mr_http_timer *timer)
 {
     struct external *external = MR_CONTAINER_OF(timer, external, timer);
-    const char *path = external->file->from.file, *token = NULL;
+    const char *path = external->file->from.file;
     size_t length = 0;
     ssize_t got = -1;
     char *text = malloc(MR_AUTH_TOKEN_MAX + 1);
@@ -149,6 +150,7 @@ static void run_file(struct mr_http_timer *timer)
     while (text && fd >= 0 && length < MR_AUTH_TOKEN_MAX &&
            ((got = read(fd, text + length, MR_AUTH_TOKEN_MAX - length)) > 0 || (got < 0 && errno == EINTR)))
         length += got > 0 ? (size_t)got : 0;
+    const char *token = NULL;
     if (!text) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a subject token");
     } else if (fd < 0 || got < 0) {

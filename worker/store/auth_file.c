@@ -41,9 +41,9 @@ static int read_number(struct reader *reader, const struct slot *slot)
 {
     const char *text;
     size_t length;
-    unsigned value = 0;
     if (mr_json_number(&reader->json, &text, &length) != 0)
         return wrong(slot->name, "a number");
+    unsigned value = 0;
     for (size_t i = 0; i < length; i++) {
         if (text[i] < '0' || text[i] > '9' || value > 100000000)
             return wrong(slot->name, "a whole number");
@@ -56,13 +56,13 @@ static int read_number(struct reader *reader, const struct slot *slot)
 static int read_slot(struct reader *reader, const struct slot *slot)
 {
     enum mr_json_kind kind = mr_json_peek(&reader->json);
-    const char *string;
     if (kind == MR_JSON_WORD && *reader->json.at == 'n') /* null */
         return mr_json_skip(&reader->json);
     if (slot->number)
         return read_number(reader, slot);
     if (kind != MR_JSON_STRING)
         return kind == MR_JSON_BAD ? -1 : wrong(slot->name, "a string");
+    const char *string;
     if (mr_json_string(&reader->json, &string, NULL) != 0)
         return -1;
     *slot->string = string[0] ? string : NULL;
@@ -72,10 +72,10 @@ static int read_slot(struct reader *reader, const struct slot *slot)
 static int read_object(struct reader *reader, struct mr_auth_file *file, const struct slot *slots, size_t count,
                        nested_fn *nested)
 {
-    const char *key;
-    int more;
     if (mr_json_enter(&reader->json) != 0)
         return -1;
+    const char *key;
+    int more;
     while ((more = mr_json_key(&reader->json, &key)) == 1) {
         const struct slot *slot = NULL;
         for (size_t i = 0; i < count; i++) {
@@ -97,20 +97,20 @@ static int read_object(struct reader *reader, struct mr_auth_file *file, const s
 
 /* ---- nested objects ---- */
 
-static int is_object(struct reader *reader, const char *key)
+static bool is_object(struct reader *reader, const char *key)
 {
     if (mr_json_peek(&reader->json) == MR_JSON_OBJECT)
-        return 1;
+        return true;
     wrong(key, "an object");
-    return 0;
+    return false;
 }
 
 static int read_headers(struct reader *reader, struct mr_auth_file *file)
 {
-    const char *key, *value;
-    int more;
     if (mr_json_enter(&reader->json) != 0)
         return -1;
+    const char *key, *value;
+    int more;
     while ((more = mr_json_key(&reader->json, &key)) == 1) {
         if (mr_json_peek(&reader->json) != MR_JSON_STRING)
             return wrong("headers", "an object of strings");
@@ -151,15 +151,15 @@ static int in_source(struct reader *reader, struct mr_auth_file *file, const cha
 
 static int read_delegates(struct reader *reader, struct mr_auth_file *file)
 {
-    int more;
     if (mr_json_peek(&reader->json) != MR_JSON_ARRAY)
         return 0;
     if (mr_json_enter(&reader->json) != 0)
         return -1;
+    int more;
     while ((more = mr_json_element(&reader->json)) == 1) {
-        const char *name;
         if (mr_json_peek(&reader->json) != MR_JSON_STRING)
             return wrong("delegates", "a list of strings");
+        const char *name;
         if (mr_json_string(&reader->json, &name, NULL) != 0)
             return -1;
         if (file->delegate_count == MR_AUTH_DELEGATES_MAX) {
@@ -400,7 +400,7 @@ struct mr_auth_file *mr_auth_file_read(const char *path)
     size_t length = 0;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0) {
-        int missing = errno == ENOENT || errno == ENOTDIR;
+        bool missing = errno == ENOENT || errno == ENOTDIR;
         mr_error_set(MR_E_DENIED, "%s: %s", path,
                      missing
                          ? "there is no such file; set GOOGLE_APPLICATION_CREDENTIALS to a key file that exists, or "

@@ -44,7 +44,7 @@ struct mr_auth_file {
 
 /* All that its kind needs is there. Copies json. NULL with mr_error (DENIED, NO_MEMORY), which names no secret. */
 struct mr_auth_file *mr_auth_file_parse(const char *json, size_t length);
-/* The same for a file; the error names it and says what to do. */
+/* The same for a file; the error names it and the remedy. */
 struct mr_auth_file *mr_auth_file_read(const char *path);
 /* NULL is allowed. */
 void mr_auth_file_destroy(struct mr_auth_file *file);

@@ -38,8 +38,7 @@ static int64_t lifetime(const struct impersonate *impersonate, const char *expir
 static void on_token(struct mr_auth_call *call, struct mr_auth_answer *answer)
 {
     struct impersonate *impersonate = call->arg;
-    struct mr_auth_member members[] = {{"accessToken", NULL}, {"expireTime", NULL}};
-    int denied = answer->status == 403;
+    bool denied = answer->status == 403;
     if (mr_auth_answer_check(call, answer, "impersonated token") != 0) {
         if (denied)
             mr_error_append("it may not be impersonated by these credentials: grant them "
@@ -47,6 +46,7 @@ static void on_token(struct mr_auth_call *call, struct mr_auth_answer *answer)
         mr_auth_fail(&impersonate->base);
         return;
     }
+    struct mr_auth_member members[] = {{"accessToken", NULL}, {"expireTime", NULL}};
     if (mr_auth_members(answer->body, answer->length, members, 2) != 0 || !mr_auth_is_token(members[0].value)) {
         mr_error_set(MR_E_DENIED, "the answer of service_account_impersonation_url has no accessToken");
         mr_auth_fail(&impersonate->base);
@@ -62,7 +62,6 @@ static int send(struct impersonate *impersonate, const char *token)
     const struct mr_auth_file *file = impersonate->file;
     struct mr_auth_call *call = &impersonate->call;
     struct mr_text bearer = {0};
-    char life[32];
     mr_auth_text_reserve(&bearer, MR_AUTH_TOKEN_MAX + 16);
     mr_text_puts(&bearer, "Bearer ");
     mr_text_puts(&bearer, token);
@@ -83,6 +82,7 @@ static int send(struct impersonate *impersonate, const char *token)
     }
     mr_text_puts(&call->body, "],\"scope\":[");
     mr_auth_put_json(&call->body, impersonate->scope);
+    char life[32];
     snprintf(life, sizeof life, "],\"lifetime\":\"%us\"}", file->lifetime_s ? file->lifetime_s : LIFETIME_S);
     mr_text_puts(&call->body, life);
     call->done = on_token;

@@ -2,6 +2,8 @@
 #ifndef MR_WORKER_STORE_AUTH_IMPL_H
 #define MR_WORKER_STORE_AUTH_IMPL_H
 
+#include <stdbool.h>
+
 #include "worker/store/auth_file.h"
 #include "worker/store/http.h"
 #include "worker/store/text.h"
@@ -34,10 +36,7 @@ struct mr_auth_source_ops {
     void (*destroy)(struct mr_auth_source *source);
 };
 
-/*
- * The source of a credentials file, which must outlive it. NULL with mr_error. A scope is kept by reference.
- */
-struct mr_auth_source *mr_auth_source_new(struct mr_http *http, const struct mr_auth_file *file, const char *scope);
+/* The kinds. Each keeps file and scope by reference. NULL with mr_error. */
 struct mr_auth_source *mr_auth_service_account_new(struct mr_http *http, const struct mr_auth_file *file,
                                                    const char *scope);
 struct mr_auth_source *mr_auth_user_new(struct mr_http *http, const struct mr_auth_file *file);
@@ -75,7 +74,7 @@ struct mr_auth_call {
     struct mr_text lines;     /* each with its NUL */
     unsigned line_count, tries, failures;
     unsigned timeout_ms; /* of one try */
-    int direct;          /* past any proxy */
+    bool direct;         /* past any proxy */
     char *answer;
     size_t answer_length;
     void (*done)(struct mr_auth_call *call, struct mr_auth_answer *answer);
@@ -94,13 +93,15 @@ void mr_auth_call_close(struct mr_auth_call *call);
 
 /* 0 for a 2xx answer; -1 with mr_error: DENIED with the server's words, or NET, TIMEOUT, BUSY. `what` was asked for. */
 int mr_auth_answer_check(const struct mr_auth_call *call, const struct mr_auth_answer *answer, const char *what);
-/* 1 if the body of an error answer has this word in it. */
-int mr_auth_answer_says(const struct mr_auth_answer *answer, const char *word);
+/* Whether the body of an error answer has this word in it. */
+bool mr_auth_answer_says(const struct mr_auth_answer *answer, const char *word);
 /* The answer of a token endpoint {"access_token", "expires_in"}, checked. 0, or -1 with mr_error. */
 int mr_auth_answer_token(const struct mr_auth_call *call, struct mr_auth_answer *answer, struct mr_auth_token *token);
 
 /* ---- small things ---- */
 
+/* A variable of the environment; NULL where it is not set or empty. */
+const char *mr_auth_env(const char *name);
 /* The member `key` of the JSON object in text, which is overwritten. 0; *value NULL where it is missing; -1: no JSON. */
 struct mr_auth_member {
     const char *key;
@@ -108,7 +109,7 @@ struct mr_auth_member {
 };
 int mr_auth_members(char *text, size_t length, struct mr_auth_member *members, size_t count);
 /* No control bytes or spaces, not empty, not too long: it may be put into a header line. */
-int mr_auth_is_token(const char *text);
+bool mr_auth_is_token(const char *text);
 /* text in double quotes, for JSON. */
 void mr_auth_put_json(struct mr_text *to, const char *text);
 /* Overwrites, and frees. */
@@ -116,7 +117,7 @@ void mr_auth_text_wipe(struct mr_text *text);
 /* Room for size bytes, so that growing leaves no copy behind. */
 void mr_auth_text_reserve(struct mr_text *text, size_t size);
 /* Base64 with the alphabet of URLs, unpadded (url != 0), or the usual one. */
-void mr_auth_put_base64(struct mr_text *to, const void *data, size_t length, int url);
+void mr_auth_put_base64(struct mr_text *to, const void *data, size_t length, bool url);
 
 /* ---- subject tokens of external accounts ---- */
 
@@ -139,15 +140,5 @@ int mr_auth_exec_start(struct mr_auth_subject *subject);
 void mr_auth_exec_cancel(struct mr_auth_subject *subject);
 int mr_auth_aws_start(struct mr_auth_subject *subject);
 void mr_auth_aws_cancel(struct mr_auth_subject *subject);
-
-/*
- * The Authorization line's value of a request without body, signed with Signature Version 4 for the host and query of
- * url; date is "20260102T030405Z". 0, or -1 with mr_error.
- */
-struct mr_auth_aws_keys {
-    const char *access_key_id, *secret_access_key, *session_token; /* the last may be NULL */
-};
-int mr_auth_aws_sign(struct mr_text *to, const struct mr_auth_aws_keys *keys, const char *region, const char *method,
-                     const char *url, const char *date);
 
 #endif

@@ -15,7 +15,7 @@
 struct metadata {
     struct mr_auth_source base;
     struct mr_auth_call call;
-    int there; /* the probe was answered */
+    bool there; /* the probe was answered */
     char *host;
 };
 
@@ -28,7 +28,7 @@ static int send(struct metadata *metadata, const char *path, const char *encode,
     mr_text_puts(&call->url, path);
     mr_text_put_encoded(&call->url, encode, strlen(encode));
     mr_auth_call_line(call, "Metadata-Flavor", "Google");
-    call->direct = 1;
+    call->direct = true;
     call->done = done;
     call->arg = metadata;
     return mr_auth_call_send(call);
@@ -50,7 +50,7 @@ static void on_token(struct mr_auth_call *call, struct mr_auth_answer *answer)
 {
     struct metadata *metadata = call->arg;
     struct mr_auth_token token;
-    int missing = answer->status == 404;
+    bool missing = answer->status == 404;
     if (check_flavor(metadata, answer) == 0 && mr_auth_answer_check(call, answer, "token") == 0 &&
         mr_auth_answer_token(call, answer, &token) == 0) {
         metadata->base.done(metadata->base.arg, &token);
@@ -78,7 +78,7 @@ static void on_probe(struct mr_auth_call *call, struct mr_auth_answer *answer)
         mr_auth_fail(&metadata->base);
         return;
     }
-    metadata->there = 1;
+    metadata->there = true;
     if (send(metadata, TOKEN_PATH, MR_AUTH_SCOPE_STORAGE, on_token) != 0)
         mr_auth_fail(&metadata->base);
 }

@@ -31,9 +31,9 @@ static int sign(EVP_PKEY *key, struct mr_text *jwt)
     unsigned char signature[1024];
     size_t length = sizeof signature;
     EVP_MD_CTX *context = EVP_MD_CTX_new();
-    int good = context && EVP_PKEY_get_size(key) <= (int)sizeof signature &&
-               EVP_DigestSignInit(context, NULL, EVP_sha256(), NULL, key) == 1 &&
-               EVP_DigestSign(context, signature, &length, (const unsigned char *)jwt->data, jwt->length) == 1;
+    bool good = context && EVP_PKEY_get_size(key) <= (int)sizeof signature &&
+                EVP_DigestSignInit(context, NULL, EVP_sha256(), NULL, key) == 1 &&
+                EVP_DigestSign(context, signature, &length, (const unsigned char *)jwt->data, jwt->length) == 1;
     EVP_MD_CTX_free(context);
     ERR_clear_error();
     if (!good) {
@@ -41,7 +41,7 @@ static int sign(EVP_PKEY *key, struct mr_text *jwt)
         return -1;
     }
     mr_text_add(jwt, ".", 1);
-    mr_auth_put_base64(jwt, signature, length, 1);
+    mr_auth_put_base64(jwt, signature, length, true);
     return 0;
 }
 
@@ -49,7 +49,6 @@ static int make_jwt(const struct service_account *account, struct mr_text *jwt)
 {
     const struct mr_auth_file *file = account->file;
     struct mr_text part = {0};
-    char times[80];
     long long now = mr_clock_wall_ns() / MR_SECOND_NS;
     mr_text_puts(&part, "{\"alg\":\"RS256\",\"typ\":\"JWT\"");
     if (file->private_key_id) {
@@ -58,9 +57,10 @@ static int make_jwt(const struct service_account *account, struct mr_text *jwt)
     }
     mr_text_puts(&part, "}");
     if (!part.failed)
-        mr_auth_put_base64(jwt, part.data, part.length, 1);
-    int failed = part.failed;
+        mr_auth_put_base64(jwt, part.data, part.length, true);
+    bool failed = part.failed;
     mr_text_clear(&part);
+    char times[80];
     snprintf(times, sizeof times, ",\"iat\":%lld,\"exp\":%lld}", now, now + JWT_LIFETIME_S);
     mr_text_puts(&part, "{\"iss\":");
     mr_auth_put_json(&part, file->client_email);
@@ -71,7 +71,7 @@ static int make_jwt(const struct service_account *account, struct mr_text *jwt)
     mr_text_puts(&part, times);
     mr_text_puts(jwt, ".");
     if (!part.failed)
-        mr_auth_put_base64(jwt, part.data, part.length, 1);
+        mr_auth_put_base64(jwt, part.data, part.length, true);
     failed |= part.failed | jwt->failed;
     mr_text_close(&part);
     if (failed) {
@@ -81,14 +81,14 @@ static int make_jwt(const struct service_account *account, struct mr_text *jwt)
     return sign(account->key, jwt);
 }
 
-static void explain(const struct service_account *account, int clock_off, int revoked)
+static void explain(const struct service_account *account, bool clock_off, bool revoked)
 {
     const struct mr_auth_file *file = account->file;
     if (clock_off) {
-        char now[40];
         struct tm tm;
         time_t wall = (time_t)(mr_clock_wall_ns() / MR_SECOND_NS);
         gmtime_r(&wall, &tm);
+        char now[40];
         strftime(now, sizeof now, "%Y-%m-%d %H:%M:%S UTC", &tm);
         mr_error_append("the machine's clock, which says %s, seems to be off: set it (timedatectl set-ntp true)", now);
     } else if (revoked) {
@@ -105,8 +105,8 @@ static void on_token(struct mr_auth_call *call, struct mr_auth_answer *answer)
 {
     struct service_account *account = call->arg;
     struct mr_auth_token token;
-    int grant = mr_auth_answer_says(answer, "invalid_grant"),
-        times = mr_auth_answer_says(answer, "iat") && mr_auth_answer_says(answer, "exp");
+    bool grant = mr_auth_answer_says(answer, "invalid_grant"),
+         times = mr_auth_answer_says(answer, "iat") && mr_auth_answer_says(answer, "exp");
     if (mr_auth_answer_check(call, answer, "token") == 0 && mr_auth_answer_token(call, answer, &token) == 0) {
         account->base.done(account->base.arg, &token);
         return;

@@ -16,7 +16,7 @@ static void on_token(struct mr_auth_call *call, struct mr_auth_answer *answer)
 {
     struct user *user = call->arg;
     struct mr_auth_token token;
-    int grant = mr_auth_answer_says(answer, "invalid_grant"), client = mr_auth_answer_says(answer, "invalid_client");
+    bool grant = mr_auth_answer_says(answer, "invalid_grant"), client = mr_auth_answer_says(answer, "invalid_client");
     if (mr_auth_answer_check(call, answer, "token") == 0 && mr_auth_answer_token(call, answer, &token) == 0) {
         user->base.done(user->base.arg, &token);
         return;

@@ -66,11 +66,13 @@ struct file_call *mr_file_call_new(struct mr_store *store, void (*run)(struct fi
     return call;
 }
 
-struct mr_store_result mr_file_failure(const struct file_call *call, char *text, size_t size)
+struct mr_store_result mr_file_result(const struct file_call *call, int rc, char text[MR_FILE_TEXT])
 {
+    if (rc == 0)
+        return (struct mr_store_result){.code = MR_OK, .text = ""};
     char uri[400];
-    snprintf(text, size, "%s: %s", mr_store_uri(call->base.store, uri, sizeof uri, call->name, strlen(call->name)),
-             mr_error_text());
+    snprintf(text, MR_FILE_TEXT, "%s: %s",
+             mr_store_uri(call->base.store, uri, sizeof uri, call->name, strlen(call->name)), mr_error_text());
     return (struct mr_store_result){.code = mr_error_code(), .text = text};
 }
 
@@ -110,7 +112,7 @@ static void forget_walk(struct file_store *store)
     store->walk_bounds = NULL;
 }
 
-/* The walk at the call's token: the one that is there, or a new one that begins behind it. */
+/* The walk at the call's token: the one that is there, or a new one that begins after it. */
 static int find_walk(struct file_store *store, const struct file_call *call)
 {
     char *bounds = NULL;
@@ -151,11 +153,9 @@ static void run_list(struct file_call *call)
     struct file_store *store = (struct file_store *)call->base.store;
     struct page page = {0};
     struct mr_store_page view = {0};
-    struct mr_store_result result = {.code = MR_OK, .text = ""};
-    char text[1024];
     int rc = find_walk(store, call) == 0 ? fill_page(store, call, &page, &view.skipped) : -1;
-    if (rc < 0)
-        result = mr_file_failure(call, text, sizeof text);
+    char text[MR_FILE_TEXT];
+    struct mr_store_result result = mr_file_result(call, rc < 0 ? rc : 0, text);
     size_t at = 0;
     for (size_t i = 0; i < page.count; at += page.items[i++].name_length + 1)
         page.items[i].name = page.names.data + at; /* only now: the names' memory moved while it grew */
@@ -173,12 +173,6 @@ static void run_list(struct file_call *call)
     mr_file_call_end(call);
 }
 
-static int copy(char **to, const char *from)
-{
-    *to = from ? strdup(from) : NULL;
-    return from && !*to ? -1 : 0;
-}
-
 static struct mr_store_call *file_list(struct mr_store *base, const struct mr_store_list_request *request,
                                        mr_store_list_fn *done, void *arg)
 {
@@ -188,8 +182,8 @@ static struct mr_store_call *file_list(struct mr_store *base, const struct mr_st
         return NULL;
     call->done.list = done;
     call->max_results = request->max_results ? request->max_results : PAGE_ITEMS;
-    if (copy(&call->start, request->start_offset) || copy(&call->end, request->end_offset) ||
-        copy(&call->token, request->page_token)) {
+    if (mr_text_dup(&call->start, request->start_offset) || mr_text_dup(&call->end, request->end_offset) ||
+        mr_text_dup(&call->token, request->page_token)) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a listing");
         mr_file_call_end(call);
         return NULL;
@@ -199,6 +193,16 @@ static struct mr_store_call *file_list(struct mr_store *base, const struct mr_st
 
 /* ---- stat ---- */
 
+struct mr_store_item mr_file_item(const struct file_call *call, const struct stat *st)
+{
+    return (struct mr_store_item){.name = call->name,
+                                  .name_length = strlen(call->name),
+                                  .size = (uint64_t)st->st_size,
+                                  .generation = mr_file_generation(st),
+                                  .storage_class = "",
+                                  .etag = ""};
+}
+
 int mr_file_check_generation(uint64_t wanted, const struct stat *st)
 {
     if (wanted == 0 || mr_file_generation(st) == wanted)
@@ -207,25 +211,29 @@ int mr_file_check_generation(uint64_t wanted, const struct stat *st)
     return -1;
 }
 
+static int look_up(const struct file_call *call, struct stat *st)
+{
+    if (stat(call->name, st) != 0) {
+        mr_error_set_errno(errno, "cannot look it up");
+        return -1;
+    }
+    if (!S_ISREG(st->st_mode)) {
+        mr_error_set(MR_E_NOT_FOUND, "it is not a regular file");
+        return -1;
+    }
+    return mr_file_check_generation(call->generation, st);
+}
+
 static void run_stat(struct file_call *call)
 {
-    struct mr_store_result result = {.code = MR_OK, .text = ""};
     struct stat st;
-    char text[1024];
-    int rc = stat(call->name, &st);
-    if (rc != 0)
-        mr_error_set_errno(errno, "cannot look it up");
-    else if (!S_ISREG(st.st_mode))
-        mr_error_set(MR_E_NOT_FOUND, "it is not a regular file");
-    if (rc != 0 || !S_ISREG(st.st_mode) || mr_file_check_generation(call->generation, &st) != 0)
-        result = mr_file_failure(call, text, sizeof text);
-    struct mr_store_item item = {.name = call->name,
-                                 .name_length = strlen(call->name),
-                                 .size = (uint64_t)st.st_size,
-                                 .generation = mr_file_generation(&st),
-                                 .storage_class = "",
-                                 .etag = ""};
-    call->done.stat(call->arg, &result, result.code == MR_OK ? &item : NULL);
+    int rc = look_up(call, &st);
+    char text[MR_FILE_TEXT];
+    struct mr_store_result result = mr_file_result(call, rc, text);
+    struct mr_store_item item;
+    if (rc == 0)
+        item = mr_file_item(call, &st);
+    call->done.stat(call->arg, &result, rc == 0 ? &item : NULL);
     mr_file_call_end(call);
 }
 
@@ -245,8 +253,8 @@ static struct mr_store_call *file_stat(struct mr_store *base, const char *name, 
 static int open_file(struct file_call *call)
 {
     const struct mr_store_get_request *get = &call->get;
-    struct stat st;
     call->fd = open(call->name, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not block */
+    struct stat st;
     if (call->fd < 0 || fstat(call->fd, &st) != 0) {
         mr_error_set_errno(errno, errno == ENOENT && get->generation ? "deleted since the listing" : "cannot open it");
         return -1;
@@ -300,8 +308,6 @@ static int read_slice(struct file_call *call)
 
 static void run_get(struct file_call *call)
 {
-    struct mr_store_result result = {.code = MR_OK, .text = ""};
-    char text[1024];
     int rc = call->fd < 0 ? open_file(call) : 0;
     if (rc == 0)
         rc = read_slice(call);
@@ -311,8 +317,8 @@ static void run_get(struct file_call *call)
         mr_file_call_go_on(call);
         return;
     }
-    if (rc < 0)
-        result = mr_file_failure(call, text, sizeof text);
+    char text[MR_FILE_TEXT];
+    struct mr_store_result result = mr_file_result(call, rc, text);
     call->done.get(call->arg, &result, &call->got);
     mr_file_call_end(call);
 }

@@ -2,10 +2,11 @@
 #ifndef MR_WORKER_STORE_FILE_IMPL_H
 #define MR_WORKER_STORE_FILE_IMPL_H
 
+#include <stdbool.h>
 #include <sys/stat.h>
 
 #include "shm/base/clock.h"
-#include "worker/store/store_ops.h"
+#include "worker/store/store_impl.h"
 #include "worker/store/text.h"
 #include "worker/store/walk.h"
 
@@ -16,11 +17,11 @@ struct file_upload;
 
 struct file_store {
     struct mr_store base;
-    /* A listing goes on where its page before ended, unless its token says otherwise. */
+    /* A listing goes on where its page before ended, unless its token names another place. */
     struct mr_walk *walk;
     char *walk_bounds; /* prefix and upper bound of that walk */
     char walk_token[MR_STORE_NAME_MAX];
-    struct file_upload *uploads; /* in parts, under way */
+    struct file_upload *uploads; /* of upload parts, under way */
     struct mr_http_timer beat;   /* while there are any */
 };
 
@@ -29,21 +30,7 @@ struct file_call {
     struct mr_http_timer timer;
     void (*run)(struct file_call *call); /* a slice of its work, each time that the timer runs */
     void *arg;
-    union {
-        mr_store_list_fn *list;
-        mr_store_get_fn *get;
-        mr_store_stat_fn *stat; /* and insert, compose */
-        mr_store_delete_fn *remove;
-        mr_store_batch_fn *batch;
-        mr_store_begin_fn *begin;
-        mr_store_upload_fn *upload;
-        mr_store_bucket_fn *bucket;
-        mr_store_permissions_fn *permissions;
-        mr_store_parts_begin_fn *parts_begin;
-        mr_upload_part_fn *part;
-        mr_store_complete_fn *complete;
-        mr_store_parts_list_fn *pending;
-    } done;
+    union mr_store_done done;
     char name[MR_STORE_NAME_MAX]; /* get, stat: the path; list: the prefix */
     char *start, *end, *token;    /* list */
     size_t max_results;
@@ -52,7 +39,7 @@ struct file_call {
     uint64_t generation; /* stat, delete: the one wanted, or 0; insert, compose: generation_match */
     int fd;
     struct file_write *write; /* insert, compose */
-    /* uploads in parts; the id lies in strings; length: also of the whole that is completed */
+    /* upload parts; the id lies in strings; length: also of the whole that is completed */
     struct mr_upload_part_request part;
     uint64_t part_at; /* bytes written */
     struct mr_store_name
@@ -71,55 +58,49 @@ struct file_call *mr_file_call_new(struct mr_store *store, void (*run)(struct fi
                                    size_t length, void *arg);
 /* Ends it: unlinked and freed. */
 void mr_file_call_end(struct file_call *call);
+/* The file that the call names, as an item. */
+struct mr_store_item mr_file_item(const struct file_call *call, const struct stat *st);
 /* It runs again in the next step. */
 void mr_file_call_go_on(struct file_call *call);
-/* The thread's error as a result; text (size bytes) holds its text. */
-struct mr_store_result mr_file_failure(const struct file_call *call, char *text, size_t size);
+#define MR_FILE_TEXT 1024
+/* MR_OK where rc is 0, else the thread's error, whose text is put into text. */
+struct mr_store_result mr_file_result(const struct file_call *call, int rc, char text[MR_FILE_TEXT]);
 /* 0, or -1 with mr_error (CHANGED) when a generation is wanted and st has another. */
 int mr_file_check_generation(uint64_t wanted, const struct stat *st);
 
 /* ---- file_write.c ---- */
 
-/* The error of a write(2): a full disk says what to do. */
+/* The error of a write(2): for a full disk it names the remedy. */
 void mr_file_set_write_error(int errnum);
 /*
- * All bytes of the temporary file are written: on the disk with them, and it gets the call's name, by its generation. 0 (and st is
- * what it is now, `temporary` gone), or -1 with mr_error (EXISTS, CHANGED, IO).
+ * All bytes of the temporary file are written: on the disk with them, and it gets the call's name, by its generation. 0
+ * (and st is what it is now, `temporary` gone), or -1 with mr_error (EXISTS, CHANGED, IO).
  */
 int mr_file_publish(const struct file_call *call, int fd, const char *temporary, struct stat *st);
 /* Frees it, and removes its temporary file. NULL is allowed. */
 void mr_file_write_close(struct file_write *write);
-struct mr_store_call *mr_file_insert(struct mr_store *base, const struct mr_store_insert_request *request,
-                                     mr_store_stat_fn *done, void *arg);
-struct mr_store_call *mr_file_delete(struct mr_store *base, const char *name, size_t name_length, uint64_t generation,
-                                     mr_store_delete_fn *done, void *arg);
-struct mr_store_call *mr_file_delete_batch(struct mr_store *base, const struct mr_store_name *names, unsigned count,
-                                           mr_store_batch_fn *done, void *arg);
-struct mr_store_call *mr_file_compose(struct mr_store *base, const struct mr_store_compose_request *request,
-                                      mr_store_stat_fn *done, void *arg);
-struct mr_store_call *mr_file_upload_begin(struct mr_store *base, const struct mr_store_upload_request *request,
-                                           mr_store_begin_fn *done, void *arg);
-struct mr_store_call *mr_file_upload_send(struct mr_store *base, const struct mr_store_chunk *chunk,
-                                          mr_store_upload_fn *done, void *arg);
-void mr_file_upload_drop(struct mr_store *base, const char *session);
-struct mr_store_call *mr_file_bucket(struct mr_store *base, mr_store_bucket_fn *done, void *arg);
-struct mr_store_call *mr_file_permissions(struct mr_store *base, const char *const *names, unsigned count,
-                                          mr_store_permissions_fn *done, void *arg);
+mr_store_insert_op mr_file_insert;
+mr_store_delete_op mr_file_delete;
+mr_store_batch_op mr_file_delete_batch;
+mr_store_compose_op mr_file_compose;
+mr_store_begin_op mr_file_upload_begin;
+mr_store_send_op mr_file_upload_send;
+mr_store_drop_op mr_file_upload_drop;
+mr_store_bucket_op mr_file_bucket;
+mr_store_permissions_op mr_file_permissions;
 
 /* ---- file_parts.c ---- */
 
 /* The end of the store: temporary files stay, for who goes on with them. */
 void mr_file_uploads_close(struct file_store *store);
-int mr_file_has_parts(const struct mr_store *store);
-struct mr_store_call *mr_file_parts_begin(struct mr_store *base, const char *name, size_t name_length,
-                                          const char *content_type, mr_store_parts_begin_fn *done, void *arg);
-struct mr_store_call *mr_file_part_send(struct mr_store *base, const struct mr_upload_part_request *request,
-                                        mr_upload_part_fn *done, void *arg);
-struct mr_store_call *mr_file_parts_complete(struct mr_store *base, const struct mr_store_complete_request *request,
-                                             mr_store_complete_fn *done, void *arg);
-struct mr_store_call *mr_file_parts_abort(struct mr_store *base, const char *name, size_t name_length, const char *id,
-                                          mr_store_delete_fn *done, void *arg);
-struct mr_store_call *mr_file_parts_list(struct mr_store *base, const char *prefix, const char *from_name,
-                                         const char *from_id, mr_store_parts_list_fn *done, void *arg);
+mr_store_has_parts_op mr_file_has_parts;
+mr_store_parts_begin_op mr_file_parts_begin;
+mr_upload_part_op mr_file_part_send;
+mr_store_complete_op mr_file_parts_complete;
+mr_store_abort_op mr_file_parts_abort;
+
+/* ---- file_list_parts.c ---- */
+
+mr_store_parts_list_op mr_file_parts_list;
 
 #endif

@@ -46,13 +46,13 @@ static int look_at(struct found *found, const FTSENT *entry)
 static int search(struct found *found, char *folder)
 {
     char *const roots[] = {folder, NULL};
-    int rc = 0;
     FTS *fts = fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR | FTS_XDEV, NULL);
-    FTSENT *entry;
     if (!fts) {
         mr_error_set_errno(errno, "cannot read the folder");
         return -1;
     }
+    int rc = 0;
+    FTSENT *entry;
     while (rc == 0 && (entry = fts_read(fts))) {
         if (entry->fts_level == 0 && (entry->fts_info == FTS_NS || entry->fts_info == FTS_DNR)) {
             mr_error_set_errno(entry->fts_errno, "cannot read the folder");
@@ -67,21 +67,18 @@ static int search(struct found *found, char *folder)
 
 static void run_list(struct file_call *call)
 {
-    struct mr_store_result result = {.code = MR_OK, .text = ""};
-    struct mr_store_pending_page page = {0};
     struct found found = {0};
-    char text[1024];
-    if (search(&found, call->name) != 0)
-        result = mr_file_failure(call, text, sizeof text);
+    int rc = search(&found, call->name);
+    char text[MR_FILE_TEXT];
+    struct mr_store_result result = mr_file_result(call, rc, text);
     size_t at = 0;
-    for (size_t i = 0; i < found.count && result.code == MR_OK; i++) { /* only now: their memory moved while it grew */
+    for (size_t i = 0; i < found.count && rc == 0; i++) { /* only now: their memory moved while it grew */
         found.items[i].name = found.names.data + at;
         found.items[i].id = strrchr(found.items[i].name, '/') + 1;
         at += found.items[i].name_length + 1;
     }
-    page.items = found.items;
-    page.count = found.count;
-    call->done.pending(call->arg, &result, result.code == MR_OK ? &page : NULL);
+    struct mr_store_pending_page page = {.items = found.items, .count = found.count};
+    call->done.pending(call->arg, &result, rc == 0 ? &page : NULL);
     free(found.items);
     mr_text_close(&found.names);
     mr_file_call_end(call);

@@ -1,7 +1,7 @@
 /*
- * Uploads in parts to a local folder: a temporary file beside the name, whose parts are written where they belong. Its fd is kept
- * open, and locked, from the beginning to the end, which tells others that it is somebody's (leftovers.h); the upload's id
- * is its name, so that a restarted process goes on with it.
+ * Upload parts in a local folder: a temporary file beside the name, whose parts are written where they belong. Its fd
+ * is kept open, and locked, from the beginning to the end, which tells others that it is somebody's (leftovers.h); the
+ * upload's id is its name, so that a restarted process goes on with it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,10 +20,10 @@ struct file_upload {
     char path[MR_STORE_NAME_MAX + MR_LEFTOVER_SIZE];
 };
 
-int mr_file_has_parts(const struct mr_store *store)
+bool mr_file_has_parts(const struct mr_store *store)
 {
     (void)store;
-    return 1;
+    return true;
 }
 
 /* ---- open uploads ---- */
@@ -108,8 +108,8 @@ static struct file_upload *upload_find(struct file_store *store, const char *pat
 
 static int begin(struct file_call *call, char id[MR_LEFTOVER_SIZE])
 {
-    char path[MR_STORE_NAME_MAX + MR_LEFTOVER_SIZE];
     mr_leftover_name(MR_LEFTOVER_PARTS, id);
+    char path[MR_STORE_NAME_MAX + MR_LEFTOVER_SIZE];
     path_of(path, sizeof path, call->name, id);
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0) {
@@ -125,10 +125,8 @@ static int begin(struct file_call *call, char id[MR_LEFTOVER_SIZE])
 
 static void run_begin(struct file_call *call)
 {
-    struct mr_store_result result = {.code = MR_OK, .text = ""};
-    char id[MR_LEFTOVER_SIZE], text[1024];
-    if (begin(call, id) != 0)
-        result = mr_file_failure(call, text, sizeof text);
+    char id[MR_LEFTOVER_SIZE], text[MR_FILE_TEXT];
+    struct mr_store_result result = mr_file_result(call, begin(call, id), text);
     call->done.parts_begin(call->arg, &result, result.code == MR_OK ? id : NULL);
     mr_file_call_end(call);
 }
@@ -188,15 +186,13 @@ static int write_slice(struct file_call *call)
 
 static void run_part(struct file_call *call)
 {
-    struct mr_store_result result = {.code = MR_OK, .text = ""};
-    char text[1024];
     int rc = write_slice(call);
     if (rc > 0) {
         mr_file_call_go_on(call);
         return;
     }
-    if (rc < 0)
-        result = mr_file_failure(call, text, sizeof text);
+    char text[MR_FILE_TEXT];
+    struct mr_store_result result = mr_file_result(call, rc, text);
     call->done.part(call->arg, &result, rc == 0 ? "" : NULL);
     mr_file_call_end(call);
 }
@@ -215,7 +211,7 @@ struct mr_store_call *mr_file_part_send(struct mr_store *base, const struct mr_u
 /* ---- complete, abort ---- */
 
 /* A predecessor gave it its name, and died before it took the temporary one away. */
-static int has_its_name(const struct file_call *call, const struct stat *st)
+static bool has_its_name(const struct file_call *call, const struct stat *st)
 {
     struct stat there;
     return st->st_nlink > 1 && stat(call->name, &there) == 0 && there.st_ino == st->st_ino &&
@@ -246,12 +242,11 @@ static int complete(struct file_call *call, struct stat *st)
 
 static void run_complete(struct file_call *call)
 {
-    struct mr_store_result result = {.code = MR_OK, .text = ""};
     struct stat st = {0};
-    char text[1024];
-    if (complete(call, &st) != 0)
-        result = mr_file_failure(call, text, sizeof text);
-    call->done.complete(call->arg, &result, result.code == MR_OK ? mr_file_generation(&st) : 0);
+    int rc = complete(call, &st);
+    char text[MR_FILE_TEXT];
+    struct mr_store_result result = mr_file_result(call, rc, text);
+    call->done.complete(call->arg, &result, rc == 0 ? mr_file_generation(&st) : 0);
     mr_file_call_end(call);
 }
 
@@ -269,14 +264,14 @@ struct mr_store_call *mr_file_parts_complete(struct mr_store *base, const struct
 
 static void run_abort(struct file_call *call)
 {
-    struct mr_store_result result = {.code = MR_OK, .text = ""};
-    char text[1024], path[MR_STORE_NAME_MAX + MR_LEFTOVER_SIZE];
+    char path[MR_STORE_NAME_MAX + MR_LEFTOVER_SIZE];
     path_of(path, sizeof path, call->name, call->strings.data);
     upload_drop((struct file_store *)call->base.store, path);
-    if (unlink(path) != 0) {
+    int rc = unlink(path);
+    if (rc != 0)
         mr_error_set_errno(errno, "cannot remove its temporary file");
-        result = mr_file_failure(call, text, sizeof text);
-    }
+    char text[MR_FILE_TEXT];
+    struct mr_store_result result = mr_file_result(call, rc, text);
     call->done.remove(call->arg, &result);
     mr_file_call_end(call);
 }

@@ -1,6 +1,7 @@
 /*
- * What writes to a local folder. A new file grows under a temporary name beside its own and gets that when it is whole and on the
- * disk: by link(2) where it must not exist, else by rename(2), so that a reader sees the old bytes or the new ones.
+ * What writes to a local folder. A new file grows under a temporary name beside its own and gets that when it is whole
+ * and on the disk: by link(2) where it must not exist, else by rename(2), so that a reader sees the old bytes or the
+ * new ones.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -41,8 +42,8 @@ void mr_file_write_close(struct file_write *write)
 
 static void fail(struct file_call *call)
 {
-    char text[1024];
-    struct mr_store_result result = mr_file_failure(call, text, sizeof text);
+    char text[MR_FILE_TEXT];
+    struct mr_store_result result = mr_file_result(call, -1, text);
     call->done.stat(call->arg, &result, NULL);
     mr_file_call_end(call);
 }
@@ -50,9 +51,9 @@ static void fail(struct file_call *call)
 /* The generation that is to be replaced is there. 0, or -1 with mr_error. */
 static int check_target(const struct file_call *call)
 {
-    struct stat st;
     if (call->generation == MR_STORE_ANY)
         return 0;
+    struct stat st;
     int rc = stat(call->name, &st);
     if (rc != 0 && errno != ENOENT) {
         mr_error_set_errno(errno, "cannot look it up");
@@ -74,9 +75,9 @@ static int open_temporary(struct file_call *call)
     struct file_write *write = call->write;
     const char *slash = strrchr(call->name, '/');
     int folder = slash ? (int)(slash - call->name) + 1 : 0;
-    char name[MR_LEFTOVER_SIZE];
     if (check_target(call) != 0)
         return -1;
+    char name[MR_LEFTOVER_SIZE];
     mr_leftover_name(MR_LEFTOVER_PART, name);
     snprintf(write->temporary, sizeof write->temporary, "%.*s%s", folder, call->name, name);
     write->fd = open(write->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -116,7 +117,7 @@ static int put(struct file_write *file, const unsigned char *data, size_t length
     return 0;
 }
 
-/* The name is on the disk too. A file system that cannot do that for folders has nothing to say here. */
+/* The name is on the disk too. A file system that cannot do that for folders is no failure. */
 static void sync_folder(const char *path)
 {
     char folder[MR_STORE_NAME_MAX];
@@ -167,40 +168,37 @@ static int publish(struct file_call *call, struct stat *st)
     return 0;
 }
 
-static struct mr_store_item item_of(const struct file_call *call, const struct stat *st)
-{
-    return (struct mr_store_item){.name = call->name,
-                                  .name_length = strlen(call->name),
-                                  .size = (uint64_t)st->st_size,
-                                  .generation = mr_file_generation(st),
-                                  .storage_class = "",
-                                  .etag = ""};
-}
-
 static void finish(struct file_call *call)
 {
-    struct mr_store_result result = {.code = MR_OK, .text = ""};
     struct stat st;
     if (publish(call, &st) != 0) {
         fail(call);
         return;
     }
-    struct mr_store_item item = item_of(call, &st);
+    struct mr_store_item item = mr_file_item(call, &st);
     item.crc32c = call->write->crc;
-    item.has_crc32c = 1;
+    item.has_crc32c = true;
+    struct mr_store_result result = {.code = MR_OK, .text = ""};
     call->done.stat(call->arg, &result, &item);
     mr_file_call_end(call);
 }
 
-static int write_new(struct file_call *call)
+/* A call that writes. generation: as call->generation. NULL with mr_error. */
+static struct file_call *write_call_new(struct mr_store *base, void (*run)(struct file_call *call), const char *name,
+                                        size_t name_length, uint64_t generation, void *arg)
 {
+    struct file_call *call = mr_file_call_new(base, run, name, name_length, arg);
+    if (!call)
+        return NULL;
+    call->generation = generation;
     call->write = calloc(1, sizeof *call->write);
-    if (call->write) {
-        call->write->fd = -1;
-        return 0;
+    if (!call->write) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a file that is written");
+        mr_file_call_end(call);
+        return NULL;
     }
-    mr_error_set(MR_E_NO_MEMORY, "no memory for a file that is written");
-    return -1;
+    call->write->fd = -1;
+    return call;
 }
 
 /* ---- insert ---- */
@@ -233,15 +231,11 @@ static void run_insert(struct file_call *call)
 struct mr_store_call *mr_file_insert(struct mr_store *base, const struct mr_store_insert_request *request,
                                      mr_store_stat_fn *done, void *arg)
 {
-    struct file_call *call = mr_file_call_new(base, run_insert, request->name, request->name_length, arg);
+    struct file_call *call =
+        write_call_new(base, run_insert, request->name, request->name_length, request->generation_match, arg);
     if (!call)
         return NULL;
     call->done.stat = done;
-    call->generation = request->generation_match;
-    if (write_new(call) != 0) {
-        mr_file_call_end(call);
-        return NULL;
-    }
     call->write->insert = *request;
     return &call->base;
 }
@@ -250,11 +244,9 @@ struct mr_store_call *mr_file_insert(struct mr_store *base, const struct mr_stor
 
 static void run_begin(struct file_call *call)
 {
-    struct mr_store_result result = {.code = MR_OK, .text = ""};
-    char text[1024];
     int rc = open_temporary(call);
-    if (rc != 0)
-        result = mr_file_failure(call, text, sizeof text);
+    char text[MR_FILE_TEXT];
+    struct mr_store_result result = mr_file_result(call, rc, text);
     call->done.begin(call->arg, &result, rc == 0 ? call->write->temporary : NULL);
     call->write->temporary[0] = 0; /* it stays */
     mr_file_call_end(call);
@@ -263,15 +255,12 @@ static void run_begin(struct file_call *call)
 struct mr_store_call *mr_file_upload_begin(struct mr_store *base, const struct mr_store_upload_request *request,
                                            mr_store_begin_fn *done, void *arg)
 {
-    struct file_call *call = mr_file_call_new(base, run_begin, request->name, request->name_length, arg);
+    struct file_call *call =
+        write_call_new(base, run_begin, request->name, request->name_length, request->generation_match, arg);
     if (!call)
         return NULL;
     call->done.begin = done;
-    call->generation = request->generation_match;
-    if (write_new(call) == 0)
-        return &call->base;
-    mr_file_call_end(call);
-    return NULL;
+    return &call->base;
 }
 
 static int open_session(struct file_write *write)
@@ -297,11 +286,6 @@ static void run_send(struct file_call *call)
 {
     struct file_write *write = call->write;
     const struct mr_store_chunk *chunk = &write->chunk;
-    struct mr_store_result result = {.code = MR_OK, .text = ""};
-    struct mr_store_uploaded state = {0};
-    struct mr_store_item item;
-    struct stat st;
-    char text[1024];
     int rc = write->fd < 0 ? open_session(write) : 0;
     if (rc == 0)
         rc = send_slice(write);
@@ -309,18 +293,21 @@ static void run_send(struct file_call *call)
         mr_file_call_go_on(call);
         return;
     }
+    struct mr_store_uploaded state = {0};
+    struct mr_store_item item;
+    struct stat st;
     if (rc == 0 && chunk->total != MR_STORE_ANY && !chunk->probe) {
         rc = publish(call, &st);
         if (rc == 0) {
-            item = item_of(call, &st);
+            item = mr_file_item(call, &st);
             state.item = &item;
         }
     } else if (rc == 0) {
         rc = fstat(write->fd, &st);
     }
-    if (rc != 0)
-        result = mr_file_failure(call, text, sizeof text);
-    else
+    char text[MR_FILE_TEXT];
+    struct mr_store_result result = mr_file_result(call, rc, text);
+    if (rc == 0)
         state.kept = (uint64_t)st.st_size;
     write->temporary[0] = 0; /* a session that fails is dropped by who began it */
     call->done.upload(call->arg, &result, rc == 0 ? &state : NULL);
@@ -330,15 +317,11 @@ static void run_send(struct file_call *call)
 struct mr_store_call *mr_file_upload_send(struct mr_store *base, const struct mr_store_chunk *chunk,
                                           mr_store_upload_fn *done, void *arg)
 {
-    struct file_call *call = mr_file_call_new(base, run_send, chunk->upload->name, chunk->upload->name_length, arg);
+    struct file_call *call = write_call_new(base, run_send, chunk->upload->name, chunk->upload->name_length,
+                                            chunk->upload->generation_match, arg);
     if (!call)
         return NULL;
     call->done.upload = done;
-    call->generation = chunk->upload->generation_match;
-    if (write_new(call) != 0) {
-        mr_file_call_end(call);
-        return NULL;
-    }
     call->write->chunk = *chunk;
     snprintf(call->write->temporary, sizeof call->write->temporary, "%s", chunk->session);
     return &call->base;
@@ -354,23 +337,12 @@ void mr_file_upload_drop(struct mr_store *base, const char *session)
 
 static int copy_names(struct file_call *call, const struct mr_store_name *names, unsigned count)
 {
-    size_t at = 0;
     call->count = count;
     call->names = calloc(count, sizeof *call->names);
-    for (unsigned i = 0; i < count; i++) {
-        mr_text_add(&call->strings, names[i].name, names[i].name_length);
-        mr_text_add(&call->strings, "", 1);
-    }
-    if (!call->names || call->strings.failed) {
-        mr_error_set(MR_E_NO_MEMORY, "no memory for %u names", count);
-        return -1;
-    }
-    for (unsigned i = 0; i < count; i++) {
-        call->names[i] = names[i];
-        call->names[i].name = call->strings.data + at;
-        at += names[i].name_length + 1;
-    }
-    return 0;
+    if (call->names && mr_store_names_copy(call->names, names, count, &call->strings) == 0)
+        return 0;
+    mr_error_set(MR_E_NO_MEMORY, "no memory for %u names", count);
+    return -1;
 }
 
 /* ---- compose ---- */
@@ -378,8 +350,8 @@ static int copy_names(struct file_call *call, const struct mr_store_name *names,
 static int open_source(struct file_call *call)
 {
     const struct mr_store_name *source = &call->names[call->write->source];
-    struct stat st;
     call->fd = open(source->name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat st;
     if (call->fd < 0 || fstat(call->fd, &st) != 0) {
         mr_error_set_errno(errno, "cannot open file://%s", source->name);
         return -1;
@@ -436,12 +408,12 @@ static void run_compose(struct file_call *call)
 struct mr_store_call *mr_file_compose(struct mr_store *base, const struct mr_store_compose_request *request,
                                       mr_store_stat_fn *done, void *arg)
 {
-    struct file_call *call = mr_file_call_new(base, run_compose, request->name, request->name_length, arg);
+    struct file_call *call =
+        write_call_new(base, run_compose, request->name, request->name_length, request->generation_match, arg);
     if (!call)
         return NULL;
     call->done.stat = done;
-    call->generation = request->generation_match;
-    if (write_new(call) == 0 && copy_names(call, request->sources, request->count) == 0) {
+    if (copy_names(call, request->sources, request->count) == 0) {
         call->write->buffer = malloc(MR_FILE_SLICE);
         if (call->write->buffer)
             return &call->base;
@@ -477,11 +449,9 @@ static int remove_one(const struct mr_store_name *name)
 
 static void run_delete(struct file_call *call)
 {
-    struct mr_store_result result = {.code = MR_OK, .text = ""};
-    char text[1024];
     struct mr_store_name name = {call->name, strlen(call->name), call->generation};
-    if (remove_one(&name) != 0)
-        result = mr_file_failure(call, text, sizeof text);
+    char text[MR_FILE_TEXT];
+    struct mr_store_result result = mr_file_result(call, remove_one(&name), text);
     call->done.remove(call->arg, &result);
     mr_file_call_end(call);
 }

@@ -1,5 +1,5 @@
-/* The client of Google Cloud Storage's JSON API: its calls, credentials, messages and life; the requests themselves are in
- * gcs_*.c. Facts: protocols.md, GCS; https://cloud.google.com/storage/docs/json_api. */
+/* The client of Google Cloud Storage's JSON API: its calls, credentials, messages and life; the requests themselves are
+ * in gcs_*.c. Facts: docs/protocols.md, "Google Cloud Storage"; https://cloud.google.com/storage/docs/json_api. */
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,9 +33,8 @@ struct gcs_call *mr_gcs_take(struct gcs_store *store, enum gcs_kind kind, void *
     call->kind = kind;
     call->arg = arg;
     call->http = NULL;
-    call->refused = 0;
-    call->looking_up = 0;
-    call->head_checked = 0;
+    call->refused = false;
+    call->head_checked = false;
     call->line_count = 0;
     mr_text_clear(&call->name);
     mr_text_clear(&call->lines);
@@ -144,20 +143,21 @@ static const char *advice_of_status(const struct mr_store_result *result)
 }
 
 /* The store compared what came with the checksum that was sent: BadDigest in XML, words about CRC32C in JSON. */
-static int is_other_bytes(const struct gcs_call *call, const struct mr_http_result *http, const char *words)
+static bool is_other_bytes(const struct gcs_call *call, const struct mr_http_result *http, const char *words)
 {
     return http->status == 400 && call->kind >= GCS_INSERT &&
            (strcasestr(words, "crc32c") || memmem(http->body, http->body_length, "BadDigest", 9));
 }
 
-void mr_gcs_explain(const struct gcs_call *call, const struct mr_http_result *http, struct mr_store_result *result,
-                    char *text, size_t size)
+void mr_gcs_explain(const struct gcs_call *call, struct gcs_answer *answer)
 {
-    char uri[400], words[300];
+    const struct mr_http_result *http = answer->http;
+    struct mr_store_result *result = &answer->result;
     *result = (struct mr_store_result){.code = http->code, .text = "", .status = http->status};
+    char uri[400];
     if (http->code != MR_OK) {
-        snprintf(text, size, "%s: %s", mr_gcs_uri(call, uri, sizeof uri), http->text);
-        result->text = text;
+        snprintf(answer->text, sizeof answer->text, "%s: %s", mr_gcs_uri(call, uri, sizeof uri), http->text);
+        result->text = answer->text;
         result->not_sent = http->sent == 0;
         return;
     }
@@ -167,31 +167,40 @@ void mr_gcs_explain(const struct gcs_call *call, const struct mr_http_result *ht
     if (http->status == 412 && (call->kind == GCS_INSERT || call->kind >= GCS_UPLOAD) && call->generation_match == 0)
         result->code = MR_E_EXISTS;
     result->retry_after_ms = http->headers.retry_after_ms;
+    char words[300];
     mr_gcs_error_text(http->body, http->body_length, words, sizeof words);
     result->egress_limited = http->status == 429 && strcasestr(words, "egress");
+    result->text = answer->text;
     if (is_other_bytes(call, http, words)) {
         result->code = MR_E_CORRUPT;
-        result->text = text;
-        snprintf(
-            text, size,
-            "%s: the store has got bytes whose crc32c is not that of those which were sent: what lies between here "
-            "and the store damages data (HTTP status 400: %s)",
-            mr_gcs_uri(call, uri, sizeof uri), words);
+        snprintf(answer->text, sizeof answer->text,
+                 "%s: the store has got bytes whose crc32c is not that of those which were sent: what lies between "
+                 "here and the store damages data (HTTP status 400: %s)",
+                 mr_gcs_uri(call, uri, sizeof uri), words);
         return;
     }
-    snprintf(text, size, "%s: %s%sHTTP status %d%s%s", mr_gcs_uri(call, uri, sizeof uri), words, words[0] ? " (" : "",
-             http->status, words[0] ? ")" : "",
+    snprintf(answer->text, sizeof answer->text, "%s: %s%sHTTP status %d%s%s", mr_gcs_uri(call, uri, sizeof uri), words,
+             words[0] ? " (" : "", http->status, words[0] ? ")" : "",
              call->kind >= GCS_INSERT ? advice_of_write(call, result) : advice_of_status(result));
-    result->text = text;
 }
 
-void mr_gcs_refuse(const struct gcs_call *call, struct mr_store_result *result, char *text, size_t size)
+void mr_gcs_refuse(const struct gcs_call *call, struct gcs_answer *answer)
 {
+    answer->result.code = mr_error_code();
     char uri[400];
-    result->code = mr_error_code();
-    snprintf(text, size, "%s: %s", mr_gcs_uri(call, uri, sizeof uri), mr_error_text());
-    result->text = text;
+    snprintf(answer->text, sizeof answer->text, "%s: %s", mr_gcs_uri(call, uri, sizeof uri), mr_error_text());
+    answer->result.text = answer->text;
 }
+
+static void deliver(struct gcs_call *call, const struct mr_http_result *http)
+{
+    struct gcs_answer answer;
+    answer.http = http;
+    mr_gcs_explain(call, &answer);
+    call->answered(call, &answer);
+}
+
+/* ---- requests ---- */
 
 static void on_answer(void *arg, const struct mr_http_result *http);
 
@@ -204,7 +213,7 @@ static int send_with(struct gcs_call *call, const struct mr_auth_headers *header
     for (unsigned i = 0; i < call->line_count; i++, at += strlen(at) + 1)
         lines[request.header_count++] = at;
     request.url = headers->serial ? call->url.data : store->url.data;
-    request.done = headers->serial ? on_answer : call->answered;
+    request.done = on_answer;
     request.headers = lines;
     unsigned count =
         store->user_project.length && headers->count > 1 ? 1 : headers->count; /* [gcs] user_project wins */
@@ -220,11 +229,11 @@ static void on_token(struct mr_auth_waiter *waiter, enum mr_code code, const cha
     struct gcs_call *call = MR_CONTAINER_OF(waiter, gcs_call, waiter);
     struct mr_auth_headers headers;
     struct mr_http_result result = {.code = code, .text = text, .body = ""};
-    char copy[512];
-    if (code == MR_OK && mr_auth_headers(mr_gcs_store(call)->auth, &headers) == 0) { /* it ended at once */
+    if (code == MR_OK && !mr_auth_headers(mr_gcs_store(call)->auth, &headers)) { /* it ended at once */
         mr_auth_wait(mr_gcs_store(call)->auth, waiter);
         return;
     }
+    char copy[512];
     if (code == MR_OK) {
         if (send_with(call, &headers) == 0)
             return;
@@ -232,7 +241,7 @@ static void on_token(struct mr_auth_waiter *waiter, enum mr_code code, const cha
         result.code = mr_error_code();
         result.text = copy;
     }
-    call->answered(call, &result);
+    deliver(call, &result);
 }
 
 /* A token may be revoked or a clock be off: a 401 makes a new one once, the second is the answer. */
@@ -241,19 +250,18 @@ static void on_answer(void *arg, const struct mr_http_result *http)
     struct gcs_call *call = arg;
     struct mr_auth *auth = mr_gcs_store(call)->auth;
     call->http = NULL;
-    if (http->code != MR_OK || http->status != 401 || call->refused) {
-        call->answered(call, http);
+    if (!call->token || http->code != MR_OK || http->status != 401 || call->refused) {
+        deliver(call, http);
         return;
     }
-    call->refused = 1;
+    call->refused = true;
     mr_auth_refused(auth, call->token);
     mr_auth_wait(auth, &call->waiter);
 }
 
-int mr_gcs_send(struct gcs_call *call, struct mr_http_request *request)
+int mr_gcs_send(struct gcs_call *call, struct mr_http_request *request, gcs_answered_fn *answered)
 {
     struct gcs_store *store = mr_gcs_store(call);
-    struct mr_auth_headers headers;
     if (call->kind < GCS_SESSION && call->kind != GCS_BATCH)
         mr_text_add(&store->url, store->user_project.data ? store->user_project.data : "", store->user_project.length);
     if (!request->method)
@@ -261,14 +269,15 @@ int mr_gcs_send(struct gcs_call *call, struct mr_http_request *request)
     if (!request->stall_timeout_ms)
         request->stall_timeout_ms = store->base.stall_timeout_ms;
     if (call->kind >= GCS_INSERT) {
-        request->once = 1; /* repeats are a transfer's to decide on */
+        request->once = true; /* repeats are a transfer's to decide on */
         request->stall_timeout_ms *= WRITE_PATIENCE;
     }
     request->arg = call;
     call->request = *request;
-    call->answered = request->done;
+    call->answered = answered;
     call->waiter.ready = on_token;
-    int ready = mr_auth_headers(store->auth, &headers);
+    struct mr_auth_headers headers;
+    bool ready = mr_auth_headers(store->auth, &headers);
     if (!ready || headers.serial) {
         mr_text_clear(&call->url);
         mr_text_add(&call->url, store->url.data ? store->url.data : "", store->url.length);
@@ -284,9 +293,9 @@ int mr_gcs_send(struct gcs_call *call, struct mr_http_request *request)
     return 0;
 }
 
-struct mr_store_call *mr_gcs_start(struct gcs_call *call, struct mr_http_request *request)
+struct mr_store_call *mr_gcs_start(struct gcs_call *call, struct mr_http_request *request, gcs_answered_fn *answered)
 {
-    if (mr_gcs_send(call, request) == 0)
+    if (mr_gcs_send(call, request, answered) == 0)
         return &call->base;
     mr_gcs_give(call);
     return NULL;
@@ -401,7 +410,7 @@ static const struct mr_store_ops gcs_ops = {
 /* malloc'ed "scheme://host[:port]" without a slash at its end; text may lack the scheme (STORAGE_EMULATOR_HOST). */
 static char *make_endpoint(const char *text, const char *origin)
 {
-    const char *scheme = strstr(text, "://") ? "" : "http://", *host;
+    const char *scheme = strstr(text, "://") ? "" : "http://";
     char *endpoint = NULL;
     if (asprintf(&endpoint, "%s%s", scheme, text) < 0) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for an endpoint");
@@ -410,6 +419,7 @@ static char *make_endpoint(const char *text, const char *origin)
     size_t n = strlen(endpoint);
     while (n > 0 && endpoint[n - 1] == '/')
         endpoint[--n] = 0;
+    const char *host;
     if (strncmp(endpoint, "http://", 7) == 0)
         host = endpoint + 7;
     else if (strncmp(endpoint, "https://", 8) == 0)
@@ -437,7 +447,7 @@ struct mr_store *mr_store_gcs_new(const struct mr_store_options *options)
         mr_error_set(MR_E_USAGE, "a gs:// URI needs a bucket");
         goto fail;
     }
-    int from_emulator = !options->endpoint && emulator && emulator[0];
+    bool from_emulator = !options->endpoint && emulator && emulator[0];
     if (options->endpoint)
         store->endpoint = make_endpoint(options->endpoint, "[gcs] endpoint");
     else if (from_emulator)

@@ -1,4 +1,5 @@
-/* Many deletes in one request, or one by one where the endpoint has no batches. Facts: protocols.md, GCS, "Batch". */
+/* Many deletes in one request, or one by one where the endpoint has no batches. Facts: docs/protocols.md, "Google Cloud
+ * Storage". */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,28 +16,19 @@ void mr_gcs_batch_close(struct gcs_batch *batch)
     memset(batch, 0, sizeof *batch);
 }
 
-/* Copies: the names lie in call->name. 0, or -1. */
+/* The names are copied to call->name. 0, or -1 for no memory. */
 static int batch_init(struct gcs_call *call, const struct mr_store_name *names, unsigned count)
 {
     struct gcs_batch *batch = &call->batch;
-    size_t at = 0;
-    memset(batch, 0, sizeof *batch);
-    batch->count = count;
-    batch->names = calloc(count, sizeof *batch->names);
-    batch->each = calloc(count, sizeof *batch->each);
-    batch->texts = calloc(count, sizeof *batch->texts);
-    for (unsigned i = 0; i < count; i++) {
-        mr_text_add(&call->name, names[i].name, names[i].name_length);
-        mr_text_add(&call->name, "", 1);
-    }
-    if (!batch->names || !batch->each || !batch->texts || call->name.failed)
+    *batch = (struct gcs_batch){
+        .count = count,
+        .names = calloc(count, sizeof *batch->names),
+        .each = calloc(count, sizeof *batch->each),
+        .texts = calloc(count, sizeof *batch->texts),
+    };
+    if (!batch->names || !batch->each || !batch->texts)
         return -1;
-    for (unsigned i = 0; i < count; i++) {
-        batch->names[i] = names[i];
-        batch->names[i].name = call->name.data + at;
-        at += names[i].name_length + 1;
-    }
-    return 0;
+    return mr_store_names_copy(batch->names, names, count, &call->name);
 }
 
 static void take_result(struct gcs_batch *batch, unsigned i, const struct mr_store_result *result)
@@ -53,12 +45,12 @@ static void take_result(struct gcs_batch *batch, unsigned i, const struct mr_sto
 static void finish(struct gcs_call *call)
 {
     struct gcs_batch *batch = &call->batch;
-    struct mr_store_result result = {.code = MR_OK, .text = "", .status = 200};
     for (unsigned i = 0; i < batch->count; i++) { /* only now: the words' memory moved while it grew */
         if (batch->texts[i])
             batch->each[i].text =
                 batch->words.failed ? "no memory for its message" : batch->words.data + batch->texts[i] - 1;
     }
+    struct mr_store_result result = {.code = MR_OK, .text = "", .status = 200};
     call->done.batch(call->arg, &result, batch->each);
     mr_gcs_give(call);
 }
@@ -77,27 +69,23 @@ static int send_next(struct gcs_call *call);
 static void explain_one(struct gcs_call *call, unsigned i, const struct mr_http_result *http)
 {
     struct gcs_call one = {.base = call->base, .kind = GCS_DELETE, .generation_match = call->batch.names[i].generation};
-    struct mr_store_result result;
-    char text[1024];
     one.name.data = (char *)call->batch.names[i].name;
     one.name.length = call->batch.names[i].name_length;
-    mr_gcs_explain(&one, http, &result, text, sizeof text);
-    take_result(&call->batch, i, &result);
+    struct gcs_answer answer;
+    answer.http = http;
+    mr_gcs_explain(&one, &answer);
+    take_result(&call->batch, i, &answer.result);
 }
 
-static void on_single(void *arg, const struct mr_http_result *http)
+static void on_single(struct gcs_call *call, struct gcs_answer *answer)
 {
-    struct gcs_call *call = arg;
-    call->http = NULL;
-    explain_one(call, call->batch.next++, http);
+    explain_one(call, call->batch.next++, answer->http);
     if (call->batch.next == call->batch.count) {
         finish(call);
     } else if (send_next(call) != 0) {
-        struct mr_store_result result;
-        char text[1024];
-        memset(&result, 0, sizeof result);
-        mr_gcs_refuse(call, &result, text, sizeof text);
-        fail(call, &result);
+        answer->result = (struct mr_store_result){0};
+        mr_gcs_refuse(call, answer);
+        fail(call, &answer->result);
     }
 }
 
@@ -105,30 +93,28 @@ static int send_next(struct gcs_call *call)
 {
     struct gcs_store *store = mr_gcs_store(call);
     const struct mr_store_name *name = &call->batch.names[call->batch.next];
-    struct mr_http_request http = {
-        .method = "DELETE", .fresh_connection = !mr_store_is_generation(name->generation), .done = on_single};
+    struct mr_http_request http = {.method = "DELETE", .fresh_connection = !mr_store_is_generation(name->generation)};
     call->line_count = 0;
     mr_text_clear(&call->lines);
     mr_text_clear(&store->url);
     mr_text_puts(&store->url, store->endpoint);
     mr_gcs_delete_url(store, &store->url, name);
     mr_text_add(&store->url, store->user_project.data ? store->user_project.data : "", store->user_project.length);
-    return mr_gcs_send(call, &http);
+    return mr_gcs_send(call, &http, on_single);
 }
 
 /* ---- in one request ---- */
 
-/* What each part says; those that have none were lost. */
+/* Each part's result; the calls without a part were lost. */
 static int take_parts(struct gcs_call *call, const struct mr_http_result *http)
 {
     struct gcs_batch *batch = &call->batch;
     struct mr_multipart multipart;
-    struct mr_multipart_part part;
-    struct mr_http_result missing = {.code = MR_E_NET, .text = "the batch's answer has no part for it", .sent = 1};
     if (mr_multipart_init(&multipart, http->body, http->body_length) != 0)
         return -1;
     for (unsigned i = 0; i < batch->count; i++)
         batch->each[i].status = -1;
+    struct mr_multipart_part part;
     for (unsigned n = 0; mr_multipart_next(&multipart, &part); n++) {
         unsigned i = part.id > 0 ? (unsigned)part.id - 1 : n;
         struct mr_http_result answer = {.status = part.status, .headers = part.headers, .location = "", .sent = 1};
@@ -137,6 +123,7 @@ static int take_parts(struct gcs_call *call, const struct mr_http_result *http)
         if (i < batch->count && batch->each[i].status == -1 && part.status != 0)
             explain_one(call, i, &answer);
     }
+    struct mr_http_result missing = {.code = MR_E_NET, .text = "the batch's answer has no part for it", .sent = 1};
     for (unsigned i = 0; i < batch->count; i++) {
         if (batch->each[i].status == -1)
             explain_one(call, i, &missing);
@@ -144,33 +131,30 @@ static int take_parts(struct gcs_call *call, const struct mr_http_result *http)
     return 0;
 }
 
-static void on_batch(void *arg, const struct mr_http_result *http)
+static void on_batch(struct gcs_call *call, struct gcs_answer *answer)
 {
-    struct gcs_call *call = arg;
-    struct mr_store_result result;
-    char text[1024];
-    call->http = NULL;
-    mr_gcs_explain(call, http, &result, text, sizeof text);
-    if (result.status == 404 || result.status == 405 || result.status == 501) {
-        mr_gcs_store(call)->no_batch = 1;
+    struct mr_store_result *result = &answer->result;
+    if (result->status == 404 || result->status == 405 || result->status == 501) {
+        mr_gcs_store(call)->no_batch = true;
         if (send_next(call) == 0)
             return;
-        mr_gcs_refuse(call, &result, text, sizeof text);
+        mr_gcs_refuse(call, answer);
     }
-    if (result.code == MR_OK && take_parts(call, http) != 0)
-        mr_gcs_refuse(call, &result, text, sizeof text);
-    if (result.code == MR_OK)
+    if (result->code == MR_OK && take_parts(call, answer->http) != 0)
+        mr_gcs_refuse(call, answer);
+    if (result->code == MR_OK)
         finish(call);
     else
-        fail(call, &result);
+        fail(call, result);
 }
 
 static void batch_body(struct gcs_call *call)
 {
     struct gcs_store *store = mr_gcs_store(call);
-    char boundary[MR_GCS_BOUNDARY_SIZE], line[MR_GCS_BOUNDARY_SIZE + 64];
+    char boundary[MR_GCS_BOUNDARY_SIZE];
     struct mr_text *body = &call->head;
     mr_gcs_boundary(boundary);
+    char line[MR_GCS_BOUNDARY_SIZE + 64];
     for (unsigned i = 0; i < call->batch.count; i++) {
         snprintf(line, sizeof line, "--%s\r\n", boundary);
         mr_text_puts(body, line);
@@ -193,11 +177,11 @@ struct mr_store_call *mr_gcs_delete_batch(struct mr_store *base, const struct mr
 {
     struct gcs_store *store = (struct gcs_store *)base;
     struct gcs_call *call = mr_gcs_take(store, GCS_BATCH, arg);
-    int rc;
     if (!call)
         return NULL;
-    struct mr_http_request http = {.method = "POST", .body = call->body, .body_count = 1, .done = on_batch};
+    struct mr_http_request http = {.method = "POST", .body = call->body, .body_count = 1};
     call->done.batch = done;
+    int rc;
     if (batch_init(call, names, count) != 0) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for %u deletes in gs://%s", count, base->bucket);
         rc = -1;
@@ -210,7 +194,7 @@ struct mr_store_call *mr_gcs_delete_batch(struct mr_store *base, const struct mr
         mr_text_clear(&store->url);
         mr_text_puts(&store->url, store->endpoint);
         mr_text_puts(&store->url, "/batch/storage/v1");
-        rc = mr_gcs_send(call, &http);
+        rc = mr_gcs_send(call, &http, on_batch);
     }
     if (rc == 0)
         return &call->base;

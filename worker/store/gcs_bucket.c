@@ -12,18 +12,14 @@ static void bucket_url(struct gcs_store *store, const char *rest)
     mr_text_puts(&store->url, rest);
 }
 
-static void on_bucket(void *arg, const struct mr_http_result *http)
+static void on_bucket(struct gcs_call *call, struct gcs_answer *answer)
 {
-    struct gcs_call *call = arg;
-    struct mr_store_result result;
+    const struct mr_http_result *http = answer->http;
     struct mr_store_bucket bucket;
     struct mr_gcs_page *page = NULL;
-    char text[1024];
-    call->http = NULL;
-    mr_gcs_explain(call, http, &result, text, sizeof text);
-    if (result.code == MR_OK && mr_gcs_bucket_parse(http->body, http->body_length, &bucket, &page) != 0)
-        mr_gcs_refuse(call, &result, text, sizeof text);
-    call->done.bucket(call->arg, &result, page ? &bucket : NULL);
+    if (answer->result.code == MR_OK && mr_gcs_bucket_parse(http->body, http->body_length, &bucket, &page) != 0)
+        mr_gcs_refuse(call, answer);
+    call->done.bucket(call->arg, &answer->result, page ? &bucket : NULL);
     mr_gcs_page_destroy(page);
     mr_gcs_give(call);
 }
@@ -32,26 +28,21 @@ struct mr_store_call *mr_gcs_bucket(struct mr_store *base, mr_store_bucket_fn *d
 {
     struct gcs_store *store = (struct gcs_store *)base;
     struct gcs_call *call = mr_gcs_take(store, GCS_BUCKET, arg);
-    struct mr_http_request http = {.done = on_bucket};
     if (!call)
         return NULL;
     call->done.bucket = done;
     bucket_url(store, "?projection=noAcl");
-    return mr_gcs_start(call, &http);
+    return mr_gcs_start(call, &(struct mr_http_request){0}, on_bucket);
 }
 
-static void on_permissions(void *arg, const struct mr_http_result *http)
+static void on_permissions(struct gcs_call *call, struct gcs_answer *answer)
 {
-    struct gcs_call *call = arg;
-    struct mr_store_result result;
+    const struct mr_http_result *http = answer->http;
     unsigned granted = 0;
-    char text[1024];
-    call->http = NULL;
-    mr_gcs_explain(call, http, &result, text, sizeof text);
-    if (result.code == MR_OK && mr_gcs_permissions_parse(http->body, http->body_length, call->permissions.data,
-                                                         call->permissions.length, &granted) != 0)
-        mr_gcs_refuse(call, &result, text, sizeof text);
-    call->done.permissions(call->arg, &result, result.code == MR_OK ? granted : 0);
+    if (answer->result.code == MR_OK && mr_gcs_permissions_parse(http->body, http->body_length, call->permissions.data,
+                                                                 call->permissions.length, &granted) != 0)
+        mr_gcs_refuse(call, answer);
+    call->done.permissions(call->arg, &answer->result, answer->result.code == MR_OK ? granted : 0);
     mr_gcs_give(call);
 }
 
@@ -60,7 +51,6 @@ struct mr_store_call *mr_gcs_permissions(struct mr_store *base, const char *cons
 {
     struct gcs_store *store = (struct gcs_store *)base;
     struct gcs_call *call = mr_gcs_take(store, GCS_BUCKET, arg);
-    struct mr_http_request http = {.done = on_permissions};
     if (!call)
         return NULL;
     call->done.permissions = done;
@@ -75,5 +65,5 @@ struct mr_store_call *mr_gcs_permissions(struct mr_store *base, const char *cons
         mr_gcs_give(call);
         return NULL;
     }
-    return mr_gcs_start(call, &http);
+    return mr_gcs_start(call, &(struct mr_http_request){0}, on_permissions);
 }

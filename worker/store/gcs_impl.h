@@ -2,10 +2,12 @@
 #ifndef MR_WORKER_STORE_GCS_IMPL_H
 #define MR_WORKER_STORE_GCS_IMPL_H
 
+#include <stdbool.h>
+
 #include "worker/store/auth.h"
 #include "worker/store/gcs_json.h"
 #include "worker/store/http.h"
-#include "worker/store/store_ops.h"
+#include "worker/store/store_impl.h"
 #include "worker/store/text.h"
 #include "worker/store/upload_parts.h"
 
@@ -22,7 +24,7 @@ enum gcs_kind {
     GCS_COMPOSE,
     GCS_UPLOAD,  /* the beginning of a session */
     GCS_SESSION, /* a request to its own URL */
-    GCS_XML,     /* a multipart upload */
+    GCS_XML,     /* an upload part, or its upload */
 };
 
 struct gcs_store {
@@ -33,8 +35,8 @@ struct gcs_store {
     struct mr_text user_project; /* "&userProject=x", or nothing */
     char *project;               /* "x", or NULL */
     struct mr_text url;          /* of the request that is being built */
-    int no_parts;                /* it has no multipart uploads */
-    int no_batch;                /* the endpoint has no batches: 404, 405 or 501 */
+    bool no_parts;               /* it has no upload parts */
+    bool no_batch;               /* the endpoint has no batches: 404, 405 or 501 */
     struct gcs_call *pool;
 };
 
@@ -47,32 +49,29 @@ struct gcs_batch {
     struct mr_text words;
 };
 
+struct gcs_call;
+
+/* How a request ended. result is what its callback gets; its text lies here. */
+struct gcs_answer {
+    const struct mr_http_result *http;
+    struct mr_store_result result;
+    char text[1024];
+};
+typedef void gcs_answered_fn(struct gcs_call *call, struct gcs_answer *answer);
+
 struct gcs_call {
     struct mr_store_call base;
     struct gcs_call *next_free;
     enum gcs_kind kind;
     struct mr_http_call *http;
     struct mr_auth_waiter waiter;   /* queued while there is no token */
-    struct mr_http_request request; /* sent again after a 401; its url and done are the two below */
+    struct mr_http_request request; /* sent again after a 401, with the url below */
     struct mr_text url;
-    void (*answered)(void *arg, const struct mr_http_result *result);
+    gcs_answered_fn *answered;
     uint64_t token; /* that the request was sent with; 0: none */
-    int refused;    /* a 401 was answered before */
+    bool refused;   /* a 401 was answered before */
     void *arg;
-    union {
-        mr_store_list_fn *list;
-        mr_store_get_fn *get;
-        mr_store_stat_fn *stat; /* and insert, compose */
-        mr_store_delete_fn *remove;
-        mr_store_batch_fn *batch;
-        mr_store_begin_fn *begin;
-        mr_store_upload_fn *upload;
-        mr_upload_part_fn *part;
-        mr_store_complete_fn *complete;
-        mr_store_parts_list_fn *pending;
-        mr_store_bucket_fn *bucket;
-        mr_store_permissions_fn *permissions;
-    } done;
+    union mr_store_done done;
     struct mr_text name;  /* get, stat: the object; list: its strings, each with its NUL */
     struct mr_text lines; /* the request's own header lines, each with its NUL */
     unsigned line_count;
@@ -87,9 +86,8 @@ struct gcs_call {
     struct mr_store_get_request get;
     uint64_t generation;
     struct mr_store_got got;
-    int head_checked;
-    int looking_up;              /* a get whose generation is gone: the second request, without it */
-    struct mr_store_result lost; /* how the first one ended */
+    bool head_checked;
+    struct mr_store_result lost; /* how a get for a generation that is gone ended, while it is looked up */
 };
 
 static inline struct gcs_store *mr_gcs_store(const struct gcs_call *call)
@@ -118,66 +116,54 @@ void mr_gcs_parameter(struct mr_text *url, const char *key, const char *value);
 void mr_gcs_match(struct mr_text *url, const char *key, uint64_t generation);
 /* A header line of the request: "Name: " and value. */
 void mr_gcs_line(struct gcs_call *call, const char *name, const char *value);
-/* Starts the request, at once or when there is a token; a 401 repeats it once with a new one. 0, or -1 with mr_error. */
-int mr_gcs_send(struct gcs_call *call, struct mr_http_request *request);
+/*
+ * Starts the request, at once or when there is a token; a 401 repeats it once with a new one. `answered` is called
+ * once, and gives the call back or sends another request. 0, or -1 with mr_error.
+ */
+int mr_gcs_send(struct gcs_call *call, struct mr_http_request *request, gcs_answered_fn *answered);
 /* The end of a start function: sends, and returns the call, or gives it back and returns NULL. */
-struct mr_store_call *mr_gcs_start(struct gcs_call *call, struct mr_http_request *request);
+struct mr_store_call *mr_gcs_start(struct gcs_call *call, struct mr_http_request *request, gcs_answered_fn *answered);
 
 /* ---- answers ---- */
 
-/* Fills result and its text (size bytes) from an answer, or from the lack of one. */
-void mr_gcs_explain(const struct gcs_call *call, const struct mr_http_result *http, struct mr_store_result *result,
-                    char *text, size_t size);
-/* A 2xx answer whose content was refused: mr_error says why. */
-void mr_gcs_refuse(const struct gcs_call *call, struct mr_store_result *result, char *text, size_t size);
+/* Fills answer->result from answer->http. */
+void mr_gcs_explain(const struct gcs_call *call, struct gcs_answer *answer);
+/* A 2xx answer whose content was refused: the result is mr_error. */
+void mr_gcs_refuse(const struct gcs_call *call, struct gcs_answer *answer);
 
-/* An answer about one object, of a request whose done.stat is told: parses it, calls back, gives the call back. */
-void mr_gcs_on_item(void *arg, const struct mr_http_result *http);
-/* An answer without content, of a request whose done.remove is told. */
-void mr_gcs_on_removed(void *arg, const struct mr_http_result *http);
+/* An answer about one object, of a request that has done.stat: parses it, calls back, gives the call back. */
+gcs_answered_fn mr_gcs_on_item;
+/* An answer without content, of a request that has done.remove. */
+gcs_answered_fn mr_gcs_on_removed;
 
 /* ---- gcs_read.c, gcs_write.c, gcs_upload.c, gcs_parts.c, gcs_batch.c, gcs_bucket.c ---- */
 
-struct mr_store_call *mr_gcs_list(struct mr_store *base, const struct mr_store_list_request *request,
-                                  mr_store_list_fn *done, void *arg);
-struct mr_store_call *mr_gcs_get(struct mr_store *base, const struct mr_store_get_request *request,
-                                 mr_store_get_fn *done, void *arg);
-struct mr_store_call *mr_gcs_stat(struct mr_store *base, const char *name, size_t name_length, uint64_t generation,
-                                  mr_store_stat_fn *done, void *arg);
-struct mr_store_call *mr_gcs_insert(struct mr_store *base, const struct mr_store_insert_request *request,
-                                    mr_store_stat_fn *done, void *arg);
-struct mr_store_call *mr_gcs_delete(struct mr_store *base, const char *name, size_t name_length, uint64_t generation,
-                                    mr_store_delete_fn *done, void *arg);
-struct mr_store_call *mr_gcs_compose(struct mr_store *base, const struct mr_store_compose_request *request,
-                                     mr_store_stat_fn *done, void *arg);
-struct mr_store_call *mr_gcs_delete_batch(struct mr_store *base, const struct mr_store_name *names, unsigned count,
-                                          mr_store_batch_fn *done, void *arg);
+mr_store_list_op mr_gcs_list;
+mr_store_get_op mr_gcs_get;
+mr_store_stat_op mr_gcs_stat;
+mr_store_insert_op mr_gcs_insert;
+mr_store_delete_op mr_gcs_delete;
+mr_store_compose_op mr_gcs_compose;
+mr_store_batch_op mr_gcs_delete_batch;
+mr_store_begin_op mr_gcs_upload_begin;
+mr_store_send_op mr_gcs_upload_send;
+mr_store_drop_op mr_gcs_upload_drop;
+mr_store_has_parts_op mr_gcs_has_parts;
+mr_store_parts_begin_op mr_gcs_parts_begin;
+mr_upload_part_op mr_gcs_part_send;
+mr_store_complete_op mr_gcs_parts_complete;
+mr_store_abort_op mr_gcs_parts_abort;
+mr_store_parts_list_op mr_gcs_parts_list;
+mr_store_bucket_op mr_gcs_bucket;
+mr_store_permissions_op mr_gcs_permissions;
+
 /* "/storage/v1/b/bucket/o/name?...", to delete it, added to url. */
 void mr_gcs_delete_url(struct gcs_store *store, struct mr_text *url, const struct mr_store_name *name);
-struct mr_store_call *mr_gcs_upload_begin(struct mr_store *base, const struct mr_store_upload_request *request,
-                                          mr_store_begin_fn *done, void *arg);
-struct mr_store_call *mr_gcs_upload_send(struct mr_store *base, const struct mr_store_chunk *chunk,
-                                         mr_store_upload_fn *done, void *arg);
-void mr_gcs_upload_drop(struct mr_store *base, const char *session);
-int mr_gcs_has_parts(const struct mr_store *base);
-struct mr_store_call *mr_gcs_parts_begin(struct mr_store *base, const char *name, size_t name_length,
-                                         const char *content_type, mr_store_parts_begin_fn *done, void *arg);
-struct mr_store_call *mr_gcs_part_send(struct mr_store *base, const struct mr_upload_part_request *request,
-                                       mr_upload_part_fn *done, void *arg);
-struct mr_store_call *mr_gcs_parts_complete(struct mr_store *base, const struct mr_store_complete_request *request,
-                                            mr_store_complete_fn *done, void *arg);
-struct mr_store_call *mr_gcs_parts_abort(struct mr_store *base, const char *name, size_t name_length, const char *id,
-                                         mr_store_delete_fn *done, void *arg);
-struct mr_store_call *mr_gcs_parts_list(struct mr_store *base, const char *prefix, const char *from_name,
-                                        const char *from_id, mr_store_parts_list_fn *done, void *arg);
 #define MR_GCS_CONTENT_TYPE  "application/octet-stream"
 #define MR_GCS_BOUNDARY_SIZE 48
 /* A new one that no body has in it. */
 void mr_gcs_boundary(char out[MR_GCS_BOUNDARY_SIZE]);
 /* Frees what a batch of deletes holds. */
 void mr_gcs_batch_close(struct gcs_batch *batch);
-struct mr_store_call *mr_gcs_bucket(struct mr_store *base, mr_store_bucket_fn *done, void *arg);
-struct mr_store_call *mr_gcs_permissions(struct mr_store *base, const char *const *names, unsigned count,
-                                         mr_store_permissions_fn *done, void *arg);
 
 #endif

@@ -21,17 +21,17 @@ struct mr_gcs_page {
  * bits. */
 static int take_u63(struct mr_json *json, uint64_t *number)
 {
-    const char *text;
-    size_t length;
-    uint64_t sum = 0;
     enum mr_json_kind kind = mr_json_peek(json);
     if (kind != MR_JSON_STRING && kind != MR_JSON_NUMBER) {
         mr_json_skip(json);
         return -1;
     }
+    const char *text;
+    size_t length;
     int rc = kind == MR_JSON_STRING ? mr_json_string(json, &text, &length) : mr_json_number(json, &text, &length);
     if (rc != 0 || length == 0)
         return -1;
+    uint64_t sum = 0;
     for (size_t i = 0; i < length; i++) {
         if (text[i] < '0' || text[i] > '9' || sum > (INT64_MAX - (uint64_t)(text[i] - '0')) / 10)
             return -1;
@@ -54,21 +54,21 @@ static int take_crc(struct mr_json *json, struct mr_store_item *item)
     const char *text;
     if (take_string(json, &text) != 0 || mr_crc32c_from_base64(text, strlen(text), &item->crc32c) != 0)
         return -1;
-    item->has_crc32c = 1;
+    item->has_crc32c = true;
     return 0;
 }
 
 /* The fields of an item that were seen or found bad, as bits. */
 enum { HAS_SIZE = 1, HAS_GENERATION = 2 };
 
-/* "2026-01-31T23:59:59.123Z" (RFC 3339). What is not of that form counts as not told. */
+/* "2026-01-31T23:59:59.123Z" (RFC 3339). Any other form counts as unknown. */
 static int take_time(struct mr_json *json, struct mr_store_item *item)
 {
-    const char *text = "", *rest;
-    struct tm tm = {0};
+    const char *text = "";
     if (take_string(json, &text) != 0)
         return -1;
-    rest = strptime(text, "%Y-%m-%dT%H:%M:%S", &tm);
+    struct tm tm = {0};
+    const char *rest = strptime(text, "%Y-%m-%dT%H:%M:%S", &tm);
     if (rest && *rest == '.')
         rest += 1 + strspn(rest + 1, "0123456789");
     item->created_s = rest && strcmp(rest, "Z") == 0 ? (int64_t)timegm(&tm) : 0;
@@ -113,10 +113,9 @@ static int not_json(const struct mr_json *json)
 
 static int take_item(struct mr_json *json, struct mr_store_item *item)
 {
-    char quoted[200];
+    *item = (struct mr_store_item){.storage_class = "", .etag = ""};
     const char *key, *bad = NULL;
     unsigned has = 0;
-    *item = (struct mr_store_item){.storage_class = "", .etag = ""};
     if (mr_json_peek(json) != MR_JSON_OBJECT) {
         mr_json_skip(json);
     } else {
@@ -134,6 +133,7 @@ static int take_item(struct mr_json *json, struct mr_store_item *item)
         bad = has & HAS_SIZE ? "generation" : "size";
     if (!bad && item->name_length <= NAME_MAX_BYTES)
         return 0;
+    char quoted[200];
     mr_text_quote(quoted, sizeof quoted, item->name, item->name_length);
     if (bad)
         mr_error_set(MR_E_PROTOCOL, "the item \"%s\" has no usable %s", quoted, bad);
@@ -154,16 +154,16 @@ static int check_order(const struct mr_store_item *item, const char *previous, s
                        const struct mr_store_list_request *request)
 {
     char quoted[200], other[200];
-    const char *what = NULL, *against = NULL;
     const char *name = item->name, *prefix = request->prefix, *start = request->start_offset,
                *end = request->end_offset;
     size_t n = item->name_length;
     if (previous && compare(name, n, previous, previous_length) <= 0) {
         mr_text_quote(other, sizeof other, previous, previous_length);
-        mr_error_set(MR_E_PROTOCOL, "the name \"%s\" comes behind \"%s\": names must be in byte order, each once",
+        mr_error_set(MR_E_PROTOCOL, "the name \"%s\" comes after \"%s\": names must be in byte order, each once",
                      mr_text_quote(quoted, sizeof quoted, name, n), other);
         return -1;
     }
+    const char *what = NULL, *against = NULL;
     if (prefix && (n < strlen(prefix) || memcmp(name, prefix, strlen(prefix)) != 0)) {
         what = "prefix";
         against = prefix;
@@ -201,7 +201,6 @@ static int take_items(struct mr_gcs_page *page, struct mr_json *json, const stru
 {
     const char *previous = request->after;
     size_t previous_length = previous ? strlen(previous) : 0;
-    int rc;
     if (page->items || mr_json_peek(json) != MR_JSON_ARRAY) {
         if (mr_json_skip(json) != 0)
             return not_json(json);
@@ -209,6 +208,7 @@ static int take_items(struct mr_gcs_page *page, struct mr_json *json, const stru
         return -1;
     }
     mr_json_enter(json);
+    int rc;
     while ((rc = mr_json_element(json)) > 0) {
         struct mr_store_item *item = next_item(page);
         if (!item || take_item(json, item) != 0 || check_order(item, previous, previous_length, request) != 0)
@@ -239,8 +239,6 @@ static int take_token(struct mr_gcs_page *page, struct mr_json *json, const stru
 
 static int take_page(struct mr_gcs_page *page, struct mr_json *json, const struct mr_store_list_request *request)
 {
-    const char *key;
-    int rc;
     if (mr_json_peek(json) != MR_JSON_OBJECT) {
         if (mr_json_skip(json) != 0)
             return not_json(json);
@@ -248,6 +246,8 @@ static int take_page(struct mr_gcs_page *page, struct mr_json *json, const struc
         return -1;
     }
     mr_json_enter(json);
+    const char *key;
+    int rc;
     while ((rc = mr_json_key(json, &key)) > 0) {
         if (strcmp(key, "items") == 0)
             rc = take_items(page, json, request);
@@ -319,24 +319,23 @@ int mr_gcs_item_parse(const char *json, size_t length, struct mr_store_item *ite
 /* ---- buckets ---- */
 
 /* true, or anything else. */
-static int take_flag(struct mr_json *json)
+static bool take_flag(struct mr_json *json)
 {
-    const char *at;
-    int is_word = mr_json_peek(json) == MR_JSON_WORD;
-    at = json->at;
+    bool is_word = mr_json_peek(json) == MR_JSON_WORD;
+    const char *at = json->at;
     return mr_json_skip(json) == 0 && is_word && *at == 't';
 }
 
 /* The member `wanted` of an object: its flag, or its number where number is not NULL. */
-static int take_inner(struct mr_json *json, const char *wanted, uint64_t *number)
+static bool take_inner(struct mr_json *json, const char *wanted, uint64_t *number)
 {
-    const char *key;
-    int flag = 0;
     if (mr_json_peek(json) != MR_JSON_OBJECT) {
         mr_json_skip(json);
-        return 0;
+        return false;
     }
     mr_json_enter(json);
+    const char *key;
+    bool flag = false;
     while (mr_json_key(json, &key) > 0) {
         if (strcmp(key, wanted) != 0)
             mr_json_skip(json);
@@ -372,12 +371,12 @@ static void take_bucket_field(struct mr_json *json, const char *key, struct mr_s
 
 int mr_gcs_bucket_parse(const char *json, size_t length, struct mr_store_bucket *bucket, struct mr_gcs_page **page)
 {
-    struct mr_json reader;
-    const char *key;
     *bucket = (struct mr_store_bucket){.storage_class = "", .location = "", .location_type = ""};
+    struct mr_json reader;
     *page = page_new(json, length, &reader);
     if (!*page)
         return -1;
+    const char *key;
     if (mr_json_peek(&reader) == MR_JSON_OBJECT && mr_json_enter(&reader) == 0) {
         while (mr_json_key(&reader, &key) > 0)
             take_bucket_field(&reader, key, bucket);
@@ -405,11 +404,11 @@ static unsigned bit_of(const char *name, const char *names, size_t names_length)
 int mr_gcs_permissions_parse(const char *json, size_t length, const char *names, size_t names_length, unsigned *granted)
 {
     struct mr_json reader;
-    const char *key, *name;
     struct mr_gcs_page *page = page_new(json, length, &reader);
     *granted = 0;
     if (!page)
         return -1;
+    const char *key, *name;
     if (mr_json_peek(&reader) == MR_JSON_OBJECT && mr_json_enter(&reader) == 0) {
         while (mr_json_key(&reader, &key) > 0) {
             if (strcmp(key, "permissions") != 0 || mr_json_peek(&reader) != MR_JSON_ARRAY) {
@@ -432,14 +431,14 @@ int mr_gcs_permissions_parse(const char *json, size_t length, const char *names,
 
 /* ---- errors ---- */
 
-/* {"error": {"message": "..."}}: 1 and the message, which lies in *json's text; else 0. */
-static int json_message(struct mr_json *json, const char **message)
+/* {"error": {"message": "..."}}: whether there is a message, which lies in *json's text. */
+static bool json_message(struct mr_json *json, const char **message)
 {
-    const char *key;
     *message = NULL;
     if (mr_json_peek(json) != MR_JSON_OBJECT)
-        return 0;
+        return false;
     mr_json_enter(json);
+    const char *key;
     while (mr_json_key(json, &key) > 0) {
         if (strcmp(key, "error") != 0 || mr_json_peek(json) != MR_JSON_OBJECT) {
             mr_json_skip(json);

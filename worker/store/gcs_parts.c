@@ -1,4 +1,5 @@
-/* Multipart uploads of the XML API. Facts: protocols.md, GCS, "Upload"; https://cloud.google.com/storage/docs/xml-api. */
+/* Upload parts of the GCS client: multipart uploads of the XML API. Facts: docs/protocols.md, "Google Cloud Storage";
+ * https://cloud.google.com/storage/docs/xml-api. */
 #include <stdio.h>
 #include <string.h>
 
@@ -28,27 +29,27 @@ static struct gcs_call *xml_call(struct gcs_store *store, const char *name, size
     return call;
 }
 
-int mr_gcs_has_parts(const struct mr_store *base)
+bool mr_gcs_has_parts(const struct mr_store *base)
 {
     return !((const struct gcs_store *)base)->no_parts;
 }
 
-/* The answer's XML with that root, or NULL, and result says why. */
-static struct mr_gcs_xml *take_xml(struct gcs_call *call, const struct mr_http_result *http, const char *root,
-                                   struct mr_store_result *result, char *text, size_t size)
+/* The answer's XML with that root, or NULL and the reason in the result. */
+static struct mr_gcs_xml *take_xml(struct gcs_call *call, struct gcs_answer *answer, const char *root)
 {
-    char words[300];
+    const struct mr_http_result *http = answer->http;
     struct mr_gcs_xml *xml = mr_gcs_xml_parse(http->body, http->body_length);
     if (xml && strcmp(mr_gcs_xml_root(xml), root) == 0)
         return xml;
-    if (xml && strcmp(mr_gcs_xml_root(xml), "Error") == 0) { /* in a 200: protocols.md, S3 */
+    char words[300];
+    if (xml && strcmp(mr_gcs_xml_root(xml), "Error") == 0) { /* in a 200: docs/protocols.md, "S3" */
         mr_gcs_error_text(http->body, http->body_length, words, sizeof words);
         mr_error_set(strcmp(mr_gcs_xml_text(xml, "Code"), "InternalError") == 0 ? MR_E_BUSY : MR_E_PROTOCOL, "%s",
                      words);
     } else if (xml) {
         mr_error_set(MR_E_PROTOCOL, "%s was expected, and %.60s came", root, mr_gcs_xml_root(xml));
     }
-    mr_gcs_refuse(call, result, text, size);
+    mr_gcs_refuse(call, answer);
     mr_gcs_xml_destroy(xml);
     return NULL;
 }
@@ -56,34 +57,30 @@ static struct mr_gcs_xml *take_xml(struct gcs_call *call, const struct mr_http_r
 /* ---- begin ---- */
 
 /* An endpoint without such uploads; a bucket that is not there is another matter. */
-static int says_unknown(const struct mr_http_result *http)
+static bool says_unknown(const struct mr_http_result *http)
 {
     int status = http->status;
     return http->code == MR_OK && (status == 400 || status == 404 || status == 405 || status == 501) &&
            !memmem(http->body, http->body_length, "NoSuchBucket", 12);
 }
 
-static void on_begin(void *arg, const struct mr_http_result *http)
+static void on_begin(struct gcs_call *call, struct gcs_answer *answer)
 {
-    struct gcs_call *call = arg;
-    struct mr_store_result result;
-    struct mr_gcs_xml *xml = NULL;
-    char text[1024];
-    call->http = NULL;
-    mr_gcs_explain(call, http, &result, text, sizeof text);
+    const struct mr_http_result *http = answer->http;
     if (says_unknown(http)) {
-        mr_gcs_store(call)->no_parts = 1;
+        mr_gcs_store(call)->no_parts = true;
         mr_error_set(MR_E_PROTOCOL, "the endpoint has no multipart uploads (HTTP status %d)", http->status);
-        mr_gcs_refuse(call, &result, text, sizeof text);
+        mr_gcs_refuse(call, answer);
     }
-    if (result.code == MR_OK)
-        xml = take_xml(call, http, "InitiateMultipartUploadResult", &result, text, sizeof text);
+    struct mr_gcs_xml *xml = NULL;
+    if (answer->result.code == MR_OK)
+        xml = take_xml(call, answer, "InitiateMultipartUploadResult");
     const char *id = xml ? mr_gcs_xml_text(xml, "UploadId") : "";
-    if (result.code == MR_OK && !id[0]) {
+    if (answer->result.code == MR_OK && !id[0]) {
         mr_error_set(MR_E_PROTOCOL, "an upload without an id was begun");
-        mr_gcs_refuse(call, &result, text, sizeof text);
+        mr_gcs_refuse(call, answer);
     }
-    call->done.begin(call->arg, &result, result.code == MR_OK ? id : NULL);
+    call->done.parts_begin(call->arg, &answer->result, answer->result.code == MR_OK ? id : NULL);
     mr_gcs_xml_destroy(xml);
     mr_gcs_give(call);
 }
@@ -94,32 +91,28 @@ struct mr_store_call *mr_gcs_parts_begin(struct mr_store *base, const char *name
     struct gcs_call *call = xml_call((struct gcs_store *)base, name, name_length, "?uploads", arg);
     if (!call)
         return NULL;
-    struct mr_http_request http = {.method = "POST", .body = call->body, .body_count = 1, .done = on_begin};
-    call->done.begin = done;
+    struct mr_http_request http = {.method = "POST", .body = call->body, .body_count = 1};
+    call->done.parts_begin = done;
     call->body[0] = (struct mr_http_piece){NULL, 0};
     mr_gcs_line(call, "Content-Type: ", content_type ? content_type : MR_GCS_CONTENT_TYPE);
-    return mr_gcs_start(call, &http);
+    return mr_gcs_start(call, &http, on_begin);
 }
 
 /* ---- a part ---- */
 
-static void on_part(void *arg, const struct mr_http_result *http)
+static void on_part(struct gcs_call *call, struct gcs_answer *answer)
 {
-    struct gcs_call *call = arg;
-    struct mr_store_result result;
-    char text[1024];
-    call->http = NULL;
-    mr_gcs_explain(call, http, &result, text, sizeof text);
+    const struct mr_http_result *http = answer->http;
     const char *etag = http->headers.etag;
-    if (result.code == MR_OK && (!etag[0] || strlen(etag) + 1 >= sizeof http->headers.etag)) {
+    if (answer->result.code == MR_OK && (!etag[0] || strlen(etag) + 1 >= sizeof http->headers.etag)) {
         mr_error_set(MR_E_PROTOCOL, "a part was taken without a usable ETag");
-        mr_gcs_refuse(call, &result, text, sizeof text);
+        mr_gcs_refuse(call, answer);
     }
-    if (result.code == MR_OK && http->headers.has_crc32c && http->headers.crc32c != call->crc32c) {
+    if (answer->result.code == MR_OK && http->headers.has_crc32c && http->headers.crc32c != call->crc32c) {
         mr_error_set(MR_E_NET, "the store has other bytes of a part than were sent"); /* sent again, it replaces them */
-        mr_gcs_refuse(call, &result, text, sizeof text);
+        mr_gcs_refuse(call, answer);
     }
-    call->done.part(call->arg, &result, result.code == MR_OK ? etag : NULL);
+    call->done.part(call->arg, &answer->result, answer->result.code == MR_OK ? etag : NULL);
     mr_gcs_give(call);
 }
 
@@ -128,34 +121,30 @@ struct mr_store_call *mr_gcs_part_send(struct mr_store *base, const struct mr_up
 {
     struct gcs_store *store = (struct gcs_store *)base;
     struct gcs_call *call = xml_call(store, request->name, request->name_length, "?partNumber=", arg);
-    char hash[] = "crc32c=AAAAAA==";
     if (!call)
         return NULL;
-    struct mr_http_request http = {.method = "PUT", .body = call->body, .body_count = 1, .done = on_part};
+    struct mr_http_request http = {.method = "PUT", .body = call->body, .body_count = 1};
     call->done.part = done;
     call->crc32c = request->crc32c;
     call->body[0] = (struct mr_http_piece){request->data, request->length};
     mr_text_put_u64(&store->url, request->number);
     mr_gcs_parameter(&store->url, "&uploadId=", request->id);
+    char hash[] = "crc32c=AAAAAA==";
     mr_crc32c_to_base64(request->crc32c, hash + strlen("crc32c="));
     mr_gcs_line(call, "x-goog-hash: ", hash);
     mr_gcs_line(call, "Content-Type: ", MR_GCS_CONTENT_TYPE);
-    return mr_gcs_start(call, &http);
+    return mr_gcs_start(call, &http, on_part);
 }
 
 /* ---- complete ---- */
 
-static void on_complete(void *arg, const struct mr_http_result *http)
+static void on_complete(struct gcs_call *call, struct gcs_answer *answer)
 {
-    struct gcs_call *call = arg;
-    struct mr_store_result result;
-    char text[1024];
-    call->http = NULL;
-    mr_gcs_explain(call, http, &result, text, sizeof text);
-    if (result.code == MR_OK)
-        mr_gcs_xml_destroy(take_xml(call, http, "CompleteMultipartUploadResult", &result, text, sizeof text));
-    call->done.complete(call->arg, &result,
-                        result.code == MR_OK && http->headers.has_generation ? http->headers.generation : 0);
+    const struct mr_http_result *http = answer->http;
+    if (answer->result.code == MR_OK)
+        mr_gcs_xml_destroy(take_xml(call, answer, "CompleteMultipartUploadResult"));
+    call->done.complete(call->arg, &answer->result,
+                        answer->result.code == MR_OK && http->headers.has_generation ? http->headers.generation : 0);
     mr_gcs_give(call);
 }
 
@@ -176,7 +165,7 @@ struct mr_store_call *mr_gcs_parts_complete(struct mr_store *base, const struct 
     struct gcs_call *call = xml_call(store, request->name, request->name_length, "?", arg);
     if (!call)
         return NULL;
-    struct mr_http_request http = {.method = "POST", .body = call->body, .body_count = 1, .done = on_complete};
+    struct mr_http_request http = {.method = "POST", .body = call->body, .body_count = 1};
     struct mr_text *body = &call->head;
     call->done.complete = done;
     mr_gcs_parameter(&store->url, "uploadId=", request->id);
@@ -191,7 +180,7 @@ struct mr_store_call *mr_gcs_parts_complete(struct mr_store *base, const struct 
     mr_text_puts(body, "</CompleteMultipartUpload>");
     call->body[0] = (struct mr_http_piece){body->data, body->length};
     mr_gcs_line(call, "Content-Type: ", "application/xml");
-    return mr_gcs_start(call, &http);
+    return mr_gcs_start(call, &http, on_complete);
 }
 
 /* ---- abort ---- */
@@ -201,31 +190,26 @@ struct mr_store_call *mr_gcs_parts_abort(struct mr_store *base, const char *name
 {
     struct gcs_store *store = (struct gcs_store *)base;
     struct gcs_call *call = xml_call(store, name, name_length, "?", arg);
-    struct mr_http_request http = {.method = "DELETE", .done = mr_gcs_on_removed};
     if (!call)
         return NULL;
     call->done.remove = done;
     mr_gcs_parameter(&store->url, "uploadId=", id);
-    return mr_gcs_start(call, &http);
+    return mr_gcs_start(call, &(struct mr_http_request){.method = "DELETE"}, mr_gcs_on_removed);
 }
 
 /* ---- what is under way ---- */
 
-static void on_list(void *arg, const struct mr_http_result *http)
+static void on_list(struct gcs_call *call, struct gcs_answer *answer)
 {
-    struct gcs_call *call = arg;
-    struct mr_store_result result;
+    const struct mr_http_result *http = answer->http;
     struct mr_store_pending_page page;
     struct mr_gcs_xml *xml = NULL;
-    char text[1024];
-    call->http = NULL;
-    mr_gcs_explain(call, http, &result, text, sizeof text);
-    if (result.code == MR_OK) {
+    if (answer->result.code == MR_OK) {
         xml = mr_gcs_xml_parse(http->body, http->body_length);
         if (!xml || mr_gcs_xml_pending(xml, &page) != 0)
-            mr_gcs_refuse(call, &result, text, sizeof text);
+            mr_gcs_refuse(call, answer);
     }
-    call->done.pending(call->arg, &result, result.code == MR_OK ? &page : NULL);
+    call->done.pending(call->arg, &answer->result, answer->result.code == MR_OK ? &page : NULL);
     mr_gcs_xml_destroy(xml);
     mr_gcs_give(call);
 }
@@ -235,12 +219,11 @@ struct mr_store_call *mr_gcs_parts_list(struct mr_store *base, const char *prefi
 {
     struct gcs_store *store = (struct gcs_store *)base;
     struct gcs_call *call = xml_call(store, "", 0, "?uploads", arg);
-    struct mr_http_request http = {.done = on_list};
     if (!call)
         return NULL;
     call->done.pending = done;
     mr_gcs_parameter(&store->url, "&prefix=", prefix && prefix[0] ? prefix : NULL);
     mr_gcs_parameter(&store->url, "&key-marker=", from_name);
     mr_gcs_parameter(&store->url, "&upload-id-marker=", from_id && from_id[0] ? from_id : NULL);
-    return mr_gcs_start(call, &http);
+    return mr_gcs_start(call, &(struct mr_http_request){0}, on_list);
 }

@@ -1,4 +1,4 @@
-/* Listing, look-ups and reads of the GCS client. Facts: protocols.md, GCS, "List" and "Get". */
+/* Listing, look-ups and reads of the GCS client. Facts: docs/protocols.md, "Google Cloud Storage". */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,20 +9,16 @@
 
 /* ---- list ---- */
 
-static void on_list(void *arg, const struct mr_http_result *http)
+static void on_list(struct gcs_call *call, struct gcs_answer *answer)
 {
-    struct gcs_call *call = arg;
-    struct mr_store_result result;
+    const struct mr_http_result *http = answer->http;
     struct mr_gcs_page *page = NULL;
-    char text[1024];
-    call->http = NULL;
-    mr_gcs_explain(call, http, &result, text, sizeof text);
-    if (result.code == MR_OK) {
+    if (answer->result.code == MR_OK) {
         page = mr_gcs_page_parse(http->body, http->body_length, &call->list);
         if (!page)
-            mr_gcs_refuse(call, &result, text, sizeof text);
+            mr_gcs_refuse(call, answer);
     }
-    call->done.list(call->arg, &result, page ? mr_gcs_page_view(page) : NULL);
+    call->done.list(call->arg, &answer->result, page ? mr_gcs_page_view(page) : NULL);
     mr_gcs_page_destroy(page);
     mr_gcs_give(call);
 }
@@ -32,12 +28,11 @@ struct mr_store_call *mr_gcs_list(struct mr_store *base, const struct mr_store_l
 {
     struct gcs_store *store = (struct gcs_store *)base;
     struct gcs_call *call = mr_gcs_take(store, GCS_LIST, arg);
-    struct mr_http_request http = {.done = on_list};
     if (!call)
         return NULL;
     call->done.list = done;
     if (mr_store_list_copy(&call->list, request, &call->name) != 0)
-        call->name.failed = 1; /* mr_gcs_send says so */
+        call->name.failed = true; /* mr_gcs_send reports it */
     mr_gcs_objects_url(store, "");
     mr_text_puts(&store->url, "?" LIST_FIELDS);
     mr_text_puts(&store->url, request->with_times ? ",timeCreated),nextPageToken" : "),nextPageToken");
@@ -49,23 +44,19 @@ struct mr_store_call *mr_gcs_list(struct mr_store *base, const struct mr_store_l
         mr_text_puts(&store->url, "&maxResults=");
         mr_text_put_u64(&store->url, request->max_results);
     }
-    return mr_gcs_start(call, &http);
+    return mr_gcs_start(call, &(struct mr_http_request){0}, on_list);
 }
 
 /* ---- stat ---- */
 
-void mr_gcs_on_item(void *arg, const struct mr_http_result *http)
+void mr_gcs_on_item(struct gcs_call *call, struct gcs_answer *answer)
 {
-    struct gcs_call *call = arg;
-    struct mr_store_result result;
+    const struct mr_http_result *http = answer->http;
     struct mr_store_item item;
     struct mr_gcs_page *page = NULL;
-    char text[1024];
-    call->http = NULL;
-    mr_gcs_explain(call, http, &result, text, sizeof text);
-    if (result.code == MR_OK && mr_gcs_item_parse(http->body, http->body_length, &item, &page) != 0)
-        mr_gcs_refuse(call, &result, text, sizeof text);
-    call->done.stat(call->arg, &result, page ? &item : NULL);
+    if (answer->result.code == MR_OK && mr_gcs_item_parse(http->body, http->body_length, &item, &page) != 0)
+        mr_gcs_refuse(call, answer);
+    call->done.stat(call->arg, &answer->result, page ? &item : NULL);
     mr_gcs_page_destroy(page);
     mr_gcs_give(call);
 }
@@ -74,14 +65,13 @@ struct mr_store_call *mr_gcs_stat(struct mr_store *base, const char *name, size_
                                   mr_store_stat_fn *done, void *arg)
 {
     struct gcs_call *call = mr_gcs_take((struct gcs_store *)base, GCS_STAT, arg);
-    struct mr_http_request http = {.done = mr_gcs_on_item};
     if (!call)
         return NULL;
     call->done.stat = done;
     mr_text_add(&call->name, name, name_length);
     if (!call->name.failed)
         mr_gcs_object_url(call, "?" MR_GCS_STAT_FIELDS, generation);
-    return mr_gcs_start(call, &http);
+    return mr_gcs_start(call, &(struct mr_http_request){0}, mr_gcs_on_item);
 }
 
 /* ---- get ---- */
@@ -90,7 +80,7 @@ struct mr_store_call *mr_gcs_stat(struct mr_store *base, const char *name, size_
 static int check_head(struct gcs_call *call, int status, const struct mr_http_headers *headers)
 {
     const struct mr_store_get_request *get = &call->get;
-    call->head_checked = 1;
+    call->head_checked = true;
     if (headers->has_generation)
         call->got.generation = headers->generation;
     call->got.has_crc32c = headers->has_crc32c;
@@ -151,66 +141,58 @@ static void finish_get(struct gcs_call *call, const struct mr_store_result *resu
     mr_gcs_give(call);
 }
 
-static void on_get(void *arg, const struct mr_http_result *http)
+static void on_get(struct gcs_call *call, struct gcs_answer *answer)
 {
-    struct gcs_call *call = arg;
-    struct mr_store_result result;
-    char text[1024];
-    call->http = NULL;
+    const struct mr_http_result *http = answer->http;
     call->got.first_ns = http->first_ns;
     call->got.gap_ns = http->gap_ns;
-    mr_gcs_explain(call, http, &result, text, sizeof text);
-    if ((result.status == 404 || result.status == 412) && call->get.generation) {
-        call->lost = result;
+    if ((answer->result.status == 404 || answer->result.status == 412) && call->get.generation) {
+        call->lost = answer->result;
         if (send_lookup(call) == 0)
             return;
-        mr_gcs_refuse(call, &result, text, sizeof text);
+        mr_gcs_refuse(call, answer);
     }
-    if (result.code == MR_OK && !call->head_checked && check_head(call, http->status, &http->headers) != 0)
-        mr_gcs_refuse(call, &result, text, sizeof text);
-    if (result.code == MR_OK && call->got.received < call->get.length) {
+    if (answer->result.code == MR_OK && !call->head_checked && check_head(call, http->status, &http->headers) != 0)
+        mr_gcs_refuse(call, answer);
+    if (answer->result.code == MR_OK && call->got.received < call->get.length) {
         mr_error_set(MR_E_NET, "the answer ended after %llu of %llu bytes", (unsigned long long)call->got.received,
                      (unsigned long long)call->get.length);
-        mr_gcs_refuse(call, &result, text, sizeof text);
+        mr_gcs_refuse(call, answer);
     }
-    finish_get(call, &result);
+    finish_get(call, &answer->result);
 }
 
 /* The generation that was asked for is gone: is there another, or none? */
-static void on_lookup(void *arg, const struct mr_http_result *http)
+static void on_lookup(struct gcs_call *call, struct gcs_answer *answer)
 {
-    struct gcs_call *call = arg;
-    struct mr_store_result result;
+    const struct mr_http_result *http = answer->http;
     struct mr_store_item item;
     struct mr_gcs_page *page = NULL;
-    char text[1024], uri[400];
-    call->http = NULL;
-    mr_gcs_explain(call, http, &result, text, sizeof text);
-    if (result.code == MR_OK && mr_gcs_item_parse(http->body, http->body_length, &item, &page) != 0)
-        mr_gcs_refuse(call, &result, text, sizeof text);
-    if (result.code == MR_OK) {
-        result = call->lost;
-        result.code = MR_E_CHANGED;
-        int same = item.generation == call->get.generation;
-        snprintf(text, sizeof text, "%s: %s: generation %llu was %s, %llu is there", mr_gcs_uri(call, uri, sizeof uri),
+    if (answer->result.code == MR_OK && mr_gcs_item_parse(http->body, http->body_length, &item, &page) != 0)
+        mr_gcs_refuse(call, answer);
+    char uri[400];
+    if (answer->result.code == MR_OK) {
+        answer->result = call->lost;
+        answer->result.code = MR_E_CHANGED;
+        bool same = item.generation == call->get.generation;
+        snprintf(answer->text, sizeof answer->text, "%s: %s: generation %llu was %s, %llu is there",
+                 mr_gcs_uri(call, uri, sizeof uri),
                  same ? "the server contradicts itself" : "changed since the listing",
                  (unsigned long long)call->get.generation, same ? "not found" : "listed",
                  (unsigned long long)item.generation);
-    } else if (result.code == MR_E_NOT_FOUND) {
-        result.code = MR_E_NOT_FOUND;
-        snprintf(text, sizeof text, "%s: deleted since the listing (generation %llu)",
+    } else if (answer->result.code == MR_E_NOT_FOUND) {
+        snprintf(answer->text, sizeof answer->text, "%s: deleted since the listing (generation %llu)",
                  mr_gcs_uri(call, uri, sizeof uri), (unsigned long long)call->get.generation);
     }
-    result.text = text;
+    answer->result.text = answer->text;
     mr_gcs_page_destroy(page);
-    finish_get(call, &result);
+    finish_get(call, &answer->result);
 }
 
 static int send_lookup(struct gcs_call *call)
 {
-    struct mr_http_request http = {.done = on_lookup};
     mr_gcs_object_url(call, "?" MR_GCS_STAT_FIELDS, 0);
-    return mr_gcs_send(call, &http);
+    return mr_gcs_send(call, &(struct mr_http_request){0}, on_lookup);
 }
 
 struct mr_store_call *mr_gcs_get(struct mr_store *base, const struct mr_store_get_request *request,
@@ -219,7 +201,6 @@ struct mr_store_call *mr_gcs_get(struct mr_store *base, const struct mr_store_ge
     struct gcs_call *call = mr_gcs_take((struct gcs_store *)base, GCS_GET, arg);
     struct mr_http_request http = {
         .sink = on_get_body,
-        .done = on_get,
         .has_range = !request->whole,
         .range_first = request->offset,
         .range_last = request->offset + request->length - 1,
@@ -234,5 +215,5 @@ struct mr_store_call *mr_gcs_get(struct mr_store *base, const struct mr_store_ge
     mr_text_add(&call->name, request->name, request->name_length);
     if (!call->name.failed)
         mr_gcs_object_url(call, "?alt=media", request->generation);
-    return mr_gcs_start(call, &http);
+    return mr_gcs_start(call, &http, on_get);
 }

@@ -1,4 +1,4 @@
-/* Resumable uploads of the GCS client. Facts: protocols.md, GCS, "Upload";
+/* Resumable uploads of the GCS client. Facts: docs/protocols.md, "Google Cloud Storage";
  * https://cloud.google.com/storage/docs/performing-resumable-uploads. */
 #include <stdio.h>
 #include <string.h>
@@ -21,22 +21,18 @@ static const char *path_of(const char *url)
     return strlen(path) < MR_STORE_NAME_MAX ? path : NULL;
 }
 
-static void on_begin(void *arg, const struct mr_http_result *http)
+static void on_begin(struct gcs_call *call, struct gcs_answer *answer)
 {
-    struct gcs_call *call = arg;
-    struct mr_store_result result;
+    const struct mr_http_result *http = answer->http;
     const char *path = NULL;
-    char text[1024];
-    call->http = NULL;
-    mr_gcs_explain(call, http, &result, text, sizeof text);
-    if (result.code == MR_OK) {
+    if (answer->result.code == MR_OK) {
         path = path_of(http->location);
         if (!path) {
             mr_error_set(MR_E_PROTOCOL, "the store began an upload session without a usable Location");
-            mr_gcs_refuse(call, &result, text, sizeof text);
+            mr_gcs_refuse(call, answer);
         }
     }
-    call->done.begin(call->arg, &result, path);
+    call->done.begin(call->arg, &answer->result, path);
     mr_gcs_give(call);
 }
 
@@ -48,7 +44,7 @@ struct mr_store_call *mr_gcs_upload_begin(struct mr_store *base, const struct mr
     const char *type = request->content_type ? request->content_type : MR_GCS_CONTENT_TYPE;
     if (!call)
         return NULL;
-    struct mr_http_request http = {.method = "POST", .body = call->body, .body_count = 1, .done = on_begin};
+    struct mr_http_request http = {.method = "POST", .body = call->body, .body_count = 1};
     call->done.begin = done;
     call->generation_match = request->generation_match;
     mr_text_add(&call->name, request->name, request->name_length);
@@ -64,7 +60,7 @@ struct mr_store_call *mr_gcs_upload_begin(struct mr_store *base, const struct mr
     mr_text_puts(&store->url, "?uploadType=resumable&name=");
     mr_text_put_encoded(&store->url, request->name, request->name_length);
     mr_gcs_match(&store->url, "ifGenerationMatch", request->generation_match);
-    return mr_gcs_start(call, &http);
+    return mr_gcs_start(call, &http, on_begin);
 }
 
 /* ---- send ---- */
@@ -80,33 +76,30 @@ static struct gcs_call *session_call(struct gcs_store *store, const char *sessio
     return call;
 }
 
-static void on_sent(void *arg, const struct mr_http_result *http)
+static void on_sent(struct gcs_call *call, struct gcs_answer *answer)
 {
-    struct gcs_call *call = arg;
-    struct mr_store_result result;
+    const struct mr_http_result *http = answer->http;
+    struct mr_store_result *result = &answer->result;
     struct mr_store_uploaded state = {0};
     struct mr_store_item item;
     struct mr_gcs_page *page = NULL;
-    char text[1024];
-    call->http = NULL;
     if (http->code == MR_OK && http->status == 308) {
-        result = (struct mr_store_result){.code = MR_OK, .text = "", .status = 308};
+        *result = (struct mr_store_result){.code = MR_OK, .text = "", .status = 308};
         state.kept = http->headers.has_kept ? http->headers.kept : 0;
-    } else {
-        mr_gcs_explain(call, http, &result, text, sizeof text);
-        if (result.code == MR_OK && mr_gcs_item_parse(http->body, http->body_length, &item, &page) != 0)
-            mr_gcs_refuse(call, &result, text, sizeof text);
-        if (page) {
+    } else if (result->code == MR_OK) {
+        if (mr_gcs_item_parse(http->body, http->body_length, &item, &page) != 0) {
+            mr_gcs_refuse(call, answer);
+        } else {
             state.kept = item.size;
             state.item = &item;
         }
     }
-    if (result.code == MR_OK && !state.item && state.kept > call->sent_to) {
-        mr_error_set(MR_E_PROTOCOL, "the upload session says that it has %llu bytes, and %llu were sent",
+    if (result->code == MR_OK && !state.item && state.kept > call->sent_to) {
+        mr_error_set(MR_E_PROTOCOL, "the upload session claims %llu bytes, and %llu were sent",
                      (unsigned long long)state.kept, (unsigned long long)call->sent_to);
-        mr_gcs_refuse(call, &result, text, sizeof text);
+        mr_gcs_refuse(call, answer);
     }
-    call->done.upload(call->arg, &result, result.code == MR_OK ? &state : NULL);
+    call->done.upload(call->arg, result, result->code == MR_OK ? &state : NULL);
     mr_gcs_page_destroy(page);
     mr_gcs_give(call);
 }
@@ -115,16 +108,17 @@ struct mr_store_call *mr_gcs_upload_send(struct mr_store *base, const struct mr_
                                          mr_store_upload_fn *done, void *arg)
 {
     struct gcs_call *call = session_call((struct gcs_store *)base, chunk->session, arg);
-    char total[24] = "*", range[80];
     if (!call)
         return NULL;
-    struct mr_http_request http = {.method = "PUT", .body = call->body, .body_count = 1, .done = on_sent};
+    struct mr_http_request http = {.method = "PUT", .body = call->body, .body_count = 1};
     call->done.upload = done;
     call->generation_match = chunk->upload->generation_match;
     call->sent_to = chunk->offset + chunk->length;
     mr_text_add(&call->name, chunk->upload->name, chunk->upload->name_length);
+    char total[24] = "*";
     if (chunk->total != MR_STORE_ANY)
         snprintf(total, sizeof total, "%llu", (unsigned long long)chunk->total);
+    char range[80];
     if (chunk->length > 0)
         snprintf(range, sizeof range, "bytes %llu-%llu/%s", (unsigned long long)chunk->offset,
                  (unsigned long long)(chunk->offset + chunk->length - 1), total);
@@ -133,25 +127,20 @@ struct mr_store_call *mr_gcs_upload_send(struct mr_store *base, const struct mr_
     call->body[0] = (struct mr_http_piece){chunk->data, chunk->length};
     mr_gcs_line(call, "Content-Range: ", range);
     mr_gcs_line(call, "Content-Type: ", MR_GCS_CONTENT_TYPE);
-    return mr_gcs_start(call, &http);
+    return mr_gcs_start(call, &http, on_sent);
 }
 
 /* ---- drop ---- */
 
-static void on_dropped(void *arg, const struct mr_http_result *http)
+static void on_dropped(struct gcs_call *call, struct gcs_answer *answer)
 {
-    struct gcs_call *call = arg;
-    (void)http; /* 499 is its answer; a session that stays is forgotten after a week, and costs nothing */
-    call->http = NULL;
+    (void)answer; /* 499 where it was there; a session that stays is forgotten after a week, and costs nothing */
     mr_gcs_give(call);
 }
 
 void mr_gcs_upload_drop(struct mr_store *base, const char *session)
 {
     struct gcs_call *call = session_call((struct gcs_store *)base, session, NULL);
-    struct mr_http_request http = {.method = "DELETE", .done = on_dropped};
-    if (!call)
-        return;
-    if (mr_gcs_send(call, &http) != 0)
+    if (call && mr_gcs_send(call, &(struct mr_http_request){.method = "DELETE"}, on_dropped) != 0)
         mr_gcs_give(call);
 }

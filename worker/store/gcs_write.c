@@ -1,4 +1,4 @@
-/* Inserts, deletes and composes of the GCS client. Facts: protocols.md, GCS, "Upload" and "Compose". */
+/* Inserts, deletes and composes of the GCS client. Facts: docs/protocols.md, "Google Cloud Storage". */
 #include <stdio.h>
 #include <string.h>
 
@@ -16,10 +16,11 @@ void mr_gcs_boundary(char out[MR_GCS_BOUNDARY_SIZE])
 
 static void insert_body(struct gcs_call *call, const struct mr_store_insert_request *request)
 {
-    char boundary[MR_GCS_BOUNDARY_SIZE], crc[9], type[MR_GCS_BOUNDARY_SIZE + 64];
+    char boundary[MR_GCS_BOUNDARY_SIZE];
     const char *content_type = request->content_type ? request->content_type : MR_GCS_CONTENT_TYPE;
     struct mr_text *head = &call->head, *tail = &call->tail;
     mr_gcs_boundary(boundary);
+    char crc[9];
     mr_crc32c_to_base64(request->crc32c, crc);
     mr_text_puts(head, "--");
     mr_text_puts(head, boundary);
@@ -37,6 +38,7 @@ static void insert_body(struct gcs_call *call, const struct mr_store_insert_requ
     mr_text_puts(tail, "\r\n--");
     mr_text_puts(tail, boundary);
     mr_text_puts(tail, "--\r\n");
+    char type[MR_GCS_BOUNDARY_SIZE + 64];
     snprintf(type, sizeof type, "multipart/related; boundary=%s", boundary);
     mr_gcs_line(call, "Content-Type: ", type);
     call->body[0] = (struct mr_http_piece){head->data, head->length};
@@ -56,7 +58,6 @@ struct mr_store_call *mr_gcs_insert(struct mr_store *base, const struct mr_store
         .body = call->body,
         .body_count = 3,
         .fresh_connection = request->generation_match == MR_STORE_ANY, /* see mr_gcs_delete */
-        .done = mr_gcs_on_item,
     };
     call->done.stat = done;
     call->generation_match = request->generation_match;
@@ -66,19 +67,14 @@ struct mr_store_call *mr_gcs_insert(struct mr_store *base, const struct mr_store
     mr_text_puts(&store->url, "?uploadType=multipart&" MR_GCS_STAT_FIELDS "&name=");
     mr_text_put_encoded(&store->url, request->name, request->name_length);
     mr_gcs_match(&store->url, "ifGenerationMatch", request->generation_match);
-    return mr_gcs_start(call, &http);
+    return mr_gcs_start(call, &http, mr_gcs_on_item);
 }
 
 /* ---- delete ---- */
 
-void mr_gcs_on_removed(void *arg, const struct mr_http_result *http)
+void mr_gcs_on_removed(struct gcs_call *call, struct gcs_answer *answer)
 {
-    struct gcs_call *call = arg;
-    struct mr_store_result result;
-    char text[1024];
-    call->http = NULL;
-    mr_gcs_explain(call, http, &result, text, sizeof text);
-    call->done.remove(call->arg, &result);
+    call->done.remove(call->arg, &answer->result);
     mr_gcs_give(call);
 }
 
@@ -102,7 +98,6 @@ struct mr_store_call *mr_gcs_delete(struct mr_store *base, const char *name, siz
         .method = "DELETE",
         /* Without a precondition nobody repeats it: an old connection, which may be dead, is not for it. */
         .fresh_connection = !mr_store_is_generation(generation),
-        .done = mr_gcs_on_removed,
     };
     if (!call)
         return NULL;
@@ -112,7 +107,7 @@ struct mr_store_call *mr_gcs_delete(struct mr_store *base, const char *name, siz
     mr_text_clear(&store->url);
     mr_text_puts(&store->url, store->endpoint);
     mr_gcs_delete_url(store, &store->url, &target);
-    return mr_gcs_start(call, &http);
+    return mr_gcs_start(call, &http, mr_gcs_on_removed);
 }
 
 /* ---- compose ---- */
@@ -151,7 +146,6 @@ struct mr_store_call *mr_gcs_compose(struct mr_store *base, const struct mr_stor
         .body = call->body,
         .body_count = 1,
         .fresh_connection = request->generation_match == MR_STORE_ANY,
-        .done = mr_gcs_on_item,
     };
     call->done.stat = done;
     call->generation_match = request->generation_match;
@@ -164,5 +158,5 @@ struct mr_store_call *mr_gcs_compose(struct mr_store *base, const struct mr_stor
     mr_text_put_encoded(&store->url, request->name, request->name_length);
     mr_text_puts(&store->url, "/compose?" MR_GCS_STAT_FIELDS);
     mr_gcs_match(&store->url, "ifGenerationMatch", request->generation_match);
-    return mr_gcs_start(call, &http);
+    return mr_gcs_start(call, &http, mr_gcs_on_item);
 }

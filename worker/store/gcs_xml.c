@@ -176,8 +176,6 @@ static void take_pending(struct mr_gcs_xml *xml, const struct leaf *leaf, struct
 
 int mr_gcs_xml_pending(struct mr_gcs_xml *xml, struct mr_store_pending_page *page)
 {
-    struct mr_store_pending item = {"", 0, "", 0};
-    size_t count = 0;
     memset(page, 0, sizeof *page);
     if (strcmp(mr_gcs_xml_root(xml), "ListMultipartUploadsResult") != 0) {
         mr_error_set(MR_E_PROTOCOL, "uploads were asked for, and %.60s came", mr_gcs_xml_root(xml));
@@ -188,6 +186,8 @@ int mr_gcs_xml_pending(struct mr_gcs_xml *xml, struct mr_store_pending_page *pag
         mr_error_set(MR_E_NO_MEMORY, "no memory for %zu uploads", xml->count);
         return -1;
     }
+    struct mr_store_pending item = {"", 0, "", 0};
+    size_t count = 0;
     for (size_t i = 0; i < xml->count; i++) {
         const struct leaf *leaf = &xml->leaves[i];
         if (leaf->depth == 2) { /* what is in an element comes in front of its own end */

@@ -37,26 +37,27 @@ static int only_u64(const char *value, size_t length, uint64_t *number)
 static void take_content_range(struct mr_http_headers *headers, const char *value, size_t length)
 {
     const char *at = value, *end = value + length;
-    uint64_t first, last, total = UINT64_MAX;
     if (length < 6 || strncasecmp(at, "bytes ", 6) != 0)
         return;
     at += 6;
+    uint64_t first, last;
     if (take_u64(&at, end, &first) || at == end || *at++ != '-' || take_u64(&at, end, &last) || at == end ||
         *at++ != '/')
         return;
+    uint64_t total = UINT64_MAX;
     if (end - at == 1 && *at == '*')
         at++;
     else if (take_u64(&at, end, &total))
         return;
     if (at != end || first > last || last >= total)
         return;
-    headers->has_content_range = 1;
+    headers->has_content_range = true;
     headers->range_first = first;
     headers->range_last = last;
     headers->range_total = total;
 }
 
-/* "crc32c=AAAAAA==,md5=...", in one header or in two (protocols.md, GCS, Get). */
+/* "crc32c=AAAAAA==,md5=...", in one header or in two (docs/protocols.md, "Google Cloud Storage"). */
 static void take_hash(struct mr_http_headers *headers, const char *value, size_t length)
 {
     const char *at = value, *end = value + length;
@@ -67,7 +68,7 @@ static void take_hash(struct mr_http_headers *headers, const char *value, size_t
             at++;
         if (stop - at > 7 && strncasecmp(at, "crc32c=", 7) == 0 &&
             mr_crc32c_from_base64(at + 7, (size_t)(stop - at - 7), &headers->crc32c) == 0)
-            headers->has_crc32c = 1;
+            headers->has_crc32c = true;
         at = comma ? comma + 1 : end;
     }
 }
@@ -100,7 +101,7 @@ static void take_date(struct mr_http_headers *headers, const char *value, size_t
     headers->date_s = at > 0 ? (int64_t)at : 0;
 }
 
-static int is(const char *name, size_t length, const char *wanted)
+static bool is(const char *name, size_t length, const char *wanted)
 {
     return strlen(wanted) == length && strncasecmp(name, wanted, length) == 0;
 }
@@ -111,7 +112,7 @@ static void take_kept(struct mr_http_headers *headers, const char *value, size_t
     uint64_t last;
     if (length > 8 && strncasecmp(value, "bytes=0-", 8) == 0 && only_u64(value + 8, length - 8, &last) == 0 &&
         last < INT64_MAX) {
-        headers->has_kept = 1;
+        headers->has_kept = true;
         headers->kept = last + 1;
     }
 }
@@ -123,8 +124,6 @@ static void take_goog(struct mr_http_headers *headers, const char *name, size_t 
         take_hash(headers, value, length);
     else if (is(name, name_length, "x-goog-generation"))
         headers->has_generation = only_u64(value, length, &headers->generation) == 0;
-    else if (is(name, name_length, "x-goog-stored-content-length"))
-        headers->has_stored_length = only_u64(value, length, &headers->stored_length) == 0;
     else if (is(name, name_length, "x-guploader-response-body-transformations"))
         headers->gunzipped = memmem(value, length, "gunzipped", 9) != NULL;
 }
@@ -145,7 +144,7 @@ static size_t split_line(const char *line, size_t length, const char **value, si
     return (size_t)(colon - line);
 }
 
-int mr_http_headers_location(const char *line, size_t length, const char **url, size_t *url_length)
+bool mr_http_headers_location(const char *line, size_t length, const char **url, size_t *url_length)
 {
     return length > 9 && is(line, split_line(line, length, url, url_length), "location");
 }
@@ -165,8 +164,6 @@ void mr_http_headers_line(struct mr_http_headers *headers, const char *line, siz
             headers->has_content_length = only_u64(value, n, &headers->content_length) == 0;
         else if (is(line, name_length, "content-range"))
             take_content_range(headers, value, n);
-        else if (is(line, name_length, "content-encoding"))
-            headers->content_encoded = n > 0 && !is(value, n, "identity");
         break;
     case 'd':
         if (is(line, name_length, "date"))
@@ -199,9 +196,9 @@ int mr_http_headers_status(const char *line, size_t length)
     if (length < 12 || strncmp(line, "HTTP/", 5) != 0)
         return 0;
     const char *at = memchr(line, ' ', length), *end = line + length;
-    uint64_t status;
     if (!at)
         return 0;
     at++;
+    uint64_t status;
     return take_u64(&at, end, &status) == 0 && status >= 100 && status <= 999 ? (int)status : 0;
 }

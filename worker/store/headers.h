@@ -2,6 +2,7 @@
 #ifndef MR_WORKER_STORE_HEADERS_H
 #define MR_WORKER_STORE_HEADERS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "worker/store/http.h"
@@ -9,7 +10,7 @@
 /* One line "Name: value" as it arrived, CR LF included or not; not NUL-terminated. */
 void mr_http_headers_line(struct mr_http_headers *headers, const char *line, size_t length);
 /* 1 for a line "Location: url", with its url, not NUL-terminated. */
-int mr_http_headers_location(const char *line, size_t length, const char **url, size_t *url_length);
+bool mr_http_headers_location(const char *line, size_t length, const char **url, size_t *url_length);
 /* The status of a line "HTTP/1.1 206 Partial Content", or 0 when it is not a status line. */
 int mr_http_headers_status(const char *line, size_t length);
 

@@ -13,6 +13,7 @@
 #include "shm/base/container.h"
 #include "worker/store/headers.h"
 #include "worker/store/http_impl.h"
+#include "worker/store/text.h"
 
 #define COLLECT_MAX       (UINT64_C(64) << 20)
 #define COLLECT_ERROR_MAX (16u << 10)
@@ -20,7 +21,7 @@
 #define SEND_SMALL        (64L << 10)
 #define SEND_BUFFER       (512L << 10)              /* libcurl's, while it sends */
 #define PAUSE_NS          (200 * MR_MILLISECOND_NS) /* a loop that is so late was stopped */
-#define MOVE_BYTES        4096u /* a body that brings less within stall_timeout_ms is stalled: a drip is no hold on us */
+#define MOVE_BYTES        4096u /* a body that brings less within stall_timeout_ms is stalled: a drip is no progress */
 
 /* ---- curl's callbacks ---- */
 
@@ -43,17 +44,17 @@ static size_t on_header(char *line, size_t unit, size_t count, void *arg)
     struct mr_http_call *call = arg;
     size_t length = unit * count;
     int status = mr_http_headers_status(line, length);
+    moved(call);
     const char *url;
     size_t url_length;
-    moved(call);
-    if (status != 0) {                                              /* also behind a 100 Continue */
+    if (status != 0) {                                              /* also after a 100 Continue */
         call->first_ns = call->http->now_ns - call->started_ns + 1; /* 0 means none */
         call->status = status;
-        call->head_ended = 0;
+        call->head_ended = false;
         memset(&call->headers, 0, sizeof call->headers);
         forget_location(call);
     } else if (length > 0 && (line[0] == '\r' || line[0] == '\n')) {
-        call->head_ended = 1;
+        call->head_ended = true;
     } else {
         mr_http_headers_line(&call->headers, line, length);
         if (!call->location && mr_http_headers_location(line, length, &url, &url_length))
@@ -66,8 +67,9 @@ static size_t on_header(char *line, size_t unit, size_t count, void *arg)
 static size_t on_read(char *to, size_t unit, size_t count, void *arg)
 {
     struct mr_http_call *call = arg;
-    size_t room = unit * count, put = 0;
+    size_t room = unit * count;
     call->moved_ns = call->http->now_ns; /* what was asked for before has been sent */
+    size_t put = 0;
     while (put < room && call->body_piece < call->body_count) {
         const struct mr_http_piece *piece = &call->body[call->body_piece];
         uint64_t left = piece->length - call->body_at;
@@ -273,7 +275,7 @@ static void set_body(struct mr_http_call *call, const struct mr_http_request *re
     }
     curl_easy_setopt(easy, CURLOPT_POST, 1L);
     /* A small body in one piece goes out in one packet with the header lines. */
-    int in_one = request->body_count == 1 && call->body_length <= SEND_SMALL;
+    bool in_one = request->body_count == 1 && call->body_length <= SEND_SMALL;
     const void *small = call->body_length ? request->body[0].data : "";
     curl_easy_setopt(easy, CURLOPT_POSTFIELDS, in_one ? small : NULL);
     curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)call->body_length);
@@ -283,7 +285,6 @@ static void set_body(struct mr_http_call *call, const struct mr_http_request *re
 static int set_request(struct mr_http_call *call, const struct mr_http_request *request)
 {
     CURL *easy = call->easy;
-    char range[48];
     if (curl_easy_setopt(easy, CURLOPT_URL, request->url) != CURLE_OK || set_lines(call, request) != 0)
         return -1;
     if (request->body_count > 0) {
@@ -293,17 +294,18 @@ static int set_request(struct mr_http_call *call, const struct mr_http_request *
         curl_easy_setopt(easy, CURLOPT_HTTPGET, 1L);
         curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, strcmp(request->method, "GET") == 0 ? NULL : request->method);
     }
+    char range[48];
     if (request->has_range)
         snprintf(range, sizeof range, "%llu-%llu", (unsigned long long)request->range_first,
                  (unsigned long long)request->range_last);
     if (curl_easy_setopt(easy, CURLOPT_RANGE, request->has_range ? range : NULL) != CURLE_OK)
         return -1;
-    curl_easy_setopt(easy, CURLOPT_NOPROXY, request->direct ? "*" : NULL); /* NULL: as the environment says */
+    curl_easy_setopt(easy, CURLOPT_NOPROXY, request->direct ? "*" : NULL); /* NULL: as in the environment */
     curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, request->fresh_connection ? 1L : 0L);
     return 0;
 }
 
-/* How often the stalls of a call are looked for: late by an eighth, half a second at most. */
+/* How often a call is checked for a stall: late by an eighth, half a second at most. */
 static void watch(struct mr_http *http, const struct mr_http_call *call)
 {
     int64_t ns = (call->first_limit_ns < call->stall_limit_ns ? call->first_limit_ns : call->stall_limit_ns) / 8;
@@ -384,7 +386,7 @@ struct mr_http_call *mr_http_start(struct mr_http *http, const struct mr_http_re
                                ? request->first_timeout_ms * MR_MILLISECOND_NS
                                : call->stall_limit_ns;
     call->status = 0;
-    call->head_ended = 0;
+    call->head_ended = false;
     memset(&call->headers, 0, sizeof call->headers);
     call->collected_length = 0;
     call->sink_code = MR_OK;
@@ -437,7 +439,6 @@ static enum mr_code code_of_curl(CURLcode curl)
 
 static void finish(struct mr_http *http, struct mr_http_call *call, enum mr_code code, const char *text)
 {
-    long connects = 0;
     moved(call);
     struct mr_http_result result = {
         .code = code,
@@ -448,14 +449,11 @@ static void finish(struct mr_http *http, struct mr_http_call *call, enum mr_code
         .body_length = call->collected_length,
         .location = call->location ? call->location : "",
         .sent = call->sent,
-        .received = call->received,
         .first_ns = call->first_ns,
         .gap_ns = call->gap_ns,
     };
-    curl_easy_getinfo(call->easy, CURLINFO_NUM_CONNECTS, &connects);
-    result.reused = connects == 0;
     deactivate(http, call);
-    http->poked = 1;
+    http->poked = true;
     call->done(call->arg, &result);
     recycle(http, call);
 }
@@ -482,10 +480,10 @@ void mr_http_drain(struct mr_http *http)
     CURLMsg *message;
     int left;
     while ((message = curl_multi_info_read(http->multi, &left))) {
-        char *private = NULL;
         if (message->msg != CURLMSG_DONE)
             continue;
         CURLcode curl = message->data.result; /* message is gone once its handle is removed */
+        char *private = NULL;
         curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &private);
         finish_curl(http, (struct mr_http_call *)(void *)private, curl);
     }
@@ -496,7 +494,7 @@ static int64_t limit_of(const struct mr_http_call *call)
     return call->first_ns ? call->stall_limit_ns : call->first_limit_ns;
 }
 
-/* done callbacks may change the list of calls, so the next stalled one is looked for anew. */
+/* done callbacks may change the list of calls, so the search for the next stalled one starts anew. */
 static struct mr_http_call *stalled(struct mr_http *http)
 {
     for (struct mr_http_call *call = http->active; call; call = call->next) {
@@ -556,14 +554,14 @@ static int add_header(struct curl_slist **to, const char *line)
 }
 
 /* Lines that the body and its checks depend on. */
-static int is_ours(const char *line, size_t length)
+static bool is_ours(const char *line, size_t length)
 {
     static const char *const names[] = {"Accept-Encoding", "Content-Length", "Expect", "Range", "Transfer-Encoding"};
     for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
         if (length == strlen(names[i]) && strncasecmp(line, names[i], length) == 0)
-            return 1;
+            return true;
     }
-    return 0;
+    return false;
 }
 
 static int set_headers(struct mr_http *http, const struct mr_http_options *options)
@@ -591,12 +589,6 @@ static int set_headers(struct mr_http *http, const struct mr_http_options *optio
     return 0;
 }
 
-static int set_copy(char **to, const char *from)
-{
-    *to = from ? strdup(from) : NULL;
-    return from && !*to ? -1 : 0;
-}
-
 struct mr_http *mr_http_new(const struct mr_http_options *options)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -616,7 +608,7 @@ struct mr_http *mr_http_new(const struct mr_http_options *options)
         mr_error_set_errno(errno, "epoll_create1 failed");
         goto fail;
     }
-    if (!http->multi || set_copy(&http->proxy, options->proxy) || set_copy(&http->ca_bundle, options->ca_bundle))
+    if (!http->multi || mr_text_dup(&http->proxy, options->proxy) || mr_text_dup(&http->ca_bundle, options->ca_bundle))
         goto no_memory;
     if (options->ca_bundle && access(options->ca_bundle, R_OK) != 0) {
         mr_error_set(MR_E_CONFIG, "[http] ca_bundle: cannot read \"%s\": %s", options->ca_bundle, strerror(errno));

@@ -11,10 +11,12 @@
 #ifndef MR_WORKER_STORE_HTTP_H
 #define MR_WORKER_STORE_HTTP_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "shm/base/error.h"
+#include "shm/base/limits.h"
 
 struct mr_http;
 struct mr_http_call;
@@ -24,7 +26,7 @@ struct mr_http_options {
     unsigned connections;        /* idle connections that are kept open; 0: 16 */
     unsigned connect_timeout_ms; /* name look-up, TCP and TLS; 0: 10,000 */
     unsigned buffer_bytes;       /* receive buffer of each request in flight; 0: 512 KiB */
-    const char *proxy;           /* URL; NULL: as the environment says; "": none */
+    const char *proxy;           /* URL; NULL: as in the environment; "": none */
     const char *ca_bundle;       /* PEM file; NULL: the system's */
     const char *const
         *headers; /* header_count lines "Name: value", sent with every request that is not plain; copied */
@@ -44,18 +46,18 @@ struct mr_http_request {
     const char *url;            /* copied */
     const char *const *headers; /* lines of this request; copied. At most MR_HTTP_MAX_HEADERS */
     unsigned header_count;
-    const struct mr_http_piece *body; /* sent one behind the other; the array is copied. At most MR_HTTP_MAX_PIECES */
+    const struct mr_http_piece *body; /* sent one after the other; the array is copied. At most MR_HTTP_MAX_PIECES */
     unsigned body_count;              /* 0: no body; an empty one (POST, PUT) is a piece of length 0 */
-    int has_range;                    /* sends Range: bytes=range_first-range_last (both inclusive) */
+    bool has_range;                   /* sends Range: bytes=range_first-range_last (both inclusive) */
     uint64_t range_first, range_last;
     unsigned stall_timeout_ms; /* MR_E_TIMEOUT when no 4 KiB of either body, nor its end, move in so long; 0: never */
     unsigned first_timeout_ms; /* MR_E_TIMEOUT when no answer begins in so long; 0: as the other, which if 0 wins */
-    int fresh_connection;      /* 1: do not reuse a connection */
-    /* 1: not sent a second time. By itself libcurl does that where a reused connection ends without an answer, which a
+    bool fresh_connection;     /* do not reuse a connection */
+    /* Not sent a second time. By itself libcurl does that where a reused connection ends without an answer, which a
      * server that has done the work may have caused. */
-    int once;
-    int plain;  /* 1: without options.headers: they are for the store, and may be secret */
-    int direct; /* 1: past any proxy: a server of this machine or its network */
+    bool once;
+    bool plain;  /* without options.headers: they are for the store, and may be secret */
+    bool direct; /* past any proxy: a server of this machine or its network */
 
     /*
      * The body of a 2xx answer, as it arrives, inside mr_http_step. Must not block, start or cancel anything.
@@ -72,20 +74,18 @@ struct mr_http_request {
 
 /* Header fields of the answer that millrace uses. A field that is missing or malformed has its has_ flag 0. */
 struct mr_http_headers {
-    unsigned has_content_length : 1, has_content_range : 1, has_generation : 1, has_stored_length : 1, has_crc32c : 1;
-    unsigned gunzipped : 1;              /* x-guploader-response-body-transformations: gunzipped */
-    unsigned content_encoded : 1;        /* a Content-Encoding other than identity */
-    unsigned metadata_flavor_google : 1; /* Metadata-Flavor: Google, which only Google's metadata servers say */
+    bool has_content_length, has_content_range, has_generation, has_crc32c;
+    bool gunzipped;              /* x-guploader-response-body-transformations: gunzipped */
+    bool metadata_flavor_google; /* Metadata-Flavor: Google, which only Google's metadata servers send */
     uint64_t content_length;
     uint64_t range_first, range_last, range_total; /* Content-Range; total UINT64_MAX for "*" */
     uint64_t generation;                           /* x-goog-generation */
-    uint64_t stored_length;                        /* x-goog-stored-content-length */
     uint32_t crc32c;                               /* x-goog-hash: crc32c=, of the whole object */
     unsigned retry_after_ms;                       /* Retry-After in seconds or as a date; 0: none */
     int64_t date_s;                                /* Date, in seconds since 1970; 0: none */
-    unsigned has_kept : 1;                         /* Range of a 308: the upload session keeps `kept` bytes */
+    bool has_kept;                                 /* Range of a 308: the upload session keeps `kept` bytes */
     uint64_t kept;
-    char etag[96]; /* "" where there is none; cut to fit */
+    char etag[MR_ETAG_SIZE]; /* "" where there is none; cut to fit */
 };
 
 struct mr_http_result {
@@ -93,12 +93,10 @@ struct mr_http_result {
     const char *text;  /* what happened where code is not MR_OK; "" otherwise */
     int status;        /* 0 where no answer came */
     struct mr_http_headers headers;
-    const char *body; /* collected body, NUL-terminated behind body_length; "" where there is none */
+    const char *body; /* collected body, NUL-terminated after body_length; "" where there is none */
     size_t body_length;
     const char *location; /* "" where there is none */
-    unsigned sent;        /* times that the request was begun on a connection; 0: the server has seen nothing of it */
-    uint64_t received;    /* body bytes given to the sink or collected */
-    int reused;           /* 1: it went over a connection that had served a request before */
+    unsigned sent;        /* times that the request was begun on a connection; 0: nothing of it reached the server */
     int64_t first_ns;     /* from the start to the head of the answer, connecting included; 0: none came */
     int64_t gap_ns;       /* the longest wait after it for 4 KiB or the end */
 };
@@ -127,7 +125,7 @@ int mr_http_step(struct mr_http *http, int timeout_ms, int extra_fd);
 void mr_http_poke(struct mr_http *http);
 /* Requests in flight. */
 unsigned mr_http_in_flight(const struct mr_http *http);
-/* The monotonic time at which the loop last looked: cheap, and good enough for time-outs. */
+/* The monotonic time of the last step of the loop: cheap, and exact enough for time-outs. */
 int64_t mr_http_now_ns(const struct mr_http *http);
 
 /*
@@ -139,7 +137,7 @@ struct mr_http_timer {
     int64_t due_ns;
     void (*run)(struct mr_http_timer *timer);
     struct mr_http_timer *previous, *next; /* private */
-    int armed;                             /* private */
+    bool armed;                            /* private */
 };
 /* Sets or moves a timer; timer->run is set by the caller before. */
 void mr_http_timer_set(struct mr_http *http, struct mr_http_timer *timer, int64_t due_ns);

@@ -3,6 +3,7 @@
 #define MR_WORKER_STORE_HTTP_IMPL_H
 
 #include <curl/curl.h>
+#include <stdbool.h>
 
 #include "worker/store/http.h"
 
@@ -14,7 +15,7 @@
 struct fd_state {
     unsigned char wanted;     /* EPOLLIN | EPOLLOUT, as curl asked last */
     unsigned char registered; /* what the epoll set has; 0: not in it */
-    unsigned char ours;       /* opened by mr_http_open_socket: mr_http_close_socket will be told of its end */
+    bool ours;                /* opened by mr_http_open_socket: mr_http_close_socket ends it */
 };
 
 struct mr_http_call {
@@ -30,7 +31,7 @@ struct mr_http_call {
     int64_t first_ns, gap_ns; /* as in mr_http_result */
     uint64_t moved_received;
     int status;
-    int head_ended; /* the empty line behind the header lines has come */
+    bool head_ended; /* the empty line after the header lines has come */
     struct mr_http_headers headers;
     char *collected;
     size_t collected_length, collected_size;
@@ -39,8 +40,8 @@ struct mr_http_call {
     unsigned body_count, body_piece; /* the piece that is being sent */
     uint64_t body_at, body_length;   /* within it; of all of them */
     unsigned sent;
-    int once;
-    char *lines; /* the request's own header lines, one behind the other */
+    bool once;
+    char *lines; /* the request's own header lines, one after the other */
     size_t lines_size;
     struct curl_slist nodes[MR_HTTP_MAX_HEADERS]; /* point into lines; the last one leads to http->headers or ->plain */
     enum mr_code sink_code;
@@ -59,12 +60,12 @@ struct mr_http {
     int epoll_fd, extra_fd;
     struct fd_state *fds;
     size_t fd_count;
-    int64_t curl_due_ns; /* when curl wants its timeouts looked at; -1: not */
+    int64_t curl_due_ns; /* when curl has a time-out to serve; -1: it has none */
     int64_t now_ns;
     struct mr_http_timer *first, *last; /* by due_ns */
     unsigned timers;
-    struct mr_http_timer watch; /* looks for stalled calls */
-    int poked;                  /* this step must not wait */
+    struct mr_http_timer watch; /* for stalled calls */
+    bool poked;                 /* this step must not wait */
 };
 
 /* ---- http_loop.c: callbacks of the multi handle and of each easy handle ---- */

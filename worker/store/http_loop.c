@@ -27,7 +27,7 @@ static struct fd_state *fd_state(struct mr_http *http, int fd)
     return &http->fds[fd];
 }
 
-static int fd_register(struct mr_http *http, int fd, unsigned events, int had)
+static int fd_register(struct mr_http *http, int fd, unsigned events, bool had)
 {
     struct epoll_event event = {.events = events, .data.fd = fd};
     if (events == 0)
@@ -67,7 +67,7 @@ curl_socket_t mr_http_open_socket(void *arg, curlsocktype purpose, struct curl_s
         close(fd);
         return CURL_SOCKET_BAD;
     }
-    *state = (struct fd_state){.ours = 1};
+    *state = (struct fd_state){.ours = true};
     return fd;
 }
 
@@ -101,7 +101,7 @@ void mr_http_timer_stop(struct mr_http *http, struct mr_http_timer *timer)
     *(timer->previous ? &timer->previous->next : &http->first) = timer->next;
     *(timer->next ? &timer->next->previous : &http->last) = timer->previous;
     timer->previous = timer->next = NULL;
-    timer->armed = 0;
+    timer->armed = false;
     http->timers--;
 }
 
@@ -116,7 +116,7 @@ void mr_http_timer_set(struct mr_http *http, struct mr_http_timer *timer, int64_
     timer->next = before ? before->next : http->first;
     *(before ? &before->next : &http->first) = timer;
     *(timer->next ? &timer->next->previous : &http->last) = timer;
-    timer->armed = 1;
+    timer->armed = true;
     http->timers++;
 }
 
@@ -164,9 +164,9 @@ static int watch_extra(struct mr_http *http, int extra_fd)
     if (extra_fd == http->extra_fd)
         return 0;
     if (http->extra_fd >= 0)
-        fd_register(http, http->extra_fd, 0, 1); /* it may be closed already: then there is nothing to take out */
+        fd_register(http, http->extra_fd, 0, true); /* it may be closed already: then there is nothing to take out */
     http->extra_fd = extra_fd;
-    if (extra_fd >= 0 && fd_register(http, extra_fd, EPOLLIN, 0) != 0) {
+    if (extra_fd >= 0 && fd_register(http, extra_fd, EPOLLIN, false) != 0) {
         http->extra_fd = -1;
         mr_error_set_errno(errno, "cannot wait for descriptor %d", extra_fd);
         return -1;
@@ -176,18 +176,19 @@ static int watch_extra(struct mr_http *http, int extra_fd)
 
 static void on_event(struct mr_http *http, const struct epoll_event *event)
 {
-    int fd = event->data.fd, mask = 0;
+    int fd = event->data.fd;
     struct fd_state *state = fd_state(http, fd);
     if (!state || state->registered == 0)
         return;               /* closed by an event before it in this batch */
     if (state->wanted == 0) { /* an idle connection that the server closed: curl finds out when it wants to reuse it */
-        fd_register(http, fd, 0, 1);
+        fd_register(http, fd, 0, true);
         state->registered = 0;
         return;
     }
     unsigned ready = event->events;
     if (ready & (EPOLLERR | EPOLLHUP)) /* curl learns the error by reading or writing */
         ready |= state->wanted;
+    int mask = 0;
     if (ready & EPOLLIN)
         mask |= CURL_CSELECT_IN;
     if (ready & EPOLLOUT)
@@ -197,7 +198,7 @@ static void on_event(struct mr_http *http, const struct epoll_event *event)
 
 void mr_http_poke(struct mr_http *http)
 {
-    http->poked = 1;
+    http->poked = true;
 }
 
 /* What is due without a socket: calls back, and sends what was started. */
@@ -211,21 +212,21 @@ static void run_due(struct mr_http *http)
 
 int mr_http_step(struct mr_http *http, int timeout_ms, int extra_fd)
 {
-    struct epoll_event events[EVENTS_MAX];
-    int extra = 0;
     if (watch_extra(http, extra_fd) != 0)
         return -1;
     run_due(http); /* what was started since the last step goes out */
+    struct epoll_event events[EVENTS_MAX];
     int n = epoll_wait(http->epoll_fd, events, EVENTS_MAX, http->poked ? 0 : wait_ms(http, timeout_ms));
-    http->poked = 0;
+    http->poked = false;
     if (n < 0 && errno != EINTR) {
         mr_error_set_errno(errno, "epoll_wait failed");
         return -1;
     }
     http->now_ns = mr_clock_mono_ns();
+    bool extra = false;
     for (int i = 0; i < n; i++) {
         if (events[i].data.fd == extra_fd)
-            extra = 1;
+            extra = true;
         else
             on_event(http, &events[i]);
     }
@@ -233,7 +234,7 @@ int mr_http_step(struct mr_http *http, int timeout_ms, int extra_fd)
     mr_http_drain(http);
     run_timers(http);
     run_curl_timer(http); /* and what callbacks started */
-    http->poked = 0;
+    http->poked = false;
     return extra;
 }
 

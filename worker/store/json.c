@@ -80,10 +80,10 @@ static char *put_utf8(char *to, unsigned code)
     return to;
 }
 
-/* \uXXXX behind the "\u" at *from, with the second half of a surrogate pair. Moves *from on. 0, or -1. */
+/* \uXXXX after the "\u" at *from, with the second half of a surrogate pair. Moves *from on. 0, or -1. */
 static int take_unicode(struct mr_json *json, char **from, char **to)
 {
-    int code = hex4(*from), low;
+    int code = hex4(*from);
     if (code < 0)
         return fail(json, "a broken \\u escape");
     *from += 4;
@@ -91,6 +91,7 @@ static int take_unicode(struct mr_json *json, char **from, char **to)
         return fail(json, "\\u0000 in a string");
     if (code >= 0xdc00 && code < 0xe000)
         return fail(json, "half of a surrogate pair");
+    int low;
     if (code >= 0xd800 && code < 0xdc00) {
         if ((*from)[0] != '\\' || (*from)[1] != 'u' || (low = hex4(*from + 2)) < 0xdc00 || low >= 0xe000)
             return fail(json, "half of a surrogate pair");
@@ -137,7 +138,7 @@ static int utf8_length(const unsigned char *at)
 }
 
 /* Not plain: a quote, a backslash, a control byte or the end, or UTF-8. */
-static int is_plain(unsigned char c)
+static bool is_plain(unsigned char c)
 {
     return c >= 0x20 && c < 0x80 && c != '"' && c != '\\';
 }
@@ -146,10 +147,10 @@ int mr_json_string(struct mr_json *json, const char **string, size_t *length)
 {
     if (mr_json_peek(json) != MR_JSON_STRING)
         return fail(json, "a string was expected");
-    char *start = ++json->at, *from = start, *to;
+    char *start = ++json->at, *from = start;
     while (is_plain((unsigned char)*from))
         from++;
-    to = from; /* up to here it is decoded where it lies */
+    char *to = from; /* up to here it is decoded where it lies */
     while (*from != '"') {
         unsigned char c = (unsigned char)*from;
         if (c == '\\') {
@@ -187,9 +188,9 @@ int mr_json_number(struct mr_json *json, const char **text, size_t *length)
 {
     if (mr_json_peek(json) != MR_JSON_NUMBER)
         return fail(json, "a number was expected");
-    const char *at = json->at, *part;
+    const char *at = json->at;
     at += *at == '-';
-    part = at;
+    const char *part = at;
     at = digits(at);
     if (at == part || (*part == '0' && at - part > 1))
         return fail(json, "a broken number");
@@ -236,7 +237,7 @@ int mr_json_enter(struct mr_json *json)
     if (++json->depth > MR_JSON_DEPTH)
         return fail(json, "nested too deep");
     json->at++;
-    json->first = 1;
+    json->first = true;
     return 0;
 }
 
@@ -246,8 +247,8 @@ static int next(struct mr_json *json, char closing)
     if (json->error)
         return -1;
     skip_space(json);
-    int first = json->first;
-    json->first = 0;
+    bool first = json->first;
+    json->first = false;
     if (*json->at == closing) {
         json->at++;
         json->depth--;
@@ -280,7 +281,7 @@ int mr_json_element(struct mr_json *json)
     return next(json, ']');
 }
 
-static int skip_members(struct mr_json *json, int is_object)
+static int skip_members(struct mr_json *json, bool is_object)
 {
     const char *key;
     int rc;
@@ -316,5 +317,5 @@ int mr_json_finish(struct mr_json *json)
     if (json->error)
         return -1;
     skip_space(json);
-    return json->at == json->end ? 0 : fail(json, "more behind the end");
+    return json->at == json->end ? 0 : fail(json, "more after the end");
 }

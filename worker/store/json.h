@@ -8,6 +8,7 @@
 #ifndef MR_WORKER_STORE_JSON_H
 #define MR_WORKER_STORE_JSON_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #define MR_JSON_DEPTH 64
@@ -16,7 +17,7 @@ struct mr_json {
     char *begin, *at, *end;
     const char *error; /* NULL, or what was wrong; byte offset at - begin */
     unsigned depth;
-    int first; /* no member of the innermost object or array has been read */
+    bool first; /* no member of the innermost object or array has been read */
 };
 
 enum mr_json_kind { MR_JSON_BAD, MR_JSON_OBJECT, MR_JSON_ARRAY, MR_JSON_STRING, MR_JSON_NUMBER, MR_JSON_WORD };

@@ -2,7 +2,7 @@
 
 #include "shm/base/clock.h"
 
-/* 0 to 3 ms have a bucket each; [4, 8) has four, as has each octave behind it. */
+/* 0 to 3 ms have a bucket each; [4, 8) has four, as has each octave after it. */
 static unsigned bucket_of(uint64_t ms)
 {
     if (ms < 4)

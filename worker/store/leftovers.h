@@ -2,12 +2,12 @@
  * leftovers.h - temporary files of writers to a folder: their names, and which of them nobody writes any more.
  *
  *   .millrace-<16 hex digits>.part    one request, or a session of `millrace cp`
- *   .millrace-<16 hex digits>.parts   an upload in parts, which a restarted worker goes on with
+ *   .millrace-<16 hex digits>.parts   of upload parts, which a restarted worker goes on with
  *
- * Who writes one holds its flock (between the requests of a session nobody does), and an upload in parts gets a new time
- * of modification every MR_LEFTOVER_BEAT_S, whatever comes. So one that nobody locks, and that has been still for a
- * while, is nobody's: the first sign fails for a moment while a worker is restarted, the second one where clocks differ,
- * and where a file system has no locks between machines the second one is what there is.
+ * Who writes one holds its flock (between the requests of a session nobody does), and a file of upload parts gets a new
+ * time of modification every MR_LEFTOVER_BEAT_S, whatever comes. So one that nobody locks, and that has been still for
+ * a while, is nobody's: the first sign fails for a moment while a worker is restarted, the second one where clocks
+ * differ, and where a file system has no locks between machines the second one is what there is.
  */
 #ifndef MR_WORKER_STORE_LEFTOVERS_H
 #define MR_WORKER_STORE_LEFTOVERS_H

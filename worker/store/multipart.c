@@ -7,19 +7,19 @@
 
 #define ID_MAX 1000000
 
-/* The end of the line at `at`, behind its newline. */
+/* The end of the line at `at`, after its newline. */
 static const char *line_end(const char *at, const char *end)
 {
     const char *newline = at < end ? memchr(at, '\n', (size_t)(end - at)) : NULL;
     return newline ? newline + 1 : end;
 }
 
-static int is_blank(const char *line, const char *end)
+static bool is_blank(const char *line, const char *end)
 {
     return end - line == 1 || (end - line == 2 && *line == '\r');
 }
 
-static int is_delimiter(const struct mr_multipart *multipart, const char *line)
+static bool is_delimiter(const struct mr_multipart *multipart, const char *line)
 {
     return (size_t)(multipart->end - line) >= multipart->delimiter_length &&
            memcmp(line, multipart->delimiter, multipart->delimiter_length) == 0;
@@ -49,13 +49,13 @@ int mr_multipart_init(struct mr_multipart *multipart, const char *text, size_t l
 static long take_id(const char *line, const char *end, long before)
 {
     static const char name[] = "content-id:";
-    long id = 0, unit = 1;
     if ((size_t)(end - line) < sizeof name || strncasecmp(line, name, sizeof name - 1) != 0)
         return before;
     while (end > line && (end[-1] < '0' || end[-1] > '9'))
         end--;
     if (end == line)
         return before;
+    long id = 0, unit = 1;
     for (; end > line && end[-1] >= '0' && end[-1] <= '9' && unit <= ID_MAX; end--, unit *= 10)
         id += (end[-1] - '0') * unit;
     return id;
@@ -64,8 +64,8 @@ static long take_id(const char *line, const char *end, long before)
 /* The content of one part, [at, end). */
 static void take_part(const char *at, const char *end, struct mr_multipart_part *part)
 {
-    const char *next;
     *part = (struct mr_multipart_part){.id = -1, .body = end};
+    const char *next;
     for (; at < end; at = next) {
         next = line_end(at, end);
         if (is_blank(at, next))
@@ -85,20 +85,20 @@ static void take_part(const char *at, const char *end, struct mr_multipart_part 
     part->body_length = (size_t)(end - part->body);
 }
 
-int mr_multipart_next(struct mr_multipart *multipart, struct mr_multipart_part *part)
+bool mr_multipart_next(struct mr_multipart *multipart, struct mr_multipart_part *part)
 {
     const char *end = multipart->end, *at = multipart->at;
     if (at >= end || !multipart->delimiter)
-        return 0;
+        return false;
     const char *after = at + multipart->delimiter_length;
     if (end - after >= 2 && after[0] == '-' && after[1] == '-')
-        return 0; /* the last one */
+        return false; /* the last one */
     const char *begin = line_end(at, end), *next = begin;
     while (next < end && !is_delimiter(multipart, next))
         next = line_end(next, end);
     multipart->at = next;
     if (next == end)
-        return 0; /* cut off: what is there may not be all of it */
+        return false; /* cut off: what is there may not be all of it */
     take_part(begin, next, part);
-    return 1;
+    return true;
 }

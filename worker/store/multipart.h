@@ -7,6 +7,7 @@
 #ifndef MR_WORKER_STORE_MULTIPART_H
 #define MR_WORKER_STORE_MULTIPART_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "worker/store/http.h"
@@ -28,6 +29,6 @@ struct mr_multipart_part {
 /* The text must stay. 0, or -1 (PROTOCOL) where it has no delimiter. */
 int mr_multipart_init(struct mr_multipart *multipart, const char *text, size_t length);
 /* 1 and the next part; 0: there is none, though the text may have been cut off. */
-int mr_multipart_next(struct mr_multipart *multipart, struct mr_multipart_part *part);
+bool mr_multipart_next(struct mr_multipart *multipart, struct mr_multipart_part *part);
 
 #endif

@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/store/store_ops.h"
+#include "worker/store/store_impl.h"
 #include "worker/store/text.h"
 
-#define STALL_TIMEOUT_MS 20000 /* gcsfuse's initial read deadline: protocols.md, GCS, Rate */
+#define STALL_TIMEOUT_MS 20000 /* gcsfuse's initial read deadline: docs/protocols.md, "Google Cloud Storage" */
 
 struct mr_store *mr_store_open(const struct mr_store_options *options)
 {
@@ -46,11 +46,6 @@ void mr_store_close(struct mr_store *store)
         store->ops->cancel(store->calls);
     free(store->bucket);
     store->ops->destroy(store);
-}
-
-struct mr_http *mr_store_http(const struct mr_store *store)
-{
-    return store->http;
 }
 
 void mr_store_describe(const struct mr_store *store, char *endpoint, size_t endpoint_size, char *credentials,
@@ -196,9 +191,9 @@ void mr_store_upload_drop(struct mr_store *store, const char *session)
     store->ops->upload_drop(store, session);
 }
 
-/* ---- parts.h ---- */
+/* ---- upload parts ---- */
 
-int mr_store_has_parts(const struct mr_store *store)
+bool mr_store_has_parts(const struct mr_store *store)
 {
     return store->ops->has_parts && store->ops->has_parts(store);
 }
@@ -206,7 +201,7 @@ int mr_store_has_parts(const struct mr_store *store)
 static int check_parts(const struct mr_store *store, const char *name, size_t length)
 {
     if (!store->ops->has_parts) {
-        mr_error_set(MR_E_USAGE, "%s:// has no uploads in parts", mr_scheme_name(store->scheme));
+        mr_error_set(MR_E_USAGE, "%s:// has no upload parts", mr_scheme_name(store->scheme));
         return -1;
     }
     return check_name(store, name, length);
@@ -226,7 +221,8 @@ struct mr_store_call *mr_upload_part_send(struct mr_store *store, const struct m
     if (check_parts(store, request->name, request->name_length) != 0)
         return NULL;
     if (request->number == 0 || request->number > MR_UPLOAD_PARTS_MAX || request->length > INT64_MAX) {
-        mr_error_set(MR_E_USAGE, "part %u: an object has parts 1 to %d", request->number, MR_UPLOAD_PARTS_MAX);
+        mr_error_set(MR_E_USAGE, "upload part %u: an object has upload parts 1 to %d", request->number,
+                     MR_UPLOAD_PARTS_MAX);
         return NULL;
     }
     return store->ops->part_send(store, request, done, arg);
@@ -238,7 +234,7 @@ struct mr_store_call *mr_store_parts_complete(struct mr_store *store, const stru
     if (check_parts(store, request->name, request->name_length) != 0)
         return NULL;
     if (request->count == 0 || request->count > MR_UPLOAD_PARTS_MAX) {
-        mr_error_set(MR_E_USAGE, "%u parts: an object has 1 to %d", request->count, MR_UPLOAD_PARTS_MAX);
+        mr_error_set(MR_E_USAGE, "%u upload parts: an object has 1 to %d", request->count, MR_UPLOAD_PARTS_MAX);
         return NULL;
     }
     return store->ops->parts_complete(store, request, done, arg);
@@ -299,12 +295,29 @@ void mr_store_call_unlink(struct mr_store_call *call)
         call->next->previous = call->previous;
 }
 
+int mr_store_names_copy(struct mr_store_name *to, const struct mr_store_name *names, unsigned count,
+                        struct mr_text *strings)
+{
+    size_t at = strings->length;
+    for (unsigned i = 0; i < count; i++) {
+        mr_text_add(strings, names[i].name, names[i].name_length);
+        mr_text_add(strings, "", 1);
+    }
+    if (strings->failed)
+        return -1;
+    for (unsigned i = 0; i < count; i++) { /* only now: the strings' memory moved while it grew */
+        to[i] = names[i];
+        to[i].name = strings->data + at;
+        at += names[i].name_length + 1;
+    }
+    return 0;
+}
+
 int mr_store_list_copy(struct mr_store_list_request *to, const struct mr_store_list_request *from,
                        struct mr_text *strings)
 {
     const char *const all[] = {from->prefix, from->start_offset, from->end_offset, from->page_token, from->after};
     const char **const copies[] = {&to->prefix, &to->start_offset, &to->end_offset, &to->page_token, &to->after};
-    size_t at = 0;
     mr_text_clear(strings);
     for (unsigned i = 0; i < 5; i++) {
         if (all[i])
@@ -312,6 +325,7 @@ int mr_store_list_copy(struct mr_store_list_request *to, const struct mr_store_l
     }
     if (strings->failed)
         return -1;
+    size_t at = 0;
     for (unsigned i = 0; i < 5; i++) { /* only now: the strings' memory moved while it grew */
         *copies[i] = all[i] ? strings->data + at : NULL;
         at += all[i] ? strlen(all[i]) + 1 : 0;

@@ -13,6 +13,7 @@
 #ifndef MR_WORKER_STORE_STORE_H
 #define MR_WORKER_STORE_STORE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -41,7 +42,6 @@ struct mr_store *mr_store_open(const struct mr_store_options *options);
 void mr_store_close(struct mr_store *store);
 /* What the store was opened with. */
 enum mr_scheme mr_store_scheme(const struct mr_store *store);
-struct mr_http *mr_store_http(const struct mr_store *store);
 /* For people: where requests go ("https://host"; file: "") and with which credentials. No secret. */
 void mr_store_describe(const struct mr_store *store, char *endpoint, size_t endpoint_size, char *credentials,
                        size_t credentials_size);
@@ -49,23 +49,23 @@ void mr_store_describe(const struct mr_store *store, char *endpoint, size_t endp
 /* How a request ended. */
 struct mr_store_result {
     enum mr_code code;
-    const char *text;        /* "" for MR_OK; else one line that names the object and says what to do */
+    const char *text;        /* "" for MR_OK; else one line that names the object and the remedy */
     int status;              /* HTTP status of the last answer; 0: none */
     unsigned retry_after_ms; /* as the server asked; 0: it did not */
-    int not_sent;            /* 1: the server has surely seen nothing of it */
-    int egress_limited;      /* 429 about egress bandwidth: a limit of the project, not of this bucket */
+    bool not_sent;           /* certainly nothing of it reached the server */
+    bool egress_limited;     /* 429 about egress bandwidth: a limit of the project, not of this bucket */
 };
 
 struct mr_store_item {
-    const char *name; /* NUL-terminated behind name_length */
+    const char *name; /* NUL-terminated after name_length */
     size_t name_length;
     uint64_t size;
     uint64_t generation; /* gs: generation; file: mtime in ns */
     uint32_t crc32c;
-    int has_crc32c;
+    bool has_crc32c;
     const char *storage_class; /* "" where the store has none */
     const char *etag;          /* "" where the store has none */
-    int64_t created_s; /* when it was made, seconds since 1970 by the store's clock; 0: not told (see with_times) */
+    int64_t created_s; /* when it was made, seconds since 1970 by the store's clock; 0: unknown (see with_times) */
 };
 
 /*
@@ -76,7 +76,7 @@ struct mr_store_item {
 struct mr_store_list_request {
     const char *prefix, *start_offset, *end_offset, *page_token, *after;
     unsigned max_results; /* 0: as many as the store gives */
-    int with_times;       /* gs: items have created_s */
+    bool with_times;      /* gs: items have created_s */
 };
 
 struct mr_store_page {
@@ -100,20 +100,20 @@ struct mr_store_get_request {
     size_t name_length;
     uint64_t generation; /* 0: whatever there is now */
     uint64_t offset, length;
-    int whole;
-    int fresh_connection;
+    bool whole;
+    bool fresh_connection;
     unsigned first_timeout_ms, stall_timeout_ms; /* as in http.h; 0: the store's stall_timeout_ms */
     unsigned char *dest;                         /* length bytes; must stay until done or cancelled */
     /* `got` more bytes lie at dest + <bytes so far>, still in cache. Must not start or cancel anything. NULL: none. */
     void (*progress)(void *arg, uint64_t got);
 };
 
-/* What the answer said about the object; zero where no answer came. */
+/* From the headers of the answer; zero where no answer came. */
 struct mr_store_got {
-    uint64_t received;   /* bytes that are in dest: a failed get may be resumed behind them */
-    uint64_t generation; /* 0: not told */
+    uint64_t received;   /* bytes that are in dest: a failed get may be resumed after them */
+    uint64_t generation; /* 0: unknown */
     uint32_t crc32c;     /* of the whole object */
-    int has_crc32c;
+    bool has_crc32c;
     int64_t first_ns, gap_ns; /* as in http.h; 0 where nothing was measured */
 };
 typedef void mr_store_get_fn(void *arg, const struct mr_store_result *result, const struct mr_store_got *got);
@@ -147,8 +147,9 @@ struct mr_store_insert_request {
     uint32_t crc32c;           /* of the body: the store refuses other bytes */
     const char *content_type;  /* copied; NULL: application/octet-stream */
     uint64_t generation_match; /* MR_STORE_ANY; 0: it must not exist; else: the generation that it replaces */
-    /* Transfers: a dead process may have sent the same, so a refusal is looked into: size and crc32c tell its work. */
-    int maybe_done;
+    /* Transfers: a dead process may have sent the same, so after a refusal the object is compared: size and crc32c show
+     * whose work it is. */
+    bool maybe_done;
 };
 /*
  * item: the object as it is now (size, generation, crc32c). Errors: EXISTS (generation_match 0, and it does), CHANGED
@@ -160,8 +161,8 @@ struct mr_store_call *mr_store_insert(struct mr_store *store, const struct mr_st
 
 typedef void mr_store_delete_fn(void *arg, const struct mr_store_result *result);
 /*
- * Deletes the object if `generation` is live (0 or MR_STORE_ANY: whatever is). In a bucket with versions it becomes a noncurrent
- * one. Errors: NOT_FOUND, CHANGED, DENIED, NET, TIMEOUT, BUSY.
+ * Deletes the object if `generation` is live (0 or MR_STORE_ANY: whatever is). In a bucket with versions it becomes a
+ * noncurrent one. Errors: NOT_FOUND, CHANGED, DENIED, NET, TIMEOUT, BUSY.
  */
 struct mr_store_call *mr_store_delete(struct mr_store *store, const char *name, size_t name_length, uint64_t generation,
                                       mr_store_delete_fn *done, void *arg);
@@ -173,7 +174,8 @@ struct mr_store_name {
 };
 /* result: OK where each name got an answer of its own: each[count], in the order of the names; else each is NULL. */
 typedef void mr_store_batch_fn(void *arg, const struct mr_store_result *result, const struct mr_store_result *each);
-/* 1 to MR_STORE_BATCH_MAX deletes in one request; one by one where the endpoint has no batches (404, 405, 501; kept in mind). */
+/* 1 to MR_STORE_BATCH_MAX deletes in one request; one by one where the endpoint has no batches (404, 405, 501;
+ * remembered). */
 struct mr_store_call *mr_store_delete_batch(struct mr_store *store, const struct mr_store_name *names, unsigned count,
                                             mr_store_batch_fn *done, void *arg);
 
@@ -185,17 +187,17 @@ struct mr_store_compose_request {
     unsigned count;                      /* 1 to MR_STORE_COMPOSE_MAX */
     uint64_t generation_match;           /* of `name`, as in mr_store_insert */
     const char *content_type;            /* NULL: application/octet-stream */
-    /* What must come out: it is compared (CORRUPT), and tells after a lost answer whose work it is. */
-    int has_size, has_crc32c;
+    /* What must come out: it is compared (CORRUPT), and after a lost answer it shows whose work it is. */
+    bool has_size, has_crc32c;
     uint64_t size;
     uint32_t crc32c;
-    int maybe_done; /* as in mr_store_insert_request */
+    bool maybe_done; /* as in mr_store_insert_request */
 };
 /* Errors: as insert; NOT_FOUND or CHANGED also for a source. file: reads and writes the bytes. */
 struct mr_store_call *mr_store_compose(struct mr_store *store, const struct mr_store_compose_request *request,
                                        mr_store_stat_fn *done, void *arg);
 
-/* ---- a new object in chunks, one behind the other: mr_transfer_upload does all of it ---- */
+/* ---- a new object in chunks, one after the other: mr_transfer_upload does all of it ---- */
 
 #define MR_STORE_CHUNK (256u << 10) /* a chunk that is not the last is a multiple of this */
 
@@ -207,17 +209,17 @@ struct mr_store_upload_request {
 };
 /* session: names the upload from now on; printable, under 4 KiB. It is a secret: whoever has it may write. */
 typedef void mr_store_begin_fn(void *arg, const struct mr_store_result *result, const char *session);
-/* gs: a resumable session, which the store forgets after a week. file: a temporary file. Nothing is to be seen yet. */
+/* gs: a resumable session, which ends after a week. file: a temporary file. There is no object yet. */
 struct mr_store_call *mr_store_upload_begin(struct mr_store *store, const struct mr_store_upload_request *request,
                                             mr_store_begin_fn *done, void *arg);
 
 struct mr_store_chunk {
-    const struct mr_store_upload_request *upload; /* as at the beginning; only looked at by the call */
+    const struct mr_store_upload_request *upload; /* as at the beginning; read during the call only */
     const char *session;                          /* copied */
     const void *data;                             /* must stay until done or cancelled */
     uint64_t offset, length;
     uint64_t total; /* of the whole object, where this is its last chunk; else MR_STORE_ANY */
-    int probe;      /* 1: no data: asks how much the session keeps */
+    bool probe;     /* no data: asks how much the session keeps */
 };
 struct mr_store_uploaded {
     uint64_t kept;                    /* bytes that the session has, which may be fewer than were sent */
@@ -232,11 +234,11 @@ void mr_store_upload_drop(struct mr_store *store, const char *session);
 
 /* ---- what the bucket is ---- */
 
-/* Strings are "" where the store did not say. */
+/* Strings are "" where the store gave none. */
 struct mr_store_bucket {
     const char *storage_class, *location, *location_type; /* "STANDARD", "RAPID"; "US-EAST1"; "region", "zone" */
-    int hierarchical;                                     /* hierarchical name space */
-    int versioning, requester_pays, autoclass;
+    bool hierarchical;                                    /* hierarchical name space */
+    bool versioning, requester_pays, autoclass;
     uint64_t soft_delete_s; /* retention of deleted objects; 0: none */
 };
 typedef void mr_store_bucket_fn(void *arg, const struct mr_store_result *result, const struct mr_store_bucket *bucket);

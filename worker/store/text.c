@@ -14,7 +14,7 @@ static int reserve(struct mr_text *text, size_t more)
         size *= 2;
     char *data = realloc(text->data, size);
     if (!data) {
-        text->failed = 1;
+        text->failed = true;
         return -1;
     }
     text->data = data;
@@ -25,7 +25,7 @@ static int reserve(struct mr_text *text, size_t more)
 void mr_text_clear(struct mr_text *text)
 {
     text->length = 0;
-    text->failed = 0;
+    text->failed = false;
     if (text->data)
         text->data[0] = 0;
 }
@@ -60,7 +60,7 @@ void mr_text_put_u64(struct mr_text *text, uint64_t value)
     mr_text_add(text, at, (size_t)(digits + sizeof digits - at));
 }
 
-static int unreserved(unsigned char c)
+static bool unreserved(unsigned char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' ||
            c == '_' || c == '~';
@@ -102,6 +102,12 @@ void mr_text_put_json(struct mr_text *text, const char *data, size_t length)
         mr_text_add(text, &data[i], 1);
     }
     mr_text_add(text, "\"", 1);
+}
+
+int mr_text_dup(char **to, const char *from)
+{
+    *to = from ? strdup(from) : NULL;
+    return from && !*to ? -1 : 0;
 }
 
 const char *mr_text_quote(char *out, size_t size, const char *name, size_t length)

@@ -2,6 +2,7 @@
 #ifndef MR_WORKER_STORE_TEXT_H
 #define MR_WORKER_STORE_TEXT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -9,7 +10,7 @@
 struct mr_text {
     char *data;
     size_t length, size;
-    int failed;
+    bool failed;
 };
 
 void mr_text_clear(struct mr_text *text); /* keeps the memory */
@@ -22,6 +23,8 @@ void mr_text_put_encoded(struct mr_text *text, const char *data, size_t length);
 /* In double quotes, escaped as JSON needs it; bytes from 0x80 on as they are. */
 void mr_text_put_json(struct mr_text *text, const char *data, size_t length);
 
+/* strdup, where from is not NULL. 0, or -1 for no memory. */
+int mr_text_dup(char **to, const char *from);
 /* name with control bytes and backslashes as \xNN, cut to fit with "..." at its end. Returns out. */
 const char *mr_text_quote(char *out, size_t size, const char *name, size_t length);
 

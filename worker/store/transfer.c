@@ -23,7 +23,7 @@ static void pump(struct mr_http_timer *timer);
 
 /* ---- the queue ---- */
 
-void mr_stream_queue(struct mr_stream *stream, int in_front)
+void mr_stream_queue(struct mr_stream *stream, bool in_front)
 {
     struct mr_transfer_engine *engine = stream->transfer->engine;
     stream->state = MR_STREAM_QUEUED;
@@ -67,7 +67,7 @@ static void stop(struct mr_stream *stream)
 
 static void on_wait_over(struct mr_http_timer *timer)
 {
-    mr_stream_queue(MR_CONTAINER_OF(timer, mr_stream, timer), 1);
+    mr_stream_queue(MR_CONTAINER_OF(timer, mr_stream, timer), true);
 }
 
 /* ---- the limit ---- */
@@ -103,22 +103,13 @@ unsigned mr_transfer_free(const struct mr_transfer_engine *engine)
     return taken < limit ? limit - taken : 0;
 }
 
-void mr_transfer_set_connections(struct mr_transfer_engine *engine, unsigned connections)
-{
-    int at_most = engine->limit >= engine->options.connections;
-    engine->options.connections = connections ? connections : 1;
-    if (at_most || engine->limit > engine->options.connections)
-        engine->limit = engine->options.connections;
-    mr_http_timer_set(engine->http, &engine->pump, 0);
-}
-
 /* ---- stalls ---- */
 
 static unsigned stall_ms(const struct mr_transfer_engine *engine, const struct mr_store *store,
                          const struct mr_latency *latency, unsigned stalls)
 {
     uint64_t most = store->stall_timeout_ms, ms = mr_latency_p99_ms(latency) * STALL_FACTOR;
-    if (ms == 0) /* too few to tell */
+    if (ms == 0) /* too few samples */
         return (unsigned)most;
     if (ms < engine->options.stall_min_ms)
         ms = engine->options.stall_min_ms;
@@ -152,10 +143,10 @@ void mr_transfer_end(struct mr_transfer *transfer)
 void mr_transfer_fail(struct mr_transfer *transfer, const struct mr_store_result *result)
 {
     struct mr_transfer_engine *engine = transfer->engine;
-    char text[1200];
     struct mr_store_result last = *result;
     for (unsigned i = 0; i < transfer->stream_count; i++)
         stop(&transfer->streams[i]); /* before the callback, which may give the caller's memory away */
+    char text[1200];
     if (transfer->attempts > 1) {
         snprintf(text, sizeof text, "%s (after %u requests)", result->text, transfer->attempts);
         last.text = text;
@@ -179,7 +170,7 @@ static unsigned wait_ms(const struct mr_transfer_options *options, unsigned fail
     return wait > retry_after_ms ? wait : retry_after_ms;
 }
 
-/* Waits can add up to minutes, so somebody who looks on is told why, without a line for each object. */
+/* Waits can add up to minutes, so the log has the reason, but not a line for each object. */
 static void warn(struct mr_transfer_engine *engine, const struct mr_stream *stream,
                  const struct mr_store_result *result)
 {
@@ -213,10 +204,10 @@ void mr_stream_again(struct mr_stream *stream, const struct mr_store_result *res
     }
     counters->compose_busy += result->status == 429 && transfer->is_compose;
     /* Other bytes came than were sent: the store has kept nothing of them. */
-    int corrupt = result->code == MR_E_CORRUPT;
+    bool corrupt = result->code == MR_E_CORRUPT;
     counters->crc_errors += corrupt;
-    int again = corrupt ? stream->failures + 1 < CORRUPT_TRIES
-                        : mr_code_retryable(result->code) && (!transfer->once || result->not_sent);
+    bool again = corrupt ? stream->failures + 1 < CORRUPT_TRIES
+                         : mr_code_retryable(result->code) && (!transfer->once || result->not_sent);
     if (!again) {
         mr_transfer_fail(transfer, result);
         return;
@@ -269,7 +260,7 @@ int mr_stream_end(struct mr_stream *stream, const struct mr_store_result *result
 /* ---- fetch ---- */
 
 /* Stops it and calls back. */
-static void report_fetch(struct mr_transfer *transfer, enum mr_code code, const char *text, uint32_t crc, int verified)
+static void report_fetch(struct mr_transfer *transfer, enum mr_code code, const char *text, uint32_t crc, bool verified)
 {
     struct mr_transfer_result result = {
         .code = code,
@@ -283,11 +274,11 @@ static void report_fetch(struct mr_transfer *transfer, enum mr_code code, const 
     for (unsigned i = 0; i < transfer->stream_count; i++)
         stop(&transfer->streams[i]); /* before the callback, which may give dest away */
     mr_http_poke(transfer->engine->http);
-    transfer->done.fetch(transfer->arg, &result);
+    transfer->fetched(transfer->arg, &result);
 }
 
 /* All bytes came, and their checksum is right or wrong. */
-static void end_fetch(struct mr_transfer *transfer, enum mr_code code, const char *text, uint32_t crc, int verified)
+static void end_fetch(struct mr_transfer *transfer, enum mr_code code, const char *text, uint32_t crc, bool verified)
 {
     struct mr_transfer_counters *counters = &transfer->engine->counters;
     if (code == MR_OK) {
@@ -303,7 +294,7 @@ static void end_fetch(struct mr_transfer *transfer, enum mr_code code, const cha
 
 static void fail_fetch(struct mr_transfer *transfer, const struct mr_store_result *result)
 {
-    report_fetch(transfer, result->code, result->text, 0, 0);
+    report_fetch(transfer, result->code, result->text, 0, false);
 }
 
 static void on_progress(void *arg, uint64_t got)
@@ -324,29 +315,32 @@ static void on_progress(void *arg, uint64_t got)
 static void restart(struct mr_transfer *transfer)
 {
     transfer->streams_left = transfer->stream_count;
-    transfer->has_answer_crc = 0;
+    transfer->has_answer_crc = false;
     transfer->engine->counters.retries++;
     for (unsigned i = 0; i < transfer->stream_count; i++) {
         struct mr_stream *stream = &transfer->streams[i];
         stream->received = 0;
         stream->crc = 0;
-        stream->fresh = 1;
-        mr_stream_queue(stream, 1);
+        stream->fresh = true;
+        mr_stream_queue(stream, true);
     }
 }
 
 static void fail_crc(struct mr_transfer *transfer, uint32_t crc, uint32_t expected)
 {
-    char uri[400], got[9], wanted[9], text[700];
+    char got[9];
     const struct mr_transfer_request *fetch = &transfer->fetch;
     mr_crc32c_to_base64(crc, got);
+    char wanted[9];
     mr_crc32c_to_base64(expected, wanted);
+    char uri[400];
     mr_store_uri(transfer->store, uri, sizeof uri, fetch->name, fetch->name_length);
+    char text[700];
     snprintf(text, sizeof text,
              "%s: the crc32c of its %llu bytes is %s and should be %s (after %u downloads): the object, or what lies "
              "between here and the store, is damaged",
              uri, (unsigned long long)fetch->length, got, wanted, transfer->crc_failures);
-    end_fetch(transfer, MR_E_CORRUPT, text, crc, 0);
+    end_fetch(transfer, MR_E_CORRUPT, text, crc, false);
 }
 
 /* All bytes are there: are they the right ones? */
@@ -354,7 +348,7 @@ static void verify(struct mr_transfer *transfer)
 {
     const struct mr_transfer_request *fetch = &transfer->fetch;
     uint32_t crc = transfer->streams[0].crc, expected = fetch->crc32c;
-    int has_expected = fetch->has_crc32c;
+    bool has_expected = fetch->has_crc32c;
     for (unsigned i = 1; i < transfer->stream_count; i++)
         crc = mr_crc32c_combine(crc, transfer->streams[i].crc, transfer->streams[i].length);
     if (!has_expected && fetch->length == fetch->size) {
@@ -380,7 +374,7 @@ static void on_get(void *arg, const struct mr_store_result *result, const struct
     if (got->generation && !transfer->generation)
         transfer->generation = got->generation;
     if (got->has_crc32c && !transfer->has_answer_crc) {
-        transfer->has_answer_crc = 1;
+        transfer->has_answer_crc = true;
         transfer->answer_crc = got->crc32c;
     }
     if (mr_stream_end(stream, result) != 0)
@@ -412,7 +406,7 @@ static struct mr_store_call *send_get(struct mr_stream *stream)
     };
     get.whole = get.offset == 0 && get.length == fetch->size;
     stream->attempt_start = stream->received;
-    stream->fresh = 0;
+    stream->fresh = false;
     transfer->engine->counters.class_b++;
     return mr_store_get(transfer->store, &get, on_get, stream);
 }
@@ -528,7 +522,7 @@ struct mr_transfer *mr_transfer_begin(struct mr_transfer *transfer)
         return NULL;
     }
     for (unsigned i = 0; i < transfer->stream_count; i++)
-        mr_stream_queue(&transfer->streams[i], 0);
+        mr_stream_queue(&transfer->streams[i], false);
     return transfer;
 }
 
@@ -580,7 +574,7 @@ struct mr_transfer *mr_transfer_fetch(struct mr_transfer_engine *engine, const s
     if (!transfer)
         return NULL;
     mr_text_add(&transfer->strings, request->name, request->name_length);
-    transfer->done.fetch = done;
+    transfer->fetched = done;
     transfer->fetch = *request;
     transfer->fetch.name = transfer->strings.data;
     transfer->generation = request->generation;
@@ -599,7 +593,7 @@ struct mr_transfer *mr_transfer_list(struct mr_transfer_engine *engine, struct m
         return NULL;
     transfer->done.list = done;
     if (mr_store_list_copy(&transfer->list, request, &transfer->strings) != 0)
-        transfer->strings.failed = 1;
+        transfer->strings.failed = true;
     return mr_transfer_begin(transfer);
 }
 

@@ -31,6 +31,7 @@
 #ifndef MR_WORKER_STORE_TRANSFER_H
 #define MR_WORKER_STORE_TRANSFER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -59,7 +60,7 @@ struct mr_transfer_counters {
     uint64_t objects;      /* fetches done well */
     uint64_t failures;     /* fetches, pages and look-ups that ended with an error */
     uint64_t retries;      /* requests repeated after an error */
-    uint64_t resumes;      /* of those, continued behind the bytes that had arrived */
+    uint64_t resumes;      /* of those, continued after the bytes that had arrived */
     uint64_t stalls;       /* requests dropped because they stalled */
     uint64_t crc_errors;   /* bytes that failed their checksum */
     uint64_t unverified;   /* whole objects fetched well without any checksum to compare */
@@ -67,7 +68,7 @@ struct mr_transfer_counters {
     uint64_t egress;       /* of those, about the project's egress bandwidth */
     uint64_t compose_busy; /* answers 429 to composes */
     /* Requests by the class that Google bills them in (https://cloud.google.com/storage/pricing#operations-pricing): */
-    uint64_t class_a; /* list, insert, compose, uploads and their parts */
+    uint64_t class_a; /* list, insert, compose, uploads, upload parts */
     uint64_t class_b; /* get, stat, what the bucket is, permissions */
     uint64_t deletes; /* free */
 };
@@ -77,15 +78,13 @@ struct mr_transfer_engine *mr_transfer_new(const struct mr_transfer_options *opt
 /* Cancels what is under way. NULL is allowed. */
 void mr_transfer_destroy(struct mr_transfer_engine *engine);
 const struct mr_transfer_counters *mr_transfer_counters(const struct mr_transfer_engine *engine);
-/* Changes the upper limit live; what is in flight goes on. */
-void mr_transfer_set_connections(struct mr_transfer_engine *engine, unsigned connections);
 
 /* Requests that could go out at once: 0 while as many as the current limit are in flight or queued. */
 unsigned mr_transfer_free(const struct mr_transfer_engine *engine);
 /* Requests in flight now, and the current limit (1 to connections). */
 unsigned mr_transfer_in_flight(const struct mr_transfer_engine *engine);
 unsigned mr_transfer_limit(const struct mr_transfer_engine *engine);
-/* How long a stream of this store may be silent now: [0] before the head of the answer, [1] behind it. */
+/* After how long a silence a stream of this store is stalled now: [0] before the head of the answer, [1] after it. */
 void mr_transfer_stall_ms(const struct mr_transfer_engine *engine, const struct mr_store *store, unsigned ms[2]);
 
 struct mr_transfer_request {
@@ -97,7 +96,7 @@ struct mr_transfer_request {
     uint64_t offset;     /* bytes wanted: [offset, offset + length), within size */
     uint64_t length;
     uint32_t crc32c; /* expected crc of the bytes wanted */
-    int has_crc32c;
+    bool has_crc32c;
     void *dest; /* length bytes; may be NULL where length is 0 */
     /*
      * The next `got` of the bytes wanted lie at dest + at, in order and each once, still in cache. The checksum is then
@@ -111,7 +110,7 @@ struct mr_transfer_result {
     const char *text; /* "" for MR_OK; else one line: the object, what happened, what to do */
     int status;       /* HTTP status of the last answer; 0: none */
     uint32_t crc32c;  /* of the bytes in dest (MR_OK) */
-    int verified;     /* 1: it was compared with a checksum of the store */
+    bool verified;    /* it was compared with a checksum of the store */
     uint64_t generation;
     unsigned attempts; /* requests that it took */
 };
@@ -129,8 +128,8 @@ struct mr_transfer *mr_transfer_stat(struct mr_transfer_engine *engine, struct m
 /*
  * Writing. What has a precondition (generation_match, generation) is repeated like a read, since a repeat can do it
  * only once; what has none (MR_STORE_ANY) is repeated only where the request surely did not reach the server, as when
- * no connection was made. Where an answer was lost and the repeat is refused (412, 404 of a delete), the work may have been
- * done by the first one: the object is looked up, and is ours if size and crc32c are. A new object whose size or
+ * no connection was made. Where an answer was lost and the repeat is refused (412, 404 of a delete), the work may have
+ * been done by the first one: the object is looked up, and is ours if size and crc32c are. A new object whose size or
  * crc32c is not what was sent is deleted again: CORRUPT. The caller's memory (insert: body) must stay until done.
  */
 struct mr_transfer *mr_transfer_insert(struct mr_transfer_engine *engine, struct mr_store *store,
@@ -139,13 +138,12 @@ struct mr_transfer *mr_transfer_insert(struct mr_transfer_engine *engine, struct
 struct mr_transfer *mr_transfer_compose(struct mr_transfer_engine *engine, struct mr_store *store,
                                         const struct mr_store_compose_request *request, mr_store_stat_fn *done,
                                         void *arg);
-struct mr_transfer *mr_transfer_delete(struct mr_transfer_engine *engine, struct mr_store *store, const char *name,
-                                       size_t name_length, uint64_t generation, mr_store_delete_fn *done, void *arg);
 /*
  * An object of any size, read from a file or a function. What fits one chunk is an insert; the rest goes through an
  * upload session: each chunk is kept until the session has it, a session that has less goes on from there, one that is
- * gone is begun again where the source can be read again. The crc32c of all that was read is compared with the object's.
- * Nothing is to be seen under the name before the last byte is there; a transfer that fails or is cancelled drops its session.
+ * gone is begun again where the source can be read again. The crc32c of all that was read is compared with the
+ * object's. Nothing is to be seen under the name before the last byte is there; a transfer that fails or is cancelled
+ * drops its session.
  */
 struct mr_transfer_upload_request {
     struct mr_store *store; /* must outlive the transfer */
@@ -156,19 +154,20 @@ struct mr_transfer_upload_request {
     uint64_t size;             /* more is not read, less is an error; MR_STORE_ANY: to the source's end */
     uint64_t chunk_bytes;      /* memory that it takes; a multiple of MR_STORE_CHUNK; 0: 16 MiB */
     /*
-     * Up to size bytes into buffer: how many; 0: the end; -1 with mr_error. May block: the loop waits. NULL: read from fd,
-     * from where it stands (pread where it can seek).
+     * Up to size bytes into buffer: how many; 0: the end; -1 with mr_error. May block: the loop waits. NULL: read from
+     * fd, from where it stands (pread where it can seek).
      */
     int64_t (*read)(void *arg, void *buffer, size_t size);
     int (*rewind)(void *arg); /* to the beginning again: 0, or -1 with mr_error. NULL: it cannot be */
     int fd;                   /* stays the caller's */
-    /* `sent` bytes are in the store; fewer than before where it had to begin again. Must not start or cancel anything. NULL: none. */
+    /* `sent` bytes are in the store; fewer than before where it had to begin again. Must not start or cancel anything.
+     * NULL: none. */
     void (*progress)(void *arg, uint64_t sent);
 };
 struct mr_transfer *mr_transfer_upload(struct mr_transfer_engine *engine,
                                        const struct mr_transfer_upload_request *request, mr_store_stat_fn *done,
                                        void *arg);
-/* 1 to MR_STORE_BATCH_MAX names. result: OK where each[i] says how names[i] ended; repeated are those where it helps. */
+/* 1 to MR_STORE_BATCH_MAX names. result: OK where each[i] is the result of names[i]; those where it helps are repeated. */
 struct mr_transfer *mr_transfer_delete_batch(struct mr_transfer_engine *engine, struct mr_store *store,
                                              const struct mr_store_name *names, unsigned count, mr_store_batch_fn *done,
                                              void *arg);

@@ -8,8 +8,10 @@
 #ifndef MR_WORKER_STORE_TRANSFER_IMPL_H
 #define MR_WORKER_STORE_TRANSFER_IMPL_H
 
+#include <stdbool.h>
+
 #include "worker/store/latency.h"
-#include "worker/store/store_ops.h"
+#include "worker/store/store_impl.h"
 #include "worker/store/text.h"
 #include "worker/store/transfer.h"
 
@@ -39,7 +41,7 @@ struct mr_stream {
     uint32_t crc;
     unsigned failures; /* in a row */
     unsigned stalls;   /* each doubles the time that it is given */
-    int fresh;         /* the next attempt takes a new connection */
+    bool fresh;        /* the next attempt takes a new connection */
     int64_t sent_ns;
 };
 
@@ -49,20 +51,17 @@ struct mr_transfer {
     const struct mr_transfer_ops *ops;
     struct mr_store *store;
     void *arg;
-    union {
-        mr_transfer_fn *fetch;
-        mr_store_list_fn *list;
-        mr_store_stat_fn *stat;
-    } done;
-    struct mr_text strings; /* the name; of a list its strings, each with its NUL */
+    mr_transfer_fn *fetched;  /* of a fetch */
+    union mr_store_done done; /* of anything else */
+    struct mr_text strings;   /* the name; of a list its strings, each with its NUL */
     struct mr_store_list_request list;
     struct mr_transfer_request fetch; /* its name lies in strings */
     uint64_t generation;              /* asked for, or pinned by the first answer; 0: not known */
-    uint32_t answer_crc;              /* of the whole object, as an answer said */
-    int has_answer_crc;
+    uint32_t answer_crc;              /* of the whole object, from an answer */
+    bool has_answer_crc;
     unsigned attempts, crc_failures, streams_left, stream_count;
-    int is_compose;
-    int once; /* not repeated when it may have reached the server: it has no precondition */
+    bool is_compose;
+    bool once; /* not repeated when it may have reached the server: it has no precondition */
     int status;
     int64_t progress_ns;
     struct mr_stream *streams;
@@ -77,7 +76,7 @@ struct mr_transfer_engine {
     struct mr_stream *first, *last; /* MR_STREAM_QUEUED, in order */
     unsigned queued, in_flight;
     double limit;                            /* on requests in flight: additive increase, multiplicative decrease */
-    int64_t decreased_ns;                    /* requests sent before this say nothing new about the limit */
+    int64_t decreased_ns;                    /* answers to requests sent before this do not change the limit */
     struct mr_http_timer pump;               /* sends what is queued */
     int64_t warned_ns;                       /* of the last warning about repeats; 0: none yet */
     int64_t warned_egress_ns;                /* of the last one about egress bandwidth; 0: none yet */
@@ -98,10 +97,11 @@ void mr_transfer_fail(struct mr_transfer *transfer, const struct mr_store_result
 void mr_transfer_end(struct mr_transfer *transfer);
 
 /* The stream's next request goes out as soon as the limit allows. */
-void mr_stream_queue(struct mr_stream *stream, int in_front);
+void mr_stream_queue(struct mr_stream *stream, bool in_front);
 /* Its request has ended, whatever the answer: the first thing to be called, or mr_stream_end, which does it. */
 void mr_stream_landed(struct mr_stream *stream);
-/* Its request has ended: 0 where it went well; else -1, and it is sent again later, or the transfer has failed and is gone. */
+/* Its request has ended: 0 where it went well; else -1, and it is sent again later, or the transfer has failed and is
+ * gone. */
 int mr_stream_end(struct mr_stream *stream, const struct mr_store_result *result);
 /* A request that landed ended badly: again later, or the whole transfer fails. */
 void mr_stream_again(struct mr_stream *stream, const struct mr_store_result *result);

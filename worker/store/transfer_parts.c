@@ -1,9 +1,9 @@
-/* Uploads in parts, with repeats. The rules: parts.h; docs/retries.md, "Writes". */
+/* Upload parts, with repeats. The rules: upload_parts.h; docs/retries.md, "Writes". */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/store/transfer_write.h"
+#include "worker/store/transfer_write_impl.h"
 #include "worker/store/upload_parts.h"
 
 /* ---- requests that can be repeated as they are ---- */
@@ -13,12 +13,6 @@ enum verb { BEGIN, PART, ABORT, LIST };
 struct simple {
     struct mr_transfer base; /* its strings: what the requests point to, each with its NUL */
     enum verb verb;
-    union {
-        mr_store_parts_begin_fn *begin;
-        mr_upload_part_fn *part;
-        mr_store_delete_fn *abort;
-        mr_store_parts_list_fn *list;
-    } done;
     size_t name_length;
     const char *name, *id, *content_type, *from_name; /* of a list: name is the prefix, id that to go on from */
     struct mr_upload_part_request part;
@@ -26,45 +20,41 @@ struct simple {
 
 static void on_begin(void *arg, const struct mr_store_result *result, const char *id)
 {
-    struct mr_stream *stream = arg;
-    struct simple *simple = (struct simple *)stream->transfer;
-    if (mr_stream_end(stream, result) != 0)
+    struct mr_transfer *transfer = ((struct mr_stream *)arg)->transfer;
+    if (mr_stream_end(arg, result) != 0)
         return;
-    simple->done.begin(simple->base.arg, result, id);
-    mr_transfer_end(&simple->base);
+    transfer->done.parts_begin(transfer->arg, result, id);
+    mr_transfer_end(transfer);
 }
 
 static void on_part(void *arg, const struct mr_store_result *result, const char *etag)
 {
-    struct mr_stream *stream = arg;
-    struct simple *simple = (struct simple *)stream->transfer;
-    if (mr_stream_end(stream, result) != 0)
+    struct mr_transfer *transfer = ((struct mr_stream *)arg)->transfer;
+    if (mr_stream_end(arg, result) != 0)
         return;
-    simple->done.part(simple->base.arg, result, etag);
-    mr_transfer_end(&simple->base);
+    transfer->done.part(transfer->arg, result, etag);
+    mr_transfer_end(transfer);
 }
 
 static void on_abort(void *arg, const struct mr_store_result *result)
 {
     static const struct mr_store_result good = {.code = MR_OK, .text = "", .status = 204};
-    struct mr_stream *stream = arg;
-    struct simple *simple = (struct simple *)stream->transfer;
+    struct mr_transfer *transfer = ((struct mr_stream *)arg)->transfer;
     if (result->code == MR_E_NOT_FOUND)
         result = &good;
-    if (mr_stream_end(stream, result) != 0)
+    if (mr_stream_end(arg, result) != 0)
         return;
-    simple->done.abort(simple->base.arg, result);
-    mr_transfer_end(&simple->base);
+    transfer->done.remove(transfer->arg, result);
+    mr_transfer_end(transfer);
 }
 
 static void on_list(void *arg, const struct mr_store_result *result, const struct mr_store_pending_page *page)
 {
-    struct mr_stream *stream = arg;
-    struct simple *simple = (struct simple *)stream->transfer;
-    if (mr_stream_end(stream, result) != 0)
+    struct mr_transfer *transfer = ((struct mr_stream *)arg)->transfer;
+    if (mr_stream_end(arg, result) != 0)
         return;
-    simple->done.list(simple->base.arg, result, page);
-    mr_transfer_end(&simple->base);
+    transfer->done.pending(transfer->arg, result, page);
+    mr_transfer_end(transfer);
 }
 
 static struct mr_store_call *send_simple(struct mr_stream *stream)
@@ -90,19 +80,18 @@ static struct mr_store_call *send_simple(struct mr_stream *stream)
 
 static void fail_simple(struct mr_transfer *transfer, const struct mr_store_result *result)
 {
-    struct simple *simple = (struct simple *)transfer;
-    switch (simple->verb) {
+    switch (((struct simple *)transfer)->verb) {
     case BEGIN:
-        simple->done.begin(transfer->arg, result, NULL);
+        transfer->done.parts_begin(transfer->arg, result, NULL);
         break;
     case PART:
-        simple->done.part(transfer->arg, result, NULL);
+        transfer->done.part(transfer->arg, result, NULL);
         break;
     case ABORT:
-        simple->done.abort(transfer->arg, result);
+        transfer->done.remove(transfer->arg, result);
         break;
     case LIST:
-        simple->done.list(transfer->arg, result, NULL);
+        transfer->done.pending(transfer->arg, result, NULL);
         break;
     }
 }
@@ -126,7 +115,7 @@ static struct simple *simple_new(struct mr_transfer_engine *engine, struct mr_st
             mr_write_string(all, strings[i], strlen(strings[i]));
     }
     if (all->failed)
-        return simple; /* mr_transfer_begin says so */
+        return simple; /* mr_transfer_begin reports it */
     const char *at = all->data;
     simple->name = name ? at : NULL;
     at += name_length + 1;
@@ -145,7 +134,7 @@ struct mr_transfer *mr_transfer_parts_begin(struct mr_transfer_engine *engine, s
     struct simple *simple = simple_new(engine, store, BEGIN, name, name_length, strings, arg);
     if (!simple)
         return NULL;
-    simple->done.begin = done;
+    simple->base.done.parts_begin = done;
     return mr_transfer_begin(&simple->base);
 }
 
@@ -157,7 +146,7 @@ struct mr_transfer *mr_transfer_part_send(struct mr_transfer_engine *engine, str
     struct simple *simple = simple_new(engine, store, PART, request->name, request->name_length, strings, arg);
     if (!simple)
         return NULL;
-    simple->done.part = done;
+    simple->base.done.part = done;
     simple->part = *request;
     simple->part.name = simple->name;
     simple->part.id = simple->id;
@@ -171,7 +160,7 @@ struct mr_transfer *mr_transfer_parts_abort(struct mr_transfer_engine *engine, s
     struct simple *simple = simple_new(engine, store, ABORT, name, name_length, strings, arg);
     if (!simple)
         return NULL;
-    simple->done.abort = done;
+    simple->base.done.remove = done;
     return mr_transfer_begin(&simple->base);
 }
 
@@ -183,19 +172,19 @@ struct mr_transfer *mr_transfer_parts_list(struct mr_transfer_engine *engine, st
     struct simple *simple = simple_new(engine, store, LIST, prefix, prefix ? strlen(prefix) : 0, strings, arg);
     if (!simple)
         return NULL;
-    simple->done.list = done;
+    simple->base.done.pending = done;
     return mr_transfer_begin(&simple->base);
 }
 
 /* ---- complete ---- */
 
 struct complete {
-    struct mr_write write; /* behind the name: the upload's id */
+    struct mr_write write; /* after the name: the upload's id */
     struct mr_store_complete_request request;
     struct mr_upload_part *parts;
-    int asked_before;    /* and the answer was lost */
-    int completed;       /* the store said so */
-    uint64_t generation; /* that it told; 0: it did not */
+    bool asked_before;   /* and the answer was lost */
+    bool completed;      /* by an answer of the store */
+    uint64_t generation; /* from that answer; 0: it had none */
 };
 
 static void fail_replaced(struct complete *complete, const struct mr_store_item *item)
@@ -208,24 +197,24 @@ static void fail_replaced(struct complete *complete, const struct mr_store_item 
     mr_transfer_fail(transfer, &(struct mr_store_result){.code = MR_E_CHANGED, .text = text, .status = 200});
 }
 
-/* What there is now, behind an answer that says that it is done, or in place of one that was lost. */
+/* What there is now, after the answer that reports success, or in place of one that was lost. */
 static void on_checked(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
 {
     struct mr_stream *stream = arg;
     struct complete *complete = (struct complete *)stream->transfer;
     struct mr_write *write = &complete->write;
     /* A folder keeps no checksum, but its generations never come back. */
-    int same = item && item->size == write->size &&
-               (item->has_crc32c ? item->crc32c == write->crc32c
-                                 : mr_store_scheme(write->base.store) == MR_SCHEME_FILE &&
-                                       item->generation != complete->request.generation_match);
+    bool same = item && item->size == write->size &&
+                (item->has_crc32c ? item->crc32c == write->crc32c
+                                  : mr_store_scheme(write->base.store) == MR_SCHEME_FILE &&
+                                        item->generation != complete->request.generation_match);
     if (!complete->completed && (result->code == MR_E_NOT_FOUND || (result->code == MR_OK && !same))) {
         mr_stream_landed(stream); /* it was not done */
-        write->lost = 0;
+        write->lost = false;
         if (write->refused.code != MR_OK)
             mr_transfer_fail(&write->base, &write->refused);
         else
-            mr_stream_queue(stream, 1);
+            mr_stream_queue(stream, true);
         return;
     }
     if (mr_stream_end(stream, result) != 0 || !item)
@@ -244,10 +233,10 @@ static void on_complete(void *arg, const struct mr_store_result *result, uint64_
     struct complete *complete = (struct complete *)stream->transfer;
     struct mr_write *write = &complete->write;
     if (result->code == MR_OK) {
-        complete->completed = 1;
+        complete->completed = true;
         complete->generation = generation;
         mr_stream_end(stream, result);
-        mr_stream_queue(stream, 1); /* to look it up */
+        mr_stream_queue(stream, true); /* to look it up */
         return;
     }
     if (result->code == MR_E_NOT_FOUND && complete->asked_before) {
@@ -256,8 +245,8 @@ static void on_complete(void *arg, const struct mr_store_result *result, uint64_
         snprintf(write->text, sizeof write->text, "%s", result->text);
         write->refused = *result;
         write->refused.text = write->text;
-        write->lost = 1;
-        mr_stream_queue(stream, 1);
+        write->lost = true;
+        mr_stream_queue(stream, true);
         return;
     }
     write->lost |= mr_write_may_be_done(result);
@@ -295,10 +284,10 @@ struct mr_transfer *mr_transfer_parts_complete(struct mr_transfer_engine *engine
     struct mr_write *write = &complete->write;
     mr_write_string(&write->base.strings, request->id, strlen(request->id));
     write->base.done.stat = done;
-    write->base.once = 0; /* an upload is completed once, however often that is asked for */
+    write->base.once = false; /* an upload is completed once, however often that is asked for */
     write->send = send_complete;
     write->lost = complete->asked_before = request->maybe_done;
-    write->has_size = write->has_crc32c = 1;
+    write->has_size = write->has_crc32c = true;
     write->size = request->size;
     write->crc32c = request->crc32c;
     complete->request = *request;
@@ -307,7 +296,7 @@ struct mr_transfer *mr_transfer_parts_complete(struct mr_transfer_engine *engine
     complete->parts = malloc((request->count + 1) * sizeof *complete->parts);
     if (!complete->parts) {
         mr_transfer_end(&write->base);
-        mr_error_set(MR_E_NO_MEMORY, "no memory for %u parts", request->count);
+        mr_error_set(MR_E_NO_MEMORY, "no memory for %u upload parts", request->count);
         return NULL;
     }
     memcpy(complete->parts, request->parts, request->count * sizeof *complete->parts);

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "shm/base/checksum.h"
-#include "worker/store/transfer_write.h"
+#include "worker/store/transfer_write_impl.h"
 
 #define CHUNK_BYTES  (UINT64_C(16) << 20)
 #define RESTARTS_MAX 3 /* sessions that may get lost */
@@ -15,18 +15,18 @@
 enum step { START, CHUNK, PROBE };
 
 struct upload {
-    struct mr_write write; /* behind the name: the content type */
+    struct mr_write write; /* after the name: the content type */
     struct mr_transfer_upload_request request;
     struct mr_store_upload_request target;
     enum step step;
     char *session;
     unsigned restarts;
-    int last_sent; /* the chunk that ends the object went out */
-    /* What was read and is not known to be in the store, and one byte more, which tells a last chunk from others. */
+    bool last_sent; /* the chunk that ends the object went out */
+    /* What was read and is not known to be in the store, and one byte more, which shows whether a chunk is the last. */
     unsigned char *buffer;
     size_t chunk_size, filled;
     uint64_t offset;  /* of the buffer's first byte */
-    int ended;        /* the source has no more */
+    bool ended;       /* the source has no more */
     uint32_t crc;     /* of all that was read */
     int64_t fd_start; /* -1: it cannot seek */
 };
@@ -36,9 +36,9 @@ struct upload {
 static int64_t read_source(struct upload *upload, void *buffer, size_t size)
 {
     const struct mr_transfer_upload_request *request = &upload->request;
-    ssize_t n;
     if (request->read)
         return request->read(upload->write.base.arg, buffer, size);
+    ssize_t n;
     do {
         n = upload->fd_start < 0 ? read(request->fd, buffer, size)
                                  : pread(request->fd, buffer, size,
@@ -49,7 +49,7 @@ static int64_t read_source(struct upload *upload, void *buffer, size_t size)
     return n;
 }
 
-static int can_rewind(const struct upload *upload)
+static bool can_rewind(const struct upload *upload)
 {
     return upload->request.read ? upload->request.rewind != NULL : upload->fd_start >= 0;
 }
@@ -83,7 +83,7 @@ static int fill(struct upload *upload)
 static void send_next(struct upload *upload, struct mr_stream *stream, enum step step)
 {
     upload->step = step;
-    mr_stream_queue(stream, 1);
+    mr_stream_queue(stream, true);
 }
 
 static void fail_with(struct mr_stream *stream, enum mr_code code, int status, const char *what)
@@ -120,7 +120,7 @@ static void restart(struct upload *upload, struct mr_stream *stream, const struc
     upload->session = NULL;
     upload->offset = upload->filled = 0;
     upload->crc = 0;
-    upload->ended = 0;
+    upload->ended = false;
     upload->write.base.engine->counters.retries++;
     send_next(upload, stream, START);
 }
@@ -140,7 +140,7 @@ static void on_begin(void *arg, const struct mr_store_result *result, const char
 
 static void on_bad_chunk(struct upload *upload, struct mr_stream *stream, const struct mr_store_result *result)
 {
-    int refused = result->code == MR_E_CHANGED || result->code == MR_E_EXISTS;
+    bool refused = result->code == MR_E_CHANGED || result->code == MR_E_EXISTS;
     if (result->status == 404 || result->status == 410 || (refused && upload->write.lost)) {
         mr_stream_landed(stream);
         if (refused)
@@ -211,7 +211,7 @@ static void on_chunk(void *arg, const struct mr_store_result *result, const stru
 
 static void expect_what_was_read(struct upload *upload)
 {
-    upload->write.has_size = upload->write.has_crc32c = 1;
+    upload->write.has_size = upload->write.has_crc32c = true;
     upload->write.size = upload->offset + upload->filled;
     upload->write.crc32c = upload->crc;
 }
@@ -220,7 +220,7 @@ static struct mr_store_call *start(struct upload *upload, struct mr_stream *stre
 {
     const struct mr_store_upload_request *target = &upload->target;
     if (!upload->ended || upload->filled > upload->chunk_size) {
-        upload->write.base.once = 0; /* a session that nobody uses is nothing */
+        upload->write.base.once = false; /* a session that nobody uses is nothing */
         return mr_store_upload_begin(upload->write.base.store, target, on_begin, stream);
     }
     struct mr_store_insert_request insert = {
@@ -256,13 +256,13 @@ static struct mr_store_call *send_step(struct mr_stream *stream)
     if (upload->step == START)
         return start(upload, stream);
     if (upload->step == PROBE) {
-        chunk.probe = 1;
+        chunk.probe = true;
         chunk.offset += upload->filled; /* it cannot have more */
         chunk.length = 0;
     } else if (upload->filled <= upload->chunk_size) {
         chunk.length = upload->filled;
         chunk.total = upload->offset + upload->filled;
-        upload->last_sent = 1;
+        upload->last_sent = true;
         expect_what_was_read(upload);
     }
     return mr_store_upload_send(upload->write.base.store, &chunk, on_chunk, stream);

@@ -1,7 +1,7 @@
 /*
- * Inserts, composes and deletes with repeats. docs/retries.md has the rules; the short form:
+ * Inserts, composes and batches of deletes, with repeats. docs/retries.md has the rules; the short form:
  *
- *   with a precondition     repeated; once an answer was lost, a refusal may be the echo of our own work: the object is looked up
+ *   with a precondition     repeated; once an answer was lost, a refusal may be the echo of our own work: a look-up
  *   without one             repeated only where nothing of it reached the server (result->not_sent)
  */
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "shm/base/checksum.h"
-#include "worker/store/transfer_write.h"
+#include "worker/store/transfer_write_impl.h"
 
 /* ---- what all new objects have in common ---- */
 
@@ -18,16 +18,16 @@ static const char *write_uri(const struct mr_write *write, char *out, size_t siz
     return mr_store_uri(write->base.store, out, size, write->base.strings.data, write->name_length);
 }
 
-/* A 429 says that it was not. */
-int mr_write_may_be_done(const struct mr_store_result *result)
+/* After a 429 it was not. */
+bool mr_write_may_be_done(const struct mr_store_result *result)
 {
     return mr_code_retryable(result->code) && !result->not_sent && result->status != 429;
 }
 
-static int is_as_sent(const struct mr_write *write, const struct mr_store_item *item)
+static bool is_as_sent(const struct mr_write *write, const struct mr_store_item *item)
 {
     if (write->has_size && item->size != write->size)
-        return 0;
+        return false;
     return !write->has_crc32c || !item->has_crc32c || item->crc32c == write->crc32c;
 }
 
@@ -35,9 +35,9 @@ static int is_as_sent(const struct mr_write *write, const struct mr_store_item *
 static void next_phase(struct mr_write *write, struct mr_stream *stream, enum mr_write_phase phase)
 {
     write->phase = phase;
-    write->base.once = 0; /* these can be repeated */
+    write->base.once = false; /* these can be repeated */
     stream->failures = 0;
-    mr_stream_queue(stream, 1);
+    mr_stream_queue(stream, true);
 }
 
 static void succeed(struct mr_write *write, const struct mr_store_result *result, const struct mr_store_item *item)
@@ -49,9 +49,11 @@ static void succeed(struct mr_write *write, const struct mr_store_result *result
 void mr_write_undo(struct mr_stream *stream, const struct mr_store_item *item)
 {
     struct mr_write *write = (struct mr_write *)stream->transfer;
-    char uri[400], sent[9], there[9];
+    char sent[9];
     mr_crc32c_to_base64(write->crc32c, sent);
+    char there[9];
     mr_crc32c_to_base64(item->crc32c, there);
+    char uri[400];
     snprintf(write->text, sizeof write->text,
              "%s: the store has %llu bytes with crc32c %s where %llu bytes with crc32c %s were sent: what lies between "
              "here and the store damages data; generation %llu was deleted again",
@@ -86,7 +88,7 @@ void mr_write_answer(void *arg, const struct mr_store_result *result, const stru
 {
     struct mr_stream *stream = arg;
     struct mr_write *write = (struct mr_write *)stream->transfer;
-    int refused = result->code == MR_E_CHANGED || result->code == MR_E_EXISTS;
+    bool refused = result->code == MR_E_CHANGED || result->code == MR_E_EXISTS;
     if (refused && (write->lost || (write->check_refusal && result->status == 412))) {
         mr_stream_landed(stream);
         mr_write_look(stream, result);
@@ -102,7 +104,6 @@ static void on_look(void *arg, const struct mr_store_result *result, const struc
 {
     struct mr_stream *stream = arg;
     struct mr_write *write = (struct mr_write *)stream->transfer;
-    char uri[400];
     if (result->code == MR_E_NOT_FOUND) { /* so it was not the destination that was refused */
         mr_stream_landed(stream);
         mr_transfer_fail(&write->base, &write->refused);
@@ -110,11 +111,12 @@ static void on_look(void *arg, const struct mr_store_result *result, const struc
     }
     if (mr_stream_end(stream, result) != 0)
         return;
-    int known = (write->has_crc32c && item->has_crc32c) || (write->takes_size_alone && write->has_size);
+    bool known = (write->has_crc32c && item->has_crc32c) || (write->takes_size_alone && write->has_size);
     if (write->lost && known && is_as_sent(write, item) && item->generation != write->generation_match) {
         succeed(write, result, item);
         return;
     }
+    char uri[400];
     if (write->generation_match == 0) {
         write->refused.code = MR_E_EXISTS;
         snprintf(write->text, sizeof write->text, "%s: it exists already (generation %llu)",
@@ -127,7 +129,7 @@ static void on_undone(void *arg, const struct mr_store_result *result)
 {
     struct mr_stream *stream = arg;
     struct mr_write *write = (struct mr_write *)stream->transfer;
-    int done = result->code == MR_OK || result->code == MR_E_NOT_FOUND || result->code == MR_E_CHANGED;
+    bool done = result->code == MR_OK || result->code == MR_E_NOT_FOUND || result->code == MR_E_CHANGED;
     if (!done && mr_code_retryable(result->code)) {
         mr_stream_end(stream, result);
         return;
@@ -188,7 +190,7 @@ void *mr_write_make(struct mr_transfer_engine *engine, struct mr_store *store, c
 /* ---- insert ---- */
 
 struct insert {
-    struct mr_write write; /* behind the name: the content type */
+    struct mr_write write; /* after the name: the content type */
     struct mr_store_insert_request request;
 };
 
@@ -213,7 +215,7 @@ struct mr_transfer *mr_transfer_insert(struct mr_transfer_engine *engine, struct
     write->base.done.stat = done;
     write->send = send_insert;
     write->lost = request->maybe_done;
-    write->has_size = write->has_crc32c = 1;
+    write->has_size = write->has_crc32c = true;
     write->size = request->length;
     write->crc32c = request->crc32c;
     insert->request = *request;
@@ -226,7 +228,7 @@ struct mr_transfer *mr_transfer_insert(struct mr_transfer_engine *engine, struct
 /* ---- compose ---- */
 
 struct compose {
-    struct mr_write write; /* behind the name: the sources' names, then the content type */
+    struct mr_write write; /* after the name: the content type, then the sources' names */
     struct mr_store_compose_request request;
     struct mr_store_name sources[MR_STORE_COMPOSE_MAX];
 };
@@ -252,17 +254,17 @@ struct mr_transfer *mr_transfer_compose(struct mr_transfer_engine *engine, struc
         return NULL;
     struct mr_write *write = &compose->write;
     struct mr_text *strings = &write->base.strings;
-    size_t at = strings->length;
-    for (unsigned i = 0; i < request->count; i++)
-        mr_write_string(strings, request->sources[i].name, request->sources[i].name_length);
+    size_t type_at = strings->length;
     if (request->content_type)
         mr_write_string(strings, request->content_type, strlen(request->content_type));
+    mr_store_names_copy(compose->sources, request->sources, request->count,
+                        strings); /* mr_transfer_begin reports a failure */
     write->base.done.stat = done;
-    write->base.is_compose = 1;
+    write->base.is_compose = true;
     write->send = send_compose;
     write->lost = request->maybe_done;
     write->check_refusal = request->generation_match == 0;
-    write->takes_size_alone = 1;
+    write->takes_size_alone = true;
     write->has_size = request->has_size;
     write->has_crc32c = request->has_crc32c;
     write->size = request->size;
@@ -270,82 +272,21 @@ struct mr_transfer *mr_transfer_compose(struct mr_transfer_engine *engine, struc
     compose->request = *request;
     compose->request.name = strings->data;
     compose->request.sources = compose->sources;
-    for (unsigned i = 0; i < request->count && !strings->failed; i++) {
-        compose->sources[i] = request->sources[i];
-        compose->sources[i].name = strings->data + at;
-        at += request->sources[i].name_length + 1;
-    }
     if (request->content_type)
-        compose->request.content_type = strings->data + at;
+        compose->request.content_type = strings->data + type_at;
     return mr_transfer_begin(&write->base);
-}
-
-/* ---- delete ---- */
-
-struct removal {
-    struct mr_transfer base;
-    mr_store_delete_fn *done;
-    int lost;
-};
-
-/* It is gone, and an answer was lost before: that one was ours, or somebody else did what we were asked to. */
-static int is_gone(const struct mr_store_result *result)
-{
-    return result->code == MR_E_NOT_FOUND || result->code == MR_E_CHANGED;
-}
-
-static void on_delete(void *arg, const struct mr_store_result *result)
-{
-    static const struct mr_store_result good = {.code = MR_OK, .text = "", .status = 204};
-    struct mr_stream *stream = arg;
-    struct removal *removal = (struct removal *)stream->transfer;
-    const struct mr_store_result *outcome = removal->lost && is_gone(result) ? &good : result;
-    removal->lost |= mr_write_may_be_done(result);
-    if (mr_stream_end(stream, outcome) != 0)
-        return;
-    removal->done(removal->base.arg, outcome);
-    mr_transfer_end(&removal->base);
-}
-
-static struct mr_store_call *send_delete(struct mr_stream *stream)
-{
-    struct mr_transfer *transfer = stream->transfer;
-    transfer->engine->counters.deletes++;
-    return mr_store_delete(transfer->store, transfer->strings.data, transfer->strings.length, transfer->generation,
-                           on_delete, stream);
-}
-
-static void fail_delete(struct mr_transfer *transfer, const struct mr_store_result *result)
-{
-    ((struct removal *)transfer)->done(transfer->arg, result);
-}
-
-static const struct mr_transfer_ops delete_ops = {send_delete, fail_delete, NULL};
-
-struct mr_transfer *mr_transfer_delete(struct mr_transfer_engine *engine, struct mr_store *store, const char *name,
-                                       size_t name_length, uint64_t generation, mr_store_delete_fn *done, void *arg)
-{
-    struct removal *removal = mr_transfer_make(engine, store, &delete_ops, sizeof *removal, arg);
-    if (!removal)
-        return NULL;
-    removal->done = done;
-    removal->base.generation = generation;
-    removal->base.once = !mr_store_is_generation(generation);
-    mr_text_add(&removal->base.strings, name, name_length);
-    return mr_transfer_begin(&removal->base);
 }
 
 /* ---- a batch of deletes ---- */
 
 struct batch {
     struct mr_transfer base; /* its strings: the names, each with its NUL */
-    mr_store_batch_fn *done;
     unsigned count, pending_count;
+    struct mr_store_name names[MR_STORE_BATCH_MAX];
     struct batch_item {
-        struct mr_store_name name;
         struct mr_store_result result;
         char *text; /* of result */
-        int lost;
+        bool lost;  /* an answer about it */
     } items[MR_STORE_BATCH_MAX];
     unsigned pending[MR_STORE_BATCH_MAX];             /* items of the request under way */
     struct mr_store_name request[MR_STORE_BATCH_MAX]; /* their names */
@@ -372,17 +313,23 @@ static void report_batch(struct batch *batch)
     struct mr_store_result each[MR_STORE_BATCH_MAX];
     for (unsigned i = 0; i < batch->count; i++)
         each[i] = batch->items[i].result;
-    batch->done(batch->base.arg, &good, each);
+    batch->base.done.batch(batch->base.arg, &good, each);
 }
 
-/* One item's answer. 1: it has to be sent again. */
-static int take_answer(struct batch_item *item, const struct mr_store_result *result)
+/* It is gone, and an answer was lost before: that one was ours, or somebody else did what we were asked to. */
+static bool is_gone(const struct mr_store_result *result)
+{
+    return result->code == MR_E_NOT_FOUND || result->code == MR_E_CHANGED;
+}
+
+/* Item n's answer. Returns whether it has to be sent again. */
+static bool take_answer(struct batch *batch, unsigned n, const struct mr_store_result *result)
 {
     static const struct mr_store_result good = {.code = MR_OK, .text = "", .status = 204};
-    int again = mr_code_retryable(result->code) && (mr_store_is_generation(item->name.generation) || result->not_sent);
+    struct batch_item *item = &batch->items[n];
     set_result(item, item->lost && is_gone(result) ? &good : result);
     item->lost |= mr_write_may_be_done(result);
-    return again;
+    return mr_code_retryable(result->code) && (mr_store_is_generation(batch->names[n].generation) || result->not_sent);
 }
 
 static void on_batch(void *arg, const struct mr_store_result *result, const struct mr_store_result *each)
@@ -394,7 +341,7 @@ static void on_batch(void *arg, const struct mr_store_result *result, const stru
     for (unsigned i = 0; i < batch->pending_count; i++) {
         unsigned n = batch->pending[i];
         const struct mr_store_result *one = each ? &each[i] : result;
-        if (!take_answer(&batch->items[n], one))
+        if (!take_answer(batch, n, one))
             continue;
         if (worst.code == MR_OK || one->retry_after_ms > worst.retry_after_ms)
             worst = *one;
@@ -411,7 +358,7 @@ static struct mr_store_call *send_batch(struct mr_stream *stream)
 {
     struct batch *batch = (struct batch *)stream->transfer;
     for (unsigned i = 0; i < batch->pending_count; i++)
-        batch->request[i] = batch->items[batch->pending[i]].name;
+        batch->request[i] = batch->names[batch->pending[i]];
     batch->base.engine->counters.deletes += batch->pending_count;
     return mr_store_delete_batch(batch->base.store, batch->request, batch->pending_count, on_batch, stream);
 }
@@ -441,18 +388,12 @@ struct mr_transfer *mr_transfer_delete_batch(struct mr_transfer_engine *engine, 
     struct batch *batch = mr_transfer_make(engine, store, &batch_ops, sizeof *batch, arg);
     if (!batch)
         return NULL;
-    struct mr_text *strings = &batch->base.strings;
-    size_t at = 0;
-    for (unsigned i = 0; i < count; i++)
-        mr_write_string(strings, names[i].name, names[i].name_length);
-    batch->done = done;
+    batch->base.done.batch = done;
     batch->count = batch->pending_count = count;
-    for (unsigned i = 0; i < count && !strings->failed; i++) {
+    mr_store_names_copy(batch->names, names, count, &batch->base.strings); /* mr_transfer_begin reports a failure */
+    for (unsigned i = 0; i < count; i++) {
         batch->pending[i] = i;
-        batch->items[i].name = names[i];
-        batch->items[i].name.name = strings->data + at;
         batch->items[i].result.text = "";
-        at += names[i].name_length + 1;
     }
     return mr_transfer_begin(&batch->base);
 }
@@ -461,48 +402,43 @@ struct mr_transfer *mr_transfer_delete_batch(struct mr_transfer_engine *engine, 
 
 struct question {
     struct mr_transfer base; /* its strings: names of permissions, each with its NUL */
-    mr_store_bucket_fn *on_bucket;
-    mr_store_permissions_fn *on_permissions;
     const char *names[MR_STORE_PERMISSION_MAX];
-    unsigned count;
+    unsigned count; /* of names; 0: the question is what the bucket is */
 };
 
 static void on_bucket(void *arg, const struct mr_store_result *result, const struct mr_store_bucket *bucket)
 {
-    struct mr_stream *stream = arg;
-    struct question *question = (struct question *)stream->transfer;
-    if (mr_stream_end(stream, result) != 0)
+    struct mr_transfer *transfer = ((struct mr_stream *)arg)->transfer;
+    if (mr_stream_end(arg, result) != 0)
         return;
-    question->on_bucket(question->base.arg, result, bucket);
-    mr_transfer_end(&question->base);
+    transfer->done.bucket(transfer->arg, result, bucket);
+    mr_transfer_end(transfer);
 }
 
 static void on_permissions(void *arg, const struct mr_store_result *result, unsigned granted)
 {
-    struct mr_stream *stream = arg;
-    struct question *question = (struct question *)stream->transfer;
-    if (mr_stream_end(stream, result) != 0)
+    struct mr_transfer *transfer = ((struct mr_stream *)arg)->transfer;
+    if (mr_stream_end(arg, result) != 0)
         return;
-    question->on_permissions(question->base.arg, result, granted);
-    mr_transfer_end(&question->base);
+    transfer->done.permissions(transfer->arg, result, granted);
+    mr_transfer_end(transfer);
 }
 
 static struct mr_store_call *send_question(struct mr_stream *stream)
 {
     struct question *question = (struct question *)stream->transfer;
     question->base.engine->counters.class_b++;
-    if (question->on_bucket)
+    if (question->count == 0)
         return mr_store_bucket(question->base.store, on_bucket, stream);
     return mr_store_permissions(question->base.store, question->names, question->count, on_permissions, stream);
 }
 
 static void fail_question(struct mr_transfer *transfer, const struct mr_store_result *result)
 {
-    struct question *question = (struct question *)transfer;
-    if (question->on_bucket)
-        question->on_bucket(transfer->arg, result, NULL);
+    if (((struct question *)transfer)->count == 0)
+        transfer->done.bucket(transfer->arg, result, NULL);
     else
-        question->on_permissions(transfer->arg, result, 0);
+        transfer->done.permissions(transfer->arg, result, 0);
 }
 
 static const struct mr_transfer_ops question_ops = {send_question, fail_question, NULL};
@@ -513,7 +449,7 @@ struct mr_transfer *mr_transfer_bucket(struct mr_transfer_engine *engine, struct
     struct question *question = mr_transfer_make(engine, store, &question_ops, sizeof *question, arg);
     if (!question)
         return NULL;
-    question->on_bucket = done;
+    question->base.done.bucket = done;
     return mr_transfer_begin(&question->base);
 }
 
@@ -529,11 +465,11 @@ struct mr_transfer *mr_transfer_permissions(struct mr_transfer_engine *engine, s
     if (!question)
         return NULL;
     struct mr_text *strings = &question->base.strings;
-    size_t at = 0;
     for (unsigned i = 0; i < count; i++)
         mr_write_string(strings, names[i], strlen(names[i]));
-    question->on_permissions = done;
+    question->base.done.permissions = done;
     question->count = count;
+    size_t at = 0;
     for (unsigned i = 0; i < count && !strings->failed; i++) {
         question->names[i] = strings->data + at;
         at += strlen(names[i]) + 1;

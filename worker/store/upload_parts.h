@@ -1,15 +1,19 @@
 /*
- * upload_parts.h - a new object in parts that are sent in any order and side by side: multipart uploads of GCS's XML API; in a
- * folder a temporary file (file_parts.c).
+ * upload_parts.h - a new object in upload parts that are sent in any order and side by side: multipart uploads of GCS's
+ * XML API; in a folder a temporary file (file_parts.c).
  *
- * https://cloud.google.com/storage/docs/multipart-uploads: begin, parts of 5 MiB (but the last) to 5 GiB, at most 10,000,
- * complete or abort. There are no preconditions: what is there is replaced (in a folder generation_match is one). An upload that is neither completed nor
- * aborted stays, and is billed, until somebody aborts it: mr_store_parts_list finds them.
+ * https://cloud.google.com/storage/docs/multipart-uploads: begin, parts of 5 MiB (but the last) to 5 GiB, at most
+ * 10,000, complete or abort. There are no preconditions: what is there is replaced (in a folder generation_match is
+ * one). An upload that is neither completed nor aborted stays, and is billed, until somebody aborts it:
+ * mr_store_parts_list finds them.
  *
- * mr_store_parts_* are single requests, mr_transfer_parts_* the same with repeats; the rules of store.h and transfer.h hold.
+ * mr_store_parts_* are single requests, mr_transfer_parts_* the same with repeats; the rules of store.h and transfer.h
+ * hold.
  */
 #ifndef MR_WORKER_STORE_UPLOAD_PARTS_H
 #define MR_WORKER_STORE_UPLOAD_PARTS_H
+
+#include <stdbool.h>
 
 #include "shm/base/limits.h"
 #include "worker/store/store.h"
@@ -18,12 +22,13 @@
 #define MR_UPLOAD_PARTS_MAX 10000
 
 /*
- * 0: the store has no such uploads: an endpoint that answered the first one with 400, 404, 405 or 501, which is
- * kept in mind; mr_store_parts_begin then ends with PROTOCOL, and mr_transfer_upload is the way. 1: it has, or that is not known.
+ * false: the store has none: an endpoint that answered the first one with 400, 404, 405 or 501, which is
+ * remembered; mr_store_parts_begin then ends with PROTOCOL, and mr_transfer_upload is the way. true: it has, or that is
+ * not known yet.
  */
-int mr_store_has_parts(const struct mr_store *store);
+bool mr_store_has_parts(const struct mr_store *store);
 
-/* id: names the upload from now on. A repeat after a lost answer leaves an upload without parts behind. */
+/* id: of the new upload. A repeat after a lost answer leaves an upload without parts. */
 typedef void mr_store_parts_begin_fn(void *arg, const struct mr_store_result *result, const char *id);
 struct mr_store_call *mr_store_parts_begin(struct mr_store *store, const char *name, size_t name_length,
                                            const char *content_type, mr_store_parts_begin_fn *done, void *arg);
@@ -38,7 +43,8 @@ struct mr_upload_part_request {
     uint64_t length;
     uint32_t crc32c; /* of data: the store refuses other bytes */
 };
-/* etag: to complete with. Safe to repeat: a part that is sent again replaces itself. NOT_FOUND: no such upload (any more). */
+/* etag: to complete with. Safe to repeat: a part that is sent again replaces itself. NOT_FOUND: no such upload (any
+ * more). */
 typedef void mr_upload_part_fn(void *arg, const struct mr_store_result *result, const char *etag);
 struct mr_store_call *mr_upload_part_send(struct mr_store *store, const struct mr_upload_part_request *request,
                                           mr_upload_part_fn *done, void *arg);
@@ -55,10 +61,10 @@ struct mr_store_complete_request {
     unsigned count;
     uint64_t size; /* of the whole, which a transfer compares with what came out */
     uint32_t crc32c;
-    uint64_t generation_match; /* file: as in mr_store_insert_request; gs: not looked at */
-    int maybe_done;            /* transfers: a dead process may have sent the same, so the object is looked up first */
+    uint64_t generation_match; /* file: as in mr_store_insert_request; gs: ignored */
+    bool maybe_done;           /* transfers: a dead process may have sent the same, so the object is looked up first */
 };
-/* generation: of the new object, where the answer told it; else 0. */
+/* generation: of the new object, where the answer had it; else 0. */
 typedef void mr_store_complete_fn(void *arg, const struct mr_store_result *result, uint64_t generation);
 struct mr_store_call *mr_store_parts_complete(struct mr_store *store, const struct mr_store_complete_request *request,
                                               mr_store_complete_fn *done, void *arg);
@@ -69,7 +75,7 @@ struct mr_store_pending {
     const char *name;
     size_t name_length;
     const char *id;
-    int64_t started_s; /* seconds since 1970; 0: not told */
+    int64_t started_s; /* seconds since 1970; 0: unknown */
 };
 struct mr_store_pending_page {
     const struct mr_store_pending *items;
@@ -91,8 +97,8 @@ struct mr_transfer *mr_transfer_part_send(struct mr_transfer_engine *engine, str
                                           const struct mr_upload_part_request *request, mr_upload_part_fn *done,
                                           void *arg);
 /*
- * The object is looked up behind the answer, and after a lost one before a repeat; size and crc32c must be those of the request
- * (CORRUPT, and the generation that came out wrong is deleted).
+ * The object is looked up after the answer, and after a lost one before a repeat; size and crc32c must be those of the
+ * request (CORRUPT, and the generation that came out wrong is deleted).
  */
 struct mr_transfer *mr_transfer_parts_complete(struct mr_transfer_engine *engine, struct mr_store *store,
                                                const struct mr_store_complete_request *request, mr_store_stat_fn *done,

@@ -12,7 +12,7 @@
 #include "worker/store/store.h"
 #include "worker/store/text.h"
 
-/* An open folder: its entries in order, folders with a "/" at their end: "a" the folder comes behind "a.b" the file. */
+/* An open folder: its entries in order, folders with a "/" at their end: "a" the folder comes after "a.b" the file. */
 struct level {
     char **names;
     size_t count, at;
@@ -22,11 +22,11 @@ struct level {
 };
 
 struct mr_walk {
-    char path[MR_STORE_NAME_MAX + 256 + 2]; /* room for one more entry before the limit is looked at */
+    char path[MR_STORE_NAME_MAX + 256 + 2]; /* room for one more entry before the limit is checked */
     struct level *levels;
     size_t depth, size;
     char *prefix, *lower, *upper;
-    int exclusive;
+    bool exclusive;
 };
 
 static void fail(const struct mr_walk *walk, size_t length, int errnum, const char *what)
@@ -50,13 +50,13 @@ static void level_close(struct level *level)
 /* 1: name is a folder, 0: it may be a file, -1: it is gone or neither. */
 static int kind_of(int dir_fd, const struct dirent *entry)
 {
-    struct stat st;
     if (entry->d_type == DT_DIR)
         return 1;
     if (entry->d_type == DT_REG)
         return 0;
     if (entry->d_type != DT_LNK && entry->d_type != DT_UNKNOWN)
         return -1;
+    struct stat st;
     if (fstatat(dir_fd, entry->d_name, &st, 0) != 0)
         return -1;
     return S_ISDIR(st.st_mode) ? 1 : S_ISREG(st.st_mode) ? 0 : -1;
@@ -82,20 +82,20 @@ static int level_add(struct level *level, size_t *size, const char *name, int is
     return 0;
 }
 
-static int inside_itself(const struct mr_walk *walk, const struct stat *st)
+static bool inside_itself(const struct mr_walk *walk, const struct stat *st)
 {
     for (size_t i = 0; i < walk->depth; i++) {
         if (walk->levels[i].dev == st->st_dev && walk->levels[i].ino == st->st_ino)
-            return 1;
+            return true;
     }
-    return 0;
+    return false;
 }
 
 static int read_folder(struct mr_walk *walk, DIR *dir, struct level *level, uint64_t *skipped)
 {
+    errno = 0;
     const struct dirent *entry;
     size_t size = 0;
-    errno = 0;
     for (; (entry = readdir(dir)); errno = 0) {
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
             mr_leftover_kind(entry->d_name) != MR_LEFTOVER_NONE) /* no object yet */
@@ -161,20 +161,20 @@ out:
 }
 
 /* Could a name that begins with the folder's path be wanted? */
-static int folder_wanted(const struct mr_walk *walk, size_t length)
+static bool folder_wanted(const struct mr_walk *walk, size_t length)
 {
     size_t prefix = strlen(walk->prefix), lower = walk->lower ? strlen(walk->lower) : 0;
     if (memcmp(walk->path, walk->prefix, length < prefix ? length : prefix) != 0)
-        return 0;
+        return false;
     return !walk->lower || memcmp(walk->path, walk->lower, length < lower ? length : lower) >= 0;
 }
 
-static int file_wanted(const struct mr_walk *walk)
+static bool file_wanted(const struct mr_walk *walk)
 {
     if (strncmp(walk->path, walk->prefix, strlen(walk->prefix)) != 0)
-        return 0;
+        return false;
     if (!walk->lower)
-        return 1;
+        return true;
     int order = strcmp(walk->path, walk->lower);
     return walk->exclusive ? order > 0 : order >= 0;
 }
@@ -190,7 +190,7 @@ int mr_walk_next(struct mr_walk *walk, const char **path, struct stat *st, uint6
         }
         char *name = level->names[level->at++];
         size_t n = strlen(name), length = level->path_length + n;
-        int is_folder = name[n - 1] == '/';
+        bool is_folder = name[n - 1] == '/';
         memcpy(walk->path + level->path_length, name, n + 1); /* n <= 256: NAME_MAX and the slash */
         free(name);
         if (length >= MR_STORE_NAME_MAX) {
@@ -217,13 +217,7 @@ int mr_walk_next(struct mr_walk *walk, const char **path, struct stat *st, uint6
     return 0;
 }
 
-static int copy(char **to, const char *from)
-{
-    *to = from ? strdup(from) : NULL;
-    return from && !*to ? -1 : 0;
-}
-
-struct mr_walk *mr_walk_new(const char *prefix, const char *lower, int exclusive, const char *upper)
+struct mr_walk *mr_walk_new(const char *prefix, const char *lower, bool exclusive, const char *upper)
 {
     struct stat st;
     uint64_t skipped = 0;
@@ -234,7 +228,8 @@ struct mr_walk *mr_walk_new(const char *prefix, const char *lower, int exclusive
         return NULL;
     }
     struct mr_walk *walk = calloc(1, sizeof *walk);
-    if (!walk || copy(&walk->lower, lower) || copy(&walk->upper, upper) || !(walk->prefix = malloc(n + 2))) {
+    if (!walk || mr_text_dup(&walk->lower, lower) || mr_text_dup(&walk->upper, upper) ||
+        !(walk->prefix = malloc(n + 2))) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a walk through folders");
         goto fail;
     }

@@ -7,6 +7,7 @@
 #ifndef MR_WORKER_STORE_WALK_H
 #define MR_WORKER_STORE_WALK_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/stat.h>
@@ -18,7 +19,7 @@ struct mr_walk;
  * lower (NULL: none): names below it are left out, and with `exclusive` itself too; upper (NULL: none): names from it
  * on are. Copied. NULL with mr_error (NOT_FOUND or DENIED naming the folder, NO_MEMORY).
  */
-struct mr_walk *mr_walk_new(const char *prefix, const char *lower, int exclusive, const char *upper);
+struct mr_walk *mr_walk_new(const char *prefix, const char *lower, bool exclusive, const char *upper);
 void mr_walk_destroy(struct mr_walk *walk);
 
 /* 1: *path (valid until the next call) and *st; 0: the end; -1: mr_error names the folder. *skipped is added to. */

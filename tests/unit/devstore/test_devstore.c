@@ -21,7 +21,7 @@
 
 static void check_decoded(const char *text, const char *expected)
 {
-    char *decoded = mr_percent_decode(text, strlen(text), 1);
+    char *decoded = mr_percent_decode(text, strlen(text), true);
     if (expected)
         ck_assert_str_eq(decoded, expected);
     else
@@ -39,11 +39,11 @@ START_TEST(percent_encoding)
     check_decoded("%2x", NULL);
     check_decoded("%00", NULL);
     check_decoded("%ff", NULL);
-    struct mr_text all = {0};
     char every[256];
     for (int i = 1; i < 256; i++)
         every[i - 1] = (char)i;
     every[255] = 0;
+    struct mr_text all = {0};
     mr_text_percent(&all, every + 127); /* every byte that needs its code */
     ck_assert_uint_eq(all.length, 3 * 128);
     mr_text_close(&all);
@@ -64,7 +64,6 @@ END_TEST
 START_TEST(numbers)
 {
     uint64_t n = 7;
-    double x = 7;
     ck_assert_int_eq(mr_parse_u64("18446744073709551615", &n), 0);
     ck_assert_uint_eq(n, UINT64_MAX);
     ck_assert_int_eq(mr_parse_u64("18446744073709551616", &n), -1);
@@ -75,6 +74,7 @@ START_TEST(numbers)
     ck_assert_uint_eq(n, 102400);
     ck_assert_int_eq(mr_parse_size("17179869184GiB", &n), -1);
     ck_assert_int_eq(mr_parse_size("5 MiB", &n), -1);
+    double x = 7;
     ck_assert_int_eq(mr_parse_real("0.25", &x), 0);
     ck_assert_double_eq(x, 0.25);
     ck_assert_int_eq(mr_parse_real("nan", &x), -1);
@@ -163,14 +163,14 @@ START_TEST(multipart)
     ck_assert_int_eq(mr_mime_next(body, n, "b", &at, &part), 1);
     ck_assert(part.body_length == 2 && memcmp(part.body, "LF", 2) == 0);
     ck_assert_int_eq(mr_mime_next(body, n, "b", &at, &part), 0);
-    /* Any cut of it is an error or an end, never a read behind it (a sanitizer would tell). */
+    /* Any cut of it is an error or an end, never a read past it (a sanitizer would abort). */
     for (size_t cut = 0; cut < n; cut++) {
         char *copy = malloc(cut + 1);
         memcpy(copy, body, cut);
         at = 0;
         for (int parts = 0; mr_mime_next(copy, cut, "b", &at, &part) == 1; parts++)
             ck_assert_int_lt(parts, 4);
-        mr_mime_closing(copy, cut, "b", 1);
+        mr_mime_closing(copy, cut, "b", true);
         free(copy);
     }
 }
@@ -178,7 +178,7 @@ END_TEST
 
 START_TEST(boundaries)
 {
-    char boundary[MR_BOUNDARY_MAX + 1], longest[200] = "multipart/related; boundary=";
+    char boundary[MR_BOUNDARY_MAX + 1];
     ck_assert_int_eq(mr_mime_boundary("multipart/related; a=b; Boundary=\"x y\"", boundary), 0);
     ck_assert_str_eq(boundary, "x y");
     ck_assert_int_eq(mr_mime_boundary("multipart/mixed;boundary=xy; charset=z", boundary), 0);
@@ -187,6 +187,7 @@ START_TEST(boundaries)
     ck_assert_int_eq(mr_mime_boundary("multipart/mixed", boundary), -1);
     ck_assert_int_eq(mr_mime_boundary("multipart/mixed; boundary=", boundary), -1);
     ck_assert_int_eq(mr_mime_boundary("multipart/mixed; boundary=\"open", boundary), -1);
+    char longest[200] = "multipart/related; boundary=";
     memset(longest + strlen(longest), 'x', 71);
     ck_assert_int_eq(mr_mime_boundary(longest, boundary), -1);
     ck_assert_int_eq(mr_mime_closing("data\r\n--b--\r\n", 13, "b", 0), 4);
@@ -200,7 +201,7 @@ START_TEST(ordered_names)
 {
     enum { N = 3000 };
     struct mr_names *names = mr_names_new();
-    char name[32], last[32] = "";
+    char name[32];
     for (unsigned i = 0; i < N; i++) { /* 7919 and N have no common factor: every number once, in no order */
         snprintf(name, sizeof name, "%u", i * 7919 % N);
         ck_assert_int_eq(mr_names_put(names, mr_object_new(name)), 0);
@@ -214,8 +215,9 @@ START_TEST(ordered_names)
     }
     ck_assert_uint_eq(mr_names_count(names), N / 2);
     unsigned seen = 0;
-    for (struct mr_object *object = mr_names_next(names, "", 0); object;
-         object = mr_names_next(names, last, 1), seen++) {
+    char last[32] = "";
+    for (struct mr_object *object = mr_names_next(names, "", false); object;
+         object = mr_names_next(names, last, true), seen++) {
         ck_assert_int_gt(strcmp(object->name, last), 0);
         ck_assert_int_eq(atoi(object->name) % 2, 1);
         snprintf(last, sizeof last, "%s", object->name);
@@ -269,8 +271,8 @@ START_TEST(synthetic_sums)
         struct mr_synthetic *synthetic = mr_synthetic_new(MR_SHAPE_FLAT, 100, sizes[i] / 2, sizes[i], i);
         for (uint64_t k = 0; k < 100; k += 33) {
             struct mr_object *object = mr_synthetic_object(synthetic, k);
-            uint32_t crc;
             ck_assert(object->size >= sizes[i] / 2 && object->size <= sizes[i]);
+            uint32_t crc;
             ck_assert_int_eq(mr_object_crc(object, &crc), 0);
             ck_assert_uint_eq(crc, mr_crc32c(0, object->one.data, object->size));
             mr_object_unref(object);
@@ -366,13 +368,14 @@ END_TEST
 
 static void check_xml(const char *text, int more, const char *name, const char *content)
 {
-    struct mr_xml_view rest = {text, text + strlen(text)}, found, inside;
-    char string[64];
+    struct mr_xml_view rest = {text, text + strlen(text)};
     mr_xml_skip_prolog(&rest);
+    struct mr_xml_view found, inside;
     ck_assert_msg(mr_xml_next(&rest, &found, &inside) == more, "%s", text);
     if (more != 1)
         return;
     ck_assert(mr_xml_is(&found, name));
+    char string[64];
     ck_assert_int_eq(mr_xml_string(&inside, string, sizeof string), 0);
     ck_assert_str_eq(string, content);
 }
@@ -388,9 +391,9 @@ START_TEST(xml_elements)
                                       "<a></a", "<a<>", "< a></a>", "<?", "<!--"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         check_xml(bad[i], -1, NULL, NULL);
-    char few[3];
     struct mr_xml_view three = {"abc", NULL};
     three.end = three.at + 3;
+    char few[3];
     ck_assert_int_eq(mr_xml_string(&three, few, sizeof few), -1);
     struct mr_text out = {0};
     mr_xml_put(&out, "n", "a<b>&\"\x01");
@@ -452,10 +455,10 @@ static unsigned draw(struct mr_faults *faults, unsigned objects, unsigned times)
     unsigned hits = 0;
     for (unsigned i = 0; i < objects * times; i++) {
         char uri[64];
-        struct mr_request request;
         snprintf(uri, sizeof uri, "/bucket/object-%u", i % objects);
+        struct mr_request request;
         ck_assert_int_eq(mr_request_init(&request, "GET", uri), 0);
-        hits += mr_faults_draw(faults, &request, 0) != NULL;
+        hits += mr_faults_draw(faults, &request, false) != NULL;
         mr_request_close(&request);
     }
     return hits;

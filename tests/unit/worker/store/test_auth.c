@@ -26,37 +26,37 @@ static _Atomic unsigned tokens, reads, refusals, faults, bodies;
 static _Atomic unsigned misplaced; /* requests for a token with the line of [http] headers, or reads without it */
 static _Atomic unsigned good, lifetime_s, delay_ms, fault_status; /* token number `good` and later are taken */
 
-static int handle(void *arg, struct fault_conn *conn, const struct fault_request *request)
+static bool handle(void *arg, struct fault_conn *conn, const struct fault_request *request)
 {
-    char body[200];
-    unsigned number = 0;
     (void)arg;
     const char *every = fault_header(request, "X-Store");
-    int is_token = strcmp(request->target, "/token") == 0;
+    bool is_token = strcmp(request->target, "/token") == 0;
     misplaced += (every != NULL) == is_token;
+    char body[200];
     if (is_token) {
         if (faults > 0) {
             faults--;
             fault_answer(conn, (int)fault_status, "", "{\"error\":\"x\"}", 13);
-            return 1;
+            return true;
         }
         if (delay_ms)
             fault_wait(conn, delay_ms);
         snprintf(body, sizeof body, "{\"access_token\":\"token-%u\",\"expires_in\":%u}", ++tokens, lifetime_s);
         fault_answer(conn, 200, "", body, strlen(body));
-        return 1;
+        return true;
     }
     const char *line = fault_header(request, "Authorization");
+    unsigned number = 0;
     if (!line || sscanf(line, "Bearer token-%u", &number) != 1 || number < good) {
         refusals++;
         fault_answer(conn, 401, "", "", 0);
-        return 1;
+        return true;
     }
     static const char item[] = "{\"name\":\"a\",\"size\":\"1\",\"generation\":\"1\"}";
     bodies += strstr(request->body, "\r\n\r\npayload\r\n--") != NULL;
     reads++;
     fault_answer(conn, 200, "", item, sizeof item - 1);
-    return 1;
+    return true;
 }
 
 static struct mr_store *open_bucket(const char *bucket)
@@ -133,9 +133,9 @@ static void run_until(unsigned count)
 
 START_TEST(one_fetch_for_all)
 {
-    struct mr_store_call *calls[WAITERS];
     ended = ended_well = 0;
     delay_ms = 50;
+    struct mr_store_call *calls[WAITERS];
     for (unsigned i = 0; i < WAITERS; i++)
         calls[i] = ask(i % 2);
     ck_assert_uint_eq(ended, 0);
@@ -190,12 +190,12 @@ END_TEST
 /* A write that is refused goes out again whole, and once: it was not done. */
 START_TEST(a_write_is_refused_once)
 {
-    struct mr_store_insert_request insert = {
-        .name = "a", .name_length = 1, .body = "payload", .length = 7, .generation_match = MR_STORE_ANY};
     ended = ended_well = 0;
     ask(0);
     run_until(1);
     good = 2;
+    struct mr_store_insert_request insert = {
+        .name = "a", .name_length = 1, .body = "payload", .length = 7, .generation_match = MR_STORE_ANY};
     ck_assert_ptr_nonnull(mr_store_insert(stores[0], &insert, on_stat, NULL));
     run_until(2);
     ck_assert_msg(ended_well == 2, "%s", last_text);
@@ -213,16 +213,16 @@ END_TEST
 /* A token of 3 s is replaced after half of it, without a request that waits or fails. */
 START_TEST(replaced_ahead)
 {
-    struct mr_auth_headers headers;
     lifetime_s = 3;
     ended = ended_well = 0;
     ask(0);
     run_until(1);
-    struct mr_auth *auth = mr_auth_new(NULL, 0, http);
+    struct mr_auth *auth = mr_auth_new(NULL, false, http);
     int64_t end = mr_clock_mono_ns() + 20 * MR_SECOND_NS;
+    struct mr_auth_headers headers;
     while (tokens < 3) {
         mr_http_step(http, 20, -1);
-        ck_assert_int_eq(mr_auth_headers(auth, &headers), 1);
+        ck_assert(mr_auth_headers(auth, &headers));
         ck_assert_int_lt(mr_clock_mono_ns(), end);
     }
     good = 2; /* the first is over: a new one is in use */
@@ -306,13 +306,13 @@ START_TEST(json_text)
     mr_auth_put_json(&text, "a\"b\\c\n");
     ck_assert_str_eq(text.data, "\"a\\\"b\\\\c\\u000a\"");
     mr_text_clear(&text);
-    mr_auth_put_base64(&text, "\xfb\xff", 2, 1);
+    mr_auth_put_base64(&text, "\xfb\xff", 2, true);
     ck_assert_str_eq(text.data, "-_8");
     mr_auth_text_wipe(&text);
-    ck_assert_int_eq(mr_auth_is_token("abc.-_~+/="), 1);
-    ck_assert_int_eq(mr_auth_is_token(""), 0);
-    ck_assert_int_eq(mr_auth_is_token("a b"), 0);
-    ck_assert_int_eq(mr_auth_is_token("a\r\nx: y"), 0);
+    ck_assert(mr_auth_is_token("abc.-_~+/="));
+    ck_assert(!mr_auth_is_token(""));
+    ck_assert(!mr_auth_is_token("a b"));
+    ck_assert(!mr_auth_is_token("a\r\nx: y"));
 }
 END_TEST
 

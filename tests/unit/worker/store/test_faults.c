@@ -1,5 +1,5 @@
 /*
- * test_store_faults.c - the table of docs/retries.md for reads: each fault of a store, at each kind of request, once;
+ * test_faults.c - the table of docs/retries.md for reads: each fault of a store, at each kind of request, once;
  * is it repaired by a repeat, or which error is it? And what counts as a stall.
  */
 #include <check.h>
@@ -67,7 +67,7 @@ static struct {
 
 /* ---- the server ---- */
 
-static int send_head(struct fault_conn *conn, uint64_t at, size_t told, uint64_t generation)
+static bool send_head(struct fault_conn *conn, uint64_t at, size_t told, uint64_t generation)
 {
     char crc[9];
     mr_crc32c_to_base64(mr_crc32c(0, object, SIZE), crc);
@@ -78,48 +78,48 @@ static int send_head(struct fault_conn *conn, uint64_t at, size_t told, uint64_t
         fault_printf(conn, "HTTP/1.1 200 OK\r\n");
     if (plan.fault == STALL_IN_HEAD && generation == 0) {
         fault_wait(conn, LONG_TIME);
-        return 0;
+        return false;
     }
     fault_printf(conn, "x-goog-generation: %llu\r\nx-goog-hash: crc32c=%s\r\nContent-Length: %zu\r\n\r\n",
                  (unsigned long long)(generation ? generation : 7), crc, told);
-    return 1;
+    return true;
 }
 
-static int reset(struct fault_conn *conn)
+static bool reset(struct fault_conn *conn)
 {
     fault_wait(conn, 30); /* a reset overtakes what is not read yet */
     fault_reset(conn);
-    return 0;
+    return false;
 }
 
-static int send_faulty(struct fault_conn *conn, uint64_t at, const unsigned char *body, size_t length)
+static bool send_faulty(struct fault_conn *conn, uint64_t at, const unsigned char *body, size_t length)
 {
-    unsigned char copy[SIZE];
     switch (plan.fault) {
     case STATUS:
         fault_answer(conn, plan.status, plan.extra ? plan.extra : "", plan.words ? plan.words : "",
                      plan.words ? strlen(plan.words) : 0);
-        return 1;
+        return true;
     case RESET_BEFORE:
         return reset(conn);
     case CLOSE_BEFORE:
-        return 0;
+        return false;
     case RESET_IN_HEAD:
         fault_printf(conn, "HTTP/1.1 200 OK\r\nContent-Le");
         return reset(conn);
     case SILENT:
         fault_wait(conn, LONG_TIME);
-        return 0;
+        return false;
     case STALL_IN_HEAD:
         return send_head(conn, at, length, 0);
     case GARBAGE:
         fault_printf(conn, "220 this is no web server\r\n");
-        return 0;
+        return false;
     default:
         break;
     }
     send_head(conn, at, length + (plan.fault == LONGER) - (plan.fault == SHORTER),
               plan.fault == OTHER_GENERATION ? 8 : 7);
+    unsigned char copy[SIZE];
     memcpy(copy, body, length);
     copy[length / 2] ^= plan.fault == WRONG_BYTE;
     if (plan.fault == RESET_IN_BODY || plan.fault == CLOSE_IN_BODY || plan.fault == STALL_IN_BODY)
@@ -134,9 +134,8 @@ static int send_faulty(struct fault_conn *conn, uint64_t at, const unsigned char
     return plan.fault != CLOSE_IN_BODY && plan.fault != STALL_IN_BODY;
 }
 
-static int handle(void *arg, struct fault_conn *conn, const struct fault_request *request)
+static bool handle(void *arg, struct fault_conn *conn, const struct fault_request *request)
 {
-    char text[400], crc[9];
     const char *range = fault_header(request, "Range"), *wanted = fault_query(request, "generation");
     unsigned long long at = 0;
     enum op op = fault_query(request, "alt") ? GET : fault_query(request, "prefix") ? LIST : STAT;
@@ -147,8 +146,10 @@ static int handle(void *arg, struct fault_conn *conn, const struct fault_request
     plan.resumed_at = at;
     plan.last_on_conn = request->on_conn;
     fault_wait(conn, plan.delay_ms);
+    char crc[9];
     mr_crc32c_to_base64(mr_crc32c(0, object, SIZE), crc);
     uint64_t generation = op == STAT && !wanted ? plan.there : 7;
+    char text[400];
     int length =
         snprintf(text, sizeof text, "%s{\"name\":\"x\",\"size\":\"%u\",\"generation\":\"%llu\",\"crc32c\":\"%s\"}%s",
                  op == LIST ? "{\"items\":[" : "", SIZE, (unsigned long long)generation, crc, op == LIST ? "]}" : "");
@@ -156,13 +157,13 @@ static int handle(void *arg, struct fault_conn *conn, const struct fault_request
     size_t bytes = op == GET ? SIZE - at : (size_t)length;
     if (generation == 0) {
         fault_answer(conn, 404, "", "No such object", 14);
-        return 1;
+        return true;
     }
     if (n < plan.count && (op != STAT || wanted))
         return send_faulty(conn, at, body, bytes);
     send_head(conn, at, bytes, 7);
     fault_send(conn, body, bytes);
-    return 1;
+    return true;
 }
 
 /* ---- the client ---- */
@@ -236,11 +237,11 @@ static void start_and_wait(enum op op)
                                       .size = SIZE,
                                       .length = SIZE,
                                       .crc32c = mr_crc32c(0, object, SIZE),
-                                      .has_crc32c = 1,
+                                      .has_crc32c = true,
                                       .dest = dest};
-    struct mr_store_list_request list = {.prefix = "x"};
     memset(&outcome, 0, sizeof outcome);
     memset(dest, 0, sizeof dest);
+    struct mr_store_list_request list = {.prefix = "x"};
     if (op == GET)
         ck_assert_ptr_nonnull(mr_transfer_fetch(engine, &get, on_fetch, NULL));
     else if (op == LIST)
@@ -310,7 +311,7 @@ START_TEST(a_fault)
     const struct row *row = &rows[_i / OPS];
     enum op op = (enum op)(_i % OPS);
     enum mr_code expected = op == GET ? row->get : op == LIST ? row->list : row->stat;
-    int stalls = row->fault == SILENT || row->fault == STALL_IN_HEAD || row->fault == STALL_IN_BODY;
+    bool stalls = row->fault == SILENT || row->fault == STALL_IN_HEAD || row->fault == STALL_IN_BODY;
     open_store(stalls ? 300 : LONG_TIME, (struct mr_transfer_options){0});
     if (expected == MR_E_INTERNAL)
         return;
@@ -489,8 +490,8 @@ static void learn(void)
 START_TEST(stalls_are_learnt)
 {
     static const enum fault silences[] = {SILENT, STALL_IN_HEAD, STALL_IN_BODY};
-    unsigned ms[2];
     open_store(LONG_TIME, (struct mr_transfer_options){.stall_min_ms = 50});
+    unsigned ms[2];
     mr_transfer_stall_ms(engine, store, ms);
     ck_assert_uint_eq(ms[0], LONG_TIME);
     ck_assert_uint_eq(ms[1], LONG_TIME);
@@ -510,9 +511,9 @@ END_TEST
 /* A store that has become slow: each stall gives the same stream twice the time, and what comes then is learnt. */
 START_TEST(slow_is_not_stalled_for_ever)
 {
-    unsigned ms[2];
     open_store(LONG_TIME, (struct mr_transfer_options){.stall_min_ms = 150});
     learn();
+    unsigned ms[2];
     mr_transfer_stall_ms(engine, store, ms);
     plan.delay_ms = ms[0] * 4;
     for (unsigned i = 0; i < 3; i++) {
@@ -528,9 +529,9 @@ END_TEST
 
 START_TEST(stalls_are_not_learnt_beyond_the_limit)
 {
-    unsigned ms[2];
     open_store(30000, (struct mr_transfer_options){.stall_min_ms = 40000});
     learn();
+    unsigned ms[2];
     mr_transfer_stall_ms(engine, store, ms);
     ck_assert_uint_eq(ms[0], 30000);
     ck_assert_uint_eq(ms[1], 30000);

@@ -1,4 +1,4 @@
-/* test_store_file.c - a folder as a store: order, ranges of names, pages, links, changes under our feet. */
+/* test_file.c - a folder as a store: order, ranges of names, pages, links, changes under our feet. */
 #include <check.h>
 #include <dirent.h>
 #include <errno.h>
@@ -92,8 +92,8 @@ static void on_list(void *arg, const struct mr_store_result *result, const struc
     for (size_t i = 0; i < page->count; i++) {
         const struct mr_store_item *item = &page->items[i];
         ck_assert_uint_eq(strlen(item->name), item->name_length);
-        ck_assert_msg(strcmp(item->name, seen.after) > 0, "%s behind %s", item->name, seen.after);
-        ck_assert_int_eq(item->has_crc32c, 0);
+        ck_assert_msg(strcmp(item->name, seen.after) > 0, "%s after %s", item->name, seen.after);
+        ck_assert(!item->has_crc32c);
         ck_assert_uint_gt(item->generation, 0);
         snprintf(seen.after, sizeof seen.after, "%s", item->name);
         strcat(seen.names, item->name + strlen(root) + 1);
@@ -117,8 +117,9 @@ static const char *list(struct mr_store_list_request request)
     memset(&seen, 0, sizeof seen);
     request.prefix = request.prefix ? request.prefix : root;
     do {
-        char token[5000], after[5000];
+        char token[5000];
         snprintf(token, sizeof token, "%s", seen.token);
+        char after[5000];
         snprintf(after, sizeof after, "%s", seen.after);
         request.page_token = token[0] ? token : NULL;
         request.after = after[0] ? after : NULL;
@@ -251,7 +252,8 @@ START_TEST(a_folder_that_changes_between_pages)
 END_TEST
 
 static struct {
-    int done, verified;
+    int done;
+    bool verified;
     enum mr_code code;
     char text[1200];
     struct mr_store_item item;
@@ -305,7 +307,6 @@ static enum mr_code fetch(const char *path, uint64_t generation, uint64_t size, 
 
 START_TEST(read_and_look_up)
 {
-    char dest[16] = "";
     put("f", "0123456789");
     put("empty", "");
     const char *path = path_of("f");
@@ -314,9 +315,10 @@ START_TEST(read_and_look_up)
     uint64_t generation = got.item.generation;
     ck_assert_int_eq(stat_of(path, generation), MR_OK);
     ck_assert_int_eq(stat_of(path, generation + 1), MR_E_CHANGED);
+    char dest[16] = "";
     ck_assert_int_eq(fetch(path, generation, 10, 0, 10, dest), MR_OK);
     ck_assert_str_eq(dest, "0123456789");
-    ck_assert_int_eq(got.verified, 0);
+    ck_assert(!got.verified);
     ck_assert_uint_eq(got.generation, generation);
     ck_assert_int_eq(fetch(path, 0, 10, 3, 4, dest), MR_OK);
     ck_assert_mem_eq(dest, "34566", 4);

@@ -1,4 +1,4 @@
-/* test_store_gcs.c - the JSON client: URLs, pages, refusals, endpoints, credentials, texts. */
+/* test_gcs.c - the JSON client: URLs, pages, refusals, endpoints, credentials, texts. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,7 +41,7 @@ START_TEST(good_pages)
     ck_assert_str_eq(view->items[1].name, "a/\xc3\xa9 \"");
     ck_assert_uint_eq(view->items[1].name_length, 6);
     ck_assert_uint_eq(view->items[1].size, 17);
-    ck_assert_int_eq(view->items[1].has_crc32c, 0);
+    ck_assert(!view->items[1].has_crc32c);
     mr_gcs_page_destroy(page);
     static const char *const empty[] = {"{}", "{\"items\":[]}", "{\"nextPageToken\":\"\"}", " { } "};
     for (unsigned i = 0; i < 4; i++) {
@@ -83,9 +83,9 @@ static const struct {
     {"{\"items\":[" ITEM("a", ",\"crc32c\":5") "]}", "crc32c"},
     {"{\"items\":[" ITEM("a", ",\"storageClass\":[]") "]}", "storageClass"},
     {"{\"items\":[" ITEM("a", ",\"etag\":false") "]}", "etag"},
-    {"{\"items\":[" ITEM("b", "") "," ITEM("a", "") "]}", "\"a\" comes behind \"b\""},
-    {"{\"items\":[" ITEM("a", "") "," ITEM("a", "") "]}", "comes behind"},
-    {"{\"items\":[" ITEM("aa", "") "," ITEM("a", "") "]}", "comes behind"},
+    {"{\"items\":[" ITEM("b", "") "," ITEM("a", "") "]}", "\"a\" comes after \"b\""},
+    {"{\"items\":[" ITEM("a", "") "," ITEM("a", "") "]}", "comes after"},
+    {"{\"items\":[" ITEM("aa", "") "," ITEM("a", "") "]}", "comes after"},
     {"{\"nextPageToken\":7}", "nextPageToken"},
     {"{\"nextPageToken\":\"same\"}", "never end"},
 };
@@ -152,12 +152,13 @@ END_TEST
 
 START_TEST(every_byte_is_encoded_and_quoted)
 {
-    struct mr_text text = {0};
-    char name[255], decoded[256], quoted[2000];
+    char name[255];
     for (int i = 0; i < 255; i++)
         name[i] = (char)(i + 1);
+    struct mr_text text = {0};
     mr_text_put_encoded(&text, name, sizeof name);
     size_t n = 0;
+    char decoded[256];
     for (const char *p = text.data; *p; p++) {
         unsigned byte = (unsigned char)*p;
         if (*p == '%') {
@@ -178,6 +179,7 @@ START_TEST(every_byte_is_encoded_and_quoted)
     mr_text_put_u64(&text, 0);
     ck_assert_str_eq(text.data, "184467440737095516150");
     mr_text_close(&text);
+    char quoted[2000];
     for (size_t size = 8; size < sizeof quoted; size += 7) {
         mr_text_quote(quoted, size, name, sizeof name);
         ck_assert_uint_lt(strlen(quoted), size);
@@ -240,28 +242,28 @@ static char target[8192];
 static const char *answer_body;
 static int answer_status, answers_bad;
 
-static int handle(void *arg, struct fault_conn *conn, const struct fault_request *request)
+static bool handle(void *arg, struct fault_conn *conn, const struct fault_request *request)
 {
     (void)arg;
     memcpy(target, request->target, sizeof target);
     if (strstr(target, "/o/silent")) {
         fault_wait(conn, 30000);
-        return 0;
+        return false;
     }
     if (answers_bad > 0) {
         answers_bad--;
         fault_answer(conn, 503, "", "try later", 9);
-        return 1;
+        return true;
     }
     fault_answer(conn, answer_status, "", answer_body, strlen(answer_body));
-    return 1;
+    return true;
 }
 
 static void setup(void)
 {
-    char endpoint[64];
     server = fault_server_start(handle, NULL);
     http = mr_http_new(&(struct mr_http_options){.proxy = ""});
+    char endpoint[64];
     snprintf(endpoint, sizeof endpoint, "http://%s/", fault_server_host(server));
     store = mr_store_open(&(struct mr_store_options){.scheme = MR_SCHEME_GS,
                                                      .bucket = "my.bucket",
@@ -321,9 +323,9 @@ static void run(void)
 
 START_TEST(list_over_the_wire)
 {
-    char prefix[8] = "p/ \xc3\xa9", token[8] = "t=&+";
     answer_body = "{\"items\":[" ITEM("p/ \xc3\xa9q", "") "]}";
     memset(&seen, 0, sizeof seen);
+    char prefix[8] = "p/ \xc3\xa9", token[8] = "t=&+";
     struct mr_store_list_request request = {
         .prefix = prefix, .start_offset = "p", .end_offset = "q", .page_token = token, .max_results = 5};
     answers_bad = 2;

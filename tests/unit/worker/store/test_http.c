@@ -1,4 +1,4 @@
-/* test_store_http.c - the HTTP loop: bodies, headers, connections, time-outs, cancels, timers. */
+/* test_http.c - the HTTP loop: bodies, headers, connections, time-outs, cancels, timers. */
 #include <check.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -25,7 +25,6 @@ struct seen {
     struct mr_http_headers headers;
     char body[1 << 16];
     size_t body_length;
-    int reused;
     size_t sunk, sink_limit;
 };
 
@@ -39,7 +38,6 @@ static void on_done(void *arg, const struct mr_http_result *result)
     seen->headers = result->headers;
     seen->body_length = result->body_length;
     memcpy(seen->body, result->body, result->body_length < sizeof seen->body ? result->body_length : 0);
-    seen->reused = result->reused;
 }
 
 static int on_sink(void *arg, const struct mr_http_call *call, const void *data, size_t length)
@@ -55,7 +53,7 @@ static int on_sink(void *arg, const struct mr_http_call *call, const void *data,
     return 0;
 }
 
-static int handle(void *arg, struct fault_conn *conn, const struct fault_request *request)
+static bool handle(void *arg, struct fault_conn *conn, const struct fault_request *request)
 {
     static const char big[100000];
     (void)arg;
@@ -63,7 +61,7 @@ static int handle(void *arg, struct fault_conn *conn, const struct fault_request
     if (strcmp(path, "/stall") == 0) {
         fault_printf(conn, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc");
         fault_wait(conn, 20000);
-        return 0;
+        return false;
     }
     if (strcmp(path, "/drip") == 0) { /* always a byte, never an end */
         fault_printf(conn, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n");
@@ -71,47 +69,47 @@ static int handle(void *arg, struct fault_conn *conn, const struct fault_request
             fault_send(conn, "x", 1);
             fault_wait(conn, 20);
         }
-        return 0;
+        return false;
     }
     if (strcmp(path, "/silent") == 0) {
         fault_wait(conn, 20000);
-        return 0;
+        return false;
     }
     if (strcmp(path, "/short") == 0) {
         fault_printf(conn, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc");
-        return 0;
+        return false;
     }
     if (strcmp(path, "/reset") == 0) {
         fault_reset(conn);
-        return 0;
+        return false;
     }
     if (strcmp(path, "/garbage") == 0) {
         fault_printf(conn, "this is not HTTP at all\r\n\r\n");
-        return 0;
+        return false;
     }
     if (strcmp(path, "/big") == 0) {
         fault_answer(conn, 200, "", big, sizeof big);
-        return 1;
+        return true;
     }
     if (strcmp(path, "/bigerror") == 0) {
         fault_answer(conn, 500, "", big, sizeof big);
-        return 1;
+        return true;
     }
     if (strcmp(path, "/chunked") == 0) {
         fault_printf(conn,
                      "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n");
-        return 1;
+        return true;
     }
     if (strcmp(path, "/gzip") == 0) {
         fault_answer(conn, 200, "Content-Encoding: gzip\r\n", "\x1f\x8bnot really", 12);
-        return 1;
+        return true;
     }
     if (strcmp(path, "/drop-second") == 0 && request->on_conn > 0)
-        return 0; /* an idle connection that the server closes just as it is used again */
+        return false; /* an idle connection that the server closes just as it is used again */
     if (strcmp(path, "/continue") == 0) {
         fault_printf(conn, "HTTP/1.1 100 Continue\r\nRetry-After: 9\r\n\r\n");
         fault_answer(conn, 200, "", "ok", 2);
-        return 1;
+        return true;
     }
     snprintf(last_head, sizeof last_head, "%s", request->head);
     snprintf(last_target, sizeof last_target, "%s", request->target);
@@ -121,7 +119,7 @@ static int handle(void *arg, struct fault_conn *conn, const struct fault_request
                  "ETag: \"e1\"\r\nX-Goog-Generation: 42\r\nx-goog-hash: md5=AAAAAAAAAAAAAAAAAAAAAA==\r\n"
                  "X-GOOG-HASH: crc32c=4waSgw==\r\nx-goog-stored-content-length: 2\r\n",
                  "ok", 2);
-    return 1;
+    return true;
 }
 
 static void setup(void)
@@ -178,7 +176,6 @@ START_TEST(answers_with_headers)
     ck_assert_str_eq(seen->headers.etag, "\"e1\"");
     ck_assert_uint_eq(seen->headers.generation, 42);
     ck_assert(seen->headers.has_crc32c && seen->headers.crc32c == 0xe3069283u);
-    ck_assert_uint_eq(seen->headers.stored_length, 2);
     ck_assert(seen->headers.has_content_length && seen->headers.content_length == 2);
     ck_assert_str_eq(last_target, "/x?y=%2F");
     ck_assert_ptr_nonnull(strstr(last_head, "Accept-Encoding: gzip\r\n"));
@@ -192,7 +189,7 @@ START_TEST(requests_differ_and_share_a_connection)
     static struct seen seen;
     static const char *const own[] = {"X-One: 1", "X-Two: 2"};
     struct mr_http_request range = {
-        .has_range = 1, .range_first = 5, .range_last = 7, .headers = own, .header_count = 2};
+        .has_range = true, .range_first = 5, .range_last = 7, .headers = own, .header_count = 2};
     start(&seen, "/r", range);
     run_until(&seen.done);
     ck_assert_ptr_nonnull(strstr(last_head, "Range: bytes=5-7\r\n"));
@@ -205,7 +202,7 @@ START_TEST(requests_differ_and_share_a_connection)
     ck_assert_ptr_null(strstr(last_head, "Range:"));
     ck_assert_ptr_null(strstr(last_head, "X-One:"));
     ck_assert_ptr_nonnull(strstr(last_head, "X-Every: time\r\n"));
-    start(&seen, "/plain", (struct mr_http_request){.plain = 1, .headers = own, .header_count = 2});
+    start(&seen, "/plain", (struct mr_http_request){.plain = true, .headers = own, .header_count = 2});
     run_until(&seen.done);
     ck_assert_ptr_nonnull(strstr(last_head, "X-Two: 2\r\nAccept-Encoding: gzip\r\n"));
     ck_assert_ptr_null(strstr(last_head, "X-Every:"));
@@ -214,13 +211,11 @@ START_TEST(requests_differ_and_share_a_connection)
     ck_assert_ptr_nonnull(strstr(last_head, "X-Every: time\r\n"));
     ck_assert_str_eq(last_method, "DELETE");
     ck_assert_str_eq(last_body, "");
-    struct seen *again = get("/g");
+    get("/g");
     ck_assert_str_eq(last_method, "GET");
-    ck_assert_int_eq(again->reused, 1);
     ck_assert_uint_eq(fault_server_connections(server), 1);
-    start(&seen, "/f", (struct mr_http_request){.fresh_connection = 1});
+    start(&seen, "/f", (struct mr_http_request){.fresh_connection = true});
     run_until(&seen.done);
-    ck_assert_int_eq(seen.reused, 0);
     ck_assert_uint_eq(fault_server_connections(server), 2);
 }
 END_TEST
@@ -230,10 +225,9 @@ START_TEST(bodies_of_all_kinds)
     static struct seen seen;
     struct seen *one = get("/chunked");
     ck_assert_str_eq(one->body, "hello world");
-    ck_assert_int_eq(one->headers.has_content_length, 0);
+    ck_assert(!one->headers.has_content_length);
     one = get("/gzip"); /* as it is stored, not decoded */
     ck_assert_uint_eq(one->body_length, 12);
-    ck_assert_int_eq(one->headers.content_encoded, 1);
     one = get("/continue");
     ck_assert_str_eq(one->body, "ok");
     ck_assert_uint_eq(one->headers.retry_after_ms, 0);
@@ -451,7 +445,6 @@ START_TEST(header_lines)
     ck_assert_uint_eq(parse("Retry-After: Wed, 21 Oct 2015 07:28:00 GMT").retry_after_ms, 0);
     ck_assert_uint_gt(parse("Retry-After: Wed, 21 Oct 2195 07:28:00 GMT").retry_after_ms, 0);
     ck_assert(parse("x-guploader-response-body-transformations: gunzipped").gunzipped);
-    ck_assert(!parse("Content-Encoding: identity").content_encoded);
     ck_assert_int_eq(mr_http_headers_status("HTTP/1.1 206 Partial", 20), 206);
     ck_assert_int_eq(mr_http_headers_status("HTTP/1.1 20", 11), 0);
     ck_assert_int_eq(mr_http_headers_status("HTTP/1.1 99999999999999999999999", 32), 0);

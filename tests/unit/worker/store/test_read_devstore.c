@@ -1,55 +1,24 @@
-/* test_store_devstore.c - the clients against the devstore program: argv[1]. List everything, read everything. */
+/* test_read_devstore.c - the clients against the devstore program: argv[1]. List everything, read everything. */
 #include <check.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "shm/base/checksum.h"
-#include "worker/store/transfer.h"
+#include "store_scene.h"
 
-#define COUNT 700
+#define OBJECTS 700
 
 static const char *devstore;
-static pid_t server;
-static char endpoint[128], root[64];
-static struct mr_http *http;
-static struct mr_store *store;
-static struct mr_transfer_engine *engine;
-
-/* Starts the devstore and reads "listening on http://..." from it. */
-static void serve(const char *const *options)
-{
-    const char *argv[24] = {devstore, "--exit-with-parent"};
-    int out[2], n = 2;
-    for (; *options; options++)
-        argv[n++] = *options;
-    ck_assert_int_eq(pipe(out), 0);
-    server = fork();
-    if (server == 0) {
-        dup2(out[1], STDOUT_FILENO);
-        close(out[0]);
-        close(out[1]);
-        execv(devstore, (char *const *)argv);
-        _exit(127);
-    }
-    close(out[1]);
-    FILE *file = fdopen(out[0], "r");
-    ck_assert_int_eq(fscanf(file, "listening on %127s", endpoint), 1);
-    fclose(file);
-}
-
-static void open_store(const char *bucket, struct mr_transfer_options options)
+static void open_reading(const char *name, struct mr_transfer_options options)
 {
     options.retry_base_ms = 2;
     options.deadline_ms = 20000;
     http = mr_http_new(&(struct mr_http_options){.proxy = ""});
     engine = mr_transfer_new(&options, http);
     store = mr_store_open(&(struct mr_store_options){.scheme = MR_SCHEME_GS,
-                                                     .bucket = bucket,
+                                                     .bucket = name,
                                                      .endpoint = endpoint,
                                                      .auth = "anonymous",
                                                      .stall_timeout_ms = 300,
@@ -57,22 +26,11 @@ static void open_store(const char *bucket, struct mr_transfer_options options)
     ck_assert(http && engine && store);
 }
 
-static void setup(void)
-{
-    strcpy(root, "/tmp/mr-devstore-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(root));
-}
-
 static void teardown(void)
 {
-    char command[128];
-    mr_transfer_destroy(engine);
-    mr_store_close(store);
-    mr_http_destroy(http);
-    kill(server, SIGTERM);
-    waitpid(server, NULL, 0);
-    snprintf(command, sizeof command, "rm -rf '%s'", root);
-    ck_assert_int_eq(system(command), 0);
+    scene_close();
+    scene_devstore_stop();
+    scene_root_remove();
 }
 
 static struct object {
@@ -83,15 +41,16 @@ static struct object {
     int done;
     enum mr_code code;
     char text[300];
-} objects[COUNT];
+} objects[OBJECTS];
 static unsigned count, pages;
-static int listed, list_code;
+static bool listed;
+static enum mr_code list_code;
 static char token[2000], after[1100];
 
 static void on_list(void *arg, const struct mr_store_result *result, const struct mr_store_page *page)
 {
     (void)arg;
-    listed = 1;
+    listed = true;
     list_code = result->code;
     token[0] = 0;
     if (!page)
@@ -99,13 +58,13 @@ static void on_list(void *arg, const struct mr_store_result *result, const struc
     pages++;
     for (size_t i = 0; i < page->count; i++) {
         const struct mr_store_item *item = &page->items[i];
-        ck_assert_uint_lt(count, COUNT);
+        ck_assert_uint_lt(count, OBJECTS);
         struct object *object = &objects[count++];
         snprintf(object->name, sizeof object->name, "%s", item->name);
         object->size = item->size;
         object->generation = item->generation;
         object->crc32c = item->crc32c;
-        ck_assert_int_eq(item->has_crc32c, 1);
+        ck_assert(item->has_crc32c);
         snprintf(after, sizeof after, "%s", item->name);
     }
     if (page->next_token)
@@ -123,7 +82,7 @@ static void list_all(const char *prefix, const char *start, const char *end, uns
                                                 .page_token = token[0] ? token : NULL,
                                                 .after = after[0] ? after : NULL,
                                                 .max_results = max_results};
-        listed = 0;
+        listed = false;
         ck_assert_ptr_nonnull(mr_transfer_list(engine, store, &request, on_list, NULL));
         while (!listed)
             ck_assert_int_ge(mr_http_step(http, 1000, -1), 0);
@@ -137,7 +96,7 @@ static void on_fetch(void *arg, const struct mr_transfer_result *result)
     object->code = result->code;
     snprintf(object->text, sizeof object->text, "%s", result->text);
     if (result->code == MR_OK)
-        ck_assert_int_eq(result->verified, 1);
+        ck_assert(result->verified);
 }
 
 static void fetch_all(void)
@@ -154,7 +113,7 @@ static void fetch_all(void)
                                               .size = object->size,
                                               .length = object->size,
                                               .crc32c = object->crc32c,
-                                              .has_crc32c = 1,
+                                              .has_crc32c = true,
                                               .dest = object->bytes};
         ck_assert_ptr_nonnull(mr_transfer_fetch(engine, &request, on_fetch, object));
     }
@@ -175,8 +134,8 @@ static void check_all(void)
 
 START_TEST(made_up_objects)
 {
-    serve((const char *const[]){"--synthetic", "made:700:0-20KiB", "--page-size", "90", NULL});
-    open_store("made", (struct mr_transfer_options){0});
+    scene_devstore_start(devstore, (const char *const[]){"--synthetic", "made:700:0-20KiB", "--page-size", "90", NULL});
+    open_reading("made", (struct mr_transfer_options){0});
     list_all(NULL, NULL, NULL, 0);
     ck_assert_uint_eq(count, 700);
     ck_assert_uint_eq(pages, 8);
@@ -222,8 +181,8 @@ START_TEST(names_of_all_kinds)
         fprintf(file, "this is %s", names[i]);
         fclose(file);
     }
-    serve((const char *const[]){"--root", root, NULL});
-    open_store("odd", (struct mr_transfer_options){0});
+    scene_devstore_start(devstore, (const char *const[]){"--root", root, NULL});
+    open_reading("odd", (struct mr_transfer_options){0});
     list_all(NULL, NULL, NULL, 3);
     ck_assert_uint_eq(count, sizeof names / sizeof *names);
     fetch_all();
@@ -242,8 +201,9 @@ END_TEST
 
 START_TEST(large_objects_in_ranges)
 {
-    serve((const char *const[]){"--synthetic", "large:5:3MiB-9MiB", NULL});
-    open_store("large", (struct mr_transfer_options){.range_min_bytes = 1 << 20, .range_bytes = 1 << 20, .ranges = 5});
+    scene_devstore_start(devstore, (const char *const[]){"--synthetic", "large:5:3MiB-9MiB", NULL});
+    open_reading("large",
+                 (struct mr_transfer_options){.range_min_bytes = 1 << 20, .range_bytes = 1 << 20, .ranges = 5});
     list_all(NULL, NULL, NULL, 0);
     fetch_all();
     check_all();
@@ -253,10 +213,11 @@ END_TEST
 
 START_TEST(a_bad_day)
 {
-    serve((const char *const[]){"--synthetic", "made:300:1KiB-200KiB", "--fault", "status:0.1:503", "--fault",
-                                "reset:0.05", "--fault", "short:0.05", "--fault", "wrong:0.05", "--fault", "stall:0.01",
-                                "--fault", "status:first=1:429:list:*", NULL});
-    open_store("made", (struct mr_transfer_options){.crc_retries = 10});
+    scene_devstore_start(devstore, (const char *const[]){"--synthetic", "made:300:1KiB-200KiB", "--fault",
+                                                         "status:0.1:503", "--fault", "reset:0.05", "--fault",
+                                                         "short:0.05", "--fault", "wrong:0.05", "--fault", "stall:0.01",
+                                                         "--fault", "status:first=1:429:list:*", NULL});
+    open_reading("made", (struct mr_transfer_options){.crc_retries = 10});
     list_all(NULL, NULL, NULL, 0);
     ck_assert_uint_eq(count, 300);
     fetch_all();
@@ -271,14 +232,12 @@ END_TEST
 
 START_TEST(missing_buckets_and_objects)
 {
-    serve((const char *const[]){"--synthetic", "made:3:10", NULL});
-    open_store("nowhere", (struct mr_transfer_options){0});
+    scene_devstore_start(devstore, (const char *const[]){"--synthetic", "made:3:10", NULL});
+    open_reading("nowhere", (struct mr_transfer_options){0});
     list_all(NULL, NULL, NULL, 0);
     ck_assert_int_eq(list_code, MR_E_NOT_FOUND);
-    mr_store_close(store);
-    mr_transfer_destroy(engine);
-    mr_http_destroy(http);
-    open_store("made", (struct mr_transfer_options){0});
+    scene_close();
+    open_reading("made", (struct mr_transfer_options){0});
     list_all(NULL, NULL, NULL, 0);
     ck_assert_uint_eq(count, 3);
     objects[0].generation++;
@@ -297,7 +256,7 @@ int main(int argc, char **argv)
     devstore = argv[1];
     Suite *suite = suite_create("store_devstore");
     TCase *tc = tcase_create("devstore");
-    tcase_add_checked_fixture(tc, setup, teardown);
+    tcase_add_checked_fixture(tc, scene_root_make, teardown);
     tcase_set_timeout(tc, 60);
     tcase_add_test(tc, made_up_objects);
     tcase_add_test(tc, names_of_all_kinds);

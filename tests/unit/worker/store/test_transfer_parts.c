@@ -1,150 +1,53 @@
-/* test_store_parts.c - uploads in parts, against a bucket that does each thing wrong; and the parser of its XML. */
+/* test_transfer_parts.c - objects of upload parts, against a bucket that does each thing wrong; and the parser of its
+ * XML. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "fault_bucket.h"
 #include "shm/base/checksum.h"
 #include "shm/base/clock.h"
+#include "store_scene.h"
 #include "worker/store/gcs_xml.h"
 #include "worker/store/upload_parts.h"
 
-#define STEPS(array) (array), sizeof(array) / sizeof *(array)
-#define COUNT(table) (int)(sizeof(table) / sizeof *(table))
-#define PART         300000u
-#define PARTS        3u
-#define SIZE         (2 * PART + 77)
+#define PART  300000u
+#define PARTS 3u
+#define SIZE  (2 * PART + 77)
 
 static unsigned char data[SIZE];
-static struct fault_bucket bucket;
-static struct fault_server *server;
-static struct mr_http *http;
-static struct mr_store *store;
-static struct mr_transfer_engine *engine;
 
-static struct outcome {
-    int done;
-    enum mr_code code;
-    char text[1300], word[200];
-    uint64_t size;
-    uint32_t crc32c;
+/* Uploads under way, page by page. */
+static struct {
     char names[16][64], ids[16][64];
     unsigned count;
     int64_t started_s;
     char next_name[64], next_id[64];
-} last;
-
-static void keep(const struct mr_store_result *result)
-{
-    last.done++;
-    last.code = result->code;
-    snprintf(last.text, sizeof last.text, "%s", result->text);
-}
-
-static void on_word(void *arg, const struct mr_store_result *result, const char *word)
-{
-    (void)arg;
-    keep(result);
-    ck_assert_int_eq(word != NULL, result->code == MR_OK);
-    snprintf(last.word, sizeof last.word, "%s", word ? word : "");
-}
-
-static void on_item(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
-{
-    (void)arg;
-    keep(result);
-    ck_assert_int_eq(item != NULL, result->code == MR_OK);
-    if (item) {
-        last.size = item->size;
-        last.crc32c = item->crc32c;
-    }
-}
-
-static void on_abort(void *arg, const struct mr_store_result *result)
-{
-    (void)arg;
-    keep(result);
-}
+} listed;
 
 static void on_list(void *arg, const struct mr_store_result *result, const struct mr_store_pending_page *page)
 {
     (void)arg;
     keep(result);
     ck_assert_int_eq(page != NULL, result->code == MR_OK);
-    last.next_name[0] = 0;
+    listed.next_name[0] = 0;
     for (size_t i = 0; page && i < page->count; i++) {
-        snprintf(last.names[last.count], 64, "%s", page->items[i].name);
-        snprintf(last.ids[last.count++], 64, "%s", page->items[i].id);
-        last.started_s = page->items[i].started_s;
+        snprintf(listed.names[listed.count], 64, "%s", page->items[i].name);
+        snprintf(listed.ids[listed.count++], 64, "%s", page->items[i].id);
+        listed.started_s = page->items[i].started_s;
     }
     if (page && page->next_name) {
-        snprintf(last.next_name, 64, "%s", page->next_name);
-        snprintf(last.next_id, 64, "%s", page->next_id);
+        snprintf(listed.next_name, 64, "%s", page->next_name);
+        snprintf(listed.next_id, 64, "%s", page->next_id);
     }
-}
-
-static struct outcome *wait_for(struct mr_transfer *transfer)
-{
-    ck_assert_msg(transfer != NULL, "%s", mr_error_text());
-    last.done = 0;
-    while (!last.done)
-        ck_assert_int_ge(mr_http_step(http, 1000, -1), 0);
-    ck_assert_int_eq(last.done, 1);
-    ck_assert_uint_eq(mr_transfer_in_flight(engine), 0);
-    return &last;
-}
-
-/* stall_ms: short only where a stall is what is tested: on a busy machine a good answer may take its time. */
-static void open_store(unsigned stall_ms)
-{
-    mr_transfer_destroy(engine);
-    mr_store_close(store);
-    store = mr_store_open(&(struct mr_store_options){.scheme = MR_SCHEME_GS,
-                                                     .bucket = "bucket",
-                                                     .endpoint = fault_server_host(server),
-                                                     .auth = "anonymous",
-                                                     .user_project = "payer",
-                                                     .stall_timeout_ms = stall_ms,
-                                                     .http = http});
-    engine = mr_transfer_new(
-        &(struct mr_transfer_options){.retry_base_ms = 2, .retry_cap_ms = 10, .deadline_ms = 20000}, http);
-    ck_assert(store && engine);
 }
 
 static void setup(void)
 {
     for (size_t i = 0; i < sizeof data; i++)
         data[i] = (unsigned char)(mr_mix64(i / 8) >> (i % 8 * 8));
-    memset(&last, 0, sizeof last);
-    fault_bucket_init(&bucket);
-    server = fault_server_start(fault_bucket_handle, &bucket);
-    http = mr_http_new(&(struct mr_http_options){.proxy = ""});
-    ck_assert_ptr_nonnull(http);
-    store = NULL;
-    engine = NULL;
-    open_store(10000);
-}
-
-static void teardown(void)
-{
-    mr_transfer_destroy(engine);
-    mr_store_close(store);
-    mr_http_destroy(http);
-    fault_server_stop(server);
-    fault_bucket_close(&bucket);
-}
-
-static void play(const struct bucket_step *script, size_t steps)
-{
-    bucket.script = script;
-    bucket.steps = (unsigned)steps;
-}
-
-static void check_code(enum mr_code code, const char *text)
-{
-    ck_assert_msg(last.code == code, "%s, not %s: %s", mr_code_name(last.code), mr_code_name(code), last.text);
-    ck_assert_msg(strstr(last.text, text) != NULL, "\"%s\" is not in: %s", text, last.text);
+    memset(&listed, 0, sizeof listed);
+    scene_bucket_setup();
 }
 
 static void begin(void)
@@ -177,11 +80,11 @@ static void complete(const char *id, const struct mr_upload_part *parts, uint32_
 /* All of it, with the script. */
 static void write_all(void)
 {
-    struct mr_upload_part parts[PARTS];
-    char id[200];
     begin();
     check_code(MR_OK, "");
+    char id[sizeof last.word];
     snprintf(id, sizeof id, "%s", last.word);
+    struct mr_upload_part parts[PARTS];
     for (unsigned n = PARTS; n > 0; n--) { /* in any order */
         send_part(n, id, &parts[n - 1]);
         check_code(MR_OK, "");
@@ -202,7 +105,7 @@ static void check_there(void)
 
 START_TEST(an_object_in_parts)
 {
-    ck_assert_int_eq(mr_store_has_parts(store), 1);
+    ck_assert(mr_store_has_parts(store));
     write_all();
     check_there();
     ck_assert_str_eq(bucket.last_target[OP_INITIATE], "/bucket/a%2Fx?uploads");
@@ -233,7 +136,7 @@ static const struct {
 START_TEST(one_fault_is_repaired)
 {
     if (repaired[_i].step.fault == STALL_AFTER)
-        open_store(300);
+        open_stalling(fault_server_host(server), 20000, 300);
     if (_i % 2)
         fault_bucket_put(&bucket, "a/x", "before", 6); /* what is replaced is not taken for ours */
     play(&repaired[_i].step, 1);
@@ -283,10 +186,10 @@ END_TEST
 
 START_TEST(another_checksum_than_the_callers)
 {
-    struct mr_upload_part parts[PARTS];
-    char id[200];
     begin();
+    char id[sizeof last.word];
     snprintf(id, sizeof id, "%s", last.word);
+    struct mr_upload_part parts[PARTS];
     for (unsigned n = 1; n <= PARTS; n++)
         send_part(n, id, &parts[n - 1]);
     complete(id, parts, 1);
@@ -299,11 +202,11 @@ START_TEST(a_part_that_is_refused)
 {
     static const struct bucket_step script[] = {
         {OP_PART, ANSWER_STATUS, 403, 0, NULL}, {OP_PART, ANSWER_STATUS, 404, 0, NULL}, {OP_PART, GARBAGE, 0, 0, NULL}};
-    struct mr_upload_part part;
     play(STEPS(script));
     begin();
-    char id[200];
+    char id[sizeof last.word];
     snprintf(id, sizeof id, "%s", last.word);
+    struct mr_upload_part part;
     send_part(1, id, &part);
     check_code(MR_E_DENIED, "403");
     send_part(1, id, &part);
@@ -326,7 +229,7 @@ START_TEST(endpoints_without_parts)
     play(&step, 1);
     begin();
     check_code(MR_E_PROTOCOL, "has no multipart uploads");
-    ck_assert_int_eq(mr_store_has_parts(store), 0); /* kept in mind */
+    ck_assert(!mr_store_has_parts(store)); /* kept in mind */
     ck_assert_uint_eq(bucket.count[OP_INITIATE], 1);
 }
 END_TEST
@@ -338,29 +241,30 @@ START_TEST(what_is_under_way)
     play(STEPS(script));
     for (int i = 0; i < 7; i++)
         begin();
-    last.count = 0;
+    listed.count = 0;
     wait_for(mr_transfer_parts_list(engine, store, "a/", NULL, NULL, on_list, NULL));
     check_code(MR_OK, "");
     ck_assert_ptr_nonnull(strstr(bucket.last_target[OP_UPLOADS], "/bucket?uploads&prefix=a%2F"));
-    ck_assert_uint_eq(last.count, 3);
-    ck_assert_int_eq(last.started_s, 1767323045);
-    ck_assert_str_eq(last.next_name, "k&2");
-    while (last.next_name[0]) {
-        char name[64], id[64];
-        snprintf(name, sizeof name, "%s", last.next_name);
-        snprintf(id, sizeof id, "%s", last.next_id);
+    ck_assert_uint_eq(listed.count, 3);
+    ck_assert_int_eq(listed.started_s, 1767323045);
+    ck_assert_str_eq(listed.next_name, "k&2");
+    while (listed.next_name[0]) {
+        char name[64];
+        snprintf(name, sizeof name, "%s", listed.next_name);
+        char id[64];
+        snprintf(id, sizeof id, "%s", listed.next_id);
         wait_for(mr_transfer_parts_list(engine, store, NULL, name, id, on_list, NULL));
         ck_assert_ptr_nonnull(strstr(bucket.last_target[OP_UPLOADS], "key-marker=k%26"));
     }
-    ck_assert_uint_eq(last.count, 7);
-    ck_assert_str_eq(last.names[6], "a/x");
+    ck_assert_uint_eq(listed.count, 7);
+    ck_assert_str_eq(listed.names[6], "a/x");
     static const struct bucket_step aborts[] = {
         {OP_ABORT, RESET_AFTER, 0, 0, NULL}, {OP_ABORT, WELL, 0, 0, NULL}, {OP_ABORT, ANSWER_STATUS, 403, 0, NULL}};
     play(STEPS(aborts));
-    wait_for(mr_transfer_parts_abort(engine, store, "a/x", 3, last.ids[6], on_abort, NULL));
+    wait_for(mr_transfer_parts_abort(engine, store, "a/x", 3, listed.ids[6], on_delete, NULL));
     check_code(MR_OK, "");
-    ck_assert_int_eq(bucket.sessions[6].gone, 1);
-    wait_for(mr_transfer_parts_abort(engine, store, "a/x", 3, last.ids[5], on_abort, NULL));
+    ck_assert(bucket.sessions[6].gone);
+    wait_for(mr_transfer_parts_abort(engine, store, "a/x", 3, listed.ids[5], on_delete, NULL));
     check_code(MR_E_DENIED, "403");
 }
 END_TEST
@@ -413,7 +317,7 @@ int main(void)
 {
     Suite *suite = suite_create("store_parts");
     TCase *tc = tcase_create("parts");
-    tcase_add_checked_fixture(tc, setup, teardown);
+    tcase_add_checked_fixture(tc, setup, scene_bucket_teardown);
     tcase_set_timeout(tc, 60);
     tcase_add_test(tc, an_object_in_parts);
     tcase_add_loop_test(tc, one_fault_is_repaired, 0, COUNT(repaired));

@@ -1,41 +1,26 @@
-/* test_store_upload.c - uploads of any size, against a bucket that does each thing wrong, and into a folder. */
+/* test_transfer_upload.c - uploads of any size, against a bucket that does each thing wrong, and into a folder. */
 #include <check.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "fault_bucket.h"
 #include "shm/base/checksum.h"
 #include "shm/base/clock.h"
-#include "worker/store/transfer.h"
+#include "store_scene.h"
 
-#define STEPS(array) (array), sizeof(array) / sizeof *(array)
-#define COUNT(table) (int)(sizeof(table) / sizeof *(table))
-#define CHUNK        MR_STORE_CHUNK
-#define SIZE         (5u * CHUNK + 777)
+#define CHUNK MR_STORE_CHUNK
+#define SIZE  (5u * CHUNK + 777)
 
 static unsigned char data[SIZE];
-static struct fault_bucket bucket;
-static struct fault_server *server;
-static struct mr_http *http;
-static struct mr_store *store;
-static struct mr_transfer_engine *engine;
-static char root[64];
 
-/* What the upload reads from, and what it said. */
+/* What the upload reads from, and how far it is. */
 static struct source {
     uint64_t size, at, most; /* most: bytes a read */
-    int fails_at, can_rewind, rewound;
+    int fails_at, rewound;
     uint64_t progress;
     unsigned progress_calls;
-    int done;
-    enum mr_code code;
-    char text[1300];
-    uint64_t item_size;
-    uint32_t crc32c;
 } source;
 
 static int64_t read_data(void *arg, void *buffer, size_t size)
@@ -69,71 +54,18 @@ static void on_progress(void *arg, uint64_t sent)
     from->progress_calls++;
 }
 
-static void on_done(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
-{
-    struct source *from = arg;
-    from->done++;
-    from->code = result->code;
-    snprintf(from->text, sizeof from->text, "%s", result->text);
-    ck_assert_int_eq(item != NULL, result->code == MR_OK);
-    if (item) {
-        from->item_size = item->size;
-        from->crc32c = item->crc32c;
-    }
-}
-
-/* Short only where a stall is what is tested: on a busy machine a good answer may take its time. */
-static void open_stalling(const char *endpoint, unsigned deadline_ms, unsigned stall_ms)
-{
-    mr_transfer_destroy(engine);
-    mr_store_close(store);
-    store = mr_store_open(&(struct mr_store_options){.scheme = endpoint ? MR_SCHEME_GS : MR_SCHEME_FILE,
-                                                     .bucket = endpoint ? "bucket" : "",
-                                                     .endpoint = endpoint,
-                                                     .auth = "anonymous",
-                                                     .stall_timeout_ms = stall_ms,
-                                                     .http = http});
-    engine = mr_transfer_new(
-        &(struct mr_transfer_options){.retry_base_ms = 2, .retry_cap_ms = 10, .deadline_ms = deadline_ms}, http);
-    ck_assert(store && engine);
-}
-
-static void open_store(const char *endpoint, unsigned deadline_ms)
-{
-    open_stalling(endpoint, deadline_ms, 10000);
-}
-
 static void setup(void)
 {
     for (size_t i = 0; i < sizeof data; i++)
         data[i] = (unsigned char)(mr_mix64(i / 8) >> (i % 8 * 8));
-    strcpy(root, "/tmp/mr-upload-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(root));
-    fault_bucket_init(&bucket);
-    server = fault_server_start(fault_bucket_handle, &bucket);
-    http = mr_http_new(&(struct mr_http_options){.proxy = ""});
-    ck_assert_ptr_nonnull(http);
-    store = NULL;
-    engine = NULL;
-    open_store(fault_server_host(server), 20000);
+    scene_root_make();
+    scene_bucket_setup();
 }
 
 static void teardown(void)
 {
-    char command[100];
-    mr_transfer_destroy(engine);
-    mr_store_close(store);
-    mr_http_destroy(http);
-    fault_server_stop(server);
-    fault_bucket_close(&bucket);
-    snprintf(command, sizeof command, "rm -rf '%s'", root);
-    ck_assert_int_eq(system(command), 0);
-}
-
-static void play(const struct bucket_step *script, size_t steps)
-{
-    bucket.script = script;
-    bucket.steps = (unsigned)steps;
+    scene_bucket_teardown();
+    scene_root_remove();
 }
 
 static struct mr_transfer_upload_request an_upload(uint64_t size, uint64_t match)
@@ -152,24 +84,13 @@ static struct mr_transfer_upload_request an_upload(uint64_t size, uint64_t match
 
 static void run(const struct mr_transfer_upload_request *request)
 {
-    struct mr_transfer *transfer = mr_transfer_upload(engine, request, on_done, &source);
-    ck_assert_msg(transfer != NULL, "%s", mr_error_text());
-    while (!source.done)
-        ck_assert_int_ge(mr_http_step(http, 1000, -1), 0);
-    ck_assert_int_eq(source.done, 1);
-    ck_assert_uint_eq(mr_transfer_in_flight(engine), 0);
+    wait_for(mr_transfer_upload(engine, request, on_item, &source));
 }
 
 static void upload(uint64_t size, uint64_t match)
 {
     struct mr_transfer_upload_request request = an_upload(size, match);
     run(&request);
-}
-
-static void check_code(enum mr_code code, const char *text)
-{
-    ck_assert_msg(source.code == code, "%s, not %s: %s", mr_code_name(source.code), mr_code_name(code), source.text);
-    ck_assert_msg(strstr(source.text, text) != NULL, "\"%s\" is not in: %s", text, source.text);
 }
 
 static void check_good(uint64_t size)
@@ -179,8 +100,8 @@ static void check_good(uint64_t size)
     ck_assert_ptr_nonnull(object);
     ck_assert_uint_eq(object->size, size);
     ck_assert_mem_eq(object->data, data, size);
-    ck_assert_uint_eq(source.item_size, size);
-    ck_assert_uint_eq(source.crc32c, mr_crc32c(0, data, size));
+    ck_assert_uint_eq(last.size, size);
+    ck_assert_uint_eq(last.crc32c, mr_crc32c(0, data, size));
 }
 
 static unsigned sessions(void)
@@ -235,7 +156,6 @@ END_TEST
 START_TEST(from_a_file_and_a_pipe)
 {
     char path[100];
-    int ends[2];
     snprintf(path, sizeof path, "%s/data", root);
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
     ck_assert_int_eq(write(fd, "skip", 4), 4);
@@ -250,6 +170,7 @@ START_TEST(from_a_file_and_a_pipe)
     check_good(SIZE);
     ck_assert_uint_eq(bucket.count[OP_BEGIN], 2);
     close(fd);
+    int ends[2];
     ck_assert_int_eq(pipe(ends), 0);
     ck_assert_int_eq(write(ends[1], data, 5000), 5000);
     close(ends[1]);
@@ -280,12 +201,19 @@ START_TEST(a_source_that_fails)
     run(&request);
     check_good(2 * CHUNK);
     request.chunk_bytes = CHUNK + 1;
-    ck_assert_ptr_null(mr_transfer_upload(engine, &request, on_done, &source));
+    ck_assert_ptr_null(mr_transfer_upload(engine, &request, on_item, &source));
     ck_assert_int_eq(mr_error_code(), MR_E_USAGE);
 }
 END_TEST
 
 /* ---- one fault ---- */
+
+#define FIVE_CHUNKS                                                                           \
+    {OP_CHUNK, WELL, 0, 0, NULL}, {OP_CHUNK, WELL, 0, 0, NULL}, {OP_CHUNK, WELL, 0, 0, NULL}, \
+        {OP_CHUNK, WELL, 0, 0, NULL},                                                         \
+    {                                                                                         \
+        OP_CHUNK, WELL, 0, 0, NULL                                                            \
+    }
 
 /* What happens at the n-th request, and how many probes and sessions it takes. */
 static const struct {
@@ -316,42 +244,10 @@ static const struct {
     {{{OP_CHUNK, RESET_AFTER, 0, 0, NULL}, {OP_PROBE, FORGET, 410, 0, NULL}}, 2, 1, 0},
     {{{OP_CHUNK, WELL, 0, 0, NULL}, {OP_CHUNK, FORGET_BYTES, 0, 100, NULL}}, 2, 0, 0},
     /* the last of six chunks */
-    {{{OP_CHUNK, WELL, 0, 0, NULL},
-      {OP_CHUNK, WELL, 0, 0, NULL},
-      {OP_CHUNK, WELL, 0, 0, NULL},
-      {OP_CHUNK, WELL, 0, 0, NULL},
-      {OP_CHUNK, WELL, 0, 0, NULL},
-      {OP_CHUNK, RESET_AFTER, 0, 0, NULL}},
-     1,
-     1,
-     0},
-    {{{OP_CHUNK, WELL, 0, 0, NULL},
-      {OP_CHUNK, WELL, 0, 0, NULL},
-      {OP_CHUNK, WELL, 0, 0, NULL},
-      {OP_CHUNK, WELL, 0, 0, NULL},
-      {OP_CHUNK, WELL, 0, 0, NULL},
-      {OP_CHUNK, KEEP_LESS, 0, 5, NULL}},
-     1,
-     0,
-     0},
-    {{{OP_CHUNK, WELL, 0, 0, NULL},
-      {OP_CHUNK, WELL, 0, 0, NULL},
-      {OP_CHUNK, WELL, 0, 0, NULL},
-      {OP_CHUNK, WELL, 0, 0, NULL},
-      {OP_CHUNK, WELL, 0, 0, NULL},
-      {OP_CHUNK, SHORT_ANSWER, 0, 0, NULL}},
-     1,
-     1,
-     0},
-    {{{OP_CHUNK, WELL, 0, 0, NULL},
-      {OP_CHUNK, WELL, 0, 0, NULL},
-      {OP_CHUNK, WELL, 0, 0, NULL},
-      {OP_CHUNK, WELL, 0, 0, NULL},
-      {OP_CHUNK, WELL, 0, 0, NULL},
-      {OP_CHUNK, RESET_BEFORE, 0, 0, NULL}},
-     1,
-     1,
-     0},
+    {{FIVE_CHUNKS, {OP_CHUNK, RESET_AFTER, 0, 0, NULL}}, 1, 1, 0},
+    {{FIVE_CHUNKS, {OP_CHUNK, KEEP_LESS, 0, 5, NULL}}, 1, 0, 0},
+    {{FIVE_CHUNKS, {OP_CHUNK, SHORT_ANSWER, 0, 0, NULL}}, 1, 1, 0},
+    {{FIVE_CHUNKS, {OP_CHUNK, RESET_BEFORE, 0, 0, NULL}}, 1, 1, 0},
 };
 
 START_TEST(one_fault_is_repaired)
@@ -369,9 +265,7 @@ START_TEST(one_fault_is_repaired)
         ck_assert_uint_eq(bucket.count[OP_PROBE], repaired[_i].probes);
         ck_assert_uint_eq(bucket.count[OP_STAT], repaired[_i].looks);
         ck_assert_uint_eq(bucket.count[OP_INSERT], 0);
-        struct bucket_object *object = fault_bucket_find(&bucket, "x");
-        free(object->data);
-        object->data = NULL;
+        fault_bucket_remove(&bucket, "x");
     }
 }
 END_TEST
@@ -486,60 +380,49 @@ END_TEST
 START_TEST(cancelled)
 {
     struct mr_transfer_upload_request request = an_upload(SIZE, 0);
-    struct mr_transfer *transfer = mr_transfer_upload(engine, &request, on_done, &source);
+    struct mr_transfer *transfer = mr_transfer_upload(engine, &request, on_item, &source);
     while (source.progress < 2 * CHUNK)
         ck_assert_int_ge(mr_http_step(http, 1000, -1), 0);
     mr_transfer_cancel(engine, transfer);
     settle();
-    ck_assert_int_eq(source.done, 0);
+    ck_assert_int_eq(last.done, 0);
     ck_assert_uint_eq(sessions(), 0);
     ck_assert_ptr_null(fault_bucket_find(&bucket, "x"));
-    ck_assert_ptr_nonnull(mr_transfer_upload(engine, &request, on_done, &source)); /* ended by teardown */
+    ck_assert_ptr_nonnull(mr_transfer_upload(engine, &request, on_item, &source)); /* ended by teardown */
 }
 END_TEST
 
 /* ---- into a folder ---- */
 
-static unsigned files(void)
-{
-    unsigned count = 0;
-    struct dirent *entry;
-    DIR *dir = opendir(root);
-    while ((entry = readdir(dir)))
-        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
-    closedir(dir);
-    return count;
-}
-
 START_TEST(into_a_folder)
 {
     static unsigned char back[SIZE + 1];
+    scene_open((struct mr_store_options){.scheme = MR_SCHEME_FILE, .bucket = ""}, 1000);
     char path[100];
-    open_store(NULL, 1000);
     snprintf(path, sizeof path, "%s/x", root);
     struct mr_transfer_upload_request request = an_upload(SIZE, 0);
     request.name = path;
     request.name_length = strlen(path);
     run(&request);
     check_code(MR_OK, "");
-    ck_assert_uint_eq(source.item_size, SIZE);
+    ck_assert_uint_eq(last.size, SIZE);
     int fd = open(path, O_RDONLY);
     ck_assert_int_eq(read(fd, back, sizeof back), SIZE);
     close(fd);
     ck_assert_mem_eq(back, data, SIZE);
-    ck_assert_uint_eq(files(), 1);
+    ck_assert_uint_eq(scene_root_files(), 1);
     source.at = 0;
-    source.done = 0;
+    last.done = 0;
     source.progress = 0;
     run(&request);
     check_code(MR_E_EXISTS, "exists already");
     request.generation_match = MR_STORE_ANY;
     source.at = source.progress = 0;
-    source.done = 0;
+    last.done = 0;
     source.fails_at = 2 * CHUNK;
     run(&request);
     check_code(MR_E_IO, "on fire");
-    ck_assert_uint_eq(files(), 1); /* nothing half-done is left */
+    ck_assert_uint_eq(scene_root_files(), 1); /* nothing half-done is left */
 }
 END_TEST
 

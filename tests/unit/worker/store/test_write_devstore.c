@@ -1,91 +1,15 @@
-/* test_store_write_devstore.c - writing through transfers: against the devstore program (argv[1]), and in a folder. */
+/* test_write_devstore.c - writing through transfers: against the devstore program (argv[1]), and in a folder. */
 #include <check.h>
-#include <dirent.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "shm/base/checksum.h"
-#include "worker/store/transfer.h"
+#include "store_scene.h"
 #include "worker/store/upload_parts.h"
 
 static const char *devstore;
-static pid_t server;
-static char endpoint[128], root[64], name_root[100];
-static struct mr_http *http;
-static struct mr_store *store;
-static struct mr_transfer_engine *engine;
-
-static struct answer {
-    int done;
-    enum mr_code code;
-    char text[1200];
-    uint64_t size, generation;
-    uint32_t crc32c;
-    unsigned granted;
-    struct mr_store_bucket bucket;
-    enum mr_code each[MR_STORE_BATCH_MAX];
-} last;
-
-static void keep(const struct mr_store_result *result)
-{
-    last.done++;
-    last.code = result->code;
-    snprintf(last.text, sizeof last.text, "%s", result->text);
-}
-
-static void on_item(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
-{
-    (void)arg;
-    keep(result);
-    ck_assert_int_eq(item != NULL, result->code == MR_OK);
-    if (!item)
-        return;
-    last.size = item->size;
-    last.generation = item->generation;
-    last.crc32c = item->crc32c;
-}
-
-static void on_delete(void *arg, const struct mr_store_result *result)
-{
-    (void)arg;
-    keep(result);
-}
-
-static void on_batch(void *arg, const struct mr_store_result *result, const struct mr_store_result *each)
-{
-    unsigned count = *(unsigned *)arg;
-    keep(result);
-    for (unsigned i = 0; i < count; i++)
-        last.each[i] = each[i].code;
-}
-
-static void on_bucket(void *arg, const struct mr_store_result *result, const struct mr_store_bucket *bucket)
-{
-    (void)arg;
-    keep(result);
-    ck_assert_int_eq(bucket != NULL, result->code == MR_OK);
-}
-
-static void on_permissions(void *arg, const struct mr_store_result *result, unsigned granted)
-{
-    (void)arg;
-    keep(result);
-    last.granted = granted;
-}
-
-static struct answer *wait_for(struct mr_transfer *transfer)
-{
-    memset(&last, 0, sizeof last);
-    ck_assert_msg(transfer != NULL, "%s", mr_error_text());
-    while (!last.done)
-        ck_assert_int_ge(mr_http_step(http, 1000, -1), 0);
-    ck_assert_int_eq(last.done, 1);
-    return &last;
-}
+static char name_root[100];
 
 static struct answer *insert(const char *name, const char *body, uint64_t match)
 {
@@ -107,94 +31,48 @@ static struct answer *look(const char *name)
     return wait_for(mr_transfer_stat(engine, store, path, strlen(path), 0, on_item, NULL));
 }
 
-static struct answer *delete (const char *name, uint64_t generation)
+/* In a batch of one. */
+static enum mr_code delete_it(const char *name, uint64_t generation)
 {
     char path[200];
     snprintf(path, sizeof path, "%s%s", name_root, name);
-    return wait_for(mr_transfer_delete(engine, store, path, strlen(path), generation, on_delete, NULL));
+    struct mr_store_name one = {path, strlen(path), generation};
+    unsigned count = 1;
+    wait_for(mr_transfer_delete_batch(engine, store, &one, 1, on_batch, &count));
+    ck_assert_int_eq(last.code, MR_OK);
+    return last.each[0];
 }
 
-static const char *const no_faults[] = {NULL};
-
-static void serve(const char *const *options)
-{
-    const char *argv[40] = {devstore, "--exit-with-parent", "--synthetic", "made:100:1000"};
-    int n = 4;
-    for (; *options; options++)
-        argv[n++] = *options;
-    int out[2];
-    ck_assert_int_eq(pipe(out), 0);
-    server = fork();
-    if (server == 0) {
-        dup2(out[1], STDOUT_FILENO);
-        close(out[0]);
-        close(out[1]);
-        execv(devstore, (char *const *)argv);
-        _exit(127);
-    }
-    close(out[1]);
-    FILE *file = fdopen(out[0], "r");
-    ck_assert_int_eq(fscanf(file, "listening on %127s", endpoint), 1);
-    fclose(file);
-}
+static const char *const no_faults[] = {"--synthetic", "made:100:1000", NULL};
 
 /* loop 0: devstore; 1: a folder */
 static void open_store_with(int is_file, const char *const *options)
 {
-    http = mr_http_new(&(struct mr_http_options){.proxy = ""});
-    engine = mr_transfer_new(&(struct mr_transfer_options){.retry_base_ms = 2, .deadline_ms = 10000}, http);
     snprintf(name_root, sizeof name_root, "%s%s", is_file ? root : "", is_file ? "/" : "");
     if (!is_file)
-        serve(options);
-    store = mr_store_open(&(struct mr_store_options){.scheme = is_file ? MR_SCHEME_FILE : MR_SCHEME_GS,
-                                                     .bucket = is_file ? "" : "made",
-                                                     .endpoint = is_file ? NULL : endpoint,
-                                                     .auth = "anonymous",
-                                                     .stall_timeout_ms = 1000,
-                                                     .http = http});
-    ck_assert(http && engine && store);
+        scene_devstore_start(devstore, options);
+    scene_open((struct mr_store_options){.scheme = is_file ? MR_SCHEME_FILE : MR_SCHEME_GS,
+                                         .bucket = is_file ? "" : "made",
+                                         .endpoint = is_file ? NULL : endpoint,
+                                         .stall_timeout_ms = 1000},
+               10000);
 }
 
-static void open_store(int is_file)
+static void open_one(int is_file)
 {
     open_store_with(is_file, no_faults);
 }
 
-static void setup(void)
-{
-    strcpy(root, "/tmp/mr-write-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(root));
-    server = 0;
-}
-
 static void teardown(void)
 {
-    char command[128];
-    mr_transfer_destroy(engine);
-    mr_store_close(store);
-    mr_http_destroy(http);
-    if (server) {
-        kill(server, SIGTERM);
-        waitpid(server, NULL, 0);
-    }
-    snprintf(command, sizeof command, "rm -rf '%s'", root);
-    ck_assert_int_eq(system(command), 0);
-}
-
-static unsigned files(void)
-{
-    unsigned count = 0;
-    struct dirent *entry;
-    DIR *dir = opendir(root);
-    while ((entry = readdir(dir)))
-        count += entry->d_name[0] != '.' || strlen(entry->d_name) > 2;
-    closedir(dir);
-    return count;
+    scene_close();
+    scene_devstore_stop();
+    scene_root_remove();
 }
 
 START_TEST(write_and_replace)
 {
-    open_store(_i);
+    open_one(_i);
     struct answer *answer = insert("a b\"c+\xc3\xa9", "one", 0);
     ck_assert_msg(answer->code == MR_OK, "%s", answer->text);
     ck_assert_uint_eq(answer->size, 3);
@@ -209,13 +87,13 @@ START_TEST(write_and_replace)
     ck_assert_int_eq(insert("a b\"c+\xc3\xa9", "", MR_STORE_ANY)->code, MR_OK);
     ck_assert_uint_eq(look("a b\"c+\xc3\xa9")->size, 0);
     if (_i)
-        ck_assert_uint_eq(files(), 1); /* no temporary one is left */
+        ck_assert_uint_eq(scene_root_files(), 1); /* no temporary one is left */
 }
 END_TEST
 
 START_TEST(wrong_checksum_of_the_caller)
 {
-    open_store(_i);
+    open_one(_i);
     char path[200];
     snprintf(path, sizeof path, "%sx", name_root);
     struct mr_store_insert_request request = {
@@ -225,19 +103,19 @@ START_TEST(wrong_checksum_of_the_caller)
                      _i ? MR_E_USAGE : MR_E_CORRUPT);
     ck_assert_int_eq(look("x")->code, MR_E_NOT_FOUND);
     if (_i)
-        ck_assert_uint_eq(files(), 0);
+        ck_assert_uint_eq(scene_root_files(), 0);
 }
 END_TEST
 
 START_TEST(deletes)
 {
-    open_store(_i);
+    open_one(_i);
     uint64_t generation = insert("x", "one", 0)->generation;
-    ck_assert_int_eq(delete ("x", generation + 1)->code, MR_E_CHANGED);
-    ck_assert_int_eq(delete ("x", generation)->code, MR_OK);
-    ck_assert_int_eq(delete ("x", generation)->code, MR_E_NOT_FOUND);
+    ck_assert_int_eq(delete_it("x", generation + 1), MR_E_CHANGED);
+    ck_assert_int_eq(delete_it("x", generation), MR_OK);
+    ck_assert_int_eq(delete_it("x", generation), MR_E_NOT_FOUND);
     insert("x", "one", 0);
-    ck_assert_int_eq(delete ("x", MR_STORE_ANY)->code, MR_OK);
+    ck_assert_int_eq(delete_it("x", MR_STORE_ANY), MR_OK);
     ck_assert_int_eq(look("x")->code, MR_E_NOT_FOUND);
     struct mr_store_name names[MR_STORE_BATCH_MAX];
     char paths[MR_STORE_BATCH_MAX][200];
@@ -258,15 +136,15 @@ START_TEST(deletes)
     ck_assert_int_eq(look("n 8?")->code, MR_OK);
     ck_assert_int_eq(look("n 99?")->code, MR_E_NOT_FOUND);
     if (_i)
-        ck_assert_uint_eq(files(), 1);
+        ck_assert_uint_eq(scene_root_files(), 1);
 }
 END_TEST
 
 START_TEST(composes)
 {
-    open_store(_i);
+    open_one(_i);
     struct mr_store_name sources[MR_STORE_COMPOSE_MAX];
-    char paths[MR_STORE_COMPOSE_MAX][200], path[200];
+    char paths[MR_STORE_COMPOSE_MAX][200];
     uint32_t crc = 0;
     for (unsigned i = 0; i < MR_STORE_COMPOSE_MAX; i++) {
         char name[20];
@@ -275,13 +153,14 @@ START_TEST(composes)
         sources[i] = (struct mr_store_name){paths[i], strlen(paths[i]), insert(name, i ? "abc" : "", 0)->generation};
         crc = mr_crc32c(crc, "abc", i ? 3 : 0);
     }
+    char path[200];
     snprintf(path, sizeof path, "%swhole", name_root);
     struct mr_store_compose_request request = {.name = path,
                                                .name_length = strlen(path),
                                                .sources = sources,
                                                .count = MR_STORE_COMPOSE_MAX,
-                                               .has_size = 1,
-                                               .has_crc32c = 1,
+                                               .has_size = true,
+                                               .has_crc32c = true,
                                                .size = 93,
                                                .crc32c = crc};
     struct answer *answer = wait_for(mr_transfer_compose(engine, store, &request, on_item, NULL));
@@ -303,7 +182,7 @@ END_TEST
 START_TEST(questions)
 {
     static const char *const names[] = {"storage.objects.get", "storage.objects.create"};
-    open_store(_i);
+    open_one(_i);
     ck_assert_int_eq(wait_for(mr_transfer_bucket(engine, store, on_bucket, NULL))->code, MR_OK);
     ck_assert_int_eq(wait_for(mr_transfer_permissions(engine, store, names, 2, on_permissions, NULL))->code, MR_OK);
     ck_assert_uint_eq(last.granted, 3);
@@ -316,7 +195,6 @@ END_TEST
 
 static unsigned char large[LARGE];
 static uint64_t read_at;
-static char word[400];
 
 static int64_t read_large(void *arg, void *buffer, size_t size)
 {
@@ -366,7 +244,7 @@ static void check_large(const char *name)
 
 START_TEST(uploads)
 {
-    open_store(_i);
+    open_one(_i);
     fill_large();
     upload("large", 0);
     check_large("large");
@@ -378,16 +256,9 @@ START_TEST(uploads)
     upload("large", MR_STORE_ANY);
     check_large("large");
     if (_i)
-        ck_assert_uint_eq(files(), 1);
+        ck_assert_uint_eq(scene_root_files(), 1);
 }
 END_TEST
-
-static void on_word(void *arg, const struct mr_store_result *result, const char *got)
-{
-    (void)arg;
-    keep(result);
-    snprintf(word, sizeof word, "%s", got ? got : "");
-}
 
 static unsigned pending;
 
@@ -398,14 +269,14 @@ static void on_pending(void *arg, const struct mr_store_result *result, const st
     pending = page ? (unsigned)page->count : 0;
 }
 
-static struct answer *write_parts(const char *name, int end_it)
+static struct answer *write_parts(const char *name, bool end_it)
 {
-    struct mr_upload_part parts[6];
-    char id[400];
     size_t n = strlen(name);
     wait_for(mr_transfer_parts_begin(engine, store, name, n, NULL, on_word, NULL));
     ck_assert_msg(last.code == MR_OK, "%s", last.text);
-    memcpy(id, word, sizeof id);
+    char id[sizeof last.word];
+    memcpy(id, last.word, sizeof id);
+    struct mr_upload_part parts[6];
     for (unsigned i = 0; i < 6; i++) {
         uint64_t length = i < 5 ? MR_STORE_CHUNK : 1234;
         struct mr_upload_part_request part = {.name = name,
@@ -418,7 +289,7 @@ static struct answer *write_parts(const char *name, int end_it)
         wait_for(mr_transfer_part_send(engine, store, &part, on_word, NULL));
         ck_assert_msg(last.code == MR_OK, "%s", last.text);
         parts[i].number = i + 1;
-        snprintf(parts[i].etag, sizeof parts[i].etag, "%.90s", word);
+        snprintf(parts[i].etag, sizeof parts[i].etag, "%.90s", last.word);
     }
     if (!end_it)
         return wait_for(mr_transfer_parts_abort(engine, store, name, n, id, on_delete, NULL));
@@ -434,14 +305,14 @@ static struct answer *write_parts(const char *name, int end_it)
 
 START_TEST(objects_in_parts)
 {
-    static const char *const options[] = {"--min-part-bytes", "100KiB", NULL};
+    static const char *const options[] = {"--synthetic", "made:100:1000", "--min-part-bytes", "100KiB", NULL};
     open_store_with(0, options);
     fill_large();
-    write_parts("a/b c", 1);
+    write_parts("a/b c", true);
     check_large("a/b c");
-    write_parts("a/b c", 1); /* there is no precondition */
+    write_parts("a/b c", true); /* there is no precondition */
     check_large("a/b c");
-    ck_assert_int_eq(write_parts("gone", 0)->code, MR_OK);
+    ck_assert_int_eq(write_parts("gone", false)->code, MR_OK);
     ck_assert_int_eq(look("gone")->code, MR_E_NOT_FOUND);
     wait_for(mr_transfer_parts_begin(engine, store, "left", 4, NULL, on_word, NULL));
     wait_for(mr_transfer_parts_list(engine, store, NULL, NULL, NULL, on_pending, NULL));
@@ -452,50 +323,35 @@ END_TEST
 
 START_TEST(a_bad_day)
 {
-    static const char *const options[] = {"--min-part-bytes",
-                                          "100KiB",
-                                          "--fault",
-                                          "keep-less:0.2::chunk:*",
-                                          "--fault",
-                                          "expire:0.03::chunk:*",
-                                          "--fault",
-                                          "status:0.1:503:*",
-                                          "--fault",
-                                          "reset:0.1:0:insert:*",
-                                          "--fault",
-                                          "reset:0.1:0:compose:*",
-                                          "--fault",
-                                          "reset:0.2:0:delete:*",
-                                          "--fault",
-                                          "reset:0.1:0:chunk:*",
-                                          "--fault",
-                                          "reset:0.1:0:part:*",
-                                          "--fault",
-                                          "reset:0.3:0:complete:*",
-                                          "--fault",
-                                          "status:0.1:429:resumable:*",
-                                          NULL};
-    char name[40];
-    uint64_t generation;
+    static const char *const options[] = {
+        "--synthetic", "made:100:1000",          "--min-part-bytes", "100KiB",
+        "--fault",     "keep-less:0.2::chunk:*", "--fault",          "expire:0.03::chunk:*",
+        "--fault",     "status:0.1:503:*",       "--fault",          "reset:0.1:0:insert:*",
+        "--fault",     "reset:0.1:0:compose:*",  "--fault",          "reset:0.2:0:batch:*",
+        "--fault",     "reset:0.1:0:chunk:*",    "--fault",          "reset:0.1:0:part:*",
+        "--fault",     "reset:0.3:0:complete:*", "--fault",          "status:0.1:429:resumable:*",
+        NULL};
     open_store_with(0, options);
     fill_large();
+    char name[40];
+    uint64_t generation;
     for (unsigned i = 0; i < 60; i++) {
         snprintf(name, sizeof name, "small-%u", i);
         ck_assert_msg(insert(name, "some bytes", 0)->code == MR_OK, "%s", last.text);
         generation = last.generation;
         ck_assert_uint_eq(look(name)->generation, generation); /* written once, however often it was sent */
         if (i % 2)
-            ck_assert_msg(delete (name, generation)->code == MR_OK, "%s", last.text);
+            ck_assert_msg(delete_it(name, generation) == MR_OK, "%s", last.first_text);
     }
     for (unsigned i = 0; i < 20; i++) {
-        struct mr_store_name sources[2] = {{"small-0", 7, 0}, {"small-2", 7, 0}};
         snprintf(name, sizeof name, "composed-%u", i);
+        struct mr_store_name sources[2] = {{"small-0", 7, 0}, {"small-2", 7, 0}};
         struct mr_store_compose_request request = {.name = name,
                                                    .name_length = strlen(name),
                                                    .sources = sources,
                                                    .count = 2,
-                                                   .has_size = 1,
-                                                   .has_crc32c = 1,
+                                                   .has_size = true,
+                                                   .has_crc32c = true,
                                                    .size = 20,
                                                    .crc32c = mr_crc32c(0, "some bytessome bytes", 20)};
         ck_assert_msg(wait_for(mr_transfer_compose(engine, store, &request, on_item, NULL))->code == MR_OK, "%s",
@@ -506,7 +362,7 @@ START_TEST(a_bad_day)
         upload(name, i % 2 ? 0 : MR_STORE_ANY);
         check_large(name);
         snprintf(name, sizeof name, "parts-%u", i);
-        write_parts(name, 1);
+        write_parts(name, true);
         check_large(name);
     }
     ck_assert_uint_gt(mr_transfer_counters(engine)->retries, 30);
@@ -520,7 +376,7 @@ int main(int argc, char **argv)
     devstore = argv[1];
     Suite *suite = suite_create("store_write_devstore");
     TCase *tc = tcase_create("write");
-    tcase_add_checked_fixture(tc, setup, teardown);
+    tcase_add_checked_fixture(tc, scene_root_make, teardown);
     tcase_set_timeout(tc, 60);
     tcase_add_loop_test(tc, write_and_replace, 0, 2);
     tcase_add_loop_test(tc, wrong_checksum_of_the_caller, 0, 2);

@@ -313,8 +313,8 @@ START_TEST(a_damaged_part)
     bucket.script = script;
     bucket.steps = 3;
     scene.data = data;
+    scene.config.fetch.connections = 1; /* so that it is the same part each time */
     scene_start(&scene);
-    mr_transfer_set_connections(scene.net.engine, 1); /* so that it is the same part each time */
     scene_run(&scene);
     scene_leave(&scene);
     check_failed(MR_E_CORRUPT, "damages data");
@@ -328,14 +328,14 @@ END_TEST
 static _Atomic unsigned tokens, good_token, refusals, refuse_at, seen;
 
 /* The bucket, which wants a token, and from its refuse_at-th request on a newer one. */
-static int with_token(void *arg, struct fault_conn *conn, const struct fault_request *request)
+static bool with_token(void *arg, struct fault_conn *conn, const struct fault_request *request)
 {
     char body[100];
     unsigned number;
     if (strcmp(request->target, "/token") == 0) {
         snprintf(body, sizeof body, "{\"access_token\":\"token-%u\",\"expires_in\":3600}", ++tokens);
         fault_answer(conn, 200, "", body, strlen(body));
-        return 1;
+        return true;
     }
     if (++seen == refuse_at)
         good_token = tokens + 1;
@@ -343,7 +343,7 @@ static int with_token(void *arg, struct fault_conn *conn, const struct fault_req
     if (!line || sscanf(line, "Bearer token-%u", &number) != 1 || number < good_token) {
         refusals++;
         fault_answer(conn, 401, "", "", 0);
-        return 1;
+        return true;
     }
     return fault_bucket_handle(arg, conn, request);
 }

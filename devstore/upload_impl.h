@@ -1,6 +1,6 @@
-/* upload.h - the kinds of request whose body is an object's bytes, taken in pieces as they come. */
-#ifndef MR_DEVSTORE_UPLOAD_H
-#define MR_DEVSTORE_UPLOAD_H
+/* upload_impl.h - the kinds of request whose body is an object's bytes, taken in pieces as they come. */
+#ifndef MR_DEVSTORE_UPLOAD_IMPL_H
+#define MR_DEVSTORE_UPLOAD_IMPL_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -18,9 +18,7 @@ struct mr_upload {
     void (*destroy)(struct mr_upload *upload);
 };
 
-/* As mr_upload_new, for MR_OP_UPLOAD, MR_OP_CHUNK (of a resumable upload) and MR_OP_PART (of an XML multipart one). */
-struct mr_upload *mr_upload_simple_new(const struct mr_api *api, const struct mr_request *request, uint64_t length,
-                                       struct mr_reply *reply);
+/* As mr_upload_new, for MR_OP_CHUNK (of a resumable upload) and MR_OP_PART (of an XML multipart one). */
 struct mr_upload *mr_upload_chunk_new(const struct mr_api *api, const struct mr_request *request, uint64_t length,
                                       struct mr_reply *reply);
 struct mr_upload *mr_upload_part_new(const struct mr_api *api, const struct mr_request *request, uint64_t length,
