@@ -342,8 +342,8 @@ def test_a_standard_error_that_nobody_reads(millrace_bin: Path, config: Path, tm
             os.write(writing, b"x" * 4096)
     os.set_blocking(writing, True)
     socket = tmp_path / "s"
-    command = [millrace_bin, "serve", "-vv", "-c", config, "--socket", socket]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=writing)
+    command = [str(word) for word in (millrace_bin, "serve", "-vv", "-c", config, "--socket", socket)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=writing, text=True)
     os.close(writing)
     one = Serve(process, socket, tmp_path / "none", millrace_bin)
     wait_for(lambda: listens(socket), "no socket")

@@ -45,7 +45,7 @@ def test_a_checkpoint_is_saved_with_closed_descriptors(
     closed: tuple[int, ...], millrace_bin: Path, config: Path, tmp_path: Path, runtime: Path
 ) -> None:
     socket = tmp_path / "s"
-    command = [millrace_bin, "serve", "-q", "-c", config, "--socket", socket]
+    command = [str(word) for word in (millrace_bin, "serve", "-q", "-c", config, "--socket", socket)]
     process = subprocess.Popen(command, preexec_fn=closing(*closed))
     try:
         wait_for(lambda: process.poll() is not None or listens(socket), "no socket")
@@ -89,7 +89,7 @@ def test_a_blocked_sigterm_ends_a_serving_supervisor(millrace_bin: Path, config:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
     socket = tmp_path / "s"
-    command = [millrace_bin, "serve", "-q", "-c", config, "--socket", socket]
+    command = [str(word) for word in (millrace_bin, "serve", "-q", "-c", config, "--socket", socket)]
     process = subprocess.Popen(command, preexec_fn=block, stdout=subprocess.DEVNULL)
     wait_for(lambda: listens(socket), "no socket")
     process.terminate()
