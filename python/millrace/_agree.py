@@ -35,7 +35,7 @@ def agree(source: str, world: int, digest: str, objects: int) -> None:
     if store is None:
         return
     mine = json.dumps({"digest": digest, "objects": objects, "host": socket.gethostname(), "rank": _rank()})
-    # A source that is listed again later in the same job has another turn, on all ranks.
+    # A source that is listed again later in the same job is compared in another round, on all ranks.
     name = hashlib.sha256(f"{source}\0{world}\0{len(digests)}".encode("utf-8", "surrogateescape")).hexdigest()[:24]
     theirs = json.loads(store.compare_set(f"millrace/digest/{name}", "", mine))
     if theirs["digest"] != digest:

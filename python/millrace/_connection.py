@@ -1,4 +1,4 @@
-"""One connection to a supervisor for each process, and the data sets that go over it."""
+"""One connection to a supervisor for each process, and the data sets that use it."""
 
 from __future__ import annotations
 
@@ -83,10 +83,10 @@ class Source:
         self._number, tail, on_error = self._open(connection, uris)
         self._listed = self._number  # the present listing, whatever is read
         self._digest: str | None = None  # the listing that is read, where it is another one
-        # What the TOML says for a reader that says nothing; enums of shm/control/config.h.
+        # The defaults of the TOML for a reader that names none; enums of shm/control/config.h.
         self.tail, self.on_error = TAILS[tail], POLICIES[on_error]
         if objects:
-            self._uris = ()  # a long list is not carried about: the supervisor has it
+            self._uris = ()  # a long list is not pickled with it: the supervisor has it
 
     def __str__(self) -> str:
         return self._name or ("a list of objects" if self._objects else ", ".join(self._uris))
@@ -136,7 +136,7 @@ class Source:
                 if done:
                     return
                 connection.client.check()
-                progress.say(objects, requests)
+                progress.update(objects, requests)
                 time.sleep(pause)
                 pause = min(2 * pause, 0.05)
         finally:
@@ -188,7 +188,7 @@ class Source:
     def agree(self, world: int) -> None:
         """Stops the job where the ranks list different objects."""
         index = self.index()
-        # A loaded listing has a turn of its own: not every rank may have asked for the present one before.
+        # A loaded listing is compared in a round of its own: not every rank may have asked for the present one before.
         name = str(self) if self._digest is None else f"{self}@{self._digest}"
         _agree.agree(name, world, index.digest, len(index))
 

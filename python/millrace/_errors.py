@@ -6,7 +6,7 @@ import errno
 
 
 class Error(OSError):
-    """Something that millrace was asked for failed; the text says what, for which object, and what to do."""
+    """Something that millrace was asked for failed; the text names what, for which object, and what to do."""
 
 
 class ChangedError(Error):

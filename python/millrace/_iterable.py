@@ -16,7 +16,7 @@ from ._ring import Plan
 from ._stream import Stream, Transform
 
 log = logging.getLogger("millrace")
-_said_single = False
+_logged_single = False
 
 
 class IterableDataset(Dataset):
@@ -54,7 +54,7 @@ class IterableDataset(Dataset):
         self._rank_arguments = _arguments.rank_pair(rank, world_size)
         chosen_tail = _arguments.tail(tail, drop_last)
         self._progress = Progress(seed)
-        self._key = uuid.uuid4().hex  # under which the main process tells workers of a bare DataLoader the epoch
+        self._key = uuid.uuid4().hex  # under which the main process hands the epoch to the workers of a bare DataLoader
         super().__init__(source, transform, on_error, window, writable)
         self._tail = chosen_tail or self._source.tail
 
@@ -68,12 +68,12 @@ class IterableDataset(Dataset):
         """The epoch that set_epoch named (0 at first); iterating does not advance it, as `.batches` does."""
         worker, workers = _torch.worker() or (0, 1)
         if self.batch_size is None:
-            self._say_single(worker)
+            self._log_single(worker)
         stream = self._stream(self._key, self._loop(self.batch_size or 1), self._tail)
         return stream.singles(worker, workers) if self.batch_size is None else stream.batches(worker, workers)
 
     def batches(self, batch_size: int | None = None) -> Batches:
-        """Lists of samples, without torch. Iterating it again goes on with the next epoch."""
+        """Lists of samples, without torch. Each iteration is the next epoch."""
         chosen = _arguments.batch_size(batch_size) or self.batch_size
         if chosen is None:
             raise ValueError("batches() needs a batch size, here or as batch_size of the data set")
@@ -89,7 +89,7 @@ class IterableDataset(Dataset):
         return self._progress.state(self.digest)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The next iteration goes on there. The state may be of another number of ranks, and of millrace.DataLoader."""
+        """The next iteration continues there. The state may be of any number of ranks, and of millrace.DataLoader."""
         self._progress.load(state, self._source)
         self._source.put_loop(self._key, self._loop(self.batch_size or 1))
 
@@ -104,20 +104,20 @@ class IterableDataset(Dataset):
     def _plan(self, loop: Loop, tail: str | None = None) -> Plan:
         return self._source.plan(loop, self._shuffle, tail or self._tail)
 
-    def _stream(self, key: str | None, loop: Loop, tail: str, must: bool = False) -> Stream:
+    def _stream(self, key: str | None, loop: Loop, tail: str, required: bool = False) -> Stream:
         """A lane for this process. What was put under key counts more than loop: a worker's copy may be old."""
         lane, put = self._source.open_lane(self._window, loop.batch, key, self._writable)
-        if put is None and must:
+        if put is None and required:
             raise Error(
                 "the supervisor has forgotten where this loader stands, and a copy may be old: were hundreds of "
                 "loaders begun at once?"
             )
         return Stream(lane, self._plan(put or loop, tail), self._transform, self._on_error)
 
-    def _say_single(self, worker: int) -> None:
-        global _said_single
-        if _torch.worker() is not None and worker == 0 and not _said_single:
-            _said_single = True
+    def _log_single(self, worker: int) -> None:
+        global _logged_single
+        if _torch.worker() is not None and worker == 0 and not _logged_single:
+            _logged_single = True
             log.info(
                 "a data set without batch_size in a DataLoader: the order depends on the number of workers and a "
                 "resume cannot change the world size; millrace.DataLoader, or batch_size, has neither limit"
@@ -139,15 +139,15 @@ class Batches:
         loop = dataset._loop(self._batch_size)
         plan = dataset._plan(loop)
         log_left_out(plan)
-        return self._give(serial, plan, dataset._stream(None, loop, dataset._tail).batches(0, 1))
+        return self._deliver(serial, plan, dataset._stream(None, loop, dataset._tail).batches(0, 1))
 
-    def _give(self, serial: int, plan: Plan, batches: Iterator[list[Any]]) -> Iterator[list[Any]]:
+    def _deliver(self, serial: int, plan: Plan, batches: Iterator[list[Any]]) -> Iterator[list[Any]]:
         progress = self._dataset._progress
         for step, batch in enumerate(batches):
             progress.check(serial)
             progress.give(plan.cursor_after(step))
             yield batch
-            del batch  # the loop's alone from here on: its Leases go when the loop lets go
+            del batch  # the loop's alone from here on: its Leases end when the loop drops them
             progress.check(serial)
         progress.check(serial)
         progress.finish()

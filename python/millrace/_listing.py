@@ -1,4 +1,4 @@
-"""What is said while a process waits for a listing."""
+"""The progress that is shown while a process waits for a listing."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class ListingProgress:
 
     def __init__(self, label: str) -> None:
         self._label = label
-        self._began = self._said = time.monotonic()
+        self._began = self._updated = time.monotonic()
         self._shown = 0
         first = os.environ.get("LOCAL_RANK", "0") == "0" and _torch.worker() is None
         self._terminal = first and not os.environ.get("MILLRACE_SOCKET") and sys.stderr.isatty()
 
-    def say(self, objects: int, requests: int) -> None:
+    def update(self, objects: int, requests: int) -> None:
         now = time.monotonic()
-        if now - self._said < (SHOW_EVERY_S if self._terminal else LOG_EVERY_S):
+        if now - self._updated < (SHOW_EVERY_S if self._terminal else LOG_EVERY_S):
             return
-        self._said = now
+        self._updated = now
         rate = objects / (now - self._began)
         text = f"listing {self._label}: {objects:,} objects so far, {rate:,.0f}/s, {requests:,} requests"
         if self._terminal:

@@ -8,7 +8,7 @@ import uuid
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Callable, cast
+from typing import Any, Callable, NamedTuple, cast
 
 import torch.utils.data
 from torch.utils.data import default_collate
@@ -21,7 +21,7 @@ from ._iterable import IterableDataset, log_left_out
 from ._map import Announced, MapDataset, announce
 from ._progress import MAX_EPOCH, Progress, listing_of, number
 from ._ring import Plan
-from ._ship import Pool, Shipping, opened
+from ._ship import Pool, Shipping, open_batch
 
 log = logging.getLogger("millrace")
 Collate = Callable[[Any], Any]
@@ -32,9 +32,9 @@ WINDOW = 256  # what to announce ahead for; the configuration's default of lanes
 class DataLoader(torch.utils.data.DataLoader[Any]):
     """torch's DataLoader for millrace's data sets, with state_dict, load_state_dict and set_epoch.
 
-    The order depends on (digest, seed, epoch) alone. The state says what the loop has been given, and serves any number
-    of ranks and workers. `iter` begins at the epoch and cursor that were loaded or set; after the last batch comes the
-    next epoch, and so it does after a `break`. `len` is the steps of this rank from the current cursor.
+    The order depends on (digest, seed, epoch) alone. The state records what the loop has been given, and serves any
+    number of ranks and workers. `iter` begins at the epoch and cursor that were loaded or set; after the last batch, or
+    a `break`, comes the next epoch. `len` is the steps of this rank from the current cursor.
 
     batch_size defaults to the data set's, else 1; None gives single samples. shuffle and seed are the data set's for
     an IterableDataset, and given here for a MapDataset. tail is "short", "drop" (as drop_last=True) or "pad".
@@ -67,15 +67,11 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         world_size: int | None = None,
         **more: Any,
     ) -> None:
-        if not isinstance(dataset, (IterableDataset, MapDataset)):
-            raise TypeError(f"millrace.DataLoader reads millrace's data sets, not {type(dataset).__name__}")
-        if not more.get("in_order", True):
-            raise ValueError("in_order=False would lose the order that the state stands for")
+        _check_dataset(dataset, more)
         _torch.register_collate()
         if batch_size is _MISSING:
             batch_size = 1 if batch_sampler is not None else getattr(dataset, "batch_size", None) or 1
-        own = sampler is None and batch_sampler is None
-        if own:
+        if sampler is None and batch_sampler is None:
             batch_size = _arguments.batch_size(batch_size)
         workers: dict[str, Any] = dict(
             num_workers=num_workers,
@@ -89,7 +85,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             **({"pin_memory_device": pin_memory_device} if pin_memory_device else {}),
             **more,
         )
-        # torch checks the arguments and keeps them where other libraries look for them.
+        # torch checks the arguments and keeps them where other libraries expect them.
         super().__init__(
             cast(Any, dataset),
             batch_size=batch_size,
@@ -100,29 +96,27 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             drop_last=_arguments.boolean("drop_last", drop_last),
             **workers,
         )
-        chosen_tail = _arguments.tail(tail, drop_last)
-        source: _Source
-        if isinstance(dataset, IterableDataset):
-            refuse(sampler is not None or batch_sampler is not None, "a sampler is for a MapDataset")
-            refuse(shuffle is not None or seed is not None, "shuffle and seed are given to the IterableDataset")
-            refuse(rank is not None or world_size is not None, "rank and world_size are given to the IterableDataset")
-            source = _Planned(dataset, batch_size, chosen_tail or dataset._tail, num_workers)
-        elif own:
-            chosen_seed = _arguments.integer("seed", 0 if seed is None else seed, 0, _arguments.MAX_SEED)
-            ranks = _arguments.rank_pair(rank, world_size)
-            source = _Sampled(
-                dataset, batch_size, chosen_tail or dataset._source.tail, num_workers, bool(shuffle), chosen_seed, ranks
-            )
-        else:
-            refuse(seed is not None or tail is not None, "seed and tail are for the loader's own order")
-            refuse(rank is not None or world_size is not None, "with a sampler, rank and world_size are the sampler's")
-            batches = cast(Any, self).batch_sampler
-            source = _UserSampled(dataset, self.sampler if batches is None else batches, batches is None, num_workers)
+        order = _Order(batch_size, _arguments.tail(tail, drop_last), shuffle, seed, rank, world_size)
+        self._source = self._source_of(dataset, order, sampler is not None or batch_sampler is not None)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # said once above
-            inner = source.loader(collate_fn, workers, batch_size is None)
-        self._source = source
-        self._inner = inner
+            warnings.simplefilter("ignore")  # torch has issued them once, above
+            self._inner = self._source.loader(collate_fn, workers, batch_size is None)
+
+    def _source_of(self, dataset: IterableDataset | MapDataset, order: _Order, sampled: bool) -> _Source:
+        """The source of the batches; ValueError for arguments that do not go together."""
+        if isinstance(dataset, IterableDataset):
+            refuse(sampled, "a sampler is for a MapDataset")
+            refuse(
+                order.shuffle is not None or order.seed is not None, "shuffle and seed are given to the IterableDataset"
+            )
+            refuse(order.has_rank(), "rank and world_size are given to the IterableDataset")
+            return _Iterated(dataset, order.batch, order.tail or dataset._tail)
+        if not sampled:
+            return _Mapped(dataset, order, self.num_workers)
+        refuse(order.seed is not None or order.tail is not None, "seed and tail are for the loader's own order")
+        refuse(order.has_rank(), "with a sampler, rank and world_size are the sampler's")
+        batches = cast(Any, self).batch_sampler
+        return _UserSampled(dataset, self.sampler if batches is None else batches, batches is None, self.num_workers)
 
     def __iter__(self) -> Any:
         return _Iteration(self._source, self._inner)
@@ -140,13 +134,34 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         return self._source.state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The next iteration goes on behind what was given when the state was taken, over the listing of that time."""
+        """The next iteration continues where the loop was when the state was taken, over the listing of that time."""
         before = self.dataset._source.number
         self._source.load(state)
         workers = getattr(self._inner, "_iterator", None)
         if workers is not None and self.dataset._source.number != before:  # persistent ones know the listing before
             self._inner._iterator = None
             workers._shutdown_workers()
+
+
+class _Order(NamedTuple):
+    """What the arguments choose of the order. None: not given."""
+
+    batch: int | None
+    tail: str | None
+    shuffle: bool | None
+    seed: int | None
+    rank: int | None
+    world_size: int | None
+
+    def has_rank(self) -> bool:
+        return self.rank is not None or self.world_size is not None
+
+
+def _check_dataset(dataset: Any, more: dict[str, Any]) -> None:
+    if not isinstance(dataset, (IterableDataset, MapDataset)):
+        raise TypeError(f"millrace.DataLoader reads millrace's data sets, not {type(dataset).__name__}")
+    if not more.get("in_order", True):
+        raise ValueError("in_order=False would lose the order that the state stands for")
 
 
 def refuse(condition: bool, text: str) -> None:
@@ -174,7 +189,7 @@ class _Iteration(Iterator[Any]):
             raise StopIteration
         self._source.progress.check(self._serial)
         try:
-            batch = opened(next(self._batches))
+            batch = open_batch(next(self._batches))
         except StopIteration:
             self._batches = None
             if self._step < self._steps:
@@ -199,7 +214,7 @@ class _Iteration(Iterator[Any]):
 def _pool_for(inner: torch.utils.data.DataLoader[Any]) -> Pool | None:
     """What the workers that start next put their batches into; those that live on keep what they have."""
     shipping = cast(Shipping, inner.collate_fn)
-    if not inner.num_workers or inner.pin_memory:  # torch pins what it finds, and would not look into what is shipped
+    if not inner.num_workers or inner.pin_memory:  # torch pins what it finds, and would not search what is shipped
         return None
     if shipping.pool is None or not inner.persistent_workers:
         context: Any = inner.multiprocessing_context or multiprocessing.get_context()
@@ -237,92 +252,29 @@ class _Source:
 
 
 class _Planned(_Source):
-    """An IterableDataset: the workers make whole planned batches."""
-
-    def __init__(self, dataset: IterableDataset, batch: int | None, tail: str, workers: int) -> None:
-        self._dataset, self._batch, self._tail = dataset, batch or 1, tail
-        self._key = uuid.uuid4().hex
-        self.progress = Progress(dataset._progress.seed)
-        self._plan: Plan | None = None
-
-    def loader(self, collate: Collate | None, workers: dict[str, Any], single: bool) -> Any:
-        steps = _Steps(self._dataset, self._key, self._batch, self._tail)
-        return torch.utils.data.DataLoader(steps, batch_size=None, collate_fn=_collate(collate, single), **workers)
-
-    def _loop(self) -> Loop:
-        rank, world = _arguments.resolve_rank(*self._dataset._rank_arguments)
-        at = self.progress
-        return Loop(at.epoch, at.cursor, at.seed, self._batch, world, rank)
-
-    def begin(self) -> int:
-        loop = self._loop()
-        self._plan = self._dataset._plan(loop, self._tail)
-        log_left_out(self._plan)
-        self._dataset._source.put_loop(self._key, loop)  # workers that live on see it when they open their lanes
-        return self._plan.steps
-
-    def steps(self) -> int:
-        return self._dataset._plan(self._loop(), self._tail).steps
-
-    def cursor_after(self, step: int) -> int:
-        assert self._plan is not None
-        return self._plan.cursor_after(step)
-
-    def state(self) -> dict[str, Any]:
-        return self.progress.state(self._dataset.digest)
-
-    def load(self, state: dict[str, Any]) -> None:
-        self.progress.load(state, self._dataset._source)
-
-
-class _Steps(torch.utils.data.IterableDataset[Any]):
-    """What the inner loader iterates in each worker: lists of samples, a list a step."""
-
-    def __init__(self, dataset: IterableDataset, key: str, batch: int, tail: str) -> None:
-        self._dataset, self._key, self._batch, self._tail = dataset, key, batch, tail
-
-    def __iter__(self) -> Iterator[list[Any]]:
-        worker, workers = _torch.worker() or (0, 1)
-        loop = self._dataset._loop(self._batch)  # for the size of the window; what the main process put decides
-        return self._dataset._stream(self._key, loop, self._tail, must=True).batches(worker, workers)
-
-
-class _Sampled(_Source):
-    """A MapDataset in the loader's own order: planned, sharded by rank, elastic."""
+    """The loader's own order: planned, sharded by rank, and independent of the number of ranks that resume it."""
 
     def __init__(
         self,
-        dataset: MapDataset,
+        dataset: IterableDataset | MapDataset,
         batch: int | None,
         tail: str,
-        workers: int,
         shuffle: bool,
         seed: int,
         ranks: tuple[int | None, int | None],
     ) -> None:
         self._dataset, self._batch, self._tail = dataset, batch or 1, tail
-        self._workers, self._shuffle, self._ranks = workers, shuffle, ranks
+        self._shuffle, self._ranks = shuffle, ranks
         self.progress = Progress(seed)
         self._plan: Plan | None = None
 
-    def loader(self, collate: Collate | None, workers: dict[str, Any], single: bool) -> Any:
-        depth = look_ahead(self._dataset, self._batch)
-        batches = _Announcing(self._batches, self._workers, depth, self.progress)
-        return torch.utils.data.DataLoader(
-            cast(Any, self._dataset), batch_sampler=batches, collate_fn=_collate(collate, single), **workers
-        )
-
-    def _new_plan(self) -> Plan:
+    def _loop(self) -> Loop:
         rank, world = _arguments.resolve_rank(*self._ranks)
         at = self.progress
-        return self._dataset._source.plan(
-            Loop(at.epoch, at.cursor, at.seed, self._batch, world, rank), self._shuffle, self._tail
-        )
+        return Loop(at.epoch, at.cursor, at.seed, self._batch, world, rank)
 
-    def _batches(self) -> Iterable[Sequence[int]]:
-        plan = self._plan
-        assert plan is not None
-        return (plan.objects(step) for step in range(plan.steps))
+    def _new_plan(self) -> Plan:
+        return self._dataset._source.plan(self._loop(), self._shuffle, self._tail)
 
     def begin(self) -> int:
         self._plan = self._new_plan()
@@ -343,6 +295,59 @@ class _Sampled(_Source):
         self.progress.load(state, self._dataset._source)
 
 
+class _Iterated(_Planned):
+    """An IterableDataset: the workers make whole planned batches."""
+
+    _dataset: IterableDataset
+
+    def __init__(self, dataset: IterableDataset, batch: int | None, tail: str) -> None:
+        super().__init__(dataset, batch, tail, dataset._shuffle, dataset._progress.seed, dataset._rank_arguments)
+        self._key = uuid.uuid4().hex
+
+    def loader(self, collate: Collate | None, workers: dict[str, Any], single: bool) -> Any:
+        steps = _Steps(self._dataset, self._key, self._batch, self._tail)
+        return torch.utils.data.DataLoader(steps, batch_size=None, collate_fn=_collate(collate, single), **workers)
+
+    def begin(self) -> int:
+        steps = super().begin()
+        self._dataset._source.put_loop(self._key, self._loop())  # for workers that live on: read as they open lanes
+        return steps
+
+
+class _Steps(torch.utils.data.IterableDataset[Any]):
+    """What the inner loader iterates in each worker: lists of samples, a list a step."""
+
+    def __init__(self, dataset: IterableDataset, key: str, batch: int, tail: str) -> None:
+        self._dataset, self._key, self._batch, self._tail = dataset, key, batch, tail
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        worker, workers = _torch.worker() or (0, 1)
+        loop = self._dataset._loop(self._batch)  # for the size of the window; what the main process put decides
+        return self._dataset._stream(self._key, loop, self._tail, required=True).batches(worker, workers)
+
+
+class _Mapped(_Planned):
+    """A MapDataset in the loader's own order: the workers are told the numbers of the objects."""
+
+    _dataset: MapDataset
+
+    def __init__(self, dataset: MapDataset, order: _Order, workers: int) -> None:
+        seed = _arguments.integer("seed", 0 if order.seed is None else order.seed, 0, _arguments.MAX_SEED)
+        ranks = _arguments.rank_pair(order.rank, order.world_size)
+        super().__init__(dataset, order.batch, order.tail or dataset._source.tail, bool(order.shuffle), seed, ranks)
+        self._workers = workers
+
+    def loader(self, collate: Collate | None, workers: dict[str, Any], single: bool) -> Any:
+        depth = look_ahead(self._dataset, self._batch)
+        batches = _Announcing(self._batches, self._workers, depth, self.progress)
+        return _map_loader(self._dataset, batches, _collate(collate, single), workers)
+
+    def _batches(self) -> Iterable[Sequence[int]]:
+        plan = self._plan
+        assert plan is not None
+        return (plan.objects(step) for step in range(plan.steps))
+
+
 class _UserSampled(_Source):
     """A MapDataset in the order of a user's sampler: a resume skips the batches that were given."""
 
@@ -355,9 +360,7 @@ class _UserSampled(_Source):
         batch = getattr(self._sampler, "batch_size", None) or 1
         depth = look_ahead(self._dataset, batch if isinstance(batch, int) else 1)
         batches = _Announcing(self._batches, self._workers, depth, self.progress)
-        return torch.utils.data.DataLoader(
-            cast(Any, self._dataset), batch_sampler=batches, collate_fn=_collate(collate, single), **workers
-        )
+        return _map_loader(self._dataset, batches, _collate(collate, single), workers)
 
     def _batches(self) -> Iterable[Sequence[int]]:
         rest = islice(iter(self._sampler), self._skip, None)
@@ -391,7 +394,7 @@ class _UserSampled(_Source):
         if world != now:
             raise ValueError(
                 f"the state is of a sampler in a world of {world} ranks, this one has {now}: only the loader's own "
-                "order (no sampler) goes on with another number"
+                "order (no sampler) continues with another number"
             )
         listing_of(state, self._dataset._source)
         self.set_epoch(epoch)
@@ -401,6 +404,10 @@ class _UserSampled(_Source):
 def look_ahead(dataset: MapDataset, batch: int) -> int:
     """Batches of a worker that fit its window beside the one it works on; more would wait in the worker's queue."""
     return max(1, (dataset._window or WINDOW) // batch - 1)
+
+
+def _map_loader(dataset: MapDataset, batches: _Announcing, collate: Collate, workers: dict[str, Any]) -> Any:
+    return torch.utils.data.DataLoader(cast(Any, dataset), batch_sampler=batches, collate_fn=collate, **workers)
 
 
 class _Announcing:
@@ -413,7 +420,7 @@ class _Announcing:
         return announce(self._batches(), self._workers, self._depth, self._progress.serial)
 
 
-class _Only:
+class _SingleSample:
     """collate_fn for batch_size=None: the one sample of the step, not a batch of it."""
 
     def __init__(self, convert: Collate) -> None:
@@ -424,4 +431,4 @@ class _Only:
 
 
 def _collate(collate: Collate | None, single: bool) -> Collate:
-    return Shipping(_Only(collate or default_convert) if single else collate or default_collate)
+    return Shipping(_SingleSample(collate or default_convert) if single else collate or default_collate)

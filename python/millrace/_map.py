@@ -19,13 +19,13 @@ from ._ring import Failure, Lane, Lease
 from ._stream import REPLACEMENTS, Transform
 
 log = logging.getLogger("millrace")
-_said_no_look_ahead = False
+_logged_no_look_ahead = False
 _iterations = itertools.count(1)  # negative as a run, so that they are no loader's
 ITERATED_AHEAD = 16
 
 
 class Announced(list[int]):
-    """A batch's object numbers, with those of the same worker's next batches that it has not been told yet."""
+    """A batch's object numbers, with those of the same worker's next batches that it has not been sent yet."""
 
     def __init__(self, indices: Iterable[int], run: int, ahead: list[list[int]]) -> None:
         super().__init__(indices)
@@ -39,20 +39,20 @@ class Announced(list[int]):
 def announce(batches: Iterable[Sequence[int]], workers: int, depth: int, run: int) -> Iterator[Announced]:
     """Each batch with the ones that its worker (k of `workers`, in turn) gets after it, `depth` deep."""
     source = (list(batch) for batch in batches)
-    coming: deque[list[int]] = deque()
+    upcoming: deque[list[int]] = deque()
     number = 0
     while True:
-        while len(coming) <= workers * depth:
+        while len(upcoming) <= workers * depth:
             following = next(source, None)
             if following is None:
                 break
-            coming.append(following)
-        if not coming:
+            upcoming.append(following)
+        if not upcoming:
             return
-        batch = coming.popleft()
-        # coming[workers * d - 1] is this worker's d-th batch after this one. Its first batch tells of all of them.
+        batch = upcoming.popleft()
+        # upcoming[workers * d - 1] is this worker's d-th batch after this one. Its first batch carries all of them.
         deep = range(1, depth + 1) if number < workers else range(depth, depth + 1)
-        ahead = [coming[workers * d - 1] for d in deep if workers * d <= len(coming)]
+        ahead = [upcoming[workers * d - 1] for d in deep if workers * d <= len(upcoming)]
         yield Announced(batch, run, ahead)
         number += 1
 
@@ -164,7 +164,7 @@ class MapDataset(Dataset):
     def _batch(self, numbers: list[int], indices: Sequence[int]) -> list[Any]:
         reader = self._lane_reader(len(numbers))
         if not isinstance(indices, Announced):
-            self._say_no_look_ahead()
+            self._log_no_look_ahead()
             return self._samples(numbers, reader)
         if reader.run != indices.run or not reader.starts_with(numbers):
             self._close()  # what was fetched ahead is of no use any more
@@ -257,9 +257,9 @@ class MapDataset(Dataset):
             lane.close()
         raise Error(f"no readable replacement was found for object {index}") from cause
 
-    def _say_no_look_ahead(self) -> None:
-        global _said_no_look_ahead
+    def _log_no_look_ahead(self) -> None:
+        global _logged_no_look_ahead
         worker = _torch.worker()
-        if not _said_no_look_ahead and (worker is None or worker[0] == 0) and _torch.data_module() is not None:
-            _said_no_look_ahead = True
+        if not _logged_no_look_ahead and (worker is None or worker[0] == 0) and _torch.data_module() is not None:
+            _logged_no_look_ahead = True
             log.info("each batch is fetched when it is asked for: millrace.DataLoader fetches the next ones ahead")

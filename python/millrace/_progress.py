@@ -26,11 +26,11 @@ class Progress:
         self.seed = seed
         self.epoch = 0
         self.cursor = 0
-        self.serial = 0  # counts iterations: only the last one may go on
-        self._left = False
+        self.serial = 0  # counts iterations: only the last one may continue
+        self._begun = False
 
     def begin(self) -> int:
-        if self._left:
+        if self._begun:
             self.finish()
         self.serial += 1
         return self.serial
@@ -41,19 +41,19 @@ class Progress:
 
     def give(self, cursor: int) -> None:
         self.cursor = cursor
-        self._left = True
+        self._begun = True
 
     def finish(self) -> None:
         self.epoch += 1
         self.cursor = 0
-        self._left = False
+        self._begun = False
 
     def set_epoch(self, epoch: int) -> None:
-        """Says what the next iteration is. A loaded position in that very epoch is kept."""
-        if epoch != self.epoch or self._left:
+        """Chooses the next iteration. A loaded position in that very epoch is kept."""
+        if epoch != self.epoch or self._begun:
             self.cursor = 0
         self.epoch = epoch
-        self._left = False
+        self._begun = False
         self.serial += 1
 
     def state(self, digest: str) -> dict[str, Any]:
@@ -65,7 +65,7 @@ class Progress:
         if cursor > len(index):
             raise ValueError(f"the state's cursor is {cursor}, the data set has {len(index)} objects")
         self.seed, self.epoch, self.cursor = seed, epoch, cursor
-        self._left = False
+        self._begun = False
         self.serial += 1
 
 

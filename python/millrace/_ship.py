@@ -1,12 +1,12 @@
-"""How batches get from a DataLoader worker to the main process: their bytes through shared memory, the rest as ever.
+"""How batches get from a DataLoader worker to the main process: their bytes through shared memory, the rest as usual.
 
 torch sends a batch as one pickle through a pipe: each byte is copied six times, 64 KiB at a time with a change of
 process for each, into memory that is new every time. Here the worker copies Leases, Items and bytes once into a block
 of a pool that the main process made before the workers began, and the main process copies them out as the loop takes
-the batch. A batch that finds no free block, or is larger than one, goes by the pipe.
+the batch. A batch that finds no free block, or is larger than one, is sent through the pipe.
 
 A block is free, or a worker's until it has sent the batch, or the batch's until that is opened or thrown away: its
-semaphore says so. A worker that dies takes the block along with it and nothing else.
+semaphore records which. A worker that dies takes its block with it and nothing else.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Pool:
         _pools[key] = self
 
     def __getstate__(self) -> dict[str, Any]:
-        """For a worker that is spawned: the descriptor goes along."""
+        """For a worker that is spawned: the descriptor is sent with it."""
         state = {name: self.__dict__[name] for name in ("blocks", "key", "_free")}
         return {**state, "_descriptor": reduction.DupFd(self._descriptor)}
 
@@ -87,7 +87,7 @@ class Placed:
 
 
 class Shipped:
-    """A batch under way: what is left of it, and the block with its bytes."""
+    """A batch under way: the rest of it, and the block with its bytes."""
 
     def __init__(self, key: bytes, block: int, rest: Any) -> None:
         self._key, self._rest = key, rest
@@ -102,7 +102,7 @@ class Shipped:
         assert self._block is not None
         view = pool.view(self._block)
         try:
-            return _mapped(self._rest, lambda one: _taken(one, view))
+            return _mapped(self._rest, lambda one: _unpacked(one, view))
         finally:
             view.release()
             self._drop()
@@ -118,7 +118,7 @@ class Shipped:
 
 
 class Shipping:
-    """A collate function that puts what the user's made into a block. The main process opens it: `opened`."""
+    """A collate function that puts what the user's made into a block. The main process opens it: `open_batch`."""
 
     def __init__(self, collate: Callable[[Any], Any]) -> None:
         self._collate = collate
@@ -132,11 +132,11 @@ class Shipping:
         return _packed(batch, self.pool, worker[0])
 
 
-def opened(batch: Any) -> Any:
+def open_batch(batch: Any) -> Any:
     return batch.open() if isinstance(batch, Shipped) else batch
 
 
-def _moves(one: Any) -> bool:
+def _is_shipped(one: Any) -> bool:
     kind = type(one)
     return kind is Lease or kind is Item or (kind is bytes and len(one) >= LEAST_BYTES)
 
@@ -156,7 +156,7 @@ def _packed(batch: Any, pool: Pool, worker: int) -> Any:
 
     def add(one: Any) -> None:
         nonlocal total
-        if _moves(one):
+        if _is_shipped(one):
             total += (len(one) + ALIGN - 1) // ALIGN * ALIGN
 
     _mapped(batch, add)
@@ -168,7 +168,7 @@ def _packed(batch: Any, pool: Pool, worker: int) -> Any:
 
     def place(one: Any) -> Any:
         nonlocal end
-        if not _moves(one):
+        if not _is_shipped(one):
             return one
         size, at = len(one), end
         view[at : at + size] = one
@@ -184,7 +184,7 @@ def _packed(batch: Any, pool: Pool, worker: int) -> Any:
         view.release()
 
 
-def _taken(one: Any, view: memoryview) -> Any:
+def _unpacked(one: Any, view: memoryview) -> Any:
     if type(one) is not Placed:
         return one
     data = view[one.offset : one.offset + one.size]

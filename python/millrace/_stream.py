@@ -103,7 +103,7 @@ class Stream:
         raise Error(f"no readable replacement was found for the sample at position {position}") from self._last
 
     def _fetch(self, position: int) -> Lease | Failure:
-        """One more object, behind all that was fed: a lane is taken in order, so the rest is put aside."""
+        """One more object, after all that was fed: a lane is taken in order, so the rest is put aside."""
         self._lane.feed(self._plan.object(position), position | _REPLACES)
         while True:
             delivery = self._lane.next_fed()

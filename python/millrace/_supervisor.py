@@ -33,7 +33,7 @@ class Settings(NamedTuple):
 
     toml: str = ""
     environment: tuple[tuple[str, str], ...] = ()
-    asked_by: tuple[str, ...] = ()  # what the user wrote, for the message that says that it was not applied
+    asked_by: tuple[str, ...] = ()  # what the user wrote, for the message that it was not applied
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -42,10 +42,10 @@ class Settings(NamedTuple):
 
 NO_SETTINGS = Settings()
 _preferred = NO_SETTINGS
-_started: list[subprocess.Popen[bytes]] = []  # kept, so that ended ones are reaped and none is complained about
+_started: list[subprocess.Popen[bytes]] = []  # kept, so that ended ones are reaped without a ResourceWarning
 _private: dict[tuple[object, ...], weakref.ref[Connection]] = {}
 _adopted: str | None = None
-_said_ignored: set[tuple[str, ...]] = set()
+_warned_ignored: set[tuple[str, ...]] = set()
 _numbers = itertools.count(1)
 
 
@@ -84,13 +84,13 @@ def preferred() -> Settings:
 def connection(settings: Settings = NO_SETTINGS, maker: str = "a data set") -> Connection:
     """A connection for something new. Starts a private supervisor where there is none with these settings.
 
-    A supervisor that the user started, or configures by MILLRACE_CONFIG, keeps its configuration; a warning says so.
+    A supervisor that the user started, or configures by MILLRACE_CONFIG, keeps its configuration, with a warning.
     """
     if settings.key == NO_SETTINGS.key:
         settings = _preferred
     path = os.environ.get("MILLRACE_SOCKET")
     if path:
-        _say_ignored(settings, "this job's supervisor (MILLRACE_SOCKET) has a configuration of its own")
+        _warn_ignored(settings, "this job's supervisor (MILLRACE_SOCKET) has a configuration of its own")
         return connect(path, CONNECT_TIMEOUT_MS)
     if _torch.worker() is not None:
         raise Error(
@@ -98,7 +98,7 @@ def connection(settings: Settings = NO_SETTINGS, maker: str = "a data set") -> C
             "or start the job with `millrace run`"
         )
     if os.environ.get("MILLRACE_CONFIG"):
-        _say_ignored(settings, "MILLRACE_CONFIG names the configuration")
+        _warn_ignored(settings, "MILLRACE_CONFIG names the configuration")
         settings = NO_SETTINGS
     reference = _private.get(settings.key)
     known = reference() if reference is not None else None
@@ -114,7 +114,7 @@ def connection(settings: Settings = NO_SETTINGS, maker: str = "a data set") -> C
 
 
 def adopt(socket: str) -> None:
-    """In a process that was given something to write with: the supervisor of the process which gave it, while it runs,
+    """In a process that was given a storage writer: the supervisor of the process which gave it, while it runs,
     rather than a private one of its own."""
     global _adopted
     _adopted = socket
@@ -128,9 +128,9 @@ def _of_parent() -> Connection | None:
     return None
 
 
-def _say_ignored(settings: Settings, why: str) -> None:
-    if settings.asked_by and settings.asked_by not in _said_ignored:
-        _said_ignored.add(settings.asked_by)
+def _warn_ignored(settings: Settings, why: str) -> None:
+    if settings.asked_by and settings.asked_by not in _warned_ignored:
+        _warned_ignored.add(settings.asked_by)
         log.warning("not applied: %s; %s, which counts", ", ".join(settings.asked_by), why)
 
 
@@ -177,7 +177,7 @@ def _shared(settings: Settings) -> Connection:
 def _locked(folder: Path) -> Iterator[None]:
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX)  # let go with the descriptor, also by a death
+        fcntl.flock(fd, fcntl.LOCK_EX)  # released with the descriptor, also by a death
         yield
     finally:
         os.close(fd)

@@ -25,10 +25,10 @@ def worker() -> tuple[int, int] | None:
 
 
 def mixed(cls: type, base: str) -> type:
-    """cls with torch.utils.data.<base> among its bases once torch is loaded: what isinstance looks at.
+    """cls with torch.utils.data.<base> among its bases once torch is loaded: what isinstance checks.
 
-    torch's DataLoader tells iterable data sets by isinstance, and torch may be imported before or after a data set is
-    made; so the class that an instance reports is decided when it is asked.
+    torch's DataLoader recognises iterable data sets by isinstance, and torch may be imported before or after a data set
+    is made; so the class that an instance reports is decided when it is asked.
     """
     module = data_module()
     if module is None:

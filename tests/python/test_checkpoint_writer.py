@@ -412,7 +412,7 @@ def test_a_folder_that_may_not_be_written(folder: Place, tmp_path: Path) -> None
 def test_no_memory_for_another_writer(
     folder: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(_writer, "SAY_AFTER_S", 0.05)
+    monkeypatch.setattr(_writer, "WARN_AFTER_S", 0.05)
     first, second = checkpoint.writer(folder / "1"), checkpoint.writer(folder / "2")
     with pytest.raises(TimeoutError, match=r"checkpoint\.arena_bytes"):
         checkpoint.writer(folder / "3", timeout_s=0.3)

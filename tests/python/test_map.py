@@ -164,7 +164,7 @@ def test_announcements() -> None:
 def test_in_torchs_loader(socket: str, hundred: Folder, caplog: pytest.LogCaptureFixture) -> None:
     ds: Any = millrace.MapDataset(hundred.uri, transform=pair)
     assert isinstance(ds, torch.utils.data.Dataset)
-    millrace._map._said_no_look_ahead = False
+    millrace._map._logged_no_look_ahead = False
     with caplog.at_level(logging.INFO, "millrace"):
         for workers in (0, 2):
             loader = torch.utils.data.DataLoader(ds, batch_size=8, num_workers=workers, collate_fn=keep)

@@ -44,13 +44,13 @@ def test_a_batch_arrives_as_it_was(pool: _ship.Pool) -> None:
     assert isinstance(shipped, _ship.Shipped)
     message = pickle.dumps(shipped)
     assert len(message) < 3000
-    got = _ship.opened(pickle.loads(message))
+    got = _ship.open_batch(pickle.loads(message))
     assert got["a"] == items and [one.name for one in got["a"]] == ["n0", "n1", "n2"]
     assert all(type(one) is Item for one in got["a"]) and got["empty"].name == "none"
     assert got["b"] == batch["b"] and type(got["b"][0]) is bytes and torch.equal(got["t"], torch.arange(3))
 
 
-def test_blocks_are_free_again_when_a_batch_is_opened_or_thrown_away(pool: _ship.Pool) -> None:
+def test_blocks_are_free_again_when_a_batch_is_open_batch_or_thrown_away(pool: _ship.Pool) -> None:
     ship = shipping(pool)
     for number in range(7):
         arrived = sent(ship([Item(bytes([number]) * 5000, "n")]))
@@ -60,11 +60,11 @@ def test_blocks_are_free_again_when_a_batch_is_opened_or_thrown_away(pool: _ship
         del arrived
 
 
-def test_a_block_is_not_used_again_before_its_batch_is_opened(pool: _ship.Pool) -> None:
+def test_a_block_is_not_used_again_before_its_batch_is_open_batch(pool: _ship.Pool) -> None:
     ship = shipping(pool)
     under_way = [sent(ship([bytes([number]) * 5000])) for number in range(3)]
     assert [type(batch) for batch in under_way] == [_ship.Shipped, _ship.Shipped, list]  # the third by the pipe
-    assert [_ship.opened(batch)[0][0] for batch in under_way] == [0, 1, 2]
+    assert [_ship.open_batch(batch)[0][0] for batch in under_way] == [0, 1, 2]
     assert isinstance(ship([b"4" * 5000]), _ship.Shipped)
 
 
@@ -97,9 +97,9 @@ def count_shipped(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
             seen.shipped += 1
         else:
             seen.piped += 1
-        return _ship.opened(batch)
+        return _ship.open_batch(batch)
 
-    monkeypatch.setattr(_loader, "opened", counted)
+    monkeypatch.setattr(_loader, "open_batch", counted)
     return seen
 
 

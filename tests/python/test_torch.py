@@ -125,7 +125,7 @@ def test_set_epoch_reaches_the_workers_of_torchs_loader(socket: str, hundred: Fo
 def test_one_line_says_what_a_data_set_without_batches_cannot(
     socket: str, hundred: Folder, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    millrace._iterable._said_single = False
+    millrace._iterable._logged_single = False
     ds: Any = millrace.IterableDataset(hundred.uri, transform=name_of)
     loader = torch.utils.data.DataLoader(ds, batch_size=10, num_workers=2, worker_init_fn=log_to_standard_error)
     assert len(list(loader)) == 10

@@ -183,7 +183,7 @@ def test_progress_where_python_waits(monkeypatch: pytest.MonkeyPatch, caplog: py
     monkeypatch.setattr("sys.stderr", screen)
     monkeypatch.delenv("MILLRACE_SOCKET", raising=False)
     progress = _listing.ListingProgress("train")
-    progress.say(12345, 13)
+    progress.update(12345, 13)
     progress.close()
     written = screen.getvalue().split("\r")
     assert written[1].startswith("listing train: 12,345 objects so far, ") and written[1].endswith("13 requests")
@@ -192,7 +192,7 @@ def test_progress_where_python_waits(monkeypatch: pytest.MonkeyPatch, caplog: py
     monkeypatch.setenv("MILLRACE_SOCKET", "/a/socket")  # whose supervisor shows the line
     with caplog.at_level("INFO", "millrace"):
         progress = _listing.ListingProgress("train")
-        progress.say(2000, 2)
+        progress.update(2000, 2)
         progress.close()
     assert "2,000 objects so far" in caplog.text and screen.getvalue().split("\r") == written
 

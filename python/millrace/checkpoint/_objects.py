@@ -21,7 +21,7 @@ AT_ONCE = 500  # names in one command line
 def exists(uri: Place) -> bool:
     """Whether there is an object of that name, or one below it ("gs://bucket/run1" for "gs://bucket/run1/model.pt").
 
-    PermissionError, millrace.Error and ValueError as elsewhere: an answer that could not be had is no False.
+    PermissionError, millrace.Error and ValueError as elsewhere: no answer is not False.
     """
     return bool(_listed(to_uri(uri), recursive=False))
 
@@ -85,14 +85,14 @@ def _listed(uri: str, recursive: bool) -> list[dict[str, Any]]:
 
 
 def _failure(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    """What the program says went wrong: the last line of its standard error."""
+    """The program's error: the last line of its standard error."""
     lines = done.stderr.strip().split("\n")
     with contextlib.suppress(ValueError):
         failure = json.loads(lines[-1])
         if isinstance(failure, dict) and {"code", "error"} <= failure.keys():
             return failure
-    said = lines[-1] or f"it ended with status {done.returncode}"
-    return {"code": "internal", "error": f"{' '.join(done.args)}: {said}"}
+    line = lines[-1] or f"it ended with status {done.returncode}"
+    return {"code": "internal", "error": f"{' '.join(done.args)}: {line}"}
 
 
 def _tool(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -103,7 +103,7 @@ def _tool(*arguments: str) -> subprocess.CompletedProcess[str]:
         asked = _supervisor.NO_SETTINGS if config else _supervisor.preferred()
         if asked.toml:
             config = "/proc/self/fd/0"
-        # Before "--", behind which all is a name.
+        # Before "--": everything after it is a name.
         options = ["-q", "-c", config] if config else ["-q"]
         return _run([str(_supervisor.find_program("millrace")), arguments[0], *options, *arguments[1:]], None, asked)
     fd = connect(path, _supervisor.CONNECT_TIMEOUT_MS).client.config()

@@ -30,7 +30,7 @@ PAUSE_S = (0.001, 0.05)
 
 
 class _Opened:
-    """The objects that were opened together, at the supervisor; let go of with the last of their readers."""
+    """The objects that were opened together, at the supervisor; closed with the last of their readers."""
 
     def __init__(self, connection: Connection, number: int, readers: int) -> None:
         self.connection = connection
@@ -48,7 +48,7 @@ class Reader(_File):
     """A readable, seekable binary file over one object; reader() makes it.
 
     Reads return all that was asked for, except at the object's end. Threads take turns. In a forked child it is of no
-    use. There is no file descriptor behind it (fileno() raises io.UnsupportedOperation), so nothing can map it.
+    use. It has no file descriptor (fileno() raises io.UnsupportedOperation), so nothing can map it.
     """
 
     def __init__(self, uri: str, opened: _Opened, ring: _ring.RangeReader) -> None:
@@ -127,7 +127,7 @@ class Reader(_File):
         return self.readinto(buffer)
 
     def close(self) -> None:
-        """Lets go of the memory. May be called twice."""
+        """Releases the memory. May be called twice."""
         opened = getattr(self, "_opened", None)  # also where __init__ has not run
         if opened is not None:
             self._opened = None
@@ -152,7 +152,7 @@ class Reader(_File):
             raise ValueError(f"I/O operation on the closed checkpoint reader of {self.uri}")
 
 
-_kept: list[Connection] = []  # the supervisor that was used last lives on for the next one
+_kept: list[Connection] = []  # keeps the supervisor that was used last for the next one
 
 
 def _connection() -> Connection:
@@ -183,7 +183,7 @@ def reader(uri: Place) -> Reader:
 
 
 def readers(uris: Iterable[Place]) -> list[Reader]:
-    """A reader for each of these objects, all of one bucket, looked up at once. Reading them may go on side by side."""
+    """A reader for each of these objects, all of one bucket, looked up at once. They may be read side by side."""
     targets = [object_uri(uri) for uri in uris]
     if not targets:
         return []

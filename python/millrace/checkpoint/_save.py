@@ -34,7 +34,7 @@ class Saved(NamedTuple):
 
 
 class Save(concurrent.futures.Future[Saved]):
-    """A promised save: every byte lies in shared memory, and the upload goes on whatever happens to this process.
+    """A promised save: every byte lies in shared memory, and the upload continues whatever happens to this process.
 
     A concurrent.futures.Future whose result is Saved. It cannot be cancelled. A failure that nobody has asked for (by
     result() or exception()) is raised by the next writer(), written to standard error at exit, and logged.
@@ -49,9 +49,9 @@ class Save(concurrent.futures.Future[Saved]):
         self._size = ring.bytes
         self._outcome: tuple[bool, int, str, int, int] | None = None
         self._gone_at: float | None = None
-        self._asked = False
+        self._reported = False
         self._error: BaseException | None = None
-        self.set_running_or_notify_cancel()  # from here on cancel() says False
+        self.set_running_or_notify_cancel()  # from here on cancel() returns False
 
     def progress(self) -> tuple[int, int]:
         """(bytes that the store has confirmed, bytes of the object). Does not wait."""
@@ -60,25 +60,25 @@ class Save(concurrent.futures.Future[Saved]):
         return self._ring.stored(), self._size
 
     def result(self, timeout: float | None = None) -> Saved:
-        """Waits up to `timeout` seconds (None: for ever), and raises what the save failed of."""
+        """Waits up to `timeout` seconds (None: for ever), and raises the failure of the save."""
         self._check_process()
         try:
             return super().result(timeout)
         finally:
-            self._told()
+            self._mark_reported()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Waits as result() does; what the save failed of, or None."""
+        """Waits as result() does; the failure of the save, or None."""
         self._check_process()
         try:
             return super().exception(timeout)
         finally:
-            self._told()
+            self._mark_reported()
 
-    def _told(self) -> None:
+    def _mark_reported(self) -> None:
         """Somebody here knows the end. Until then the supervisor counts a failure as one that nobody knows of."""
-        if self.done() and not self._asked:
-            self._asked = True
+        if self.done() and not self._reported:
+            self._reported = True
             self._ring.close()
 
     def _check_process(self) -> None:
@@ -90,7 +90,7 @@ class Save(concurrent.futures.Future[Saved]):
         if self._outcome is None:
             self._outcome = self._ring.outcome(timeout_ms)
         if self._outcome is None:
-            gone = self._look_at_supervisor()
+            gone = self._check_supervisor()
             if gone is not None:
                 self._end(gone)
             return gone is not None
@@ -98,7 +98,7 @@ class Save(concurrent.futures.Future[Saved]):
         self._end(None if done else from_code(code or GONE, text), generation, crc32c)
         return True
 
-    def _look_at_supervisor(self) -> SupervisorGone | None:
+    def _check_supervisor(self) -> SupervisorGone | None:
         """The write worker finishes what is promised without the supervisor, as long as it may."""
         if self._gone_at is None:
             try:
@@ -109,8 +109,8 @@ class Save(concurrent.futures.Future[Saved]):
                 log.warning("%s; its write worker may still finish the save of %s", error, self.uri)
         elif time.monotonic() > self._gone_at + self._ring.drain_s + 1:
             return SupervisorGone(
-                f"the save of {self.uri} is not confirmed: the supervisor has ended, and its write worker has not said "
-                f"within checkpoint.drain_s ({self._ring.drain_s} s) whether the object is there; look at the object"
+                f"the save of {self.uri} is not confirmed: the supervisor has ended, and its write worker has not "
+                f"recorded within checkpoint.drain_s ({self._ring.drain_s} s) whether the object is there: check it"
             )
         return None
 
@@ -147,7 +147,7 @@ class _Waiter:
     def failures(self) -> list[Save]:
         """Saves that failed and whose failure nobody has asked for; each is given once."""
         with self._lock:
-            found, self._failed = [save for save in self._failed if not save._asked], []
+            found, self._failed = [save for save in self._failed if not save._reported], []
         return found
 
     def _run(self) -> None:
@@ -169,7 +169,7 @@ class _Waiter:
     def _ended(self, save: Save) -> None:
         with self._lock:
             self._pending.remove(save)
-            if save._error is not None and not save._asked:
+            if save._error is not None and not save._reported:
                 self._failed.append(save)
 
 
@@ -181,13 +181,13 @@ def watch(save: Save) -> None:
     _waiter.add(save)
 
 
-def raise_unasked() -> None:
-    """Raises what earlier saves failed of, where nobody has asked for it. Once."""
+def raise_unreported() -> None:
+    """Raises the failures of earlier saves that nobody has asked for, once."""
     failures = _waiter.failures()
     if not failures:
         return
     for save in failures:
-        save._told()
+        save._mark_reported()
     for other in failures[1:]:
         log.error("the save of %s before this one failed too: %s", other.uri, other._error)
     first = failures[0]
@@ -201,7 +201,7 @@ def raise_unasked() -> None:
     raise error from cause
 
 
-def _say_unasked() -> None:
+def _print_unreported() -> None:
     for save in _waiter.failures():
         print(f"millrace: the save of {save.uri} failed, and nothing asked for it: {save._error}", file=sys.stderr)
 
@@ -211,5 +211,5 @@ def _forget_in_child() -> None:
     _waiter = _Waiter()  # those saves are the parent's
 
 
-atexit.register(_say_unasked)
+atexit.register(_print_unreported)
 os.register_at_fork(after_in_child=_forget_in_child)

@@ -16,7 +16,7 @@ _COLLAPSED = re.compile(r"(gs|s3|file):/(?!/)")
 def to_uri(place: Place) -> str:
     """The URI of an object, or of a prefix: "gs://bucket/name", or "file:///absolute/path".
 
-    Takes a URI, a path of this machine, or a Path of either. ValueError says what is wrong with it.
+    Takes a URI, a path of this machine, or a Path of either. ValueError names what is wrong with it.
     """
     text = os.fspath(place)
     if not isinstance(text, str):
@@ -33,7 +33,7 @@ def to_uri(place: Place) -> str:
     rest = text[scheme.end() :]
     if scheme[1] == "file":
         if not rest.startswith("/"):
-            raise ValueError(f"{text!r}: write an absolute path behind file://, as in file:///checkpoints/step1.pt")
+            raise ValueError(f"{text!r}: write an absolute path after file://, as in file:///checkpoints/step1.pt")
         return text
     if scheme[1] == "s3":
         raise ValueError(f"{text!r}: S3 is not supported yet; use gs://, file:// or a path")

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from .. import _supervisor
-from ._save import Save, Saved, raise_unasked, watch
+from ._save import Save, Saved, raise_unreported, watch
 from ._uri import Place, object_uri
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ log = logging.getLogger("millrace")
 
 SHARERS_MAX = 4096
 PAUSE_S = (0.01, 0.1)  # between two questions for memory
-SAY_AFTER_S = 10.0
+WARN_AFTER_S = 10.0
 SLICE_MS = 100
 # The process's last connection stays: a private supervisor, its memory, and what of it this process has in its page
 # tables serve the next checkpoint too.
@@ -73,7 +73,7 @@ class Writer(_File):
     def write(self, data: Any, /) -> int:
         """Copies the bytes of any contiguous buffer into shared memory and returns how many those are: always all.
 
-        Waits, without the GIL, while no part of the memory is free. What the upload of earlier bytes failed of is
+        Waits, without the GIL, while no part of the memory is free. A failure to upload earlier bytes is
         raised here: FileExistsError (if_absent), FileNotFoundError (no such bucket), PermissionError, ChangedError,
         millrace.SupervisorGone, millrace.Error (with errno ENOSPC where a disk is full). After any exception the writer
         can only be aborted.
@@ -86,7 +86,7 @@ class Writer(_File):
         return self._tell()
 
     def flush(self) -> None:
-        """Does nothing: full parts are on their way already, and the last one goes with close()."""
+        """Does nothing: full parts are on their way already, and close() sends the last one."""
         self._open()
 
     @overload  # type: ignore[override]
@@ -157,7 +157,7 @@ class Writer(_File):
         try:
             ring.seal()
         except BaseException as error:
-            if not isinstance(error, RuntimeError):  # another thread is at it
+            if not isinstance(error, RuntimeError):  # another thread is using it
                 self.abort()
                 self._failed = error
             raise
@@ -200,17 +200,17 @@ def writer(
     taken by others this waits, holding nothing, up to timeout_s seconds (None: for ever), then raises TimeoutError.
 
     Without `millrace run` (MILLRACE_SOCKET) a private supervisor is started, never in a DataLoader worker; it stays
-    for later checkpoints, until this process has ended. Raises what an earlier save failed of, if nobody has asked for
+    for later checkpoints, until this process has ended. Raises the failure of an earlier save, if nobody has asked for
     that (see Save).
     """
     target = object_uri(uri)
     count = int(os.environ.get("LOCAL_WORLD_SIZE") or 1) if sharers is None else sharers
     if not 1 <= count <= SHARERS_MAX:
         raise ValueError(f"sharers is {count}: it must be from 1 to {SHARERS_MAX}")
-    raise_unasked()
+    raise_unreported()
     connection = _supervisor.connection(maker="a checkpoint writer")
     began = time.monotonic()
-    said = False
+    warned = False
     pause = PAUSE_S[0]
     _keep(connection)
     while True:
@@ -221,8 +221,8 @@ def writer(
         left = pause if timeout_s is None else timeout_s - waited
         if left <= 0:
             raise TimeoutError(f"no memory for a checkpoint writer of {target} within {timeout_s:g} s: {got}")
-        if waited > SAY_AFTER_S and not said:
-            said = True
+        if waited > WARN_AFTER_S and not warned:
+            warned = True
             log.warning("a checkpoint writer of %s waits for memory: %s", target, got)
         time.sleep(min(pause, left))
         pause = min(2 * pause, PAUSE_S[1])

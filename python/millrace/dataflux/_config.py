@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+from dataclasses import dataclass, field
 from typing import Any
 
 from .._arguments import integer
@@ -19,31 +20,33 @@ MAX_LIST_WORKERS = 32
 Toml = dict[str, dict[str, Any]]
 
 
-class BaseConfig:
+@dataclass(eq=False)
+class ListingFields:
+    sort_listing_results: bool = False
+    max_composite_object_size: int = DEFAULT_COMPOSITE_BYTES
+    num_processes: int | None = field(default_factory=os.cpu_count)
+    prefix: str | None = None
+    max_listing_retries: int = 3
+
+
+@dataclass(eq=False)
+class ThreadFields(ListingFields):
+    """The map-style Config takes the threads here, between the two groups of fields."""
+
+    threads_per_process: int = 1
+
+
+@dataclass(eq=False)
+class BaseConfig(ListingFields):
     """The fields that both kinds of data sets have. They may be changed until a data set is made with them."""
 
-    def __init__(
-        self,
-        sort_listing_results: bool,
-        max_composite_object_size: int,
-        num_processes: int | None,
-        prefix: str | None,
-        max_listing_retries: int,
-        disable_compose: bool,
-        list_retry_config: Any,
-        download_retry_config: Any,
-    ) -> None:
-        self.sort_listing_results = sort_listing_results
-        self.max_composite_object_size = 0 if disable_compose else max_composite_object_size
-        self.num_processes = num_processes
-        self.prefix = prefix
-        self.max_listing_retries = max_listing_retries
-        self.disable_compose = disable_compose
-        self.list_retry_config = list_retry_config
-        self.download_retry_config = download_retry_config
+    disable_compose: bool = False
+    list_retry_config: Any = DEFAULT
+    download_retry_config: Any = DEFAULT
 
-    def __repr__(self) -> str:
-        return f"Config({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+    def __post_init__(self) -> None:
+        if self.disable_compose:
+            self.max_composite_object_size = 0
 
 
 def bucket(name: Any) -> str:
@@ -84,7 +87,7 @@ def client_settings(storage_client: Any) -> Settings:
 
 
 def _listing(config: BaseConfig, toml: Toml, asked_by: list[str]) -> None:
-    if config.num_processes is None:  # os.cpu_count() may say so
+    if config.num_processes is None:  # os.cpu_count() may return it
         return
     processes = integer("num_processes", config.num_processes, 1, 1 << 20)
     if processes != os.cpu_count():

@@ -2,43 +2,19 @@
 
 from __future__ import annotations
 
-import os
+from dataclasses import dataclass
 from typing import Any, Callable
 
 from .._map import MapDataset
-from ._config import DEFAULT_COMPOSITE_BYTES, BaseConfig
+from ._config import BaseConfig, ThreadFields
 from ._dataset import Names, data_format_default
-from ._retry import DEFAULT
 
 __all__ = ["Config", "DataFluxMapStyleDataset", "data_format_default"]
 
 
-class Config(BaseConfig):
-    """The reference's fields. docs/migrating.md says what each does here."""
-
-    def __init__(
-        self,
-        sort_listing_results: bool = False,
-        max_composite_object_size: int = DEFAULT_COMPOSITE_BYTES,
-        num_processes: int | None = os.cpu_count(),
-        prefix: str | None = None,
-        max_listing_retries: int = 3,
-        threads_per_process: int = 1,
-        disable_compose: bool = False,
-        list_retry_config: Any = DEFAULT,
-        download_retry_config: Any = DEFAULT,
-    ) -> None:
-        super().__init__(
-            sort_listing_results,
-            max_composite_object_size,
-            num_processes,
-            prefix,
-            max_listing_retries,
-            disable_compose,
-            list_retry_config,
-            download_retry_config,
-        )
-        self.threads_per_process = threads_per_process
+@dataclass(eq=False)
+class Config(BaseConfig, ThreadFields):
+    """The reference's fields, in its order. docs/migrating.md describes what each does here."""
 
 
 class DataFluxMapStyleDataset(Names, MapDataset):

@@ -1,9 +1,9 @@
-"""Where the objects of a checkpoint lie, and how an error about one of them is told.
+"""Where the objects of a checkpoint lie, and the errors about one of them.
 
     <checkpoint_id>/.metadata                        torch's Metadata, pickled; written last, by the coordinator
     <checkpoint_id>/__<rank>_<number>-<save>.distcp  what a rank wrote: the items one after another
 
-Each save writes new names, so that nothing which a `.metadata` speaks of is ever replaced: a checkpoint that is saved
+Each save writes new names, so that nothing which a `.metadata` names is ever replaced: a checkpoint that is saved
 again is the old one until its `.metadata` is the new one, whoever dies in between.
 """
 
@@ -59,6 +59,20 @@ def is_checkpoint_id(checkpoint_id: Place) -> bool:
     return True
 
 
+class Located:
+    """What a reader and a writer of torch.distributed.checkpoint have in common: where the checkpoint is."""
+
+    _uri: str | None
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: Place) -> bool:
+        return is_checkpoint_id(checkpoint_id)
+
+    @property
+    def checkpoint_id(self) -> str | None:
+        return self._uri
+
+
 def rank_of_group(rank: int | None = None) -> int:
     """The rank to name in an error."""
     if rank is not None:
@@ -66,10 +80,10 @@ def rank_of_group(rank: int | None = None) -> int:
     return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
 
 
-def told(error: Exception, rank: int, what: str) -> Exception:
-    """An error of the same class, where there is one to tell it by, whose text names the rank and the object."""
+def with_rank(error: Exception, rank: int, what: str) -> Exception:
+    """An error of the same class, where that class takes a text, whose text names the rank and the object."""
     text = f"rank {rank}: {what}: {error}"
-    # An OSError with an errno puts that into its text: said again, it would be there twice.
+    # An OSError with an errno puts that into its text, which would then hold it twice.
     if type(error) in (ValueError, FileNotFoundError, FileExistsError, PermissionError, TimeoutError, MemoryError):
         return type(error)(text)
     if isinstance(error, Error):

@@ -20,19 +20,19 @@ from millrace import ChangedError, checkpoint
 from millrace.checkpoint._uri import Place
 
 from ._layout import (
+    Located,
     base_uri,
-    is_checkpoint_id,
     metadata_name,
     new_save,
     rank_of_group,
-    told,
+    with_rank,
 )
 from ._tensor import HEAD_BYTES, Stored, buffer, can_fill, find_storage
 
 AT_ONCE = 32  # objects that are looked up together
 
 
-class StorageReader(storage.StorageReader):
+class StorageReader(Located, storage.StorageReader):
     """Loads from `uri`, or from the checkpoint_id of each load.
 
     A rank reads the items that it needs, each object from front to back, and of an item the rows that it needs.
@@ -45,14 +45,6 @@ class StorageReader(storage.StorageReader):
         self._rank: int | None = None
 
     # ---- what torch asks for ----
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: Place) -> bool:
-        return is_checkpoint_id(checkpoint_id)
-
-    @property
-    def checkpoint_id(self) -> str | None:
-        return self._uri
 
     def reset(self, checkpoint_id: Place | None = None) -> None:
         self._infos = {}
@@ -72,7 +64,7 @@ class StorageReader(storage.StorageReader):
                 "its objects are confirmed"
             ) from error
         except Exception as error:
-            raise told(error, rank_of_group(), f"loading {uri}") from error
+            raise with_rank(error, rank_of_group(), f"loading {uri}") from error
         if not isinstance(metadata, Metadata):
             raise ValueError(f"{uri} holds no torch.distributed.checkpoint metadata, but a {type(metadata).__name__}")
         if hasattr(metadata, "storage_meta"):  # not in torch 2.3.1
@@ -84,7 +76,7 @@ class StorageReader(storage.StorageReader):
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         if metadata.storage_data is None:
-            raise ValueError(f"{self._uri}: its metadata does not say where the data is")
+            raise ValueError(f"{self._uri}: its metadata does not name where the data is")
         self._infos = metadata.storage_data
         self._rank = kwargs.get("rank")
 
@@ -130,9 +122,9 @@ class StorageReader(storage.StorageReader):
                     stream.close()
         except (FileNotFoundError, ChangedError) as error:
             gone = ChangedError(f"{error}; the checkpoint was saved again, or removed, meanwhile: load it again")
-            raise told(gone, rank_of_group(self._rank), what) from error
+            raise with_rank(gone, rank_of_group(self._rank), what) from error
         except Exception as error:
-            raise told(error, rank_of_group(self._rank), what) from error
+            raise with_rank(error, rank_of_group(self._rank), what) from error
 
 
 class _Item:
@@ -147,22 +139,22 @@ class _Item:
 
     def load(self, wanted: list[ReadItem], planner: LoadPlanner) -> None:
         if any(item.type == LoadItemType.BYTE_IO for item in wanted):
-            data = self._all()
+            data = self._read_all()
             for item in wanted:
                 planner.load_bytes(item, io.BytesIO(data))
             return
         head = b"" if self._transforms else self._read(0, min(self._length, HEAD_BYTES))
         stored = find_storage(head)
         if stored is None or stored.end > self._length:
-            tensor = torch.load(io.BytesIO(self._all()), map_location="cpu", weights_only=True)
+            tensor = torch.load(io.BytesIO(self._read_all()), map_location="cpu", weights_only=True)
             for item in wanted:
-                self._give(item, tensor, planner)
+                self._copy_into(item, tensor, planner)
         elif len(wanted) == 1:
             self._load_part(wanted[0], head, stored, planner)
         else:
             tensor = self._tensor(stored, head)
             for item in wanted:
-                self._give(item, tensor, planner)
+                self._copy_into(item, tensor, planner)
 
     def _load_part(self, item: ReadItem, head: bytes, stored: Stored, planner: LoadPlanner) -> None:
         """The rows that are wanted, straight into the target if they can be."""
@@ -179,7 +171,7 @@ class _Item:
         if part.nbytes == stored.nbytes:
             self._read(stored.end, self._length - stored.end)  # so that the object's checksum can be compared
 
-    def _give(self, item: ReadItem, tensor: torch.Tensor, planner: LoadPlanner) -> None:
+    def _copy_into(self, item: ReadItem, tensor: torch.Tensor, planner: LoadPlanner) -> None:
         target = planner.resolve_tensor(item).detach()
         part = narrow_tensor_by_index(tensor, item.storage_offsets, item.lengths)
         _check(item, target, part.size())
@@ -204,7 +196,7 @@ class _Item:
         target[: len(known)] = known
         self._readinto(stored.begin + len(known), target[len(known) :])
 
-    def _all(self) -> bytes:
+    def _read_all(self) -> bytes:
         data = self._read(0, self._length)
         if not self._transforms:
             return data
@@ -229,7 +221,7 @@ class _Item:
         while len(target):
             count = self._stream.readinto(target)
             if not count:
-                raise ValueError("the object is shorter than its checkpoint says")
+                raise ValueError("the object is shorter than its checkpoint records")
             target = target[count:]
 
 

@@ -26,13 +26,13 @@ from millrace.checkpoint._objects import remove_each
 from millrace.checkpoint._uri import Place
 
 from ._layout import (
+    Located,
     base_uri,
     data_name,
     data_rank,
-    is_checkpoint_id,
     metadata_name,
     new_save,
-    told,
+    with_rank,
 )
 from ._tensor import element_size, packed
 
@@ -48,7 +48,7 @@ class _Rank:
     number: int
 
 
-class StorageWriter(storage.StorageWriter):
+class StorageWriter(Located, storage.StorageWriter):
     """Saves to `uri`, or to the checkpoint_id of each save; one instance may be used for any number of saves.
 
     Each rank writes `files_per_rank` objects at once, and `.metadata` follows when the store has confirmed the crc32c
@@ -82,14 +82,6 @@ class StorageWriter(storage.StorageWriter):
 
     # ---- what torch asks for ----
 
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: Place) -> bool:
-        return is_checkpoint_id(checkpoint_id)
-
-    @property
-    def checkpoint_id(self) -> str | None:
-        return self._uri
-
     def reset(self, checkpoint_id: Place | None = None) -> None:
         if checkpoint_id:
             self._uri = base_uri(checkpoint_id)
@@ -114,9 +106,9 @@ class StorageWriter(storage.StorageWriter):
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         if self._rank is not None:
-            self._look(self._rank)
+            self._find_earlier(self._rank)
             return plans
-        self._look(0)
+        self._find_earlier(0)
         return [dataclasses.replace(plan, storage_data=_Rank(rank)) for rank, plan in enumerate(plans)]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
@@ -145,14 +137,14 @@ class StorageWriter(storage.StorageWriter):
             with checkpoint.writer(uri, if_absent=not self._overwrite, timeout_s=self._timeout_s) as stream:
                 pickle.dump(metadata, stream)
         except Exception as error:
-            raise told(error, rank, f"saving {uri}") from error
+            raise with_rank(error, rank, f"saving {uri}") from error
         kept = {info.relative_path for info in metadata.storage_data.values()}
         self._remove([name for name in self._old if name not in kept])
 
     # ---- how ----
 
     def _connect(self) -> Connection:
-        """Held from save to save: a private supervisor ends with its last client, and its memory goes with it."""
+        """Held from save to save: a private supervisor ends with its last client, and its memory ends with it."""
         self._connection = _supervisor.connection(maker="a checkpoint writer")
         return self._connection
 
@@ -164,13 +156,13 @@ class StorageWriter(storage.StorageWriter):
         _supervisor.adopt(self._socket)
 
     def _base(self) -> str:
-        assert self._uri is not None  # set_up_storage_writer has seen to that
+        assert self._uri is not None  # set_up_storage_writer checks it
         return self._uri
 
     def _object(self, name: str) -> str:
         return f"{self._base()}/{name}"
 
-    def _look(self, rank: int) -> None:
+    def _find_earlier(self, rank: int) -> None:
         """What is there already: refused, or removed once this save has replaced it."""
         uri = self._object(metadata_name(self._rank))
         try:
@@ -180,10 +172,10 @@ class StorageWriter(storage.StorageWriter):
             return
         if not self._overwrite and uri in found:
             refused = FileExistsError(f"there is a checkpoint already, and overwrite is False: {uri}")
-            raise told(refused, rank, "saving")
+            raise with_rank(refused, rank, "saving")
         if self._rank is not None and self._object(metadata_name(None)) in found:
             hides = FileExistsError(f"{self._object(metadata_name(None))} would hide a save with use_collectives=False")
-            raise told(hides, rank, "saving")
+            raise with_rank(hides, rank, "saving")
         names = [one[len(self._base()) + 1 :] for one in found]
         self._old = [name for name in names if data_rank(name) is not None and self._rank in (None, data_rank(name))]
 
@@ -204,7 +196,7 @@ class StorageWriter(storage.StorageWriter):
                 what = f"saving {uri}"
         except Exception as error:
             stop.set()
-            raise told(error, rank, what) from error
+            raise with_rank(error, rank, what) from error
         return results
 
     def _sharers(self) -> int:
@@ -223,7 +215,7 @@ class StorageWriter(storage.StorageWriter):
 
 
 def _failed_first(jobs: list[Any]) -> list[Any]:
-    """In order, but the one that failed by itself before those that stopped for its sake."""
+    """In order, but the one that failed by itself before those that it stopped."""
     for job in jobs:
         error = job.exception()
         if error is not None and not isinstance(error.__cause__, InterruptedError):

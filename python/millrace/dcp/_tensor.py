@@ -1,8 +1,8 @@
 """Tensors without copies: packed for torch.save, and found again in what it wrote.
 
-torch.save writes a zip file without compression: `archive/data.pkl` (what the tensor looks like), a few short records,
- `archive/data/0` (its storage), and more short records. Read from the front, the first KiB tells where the
-storage lies, so that it can be read straight into the tensor that is loaded; the directory at the end is not needed.
+torch.save writes a zip file without compression: `archive/data.pkl` (the tensor's description), a few short records,
+`archive/data/0` (its storage), and more short records. Read from the front, the first KiB gives where the storage lies,
+so that it can be read straight into the tensor that is loaded; the directory at the end is not needed.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Stored(NamedTuple):
 
 
 def find_storage(head: bytes) -> Stored | None:
-    """What the first bytes of an item tell. None: nothing, and torch.load must have a look at the whole."""
+    """Where the first bytes of an item put its storage. None: torch.load must read the whole item."""
     try:
         return _find_storage(head)
     except (
