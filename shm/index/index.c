@@ -63,9 +63,9 @@ static int check_header(const struct mr_index_header *h, size_t length)
         mr_error_set(MR_E_CORRUPT, "not an index image, or one that was not completed");
         return -1;
     }
-    if (h->format != MR_INDEX_FORMAT || h->header_bytes != sizeof(*h)) {
+    if (h->format != MR_INDEX_IMAGE_FORMAT || h->header_bytes != sizeof(*h)) {
         mr_error_set(MR_E_CORRUPT, "index image has format %u, this program reads %u: build it again", h->format,
-                     MR_INDEX_FORMAT);
+                     MR_INDEX_IMAGE_FORMAT);
         return -1;
     }
     if (h->length != length)
@@ -77,7 +77,7 @@ static int check_header(const struct mr_index_header *h, size_t length)
     if (h->directory < h->data || h->directory > length || (length - h->directory) / 8 != h->blocks + 1 ||
         (length - h->directory) % 8 != 0)
         return corrupt("offset of the directory", h->directory);
-    if (h->scheme > MR_SCHEME_S3 || h->version >= MR_INDEX_VERSION_KINDS || h->max_name > MR_INDEX_NAME_MAX)
+    if (h->scheme > MR_SCHEME_S3 || h->version_kind >= MR_INDEX_VERSION_KINDS || h->max_name > MR_INDEX_NAME_MAX)
         return corrupt("scheme", h->scheme);
     return 0;
 }
@@ -103,7 +103,7 @@ int mr_index_attach(struct mr_index *index, const void *image, size_t length)
     memcpy(info->dropped, h.dropped, sizeof(info->dropped));
     info->created_wall_ns = h.created_wall_ns;
     info->scheme = (enum mr_scheme)h.scheme;
-    info->version = (enum mr_index_version_kind)h.version;
+    info->version_kind = (enum mr_index_version_kind)h.version_kind;
     info->max_name = h.max_name;
     info->prefix_count = h.prefix_count;
     memcpy(info->digest, h.digest, sizeof(info->digest));
@@ -200,7 +200,7 @@ static int load_varint(const struct block *block, uint64_t *at, uint32_t *value)
     return 0;
 }
 
-/* Turns `name` into the next one: *at is the offset in the block of its code. The NUL is the caller's. */
+/* Turns `name` into the next one: *at is the offset of its code in the block. The caller adds the NUL. */
 static int name_next(const struct block *block, uint64_t *at, char *name, uint32_t *length)
 {
     uint32_t shared, more;
@@ -213,7 +213,7 @@ static int name_next(const struct block *block, uint64_t *at, char *name, uint32
     return 0;
 }
 
-/* Entry k's name, by way of those before it; *at ends behind its code. */
+/* Entry k's name, by way of those before it; *at ends after its code. */
 static int block_name(const struct block *block, unsigned k, char *name, uint32_t *length, uint64_t *at)
 {
     *at = block->names;

@@ -3,7 +3,7 @@
  *
  * An image is position-independent (offsets only), so it can lie in a memfd, a shared-memory file or plain memory.
  * It holds names in strictly ascending byte order (memcmp; a prefix sorts first), and for each object its size, its
- * version (below) and, where the store has it, its crc32c. index_build.h makes images; INDEX_PLAN.md has the layout.
+ * version (below) and, where the store has it, its crc32c. index_build.h makes images; README.md has the layout.
  *
  * An explicit list of names is sorted too: an index has no order of its own, the plan (plan.h) gives the order.
  *
@@ -28,7 +28,8 @@
 #define MR_INDEX_DIGEST_SIZE  65 /* a buffer for the digest as text: 64 hex digits and a NUL */
 #define MR_INDEX_MAX_COUNT    (UINT64_C(1) << 48)
 
-/* What the version column holds: what a later request is held against to see that an object has not changed. */
+/* What an object's version is, by its store: a later request is compared with it, so that a changed object is noticed.
+ * The formats of the image and of a saved file have numbers of their own (MR_INDEX_IMAGE_FORMAT, MR_INDEX_FILE_VERSION). */
 enum mr_index_version_kind {
     MR_INDEX_GENERATION, /* GCS: the object's generation */
     MR_INDEX_ETAG,       /* S3: 64 bits of a hash of the ETag */
@@ -53,8 +54,8 @@ struct mr_index_info {
     uint64_t dropped[MR_DROP_KINDS];
     int64_t created_wall_ns; /* when the listing began, CLOCK_REALTIME */
     enum mr_scheme scheme;
-    enum mr_index_version_kind version;
-    uint32_t max_name; /* bytes of the longest name */
+    enum mr_index_version_kind version_kind; /* of every entry's version */
+    uint32_t max_name;                       /* bytes of the longest name */
     uint32_t prefix_count;
     uint8_t digest[MR_INDEX_DIGEST_BYTES];
     const char *bucket; /* these point into the image; never NULL */
@@ -74,7 +75,7 @@ struct mr_index {
 
 struct mr_index_entry {
     uint64_t size;    /* bytes */
-    uint64_t version; /* see enum mr_index_version_kind */
+    uint64_t version; /* of the kind in mr_index_info.version_kind */
     uint32_t crc32c;  /* 0 without has_crc32c */
     bool has_crc32c;
     uint32_t name_length; /* 0 where no name was asked for */

@@ -118,8 +118,9 @@ struct mr_index_builder *mr_index_builder_new(const struct mr_index_source *sour
 {
     static const struct mr_index_header empty; /* no magic: an image that is not completed is none */
     struct mr_index_builder *b = NULL;
-    if ((unsigned)source->scheme > MR_SCHEME_S3 || (unsigned)source->version >= MR_INDEX_VERSION_KINDS) {
-        mr_error_set(MR_E_USAGE, "index: scheme %u or version kind %u is unknown", source->scheme, source->version);
+    if ((unsigned)source->scheme > MR_SCHEME_S3 || (unsigned)source->version_kind >= MR_INDEX_VERSION_KINDS) {
+        mr_error_set(MR_E_USAGE, "index: scheme %u or version kind %u is unknown", source->scheme,
+                     source->version_kind);
         return NULL;
     }
     b = calloc(1, sizeof(*b));
@@ -135,7 +136,7 @@ struct mr_index_builder *mr_index_builder_new(const struct mr_index_source *sour
         goto fail;
     }
     b->h.scheme = (uint32_t)source->scheme;
-    b->h.version = (uint32_t)source->version;
+    b->h.version_kind = (uint32_t)source->version_kind;
     b->h.prefix_count = source->prefix_count;
     b->h.created_wall_ns = source->created_wall_ns;
     if (add_string(b, source->bucket) != 0 || add_string(b, source->endpoint) != 0)
@@ -212,7 +213,7 @@ static unsigned char *put_column(unsigned char *at, const uint64_t *values, unsi
     return at;
 }
 
-/* Codes the pending block behind the image and notes where it begins. */
+/* Codes the pending block at the image's end and records where it begins. */
 static int close_block(struct mr_index_builder *b)
 {
     struct pending *p = &b->block;
@@ -340,41 +341,41 @@ int mr_index_builder_add(struct mr_index_builder *b, const char *name, size_t na
     return -1;
 }
 
-static int check_source(const struct mr_index_builder *b, const struct mr_index_info *part)
+static int check_source(const struct mr_index_builder *b, const struct mr_index_info *range)
 {
     const char *bucket = (const char *)b->strings.at, *endpoint = bucket + strlen(bucket) + 1;
-    if ((uint32_t)part->scheme == b->h.scheme && (uint32_t)part->version == b->h.version &&
-        strcmp(part->bucket, bucket) == 0 && strcmp(part->endpoint, endpoint) == 0)
+    if ((uint32_t)range->scheme == b->h.scheme && (uint32_t)range->version_kind == b->h.version_kind &&
+        strcmp(range->bucket, bucket) == 0 && strcmp(range->endpoint, endpoint) == 0)
         return 0;
     mr_error_set(MR_E_PROTOCOL, "index of %s://%s at \"%s\" (%s) cannot go into one of %s://%s at \"%s\" (%s)",
-                 mr_scheme_name(part->scheme), part->bucket, part->endpoint, mr_index_version_kind_name(part->version),
-                 mr_scheme_name((enum mr_scheme)b->h.scheme), bucket, endpoint,
-                 mr_index_version_kind_name(b->h.version));
+                 mr_scheme_name(range->scheme), range->bucket, range->endpoint,
+                 mr_index_version_kind_name(range->version_kind), mr_scheme_name((enum mr_scheme)b->h.scheme), bucket,
+                 endpoint, mr_index_version_kind_name(b->h.version_kind));
     return -1;
 }
 
-static int concat_part(struct mr_index_builder *b, const struct mr_index *part)
+static int concat_range(struct mr_index_builder *b, const struct mr_index *range)
 {
     struct mr_index_iter it;
     struct mr_index_entry e;
     int rc;
-    mr_index_iter_init(&it, part, 0);
+    mr_index_iter_init(&it, range, 0);
     while ((rc = mr_index_iter_next(&it, &e)) > 0) {
         if (mr_index_builder_add(b, it.name, it.name_length, e.size, e.version, e.crc32c, e.has_crc32c) != 0)
             return -1;
     }
     for (unsigned kind = 0; kind < MR_DROP_KINDS; kind++)
-        mr_index_builder_drop(b, (enum mr_index_drop)kind, part->info.dropped[kind]);
+        mr_index_builder_drop(b, (enum mr_index_drop)kind, range->info.dropped[kind]);
     return rc;
 }
 
-int mr_index_concat(struct mr_index_builder *b, const struct mr_index *const parts[], size_t n)
+int mr_index_concat(struct mr_index_builder *b, const struct mr_index *const ranges[], size_t n)
 {
     if (check_open(b) != 0)
         return -1;
     for (size_t i = 0; i < n; i++) {
-        if (check_source(b, &parts[i]->info) != 0 || concat_part(b, parts[i]) != 0) {
-            mr_error_append("part %zu of %zu", i + 1, n);
+        if (check_source(b, &ranges[i]->info) != 0 || concat_range(b, ranges[i]) != 0) {
+            mr_error_append("range %zu of %zu", i + 1, n);
             b->broken = true;
             return -1;
         }
@@ -382,7 +383,7 @@ int mr_index_concat(struct mr_index_builder *b, const struct mr_index *const par
     return 0;
 }
 
-/* The directory behind the last block, and the header's last fields. */
+/* The directory after the last block, and the header's last fields. */
 static int complete(struct mr_index_builder *b)
 {
     if (close_block(b) != 0)
@@ -392,7 +393,7 @@ static int complete(struct mr_index_builder *b)
         bytes_add(&b->image, b->directory.at, b->directory.length) != 0)
         return -1;
     b->h.length = b->written + b->image.length;
-    b->h.format = MR_INDEX_FORMAT;
+    b->h.format = MR_INDEX_IMAGE_FORMAT;
     b->h.header_bytes = sizeof(b->h);
     if (!EVP_DigestFinal_ex(b->digest, b->h.digest, NULL)) {
         mr_error_set(MR_E_NO_MEMORY, "SHA-256 failed");

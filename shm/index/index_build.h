@@ -16,7 +16,7 @@
 /* Where the objects come from. Copied by mr_index_builder_new. */
 struct mr_index_source {
     enum mr_scheme scheme;
-    enum mr_index_version_kind version;
+    enum mr_index_version_kind version_kind;
     const char *bucket;          /* NULL is "" */
     const char *endpoint;        /* the base URL that was asked; NULL is "" */
     const char *const *prefixes; /* what was listed; none for an explicit list of names */
@@ -46,12 +46,12 @@ void mr_index_builder_drop(struct mr_index_builder *builder, enum mr_index_drop 
 uint64_t mr_index_builder_count(const struct mr_index_builder *builder);
 
 /*
- * Adds all objects of n attached images, in the order given, and their dropped counts: ranges of one listing, which
- * must not overlap. PROTOCOL when a part begins at or before the last name of the part before it, or is of another
+ * Adds all objects of n attached images, in the order given, and their dropped counts: the ranges of one listing, which
+ * must not overlap. PROTOCOL when a range begins at or before the last name of the one before it, or is of another
  * scheme, bucket, endpoint or version kind than the builder. About 0.1 us an object: not for a thread that must not
  * wait.
  */
-int mr_index_concat(struct mr_index_builder *builder, const struct mr_index *const parts[], size_t n);
+int mr_index_concat(struct mr_index_builder *builder, const struct mr_index *const ranges[], size_t n);
 
 /*
  * Completes the image; the header's magic is written last. In memory: *image is malloc'ed and the caller's to free. In

@@ -146,7 +146,7 @@ static void pack_header(msgpack_sbuffer *out, const struct mr_index *index, cons
     for (uint32_t i = 0; i < info->prefix_count; i++)
         pack_key(&pk, mr_index_prefix(index, i));
     pack_classes(&pk, extra->exclude_classes);
-    pack_str(&pk, "versions", mr_index_version_kind_name(info->version));
+    pack_str(&pk, "versions", mr_index_version_kind_name(info->version_kind));
     pack_u64(&pk, "objects", info->count);
     pack_u64(&pk, "bytes", info->total_bytes);
     pack_u64(&pk, "largest", info->max_size);
@@ -582,7 +582,7 @@ static int unpack_all(struct unpacking *u)
     return -1;
 }
 
-/* The image says the same as the header. */
+/* The image must agree with the header. */
 static int check_image(const struct mr_index_file *file, int out)
 {
     struct mr_index index;
@@ -591,7 +591,7 @@ static int check_image(const struct mr_index_file *file, int out)
         return -1;
     const struct mr_index_info *info = &index.info;
     mr_index_digest_text(info->digest, digest);
-    bool same = info->scheme == file->scheme && info->version == file->kind && info->count == file->objects &&
+    bool same = info->scheme == file->scheme && info->version_kind == file->kind && info->count == file->objects &&
                 info->total_bytes == file->bytes && info->max_size == file->largest &&
                 info->prefix_count == file->prefixes.count && strcmp(info->bucket, file->bucket) == 0 &&
                 strcmp(info->endpoint, file->endpoint) == 0 && strcmp(digest, file->digest) == 0;

@@ -1,9 +1,10 @@
 /*
- * index_file.h - a saved index: an image (index.h) in a file, compressed, every byte of it under a hash.
+ * index_file.h - a saved index: the file around an image (index.h, laid out as in index_image.h), which is compressed in
+ * it, with every byte under a hash.
  *
  *     magic (8 bytes) | bytes of the header (u32) | 0 (u32) | header: msgpack map | SHA-256 of all before | blocks
  *
- * Integers are little-endian. The header says what was listed (scheme, endpoint, bucket, prefixes, storage classes that
+ * Integers are little-endian. The header has what was listed (scheme, endpoint, bucket, prefixes, storage classes that
  * were left out), what it gave (objects, bytes, largest, dropped, digest, requests, created), and of the blocks their
  * compressed lengths and SHA-256. A block is block_bytes of the image (the last one fewer) as one LZ4 block; the file
  * ends with the last. docs/listing.md has the keys.
@@ -21,7 +22,7 @@
 #include "shm/base/strings.h"
 #include "shm/index/index.h"
 
-#define MR_INDEX_FILE_VERSION 1
+#define MR_INDEX_FILE_VERSION 1 /* of this layout; the image in it has MR_INDEX_IMAGE_FORMAT */
 #define MR_INDEX_FILE_SUFFIX  ".mri"
 
 /* What the image itself does not know. */
@@ -30,10 +31,10 @@ struct mr_index_file_extra {
     const struct mr_strings *exclude_classes; /* NULL: none */
 };
 
-/* An opened file: what its header says. Strings are NUL-terminated and its own. */
+/* An opened file: the contents of its header. Strings are NUL-terminated and its own. */
 struct mr_index_file {
     enum mr_scheme scheme;
-    enum mr_index_version_kind kind; /* of the version column */
+    enum mr_index_version_kind kind; /* of the objects' versions */
     char *endpoint, *bucket;
     struct mr_strings prefixes, exclude_classes; /* classes in lower case, sorted */
     uint64_t objects, bytes, largest, requests;

@@ -1,5 +1,8 @@
 /*
- * index_image.h - the bytes of an index image; for index.c and index_build.c alone. The picture is in INDEX_PLAN.md.
+ * index_image.h - the layout of an index image: its header and the columns of its blocks. README.md has the picture.
+ *
+ * For the files of this folder alone. index_file.h is the saved file around an image, which compresses it and puts
+ * hashes and what was listed in front.
  *
  *     header | strings | block 0 | block 1 | ... | directory
  *
@@ -20,27 +23,27 @@
 
 #include "shm/index/index.h"
 
-#define MR_INDEX_MAGIC  UINT64_C(0x3158444e494c4c4d) /* "MLLINDX1" */
-#define MR_INDEX_FORMAT 1
-#define MR_INDEX_BLOCK  64 /* objects a block: one 64-bit word of bitmap */
+#define MR_INDEX_MAGIC        UINT64_C(0x3158444e494c4c4d) /* "MLLINDX1" */
+#define MR_INDEX_IMAGE_FORMAT 1                            /* of the layout below */
+#define MR_INDEX_BLOCK        64                           /* objects a block: one 64-bit word of bitmap */
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "images are little-endian and read in place");
 
 struct mr_index_header {
-    uint64_t magic; /* written last */
-    uint32_t format;
+    uint64_t magic;  /* written last */
+    uint32_t format; /* MR_INDEX_IMAGE_FORMAT */
     uint32_t header_bytes;
     uint64_t length; /* of the whole image */
     uint64_t count;
     uint64_t total_bytes;
     uint64_t max_size;
     uint64_t blocks;
-    uint64_t strings_bytes; /* the strings lie right behind the header */
-    uint64_t data;          /* offset of block 0: right behind the strings */
-    uint64_t directory;     /* right behind the last block; the image ends with it */
+    uint64_t strings_bytes; /* the strings follow the header */
+    uint64_t data;          /* offset of block 0, which follows the strings */
+    uint64_t directory;     /* offset; follows the last block, and the image ends with it */
     int64_t created_wall_ns;
     uint32_t scheme;
-    uint32_t version;
+    uint32_t version_kind; /* enum mr_index_version_kind */
     uint32_t max_name;
     uint32_t prefix_count;
     uint64_t dropped[8];

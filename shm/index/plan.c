@@ -1,4 +1,4 @@
-#include "shm/index/plan.h"
+#include "shm/index/plan_impl.h"
 
 #include <string.h>
 
@@ -76,24 +76,6 @@ uint64_t mr_perm_at(const struct mr_perm *perm, uint64_t position)
         position = left << perm->half | right;
     } while (position >= perm->size);
     return position;
-}
-
-uint64_t mr_perm_position(const struct mr_perm *perm, uint64_t object)
-{
-    if (object >= perm->size)
-        object = perm->size ? object % perm->size : 0;
-    if (!perm->half || perm->size < 2)
-        return object;
-    do {
-        uint64_t left = object >> perm->half, right = object & perm->mask;
-        for (unsigned i = MR_PERM_ROUNDS; i-- > 0;) {
-            uint64_t before = right ^ round_bits(perm, i, left);
-            right = left;
-            left = before;
-        }
-        object = left << perm->half | right;
-    } while (object >= perm->size);
-    return object;
 }
 
 static int refuse(const char *what, uint64_t value, uint64_t limit)
@@ -208,11 +190,6 @@ int mr_plan_replacement(const struct mr_plan *plan, uint64_t position, uint32_t 
 
 static const char *const tail_names[] = {[MR_TAIL_SHORT] = "short", [MR_TAIL_DROP] = "drop", [MR_TAIL_PAD] = "pad"};
 _Static_assert(sizeof(tail_names) / sizeof(tail_names[0]) == MR_TAIL_KINDS, "a name for each tail");
-
-const char *mr_plan_tail_name(unsigned tail)
-{
-    return tail < MR_TAIL_KINDS ? tail_names[tail] : "unknown";
-}
 
 int mr_plan_tail_parse(const char *text, enum mr_plan_tail *tail)
 {

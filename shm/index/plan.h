@@ -28,14 +28,6 @@ struct mr_perm {
     uint64_t keys[MR_PERM_ROUNDS];
 };
 
-/* size <= MR_PLAN_MAX_SIZE (a larger one is cut to it). shuffle = false: the identity. */
-void mr_perm_init(struct mr_perm *perm, uint64_t size, uint64_t seed, uint64_t epoch,
-                  const uint8_t digest[MR_PLAN_DIGEST_BYTES], bool shuffle);
-/* position < size -> object < size, each once. A position past the end is taken modulo size; size 0 gives 0. */
-uint64_t mr_perm_at(const struct mr_perm *perm, uint64_t position);
-/* The inverse: the position of an object. */
-uint64_t mr_perm_position(const struct mr_perm *perm, uint64_t object);
-
 /* What happens to the samples that do not fill a step of world x batch. */
 enum mr_plan_tail {
     MR_TAIL_SHORT, /* dealt in contiguous shares of ceil or floor; fewer than world: left out */
@@ -102,9 +94,7 @@ uint64_t mr_plan_single_position(const struct mr_plan *plan, uint32_t worker, ui
  */
 int mr_plan_replacement(const struct mr_plan *plan, uint64_t position, uint32_t attempt, uint64_t *replacement);
 
-/* "short", "drop", "pad"; "unknown" for a value out of range. */
-const char *mr_plan_tail_name(unsigned tail);
-/* 0, or -1 (USAGE) for another word. */
+/* "short", "drop", "pad": 0, or -1 (USAGE) for another word. */
 int mr_plan_tail_parse(const char *text, enum mr_plan_tail *tail);
 
 #endif

@@ -14,7 +14,7 @@
 
 #include "shm/base/error.h"
 #include "shm/index/index.h"
-#include "shm/index/plan.h"
+#include "shm/index/plan_impl.h"
 
 #define MAX_WORLD 16 /* of the questions asked here */
 

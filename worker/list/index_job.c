@@ -147,7 +147,7 @@ static int build(const struct mr_index_job *job, int fd)
     const struct mr_index_info *first = &job->ranges[0].info;
     struct mr_index_source source = {
         .scheme = first->scheme,
-        .version = first->version,
+        .version_kind = first->version_kind,
         .bucket = first->bucket,
         .endpoint = first->endpoint,
         .prefixes = prefixes,

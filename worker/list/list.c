@@ -385,7 +385,7 @@ static int open_range(struct lister *l, struct mr_msg_in *msg)
     const char *prefix = r->uri.key;
     struct mr_index_source source = {
         .scheme = r->uri.scheme,
-        .version = version_of(r->uri.scheme),
+        .version_kind = version_of(r->uri.scheme),
         .bucket = r->uri.bucket,
         .endpoint = mr_index_endpoint(&l->role.link.config, r->uri.scheme),
         .prefixes = &prefix,

@@ -35,7 +35,7 @@ static uint64_t pick(uint64_t below)
 }
 
 static const struct mr_index_source source = {.scheme = MR_SCHEME_GS,
-                                              .version = MR_INDEX_GENERATION,
+                                              .version_kind = MR_INDEX_GENERATION,
                                               .bucket = "bucket",
                                               .endpoint = "http://127.0.0.1:1",
                                               .prefixes = (const char *const[]){"a/", "b/"},
@@ -203,7 +203,7 @@ START_TEST(header_says_where_from)
     ck_assert_str_eq(index.info.bucket, "bucket");
     ck_assert_str_eq(index.info.endpoint, "http://127.0.0.1:1");
     ck_assert_int_eq(index.info.scheme, MR_SCHEME_GS);
-    ck_assert_int_eq(index.info.version, MR_INDEX_GENERATION);
+    ck_assert_int_eq(index.info.version_kind, MR_INDEX_GENERATION);
     ck_assert_int_eq(index.info.created_wall_ns, 12345);
     ck_assert_str_eq(mr_index_prefix(&index, 0), "a/");
     ck_assert_str_eq(mr_index_prefix(&index, 1), "b/");
@@ -388,7 +388,7 @@ START_TEST(refuses_parts_that_overlap_or_differ)
     ck_assert_int_eq(mr_index_concat(builder, (const struct mr_index *const[]){&low, &high}, 2), -1);
     ck_assert_int_eq(mr_error_code(), MR_E_PROTOCOL);
     ck_assert_ptr_nonnull(strstr(mr_error_text(), "twice"));
-    ck_assert_ptr_nonnull(strstr(mr_error_text(), "part 2 of 2"));
+    ck_assert_ptr_nonnull(strstr(mr_error_text(), "range 2 of 2"));
     mr_index_builder_destroy(builder);
 
     builder = mr_index_builder_new(&elsewhere, -1);
@@ -485,9 +485,9 @@ START_TEST(crafted_headers_are_refused)
         h.blocks = i == 4 ? (UINT64_MAX - MR_INDEX_BLOCK + 1) / MR_INDEX_BLOCK + 1 : h.blocks;
         h.prefix_count = i == 6 ? 1 : i == 7 ? UINT32_MAX - 1 : h.prefix_count;
         h.scheme = i == 8 ? 3 : h.scheme;
-        h.version = i == 9 ? MR_INDEX_VERSION_KINDS : h.version;
+        h.version_kind = i == 9 ? MR_INDEX_VERSION_KINDS : h.version_kind;
         h.max_name = i == 10 ? MR_INDEX_NAME_MAX + 1 : h.max_name;
-        h.format = i == 11 ? MR_INDEX_FORMAT + 1 : h.format;
+        h.format = i == 11 ? MR_INDEX_IMAGE_FORMAT + 1 : h.format;
         memcpy(image, &h, sizeof(h));
         ck_assert_msg(mr_index_attach(&index, image, length) == -1, "case %d", i);
         ck_assert_int_eq(mr_error_code(), MR_E_CORRUPT);

@@ -4,7 +4,7 @@
 
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
-#include "shm/index/plan.h"
+#include "shm/index/plan_impl.h"
 
 static const uint8_t digest[MR_PLAN_DIGEST_BYTES] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
 
@@ -34,6 +34,23 @@ static struct mr_plan plan_of(uint64_t size, uint32_t rank, uint32_t world, uint
             ck_abort_msg("%s", #condition); \
     } while (0)
 
+/* The inverse of mr_perm_at, from the same keys: an order in which it leads back holds every object once. */
+static uint64_t position_of(const struct mr_perm *perm, uint64_t object)
+{
+    if (!perm->half || perm->size < 2)
+        return object;
+    do {
+        uint64_t left = object >> perm->half, right = object & perm->mask;
+        for (unsigned i = MR_PERM_ROUNDS; i-- > 0;) {
+            uint64_t before = right ^ (mr_mix64(left ^ perm->keys[i]) & perm->mask);
+            right = left;
+            left = before;
+        }
+        object = left << perm->half | right;
+    } while (object >= perm->size);
+    return object;
+}
+
 START_TEST(permutes_every_small_size)
 {
     unsigned char seen[2100];
@@ -45,7 +62,7 @@ START_TEST(permutes_every_small_size)
             uint64_t object = mr_perm_at(&perm, i);
             HOLDS(object < size);
             HOLDS(seen[object]++ == 0);
-            HOLDS(mr_perm_position(&perm, object) == i);
+            HOLDS(position_of(&perm, object) == i);
         }
     }
 }
@@ -70,8 +87,8 @@ START_TEST(permutes_large_sizes)
             uint64_t i = k < 10 ? k : k < 20 ? sizes[s] - 1 - (k - 10) : mr_mix64(k) % sizes[s];
             uint64_t object = mr_perm_at(&perm, i);
             HOLDS(object < sizes[s]);
-            HOLDS(mr_perm_position(&perm, object) == i);
-            HOLDS(mr_perm_at(&perm, mr_perm_position(&perm, i)) == i);
+            HOLDS(position_of(&perm, object) == i);
+            HOLDS(mr_perm_at(&perm, position_of(&perm, i)) == i);
             moved += object != i;
         }
         HOLDS(moved > 2900);
@@ -85,7 +102,7 @@ START_TEST(identity_without_shuffle)
     mr_perm_init(&perm, 1000, 1, 2, digest, false);
     for (uint64_t i = 0; i < 1000; i++) {
         ck_assert_uint_eq(mr_perm_at(&perm, i), i);
-        ck_assert_uint_eq(mr_perm_position(&perm, i), i);
+        ck_assert_uint_eq(position_of(&perm, i), i);
     }
     ck_assert_uint_eq(mr_perm_at(&perm, 1003), 3);
     mr_perm_init(&perm, 0, 1, 2, digest, true);
@@ -388,13 +405,13 @@ END_TEST
 START_TEST(tail_names)
 {
     enum mr_plan_tail tail;
+    static const char *const names[MR_TAIL_KINDS] = {"short", "drop", "pad"};
     for (unsigned i = 0; i < MR_TAIL_KINDS; i++) {
-        ck_assert_int_eq(mr_plan_tail_parse(mr_plan_tail_name(i), &tail), 0);
+        ck_assert_int_eq(mr_plan_tail_parse(names[i], &tail), 0);
         ck_assert_uint_eq(tail, i);
     }
     ck_assert_int_eq(mr_plan_tail_parse("shorter", &tail), -1);
     ck_assert_int_eq(mr_error_code(), MR_E_USAGE);
-    ck_assert_str_eq(mr_plan_tail_name(77), "unknown");
 }
 END_TEST
 
