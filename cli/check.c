@@ -61,9 +61,6 @@ static void print_value(const struct mr_config_key *key, const void *base, FILE 
     case MR_KEY_BYTES:
         print_number(key, *(const uint64_t *)at, out);
         break;
-    case MR_KEY_BOOL:
-        fputs(*(const bool *)at ? "true" : "false", out);
-        break;
     case MR_KEY_CHOICE:
         print_string(key->choices[*(const uint64_t *)at], out);
         break;
@@ -130,9 +127,6 @@ static void print_default(const struct mr_config_key *key, FILE *out)
     case MR_KEY_U64:
         fprintf(out, "`%llu`", (unsigned long long)key->fallback);
         break;
-    case MR_KEY_BOOL:
-        fputs(key->fallback != 0 ? "`true`" : "`false`", out);
-        break;
     case MR_KEY_CHOICE:
         fprintf(out, "`\"%s\"`", key->choices[key->fallback]);
         break;
@@ -155,9 +149,6 @@ static void print_range(const struct mr_config_key *key, FILE *out)
         break;
     case MR_KEY_U64:
         fprintf(out, "%llu to %llu %s", (unsigned long long)key->min, (unsigned long long)key->max, key->unit);
-        break;
-    case MR_KEY_BOOL:
-        fputs("true, false", out);
         break;
     case MR_KEY_CHOICE:
         for (unsigned i = 0; key->choices[i]; i++)

@@ -236,7 +236,7 @@ struct mr_ckpt_entry *mr_ckpt_lanes_open(struct mr_supervisor *s, struct mr_clie
     if (slot < 0)
         return NULL;
     struct mr_ckpt_share share = mr_ckpt_share(s->write_workers.arena_bytes, s->config.checkpoint.part_bytes,
-                                               s->config.checkpoint.writers, sharers);
+                                               s->config.checkpoint.workers, sharers);
     struct mr_ckpt_extent used[MR_CKPT_LANES_MAX];
     if (!mr_ckpt_share_place(&share, s->write_workers.arena_bytes, used, extents(s, used), &format.arena_offset)) {
         set_no_room(s, &share);

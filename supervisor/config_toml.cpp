@@ -35,6 +35,7 @@ constexpr void require(bool holds)
 
 extern "C" {
 #include "shm/base/error.h"
+#include "shm/base/log.h"
 }
 
 #define TEXT_MAX (std::size_t{1} << 20)
@@ -65,8 +66,6 @@ bool wrong_type(const toml::node &node, const std::string &file, const mr_config
     case MR_KEY_BYTES:
         return complain(node, file,
                         std::string("'") + key->name + "' must be a number of bytes or text like \"512MiB\"");
-    case MR_KEY_BOOL:
-        return complain(node, file, std::string("'") + key->name + "' must be true or false");
     case MR_KEY_LINES:
         return complain(node, file,
                         std::string("'") + key->name + "' must be a table of strings: { name = \"value\" }");
@@ -133,12 +132,6 @@ bool set_value(const toml::node &node, const std::string &file, const mr_config_
         if (number)
             return set_number(node, file, key, base, *number);
         break;
-    case MR_KEY_BOOL: {
-        const auto flag = node.value_exact<bool>();
-        if (!flag)
-            return wrong_type(node, file, key);
-        return mr_config_set_bool(key, base, *flag) == 0 || complain_of_value(node, file);
-    }
     case MR_KEY_LINES:
         return set_lines(node, file, key, base);
     case MR_KEY_STRINGS:
@@ -168,7 +161,15 @@ bool take_section(const toml::table &table, const std::string &file, const char 
                   void *base)
 {
     for (const auto &[name, node] : table) {
-        const std::string key_name(name.str());
+        std::string key_name(name.str());
+        if (const char *present = mr_config_renamed(section, key_name.c_str())) {
+            if (table.contains(present))
+                return complain_of_key(name, file,
+                                       "'" + key_name + "' is the old name of '" + present + "', which is there too");
+            mr_log_warning("%s: line %u: '%s' in [%s] is now '%s': the old name is still accepted", file.c_str(),
+                           name.source().begin.line, key_name.c_str(), section, present);
+            key_name = present;
+        }
         const mr_config_key *key = mr_config_key_find(section, key_name.c_str());
         if (key == nullptr)
             return complain_of_key(name, file,

@@ -20,7 +20,7 @@ static int apply_key(const struct mr_config_key *key, struct mr_config *to, cons
 {
     uint64_t *now = (uint64_t *)(void *)((char *)to + key->offset);
     const uint64_t *then = (const uint64_t *)(const void *)((const char *)from + key->offset);
-    if (key->type == MR_KEY_BOOL || key->type >= MR_KEY_STRING || *now == *then)
+    if (key->type >= MR_KEY_STRING || *now == *then)
         return 0;
     if (key->live)
         *now = *then;

@@ -22,11 +22,10 @@
 #include "supervisor/run_impl.h"
 #include "supervisor/stat.h"
 
-#define STOP_MS             3000 /* for workers to finish what is in flight */
-#define LOG_RETRY_MS        200  /* lines that standard error did not take */
-#define ROUNDS_MAX          1000 /* of settle; far more than there are things that can wait for one another */
-#define PRIVATE_ARENA_BYTES (UINT64_C(256) << 20)
-#define WORKER_NAME         "millrace-worker"
+#define STOP_MS      3000 /* for workers to finish what is in flight */
+#define LOG_RETRY_MS 200  /* lines that standard error did not take */
+#define ROUNDS_MAX   1000 /* of settle; far more than there are things that can wait for one another */
+#define WORKER_NAME  "millrace-worker"
 
 /* ---- metrics ---- */
 
@@ -314,7 +313,7 @@ static int init(struct mr_supervisor *s, const struct mr_supervisor_options *opt
     s->config_fd = mr_config_to_fd(&s->config);
     s->arena_bytes = mr_config_arena_bytes(&s->config, mr_memory_limit_bytes());
     if (s->is_private && s->config.memory.arena_bytes == 0)
-        s->arena_bytes = PRIVATE_ARENA_BYTES;
+        s->arena_bytes = MR_CONFIG_PRIVATE_ARENA_BYTES;
     s->stop_timer.run = stop_due;
     s->log_timer.run = log_due;
     s->metrics_timer.run = metrics_due;

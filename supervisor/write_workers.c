@@ -11,8 +11,7 @@
 #include "supervisor/oom.h"
 #include "supervisor/run_impl.h"
 
-#define RETRY_MS            5000 /* so long OPEN_WRITER is answered with why nothing works; then it is tried again */
-#define PRIVATE_ARENA_BYTES (UINT64_C(256) << 20)
+#define RETRY_MS 5000 /* so long OPEN_WRITER is answered with why nothing works; then it is tried again */
 
 static const struct mr_child_role write_role;
 
@@ -31,7 +30,7 @@ uint64_t mr_write_workers_arena_bytes(const struct mr_supervisor *s)
     if (s->write_workers.arena_bytes != 0)
         return s->write_workers.arena_bytes;
     uint64_t bytes = s->is_private && s->config.checkpoint.arena_bytes == 0
-                         ? PRIVATE_ARENA_BYTES
+                         ? MR_CONFIG_PRIVATE_ARENA_BYTES
                          : mr_config_ckpt_arena_bytes(&s->config, mr_memory_limit_bytes());
     return bytes / MR_CKPT_PART_PAGE * MR_CKPT_PART_PAGE;
 }
@@ -46,7 +45,7 @@ static int make_arena(struct mr_supervisor *s)
 static int make_slots(struct mr_supervisor *s)
 {
     struct mr_write_workers *w = &s->write_workers;
-    unsigned wanted = (unsigned)s->config.checkpoint.writers;
+    unsigned wanted = (unsigned)s->config.checkpoint.workers;
     for (unsigned i = 0; i < wanted && i < MR_PRODUCERS_MAX; i++) {
         if (mr_arenas_make_line(&w->slots[i].line) != 0) /* keeps those of an attempt that came to nothing */
             return -1;

@@ -31,7 +31,7 @@ struct mr_write_workers {
     enum mr_arenas_state state;
     struct mr_child workers[MR_PRODUCERS_MAX];
     struct mr_write_slot slots[MR_PRODUCERS_MAX];
-    unsigned count;       /* slots that are made: 0 or checkpoint.writers */
+    unsigned count;       /* slots that are made: 0 or checkpoint.workers */
     uint64_t arena_bytes; /* 0 until it is made */
     struct mr_arena_fds arena;
     bool reserved;          /* ARENA_READY came from worker 0 */

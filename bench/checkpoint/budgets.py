@@ -71,7 +71,7 @@ def most_memory(saver: Saver, size: int) -> tuple[int, int]:
 def that_fits(catalogue: Catalogue, size: int) -> Client:
     """One writer has the whole arena, and its 16 parts have room for the state dict with what torch puts around it."""
     part = max(5 * MIB, -(-size * 17 // 16 // 16 // MIB) * MIB)
-    return catalogue.millrace("fits", 16 * part, True, f"writers = 1\npart_bytes = {part}\n")
+    return catalogue.millrace("fits", 16 * part, True, f"workers = 1\npart_bytes = {part}\n")
 
 
 def measure(small: int, large: int, rounds: int, folder: Path) -> Table:

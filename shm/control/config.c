@@ -53,9 +53,6 @@ static int set_defaults(void *base, bool dataset)
         case MR_KEY_CHOICE:
             *(uint64_t *)field(&keys[i], base) = keys[i].fallback;
             break;
-        case MR_KEY_BOOL:
-            *(bool *)field(&keys[i], base) = keys[i].fallback != 0;
-            break;
         case MR_KEY_STRING:
             if (!(*(char **)field(&keys[i], base) = strdup("")))
                 return no_memory();
@@ -146,9 +143,11 @@ const struct mr_config_dataset *mr_config_find_dataset(const struct mr_config *c
 static int wrong_type(const struct mr_config_key *key)
 {
     static const char *const wanted[] = {
-        [MR_KEY_U64] = "a whole number",       [MR_KEY_BYTES] = "a number of bytes, or text such as \"512MiB\"",
-        [MR_KEY_BOOL] = "true or false",       [MR_KEY_CHOICE] = "a string",
-        [MR_KEY_STRING] = "a string",          [MR_KEY_STRINGS] = "a string or an array of strings",
+        [MR_KEY_U64] = "a whole number",
+        [MR_KEY_BYTES] = "a number of bytes, or text such as \"512MiB\"",
+        [MR_KEY_CHOICE] = "a string",
+        [MR_KEY_STRING] = "a string",
+        [MR_KEY_STRINGS] = "a string or an array of strings",
         [MR_KEY_LINES] = "a table of strings",
     };
     mr_error_set(MR_E_CONFIG, "'%s' must be %s", key->name, wanted[key->type]);
@@ -176,14 +175,6 @@ int mr_config_set_u64(const struct mr_config_key *key, void *base, uint64_t valu
         return -1;
     }
     *(uint64_t *)field(key, base) = value;
-    return 0;
-}
-
-int mr_config_set_bool(const struct mr_config_key *key, void *base, bool value)
-{
-    if (key->type != MR_KEY_BOOL)
-        return wrong_type(key);
-    *(bool *)field(key, base) = value;
     return 0;
 }
 
@@ -245,13 +236,12 @@ int mr_config_set_text(const struct mr_config_key *key, void *base, const char *
     case MR_KEY_STRINGS:
         return mr_strings_add(field(key, base), text);
     case MR_KEY_U64:
-    case MR_KEY_BOOL:
         break;
     }
     return wrong_type(key);
 }
 
-/* ---- what no single key can tell ---- */
+/* ---- what concerns more than one key ---- */
 
 static int check_dataset(const struct mr_config_dataset *dataset)
 {
@@ -280,7 +270,7 @@ static int check_dataset(const struct mr_config_dataset *dataset)
     return rc;
 }
 
-/* Parts become smaller where the memory has no room for two of each writer: that is said in the key's meaning. A size that
+/* Parts become smaller where the memory has no room for eight of each writer: the key's meaning describes it. A size that
  * was chosen, and that no writer can ever have, is a mistake. */
 static int check_checkpoint(const struct mr_config *config)
 {
@@ -363,9 +353,7 @@ static void pack_fields(msgpack_packer *packer, const void *base, bool dataset)
         full_name(&keys[i], name);
         pack_text(packer, name);
         const void *at = field_const(&keys[i], base);
-        if (keys[i].type == MR_KEY_BOOL) {
-            *(const bool *)at ? msgpack_pack_true(packer) : msgpack_pack_false(packer);
-        } else if (keys[i].type == MR_KEY_STRING) {
+        if (keys[i].type == MR_KEY_STRING) {
             pack_text(packer, *(char *const *)at);
         } else if (keys[i].type == MR_KEY_STRINGS || keys[i].type == MR_KEY_LINES) {
             const struct mr_strings *strings = at;
@@ -387,8 +375,7 @@ static unsigned packed_count(bool dataset)
     return packed;
 }
 
-/* A buffer that cannot grow stops growing, and its size then tells: a msgpack_sbuffer keeps no error, so the writer
- * here does. */
+/* A msgpack_sbuffer that cannot grow keeps no error, so this one does. */
 struct buffer {
     msgpack_sbuffer bytes;
     bool failed;
@@ -474,10 +461,6 @@ static int take_value(const struct mr_config_key *key, void *base, const msgpack
         if (object->type != MSGPACK_OBJECT_POSITIVE_INTEGER)
             return bad_value(name);
         return mr_config_set_u64(key, base, object->via.u64);
-    case MR_KEY_BOOL:
-        if (object->type != MSGPACK_OBJECT_BOOLEAN)
-            return bad_value(name);
-        return mr_config_set_bool(key, base, object->via.boolean);
     case MR_KEY_CHOICE: {
         uint64_t count = 0;
         while (key->choices[count])

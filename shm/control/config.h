@@ -23,7 +23,8 @@ enum mr_huge_pages { MR_HUGE_PAGES_AUTO, MR_HUGE_PAGES_NEVER };
 enum mr_compose { MR_COMPOSE_AUTO, MR_COMPOSE_ALWAYS, MR_COMPOSE_NEVER };
 enum mr_gcs_auth { MR_GCS_AUTH_DEFAULT, MR_GCS_AUTH_ANONYMOUS };
 
-#define MR_ENVIRONMENT_FD "MILLRACE_CONFIG_FD" /* `millrace-worker ls|cat`: the descriptor of the configuration */
+#define MR_CONFIG_PRIVATE_ARENA_BYTES (UINT64_C(256) << 20) /* of a private supervisor: each of its two arenas */
+#define MR_ENVIRONMENT_FD             "MILLRACE_CONFIG_FD" /* `millrace-worker ls|cat`: the descriptor of the configuration */
 
 /* Numbers are uint64_t and choices are uint64_t that hold the enum, so that one table can describe all fields. A string
  * is never NULL; "" stands for "not set". */
@@ -68,7 +69,7 @@ struct mr_config {
         struct mr_strings headers; /* lines "name: value" */
     } http;
     struct {
-        uint64_t writers;
+        uint64_t workers;
         uint64_t part_bytes;
         uint64_t arena_bytes; /* 0: the supervisor chooses (mr_config_ckpt_arena_bytes) */
         uint64_t drain_s;
@@ -91,7 +92,6 @@ struct mr_config {
 enum mr_key_type {
     MR_KEY_U64,     /* integer; uint64_t */
     MR_KEY_BYTES,   /* integer or size text such as "512MiB"; uint64_t */
-    MR_KEY_BOOL,    /* bool */
     MR_KEY_CHOICE,  /* one of `choices`; uint64_t, its position there */
     MR_KEY_STRING,  /* char * */
     MR_KEY_STRINGS, /* array of strings, or one string; struct mr_strings */
@@ -103,7 +103,7 @@ struct mr_config_key {
     const char *name;
     enum mr_key_type type;
     size_t offset;              /* in struct mr_config, or in struct mr_config_dataset */
-    uint64_t fallback;          /* U64, BYTES, BOOL, CHOICE: the default. Strings: "", lists: empty */
+    uint64_t fallback;          /* U64, BYTES, CHOICE: the default. Strings: "", lists: empty */
     uint64_t min, max;          /* U64 and BYTES. `fallback` may lie outside: a special value, such as 0 for "chosen" */
     const char *const *choices; /* CHOICE: NULL-terminated */
     const char *unit;           /* "bytes", "ms", ...; "" */
@@ -115,6 +115,8 @@ struct mr_config_key {
 const struct mr_config_key *mr_config_keys(unsigned *count);
 /* NULL when there is none of that name. */
 const struct mr_config_key *mr_config_key_find(const char *section, const char *name);
+/* The present name of a key that was renamed; NULL for any other name. */
+const char *mr_config_renamed(const char *section, const char *name);
 /* The section's or key's name that is nearest to a wrong one, or NULL when none is similar. section NULL: sections. */
 const char *mr_config_nearest(const char *section, const char *wrong);
 
@@ -132,10 +134,9 @@ const struct mr_config_dataset *mr_config_find_dataset(const struct mr_config *c
  * range, the choices or the type that would be right. set_u64 takes U64 and BYTES; set_text takes BYTES ("512MiB"),
  * CHOICE, STRING, and adds an item to STRINGS and LINES. */
 int mr_config_set_u64(const struct mr_config_key *key, void *base, uint64_t value);
-int mr_config_set_bool(const struct mr_config_key *key, void *base, bool value);
 int mr_config_set_text(const struct mr_config_key *key, void *base, const char *text);
 
-/* What no single key can tell: a data set without a URI, a bad URI, a cap below its base. 0 or -1 (CONFIG). */
+/* What concerns more than one key: a data set without a URI, a bad URI, a cap below its base. 0 or -1 (CONFIG). */
 int mr_config_check(const struct mr_config *config);
 /* memory.arena_bytes, or where that is 0 an eighth of the memory limit within 256 MiB and 8 GiB. */
 uint64_t mr_config_arena_bytes(const struct mr_config *config, uint64_t memory_limit_bytes);

@@ -1,4 +1,4 @@
-/* The table of configuration keys: config.h tells what is made from it. */
+/* config_keys.c - the table of configuration keys; config.h lists what is made from it. */
 #include "shm/control/config.h"
 
 #include <string.h>
@@ -123,10 +123,10 @@ static const struct mr_config_key keys[] = {
          "Header fields that are added to every request to the store, and to none for a token: headers = { name = "
          "\"value\" }. `millrace check` does not show the values."},
 
-    {FIELD(checkpoint, writers, MR_KEY_U64), NUMBER(2, 1, 64, "processes"),
+    {FIELD(checkpoint, workers, MR_KEY_U64), NUMBER(2, 1, 64, "processes"),
      .meaning =
          "Processes that upload checkpoints, and how many checkpoints of a node can be sure of an equal share of "
-         "the memory. They start with the first one."},
+         "the memory. They start with the first one. The old name, writers, is still accepted."},
     {FIELD(checkpoint, part_bytes, MR_KEY_BYTES), NUMBER(64 * MIB, 5 * MIB, 5 * GIB, "bytes"),
      .meaning =
          "The size of a part of an upload. A file has at most 10,000 parts. Smaller where the memory has no room "
@@ -155,6 +155,13 @@ static const struct mr_config_key keys[] = {
      .meaning = "A log line with throughput and the stage that limits it comes this often."},
 };
 
+/* Old names, which are still accepted, with a warning. */
+static const struct {
+    const char *section, *old, *present;
+} renamed[] = {
+    {"checkpoint", "writers", "workers"},
+};
+
 const struct mr_config_key *mr_config_keys(unsigned *count)
 {
     *count = sizeof keys / sizeof keys[0];
@@ -166,6 +173,14 @@ const struct mr_config_key *mr_config_key_find(const char *section, const char *
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (strcmp(keys[i].section, section) == 0 && strcmp(keys[i].name, name) == 0)
             return &keys[i];
+    return NULL;
+}
+
+const char *mr_config_renamed(const char *section, const char *name)
+{
+    for (size_t i = 0; i < sizeof renamed / sizeof renamed[0]; i++)
+        if (strcmp(renamed[i].section, section) == 0 && strcmp(renamed[i].old, name) == 0)
+            return renamed[i].present;
     return NULL;
 }
 

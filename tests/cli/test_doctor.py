@@ -76,7 +76,7 @@ def test_a_machine_that_is_too_small(doctor: Doctor, tmp_path: Path) -> None:
 
 def test_what_a_checkpoint_gets(doctor: Doctor, tmp_path: Path) -> None:
     config = tmp_path / "checkpoints.toml"
-    config.write_text('[checkpoint]\narena_bytes = "64MiB"\nwriters = 3\n[memory]\narena_bytes = "8MiB"\n')
+    config.write_text('[checkpoint]\narena_bytes = "64MiB"\nworkers = 3\n[memory]\narena_bytes = "8MiB"\n')
     checks = doctor("-c", config)[1]
     assert checks["checkpoints"][0] == "ok"
     assert "64.0 MiB of shared memory with the first one: 3 at once have 4 parts of 5.0 MiB" in checks["checkpoints"][1]

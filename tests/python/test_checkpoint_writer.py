@@ -43,7 +43,7 @@ CONFIG = """
 [memory]
 arena_bytes = "16MiB"
 [checkpoint]
-writers = 2
+workers = 2
 part_bytes = "5MiB"
 arena_bytes = "20MiB"
 [retry]

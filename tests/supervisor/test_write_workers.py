@@ -84,7 +84,7 @@ def config(tmp_path: Path) -> Path:
     """Two writers with two parts of 5 MiB each."""
     path = tmp_path / "millrace.toml"
     path.write_text(
-        '[checkpoint]\narena_bytes = "20MiB"\npart_bytes = "5MiB"\nwriters = 2\ndrain_s = 60\n'
+        '[checkpoint]\narena_bytes = "20MiB"\npart_bytes = "5MiB"\nworkers = 2\ndrain_s = 60\n'
         '[gcs]\nauth = "anonymous"\n'
         "[retry]\ndeadline_ms = 20000\n"
     )

@@ -58,6 +58,9 @@ static const struct {
     const char *text, *line, *says;
 } mistakes[] = {
     {"[memory]\narena_byte = 1\n", "line 2", "did you mean 'arena_bytes'"},
+    {"[checkpoint]\nwriters = 65\n", "line 2", "'workers' is 65: it must be 1 to 64"},
+    {"[checkpoint]\nworkers = 3\nwriters = 3\n", "line 3",
+     "'writers' is the old name of 'workers', which is there too"},
     {"\n[memroy]\n", "line 2", "did you mean 'memory'"},
     {"fetch = 3\n", "line 1", "write [fetch]"},
     {"workers = 3\n", "line 1", "unknown key 'workers'"},
@@ -112,6 +115,37 @@ START_TEST(test_mistakes)
 END_TEST
 
 /* Deep nesting is an error and no crash. */
+/* The text parsed with standard error into `shown`. */
+static int parse_shown(struct mr_config *config, const char *text, char *shown, size_t size)
+{
+    FILE *file = tmpfile();
+    int saved = dup(STDERR_FILENO);
+    ck_assert(file && saved >= 0 && dup2(fileno(file), STDERR_FILENO) == STDERR_FILENO);
+    int rc = mr_config_parse(config, text, strlen(text), "t.toml");
+    ck_assert_int_eq(dup2(saved, STDERR_FILENO), STDERR_FILENO);
+    close(saved);
+    rewind(file);
+    shown[fread(shown, 1, size - 1, file)] = '\0';
+    fclose(file);
+    return rc;
+}
+
+START_TEST(test_old_names)
+{
+    struct mr_config config;
+    char shown[400];
+    ck_assert_int_eq(parse_shown(&config, "[checkpoint]\npart_bytes = \"8MiB\"\nwriters = 5\n", shown, sizeof shown),
+                     0);
+    ck_assert_uint_eq(config.checkpoint.workers, 5);
+    ck_assert_ptr_nonnull(strstr(shown, "t.toml: line 3: 'writers' in [checkpoint] is now 'workers'"));
+    ck_assert_ptr_eq(strchr(shown, '\n'), shown + strlen(shown) - 1); /* one line */
+    mr_config_close(&config);
+    ck_assert_int_eq(parse_shown(&config, "[checkpoint]\nworkers = 5\n", shown, sizeof shown), 0);
+    ck_assert_str_eq(shown, "");
+    mr_config_close(&config);
+}
+END_TEST
+
 START_TEST(test_nesting)
 {
     char *text = malloc(200001);
@@ -186,6 +220,7 @@ int main(void)
     TCase *tcase = tcase_create("toml");
     tcase_add_test(tcase, test_all_keys);
     tcase_add_loop_test(tcase, test_mistakes, 0, sizeof mistakes / sizeof mistakes[0]);
+    tcase_add_test(tcase, test_old_names);
     tcase_add_test(tcase, test_nesting);
     tcase_add_test(tcase, test_files);
     tcase_add_test(tcase, test_check_prints_what_it_read);

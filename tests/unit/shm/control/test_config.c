@@ -94,7 +94,7 @@ START_TEST(test_values)
     expect_config_error("auto, posix, memfd");
     ck_assert_int_eq(mr_config_set_text(key("fetch", "workers"), &config, "2"), -1);
     expect_config_error("a whole number");
-    ck_assert_int_eq(mr_config_set_bool(key("http", "proxy"), &config, true), -1);
+    ck_assert_int_eq(mr_config_set_u64(key("http", "proxy"), &config, 1), -1);
     expect_config_error("a string");
     ck_assert_int_eq(mr_config_set_text(key("http", "headers"), &config, "x-a: b"), 0);
     ck_assert_int_eq(mr_config_set_text(key("http", "headers"), &config, "x a: b"), -1);
@@ -102,6 +102,16 @@ START_TEST(test_values)
     ck_assert_int_eq(mr_config_set_text(key("http", "headers"), &config, "x-a: b\r\nevil: 1"), -1);
     ck_assert_ptr_null(strstr(mr_error_text(), "evil")); /* values stay out of messages */
     ck_assert_uint_eq(config.http.headers.count, 1);
+}
+END_TEST
+
+START_TEST(test_renamed)
+{
+    ck_assert_str_eq(mr_config_renamed("checkpoint", "writers"), "workers");
+    ck_assert_ptr_null(mr_config_renamed("checkpoint", "workers"));
+    ck_assert_ptr_null(mr_config_renamed("fetch", "writers"));
+    ck_assert_ptr_null(mr_config_key_find("checkpoint", "writers")); /* the old name is in no list and no reference */
+    ck_assert_ptr_nonnull(mr_config_key_find("checkpoint", "workers"));
 }
 END_TEST
 
@@ -280,6 +290,7 @@ int main(void)
     tcase_add_test(tcase, test_table_is_sane);
     tcase_add_test(tcase, test_defaults);
     tcase_add_test(tcase, test_values);
+    tcase_add_test(tcase, test_renamed);
     tcase_add_test(tcase, test_nearest);
     tcase_add_test(tcase, test_sizes);
     tcase_add_test(tcase, test_check);
