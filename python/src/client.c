@@ -130,12 +130,12 @@ static int look(PyObject *object, const uint32_t *dataset)
     return rc;
 }
 
-int ring_client_look(PyObject *object, uint32_t dataset)
+int ring_client_check(PyObject *object, uint32_t dataset)
 {
     return look(object, &dataset);
 }
 
-int ring_client_look_alive(PyObject *object)
+int ring_client_check_alive(PyObject *object)
 {
     return look(object, NULL);
 }

@@ -233,7 +233,7 @@ static PyObject *make_lease(Lane *self, struct ring_state *state, const struct m
 }
 
 /* What only happens while we wait: 0 to go on waiting, -1 with an exception. */
-static int look_around(Lane *self)
+static int check_interrupts(Lane *self)
 {
     if (PyErr_CheckSignals())
         return -1;
@@ -242,7 +242,7 @@ static int look_around(Lane *self)
                      (int)self->parent);
         return -1;
     }
-    return ring_client_look(self->client, self->dataset);
+    return ring_client_check(self->client, self->dataset);
 }
 
 static PyObject *take_next(Lane *self)
@@ -255,7 +255,7 @@ static PyObject *take_next(Lane *self)
             got = mr_consumer_next(self->consumer, SLICE_MS, &delivery);
         Py_END_ALLOW_THREADS
         self->busy = false;
-        if ((got == MR_NEXT_TIMEOUT || got == MR_NEXT_SIGNAL) && look_around(self))
+        if ((got == MR_NEXT_TIMEOUT || got == MR_NEXT_SIGNAL) && check_interrupts(self))
             return NULL;
     }
     struct ring_state *state = ring_state_of(Py_TYPE(self));

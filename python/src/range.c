@@ -98,9 +98,9 @@ static void lock(RangeReader *self)
 }
 
 /* What only happens while we wait: 0 to go on, -1 with an exception. */
-static int look_around(RangeReader *self)
+static int check_interrupts(RangeReader *self)
 {
-    return PyErr_CheckSignals() != 0 || ring_client_look(self->client, self->dataset) != 0 ? -1 : 0;
+    return PyErr_CheckSignals() != 0 || ring_client_check(self->client, self->dataset) != 0 ? -1 : 0;
 }
 
 static int open_lane(RangeReader *self)
@@ -134,7 +134,7 @@ static Py_ssize_t fill(RangeReader *self, uint64_t offset, char *dest, uint64_t 
             result = mr_range_reader_read(self->reader, offset + done, dest + done, length - done, SLICE_MS, &got);
         Py_END_ALLOW_THREADS
         done += got;
-        if (result == MR_RANGE_WAIT && look_around(self) != 0)
+        if (result == MR_RANGE_WAIT && check_interrupts(self) != 0)
             return -1;
     }
     return (Py_ssize_t)done;

@@ -115,11 +115,11 @@ extern PyType_Spec ring_range_spec;
 /* ---- client.c ---- */
 
 /* A look at the supervisor and the data set: 0, or -1 with an exception. Does nothing while another thread talks. */
-int ring_client_look(PyObject *client, uint32_t dataset);
+int ring_client_check(PyObject *client, uint32_t dataset);
 /* Tells the supervisor that the lane is closed; errors do not matter. */
 void ring_client_lane_closed(PyObject *client, uint32_t lane);
 /* Whether the supervisor has ended: -1 with an exception. Does nothing while another thread talks. */
-int ring_client_look_alive(PyObject *client);
+int ring_client_check_alive(PyObject *client);
 /* The end of a Writer: tells the supervisor and unmaps the lane; errors do not matter. Takes the lock. */
 void ring_client_writer_closed(PyObject *client, struct mr_ckpt_writer *writer);
 /* The same without a word to the supervisor. */

@@ -128,17 +128,17 @@ static void abort_stream(Writer *self)
 }
 
 /* A wait of one slice, then what only happens while we wait: 0 to look again, -1 with an exception. */
-static int wait_slice(Writer *self, int (*wait)(struct mr_ckpt_stream *, unsigned))
+static int wait_slice(Writer *self, enum mr_wake_result (*wait)(struct mr_ckpt_stream *, unsigned))
 {
-    int rc;
+    enum mr_wake_result result;
     self->busy = true;
     Py_BEGIN_ALLOW_THREADS
-        rc = wait(&self->stream, SLICE_MS);
+        result = wait(&self->stream, SLICE_MS);
     Py_END_ALLOW_THREADS
     self->busy = false;
     if (PyErr_CheckSignals())
         return -1;
-    return rc ? ring_client_look_alive(self->client) : 0;
+    return result == MR_WAKE_CHANGED ? 0 : ring_client_check_alive(self->client);
 }
 
 /* The upload has failed, or somebody aborted it: raises why. Always NULL. */
@@ -215,7 +215,7 @@ static PyObject *writer_seal(Writer *self, PyObject *ignored)
     (void)ignored;
     if (check_open(self))
         return NULL;
-    if (ring_client_look_alive(self->client)) { /* nobody may be left who would see the promise */
+    if (ring_client_check_alive(self->client)) { /* nobody may be left who would see the promise */
         abort_stream(self);
         return NULL;
     }

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "shm/base/clock.h"
-#include "shm/base/error.h"
 #include "shm/base/log_sink.h"
 
 #define LOG_LINE        1400
@@ -36,18 +35,6 @@ void mr_log_set_level(enum mr_log_level level)
 enum mr_log_level mr_log_level_now(void)
 {
     return log_level;
-}
-
-int mr_log_level_parse(const char *name, enum mr_log_level *level)
-{
-    for (unsigned i = 0; i < 4; i++) {
-        if (strcmp(name, level_names[i]) == 0) {
-            *level = (enum mr_log_level)i;
-            return 0;
-        }
-    }
-    mr_error_set(MR_E_USAGE, "log level \"%s\" is not one of error, warning, info, debug", name);
-    return -1;
 }
 
 static void flush_repeats(void)

@@ -17,8 +17,6 @@ enum mr_log_level { MR_LOG_ERROR, MR_LOG_WARNING, MR_LOG_INFO, MR_LOG_DEBUG };
 void mr_log_init(const char *role, enum mr_log_level level);
 void mr_log_set_level(enum mr_log_level level);
 enum mr_log_level mr_log_level_now(void);
-/* 0, or -1 (USAGE) for a name that is not error, warning, info or debug. */
-int mr_log_level_parse(const char *name, enum mr_log_level *level);
 
 void mr_log(enum mr_log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

@@ -62,7 +62,8 @@ static bool value_head(const uint8_t *at, size_t left, uint64_t *bytes, uint64_t
     return true;
 }
 
-bool mr_unpack_is_whole(const void *data, size_t length)
+/* True when data is exactly one value, complete, and no array or map claims more items than bytes follow. */
+static bool is_whole(const void *data, size_t length)
 {
     const uint8_t *at = data;
     size_t left = length;
@@ -81,8 +82,7 @@ bool mr_unpack_is_whole(const void *data, size_t length)
 int mr_unpack(msgpack_zone *zone, const void *data, size_t length, msgpack_object *object)
 {
     size_t offset = 0;
-    if (!mr_unpack_is_whole(data, length) ||
-        msgpack_unpack(data, length, &offset, zone, object) != MSGPACK_UNPACK_SUCCESS) {
+    if (!is_whole(data, length) || msgpack_unpack(data, length, &offset, zone, object) != MSGPACK_UNPACK_SUCCESS) {
         mr_error_set(MR_E_PROTOCOL, "%zu bytes that are not one whole msgpack value", length);
         return -1;
     }

@@ -1,4 +1,4 @@
-/* unpack.h - msgpack of unknown origin, decoded without trusting any length in it. Private to shm/. */
+/* unpack.h - msgpack of unknown origin, decoded without trusting any length in it. */
 #ifndef MR_SHM_BASE_UNPACK_H
 #define MR_SHM_BASE_UNPACK_H
 
@@ -6,9 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* True when data is exactly one msgpack value, complete, and no array or map claims more items than bytes follow. */
-bool mr_unpack_is_whole(const void *data, size_t length);
-/* Decodes it; the object points into data and into zone. 0, or -1 (PROTOCOL). */
+/* Decodes exactly one complete value, in which no array or map claims more items than bytes follow; the object points
+ * into data and into zone. 0, or -1 (PROTOCOL). */
 int mr_unpack(msgpack_zone *zone, const void *data, size_t length, msgpack_object *object);
 /* The value of a string key in a map, or NULL. The first one counts. */
 const msgpack_object *mr_unpack_find(const msgpack_object *map, const char *key);

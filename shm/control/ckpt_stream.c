@@ -1,4 +1,4 @@
-/* part_stream.c - see part_stream.h. */
+/* ckpt_stream.c - see ckpt_stream.h. */
 #include "shm/control/ckpt_stream.h"
 
 #include "shm/base/error.h"
@@ -119,27 +119,22 @@ static bool slot_is_free(const struct mr_ckpt_stream *stream)
     return state == MR_EMPTY || state == MR_RELEASED || mr_ckpt_stream_has_ended(stream);
 }
 
-int mr_ckpt_stream_wait(struct mr_ckpt_stream *stream, unsigned timeout_ms)
+enum mr_wake_result mr_ckpt_stream_wait(struct mr_ckpt_stream *stream, unsigned timeout_ms)
 {
     struct mr_ckpt_lane *lane = &stream->writer->lane;
     uint32_t seen = mr_ckpt_part_seq(lane);
-    int rc = 0;
-
     mr_ckpt_part_set_want(lane, stream->number + 1); /* W1 */
-    if (!slot_is_free(stream))
-        rc = mr_ckpt_part_wait(lane, seen, timeout_ms);
+    enum mr_wake_result result = slot_is_free(stream) ? MR_WAKE_CHANGED : mr_ckpt_part_wait(lane, seen, timeout_ms);
     mr_ckpt_part_set_want(lane, 0);
-    return rc;
+    return result;
 }
 
 enum mr_fate mr_ckpt_stream_seal(struct mr_ckpt_stream *stream)
 {
     struct mr_ckpt_lane *lane = &stream->writer->lane;
-    enum mr_fate fate;
-
     if (stream->filling) /* there is a byte in it */
         end_part(stream);
-    fate = mr_ckpt_part_seal(lane, (uint32_t)stream->number, stream->bytes);
+    enum mr_fate fate = mr_ckpt_part_seal(lane, (uint32_t)stream->number, stream->bytes);
     wake_worker(stream);
     return fate;
 }
@@ -147,30 +142,33 @@ enum mr_fate mr_ckpt_stream_seal(struct mr_ckpt_stream *stream)
 enum mr_fate mr_ckpt_stream_abort(struct mr_ckpt_stream *stream)
 {
     struct mr_ckpt_lane *lane = &stream->writer->lane;
-    enum mr_fate fate;
-
     if (stream->filling)
         mr_ckpt_part_unfill(lane, stream->number, stream->word);
     stream->filling = false;
-    fate = mr_ckpt_part_abort(lane);
+    enum mr_fate fate = mr_ckpt_part_abort(lane);
     wake_worker(stream);
     return fate;
 }
 
-int mr_ckpt_stream_wait_outcome(struct mr_ckpt_stream *stream, unsigned timeout_ms)
+static bool is_decided(const struct mr_ckpt_lane *lane)
+{
+    uint32_t code, crc32c;
+    uint64_t generation;
+    return mr_ckpt_part_result(lane, &code, NULL, &generation, &crc32c) != MR_CKPT_PART_UNDECIDED;
+}
+
+enum mr_wake_result mr_ckpt_stream_wait_outcome(struct mr_ckpt_stream *stream, unsigned timeout_ms)
 {
     struct mr_ckpt_lane *lane = &stream->writer->lane;
-    uint32_t seen = mr_ckpt_part_seq(lane), code, crc32c;
-    uint64_t generation;
-    int rc = 0;
-
+    uint32_t seen = mr_ckpt_part_seq(lane);
+    enum mr_wake_result result = MR_WAKE_CHANGED;
     mr_ckpt_part_set_want(lane, MR_CKPT_PART_WANT_OUTCOME); /* W1 */
-    if (mr_ckpt_part_result(lane, &code, NULL, &generation, &crc32c) == MR_CKPT_PART_UNDECIDED)
-        rc = mr_ckpt_part_wait(lane, seen, timeout_ms);
+    if (!is_decided(lane))
+        result = mr_ckpt_part_wait(lane, seen, timeout_ms);
     mr_ckpt_part_set_want(lane, 0);
-    if (mr_ckpt_part_result(lane, &code, NULL, &generation, &crc32c) != MR_CKPT_PART_UNDECIDED)
-        return 0;
-    return rc ? rc : 1;
+    if (is_decided(lane))
+        return MR_WAKE_CHANGED;
+    return result == MR_WAKE_SIGNAL ? MR_WAKE_SIGNAL : MR_WAKE_TIMEOUT; /* woken for something else: wait again */
 }
 
 uint64_t mr_ckpt_stream_stored(const struct mr_ckpt_stream *stream)

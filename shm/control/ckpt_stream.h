@@ -59,14 +59,14 @@ static inline bool mr_ckpt_stream_put(struct mr_ckpt_stream *stream, const void 
 }
 /* Nothing more will be taken: the lane is aborted, or its outcome is decided. Two loads. */
 bool mr_ckpt_stream_has_ended(const struct mr_ckpt_stream *stream);
-/* Waits for the slot that push wants: 0 look again, 1 timed out, 2 a signal came. Blocks. */
-int mr_ckpt_stream_wait(struct mr_ckpt_stream *stream, unsigned timeout_ms);
+/* Waits for the slot that push wants: CHANGED means push again. Blocks. */
+enum mr_wake_result mr_ckpt_stream_wait(struct mr_ckpt_stream *stream, unsigned timeout_ms);
 /* Publishes the rest and promises the object: SEALED, or ABORTED when somebody was first. */
 enum mr_fate mr_ckpt_stream_seal(struct mr_ckpt_stream *stream);
 /* The object shall not appear. The fate that it has now: SEALED stays. */
 enum mr_fate mr_ckpt_stream_abort(struct mr_ckpt_stream *stream);
-/* Waits until the outcome is decided, once sealed or aborted: 0 it is, 1 timed out, 2 a signal came. Blocks. */
-int mr_ckpt_stream_wait_outcome(struct mr_ckpt_stream *stream, unsigned timeout_ms);
+/* Waits until the outcome is decided, once sealed or aborted: CHANGED means that it is. Blocks. */
+enum mr_wake_result mr_ckpt_stream_wait_outcome(struct mr_ckpt_stream *stream, unsigned timeout_ms);
 /* Bytes of the parts that the store has confirmed. Costs a look at each part. */
 uint64_t mr_ckpt_stream_stored(const struct mr_ckpt_stream *stream);
 

@@ -85,12 +85,6 @@ void mr_msg_put_str(struct mr_msg_out *msg, const char *key, const char *value)
         put_text(msg, value);
 }
 
-void mr_msg_put_bytes(struct mr_msg_out *msg, const char *key, const void *value, size_t length)
-{
-    if (put_key(msg, key))
-        msg->failed |= length > MR_MSG_BYTES_MAX || msgpack_pack_bin_with_body(&msg->packer, value, length) != 0;
-}
-
 void mr_msg_put_strs(struct mr_msg_out *msg, const char *key, const char *const *values, size_t count)
 {
     if (!put_key(msg, key))
@@ -402,18 +396,6 @@ int mr_msg_get_str(const struct mr_msg_in *msg, const char *key, const char **va
     if (!text)
         return -1;
     *value = text;
-    return 0;
-}
-
-int mr_msg_get_bytes(const struct mr_msg_in *msg, const char *key, const void **value, size_t *length)
-{
-    const msgpack_object *object = field(msg, key);
-    const char *at;
-    if (!object)
-        return -1;
-    if (!mr_unpack_bytes(object, &at, length))
-        return wrong_type(msg, key, "bytes");
-    *value = at;
     return 0;
 }
 

@@ -141,7 +141,6 @@ struct mr_msg_out *mr_msg_new(enum mr_msg_type type);
 void mr_msg_put_u64(struct mr_msg_out *msg, const char *key, uint64_t value);
 void mr_msg_put_bool(struct mr_msg_out *msg, const char *key, bool value);
 void mr_msg_put_str(struct mr_msg_out *msg, const char *key, const char *value);
-void mr_msg_put_bytes(struct mr_msg_out *msg, const char *key, const void *value, size_t length);
 void mr_msg_put_strs(struct mr_msg_out *msg, const char *key, const char *const *values, size_t count);
 void mr_msg_put_fd(struct mr_msg_out *msg, int fd); /* stays the caller's; must live until send */
 /* Sends and frees msg, also on failure. Blocks as the socket does; with a non-blocking one a full buffer is MR_E_BUSY.
@@ -168,7 +167,6 @@ void mr_msg_close(struct mr_msg_in *msg);
 int mr_msg_get_u64(const struct mr_msg_in *msg, const char *key, uint64_t *value);
 int mr_msg_get_bool(const struct mr_msg_in *msg, const char *key, bool *value);
 int mr_msg_get_str(const struct mr_msg_in *msg, const char *key, const char **value); /* PROTOCOL if it holds a NUL */
-int mr_msg_get_bytes(const struct mr_msg_in *msg, const char *key, const void **value, size_t *length);
 int mr_msg_get_strs(const struct mr_msg_in *msg, const char *key, const char *const **values, size_t *count);
 bool mr_msg_has(const struct mr_msg_in *msg, const char *key);
 /* Descriptor i becomes the caller's; -1 (PROTOCOL) when there is none. */

@@ -232,11 +232,6 @@ uint64_t mr_arena_free_bytes(const struct mr_arena *arena)
     return (arena->pages - arena->first - arena->used) * MR_ARENA_PAGE;
 }
 
-uint64_t mr_arena_used_bytes(const struct mr_arena *arena)
-{
-    return arena->used * MR_ARENA_PAGE;
-}
-
 uint64_t mr_arena_reserve_bytes(const struct mr_arena *arena)
 {
     return (uint64_t)arena->first * MR_ARENA_PAGE;

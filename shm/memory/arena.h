@@ -27,7 +27,6 @@ bool mr_arena_claim(struct mr_arena *arena, uint64_t offset, uint64_t bytes);
 /* Gives back a whole run, as allocated or claimed. */
 void mr_arena_free(struct mr_arena *arena, uint64_t offset, uint64_t bytes);
 uint64_t mr_arena_free_bytes(const struct mr_arena *arena);
-uint64_t mr_arena_used_bytes(const struct mr_arena *arena); /* without the reserve */
 uint64_t mr_arena_reserve_bytes(const struct mr_arena *arena);
 /* The largest alloc that would succeed now. */
 uint64_t mr_arena_largest_bytes(const struct mr_arena *arena);

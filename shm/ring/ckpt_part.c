@@ -191,7 +191,7 @@ void mr_ckpt_part_set_want(struct mr_ckpt_lane *lane, uint64_t want)
         mr_fence_full(); /* W1: the caller looks at the word or the outcome again now */
 }
 
-int mr_ckpt_part_wait(struct mr_ckpt_lane *lane, uint32_t seen, unsigned timeout_ms)
+enum mr_wake_result mr_ckpt_part_wait(struct mr_ckpt_lane *lane, uint32_t seen, unsigned timeout_ms)
 {
     return mr_wake_word_wait(&lane->shared->seq, seen, timeout_ms);
 }

@@ -37,6 +37,7 @@
 
 #include "shm/base/limits.h"
 #include "shm/ring/ticket.h"
+#include "shm/ring/wake.h"
 
 #define MR_CKPT_PART_MAGIC     UINT64_C(0x6d696c6c70617274) /* "millpart" */
 #define MR_CKPT_PART_VERSION   2u
@@ -171,8 +172,8 @@ enum mr_fate mr_ckpt_part_seal(struct mr_ckpt_lane *lane, uint32_t parts, uint64
 #define MR_CKPT_PART_WANT_OUTCOME UINT64_MAX
 uint32_t mr_ckpt_part_seq(const struct mr_ckpt_lane *lane);
 void mr_ckpt_part_set_want(struct mr_ckpt_lane *lane, uint64_t want); /* 0 clears it */
-/* 0 woken or changed, 1 timed out, 2 a signal came. */
-int mr_ckpt_part_wait(struct mr_ckpt_lane *lane, uint32_t seen, unsigned timeout_ms);
+/* As mr_wake_wait. */
+enum mr_wake_result mr_ckpt_part_wait(struct mr_ckpt_lane *lane, uint32_t seen, unsigned timeout_ms);
 /* Worker after done and finish, whoever aborts, the supervisor after any death. */
 void mr_ckpt_part_wake_trainer(struct mr_ckpt_lane *lane);
 

@@ -14,8 +14,8 @@
 #include "shm/base/error.h"
 #include "shm/memory/fence.h"
 #include "shm/memory/fork_mark.h"
+#include "shm/ring/consumer_impl.h"
 #include "shm/ring/mutant.h"
-#include "shm/ring/views.h"
 
 #define SLICE_MS 100u /* the longest wait: a death between publish and wake delays a delivery by no more */
 
@@ -424,7 +424,7 @@ static enum mr_next wait_for(struct mr_consumer *consumer, uint64_t number, unsi
             break;
         if (MR_MUTANT_IS(MR_MUTANT_LATE_WANT))
             mr_wake_set_want(lane, number + 1);
-        if (mr_wake_wait(lane, seen, left_ms < SLICE_MS ? (unsigned)left_ms : SLICE_MS) == 2) {
+        if (mr_wake_wait(lane, seen, left_ms < SLICE_MS ? (unsigned)left_ms : SLICE_MS) == MR_WAKE_SIGNAL) {
             next = MR_NEXT_SIGNAL;
             break;
         }

@@ -90,9 +90,6 @@ enum mr_next mr_consumer_next(struct mr_consumer *consumer, unsigned timeout_ms,
 
 /* Releases a view (not a copy). Any thread, no lock; safe after close; does nothing in a forked child. */
 void mr_lease_release(struct mr_consumer *consumer, uint32_t slot, uint64_t word, uint64_t length);
-/* A view holds one reference from its delivery to its release (mr_lease_release drops it); these are for others. */
-void mr_consumer_ref(struct mr_consumer *consumer);
-void mr_consumer_unref(struct mr_consumer *consumer);
 
 /* Ends the epoch: closes the lane, drops the queue; live leases stay valid. Idempotent. */
 void mr_consumer_close(struct mr_consumer *consumer);

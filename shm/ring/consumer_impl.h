@@ -1,6 +1,6 @@
-/* views.h - private to consumer.c and views.c: the producers as a consumer's process sees them. */
-#ifndef MR_SHM_RING_VIEWS_H
-#define MR_SHM_RING_VIEWS_H
+/* consumer_impl.h - what consumer.c and views.c share: the producers as a consumer's process maps them. */
+#ifndef MR_SHM_RING_CONSUMER_IMPL_H
+#define MR_SHM_RING_CONSUMER_IMPL_H
 
 #include "shm/ring/consumer.h"
 
@@ -17,5 +17,9 @@ void mr_views_wake_one(const struct mr_views *views, unsigned producer);
 void mr_views_wake_all(const struct mr_views *views);
 /* The bytes that a descriptor of ours names, or NULL: it lies outside of every arena. */
 const void *mr_views_at(const struct mr_views *views, const struct mr_descriptor *desc);
+
+/* A view holds one reference to its consumer, from its delivery to its release. */
+void mr_consumer_ref(struct mr_consumer *consumer);
+void mr_consumer_unref(struct mr_consumer *consumer);
 
 #endif

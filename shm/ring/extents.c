@@ -1,5 +1,5 @@
-/* extents.c - see extents.h. */
-#include "shm/ring/extents.h"
+/* extents.c - see producer_impl.h. */
+#include "shm/ring/producer_impl.h"
 
 #include <stdlib.h>
 
@@ -178,7 +178,7 @@ bool mr_extents_take_back(struct mr_producer *producer)
         !mr_lane_take_back(&pl->lane, slot, word))
         return false;
     mr_extents_forget(producer, pl, slot);
-    mr_look_again_from(pl, number);
+    mr_producer_search_from(pl, number);
     producer->stats.take_backs++;
     return true;
 }

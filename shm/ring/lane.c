@@ -344,24 +344,6 @@ bool mr_lane_take_back(struct mr_lane *lane, uint32_t slot, uint64_t ready)
     return true;
 }
 
-bool mr_lane_head(const struct mr_lane *lane, uint64_t *number, uint64_t *word)
-{
-    bool found = false;
-
-    for (uint32_t slot = 0; slot < lane->window; slot++) {
-        uint64_t seen = mr_lane_load(lane, slot), n;
-        if (mr_word_state(seen) != MR_PENDING && mr_word_state(seen) != MR_FILLING)
-            continue;
-        n = mr_lane_number(lane, slot, mr_word_lap(seen));
-        if (found && mr_lane_distance(lane, n, *number) >= 0)
-            continue;
-        *number = n;
-        *word = seen;
-        found = true;
-    }
-    return found;
-}
-
 /* Which words a sweep of a closed lane makes EMPTY. FILLING is its producer's, or recovery's; HELD is a lease's as long
  * as its owner lives. A state that does not exist is damage, and must not keep the lane for ever. */
 static bool is_swept(uint64_t word, bool owner_dead)

@@ -207,8 +207,6 @@ void mr_lane_fail(struct mr_lane *lane, uint32_t slot, uint64_t filling, uint32_
 void mr_lane_peek_descriptor(const struct mr_lane *lane, uint32_t slot, struct mr_descriptor *desc);
 /* READY by us (exactly `ready`) -> PENDING: the extent is ours again. false: the consumer was faster. */
 bool mr_lane_take_back(struct mr_lane *lane, uint32_t slot, uint64_t ready);
-/* The head: lowest number among PENDING and FILLING words. false: there is none. */
-bool mr_lane_head(const struct mr_lane *lane, uint64_t *number, uint64_t *word);
 
 /* ---- owner or supervisor ---- */
 

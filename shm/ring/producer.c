@@ -13,8 +13,8 @@
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
 #include "shm/base/log.h"
-#include "shm/ring/extents.h"
 #include "shm/ring/mutant.h"
+#include "shm/ring/producer_impl.h"
 
 #define RESCAN_NS   (2 * MR_MILLISECOND_NS) /* not every sleep: the worker sleeps at each wait for the network */
 #define TRIES_MAX   64                      /* lost races in one next_job */
@@ -78,7 +78,7 @@ static bool advance_head(struct mr_producer_lane *pl, uint64_t posted)
     uint64_t taken = atomic_load_explicit(&lane->shared->taken, memory_order_relaxed), want = load_want(pl), word;
 
     if (want && mr_lane_distance(lane, want - 1, pl->head) < 0)
-        mr_look_again_from(pl, mr_lane_wrap(lane, want - 1));
+        mr_producer_search_from(pl, mr_lane_wrap(lane, want - 1));
     else if (mr_lane_distance(lane, taken, pl->head) > 0)
         pl->head = mr_lane_wrap(lane, taken);
     for (uint32_t i = 0; i < lane->window; i++) {
@@ -470,7 +470,7 @@ void mr_producer_give_back(struct mr_producer *producer, struct mr_claim *claim)
 {
     mr_lane_give_back(&claim->lane->lane, claim->slot, claim->filling);
     mr_extents_forget(producer, claim->lane, claim->slot);
-    mr_look_again_from(claim->lane, claim->number);
+    mr_producer_search_from(claim->lane, claim->number);
     end_claim(producer, claim);
     producer->stats.give_backs++;
 }
@@ -600,11 +600,6 @@ bool mr_producer_drop_lane(struct mr_producer *producer, uint32_t lane_index)
         return true;
     }
     return false;
-}
-
-unsigned mr_producer_lanes(const struct mr_producer *producer)
-{
-    return producer->lane_count;
 }
 
 void mr_producer_stats(const struct mr_producer *producer, struct mr_producer_stats *stats)

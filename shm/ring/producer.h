@@ -76,7 +76,6 @@ int mr_producer_add_lane(struct mr_producer *producer, struct mr_lane *lane);
 /* The supervisor says that lane (index) is drained: forget it once no claim and no word of ours is in it. true: dropped
  * and unmapped; false: later. */
 bool mr_producer_drop_lane(struct mr_producer *producer, uint32_t lane_index);
-unsigned mr_producer_lanes(const struct mr_producer *producer);
 
 /*
  * Claims the next job: up to max_tickets consecutive PENDING tickets whose sum is at most max_bytes (one ticket may

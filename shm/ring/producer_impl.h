@@ -1,12 +1,12 @@
 /*
- * extents.h - private to producer.c and extents.c: which ticket names which run of the arena.
+ * producer_impl.h - what producer.c and extents.c share: which ticket names which run of the arena.
  *
  * A run is one allocation: a job's, shared by its tickets, or the reserve. An extent is a ticket's share of it, kept at
  * the ticket's slot from the claim until the word says that nobody reads it any more: that word is read again (L5)
- * before the run is used again. Nothing of this is shared; after a restart it is made anew from the words.
+ * before the run is used again. Nothing of this lies in shared memory; after a restart it is rebuilt from the words.
  */
-#ifndef MR_SHM_RING_EXTENTS_H
-#define MR_SHM_RING_EXTENTS_H
+#ifndef MR_SHM_RING_PRODUCER_IMPL_H
+#define MR_SHM_RING_PRODUCER_IMPL_H
 
 #include "shm/memory/arena.h"
 #include "shm/ring/producer.h"
@@ -20,7 +20,7 @@ struct mr_run {
 struct mr_extent {
     struct mr_run *run; /* NULL: the slot names nothing of ours */
     struct mr_producer_lane *lane;
-    struct mr_extent *next, *prev; /* published ones, those not looked at for longest first */
+    struct mr_extent *next, *prev; /* published ones, least recently checked first */
     uint32_t lap;
     bool published;
 };
@@ -51,13 +51,13 @@ struct mr_producer {
     unsigned lane_count, turn;
     unsigned inflight, caller_inflight; /* claims that have not ended */
     bool solo;                          /* the one in flight is alone */
-    bool reaped;                        /* every extent has been looked at since this search began */
+    bool reaped;                        /* every extent has been checked since this search began */
     int64_t rescanned_ns;
     struct mr_producer_stats stats;
 };
 
 /* Number n may be PENDING again. */
-static inline void mr_look_again_from(struct mr_producer_lane *pl, uint64_t n)
+static inline void mr_producer_search_from(struct mr_producer_lane *pl, uint64_t n)
 {
     if (mr_lane_distance(&pl->lane, n, pl->head) < 0)
         pl->head = n;
@@ -73,7 +73,7 @@ static inline bool mr_extents_is_filling(const struct mr_producer_lane *pl, uint
 
 /* The most that one ticket can ever get: the reserve where there is one, since only that is sure to become free. */
 uint64_t mr_extents_largest_ever(const struct mr_producer *producer);
-/* May look at every word (once a search). */
+/* May read every word (once a search). */
 bool mr_extents_have_room(struct mr_producer *producer, uint64_t bytes);
 bool mr_extents_reserve_is_free(struct mr_producer *producer);
 /* The reserve holds a READY ticket: which. */
@@ -91,7 +91,7 @@ void mr_extents_published(struct mr_producer *producer, const struct mr_claim *c
 /* The slot names nothing of ours any more: its word has moved on, by our hand or as seen. */
 void mr_extents_forget(struct mr_producer *producer, struct mr_producer_lane *pl, uint32_t slot);
 
-/* Looks at the words of up to count published extents, oldest look first, and frees what nobody names. */
+/* Checks the words of up to count published extents, least recently checked first, and frees what nobody names. */
 void mr_extents_reap_some(struct mr_producer *producer, unsigned count);
 void mr_extents_reap_all(struct mr_producer *producer);
 bool mr_extents_are_named(struct mr_producer *producer, struct mr_producer_lane *pl);

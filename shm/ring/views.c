@@ -1,5 +1,5 @@
-/* views.c - see views.h. */
-#include "shm/ring/views.h"
+/* views.c - see consumer.h. */
+#include "shm/ring/consumer_impl.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -27,13 +27,13 @@ uint32_t mr_wake_seq(const struct mr_lane *lane)
     return atomic_load_explicit(&lane->shared->seq, memory_order_acquire);
 }
 
-int mr_wake_word_wait(_Atomic uint32_t *word, uint32_t seen, unsigned timeout_ms)
+enum mr_wake_result mr_wake_word_wait(_Atomic uint32_t *word, uint32_t seen, unsigned timeout_ms)
 {
     struct timespec timeout = {.tv_sec = timeout_ms / 1000, .tv_nsec = (long)(timeout_ms % 1000) * 1000000};
 
     if (futex(word, FUTEX_WAIT, seen, &timeout) == 0 || errno == EAGAIN)
-        return 0;
-    return errno == EINTR ? 2 : 1;
+        return MR_WAKE_CHANGED;
+    return errno == EINTR ? MR_WAKE_SIGNAL : MR_WAKE_TIMEOUT;
 }
 
 void mr_wake_word(_Atomic uint32_t *word)
@@ -42,7 +42,7 @@ void mr_wake_word(_Atomic uint32_t *word)
     futex(word, FUTEX_WAKE, INT_MAX, NULL);
 }
 
-int mr_wake_wait(struct mr_lane *lane, uint32_t seen, unsigned timeout_ms)
+enum mr_wake_result mr_wake_wait(struct mr_lane *lane, uint32_t seen, unsigned timeout_ms)
 {
     return mr_wake_word_wait(&lane->shared->seq, seen, timeout_ms);
 }

@@ -31,16 +31,22 @@ struct mr_producer_line {
     uint8_t reserved[60];
 };
 
-/* The two halves of a futex between processes: wait until *word differs from `seen`, a wake, or timeout_ms (0 woken or
- * changed, 1 timed out, 2 a signal came); add one and wake everybody. */
-int mr_wake_word_wait(_Atomic uint32_t *word, uint32_t seen, unsigned timeout_ms);
+/* How a wait ended. */
+enum mr_wake_result {
+    MR_WAKE_CHANGED, /* woken, or the word differs from what was seen */
+    MR_WAKE_TIMEOUT,
+    MR_WAKE_SIGNAL, /* a signal interrupted it */
+};
+
+/* The two halves of a futex between processes: wait until *word differs from `seen`, a wake, a signal, or timeout_ms;
+ * add one and wake everybody. */
+enum mr_wake_result mr_wake_word_wait(_Atomic uint32_t *word, uint32_t seen, unsigned timeout_ms);
 void mr_wake_word(_Atomic uint32_t *word);
 
 /* Consumer: store want (0 clears it: only after the CAS to HELD). */
 void mr_wake_set_want(struct mr_lane *lane, uint64_t want);
-/* Consumer: waits until seq differs from `seen`, a wake, or timeout_ms. 0 woken or changed, 1 timed out, 2 a signal
- * came. Blocks: release the GIL around it. */
-int mr_wake_wait(struct mr_lane *lane, uint32_t seen, unsigned timeout_ms);
+/* Consumer: waits until seq differs from `seen`, a wake, a signal, or timeout_ms. Blocks: release the GIL around it. */
+enum mr_wake_result mr_wake_wait(struct mr_lane *lane, uint32_t seen, unsigned timeout_ms);
 uint32_t mr_wake_seq(const struct mr_lane *lane);
 /* Publisher (producer or supervisor): after the CAS. */
 void mr_wake_consumer(struct mr_lane *lane);

@@ -3,13 +3,13 @@
 # ThreadSanitizer's 66); "none" must pass. The exit status says whether all of that held. A mutant whose program is the one
 # that was caught before is not run again: beside each program lies the checksum of what was caught.
 survivors=0
-printf '%-22s %-8s %-8s %s\n' mutant checker result 'first finding'
+printf '%-26s %-10s %-8s %s\n' mutant checker result 'first finding'
 for entry in "$@"; do
     name=${entry%%:*} rest=${entry#*:}
     checker=${rest%%:*} command=${rest#*:}
     program=${command%% *} sum=$(sha256sum <"${command%% *}")
     if [[ $name != none_* && "$(cat "$program.caught" 2>/dev/null)" == "$sum $command" ]]; then
-        printf '%-22s %-8s %-8s %s\n' "$name" "$checker" caught '(before; the program is unchanged)'
+        printf '%-26s %-10s %-8s %s\n' "$name" "$checker" caught '(before; the program is unchanged)'
         continue
     fi
     # Unquoted: the command and its arguments. ThreadSanitizer stops at its first finding.
@@ -23,7 +23,7 @@ for entry in "$@"; do
     fi
     [[ $result == caught ]] && echo "$sum $command" >"$program.caught"
     [[ $result == passes || $result == caught ]] || survivors=$((survivors + 1))
-    printf '%-22s %-8s %-8s %s\n' "$name" "$checker" "$result" "${finding#"${finding%%[![:space:]]*}"}"
+    printf '%-26s %-10s %-8s %s\n' "$name" "$checker" "$result" "${finding#"${finding%%[![:space:]]*}"}"
 done
 echo "$survivors of $# did not do as they must"
 exit $((survivors > 0))

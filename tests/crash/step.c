@@ -22,16 +22,14 @@
 static struct outcome *outcome; /* shared with the child */
 
 /* Linked with --wrap, so that the tracer knows that the child is about to wait. */
-int __real_mr_wake_wait(struct mr_lane *lane, uint32_t seen, unsigned timeout_ms);
-int __wrap_mr_wake_wait(struct mr_lane *lane, uint32_t seen, unsigned timeout_ms);
-int __wrap_mr_wake_wait(struct mr_lane *lane, uint32_t seen, unsigned timeout_ms)
+enum mr_wake_result __real_mr_wake_wait(struct mr_lane *lane, uint32_t seen, unsigned timeout_ms);
+enum mr_wake_result __wrap_mr_wake_wait(struct mr_lane *lane, uint32_t seen, unsigned timeout_ms);
+enum mr_wake_result __wrap_mr_wake_wait(struct mr_lane *lane, uint32_t seen, unsigned timeout_ms)
 {
-    int rc;
-
     atomic_store(&outcome->phase, PHASE_WAITING);
-    rc = __real_mr_wake_wait(lane, seen, timeout_ms);
-    outcome->timed_out |= rc == 1;
-    return rc;
+    enum mr_wake_result result = __real_mr_wake_wait(lane, seen, timeout_ms);
+    outcome->timed_out |= result == MR_WAKE_TIMEOUT;
+    return result;
 }
 
 struct stepper {

@@ -17,6 +17,8 @@
 
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
+#include "shm/ring/consumer_impl.h"
+#include "shm/ring/producer_impl.h"
 #include "tests/ring/world.h"
 
 #define CONSUMERS_MAX 16u
@@ -326,9 +328,9 @@ static void *run_producer(void *arg)
         add_totals(state, producer);
         if (!died) {
             uint64_t free_bytes = mr_producer_free_bytes(producer), all = world->arena_bytes;
-            if (mr_producer_lanes(producer) || free_bytes != all)
+            if (producer->lane_count || free_bytes != all)
                 world_fail("producer %u: at rest %llu of %llu bytes are free and %u lanes are left", thread->index,
-                           (unsigned long long)free_bytes, (unsigned long long)all, mr_producer_lanes(producer));
+                           (unsigned long long)free_bytes, (unsigned long long)all, producer->lane_count);
             mr_producer_destroy(producer);
             return NULL;
         }

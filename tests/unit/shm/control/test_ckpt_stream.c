@@ -169,7 +169,7 @@ static enum mr_ckpt_part_outcome outcome(uint32_t *code)
     uint32_t crc32c;
     uint64_t generation;
 
-    while (mr_ckpt_stream_wait_outcome(&stream, 100) != 0) {
+    while (mr_ckpt_stream_wait_outcome(&stream, 100) != MR_WAKE_CHANGED) {
     }
     return mr_ckpt_part_result(&writer.lane, code, NULL, &generation, &crc32c);
 }
@@ -252,11 +252,11 @@ START_TEST(waits_for_a_slot_and_only_fills_for_a_byte)
     ck_assert_int_eq(mr_ckpt_stream_push(&stream, data, 0, &taken), MR_PUSH_DONE);
     ck_assert_int_eq(mr_ckpt_stream_push(&stream, data, 1, &taken), MR_PUSH_WAIT);
     ck_assert_uint_eq(taken, 0);
-    ck_assert_int_eq(mr_ckpt_stream_wait(&stream, 1), 1);
+    ck_assert_int_eq(mr_ckpt_stream_wait(&stream, 1), MR_WAKE_TIMEOUT);
     ck_assert_uint_eq(mr_ckpt_stream_stored(&stream), 0);
     ck_assert(serve_one(&w));
     ck_assert_uint_eq(mr_ckpt_stream_stored(&stream), PART);
-    ck_assert_int_eq(mr_ckpt_stream_wait(&stream, 1000), 0);
+    ck_assert_int_eq(mr_ckpt_stream_wait(&stream, 1000), MR_WAKE_CHANGED);
     ck_assert_int_eq(mr_ckpt_stream_push(&stream, data, 1, &taken), MR_PUSH_DONE);
     ck_assert(stream.filling);
     ck_assert_uint_eq(stream.used, 1);
@@ -313,7 +313,7 @@ START_TEST(a_promise_is_not_aborted)
     ck_assert_int_eq(write_all(&place, 100), MR_PUSH_DONE);
     ck_assert_int_eq(mr_ckpt_stream_seal(&stream), MR_FATE_SEALED);
     ck_assert_int_eq(mr_ckpt_stream_abort(&stream), MR_FATE_SEALED);
-    ck_assert_int_eq(mr_ckpt_stream_wait_outcome(&stream, 1), 1);
+    ck_assert_int_eq(mr_ckpt_stream_wait_outcome(&stream, 1), MR_WAKE_TIMEOUT);
 }
 END_TEST
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "shm/base/error.h"
+#include "shm/ring/consumer_impl.h"
 #include "tests/ring/world.h"
 
 static struct world world;

@@ -45,18 +45,18 @@ START_TEST(consumer_is_woken_only_if_it_wants)
     seen = mr_wake_seq(&lane);
     mr_wake_consumer(&lane);
     ck_assert_uint_eq(mr_wake_seq(&lane), seen); /* want is 0: no syscall, no change */
-    ck_assert_int_eq(mr_wake_wait(&lane, seen, 1), 1);
+    ck_assert_int_eq(mr_wake_wait(&lane, seen, 1), MR_WAKE_TIMEOUT);
     mr_wake_set_want(&lane, 1);
     mr_wake_consumer(&lane);
-    ck_assert_int_eq(mr_wake_wait(&lane, seen, 1000), 0); /* it has changed already */
+    ck_assert_int_eq(mr_wake_wait(&lane, seen, 1000), MR_WAKE_CHANGED); /* it has changed already */
     seen = mr_wake_seq(&lane);
     pthread_create(&thread, NULL, wake_after_a_while, NULL);
-    ck_assert_int_eq(mr_wake_wait(&lane, seen, 30000), 0);
+    ck_assert_int_eq(mr_wake_wait(&lane, seen, 30000), MR_WAKE_CHANGED);
     pthread_join(thread, NULL);
     mr_wake_set_want(&lane, 0);
     seen = mr_wake_seq(&lane);
     pthread_create(&thread, NULL, wake_after_a_while, &lane);
-    ck_assert_int_eq(mr_wake_wait(&lane, seen, 30000), 0);
+    ck_assert_int_eq(mr_wake_wait(&lane, seen, 30000), MR_WAKE_CHANGED);
     pthread_join(thread, NULL);
 }
 END_TEST
@@ -76,7 +76,7 @@ START_TEST(a_signal_ends_the_wait)
     sigaction(SIGALRM, &action, NULL);
     ck_assert_int_eq(timer_create(CLOCK_MONOTONIC, NULL, &timer), 0);
     timer_settime(timer, 0, &soon, NULL);
-    ck_assert_int_eq(mr_wake_wait(&lane, mr_wake_seq(&lane), 30000), 2);
+    ck_assert_int_eq(mr_wake_wait(&lane, mr_wake_seq(&lane), 30000), MR_WAKE_SIGNAL);
     timer_delete(timer);
 }
 END_TEST
