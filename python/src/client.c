@@ -110,7 +110,7 @@ static PyObject *client_close(Client *self, PyObject *ignored)
     return NULL;
 }
 
-static int look(PyObject *object, const uint32_t *dataset)
+static int check(PyObject *object, const uint32_t *dataset)
 {
     Client *self = (Client *)object;
     if (!PyThread_acquire_lock(self->lock, NOWAIT_LOCK))
@@ -132,12 +132,12 @@ static int look(PyObject *object, const uint32_t *dataset)
 
 int ring_client_check(PyObject *object, uint32_t dataset)
 {
-    return look(object, &dataset);
+    return check(object, &dataset);
 }
 
 int ring_client_check_alive(PyObject *object)
 {
-    return look(object, NULL);
+    return check(object, NULL);
 }
 
 void ring_client_lane_closed(PyObject *object, uint32_t lane)

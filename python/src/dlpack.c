@@ -144,7 +144,7 @@ PyObject *ring_dlpack(struct ring_hold *hold, bool read_only, PyObject *args, Py
         return export_new(ring_hold_copy(hold), major >= 1, DL_COPIED);
     if (read_only && major < 1) {
         PyErr_SetString(PyExc_BufferError, "the bytes of a Lease are read-only, and DLPack before version 1.0 cannot "
-                                           "say so: " COPY_HINT);
+                                           "mark that: " COPY_HINT);
         return NULL;
     }
     return export_new(ring_hold_ref(hold), major >= 1, read_only ? DL_READ_ONLY : 0);

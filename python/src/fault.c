@@ -1,6 +1,6 @@
 /*
  * fault.c - a write through a read-only view kills the process by SIGSEGV, and torch makes such writes without a Python
- * error. The handler here tells which object it was and what to do, then lets the signal take its course.
+ * error. The handler here names the object and the remedy, then lets the signal take its course.
  *
  * The handler may run in any thread at any instruction, so it only reads atomics in static memory, the index image, and
  * calls write(2). Entries are written by whichever thread takes or drops a view: `data` is set last (release) and
@@ -85,22 +85,22 @@ static bool is_stale(const void *address)
     return false;
 }
 
-static void say(const char *text)
+static void print(const char *text)
 {
     ssize_t ignored = write(STDERR_FILENO, text, strlen(text));
     (void)ignored;
 }
 
-static void say_object(const struct watched *w)
+static void print_object(const struct watched *w)
 {
     static char name[MR_INDEX_NAME_SIZE]; /* one fault at a time: the process ends with it */
     struct mr_index_entry entry;
     struct ring_index *index = atomic_load_explicit(&w->index, memory_order_relaxed);
     if (mr_index_get(&index->index, atomic_load_explicit(&w->object, memory_order_relaxed), &entry, name))
         return;
-    say(" of object \"");
-    say(name);
-    say("\"");
+    print(" of object \"");
+    print(name);
+    print("\"");
 }
 
 static void on_fault(int number, siginfo_t *info, void *context)
@@ -108,11 +108,11 @@ static void on_fault(int number, siginfo_t *info, void *context)
     (void)context;
     const struct watched *view = info->si_code == SEGV_ACCERR ? find(info->si_addr) : NULL;
     if (view || (info->si_code == SEGV_ACCERR && is_stale(info->si_addr))) {
-        say("millrace: write into the shared, read-only bytes");
+        print("millrace: write into the shared, read-only bytes");
         if (view)
-            say_object(view);
-        say(". Open the data set with writable=True, or use .copy() of the Lease, to get private bytes that may be "
-            "changed.\n");
+            print_object(view);
+        print(". Open the data set with writable=True, or use .copy() of the Lease, to get private bytes that may be "
+              "changed.\n");
     }
     /* Back to who was there before; the instruction runs again and faults again. A signal that was sent does not come
      * by itself. */

@@ -9,7 +9,7 @@
 
 #include "shm/base/error.h"
 
-#define SLICE_MS       100 /* a wait is cut into slices: between two it looks at the supervisor, the data set, the parent */
+#define SLICE_MS       100 /* of a wait: in between, the supervisor, the data set and the parent are checked */
 #define FEED_AT_A_TIME 32
 
 struct feeder { /* the samples of a plan for one worker, in order */
@@ -143,7 +143,7 @@ static bool feeder_next(struct feeder *f, uint64_t *position)
     return true;
 }
 
-/* Keeps the queue behind the window filled from the plan. */
+/* Keeps the queue after the window filled from the plan. */
 static int top_up(Lane *self)
 {
     size_t backlog = mr_consumer_backlog(self->consumer), wanted = mr_consumer_window(self->consumer);
@@ -330,7 +330,7 @@ static PyObject *lane_get_drained(Lane *self, void *closure)
 static PyMethodDef lane_methods[] = {
     {"start", (PyCFunction)(void (*)(void))lane_start, METH_VARARGS | METH_KEYWORDS,
      "start(plan, worker=0, workers=1, *, single=False): feed what the plan gives that worker."},
-    {"feed", (PyCFunction)lane_feed, METH_VARARGS, "feed(object, position): one more behind what was fed."},
+    {"feed", (PyCFunction)lane_feed, METH_VARARGS, "feed(object, position): one more after what was fed."},
     {"next", (PyCFunction)lane_next, METH_NOARGS,
      "next() -> Lease, Failure, or None at the end of what was fed. Waits, without the GIL."},
     {"next_fed", (PyCFunction)lane_next_fed, METH_NOARGS,

@@ -16,7 +16,7 @@ typedef struct {
     uint64_t object, position, size, generation;
     uint32_t crc32c;
     bool writable; /* a private copy that may be changed */
-    bool exported; /* somebody may have a pointer: only dealloc may let go */
+    bool exported; /* somebody may have a pointer: only dealloc may release it */
     bool released;
     PyObject *weak;
 } Lease;
@@ -53,7 +53,7 @@ static void lease_dealloc(Lease *self)
     Py_DECREF(type);
 }
 
-/* 0 when the bytes may be looked at, else -1 with ValueError. */
+/* 0 when the bytes may be read, else -1 with ValueError. */
 static int lease_check(Lease *self)
 {
     if (self->released) {
@@ -61,7 +61,7 @@ static int lease_check(Lease *self)
         return -1;
     }
     if (ring_hold_is_foreign(self->hold)) {
-        PyErr_SetString(PyExc_ValueError, "this Lease belongs to the process before the fork, which may let go of its "
+        PyErr_SetString(PyExc_ValueError, "this Lease belongs to the process before the fork, which may release its "
                                           "bytes at any time: pass on .copy()");
         return -1;
     }

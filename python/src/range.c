@@ -1,14 +1,14 @@
 /*
- * range.c - RangeReader: the bytes of one large object by offset, copied out of shared memory without the GIL. It opens a
- * lane when it first needs one, and another when it is used elsewhere in the object (shm/ring/range_reader.h).
+ * range.c - RangeReader: the bytes of one large object by offset, copied out of shared memory without the GIL. It opens
+ * a lane when it first needs one, and another when it is used elsewhere in the object (shm/ring/range_reader.h).
  */
 #include "ring.h"
 
 #include "shm/base/error.h"
 #include "shm/ring/range_reader.h"
 
-#define SLICE_MS 100       /* between two looks at signals and the supervisor */
-#define SMALL    (1 << 16) /* bytes that are copied without letting go of the GIL */
+#define SLICE_MS 100       /* of a wait: in between, signals and the supervisor are checked */
+#define SMALL    (1 << 16) /* bytes that are copied without releasing the GIL */
 
 typedef struct {
     PyObject_HEAD
@@ -62,7 +62,7 @@ static void lane_closed(RangeReader *self)
     self->has_lane = false;
 }
 
-/* In a forked child both locks may be held by a thread that is not there: nothing is locked, nothing is told. */
+/* In a forked child both locks may be held by a thread that is not there: nothing is locked or sent. */
 static bool is_foreign(const RangeReader *self)
 {
     return self->reader && mr_range_reader_is_foreign(self->reader);
@@ -215,7 +215,7 @@ static PyMethodDef range_methods[] = {
     {"read", (PyCFunction)range_read, METH_VARARGS, "read(length, offset) -> bytes; fewer only at the object's end."},
     {"read_into", (PyCFunction)range_read_into, METH_VARARGS,
      "read_into(buffer, offset) -> int: fills it, or as much of it as there is."},
-    {"close", (PyCFunction)range_close, METH_NOARGS, "Lets go of all memory. May be called twice."},
+    {"close", (PyCFunction)range_close, METH_NOARGS, "Releases all memory. May be called twice."},
     {NULL, NULL, 0, NULL},
 };
 static PyGetSetDef range_getset[] = {

@@ -75,7 +75,7 @@ struct ring_hold *ring_hold_copy(const struct ring_hold *hold);
 struct ring_hold *ring_hold_ref(struct ring_hold *hold);
 /* Any thread, no GIL. In a forked child it changes no word. */
 void ring_hold_unref(struct ring_hold *hold);
-/* In a child forked since: the parent may let go of the bytes at any time. */
+/* In a child forked since: the parent may release the bytes at any time. */
 bool ring_hold_is_foreign(const struct ring_hold *hold);
 
 /* ---- fault.c: a write into shared memory gets a message before the process dies ---- */
@@ -114,15 +114,15 @@ extern PyType_Spec ring_range_spec;
 
 /* ---- client.c ---- */
 
-/* A look at the supervisor and the data set: 0, or -1 with an exception. Does nothing while another thread talks. */
+/* Checks the supervisor and the data set: 0, or -1 with an exception. Does nothing while another thread has a call. */
 int ring_client_check(PyObject *client, uint32_t dataset);
-/* Tells the supervisor that the lane is closed; errors do not matter. */
+/* Notifies the supervisor that the lane is closed; errors do not matter. */
 void ring_client_lane_closed(PyObject *client, uint32_t lane);
-/* Whether the supervisor has ended: -1 with an exception. Does nothing while another thread talks. */
+/* Whether the supervisor has ended: -1 with an exception. Does nothing while another thread has a call. */
 int ring_client_check_alive(PyObject *client);
-/* The end of a Writer: tells the supervisor and unmaps the lane; errors do not matter. Takes the lock. */
+/* The end of a Writer: notifies the supervisor and unmaps the lane; errors do not matter. Takes the lock. */
 void ring_client_writer_closed(PyObject *client, struct mr_ckpt_writer *writer);
-/* The same without a word to the supervisor. */
+/* The same without notifying the supervisor. */
 void ring_client_writer_left(PyObject *client, struct mr_ckpt_writer *writer);
 /* A lane for a RangeReader: 0 with its consumer and number, or -1 with an exception. */
 int ring_client_open_range_lane(PyObject *client, uint32_t dataset, uint32_t window, struct mr_consumer **consumer,
@@ -131,7 +131,7 @@ extern PyType_Spec ring_client_spec;
 
 /* ---- writer.c ---- */
 
-/* A Writer over an opened part lane, which it takes over; NULL with an exception, the lane aborted and closed. */
+/* A Writer over an opened checkpoint lane, which it takes over; NULL with an exception, the lane aborted and closed. */
 PyObject *ring_writer_new(struct ring_state *state, PyObject *client, const struct mr_ckpt_writer *opened);
 extern PyType_Spec ring_writer_spec;
 

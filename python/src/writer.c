@@ -1,6 +1,6 @@
 /*
- * writer.c - Writer: one object on its way to the store, through a part lane. Bytes are copied before write returns;
- * waits and large copies are done without the GIL. For one thread at a time.
+ * writer.c - Writer: one object on its way to the store, through a checkpoint lane. Bytes are copied before write
+ * returns; waits and large copies are done without the GIL. For one thread at a time.
  */
 #include "ring.h"
 
@@ -9,9 +9,9 @@
 #include "shm/control/ckpt_stream.h"
 #include "shm/memory/fork_mark.h"
 
-#define SLICE_MS   100 /* a wait is cut into slices: between two it looks at signals and the supervisor */
+#define SLICE_MS   100                /* of a wait: in between, signals and the supervisor are checked */
 #define SMALL      ((size_t)64 << 10) /* copied with the GIL held: giving it away costs more */
-#define OUTCOME_MS 10000              /* an aborted lane's worker says why soon; later nobody waits for it */
+#define OUTCOME_MS 10000              /* within which an aborted lane's worker stores the cause */
 
 typedef struct {
     PyObject_HEAD
@@ -73,8 +73,8 @@ static bool is_saved(const Writer *self)
     return mr_ckpt_part_result(&self->writer.lane, &code, NULL, &generation, &crc32c) == MR_CKPT_PART_DONE;
 }
 
-/* Nobody here knows what became of a promise, and nobody will: the supervisor is not told otherwise, and counts it among
- * those that were not kept if it fails. */
+/* Nobody here has read the outcome of a promise, and nobody will: the supervisor gets no CLOSE_WRITER, so that it
+ * counts a failure among the promises that were not kept. */
 static void leave_promise(Writer *self)
 {
     self->closed = true;
@@ -127,7 +127,7 @@ static void abort_stream(Writer *self)
     self->aborted = true;
 }
 
-/* A wait of one slice, then what only happens while we wait: 0 to look again, -1 with an exception. */
+/* A wait of one slice, then what only happens while we wait: 0 to try again, -1 with an exception. */
 static int wait_slice(Writer *self, enum mr_wake_result (*wait)(struct mr_ckpt_stream *, unsigned))
 {
     enum mr_wake_result result;
@@ -156,7 +156,7 @@ static PyObject *raise_outcome(Writer *self)
             continue;
         }
         if (outcome == MR_CKPT_PART_UNDECIDED)
-            mr_error_set(MR_E_GONE, "the upload was aborted, and its write worker does not say why");
+            mr_error_set(MR_E_GONE, "the upload was aborted, and its write worker has not stored why");
         else
             mr_error_set(code > MR_OK && code < MR_E_COUNT ? (enum mr_code)code : MR_E_GONE, "%s", text);
         return ring_raise();
@@ -247,10 +247,10 @@ static PyObject *writer_outcome(Writer *self, PyObject *args)
     enum mr_ckpt_part_outcome outcome = mr_ckpt_part_result(&self->writer.lane, &code, text, &generation, &crc32c);
     if (outcome == MR_CKPT_PART_UNDECIDED)
         Py_RETURN_NONE;
-    PyObject *said = PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "backslashreplace");
-    if (!said)
+    PyObject *reason = PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "backslashreplace");
+    if (!reason)
         return NULL;
-    return Py_BuildValue("OINKI", outcome == MR_CKPT_PART_DONE ? Py_True : Py_False, code, said,
+    return Py_BuildValue("OINKI", outcome == MR_CKPT_PART_DONE ? Py_True : Py_False, code, reason,
                          (unsigned long long)generation, crc32c);
 }
 
@@ -305,7 +305,7 @@ static PyObject *writer_get_drain_s(Writer *self, void *closure)
 
 static PyMethodDef writer_methods[] = {
     {"write", (PyCFunction)writer_write, METH_O,
-     "write(buffer) -> int: copies all of it. Waits for a free part; raises what the upload failed of."},
+     "write(buffer) -> int: copies all of it. Waits for a free part; raises the failure of the upload."},
     {"seal", (PyCFunction)writer_seal, METH_NOARGS,
      "seal(): publishes the rest and promises the object, which is uploaded from here on whatever happens to us."},
     {"outcome", (PyCFunction)writer_outcome, METH_VARARGS,

@@ -110,7 +110,7 @@ const char *mr_code_name(unsigned code)
     return code < MR_E_COUNT ? code_names[code] : "unknown";
 }
 
-int mr_code_retryable(unsigned code)
+bool mr_code_retryable(unsigned code)
 {
     return code == MR_E_NET || code == MR_E_TIMEOUT || code == MR_E_BUSY;
 }

@@ -8,6 +8,8 @@
 #ifndef MR_SHM_BASE_ERROR_H
 #define MR_SHM_BASE_ERROR_H
 
+#include <stdbool.h>
+
 /* What kind of failure: the code decides the exit status, the Python exception, and whether a repeat can help. */
 enum mr_code {
     MR_OK = 0,
@@ -42,8 +44,8 @@ const char *mr_error_text(void);
 void mr_error_clear(void);
 /* A short lower-case name, "not found"; "unknown" for a value out of range (codes cross process borders). */
 const char *mr_code_name(unsigned code);
-/* 1 where repeating the same request may succeed (NET, TIMEOUT, BUSY). */
-int mr_code_retryable(unsigned code);
+/* Where repeating the same request may succeed (NET, TIMEOUT, BUSY). */
+bool mr_code_retryable(unsigned code);
 /* Process exit status of a command that failed with this code: 2 for USAGE and CONFIG, else 1. */
 int mr_code_exit_status(unsigned code);
 

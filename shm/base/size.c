@@ -14,8 +14,8 @@ static int bad_size(const char *text)
     return -1;
 }
 
-/* Digits, with single underscores between them; *at stands behind them afterwards. False where there are none or they
- * do not fit. */
+/* Digits, with single underscores between them; *at is after them afterwards. False where there are none or they do
+ * not fit. */
 static bool parse_digits(const char **at, uint64_t *value)
 {
     const char *start = *at;

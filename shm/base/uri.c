@@ -27,7 +27,7 @@ static int set_path(struct mr_uri *uri, const char *path)
     if (path[0] == '/')
         return set(uri, MR_SCHEME_FILE, "", 0, path);
     if (!getcwd(cwd, sizeof cwd)) {
-        mr_error_set(MR_E_IO, "cannot tell the working directory for \"%s\"", path);
+        mr_error_set(MR_E_IO, "cannot find the working directory for \"%s\"", path);
         return -1;
     }
     if (asprintf(&joined, "%s/%s", cwd, path) < 0) {

@@ -11,7 +11,7 @@ struct mr_uri {
 };
 
 /*
- * Parses text; gs and gcs are the same. The key is what stands behind the bucket's slash, byte for byte: object
+ * Parses text; gs and gcs are the same. The key is what follows the bucket's slash, byte for byte: object
  * names may hold any UTF-8, "//" and "?" included. 0, or -1 (USAGE) with the reason. Free with mr_uri_close.
  */
 int mr_uri_init(struct mr_uri *uri, const char *text);

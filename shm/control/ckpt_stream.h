@@ -1,6 +1,6 @@
 /*
- * ckpt_stream.h - a trainer's bytes, in order, into the slots of a part lane: what is filled when, published when, and
- * waited for how. No Python here: python/src/writer.c releases the GIL around it.
+ * ckpt_stream.h - copies a trainer's bytes, in order, into the slots of a checkpoint lane: when a slot is filled, when
+ * it is published, and how the trainer waits. No Python here: python/src/writer.c releases the GIL around it.
  *
  * For one thread at a time. A slot is filled only when there is a byte for it, and published when it is full, so that a
  * part which is shorter than the others is the last one; seal publishes what is left.
@@ -16,7 +16,7 @@
 #include "shm/control/client.h"
 #include "shm/ring/ckpt_part.h"
 
-/* mr_ckpt_stream_push comes back after so many bytes at the latest: its caller looks at signals then. */
+/* mr_ckpt_stream_push returns after so many bytes at the latest, so that its caller can check signals. */
 #define MR_CKPT_STREAM_PUSH_MAX ((size_t)256 << 20)
 
 struct mr_prefault;
@@ -38,7 +38,7 @@ enum mr_push {
     MR_PUSH_MORE,     /* PUSH_MAX bytes were taken: call again */
     MR_PUSH_WAIT,     /* no slot is free: mr_ckpt_stream_wait, then call again */
     MR_PUSH_ENDED,    /* the lane is aborted or its outcome is decided: nothing more is taken */
-    MR_PUSH_TOO_MANY, /* MR_CKPT_PARTS_MAX parts are full: mr_error says which setting to raise */
+    MR_PUSH_TOO_MANY, /* MR_CKPT_PARTS_MAX parts are full: mr_error names the setting to raise */
 };
 
 void mr_ckpt_stream_init(struct mr_ckpt_stream *stream, struct mr_ckpt_writer *writer);
@@ -63,11 +63,11 @@ bool mr_ckpt_stream_has_ended(const struct mr_ckpt_stream *stream);
 enum mr_wake_result mr_ckpt_stream_wait(struct mr_ckpt_stream *stream, unsigned timeout_ms);
 /* Publishes the rest and promises the object: SEALED, or ABORTED when somebody was first. */
 enum mr_fate mr_ckpt_stream_seal(struct mr_ckpt_stream *stream);
-/* The object shall not appear. The fate that it has now: SEALED stays. */
+/* The object shall not appear. Returns the fate: SEALED stays. */
 enum mr_fate mr_ckpt_stream_abort(struct mr_ckpt_stream *stream);
 /* Waits until the outcome is decided, once sealed or aborted: CHANGED means that it is. Blocks. */
 enum mr_wake_result mr_ckpt_stream_wait_outcome(struct mr_ckpt_stream *stream, unsigned timeout_ms);
-/* Bytes of the parts that the store has confirmed. Costs a look at each part. */
+/* Bytes of the parts that the store has confirmed. Reads the record of each part. */
 uint64_t mr_ckpt_stream_stored(const struct mr_ckpt_stream *stream);
 
 #endif

@@ -56,7 +56,7 @@ static int identify(struct mr_client *client, const char *path)
     struct ucred peer;
     socklen_t length = sizeof peer;
     if (getsockopt(client->socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) {
-        mr_error_set_errno(errno, "cannot tell who listens at %s", path);
+        mr_error_set_errno(errno, "cannot find who listens at %s", path);
         return -1;
     }
     if (peer.uid != geteuid() && peer.uid != 0) {

@@ -8,7 +8,7 @@
 #include "shm/memory/segment.h"
 #include "shm/ring/board.h"
 
-/* The pages of the part arena that this process has touched stay in its page tables from one save to the next. */
+/* The pages of the checkpoint arena that this process has touched stay in its page tables from one save to the next. */
 struct mr_ckpt_part_memory {
     void *arena;
     uint64_t arena_bytes;
@@ -57,7 +57,7 @@ static int take_memory(struct mr_client *client, struct mr_msg_in *in, uint64_t 
         return -1;
     }
     if (worker >= MR_PRODUCERS_MAX || arena_bytes == 0 || (memory->arena && memory->arena_bytes != arena_bytes)) {
-        mr_error_set(MR_E_PROTOCOL, "the supervisor answered with write worker %u and a part arena of %llu bytes",
+        mr_error_set(MR_E_PROTOCOL, "the supervisor answered with write worker %u and a checkpoint arena of %llu bytes",
                      worker, (unsigned long long)arena_bytes);
         return -1;
     }

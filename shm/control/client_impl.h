@@ -1,4 +1,4 @@
-/* client_impl.h - what client.c and client_writer.c share. */
+/* client_impl.h - what client.c and client_ckpt.c share. */
 #ifndef MR_SHM_CONTROL_CLIENT_IMPL_H
 #define MR_SHM_CONTROL_CLIENT_IMPL_H
 
@@ -7,13 +7,13 @@
 #include "shm/control/client.h"
 #include "shm/control/msg.h"
 
-struct mr_ckpt_part_memory; /* the part arena and the lines of the write workers, as this process maps them */
+struct mr_ckpt_part_memory; /* the checkpoint arena and the lines of the write workers, as this process maps them */
 
 struct mr_client {
     int socket;
     int supervisor; /* its pidfd; -1 when it lies outside our pid namespace: then the socket's end must do */
     pid_t supervisor_pid;
-    pid_t made_by; /* a forked child must not speak on its parent's socket */
+    pid_t made_by; /* a forked child must not use its parent's socket */
     const struct mr_board *board;
     struct mr_views *views;            /* NULL until mr_client_views */
     struct mr_ckpt_part_memory *parts; /* NULL until mr_client_open_writer */
@@ -21,7 +21,8 @@ struct mr_client {
 
 /* Not in the process that connected: -1 (USAGE). */
 int mr_client_check_process(const struct mr_client *client);
-/* Sends (and frees) a request and takes its answer: 0 and *in, which the caller closes, or -1 with the answer's error. */
+/* Sends (and frees) a request and takes its answer: 0 and *in, which the caller closes, or -1 with the answer's
+ * error. */
 int mr_client_call(struct mr_client *client, struct mr_msg_out *out, struct mr_msg_in *in);
 /* A number of 32 bits; else PROTOCOL. */
 int mr_client_get_u32(const struct mr_msg_in *in, const char *key, uint32_t *value);

@@ -270,8 +270,8 @@ static int check_dataset(const struct mr_config_dataset *dataset)
     return rc;
 }
 
-/* Parts become smaller where the memory has no room for eight of each writer: the key's meaning describes it. A size that
- * was chosen, and that no writer can ever have, is a mistake. */
+/* Parts become smaller where the memory has no room for eight of each writer: the key's meaning describes it. A size
+ * that was chosen, and that no writer can ever have, is a mistake. */
 static int check_checkpoint(const struct mr_config *config)
 {
     const uint64_t chosen = config->checkpoint.part_bytes, arena = config->checkpoint.arena_bytes;

@@ -4,7 +4,7 @@
  * The table (mr_config_keys) has name, type, default, range, unit and meaning of each key. Defaults, range checks,
  * `millrace check` and docs/configuration.md are made from it: a new key is one field and one row. The TOML text is
  * read by the supervisor alone (supervisor/config_toml.h); workers get the result as a msgpack map in a memfd.
- * No credentials are in here: workers find those by themselves.
+ * No credentials are in here: workers find those themselves.
  */
 #ifndef MR_SHM_CONTROL_CONFIG_H
 #define MR_SHM_CONTROL_CONFIG_H
@@ -24,7 +24,7 @@ enum mr_compose { MR_COMPOSE_AUTO, MR_COMPOSE_ALWAYS, MR_COMPOSE_NEVER };
 enum mr_gcs_auth { MR_GCS_AUTH_DEFAULT, MR_GCS_AUTH_ANONYMOUS };
 
 #define MR_CONFIG_PRIVATE_ARENA_BYTES (UINT64_C(256) << 20) /* of a private supervisor: each of its two arenas */
-#define MR_ENVIRONMENT_FD             "MILLRACE_CONFIG_FD" /* `millrace-worker ls|cat`: the descriptor of the configuration */
+#define MR_ENVIRONMENT_FD             "MILLRACE_CONFIG_FD"  /* a tool's descriptor of the configuration */
 
 /* Numbers are uint64_t and choices are uint64_t that hold the enum, so that one table can describe all fields. A string
  * is never NULL; "" stands for "not set". */

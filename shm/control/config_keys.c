@@ -44,7 +44,7 @@ static const struct mr_config_key keys[] = {
     {FIELD(memory, arena_bytes, MR_KEY_BYTES), NUMBER(0, 1 * MIB, 16 * TIB, "bytes"),
      .special = "1/8 of the memory, 256MiB to 8GiB",
      .meaning =
-         "Shared memory for downloaded objects, all fetch workers together. The default looks at the smaller of the "
+         "Shared memory for downloaded objects, all fetch workers together. The default is of the smaller of the "
          "machine's memory and the cgroup's limit; a private supervisor takes 256MiB."},
     {FIELD(memory, backing, MR_KEY_CHOICE), CHOICE(MR_BACKING_AUTO, backings),
      .meaning =
@@ -90,7 +90,7 @@ static const struct mr_config_key keys[] = {
     {FIELD(fetch, compose, MR_KEY_CHOICE), CHOICE(MR_COMPOSE_AUTO, composes), .live = true,
      .meaning =
          "Small objects are composed into a temporary one, which one request downloads: auto where permissions, costs "
-         "and measured speed say so, always, or never. docs/compose.md tells what it costs."},
+         "and measured speed say so, always, or never. docs/compose.md has what it costs."},
     {FIELD(fetch, compose_max_bytes, MR_KEY_BYTES), NUMBER(100000000, 4 * KIB, 16 * GIB, "bytes"), .live = true,
      .meaning = "The most bytes of one composed object; never more than a quarter of a fetch worker's arena."},
     {FIELD(fetch, compose_max_objects, MR_KEY_U64), NUMBER(32, 2, 32, "objects"), .live = true,

@@ -368,7 +368,7 @@ int mr_msg_get_bool(const struct mr_msg_in *msg, const char *key, bool *value)
     return 0;
 }
 
-/* A copy with a NUL behind it, in the message's zone; NULL after an error. */
+/* A copy with a NUL after it, in the message's zone; NULL after an error. */
 static const char *terminated(const struct mr_msg_in *msg, const char *key, const msgpack_object *object)
 {
     const char *at;

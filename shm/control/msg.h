@@ -19,7 +19,7 @@
 #define MR_MSG_FDS_MAX   32u
 
 /*
- * Client (trainer, DataLoader worker, `millrace stat`) -> supervisor. Each is answered by MR_MSG_OK (what stands behind
+ * Client (trainer, DataLoader worker, `millrace stat`) -> supervisor. Each is answered by MR_MSG_OK (with what follows
  * the arrow) or MR_MSG_ERROR, in order.
  *   HELLO         {pid, role: "trainer"|"tool"}  -> {run_id, pid}; fds: board (ro)
  *   OPEN_DATASET  {name}, or {uris: [..]}, or {objects: true} + fd: names, one a line ("\n" in a name is refused),
@@ -38,10 +38,11 @@
  *   CLOSE_LANE    {lane}                         -> {}  the client has closed it in memory
  *   PUT_LOOP      {loop, epoch, cursor, batch, world, rank, seed, flags}
  *                                                -> {}  the main process, before its workers open lanes
- *   OPEN_WRITER   {uri, if_absent, sharers}      -> {lane, worker, part_bytes, arena_bytes, drain_s}; fds: part lane's
- *                                                    control segment (rw), part arena (rw), write worker's producer line
- *                                                    (ro), its eventfd. sharers: writers that this node opens side by
- *                                                    side. ERROR busy: no memory or no worker now, ask again
+ *   OPEN_WRITER   {uri, if_absent, sharers}      -> {lane, worker, part_bytes, arena_bytes, drain_s}; fds: checkpoint
+ *                                                    lane's control segment (rw), checkpoint arena (rw), write worker's
+ *                                                    producer line (ro), its eventfd. sharers: writers that this node
+ *                                                    opens side by side. ERROR busy: no memory or no worker now, ask
+ *                                                    again
  *   CLOSE_WRITER  {lane}                         -> {}  the client has seen the end and uses the lane no more
  *   CONFIG        {}                             -> {}; fds: configuration (memfd, as workers get it), so that a tool's
  *                                                    network code uses the same
@@ -59,18 +60,19 @@
  *   DATASET       {dataset, uri, ranged}; fds: index (ro). ranged: read by ranges, never composed
  *   DROP_DATASET  {dataset}  no lane of it is left: unmap its index, answer DATASET_DROPPED
  *   LANE          {lane}; fds: control segment (rw)
- *   PART_LANE     {lane, uri, if_absent}; fds: control segment (rw). write: upload what comes there; after a restart all
- *                 lanes of the slot come again, before ARENA
+ *   CKPT_LANE     {lane, uri, if_absent}; fds: control segment (rw). write: upload what comes there; after a restart
+ *                 all lanes of the slot come again, before ARENA
  *   DROP_LANE     {lane}  the lane is drained: unmap it, answer DROPPED
  *   RANGE         {dataset, range, uri, start, end, has_end, ranged}; fds: names (an explicit list). list: page through
  *                 [start, end), or look the names up
- *   SPLIT         {range, level}  list: give away the upper part of what is left, cut at this place of the names or
- *                 behind it
- *   CONCAT        {dataset, uris, names, place, digest, max_age_s, requests, stale, replace, more}; fds: parts in order
- *                 (<= 30 a message, `more` says another follows). list: one index of them, saved at `place` (a path, a
- *                 gs:// URI, or "") unless somebody else was first
- *   INDEX_LOAD    {dataset, uris, names, place, digest, max_age_s}; fds: with a digest and where it is known, the present
- *                 index. list: take a saved index of these URIs (names: an explicit list), of that digest unless ""
+ *   SPLIT         {range, level}  list: give up the upper part of what is left, cut at this place of the names or
+ *                 after it
+ *   CONCAT        {dataset, uris, names, place, digest, max_age_s, requests, stale, replace, more}; fds: the indexes of
+ *                 its ranges in order (<= 30 a message; `more`: another follows). list: one index of them, saved at
+ *                 `place` (a path, a gs:// URI, or "") unless somebody else was first
+ *   INDEX_LOAD    {dataset, uris, names, place, digest, max_age_s}; fds: with a digest and where it is known, the
+ *                 present index. list: take a saved index of these URIs (names: an explicit list), of that digest
+ *                 unless ""
  *   DRAIN         {}  finish what is in flight, exit 0
  *   LOG_LEVEL     {level}
  *
@@ -78,14 +80,15 @@
  *   READY         {}  SETUP is done
  *   ARENA_READY   {}
  *   DROPPED       {lane}
- *   DATASET_DROPPED {dataset}  what this worker says about the number from now on is about another data set
+ *   DATASET_DROPPED {dataset}  in later messages of this worker the number means another data set
  *   RANGE_PAGE    {range, objects, pages, last}  progress after each page
- *   RANGE_SPLIT   {range, mid, level, deepest}  [mid, end) is free now (supervisor/name_ranges.h); or {range, none: true}
- *   RANGE_DONE    {range, objects, bytes, largest, dropped_*}; fds: index part (memfd)
+ *   RANGE_SPLIT   {range, mid, level, deepest}  [mid, end) is free now (supervisor/name_ranges.h); or
+ *                 {range, none: true}
+ *   RANGE_DONE    {range, objects, bytes, largest, dropped_*}; fds: index of the range (memfd)
  *   INDEX_DONE    {dataset, objects, bytes, largest, dropped_*, digest, requests, from}; fds: index image. from: "", or
  *                 the saved index that it is
  *   INDEX_MISSING {dataset, stale}  INDEX_LOAD found none; stale: the generation of one that is too old, or 0
- *   PART_ENDED    {lane}  write: its outcome is stored in the lane
+ *   CKPT_ENDED    {lane}  write: its outcome is stored in the lane
  *   COMPOSE       {dataset, text}  fetch: whether its objects are composed, and why
  *   FAILED        {dataset?, range?, code, text}  for good: the data set (or the worker, without dataset) has failed
  */
@@ -149,8 +152,8 @@ int mr_msg_send(int socket, struct mr_msg_out *msg);
 /* The same for a sender that keeps a queue: 0 sent and freed, 1 the buffer is full and msg is still the caller's, -1
  * failed and freed. */
 int mr_msg_try_send(int socket, struct mr_msg_out *msg);
-/* For a message that waits in a queue: its descriptors become copies of its own, whatever the caller does with his. 0
- * or -1 (then it can only be discarded). */
+/* For a message that waits in a queue: its descriptors become copies of its own, whatever the caller does with its own.
+ * 0 or -1 (then it can only be discarded). */
 int mr_msg_keep_fds(struct mr_msg_out *msg);
 void mr_msg_discard(struct mr_msg_out *msg);
 

@@ -16,7 +16,7 @@ int mr_private_folder(const char *path)
         return -1;
     }
     if (lstat(path, &status) != 0) {
-        mr_error_set_errno(errno, "cannot look at the run folder %s", path);
+        mr_error_set_errno(errno, "cannot examine the run folder %s", path);
         return -1;
     }
     if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 077) != 0) {

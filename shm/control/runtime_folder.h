@@ -1,6 +1,4 @@
-/*
- * runtime_folder.h - the folder of this user on this machine for what must not outlive it: run folders, marks.
- */
+/* runtime_folder.h - the folder of this user on this machine for what does not outlive its boot: run folders, marks. */
 #ifndef MR_SHM_CONTROL_RUNTIME_FOLDER_H
 #define MR_SHM_CONTROL_RUNTIME_FOLDER_H
 

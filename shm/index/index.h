@@ -28,8 +28,9 @@
 #define MR_INDEX_DIGEST_SIZE  65 /* a buffer for the digest as text: 64 hex digits and a NUL */
 #define MR_INDEX_MAX_COUNT    (UINT64_C(1) << 48)
 
-/* What an object's version is, by its store: a later request is compared with it, so that a changed object is noticed.
- * The formats of the image and of a saved file have numbers of their own (MR_INDEX_IMAGE_FORMAT, MR_INDEX_FILE_VERSION). */
+/* What an object's version is, by its store: a later request is compared with it, to notice that the object changed.
+ * The formats of the image and of a saved file have numbers of their own (MR_INDEX_IMAGE_FORMAT,
+ * MR_INDEX_FILE_VERSION). */
 enum mr_index_version_kind {
     MR_INDEX_GENERATION, /* GCS: the object's generation */
     MR_INDEX_ETAG,       /* S3: 64 bits of a hash of the ETag */

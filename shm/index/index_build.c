@@ -276,7 +276,7 @@ static int check_name(const struct mr_index_builder *b, const char *name, size_t
     size_t n = length < b->last_length ? length : b->last_length, i = 0;
     while (i < n && name[i] == b->last[i])
         i++;
-    /* Above: it goes on where the last one ends, or has the greater byte where they part. */
+    /* Above: it is longer than the last one and begins with it, or has the greater byte where they differ. */
     bool above = i == n ? length > b->last_length : (unsigned char)name[i] > (unsigned char)b->last[i];
     if (!above) {
         mr_error_set(MR_E_PROTOCOL, "listing: %.*s comes after %.*s: %s", shown(length), name, shown(b->last_length),

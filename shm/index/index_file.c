@@ -598,7 +598,7 @@ static int check_image(const struct mr_index_file *file, int out)
     for (uint32_t i = 0; same && i < info->prefix_count; i++)
         same = strcmp(mr_index_prefix(&index, i), file->prefixes.items[i]) == 0;
     mr_index_close(&index);
-    return same ? 0 : corrupt("its index is another one than its header says");
+    return same ? 0 : corrupt("its index is not the one that its header describes");
 }
 
 int mr_index_file_unpack(const struct mr_index_file *file, int fd, int out)

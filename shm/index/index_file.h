@@ -1,6 +1,6 @@
 /*
- * index_file.h - a saved index: the file around an image (index.h, laid out as in index_image.h), which is compressed in
- * it, with every byte under a hash.
+ * index_file.h - a saved index: the file around an image (index.h; its layout is in index_image.h), which is
+ * compressed, with every byte under a hash.
  *
  *     magic (8 bytes) | bytes of the header (u32) | 0 (u32) | header: msgpack map | SHA-256 of all before | blocks
  *

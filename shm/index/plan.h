@@ -82,7 +82,7 @@ uint64_t mr_plan_worker_step(uint64_t k, uint32_t worker, uint32_t workers);
 /*
  * The form without batches (an IterableDataset in a bare DataLoader): position p goes to rank p mod world and there to
  * worker (p div world) mod workers. Every rank gets size div world objects, so size mod world are left out. `batch`,
- * `cursor` and `tail` are not looked at. How many a worker of this rank gets, and the position of its k-th.
+ * `cursor` and `tail` are ignored. How many a worker of this rank gets, and the position of its k-th.
  */
 uint64_t mr_plan_single_count(const struct mr_plan *plan, uint32_t worker, uint32_t workers);
 uint64_t mr_plan_single_position(const struct mr_plan *plan, uint32_t worker, uint32_t workers, uint64_t k);

@@ -3,8 +3,8 @@
  *
  * Units are pages (MR_ARENA_PAGE). Best fit over page runs, most recently freed first among equal fits (its lines are
  * in cache); neighbours are joined when freed. The reserve is a fixed run at the arena's start that alloc never gives
- * out: the producer hands it to heads of lanes by itself (producer.h). Nothing here is shared: the arena's bytes are,
- * these tables are not.
+ * out: the producer gives it to heads of lanes itself (shm/ring/producer.h). The arena's bytes are shared, these tables
+ * are not.
  */
 #ifndef MR_SHM_MEMORY_ARENA_H
 #define MR_SHM_MEMORY_ARENA_H
@@ -16,13 +16,13 @@
 
 struct mr_arena;
 
-/* size_bytes and reserve_bytes are rounded to pages (size down, reserve up); -1/NULL with NO_MEMORY or USAGE. */
+/* size_bytes is rounded down to pages, reserve_bytes up. NULL: NO_MEMORY, or USAGE. */
 struct mr_arena *mr_arena_new(uint64_t size_bytes, uint64_t reserve_bytes);
 void mr_arena_destroy(struct mr_arena *arena);
 /* A run of bytes rounded up to pages (bytes > 0): its offset, or -1: no room now. */
 int64_t mr_arena_alloc(struct mr_arena *arena, uint64_t bytes);
-/* Marks a run as used: after a restart, before any alloc. false: it overlaps one that is used, or lies outside:
- * corrupt. */
+/* Marks a run as used: after a restart, before any alloc. false: it overlaps one that is used, or lies outside, so its
+ * origin is corrupt. */
 bool mr_arena_claim(struct mr_arena *arena, uint64_t offset, uint64_t bytes);
 /* Gives back a whole run, as allocated or claimed. */
 void mr_arena_free(struct mr_arena *arena, uint64_t offset, uint64_t bytes);

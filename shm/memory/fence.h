@@ -1,9 +1,9 @@
 /*
- * fence.h - the full fence, private to shm/.
+ * fence.h - the full fence.
  *
- * Between a store (or CAS) and a load of another location, when the other side does the same the other way round: one
- * of the two sees the other. ThreadSanitizer does not model fences (gcc warns so); none of our data is ordered by one,
- * only wake-ups and the second look at `closed` are.
+ * It stands between a store (or CAS) and a load of another location, where the other side does the same the other way
+ * round: one of the two sees the other. ThreadSanitizer does not model fences (gcc warns so); none of our data is
+ * ordered by one, only wake-ups and the second look at `closed` are.
  */
 #ifndef MR_SHM_MEMORY_FENCE_H
 #define MR_SHM_MEMORY_FENCE_H

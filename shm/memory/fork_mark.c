@@ -17,11 +17,11 @@ static _Atomic uint64_t *make_page(void)
                      *there = NULL;
 
     if (made == MAP_FAILED) {
-        mr_error_set_errno(errno, "no memory for the page that tells a fork");
+        mr_error_set_errno(errno, "no memory for the page that marks a fork");
         return NULL;
     }
     if (madvise((void *)made, 4096, MADV_WIPEONFORK)) {
-        mr_error_set_errno(errno, "MADV_WIPEONFORK (Linux 4.14) is needed to tell a fork");
+        mr_error_set_errno(errno, "MADV_WIPEONFORK (Linux 4.14) is needed to notice a fork");
         munmap((void *)made, 4096);
         return NULL;
     }

@@ -1,5 +1,5 @@
 /*
- * fork_mark.h - are we still the process that made this handle? One load, safe in signal handlers; private to shm/.
+ * fork_mark.h - are we still the process that made this handle? One load, safe in signal handlers.
  *
  * The mark lies in a page that the kernel wipes in a forked child (MADV_WIPEONFORK), so a child reads 0 where its
  * parent reads the mark that its handles remember. A child that makes handles of its own gets a mark of its own.

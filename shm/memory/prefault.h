@@ -1,5 +1,5 @@
 /*
- * prefault.h - pages of the part arena that will soon be written, put into this process's page tables by a thread
+ * prefault.h - pages of the checkpoint arena that will soon be written, put into this process's page tables by a thread
  * (MADV_POPULATE_WRITE, Linux 5.14; where it is missing nothing happens).
  *
  * The pages themselves are there: a write worker has reserved them. What is saved is a fault at each 4 KiB, which costs
@@ -16,9 +16,9 @@
 struct mr_prefault;
 
 /* touched: a byte for each chunk of the arena, 1 once it is in the page tables; shared by the threads of this process.
- * NULL: no thread to be had. Both outlive the handle. */
+ * NULL: no thread could be started. Both outlive the handle. */
 struct mr_prefault *mr_prefault_new(unsigned char *arena, uint64_t offset, uint64_t bytes, _Atomic uint8_t *touched);
-/* Go as far as `to` bytes from the offset. Does not wait. */
+/* Lets it go on up to `to` bytes from the offset. Does not wait. */
 void mr_prefault_ahead(struct mr_prefault *prefault, uint64_t to);
 /* Waits for the chunk that is being done. NULL is allowed. */
 void mr_prefault_destroy(struct mr_prefault *prefault);

@@ -88,7 +88,7 @@ static void seal_size(int fd)
     (void)fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
 }
 
-int mr_segment_new(enum mr_backing backing, const char *what, uint64_t size, int reserve)
+int mr_segment_new(enum mr_backing backing, const char *what, uint64_t size, bool reserve)
 {
     bool memfd = backing == MR_BACKING_MEMFD || (backing == MR_BACKING_AUTO && !shm_dir_has_room(size));
     int fd = memfd ? memfd_create("millrace", MFD_CLOEXEC | MFD_ALLOW_SEALING) : open_posix();
@@ -163,7 +163,7 @@ void mr_segment_populate(void *at, uint64_t size)
     (void)madvise(at, size, MADV_POPULATE_WRITE); /* since Linux 5.14; elsewhere each page faults once */
 }
 
-int mr_segment_huge_possible(void)
+bool mr_segment_huge_possible(void)
 {
     char text[128] = "";
     int fd = open("/sys/kernel/mm/transparent_hugepage/shmem_enabled", O_RDONLY | O_CLOEXEC);
@@ -199,13 +199,13 @@ int mr_segment_reopen_readonly(int fd)
     return again;
 }
 
-void *mr_segment_map(int fd, uint64_t size, int writable, uint64_t *size_out)
+void *mr_segment_map(int fd, uint64_t size, bool writable, uint64_t *size_out)
 {
     struct stat st;
     void *at;
 
     if (fstat(fd, &st)) {
-        mr_error_set_errno(errno, "cannot look at a shared segment");
+        mr_error_set_errno(errno, "cannot examine a shared segment");
         return NULL;
     }
     if (st.st_size <= 0 || (uint64_t)st.st_size < size) {
@@ -257,7 +257,7 @@ unsigned mr_segment_sweep(void)
     return removed;
 }
 
-/* The first number of a file; UINT64_MAX if it cannot be read or says "max". */
+/* The first number of a file; UINT64_MAX if it cannot be read or holds "max". */
 static uint64_t read_number(const char *path)
 {
     char text[64];
@@ -295,7 +295,7 @@ static uint64_t read_keyed(const char *path, const char *key)
 }
 
 /* This process's cgroup path below the hierarchy's root, of cgroup v2 ("0::/path") or v1's memory controller; "" if
- * there is none. *v1 tells which. */
+ * there is none. *v1 is which of the two. */
 static void cgroup_path(char *path, size_t size, bool *v1)
 {
     char line[4096];

@@ -1,13 +1,14 @@
 /*
  * segment.h - shared memory without a name: made by the supervisor, passed by SCM_RIGHTS, gone with its last holder.
  *
- * "posix": O_TMPFILE in /dev/shm; where that fails shm_open + shm_unlink (a name "millrace.<run>.<n>" may stay when
- * killed in between; mr_segment_sweep removes those of dead runs). "memfd": memfd_create. "auto": posix if /dev/shm has
- * room, else memfd.
+ * "posix": O_TMPFILE in /dev/shm; where that fails, shm_open and shm_unlink (a kill in between leaves a name
+ * "millrace.<run>.<n>", which mr_segment_sweep removes once its run is dead). "memfd": memfd_create. "auto": posix if
+ * /dev/shm has room, else memfd.
  */
 #ifndef MR_SHM_MEMORY_SEGMENT_H
 #define MR_SHM_MEMORY_SEGMENT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -16,8 +17,8 @@ enum mr_backing { MR_BACKING_AUTO, MR_BACKING_POSIX, MR_BACKING_MEMFD };
 /* A descriptor (close-on-exec) of a zeroed segment of size bytes, or -1. With reserve its pages are allocated here and
  * now (posix_fallocate), so that lack of memory is an error (NO_MEMORY, with the setting to change) and never a SIGBUS;
  * this takes about 0.3 s a GiB: big ones are made without and reserved by mr_segment_reserve in a child. */
-int mr_segment_new(enum mr_backing backing, const char *what, uint64_t size, int reserve);
-/* Allocates the pages: 0, or -1 (NO_MEMORY). Looks at the cgroup's memory.max first, since populating past it means the
+int mr_segment_new(enum mr_backing backing, const char *what, uint64_t size, bool reserve);
+/* Allocates the pages: 0, or -1 (NO_MEMORY). Checks the cgroup's memory.max first, since populating past it means the
  * OOM killer. */
 int mr_segment_reserve(int fd, const char *what, uint64_t size);
 /*
@@ -26,8 +27,8 @@ int mr_segment_reserve(int fd, const char *what, uint64_t size);
  * effort.
  */
 void mr_segment_populate(void *at, uint64_t size);
-/* 1: a memfd may have huge pages here (/sys/kernel/mm/transparent_hugepage/shmem_enabled). */
-int mr_segment_huge_possible(void);
+/* Whether a memfd may have huge pages here (/sys/kernel/mm/transparent_hugepage/shmem_enabled). */
+bool mr_segment_huge_possible(void);
 /*
  * In place of reserve and populate, for a mapping of a fresh segment: its pages are allocated huge where the system has
  * such memory, which takes 0.05 s a GiB and leaves nothing to fault, and small elsewhere. 0, or -1 (NO_MEMORY) as
@@ -38,7 +39,7 @@ int mr_segment_reserve_huge(int fd, void *at, const char *what, uint64_t size);
 int mr_segment_reopen_readonly(int fd);
 /* Maps size bytes (0: the whole file, its size stored in *size_out). NULL on error. A file smaller than size is
  * CORRUPT. */
-void *mr_segment_map(int fd, uint64_t size, int writable, uint64_t *size_out);
+void *mr_segment_map(int fd, uint64_t size, bool writable, uint64_t *size_out);
 void mr_segment_unmap(void *at, uint64_t size);
 /* Removes names left in /dev/shm by runs of this user whose supervisor is dead (shm_open fallback). Returns how many.
  */

@@ -1,7 +1,7 @@
 /*
- * board.h - what the supervisor tells everybody: one segment, written by the supervisor alone, read-only to all others.
+ * board.h - what the supervisor publishes: one segment, written by the supervisor alone, read-only to all others.
  *
- * Readers look at it at each timed wake; it carries hints and failure texts, never ownership. Strings are written
+ * Readers check it at each timed wake; it carries hints and failure texts, never ownership. Strings are written
  * before the state word that announces them (release; readers acquire: B0) and not changed after, within one `serial`.
  */
 #ifndef MR_SHM_RING_BOARD_H

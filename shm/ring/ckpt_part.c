@@ -1,4 +1,4 @@
-/* part.c - see part.h for the table and the pairing labels P0 to P8. */
+/* ckpt_part.c - see ckpt_part.h for the table and the pairing labels P0 to P8. */
 #include "shm/ring/ckpt_part.h"
 
 #include <string.h>
@@ -62,14 +62,15 @@ int mr_ckpt_part_attach(struct mr_ckpt_lane *lane, void *segment, size_t size, u
     struct mr_ckpt_lane seen = {.shared = shared, .size = size};
 
     if (size < sizeof *shared || atomic_load_explicit(&shared->magic, memory_order_acquire) != MR_CKPT_PART_MAGIC) {
-        mr_error_set(MR_E_CORRUPT, "the control segment of %zu bytes is not a part lane", size);
+        mr_error_set(MR_E_CORRUPT, "the control segment of %zu bytes is not a checkpoint lane", size);
         return -1;
     }
     if (shared->version != MR_CKPT_PART_VERSION) {
-        mr_error_set(MR_E_PROTOCOL,
-                     "the part lane has layout version %u, this program needs %u: millrace was upgraded while it ran; "
-                     "restart the job",
-                     shared->version, MR_CKPT_PART_VERSION);
+        mr_error_set(
+            MR_E_PROTOCOL,
+            "the checkpoint lane has layout version %u, this program needs %u: millrace was upgraded while it ran; "
+            "restart the job",
+            shared->version, MR_CKPT_PART_VERSION);
         return -1;
     }
     seen.slots = __atomic_load_n(&shared->slots, __ATOMIC_RELAXED); /* once: they are checked below */
@@ -82,8 +83,9 @@ int mr_ckpt_part_attach(struct mr_ckpt_lane *lane, void *segment, size_t size, u
     if (seen.slots < MR_CKPT_PART_SLOTS_MIN || seen.slots > MR_CKPT_PART_SLOTS_MAX || (seen.slots & (seen.slots - 1)) ||
         mr_ckpt_part_size(seen.slots) > size || !lies_in_arena(&seen, arena_bytes) ||
         seen.trainer >= MR_OWNER_SUPERVISOR || seen.worker >= MR_OWNER_SUPERVISOR) {
-        mr_error_set(MR_E_CORRUPT, "the part lane's header is damaged (%u slots of %llu bytes at %llu, %zu bytes)",
-                     seen.slots, (unsigned long long)seen.part_bytes, (unsigned long long)seen.arena_offset, size);
+        mr_error_set(MR_E_CORRUPT,
+                     "the checkpoint lane's header is damaged (%u slots of %llu bytes at %llu, %zu bytes)", seen.slots,
+                     (unsigned long long)seen.part_bytes, (unsigned long long)seen.arena_offset, size);
         return -1;
     }
     seen.mask = seen.slots - 1;
@@ -100,7 +102,7 @@ int mr_ckpt_part_map(struct mr_ckpt_lane *lane, int fd, uint64_t arena_bytes)
     void *at = mr_segment_map(fd, 0, 1, &size);
 
     if (!at) {
-        mr_error_append("control segment of a part lane");
+        mr_error_append("control segment of a checkpoint lane");
         return -1;
     }
     if (mr_ckpt_part_attach(lane, at, size, arena_bytes)) {
@@ -124,8 +126,8 @@ enum mr_fate mr_ckpt_part_fate(const struct mr_ckpt_lane *lane)
     return fate <= MR_FATE_ABORTED ? (enum mr_fate)fate : MR_FATE_ABORTED; /* damage promises nothing */
 }
 
-/* P7: the word has just been changed to `word` by us; if the lane was aborted meanwhile, the sweep may have missed it. */
-static void look_at_fate(struct mr_ckpt_lane *lane, struct mr_ckpt_part_ticket *ticket, uint64_t word)
+/* P7: we have just changed the word to `word`; if the lane was aborted meanwhile, the sweep may have missed it. */
+static void check_fate(struct mr_ckpt_lane *lane, struct mr_ckpt_part_ticket *ticket, uint64_t word)
 {
     if (MR_MUTANT_IS(MR_MUTANT_CKPT_PART_NO_SECOND_LOOK))
         return;
@@ -153,7 +155,7 @@ void mr_ckpt_part_publish(struct mr_ckpt_lane *lane, uint64_t number, uint64_t f
 
     ticket->length = length;
     if (swap(ticket, &filling, ready, memory_order_seq_cst)) /* P0 pairs with P1 */
-        look_at_fate(lane, ticket, ready);
+        check_fate(lane, ticket, ready);
 }
 
 void mr_ckpt_part_unfill(struct mr_ckpt_lane *lane, uint64_t number, uint64_t filling)
@@ -188,7 +190,7 @@ void mr_ckpt_part_set_want(struct mr_ckpt_lane *lane, uint64_t want)
 {
     atomic_store_explicit(&lane->shared->want, want, memory_order_seq_cst); /* trainer alone; W1 */
     if (want)
-        mr_fence_full(); /* W1: the caller looks at the word or the outcome again now */
+        mr_fence_full(); /* W1: the caller loads the word or the outcome again now */
 }
 
 enum mr_wake_result mr_ckpt_part_wait(struct mr_ckpt_lane *lane, uint32_t seen, unsigned timeout_ms)
@@ -242,7 +244,7 @@ int mr_ckpt_part_totals(const struct mr_ckpt_lane *lane, uint32_t *parts, uint64
     *parts = __atomic_load_n(&lane->shared->parts, __ATOMIC_RELAXED);
     *bytes = __atomic_load_n(&lane->shared->bytes, __ATOMIC_RELAXED);
     if (*parts > MR_CKPT_PARTS_MAX || *bytes > *parts * lane->part_bytes) {
-        mr_error_set(MR_E_CORRUPT, "part lane %u says %u parts and %llu bytes: damaged", lane->lane, *parts,
+        mr_error_set(MR_E_CORRUPT, "checkpoint lane %u claims %u parts and %llu bytes: damaged", lane->lane, *parts,
                      (unsigned long long)*bytes);
         return -1;
     }
@@ -312,7 +314,7 @@ void mr_ckpt_part_put_back(struct mr_ckpt_lane *lane, uint64_t number, uint64_t 
     uint64_t ready = mr_word(MR_READY, lane->trainer, mr_word_attempt(held), mr_word_lap(held));
 
     if (swap(ticket, &held, ready, memory_order_seq_cst)) /* worker, as P0: the next take pairs with it by P1 */
-        look_at_fate(lane, ticket, ready);
+        check_fate(lane, ticket, ready);
 }
 
 bool mr_ckpt_part_record_get(const struct mr_ckpt_lane *lane, uint64_t number, struct mr_ckpt_part_record *record)
@@ -418,7 +420,7 @@ unsigned mr_ckpt_part_recover_worker(struct mr_ckpt_lane *lane)
         /* Supervisor, the worker being dead: acquire its P1, release to the next one's P1. */
         if (!swap(&lane->tickets[slot], &word, ready, memory_order_acq_rel))
             continue; /* nobody else may change a dead worker's word: damage */
-        look_at_fate(lane, &lane->tickets[slot], ready);
+        check_fate(lane, &lane->tickets[slot], ready);
         count++;
     }
     if (mr_ckpt_part_fate(lane) == MR_FATE_ABORTED)

@@ -1,9 +1,9 @@
 /*
  * ckpt_part.h - the ring in the other direction: a trainer's bytes on their way to a write worker (a checkpoint).
  *
- * A part lane belongs to one writer (one object that is being written) and one write-worker slot. The trainer is the
- * producer: it fills slot n mod W with part n and makes it READY; the worker takes it, uploads it, records the store's
- * answer here and gives the slot back. Memory is W parts, however large the object is.
+ * A checkpoint lane belongs to one checkpoint writer (one object that is being written) and one write-worker slot. The
+ * trainer is the producer: it fills slot n mod W with checkpoint part n and makes it READY; the worker takes it,
+ * uploads it, records the store's answer here and gives the slot back. Memory is W parts, however large the object is.
  *
  *               fill              publish             take               done
  *     EMPTY -----------> FILLING ---------> READY ----------> HELD -----------------> RELEASED ----> EMPTY
@@ -12,20 +12,21 @@
  *                |                     recovery of a dead worker: attempt + 1
  *                +---> EMPTY: recovery of a dead trainer; and every state in an aborted lane
  *
- * `fate` decides whether the object will be: OPEN -> SEALED by the trainer once its last part is READY, or OPEN ->
- * ABORTED by trainer, worker or supervisor. One CAS: with a plain flag a promise can be lost between a worker's look
- * and its abort (tests/model/parts.pml). A sealed lane is finished whatever happens to the trainer; an open one of a
- * dead trainer or of a dead supervisor is aborted; what an abort or an upload needs to be taken up again lies here:
- * upload id, each part's answer (stored before its word leaves HELD), complete_sent (stored before the request).
+ * `fate` decides whether the object will exist: OPEN -> SEALED by the trainer once its last part is READY, or OPEN ->
+ * ABORTED by trainer, worker or supervisor. One CAS: with a plain flag a promise can be lost between a worker's load
+ * and its abort (tests/model/ckpt_parts.pml). A sealed lane is finished whatever happens to the trainer; an open one of
+ * a dead trainer or of a dead supervisor is aborted. What a worker's successor needs to continue or abort the upload
+ * lies here: upload id, each part's answer (stored before its word leaves HELD), complete_sent (stored before the
+ * request).
  *
  * The functions are the table and nothing else: they never block and are safe against a SIGKILL between any two
- * instructions of any participant (tests/crash/parts.c single-steps them). Pairing labels (P = part):
+ * instructions of any participant (tests/crash/ckpt_parts.c single-steps them). Pairing labels (P = part):
  *   P0 publish  word READY (seq_cst)      -> P1 take: length, the bytes in the arena
  *   P2 done     record, then the word     -> P3 fill: the memory may be written again; P4 whoever completes: the record
  *      (unfill and recovery of a trainer end with the same release: P3)
  *   P5 seal     totals, then fate SEALED  -> P6 who sees SEALED: the totals
  *   P7 a change of a word, fence, fate read  <->  P8 fate ABORTED, fence, words swept: whichever comes second sees the
- *      other, so that no word stays behind in an aborted lane
+ *      other, so that no word stays in an aborted lane
  */
 #ifndef MR_SHM_RING_CKPT_PART_H
 #define MR_SHM_RING_CKPT_PART_H
@@ -74,7 +75,7 @@ struct mr_ckpt_part_shared {
     uint32_t slots;         /* W, a power of two */
     uint64_t size;          /* of the segment, bytes */
     uint64_t part_bytes;    /* memory of a slot */
-    uint64_t arena_offset;  /* slot i lies at arena_offset + i * part_bytes of the part arena */
+    uint64_t arena_offset;  /* slot i lies at arena_offset + i * part_bytes of the checkpoint arena */
     uint32_t lane, trainer; /* the lane's index; the trainer's owner index */
     uint32_t worker;        /* slot of the write worker that serves it */
     uint32_t first_lap;     /* tests start near the wrap; 0 otherwise */
@@ -130,8 +131,8 @@ struct mr_ckpt_part_format {
 size_t mr_ckpt_part_size(uint32_t slots);
 /* Supervisor: fills a zeroed segment of mr_ckpt_part_size bytes. */
 void mr_ckpt_part_format(void *segment, const struct mr_ckpt_part_format *format);
-/* Maps fd read-write and checks it: 0 or -1 (CORRUPT, PROTOCOL, NO_MEMORY). Does not keep fd. arena_bytes: of the part
- * arena, which the slots must lie in. */
+/* Maps fd read-write and checks it: 0 or -1 (CORRUPT, PROTOCOL, NO_MEMORY). Does not keep fd. arena_bytes: of the
+ * checkpoint arena, in which the slots must lie. */
 int mr_ckpt_part_map(struct mr_ckpt_lane *lane, int fd, uint64_t arena_bytes);
 int mr_ckpt_part_attach(struct mr_ckpt_lane *lane, void *segment, size_t size, uint64_t arena_bytes);
 void mr_ckpt_part_unmap(struct mr_ckpt_lane *lane);
@@ -140,7 +141,7 @@ static inline uint32_t mr_ckpt_part_slot(const struct mr_ckpt_lane *lane, uint64
 {
     return (uint32_t)number & lane->mask;
 }
-/* Where the part's bytes lie in the part arena. */
+/* Where the part's bytes lie in the checkpoint arena. */
 static inline uint64_t mr_ckpt_part_offset(const struct mr_ckpt_lane *lane, uint32_t slot)
 {
     return lane->arena_offset + (uint64_t)(slot & lane->mask) * lane->part_bytes;
@@ -156,17 +157,18 @@ enum mr_fate mr_ckpt_part_fate(const struct mr_ckpt_lane *lane);
 /* EMPTY or RELEASED -> FILLING, for part `number`; *filling is the word. false: the slot is in use, or the lane is
  * aborted. */
 bool mr_ckpt_part_fill(struct mr_ckpt_lane *lane, uint64_t number, uint64_t *filling);
-/* FILLING (ours) -> READY with so many bytes (at most part_bytes), then the second look. The caller wakes the worker. */
+/* FILLING (ours) -> READY with so many bytes (at most part_bytes), then the second look. The caller wakes the
+ * worker. */
 void mr_ckpt_part_publish(struct mr_ckpt_lane *lane, uint64_t number, uint64_t filling, uint64_t length);
 /* FILLING (ours) -> EMPTY: nothing was put into it. */
 void mr_ckpt_part_unfill(struct mr_ckpt_lane *lane, uint64_t number, uint64_t filling);
-/* All `parts` parts are READY or beyond: OPEN -> SEALED. The fate that it has now: SEALED is a promise. */
+/* All `parts` parts are READY or beyond: OPEN -> SEALED. Returns the fate, and SEALED is a promise. */
 enum mr_fate mr_ckpt_part_seal(struct mr_ckpt_lane *lane, uint32_t parts, uint64_t bytes);
 
 /*
  * Sleeping, as in wake.h: the trainer reads `seq`, stores `want` (number + 1 of the part that it wants to fill, or
- * MR_CKPT_PART_WANT_OUTCOME), looks again, waits; who gives a slot back or ends the lane looks at `want` afterwards. The
- * worker sleeps on its eventfd with `asleep` in its producer line; after publish, seal and abort the trainer calls
+ * MR_CKPT_PART_WANT_OUTCOME), checks again, waits. Whoever gives a slot back or ends the lane loads `want` afterwards.
+ * The worker sleeps on its eventfd with `asleep` in its producer line; after publish, seal and abort the trainer calls
  * mr_wake_producer.
  */
 #define MR_CKPT_PART_WANT_OUTCOME UINT64_MAX
@@ -179,13 +181,14 @@ void mr_ckpt_part_wake_trainer(struct mr_ckpt_lane *lane);
 
 /* ---- anybody ---- */
 
-/* OPEN -> ABORTED, then the sweep. The fate that it has now; SEALED is not changed. Idempotent. */
+/* OPEN -> ABORTED, then the sweep. Returns the fate; SEALED is not changed. Idempotent. */
 enum mr_fate mr_ckpt_part_abort(struct mr_ckpt_lane *lane);
 /* In an aborted lane: READY and RELEASED -> EMPTY. Idempotent. */
 void mr_ckpt_part_sweep(struct mr_ckpt_lane *lane);
 /* Every word EMPTY or RELEASED: nothing of the memory is in use. */
 bool mr_ckpt_part_is_drained(const struct mr_ckpt_lane *lane);
-/* What the trainer sealed: 0, or -1 (CORRUPT) when the totals cannot be. Only after mr_ckpt_part_fate said SEALED. */
+/* What the trainer sealed: 0, or -1 (CORRUPT) when the totals are impossible. Only after mr_ckpt_part_fate gave
+ * SEALED. */
 int mr_ckpt_part_totals(const struct mr_ckpt_lane *lane, uint32_t *parts, uint64_t *bytes);
 
 /* ---- worker ---- */
@@ -196,12 +199,12 @@ bool mr_ckpt_part_take(struct mr_ckpt_lane *lane, uint64_t *number, uint64_t *he
  * MR_CKPT_PARTS_MAX. The caller wakes the trainer. */
 void mr_ckpt_part_done(struct mr_ckpt_lane *lane, uint64_t number, uint64_t held,
                        const struct mr_ckpt_part_record *record);
-/* HELD (ours) -> READY: another time (drain), or EMPTY in an aborted lane. */
+/* HELD (ours) -> READY, for another worker (drain), or EMPTY in an aborted lane. */
 void mr_ckpt_part_put_back(struct mr_ckpt_lane *lane, uint64_t number, uint64_t held);
 /* The recorded answer of a part, copied: false when there is none. */
 bool mr_ckpt_part_record_get(const struct mr_ckpt_lane *lane, uint64_t number, struct mr_ckpt_part_record *record);
-/* How the object is uploaded, before the first part is: for the successor of a worker that dies. id is cut to fit; an
- * id that does not fit is refused (false). */
+/* How the object is uploaded, stored before the first part is: for the successor of a worker that dies. false: the id
+ * does not fit. */
 bool mr_ckpt_part_set_upload(struct mr_ckpt_lane *lane, uint32_t method, const char *id);
 /* false: nothing was begun. id: MR_CKPT_PART_UPLOAD_ID bytes. */
 bool mr_ckpt_part_get_upload(const struct mr_ckpt_lane *lane, uint32_t *method, char *id);
@@ -219,7 +222,7 @@ enum mr_ckpt_part_outcome mr_ckpt_part_result(const struct mr_ckpt_lane *lane, u
 
 /* HELD by a dead worker -> READY with attempt + 1, in an aborted lane EMPTY. Idempotent; returns how many. */
 unsigned mr_ckpt_part_recover_worker(struct mr_ckpt_lane *lane);
-/* FILLING by a dead trainer -> EMPTY, and an open lane is aborted. Idempotent; the fate. */
+/* FILLING by a dead trainer -> EMPTY, and an open lane is aborted. Idempotent; returns the fate. */
 enum mr_fate mr_ckpt_part_recover_trainer(struct mr_ckpt_lane *lane);
 
 #endif

@@ -181,7 +181,7 @@ static bool post_one(struct mr_consumer *consumer)
     return false;
 }
 
-/* Posts up to limit samples; within the quota, unless must is set: then the first whatever it says. */
+/* Posts up to limit samples; within the quota, unless must is set: then the first whatever the quota is. */
 static void post(struct mr_consumer *consumer, uint32_t limit, bool must)
 {
     uint64_t from = consumer->posted, last_home = UINT64_MAX;
@@ -409,7 +409,7 @@ static enum mr_next wait_for(struct mr_consumer *consumer, uint64_t number, unsi
     struct mr_lane *lane = &consumer->lane;
     int64_t start = mr_clock_mono_ns(), end = start + (int64_t)timeout_ms * MR_MILLISECOND_NS, now = start;
     enum mr_next next = MR_NEXT_TIMEOUT;
-    bool told = false;
+    bool woken = false;
 
     count_shared(consumer, MR_CC_WAITS, 1);
     while (now < end) {
@@ -417,9 +417,9 @@ static enum mr_next wait_for(struct mr_consumer *consumer, uint64_t number, unsi
         int64_t left_ms = (end - now + MR_MILLISECOND_NS - 1) / MR_MILLISECOND_NS;
         if (!MR_MUTANT_IS(MR_MUTANT_LATE_WANT))
             mr_wake_set_want(lane, number + 1); /* W1, with its fence */
-        if (!told)
+        if (!woken)
             mr_views_wake_all(consumer->views); /* W2: any of them may serve a head that is wanted */
-        told = true;
+        woken = true;
         if (try_take(consumer, number, &next, out))
             break;
         if (MR_MUTANT_IS(MR_MUTANT_LATE_WANT))
@@ -432,7 +432,7 @@ static enum mr_next wait_for(struct mr_consumer *consumer, uint64_t number, unsi
             break;
         now = mr_clock_mono_ns();
     }
-    /* Whoever goes away without it does not wait for it: it must not be kept from being taken back. */
+    /* Whoever returns without it does not wait for it: it must not be kept from being taken back. */
     if (next == MR_NEXT_TIMEOUT || next == MR_NEXT_SIGNAL) {
         mr_wake_set_want(lane, 0);
         mr_views_wake_all(consumer->views); /* W2: one may sleep because it found our head wanted */

@@ -6,7 +6,7 @@
  * alive by its leases. After a fork the child's handle and leases are inert: every call does nothing or returns
  * MR_E_USAGE ("opened before a fork").
  *
- * Rules that live here (shm/README.md has the reasons): posting in blocks of max(1, min(32, W/4)) or when next() is
+ * Rules that live here (README.md has the reasons): posting in blocks of max(1, min(32, W/4)) or when next() is
  * about to wait; skipping a slot that is HELD; copying out when a take would leave more than 3/4 of W or of the quota
  * as views, and whatever came from a reserve; over the quota only the ticket that next() is about to wait for; want
  * cleared after the CAS.
@@ -73,7 +73,7 @@ struct mr_consumer *mr_consumer_new(struct mr_lane *lane, struct mr_views *views
 /* Closes the lane if needed and drops the caller's reference; leases that live keep the rest. */
 void mr_consumer_destroy(struct mr_consumer *consumer);
 
-/* Appends to the private queue behind the window; returns 0, or -1 (NO_MEMORY, or USAGE after close). Posts what may be
+/* Appends to the private queue after the window; returns 0, or -1 (NO_MEMORY, or USAGE after close). Posts what may be
  * posted. */
 int mr_consumer_feed(struct mr_consumer *consumer, const struct mr_sample *samples, size_t count);
 /* Samples fed and not yet delivered: the caller keeps this at about W. */
@@ -82,9 +82,9 @@ uint32_t mr_consumer_window(const struct mr_consumer *consumer);
 
 /*
  * The next sample in the order of feeding. OK and FAILED fill *out (FAILED's ticket is already released); END: nothing
- * is fed. TIMEOUT after timeout_ms (0: only look: `want` stays 0), SIGNAL when a signal interrupted the wait: call
- * again. Waits in slices of at most 100 ms; between slices it looks at nothing: pass timeout_ms <= 100 and check the
- * supervisor and the data set (mr_board) between calls. Blocks: release the GIL when timeout_ms > 0.
+ * is fed. TIMEOUT after timeout_ms (0: does not wait, and `want` stays 0), SIGNAL when a signal interrupted the wait:
+ * call again. Waits in slices of at most 100 ms and checks nothing else between them: pass timeout_ms <= 100, and check
+ * the supervisor and the data set (mr_board) between calls. Blocks: release the GIL when timeout_ms > 0.
  */
 enum mr_next mr_consumer_next(struct mr_consumer *consumer, unsigned timeout_ms, struct mr_delivery *out);
 
@@ -96,7 +96,7 @@ void mr_consumer_close(struct mr_consumer *consumer);
 bool mr_consumer_is_drained(const struct mr_consumer *consumer);
 /* In a forked child of the process that made it (a MADV_WIPEONFORK page reads 0). */
 bool mr_consumer_is_foreign(const struct mr_consumer *consumer);
-/* Adds to one of the lane's counters (enum mr_consumer_counter): what only the caller knows, such as skipped samples. */
+/* Adds to one of the lane's counters (enum mr_consumer_counter) what only the caller knows: skipped samples, say. */
 void mr_consumer_count(struct mr_consumer *consumer, unsigned which, uint64_t more);
 void mr_consumer_stats(const struct mr_consumer *consumer, struct mr_consumer_stats *stats);
 

@@ -3,10 +3,10 @@
  *
  * A block of counters has one process that writes it (its owner) and any number that read it: the supervisor, `top` and
  * `stat`, also after the owner's death. A reader needs no lock: each value is one relaxed 64-bit load, and two of them
- * need not fit each other. A value only grows, unless its label says that it is a gauge.
+ * need not fit each other. A value only grows, unless its label marks it as a gauge.
  *
  * A block is MR_COUNTERS_BYTES at a 64-byte border of any shared mapping. The supervisor makes it (mr_counters_init)
- * before its owner starts; a restarted worker goes on in the same block (mr_counters_adopt), so nothing is lost.
+ * before its owner starts; a restarted worker continues in the same block (mr_counters_adopt), so nothing is lost.
  */
 #ifndef MR_SHM_RING_COUNTERS_H
 #define MR_SHM_RING_COUNTERS_H
@@ -83,7 +83,7 @@ enum mr_consumer_counter {
     MR_CC_COUNT
 };
 
-/* Whose block it is; the role says which table labels the values. */
+/* Whose block it is; the role selects the table that labels the values. */
 enum mr_counter_role { MR_ROLE_LIST = 1, MR_ROLE_FETCH, MR_ROLE_CONSUMER, MR_ROLE_WRITE, MR_COUNTER_ROLES };
 
 #define MR_COUNTERS_BYTES 1024

@@ -66,7 +66,7 @@ void mr_extents_reap_some(struct mr_producer *producer, unsigned count)
 {
     for (struct mr_extent *extent; count > 0 && (extent = producer->oldest); count--) {
         forget_if_free(producer, extent);
-        if (producer->oldest == extent && extent->run) { /* still read: look at the others first */
+        if (producer->oldest == extent && extent->run) { /* still read: check the others first */
             list_remove(producer, extent);
             list_append(producer, extent);
         }
@@ -244,7 +244,7 @@ static unsigned find_extents(const struct mr_producer *producer, const struct mr
         mr_lane_peek_descriptor(lane, slot, &desc);
         if (mr_lane_load(lane, slot) != word) {
             if (again++ < 16 * lane->window) /* a wild consumer could keep us here */
-                slot--; /* its consumer has moved it: READY to HELD, or HELD to RELEASED; look again */
+                slot--; /* its consumer has moved it: READY to HELD, or HELD to RELEASED; read again */
             continue;
         }
         if (desc.arena != producer->slot || !is_possible(producer, &desc))

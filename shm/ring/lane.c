@@ -1,13 +1,13 @@
 /*
- * lane.c - the transition table of shm/README.md: every change of a ticket's word, and nothing else.
+ * lane.c - the transition table of README.md: every change of a ticket's word, and nothing else.
  *
- * Pairing labels (L = lane); the same labels stand beside each atomic below and in shm/README.md:
+ * Pairing labels (L = lane); the same labels stand beside each atomic below and in README.md:
  *   L0 post      word PENDING (release)        -> L1 claim: request
  *   L2 publish   word READY/FAILED (seq_cst)   -> L3 take: descriptor, payload
- *   L4 release   word RELEASED/EMPTY (release) -> L5 the producer's look before it uses the extent again, and post
+ *   L4 release   word RELEASED/EMPTY (release) -> L5 the producer's load before it uses the extent again, and post
  *   L6 give-back, take-back, recovery: word PENDING (release) -> L1
  *   L7 after any change: full fence, then `closed` is read  <->  L8 close: `closed` stored, full fence, words swept.
- *      Whichever comes second sees the other, so that no word is left behind in a closed lane.
+ *      Whichever comes second sees the other, so that no word stays in a closed lane.
  */
 #include "shm/ring/lane.h"
 
@@ -132,7 +132,7 @@ bool mr_lane_is_closed(const struct mr_lane *lane)
 }
 
 /* L7: the word has just been changed to `word` by us; if the lane was closed meanwhile, the sweep may have missed it.
- * A failed CAS means that somebody else has moved it on, and looks for himself. */
+ * A failed CAS means that somebody else has moved it on, and does the same. */
 static void look_at_closed(struct mr_lane *lane, struct mr_ticket *ticket, uint64_t word)
 {
     if (MR_MUTANT_IS(MR_MUTANT_NO_SECOND_LOOK))
@@ -158,7 +158,7 @@ bool mr_lane_post(struct mr_lane *lane, uint64_t number, const struct mr_request
     return swap(ticket, &word, mr_word(MR_PENDING, 0, 0, mr_lane_lap(lane, number)), memory_order_release);
 }
 
-/* What a descriptor says about itself must hold before anybody computes with it. */
+/* A descriptor must be consistent before anybody computes with it. */
 static bool descriptor_is_sane(const struct mr_descriptor *desc)
 {
     return desc->length <= desc->extent_length && desc->extent_offset + desc->extent_length >= desc->extent_offset;
@@ -226,7 +226,7 @@ bool mr_lane_release(struct mr_lane *lane, uint32_t slot, uint64_t word)
     return true;
 }
 
-void mr_lane_glance(const struct mr_lane *lane, uint32_t slot, struct mr_request *request)
+void mr_lane_peek_request(const struct mr_lane *lane, uint32_t slot, struct mr_request *request)
 {
     const struct mr_ticket *ticket = ticket_at(lane, slot);
 
@@ -243,7 +243,7 @@ bool mr_lane_claim(struct mr_lane *lane, uint32_t slot, uint64_t word, unsigned 
     struct mr_ticket *ticket = ticket_at(lane, slot);
 
     if (MR_MUTANT_IS(MR_MUTANT_EARLY_REQUEST)) {
-        mr_lane_glance(lane, slot, request);
+        mr_lane_peek_request(lane, slot, request);
         word = atomic_load_explicit(&ticket->word, memory_order_acquire);
     }
     if (mr_word_state(word) != MR_PENDING)
@@ -252,7 +252,7 @@ bool mr_lane_claim(struct mr_lane *lane, uint32_t slot, uint64_t word, unsigned 
     if (!swap(ticket, &word, *filling, memory_order_acquire)) /* L1 pairs with L0 and L6 */
         return false;
     if (!MR_MUTANT_IS(MR_MUTANT_EARLY_REQUEST))
-        mr_lane_glance(lane, slot, request);
+        mr_lane_peek_request(lane, slot, request);
     return true;
 }
 
@@ -325,7 +325,7 @@ void mr_lane_fail(struct mr_lane *lane, uint32_t slot, uint64_t filling, uint32_
     uint64_t failed = mr_word(MR_FAILED, mr_word_owner(filling), mr_word_attempt(filling), mr_word_lap(filling));
 
     if (!MR_MUTANT_IS(MR_MUTANT_FAILED_WITH_EXTENT))
-        mr_lane_describe(lane, slot, &desc); /* no extent: it is the producer's again as soon as the word says FAILED */
+        mr_lane_describe(lane, slot, &desc); /* no extent: it is the producer's again as soon as the word is FAILED */
     else
         PUT(ticket->desc.code, code);
     copy_text(ticket->fail_text, sizeof ticket->fail_text, text);

@@ -1,7 +1,7 @@
 /*
  * lane.h - one consumer's ordered stream: a control segment with a window of W tickets, and every legal step on it.
  *
- * The functions here are the transition table of shm/README.md and nothing else: no policy (which ticket, when, how
+ * The functions here are the transition table of README.md and nothing else: no policy (which ticket, when, how
  * much) lives in this file. consumer.h and producer.h hold the policy. All are lock-free, never block, and are
  * safe against a SIGKILL between any two instructions of any participant; tests/crash single-steps them.
  *
@@ -27,7 +27,7 @@
 #define MR_POISON_TEXT     124u
 
 /* What a ticket asks for. Written by the consumer before the word becomes PENDING; atomics (relaxed) because a producer
- * may glance at it before its claim, to estimate the size. Only what is read after the claim counts. */
+ * may peek at it before its claim, to estimate the size. Only what is read after the claim counts. */
 struct mr_request_shared {
     _Atomic uint32_t dataset;
     _Atomic uint32_t flags;
@@ -188,7 +188,7 @@ bool mr_lane_release(struct mr_lane *lane, uint32_t slot, uint64_t word);
 /* ---- producer ---- */
 
 /* What the slot's ticket asks for, read without owning it: to estimate a size. */
-void mr_lane_glance(const struct mr_lane *lane, uint32_t slot, struct mr_request *request);
+void mr_lane_peek_request(const struct mr_lane *lane, uint32_t slot, struct mr_request *request);
 /* PENDING (exactly `word`) -> FILLING by producer; then reads the request again into *request. */
 bool mr_lane_claim(struct mr_lane *lane, uint32_t slot, uint64_t word, unsigned producer, uint64_t *filling,
                    struct mr_request *request);

@@ -1,5 +1,5 @@
 /*
- * mutant.h - rules that the checkers can leave out. Private to shm/.
+ * mutant.h - rules that the checkers can leave out; for this folder and its checkers.
  *
  * The library is built with MR_MUTANT 0 and the conditions fold away. tests/crash and tests/ring build lane.c,
  * producer.c and consumer.c again with one of the numbers below, and must then fail.
@@ -24,16 +24,16 @@ enum mr_mutant {
     MR_MUTANT_FAILED_WITH_EXTENT,       /* FAILED keeps the extent that it had */
     MR_MUTANT_RELAXED_PUBLISH,          /* FILLING -> READY without release */
     MR_MUTANT_RELAXED_TAKE,             /* READY -> HELD without acquire */
-    MR_MUTANT_NO_ASLEEP_RESCAN,         /* a producer sleeps without looking again after `asleep` = 1 */
+    MR_MUTANT_NO_ASLEEP_RESCAN,         /* a producer sleeps without a rescan after `asleep` = 1 */
     MR_MUTANT_NO_RECOVERY_WAKE,         /* nobody is woken after a death (the harness' supervisor) */
     MR_MUTANT_EARLY_RECLAIM,            /* recovery before the process is gone (the harness' supervisor) */
-    MR_MUTANT_LATE_WANT,                /* `want` is stored after the last look at the word */
+    MR_MUTANT_LATE_WANT,                /* `want` is stored after the last load of the word */
     MR_MUTANT_NO_RECOVERY_SWEEP,        /* recovery does not sweep closed lanes */
     MR_MUTANT_REUSE_WITHOUT_LOOK,       /* an extent is used again before its word says so */
-    MR_MUTANT_CKPT_PART_NO_SECOND_LOOK, /* parts: the fate is not read again after publish and recovery */
-    MR_MUTANT_CKPT_PART_PLAIN_SEAL,     /* parts: sealed by a look and a store */
-    MR_MUTANT_CKPT_PART_LATE_RECORD,    /* parts: the store's answer is recorded after the word */
-    MR_MUTANT_CKPT_PART_LOST_HELD,      /* parts: what a dead worker held is not uploaded again */
+    MR_MUTANT_CKPT_PART_NO_SECOND_LOOK, /* checkpoint parts: the fate is not read again after publish and recovery */
+    MR_MUTANT_CKPT_PART_PLAIN_SEAL,     /* checkpoint parts: sealed by a load and a store */
+    MR_MUTANT_CKPT_PART_LATE_RECORD,    /* checkpoint parts: the store's answer is recorded after the word */
+    MR_MUTANT_CKPT_PART_LOST_HELD,      /* checkpoint parts: what a dead worker held is not uploaded again */
     MR_MUTANT_COUNT
 };
 

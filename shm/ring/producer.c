@@ -2,7 +2,7 @@
  * producer.c - see producer.h for the policy; extents.c has the memory, this file the choice.
  *
  * What a producer remembers of a lane are hints: `head` and `own` are numbers below which it has seen nothing to do.
- * They move forward as tickets are looked at, so that each ticket is looked at about once; they move back when `want`
+ * They move forward as tickets are examined, so that each is examined about once; they move back when `want`
  * names a lower ticket, when one of ours goes back to PENDING, and at a rescan of every word before sleeping.
  */
 #include "shm/ring/producer.h"
@@ -43,7 +43,7 @@ struct pick {
 enum sight { SIGHT_UNPOSTED, SIGHT_PENDING, SIGHT_FILLING, SIGHT_DONE };
 
 /* What has become of number n. `posted` was loaded before (acquire): lower numbers were posted or skipped by then. */
-static enum sight look(const struct mr_producer_lane *pl, uint64_t n, uint64_t posted, uint64_t *word)
+static enum sight examine(const struct mr_producer_lane *pl, uint64_t n, uint64_t posted, uint64_t *word)
 {
     const struct mr_lane *lane = &pl->lane;
     uint64_t seen = mr_lane_load(lane, mr_lane_slot(lane, n));
@@ -82,7 +82,7 @@ static bool advance_head(struct mr_producer_lane *pl, uint64_t posted)
     else if (mr_lane_distance(lane, taken, pl->head) > 0)
         pl->head = mr_lane_wrap(lane, taken);
     for (uint32_t i = 0; i < lane->window; i++) {
-        enum sight sight = look(pl, pl->head, posted, &word);
+        enum sight sight = examine(pl, pl->head, posted, &word);
         if (sight == SIGHT_UNPOSTED)
             return false;
         if (sight != SIGHT_DONE)
@@ -113,11 +113,11 @@ static bool advance_own(const struct mr_producer *producer, struct mr_producer_l
         if (!is_own(producer, pl, pl->own)) {
             uint64_t next = next_block(pl, pl->own);
             if (mr_lane_distance(&pl->lane, next, posted) > 0)
-                return false; /* look here again when more is posted */
+                return false; /* examined again when more is posted */
             pl->own = next;
             continue;
         }
-        sight = look(pl, pl->own, posted, word);
+        sight = examine(pl, pl->own, posted, word);
         if (sight == SIGHT_PENDING)
             return true;
         if (sight == SIGHT_UNPOSTED)
@@ -127,7 +127,7 @@ static bool advance_own(const struct mr_producer *producer, struct mr_producer_l
     return false;
 }
 
-/* Every word, whatever the hints say. */
+/* Every word, whatever the hints are. */
 static void rescan(const struct mr_producer *producer, struct mr_producer_lane *pl)
 {
     const struct mr_lane *lane = &pl->lane;
@@ -149,9 +149,9 @@ static void rescan(const struct mr_producer *producer, struct mr_producer_lane *
     }
 }
 
-/* The ticket's size from a glance at its request, remembered as long as its word stays. */
-static int glance_size(struct mr_producer *producer, struct mr_producer_lane *pl, uint64_t n, uint64_t word,
-                       uint64_t *bytes)
+/* The ticket's size by a peek at its request, remembered as long as its word stays. */
+static int peek_size(struct mr_producer *producer, struct mr_producer_lane *pl, uint64_t n, uint64_t word,
+                     uint64_t *bytes)
 {
     struct mr_request request;
 
@@ -159,7 +159,7 @@ static int glance_size(struct mr_producer *producer, struct mr_producer_lane *pl
         *bytes = pl->sized_bytes;
         return 0;
     }
-    mr_lane_glance(&pl->lane, mr_lane_slot(&pl->lane, n), &request);
+    mr_lane_peek_request(&pl->lane, mr_lane_slot(&pl->lane, n), &request);
     if (producer->size(producer->size_arg, &request, bytes) || *bytes > mr_extents_largest_ever(producer))
         return -1;
     pl->sized_number = n;
@@ -175,7 +175,7 @@ static enum mode mode_of(struct mr_producer *producer, struct pick *pick, bool h
 
     if (mr_word_attempt(pick->word) >= SOLO_AFTER && (producer->inflight || producer->caller_inflight))
         return MODE_WAIT;
-    if (glance_size(producer, pl, pick->number, pick->word, &pick->bytes))
+    if (peek_size(producer, pl, pick->number, pick->word, &pick->bytes))
         return MODE_FAIL;
     if (mr_extents_have_room(producer, pick->bytes))
         return MODE_NORMAL;
@@ -228,7 +228,7 @@ static void consider_stealing(struct mr_producer *producer, struct pick *best, s
             n = next;
             continue;
         }
-        switch (look(pl, n, posted, &word)) {
+        switch (examine(pl, n, posted, &word)) {
         case SIGHT_UNPOSTED:
             return;
         case SIGHT_PENDING:
@@ -283,7 +283,7 @@ static bool claim_one(struct mr_producer *producer, struct mr_producer_lane *pl,
     return true;
 }
 
-/* The request as claimed must need what its glance promised. On false the ticket has been failed. */
+/* The request as claimed must need what the peek at it promised. On false the ticket has been failed. */
 static bool check_claim(struct mr_producer *producer, struct mr_claim *claim, uint64_t expected)
 {
     uint64_t bytes, largest = mr_extents_largest_ever(producer);
@@ -328,15 +328,15 @@ static void plan_job(struct mr_producer *producer, const struct pick *pick, unsi
         max_tickets = MR_LANE_BLOCK;
     if (pick->mode != MODE_NORMAL || mr_word_attempt(pick->word) >= SOLO_AFTER)
         return;
-    mr_lane_glance(&pl->lane, mr_lane_slot(&pl->lane, pick->number), &first);
+    mr_lane_peek_request(&pl->lane, mr_lane_slot(&pl->lane, pick->number), &first);
     while (plan->count < max_tickets && plan->count < pl->lane.window) {
         uint64_t n = mr_lane_wrap(&pl->lane, pick->number + plan->count), word, bytes;
         struct mr_request request;
         if (pick->stolen ? n / MR_LANE_BLOCK != first_block : !is_own(producer, pl, n))
             break;
-        if (look(pl, n, posted, &word) != SIGHT_PENDING || mr_word_attempt(word) >= SOLO_AFTER)
+        if (examine(pl, n, posted, &word) != SIGHT_PENDING || mr_word_attempt(word) >= SOLO_AFTER)
             break;
-        mr_lane_glance(&pl->lane, mr_lane_slot(&pl->lane, n), &request);
+        mr_lane_peek_request(&pl->lane, mr_lane_slot(&pl->lane, n), &request);
         if (producer->join && !producer->join(producer->size_arg, &first, &request))
             break;
         if (producer->size(producer->size_arg, &request, &bytes) || bytes > max_bytes ||

@@ -4,7 +4,7 @@
  * One handle a fetch worker process, used by one thread. It never blocks and does no input or output: the worker gives
  * it lanes and asks for jobs; it downloads into job->dest and publishes, fails or gives back each claim.
  *
- * Rules that live here (shm/README.md has the reasons): home block (lane + block) mod P; stealing only when none of its
+ * Rules that live here (README.md has the reasons): home block (lane + block) mod P; stealing only when none of its
  * own can start, and only within one job of the head or from a dead home; nearest to its lane's head first over all
  * lanes; the reserve for heads alone, one ticket; taking back from the reserve for a wanted head; poison solo (attempt
  * >= 2: alone, nothing else in flight).
@@ -23,7 +23,7 @@ struct mr_producer;
 struct mr_producer_lane; /* a lane as this producer knows it */
 
 /* How many bytes a request needs (its extent), from the index: 0 and *bytes, or -1 with the mr_error set: the ticket is
- * failed with it. May be called with a request that is still changing (a glance before the claim): it must check
+ * failed with it. May be called with a request that is still changing (a peek before the claim): it must check
  * ranges. */
 typedef int mr_producer_size_fn(void *arg, const struct mr_request *request, uint64_t *bytes);
 
@@ -49,13 +49,13 @@ struct mr_claim {
     uint64_t number;
     struct mr_request request;
     void *dest;     /* in our arena; NULL when bytes is 0 */
-    uint64_t bytes; /* what size() said: room at dest */
+    uint64_t bytes; /* what size() gave: room at dest */
     uint64_t extent_offset;
     bool reserve;
 };
 
-/* One request's worth of claims: consecutive numbers of one lane, one contiguous extent (claims[i].dest follow each
- * other in page-less order: dest[i+1] = dest[i] + bytes[i]). */
+/* The claims of one request to the store: consecutive numbers of one lane in one extent, without gaps between them:
+ * claims[i + 1].dest is claims[i].dest + claims[i].bytes. */
 struct mr_job {
     unsigned count;
     bool solo; /* nothing else may be in flight while it runs (poison) */
@@ -73,8 +73,8 @@ void mr_producer_destroy(struct mr_producer *producer);
  * extents that its READY and HELD words name in our arena are marked used, in lingering closed lanes too; all lanes are
  * added before the first next_job. */
 int mr_producer_add_lane(struct mr_producer *producer, struct mr_lane *lane);
-/* The supervisor says that lane (index) is drained: forget it once no claim and no word of ours is in it. true: dropped
- * and unmapped; false: later. */
+/* The supervisor has sent that lane (index) is drained: forget it once no claim and no word of ours is in it. true:
+ * dropped and unmapped; false: call again later. */
 bool mr_producer_drop_lane(struct mr_producer *producer, uint32_t lane_index);
 
 /*
@@ -91,19 +91,19 @@ void mr_producer_publish(struct mr_producer *producer, struct mr_claim *claim, u
 void mr_producer_fail(struct mr_producer *producer, struct mr_claim *claim, uint32_t code, const char *text);
 void mr_producer_give_back(struct mr_producer *producer, struct mr_claim *claim);
 
-/* Bytes of lanes closed meanwhile: a claim whose lane is closed may be given back early by the caller (the transfer is
- * of no use). */
+/* The claim's lane has been closed: the transfer is of no use any more, and the caller may give the claim back
+ * early. */
 bool mr_producer_claim_is_stale(const struct mr_claim *claim);
 
 /*
- * After next_job said 0, before polling (a caller whose connections are all busy just polls): asleep = 1, fence, one
- * more look at every lane. 0: nothing to do, sleep now (at most 100 ms, with the slot's eventfd among the descriptors);
- * 1: there is work, do not sleep (asleep is cleared). After the poll call awake.
+ * After next_job returned 0, before polling (a caller whose connections are all busy just polls): asleep = 1, fence,
+ * one more scan of every lane. 0: nothing to do, sleep now (at most 100 ms, with the slot's eventfd among the
+ * descriptors); 1: there is work, do not sleep (asleep is cleared). After the poll call awake.
  */
 int mr_producer_sleep(struct mr_producer *producer);
 void mr_producer_awake(struct mr_producer *producer);
 
 void mr_producer_stats(const struct mr_producer *producer, struct mr_producer_stats *stats);
-uint64_t mr_producer_free_bytes(struct mr_producer *producer); /* looks at every word first */
+uint64_t mr_producer_free_bytes(struct mr_producer *producer); /* reads every word first */
 
 #endif

@@ -2,7 +2,7 @@
  * producer_impl.h - what producer.c and extents.c share: which ticket names which run of the arena.
  *
  * A run is one allocation: a job's, shared by its tickets, or the reserve. An extent is a ticket's share of it, kept at
- * the ticket's slot from the claim until the word says that nobody reads it any more: that word is read again (L5)
+ * the ticket's slot from the claim until the word shows that nobody reads it any more: that word is read again (L5)
  * before the run is used again. Nothing of this lies in shared memory; after a restart it is rebuilt from the words.
  */
 #ifndef MR_SHM_RING_PRODUCER_IMPL_H

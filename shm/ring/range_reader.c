@@ -32,11 +32,11 @@ struct mr_range_reader {
     struct kept kept[MR_RANGE_KEEP];
     uint64_t clock;
     uint64_t missed; /* the block that was needed last and was not kept; NONE */
-    uint64_t ahead;  /* blocks to ask for behind a read */
+    uint64_t ahead;  /* blocks to ask for after a read */
     uint32_t *crcs;  /* of the blocks that have come */
     unsigned char *come;
     uint64_t uncome;
-    bool corrupt; /* the whole has another crc32c than the store says */
+    bool corrupt; /* the crc32c of the whole is not the store's */
     uint32_t crc; /* then: of the whole */
 };
 
@@ -90,7 +90,7 @@ static struct kept *find(struct mr_range_reader *reader, uint64_t block)
     return NULL;
 }
 
-/* A place for one more: a free one, else that of a block that was passed, else of any, that was not used for longest. */
+/* A place for one more: a free one, else of the least recently used block that was passed, else of any such block. */
 static struct kept *place(struct mr_range_reader *reader)
 {
     struct kept *oldest = &reader->kept[0];
@@ -179,7 +179,7 @@ static int feed(struct mr_range_reader *reader, uint64_t block)
     return 0;
 }
 
-/* Asks for `block`, unless that was done, and for what comes behind it: up to block `last`. */
+/* Asks for `block`, unless that was done, and for what comes after it: up to block `last`. */
 static int ask(struct mr_range_reader *reader, uint64_t block, uint64_t last)
 {
     uint64_t from = block;

@@ -1,14 +1,14 @@
 /*
  * range_reader.h - one large object, read by blocks through a lane: which blocks to ask for, and which to keep.
  *
- * Blocks lie on a grid of block_bytes. A read asks for the blocks that it covers, and for some behind them: none after a
- * seek, twice as many at each block that follows the one before it, up to MR_RANGE_WINDOW blocks in flight. A block that
- * was read in part is kept, the MR_RANGE_KEEP most recent ones, so that many small reads near each other (a zip file's
- * directory, headers) fetch it once; those that were read to their end go first, and one that was read in one go returns
- * to the arena at once. A read elsewhere makes what is in flight useless: the reader then asks for a new lane, and the
- * workers drop what the old one asked for.
+ * Blocks lie on a grid of block_bytes. A read asks for the blocks that it covers, and for some after them: none after a
+ * seek, twice as many at each block that follows the one before it, up to MR_RANGE_WINDOW blocks in flight. A block
+ * that was read in part is kept, the MR_RANGE_KEEP most recent ones, so that many small reads near each other (a zip
+ * file's directory, headers) fetch it once. Those that were read to their end are dropped first; a block that one read
+ * took whole returns to the arena at once. A read elsewhere makes what is in flight useless: the reader then asks for a
+ * new lane, and the workers drop what the old one asked for.
  *
- * The whole object's crc32c is put together from those of its blocks, which the fetch workers have computed, and compared
+ * The whole object's crc32c is combined from those of its blocks, which the fetch workers have computed, and compared
  * once every block has come.
  *
  * One thread at a time. A forked child's reader is inert, as its lanes are.
@@ -23,7 +23,7 @@
 #include "shm/ring/consumer.h"
 
 #define MR_RANGE_WINDOW      16u                   /* blocks in flight or READY */
-#define MR_RANGE_KEEP        4u                    /* blocks kept behind them */
+#define MR_RANGE_KEEP        4u                    /* blocks kept after a read */
 #define MR_RANGE_LANE_WINDOW (2 * MR_RANGE_WINDOW) /* tickets of its lanes */
 
 struct mr_range_reader;
@@ -40,7 +40,7 @@ struct mr_range_source {
 
 enum mr_range_result {
     MR_RANGE_OK,     /* all that there is */
-    MR_RANGE_WAIT,   /* not yet, after timeout_ms, or a signal came: look around and call again */
+    MR_RANGE_WAIT,   /* not yet, after timeout_ms, or a signal came: check what else may end the wait, and call again */
     MR_RANGE_LANE,   /* give it a lane (mr_range_reader_give) and call again */
     MR_RANGE_FAILED, /* mr_error: what the object's blocks failed with, CORRUPT, NO_MEMORY, USAGE in a forked child */
 };
@@ -54,9 +54,9 @@ bool mr_range_reader_is_foreign(const struct mr_range_reader *reader);
 /* A lane of MR_RANGE_LANE_WINDOW tickets or more, just opened; taken over. */
 void mr_range_reader_give(struct mr_range_reader *reader, struct mr_consumer *consumer);
 /*
- * Bytes [offset, offset + length) into dest. *got: how many of them are there, also where the result is not OK: go on
- * behind them. OK with fewer than length only at the object's end. timeout_ms 0: takes only what has come. Blocks:
- * release the GIL.
+ * Bytes [offset, offset + length) into dest. *got: how many of them are there, also where the result is not OK:
+ * continue after them. OK with fewer than length only at the object's end. timeout_ms 0: takes only what has come.
+ * Blocks: release the GIL.
  */
 enum mr_range_result mr_range_reader_read(struct mr_range_reader *reader, uint64_t offset, void *dest, uint64_t length,
                                           unsigned timeout_ms, uint64_t *got);

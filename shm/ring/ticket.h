@@ -10,7 +10,7 @@
  * owner    FILLING, READY, FAILED: the producer's slot; FAILED by the supervisor: MR_OWNER_SUPERVISOR. HELD, RELEASED:
  *          the consumer's owner index. Else 0
  * attempt  deaths of producers that had claimed this lap; stops at MR_ATTEMPT_MAX. MR_ATTEMPT_POISON: FAILED by the
- *          supervisor, and the HELD after it; such a word names no extent, whatever the descriptor still says
+ *          supervisor, and the HELD after it; such a word names no extent, whatever the descriptor still holds
  * lap      number div window, modulo 2^32: together with the slot it is the ticket's number
  *
  * Ticket n of a lane with window W lives at slot n mod W. Numbers are compared as signed distances (mr_ticket_number

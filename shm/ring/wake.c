@@ -19,7 +19,7 @@ void mr_wake_set_want(struct mr_lane *lane, uint64_t want)
 {
     atomic_store_explicit(&lane->shared->want, want, memory_order_seq_cst);
     if (want)
-        mr_fence_full(); /* W1: the caller looks at the word again now */
+        mr_fence_full(); /* W1: the caller loads the word again now */
 }
 
 uint32_t mr_wake_seq(const struct mr_lane *lane)

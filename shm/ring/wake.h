@@ -50,7 +50,7 @@ enum mr_wake_result mr_wake_wait(struct mr_lane *lane, uint32_t seen, unsigned t
 uint32_t mr_wake_seq(const struct mr_lane *lane);
 /* Publisher (producer or supervisor): after the CAS. */
 void mr_wake_consumer(struct mr_lane *lane);
-/* The supervisor, after any death: wakes whatever `want` says. */
+/* The supervisor, after any death: wakes whatever `want` is. */
 void mr_wake_consumer_always(struct mr_lane *lane);
 
 /* Producer. */

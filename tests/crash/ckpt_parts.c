@@ -1,14 +1,14 @@
 /*
- * parts.c - a death at every instruction of shm/ring/ckpt_part.c.
+ * ckpt_parts.c - a death at every instruction of shm/ring/ckpt_part.c.
  *
- *     test_crash_parts [first]        first: stop at the first failure (for mutants)
+ *     test_crash_ckpt_parts [first]        first: stop at the first failure (for mutants)
  *
- * A small save in one block of shared memory, with the store in it too. Each function of part.h is single-stepped
+ * A small save in one block of shared memory, with the store in it too. Each function of ckpt_part.h is single-stepped
  * (ptrace, x86-64) in situations where it matters. At each instruction the block is copied, the stepped process is
  * taken for dead, the supervisor recovers (twice: it may die in between) and the real survivors finish the save in the
- * copy; then the promise is checked. At every 64th, and wherever a word has changed, the child is really killed and
- * the same is done in the block itself. And where somebody else may act meanwhile, he does so behind the child's back at
- * each instruction, and the child goes on to its end.
+ * copy; then the promise is checked. At every 64th, and wherever a word has changed, the child is really killed and the
+ * same is done in the block itself. And where a peer may act meanwhile, it does so at each instruction, and
+ * the child goes on to its end.
  */
 #include <errno.h>
 #include <signal.h>
@@ -23,13 +23,13 @@
 
 #include "shm/ring/ckpt_part.h"
 
-#define PART_BYTES   8u
-#define PARTS        5u
-#define SLOTS_MAX    4u
-#define LAST_BYTES   3u
-#define KILL_EVERY   64u
-#define BEHIND_DENSE 100u /* functions up to so long at each instruction; longer ones at every nth */
-#define SHOWN_MAX    5u
+#define PART_BYTES 8u
+#define PARTS      5u
+#define SLOTS_MAX  4u
+#define LAST_BYTES 3u
+#define KILL_EVERY 64u
+#define PEER_DENSE 100u /* functions up to so long at each instruction; longer ones at every nth */
+#define SHOWN_MAX  5u
 
 enum who { NOBODY, TRAINER, WORKER, SUPERVISOR };
 
@@ -74,10 +74,10 @@ struct situation {
     void (*build)(struct scene *scene);
     void (*run)(struct scene *scene); /* stepped; what the trainer learns is set by `after` */
     void (*after)(struct scene *scene);
-    void (*behind)(struct scene *scene); /* NULL: nobody else would act */
+    void (*peer)(struct scene *scene); /* NULL: nobody else would act */
 };
 
-static unsigned instructions, kills, behinds, failures;
+static unsigned instructions, kills, peers, failures;
 static bool stop_at_first;
 
 static void die(const char *what)
@@ -417,18 +417,18 @@ static void after_end(struct scene *scene)
     scene->trainer.ended = true;
 }
 
-static void behind_serve(struct scene *scene)
+static void peer_serve(struct scene *scene)
 {
     worker_part(scene);
 }
 
-static void behind_fill(struct scene *scene)
+static void peer_fill(struct scene *scene)
 {
     trainer_step(scene);
 }
 
 /* The worker fails for good: an open lane is aborted under the trainer's hands. */
-static void behind_give_up(struct scene *scene)
+static void peer_give_up(struct scene *scene)
 {
     struct mr_ckpt_lane lane = lane_of(scene);
 
@@ -437,19 +437,18 @@ static void behind_give_up(struct scene *scene)
 }
 
 static const struct situation situations[] = {
-    {"trainer fills and publishes", TRAINER, build_empty, run_part, after_part, behind_give_up},
-    {"trainer publishes, against take", TRAINER, build_all_but_the_last, run_part, after_part, behind_serve},
-    {"trainer publishes the last, against abort", TRAINER, build_all_but_the_last, run_part, after_part,
-     behind_give_up},
-    {"trainer seals, against abort", TRAINER, build_all, trainer_seal, after_end, behind_give_up},
-    {"trainer seals, against take", TRAINER, build_all, trainer_seal, after_end, behind_serve},
-    {"trainer aborts, against take", TRAINER, build_full, run_abort, after_end, behind_serve},
-    {"worker takes, uploads, records", WORKER, build_full, run_serve, NULL, behind_fill},
+    {"trainer fills and publishes", TRAINER, build_empty, run_part, after_part, peer_give_up},
+    {"trainer publishes, against take", TRAINER, build_all_but_the_last, run_part, after_part, peer_serve},
+    {"trainer publishes the last, against abort", TRAINER, build_all_but_the_last, run_part, after_part, peer_give_up},
+    {"trainer seals, against abort", TRAINER, build_all, trainer_seal, after_end, peer_give_up},
+    {"trainer seals, against take", TRAINER, build_all, trainer_seal, after_end, peer_serve},
+    {"trainer aborts, against take", TRAINER, build_full, run_abort, after_end, peer_serve},
+    {"worker takes, uploads, records", WORKER, build_full, run_serve, NULL, peer_fill},
     {"worker takes, against abort", WORKER, build_full, run_serve, NULL, run_abort},
     {"worker takes the last", WORKER, build_sealed, run_serve, NULL, NULL},
     {"worker puts back, against abort", WORKER, build_full, run_put_back, NULL, run_abort},
     {"worker completes", WORKER, build_all_sent, worker_complete, NULL, NULL},
-    {"worker aborts, against publish", WORKER, build_filling, behind_give_up, NULL, NULL},
+    {"worker aborts, against publish", WORKER, build_filling, peer_give_up, NULL, NULL},
     {"worker gives up", WORKER, build_aborted, worker_give_up, NULL, NULL},
 };
 
@@ -578,12 +577,12 @@ static void run_situation(const struct situation *situation, struct scene *scene
         if (wrong)
             failed(situation, scene->slots, "killed", marks[i], wrong);
     }
-    for (unsigned stop = 0; situation->behind && stop < length; stop += 1 + length / BEHIND_DENSE, behinds++) {
+    for (unsigned stop = 0; situation->peer && stop < length; stop += 1 + length / PEER_DENSE, peers++) {
         start_scene(scene, situation, scene->slots, first_lap);
         pid_t child = spawn(scene, situation);
         for (unsigned at = 0; at < stop; at++)
             step(child);
-        situation->behind(scene);
+        situation->peer(scene);
         end(child, false);
         if (situation->after)
             situation->after(scene);
@@ -598,7 +597,7 @@ static const struct situation recoveries[] = {
     {"supervisor recovers a worker", WORKER, build_held, recover_worker, NULL, NULL},
     {"supervisor recovers a worker, against abort", WORKER, build_held, recover_worker, NULL, run_abort},
     {"supervisor recovers a trainer", TRAINER, build_filling, recover_trainer, after_end, NULL},
-    {"supervisor recovers a trainer, against take", TRAINER, build_filling, recover_trainer, after_end, behind_serve},
+    {"supervisor recovers a trainer, against take", TRAINER, build_filling, recover_trainer, after_end, peer_serve},
 };
 
 int main(int argc, char **argv)
@@ -611,16 +610,16 @@ int main(int argc, char **argv)
     scene.block = mmap(NULL, sizeof *scene.block, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (scene.block == MAP_FAILED)
         die("mmap");
-    printf("%-46s %12s %8s %8s %8s\n", "function", "instructions", "kills", "behind", "failures");
+    printf("%-46s %12s %8s %8s %8s\n", "function", "instructions", "kills", "peers", "failures");
     for (unsigned table = 0; table < 2; table++) {
         for (size_t i = 0; i < counts[table]; i++) {
-            unsigned before[] = {instructions, kills, behinds, failures};
+            unsigned before[] = {instructions, kills, peers, failures};
             for (scene.slots = 2; scene.slots <= SLOTS_MAX; scene.slots *= 2)
                 run_situation(&both[table][i], &scene, scene.slots == 2 ? UINT32_MAX : 0);
             printf("%-46s %12u %8u %8u %8u\n", both[table][i].name, instructions - before[0], kills - before[1],
-                   behinds - before[2], failures - before[3]);
+                   peers - before[2], failures - before[3]);
         }
     }
-    printf("%u instructions, %u kills, %u interleavings, %u failures\n", instructions, kills, behinds, failures);
+    printf("%u instructions, %u kills, %u interleavings, %u failures\n", instructions, kills, peers, failures);
     return failures > 0;
 }

@@ -1,7 +1,7 @@
 /*
- * kill.c - the single-step kill harness: which functions, in which scenes, with what behind their backs.
+ * kill.c - the single-step kill harness: which functions, in which scenes, with which peer acting in between.
  *
- * Prints a line a function: instructions tried, real kills, runs with somebody acting behind it, failures.
+ * Prints a line a function: instructions tried, real kills, runs with a peer acting in between, failures.
  */
 #include <poll.h>
 #include <stdio.h>
@@ -38,7 +38,7 @@ static void build_mixed(struct scene *scene)
 static void build_mixed_closed(struct scene *scene)
 {
     build_mixed(scene);
-    behind_close(scene, A);
+    peer_close(scene, A);
 }
 
 /* The descriptor of the FILLING ticket names its extent already. */
@@ -53,7 +53,7 @@ static void build_described(struct scene *scene)
         &(struct mr_descriptor){.extent_offset = c->offset, .extent_length = c->bytes, .length = c->bytes});
 }
 
-/* Lane A: 0 to 2 were delivered and released, 3 is PENDING; with W = 4 so are 4 to 6, behind it in the ring. */
+/* Lane A: 0 to 2 were delivered and released, 3 is PENDING; with W = 4 so are 4 to 6, after it in the ring. */
 static void build_cycle(struct scene *scene)
 {
     scene_feed(scene, A, 4);
@@ -143,16 +143,16 @@ static void build_recovered(struct scene *scene)
     remove_claim(&scene->record, 0);
 }
 
-/* ---- what happens behind a function's back ---- */
+/* ---- what a peer does in between ---- */
 
 static void close_a(struct scene *scene)
 {
-    behind_close(scene, A);
+    peer_close(scene, A);
 }
 
 static void publish_0(struct scene *scene)
 {
-    behind_publish(scene, 0);
+    peer_publish(scene, 0);
 }
 
 /* The part of producer's arena that its allocator does not know here. */
@@ -174,7 +174,7 @@ static void cycle_3(struct scene *scene)
 
     if (!mr_lane_claim(lane, 3, pending, 1, &filling, &request))
         return;
-    mr_lane_fail(lane, 3, filling, MR_E_IO, "behind");
+    mr_lane_fail(lane, 3, filling, MR_E_IO, "peer");
     if (!mr_lane_take(lane, 3, &word, &desc, &failed) || !mr_lane_release(lane, 3, word))
         die("cycle");
     request.object = (uint64_t)A << 32 | scene->record.posted[A]++;
@@ -217,7 +217,7 @@ static void refill_1(struct scene *scene)
 }
 
 /* Another producer claims the lane's ticket first. */
-static void claim_behind(struct scene *scene, uint32_t slot)
+static void peer_claim(struct scene *scene, uint32_t slot)
 {
     struct mr_lane *lane = &scene->lanes[A];
     struct mr_request request;
@@ -229,12 +229,12 @@ static void claim_behind(struct scene *scene, uint32_t slot)
 
 static void claim_3(struct scene *scene)
 {
-    claim_behind(scene, 3);
+    peer_claim(scene, 3);
 }
 
 static void claim_0(struct scene *scene)
 {
-    claim_behind(scene, 0);
+    peer_claim(scene, 0);
 }
 
 static void post_3(struct scene *scene)
@@ -335,7 +335,7 @@ static void run_take(struct scene *scene, struct outcome *out)
     out->ok = mr_lane_take(&scene->lanes[A], 1, &out->word, &out->desc, &failed);
 }
 
-static void look_taken(struct scene *scene, struct outcome *out)
+static void observe_taken(struct scene *scene, struct outcome *out)
 {
     if (out->ok &&
         (out->desc.arena >= PRODUCERS ||
@@ -521,7 +521,7 @@ static void run_next_waiting(struct scene *scene, struct outcome *out)
     out->rc = (int)mr_consumer_next(scene->consumers[A], 100, &out->got);
 }
 
-static void look_next(struct scene *scene, struct outcome *out)
+static void observe_next(struct scene *scene, struct outcome *out)
 {
     uint64_t object = scene->record.delivered[A];
 
@@ -582,39 +582,38 @@ static void run_consumer_close(struct scene *scene, struct outcome *out)
     }
 static const struct function functions[] = {
     F(.name = "claim", .dead = PRODUCER_0, .pages = 8, .build = build_cycle, .run = run_claim, .record = record_claim,
-      .behind = cycle_3),
+      .peer = cycle_3),
     F(.name = "give back", .dead = PRODUCER_0, .pages = 8, .build = build_mixed, .run = run_give_back,
-      .record = record_claim_ended, .behind = close_a),
+      .record = record_claim_ended, .peer = close_a),
     F(.name = "give back, lane closed", .dead = PRODUCER_0, .pages = 8, .build = build_mixed_closed,
       .run = run_give_back, .record = record_claim_ended),
     F(.name = "publish", .dead = PRODUCER_0, .pages = 8, .build = build_mixed, .run = run_publish,
-      .record = record_claim_ended, .behind = close_a),
+      .record = record_claim_ended, .peer = close_a),
     F(.name = "publish, lane closed", .dead = PRODUCER_0, .pages = 8, .build = build_mixed_closed, .run = run_publish,
       .record = record_claim_ended),
     F(.name = "fail", .dead = PRODUCER_0, .pages = 8, .build = build_described, .run = run_fail,
-      .record = record_claim_ended, .behind = close_a),
-    F(.name = "take back", .dead = PRODUCER_0, .pages = 8, .build = build_mixed, .run = run_take_back,
-      .behind = close_a),
+      .record = record_claim_ended, .peer = close_a),
+    F(.name = "take back", .dead = PRODUCER_0, .pages = 8, .build = build_mixed, .run = run_take_back, .peer = close_a),
     F(.name = "take back, against take", .dead = PRODUCER_0, .pages = 8, .build = build_mixed, .run = run_take_back,
-      .behind = take_1),
-    F(.name = "take", .dead = OWNER_A, .pages = 8, .build = build_mixed, .run = run_take, .look = look_taken,
-      .record = record_take, .behind = refill_1),
+      .peer = take_1),
+    F(.name = "take", .dead = OWNER_A, .pages = 8, .build = build_mixed, .run = run_take, .observe = observe_taken,
+      .record = record_take, .peer = refill_1),
     F(.name = "release", .dead = OWNER_A, .pages = 8, .build = build_mixed, .run = run_release,
-      .record = record_release, .behind = close_a),
+      .record = record_release, .peer = close_a),
     F(.name = "release, lane closed", .dead = OWNER_A, .pages = 8, .build = build_mixed_closed, .run = run_release,
       .record = record_release),
     F(.name = "post", .dead = OWNER_A, .pages = 8, .build = build_released, .run = run_post, .record = record_post),
     F(.name = "close", .dead = OWNER_A, .pages = 8, .build = build_mixed, .run = run_close, .record = record_close,
-      .behind = publish_0),
+      .peer = publish_0),
     F(.name = "close for a dead owner", .dead = SUP_FOR_A, .pages = 8, .build = build_mixed, .run = run_close_dead,
-      .record = record_close, .behind = publish_0),
+      .record = record_close, .peer = publish_0),
     F(.name = "recover", .dead = SUP_FOR_0, .pages = 8, .build = build_mixed, .run = run_recover,
-      .record = record_recover, .behind = close_a),
+      .record = record_recover, .peer = close_a),
     F(.name = "recover, lane closed", .dead = SUP_FOR_0, .pages = 8, .build = build_mixed_closed, .run = run_recover,
       .record = record_recover),
-    F(.name = "poison", .dead = SUPERVISOR, .pages = 8, .build = build_mixed, .run = run_poison, .behind = claim_3),
+    F(.name = "poison", .dead = SUPERVISOR, .pages = 8, .build = build_mixed, .run = run_poison, .peer = claim_3),
     F(.name = "reserve and claim a job", .slow = true, .dead = PRODUCER_0, .pages = 8, .build = build_posted,
-      .run = run_next_job, .record = record_job, .behind = claim_0),
+      .run = run_next_job, .record = record_job, .peer = claim_0),
     F(.name = "claim a head into the reserve", .dead = PRODUCER_0, .pages = 2, .build = build_full, .run = run_next_job,
       .record = record_reserve_job),
     F(.name = "take back for a wanted head", .dead = PRODUCER_0, .pages = 2, .build = build_taken_back,
@@ -622,28 +621,28 @@ static const struct function functions[] = {
     F(.name = "leave a wanted ticket alone", .dead = PRODUCER_0, .pages = 2, .build = build_taken_back_wanted,
       .run = run_next_job, .record = record_no_job),
     F(.name = "producer publishes and wakes", .dead = PRODUCER_0, .pages = 8, .build = build_waiting,
-      .run = run_producer_publish, .record = record_claim_ended, .behind = close_a),
+      .run = run_producer_publish, .record = record_claim_ended, .peer = close_a),
     F(.name = "producer gives back", .dead = PRODUCER_0, .pages = 8, .build = build_waiting,
-      .run = run_producer_give_back, .record = record_claim_ended, .behind = close_a),
+      .run = run_producer_give_back, .record = record_claim_ended, .peer = close_a),
     F(.name = "producer fails a ticket", .dead = PRODUCER_0, .pages = 8, .build = build_waiting,
-      .run = run_producer_fail, .record = record_claim_ended, .behind = close_a),
+      .run = run_producer_fail, .record = record_claim_ended, .peer = close_a),
     F(.name = "producer goes to sleep", .dead = PRODUCER_0, .pages = 8, .build = build_idle, .run = run_sleep,
-      .record = record_sleep, .behind = post_3),
+      .record = record_sleep, .peer = post_3),
     F(.name = "producer fills and is recovered", .dead = PRODUCER_0, .pages = 8, .reclaim = true, .build = build_mixed,
-      .run = run_fill_and_publish, .behind = reclaim),
+      .run = run_fill_and_publish, .peer = reclaim),
     F(.name = "producer starts again", .slow = true, .dead = PRODUCER_0, .pages = 8, .build = build_recovered,
       .run = run_start),
     F(.name = "feed", .dead = OWNER_A, .pages = 8, .build = build_nothing, .run = run_feed, .record = record_feed),
-    F(.name = "next: a view", .dead = OWNER_A, .pages = 8, .build = build_mixed, .run = run_next, .look = look_next,
-      .record = record_next),
+    F(.name = "next: a view", .dead = OWNER_A, .pages = 8, .build = build_mixed, .run = run_next,
+      .observe = observe_next, .record = record_next),
     F(.name = "next: a copy from the reserve", .slow = true, .dead = OWNER_A, .pages = 2, .build = build_in_reserve,
-      .run = run_next, .look = look_next, .record = record_next),
-    F(.name = "next: waits", .dead = OWNER_A, .pages = 8, .only_behind = true, .build = build_idle,
-      .run = run_next_waiting, .look = look_next, .record = record_next, .behind = publish_0),
+      .run = run_next, .observe = observe_next, .record = record_next),
+    F(.name = "next: waits", .dead = OWNER_A, .pages = 8, .only_peer = true, .build = build_idle,
+      .run = run_next_waiting, .observe = observe_next, .record = record_next, .peer = publish_0),
     F(.name = "release of a lease", .dead = OWNER_A, .pages = 8, .build = build_mixed, .run = run_lease_release,
-      .record = record_release, .behind = close_a),
+      .record = record_release, .peer = close_a),
     F(.name = "consumer closes", .dead = OWNER_A, .pages = 8, .build = build_mixed, .run = run_consumer_close,
-      .record = record_close, .behind = publish_0),
+      .record = record_close, .peer = publish_0),
 };
 
 /* kill [quick] [first]: quick leaves out W = 64 and the slow functions; first ends at the first failing function. */
@@ -657,24 +656,24 @@ int main(int argc, char **argv)
         quick |= strcmp(argv[i], "quick") == 0;
         first |= strcmp(argv[i], "first") == 0;
     }
-    printf("%-34s %4s %12s %6s %7s %9s\n", "function", "W", "instructions", "kills", "behind", "failures");
+    printf("%-34s %4s %12s %6s %7s %9s\n", "function", "W", "instructions", "kills", "peers", "failures");
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         for (size_t k = 0; k < (quick ? 1 : 2) && !(quick && functions[i].slow); k++) {
             struct counts counts;
-            if (functions[i].only_behind && windows[k] != 4)
+            if (functions[i].only_peer && windows[k] != 4)
                 continue;
             step_function(&functions[i], windows[k], !quick ? 300 : first ? 100 : 30, &counts);
             printf("%-34s %4u %12u %6u %7u %9u\n", functions[i].name, windows[k], counts.instructions, counts.kills,
-                   counts.behinds, counts.failures);
+                   counts.peers, counts.failures);
             fflush(stdout);
             all.instructions += counts.instructions;
             all.kills += counts.kills;
-            all.behinds += counts.behinds;
+            all.peers += counts.peers;
             all.failures += counts.failures;
             if (first && all.failures)
                 return EXIT_FAILURE;
         }
     }
-    printf("%-34s %4s %12u %6u %7u %9u\n", "all", "", all.instructions, all.kills, all.behinds, all.failures);
+    printf("%-34s %4s %12u %6u %7u %9u\n", "all", "", all.instructions, all.kills, all.peers, all.failures);
     return all.failures ? EXIT_FAILURE : EXIT_SUCCESS;
 }

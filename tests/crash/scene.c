@@ -284,7 +284,7 @@ void scene_release(struct scene *scene, unsigned view)
     *v = scene->record.views[scene->record.view_count];
 }
 
-void behind_close(struct scene *scene, unsigned lane)
+void peer_close(struct scene *scene, unsigned lane)
 {
     scene->record.closed[lane] = true;
     mr_lane_close(&scene->lanes[lane], false);
@@ -306,7 +306,7 @@ void publish_claim(const struct scene *scene, void *block, struct mr_lane *lanes
     mr_lane_publish(&lanes[c->lane], c->slot, c->filling, &ready);
 }
 
-void behind_publish(struct scene *scene, unsigned claim)
+void peer_publish(struct scene *scene, unsigned claim)
 {
     publish_claim(scene, scene->block, scene->lanes, &scene->record.claims[claim]);
     mr_wake_consumer(&scene->lanes[scene->record.claims[claim].lane]);

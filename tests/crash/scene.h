@@ -21,7 +21,7 @@
 #define PRODUCERS   2u
 #define LARGEST     5000u               /* bytes of the largest object */
 #define RESERVE     (2 * MR_ARENA_PAGE) /* holds it */
-#define SPARE       (2 * MR_ARENA_PAGE) /* at an arena's end, for what happens behind the back of a stepped function */
+#define SPARE       (2 * MR_ARENA_PAGE) /* at an arena's end, for what a peer of the stepped function does */
 #define ARENA_MAX   (24 * MR_ARENA_PAGE)
 #define RECORDS_MAX 64u
 #define NOBODY      99u
@@ -89,8 +89,8 @@ void scene_take(struct scene *scene, unsigned lane);
 void scene_release(struct scene *scene, unsigned view);
 
 /* Lane-level steps on the block, with the record, that leave every private handle as it was. */
-void behind_close(struct scene *scene, unsigned lane);
-void behind_publish(struct scene *scene, unsigned claim);
+void peer_close(struct scene *scene, unsigned lane);
+void peer_publish(struct scene *scene, unsigned claim);
 void publish_claim(const struct scene *scene, void *block, struct mr_lane *lanes, const struct claim *claim);
 void remove_claim(struct record *record, unsigned claim);
 void add_claims(struct scene *scene, unsigned producer, const struct mr_job *job);

@@ -38,7 +38,7 @@ struct stepper {
     struct counts *counts;
     void *image, *copy; /* the block at the start; the block to drain */
     struct record start;
-    unsigned behinds_max;
+    unsigned peers_max;
     pid_t child;
 };
 
@@ -75,8 +75,8 @@ static void spawn(struct stepper *s)
         atomic_store(&outcome->phase, PHASE_RUNNING);
         s->function->run(&s->scene, outcome);
         atomic_store(&outcome->phase, PHASE_DONE);
-        if (s->function->look)
-            s->function->look(&s->scene, outcome);
+        if (s->function->observe)
+            s->function->observe(&s->scene, outcome);
         _exit(0);
     }
     if (waitpid(s->child, &status, 0) != s->child || !WIFSTOPPED(status))
@@ -228,12 +228,12 @@ static void step_and_kill(struct stepper *s, const bool *marks)
     }
 }
 
-static void step_behind(struct stepper *s)
+static void step_peer(struct stepper *s)
 {
     bool reclaim = s->function->reclaim && !MR_MUTANT_IS(MR_MUTANT_EARLY_RECLAIM);
 
     /* Each run starts from the beginning, so long functions are sampled. */
-    for (unsigned n = 0, waits = 0; !waits; n += 1 + s->counts->instructions / s->behinds_max) {
+    for (unsigned n = 0, waits = 0; !waits; n += 1 + s->counts->instructions / s->peers_max) {
         reset(s);
         spawn(s);
         step_in(s);
@@ -242,18 +242,18 @@ static void step_behind(struct stepper *s)
         waits = atomic_load(&outcome->phase) != PHASE_RUNNING; /* the last one: done, or about to wait */
         if (reclaim)
             kill_child(s);
-        s->function->behind(&s->scene);
+        s->function->peer(&s->scene);
         if (!reclaim)
             finish(s);
-        s->counts->behinds++;
-        check_end(s, "with somebody acting behind it", n);
+        s->counts->peers++;
+        check_end(s, "with a peer acting in between", n);
     }
 }
 
-void step_function(const struct function *function, uint32_t window, unsigned behinds_max, struct counts *counts)
+void step_function(const struct function *function, uint32_t window, unsigned peers_max, struct counts *counts)
 {
     static bool marks[STOPS_MAX];
-    struct stepper s = {.function = function, .counts = counts, .behinds_max = behinds_max};
+    struct stepper s = {.function = function, .counts = counts, .peers_max = peers_max};
 
     if (!outcome)
         outcome = mmap(NULL, sizeof *outcome, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -266,12 +266,12 @@ void step_function(const struct function *function, uint32_t window, unsigned be
     if (outcome == MAP_FAILED || !s.image || !s.copy)
         die("no memory");
     memcpy(s.image, s.scene.block, s.scene.block_bytes);
-    if (!function->only_behind) {
+    if (!function->only_peer) {
         step_on_copy(&s, marks);
         step_and_kill(&s, marks);
     }
-    if (function->behind && window == 4)
-        step_behind(&s);
+    if (function->peer && window == 4)
+        step_peer(&s);
     reset(&s);
     free(s.image);
     free(s.copy);

@@ -4,7 +4,7 @@
  * Three ways to test a function, each over every instruction of it:
  *   on a copy   at each stop the block is copied and drained as if the child had died there;
  *   killed      at every 64th stop, and wherever a word has just changed, a child is really killed;
- *   behind      at each stop somebody else acts behind the child's back, and the child goes on to its end.
+ *   peers       at each stop another participant acts, and the child goes on to its end.
  */
 #ifndef MR_TESTS_CRASH_STEP_H
 #define MR_TESTS_CRASH_STEP_H
@@ -32,22 +32,22 @@ struct function {
     struct dead dead; /* whom the death of the child makes dead */
     unsigned pages;   /* of each arena, beside reserve and spare */
     bool slow;        /* thousands of instructions, most of them the C library's: not in a quick run */
-    bool only_behind; /* it would block when nobody acts */
-    bool reclaim;     /* behind: the child is killed first (a mutant forgets that) */
+    bool only_peer;   /* it would block when nobody acts */
+    bool reclaim;     /* peer: the child is killed first (a mutant forgets that) */
     void (*build)(struct scene *scene);
     void (*run)(struct scene *scene, struct outcome *outcome);
     /* Only in the child, after the run and not stepped: what it could see. May be NULL. */
-    void (*look)(struct scene *scene, struct outcome *outcome);
+    void (*observe)(struct scene *scene, struct outcome *outcome);
     /* Writes what was done into the record: NULL, or what is wrong. */
     const char *(*record)(struct scene *scene, const struct outcome *outcome);
-    void (*behind)(struct scene *scene); /* NULL: nobody could interfere */
+    void (*peer)(struct scene *scene); /* what acts in between; NULL: nobody could interfere */
 };
 
 struct counts {
-    unsigned instructions, kills, behinds, failures;
+    unsigned instructions, kills, peers, failures;
 };
 
-/* Runs all three; prints the first failures. Functions longer than behinds_max are sampled in the third. */
-void step_function(const struct function *function, uint32_t window, unsigned behinds_max, struct counts *counts);
+/* Runs all three; prints the first failures. Functions longer than peers_max are sampled in the third. */
+void step_function(const struct function *function, uint32_t window, unsigned peers_max, struct counts *counts);
 
 #endif
