@@ -1,4 +1,4 @@
-/* test_part_stream.c - the trainer's bytes in order through a part lane, with a thread that plays the write worker; and
+/* test_ckpt_stream.c - the trainer's bytes in order through a checkpoint lane, with a thread that plays the write worker; and
  * the thread that prefaults. */
 #include <check.h>
 #include <poll.h>

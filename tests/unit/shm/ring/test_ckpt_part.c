@@ -1,4 +1,4 @@
-/* test_part.c - part lanes: each step of the table, what a damaged segment can do, and both ends as threads. */
+/* test_ckpt_part.c - checkpoint lanes: each step of the table, what a damaged segment can do, and both ends as threads. */
 #include <check.h>
 #include <pthread.h>
 #include <sched.h>
@@ -333,7 +333,7 @@ START_TEST(over_a_descriptor)
     struct mr_ckpt_part_format format = {.slots = 2, .part_bytes = PART_BYTES};
     struct mr_ckpt_lane mapped;
     uint64_t size = mr_ckpt_part_size(2);
-    int fd = mr_segment_new(MR_BACKING_MEMFD, "part lane", size, 0);
+    int fd = mr_segment_new(MR_BACKING_MEMFD, "checkpoint lane", size, false);
     void *at = mr_segment_map(fd, size, 1, &size);
 
     ck_assert_int_eq(mr_ckpt_part_map(&mapped, fd, 2 * PART_BYTES), -1); /* not formatted yet */
