@@ -20,19 +20,9 @@ typedef struct {
     unsigned writers; /* open ones: their memory is mapped by the client */
 } Client;
 
-/* The lock without ever waiting for it while holding the GIL. */
-static void lock(Client *self)
-{
-    if (PyThread_acquire_lock(self->lock, NOWAIT_LOCK))
-        return;
-    Py_BEGIN_ALLOW_THREADS
-        PyThread_acquire_lock(self->lock, WAIT_LOCK);
-    Py_END_ALLOW_THREADS
-}
-
 static int begin(Client *self)
 {
-    lock(self);
+    ring_lock(self->lock);
     if (self->client)
         return 0;
     PyThread_release_lock(self->lock);
@@ -99,7 +89,7 @@ static void client_dealloc(Client *self)
 static PyObject *client_close(Client *self, PyObject *ignored)
 {
     (void)ignored;
-    lock(self);
+    ring_lock(self->lock);
     bool writing = self->writers > 0;
     if (!writing)
         drop(self);
@@ -143,7 +133,7 @@ int ring_client_check_alive(PyObject *object)
 void ring_client_lane_closed(PyObject *object, uint32_t lane)
 {
     Client *self = (Client *)object;
-    lock(self);
+    ring_lock(self->lock);
     if (self->client) {
         Py_BEGIN_ALLOW_THREADS(void)
             mr_client_close_lane(self->client, lane);
@@ -241,12 +231,12 @@ static PyObject *client_open_ranged(Client *self, PyObject *args)
 
 static PyObject *client_close_dataset(Client *self, PyObject *arg)
 {
-    unsigned long dataset = PyLong_AsUnsignedLong(arg);
-    if ((dataset == (unsigned long)-1 && PyErr_Occurred()) || begin(self))
+    uint32_t dataset;
+    if (ring_uint32(arg, &dataset) || begin(self))
         return NULL;
     int rc;
     Py_BEGIN_ALLOW_THREADS
-        rc = mr_client_close_dataset(self->client, (uint32_t)dataset);
+        rc = mr_client_close_dataset(self->client, dataset);
     Py_END_ALLOW_THREADS
     end(self);
     if (rc)
@@ -314,11 +304,10 @@ int ring_client_open_range_lane(PyObject *object, uint32_t dataset, uint32_t win
 
 static PyObject *client_dataset_listed(Client *self, PyObject *arg)
 {
-    unsigned long dataset = PyLong_AsUnsignedLong(arg);
-    if ((dataset == (unsigned long)-1 && PyErr_Occurred()) || begin(self))
+    uint32_t dataset;
+    if (ring_uint32(arg, &dataset) || begin(self))
         return NULL;
-    enum mr_dataset_state state =
-        mr_client_dataset_state(self->client, dataset < MR_DATASETS_MAX ? (uint32_t)dataset : MR_DATASETS_MAX);
+    enum mr_dataset_state state = mr_client_dataset_state(self->client, dataset);
     uint64_t listed = 0, pages = 0;
     if (state != MR_DATASET_FAILED) {
         const struct mr_board_dataset *entry = &mr_client_board(self->client)->dataset[dataset];
@@ -334,13 +323,13 @@ static PyObject *client_dataset_listed(Client *self, PyObject *arg)
 
 static PyObject *client_index(Client *self, PyObject *arg)
 {
-    unsigned long dataset = PyLong_AsUnsignedLong(arg);
-    if ((dataset == (unsigned long)-1 && PyErr_Occurred()) || begin(self))
+    uint32_t dataset;
+    if (ring_uint32(arg, &dataset) || begin(self))
         return NULL;
     int fd = -1, rc;
     uint64_t size;
     Py_BEGIN_ALLOW_THREADS
-        rc = mr_client_index(self->client, (uint32_t)dataset, &fd, &size);
+        rc = mr_client_index(self->client, dataset, &fd, &size);
     Py_END_ALLOW_THREADS
     end(self);
     if (rc)
@@ -461,7 +450,7 @@ static PyObject *client_open_writer(Client *self, PyObject *args, PyObject *kwar
 void ring_client_writer_left(PyObject *object, struct mr_ckpt_writer *writer)
 {
     Client *self = (Client *)object;
-    lock(self);
+    ring_lock(self->lock);
     mr_ckpt_part_unmap(&writer->lane);
     self->writers--;
     end(self);
@@ -470,7 +459,7 @@ void ring_client_writer_left(PyObject *object, struct mr_ckpt_writer *writer)
 void ring_client_writer_closed(PyObject *object, struct mr_ckpt_writer *writer)
 {
     Client *self = (Client *)object;
-    lock(self);
+    ring_lock(self->lock);
     Py_BEGIN_ALLOW_THREADS(void)
         mr_client_close_writer(self->client, writer);
     Py_END_ALLOW_THREADS

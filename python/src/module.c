@@ -31,6 +31,37 @@ PyObject *ring_no_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     return NULL;
 }
 
+void ring_lock(PyThread_type_lock lock)
+{
+    if (PyThread_acquire_lock(lock, NOWAIT_LOCK))
+        return;
+    Py_BEGIN_ALLOW_THREADS
+        PyThread_acquire_lock(lock, WAIT_LOCK);
+    Py_END_ALLOW_THREADS
+}
+
+int ring_uint64(PyObject *object, uint64_t *value)
+{
+    unsigned long long number = PyLong_AsUnsignedLongLong(object);
+    if (number == (unsigned long long)-1 && PyErr_Occurred())
+        return -1;
+    *value = number;
+    return 0;
+}
+
+int ring_uint32(PyObject *object, uint32_t *value)
+{
+    uint64_t number;
+    if (ring_uint64(object, &number))
+        return -1;
+    if (number > UINT32_MAX) {
+        PyErr_Format(PyExc_OverflowError, "%llu does not fit 32 bits", (unsigned long long)number);
+        return -1;
+    }
+    *value = (uint32_t)number;
+    return 0;
+}
+
 PyTypeObject *ring_add_type(PyObject *module, PyType_Spec *spec)
 {
     PyTypeObject *type = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, NULL);

@@ -55,8 +55,8 @@ static void plan_dealloc(Plan *self)
 
 static PyObject *plan_share(Plan *self, PyObject *arg)
 {
-    unsigned long long step = PyLong_AsUnsignedLongLong(arg);
-    if (step == (unsigned long long)-1 && PyErr_Occurred())
+    uint64_t step;
+    if (ring_uint64(arg, &step))
         return NULL;
     uint64_t first;
     uint32_t count;
@@ -66,8 +66,8 @@ static PyObject *plan_share(Plan *self, PyObject *arg)
 
 static PyObject *plan_object(Plan *self, PyObject *arg)
 {
-    unsigned long long position = PyLong_AsUnsignedLongLong(arg);
-    if (position == (unsigned long long)-1 && PyErr_Occurred())
+    uint64_t position;
+    if (ring_uint64(arg, &position))
         return NULL;
     return PyLong_FromUnsignedLongLong(mr_plan_object(&self->plan, position));
 }
@@ -75,8 +75,8 @@ static PyObject *plan_object(Plan *self, PyObject *arg)
 /* A batch as a list of object numbers: what a sampler hands out. */
 static PyObject *plan_objects(Plan *self, PyObject *arg)
 {
-    unsigned long long step = PyLong_AsUnsignedLongLong(arg);
-    if (step == (unsigned long long)-1 && PyErr_Occurred())
+    uint64_t step;
+    if (ring_uint64(arg, &step))
         return NULL;
     uint64_t first;
     uint32_t count;
@@ -94,8 +94,8 @@ static PyObject *plan_objects(Plan *self, PyObject *arg)
 
 static PyObject *plan_cursor_after(Plan *self, PyObject *arg)
 {
-    unsigned long long step = PyLong_AsUnsignedLongLong(arg);
-    if (step == (unsigned long long)-1 && PyErr_Occurred())
+    uint64_t step;
+    if (ring_uint64(arg, &step))
         return NULL;
     return PyLong_FromUnsignedLongLong(mr_plan_cursor_after(&self->plan, step));
 }

@@ -88,15 +88,6 @@ static void range_dealloc(RangeReader *self)
     Py_DECREF(type);
 }
 
-static void lock(RangeReader *self)
-{
-    if (PyThread_acquire_lock(self->lock, NOWAIT_LOCK))
-        return;
-    Py_BEGIN_ALLOW_THREADS
-        PyThread_acquire_lock(self->lock, WAIT_LOCK);
-    Py_END_ALLOW_THREADS
-}
-
 /* What only happens while we wait: 0 to go on, -1 with an exception. */
 static int check_interrupts(RangeReader *self)
 {
@@ -147,7 +138,7 @@ static Py_ssize_t locked_fill(RangeReader *self, uint64_t offset, char *dest, ui
         PyErr_SetString(PyExc_ValueError, "this reader belongs to the process before the fork: open it in this one");
         return -1;
     }
-    lock(self);
+    ring_lock(self->lock);
     if (self->reader)
         got = fill(self, offset, dest, length);
     else
@@ -193,7 +184,7 @@ static PyObject *range_close(RangeReader *self, PyObject *ignored)
         drop(self);
         Py_RETURN_NONE;
     }
-    lock(self);
+    ring_lock(self->lock);
     drop(self);
     PyThread_release_lock(self->lock);
     Py_RETURN_NONE;

@@ -29,6 +29,11 @@ struct ring_state *ring_state_of(PyTypeObject *type);
 PyObject *ring_raise(void);
 /* tp_new of types that only the module makes. */
 PyObject *ring_no_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
+/* Takes a lock without ever waiting for it while holding the GIL. */
+void ring_lock(PyThread_type_lock lock);
+/* An int of 64 or 32 bits without a sign: 0, or -1 with an exception. */
+int ring_uint64(PyObject *object, uint64_t *value);
+int ring_uint32(PyObject *object, uint32_t *value);
 /* Adds a heap type made from spec to the module: a new reference, or NULL. */
 PyTypeObject *ring_add_type(PyObject *module, PyType_Spec *spec);
 

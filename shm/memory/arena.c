@@ -171,25 +171,24 @@ static void carve(struct mr_arena *arena, uint32_t run, uint32_t page, uint32_t 
 int64_t mr_arena_alloc(struct mr_arena *arena, uint64_t bytes)
 {
     uint64_t pages = to_pages(bytes);
-    uint32_t best, run;
 
     if (pages == 0 || pages > arena->pages)
         return -1;
-    best = bit_find(arena, (uint32_t)pages);
+    uint32_t best = bit_find(arena, (uint32_t)pages);
     if (best == NONE)
         return -1;
-    run = arena->top[best] - 1;
+    uint32_t run = arena->top[best] - 1;
     carve(arena, run, run, (uint32_t)pages);
     return (int64_t)run * MR_ARENA_PAGE;
 }
 
 bool mr_arena_claim(struct mr_arena *arena, uint64_t offset, uint64_t bytes)
 {
-    uint64_t page = offset / MR_ARENA_PAGE, end;
+    uint64_t page = offset / MR_ARENA_PAGE;
 
     if (bytes == 0 || offset + bytes < offset || to_pages(offset + bytes) > arena->pages || page < arena->first)
         return false;
-    end = to_pages(offset + bytes);
+    uint64_t end = to_pages(offset + bytes);
     for (uint32_t run = arena->first; run < arena->pages; run += arena->length[run] & ~FREE) {
         uint32_t after = run + (arena->length[run] & ~FREE);
         if (page >= after)
@@ -205,7 +204,7 @@ bool mr_arena_claim(struct mr_arena *arena, uint64_t offset, uint64_t bytes)
 void mr_arena_free(struct mr_arena *arena, uint64_t offset, uint64_t bytes)
 {
     uint64_t at = offset / MR_ARENA_PAGE, n = to_pages(offset % MR_ARENA_PAGE + bytes);
-    uint32_t page = (uint32_t)at, pages = (uint32_t)n, after;
+    uint32_t page = (uint32_t)at, pages = (uint32_t)n;
 
     if (at < arena->first || n == 0 || at + n > arena->pages || arena->length[page] != pages) {
         mr_log_error("internal error: the run at %llu of %llu bytes that is freed was not allocated",
@@ -213,7 +212,7 @@ void mr_arena_free(struct mr_arena *arena, uint64_t offset, uint64_t bytes)
         return;
     }
     arena->used -= pages;
-    after = page + pages;
+    uint32_t after = page + pages;
     if (after < arena->pages && arena->length[after] & FREE) {
         drop(arena, after);
         pages += arena->length[after] & ~FREE;

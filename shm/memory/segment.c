@@ -30,21 +30,19 @@
  * such process. */
 static uint64_t start_ticks(pid_t pid)
 {
-    char path[64], text[1024], *at;
+    char path[64], text[1024];
     uint64_t ticks = 0;
-    ssize_t n;
-    int fd;
 
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return 0;
-    n = read(fd, text, sizeof text - 1);
+    ssize_t n = read(fd, text, sizeof text - 1);
     close(fd);
     if (n <= 0)
         return 0;
     text[n] = '\0';
-    at = strrchr(text, ')'); /* the command's name may hold anything */
+    char *at = strrchr(text, ')'); /* the command's name may hold anything */
     for (int field = 2; at && field < 22; field++) {
         at = strchr(at + 1, ' ');
     }
@@ -190,10 +188,9 @@ int mr_segment_reserve_huge(int fd, void *at, const char *what, uint64_t size)
 int mr_segment_reopen_readonly(int fd)
 {
     char path[64];
-    int again;
 
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    again = open(path, O_RDONLY | O_CLOEXEC);
+    int again = open(path, O_RDONLY | O_CLOEXEC);
     if (again < 0)
         mr_error_set_errno(errno, "cannot reopen shared memory read-only (is /proc mounted?)");
     return again;

@@ -281,11 +281,9 @@ bool mr_ckpt_part_take(struct mr_ckpt_lane *lane, uint64_t *number, uint64_t *he
 
 static void write_record(struct mr_ckpt_lane *lane, uint64_t number, const struct mr_ckpt_part_record *record)
 {
-    struct mr_ckpt_part_record *to;
-
     if (number >= MR_CKPT_PARTS_MAX)
         return;
-    to = &lane->records[number];
+    struct mr_ckpt_part_record *to = &lane->records[number];
     to->crc32c = record->crc32c;
     to->length = record->length;
     to->generation = record->generation;
@@ -319,11 +317,9 @@ void mr_ckpt_part_put_back(struct mr_ckpt_lane *lane, uint64_t number, uint64_t 
 
 bool mr_ckpt_part_record_get(const struct mr_ckpt_lane *lane, uint64_t number, struct mr_ckpt_part_record *record)
 {
-    const struct mr_ckpt_part_record *from;
-
     if (number >= MR_CKPT_PARTS_MAX)
         return false;
-    from = &lane->records[number];
+    const struct mr_ckpt_part_record *from = &lane->records[number];
     if (!atomic_load_explicit(&from->stored, memory_order_acquire)) /* P4 pairs with P2 */
         return false;
     record->crc32c = from->crc32c;
@@ -430,13 +426,11 @@ unsigned mr_ckpt_part_recover_worker(struct mr_ckpt_lane *lane)
 
 enum mr_fate mr_ckpt_part_recover_trainer(struct mr_ckpt_lane *lane)
 {
-    enum mr_fate fate;
-
     for (uint32_t slot = 0; slot < lane->slots; slot++) {
         uint64_t word = mr_ckpt_part_load(lane, slot);
         if (mr_word_state(word) == MR_FILLING) /* supervisor, the trainer being dead: nobody else may change it */
             swap(&lane->tickets[slot], &word, mr_word(MR_EMPTY, 0, 0, mr_word_lap(word)), memory_order_acq_rel);
     }
-    fate = mr_ckpt_part_fate(lane);
+    enum mr_fate fate = mr_ckpt_part_fate(lane);
     return fate == MR_FATE_SEALED ? fate : mr_ckpt_part_abort(lane); /* also finishes a sweep that the dead one began */
 }

@@ -213,13 +213,13 @@ static void post(struct mr_consumer *consumer, uint32_t limit, bool must)
 
 static void post_blocks(struct mr_consumer *consumer)
 {
-    uint32_t window = consumer->lane.window, block = window / 4 < MR_LANE_BLOCK ? window / 4 : MR_LANE_BLOCK, free_now;
+    uint32_t window = consumer->lane.window, block = window / 4 < MR_LANE_BLOCK ? window / 4 : MR_LANE_BLOCK;
 
     if (consumer->queued == 0)
         return;
     if (block == 0)
         block = 1;
-    free_now = free_slots(consumer);
+    uint32_t free_now = free_slots(consumer);
     if (free_now >= block)
         post(consumer, free_now / block * block, false);
 }
@@ -273,12 +273,11 @@ int mr_consumer_feed(struct mr_consumer *consumer, const struct mr_sample *sampl
 size_t mr_consumer_backlog(const struct mr_consumer *consumer)
 {
     struct mr_consumer *self = (struct mr_consumer *)consumer;
-    size_t n;
 
     if (is_foreign(consumer))
         return 0;
     pthread_mutex_lock(&self->lock);
-    n = self->queued + self->tickets;
+    size_t n = self->queued + self->tickets;
     pthread_mutex_unlock(&self->lock);
     return n;
 }

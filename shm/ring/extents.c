@@ -118,11 +118,10 @@ bool mr_extents_have_room(struct mr_producer *producer, uint64_t bytes)
 struct mr_run *mr_extents_alloc(struct mr_producer *producer, uint64_t bytes)
 {
     struct mr_run *run = malloc(sizeof *run);
-    int64_t offset;
 
     if (!run)
         return NULL;
-    offset = mr_arena_alloc(producer->arena, bytes);
+    int64_t offset = mr_arena_alloc(producer->arena, bytes);
     if (offset < 0) {
         free(run);
         return NULL;
@@ -151,11 +150,10 @@ struct mr_run *mr_extents_reserve(struct mr_producer *producer)
 bool mr_extents_reserve_is_ready(struct mr_producer *producer, struct mr_producer_lane **lane, uint64_t *number)
 {
     struct mr_extent *extent = producer->reserve_extent;
-    uint32_t slot;
 
     if (!extent || !extent->published)
         return false;
-    slot = (uint32_t)(extent - extent->lane->extents);
+    uint32_t slot = (uint32_t)(extent - extent->lane->extents);
     if (mr_word_state(mr_lane_load(&extent->lane->lane, slot)) != MR_READY || !is_named(producer, extent))
         return false;
     *lane = extent->lane;
@@ -167,13 +165,12 @@ bool mr_extents_take_back(struct mr_producer *producer)
 {
     struct mr_extent *extent = producer->reserve_extent;
     struct mr_producer_lane *pl;
-    uint64_t number, word;
-    uint32_t slot;
+    uint64_t number;
 
     if (!mr_extents_reserve_is_ready(producer, &pl, &number))
         return false;
-    slot = mr_lane_slot(&pl->lane, number);
-    word = mr_lane_load(&pl->lane, slot);
+    uint32_t slot = mr_lane_slot(&pl->lane, number);
+    uint64_t word = mr_lane_load(&pl->lane, slot);
     if (mr_word_lap(word) != extent->lap || mr_word_owner(word) != producer->slot ||
         !mr_lane_take_back(&pl->lane, slot, word))
         return false;
@@ -330,12 +327,12 @@ static int adopt_run(struct mr_producer *producer, struct mr_producer_lane *pl, 
 int mr_extents_rebuild(struct mr_producer *producer, struct mr_producer_lane *pl)
 {
     struct found *found = malloc(pl->lane.window * sizeof *found);
-    unsigned count, first = 0;
+    unsigned first = 0;
     int rc = 0;
 
     if (!found)
         return -1;
-    count = find_extents(producer, &pl->lane, found);
+    unsigned count = find_extents(producer, &pl->lane, found);
     while (first < count && rc == 0) {
         uint64_t end = found[first].offset + found[first].length;
         unsigned after = first + 1;

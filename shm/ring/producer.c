@@ -483,12 +483,11 @@ bool mr_producer_claim_is_stale(const struct mr_claim *claim)
 int mr_producer_sleep(struct mr_producer *producer)
 {
     struct pick pick;
-    int64_t now;
 
     mr_wake_producer_asleep(producer->line);
     if (MR_MUTANT_IS(MR_MUTANT_NO_ASLEEP_RESCAN))
         return 0;
-    now = mr_clock_mono_ns();
+    int64_t now = mr_clock_mono_ns();
     if (now - producer->rescanned_ns >= RESCAN_NS) {
         for (unsigned i = 0; i < producer->lane_count; i++)
             rescan(producer, producer->lanes[i]);

@@ -12,13 +12,11 @@
 struct mr_views *mr_views_new(const struct mr_board *board, unsigned producers, const struct mr_producer_view *view)
 {
     uint64_t mark = mr_fork_mark();
-    struct mr_views *views;
-
     if (producers == 0 || producers > MR_PRODUCERS_MAX) {
         mr_error_set(MR_E_USAGE, "%u producers", producers);
         return NULL;
     }
-    views = mark ? calloc(1, sizeof *views) : NULL;
+    struct mr_views *views = mark ? calloc(1, sizeof *views) : NULL;
     if (!views) {
         if (mark)
             mr_error_set(MR_E_NO_MEMORY, "no memory for the table of producers");

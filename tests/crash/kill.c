@@ -44,10 +44,8 @@ static void build_mixed_closed(struct scene *scene)
 /* The descriptor of the FILLING ticket names its extent already. */
 static void build_described(struct scene *scene)
 {
-    const struct claim *c;
-
     build_mixed(scene);
-    c = &scene->record.claims[0];
+    const struct claim *c = &scene->record.claims[0];
     mr_lane_describe(
         &scene->lanes[A], c->slot,
         &(struct mr_descriptor){.extent_offset = c->offset, .extent_length = c->bytes, .length = c->bytes});
@@ -205,14 +203,13 @@ static void refill_1(struct scene *scene)
     struct mr_lane *lane = &scene->lanes[A];
     uint64_t ready = mr_word(MR_READY, 0, 0, 0), old = lane->tickets[1].desc.extent_offset, filling;
     struct mr_request request;
-    struct claim claim;
 
     if (!mr_lane_take_back(lane, 1, ready))
         return;
     memset(arena_of(scene, scene->block, 0) + old, 0xee, object_bytes(1));
     if (!mr_lane_claim(lane, 1, mr_lane_load(lane, 1), 0, &filling, &request))
         die("refill");
-    claim = spare_claim(scene, 0, A, 1, filling, 1);
+    struct claim claim = spare_claim(scene, 0, A, 1, filling, 1);
     publish_claim(scene, scene->block, scene->lanes, &claim);
 }
 
@@ -251,11 +248,9 @@ static void post_3(struct scene *scene)
 /* The supervisor recovers producer 0; its slot starts again, and its memory is used for another ticket. */
 static void reclaim(struct scene *scene)
 {
-    struct mr_producer *producer;
     struct mr_job job;
     uint64_t n = 2, filling;
     struct mr_request request;
-    struct claim claim;
 
     for (unsigned i = 0; i < LANES; i++)
         mr_lane_recover(&scene->lanes[i], 0);
@@ -264,9 +259,9 @@ static void reclaim(struct scene *scene)
     if (!mr_lane_claim(&scene->lanes[A], (uint32_t)n, mr_lane_load(&scene->lanes[A], (uint32_t)n), 1, &filling,
                        &request))
         return; /* it was published before */
-    claim = spare_claim(scene, 1, A, (uint32_t)n, filling, request.object);
+    struct claim claim = spare_claim(scene, 1, A, (uint32_t)n, filling, request.object);
     publish_claim(scene, scene->block, scene->lanes, &claim);
-    producer = new_producer(scene, scene->block, 0);
+    struct mr_producer *producer = new_producer(scene, scene->block, 0);
     for (unsigned i = 0; i < LANES; i++)
         mr_producer_add_lane(producer, &scene->lanes[i]);
     if (!mr_producer_next_job(producer, 1, UINT64_MAX, 0, &job))

@@ -142,7 +142,6 @@ struct mr_producer *new_producer(const struct scene *scene, void *block, unsigne
 void scene_init(struct scene *scene, uint32_t window, unsigned arena_pages)
 {
     struct mr_producer_view view[PRODUCERS];
-    struct mr_views *views;
 
     memset(scene, 0, sizeof *scene);
     scene->window = window;
@@ -165,7 +164,7 @@ void scene_init(struct scene *scene, uint32_t window, unsigned arena_pages)
         view[i] = (struct mr_producer_view){arena_of(scene, scene->block, i), scene->arena_bytes,
                                             line_at(scene->block, i), scene->eventfd[i]};
     }
-    views = mr_views_new(scene->board, PRODUCERS, view);
+    struct mr_views *views = mr_views_new(scene->board, PRODUCERS, view);
     for (unsigned i = 0; i < LANES; i++)
         scene->consumers[i] = mr_consumer_new(&scene->lanes[i], views);
 }

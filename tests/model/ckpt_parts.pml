@@ -1,4 +1,4 @@
-/* Checkpoint parts: a checkpoint's bytes on their way to the store (shm/ring/ckpt_part.h). One lane of two slots, NPARTS parts.
+/* Checkpoint parts: the bytes on their way to the store (shm/ring/ckpt_part.h). One lane of two slots, NPARTS parts.
  *
  * Concern: the promise. A writer whose lane is SEALED has been told that its object will be, whatever dies next; an
  * object of an unsealed lane must never appear; nothing half is left behind; no part is lost or sent with the bytes of

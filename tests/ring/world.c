@@ -69,11 +69,10 @@ void world_close(struct world *world)
 
 unsigned world_open_lane(struct world *world, uint32_t window, uint64_t quota, uint32_t first_lap)
 {
-    unsigned index;
     void *at = world_map(mr_lane_size(window));
 
     pthread_mutex_lock(&world->lock);
-    index = atomic_load(&world->lane_count);
+    unsigned index = atomic_load(&world->lane_count);
     if (index == WORLD_LANES)
         world_fail("too many lanes");
     mr_lane_format(at, window, index, index % 1000, 0, quota, first_lap);
@@ -89,12 +88,11 @@ unsigned world_open_lane(struct world *world, uint32_t window, uint64_t quota, u
 struct mr_views *world_views(struct world *world)
 {
     struct mr_producer_view view[WORLD_PRODUCERS];
-    struct mr_views *views;
 
     for (unsigned i = 0; i < world->producers; i++)
         view[i] =
             (struct mr_producer_view){world->arena[i], world->arena_bytes, world->line[i], dup(world->eventfd[i])};
-    views = mr_views_new(world->board, world->producers, view);
+    struct mr_views *views = mr_views_new(world->board, world->producers, view);
     if (!views)
         world_fail("%s", mr_error_text());
     return views;

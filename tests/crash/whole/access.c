@@ -62,13 +62,12 @@ static void watch(struct cast *cast, void (*op)(struct cast *))
 
 uint8_t *access_find(struct cast *cast, void (*op)(struct cast *))
 {
-    pid_t pid;
     int status;
 
     touched = mmap(NULL, tracee_code_size(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (touched == MAP_FAILED)
         fail("no memory");
-    pid = fork();
+    pid_t pid = fork();
     if (pid == 0)
         watch(cast, op);
     if (pid < 0 || waitpid(pid, &status, 0) != pid || status)

@@ -107,26 +107,22 @@ static bool is_caught(const char *self, const struct mutant *mutant, char *text,
 {
     const char *slash = strrchr(self, '/');
     char program[1100], command[1400];
-    char *words;
-    size_t length;
-    FILE *pipe;
-    int status;
 
     if (mutant->in_harness)
         snprintf(program, sizeof program, "%s", self);
     else
         snprintf(program, sizeof program, "%.*s/crash_mutant_%d", (int)(slash - self), self, mutant->number);
     snprintf(command, sizeof command, "'%s' --mutant %d --only '%s'", program, mutant->number, mutant->scenario);
-    pipe = popen(command, "r");
+    FILE *pipe = popen(command, "r");
     if (!pipe)
         return false;
-    length = fread(text, 1, size - 1, pipe);
+    size_t length = fread(text, 1, size - 1, pipe);
     text[length] = '\0';
     text[strcspn(text, "\n")] = '\0';
-    words = strstr(text, "; lane 0");
+    char *words = strstr(text, "; lane 0");
     if (words)
         *words = '\0'; /* the state of all words, when it is run by itself */
-    status = pclose(pipe);
+    int status = pclose(pipe);
     /* A scenario that cannot even be set up has shown nothing. */
     return WIFEXITED(status) && WEXITSTATUS(status) == 1 && text[0] && !strstr(text, "setup: ");
 }
@@ -155,7 +151,6 @@ int main(int argc, char **argv)
     char self[1000];
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
     struct rusage usage;
-    unsigned bad;
 
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--all") == 0)
@@ -169,7 +164,7 @@ int main(int argc, char **argv)
     }
     self[length > 0 ? length : 0] = '\0';
     coverage_open();
-    bad = play_all(mutant, all, only);
+    unsigned bad = play_all(mutant, all, only);
     if (!mutant)
         coverage_print();
     if (!mutant && !only)

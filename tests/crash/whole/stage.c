@@ -174,13 +174,12 @@ static void pass_deaths(struct stage *stage)
 {
     struct tracee tracee;
     enum stop stop = STOP_CODE;
-    uint16_t *visits;
     uint8_t *touched = access_find(&stage->cast, stage->scenario->op);
 
     restore(stage);
     stage->cast.stepped = stage->scenario->role;
     tracee_start(&tracee, &stage->cast, stage->scenario->op);
-    visits = calloc(tracee_code_size(), sizeof *visits);
+    uint16_t *visits = calloc(tracee_code_size(), sizeof *visits);
     while (stop != STOP_GONE && stage->count < STOPS_MAX) {
         stop = tracee_step(&tracee);
         if (stop == STOP_YIELD && stage->cast.world.status->op_done)
@@ -344,11 +343,10 @@ static void play(const struct scenario *scenario, uint32_t window, int mutant, b
 
 void stage_run(const struct scenario *scenario, uint32_t window, int mutant, bool all, struct result *result)
 {
-    pid_t pid;
     int status;
 
     report_result = result;
-    pid = fork();
+    pid_t pid = fork();
     if (pid == 0) {
         alarm(STAGE_S);
         play(scenario, window, mutant, all, result);

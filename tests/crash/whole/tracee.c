@@ -142,10 +142,8 @@ void tracee_start(struct tracee *tracee, struct cast *cast, void (*op)(struct ca
 
 static long peek(struct tracee *tracee, uint64_t at)
 {
-    long word;
-
     errno = 0;
-    word = ptrace(PTRACE_PEEKTEXT, tracee->pid, (void *)(uintptr_t)at, 0);
+    long word = ptrace(PTRACE_PEEKTEXT, tracee->pid, (void *)(uintptr_t)at, 0);
     if (errno)
         fail("PTRACE_PEEKTEXT: %s", strerror(errno));
     return word;
@@ -161,10 +159,9 @@ static void poke(struct tracee *tracee, uint64_t at, long word)
 static enum stop run_to(struct tracee *tracee, uint64_t at)
 {
     long word = peek(tracee, at);
-    enum stop stop;
 
     poke(tracee, at, (word & ~0xffL) | 0xcc);
-    stop = resume(tracee, PTRACE_CONT);
+    enum stop stop = resume(tracee, PTRACE_CONT);
     if (stop == STOP_GONE)
         return stop;
     poke(tracee, at, word);

@@ -1,5 +1,5 @@
-/* test_ckpt_stream.c - the trainer's bytes in order through a checkpoint lane, with a thread that plays the write worker; and
- * the thread that prefaults. */
+/* test_ckpt_stream.c - the trainer's bytes in order through a checkpoint lane, with a thread that plays the write
+ * worker; and the thread that prefaults. */
 #include <check.h>
 #include <poll.h>
 #include <pthread.h>

@@ -149,14 +149,14 @@ START_TEST(names_of_dead_runs_are_swept)
 {
     char dead[64], mine[64], path[96];
     pid_t child = fork();
-    int fd, status;
+    int status;
 
     if (child == 0)
         _exit(0);
     snprintf(dead, sizeof dead, "/millrace.%d-123.0", (int)child);   /* its process is gone */
     snprintf(mine, sizeof mine, "/millrace.%d-1x.0", (int)getpid()); /* not of this form */
     waitpid(child, &status, 0);
-    fd = shm_open(dead, O_RDWR | O_CREAT, 0600);
+    int fd = shm_open(dead, O_RDWR | O_CREAT, 0600);
     ck_assert_int_ge(fd, 0);
     close(fd);
     fd = shm_open(mine, O_RDWR | O_CREAT, 0600);
@@ -174,11 +174,10 @@ START_TEST(board_is_checked)
 {
     int fd = mr_segment_new(MR_BACKING_MEMFD, "the board", sizeof(struct mr_board), 1);
     struct mr_board *board = mr_segment_map(fd, sizeof *board, 1, NULL);
-    const struct mr_board *seen;
 
     ck_assert_ptr_null(mr_board_map(fd)); /* not formatted yet */
     mr_board_format(board, 42, "0123456789012345678901234567890123456789-too-long");
-    seen = mr_board_map(fd);
+    const struct mr_board *seen = mr_board_map(fd);
     ck_assert_ptr_nonnull(seen);
     ck_assert_uint_eq(seen->supervisor_pid, 42);
     ck_assert_uint_eq(strlen(seen->run_id), 39);

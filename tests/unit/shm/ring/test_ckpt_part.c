@@ -1,4 +1,5 @@
-/* test_ckpt_part.c - checkpoint lanes: each step of the table, what a damaged segment can do, and both ends as threads. */
+/* test_ckpt_part.c - checkpoint lanes: each step of the table, what a damaged segment can do, and both ends as
+ * threads. */
 #include <check.h>
 #include <pthread.h>
 #include <sched.h>
@@ -176,10 +177,9 @@ START_TEST(damaged_headers_are_refused)
 {
     const size_t size = mr_ckpt_part_size(SLOTS);
     struct mr_ckpt_lane other;
-    struct mr_ckpt_part_shared *shared;
 
     make_lane(0);
-    shared = segment;
+    struct mr_ckpt_part_shared *shared = segment;
     ck_assert_int_eq(mr_ckpt_part_attach(&other, segment, sizeof *shared - 1, SLOTS * PART_BYTES), -1);
     ck_assert_int_eq(mr_ckpt_part_attach(&other, segment, size - 1, SLOTS * PART_BYTES), -1);
     ck_assert_int_eq(mr_error_code(), MR_E_CORRUPT);

@@ -19,13 +19,10 @@ static uint64_t fed;
 
 static void set_up(uint32_t window, uint64_t quota, uint32_t first_lap)
 {
-    struct mr_views *views;
-    struct mr_lane copy;
-
     world_init(&world, 2, 1 << 20, 4096);
     lane = &world.lanes[world_open_lane(&world, window, quota, first_lap)];
-    copy = *lane;
-    views = world_views(&world);
+    struct mr_lane copy = *lane;
+    struct mr_views *views = world_views(&world);
     consumer = mr_consumer_new(&copy, views);
     ck_assert_ptr_nonnull(consumer);
     mr_views_unref(views);
@@ -130,7 +127,6 @@ END_TEST
 START_TEST(posting_goes_by_blocks)
 {
     struct mr_sample samples[40];
-    struct mr_delivery held;
 
     set_up(16, 1 << 20, 0); /* blocks of 4 */
     memset(samples, 0, sizeof samples);
@@ -148,7 +144,7 @@ START_TEST(posting_goes_by_blocks)
     end(&got);
     ck_assert_uint_eq(count_state(MR_PENDING), 0);
     expect(4, false); /* before it takes, it posts a block */
-    held = got;
+    struct mr_delivery held = got;
     ck_assert_uint_eq(count_state(MR_PENDING), 4);
     end(&held);
     tear_down();
@@ -207,16 +203,14 @@ END_TEST
 
 START_TEST(over_the_quota_only_the_awaited_is_posted)
 {
-    struct mr_delivery first, second;
-
     set_up(16, 200, 0); /* three samples of 64 */
     feed(10, 64);
     ck_assert_uint_eq(count_state(MR_PENDING), 3);
     serve_all();
     expect(0, false);
-    first = got;
+    struct mr_delivery first = got;
     expect(1, false);
-    second = got;
+    struct mr_delivery second = got;
     expect(2, true); /* 192 of 200 would be held: more than 3/4 */
     end(&got);
     atomic_store(&lane->shared->quota_bytes, 0); /* another lane was opened */
@@ -299,14 +293,12 @@ END_TEST
 
 START_TEST(close_keeps_views)
 {
-    struct mr_delivery view;
-
     set_up(8, 1 << 20, 0);
     feed(20, 64);
     serve_slot(0, 0);
     serve_slot(1, 0);
     expect(0, false);
-    view = got;
+    struct mr_delivery view = got;
     mr_consumer_close(consumer);
     mr_consumer_close(consumer);
     ck_assert_int_eq(mr_consumer_next(consumer, 100, &got), MR_NEXT_END);
@@ -413,17 +405,15 @@ END_TEST
 /* Invariant 15. */
 START_TEST(a_forked_child_changes_nothing)
 {
-    struct mr_delivery view;
     int status;
-    pid_t child;
 
     set_up(8, 1 << 20, 0);
     feed(4, 64);
     serve_slot(0, 0);
     serve_slot(1, 0);
     expect(0, false);
-    view = got;
-    child = fork();
+    struct mr_delivery view = got;
+    pid_t child = fork();
     if (child == 0) {
         uint64_t before[8];
         bool right = mr_consumer_is_foreign(consumer);
@@ -461,13 +451,11 @@ END_TEST
 
 START_TEST(numbers_wrap)
 {
-    struct mr_delivery kept;
-
     set_up(4, 1 << 20, UINT32_MAX - 1);
     feed(60, 64);
     serve_all();
     expect(0, false);
-    kept = got; /* skipped across the wrap, too */
+    struct mr_delivery kept = got; /* skipped across the wrap, too */
     for (uint64_t i = 1; i < 60; i++) {
         if (mr_consumer_next(consumer, 0, &got) == MR_NEXT_TIMEOUT) {
             serve_all();
@@ -485,10 +473,8 @@ END_TEST
 
 START_TEST(addresses_are_found)
 {
-    struct mr_views *views;
-
     set_up(4, 100, 0);
-    views = world_views(&world);
+    struct mr_views *views = world_views(&world);
     ck_assert_int_eq(mr_views_find(views, world.arena[1]), 1);
     ck_assert_int_eq(mr_views_find(views, (char *)world.arena[0] + (1 << 20) - 1), 0);
     ck_assert_int_eq(mr_views_find(views, &views), -1);

@@ -111,7 +111,6 @@ START_TEST(failure_has_no_extent_and_bounded_text)
 {
     struct mr_descriptor desc;
     char text[MR_FAIL_TEXT + 16], longer[500];
-    uint64_t filling;
     bool failed;
 
     make_lane(4, 0);
@@ -121,7 +120,7 @@ START_TEST(failure_has_no_extent_and_bounded_text)
     publish(0, claim(0, 1));
     take(0, &desc, &failed);
     post(1);
-    filling = claim(1, 1);
+    uint64_t filling = claim(1, 1);
     mr_lane_fail(&lane, 1, filling, MR_E_NOT_FOUND, longer);
     take(1, &desc, &failed);
     ck_assert(failed);
@@ -146,14 +145,14 @@ END_TEST
 START_TEST(give_back_and_take_back)
 {
     struct mr_descriptor desc;
-    uint64_t ready, word;
+    uint64_t word;
     bool failed;
 
     make_lane(8, 0);
     post(0);
     mr_lane_give_back(&lane, 0, claim(0, 2));
     ck_assert_int_eq(mr_word_state(word_of(0)), MR_PENDING);
-    ready = publish(0, claim(0, 2));
+    uint64_t ready = publish(0, claim(0, 2));
     ck_assert(!mr_lane_take_back(&lane, 0, ready ^ UINT64_C(1) << 48)); /* another producer's word */
     ck_assert(mr_lane_take_back(&lane, 0, ready));
     ck_assert_int_eq(mr_word_state(word_of(0)), MR_PENDING);
@@ -254,11 +253,11 @@ END_TEST
 START_TEST(numbers_wrap)
 {
     struct mr_descriptor desc;
-    uint64_t n, word;
+    uint64_t word;
     bool failed;
 
     make_lane(8, UINT32_MAX);
-    n = (uint64_t)lane.first_lap << lane.shift;
+    uint64_t n = (uint64_t)lane.first_lap << lane.shift;
     ck_assert_int_eq(mr_lane_distance(&lane, mr_lane_wrap(&lane, n + 8), n), 8);
     ck_assert_uint_eq(mr_lane_wrap(&lane, n + 8), 0);
     for (int i = 0; i < 24; i++, n = mr_lane_wrap(&lane, n + 1)) {

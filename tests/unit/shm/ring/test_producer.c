@@ -357,7 +357,6 @@ START_TEST(a_restart_keeps_what_is_named)
 {
     struct mr_descriptor desc;
     bool failed;
-    uint64_t poisoned;
 
     set_up(1, 1, 8, 16);
     for (uint64_t n = 0; n < 6; n++)
@@ -375,7 +374,7 @@ START_TEST(a_restart_keeps_what_is_named)
     ck_assert_int_eq(next_job(0, 1, ALL), 1); /* 4: FILLING when it dies */
     /* 5: an old descriptor under a HELD that was FAILED by the supervisor names nothing */
     world.lanes[0].tickets[5].desc = (struct mr_descriptor){.extent_offset = 3 * PAGE, .extent_length = PAGE};
-    poisoned = mr_lane_load(&world.lanes[0], 5);
+    uint64_t poisoned = mr_lane_load(&world.lanes[0], 5);
     ck_assert(mr_lane_poison(&world.lanes[0], 5, poisoned, MR_E_IO, "poison"));
     atomic_store(&world.lanes[0].tickets[5].word, mr_word(MR_HELD, 0, MR_ATTEMPT_POISON, 0));
 
@@ -398,7 +397,6 @@ START_TEST(lanes_are_dropped_when_nothing_is_left)
 {
     struct mr_descriptor desc;
     bool failed;
-    uint64_t word;
 
     set_up(1, 1, 8, 16);
     post(0, 0, 100);
@@ -406,7 +404,7 @@ START_TEST(lanes_are_dropped_when_nothing_is_left)
     ck_assert(!mr_producer_drop_lane(producers[0], 0)); /* open */
     ck_assert_int_eq(next_job(0, 2, ALL), 1);
     mr_producer_publish(producers[0], &job.claims[0], 100, 0, 0, 0);
-    word = take(0, 0, &desc, &failed);
+    uint64_t word = take(0, 0, &desc, &failed);
     mr_lane_close(&world.lanes[0], false);
     ck_assert(!mr_producer_drop_lane(producers[0], 0)); /* a claim */
     mr_producer_give_back(producers[0], &job.claims[1]);
@@ -452,12 +450,10 @@ END_TEST
 /* A wild consumer writes PENDING over our FILLING: the extent is not given to anybody else. */
 START_TEST(a_ticket_in_flight_is_not_claimed_again)
 {
-    struct mr_job first;
-
     set_up(1, 1, 8, 16);
     post(0, 0, 100);
     ck_assert_int_eq(next_job(0, 1, ALL), 1);
-    first = job;
+    struct mr_job first = job;
     atomic_store(&world.lanes[0].tickets[0].word, mr_word(MR_PENDING, 0, 0, 0));
     ck_assert_int_eq(next_job(0, 1, ALL), 0);
     ck_assert_int_eq(mr_producer_sleep(producers[0]), 0);
@@ -470,13 +466,11 @@ END_TEST
 
 START_TEST(numbers_wrap)
 {
-    uint64_t n;
-
     world_init(&world, 1, 9 * PAGE, PAGE);
     world_open_lane(&world, 8, 1 << 30, UINT32_MAX);
     producers[0] = world_producer(&world, 0);
     add_lane(producers[0], 0);
-    n = (uint64_t)UINT32_MAX << 3;
+    uint64_t n = (uint64_t)UINT32_MAX << 3;
     for (int i = 0; i < 40; i++, n = mr_lane_wrap(&world.lanes[0], n + 1)) {
         struct mr_request request = {.object = n, .length = 100};
         ck_assert(mr_lane_post(&world.lanes[0], n, &request));

@@ -38,11 +38,10 @@ static void *wake_after_a_while(void *arg)
 
 START_TEST(consumer_is_woken_only_if_it_wants)
 {
-    uint32_t seen;
     pthread_t thread;
 
     make_lane();
-    seen = mr_wake_seq(&lane);
+    uint32_t seen = mr_wake_seq(&lane);
     mr_wake_consumer(&lane);
     ck_assert_uint_eq(mr_wake_seq(&lane), seen); /* want is 0: no syscall, no change */
     ck_assert_int_eq(mr_wake_wait(&lane, seen, 1), MR_WAKE_TIMEOUT);
