@@ -499,21 +499,6 @@ static PyObject *client_stat(Client *self, PyObject *ignored)
     return result;
 }
 
-static PyObject *client_shutdown(Client *self, PyObject *ignored)
-{
-    (void)ignored;
-    if (begin(self))
-        return NULL;
-    int rc;
-    Py_BEGIN_ALLOW_THREADS
-        rc = mr_client_shutdown(self->client);
-    Py_END_ALLOW_THREADS
-    end(self);
-    if (rc)
-        return ring_raise();
-    Py_RETURN_NONE;
-}
-
 static PyObject *client_get_run_id(Client *self, void *closure)
 {
     (void)closure;
@@ -564,7 +549,6 @@ static PyMethodDef client_methods[] = {
     {"config", (PyCFunction)client_config, METH_NOARGS,
      "config() -> int: a descriptor of the configuration, for `millrace-worker` (MILLRACE_CONFIG_FD). The caller's."},
     {"stat", (PyCFunction)client_stat, METH_NOARGS, "stat() -> str: JSON."},
-    {"shutdown", (PyCFunction)client_shutdown, METH_NOARGS, "Asks a private supervisor to end."},
     {NULL, NULL, 0, NULL},
 };
 static PyGetSetDef client_getset[] = {

@@ -291,17 +291,6 @@ static PyObject *lane_close(Lane *self, PyObject *ignored)
     Py_RETURN_NONE;
 }
 
-static PyObject *lane_stats(Lane *self, PyObject *ignored)
-{
-    (void)ignored;
-    struct mr_consumer_stats s;
-    mr_consumer_stats(self->consumer, &s);
-    return Py_BuildValue("{sKsKsKsKsKsKsKsKsKsK}", "delivered", s.delivered, "delivered_bytes", s.delivered_bytes,
-                         "copies", s.copies, "copied_bytes", s.copied_bytes, "failed", s.failed, "waits", s.waits,
-                         "wait_ns", s.wait_ns, "held", s.held, "held_bytes", s.held_bytes, "skipped_slots",
-                         s.skipped_slots);
-}
-
 static PyObject *lane_count(Lane *self, PyObject *args)
 {
     const char *what;
@@ -321,12 +310,6 @@ static PyObject *lane_get_window(Lane *self, void *closure)
     return PyLong_FromUnsignedLong(mr_consumer_window(self->consumer));
 }
 
-static PyObject *lane_get_drained(Lane *self, void *closure)
-{
-    (void)closure;
-    return PyBool_FromLong(mr_consumer_is_drained(self->consumer));
-}
-
 static PyMethodDef lane_methods[] = {
     {"start", (PyCFunction)(void (*)(void))lane_start, METH_VARARGS | METH_KEYWORDS,
      "start(plan, worker=0, workers=1, *, single=False): feed what the plan gives that worker."},
@@ -337,12 +320,10 @@ static PyMethodDef lane_methods[] = {
      "next_fed(): as next(), but feeds nothing more from the plan before it."},
     {"close", (PyCFunction)lane_close, METH_NOARGS, "Ends the stream. Leases stay valid. May be called twice."},
     {"count", (PyCFunction)lane_count, METH_VARARGS, "count(what): one more \"skipped\" or \"replaced\" sample."},
-    {"stats", (PyCFunction)lane_stats, METH_NOARGS, "stats() -> dict of counts."},
     {NULL, NULL, 0, NULL},
 };
 static PyGetSetDef lane_getset[] = {
     {"window", (getter)lane_get_window, NULL, "tickets of the lane", NULL},
-    {"drained", (getter)lane_get_drained, NULL, "closed, and no Lease of it is left", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 static PyType_Slot lane_slots[] = {

@@ -53,14 +53,22 @@ static void plan_dealloc(Plan *self)
     Py_DECREF(type);
 }
 
-static PyObject *plan_share(Plan *self, PyObject *arg)
+/* What this rank gets at step `arg`: 0, or -1 with an exception. */
+static int share_of(const Plan *self, PyObject *arg, uint64_t *first, uint32_t *count)
 {
     uint64_t step;
     if (ring_uint64(arg, &step))
-        return NULL;
+        return -1;
+    mr_plan_share(&self->plan, step, first, count);
+    return 0;
+}
+
+static PyObject *plan_share(Plan *self, PyObject *arg)
+{
     uint64_t first;
     uint32_t count;
-    mr_plan_share(&self->plan, step, &first, &count);
+    if (share_of(self, arg, &first, &count))
+        return NULL;
     return Py_BuildValue("KI", (unsigned long long)first, (unsigned)count);
 }
 
@@ -75,12 +83,10 @@ static PyObject *plan_object(Plan *self, PyObject *arg)
 /* A batch as a list of object numbers: what a sampler hands out. */
 static PyObject *plan_objects(Plan *self, PyObject *arg)
 {
-    uint64_t step;
-    if (ring_uint64(arg, &step))
-        return NULL;
     uint64_t first;
     uint32_t count;
-    mr_plan_share(&self->plan, step, &first, &count);
+    if (share_of(self, arg, &first, &count))
+        return NULL;
     PyObject *list = PyList_New(count);
     for (uint32_t i = 0; list && i < count; i++) {
         PyObject *number = PyLong_FromUnsignedLongLong(mr_plan_object(&self->plan, first + i));

@@ -570,8 +570,3 @@ char *mr_client_reload(struct mr_client *client)
     mr_msg_close(&in);
     return copy;
 }
-
-int mr_client_shutdown(struct mr_client *client)
-{
-    return call_plain(client, mr_msg_new(MR_MSG_SHUTDOWN));
-}

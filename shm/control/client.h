@@ -104,6 +104,5 @@ int mr_client_config(struct mr_client *client);
 char *mr_client_stat(struct mr_client *client);
 /* Lets it reread its configuration: malloc'ed text of what has been applied. */
 char *mr_client_reload(struct mr_client *client);
-int mr_client_shutdown(struct mr_client *client);
 
 #endif

@@ -32,6 +32,19 @@ static bool is_dataset_key(const struct mr_config_key *key)
     return strcmp(key->section, "dataset") == 0;
 }
 
+/* The keys of [dataset.NAME], or all others: *i goes through the table, from 0. NULL at its end. */
+static const struct mr_config_key *next_key(bool dataset, unsigned *i)
+{
+    unsigned count;
+    const struct mr_config_key *keys = mr_config_keys(&count);
+    while (*i < count) {
+        const struct mr_config_key *key = &keys[(*i)++];
+        if (is_dataset_key(key) == dataset)
+            return key;
+    }
+    return NULL;
+}
+
 static int no_memory(void)
 {
     mr_error_set(MR_E_NO_MEMORY, "no memory for the configuration");
@@ -42,19 +55,16 @@ static int no_memory(void)
 
 static int set_defaults(void *base, bool dataset)
 {
-    unsigned count;
-    const struct mr_config_key *keys = mr_config_keys(&count);
-    for (unsigned i = 0; i < count; i++) {
-        if (is_dataset_key(&keys[i]) != dataset)
-            continue;
-        switch (keys[i].type) {
+    unsigned i = 0;
+    for (const struct mr_config_key *key; (key = next_key(dataset, &i));) {
+        switch (key->type) {
         case MR_KEY_U64:
         case MR_KEY_BYTES:
         case MR_KEY_CHOICE:
-            *(uint64_t *)field(&keys[i], base) = keys[i].fallback;
+            *(uint64_t *)field(key, base) = key->fallback;
             break;
         case MR_KEY_STRING:
-            if (!(*(char **)field(&keys[i], base) = strdup("")))
+            if (!(*(char **)field(key, base) = strdup("")))
                 return no_memory();
             break;
         case MR_KEY_STRINGS:
@@ -67,16 +77,13 @@ static int set_defaults(void *base, bool dataset)
 
 static void free_fields(void *base, bool dataset)
 {
-    unsigned count;
-    const struct mr_config_key *keys = mr_config_keys(&count);
-    for (unsigned i = 0; i < count; i++) {
-        if (is_dataset_key(&keys[i]) != dataset)
-            continue;
-        if (keys[i].type == MR_KEY_STRING) {
-            free(*(char **)field(&keys[i], base));
-            *(char **)field(&keys[i], base) = NULL;
-        } else if (keys[i].type == MR_KEY_STRINGS || keys[i].type == MR_KEY_LINES) {
-            mr_strings_close(field(&keys[i], base)); /* uri and uris share a field: closing twice is harmless */
+    unsigned i = 0;
+    for (const struct mr_config_key *key; (key = next_key(dataset, &i));) {
+        if (key->type == MR_KEY_STRING) {
+            free(*(char **)field(key, base));
+            *(char **)field(key, base) = NULL;
+        } else if (key->type == MR_KEY_STRINGS || key->type == MR_KEY_LINES) {
+            mr_strings_close(field(key, base)); /* uri and uris share a field: closing twice is harmless */
         }
     }
 }
@@ -336,26 +343,27 @@ static void pack_text(msgpack_packer *packer, const char *text)
     msgpack_pack_str_with_body(packer, text, strlen(text));
 }
 
-/* `uris` names the same field as `uri`: one of the two is enough. */
-static bool is_packed(const struct mr_config_key *key, bool dataset)
+/* As next_key, without `uri`, which has the same field as `uris`. */
+static const struct mr_config_key *next_packed(bool dataset, unsigned *i)
 {
-    return is_dataset_key(key) == dataset && !(dataset && strcmp(key->name, "uri") == 0);
+    const struct mr_config_key *key;
+    do {
+        key = next_key(dataset, i);
+    } while (key && dataset && strcmp(key->name, "uri") == 0);
+    return key;
 }
 
 static void pack_fields(msgpack_packer *packer, const void *base, bool dataset)
 {
-    unsigned count;
-    const struct mr_config_key *keys = mr_config_keys(&count);
-    for (unsigned i = 0; i < count; i++) {
+    unsigned i = 0;
+    for (const struct mr_config_key *key; (key = next_packed(dataset, &i));) {
         char name[80];
-        if (!is_packed(&keys[i], dataset))
-            continue;
-        full_name(&keys[i], name);
+        full_name(key, name);
         pack_text(packer, name);
-        const void *at = field_const(&keys[i], base);
-        if (keys[i].type == MR_KEY_STRING) {
+        const void *at = field_const(key, base);
+        if (key->type == MR_KEY_STRING) {
             pack_text(packer, *(char *const *)at);
-        } else if (keys[i].type == MR_KEY_STRINGS || keys[i].type == MR_KEY_LINES) {
+        } else if (key->type == MR_KEY_STRINGS || key->type == MR_KEY_LINES) {
             const struct mr_strings *strings = at;
             msgpack_pack_array(packer, strings->count);
             for (size_t j = 0; j < strings->count; j++)
@@ -368,10 +376,9 @@ static void pack_fields(msgpack_packer *packer, const void *base, bool dataset)
 
 static unsigned packed_count(bool dataset)
 {
-    unsigned count, packed = 0;
-    const struct mr_config_key *keys = mr_config_keys(&count);
-    for (unsigned i = 0; i < count; i++)
-        packed += is_packed(&keys[i], dataset);
+    unsigned i = 0, packed = 0;
+    while (next_packed(dataset, &i))
+        packed++;
     return packed;
 }
 
@@ -486,15 +493,12 @@ static int take_value(const struct mr_config_key *key, void *base, const msgpack
 
 static int take_fields(void *base, bool dataset, const msgpack_object *map)
 {
-    unsigned count;
-    const struct mr_config_key *keys = mr_config_keys(&count);
-    for (unsigned i = 0; i < count; i++) {
+    unsigned i = 0;
+    for (const struct mr_config_key *key; (key = next_packed(dataset, &i));) {
         char name[80];
-        if (!is_packed(&keys[i], dataset))
-            continue;
-        full_name(&keys[i], name);
+        full_name(key, name);
         const msgpack_object *object = mr_unpack_find(map, name);
-        if (object && take_value(&keys[i], base, object, name) != 0)
+        if (object && take_value(key, base, object, name) != 0)
             return -1;
     }
     return 0;

@@ -497,11 +497,6 @@ void mr_consumer_close(struct mr_consumer *consumer)
     pthread_mutex_unlock(&consumer->lock);
 }
 
-bool mr_consumer_is_drained(const struct mr_consumer *consumer)
-{
-    return is_foreign(consumer) || mr_lane_is_drained(&consumer->lane);
-}
-
 bool mr_consumer_is_foreign(const struct mr_consumer *consumer)
 {
     return is_foreign(consumer);

@@ -93,7 +93,6 @@ void mr_lease_release(struct mr_consumer *consumer, uint32_t slot, uint64_t word
 
 /* Ends the epoch: closes the lane, drops the queue; live leases stay valid. Idempotent. */
 void mr_consumer_close(struct mr_consumer *consumer);
-bool mr_consumer_is_drained(const struct mr_consumer *consumer);
 /* In a forked child of the process that made it (a MADV_WIPEONFORK page reads 0). */
 bool mr_consumer_is_foreign(const struct mr_consumer *consumer);
 /* Adds to one of the lane's counters (enum mr_consumer_counter) what only the caller knows: skipped samples, say. */

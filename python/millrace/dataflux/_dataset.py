@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Callable, overload
+from typing import Any, Callable, ClassVar, overload
 
 from .._connection import Connection
 from .._ring import Lease
@@ -66,8 +66,9 @@ class Objects(Sequence[Pair]):
 
 
 class Names:
-    """The attributes of the reference's data sets; mixed into millrace's."""
+    """The arguments and attributes of the reference's data sets; mixed in front of millrace's."""
 
+    config_class: ClassVar[type[BaseConfig]]
     project_name: Any
     bucket_name: str
     config: BaseConfig
@@ -75,20 +76,27 @@ class Names:
     _settings: Settings
     _source: Any
 
-    def _adopt(
-        self, project_name: Any, bucket_name: Any, config: Any, data_format_fn: Any, storage_client: Any
-    ) -> tuple[str, Format]:
-        """Keeps the arguments; the URI and the transform that stand for them."""
-        if not isinstance(config, BaseConfig):
+    def __init__(
+        self,
+        project_name: Any,
+        bucket_name: str,
+        config: BaseConfig | None = None,
+        data_format_fn: Callable[[bytes], Any] = data_format_default,
+        storage_client: Any = None,
+        **more: Any,
+    ) -> None:
+        chosen = self.config_class() if config is None else config
+        if not isinstance(chosen, BaseConfig):
             raise TypeError(
-                f"config is a Config of millrace.dataflux, not {type(config).__module__}.{type(config).__name__}"
+                f"config is a Config of millrace.dataflux, not {type(chosen).__module__}.{type(chosen).__name__}"
             )
         if not callable(data_format_fn):
             raise TypeError(f"data_format_fn is a function, not {type(data_format_fn).__name__}")
         self.project_name, self.bucket_name = project_name, bucket_name
-        self.config, self.data_format_fn = config, data_format_fn
-        self._settings = _config.settings(config, storage_client)
-        return _config.uri(bucket_name, config), Format(data_format_fn)
+        self.config, self.data_format_fn = chosen, data_format_fn
+        self._settings = _config.settings(chosen, storage_client)
+        uri = _config.uri(bucket_name, chosen)
+        super().__init__(uri, transform=Format(data_format_fn), **more)  # type: ignore[call-arg]
 
     def _connect(self) -> Connection:
         return connection(self._settings)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Callable
 
 from .._iterable import IterableDataset
 from ._config import BaseConfig
@@ -24,15 +23,4 @@ class DataFluxIterableDataset(Names, IterableDataset):
     millrace.IterableDataset: rank=0 and world_size=1 give every rank all objects, as in gcs-torch-dataflux.
     """
 
-    def __init__(
-        self,
-        project_name: Any,
-        bucket_name: str,
-        config: BaseConfig | None = None,
-        data_format_fn: Callable[[bytes], Any] = data_format_default,
-        storage_client: Any = None,
-        **more: Any,
-    ) -> None:
-        chosen = Config() if config is None else config
-        uri, transform = self._adopt(project_name, bucket_name, chosen, data_format_fn, storage_client)
-        IterableDataset.__init__(self, uri, transform=transform, **more)
+    config_class = Config

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Callable
 
 from .._map import MapDataset
 from ._config import BaseConfig, ThreadFields
@@ -23,15 +22,4 @@ class DataFluxMapStyleDataset(Names, MapDataset):
     Returns at once; the first use waits for the listing. The keyword-only arguments are those of millrace.MapDataset.
     """
 
-    def __init__(
-        self,
-        project_name: Any,
-        bucket_name: str,
-        config: BaseConfig | None = None,
-        data_format_fn: Callable[[bytes], Any] = data_format_default,
-        storage_client: Any = None,
-        **more: Any,
-    ) -> None:
-        chosen = Config() if config is None else config
-        uri, transform = self._adopt(project_name, bucket_name, chosen, data_format_fn, storage_client)
-        MapDataset.__init__(self, uri, transform=transform, **more)
+    config_class = Config

@@ -7,6 +7,7 @@
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
 #include "shm/base/uri.h"
+#include "tests/unit/suite.h"
 
 START_TEST(error_carries_context)
 {
@@ -83,16 +84,10 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("base");
     TCase *tc = tcase_create("base");
     tcase_add_test(tc, error_carries_context);
     tcase_add_test(tc, crc32c_known_values);
     tcase_add_test(tc, crc32c_combine_property);
     tcase_add_test(tc, uri_forms);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return mr_suite_run("base", tc);
 }

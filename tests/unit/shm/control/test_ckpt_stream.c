@@ -14,6 +14,7 @@
 #include "shm/control/ckpt_stream.h"
 #include "shm/memory/prefault.h"
 #include "shm/ring/wake.h"
+#include "tests/unit/suite.h"
 
 #define PART  4096u
 #define SLOTS 4u
@@ -407,9 +408,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("part_stream");
-    TCase *tests = tcase_create("part_stream");
-
+    TCase *tests = tcase_create("ckpt_stream");
     tcase_set_timeout(tests, 60);
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_loop_test(tests, bytes_arrive_in_order, 0, 6);
@@ -421,10 +420,5 @@ int main(void)
     tcase_add_test(tests, too_many_parts);
     tcase_add_test(tests, prefault_touches_its_range_and_no_other);
     tcase_add_test(tests, large_objects_are_prefaulted);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return mr_suite_run("ckpt_stream", tests);
 }

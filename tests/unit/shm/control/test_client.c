@@ -17,6 +17,7 @@
 #include "shm/base/error.h"
 #include "shm/control/msg.h"
 #include "shm/memory/segment.h"
+#include "tests/unit/suite.h"
 
 static char path[64];
 static pid_t server;
@@ -364,7 +365,6 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("client");
     TCase *tcase = tcase_create("client");
     tcase_set_timeout(tcase, 20);
     tcase_add_checked_fixture(tcase, setup, teardown);
@@ -376,10 +376,5 @@ int main(void)
     tcase_add_test(tcase, test_states_come_from_the_board);
     tcase_add_test(tcase, test_supervisor_dies);
     tcase_add_test(tcase, test_forked_child);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return mr_suite_run("client", tcase);
 }

@@ -10,6 +10,7 @@
 
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
+#include "tests/unit/suite.h"
 
 static struct mr_config config;
 
@@ -284,7 +285,6 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("config");
     TCase *tcase = tcase_create("config");
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, test_table_is_sane);
@@ -296,10 +296,5 @@ int main(void)
     tcase_add_test(tcase, test_check);
     tcase_add_test(tcase, test_to_a_worker_and_back);
     tcase_add_test(tcase, test_damaged_encodings);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return mr_suite_run("config", tcase);
 }

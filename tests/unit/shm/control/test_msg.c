@@ -11,6 +11,7 @@
 
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
+#include "tests/unit/suite.h"
 
 static int ends[2];
 
@@ -370,7 +371,6 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("msg");
     TCase *tcase = tcase_create("msg");
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, test_round_trip);
@@ -383,10 +383,5 @@ int main(void)
     tcase_add_test(tcase, test_refused_packets_leak_nothing);
     tcase_add_test(tcase, test_ends_of_a_socket);
     tcase_add_test(tcase, test_noise);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return mr_suite_run("msg", tcase);
 }

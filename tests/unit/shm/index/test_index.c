@@ -11,6 +11,7 @@
 #include "shm/index/index.h"
 #include "shm/index/index_build.h"
 #include "shm/index/index_image.h"
+#include "tests/unit/suite.h"
 
 /* What an index is held against: plain arrays. */
 struct object {
@@ -536,7 +537,6 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("index");
     TCase *tc = tcase_create("index");
     tcase_set_timeout(tc, 60);
     tcase_add_test(tc, holds_what_was_added);
@@ -554,10 +554,5 @@ int main(void)
     tcase_add_test(tc, crafted_headers_are_refused);
     tcase_add_test(tc, digest_text);
     tcase_add_test(tc, names_of_kinds);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return mr_suite_run("index", tc);
 }

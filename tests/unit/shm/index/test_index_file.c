@@ -16,6 +16,7 @@
 #include "shm/base/error.h"
 #include "shm/index/index_build.h"
 #include "shm/index/index_file.h"
+#include "tests/unit/suite.h"
 
 static char folder[64];
 
@@ -258,7 +259,6 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("index_file");
     TCase *tc = tcase_create("index_file");
     tcase_add_checked_fixture(tc, NULL, free_images);
     tcase_set_timeout(tc, 60);
@@ -269,10 +269,5 @@ int main(void)
     tcase_add_test(tc, other_files_are_refused);
     tcase_add_test(tc, saving_replaces_or_refuses);
     tcase_add_test(tc, killed_while_saving);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return mr_suite_run("index_file", tc);
 }

@@ -5,6 +5,7 @@
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
 #include "shm/index/plan_impl.h"
+#include "tests/unit/suite.h"
 
 static const uint8_t digest[MR_PLAN_DIGEST_BYTES] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
 
@@ -417,7 +418,6 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("plan");
     TCase *tc = tcase_create("plan");
     tcase_set_timeout(tc, 60);
     tcase_add_test(tc, permutes_every_small_size);
@@ -435,10 +435,5 @@ int main(void)
     tcase_add_test(tc, replacements_are_others_and_distinct);
     tcase_add_test(tc, refuses_out_of_range);
     tcase_add_test(tc, tail_names);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return mr_suite_run("plan", tc);
 }

@@ -6,6 +6,7 @@
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
 #include "shm/memory/arena.h"
+#include "tests/unit/suite.h"
 
 #define P ((uint64_t)MR_ARENA_PAGE)
 
@@ -151,7 +152,6 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("arena");
     TCase *tc = tcase_create("arena");
     tcase_set_timeout(tc, 60);
     tcase_add_test(tc, reserve_is_never_given_out);
@@ -159,10 +159,5 @@ int main(void)
     tcase_add_test(tc, neighbours_are_joined);
     tcase_add_test(tc, claims_after_a_restart);
     tcase_add_test(tc, random_against_a_map);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return mr_suite_run("arena", tc);
 }

@@ -14,6 +14,7 @@
 #include "shm/base/error.h"
 #include "shm/memory/segment.h"
 #include "shm/ring/board.h"
+#include "tests/unit/suite.h"
 
 static const enum mr_backing backings[] = {MR_BACKING_AUTO, MR_BACKING_POSIX, MR_BACKING_MEMFD};
 
@@ -191,7 +192,6 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("segment");
     TCase *tc = tcase_create("segment");
     tcase_add_test(tc, both_ends_see_the_same);
     tcase_add_test(tc, a_readonly_mapping_cannot_become_writable);
@@ -201,10 +201,5 @@ int main(void)
     tcase_add_test(tc, huge_or_small_all_pages_are_reserved);
     tcase_add_test(tc, names_of_dead_runs_are_swept);
     tcase_add_test(tc, board_is_checked);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return mr_suite_run("segment", tc);
 }

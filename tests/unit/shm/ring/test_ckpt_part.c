@@ -11,6 +11,7 @@
 #include "shm/base/error.h"
 #include "shm/memory/segment.h"
 #include "shm/ring/ckpt_part.h"
+#include "tests/unit/suite.h"
 
 #define PART_BYTES 4096u
 #define SLOTS      4u
@@ -347,8 +348,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("part");
-    TCase *tc = tcase_create("part");
+    TCase *tc = tcase_create("ckpt_part");
     tcase_set_timeout(tc, 60);
     tcase_add_test(tc, life_of_a_part);
     tcase_add_test(tc, abort_empties_every_slot);
@@ -358,10 +358,5 @@ int main(void)
     tcase_add_test(tc, garbage_words);
     tcase_add_test(tc, both_ends);
     tcase_add_test(tc, over_a_descriptor);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return mr_suite_run("ckpt_part", tc);
 }

@@ -8,6 +8,7 @@
 
 #include "shm/base/error.h"
 #include "shm/ring/counters.h"
+#include "tests/unit/suite.h"
 
 START_TEST(starts_empty_and_adds)
 {
@@ -135,17 +136,11 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("counters");
     TCase *tc = tcase_create("counters");
     tcase_add_test(tc, starts_empty_and_adds);
     tcase_add_test(tc, garbage_is_refused);
     tcase_add_test(tc, readable_after_a_kill);
     tcase_add_test(tc, threads_of_the_owner_lose_nothing);
     tcase_add_test(tc, labels_are_fit_to_print);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return mr_suite_run("counters", tc);
 }

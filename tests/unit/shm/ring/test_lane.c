@@ -9,6 +9,7 @@
 #include "shm/base/error.h"
 #include "shm/memory/segment.h"
 #include "shm/ring/lane.h"
+#include "tests/unit/suite.h"
 
 static struct mr_lane lane;
 
@@ -341,7 +342,6 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("lane");
     TCase *tc = tcase_create("lane");
     tcase_add_test(tc, life_of_a_ticket);
     tcase_add_test(tc, failure_has_no_extent_and_bounded_text);
@@ -352,10 +352,5 @@ int main(void)
     tcase_add_test(tc, numbers_wrap);
     tcase_add_test(tc, damaged_headers_are_refused);
     tcase_add_test(tc, garbage_words);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return mr_suite_run("lane", tc);
 }

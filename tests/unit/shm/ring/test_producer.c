@@ -7,6 +7,7 @@
 #include "shm/base/error.h"
 #include "shm/ring/producer_impl.h"
 #include "tests/ring/world.h"
+#include "tests/unit/suite.h"
 
 #define PAGE ((uint64_t)MR_ARENA_PAGE)
 #define ALL  UINT64_MAX
@@ -500,7 +501,6 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("producer");
     TCase *tc = tcase_create("producer");
     tcase_add_test(tc, a_job_is_consecutive_and_contiguous);
     tcase_add_test(tc, a_job_shrinks_to_what_fits);
@@ -519,10 +519,5 @@ int main(void)
     tcase_add_test(tc, a_ticket_in_flight_is_not_claimed_again);
     tcase_add_test(tc, numbers_wrap);
     tcase_add_test(tc, wrong_options);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return mr_suite_run("producer", tc);
 }

@@ -9,6 +9,7 @@
 #include "shm/base/error.h"
 #include "shm/ring/range_reader.h"
 #include "tests/ring/world.h"
+#include "tests/unit/suite.h"
 
 #define BLOCK  64u
 #define SIZE   (40u * BLOCK + 10u)
@@ -366,9 +367,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("range_reader");
     TCase *tcase = tcase_create("range_reader");
-    suite_add_tcase(suite, tcase);
     tcase_add_test(tcase, a_read_asks_for_what_it_covers);
     tcase_add_test(tcase, the_window_bounds_what_is_asked_for);
     tcase_add_test(tcase, steps_forward_ask_for_more_each_time);
@@ -383,9 +382,5 @@ int main(void)
     tcase_add_test(tcase, a_failed_block_is_an_error_where_it_is_needed);
     tcase_add_test(tcase, a_failed_block_that_nobody_needs_is_none);
     tcase_add_test(tcase, a_forked_child_is_inert);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return mr_suite_run("range_reader", tcase);
 }

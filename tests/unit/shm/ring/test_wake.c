@@ -12,6 +12,7 @@
 
 #include "shm/ring/lane.h"
 #include "shm/ring/wake.h"
+#include "tests/unit/suite.h"
 
 static struct mr_lane lane;
 
@@ -106,16 +107,10 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("wake");
     TCase *tc = tcase_create("wake");
     tcase_set_timeout(tc, 60);
     tcase_add_test(tc, consumer_is_woken_only_if_it_wants);
     tcase_add_test(tc, a_signal_ends_the_wait);
     tcase_add_test(tc, producer_is_woken_only_if_asleep);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return mr_suite_run("wake", tc);
 }
