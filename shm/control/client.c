@@ -384,8 +384,8 @@ static int open_view(struct mr_client *client, unsigned slot, struct mr_producer
         view->eventfd = mr_msg_take_fd(&in, 2);
     mr_msg_close(&in);
     if (view->eventfd >= 0) {
-        view->arena = mr_segment_map(arena, view->arena_bytes, 0, NULL);
-        view->line = mr_segment_map(line, MR_PRODUCER_LINE_BYTES, 0, NULL);
+        view->arena = mr_segment_map(arena, view->arena_bytes, false, NULL);
+        view->line = mr_segment_map(line, MR_PRODUCER_LINE_BYTES, false, NULL);
     }
     if (arena >= 0)
         close(arena);

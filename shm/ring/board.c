@@ -19,7 +19,7 @@ void mr_board_format(struct mr_board *board, uint32_t supervisor_pid, const char
 const struct mr_board *mr_board_map(int fd)
 {
     uint64_t size;
-    struct mr_board *board = mr_segment_map(fd, sizeof *board, 0, &size);
+    struct mr_board *board = mr_segment_map(fd, sizeof *board, false, &size);
 
     if (!board) {
         mr_error_append("the supervisor's board");

@@ -99,7 +99,7 @@ int mr_ckpt_part_attach(struct mr_ckpt_lane *lane, void *segment, size_t size, u
 int mr_ckpt_part_map(struct mr_ckpt_lane *lane, int fd, uint64_t arena_bytes)
 {
     uint64_t size;
-    void *at = mr_segment_map(fd, 0, 1, &size);
+    void *at = mr_segment_map(fd, 0, true, &size);
 
     if (!at) {
         mr_error_append("control segment of a checkpoint lane");

@@ -106,7 +106,7 @@ int mr_lane_attach(struct mr_lane *lane, void *segment, size_t size)
 int mr_lane_map(struct mr_lane *lane, int fd)
 {
     uint64_t size;
-    void *at = mr_segment_map(fd, 0, 1, &size);
+    void *at = mr_segment_map(fd, 0, true, &size);
 
     if (!at) {
         mr_error_append("control segment of a lane");

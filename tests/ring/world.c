@@ -22,8 +22,8 @@ void __wrap_mr_segment_unmap(void *at, uint64_t size)
 
 void *world_map(uint64_t size)
 {
-    int fd = mr_segment_new(MR_BACKING_MEMFD, "a test segment", size, 0);
-    void *at = fd < 0 ? NULL : mr_segment_map(fd, size, 1, NULL);
+    int fd = mr_segment_new(MR_BACKING_MEMFD, "a test segment", size, false);
+    void *at = fd < 0 ? NULL : mr_segment_map(fd, size, true, NULL);
 
     if (!at)
         world_fail("%s", mr_error_text());

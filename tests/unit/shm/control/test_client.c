@@ -87,9 +87,9 @@ static void setup(void)
 {
     snprintf(path, sizeof path, "/tmp/millrace-test-client-%d", (int)getpid());
     unlink(path);
-    board_fd = mr_segment_new(MR_BACKING_MEMFD, "board", sizeof *board, 1);
+    board_fd = mr_segment_new(MR_BACKING_MEMFD, "board", sizeof *board, true);
     ck_assert_int_ge(board_fd, 0);
-    board = mr_segment_map(board_fd, sizeof *board, 1, NULL);
+    board = mr_segment_map(board_fd, sizeof *board, true, NULL);
     ck_assert_ptr_nonnull(board);
     mr_board_format(board, (uint32_t)getpid(), "run");
 }

@@ -22,7 +22,7 @@ START_TEST(both_ends_see_the_same)
 {
     for (size_t i = 0; i < 3; i++) {
         uint64_t size = 0;
-        int fd = mr_segment_new(backings[i], "a test", 100000, 1), flags;
+        int fd = mr_segment_new(backings[i], "a test", 100000, true), flags;
         unsigned char *a, *b;
         struct stat st;
         ck_assert_int_ge(fd, 0);
@@ -31,8 +31,8 @@ START_TEST(both_ends_see_the_same)
         ck_assert_int_eq(fstat(fd, &st), 0);
         ck_assert_int_ge(st.st_blocks * 512, 100000); /* reserved */
         ck_assert_uint_eq(st.st_nlink, 0);            /* no name */
-        a = mr_segment_map(fd, 0, 1, &size);
-        b = mr_segment_map(fd, 5000, 0, NULL);
+        a = mr_segment_map(fd, 0, true, &size);
+        b = mr_segment_map(fd, 5000, false, NULL);
         ck_assert_ptr_nonnull(a);
         ck_assert_ptr_nonnull(b);
         ck_assert_uint_eq(size, 100000);
@@ -41,11 +41,11 @@ START_TEST(both_ends_see_the_same)
         ck_assert_uint_eq(b[4999], 7);
         mr_segment_unmap(a, size);
         mr_segment_unmap(b, 5000);
-        ck_assert_ptr_null(mr_segment_map(fd, 100001, 0, NULL));
+        ck_assert_ptr_null(mr_segment_map(fd, 100001, false, NULL));
         ck_assert_int_eq(mr_error_code(), MR_E_CORRUPT);
         close(fd);
     }
-    ck_assert_int_eq(mr_segment_new(MR_BACKING_AUTO, "nothing", 0, 0), -1);
+    ck_assert_int_eq(mr_segment_new(MR_BACKING_AUTO, "nothing", 0, false), -1);
 }
 END_TEST
 
@@ -53,14 +53,14 @@ END_TEST
 START_TEST(a_readonly_mapping_cannot_become_writable)
 {
     for (size_t i = 0; i < 3; i++) {
-        int fd = mr_segment_new(backings[i], "an arena", 8192, 1), ro = mr_segment_reopen_readonly(fd);
+        int fd = mr_segment_new(backings[i], "an arena", 8192, true), ro = mr_segment_reopen_readonly(fd);
         void *at;
         ck_assert_int_ge(ro, 0);
-        at = mr_segment_map(ro, 8192, 0, NULL);
+        at = mr_segment_map(ro, 8192, false, NULL);
         ck_assert_ptr_nonnull(at);
         ck_assert_int_eq(mprotect(at, 8192, PROT_READ | PROT_WRITE), -1);
         ck_assert_int_eq(errno, EACCES);
-        ck_assert_ptr_null(mr_segment_map(ro, 8192, 1, NULL));
+        ck_assert_ptr_null(mr_segment_map(ro, 8192, true, NULL));
         ck_assert_int_eq(ftruncate(ro, 0), -1);
         mr_segment_unmap(at, 8192);
         close(ro);
@@ -71,7 +71,7 @@ END_TEST
 
 START_TEST(a_memfd_cannot_be_shrunk)
 {
-    int fd = mr_segment_new(MR_BACKING_MEMFD, "a lane", 8192, 1);
+    int fd = mr_segment_new(MR_BACKING_MEMFD, "a lane", 8192, true);
 
     ck_assert_int_eq(ftruncate(fd, 4096), -1);
     ck_assert_int_eq(ftruncate(fd, 16384), -1);
@@ -81,7 +81,7 @@ END_TEST
 
 START_TEST(too_much_is_an_error_and_not_a_death)
 {
-    int fd = mr_segment_new(MR_BACKING_AUTO, "an arena", UINT64_C(1) << 50, 1);
+    int fd = mr_segment_new(MR_BACKING_AUTO, "an arena", UINT64_C(1) << 50, true);
 
     ck_assert_int_eq(fd, -1);
     ck_assert_int_eq(mr_error_code(), MR_E_NO_MEMORY);
@@ -104,8 +104,8 @@ START_TEST(populated_pages_do_not_fault)
 {
     const uint64_t size = 8 << 20;
     for (size_t i = 0; i < 3; i++) {
-        int fd = mr_segment_new(backings[i], "an arena", size, 1);
-        unsigned char *at = mr_segment_map(fd, size, 1, NULL);
+        int fd = mr_segment_new(backings[i], "an arena", size, true);
+        unsigned char *at = mr_segment_map(fd, size, true, NULL);
         ck_assert_ptr_nonnull(at);
         mr_segment_populate(at, size);
         long before = faults();
@@ -124,8 +124,8 @@ START_TEST(huge_or_small_all_pages_are_reserved)
     const uint64_t size = (5 << 20) + 4096;
     for (size_t i = 0; i < 3; i++) {
         struct stat st;
-        int fd = mr_segment_new(backings[i], "an arena", size, 0);
-        unsigned char *at = mr_segment_map(fd, size, 1, NULL);
+        int fd = mr_segment_new(backings[i], "an arena", size, false);
+        unsigned char *at = mr_segment_map(fd, size, true, NULL);
         ck_assert_ptr_nonnull(at);
         ck_assert_msg(mr_segment_reserve_huge(fd, at, "an arena", size) == 0, "%s", mr_error_text());
         ck_assert_int_eq(fstat(fd, &st), 0);
@@ -138,7 +138,7 @@ START_TEST(huge_or_small_all_pages_are_reserved)
         close(fd);
     }
     const uint64_t much = UINT64_C(1) << 44;
-    int fd = mr_segment_new(MR_BACKING_MEMFD, "an arena", much, 0);
+    int fd = mr_segment_new(MR_BACKING_MEMFD, "an arena", much, false);
     ck_assert_int_eq(mr_segment_reserve_huge(fd, NULL, "an arena", much), -1);
     ck_assert_int_eq(mr_error_code(), MR_E_NO_MEMORY);
     ck_assert_ptr_nonnull(strstr(mr_error_text(), "arena_bytes"));
@@ -173,8 +173,8 @@ END_TEST
 
 START_TEST(board_is_checked)
 {
-    int fd = mr_segment_new(MR_BACKING_MEMFD, "the board", sizeof(struct mr_board), 1);
-    struct mr_board *board = mr_segment_map(fd, sizeof *board, 1, NULL);
+    int fd = mr_segment_new(MR_BACKING_MEMFD, "the board", sizeof(struct mr_board), true);
+    struct mr_board *board = mr_segment_map(fd, sizeof *board, true, NULL);
 
     ck_assert_ptr_null(mr_board_map(fd)); /* not formatted yet */
     mr_board_format(board, 42, "0123456789012345678901234567890123456789-too-long");

@@ -335,7 +335,7 @@ START_TEST(over_a_descriptor)
     struct mr_ckpt_lane mapped;
     uint64_t size = mr_ckpt_part_size(2);
     int fd = mr_segment_new(MR_BACKING_MEMFD, "checkpoint lane", size, false);
-    void *at = mr_segment_map(fd, size, 1, &size);
+    void *at = mr_segment_map(fd, size, true, &size);
 
     ck_assert_int_eq(mr_ckpt_part_map(&mapped, fd, 2 * PART_BYTES), -1); /* not formatted yet */
     mr_ckpt_part_format(at, &format);

@@ -16,11 +16,11 @@ static struct mr_lane lane;
 static void make_lane(uint32_t window, uint32_t first_lap)
 {
     size_t size = mr_lane_size(window);
-    int fd = mr_segment_new(MR_BACKING_MEMFD, "a lane", size, 1);
+    int fd = mr_segment_new(MR_BACKING_MEMFD, "a lane", size, true);
     void *at;
 
     ck_assert_int_ge(fd, 0);
-    at = mr_segment_map(fd, size, 1, NULL);
+    at = mr_segment_map(fd, size, true, NULL);
     ck_assert_ptr_nonnull(at);
     mr_lane_format(at, window, 3, 9, 1, 1000, first_lap);
     mr_segment_unmap(at, size);
