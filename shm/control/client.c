@@ -80,7 +80,8 @@ static int gone(const struct mr_client *client)
 
 /* ---- calls ---- */
 
-int mr_client_check_process(const struct mr_client *client)
+/* Not in the process that connected: -1 (USAGE). */
+static int check_process(const struct mr_client *client)
 {
     if (client->made_by == getpid())
         return 0;
@@ -117,7 +118,7 @@ static int await_answer(struct mr_client *client)
 /* Sends `out` and waits for the answer. On success *in is an OK that the caller closes. */
 int mr_client_call(struct mr_client *client, struct mr_msg_out *out, struct mr_msg_in *in)
 {
-    if (mr_client_check_process(client) != 0) {
+    if (check_process(client) != 0) {
         mr_msg_discard(out);
         return -1;
     }
@@ -400,7 +401,7 @@ static int open_view(struct mr_client *client, unsigned slot, struct mr_producer
 
 struct mr_views *mr_client_views(struct mr_client *client)
 {
-    if (mr_client_check_process(client) != 0)
+    if (check_process(client) != 0)
         return NULL;
     if (client->views)
         return client->views;

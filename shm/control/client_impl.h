@@ -19,8 +19,6 @@ struct mr_client {
     struct mr_ckpt_part_memory *parts; /* NULL until mr_client_open_writer */
 };
 
-/* Not in the process that connected: -1 (USAGE). */
-int mr_client_check_process(const struct mr_client *client);
 /* Sends (and frees) a request and takes its answer: 0 and *in, which the caller closes, or -1 with the answer's
  * error. */
 int mr_client_call(struct mr_client *client, struct mr_msg_out *out, struct mr_msg_in *in);
