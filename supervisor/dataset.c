@@ -15,8 +15,7 @@
 #include "shm/memory/segment.h"
 #include "supervisor/run_impl.h"
 
-#define URIS_BYTES_MAX 60000u
-#define URIS_MAX       4096u
+#define URIS_MAX 4096u
 #define NAMES_COMPARED_MAX \
     (64u << 20) /* longer lists of names are not compared with each other: it would take too long */
 
@@ -240,12 +239,12 @@ static int check_length(const struct mr_strings *uris)
     size_t bytes = 0;
     for (size_t i = 0; i < uris->count; i++)
         bytes += strlen(uris->items[i]) + 5;
-    if (bytes <= URIS_BYTES_MAX && uris->count <= URIS_MAX)
+    if (bytes <= MR_MSG_URIS_BYTES_MAX && uris->count <= URIS_MAX)
         return 0;
     mr_error_set(MR_E_USAGE,
                  "%zu URIs of %zu bytes are too many for one data set (%u, %u bytes): name prefixes, or give single "
                  "objects with from_objects",
-                 uris->count, bytes, URIS_MAX, URIS_BYTES_MAX);
+                 uris->count, bytes, URIS_MAX, MR_MSG_URIS_BYTES_MAX);
     return -1;
 }
 

@@ -262,20 +262,18 @@ static int open_with(struct mr_client *client, struct mr_msg_out *out, struct mr
     return rc;
 }
 
-#define URIS_BYTES_MAX 60000u /* of a message of 64 KiB */
-
 static int check_uris(const char *const *uris, size_t count)
 {
     size_t bytes = 0;
     for (size_t i = 0; i < count; i++)
         bytes += strlen(uris[i]) + 5;
-    if (bytes <= URIS_BYTES_MAX)
+    if (bytes <= MR_MSG_URIS_BYTES_MAX)
         return 0;
     mr_error_set(
         MR_E_USAGE,
         "%zu URIs of %zu bytes are too many for one data set, which takes %u bytes: name prefixes, or give single "
         "objects with from_objects",
-        count, bytes, URIS_BYTES_MAX);
+        count, bytes, MR_MSG_URIS_BYTES_MAX);
     return -1;
 }
 

@@ -14,9 +14,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define MR_MSG_VERSION   1u
-#define MR_MSG_BYTES_MAX 65536u
-#define MR_MSG_FDS_MAX   32u
+#define MR_MSG_VERSION        1u
+#define MR_MSG_BYTES_MAX      65536u
+#define MR_MSG_FDS_MAX        32u
+#define MR_MSG_URIS_BYTES_MAX 60000u /* of the URIs of one data set, so that a message holds them */
 
 /*
  * Client (trainer, DataLoader worker, `millrace stat`) -> supervisor. Each is answered by MR_MSG_OK (with what follows
