@@ -28,7 +28,8 @@ typedef struct {
     struct mr_consumer *consumer;
     uint32_t dataset, lane;
     pid_t parent; /* when this process's parent is another one, its work is of no use any more; 0: does not matter */
-    bool writable, busy, closed, feeding;
+    bool writable, closed, feeding;
+    unsigned long user; /* the thread that is in a method; 0 */
     struct feeder feeder;
 } Lane;
 
@@ -71,7 +72,8 @@ PyObject *ring_lane_new(struct ring_state *state, PyObject *client, struct mr_vi
     self->lane = number;
     self->parent = (pid_t)parent;
     self->writable = writable;
-    self->busy = self->closed = self->feeding = false;
+    self->closed = self->feeding = false;
+    self->user = 0;
     ring_fault_install();
     return (PyObject *)self;
 }
@@ -98,17 +100,16 @@ static void lane_dealloc(Lane *self)
     Py_DECREF(type);
 }
 
-/* A lane is for one thread at a time, and ends with close and with a fork. */
-static int lane_check(Lane *self)
+/* A lane is for one thread at a time, and ends with close and with a fork. For a method, which calls ring_leave at its
+ * end: 0, or -1 with an exception. */
+static int lane_enter(Lane *self)
 {
     if (self->closed)
         PyErr_SetString(PyExc_ValueError, "this lane is closed");
-    else if (self->busy)
-        PyErr_SetString(PyExc_RuntimeError, "this lane is in use by another thread");
     else if (mr_consumer_is_foreign(self->consumer))
         PyErr_SetString(PyExc_ValueError, "this lane belongs to the process before the fork");
     else
-        return 0;
+        return ring_enter(&self->user, "lane");
     return -1;
 }
 
@@ -171,7 +172,7 @@ static PyObject *lane_start(Lane *self, PyObject *args, PyObject *kwargs)
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|II$p:start", names, &object, &worker, &workers, &single))
         return NULL;
     const struct mr_plan *plan = ring_plan_of(ring_state_of(Py_TYPE(self)), object);
-    if (!plan || lane_check(self))
+    if (!plan)
         return NULL;
     if (worker >= workers) {
         PyErr_Format(PyExc_ValueError, "there is no worker %u of %u", worker, workers);
@@ -181,11 +182,15 @@ static PyObject *lane_start(Lane *self, PyObject *args, PyObject *kwargs)
         PyErr_SetString(PyExc_ValueError, "this plan is for another index");
         return NULL;
     }
+    if (lane_enter(self))
+        return NULL;
     self->feeder = (struct feeder){.plan = *plan, .worker = worker, .workers = workers, .single = single};
     self->feeder.total =
         single ? mr_plan_single_count(plan, worker, workers) : mr_plan_worker_steps(plan, worker, workers);
     self->feeding = true;
-    if (top_up(self))
+    int rc = top_up(self);
+    ring_leave(&self->user);
+    if (rc)
         return ring_raise();
     Py_RETURN_NONE;
 }
@@ -194,9 +199,11 @@ static PyObject *lane_feed(Lane *self, PyObject *args)
 {
     unsigned long long object, position;
     struct mr_sample sample;
-    if (!PyArg_ParseTuple(args, "KK:feed", &object, &position) || lane_check(self))
+    if (!PyArg_ParseTuple(args, "KK:feed", &object, &position) || lane_enter(self))
         return NULL;
-    if (make_sample(self, object, position, &sample) || mr_consumer_feed(self->consumer, &sample, 1))
+    int rc = make_sample(self, object, position, &sample) || mr_consumer_feed(self->consumer, &sample, 1);
+    ring_leave(&self->user);
+    if (rc)
         return ring_raise();
     Py_RETURN_NONE;
 }
@@ -250,11 +257,9 @@ static PyObject *take_next(Lane *self)
     struct mr_delivery delivery;
     enum mr_next got = mr_consumer_next(self->consumer, 0, &delivery);
     while (got == MR_NEXT_TIMEOUT || got == MR_NEXT_SIGNAL) {
-        self->busy = true;
         Py_BEGIN_ALLOW_THREADS
             got = mr_consumer_next(self->consumer, SLICE_MS, &delivery);
         Py_END_ALLOW_THREADS
-        self->busy = false;
         if ((got == MR_NEXT_TIMEOUT || got == MR_NEXT_SIGNAL) && check_interrupts(self))
             return NULL;
     }
@@ -269,25 +274,30 @@ static PyObject *take_next(Lane *self)
 static PyObject *lane_next(Lane *self, PyObject *ignored)
 {
     (void)ignored;
-    if (lane_check(self))
+    if (lane_enter(self))
         return NULL;
-    return top_up(self) ? ring_raise() : take_next(self);
+    PyObject *result = top_up(self) ? ring_raise() : take_next(self);
+    ring_leave(&self->user);
+    return result;
 }
 
 static PyObject *lane_next_fed(Lane *self, PyObject *ignored)
 {
     (void)ignored;
-    return lane_check(self) ? NULL : take_next(self);
+    if (lane_enter(self))
+        return NULL;
+    PyObject *result = take_next(self);
+    ring_leave(&self->user);
+    return result;
 }
 
 static PyObject *lane_close(Lane *self, PyObject *ignored)
 {
     (void)ignored;
-    if (self->busy) {
-        PyErr_SetString(PyExc_RuntimeError, "this lane is in use by another thread");
-        return NULL;
-    }
+    if (!mr_consumer_is_foreign(self->consumer) && ring_enter(&self->user, "lane"))
+        return NULL; /* in a forked child whoever was in it is not there */
     close_lane(self);
+    ring_leave(&self->user);
     Py_RETURN_NONE;
 }
 

@@ -40,6 +40,32 @@ void ring_lock(PyThread_type_lock lock)
     Py_END_ALLOW_THREADS
 }
 
+int ring_refuse_reentry(unsigned long user, const char *what)
+{
+    if (user != PyThread_get_thread_ident())
+        return 0;
+    PyErr_Format(PyExc_RuntimeError,
+                 "this %s is in use: a signal handler or a finaliser cannot use it in the middle of a call of its own",
+                 what);
+    return -1;
+}
+
+int ring_enter(unsigned long *user, const char *what)
+{
+    if (*user == 0) {
+        *user = PyThread_get_thread_ident();
+        return 0;
+    }
+    if (!ring_refuse_reentry(*user, what))
+        PyErr_Format(PyExc_RuntimeError, "this %s is in use by another thread", what);
+    return -1;
+}
+
+void ring_leave(unsigned long *user)
+{
+    *user = 0;
+}
+
 int ring_uint64(PyObject *object, uint64_t *value)
 {
     unsigned long long number = PyLong_AsUnsignedLongLong(object);

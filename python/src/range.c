@@ -15,6 +15,7 @@ typedef struct {
     PyObject *client;
     struct mr_range_reader *reader; /* NULL once closed */
     PyThread_type_lock lock;
+    unsigned long user; /* the thread that holds the lock; 0 */
     uint32_t dataset, lane;
     bool has_lane;
     unsigned long long size, generation;
@@ -45,6 +46,7 @@ PyObject *ring_range_new(struct ring_state *state, PyObject *client, uint32_t da
     self->client = client;
     self->reader = reader;
     self->lock = PyThread_allocate_lock();
+    self->user = 0;
     self->dataset = dataset;
     self->has_lane = false;
     self->size = entry.size;
@@ -131,6 +133,23 @@ static Py_ssize_t fill(RangeReader *self, uint64_t offset, char *dest, uint64_t 
     return (Py_ssize_t)done;
 }
 
+/* Threads take turns. A signal handler or finaliser of the thread whose turn it is would wait for itself: -1 with an
+ * exception. */
+static int enter(RangeReader *self)
+{
+    if (ring_refuse_reentry(self->user, "reader"))
+        return -1;
+    ring_lock(self->lock);
+    self->user = PyThread_get_thread_ident();
+    return 0;
+}
+
+static void leave(RangeReader *self)
+{
+    self->user = 0;
+    PyThread_release_lock(self->lock);
+}
+
 static Py_ssize_t locked_fill(RangeReader *self, uint64_t offset, char *dest, uint64_t length)
 {
     Py_ssize_t got = -1;
@@ -138,12 +157,13 @@ static Py_ssize_t locked_fill(RangeReader *self, uint64_t offset, char *dest, ui
         PyErr_SetString(PyExc_ValueError, "this reader belongs to the process before the fork: open it in this one");
         return -1;
     }
-    ring_lock(self->lock);
+    if (enter(self))
+        return -1;
     if (self->reader)
         got = fill(self, offset, dest, length);
     else
         PyErr_SetString(PyExc_ValueError, "I/O operation on closed file");
-    PyThread_release_lock(self->lock);
+    leave(self);
     return got;
 }
 
@@ -184,9 +204,10 @@ static PyObject *range_close(RangeReader *self, PyObject *ignored)
         drop(self);
         Py_RETURN_NONE;
     }
-    ring_lock(self->lock);
+    if (enter(self))
+        return NULL;
     drop(self);
-    PyThread_release_lock(self->lock);
+    leave(self);
     Py_RETURN_NONE;
 }
 

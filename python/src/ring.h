@@ -31,6 +31,16 @@ PyObject *ring_raise(void);
 PyObject *ring_no_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
 /* Takes a lock without ever waiting for it while holding the GIL. */
 void ring_lock(PyThread_type_lock lock);
+/*
+ * Objects for one thread at a time. A method enters before anything that may run other code (a wait, which calls signal
+ * handlers; a buffer; an allocation, which calls finalisers) and leaves at its end, so that whatever calls back into the
+ * same object meanwhile gets an exception. user: the object's, 0 while nobody is in it. what: "checkpoint writer".
+ * 0, or -1 (RuntimeError).
+ */
+int ring_enter(unsigned long *user, const char *what);
+void ring_leave(unsigned long *user);
+/* As ring_enter for objects whose threads take turns (a lock): only a call from inside this thread's own is refused. */
+int ring_refuse_reentry(unsigned long user, const char *what);
 /* An int of 64 or 32 bits without a sign: 0, or -1 with an exception. */
 int ring_uint64(PyObject *object, uint64_t *value);
 int ring_uint32(PyObject *object, uint32_t *value);

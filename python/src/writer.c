@@ -11,15 +11,16 @@
 
 #define SLICE_MS   100                /* of a wait: in between, signals and the supervisor are checked */
 #define SMALL      ((size_t)64 << 10) /* copied with the GIL held: giving it away costs more */
-#define OUTCOME_MS 10000              /* within which an aborted lane's worker stores the cause */
+#define WHAT       "checkpoint writer"
+#define OUTCOME_MS 10000 /* within which an aborted lane's worker stores the cause */
 
 typedef struct {
     PyObject_HEAD
     PyObject *client;
     struct mr_ckpt_writer writer;
     struct mr_ckpt_stream stream;
-    uint64_t mark; /* of the process that opened it */
-    bool busy;     /* a thread is in here without the GIL */
+    uint64_t mark;      /* of the process that opened it */
+    unsigned long user; /* the thread that is in a method; 0 */
     bool sealed, aborted, closed;
     uint64_t stored; /* last known, once it is closed */
 } Writer;
@@ -56,7 +57,8 @@ PyObject *ring_writer_new(struct ring_state *state, PyObject *client, const stru
     Py_INCREF(client);
     self->client = client;
     self->writer = *opened;
-    self->busy = self->sealed = self->aborted = self->closed = false;
+    self->sealed = self->aborted = self->closed = false;
+    self->user = 0;
     self->stored = 0;
     mr_ckpt_stream_init(&self->stream, &self->writer);
     self->mark = mr_fork_mark();
@@ -96,26 +98,31 @@ static void writer_dealloc(Writer *self)
     Py_DECREF(type);
 }
 
-static int check(const Writer *self)
+/* For a method, which calls leave at its end: 0, or -1 with an exception. */
+static int enter(Writer *self)
 {
     if (is_foreign(self))
         PyErr_SetString(PyExc_ValueError, "this checkpoint writer belongs to the process before the fork");
-    else if (self->busy)
-        PyErr_SetString(PyExc_RuntimeError, "this checkpoint writer is in use by another thread");
     else if (self->closed)
         PyErr_SetString(PyExc_ValueError, "this checkpoint writer is closed");
     else
-        return 0;
+        return ring_enter(&self->user, WHAT);
     return -1;
 }
 
-/* For bytes and the promise: as check, and neither is done yet. */
-static int check_open(const Writer *self)
+static void leave(Writer *self)
 {
-    if (check(self))
+    ring_leave(&self->user);
+}
+
+/* For bytes and the promise: as enter, and neither is done yet. */
+static int enter_open(Writer *self)
+{
+    if (enter(self))
         return -1;
     if (!self->sealed && !self->aborted)
         return 0;
+    leave(self);
     PyErr_SetString(PyExc_ValueError,
                     self->sealed ? "this checkpoint writer is closed" : "this checkpoint writer was aborted");
     return -1;
@@ -127,15 +134,14 @@ static void abort_stream(Writer *self)
     self->aborted = true;
 }
 
-/* A wait of one slice, then what only happens while we wait: 0 to try again, -1 with an exception. */
+/* A wait of one slice, then what only happens while we wait, signal handlers among it: they find the object in use. 0 to
+ * try again, -1 with an exception. */
 static int wait_slice(Writer *self, enum mr_wake_result (*wait)(struct mr_ckpt_stream *, unsigned))
 {
     enum mr_wake_result result;
-    self->busy = true;
     Py_BEGIN_ALLOW_THREADS
         result = wait(&self->stream, SLICE_MS);
     Py_END_ALLOW_THREADS
-    self->busy = false;
     if (PyErr_CheckSignals())
         return -1;
     return result == MR_WAKE_CHANGED ? 0 : ring_client_check_alive(self->client);
@@ -168,11 +174,9 @@ static int write_all(Writer *self, const unsigned char *data, size_t length)
     for (;;) {
         size_t taken;
         enum mr_push got;
-        self->busy = true;
         Py_BEGIN_ALLOW_THREADS
             got = mr_ckpt_stream_push(&self->stream, data, length, &taken);
         Py_END_ALLOW_THREADS
-        self->busy = false;
         data += taken;
         length -= taken;
         if (got == MR_PUSH_DONE)
@@ -187,11 +191,9 @@ static int write_all(Writer *self, const unsigned char *data, size_t length)
     }
 }
 
-static PyObject *writer_write(Writer *self, PyObject *data)
+static PyObject *write_buffer(Writer *self, PyObject *data)
 {
     Py_buffer view;
-    if (check_open(self))
-        return NULL;
     if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)) {
         if (PyObject_CheckBuffer(data))
             PyErr_SetString(PyExc_BufferError, "the bytes to write do not lie side by side: give bytes(view) of a "
@@ -210,11 +212,17 @@ static PyObject *writer_write(Writer *self, PyObject *data)
     return rc ? NULL : PyLong_FromSize_t(length);
 }
 
-static PyObject *writer_seal(Writer *self, PyObject *ignored)
+static PyObject *writer_write(Writer *self, PyObject *data)
 {
-    (void)ignored;
-    if (check_open(self))
+    if (enter_open(self))
         return NULL;
+    PyObject *result = write_buffer(self, data);
+    leave(self);
+    return result;
+}
+
+static PyObject *seal(Writer *self)
+{
     if (ring_client_check_alive(self->client)) { /* nobody may be left who would see the promise */
         abort_stream(self);
         return NULL;
@@ -229,18 +237,18 @@ static PyObject *writer_seal(Writer *self, PyObject *ignored)
     return NULL;
 }
 
-static PyObject *writer_outcome(Writer *self, PyObject *args)
+static PyObject *writer_seal(Writer *self, PyObject *ignored)
 {
-    unsigned timeout_ms = 0;
-    if (!PyArg_ParseTuple(args, "|I:outcome", &timeout_ms) || check(self))
+    (void)ignored;
+    if (enter_open(self))
         return NULL;
-    if (timeout_ms > 0) {
-        self->busy = true;
-        Py_BEGIN_ALLOW_THREADS(void)
-            mr_ckpt_stream_wait_outcome(&self->stream, timeout_ms);
-        Py_END_ALLOW_THREADS
-        self->busy = false;
-    }
+    PyObject *result = seal(self);
+    leave(self);
+    return result;
+}
+
+static PyObject *outcome_now(Writer *self)
+{
     uint32_t code, crc32c;
     uint64_t generation;
     char text[MR_CKPT_PART_TEXT];
@@ -254,24 +262,39 @@ static PyObject *writer_outcome(Writer *self, PyObject *args)
                          (unsigned long long)generation, crc32c);
 }
 
+static PyObject *writer_outcome(Writer *self, PyObject *args)
+{
+    unsigned timeout_ms = 0;
+    if (!PyArg_ParseTuple(args, "|I:outcome", &timeout_ms) || enter(self))
+        return NULL;
+    if (timeout_ms > 0) {
+        Py_BEGIN_ALLOW_THREADS(void)
+            mr_ckpt_stream_wait_outcome(&self->stream, timeout_ms);
+        Py_END_ALLOW_THREADS
+    }
+    PyObject *result = outcome_now(self);
+    leave(self);
+    return result;
+}
+
 static PyObject *writer_abort(Writer *self, PyObject *ignored)
 {
     (void)ignored;
-    if (check(self))
+    if (enter(self))
         return NULL;
     if (!self->sealed)
         abort_stream(self);
+    leave(self);
     Py_RETURN_NONE;
 }
 
 static PyObject *writer_close(Writer *self, PyObject *ignored)
 {
     (void)ignored;
-    if (self->busy) {
-        PyErr_SetString(PyExc_RuntimeError, "this checkpoint writer is in use by another thread");
-        return NULL;
-    }
+    if (!is_foreign(self) && ring_enter(&self->user, WHAT))
+        return NULL; /* in a forked child whoever was in it is not there */
     close_writer(self);
+    leave(self);
     Py_RETURN_NONE;
 }
 
@@ -286,6 +309,12 @@ static PyObject *writer_get_bytes(Writer *self, void *closure)
 {
     (void)closure;
     return PyLong_FromUnsignedLongLong(self->stream.bytes);
+}
+
+static PyObject *writer_get_aborted(Writer *self, void *closure)
+{
+    (void)closure;
+    return PyBool_FromLong(self->aborted);
 }
 
 static PyObject *writer_get_memory(Writer *self, void *closure)
@@ -318,6 +347,8 @@ static PyMethodDef writer_methods[] = {
 };
 static PyGetSetDef writer_getset[] = {
     {"bytes", (getter)writer_get_bytes, NULL, "bytes that were written", NULL},
+    {"aborted", (getter)writer_get_aborted, NULL, "by abort(), or by a call that failed: there will be no object",
+     NULL},
     {"memory", (getter)writer_get_memory, NULL, "(parts, bytes of a part) in shared memory", NULL},
     {"drain_s", (getter)writer_get_drain_s, NULL, "how long a promised save may take after the supervisor", NULL},
     {NULL, NULL, NULL, NULL, NULL},

@@ -446,6 +446,26 @@ def test_a_read_is_interrupted_by_a_signal(odd: type[Odd]) -> None:
         assert file.read(10) == odd.data[:10]
 
 
+@pytest.mark.parametrize("verb", ["read", "close"])
+def test_a_signal_handler_that_uses_the_reader_in_its_read(odd: type[Odd], verb: str) -> None:
+    """It would wait for itself."""
+    with checkpoint.reader("gs://bucket/odd") as file:
+
+        def handler(*_: Any) -> None:
+            file.close() if verb == "close" else file.read(1)
+
+        before = signal.signal(signal.SIGALRM, handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        try:
+            with pytest.raises(RuntimeError, match="a signal handler or a finaliser cannot use it"):
+                file.read(10)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        odd.hold.set()
+        assert file.read(10) == odd.data[:10]
+
+
 # ---- without a supervisor ----
 
 

@@ -130,8 +130,8 @@ class Reader(_File):
         """Releases the memory. May be called twice."""
         opened = getattr(self, "_opened", None)  # also where __init__ has not run
         if opened is not None:
+            self._ring.close()  # RuntimeError in the middle of a read of this thread: it stays open
             self._opened = None
-            self._ring.close()
             opened.close()
         super().close()
 

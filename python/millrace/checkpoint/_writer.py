@@ -51,7 +51,7 @@ class Writer(_File):
         self._pid = os.getpid()
         self._size = 0  # once it is closed
         self._save: Save | None = None
-        self._failed: BaseException | None = None  # close() has raised it
+        self._failed: BaseException | None = None  # the first failure: what later calls raise again
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "open"
@@ -75,10 +75,21 @@ class Writer(_File):
 
         Waits, without the GIL, while no part of the memory is free. A failure to upload earlier bytes is
         raised here: FileExistsError (if_absent), FileNotFoundError (no such bucket), PermissionError, ChangedError,
-        millrace.SupervisorGone, millrace.Error (with errno ENOSPC where a disk is full). After any exception the writer
-        can only be aborted.
+        millrace.SupervisorGone, millrace.Error (with errno ENOSPC where a disk is full). After a failure the writer can
+        only be aborted, and further calls raise that failure again: torch.save writes once more on its way out.
+
+        A signal handler that uses this writer in the middle of a call gets RuntimeError. Where that leaves the handler,
+        the call fails with it, and no object appears.
         """
-        return self._open().write(data)
+        ring = self._open()
+        if self._failed is not None:
+            raise self._failed
+        try:
+            return ring.write(data)
+        except BaseException as error:
+            if ring.aborted:  # not where the argument is to blame, or another call is under way
+                self._failed = self._cause(error)
+            raise
 
     def tell(self) -> int:
         """Bytes that were written so far."""
@@ -110,21 +121,25 @@ class Writer(_File):
 
     def abort(self) -> None:
         """Ends the writer without an object. Does nothing once it is closed."""
-        ring, self._ring = self._ring, None
+        ring = self._ring
         if ring is None:
             return
-        self._failed = ValueError(f"the writer of {self.uri} was aborted: nothing has been saved")
-        self._size = ring.bytes
         if self._pid == os.getpid():
-            ring.abort()
+            ring.abort()  # RuntimeError in the middle of another call: this writer stays as it is
+        self._ring = self._connection = None
+        if self._failed is None:
+            self._failed = ValueError(f"the writer of {self.uri} was aborted: nothing has been saved")
+        self._size = ring.bytes
         ring.close()
-        self._connection = None
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is not None:
             self.abort()
+            if error is not None and self._hides_the_failure(error):
+                assert self._failed is not None
+                raise self._failed from error
         elif not self.closed:
             self.close()
 
@@ -143,6 +158,21 @@ class Writer(_File):
 
     # ---- inside ----
 
+    def _hides_the_failure(self, error: BaseException) -> bool:
+        """It came up while our failure was on its way out: torch.save's archive cannot be ended, and says so instead."""
+        while error.__cause__ is None and error.__context__ is not None:
+            error = error.__context__
+            if error is self._failed:
+                return True
+        return False
+
+    def _cause(self, error: BaseException) -> BaseException:
+        """What later calls raise: the failure itself, but no second KeyboardInterrupt or SystemExit."""
+        if isinstance(error, Exception):
+            return error
+        name = type(error).__name__
+        return ValueError(f"the writer of {self.uri} was aborted by {name}: nothing has been saved")
+
     def _open(self) -> _ring.Writer:
         if self._ring is None:
             raise ValueError(f"I/O operation on the closed checkpoint writer of {self.uri}")
@@ -157,9 +187,9 @@ class Writer(_File):
         try:
             ring.seal()
         except BaseException as error:
-            if not isinstance(error, RuntimeError):  # another thread is using it
+            if ring.aborted:  # not where another call is under way
+                self._failed = self._failed or self._cause(error)
                 self.abort()
-                self._failed = error
             raise
         save = Save(self.uri, ring, connection)
         self._ring, self._connection, self._size = None, None, ring.bytes
