@@ -159,7 +159,7 @@ class Writer(_File):
     # ---- inside ----
 
     def _hides_the_failure(self, error: BaseException) -> bool:
-        """It came up while our failure was on its way out: torch.save's archive cannot be ended, and says so instead."""
+        """It came up while our failure was on its way out: torch.save cannot end its archive, and raises that."""
         while error.__cause__ is None and error.__context__ is not None:
             error = error.__context__
             if error is self._failed:
