@@ -13,7 +13,7 @@ import pytest
 
 import millrace
 from millrace.checkpoint import _reader
-from tests.e2e.common import Supervisor, serve
+from tests.serve import Supervisor, start_supervisor
 
 CONFIG = """
 [memory]
@@ -71,7 +71,7 @@ def hundred(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 @pytest.fixture(scope="module")
 def supervisor(tmp_path_factory: pytest.TempPathFactory, millrace_bin: Path) -> Iterator[Supervisor]:
     """One for all tests of a file: what a test opens is closed by its end."""
-    started = serve(millrace_bin, tmp_path_factory.mktemp("supervisor"), "http://127.0.0.1:9", CONFIG)
+    started = start_supervisor(millrace_bin, tmp_path_factory.mktemp("supervisor"), "http://127.0.0.1:9", CONFIG)
     # The first listing divides the memory, by its largest object, and starts the fetch workers.
     first = make_folder(tmp_path_factory.mktemp("first"), 1, 1 << 20)
     with pytest.MonkeyPatch.context() as patch:

@@ -27,7 +27,7 @@ import millrace
 from millrace import checkpoint
 from millrace._connection import connect
 from tests.conftest import StartDevstore
-from tests.e2e.common import Supervisor, serve
+from tests.serve import Supervisor, start_supervisor
 
 from .conftest import CONFIG, MakeFolder
 
@@ -315,7 +315,9 @@ def gcs(
     (tmp_path / "root" / "bucket" / "name").write_bytes(random.Random(5).randbytes(3 * MIB + 5))
     torch.save({f"w{i}": torch.randn(300, 400 + i) for i in range(12)}, tmp_path / "root" / "bucket" / "model.pt")
     store = devstore("--root", tmp_path / "root")
-    started = serve(millrace_bin, tmp_path, "", CONFIG + f'[gcs]\nendpoint = "{store.url}"\nauth = "anonymous"\n')
+    started = start_supervisor(
+        millrace_bin, tmp_path, "", CONFIG + f'[gcs]\nendpoint = "{store.url}"\nauth = "anonymous"\n'
+    )
     monkeypatch.setenv("MILLRACE_SOCKET", str(started.socket))
     yield started, store.url
     assert started.stop() == 0, started.log.read_text()
@@ -363,7 +365,7 @@ def test_exists_list_and_remove_in_a_bucket(gcs: tuple[Supervisor, str], tmp_pat
 
 
 def test_the_supervisor_is_gone(millrace_bin: Path, tmp_path: Path, large: Path, monkeypatch: Any) -> None:
-    started = serve(millrace_bin, tmp_path, "http://127.0.0.1:9", CONFIG)
+    started = start_supervisor(millrace_bin, tmp_path, "http://127.0.0.1:9", CONFIG)
     monkeypatch.setenv("MILLRACE_SOCKET", str(started.socket))
     file, unread = checkpoint.reader(large), checkpoint.reader(large)
     assert file.read(10) == large.read_bytes()[:10]
@@ -412,7 +414,7 @@ def odd(tmp_path: Path, millrace_bin: Path, monkeypatch: pytest.MonkeyPatch) -> 
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
-    started = serve(millrace_bin, tmp_path, f"http://127.0.0.1:{server.server_port}", CONFIG)
+    started = start_supervisor(millrace_bin, tmp_path, f"http://127.0.0.1:{server.server_port}", CONFIG)
     monkeypatch.setenv("MILLRACE_SOCKET", str(started.socket))
     Odd.hold.clear()
     yield Odd

@@ -6,7 +6,6 @@ import concurrent.futures
 import errno
 import gc
 import io
-import json
 import os
 import pickle
 import random
@@ -15,8 +14,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +31,8 @@ from millrace import checkpoint
 from millrace._errors import from_code
 from millrace.checkpoint import _uri, _writer
 from tests.conftest import ROOT, Server, our_processes, start_devstore
-from tests.e2e.common import Supervisor, serve
+from tests.serve import Supervisor, start_supervisor, wait_for
+from tests.stores import create_bucket
 
 MIB = 1 << 20
 MISSING = "gs://no-such-bucket/name"
@@ -51,20 +49,10 @@ attempts = 3
 """
 
 
-def make_bucket(server: Server, name: str) -> None:
-    request = urllib.request.Request(
-        f"{server.url}/storage/v1/b?project=p",
-        json.dumps({"name": name}).encode(),
-        method="POST",
-        headers={"Content-Type": "application/json"},
-    )
-    urllib.request.urlopen(request).read()
-
-
 @pytest.fixture(scope="module")
 def store() -> Iterator[Server]:
     started = start_devstore("--memory", "--no-md5")
-    make_bucket(started, "bkt")
+    create_bucket(started.url, "bkt")
     yield started
     started.stop()
 
@@ -72,7 +60,7 @@ def store() -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def supervisor(tmp_path_factory: pytest.TempPathFactory, millrace_bin: Path, store: Server) -> Iterator[Supervisor]:
     """One for all tests of the file; its write workers start here."""
-    started = serve(millrace_bin, tmp_path_factory.mktemp("supervisor"), store.url, CONFIG)
+    started = start_supervisor(millrace_bin, tmp_path_factory.mktemp("supervisor"), store.url, CONFIG)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MILLRACE_SOCKET", str(started.socket))
         checkpoint.writer("gs://bkt/first").close()
@@ -391,8 +379,8 @@ def test_no_such_bucket(socket: str) -> None:
 
 def test_no_permission(tmp_path: Path, millrace_bin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = start_devstore("--memory", "--deny", "storage.objects.create")
-    make_bucket(store, "bkt")
-    started = serve(millrace_bin, tmp_path, store.url, CONFIG)
+    create_bucket(store.url, "bkt")
+    started = start_supervisor(millrace_bin, tmp_path, store.url, CONFIG)
     monkeypatch.setenv("MILLRACE_SOCKET", str(started.socket))
     try:
         for size in (1, 3 * PART):
@@ -494,10 +482,10 @@ def slow(
     request: pytest.FixtureRequest, tmp_path: Path, millrace_bin: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Slow]:
     store = start_devstore("--memory", "--upload-mibps", "1/1")
-    make_bucket(store, "bkt")
+    create_bucket(store.url, "bkt")
     drain_s = getattr(request, "param", 100)
     toml = CONFIG.replace("[checkpoint]", f"[checkpoint]\ndrain_s = {drain_s}")
-    started = serve(millrace_bin, tmp_path, store.url, toml)
+    started = start_supervisor(millrace_bin, tmp_path, store.url, toml)
     monkeypatch.setenv("MILLRACE_SOCKET", str(started.socket))
     found = Slow(started, bucket_place(store, "slow"))
     yield found
@@ -667,13 +655,6 @@ def test_a_promise_outlives_its_process(folder: Place, tmp_path: Path) -> None:
             wait_for(name.exists)
             assert name.read_bytes() == expected
     wait_for(lambda: sum(" serve " in line for line in our_processes().values()) == 1)  # the module's
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_a_failure_that_nobody_asked_for_is_written_at_exit(store: Server) -> None:

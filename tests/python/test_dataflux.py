@@ -31,7 +31,7 @@ from millrace.dataflux import _config, dataflux_iterable_dataset
 from millrace.dataflux.dataflux_iterable_dataset import DataFluxIterableDataset
 from millrace.dataflux.dataflux_mapstyle_dataset import Config, DataFluxMapStyleDataset
 from tests.conftest import ROOT, Server, start_devstore
-from tests.e2e.common import serve
+from tests.serve import start_supervisor
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
@@ -338,7 +338,7 @@ def test_a_running_supervisor_keeps_its_configuration(
 ) -> None:
     """One line says what was not applied, once."""
     config = Config(num_processes=1000, download_retry_config=DEFAULT_RETRY)
-    supervisor = serve(millrace_bin, tmp_path, emulator.url)
+    supervisor = start_supervisor(millrace_bin, tmp_path, emulator.url)
     monkeypatch.setenv("MILLRACE_SOCKET", str(supervisor.socket))
     for kind in KINDS * 2:
         assert len(kind("project", BUCKET, config).objects) == 62

@@ -21,9 +21,9 @@ import torch.utils.data
 
 import millrace
 from tests.conftest import ROOT, our_processes
-from tests.e2e.common import Supervisor, serve
 from tests.python.conftest import CONFIG, Folder, MakeFolder
 from tests.python.helpers import keep, name_of, pair
+from tests.serve import Supervisor, start_supervisor, wait_for
 
 GONE_WITHIN_S = 20.0  # of no use to measure here; what is promised is 2 s, and the test prints what it took
 
@@ -88,13 +88,6 @@ def test_it_ends_with_its_process_however_that_ends(hundred: Folder) -> None:
         process.send_signal(number)
         result(process, -number)
         wait_for(lambda: not supervisors())
-
-
-def wait_for(condition: Any, seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_the_ranks_of_a_node_share_one(hundred: Folder, tmp_path: Path) -> None:
@@ -250,7 +243,7 @@ def slow(
 ) -> Iterator[tuple[str, Supervisor]]:
     """A bucket that takes its time, so that a loop over it waits nearly always."""
     store = devstore("--synthetic", "slow:2000:1000", "--latency-ms", "300")
-    supervisor = serve(millrace_bin, tmp_path, store.url, CONFIG)
+    supervisor = start_supervisor(millrace_bin, tmp_path, store.url, CONFIG)
     monkeypatch.setenv("MILLRACE_SOCKET", str(supervisor.socket))
     yield "gs://slow/", supervisor
     supervisor.stop()
@@ -279,7 +272,7 @@ def test_killed_supervisor_is_named(slow: tuple[str, Supervisor], workers: int) 
 def test_views_outlive_the_supervisor(
     millrace_bin: Path, tmp_path: Path, hundred: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    supervisor = serve(millrace_bin, tmp_path, "http://127.0.0.1:9", CONFIG)
+    supervisor = start_supervisor(millrace_bin, tmp_path, "http://127.0.0.1:9", CONFIG)
     monkeypatch.setenv("MILLRACE_SOCKET", str(supervisor.socket))
     kept = next(iter(millrace.IterableDataset(hundred.uri).batches(8)))
     supervisor.process.kill()

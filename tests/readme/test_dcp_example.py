@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
-from tests.e2e.common import serve
+from tests.serve import start_supervisor
 
 EXAMPLE = ROOT / "examples" / "dcp_save_load.py"
 TORCHRUN = Path(sys.executable).with_name("torchrun")
@@ -24,7 +24,7 @@ arena_bytes = "20MiB"
 
 @pytest.mark.timeout(600)
 def test_it_goes_on_with_fewer_ranks(tmp_path: Path, millrace_bin: Path) -> None:
-    supervisor = serve(millrace_bin, tmp_path, "http://127.0.0.1:9", CONFIG)
+    supervisor = start_supervisor(millrace_bin, tmp_path, "http://127.0.0.1:9", CONFIG)
 
     def run(count: int, *arguments: str) -> dict[int, float]:
         command: list[str | Path] = [

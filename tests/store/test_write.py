@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import pytest
 from google.auth.credentials import AnonymousCredentials
 
 from tests.conftest import Server, StartDevstore
+from tests.stores import create_bucket
 
 Run = Callable[..., "subprocess.CompletedProcess[bytes]"]
 NAMES = ["plain", "dir/a b%2F+é?#&=.bin", 'quo"te\\', "tab\there"]
@@ -41,13 +40,7 @@ def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> S
         started = start("--memory")
     else:
         started = request.getfixturevalue("fake_gcs")
-    create = urllib.request.Request(
-        f"{started.url}/storage/v1/b?project=p",
-        json.dumps({"name": "bkt"}).encode(),
-        method="POST",
-        headers={"Content-Type": "application/json"},
-    )
-    urllib.request.urlopen(create).read()
+    create_bucket(started.url, "bkt")
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", started.url)
     return started
 

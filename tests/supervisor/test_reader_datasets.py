@@ -7,34 +7,17 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.serve import Serve, StartServe, wait_for, workers
+from tests.serve import StartServe, Supervisor, wait_for, workers
 
 from .test_registry import names_fd
 
 KIB = 1024
 BLOCK = 64 * KIB
-
-
-@pytest.fixture
-def ring() -> Iterator[Any]:
-    """The extension's Client class; connections end with the test."""
-    from millrace._ring import Client
-
-    clients: list[Client] = []
-
-    def connect(one: Serve) -> Client:
-        clients.append(Client(str(one.socket), "trainer", 5000))
-        return clients[-1]
-
-    yield connect
-    for client in clients:
-        client.close()
 
 
 def open_ranged(client: Any, lines: list[str], block: int = BLOCK) -> int:
@@ -52,7 +35,7 @@ def ready(client: Any, number: int) -> None:
     wait_for(lambda: client.dataset_listed(number)[0], "never ready")
 
 
-def numbers(one: Serve) -> list[int]:
+def numbers(one: Supervisor) -> list[int]:
     return [item["dataset"] for item in one.stat()["datasets"]]
 
 

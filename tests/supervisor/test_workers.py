@@ -15,7 +15,7 @@ from typing import Any, Callable
 import pytest
 
 from tests.conftest import StartDevstore
-from tests.serve import DEADLINE_S, Serve, StartServe, alive, wait_for, workers
+from tests.serve import DEADLINE_S, StartServe, Supervisor, alive, wait_for, workers
 
 MakeProgram = Callable[[str], Path]
 
@@ -36,7 +36,7 @@ def with_worker(millrace_bin: Path, tmp_path: Path) -> MakeProgram:
     return make
 
 
-def failure(one: Serve) -> str:
+def failure(one: Supervisor) -> str:
     def look() -> str:
         dataset: dict[str, Any] = one.stat()["datasets"][0]
         assert dataset["state"] != "ready"
