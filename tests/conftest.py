@@ -64,19 +64,43 @@ for variable in (
     os.environ.pop(variable, None)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--repeat", type=int, default=1, help="run each test so many times (scripts/test-repeat)")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    times = metafunc.config.getoption("repeat")
+    if times > 1:
+        metafunc.fixturenames.append("_repetition")
+        metafunc.parametrize("_repetition", range(times))
+
+
+@pytest.fixture
+def _repetition() -> None:
+    """Which time it is, where --repeat asks for several."""
+
+
 def our_processes() -> dict[int, str]:
     """pid -> command line of the millrace programs that this session started, however they were reparented."""
     found = {}
     marker = f"{SESSION_VARIABLE}={SESSION}".encode()
-    for folder in Path("/proc").glob("[0-9]*"):
+    for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 (three times a test: a Path each is slow)
         try:
-            if not (folder / "comm").read_text().startswith("millrace"):
+            if not _read(f"/proc/{name}/comm").startswith(b"millrace"):
                 continue
-            if marker in (folder / "environ").read_bytes().split(b"\0"):
-                found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
-        except OSError:  # it ended while we looked
+            if marker in _read(f"/proc/{name}/environ").split(b"\0"):
+                found[int(name)] = _read(f"/proc/{name}/cmdline").replace(b"\0", b" ").decode().strip()
+        except OSError:  # it ended meanwhile
             continue
     return found
+
+
+def _read(path: str) -> bytes:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(fd, 1 << 20)
+    finally:
+        os.close(fd)
 
 
 def shared_memory_names() -> set[str]:
@@ -84,11 +108,27 @@ def shared_memory_names() -> set[str]:
     return {entry.name for entry in Path("/dev/shm").iterdir() if not entry.name.startswith("sem.mp-")}
 
 
+def untracked() -> set[str]:
+    """Files in the tree that git neither has nor ignores."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True
+    )
+    return set(listed.stdout.splitlines())
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _nothing_left_by_session() -> Iterator[None]:
-    names = shared_memory_names()
+    names, files = shared_memory_names(), untracked()
     yield
     wait_until_clean(names, set())
+    left = untracked() - files
+    assert not left, f"left in the tree: {sorted(left)}"
+
+
+@pytest.fixture(autouse=True)
+def _somewhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a program writes to its working directory (Lightning does) is not written to the tree."""
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture(autouse=True)

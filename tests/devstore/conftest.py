@@ -14,6 +14,7 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 
 from tests.conftest import Server, StartDevstore
+from tests.serve import DEADLINE_S
 
 Connect = Callable[[Server], storage.Client]
 
@@ -54,7 +55,7 @@ def fetch(
     method: str = "GET",
     body: bytes | None = None,
     headers: dict[str, str] | None = None,
-    timeout: float = 20,
+    timeout: float = DEADLINE_S,
 ) -> Reply:
     """One request on a connection of its own; a body that breaks off is kept as far as it came."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=timeout)

@@ -136,7 +136,12 @@ FAULTS = {
     ),
     "composites cannot be read": tuple(
         f"{kind}:get:{TEMPORARY_PREFIX}*{ends}"
-        for kind, ends in (("status:1:404", "[04]"), ("status:1:403", "[15]"), ("changed:1:", "2"), ("stall:1:5", "3"))
+        for kind, ends in (
+            ("status:1:404", "[04]"),
+            ("status:1:403", "[15]"),
+            ("changed:1:", "2"),
+            ("stall:first=1:5", "3"),
+        )
     ),
     "composites come badly": (
         f"reset:first=1:1000:get:{TEMPORARY_PREFIX}*[147]",
@@ -146,6 +151,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.random
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults(fault: str, bucket: Any, read: Read) -> None:
     server, objects = bucket(*(f"--fault={one}" for one in FAULTS[fault]))
@@ -216,6 +222,7 @@ def test_auto_says_no(flag: str, reason: str, devstore: StartDevstore, read: Rea
     assert seen["operations"]["composites"] == 0
 
 
+@pytest.mark.random
 def test_auto_measures_and_says_so(devstore: StartDevstore, read: Read) -> None:
     server = devstore("--synthetic", "many:6000:2000", "--latency-ms", "5")
     result, seen, log = read(server.url, "many", '[fetch]\ncompose = "auto"\nworkers = 1\n')
@@ -228,6 +235,7 @@ def test_auto_measures_and_says_so(devstore: StartDevstore, read: Read) -> None:
     assert temporary(server.url, "many") == []
 
 
+@pytest.mark.random
 def test_auto_gives_up_where_composes_are_throttled(devstore: StartDevstore, read: Read) -> None:
     server = devstore("--synthetic", "many:6000:2000", "--fault", "rate:first=1::compose:*")  # all of the first
     result, seen, log = read(server.url, "many", '[fetch]\ncompose = "auto"\nworkers = 1\n')

@@ -88,6 +88,7 @@ def test_same_order_for_any_number_of_loader_workers(
     assert global_order(again) != orders[0], "another seed, another order"
 
 
+@pytest.mark.random
 def test_fetch_workers_killed_again_and_again(
     one: Supervisor, icons: tuple[Server, dict[str, str]], tmp_path: Path
 ) -> None:

@@ -88,6 +88,13 @@ def socket(supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(supervisor.socket)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _imports_are_not_collected() -> None:
+    """torch's objects are many, and every test collects: they are left out of it."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def _collected(_nothing_left_by_test: Any) -> Iterator[None]:
     """What a test leaves in reference cycles is gone before the look at what it left behind, and so is the private

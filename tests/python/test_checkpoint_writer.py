@@ -31,7 +31,7 @@ from millrace import checkpoint
 from millrace._errors import from_code
 from millrace.checkpoint import _uri, _writer
 from tests.conftest import ROOT, Server, our_processes, start_devstore
-from tests.serve import Supervisor, start_supervisor, wait_for
+from tests.serve import DEADLINE_S, Supervisor, start_supervisor, wait_for
 from tests.stores import create_bucket
 
 MIB = 1 << 20
@@ -320,7 +320,7 @@ def test_a_save_without_waiting(place: Place) -> None:
     stored, total = save.progress()
     assert 0 <= stored <= total == len(data)
     assert file.close(wait=False) is save
-    saved = save.result(60)
+    saved = save.result(DEADLINE_S)
     assert saved == file.close()
     assert save.uri == saved.uri == place / "name" and save.exception() is None
     assert save.progress() == (len(data), len(data))
@@ -333,7 +333,7 @@ def test_many_saves_at_a_time(folder: Place) -> None:
         file = checkpoint.writer(folder / f"name-{i}")
         file.write(bytes([i]) * (i * MIB))
         saves.append(file.close(wait=False))
-    _, missing = concurrent.futures.wait(saves, 60)
+    _, missing = concurrent.futures.wait(saves, DEADLINE_S)
     assert not missing
     for i, save in enumerate(saves):
         assert folder.fetch(save.result().uri) == bytes([i]) * (i * MIB)
@@ -346,7 +346,7 @@ def test_a_failure_that_nobody_asked_for_is_raised_by_the_next_writer(
     file = checkpoint.writer(MISSING)
     file.write(b"x")
     save = file.close(wait=False)
-    concurrent.futures.wait([save], 60)
+    concurrent.futures.wait([save], DEADLINE_S)
     assert "no-such-bucket" in caplog.text
     with pytest.raises(FileNotFoundError, match="the save of gs://no-such-bucket/name before this one failed: "):
         checkpoint.writer(bucket / "name")
@@ -354,7 +354,7 @@ def test_a_failure_that_nobody_asked_for_is_raised_by_the_next_writer(
     file = checkpoint.writer(MISSING)
     file.write(b"x")
     save = file.close(wait=False)
-    assert isinstance(save.exception(60), FileNotFoundError)
+    assert isinstance(save.exception(DEADLINE_S), FileNotFoundError)
     checkpoint.writer(bucket / "name").close()  # not again
 
 
@@ -407,7 +407,7 @@ def test_no_memory_for_another_writer(
     assert len([record for record in caplog.records if "waits for memory" in record.message]) == 1
     timer = threading.Timer(0.3, first.abort)
     timer.start()
-    checkpoint.writer(folder / "3", timeout_s=60).close()  # it waits for the first
+    checkpoint.writer(folder / "3", timeout_s=DEADLINE_S).close()  # it waits for the first
     timer.join()
     second.close()
     assert folder.fetch(folder / "3") == b""
@@ -511,8 +511,8 @@ def alarm() -> Iterator[Callable[[float], None]]:
 
 def test_a_signal_while_a_write_waits(slow: Slow, alarm: Callable[[float], None]) -> None:
     file = checkpoint.writer(slow.place / "name")
-    alarm(0.5)
     with pytest.raises(Interrupted):
+        alarm(0.5)
         file.write(bytes(8 * PART))
     for refused in (lambda: file.write(b"x"), file.close):  # what has been taken of those bytes is unknown
         with pytest.raises(ValueError, match="aborted"):
@@ -562,7 +562,7 @@ def test_the_supervisor_dies_after_the_promise(slow: Slow) -> None:
         file.write(bytes(2 * MIB))
         save = file.close(wait=False)
     slow.kill_supervisor()
-    assert save.result(100).size == 2 * MIB
+    assert save.result(DEADLINE_S).size == 2 * MIB
     assert slow.place.fetch(slow.place / "name") == bytes(2 * MIB)
     with pytest.raises(millrace.SupervisorGone):
         open_one.close()
@@ -580,7 +580,7 @@ def test_everything_dies_after_the_promise(slow: Slow) -> None:
     for pid in workers:
         os.kill(pid, signal.SIGKILL)
     with pytest.raises(millrace.SupervisorGone, match="not confirmed"):
-        save.result(100)
+        save.result(DEADLINE_S)
     assert slow.place.fetch(slow.place / "name") is None
 
 
@@ -591,7 +591,7 @@ def test_a_write_worker_dies(slow: Slow) -> None:
         save = file.close(wait=False)
     for pid in slow.supervisor.workers("write"):
         os.kill(pid, signal.SIGKILL)
-    assert save.result(100).crc32c == google_crc32c.value(data)
+    assert save.result(DEADLINE_S).crc32c == google_crc32c.value(data)
     assert slow.place.fetch(slow.place / "name") == data
 
 
@@ -628,7 +628,7 @@ def run(code: str, *arguments: str, status: int = 0, **environment: str) -> tupl
         text=True,
         cwd=ROOT,
         env={**os.environ, **environment},
-        timeout=100,
+        timeout=DEADLINE_S,
         check=False,
     )
     assert process.returncode == status, process.stderr
@@ -694,7 +694,7 @@ def test_the_exit_status_of_a_run(
         env={**os.environ, "STORAGE_EMULATOR_HOST": store.url},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=DEADLINE_S,
         check=False,
     )
     assert ran.returncode == status, ran.stderr

@@ -58,6 +58,7 @@ def test_any_number_of_workers_lists_the_same(
     assert 60 <= four["requests"] <= 60 + 2 + 60 // 10
 
 
+@pytest.mark.random
 def test_killed_workers_lose_nothing(serve: StartServe, devstore: StartDevstore, tmp_path: Path) -> None:
     store = devstore("--synthetic", "bench:hashes:3000:10", "--page-size", "30", "--latency-ms", "40")
     whole = listed(serve(config_of(tmp_path, store, 1)))
@@ -80,6 +81,7 @@ def test_killed_workers_lose_nothing(serve: StartServe, devstore: StartDevstore,
     assert again["digest"] == whole["digest"]
 
 
+@pytest.mark.random
 @pytest.mark.parametrize("fault", ["status:0.2:503:list:*", "reset:0.2::list:*", "short:0.2::list:*"])
 def test_faults_are_repeated(serve: StartServe, devstore: StartDevstore, tmp_path: Path, fault: str) -> None:
     quick = "[retry]\nbase_ms = 1\ncap_ms = 20\n"
@@ -90,6 +92,7 @@ def test_faults_are_repeated(serve: StartServe, devstore: StartDevstore, tmp_pat
     assert (bad["objects"], bad["bytes"]) == (good["objects"], good["bytes"])
 
 
+@pytest.mark.random
 @pytest.mark.parametrize("status", [403, 404, 400])
 def test_a_page_that_cannot_be_had_fails_all(
     serve: StartServe, devstore: StartDevstore, tmp_path: Path, status: int
@@ -189,6 +192,7 @@ def test_progress_where_python_waits(monkeypatch: pytest.MonkeyPatch, caplog: py
     assert "2,000 objects so far" in caplog.text and screen.getvalue().split("\r") == written
 
 
+@pytest.mark.random
 def test_a_bucket_that_changes_while_it_is_listed(serve: StartServe, devstore: StartDevstore, tmp_path: Path) -> None:
     """Names appear, vanish and are replaced in every page; those that stay are all there, once."""
     store = devstore("--memory", "--page-size", "10", "--latency-ms", "3")

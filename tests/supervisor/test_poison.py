@@ -51,6 +51,7 @@ def kill_while_filling(one: Supervisor, sig: int) -> None:
     wait_for(lambda: [lane["filling"] for lane in one.stat()["lanes"]] != [1], "not recovered")
 
 
+@pytest.mark.random
 def test_crashes_count(stalled: Supervisor) -> None:
     reader = start_reader(stalled)
     for _ in range(5):  # twice with anything, three times alone
@@ -60,6 +61,7 @@ def test_crashes_count(stalled: Supervisor) -> None:
     assert stalled.stop() == 0
 
 
+@pytest.mark.random
 def test_kills_never_count(stalled: Supervisor) -> None:
     reader = start_reader(stalled)
     for _ in range(7):

@@ -151,6 +151,7 @@ def test_too_many_lanes(serve: StartServe, config: Path, ring: Any) -> None:
 
 def test_a_hundred_lanes_one_after_the_other_leave_nothing(serve: StartServe, config: Path, ring: Any) -> None:
     one = serve(config)
+    one.wait_settled()
     client = ring(one)
     train = ready(client, name="train")
     index = client.index(train)

@@ -339,6 +339,7 @@ def test_trainer_dies_after_the_promise(serve: StartServe, config: Path, store: 
     assert one.stop() == 0
 
 
+@pytest.mark.random
 def test_write_worker_dies(serve: StartServe, config: Path, store: StartStore, saver: StartSaver) -> None:
     """Again and again, while parts are uploaded: the next one goes on with what the store has."""
     bucket = store("--upload-mibps", "10/10")
@@ -450,6 +451,7 @@ def test_reload_leaves_saves_alone(serve: StartServe, config: Path, store: Start
     assert one.stop() == 0
 
 
+@pytest.mark.random
 def test_a_wild_trainer(serve: StartServe, config: Path, store: StartStore, saver: StartSaver) -> None:
     """It spoils its own object, and nobody else's; its memory comes back with its death."""
     bucket = store()
