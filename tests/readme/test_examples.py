@@ -5,13 +5,12 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import forked
 from tests.conftest import ROOT, StartDevstore
 
 pytestmark = pytest.mark.timeout(300)
@@ -23,14 +22,7 @@ NOTEBOOK = ROOT / "examples" / "starter.ipynb"
 
 
 def run(folder: Path, *command: str | Path, **environment: str) -> str:
-    done = subprocess.run(
-        [sys.executable, *command],
-        cwd=folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-        capture_output=True,
-        text=True,
-        timeout=250,
-    )
+    done = forked.run(command, folder, {**os.environ, "OMP_NUM_THREADS": "1", **environment})
     assert done.returncode == 0, done.stderr
     return done.stdout
 
