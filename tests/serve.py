@@ -78,7 +78,9 @@ class Supervisor:
 
     def is_ready(self) -> bool:
         try:
-            return all(d["state"] == "ready" for d in self.stat()["datasets"])
+            datasets = self.stat()["datasets"]
+            assert not (failed := [d["error"] for d in datasets if d["state"] == "failed"]), failed
+            return all(d["state"] == "ready" for d in datasets)
         except subprocess.CalledProcessError:  # a socket file that an earlier one left: nobody listens yet
             assert self.process.poll() is None
             return False
