@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -49,7 +50,7 @@ def bucket(tmp_path: Path) -> Path:
     root, files = tmp_path / "store", tmp_path / "files"
     files.mkdir()
     for i in range(40):
-        (files / f"{i:02}").write_bytes(os.urandom(10_000 + i))
+        (files / f"{i:02}").write_bytes(random.Random(i).randbytes(10_000 + i))
     make_bucket(root, {f"o/{p.name}": p for p in files.iterdir()})
     return root
 

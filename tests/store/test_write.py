@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import random
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -49,7 +49,7 @@ def test_what_is_written_is_read_by_googles_client(server: Server, run: Run, tmp
     bucket = client_of(server.url).bucket("bkt")
     source = tmp_path / "source"
     for i, name in enumerate(NAMES):
-        source.write_bytes(os.urandom(1000 * i))
+        source.write_bytes(random.Random(i).randbytes(1000 * i))
         copied = run("cp", source, f"gs://bkt/{name}", "--if-absent")
         assert copied.returncode == 0, copied.stderr
         blob = bucket.get_blob(name)
@@ -63,7 +63,7 @@ def test_what_is_written_is_read_by_googles_client(server: Server, run: Run, tmp
 def test_a_large_object(server: Server, run: Run, tmp_path: Path) -> None:
     """Larger than one chunk of an upload session."""
     source = tmp_path / "source"
-    data = os.urandom((34 << 20) + 12345)
+    data = random.Random(1).randbytes((34 << 20) + 12345)
     source.write_bytes(data)
     copied = run("cp", source, "gs://bkt/large")
     assert copied.returncode == 0, copied.stderr

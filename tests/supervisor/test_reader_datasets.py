@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
 import subprocess
@@ -100,7 +101,7 @@ def test_a_missing_object_fails_and_the_list_worker_goes_on(
 
 def test_a_large_object_in_a_small_arena(serve: StartServe, config: Path, folder: Path, ring: Any) -> None:
     """More than half of the arena, which no data set may have; and it divides the memory for no such object."""
-    data = os.urandom(6 << 20)
+    data = random.Random(1).randbytes(6 << 20)
     (folder.parent / "large").write_bytes(data)
     config.write_text('[memory]\narena_bytes = "8MiB"\n[fetch]\nworkers = 2\n')
     one = serve(config)

@@ -220,7 +220,7 @@ os.setgroups([])
 os.setgid(65534)
 os.setuid(65534)
 client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-client.settimeout(10)
+client.settimeout(100)
 try:
     client.connect(sys.argv[1])
 except PermissionError:
