@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.serve import DEADLINE_S, Serve, StartServe, alive, children, listens, wait_for, workers
+from tests.serve import DEADLINE_S, StartServe, Supervisor, alive, children, listens, wait_for, workers
 
 
 def run(millrace: Path, config: Path, *command: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -342,9 +342,9 @@ def test_a_standard_error_that_nobody_reads(millrace_bin: Path, config: Path, tm
     os.set_blocking(writing, True)
     socket = tmp_path / "s"
     command = [str(word) for word in (millrace_bin, "serve", "-vv", "-c", config, "--socket", socket)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=writing, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=writing)
     os.close(writing)
-    one = Serve(process, socket, tmp_path / "none", millrace_bin)
+    one = Supervisor(process, socket, tmp_path / "none", millrace_bin)
     wait_for(lambda: listens(socket), "no socket")
     one.wait_ready()
     process.terminate()
