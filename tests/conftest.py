@@ -5,9 +5,11 @@ MILLRACE_BUILD names another build folder than build/release (a sanitizer's, for
 
 from __future__ import annotations
 
+import collections
+import contextlib
+import itertools
 import os
 import re
-import select
 import shutil
 import signal
 import socket
@@ -20,8 +22,11 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tests.serve import DEADLINE_S, OBJECTS, StartServe, Supervisor, launch, wait_for
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("MILLRACE_BUILD", ROOT / "build" / "release"))
@@ -58,22 +63,44 @@ for variable in (
 ):
     os.environ.pop(variable, None)
 
-GONE_WITHIN_S = 60.0  # a supervisor that lost its client may need a moment to end
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--repeat", type=int, default=1, help="run each test so many times (scripts/test-repeat)")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    times = metafunc.config.getoption("repeat")
+    if times > 1:
+        metafunc.fixturenames.append("_repetition")
+        metafunc.parametrize("_repetition", range(times))
+
+
+@pytest.fixture
+def _repetition() -> None:
+    """Which time it is, where --repeat asks for several."""
 
 
 def our_processes() -> dict[int, str]:
     """pid -> command line of the millrace programs that this session started, however they were reparented."""
     found = {}
     marker = f"{SESSION_VARIABLE}={SESSION}".encode()
-    for folder in Path("/proc").glob("[0-9]*"):
+    for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 (three times a test: a Path each is slow)
         try:
-            if not (folder / "comm").read_text().startswith("millrace"):
+            if not _read(f"/proc/{name}/comm").startswith(b"millrace"):
                 continue
-            if marker in (folder / "environ").read_bytes().split(b"\0"):
-                found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
-        except OSError:  # it ended while we looked
+            if marker in _read(f"/proc/{name}/environ").split(b"\0"):
+                found[int(name)] = _read(f"/proc/{name}/cmdline").replace(b"\0", b" ").decode().strip()
+        except OSError:  # it ended meanwhile
             continue
     return found
+
+
+def _read(path: str) -> bytes:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(fd, 1 << 20)
+    finally:
+        os.close(fd)
 
 
 def shared_memory_names() -> set[str]:
@@ -81,11 +108,27 @@ def shared_memory_names() -> set[str]:
     return {entry.name for entry in Path("/dev/shm").iterdir() if not entry.name.startswith("sem.mp-")}
 
 
+def untracked() -> set[str]:
+    """Files in the tree that git neither has nor ignores."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True
+    )
+    return set(listed.stdout.splitlines())
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _nothing_left_by_session() -> Iterator[None]:
-    names = shared_memory_names()
+    names, files = shared_memory_names(), untracked()
     yield
     wait_until_clean(names, set())
+    left = untracked() - files
+    assert not left, f"left in the tree: {sorted(left)}"
+
+
+@pytest.fixture(autouse=True)
+def _somewhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a program writes to its working directory (Lightning does) is not written to the tree."""
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture(autouse=True)
@@ -100,7 +143,7 @@ def _nothing_left_by_test(_nothing_left_by_session: None) -> Iterator[None]:
 
 def wait_until_clean(names: set[str], pids: set[int]) -> None:
     """Fails when /dev/shm has a name, or this session a millrace process, that was not there before."""
-    deadline = time.monotonic() + GONE_WITHIN_S
+    deadline = time.monotonic() + DEADLINE_S  # a supervisor that lost its client may need a moment to end
     while True:
         left_names = shared_memory_names() - names
         left = {pid: line for pid, line in our_processes().items() if pid not in pids}
@@ -126,10 +169,19 @@ def millrace_bin() -> Path:
     return program
 
 
+# Below the ports that the kernel gives to those who ask for any, so that nobody gets one between this and its use.
+# Processes begin at different ones.
+_ports = itertools.cycle(range(10000, 30000))
+collections.deque(itertools.islice(_ports, os.getpid() * 101 % 20000), maxlen=0)
+
+
 def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
+    """For a server that cannot be told to take any port and say which."""
+    for port in _ports:
+        with socket.socket() as s, contextlib.suppress(OSError):
+            s.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError
 
 
 @dataclass
@@ -147,7 +199,7 @@ class Server:
         if self.process.poll() is None:
             self.process.send_signal(sig)
         try:
-            self.process.wait(10)
+            self.process.wait(DEADLINE_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -163,20 +215,19 @@ def start_devstore(*arguments: str | Path) -> Server:
     command = [BIN / "millrace-devstore", "--listen", "127.0.0.1:0", "--exit-with-parent", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    deadline = time.monotonic() + 60
-    # It prints one line with its address as soon as it listens.
-    while time.monotonic() < deadline and process.poll() is None:
-        if select.select([process.stdout], [], [], 0.2)[0]:
-            match = re.search(r"http://[^\s:]+:(\d+)", process.stdout.readline())
-            if match:
-                return Server(process, int(match[1]))
+    # It prints one line with its address as soon as it listens, or ends.
+    match = re.search(r"http://[^\s:]+:(\d+)", process.stdout.readline())
+    if match:
+        return Server(process, int(match[1]))
     process.kill()
+    process.stdout.close()
     raise RuntimeError(f"millrace-devstore did not start: exit status {process.wait()}")
 
 
 @pytest.fixture
 def devstore() -> Iterator[StartDevstore]:
-    """A function (*flags) -> Server that starts development stores; all end with the test."""
+    """A function (*flags) -> Server that starts development stores; all end with the test, and each with status 0: a
+    sanitizer's findings, leaks too, make it another."""
     servers: list[Server] = []
 
     def start(*arguments: str | Path) -> Server:
@@ -186,6 +237,7 @@ def devstore() -> Iterator[StartDevstore]:
     yield start
     for server in servers:
         server.stop()
+    assert [server.process.returncode for server in servers] == [0] * len(servers)
 
 
 @pytest.fixture
@@ -195,27 +247,89 @@ def fake_gcs(tmp_path: Path) -> Iterator[Server]:
     program = shutil.which("fake-gcs-server") or cache / "fake-gcs-server"
     assert Path(program).exists(), f"{program} is missing: run scripts/test-servers"
     port = free_port()
-    log = (tmp_path / "fake-gcs-server.log").open("w")
-    process = subprocess.Popen(
-        [program, "-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-backend", "memory"]
-        + ["-public-host", f"127.0.0.1:{port}", "-external-url", f"http://127.0.0.1:{port}"],
-        stdout=log,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    log.close()
+    log = tmp_path / "fake-gcs-server.log"
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            [program, "-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-backend", "memory"]
+            + ["-public-host", f"127.0.0.1:{port}", "-external-url", f"http://127.0.0.1:{port}"],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
     server = Server(process, port)
-    deadline = time.monotonic() + 60
+
+    def answers() -> bool:
+        assert process.poll() is None, log.read_text()
+        with contextlib.suppress(OSError):
+            urllib.request.urlopen(f"{server.url}/_internal/healthcheck", timeout=2).close()
+            return True
+        return False
+
     try:
-        while True:
-            try:
-                urllib.request.urlopen(f"{server.url}/_internal/healthcheck", timeout=2).close()
-                break
-            except OSError:
-                assert process.poll() is None and time.monotonic() < deadline, (
-                    tmp_path / "fake-gcs-server.log"
-                ).read_text()
-                time.sleep(0.05)
+        wait_for(answers, log.read_text)
         yield server
     finally:
         server.stop()
+
+
+# ---- supervisors ----
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """OBJECTS files, 000, 001, ... of 0, 100, ... bytes."""
+    data = tmp_path / "data"
+    data.mkdir()
+    for i in range(OBJECTS):
+        (data / f"{i:03}").write_bytes(bytes([i]) * (100 * i))
+    return data
+
+
+@pytest.fixture
+def config(tmp_path: Path, folder: Path) -> Path:
+    """A configuration with the data set "train" of that folder, which needs no server."""
+    path = tmp_path / "millrace.toml"
+    path.write_text(f'[dataset.train]\nuri = "file://{folder}/"\n[memory]\narena_bytes = "8MiB"\n')
+    return path
+
+
+@pytest.fixture
+def runtime(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty XDG_RUNTIME_DIR."""
+    path = tmp_path_factory.mktemp("r")
+    path.chmod(0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(path))
+    return path
+
+
+@pytest.fixture
+def serve(millrace_bin: Path, tmp_path: Path, runtime: Path) -> Iterator[StartServe]:
+    """A function (config, *arguments, program=..., env=...) -> Supervisor; each is ended with the test."""
+    started: list[Supervisor] = []
+
+    def start(config: Path, *arguments: str, program: Path = millrace_bin, **env: str) -> Supervisor:
+        number = len(started)
+        path, log = tmp_path / f"socket{number}", tmp_path / f"supervisor{number}.log"
+        started.append(launch(program, config, path, log, "-v", *arguments, **env))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.kill()
+        assert "does not come to rest" not in one.log.read_text()
+
+
+@pytest.fixture
+def ring() -> Iterator[Callable[[Supervisor], Any]]:
+    """A function (supervisor) -> a Client of the extension; connections end with the test."""
+    from millrace._ring import Client
+
+    clients: list[Client] = []
+
+    def connect(one: Supervisor) -> Client:
+        clients.append(Client(str(one.socket), "trainer", int(1000 * DEADLINE_S)))
+        return clients[-1]
+
+    yield connect
+    for client in clients:
+        client.close()

@@ -1,4 +1,6 @@
-"""A supervisor over a small folder of files: `file` needs no server, so these tests are about processes alone."""
+"""Supervisors for tests: started, asked, stopped. The fixtures are those of tests/conftest.py; where a supervisor lasts
+longer than a test, a module's fixture calls start_supervisor().
+"""
 
 from __future__ import annotations
 
@@ -8,25 +10,23 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-DEADLINE_S = 60.0
+DEADLINE_S = 100.0  # of every wait: none is a measurement, so it is only there for what would hang
 OBJECTS = 20
 
 
-def wait_for(what: Callable[[], Any], why: str) -> Any:
-    """The first true value of what(); fails after DEADLINE_S."""
+def wait_for(what: Callable[[], Any], why: object = "it never happened") -> Any:
+    """The first true value of what(); fails after DEADLINE_S with `why`, or with what why() returns then."""
     deadline = time.monotonic() + DEADLINE_S
     while True:
         value = what()
         if value:
             return value
-        assert time.monotonic() < deadline, why
+        assert time.monotonic() < deadline, why() if callable(why) else why
         time.sleep(0.02)
 
 
@@ -37,7 +37,7 @@ def children(pid: int) -> dict[int, list[str]]:
         try:
             fields = stat.read_text().rsplit(")", 1)[1].split()
             words = (stat.parent / "cmdline").read_bytes().decode().split("\0")
-        except (OSError, IndexError):
+        except (OSError, IndexError, UnicodeDecodeError):
             continue
         if int(fields[1]) == pid and fields[0] != "Z":
             found[int(stat.parent.name)] = words
@@ -56,11 +56,21 @@ def alive(pid: int) -> bool:
 
 
 @dataclass
-class Serve:
-    process: subprocess.Popen[str]
+class Supervisor:
+    """A `millrace serve`."""
+
+    process: subprocess.Popen[bytes]
     socket: Path
     log: Path
     program: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "MILLRACE_SOCKET": str(self.socket)}
+
+    def workers(self, role: str) -> list[int]:
+        """Process ids of the living workers of a role."""
+        return workers(self.process.pid, role)
 
     def stat(self) -> dict[str, Any]:
         command = [str(self.program), "stat", "--json", "--socket", str(self.socket)]
@@ -68,7 +78,9 @@ class Serve:
 
     def is_ready(self) -> bool:
         try:
-            return all(d["state"] == "ready" for d in self.stat()["datasets"])
+            datasets = self.stat()["datasets"]
+            assert not (failed := [d["error"] for d in datasets if d["state"] == "failed"]), failed
+            return all(d["state"] == "ready" for d in datasets)
         except subprocess.CalledProcessError:  # a socket file that an earlier one left: nobody listens yet
             assert self.process.poll() is None
             return False
@@ -76,68 +88,57 @@ class Serve:
     def wait_ready(self) -> None:
         wait_for(self.is_ready, "the data sets never got ready")
 
+    def wait_settled(self) -> None:
+        """Ready, the list workers have gone, the fetch workers run: its descriptors and mappings stay as they are."""
+
+        def settled() -> bool:
+            states = {(w["role"], w["state"]) for w in self.stat()["workers"] if w["role"] in ("list", "fetch")}
+            return ("fetch", "running") in states and states <= {("fetch", "running"), ("list", "none")}
+
+        self.wait_ready()
+        wait_for(settled, lambda: f"it never settled: {self.stat()['workers']}")
+
     def stop(self, sig: int = signal.SIGTERM) -> int:
+        """Ends it; its exit status."""
         if self.process.poll() is None:
             self.process.send_signal(sig)
-        return self.process.wait(DEADLINE_S)
+        try:
+            return self.process.wait(DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    data = tmp_path / "data"
-    data.mkdir()
-    for i in range(OBJECTS):
-        (data / f"{i:03}").write_bytes(bytes([i]) * (100 * i))
-    return data
+StartServe = Callable[..., Supervisor]
 
 
-@pytest.fixture
-def config(tmp_path: Path, folder: Path) -> Path:
-    path = tmp_path / "millrace.toml"
-    path.write_text(f'[dataset.train]\nuri = "file://{folder}/"\n[memory]\narena_bytes = "8MiB"\n')
-    return path
+def launch(program: Path, config: Path, path: Path, log: Path, *arguments: str, **env: str) -> Supervisor:
+    """`millrace serve -c CONFIG --socket PATH ARGUMENTS...`, which listens when this returns."""
+    with log.open("wb") as errors:
+        process = subprocess.Popen(
+            [program, "serve", "-c", config, "--socket", path, *arguments],
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            env={**os.environ, **env},
+        )
+    wait_for(lambda: listens(path) or process.poll() is not None, "no socket")
+    assert process.poll() is None, log.read_text()
+    return Supervisor(process, path, log, program)
 
 
-@pytest.fixture
-def runtime(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty XDG_RUNTIME_DIR."""
-    path = tmp_path_factory.mktemp("r")
-    path.chmod(0o700)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(path))
-    return path
-
-
-StartServe = Callable[..., Serve]
-
-
-@pytest.fixture
-def serve(millrace_bin: Path, tmp_path: Path, runtime: Path) -> Iterator[StartServe]:
-    """A function (config, *arguments, program=..., env=...) -> Serve; each is ended with the test."""
-    started: list[Serve] = []
-
-    def start(config: Path, *arguments: str, program: Path = millrace_bin, **env: str) -> Serve:
-        number = len(started)
-        path, log = tmp_path / f"socket{number}", tmp_path / f"supervisor{number}.log"
-        with log.open("w") as errors:
-            process = subprocess.Popen(
-                [program, "serve", "-v", "-c", config, "--socket", path, *arguments],
-                stdout=subprocess.DEVNULL,
-                stderr=errors,
-                text=True,
-                env={**os.environ, **env},
-            )
-        one = Serve(process, path, log, millrace_bin)
-        started.append(one)
-        wait_for(lambda: listens(path) or process.poll() is not None, "no socket")
-        assert process.poll() is None, log.read_text()
-        return one
-
-    yield start
-    for one in started:
-        if one.process.poll() is None:
-            one.process.kill()
-            one.process.wait()
-        assert "does not come to rest" not in one.log.read_text()
+def start_supervisor(program: Path, folder: Path, endpoint: str, toml: str = "", **env: str) -> Supervisor:
+    """One whose configuration, socket and log lie in the folder, and whose bucket URIs go to the endpoint."""
+    if "[memory]" not in toml:  # an eighth of the machine, whose pages are touched at each start, is much for a test
+        toml += "\n[memory]\narena_bytes = '64MiB'\n"
+    config = folder / "millrace.toml"
+    config.write_text(toml)
+    return launch(
+        program, config, folder / "socket", folder / "supervisor.log", **{"STORAGE_EMULATOR_HOST": endpoint, **env}
+    )
 
 
 def listens(path: Path) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import random
 import resource
 import select
 import signal
@@ -30,7 +31,7 @@ def store(devstore: StartDevstore, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     bucket.mkdir(parents=True)
     (bucket / "hello").write_bytes(b"hello\n")
     (bucket / "empty").write_bytes(b"")
-    (bucket / "big").write_bytes(os.urandom(20 * MIB + 5))
+    (bucket / "big").write_bytes(random.Random(1).randbytes(20 * MIB + 5))
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", devstore("--root", tmp_path / "root").url)
     return bucket
 

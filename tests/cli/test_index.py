@@ -7,15 +7,15 @@ import os
 import shutil
 import subprocess
 import time
-import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import millrace
-from tests.conftest import Server, StartDevstore
-from tests.serve import OBJECTS, Serve, StartServe, wait_for
+from tests.conftest import StartDevstore
+from tests.serve import OBJECTS, StartServe, Supervisor, wait_for
+from tests.stores import put
 
 
 @pytest.fixture
@@ -35,18 +35,9 @@ def write_config(path: Path, uri: str, dataset: str = "", **sections: str) -> Pa
     return path
 
 
-def dataset_of(server: Serve) -> dict[str, Any]:
+def dataset_of(server: Supervisor) -> dict[str, Any]:
     server.wait_ready()
     return dict(server.stat()["datasets"][0])
-
-
-def put(server: Server, bucket: str, name: str, data: bytes = b"x") -> None:
-    url = f"{server.url}/upload/storage/v1/b/{bucket}/o?uploadType=media&name={name}"
-    urllib.request.urlopen(urllib.request.Request(url, data=data, method="POST"), timeout=10).close()
-
-
-def list_requests(log: Path) -> int:
-    return sum(1 for line in log.read_text().splitlines() if "/o?" in line and line.startswith("GET"))
 
 
 # ---- a file ----
@@ -318,7 +309,7 @@ def test_one_listing_a_job_by_a_gs_index(
     # A folder of its own for each: a node's cache is not another's.
     nodes = [serve(config, XDG_CACHE_HOME=str(tmp_path / f"cache{i}")) for i in range(4)]
     for i in range(5):
-        put(store, "bucket", f"data/late{i}")
+        put(store.url, "bucket", f"data/late{i}")
     digests = {dataset_of(node)["digest"] for node in nodes}
     assert len(digests) == 1
     late = serve(config, XDG_CACHE_HOME=str(tmp_path / "cache9"))
@@ -341,7 +332,7 @@ def test_an_old_gs_index_is_replaced_once(
     first = serve(config)
     old, began = dataset_of(first)["digest"], time.monotonic()
     first.stop()
-    put(store, "bucket", "data/late")
+    put(store.url, "bucket", "data/late")
     wait_for(lambda: time.monotonic() - began > 2.5, "time stands still")
     nodes = [serve(config) for _ in range(2)]
     datasets = [dataset_of(node) for node in nodes]

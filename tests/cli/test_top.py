@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.serve import DEADLINE_S, Serve, StartServe
+from tests.serve import DEADLINE_S, StartServe, Supervisor
 
 LINE = re.compile(
     r"\d\d:\d\d:\d\d +\d+ objects/s +[\d.]+ MiB/s +\d+ of \d+ in flight +arena +\d+%  \d+ readers +\d+ samples/s "
@@ -28,7 +28,7 @@ SCREEN_ON, SCREEN_OFF = b"\033[?1049h", b"\033[?1049l"
 
 
 @pytest.fixture
-def server(serve: StartServe, config: Path) -> Serve:
+def server(serve: StartServe, config: Path) -> Supervisor:
     one = serve(config)
     one.wait_ready()
     return one
@@ -53,7 +53,7 @@ class Terminal:
 
 
 @contextmanager
-def terminal(program: Path, server: Serve, rows: int = 40, columns: int = 120) -> Iterator[Terminal]:
+def terminal(program: Path, server: Supervisor, rows: int = 40, columns: int = 120) -> Iterator[Terminal]:
     master, slave = pty.openpty()
     fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     settings = termios.tcgetattr(slave)
@@ -75,7 +75,7 @@ def terminal(program: Path, server: Serve, rows: int = 40, columns: int = 120) -
         os.close(slave)
 
 
-def test_lines_in_a_pipe(millrace_bin: Path, server: Serve) -> None:
+def test_lines_in_a_pipe(millrace_bin: Path, server: Supervisor) -> None:
     command = [str(millrace_bin), "top", "--socket", str(server.socket), "--count", "3", "--interval", "0.1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.returncode == 0, done.stderr
@@ -85,7 +85,7 @@ def test_lines_in_a_pipe(millrace_bin: Path, server: Serve) -> None:
     assert lines[-1].endswith("limited by nothing: no reader is open")
 
 
-def test_screen(millrace_bin: Path, server: Serve) -> None:
+def test_screen(millrace_bin: Path, server: Supervisor) -> None:
     with terminal(millrace_bin, server) as top:
         top.read_until(b"fetch 1")
         assert top.seen.startswith(SCREEN_ON)
@@ -96,7 +96,7 @@ def test_screen(millrace_bin: Path, server: Serve) -> None:
         assert top.process.wait(DEADLINE_S) == 0
 
 
-def test_screen_of_another_size(millrace_bin: Path, server: Serve) -> None:
+def test_screen_of_another_size(millrace_bin: Path, server: Supervisor) -> None:
     with terminal(millrace_bin, server) as top:
         top.read_until(b"fetch 1")
         top.seen = b""
@@ -111,7 +111,7 @@ def test_screen_of_another_size(millrace_bin: Path, server: Serve) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signal_restores_the_terminal(millrace_bin: Path, server: Serve, number: int) -> None:
+def test_signal_restores_the_terminal(millrace_bin: Path, server: Supervisor, number: int) -> None:
     with terminal(millrace_bin, server) as top:
         top.read_until(b"fetch 1")
         if number == signal.SIGINT:
@@ -122,7 +122,7 @@ def test_signal_restores_the_terminal(millrace_bin: Path, server: Serve, number:
         assert top.process.wait(DEADLINE_S) == 0
 
 
-def test_supervisor_ends(millrace_bin: Path, server: Serve) -> None:
+def test_supervisor_ends(millrace_bin: Path, server: Supervisor) -> None:
     with terminal(millrace_bin, server) as top:
         top.read_until(b"fetch 1")
         server.stop()
@@ -131,7 +131,7 @@ def test_supervisor_ends(millrace_bin: Path, server: Serve) -> None:
         assert top.process.wait(DEADLINE_S) == 1
 
 
-def test_broken_pipe(millrace_bin: Path, server: Serve) -> None:
+def test_broken_pipe(millrace_bin: Path, server: Supervisor) -> None:
     command = [str(millrace_bin), "top", "--socket", str(server.socket), "--interval", "0.1"]
     top = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert top.stdout is not None and top.stderr is not None

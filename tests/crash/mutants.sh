@@ -13,7 +13,7 @@ for entry in "$@"; do
         continue
     fi
     # Unquoted: the command and its arguments. ThreadSanitizer stops at its first finding.
-    output=$(TSAN_OPTIONS="halt_on_error=1 exitcode=66" timeout 100 $command 2>&1)
+    output=$(TSAN_OPTIONS="halt_on_error=1 exitcode=66" timeout 1000 $command 2>&1)
     status=$?
     finding=$(grep -m1 -E 'FAILED|instruction [0-9]+:|SUMMARY: ThreadSanitizer' <<<"$output" | cut -c1-110)
     if [[ $name == none_* ]]; then

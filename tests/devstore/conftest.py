@@ -6,7 +6,6 @@ import http.client
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,24 +13,10 @@ from google.api_core.client_options import ClientOptions
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 
-from tests.conftest import Server, StartDevstore, start_devstore
+from tests.conftest import Server, StartDevstore
+from tests.serve import DEADLINE_S
 
 Connect = Callable[[Server], storage.Client]
-
-
-@pytest.fixture
-def devstore() -> Iterator[StartDevstore]:
-    """The common fixture, and each store must end with status 0: a sanitizer's findings, leaks too, make it another."""
-    servers: list[Server] = []
-
-    def start(*arguments: str | Path) -> Server:
-        servers.append(start_devstore(*arguments))
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        server.stop()
-    assert [server.process.returncode for server in servers] == [0] * len(servers)
 
 
 @pytest.fixture
@@ -70,7 +55,7 @@ def fetch(
     method: str = "GET",
     body: bytes | None = None,
     headers: dict[str, str] | None = None,
-    timeout: float = 20,
+    timeout: float = DEADLINE_S,
 ) -> Reply:
     """One request on a connection of its own; a body that breaks off is kept as far as it came."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=timeout)

@@ -20,6 +20,7 @@ def crc(data: bytes) -> str:
     return base64.b64encode(google_crc32c.Checksum(data).digest()).decode()
 
 
+@pytest.mark.random
 @pytest.mark.parametrize("kind", ["memory", "folder"])
 def test_readers_and_writers_of_the_same_names(devstore: StartDevstore, tmp_path: Path, kind: str) -> None:
     server = devstore("--threads", "4", *(["--memory"] if kind == "memory" else ["--root", tmp_path]))
@@ -72,6 +73,7 @@ def test_readers_and_writers_of_the_same_names(devstore: StartDevstore, tmp_path
         assert (item["name"], int(item["generation"])) in seen
 
 
+@pytest.mark.random
 def test_only_one_of_many_creators_wins(devstore: StartDevstore, tmp_path: Path) -> None:
     server = devstore("--threads", "4", "--root", tmp_path)
     fetch(server, "/storage/v1/b", "POST", b'{"name":"bucket"}')

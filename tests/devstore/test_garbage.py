@@ -220,6 +220,7 @@ def test_huge_headers(server: Server) -> None:
     alive(server)
 
 
+@pytest.mark.random
 def test_random_bytes(server: Server) -> None:
     source = random.Random(1)
     words = [b"GET ", b"POST ", b"HEAD ", b"/bucket/x", BASE.encode(), b"?", b"&", b"%", b" HTTP/1.1\r\n", b"0-1", b"-"]

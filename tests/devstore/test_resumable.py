@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-import os
+import random
 import socket
 import threading
 import time
@@ -19,7 +19,7 @@ from tests.devstore.conftest import Reply, fetch, statistics
 
 QUANTUM = 256 * 1024
 START = "/upload/storage/v1/b/bucket/o?uploadType=resumable"
-DATA = os.urandom(3 * QUANTUM + 1000)
+DATA = random.Random(1).randbytes(3 * QUANTUM + 1000)
 
 
 def crc(data: bytes) -> str:

@@ -29,8 +29,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.conftest import BIN, our_processes, start_devstore
-from tests.e2e.common import Supervisor, serve
-from tests.e2e.test_compose import temporary
+from tests.serve import DEADLINE_S, Supervisor, start_supervisor, wait_for
+from tests.stores import temporary
 
 TRAINER = Path(__file__).with_name("checkpoint_trainer.py")
 BUCKET = "ckpt"
@@ -132,10 +132,11 @@ def start_trainer(scene: Scene, supervisor: Supervisor, out: Path) -> subprocess
 
 def wait_for_writers(pids: set[int]) -> None:
     """Until no write worker of this session is left: what was promised is done."""
-    deadline = time.monotonic() + 90
-    while any(" write " in f"{line} " for pid, line in our_processes().items() if pid not in pids):
-        assert time.monotonic() < deadline, our_processes()
-        time.sleep(0.02)
+
+    def gone() -> bool:
+        return not any(" write " in f"{line} " for pid, line in our_processes().items() if pid not in pids)
+
+    wait_for(gone, our_processes)
 
 
 def one_run(scene: Scene, number: int, kills: int) -> int:
@@ -143,7 +144,7 @@ def one_run(scene: Scene, number: int, kills: int) -> int:
     here = scene.folder / f"run-{number}"
     here.mkdir()
     before = set(our_processes())
-    supervisor = serve(BIN / "millrace", here, scene.url, TOML, **scene.environment)
+    supervisor = start_supervisor(BIN / "millrace", here, scene.url, TOML, **scene.environment)
     done = 0
     try:
         while done < kills:
@@ -152,8 +153,8 @@ def one_run(scene: Scene, number: int, kills: int) -> int:
             done += one_trainer(scene, supervisor, here / f"out-{done}", victim)
             if last:
                 wait_for_writers(before)
-            elif not wait_until_idle(supervisor):
-                raise AssertionError("saves are not finished: " + supervisor.log.read_text()[-2000:])
+            else:
+                wait_until_idle(supervisor)
             scene.look(keeps_promises=victim != "everything")
     finally:
         supervisor.process.kill()
@@ -185,22 +186,17 @@ def one_trainer(scene: Scene, supervisor: Supervisor, out: Path, victim: str) ->
     finally:
         if victim in ("trainer", "worker"):
             trainer.kill()  # once more after an assertion
-        trainer.wait(timeout=90)
+        trainer.wait(timeout=DEADLINE_S)
         scene.note(out.read_text().splitlines())
     return done
 
 
-def wait_until_idle(supervisor: Supervisor) -> bool:
+def wait_until_idle(supervisor: Supervisor) -> None:
     """No save is under way in a living supervisor."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        shown = subprocess.run(
-            [BIN / "millrace", "stat", "--json"], env=supervisor.environment, capture_output=True, text=True
-        )
-        if shown.returncode == 0 and not json.loads(shown.stdout)["checkpoint"]["writers"]:
-            return True
-        time.sleep(0.02)
-    return False
+    wait_for(
+        lambda: not supervisor.stat()["checkpoint"]["writers"],
+        lambda: "saves are not finished: " + supervisor.log.read_text()[-2000:],
+    )
 
 
 def kill_runs(folder: Path, kills: int, seed: int, say: bool = False) -> tuple[Scene, int, list[str], int]:
@@ -228,7 +224,7 @@ def kill_runs(folder: Path, kills: int, seed: int, say: bool = False) -> tuple[S
 
 def last_run(scene: Scene) -> None:
     """Saves in peace, and ends well."""
-    supervisor = serve(BIN / "millrace", scene.folder, scene.url, TOML, **scene.environment)
+    supervisor = start_supervisor(BIN / "millrace", scene.folder, scene.url, TOML, **scene.environment)
     out = scene.folder / "last"
     trainer = start_trainer(scene, supervisor, out)
     try:
@@ -238,12 +234,9 @@ def last_run(scene: Scene) -> None:
     finally:
         trainer.kill()
         trainer.wait()
-    assert wait_until_idle(supervisor)
-    deadline = (
-        time.monotonic() + 60
-    )  # the dead processes' requests may still be on their way: what is theirs is looked for twice
-    while (temporary(scene.url, BUCKET) or unfinished(scene.url)) and time.monotonic() < deadline:
-        time.sleep(0.2)
+    wait_until_idle(supervisor)
+    # The dead processes' requests may still be on their way: what is theirs is searched for twice.
+    wait_for(lambda: not temporary(scene.url, BUCKET) and not unfinished(scene.url), "the dead left something")
     assert supervisor.stop() == 0
     scene.note(out.read_text().splitlines())
     scene.look(keeps_promises=True)

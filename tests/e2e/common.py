@@ -1,4 +1,4 @@
-"""What the end-to-end tests share: the icons as a bucket, a supervisor, ranks that look, and what they saw."""
+"""What the end-to-end tests share: the icons as a bucket, ranks that look, and what they saw."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import json
 import multiprocessing
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from tests.serve import Supervisor
 
 BUCKET = "icons"
 RUN_TIMEOUT_S = 180
@@ -37,60 +38,6 @@ def make_bucket(root: Path, files: dict[str, Path]) -> dict[str, str]:
         target.write_bytes(data)
         digests[name] = hashlib.sha256(data).hexdigest()
     return digests
-
-
-@dataclass
-class Supervisor:
-    """`millrace serve` with a configuration; stop() ends it and checks its exit status."""
-
-    process: subprocess.Popen[bytes]
-    socket: Path
-    log: Path
-
-    @property
-    def environment(self) -> dict[str, str]:
-        return {**os.environ, "MILLRACE_SOCKET": str(self.socket)}
-
-    def workers(self, role: str) -> list[int]:
-        """Process ids of the living workers of a role."""
-        found = []
-        for status in Path("/proc").glob("[0-9]*/stat"):
-            try:
-                parent = int(status.read_text().rsplit(")", 1)[1].split()[1])
-                words = (status.parent / "cmdline").read_bytes().split(b"\0")
-            except (OSError, ValueError, IndexError):
-                continue
-            if parent == self.process.pid and role.encode() in words:
-                found.append(int(status.parent.name))
-        return found
-
-    def stop(self) -> int:
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        try:
-            return self.process.wait(15)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-            raise
-
-
-def serve(millrace_bin: Path, tmp_path: Path, endpoint: str, toml: str = "", **environment: str) -> Supervisor:
-    config = tmp_path / "millrace.toml"
-    if "[memory]" not in toml:  # an eighth of the machine, whose pages are touched at each start, is much for a test
-        toml += "\n[memory]\narena_bytes = '64MiB'\n"
-    config.write_text(toml)
-    socket, log = tmp_path / "socket", tmp_path / "supervisor.log"
-    process = subprocess.Popen(
-        [millrace_bin, "serve", "-c", config, "--socket", socket],
-        env={**os.environ, "STORAGE_EMULATOR_HOST": endpoint, **environment},
-        stderr=log.open("wb"),
-    )
-    deadline = time.monotonic() + 60
-    while not socket.exists():
-        assert process.poll() is None and time.monotonic() < deadline, log.read_text()
-        time.sleep(0.02)
-    return Supervisor(process, socket, log)
 
 
 @dataclass
@@ -175,13 +122,6 @@ def finish_ranks(ranks: list[Rank]) -> list[Seen]:
 
 def run_ranks(supervisor: Supervisor, tmp_path: Path, world: int, **options: Any) -> list[Seen]:
     return finish_ranks(start_ranks(supervisor, tmp_path, world, options))
-
-
-def stat(millrace_bin: Path, supervisor: Supervisor) -> dict[str, Any]:
-    text = subprocess.run(
-        [millrace_bin, "stat", "--json"], env=supervisor.environment, capture_output=True, check=True, text=True
-    ).stdout
-    return dict(json.loads(text))
 
 
 def last_error_line(text: str) -> str:

@@ -17,8 +17,9 @@ import time
 from pathlib import Path
 
 from tests.conftest import BIN, start_devstore
-from tests.e2e.common import serve, stat
-from tests.e2e.test_compose import ODD, READER, temporary, upload
+from tests.e2e.test_compose import ODD, READER
+from tests.serve import start_supervisor
+from tests.stores import create_bucket, put, temporary
 
 LARGEST = 1 << 20
 WAYS = {
@@ -33,17 +34,14 @@ def make(url: str, count: int) -> dict[str, str]:
     rng = random.Random(5)
     pool = rng.randbytes(2 * LARGEST)
     digests: dict[str, str] = {}
-    upload(url, "odd", {})
-    batch: dict[str, bytes] = {}
+    create_bucket(url, "odd")
     for i in range(count):
         size = 0 if i % 50 == 0 else LARGEST if i % 1000 == 1 else int(math.exp(rng.uniform(0, math.log(LARGEST))))
         start = rng.randrange(LARGEST)
         name = f"{rng.choice(ODD)}-{i:05}"
-        batch[name] = pool[start : start + size]
-        digests[name] = hashlib.sha256(batch[name]).hexdigest()
-        if len(batch) == 100 or i == count - 1:
-            upload(url, "odd", batch, make_bucket=False)
-            batch = {}
+        data = pool[start : start + size]
+        digests[name] = hashlib.sha256(data).hexdigest()
+        put(url, "odd", name, data)
     return digests
 
 
@@ -57,7 +55,9 @@ def main() -> None:
     try:
         wanted = make(server.url, count)
         for way, toml in WAYS.items():
-            supervisor = serve(BIN / "millrace", folder, server.url, toml, XDG_RUNTIME_DIR=str(folder / "runtime"))
+            supervisor = start_supervisor(
+                BIN / "millrace", folder, server.url, toml, XDG_RUNTIME_DIR=str(folder / "runtime")
+            )
             try:
                 begun = time.monotonic()
                 reader = subprocess.run(
@@ -66,7 +66,7 @@ def main() -> None:
                 seconds = time.monotonic() - begun
                 assert reader.returncode == 0, reader.stderr
                 time.sleep(0.2)
-                operations = stat(BIN / "millrace", supervisor)["operations"]
+                operations = supervisor.stat()["operations"]
             finally:
                 assert supervisor.stop() == 0
             same = json.loads(reader.stdout)["objects"] == wanted

@@ -20,8 +20,9 @@ import time
 from pathlib import Path
 
 from tests.conftest import BIN, start_devstore
-from tests.e2e.common import Supervisor, serve
-from tests.e2e.test_compose import READER, temporary
+from tests.e2e.test_compose import READER
+from tests.serve import Supervisor, start_supervisor
+from tests.stores import temporary
 
 TOML = '[fetch]\ncompose = "always"\n[retry]\nbase_ms = 5\ncap_ms = 50\n'
 OBJECTS = 20_000
@@ -83,13 +84,13 @@ def kill_runs(folder: Path, kills: int, seed: int, say: bool = False) -> tuple[i
         while done < kills:
             here = folder / f"run-{run}"
             here.mkdir()
-            supervisor = serve(BIN / "millrace", here, server.url, TOML, **environment)
+            supervisor = start_supervisor(BIN / "millrace", here, server.url, TOML, **environment)
             done += one_run(rng, supervisor, min(KILLS_A_RUN, kills - done))
             left = len(temporary(server.url, "many"))
             most, run = max(most, left), run + 1
             if say:
                 print(f"{done} kills, {left} temporary objects in the bucket")
-        supervisor = serve(BIN / "millrace", folder, server.url, TOML, **environment)
+        supervisor = start_supervisor(BIN / "millrace", folder, server.url, TOML, **environment)
         try:
             reader = start_reader(supervisor, 1)
             _, errors = reader.communicate(timeout=120)

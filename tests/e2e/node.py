@@ -29,7 +29,7 @@ def look(lease: Any) -> tuple[str, str]:
 
 def main() -> None:
     out, options = Path(sys.argv[1]), json.loads(sys.argv[2])
-    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    dist.init_process_group("gloo", timeout=timedelta(seconds=150))
     rank = dist.get_rank()
     ds = millrace.IterableDataset(options["uri"], transform=look, shuffle=True, seed=options.get("seed", 0))
     loader = millrace.DataLoader(ds, batch_size=options.get("batch", 16), num_workers=0, collate_fn=list)

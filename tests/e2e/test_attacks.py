@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,42 +15,33 @@ import pytest
 
 import millrace
 from tests.conftest import StartDevstore
-from tests.e2e.common import serve, stat
-
-WAIT_S = 60
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
+from tests.serve import start_supervisor, wait_for
 
 
 def test_lane_is_forgotten_when_workers_die_before_they_drop_it(
     devstore: StartDevstore, millrace_bin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = devstore("--synthetic", "icons:500:1000")
-    supervisor = serve(millrace_bin, tmp_path, server.url, "[memory]\narena_bytes = '16MiB'\n")
+    supervisor = start_supervisor(millrace_bin, tmp_path, server.url, "[memory]\narena_bytes = '16MiB'\n")
     monkeypatch.setenv("MILLRACE_SOCKET", str(supervisor.socket))
     dataset = millrace.IterableDataset("gs://icons/")
     batches = iter(dataset.batches(8))
     next(batches)
 
     def lane() -> dict[str, Any]:
-        return dict(stat(millrace_bin, supervisor)["lanes"][0])
+        return dict(supervisor.stat()["lanes"][0])
 
     # Nothing is under way in it: a lane with a download of a stopped worker is not drained.
-    wait_until(lambda: lane()["pending"] == lane()["filling"] == 0, "the window is not filled")
+    wait_for(lambda: lane()["pending"] == lane()["filling"] == 0, "the window is not filled")
     workers = supervisor.workers("fetch")
     for pid in workers:
         os.kill(pid, signal.SIGSTOP)
     batches.close()  # type: ignore[attr-defined]
     gc.collect()
-    wait_until(lambda: lane()["state"] == "dropping", "the lane is not closed")
+    wait_for(lambda: lane()["state"] == "dropping", "the lane is not closed")
     for pid in workers:  # they have published, so that others take their places at once
         os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not stat(millrace_bin, supervisor)["lanes"], "the lane stays for ever")
+    wait_for(lambda: not supervisor.stat()["lanes"], "the lane stays for ever")
     assert sum(len(batch) for batch in dataset.batches(8)) == 500
     del dataset
     assert supervisor.stop() == 0
@@ -62,7 +52,7 @@ def test_many_missing_objects_do_not_crash_the_list_worker(
 ) -> None:
     server = devstore("--synthetic", "icons:10:1000")
     # glibc fills what is freed, so that a use of it is seen.
-    supervisor = serve(millrace_bin, tmp_path, server.url, MALLOC_PERTURB_="165")
+    supervisor = start_supervisor(millrace_bin, tmp_path, server.url, MALLOC_PERTURB_="165")
     monkeypatch.setenv("MILLRACE_SOCKET", str(supervisor.socket))
     dataset = millrace.IterableDataset.from_objects([f"gs://icons/missing/{i}" for i in range(500)])
     with pytest.raises(FileNotFoundError, match="missing/"):
@@ -78,7 +68,7 @@ def test_folders_whose_names_begin_alike_are_not_left_out(
     for name in ("a", "ab", "a.b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "object").write_bytes(b"x")
-    supervisor = serve(millrace_bin, tmp_path, "http://127.0.0.1:9", "[memory]\narena_bytes = '16MiB'\n")
+    supervisor = start_supervisor(millrace_bin, tmp_path, "http://127.0.0.1:9", "[memory]\narena_bytes = '16MiB'\n")
     monkeypatch.setenv("MILLRACE_SOCKET", str(supervisor.socket))
     folders = [f"file://{tmp_path}/{name}" for name in ("a", "ab", "a.b")]
     with pytest.raises(ValueError, match="slash at their end"):
@@ -94,7 +84,7 @@ def test_stopped_workers_pile_up_no_messages_in_the_supervisor(
 ) -> None:
     """Lanes that wait to be dropped are said again ten times a second, for as long as a worker is stopped."""
     server = devstore("--synthetic", "icons:500:1000")
-    supervisor = serve(millrace_bin, tmp_path, server.url, "[memory]\narena_bytes = '16MiB'\n")
+    supervisor = start_supervisor(millrace_bin, tmp_path, server.url, "[memory]\narena_bytes = '16MiB'\n")
     monkeypatch.setenv("MILLRACE_SOCKET", str(supervisor.socket))
 
     def private_kib() -> int:
@@ -117,7 +107,7 @@ def test_stopped_workers_pile_up_no_messages_in_the_supervisor(
     for pid in workers:
         os.kill(pid, signal.SIGCONT)
     assert grown < 8192, f"{grown} KiB"
-    wait_until(lambda: not stat(millrace_bin, supervisor)["lanes"], "a lane stays for ever")
+    wait_for(lambda: not supervisor.stat()["lanes"], "a lane stays for ever")
     assert supervisor.stop() == 0
 
 
@@ -133,7 +123,7 @@ def test_data_set_without_objects_is_warned_about(
     devstore: StartDevstore, millrace_bin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = devstore("--synthetic", "icons:10:1000")
-    supervisor = serve(millrace_bin, tmp_path, server.url)
+    supervisor = start_supervisor(millrace_bin, tmp_path, server.url)
     monkeypatch.setenv("MILLRACE_SOCKET", str(supervisor.socket))
     dataset = millrace.IterableDataset("gs://icons/mistyped/")
     assert list(dataset.batches(4)) == []

@@ -17,9 +17,9 @@ import pytest
 
 from millrace import ChangedError, Error, checkpoint
 from tests.conftest import StartDevstore
-from tests.e2e.common import Supervisor, serve
 from tests.e2e.proxy import Answer, Proxy, Request
-from tests.e2e.test_compose import temporary, upload
+from tests.serve import Supervisor, start_supervisor
+from tests.stores import put, temporary
 
 BUCKET = "ckpt"
 OLD = b"the old checkpoint" * 1000
@@ -31,7 +31,7 @@ arena_bytes = "40MiB"
 [retry]
 base_ms = 5
 cap_ms = 50
-deadline_ms = 1500
+attempts = 6
 """
 NAMES = ["new.pt", "old.pt"]  # old.pt exists
 SIZES = [SHORT, LONG]
@@ -49,13 +49,13 @@ def start(
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
     (tmp_path / "store" / BUCKET).mkdir(parents=True)
     store = devstore("--root", str(tmp_path / "store"))
-    upload(store.url, BUCKET, {"old.pt": OLD}, make_bucket=False)
+    put(store.url, BUCKET, "old.pt", OLD)
     supervisors: list[Supervisor] = []
     with Proxy(store.port) as proxy:
 
         def begin(auth: str = "anonymous", **environment: str) -> Proxy:
             gcs = f'[gcs]\nendpoint = "{proxy.url}"\nauth = "{auth}"\n'
-            supervisor = serve(millrace_bin, tmp_path, "", TOML + gcs, **environment)
+            supervisor = start_supervisor(millrace_bin, tmp_path, "", TOML + gcs, **environment)
             supervisors.append(supervisor)
             monkeypatch.setenv("MILLRACE_SOCKET", str(supervisor.socket))
             return proxy
@@ -142,7 +142,7 @@ def test_somebody_else_replaces_it_meanwhile(start: Start, tmp_path: Path, size:
 
     def hook(request: Request) -> Answer | None:
         if request.is_part and there(tmp_path, "old.pt") == OLD:
-            upload(f"http://127.0.0.1:{proxy.upstream}", BUCKET, {"old.pt": theirs}, make_bucket=False)
+            put(f"http://127.0.0.1:{proxy.upstream}", BUCKET, "old.pt", theirs)
         return None
 
     proxy.hook = hook

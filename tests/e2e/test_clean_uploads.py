@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import StartDevstore
+from tests.stores import create_bucket
 
 
 def clean(program: Path, url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -39,16 +40,9 @@ def under_way(url: str) -> list[str]:
         return re.findall("<Key>(.*?)</Key>", reply.read().decode())
 
 
-def make_bucket(url: str) -> None:
-    headers = {"Content-Type": "application/json"}
-    urllib.request.urlopen(
-        urllib.request.Request(f"{url}/storage/v1/b?project=p", b'{"name":"bucket"}', headers)
-    ).close()
-
-
 def test_uploads(devstore: StartDevstore, millrace_bin: Path) -> None:
     url = devstore("--memory").url
-    make_bucket(url)
+    create_bucket(url, "bucket")
     for name in ("ckpt/a", "ckpt/b c", "other"):
         begin(url, name)
 
@@ -76,7 +70,7 @@ def test_uploads(devstore: StartDevstore, millrace_bin: Path) -> None:
 
 def test_an_upload_that_cannot_be_removed(devstore: StartDevstore, millrace_bin: Path) -> None:
     url = devstore("--memory", "--deny", "storage.multipartUploads.abort").url
-    make_bucket(url)
+    create_bucket(url, "bucket")
     begin(url, "a")
     result = clean(millrace_bin, url, "--all", "gs://bucket/a")
     assert result.returncode == 1
@@ -104,7 +98,7 @@ def test_files(millrace_bin: Path, tmp_path: Path) -> None:
 
 def test_uploads_that_may_not_be_listed(devstore: StartDevstore, millrace_bin: Path) -> None:
     url = devstore("--memory", "--deny", "storage.multipartUploads.list").url
-    make_bucket(url)
+    create_bucket(url, "bucket")
     result = clean(millrace_bin, url, "gs://bucket")
     assert result.returncode == 0 and "unfinished uploads could not be listed" in result.stderr
     assert clean(millrace_bin, url, "gs://bucket/a").returncode == 1

@@ -8,8 +8,6 @@ import os
 import random
 import subprocess
 import sys
-import time
-import urllib.parse
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -18,10 +16,10 @@ from typing import Any
 import pytest
 
 from tests.conftest import Server, StartDevstore
-from tests.e2e.common import serve, stat
+from tests.serve import start_supervisor, wait_for
+from tests.stores import TEMPORARY_PREFIX, delete, put, temporary, upload
 
 READER = Path(__file__).with_name("compose_reader.py")
-PREFIX = "dataflux-composed-objects/"
 ODD = ["a b", "ä/ü", "100%", "x?y=1&z", "#", "+", "'\"", "\\", "a//b", "~", "[1]", "é", "日本/語", "..x", "0" * 200]
 # Quick repeats, so that a test does not wait for them.
 QUICK = "[retry]\nbase_ms = 5\ncap_ms = 20\n[http]\nstall_timeout_ms = 300\n"
@@ -38,24 +36,13 @@ def odd_objects(count: int, largest: int, seed: int = 1) -> dict[str, bytes]:
     return objects
 
 
-def upload(url: str, bucket: str, objects: dict[str, bytes], make_bucket: bool = True) -> None:
-    if make_bucket:
-        body = json.dumps({"name": bucket}).encode()
-        headers = {"Content-Type": "application/json"}
-        urllib.request.urlopen(urllib.request.Request(f"{url}/storage/v1/b?project=p", body, headers)).close()
-    for name, data in objects.items():
-        target = f"{url}/upload/storage/v1/b/{bucket}/o?uploadType=media&name={urllib.parse.quote(name, safe='')}"
-        request = urllib.request.Request(target, data, {"Content-Type": "application/octet-stream"})
-        urllib.request.urlopen(request).close()
-
-
 def digests(objects: dict[str, bytes]) -> dict[str, str]:
     return {name: hashlib.sha256(data).hexdigest() for name, data in objects.items()}
 
 
-def temporary(url: str, bucket: str) -> list[str]:
-    with urllib.request.urlopen(f"{url}/storage/v1/b/{bucket}/o?prefix={urllib.parse.quote(PREFIX)}") as reply:
-        return [item["name"] for item in json.load(reply).get("items", [])]
+def fetched(seen: dict[str, Any]) -> int:
+    """Objects, by the counters that the fetch workers publish every 100 ms."""
+    return sum(worker["counters"]["fetched_objects"] for worker in seen["workers"] if worker["role"] == "fetch")
 
 
 Result = tuple[dict[str, Any], dict[str, Any], str]
@@ -70,7 +57,7 @@ def read(millrace_bin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
 
     def run(url: str, bucket: str, toml: str = '[fetch]\ncompose = "always"\n') -> Result:
-        supervisor = serve(millrace_bin, tmp_path, url, QUICK + toml)
+        supervisor = start_supervisor(millrace_bin, tmp_path, url, QUICK + toml)
         try:
             reader = subprocess.run(
                 [sys.executable, READER, f"gs://{bucket}/"],
@@ -80,8 +67,9 @@ def read(millrace_bin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
                 timeout=120,
             )
             assert reader.returncode == 0, reader.stderr + supervisor.log.read_text()
-            time.sleep(0.2)  # workers copy their counters every 100 ms
-            seen = stat(millrace_bin, supervisor)
+            taken = json.loads(reader.stdout)["taken"]
+            wait_for(lambda: fetched(supervisor.stat()) >= taken, "the workers' counters never came")
+            seen = supervisor.stat()
         finally:
             assert supervisor.stop() == 0
         return json.loads(reader.stdout), seen, supervisor.log.read_text()
@@ -137,18 +125,33 @@ def test_most_objects_come_32_to_a_compose(devstore: StartDevstore, read: Read) 
     assert temporary(server.url, "many") == []
 
 
+# The names of composites end in their number, 0, 1, 2, ...: some of each fault's certainly come.
 FAULTS = {
     "compose is refused": ("status:1:403:compose:*",),
-    "composes fail": ("status:0.2:404:compose:*", "status:0.2:412:compose:*", "status:first=1:503:compose:*"),
-    "answers of composes are lost": ("reset:0.2:0:compose:*", "short:0.2:10:compose:*", "stall:0.1:2:compose:*"),
-    "composites cannot be read": tuple(
-        f"{kind}:get:{PREFIX}*" for kind in ("status:0.2:404", "status:0.2:403", "changed:0.2:", "stall:0.05:5")
+    "composes fail": ("status:1:404:compose:*-*[036]", "status:1:412:compose:*-*[147]", "status:first=1:503:compose:*"),
+    "answers of composes are lost": (
+        "reset:first=1:0:compose:*-*[147]",
+        "short:first=1:10:compose:*-*[258]",
+        "stall:first=1:2:compose:*-*[36]",
     ),
-    "composites come badly": (f"reset:0.3:1000:get:{PREFIX}*", f"wrong:1:3000:get:{PREFIX}*"),
+    "composites cannot be read": tuple(
+        f"{kind}:get:{TEMPORARY_PREFIX}*{ends}"
+        for kind, ends in (
+            ("status:1:404", "[04]"),
+            ("status:1:403", "[15]"),
+            ("changed:1:", "2"),
+            ("stall:first=1:5", "3"),
+        )
+    ),
+    "composites come badly": (
+        f"reset:first=1:1000:get:{TEMPORARY_PREFIX}*[147]",
+        f"wrong:1:3000:get:{TEMPORARY_PREFIX}*",
+    ),
     "deletes fail": ("status:first=1:503:delete:*", "status:first=1:503:batch:*"),
 }
 
 
+@pytest.mark.random
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults(fault: str, bucket: Any, read: Read) -> None:
     server, objects = bucket(*(f"--fault={one}" for one in FAULTS[fault]))
@@ -180,17 +183,15 @@ def test_a_delete_that_is_refused_is_told_and_mended_by_the_next_run(bucket: Any
 def test_sources_that_changed_or_went_get_their_own_answers(
     devstore: StartDevstore, millrace_bin: Path, tmp_path: Path
 ) -> None:
-    objects = {f"o/{i:04}": os.urandom(1000 + i) for i in range(400)}
+    objects = {f"o/{i:04}": bytes([i % 256]) * (1000 + i) for i in range(400)}
     server = devstore("--memory")
     upload(server.url, "odd", objects)
-    supervisor = serve(millrace_bin, tmp_path, server.url, QUICK + '[fetch]\ncompose = "always"\n')
+    supervisor = start_supervisor(millrace_bin, tmp_path, server.url, QUICK + '[fetch]\ncompose = "always"\n')
     code = "import millrace; print(len(millrace.IterableDataset('gs://odd/')))"
     try:
         subprocess.run([sys.executable, "-c", code], env=supervisor.environment, check=True)  # it is listed now
-        upload_one = f"{server.url}/upload/storage/v1/b/odd/o?uploadType=media&name=o%2F0007"
-        urllib.request.urlopen(urllib.request.Request(upload_one, b"another", method="POST")).close()
-        gone = urllib.request.Request(f"{server.url}/storage/v1/b/odd/o/o%2F0200", method="DELETE")
-        urllib.request.urlopen(gone).close()
+        put(server.url, "odd", "o/0007", b"another")
+        delete(server.url, "odd", "o/0200")
         reader = subprocess.run(
             [sys.executable, READER, "gs://odd/"], env=supervisor.environment, capture_output=True, text=True
         )
@@ -221,6 +222,7 @@ def test_auto_says_no(flag: str, reason: str, devstore: StartDevstore, read: Rea
     assert seen["operations"]["composites"] == 0
 
 
+@pytest.mark.random
 def test_auto_measures_and_says_so(devstore: StartDevstore, read: Read) -> None:
     server = devstore("--synthetic", "many:6000:2000", "--latency-ms", "5")
     result, seen, log = read(server.url, "many", '[fetch]\ncompose = "auto"\nworkers = 1\n')
@@ -233,10 +235,9 @@ def test_auto_measures_and_says_so(devstore: StartDevstore, read: Read) -> None:
     assert temporary(server.url, "many") == []
 
 
+@pytest.mark.random
 def test_auto_gives_up_where_composes_are_throttled(devstore: StartDevstore, read: Read) -> None:
-    # Slow downloads: else the measured speed may decide before the throttling does.
-    slow = ["--latency-ms", "get:10"]
-    server = devstore("--synthetic", "many:6000:2000", "--fault", "rate:0.5::compose:*", *slow)
+    server = devstore("--synthetic", "many:6000:2000", "--fault", "rate:first=1::compose:*")  # all of the first
     result, seen, log = read(server.url, "many", '[fetch]\ncompose = "auto"\nworkers = 1\n')
     assert result["taken"] == 6000
     assert "429" in seen["datasets"][0]["compose"], log
@@ -268,9 +269,9 @@ def test_clean(devstore: StartDevstore, millrace_bin: Path, tmp_path: Path, monk
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
     server = devstore("--memory", "--page-size", "40")
     run = "0f8fad5b-d9cb-469f-a165-70867728950e"
-    others = {f"{PREFIX}{run}/1-1-{i}": b"other node" for i in range(250)}
-    ours = {f"{PREFIX}{run}/0-1-{i}": b"dead here" for i in range(150)}
-    foreign = {f"{PREFIX}8d1f8a3e-0000-4000-8000-000000000000": b"of another program"}
+    others = {f"{TEMPORARY_PREFIX}{run}/1-1-{i}": b"other node" for i in range(250)}
+    ours = {f"{TEMPORARY_PREFIX}{run}/0-1-{i}": b"dead here" for i in range(150)}
+    foreign = {f"{TEMPORARY_PREFIX}8d1f8a3e-0000-4000-8000-000000000000": b"of another program"}
     data = {"a": b"data", "dataflux-composed": b"no temporary object"}
     upload(server.url, "odd", {**others, **ours, **foreign, **data})
     # A process of this machine that died, as its mark says.
@@ -298,19 +299,19 @@ def test_a_live_run_of_this_machine_keeps_its_objects(
     """Slow downloads of composites, and another run's worker and `clean --older-than 0` beside them."""
     server = devstore("--synthetic", "odd:3000:20000", "--bandwidth-mibps", "2", "--latency-ms", "20")
     (tmp_path / "other").mkdir()
-    supervisor = serve(millrace_bin, tmp_path / "other", server.url, '[fetch]\ncompose = "always"\nconnections = 4\n')
+    supervisor = start_supervisor(
+        millrace_bin, tmp_path / "other", server.url, '[fetch]\ncompose = "always"\nconnections = 4\n'
+    )
     reader = subprocess.Popen(
         [sys.executable, READER, "gs://odd/"], env=supervisor.environment, stdout=subprocess.PIPE, text=True
     )
     try:
-        deadline = time.monotonic() + 60
-        while not temporary(server.url, "odd"):
-            assert time.monotonic() < deadline and reader.poll() is None
-            time.sleep(0.01)
+        wait_for(lambda: temporary(server.url, "odd") or reader.poll() is not None)
+        assert reader.poll() is None
         assert clean(millrace_bin, server.url, "--older-than", "0")["removed"] == 0
         out, _ = reader.communicate(timeout=100)
         assert json.loads(out)["taken"] == 3000
-        seen = stat(millrace_bin, supervisor)
+        seen = supervisor.stat()
         fallbacks = [w["counters"]["compose_fallbacks"] for w in seen["workers"] if w["role"] == "fetch"]
         assert sum(fallbacks) == 0
     finally:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import Server, StartDevstore
-from tests.e2e.common import make_bucket, serve
+from tests.e2e.common import make_bucket
+from tests.serve import start_supervisor
 
 HANG_S = 100
 
@@ -29,8 +30,8 @@ READ_ALL = """
     print("read", n)
 """
 
-# Quick repeats, so that a test of giving up does not take minutes.
-IMPATIENT = "[retry]\nbase_ms = 10\ncap_ms = 100\ndeadline_ms = 3000\n[http]\nstall_timeout_ms = 1000\n"
+# Quick repeats, and few of them: giving up is decided by their number, not by the time that they took.
+IMPATIENT = "[retry]\nbase_ms = 10\ncap_ms = 100\nattempts = 4\n[http]\nstall_timeout_ms = 1000\n"
 
 
 def python(code: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -49,7 +50,7 @@ def bucket(tmp_path: Path) -> Path:
     root, files = tmp_path / "store", tmp_path / "files"
     files.mkdir()
     for i in range(40):
-        (files / f"{i:02}").write_bytes(os.urandom(10_000 + i))
+        (files / f"{i:02}").write_bytes(random.Random(i).randbytes(10_000 + i))
     make_bucket(root, {f"o/{p.name}": p for p in files.iterdir()})
     return root
 
@@ -63,7 +64,7 @@ def attempt(bucket: Path, devstore: StartDevstore, millrace_bin: Path, tmp_path:
 
     def run(toml: str = "", *flags: str, code: str = READ_ALL) -> subprocess.CompletedProcess[str]:
         server = devstore("--root", bucket, *flags)
-        supervisor = serve(millrace_bin, tmp_path, server.url, IMPATIENT + toml)
+        supervisor = start_supervisor(millrace_bin, tmp_path, server.url, IMPATIENT + toml)
         try:
             return python(code, supervisor.environment)
         finally:
@@ -128,7 +129,7 @@ def test_batch_larger_than_the_window(attempt: Attempt) -> None:
 
 
 def test_no_server(bucket: Path, millrace_bin: Path, tmp_path: Path) -> None:
-    supervisor = serve(millrace_bin, tmp_path, "http://127.0.0.1:9", IMPATIENT)
+    supervisor = start_supervisor(millrace_bin, tmp_path, "http://127.0.0.1:9", IMPATIENT)
     try:
         result = python(READ_ALL, supervisor.environment)
     finally:
@@ -185,9 +186,9 @@ SLOW_READ = READ_ALL.replace("n += 1\n", "n += 1; print(n, flush=True); __import
 
 
 def test_supervisor_killed(devstore: StartDevstore, millrace_bin: Path, tmp_path: Path) -> None:
-    """What is READY is still delivered; then an exception names the cause within two seconds. The workers are gone."""
+    """What is READY is still delivered; then an exception names the cause. The workers are gone."""
     server = devstore("--synthetic", "icons:5000:1000")
-    supervisor = serve(millrace_bin, tmp_path, server.url, "[lanes]\nwindow = 16\n")
+    supervisor = start_supervisor(millrace_bin, tmp_path, server.url, "[lanes]\nwindow = 16\n")
     trainer = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(SLOW_READ)],
         env=supervisor.environment,
@@ -199,18 +200,15 @@ def test_supervisor_killed(devstore: StartDevstore, millrace_bin: Path, tmp_path
     assert trainer.stdout.readline() == "1\n"
     supervisor.process.send_signal(signal.SIGKILL)
     supervisor.process.wait()
-    killed = time.monotonic()
     _, errors = trainer.communicate(timeout=HANG_S)
     assert trainer.returncode == 1
     assert "SupervisorGone" in errors.strip().splitlines()[-1], errors
     assert str(supervisor.process.pid) in errors
-    # 16 READY tickets of 50 ms each, and two seconds; the rest is for a busy machine.
-    assert time.monotonic() - killed < 10
 
 
 def test_everything_killed(devstore: StartDevstore, millrace_bin: Path, tmp_path: Path) -> None:
     server = devstore("--synthetic", "icons:5000:1000")
-    supervisor = serve(millrace_bin, tmp_path, server.url)
+    supervisor = start_supervisor(millrace_bin, tmp_path, server.url)
     trainer = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(SLOW_READ)],
         env=supervisor.environment,

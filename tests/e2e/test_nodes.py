@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Server, start_devstore
+from tests.conftest import Server, free_port, start_devstore
 from tests.e2e.common import RUN_TIMEOUT_S, Seen, icon_files, make_bucket, read_seen
 
 NODE = Path(__file__).with_name("node.py")
@@ -32,12 +31,6 @@ def icons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Pa
     server = start_devstore("--root", root)
     yield server, root, digests
     server.stop()
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 class Job:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tests.conftest import StartDevstore
-from tests.e2e.common import Supervisor, serve
+from tests.e2e.proxy import Proxy
+from tests.serve import DEADLINE_S, Supervisor, start_supervisor, wait_for
 
-HANG_S = 100
 READ = """
     import millrace
     ds = millrace.IterableDataset("gs://icons/", shuffle=False)
@@ -32,19 +29,10 @@ def start_reader(supervisor: Supervisor) -> subprocess.Popen[str]:
     )
 
 
-def fetch_counters(millrace_bin: Path, supervisor: Supervisor) -> dict[str, Any]:
+def fetch_counters(supervisor: Supervisor) -> dict[str, Any]:
     """Of the only fetch worker; {} before it has counted anything."""
-    command: list[str | Path] = [millrace_bin, "stat", "--json", "--socket", supervisor.socket]
-    stat = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG_S).stdout)
-    found: list[dict[str, Any]] = [w["counters"] for w in stat["workers"] if w["role"] == "fetch"]
+    found: list[dict[str, Any]] = [w["counters"] for w in supervisor.stat()["workers"] if w["role"] == "fetch"]
     return found[0] if found else {}
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + HANG_S
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def test_429_lowers_a_workers_limit_and_it_recovers(
@@ -52,23 +40,24 @@ def test_429_lowers_a_workers_limit_and_it_recovers(
 ) -> None:
     """While every download is refused, the limit is low; when the same store is well again, it is whole."""
     busy = devstore("--synthetic", "icons:40:1000", "--fault", "status:1:429:get:*")
+    well = devstore("--synthetic", "icons:40:1000")
     toml = "[fetch]\nworkers = 1\nconnections = 8\n[retry]\nbase_ms = 10\ncap_ms = 200\n"
-    supervisor = serve(millrace_bin, tmp_path, busy.url, toml + "[memory]\narena_bytes = '16MiB'\n")
-    reader = start_reader(supervisor)
-    try:
-        wait_for(lambda: fetch_counters(millrace_bin, supervisor).get("connection_limit") == 1)
-        busy.stop()
-        devstore("--synthetic", "icons:40:1000", "--listen", f"127.0.0.1:{busy.port}")
-        output, errors = reader.communicate(timeout=HANG_S)
-        assert output == "120\n", errors
-        wait_for(lambda: fetch_counters(millrace_bin, supervisor).get("connection_limit") == 8)
-        counters = fetch_counters(millrace_bin, supervisor)
-        assert counters["throttled"] > 0
-        assert counters["failed_objects"] == 0
-        assert counters["stall_ms"] > 0
-    finally:
-        reader.kill()
-        assert supervisor.stop() == 0
+    with Proxy(busy.port) as proxy:
+        supervisor = start_supervisor(millrace_bin, tmp_path, proxy.url, toml + "[memory]\narena_bytes = '16MiB'\n")
+        reader = start_reader(supervisor)
+        try:
+            wait_for(lambda: fetch_counters(supervisor).get("connection_limit") == 1)
+            proxy.upstream = well.port
+            output, errors = reader.communicate(timeout=DEADLINE_S)
+            assert output == "120\n", errors
+            wait_for(lambda: fetch_counters(supervisor).get("connection_limit") == 8)
+            counters = fetch_counters(supervisor)
+            assert counters["throttled"] > 0
+            assert counters["failed_objects"] == 0
+            assert counters["stall_ms"] > 0
+        finally:
+            reader.kill()
+            assert supervisor.stop() == 0
 
 
 def test_reload_applies_retries_to_what_is_under_way(
@@ -77,18 +66,18 @@ def test_reload_applies_retries_to_what_is_under_way(
     """A reader waits for a store that only fails; with a shorter deadline it gets the error."""
     server = devstore("--synthetic", "icons:40:1000", "--fault", "status:1:503:get:*")
     toml = "[fetch]\nworkers = 1\n[memory]\narena_bytes = '16MiB'\n"
-    supervisor = serve(millrace_bin, tmp_path, server.url, toml + "[retry]\nbase_ms = 100\ncap_ms = 300\n")
+    supervisor = start_supervisor(millrace_bin, tmp_path, server.url, toml + "[retry]\nbase_ms = 100\ncap_ms = 300\n")
     reader = start_reader(supervisor)
     try:
-        wait_for(lambda: fetch_counters(millrace_bin, supervisor).get("throttled", 0) > 5)
+        wait_for(lambda: fetch_counters(supervisor).get("throttled", 0) > 5)
         assert reader.poll() is None
         retry = "[retry]\nbase_ms = 20\ncap_ms = 50\ndeadline_ms = 500\nattempts = 5\n"
         (tmp_path / "millrace.toml").write_text(toml + retry)
         command: list[str | Path] = [millrace_bin, "reload", "--socket", supervisor.socket]
-        result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG_S)
+        result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=DEADLINE_S)
         applied = result.stdout.removeprefix("applied: ").strip().split(", ")
         assert set(applied) == {"retry.attempts", "retry.base_ms", "retry.cap_ms", "retry.deadline_ms"}, result.stdout
-        errors = reader.communicate(timeout=HANG_S)[1]
+        errors = reader.communicate(timeout=DEADLINE_S)[1]
         assert "503" in errors, errors
     finally:
         reader.kill()
@@ -98,12 +87,12 @@ def test_reload_applies_retries_to_what_is_under_way(
 def test_the_egress_limit_is_told_with_what_to_do(devstore: StartDevstore, millrace_bin: Path, tmp_path: Path) -> None:
     server = devstore("--synthetic", "icons:40:1000", "--fault", "egress:first=1:0:get:*")
     toml = "[fetch]\nworkers = 1\n[memory]\narena_bytes = '16MiB'\n[retry]\nbase_ms = 10\ncap_ms = 200\n"
-    supervisor = serve(millrace_bin, tmp_path, server.url, toml)
+    supervisor = start_supervisor(millrace_bin, tmp_path, server.url, toml)
     reader = start_reader(supervisor)
     try:
-        output, errors = reader.communicate(timeout=HANG_S)
+        output, errors = reader.communicate(timeout=DEADLINE_S)
         assert output == "120\n", errors
-        wait_for(lambda: fetch_counters(millrace_bin, supervisor).get("egress_limited", 0) >= 40)
+        wait_for(lambda: fetch_counters(supervisor).get("egress_limited", 0) >= 40)
     finally:
         reader.kill()
         assert supervisor.stop() == 0

@@ -7,13 +7,13 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Literal
 
 import pytest
 
 import millrace
 from millrace.checkpoint import _reader
-from tests.e2e.common import Supervisor, serve
+from tests.serve import Supervisor, start_supervisor
 
 CONFIG = """
 [memory]
@@ -68,10 +68,15 @@ def hundred(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     return make_folder(tmp_path_factory.mktemp("hundred"), 100)
 
 
-@pytest.fixture(scope="module")
+def scope_of_supervisor(fixture_name: str, config: pytest.Config) -> Literal["module", "function"]:
+    """It has room for 64 data sets: a file that is repeated would need more."""
+    return "module" if config.getoption("repeat") == 1 else "function"
+
+
+@pytest.fixture(scope=scope_of_supervisor)
 def supervisor(tmp_path_factory: pytest.TempPathFactory, millrace_bin: Path) -> Iterator[Supervisor]:
     """One for all tests of a file: what a test opens is closed by its end."""
-    started = serve(millrace_bin, tmp_path_factory.mktemp("supervisor"), "http://127.0.0.1:9", CONFIG)
+    started = start_supervisor(millrace_bin, tmp_path_factory.mktemp("supervisor"), "http://127.0.0.1:9", CONFIG)
     # The first listing divides the memory, by its largest object, and starts the fetch workers.
     first = make_folder(tmp_path_factory.mktemp("first"), 1, 1 << 20)
     with pytest.MonkeyPatch.context() as patch:
@@ -86,6 +91,13 @@ def supervisor(tmp_path_factory: pytest.TempPathFactory, millrace_bin: Path) -> 
 def socket(supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("MILLRACE_SOCKET", str(supervisor.socket))
     return str(supervisor.socket)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _imports_are_not_collected() -> None:
+    """torch's objects are many, and every test collects: they are left out of it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

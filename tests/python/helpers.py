@@ -26,6 +26,12 @@ def refuse_a_fifth(lease: millrace.Lease) -> str:
     return lease.name
 
 
+def refuse(names: set[str], lease: millrace.Lease) -> str:
+    if lease.name in names:
+        raise RuntimeError("one of those")
+    return lease.name
+
+
 def refuse_all(lease: millrace.Lease) -> str:
     raise RuntimeError("none will do")
 

@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 
 from tests.conftest import BIN
-from tests.e2e.common import serve
 from tests.python import ranks
 from tests.python.test_dcp import CONFIG, start_store
+from tests.serve import start_supervisor
 
 SAVES = 10
 
@@ -20,7 +20,7 @@ SAVES = 10
 def main() -> int:
     store = start_store()
     with tempfile.TemporaryDirectory() as folder:
-        supervisor = serve(BIN / "millrace", Path(folder), store.url, CONFIG)
+        supervisor = start_supervisor(BIN / "millrace", Path(folder), store.url, CONFIG)
         around = {"MILLRACE_SOCKET": str(supervisor.socket), "STORAGE_EMULATOR_HOST": store.url}
         began = time.monotonic()
         ranks.good(4, ranks.save_sharded, "gs://bkt/round", 5, 2, **around)

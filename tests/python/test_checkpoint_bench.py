@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,8 +14,8 @@ import pytest
 from bench.checkpoint import cost, report
 from bench.checkpoint import picture as drawing
 from bench.checkpoint.systems import FILE, LATER, OURS
+from tests.conftest import ROOT, free_port
 
-ROOT = Path(__file__).resolve().parents[2]
 GOOGLE = "google-cloud-storage"
 
 
@@ -47,10 +46,7 @@ def test_saves_and_loads_are_measured(millrace_bin: Path, tmp_path: Path) -> Non
 
 def test_one_node_of_a_cluster(millrace_bin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a pod of deploy/checkpoint-benchmark.yaml; it compares what it loads."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    settings = {"COORDINATOR_ADDRESS": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": 1, "LAYER_SIZE": 10}
+    settings = {"COORDINATOR_ADDRESS": "127.0.0.1", "MASTER_PORT": free_port(), "WORLD_SIZE": 1, "LAYER_SIZE": 10}
     settings.update(PADDING_SIZE=30, SAMPLE_COUNT=2, CKPT_DIR_PATH=tmp_path)
     for name, value in settings.items():
         monkeypatch.setenv(name, str(value))

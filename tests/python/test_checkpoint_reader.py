@@ -11,7 +11,6 @@ import pickle
 import random
 import signal
 import threading
-import time
 import urllib.request
 import zipfile
 from collections.abc import Iterator
@@ -27,7 +26,7 @@ import millrace
 from millrace import checkpoint
 from millrace._connection import connect
 from tests.conftest import StartDevstore
-from tests.e2e.common import Supervisor, serve
+from tests.serve import Supervisor, start_supervisor, wait_for
 
 from .conftest import CONFIG, MakeFolder
 
@@ -49,6 +48,7 @@ def stat(path: str) -> dict[str, Any]:
 # ---- bytes ----
 
 
+@pytest.mark.random
 @pytest.mark.parametrize("seed", range(12))
 def test_it_reads_as_a_local_file_does(socket: str, large: Path, seed: int) -> None:
     rng = random.Random(seed)
@@ -114,6 +114,7 @@ def test_the_standard_library_reads_it(socket: str, large: Path, tmp_path: Path)
 
 
 def test_torch_load(socket: str, tmp_path: Path) -> None:
+    torch.manual_seed(1)
     state = {f"layer{i}": torch.randn(300, 400) for i in range(12)} | {"small": torch.arange(10)}
     path = tmp_path / "model.pt"
     torch.save(state, path)
@@ -175,10 +176,12 @@ def test_many_readers_one_after_the_other(socket: str, large: Path, hundred: Any
         with checkpoint.reader(large) as file:
             file.seek(i * 1000)
             assert file.read(10) == data[i * 1000 : i * 1000 + 10]
-    deadline = time.monotonic() + 60
-    while stat(socket)["lanes"] or [item["dataset"] for item in stat(socket)["datasets"]] != before:
-        assert time.monotonic() < deadline, stat(socket)
-        time.sleep(0.02)
+
+    def none_is_left() -> bool:
+        seen = stat(socket)
+        return not seen["lanes"] and [item["dataset"] for item in seen["datasets"]] == before
+
+    wait_for(none_is_left, lambda: stat(socket))
     assert len(shared[0]) > 0
 
 
@@ -283,6 +286,7 @@ def test_a_forked_child_cannot_read(socket: str, large: Path) -> None:
     unread.close()
 
 
+@pytest.mark.random
 def test_threads_take_turns(socket: str, large: Path) -> None:
     data = large.read_bytes()
     wrong: list[int] = []
@@ -313,9 +317,12 @@ def gcs(
     """A supervisor over a bucket, and the address of its store."""
     (tmp_path / "root" / "bucket").mkdir(parents=True)
     (tmp_path / "root" / "bucket" / "name").write_bytes(random.Random(5).randbytes(3 * MIB + 5))
-    torch.save({f"w{i}": torch.randn(300, 400 + i) for i in range(12)}, tmp_path / "root" / "bucket" / "model.pt")
+    model = {f"w{i}": torch.full((300, 400 + i), float(i)) for i in range(12)}
+    torch.save(model, tmp_path / "root" / "bucket" / "model.pt")
     store = devstore("--root", tmp_path / "root")
-    started = serve(millrace_bin, tmp_path, "", CONFIG + f'[gcs]\nendpoint = "{store.url}"\nauth = "anonymous"\n')
+    started = start_supervisor(
+        millrace_bin, tmp_path, "", CONFIG + f'[gcs]\nendpoint = "{store.url}"\nauth = "anonymous"\n'
+    )
     monkeypatch.setenv("MILLRACE_SOCKET", str(started.socket))
     yield started, store.url
     assert started.stop() == 0, started.log.read_text()
@@ -363,7 +370,7 @@ def test_exists_list_and_remove_in_a_bucket(gcs: tuple[Supervisor, str], tmp_pat
 
 
 def test_the_supervisor_is_gone(millrace_bin: Path, tmp_path: Path, large: Path, monkeypatch: Any) -> None:
-    started = serve(millrace_bin, tmp_path, "http://127.0.0.1:9", CONFIG)
+    started = start_supervisor(millrace_bin, tmp_path, "http://127.0.0.1:9", CONFIG)
     monkeypatch.setenv("MILLRACE_SOCKET", str(started.socket))
     file, unread = checkpoint.reader(large), checkpoint.reader(large)
     assert file.read(10) == large.read_bytes()[:10]
@@ -412,7 +419,7 @@ def odd(tmp_path: Path, millrace_bin: Path, monkeypatch: pytest.MonkeyPatch) -> 
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
-    started = serve(millrace_bin, tmp_path, f"http://127.0.0.1:{server.server_port}", CONFIG)
+    started = start_supervisor(millrace_bin, tmp_path, f"http://127.0.0.1:{server.server_port}", CONFIG)
     monkeypatch.setenv("MILLRACE_SOCKET", str(started.socket))
     Odd.hold.clear()
     yield Odd
@@ -438,8 +445,8 @@ def test_a_wrong_checksum_of_the_whole(odd: type[Odd]) -> None:
 def test_a_read_is_interrupted_by_a_signal(odd: type[Odd]) -> None:
     with checkpoint.reader("gs://bucket/odd") as file:
         timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
         with pytest.raises(KeyboardInterrupt):
+            timer.start()
             file.read(10)
         timer.join()
         odd.hold.set()

@@ -6,7 +6,6 @@ import concurrent.futures
 import errno
 import gc
 import io
-import json
 import operator
 import os
 import pickle
@@ -16,8 +15,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +32,8 @@ from millrace import checkpoint
 from millrace._errors import from_code
 from millrace.checkpoint import _uri, _writer
 from tests.conftest import ROOT, Server, our_processes, start_devstore
-from tests.e2e.common import Supervisor, serve
+from tests.serve import DEADLINE_S, Supervisor, start_supervisor, wait_for
+from tests.stores import create_bucket
 
 MIB = 1 << 20
 MISSING = "gs://no-such-bucket/name"
@@ -52,20 +50,10 @@ attempts = 3
 """
 
 
-def make_bucket(server: Server, name: str) -> None:
-    request = urllib.request.Request(
-        f"{server.url}/storage/v1/b?project=p",
-        json.dumps({"name": name}).encode(),
-        method="POST",
-        headers={"Content-Type": "application/json"},
-    )
-    urllib.request.urlopen(request).read()
-
-
 @pytest.fixture(scope="module")
 def store() -> Iterator[Server]:
     started = start_devstore("--memory", "--no-md5")
-    make_bucket(started, "bkt")
+    create_bucket(started.url, "bkt")
     yield started
     started.stop()
 
@@ -73,7 +61,7 @@ def store() -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def supervisor(tmp_path_factory: pytest.TempPathFactory, millrace_bin: Path, store: Server) -> Iterator[Supervisor]:
     """One for all tests of the file; its write workers start here."""
-    started = serve(millrace_bin, tmp_path_factory.mktemp("supervisor"), store.url, CONFIG)
+    started = start_supervisor(millrace_bin, tmp_path_factory.mktemp("supervisor"), store.url, CONFIG)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MILLRACE_SOCKET", str(started.socket))
         checkpoint.writer("gs://bkt/first").close()
@@ -333,7 +321,7 @@ def test_a_save_without_waiting(place: Place) -> None:
     stored, total = save.progress()
     assert 0 <= stored <= total == len(data)
     assert file.close(wait=False) is save
-    saved = save.result(60)
+    saved = save.result(DEADLINE_S)
     assert saved == file.close()
     assert save.uri == saved.uri == place / "name" and save.exception() is None
     assert save.progress() == (len(data), len(data))
@@ -346,7 +334,7 @@ def test_many_saves_at_a_time(folder: Place) -> None:
         file = checkpoint.writer(folder / f"name-{i}")
         file.write(bytes([i]) * (i * MIB))
         saves.append(file.close(wait=False))
-    _, missing = concurrent.futures.wait(saves, 60)
+    _, missing = concurrent.futures.wait(saves, DEADLINE_S)
     assert not missing
     for i, save in enumerate(saves):
         assert folder.fetch(save.result().uri) == bytes([i]) * (i * MIB)
@@ -359,7 +347,7 @@ def test_a_failure_that_nobody_asked_for_is_raised_by_the_next_writer(
     file = checkpoint.writer(MISSING)
     file.write(b"x")
     save = file.close(wait=False)
-    concurrent.futures.wait([save], 60)
+    concurrent.futures.wait([save], DEADLINE_S)
     assert "no-such-bucket" in caplog.text
     with pytest.raises(FileNotFoundError, match="the save of gs://no-such-bucket/name before this one failed: "):
         checkpoint.writer(bucket / "name")
@@ -367,7 +355,7 @@ def test_a_failure_that_nobody_asked_for_is_raised_by_the_next_writer(
     file = checkpoint.writer(MISSING)
     file.write(b"x")
     save = file.close(wait=False)
-    assert isinstance(save.exception(60), FileNotFoundError)
+    assert isinstance(save.exception(DEADLINE_S), FileNotFoundError)
     checkpoint.writer(bucket / "name").close()  # not again
 
 
@@ -401,8 +389,8 @@ def test_torch_save_ends_with_the_reason(socket: str) -> None:
 
 def test_no_permission(tmp_path: Path, millrace_bin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = start_devstore("--memory", "--deny", "storage.objects.create")
-    make_bucket(store, "bkt")
-    started = serve(millrace_bin, tmp_path, store.url, CONFIG)
+    create_bucket(store.url, "bkt")
+    started = start_supervisor(millrace_bin, tmp_path, store.url, CONFIG)
     monkeypatch.setenv("MILLRACE_SOCKET", str(started.socket))
     try:
         for size in (1, 3 * PART):
@@ -429,7 +417,7 @@ def test_no_memory_for_another_writer(
     assert len([record for record in caplog.records if "waits for memory" in record.message]) == 1
     timer = threading.Timer(0.3, first.abort)
     timer.start()
-    checkpoint.writer(folder / "3", timeout_s=60).close()  # it waits for the first
+    checkpoint.writer(folder / "3", timeout_s=DEADLINE_S).close()  # it waits for the first
     timer.join()
     second.close()
     assert folder.fetch(folder / "3") == b""
@@ -504,10 +492,10 @@ def slow(
     request: pytest.FixtureRequest, tmp_path: Path, millrace_bin: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Slow]:
     store = start_devstore("--memory", "--upload-mibps", "1/1")
-    make_bucket(store, "bkt")
+    create_bucket(store.url, "bkt")
     drain_s = getattr(request, "param", 100)
     toml = CONFIG.replace("[checkpoint]", f"[checkpoint]\ndrain_s = {drain_s}")
-    started = serve(millrace_bin, tmp_path, store.url, toml)
+    started = start_supervisor(millrace_bin, tmp_path, store.url, toml)
     monkeypatch.setenv("MILLRACE_SOCKET", str(started.socket))
     found = Slow(started, bucket_place(store, "slow"))
     yield found
@@ -533,8 +521,8 @@ def alarm() -> Iterator[Callable[[float], None]]:
 
 def test_a_signal_while_a_write_waits(slow: Slow, alarm: Callable[[float], None]) -> None:
     file = checkpoint.writer(slow.place / "name")
-    alarm(0.5)
     with pytest.raises(Interrupted):
+        alarm(0.5)
         file.write(bytes(8 * PART))
     for refused in (lambda: file.write(b"x"), file.close):  # what has been taken of those bytes is unknown
         with pytest.raises(Interrupted):
@@ -561,9 +549,9 @@ def test_a_signal_handler_that_uses_the_writer_in_its_write(slow: Slow, verb: st
             raise
 
     before = signal.signal(signal.SIGALRM, handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.5)
     try:
         with pytest.raises(RuntimeError, match="a signal handler or a finaliser cannot use it"):
+            signal.setitimer(signal.ITIMER_REAL, 0.5)
             file.write(bytes(8 * PART))
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -640,7 +628,7 @@ def test_the_supervisor_dies_after_the_promise(slow: Slow) -> None:
         file.write(bytes(2 * MIB))
         save = file.close(wait=False)
     slow.kill_supervisor()
-    assert save.result(100).size == 2 * MIB
+    assert save.result(DEADLINE_S).size == 2 * MIB
     assert slow.place.fetch(slow.place / "name") == bytes(2 * MIB)
     with pytest.raises(millrace.SupervisorGone):
         open_one.close()
@@ -658,7 +646,7 @@ def test_everything_dies_after_the_promise(slow: Slow) -> None:
     for pid in workers:
         os.kill(pid, signal.SIGKILL)
     with pytest.raises(millrace.SupervisorGone, match="not confirmed"):
-        save.result(100)
+        save.result(DEADLINE_S)
     assert slow.place.fetch(slow.place / "name") is None
 
 
@@ -669,7 +657,7 @@ def test_a_write_worker_dies(slow: Slow) -> None:
         save = file.close(wait=False)
     for pid in slow.supervisor.workers("write"):
         os.kill(pid, signal.SIGKILL)
-    assert save.result(100).crc32c == google_crc32c.value(data)
+    assert save.result(DEADLINE_S).crc32c == google_crc32c.value(data)
     assert slow.place.fetch(slow.place / "name") == data
 
 
@@ -706,7 +694,7 @@ def run(code: str, *arguments: str, status: int = 0, **environment: str) -> tupl
         text=True,
         cwd=ROOT,
         env={**os.environ, **environment},
-        timeout=100,
+        timeout=DEADLINE_S,
         check=False,
     )
     assert process.returncode == status, process.stderr
@@ -733,13 +721,6 @@ def test_a_promise_outlives_its_process(folder: Place, tmp_path: Path) -> None:
             wait_for(name.exists)
             assert name.read_bytes() == expected
     wait_for(lambda: sum(" serve " in line for line in our_processes().values()) == 1)  # the module's
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_a_failure_that_nobody_asked_for_is_written_at_exit(store: Server) -> None:
@@ -779,7 +760,7 @@ def test_the_exit_status_of_a_run(
         env={**os.environ, "STORAGE_EMULATOR_HOST": store.url},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=DEADLINE_S,
         check=False,
     )
     assert ran.returncode == status, ran.stderr

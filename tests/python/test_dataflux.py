@@ -30,8 +30,9 @@ import millrace
 from millrace.dataflux import _config, dataflux_iterable_dataset
 from millrace.dataflux.dataflux_iterable_dataset import DataFluxIterableDataset
 from millrace.dataflux.dataflux_mapstyle_dataset import Config, DataFluxMapStyleDataset
+from tests import forked
 from tests.conftest import ROOT, Server, start_devstore
-from tests.e2e.common import serve
+from tests.serve import start_supervisor
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
@@ -338,7 +339,7 @@ def test_a_running_supervisor_keeps_its_configuration(
 ) -> None:
     """One line says what was not applied, once."""
     config = Config(num_processes=1000, download_retry_config=DEFAULT_RETRY)
-    supervisor = serve(millrace_bin, tmp_path, emulator.url)
+    supervisor = start_supervisor(millrace_bin, tmp_path, emulator.url)
     monkeypatch.setenv("MILLRACE_SOCKET", str(supervisor.socket))
     for kind in KINDS * 2:
         assert len(kind("project", BUCKET, config).objects) == 62
@@ -591,8 +592,7 @@ def test_programs_run_after_the_sed(emulator: Server, tmp_path: Path, program: P
             "MILLRACE_CONFIG": str(tmp_path / "millrace.toml"),
             "GLOO_SOCKET_IFNAME": "lo",
         }
-        command = [sys.executable, "program.py", "a-project", "pictures", "icons/"]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100)
+        done = forked.run(["program.py", "a-project", "pictures", "icons/"], tmp_path, environment)
     finally:
         server.stop()
     assert done.returncode == 0, done.stderr

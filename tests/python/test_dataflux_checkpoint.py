@@ -19,7 +19,7 @@ from millrace.dataflux import dataflux_checkpoint
 from millrace.dataflux.dataflux_checkpoint import DatafluxCheckpoint
 from millrace.dataflux.lightning import DatafluxLightningAsyncCheckpoint, DatafluxLightningCheckpoint
 from tests.conftest import Server, start_devstore
-from tests.e2e.common import Supervisor, serve
+from tests.serve import Supervisor, start_supervisor
 
 CONFIG = """
 [memory]
@@ -40,7 +40,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def supervisor(store: Server, tmp_path_factory: pytest.TempPathFactory, millrace_bin: Path) -> Iterator[Supervisor]:
-    started = serve(millrace_bin, tmp_path_factory.mktemp("supervisor"), store.url, CONFIG)
+    started = start_supervisor(millrace_bin, tmp_path_factory.mktemp("supervisor"), store.url, CONFIG)
     with pytest.MonkeyPatch.context() as patch:  # the first use starts the workers, which stay
         patch.setenv("MILLRACE_SOCKET", str(started.socket))
         with checkpoint.writer("gs://bucket/first") as file:

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import gc
 import io
-import json
 import os
 import pickle
 import random
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,9 +25,10 @@ from millrace import checkpoint
 from millrace.dcp import StorageReader, StorageWriter
 from millrace.dcp._tensor import find_storage, packed
 from tests.conftest import CALLERS_CACHE, ROOT, Server, start_devstore
-from tests.e2e.common import Supervisor, serve
 from tests.python import ranks
 from tests.python.ranks import same
+from tests.serve import Supervisor, start_supervisor
+from tests.stores import create_bucket
 
 dcp: Any = torch.distributed.checkpoint
 OLDEST = "2.3.1"
@@ -51,9 +50,7 @@ newer_torch = pytest.mark.newer_torch  # what 2.3.1 has not: not selected there
 def start_store() -> Server:
     """A devstore with a bucket "bkt"."""
     started = start_devstore("--memory", "--no-md5")
-    body = json.dumps({"name": "bkt"}).encode()
-    headers = {"Content-Type": "application/json"}
-    urllib.request.urlopen(urllib.request.Request(f"{started.url}/storage/v1/b?project=p", body, headers)).read()
+    create_bucket(started.url, "bkt")
     return started
 
 
@@ -67,7 +64,7 @@ def store() -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def supervisor(tmp_path_factory: pytest.TempPathFactory, millrace_bin: Path, store: Server) -> Iterator[Supervisor]:
     """One for all tests of the file; its write and fetch workers start here."""
-    started = serve(millrace_bin, tmp_path_factory.mktemp("supervisor"), store.url, CONFIG)
+    started = start_supervisor(millrace_bin, tmp_path_factory.mktemp("supervisor"), store.url, CONFIG)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MILLRACE_SOCKET", str(started.socket))
         checkpoint.writer("gs://bkt/first").close()

@@ -29,8 +29,8 @@ from millrace import checkpoint
 from millrace.lightning import CheckpointIO
 from millrace.lightning._location import local, location
 from tests.conftest import Server, start_devstore
-from tests.e2e.common import Supervisor, serve
 from tests.python import lightning_program
+from tests.serve import Supervisor, start_supervisor
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 CONFIG = """
@@ -56,7 +56,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def supervisor(store: Server, tmp_path_factory: pytest.TempPathFactory, millrace_bin: Path) -> Iterator[Supervisor]:
-    started = serve(millrace_bin, tmp_path_factory.mktemp("supervisor"), store.url, CONFIG)
+    started = start_supervisor(millrace_bin, tmp_path_factory.mktemp("supervisor"), store.url, CONFIG)
     with pytest.MonkeyPatch.context() as patch:  # the first use starts the workers, which stay
         patch.setenv("MILLRACE_SOCKET", str(started.socket))
         assert len(millrace.MapDataset("gs://bucket/train/")[0]) == 16

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests import forked
 from tests.conftest import StartDevstore
 
 PROGRAM = Path(__file__).with_name("fsdp_program.py")
@@ -30,10 +29,8 @@ def test_sharded_checkpoints(devstore: StartDevstore, tmp_path: Path) -> None:
         "GLOO_SOCKET_IFNAME": "lo",
         "OMP_NUM_THREADS": "1",
     }
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run(
-        [*launcher, PROGRAM, "gs://bucket/run"], env=environment, capture_output=True, text=True, timeout=250
-    )
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = forked.run([*launcher, PROGRAM, "gs://bucket/run"], tmp_path, environment)
     assert done.returncode == 0, done.stderr
     said = [line[2:] for line in done.stdout.splitlines() if line.startswith("| ")]
     whole = said.index("whole 6")

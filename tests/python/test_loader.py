@@ -33,6 +33,7 @@ def model_steps(loader: Any, world: int, batch: int, seed: int = 0, epoch: int =
     return [[[order[p] for p in shares[rank]] for shares, _ in steps] for rank in range(world)]
 
 
+@pytest.mark.random
 @pytest.mark.parametrize("workers", [0, 1, 3])
 def test_order_is_the_models_for_any_number_of_workers(socket: str, hundred: Folder, workers: int) -> None:
     loader = loader_of(hundred.uri, seed=5, num_workers=workers)
@@ -161,6 +162,7 @@ def finish(uri: str, state: dict[str, Any], world: int, workers: int = 0) -> lis
     return ranks
 
 
+@pytest.mark.random
 @pytest.mark.parametrize("workers", [0, 2])
 def test_resume_with_another_world(socket: str, hundred: Folder, workers: int) -> None:
     stopped, seen = [], []

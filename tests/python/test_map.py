@@ -70,6 +70,7 @@ def test_on_error(socket: str, hundred: Folder) -> None:
         millrace.MapDataset(hundred.uri, transform=refuse_all, on_error="replace")[0]
 
 
+@pytest.mark.random
 @pytest.mark.parametrize("workers", [0, 1, 3])
 def test_the_loaders_own_order(socket: str, hundred: Folder, workers: int) -> None:
     ds = millrace.MapDataset(hundred.uri, transform=name_of, window=32)

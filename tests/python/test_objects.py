@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import millrace
-from tests.e2e.common import serve
 from tests.python.conftest import Folder, MakeFolder
 from tests.python.helpers import refuse_a_fifth
+from tests.serve import start_supervisor
 
 
 def test_sequence(socket: str, hundred: Folder) -> None:
@@ -90,7 +90,7 @@ def test_a_name_brings_the_choices_of_the_toml(
         tail = "drop"
         on_error = "skip"
     """
-    supervisor = serve(millrace_bin, tmp_path, "http://127.0.0.1:9", toml)
+    supervisor = start_supervisor(millrace_bin, tmp_path, "http://127.0.0.1:9", toml)
     monkeypatch.setenv("MILLRACE_SOCKET", str(supervisor.socket))
     ds = millrace.IterableDataset("train", transform=refuse_a_fifth)
     assert [len(ds.batches(8)), len(millrace.IterableDataset("train", tail="short").batches(8))] == [12, 13]

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,11 +20,9 @@ import torch.utils.data
 
 import millrace
 from tests.conftest import ROOT, our_processes
-from tests.e2e.common import Supervisor, serve
 from tests.python.conftest import CONFIG, Folder, MakeFolder
 from tests.python.helpers import keep, name_of, pair
-
-GONE_WITHIN_S = 20.0  # of no use to measure here; what is promised is 2 s, and the test prints what it took
+from tests.serve import Supervisor, start_supervisor, wait_for
 
 
 def start(code: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
@@ -75,11 +72,11 @@ def test_the_first_data_set_starts_one_for_the_process(hundred: Folder) -> None:
 
 def test_it_ends_with_its_process_however_that_ends(hundred: Folder) -> None:
     code = """
-        import sys, time, millrace
+        import sys, millrace
         ds = millrace.IterableDataset(sys.argv[1])
         batch = next(iter(ds.batches(8)))
         print(len(batch), flush=True)
-        time.sleep(60)
+        sys.stdin.read()
     """
     for number in (signal.SIGTERM, signal.SIGKILL):
         process = start(code, hundred.uri)
@@ -88,13 +85,6 @@ def test_it_ends_with_its_process_however_that_ends(hundred: Folder) -> None:
         process.send_signal(number)
         result(process, -number)
         wait_for(lambda: not supervisors())
-
-
-def wait_for(condition: Any, seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_the_ranks_of_a_node_share_one(hundred: Folder, tmp_path: Path) -> None:
@@ -250,10 +240,15 @@ def slow(
 ) -> Iterator[tuple[str, Supervisor]]:
     """A bucket that takes its time, so that a loop over it waits nearly always."""
     store = devstore("--synthetic", "slow:2000:1000", "--latency-ms", "300")
-    supervisor = serve(millrace_bin, tmp_path, store.url, CONFIG)
+    supervisor = start_supervisor(millrace_bin, tmp_path, store.url, CONFIG)
     monkeypatch.setenv("MILLRACE_SOCKET", str(supervisor.socket))
     yield "gs://slow/", supervisor
     supervisor.stop()
+
+
+def wait_for_lanes(supervisor: Supervisor, count: int) -> None:
+    """Until that many readers wait for their first batch, which takes the slow bucket a while."""
+    wait_for(lambda: sum(lane["filling"] > 0 for lane in supervisor.stat()["lanes"]) == count, "nobody reads")
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -266,12 +261,8 @@ def test_killed_supervisor_is_named(slow: tuple[str, Supervisor], workers: int) 
         next(steps)
     supervisor.process.kill()
     supervisor.process.wait()
-    killed = time.monotonic()
     with pytest.raises(millrace.SupervisorGone, match=rf"\(pid {supervisor.process.pid}\) has ended"):
         list(steps)
-    took = time.monotonic() - killed
-    print(f"SupervisorGone after {took:.3f} s")
-    assert took < GONE_WITHIN_S
     with pytest.raises(millrace.SupervisorGone):
         iter(loader)
 
@@ -279,7 +270,7 @@ def test_killed_supervisor_is_named(slow: tuple[str, Supervisor], workers: int) 
 def test_views_outlive_the_supervisor(
     millrace_bin: Path, tmp_path: Path, hundred: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    supervisor = serve(millrace_bin, tmp_path, "http://127.0.0.1:9", CONFIG)
+    supervisor = start_supervisor(millrace_bin, tmp_path, "http://127.0.0.1:9", CONFIG)
     monkeypatch.setenv("MILLRACE_SOCKET", str(supervisor.socket))
     kept = next(iter(millrace.IterableDataset(hundred.uri).batches(8)))
     supervisor.process.kill()
@@ -300,7 +291,7 @@ def test_a_worker_that_waits_ends_soon_after_its_main_process(slow: tuple[str, S
     assert process.stdout is not None
     workers = [int(word) for word in process.stdout.readline().split()]
     assert len(workers) == 2
-    time.sleep(0.5)
+    wait_for_lanes(slow[1], 2)
     process.kill()
     process.communicate()
     wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
@@ -313,15 +304,15 @@ def test_control_c_while_waiting(slow: tuple[str, Supervisor], workers: int) -> 
         signal.signal(signal.SIGINT, signal.default_int_handler)
         ds = millrace.IterableDataset(sys.argv[1], window=4, batch_size=100)
         loader = ds.batches() if sys.argv[2] == "0" else millrace.DataLoader(ds, num_workers=int(sys.argv[2]))
-        print("ready", flush=True)
         try:
+            print("ready", flush=True)
             list(loader)
         except KeyboardInterrupt:
             print("interrupted", flush=True)
     """
     process = start(code, slow[0], str(workers))
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
-    time.sleep(1.0)
+    wait_for_lanes(slow[1], max(workers, 1))
     process.send_signal(signal.SIGINT)
     assert process.stdout.readline() == "interrupted\n"
     result(process)
@@ -355,41 +346,27 @@ def test_100_epochs_leave_nothing(socket: str, supervisor: Any, folder: MakeFold
     def free_bytes() -> dict[int, int]:
         """Of each fetch worker's arena, once all that was asked for has come back."""
         wait_for(lambda: json.loads(ds._source.connection().client.stat())["lanes"] == [])
-        last: dict[int, int] = {}
-        for _ in range(50):
-            time.sleep(0.25)  # the workers publish it each 100 ms
-            stat = json.loads(ds._source.connection().client.stat())
-            now = {w["slot"]: w["counters"]["arena_free_bytes"] for w in stat["workers"] if w["role"] == "fetch"}
-            if now == last:
-                break
-            last = now
-        return last
+        stat = json.loads(ds._source.connection().client.stat())
+        return {w["slot"]: w["counters"]["arena_free_bytes"] for w in stat["workers"] if w["role"] == "fetch"}
 
     for _ in range(5):
         epoch()
-    before = (descriptors(), mappings(), *steady(supervisor.process.pid))
+    supervisor.wait_settled()
+    # Once nothing is leased, the workers say that all is free but what each keeps.
+    wait_for(lambda: len(set(free_bytes().values())) == 1, "two workers with equal arenas")
     free_before = free_bytes()
+    before = (descriptors(), mappings(), *of_supervisor(supervisor.process.pid))
     for _ in range(100):
         epoch()
     gc.collect()
-    after = (descriptors(), mappings(), *steady(supervisor.process.pid))
-    free_after = free_bytes()
-    print(f"descriptors, mappings (ours, the supervisor's): {before} -> {after}; free: {free_before} -> {free_after}")
-    assert free_after == free_before and free_before and all(size > 0 for size in free_before.values())
-    assert after[0] == before[0]
-    assert after[2] <= before[2]  # fewer where list workers of the test's beginning had not ended before
-    # malloc may map a block more or less; an epoch that left something would show as 100
-    assert abs(after[1] - before[1]) < 10 and abs(after[3] - before[3]) < 10
+    wait_for(lambda: free_bytes() == free_before, lambda: f"{free_before} -> {free_bytes()}")
+    assert free_before and all(size > 0 for size in free_before.values())
+
+    # A lane that was closed lingers until the workers have unmapped it. malloc may map a block more or less; an epoch
+    # that left something would show as 100.
+    def as_before() -> bool:
+        after = (descriptors(), mappings(), *of_supervisor(supervisor.process.pid))
+        return all(now <= was + more for now, was, more in zip(after, before, (0, 10, 0, 10)))
+
+    wait_for(as_before, lambda: f"{before} -> {descriptors(), mappings(), *of_supervisor(supervisor.process.pid)}")
     assert loader.state_dict()["epoch"] >= 104
-
-
-def steady(pid: int) -> tuple[int, int]:
-    """Lanes that were closed linger until the producers have unmapped them: looks until two looks are the same."""
-    last = of_supervisor(pid)
-    for _ in range(50):
-        time.sleep(0.1)
-        now = of_supervisor(pid)
-        if now == last:
-            break
-        last = now
-    return last

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests import forked
 from tests.conftest import ROOT
-from tests.e2e.common import serve
+from tests.serve import start_supervisor
 
 EXAMPLE = ROOT / "examples" / "dcp_save_load.py"
-TORCHRUN = Path(sys.executable).with_name("torchrun")
 CONFIG = """
 [memory]
 arena_bytes = "16MiB"
@@ -24,11 +22,12 @@ arena_bytes = "20MiB"
 
 @pytest.mark.timeout(600)
 def test_it_goes_on_with_fewer_ranks(tmp_path: Path, millrace_bin: Path) -> None:
-    supervisor = serve(millrace_bin, tmp_path, "http://127.0.0.1:9", CONFIG)
+    supervisor = start_supervisor(millrace_bin, tmp_path, "http://127.0.0.1:9", CONFIG)
 
     def run(count: int, *arguments: str) -> dict[int, float]:
         command: list[str | Path] = [
-            TORCHRUN,
+            "-m",
+            "torch.distributed.run",
             "--standalone",
             "--nproc-per-node",
             str(count),
@@ -37,7 +36,7 @@ def test_it_goes_on_with_fewer_ranks(tmp_path: Path, millrace_bin: Path) -> None
             *arguments,
         ]
         environment = {**supervisor.environment, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        done = forked.run(command, tmp_path, environment)
         assert done.returncode == 0, done.stderr
         words = [line.split() for line in done.stdout.splitlines()]
         return {int(line[1]): float(line[3]) for line in words if line[0] == "step"}

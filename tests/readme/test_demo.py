@@ -7,12 +7,12 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import ROOT
+from tests.serve import DEADLINE_S, wait_for
 
 DEMO = [sys.executable, str(ROOT / "scripts" / "demo.py")]
 
@@ -39,12 +39,10 @@ def test_the_demo_learns_and_resumes(tmp_path: Path) -> None:
 def test_the_demo_cleans_up_when_it_is_stopped(number: signal.Signals, tmp_path: Path) -> None:
     out = tmp_path / "out"
     process = subprocess.Popen([*DEMO, "--out", str(out)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
-    while not _trains(process.pid) and time.monotonic() < deadline:
-        time.sleep(0.1)
+    wait_for(lambda: _trains(process.pid) or process.poll() is not None, "it never trains")
     assert process.poll() is None
     process.send_signal(number)
-    assert process.wait(60) == 128 + number
+    assert process.wait(DEADLINE_S) == 128 + number
     assert not (out / "store").exists()
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from tests import forked
 from tests.conftest import ROOT, StartDevstore
 
 PAGES = sorted(
@@ -97,8 +98,7 @@ def test_the_migrated_programs_run(devstore: StartDevstore, tmp_path: Path, prog
     make_migrated(bucket)
     (tmp_path / "program.py").write_text(program.replace("/data/train", str(bucket / "train")))
     environment = os.environ | {"STORAGE_EMULATOR_HOST": devstore("--root", tmp_path / "store").url}
-    command = [sys.executable, "program.py"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100)
+    done = forked.run(["program.py"], tmp_path, environment)
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(expected, done.stdout), done.stdout
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from scripts.check_tree import problems
 from tests.conftest import ROOT, Server
 
 
@@ -28,6 +29,35 @@ def test_setup_refuses_an_unknown_level() -> None:
     done = subprocess.run(["scripts/setup", "everything"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2
     assert "usage: scripts/setup" in done.stderr
+
+
+README = """
+# x
+## The tree
+
+| path | what |
+|---|---|
+| `shm/`, `cli/` | rooms; `shm/base/` has sizes |
+| `bench/checkpoint/` | one folder of bench |
+| `README.md` | this |
+
+## More
+| `docs/` | no longer the tree |
+"""
+TREE = ["shm/base/size.c", "cli/main.c", "bench/checkpoint/run.py", "README.md"]
+
+
+def test_check_finds_a_stray_path() -> None:
+    assert problems(README, TREE) == []
+    for stray in ("checkpoints/epoch=0.ckpt", "NOTE.txt", "docs/page.md", "bench/run.py", "shm.c"):
+        assert problems(README, [*TREE, stray]) == [f"{stray}: not in the README's table of the tree"]
+    assert [text.split(":")[0] for text in problems(README, TREE[:2] + TREE[3:])] == ["bench/checkpoint"]
+
+
+def test_the_tree_is_in_the_readme() -> None:
+    done = subprocess.run([sys.executable, ROOT / "scripts" / "check_tree.py"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "scripts/check_tree.py" in (ROOT / "scripts" / "check").read_text()
 
 
 def test_launcher_without_its_program_says_so() -> None:

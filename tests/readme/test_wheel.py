@@ -24,9 +24,10 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         check=True,
     )
     (wheel,) = folder.glob("millrace-*.whl")
-    venv.create(folder / "venv", with_pip=True)
+    venv.create(folder / "venv", with_pip=False)
     python = folder / "venv" / "bin" / "python"
-    subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", wheel], check=True)
+    pip: list[str | Path] = [sys.executable, "-m", "pip", "--python", python]
+    subprocess.run([*pip, "install", "--quiet", "--no-deps", "--no-index", wheel], check=True)
     return folder / "venv" / "bin"
 
 

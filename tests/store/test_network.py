@@ -8,8 +8,6 @@ import socket
 import ssl
 import subprocess
 import threading
-import urllib.parse
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
@@ -17,6 +15,7 @@ from typing import ClassVar
 import pytest
 
 from tests.conftest import Server
+from tests.stores import create_bucket, put
 
 
 class Store(http.server.BaseHTTPRequestHandler):
@@ -130,22 +129,10 @@ def test_through_a_proxy(millrace_bin: Path, tmp_path: Path, tls_port: int, cert
 def test_a_third_party_server(fake_gcs: Server, millrace_bin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """fake-gcs-server: names that need encoding, and bytes that are as they were."""
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", fake_gcs.url)
-    create = urllib.request.Request(
-        f"{fake_gcs.url}/storage/v1/b?project=p",
-        b'{"name":"bkt"}',
-        method="POST",
-        headers={"Content-Type": "application/json"},
-    )
-    urllib.request.urlopen(create).read()
+    create_bucket(fake_gcs.url, "bkt")
     names = ["dir/a b%2F+é?#&=.bin", "dir/sub/x", "top"]
     for name in names:
-        quoted = urllib.parse.quote(name, safe="")
-        upload = urllib.request.Request(
-            f"{fake_gcs.url}/upload/storage/v1/b/bkt/o?uploadType=media&name={quoted}",
-            name.encode() * 1000,
-            method="POST",
-        )
-        urllib.request.urlopen(upload).read()
+        put(fake_gcs.url, "bkt", name, name.encode() * 1000)
     run = lambda *args: subprocess.run([millrace_bin, *args], capture_output=True, timeout=100, check=False)  # noqa: E731
     listed = run("ls", "-r", "gs://bkt/")
     assert listed.stdout.decode().splitlines() == [f"gs://bkt/{name}" for name in sorted(names)], listed.stderr

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
+import random
 import subprocess
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import pytest
 from google.auth.credentials import AnonymousCredentials
 
 from tests.conftest import Server, StartDevstore
+from tests.stores import create_bucket
 
 Run = Callable[..., "subprocess.CompletedProcess[bytes]"]
 NAMES = ["plain", "dir/a b%2F+é?#&=.bin", 'quo"te\\', "tab\there"]
@@ -41,13 +40,7 @@ def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> S
         started = start("--memory")
     else:
         started = request.getfixturevalue("fake_gcs")
-    create = urllib.request.Request(
-        f"{started.url}/storage/v1/b?project=p",
-        json.dumps({"name": "bkt"}).encode(),
-        method="POST",
-        headers={"Content-Type": "application/json"},
-    )
-    urllib.request.urlopen(create).read()
+    create_bucket(started.url, "bkt")
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", started.url)
     return started
 
@@ -56,7 +49,7 @@ def test_what_is_written_is_read_by_googles_client(server: Server, run: Run, tmp
     bucket = client_of(server.url).bucket("bkt")
     source = tmp_path / "source"
     for i, name in enumerate(NAMES):
-        source.write_bytes(os.urandom(1000 * i))
+        source.write_bytes(random.Random(i).randbytes(1000 * i))
         copied = run("cp", source, f"gs://bkt/{name}", "--if-absent")
         assert copied.returncode == 0, copied.stderr
         blob = bucket.get_blob(name)
@@ -70,7 +63,7 @@ def test_what_is_written_is_read_by_googles_client(server: Server, run: Run, tmp
 def test_a_large_object(server: Server, run: Run, tmp_path: Path) -> None:
     """Larger than one chunk of an upload session."""
     source = tmp_path / "source"
-    data = os.urandom((34 << 20) + 12345)
+    data = random.Random(1).randbytes((34 << 20) + 12345)
     source.write_bytes(data)
     copied = run("cp", source, "gs://bkt/large")
     assert copied.returncode == 0, copied.stderr

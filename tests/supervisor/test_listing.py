@@ -10,9 +10,6 @@ import signal
 import subprocess
 import threading
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +17,8 @@ import pytest
 
 from millrace import _listing
 from tests.conftest import Server, StartDevstore
-from tests.serve import Serve, StartServe, wait_for, workers
+from tests.serve import StartServe, Supervisor, wait_for, workers
+from tests.stores import create_bucket, delete, list_requests, put
 
 
 def config_of(tmp_path: Path, store: Server, count: int, more: str = "", uri: str = "gs://bench/") -> Path:
@@ -32,24 +30,18 @@ def config_of(tmp_path: Path, store: Server, count: int, more: str = "", uri: st
     return path
 
 
-def listed(server: Serve) -> dict[str, Any]:
+def listed(server: Supervisor) -> dict[str, Any]:
     server.wait_ready()
     return dict(server.stat()["datasets"][0])
 
 
-def failed(server: Serve) -> str:
+def failed(server: Supervisor) -> str:
     def look() -> str:
         dataset = server.stat()["datasets"][0]
         assert dataset["state"] != "ready", f"a list of {dataset['objects']} objects"
         return str(dataset.get("error", ""))
 
     return str(wait_for(look, "it never failed"))
-
-
-def list_requests(log: Path) -> int:
-    """Of the data set: fetch workers list temporary objects too, where fetch.compose is not never."""
-    lines = [line for line in log.read_text().splitlines() if "GET" in line and "/o?" in line]
-    return sum(1 for line in lines if "prefix=dataflux-composed-objects" not in line)
 
 
 @pytest.mark.parametrize("shape", ["", "hashes:", "deep:", "prefix:", "unicode:", "runs:", "skewed:"])
@@ -66,6 +58,7 @@ def test_any_number_of_workers_lists_the_same(
     assert 60 <= four["requests"] <= 60 + 2 + 60 // 10
 
 
+@pytest.mark.random
 def test_killed_workers_lose_nothing(serve: StartServe, devstore: StartDevstore, tmp_path: Path) -> None:
     store = devstore("--synthetic", "bench:hashes:3000:10", "--page-size", "30", "--latency-ms", "40")
     whole = listed(serve(config_of(tmp_path, store, 1)))
@@ -88,6 +81,7 @@ def test_killed_workers_lose_nothing(serve: StartServe, devstore: StartDevstore,
     assert again["digest"] == whole["digest"]
 
 
+@pytest.mark.random
 @pytest.mark.parametrize("fault", ["status:0.2:503:list:*", "reset:0.2::list:*", "short:0.2::list:*"])
 def test_faults_are_repeated(serve: StartServe, devstore: StartDevstore, tmp_path: Path, fault: str) -> None:
     quick = "[retry]\nbase_ms = 1\ncap_ms = 20\n"
@@ -98,6 +92,7 @@ def test_faults_are_repeated(serve: StartServe, devstore: StartDevstore, tmp_pat
     assert (bad["objects"], bad["bytes"]) == (good["objects"], good["bytes"])
 
 
+@pytest.mark.random
 @pytest.mark.parametrize("status", [403, 404, 400])
 def test_a_page_that_cannot_be_had_fails_all(
     serve: StartServe, devstore: StartDevstore, tmp_path: Path, status: int
@@ -129,9 +124,9 @@ def test_excluded_classes_are_counted(serve: StartServe, devstore: StartDevstore
 
 def test_markers_and_temporary_objects_are_counted(serve: StartServe, devstore: StartDevstore, tmp_path: Path) -> None:
     store = devstore("--memory")
-    create_bucket(store, "bucket-1")
+    create_bucket(store.url, "bucket-1")
     for name, data in (("a/", b""), ("a/x", b"1"), ("dataflux-composed-objects/1", b"2"), ("z/", b"not empty")):
-        put(store, "bucket-1", name, data)
+        put(store.url, "bucket-1", name, data)
     server = serve(config_of(tmp_path, store, 1, uri="gs://bucket-1/"))
     found = listed(server)
     assert found["objects"] == 2
@@ -197,31 +192,14 @@ def test_progress_where_python_waits(monkeypatch: pytest.MonkeyPatch, caplog: py
     assert "2,000 objects so far" in caplog.text and screen.getvalue().split("\r") == written
 
 
-def create_bucket(store: Server, bucket: str) -> None:
-    request = urllib.request.Request(
-        f"{store.url}/storage/v1/b?project=p", data=b'{"name": "%s"}' % bucket.encode(), method="POST"
-    )
-    request.add_header("Content-Type", "application/json")
-    urllib.request.urlopen(request, timeout=10).close()
-
-
-def put(store: Server, bucket: str, name: str, data: bytes) -> None:
-    url = f"{store.url}/upload/storage/v1/b/{bucket}/o?uploadType=media&name={urllib.parse.quote(name, safe='')}"
-    urllib.request.urlopen(urllib.request.Request(url, data=data, method="POST"), timeout=10).close()
-
-
-def delete(store: Server, bucket: str, name: str) -> None:
-    url = f"{store.url}/storage/v1/b/{bucket}/o/{urllib.parse.quote(name, safe='')}"
-    urllib.request.urlopen(urllib.request.Request(url, method="DELETE"), timeout=10).close()
-
-
+@pytest.mark.random
 def test_a_bucket_that_changes_while_it_is_listed(serve: StartServe, devstore: StartDevstore, tmp_path: Path) -> None:
     """Names appear, vanish and are replaced in every page; those that stay are all there, once."""
     store = devstore("--memory", "--page-size", "10", "--latency-ms", "3")
-    create_bucket(store, "bucket-1")
+    create_bucket(store.url, "bucket-1")
     stable = [f"n{i:04}" for i in range(0, 600, 2)]
     for name in stable:
-        put(store, "bucket-1", name, b"stays")
+        put(store.url, "bucket-1", name, b"stays")
     done = threading.Event()
 
     def change() -> None:
@@ -230,10 +208,10 @@ def test_a_bucket_that_changes_while_it_is_listed(serve: StartServe, devstore: S
             if done.is_set():
                 return
             if name in names:
-                put(store, "bucket-1", name, b"again and longer" * (i % 5))
+                put(store.url, "bucket-1", name, b"again and longer" * (i % 5))
                 continue
-            put(store, "bucket-1", name, b"comes")
-            delete(store, "bucket-1", name)
+            put(store.url, "bucket-1", name, b"comes")
+            delete(store.url, "bucket-1", name)
 
     names = set(stable)
     writer = threading.Thread(target=change)

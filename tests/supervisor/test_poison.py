@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import StartDevstore
-from tests.serve import DEADLINE_S, Serve, StartServe, wait_for, workers
+from tests.serve import DEADLINE_S, StartServe, Supervisor, wait_for, workers
 
 READER = """
     import millrace
@@ -27,7 +27,7 @@ READER = """
 
 
 @pytest.fixture
-def stalled(serve: StartServe, devstore: StartDevstore, tmp_path: Path) -> Serve:
+def stalled(serve: StartServe, devstore: StartDevstore, tmp_path: Path) -> Supervisor:
     """One object, and a store that never sends its second half: the worker has it in flight for ever."""
     store = devstore("--synthetic", "poison:1:1000", "--fault", "stall:1")
     config = tmp_path / "poison.toml"
@@ -35,7 +35,7 @@ def stalled(serve: StartServe, devstore: StartDevstore, tmp_path: Path) -> Serve
     return serve(config, STORAGE_EMULATOR_HOST=store.url)
 
 
-def start_reader(one: Serve) -> subprocess.Popen[str]:
+def start_reader(one: Supervisor) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(READER)],
         stdout=subprocess.PIPE,
@@ -44,14 +44,15 @@ def start_reader(one: Serve) -> subprocess.Popen[str]:
     )
 
 
-def kill_while_filling(one: Serve, sig: int) -> None:
+def kill_while_filling(one: Supervisor, sig: int) -> None:
     wait_for(lambda: [lane["filling"] for lane in one.stat()["lanes"]] == [1], "nobody fetches")
     (pid,) = workers(one.process.pid, "fetch")
     os.kill(pid, sig)
     wait_for(lambda: [lane["filling"] for lane in one.stat()["lanes"]] != [1], "not recovered")
 
 
-def test_crashes_count(stalled: Serve) -> None:
+@pytest.mark.random
+def test_crashes_count(stalled: Supervisor) -> None:
     reader = start_reader(stalled)
     for _ in range(5):  # twice with anything, three times alone
         kill_while_filling(stalled, signal.SIGSEGV)
@@ -60,7 +61,8 @@ def test_crashes_count(stalled: Serve) -> None:
     assert stalled.stop() == 0
 
 
-def test_kills_never_count(stalled: Serve) -> None:
+@pytest.mark.random
+def test_kills_never_count(stalled: Supervisor) -> None:
     reader = start_reader(stalled)
     for _ in range(7):
         kill_while_filling(stalled, signal.SIGKILL)

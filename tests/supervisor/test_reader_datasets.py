@@ -3,38 +3,22 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.serve import Serve, StartServe, wait_for, workers
+from tests.serve import StartServe, Supervisor, wait_for, workers
 
 from .test_registry import names_fd
 
 KIB = 1024
 BLOCK = 64 * KIB
-
-
-@pytest.fixture
-def ring() -> Iterator[Any]:
-    """The extension's Client class; connections end with the test."""
-    from millrace._ring import Client
-
-    clients: list[Client] = []
-
-    def connect(one: Serve) -> Client:
-        clients.append(Client(str(one.socket), "trainer", 5000))
-        return clients[-1]
-
-    yield connect
-    for client in clients:
-        client.close()
 
 
 def open_ranged(client: Any, lines: list[str], block: int = BLOCK) -> int:
@@ -52,7 +36,7 @@ def ready(client: Any, number: int) -> None:
     wait_for(lambda: client.dataset_listed(number)[0], "never ready")
 
 
-def numbers(one: Serve) -> list[int]:
+def numbers(one: Supervisor) -> list[int]:
     return [item["dataset"] for item in one.stat()["datasets"]]
 
 
@@ -117,7 +101,7 @@ def test_a_missing_object_fails_and_the_list_worker_goes_on(
 
 def test_a_large_object_in_a_small_arena(serve: StartServe, config: Path, folder: Path, ring: Any) -> None:
     """More than half of the arena, which no data set may have; and it divides the memory for no such object."""
-    data = os.urandom(6 << 20)
+    data = random.Random(1).randbytes(6 << 20)
     (folder.parent / "large").write_bytes(data)
     config.write_text('[memory]\narena_bytes = "8MiB"\n[fetch]\nworkers = 2\n')
     one = serve(config)
@@ -141,7 +125,7 @@ def test_the_death_of_its_client(serve: StartServe, config: Path, folder: Path) 
     script = f"""
 import os, sys, time
 from millrace._ring import Client
-client = Client({str(one.socket)!r}, "trainer", 5000)
+client = Client({str(one.socket)!r}, "trainer", 100_000)
 fd = os.memfd_create("names")
 os.write(fd, b"file://{folder}/007")
 numbers = [client.open_ranged(fd, 4096) for _ in range(3)]

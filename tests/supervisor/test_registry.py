@@ -7,29 +7,12 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.serve import DEADLINE_S, Serve, StartServe, wait_for, workers
-
-
-@pytest.fixture
-def ring() -> Iterator[Any]:
-    """The extension's Client class; connections end with the test."""
-    from millrace._ring import Client
-
-    clients: list[Client] = []
-
-    def connect(one: Serve) -> Client:
-        clients.append(Client(str(one.socket), "trainer", 5000))
-        return clients[-1]
-
-    yield connect
-    for client in clients:
-        client.close()
+from tests.serve import DEADLINE_S, StartServe, Supervisor, wait_for, workers
 
 
 def names_fd(lines: list[str]) -> int:
@@ -168,6 +151,7 @@ def test_too_many_lanes(serve: StartServe, config: Path, ring: Any) -> None:
 
 def test_a_hundred_lanes_one_after_the_other_leave_nothing(serve: StartServe, config: Path, ring: Any) -> None:
     one = serve(config)
+    one.wait_settled()
     client = ring(one)
     train = ready(client, name="train")
     index = client.index(train)
@@ -224,7 +208,7 @@ READER = """
 """
 
 
-def start_reader(one: Serve) -> subprocess.Popen[str]:
+def start_reader(one: Supervisor) -> subprocess.Popen[str]:
     reader = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(READER)],
         stdout=subprocess.PIPE,

@@ -128,7 +128,7 @@ def test_list_of_names_must_be_a_file(serve: StartServe, config: Path, tmp_path:
 
 def test_descriptors_do_not_pile_up(serve: StartServe, config: Path) -> None:
     one = serve(config)
-    one.wait_ready()
+    one.wait_settled()
 
     def count() -> int:
         return len(list(Path(f"/proc/{one.process.pid}/fd").iterdir()))
@@ -144,13 +144,13 @@ def test_descriptors_do_not_pile_up(serve: StartServe, config: Path) -> None:
             assert answer(client) == OK
             socket.send_fds(client, [message(STAT)], [0, 1, 2])
             assert answer(client) == OK
-    wait_for(lambda: count() == before, "descriptors leak")
+    wait_for(lambda: count() <= before, "descriptors leak")
 
 
 def test_clients_beyond_the_descriptor_limit_are_told(serve: StartServe, config: Path) -> None:
     """Left in the queue they would keep the supervisor busy, and never learn why."""
     one = serve(config)
-    one.wait_ready()
+    one.wait_settled()
     folder = Path(f"/proc/{one.process.pid}/fd")
     before = {entry.name for entry in folder.iterdir()}
     highest = max(map(int, before))
@@ -165,6 +165,7 @@ def test_clients_beyond_the_descriptor_limit_are_told(serve: StartServe, config:
     assert one.stat()["state"] == "running"
 
 
+@pytest.mark.random
 def test_noise(serve: StartServe, config: Path) -> None:
     one = serve(config)
     one.wait_ready()
@@ -219,7 +220,7 @@ os.setgroups([])
 os.setgid(65534)
 os.setuid(65534)
 client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-client.settimeout(10)
+client.settimeout(100)
 try:
     client.connect(sys.argv[1])
 except PermissionError:

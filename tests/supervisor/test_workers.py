@@ -15,7 +15,7 @@ from typing import Any, Callable
 import pytest
 
 from tests.conftest import StartDevstore
-from tests.serve import DEADLINE_S, Serve, StartServe, alive, wait_for, workers
+from tests.serve import DEADLINE_S, StartServe, Supervisor, alive, wait_for, workers
 
 MakeProgram = Callable[[str], Path]
 
@@ -36,7 +36,7 @@ def with_worker(millrace_bin: Path, tmp_path: Path) -> MakeProgram:
     return make
 
 
-def failure(one: Serve) -> str:
+def failure(one: Supervisor) -> str:
     def look() -> str:
         dataset: dict[str, Any] = one.stat()["datasets"][0]
         assert dataset["state"] != "ready"
@@ -109,6 +109,7 @@ def test_workers_see_the_end_of_the_life_pipe(serve: StartServe, config: Path, w
     wait_for(lambda: not alive(pid), "the worker lives on")
 
 
+@pytest.mark.random
 def test_fetch_workers_restart(serve: StartServe, config: Path) -> None:
     one = serve(config)
     one.wait_ready()
@@ -126,6 +127,7 @@ def test_fetch_workers_restart(serve: StartServe, config: Path) -> None:
     assert one.stop() == 0
 
 
+@pytest.mark.random
 def test_list_workers_killed_while_they_list(serve: StartServe, config: Path, folder: Path) -> None:
     for i in range(20000):
         (folder / f"more{i:05}").touch()

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import BIN, Server, StartDevstore
-from tests.serve import DEADLINE_S, Serve, StartServe, alive, wait_for, workers
+from tests.serve import DEADLINE_S, StartServe, Supervisor, alive, wait_for, workers
 from tests.supervisor.saver import PROGRAM, Saver, make_bytes
 
 from .test_workers import MakeProgram, with_worker
@@ -91,17 +91,17 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def checkpoint(one: Serve) -> dict[str, Any]:
+def checkpoint(one: Supervisor) -> dict[str, Any]:
     return dict(one.stat()["checkpoint"])
 
 
-def wait_free(one: Serve) -> None:
+def wait_free(one: Supervisor) -> None:
     wait_for(lambda: checkpoint(one)["open"] == 0, "a part lane was never freed")
     state = checkpoint(one)
     assert state["arena_free_bytes"] == state["arena_bytes"] == 20 * MIB
 
 
-def wait_running(one: Serve) -> None:
+def wait_running(one: Supervisor) -> None:
     """Both write workers: the second one is started once the first has the memory."""
 
     def running() -> bool:
@@ -110,7 +110,7 @@ def wait_running(one: Serve) -> None:
     wait_for(running, "two write workers")
 
 
-def stop_at_once(one: Serve) -> None:
+def stop_at_once(one: Supervisor) -> None:
     """Two signals: what was promised is given up."""
     one.process.send_signal(signal.SIGTERM)
     wait_for(lambda: "saving 1 checkpoint" in log_of(one), "it says nothing")
@@ -122,7 +122,7 @@ def kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def log_of(one: Serve) -> str:
+def log_of(one: Supervisor) -> str:
     return one.log.read_text()
 
 
@@ -339,6 +339,7 @@ def test_trainer_dies_after_the_promise(serve: StartServe, config: Path, store: 
     assert one.stop() == 0
 
 
+@pytest.mark.random
 def test_write_worker_dies(serve: StartServe, config: Path, store: StartStore, saver: StartSaver) -> None:
     """Again and again, while parts are uploaded: the next one goes on with what the store has."""
     bucket = store("--upload-mibps", "10/10")
@@ -450,6 +451,7 @@ def test_reload_leaves_saves_alone(serve: StartServe, config: Path, store: Start
     assert one.stop() == 0
 
 
+@pytest.mark.random
 def test_a_wild_trainer(serve: StartServe, config: Path, store: StartStore, saver: StartSaver) -> None:
     """It spoils its own object, and nobody else's; its memory comes back with its death."""
     bucket = store()

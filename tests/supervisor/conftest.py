@@ -1,3 +1,0 @@
-from tests.serve import config, folder, runtime, serve
-
-__all__ = ["config", "folder", "runtime", "serve"]
