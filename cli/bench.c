@@ -65,12 +65,12 @@ static json_t *statistics(struct mr_bench *b)
 
 static int watch_supervisor(struct mr_bench *b)
 {
-    size_t i;
-    json_t *item;
     json_t *root = statistics(b);
     if (!root)
         return -1;
     watch(b, (pid_t)mr_json_integer(root, "pid"), MR_BENCH_SUPERVISOR);
+    size_t i;
+    json_t *item;
     json_array_foreach(json_object_get(root, "workers"), i, item)
     {
         if (strcmp(mr_json_text(item, "role"), "fetch") == 0)
@@ -122,11 +122,11 @@ static int await_dataset(struct mr_bench *b)
 static int open_dataset(struct mr_bench *b, const char *wanted)
 {
     static char name[256];
-    struct mr_index index;
     if (!wanted && only_dataset(b, name) != 0)
         return -1;
     b->name = wanted ? wanted : name;
     bool uri = strstr(b->name, "://") || b->name[0] == '/';
+    struct mr_index index;
     if (mr_client_open_dataset(b->client, uri ? NULL : b->name, &b->name, uri ? 1 : 0, -1, &b->dataset) != 0 ||
         await_dataset(b) != 0 || mr_bench_index(b->client, b->dataset.dataset, &index) != 0)
         return -1;
@@ -164,7 +164,6 @@ static void worker_main(const struct mr_bench *b, const char *path, uint32_t wor
 {
     struct mr_bench_plan plan = plan_of(b, worker);
     struct mr_bench_step step = {.code = MR_OK};
-    char go;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     struct mr_client *client = mr_client_connect(path, "trainer", 0);
     struct mr_bench_reader *reader = client ? mr_bench_reader_new(client, &plan) : NULL;
@@ -173,6 +172,7 @@ static void worker_main(const struct mr_bench *b, const char *path, uint32_t wor
         mr_bench_reader_step(reader, &step);
         good = step.code == MR_OK && send_step(socket, &step);
     }
+    char go;
     good = good && mr_bench_reader_keep(reader) == 0 && recv(socket, &go, 1, 0) == 1;
     while (good) {
         mr_bench_reader_cached(reader, &step);
@@ -389,11 +389,11 @@ static int add_option(struct mr_strings *command, const struct mr_option *option
 /* `millrace bench` with the same options, but for the configuration: that is the supervisor's. */
 static int own_command(const struct mr_arguments *arguments, struct mr_strings *command)
 {
-    const struct mr_verb_option *option;
     char self[PATH_MAX];
     if (mr_program_path("millrace", self) != 0 || mr_strings_add(command, self) != 0 ||
         mr_strings_add(command, arguments->verb->name) != 0)
         return -1;
+    const struct mr_verb_option *option;
     for (unsigned i = 0; (option = mr_verb_option(arguments->verb, i)); i++) {
         const struct mr_option_value *value = &arguments->values[option->id];
         for (unsigned k = 0; k < value->count && option->id != MR_OPT_CONFIG; k++)

@@ -51,11 +51,11 @@ static json_t *block_json(const struct mr_bench *b, const struct mr_bench_block 
 
 void mr_bench_print_block(struct mr_bench *b, const struct mr_bench_block *block, bool cached)
 {
-    char steps[64];
     if (b->json) {
         json_array_append_new(json_object_get(b->json, "blocks"), block_json(b, block, cached ? "cached" : "data"));
         return;
     }
+    char steps[64];
     snprintf(steps, sizeof steps, "%s %" PRIu64 "-%" PRIu64, cached ? "cached" : "data", block->first,
              block->first + block->steps - 1);
     printf("%-16s %9.3f %9.3f %11.0f %9.1f %7.0f%% %9.3f %9.3f %11.3f\n", steps, mean_ms(block),
@@ -67,11 +67,12 @@ void mr_bench_print_block(struct mr_bench *b, const struct mr_bench_block *block
 
 void mr_bench_print_head(const struct mr_bench *b)
 {
-    char bytes[32], largest[32], readers[40] = "this process reads";
+    char readers[40] = "this process reads";
     if (b->json)
         return;
     if (b->workers > 0)
         snprintf(readers, sizeof readers, "%u worker processes read", b->workers);
+    char bytes[32], largest[32];
     printf("%s: %" PRIu64 " objects, %s, the largest %s; batches of %u, %s\n", b->name, b->info.count,
            mr_size_text((double)b->info.total_bytes, bytes), mr_size_text((double)b->info.max_size, largest), b->batch,
            readers);

@@ -60,7 +60,6 @@ static int plan_epoch(struct mr_bench_reader *r, uint64_t epoch, struct mr_plan 
 
 struct mr_bench_reader *mr_bench_reader_new(struct mr_client *client, const struct mr_bench_plan *plan)
 {
-    struct mr_lane lane;
     struct mr_views *views = mr_client_views(client);
     struct mr_bench_reader *r = views ? calloc(1, sizeof *r) : NULL;
     if (!r)
@@ -77,6 +76,7 @@ struct mr_bench_reader *mr_bench_reader_new(struct mr_client *client, const stru
         mr_error_set(!r->into ? MR_E_NO_MEMORY : MR_E_USAGE, "no memory for one object, or no object at all");
         goto fail;
     }
+    struct mr_lane lane;
     if (mr_client_open_lane(client, plan->dataset, 0, 2 * plan->batch, NULL, &lane, NULL, NULL) != 0)
         goto fail;
     r->lane = lane.lane;
@@ -109,7 +109,6 @@ void mr_bench_reader_destroy(struct mr_bench_reader *r)
 /* The next sample of this worker's steps: 1, 0 after the last one, -1. */
 static int next_sample(struct mr_bench_reader *r, struct mr_sample *sample)
 {
-    struct mr_index_entry entry;
     while (r->left == 0) {
         if (r->feed_step >= r->plan.steps)
             return 0;
@@ -121,6 +120,7 @@ static int next_sample(struct mr_bench_reader *r, struct mr_sample *sample)
         r->feed_step += r->plan.workers;
     }
     uint64_t object = mr_plan_object(&r->feeding, r->position);
+    struct mr_index_entry entry;
     if (mr_index_get(&r->index, object, &entry, NULL) != 0)
         return -1;
     *sample = (struct mr_sample){.request = {.dataset = r->plan.dataset, .object = object}, .bytes = entry.size};
@@ -194,12 +194,11 @@ static void set_failed(struct mr_bench_step *step)
 static int each_sample(struct mr_bench_reader *r, struct mr_bench_step *step,
                        int (*use)(struct mr_bench_reader *r, const void *data, uint64_t length))
 {
-    struct mr_consumer_stats stats;
     struct mr_plan plan;
-    uint64_t first;
-    uint32_t count;
     if (plan_epoch(r, r->step / r->epoch_steps, &plan) != 0)
         return -1;
+    uint64_t first;
+    uint32_t count;
     mr_plan_share(&plan, r->step % r->epoch_steps, &first, &count);
     for (uint32_t i = 0; i < count; i++) {
         struct mr_delivery delivery;
@@ -213,6 +212,7 @@ static int each_sample(struct mr_bench_reader *r, struct mr_bench_step *step,
             return -1;
     }
     r->step += r->plan.workers;
+    struct mr_consumer_stats stats;
     mr_consumer_stats(r->consumer, &stats);
     step->wait_ns = stats.wait_ns - r->wait_ns;
     r->wait_ns = stats.wait_ns;

@@ -114,11 +114,11 @@ void mr_check_print(const struct mr_config *config, FILE *out)
 
 static void print_default(const struct mr_config_key *key, FILE *out)
 {
-    char text[32];
     if (key->special) {
         fputs(key->special, out);
         return;
     }
+    char text[32];
     switch (key->type) {
     case MR_KEY_BYTES:
         mr_size_format(key->fallback, text);
@@ -196,11 +196,11 @@ void mr_check_print_reference(FILE *out)
 
 int mr_cli_check(const struct mr_arguments *arguments)
 {
-    struct mr_config config;
     if (mr_arguments_have(arguments, MR_OPT_REFERENCE)) {
         mr_check_print_reference(stdout);
         return mr_cli_flush();
     }
+    struct mr_config config;
     if (mr_config_load(&config, mr_arguments_text(arguments, MR_OPT_CONFIG)) != 0)
         return mr_cli_fail();
     mr_check_print(&config, stdout);

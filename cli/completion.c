@@ -20,8 +20,8 @@ enum which { ALL, WITH_FILE, WITH_OTHER }; /* options by what their value is */
 
 static void bash_options(const struct mr_verb *verb, const char *variable, enum which which)
 {
-    const struct mr_verb_option *option;
     printf("        %s='", variable);
+    const struct mr_verb_option *option;
     for (unsigned i = 0; (option = mr_verb_option(verb, i)); i++) {
         const struct mr_option *common = mr_option(option->id);
         char letter = mr_verb_option_letter(verb, option);
@@ -158,8 +158,8 @@ static void zsh_option(const struct mr_verb *verb, const struct mr_verb_option *
 
 static void zsh_verb(const struct mr_verb *verb)
 {
-    const struct mr_verb_option *option;
     printf("        %s)\n            _arguments -s -S \\\n", verb->name);
+    const struct mr_verb_option *option;
     for (unsigned i = 0; !verb->foreign && (option = mr_verb_option(verb, i)); i++)
         if (!option->hidden)
             zsh_option(verb, option);

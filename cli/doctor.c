@@ -28,9 +28,9 @@ struct mr_doctor {
 
 void mr_doctor_report(struct mr_doctor *doctor, const char *level, const char *what, const char *fmt, ...)
 {
-    char text[1400];
     va_list arguments;
     va_start(arguments, fmt);
+    char text[1400];
     vsnprintf(text, sizeof text, fmt, arguments);
     va_end(arguments);
     doctor->fails += strcmp(level, "fail") == 0;

@@ -25,7 +25,7 @@
 
 static void check_memory(struct mr_doctor *doctor, const struct mr_config *config)
 {
-    char need[32], arena[32], buffers[32], tables[32], left[32], limit[32];
+    char need[32];
     uint64_t limit_bytes = mr_memory_limit_bytes(), available_bytes = mr_memory_available_bytes();
     double arena_bytes = (double)mr_config_arena_bytes(config, limit_bytes);
     double buffer_bytes =
@@ -34,10 +34,15 @@ static void check_memory(struct mr_doctor *doctor, const struct mr_config *confi
     double table_bytes = arena_bytes / GIB * PAGE_TABLES * (1 + readers);
     double needed = arena_bytes + buffer_bytes + table_bytes;
     mr_size_text(needed, need);
+    char arena[32];
     mr_size_text(arena_bytes, arena);
+    char buffers[32];
     mr_size_text(buffer_bytes, buffers);
+    char tables[32];
     mr_size_text(table_bytes, tables);
+    char left[32];
     mr_size_text((double)available_bytes, left);
+    char limit[32];
     mr_size_text((double)limit_bytes, limit);
     bool fits = needed <= (double)available_bytes;
     double spare = ((double)available_bytes - buffer_bytes) * 0.9 / MIB;
@@ -56,16 +61,17 @@ static void check_memory(struct mr_doctor *doctor, const struct mr_config *confi
 
 static void check_shared_memory(struct mr_doctor *doctor, const struct mr_config *config)
 {
-    struct statvfs st;
-    char room[32], arena[32];
+    char arena[32];
     double arena_bytes = (double)mr_config_arena_bytes(config, mr_memory_limit_bytes());
     mr_size_text(arena_bytes, arena);
     if (config->memory.backing == MR_BACKING_MEMFD) {
         mr_doctor_report(doctor, "ok", "shared memory", "memfd, which needs no /dev/shm");
         return;
     }
+    struct statvfs st;
     bool there = statvfs("/dev/shm", &st) == 0;
     double free_bytes = there ? (double)st.f_bavail * (double)st.f_frsize : 0;
+    char room[32];
     mr_size_text(free_bytes, room);
     bool fits = there && free_bytes >= arena_bytes * 17 / 16;
     if (fits)
@@ -85,15 +91,17 @@ static void check_shared_memory(struct mr_doctor *doctor, const struct mr_config
 /* The checkpoints' memory is taken with the first one, beside the arena: where both do not fit, that save fails. */
 static void check_checkpoints(struct mr_doctor *doctor, const struct mr_config *config)
 {
-    struct statvfs st;
-    char arena[32], both[32], left[32], room[32], part[32];
+    char arena[32];
     uint64_t limit_bytes = mr_memory_limit_bytes(), available_bytes = mr_memory_available_bytes();
     uint64_t bytes = mr_config_ckpt_arena_bytes(config, limit_bytes);
     double needed = (double)bytes + (double)mr_config_arena_bytes(config, limit_bytes);
     struct mr_ckpt_share share = mr_ckpt_share(bytes, config->checkpoint.part_bytes, config->checkpoint.workers, 1);
     mr_size_text((double)bytes, arena);
+    char both[32];
     mr_size_text(needed, both);
+    char left[32];
     mr_size_text((double)available_bytes, left);
+    char part[32];
     mr_size_text((double)share.part_bytes, part);
     if (needed > (double)available_bytes) {
         mr_doctor_report(doctor, "note", "checkpoints",
@@ -102,8 +110,10 @@ static void check_checkpoints(struct mr_doctor *doctor, const struct mr_config *
                          arena, both, left);
         return;
     }
+    struct statvfs st;
     bool there = statvfs("/dev/shm", &st) == 0;
     double free_bytes = there ? (double)st.f_bavail * (double)st.f_frsize : 0;
+    char room[32];
     mr_size_text(free_bytes, room);
     if (config->memory.backing == MR_BACKING_POSIX && free_bytes < needed * 17 / 16) {
         mr_doctor_report(doctor, "note", "checkpoints",
@@ -173,7 +183,6 @@ static void check_huge_pages(struct mr_doctor *doctor)
 static void check_run_folder(struct mr_doctor *doctor)
 {
     char base[PATH_MAX];
-    struct stat st;
     const char *runtime = getenv("XDG_RUNTIME_DIR");
     if (runtime && runtime[0] == '/')
         snprintf(base, sizeof base, "%s/millrace", runtime);
@@ -183,6 +192,7 @@ static void check_run_folder(struct mr_doctor *doctor)
         mr_doctor_report(doctor, "fail", "run folder", "%s is too long for a socket's path: set XDG_RUNTIME_DIR", base);
         return;
     }
+    struct stat st;
     bool there = lstat(base, &st) == 0;
     if (there && (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077) != 0)) {
         mr_doctor_report(

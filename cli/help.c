@@ -60,9 +60,9 @@ void mr_help_usage(const struct mr_verb *verb, FILE *out)
     const struct mr_verb_option *option;
     unsigned column = (unsigned)fprintf(out, "usage: millrace %s", verb->name), indent = column + 1;
     for (unsigned i = 0; (option = mr_verb_option(verb, i)); i++) {
-        char synopsis[MR_SYNOPSIS_SIZE], word[MR_SYNOPSIS_SIZE + 2];
         if (!mr_help_in_usage(option))
             continue;
+        char synopsis[MR_SYNOPSIS_SIZE], word[MR_SYNOPSIS_SIZE + 2];
         snprintf(word, sizeof word, "[%s]", mr_help_synopsis(verb, option, synopsis));
         column = put_word(out, word, strlen(word), indent, column);
     }

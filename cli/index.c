@@ -60,10 +60,11 @@ static void print_json(const struct mr_index_file *file)
 static void print_text(const struct mr_index_file *file)
 {
     time_t created = (time_t)(file->created_wall_ns / 1000000000);
-    char when[64] = "?", largest[32];
+    char when[64] = "?";
     struct tm tm;
     if (gmtime_r(&created, &tm))
         strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S UTC", &tm);
+    char largest[32];
     mr_size_format(file->largest, largest);
     printf("of         %s://%s", mr_scheme_name(file->scheme), file->bucket);
     if (file->prefixes.count == 0)

@@ -26,13 +26,13 @@ _Static_assert(sizeof runs / sizeof runs[0] == MR_VERBS, "a function for each ve
 
 static int run_verb(const struct mr_verb *verb, char **argv)
 {
-    struct mr_arguments arguments;
-    int status;
     mr_log_init(verb->name, MR_LOG_INFO);
     if (verb->foreign) {
         mr_program_devstore(argv);
         return mr_cli_fail();
     }
+    struct mr_arguments arguments;
+    int status;
     if (mr_arguments_parse(&arguments, verb, argv) != 0) {
         status = mr_cli_fail_usage(&arguments);
     } else if (mr_arguments_have(&arguments, MR_OPT_HELP)) {

@@ -90,14 +90,14 @@ static void put_entries(const char *title, const struct entry *entries, size_t c
 
 static void put_usage(const struct mr_verb *verb)
 {
-    const struct mr_verb_option *option;
     put_in("B", "millrace ");
     put_in("B", verb->name);
+    const struct mr_verb_option *option;
     for (unsigned i = 0; (option = mr_verb_option(verb, i)); i++) {
-        char synopsis[MR_SYNOPSIS_SIZE];
         if (!mr_help_in_usage(option))
             continue;
         fputs(" [", stdout);
+        char synopsis[MR_SYNOPSIS_SIZE];
         put(mr_help_synopsis(verb, option, synopsis));
         putchar(']');
     }
@@ -128,11 +128,11 @@ static void put_option(const struct mr_verb *verb, const struct mr_verb_option *
 
 static void put_verb(const struct mr_verb *verb)
 {
-    const struct mr_verb_option *option;
     printf(".SS %s\n", verb->name);
     put_usage(verb);
     fputs(".PP\n", stdout);
     put_line(verb->about);
+    const struct mr_verb_option *option;
     for (unsigned i = 0; (option = mr_verb_option(verb, i)); i++)
         if (!option->hidden && option->id != MR_OPT_HELP)
             put_option(verb, option);

@@ -53,11 +53,11 @@ static int open_config(const struct mr_arguments *arguments)
 
 int mr_program_worker(const struct mr_arguments *arguments)
 {
-    char path[PATH_MAX];
     size_t count = 0;
     while (arguments->argv[count])
         count++;
     int config_fd = open_config(arguments);
+    char path[PATH_MAX];
     if (config_fd < 0 || mr_program_path("millrace-worker", path) != 0)
         return -1;
     if (config_fd == CONFIG_FD ? fcntl(config_fd, F_SETFD, 0) < 0 : dup2(config_fd, CONFIG_FD) < 0) {

@@ -58,10 +58,10 @@ static void print_lane_values(const json_t *root)
         {"pending", "gauge", "Samples that wait for a fetch worker."},
     };
     for (size_t v = 0; v < sizeof values / sizeof values[0]; v++) {
-        size_t i;
-        json_t *item;
         printf("# HELP millrace_lane_%s %s\n# TYPE millrace_lane_%s %s\n", values[v].key, values[v].help, values[v].key,
                values[v].type);
+        size_t i;
+        json_t *item;
         json_array_foreach(json_object_get(root, "lanes"), i, item)
         {
             printf("millrace_lane_%s{lane=\"%lld\",pid=\"%lld\"} %g\n", values[v].key, mr_json_integer(item, "lane"),
@@ -92,10 +92,10 @@ static void print_checkpoint_values(const json_t *root)
                totals[v].key, totals[v].help, totals[v].key, totals[v].type, totals[v].key,
                mr_json_integer(checkpoint, totals[v].key));
     for (size_t v = 0; v < sizeof values / sizeof values[0]; v++) {
-        size_t i;
-        json_t *item;
         printf("# HELP millrace_writer_%s %s\n# TYPE millrace_writer_%s %s\n", values[v].key, values[v].help,
                values[v].key, values[v].type);
+        size_t i;
+        json_t *item;
         json_array_foreach(json_object_get(checkpoint, "writers"), i, item)
         {
             printf("millrace_writer_%s{writer=\"%lld\",pid=\"%lld\",uri=\"", values[v].key,
@@ -108,8 +108,6 @@ static void print_checkpoint_values(const json_t *root)
 
 int mr_stat_print_prometheus(const char *text)
 {
-    size_t i;
-    json_t *item;
     json_t *root = mr_json_parse_stat(text);
     if (!root)
         return -1;
@@ -117,6 +115,8 @@ int mr_stat_print_prometheus(const char *text)
            "millrace_uptime_seconds %g\n",
            mr_json_real(root, "uptime_s"));
     printf("# HELP millrace_dataset_objects Objects in a data set's index.\n# TYPE millrace_dataset_objects gauge\n");
+    size_t i;
+    json_t *item;
     json_array_foreach(json_object_get(root, "datasets"), i, item)
     {
         if (mr_json_integer(item, "block_bytes") > 0)

@@ -49,12 +49,12 @@ static void print_operations(const json_t *root)
 
 static void print_lanes(const json_t *root)
 {
-    size_t i;
-    json_t *item;
     const json_t *lanes = json_object_get(root, "lanes");
     if (json_array_size(lanes) > 0)
         printf("%5s %8s %8s %9s %8s %8s %8s %8s %8s\n", "lane", "process", "state", "samples", "waiting", "asked",
                "fetched", "ready", "held");
+    size_t i;
+    json_t *item;
     json_array_foreach(lanes, i, item)
     {
         printf("%5lld %8lld %8s %9lld %7.0f%% %8lld %8lld %8lld %8lld\n", mr_json_integer(item, "lane"),
@@ -71,11 +71,11 @@ static void print_workers(const json_t *root)
     json_t *item;
     json_array_foreach(json_object_get(root, "workers"), i, item)
     {
-        const char *name;
-        json_t *value;
         printf("%s worker %lld  %s, process %lld, start %lld\n   ", mr_json_text(item, "role"),
                mr_json_integer(item, "slot"), mr_json_text(item, "state"), mr_json_integer(item, "pid"),
                mr_json_integer(item, "starts"));
+        const char *name;
+        json_t *value;
         json_object_foreach(json_object_get(item, "counters"), name, value)
         {
             if (json_integer_value(value) != 0)
@@ -87,8 +87,6 @@ static void print_workers(const json_t *root)
 
 static void print_writers(const json_t *root)
 {
-    size_t i;
-    json_t *item;
     const json_t *checkpoint = json_object_get(root, "checkpoint");
     if (mr_json_integer(checkpoint, "arena_bytes") == 0)
         return;
@@ -97,6 +95,8 @@ static void print_writers(const json_t *root)
     printf(" free of ");
     print_bytes(mr_json_integer(checkpoint, "arena_bytes"));
     printf("; %lld open, %lld wait\n", mr_json_integer(checkpoint, "open"), mr_json_integer(checkpoint, "waiting"));
+    size_t i;
+    json_t *item;
     json_array_foreach(json_object_get(checkpoint, "writers"), i, item)
     {
         printf("writer %lld      %-8s process %lld, worker %lld, %lld parts of ", mr_json_integer(item, "writer"),

@@ -121,15 +121,16 @@ void mr_top_print_line(const struct mr_top *top)
 static void write_head(const struct mr_top *top, FILE *out)
 {
     struct sums sums = add_up(top);
-    char used[32], arena[32], speed[32];
     fprintf(out, "millrace %s   supervisor %lld %s   up %.0f s   run %.8s\n\n", mr_json_text(top->now, "version"),
             mr_json_integer(top->now, "pid"), mr_json_text(top->now, "state"), mr_json_real(top->now, "uptime_s"),
             mr_json_text(top->now, "run_id"));
+    char speed[32];
     fprintf(out, "download  %.0f objects/s   %s/s   %lld of %lld in flight   %lld retries   %lld throttled\n",
             sums.objects_s, mr_size_text(sums.bytes_s, speed), sums.in_flight, sums.limit, sums.retries,
             sums.throttled);
     fprintf(out, "readers   %lld open   %.0f samples/s   waiting %.0f%% of the time\n", sums.lanes, sums.samples_s,
             sums.waiting * 100);
+    char used[32], arena[32];
     fprintf(out, "arena     %s of %s (%.0f%%)\n", mr_size_text((double)sums.used, used),
             mr_size_text((double)sums.arena, arena), percent(sums.used, sums.arena));
     fprintf(out, "limited by %s\n", mr_json_text(json_object_get(top->now, "limit"), "text"));
@@ -137,10 +138,10 @@ static void write_head(const struct mr_top *top, FILE *out)
 
 static void write_datasets(const struct mr_top *top, FILE *out)
 {
+    fprintf(out, "\n%-8s %-8s %12s %12s  %s\n", "data set", "state", "objects", "bytes", "name");
     size_t i;
     json_t *item;
     char bytes[32];
-    fprintf(out, "\n%-8s %-8s %12s %12s  %s\n", "data set", "state", "objects", "bytes", "name");
     json_array_foreach(json_object_get(top->now, "datasets"), i, item)
     {
         const char *state = mr_json_text(item, "state");
@@ -154,18 +155,19 @@ static void write_datasets(const struct mr_top *top, FILE *out)
 
 static void write_workers(const struct mr_top *top, FILE *out)
 {
+    fprintf(out, "\n%-8s %-8s %8s %9s %10s %9s %9s %7s %7s\n", "worker", "state", "process", "objects/s", "bytes/s",
+            "in flight", "arena", "retries", "429s");
     size_t i;
     json_t *item;
     char speed[32], used[32];
-    fprintf(out, "\n%-8s %-8s %8s %9s %10s %9s %9s %7s %7s\n", "worker", "state", "process", "objects/s", "bytes/s",
-            "in flight", "arena", "retries", "429s");
     json_array_foreach(json_object_get(top->now, "workers"), i, item)
     {
         const json_t *counters = json_object_get(item, "counters");
         const json_t *before = find(top->before, "workers", item, "slot", "role");
-        char name[32], flight[48] = "-";
+        char flight[48] = "-";
         if (!is_fetcher(item) && strcmp(mr_json_text(item, "state"), "none") == 0)
             continue; /* a list worker that is done */
+        char name[32];
         snprintf(name, sizeof name, "%s %lld", mr_json_text(item, "role"), mr_json_integer(item, "slot"));
         if (is_fetcher(item))
             snprintf(flight, sizeof flight, "%lld/%lld", mr_json_integer(counters, "in_flight"),
@@ -184,12 +186,12 @@ static void write_workers(const struct mr_top *top, FILE *out)
 
 static void write_lanes(const struct mr_top *top, FILE *out)
 {
-    size_t i;
-    json_t *item;
     if (json_array_size(json_object_get(top->now, "lanes")) == 0)
         return;
     fprintf(out, "\n%-6s %-8s %8s %9s %8s %7s %7s %7s %7s %5s\n", "reader", "state", "process", "samples/s", "waiting",
             "window", "asked", "fetched", "ready", "held");
+    size_t i;
+    json_t *item;
     json_array_foreach(json_object_get(top->now, "lanes"), i, item)
     {
         fprintf(out, "%-6lld %-8s %8lld %9.0f %7.0f%% %7lld %7lld %7lld %7lld %5lld\n", mr_json_integer(item, "lane"),
@@ -203,16 +205,17 @@ static void write_lanes(const struct mr_top *top, FILE *out)
 
 static void write_writers(const struct mr_top *top, FILE *out)
 {
-    size_t i;
-    json_t *item;
-    char stored[32], total[32], free_text[32], arena[32];
     const json_t *checkpoint = json_object_get(top->now, "checkpoint");
     if (mr_json_integer(checkpoint, "arena_bytes") == 0)
         return;
+    char free_text[32], arena[32];
     fprintf(out, "\ncheckpoints   %s free of %s   %lld wait\n",
             mr_size_text((double)mr_json_integer(checkpoint, "arena_free_bytes"), free_text),
             mr_size_text((double)mr_json_integer(checkpoint, "arena_bytes"), arena),
             mr_json_integer(checkpoint, "waiting"));
+    size_t i;
+    json_t *item;
+    char stored[32], total[32];
     json_array_foreach(json_object_get(checkpoint, "writers"), i, item)
     {
         fprintf(out, "%-8lld %-8s %8lld %10s of %10s  %s\n", mr_json_integer(item, "writer"),

@@ -17,7 +17,7 @@
 static int change_custom(const struct mr_object *object, const json_t *change, struct mr_object *to)
 {
     json_error_t error;
-    const char *key, *old = object->attributes[MR_ATTR_METADATA];
+    const char *old = object->attributes[MR_ATTR_METADATA];
     json_t *value, *custom = old ? json_loads(old, 0, &error) : NULL;
     struct mr_metadata checked = {0};
     int rc = -1;
@@ -30,6 +30,7 @@ static int change_custom(const struct mr_object *object, const json_t *change, s
         mr_error_set(MR_E_USAGE, "metadata is not an object");
         goto out;
     }
+    const char *key;
     json_object_foreach((json_t *)change, key, value)
     {
         if (json_is_null(value))
@@ -125,11 +126,11 @@ static struct mr_object *copy(const struct mr_api *api, const struct mr_request 
                               struct mr_bucket *to, const char *name, struct mr_metadata *metadata,
                               struct mr_reply *reply)
 {
-    struct mr_conditions conditions;
     struct mr_bucket *from = mr_api_bucket(api, source, reply);
     struct mr_object *object = from ? mr_api_find(source, from, reply) : NULL, *made = NULL;
     if (!object)
         return NULL;
+    struct mr_conditions conditions;
     if (mr_api_conditions(request, &conditions, reply) < 0) {
         mr_object_unref(object);
         return NULL;

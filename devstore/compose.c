@@ -113,11 +113,10 @@ out:
 void mr_api_compose(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
 {
     struct compose c = {.request = request};
-    struct mr_conditions conditions;
     struct mr_object *object = NULL;
-    json_error_t error;
     json_t *body = NULL;
     c.bucket = mr_api_bucket(api, request, reply);
+    struct mr_conditions conditions;
     if (!c.bucket || mr_api_conditions(request, &conditions, reply) < 0)
         return;
     if (mr_bucket_settings(c.bucket)->zonal) {
@@ -125,6 +124,7 @@ void mr_api_compose(const struct mr_api *api, const struct mr_request *request, 
                        "Compose is not supported for objects in a bucket with the RAPID storage class.");
         return;
     }
+    json_error_t error;
     body = json_loadb(request->body.data ? request->body.data : "", request->body.length, 0, &error);
     if (!json_is_object(body)) {
         mr_reply_error(reply, request, 400, "parseError", "The body is not a JSON object.");

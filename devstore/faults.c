@@ -61,7 +61,6 @@ static int parse_rate(const char *text, struct mr_fault *fault)
 /* CODE[/RETRY_AFTER_S] */
 static int parse_status(char *text, struct mr_fault *fault)
 {
-    uint64_t status;
     char *slash = strchr(text, '/');
     if (slash) {
         *slash = 0;
@@ -69,6 +68,7 @@ static int parse_status(char *text, struct mr_fault *fault)
         if (mr_parse_u64(slash + 1, &fault->retry_after_s) < 0)
             goto bad;
     }
+    uint64_t status;
     if (mr_parse_u64(text, &status) < 0 || status < 300 || status > 599)
         goto bad;
     fault->status = (unsigned)status;

@@ -136,7 +136,6 @@ int mr_folder_scan(const char *folder, int (*found)(void *cls, struct mr_object 
         return -1;
     }
     for (FTSENT *entry; (entry = fts_read(walk));) {
-        struct stat st;
         if (entry->fts_info == FTS_DNR || entry->fts_info == FTS_ERR)
             mr_log_warning("skipped \"%s\": %s", entry->fts_path, strerror(entry->fts_errno));
         if (entry->fts_info != FTS_F && entry->fts_info != FTS_SL)
@@ -145,6 +144,7 @@ int mr_folder_scan(const char *folder, int (*found)(void *cls, struct mr_object 
             unlink(entry->fts_path);
             continue;
         }
+        struct stat st;
         /* A link to a file is an object; one to a folder is not followed, so that a loop does no harm. */
         if (stat(entry->fts_path, &st) < 0 || !S_ISREG(st.st_mode))
             continue;

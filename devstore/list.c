@@ -272,12 +272,10 @@ static void finish_xml(struct listing *l, uint64_t max, struct mr_reply *reply)
 
 void mr_api_list(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
 {
-    struct mr_fields fields;
     struct listing l = {.out = &reply->body, .xml = request->xml};
     const char *soft = mr_request_query(request, "softDeleted");
-    uint64_t max;
-    bool token;
     l.bucket = mr_api_bucket(api, request, reply);
+    uint64_t max;
     if (!l.bucket || mr_api_number(request, l.xml ? "max-keys" : "maxResults", 1000, &max, reply) < 0)
         return;
     if (mr_request_query(request, "matchGlob")) {
@@ -289,6 +287,8 @@ void mr_api_list(const struct mr_api *api, const struct mr_request *request, str
     l.delimiter = or_empty(mr_request_query(request, "delimiter"));
     l.end = l.xml ? "" : or_empty(mr_request_query(request, "endOffset"));
     bool deleted = soft && strcasecmp(soft, "true") == 0 && !l.xml;
+    struct mr_fields fields;
+    bool token;
     if ((!deleted && set_start(&l, request) < 0) || select_fields(&l, request, &fields, &token) < 0)
         goto fail;
     if ((deleted ? run_soft_deleted(&l, request) : run(&l)) < 0)

@@ -111,7 +111,7 @@ static int serve(const struct mr_options *options, struct mr_buckets *buckets, c
         .upload_total = options->upload_total_mibps * MIB,
     };
     struct mr_serve *server = NULL;
-    int rc = -1, number;
+    int rc = -1;
     for (int i = 0; i < MR_OP_COUNT; i++)
         how.latency_ns[i] = (int64_t)(options->latency_ms[i] * (double)MR_MILLISECOND_NS);
     api.faults = mr_faults_new(options->seed);
@@ -135,6 +135,7 @@ static int serve(const struct mr_options *options, struct mr_buckets *buckets, c
     server = mr_serve_new(&how);
     if (!server || announce(how.listen_fd, options) < 0)
         goto out;
+    int number;
     sigwait(signals, &number);
     rc = 0;
 out:
@@ -148,16 +149,16 @@ out:
 
 int main(int argc, char **argv)
 {
-    struct mr_options options;
     struct mr_buckets *buckets = NULL;
     pid_t parent = getppid();
-    sigset_t signals;
     mr_process_begin();
     mr_log_init("devstore", MR_LOG_INFO);
+    struct mr_options options;
     int rc = mr_options_parse(&options, argc, argv);
     if (rc != 0)
         goto out;
     rc = -1;
+    sigset_t signals;
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);

@@ -99,10 +99,11 @@ static int take_crc(struct mr_metadata *metadata, const char *text, size_t lengt
 
 static int take_md5(struct mr_metadata *metadata, const char *text, size_t length)
 {
-    unsigned char block[18], coded[24];
+    unsigned char coded[24];
     if (!text || length != sizeof coded || text[22] != '=' || text[23] != '=')
         goto bad;
     memcpy(coded, text, sizeof coded);
+    unsigned char block[18];
     if (EVP_DecodeBlock(block, coded, sizeof coded) != sizeof block)
         goto bad;
     memcpy(metadata->md5, block, sizeof metadata->md5);

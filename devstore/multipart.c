@@ -102,7 +102,6 @@ static void make_etag(const struct mr_object *object, uint32_t crc, char etag[33
 static int part_store(struct part *part, struct mr_reply *reply)
 {
     struct mr_session *session = part->session;
-    char etag[33], base64[9];
     struct mr_object *object = mr_object_new(session->metadata.name);
     if (!object || mr_sink_fill(&part->sink, object) < 0)
         goto fail;
@@ -115,6 +114,7 @@ static int part_store(struct part *part, struct mr_reply *reply)
     if (mr_sink_give(&part->sink, object) < 0)
         goto fail;
     object->created_us = mr_clock_wall_ns() / 1000;
+    char etag[33];
     make_etag(object, part->sink.crc, etag);
     pthread_mutex_lock(&session->lock);
     int rc = session->gone ? -1 : 0;
@@ -127,6 +127,7 @@ static int part_store(struct part *part, struct mr_reply *reply)
     pthread_mutex_unlock(&session->lock);
     if (rc < 0)
         return -1;
+    char base64[9];
     mr_crc32c_to_base64(part->sink.crc, base64);
     mr_reply_header(reply, "ETag", "\"%s\"", etag);
     mr_reply_header(reply, "x-goog-hash", "crc32c=%s", base64);
@@ -387,10 +388,10 @@ void mr_api_parts(const struct mr_api *api, const struct mr_request *request, st
 {
     struct mr_session *session = find(api, request, reply);
     struct mr_text *out = &reply->body;
-    uint64_t most, after;
     size_t n = 0, i = 0;
     if (!session)
         return;
+    uint64_t most, after;
     if (mr_api_number(request, "max-parts", 1000, &most, reply) < 0 ||
         mr_api_number(request, "part-number-marker", 0, &after, reply) < 0)
         goto out;

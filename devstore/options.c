@@ -210,11 +210,11 @@ static int parse_latency(struct mr_options *options, const char *text)
 /* MIBPS[/TOTAL] */
 static int parse_rate(const char *option, const char *text, double *each, double *total)
 {
-    char copy[64], *slash;
+    char copy[64];
     if (strlen(text) >= sizeof copy)
         goto bad;
     memcpy(copy, text, strlen(text) + 1);
-    slash = strchr(copy, '/');
+    char *slash = strchr(copy, '/');
     if (slash)
         *slash = 0;
     if (mr_parse_real(copy, each) < 0 || (*each > 0 && *each < 0.001) ||
@@ -358,7 +358,7 @@ static int parse_shape(const char *text, enum mr_shape *shape)
 
 int mr_synthetic_spec_parse(const char *text, uint64_t default_seed, struct mr_synthetic_spec *spec)
 {
-    char copy[512], *field[5] = {NULL}, *rest = copy, *dash;
+    char copy[512], *field[5] = {NULL}, *rest = copy;
     size_t n = 0, at = 1;
     if (strlen(text) >= sizeof copy)
         goto bad;
@@ -372,7 +372,7 @@ int mr_synthetic_spec_parse(const char *text, uint64_t default_seed, struct mr_s
         mr_parse_u64(field[at], &spec->count) < 0)
         goto bad;
     memcpy(spec->bucket, field[0], strlen(field[0]) + 1);
-    dash = strchr(field[at + 1], '-');
+    char *dash = strchr(field[at + 1], '-');
     if (dash)
         *dash = 0;
     spec->seed = default_seed;

@@ -376,8 +376,8 @@ static size_t leave_encoded(void *cls, struct MHD_Connection *connection, char *
 
 static void log_message(void *cls, const char *fmt, va_list args)
 {
-    char line[512];
     (void)cls;
+    char line[512];
     vsnprintf(line, sizeof line, fmt, args);
     line[strcspn(line, "\n")] = 0;
     mr_log_debug("microhttpd: %s", line);

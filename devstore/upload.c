@@ -107,10 +107,11 @@ static int take_type(struct simple *upload, const struct mr_mime_part *data)
 /* Looks whether the JSON part and the data's headers are complete; if so takes them, and the data that came along. */
 static int parse_head(struct simple *upload)
 {
-    struct mr_mime_part json, data;
+    struct mr_mime_part json;
     size_t at = 0;
     if (mr_mime_next(upload->head.data, upload->head.length, upload->boundary, &at, &json) != 1)
         goto more;
+    struct mr_mime_part data;
     int rc = mr_mime_next(upload->head.data, upload->head.length, upload->boundary, &at, &data);
     if (!data.body) {
         if (rc == 0) {

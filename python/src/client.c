@@ -177,7 +177,7 @@ static PyObject *client_open_dataset(Client *self, PyObject *args, PyObject *kwa
     static char *names[] = {"name", "uris", "names_fd", NULL};
     const char *name = NULL;
     PyObject *uris = NULL;
-    int names_fd = -1, rc;
+    int names_fd = -1;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$zO!i:open_dataset", names, &name, &PyTuple_Type, &uris,
                                      &names_fd))
         return NULL;
@@ -189,6 +189,7 @@ static PyObject *client_open_dataset(Client *self, PyObject *args, PyObject *kwa
         free(texts);
         return NULL;
     }
+    int rc;
     Py_BEGIN_ALLOW_THREADS
         rc = mr_client_open_dataset(self->client, name, texts, uris ? (size_t)PyTuple_GET_SIZE(uris) : 0, names_fd,
                                     &opened);
@@ -215,11 +216,12 @@ static PyObject *client_open_listing(Client *self, PyObject *args)
 
 static PyObject *client_open_ranged(Client *self, PyObject *args)
 {
-    int names_fd, rc;
+    int names_fd;
     unsigned long long block_bytes;
     if (!PyArg_ParseTuple(args, "iK:open_ranged", &names_fd, &block_bytes) || begin(self))
         return NULL;
     struct mr_opened opened = {0};
+    int rc;
     Py_BEGIN_ALLOW_THREADS
         rc = mr_client_open_ranged(self->client, names_fd, block_bytes, &opened);
     Py_END_ALLOW_THREADS
@@ -278,12 +280,12 @@ int ring_client_open_range_lane(PyObject *object, uint32_t dataset, uint32_t win
                                 uint32_t *number)
 {
     Client *self = (Client *)object;
-    struct mr_lane lane;
-    struct mr_loop loop;
-    bool has_loop;
     *consumer = NULL;
     if (begin(self))
         return -1;
+    struct mr_lane lane;
+    struct mr_loop loop;
+    bool has_loop;
     Py_BEGIN_ALLOW_THREADS
         struct mr_views *views = await_views(self->client);
         if (views && mr_client_open_lane(self->client, dataset, window, window, NULL, &lane, &loop, &has_loop) == 0) {
@@ -389,7 +391,7 @@ static PyObject *client_open_lane(Client *self, PyObject *args, PyObject *kwargs
     unsigned dataset, window, least;
     PyObject *index_object;
     const char *key = NULL;
-    int writable = 0, rc;
+    int writable = 0;
     long parent = 0;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "IOII|z$pl:open_lane", names, &dataset, &index_object, &window,
                                      &least, &key, &writable, &parent))
@@ -399,7 +401,6 @@ static PyObject *client_open_lane(Client *self, PyObject *args, PyObject *kwargs
     if (!index || begin(self))
         return NULL;
     struct mr_views *views = self->views;
-    struct mr_lane lane;
     struct mr_loop loop = {0};
     bool has_loop = false;
     if (!views) {
@@ -407,6 +408,8 @@ static PyObject *client_open_lane(Client *self, PyObject *args, PyObject *kwargs
         PyErr_SetString(PyExc_RuntimeError, "open_lane before ready() was True");
         return NULL;
     }
+    int rc;
+    struct mr_lane lane;
     Py_BEGIN_ALLOW_THREADS
         rc = mr_client_open_lane(self->client, dataset, window, least, key, &lane, &loop, &has_loop);
     Py_END_ALLOW_THREADS
@@ -428,12 +431,13 @@ static PyObject *client_open_writer(Client *self, PyObject *args, PyObject *kwar
 {
     static char *names[] = {"uri", "if_absent", "sharers", NULL};
     const char *uri;
-    int if_absent = 0, rc;
+    int if_absent = 0;
     unsigned sharers = 1;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "s|pI:open_writer", names, &uri, &if_absent, &sharers) ||
         begin(self))
         return NULL;
     struct mr_ckpt_writer opened;
+    int rc;
     Py_BEGIN_ALLOW_THREADS
         rc = mr_client_open_writer(self->client, uri, if_absent, sharers, &opened);
     Py_END_ALLOW_THREADS

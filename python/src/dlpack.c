@@ -109,9 +109,9 @@ static PyObject *export_new(struct ring_hold *hold, bool versioned, uint64_t fla
 
 static int check_device(PyObject *device)
 {
-    int type, id;
     if (device == Py_None)
         return 0;
+    int type, id;
     if (!PyArg_ParseTuple(device, "ii;dl_device is a pair of integers", &type, &id))
         return -1;
     if (type == DL_CPU)

@@ -198,9 +198,9 @@ static PyObject *lane_start(Lane *self, PyObject *args, PyObject *kwargs)
 static PyObject *lane_feed(Lane *self, PyObject *args)
 {
     unsigned long long object, position;
-    struct mr_sample sample;
     if (!PyArg_ParseTuple(args, "KK:feed", &object, &position) || lane_enter(self))
         return NULL;
+    struct mr_sample sample;
     int rc = make_sample(self, object, position, &sample) || mr_consumer_feed(self->consumer, &sample, 1);
     ring_leave(&self->user);
     if (rc)

@@ -118,9 +118,9 @@ static PyObject *plan_replacement(Plan *self, PyObject *args)
 {
     unsigned long long position;
     unsigned attempt;
-    uint64_t other;
     if (!PyArg_ParseTuple(args, "KI:replacement", &position, &attempt))
         return NULL;
+    uint64_t other;
     if (mr_plan_replacement(&self->plan, position, attempt, &other))
         Py_RETURN_NONE;
     return PyLong_FromUnsignedLongLong(other);

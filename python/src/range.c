@@ -98,8 +98,8 @@ static int check_interrupts(RangeReader *self)
 
 static int open_lane(RangeReader *self)
 {
-    struct mr_consumer *consumer;
     lane_closed(self);
+    struct mr_consumer *consumer;
     if (ring_client_open_range_lane(self->client, self->dataset, MR_RANGE_LANE_WINDOW, &consumer, &self->lane) != 0)
         return -1;
     self->has_lane = true;

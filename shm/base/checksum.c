@@ -38,12 +38,13 @@ static void square(uint32_t out[32], const uint32_t matrix[32])
 
 uint32_t mr_crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t length_b)
 {
-    uint32_t even[32], odd[32];
     if (length_b == 0)
         return crc_a;
+    uint32_t odd[32];
     odd[0] = 0x82f63b78u; /* Castagnoli, bit-reversed: one zero bit */
     for (unsigned i = 1; i < 32; i++)
         odd[i] = 1u << (i - 1);
+    uint32_t even[32];
     square(even, odd); /* two zero bits */
     square(odd, even); /* four */
     for (;;) {

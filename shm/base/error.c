@@ -69,9 +69,9 @@ static enum mr_code code_of_errno(int errnum)
 
 void mr_error_set_errno(int errnum, const char *fmt, ...)
 {
-    char text[MR_ERROR_TEXT];
     va_list ap;
     va_start(ap, fmt);
+    char text[MR_ERROR_TEXT];
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     mr_error_set(code_of_errno(errnum), "%s: %s", text, strerror(errnum));
@@ -79,11 +79,12 @@ void mr_error_set_errno(int errnum, const char *fmt, ...)
 
 void mr_error_append(const char *fmt, ...)
 {
-    char context[MR_ERROR_TEXT / 2], text[MR_ERROR_TEXT];
     va_list ap;
     va_start(ap, fmt);
+    char context[MR_ERROR_TEXT / 2];
     vsnprintf(context, sizeof context, fmt, ap);
     va_end(ap);
+    char text[MR_ERROR_TEXT];
     if (snprintf(text, sizeof text, "%s: %s", context, error_text) < 0)
         return;
     memcpy(error_text, text, sizeof text);

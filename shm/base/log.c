@@ -39,9 +39,9 @@ enum mr_log_level mr_log_level_now(void)
 
 static void flush_repeats(void)
 {
-    char line[96];
     if (last_repeats == 0)
         return;
+    char line[96];
     int n = snprintf(line, sizeof line, "millrace[%s] the last line came %u more times\n", log_role, last_repeats);
     mr_log_sink_put(line, (size_t)n);
     last_repeats = 0;
@@ -49,9 +49,9 @@ static void flush_repeats(void)
 
 void mr_log(enum mr_log_level level, const char *fmt, ...)
 {
-    char line[LOG_LINE];
     if (level > log_level)
         return;
+    char line[LOG_LINE];
     int n = snprintf(line, sizeof line, "millrace[%s] %s: ", log_role, level_names[level]);
     va_list ap;
     va_start(ap, fmt);

@@ -31,12 +31,12 @@ static struct {
 
 static void resolve(void)
 {
-    struct stat now;
     if (sink.pid != getpid()) {
         sink.pid = getpid();
         sink.length = 0;
         sink.lost = 0;
     }
+    struct stat now;
     if (fstat(STDERR_FILENO, &now) != 0 || (now.st_dev == sink.device && now.st_ino == sink.inode))
         return;
     if (sink.own >= 0)

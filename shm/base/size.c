@@ -51,7 +51,7 @@ static bool parse_unit(const char *text, uint64_t *factor)
 int mr_size_parse(const char *text, uint64_t *bytes)
 {
     const char *at = text;
-    uint64_t whole, fraction = 0, scale = 1, factor;
+    uint64_t whole, fraction = 0, scale = 1;
     if (!parse_digits(&at, &whole))
         return bad_size(text);
     if (*at == '.') {
@@ -66,6 +66,7 @@ int mr_size_parse(const char *text, uint64_t *bytes)
     }
     at += strspn(at, " ");
     uint64_t value;
+    uint64_t factor;
     if (!parse_unit(at, &factor) || (factor == 1 && scale > 1) || __builtin_mul_overflow(whole, factor, &value) ||
         __builtin_add_overflow(value, factor / scale * fraction + factor % scale * fraction / scale, &value))
         return bad_size(text);

@@ -23,9 +23,10 @@ static int set(struct mr_uri *uri, enum mr_scheme scheme, const char *bucket, si
 
 static int set_path(struct mr_uri *uri, const char *path)
 {
-    char cwd[PATH_MAX], *joined = NULL;
+    char *joined = NULL;
     if (path[0] == '/')
         return set(uri, MR_SCHEME_FILE, "", 0, path);
+    char cwd[PATH_MAX];
     if (!getcwd(cwd, sizeof cwd)) {
         mr_error_set(MR_E_IO, "cannot find the working directory for \"%s\"", path);
         return -1;
@@ -41,7 +42,6 @@ static int set_path(struct mr_uri *uri, const char *path)
 
 int mr_uri_init(struct mr_uri *uri, const char *text)
 {
-    enum mr_scheme scheme;
     memset(uri, 0, sizeof *uri);
     const char *colon = strstr(text, "://");
     if (text[0] == 0) {
@@ -59,6 +59,7 @@ int mr_uri_init(struct mr_uri *uri, const char *text)
         }
         return set(uri, MR_SCHEME_FILE, "", 0, rest);
     }
+    enum mr_scheme scheme;
     if ((n == 2 && strncmp(text, "gs", 2) == 0) || (n == 3 && strncmp(text, "gcs", 3) == 0)) {
         scheme = MR_SCHEME_GS;
     } else if (n == 2 && strncmp(text, "s3", 2) == 0) {

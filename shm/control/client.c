@@ -155,10 +155,10 @@ static int call_plain(struct mr_client *client, struct mr_msg_out *out)
 
 static int hello(struct mr_client *client, const char *role)
 {
-    struct mr_msg_in in;
     struct mr_msg_out *out = mr_msg_new(MR_MSG_HELLO);
     mr_msg_put_u64(out, "pid", (uint64_t)getpid());
     mr_msg_put_str(out, "role", role);
+    struct mr_msg_in in;
     if (mr_client_call(client, out, &in) != 0)
         return -1;
     int fd = mr_msg_take_fd(&in, 0);
@@ -344,9 +344,9 @@ enum mr_dataset_state mr_client_dataset_state(struct mr_client *client, uint32_t
 
 int mr_client_index(struct mr_client *client, uint32_t dataset, int *fd, uint64_t *size)
 {
-    struct mr_msg_in in;
     struct mr_msg_out *out = mr_msg_new(MR_MSG_INDEX);
     mr_msg_put_u64(out, "dataset", dataset);
+    struct mr_msg_in in;
     if (mr_client_call(client, out, &in) != 0)
         return -1;
     *fd = -1;
@@ -370,12 +370,12 @@ static void close_view(struct mr_producer_view *view)
 
 static int open_view(struct mr_client *client, unsigned slot, struct mr_producer_view *view)
 {
-    struct mr_msg_in in;
     struct mr_msg_out *out = mr_msg_new(MR_MSG_PRODUCER);
     int arena = -1;
     int line = -1;
     *view = (struct mr_producer_view){.eventfd = -1};
     mr_msg_put_u64(out, "slot", slot);
+    struct mr_msg_in in;
     if (mr_client_call(client, out, &in) != 0)
         return -1;
     if (mr_msg_get_u64(&in, "arena_bytes", &view->arena_bytes) == 0 && (arena = mr_msg_take_fd(&in, 0)) >= 0 &&
@@ -562,9 +562,9 @@ out:
 char *mr_client_reload(struct mr_client *client)
 {
     struct mr_msg_in in;
-    const char *text;
     if (mr_client_call(client, mr_msg_new(MR_MSG_RELOAD), &in) != 0)
         return NULL;
+    const char *text;
     char *copy = mr_msg_get_str(&in, "text", &text) == 0 ? strdup(text) : NULL;
     mr_msg_close(&in);
     return copy;

@@ -89,9 +89,9 @@ static int take_memory(struct mr_client *client, struct mr_msg_in *in, uint64_t 
 
 static int close_one(struct mr_client *client, uint32_t lane)
 {
-    struct mr_msg_in in;
     struct mr_msg_out *out = mr_msg_new(MR_MSG_CLOSE_WRITER);
     mr_msg_put_u64(out, "lane", lane);
+    struct mr_msg_in in;
     if (mr_client_call(client, out, &in) != 0)
         return -1;
     mr_msg_close(&in);
@@ -101,11 +101,11 @@ static int close_one(struct mr_client *client, uint32_t lane)
 int mr_client_open_writer(struct mr_client *client, const char *uri, bool if_absent, uint32_t sharers,
                           struct mr_ckpt_writer *writer)
 {
-    struct mr_msg_in in;
     struct mr_msg_out *out = mr_msg_new(MR_MSG_OPEN_WRITER);
     mr_msg_put_str(out, "uri", uri);
     mr_msg_put_bool(out, "if_absent", if_absent);
     mr_msg_put_u64(out, "sharers", sharers);
+    struct mr_msg_in in;
     if (mr_client_call(client, out, &in) != 0)
         return -1;
     uint32_t number = 0, worker = 0;

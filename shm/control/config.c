@@ -174,9 +174,11 @@ int mr_config_set_u64(const struct mr_config_key *key, void *base, uint64_t valu
     if (key->type != MR_KEY_U64 && key->type != MR_KEY_BYTES)
         return wrong_type(key);
     if ((value < key->min || value > key->max) && value != key->fallback) {
-        char low[32], high[32], given[32];
+        char low[32];
         format_number(key, key->min, low);
+        char high[32];
         format_number(key, key->max, high);
+        char given[32];
         format_number(key, value, given);
         mr_error_set(MR_E_CONFIG, "'%s' is %s: it must be %s to %s %s", key->name, given, low, high, key->unit);
         return -1;
@@ -399,9 +401,9 @@ static int buffer_write(void *data, const char *bytes, size_t length)
 int mr_config_to_fd(const struct mr_config *config)
 {
     struct buffer buffer = {.failed = false};
-    msgpack_packer packer;
     int fd = -1;
     msgpack_sbuffer_init(&buffer.bytes);
+    msgpack_packer packer;
     msgpack_packer_init(&packer, &buffer, buffer_write);
     msgpack_pack_map(&packer, packed_count(false) + 1);
     pack_fields(&packer, config, false);
@@ -527,13 +529,12 @@ static int take_datasets(struct mr_config *config, const msgpack_object *list)
 int mr_config_from_fd(struct mr_config *config, int fd)
 {
     int rc = -1;
-    struct stat status;
     char *bytes = NULL;
     msgpack_zone zone;
-    msgpack_object root;
     *config = (struct mr_config){0};
     if (!msgpack_zone_init(&zone, MSGPACK_ZONE_CHUNK_SIZE))
         return no_memory();
+    struct stat status;
     if (fstat(fd, &status) != 0) {
         mr_error_set_errno(errno, "cannot read the encoded configuration");
         goto out;
@@ -551,6 +552,7 @@ int mr_config_from_fd(struct mr_config *config, int fd)
         mr_error_set(MR_E_IO, "cannot read the encoded configuration");
         goto out;
     }
+    msgpack_object root;
     if (mr_unpack(&zone, bytes, (size_t)status.st_size, &root) != 0)
         goto out;
     if (root.type != MSGPACK_OBJECT_MAP) {

@@ -188,10 +188,10 @@ const char *mr_config_renamed(const char *section, const char *name)
 static unsigned edit_distance(const char *a, const char *b)
 {
     enum { LONGEST = 40 };
-    unsigned rows[3][LONGEST + 1];
     size_t m = strlen(a), n = strlen(b);
     if (m > LONGEST || n > LONGEST)
         return LONGEST;
+    unsigned rows[3][LONGEST + 1];
     for (size_t j = 0; j <= n; j++)
         rows[0][j] = (unsigned)j;
     for (size_t i = 1; i <= m; i++) {

@@ -10,11 +10,11 @@
 
 int mr_private_folder(const char *path)
 {
-    struct stat status;
     if (mkdir(path, 0700) != 0 && errno != EEXIST) {
         mr_error_set_errno(errno, "cannot make the run folder %s (set XDG_RUNTIME_DIR to a folder of yours)", path);
         return -1;
     }
+    struct stat status;
     if (lstat(path, &status) != 0) {
         mr_error_set_errno(errno, "cannot examine the run folder %s", path);
         return -1;

@@ -84,8 +84,8 @@ static int check_header(const struct mr_index_header *h, size_t length)
 
 int mr_index_attach(struct mr_index *index, const void *image, size_t length)
 {
-    struct mr_index_header h;
     memset(index, 0, sizeof(*index));
+    struct mr_index_header h;
     if (length < sizeof(h))
         return corrupt("length", length);
     memcpy(&h, image, sizeof(h));
@@ -116,8 +116,8 @@ int mr_index_attach(struct mr_index *index, const void *image, size_t length)
 
 int mr_index_map(struct mr_index *index, int fd)
 {
-    struct stat st;
     memset(index, 0, sizeof(*index));
+    struct stat st;
     if (fstat(fd, &st) != 0) {
         mr_error_set_errno(errno, "index image: fstat");
         return -1;
@@ -228,16 +228,16 @@ static int block_name(const struct block *block, unsigned k, char *name, uint32_
 
 int mr_index_get(const struct mr_index *index, uint64_t i, struct mr_index_entry *entry, char *name)
 {
-    struct block block;
-    uint64_t at;
     if (i >= index->info.count) {
         mr_error_set(MR_E_USAGE, "object %llu of an index of %llu", (unsigned long long)i,
                      (unsigned long long)index->info.count);
         return -1;
     }
+    struct block block;
     if (block_open(index, i / MR_INDEX_BLOCK, &block) != 0)
         return -1;
     block_entry(&block, i % MR_INDEX_BLOCK, entry);
+    uint64_t at;
     return name ? block_name(&block, i % MR_INDEX_BLOCK, name, &entry->name_length, &at) : 0;
 }
 
@@ -269,12 +269,12 @@ static int find_block(const struct mr_index *index, const char *name, size_t len
 
 int mr_index_find(const struct mr_index *index, const char *name, size_t length, uint64_t *i)
 {
-    char have[MR_INDEX_NAME_SIZE];
-    struct block block;
     uint32_t have_length = 0;
     uint64_t b;
     if (find_block(index, name, length, &b) != 0)
         return -1;
+    char have[MR_INDEX_NAME_SIZE];
+    struct block block;
     if (b < index->blocks) {
         if (block_open(index, b, &block) != 0)
             return -1;
@@ -317,10 +317,10 @@ void mr_index_iter_init(struct mr_index_iter *it, const struct mr_index *index, 
 
 int mr_index_iter_next(struct mr_index_iter *it, struct mr_index_entry *entry)
 {
-    struct block block;
     unsigned k = it->next % MR_INDEX_BLOCK;
     if (it->next >= it->index->info.count)
         return 0;
+    struct block block;
     if (block_open(it->index, it->next / MR_INDEX_BLOCK, &block) != 0)
         return -1;
     if (it->primed && k > 0) {
@@ -340,13 +340,13 @@ int mr_index_iter_next(struct mr_index_iter *it, struct mr_index_entry *entry)
 /* SHA-256 over the SHA-256 of each block. */
 static int verify_digest(const struct mr_index *index)
 {
-    uint8_t hash[MR_INDEX_DIGEST_BYTES];
     EVP_MD_CTX *all = EVP_MD_CTX_new();
     int rc = -1;
     if (!all || !EVP_DigestInit_ex(all, EVP_sha256(), NULL)) {
         mr_error_set(MR_E_NO_MEMORY, "SHA-256 cannot start");
         goto out;
     }
+    uint8_t hash[MR_INDEX_DIGEST_BYTES];
     for (uint64_t b = 0; b < index->blocks; b++) {
         struct block block;
         if (block_open(index, b, &block) != 0)
@@ -369,15 +369,15 @@ out:
 
 int mr_index_verify(const struct mr_index *index)
 {
-    struct mr_index_iter it;
-    struct mr_index_entry entry;
-    char before[MR_INDEX_NAME_SIZE];
     uint32_t before_length = 0, max_name = 0;
     uint64_t total = 0, max_size = 0;
-    int rc;
     if (verify_digest(index) != 0)
         return -1;
+    struct mr_index_iter it;
     mr_index_iter_init(&it, index, 0);
+    struct mr_index_entry entry;
+    char before[MR_INDEX_NAME_SIZE];
+    int rc;
     while ((rc = mr_index_iter_next(&it, &entry)) > 0) {
         if (compare_names(before, before_length, it.name, it.name_length) >= 0)
             return corrupt("order at object", it.next - 1);

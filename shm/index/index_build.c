@@ -357,9 +357,9 @@ static int check_source(const struct mr_index_builder *b, const struct mr_index_
 static int concat_range(struct mr_index_builder *b, const struct mr_index *range)
 {
     struct mr_index_iter it;
+    mr_index_iter_init(&it, range, 0);
     struct mr_index_entry e;
     int rc;
-    mr_index_iter_init(&it, range, 0);
     while ((rc = mr_index_iter_next(&it, &e)) > 0) {
         if (mr_index_builder_add(b, it.name, it.name_length, e.size, e.version, e.crc32c, e.has_crc32c) != 0)
             return -1;

@@ -132,8 +132,8 @@ static void pack_header(msgpack_sbuffer *out, const struct mr_index *index, cons
     const struct mr_index_info *info = &index->info;
     char digest[MR_INDEX_DIGEST_SIZE];
     uint8_t head[HEAD_BYTES] = MAGIC, none[HASH_BYTES] = {0};
-    msgpack_packer pk;
     mr_index_digest_text(info->digest, digest);
+    msgpack_packer pk;
     msgpack_packer_init(&pk, out, msgpack_sbuffer_write);
     msgpack_sbuffer_write(out, (const char *)head, sizeof head);
     msgpack_pack_map(&pk, 17);
@@ -256,10 +256,10 @@ static void sync_folder(const char *path)
 int mr_index_file_save(const char *path, const struct mr_index *index, const struct mr_index_file_extra *extra,
                        bool replace)
 {
-    char temporary[PATH_MAX];
     int fd = -1, rc = -1;
     if (make_folders(path) != 0)
         return -1;
+    char temporary[PATH_MAX];
     if ((size_t)snprintf(temporary, sizeof temporary, "%s.XXXXXX.tmp", path) >= sizeof temporary) {
         mr_error_set(MR_E_USAGE, "the path of a saved index is too long: %.100s...", path);
         return -1;
@@ -347,7 +347,6 @@ static int get_names(struct mr_index_file *file, const msgpack_object *map)
 {
     static const enum mr_scheme schemes[] = {MR_SCHEME_FILE, MR_SCHEME_GS, MR_SCHEME_S3};
     char *scheme = NULL, *versions = NULL, *digest = NULL;
-    uint8_t parsed[MR_INDEX_DIGEST_BYTES];
     int rc = -1;
     unsigned found = 0;
     if (get_text(map, "scheme", &scheme) != 0 || get_text(map, "versions", &versions) != 0 ||
@@ -365,6 +364,7 @@ static int get_names(struct mr_index_file *file, const msgpack_object *map)
             file->kind = (enum mr_index_version_kind)kind;
             found |= 2;
         }
+    uint8_t parsed[MR_INDEX_DIGEST_BYTES];
     if (found != 3 || mr_index_digest_parse(digest, parsed) != 0) {
         corrupt("scheme, versions or digest");
         goto out;
@@ -414,9 +414,9 @@ static int get_blocks(struct mr_index_file *file, const msgpack_object *map)
 
 static int get_header(struct mr_index_file *file, const msgpack_object *map)
 {
-    uint64_t version, created;
     if (map->type != MSGPACK_OBJECT_MAP)
         return corrupt("its header is no map");
+    uint64_t version;
     if (get_u64(map, "version", UINT64_MAX, &version) != 0)
         return -1;
     if (version != MR_INDEX_FILE_VERSION) {
@@ -426,6 +426,7 @@ static int get_header(struct mr_index_file *file, const msgpack_object *map)
                      (unsigned long long)version, MR_INDEX_FILE_VERSION);
         return -1;
     }
+    uint64_t created;
     if (get_names(file, map) != 0 || get_u64(map, "objects", MR_INDEX_MAX_COUNT, &file->objects) != 0 ||
         get_u64(map, "bytes", INT64_MAX, &file->bytes) != 0 ||
         get_u64(map, "largest", INT64_MAX, &file->largest) != 0 ||
@@ -446,11 +447,11 @@ static int get_header(struct mr_index_file *file, const msgpack_object *map)
 static int parse_header(struct mr_index_file *file, const uint8_t *header, size_t length)
 {
     msgpack_zone zone;
-    msgpack_object map;
     if (!msgpack_zone_init(&zone, 4096)) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for the header of a saved index");
         return -1;
     }
+    msgpack_object map;
     int rc = mr_unpack(&zone, header, length, &map) != 0 ? corrupt("its header is no msgpack") : get_header(file, &map);
     msgpack_zone_destroy(&zone);
     return rc;
@@ -458,15 +459,16 @@ static int parse_header(struct mr_index_file *file, const uint8_t *header, size_
 
 int mr_index_file_open(struct mr_index_file *file, int fd)
 {
-    struct stat status;
-    uint8_t head[HEAD_BYTES], hash[HASH_BYTES], *whole = NULL;
+    uint8_t *whole = NULL;
     int rc = -1;
     memset(file, 0, sizeof *file);
+    struct stat status;
     if (fstat(fd, &status) != 0) {
         mr_error_set_errno(errno, "saved index: cannot read");
         return -1;
     }
     file->file_bytes = (uint64_t)status.st_size;
+    uint8_t head[HEAD_BYTES];
     if (!S_ISREG(status.st_mode) || file->file_bytes < HEAD_BYTES || read_at(fd, head, sizeof head, 0) != 0 ||
         memcmp(head, MAGIC, 8) != 0) {
         mr_error_set(MR_E_CORRUPT, "this is no saved index");
@@ -481,6 +483,7 @@ int mr_index_file_open(struct mr_index_file *file, int fd)
         return -1;
     }
     file->data = hashed + HASH_BYTES;
+    uint8_t hash[HASH_BYTES];
     if (read_at(fd, whole, file->data, 0) != 0 || hash_of(whole, hashed, hash) != 0)
         goto out;
     if (memcmp(hash, whole + hashed, HASH_BYTES) != 0)
@@ -548,10 +551,10 @@ static void *unpack_some(void *arg)
 {
     struct unpacking *u = arg;
     char *packed = malloc((size_t)LZ4_compressBound((int)u->file->block_bytes));
-    uint64_t i;
     int rc = packed ? 0 : -1;
     if (!packed)
         mr_error_set(MR_E_NO_MEMORY, "no memory for a block of an index");
+    uint64_t i;
     while (rc == 0 && !atomic_load_explicit(&u->failed, memory_order_relaxed) &&
            (i = atomic_fetch_add_explicit(&u->next, 1, memory_order_relaxed)) < u->file->blocks)
         rc = unpack_block(u, i, packed);
@@ -565,11 +568,11 @@ static void *unpack_some(void *arg)
 
 static int unpack_all(struct unpacking *u)
 {
-    pthread_t threads[THREADS_MAX];
     cpu_set_t cpus;
     unsigned wanted = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? (unsigned)CPU_COUNT(&cpus) : 1, started = 0;
     wanted = wanted > THREADS_MAX ? THREADS_MAX : wanted;
     wanted = wanted > u->file->blocks ? (unsigned)u->file->blocks : wanted;
+    pthread_t threads[THREADS_MAX];
     /* This thread is one of them; where another cannot be started, those that run do its share. */
     while (started + 1 < wanted && pthread_create(&threads[started], NULL, unpack_some, u) == 0)
         started++;
@@ -586,10 +589,10 @@ static int unpack_all(struct unpacking *u)
 static int check_image(const struct mr_index_file *file, int out)
 {
     struct mr_index index;
-    char digest[MR_INDEX_DIGEST_SIZE];
     if (mr_index_map(&index, out) != 0)
         return -1;
     const struct mr_index_info *info = &index.info;
+    char digest[MR_INDEX_DIGEST_SIZE];
     mr_index_digest_text(info->digest, digest);
     bool same = info->scheme == file->scheme && info->version_kind == file->kind && info->count == file->objects &&
                 info->total_bytes == file->bytes && info->max_size == file->largest &&

@@ -48,10 +48,9 @@ static void bit_clear(struct mr_arena *arena, uint32_t n)
 static uint32_t bit_find(const struct mr_arena *arena, uint32_t n)
 {
     for (unsigned k = 0; k < arena->levels; k++) {
-        uint64_t word;
         if (n / 64 >= arena->words[k])
             return NONE;
-        word = arena->exists[k][n / 64] >> n % 64;
+        uint64_t word = arena->exists[k][n / 64] >> n % 64;
         if (word) {
             n += (uint32_t)__builtin_ctzll(word);
             while (k-- > 0)
@@ -106,13 +105,13 @@ static uint64_t to_pages(uint64_t bytes)
 struct mr_arena *mr_arena_new(uint64_t size_bytes, uint64_t reserve_bytes)
 {
     uint64_t pages = size_bytes / MR_ARENA_PAGE, reserve = to_pages(reserve_bytes), bits = pages + 1;
-    struct mr_arena *arena;
 
     if (pages == 0 || pages > PAGES_MAX || reserve > pages) {
         mr_error_set(MR_E_USAGE, "an arena of %llu bytes cannot hold a reserve of %llu", (unsigned long long)size_bytes,
                      (unsigned long long)reserve_bytes);
         return NULL;
     }
+    struct mr_arena *arena;
     arena = calloc(1, sizeof *arena);
     if (!arena)
         goto fail;

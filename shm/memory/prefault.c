@@ -67,14 +67,15 @@ static void *run(void *arg)
 struct mr_prefault *mr_prefault_new(unsigned char *arena, uint64_t offset, uint64_t bytes, _Atomic uint8_t *touched)
 {
     struct mr_prefault *prefault = calloc(1, sizeof *prefault);
-    sigset_t all, before;
 
     if (!prefault)
         return NULL;
     *prefault = (struct mr_prefault){.arena = arena, .offset = offset, .bytes = bytes, .touched = touched};
     pthread_mutex_init(&prefault->lock, NULL);
     pthread_cond_init(&prefault->changed, NULL);
+    sigset_t all;
     sigfillset(&all); /* the process's signals are for the threads that expect them */
+    sigset_t before;
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int rc = pthread_create(&prefault->thread, NULL, run, prefault);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -30,13 +30,14 @@
  * such process. */
 static uint64_t start_ticks(pid_t pid)
 {
-    char path[64], text[1024];
+    char path[64];
     uint64_t ticks = 0;
 
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return 0;
+    char text[1024];
     ssize_t n = read(fd, text, sizeof text - 1);
     close(fd);
     if (n <= 0)
@@ -56,11 +57,10 @@ static int open_named(void)
 {
     static _Atomic unsigned counter;
     char name[96];
-    int fd;
 
     snprintf(name, sizeof name, "/" NAME_PREFIX "%d-%" PRIu64 ".%u", (int)getpid(), start_ticks(getpid()),
              atomic_fetch_add_explicit(&counter, 1, memory_order_relaxed));
-    fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd >= 0)
         shm_unlink(name);
     return fd;
@@ -135,10 +135,10 @@ static int check_available(int fd, const char *what, uint64_t size)
 
 int mr_segment_reserve(int fd, const char *what, uint64_t size)
 {
-    int err;
 
     if (check_available(fd, what, size) != 0)
         return -1;
+    int err;
     do {
         err = posix_fallocate(fd, 0, (off_t)size);
     } while (err == EINTR);
@@ -199,7 +199,6 @@ int mr_segment_reopen_readonly(int fd)
 void *mr_segment_map(int fd, uint64_t size, bool writable, uint64_t *size_out)
 {
     struct stat st;
-    void *at;
 
     if (fstat(fd, &st)) {
         mr_error_set_errno(errno, "cannot examine a shared segment");
@@ -212,7 +211,7 @@ void *mr_segment_map(int fd, uint64_t size, bool writable, uint64_t *size_out)
     }
     if (size == 0)
         size = (uint64_t)st.st_size;
-    at = mmap(NULL, size, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
+    void *at = mmap(NULL, size, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
     if (at == MAP_FAILED) {
         mr_error_set_errno(errno, "cannot map %" PRIu64 " bytes of shared memory", size);
         return NULL;
@@ -231,19 +230,19 @@ void mr_segment_unmap(void *at, uint64_t size)
 unsigned mr_segment_sweep(void)
 {
     DIR *dir = opendir(SHM_DIR);
-    struct dirent *entry;
     unsigned removed = 0;
 
     if (!dir)
         return 0;
+    struct dirent *entry;
     while ((entry = readdir(dir))) {
-        struct stat st;
         uint64_t started;
         unsigned n;
         int pid, end = 0;
         if (sscanf(entry->d_name, NAME_PREFIX "%d-%" SCNu64 ".%u%n", &pid, &started, &n, &end) != 3 ||
             entry->d_name[end] || pid <= 0)
             continue;
+        struct stat st;
         if (fstatat(dirfd(dir), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode) ||
             st.st_uid != getuid() || start_ticks(pid) == started)
             continue;
@@ -274,13 +273,13 @@ static uint64_t read_number(const char *path)
 /* The value after `key` in a file of "key value" lines; 0 if it is not there. */
 static uint64_t read_keyed(const char *path, const char *key)
 {
-    char line[256];
     uint64_t value = 0;
     size_t length = strlen(key);
     FILE *file = fopen(path, "re");
 
     if (!file)
         return 0;
+    char line[256];
     while (fgets(line, sizeof line, file)) {
         if (strncmp(line, key, length) == 0 && (line[length] == ' ' || line[length] == ':')) {
             value = strtoull(line + length + 1, NULL, 10);
@@ -295,13 +294,13 @@ static uint64_t read_keyed(const char *path, const char *key)
  * there is none. *v1 is which of the two. */
 static void cgroup_path(char *path, size_t size, bool *v1)
 {
-    char line[4096];
     FILE *file = fopen("/proc/self/cgroup", "re");
 
     path[0] = '\0';
     *v1 = false;
     if (!file)
         return;
+    char line[4096];
     while (fgets(line, sizeof line, file)) {
         char *at = strstr(line, ":memory:");
         line[strcspn(line, "\n")] = '\0';
@@ -320,17 +319,17 @@ static void cgroup_path(char *path, size_t size, bool *v1)
  * not exist: then only the root, which is the container's own, counts). */
 static uint64_t cgroup_least(bool room)
 {
-    char path[4096], file[4400];
+    char path[4096];
     uint64_t least = UINT64_MAX;
     bool v1;
 
     cgroup_path(path, sizeof path, &v1);
+    char file[4400];
     for (;;) {
         const char *root = v1 ? "/sys/fs/cgroup/memory" : "/sys/fs/cgroup";
-        uint64_t limit, used, cache;
-        char *slash;
         snprintf(file, sizeof file, "%s%s/%s", root, path, v1 ? "memory.limit_in_bytes" : "memory.max");
-        limit = read_number(file);
+        uint64_t limit = read_number(file);
+        uint64_t used, cache;
         if (limit != UINT64_MAX && room) {
             snprintf(file, sizeof file, "%s%s/%s", root, path, v1 ? "memory.usage_in_bytes" : "memory.current");
             used = read_number(file);
@@ -343,7 +342,7 @@ static uint64_t cgroup_least(bool room)
         }
         if (limit < least)
             least = limit;
-        slash = strrchr(path, '/');
+        char *slash = strrchr(path, '/');
         if (!slash || path[0] == '\0')
             break;
         *slash = '\0';

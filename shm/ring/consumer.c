@@ -443,7 +443,6 @@ static enum mr_next wait_for(struct mr_consumer *consumer, uint64_t number, unsi
 enum mr_next mr_consumer_next(struct mr_consumer *consumer, unsigned timeout_ms, struct mr_delivery *out)
 {
     enum mr_next next = MR_NEXT_TIMEOUT;
-    uint64_t number;
 
     if (is_foreign(consumer)) {
         foreign_error();
@@ -457,6 +456,7 @@ enum mr_next mr_consumer_next(struct mr_consumer *consumer, unsigned timeout_ms,
     post_blocks(consumer);
     if (consumer->tickets == 0)
         post(consumer, 1, true); /* it is the ticket that we are about to wait for */
+    uint64_t number;
     if (consumer->tickets > 0) {
         number = next_number(consumer);
         if (!try_take(consumer, number, &next, out) && timeout_ms > 0)

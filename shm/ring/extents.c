@@ -234,10 +234,10 @@ static unsigned find_extents(const struct mr_producer *producer, const struct mr
     for (uint32_t slot = 0; slot < lane->window; slot++) {
         uint64_t word = mr_lane_load(lane, slot);
         enum mr_state state = mr_word_state(word);
-        struct mr_descriptor desc;
         if ((state != MR_READY || mr_word_owner(word) != producer->slot) &&
             (state != MR_HELD || mr_word_attempt(word) == MR_ATTEMPT_POISON))
             continue;
+        struct mr_descriptor desc;
         mr_lane_peek_descriptor(lane, slot, &desc);
         if (mr_lane_load(lane, slot) != word) {
             if (again++ < 16 * lane->window) /* a wild consumer could keep us here */

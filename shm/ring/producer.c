@@ -109,7 +109,6 @@ static bool advance_own(const struct mr_producer *producer, struct mr_producer_l
     if (mr_lane_distance(&pl->lane, pl->head, pl->own) > 0)
         pl->own = pl->head;
     for (uint32_t i = 0; i < pl->lane.window; i++) {
-        enum sight sight;
         if (!is_own(producer, pl, pl->own)) {
             uint64_t next = next_block(pl, pl->own);
             if (mr_lane_distance(&pl->lane, next, posted) > 0)
@@ -117,7 +116,7 @@ static bool advance_own(const struct mr_producer *producer, struct mr_producer_l
             pl->own = next;
             continue;
         }
-        sight = examine(pl, pl->own, posted, word);
+        enum sight sight = examine(pl, pl->own, posted, word);
         if (sight == SIGHT_PENDING)
             return true;
         if (sight == SIGHT_UNPOSTED)
@@ -153,12 +152,12 @@ static void rescan(const struct mr_producer *producer, struct mr_producer_lane *
 static int peek_size(struct mr_producer *producer, struct mr_producer_lane *pl, uint64_t n, uint64_t word,
                      uint64_t *bytes)
 {
-    struct mr_request request;
 
     if (pl->sized_number == n && pl->sized_word == word) {
         *bytes = pl->sized_bytes;
         return 0;
     }
+    struct mr_request request;
     mr_lane_peek_request(&pl->lane, mr_lane_slot(&pl->lane, n), &request);
     if (producer->size(producer->size_arg, &request, bytes) || *bytes > mr_extents_largest_ever(producer))
         return -1;
@@ -170,8 +169,7 @@ static int peek_size(struct mr_producer *producer, struct mr_producer_lane *pl, 
 
 static enum mode mode_of(struct mr_producer *producer, struct pick *pick, bool head)
 {
-    struct mr_producer_lane *pl = pick->lane, *other;
-    uint64_t x;
+    struct mr_producer_lane *pl = pick->lane;
 
     if (mr_word_attempt(pick->word) >= SOLO_AFTER && (producer->inflight || producer->caller_inflight))
         return MODE_WAIT;
@@ -186,6 +184,8 @@ static enum mode mode_of(struct mr_producer *producer, struct pick *pick, bool h
     /* Taking back: only for a head that is waited for, and never what somebody waits for. */
     if (MR_MUTANT_IS(MR_MUTANT_NO_TAKE_BACK) || load_want(pl) != pick->number + 1)
         return MODE_NONE;
+    struct mr_producer_lane *other;
+    uint64_t x;
     if (!mr_extents_reserve_is_ready(producer, &other, &x))
         return MODE_NONE;
     if (load_want(other) == x + 1 && !MR_MUTANT_IS(MR_MUTANT_TAKE_BACK_WANTED))
@@ -246,12 +246,12 @@ static void consider_stealing(struct mr_producer *producer, struct pick *best, s
 static bool find(struct mr_producer *producer, struct pick *best)
 {
     unsigned count = producer->lane_count;
-    uint64_t word;
 
     memset(best, 0, sizeof *best);
     producer->reaped = false;
     if (producer->solo && producer->inflight)
         return false;
+    uint64_t word;
     for (unsigned i = 0; i < count; i++) {
         struct mr_producer_lane *pl = producer->lanes[(producer->turn + i) % count];
         uint64_t posted = load_posted(pl);
@@ -318,7 +318,6 @@ static void plan_job(struct mr_producer *producer, const struct pick *pick, unsi
                      struct plan *plan)
 {
     struct mr_producer_lane *pl = pick->lane;
-    struct mr_request first;
     uint64_t posted = load_posted(pl), first_block = pick->number / MR_LANE_BLOCK;
 
     plan->count = 1;
@@ -328,14 +327,15 @@ static void plan_job(struct mr_producer *producer, const struct pick *pick, unsi
         max_tickets = MR_LANE_BLOCK;
     if (pick->mode != MODE_NORMAL || mr_word_attempt(pick->word) >= SOLO_AFTER)
         return;
+    struct mr_request first;
     mr_lane_peek_request(&pl->lane, mr_lane_slot(&pl->lane, pick->number), &first);
     while (plan->count < max_tickets && plan->count < pl->lane.window) {
         uint64_t n = mr_lane_wrap(&pl->lane, pick->number + plan->count), word, bytes;
-        struct mr_request request;
         if (pick->stolen ? n / MR_LANE_BLOCK != first_block : !is_own(producer, pl, n))
             break;
         if (examine(pl, n, posted, &word) != SIGHT_PENDING || mr_word_attempt(word) >= SOLO_AFTER)
             break;
+        struct mr_request request;
         mr_lane_peek_request(&pl->lane, mr_lane_slot(&pl->lane, n), &request);
         if (producer->join && !producer->join(producer->size_arg, &first, &request))
             break;
@@ -380,7 +380,6 @@ static int start(struct mr_producer *producer, const struct pick *pick, unsigned
                  struct mr_job *job)
 {
     struct mr_run *run = NULL;
-    struct plan plan;
 
     if (pick->mode == MODE_FAIL) {
         struct mr_claim claim;
@@ -391,6 +390,7 @@ static int start(struct mr_producer *producer, const struct pick *pick, unsigned
     }
     if (pick->mode == MODE_TAKE_BACK && !mr_extents_take_back(producer))
         return 0;
+    struct plan plan;
     plan_job(producer, pick, max_tickets, max_bytes, &plan);
     if (plan.total) {
         run = pick->mode == MODE_NORMAL ? mr_extents_alloc(producer, plan.total) : mr_extents_reserve(producer);
@@ -413,10 +413,10 @@ static int start(struct mr_producer *producer, const struct pick *pick, unsigned
 int mr_producer_next_job(struct mr_producer *producer, unsigned max_tickets, uint64_t max_bytes, unsigned inflight,
                          struct mr_job *job)
 {
-    struct pick pick;
 
     producer->caller_inflight = inflight; /* may be larger than ours: transfers of claims that have ended */
     mr_extents_reap_some(producer, REAP_A_TIME);
+    struct pick pick;
     for (unsigned i = 0; i < TRIES_MAX && find(producer, &pick); i++) {
         if (start(producer, &pick, max_tickets, max_bytes, job)) {
             producer->turn++; /* among lanes that are equally near, take turns */
@@ -445,13 +445,13 @@ void mr_producer_publish(struct mr_producer *producer, struct mr_claim *claim, u
                                  .arena = producer->slot,
                                  .flags = desc_flags | (claim->reserve ? MR_DESC_RESERVE : 0)};
     struct mr_lane *lane = &claim->lane->lane;
-    uint64_t ready;
 
     if (length > claim->bytes) {
         mr_producer_fail(producer, claim, MR_E_INTERNAL, "more bytes were received than there was room for");
         return;
     }
     mr_lane_describe(lane, claim->slot, &desc);
+    uint64_t ready;
     mr_lane_publish(lane, claim->slot, claim->filling, &ready);
     mr_extents_published(producer, claim);
     end_claim(producer, claim);
@@ -482,7 +482,6 @@ bool mr_producer_claim_is_stale(const struct mr_claim *claim)
 
 int mr_producer_sleep(struct mr_producer *producer)
 {
-    struct pick pick;
 
     mr_wake_producer_asleep(producer->line);
     if (MR_MUTANT_IS(MR_MUTANT_NO_ASLEEP_RESCAN))
@@ -493,6 +492,7 @@ int mr_producer_sleep(struct mr_producer *producer)
             rescan(producer, producer->lanes[i]);
         producer->rescanned_ns = now;
     }
+    struct pick pick;
     if (!find(producer, &pick))
         return 0;
     mr_wake_producer_awake(producer->line);
@@ -507,12 +507,12 @@ void mr_producer_awake(struct mr_producer *producer)
 struct mr_producer *mr_producer_new(const struct mr_producer_options *options)
 {
     unsigned producers = atomic_load_explicit(&options->board->producers, memory_order_acquire);
-    struct mr_producer *producer;
 
     if (producers == 0 || producers > MR_PRODUCERS_MAX || options->slot >= producers) {
         mr_error_set(MR_E_USAGE, "producer slot %u of %u", options->slot, producers);
         return NULL;
     }
+    struct mr_producer *producer;
     producer = calloc(1, sizeof *producer);
     if (!producer) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for the producer's tables");

@@ -12,8 +12,8 @@
 
 static int check_number(const struct mr_option *option, const char *name, struct mr_option_value *value)
 {
-    char *end;
     errno = 0;
+    char *end;
     value->number = strtoull(value->text, &end, 10);
     if (errno == 0 && *value->text >= '0' && *value->text <= '9' && *end == '\0' && value->number >= option->min &&
         value->number <= option->max)
@@ -174,10 +174,11 @@ static int check_rm(const struct mr_arguments *arguments)
 
 static int check_compose(const struct mr_arguments *arguments)
 {
-    struct mr_uri to, from;
+    struct mr_uri to;
     if (mr_uri_init(&to, arguments->operands[0]) != 0)
         return -1;
     int rc = 0;
+    struct mr_uri from;
     for (uint32_t i = 1; rc == 0 && i < arguments->operand_count; i++) {
         rc = mr_uri_init(&from, arguments->operands[i]);
         if (rc == 0 && (from.scheme != to.scheme || strcmp(from.bucket, to.bucket) != 0)) {

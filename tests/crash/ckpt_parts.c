@@ -220,8 +220,6 @@ static bool decided(const struct scene *scene)
 static bool worker_step(struct scene *scene)
 {
     struct mr_ckpt_lane lane = lane_of(scene);
-    uint32_t parts;
-    uint64_t bytes;
 
     if (decided(scene))
         return false;
@@ -231,6 +229,8 @@ static bool worker_step(struct scene *scene)
     }
     if (worker_part(scene))
         return true;
+    uint32_t parts;
+    uint64_t bytes;
     if (mr_ckpt_part_fate(&lane) != MR_FATE_SEALED || mr_ckpt_part_totals(&lane, &parts, &bytes))
         return false;
     worker_complete(scene);
@@ -368,9 +368,9 @@ static void build_aborted(struct scene *scene)
 static void build_held(struct scene *scene)
 {
     struct mr_ckpt_lane lane = lane_of(scene);
-    uint64_t number, held, length;
 
     build_full(scene);
+    uint64_t number, held, length;
     while (mr_ckpt_part_take(&lane, &number, &held, &length)) {
     }
 }
@@ -468,7 +468,6 @@ static void start_scene(struct scene *scene, const struct situation *situation, 
 
 static pid_t spawn(struct scene *scene, const struct situation *situation)
 {
-    int status;
     pid_t child = fork();
 
     if (child < 0)
@@ -482,6 +481,7 @@ static pid_t spawn(struct scene *scene, const struct situation *situation)
         atomic_store(&scene->block->phase, 2);
         _exit(0);
     }
+    int status;
     if (waitpid(child, &status, 0) != child || !WIFSTOPPED(status))
         die("the child cannot be traced (ptrace is needed)");
     while (atomic_load(&scene->block->phase) == 0) {
@@ -501,12 +501,12 @@ static void step(pid_t child)
 
 static void end(pid_t child, bool by_kill)
 {
-    int status;
 
     if (by_kill)
         kill(child, SIGKILL);
     else
         ptrace(PTRACE_CONT, child, NULL, NULL);
+    int status;
     waitpid(child, &status, 0); /* reaped: the process is gone, as a readable pidfd says */
 }
 
@@ -539,19 +539,17 @@ static unsigned step_on_copies(const struct situation *situation, struct scene *
     static struct block copy;
     uint64_t words[SLOTS_MAX + 1] = {0};
     unsigned at = 0;
-    pid_t child;
 
     start_scene(scene, situation, scene->slots, first_lap);
     words_changed(scene, words);
-    child = spawn(scene, situation);
+    pid_t child = spawn(scene, situation);
     *mark_count = 0;
     for (; atomic_load(&scene->block->phase) == 1; at++) {
         struct scene other = {.block = &copy, .slots = scene->slots, .trainer = scene->trainer};
-        const char *wrong;
         if ((words_changed(scene, words) || at % KILL_EVERY == 0) && *mark_count < marks_max)
             marks[(*mark_count)++] = at;
         memcpy(&copy, scene->block, used_bytes(scene->slots));
-        wrong = drain(&other, situation->who);
+        const char *wrong = drain(&other, situation->who);
         if (wrong)
             failed(situation, scene->slots, "dead", at, wrong);
         step(child);
@@ -564,9 +562,9 @@ static void run_situation(const struct situation *situation, struct scene *scene
 {
     unsigned marks[512], mark_count;
     unsigned length = step_on_copies(situation, scene, first_lap, marks, &mark_count, 512);
-    const char *wrong;
 
     instructions += length;
+    const char *wrong;
     for (unsigned i = 0; i < mark_count; i++, kills++) {
         start_scene(scene, situation, scene->slots, first_lap);
         pid_t child = spawn(scene, situation);

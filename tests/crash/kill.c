@@ -167,12 +167,12 @@ static void cycle_3(struct scene *scene)
     struct mr_lane *lane = &scene->lanes[A];
     uint64_t pending = mr_word(MR_PENDING, 0, 0, 0), filling, word;
     struct mr_request request;
-    struct mr_descriptor desc;
-    bool failed;
 
     if (!mr_lane_claim(lane, 3, pending, 1, &filling, &request))
         return;
     mr_lane_fail(lane, 3, filling, MR_E_IO, "peer");
+    struct mr_descriptor desc;
+    bool failed;
     if (!mr_lane_take(lane, 3, &word, &desc, &failed) || !mr_lane_release(lane, 3, word))
         die("cycle");
     request.object = (uint64_t)A << 32 | scene->record.posted[A]++;
@@ -202,11 +202,11 @@ static void refill_1(struct scene *scene)
 {
     struct mr_lane *lane = &scene->lanes[A];
     uint64_t ready = mr_word(MR_READY, 0, 0, 0), old = lane->tickets[1].desc.extent_offset, filling;
-    struct mr_request request;
 
     if (!mr_lane_take_back(lane, 1, ready))
         return;
     memset(arena_of(scene, scene->block, 0) + old, 0xee, object_bytes(1));
+    struct mr_request request;
     if (!mr_lane_claim(lane, 1, mr_lane_load(lane, 1), 0, &filling, &request))
         die("refill");
     struct claim claim = spare_claim(scene, 0, A, 1, filling, 1);
@@ -248,14 +248,14 @@ static void post_3(struct scene *scene)
 /* The supervisor recovers producer 0; its slot starts again, and its memory is used for another ticket. */
 static void reclaim(struct scene *scene)
 {
-    struct mr_job job;
-    uint64_t n = 2, filling;
-    struct mr_request request;
+    uint64_t n = 2;
 
     for (unsigned i = 0; i < LANES; i++)
         mr_lane_recover(&scene->lanes[i], 0);
     if (scene->record.claims[0].producer == 0)
         remove_claim(&scene->record, 0);
+    uint64_t filling;
+    struct mr_request request;
     if (!mr_lane_claim(&scene->lanes[A], (uint32_t)n, mr_lane_load(&scene->lanes[A], (uint32_t)n), 1, &filling,
                        &request))
         return; /* it was published before */
@@ -264,6 +264,7 @@ static void reclaim(struct scene *scene)
     struct mr_producer *producer = new_producer(scene, scene->block, 0);
     for (unsigned i = 0; i < LANES; i++)
         mr_producer_add_lane(producer, &scene->lanes[i]);
+    struct mr_job job;
     if (!mr_producer_next_job(producer, 1, UINT64_MAX, 0, &job))
         die("reclaim: no job");
     add_claims(scene, 0, &job);
@@ -654,9 +655,9 @@ int main(int argc, char **argv)
     printf("%-34s %4s %12s %6s %7s %9s\n", "function", "W", "instructions", "kills", "peers", "failures");
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         for (size_t k = 0; k < (quick ? 1 : 2) && !(quick && functions[i].slow); k++) {
-            struct counts counts;
             if (functions[i].only_peer && windows[k] != 4)
                 continue;
+            struct counts counts;
             step_function(&functions[i], windows[k], !quick ? 300 : first ? 100 : 30, &counts);
             printf("%-34s %4u %12u %6u %7u %9u\n", functions[i].name, windows[k], counts.instructions, counts.kills,
                    counts.peers, counts.failures);

@@ -130,10 +130,9 @@ struct mr_producer *new_producer(const struct scene *scene, void *block, unsigne
                                           .arena_bytes = scene->arena_bytes,
                                           .reserve_bytes = RESERVE,
                                           .size = size_fn};
-    struct mr_producer *producer;
 
     options.arena_bytes -= block == scene->block ? SPARE : 0; /* the real ones leave it alone */
-    producer = mr_producer_new(&options);
+    struct mr_producer *producer = mr_producer_new(&options);
     if (!producer)
         die("%s", mr_error_text());
     return producer;
@@ -141,7 +140,6 @@ struct mr_producer *new_producer(const struct scene *scene, void *block, unsigne
 
 void scene_init(struct scene *scene, uint32_t window, unsigned arena_pages)
 {
-    struct mr_producer_view view[PRODUCERS];
 
     memset(scene, 0, sizeof *scene);
     scene->window = window;
@@ -154,6 +152,7 @@ void scene_init(struct scene *scene, uint32_t window, unsigned arena_pages)
     for (unsigned i = 0; i < LANES; i++)
         mr_lane_format(lane_at(scene, scene->block, i), window, i, 10 + i, 0, UINT64_C(1) << 30, 0);
     attach_lanes(scene, scene->block, scene->lanes);
+    struct mr_producer_view view[PRODUCERS];
     for (unsigned i = 0; i < PRODUCERS; i++) {
         atomic_store(&scene->board->producer[i].alive, 1);
         scene->eventfd[i] = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -298,10 +297,10 @@ void publish_claim(const struct scene *scene, void *block, struct mr_lane *lanes
                                  .crc32c = (uint32_t)c->object,
                                  .arena = c->producer,
                                  .flags = c->reserve ? MR_DESC_RESERVE : 0};
-    uint64_t ready;
 
     fill_claim(block, scene, c);
     mr_lane_describe(&lanes[c->lane], c->slot, &desc);
+    uint64_t ready;
     mr_lane_publish(&lanes[c->lane], c->slot, c->filling, &ready);
 }
 
@@ -326,18 +325,17 @@ struct extent {
 /* Invariants 1 (legal words), 2 (READY is right), 3 (no byte in two extents), and that FAILED has none. */
 const char *check_words(const struct scene *scene, void *block)
 {
-    struct extent extents[LANES * 64];
     struct mr_lane lanes[LANES];
     unsigned count = 0;
 
     attach_lanes(scene, block, lanes);
+    struct extent extents[LANES * 64];
     for (unsigned i = 0; i < LANES; i++) {
         for (uint32_t slot = 0; slot < scene->window; slot++) {
             uint64_t word = mr_lane_load(&lanes[i], slot), object;
             const struct mr_descriptor *desc = &lanes[i].tickets[slot].desc;
             enum mr_state state = mr_word_state(word);
             unsigned owner = mr_word_owner(word);
-            struct extent extent;
             if (state >= MR_STATE_COUNT || ((state == MR_EMPTY || state == MR_PENDING) && owner) ||
                 ((state == MR_FILLING || state == MR_READY) && owner >= PRODUCERS) ||
                 ((state == MR_HELD || state == MR_RELEASED) && owner != 10 + i))
@@ -348,7 +346,8 @@ const char *check_words(const struct scene *scene, void *block)
                 desc->extent_length == 0)
                 continue;
             object = atomic_load(&lanes[i].tickets[slot].request.object);
-            extent = (struct extent){desc->arena, desc->extent_offset, desc->extent_offset + desc->extent_length};
+            struct extent extent =
+                (struct extent){desc->arena, desc->extent_offset, desc->extent_offset + desc->extent_length};
             if (desc->arena >= PRODUCERS || extent.to > scene->arena_bytes || desc->length != object_bytes(object) ||
                 desc->generation != object ||
                 !bytes_match(arena_of(scene, block, desc->arena) + extent.from, object, desc->length))
@@ -467,15 +466,16 @@ static const char *consume(struct drain *d, unsigned lane, bool *any)
     struct mr_lane *l = &d->lanes[lane];
 
     for (uint32_t i = 0; i < l->window && d->record.delivered[lane] < d->record.posted[lane]; i++) {
-        uint64_t number = d->record.number[lane], word;
+        uint64_t number = d->record.number[lane];
         uint64_t seen = mr_lane_load(l, mr_lane_slot(l, number));
         uint64_t object = (uint64_t)lane << 32 | d->record.delivered[lane];
-        struct mr_descriptor desc;
-        bool failed;
         if (mr_word_lap(seen) != mr_lane_lap(l, number) && mr_word_state(seen) == MR_HELD) {
             d->record.number[lane]++; /* skipped: a view is kept there */
             continue;
         }
+        uint64_t word;
+        struct mr_descriptor desc;
+        bool failed;
         if (!mr_lane_take(l, number, &word, &desc, &failed))
             return NULL;
         if (atomic_load(&l->tickets[mr_lane_slot(l, number)].request.object) != object)
@@ -498,10 +498,9 @@ static const char *deliver_all(struct drain *d)
 {
     for (;;) {
         bool any = false, left = false;
-        const char *wrong;
         for (unsigned i = 0; i < PRODUCERS; i++)
             any |= serve(d, i);
-        wrong = check_words(d->scene, d->block);
+        const char *wrong = check_words(d->scene, d->block);
         for (unsigned i = 0; i < LANES && !wrong; i++) {
             if (d->record.closed[i])
                 continue;

@@ -51,10 +51,10 @@ static void report(struct stepper *s, const char *how, unsigned stop, const char
 
 static void reset(struct stepper *s)
 {
-    uint64_t n;
 
     memcpy(s->scene.block, s->image, s->scene.block_bytes);
     s->scene.record = s->start;
+    uint64_t n;
     for (unsigned i = 0; i < PRODUCERS; i++)
         if (read(s->scene.eventfd[i], &n, sizeof n) < 0 && errno != EAGAIN)
             die("eventfd: %s", strerror(errno));
@@ -62,7 +62,6 @@ static void reset(struct stepper *s)
 
 static void spawn(struct stepper *s)
 {
-    int status;
 
     memset((void *)outcome, 0, sizeof *outcome);
     s->child = fork();
@@ -79,6 +78,7 @@ static void spawn(struct stepper *s)
             s->function->observe(&s->scene, outcome);
         _exit(0);
     }
+    int status;
     if (waitpid(s->child, &status, 0) != s->child || !WIFSTOPPED(status))
         die("the child cannot be traced (ptrace is needed)");
 }
@@ -119,13 +119,13 @@ static void finish(struct stepper *s)
 static void kill_child(struct stepper *s)
 {
     struct pollfd fd = {.fd = (int)syscall(SYS_pidfd_open, s->child, 0), .events = POLLIN};
-    int status;
 
     if (fd.fd < 0 || kill(s->child, SIGKILL))
         die("cannot kill: %s", strerror(errno));
     while (poll(&fd, 1, -1) != 1) {
     }
     close(fd.fd);
+    int status;
     waitpid(s->child, &status, 0);
 }
 
@@ -211,7 +211,6 @@ static void step_on_copy(struct stepper *s, bool *marks)
 static void step_and_kill(struct stepper *s, const bool *marks)
 {
     for (unsigned n = 0; n < s->counts->instructions; n++) {
-        const char *wrong;
         if (!marks[n])
             continue;
         reset(s);
@@ -222,7 +221,7 @@ static void step_and_kill(struct stepper *s, const bool *marks)
             step(s);
         kill_child(s);
         s->counts->kills++;
-        wrong = drain_copy(s, s->function->dead);
+        const char *wrong = drain_copy(s, s->function->dead);
         if (wrong)
             report(s, "killed", n, wrong);
     }

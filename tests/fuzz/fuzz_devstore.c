@@ -113,8 +113,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char *text = strndup((const char *)data, size); /* the library gives no target with a NUL in it */
     char *newline = strchr(text, '\n'), *space = strchr(text, ' ');
     struct headers headers = {0};
-    struct mr_request request;
-    struct mr_reply reply;
     size_t head = 0, rest = 0;
     if (!newline || !space || space > newline)
         goto out;
@@ -131,7 +129,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fill(mr_buckets_find(buckets, "bucket"));
     struct mr_api api = {.buckets = buckets, .page_max = 2, .md5 = true, .sessions = mr_sessions_new()};
     open_sessions(&api);
+    struct mr_reply reply;
     mr_reply_init(&reply);
+    struct mr_request request;
     if (mr_request_init(&request, text, space + 1) < 0)
         abort();
     request.header = find_header;

@@ -34,26 +34,26 @@ static void must(int rc)
 
 static void perm(void)
 {
-    struct mr_perm p;
     uint8_t digest[MR_PLAN_DIGEST_BYTES];
-    const char *word;
     uint64_t size = number(), seed = number(), epoch = number();
     must(mr_index_digest_parse(strtok(NULL, " \n"), digest));
     bool shuffle = number() != 0;
+    struct mr_perm p;
     mr_perm_init(&p, size, seed, epoch, digest, shuffle);
+    const char *word;
     while ((word = strtok(NULL, " \n")))
         printf("%" PRIu64 " ", mr_perm_at(&p, strtoull(word, NULL, 10)));
 }
 
 static void plan(void)
 {
-    struct mr_plan plans[MAX_WORLD];
     struct mr_plan_params p = {.size = number(), .shuffle = true};
     p.world = (uint32_t)number();
     p.batch = (uint32_t)number();
     p.cursor = number();
     must(mr_plan_tail_parse(strtok(NULL, " \n"), &p.tail));
     must(p.world <= MAX_WORLD ? 0 : -1);
+    struct mr_plan plans[MAX_WORLD];
     for (p.rank = 0; p.rank < p.world; p.rank++)
         must(mr_plan_init(&plans[p.rank], &p));
     printf("%" PRIu64, mr_plan_left_out(&plans[0]));
@@ -70,10 +70,10 @@ static void plan(void)
 
 static void worker(void)
 {
-    struct mr_plan plan;
     struct mr_plan_params p = {.size = number(), .world = 1};
     p.batch = (uint32_t)number();
     uint32_t w = (uint32_t)number(), workers = (uint32_t)number();
+    struct mr_plan plan;
     must(mr_plan_init(&plan, &p));
     for (uint64_t k = 0; k < mr_plan_worker_steps(&plan, w, workers); k++)
         printf("%" PRIu64 " ", mr_plan_worker_step(k, w, workers));
@@ -81,11 +81,11 @@ static void worker(void)
 
 static void single(void)
 {
-    struct mr_plan plan;
     struct mr_plan_params p = {.size = number(), .batch = 1};
     p.world = (uint32_t)number();
     p.rank = (uint32_t)number();
     uint32_t w = (uint32_t)number(), workers = (uint32_t)number();
+    struct mr_plan plan;
     must(mr_plan_init(&plan, &p));
     for (uint64_t k = 0; k < mr_plan_single_count(&plan, w, workers); k++)
         printf("%" PRIu64 " ", mr_plan_single_position(&plan, w, workers, k));
@@ -93,11 +93,11 @@ static void single(void)
 
 static void replace(void)
 {
-    struct mr_plan plan;
     struct mr_plan_params p = {.size = number(), .world = 1, .batch = 1};
     p.seed = number();
     p.epoch = number();
     uint64_t position = number(), r;
+    struct mr_plan plan;
     must(mr_plan_init(&plan, &p));
     for (uint32_t attempt = 0; mr_plan_replacement(&plan, position, attempt, &r) == 0; attempt++)
         printf("%" PRIu64 " ", r);

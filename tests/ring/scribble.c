@@ -84,15 +84,14 @@ static void feed(struct mr_consumer *consumer, uint64_t object)
 static void *read_good(void *arg)
 {
     struct mr_consumer *consumer = open_consumer(lanes[0]);
-    struct mr_delivery got;
     int64_t start = mr_clock_mono_ns();
 
     (void)arg;
+    struct mr_delivery got;
     for (unsigned i = 0; i < SAMPLES;) {
-        enum mr_next next;
         while (mr_consumer_backlog(consumer) < 16)
             feed(consumer, i + (uint64_t)mr_consumer_backlog(consumer));
-        next = mr_consumer_next(consumer, 100, &got);
+        enum mr_next next = mr_consumer_next(consumer, 100, &got);
         if (next == MR_NEXT_OK) {
             if (got.sample.cookie != i || !world_matches(got.data, i, world_size(&world, i)))
                 world_fail("the good lane delivered a wrong sample %u", i);
@@ -115,11 +114,11 @@ static void *read_good(void *arg)
 static void *read_bad(void *arg)
 {
     struct mr_consumer *consumer = open_consumer(lanes[1]);
-    struct mr_delivery got;
     volatile unsigned char sum = 0;
     uint64_t object = 1u << 20;
 
     (void)arg;
+    struct mr_delivery got;
     while (!atomic_load(&ended)) {
         while (mr_consumer_backlog(consumer) < 16)
             feed(consumer, object++);
@@ -143,9 +142,8 @@ static void *scribble(void *arg)
     size_t from = random % 3 ? sizeof *lane->shared : 0; /* with the header in every third round */
 
     while (!atomic_load(&ended)) {
-        unsigned char *at;
         random = mr_mix64(random);
-        at = (unsigned char *)lane->shared + from + random % (lane->size - from);
+        unsigned char *at = (unsigned char *)lane->shared + from + random % (lane->size - from);
         __atomic_store_n(at, (unsigned char)(random >> 40), __ATOMIC_RELAXED);
         if (random % 4 == 0) { /* a word that looks right */
             struct mr_ticket *ticket = &lane->tickets[random >> 8 & lane->mask];
@@ -163,11 +161,11 @@ int main(void)
     for (uintptr_t round = 0; round < ROUNDS; round++) {
         void *(*const run[])(void *) = {run_producer, run_producer, read_good, read_bad, scribble};
         void *const args[] = {(void *)0, (void *)1, NULL, NULL, (void *)(round + 1)};
-        pthread_t threads[5];
         world_init(&world, 2, (uint64_t)12 * 8192, 8000);
         atomic_store(&ended, false);
         for (unsigned i = 0; i < 2; i++)
             lanes[i] = world_open_lane(&world, 16, 1 << 20, 0);
+        pthread_t threads[5];
         for (unsigned i = 0; i < 5; i++)
             pthread_create(&threads[i], NULL, run[i], args[i]);
         for (unsigned i = 0; i < 5; i++)

@@ -232,13 +232,13 @@ static void sleep_for_work(struct thread *thread, struct mr_producer *producer)
 {
     struct world *world = &thread->state->world;
     struct pollfd poll_fd = {.fd = world->eventfd[thread->index], .events = POLLIN};
-    uint64_t n;
 
     if (mr_producer_sleep(producer))
         return;
     if (poll(&poll_fd, 1, 100) == 0)
         atomic_fetch_add(&thread->state->timeouts, 1);
     mr_producer_awake(producer);
+    uint64_t n;
     if (read(world->eventfd[thread->index], &n, sizeof n) < 0 && errno != EAGAIN)
         world_fail("eventfd: %s", strerror(errno));
 }
@@ -297,8 +297,8 @@ static bool live(struct thread *thread, struct mr_producer *producer, bool dies)
     uint64_t jobs_left = dies ? 3 + pick(thread, 40) : UINT64_MAX;
 
     while (!atomic_load(&state->world.stop)) {
-        struct mr_job job;
         lanes = add_lanes(&state->world, producer, lanes);
+        struct mr_job job;
         if (!mr_producer_next_job(producer, 1 + (unsigned)pick(thread, most), 1 + pick(thread, 200000), 0, &job)) {
             drop_lanes(&state->world, producer, lanes);
             sleep_for_work(thread, producer);
@@ -431,7 +431,6 @@ static void run_epoch(struct thread *thread, unsigned epoch)
     unsigned index =
         world_open_lane(world, scenario->window, scenario->largest * scenario->window, scenario->first_lap);
     struct mr_lane lane = world->lanes[index];
-    struct mr_consumer_stats stats;
 
     reader->consumer = mr_consumer_new(&lane, views);
     mr_views_unref(views);
@@ -451,6 +450,7 @@ static void run_epoch(struct thread *thread, unsigned epoch)
     }
     if (!scenario->close_early && mr_consumer_next(reader->consumer, 0, &(struct mr_delivery){0}) != MR_NEXT_END)
         world_fail("more samples than were fed");
+    struct mr_consumer_stats stats;
     mr_consumer_stats(reader->consumer, &stats);
     pthread_mutex_lock(&state->lock);
     state->copies += stats.copies;

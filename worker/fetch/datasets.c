@@ -71,7 +71,6 @@ int mr_datasets_add(struct mr_datasets *datasets, struct mr_msg_in *msg)
 {
     uint64_t id;
     const char *text;
-    struct mr_uri uri;
     bool for_reader;
     if (mr_msg_get_u64(msg, "dataset", &id) != 0 || mr_msg_get_str(msg, "uri", &text) != 0 ||
         mr_msg_get_bool(msg, "ranged", &for_reader) != 0)
@@ -79,6 +78,7 @@ int mr_datasets_add(struct mr_datasets *datasets, struct mr_msg_in *msg)
     int fd = mr_msg_take_fd(msg, 0);
     if (fd < 0)
         return -1;
+    struct mr_uri uri;
     if (id >= MR_DATASETS_MAX || datasets->items[id].open || mr_uri_init(&uri, text) != 0) {
         close(fd);
         mr_error_set(MR_E_PROTOCOL, "a bad DATASET message for data set %" PRIu64, id);

@@ -147,9 +147,10 @@ static int open_entry(int folder, const char *name, struct mr_index_file *file)
 int mr_index_cache_find(const struct mr_config *config, const char *key, const char *digest, const char *except,
                         struct mr_index_file *file)
 {
-    char path[PATH_MAX], best_name[NAME_MAX + 1] = "";
+    char best_name[NAME_MAX + 1] = "";
     int best = -1;
     memset(file, 0, sizeof *file);
+    char path[PATH_MAX];
     if (mr_index_cache_folder(config, path) != 0)
         return -1;
     DIR *dir = opendir(path);
@@ -245,10 +246,12 @@ static void prune(const struct mr_config *config, const char *folder, const char
 int mr_index_cache_put(const struct mr_config *config, const char *key, const struct mr_index *index,
                        const struct mr_index_file_extra *extra)
 {
-    char folder[PATH_MAX], path[PATH_MAX], digest[MR_INDEX_DIGEST_SIZE];
+    char folder[PATH_MAX];
     if (mr_index_cache_folder(config, folder) != 0)
         return -1;
+    char digest[MR_INDEX_DIGEST_SIZE];
     mr_index_digest_text(index->info.digest, digest);
+    char path[PATH_MAX];
     if ((size_t)snprintf(path, sizeof path, "%s/%s-%s" MR_INDEX_FILE_SUFFIX, folder, key, digest) >= sizeof path) {
         mr_error_set(MR_E_USAGE, "the cache's path is too long: %.200s", folder);
         return -1;

@@ -66,7 +66,7 @@ static int read_want(struct request *r, struct mr_link *link, struct mr_net *net
 static int send_done(struct mr_link *link, uint64_t dataset, uint64_t requests, const char *from,
                      const struct mr_index *index, int fd)
 {
-    char digest[MR_INDEX_DIGEST_SIZE], key[32];
+    char digest[MR_INDEX_DIGEST_SIZE];
     mr_index_digest_text(index->info.digest, digest);
     struct mr_msg_out *msg = mr_msg_new(MR_MSG_INDEX_DONE);
     if (!msg)
@@ -75,6 +75,7 @@ static int send_done(struct mr_link *link, uint64_t dataset, uint64_t requests, 
     mr_msg_put_u64(msg, "objects", index->info.count);
     mr_msg_put_u64(msg, "bytes", index->info.total_bytes);
     mr_msg_put_u64(msg, "largest", index->info.max_size);
+    char key[32];
     for (unsigned kind = 0; kind < MR_DROP_KINDS; kind++) {
         snprintf(key, sizeof key, "dropped_%s", mr_index_drop_name(kind));
         mr_msg_put_u64(msg, key, index->info.dropped[kind]);
@@ -91,9 +92,10 @@ static int send_done(struct mr_link *link, uint64_t dataset, uint64_t requests, 
 static void keep(const struct mr_index_want *want, const struct mr_index *index, uint64_t requests)
 {
     const struct mr_index_file_extra extra = {requests, want->identity.exclude_classes};
-    char key[MR_INDEX_KEY_SIZE], folder[PATH_MAX];
+    char folder[PATH_MAX];
     if (mr_index_cache_folder(want->config, folder) != 0)
         return;
+    char key[MR_INDEX_KEY_SIZE];
     mr_index_key(&want->identity, key);
     if (mr_index_cache_put(want->config, key, index, &extra) != 0)
         mr_log_warning("the index is not kept in the cache: %s", mr_error_text());

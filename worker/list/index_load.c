@@ -285,12 +285,12 @@ static int publish_uri(const struct mr_index_want *want, const struct mr_index *
     struct waiting w = {0};
     void *at = MAP_FAILED;
     size_t length = 0;
-    int rc = -1, fd;
+    int rc = -1;
     struct mr_uri uri;
     struct mr_store *store;
     if (open_place(want, &uri, &store) != 0)
         return -1;
-    fd = mr_index_memfd();
+    int fd = mr_index_memfd();
     if (fd < 0)
         goto out;
     if (mr_index_file_write(fd, index, extra) != 0)

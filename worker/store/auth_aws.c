@@ -229,18 +229,19 @@ static int make_token(struct mr_auth_aws *aws, struct mr_text *token)
 {
     const struct mr_auth_file *file = aws->subject->file;
     struct mr_text url = {0}, authorization = {0}, json = {0};
-    char date[32], host[256];
     time_t now = (time_t)(mr_clock_wall_ns() / MR_SECOND_NS);
-    struct tm tm;
     struct place place = {0};
     int rc = -1;
     mr_auth_text_reserve(&authorization, 2048);
     mr_auth_text_reserve(&json, 2 * MR_AUTH_TOKEN_MAX);
+    char date[32];
+    struct tm tm;
     strftime(date, sizeof date, "%Y%m%dT%H%M%SZ", gmtime_r(&now, &tm));
     put_url(&url, file->from.verify_url, aws->region.data);
     if (url.failed || sign(&authorization, &aws->key, aws->region.data, "POST", url.data, date) != 0)
         goto out;
     split_url(url.data, &place);
+    char host[256];
     snprintf(host, sizeof host, "%.*s", (int)place.host_length, place.host);
     mr_text_puts(&json, "{\"headers\":[");
     put_header(&json, "Authorization", authorization.data, ",");

@@ -45,7 +45,6 @@ bool mr_leftover_is_dead(int folder_fd, const char *name, int64_t *written_s)
     const char *slash = strrchr(name, '/');
     enum mr_leftover_kind kind = mr_leftover_kind(slash ? slash + 1 : name);
     int64_t still_s = kind == MR_LEFTOVER_PARTS ? STILL_PARTS_S : STILL_PART_S;
-    struct stat st;
     bool dead = false;
     if (kind == MR_LEFTOVER_NONE)
         return false;
@@ -57,6 +56,7 @@ bool mr_leftover_is_dead(int folder_fd, const char *name, int64_t *written_s)
         goto out;
     if (!locked) /* no locks here */
         still_s = STILL_NO_LOCK_S;
+    struct stat st;
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid())
         goto out;
     *written_s = st.st_mtim.tv_sec;

@@ -121,12 +121,12 @@ static int read_folder(struct mr_walk *walk, DIR *dir, struct level *level, uint
 static int enter(struct mr_walk *walk, size_t length, uint64_t *skipped)
 {
     struct level level = {.path_length = length};
-    struct stat st;
     int rc = -1;
     walk->path[length] = 0;
     DIR *dir = opendir(walk->path);
     if (!dir && walk->depth > 0 && errno == ENOENT)
         return 0; /* removed since its parent was read */
+    struct stat st;
     if (!dir || fstat(dirfd(dir), &st) != 0) {
         fail(walk, length, errno, "open the folder");
         goto out;
@@ -219,7 +219,6 @@ int mr_walk_next(struct mr_walk *walk, const char **path, struct stat *st, uint6
 
 struct mr_walk *mr_walk_new(const char *prefix, const char *lower, bool exclusive, const char *upper)
 {
-    struct stat st;
     uint64_t skipped = 0;
     size_t n = strlen(prefix);
     if (prefix[0] != '/' || n + 1 >= MR_STORE_NAME_MAX) {
@@ -234,6 +233,7 @@ struct mr_walk *mr_walk_new(const char *prefix, const char *lower, bool exclusiv
         goto fail;
     }
     memcpy(walk->prefix, prefix, n + 1);
+    struct stat st;
     if (walk->prefix[n - 1] != '/' && stat(prefix, &st) == 0 && S_ISDIR(st.st_mode))
         memcpy(walk->prefix + n++, "/", 2);
     walk->exclusive = exclusive;

@@ -40,15 +40,18 @@ static void bar(char *out, unsigned width, double share)
 void mr_progress_update(struct mr_progress *progress, uint64_t done)
 {
     struct winsize window = {.ws_col = 0};
-    char line[300], filled[32], so_far[32], of[32], speed[32], left[32] = "";
+    char left[32] = "";
     int64_t now_ns = mr_clock_mono_ns();
     if (!progress->shown || now_ns - progress->began_ns < FIRST_NS || now_ns - progress->drawn_ns < EVERY_NS)
         return;
     progress->drawn_ns = now_ns;
     double rate = (double)done / ((double)(now_ns - progress->began_ns) / 1e9);
     unsigned columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0 ? window.ws_col : 80;
+    char so_far[32];
     amount(progress, (double)done, so_far);
+    char speed[32];
     amount(progress, rate, speed);
+    char line[300], filled[32], of[32];
     if (progress->total > 0 && done <= progress->total) {
         double share = (double)done / (double)progress->total;
         double seconds = rate > 0 ? (double)(progress->total - done) / rate : 0;

@@ -145,12 +145,12 @@ int mr_tool_await(struct mr_tool *tool, const void *started)
 
 int mr_tool_main(char **argv, int (*run)(const struct mr_arguments *arguments))
 {
-    struct mr_arguments arguments;
     const struct mr_verb *verb = mr_verb_find(argv[0]);
     if (!verb) {
         mr_error_set(MR_E_USAGE, "there is no such verb");
         return mr_tool_fail(argv[0]);
     }
+    struct mr_arguments arguments;
     int rc = mr_arguments_parse(&arguments, verb, argv);
     json_errors = verb->json_errors && mr_arguments_have(&arguments, MR_OPT_JSON);
     int status = rc == 0 ? run(&arguments) : mr_tool_fail(verb->name);

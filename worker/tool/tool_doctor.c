@@ -283,8 +283,7 @@ static int check_uri(struct doctor *d, const char *text)
     mr_uri_close(&d->uri);
     if (mr_uri_init(&d->uri, text) != 0)
         return -1;
-    struct mr_store *store;
-    store = mr_net_store(&d->tool.net, d->uri.scheme, d->uri.bucket);
+    struct mr_store *store = mr_net_store(&d->tool.net, d->uri.scheme, d->uri.bucket);
     if (!store) { /* broken credentials are found here */
         CHECK("fail", mr_error_code() == MR_E_DENIED ? "credentials" : "data", "%s: %s", text, mr_error_text());
         return 0;

@@ -444,8 +444,6 @@ static bool send_next(struct mr_write_lane *lane, bool sealed)
     struct mr_write_slot *slot = unsent(lane);
     if (!slot)
         slot = take(lane);
-    uint32_t parts;
-    uint64_t bytes;
     if (slot && !single) {
         if (slot->number >= MR_CKPT_PARTS_MAX) {
             mr_error_set(MR_E_USAGE, "it has more than %u parts of %" PRIu64 " bytes: raise checkpoint.part_bytes",
@@ -458,6 +456,8 @@ static bool send_next(struct mr_write_lane *lane, bool sealed)
     }
     if (!sealed)
         return false;
+    uint32_t parts;
+    uint64_t bytes;
     if (mr_ckpt_part_totals(&lane->ckpt, &parts, &bytes) != 0) {
         fail_here(lane);
         return true;
@@ -528,10 +528,11 @@ bool mr_write_lane_is_ended(const struct mr_write_lane *lane)
 /* What a predecessor has left in the lane. 0, or -1 with mr_error (CORRUPT). */
 static int resume(struct mr_write_lane *lane)
 {
-    char all[MR_CKPT_PART_UPLOAD_ID], *rest;
+    char all[MR_CKPT_PART_UPLOAD_ID];
     uint32_t method;
     if (!mr_ckpt_part_get_upload(&lane->ckpt, &method, all))
         return 0;
+    char *rest;
     lane->generation = strtoull(all, &rest, 10);
     if (method >= MR_WRITE_METHODS || !methods[method] || *rest != ' ') {
         mr_error_set(MR_E_CORRUPT, "the checkpoint's shared memory is damaged (method %u)", method);

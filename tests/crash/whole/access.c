@@ -62,7 +62,6 @@ static void watch(struct cast *cast, void (*op)(struct cast *))
 
 uint8_t *access_find(struct cast *cast, void (*op)(struct cast *))
 {
-    int status;
 
     touched = mmap(NULL, tracee_code_size(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (touched == MAP_FAILED)
@@ -70,6 +69,7 @@ uint8_t *access_find(struct cast *cast, void (*op)(struct cast *))
     pid_t pid = fork();
     if (pid == 0)
         watch(cast, op);
+    int status;
     if (pid < 0 || waitpid(pid, &status, 0) != pid || status)
         fail("the accesses of the operation cannot be found");
     return touched;

@@ -81,13 +81,13 @@ static void print_functions(const unsigned char *file, uint64_t base)
 
 void coverage_print(void)
 {
-    struct stat stat;
     void *file = MAP_FAILED;
     Dl_info info;
     int fd = -1;
 
     if (dladdr((void *)mr_lane_post, &info))
         fd = open(info.dli_fname, O_RDONLY | O_CLOEXEC);
+    struct stat stat;
     if (fd >= 0 && fstat(fd, &stat) == 0)
         file = mmap(NULL, (size_t)stat.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (file == MAP_FAILED) {

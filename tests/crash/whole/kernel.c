@@ -41,14 +41,13 @@ static long futex(_Atomic uint32_t *word, int op, uint32_t value)
 
 long syscall(long number, ...)
 {
-    va_list args;
-    int op;
 
     if (number != SYS_futex)
         fail("system call %ld is not expected here", number);
+    va_list args;
     va_start(args, number);
     _Atomic uint32_t *word = va_arg(args, _Atomic uint32_t *);
-    op = va_arg(args, int);
+    int op = va_arg(args, int);
     uint32_t value = va_arg(args, uint32_t);
     va_end(args);
     return futex(word, op, value);

@@ -82,12 +82,12 @@ static unsigned play_all(int mutant, bool all, const char *only)
     for (unsigned w = 0; w < sizeof windows / sizeof windows[0]; w++) {
         for (unsigned i = 0; i < scenario_count; i++) {
             const struct scenario *scenario = &scenarios[i];
-            char window[8];
             if ((scenario->window && scenario->window != windows[w]) || (only && !strstr(scenario->name, only)))
                 continue;
             memset(result, 0, sizeof *result);
             stage_run(scenario, windows[w], mutant, all, result);
             add(&sum, result);
+            char window[8];
             snprintf(window, sizeof window, "%u", windows[w]);
             if (!mutant)
                 print_row(scenario->name, window, result);
@@ -106,12 +106,13 @@ static unsigned play_all(int mutant, bool all, const char *only)
 static bool is_caught(const char *self, const struct mutant *mutant, char *text, size_t size)
 {
     const char *slash = strrchr(self, '/');
-    char program[1100], command[1400];
+    char program[1100];
 
     if (mutant->in_harness)
         snprintf(program, sizeof program, "%s", self);
     else
         snprintf(program, sizeof program, "%.*s/crash_mutant_%d", (int)(slash - self), self, mutant->number);
+    char command[1400];
     snprintf(command, sizeof command, "'%s' --mutant %d --only '%s'", program, mutant->number, mutant->scenario);
     FILE *pipe = popen(command, "r");
     if (!pipe)
@@ -150,7 +151,6 @@ int main(int argc, char **argv)
     int mutant = 0;
     char self[1000];
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-    struct rusage usage;
 
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--all") == 0)
@@ -169,6 +169,7 @@ int main(int argc, char **argv)
         coverage_print();
     if (!mutant && !only)
         bad += play_mutants(self);
+    struct rusage usage;
     getrusage(RUSAGE_CHILDREN, &usage);
     if (!mutant)
         printf("%ld s of processor time\n", (long)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec));

@@ -64,13 +64,13 @@ static bool child_is_dead(void *arg)
 static void in_fork(struct stage *stage, void (*body)(struct stage *, unsigned, unsigned), unsigned a, unsigned b)
 {
     pid_t pid = fork();
-    int status;
 
     if (pid == 0) {
         alarm(CHECK_S);
         body(stage, a, b);
         _exit(0);
     }
+    int status;
     if (pid < 0 || waitpid(pid, &status, 0) != pid)
         fail("cannot fork");
     if (WIFSIGNALED(status))
@@ -172,12 +172,12 @@ static void restore(struct stage *stage)
 /* The one pass that steps: every instruction is a death on a copy. */
 static void pass_deaths(struct stage *stage)
 {
-    struct tracee tracee;
     enum stop stop = STOP_CODE;
     uint8_t *touched = access_find(&stage->cast, stage->scenario->op);
 
     restore(stage);
     stage->cast.stepped = stage->scenario->role;
+    struct tracee tracee;
     tracee_start(&tracee, &stage->cast, stage->scenario->op);
     uint16_t *visits = calloc(tracee_code_size(), sizeof *visits);
     while (stop != STOP_GONE && stage->count < STOPS_MAX) {
@@ -219,9 +219,9 @@ static void go_to(struct stage *stage, struct tracee *tracee, unsigned at)
 
 static void kill_for_real(struct stage *stage, unsigned at, unsigned unused)
 {
-    struct tracee tracee;
 
     (void)unused;
+    struct tracee tracee;
     go_to(stage, &tracee, at);
     if (tracee_is_dead(&tracee))
         fail("the pidfd of a living process is readable");
@@ -343,7 +343,6 @@ static void play(const struct scenario *scenario, uint32_t window, int mutant, b
 
 void stage_run(const struct scenario *scenario, uint32_t window, int mutant, bool all, struct result *result)
 {
-    int status;
 
     report_result = result;
     pid_t pid = fork();
@@ -352,6 +351,7 @@ void stage_run(const struct scenario *scenario, uint32_t window, int mutant, boo
         play(scenario, window, mutant, all, result);
         _exit(0);
     }
+    int status;
     if (pid < 0 || waitpid(pid, &status, 0) != pid) {
         result->failed = 1;
         snprintf(result->text, sizeof result->text, "%s: cannot fork", scenario->name);

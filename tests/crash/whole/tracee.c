@@ -91,7 +91,6 @@ static void live(struct cast *cast, void (*op)(struct cast *))
 /* Waits for the next stop. */
 static enum stop wait_stop(struct tracee *tracee)
 {
-    struct user_regs_struct regs;
     int status;
 
     while (waitpid(tracee->pid, &status, 0) < 0)
@@ -101,6 +100,7 @@ static enum stop wait_stop(struct tracee *tracee)
         return STOP_GONE;
     if (WSTOPSIG(status) != SIGTRAP)
         fail("the process under test got signal %d at %#llx", WSTOPSIG(status), (unsigned long long)tracee->rip);
+    struct user_regs_struct regs;
     if (ptrace(PTRACE_GETREGS, tracee->pid, 0, &regs))
         fail("PTRACE_GETREGS: %s", strerror(errno));
     tracee->rip = regs.rip;

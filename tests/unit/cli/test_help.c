@@ -11,8 +11,8 @@ static char *text;
 /* What a function prints. */
 static void print(void (*help)(const struct mr_verb *verb, FILE *out), const struct mr_verb *verb)
 {
-    size_t size;
     free(text);
+    size_t size;
     FILE *out = open_memstream(&text, &size);
     help(verb, out);
     fclose(out);
@@ -27,11 +27,11 @@ static void teardown(void)
 START_TEST(test_each_verb)
 {
     const struct mr_verb *verb = mr_verb((enum mr_verb_id)_i);
-    const struct mr_verb_option *option;
-    char start[64];
     print(mr_help_verb, verb);
+    char start[64];
     snprintf(start, sizeof start, "usage: millrace %s", verb->name);
     ck_assert(strncmp(text, start, strlen(start)) == 0);
+    const struct mr_verb_option *option;
     for (unsigned i = 0; (option = mr_verb_option(verb, i)); i++) {
         char name[64];
         snprintf(name, sizeof name, " --%s", mr_option(option->id)->name);

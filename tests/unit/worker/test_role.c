@@ -49,9 +49,9 @@ static pid_t worker;
 
 static int handle(struct mr_role *role, struct mr_msg_in *msg)
 {
-    uint64_t lane;
     if (msg->type != MR_MSG_DROP_LANE)
         return mr_role_unknown(role, msg);
+    uint64_t lane;
     if (mr_msg_get_u64(msg, "lane", &lane) != 0)
         return -1;
     seen->handled++;
@@ -174,8 +174,9 @@ static void teardown(void)
 /* The role's process, with its socket and life pipe at the descriptors of a worker. */
 static void start_worker(const struct mr_role_ops *ops)
 {
-    int ends[2], pipe_ends[2];
+    int ends[2];
     ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
+    int pipe_ends[2];
     ck_assert_int_eq(pipe(pipe_ends), 0);
     worker = fork();
     ck_assert_int_ge(worker, 0);
@@ -258,9 +259,9 @@ static void send_arena(int fd, uint64_t bytes, uint64_t mark)
 /* The role answers: so it lives, and has dealt with all that was sent before. */
 static void ping(uint64_t lane)
 {
-    uint64_t answer;
     send_number(MR_MSG_DROP_LANE, "lane", lane);
     struct mr_msg_in msg = receive(MR_MSG_DROPPED);
+    uint64_t answer;
     ck_assert_int_eq(mr_msg_get_u64(&msg, "lane", &answer), 0);
     ck_assert_uint_eq(answer, lane);
     mr_msg_close(&msg);
@@ -326,11 +327,11 @@ END_TEST
 
 START_TEST(a_bad_configuration_is_reported_and_never_started_again)
 {
-    uint64_t code;
     ck_assert_int_eq(mr_config_set_text(mr_config_key_find("http", "ca_bundle"), &config, "/no/such/file"), 0);
     start_worker(&plain);
     send_setup("list", SLOT, false);
     struct mr_msg_in msg = receive(MR_MSG_FAILED);
+    uint64_t code;
     ck_assert_int_eq(mr_msg_get_u64(&msg, "code", &code), 0);
     ck_assert_uint_eq(code, MR_E_CONFIG);
     mr_msg_close(&msg);

@@ -24,12 +24,12 @@ END_TEST
 
 START_TEST(crc32c_known_values)
 {
-    char text[9];
-    uint32_t crc;
     ck_assert_uint_eq(mr_crc32c(0, "123456789", 9), 0xe3069283u); /* RFC 3720 B.4's check value */
     ck_assert_uint_eq(mr_crc32c(0, "", 0), 0);
+    char text[9];
     mr_crc32c_to_base64(0xe3069283u, text);
     ck_assert_str_eq(text, "4waSgw==");
+    uint32_t crc;
     ck_assert_int_eq(mr_crc32c_from_base64("4waSgw==", 8, &crc), 0);
     ck_assert_uint_eq(crc, 0xe3069283u);
     ck_assert_int_eq(mr_crc32c_from_base64("4waSgw=", 7, &crc), -1);

@@ -142,10 +142,10 @@ static enum mr_push write_all(uint64_t *place, size_t length)
 {
     unsigned char *data = malloc(length ? length : 1);
     size_t at = 0;
-    enum mr_push got;
 
     for (size_t i = 0; i < length; i++)
         data[i] = byte_at(*place + i);
+    enum mr_push got;
     for (;;) {
         size_t taken = 0;
         if (mr_ckpt_stream_put(&stream, data + at, length - at)) {
@@ -167,29 +167,31 @@ static enum mr_push write_all(uint64_t *place, size_t length)
 
 static enum mr_ckpt_part_outcome outcome(uint32_t *code)
 {
-    uint32_t crc32c;
-    uint64_t generation;
 
     while (mr_ckpt_stream_wait_outcome(&stream, 100) != MR_WAKE_CHANGED) {
     }
+    uint32_t crc32c;
+    uint64_t generation;
     return mr_ckpt_part_result(&writer.lane, code, NULL, &generation, &crc32c);
 }
 
 static void round_trip(const size_t *sizes, size_t count)
 {
     struct worker w = {.room = 1 << 20, .fail_at = UINT32_MAX};
-    pthread_t thread;
-    uint64_t place = 0, bytes;
-    uint32_t code, parts;
+    uint64_t place = 0;
 
     w.object = calloc(w.room, 1);
+    pthread_t thread;
     pthread_create(&thread, NULL, run_worker, &w);
     for (size_t i = 0; i < count; i++)
         ck_assert_int_eq(write_all(&place, sizes[i]), MR_PUSH_DONE);
     ck_assert_uint_eq(stream.bytes, place);
     ck_assert_int_eq(mr_ckpt_stream_seal(&stream), MR_FATE_SEALED);
+    uint32_t code;
     ck_assert_int_eq(outcome(&code), MR_CKPT_PART_DONE);
     pthread_join(thread, NULL);
+    uint64_t bytes;
+    uint32_t parts;
     ck_assert_int_eq(mr_ckpt_part_totals(&writer.lane, &parts, &bytes), 0);
     ck_assert_uint_eq(bytes, place);
     ck_assert_uint_eq(parts, (place + PART - 1) / PART);
@@ -229,9 +231,10 @@ END_TEST
 
 START_TEST(random_sizes)
 {
-    size_t sizes[100], total = 0;
+    size_t total = 0;
 
     srand(7);
+    size_t sizes[100];
     for (size_t i = 0; i < 100; i++) {
         sizes[i] = (size_t)rand() % (i % 3 ? 200 : 3 * PART);
         total += sizes[i];
@@ -245,9 +248,9 @@ START_TEST(waits_for_a_slot_and_only_fills_for_a_byte)
 {
     struct worker w = {.room = 1 << 20, .fail_at = UINT32_MAX};
     unsigned char *data = calloc(1, (SLOTS + 1) * PART);
-    size_t taken;
 
     w.object = calloc(w.room, 1);
+    size_t taken;
     ck_assert_int_eq(mr_ckpt_stream_push(&stream, data, SLOTS * PART, &taken), MR_PUSH_DONE);
     ck_assert(!stream.filling); /* full parts are published, and no slot is taken for what may not come */
     ck_assert_int_eq(mr_ckpt_stream_push(&stream, data, 0, &taken), MR_PUSH_DONE);
@@ -271,15 +274,15 @@ END_TEST
 START_TEST(a_failed_upload_ends_it)
 {
     struct worker w = {.room = 1 << 20, .fail_at = 6};
-    pthread_t thread;
     uint64_t place = 0;
-    uint32_t code;
 
     w.object = calloc(w.room, 1);
+    pthread_t thread;
     pthread_create(&thread, NULL, run_worker, &w);
     ck_assert_int_eq(write_all(&place, 200 * PART), MR_PUSH_ENDED); /* it waits for a slot that never gets free */
     ck_assert(mr_ckpt_stream_has_ended(&stream));
     ck_assert_int_eq(mr_ckpt_stream_seal(&stream), MR_FATE_ABORTED);
+    uint32_t code;
     ck_assert_int_eq(outcome(&code), MR_CKPT_PART_FAILED);
     ck_assert_uint_eq(code, MR_E_DENIED);
     pthread_join(thread, NULL);
@@ -291,16 +294,16 @@ END_TEST
 START_TEST(abort_gives_everything_back)
 {
     struct worker w = {.room = 1 << 20, .fail_at = UINT32_MAX};
-    pthread_t thread;
     uint64_t place = 0;
-    uint32_t code;
 
     w.object = calloc(w.room, 1);
     ck_assert_int_eq(write_all(&place, PART + 100), MR_PUSH_DONE);
     ck_assert_int_eq(mr_ckpt_stream_abort(&stream), MR_FATE_ABORTED);
     ck_assert(mr_ckpt_part_is_drained(&writer.lane));
     ck_assert_int_eq(write_all(&place, 1), MR_PUSH_ENDED);
+    pthread_t thread;
     pthread_create(&thread, NULL, run_worker, &w);
+    uint32_t code;
     ck_assert_int_eq(outcome(&code), MR_CKPT_PART_FAILED);
     pthread_join(thread, NULL);
     free(w.object);
@@ -322,12 +325,12 @@ START_TEST(too_many_parts)
 {
     struct worker w = {.fail_at = UINT32_MAX};
     unsigned char data[64] = {0};
-    size_t taken;
 
     teardown();
     setup_of(64, sizeof data);
     w.room = (size_t)MR_CKPT_PARTS_MAX * sizeof data;
     w.object = calloc(w.room, 1);
+    size_t taken;
     for (uint32_t i = 0; i < MR_CKPT_PARTS_MAX; i++) {
         ck_assert_int_eq(mr_ckpt_stream_push(&stream, data, sizeof data, &taken), MR_PUSH_DONE);
         ck_assert(serve_one(&w));
@@ -385,19 +388,19 @@ START_TEST(large_objects_are_prefaulted)
 {
     struct worker w = {.fail_at = UINT32_MAX};
     uint64_t place = 0;
-    pthread_t thread;
-    uint32_t code;
 
     teardown();
     setup_of(4, (uint64_t)4 << 20);
     w.room = 24 << 20;
     w.object = calloc(w.room, 1);
+    pthread_t thread;
     pthread_create(&thread, NULL, run_worker, &w);
     ck_assert_int_eq(write_all(&place, 100), MR_PUSH_DONE);
     ck_assert_ptr_null(stream.prefault);
     ck_assert_int_eq(write_all(&place, 20 << 20), MR_PUSH_DONE);
     ck_assert_ptr_nonnull(stream.prefault);
     ck_assert_int_eq(mr_ckpt_stream_seal(&stream), MR_FATE_SEALED);
+    uint32_t code;
     ck_assert_int_eq(outcome(&code), MR_CKPT_PART_DONE);
     pthread_join(thread, NULL);
     for (uint64_t i = 0; i < place; i += 61)

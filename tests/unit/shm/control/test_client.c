@@ -137,8 +137,8 @@ END_TEST
 
 static int play_hello_only(int socket)
 {
-    enum mr_msg_type type;
     answer_hello(socket);
+    enum mr_msg_type type;
     return recv_request(socket, &type) == -1 ? 0 : 1;
 }
 
@@ -209,8 +209,8 @@ END_TEST
 /* Each wrong answer to an INDEX, in order. */
 static int play_wrong_answers(int socket)
 {
-    enum mr_msg_type type;
     answer_hello(socket);
+    enum mr_msg_type type;
     for (unsigned i = 0; i < 7; i++) {
         if (recv_request(socket, &type) != 0 || type != MR_MSG_INDEX)
             return 1;
@@ -264,8 +264,8 @@ END_TEST
 
 static int play_lane_that_is_none(int socket)
 {
-    enum mr_msg_type type;
     answer_hello(socket);
+    enum mr_msg_type type;
     if (recv_request(socket, &type) != 0 || type != MR_MSG_OPEN_LANE)
         return 1;
     struct mr_msg_out *out = mr_msg_new(MR_MSG_OK);
@@ -318,8 +318,8 @@ END_TEST
 
 static int play_die(int socket)
 {
-    enum mr_msg_type type;
     answer_hello(socket);
+    enum mr_msg_type type;
     recv_request(socket, &type);
     _exit(0); /* without an answer */
 }

@@ -221,7 +221,6 @@ END_TEST
 
 START_TEST(test_to_a_worker_and_back)
 {
-    struct mr_config back;
     ck_assert_int_eq(mr_config_set_u64(key("fetch", "connections"), &config, 77), 0);
     ck_assert_int_eq(mr_config_set_text(key("gcs", "endpoint"), &config, "http://127.0.0.1:1"), 0);
     ck_assert_int_eq(mr_config_set_text(key("gcs", "auth"), &config, "anonymous"), 0);
@@ -233,6 +232,7 @@ START_TEST(test_to_a_worker_and_back)
     ck_assert_int_eq(mr_config_set_text(key("dataset", "tail"), train, "pad"), 0);
     int fd = mr_config_to_fd(&config);
     ck_assert_int_ge(fd, 0);
+    struct mr_config back;
     ck_assert_int_eq(mr_config_from_fd(&back, fd), 0);
     close(fd);
     ck_assert_uint_eq(back.fetch.connections, 77);
@@ -254,9 +254,9 @@ END_TEST
 
 START_TEST(test_damaged_encodings)
 {
-    char good[65536];
     ck_assert_ptr_nonnull(mr_config_add_dataset(&config, "train"));
     int fd = mr_config_to_fd(&config);
+    char good[65536];
     ssize_t length = pread(fd, good, sizeof good, 0);
     ck_assert_int_gt(length, 100);
     struct mr_config back;

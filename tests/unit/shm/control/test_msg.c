@@ -44,8 +44,8 @@ static void send_raw(const void *bytes, size_t length)
 
 static void expect_bad(const void *bytes, size_t length)
 {
-    struct mr_msg_in in;
     send_raw(bytes, length);
+    struct mr_msg_in in;
     ck_assert_int_eq(mr_msg_recv(ends[1], &in), -1);
     ck_assert_int_eq(mr_error_code(), MR_E_PROTOCOL);
 }
@@ -68,22 +68,22 @@ START_TEST(test_round_trip)
     ck_assert_int_eq(mr_msg_recv(ends[1], &in), 1);
     ck_assert_int_eq(in.type, MR_MSG_OPEN_DATASET);
     uint64_t number;
-    bool flag;
-    const char *text;
-    size_t length;
-    const char *const *list;
     ck_assert_int_eq(mr_msg_get_u64(&in, "small", &number), 0);
     ck_assert_uint_eq(number, 0);
     ck_assert_int_eq(mr_msg_get_u64(&in, "large", &number), 0);
     ck_assert(number == UINT64_MAX);
+    bool flag;
     ck_assert_int_eq(mr_msg_get_bool(&in, "yes", &flag), 0);
     ck_assert(flag);
     ck_assert_int_eq(mr_msg_get_bool(&in, "no", &flag), 0);
     ck_assert(!flag);
+    const char *text;
     ck_assert_int_eq(mr_msg_get_str(&in, "text", &text), 0);
     ck_assert_str_eq(text, "hello");
     ck_assert_int_eq(mr_msg_get_str(&in, "empty", &text), 0);
     ck_assert_str_eq(text, "");
+    size_t length;
+    const char *const *list;
     ck_assert_int_eq(mr_msg_get_strs(&in, "uris", &list, &length), 0);
     ck_assert_uint_eq(length, 3);
     for (size_t i = 0; i < 3; i++)
@@ -105,15 +105,15 @@ START_TEST(test_wrong_type_and_missing_key)
     struct mr_msg_in in;
     ck_assert_int_eq(mr_msg_recv(ends[1], &in), 1);
     uint64_t number;
-    bool flag;
-    const char *text;
-    size_t length;
-    const char *const *list;
     ck_assert_int_eq(mr_msg_get_u64(&in, "text", &number), -1);
     ck_assert_int_eq(mr_error_code(), MR_E_PROTOCOL);
     ck_assert_ptr_nonnull(strstr(mr_error_text(), "'text'"));
+    bool flag;
     ck_assert_int_eq(mr_msg_get_bool(&in, "number", &flag), -1);
+    const char *text;
     ck_assert_int_eq(mr_msg_get_str(&in, "number", &text), -1);
+    size_t length;
+    const char *const *list;
     ck_assert_int_eq(mr_msg_get_strs(&in, "text", &list, &length), -1);
     mr_error_clear();
     ck_assert_int_eq(mr_msg_get_u64(&in, "absent", &number), -1);
@@ -132,10 +132,10 @@ START_TEST(test_text_as_bytes)
                                  "ab\xa3"
                                  "nul\xc4\x03"
                                  "a\0b";
-    struct mr_msg_in in;
-    const char *text;
     send_raw(packet, sizeof packet - 1);
+    struct mr_msg_in in;
     ck_assert_int_eq(mr_msg_recv(ends[1], &in), 1);
+    const char *text;
     ck_assert_int_eq(mr_msg_get_str(&in, "bin", &text), 0);
     ck_assert_str_eq(text, "ab");
     ck_assert_int_eq(mr_msg_get_str(&in, "nul", &text), -1);
@@ -174,9 +174,10 @@ END_TEST
 START_TEST(test_kept_descriptors)
 {
     unsigned before = open_fds();
-    int sockets[2], pipe_ends[2];
-    struct mr_msg_in in;
+    int sockets[2];
     ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets), 0);
+    int pipe_ends[2];
+    struct mr_msg_in in;
     for (unsigned round = 0; round < 2; round++) {
         ck_assert_int_eq(pipe(pipe_ends), 0);
         struct mr_msg_out *out = mr_msg_new(MR_MSG_CONCAT);
@@ -235,8 +236,8 @@ START_TEST(test_limits_of_a_sender)
     mr_msg_put_str(out, "big", big);
     ck_assert_int_eq(mr_msg_send(ends[0], out), 0);
     struct mr_msg_in in;
-    const char *text;
     ck_assert_int_eq(mr_msg_recv(ends[1], &in), 1);
+    const char *text;
     ck_assert_int_eq(mr_msg_get_str(&in, "big", &text), 0);
     ck_assert_uint_eq(strlen(text), MR_MSG_BYTES_MAX - 16);
     mr_msg_close(&in);
@@ -270,8 +271,8 @@ START_TEST(test_refused_packets)
     expect_bad(big, MR_MSG_BYTES_MAX + 1);
     free(big);
 
-    struct mr_msg_in in;
     send_raw("\x93\x01\x01\x80", 4); /* the socket still works: the next whole message is read */
+    struct mr_msg_in in;
     ck_assert_int_eq(mr_msg_recv(ends[1], &in), 1);
     mr_msg_close(&in);
 }
@@ -308,8 +309,8 @@ END_TEST
 
 START_TEST(test_ends_of_a_socket)
 {
-    struct mr_msg_in in;
     ck_assert_int_eq(fcntl(ends[1], F_SETFL, O_NONBLOCK), 0);
+    struct mr_msg_in in;
     ck_assert_int_eq(mr_msg_recv(ends[1], &in), 0);
     ck_assert_int_eq(fcntl(ends[0], F_SETFL, O_NONBLOCK), 0);
     unsigned sent = 0;
@@ -348,18 +349,18 @@ START_TEST(test_noise)
             for (unsigned i = 0; i < round % 4; i++)
                 packet[mr_random64() % length] = (unsigned char)mr_random64();
         }
-        struct mr_msg_in in;
         send_raw(packet, length);
+        struct mr_msg_in in;
         if (mr_msg_recv(ends[1], &in) != 1)
             continue;
         uint64_t number;
+        mr_msg_get_u64(&in, "key", &number);
         bool flag;
+        mr_msg_get_bool(&in, "yes1", &flag);
         const char *text;
+        mr_msg_get_str(&in, "name", &text);
         size_t size;
         const char *const *list;
-        mr_msg_get_u64(&in, "key", &number);
-        mr_msg_get_bool(&in, "yes1", &flag);
-        mr_msg_get_str(&in, "name", &text);
         if (mr_msg_get_strs(&in, "list", &list, &size) == 0)
             for (size_t i = 0; i < size; i++)
                 ck_assert_uint_le(strlen(list[i]), length);

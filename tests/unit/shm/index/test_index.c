@@ -99,14 +99,14 @@ static int add_name(struct mr_index_builder *b, const char *name)
 /* Objects [from, to) of a model as an attached image, to be freed by the caller. */
 static void *build(const struct model *m, size_t from, size_t to, struct mr_index *index)
 {
-    void *image;
-    size_t length;
     struct mr_index_builder *b = mr_index_builder_new(&source, -1);
     ck_assert_ptr_nonnull(b);
     for (size_t i = from; i < to; i++)
         ck_assert_msg(add(b, &m->objects[i]) == 0, "%s", mr_error_text());
     mr_index_builder_drop(b, MR_DROP_FOLDER, 3);
     ck_assert_uint_eq(mr_index_builder_count(b), to - from);
+    void *image;
+    size_t length;
     ck_assert_msg(mr_index_builder_finish(b, &image, &length) == 0, "%s", mr_error_text());
     mr_index_builder_destroy(b);
     ck_assert_msg(mr_index_attach(index, image, length) == 0, "%s", mr_error_text());
@@ -127,11 +127,11 @@ static void assert_entry(const struct object *o, const struct mr_index_entry *e,
 
 static void assert_equal(const struct model *m, const struct mr_index *index)
 {
+    uint64_t total = 0, max = 0;
+    ck_assert_uint_eq(index->info.count, m->n);
     char name[MR_INDEX_NAME_SIZE];
     struct mr_index_entry e;
-    struct mr_index_iter it;
-    uint64_t found, total = 0, max = 0;
-    ck_assert_uint_eq(index->info.count, m->n);
+    uint64_t found;
     for (size_t i = 0; i < m->n; i++) {
         ck_assert_int_eq(mr_index_get(index, i, &e, name), 0);
         assert_entry(&m->objects[i], &e, name);
@@ -145,6 +145,7 @@ static void assert_equal(const struct model *m, const struct mr_index *index)
     ck_assert_uint_eq(index->info.total_bytes, total);
     ck_assert_uint_eq(index->info.max_size, max);
     size_t first = m->n ? pick(m->n) : 0;
+    struct mr_index_iter it;
     mr_index_iter_init(&it, index, first);
     for (size_t i = first; i < m->n; i++) {
         ck_assert_int_eq(mr_index_iter_next(&it, &e), 1);
@@ -221,7 +222,7 @@ START_TEST(concat_is_canonical)
 {
     for (uint64_t seed = 0; seed < 12; seed++) {
         struct model m = model_new(700, seed, 70);
-        struct mr_index whole, parts[4], joined;
+        struct mr_index whole, parts[4];
         void *whole_image = build(&m, 0, m.n, &whole), *images[4];
         const struct mr_index *list[4];
         size_t from = 0;
@@ -235,10 +236,11 @@ START_TEST(concat_is_canonical)
         ck_assert_int_ge(fd, 0);
         ck_assert_int_eq(ftruncate(fd, 1 << 20), 0);
         struct mr_index_builder *b = mr_index_builder_new(&source, fd);
-        size_t length;
         ck_assert_msg(mr_index_concat(b, list, 4) == 0, "%s", mr_error_text());
+        size_t length;
         ck_assert_int_eq(mr_index_builder_finish(b, NULL, &length), 0);
         mr_index_builder_destroy(b);
+        struct mr_index joined;
         ck_assert_msg(mr_index_map(&joined, fd) == 0, "%s", mr_error_text());
         close(fd);
         assert_equal(&m, &joined);
@@ -262,25 +264,25 @@ START_TEST(large_file)
     char name[64];
     int fd = memfd_create("index", MFD_CLOEXEC);
     struct mr_index_builder *b = mr_index_builder_new(&source, fd);
-    struct mr_index index;
-    struct mr_index_entry e;
-    size_t length;
     const unsigned n = 200000;
-    uint64_t found;
     for (unsigned i = 0; i < n; i++) {
         int l = snprintf(name, sizeof(name), "train/shard-%04u/image-%08u.jpeg", i / 1000, i);
         ck_assert_int_eq(mr_index_builder_add(b, name, (size_t)l, 100000 + mr_mix64(i) % 50000,
                                               1700000000000000 + mr_mix64(i) % 100000000000, (uint32_t)i, true),
                          0);
     }
+    size_t length;
     ck_assert_int_eq(mr_index_builder_finish(b, NULL, &length), 0);
     mr_index_builder_destroy(b);
     ck_assert_uint_le(length, (size_t)n * 40);
+    struct mr_index index;
     ck_assert_int_eq(mr_index_map(&index, fd), 0);
     ck_assert_int_eq(mr_index_verify(&index), 0);
+    struct mr_index_entry e;
+    uint64_t found;
     for (unsigned i = 0; i < n; i += 997) {
-        char got[MR_INDEX_NAME_SIZE];
         snprintf(name, sizeof(name), "train/shard-%04u/image-%08u.jpeg", i / 1000, i);
+        char got[MR_INDEX_NAME_SIZE];
         ck_assert_int_eq(mr_index_get(&index, i, &e, got), 0);
         ck_assert_str_eq(got, name);
         ck_assert_uint_eq(e.crc32c, i);
@@ -298,12 +300,12 @@ START_TEST(compact_with_random_versions)
 {
     char name[64];
     struct mr_index_builder *b = mr_index_builder_new(&source, -1);
-    void *image;
-    size_t length;
     for (unsigned i = 0; i < 20000; i++) {
         int l = snprintf(name, sizeof(name), "train/%06u/part-%u.npy", i / 10, i % 10);
         ck_assert_int_eq(mr_index_builder_add(b, name, (size_t)l, mr_mix64(i) % 10000000, mr_mix64(i), 0, false), 0);
     }
+    void *image;
+    size_t length;
     ck_assert_int_eq(mr_index_builder_finish(b, &image, &length), 0);
     mr_index_builder_destroy(b);
     ck_assert_uint_le(length, (size_t)20000 * 40);
@@ -316,13 +318,13 @@ START_TEST(digest_sees_every_column)
     uint8_t before[MR_INDEX_DIGEST_BYTES];
     for (int change = 0; change <= 5; change++) {
         struct model m = model_new(100, 3, 100);
-        struct mr_index index;
         struct object *o = &m.objects[77];
         o->size += change == 1;
         o->version += change == 2;
         o->crc += change == 3;
         o->has_crc = change != 4;
         o->name[o->length - 1] = (char)(o->name[o->length - 1] + (change == 5));
+        struct mr_index index;
         void *image = build(&m, 0, m.n, &index);
         if (change == 0)
             memcpy(before, index.info.digest, sizeof(before));
@@ -344,7 +346,6 @@ START_TEST(refuses_bad_order)
     };
     for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct mr_index_builder *b = mr_index_builder_new(&source, -1);
-        void *image;
         ck_assert_int_eq(add_name(b, cases[i].first), 0);
         ck_assert_int_eq(add_name(b, cases[i].second), -1);
         ck_assert_int_eq(mr_error_code(), MR_E_PROTOCOL);
@@ -352,6 +353,7 @@ START_TEST(refuses_bad_order)
         ck_assert_ptr_nonnull(strstr(mr_error_text(), cases[i].second));
         ck_assert_ptr_nonnull(strstr(mr_error_text(), cases[i].says));
         ck_assert_int_eq(add_name(b, "zz"), -1);
+        void *image;
         ck_assert_int_eq(mr_index_builder_finish(b, &image, NULL), -1);
         mr_index_builder_destroy(b);
     }
@@ -380,10 +382,9 @@ END_TEST
 START_TEST(refuses_parts_that_overlap_or_differ)
 {
     struct model m = model_new(200, 9, 50);
-    struct mr_index low, high, other;
+    struct mr_index low, high;
     void *a = build(&m, 0, 120, &low), *b = build(&m, 119, m.n, &high), *image;
     struct mr_index_source elsewhere = source;
-    size_t length;
     elsewhere.endpoint = "http://127.0.0.1:2";
     struct mr_index_builder *builder = mr_index_builder_new(&source, -1);
     ck_assert_int_eq(mr_index_concat(builder, (const struct mr_index *const[]){&low, &high}, 2), -1);
@@ -393,7 +394,9 @@ START_TEST(refuses_parts_that_overlap_or_differ)
     mr_index_builder_destroy(builder);
 
     builder = mr_index_builder_new(&elsewhere, -1);
+    size_t length;
     ck_assert_int_eq(mr_index_builder_finish(builder, &image, &length), 0);
+    struct mr_index other;
     ck_assert_int_eq(mr_index_attach(&other, image, length), 0);
     mr_index_builder_destroy(builder);
     builder = mr_index_builder_new(&source, -1);
@@ -411,7 +414,6 @@ START_TEST(unfinished_or_short_files_are_refused)
 {
     struct mr_index index;
     int fd = memfd_create("index", MFD_CLOEXEC);
-    size_t length;
     char byte = 'x';
     ck_assert_int_eq(mr_index_map(&index, fd), -1);
     ck_assert_int_eq(mr_error_code(), MR_E_CORRUPT);
@@ -423,6 +425,7 @@ START_TEST(unfinished_or_short_files_are_refused)
     ck_assert_int_eq(mr_error_code(), MR_E_CORRUPT);
     b = mr_index_builder_new(&source, fd);
     ck_assert_int_eq(add_name(b, "a"), 0);
+    size_t length;
     ck_assert_int_eq(mr_index_builder_finish(b, NULL, &length), 0);
     mr_index_builder_destroy(b);
     ck_assert_int_eq(mr_index_map(&index, fd), 0);
@@ -475,8 +478,9 @@ START_TEST(crafted_headers_are_refused)
     struct mr_index index;
     unsigned char *image = build(&m, 0, m.n, &index);
     size_t length = index.length;
-    struct mr_index_header good, h;
+    struct mr_index_header good;
     memcpy(&good, image, sizeof(good));
+    struct mr_index_header h;
     for (int i = 0; i < 12; i++) {
         h = good;
         h.strings_bytes = i == 0 ? UINT64_MAX - 99 : i == 1 ? 0 : h.strings_bytes;
@@ -504,20 +508,21 @@ END_TEST
 
 START_TEST(digest_text)
 {
-    uint8_t digest[MR_INDEX_DIGEST_BYTES], back[MR_INDEX_DIGEST_BYTES];
-    char text[MR_INDEX_DIGEST_SIZE];
-    struct mr_index index;
+    uint8_t digest[MR_INDEX_DIGEST_BYTES];
     struct model m = {NULL, 0};
     for (unsigned i = 0; i < sizeof(digest); i++)
         digest[i] = (uint8_t)(i * 9 + 3);
+    char text[MR_INDEX_DIGEST_SIZE];
     mr_index_digest_text(digest, text);
     ck_assert_uint_eq(strlen(text), 64);
+    uint8_t back[MR_INDEX_DIGEST_BYTES];
     ck_assert_int_eq(mr_index_digest_parse(text, back), 0);
     ck_assert_mem_eq(digest, back, sizeof(digest));
     ck_assert_int_eq(mr_index_digest_parse("12", back), -1);
     text[10] = 'g';
     ck_assert_int_eq(mr_index_digest_parse(text, back), -1);
     ck_assert_int_eq(mr_error_code(), MR_E_USAGE);
+    struct mr_index index;
     /* Of no blocks: SHA-256 of nothing. */
     void *image = build(&m, 0, 0, &index);
     mr_index_digest_text(index.info.digest, text);

@@ -56,18 +56,18 @@ static struct mr_index make_index(unsigned count)
                                            .prefix_count = 2,
                                            .created_wall_ns = 1234567890};
     struct mr_index_builder *b = mr_index_builder_new(&source, -1);
-    struct mr_index index;
-    void *image;
-    size_t length;
     char name[64];
     for (unsigned i = 0; i < count; i++) {
         snprintf(name, sizeof name, "train/%08u/%016llx", i, (unsigned long long)mr_mix64(i));
         ck_assert_int_eq(mr_index_builder_add(b, name, strlen(name), mr_mix64(i) % 100000, i, i, true), 0);
     }
     mr_index_builder_drop(b, MR_DROP_CLASS, 3);
+    void *image;
+    size_t length;
     ck_assert_int_eq(mr_index_builder_finish(b, &image, &length), 0);
     mr_index_builder_destroy(b);
     images[image_count++] = image;
+    struct mr_index index;
     ck_assert_int_eq(mr_index_attach(&index, image, length), 0);
     return index;
 }
@@ -87,9 +87,9 @@ START_TEST(comes_back)
     static const unsigned counts[] = {0, 1, 64, 1000, 200000};
     struct mr_index index = make_index(counts[_i]), again;
     struct mr_index_file file;
-    char digest[MR_INDEX_DIGEST_SIZE];
     int fd = saved_memfd(&index), out = memfd_create("image", 0);
     ck_assert_int_eq(mr_index_file_open(&file, fd), 0);
+    char digest[MR_INDEX_DIGEST_SIZE];
     mr_index_digest_text(index.info.digest, digest);
     ck_assert_str_eq(file.digest, digest);
     ck_assert_str_eq(file.bucket, "bucket");
@@ -134,9 +134,9 @@ START_TEST(any_damaged_byte_is_found)
     struct stat status;
     ck_assert_int_eq(fstat(fd, &status), 0);
     for (off_t at = 0; at < status.st_size; at++) {
-        unsigned char byte, wrong;
+        unsigned char byte;
         ck_assert_int_eq(pread(fd, &byte, 1, at), 1);
-        wrong = byte ^ (unsigned char)(1u << at % 8);
+        unsigned char wrong = byte ^ (unsigned char)(1u << at % 8);
         ck_assert_int_eq(pwrite(fd, &wrong, 1, at), 1);
         ck_assert_msg(read_back(fd) != 0, "byte %lld", (long long)at);
         ck_assert_int_eq(mr_error_code(), MR_E_CORRUPT);
@@ -207,14 +207,14 @@ START_TEST(saving_replaces_or_refuses)
 {
     struct mr_index one = make_index(10), two = make_index(20);
     const struct mr_index_file_extra extra = {0};
-    struct mr_index_file file;
-    char path[128];
     make_folder();
+    char path[128];
     snprintf(path, sizeof path, "%s/a.mri", folder);
     ck_assert_int_eq(mr_index_file_save(path, &one, &extra, false), 0);
     ck_assert_int_eq(mr_index_file_save(path, &two, &extra, false), -1);
     ck_assert_int_eq(mr_error_code(), MR_E_EXISTS);
     int fd = mr_index_file_open_path(path);
+    struct mr_index_file file;
     ck_assert_int_eq(mr_index_file_open(&file, fd), 0);
     ck_assert_uint_eq(file.objects, 10);
     mr_index_file_close(&file);
@@ -234,8 +234,8 @@ START_TEST(killed_while_saving)
 {
     struct mr_index index = make_index(100000);
     const struct mr_index_file_extra extra = {0};
-    char path[128];
     make_folder();
+    char path[128];
     snprintf(path, sizeof path, "%s/a.mri", folder);
     for (unsigned round = 0; round < 40; round++) {
         pid_t pid = fork();

@@ -12,7 +12,6 @@ static const uint8_t digest[MR_PLAN_DIGEST_BYTES] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
 static struct mr_plan plan_of(uint64_t size, uint32_t rank, uint32_t world, uint32_t batch, uint64_t cursor,
                               enum mr_plan_tail tail)
 {
-    struct mr_plan plan;
     struct mr_plan_params p = {.size = size,
                                .seed = 7,
                                .epoch = 3,
@@ -23,6 +22,7 @@ static struct mr_plan plan_of(uint64_t size, uint32_t rank, uint32_t world, uint
                                .shuffle = true,
                                .tail = tail};
     memcpy(p.digest, digest, sizeof(digest));
+    struct mr_plan plan;
     if (mr_plan_init(&plan, &p) != 0)
         ck_abort_msg("%s", mr_error_text());
     return plan;
@@ -124,7 +124,7 @@ static double chi_square(const unsigned *counts, unsigned cells, unsigned draws)
  * 49.7 by chance once in a thousand, and the draws are always the same. */
 START_TEST(orders_of_four_are_equally_likely)
 {
-    unsigned counts[256] = {0}, used[24], cells = 0;
+    unsigned counts[256] = {0}, cells = 0;
     for (uint64_t k = 0; k < 24000; k++) {
         struct mr_perm perm;
         unsigned code = 0;
@@ -133,6 +133,7 @@ START_TEST(orders_of_four_are_equally_likely)
             code = code << 2 | (unsigned)mr_perm_at(&perm, i);
         counts[code]++;
     }
+    unsigned used[24];
     for (unsigned i = 0; i < 256; i++) {
         if (counts[i] > 0) {
             ck_assert_uint_lt(cells, 24);
@@ -179,9 +180,9 @@ END_TEST
 START_TEST(key_is_digest_seed_and_epoch)
 {
     uint8_t other[MR_PLAN_DIGEST_BYTES];
-    struct mr_perm perms[5];
     memcpy(other, digest, sizeof(other));
     other[31] ^= 1;
+    struct mr_perm perms[5];
     mr_perm_init(&perms[0], 1000, 7, 3, digest, true);
     mr_perm_init(&perms[1], 1000, 8, 3, digest, true);
     mr_perm_init(&perms[2], 1000, 7, 4, digest, true);
@@ -226,10 +227,10 @@ static void check_rest(uint64_t n, uint32_t world, uint32_t batch, uint64_t curs
     for (uint64_t s = 0; s < steps; s++) {
         uint32_t least = UINT32_MAX, most = 0;
         for (uint32_t rank = 0; rank < world; rank++) {
-            uint64_t first;
-            uint32_t count;
             struct mr_plan mine = plan_of(n, rank, world, batch, cursor, tail);
             HOLDS(mr_plan_steps(&mine) == steps);
+            uint64_t first;
+            uint32_t count;
             mr_plan_share(&mine, s, &first, &count);
             HOLDS(first == at);
             HOLDS(count > 0);

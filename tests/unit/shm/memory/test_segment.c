@@ -23,16 +23,15 @@ START_TEST(both_ends_see_the_same)
     for (size_t i = 0; i < 3; i++) {
         uint64_t size = 0;
         int fd = mr_segment_new(backings[i], "a test", 100000, true), flags;
-        unsigned char *a, *b;
-        struct stat st;
         ck_assert_int_ge(fd, 0);
         flags = fcntl(fd, F_GETFD);
         ck_assert(flags & FD_CLOEXEC);
+        struct stat st;
         ck_assert_int_eq(fstat(fd, &st), 0);
         ck_assert_int_ge(st.st_blocks * 512, 100000); /* reserved */
         ck_assert_uint_eq(st.st_nlink, 0);            /* no name */
-        a = mr_segment_map(fd, 0, true, &size);
-        b = mr_segment_map(fd, 5000, false, NULL);
+        unsigned char *a = mr_segment_map(fd, 0, true, &size);
+        unsigned char *b = mr_segment_map(fd, 5000, false, NULL);
         ck_assert_ptr_nonnull(a);
         ck_assert_ptr_nonnull(b);
         ck_assert_uint_eq(size, 100000);
@@ -54,9 +53,8 @@ START_TEST(a_readonly_mapping_cannot_become_writable)
 {
     for (size_t i = 0; i < 3; i++) {
         int fd = mr_segment_new(backings[i], "an arena", 8192, true), ro = mr_segment_reopen_readonly(fd);
-        void *at;
         ck_assert_int_ge(ro, 0);
-        at = mr_segment_map(ro, 8192, false, NULL);
+        void *at = mr_segment_map(ro, 8192, false, NULL);
         ck_assert_ptr_nonnull(at);
         ck_assert_int_eq(mprotect(at, 8192, PROT_READ | PROT_WRITE), -1);
         ck_assert_int_eq(errno, EACCES);
@@ -123,11 +121,11 @@ START_TEST(huge_or_small_all_pages_are_reserved)
 {
     const uint64_t size = (5 << 20) + 4096;
     for (size_t i = 0; i < 3; i++) {
-        struct stat st;
         int fd = mr_segment_new(backings[i], "an arena", size, false);
         unsigned char *at = mr_segment_map(fd, size, true, NULL);
         ck_assert_ptr_nonnull(at);
         ck_assert_msg(mr_segment_reserve_huge(fd, at, "an arena", size) == 0, "%s", mr_error_text());
+        struct stat st;
         ck_assert_int_eq(fstat(fd, &st), 0);
         ck_assert_uint_ge((uint64_t)st.st_blocks * 512, size);
         for (uint64_t page = 0; page < size; page += 4096) {
@@ -148,14 +146,15 @@ END_TEST
 
 START_TEST(names_of_dead_runs_are_swept)
 {
-    char dead[64], mine[64], path[96];
     pid_t child = fork();
-    int status;
 
     if (child == 0)
         _exit(0);
-    snprintf(dead, sizeof dead, "/millrace.%d-123.0", (int)child);   /* its process is gone */
+    char dead[64];
+    snprintf(dead, sizeof dead, "/millrace.%d-123.0", (int)child); /* its process is gone */
+    char mine[64];
     snprintf(mine, sizeof mine, "/millrace.%d-1x.0", (int)getpid()); /* not of this form */
+    int status;
     waitpid(child, &status, 0);
     int fd = shm_open(dead, O_RDWR | O_CREAT, 0600);
     ck_assert_int_ge(fd, 0);
@@ -163,6 +162,7 @@ START_TEST(names_of_dead_runs_are_swept)
     fd = shm_open(mine, O_RDWR | O_CREAT, 0600);
     close(fd);
     ck_assert_uint_ge(mr_segment_sweep(), 1);
+    char path[96];
     snprintf(path, sizeof path, "/dev/shm%s", dead);
     ck_assert_int_eq(access(path, F_OK), -1);
     snprintf(path, sizeof path, "/dev/shm%s", mine);

@@ -62,13 +62,11 @@ static enum mr_state state_of(uint64_t number)
 
 START_TEST(life_of_a_part)
 {
-    struct mr_ckpt_part_record record;
-    uint64_t filling, bytes;
-    uint32_t parts;
 
     make_lane(UINT32_MAX); /* the lap wraps at part 4 */
     for (uint64_t number = 0; number < SLOTS; number++)
         put(number, PART_BYTES);
+    uint64_t filling;
     ck_assert(!mr_ckpt_part_fill(&lane, SLOTS, &filling)); /* the window is full */
     ck_assert_uint_eq(serve(), 0);                         /* in the order of numbers */
     ck_assert_int_eq(state_of(0), MR_EMPTY);
@@ -76,6 +74,7 @@ START_TEST(life_of_a_part)
     for (uint64_t number = 1; number <= SLOTS; number++)
         ck_assert_uint_eq(serve(), number);
     ck_assert(mr_ckpt_part_is_drained(&lane));
+    struct mr_ckpt_part_record record;
     ck_assert(mr_ckpt_part_record_get(&lane, SLOTS, &record));
     ck_assert_uint_eq(record.length, 5);
     ck_assert_uint_eq(record.crc32c, 77);
@@ -84,6 +83,8 @@ START_TEST(life_of_a_part)
     ck_assert(!mr_ckpt_part_record_get(&lane, MR_CKPT_PARTS_MAX, &record));
     ck_assert_int_eq(mr_ckpt_part_seal(&lane, SLOTS + 1, SLOTS * PART_BYTES + 5), MR_FATE_SEALED);
     ck_assert_int_eq(mr_ckpt_part_fate(&lane), MR_FATE_SEALED);
+    uint64_t bytes;
+    uint32_t parts;
     ck_assert_int_eq(mr_ckpt_part_totals(&lane, &parts, &bytes), 0);
     ck_assert_uint_eq(parts, SLOTS + 1);
     ck_assert_uint_eq(bytes, SLOTS * PART_BYTES + 5);
@@ -94,12 +95,13 @@ END_TEST
 
 START_TEST(abort_empties_every_slot)
 {
-    uint64_t number, held, length, filling;
 
     make_lane(0);
     put(0, 1);
     put(1, 2);
+    uint64_t filling;
     ck_assert(mr_ckpt_part_fill(&lane, 2, &filling));
+    uint64_t number, held, length;
     ck_assert(mr_ckpt_part_take(&lane, &number, &held, &length));
     ck_assert_int_eq(mr_ckpt_part_abort(&lane), MR_FATE_ABORTED);
     ck_assert_int_eq(state_of(1), MR_EMPTY);
@@ -117,11 +119,11 @@ END_TEST
 
 START_TEST(recovery)
 {
-    uint64_t number, held, length, filling;
 
     make_lane(0);
     put(0, 10);
     put(1, 11);
+    uint64_t number, held, length;
     ck_assert(mr_ckpt_part_take(&lane, &number, &held, &length));
     ck_assert_uint_eq(mr_ckpt_part_recover_worker(&lane), 1);
     ck_assert_uint_eq(mr_ckpt_part_recover_worker(&lane), 0);
@@ -130,6 +132,7 @@ START_TEST(recovery)
     ck_assert_uint_eq(length, 10);
     ck_assert_uint_eq(mr_word_attempt(held), 1);
     mr_ckpt_part_put_back(&lane, number, held);
+    uint64_t filling;
     ck_assert(mr_ckpt_part_fill(&lane, 2, &filling));
     ck_assert_int_eq(mr_ckpt_part_recover_trainer(&lane), MR_FATE_ABORTED);
     ck_assert_int_eq(mr_ckpt_part_recover_trainer(&lane), MR_FATE_ABORTED);
@@ -147,12 +150,12 @@ END_TEST
 
 START_TEST(what_a_successor_reads)
 {
-    char id[MR_CKPT_PART_UPLOAD_ID], text[MR_CKPT_PART_TEXT], long_id[MR_CKPT_PART_UPLOAD_ID + 1];
-    uint32_t method, code, crc;
-    uint64_t generation;
 
     make_lane(0);
+    char id[MR_CKPT_PART_UPLOAD_ID];
+    uint32_t method;
     ck_assert(!mr_ckpt_part_get_upload(&lane, &method, id));
+    char long_id[MR_CKPT_PART_UPLOAD_ID + 1];
     memset(long_id, 'x', sizeof long_id - 1);
     long_id[sizeof long_id - 1] = '\0';
     ck_assert(!mr_ckpt_part_set_upload(&lane, 1, long_id));
@@ -164,6 +167,9 @@ START_TEST(what_a_successor_reads)
     ck_assert(!mr_ckpt_part_complete_sent(&lane));
     mr_ckpt_part_set_complete_sent(&lane);
     ck_assert(mr_ckpt_part_complete_sent(&lane));
+    char text[MR_CKPT_PART_TEXT];
+    uint32_t code, crc;
+    uint64_t generation;
     ck_assert_int_eq(mr_ckpt_part_result(&lane, &code, text, &generation, &crc), MR_CKPT_PART_UNDECIDED);
     mr_ckpt_part_finish(&lane, MR_CKPT_PART_FAILED, MR_E_DENIED, "no permission", 0, 0);
     mr_ckpt_part_finish(&lane, MR_CKPT_PART_DONE, 0, "", 3, 4); /* the first one stays */
@@ -177,10 +183,10 @@ END_TEST
 START_TEST(damaged_headers_are_refused)
 {
     const size_t size = mr_ckpt_part_size(SLOTS);
-    struct mr_ckpt_lane other;
 
     make_lane(0);
     struct mr_ckpt_part_shared *shared = segment;
+    struct mr_ckpt_lane other;
     ck_assert_int_eq(mr_ckpt_part_attach(&other, segment, sizeof *shared - 1, SLOTS * PART_BYTES), -1);
     ck_assert_int_eq(mr_ckpt_part_attach(&other, segment, size - 1, SLOTS * PART_BYTES), -1);
     ck_assert_int_eq(mr_error_code(), MR_E_CORRUPT);
@@ -214,13 +220,10 @@ END_TEST
 START_TEST(garbage_words)
 {
     uint64_t random = 88172645463325252u;
-    char text[MR_CKPT_PART_TEXT], id[MR_CKPT_PART_UPLOAD_ID];
 
     make_lane(0);
+    char text[MR_CKPT_PART_TEXT], id[MR_CKPT_PART_UPLOAD_ID];
     for (unsigned round = 0; round < 20000; round++) {
-        struct mr_ckpt_part_record record;
-        uint64_t number, held, length, filling, bytes, generation;
-        uint32_t parts, code, crc, method;
         for (uint32_t slot = 0; slot < SLOTS; slot++) {
             random ^= random << 13, random ^= random >> 7, random ^= random << 17;
             atomic_store(&lane.tickets[slot].word, random);
@@ -229,8 +232,12 @@ START_TEST(garbage_words)
         atomic_store(&lane.shared->fate, (uint32_t)(random >> 20) % 5);
         lane.shared->parts = (uint32_t)random;
         lane.shared->bytes = random;
+        uint64_t bytes;
+        uint32_t parts;
         if (mr_ckpt_part_totals(&lane, &parts, &bytes) == 0)
             ck_assert(parts <= MR_CKPT_PARTS_MAX && bytes <= (uint64_t)parts * PART_BYTES);
+        struct mr_ckpt_part_record record;
+        uint64_t number, held, length;
         while (mr_ckpt_part_take(&lane, &number, &held, &length)) {
             ck_assert_uint_le(length, PART_BYTES);
             ck_assert_uint_le(mr_ckpt_part_offset(&lane, mr_ckpt_part_slot(&lane, number)) + length,
@@ -239,9 +246,13 @@ START_TEST(garbage_words)
             mr_ckpt_part_done(&lane, number, held, &record);
             mr_ckpt_part_record_get(&lane, number, &record);
         }
+        uint64_t filling;
         if (mr_ckpt_part_fill(&lane, random, &filling))
             mr_ckpt_part_publish(&lane, random, filling, random);
+        uint64_t generation;
+        uint32_t code, crc;
         mr_ckpt_part_result(&lane, &code, text, &generation, &crc);
+        uint32_t method;
         mr_ckpt_part_get_upload(&lane, &method, id);
         mr_ckpt_part_abort(&lane);
         mr_ckpt_part_recover_worker(&lane);
@@ -294,11 +305,10 @@ static bool filled(uint64_t number, uint64_t length)
 
 START_TEST(both_ends)
 {
-    uint64_t length = 64, generation;
-    uint32_t code, crc;
-    pthread_t thread;
+    uint64_t length = 64;
 
     make_lane(UINT32_MAX - 3);
+    pthread_t thread;
     pthread_create(&thread, NULL, worker_thread, NULL);
     for (uint64_t number = 0; number < STREAM_PARTS;) {
         uint32_t seen = mr_ckpt_part_seq(&lane);
@@ -309,6 +319,8 @@ START_TEST(both_ends)
             mr_ckpt_part_wait(&lane, seen, 100);
     }
     ck_assert_int_eq(mr_ckpt_part_seal(&lane, STREAM_PARTS, STREAM_PARTS * length), MR_FATE_SEALED);
+    uint64_t generation;
+    uint32_t code, crc;
     for (;;) {
         uint32_t seen = mr_ckpt_part_seq(&lane);
         mr_ckpt_part_set_want(&lane, MR_CKPT_PART_WANT_OUTCOME);

@@ -64,13 +64,14 @@ static unsigned count_state(enum mr_state state)
 static void serve_slot(uint32_t slot, uint32_t flags)
 {
     struct mr_request request;
-    uint64_t filling, ready;
+    uint64_t filling;
     struct mr_descriptor desc = {.extent_offset = next_offset, .extent_length = 64, .length = 64, .flags = flags};
 
     ck_assert(mr_lane_claim(lane, slot, mr_lane_load(lane, slot), 0, &filling, &request));
     world_fill((char *)world.arena[0] + next_offset, request.object, 64);
     next_offset = (next_offset + 64) % (1 << 20);
     mr_lane_describe(lane, slot, &desc);
+    uint64_t ready;
     mr_lane_publish(lane, slot, filling, &ready);
     mr_wake_consumer(lane);
 }
@@ -127,9 +128,9 @@ END_TEST
 
 START_TEST(posting_goes_by_blocks)
 {
-    struct mr_sample samples[40];
 
     set_up(16, 1 << 20, 0); /* blocks of 4 */
+    struct mr_sample samples[40];
     memset(samples, 0, sizeof samples);
     for (unsigned i = 0; i < 40; i++)
         samples[i] = (struct mr_sample){.request.object = i, .bytes = 64, .cookie = i + 1000};
@@ -154,16 +155,16 @@ END_TEST
 
 START_TEST(kept_views_are_skipped_and_then_copied)
 {
-    struct mr_delivery held[3], last;
-    struct mr_consumer_stats stats;
 
     set_up(4, 1 << 20, 0);
     feed(20, 64);
+    struct mr_delivery held[3];
     for (uint64_t i = 0; i < 3; i++) {
         serve_all();
         expect(i, false);
         held[i] = got;
     }
+    struct mr_delivery last;
     for (uint64_t i = 3; i < 20; i++) { /* one slot goes on; 3 of 4 are held */
         if (mr_consumer_next(consumer, 0, &last) == MR_NEXT_TIMEOUT) {
             serve_all();
@@ -174,6 +175,7 @@ START_TEST(kept_views_are_skipped_and_then_copied)
         ck_assert(world_matches(last.data, i, 64));
         end(&last);
     }
+    struct mr_consumer_stats stats;
     mr_consumer_stats(consumer, &stats);
     ck_assert_uint_eq(stats.held, 3);
     ck_assert_uint_eq(stats.copies, 17);
@@ -248,11 +250,11 @@ END_TEST
 
 START_TEST(failures_are_told)
 {
-    struct mr_request request;
-    uint64_t filling;
 
     set_up(8, 1 << 20, 0);
     feed(3, 64);
+    struct mr_request request;
+    uint64_t filling;
     ck_assert(mr_lane_claim(lane, 0, mr_lane_load(lane, 0), 0, &filling, &request));
     mr_lane_fail(lane, 0, filling, MR_E_CHANGED, "it has changed");
     ck_assert(mr_lane_poison(lane, 1, mr_lane_load(lane, 1), MR_E_IO, "three deaths"));
@@ -341,10 +343,10 @@ static void *serve_later(void *arg)
 
 START_TEST(a_publisher_wakes_the_waiting)
 {
-    pthread_t thread;
 
     set_up(8, 1 << 20, 0);
     feed(2, 64);
+    pthread_t thread;
     pthread_create(&thread, NULL, serve_later, NULL);
     ck_assert_int_eq(mr_consumer_next(consumer, 30000, &got), MR_NEXT_OK);
     ck_assert_uint_eq(got.sample.request.object, 0);
@@ -405,7 +407,6 @@ END_TEST
 /* Invariant 15. */
 START_TEST(a_forked_child_changes_nothing)
 {
-    int status;
 
     set_up(8, 1 << 20, 0);
     feed(4, 64);
@@ -438,6 +439,7 @@ START_TEST(a_forked_child_changes_nothing)
         mr_consumer_destroy(consumer);
         _exit(right ? 0 : 1);
     }
+    int status;
     ck_assert_int_eq(waitpid(child, &status, 0), child);
     ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     ck_assert(!mr_consumer_is_foreign(consumer));

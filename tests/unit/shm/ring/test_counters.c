@@ -13,13 +13,13 @@
 START_TEST(starts_empty_and_adds)
 {
     static _Alignas(64) struct mr_counters block;
-    struct mr_counters_snapshot got;
     memset(&block, 0xff, sizeof(block));
     mr_counters_init(&block, MR_ROLE_FETCH, 5);
     mr_counters_adopt(&block, 2, 1234, 99);
     mr_counter_add(&block, MR_WC_BYTES, UINT64_C(1) << 40);
     mr_counter_add(&block, MR_WC_BYTES, 1);
     mr_counter_add(&block, MR_COUNTERS_SLOTS, 1); /* out of range: nothing */
+    struct mr_counters_snapshot got;
     ck_assert_int_eq(mr_counters_read(&block, &got), 0);
     ck_assert_int_eq(got.role, MR_ROLE_FETCH);
     ck_assert_uint_eq(got.slot, 5);
@@ -54,7 +54,6 @@ END_TEST
 /* What a process counted is there after it was killed, in a mapping that cannot write. */
 START_TEST(readable_after_a_kill)
 {
-    struct mr_counters_snapshot got;
     int status, fd = memfd_create("counters", MFD_CLOEXEC);
     ck_assert_int_eq(ftruncate(fd, MR_COUNTERS_BYTES), 0);
     struct mr_counters *rw = mmap(NULL, MR_COUNTERS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -71,6 +70,7 @@ START_TEST(readable_after_a_kill)
     }
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     ck_assert(WIFSIGNALED(status));
+    struct mr_counters_snapshot got;
     ck_assert_int_eq(mr_counters_read(ro, &got), 0);
     ck_assert_int_eq(got.pid, pid);
     ck_assert_uint_eq(got.values[MR_CC_SAMPLES], 1000);
@@ -90,9 +90,9 @@ static void *count_up(void *block)
 START_TEST(threads_of_the_owner_lose_nothing)
 {
     static _Alignas(64) struct mr_counters block;
-    pthread_t threads[2];
     uint64_t last = 0;
     mr_counters_init(&block, MR_ROLE_CONSUMER, 0);
+    pthread_t threads[2];
     for (int i = 0; i < 2; i++)
         ck_assert_int_eq(pthread_create(&threads[i], NULL, count_up, &block), 0);
     for (int i = 0; i < 1000; i++) {
@@ -109,7 +109,7 @@ END_TEST
 /* Names are fit for Prometheus, and no two of a role are the same. */
 START_TEST(labels_are_fit_to_print)
 {
-    unsigned count, of_list;
+    unsigned count;
     for (unsigned role = 1; role < MR_COUNTER_ROLES; role++) {
         const struct mr_counter_label *labels = mr_counter_labels(role, &count);
         ck_assert_uint_gt(count, 0);
@@ -124,6 +124,7 @@ START_TEST(labels_are_fit_to_print)
         }
     }
     ck_assert_str_eq(mr_counter_labels(MR_ROLE_FETCH, &count)[MR_WC_IDLE_NS].name, "idle_ns");
+    unsigned of_list;
     ck_assert_str_eq(mr_counter_labels(MR_ROLE_LIST, &of_list)[MR_WC_DROPPED_SPECIAL].name, "dropped_special");
     ck_assert_str_eq(mr_counter_labels(MR_ROLE_CONSUMER, &count)[MR_CC_REPLACED].name, "replaced_samples");
     ck_assert_ptr_null(mr_counter_labels(0, &count));

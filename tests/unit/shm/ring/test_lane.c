@@ -17,10 +17,9 @@ static void make_lane(uint32_t window, uint32_t first_lap)
 {
     size_t size = mr_lane_size(window);
     int fd = mr_segment_new(MR_BACKING_MEMFD, "a lane", size, true);
-    void *at;
 
     ck_assert_int_ge(fd, 0);
-    at = mr_segment_map(fd, size, true, NULL);
+    void *at = mr_segment_map(fd, size, true, NULL);
     ck_assert_ptr_nonnull(at);
     mr_lane_format(at, window, 3, 9, 1, 1000, first_lap);
     mr_segment_unmap(at, size);
@@ -63,9 +62,9 @@ static uint64_t claim(uint64_t number, unsigned producer)
 static uint64_t publish(uint64_t number, uint64_t filling)
 {
     struct mr_descriptor desc = {.extent_offset = 4096 * number, .extent_length = 10, .length = 7, .crc32c = 8};
-    uint64_t ready;
 
     mr_lane_describe(&lane, mr_lane_slot(&lane, number), &desc);
+    uint64_t ready;
     mr_lane_publish(&lane, mr_lane_slot(&lane, number), filling, &ready);
     return ready;
 }
@@ -83,11 +82,11 @@ static uint64_t take(uint64_t number, struct mr_descriptor *desc, bool *failed)
 
 START_TEST(life_of_a_ticket)
 {
+
+    make_lane(4, 0);
     struct mr_descriptor desc;
     uint64_t filling, word;
     bool failed;
-
-    make_lane(4, 0);
     for (uint64_t n = 0; n < 40; n++) {
         post(n);
         ck_assert(!mr_lane_take(&lane, n, &word, &desc, &failed));
@@ -110,15 +109,15 @@ END_TEST
 
 START_TEST(failure_has_no_extent_and_bounded_text)
 {
-    struct mr_descriptor desc;
-    char text[MR_FAIL_TEXT + 16], longer[500];
-    bool failed;
 
     make_lane(4, 0);
+    char longer[500];
     memset(longer, 'x', sizeof longer);
     longer[499] = '\0';
     post(0);
     publish(0, claim(0, 1));
+    struct mr_descriptor desc;
+    bool failed;
     take(0, &desc, &failed);
     post(1);
     uint64_t filling = claim(1, 1);
@@ -127,6 +126,7 @@ START_TEST(failure_has_no_extent_and_bounded_text)
     ck_assert(failed);
     ck_assert_uint_eq(desc.code, MR_E_NOT_FOUND);
     ck_assert_uint_eq(desc.extent_length, 0);
+    char text[MR_FAIL_TEXT + 16];
     mr_lane_fail_reason(&lane, 1, &desc, text);
     ck_assert_uint_eq(strlen(text), MR_FAIL_TEXT + 15);
 
@@ -145,9 +145,6 @@ END_TEST
 
 START_TEST(give_back_and_take_back)
 {
-    struct mr_descriptor desc;
-    uint64_t word;
-    bool failed;
 
     make_lane(8, 0);
     post(0);
@@ -158,7 +155,9 @@ START_TEST(give_back_and_take_back)
     ck_assert(mr_lane_take_back(&lane, 0, ready));
     ck_assert_int_eq(mr_word_state(word_of(0)), MR_PENDING);
     ready = publish(0, claim(0, 3));
-    word = take(0, &desc, &failed);
+    struct mr_descriptor desc;
+    bool failed;
+    uint64_t word = take(0, &desc, &failed);
     ck_assert(!mr_lane_take_back(&lane, 0, ready)); /* HELD */
     ck_assert(mr_lane_release(&lane, 0, word));
     drop_lane();
@@ -168,8 +167,6 @@ END_TEST
 /* Slots 0..7 in every state: PENDING FILLING READY FAILED HELD RELEASED EMPTY EMPTY. */
 static void every_state(uint64_t *filling, uint64_t *held)
 {
-    struct mr_descriptor desc;
-    bool failed;
 
     for (uint64_t n = 0; n < 6; n++)
         post(n);
@@ -177,6 +174,8 @@ static void every_state(uint64_t *filling, uint64_t *held)
     publish(2, claim(2, 6));
     mr_lane_fail(&lane, 3, claim(3, 6), MR_E_NET, "lost");
     publish(4, claim(4, 6));
+    struct mr_descriptor desc;
+    bool failed;
     *held = take(4, &desc, &failed);
     publish(5, claim(5, 6));
     ck_assert(mr_lane_release(&lane, 5, take(5, &desc, &failed)));
@@ -185,11 +184,11 @@ static void every_state(uint64_t *filling, uint64_t *held)
 START_TEST(close_leaves_filling_and_held)
 {
     static const enum mr_state left[8] = {MR_EMPTY, MR_FILLING, MR_EMPTY, MR_EMPTY, MR_HELD};
-    uint64_t filling, held, ready;
 
     make_lane(8, 7);
     mr_lane_unmap(&lane);
     make_lane(8, 0);
+    uint64_t filling, held;
     every_state(&filling, &held);
     mr_lane_close(&lane, false);
     mr_lane_close(&lane, false);
@@ -197,6 +196,7 @@ START_TEST(close_leaves_filling_and_held)
         ck_assert_int_eq(mr_word_state(word_of(n)), left[n]);
     ck_assert(!mr_lane_is_drained(&lane));
     ck_assert(!mr_lane_post(&lane, 6, &(struct mr_request){0}));
+    uint64_t ready;
     mr_lane_publish(&lane, 1, filling, &ready); /* its second look empties it */
     ck_assert_int_eq(mr_word_state(word_of(1)), MR_EMPTY);
     ck_assert(mr_lane_release(&lane, 4, held));
@@ -231,13 +231,14 @@ END_TEST
 
 START_TEST(recovery_is_idempotent_and_counts_attempts)
 {
-    uint64_t filling, held, before[8];
 
     make_lane(8, 0);
+    uint64_t filling, held;
     every_state(&filling, &held);
     ck_assert_uint_eq(mr_lane_recover(&lane, 5), 0); /* another producer */
     ck_assert_uint_eq(mr_lane_recover(&lane, 6), 1);
     ck_assert_uint_eq(word_of(1), mr_word(MR_PENDING, 0, 1, 0));
+    uint64_t before[8];
     for (uint64_t n = 0; n < 8; n++)
         before[n] = word_of(n);
     ck_assert_uint_eq(mr_lane_recover(&lane, 6), 0);
@@ -253,14 +254,14 @@ END_TEST
 
 START_TEST(numbers_wrap)
 {
-    struct mr_descriptor desc;
-    uint64_t word;
-    bool failed;
 
     make_lane(8, UINT32_MAX);
     uint64_t n = (uint64_t)lane.first_lap << lane.shift;
     ck_assert_int_eq(mr_lane_distance(&lane, mr_lane_wrap(&lane, n + 8), n), 8);
     ck_assert_uint_eq(mr_lane_wrap(&lane, n + 8), 0);
+    struct mr_descriptor desc;
+    uint64_t word;
+    bool failed;
     for (int i = 0; i < 24; i++, n = mr_lane_wrap(&lane, n + 1)) {
         uint64_t next = mr_lane_wrap(&lane, n + 1);
         ck_assert_int_eq(mr_lane_distance(&lane, next, n), 1);
@@ -284,9 +285,9 @@ START_TEST(damaged_headers_are_refused)
     size_t size = mr_lane_size(8);
     unsigned char *at = mmap(NULL, 2 * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     struct mr_lane_shared *shared = (void *)at;
-    struct mr_lane out;
 
     mr_lane_format(at, 8, 0, 0, 0, 0, 0);
+    struct mr_lane out;
     ck_assert_int_eq(mr_lane_attach(&out, at, size), 0);
     ck_assert_int_eq(mr_lane_attach(&out, at, size - 1), -1);
     ck_assert_int_eq(mr_lane_attach(&out, at, 10), -1);
@@ -311,14 +312,14 @@ START_TEST(garbage_words)
 {
     make_lane(16, 0);
     for (uint64_t seed = 0; seed < 2000; seed++) {
+        for (size_t i = 0; i < 16 * sizeof(struct mr_ticket) / 8; i++)
+            ((uint64_t *)lane.tickets)[i] =
+                mr_mix64(seed << 20 | i) & (i % 2 ? UINT64_MAX : UINT64_C(0x70ff0001ffffffff));
         struct mr_descriptor desc;
         struct mr_request request;
         char text[MR_FAIL_TEXT + 16];
         uint64_t word, number;
         bool failed;
-        for (size_t i = 0; i < 16 * sizeof(struct mr_ticket) / 8; i++)
-            ((uint64_t *)lane.tickets)[i] =
-                mr_mix64(seed << 20 | i) & (i % 2 ? UINT64_MAX : UINT64_C(0x70ff0001ffffffff));
         for (uint32_t slot = 0; slot < 16; slot++) {
             uint64_t seen = mr_lane_load(&lane, slot);
             number = mr_lane_number(&lane, slot, mr_word_lap(seen));

@@ -157,7 +157,6 @@ END_TEST
 
 START_TEST(stealing_is_near_the_head_or_from_the_dead)
 {
-    struct mr_producer_stats stats;
 
     set_up(2, 1, 200, 256);
     for (uint64_t n = 0; n < 128; n++)
@@ -173,6 +172,7 @@ START_TEST(stealing_is_near_the_head_or_from_the_dead)
     atomic_store(&world.board->producer[0].alive, 0);
     ck_assert_int_eq(next_job(1, 32, ALL), 1);
     ck_assert_uint_eq(job.claims[0].number, 64);
+    struct mr_producer_stats stats;
     mr_producer_stats(producers[1], &stats);
     ck_assert_uint_eq(stats.stolen_blocks, 3);
     tear_down();
@@ -202,12 +202,12 @@ END_TEST
 /* The smallest arena. Lane 1's ticket lies READY in the reserve when lane 0's consumer waits. */
 static void fill_up(struct mr_descriptor *desc)
 {
-    bool failed;
 
     set_up(1, 1, 1, 8);
     post(0, 0, PAGE);
     ck_assert_int_eq(next_job(0, 1, ALL), 1);
     publish_job(0);
+    bool failed;
     take(0, 0, desc, &failed); /* a view that is kept */
     post(1, 0, PAGE);
     ck_assert_int_eq(next_job(0, 1, ALL), 1);
@@ -220,8 +220,6 @@ static void fill_up(struct mr_descriptor *desc)
 START_TEST(taking_back_for_a_wanted_head)
 {
     struct mr_descriptor desc;
-    struct mr_producer_stats stats;
-    bool failed;
 
     fill_up(&desc);
     atomic_store(&world.lanes[0].shared->want, 2);
@@ -233,12 +231,14 @@ START_TEST(taking_back_for_a_wanted_head)
     ck_assert_int_eq(state_of(1, 0), MR_PENDING);
     ck_assert_int_eq(state_of(0, 1), MR_FILLING);
     publish_job(0);
+    bool failed;
     take(0, 1, &desc, &failed);
     ck_assert_uint_eq(desc.flags, MR_DESC_RESERVE);
     ck_assert(mr_lane_release(&world.lanes[0], 1, mr_lane_load(&world.lanes[0], 1)));
     atomic_store(&world.lanes[0].shared->want, 0);
     ck_assert_int_eq(next_job(0, 1, ALL), 1); /* the one that was taken back */
     ck_assert_int_eq(state_of(1, 0), MR_FILLING);
+    struct mr_producer_stats stats;
     mr_producer_stats(producers[0], &stats);
     ck_assert_uint_eq(stats.take_backs, 1);
     ck_assert_uint_eq(stats.reserve_uses, 3);
@@ -276,9 +276,6 @@ END_TEST
 
 START_TEST(sizes_that_cannot_be_had_fail_the_ticket)
 {
-    struct mr_descriptor desc;
-    char text[MR_FAIL_TEXT + 16];
-    bool failed;
 
     set_up(1, 2, 6, 16);
     post_flagged(0, 0, 100, WORLD_NO_SIZE);
@@ -286,9 +283,12 @@ START_TEST(sizes_that_cannot_be_had_fail_the_ticket)
     post(0, 2, 0); /* the world's own size for it */
     ck_assert_int_eq(next_job(0, 8, ALL), 1);
     ck_assert_uint_eq(job.claims[0].number, 2);
+    struct mr_descriptor desc;
+    bool failed;
     take(0, 0, &desc, &failed);
     ck_assert(failed);
     ck_assert_uint_eq(desc.code, MR_E_NOT_FOUND);
+    char text[MR_FAIL_TEXT + 16];
     mr_lane_fail_reason(&world.lanes[0], 0, &desc, text);
     ck_assert_ptr_nonnull(strstr(text, "not in the index"));
     take(0, 1, &desc, &failed);
@@ -302,13 +302,13 @@ END_TEST
 
 START_TEST(more_bytes_than_room_is_no_delivery)
 {
-    struct mr_descriptor desc;
-    bool failed;
 
     set_up(1, 1, 4, 8);
     post(0, 0, 100);
     ck_assert_int_eq(next_job(0, 1, ALL), 1);
     mr_producer_publish(producers[0], &job.claims[0], 101, 0, 0, 0);
+    struct mr_descriptor desc;
+    bool failed;
     take(0, 0, &desc, &failed);
     ck_assert(failed);
     ck_assert_uint_eq(desc.code, MR_E_INTERNAL);
@@ -356,8 +356,6 @@ END_TEST
 
 START_TEST(a_restart_keeps_what_is_named)
 {
-    struct mr_descriptor desc;
-    bool failed;
 
     set_up(1, 1, 8, 16);
     for (uint64_t n = 0; n < 6; n++)
@@ -365,6 +363,8 @@ START_TEST(a_restart_keeps_what_is_named)
     post(1, 0, PAGE);
     ck_assert_int_eq(next_job(0, 4, ALL), 1); /* two pages: 0 HELD, 1 READY, 2 released, 3 READY */
     publish_job(0);
+    struct mr_descriptor desc;
+    bool failed;
     take(0, 0, &desc, &failed);
     take(0, 1, &desc, &failed);
     ck_assert(mr_lane_release(&world.lanes[0], 1, mr_lane_load(&world.lanes[0], 1)));
@@ -396,8 +396,6 @@ END_TEST
 
 START_TEST(lanes_are_dropped_when_nothing_is_left)
 {
-    struct mr_descriptor desc;
-    bool failed;
 
     set_up(1, 1, 8, 16);
     post(0, 0, 100);
@@ -405,6 +403,8 @@ START_TEST(lanes_are_dropped_when_nothing_is_left)
     ck_assert(!mr_producer_drop_lane(producers[0], 0)); /* open */
     ck_assert_int_eq(next_job(0, 2, ALL), 1);
     mr_producer_publish(producers[0], &job.claims[0], 100, 0, 0, 0);
+    struct mr_descriptor desc;
+    bool failed;
     uint64_t word = take(0, 0, &desc, &failed);
     mr_lane_close(&world.lanes[0], false);
     ck_assert(!mr_producer_drop_lane(producers[0], 0)); /* a claim */

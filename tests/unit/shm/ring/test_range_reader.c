@@ -96,10 +96,11 @@ static bool find_head(uint64_t *number, uint64_t *word)
 /* Serves the lowest PENDING number: its block. */
 static uint64_t serve_one(void)
 {
-    struct mr_request request;
-    uint64_t number = 0, word = 0, filling, ready;
+    uint64_t number = 0, word = 0;
     ck_assert(find_head(&number, &word));
     uint32_t slot = mr_lane_slot(lane, number);
+    struct mr_request request;
+    uint64_t filling;
     ck_assert(mr_lane_claim(lane, slot, word, 0, &filling, &request));
     ck_assert_uint_eq(request.dataset, 3);
     ck_assert_uint_eq(request.object, 7);
@@ -112,6 +113,7 @@ static uint64_t serve_one(void)
     memcpy((char *)world.arena[0] + next_offset, object + request.offset, request.length);
     next_offset = (next_offset + BLOCK) % (1 << 20);
     mr_lane_describe(lane, slot, &desc);
+    uint64_t ready;
     mr_lane_publish(lane, slot, filling, &ready);
     mr_wake_consumer(lane);
     served++;
@@ -122,9 +124,9 @@ static uint64_t serve_one(void)
 /* As a fetch worker would, and as the binding does. */
 static enum mr_range_result read_at(uint64_t offset, uint64_t length)
 {
+    got = 0;
     uint64_t part;
     enum mr_range_result result;
-    got = 0;
     for (;;) {
         result = mr_range_reader_read(reader, offset + got, out + got, length - got, 0, &part);
         got += part;
@@ -147,8 +149,8 @@ static void expect(uint64_t offset, uint64_t length)
 
 START_TEST(a_read_asks_for_what_it_covers)
 {
-    uint64_t part;
     set_up(whole_crc(), true);
+    uint64_t part;
     ck_assert_int_eq(mr_range_reader_read(reader, 0, out, 5 * BLOCK, 0, &part), MR_RANGE_LANE);
     give_lane();
     ck_assert_int_eq(mr_range_reader_read(reader, 0, out, 5 * BLOCK, 0, &part), MR_RANGE_WAIT);
@@ -163,9 +165,9 @@ END_TEST
 
 START_TEST(the_window_bounds_what_is_asked_for)
 {
-    uint64_t part;
     set_up(whole_crc(), true);
     give_lane();
+    uint64_t part;
     ck_assert_int_eq(mr_range_reader_read(reader, 0, out, SIZE, 0, &part), MR_RANGE_WAIT);
     ck_assert_uint_eq(pending(), MR_RANGE_WINDOW);
     expect(0, SIZE);
@@ -306,19 +308,20 @@ END_TEST
 
 static void fail_one(const char *text)
 {
-    struct mr_request request;
-    uint64_t number = 0, word = 0, filling;
+    uint64_t number = 0, word = 0;
     ck_assert(find_head(&number, &word));
     uint32_t slot = mr_lane_slot(lane, number);
+    struct mr_request request;
+    uint64_t filling;
     ck_assert(mr_lane_claim(lane, slot, word, 0, &filling, &request));
     mr_lane_fail(lane, slot, filling, MR_E_CHANGED, text);
 }
 
 START_TEST(a_failed_block_is_an_error_where_it_is_needed)
 {
-    uint64_t part;
     set_up(whole_crc(), true);
     give_lane();
+    uint64_t part;
     ck_assert_int_eq(mr_range_reader_read(reader, 0, out, 4 * BLOCK, 0, &part), MR_RANGE_WAIT);
     serve_one();
     fail_one("replaced");
@@ -334,9 +337,9 @@ END_TEST
 
 START_TEST(a_failed_block_that_nobody_needs_is_none)
 {
-    uint64_t part;
     set_up(whole_crc(), true);
     give_lane();
+    uint64_t part;
     ck_assert_int_eq(mr_range_reader_read(reader, 0, out, 4 * BLOCK, 0, &part), MR_RANGE_WAIT);
     fail_one("no matter");
     expect(BLOCK, 10); /* it was asked for already, behind the failed one */
@@ -348,7 +351,6 @@ END_TEST
 
 START_TEST(a_forked_child_is_inert)
 {
-    int status;
     set_up(whole_crc(), true);
     expect(3, 10);
     pid_t pid = fork();
@@ -358,6 +360,7 @@ START_TEST(a_forked_child_is_inert)
         mr_range_reader_destroy(reader);
         _exit(inert ? 0 : 1);
     }
+    int status;
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     expect(0, SIZE);

@@ -39,7 +39,6 @@ static void *wake_after_a_while(void *arg)
 
 START_TEST(consumer_is_woken_only_if_it_wants)
 {
-    pthread_t thread;
 
     make_lane();
     uint32_t seen = mr_wake_seq(&lane);
@@ -50,6 +49,7 @@ START_TEST(consumer_is_woken_only_if_it_wants)
     mr_wake_consumer(&lane);
     ck_assert_int_eq(mr_wake_wait(&lane, seen, 1000), MR_WAKE_CHANGED); /* it has changed already */
     seen = mr_wake_seq(&lane);
+    pthread_t thread;
     pthread_create(&thread, NULL, wake_after_a_while, NULL);
     ck_assert_int_eq(mr_wake_wait(&lane, seen, 30000), MR_WAKE_CHANGED);
     pthread_join(thread, NULL);
@@ -69,11 +69,11 @@ static void on_signal(int number)
 START_TEST(a_signal_ends_the_wait)
 {
     struct sigaction action = {.sa_handler = on_signal};
-    timer_t timer;
     struct itimerspec soon = {.it_value.tv_nsec = 20000000, .it_interval.tv_nsec = 20000000};
 
     make_lane();
     sigaction(SIGALRM, &action, NULL);
+    timer_t timer;
     ck_assert_int_eq(timer_create(CLOCK_MONOTONIC, NULL, &timer), 0);
     timer_settime(timer, 0, &soon, NULL);
     ck_assert_int_eq(mr_wake_wait(&lane, mr_wake_seq(&lane), 30000), MR_WAKE_SIGNAL);
@@ -86,7 +86,7 @@ START_TEST(producer_is_woken_only_if_asleep)
     struct mr_producer_line line;
     int fd = eventfd(0, EFD_NONBLOCK);
     struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
-    uint64_t full = UINT64_MAX - 1, n;
+    uint64_t full = UINT64_MAX - 1;
 
     memset(&line, 0, sizeof line);
     mr_wake_producer(&line, fd);
@@ -94,6 +94,7 @@ START_TEST(producer_is_woken_only_if_asleep)
     mr_wake_producer_asleep(&line);
     mr_wake_producer(&line, fd);
     ck_assert_int_eq(poll(&poll_fd, 1, 0), 1);
+    uint64_t n;
     ck_assert_int_eq(read(fd, &n, sizeof n), sizeof n);
     ck_assert_int_eq(write(fd, &full, sizeof full), sizeof full);
     mr_wake_producer(&line, fd); /* a full counter blocks nobody */

@@ -15,9 +15,9 @@ static char *line;
 /* Parses a line that begins with the verb; its words are separated by single spaces. */
 static int parse(const char *text)
 {
-    char *rest;
     unsigned count = 0;
     free(line);
+    char *rest;
     line = rest = strdup(text);
     memset(words, 0, sizeof words);
     while (rest && count + 1 < WORDS_MAX)

@@ -60,11 +60,11 @@ START_TEST(a_living_process_keeps_its_file)
 {
     struct mr_maker maker = mr_maker_of(RUN, 3, 7);
     char path[MR_LOCK_FILE_PATH_SIZE];
-    struct stat status;
     int fd = mr_lock_file_new(KIND, &maker, path);
     ck_assert_int_ge(fd, 0);
     ck_assert_ptr_nonnull(strstr(path, "/" KIND "/" RUN ".3.7"));
     ck_assert_int_eq(write(fd, "x", 1), 1);
+    struct stat status;
     ck_assert_int_eq(mr_lock_file_take(path, &status), -1);
     ck_assert_int_eq(access(path, F_OK), 0);
     ck_assert(mr_lock_file_run_lives(KIND, RUN, is_same, NULL));
@@ -78,13 +78,14 @@ END_TEST
 
 START_TEST(a_dead_ones_file_is_taken_by_one)
 {
-    char path[MR_LOCK_FILE_PATH_SIZE], text[8];
-    struct stat status;
+    char path[MR_LOCK_FILE_PATH_SIZE];
     make_dead(1, "text", path);
     ck_assert(!mr_lock_file_run_lives(KIND, RUN, is_same, NULL));
+    struct stat status;
     int fd = mr_lock_file_take(path, &status);
     ck_assert_int_ge(fd, 0);
     ck_assert_int_eq(status.st_size, 4);
+    char text[8];
     ck_assert_int_eq(pread(fd, text, sizeof text, 0), 4);
     ck_assert_int_eq(mr_lock_file_take(path, &status), -1); /* it is held */
     close(fd);
@@ -99,8 +100,8 @@ END_TEST
 START_TEST(a_death_is_late_from_its_notice_on)
 {
     char path[MR_LOCK_FILE_PATH_SIZE];
-    struct stat status;
     make_dead(1, "text", path);
+    struct stat status;
     int fd = mr_lock_file_take(path, &status);
     ck_assert_int_ge(fd, 0);
     ck_assert(!mr_lock_file_is_late(fd, &status, MR_LATE_S));
@@ -120,8 +121,8 @@ END_TEST
 START_TEST(empty_and_abandoned_files_are_removed)
 {
     char path[MR_LOCK_FILE_PATH_SIZE];
-    struct stat status;
     make_dead(1, "", path);
+    struct stat status;
     ck_assert_int_eq(mr_lock_file_take(path, &status), -1);
     ck_assert_int_ne(access(path, F_OK), 0);
     make_dead(2, "text", path);
@@ -134,11 +135,12 @@ END_TEST
 
 START_TEST(what_is_no_regular_name_is_left_alone)
 {
-    char folder[PATH_MAX], path[MR_LOCK_FILE_PATH_SIZE];
-    struct stat status;
+    char folder[PATH_MAX];
     ck_assert_int_eq(mr_lock_file_folder(KIND, folder), 0);
+    char path[MR_LOCK_FILE_PATH_SIZE];
     snprintf(path, sizeof path, "%s/" RUN ".1.1", folder);
     ck_assert_int_eq(symlink("/dev/null", path), 0);
+    struct stat status;
     ck_assert_int_eq(mr_lock_file_take(path, &status), -1);
     struct mr_maker maker = mr_maker_of(RUN, 1, 1);
     ck_assert_int_eq(mr_lock_file_new(KIND, &maker, path), -1);

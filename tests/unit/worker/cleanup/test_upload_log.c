@@ -47,11 +47,11 @@ static void setup(void)
 
 static void teardown(void)
 {
-    char command[128];
     mr_net_close(&net);
     mr_config_close(&config);
     fault_server_stop(server);
     fault_bucket_close(&bucket);
+    char command[128];
     snprintf(command, sizeof command, "rm -r %s", runtime);
     ck_assert_int_eq(system(command), 0);
 }
@@ -112,9 +112,9 @@ static void die_with(const char *run, unsigned start, const char *name, const ch
     pid_t pid = fork();
     if (pid == 0) {
         struct mr_maker maker = {.slot = MR_MAKER_WRITE, .start = start};
-        uint64_t number;
         strcpy(maker.run, run);
         struct mr_upload_log *log = mr_upload_log_new(&maker);
+        uint64_t number;
         mr_upload_log_begin(log, store, "bucket", name, strlen(name), &number);
         if (record != LOST_ANSWER)
             mr_upload_log_id(log, number, id);
@@ -230,9 +230,10 @@ END_TEST
 START_TEST(the_end_of_a_process)
 {
     struct mr_maker maker = {.run = RUN, .slot = MR_MAKER_WRITE, .start = 1};
-    uint64_t number, other;
+    uint64_t number;
     struct mr_upload_log *log = mr_upload_log_new(&maker);
     mr_upload_log_begin(log, store, "bucket", "a", 1, &number);
+    uint64_t other;
     mr_upload_log_begin(log, store, "bucket", "b", 1, &other);
     ck_assert_uint_ne(number, other);
     mr_upload_log_end(log, number);

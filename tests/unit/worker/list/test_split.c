@@ -46,10 +46,10 @@ START_TEST(cut_lies_between)
     uint64_t state = 1;
     unsigned found = 0;
     for (unsigned round = 0; round < 20000; round++) {
-        char a[64], b[64], m[MR_SPLIT_MAX];
+        char a[64];
         struct mr_shape shape = {0};
-        uint64_t level;
         random_name(a, round % 5, &state);
+        char b[64];
         random_name(b, round % 5, &state);
         mr_shape_add(&shape, a, b);
         for (const char *at = a; *at; at++)
@@ -58,6 +58,8 @@ START_TEST(cut_lies_between)
         if (strcmp(a, b) == 0)
             high = NULL;
         struct mr_split_place place = {.first = low, .last = low, .end = high, .level = round % 3};
+        char m[MR_SPLIT_MAX];
+        uint64_t level;
         if (!mr_split(&shape, &place, m, &level))
             continue;
         found++;

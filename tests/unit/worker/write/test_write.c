@@ -331,7 +331,6 @@ static _Atomic unsigned tokens, good_token, refusals, refuse_at, seen;
 static bool with_token(void *arg, struct fault_conn *conn, const struct fault_request *request)
 {
     char body[100];
-    unsigned number;
     if (strcmp(request->target, "/token") == 0) {
         snprintf(body, sizeof body, "{\"access_token\":\"token-%u\",\"expires_in\":3600}", ++tokens);
         fault_answer(conn, 200, "", body, strlen(body));
@@ -340,6 +339,7 @@ static bool with_token(void *arg, struct fault_conn *conn, const struct fault_re
     if (++seen == refuse_at)
         good_token = tokens + 1;
     const char *line = fault_header(request, "Authorization");
+    unsigned number;
     if (!line || sscanf(line, "Bearer token-%u", &number) != 1 || number < good_token) {
         refusals++;
         fault_answer(conn, 401, "", "", 0);
@@ -352,7 +352,7 @@ START_TEST(a_token_that_ends)
 {
     static const unsigned at[] = {2, 4, 7};
     struct fault_server *guarded = fault_server_start(with_token, &bucket);
-    char path[] = "/tmp/mr-write-token-XXXXXX", endpoint[80];
+    char path[] = "/tmp/mr-write-token-XXXXXX";
     int fd = mkstemp(path);
     ck_assert_int_ge(fd, 0);
     dprintf(fd,
@@ -361,6 +361,7 @@ START_TEST(a_token_that_ends)
             fault_server_host(guarded));
     unsetenv("STORAGE_EMULATOR_HOST");
     setenv("GOOGLE_APPLICATION_CREDENTIALS", path, 1);
+    char endpoint[80];
     snprintf(endpoint, sizeof endpoint, "http://%s", fault_server_host(guarded));
     tokens = good_token = refusals = seen = 0;
     refuse_at = at[_i % 3];

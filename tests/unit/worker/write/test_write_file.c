@@ -59,13 +59,13 @@ static unsigned count_files(void)
 static void check_stored(uint64_t size)
 {
     static unsigned char there[sizeof data + 1];
-    struct stat st;
     ck_assert_msg(scene.outcome == MR_CKPT_PART_DONE, "%s", scene.text);
     FILE *file = fopen(path, "rb");
     ck_assert_ptr_nonnull(file);
     ck_assert_uint_eq(fread(there, 1, sizeof there, file), size);
     fclose(file);
     ck_assert_mem_eq(there, data, size);
+    struct stat st;
     ck_assert_int_eq(stat(path, &st), 0);
     ck_assert_uint_eq(scene.generation, (uint64_t)st.st_mtim.tv_sec * MR_SECOND_NS + (uint64_t)st.st_mtim.tv_nsec);
     ck_assert_uint_eq(scene.crc32c, mr_crc32c(0, data, size));

@@ -80,8 +80,8 @@ static void start_process(struct scene *s)
 
 void scene_start(struct scene *s)
 {
-    struct mr_ckpt_lane lane;
     start_process(s);
+    struct mr_ckpt_lane lane;
     ck_assert_int_eq(mr_ckpt_part_map(&lane, s->fd, SCENE_SLOTS * SCENE_PART), 0);
     s->worker = mr_write_lane_new(&s->context, &lane, s->uri, s->if_absent);
     ck_assert_ptr_nonnull(s->worker);
