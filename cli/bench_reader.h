@@ -1,4 +1,5 @@
-/* bench_reader.h - a reader for `millrace bench`: takes a data set's samples as a training process would, and measures. */
+/* bench_reader.h - a reader for `millrace bench`: takes a data set's samples as a training process would, and
+ * measures. */
 #ifndef MR_CLI_BENCH_READER_H
 #define MR_CLI_BENCH_READER_H
 

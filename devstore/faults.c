@@ -223,7 +223,8 @@ static int grow(struct mr_faults *faults)
     return 0;
 }
 
-/* How many requests the key had before this one. Out of memory counts are lost, which makes every request a first one. */
+/* How many requests the key had before this one. Out of memory counts are lost, which makes every request a first
+ * one. */
 static uint64_t count_request(struct mr_faults *faults, uint64_t key)
 {
     pthread_mutex_lock(&faults->lock);

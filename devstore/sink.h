@@ -38,7 +38,8 @@ int mr_sink_write(struct mr_sink *sink, const void *bytes, size_t length);
 int mr_sink_append(struct mr_sink *sink, struct mr_object *object);
 /* The end of writing: gives the object its size, its sums and, from memory, its bytes. 0 or -1. */
 int mr_sink_fill(struct mr_sink *sink, struct mr_object *object);
-/* After fill, for an object in no bucket: a file stays where it is; its removal (object->path) is the caller's. 0, -1. */
+/* After fill, for an object in no bucket: a file stays where it is; its removal (object->path) is the caller's. 0,
+ * -1. */
 int mr_sink_give(struct mr_sink *sink, struct mr_object *object);
 /* After fill: makes the object live in the bucket. 0, or -1 as mr_bucket_put. */
 int mr_sink_put(struct mr_sink *sink, struct mr_bucket *bucket, struct mr_object *object,

@@ -29,7 +29,8 @@ bool mr_xml_is(const struct mr_xml_view *view, const char *text);
 /* The text of a view, blanks around it cut off and the five entities decoded. 0, or -1: it is too long. */
 int mr_xml_string(const struct mr_xml_view *view, char *out, size_t size);
 
-/* What the request's headers give for the object that it makes: type, encoding, class, x-goog-meta-..., sums. 0 or -1. */
+/* What the request's headers give for the object that it makes: type, encoding, class, x-goog-meta-..., sums. 0 or
+ * -1. */
 int mr_xml_metadata(const struct mr_request *request, struct mr_metadata *metadata);
 
 #endif

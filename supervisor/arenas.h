@@ -1,8 +1,8 @@
 /*
  * arenas.h - the segments of worker slots: what fetch workers and write workers have alike.
  *
- * A slot has a line (its `asleep` word), an eventfd that wakes it, and an arena: a fetch worker one of its own, the write
- * workers one together. All outlive the processes of the slot, so that the next one finds them.
+ * A slot has a line (its `asleep` word), an eventfd that wakes it, and an arena: a fetch worker one of its own, the
+ * write workers one together. All outlive the processes of the slot, so that the next one finds them.
  */
 #ifndef MR_SUPERVISOR_ARENAS_H
 #define MR_SUPERVISOR_ARENAS_H
@@ -38,7 +38,8 @@ void mr_arenas_close_fd(int *fd);
 /* A new segment in place of the old one, without pages: a worker reserves them. what: for errors. 0 or -1. */
 int mr_arenas_make(struct mr_supervisor *s, struct mr_arena_fds *arena, const char *what, uint64_t bytes);
 void mr_arenas_close(struct mr_arena_fds *arena);
-/* /dev/shm had no room for it: true, once, where memory.backing lets a memfd be tried, which mr_arenas_make does then. */
+/* /dev/shm had no room for it: true, once, where memory.backing lets a memfd be tried, which mr_arenas_make does
+ * then. */
 bool mr_arenas_fall_back(const struct mr_supervisor *s, struct mr_arena_fds *arena);
 
 /* Keeps what is there already. 0 or -1. */

@@ -1,7 +1,7 @@
 /*
  * ckpt_lanes.h - the registry of part lanes: a checkpoint from OPEN_WRITER until its memory is free again.
  *
- *     UPLOADING --(PART_ENDED, or the worker cannot work)--> ENDED --(closed and every word at rest, or the client is dead)
+ *     UPLOADING --(CKPT_ENDED, worker cannot work)--> ENDED --(closed and every word at rest, or the client is dead)
  *         --> DROPPING
  *     DROPPING --(its worker has answered DROPPED, or is gone)--> slot and memory free
  *
@@ -80,7 +80,8 @@ void mr_ckpt_lanes_forget(struct mr_supervisor *s, uint32_t number);
 unsigned mr_ckpt_lanes_of(const struct mr_supervisor *s, const struct mr_client_peer *client);
 /* How many a write slot has to serve. */
 unsigned mr_ckpt_lanes_served(const struct mr_supervisor *s, unsigned slot);
-/* False, and the lane fails: its trainer has written over the memory that describes it, and a worker could not map it. */
+/* False, and the lane fails: its trainer has written over the memory that describes it, and a worker could not map
+ * it. */
 bool mr_ckpt_lanes_is_sound(struct mr_supervisor *s, uint32_t number);
 
 /* CKPT_ENDED and DROPPED from a write slot. */

@@ -2,9 +2,9 @@
  * ckpt_share.h - how much of the part arena a checkpoint writer is given, and where.
  *
  * Arithmetic alone. With n = max(checkpoint.workers, those who share): a part has min(part_bytes, arena / 8n) bytes, in
- * whole pages, never under 5 MiB (the least that a store takes for a part that is not the last one), and a writer has as
- * many parts as fit arena / n: a power of two, 2 to 64. They lie side by side, in the first gap that holds them; where
- * no gap does, fewer of them, at least 2.
+ * whole pages, never under 5 MiB (the least that a store takes for a part that is not the last one), and a writer has
+ * as many parts as fit arena / n: a power of two, 2 to 64. They lie side by side, in the first gap that holds them;
+ * where no gap does, fewer of them, at least 2.
  */
 #ifndef MR_SUPERVISOR_CKPT_SHARE_H
 #define MR_SUPERVISOR_CKPT_SHARE_H

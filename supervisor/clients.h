@@ -3,7 +3,8 @@
  *
  * Each packet is answered at once and in order; nothing here waits. A packet that is not understood is answered with
  * ERROR and ends that connection, nothing else. A client's socket may end while its process lives and holds leases:
- * its lanes are closed by itself, or when its pidfd is readable. `struct mr_client` (shm/control/client.h) is the other end.
+ * its lanes are closed by itself, or when its pidfd is readable. `struct mr_client` (shm/control/client.h) is the other
+ * end.
  */
 #ifndef MR_SUPERVISOR_CLIENTS_H
 #define MR_SUPERVISOR_CLIENTS_H

@@ -9,9 +9,9 @@
 #include <vector>
 
 /*
- * toml++ 3.3 holds some texts for impossible (an odd character after "[", one beyond ASCII outside of a string; found by
- * fuzz_toml): an abort in debug builds, undefined behaviour in others. Here the first is an exception, and the second
- * is "no" (is it white space?).
+ * toml++ 3.3 holds some texts for impossible (an odd character after "[", one beyond ASCII outside of a string; found
+ * by fuzz_toml): an abort in debug builds, undefined behaviour in others. Here the first is an exception, and the
+ * second is "no" (is it white space?).
  */
 #undef NDEBUG
 namespace

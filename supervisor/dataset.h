@@ -79,14 +79,14 @@ struct mr_dataset *mr_dataset_open_named(struct mr_supervisor *s, const char *na
 struct mr_dataset *mr_dataset_open_uris(struct mr_supervisor *s, const char *name, const char *const *uris,
                                         size_t count);
 struct mr_dataset *mr_dataset_open_names(struct mr_supervisor *s, int fd);
-/* A list of names for `owner` alone, looked up anew and read by ranges of at most block_bytes (reader_datasets.h). BUSY: no number
- * is free, and will be soon. */
+/* A list of names for `owner` alone, looked up anew and read by ranges of at most block_bytes (reader_datasets.h).
+ * BUSY: no number is free, and will be soon. */
 struct mr_dataset *mr_dataset_open_ranged(struct mr_supervisor *s, int fd, uint64_t block_bytes,
                                           struct mr_client_peer *owner);
 /* The most bytes that one ticket of it needs. */
 uint64_t mr_dataset_extent(const struct mr_dataset *dataset);
-/* The data set `number` with the listing of this digest: itself, or one that is looked for in the cache and at its saved
- * index. Returns at once. NULL: USAGE, NO_MEMORY. */
+/* The data set `number` with the listing of this digest: itself, or one that is looked for in the cache and at its
+ * saved index. Returns at once. NULL: USAGE, NO_MEMORY. */
 struct mr_dataset *mr_dataset_open_like(struct mr_supervisor *s, uint64_t number, const char *digest);
 /* `millrace index URI -o FILE`: lists, and saves at `place`, over what is there. */
 struct mr_dataset *mr_dataset_open_to_save(struct mr_supervisor *s, const char *uri, const char *place);

@@ -1,10 +1,10 @@
 /*
  * drain.h - DRAINING: the end of the run waits for the checkpoints that were promised.
  *
- * Open checkpoint lanes are aborted; sealed ones get checkpoint.drain_s to be finished, and the log has at once and every
- * 10 s what is waited for. Then, or when a second signal comes, the run stops. A signal that comes while the command's
- * end is being drained logs what is still being saved first, and the next one stops; for `serve` the signal that began
- * the end is the first.
+ * Open checkpoint lanes are aborted; sealed ones get checkpoint.drain_s to be finished, and the log has at once and
+ * every 10 s what is waited for. Then, or when a second signal comes, the run stops. A signal that comes while the
+ * command's end is being drained logs what is still being saved first, and the next one stops; for `serve` the signal
+ * that began the end is the first.
  */
 #ifndef MR_SUPERVISOR_DRAIN_H
 #define MR_SUPERVISOR_DRAIN_H

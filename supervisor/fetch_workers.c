@@ -274,7 +274,8 @@ static void limit_block(struct mr_dataset *dataset)
         dataset->block_bytes = most;
 }
 
-/* A data set has its index: its blocks are cut to fit, or it is refused; workers that had failed get another attempt. */
+/* A data set has its index: its blocks are cut to fit, or it is refused; workers that had failed get another
+ * attempt. */
 static void admit(struct mr_dataset *dataset)
 {
     struct mr_supervisor *s = dataset->supervisor;

@@ -1,15 +1,15 @@
 /*
  * fetch_workers.h - the fetch workers, and the memory that they download into.
  *
- * No data set, no arena: when the first listing has given the largest object, memory.arena_bytes is divided, P workers start
- * and reserve the pages of their arenas, and with the last of them the data sets are READY.
+ * No data set, no arena: when the first listing has given the largest object, memory.arena_bytes is divided, P workers
+ * start and reserve the pages of their arenas, and with the last of them the data sets are READY.
  *
  *     NONE --(first index)--> RESERVING --(every ARENA_READY)--> READY
  *       ^                         |
  *       +----(no memory: the data sets fail)
  *
- * A data set that comes later with larger objects than the reserve makes the reserve larger, while nobody has a lane: the
- * workers start again over the same arenas (READY -> RESERVING -> READY).
+ * A data set that comes later with larger objects than the reserve makes the reserve larger, while nobody has a lane:
+ * the workers start again over the same arenas (READY -> RESERVING -> READY).
  *
  * A worker's death: wait for its pidfd, count poison, recover its words in every lane, lingering ones too, wake
  * everybody; only then the next one starts in that slot.

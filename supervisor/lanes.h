@@ -76,8 +76,8 @@ struct mr_registered_lane *mr_lanes_open(struct mr_supervisor *s, struct mr_clie
 int mr_lanes_close_one(struct mr_supervisor *s, struct mr_client_peer *client, uint64_t number);
 /* The client's process is gone: its pidfd is readable. */
 void mr_lanes_client_died(struct mr_supervisor *s, struct mr_client_peer *client);
-/* Lanes that are closed linger, those that are drained begin to drop, waiting tickets of failed data sets fail. True when
- * anything has changed. */
+/* Lanes that are closed linger, those that are drained begin to drop, waiting tickets of failed data sets fail. True
+ * when anything has changed. */
 bool mr_lanes_settle(struct mr_supervisor *s);
 /* The lane of a slot without further use: every fetch worker has dropped it. */
 void mr_lanes_forget(struct mr_supervisor *s, uint32_t number);

@@ -5,8 +5,8 @@
  * request (its last page is not full, or nothing is there): with at most RESERVE + requests / SHARE cuts a listing of
  * N objects takes at most N / page + that many requests, and with one worker exactly N / page, rounded up.
  *
- * Where to cut is a guess (worker/list/split.h), made at a level of the names. Between two ranges that both have names the
- * first level at which they differ is right. Where nothing is known above, in the last range and below a cut that
+ * Where to cut is a guess (worker/list/split.h), made at a level of the names. Between two ranges that both have names
+ * the first level at which they differ is right. Where nothing is known above, in the last range and below a cut that
  * had nothing above it, the level is searched: `failed` is the deepest one that gave an empty upper range, `level` the
  * one to try. An empty upper range moves it half the way to where the names of a page differ; a lower range that ends
  * while there is more above moves it half the way back. So the level of a prefix of 1,000 bytes is found in about ten

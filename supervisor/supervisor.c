@@ -128,10 +128,10 @@ static bool settle_state(struct mr_supervisor *s)
 }
 
 /*
- * After each batch of events, which have only recorded what has happened: brings everything to rest, in the order of the
- * modules (README.md), again until nothing changes. What a later step leaves for an earlier one is done in the next round.
- * Each change is a step forward of some state machine (a slot, a data set, a lane, a client, the run), and none of them
- * has a way back without another event, so the rounds end; the bound is for a mistake.
+ * After each batch of events, which have only recorded what has happened: brings everything to rest, in the order of
+ * the modules (README.md), again until nothing changes. What a later step leaves for an earlier one is done in the next
+ * round. Each change is a step forward of some state machine (a slot, a data set, a lane, a client, the run), and none
+ * of them has a way back without another event, so the rounds end; the bound is for a mistake.
  */
 static void mr_supervisor_settle(struct mr_supervisor *s)
 {

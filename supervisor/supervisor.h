@@ -1,6 +1,6 @@
 /*
- * supervisor.h - the supervisor of a run, for the command line: one thread, one loop, no network, no shared lock; nothing
- * in it waits.
+ * supervisor.h - the supervisor of a run, for the command line: one thread, one loop, no network, no shared lock;
+ * nothing in it waits.
  *
  *     STARTING --(socket listens)--> RUNNING --(command ended, TERM, SHUTDOWN)--> DRAINING --> STOPPING --> gone
  *

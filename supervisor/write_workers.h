@@ -1,8 +1,8 @@
 /*
  * write_workers.h - the write workers, and the memory that checkpoints pass through.
  *
- * Nothing of it exists before the first checkpoint writer is opened. Then the checkpoint arena is made, write worker 0 reserves its
- * pages, and when it has the others start; meanwhile OPEN_WRITER is answered with BUSY.
+ * Nothing of it exists before the first checkpoint writer is opened. Then the checkpoint arena is made, write worker 0
+ * reserves its pages, and when it has the others start; meanwhile OPEN_WRITER is answered with BUSY.
  *
  *     NONE --(first OPEN_WRITER)--> RESERVING --(ARENA_READY of worker 0)--> READY
  *       ^                               |

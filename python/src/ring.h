@@ -33,8 +33,8 @@ PyObject *ring_no_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
 void ring_lock(PyThread_type_lock lock);
 /*
  * Objects for one thread at a time. A method enters before anything that may run other code (a wait, which calls signal
- * handlers; a buffer; an allocation, which calls finalisers) and leaves at its end, so that whatever calls back into the
- * same object meanwhile gets an exception. user: the object's, 0 while nobody is in it. what: "checkpoint writer".
+ * handlers; a buffer; an allocation, which calls finalisers) and leaves at its end, so that whatever calls back into
+ * the same object meanwhile gets an exception. user: the object's, 0 while nobody is in it. what: "checkpoint writer".
  * 0, or -1 (RuntimeError).
  */
 int ring_enter(unsigned long *user, const char *what);

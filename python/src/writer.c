@@ -134,8 +134,8 @@ static void abort_stream(Writer *self)
     self->aborted = true;
 }
 
-/* A wait of one slice, then what only happens while we wait, signal handlers among it: they find the object in use. 0 to
- * try again, -1 with an exception. */
+/* A wait of one slice, then what only happens while we wait, signal handlers among it: they find the object in use.
+ * 0 to try again, -1 with an exception. */
 static int wait_slice(Writer *self, enum mr_wake_result (*wait)(struct mr_ckpt_stream *, unsigned))
 {
     enum mr_wake_result result;

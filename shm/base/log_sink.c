@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 /*
- * O_NONBLOCK belongs to the open file, which other processes share: it cannot be set on descriptor 2. A pipe or terminal
- * is opened once more for this process alone; a socket has a flag for each send; a file does not block. Where the second
- * open fails, poll comes before each write.
+ * O_NONBLOCK belongs to the open file, which other processes share: it cannot be set on descriptor 2. A pipe or
+ * terminal is opened once more for this process alone; a socket has a flag for each send; a file does not block. Where
+ * the second open fails, poll comes before each write.
  */
 enum kind { KIND_FILE, KIND_OWN, KIND_SOCKET, KIND_POLL };
 

@@ -1,6 +1,6 @@
 /*
- * log_sink.h - standard error, written without ever waiting for it: a paused pager, Ctrl-S and a full pipe must not stop
- * the supervisor's one thread, or a worker that others wait for.
+ * log_sink.h - standard error, written without ever waiting for it: a paused pager, Ctrl-S and a full pipe must not
+ * stop the supervisor's one thread, or a worker that others wait for.
  *
  * What does not go out at once is kept, up to LOG_SINK_BYTES; further lines are counted and lost, and the count follows
  * when there is room again. The caller serialises (log.c holds its lock).

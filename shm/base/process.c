@@ -10,8 +10,14 @@ static const struct {
     int signal;
     void (*disposition)(int);
 } changed[] = {
-    {SIGCHLD, SIG_DFL}, {SIGPIPE, SIG_DFL}, {SIGTERM, SIG_DFL}, {SIGALRM, SIG_DFL},
-    {SIGUSR1, SIG_DFL}, {SIGUSR2, SIG_DFL}, {SIGXFSZ, SIG_IGN}, /* a write beyond `ulimit -f` fails with EFBIG, which is an error message */
+    {SIGCHLD, SIG_DFL},
+    {SIGPIPE, SIG_DFL},
+    {SIGTERM, SIG_DFL},
+    {SIGALRM, SIG_DFL},
+    {SIGUSR1, SIG_DFL},
+    {SIGUSR2, SIG_DFL},
+    /* A write beyond `ulimit -f` fails with EFBIG, which becomes an error message. */
+    {SIGXFSZ, SIG_IGN},
 };
 #define CHANGED (sizeof changed / sizeof changed[0])
 

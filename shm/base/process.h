@@ -1,6 +1,6 @@
 /*
- * process.h - how each program begins, whatever it inherits: descriptors 0 to 2 that are closed, signals that are ignored
- * or blocked.
+ * process.h - how each program begins, whatever it inherits: descriptors 0 to 2 that are closed, signals that are
+ * ignored or blocked.
  */
 #ifndef MR_SHM_BASE_PROCESS_H
 #define MR_SHM_BASE_PROCESS_H

@@ -102,7 +102,8 @@ int mr_auth_answer_token(const struct mr_auth_call *call, struct mr_auth_answer 
 
 /* A variable of the environment; NULL where it is not set or empty. */
 const char *mr_auth_env(const char *name);
-/* The member `key` of the JSON object in text, which is overwritten. 0; *value NULL where it is missing; -1: no JSON. */
+/* The member `key` of the JSON object in text, which is overwritten. 0; *value NULL where it is missing; -1: no
+ * JSON. */
 struct mr_auth_member {
     const char *key;
     const char *value; /* a string's content; a number's or word's text */

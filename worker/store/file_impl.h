@@ -1,4 +1,5 @@
-/* file_impl.h - what the requests of the client of local folders have in common. Only worker/store/file*.c include it. */
+/* file_impl.h - what the requests of the client of local folders have in common. Only worker/store/file*.c include
+ * it. */
 #ifndef MR_WORKER_STORE_FILE_IMPL_H
 #define MR_WORKER_STORE_FILE_IMPL_H
 

@@ -167,7 +167,8 @@ struct mr_transfer_upload_request {
 struct mr_transfer *mr_transfer_upload(struct mr_transfer_engine *engine,
                                        const struct mr_transfer_upload_request *request, mr_store_stat_fn *done,
                                        void *arg);
-/* 1 to MR_STORE_BATCH_MAX names. result: OK where each[i] is the result of names[i]; those where it helps are repeated. */
+/* 1 to MR_STORE_BATCH_MAX names. result: OK where each[i] is the result of names[i]; those where it helps are
+ * repeated. */
 struct mr_transfer *mr_transfer_delete_batch(struct mr_transfer_engine *engine, struct mr_store *store,
                                              const struct mr_store_name *names, unsigned count, mr_store_batch_fn *done,
                                              void *arg);

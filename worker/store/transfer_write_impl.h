@@ -1,4 +1,5 @@
-/* transfer_write_impl.h - what transfers that make an object have in common. Only worker/store/transfer*.c include it. */
+/* transfer_write_impl.h - what transfers that make an object have in common. Only worker/store/transfer*.c include
+ * it. */
 #ifndef MR_WORKER_STORE_TRANSFER_WRITE_IMPL_H
 #define MR_WORKER_STORE_TRANSFER_WRITE_IMPL_H
 

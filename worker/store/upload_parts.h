@@ -84,7 +84,8 @@ struct mr_store_pending_page {
 };
 typedef void mr_store_parts_list_fn(void *arg, const struct mr_store_result *result,
                                     const struct mr_store_pending_page *page);
-/* Uploads under way whose names begin with prefix (NULL: all). from_name, from_id: of the page before, NULL: the first. */
+/* Uploads under way whose names begin with prefix (NULL: all). from_name, from_id: of the page before, NULL: the
+ * first. */
 struct mr_store_call *mr_store_parts_list(struct mr_store *store, const char *prefix, const char *from_name,
                                           const char *from_id, mr_store_parts_list_fn *done, void *arg);
 

@@ -1,9 +1,9 @@
 /*
  * test_ranges.c - who lists what, and where ranges are cut: whole listings of made-up names by several workers.
  *
- * The store and the workers are simulated (a turn is a page of each busy worker), the cuts are worker/list/split.c's and the
- * decisions are ranges.c's. Each shape of names must be listed once, with hardly more requests than one worker needs,
- * and with most workers at work.
+ * The store and the workers are simulated (a turn is a page of each busy worker), the cuts are worker/list/split.c's
+ * and the decisions are ranges.c's. Each shape of names must be listed once, with hardly more requests than one worker
+ * needs, and with most workers at work.
  */
 #include <check.h>
 #include <inttypes.h>

@@ -1,4 +1,5 @@
-/* test_index_file.c - saved indexes: written and read back; damage of any byte, foreign files and kills while saving. */
+/* test_index_file.c - saved indexes: written and read back; damage of any byte, foreign files and kills while
+ * saving. */
 #include <check.h>
 #include <dirent.h>
 #include <fcntl.h>

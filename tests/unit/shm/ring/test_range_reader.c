@@ -1,4 +1,5 @@
-/* test_range_reader.c - which blocks a reader asks for, keeps and lets go of. Tickets are served by lane-level calls. */
+/* test_range_reader.c - which blocks a reader asks for, keeps and lets go of. Tickets are served by lane-level
+ * calls. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* test_write.c - the write role's lanes against a bucket that does each thing wrong: one part, and parts of the XML API. */
+/* test_write.c - the write role's lanes against a bucket that does each thing wrong: one part, and parts of the XML
+ * API. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,7 +59,8 @@ static void check_nothing_left(void)
         ck_assert(!bucket.sessions[i].used || bucket.sessions[i].gone || !bucket.sessions[i].part[1]);
 }
 
-/* The same, where requests were broken off: some may arrive after all, and the next worker of the slot removes what they made. */
+/* The same, where requests were broken off: some may arrive after all, and the next worker of the slot removes what
+ * they made. */
 static void check_nothing_left_later(void)
 {
     fault_server_settle(server);
