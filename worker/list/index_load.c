@@ -15,8 +15,9 @@
 #include "shm/base/error.h"
 #include "shm/base/log.h"
 
-#define NAMES_SHOWN 3 /* of those that differ; the text goes through the board, which has room for 480 bytes */
-#define NAME_SHOWN  40
+#define REPLACED_TRIES 8 /* of an index that other nodes are replacing */
+#define NAMES_SHOWN    3 /* of those that differ; the text goes through the board, which has room for 480 bytes */
+#define NAME_SHOWN     40
 
 const char *mr_index_endpoint(const struct mr_config *config, enum mr_scheme scheme)
 {
@@ -202,28 +203,37 @@ static int open_place(const struct mr_index_want *want, struct mr_uri *uri, stru
     return *store ? 0 : -1;
 }
 
-static int load_uri(const struct mr_index_want *want, int out, struct mr_index_found *found)
+/* One look-up and download. 0, 1 where there is none, or -1. */
+static int try_uri(const struct mr_index_want *want, struct mr_store *store, const char *key, int out,
+                   struct mr_index_found *found)
 {
     struct waiting w = {0};
-    int rc = -1, fd = -1;
+    if (await(want->net, &w, mr_transfer_stat(want->net->engine, store, key, strlen(key), 0, looked_up, &w)) != 0)
+        return mr_error_code() == MR_E_NOT_FOUND ? 1 : -1;
+    found->stale = w.item.generation;
+    int fd = mr_index_memfd();
+    if (fd < 0)
+        return -1;
+    int rc = -1;
+    if (download(want->net, store, key, &w.item, fd) == 0)
+        rc = use_fd(want, fd, want->place, out, found);
+    close(fd);
+    return rc;
+}
+
+static int load_uri(const struct mr_index_want *want, int out, struct mr_index_found *found)
+{
     struct mr_uri uri;
     struct mr_store *store;
     if (open_place(want, &uri, &store) != 0)
         return -1;
-    if (await(want->net, &w, mr_transfer_stat(want->net->engine, store, uri.key, strlen(uri.key), 0, looked_up, &w)) !=
-        0) {
-        rc = mr_error_code() == MR_E_NOT_FOUND ? 1 : -1;
-        goto out;
+    int rc = -1;
+    /* Another node may replace it between the look-up and the download. */
+    for (unsigned i = 0; i < REPLACED_TRIES; i++) {
+        rc = try_uri(want, store, uri.key, out, found);
+        if (rc >= 0 || mr_error_code() != MR_E_CHANGED)
+            break;
     }
-    found->stale = w.item.generation;
-    fd = mr_index_memfd();
-    if (fd < 0)
-        goto out;
-    if (download(want->net, store, uri.key, &w.item, fd) == 0)
-        rc = use_fd(want, fd, want->place, out, found);
-out:
-    if (fd >= 0)
-        close(fd);
     mr_uri_close(&uri);
     return rc;
 }
