@@ -43,7 +43,7 @@ struct sums {
     long long in_flight, limit, retries, throttled, used, arena, lanes, pending, filling, ready, held;
 };
 
-static bool is_fetcher(const json_t *worker)
+static bool is_fetch_worker(const json_t *worker)
 {
     return strcmp(mr_json_text(worker, "role"), "fetch") == 0;
 }
@@ -69,7 +69,7 @@ static struct sums add_up(const struct mr_top *top)
         const json_t *before = find(top->before, "workers", item, "slot", "role");
         sums.retries += mr_json_integer(counters, "retries");
         sums.throttled += mr_json_integer(counters, "throttled");
-        if (!is_fetcher(item))
+        if (!is_fetch_worker(item))
             continue;
         sums.objects_s += rate(top, item, before, "fetched_objects");
         sums.bytes_s += rate(top, item, before, "fetched_bytes");
@@ -165,19 +165,19 @@ static void write_workers(const struct mr_top *top, FILE *out)
         const json_t *counters = json_object_get(item, "counters");
         const json_t *before = find(top->before, "workers", item, "slot", "role");
         char flight[48] = "-";
-        if (!is_fetcher(item) && strcmp(mr_json_text(item, "state"), "none") == 0)
+        if (!is_fetch_worker(item) && strcmp(mr_json_text(item, "state"), "none") == 0)
             continue; /* a list worker that is done */
         char name[32];
         snprintf(name, sizeof name, "%s %lld", mr_json_text(item, "role"), mr_json_integer(item, "slot"));
-        if (is_fetcher(item))
+        if (is_fetch_worker(item))
             snprintf(flight, sizeof flight, "%lld/%lld", mr_json_integer(counters, "in_flight"),
                      mr_json_integer(counters, "connection_limit"));
         fprintf(out, "%-8s %-8s %8lld %9.0f %10s %9s %9s %7lld %7lld\n", name, mr_json_text(item, "state"),
                 mr_json_integer(item, "pid"),
                 rate(top, item, before,
-                     is_fetcher(item)  ? "fetched_objects"
-                     : is_writer(item) ? "uploads_done"
-                                       : "listed_objects"),
+                     is_fetch_worker(item) ? "fetched_objects"
+                     : is_writer(item)     ? "uploads_done"
+                                           : "listed_objects"),
                 mr_size_text(rate(top, item, before, is_writer(item) ? "stored_part_bytes" : "fetched_bytes"), speed),
                 flight, mr_size_text((double)arena_used(counters), used), mr_json_integer(counters, "retries"),
                 mr_json_integer(counters, "throttled"));

@@ -1,5 +1,5 @@
 /*
- * ckpt_lanes.h - the registry of part lanes: a checkpoint from OPEN_WRITER until its memory is free again.
+ * ckpt_lanes.h - the registry of checkpoint lanes: a checkpoint from OPEN_WRITER until its memory is free again.
  *
  *     UPLOADING --(CKPT_ENDED, worker cannot work)--> ENDED --(closed and every word at rest, or the client is dead)
  *         --> DROPPING

@@ -1,5 +1,5 @@
 /*
- * ckpt_share.h - how much of the part arena a checkpoint writer is given, and where.
+ * ckpt_share.h - how much of the checkpoint arena a checkpoint writer is given, and where.
  *
  * Arithmetic alone. With n = max(checkpoint.workers, those who share): a part has min(part_bytes, arena / 8n) bytes, in
  * whole pages, never under 5 MiB (the least that a store takes for a part that is not the last one), and a writer has

@@ -670,12 +670,12 @@ void mr_dataset_fail_all(struct mr_supervisor *s, enum mr_code code, const char 
             mr_dataset_fail(s->datasets[i], code, text);
 }
 
-void mr_dataset_send(const struct mr_dataset *dataset, struct mr_child *fetcher)
+void mr_dataset_send(const struct mr_dataset *dataset, struct mr_child *fetch_worker)
 {
     struct mr_msg_out *out = mr_msg_new(MR_MSG_DATASET);
     mr_msg_put_u64(out, "dataset", dataset->number);
     mr_msg_put_str(out, "uri", dataset->uris.items[0]);
     mr_msg_put_bool(out, "ranged", dataset->block_bytes > 0);
     mr_msg_put_fd(out, dataset->index);
-    mr_child_send(fetcher, out);
+    mr_child_send(fetch_worker, out);
 }

@@ -115,7 +115,7 @@ void mr_dataset_explain(const struct mr_dataset *dataset);
 /* All that are not FAILED. */
 void mr_dataset_fail_all(struct mr_supervisor *s, enum mr_code code, const char *text);
 /* DATASET for a fetch worker. */
-void mr_dataset_send(const struct mr_dataset *dataset, struct mr_child *fetcher);
+void mr_dataset_send(const struct mr_dataset *dataset, struct mr_child *fetch_worker);
 /* Objects and pages so far, for the board. */
 void mr_dataset_progress(struct mr_dataset *dataset);
 /* For log lines. */

@@ -158,10 +158,10 @@ def test_faults(fault: str, bucket: Any, read: Read) -> None:
     result, seen, log = read(server.url, "odd")
     assert result["objects"] == digests(objects), log
     assert temporary(server.url, "odd") == [], log
-    fetchers = [worker["counters"] for worker in seen["workers"] if worker["role"] == "fetch"]
+    fetching = [worker["counters"] for worker in seen["workers"] if worker["role"] == "fetch"]
 
     def total(name: str) -> int:
-        return sum(counters[name] for counters in fetchers)
+        return sum(counters[name] for counters in fetching)
 
     if fault in ("compose is refused", "composes fail", "composites cannot be read"):
         assert total("compose_fallbacks") > 0

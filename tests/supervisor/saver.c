@@ -1,5 +1,5 @@
 /*
- * saver.c - a trainer's side of part lanes, driven by lines on standard input: each is answered by one line.
+ * saver.c - a trainer's side of checkpoint lanes, driven by lines on standard input: each is answered by one line.
  *
  *   connect PATH                        ok
  *   open ID URI IF_ABSENT SHARERS       ok LANE WORKER PART_BYTES SLOTS   (asks again while BUSY for `patience` ms)

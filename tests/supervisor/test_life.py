@@ -217,12 +217,12 @@ def test_run_leaves_the_terminal_signals_to_the_terminal(millrace_bin: Path, con
     os.close(follower)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
-    fetchers = wait_for(lambda: workers(process.pid, "fetch"), "no fetch worker")
+    fetching = wait_for(lambda: workers(process.pid, "fetch"), "no fetch worker")
     os.write(leader, b"\x03")
     assert process.stdout.readline() == "SIGINT\n"
     process.send_signal(signal.SIGUSR1)  # a second SIGINT would come before it
     assert process.stdout.readline() == "SIGUSR1\n"
-    assert set(fetchers) <= set(workers(process.pid, "fetch"))
+    assert set(fetching) <= set(workers(process.pid, "fetch"))
     process.terminate()
     assert process.stdout.readline() == "SIGTERM\n"
     assert process.wait(DEADLINE_S) == 3

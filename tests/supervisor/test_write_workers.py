@@ -1,4 +1,4 @@
-"""The supervisor's side of checkpoints: write workers, part lanes, what happens at deaths and at the end of a run."""
+"""The supervisor's side of checkpoints: write workers, checkpoint lanes, what happens at deaths and at the end of a run."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def checkpoint(one: Supervisor) -> dict[str, Any]:
 
 
 def wait_free(one: Supervisor) -> None:
-    wait_for(lambda: checkpoint(one)["open"] == 0, "a part lane was never freed")
+    wait_for(lambda: checkpoint(one)["open"] == 0, "a checkpoint lane was never freed")
     state = checkpoint(one)
     assert state["arena_free_bytes"] == state["arena_bytes"] == 20 * MIB
 

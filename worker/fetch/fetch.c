@@ -14,7 +14,7 @@
 
 #define FINISH_MS 2000 /* for what must be deleted at the end; the supervisor kills after 3 s */
 
-struct fetcher {
+struct fetch_worker {
     struct mr_role role;
     struct mr_producer *producer; /* NULL until ARENA */
     struct mr_datasets datasets;
@@ -27,27 +27,27 @@ struct fetcher {
     struct mr_producer_stats counted_stats;
 };
 
-static struct fetcher *fetcher_of(struct mr_role *role)
+static struct fetch_worker *worker_of(struct mr_role *role)
 {
-    return MR_CONTAINER_OF(role, fetcher, role);
+    return MR_CONTAINER_OF(role, fetch_worker, role);
 }
 
 static int size_of_request(void *arg, const struct mr_request *request, uint64_t *bytes)
 {
-    struct fetcher *f = arg;
+    struct fetch_worker *f = arg;
     struct mr_index_entry entry;
     return mr_datasets_locate(&f->datasets, request, &entry, NULL, bytes);
 }
 
 static bool join_requests(void *arg, const struct mr_request *first, const struct mr_request *next)
 {
-    struct fetcher *f = arg;
+    struct fetch_worker *f = arg;
     return mr_datasets_may_join(&f->datasets, first, next);
 }
 
 /* ---- lanes and the arena ---- */
 
-static int add_lane(struct fetcher *f, struct mr_msg_in *msg)
+static int add_lane(struct fetch_worker *f, struct mr_msg_in *msg)
 {
     int fd = mr_msg_take_fd(msg, 0);
     if (fd < 0)
@@ -72,7 +72,7 @@ static int add_lane(struct fetcher *f, struct mr_msg_in *msg)
 
 static int arena_mapped(struct mr_role *role, struct mr_msg_in *msg)
 {
-    struct fetcher *f = fetcher_of(role);
+    struct fetch_worker *f = worker_of(role);
     uint64_t reserve;
     if (mr_msg_get_u64(msg, "reserve", &reserve) != 0) {
         mr_error_append("a bad ARENA message");
@@ -105,12 +105,12 @@ static int arena_mapped(struct mr_role *role, struct mr_msg_in *msg)
 
 /* ---- the loop ---- */
 
-static unsigned in_flight(const struct fetcher *f)
+static unsigned in_flight(const struct fetch_worker *f)
 {
     return f->jobs ? mr_jobs_in_flight(f->jobs) : 0;
 }
 
-static uint64_t job_bytes(const struct fetcher *f)
+static uint64_t job_bytes(const struct fetch_worker *f)
 {
     uint64_t most = f->role.link.config.fetch.compose_max_bytes;
     return most < f->role.arena_bytes / 4 ? most : f->role.arena_bytes / 4;
@@ -119,7 +119,7 @@ static uint64_t job_bytes(const struct fetcher *f)
 /* Claims and starts as much as may be in flight. */
 static void start_jobs(struct mr_role *role)
 {
-    struct fetcher *f = fetcher_of(role);
+    struct fetch_worker *f = worker_of(role);
     if (!f->producer || f->role.draining)
         return;
     f->solo = f->solo && in_flight(f) > 0;
@@ -135,7 +135,7 @@ static void start_jobs(struct mr_role *role)
     }
 }
 
-static void drop_lane(struct fetcher *f, uint64_t lane)
+static void drop_lane(struct fetch_worker *f, uint64_t lane)
 {
     if (f->jobs)
         mr_jobs_give_back(f->jobs, false);
@@ -146,7 +146,7 @@ static void drop_lane(struct fetcher *f, uint64_t lane)
 
 static int handle(struct mr_role *role, struct mr_msg_in *msg)
 {
-    struct fetcher *f = fetcher_of(role);
+    struct fetch_worker *f = worker_of(role);
     uint64_t lane;
     switch (msg->type) {
     case MR_MSG_DATASET:
@@ -166,7 +166,7 @@ static int handle(struct mr_role *role, struct mr_msg_in *msg)
 }
 
 /* Of any bucket: the limits are learnt from all of them, and their configuration is one. */
-static void set_stalls(struct fetcher *f)
+static void set_stalls(struct fetch_worker *f)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
         if (!f->datasets.items[i].open)
@@ -179,7 +179,7 @@ static void set_stalls(struct fetcher *f)
     }
 }
 
-static void count_producer(struct fetcher *f)
+static void count_producer(struct fetch_worker *f)
 {
     struct mr_producer_stats stats;
     mr_producer_stats(f->producer, &stats);
@@ -195,7 +195,7 @@ static void count_producer(struct fetcher *f)
 
 static void count(struct mr_role *role)
 {
-    struct fetcher *f = fetcher_of(role);
+    struct fetch_worker *f = worker_of(role);
     struct mr_transfer_counters *last = &f->counted;
     const struct mr_transfer_counters *now = mr_transfer_counters(role->net.engine);
     mr_role_count(role, MR_WC_BYTES, &last->bytes, now->bytes);
@@ -210,12 +210,12 @@ static void count(struct mr_role *role)
 
 static bool is_busy(struct mr_role *role)
 {
-    return in_flight(fetcher_of(role)) > 0;
+    return in_flight(worker_of(role)) > 0;
 }
 
 static void tick(struct mr_role *role, int64_t now_ns)
 {
-    struct fetcher *f = fetcher_of(role);
+    struct fetch_worker *f = worker_of(role);
     if (f->jobs) {
         mr_jobs_give_back(f->jobs, false);
         mr_jobs_step(f->jobs, now_ns);
@@ -226,7 +226,7 @@ static void tick(struct mr_role *role, int64_t now_ns)
 
 static enum mr_role_rest rest(struct mr_role *role)
 {
-    struct fetcher *f = fetcher_of(role);
+    struct fetch_worker *f = worker_of(role);
     if (!f->producer || role->draining || f->solo || mr_transfer_free(role->net.engine) == 0)
         return MR_ROLE_WAIT;
     return mr_producer_sleep(f->producer) == 0 ? MR_ROLE_SLEEP : MR_ROLE_AGAIN;
@@ -236,7 +236,7 @@ static enum mr_role_rest rest(struct mr_role *role)
 
 static int init(struct mr_role *role)
 {
-    struct fetcher *f = fetcher_of(role);
+    struct fetch_worker *f = worker_of(role);
     struct mr_maker maker = mr_maker_of(role->link.board->run_id, role->link.slot, role->link.generation);
     f->temporaries = mr_temporaries_new(&role->net, role->link.counters, &maker);
     f->datasets = (struct mr_datasets){.net = &role->net, .link = &role->link, .temporaries = f->temporaries};
@@ -245,13 +245,13 @@ static int init(struct mr_role *role)
 
 static bool is_composing(struct mr_role *role)
 {
-    struct fetcher *f = fetcher_of(role);
+    struct fetch_worker *f = worker_of(role);
     return f->jobs && mr_jobs_composing(f->jobs);
 }
 
 static bool is_cleaning_up(struct mr_role *role)
 {
-    struct fetcher *f = fetcher_of(role);
+    struct fetch_worker *f = worker_of(role);
     mr_temporaries_step(f->temporaries, mr_clock_mono_ns());
     return mr_temporaries_busy(f->temporaries);
 }
@@ -259,7 +259,7 @@ static bool is_cleaning_up(struct mr_role *role)
 /* The end: tickets go back at once; temporary objects are waited for, since nobody else may come to delete them. */
 static bool finish(struct mr_role *role)
 {
-    struct fetcher *f = fetcher_of(role);
+    struct fetch_worker *f = worker_of(role);
     int64_t until_ns = mr_clock_mono_ns() + FINISH_MS * MR_MILLISECOND_NS;
     if (f->jobs)
         mr_jobs_give_back(f->jobs, true);
@@ -287,6 +287,6 @@ static const struct mr_role_ops ops = {
 
 int mr_fetch_main(unsigned slot)
 {
-    struct fetcher *f = calloc(1, sizeof *f);
+    struct fetch_worker *f = calloc(1, sizeof *f);
     return f ? mr_role_main(&f->role, &ops, slot) : 1;
 }

@@ -1,4 +1,4 @@
-/* test_part_share.c - what a checkpoint writer is given of the part arena, and where it lies. */
+/* test_ckpt_share.c - what a checkpoint writer is given of the checkpoint arena, and where it lies. */
 #include <check.h>
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /*
- * test_ranges.c - who lists what, and where ranges are cut: whole listings of made-up names by several workers.
+ * test_name_ranges.c - who lists what, and where ranges are cut: whole listings of made-up names by several workers.
  *
  * The store and the workers are simulated (a turn is a page of each busy worker), the cuts are worker/list/split.c's
  * and the decisions are ranges.c's. Each shape of names must be listed once, with hardly more requests than one worker

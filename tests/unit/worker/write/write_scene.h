@@ -1,5 +1,5 @@
 /*
- * write_scene.h - a part lane in memory with both its ends in one process: a trainer that writes `data`, and a write
+ * write_scene.h - a checkpoint lane in memory with both its ends in one process: a trainer that writes `data`, and a write
  * worker, which can die at any time and be started again. Each step that fails aborts the test.
  */
 #ifndef MR_TESTS_WRITE_SCENE_H
