@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "shm/base/error.h"
@@ -110,4 +111,22 @@ char *mr_uri_format(enum mr_scheme scheme, const char *bucket, const char *key)
         return NULL;
     }
     return out;
+}
+
+bool mr_uri_is_loopback(const char *endpoint)
+{
+    const char *separator = strstr(endpoint, "://");
+    const char *host = separator ? separator + 3 : endpoint;
+    if (strncmp(host, "[::1]", 5) == 0)
+        return host[5] == '\0' || host[5] == ':' || host[5] == '/';
+    size_t length = strcspn(host, ":/");
+    if (length == 9 && strncasecmp(host, "localhost", 9) == 0)
+        return true;
+    /* 127.*: digits and dots alone, so that a name such as 127.example.org does not count. */
+    return strncmp(host, "127.", 4) == 0 && strspn(host, "0123456789.") == length;
+}
+
+bool mr_uri_is_cleartext(const char *endpoint)
+{
+    return strncasecmp(endpoint, "http://", 7) == 0 && !mr_uri_is_loopback(endpoint);
 }

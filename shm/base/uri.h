@@ -2,6 +2,8 @@
 #ifndef MR_SHM_BASE_URI_H
 #define MR_SHM_BASE_URI_H
 
+#include <stdbool.h>
+
 enum mr_scheme { MR_SCHEME_FILE, MR_SCHEME_GS, MR_SCHEME_S3 };
 
 struct mr_uri {
@@ -20,5 +22,10 @@ void mr_uri_close(struct mr_uri *uri);
 const char *mr_scheme_name(enum mr_scheme scheme);
 /* malloc'ed "gs://bucket/key" (file: "file:///path"). key may be NULL for none. */
 char *mr_uri_format(enum mr_scheme scheme, const char *bucket, const char *key);
+
+/* Is the host of "host[:port]" or "http[s]://host[:port]" this machine by its name alone: localhost, 127.*, [::1]? */
+bool mr_uri_is_loopback(const char *endpoint);
+/* Would credentials for this endpoint cross a network in clear text: http:// to another machine? */
+bool mr_uri_is_cleartext(const char *endpoint);
 
 #endif

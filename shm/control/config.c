@@ -294,6 +294,18 @@ static int check_checkpoint(const struct mr_config *config)
     return -1;
 }
 
+static int check_cleartext(const struct mr_config *config)
+{
+    if (!mr_uri_is_cleartext(config->gcs.endpoint) || config->gcs.auth == MR_GCS_AUTH_ANONYMOUS ||
+        config->gcs.cleartext_credentials == MR_CLEARTEXT_ALLOW)
+        return 0;
+    mr_error_set(MR_E_CONFIG,
+                 "gcs.endpoint = \"%.200s\" would get credentials in clear text: write https://, or gcs.auth = "
+                 "\"anonymous\", or gcs.cleartext_credentials = \"allow\" where nobody else can listen",
+                 config->gcs.endpoint);
+    return -1;
+}
+
 int mr_config_check(const struct mr_config *config)
 {
     if (config->retry.cap_ms < config->retry.base_ms) {
@@ -307,7 +319,7 @@ int mr_config_check(const struct mr_config *config)
                      (unsigned long long)config->fetch.range_threshold_bytes);
         return -1;
     }
-    if (check_checkpoint(config) != 0)
+    if (check_checkpoint(config) != 0 || check_cleartext(config) != 0)
         return -1;
     for (size_t i = 0; i < config->dataset_count; i++)
         if (check_dataset(&config->datasets[i]) != 0)

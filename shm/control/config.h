@@ -22,6 +22,7 @@ enum mr_on_error { MR_ON_ERROR_RAISE, MR_ON_ERROR_SKIP, MR_ON_ERROR_REPLACE };
 enum mr_huge_pages { MR_HUGE_PAGES_AUTO, MR_HUGE_PAGES_NEVER };
 enum mr_compose { MR_COMPOSE_AUTO, MR_COMPOSE_ALWAYS, MR_COMPOSE_NEVER };
 enum mr_gcs_auth { MR_GCS_AUTH_DEFAULT, MR_GCS_AUTH_ANONYMOUS };
+enum mr_cleartext { MR_CLEARTEXT_REFUSE, MR_CLEARTEXT_ALLOW };
 
 #define MR_CONFIG_PRIVATE_ARENA_BYTES (UINT64_C(256) << 20) /* of a private supervisor: each of its two arenas */
 #define MR_ENVIRONMENT_FD             "MILLRACE_CONFIG_FD"  /* a tool's descriptor of the configuration */
@@ -76,7 +77,8 @@ struct mr_config {
     } checkpoint;
     struct {
         char *endpoint;
-        uint64_t auth; /* enum mr_gcs_auth */
+        uint64_t auth;                  /* enum mr_gcs_auth */
+        uint64_t cleartext_credentials; /* enum mr_cleartext */
         char *user_project;
     } gcs;
     struct {

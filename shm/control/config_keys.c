@@ -16,6 +16,7 @@ static const char *const on_errors[] = {"raise", "skip", "replace", NULL};
 static const char *const backings[] = {"auto", "posix", "memfd", NULL};
 static const char *const composes[] = {"auto", "always", "never", NULL};
 static const char *const huge_pages[] = {"auto", "never", NULL};
+static const char *const cleartexts[] = {"refuse", "allow", NULL};
 static const char *const gcs_auths[] = {"default", "anonymous", NULL};
 static const char *const log_levels[] = {"error", "warning", "info", "debug", NULL};
 
@@ -142,10 +143,14 @@ static const struct mr_config_key keys[] = {
          "supervisor, has ended."},
 
     {FIELD(gcs, endpoint, MR_KEY_STRING), .unit = "",
-     .meaning = "Base URL of the storage service. When empty STORAGE_EMULATOR_HOST counts, then "
-                "https://storage.googleapis.com."},
+     .meaning = "Base URL of the storage service; without a scheme https://, on this machine http://. When empty "
+                "STORAGE_EMULATOR_HOST counts, then https://storage.googleapis.com."},
     {FIELD(gcs, auth, MR_KEY_CHOICE), CHOICE(MR_GCS_AUTH_DEFAULT, gcs_auths),
      .meaning = "default: application default credentials; none for an emulator. anonymous: no credentials."},
+    {FIELD(gcs, cleartext_credentials, MR_KEY_CHOICE), CHOICE(MR_CLEARTEXT_REFUSE, cleartexts),
+     .meaning =
+         "Whether credentials may go to an endpoint that is http:// on another machine, where whoever listens can "
+         "take them."},
     {FIELD(gcs, user_project, MR_KEY_STRING), .unit = "",
      .meaning = "The project that pays for requester-pays buckets."},
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "shm/base/error.h"
+#include "shm/base/uri.h"
 #include "worker/store/json.h"
 
 #define NESTED_MAX 3 /* source_credentials in source_credentials */
@@ -263,6 +264,19 @@ static int check_url(const char *name, const char *url)
     return -1;
 }
 
+/* Of a service that is sent a secret: a signed assertion, a refresh token. Those of `credential_source` may be http, as
+ * the metadata servers of clouds are. */
+static int check_secret_url(const char *name, const char *url)
+{
+    if (check_url(name, url) != 0)
+        return -1;
+    if (!url || !mr_uri_is_cleartext(url))
+        return 0;
+    mr_error_set(MR_E_DENIED, "its \"%s\" is http:// on another machine: what is sent there could be read by others",
+                 name);
+    return -1;
+}
+
 static int check_external(struct mr_auth_file *file)
 {
     const struct need needs[] = {
@@ -295,10 +309,10 @@ static int check_external(struct mr_auth_file *file)
         mr_error_set(MR_E_DENIED, "its \"credential_source\" has format json and no \"subject_token_field_name\"");
         return -1;
     }
-    if (check_url("token_url", file->token_url) || check_url("url", file->from.url) ||
+    if (check_secret_url("token_url", file->token_url) || check_url("url", file->from.url) ||
         check_url("region_url", file->from.region_url) || check_url("imdsv2_session_token_url", file->from.imdsv2_url))
         return -1;
-    return check_url("service_account_impersonation_url", file->impersonation_url);
+    return check_secret_url("service_account_impersonation_url", file->impersonation_url);
 }
 
 static int check_file(struct mr_auth_file *file)
@@ -319,7 +333,7 @@ static int check_file(struct mr_auth_file *file)
         mr_error_set(MR_E_DENIED, "its \"quota_project_id\" is not the name of a project");
         return -1;
     }
-    if (check_url("token_uri", file->token_uri) != 0)
+    if (check_secret_url("token_uri", file->token_uri) != 0)
         return -1;
     if (strcmp(type, "service_account") == 0) {
         file->kind = MR_AUTH_SERVICE_ACCOUNT;
@@ -336,7 +350,7 @@ static int check_file(struct mr_auth_file *file)
     if (strcmp(type, "impersonated_service_account") == 0) {
         file->kind = MR_AUTH_IMPERSONATED;
         if (check_needs(file, impersonated, COUNT(impersonated)) != 0 ||
-            check_url("service_account_impersonation_url", file->impersonation_url) != 0)
+            check_secret_url("service_account_impersonation_url", file->impersonation_url) != 0)
             return -1;
         if (check_file(file->source) == 0)
             return 0;

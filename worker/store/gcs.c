@@ -407,10 +407,11 @@ static const struct mr_store_ops gcs_ops = {
     .destroy = gcs_destroy,
 };
 
-/* malloc'ed "scheme://host[:port]" without a slash at its end; text may lack the scheme (STORAGE_EMULATOR_HOST). */
-static char *make_endpoint(const char *text, const char *origin)
+/* malloc'ed "scheme://host[:port]" without a slash at its end; text may lack the scheme. An emulator's is http:// then,
+ * as in Google's clients; any other one is so on this machine alone, since credentials go there. */
+static char *make_endpoint(const char *text, const char *origin, bool is_emulator)
 {
-    const char *scheme = strstr(text, "://") ? "" : "http://";
+    const char *scheme = strstr(text, "://") ? "" : is_emulator || mr_uri_is_loopback(text) ? "http://" : "https://";
     char *endpoint = NULL;
     if (asprintf(&endpoint, "%s%s", scheme, text) < 0) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for an endpoint");
@@ -449,11 +450,11 @@ struct mr_store *mr_store_gcs_new(const struct mr_store_options *options)
     }
     bool from_emulator = !options->endpoint && emulator && emulator[0];
     if (options->endpoint)
-        store->endpoint = make_endpoint(options->endpoint, "[gcs] endpoint");
+        store->endpoint = make_endpoint(options->endpoint, "[gcs] endpoint", false);
     else if (from_emulator)
-        store->endpoint = make_endpoint(emulator, "STORAGE_EMULATOR_HOST");
+        store->endpoint = make_endpoint(emulator, "STORAGE_EMULATOR_HOST", true);
     else
-        store->endpoint = make_endpoint(PUBLIC_ENDPOINT, "endpoint");
+        store->endpoint = make_endpoint(PUBLIC_ENDPOINT, "endpoint", false);
     if (!store->endpoint)
         goto fail;
     store->auth = mr_auth_new(options->auth, from_emulator, options->http);

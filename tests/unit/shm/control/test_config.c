@@ -209,6 +209,28 @@ START_TEST(test_check)
     ck_assert_int_eq(mr_config_check(&config), -1);
     expect_config_error("retry.cap_ms");
     config.retry.cap_ms = config.retry.base_ms;
+    ck_assert_int_eq(mr_config_set_text(key("gcs", "endpoint"), &config, "http://store.example.org:9000"), 0);
+    ck_assert_int_eq(mr_config_check(&config), -1);
+    expect_config_error("credentials in clear text");
+    config.gcs.cleartext_credentials = MR_CLEARTEXT_ALLOW;
+    ck_assert_int_eq(mr_config_check(&config), 0);
+    config.gcs.cleartext_credentials = MR_CLEARTEXT_REFUSE;
+    config.gcs.auth = MR_GCS_AUTH_ANONYMOUS;
+    ck_assert_int_eq(mr_config_check(&config), 0);
+    config.gcs.auth = MR_GCS_AUTH_DEFAULT;
+    static const char *const good[] = {"https://store.example.org", "store.example.org", "http://127.0.0.1:1",
+                                       "http://localhost/", "http://[::1]:9"};
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        ck_assert_int_eq(mr_config_set_text(key("gcs", "endpoint"), &config, good[i]), 0);
+        ck_assert_msg(mr_config_check(&config) == 0, "%s", good[i]);
+    }
+    static const char *const bad[] = {"http://127.example.org", "HTTP://10.0.0.1", "http://localhost.evil",
+                                      "http://[::10]"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        ck_assert_int_eq(mr_config_set_text(key("gcs", "endpoint"), &config, bad[i]), 0);
+        ck_assert_msg(mr_config_check(&config) != 0, "%s", bad[i]);
+    }
+    ck_assert_int_eq(mr_config_set_text(key("gcs", "endpoint"), &config, ""), 0);
     config.checkpoint.arena_bytes = UINT64_C(16) << 20; /* the default part_bytes is larger: parts become smaller */
     ck_assert_int_eq(mr_config_check(&config), 0);
     config.checkpoint.part_bytes = UINT64_C(8) << 20;

@@ -211,6 +211,18 @@ START_TEST(endpoints_and_auth)
     ck_assert_ptr_nonnull(strstr(mr_error_text(), "anonymous"));
     ck_assert_ptr_null(open_store("http://127.0.0.1:9", "default"));
     ck_assert_int_eq(mr_error_code(), MR_E_DENIED);
+    static const char *const endpoints[][2] = {{"storage.example.org", "https://storage.example.org"},
+                                               {"localhost:9", "http://localhost:9"},
+                                               {"127.0.0.1:9/", "http://127.0.0.1:9"},
+                                               {"[::1]:9", "http://[::1]:9"},
+                                               {"http://10.0.0.1", "http://10.0.0.1"}};
+    for (size_t i = 0; i < sizeof endpoints / sizeof endpoints[0]; i++) {
+        struct mr_store *store = open_store(endpoints[i][0], "anonymous");
+        char shown[100], credentials[100];
+        mr_store_describe(store, shown, sizeof shown, credentials, sizeof credentials);
+        ck_assert_str_eq(shown, endpoints[i][1]);
+        mr_store_close(store);
+    }
     ck_assert_ptr_null(open_store(NULL, "magic"));
     ck_assert_int_eq(mr_error_code(), MR_E_CONFIG);
     static const char *const bad[] = {"ftp://x", "http://", "http://a b", "https://u@h", "http://h?x", "h\n"};
