@@ -192,12 +192,18 @@ static bool any_held(const struct mr_write_lane *lane)
     return false;
 }
 
-/* The next READY part: HELD, and its checksum known. NULL: there is none. */
+/* The next READY part: HELD, and its checksum known. NULL: there is none, or the lane has failed. */
 static struct mr_write_slot *take(struct mr_write_lane *lane)
 {
     struct mr_write_slot slot = {.lane = lane, .held = true};
-    struct mr_ckpt_part_record record;
     while (mr_ckpt_part_take(&lane->ckpt, &slot.number, &slot.word, &slot.length)) {
+        struct mr_write_slot *at = &lane->slots[mr_ckpt_part_slot(&lane->ckpt, slot.number)];
+        /* The words lie where a wild trainer may store: what is in work here is not taken again, whatever its word is. */
+        if (at->held || at->transfer) {
+            fail_damaged(lane, "a part that is being uploaded was published again");
+            return NULL;
+        }
+        struct mr_ckpt_part_record record;
         if (mr_ckpt_part_record_get(&lane->ckpt, slot.number,
                                     &record)) { /* a predecessor's: it died after the record */
             mr_ckpt_part_done(&lane->ckpt, slot.number, slot.word, &record);
@@ -205,10 +211,20 @@ static struct mr_write_slot *take(struct mr_write_lane *lane)
             continue;
         }
         slot.crc32c = mr_crc32c(0, mr_write_bytes(lane, &slot), slot.length);
-        lane->slots[mr_ckpt_part_slot(&lane->ckpt, slot.number)] = slot;
-        return &lane->slots[mr_ckpt_part_slot(&lane->ckpt, slot.number)];
+        *at = slot;
+        return at;
     }
     return NULL;
+}
+
+/* A part that has to be sent, the next one taken. False: the lane has failed meanwhile. *slot NULL: there is none. */
+static bool next_part(struct mr_write_lane *lane, struct mr_write_slot **slot)
+{
+    enum mr_write_state before = lane->state;
+    *slot = unsent(lane);
+    if (!*slot)
+        *slot = take(lane);
+    return lane->state == before;
 }
 
 void mr_write_part_stored(struct mr_write_slot *slot, const char *etag, uint64_t generation)
@@ -400,9 +416,9 @@ static bool leave_waiting(struct mr_write_lane *lane, bool sealed)
         fail_here(lane);
         return true;
     }
-    const struct mr_write_slot *slot = unsent(lane);
-    if (!slot)
-        slot = take(lane);
+    struct mr_write_slot *slot;
+    if (!next_part(lane, &slot))
+        return true;
     if (!lane->resumed && !sealed && (!slot || (slot->number == 0 && slot->length < lane->ckpt.part_bytes)))
         return false; /* a short part is the last one: perhaps it is all */
     if (!lane->resumed && sealed && parts <= 1) {
@@ -441,9 +457,9 @@ static bool complete(struct mr_write_lane *lane, uint32_t parts, uint64_t bytes)
 static bool send_next(struct mr_write_lane *lane, bool sealed)
 {
     bool single = lane->ops == &mr_write_single; /* its part goes with the last request */
-    struct mr_write_slot *slot = unsent(lane);
-    if (!slot)
-        slot = take(lane);
+    struct mr_write_slot *slot;
+    if (!next_part(lane, &slot))
+        return true;
     if (slot && !single) {
         if (slot->number >= MR_CKPT_PARTS_MAX) {
             mr_error_set(MR_E_USAGE, "it has more than %u parts of %" PRIu64 " bytes: raise checkpoint.part_bytes",

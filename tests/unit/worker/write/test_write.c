@@ -498,6 +498,29 @@ START_TEST(damaged_memory)
 }
 END_TEST
 
+/* A slot that the worker uploads from is READY again: a stray store. It was taken once more, and freed while in use. */
+START_TEST(a_part_in_work_is_published_again)
+{
+    open_way(NEW_NAME, 9 * SCENE_PART);
+    scene_start(&scene);
+    bool stored = false;
+    while (!stored) {
+        scene_step(&scene, 1);
+        for (uint32_t i = 0; i < scene.lane.slots && !stored; i++) {
+            uint64_t word = mr_ckpt_part_load(&scene.lane, i);
+            if (mr_word_state(word) != MR_HELD)
+                continue;
+            atomic_store(&scene.lane.tickets[i].word, mr_word(MR_READY, 1, mr_word_attempt(word), mr_word_lap(word)));
+            stored = true;
+        }
+    }
+    scene_run(&scene);
+    scene_leave(&scene);
+    check_failed(MR_E_CORRUPT, "published again");
+    scene_close(&scene);
+}
+END_TEST
+
 START_TEST(a_record_of_nonsense)
 {
     open_way(NEW_NAME, 9 * SCENE_PART);
@@ -529,6 +552,7 @@ int main(void)
     tcase_add_test(tc, what_cannot_be_undone);
     tcase_add_loop_test(tc, no_such_uri, 0, 5);
     tcase_add_loop_test(tc, damaged_memory, 0, 3);
+    tcase_add_test(tc, a_part_in_work_is_published_again);
     tcase_add_loop_test(tc, a_record_of_nonsense, 0, 2);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
