@@ -21,6 +21,20 @@ static void print_string(const char *text, FILE *out)
     putc('"', out);
 }
 
+/* A text; of a URL with a password (http.proxy) all but that. */
+static void print_text(const char *text, FILE *out)
+{
+    const char *user = strstr(text, "://");
+    const char *at = user ? strpbrk(user + 3, "@/") : NULL;
+    const char *colon = user ? strchr(user + 3, ':') : NULL;
+    char shown[1000];
+    if (at && *at == '@' && colon && colon < at) {
+        snprintf(shown, sizeof shown, "%.*s:(not shown)%s", (int)(colon - text), text, at);
+        text = shown;
+    }
+    print_string(text, out);
+}
+
 static void print_strings(const struct mr_strings *strings, FILE *out)
 {
     putc('[', out);
@@ -65,7 +79,7 @@ static void print_value(const struct mr_config_key *key, const void *base, FILE 
         print_string(key->choices[*(const uint64_t *)at], out);
         break;
     case MR_KEY_STRING:
-        print_string(*(char *const *)at, out);
+        print_text(*(char *const *)at, out);
         break;
     case MR_KEY_STRINGS:
         print_strings(at, out);

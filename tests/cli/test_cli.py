@@ -123,6 +123,22 @@ def test_check(millrace: Run, config: Path, tmp_path: Path) -> None:
     assert 'arena_bytes = "8MiB"' in printed.stdout
 
 
+@pytest.mark.parametrize(
+    ("proxy", "shown"),
+    [
+        ("http://me:s3cret@proxy:3128", "http://me:(not shown)@proxy:3128"),
+        ("http://me@proxy:3128", "http://me@proxy:3128"),
+        ("http://proxy:3128", "http://proxy:3128"),
+    ],
+)
+def test_check_shows_no_password(millrace: Run, tmp_path: Path, proxy: str, shown: str) -> None:
+    config = tmp_path / "proxy.toml"
+    config.write_text(f'[http]\nproxy = "{proxy}"\nheaders = {{ Authorization = "s3cret" }}\n')
+    printed = millrace("check", "-c", config).stdout
+    assert f'proxy = "{shown}"' in printed
+    assert "s3cret" not in printed
+
+
 def test_ls_and_cat(millrace: Run, folder: Path) -> None:
     (folder / "sub").mkdir()
     (folder / "sub" / "x").write_text("hello")

@@ -198,7 +198,7 @@ static struct mr_write_slot *take(struct mr_write_lane *lane)
     struct mr_write_slot slot = {.lane = lane, .held = true};
     while (mr_ckpt_part_take(&lane->ckpt, &slot.number, &slot.word, &slot.length)) {
         struct mr_write_slot *at = &lane->slots[mr_ckpt_part_slot(&lane->ckpt, slot.number)];
-        /* The words lie where a wild trainer may store: what is in work here is not taken again, whatever its word is. */
+        /* The words lie where a wild trainer may store: what is in work is not taken again, whatever its word is. */
         if (at->held || at->transfer) {
             fail_damaged(lane, "a part that is being uploaded was published again");
             return NULL;
