@@ -1,9 +1,9 @@
 /*
  * run_impl.h - the whole state of a run, for the modules of this folder alone.
  *
- * Each module owns the member that has its name and writes nobody else's; it may call what is below it in the order of
- * supervisor/README.md, and read anything. What it leaves for those above it, it records in its own member or in one of
- * the marks below, and mr_supervisor_settle brings it there.
+ * Each module owns the member that has its name. It may read anything, and call what comes before it in the order of
+ * supervisor/README.md. What it leaves for those after it, it records in its own member, in fields that name them ("for
+ * fetch_workers.c"), or in one of the marks below; mr_supervisor_settle brings it there.
  */
 #ifndef MR_SUPERVISOR_RUN_IMPL_H
 #define MR_SUPERVISOR_RUN_IMPL_H
