@@ -3,7 +3,7 @@
 
 help:
 	@echo 'make build   install what is missing, build the programs and the Python extension, link them into .venv'
-	@echo 'make demo    train a small network from an object store on this machine (about 3 minutes after the installs)'
+	@echo 'make demo    train a small network from an object store on this machine (one to three minutes after the installs)'
 	@echo 'make test    every test: C, Python, sanitizers, models'
 	@echo 'make check   the fast loop before a commit: warnings, unit tests, formats, linters, types'
 	@echo 'make format  rewrite what check compares: formats, docs/configuration.md'
