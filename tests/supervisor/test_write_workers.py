@@ -1,4 +1,4 @@
-"""The supervisor's side of checkpoints: write workers, checkpoint lanes, what happens at deaths and at the end of a run."""
+"""The supervisor and checkpoints: write workers, checkpoint lanes, what happens at deaths and at the end of a run."""
 
 from __future__ import annotations
 
