@@ -58,9 +58,6 @@ static int take_crc(struct mr_json *json, struct mr_store_item *item)
     return 0;
 }
 
-/* The fields of an item that were seen or found bad, as bits. */
-enum { HAS_SIZE = 1, HAS_GENERATION = 2 };
-
 /* "2026-01-31T23:59:59.123Z" (RFC 3339). Any other form counts as unknown. */
 static int take_time(struct mr_json *json, struct mr_store_item *item)
 {
@@ -76,7 +73,7 @@ static int take_time(struct mr_json *json, struct mr_store_item *item)
 }
 
 /* One value; a bad one leaves its key in *bad, so that the message can name the item as well. */
-static void take_field(struct mr_json *json, const char *key, struct mr_store_item *item, unsigned *has,
+static void take_field(struct mr_json *json, const char *key, struct mr_store_item *item, bool *has_generation,
                        const char **bad)
 {
     int rc;
@@ -85,10 +82,9 @@ static void take_field(struct mr_json *json, const char *key, struct mr_store_it
                                                   : mr_json_skip(json);
     } else if (strcmp(key, "size") == 0) {
         rc = take_u63(json, &item->size);
-        *has |= HAS_SIZE;
     } else if (strcmp(key, "generation") == 0) {
         rc = take_u63(json, &item->generation);
-        *has |= HAS_GENERATION;
+        *has_generation = true;
     } else if (strcmp(key, "crc32c") == 0) {
         rc = take_crc(json, item);
     } else if (strcmp(key, "storageClass") == 0) {
@@ -115,13 +111,13 @@ static int take_item(struct mr_json *json, struct mr_store_item *item)
 {
     *item = (struct mr_store_item){.storage_class = "", .etag = ""};
     const char *key, *bad = NULL;
-    unsigned has = 0;
+    bool has_generation = false;
     if (mr_json_peek(json) != MR_JSON_OBJECT) {
         mr_json_skip(json);
     } else {
         mr_json_enter(json);
         while (mr_json_key(json, &key) > 0)
-            take_field(json, key, item, &has, &bad);
+            take_field(json, key, item, &has_generation, &bad);
     }
     if (json->error)
         return not_json(json);
@@ -129,8 +125,8 @@ static int take_item(struct mr_json *json, struct mr_store_item *item)
         mr_error_set(MR_E_PROTOCOL, "an item without a name");
         return -1;
     }
-    if (!bad && has != (HAS_SIZE | HAS_GENERATION))
-        bad = has & HAS_SIZE ? "generation" : "size";
+    if (!bad && !has_generation)
+        bad = "generation"; /* an absent size is 0: Google's JSON leaves out default values */
     if (!bad && item->name_length <= NAME_MAX_BYTES)
         return 0;
     char quoted[200];

@@ -68,7 +68,7 @@ static const struct {
     {"{\"items\":[{\"name\":7,\"size\":\"1\",\"generation\":\"2\"}]}", "without a name"},
     {"{\"items\":[{\"name\":\"a\\u0000b\",\"size\":\"1\",\"generation\":\"2\"}]}", "\\u0000"},
     {"{\"items\":[{\"name\":\"\xff\",\"size\":\"1\",\"generation\":\"2\"}]}", "not JSON"},
-    {"{\"items\":[{\"name\":\"a\",\"generation\":\"2\"}]}", "\"a\" has no usable size"},
+    {"{\"items\":[{\"name\":\"a\",\"size\":null,\"generation\":\"2\"}]}", "\"a\" has no usable size"},
     {"{\"items\":[{\"name\":\"a\",\"size\":\"-1\",\"generation\":\"2\"}]}", "size"},
     {"{\"items\":[{\"name\":\"a\",\"size\":-1,\"generation\":\"2\"}]}", "size"},
     {"{\"items\":[{\"name\":\"a\",\"size\":1.5,\"generation\":\"2\"}]}", "size"},
@@ -96,6 +96,15 @@ START_TEST(bad_page)
     ck_assert_ptr_null(parse(bad_pages[_i].json, request));
     ck_assert_int_eq(mr_error_code(), MR_E_PROTOCOL);
     ck_assert_msg(strstr(mr_error_text(), bad_pages[_i].text) != NULL, "%s", mr_error_text());
+}
+END_TEST
+
+START_TEST(an_item_without_a_size_is_empty)
+{
+    struct mr_gcs_page *page =
+        parse("{\"items\":[{\"name\":\"a\",\"generation\":\"2\"}]}", (struct mr_store_list_request){0});
+    ck_assert_msg(page != NULL, "%s", mr_error_text());
+    mr_gcs_page_destroy(page);
 }
 END_TEST
 
@@ -402,6 +411,7 @@ int main(void)
     TCase *plain = tcase_create("plain");
     tcase_add_test(plain, good_pages);
     tcase_add_loop_test(plain, bad_page, 0, sizeof bad_pages / sizeof *bad_pages);
+    tcase_add_test(plain, an_item_without_a_size_is_empty);
     tcase_add_test(plain, names_too_long_or_out_of_range);
     tcase_add_test(plain, error_texts);
     tcase_add_test(plain, every_byte_is_encoded_and_quoted);
