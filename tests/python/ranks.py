@@ -44,6 +44,7 @@ def run(world: int, work: Callable[..., Any], *arguments: Any, **environment: st
         for rank in range(world):
             ours, theirs = _forkserver.Pipe()
             variables = {
+                **os.environ,  # the server from which they are forked may have been started by another test
                 "RANK": str(rank),
                 "LOCAL_RANK": str(rank),
                 "WORLD_SIZE": str(world),
@@ -87,6 +88,7 @@ def good(world: int, work: Callable[..., Any], *arguments: Any, **environment: s
 def _rank(
     rank: int, world: int, store: str, variables: dict[str, str], end: Connection, work: Any, arguments: Any
 ) -> None:
+    os.environ.clear()
     os.environ.update(variables)
 
     torch.set_num_threads(1)
