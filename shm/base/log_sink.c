@@ -79,6 +79,8 @@ static size_t write_now(const char *bytes, size_t length)
 
 bool mr_log_sink_flush(void)
 {
+    if (sink.length == 0 && sink.lost == 0)
+        return true; /* nearly always: after each batch of the supervisor's events */
     resolve();
     size_t done = 0;
     while (done < sink.length) {
@@ -101,6 +103,7 @@ bool mr_log_sink_flush(void)
 
 void mr_log_sink_put(const char *line, size_t length)
 {
+    resolve();
     size_t done = mr_log_sink_flush() ? write_now(line, length) : 0;
     if (done == length)
         return;
