@@ -1,5 +1,5 @@
 # Thin on purpose: each target is one script, which can be run by itself.
-.PHONY: help build demo test check format bench bench-checkpoint clean
+.PHONY: help build demo test check format bench bench-checkpoint sbom clean
 
 help:
 	@echo 'make build   install what is missing, build the programs and the Python extension, link them into .venv'
@@ -9,6 +9,7 @@ help:
 	@echo 'make format  rewrite what check compares: formats, docs/configuration.md'
 	@echo 'make bench   the benchmarks; BENCH=--quick for a short run (see bench/README.md)'
 	@echo 'make bench-checkpoint  checkpoints: saving and loading, beside the field (see bench/README.md)'
+	@echo 'make sbom    what the programs consist of, as CycloneDX: out/sbom.json'
 	@echo 'make clean   remove build/, out/ and .venv'
 
 build:
@@ -45,6 +46,11 @@ bench-checkpoint:
 	@.venv/bin/python -m bench.checkpoint.run $(BENCH)
 	@.venv/bin/python -m bench.checkpoint.budgets
 	@.venv/bin/python -m bench.checkpoint.report
+
+sbom: build
+	@mkdir -p out
+	@.venv/bin/python scripts/sbom.py >out/sbom.json
+	@echo out/sbom.json
 
 clean:
 	rm -rf build out dist .venv

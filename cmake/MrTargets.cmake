@@ -22,11 +22,29 @@ set(MR_MAY_LINK_mr_supervisor mr_shm mr_base)
 set(MR_MAY_LINK_mr_cli mr_supervisor mr_verbs mr_shm mr_base)
 set(MR_MAY_LINK_mr_devstore mr_base)
 
+# What release builds are hardened with (docs/security.md; tests/readme/test_hardening.py reads it from the programs).
+# Not with a sanitizer, which has its own checks, nor without optimisation, which _FORTIFY_SOURCE needs.
+include(CheckCCompilerFlag)
+include(CheckPIESupported)
+check_pie_supported()
+check_c_compiler_flag(-fcf-protection MR_HAS_CET) # x86-64 only
+if(MR_HAS_CET)
+  set(MR_CET -fcf-protection)
+endif()
+if(NOT MR_SANITIZE AND NOT MR_FUZZ AND CMAKE_BUILD_TYPE MATCHES "Rel")
+  set(MR_HARDEN ON)
+endif()
+
 function(_mr_options target)
   target_compile_definitions(${target} PRIVATE _GNU_SOURCE MR_VERSION="${PROJECT_VERSION}")
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wpointer-arith -Wvla
     $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes -Wmissing-prototypes>
     $<$<BOOL:${MR_WERROR}>:-Werror>)
+  if(MR_HARDEN)
+    target_compile_options(${target} PRIVATE -fstack-protector-strong -fstack-clash-protection ${MR_CET}
+      -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3)
+    target_link_options(${target} PRIVATE -Wl,-z,relro,-z,now,-z,noexecstack)
+  endif()
   if(MR_FUZZ) # coverage for libFuzzer, which tests/fuzz links
     target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
   endif()
@@ -66,14 +84,21 @@ function(mr_add_program target)
   target_link_libraries(${target} PRIVATE ${A_LINKS})
 endfunction()
 
-# mr_add_test(lane SOURCES test_lane.c LINKS mr_shm [ARGS ...] [TIMEOUT s]): a C program that ctest runs.
+# Before a test's command: it is not run again while its program is the one that has passed.
+set(MR_UNCHANGED ${CMAKE_SOURCE_DIR}/tests/unchanged.sh)
+
+# mr_add_test(lane SOURCES test_lane.c LINKS mr_shm [ARGS ...] [TIMEOUT s] [UNCHANGED]): a C program that ctest runs.
 function(mr_add_test name)
-  cmake_parse_arguments(A "" "TIMEOUT" "SOURCES;LINKS;ARGS;LABELS" ${ARGN})
+  cmake_parse_arguments(A "UNCHANGED" "TIMEOUT" "SOURCES;LINKS;ARGS;LABELS" ${ARGN})
   add_executable(test_${name} ${A_SOURCES})
   _mr_options(test_${name})
   set_target_properties(test_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   target_link_libraries(test_${name} PRIVATE ${A_LINKS} PkgConfig::CHECK)
-  add_test(NAME ${name} COMMAND test_${name} ${A_ARGS})
+  if(A_UNCHANGED)
+    add_test(NAME ${name} COMMAND ${MR_UNCHANGED} $<TARGET_FILE:test_${name}> ${A_ARGS})
+  else()
+    add_test(NAME ${name} COMMAND test_${name} ${A_ARGS})
+  endif()
   if(NOT A_TIMEOUT)
     set(A_TIMEOUT 600)
   endif()
