@@ -60,8 +60,7 @@ static int plan_epoch(struct mr_bench_reader *r, uint64_t epoch, struct mr_plan 
 
 struct mr_bench_reader *mr_bench_reader_new(struct mr_client *client, const struct mr_bench_plan *plan)
 {
-    struct mr_views *views = mr_client_views(client);
-    struct mr_bench_reader *r = views ? calloc(1, sizeof *r) : NULL;
+    struct mr_bench_reader *r = mr_client_views(client) ? calloc(1, sizeof *r) : NULL;
     if (!r)
         return NULL;
     r->client = client;
@@ -80,7 +79,8 @@ struct mr_bench_reader *mr_bench_reader_new(struct mr_client *client, const stru
     if (mr_client_open_lane(client, plan->dataset, 0, 2 * plan->batch, NULL, &lane, NULL, NULL) != 0)
         goto fail;
     r->lane = lane.lane;
-    r->consumer = mr_consumer_new(&lane, views);
+    struct mr_views *views = mr_client_views(client); /* those of the lane */
+    r->consumer = views ? mr_consumer_new(&lane, views) : NULL;
     if (r->consumer)
         return r;
     mr_lane_unmap(&lane);

@@ -82,12 +82,13 @@ void mr_arenas_wake(const struct mr_worker_line *line)
         eventfd_write(line->eventfd, 1);
 }
 
-void mr_arenas_send(struct mr_child *child, const struct mr_arena_fds *arena, uint64_t bytes, uint64_t reserve_bytes,
+void mr_arenas_send(struct mr_child *child, const struct mr_arena_fds *arena, const struct mr_arena_size *size,
                     bool fresh)
 {
     struct mr_msg_out *out = mr_msg_new(MR_MSG_ARENA);
-    mr_msg_put_u64(out, "bytes", bytes);
-    mr_msg_put_u64(out, "reserve", reserve_bytes);
+    mr_msg_put_u64(out, "bytes", size->bytes);
+    mr_msg_put_u64(out, "reserve", size->reserve_bytes);
+    mr_msg_put_u64(out, "division", size->division);
     mr_msg_put_bool(out, "fresh", fresh);
     mr_msg_put_fd(out, arena->fd);
     mr_child_send(child, out);

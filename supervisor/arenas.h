@@ -50,8 +50,13 @@ void mr_arenas_put_line(const struct mr_worker_line *line, struct mr_msg_out *ou
 /* Wakes the slot's process, if there is one. */
 void mr_arenas_wake(const struct mr_worker_line *line);
 
+struct mr_arena_size {
+    uint64_t bytes, reserve_bytes;
+    uint32_t division; /* fetch workers: of the memory */
+};
+
 /* ARENA: the last that a new process is sent, which means "begin". fresh: its pages are not reserved yet. */
-void mr_arenas_send(struct mr_child *child, const struct mr_arena_fds *arena, uint64_t bytes, uint64_t reserve_bytes,
+void mr_arenas_send(struct mr_child *child, const struct mr_arena_fds *arena, const struct mr_arena_size *size,
                     bool fresh);
 
 #endif

@@ -273,6 +273,7 @@ static int send_producers(struct mr_client_peer *client)
     }
     struct mr_msg_out *out = ok();
     mr_msg_put_u64(out, "producers", f->count);
+    mr_msg_put_u64(out, "division", f->division);
     return reply(client, out);
 }
 
@@ -288,6 +289,7 @@ static int send_producer(struct mr_client_peer *client, struct mr_msg_in *in)
     }
     struct mr_msg_out *out = ok();
     mr_msg_put_u64(out, "arena_bytes", f->arena_bytes);
+    mr_msg_put_u64(out, "division", f->division);
     mr_msg_put_fd(out, f->slots[slot].arena.readonly);
     mr_msg_put_fd(out, f->slots[slot].line.readonly);
     mr_msg_put_fd(out, f->slots[slot].line.eventfd);

@@ -251,7 +251,8 @@ static void begin(struct mr_supervisor *s)
             return;
         }
     }
-    atomic_store_explicit(&s->board->producers, f->count, memory_order_release); /* workers read it */
+    atomic_store_explicit(&s->board->division, ++f->division, memory_order_relaxed);
+    atomic_store_explicit(&s->board->producers, f->count, memory_order_release); /* B1: workers read it */
     for (unsigned i = 0; i < f->count; i++) {
         f->workers[i].state = MR_CHILD_FREE;
         mr_child_start(&f->workers[i]);
@@ -380,7 +381,8 @@ static void announce_to(struct mr_child *child)
     }
     for (unsigned i = 0; i < s->lanes.used; i++) {
         struct mr_registered_lane *entry = s->lanes.slots[i];
-        if (!entry || entry->state == MR_LANE_DROPPING || (entry->sent_to & bit))
+        if (!entry || entry->state == MR_LANE_DROPPING || (entry->sent_to & bit) ||
+            entry->lane.division != s->fetch_workers.division) /* of older arenas, which no worker has any more */
             continue;
         entry->sent_to |= bit;
         struct mr_msg_out *out = mr_msg_new(MR_MSG_LANE);
@@ -391,7 +393,9 @@ static void announce_to(struct mr_child *child)
     if (slot->arena_sent)
         return;
     slot->arena_sent = true;
-    mr_arenas_send(child, &slot->arena, s->fetch_workers.arena_bytes, s->fetch_workers.reserve_bytes, !slot->reserved);
+    struct mr_arena_size size = {s->fetch_workers.arena_bytes, s->fetch_workers.reserve_bytes,
+                                 s->fetch_workers.division};
+    mr_arenas_send(child, &slot->arena, &size, !slot->reserved);
 }
 
 static void announce(struct mr_supervisor *s)

@@ -11,6 +11,10 @@
  * A data set that comes later with larger objects than the reserve makes the reserve larger, while nobody has a lane:
  * the workers start again over the same arenas (READY -> RESERVING -> READY).
  *
+ * A division that was given up (a worker cannot start) is followed by another one when there is a data set for it. Its
+ * arenas are other ones: `division` counts up, each lane and each descriptor names the division that it belongs to, and
+ * nobody reads or writes across (shm/ring/README.md, "Divisions").
+ *
  * A worker's death: wait for its pidfd, count poison, recover its words in every lane, lingering ones too, wake
  * everybody; only then the next one starts in that slot.
  *
@@ -41,6 +45,7 @@ struct mr_fetch_workers {
     struct mr_child workers[MR_PRODUCERS_MAX];
     struct mr_fetch_slot slots[MR_PRODUCERS_MAX];
     unsigned count;                      /* P */
+    uint32_t division;                   /* counts the divisions: lanes and descriptors name theirs */
     uint64_t arena_bytes, reserve_bytes; /* of each */
     uint64_t oom_kills;                  /* of our cgroup, at the last check */
     bool announce;                       /* there may be something that a process was not sent yet */

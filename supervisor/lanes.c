@@ -50,12 +50,18 @@ void mr_lanes_close(struct mr_supervisor *s)
 
 /* ---- quota ---- */
 
+/* It may still use the memory: not in the arenas of an older division. */
+static bool shares_quota(const struct mr_supervisor *s, const struct mr_registered_lane *entry)
+{
+    return entry && entry->state != MR_LANE_DROPPING && entry->lane.division == s->fetch_workers.division;
+}
+
 /* An equal share to each lane that may still use it. */
 static void deal_quota(struct mr_supervisor *s)
 {
     unsigned sharing = 0;
     for (unsigned i = 0; i < s->lanes.used; i++)
-        sharing += s->lanes.slots[i] && s->lanes.slots[i]->state != MR_LANE_DROPPING;
+        sharing += shares_quota(s, s->lanes.slots[i]);
     uint64_t share = s->lanes.quota_bytes / (sharing > 0 ? sharing : 1);
     for (unsigned i = 0; i < s->lanes.used; i++)
         if (s->lanes.slots[i])
@@ -133,7 +139,7 @@ struct mr_registered_lane *mr_lanes_open(struct mr_supervisor *s, struct mr_clie
         segment = mr_segment_map(entry->fd, size, 1, NULL);
     if (!segment)
         goto fail;
-    mr_lane_format(segment, rounded, slot, slot + 1, dataset, 0, 0);
+    mr_lane_format(segment, rounded, slot, slot + 1, dataset, 0, 0, s->fetch_workers.division);
     mr_segment_unmap(segment, size);
     if (mr_lane_map(&entry->lane, entry->fd) != 0)
         goto fail;

@@ -348,8 +348,8 @@ static void announce_to(struct mr_supervisor *s, struct mr_child *child)
     if (slot_of(child)->arena_sent)
         return;
     slot_of(child)->arena_sent = true;
-    mr_arenas_send(child, &s->write_workers.arena, s->write_workers.arena_bytes, 0,
-                   s->write_workers.state == MR_ARENAS_RESERVING);
+    struct mr_arena_size size = {.bytes = s->write_workers.arena_bytes};
+    mr_arenas_send(child, &s->write_workers.arena, &size, s->write_workers.state == MR_ARENAS_RESERVING);
 }
 
 /* Sends DROP_LANE, again with each check of the lanes; forgets those that were dropped. */

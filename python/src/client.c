@@ -15,7 +15,7 @@
 typedef struct {
     PyObject_HEAD
     struct mr_client *client; /* NULL after close */
-    struct mr_views *views;   /* known to the fault handler; the client's */
+    struct mr_views *views;   /* known to the fault handler; our reference */
     PyThread_type_lock lock;
     unsigned writers; /* open ones: their memory is mapped by the client */
 } Client;
@@ -67,11 +67,20 @@ static PyObject *client_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     return (PyObject *)self;
 }
 
+/* The arenas that are mapped now, after a call that may have let older ones go. */
+static void follow_views(Client *self, struct mr_views *views)
+{
+    if (views == self->views)
+        return;
+    struct mr_views *old = self->views;
+    ring_fault_swap_views(old, views);
+    self->views = views ? mr_views_ref(views) : NULL;
+    mr_views_unref(old);
+}
+
 static void drop(Client *self)
 {
-    if (self->views)
-        ring_fault_swap_views(self->views, NULL);
-    self->views = NULL;
+    follow_views(self, NULL);
     mr_client_destroy(self->client);
     self->client = NULL;
 }
@@ -290,7 +299,8 @@ int ring_client_open_range_lane(PyObject *object, uint32_t dataset, uint32_t win
         struct mr_views *views = await_views(self->client);
         if (views && mr_client_open_lane(self->client, dataset, window, window, NULL, &lane, &loop, &has_loop) == 0) {
             *number = lane.lane;
-            *consumer = mr_consumer_new(&lane, views);
+            views = mr_client_views(self->client); /* the lane's */
+            *consumer = views ? mr_consumer_new(&lane, views) : NULL;
             if (!*consumer) {
                 mr_lane_unmap(&lane);
                 mr_client_close_lane(self->client, *number);
@@ -348,15 +358,12 @@ static PyObject *client_ready(Client *self, PyObject *ignored)
     (void)ignored;
     if (begin(self))
         return NULL;
-    struct mr_views *views = self->views;
-    if (!views) {
-        Py_BEGIN_ALLOW_THREADS
-            views = mr_client_views(self->client);
-        Py_END_ALLOW_THREADS
-        if (views)
-            ring_fault_swap_views(NULL, views);
-        self->views = views;
-    }
+    struct mr_views *views;
+    Py_BEGIN_ALLOW_THREADS
+        views = mr_client_views(self->client);
+    Py_END_ALLOW_THREADS
+    if (views)
+        follow_views(self, views);
     end(self);
     if (!views && mr_error_code() != MR_E_BUSY)
         return ring_raise();
@@ -400,23 +407,34 @@ static PyObject *client_open_lane(Client *self, PyObject *args, PyObject *kwargs
     struct ring_index *index = ring_index_of(state, index_object);
     if (!index || begin(self))
         return NULL;
-    struct mr_views *views = self->views;
     struct mr_loop loop = {0};
     bool has_loop = false;
-    if (!views) {
+    if (!self->views) {
         end(self);
         PyErr_SetString(PyExc_RuntimeError, "open_lane before ready() was True");
         return NULL;
     }
     int rc;
     struct mr_lane lane;
+    struct mr_views *views = NULL;
     Py_BEGIN_ALLOW_THREADS
         rc = mr_client_open_lane(self->client, dataset, window, least, key, &lane, &loop, &has_loop);
+        if (rc == 0 && !(views = mr_client_views(self->client))) {
+            uint32_t number = lane.lane;
+            mr_lane_unmap(&lane);
+            mr_client_close_lane(self->client, number);
+            rc = -1;
+        }
     Py_END_ALLOW_THREADS
+    if (views) {
+        follow_views(self, views);
+        mr_views_ref(views); /* another thread may let the connection's go as soon as we leave it */
+    }
     end(self);
     if (rc)
         return ring_raise();
     PyObject *object = ring_lane_new(state, (PyObject *)self, views, &lane, index, writable, parent);
+    mr_views_unref(views);
     if (!object)
         return NULL;
     if (!has_loop)

@@ -368,7 +368,19 @@ static void close_view(struct mr_producer_view *view)
         close(view->eventfd);
 }
 
-static int open_view(struct mr_client *client, unsigned slot, struct mr_producer_view *view)
+/* What the supervisor counts as one division of the memory. -1 (BUSY): another one has begun meanwhile. */
+static int check_division(const struct mr_msg_in *in, uint32_t wanted)
+{
+    uint32_t division;
+    if (mr_client_get_u32(in, "division", &division) != 0)
+        return -1;
+    if (division == wanted)
+        return 0;
+    mr_error_set(MR_E_BUSY, "the memory is being divided: ask again");
+    return -1;
+}
+
+static int open_view(struct mr_client *client, uint32_t division, unsigned slot, struct mr_producer_view *view)
 {
     struct mr_msg_out *out = mr_msg_new(MR_MSG_PRODUCER);
     int arena = -1;
@@ -378,8 +390,8 @@ static int open_view(struct mr_client *client, unsigned slot, struct mr_producer
     struct mr_msg_in in;
     if (mr_client_call(client, out, &in) != 0)
         return -1;
-    if (mr_msg_get_u64(&in, "arena_bytes", &view->arena_bytes) == 0 && (arena = mr_msg_take_fd(&in, 0)) >= 0 &&
-        (line = mr_msg_take_fd(&in, 1)) >= 0)
+    if (check_division(&in, division) == 0 && mr_msg_get_u64(&in, "arena_bytes", &view->arena_bytes) == 0 &&
+        (arena = mr_msg_take_fd(&in, 0)) >= 0 && (line = mr_msg_take_fd(&in, 1)) >= 0)
         view->eventfd = mr_msg_take_fd(&in, 2);
     mr_msg_close(&in);
     if (view->eventfd >= 0) {
@@ -397,17 +409,16 @@ static int open_view(struct mr_client *client, unsigned slot, struct mr_producer
     return -1;
 }
 
-struct mr_views *mr_client_views(struct mr_client *client)
+static struct mr_views *map_views(struct mr_client *client)
 {
-    if (check_process(client) != 0)
-        return NULL;
-    if (client->views)
-        return client->views;
     struct mr_msg_in in;
     if (mr_client_call(client, mr_msg_new(MR_MSG_PRODUCERS), &in) != 0)
         return NULL;
     uint64_t producers = 0;
+    uint32_t division = 0;
     int rc = mr_msg_get_u64(&in, "producers", &producers);
+    if (rc == 0)
+        rc = mr_client_get_u32(&in, "division", &division);
     mr_msg_close(&in);
     if (rc == 0 && (producers == 0 || producers > MR_PRODUCERS_MAX)) {
         mr_error_set(MR_E_PROTOCOL, "the supervisor answered with %llu fetch workers", (unsigned long long)producers);
@@ -417,13 +428,30 @@ struct mr_views *mr_client_views(struct mr_client *client)
         return NULL;
     struct mr_producer_view views[MR_PRODUCERS_MAX];
     unsigned opened = 0;
-    while (opened < producers && open_view(client, opened, &views[opened]) == 0)
+    while (opened < producers && open_view(client, division, opened, &views[opened]) == 0)
         opened++;
-    if (opened == producers)
-        client->views = mr_views_new(client->board, opened, views);
+    struct mr_views *made = opened == producers ? mr_views_new(client->board, division, opened, views) : NULL;
+    while (!made && opened > 0)
+        close_view(&views[--opened]);
+    return made;
+}
+
+/* B1: a hint, so that the arenas of the last division are let go early; open_lane compares with the lane itself. */
+static bool views_are_old(const struct mr_client *client)
+{
+    return mr_views_division(client->views) != atomic_load_explicit(&client->board->division, memory_order_relaxed);
+}
+
+struct mr_views *mr_client_views(struct mr_client *client)
+{
+    if (check_process(client) != 0)
+        return NULL;
+    if (client->views && views_are_old(client)) {
+        mr_views_unref(client->views); /* its lanes and leases have references of their own */
+        client->views = NULL;
+    }
     if (!client->views)
-        while (opened > 0)
-            close_view(&views[--opened]);
+        client->views = map_views(client);
     return client->views;
 }
 
@@ -473,6 +501,33 @@ static int ask_lane(struct mr_client *client, uint32_t dataset, uint32_t window,
     }
 }
 
+/* The supervisor believes that we have the lane, and nobody else closes it. Keeps the error, which is why. */
+static void give_up_lane(struct mr_client *client, uint32_t number)
+{
+    struct mr_msg_out *out = mr_msg_new(MR_MSG_CLOSE_LANE);
+    struct mr_msg_in in;
+    mr_msg_put_u64(out, "lane", number);
+    if (mr_msg_send(client->socket, out) == 0 && await_answer(client) == 0 && mr_msg_recv(client->socket, &in) == 1)
+        mr_msg_close(&in);
+}
+
+/* The arenas that this process has mapped must be those of the lane: the memory may have been divided anew since. */
+static int fit_views(struct mr_client *client, struct mr_lane *lane)
+{
+    if (!client->views || mr_views_division(client->views) == lane->division)
+        return 0;
+    mr_views_unref(client->views);
+    client->views = map_views(client);
+    if (client->views && mr_views_division(client->views) == lane->division)
+        return 0;
+    if (client->views)
+        mr_error_set(MR_E_BUSY, "the memory is being divided: ask again");
+    uint32_t number = lane->lane;
+    mr_lane_unmap(lane);
+    give_up_lane(client, number);
+    return -1;
+}
+
 int mr_client_open_lane(struct mr_client *client, uint32_t dataset, uint32_t window, uint32_t least, const char *key,
                         struct mr_lane *lane, struct mr_loop *loop, bool *has_loop)
 {
@@ -497,14 +552,11 @@ int mr_client_open_lane(struct mr_client *client, uint32_t dataset, uint32_t win
         close(fd);
         if (rc != 0) {
             mr_error_append("lane %u", number);
-            /* Nobody else will: the supervisor believes that we have it. The map's error is what counts. */
-            struct mr_msg_out *out = mr_msg_new(MR_MSG_CLOSE_LANE);
-            mr_msg_put_u64(out, "lane", number);
-            if (mr_msg_send(client->socket, out) == 0 && await_answer(client) == 0 &&
-                mr_msg_recv(client->socket, &in) == 1)
-                mr_msg_close(&in);
+            give_up_lane(client, number);
         }
     }
+    if (rc == 0)
+        rc = fit_views(client, lane);
     if (has_loop)
         *has_loop = rc == 0 && has;
     return rc;

@@ -58,8 +58,11 @@ int mr_client_index(struct mr_client *client, uint32_t dataset, int *fd, uint64_
 
 /* ---- lanes ---- */
 
-/* Maps every producer's arena and line, once a process. BUSY until the arenas are reserved. The reference is the
- * client's: mr_consumer_new takes its own; whoever keeps it beyond the client takes one with mr_views_ref. */
+/*
+ * Maps every producer's arena and line, once a process and division of the memory. BUSY until the arenas are reserved.
+ * The reference is the client's, until the next call of this or of mr_client_open_lane, which let the arenas of an older
+ * division go: mr_consumer_new takes its own, whoever keeps it longer takes one with mr_views_ref.
+ */
 struct mr_views *mr_client_views(struct mr_client *client);
 
 /* What the main process's loop hands to the worker that opens a lane with the same key (64 hex digits or fewer). */
@@ -69,7 +72,8 @@ struct mr_loop {
 };
 int mr_client_put_loop(struct mr_client *client, const char *key, const struct mr_loop *loop);
 /* Opens and maps a lane. Its window is `window`, or the configuration's for 0, and never under `least`. key may be
- * NULL; *has_loop: the supervisor had a loop of that key, which is in *loop. NO_MEMORY when [lanes] max is reached. */
+ * NULL; *has_loop: the supervisor had a loop of that key, which is in *loop. Arenas that are mapped are those of the
+ * lane afterwards. NO_MEMORY when [lanes] max is reached. BUSY: the memory is divided anew meanwhile. */
 int mr_client_open_lane(struct mr_client *client, uint32_t dataset, uint32_t window, uint32_t least, const char *key,
                         struct mr_lane *lane, struct mr_loop *loop, bool *has_loop);
 /* Notifies the supervisor that the lane is closed; does not wait for it to drain. */

@@ -31,8 +31,9 @@
  *   CLOSE_DATASET {dataset}                      -> {}  one that was opened with block_bytes; its lanes are closed, or
  *                                                    will be. Its number may be another data set's from now on
  *   INDEX         {dataset}                      -> {size}; fds: index image (ro). ERROR busy while it is LISTING
- *   PRODUCERS     {}                             -> {producers: P}. ERROR busy until the arenas are there
- *   PRODUCER      {slot}                         -> {arena_bytes}; fds: arena (ro), producer line (ro), eventfd
+ *   PRODUCERS     {}                             -> {producers: P, division}. ERROR busy until the arenas are there
+ *   PRODUCER      {slot}                         -> {arena_bytes, division}; fds: arena (ro), producer line (ro),
+ *                                                    eventfd. division: counts how often the memory was divided
  *   OPEN_LANE     {dataset, window, least, loop} -> {lane, owner, window, and if a loop of that key was put: has_loop,
  *                                                    epoch, cursor, batch, world, rank, seed, flags};
  *                                                    fds: control segment (rw)
@@ -56,8 +57,8 @@
  * means: begin.
  *   SETUP         {role, slot, generation, run_id, log_level, socket?}; fds: config (memfd, msgpack map; config.h),
  *                 board (ro), counters (rw), fetch and write: producer line (rw), eventfd
- *   ARENA         {bytes, reserve, fresh}; fds: arena (rw). fresh: reserve its pages first, and answer ARENA_READY or
- *                 FAILED
+ *   ARENA         {bytes, reserve, division, fresh}; fds: arena (rw). fresh: reserve its pages first, and answer
+ *                 ARENA_READY or FAILED
  *   DATASET       {dataset, uri, ranged}; fds: index (ro). ranged: read by ranges, never composed
  *   DROP_DATASET  {dataset}  no lane of it is left: unmap its index, answer DATASET_DROPPED
  *   LANE          {lane}; fds: control segment (rw)

@@ -3,6 +3,7 @@
  *
  * Readers check it at each timed wake; it carries hints and failure texts, never ownership. Strings are written
  * before the state word that announces them (release; readers acquire: B0) and not changed after, within one `serial`.
+ * The number of a division is written before its P (B1).
  */
 #ifndef MR_SHM_RING_BOARD_H
 #define MR_SHM_RING_BOARD_H
@@ -12,7 +13,7 @@
 #include <stdint.h>
 
 #define MR_BOARD_MAGIC   UINT64_C(0x6d696c6c626f6172)
-#define MR_BOARD_VERSION 1u
+#define MR_BOARD_VERSION 2u
 #define MR_PRODUCERS_MAX 64u
 #define MR_DATASETS_MAX  64u
 #define MR_BOARD_TEXT    472u
@@ -45,9 +46,9 @@ struct mr_board {
     uint64_t size;
     uint32_t supervisor_pid;
     _Atomic uint32_t state;     /* enum mr_supervisor_state */
-    _Atomic uint32_t producers; /* P: how the blocks are dealt; 0 until the arenas are divided, then constant */
-    uint32_t reserved1;
-    char run_id[40]; /* uuid of this run */
+    _Atomic uint32_t producers; /* P: how the blocks are dealt; 0 until the arenas are divided */
+    _Atomic uint32_t division;  /* counts the divisions; stored before that P (B1). A hint: a lane's own word counts */
+    char run_id[40];            /* uuid of this run */
     _Alignas(64) struct mr_board_producer producer[MR_PRODUCERS_MAX];
     struct mr_board_dataset dataset[MR_DATASETS_MAX];
 };

@@ -7,6 +7,7 @@
 #include "shm/ring/consumer.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,6 +78,11 @@ void mr_consumer_count(struct mr_consumer *consumer, unsigned which, uint64_t mo
 struct mr_consumer *mr_consumer_new(struct mr_lane *lane, struct mr_views *views)
 {
     uint64_t mark = mr_fork_mark();
+    if (lane->division != views->division) {
+        mr_error_set(MR_E_BUSY, "the memory was divided anew (%u, not %u) while lane %u was opened: ask again",
+                     lane->division, views->division, lane->lane);
+        return NULL;
+    }
     struct mr_consumer *consumer = mark ? calloc(1, sizeof *consumer) : NULL;
 
     if (consumer)
@@ -373,7 +379,10 @@ static enum mr_next deliver(struct mr_consumer *consumer, uint64_t number, uint6
     out->data = failed ? NULL : mr_views_at(consumer->views, desc);
     if (!out->data) {
         out->code = MR_E_CORRUPT;
-        memcpy(out->text, "the lane's shared memory is damaged", sizeof "the lane's shared memory is damaged");
+        snprintf(out->text, sizeof out->text, "%s",
+                 failed || desc->division == consumer->views->division
+                     ? "the lane's shared memory is damaged"
+                     : "it lies in memory that was divided anew since this lane was opened: open the data set again");
         return deliver_failure(consumer, out, word);
     }
     count_shared(consumer, MR_CC_SAMPLES, 1);

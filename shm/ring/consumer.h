@@ -32,10 +32,13 @@ struct mr_producer_view {
     const struct mr_producer_line *line;
     int eventfd;
 };
-/* Shared by all lanes of a process, reference-counted: new returns one reference, the caller's. In a forked child unref
- * frees memory and unmaps and closes nothing. board must outlive it. NULL on error (the mappings stay the caller's). */
+/* Shared by all lanes of a process that were opened in one division of the memory, reference-counted: new returns one
+ * reference, the caller's. In a forked child unref frees memory and unmaps and closes nothing. board must outlive it.
+ * NULL on error (the mappings stay the caller's). */
 struct mr_views;
-struct mr_views *mr_views_new(const struct mr_board *board, unsigned producers, const struct mr_producer_view *views);
+struct mr_views *mr_views_new(const struct mr_board *board, uint32_t division, unsigned producers,
+                              const struct mr_producer_view *views);
+uint32_t mr_views_division(const struct mr_views *views);
 struct mr_views *mr_views_ref(struct mr_views *views);
 void mr_views_unref(struct mr_views *views);
 /* The view that address lies in: which slot, or -1. For the SIGSEGV handler: async-signal-safe. */
@@ -68,7 +71,7 @@ struct mr_consumer_stats { /* of this lane, readable from any thread of the proc
 };
 
 /* Takes over lane's mapping (*lane is copied; on NULL it stays the caller's) and takes a reference of its own to
- * views. */
+ * views. BUSY: they are not of the division that the lane was opened in; map the arenas anew, and open another lane. */
 struct mr_consumer *mr_consumer_new(struct mr_lane *lane, struct mr_views *views);
 /* Closes the lane if needed and drops the caller's reference; leases that live keep the rest. */
 void mr_consumer_destroy(struct mr_consumer *consumer);

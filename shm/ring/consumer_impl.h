@@ -7,7 +7,8 @@
 struct mr_views {
     _Atomic unsigned refs;
     unsigned producers;
-    uint64_t mark; /* fork_mark.h */
+    uint32_t division; /* of the memory, that these arenas belong to */
+    uint64_t mark;     /* fork_mark.h */
     const struct mr_board *board;
     struct mr_producer_view view[MR_PRODUCERS_MAX];
 };
@@ -15,7 +16,8 @@ struct mr_views {
 /* W2: after a store that a producer may wait for; each wakes those of the producers in question that are asleep. */
 void mr_views_wake_one(const struct mr_views *views, unsigned producer);
 void mr_views_wake_all(const struct mr_views *views);
-/* The bytes that a descriptor of ours names, or NULL: it lies outside of every arena. */
+/* The bytes that a descriptor of ours names, or NULL: it lies outside of every arena, or in those of another
+ * division. */
 const void *mr_views_at(const struct mr_views *views, const struct mr_descriptor *desc);
 
 /* A view holds one reference to its consumer, from its delivery to its release. */

@@ -244,7 +244,7 @@ static unsigned find_extents(const struct mr_producer *producer, const struct mr
                 slot--; /* its consumer has moved it: READY to HELD, or HELD to RELEASED; read again */
             continue;
         }
-        if (desc.arena != producer->slot || !is_possible(producer, &desc))
+        if (desc.division != producer->division || desc.arena != producer->slot || !is_possible(producer, &desc))
             continue;
         found[count++] = (struct found){desc.extent_offset, desc.extent_length, slot, mr_word_lap(word)};
     }

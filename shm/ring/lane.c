@@ -50,7 +50,7 @@ uint32_t mr_lane_window_round(uint64_t wanted)
 }
 
 void mr_lane_format(void *segment, uint32_t window, uint32_t lane, uint32_t owner, uint32_t dataset,
-                    uint64_t quota_bytes, uint32_t first_lap)
+                    uint64_t quota_bytes, uint32_t first_lap, uint32_t division)
 {
     struct mr_lane_shared *shared = segment;
 
@@ -61,6 +61,7 @@ void mr_lane_format(void *segment, uint32_t window, uint32_t lane, uint32_t owne
     shared->owner = owner;
     shared->dataset = dataset;
     shared->first_lap = first_lap;
+    shared->division = division;
     atomic_store_explicit(&shared->posted, (uint64_t)first_lap * window, memory_order_relaxed);
     atomic_store_explicit(&shared->taken, (uint64_t)first_lap * window, memory_order_relaxed);
     atomic_store_explicit(&shared->quota_bytes, quota_bytes, memory_order_relaxed);
@@ -90,6 +91,7 @@ int mr_lane_attach(struct mr_lane *lane, void *segment, size_t size)
     seen.owner = __atomic_load_n(&shared->owner, __ATOMIC_RELAXED);
     seen.dataset = __atomic_load_n(&shared->dataset, __ATOMIC_RELAXED);
     seen.first_lap = __atomic_load_n(&shared->first_lap, __ATOMIC_RELAXED);
+    seen.division = __atomic_load_n(&shared->division, __ATOMIC_RELAXED);
     if (seen.window < MR_LANE_WINDOW_MIN || seen.window > MR_LANE_WINDOW_MAX || (seen.window & (seen.window - 1)) ||
         mr_lane_size(seen.window) > size || seen.owner >= MR_OWNER_SUPERVISOR) {
         mr_error_set(MR_E_CORRUPT, "the lane's header is damaged (window %u, owner %u, %zu bytes)", seen.window,
@@ -283,6 +285,7 @@ void mr_lane_describe(struct mr_lane *lane, uint32_t slot, const struct mr_descr
     PUT(to->arena, desc->arena);
     PUT(to->flags, desc->flags);
     PUT(to->code, desc->code);
+    PUT(to->division, desc->division);
 }
 
 void mr_lane_peek_descriptor(const struct mr_lane *lane, uint32_t slot, struct mr_descriptor *desc)
@@ -297,6 +300,7 @@ void mr_lane_peek_descriptor(const struct mr_lane *lane, uint32_t slot, struct m
     desc->arena = GET(from->arena);
     desc->flags = GET(from->flags);
     desc->code = GET(from->code);
+    desc->division = GET(from->division);
 }
 
 void mr_lane_publish(struct mr_lane *lane, uint32_t slot, uint64_t filling, uint64_t *ready)

@@ -19,7 +19,7 @@
 #include "shm/ring/ticket.h"
 
 #define MR_LANE_MAGIC      UINT64_C(0x6d696c6c6c616e65) /* "milllane" */
-#define MR_LANE_VERSION    1u
+#define MR_LANE_VERSION    2u
 #define MR_LANE_WINDOW_MIN 4u
 #define MR_LANE_WINDOW_MAX 65536u
 #define MR_LANE_BLOCK      32u /* tickets that share a home producer: number div 32 */
@@ -44,9 +44,11 @@ struct mr_descriptor {
     uint64_t length;        /* payload bytes, <= extent_length */
     uint64_t generation;
     uint32_t crc32c;
-    uint32_t arena; /* producer slot */
-    uint32_t flags; /* MR_DESC_* */
-    uint32_t code;  /* FAILED: enum mr_code */
+    uint32_t arena;    /* producer slot */
+    uint32_t flags;    /* MR_DESC_* */
+    uint32_t code;     /* FAILED: enum mr_code */
+    uint32_t division; /* of the memory: which arenas the slots' numbers mean (board.h) */
+    uint32_t reserved;
 };
 #define MR_DESC_RESERVE    1u /* delivered from the reserve extent: next() copies it out */
 #define MR_DESC_UNVERIFIED 2u /* the store had no checksum to compare with */
@@ -61,7 +63,7 @@ struct mr_ticket {
     struct mr_request_shared request;
     uint8_t reserved0[24];
     _Alignas(64) struct mr_descriptor desc;
-    uint8_t reserved1[16];
+    uint8_t reserved1[8];
     char fail_text[MR_FAIL_TEXT + 16]; /* FAILED by a producer: why; readers bound it themselves */
     uint32_t poison_code;              /* FAILED by MR_OWNER_SUPERVISOR, which is also the only writer of both: */
     char poison_text[MR_POISON_TEXT];  /* written while it saw PENDING, read under a HELD that was that FAILED */
@@ -81,7 +83,8 @@ struct mr_lane_shared {
     uint32_t owner;  /* the consumer's owner index */
     uint32_t dataset;
     uint32_t first_lap; /* tests start near the wrap; 0 otherwise */
-    uint8_t reserved0[24];
+    uint32_t division;  /* of the memory when it was opened: its tickets lie in those arenas and in no others */
+    uint8_t reserved0[20];
     /* consumer's line: only the consumer stores, producers load */
     _Alignas(64) _Atomic uint64_t want; /* number + 1 of the ticket that the consumer waits for, 0: none */
     _Atomic uint64_t posted;            /* hint: one past the highest number posted (or skipped) */
@@ -112,7 +115,7 @@ struct mr_lane {
     struct mr_ticket *tickets;
     size_t size;                  /* mapped bytes */
     uint32_t window, mask, shift; /* W, W-1, log2 W */
-    uint32_t lane, owner, dataset, first_lap;
+    uint32_t lane, owner, dataset, first_lap, division;
 };
 
 struct mr_request {
@@ -126,7 +129,7 @@ size_t mr_lane_size(uint32_t window);
 uint32_t mr_lane_window_round(uint64_t wanted);
 /* Supervisor: fills a zeroed segment of mr_lane_size bytes. quota_bytes may be changed later. */
 void mr_lane_format(void *segment, uint32_t window, uint32_t lane, uint32_t owner, uint32_t dataset,
-                    uint64_t quota_bytes, uint32_t first_lap);
+                    uint64_t quota_bytes, uint32_t first_lap, uint32_t division);
 /* Maps fd read-write and checks magic, version, window and length against the file: 0 or -1 (CORRUPT, NO_MEMORY). Does
  * not keep fd. */
 int mr_lane_map(struct mr_lane *lane, int fd);

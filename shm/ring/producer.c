@@ -443,6 +443,7 @@ void mr_producer_publish(struct mr_producer *producer, struct mr_claim *claim, u
                                  .generation = generation,
                                  .crc32c = crc32c,
                                  .arena = producer->slot,
+                                 .division = producer->division,
                                  .flags = desc_flags | (claim->reserve ? MR_DESC_RESERVE : 0)};
     struct mr_lane *lane = &claim->lane->lane;
 
@@ -519,6 +520,7 @@ struct mr_producer *mr_producer_new(const struct mr_producer_options *options)
         return NULL;
     }
     producer->slot = options->slot;
+    producer->division = options->division;
     producer->producers = producers;
     producer->board = options->board;
     producer->line = options->line;

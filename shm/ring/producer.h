@@ -32,6 +32,7 @@ typedef bool mr_producer_join_fn(void *arg, const struct mr_request *first, cons
 
 struct mr_producer_options {
     unsigned slot;                 /* 0 .. P-1, the owner in FILLING and READY words */
+    uint32_t division;             /* of the memory, that the arena belongs to */
     const struct mr_board *board;  /* P, and which slots are alive */
     struct mr_producer_line *line; /* our page */
     void *arena;                   /* mapped read-write; its pages are reserved */

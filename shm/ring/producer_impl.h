@@ -36,6 +36,7 @@ struct mr_producer_lane {
 
 struct mr_producer {
     unsigned slot, producers;
+    uint32_t division;
     const struct mr_board *board;
     struct mr_producer_line *line;
     unsigned char *base;

@@ -9,7 +9,8 @@
 #include "shm/memory/fork_mark.h"
 #include "shm/memory/segment.h"
 
-struct mr_views *mr_views_new(const struct mr_board *board, unsigned producers, const struct mr_producer_view *view)
+struct mr_views *mr_views_new(const struct mr_board *board, uint32_t division, unsigned producers,
+                              const struct mr_producer_view *view)
 {
     uint64_t mark = mr_fork_mark();
     if (producers == 0 || producers > MR_PRODUCERS_MAX) {
@@ -25,6 +26,7 @@ struct mr_views *mr_views_new(const struct mr_board *board, unsigned producers, 
     atomic_store_explicit(&views->refs, 1, memory_order_relaxed);
     views->mark = mark;
     views->board = board;
+    views->division = division;
     views->producers = producers;
     memcpy(views->view, view, producers * sizeof *view);
     return views;
@@ -47,6 +49,11 @@ void mr_views_unref(struct mr_views *views)
             close(views->view[i].eventfd);
     }
     free(views);
+}
+
+uint32_t mr_views_division(const struct mr_views *views)
+{
+    return views->division;
 }
 
 int mr_views_find(const struct mr_views *views, const void *address)
@@ -77,8 +84,9 @@ const void *mr_views_at(const struct mr_views *views, const struct mr_descriptor
 
     if (desc->length == 0)
         return "";
-    if (desc->arena >= views->producers || !view->arena || desc->extent_length > view->arena_bytes ||
-        desc->extent_offset > view->arena_bytes - desc->extent_length || desc->length > desc->extent_length)
+    if (desc->division != views->division || desc->arena >= views->producers || !view->arena ||
+        desc->extent_length > view->arena_bytes || desc->extent_offset > view->arena_bytes - desc->extent_length ||
+        desc->length > desc->extent_length)
         return NULL;
     return (const unsigned char *)view->arena + desc->extent_offset;
 }

@@ -150,7 +150,7 @@ void scene_init(struct scene *scene, uint32_t window, unsigned arena_pages)
     mr_board_format(scene->board, 1, "scene");
     atomic_store(&scene->board->producers, PRODUCERS);
     for (unsigned i = 0; i < LANES; i++)
-        mr_lane_format(lane_at(scene, scene->block, i), window, i, 10 + i, 0, UINT64_C(1) << 30, 0);
+        mr_lane_format(lane_at(scene, scene->block, i), window, i, 10 + i, 0, UINT64_C(1) << 30, 0, 0);
     attach_lanes(scene, scene->block, scene->lanes);
     struct mr_producer_view view[PRODUCERS];
     for (unsigned i = 0; i < PRODUCERS; i++) {
@@ -163,7 +163,7 @@ void scene_init(struct scene *scene, uint32_t window, unsigned arena_pages)
         view[i] = (struct mr_producer_view){arena_of(scene, scene->block, i), scene->arena_bytes,
                                             line_at(scene->block, i), scene->eventfd[i]};
     }
-    struct mr_views *views = mr_views_new(scene->board, PRODUCERS, view);
+    struct mr_views *views = mr_views_new(scene->board, 0, PRODUCERS, view);
     for (unsigned i = 0; i < LANES; i++)
         scene->consumers[i] = mr_consumer_new(&scene->lanes[i], views);
 }

@@ -75,6 +75,13 @@ CHECKS = [
     ),
     Check("lane_life-two-lanes", "lane_life", "-DKILLS=1 -DKILL_OWNER", full=True),
     Check("lane_life-two-kills", "lane_life", f"-DLANES=1 -DTICKETS=3 {LIFE} -DTAKE_BACKS=1 -DKILLS=2", full=True),
+    # division: the memory is divided anew
+    Check("division", "division", ""),
+    Check("division-any-time", "division", "-DANY_TIME"),
+    Check("division-looks-twice", "division", "-DANY_TIME -DSERVE_OLD_LANES"),
+    Check("division.keep-views", "division", "-DKEEP_VIEWS -DNO_LOOK", ASSERT),
+    Check("division.board-only", "division", "-DBOARD_ONLY", ASSERT),
+    Check("division.no-look", "division", "-DANY_TIME -DSERVE_OLD_LANES -DNO_LOOK", ASSERT),
     # posting: kept views, copies, blocks, quota
     Check("posting", "posting", "-DN=8"),
     Check("posting-quota", "posting", "-DSHRINK"),

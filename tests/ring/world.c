@@ -75,7 +75,7 @@ unsigned world_open_lane(struct world *world, uint32_t window, uint64_t quota, u
     unsigned index = atomic_load(&world->lane_count);
     if (index == WORLD_LANES)
         world_fail("too many lanes");
-    mr_lane_format(at, window, index, index % 1000, 0, quota, first_lap);
+    mr_lane_format(at, window, index, index % 1000, 0, quota, first_lap, world->division);
     if (mr_lane_attach(&world->lanes[index], at, mr_lane_size(window)))
         world_fail("%s", mr_error_text());
     atomic_store(&world->lane_count, index + 1);
@@ -92,7 +92,7 @@ struct mr_views *world_views(struct world *world)
     for (unsigned i = 0; i < world->producers; i++)
         view[i] =
             (struct mr_producer_view){world->arena[i], world->arena_bytes, world->line[i], dup(world->eventfd[i])};
-    struct mr_views *views = mr_views_new(world->board, world->producers, view);
+    struct mr_views *views = mr_views_new(world->board, world->division, world->producers, view);
     if (!views)
         world_fail("%s", mr_error_text());
     return views;
@@ -101,6 +101,7 @@ struct mr_views *world_views(struct world *world)
 struct mr_producer *world_producer(struct world *world, unsigned slot)
 {
     struct mr_producer_options options = {.slot = slot,
+                                          .division = world->division,
                                           .board = world->board,
                                           .line = world->line[slot],
                                           .arena = world->arena[slot],

@@ -26,6 +26,7 @@
 struct world {
     struct mr_board *board;
     unsigned producers;
+    uint32_t division; /* of what is made from now on */
     uint64_t arena_bytes, reserve_bytes, largest;
     void *arena[WORLD_PRODUCERS];
     struct mr_producer_line *line[WORLD_PRODUCERS];

@@ -73,13 +73,14 @@ static int add_lane(struct fetch_worker *f, struct mr_msg_in *msg)
 static int arena_mapped(struct mr_role *role, struct mr_msg_in *msg)
 {
     struct fetch_worker *f = worker_of(role);
-    uint64_t reserve;
-    if (mr_msg_get_u64(msg, "reserve", &reserve) != 0) {
+    uint64_t reserve, division;
+    if (mr_msg_get_u64(msg, "reserve", &reserve) != 0 || mr_msg_get_u64(msg, "division", &division) != 0) {
         mr_error_append("a bad ARENA message");
         return -1;
     }
     struct mr_producer_options options = {
         .slot = role->link.slot,
+        .division = (uint32_t)division,
         .board = role->link.board,
         .line = role->link.line,
         .arena = role->arena,

@@ -96,7 +96,7 @@ static void make_views(struct cast *cast)
                                              .arena_bytes = world->arena_bytes,
                                              .line = world->line[p],
                                              .eventfd = EVENTFD + (int)p};
-    cast->views = mr_views_new(world->board, world->shape.producers, views);
+    cast->views = mr_views_new(world->board, 0, world->shape.producers, views);
     if (!cast->views)
         fail("mr_views_new: %s", mr_error_text());
 }
@@ -119,7 +119,7 @@ void cast_build(struct cast *cast, const struct shape *shape, int mutant)
         void *segment = world->lane[l].shared;
         /* A first lap before the wrap lies in an odd block: + 1, so that producer l is at home at lane l's start. */
         mr_lane_format(segment, shape->window, l + (shape->first_lap != 0), 100 + l, 0,
-                       shape->quota_bytes ? shape->quota_bytes : UINT64_C(1) << 40, shape->first_lap);
+                       shape->quota_bytes ? shape->quota_bytes : UINT64_C(1) << 40, shape->first_lap, 0);
         if (mr_lane_attach(&world->lane[l], segment, mr_lane_size(shape->window)))
             fail("mr_lane_attach: %s", mr_error_text());
     }

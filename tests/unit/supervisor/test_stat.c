@@ -20,7 +20,7 @@ static void setup(void)
         /* A segment starts at a page. */
         segments[i] = aligned_alloc(4096, (mr_lane_size(WINDOW) + 4095) / 4096 * 4096);
         memset(segments[i], 0, mr_lane_size(WINDOW));
-        mr_lane_format(segments[i], WINDOW, i, i + 1, 0, 0, 0);
+        mr_lane_format(segments[i], WINDOW, i, i + 1, 0, 0, 0, 0);
         lanes[i] = (struct mr_registered_lane){.fd = -1, .state = MR_LANE_OPEN};
         ck_assert_int_eq(mr_lane_attach(&lanes[i].lane, segments[i], mr_lane_size(WINDOW)), 0);
         s->lanes.slots[i] = &lanes[i];

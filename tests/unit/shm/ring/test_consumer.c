@@ -13,6 +13,7 @@
 
 static struct world world;
 static struct mr_consumer *consumer;
+static struct mr_views *consumer_views; /* its own */
 static struct mr_lane *lane;
 static struct mr_delivery got;
 static uint64_t next_offset; /* in arena 0: a fresh extent for each ticket */
@@ -26,7 +27,8 @@ static void set_up(uint32_t window, uint64_t quota, uint32_t first_lap)
     struct mr_views *views = world_views(&world);
     consumer = mr_consumer_new(&copy, views);
     ck_assert_ptr_nonnull(consumer);
-    mr_views_unref(views);
+    consumer_views = views;
+    mr_views_unref(views); /* the consumer has its own */
     next_offset = 0;
     fed = 0;
 }
@@ -65,7 +67,8 @@ static void serve_slot(uint32_t slot, uint32_t flags)
 {
     struct mr_request request;
     uint64_t filling;
-    struct mr_descriptor desc = {.extent_offset = next_offset, .extent_length = 64, .length = 64, .flags = flags};
+    struct mr_descriptor desc = {
+        .extent_offset = next_offset, .extent_length = 64, .length = 64, .flags = flags, .division = world.division};
 
     ck_assert(mr_lane_claim(lane, slot, mr_lane_load(lane, slot), 0, &filling, &request));
     world_fill((char *)world.arena[0] + next_offset, request.object, 64);
@@ -473,6 +476,26 @@ START_TEST(numbers_wrap)
 }
 END_TEST
 
+START_TEST(memory_of_another_division_is_refused)
+{
+    set_up(8, 1 << 20, 0);
+    feed(4, 64);
+    serve_slot(0, 0);
+    world.division++;
+    serve_slot(1, 0); /* whoever did that has another arena at this number */
+    expect(0, false);
+    end(&got);
+    ck_assert_int_eq(mr_consumer_next(consumer, 0, &got), MR_NEXT_FAILED);
+    ck_assert_uint_eq(got.code, MR_E_CORRUPT);
+    ck_assert_ptr_nonnull(strstr(got.text, "divided anew"));
+    /* A lane of that division, with the arenas of the last one. */
+    struct mr_lane other = world.lanes[world_open_lane(&world, 8, 1 << 20, 0)];
+    ck_assert_ptr_null(mr_consumer_new(&other, consumer_views));
+    ck_assert_int_eq(mr_error_code(), MR_E_BUSY);
+    tear_down();
+}
+END_TEST
+
 START_TEST(addresses_are_found)
 {
     set_up(4, 100, 0);
@@ -482,8 +505,8 @@ START_TEST(addresses_are_found)
     ck_assert_int_eq(mr_views_find(views, &views), -1);
     ck_assert_int_eq(mr_views_find(views, NULL), -1);
     mr_views_unref(views);
-    ck_assert_ptr_null(mr_views_new(world.board, 0, NULL));
-    ck_assert_ptr_null(mr_views_new(world.board, MR_PRODUCERS_MAX + 1, NULL));
+    ck_assert_ptr_null(mr_views_new(world.board, 0, 0, NULL));
+    ck_assert_ptr_null(mr_views_new(world.board, 0, MR_PRODUCERS_MAX + 1, NULL));
     tear_down();
 }
 END_TEST
@@ -506,6 +529,7 @@ int main(void)
     tcase_add_test(tc, producers_are_woken_when_asleep);
     tcase_add_test(tc, a_forked_child_changes_nothing);
     tcase_add_test(tc, numbers_wrap);
+    tcase_add_test(tc, memory_of_another_division_is_refused);
     tcase_add_test(tc, addresses_are_found);
     return mr_suite_run("consumer", tc);
 }

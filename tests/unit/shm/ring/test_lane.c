@@ -21,7 +21,7 @@ static void make_lane(uint32_t window, uint32_t first_lap)
     ck_assert_int_ge(fd, 0);
     void *at = mr_segment_map(fd, size, true, NULL);
     ck_assert_ptr_nonnull(at);
-    mr_lane_format(at, window, 3, 9, 1, 1000, first_lap);
+    mr_lane_format(at, window, 3, 9, 1, 1000, first_lap, 0);
     mr_segment_unmap(at, size);
     ck_assert_int_eq(mr_lane_map(&lane, fd), 0);
     close(fd);
@@ -286,7 +286,7 @@ START_TEST(damaged_headers_are_refused)
     unsigned char *at = mmap(NULL, 2 * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     struct mr_lane_shared *shared = (void *)at;
 
-    mr_lane_format(at, 8, 0, 0, 0, 0, 0);
+    mr_lane_format(at, 8, 0, 0, 0, 0, 0, 0);
     struct mr_lane out;
     ck_assert_int_eq(mr_lane_attach(&out, at, size), 0);
     ck_assert_int_eq(mr_lane_attach(&out, at, size - 1), -1);

@@ -394,6 +394,22 @@ START_TEST(a_restart_keeps_what_is_named)
 }
 END_TEST
 
+START_TEST(memory_of_another_division_is_not_adopted)
+{
+    set_up(1, 1, 8, 16);
+    post(0, 0, PAGE);
+    ck_assert_int_eq(next_job(0, 1, ALL), 1);
+    publish_job(0);
+    mr_producer_destroy(producers[0]);
+    world.division++;
+    producers[0] = world_producer(&world, 0);
+    for (unsigned k = 0; k < 2; k++)
+        add_lane(producers[0], k);
+    ck_assert_uint_eq(mr_producer_free_bytes(producers[0]), 9 * PAGE);
+    tear_down();
+}
+END_TEST
+
 START_TEST(lanes_are_dropped_when_nothing_is_left)
 {
 
@@ -514,6 +530,7 @@ int main(void)
     tcase_add_test(tc, given_back_and_claimed_again);
     tcase_add_test(tc, memory_returns_when_the_last_of_a_job_is_released);
     tcase_add_test(tc, a_restart_keeps_what_is_named);
+    tcase_add_test(tc, memory_of_another_division_is_not_adopted);
     tcase_add_test(tc, lanes_are_dropped_when_nothing_is_left);
     tcase_add_test(tc, sleep_sees_work_whatever_the_hints_say);
     tcase_add_test(tc, a_ticket_in_flight_is_not_claimed_again);

@@ -21,7 +21,7 @@ static void make_lane(void)
     size_t size = mr_lane_size(4);
     void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
-    mr_lane_format(at, 4, 0, 0, 0, 0, 0);
+    mr_lane_format(at, 4, 0, 0, 0, 0, 0, 0);
     ck_assert_int_eq(mr_lane_attach(&lane, at, size), 0);
 }
 
