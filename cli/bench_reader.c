@@ -148,6 +148,7 @@ static int feed(struct mr_bench_reader *r)
 
 static int take(struct mr_bench_reader *r, struct mr_delivery *delivery)
 {
+    struct mr_silence wait = {0};
     for (;;) {
         if (feed(r) != 0)
             return -1;
@@ -162,7 +163,7 @@ static int take(struct mr_bench_reader *r, struct mr_delivery *delivery)
             return -1;
         case MR_NEXT_TIMEOUT:
         case MR_NEXT_SIGNAL:
-            if (mr_client_check(r->client) != 0 ||
+            if (mr_client_check_wait(r->client, &wait) != 0 ||
                 mr_client_dataset_state(r->client, r->plan.dataset) == MR_DATASET_FAILED)
                 return -1;
         }

@@ -350,7 +350,8 @@ static void start_later(struct mr_child *child, bool counts)
 
 void mr_child_start(struct mr_child *child)
 {
-    child->draining = child->renew = child->writing = child->restart_due = child->at_rest = false;
+    child->draining = child->renew = child->writing = child->restart_due = child->at_rest = child->is_stopped = false;
+    child->silence = (struct mr_silence){0};
     child->fail_text[0] = '\0';
     child->fail_code = MR_OK;
     child->published = published(child);

@@ -21,6 +21,7 @@
 #include <sys/types.h>
 
 #include "shm/base/error.h"
+#include "shm/base/silence.h"
 #include "shm/control/msg.h"
 #include "shm/ring/counters.h"
 #include "supervisor/events.h"
@@ -83,7 +84,9 @@ struct mr_child {
     unsigned backoff;     /* starts in a row that published nothing */
     enum mr_code fail_code;
     char fail_text[MR_CHILD_TEXT];
-    void *job; /* the role's */
+    void *job;                 /* the role's */
+    struct mr_silence silence; /* while it is stopped (heartbeat.c) */
+    bool is_stopped;           /* and that was said */
 };
 
 /* Makes the slot (its counters); no process. 0 or -1. */

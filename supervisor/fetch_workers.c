@@ -1,7 +1,6 @@
 #include "supervisor/fetch_workers.h"
 #include "shm/base/size.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +13,6 @@
 #include "supervisor/oom.h"
 #include "supervisor/run_impl.h"
 
-#define STOPPED_EVERY       50                 /* checks of the lanes: 5 s */
 #define READERS_PATIENCE_NS (5 * MR_SECOND_NS) /* that a data set waits for checkpoint readers to be closed */
 
 static const struct mr_child_role fetch_role;
@@ -463,43 +461,6 @@ uint64_t mr_fetch_workers_mask(const struct mr_supervisor *s)
     return mask;
 }
 
-/* ---- stopped workers ---- */
-
-/* The letter of proc_pid_stat(5); 0 when there is none. */
-static char process_state(pid_t pid)
-{
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    char text[512];
-    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
-    if (fd >= 0)
-        close(fd);
-    if (n <= 0)
-        return 0;
-    text[n] = '\0';
-    const char *name_end = strrchr(text, ')');
-    return name_end && name_end[1] == ' ' ? name_end[2] : 0;
-}
-
-/* Names workers that are stopped (SIGSTOP, a debugger) while lanes wait for them. */
-static void check_stopped(struct mr_supervisor *s)
-{
-    for (unsigned i = 0; i < s->fetch_workers.count; i++) {
-        struct mr_child *child = &s->fetch_workers.workers[i];
-        char state = child->pid != 0 ? process_state(child->pid) : 0;
-        bool stopped = state == 'T' || state == 't';
-        char lanes[200];
-        if (stopped && !slot_of(child)->stopped && mr_lanes_waiting_for(s, i, lanes, sizeof lanes) > 0)
-            mr_log_warning("fetch worker %u (process %d) is stopped, and lanes wait for it: %s. Continue it with kill "
-                           "-CONT, or kill it: another one takes over",
-                           i, (int)child->pid, lanes);
-        else if (stopped)
-            continue; /* next time, when a lane waits */
-        slot_of(child)->stopped = stopped;
-    }
-}
-
 /* ---- messages from the workers ---- */
 
 static void arena_ready(struct mr_child *child)
@@ -644,8 +605,6 @@ bool mr_fetch_workers_settle(struct mr_supervisor *s)
     if (s->lanes.wake_workers)
         for (unsigned i = 0; i < s->fetch_workers.count; i++)
             mr_arenas_wake(&s->fetch_workers.slots[i].line);
-    if (s->lanes.send_again && s->lanes.checks % STOPPED_EVERY == 0)
-        check_stopped(s);
     s->lanes.wake_workers = s->lanes.send_again = false;
     return changed;
 }

@@ -37,7 +37,6 @@ struct mr_fetch_slot {
     bool no_room;    /* FAILED came instead: they could not be reserved */
     bool renewing;   /* its worker starts again, for a larger reserve */
     bool arena_sent; /* to its process */
-    bool stopped;    /* seen in state T, and logged */
 };
 
 struct mr_fetch_workers {

@@ -240,7 +240,6 @@ static void check_due(struct mr_timer *timer)
 {
     struct mr_supervisor *s = SUPERVISOR_OF(timer);
     s->lanes.due = s->lanes.send_again = true;
-    s->lanes.checks++;
     if (s->lanes.used > 0)
         mr_events_start(&s->events, timer, CHECK_MS);
 }
@@ -383,25 +382,4 @@ bool mr_lanes_producer_died(struct mr_supervisor *s, unsigned slot, bool poisono
     if (recovered > 0)
         mr_log_info("fetch worker %u: %u samples that it was downloading are open again", slot, recovered);
     return put_down;
-}
-
-unsigned mr_lanes_waiting_for(const struct mr_supervisor *s, unsigned producer, char *text, size_t size)
-{
-    unsigned count = 0;
-    size_t used = 0;
-    for (unsigned i = 0; i < s->lanes.used; i++) {
-        const struct mr_registered_lane *entry = s->lanes.slots[i];
-        if (!entry || entry->state != MR_LANE_OPEN)
-            continue;
-        uint64_t want = atomic_load_explicit(&entry->lane.shared->want, memory_order_relaxed);
-        if (want == 0)
-            continue;
-        uint64_t word = mr_lane_load(&entry->lane, mr_lane_slot(&entry->lane, want - 1));
-        if (mr_word_state(word) != MR_FILLING || mr_word_owner(word) != producer)
-            continue;
-        int n = snprintf(text + used, size - used, "%s%u", count > 0 ? ", " : "", i);
-        used += n > 0 && (size_t)n < size - used ? (size_t)n : 0;
-        count++;
-    }
-    return count;
 }

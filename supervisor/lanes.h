@@ -55,7 +55,6 @@ struct mr_lanes {
     unsigned open;        /* OPEN ones */
     uint64_t quota_bytes; /* dealt among the lanes; 0: the memory is not divided, and no lane is opened */
     struct mr_timer timer;
-    unsigned checks;
     bool due;          /* the timer has run: every lane is checked */
     bool send_again;   /* for fetch_workers.c: the timer has run */
     bool any_unsent;   /* for fetch_workers.c: a lane was opened */
@@ -87,8 +86,6 @@ unsigned mr_lanes_of(const struct mr_supervisor *s, const struct mr_client_peer 
 unsigned mr_lanes_of_dataset(const struct mr_supervisor *s, uint32_t dataset);
 /* How many lanes, in any state, are of data sets that are not read by ranges. */
 unsigned mr_lanes_of_whole_objects(const struct mr_supervisor *s);
-/* Lanes whose consumer waits for a ticket that the slot is filling: their numbers as text; how many. */
-unsigned mr_lanes_waiting_for(const struct mr_supervisor *s, unsigned slot, char *text, size_t size);
 
 /* After the producer's pidfd is readable: counts poison, recovers its words in every lane, wakes every consumer and
  * worker. True when the death was put down to a ticket. */

@@ -23,6 +23,7 @@
 #include "supervisor/drain.h"
 #include "supervisor/events.h"
 #include "supervisor/fetch_workers.h"
+#include "supervisor/heartbeat.h"
 #include "supervisor/lanes.h"
 #include "supervisor/listing.h"
 #include "supervisor/reader_datasets.h"
@@ -65,6 +66,7 @@ struct mr_supervisor {
     struct mr_fetch_workers fetch_workers;
     struct mr_ckpt_lanes ckpt_lanes;
     struct mr_write_workers write_workers;
+    struct mr_heartbeat heartbeat;
     struct mr_clients clients;
     struct mr_command command;
     struct mr_drain drain;

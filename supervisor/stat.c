@@ -234,8 +234,8 @@ static json_t *lanes_json(const struct mr_supervisor *s)
 static json_t *worker_json(const struct mr_child *child)
 {
     return json_pack("{s:s, s:i, s:i, s:s, s:i, s:o}", "role", child->role->name, "slot", (int)child->slot, "pid",
-                     (int)child->pid, "state", child_states[child->state], "starts", (int)child->generation, "counters",
-                     counters_json(child->counters, child->role->counters));
+                     (int)child->pid, "state", child->is_stopped ? "stopped" : child_states[child->state], "starts",
+                     (int)child->generation, "counters", counters_json(child->counters, child->role->counters));
 }
 
 static json_t *workers_json(const struct mr_supervisor *s)

@@ -294,6 +294,7 @@ static int init_board(struct mr_supervisor *s)
     s->board = mr_segment_map(fd, sizeof *s->board, 1, NULL);
     if (s->board) {
         mr_board_format(s->board, (uint32_t)getpid(), s->run_id);
+        s->board->silence_ms = (uint32_t)s->config.supervisor.silence_ms; /* before anybody maps it */
         s->board_fd = mr_segment_reopen_readonly(fd);
     }
     close(fd);
@@ -342,6 +343,7 @@ static void close_all(struct mr_supervisor *s)
     mr_events_stop(&s->events, &s->stop_timer);
     mr_events_stop(&s->events, &s->log_timer);
     mr_events_stop(&s->events, &s->metrics_timer);
+    mr_heartbeat_close(s);
     mr_drain_close(s);
     mr_lanes_close(s);
     mr_ckpt_lanes_close(s);
@@ -368,6 +370,7 @@ static int run(struct mr_supervisor *s, const struct mr_supervisor_options *opti
 {
     int status = 0;
     enter(s, MR_SUP_RUNNING);
+    mr_heartbeat_init(s);
     if (!s->indexing) {
         open_configured(s);
     } else if (!mr_dataset_open_to_save(s, options->index_uri, options->index_place)) {

@@ -39,7 +39,7 @@ _lock = threading.Lock()
 
 
 def connect(path: str, timeout_ms: int) -> Connection:
-    """The process's connection to that socket; a new one when there is none, or its supervisor has ended."""
+    """The process's connection to that socket; a new one where there is none, or its supervisor is gone or silent."""
     with _lock:
         found = _connections.get(path)
         if found is not None and found.is_ours():

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import logging
+
+log = logging.getLogger("millrace")
 
 
 class Error(OSError):
@@ -14,7 +17,7 @@ class ChangedError(Error):
 
 
 class SupervisorGone(Error, ConnectionError):
-    """The supervisor has ended: nothing new can be read in this run. Views that are held stay valid."""
+    """The supervisor has ended, or gives no sign of life: nothing new can be read. Views that are held stay valid."""
 
 
 for _public in (Error, ChangedError, SupervisorGone):
@@ -33,6 +36,11 @@ _CLASSES: dict[int, type[Exception]] = {
 
 
 _NO_MEMORY = 12
+
+
+def warn(text: str) -> None:
+    """A warning of the C side."""
+    log.warning("%s", text)
 
 
 def from_code(code: int, text: str) -> Exception:

@@ -109,46 +109,60 @@ static PyObject *client_close(Client *self, PyObject *ignored)
     return NULL;
 }
 
-static int check(PyObject *object, const uint32_t *dataset)
+static int check(PyObject *object, const uint32_t *dataset, struct mr_silence *wait)
 {
     Client *self = (Client *)object;
     if (!PyThread_acquire_lock(self->lock, NOWAIT_LOCK))
         return 0; /* whoever holds it will see the same */
     int rc = 0;
+    const char *warning = "";
     if (!self->client) {
         rc = -1;
         mr_error_set(MR_E_GONE, "the connection to the supervisor was closed");
     } else {
-        rc = mr_client_check(self->client);
+        rc = mr_client_check_wait(self->client, wait);
+        warning = mr_client_warning(self->client);
         if (!rc && dataset && mr_client_dataset_state(self->client, *dataset) == MR_DATASET_FAILED)
             rc = -1;
     }
     end(self);
     if (rc)
         ring_raise();
+    ring_warn(warning);
     return rc;
 }
 
-int ring_client_check(PyObject *object, uint32_t dataset)
+int ring_client_check(PyObject *object, uint32_t dataset, struct mr_silence *wait)
 {
-    return check(object, &dataset);
+    return check(object, &dataset, wait);
 }
 
-int ring_client_check_alive(PyObject *object)
+int ring_client_check_alive(PyObject *object, struct mr_silence *wait)
 {
-    return check(object, NULL);
+    return check(object, NULL, wait);
+}
+
+/* A call whose failure nobody is told of: a supervisor that lives and does not answer is worth a line. */
+static bool is_unanswered(const Client *self, int rc)
+{
+    return rc != 0 && mr_error_code() == MR_E_GONE && !mr_client_has_ended(self->client);
 }
 
 void ring_client_lane_closed(PyObject *object, uint32_t lane)
 {
     Client *self = (Client *)object;
+    bool unanswered = false;
     ring_lock(self->lock);
     if (self->client) {
-        Py_BEGIN_ALLOW_THREADS(void)
-            mr_client_close_lane(self->client, lane);
+        int rc;
+        Py_BEGIN_ALLOW_THREADS
+            rc = mr_client_close_lane(self->client, lane);
         Py_END_ALLOW_THREADS
+        unanswered = is_unanswered(self, rc);
     }
     end(self);
+    if (unanswered)
+        ring_warn(mr_error_text());
 }
 
 static PyObject *client_check(Client *self, PyObject *ignored)
@@ -157,9 +171,11 @@ static PyObject *client_check(Client *self, PyObject *ignored)
     if (begin(self))
         return NULL;
     int rc = mr_client_check(self->client);
+    const char *warning = mr_client_warning(self->client);
     end(self);
     if (rc)
         return ring_raise();
+    ring_warn(warning);
     Py_RETURN_NONE;
 }
 
@@ -482,11 +498,15 @@ void ring_client_writer_closed(PyObject *object, struct mr_ckpt_writer *writer)
 {
     Client *self = (Client *)object;
     ring_lock(self->lock);
-    Py_BEGIN_ALLOW_THREADS(void)
-        mr_client_close_writer(self->client, writer);
+    int rc;
+    Py_BEGIN_ALLOW_THREADS
+        rc = mr_client_close_writer(self->client, writer);
     Py_END_ALLOW_THREADS
+    bool unanswered = is_unanswered(self, rc);
     self->writers--;
     end(self);
+    if (unanswered)
+        ring_warn(mr_error_text());
 }
 
 /* ---- the rest ---- */
@@ -545,7 +565,8 @@ static PyObject *client_get_pid(Client *self, void *closure)
 
 static PyMethodDef client_methods[] = {
     {"close", (PyCFunction)client_close, METH_NOARGS, "Ends the connection. May be called twice."},
-    {"check", (PyCFunction)client_check, METH_NOARGS, "SupervisorGone when the supervisor has ended."},
+    {"check", (PyCFunction)client_check, METH_NOARGS,
+     "SupervisorGone when the supervisor has ended, or gives no sign of life. For those who wait for it."},
     {"open_dataset", (PyCFunction)(void (*)(void))client_open_dataset, METH_VARARGS | METH_KEYWORDS,
      "open_dataset(*, name=None, uris=None, names_fd=-1) -> (number, tail, on_error). Returns before the listing is "
      "done."},

@@ -240,7 +240,7 @@ static PyObject *make_lease(Lane *self, struct ring_state *state, const struct m
 }
 
 /* What only happens while we wait: 0 to go on waiting, -1 with an exception. */
-static int check_interrupts(Lane *self)
+static int check_interrupts(Lane *self, struct mr_silence *wait)
 {
     if (PyErr_CheckSignals())
         return -1;
@@ -249,20 +249,30 @@ static int check_interrupts(Lane *self)
                      (int)self->parent);
         return -1;
     }
-    return ring_client_check(self->client, self->dataset);
+    return ring_client_check(self->client, self->dataset, wait);
+}
+
+/* It is not there yet: 0 when it is, -1 with an exception. Silence counts for this wait alone: workers go on without the
+ * supervisor. */
+static int wait_for_next(Lane *self, enum mr_next *got, struct mr_delivery *delivery)
+{
+    struct mr_silence silence = {0};
+    while (*got == MR_NEXT_TIMEOUT || *got == MR_NEXT_SIGNAL) {
+        Py_BEGIN_ALLOW_THREADS
+            *got = mr_consumer_next(self->consumer, SLICE_MS, delivery);
+        Py_END_ALLOW_THREADS
+        if ((*got == MR_NEXT_TIMEOUT || *got == MR_NEXT_SIGNAL) && check_interrupts(self, &silence))
+            return -1;
+    }
+    return 0;
 }
 
 static PyObject *take_next(Lane *self)
 {
     struct mr_delivery delivery;
     enum mr_next got = mr_consumer_next(self->consumer, 0, &delivery);
-    while (got == MR_NEXT_TIMEOUT || got == MR_NEXT_SIGNAL) {
-        Py_BEGIN_ALLOW_THREADS
-            got = mr_consumer_next(self->consumer, SLICE_MS, &delivery);
-        Py_END_ALLOW_THREADS
-        if ((got == MR_NEXT_TIMEOUT || got == MR_NEXT_SIGNAL) && check_interrupts(self))
-            return NULL;
-    }
+    if ((got == MR_NEXT_TIMEOUT || got == MR_NEXT_SIGNAL) && wait_for_next(self, &got, &delivery))
+        return NULL;
     struct ring_state *state = ring_state_of(Py_TYPE(self));
     if (got == MR_NEXT_OK)
         return make_lease(self, state, &delivery);

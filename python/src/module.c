@@ -23,6 +23,23 @@ PyObject *ring_raise(void)
     return NULL;
 }
 
+void ring_warn(const char *line)
+{
+    if (line[0] == '\0')
+        return;
+    PyObject *type_of_error, *value, *traceback;
+    PyErr_Fetch(&type_of_error, &value, &traceback);
+    PyObject *text = PyUnicode_DecodeUTF8(line, (Py_ssize_t)strlen(line), "backslashreplace");
+    PyObject *errors = text ? PyImport_ImportModule("millrace._errors") : NULL;
+    PyObject *done = errors ? PyObject_CallMethod(errors, "warn", "O", text) : NULL;
+    if (!done)
+        PyErr_Clear(); /* the interpreter ends, or a handler of the log fails: not the waiter's business */
+    Py_XDECREF(done);
+    Py_XDECREF(errors);
+    Py_XDECREF(text);
+    PyErr_Restore(type_of_error, value, traceback);
+}
+
 PyObject *ring_no_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     (void)args;

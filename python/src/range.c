@@ -91,9 +91,9 @@ static void range_dealloc(RangeReader *self)
 }
 
 /* What only happens while we wait: 0 to go on, -1 with an exception. */
-static int check_interrupts(RangeReader *self)
+static int check_interrupts(RangeReader *self, struct mr_silence *wait)
 {
-    return PyErr_CheckSignals() != 0 || ring_client_check(self->client, self->dataset) != 0 ? -1 : 0;
+    return PyErr_CheckSignals() != 0 || ring_client_check(self->client, self->dataset, wait) != 0 ? -1 : 0;
 }
 
 static int open_lane(RangeReader *self)
@@ -112,6 +112,7 @@ static Py_ssize_t fill(RangeReader *self, uint64_t offset, char *dest, uint64_t 
 {
     uint64_t done = 0, got;
     enum mr_range_result result = MR_RANGE_WAIT;
+    struct mr_silence wait = {0};
     if (length <= SMALL) {
         result = mr_range_reader_read(self->reader, offset, dest, length, 0, &got);
         done = got;
@@ -127,7 +128,9 @@ static Py_ssize_t fill(RangeReader *self, uint64_t offset, char *dest, uint64_t 
             result = mr_range_reader_read(self->reader, offset + done, dest + done, length - done, SLICE_MS, &got);
         Py_END_ALLOW_THREADS
         done += got;
-        if (result == MR_RANGE_WAIT && check_interrupts(self) != 0)
+        if (got > 0)
+            wait = (struct mr_silence){0};
+        if (result == MR_RANGE_WAIT && check_interrupts(self, &wait) != 0)
             return -1;
     }
     return (Py_ssize_t)done;

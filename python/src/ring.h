@@ -27,6 +27,8 @@ struct ring_state { /* module state */
 struct ring_state *ring_state_of(PyTypeObject *type);
 /* Raises the Python exception of the thread's mr_error (millrace._errors.from_code). Always NULL. */
 PyObject *ring_raise(void);
+/* A warning in the log of the Python package; "": nothing. An exception that is set stays as it is. */
+void ring_warn(const char *text);
 /* tp_new of types that only the module makes. */
 PyObject *ring_no_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
 /* Takes a lock without ever waiting for it while holding the GIL. */
@@ -129,12 +131,13 @@ extern PyType_Spec ring_range_spec;
 
 /* ---- client.c ---- */
 
-/* Checks the supervisor and the data set: 0, or -1 with an exception. Does nothing while another thread has a call. */
-int ring_client_check(PyObject *client, uint32_t dataset);
+/* Checks the supervisor and the data set, from a wait whose silence is zeroed before it and after each progress: 0, or
+ * -1 with an exception. Does nothing while another thread has a call. */
+int ring_client_check(PyObject *client, uint32_t dataset, struct mr_silence *wait);
 /* Notifies the supervisor that the lane is closed; errors do not matter. */
 void ring_client_lane_closed(PyObject *client, uint32_t lane);
-/* Whether the supervisor has ended: -1 with an exception. Does nothing while another thread has a call. */
-int ring_client_check_alive(PyObject *client);
+/* The same without a data set. */
+int ring_client_check_alive(PyObject *client, struct mr_silence *wait);
 /* The end of a Writer: notifies the supervisor and unmaps the lane; errors do not matter. Takes the lock. */
 void ring_client_writer_closed(PyObject *client, struct mr_ckpt_writer *writer);
 /* The same without notifying the supervisor. */

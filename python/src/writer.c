@@ -136,7 +136,8 @@ static void abort_stream(Writer *self)
 
 /* A wait of one slice, then what only happens while we wait, signal handlers among it: they find the object in use.
  * 0 to try again, -1 with an exception. */
-static int wait_slice(Writer *self, enum mr_wake_result (*wait)(struct mr_ckpt_stream *, unsigned))
+static int wait_slice(Writer *self, enum mr_wake_result (*wait)(struct mr_ckpt_stream *, unsigned),
+                      struct mr_silence *silence)
 {
     enum mr_wake_result result;
     Py_BEGIN_ALLOW_THREADS
@@ -144,20 +145,24 @@ static int wait_slice(Writer *self, enum mr_wake_result (*wait)(struct mr_ckpt_s
     Py_END_ALLOW_THREADS
     if (PyErr_CheckSignals())
         return -1;
-    return result == MR_WAKE_CHANGED ? 0 : ring_client_check_alive(self->client);
+    if (result != MR_WAKE_CHANGED)
+        return ring_client_check_alive(self->client, silence);
+    *silence = (struct mr_silence){0};
+    return 0;
 }
 
 /* The upload has failed, or somebody aborted it: raises why. Always NULL. */
 static PyObject *raise_outcome(Writer *self)
 {
     int64_t until_ns = mr_clock_mono_ns() + OUTCOME_MS * MR_MILLISECOND_NS;
+    struct mr_silence silence = {0};
     for (;;) {
         uint32_t code, crc32c;
         uint64_t generation;
         char text[MR_CKPT_PART_TEXT];
         enum mr_ckpt_part_outcome outcome = mr_ckpt_part_result(&self->writer.lane, &code, text, &generation, &crc32c);
         if (outcome == MR_CKPT_PART_UNDECIDED && mr_clock_mono_ns() < until_ns) {
-            if (wait_slice(self, mr_ckpt_stream_wait_outcome))
+            if (wait_slice(self, mr_ckpt_stream_wait_outcome, &silence))
                 return NULL;
             continue;
         }
@@ -171,6 +176,7 @@ static PyObject *raise_outcome(Writer *self)
 
 static int write_all(Writer *self, const unsigned char *data, size_t length)
 {
+    struct mr_silence silence = {0};
     for (;;) {
         size_t taken;
         enum mr_push got;
@@ -185,7 +191,7 @@ static int write_all(Writer *self, const unsigned char *data, size_t length)
             raise_outcome(self);
         else if (got == MR_PUSH_TOO_MANY)
             ring_raise();
-        else if (got == MR_PUSH_MORE ? !PyErr_CheckSignals() : !wait_slice(self, mr_ckpt_stream_wait))
+        else if (got == MR_PUSH_MORE ? !PyErr_CheckSignals() : !wait_slice(self, mr_ckpt_stream_wait, &silence))
             continue;
         return -1;
     }
@@ -223,7 +229,8 @@ static PyObject *writer_write(Writer *self, PyObject *data)
 
 static PyObject *seal(Writer *self)
 {
-    if (ring_client_check_alive(self->client)) { /* nobody may be left who would see the promise */
+    struct mr_silence silence = {0};
+    if (ring_client_check_alive(self->client, &silence)) { /* nobody may be left who would see the promise */
         abort_stream(self);
         return NULL;
     }

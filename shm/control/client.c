@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -15,8 +16,9 @@
 #include "shm/control/msg.h"
 #include "shm/memory/segment.h"
 
-#define ANSWER_TIMEOUT_MS 10000
-#define CONNECT_RETRY_MS  20
+#define BUSY_MS          10000 /* that a lane is asked for while the memory is being divided */
+#define CONNECT_RETRY_MS 20
+#define END_MS           1000 /* between the end of a process's socket and of its pidfd */
 
 /* ---- connecting ---- */
 
@@ -31,11 +33,21 @@ static int connect_once(int socket, const char *path)
     memcpy(address.sun_path, path, strlen(path) + 1);
     if (connect(socket, (struct sockaddr *)&address, sizeof address) == 0)
         return 0;
-    if (errno == ENOENT || errno == ECONNREFUSED || errno == EAGAIN)
+    if (errno == EAGAIN) /* its queue of connections is full, and stayed so */
+        mr_error_set(MR_E_GONE,
+                     "the millrace supervisor at %s takes no connection: is it stopped (SIGSTOP, a debugger)?", path);
+    else if (errno == ENOENT || errno == ECONNREFUSED)
         mr_error_set(MR_E_GONE, "no millrace supervisor listens at %s: %s", path, strerror(errno));
     else
         mr_error_set_errno(errno, "cannot connect to the millrace supervisor at %s", path);
     return -1;
+}
+
+/* How long connect(2) may wait; 0: for ever. */
+static void limit_connect(int socket, unsigned ms)
+{
+    struct timeval limit = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
+    setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
 }
 
 static int connect_retrying(int socket, const char *path, unsigned timeout_ms)
@@ -69,13 +81,106 @@ static int identify(struct mr_client *client, const char *path)
     return 0;
 }
 
-static int gone(const struct mr_client *client)
+/* ---- is it there? ---- */
+
+static int64_t silence_limit_ns(const struct mr_client *client)
+{
+    uint64_t ms = client->board ? client->board->silence_ms : 0;
+    return (int64_t)(ms > 0 ? ms : MR_SILENCE_MS) * MR_MILLISECOND_NS;
+}
+
+static bool has_ended(const struct mr_client *client, int timeout_ms)
+{
+    struct pollfd wait = {.fd = client->supervisor, .events = POLLIN};
+    if (client->supervisor < 0) {
+        wait.fd = client->socket;
+        wait.events = POLLRDHUP;
+    }
+    int ready;
+    do
+        ready = poll(&wait, 1, timeout_ms);
+    while (ready < 0 && errno == EINTR);
+    return ready > 0;
+}
+
+static int ended(const struct mr_client *client)
 {
     mr_error_set(MR_E_GONE,
                  "the millrace supervisor (pid %d) has ended: its standard error and the kernel log (dmesg: out of "
                  "memory?) may say why",
                  (int)client->supervisor_pid);
     return -1;
+}
+
+static int given_up(const struct mr_client *client)
+{
+    mr_error_set(MR_E_GONE,
+                 "the millrace supervisor (pid %d) lives, but did not answer this process for %.3g s (was it stopped, "
+                 "by SIGSTOP or a debugger?), which has given its connection up: open the data set again",
+                 (int)client->supervisor_pid, (double)silence_limit_ns(client) / 1e9);
+    return -1;
+}
+
+/* Our connection has come to its end. A process closes its sockets a little before its pidfd is readable. */
+static int gone(const struct mr_client *client)
+{
+    if (client->given_up)
+        return given_up(client);
+    if (client->supervisor < 0 || has_ended(client, END_MS))
+        return ended(client);
+    mr_error_set(MR_E_GONE,
+                 "the millrace supervisor (pid %d) lives, but has closed the connection of this process: its standard "
+                 "error may say why",
+                 (int)client->supervisor_pid);
+    return -1;
+}
+
+int mr_client_check_wait(struct mr_client *client, struct mr_silence *wait)
+{
+    if (has_ended(client, 0))
+        return client->given_up && client->supervisor < 0 ? given_up(client) : ended(client);
+    if (client->given_up)
+        return given_up(client);
+    int64_t limit_ns = silence_limit_ns(client);
+    uint64_t beat = atomic_load_explicit(&client->board->beat, memory_order_relaxed);
+    int64_t silent_ns = mr_silence_look(wait, beat, mr_clock_mono_ns(), limit_ns);
+    int pid = (int)client->supervisor_pid;
+    if (silent_ns >= limit_ns) {
+        mr_error_set(
+            MR_E_GONE,
+            "the millrace supervisor (pid %d) has given no sign of life for %.3g s (supervisor.silence_ms): if "
+            "it is stopped (SIGSTOP, a debugger), kill -CONT %d continues it; else the machine has no CPU left "
+            "for it",
+            pid, (double)limit_ns / 1e9, pid);
+        return -1;
+    }
+    if (silent_ns < limit_ns / 2 || client->warned == beat + 1)
+        return 0;
+    client->warned = beat + 1;
+    snprintf(client->warning, sizeof client->warning,
+             "the millrace supervisor (pid %d) has given no sign of life for %.3g s: if it is stopped (SIGSTOP, a "
+             "debugger), continue it with kill -CONT %d; waits end with SupervisorGone after %.3g s "
+             "(supervisor.silence_ms)",
+             pid, (double)limit_ns / 2e9, pid, (double)limit_ns / 1e9);
+    return 0;
+}
+
+bool mr_client_has_ended(const struct mr_client *client)
+{
+    return has_ended(client, 0);
+}
+
+int mr_client_check(struct mr_client *client)
+{
+    return mr_client_check_wait(client, &client->silence);
+}
+
+const char *mr_client_warning(struct mr_client *client)
+{
+    static _Thread_local char text[MR_CLIENT_WARNING];
+    memcpy(text, client->warning, sizeof text);
+    client->warning[0] = '\0';
+    return text;
 }
 
 /* ---- calls ---- */
@@ -89,30 +194,59 @@ static int check_process(const struct mr_client *client)
     return -1;
 }
 
+static void set_unanswered(struct mr_client *client)
+{
+    mr_error_set(
+        MR_E_GONE,
+        "the millrace supervisor (pid %d) has not answered for %.3g s: if it is stopped (SIGSTOP, a debugger), "
+        "kill -CONT %d continues it; else the machine has no CPU left for it",
+        (int)client->supervisor_pid, (double)silence_limit_ns(client) / 1e9, (int)client->supervisor_pid);
+}
+
+/* 0: there is something to read. -1: not within supervisor.silence_ms of our own time, or it has ended. */
 static int await_answer(struct mr_client *client)
 {
-    int64_t deadline_ns = mr_clock_mono_ns() + ANSWER_TIMEOUT_MS * MR_MILLISECOND_NS;
+    int64_t limit_ns = silence_limit_ns(client);
+    int64_t slice_ms = limit_ns / MR_MILLISECOND_NS / 8 < 250 ? limit_ns / MR_MILLISECOND_NS / 8 : 250;
+    struct mr_silence wait = {0};
+    mr_silence_look(&wait, 0, mr_clock_mono_ns(), limit_ns);
     for (;;) {
         struct pollfd waits[2] = {{.fd = client->socket, .events = POLLIN},
                                   {.fd = client->supervisor, .events = POLLIN}};
-        int64_t left_ms = (deadline_ns - mr_clock_mono_ns()) / MR_MILLISECOND_NS;
-        int ready = left_ms > 0 ? poll(waits, 2, (int)left_ms) : 0;
-        if (ready < 0 && errno == EINTR)
-            continue;
-        if (ready < 0) {
+        int ready = poll(waits, 2, (int)slice_ms);
+        if (ready < 0 && errno != EINTR) {
             mr_error_set_errno(errno, "cannot wait for the supervisor");
             return -1;
         }
-        if (ready == 0) {
-            shutdown(client->socket, SHUT_RDWR); /* a late answer must not be taken for that of the next call */
-            mr_error_set(MR_E_GONE, "the millrace supervisor (pid %d) has not answered for %d s: is it stopped?",
-                         (int)client->supervisor_pid, ANSWER_TIMEOUT_MS / 1000);
-            return -1;
-        }
-        if (waits[0].revents != 0) /* first: an answer given before its death still counts */
-            return 0;
-        return gone(client);
+        if (ready > 0) /* the socket first: an answer given before its death still counts */
+            return waits[0].revents != 0 ? 0 : gone(client);
+        if (mr_silence_look(&wait, 0, mr_clock_mono_ns(), limit_ns) < limit_ns)
+            continue;
+        client->owed = true;
+        set_unanswered(client);
+        return -1;
     }
+}
+
+/* An answer that came too late for its call. */
+static int drop_owed(struct mr_client *client)
+{
+    struct mr_msg_in late;
+    if (!client->owed)
+        return 0;
+    client->owed = false;
+    if (await_answer(client) != 0)
+        return -1;
+    int got = mr_msg_recv(client->socket, &late);
+    if (got == 1)
+        mr_msg_close(&late);
+    return got >= 0 ? 0 : mr_error_code() == MR_E_GONE ? gone(client) : -1;
+}
+
+/* Its late answer could not just be dropped: the supervisor would keep what it has opened for us. */
+static bool opens_something(enum mr_msg_type type)
+{
+    return type == MR_MSG_OPEN_LANE || type == MR_MSG_OPEN_WRITER || type == MR_MSG_OPEN_DATASET;
 }
 
 /* Sends `out` and waits for the answer. On success *in is an OK that the caller closes. */
@@ -122,10 +256,20 @@ int mr_client_call(struct mr_client *client, struct mr_msg_out *out, struct mr_m
         mr_msg_discard(out);
         return -1;
     }
+    if (drop_owed(client) != 0) {
+        mr_msg_discard(out);
+        return -1;
+    }
+    enum mr_msg_type type = mr_msg_type_of(out);
     if (mr_msg_send(client->socket, out) != 0)
         return mr_error_code() == MR_E_GONE ? gone(client) : -1;
-    if (await_answer(client) != 0)
+    if (await_answer(client) != 0) {
+        if (client->owed && opens_something(type)) {
+            shutdown(client->socket, SHUT_RDWR);
+            client->given_up = true;
+        }
         return -1;
+    }
     int got = mr_msg_recv(client->socket, in);
     if (got < 0)
         return mr_error_code() == MR_E_GONE ? gone(client) : -1;
@@ -184,8 +328,10 @@ struct mr_client *mr_client_connect(const char *path, const char *role, unsigned
         mr_error_set_errno(errno, "cannot make a socket");
         goto fail;
     }
-    if (connect_retrying(client->socket, path, timeout_ms) != 0 || identify(client, path) != 0 ||
-        hello(client, role) != 0)
+    limit_connect(client->socket, MR_SILENCE_MS);
+    int rc = connect_retrying(client->socket, path, timeout_ms);
+    limit_connect(client->socket, 0);
+    if (rc != 0 || identify(client, path) != 0 || hello(client, role) != 0)
         goto fail;
     return client;
 fail:
@@ -212,20 +358,6 @@ void mr_client_destroy(struct mr_client *client)
 const struct mr_board *mr_client_board(const struct mr_client *client)
 {
     return client->board;
-}
-
-int mr_client_check(struct mr_client *client)
-{
-    struct pollfd wait = {.fd = client->supervisor, .events = POLLIN};
-    if (client->supervisor < 0) {
-        wait.fd = client->socket;
-        wait.events = POLLRDHUP;
-    }
-    int ready;
-    do
-        ready = poll(&wait, 1, 0);
-    while (ready < 0 && errno == EINTR);
-    return ready > 0 ? gone(client) : 0;
 }
 
 /* A number of 32 bits. */
@@ -485,7 +617,7 @@ static int get_loop(const struct mr_msg_in *in, struct mr_loop *loop)
 static int ask_lane(struct mr_client *client, uint32_t dataset, uint32_t window, uint32_t least, const char *key,
                     struct mr_msg_in *in)
 {
-    int64_t deadline_ns = mr_clock_mono_ns() + ANSWER_TIMEOUT_MS * MR_MILLISECOND_NS;
+    int64_t deadline_ns = mr_clock_mono_ns() + BUSY_MS * MR_MILLISECOND_NS;
     for (;;) {
         struct mr_msg_out *out = mr_msg_new(MR_MSG_OPEN_LANE);
         mr_msg_put_u64(out, "dataset", dataset);

@@ -1,8 +1,9 @@
 /*
  * client.h - the control socket as its clients use it: trainers, their DataLoader workers, tools. One handle a process.
  *
- * The supervisor never blocks, so each call is answered within one turn of its loop; a supervisor that is dead or
- * silent for 10 s is MR_E_GONE. Not thread-safe: the caller serialises. A forked child must connect again: with its
+ * The supervisor never blocks, so each call is answered within one turn of its loop; a supervisor that is dead, or does
+ * not answer for supervisor.silence_ms (10 s before it is known), is MR_E_GONE. One that was stopped and goes on can be
+ * asked again, unless the call that it did not answer opens something: then MR_E_GONE is for good. Not thread-safe: the caller serialises. A forked child must connect again: with its
  * parent's handle every call is MR_E_USAGE.
  *
  * Calls return 0, or -1 with mr_error (a pointer or NULL) unless described otherwise.
@@ -13,6 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "shm/base/silence.h"
 #include "shm/ring/board.h"
 #include "shm/ring/ckpt_part.h"
 #include "shm/ring/consumer.h"
@@ -26,9 +28,19 @@ struct mr_client;
 struct mr_client *mr_client_connect(const char *path, const char *role, unsigned timeout_ms);
 void mr_client_destroy(struct mr_client *client);
 const struct mr_board *mr_client_board(const struct mr_client *client);
-/* 0 while the supervisor lives (its pidfd is not readable), else -1 (GONE) with a text that names its pid and where to
- * look for the cause. */
+/* 0 while the supervisor lives (its pidfd is not readable) and gives signs of life, else -1 (GONE) with a text that
+ * names its pid and what to do. Whoever waits for it calls this ten times a second or so; calls that are far apart count
+ * little (silence.h). */
 int mr_client_check(struct mr_client *client);
+/* The same for a wait that goes on without the supervisor as long as the workers live: *wait is zeroed before it and
+ * after each progress, so that silence counts only while nothing came. */
+int mr_client_check_wait(struct mr_client *client, struct mr_silence *wait);
+/* Its pidfd is readable. */
+bool mr_client_has_ended(const struct mr_client *client);
+/* A line for the user about a supervisor that has been silent for half of that time, once for each silence; "": none.
+ * Valid until the next call. */
+#define MR_CLIENT_WARNING 400
+const char *mr_client_warning(struct mr_client *client);
 
 /* ---- data sets ---- */
 

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include "shm/base/silence.h"
 #include "shm/control/client.h"
 #include "shm/control/msg.h"
 
@@ -17,6 +18,11 @@ struct mr_client {
     const struct mr_board *board;
     struct mr_views *views;            /* NULL until mr_client_views */
     struct mr_ckpt_part_memory *parts; /* NULL until mr_client_open_writer */
+    bool owed;                         /* the last call was not answered in time: its answer comes before the next */
+    bool given_up;                     /* ... and it would have given us something: the connection was shut down */
+    struct mr_silence silence;         /* of mr_client_check, all its waits together */
+    uint64_t warned;                   /* the beat, plus 1, at which a silence was warned about; 0: none */
+    char warning[MR_CLIENT_WARNING];   /* what mr_client_warning gives next; "" */
 };
 
 /* Sends (and frees) a request and takes its answer: 0 and *in, which the caller closes, or -1 with the answer's

@@ -87,6 +87,9 @@ struct mr_config {
     struct {
         uint64_t interval_s;
     } metrics;
+    struct {
+        uint64_t silence_ms;
+    } supervisor;
     struct mr_config_dataset *datasets; /* [dataset.NAME], in the order of the file */
     size_t dataset_count;
 };

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "shm/base/silence.h"
 #include "shm/ring/board.h"
 #include "shm/ring/lane.h"
 
@@ -158,6 +159,11 @@ static const struct mr_config_key keys[] = {
      .meaning = "Which lines go to standard error."},
     {FIELD(metrics, interval_s, MR_KEY_U64), NUMBER(0, 1, 86400, "s"), .special = "never", .live = true,
      .meaning = "A log line with throughput and the stage that limits it comes this often."},
+    {FIELD(supervisor, silence_ms, MR_KEY_U64), NUMBER(MR_SILENCE_MS, 100, 86400000, "ms"),
+     .meaning =
+         "A wait for a supervisor that gives no sign of life (stopped by SIGSTOP, a debugger, or without CPU) is "
+         "warned about after half of this time, and ends with SupervisorGone after all of it. Workers that have been "
+         "stopped for half of it are named in the log."},
 };
 
 /* Old names, which are still accepted, with a warning. */

@@ -134,6 +134,11 @@ static int send_packet(int socket, struct msghdr *header)
     }
 }
 
+enum mr_msg_type mr_msg_type_of(const struct mr_msg_out *msg)
+{
+    return msg ? msg->type : (enum mr_msg_type)0;
+}
+
 int mr_msg_send(int socket, struct mr_msg_out *msg)
 {
     int rc = mr_msg_try_send(socket, msg);

@@ -147,7 +147,8 @@ void mr_msg_put_u64(struct mr_msg_out *msg, const char *key, uint64_t value);
 void mr_msg_put_bool(struct mr_msg_out *msg, const char *key, bool value);
 void mr_msg_put_str(struct mr_msg_out *msg, const char *key, const char *value);
 void mr_msg_put_strs(struct mr_msg_out *msg, const char *key, const char *const *values, size_t count);
-void mr_msg_put_fd(struct mr_msg_out *msg, int fd); /* stays the caller's; must live until send */
+enum mr_msg_type mr_msg_type_of(const struct mr_msg_out *msg); /* NULL: 0 */
+void mr_msg_put_fd(struct mr_msg_out *msg, int fd);            /* stays the caller's; must live until send */
 /* Sends and frees msg, also on failure. Blocks as the socket does; with a non-blocking one a full buffer is MR_E_BUSY.
  * GONE: the peer is. */
 int mr_msg_send(int socket, struct mr_msg_out *msg);

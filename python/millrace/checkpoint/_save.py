@@ -100,18 +100,19 @@ class Save(concurrent.futures.Future[Saved]):
 
     def _check_supervisor(self) -> SupervisorGone | None:
         """The write worker finishes what is promised without the supervisor, as long as it may."""
-        if self._gone_at is None:
-            try:
-                if self._connection is not None:
-                    self._connection.client.check()
-            except SupervisorGone as error:
+        try:
+            if self._connection is not None:
+                self._connection.client.check()
+            self._gone_at = None  # one that was stopped goes on
+        except SupervisorGone as error:
+            if self._gone_at is None:
                 self._gone_at = time.monotonic()
                 log.warning("%s; its write worker may still finish the save of %s", error, self.uri)
-        elif time.monotonic() > self._gone_at + self._ring.drain_s + 1:
-            return SupervisorGone(
-                f"the save of {self.uri} is not confirmed: the supervisor has ended, and its write worker has not "
-                f"recorded within checkpoint.drain_s ({self._ring.drain_s} s) whether the object is there: check it"
-            )
+            elif time.monotonic() > self._gone_at + self._ring.drain_s + 1:
+                return SupervisorGone(
+                    f"the save of {self.uri} is not confirmed: {error}; and its write worker has not recorded within "
+                    f"checkpoint.drain_s ({self._ring.drain_s} s) whether the object is there: check it"
+                )
         return None
 
     def _end(self, error: BaseException | None, generation: int = 0, crc32c: int = 0) -> None:

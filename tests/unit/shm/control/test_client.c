@@ -342,6 +342,112 @@ START_TEST(test_supervisor_dies)
 }
 END_TEST
 
+/* ---- silence ---- */
+
+static int gate[2]; /* what the server waits for before it answers */
+
+/* Answers the first request late, and all others. */
+static int play_late(int socket)
+{
+    char byte;
+    enum mr_msg_type first, second;
+    answer_hello(socket);
+    if (recv_request(socket, &first) != 0 || read(gate[0], &byte, 1) != 1)
+        return 1;
+    struct mr_msg_out *out = mr_msg_new(MR_MSG_OK);
+    mr_msg_put_str(out, "text", "late");
+    mr_msg_send(socket, out);
+    unsigned later = 0;
+    for (; recv_request(socket, &second) == 0; later++) {
+        out = mr_msg_new(MR_MSG_OK);
+        mr_msg_put_str(out, "text", "in time");
+        mr_msg_send(socket, out);
+    }
+    return later > 0 ? 0 : 2; /* 2: the connection was given up */
+}
+
+START_TEST(test_late_answers_are_dropped)
+{
+    board->silence_ms = 100;
+    ck_assert_int_eq(pipe(gate), 0);
+    start_server(play_late);
+    struct mr_client *client = mr_client_connect(path, "trainer", 5000);
+    ck_assert_ptr_nonnull(client);
+    ck_assert_int_eq(mr_client_close_lane(client, 0), -1);
+    expect_error(MR_E_GONE, "has not answered for 0.1 s");
+    ck_assert_int_eq(mr_client_close_lane(client, 0), -1); /* not even asked: an answer is owed */
+    expect_error(MR_E_GONE, "has not answered for 0.1 s");
+    ck_assert_int_eq(write(gate[1], "x", 1), 1);
+    char *text = NULL; /* under load it may not be in time for the first call */
+    for (int i = 0; !text && i < 1000; i++)
+        text = mr_client_reload(client);
+    ck_assert_str_eq(text, "in time");
+    free(text);
+    mr_client_destroy(client);
+    expect_server_content();
+    close(gate[0]);
+    close(gate[1]);
+}
+END_TEST
+
+START_TEST(test_what_came_too_late_ends_the_connection)
+{
+    board->silence_ms = 100;
+    ck_assert_int_eq(pipe(gate), 0);
+    start_server(play_late);
+    struct mr_client *client = mr_client_connect(path, "trainer", 5000);
+    ck_assert_ptr_nonnull(client);
+    struct mr_lane lane;
+    ck_assert_int_eq(mr_client_open_lane(client, 0, 4, 4, NULL, &lane, NULL, NULL), -1);
+    expect_error(MR_E_GONE, "has not answered");
+    ck_assert_ptr_null(mr_client_reload(client));
+    expect_error(MR_E_GONE, "open the data set again");
+    ck_assert_int_eq(mr_client_check(client), -1);
+    expect_error(MR_E_GONE, "open the data set again");
+    ck_assert(!mr_client_has_ended(client));
+    ck_assert_int_eq(write(gate[1], "x", 1), 1);
+    int status;
+    ck_assert_int_eq(waitpid(server, &status, 0), server);
+    server = 0;
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 2);
+    ck_assert_int_eq(mr_client_check(client), -1);
+    expect_error(MR_E_GONE, "has ended");
+    mr_client_destroy(client);
+    close(gate[0]);
+    close(gate[1]);
+}
+END_TEST
+
+START_TEST(test_heartbeat)
+{
+    board->silence_ms = 100;
+    start_server(play_hello_only);
+    struct mr_client *client = mr_client_connect(path, "trainer", 5000);
+    ck_assert_ptr_nonnull(client);
+    unsigned warnings = 0;
+    for (int i = 0; i < 500; i++) { /* it beats: nothing is said however long we wait */
+        atomic_fetch_add(&board->beat, 1);
+        ck_assert_int_eq(mr_client_check(client), 0);
+    }
+    ck_assert_str_eq(mr_client_warning(client), "");
+    while (mr_client_check(client) == 0) {
+        const char *warning = mr_client_warning(client);
+        if (warning[0] == '\0')
+            continue;
+        warnings++;
+        ck_assert_ptr_nonnull(strstr(warning, "kill -CONT"));
+    }
+    expect_error(MR_E_GONE, "no sign of life");
+    ck_assert_uint_eq(warnings, 1);
+    struct mr_silence wait = {0};
+    ck_assert_int_eq(mr_client_check_wait(client, &wait), 0); /* another wait has its own time */
+    atomic_fetch_add(&board->beat, 1);
+    ck_assert_int_eq(mr_client_check(client), 0);
+    mr_client_destroy(client);
+    expect_server_content();
+}
+END_TEST
+
 START_TEST(test_forked_child)
 {
     start_server(play_hello_only);
@@ -375,6 +481,9 @@ int main(void)
     tcase_add_test(tcase, test_lane_that_is_none);
     tcase_add_test(tcase, test_states_come_from_the_board);
     tcase_add_test(tcase, test_supervisor_dies);
+    tcase_add_test(tcase, test_late_answers_are_dropped);
+    tcase_add_test(tcase, test_what_came_too_late_ends_the_connection);
+    tcase_add_test(tcase, test_heartbeat);
     tcase_add_test(tcase, test_forked_child);
     return mr_suite_run("client", tcase);
 }

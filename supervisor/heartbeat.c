@@ -1,0 +1,89 @@
+#include "supervisor/heartbeat.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "shm/base/clock.h"
+#include "shm/base/container.h"
+#include "shm/base/log.h"
+#include "supervisor/run_impl.h"
+
+#define BEAT_MS 1000
+
+/* The letter of proc_pid_stat(5); 0 when there is none. */
+static char process_state(pid_t pid)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    char text[512];
+    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
+    if (fd >= 0)
+        close(fd);
+    if (n <= 0)
+        return 0;
+    text[n] = '\0';
+    const char *name_end = strrchr(text, ')');
+    return name_end && name_end[1] == ' ' ? name_end[2] : 0;
+}
+
+static bool is_stopped(const struct mr_child *child)
+{
+    char state = mr_child_has_process(child) ? process_state(child->pid) : 0;
+    return state == 'T' || state == 't';
+}
+
+/* The same words for every role. The time is ours: while we are stopped ourselves it hardly counts (silence.h). */
+static void look_at(struct mr_child *child, bool has_work)
+{
+    int64_t limit_ns = (int64_t)child->supervisor->config.supervisor.silence_ms * MR_MILLISECOND_NS;
+    bool was_stopped = child->is_stopped;
+    if ((!has_work && !child->draining && !was_stopped) || !is_stopped(child)) {
+        child->silence = (struct mr_silence){0};
+        child->is_stopped = false;
+        if (was_stopped && mr_child_has_process(child))
+            mr_log_info("%s worker %u (pid %d) goes on", child->role->name, child->slot, (int)child->pid);
+        return;
+    }
+    if (mr_silence_look(&child->silence, child->generation, mr_clock_mono_ns(), limit_ns) < limit_ns / 2 || was_stopped)
+        return;
+    child->is_stopped = true;
+    mr_log_warning(
+        "%s worker %u (pid %d) has been stopped (SIGSTOP? a debugger?) for %.3g s, and there is work for it: "
+        "continue it with kill -CONT %d, or kill it with kill -KILL %d, and another one takes its place",
+        child->role->name, child->slot, (int)child->pid, (double)limit_ns / 2e9, (int)child->pid, (int)child->pid);
+}
+
+static void beat(struct mr_supervisor *s)
+{
+    /* Ours alone; relaxed: it stands for itself, and readers order nothing by it. */
+    atomic_fetch_add_explicit(&s->board->beat, 1, memory_order_relaxed);
+    uint64_t every_ms = s->config.supervisor.silence_ms / 8;
+    mr_events_start(&s->events, &s->heartbeat.timer, every_ms < BEAT_MS ? (unsigned)every_ms : BEAT_MS);
+}
+
+static void due(struct mr_timer *timer)
+{
+    struct mr_supervisor *s = MR_CONTAINER_OF(timer, mr_supervisor, heartbeat.timer);
+    beat(s);
+    for (unsigned i = 0; i < s->listing.worker_count; i++)
+        look_at(&s->listing.workers[i], true); /* they end when nothing is listed */
+    for (unsigned i = 0; i < s->fetch_workers.count; i++)
+        look_at(&s->fetch_workers.workers[i], s->lanes.open > 0 || s->fetch_workers.state == MR_ARENAS_RESERVING);
+    for (unsigned i = 0; i < s->write_workers.count; i++)
+        look_at(&s->write_workers.workers[i],
+                s->write_workers.state == MR_ARENAS_RESERVING || mr_ckpt_lanes_served(s, i) > 0);
+}
+
+void mr_heartbeat_init(struct mr_supervisor *s)
+{
+    s->heartbeat.timer.run = due;
+    beat(s);
+}
+
+void mr_heartbeat_close(struct mr_supervisor *s)
+{
+    mr_events_stop(&s->events, &s->heartbeat.timer);
+}
