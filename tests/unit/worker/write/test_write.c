@@ -142,6 +142,44 @@ START_TEST(a_worker_that_dies)
 }
 END_TEST
 
+static void check_failed(enum mr_code code, const char *text);
+
+/* The worker dies when its last request was sent and not done, and somebody else writes as many other bytes under the
+ * name: to the successor that object is not its own. An upload in parts replaces it, as it does any; whatever has a
+ * precondition fails. */
+START_TEST(somebody_elses_object_of_the_same_size)
+{
+    static const struct bucket_step refused[] = {
+        {OP_COMPLETE, ANSWER_STATUS, 503, 0, NULL}, {OP_COMPOSE, ANSWER_STATUS, 503, 0, NULL},
+        {OP_INSERT, ANSWER_STATUS, 503, 0, NULL},   {OP_INITIATE, ANSWER_STATUS, 404, 0, NULL},
+    };
+    static unsigned char theirs[9 * SCENE_PART];
+    enum way way = (enum way)(_i % WAYS);
+    uint64_t size = _i < WAYS ? 9 * SCENE_PART : SCENE_PART - 1;
+    open_way(way, size);
+    bucket.script = refused;
+    bucket.steps = way == NO_XML ? 4 : 3;
+    scene_start(&scene);
+    while (!mr_ckpt_part_complete_sent(&scene.lane))
+        scene_step(&scene, 1);
+    scene_die(&scene);
+    fault_server_settle(server);
+    pthread_mutex_lock(&bucket.lock);
+    fault_bucket_put(&bucket, NAME, theirs, size);
+    pthread_mutex_unlock(&bucket.lock);
+    scene_start(&scene);
+    scene_run(&scene);
+    scene_leave(&scene);
+    if (way == NEW_NAME && size > SCENE_PART) {
+        check_stored(size);
+    } else {
+        check_failed(way == IF_ABSENT ? MR_E_EXISTS : MR_E_CHANGED, "gs://bucket/" NAME);
+        ck_assert_mem_eq(fault_bucket_find(&bucket, NAME)->data, theirs, size);
+    }
+    scene_close(&scene);
+}
+END_TEST
+
 /* ---- faults ---- */
 
 static void check_failed(enum mr_code code, const char *text)
@@ -539,6 +577,7 @@ int main(void)
     tcase_set_timeout(tc, 60);
     tcase_add_loop_test(tc, objects_of_all_sizes, 0, WAYS * COUNT(sizes));
     tcase_add_loop_test(tc, a_worker_that_dies, 0, WAYS * 50);
+    tcase_add_loop_test(tc, somebody_elses_object_of_the_same_size, 0, 2 * WAYS);
     tcase_add_loop_test(tc, one_fault_is_repaired, 0, COUNT(repaired));
     tcase_add_loop_test(tc, a_storm, 0, 9);
     tcase_add_loop_test(tc, one_fault_is_fatal, 0, COUNT(fatal));
