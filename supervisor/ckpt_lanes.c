@@ -493,18 +493,20 @@ static void count_death(struct mr_ckpt_entry *entry)
 
 void mr_ckpt_lanes_worker_died(struct mr_supervisor *s, unsigned slot)
 {
-    unsigned recovered = 0;
+    unsigned again = 0;
     for (uint32_t i = 0; i < MR_CKPT_LANES_MAX; i++) {
         struct mr_ckpt_entry *entry = s->ckpt_lanes.slots[i];
         if (!entry || entry->lane.worker != slot)
             continue;
-        recovered += mr_ckpt_part_recover_worker(&entry->lane);
+        unsigned recovered = mr_ckpt_part_recover_worker(&entry->lane);
         mr_ckpt_part_wake_trainer(&entry->lane);
+        if (entry->state == MR_CKPT_UPLOADING && !has_ended(entry)) /* of what has failed nothing is sent again */
+            again += recovered;
         if (entry->state == MR_CKPT_UPLOADING)
             count_death(entry);
     }
-    if (recovered > 0)
-        mr_log_info("write worker %u: %u parts that it was uploading are uploaded again", slot, recovered);
+    if (again > 0)
+        mr_log_info("write worker %u: %u parts that it was uploading are uploaded again", slot, again);
 }
 
 void mr_ckpt_lanes_worker_failed(struct mr_supervisor *s, unsigned slot, enum mr_code code, const char *text)

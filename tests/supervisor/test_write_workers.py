@@ -572,6 +572,9 @@ def test_a_second_signal_stops_serve(serve: StartServe, config: Path, store: Sta
     assert one.stop(signal.SIGTERM) == 1
     assert "a second signal: stopping at once" in log_of(one)
     assert "checkpoint gs://bucket/ckpt was promised" in log_of(one)
+    # Its parts are given up with it: no successor goes on from where the killed worker was.
+    assert "checkpoint gs://bucket/ckpt: not saved" in log_of(one)
+    assert "uploaded again" not in log_of(one)
 
 
 def test_ctrl_c_while_the_end_of_run_is_drained(
