@@ -51,6 +51,7 @@ struct mr_supervisor {
     struct mr_run_folder folder;
     char worker_path[PATH_MAX];
     char run_id[40];
+    int run_lock; /* shm/control/run_lock.h; -1 */
 
     struct mr_board *board; /* written here alone */
     int board_fd;           /* read-only: what others get */

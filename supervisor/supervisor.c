@@ -17,6 +17,7 @@
 #include "shm/base/container.h"
 #include "shm/base/error.h"
 #include "shm/base/log.h"
+#include "shm/control/run_lock.h"
 #include "shm/memory/segment.h"
 #include "supervisor/config_toml.h"
 #include "supervisor/run_impl.h"
@@ -324,6 +325,11 @@ static int init(struct mr_supervisor *s, const struct mr_supervisor_options *opt
     mr_drain_init(s);
     if (s->config_fd < 0 || init_board(s) != 0 || mr_listing_init(s) != 0 || mr_fetch_workers_init(s) != 0)
         return -1;
+    /* After the life pipe: a process's descriptors are closed in their order, and the lock has to be the last sign. */
+    s->run_lock = mr_run_lock_new(s->run_id);
+    if (s->run_lock < 0)
+        mr_log_debug("%s: what this run leaves in a store at a crash is removed later than it could be",
+                     mr_error_text());
     int listener = mr_run_folder_init(&s->folder, options->folder_path, options->socket_path);
     if (listener < 0)
         return -1;
@@ -356,6 +362,7 @@ static void close_all(struct mr_supervisor *s)
         s->datasets[i] = NULL;
     }
     mr_run_folder_close(&s->folder);
+    mr_run_lock_end(s->run_lock, s->run_id);
     if (s->board)
         mr_segment_unmap(s->board, sizeof *s->board);
     const int fds[] = {s->board_fd, s->config_fd, s->life[0], s->life[1], s->signals};
@@ -411,7 +418,7 @@ int mr_supervisor_main(const struct mr_supervisor_options *options)
         return 1;
     s->board_fd = s->config_fd = s->life[0] = s->life[1] = s->signals = s->clients.listener = s->clients.spare = -1;
     s->events.epoll = -1;
-    s->folder.lock = s->command.pidfd = -1;
+    s->folder.lock = s->run_lock = s->command.pidfd = -1;
     s->config_path = options->config_path;
     s->is_private = options->is_private;
     s->indexing = options->index_uri != NULL;

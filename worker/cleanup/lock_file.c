@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "shm/base/error.h"
+#include "shm/control/run_lock.h"
 #include "shm/control/runtime_folder.h"
 
 #define ABANDONED_S  (7 * 86400) /* nobody reads that bucket any more, or nobody may */
@@ -70,9 +71,14 @@ int mr_lock_file_take(const char *path, struct stat *status)
     return -1;
 }
 
+bool mr_lock_file_is_noticed(const struct stat *status)
+{
+    return (status->st_mode & 0777) == MODE_NOTICED;
+}
+
 bool mr_lock_file_is_late(int fd, struct stat *status, int late_s)
 {
-    if ((status->st_mode & 0777) != MODE_NOTICED) {
+    if (!mr_lock_file_is_noticed(status)) {
         if (fchmod(fd, MODE_NOTICED) != 0 || fstat(fd, status) != 0)
             return false;
     }
@@ -84,7 +90,9 @@ static bool is_locked(DIR *dir, const char *name)
     int fd = openat(dirfd(dir), name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return false;
-    bool locked = flock(fd, LOCK_SH | LOCK_NB) != 0;
+    struct stat status; /* what was noticed is a dead one's, whoever holds it now to clean up */
+    bool locked = fstat(fd, &status) != 0 || !mr_lock_file_is_noticed(&status);
+    locked = locked && flock(fd, LOCK_SH | LOCK_NB) != 0;
     close(fd);
     return locked;
 }
@@ -92,15 +100,15 @@ static bool is_locked(DIR *dir, const char *name)
 bool mr_lock_file_run_lives(const char *kind, const char *run,
                             bool (*ours)(const void *arg, const struct mr_maker *maker), const void *arg)
 {
-    bool lives = false;
     char folder[PATH_MAX];
-    DIR *dir = mr_lock_file_folder(kind, folder) == 0 ? opendir(folder) : NULL;
+    bool lives = mr_run_lock_look(run) == MR_RUN_LIVES; /* its supervisor starts a successor of whoever is dead */
+    DIR *dir = !lives && mr_lock_file_folder(kind, folder) == 0 ? opendir(folder) : NULL;
     if (!dir)
-        return false;
+        return lives;
     for (struct dirent *entry; !lives && (entry = readdir(dir));) {
         struct mr_maker maker;
         if (mr_maker_parse_file(entry->d_name, &maker) && strcmp(maker.run, run) == 0 && !ours(arg, &maker))
-            lives = is_locked(dir, entry->d_name); /* one who cleans up holds a lock for a moment: the careful error */
+            lives = is_locked(dir, entry->d_name);
     }
     closedir(dir);
     return lives;

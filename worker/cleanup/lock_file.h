@@ -32,7 +32,11 @@ int mr_lock_file_take(const char *path, struct stat *status);
 /* Was the death noticed more than late_s ago? The first time it is noticed now. *status is brought up to date. */
 bool mr_lock_file_is_late(int fd, struct stat *status, int late_s);
 
-/* Does a process of the run hold a file of this kind? ours: files that this process has locked itself do not count. */
+/* Somebody has found its process dead. */
+bool mr_lock_file_is_noticed(const struct stat *status);
+
+/* Does the run's supervisor live, or does a process of the run hold a file of this kind? ours: files that this process
+ * has locked itself do not count. */
 bool mr_lock_file_run_lives(const char *kind, const char *run,
                             bool (*ours)(const void *arg, const struct mr_maker *maker), const void *arg);
 

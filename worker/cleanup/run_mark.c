@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "shm/base/error.h"
+#include "shm/control/run_lock.h"
 #include "worker/cleanup/lock_file.h"
 
 #define KIND     "composed"
@@ -108,6 +109,7 @@ static struct mr_dead_mark *take_one(const char *folder, const char *name)
     if (mark->fd < 0 || !(mark->text = read_text(mark->fd)))
         goto failed;
     mark->late = mr_lock_file_is_late(mark->fd, &status, MR_LATE_S);
+    mark->gone = mr_run_lock_look(mark->maker.run) == MR_RUN_DEAD;
     return mark;
 failed:
     if (mark->fd >= 0)

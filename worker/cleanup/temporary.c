@@ -76,7 +76,7 @@ bool mr_temporary_is_dead(const struct mr_maker *maker, int64_t age_s, int64_t l
 {
     bool part = maker && mr_maker_is_write(maker);
     const struct mr_dead_mark *mark = maker ? mr_dead_marks_find(marks, maker) : NULL;
-    if (mark && (!part || (mark->late && !run_lives)))
+    if (mark && (!part || ((mark->late || mark->gone) && !run_lives)))
         return true;
     if (limit_s < 0)
         limit_s = part ? MR_TEMPORARY_PART_AGE_S : MR_TEMPORARY_AGE_S;

@@ -1,272 +1,114 @@
-/* upload_janitor.c - reads the files of dead write workers, and aborts what they have left. */
+/*
+ * upload_janitor.c - takes the logs of dead write workers, and aborts what is open in them.
+ *
+ * Each log has a clock of its own: one that cannot be dealt with now (its store does not answer or refuses, is another
+ * endpoint's, or its run lives) is put back, for longer each time, and others go on meanwhile.
+ */
 #include <dirent.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
 #include "shm/base/log.h"
+#include "shm/control/run_lock.h"
 #include "worker/cleanup/upload_log.h"
-#include "worker/cleanup/upload_log_impl.h"
+#include "worker/cleanup/upload_record.h"
 #include "worker/store/upload_parts.h"
 
-#define FILE_MAX_BYTES (4 << 20)
-#define AGAIN_S        30   /* after something that failed */
-#define CLOCK_S        5    /* that the store's clock may differ */
-#define FOUND_MAX      64u  /* uploads of one name that are aborted after one listing */
-#define NAMES_MAX      256u /* files that are considered in one scan */
+#define JOBS        4u /* logs that are dealt with side by side */
+#define ANSWER_S    20 /* then a store does not answer */
+#define AGAIN_S     30 /* after something that failed; twice as long each time */
+#define AGAIN_MAX_S 3600
+#define GIVE_UP_S   86400 /* after the notice of the death: a log that still fails is not tried again by this process */
+#define SCAN_S      60    /* others on this machine may die at any time */
+#define RECORDS_MAX 4096u
+#define NEVER       INT64_MAX
 
-/* What is open in a file. */
-struct entry {
-    uint64_t number, begun_s;
-    char *endpoint, *bucket, *name, *id; /* id: NULL where the answer was lost */
+/* A log that stays for now. */
+struct record {
+    struct record *next;
+    char name[80];
+    int64_t due_ns;
+    unsigned failures; /* in a row */
+    bool said;         /* what there is to say about it */
+    bool seen, busy;
+};
+
+/* A log in work. */
+struct job {
+    struct mr_upload_janitor *janitor;
+    struct record *record;
+    int fd; /* -1: none */
+    char path[MR_LOCK_FILE_PATH_SIZE];
+    struct mr_upload_entries entries;
+    unsigned next;
+    bool late;         /* nothing of its process is under way any more */
+    int64_t noticed_s; /* when its process was found dead */
+    bool failed;
+    struct mr_transfer *transfer;
+    int64_t since_ns; /* of the transfer */
 };
 
 struct mr_upload_janitor {
     struct mr_net *net;
     int late_s;
-    int64_t scan_ns; /* the next scan of the folder; 0: none */
-    bool waits;      /* a file was seen whose time has not come */
-    unsigned turn;   /* where the next scan begins: one file that cannot be dealt with does not hide the others */
-    /* the file in work */
-    int fd; /* -1: none */
-    char path[MR_LOCK_FILE_PATH_SIZE];
-    struct entry *entries;
-    unsigned count, next;
-    int64_t noticed_s; /* when its process was found dead */
-    bool failed;
-    struct mr_transfer *transfer;
-    /* of an entry without an id: what was found under its name */
-    char *found[FOUND_MAX];
-    unsigned found_count;
-    char *page_name, *page_id;
+    int64_t scan_ns; /* the next look into the folder */
+    struct record *records;
+    unsigned count;
+    struct job jobs[JOBS];
 };
-
-/* ---- a file ---- */
-
-static int hex(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
-/* In place: NULL where it is not percent-encoded as it should be, or holds a NUL. */
-static char *decode(char *text)
-{
-    char *to = text;
-    for (const char *at = text; *at; at++) {
-        if (*at != '%') {
-            *to++ = *at;
-            continue;
-        }
-        int high, low;
-        if ((high = hex(at[1])) < 0 || (low = hex(at[2])) < 0 || high + low == 0)
-            return NULL;
-        *to++ = (char)(high << 4 | low);
-        at += 2;
-    }
-    *to = 0;
-    return text;
-}
-
-static void entry_close(struct entry *entry)
-{
-    free(entry->endpoint);
-    free(entry->bucket);
-    free(entry->name);
-    free(entry->id);
-}
-
-static struct entry *find(struct mr_upload_janitor *j, uint64_t number)
-{
-    for (unsigned i = 0; i < j->count; i++)
-        if (j->entries[i].number == number)
-            return &j->entries[i];
-    return NULL;
-}
-
-/* A word of the line; NULL: there is none. */
-static char *word(char **at)
-{
-    char *begin = strsep(at, " ");
-    return begin && *begin ? begin : NULL;
-}
-
-static void add_entry(struct mr_upload_janitor *j, uint64_t number, char *rest)
-{
-    char *time = word(&rest), *endpoint = word(&rest), *bucket = word(&rest), *name = word(&rest);
-    if (!name || !decode(name))
-        return;
-    struct entry *entries = realloc(j->entries, (j->count + 1) * sizeof *entries);
-    if (!entries)
-        return;
-    j->entries = entries;
-    struct entry entry = {.number = number,
-                          .begun_s = strtoull(time, NULL, 10),
-                          .endpoint = strdup(endpoint),
-                          .bucket = strdup(bucket),
-                          .name = strdup(name)};
-    if (entry.endpoint && entry.bucket && entry.name)
-        j->entries[j->count++] = entry;
-    else
-        entry_close(&entry);
-}
-
-static void read_line(struct mr_upload_janitor *j, char *line)
-{
-    char *rest = line, *kind = word(&rest), *number = word(&rest), *end = NULL;
-    uint64_t n = number ? strtoull(number, &end, 10) : 0;
-    struct entry *entry = n ? find(j, n) : NULL;
-    if (n == 0 || *end)
-        return;
-    if (strcmp(kind, "B") == 0 && !entry && rest) {
-        add_entry(j, n, rest);
-    } else if (strcmp(kind, "I") == 0 && entry && rest) {
-        char *id = word(&rest);
-        free(entry->id);
-        entry->id = id && decode(id) ? strdup(id) : NULL;
-    } else if (strcmp(kind, "E") == 0 && entry) {
-        entry_close(entry);
-        *entry = j->entries[--j->count];
-    }
-}
-
-static void forget_file(struct mr_upload_janitor *j, bool done)
-{
-    if (done)
-        unlink(j->path);
-    close(j->fd);
-    j->fd = -1;
-    for (unsigned i = 0; i < j->count; i++)
-        entry_close(&j->entries[i]);
-    free(j->entries);
-    j->entries = NULL;
-    j->count = j->next = 0;
-}
-
-static bool is_same(const void *one, const struct mr_maker *other)
-{
-    return mr_maker_equal(one, other);
-}
-
-/* Takes the file if it is a dead process's and its time has come. */
-static bool take_file(struct mr_upload_janitor *j, const char *folder, const char *name)
-{
-    char *text = NULL;
-    snprintf(j->path, sizeof j->path, "%s/%s", folder, name);
-    struct mr_maker maker;
-    struct stat status;
-    j->fd = mr_maker_parse_file(name, &maker) ? mr_lock_file_take(j->path, &status) : -1;
-    if (j->fd < 0)
-        return false;
-    if (!mr_lock_file_is_late(j->fd, &status, j->late_s) ||
-        mr_lock_file_run_lives(MR_UPLOAD_LOG_KIND, maker.run, is_same, &maker)) {
-        j->waits = true;
-        goto not_now;
-    }
-    ssize_t length = status.st_size < FILE_MAX_BYTES ? (ssize_t)status.st_size : FILE_MAX_BYTES;
-    text = malloc((size_t)length + 1);
-    if (!text || pread(j->fd, text, (size_t)length, 0) != length)
-        goto not_now;
-    text[length] = 0;
-    for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
-        *end = 0;
-        read_line(j, line);
-    }
-    free(text);
-    j->next = 0;
-    j->noticed_s = status.st_ctime;
-    j->failed = false;
-    return true;
-not_now:
-    free(text);
-    close(j->fd);
-    j->fd = -1;
-    return false;
-}
-
-static void scan_folder(struct mr_upload_janitor *j, int64_t now_ns)
-{
-    j->scan_ns = 0;
-    j->waits = false;
-    char folder[PATH_MAX];
-    DIR *dir = mr_lock_file_folder(MR_UPLOAD_LOG_KIND, folder) == 0 ? opendir(folder) : NULL;
-    if (!dir)
-        return;
-    unsigned count = 0;
-    char names[NAMES_MAX][NAME_MAX + 1];
-    for (struct dirent *entry; count < NAMES_MAX && (entry = readdir(dir));)
-        if (entry->d_name[0] != '.')
-            snprintf(names[count++], sizeof names[0], "%s", entry->d_name);
-    closedir(dir);
-    bool taken = false;
-    for (unsigned i = 0; i < count && !taken; i++)
-        taken = take_file(j, folder, names[j->turn++ % count]);
-    if (!taken && j->waits)
-        j->scan_ns = now_ns + (j->late_s + 1) * MR_SECOND_NS;
-}
 
 /* ---- its entries ---- */
 
-static void go_on(struct mr_upload_janitor *j);
+static void go_on(struct job *job);
 
-static void note_failure(struct mr_upload_janitor *j, const char *text)
+static const char *uri_of(const struct mr_upload_entry *entry, char *out, size_t size)
 {
-    if (!j->failed)
+    snprintf(out, size, "gs://%s/%s", entry->bucket, entry->name);
+    return out;
+}
+
+static void note_failure(struct job *job, const char *text)
+{
+    if (!job->record->said)
         mr_log_warning("an unfinished upload of a dead run was not removed: %s", text);
-    j->failed = true;
+    job->record->said = job->failed = true;
 }
 
 static void on_aborted(void *arg, const struct mr_store_result *result)
 {
-    struct mr_upload_janitor *j = arg;
-    j->transfer = NULL;
+    struct job *job = arg;
+    char uri[400];
+    job->transfer = NULL;
     if (result->code != MR_OK)
-        note_failure(j, result->text);
-    else
-        mr_log_info("an unfinished upload of a dead run was removed: gs://%s/%s", j->entries[j->next].bucket,
-                    j->entries[j->next].name);
-    if (j->found_count == 0)
-        j->next++;
-    go_on(j);
+        note_failure(job, result->text);
+    else if (!job->record->said)
+        mr_log_info("an unfinished upload of a dead run was removed: %s",
+                    uri_of(&job->entries.items[job->next], uri, sizeof uri));
+    job->next++;
+    go_on(job);
 }
 
-static void on_page(void *arg, const struct mr_store_result *result, const struct mr_store_pending_page *page)
+/*
+ * An upload that may have been begun, by a request whose answer nobody has seen. The store's list of uploads has names
+ * and times, and nothing that says whose they are: another job's, or another machine's, of the same name may be among
+ * them.
+ */
+static void leave_unknown(struct job *job, const struct mr_upload_entry *entry)
 {
-    struct mr_upload_janitor *j = arg;
-    const struct entry *entry = &j->entries[j->next];
-    j->transfer = NULL;
-    free(j->page_name);
-    free(j->page_id);
-    j->page_name = j->page_id = NULL;
-    if (result->code != MR_OK) {
-        note_failure(j, result->text);
-        j->next++;
-        go_on(j);
-        return;
-    }
-    for (size_t i = 0; i < page->count && j->found_count < FOUND_MAX; i++) {
-        const struct mr_store_pending *item = &page->items[i];
-        int64_t begun = (int64_t)entry->begun_s;
-        if (item->name_length == strlen(entry->name) && memcmp(item->name, entry->name, item->name_length) == 0 &&
-            item->started_s >= begun - CLOCK_S && item->started_s <= j->noticed_s + CLOCK_S &&
-            (j->found[j->found_count] = strdup(item->id)))
-            j->found_count++;
-    }
-    if (page->next_name && page->next_id) {
-        j->page_name = strdup(page->next_name);
-        j->page_id = strdup(page->next_id);
-    }
-    if (!j->page_name && j->found_count == 0)
-        j->next++;
-    go_on(j);
+    char uri[400];
+    if (!job->record->said)
+        mr_log_info("a run died while it began an upload of %s: whether the store has begun it is not known. If so, "
+                    "millrace clean or a lifecycle rule of the bucket removes it when it is a day old",
+                    uri_of(entry, uri, sizeof uri));
 }
 
 /* Its store, if it is of the endpoint that we use. */
-static struct mr_store *store_of(struct mr_upload_janitor *j, const struct entry *entry)
+static struct mr_store *store_of(struct mr_upload_janitor *j, const struct mr_upload_entry *entry)
 {
     struct mr_store *store = mr_net_store(j->net, MR_SCHEME_GS, entry->bucket);
     if (!store)
@@ -276,43 +118,167 @@ static struct mr_store *store_of(struct mr_upload_janitor *j, const struct entry
     return strcmp(endpoint, entry->endpoint) == 0 ? store : NULL;
 }
 
-static struct mr_transfer *start_one(struct mr_upload_janitor *j, struct mr_store *store, const struct entry *entry)
+/* A request for it; NULL: none, and job->failed says whether there ought to be one. */
+static struct mr_transfer *start_one(struct job *job, const struct mr_upload_entry *entry)
 {
-    struct mr_transfer_engine *engine = j->net->engine;
-    size_t length = strlen(entry->name);
-    if (entry->id)
-        return mr_transfer_parts_abort(engine, store, entry->name, length, entry->id, on_aborted, j);
-    if (j->found_count == 0 || j->page_name)
-        return mr_transfer_parts_list(engine, store, entry->name, j->page_name, j->page_id, on_page, j);
-    char *id = j->found[--j->found_count];
-    struct mr_transfer *transfer = mr_transfer_parts_abort(engine, store, entry->name, length, id, on_aborted, j);
-    free(id); /* copied */
+    struct mr_upload_janitor *j = job->janitor;
+    if (!entry->id) {
+        leave_unknown(job, entry);
+        return NULL;
+    }
+    struct mr_store *store = store_of(j, entry);
+    if (!store || mr_upload_is_live(entry->bucket, entry->id)) { /* for a worker that uses that endpoint; for its own */
+        job->failed = true;
+        return NULL;
+    }
+    struct mr_transfer *transfer =
+        mr_transfer_parts_abort(j->net->engine, store, entry->name, strlen(entry->name), entry->id, on_aborted, job);
+    if (!transfer)
+        note_failure(job, mr_error_text());
     return transfer;
 }
 
-/* The next request; at the end of the file, the next scan. */
-static void go_on(struct mr_upload_janitor *j)
+static void end_job(struct job *job)
 {
-    while (j->next < j->count && !j->transfer) {
-        const struct entry *entry = &j->entries[j->next];
-        struct mr_store *store = store_of(j, entry);
-        if (!store) { /* its file stays for a worker that uses that endpoint */
-            j->failed = true;
-            j->next++;
+    struct record *record = job->record;
+    int64_t now_ns = mr_clock_mono_ns(), wait_s = job->janitor->late_s + 1;
+    bool known = false;
+    for (unsigned i = 0; i < job->entries.count; i++)
+        known |= job->entries.items[i].id != NULL;
+    if (job->failed) {
+        unsigned doublings = record->failures < 7 ? record->failures : 7;
+        record->failures++;
+        wait_s = (int64_t)AGAIN_S << doublings < AGAIN_MAX_S ? (int64_t)AGAIN_S << doublings : AGAIN_MAX_S;
+    } else if (job->late || !known) {
+        unlink(job->path);
+    } else { /* once more, for what its process's last requests bring */
+        record->failures = 0;
+        record->said = true;
+    }
+    record->due_ns = now_ns + wait_s * MR_SECOND_NS;
+    if (job->failed && time(NULL) - job->noticed_s > GIVE_UP_S)
+        record->due_ns = NEVER;
+    record->busy = false;
+    close(job->fd);
+    job->fd = -1;
+    mr_upload_entries_close(&job->entries);
+    job->janitor->scan_ns = now_ns; /* there is room for another one */
+}
+
+/* The next request; after the last one, the end of the log. */
+static void go_on(struct job *job)
+{
+    while (job->next < job->entries.count && !job->transfer) {
+        job->transfer = start_one(job, &job->entries.items[job->next]);
+        job->since_ns = mr_clock_mono_ns();
+        if (!job->transfer)
+            job->next++;
+    }
+    if (!job->transfer)
+        end_job(job);
+}
+
+/* ---- the folder ---- */
+
+static struct record *record_of(struct mr_upload_janitor *j, const char *name)
+{
+    for (struct record *record = j->records; record; record = record->next)
+        if (strcmp(record->name, name) == 0)
+            return record;
+    size_t length = strlen(name);
+    struct record *record = NULL;
+    if (j->count < RECORDS_MAX && length < sizeof record->name)
+        record = calloc(1, sizeof *record);
+    if (!record)
+        return NULL;
+    memcpy(record->name, name, length);
+    record->next = j->records;
+    j->records = record;
+    j->count++;
+    return record;
+}
+
+static bool is_same(const void *one, const struct mr_maker *other)
+{
+    return mr_maker_equal(one, other);
+}
+
+/* Takes the log if it is a dead process's and its time has come. */
+static bool take_file(struct job *job, const char *folder, struct record *record)
+{
+    struct mr_maker maker;
+    struct stat status;
+    snprintf(job->path, sizeof job->path, "%s/%s", folder, record->name);
+    job->fd = mr_maker_parse_file(record->name, &maker) ? mr_lock_file_take(job->path, &status) : -1;
+    if (job->fd < 0)
+        return false;
+    job->late = mr_lock_file_is_late(job->fd, &status, job->janitor->late_s);
+    /* Where the whole run is known to be dead nobody can go on with it. Else a successor may be on its way. */
+    if (mr_lock_file_run_lives(MR_UPLOAD_LOG_KIND, maker.run, is_same, &maker) ||
+        (!job->late && mr_run_lock_look(maker.run) != MR_RUN_DEAD) ||
+        mr_upload_entries_read(&job->entries, job->fd, status.st_size) != 0) {
+        close(job->fd);
+        job->fd = -1;
+        return false;
+    }
+    job->record = record;
+    job->next = 0;
+    job->noticed_s = status.st_ctime;
+    job->failed = false;
+    record->busy = true;
+    return true;
+}
+
+static struct job *free_job(struct mr_upload_janitor *j)
+{
+    for (unsigned i = 0; i < JOBS; i++)
+        if (j->jobs[i].fd < 0)
+            return &j->jobs[i];
+    return NULL;
+}
+
+/* Forgets the records of logs that are gone, and notes when the next one is due (where none is free, a job's end is). */
+static void tidy(struct mr_upload_janitor *j, int64_t now_ns)
+{
+    bool room = free_job(j) != NULL;
+    j->scan_ns = now_ns + SCAN_S * MR_SECOND_NS;
+    for (struct record **at = &j->records; *at;) {
+        struct record *record = *at;
+        if (!record->seen && !record->busy) {
+            *at = record->next;
+            free(record);
+            j->count--;
             continue;
         }
-        j->transfer = start_one(j, store, entry);
-        if (!j->transfer) {
-            note_failure(j, mr_error_text());
-            j->next++;
-        }
+        if (room && !record->busy && record->due_ns < j->scan_ns)
+            j->scan_ns = record->due_ns;
+        at = &record->next;
     }
-    if (j->transfer)
-        return;
-    bool failed = j->failed;
-    forget_file(j, !failed);
-    /* What failed, or is another endpoint's, comes again later; others at once. */
-    j->scan_ns = mr_clock_mono_ns() + (failed ? AGAIN_S * MR_SECOND_NS : 0);
+}
+
+static void scan_folder(struct mr_upload_janitor *j, int64_t now_ns)
+{
+    char folder[PATH_MAX];
+    DIR *dir = mr_lock_file_folder(MR_UPLOAD_LOG_KIND, folder) == 0 ? opendir(folder) : NULL;
+    for (struct record *record = j->records; record; record = record->next)
+        record->seen = false;
+    for (struct dirent *entry; dir && (entry = readdir(dir));) {
+        struct mr_maker maker;
+        struct record *record = mr_maker_parse_file(entry->d_name, &maker) ? record_of(j, entry->d_name) : NULL;
+        if (!record)
+            continue;
+        record->seen = true;
+        struct job *job = free_job(j);
+        if (record->busy || record->due_ns > now_ns || !job)
+            continue;
+        if (take_file(job, folder, record))
+            go_on(job);
+        else
+            record->due_ns = now_ns + (j->late_s + 1) * MR_SECOND_NS;
+    }
+    if (dir)
+        closedir(dir);
+    tidy(j, now_ns);
 }
 
 /* ---- life ---- */
@@ -326,8 +292,10 @@ struct mr_upload_janitor *mr_upload_janitor_new(struct mr_net *net, int late_s)
     }
     j->net = net;
     j->late_s = late_s;
-    j->fd = -1;
-    j->scan_ns = 1; /* in the first step */
+    for (unsigned i = 0; i < JOBS; i++) {
+        j->jobs[i].janitor = j;
+        j->jobs[i].fd = -1;
+    }
     return j;
 }
 
@@ -335,27 +303,41 @@ void mr_upload_janitor_destroy(struct mr_upload_janitor *j)
 {
     if (!j)
         return;
-    if (j->transfer)
-        mr_transfer_cancel(j->net->engine, j->transfer);
-    while (j->found_count > 0)
-        free(j->found[--j->found_count]);
-    free(j->page_name);
-    free(j->page_id);
-    if (j->fd >= 0)
-        forget_file(j, false);
+    for (unsigned i = 0; i < JOBS; i++) {
+        struct job *job = &j->jobs[i];
+        if (job->transfer)
+            mr_transfer_cancel(j->net->engine, job->transfer);
+        if (job->fd >= 0)
+            close(job->fd);
+        mr_upload_entries_close(&job->entries);
+    }
+    for (struct record *next; j->records; j->records = next) {
+        next = j->records->next;
+        free(j->records);
+    }
     free(j);
 }
 
 void mr_upload_janitor_step(struct mr_upload_janitor *j, int64_t now_ns)
 {
-    if (j->fd >= 0 || j->scan_ns == 0 || j->scan_ns > now_ns)
-        return;
-    scan_folder(j, now_ns);
-    if (j->fd >= 0)
-        go_on(j);
+    for (unsigned i = 0; i < JOBS; i++) {
+        struct job *job = &j->jobs[i];
+        if (!job->transfer || now_ns - job->since_ns < ANSWER_S * MR_SECOND_NS)
+            continue;
+        mr_transfer_cancel(j->net->engine, job->transfer);
+        job->transfer = NULL;
+        note_failure(job, "its store does not answer");
+        job->next++;
+        go_on(job);
+    }
+    if (now_ns >= j->scan_ns)
+        scan_folder(j, now_ns);
 }
 
 bool mr_upload_janitor_busy(const struct mr_upload_janitor *j)
 {
-    return j->fd >= 0;
+    bool busy = false;
+    for (unsigned i = 0; i < JOBS; i++)
+        busy |= j->jobs[i].fd >= 0;
+    return busy;
 }

@@ -8,7 +8,7 @@
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
 #include "shm/base/log.h"
-#include "worker/cleanup/upload_log_impl.h"
+#include "worker/cleanup/upload_record.h"
 #include "worker/store/text.h"
 
 #define SHORTEN_BYTES (256 << 10) /* of a file in which nothing is open */

@@ -8,10 +8,13 @@
  *     I <n> <upload id>                                        the answer; or it was a predecessor's
  *     E <n>                                                    it is completed, or aborted
  *
- * names and ids percent-encoded. An upload that has a B and no E in the file of a dead process is aborted by the
- * janitor of a later write worker: by its id, or where the answer was lost, every upload of that very name that the
- * store began between B and the notice of the death. It waits until the death was noticed MR_LATE_S ago and no write
- * worker of the run lives: before that a successor may go on with the upload, or a request be on its way.
+ * names and ids percent-encoded. An upload that has an I and no E in the file of a dead process is aborted by the
+ * janitor of a later write worker, as soon as nobody of its run can go on with it: at once where the run is known to be
+ * dead (shm/control/run_lock.h), else once the death was noticed MR_LATE_S ago and no write worker of the run lives.
+ * The file stays until that was done MR_LATE_S after the notice too, since a request may have been on its way.
+ *
+ * Only ids are aborted, and none that a living process's file has. Of a B without an I nothing is known but the name:
+ * the store's list would give uploads of that name, whose they are it does not say, and each of them may be alive.
  */
 #ifndef MR_WORKER_CLEANUP_UPLOAD_LOG_H
 #define MR_WORKER_CLEANUP_UPLOAD_LOG_H

@@ -9,6 +9,7 @@
 #include "shm/base/container.h"
 #include "shm/base/error.h"
 #include "shm/base/log.h"
+#include "shm/control/run_lock.h"
 #include "worker/role.h"
 #include "worker/write/write_lane.h"
 
@@ -29,6 +30,7 @@ struct uploader {
     struct mr_role role;
     struct mr_write_context context;
     struct mr_upload_janitor *janitor;
+    int run_lock; /* held for life: others leave alone what this run has begun */
     struct entry *entries;
     unsigned count, room;
     unsigned turn; /* the lane whose turn it is to begin a request */
@@ -217,6 +219,12 @@ static int init(struct mr_role *role)
     struct uploader *u = uploader_of(role);
     struct mr_maker maker =
         mr_maker_of(role->link.board->run_id, MR_MAKER_WRITE + role->link.slot, role->link.generation);
+    u->run_lock = mr_run_lock_hold(role->link.board->run_id);
+    if (u->run_lock < 0 && mr_error_code() != MR_E_NOT_FOUND) {
+        if (mr_error_code() != MR_E_GONE)
+            mr_error_set(MR_E_IO, "%s", mr_error_text()); /* whatever it is, it may work the next time */
+        return -1;
+    }
     u->context.net = &role->net;
     u->context.counters = role->link.counters;
     u->context.temporaries = mr_temporaries_new(&role->net, role->link.counters, &maker);

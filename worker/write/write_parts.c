@@ -23,7 +23,7 @@ static void record_end(struct mr_write_lane *lane)
     lane->upload = 0;
 }
 
-/* An upload that failed to begin stays recorded: one whose answer was lost may have begun. */
+/* One that failed to begin is recorded no more: nobody knows an id, so nobody could remove it. */
 static void on_begun(void *arg, const struct mr_store_result *result, const char *id)
 {
     struct mr_write_lane *lane = arg;
@@ -35,6 +35,7 @@ static void on_begun(void *arg, const struct mr_store_result *result, const char
         record_end(lane);
         mr_write_switch(lane, &mr_write_composed); /* and from now on at once */
     } else {
+        record_end(lane);
         mr_write_failed(lane, result->code, result->text);
     }
 }
@@ -49,6 +50,8 @@ static int begin(struct mr_write_lane *lane)
     }
     lane->transfer = mr_transfer_parts_begin(lane->context->net->engine, lane->store, lane->name, lane->name_length,
                                              NULL, on_begun, lane);
+    if (!lane->transfer)
+        record_end(lane);
     return lane->transfer ? 0 : -1;
 }
 
@@ -151,6 +154,8 @@ static void undo(struct mr_write_lane *lane)
     if (lane->id[0])
         lane->transfer = mr_transfer_parts_abort(lane->context->net->engine, lane->store, lane->name, lane->name_length,
                                                  lane->id, on_aborted, lane);
+    else
+        record_end(lane); /* given up before the store's answer: as on_begun */
     if (!lane->transfer)
         mr_write_undone(lane);
 }

@@ -12,11 +12,13 @@
 
 #include "fault_bucket.h"
 #include "shm/base/clock.h"
+#include "shm/control/run_lock.h"
 #include "worker/cleanup/upload_log.h"
 #include "worker/store/upload_parts.h"
 
 #define RUN   "0f8fad5b-d9cb-469f-a165-70867728950e"
 #define OTHER "1f8fad5b-d9cb-469f-a165-70867728950e"
+#define NOW   (-2) /* any death is late enough; a file time may be some milliseconds ahead of time(2) */
 
 static char runtime[64], logs_path[128];
 static struct fault_bucket bucket;
@@ -151,32 +153,120 @@ START_TEST(an_upload_of_the_dead_is_aborted)
 {
     begin("someone's");
     die_with(RUN, 1, "a/x y%", begin("a/x y%"), _i ? HALF_LINE : WITH_ID);
-    clean(-1);
+    clean(NOW);
     ck_assert_uint_eq(count_uploads(), 1);
     ck_assert_uint_eq(count_logs(), 0);
 }
 END_TEST
 
-START_TEST(where_the_answer_was_lost_the_name_and_the_time_tell)
+/* A begun line without an id: the store's list has uploads of that name, and each may be somebody's. */
+START_TEST(where_the_answer_was_lost_nothing_is_aborted)
 {
     bucket.started_now = 1;
     begin("a/x");
-    begin("a/x");
-    begin("a/xy");
     die_with(RUN, 1, "a/x", NULL, LOST_ANSWER);
-    clean(-1);
-    ck_assert_uint_eq(count_uploads(), 1);
+    begin("a/x");
+    clean(NOW);
+    ck_assert_uint_eq(count_uploads(), 2);
     ck_assert_uint_eq(count_logs(), 0);
 }
 END_TEST
 
-START_TEST(an_older_upload_of_the_name_stays)
+static void keep_log(struct mr_upload_log **log, const char *run, unsigned slot, const char *id)
 {
-    begin("a/x"); /* of 2026-01-02, says the bucket */
-    die_with(RUN, 1, "a/x", NULL, LOST_ANSWER);
-    clean(-1);
+    struct mr_maker maker = mr_maker_of(run, MR_MAKER_WRITE + slot, 1);
+    uint64_t number;
+    *log = mr_upload_log_new(&maker);
+    ck_assert_ptr_nonnull(*log);
+    mr_upload_log_begin(*log, store, "bucket", "a/x", 3, &number);
+    mr_upload_log_id(*log, number, id);
+}
+
+/* One bucket and one name: a job that lives, one whose worker died under a living supervisor, one of another machine,
+ * one that died before it had an id. Of the dead one alone the upload goes. */
+START_TEST(five_jobs_with_one_name)
+{
+    static const char stopped[] = "2f8fad5b-d9cb-469f-a165-70867728950e";
+    static const char young[] = "3f8fad5b-d9cb-469f-a165-70867728950e";
+    struct mr_upload_log *log;
+    bucket.started_now = 1;
+    keep_log(&log, OTHER, 0, begin("a/x"));
+    int lock = mr_run_lock_new(stopped);
+    ck_assert_int_ge(lock, 0);
+    die_with(stopped, 1, "a/x", begin("a/x"), WITH_ID);
+    die_with(young, 1, "a/x", NULL, LOST_ANSWER);
+    begin("a/x"); /* another machine's */
+    char id[200];
+    snprintf(id, sizeof id, "%s", begin("a/x"));
+    die_with(RUN, 1, "a/x", id, WITH_ID);
+    clean(NOW);
+    ck_assert_uint_eq(count_uploads(), 3);
+    ck_assert(bucket.sessions[strtoul(id, NULL, 10)].gone);
+    mr_run_lock_end(lock, stopped);
+    mr_upload_log_end(log, 1);
+    mr_upload_log_destroy(log);
+}
+END_TEST
+
+/* However it came there: an upload that a living process has recorded is not a dead one's. */
+START_TEST(an_id_of_the_living_stays)
+{
+    struct mr_upload_log *log;
+    char id[200];
+    snprintf(id, sizeof id, "%s", begin("a/x"));
+    keep_log(&log, OTHER, 0, id);
+    die_with(RUN, 1, "a/x", id, WITH_ID);
+    clean(NOW);
     ck_assert_uint_eq(count_uploads(), 1);
+    ck_assert_uint_eq(count_logs(), 2);
+    mr_upload_log_end(log, 1);
+    mr_upload_log_destroy(log);
+    clean(NOW);
+    ck_assert_uint_eq(count_uploads(), 0);
+}
+END_TEST
+
+/* A run of which nothing lives: nobody goes on with its upload, so it goes at once. The log stays, for what its last
+ * requests may bring. */
+START_TEST(a_run_that_is_dead_for_good_is_cleaned_at_once)
+{
+    close(mr_run_lock_new(RUN));
+    die_with(RUN, 1, "a/x", begin("a/x"), WITH_ID);
+    die_with(RUN, 2, "a/x", begin("a/x"), WITH_ID);
+    clean(MR_LATE_S);
+    ck_assert_uint_eq(count_uploads(), 0);
+    ck_assert_uint_eq(count_logs(), 2);
+    clean(NOW);
     ck_assert_uint_eq(count_logs(), 0);
+}
+END_TEST
+
+/* Records of stores that are gone, and of one that answers nothing: each has a clock of its own. */
+START_TEST(dead_records_do_not_hold_up_others)
+{
+    static const struct bucket_step script[] = {{OP_ABORT, STALL_AFTER, 0, 0, NULL}};
+    char run[] = "9f8fad5b-d9cb-469f-a165-70867728950e";
+    for (unsigned i = 0; i < 6; i++) {
+        char path[300], text[200];
+        run[7] = (char)('0' + i);
+        snprintf(path, sizeof path, "%s/%s.%u.1", logs_path, run, MR_MAKER_WRITE);
+        die_with(run, 1, "a/x", "7", WITH_ID);
+        FILE *file = fopen(path, "w");
+        snprintf(text, sizeof text, "B 1 1 http://127.0.0.1:%u bucket a\nI 1 7\n", i + 1);
+        ck_assert(file && fputs(text, file) > 0 && fclose(file) == 0);
+    }
+    bucket.script = script;
+    bucket.steps = 1;
+    die_with(RUN, 1, "a/x", begin("a/x"), WITH_ID);
+    die_with(OTHER, 1, "a/y", begin("a/y"), WITH_ID);
+    struct mr_upload_janitor *janitor = mr_upload_janitor_new(&net, NOW);
+    while (bucket.count[OP_ABORT] < 2) { /* the first one answered is never answered */
+        mr_upload_janitor_step(janitor, mr_clock_mono_ns());
+        ck_assert_int_ge(mr_http_step(net.http, 10, -1), 0);
+    }
+    mr_upload_janitor_destroy(janitor);
+    ck_assert_uint_eq(count_uploads(), 0);
+    ck_assert_uint_ge(count_logs(), 6);
 }
 END_TEST
 
@@ -184,7 +274,7 @@ START_TEST(what_has_ended_is_not_looked_at)
 {
     const char *id = begin("a/x");
     die_with(RUN, 1, "a/x", id, ENDED);
-    clean(-1);
+    clean(NOW);
     ck_assert_uint_eq(count_uploads(), 1);
     ck_assert_uint_eq(count_logs(), 0);
 }
@@ -195,10 +285,10 @@ START_TEST(a_run_that_lives_keeps_it)
     struct mr_maker maker = {.run = RUN, .slot = MR_MAKER_WRITE + 1, .start = 1};
     die_with(RUN, 1, "a/x", begin("a/x"), WITH_ID);
     struct mr_upload_log *log = mr_upload_log_new(&maker);
-    clean(-1);
+    clean(NOW);
     ck_assert_uint_eq(count_uploads(), 1);
     mr_upload_log_destroy(log); /* empty: the file goes */
-    clean(-1);
+    clean(NOW);
     ck_assert_uint_eq(count_uploads(), 0);
     ck_assert_uint_eq(count_logs(), 0);
 }
@@ -220,8 +310,8 @@ START_TEST(a_store_that_fails_is_asked_another_time)
     die_with(OTHER, 1, "a/y", begin("a/y"), WITH_ID);
     bucket.script = script;
     bucket.steps = 1;
-    clean(-1);
-    clean(-1);
+    clean(NOW);
+    clean(NOW);
     ck_assert_uint_eq(count_uploads(), 0);
     ck_assert_uint_eq(count_logs(), 0);
 }
@@ -254,8 +344,11 @@ int main(void)
     tcase_add_checked_fixture(all, setup, teardown);
     tcase_set_timeout(all, 60);
     tcase_add_loop_test(all, an_upload_of_the_dead_is_aborted, 0, 2);
-    tcase_add_test(all, where_the_answer_was_lost_the_name_and_the_time_tell);
-    tcase_add_test(all, an_older_upload_of_the_name_stays);
+    tcase_add_test(all, where_the_answer_was_lost_nothing_is_aborted);
+    tcase_add_test(all, five_jobs_with_one_name);
+    tcase_add_test(all, an_id_of_the_living_stays);
+    tcase_add_test(all, a_run_that_is_dead_for_good_is_cleaned_at_once);
+    tcase_add_test(all, dead_records_do_not_hold_up_others);
     tcase_add_test(all, what_has_ended_is_not_looked_at);
     tcase_add_test(all, a_run_that_lives_keeps_it);
     tcase_add_test(all, a_death_of_this_moment_waits);

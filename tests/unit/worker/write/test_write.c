@@ -150,8 +150,10 @@ static void check_failed(enum mr_code code, const char *text);
 START_TEST(somebody_elses_object_of_the_same_size)
 {
     static const struct bucket_step refused[] = {
-        {OP_COMPLETE, ANSWER_STATUS, 503, 0, NULL}, {OP_COMPOSE, ANSWER_STATUS, 503, 0, NULL},
-        {OP_INSERT, ANSWER_STATUS, 503, 0, NULL},   {OP_INITIATE, ANSWER_STATUS, 404, 0, NULL},
+        {OP_COMPLETE, ANSWER_STATUS, 503, 0, NULL},
+        {OP_COMPOSE, ANSWER_STATUS, 503, 0, NULL},
+        {OP_INSERT, ANSWER_STATUS, 503, 0, NULL},
+        {OP_INITIATE, ANSWER_STATUS, 404, 0, NULL},
     };
     static unsigned char theirs[9 * SCENE_PART];
     enum way way = (enum way)(_i % WAYS);
@@ -294,8 +296,29 @@ START_TEST(one_fault_is_fatal)
         check_failed(fatal[_i].code, fatal[_i].text);
         ck_assert_msg(strstr(scene.text, "gs://bucket/") != NULL, "%s", scene.text);
         check_old(way);
+        ck_assert_uint_eq(scene_open_uploads(), 0);
         scene_close(&scene);
     }
+}
+END_TEST
+
+/* The store did not begin it, or did not say: no record of it stays that a later run would go by. */
+START_TEST(an_upload_that_does_not_begin)
+{
+    static const struct bucket_step script[] = {{OP_INITIATE, STALL_AFTER, 0, 0, NULL}};
+    open_way(NEW_NAME, 9 * SCENE_PART);
+    bucket.script = script;
+    bucket.steps = 1;
+    scene.hold = true;
+    scene_start(&scene);
+    while (bucket.count[OP_INITIATE] == 0)
+        scene_step(&scene, 1);
+    mr_write_lane_abort(scene.worker);
+    scene_run(&scene);
+    scene_leave(&scene);
+    ck_assert_int_eq(scene.outcome, MR_CKPT_PART_GONE);
+    ck_assert_uint_eq(scene_open_uploads(), 0);
+    scene_close(&scene);
 }
 END_TEST
 
@@ -581,6 +604,7 @@ int main(void)
     tcase_add_loop_test(tc, one_fault_is_repaired, 0, COUNT(repaired));
     tcase_add_loop_test(tc, a_storm, 0, 9);
     tcase_add_loop_test(tc, one_fault_is_fatal, 0, COUNT(fatal));
+    tcase_add_test(tc, an_upload_that_does_not_begin);
     tcase_add_loop_test(tc, somebody_else_writes_it, 0, 6);
     tcase_add_loop_test(tc, it_must_not_be_there, 0, 3);
     tcase_add_test(tc, a_damaged_part);

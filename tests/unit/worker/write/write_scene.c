@@ -1,6 +1,7 @@
 #include "write_scene.h"
 
 #include <check.h>
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,19 @@ void scene_make_runtime(void)
     ck_assert_ptr_nonnull(mkdtemp(runtime));
     setenv("XDG_RUNTIME_DIR", runtime, 1);
     setenv("no_proxy", "*", 1);
+}
+
+unsigned scene_open_uploads(void)
+{
+    unsigned count = 0;
+    char folder[128];
+    snprintf(folder, sizeof folder, "%s/millrace/uploads", runtime);
+    DIR *dir = opendir(folder);
+    for (struct dirent *entry; dir && (entry = readdir(dir));)
+        count += entry->d_name[0] != '.';
+    if (dir)
+        closedir(dir);
+    return count;
 }
 
 void scene_remove_runtime(void)
@@ -74,6 +88,7 @@ static void start_process(struct scene *s)
     s->context = (struct mr_write_context){.net = &s->net,
                                            .counters = s->counters,
                                            .temporaries = mr_temporaries_new(&s->net, s->counters, &maker),
+                                           .uploads = mr_upload_log_new(&maker),
                                            .arena = s->arena};
     ck_assert_ptr_nonnull(s->context.temporaries);
 }
@@ -90,6 +105,7 @@ void scene_start(struct scene *s)
 static void stop(struct scene *s)
 {
     mr_temporaries_destroy(s->context.temporaries);
+    mr_upload_log_destroy(s->context.uploads);
     mr_net_close(&s->net);
     s->worker = NULL;
 }

@@ -38,6 +38,8 @@ struct scene {
 /* A folder of its own for marks; once a test. */
 void scene_make_runtime(void);
 void scene_remove_runtime(void);
+/* Workers that have ended and left an upload for others to remove. */
+unsigned scene_open_uploads(void);
 
 /* endpoint: of gs:// URIs. The scene, the lane and its memory; no worker yet. */
 void scene_open(struct scene *scene, const char *endpoint, const char *uri, const unsigned char *data, uint64_t size);

@@ -1,0 +1,146 @@
+#include "shm/control/run_lock.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shm/base/error.h"
+#include "shm/control/runtime_folder.h"
+
+#define MODE_DEAD 0400
+#define PAUSE_NS  1000000
+#define OLD_S     (8 * 86400) /* by then nobody looks for what the run has left: worker/cleanup/lock_file.c */
+
+static int folder_of(char path[PATH_MAX])
+{
+    char base[PATH_MAX];
+    if (mr_runtime_folder(base) != 0)
+        return -1;
+    if (snprintf(path, PATH_MAX, "%s/runs", base) >= PATH_MAX) {
+        mr_error_set(MR_E_CONFIG, "XDG_RUNTIME_DIR is too long");
+        return -1;
+    }
+    return mr_private_folder(path);
+}
+
+static int path_of(const char *run, char path[PATH_MAX])
+{
+    char folder[PATH_MAX];
+    if (folder_of(folder) != 0)
+        return -1;
+    if (snprintf(path, PATH_MAX, "%s/%s", folder, run) >= PATH_MAX) {
+        mr_error_set(MR_E_CONFIG, "XDG_RUNTIME_DIR is too long");
+        return -1;
+    }
+    return 0;
+}
+
+static void sweep(void)
+{
+    char folder[PATH_MAX];
+    DIR *dir = folder_of(folder) == 0 ? opendir(folder) : NULL;
+    if (!dir)
+        return;
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        struct stat status;
+        int fd = openat(dirfd(dir), entry->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+        if (fd >= 0 && fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && time(NULL) - status.st_mtime > OLD_S &&
+            flock(fd, LOCK_EX | LOCK_NB) == 0)
+            unlinkat(dirfd(dir), entry->d_name, 0);
+        if (fd >= 0)
+            close(fd);
+    }
+    closedir(dir);
+}
+
+/* Shared, and waits for the moment that somebody who looks holds it. */
+static int hold(int fd)
+{
+    int rc;
+    do
+        rc = flock(fd, LOCK_SH);
+    while (rc != 0 && errno == EINTR);
+    return rc;
+}
+
+int mr_run_lock_new(const char *run)
+{
+    char path[PATH_MAX];
+    sweep();
+    if (path_of(run, path) != 0)
+        return -1;
+    int fd = open(path, O_RDONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd >= 0 && hold(fd) == 0)
+        return fd;
+    mr_error_set_errno(errno, "cannot make and lock %s", path);
+    if (fd >= 0) {
+        unlink(path); /* one that nobody holds would say that the run is dead */
+        close(fd);
+    }
+    return -1;
+}
+
+void mr_run_lock_end(int lock, const char *run)
+{
+    char path[PATH_MAX];
+    if (lock < 0)
+        return;
+    if (path_of(run, path) == 0)
+        unlink(path);
+    close(lock);
+}
+
+int mr_run_lock_hold(const char *run)
+{
+    char path[PATH_MAX];
+    struct stat status;
+    if (path_of(run, path) != 0)
+        return -1;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0 && errno == ENOENT) {
+        mr_error_set(MR_E_NOT_FOUND, "there is no %s", path);
+    } else if (fd < 0 || hold(fd) != 0 || fstat(fd, &status) != 0) {
+        mr_error_set_errno(errno, "cannot lock %s", path);
+    } else if ((status.st_mode & 0777) == MODE_DEAD) {
+        mr_error_set(MR_E_GONE, "the supervisor of this run had ended, and what the run had begun is being removed");
+    } else {
+        return fd;
+    }
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+/* One try: with the lock the death is noted, once and for all. */
+static enum mr_run_state look(int fd)
+{
+    struct stat status;
+    if (fstat(fd, &status) != 0)
+        return MR_RUN_UNKNOWN;
+    if ((status.st_mode & 0777) == MODE_DEAD)
+        return MR_RUN_DEAD;
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0)
+        return errno == EWOULDBLOCK ? MR_RUN_LIVES : MR_RUN_UNKNOWN; /* unknown: no locks here */
+    return fchmod(fd, MODE_DEAD) == 0 ? MR_RUN_DEAD : MR_RUN_UNKNOWN;
+}
+
+enum mr_run_state mr_run_lock_look(const char *run)
+{
+    char path[PATH_MAX];
+    int fd = path_of(run, path) == 0 ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
+    if (fd < 0)
+        return MR_RUN_UNKNOWN;
+    enum mr_run_state state = look(fd);
+    if (state == MR_RUN_LIVES) { /* or somebody else looks at this moment */
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+        state = look(fd);
+    }
+    close(fd);
+    return state;
+}

@@ -1,0 +1,204 @@
+#include "worker/cleanup/upload_record.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "shm/base/error.h"
+#include "shm/control/run_lock.h"
+
+#define FILE_MAX_BYTES (4 << 20)
+
+/* ---- one log ---- */
+
+static int hex(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+/* In place: NULL where it is not percent-encoded as it should be, or holds a NUL. */
+static char *decode(char *text)
+{
+    char *to = text;
+    for (const char *at = text; *at; at++) {
+        if (*at != '%') {
+            *to++ = *at;
+            continue;
+        }
+        int high, low;
+        if ((high = hex(at[1])) < 0 || (low = hex(at[2])) < 0 || high + low == 0)
+            return NULL;
+        *to++ = (char)(high << 4 | low);
+        at += 2;
+    }
+    *to = 0;
+    return text;
+}
+
+static void entry_close(struct mr_upload_entry *entry)
+{
+    free(entry->endpoint);
+    free(entry->bucket);
+    free(entry->name);
+    free(entry->id);
+}
+
+static struct mr_upload_entry *find(const struct mr_upload_entries *entries, uint64_t number)
+{
+    for (unsigned i = 0; i < entries->count; i++)
+        if (entries->items[i].number == number)
+            return &entries->items[i];
+    return NULL;
+}
+
+/* A word of the line; NULL: there is none. */
+static char *word(char **at)
+{
+    char *begin = strsep(at, " ");
+    return begin && *begin ? begin : NULL;
+}
+
+static void add_entry(struct mr_upload_entries *entries, uint64_t number, char *rest)
+{
+    char *time = word(&rest), *endpoint = word(&rest), *bucket = word(&rest), *name = word(&rest);
+    if (!name || !decode(name))
+        return;
+    struct mr_upload_entry *items = realloc(entries->items, (entries->count + 1) * sizeof *items);
+    if (!items)
+        return;
+    entries->items = items;
+    struct mr_upload_entry entry = {.number = number,
+                                    .begun_s = strtoll(time, NULL, 10),
+                                    .endpoint = strdup(endpoint),
+                                    .bucket = strdup(bucket),
+                                    .name = strdup(name)};
+    if (entry.endpoint && entry.bucket && entry.name)
+        items[entries->count++] = entry;
+    else
+        entry_close(&entry);
+}
+
+static void read_line(struct mr_upload_entries *entries, char *line)
+{
+    char *rest = line, *kind = word(&rest), *number = word(&rest), *end = NULL;
+    uint64_t n = number ? strtoull(number, &end, 10) : 0;
+    struct mr_upload_entry *entry = n ? find(entries, n) : NULL;
+    if (n == 0 || *end)
+        return;
+    if (strcmp(kind, "B") == 0 && !entry && rest) {
+        add_entry(entries, n, rest);
+    } else if (strcmp(kind, "I") == 0 && entry && rest) {
+        char *id = word(&rest);
+        free(entry->id);
+        entry->id = id && decode(id) ? strdup(id) : NULL;
+    } else if (strcmp(kind, "E") == 0 && entry) {
+        entry_close(entry);
+        *entry = entries->items[--entries->count];
+    }
+}
+
+int mr_upload_entries_read(struct mr_upload_entries *entries, int fd, off_t size)
+{
+    *entries = (struct mr_upload_entries){0};
+    size_t length = size < FILE_MAX_BYTES ? (size_t)size : FILE_MAX_BYTES;
+    char *text = malloc(length + 1);
+    ssize_t n = text ? pread(fd, text, length, 0) : -1;
+    if (n < 0) {
+        mr_error_set_errno(text ? errno : ENOMEM, "cannot read a log of uploads");
+        free(text);
+        return -1;
+    }
+    text[n] = 0;
+    for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
+        *end = 0;
+        read_line(entries, line);
+    }
+    free(text);
+    return 0;
+}
+
+void mr_upload_entries_close(struct mr_upload_entries *entries)
+{
+    for (unsigned i = 0; i < entries->count; i++)
+        entry_close(&entries->items[i]);
+    free(entries->items);
+    *entries = (struct mr_upload_entries){0};
+}
+
+/* ---- all logs ---- */
+
+static DIR *open_folder(char folder[PATH_MAX])
+{
+    return mr_lock_file_folder(MR_UPLOAD_LOG_KIND, folder) == 0 ? opendir(folder) : NULL;
+}
+
+static bool has_id(int fd, const char *bucket, const char *id)
+{
+    struct mr_upload_entries entries;
+    struct stat status;
+    if (fstat(fd, &status) != 0 || mr_upload_entries_read(&entries, fd, status.st_size) != 0)
+        return true; /* nobody knows: the careful error */
+    bool found = false;
+    for (unsigned i = 0; i < entries.count; i++)
+        found |=
+            entries.items[i].id && strcmp(entries.items[i].id, id) == 0 && strcmp(entries.items[i].bucket, bucket) == 0;
+    mr_upload_entries_close(&entries);
+    return found;
+}
+
+/* A process of the run lives or may be started again, or it has this very file locked. */
+static bool is_live(int fd, const struct mr_maker *maker)
+{
+    if (mr_run_lock_look(maker->run) == MR_RUN_LIVES)
+        return true;
+    struct stat status; /* one that was noticed is a dead one's, whoever holds it now to clean up */
+    return fstat(fd, &status) != 0 || (!mr_lock_file_is_noticed(&status) && flock(fd, LOCK_SH | LOCK_NB) != 0);
+}
+
+bool mr_upload_is_live(const char *bucket, const char *id)
+{
+    char folder[PATH_MAX];
+    bool live = false;
+    DIR *dir = open_folder(folder);
+    for (struct dirent *entry; dir && !live && (entry = readdir(dir));) {
+        struct mr_maker maker;
+        if (!mr_maker_parse_file(entry->d_name, &maker))
+            continue;
+        int fd = openat(dirfd(dir), entry->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+        live = fd >= 0 && is_live(fd, &maker) && has_id(fd, bucket, id);
+        if (fd >= 0)
+            close(fd);
+    }
+    if (dir)
+        closedir(dir);
+    return live;
+}
+
+void mr_upload_each_dead(mr_upload_dead_fn *found, void *arg)
+{
+    char folder[PATH_MAX], path[MR_LOCK_FILE_PATH_SIZE];
+    DIR *dir = open_folder(folder);
+    for (struct dirent *entry; dir && (entry = readdir(dir));) {
+        struct mr_maker maker;
+        struct stat status;
+        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        if (!mr_maker_parse_file(entry->d_name, &maker) || mr_run_lock_look(maker.run) == MR_RUN_LIVES)
+            continue;
+        int fd = mr_lock_file_take(path, &status);
+        struct mr_upload_entries entries = {0};
+        if (fd >= 0 && mr_upload_entries_read(&entries, fd, status.st_size) == 0)
+            for (unsigned i = 0; i < entries.count; i++)
+                if (entries.items[i].id)
+                    found(arg, &entries.items[i], path);
+        mr_upload_entries_close(&entries);
+        if (fd >= 0)
+            close(fd);
+    }
+    if (dir)
+        closedir(dir);
+}

@@ -1,0 +1,40 @@
+/*
+ * upload_record.h - reads the logs of uploads (upload_log.h): what is open in one, what the living have under way, and
+ * what the dead have left.
+ */
+#ifndef MR_WORKER_CLEANUP_UPLOAD_RECORD_H
+#define MR_WORKER_CLEANUP_UPLOAD_RECORD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "worker/cleanup/lock_file.h"
+
+#define MR_UPLOAD_LOG_KIND "uploads" /* of lock file */
+
+/* An upload that was begun and has not ended. */
+struct mr_upload_entry {
+    uint64_t number;
+    int64_t begun_s;
+    char *endpoint, *bucket, *name;
+    char *id; /* NULL: the store's answer is not known */
+};
+struct mr_upload_entries {
+    struct mr_upload_entry *items;
+    unsigned count;
+};
+
+/* Those of a log of `size` bytes; what is no line of one is passed over. 0, or -1 with mr_error. */
+int mr_upload_entries_read(struct mr_upload_entries *entries, int fd, off_t size);
+void mr_upload_entries_close(struct mr_upload_entries *entries);
+
+/* Has a living process of this machine that upload under way? */
+bool mr_upload_is_live(const char *bucket, const char *id);
+
+/* An upload that a dead process of this machine has left, and its log. */
+typedef void mr_upload_dead_fn(void *arg, const struct mr_upload_entry *entry, const char *path);
+/* Calls it for each one with an id that nobody is dealing with just now. Notes no death. */
+void mr_upload_each_dead(mr_upload_dead_fn *found, void *arg);
+
+#endif
