@@ -17,6 +17,9 @@ START_TEST(whose_objects_are_dead)
     struct mr_dead_mark of_write = {.maker = write}, marks = {.next = &of_write, .maker = fetch};
     ck_assert(mr_temporary_is_dead(&fetch, 0, -1, &marks, true));
     ck_assert(!mr_temporary_is_dead(&write, 0, -1, &marks, false)); /* its successor may be on its way */
+    of_write.gone = true; /* the run is dead for good: there is no successor */
+    ck_assert(mr_temporary_is_dead(&write, 0, -1, &marks, false));
+    of_write.gone = false;
     of_write.late = true;
     ck_assert(mr_temporary_is_dead(&write, 0, -1, &marks, false));
     ck_assert(!mr_temporary_is_dead(&write, 0, -1, &marks, true)); /* or is there */
