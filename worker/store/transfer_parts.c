@@ -203,11 +203,11 @@ static void on_checked(void *arg, const struct mr_store_result *result, const st
     struct mr_stream *stream = arg;
     struct complete *complete = (struct complete *)stream->transfer;
     struct mr_write *write = &complete->write;
-    /* A folder keeps no checksum, but its generations never come back. */
-    bool same = item && item->size == write->size &&
-                (item->has_crc32c ? item->crc32c == write->crc32c
-                                  : mr_store_scheme(write->base.store) == MR_SCHEME_FILE &&
-                                        item->generation != complete->request.generation_match);
+    /* A folder keeps no checksum: the generation that was made tells. Of a call that failed there is none, and what has
+     * as many bytes may be somebody else's. */
+    bool made = mr_store_scheme(write->base.store) == MR_SCHEME_FILE && complete->completed && item &&
+                item->generation == complete->generation;
+    bool same = item && item->size == write->size && (item->has_crc32c ? item->crc32c == write->crc32c : made);
     if (!complete->completed && (result->code == MR_E_NOT_FOUND || (result->code == MR_OK && !same))) {
         mr_stream_landed(stream); /* it was not done */
         write->lost = false;

@@ -55,6 +55,13 @@ struct mr_write_ops {
 };
 extern const struct mr_write_ops mr_write_single, mr_write_parts, mr_write_composed;
 
+/* While the bytes under the name are read: write_verify.c. */
+struct mr_write_verify {
+    void *block; /* NULL: they are not */
+    uint64_t generation, at, length;
+    uint32_t crc32c;
+};
+
 struct mr_write_lane {
     struct mr_write_context *context;
     struct mr_ckpt_lane ckpt;
@@ -73,6 +80,7 @@ struct mr_write_lane {
     bool maybe_done;                 /* and had sent the last request */
     uint32_t stored;                 /* checkpoint parts with a record */
     struct mr_transfer *transfer;    /* of the whole: look-up, begin, complete, undo */
+    struct mr_write_verify verify;
     struct mr_write_slot slots[MR_CKPT_PART_SLOTS_MAX];
     uint64_t size; /* of the whole, once it is sealed and stored */
     uint32_t crc32c;
@@ -104,5 +112,14 @@ const unsigned char *mr_write_bytes(const struct mr_write_lane *lane, const stru
 struct mr_temporary_bucket *mr_write_bucket(const struct mr_write_lane *lane);
 /* "gs://bucket/name", cut to fit. Returns out. */
 const char *mr_write_uri(const struct mr_write_lane *lane, char *out, size_t size);
+
+/* ---- what is there ---- */
+
+/* Begins to read the item, which has lane->size bytes, and then says mr_write_verified. 0, or -1 with mr_error. */
+int mr_write_verify(struct mr_write_lane *lane, const struct mr_store_item *item);
+/* Its bytes are, or are not, those of the lane's parts. */
+void mr_write_verified(struct mr_write_lane *lane, bool ours);
+/* Frees what it has. Twice is harmless. */
+void mr_write_verify_close(struct mr_write_lane *lane);
 
 #endif

@@ -105,6 +105,7 @@ static void cancel_all(struct mr_write_lane *lane)
     if (lane->transfer)
         mr_transfer_cancel(engine, lane->transfer);
     lane->transfer = NULL;
+    mr_write_verify_close(lane);
     for (unsigned i = 0; i < lane->ckpt.slots; i++) {
         struct mr_write_slot *slot = &lane->slots[i];
         if (!slot->transfer)
@@ -364,7 +365,7 @@ void mr_write_begun(struct mr_write_lane *lane, const char *id)
     lane->state = MR_WRITE_SENDING;
 }
 
-/* What is there is what a predecessor meant to make. */
+/* What is there may be what a predecessor meant to make: for certain where it has a checksum, or has no bytes. */
 static bool is_ours(const struct mr_write_lane *lane, const struct mr_store_item *item)
 {
     return item && item->generation != lane->generation && item->size == lane->size &&
@@ -390,7 +391,10 @@ static void on_looked_up(void *arg, const struct mr_store_result *result, const 
         return;
     }
     if (lane->maybe_done && is_ours(lane, item)) {
-        mr_write_done(lane, item->generation);
+        if (item->has_crc32c || lane->size == 0)
+            mr_write_done(lane, item->generation);
+        else if (mr_write_verify(lane, item) != 0)
+            fail_here(lane);
         return;
     }
     if (!lane->resumed) {
@@ -405,6 +409,14 @@ static void on_looked_up(void *arg, const struct mr_store_result *result, const 
         return;
     }
     begin(lane);
+}
+
+void mr_write_verified(struct mr_write_lane *lane, bool ours)
+{
+    if (ours)
+        mr_write_done(lane, lane->verify.generation);
+    else
+        begin(lane);
 }
 
 /* From WAITING: is there something to upload, and is it known how? */

@@ -60,7 +60,13 @@ static void fail(struct mr_write_lane *lane, struct mr_write_slot *slot, const s
 {
     char uri[300], text[MR_CKPT_PART_TEXT];
     const char *words = result->text;
-    if (result->code == MR_E_NOT_FOUND) {
+    if (result->code == MR_E_NOT_FOUND && lane->uri.scheme == MR_SCHEME_FILE) {
+        snprintf(text, sizeof text,
+                 "%s: its temporary file is gone: it was removed, or it got the name and somebody else has written "
+                 "that since",
+                 mr_write_uri(lane, uri, sizeof uri));
+        words = text;
+    } else if (result->code == MR_E_NOT_FOUND) {
         snprintf(text, sizeof text,
                  "%s: its unfinished upload was removed by somebody else (a lifecycle rule of the bucket that is too "
                  "strict, or millrace clean)",

@@ -147,6 +147,49 @@ START_TEST(a_worker_that_dies)
 }
 END_TEST
 
+static void put_bytes(const void *bytes, uint64_t size)
+{
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_uint_eq(fwrite(bytes, 1, size, file), size);
+    ck_assert_int_eq(fclose(file), 0);
+}
+
+/* The worker dies on its way to the last step, and a file of that size has the name then. It is the save's where it has
+ * the save's bytes, and not where somebody else wrote others. */
+START_TEST(a_file_of_the_same_size)
+{
+    static unsigned char theirs[9 * SCENE_PART];
+    bool same = _i % 2, new_name = _i / 2 % 2;
+    uint64_t size = _i / 4 ? SCENE_PART - 1 : 9 * SCENE_PART;
+    make_folder();
+    if (!new_name)
+        put_file("the old one");
+    scene_open(&scene, "", uri, data, size);
+    scene.stop = true;
+    scene_start(&scene);
+    while (!mr_ckpt_part_complete_sent(&scene.lane))
+        scene_step(&scene, 1);
+    scene_die(&scene);
+    scene.stop = false;
+    put_bytes(same ? data : theirs, size);
+    scene_start(&scene);
+    scene_run(&scene);
+    if (same) {
+        ck_assert_msg(scene.outcome == MR_CKPT_PART_DONE, "%s", scene.text);
+    } else {
+        check_failed(MR_E_CHANGED, "");
+        static unsigned char there[sizeof theirs];
+        FILE *file = fopen(path, "rb");
+        ck_assert_uint_eq(fread(there, 1, sizeof there, file), size);
+        fclose(file);
+        ck_assert_mem_eq(there, theirs, size);
+    }
+    scene_leave(&scene);
+    scene_close(&scene);
+}
+END_TEST
+
 START_TEST(somebody_else_writes_it)
 {
     scene_open(&scene, "", uri, data, 3 * SCENE_PART);
@@ -278,6 +321,7 @@ int main(void)
     tcase_add_loop_test(tc, files_of_all_sizes, 0, COUNT(sizes));
     tcase_add_loop_test(tc, a_new_file_that_must_be_new, 0, COUNT(sizes));
     tcase_add_loop_test(tc, a_worker_that_dies, 0, 30);
+    tcase_add_loop_test(tc, a_file_of_the_same_size, 0, 8);
     tcase_add_loop_test(tc, somebody_else_writes_it, 0, 2);
     tcase_add_test(tc, given_up);
     tcase_add_test(tc, given_up_while_the_worker_was_dead);

@@ -159,6 +159,8 @@ void scene_step(struct scene *s, unsigned ms)
     write_parts(s);
     while (mr_transfer_free(s->net.engine) > 0 && mr_write_lane_start(s->worker)) {
     }
+    if (s->stop && mr_ckpt_part_complete_sent(&s->lane))
+        return;
     if (!mr_write_lane_is_ended(s->worker))
         ck_assert_int_ge(mr_http_step(s->net.http, (int)ms, -1), 0);
     mr_write_lane_step(s->worker, mr_clock_mono_ns());

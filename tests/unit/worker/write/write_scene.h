@@ -16,6 +16,7 @@ struct scene {
     const unsigned char *data;
     uint64_t size;
     bool hold; /* the trainer does not seal */
+    bool stop; /* the worker stops where its last request is noted in the lane, and has not gone out */
     /* the trainer */
     struct mr_ckpt_lane lane;
     unsigned char *arena;
