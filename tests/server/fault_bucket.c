@@ -466,6 +466,13 @@ static void do_uploads(struct fault_bucket *bucket, const struct fault_request *
 
 /* ---- listing: all of a prefix, in order ---- */
 
+static void put_date(const struct fault_bucket *bucket, struct reply *reply)
+{
+    struct tm tm;
+    time_t now = time(NULL) + bucket->clock_off_s;
+    strftime(reply->extra, sizeof reply->extra, "Date: %a, %d %b %Y %H:%M:%S GMT\r\n", gmtime_r(&now, &tm));
+}
+
 static int by_name(const void *a, const void *b)
 {
     return strcmp((*(struct bucket_object *const *)a)->name, (*(struct bucket_object *const *)b)->name);
@@ -500,6 +507,7 @@ static void do_list(struct fault_bucket *bucket, const struct fault_request *req
         abort();
     reply->status = 200;
     reply->length = at;
+    put_date(bucket, reply);
 }
 
 /* ---- dispatch ---- */

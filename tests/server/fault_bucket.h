@@ -87,6 +87,7 @@ struct fault_bucket {
         bool used, gone;
     } sessions[16];
     uint64_t generation; /* of the last object */
+    int64_t clock_off_s; /* what listings say of the time, against this machine's clock */
     bool started_now;    /* uploads under way were begun now, and not on 2 January 2026 */
     unsigned count[OP_COUNT];
     unsigned seen_on_conn[OP_COUNT]; /* of the last request: requests on its connection before it */

@@ -63,8 +63,9 @@ static void page_arrived(void *arg, const struct mr_store_result *result, const 
     }
     for (size_t i = 0; i < page->count; i++) {
         const struct mr_store_item *item = &page->items[i];
+        int64_t age_s = page->now_s != 0 && item->created_s != 0 ? page->now_s - item->created_s : -1;
         sweep->so_far.seen++;
-        if (!sweep->options.verdict(sweep->options.arg, item))
+        if (!sweep->options.verdict(sweep->options.arg, item, age_s))
             continue;
         sweep->so_far.condemned++;
         sweep->so_far.bytes += item->size;

@@ -26,8 +26,8 @@ struct mr_sweep_options {
     struct mr_store *store; /* both must outlive it */
     const char *prefix;     /* a literal */
     bool dry_run;           /* condemn, but delete nothing */
-    /* Is the object to be deleted? */
-    bool (*verdict)(void *arg, const struct mr_store_item *item);
+    /* Is the object to be deleted? age_s: by the store's clock, whatever ours says; -1: it is not known. */
+    bool (*verdict)(void *arg, const struct mr_store_item *item, int64_t age_s);
     /* How far it has come, after each page. May be NULL. */
     void (*progress)(void *arg, const struct mr_sweep_result *so_far);
     /* Once, unless it is destroyed before; the sweep is gone when it returns. */

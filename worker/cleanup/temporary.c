@@ -91,7 +91,7 @@ static bool in_use(const struct mr_temporary_bucket *bucket, uint64_t number)
     return false;
 }
 
-static bool verdict(void *arg, const struct mr_store_item *item)
+static bool verdict(void *arg, const struct mr_store_item *item, int64_t age_s)
 {
     struct mr_temporary_bucket *bucket = arg;
     struct mr_temporaries *t = bucket->owner;
@@ -100,9 +100,8 @@ static bool verdict(void *arg, const struct mr_store_item *item)
     bool known = mr_maker_parse(item->name + strlen(MR_TEMPORARY_PREFIX), &maker, &number);
     if (known && is_ours(t, &maker))
         return !in_use(bucket, handle_of(maker.start, number));
-    return mr_temporary_is_dead(known ? &maker : NULL,
-                                item->created_s ? mr_clock_wall_ns() / MR_SECOND_NS - item->created_s : -1, -1,
-                                t->marks, known && mr_run_lives(&t->life, maker.run, t->marks));
+    return mr_temporary_is_dead(known ? &maker : NULL, age_s, -1, t->marks,
+                                known && mr_run_lives(&t->life, maker.run, t->marks));
 }
 
 /* ---- rounds ---- */

@@ -4,6 +4,7 @@
 #include <fts.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "worker/store/file_impl.h"
@@ -77,7 +78,7 @@ static void run_list(struct file_call *call)
         found.items[i].id = strrchr(found.items[i].name, '/') + 1;
         at += found.items[i].name_length + 1;
     }
-    struct mr_store_pending_page page = {.items = found.items, .count = found.count};
+    struct mr_store_pending_page page = {.items = found.items, .count = found.count, .now_s = time(NULL)};
     call->done.pending(call->arg, &result, rc == 0 ? &page : NULL);
     free(found.items);
     mr_text_close(&found.names);

@@ -202,13 +202,14 @@ struct mr_store_call *mr_gcs_parts_abort(struct mr_store *base, const char *name
 static void on_list(struct gcs_call *call, struct gcs_answer *answer)
 {
     const struct mr_http_result *http = answer->http;
-    struct mr_store_pending_page page;
+    struct mr_store_pending_page page = {0};
     struct mr_gcs_xml *xml = NULL;
     if (answer->result.code == MR_OK) {
         xml = mr_gcs_xml_parse(http->body, http->body_length);
         if (!xml || mr_gcs_xml_pending(xml, &page) != 0)
             mr_gcs_refuse(call, answer);
     }
+    page.now_s = http->headers.date_s;
     call->done.pending(call->arg, &answer->result, answer->result.code == MR_OK ? &page : NULL);
     mr_gcs_xml_destroy(xml);
     mr_gcs_give(call);

@@ -18,7 +18,11 @@ static void on_list(struct gcs_call *call, struct gcs_answer *answer)
         if (!page)
             mr_gcs_refuse(call, answer);
     }
-    call->done.list(call->arg, &answer->result, page ? mr_gcs_page_view(page) : NULL);
+    struct mr_store_page view = {0};
+    if (page)
+        view = *mr_gcs_page_view(page);
+    view.now_s = http->headers.date_s;
+    call->done.list(call->arg, &answer->result, page ? &view : NULL);
     mr_gcs_page_destroy(page);
     mr_gcs_give(call);
 }

@@ -84,6 +84,7 @@ struct mr_store_page {
     size_t count;
     const char *next_token; /* NULL: this was the last page. A page may be empty and not the last */
     uint64_t skipped;       /* file: entries that are neither regular files nor folders */
+    int64_t now_s;          /* gs: the store's clock when it answered, seconds since 1970; 0: it did not say */
 };
 
 /* page is NULL unless result->code is MR_OK. */

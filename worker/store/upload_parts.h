@@ -81,6 +81,7 @@ struct mr_store_pending_page {
     const struct mr_store_pending *items;
     size_t count;
     const char *next_name, *next_id; /* NULL: this was the last page; else for the next request */
+    int64_t now_s;                   /* as in mr_store_page */
 };
 typedef void mr_store_parts_list_fn(void *arg, const struct mr_store_result *result,
                                     const struct mr_store_pending_page *page);

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/clock.h"
 #include "shm/base/error.h"
 #include "worker/store/upload_parts.h"
 
@@ -21,6 +20,7 @@ struct page {
     struct upload *items;
     size_t count;
     char *next_name, *next_id; /* NULL: it was the last one */
+    int64_t now_s;
     int status;
     bool bad; /* no memory */
 };
@@ -50,6 +50,7 @@ static void page_arrived(void *arg, const struct mr_store_result *result, const 
     mr_tool_answer(page->tool, result);
     if (!from)
         return;
+    page->now_s = from->now_s;
     page->items = calloc(from->count + 1, sizeof *page->items);
     page->bad = !page->items;
     for (size_t i = 0; i < from->count && !page->bad; i++)
@@ -67,18 +68,18 @@ static void show(const struct mr_clean_uploads *clean, const struct upload *uplo
     char *uri = mr_uri_format(clean->uri->scheme, clean->uri->bucket, upload->name);
     if (clean->list)
         json_array_append_new(clean->list, json_pack("{s:s?, s:s?, s:I}", "uri", uri, "upload_id", upload->id, "age_s",
-                                                     (json_int_t)age_s));
+                                                     (json_int_t)(age_s > 0 ? age_s : 0)));
     else
-        printf("%s\tunfinished upload\t%" PRId64 "\n", uri ? uri : upload->name, age_s);
+        printf("%s\tunfinished upload\t%" PRId64 "\n", uri ? uri : upload->name, age_s > 0 ? age_s : 0);
     free(uri);
 }
 
-static bool is_condemned(const struct mr_clean_uploads *clean, const struct upload *upload, int64_t age_s)
+static bool is_condemned(const struct mr_clean_uploads *clean, int64_t age_s)
 {
     int64_t limit_s = clean->uri->scheme == MR_SCHEME_FILE ? 0 : AGE_S;
     if (clean->older_than_s >= 0)
         limit_s = clean->older_than_s;
-    return clean->all || (upload->started_s != 0 && age_s >= limit_s);
+    return clean->all || (age_s >= 0 && age_s >= limit_s);
 }
 
 static void aborted(void *arg, const struct mr_store_result *result)
@@ -87,11 +88,11 @@ static void aborted(void *arg, const struct mr_store_result *result)
 }
 
 /* 0, or -1 where the command is to end. */
-static int deal_with(struct mr_clean_uploads *clean, const struct upload *upload)
+static int deal_with(struct mr_clean_uploads *clean, const struct upload *upload, int64_t now_s)
 {
-    int64_t age_s = upload->started_s ? mr_clock_wall_ns() / MR_SECOND_NS - upload->started_s : 0;
+    int64_t age_s = upload->started_s && now_s ? now_s - upload->started_s : -1;
     clean->seen++;
-    if (!is_condemned(clean, upload, age_s))
+    if (!is_condemned(clean, age_s))
         return 0;
     clean->condemned++;
     show(clean, upload, age_s);
@@ -138,7 +139,7 @@ static int next_page(struct mr_clean_uploads *clean, struct page *page, const ch
         rc = -1;
     }
     for (size_t i = 0; rc == 0 && i < page->count; i++)
-        rc = deal_with(clean, &page->items[i]);
+        rc = deal_with(clean, &page->items[i], page->now_s);
     return rc != 0 ? -1 : page->next_name != NULL;
 }
 

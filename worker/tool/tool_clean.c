@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/clock.h"
 #include "shm/base/error.h"
 #include "worker/cleanup/run_mark.h"
 #include "worker/cleanup/sweep.h"
@@ -42,13 +41,14 @@ static bool is_dead(struct clean *clean, const struct mr_store_item *item, int64
 {
     struct mr_maker maker;
     bool known = mr_maker_parse(item->name + strlen(MR_TEMPORARY_PREFIX), &maker, NULL);
-    return clean->all ||
-           mr_temporary_is_dead(known ? &maker : NULL, item->created_s ? age_s : -1, clean->older_than_s, clean->marks,
-                                known && mr_run_lives(&clean->life, maker.run, clean->marks));
+    return clean->all || mr_temporary_is_dead(known ? &maker : NULL, age_s, clean->older_than_s, clean->marks,
+                                              known && mr_run_lives(&clean->life, maker.run, clean->marks));
 }
 
 static void show(struct clean *clean, const struct mr_store_item *item, int64_t age_s)
 {
+    if (age_s < 0) /* it is not known, and --all takes it all the same */
+        age_s = 0;
     char *uri = mr_uri_format(clean->uri.scheme, clean->uri.bucket, item->name);
     if (clean->objects)
         json_array_append_new(clean->objects,
@@ -59,10 +59,9 @@ static void show(struct clean *clean, const struct mr_store_item *item, int64_t 
     free(uri);
 }
 
-static bool verdict(void *arg, const struct mr_store_item *item)
+static bool verdict(void *arg, const struct mr_store_item *item, int64_t age_s)
 {
     struct clean *clean = arg;
-    int64_t age_s = item->created_s ? mr_clock_wall_ns() / MR_SECOND_NS - item->created_s : 0;
     if (!is_dead(clean, item, age_s)) {
         clean->young++;
         return false;

@@ -498,6 +498,23 @@ START_TEST(given_up_before_anything)
 }
 END_TEST
 
+/* Another machine's temporary object is judged by its age, and that by the store's clock: this machine's may be an hour
+ * off, and the object in use. */
+START_TEST(a_clock_that_is_wrong)
+{
+    static const char other[] = MR_TEMPORARY_PREFIX "0f8fad5b-d9cb-469f-a165-70867728950e/0-1-1";
+    int64_t off_s = _i ? 0 : -MR_TEMPORARY_AGE_S; /* we are an hour ahead of it */
+    scene_open(&scene, fault_server_host(server), URI, data, 1);
+    fault_bucket_put(&bucket, other, "in use", 6);
+    fault_bucket_find(&bucket, other)->created_s += off_s - 100 - (_i ? MR_TEMPORARY_AGE_S : 0);
+    bucket.clock_off_s = off_s;
+    scene_look_again(&scene, "bucket");
+    ck_assert_ptr_nonnull(strstr(bucket.last_target[OP_LIST], "timeCreated"));
+    ck_assert_int_eq(fault_bucket_find(&bucket, other) != NULL, _i == 0);
+    scene_close(&scene);
+}
+END_TEST
+
 /* Aborting has no end, so it is given up. */
 START_TEST(what_cannot_be_undone)
 {
@@ -606,6 +623,7 @@ int main(void)
     tcase_add_loop_test(tc, given_up, 0, 2 * WAYS);
     tcase_add_loop_test(tc, no_time_left, 0, WAYS);
     tcase_add_test(tc, given_up_before_anything);
+    tcase_add_loop_test(tc, a_clock_that_is_wrong, 0, 2);
     tcase_add_test(tc, what_cannot_be_undone);
     tcase_add_loop_test(tc, no_such_uri, 0, 5);
     tcase_add_loop_test(tc, damaged_memory, 0, 3);
