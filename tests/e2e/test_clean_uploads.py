@@ -30,9 +30,11 @@ def answer(program: Path, url: str, *arguments: str) -> dict[str, Any]:
     return dict(json.loads(result.stdout))
 
 
-def begin(url: str, name: str) -> None:
+def begin(url: str, name: str) -> str:
+    """Its id."""
     request = urllib.request.Request(f"{url}/bucket/{urllib.parse.quote(name)}?uploads", b"", method="POST")
-    urllib.request.urlopen(request).close()
+    with urllib.request.urlopen(request) as reply:
+        return re.findall("<UploadId>(.*?)</UploadId>", reply.read().decode())[0]
 
 
 def under_way(url: str) -> list[str]:
@@ -66,6 +68,36 @@ def test_uploads(devstore: StartDevstore, millrace_bin: Path) -> None:
     assert answer(millrace_bin, url, "--all", "gs://bucket")["unfinished"]["removed"] == 1
     assert under_way(url) == []
     assert "0 unfinished uploads under gs://bucket/" in clean(millrace_bin, url, "gs://bucket").stderr
+
+
+def test_this_machines_records(
+    devstore: StartDevstore, millrace_bin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dead run's upload goes at any age, a living one's stays at any age, and what a store that does not answer has
+    is named, by doctor too."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    logs = tmp_path / "millrace" / "uploads"
+    logs.mkdir(parents=True)
+    for folder in (tmp_path, logs.parent, logs):
+        folder.chmod(0o700)
+    url = devstore("--memory").url
+    create_bucket(url, "bucket")
+    hours_ago = time.time() - 7200
+    ids = {name: begin(url, name) for name in ("dead", "live", "unknown")}
+    for run, endpoint, name in ((0, url, "dead"), (1, url, "live"), (2, "http://127.0.0.1:1", "gone")):
+        log = logs / f"{run}f8fad5b-d9cb-469f-a165-70867728950e.4096.1"
+        log.write_text(f"B 1 {hours_ago:.0f} {endpoint} bucket {name}\nI 1 {ids.get(name, 'x')}\n")
+        os.utime(log, (hours_ago, hours_ago))
+    with (logs / "1f8fad5b-d9cb-469f-a165-70867728950e.4096.1").open("r+b") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert answer(millrace_bin, url, "gs://bucket")["unfinished"]["removed"] == 1
+        assert sorted(under_way(url)) == ["live", "unknown"]
+        result = clean(millrace_bin, url, "--older-than", "0", "gs://bucket")
+        assert under_way(url) == ["live"]
+        assert "left 1 unfinished upload at http://127.0.0.1:1, the oldest of gs://bucket/gone" in result.stderr
+        report = subprocess.run([millrace_bin, "doctor", "gs://bucket"], capture_output=True, text=True, check=False)
+        assert re.search("note  uploads .*http://127.0.0.1:1, the oldest of gs://bucket/gone", report.stdout)
+        assert answer(millrace_bin, url, "--all", "gs://bucket")["unfinished"]["removed"] == 1
 
 
 def test_an_upload_that_cannot_be_removed(devstore: StartDevstore, millrace_bin: Path) -> None:

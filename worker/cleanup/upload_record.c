@@ -7,12 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "shm/base/error.h"
 #include "shm/control/run_lock.h"
 
 #define FILE_MAX_BYTES (4 << 20)
+#define UNKNOWN_S      3600
 
 /* ---- one log ---- */
 
@@ -179,6 +181,20 @@ bool mr_upload_is_live(const char *bucket, const char *id)
     return live;
 }
 
+static bool is_same(const void *one, const struct mr_maker *other)
+{
+    return mr_maker_equal(one, other);
+}
+
+/* Its process is dead: can nobody of its run go on with it? Where the run has left no word of itself, time tells. */
+static bool is_dead_for_good(const struct mr_maker *maker, const struct stat *status)
+{
+    enum mr_run_state state = mr_run_lock_look(maker->run);
+    return state == MR_RUN_DEAD ||
+           (state == MR_RUN_UNKNOWN && time(NULL) - status->st_mtime > UNKNOWN_S &&
+            !mr_lock_file_run_lives(MR_UPLOAD_LOG_KIND, maker->run, is_same, maker));
+}
+
 void mr_upload_each_dead(mr_upload_dead_fn *found, void *arg)
 {
     char folder[PATH_MAX], path[MR_LOCK_FILE_PATH_SIZE];
@@ -187,11 +203,9 @@ void mr_upload_each_dead(mr_upload_dead_fn *found, void *arg)
         struct mr_maker maker;
         struct stat status;
         snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-        if (!mr_maker_parse_file(entry->d_name, &maker) || mr_run_lock_look(maker.run) == MR_RUN_LIVES)
-            continue;
-        int fd = mr_lock_file_take(path, &status);
+        int fd = mr_maker_parse_file(entry->d_name, &maker) ? mr_lock_file_take(path, &status) : -1;
         struct mr_upload_entries entries = {0};
-        if (fd >= 0 && mr_upload_entries_read(&entries, fd, status.st_size) == 0)
+        if (fd >= 0 && is_dead_for_good(&maker, &status) && mr_upload_entries_read(&entries, fd, status.st_size) == 0)
             for (unsigned i = 0; i < entries.count; i++)
                 if (entries.items[i].id)
                     found(arg, &entries.items[i], path);

@@ -34,7 +34,7 @@ bool mr_upload_is_live(const char *bucket, const char *id);
 
 /* An upload that a dead process of this machine has left, and its log. */
 typedef void mr_upload_dead_fn(void *arg, const struct mr_upload_entry *entry, const char *path);
-/* Calls it for each one with an id that nobody is dealing with just now. Notes no death. */
+/* Calls it for each one with an id that nobody can go on with, or is dealing with just now. Notes no worker's death. */
 void mr_upload_each_dead(mr_upload_dead_fn *found, void *arg);
 
 #endif

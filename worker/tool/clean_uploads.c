@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "shm/base/error.h"
+#include "worker/cleanup/upload_record.h"
 #include "worker/store/upload_parts.h"
 
 #define AGE_S 86400 /* of an upload in a bucket that somebody may still be sending */
@@ -74,12 +75,39 @@ static void show(const struct mr_clean_uploads *clean, const struct upload *uplo
     free(uri);
 }
 
-static bool is_condemned(const struct mr_clean_uploads *clean, int64_t age_s)
+static void note_dead(void *arg, const struct mr_upload_entry *entry, const char *path)
 {
+    struct mr_clean_uploads *clean = arg;
+    (void)path;
+    if (strcmp(entry->bucket, clean->uri->bucket) != 0)
+        return;
+    char **ids = realloc(clean->dead_ids, (clean->dead_count + 1) * sizeof *ids);
+    if (ids)
+        clean->dead_ids = ids;
+    if (ids && (ids[clean->dead_count] = strdup(entry->id)))
+        clean->dead_count++;
+}
+
+static bool is_dead_ones(const struct mr_clean_uploads *clean, const char *id)
+{
+    for (unsigned i = 0; i < clean->dead_count; i++)
+        if (strcmp(clean->dead_ids[i], id) == 0)
+            return true;
+    return false;
+}
+
+static bool is_condemned(const struct mr_clean_uploads *clean, const struct upload *upload, int64_t age_s)
+{
+    if (clean->all)
+        return true;
+    if (clean->uri->scheme != MR_SCHEME_FILE && mr_upload_is_live(clean->uri->bucket, upload->id))
+        return false;
+    if (is_dead_ones(clean, upload->id))
+        return true;
     int64_t limit_s = clean->uri->scheme == MR_SCHEME_FILE ? 0 : AGE_S;
     if (clean->older_than_s >= 0)
         limit_s = clean->older_than_s;
-    return clean->all || (age_s >= 0 && age_s >= limit_s);
+    return age_s >= 0 && age_s >= limit_s;
 }
 
 static void aborted(void *arg, const struct mr_store_result *result)
@@ -92,7 +120,7 @@ static int deal_with(struct mr_clean_uploads *clean, const struct upload *upload
 {
     int64_t age_s = upload->started_s && now_s ? now_s - upload->started_s : -1;
     clean->seen++;
-    if (!is_condemned(clean, age_s))
+    if (!is_condemned(clean, upload, age_s))
         return 0;
     clean->condemned++;
     show(clean, upload, age_s);
@@ -148,9 +176,15 @@ int mr_clean_uploads(struct mr_clean_uploads *clean)
     struct page page = {.tool = clean->tool};
     const char *prefix = clean->uri->key[0] ? clean->uri->key : NULL;
     int rc;
+    if (clean->uri->scheme != MR_SCHEME_FILE)
+        mr_upload_each_dead(note_dead, clean);
     do
         rc = next_page(clean, &page, prefix);
     while (rc > 0);
     page_close(&page);
+    while (clean->dead_count > 0)
+        free(clean->dead_ids[--clean->dead_count]);
+    free(clean->dead_ids);
+    clean->dead_ids = NULL;
     return rc;
 }

@@ -16,6 +16,7 @@
 #include "worker/cleanup/sweep.h"
 #include "worker/cleanup/temporary.h"
 #include "worker/tool/clean_uploads.h"
+#include "worker/tool/dead_uploads.h"
 #include "worker/tool/progress.h"
 #include "worker/tool/tool.h"
 
@@ -161,6 +162,12 @@ static void report_uploads(const struct clean *clean)
     free(uri);
 }
 
+static void print_dead_uploads(void *arg, const char *line)
+{
+    (void)arg;
+    fprintf(stderr, "%s\n", line);
+}
+
 static void report(const struct clean *clean)
 {
     const struct mr_sweep_result *r = &clean->result;
@@ -210,6 +217,8 @@ static int clean_main(const struct mr_arguments *arguments)
     fflush(stdout);
     if (rc == 0)
         report(&clean);
+    if (rc == 0 && !clean.objects)
+        mr_tool_dead_uploads(NULL, print_dead_uploads, NULL);
     json_decref(clean.objects);
     json_decref(clean.upload_list);
     mr_uri_close(&clean.uri);

@@ -12,6 +12,7 @@
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
 #include "shm/base/log.h"
+#include "worker/tool/dead_uploads.h"
 #include "worker/tool/tool.h"
 
 #define CLOCK_NOTE_S 30
@@ -293,6 +294,12 @@ static int check_uri(struct doctor *d, const char *text)
     return mr_tool_interrupted() ? -1 : 0;
 }
 
+static void note_dead_uploads(void *arg, const char *line)
+{
+    (void)arg;
+    CHECK("note", "uploads", "%s", line);
+}
+
 static int run(struct doctor *d, char **uris, uint32_t count)
 {
     struct mr_config *config = &d->tool.config;
@@ -310,6 +317,7 @@ static int run(struct doctor *d, char **uris, uint32_t count)
         for (size_t k = 0; k < config->datasets[i].uris.count; k++)
             if (check_uri(d, config->datasets[i].uris.items[k]) != 0)
                 return -1;
+    mr_tool_dead_uploads(NULL, note_dead_uploads, NULL);
     if (count == 0 && config->dataset_count == 0)
         CHECK("note", "data", "no data set is configured: give -c FILE or a URI to check a bucket and the credentials");
     return 0;
