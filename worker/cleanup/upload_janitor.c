@@ -122,6 +122,8 @@ static struct mr_store *store_of(struct mr_upload_janitor *j, const struct mr_up
 static struct mr_transfer *start_one(struct job *job, const struct mr_upload_entry *entry)
 {
     struct mr_upload_janitor *j = job->janitor;
+    if (strcmp(entry->bucket, MR_UPLOAD_FILE) == 0)
+        return NULL;
     if (!entry->id) {
         leave_unknown(job, entry);
         return NULL;
@@ -144,7 +146,7 @@ static void end_job(struct job *job)
     int64_t now_ns = mr_clock_mono_ns(), wait_s = job->janitor->late_s + 1;
     bool known = false;
     for (unsigned i = 0; i < job->entries.count; i++)
-        known |= job->entries.items[i].id != NULL;
+        known |= job->entries.items[i].id && strcmp(job->entries.items[i].bucket, MR_UPLOAD_FILE) != 0;
     if (job->failed) {
         unsigned doublings = record->failures < 7 ? record->failures : 7;
         record->failures++;

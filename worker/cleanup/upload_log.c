@@ -1,6 +1,7 @@
 #include "worker/cleanup/upload_log.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -78,6 +79,10 @@ void mr_upload_log_begin(struct mr_upload_log *log, const struct mr_store *store
         return;
     char endpoint[300], credentials[300];
     mr_store_describe(store, endpoint, sizeof endpoint, credentials, sizeof credentials);
+    if (mr_store_scheme(store) == MR_SCHEME_FILE) {
+        snprintf(endpoint, sizeof endpoint, "file");
+        bucket = MR_UPLOAD_FILE;
+    }
     start_line(&line, "B ", log->next + 1);
     mr_text_puts(&line, " ");
     mr_text_put_u64(&line, (uint64_t)(mr_clock_wall_ns() / MR_SECOND_NS));

@@ -8,7 +8,8 @@
  *     I <n> <upload id>                                        the answer; or it was a predecessor's
  *     E <n>                                                    it is completed, or aborted
  *
- * names and ids percent-encoded. An upload that has an I and no E in the file of a dead process is aborted by the
+ * names and ids percent-encoded; of a folder's file "file - <path>" and its temporary name, which tells those who sweep
+ * the folder that a successor may come. An upload that has an I and no E in the file of a dead process is aborted by the
  * janitor of a later write worker, as soon as nobody of its run can go on with it: at once where the run is known to be
  * dead (shm/control/run_lock.h), else once the death was noticed MR_LATE_S ago and no write worker of the run lives.
  * The file stays until that was done MR_LATE_S after the notice too, since a request may have been on its way.

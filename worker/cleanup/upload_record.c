@@ -190,9 +190,8 @@ static bool is_same(const void *one, const struct mr_maker *other)
 static bool is_dead_for_good(const struct mr_maker *maker, const struct stat *status)
 {
     enum mr_run_state state = mr_run_lock_look(maker->run);
-    return state == MR_RUN_DEAD ||
-           (state == MR_RUN_UNKNOWN && time(NULL) - status->st_mtime > UNKNOWN_S &&
-            !mr_lock_file_run_lives(MR_UPLOAD_LOG_KIND, maker->run, is_same, maker));
+    return state == MR_RUN_DEAD || (state == MR_RUN_UNKNOWN && time(NULL) - status->st_mtime > UNKNOWN_S &&
+                                    !mr_lock_file_run_lives(MR_UPLOAD_LOG_KIND, maker->run, is_same, maker));
 }
 
 void mr_upload_each_dead(mr_upload_dead_fn *found, void *arg)
@@ -207,7 +206,7 @@ void mr_upload_each_dead(mr_upload_dead_fn *found, void *arg)
         struct mr_upload_entries entries = {0};
         if (fd >= 0 && is_dead_for_good(&maker, &status) && mr_upload_entries_read(&entries, fd, status.st_size) == 0)
             for (unsigned i = 0; i < entries.count; i++)
-                if (entries.items[i].id)
+                if (entries.items[i].id && strcmp(entries.items[i].bucket, MR_UPLOAD_FILE) != 0)
                     found(arg, &entries.items[i], path);
         mr_upload_entries_close(&entries);
         if (fd >= 0)

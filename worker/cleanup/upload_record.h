@@ -13,6 +13,8 @@
 
 #define MR_UPLOAD_LOG_KIND "uploads" /* of lock file */
 
+#define MR_UPLOAD_FILE "-" /* in place of a bucket: a temporary file, which the sweep of its folder removes */
+
 /* An upload that was begun and has not ended. */
 struct mr_upload_entry {
     uint64_t number;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "shm/base/clock.h"
+#include "worker/store/store.h"
 
 #define STILL_PARTS_S   (6 * MR_LEFTOVER_BEAT_S)
 #define STILL_PART_S    3600 /* the source of a session may be slow */
@@ -40,6 +41,23 @@ bool mr_leftover_lock(int fd)
     return flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
 }
 
+/* The time by the file system's clock, which stamps the files in it: another machine's, perhaps. */
+static time_t now_there(int folder_fd, const char *name)
+{
+    char path[MR_STORE_NAME_MAX + MR_LEFTOVER_SIZE], own[MR_LEFTOVER_SIZE];
+    const char *slash = strrchr(name, '/');
+    struct stat st;
+    mr_leftover_name(MR_LEFTOVER_PART, own);
+    int n = snprintf(path, sizeof path, "%.*s%s", slash ? (int)(slash - name) + 1 : 0, name, own);
+    int fd = n < (int)sizeof path ? openat(folder_fd, path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1;
+    if (fd < 0)
+        return time(NULL); /* a full disk, or one may not write here */
+    bool known = fstat(fd, &st) == 0;
+    unlinkat(folder_fd, path, 0);
+    close(fd);
+    return known ? st.st_mtim.tv_sec : time(NULL);
+}
+
 bool mr_leftover_is_dead(int folder_fd, const char *name, int64_t *written_s)
 {
     const char *slash = strrchr(name, '/');
@@ -60,13 +78,13 @@ bool mr_leftover_is_dead(int folder_fd, const char *name, int64_t *written_s)
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid())
         goto out;
     *written_s = st.st_mtim.tv_sec;
-    dead = time(NULL) - st.st_mtim.tv_sec > still_s;
+    dead = time(NULL) - st.st_mtim.tv_sec > still_s && now_there(folder_fd, name) - st.st_mtim.tv_sec > still_s;
 out:
     close(fd);
     return dead;
 }
 
-unsigned mr_leftovers_remove(const char *folder)
+unsigned mr_leftovers_remove(const char *folder, bool (*keep)(const char *name))
 {
     DIR *dir = opendir(folder);
     const struct dirent *entry;
@@ -74,7 +92,7 @@ unsigned mr_leftovers_remove(const char *folder)
     int64_t written_s;
     while (dir && (entry = readdir(dir))) {
         if (mr_leftover_kind(entry->d_name) != MR_LEFTOVER_NONE &&
-            mr_leftover_is_dead(dirfd(dir), entry->d_name, &written_s))
+            mr_leftover_is_dead(dirfd(dir), entry->d_name, &written_s) && !(keep && keep(entry->d_name)))
             count += unlinkat(dirfd(dir), entry->d_name, 0) == 0;
     }
     if (dir)

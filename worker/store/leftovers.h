@@ -7,7 +7,8 @@
  * Who writes one holds its flock (between the requests of a session nobody does), and a file of upload parts gets a new
  * time of modification every MR_LEFTOVER_BEAT_S, whatever comes. So one that nobody locks, and that has been still for
  * a while, is nobody's: the first sign fails for a moment while a worker is restarted, the second one where clocks
- * differ, and where a file system has no locks between machines the second one is what there is.
+ * differ, and where a file system has no locks between machines the second one is what there is. How long it has been
+ * still is measured by the file system's clock.
  */
 #ifndef MR_WORKER_STORE_LEFTOVERS_H
 #define MR_WORKER_STORE_LEFTOVERS_H
@@ -29,7 +30,10 @@ bool mr_leftover_lock(int fd);
 /* Is it nobody's, and when was it last written to (seconds since 1970)? folder_fd: of the folder that its
  * path begins in. */
 bool mr_leftover_is_dead(int folder_fd, const char *name, int64_t *written_s);
-/* Removes what is nobody's from a folder, not from those in it. How many; a folder that cannot be read has none. */
-unsigned mr_leftovers_remove(const char *folder);
+/*
+ * Removes what is nobody's from a folder, not from those in it, but for what `keep` (NULL: nothing) knows an owner of.
+ * How many; a folder that cannot be read has none.
+ */
+unsigned mr_leftovers_remove(const char *folder, bool (*keep)(const char *name));
 
 #endif

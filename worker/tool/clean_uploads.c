@@ -100,11 +100,12 @@ static bool is_condemned(const struct mr_clean_uploads *clean, const struct uplo
 {
     if (clean->all)
         return true;
-    if (clean->uri->scheme != MR_SCHEME_FILE && mr_upload_is_live(clean->uri->bucket, upload->id))
+    bool file = clean->uri->scheme == MR_SCHEME_FILE;
+    if (mr_upload_is_live(file ? MR_UPLOAD_FILE : clean->uri->bucket, upload->id))
         return false;
     if (is_dead_ones(clean, upload->id))
         return true;
-    int64_t limit_s = clean->uri->scheme == MR_SCHEME_FILE ? 0 : AGE_S;
+    int64_t limit_s = file ? 0 : AGE_S;
     if (clean->older_than_s >= 0)
         limit_s = clean->older_than_s;
     return age_s >= 0 && age_s >= limit_s;

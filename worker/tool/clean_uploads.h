@@ -21,7 +21,7 @@ struct mr_clean_uploads {
     bool dry_run, all;
     int64_t older_than_s; /* -1: the rule above */
     json_t *list;         /* of what is condemned, or NULL: it is printed */
-    char **dead_ids; /* of this machine's dead runs, in the bucket */
+    char **dead_ids;      /* of this machine's dead runs, in the bucket */
     unsigned dead_count;
     /* the result */
     uint64_t seen, condemned, removed, failed;

@@ -13,6 +13,7 @@
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
 #include "shm/base/log.h"
+#include "worker/cleanup/upload_record.h"
 #include "worker/store/leftovers.h"
 #include "worker/write/write_impl.h"
 
@@ -300,6 +301,12 @@ static int make_folders(const char *path)
     return 0;
 }
 
+/* Its worker is dead, and a successor may come. */
+static bool is_going_on(const char *name)
+{
+    return mr_upload_is_live(MR_UPLOAD_FILE, name);
+}
+
 /* What killed write workers have left in the folder; once in a while, since a folder may hold many files. */
 static void remove_leftovers(struct mr_write_lane *lane)
 {
@@ -312,7 +319,7 @@ static void remove_leftovers(struct mr_write_lane *lane)
         return;
     snprintf(context->swept, sizeof context->swept, "%s", folder);
     context->swept_ns = now_ns;
-    unsigned count = mr_leftovers_remove(folder[0] ? folder : "/");
+    unsigned count = mr_leftovers_remove(folder[0] ? folder : "/", is_going_on);
     if (count > 0) {
         mr_log_info("%u temporary files of dead write workers were removed from %s", count, folder);
         mr_counter_add(context->counters, MR_WC_ORPHANS_REMOVED, count);

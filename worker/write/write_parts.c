@@ -9,12 +9,11 @@
 #include "shm/base/log.h"
 #include "worker/write/write_impl.h"
 
-/* Recorded for those who come after our death. In a folder the file's own lock does that. */
+/* Recorded for those who come after our death; of a folder's file, that somebody does. */
 static void record_begin(struct mr_write_lane *lane)
 {
-    if (lane->uri.scheme == MR_SCHEME_GS)
-        mr_upload_log_begin(lane->context->uploads, lane->store, lane->uri.bucket, lane->name, lane->name_length,
-                            &lane->upload);
+    mr_upload_log_begin(lane->context->uploads, lane->store, lane->uri.bucket, lane->name, lane->name_length,
+                        &lane->upload);
 }
 
 static void record_end(struct mr_write_lane *lane)

@@ -15,6 +15,7 @@
 #include "shm/base/checksum.h"
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
+#include "shm/control/run_lock.h"
 #include "worker/store/leftovers.h"
 #include "worker/store/upload_parts.h"
 #include "write_scene.h"
@@ -24,6 +25,19 @@
 static unsigned char data[45 * SCENE_PART];
 static char base[64], folder[128], path[192], uri[256];
 static struct scene scene;
+
+/* time(2) in the whole program, by the linker's --wrap. */
+time_t __wrap_time(time_t *to);
+time_t __real_time(time_t *to);
+static time_t ahead_s;
+
+time_t __wrap_time(time_t *to)
+{
+    time_t now = __real_time(NULL) + ahead_s;
+    if (to)
+        *to = now;
+    return now;
+}
 
 static void setup(void)
 {
@@ -307,8 +321,59 @@ START_TEST(leftovers)
     ck_assert(!is_there(dead) && is_there(live) && is_there(young) && !is_there(old_part) && is_there(part) &&
               is_there(other));
     close(fd);
-    ck_assert_uint_eq(mr_leftovers_remove(folder), 1);
+    ck_assert_uint_eq(mr_leftovers_remove(folder, NULL), 1);
     ck_assert(!is_there(live));
+}
+END_TEST
+
+/* The worker dies, and its supervisor is stopped for longer than a file may be still: the file stays for the successor
+ * while somebody else saves into the folder. */
+START_TEST(a_successor_that_comes_late)
+{
+    int lock = mr_run_lock_new(SCENE_RUN);
+    ck_assert_int_ge(lock, 0);
+    scene_open(&scene, "", uri, data, 3 * SCENE_PART);
+    scene.hold = true;
+    scene_start(&scene);
+    while (mr_counter_get(scene.counters, MR_WC_PARTS) < 3)
+        scene_step(&scene, 20);
+    scene_die(&scene);
+    const struct timespec old[2] = {{.tv_sec = time(NULL) - 100}, {.tv_sec = time(NULL) - 100}};
+    DIR *dir = opendir(folder);
+    for (struct dirent *entry; (entry = readdir(dir));)
+        if (entry->d_name[0] == '.' && strstr(entry->d_name, ".parts"))
+            ck_assert_int_eq(utimensat(dirfd(dir), entry->d_name, old, 0), 0);
+    closedir(dir);
+    static struct scene other;
+    char other_uri[300];
+    snprintf(other_uri, sizeof other_uri, "%s-2", uri);
+    scene_open(&other, "", other_uri, data, 2 * SCENE_PART);
+    scene_write(&other);
+    ck_assert_int_eq(other.outcome, MR_CKPT_PART_DONE);
+    scene_close(&other);
+    ck_assert_uint_eq(count_files(), 2);
+    snprintf(other_uri, sizeof other_uri, "%s-2", path);
+    ck_assert_int_eq(unlink(other_uri), 0);
+    scene.hold = false;
+    scene_write(&scene);
+    check_stored(3 * SCENE_PART);
+    scene_close(&scene);
+    mr_run_lock_end(lock, SCENE_RUN);
+}
+END_TEST
+
+/* Another machine's file, whose lock is not seen here: this machine's clock may be ahead of the file system's. */
+START_TEST(a_clock_that_is_wrong)
+{
+    static const char live[] = ".millrace-0123456789abcde0.parts", dead[] = ".millrace-0123456789abcde1.parts";
+    make_folder();
+    close(leave_file(live, 5));
+    close(leave_file(dead, 100));
+    ahead_s = 3600;
+    ck_assert_uint_eq(mr_leftovers_remove(folder, NULL), 1);
+    ahead_s = 0;
+    ck_assert(is_there(live) && !is_there(dead));
+    ck_assert_uint_eq(count_files(), 1);
 }
 END_TEST
 
@@ -328,6 +393,8 @@ int main(void)
     tcase_add_loop_test(tc, no_room, 0, 2);
     tcase_add_test(tc, no_folder_can_be_made);
     tcase_add_test(tc, leftovers);
+    tcase_add_test(tc, a_successor_that_comes_late);
+    tcase_add_test(tc, a_clock_that_is_wrong);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

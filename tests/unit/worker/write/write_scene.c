@@ -11,8 +11,6 @@
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
 
-#define RUN "5d7f9f2c-3a4e-4c1b-9a51-0c6a5d2f9b10"
-
 static char runtime[64];
 static uint32_t starts; /* of the slot: no two processes have the same number */
 
@@ -83,7 +81,7 @@ void scene_close(struct scene *s)
 
 static void start_process(struct scene *s)
 {
-    struct mr_maker maker = {.run = RUN, .slot = MR_MAKER_WRITE + 1, .start = ++starts};
+    struct mr_maker maker = {.run = SCENE_RUN, .slot = MR_MAKER_WRITE + 1, .start = ++starts};
     ck_assert_int_eq(mr_net_init(&s->net, &s->config), 0);
     s->context = (struct mr_write_context){.net = &s->net,
                                            .counters = s->counters,

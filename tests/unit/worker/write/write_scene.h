@@ -9,6 +9,7 @@
 
 #define SCENE_PART  4096u
 #define SCENE_SLOTS 4u
+#define SCENE_RUN   "5d7f9f2c-3a4e-4c1b-9a51-0c6a5d2f9b10" /* of all workers */
 
 struct scene {
     const char *uri;
