@@ -56,6 +56,7 @@ struct job {
 struct mr_upload_janitor {
     struct mr_net *net;
     int late_s;
+    int64_t now_ns;  /* of the last step */
     int64_t scan_ns; /* the next look into the folder */
     struct record *records;
     unsigned count;
@@ -143,7 +144,7 @@ static struct mr_transfer *start_one(struct job *job, const struct mr_upload_ent
 static void end_job(struct job *job)
 {
     struct record *record = job->record;
-    int64_t now_ns = mr_clock_mono_ns(), wait_s = job->janitor->late_s + 1;
+    int64_t now_ns = job->janitor->now_ns, wait_s = job->janitor->late_s + 1;
     bool known = false;
     for (unsigned i = 0; i < job->entries.count; i++)
         known |= job->entries.items[i].id && strcmp(job->entries.items[i].bucket, MR_UPLOAD_FILE) != 0;
@@ -172,7 +173,7 @@ static void go_on(struct job *job)
 {
     while (job->next < job->entries.count && !job->transfer) {
         job->transfer = start_one(job, &job->entries.items[job->next]);
-        job->since_ns = mr_clock_mono_ns();
+        job->since_ns = job->janitor->now_ns;
         if (!job->transfer)
             job->next++;
     }
@@ -322,6 +323,7 @@ void mr_upload_janitor_destroy(struct mr_upload_janitor *j)
 
 void mr_upload_janitor_step(struct mr_upload_janitor *j, int64_t now_ns)
 {
+    j->now_ns = now_ns;
     for (unsigned i = 0; i < JOBS; i++) {
         struct job *job = &j->jobs[i];
         if (!job->transfer || now_ns - job->since_ns < ANSWER_S * MR_SECOND_NS)

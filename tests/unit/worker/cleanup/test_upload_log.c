@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "fault_bucket.h"
@@ -28,6 +29,19 @@ static struct mr_net net;
 static struct mr_store *store;
 static char begun_id[200];
 static int ended;
+
+/* time(2) in the whole program, by the linker's --wrap. */
+time_t __wrap_time(time_t *to);
+time_t __real_time(time_t *to);
+static time_t ahead_s;
+
+time_t __wrap_time(time_t *to)
+{
+    time_t now = __real_time(NULL) + ahead_s;
+    if (to)
+        *to = now;
+    return now;
+}
 
 static void setup(void)
 {
@@ -317,6 +331,64 @@ START_TEST(a_store_that_fails_is_asked_another_time)
 }
 END_TEST
 
+/* A step at that time of the run, and the end of what it begins. */
+static void step_at(struct mr_upload_janitor *janitor, int64_t at_s)
+{
+    mr_upload_janitor_step(janitor, at_s * MR_SECOND_NS);
+    while (mr_upload_janitor_busy(janitor))
+        ck_assert_int_ge(mr_http_step(net.http, 1000, -1), 0);
+}
+
+START_TEST(what_fails_is_asked_ever_more_rarely_and_given_up_after_a_day)
+{
+    static struct bucket_step script[20];
+    for (unsigned i = 0; i < 20; i++)
+        script[i] = (struct bucket_step){OP_ABORT, ANSWER_STATUS, 403, 0, NULL};
+    bucket.script = script;
+    bucket.steps = 20;
+    die_with(RUN, 1, "a/x", begin("a/x"), WITH_ID);
+    struct mr_upload_janitor *janitor = mr_upload_janitor_new(&net, NOW);
+    const int64_t at_s[] = {0, 29, 31, 90, 92, 211, 213}; /* waits of 30, 60 and 120 s */
+    for (unsigned i = 0; i < 7; i++) {
+        step_at(janitor, at_s[i]);
+        ck_assert_uint_eq(bucket.count[OP_ABORT], i / 2 + 1);
+    }
+    ahead_s = 86401;
+    step_at(janitor, 500);
+    ck_assert_uint_eq(bucket.count[OP_ABORT], 5);
+    step_at(janitor, 100000);
+    ck_assert_uint_eq(bucket.count[OP_ABORT], 5);
+    mr_upload_janitor_destroy(janitor);
+    janitor = mr_upload_janitor_new(&net, NOW); /* another process asks once */
+    step_at(janitor, 0);
+    step_at(janitor, 100000);
+    ck_assert_uint_eq(bucket.count[OP_ABORT], 6);
+    mr_upload_janitor_destroy(janitor);
+    ck_assert_uint_eq(count_logs(), 1);
+}
+END_TEST
+
+START_TEST(a_store_that_does_not_answer_is_not_waited_for)
+{
+    static const struct bucket_step script[] = {{OP_ABORT, STALL_AFTER, 0, 0, NULL}};
+    bucket.script = script;
+    bucket.steps = 1;
+    die_with(RUN, 1, "a/x", begin("a/x"), WITH_ID);
+    struct mr_upload_janitor *janitor = mr_upload_janitor_new(&net, NOW);
+    mr_upload_janitor_step(janitor, 0);
+    while (bucket.count[OP_ABORT] == 0)
+        ck_assert_int_ge(mr_http_step(net.http, 10, -1), 0);
+    mr_upload_janitor_step(janitor, 19 * MR_SECOND_NS);
+    ck_assert(mr_upload_janitor_busy(janitor));
+    mr_upload_janitor_step(janitor, 20 * MR_SECOND_NS);
+    ck_assert(!mr_upload_janitor_busy(janitor));
+    step_at(janitor, 51);
+    ck_assert_uint_eq(bucket.count[OP_ABORT], 2);
+    ck_assert_uint_eq(count_logs(), 0);
+    mr_upload_janitor_destroy(janitor);
+}
+END_TEST
+
 START_TEST(the_end_of_a_process)
 {
     struct mr_maker maker = {.run = RUN, .slot = MR_MAKER_WRITE, .start = 1};
@@ -353,6 +425,8 @@ int main(void)
     tcase_add_test(all, a_run_that_lives_keeps_it);
     tcase_add_test(all, a_death_of_this_moment_waits);
     tcase_add_test(all, a_store_that_fails_is_asked_another_time);
+    tcase_add_test(all, what_fails_is_asked_ever_more_rarely_and_given_up_after_a_day);
+    tcase_add_test(all, a_store_that_does_not_answer_is_not_waited_for);
     tcase_add_test(all, the_end_of_a_process);
     Suite *suite = suite_create("upload_log");
     suite_add_tcase(suite, all);
