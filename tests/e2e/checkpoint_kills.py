@@ -249,7 +249,7 @@ def last_run(scene: Scene) -> None:
     assert supervisor.stop() == 0
     if unfinished(scene.url):
         print(f"{unfinished(scene.url)} uploads whose ids nobody saw: millrace clean removes them")
-        clean = [BIN / "millrace", "clean", "--older-than", "0", f"gs://{BUCKET}"]
+        clean = [str(BIN / "millrace"), "clean", "--older-than", "0", f"gs://{BUCKET}"]
         environment = {**os.environ, **scene.environment, "STORAGE_EMULATOR_HOST": scene.url}
         subprocess.run(clean, env=environment, check=True, capture_output=True)
     scene.note(out.read_text().splitlines())
