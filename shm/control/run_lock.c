@@ -4,7 +4,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -15,6 +17,7 @@
 
 #define MODE_DEAD 0400
 #define PAUSE_NS  1000000
+#define TRIES     20
 #define OLD_S     (8 * 86400) /* by then nobody looks for what the run has left: worker/cleanup/lock_file.c */
 
 static int folder_of(char path[PATH_MAX])
@@ -41,6 +44,34 @@ static int path_of(const char *run, char path[PATH_MAX])
     return 0;
 }
 
+static bool has_name_of(const char *folder, const char *run)
+{
+    size_t length = strlen(run);
+    bool found = false;
+    DIR *dir = opendir(folder);
+    for (struct dirent *entry; dir && !found && (entry = readdir(dir));)
+        found = strncmp(entry->d_name, run, length) == 0 && entry->d_name[length] == '.';
+    if (dir)
+        closedir(dir);
+    return found;
+}
+
+/* In a folder beside ours, "<run>.<...>" says what the run has begun. */
+static bool has_records(const char *run)
+{
+    char base[PATH_MAX], folder[PATH_MAX];
+    bool found = false;
+    DIR *dir = mr_runtime_folder(base) == 0 ? opendir(base) : NULL;
+    for (struct dirent *entry; dir && !found && (entry = readdir(dir));)
+        if (entry->d_name[0] != '.' &&
+            snprintf(folder, sizeof folder, "%s/%s", base, entry->d_name) < (int)sizeof folder)
+            found = has_name_of(folder, run);
+    if (dir)
+        closedir(dir);
+    return found;
+}
+
+/* Files of dead runs that nobody asks for any more. */
 static void sweep(void)
 {
     char folder[PATH_MAX];
@@ -49,9 +80,9 @@ static void sweep(void)
         return;
     for (struct dirent *entry; (entry = readdir(dir));) {
         struct stat status;
-        int fd = openat(dirfd(dir), entry->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-        if (fd >= 0 && fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && time(NULL) - status.st_mtime > OLD_S &&
-            flock(fd, LOCK_EX | LOCK_NB) == 0)
+        int fd = entry->d_name[0] != '.' ? openat(dirfd(dir), entry->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
+        if (fd >= 0 && fstat(fd, &status) == 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 &&
+            (time(NULL) - status.st_mtime > OLD_S || !has_records(entry->d_name)))
             unlinkat(dirfd(dir), entry->d_name, 0);
         if (fd >= 0)
             close(fd);
@@ -69,21 +100,34 @@ static int hold(int fd)
     return rc;
 }
 
+/* Locked, and still there: who sweeps may have found it before the lock. */
+static int make(const char *path)
+{
+    struct stat status;
+    int fd = open(path, O_RDONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return -1;
+    if (hold(fd) == 0 && fstat(fd, &status) == 0 && status.st_nlink > 0)
+        return fd;
+    close(fd);
+    errno = ENOENT;
+    return -1;
+}
+
 int mr_run_lock_new(const char *run)
 {
     char path[PATH_MAX];
+    int fd = -1;
     sweep();
-    if (path_of(run, path) != 0)
-        return -1;
-    int fd = open(path, O_RDONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd >= 0 && hold(fd) == 0)
-        return fd;
-    mr_error_set_errno(errno, "cannot make and lock %s", path);
-    if (fd >= 0) {
-        unlink(path); /* one that nobody holds would say that the run is dead */
-        close(fd);
+    errno = ENOENT;
+    for (unsigned i = 0; i < TRIES && fd < 0 && errno == ENOENT; i++) { /* the folder goes with its last file */
+        if (path_of(run, path) != 0)
+            return -1;
+        fd = make(path);
     }
-    return -1;
+    if (fd < 0)
+        mr_error_set_errno(errno, "cannot make and lock %s", path);
+    return fd;
 }
 
 void mr_run_lock_end(int lock, const char *run)
@@ -94,6 +138,8 @@ void mr_run_lock_end(int lock, const char *run)
     if (path_of(run, path) == 0)
         unlink(path);
     close(lock);
+    if (folder_of(path) == 0)
+        rmdir(path); /* where it was the last one */
 }
 
 int mr_run_lock_hold(const char *run)

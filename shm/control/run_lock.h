@@ -7,7 +7,8 @@
  * and notes that in the file's mode (0400), so that a worker that was just being started, and had no lock yet, does not
  * go on with what is being removed.
  *
- * A supervisor that ends in good order removes the file; those of the killed go after eight days.
+ * A supervisor that ends in good order removes the file. Those of the killed go when another one starts and finds no
+ * record "<run>.<...>" in the folders beside it, at the latest after eight days.
  */
 #ifndef MR_SHM_CONTROL_RUN_LOCK_H
 #define MR_SHM_CONTROL_RUN_LOCK_H

@@ -34,7 +34,7 @@ def begin(url: str, name: str) -> str:
     """Its id."""
     request = urllib.request.Request(f"{url}/bucket/{urllib.parse.quote(name)}?uploads", b"", method="POST")
     with urllib.request.urlopen(request) as reply:
-        return re.findall("<UploadId>(.*?)</UploadId>", reply.read().decode())[0]
+        return str(re.findall("<UploadId>(.*?)</UploadId>", reply.read().decode())[0])
 
 
 def under_way(url: str) -> list[str]:

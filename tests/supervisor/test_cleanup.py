@@ -34,7 +34,7 @@ def kill_run(one: Supervisor, trainer: Saver) -> None:
 def test_what_a_killed_run_left_goes_with_the_next_save(
     serve: StartServe, config: Path, store: StartStore, saver: StartSaver
 ) -> None:
-    """However short the next run is: nobody of the dead one can go on with anything, so there is nothing to wait for."""
+    """However short the next run is: nobody of the dead one can go on with anything, so nothing is waited for."""
     bucket = store()
     put(bucket.server.url, "bucket", "old")
     one = serve(config, **bucket.env)

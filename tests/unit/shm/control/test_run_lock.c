@@ -72,16 +72,42 @@ START_TEST(the_end_in_good_order)
 }
 END_TEST
 
-START_TEST(old_files_of_the_dead_go)
+/* Another run starts, and ends. */
+static void start_another(void)
+{
+    int lock = mr_run_lock_new(OTHER);
+    ck_assert_int_ge(lock, 0);
+    mr_run_lock_end(lock, OTHER);
+}
+
+START_TEST(files_of_the_dead_go)
 {
     const struct timespec old[2] = {{.tv_sec = time(NULL) - 9 * 86400}, {.tv_sec = time(NULL) - 9 * 86400}};
     int held = mr_run_lock_new(RUN);
     ck_assert_int_eq(futimens(held, old), 0);
-    mr_run_lock_end(mr_run_lock_new(OTHER), OTHER);
+    start_another();
     ck_assert_int_eq(access(path, F_OK), 0); /* it lives, however old */
     close(held);
-    mr_run_lock_end(mr_run_lock_new(OTHER), OTHER);
+    start_another();
     ck_assert_int_eq(access(path, F_OK), -1);
+}
+END_TEST
+
+START_TEST(a_dead_ones_file_stays_as_long_as_its_records)
+{
+    char folder[200], record[300];
+    close(mr_run_lock_new(RUN));
+    snprintf(folder, sizeof folder, "%s/millrace/kind", runtime);
+    snprintf(record, sizeof record, "%s/" RUN ".1.1", folder);
+    ck_assert_int_eq(mkdir(folder, 0700), 0);
+    int fd = open(record, O_CREAT | O_WRONLY, 0600);
+    ck_assert_int_ge(fd, 0);
+    start_another();
+    ck_assert_int_eq(mr_run_lock_look(RUN), MR_RUN_DEAD);
+    ck_assert_int_eq(unlink(record), 0);
+    start_another();
+    ck_assert_int_eq(mr_run_lock_look(RUN), MR_RUN_UNKNOWN);
+    close(fd);
 }
 END_TEST
 
@@ -93,7 +119,8 @@ int main(void)
     tcase_add_test(tests, a_run_lives_as_long_as_one_holds_it);
     tcase_add_test(tests, whoever_comes_too_late_is_told);
     tcase_add_test(tests, the_end_in_good_order);
-    tcase_add_test(tests, old_files_of_the_dead_go);
+    tcase_add_test(tests, files_of_the_dead_go);
+    tcase_add_test(tests, a_dead_ones_file_stays_as_long_as_its_records);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
