@@ -227,7 +227,7 @@ static bool take_file(struct job *job, const char *folder, struct record *record
     job->record = record;
     job->next = 0;
     job->noticed_s = status.st_ctime;
-    job->failed = false;
+    job->failed = job->entries.partial;
     record->busy = true;
     return true;
 }

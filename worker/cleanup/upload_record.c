@@ -71,6 +71,7 @@ static void add_entry(struct mr_upload_entries *entries, uint64_t number, char *
     if (!name || !decode(name))
         return;
     struct mr_upload_entry *items = realloc(entries->items, (entries->count + 1) * sizeof *items);
+    entries->partial |= !items;
     if (!items)
         return;
     entries->items = items;
@@ -79,10 +80,12 @@ static void add_entry(struct mr_upload_entries *entries, uint64_t number, char *
                                     .endpoint = strdup(endpoint),
                                     .bucket = strdup(bucket),
                                     .name = strdup(name)};
-    if (entry.endpoint && entry.bucket && entry.name)
+    if (entry.endpoint && entry.bucket && entry.name) {
         items[entries->count++] = entry;
-    else
+    } else {
+        entries->partial = true;
         entry_close(&entry);
+    }
 }
 
 static void read_line(struct mr_upload_entries *entries, char *line)
@@ -98,6 +101,7 @@ static void read_line(struct mr_upload_entries *entries, char *line)
         char *id = word(&rest);
         free(entry->id);
         entry->id = id && decode(id) ? strdup(id) : NULL;
+        entries->partial |= !entry->id;
     } else if (strcmp(kind, "E") == 0 && entry) {
         entry_close(entry);
         *entry = entries->items[--entries->count];
@@ -106,7 +110,7 @@ static void read_line(struct mr_upload_entries *entries, char *line)
 
 int mr_upload_entries_read(struct mr_upload_entries *entries, int fd, off_t size)
 {
-    *entries = (struct mr_upload_entries){0};
+    *entries = (struct mr_upload_entries){.partial = size > FILE_MAX_BYTES};
     size_t length = size < FILE_MAX_BYTES ? (size_t)size : FILE_MAX_BYTES;
     char *text = malloc(length + 1);
     ssize_t n = text ? pread(fd, text, length, 0) : -1;
@@ -144,8 +148,8 @@ static bool has_id(int fd, const char *bucket, const char *id)
     struct mr_upload_entries entries;
     struct stat status;
     if (fstat(fd, &status) != 0 || mr_upload_entries_read(&entries, fd, status.st_size) != 0)
-        return true; /* nobody knows: the careful error */
-    bool found = false;
+        return true;              /* nobody knows: the careful error */
+    bool found = entries.partial; /* nobody knows: the careful error */
     for (unsigned i = 0; i < entries.count; i++)
         found |=
             entries.items[i].id && strcmp(entries.items[i].id, id) == 0 && strcmp(entries.items[i].bucket, bucket) == 0;

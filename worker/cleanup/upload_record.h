@@ -25,6 +25,7 @@ struct mr_upload_entry {
 struct mr_upload_entries {
     struct mr_upload_entry *items;
     unsigned count;
+    bool partial; /* there was no memory for all, or the log is too long */
 };
 
 /* Those of a log of `size` bytes; what is no line of one is passed over. 0, or -1 with mr_error. */
