@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "shm/base/durable.h"
 #include "shm/base/error.h"
 #include "shm/base/unpack.h"
 #include "shm/index/index_image.h"
@@ -218,46 +219,12 @@ out:
     return rc;
 }
 
-/* The folders on the way to path. */
-static int make_folders(const char *path)
-{
-    char folder[PATH_MAX];
-    if ((size_t)snprintf(folder, sizeof folder, "%s", path) >= sizeof folder) {
-        mr_error_set(MR_E_USAGE, "the path of a saved index is too long: %.100s...", path);
-        return -1;
-    }
-    for (char *at = strchr(folder + 1, '/'); at; at = strchr(at + 1, '/')) {
-        *at = '\0';
-        if (mkdir(folder, 0777) != 0 && errno != EEXIST) {
-            mr_error_set_errno(errno, "cannot make the folder %s", folder);
-            return -1;
-        }
-        *at = '/';
-    }
-    return 0;
-}
-
-static void sync_folder(const char *path)
-{
-    char folder[PATH_MAX];
-    snprintf(folder, sizeof folder, "%s", path);
-    char *slash = strrchr(folder, '/');
-    if (!slash)
-        strcpy(folder, ".");
-    else
-        slash[slash == folder ? 1 : 0] = '\0';
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return; /* the file is there; a crash of the machine may lose its name */
-    fsync(fd);
-    close(fd);
-}
-
 int mr_index_file_save(const char *path, const struct mr_index *index, const struct mr_index_file_extra *extra,
                        bool replace)
 {
     int fd = -1, rc = -1;
-    if (make_folders(path) != 0)
+    bool named = false;
+    if (mr_durable_make_folders(path, false) != 0)
         return -1;
     char temporary[PATH_MAX];
     if ((size_t)snprintf(temporary, sizeof temporary, "%s.XXXXXX.tmp", path) >= sizeof temporary) {
@@ -279,15 +246,15 @@ int mr_index_file_save(const char *path, const struct mr_index *index, const str
         mr_error_set_errno(errno, "%s: cannot sync", path);
         goto out;
     }
-    if ((replace ? rename(temporary, path) : link(temporary, path)) != 0) {
+    if ((replace ? rename(temporary, path) : mr_durable_name_new(temporary, path)) != 0) {
         mr_error_set_errno(errno, "cannot save an index as %s", path);
         goto out;
     }
-    sync_folder(path);
-    rc = 0;
+    named = true;
+    rc = mr_durable_sync_folder(path, fd);
 out:
     close(fd);
-    if (rc != 0 || !replace)
+    if (!named)
         unlink(temporary);
     return rc;
 }

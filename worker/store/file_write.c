@@ -1,7 +1,7 @@
 /*
  * What writes to a local folder. A new file grows under a temporary name beside its own and gets that when it is whole
- * and on the disk: by link(2) where it must not exist, else by rename(2), so that a reader sees the old bytes or the
- * new ones.
+ * and on the disk: by rename(2), or by mr_durable_name_new where it must not exist, so that a reader sees the old
+ * bytes or the new ones.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "shm/base/checksum.h"
+#include "shm/base/durable.h"
 #include "worker/store/file_impl.h"
 #include "worker/store/leftovers.h"
 
@@ -117,19 +118,6 @@ static int put(struct file_write *file, const unsigned char *data, size_t length
     return 0;
 }
 
-/* The name is on the disk too. A file system that cannot do that for folders is no failure. */
-static void sync_folder(const char *path)
-{
-    char folder[MR_STORE_NAME_MAX];
-    const char *slash = strrchr(path, '/');
-    snprintf(folder, sizeof folder, "%.*s", slash && slash > path ? (int)(slash - path) : 1, slash ? path : ".");
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return;
-    fsync(fd);
-    close(fd);
-}
-
 int mr_file_publish(const struct file_call *call, int fd, const char *temporary, struct stat *st)
 {
     struct timespec times[2];
@@ -144,7 +132,7 @@ int mr_file_publish(const struct file_call *call, int fd, const char *temporary,
     }
     if (check_target(call) != 0)
         return -1;
-    int rc = call->generation == 0 ? link(temporary, call->name) : rename(temporary, call->name);
+    int rc = call->generation == 0 ? mr_durable_name_new(temporary, call->name) : rename(temporary, call->name);
     if (rc != 0 && errno == EEXIST) {
         mr_error_set(MR_E_EXISTS, "it exists already");
         return -1;
@@ -153,10 +141,7 @@ int mr_file_publish(const struct file_call *call, int fd, const char *temporary,
         mr_error_set_errno(errno, "cannot give it its name");
         return -1;
     }
-    if (call->generation == 0)
-        unlink(temporary);
-    sync_folder(call->name);
-    return 0;
+    return mr_durable_sync_folder(call->name, fd);
 }
 
 static int publish(struct file_call *call, struct stat *st)

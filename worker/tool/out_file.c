@@ -8,25 +8,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "shm/base/clock.h"
+#include "shm/base/durable.h"
 #include "shm/base/error.h"
+#include "worker/store/leftovers.h"
 
-/* The folder that path lies in. */
-static void folder_of(const char *path, char out[PATH_MAX])
-{
-    const char *slash = strrchr(path, '/');
-    if (!slash)
-        snprintf(out, PATH_MAX, ".");
-    else
-        snprintf(out, PATH_MAX, "%.*s", slash == path ? 1 : (int)(slash - path), path);
-}
-
-/* A name beside path that nothing has. */
+/* A name beside path that nothing has, which others remove some time after our death (leftovers.h). */
 static int temporary_name(const char *path, char out[PATH_MAX])
 {
-    char folder[PATH_MAX];
-    folder_of(path, folder);
-    int n = snprintf(out, PATH_MAX, "%s/.millrace-%016llx", folder, (unsigned long long)mr_random64());
+    char name[MR_LEFTOVER_SIZE];
+    mr_leftover_name(MR_LEFTOVER_PART, name);
+    const char *slash = strrchr(path, '/');
+    int n = snprintf(out, PATH_MAX, "%.*s%s", slash ? (int)(slash - path) + 1 : 0, path, name);
     if (n < PATH_MAX)
         return 0;
     out[0] = '\0';
@@ -37,19 +29,24 @@ static int temporary_name(const char *path, char out[PATH_MAX])
 static int open_regular(struct mr_out_file *file)
 {
     char folder[PATH_MAX];
-    folder_of(file->path, folder);
-    file->fd = open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+    if (mr_durable_folder_of(file->path, folder, sizeof folder) != 0)
+        return -1;
+    /* A file without a name gets one by way of /proc. */
+    bool unnamed = access("/proc/self/fd", X_OK) == 0;
+    file->fd = unnamed ? open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666) : -1;
     if (file->fd >= 0)
         return 0;
-    if (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT) {
+    if (unnamed && errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT) {
         mr_error_set_errno(errno, "%s", file->path);
         return -1;
     }
     if (temporary_name(file->path, file->named) != 0) /* a file system without O_TMPFILE, or no such folder */
         return -1;
     file->fd = open(file->named, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (file->fd >= 0)
+    if (file->fd >= 0) {
+        (void)mr_leftover_lock(file->fd); /* nobody else knows it yet */
         return 0;
+    }
     file->named[0] = '\0';
     mr_error_set_errno(errno, "%s", file->path);
     return -1;
@@ -87,42 +84,32 @@ static void keep_mode(const struct mr_out_file *file)
         (void)fchmod(file->fd, st.st_mode & 0777);
 }
 
+/* 0, or -1 with errno. */
 static int give_name(struct mr_out_file *file)
 {
     char open_file[64];
     snprintf(open_file, sizeof open_file, "/proc/self/fd/%d", file->fd);
-    const char *from = file->named[0] != '\0' ? file->named : open_file;
-    if (linkat(AT_FDCWD, from, AT_FDCWD, file->path, AT_SYMLINK_FOLLOW) == 0)
-        return 0;
-    if (errno != EEXIST || file->absent)
-        return -1;
-    /* A link replaces nothing: it gets a name of its own first. */
     if (file->named[0] == '\0') {
+        if (linkat(AT_FDCWD, open_file, AT_FDCWD, file->path, AT_SYMLINK_FOLLOW) == 0)
+            return 0;
+        if (errno != EEXIST || file->absent)
+            return -1;
+        /* A link replaces nothing: it gets a name of its own first. */
         if (temporary_name(file->path, file->named) != 0 ||
             linkat(AT_FDCWD, open_file, AT_FDCWD, file->named, AT_SYMLINK_FOLLOW) != 0) {
             file->named[0] = '\0';
             return -1;
         }
     }
-    if (rename(file->named, file->path) != 0)
-        return -1;
-    file->named[0] = '\0';
-    return 0;
-}
-
-static void sync_folder(const char *path)
-{
-    char folder[PATH_MAX];
-    folder_of(path, folder);
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd >= 0) {
-        (void)fsync(fd);
-        close(fd);
-    }
+    int rc = file->absent ? mr_durable_name_new(file->named, file->path) : rename(file->named, file->path);
+    if (rc == 0)
+        file->named[0] = '\0';
+    return rc;
 }
 
 int mr_out_file_commit(struct mr_out_file *file)
 {
+    int rc = 0;
     if (!file->plain) {
         keep_mode(file);
         if (fsync(file->fd) != 0 || give_name(file) != 0) {
@@ -134,10 +121,10 @@ int mr_out_file_commit(struct mr_out_file *file)
                 mr_error_set_errno(errnum, "%s", file->path);
             return -1;
         }
-        sync_folder(file->path);
+        rc = mr_durable_sync_folder(file->path, file->fd);
     }
     mr_out_file_abort(file);
-    return 0;
+    return rc;
 }
 
 void mr_out_file_abort(struct mr_out_file *file)

@@ -19,7 +19,7 @@ struct mr_out_file {
 
 /* 0, or -1: EXISTS where it must be absent and is not; what open(2) says. */
 int mr_out_file_open(struct mr_out_file *file, const char *path, bool absent);
-/* Syncs, names and closes it: 0, or -1, and then nothing of it is left. */
+/* Syncs, names and closes it: 0, or -1, and then nothing of it is left, unless its name alone could not be synced. */
 int mr_out_file_commit(struct mr_out_file *file);
 /* Closes it; nothing of it is left. Safe after commit. */
 void mr_out_file_abort(struct mr_out_file *file);

@@ -11,6 +11,7 @@
 
 #include "shm/base/checksum.h"
 #include "shm/base/clock.h"
+#include "shm/base/durable.h"
 #include "shm/base/error.h"
 #include "shm/base/log.h"
 #include "worker/cleanup/upload_record.h"
@@ -285,22 +286,6 @@ static int sum_up(struct mr_write_lane *lane, uint32_t parts, uint64_t bytes)
 
 /* ---- states ---- */
 
-/* Of a file: users expect the folder of a checkpoint to be made. */
-static int make_folders(const char *path)
-{
-    char folder[MR_STORE_NAME_MAX + 1];
-    snprintf(folder, sizeof folder, "%s", path);
-    for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = 0;
-        if (mkdir(folder, 0777) != 0 && errno != EEXIST && errno != EROFS && errno != EACCES) {
-            mr_error_set_errno(errno, "cannot make the folder %s", folder);
-            return -1;
-        }
-        *slash = '/';
-    }
-    return 0;
-}
-
 /* Its worker is dead, and a successor may come. */
 static bool is_going_on(const char *name)
 {
@@ -330,7 +315,7 @@ static void begin(struct mr_write_lane *lane)
 {
     lane->state = MR_WRITE_BEGINNING;
     if (lane->uri.scheme == MR_SCHEME_FILE && !lane->resumed) {
-        if (make_folders(lane->name) != 0) {
+        if (mr_durable_make_folders(lane->name, true) != 0) { /* users expect the folder of a checkpoint to be made */
             fail_here(lane);
             return;
         }

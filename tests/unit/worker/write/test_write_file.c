@@ -1,6 +1,7 @@
 /* test_write_file.c - the write role's lanes into a folder: sizes, a worker that dies, a full disk, leftovers. */
 #include <check.h>
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,6 +22,37 @@
 #include "write_scene.h"
 
 #define COUNT(table) (int)(sizeof(table) / sizeof *(table))
+
+/* What the file system lacks (ld --wrap), and how its folders fail. */
+static int rename_fails, link_fails, folder_sync_fails;
+
+int __real_renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned flags);
+int __wrap_renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned flags);
+int __wrap_renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
+{
+    errno = rename_fails;
+    return rename_fails ? -1 : __real_renameat2(from_folder, from, to_folder, to, flags);
+}
+
+int __real_link(const char *from, const char *to);
+int __wrap_link(const char *from, const char *to);
+int __wrap_link(const char *from, const char *to)
+{
+    errno = link_fails;
+    return link_fails ? -1 : __real_link(from, to);
+}
+
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+int __wrap_fsync(int fd)
+{
+    struct stat st;
+    if (folder_sync_fails && fstat(fd, &st) == 0 && S_ISDIR(st.st_mode)) {
+        errno = folder_sync_fails;
+        return -1;
+    }
+    return __real_fsync(fd);
+}
 
 static unsigned char data[45 * SCENE_PART];
 static char base[64], folder[128], path[192], uri[256];
@@ -135,6 +167,59 @@ START_TEST(a_new_file_that_must_be_new)
     scene.if_absent = true;
     scene_write(&scene);
     check_stored(sizes[_i]);
+    scene_close(&scene);
+}
+END_TEST
+
+/* exFAT through FUSE, NFS: a new name without renameat2, and without links. */
+START_TEST(a_file_system_without_links)
+{
+    rename_fails = EINVAL;
+    link_fails = _i % 2 ? EPERM : 0;
+    scene_open(&scene, "", uri, data, 3 * SCENE_PART + 1);
+    scene.if_absent = _i / 2;
+    scene_write(&scene);
+    check_stored(3 * SCENE_PART + 1);
+    scene_close(&scene);
+    scene_open(&scene, "", uri, data, 5);
+    scene.if_absent = true;
+    scene_write(&scene);
+    check_failed(MR_E_EXISTS, "exists already");
+    ck_assert_uint_eq(count_files(), 1);
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(a_worker_that_dies_without_links)
+{
+    uint64_t size = 3 * SCENE_PART + 5;
+    rename_fails = EINVAL;
+    link_fails = _i % 2 ? EPERM : 0;
+    scene_open(&scene, "", uri, data, size);
+    scene.if_absent = true;
+    scene_start(&scene);
+    for (int n = 0; n < _i && !mr_write_lane_is_ended(scene.worker); n++)
+        scene_step(&scene, 20);
+    scene_die(&scene);
+    scene_write(&scene);
+    check_stored(size);
+    scene_close(&scene);
+}
+END_TEST
+
+/* Its name may be gone after a crash of the machine: nobody is told that it is saved. */
+START_TEST(a_folder_that_cannot_be_synced)
+{
+    make_folder();
+    folder_sync_fails = EIO;
+    scene_open(&scene, "", uri, data, 3 * SCENE_PART);
+    scene_write(&scene);
+    check_failed(MR_E_IO, "cannot bring the names in");
+    scene_close(&scene);
+    folder_sync_fails = EINVAL; /* it cannot do that for folders */
+    scene_open(&scene, "", uri, data, 2 * SCENE_PART);
+    scene_write(&scene);
+    check_stored(2 * SCENE_PART);
     scene_close(&scene);
 }
 END_TEST
@@ -387,6 +472,9 @@ int main(void)
     tcase_add_loop_test(tc, a_new_file_that_must_be_new, 0, COUNT(sizes));
     tcase_add_loop_test(tc, a_worker_that_dies, 0, 30);
     tcase_add_loop_test(tc, a_file_of_the_same_size, 0, 8);
+    tcase_add_loop_test(tc, a_file_system_without_links, 0, 4);
+    tcase_add_loop_test(tc, a_worker_that_dies_without_links, 0, 24);
+    tcase_add_test(tc, a_folder_that_cannot_be_synced);
     tcase_add_loop_test(tc, somebody_else_writes_it, 0, 2);
     tcase_add_test(tc, given_up);
     tcase_add_test(tc, given_up_while_the_worker_was_dead);
