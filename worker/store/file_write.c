@@ -16,6 +16,8 @@
 #include "worker/store/file_impl.h"
 #include "worker/store/leftovers.h"
 
+#define TIME_TRIES 4 /* seconds that a time of modification is set ahead, at most */
+
 struct file_write {
     struct mr_store_insert_request insert;
     uint64_t at; /* bytes written */
@@ -118,13 +120,37 @@ static int put(struct file_write *file, const unsigned char *data, size_t length
     return 0;
 }
 
+/*
+ * A time of modification that is not that of the file which is replaced. The kernel's own move in steps of milliseconds,
+ * and a file system may keep whole seconds (exFAT by way of FUSE) or two of them (vfat): two writes could be one
+ * generation. 0 (st is what the file system keeps of it), or -1 with mr_error.
+ */
+static int set_generation(const struct file_call *call, int fd, struct stat *st)
+{
+    struct stat old = {0};
+    struct timespec times[2];
+    clock_gettime(CLOCK_REALTIME, &times[1]);
+    bool replaces = stat(call->name, &old) == 0;
+    for (unsigned i = 0; i < TIME_TRIES; i++) {
+        times[0] = times[1];
+        (void)futimens(fd, times);
+        struct statx fresh; /* what was set may be cached here, and cut off there */
+        (void)statx(fd, "", AT_EMPTY_PATH | AT_STATX_FORCE_SYNC, STATX_MTIME, &fresh);
+        if (fstat(fd, st) != 0) {
+            mr_error_set_errno(errno, "cannot look it up");
+            return -1;
+        }
+        if (!replaces || mr_file_generation(st) != mr_file_generation(&old))
+            break;
+        times[1].tv_sec++;
+    }
+    return 0;
+}
+
 int mr_file_publish(const struct file_call *call, int fd, const char *temporary, struct stat *st)
 {
-    struct timespec times[2];
-    /* The kernel's own times of modification move in steps of milliseconds: two writes could be one generation. */
-    clock_gettime(CLOCK_REALTIME, &times[1]);
-    times[0] = times[1];
-    futimens(fd, times);
+    if (set_generation(call, fd, st) != 0)
+        return -1;
     if (fsync(fd) != 0) {
         mr_file_set_write_error(errno);
         mr_error_append("cannot bring it to the disk");
@@ -137,7 +163,7 @@ int mr_file_publish(const struct file_call *call, int fd, const char *temporary,
         mr_error_set(MR_E_EXISTS, "it exists already");
         return -1;
     }
-    if (rc != 0 || fstat(fd, st) != 0) {
+    if (rc != 0) {
         mr_error_set_errno(errno, "cannot give it its name");
         return -1;
     }

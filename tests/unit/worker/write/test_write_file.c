@@ -54,6 +54,21 @@ int __wrap_fsync(int fd)
     return __real_fsync(fd);
 }
 
+/* Times of modification in whole steps of seconds; 0: as they are set. */
+static int time_step_s;
+
+int __real_futimens(int fd, const struct timespec times[2]);
+int __wrap_futimens(int fd, const struct timespec times[2]);
+int __wrap_futimens(int fd, const struct timespec times[2])
+{
+    struct timespec coarse[2];
+    if (!times || time_step_s == 0)
+        return __real_futimens(fd, times);
+    for (int i = 0; i < 2; i++)
+        coarse[i] = (struct timespec){.tv_sec = times[i].tv_sec / time_step_s * time_step_s};
+    return __real_futimens(fd, coarse);
+}
+
 static unsigned char data[45 * SCENE_PART];
 static char base[64], folder[128], path[192], uri[256];
 static struct scene scene;
@@ -204,6 +219,22 @@ START_TEST(a_worker_that_dies_without_links)
     scene_write(&scene);
     check_stored(size);
     scene_close(&scene);
+}
+END_TEST
+
+/* vfat keeps steps of two seconds, exFAT by way of FUSE of one: what is written twice has two generations. */
+START_TEST(times_in_whole_seconds)
+{
+    time_step_s = _i + 1;
+    uint64_t before = 0;
+    for (int save = 0; save < 3; save++) {
+        scene_open(&scene, "", uri, data, 3 * SCENE_PART);
+        scene_write(&scene);
+        check_stored(3 * SCENE_PART);
+        ck_assert_uint_ne(scene.generation, before);
+        before = scene.generation;
+        scene_close(&scene);
+    }
 }
 END_TEST
 
@@ -474,6 +505,7 @@ int main(void)
     tcase_add_loop_test(tc, a_file_of_the_same_size, 0, 8);
     tcase_add_loop_test(tc, a_file_system_without_links, 0, 4);
     tcase_add_loop_test(tc, a_worker_that_dies_without_links, 0, 24);
+    tcase_add_loop_test(tc, times_in_whole_seconds, 0, 2);
     tcase_add_test(tc, a_folder_that_cannot_be_synced);
     tcase_add_loop_test(tc, somebody_else_writes_it, 0, 2);
     tcase_add_test(tc, given_up);
