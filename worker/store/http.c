@@ -44,10 +44,11 @@ static size_t on_header(char *line, size_t unit, size_t count, void *arg)
     struct mr_http_call *call = arg;
     size_t length = unit * count;
     int status = mr_http_headers_status(line, length);
-    moved(call);
     const char *url;
     size_t url_length;
-    if (status != 0) {                                              /* also after a 100 Continue */
+    if (status != 0) { /* also after a 100 Continue */
+        if (call->first_ns == 0)
+            moved(call); /* a head that comes line by line, or again and again, is no progress */
         call->first_ns = call->http->now_ns - call->started_ns + 1; /* 0 means none */
         call->status = status;
         call->head_ended = false;
@@ -55,6 +56,8 @@ static size_t on_header(char *line, size_t unit, size_t count, void *arg)
         forget_location(call);
     } else if (length > 0 && (line[0] == '\r' || line[0] == '\n')) {
         call->head_ended = true;
+        if (call->status / 100 != 1)
+            moved(call);
     } else {
         mr_http_headers_line(&call->headers, line, length);
         if (!call->location && mr_http_headers_location(line, length, &url, &url_length))
@@ -151,13 +154,17 @@ static size_t on_body(char *data, size_t unit, size_t count, void *arg)
     if (call->status / 100 != 2) {
         size_t room = COLLECT_ERROR_MAX - call->collected_length;
         rc = collect(call, data, length < room ? length : room, COLLECT_ERROR_MAX);
+        if (rc == 0)
+            rc = length > room; /* the rest, which may have no end, is not waited for */
     } else if (call->sink) {
         rc = call->sink(call->arg, call, data, length);
     } else {
         rc = collect(call, data, length, call->collect_max);
     }
+    if (rc > 0)
+        call->cut = true;
     if (rc != 0)
-        return length == 0 ? 1 : fail_sink(call);
+        return length == 0 ? 1 : rc > 0 ? 0 : fail_sink(call);
     call->received += length;
     if (call->received - call->moved_received >= MOVE_BYTES) {
         call->moved_received = call->received;
@@ -386,7 +393,7 @@ struct mr_http_call *mr_http_start(struct mr_http *http, const struct mr_http_re
                                ? request->first_timeout_ms * MR_MILLISECOND_NS
                                : call->stall_limit_ns;
     call->status = 0;
-    call->head_ended = false;
+    call->head_ended = call->cut = false;
     memset(&call->headers, 0, sizeof call->headers);
     call->collected_length = 0;
     call->sink_code = MR_OK;
@@ -460,7 +467,7 @@ static void finish(struct mr_http *http, struct mr_http_call *call, enum mr_code
 
 static void finish_curl(struct mr_http *http, struct mr_http_call *call, CURLcode curl)
 {
-    if (curl == CURLE_OK && call->head_ended) {
+    if ((curl == CURLE_OK || call->cut) && call->head_ended) {
         finish(http, call, MR_OK, "");
     } else if (curl == CURLE_OK) { /* libcurl takes that for a whole answer without a body */
         finish(http, call, MR_E_NET, "the connection ended within the head of the answer");

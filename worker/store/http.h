@@ -61,9 +61,11 @@ struct mr_http_request {
 
     /*
      * The body of a 2xx answer, as it arrives, inside mr_http_step. Must not block, start or cancel anything.
-     * Returns 0, or -1 with mr_error set: the transfer ends and done gets that code and text. NULL: the body is
-     * collected and handed to done (at most collect_max bytes, 0: 64 MiB; more is MR_E_PROTOCOL).
-     * The body of any other answer is never given to the sink; its first 16 KiB are collected for the error text.
+     * Returns 0; 1: that is enough, the rest is not wanted and the call ends well; -1 with mr_error set: the transfer
+     * ends and done gets that code and text. NULL: the body is collected and handed to done (at most collect_max bytes,
+     * 0: 64 MiB; more is MR_E_PROTOCOL).
+     * The body of any other answer is never given to the sink; its first 16 KiB are collected for the error text, and
+     * the call ends with them.
      */
     int (*sink)(void *arg, const struct mr_http_call *call, const void *data, size_t length);
     uint64_t collect_max;
@@ -89,9 +91,10 @@ struct mr_http_headers {
 };
 
 struct mr_http_result {
-    enum mr_code code; /* MR_OK: an answer came whole, whatever its status. Else NET, TIMEOUT, PROTOCOL, sink's code */
-    const char *text;  /* what happened where code is not MR_OK; "" otherwise */
-    int status;        /* 0 where no answer came */
+    enum mr_code
+        code; /* MR_OK: an answer came, or as much of it as is wanted, whatever its status. Else NET, TIMEOUT, PROTOCOL, sink's code */
+    const char *text; /* what happened where code is not MR_OK; "" otherwise */
+    int status;       /* 0 where no answer came */
     struct mr_http_headers headers;
     const char *body; /* collected body, NUL-terminated after body_length; "" where there is none */
     size_t body_length;

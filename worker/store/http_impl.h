@@ -32,6 +32,7 @@ struct mr_http_call {
     uint64_t moved_received;
     int status;
     bool head_ended; /* the empty line after the header lines has come */
+    bool cut;        /* ended by us: enough of the body has come */
     struct mr_http_headers headers;
     char *collected;
     size_t collected_length, collected_size;

@@ -14,6 +14,7 @@
 
 static struct fault_server *server;
 static struct mr_http *http;
+static _Atomic bool endless_over;
 static char last_head[8192], last_target[8192], last_body[4096], last_method[16];
 
 /* What one call ended with. */
@@ -73,6 +74,18 @@ static bool handle(void *arg, struct fault_conn *conn, const struct fault_reques
     }
     if (strcmp(path, "/silent") == 0) {
         fault_wait(conn, 20000);
+        return false;
+    }
+    if (strncmp(path, "/endless-", 9) == 0) {
+        bool body = strcmp(path, "/endless-error") == 0;
+        const char *piece =
+            strcmp(path, "/endless-head") == 0 ? "X-More: and more\r\n" : "HTTP/1.1 100 Continue\r\n\r\n";
+        if (body || strcmp(path, "/endless-head") == 0)
+            fault_printf(conn, "HTTP/1.1 503 Busy\r\nRetry-After: 1\r\n%s", body ? "\r\n" : "");
+        while (!endless_over) {
+            fault_send(conn, body ? big : piece, body ? 5000 : strlen(piece));
+            fault_wait(conn, 20);
+        }
         return false;
     }
     if (strcmp(path, "/short") == 0) {
@@ -313,6 +326,26 @@ START_TEST(stalls_end)
 }
 END_TEST
 
+/* It moves all the time, and never ends. */
+START_TEST(answers_without_end)
+{
+    static const char *const paths[] = {"/endless-error", "/endless-head", "/endless-continue"};
+    static struct seen seen[3];
+    for (int i = 0; i < 3; i++)
+        start(&seen[i], paths[i], (struct mr_http_request){.stall_timeout_ms = 400, .sink = on_sink});
+    for (int i = 0; i < 3; i++)
+        run_until(&seen[i].done);
+    endless_over = true;
+    ck_assert_int_eq(seen[0].code, MR_OK); /* its status and its first bytes say enough */
+    ck_assert_int_eq(seen[0].status, 503);
+    ck_assert_uint_eq(seen[0].headers.retry_after_ms, 1000);
+    ck_assert_uint_eq(seen[0].body_length, 16384);
+    ck_assert_int_eq(seen[1].code, MR_E_TIMEOUT);
+    ck_assert_int_eq(seen[2].code, MR_E_TIMEOUT);
+    ck_assert_uint_eq(mr_http_in_flight(http), 0);
+}
+END_TEST
+
 START_TEST(cancelled_calls_are_silent)
 {
     static struct seen gone[8], seen;
@@ -465,6 +498,7 @@ int main(void)
     tcase_add_test(tc, broken_answers);
     tcase_add_test(tc, refused_connection);
     tcase_add_test(tc, stalls_end);
+    tcase_add_test(tc, answers_without_end);
     tcase_add_test(tc, cancelled_calls_are_silent);
     tcase_add_test(tc, callbacks_start_the_next_requests);
     tcase_add_test(tc, timers_and_the_extra_descriptor);
