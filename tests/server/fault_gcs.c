@@ -65,6 +65,7 @@ static bool send_body(struct fault_conn *conn, const struct fault_step *step, co
     switch (step->kind) {
     case FAULT_RESET:
     case FAULT_CLOSE:
+    case FAULT_NO_RANGE_CUT:
         fault_send(conn, data, MIN(step->after, length));
         if (step->kind == FAULT_RESET) {
             fault_wait(conn, 50); /* a reset overtakes what is not read yet */
@@ -94,6 +95,9 @@ static bool send_body(struct fault_conn *conn, const struct fault_step *step, co
     case FAULT_SHORT:
         fault_send(conn, data, length - step->after);
         return true;
+    case FAULT_NO_RANGE_OPEN:
+        send_chunked(conn, data, length, 0);
+        return true;
     case FAULT_CHUNKED_LONG:
         send_chunked(conn, data, length, step->after);
         return true;
@@ -112,7 +116,9 @@ static bool answer_media(struct fault_gcs *gcs, struct fault_conn *conn, const s
     char head[512];
     unsigned long long first = 0, last = gcs->size ? gcs->size - 1 : 0;
     const char *range = fault_header(request, "Range");
-    if (range && step->kind != FAULT_NO_RANGE) {
+    bool ignored =
+        step->kind == FAULT_NO_RANGE || step->kind == FAULT_NO_RANGE_CUT || step->kind == FAULT_NO_RANGE_OPEN;
+    if (range && !ignored) {
         if (sscanf(range, "bytes=%llu-%llu", &first, &last) != 2 || first >= gcs->size) {
             fault_answer(conn, 416, "", "", 0);
             return true;
@@ -120,6 +126,8 @@ static bool answer_media(struct fault_gcs *gcs, struct fault_conn *conn, const s
         last = MIN(last, gcs->size - 1);
         snprintf(head, sizeof head, "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes %llu-%llu/%llu\r\n",
                  first + (step->kind == FAULT_OTHER_RANGE), last, (unsigned long long)gcs->size);
+        if (step->kind == FAULT_NOT_PARTIAL)
+            snprintf(head, sizeof head, "HTTP/1.1 200 OK\r\n");
     } else {
         snprintf(head, sizeof head, "HTTP/1.1 200 OK\r\n");
     }
@@ -131,7 +139,7 @@ static bool answer_media(struct fault_gcs *gcs, struct fault_conn *conn, const s
                  (unsigned long long)gcs->generation, step->extra ? step->extra : "");
     if (step->kind == FAULT_GUNZIPPED)
         fault_printf(conn, "x-guploader-response-body-transformations: gunzipped\r\n");
-    if (step->kind == FAULT_CHUNKED_LONG || step->kind == FAULT_CHUNKED_SHORT)
+    if (step->kind == FAULT_CHUNKED_LONG || step->kind == FAULT_CHUNKED_SHORT || step->kind == FAULT_NO_RANGE_OPEN)
         fault_printf(conn, "Transfer-Encoding: chunked\r\n\r\n");
     else
         fault_printf(conn, "Content-Length: %llu\r\n\r\n", (unsigned long long)told);

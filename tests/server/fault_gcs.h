@@ -25,6 +25,9 @@ enum fault_kind {
     FAULT_CHUNKED_LONG,  /* no Content-Length, `after` bytes more */
     FAULT_CHUNKED_SHORT, /* no Content-Length, `after` bytes fewer */
     FAULT_NO_RANGE,      /* 200 with everything, whatever the range */
+    FAULT_NO_RANGE_CUT,  /* the same, and FIN after `after` bytes */
+    FAULT_NO_RANGE_OPEN, /* the same without Content-Length, in chunks */
+    FAULT_NOT_PARTIAL,   /* 200 with the range alone */
     FAULT_OTHER_RANGE,   /* 206 with a range that begins one byte later */
     FAULT_GUNZIPPED,     /* the header of a server that decompressed */
     FAULT_CLOSE_AFTER,   /* a good answer, then the connection closes without a word */

@@ -34,7 +34,7 @@ struct gcs_call *mr_gcs_take(struct gcs_store *store, enum gcs_kind kind, void *
     call->arg = arg;
     call->http = NULL;
     call->refused = false;
-    call->head_checked = false;
+    call->head_checked = call->whole_came = false;
     call->line_count = 0;
     mr_text_clear(&call->name);
     mr_text_clear(&call->lines);

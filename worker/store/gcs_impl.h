@@ -35,6 +35,7 @@ struct gcs_store {
     struct mr_text user_project; /* "&userProject=x", or nothing */
     char *project;               /* "x", or NULL */
     struct mr_text url;          /* of the request that is being built */
+    bool no_ranges;              /* it answers a range with the whole object, which has been said */
     bool no_parts;               /* it has no upload parts */
     bool no_batch;               /* the endpoint has no batches: 404, 405 or 501 */
     struct gcs_call *pool;
@@ -86,8 +87,10 @@ struct gcs_call {
     struct mr_store_get_request get;
     uint64_t generation;
     struct mr_store_got got;
-    bool head_checked;
-    struct mr_store_result lost; /* how a get for a generation that is gone ended, while it is looked up */
+    bool head_checked, whole_came; /* whole_came: instead of the range that was asked for */
+    bool more_follows;             /* there are bytes of it behind the range, or may be */
+    uint64_t skip;                 /* bytes of it before the range, still to come */
+    struct mr_store_result lost;   /* how a get for a generation that is gone ended, while it is looked up */
 };
 
 static inline struct gcs_store *mr_gcs_store(const struct gcs_call *call)

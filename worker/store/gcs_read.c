@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "shm/base/log.h"
 #include "worker/store/gcs_impl.h"
 
 /* Only what the index keeps: the rest of an object's metadata is ten times as long. */
@@ -80,6 +81,28 @@ struct mr_store_call *mr_gcs_stat(struct mr_store *base, const char *name, size_
 
 /* ---- get ---- */
 
+/* A range was asked for, and the whole object comes: what lies before it is skipped, and what lies behind it not read. */
+static int check_whole(struct gcs_call *call, const struct mr_http_headers *headers)
+{
+    const struct mr_store_get_request *get = &call->get;
+    if (headers->has_content_length && headers->content_length < get->offset + get->length) {
+        mr_error_set(MR_E_PROTOCOL, "bytes %llu and %llu more were asked for, and all %llu came",
+                     (unsigned long long)get->offset, (unsigned long long)get->length,
+                     (unsigned long long)headers->content_length);
+        return -1;
+    }
+    call->whole_came = true;
+    call->skip = get->offset;
+    call->more_follows = !headers->has_content_length || headers->content_length > get->offset + get->length;
+    char uri[400];
+    if (!mr_gcs_store(call)->no_ranges)
+        mr_log_warning("%s: a range was asked for, and the whole object comes, of which the range is kept: what lies "
+                       "between here and the store ignores ranges, and downloads cost more than they should",
+                       mr_gcs_uri(call, uri, sizeof uri));
+    mr_gcs_store(call)->no_ranges = true;
+    return 0;
+}
+
 /* Is the answer whose head has come the bytes that were asked for? 0, or -1 with mr_error. */
 static int check_head(struct gcs_call *call, int status, const struct mr_http_headers *headers)
 {
@@ -107,8 +130,10 @@ static int check_head(struct gcs_call *call, int status, const struct mr_http_he
                      (unsigned long long)get->offset, (unsigned long long)get->length);
         return -1;
     }
+    if (!get->whole && status == 200)
+        return check_whole(call, headers);
     if (get->offset > 0) {
-        mr_error_set(MR_E_PROTOCOL, "a range was asked for, and the whole object came (status %d)", status);
+        mr_error_set(MR_E_PROTOCOL, "a range was asked for, and something else came (status %d)", status);
         return -1;
     }
     if (headers->has_content_length && headers->content_length != get->length) {
@@ -125,16 +150,27 @@ static int on_get_body(void *arg, const struct mr_http_call *http, const void *d
     struct gcs_call *call = arg;
     if (!call->head_checked && check_head(call, mr_http_call_status(http), mr_http_call_headers(http)) != 0)
         return -1;
-    if (length > call->get.length - call->got.received) {
+    uint64_t left = call->get.length - call->got.received;
+    bool enough = false;
+    if (call->whole_came) {
+        size_t skipped = length < call->skip ? length : (size_t)call->skip;
+        call->skip -= skipped;
+        data = (const char *)data + skipped;
+        length -= skipped;
+        enough = length > left || (length == left && call->more_follows);
+        length = length > left ? (size_t)left : length;
+    }
+    if (length > left) {
         mr_error_set(MR_E_PROTOCOL, "more than the %llu bytes that were expected came",
                      (unsigned long long)call->get.length);
         return -1;
     }
-    memcpy(call->get.dest + call->got.received, data, length);
+    if (length > 0)
+        memcpy(call->get.dest + call->got.received, data, length);
     call->got.received += length;
-    if (call->get.progress)
+    if (call->get.progress && length > 0)
         call->get.progress(call->arg, length);
-    return 0;
+    return enough;
 }
 
 static int send_lookup(struct gcs_call *call);

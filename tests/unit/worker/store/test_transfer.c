@@ -262,11 +262,80 @@ END_TEST
 
 START_TEST(a_resume_gets_the_range_it_asked_for)
 {
-    static const struct fault_step no_range[] = {{.kind = FAULT_CLOSE, .after = 1000}, {.kind = FAULT_NO_RANGE}};
     static const struct fault_step other[] = {{.kind = FAULT_CLOSE, .after = 1000}, {.kind = FAULT_OTHER_RANGE}};
-    ck_assert_int_eq(fetch_with(no_range, 2)->code, MR_E_PROTOCOL);
-    gcs.media = 0;
+    static const struct fault_step alone[] = {{.kind = FAULT_CLOSE, .after = 1000}, {.kind = FAULT_NOT_PARTIAL}};
     ck_assert_int_eq(fetch_with(other, 2)->code, MR_E_PROTOCOL);
+    gcs.media = 0;
+    ck_assert_int_eq(fetch_with(alone, 2)->code, MR_E_PROTOCOL);
+}
+END_TEST
+
+/* 200 and the whole object for a range: the bytes before it are skipped, those behind it not taken. */
+static const struct {
+    struct fault_step step;
+    unsigned attempts;
+} ignored[] = {
+    {{.kind = FAULT_NO_RANGE}, 2},
+    {{.kind = FAULT_NO_RANGE_OPEN}, 2},
+    {{.kind = FAULT_NO_RANGE_CUT, .after = 0}, 3},
+    {{.kind = FAULT_NO_RANGE_CUT, .after = 99999}, 3}, /* before the range, at its beginning, within it */
+    {{.kind = FAULT_NO_RANGE_CUT, .after = 100000}, 3},
+    {{.kind = FAULT_NO_RANGE_CUT, .after = 200000}, 3},
+};
+
+START_TEST(a_range_that_is_answered_by_the_whole)
+{
+    struct fault_step script[] = {{.kind = FAULT_CLOSE, .after = 100000}, ignored[_i].step};
+    struct outcome *outcome = fetch_with(script, 2);
+    check_good(outcome, SIZE);
+    ck_assert(outcome->result.verified);
+    ck_assert_uint_eq(outcome->result.attempts, ignored[_i].attempts);
+    ck_assert_uint_eq(mr_transfer_counters(engine)->bytes, SIZE); /* what was skipped is no progress */
+    /* Within the object: its beginning, its middle, its end. */
+    for (uint64_t at = 0; at < 3; at++) {
+        struct mr_transfer_request request = whole();
+        request.offset = at * 100000;
+        request.length = 100000;
+        request.has_crc32c = false;
+        gcs.script = &ignored[_i].step;
+        gcs.steps = 1;
+        gcs.media = 0;
+        outcome = fetch(request);
+        ck_assert_msg(outcome->code == MR_OK, "%s", outcome->text);
+        ck_assert_uint_eq(outcome->result.crc32c, crc_of(request.offset, request.length));
+        ck_assert_mem_eq(dest, data + request.offset, request.length);
+        ck_assert_uint_eq(dest[request.length], 0);
+    }
+    ck_assert_uint_eq(mr_http_in_flight(http), 0);
+}
+END_TEST
+
+/* Every range of a large object, from a server that knows none. */
+START_TEST(parallel_ranges_that_are_ignored)
+{
+    static const struct fault_step script[] = {
+        {.kind = FAULT_NO_RANGE}, {.kind = FAULT_NO_RANGE_OPEN}, {.kind = FAULT_NO_RANGE}, {.kind = FAULT_NO_RANGE}};
+    open_engine((struct mr_transfer_options){.range_min_bytes = 1 << 20, .range_bytes = 1 << 20, .ranges = 4});
+    gcs.size = (4 << 20) - 12345;
+    struct outcome *outcome = fetch_with(script, 4);
+    check_good(outcome, gcs.size);
+    ck_assert_uint_eq(outcome->result.attempts, gcs.media); /* none of them is asked for again */
+    ck_assert_uint_gt(gcs.media, 2);
+    ck_assert_uint_eq(mr_transfer_counters(engine)->retries, 0);
+}
+END_TEST
+
+/* Another object than the one that was asked for is never skipped into. */
+START_TEST(a_whole_that_is_another)
+{
+    static const struct fault_step gunzipped[] = {
+        {.kind = FAULT_CLOSE, .after = 1000},
+        {.kind = FAULT_NO_RANGE, .extra = "x-guploader-response-body-transformations: gunzipped\r\n"}};
+    ck_assert_int_eq(fetch_with(gunzipped, 2)->code, MR_E_PROTOCOL);
+    static const struct fault_step replaced[] = {{.kind = FAULT_CLOSE, .after = 1000},
+                                                 {.kind = FAULT_NO_RANGE, .extra = "x-goog-generation: 8\r\n"}};
+    gcs.media = 0;
+    ck_assert_int_eq(fetch_with(replaced, 2)->code, MR_E_CHANGED);
 }
 END_TEST
 
@@ -554,6 +623,9 @@ int main(void)
     tcase_add_loop_test(tc, one_fault_is_repaired, 0, sizeof repaired / sizeof *repaired);
     tcase_add_loop_test(tc, one_fault_is_fatal, 0, sizeof fatal / sizeof *fatal);
     tcase_add_test(tc, a_resume_gets_the_range_it_asked_for);
+    tcase_add_loop_test(tc, a_range_that_is_answered_by_the_whole, 0, (int)(sizeof ignored / sizeof *ignored));
+    tcase_add_test(tc, parallel_ranges_that_are_ignored);
+    tcase_add_test(tc, a_whole_that_is_another);
     tcase_add_test(tc, many_faults_in_a_row);
     tcase_add_test(tc, always_the_wrong_bytes);
     tcase_add_test(tc, another_generation);
