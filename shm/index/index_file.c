@@ -23,7 +23,7 @@
 #include "shm/index/index_image.h"
 
 #define MAGIC       "MRINDEX\n"
-#define HEAD_BYTES  16u
+#define HEAD_BYTES  MR_INDEX_FILE_HEAD_BYTES
 #define HASH_BYTES  32u
 #define HEADER_MAX  (UINT64_C(256) << 20)
 #define BLOCK_BYTES (UINT64_C(1) << 20)
@@ -424,39 +424,62 @@ static int parse_header(struct mr_index_file *file, const uint8_t *header, size_
     return rc;
 }
 
-int mr_index_file_open(struct mr_index_file *file, int fd)
+/* Of a file of that many bytes. */
+static int read_head(int fd, uint64_t file_bytes, uint64_t *bytes)
 {
-    uint8_t *whole = NULL;
-    int rc = -1;
-    memset(file, 0, sizeof *file);
+    uint8_t head[HEAD_BYTES];
+    if (file_bytes < HEAD_BYTES || read_at(fd, head, sizeof head, 0) != 0 || memcmp(head, MAGIC, 8) != 0) {
+        mr_error_set(MR_E_CORRUPT, "this is no saved index");
+        return -1;
+    }
+    uint64_t length = get_u32(head + 8);
+    *bytes = HEAD_BYTES + length + HASH_BYTES;
+    if (get_u32(head + 12) != 0 || length > HEADER_MAX || *bytes > file_bytes)
+        return corrupt("the length of its header");
+    return 0;
+}
+
+static int file_size(int fd, uint64_t *bytes)
+{
     struct stat status;
     if (fstat(fd, &status) != 0) {
         mr_error_set_errno(errno, "saved index: cannot read");
         return -1;
     }
-    file->file_bytes = (uint64_t)status.st_size;
-    uint8_t head[HEAD_BYTES];
-    if (!S_ISREG(status.st_mode) || file->file_bytes < HEAD_BYTES || read_at(fd, head, sizeof head, 0) != 0 ||
-        memcmp(head, MAGIC, 8) != 0) {
+    if (!S_ISREG(status.st_mode)) {
         mr_error_set(MR_E_CORRUPT, "this is no saved index");
         return -1;
     }
-    uint64_t length = get_u32(head + 8), hashed = HEAD_BYTES + length;
-    if (get_u32(head + 12) != 0 || length > HEADER_MAX || hashed + HASH_BYTES > file->file_bytes)
-        return corrupt("the length of its header");
+    *bytes = (uint64_t)status.st_size;
+    return 0;
+}
+
+int mr_index_file_head(int fd, uint64_t *bytes)
+{
+    uint64_t size;
+    return file_size(fd, &size) == 0 ? read_head(fd, size, bytes) : -1;
+}
+
+int mr_index_file_open(struct mr_index_file *file, int fd)
+{
+    uint8_t *whole = NULL;
+    int rc = -1;
+    memset(file, 0, sizeof *file);
+    if (file_size(fd, &file->file_bytes) != 0 || read_head(fd, file->file_bytes, &file->data) != 0)
+        return -1;
+    uint64_t hashed = file->data - HASH_BYTES;
     whole = malloc(hashed + HASH_BYTES);
     if (!whole) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for the header of a saved index");
         return -1;
     }
-    file->data = hashed + HASH_BYTES;
     uint8_t hash[HASH_BYTES];
     if (read_at(fd, whole, file->data, 0) != 0 || hash_of(whole, hashed, hash) != 0)
         goto out;
     if (memcmp(hash, whole + hashed, HASH_BYTES) != 0)
         corrupt("its header does not match its hash");
     else
-        rc = parse_header(file, whole + HEAD_BYTES, length);
+        rc = parse_header(file, whole + HEAD_BYTES, hashed - HEAD_BYTES);
 out:
     free(whole);
     if (rc != 0)

@@ -22,8 +22,9 @@
 #include "shm/base/strings.h"
 #include "shm/index/index.h"
 
-#define MR_INDEX_FILE_VERSION 1 /* of this layout; the image in it has MR_INDEX_IMAGE_FORMAT */
-#define MR_INDEX_FILE_SUFFIX  ".mri"
+#define MR_INDEX_FILE_VERSION    1 /* of this layout; the image in it has MR_INDEX_IMAGE_FORMAT */
+#define MR_INDEX_FILE_SUFFIX     ".mri"
+#define MR_INDEX_FILE_HEAD_BYTES 16u
 
 /* What the image itself does not know. */
 struct mr_index_file_extra {
@@ -57,6 +58,9 @@ int mr_index_file_write(int fd, const struct mr_index *index, const struct mr_in
 int mr_index_file_save(const char *path, const struct mr_index *index, const struct mr_index_file_extra *extra,
                        bool replace);
 
+/* Checks the first MR_INDEX_FILE_HEAD_BYTES of a file or memfd, and says how many bytes stand before the blocks: what
+ * mr_index_file_open reads. 0, or -1: CORRUPT, IO. */
+int mr_index_file_head(int fd, uint64_t *bytes);
 /* Reads and checks the header of a file or memfd. 0, or -1: CORRUPT (no saved index, damaged, cut short), PROTOCOL
  * (of a newer version), IO, NO_MEMORY. The descriptor stays the caller's. */
 int mr_index_file_open(struct mr_index_file *file, int fd);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -354,6 +355,52 @@ def test_an_index_that_cannot_be_read_or_written_fails(
     server = serve(config)
     failed = wait_for(lambda: [d for d in server.stat()["datasets"] if d["state"] == "failed"], "it did not fail")
     assert "cannot be saved as gs://bucket/meta/train.mri" in failed[0]["error"]
+
+
+def test_what_is_no_index_is_not_downloaded(
+    serve: StartServe, devstore: StartDevstore, tmp_path: Path, cache: Path
+) -> None:
+    """A size is anybody's word: of a huge object with another magic, or with a header that does not fit it, the first
+    bytes are read, and no memory is taken for the others."""
+    log = tmp_path / "requests"
+    root = bucket_folder(tmp_path, 3)
+    store = devstore("--log", log, "--root", root)
+    gcs = f'endpoint = "{store.url}"\nauth = "anonymous"'
+    index = root / "bucket" / "train.mri"
+    config = write_config(tmp_path / "c.toml", "gs://bucket/data/", 'index = "gs://bucket/train.mri"', gcs=gcs)
+    dataset_of(serve(config))
+    whole = index.read_bytes()
+    for start, why in ((b"", "this is no saved index"), (whole, "should have")):
+        with index.open("wb") as file:
+            file.write(start)
+            file.truncate(200 << 20)  # zeros
+        log.write_text("")
+        server = serve(config)
+        failed = wait_for(lambda: [d for d in server.stat()["datasets"] if d["state"] == "failed"], "it was taken")
+        assert why in failed[0]["error"] and "remove it" in failed[0]["error"]
+        sent = [line for line in log.read_text().splitlines() if "train.mri" in line and "alt=media" in line]
+        assert len(sent) == 1 and "206" in sent[0], sent
+
+
+def test_an_index_that_needs_too_much_memory_is_refused(
+    serve: StartServe, folder: Path, tmp_path: Path, cache: Path
+) -> None:
+    """A header that is whole, and promises an image of twice the machine's memory."""
+    index = tmp_path / "train.mri"
+    config = write_config(tmp_path / "c.toml", f"file://{folder}/", f'index = "{index}"')
+    dataset_of(serve(config))
+    whole = index.read_bytes()
+    fields = whole[16 : 16 + int.from_bytes(whole[8:12], "little")]
+    image = 2 * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    blocks = (image + (1 << 20) - 1) >> 20
+    header = fields[: fields.index(b"\xabimage_bytes")] + b"\xabimage_bytes\xcf" + image.to_bytes(8, "big")
+    for key, value in ((b"\xa7lengths", b"\x01\0\0\0" * blocks), (b"\xa6hashes", bytes(32 * blocks))):
+        header += key + b"\xc6" + len(value).to_bytes(4, "big") + value
+    data = whole[:8] + len(header).to_bytes(4, "little") + bytes(4) + header
+    index.write_bytes(data + hashlib.sha256(data).digest() + bytes(blocks))
+    server = serve(config)
+    failed = wait_for(lambda: [d for d in server.stat()["datasets"] if d["state"] == "failed"], "it was taken")
+    assert f"needs {image} bytes of memory" in failed[0]["error"] and "train.mri" in failed[0]["error"]
 
 
 def bucket_folder(tmp_path: Path, objects: int) -> Path:

@@ -14,8 +14,10 @@
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
 #include "shm/base/log.h"
+#include "shm/memory/segment.h"
 
-#define REPLACED_TRIES 8 /* of an index that other nodes are replacing */
+#define FIRST_BYTES    (UINT64_C(64) << 10) /* of an object: its head, and most often all of its header */
+#define REPLACED_TRIES 8                    /* of an index that other nodes are replacing */
 #define NAMES_SHOWN    3 /* of those that differ; the text goes through the board, which has room for 480 bytes */
 #define NAME_SHOWN     40
 
@@ -100,9 +102,20 @@ static int64_t age_of(const struct mr_index_file *file)
     return age_ns > 0 ? age_ns / 1000000000 : 0;
 }
 
-/* The opened file at `fd`, if it is what is wanted, into `out`. As mr_index_load. */
-static int use_file(const struct mr_index_want *want, const struct mr_index_file *file, int fd, const char *name,
-                    int out, struct mr_index_found *found)
+/* Too much would be the end of this process, or of another, and no error. */
+static int check_room(const char *name, uint64_t bytes)
+{
+    uint64_t available = mr_memory_available_bytes();
+    if (bytes <= available)
+        return 0;
+    mr_error_set(MR_E_NO_MEMORY, "the index %s needs %" PRIu64 " bytes of memory, and %" PRIu64 " are available", name,
+                 bytes, available);
+    return -1;
+}
+
+/* Is the file, of which the header is there, what is wanted, and is there room for it? As mr_index_load. */
+static int judge_file(const struct mr_index_want *want, const struct mr_index_file *file, const char *name,
+                      uint64_t more_bytes)
 {
     bool by_digest = want->digest[0] != '\0';
     char age[32];
@@ -117,6 +130,15 @@ static int use_file(const struct mr_index_want *want, const struct mr_index_file
         mr_log_info("the index %s is %s old: it is listed again", name, age);
         return 1;
     }
+    return check_room(name, file->image_bytes + more_bytes);
+}
+
+/* Its image into `out`. */
+static int unpack_file(const struct mr_index_file *file, int fd, const char *name, int out,
+                       struct mr_index_found *found)
+{
+    char age[32];
+    age_text(age_of(file), age, sizeof age);
     if (ftruncate(out, 0) != 0 || mr_index_file_unpack(file, fd, out) != 0) {
         mr_error_append("the index %s cannot be used", name);
         return -1;
@@ -126,16 +148,17 @@ static int use_file(const struct mr_index_want *want, const struct mr_index_file
     return 0;
 }
 
-static int use_fd(const struct mr_index_want *want, int fd, const char *name, int out, struct mr_index_found *found)
+/* The opened file at `fd`, if it is what is wanted, into `out`. As mr_index_load. */
+static int use_file(const struct mr_index_want *want, const struct mr_index_file *file, int fd, const char *name,
+                    int out, struct mr_index_found *found)
 {
-    struct mr_index_file file;
-    if (mr_index_file_open(&file, fd) != 0) {
-        mr_error_append("the index %s cannot be used (remove it, and it is made again)", name);
-        return -1;
-    }
-    int rc = use_file(want, &file, fd, name, out, found);
-    mr_index_file_close(&file);
-    return rc;
+    int rc = judge_file(want, file, name, 0);
+    return rc == 0 ? unpack_file(file, fd, name, out, found) : rc;
+}
+
+static void refuse(const char *name)
+{
+    mr_error_append("the index %s cannot be used (remove it, and it is made again)", name);
 }
 
 static int load_path(const struct mr_index_want *want, int out, struct mr_index_found *found)
@@ -145,7 +168,13 @@ static int load_path(const struct mr_index_want *want, int out, struct mr_index_
         return mr_error_code() == MR_E_NOT_FOUND ? 1 : -1;
     struct stat status;
     found->stale = fstat(fd, &status) == 0 ? (uint64_t)status.st_ino : 0;
-    int rc = use_fd(want, fd, want->place, out, found);
+    struct mr_index_file file;
+    int rc = mr_index_file_open(&file, fd);
+    if (rc == 0)
+        rc = use_file(want, &file, fd, want->place, out, found);
+    else
+        refuse(want->place);
+    mr_index_file_close(&file);
     close(fd);
     return rc;
 }
@@ -155,36 +184,70 @@ static bool is_path(const char *place)
     return !strstr(place, "://");
 }
 
-/* The whole object into a memfd. */
+/* Bytes [offset, end) of the object into the memfd, which has its size, and memory for what has come of it. */
 static int download(struct mr_net *net, struct mr_store *store, const char *key, const struct mr_store_item *item,
-                    int fd)
+                    int fd, uint64_t offset, uint64_t end)
 {
-    struct waiting w = {0};
-    void *at = NULL;
-    if (item->size > 0) {
-        int failed = posix_fallocate(fd, 0, (off_t)item->size);
-        if (failed != 0) {
-            mr_error_set_errno(failed, "no room for a saved index of %" PRIu64 " bytes", item->size);
-            return -1;
-        }
-        at = mmap(NULL, item->size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        if (at == MAP_FAILED) {
-            mr_error_set_errno(errno, "cannot map a saved index");
-            return -1;
-        }
+    if (offset >= end)
+        return 0;
+    uint64_t length = end - offset, skip = offset % (uint64_t)sysconf(_SC_PAGESIZE);
+    int failed = posix_fallocate(fd, (off_t)offset, (off_t)length);
+    if (failed != 0) {
+        mr_error_set_errno(failed, "no room for a saved index of %" PRIu64 " bytes", item->size);
+        return -1;
     }
+    unsigned char *at = mmap(NULL, skip + length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)(offset - skip));
+    if (at == MAP_FAILED) {
+        mr_error_set_errno(errno, "cannot map a saved index");
+        return -1;
+    }
+    struct waiting w = {0};
     struct mr_transfer_request request = {
         .store = store,
         .name = key,
         .name_length = strlen(key),
         .generation = item->generation,
         .size = item->size,
-        .length = item->size,
-        .dest = at,
+        .offset = offset,
+        .length = length,
+        .dest = at + skip,
     };
     int rc = await(net, &w, mr_transfer_fetch(net->engine, &request, fetched, &w));
-    if (at)
-        munmap(at, item->size);
+    munmap(at, skip + length);
+    return rc;
+}
+
+/*
+ * The object is anybody's and of any size: its first bytes, then its header, and only what that describes, and what
+ * there is room for, is downloaded whole.
+ */
+static int download_and_use(const struct mr_index_want *want, struct mr_store *store, const char *key,
+                            const struct mr_store_item *item, int fd, int out, struct mr_index_found *found)
+{
+    struct mr_index_file file = {0};
+    uint64_t first = item->size < FIRST_BYTES ? item->size : FIRST_BYTES, header = first;
+    if (item->size > INT64_MAX || ftruncate(fd, (off_t)item->size) != 0) {
+        mr_error_set(MR_E_NO_MEMORY, "no room for a saved index of %" PRIu64 " bytes", item->size);
+        return -1;
+    }
+    if (download(want->net, store, key, item, fd, 0, first) != 0)
+        return -1;
+    if (mr_index_file_head(fd, &header) != 0) {
+        refuse(want->place);
+        return -1;
+    }
+    if (download(want->net, store, key, item, fd, first, header) != 0)
+        return -1;
+    int rc = mr_index_file_open(&file, fd);
+    if (rc != 0)
+        refuse(want->place);
+    else
+        rc = judge_file(want, &file, want->place, item->size);
+    if (rc == 0)
+        rc = download(want->net, store, key, item, fd, header > first ? header : first, item->size);
+    if (rc == 0)
+        rc = unpack_file(&file, fd, want->place, out, found);
+    mr_index_file_close(&file);
     return rc;
 }
 
@@ -203,7 +266,7 @@ static int open_place(const struct mr_index_want *want, struct mr_uri *uri, stru
     return *store ? 0 : -1;
 }
 
-/* One look-up and download. 0, 1 where there is none, or -1. */
+/* One look-up and its downloads. 0, 1 where there is none, or -1. */
 static int try_uri(const struct mr_index_want *want, struct mr_store *store, const char *key, int out,
                    struct mr_index_found *found)
 {
@@ -214,9 +277,7 @@ static int try_uri(const struct mr_index_want *want, struct mr_store *store, con
     int fd = mr_index_memfd();
     if (fd < 0)
         return -1;
-    int rc = -1;
-    if (download(want->net, store, key, &w.item, fd) == 0)
-        rc = use_fd(want, fd, want->place, out, found);
+    int rc = download_and_use(want, store, key, &w.item, fd, out, found);
     close(fd);
     return rc;
 }
