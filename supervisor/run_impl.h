@@ -45,6 +45,7 @@ struct mr_supervisor {
     const char *config_path; /* NULL: no file, defaults */
     int verbosity;           /* -v and -q: steps that the file's log level is moved */
     bool is_private;         /* started by the Python package: ends with its last client */
+    bool orphans;            /* SIGCHLD came, and not all that may have ended is reaped */
     bool indexing;           /* `millrace index`: ends with its one data set, which nobody reads */
     int index_status;        /* its exit status */
     char end_why[80];        /* the end has been asked for, and why; "". The first one counts */

@@ -129,6 +129,23 @@ static bool settle_state(struct mr_supervisor *s)
 }
 
 /*
+ * As process 1 of a container or as a subreaper we inherit orphans, and as what a shell became its children: nobody
+ * else would reap them. Our own children are left to their pidfds. True: one of those stands in front of others, and
+ * its pidfd is readable, so the loop comes back.
+ */
+static bool reap_orphans(const struct mr_supervisor *s)
+{
+    for (;;) {
+        siginfo_t info = {0};
+        if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
+            return false;
+        if (is_ours(s, info.si_pid))
+            return true;
+        waitpid(info.si_pid, NULL, 0);
+    }
+}
+
+/*
  * After each batch of events, which have only recorded what has happened: brings everything to rest, in the order of
  * the modules (README.md), again until nothing changes. What a later step leaves for an earlier one is done in the next
  * round. Each change is a step forward of some state machine (a slot, a data set, a lane, a client, the run), and none
@@ -137,6 +154,8 @@ static bool settle_state(struct mr_supervisor *s)
 static void mr_supervisor_settle(struct mr_supervisor *s)
 {
     bool changed = true;
+    if (s->orphans)
+        s->orphans = reap_orphans(s);
     for (unsigned round = 0; changed && round < ROUNDS_MAX; round++) {
         changed = mr_listing_settle(s);
         changed |= mr_lanes_settle(s);
@@ -169,22 +188,10 @@ static void stop_due(struct mr_timer *timer)
 
 /* ---- signals ---- */
 
-/* As process 1 of a container we inherit orphans: nobody else would reap them. Our own children are left to their
- * pidfds. */
-static void reap_orphans(const struct mr_supervisor *s)
-{
-    for (;;) {
-        siginfo_t info = {0};
-        if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0 || is_ours(s, info.si_pid))
-            return;
-        waitpid(info.si_pid, NULL, 0);
-    }
-}
-
 static void on_signal(struct mr_supervisor *s, const struct signalfd_siginfo *info)
 {
     if (info->ssi_signo == SIGCHLD) {
-        reap_orphans(s);
+        s->orphans = true; /* for settle: after our own children, which stand in their way, are reaped */
         return;
     }
     if (s->command.pid != 0) {
@@ -243,8 +250,8 @@ static int init_signals(struct mr_supervisor *s)
         if (wanted[i] != SIGHUP || sigaction(SIGHUP, NULL, &now) != 0 || now.sa_handler != SIG_IGN)
             sigaddset(&set, wanted[i]);
     }
-    if (getpid() == 1)
-        sigaddset(&set, SIGCHLD);
+    sigaddset(&set, SIGCHLD);
+    s->orphans = true; /* those that ended before, under the program that became us */
     signal(SIGPIPE, SIG_IGN);
     sigprocmask(SIG_BLOCK, &set, NULL);
     s->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);

@@ -41,6 +41,11 @@ def dataset_of(server: Supervisor) -> dict[str, Any]:
     return dict(server.stat()["datasets"][0])
 
 
+def error_of(server: Supervisor) -> str:
+    failed = wait_for(lambda: [d for d in server.stat()["datasets"] if d["state"] == "failed"], "it did not fail")
+    return str(failed[0]["error"])
+
+
 # ---- a file ----
 
 
@@ -375,9 +380,8 @@ def test_what_is_no_index_is_not_downloaded(
             file.write(start)
             file.truncate(200 << 20)  # zeros
         log.write_text("")
-        server = serve(config)
-        failed = wait_for(lambda: [d for d in server.stat()["datasets"] if d["state"] == "failed"], "it was taken")
-        assert why in failed[0]["error"] and "remove it" in failed[0]["error"]
+        error = error_of(serve(config))
+        assert why in error and "remove it" in error
         sent = [line for line in log.read_text().splitlines() if "train.mri" in line and "alt=media" in line]
         assert len(sent) == 1 and "206" in sent[0], sent
 
@@ -398,9 +402,8 @@ def test_an_index_that_needs_too_much_memory_is_refused(
         header += key + b"\xc6" + len(value).to_bytes(4, "big") + value
     data = whole[:8] + len(header).to_bytes(4, "little") + bytes(4) + header
     index.write_bytes(data + hashlib.sha256(data).digest() + bytes(blocks))
-    server = serve(config)
-    failed = wait_for(lambda: [d for d in server.stat()["datasets"] if d["state"] == "failed"], "it was taken")
-    assert f"needs {image} bytes of memory" in failed[0]["error"] and "train.mri" in failed[0]["error"]
+    error = error_of(serve(config))
+    assert f"needs {image} bytes of memory" in error and "train.mri" in error
 
 
 def bucket_folder(tmp_path: Path, objects: int) -> Path:

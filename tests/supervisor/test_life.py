@@ -351,3 +351,70 @@ def test_a_standard_error_that_nobody_reads(millrace_bin: Path, config: Path, tm
     process.terminate()
     assert process.wait(DEADLINE_S) == 0
     os.close(reading)
+
+
+# ---- process 1 ----
+
+
+def states(parent: int) -> dict[int, tuple[str, str]]:
+    """pid -> name and state of each child, dead ones too."""
+    found = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            head, _, rest = stat.read_text().rpartition(")")
+            if int(rest.split()[1]) == parent:
+                found[int(stat.parent.name)] = (head.partition("(")[2], rest.split()[0])
+    return found
+
+
+# Process 1 of a container; a process that took the orphans of its own over and became `millrace run`; a shell that has
+# children of its own when it does.
+ADOPTING = {
+    "process 1": ["unshare", "-rpf", "--kill-child"],
+    "subreaper": [
+        *(sys.executable, "-c"),
+        "import ctypes, os, sys; ctypes.CDLL(None).prctl(36, 1); os.execv(sys.argv[1], sys.argv[1:])",
+    ],
+    "shell": ["sh", "-c", 'sleep 301 & sleep 302 & exec "$@"', "sh"],
+}
+
+
+def kill_and_wait(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not alive(pid))
+
+
+@pytest.mark.parametrize("kind", list(ADOPTING))
+def test_orphans_are_reaped_behind_our_own_children(
+    millrace_bin: Path, config: Path, tmp_path: Path, kind: str
+) -> None:
+    """Two orphans and a worker end while the supervisor is stopped, the worker before it looks: its zombie stands in
+    front of the orphans', and no other SIGCHLD comes."""
+    go = tmp_path / "go"
+    later = f"while [ ! -e {go} ]; do sleep 0.05; done; (sleep 301 &); (sleep 302 &); exec sleep 300"
+    script = "exec sleep 300" if kind == "shell" else later
+    run = [str(millrace_bin), "run", "-c", str(config), "--", "sh", "-c", script]
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen([*ADOPTING[kind], *run], stderr=log)
+    pid = process.pid
+    try:
+        if kind == "process 1":
+            (pid,) = wait_for(lambda: list(states(process.pid)))
+
+        def sleeps() -> list[int]:
+            return [child for child, words in children(pid).items() if words[1:2] in (["301"], ["302"])]
+
+        wait_for(lambda: workers(pid, "fetch"), lambda: (tmp_path / "log").read_text())
+        go.touch()
+        wait_for(lambda: len(sleeps()) == 2)
+        first, second = sleeps()
+        os.kill(pid, signal.SIGSTOP)
+        for victim in (first, workers(pid, "fetch")[0], second):
+            kill_and_wait(victim)
+        os.kill(pid, signal.SIGCONT)
+        wait_for(lambda: not {first, second} & set(states(pid)), lambda: f"zombies: {states(pid)}")
+    finally:
+        for child in [*children(pid), pid, process.pid]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+        process.wait(DEADLINE_S)
