@@ -5,6 +5,7 @@ The whole file runs under the oldest torch too: the last test starts that.
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import io
 import os
@@ -23,6 +24,7 @@ import torch.distributed.checkpoint
 import millrace
 from millrace import checkpoint
 from millrace.dcp import StorageReader, StorageWriter
+from millrace.dcp._metadata import unpickled
 from millrace.dcp._tensor import find_storage, packed
 from tests.conftest import CALLERS_CACHE, ROOT, Server, start_devstore
 from tests.python import ranks
@@ -196,8 +198,9 @@ def test_torchs_own_reader_reads_it(tmp_path: Path) -> None:
 
 
 def test_it_reads_what_torchs_own_writer_wrote(tmp_path: Path) -> None:
-    dcp.save(every_kind(), checkpoint_id=tmp_path, storage_writer=dcp.FileSystemWriter(tmp_path, thread_count=2))
-    assert same(load(every_kind(blank=True), tmp_path), every_kind())
+    for saved in (tmp_path / "path", str(tmp_path / "text")):  # newer torch puts the path as it is into .metadata
+        dcp.save(every_kind(), checkpoint_id=saved, storage_writer=dcp.FileSystemWriter(saved, thread_count=2))
+        assert same(load(every_kind(blank=True), saved), every_kind())
 
 
 @newer_torch
@@ -467,6 +470,75 @@ def test_garbage_in_front_is_no_tensor() -> None:
 def test_no_code_is_run_from_an_item() -> None:
     evil = pickle.dumps(print).replace(b"print", b"input")
     assert find_storage(b"PK\x03\x04" + bytes(22) + b"\x10\0\0\0archive/data.pkl" + evil) is None
+
+
+class Evil:
+    def __init__(self, call: Any, *arguments: Any) -> None:
+        self.reduced = call, arguments
+
+    def __reduce__(self) -> Any:
+        return self.reduced
+
+
+@pytest.mark.parametrize("within", [False, True])
+def test_no_code_is_run_from_a_metadata(tmp_path: Path, within: bool) -> None:
+    """Alone, and in the planner's data of metadata that are good otherwise."""
+    place = str(tmp_path / "saved")
+    save({"a": torch.ones(3)}, place)
+    uri = f"{place}/.metadata"
+    with checkpoint.reader(uri) as stream:
+        metadata = pickle.loads(stream.read())
+    ran = tmp_path / "ran"
+    evil = Evil(os.mkdir, str(ran))
+    metadata.planner_data = {"a": evil}
+    with checkpoint.writer(uri) as stream:
+        stream.write(pickle.dumps(metadata if within else evil, protocol=4 if within else 0))
+    with pytest.raises(dcp.api.CheckpointException) as raised:
+        load({"a": torch.zeros(3)}, place)
+    assert not ran.exists()
+    assert "posix.mkdir" in message(raised.value) and uri in message(raised.value)
+    assert "docs/checkpoints.md" in message(raised.value)
+
+
+# Calls that no attribute of an allowed class gives either: the name is looked up as a whole.
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("torch", "hub.load"),
+        ("torch", "load"),
+        ("torch.distributed.checkpoint.metadata", "os.system"),
+        ("torch.distributed.checkpoint.filesystem", "Path.mkdir"),
+        ("pathlib", "PosixPath.mkdir"),
+        ("builtins", "eval"),
+        ("builtins", "getattr"),
+        ("functools", "partial"),
+    ],
+)
+def test_a_metadata_names_nothing_else(module: str, name: str) -> None:
+    data = b"\x80\x04" + b"".join(b"\x8c" + bytes([len(one)]) + one.encode() for one in (module, name)) + b"\x93."
+    with pytest.raises(ValueError, match=f"{module}.{name}"):
+        unpickled(data)
+
+
+@newer_torch
+def test_a_class_that_the_program_trusts_is_loaded(tmp_path: Path) -> None:
+    place = str(tmp_path)
+    save({"a": torch.ones(3)}, place)
+    uri = f"{place}/.metadata"
+    with checkpoint.reader(uri) as stream:
+        metadata = pickle.loads(stream.read())
+    metadata.planner_data = {**metadata.planner_data, "made by": Place(1)}
+    with checkpoint.writer(uri) as stream:
+        pickle.dump(metadata, stream)
+    with torch.serialization.safe_globals([Place]):
+        assert same(load({"a": torch.zeros(3)}, place), {"a": torch.ones(3)})
+
+
+@dataclasses.dataclass
+class Place:
+    """A planner's own class."""
+
+    number: int
 
 
 # ---- several ranks ----

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import pickle
 from itertools import groupby
 from typing import Any
 
@@ -27,6 +26,7 @@ from ._layout import (
     rank_of_group,
     with_rank,
 )
+from ._metadata import unpickled
 from ._tensor import HEAD_BYTES, Stored, buffer, can_fill, find_storage
 
 AT_ONCE = 32  # objects that are looked up together
@@ -57,7 +57,7 @@ class StorageReader(Located, storage.StorageReader):
         uri = self._object(metadata_name(kwargs.get("rank")))
         try:
             with checkpoint.reader(uri) as stream:
-                metadata = pickle.loads(stream.read())
+                metadata = unpickled(stream.read())
         except FileNotFoundError as error:
             raise FileNotFoundError(
                 f"there is no whole checkpoint at {self._uri}: {uri} is missing, which a save writes last, when all of "
