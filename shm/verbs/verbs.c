@@ -137,11 +137,16 @@ static const struct mr_verb verbs[MR_VERBS] = {
             .name = "cat",
             .summary = "writes an object's bytes to standard output",
             .about = "Writes an object's bytes to standard output, checked by its crc32c.",
-            .options = OPTIONS{{.id = MR_OPT_RANGE}, {.id = MR_OPT_CONFIG}, LOG_LEVEL, {0}},
+            .options = OPTIONS{{.id = MR_OPT_RANGE},
+                               {.id = MR_OPT_JSON, .help = "an error is a JSON object, on standard error"},
+                               {.id = MR_OPT_CONFIG},
+                               LOG_LEVEL,
+                               {0}},
             .operands = "URI",
             .operand_type = MR_VALUE_OBJECT,
             .operands_min = 1,
             .operands_max = 1,
+            .json_errors = true,
         },
     [MR_VERB_CP] =
         {

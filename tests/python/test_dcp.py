@@ -13,7 +13,9 @@ import pickle
 import random
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +25,13 @@ import torch.distributed.checkpoint
 
 import millrace
 from millrace import checkpoint
-from millrace.dcp import StorageReader, StorageWriter
+from millrace.dcp import StorageReader, StorageWriter, _layout
 from millrace.dcp._metadata import unpickled
 from millrace.dcp._tensor import find_storage, packed
 from tests.conftest import CALLERS_CACHE, ROOT, Server, start_devstore
 from tests.python import ranks
 from tests.python.ranks import same
-from tests.serve import Supervisor, start_supervisor
+from tests.serve import DEADLINE_S, Supervisor, start_supervisor
 from tests.stores import create_bucket
 
 dcp: Any = torch.distributed.checkpoint
@@ -311,7 +313,7 @@ def test_overwrite_false_refuses(place: str) -> None:
     assert same(load({"tensor": torch.zeros(3)}, place)["tensor"], torch.ones(3))
 
 
-def test_a_failed_save_leaves_the_old_one(place: str) -> None:
+def test_a_failed_save_leaves_the_old_one(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class Planner(dcp.DefaultSavePlanner):  # type: ignore[misc]
         def resolve_data(self, item: Any) -> Any:
             if item.index.fqn == "second":
@@ -328,8 +330,80 @@ def test_a_failed_save_leaves_the_old_one(place: str) -> None:
         assert "rank 0: saving second into " in message(caught.value) and "lost" in message(caught.value)
         assert place in message(caught.value)
         assert same(load({"first": torch.zeros(3), "second": torch.zeros(4)}, place), state)
-    save(state, place)  # and the next one takes away what those have left
+    checkpoint.writer(f"{place}/{_layout.data_name(0, 7, _layout.new_save())}").close()
+    save(state, place)
+    assert len(names(place)) >= 3  # what a save that is under way has written would look the same
+    monkeypatch.setattr(_layout, "ABANDONED_S", -10.0)
+    save(state, place)  # and one a day later takes away what those have left
     assert len(names(place)) == 2
+
+
+class Pause(dcp.DefaultSavePlanner):  # type: ignore[misc]
+    """Stops a save when it has seen what is there, and before it writes, until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached, self.go = threading.Event(), threading.Event()
+
+    def finish_plan(self, new_plan: Any) -> Any:
+        self.reached.set()
+        assert self.go.wait(DEADLINE_S)
+        return super().finish_plan(new_plan)
+
+
+def full(number: int) -> dict[str, torch.Tensor]:
+    return {"tensor": torch.full((5,), number), "other": torch.full((3,), number)}
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["two writers", "one writer"])
+@pytest.mark.parametrize("first_ends_first", [False, True])
+def test_overlapping_saves_into_one_place(place: str, shared: bool, first_ends_first: bool) -> None:
+    """Each is a whole checkpoint when it ends, whatever the other has removed; the last one stays."""
+    save(full(0), place)
+    writers = [StorageWriter(files_per_rank=2)] * 2 if shared else [StorageWriter(files_per_rank=2) for _ in range(2)]
+    planners = [Pause(), Pause()]
+    with ThreadPoolExecutor(2) as pool:
+        jobs = []
+        for number in (0, 1):
+            options = {"checkpoint_id": place, "storage_writer": writers[number], "planner": planners[number]}
+            jobs.append(pool.submit(dcp.save, full(number + 1), **options))
+            assert planners[number].reached.wait(DEADLINE_S)
+        for number in (0, 1) if first_ends_first else (1, 0):
+            planners[number].go.set()
+            jobs[number].result(DEADLINE_S)
+            assert same(load(full(-1), place), full(number + 1))
+    assert len(names(place)) == 3
+
+
+def test_a_save_within_another_leaves_its_objects(place: str) -> None:
+    """All objects of the outer one are there, and no `.metadata` names them, when the inner one begins and ends."""
+
+    class Late(StorageWriter):
+        def finish(self, metadata: Any, results: Any) -> None:
+            for number in (2, 3):
+                save(full(number), place)
+                assert same(load(full(-1), place), full(number))
+            super().finish(metadata, results)
+
+    save(full(0), place)
+    dcp.save(full(1), checkpoint_id=place, storage_writer=Late())
+    assert same(load(full(-1), place), full(1))
+    assert len(names(place)) == 2
+
+
+def test_one_writer_saves_into_two_places_at_once(place: str) -> None:
+    writer, planners = StorageWriter(), [Pause(), Pause()]
+    with ThreadPoolExecutor(2) as pool:
+        jobs = []
+        for number in (0, 1):
+            options = {"checkpoint_id": f"{place}/{number}", "storage_writer": writer, "planner": planners[number]}
+            jobs.append(pool.submit(dcp.save, full(number), **options))
+            assert planners[number].reached.wait(DEADLINE_S)
+        for number in (0, 1):
+            planners[number].go.set()
+            jobs[number].result(DEADLINE_S)
+    for number in (0, 1):
+        assert same(load(full(-1), f"{place}/{number}"), full(number))
 
 
 def test_a_metadata_that_cannot_be_written_leaves_the_old_one(place: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,15 @@ def list_objects(prefix: Place) -> list[str]:
     return [str(item["uri"]) for item in _listed(to_uri(prefix), recursive=True)]
 
 
+def read_object(uri: str) -> bytes:
+    """All of a small object, past the fetch workers and their memory. FileNotFoundError where there is none."""
+    done = _tool("cat", "--json", "--", uri)
+    if done.returncode == 0:
+        return done.stdout.encode("utf-8", "surrogateescape")
+    failure = _failure(done)
+    raise from_name(failure["code"], failure["error"])
+
+
 def remove(uri: Place, *, recursive: bool = False, missing_ok: bool = False) -> None:
     """Deletes an object; with recursive=True that and everything below it as in a folder; of files, the folders too.
 
@@ -120,13 +129,14 @@ def _run(
     if config_fd is not None:
         environment["MILLRACE_CONFIG_FD"] = str(config_fd)
     with _supervisor.text_file(asked.toml) as stdin:
-        return subprocess.run(
+        done = subprocess.run(
             command,
             stdin=stdin,
             capture_output=True,
-            encoding="utf-8",
-            errors="surrogateescape",
             env=environment,
             pass_fds=() if config_fd is None else (config_fd,),
             check=False,
         )
+    # Not by subprocess, which would change the ends of lines too.
+    out, errors = (text.decode("utf-8", "surrogateescape") for text in (done.stdout, done.stderr))
+    return subprocess.CompletedProcess(done.args, done.returncode, out, errors)

@@ -4,13 +4,16 @@
     <checkpoint_id>/__<rank>_<number>-<save>.distcp  what a rank wrote: the items one after another
 
 Each save writes new names, so that nothing which a `.metadata` names is ever replaced: a checkpoint that is saved
-again is the old one until its `.metadata` is the new one, whoever dies in between.
+again is the old one until its `.metadata` is the new one, whoever dies in between. Then the objects go that the
+replaced `.metadata` names, and no others: those may be of another save that is under way, whose own `.metadata` comes
+later. What no `.metadata` names is of a save that failed; it goes when its name is a day old.
 """
 
 from __future__ import annotations
 
 import re
 import secrets
+import time
 
 import torch.distributed as dist
 
@@ -19,7 +22,9 @@ from millrace.checkpoint._uri import Place, to_uri
 
 METADATA = ".metadata"
 # Ours, and torch's own (without a save's number).
-_DATA = re.compile(r"__(\d+)_\d+(?:-[0-9a-f]+)?\.distcp")
+_DATA = re.compile(r"__(\d+)_\d+(?:-([0-9a-f]+))?\.distcp")
+_TIME_DIGITS, _CHANCE_DIGITS = 8, 12  # of a save's number: when it began, in seconds since 1970, and chance
+ABANDONED_S = 86400.0
 
 
 def data_name(rank: int, number: int, save: str) -> str:
@@ -27,7 +32,7 @@ def data_name(rank: int, number: int, save: str) -> str:
 
 
 def new_save() -> str:
-    return secrets.token_hex(6)
+    return f"{int(time.time()):0{_TIME_DIGITS}x}{secrets.token_hex(_CHANCE_DIGITS // 2)}"
 
 
 def metadata_name(rank: int | None) -> str:
@@ -39,6 +44,15 @@ def data_rank(name: str) -> int | None:
     """Which rank wrote the data object of this name; None where it is none."""
     match = _DATA.fullmatch(name)
     return None if match is None else int(match[1])
+
+
+def is_abandoned(name: str) -> bool:
+    """Whether the data object of this name, if no `.metadata` names it, is so old that none ever will."""
+    match = _DATA.fullmatch(name)
+    save = match and match[2]
+    if not save or len(save) != _TIME_DIGITS + _CHANCE_DIGITS:
+        return False
+    return int(save[:_TIME_DIGITS], 16) < time.time() - ABANDONED_S
 
 
 def base_uri(checkpoint_id: Place) -> str:

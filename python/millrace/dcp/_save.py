@@ -22,7 +22,7 @@ from torch.futures import Future
 
 from millrace import _supervisor, checkpoint
 from millrace._connection import Connection
-from millrace.checkpoint._objects import remove_each
+from millrace.checkpoint._objects import read_object, remove_each
 from millrace.checkpoint._uri import Place
 
 from ._layout import (
@@ -30,10 +30,12 @@ from ._layout import (
     base_uri,
     data_name,
     data_rank,
+    is_abandoned,
     metadata_name,
     new_save,
     with_rank,
 )
+from ._metadata import unpickled
 from ._tensor import element_size, packed
 
 log = logging.getLogger("millrace")
@@ -46,6 +48,28 @@ class _Rank:
     """What a plan carries to its rank: which one it is."""
 
     number: int
+
+
+@dataclasses.dataclass
+class _Save:
+    """One save, from its reset() to its finish()."""
+
+    uri: str | None
+    rank: int | None = None  # with use_collectives=False alone
+    number: str = dataclasses.field(default_factory=new_save)
+    abandoned: list[str] = dataclasses.field(default_factory=list)  # data objects that an earlier save has left
+
+    def base(self) -> str:
+        assert self.uri is not None  # set_up_storage_writer checks it
+        return self.uri
+
+    def object(self, name: str) -> str:
+        return f"{self.base()}/{name}"
+
+    def owns(self, name: str) -> bool:
+        """Whether it is a data object of the checkpoint, and of this rank's where each has its own metadata."""
+        rank = data_rank(name)
+        return rank is not None and self.rank in (None, rank)
 
 
 class StorageWriter(Located, storage.StorageWriter):
@@ -72,9 +96,7 @@ class StorageWriter(Located, storage.StorageWriter):
         self._files_per_rank = files_per_rank
         self._overwrite = overwrite
         self._timeout_s = timeout_s
-        self._save = new_save()
-        self._rank: int | None = None  # with use_collectives=False alone
-        self._old: list[str] = []  # data objects that were there before this save
+        self._saves = threading.local()  # a save is one thread's from its reset to its end: several may overlap
         self._connection: Connection | None = None
         self._socket = (
             self._connect().path
@@ -82,64 +104,73 @@ class StorageWriter(Located, storage.StorageWriter):
 
     # ---- what torch asks for ----
 
+    @property
+    def checkpoint_id(self) -> str | None:
+        return self._current().uri
+
     def reset(self, checkpoint_id: Place | None = None) -> None:
         if checkpoint_id:
             self._uri = base_uri(checkpoint_id)
+        self._saves.current = _Save(self._uri)
 
     def storage_meta(self) -> Any:
         from torch.distributed.checkpoint.metadata import StorageMeta  # not in torch 2.3.1, which does not ask
 
-        return StorageMeta(checkpoint_id=self._uri, save_id=self._save)
+        save = self._current()
+        return StorageMeta(checkpoint_id=save.uri, save_id=save.number)
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        if self._uri is None:
+        uri = self._current().uri
+        if uri is None:
             raise ValueError("where to save to? Give dcp.save a checkpoint_id, or StorageWriter a URI")
         self._connect()
-        self._save = new_save()
-        self._old = []
-        self._rank = None if kwargs.get("use_collectives", True) else int(kwargs["rank"])
+        rank = None if kwargs.get("use_collectives", True) else int(kwargs["rank"])
+        self._saves.current = _Save(uri, rank)
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        if self._rank is None:
+        rank = self._current().rank
+        if rank is None:
             return plan
-        return dataclasses.replace(plan, storage_data=_Rank(self._rank))
+        return dataclasses.replace(plan, storage_data=_Rank(rank))
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        if self._rank is not None:
-            self._find_earlier(self._rank)
+        save = self._current()
+        self._find_earlier(save)
+        if save.rank is not None:
             return plans
-        self._find_earlier(0)
         return [dataclasses.replace(plan, storage_data=_Rank(rank)) for rank, plan in enumerate(plans)]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        save = self._current()
         rank = cast(_Rank, plan.storage_data).number
         stop = threading.Event()
-        names = (data_name(rank, i, self._save) for i in range(self._files_per_rank))
+        names = (data_name(rank, i, save.number) for i in range(self._files_per_rank))
         work = list(zip(names, _split(plan.items, self._files_per_rank)))
         if len(work) == 1:
-            results = self._write_object(rank, *work[0], planner, stop)
+            results = self._write_object(save, rank, *work[0], planner, stop)
         else:
             with ThreadPoolExecutor(max(len(work), 1), thread_name_prefix="millrace-dcp") as pool:
-                jobs = [pool.submit(self._write_object, rank, name, items, planner, stop) for name, items in work]
+                jobs = [pool.submit(self._write_object, save, rank, name, items, planner, stop) for name, items in work]
             results = [result for job in _failed_first(jobs) for result in job.result()]
         future: Future[list[WriteResult]] = Future()
         future.set_result(results)
         return future
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        rank = self._rank or 0
+        save = self._current()
         metadata.storage_data = {result.index: result.storage_data for of_rank in results for result in of_rank}
         if hasattr(metadata, "version"):  # not in torch 2.3.1
             metadata.version = METADATA_VERSION
             metadata.storage_meta = self.storage_meta()
-        uri = self._object(metadata_name(self._rank))
+        uri = save.object(metadata_name(save.rank))
+        replaced = self._named_by(uri) if self._overwrite else set()
         try:
             with checkpoint.writer(uri, if_absent=not self._overwrite, timeout_s=self._timeout_s) as stream:
                 pickle.dump(metadata, stream)
         except Exception as error:
-            raise with_rank(error, rank, f"saving {uri}") from error
+            raise with_rank(error, save.rank or 0, f"saving {uri}") from error
         kept = {info.relative_path for info in metadata.storage_data.values()}
-        self._remove([name for name in self._old if name not in kept])
+        self._remove(save, sorted(name for name in {*replaced, *save.abandoned} - kept if save.owns(name)))
 
     # ---- how ----
 
@@ -149,41 +180,59 @@ class StorageWriter(Located, storage.StorageWriter):
         return self._connection
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_connection": None}
+        return {**self.__dict__, "_uri": self._current().uri, "_saves": None, "_connection": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self._saves = threading.local()
         _supervisor.adopt(self._socket)
 
-    def _base(self) -> str:
-        assert self._uri is not None  # set_up_storage_writer checks it
-        return self._uri
+    def _current(self) -> _Save:
+        """This thread's save."""
+        if not hasattr(self._saves, "current"):
+            self._saves.current = _Save(self._uri)
+        return cast(_Save, self._saves.current)
 
-    def _object(self, name: str) -> str:
-        return f"{self._base()}/{name}"
-
-    def _find_earlier(self, rank: int) -> None:
-        """What is there already: refused, or removed once this save has replaced it."""
-        uri = self._object(metadata_name(self._rank))
+    def _find_earlier(self, save: _Save) -> None:
+        """What is there already: refused, or removed once this save is whole."""
+        uri = save.object(metadata_name(save.rank))
         try:
-            found = checkpoint.list(self._base())
+            found = checkpoint.list(save.base())
         except Exception as error:  # one may write objects without being allowed to list them
-            log.warning("an earlier checkpoint at %s will not be removed: %s", self._uri, error)
+            log.warning("what failed saves have left at %s will not be removed: %s", save.uri, error)
             return
         if not self._overwrite and uri in found:
             refused = FileExistsError(f"there is a checkpoint already, and overwrite is False: {uri}")
-            raise with_rank(refused, rank, "saving")
-        if self._rank is not None and self._object(metadata_name(None)) in found:
-            hides = FileExistsError(f"{self._object(metadata_name(None))} would hide a save with use_collectives=False")
-            raise with_rank(hides, rank, "saving")
-        names = [one[len(self._base()) + 1 :] for one in found]
-        self._old = [name for name in names if data_rank(name) is not None and self._rank in (None, data_rank(name))]
+            raise with_rank(refused, save.rank or 0, "saving")
+        if save.rank is not None and save.object(metadata_name(None)) in found:
+            hides = FileExistsError(f"{save.object(metadata_name(None))} would hide a save with use_collectives=False")
+            raise with_rank(hides, save.rank, "saving")
+        # Those that the `.metadata` names may be among them: they go when it is replaced, as the others do.
+        save.abandoned = [name for name in (one[len(save.base()) + 1 :] for one in found) if is_abandoned(name)]
+
+    def _named_by(self, uri: str) -> set[str]:
+        """The data objects of the checkpoint that is to be replaced. What is not named here may be of a save that is
+        under way."""
+        try:
+            storage_data = getattr(unpickled(read_object(uri)), "storage_data", None) or {}
+            return {info.relative_path for info in storage_data.values()}
+        except FileNotFoundError:
+            return set()
+        except Exception as error:
+            log.warning("the objects of the checkpoint that is replaced will not be removed: %s: %s", uri, error)
+            return set()
 
     def _write_object(
-        self, rank: int, name: str, items: list[WriteItem], planner: SavePlanner, stop: threading.Event
+        self,
+        save: _Save,
+        rank: int,
+        name: str,
+        items: list[WriteItem],
+        planner: SavePlanner,
+        stop: threading.Event,
     ) -> list[WriteResult]:
         """One object with these items. Returns when the store has confirmed it."""
-        uri = self._object(name)
+        uri = save.object(name)
         what = f"saving {uri}"
         results = []
         try:
@@ -203,14 +252,14 @@ class StorageWriter(Located, storage.StorageWriter):
         """How many writers of this node are open at once."""
         return int(os.environ.get("LOCAL_WORLD_SIZE") or 1) * self._files_per_rank
 
-    def _remove(self, names: list[str]) -> None:
+    def _remove(self, save: _Save, names: list[str]) -> None:
         """The new checkpoint is whole: what cannot be removed costs money and harms nobody."""
         if not names:
             return
-        failures = remove_each(self._object(name) for name in names)
+        failures = remove_each(save.object(name) for name in names)
         if failures:
             log.warning(
-                "%s: %d of %d old objects are still there: %s", self._uri, len(failures), len(names), failures[0]
+                "%s: %d of %d old objects are still there: %s", save.uri, len(failures), len(names), failures[0]
             )
 
 

@@ -61,7 +61,7 @@ class _Writer(StorageWriter):
         self._rest = pickled.getbuffer()
 
     def finish(self, metadata: Any, results: Any) -> None:
-        with store.writer(join(self._base(), METADATA), sharers=1) as file:
+        with store.writer(join(self._current().base(), METADATA), sharers=1) as file:
             file.write(self._rest)
         super().finish(metadata, results)
 
