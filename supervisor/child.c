@@ -16,6 +16,7 @@
 #include "shm/base/clock.h"
 #include "shm/base/container.h"
 #include "shm/base/log.h"
+#include "shm/base/process.h"
 #include "shm/memory/segment.h"
 #include "supervisor/run_impl.h"
 
@@ -242,6 +243,8 @@ static int fork_worker(struct mr_child *child, int ends[2])
         mr_error_set_errno(errno, "cannot run %s, which belongs beside millrace", s->worker_path);
         return -1;
     }
+    if (mr_process_lacks_descriptors()) /* the child has them all until its exec, and could not say it */
+        return -1;
     /* Away from the numbers that dup2 is going to use in the child. */
     int high = fcntl(ends[1], F_DUPFD_CLOEXEC, 10);
     if (high < 0) {

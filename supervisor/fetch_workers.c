@@ -193,10 +193,10 @@ static void fail_no_memory(struct mr_supervisor *s, const char *why)
     char total[32];
     size_text(s->fetch_workers.arena_bytes * s->fetch_workers.count, total);
     char text[MR_BOARD_TEXT];
-    snprintf(text, sizeof text,
-             "no shared memory of %s for the arena: %s. Set memory.arena_bytes to less (or give the machine, the "
-             "container or /dev/shm more)",
-             total, why);
+    snprintf(text, sizeof text, "no shared memory of %s for the arena: %s%s", total, why,
+             mr_error_names_limit(why) ? ""
+                                       : ". Set memory.arena_bytes to less (or give the machine, the container or "
+                                         "/dev/shm more)");
     give_up(s, MR_E_NO_MEMORY, text);
 }
 

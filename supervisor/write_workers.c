@@ -71,10 +71,11 @@ static void give_up(struct mr_supervisor *s, enum mr_code code, const char *text
     w->fail_code = code;
     w->failed_ns = mr_clock_mono_ns();
     if (code == MR_E_NO_MEMORY)
-        snprintf(w->fail_text, sizeof w->fail_text,
-                 "no shared memory of %s for checkpoints: %.300s. Set checkpoint.arena_bytes to less (or give the "
-                 "machine, the container or /dev/shm more)",
-                 size, text);
+        snprintf(w->fail_text, sizeof w->fail_text, "no shared memory of %s for checkpoints: %.300s%s", size, text,
+                 mr_error_names_limit(text)
+                     ? ""
+                     : ". Set checkpoint.arena_bytes to less (or give the machine, the container "
+                       "or /dev/shm more)");
     else
         snprintf(w->fail_text, sizeof w->fail_text, "%s", text);
     mr_log_error("%s", w->fail_text);

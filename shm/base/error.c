@@ -4,8 +4,10 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #define MR_ERROR_TEXT 1024
+#define LIMIT_WORDS   "ulimit"
 
 static _Thread_local enum mr_code error_code;
 static _Thread_local char error_text[MR_ERROR_TEXT];
@@ -67,6 +69,30 @@ static enum mr_code code_of_errno(int errnum)
     }
 }
 
+/* What is to be done about it, where one look at a limit tells. */
+static void put_remedy(int errnum, char *out, size_t size)
+{
+    struct rlimit limit;
+    out[0] = '\0';
+    if (errnum == EMFILE && getrlimit(RLIMIT_NOFILE, &limit) == 0)
+        snprintf(out, size,
+                 " (at most %llu in this process: raise the limit with " LIMIT_WORDS " -n, or LimitNOFILE= of "
+                 "systemd)",
+                 (unsigned long long)limit.rlim_cur);
+    else if (errnum == ENFILE)
+        snprintf(out, size, " (the limit of the machine: raise fs.file-max)");
+    else if (errnum == EFBIG && getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+        snprintf(out, size,
+                 " (files and shared memory may have %llu bytes in this process: raise the limit with " LIMIT_WORDS
+                 " -f)",
+                 (unsigned long long)limit.rlim_cur);
+}
+
+bool mr_error_names_limit(const char *text)
+{
+    return strstr(text, "raise the limit with " LIMIT_WORDS) != NULL;
+}
+
 void mr_error_set_errno(int errnum, const char *fmt, ...)
 {
     va_list ap;
@@ -74,7 +100,9 @@ void mr_error_set_errno(int errnum, const char *fmt, ...)
     char text[MR_ERROR_TEXT];
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    mr_error_set(code_of_errno(errnum), "%s: %s", text, strerror(errnum));
+    char remedy[160];
+    put_remedy(errnum, remedy, sizeof remedy);
+    mr_error_set(code_of_errno(errnum), "%s: %s%s", text, strerror(errnum), remedy);
 }
 
 void mr_error_append(const char *fmt, ...)

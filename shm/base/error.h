@@ -33,8 +33,11 @@ enum mr_code {
 
 /* Sets this thread's error. The message has no newline and no trailing period. */
 void mr_error_set(enum mr_code code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Same, with ": <strerror(errnum)>" added; EACCES, ENOENT, ENOMEM and the like choose the code. */
+/* Same, with ": <strerror(errnum)>" added, and where a limit of the process is the cause (EMFILE, EFBIG) its value and
+ * how to raise it; EACCES, ENOENT, ENOMEM and the like choose the code. */
 void mr_error_set_errno(int errnum, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Whether a message, of this process or another, has such a limit: then advice about memory would lead astray. */
+bool mr_error_names_limit(const char *text);
 /* Puts "<context>: " in front of the message that is there. */
 void mr_error_append(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 

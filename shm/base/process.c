@@ -6,6 +6,10 @@
 #include <stddef.h>
 #include <unistd.h>
 
+#include "shm/base/error.h"
+
+#define NEEDED 3 /* for a look-up of a name and a connection */
+
 static const struct {
     int signal;
     void (*disposition)(int);
@@ -41,6 +45,24 @@ void mr_process_begin(void)
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, &inherited_mask);
+}
+
+bool mr_process_lacks_descriptors(void)
+{
+    int fds[NEEDED], errnum = 0;
+    unsigned count = 0;
+    for (; count < NEEDED && errnum == 0; count++) {
+        fds[count] = open("/", O_PATH | O_CLOEXEC);
+        if (fds[count] < 0)
+            errnum = errno;
+    }
+    for (unsigned i = 0; i < count; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+    if (errnum != EMFILE && errnum != ENFILE)
+        return false;
+    mr_error_set_errno(errnum, "no descriptor is left");
+    return true;
 }
 
 void mr_process_restore_signals(void)

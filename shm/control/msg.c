@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "shm/base/error.h"
+#include "shm/base/process.h"
 #include "shm/base/unpack.h"
 
 #define HEAD_BYTES 16 /* array of 3, version, type, head of the map */
@@ -319,6 +320,8 @@ int mr_msg_recv(int socket, struct mr_msg_in *msg)
         return -1;
     }
     if (header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
+        if (header.msg_flags & MSG_CTRUNC && mr_process_lacks_descriptors())
+            goto fail;
         mr_error_set(MR_E_PROTOCOL, "a control message with more than %u bytes or %u descriptors", MR_MSG_BYTES_MAX,
                      MR_MSG_FDS_MAX);
         goto fail;

@@ -192,7 +192,8 @@ int mr_segment_reopen_readonly(int fd)
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     int again = open(path, O_RDONLY | O_CLOEXEC);
     if (again < 0)
-        mr_error_set_errno(errno, "cannot reopen shared memory read-only (is /proc mounted?)");
+        mr_error_set_errno(errno, "cannot reopen shared memory read-only%s",
+                           errno == ENOENT ? " (is /proc mounted?)" : "");
     return again;
 }
 

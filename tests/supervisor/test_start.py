@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import resource
 import signal
 import subprocess
 from collections.abc import Callable
@@ -94,3 +95,35 @@ def test_a_blocked_sigterm_ends_a_serving_supervisor(millrace_bin: Path, config:
     wait_for(lambda: listens(socket), "no socket")
     process.terminate()
     assert process.wait(DEADLINE_S) == 0
+
+
+def limited(kind: int, limit: int) -> Callable[[], None]:
+    return lambda: resource.setrlimit(kind, (limit, limit))
+
+
+def first_trouble(millrace: Path, config: Path, folder: Path, preexec: Callable[[], None]) -> str:
+    """What a supervisor that cannot work has said when its data set fails, or it ends."""
+    log, path = folder / "log", folder / "s"
+    command = [str(word) for word in (millrace, "serve", "-q", "-c", config, "--socket", path)]
+    with log.open("wb") as errors:
+        process = subprocess.Popen(command, preexec_fn=preexec, stdout=subprocess.DEVNULL, stderr=errors)
+    try:
+        wait_for(lambda: process.poll() is not None or "error:" in log.read_text(), "it works, or says nothing")
+    finally:
+        process.kill()
+        process.wait()
+    return log.read_text()
+
+
+@pytest.mark.parametrize("limit", [12, 16, 20, 24, 28])
+def test_too_few_descriptors_are_said_as_such(millrace_bin: Path, config: Path, tmp_path: Path, limit: int) -> None:
+    said = first_trouble(millrace_bin, config, tmp_path, limited(resource.RLIMIT_NOFILE, limit))
+    for line in [line for line in said.splitlines() if "error:" in line]:
+        assert f"Too many open files (at most {limit} in this process" in line and "ulimit -n" in line
+    assert "arena_bytes" not in said and "/proc" not in said
+
+
+def test_a_limit_on_files_below_the_arena_is_said_as_such(millrace_bin: Path, config: Path, tmp_path: Path) -> None:
+    said = first_trouble(millrace_bin, config, tmp_path, limited(resource.RLIMIT_FSIZE, 1 << 20))
+    assert "may have 1048576 bytes" in said and "ulimit -f" in said
+    assert "arena_bytes" not in said

@@ -256,7 +256,14 @@ static int open_file(struct file_call *call)
     call->fd = open(call->name, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not block */
     struct stat st;
     if (call->fd < 0 || fstat(call->fd, &st) != 0) {
-        mr_error_set_errno(errno, errno == ENOENT && get->generation ? "deleted since the listing" : "cannot open it");
+        int errnum = errno;
+        mr_error_set_errno(errnum,
+                           errnum == ENOENT && get->generation ? "deleted since the listing" : "cannot open it");
+        if (errnum == EACCES)
+            mr_error_set(mr_error_code(),
+                         "%s: user %u may not read it: look at its mode and those of its folders (chmod "
+                         "a+r, a+x), or run as a user who may",
+                         mr_error_text(), (unsigned)geteuid());
         return -1;
     }
     if (!S_ISREG(st.st_mode)) {

@@ -98,8 +98,6 @@ void mr_file_set_write_error(int errnum)
     mr_error_set_errno(errnum, "cannot write it");
     if (errnum == ENOSPC || errnum == EDQUOT)
         mr_error_set(mr_error_code(), "%s: free some space, or write elsewhere", mr_error_text());
-    else if (errnum == EFBIG)
-        mr_error_set(mr_error_code(), "%s: files may not be as large here (ulimit -f)", mr_error_text());
 }
 
 static int put(struct file_write *file, const unsigned char *data, size_t length)

@@ -11,6 +11,7 @@
 
 #include "shm/base/clock.h"
 #include "shm/base/container.h"
+#include "shm/base/process.h"
 #include "worker/store/headers.h"
 #include "worker/store/http_impl.h"
 #include "worker/store/text.h"
@@ -474,10 +475,13 @@ static void finish_curl(struct mr_http *http, struct mr_http_call *call, CURLcod
     } else if ((curl == CURLE_WRITE_ERROR || curl == CURLE_ABORTED_BY_CALLBACK) && call->sink_code != MR_OK) {
         finish(http, call, call->sink_code, call->sink_text);
     } else {
-        char text[CURL_ERROR_SIZE + 128];
+        char text[CURL_ERROR_SIZE + 400];
         enum mr_code code = code_of_curl(curl);
         snprintf(text, sizeof text, "%s%s", call->curl_text[0] ? call->curl_text : curl_easy_strerror(curl),
                  code == MR_E_CONFIG ? " (set [http] ca_bundle if the server's certificate is your own)" : "");
+        bool connecting = curl == CURLE_COULDNT_CONNECT || curl == CURLE_COULDNT_RESOLVE_HOST;
+        if (connecting && mr_process_lacks_descriptors())
+            snprintf(text + strlen(text), sizeof text - strlen(text), ": %s", mr_error_text());
         finish(http, call, code, text);
     }
 }

@@ -337,6 +337,20 @@ START_TEST(read_and_look_up)
 }
 END_TEST
 
+START_TEST(a_file_that_may_not_be_read_says_what_to_do)
+{
+    char dest[4];
+    put("secret", "abc");
+    ck_assert_int_eq(chmod(path_of("secret"), 0), 0);
+    ck_assert_int_eq(chmod(root, 0755), 0);
+    if (geteuid() == 0)
+        ck_assert_int_eq(seteuid(65534), 0); /* root reads everything */
+    ck_assert_int_eq(fetch(path_of("secret"), 0, 3, 0, 3, dest), MR_E_DENIED);
+    ck_assert_msg(strstr(got.text, "Permission denied: user ") && strstr(got.text, "chmod"), "%s", got.text);
+    (void)!seteuid(getuid());
+}
+END_TEST
+
 START_TEST(written_to_while_it_is_read)
 {
     size_t size = 5 << 20;
@@ -412,6 +426,7 @@ int main(void)
     tcase_add_test(tc, folders_that_cannot_be_read);
     tcase_add_test(tc, a_folder_that_changes_between_pages);
     tcase_add_test(tc, read_and_look_up);
+    tcase_add_test(tc, a_file_that_may_not_be_read_says_what_to_do);
     tcase_add_test(tc, written_to_while_it_is_read);
     tcase_add_test(tc, cancelled_calls_close_their_files);
     suite_add_tcase(suite, tc);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "fault_server.h"
@@ -304,6 +305,23 @@ START_TEST(refused_connection)
 }
 END_TEST
 
+START_TEST(no_descriptor_for_a_connection)
+{
+    static struct seen seen;
+    int spare = dup(0);
+    struct rlimit before, limit;
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &before), 0);
+    limit = (struct rlimit){(rlim_t)spare, before.rlim_max};
+    close(spare);
+    start(&seen, "/x", (struct mr_http_request){0});
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    run_until(&seen.done);
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &before), 0);
+    ck_assert_int_eq(seen.code, MR_E_NET); /* it may be better later */
+    ck_assert_msg(strstr(seen.text, "Too many open files") && strstr(seen.text, "ulimit -n"), "%s", seen.text);
+}
+END_TEST
+
 START_TEST(stalls_end)
 {
     static struct seen stall, silent, fine, drip;
@@ -497,6 +515,7 @@ int main(void)
     tcase_add_test(tc, a_sink_can_stop_a_transfer);
     tcase_add_test(tc, broken_answers);
     tcase_add_test(tc, refused_connection);
+    tcase_add_test(tc, no_descriptor_for_a_connection);
     tcase_add_test(tc, stalls_end);
     tcase_add_test(tc, answers_without_end);
     tcase_add_test(tc, cancelled_calls_are_silent);

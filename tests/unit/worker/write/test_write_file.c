@@ -382,7 +382,7 @@ START_TEST(no_room)
         limit.rlim_cur = SCENE_PART / 2;
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
     scene_run(&scene);
-    check_failed(MR_E_IO, "files may not be as large here");
+    check_failed(MR_E_IO, "raise the limit with ulimit -f");
     ck_assert_uint_eq(count_files(), 0);
     scene_leave(&scene);
     scene_close(&scene);
