@@ -31,6 +31,16 @@ static const char *const code_names[MR_E_COUNT] = {
     [MR_E_INTERNAL] = "internal",
 };
 
+void mr_error_make_printable(char *text)
+{
+    for (unsigned char *at = (unsigned char *)text; *at; at++) {
+        if (*at < 0x20 || *at == 0x7f)
+            *at = *at == '\n' || *at == '\t' ? ' ' : '?';
+        else if (at[0] == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0) /* U+0080 to U+009F, which terminals obey too */
+            at[0] = at[1] = '?';
+    }
+}
+
 void mr_error_set(enum mr_code code, const char *fmt, ...)
 {
     char text[MR_ERROR_TEXT]; /* the arguments may point into error_text itself */
@@ -38,6 +48,7 @@ void mr_error_set(enum mr_code code, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
+    mr_error_make_printable(text);
     memcpy(error_text, text, sizeof text);
     error_code = code;
 }
@@ -115,6 +126,7 @@ void mr_error_append(const char *fmt, ...)
     char text[MR_ERROR_TEXT];
     if (snprintf(text, sizeof text, "%s: %s", context, error_text) < 0)
         return;
+    mr_error_make_printable(text);
     memcpy(error_text, text, sizeof text);
 }
 

@@ -31,6 +31,9 @@ enum mr_code {
     MR_E_COUNT
 };
 
+/* Control characters of text as '?', tabs and newlines as spaces, in place: names and answers come from others, and a
+ * message ends on a terminal or as a line of a log. mr_error_* and mr_log do it themselves. */
+void mr_error_make_printable(char *text);
 /* Sets this thread's error. The message has no newline and no trailing period. */
 void mr_error_set(enum mr_code code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Same, with ": <strerror(errnum)>" added, and where a limit of the process is the cause (EMFILE, EFBIG) its value and

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "shm/base/clock.h"
+#include "shm/base/error.h"
 #include "shm/base/log_sink.h"
 
 #define LOG_LINE        1400
@@ -60,6 +61,8 @@ void mr_log(enum mr_log_level level, const char *fmt, ...)
     size_t length = (size_t)n + (m < 0 ? 0 : (size_t)m);
     if (length > sizeof line - 2)
         length = sizeof line - 2;
+    line[length] = 0;
+    mr_error_make_printable(line);
     line[length] = '\n';
     line[length + 1] = 0;
 

@@ -110,13 +110,22 @@ int mr_text_dup(char **to, const char *from)
     return from && !*to ? -1 : 0;
 }
 
+/* What a terminal obeys: control bytes, and U+0080 to U+009F in UTF-8. */
+static bool is_control(const char *name, size_t length, size_t at)
+{
+    unsigned char c = (unsigned char)name[at], next = at + 1 < length ? (unsigned char)name[at + 1] : 0;
+    unsigned char before = at > 0 ? (unsigned char)name[at - 1] : 0;
+    return c < 0x20 || c == 0x7f || (c == 0xc2 && next >= 0x80 && next < 0xa0) ||
+           (before == 0xc2 && c >= 0x80 && c < 0xa0);
+}
+
 const char *mr_text_quote(char *out, size_t size, const char *name, size_t length)
 {
     static const char hex[] = "0123456789abcdef";
     size_t at = 0;
     for (size_t i = 0; i < length; i++) {
         unsigned char c = (unsigned char)name[i];
-        size_t needed = c < 0x20 || c == 0x7f || c == '\\' ? 4 : 1;
+        size_t needed = is_control(name, length, i) || c == '\\' ? 4 : 1;
         if (at + needed + 4 > size) { /* always room for "..." */
             memcpy(out + at, "...", 3);
             at += 3;

@@ -25,7 +25,7 @@ void mr_text_put_json(struct mr_text *text, const char *data, size_t length);
 
 /* strdup, where from is not NULL. 0, or -1 for no memory. */
 int mr_text_dup(char **to, const char *from);
-/* name with control bytes and backslashes as \xNN, cut to fit with "..." at its end. Returns out. */
+/* name with control characters and backslashes as \xNN, cut to fit with "..." at its end. Returns out. */
 const char *mr_text_quote(char *out, size_t size, const char *name, size_t length);
 
 #endif

@@ -1,6 +1,7 @@
 /* tool_ls.c - `millrace ls`: one level of names, or all of them, page by page. */
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 #include "shm/base/checksum.h"
 #include "shm/base/error.h"
 #include "shm/base/size.h"
+#include "worker/store/text.h"
 #include "worker/tool/progress.h"
 #include "worker/tool/tool.h"
 
@@ -25,6 +27,7 @@ struct ls {
     uint64_t printed;
     struct mr_progress progress; /* where the names themselves do not go to the terminal */
     bool more, bad;
+    bool terminal; /* standard output is one */
 };
 
 /* The beginning of a JSON object. */
@@ -36,9 +39,21 @@ static void print_uri(const struct ls *ls, const char *name)
     free(uri);
 }
 
-static void print_item(struct ls *ls, const struct mr_store_item *item)
+/* The name's line. A terminal obeys control bytes, and whoever may write to the bucket chooses its names; a pipe gets the
+ * name as it is. */
+static void print_name(const struct ls *ls, const char *name)
 {
     const struct mr_uri *uri = &ls->uri;
+    if (uri->scheme == MR_SCHEME_FILE)
+        fputs("file://", stdout);
+    else
+        printf("%s://%s/", mr_scheme_name(uri->scheme), uri->bucket);
+    char quoted[4 * PATH_MAX];
+    puts(ls->terminal ? mr_text_quote(quoted, sizeof quoted, name, strlen(name)) : name);
+}
+
+static void print_item(struct ls *ls, const struct mr_store_item *item)
+{
     char crc[9] = "-";
     if (item->has_crc32c)
         mr_crc32c_to_base64(item->crc32c, crc);
@@ -59,16 +74,12 @@ static void print_item(struct ls *ls, const struct mr_store_item *item)
             snprintf(size, sizeof size, "%" PRIu64, item->size);
         printf("%s\t%" PRIu64 "\t%s\t", size, item->generation, crc);
     }
-    if (uri->scheme == MR_SCHEME_FILE)
-        printf("file://%s\n", item->name);
-    else
-        printf("%s://%s/%s\n", mr_scheme_name(uri->scheme), uri->bucket, item->name);
+    print_name(ls, item->name);
 }
 
 /* The name lies deeper: prints its folder once and remembers it. */
 static void print_folder(struct ls *ls, const char *name, size_t length)
 {
-    const struct mr_uri *uri = &ls->uri;
     if (ls->folder && strncmp(ls->folder, name, length) == 0 && ls->folder[length] == 0)
         return;
     free(ls->folder);
@@ -85,10 +96,7 @@ static void print_folder(struct ls *ls, const char *name, size_t length)
     }
     if (ls->details)
         printf("-\t-\t-\t");
-    if (uri->scheme == MR_SCHEME_FILE)
-        printf("file://%s\n", ls->folder);
-    else
-        printf("%s://%s/%s\n", mr_scheme_name(uri->scheme), uri->bucket, ls->folder);
+    print_name(ls, ls->folder);
 }
 
 static void list_arrived(void *arg, const struct mr_store_result *result, const struct mr_store_page *page)
@@ -182,7 +190,8 @@ static int run(struct ls *ls, const char *uri)
 {
     if (mr_tool_init(&ls->tool) != 0 || !(ls->store = mr_tool_open(&ls->tool, uri, &ls->uri)))
         return -1;
-    if (isatty(STDOUT_FILENO) != 1)
+    ls->terminal = isatty(STDOUT_FILENO) == 1;
+    if (!ls->terminal)
         mr_progress_begin(&ls->progress, "listed", 0, false);
     int rc = list(ls);
     if (ls->progress.shown)

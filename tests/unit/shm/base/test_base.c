@@ -22,6 +22,16 @@ START_TEST(error_carries_context)
 }
 END_TEST
 
+/* What a server or a name says must not move a terminal's cursor, nor look like another line of the log. */
+START_TEST(messages_have_no_control_characters)
+{
+    mr_error_set(MR_E_IO, "%s", "a\x1b[31mb\nc\td\x7f" "e\xc2\x9b" "f \xc3\xa4");
+    ck_assert_str_eq(mr_error_text(), "a?[31mb c d?e??f \xc3\xa4");
+    mr_error_append("%s", "g\rh");
+    ck_assert_str_eq(mr_error_text(), "g?h: a?[31mb c d?e??f \xc3\xa4");
+}
+END_TEST
+
 START_TEST(crc32c_known_values)
 {
     ck_assert_uint_eq(mr_crc32c(0, "123456789", 9), 0xe3069283u); /* RFC 3720 B.4's check value */
@@ -86,6 +96,7 @@ int main(void)
 {
     TCase *tc = tcase_create("base");
     tcase_add_test(tc, error_carries_context);
+    tcase_add_test(tc, messages_have_no_control_characters);
     tcase_add_test(tc, crc32c_known_values);
     tcase_add_test(tc, crc32c_combine_property);
     tcase_add_test(tc, uri_forms);

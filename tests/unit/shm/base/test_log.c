@@ -58,6 +58,18 @@ static unsigned count(const char *text, const char *part)
     return n;
 }
 
+/* One call is one line, whatever a server or a name has in it. */
+START_TEST(a_line_has_no_control_characters)
+{
+    replace(false);
+    mr_log(MR_LOG_WARNING, "the store says: %s", "x\nmillrace[supervisor] error: y\x1b[2J");
+    char *text = drain("y?[2J");
+    restore();
+    ck_assert_str_eq(text, "millrace[test] warning: the store says: x millrace[supervisor] error: y?[2J\n");
+    free(text);
+}
+END_TEST
+
 START_TEST(a_full_pipe_is_not_waited_for)
 {
     replace(_i == 1);
@@ -122,6 +134,7 @@ int main(void)
     Suite *suite = suite_create("log");
     TCase *tc = tcase_create("blocked");
     tcase_add_loop_test(tc, a_full_pipe_is_not_waited_for, 0, 2);
+    tcase_add_test(tc, a_line_has_no_control_characters);
     tcase_add_test(tc, a_forked_child_does_not_repeat_what_its_parent_keeps);
     tcase_add_test(tc, nobody_reads);
     suite_add_tcase(suite, tc);
