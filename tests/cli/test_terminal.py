@@ -1,4 +1,4 @@
-"""What others choose (names of objects, a server's words) does not move a terminal's cursor; a pipe gets it as it is."""
+"""What others choose (names of objects, a server's words) does not move a terminal's cursor; a pipe gets all of it."""
 
 from __future__ import annotations
 

@@ -24,7 +24,8 @@ os.setuid(65534)
 for pid in sys.argv[1:]:
     for what in ("fd", "map_files", "environ", "mem"):
         try:
-            os.listdir(f"/proc/{pid}/{what}") if what in ("fd", "map_files") else open(f"/proc/{pid}/{what}", "rb").read(1)
+            path = f"/proc/{pid}/{what}"
+            os.listdir(path) if what in ("fd", "map_files") else open(path, "rb").read(1)
         except PermissionError:
             print("denied")
         else:
