@@ -140,6 +140,13 @@ def test_every_listing_is_cached_and_reused_only_on_request(
     assert dataset_of(serve(classes))["objects"] == OBJECTS + 2, "an index that leaves out other classes is another one"
 
 
+def test_nobody_else_enters_the_cache(serve: StartServe, folder: Path, tmp_path: Path, cache: Path) -> None:
+    one = serve(write_config(tmp_path / "c.toml", f"file://{folder}/"))
+    one.wait_ready()
+    wait_for(lambda: cached(cache), "not cached")
+    assert [path.stat().st_mode & 0o777 for path in (cache, cache.parent, cache.parent.parent)] == [0o700] * 3
+
+
 def test_the_cache_is_bounded(serve: StartServe, folder: Path, tmp_path: Path, cache: Path) -> None:
     config = write_config(tmp_path / "c.toml", f"file://{folder}/", list="cache_files = 2")
     digests = []

@@ -14,6 +14,7 @@
 
 #include "shm/base/checksum.h"
 #include "shm/base/clock.h"
+#include "shm/base/durable.h"
 #include "shm/base/error.h"
 #include "shm/base/log.h"
 
@@ -256,6 +257,12 @@ int mr_index_cache_put(const struct mr_config *config, const char *key, const st
         mr_error_set(MR_E_USAGE, "the cache's path is too long: %.200s", folder);
         return -1;
     }
+    /* Names of objects are nobody else's affair, and the base directory specification asks for 0700 too. */
+    mode_t mask = umask(077);
+    int rc = mr_durable_make_folders(path, false);
+    umask(mask);
+    if (rc != 0)
+        return -1;
     /* The same objects again: the new file has a younger age. */
     if (mr_index_file_save(path, index, extra, true) != 0)
         return -1;

@@ -25,7 +25,10 @@ END_TEST
 /* What a server or a name says must not move a terminal's cursor, nor look like another line of the log. */
 START_TEST(messages_have_no_control_characters)
 {
-    mr_error_set(MR_E_IO, "%s", "a\x1b[31mb\nc\td\x7f" "e\xc2\x9b" "f \xc3\xa4");
+    mr_error_set(MR_E_IO, "%s",
+                 "a\x1b[31mb\nc\td\x7f"
+                 "e\xc2\x9b"
+                 "f \xc3\xa4");
     ck_assert_str_eq(mr_error_text(), "a?[31mb c d?e??f \xc3\xa4");
     mr_error_append("%s", "g\rh");
     ck_assert_str_eq(mr_error_text(), "g?h: a?[31mb c d?e??f \xc3\xa4");
