@@ -9,6 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from . import _interpreter  # noqa: F401  first: it says so where nothing below can work
 from ._errors import ChangedError, Error, SupervisorGone
 from ._item import Item
 from ._iterable import IterableDataset

@@ -1,6 +1,9 @@
 /*
  * client.c - Client: this process's connection to the supervisor. Calls from several threads are put in line by a lock,
  * and wait for the answer without the GIL. A forked child makes its own Client.
+ *
+ * No code of Python's runs between begin and end: a signal handler or a finaliser that came to this Client again, by a
+ * call or by the end of a lane, would wait for its own thread.
  */
 #include "ring.h"
 
@@ -8,6 +11,7 @@
 #include <unistd.h>
 
 #include "shm/base/error.h"
+#include "shm/memory/fork_mark.h"
 
 #define VIEWS_TRIES    1000
 #define VIEWS_PAUSE_US 10000
@@ -17,11 +21,22 @@ typedef struct {
     struct mr_client *client; /* NULL after close */
     struct mr_views *views;   /* known to the fault handler; our reference */
     PyThread_type_lock lock;
-    unsigned writers; /* open ones: their memory is mapped by the client */
+    uint64_t mark;           /* of the process that connected */
+    unsigned lanes, writers; /* open ones: they use what the client has mapped */
 } Client;
+
+static bool is_foreign(const Client *self)
+{
+    return !mr_fork_mark_is(self->mark);
+}
 
 static int begin(Client *self)
 {
+    if (is_foreign(self)) { /* the lock may be held by a thread that is not there */
+        PyErr_SetString(PyExc_ValueError,
+                        "this connection to the supervisor was opened before a fork: connect again in the child");
+        return -1;
+    }
     ring_lock(self->lock);
     if (self->client)
         return 0;
@@ -44,9 +59,11 @@ static PyObject *client_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&|sI:Client", names, PyUnicode_FSConverter, &path, &role,
                                      &timeout_ms))
         return NULL;
-    struct mr_client *client;
+    struct mr_client *client = NULL;
+    uint64_t mark = mr_fork_mark();
     Py_BEGIN_ALLOW_THREADS
-        client = mr_client_connect(PyBytes_AS_STRING(path), role, timeout_ms);
+        if (mark)
+            client = mr_client_connect(PyBytes_AS_STRING(path), role, timeout_ms);
     Py_END_ALLOW_THREADS
     Py_DECREF(path);
     if (!client)
@@ -58,7 +75,8 @@ static PyObject *client_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     }
     self->client = client;
     self->views = NULL;
-    self->writers = 0;
+    self->mark = mark;
+    self->lanes = self->writers = 0;
     self->lock = PyThread_allocate_lock();
     if (!self->lock) {
         Py_DECREF(self);
@@ -85,10 +103,23 @@ static void drop(Client *self)
     self->client = NULL;
 }
 
+/* In a forked child: what a thread of the parent was in the middle of is left as it is. */
+static void leave_behind(Client *self)
+{
+    if (PyThread_acquire_lock(self->lock, NOWAIT_LOCK)) {
+        drop(self);
+        PyThread_release_lock(self->lock);
+    }
+    self->client = NULL;
+}
+
 static void client_dealloc(Client *self)
 {
     PyTypeObject *type = Py_TYPE(self);
-    drop(self);
+    if (self->lock && is_foreign(self))
+        leave_behind(self);
+    else
+        drop(self);
     if (self->lock)
         PyThread_free_lock(self->lock);
     PyObject_Free(self);
@@ -98,14 +129,18 @@ static void client_dealloc(Client *self)
 static PyObject *client_close(Client *self, PyObject *ignored)
 {
     (void)ignored;
+    if (is_foreign(self)) {
+        leave_behind(self);
+        Py_RETURN_NONE;
+    }
     ring_lock(self->lock);
-    bool writing = self->writers > 0;
-    if (!writing)
+    bool used = self->lanes + self->writers > 0;
+    if (!used)
         drop(self);
     end(self);
-    if (!writing)
+    if (!used)
         Py_RETURN_NONE;
-    PyErr_SetString(PyExc_RuntimeError, "checkpoint writers of this connection are open");
+    PyErr_SetString(PyExc_RuntimeError, "lanes or checkpoint writers of this connection are open: close them first");
     return NULL;
 }
 
@@ -160,6 +195,7 @@ void ring_client_lane_closed(PyObject *object, uint32_t lane)
         Py_END_ALLOW_THREADS
         unanswered = is_unanswered(self, rc);
     }
+    self->lanes--;
     end(self);
     if (unanswered)
         ring_warn(mr_error_text());
@@ -323,6 +359,8 @@ int ring_client_open_range_lane(PyObject *object, uint32_t dataset, uint32_t win
             }
         }
     Py_END_ALLOW_THREADS
+    if (*consumer)
+        self->lanes++;
     end(self);
     if (*consumer)
         return 0;
@@ -443,6 +481,7 @@ static PyObject *client_open_lane(Client *self, PyObject *args, PyObject *kwargs
         }
     Py_END_ALLOW_THREADS
     if (views) {
+        self->lanes++; /* from here on nobody closes the connection */
         follow_views(self, views);
         mr_views_ref(views); /* another thread may let the connection's go as soon as we leave it */
     }

@@ -100,16 +100,21 @@ static void lane_dealloc(Lane *self)
     Py_DECREF(type);
 }
 
+static int refuse_foreign(void)
+{
+    PyErr_SetString(PyExc_ValueError, "this lane belongs to the process before the fork");
+    return -1;
+}
+
 /* A lane is for one thread at a time, and ends with close and with a fork. For a method, which calls ring_leave at its
  * end: 0, or -1 with an exception. */
 static int lane_enter(Lane *self)
 {
-    if (self->closed)
-        PyErr_SetString(PyExc_ValueError, "this lane is closed");
-    else if (mr_consumer_is_foreign(self->consumer))
-        PyErr_SetString(PyExc_ValueError, "this lane belongs to the process before the fork");
-    else
+    if (mr_consumer_is_foreign(self->consumer))
+        return refuse_foreign();
+    if (!self->closed)
         return ring_enter(&self->user, "lane");
+    PyErr_SetString(PyExc_ValueError, "this lane is closed");
     return -1;
 }
 
@@ -244,6 +249,8 @@ static int check_interrupts(Lane *self, struct mr_silence *wait)
 {
     if (PyErr_CheckSignals())
         return -1;
+    if (mr_consumer_is_foreign(self->consumer)) /* a handler has forked, and this is the child */
+        return refuse_foreign();
     if (self->parent && getppid() != self->parent) {
         PyErr_Format(PyExc_RuntimeError, "the process that this DataLoader worker works for (pid %d) has ended",
                      (int)self->parent);

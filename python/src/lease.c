@@ -94,10 +94,11 @@ static PyObject *lease_item_args(Lease *self)
 {
     if (lease_check(self))
         return NULL;
+    struct ring_hold *hold = ring_hold_ref(self->hold); /* a finaliser may release the Lease at any allocation */
     PyObject *name = ring_name(&self->index->index, self->object);
-    if (!name)
-        return NULL;
-    return Py_BuildValue("y#N", self->hold->data, (Py_ssize_t)self->size, name);
+    PyObject *args = name ? Py_BuildValue("y#N", hold->data, (Py_ssize_t)self->size, name) : NULL;
+    ring_hold_unref(hold);
+    return args;
 }
 
 static PyObject *item_type(void)
@@ -145,7 +146,10 @@ static PyObject *lease_dlpack(Lease *self, PyObject *args, PyObject *kwargs)
 {
     if (lease_check(self))
         return NULL;
-    return ring_dlpack(self->hold, !self->writable, args, kwargs);
+    struct ring_hold *hold = ring_hold_ref(self->hold); /* and so may what is asked for the truth of `copy` */
+    PyObject *capsule = ring_dlpack(hold, !self->writable, args, kwargs);
+    ring_hold_unref(hold);
+    return capsule;
 }
 
 static PyObject *lease_dlpack_device(Lease *self, PyObject *ignored)

@@ -174,5 +174,12 @@ static struct PyModuleDef ring_module = {
 PyMODINIT_FUNC PyInit__ring(void);
 PyMODINIT_FUNC PyInit__ring(void)
 {
+#ifdef Py_GIL_DISABLED /* ring_enter, and every method that reads its object before it locks */
+    (void)ring_module;
+    PyErr_SetString(PyExc_ImportError, "millrace does not work with the free-threaded build of CPython: use the "
+                                       "ordinary build of the same version");
+    return NULL;
+#else
     return PyModuleDef_Init(&ring_module);
+#endif
 }

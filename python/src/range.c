@@ -5,6 +5,7 @@
 #include "ring.h"
 
 #include "shm/base/error.h"
+#include "shm/memory/fork_mark.h"
 #include "shm/ring/range_reader.h"
 
 #define SLICE_MS 100       /* of a wait: in between, signals and the supervisor are checked */
@@ -15,6 +16,7 @@ typedef struct {
     PyObject *client;
     struct mr_range_reader *reader; /* NULL once closed */
     PyThread_type_lock lock;
+    uint64_t mark;      /* of the process that opened it */
     unsigned long user; /* the thread that holds the lock; 0 */
     uint32_t dataset, lane;
     bool has_lane;
@@ -46,6 +48,7 @@ PyObject *ring_range_new(struct ring_state *state, PyObject *client, uint32_t da
     self->client = client;
     self->reader = reader;
     self->lock = PyThread_allocate_lock();
+    self->mark = mr_fork_mark();
     self->user = 0;
     self->dataset = dataset;
     self->has_lane = false;
@@ -67,13 +70,19 @@ static void lane_closed(RangeReader *self)
 /* In a forked child both locks may be held by a thread that is not there: nothing is locked or sent. */
 static bool is_foreign(const RangeReader *self)
 {
-    return self->reader && mr_range_reader_is_foreign(self->reader);
+    return !mr_fork_mark_is(self->mark);
 }
 
 static void drop(RangeReader *self)
 {
-    if (is_foreign(self))
+    if (is_foreign(self)) {
         self->has_lane = false;
+        if (!self->lock || !PyThread_acquire_lock(self->lock, NOWAIT_LOCK)) {
+            self->reader = NULL; /* a thread of the parent was in the middle of a read: it is left as it is */
+            return;
+        }
+        PyThread_release_lock(self->lock);
+    }
     mr_range_reader_destroy(self->reader);
     self->reader = NULL;
     lane_closed(self);
@@ -90,10 +99,20 @@ static void range_dealloc(RangeReader *self)
     Py_DECREF(type);
 }
 
+static int refuse_foreign(void)
+{
+    PyErr_SetString(PyExc_ValueError, "this reader belongs to the process before the fork: open it in this one");
+    return -1;
+}
+
 /* What only happens while we wait: 0 to go on, -1 with an exception. */
 static int check_interrupts(RangeReader *self, struct mr_silence *wait)
 {
-    return PyErr_CheckSignals() != 0 || ring_client_check(self->client, self->dataset, wait) != 0 ? -1 : 0;
+    if (PyErr_CheckSignals())
+        return -1;
+    if (is_foreign(self)) /* a handler has forked, and this is the child */
+        return refuse_foreign();
+    return ring_client_check(self->client, self->dataset, wait);
 }
 
 static int open_lane(RangeReader *self)
@@ -156,10 +175,8 @@ static void leave(RangeReader *self)
 static Py_ssize_t locked_fill(RangeReader *self, uint64_t offset, char *dest, uint64_t length)
 {
     Py_ssize_t got = -1;
-    if (is_foreign(self)) {
-        PyErr_SetString(PyExc_ValueError, "this reader belongs to the process before the fork: open it in this one");
-        return -1;
-    }
+    if (is_foreign(self))
+        return refuse_foreign();
     if (enter(self))
         return -1;
     if (self->reader)

@@ -98,11 +98,17 @@ static void writer_dealloc(Writer *self)
     Py_DECREF(type);
 }
 
+static int refuse_foreign(void)
+{
+    PyErr_SetString(PyExc_ValueError, "this checkpoint writer belongs to the process before the fork");
+    return -1;
+}
+
 /* For a method, which calls leave at its end: 0, or -1 with an exception. */
 static int enter(Writer *self)
 {
     if (is_foreign(self))
-        PyErr_SetString(PyExc_ValueError, "this checkpoint writer belongs to the process before the fork");
+        refuse_foreign();
     else if (self->closed)
         PyErr_SetString(PyExc_ValueError, "this checkpoint writer is closed");
     else
@@ -130,8 +136,17 @@ static int enter_open(Writer *self)
 
 static void abort_stream(Writer *self)
 {
-    mr_ckpt_stream_abort(&self->stream);
+    if (!is_foreign(self)) /* in a child that a handler has forked in the middle of a call it is the parent's */
+        mr_ckpt_stream_abort(&self->stream);
     self->aborted = true;
+}
+
+/* Signal handlers; one may have forked, and this may be the child. */
+static int check_signals(Writer *self)
+{
+    if (PyErr_CheckSignals())
+        return -1;
+    return is_foreign(self) ? refuse_foreign() : 0;
 }
 
 /* A wait of one slice, then what only happens while we wait, signal handlers among it: they find the object in use.
@@ -143,7 +158,7 @@ static int wait_slice(Writer *self, enum mr_wake_result (*wait)(struct mr_ckpt_s
     Py_BEGIN_ALLOW_THREADS
         result = wait(&self->stream, SLICE_MS);
     Py_END_ALLOW_THREADS
-    if (PyErr_CheckSignals())
+    if (check_signals(self))
         return -1;
     if (result != MR_WAKE_CHANGED)
         return ring_client_check_alive(self->client, silence);
@@ -191,7 +206,7 @@ static int write_all(Writer *self, const unsigned char *data, size_t length)
             raise_outcome(self);
         else if (got == MR_PUSH_TOO_MANY)
             ring_raise();
-        else if (got == MR_PUSH_MORE ? !PyErr_CheckSignals() : !wait_slice(self, mr_ckpt_stream_wait, &silence))
+        else if (got == MR_PUSH_MORE ? !check_signals(self) : !wait_slice(self, mr_ckpt_stream_wait, &silence))
             continue;
         return -1;
     }

@@ -64,11 +64,6 @@ struct mr_range_reader *mr_range_reader_new(const struct mr_range_source *source
     return NULL;
 }
 
-bool mr_range_reader_is_foreign(const struct mr_range_reader *reader)
-{
-    return !mr_fork_mark_is(reader->mark);
-}
-
 /* ---- blocks that are here ---- */
 
 static void let_go(struct kept *kept)
@@ -269,7 +264,7 @@ enum mr_range_result mr_range_reader_read(struct mr_range_reader *reader, uint64
 {
     uint64_t size = reader->source.size, block_bytes = reader->source.block_bytes;
     *got = 0;
-    if (mr_range_reader_is_foreign(reader)) {
+    if (!mr_fork_mark_is(reader->mark)) {
         mr_error_set(MR_E_USAGE, "%s: this reader was opened before a fork: open it in the process that reads",
                      reader->label);
         return MR_RANGE_FAILED;

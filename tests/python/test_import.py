@@ -86,3 +86,13 @@ def test_type_checkers_see_what_is_imported_late() -> None:
         alias.asname or alias.name for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names
     }
     assert names == {*SUBMODULES, "DataLoader"}
+
+
+def test_the_free_threaded_build_is_refused() -> None:
+    """Its extension would be another file; so the package says it before it looks for one."""
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys; sys.abiflags = 't'; import millrace"], capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert "ImportError: millrace does not work with the free-threaded build of CPython" in done.stderr
+    assert "Use the ordinary build, python3." in done.stderr
