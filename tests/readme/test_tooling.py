@@ -13,16 +13,16 @@ from tests.conftest import ROOT, Server
 
 
 def test_every_make_target_that_the_readme_names_exists() -> None:
-    named = set(re.findall(r"^make ([a-z]+)", (ROOT / "README.md").read_text(), re.M))
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
+    named = set(re.findall(r"^make ([a-z0-9-]+)", (ROOT / "README.md").read_text(), re.M))
+    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.M))
     assert {"demo", "test"} <= named
     assert named <= targets
 
 
 def test_make_help_names_every_target() -> None:
     shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M)) - {"help"}
-    assert targets == set(re.findall(r"^make ([a-z]+)", shown, re.M))
+    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.M)) - {"help"}
+    assert targets == set(re.findall(r"^make ([a-z0-9-]+)", shown, re.M))
 
 
 def test_setup_refuses_an_unknown_level() -> None:
