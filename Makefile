@@ -1,5 +1,5 @@
 # Thin on purpose: each target is one script, which can be run by itself.
-.PHONY: help build demo test check format bench bench-checkpoint sbom clean
+.PHONY: help build demo test check format aarch64 bench bench-checkpoint sbom clean
 
 help:
 	@echo 'make build   install what is missing, build the programs and the Python extension, link them into .venv'
@@ -7,6 +7,7 @@ help:
 	@echo 'make test    every test: C, Python, sanitizers, models'
 	@echo 'make check   the fast loop before a commit: warnings, unit tests, formats, linters, types'
 	@echo 'make format  rewrite what check compares: formats, docs/configuration.md'
+	@echo 'make aarch64 the tests of shm/ cross-compiled, under qemu-user (Debian; see docs/testing.md)'
 	@echo 'make bench   the benchmarks; BENCH=--quick for a short run (see bench/README.md)'
 	@echo 'make bench-checkpoint  checkpoints: saving and loading, beside the field (see bench/README.md)'
 	@echo 'make sbom    what the programs consist of, as CycloneDX: out/sbom.json'
@@ -32,6 +33,9 @@ check:
 format:
 	@scripts/setup test
 	@scripts/format
+
+aarch64:
+	@scripts/aarch64
 
 bench:
 	@scripts/setup test
