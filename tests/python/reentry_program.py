@@ -524,6 +524,7 @@ def in_a_process(wait: Wait, entry: str, arguments: tuple[str, Path, str, Path],
     """ "" or how it ended."""
     child = os.fork()
     if child == 0:
+        os.setpgid(0, 0)
         status = 1
         try:
             run(wait, entry, arguments, supervisor)
@@ -535,10 +536,12 @@ def in_a_process(wait: Wait, entry: str, arguments: tuple[str, Path, str, Path],
     deadline = time.monotonic() + DEADLINE_S
     while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
         if time.monotonic() > deadline:
-            os.kill(child, signal.SIGKILL)
+            os.killpg(child, signal.SIGKILL)
             os.waitpid(child, 0)
             return "hangs"
         time.sleep(0.002)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)  # what it has forked, and what hangs there
     code = os.waitstatus_to_exitcode(ended[1])
     return "" if code == 0 else f"ended with {code}"
 
