@@ -421,8 +421,10 @@ static int run(struct mr_supervisor *s, const struct mr_supervisor_options *opti
 int mr_supervisor_main(const struct mr_supervisor_options *options)
 {
     struct mr_supervisor *s = calloc(1, sizeof *s);
-    if (!s)
+    if (!s) {
+        mr_log_error("no memory for the supervisor");
         return 1;
+    }
     s->board_fd = s->config_fd = s->life[0] = s->life[1] = s->signals = s->clients.listener = s->clients.spare = -1;
     s->events.epoll = -1;
     s->folder.lock = s->run_lock = s->command.pidfd = -1;
