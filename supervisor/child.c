@@ -191,6 +191,8 @@ static bool read_messages(struct mr_child *child)
                      mr_error_text());
         mr_child_kill(child);
     }
+    /* Whoever lives on with a lost socket sees its end and ends too: nothing would be heard of it any more. */
+    shutdown(child->socket, SHUT_RDWR);
     mr_events_unwatch(&child->supervisor->events, &child->messages);
     return false;
 }
