@@ -274,7 +274,7 @@ static int find_worker(struct mr_supervisor *s)
         slash = strrchr(s->worker_path, '/');
     }
     if (!slash || (size_t)(slash + 1 - s->worker_path) + sizeof WORKER_NAME > sizeof s->worker_path) {
-        mr_error_set(MR_E_INTERNAL, "cannot find out where this program lies");
+        mr_error_set(MR_E_INTERNAL, "the path of this program is unknown: is /proc mounted?");
         return -1;
     }
     memcpy(slash + 1, WORKER_NAME, sizeof WORKER_NAME);
