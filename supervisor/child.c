@@ -258,7 +258,7 @@ static int fork_worker(struct mr_child *child, int ends[2])
         become_worker(s->worker_path, argv, high, s->life[0], child->role->session);
     close(high);
     if (pid < 0) {
-        mr_error_set_errno(errno, "cannot start a worker process");
+        mr_error_set_errno(errno, "cannot start a worker process%s", mr_process_limit(errno));
         return -1;
     }
     child->pid = pid;
