@@ -406,7 +406,8 @@ static int run(struct mr_supervisor *s, const struct mr_supervisor_options *opti
     while (s->state < MR_SUP_STOPPING || any_process(s)) {
         if (mr_events_step(&s->events) != 0) {
             mr_log_error("%s", mr_error_text());
-            kill_children(s);
+            mr_listing_kill(s);
+            mr_fetch_workers_kill(s); /* write workers finish what is promised, as after any death of ours */
             return 1;
         }
         mr_supervisor_settle(s);
