@@ -287,6 +287,8 @@ __attribute__((constructor)) static void begin(int argc, char **argv)
 
 /* ---- malloc ---- */
 
+#ifndef TORTURE_SANITIZED /* a sanitizer's malloc wants to be the first */
+
 static char early[65536]; /* for what dlsym may allocate before there is a malloc */
 static size_t early_used;
 static _Thread_local bool looking;
@@ -448,6 +450,8 @@ EXPORT ssize_t __getdelim(char **line, size_t *size, int end, FILE *file)
     NEXT(__getdelim);
     return LIBC_FAILS ? -1 : next(line, size, end, file);
 }
+
+#endif
 
 /* ---- mappings and files ---- */
 

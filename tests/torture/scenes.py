@@ -440,7 +440,7 @@ def attempt(scene: Scene, place: Place, kind: str, n: int, ever: bool = False) -
         "XDG_CACHE_HOME": str(place.root / "cache"),
         "PYTHONPATH": str(BUILD / "python"),
         "PYTHONDONTWRITEBYTECODE": "1",
-        "ASAN_OPTIONS": "verify_asan_link_order=0:allocator_may_return_null=1",
+        "ASAN_OPTIONS": "verify_asan_link_order=0:detect_leaks=0:allocator_may_return_null=1",
     }
     if ever:
         environment["TORTURE_EVER"] = "1"
