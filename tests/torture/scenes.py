@@ -61,6 +61,8 @@ drain_s = 5
 CRASHES = ("signal 11", "signal 6", "signal 7", "signal 4", "signal 8", "Sanitizer", "please report", "WRONG")
 # libcurl 7.88 divides by zero, or follows NULL, after some allocations of its own that failed.
 THEIRS = ("/libcurl.", "/libcrypto.", "/libssl.")
+# The dynamic linker ends the process where a thread's variables find no memory.
+TLS = "cannot allocate memory for thread-local data"
 
 
 class Store:
@@ -471,7 +473,7 @@ def attempt(scene: Scene, place: Place, kind: str, n: int, ever: bool = False) -
     if not problem and (ours := [name for name in fresh if "millrace" in name]):
         problem = f"left in /dev/shm: {ours}"
     hit = stamp.read_text().strip() if stamp.exists() else None
-    if problem and hit and crashed_in_theirs(hit):
+    if problem and hit and (crashed_in_theirs(hit) or TLS in ended.err):
         return Result(hit, None, seconds, ended, theirs=True)
     return Result(hit, problem, seconds, ended)
 
