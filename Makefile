@@ -1,10 +1,11 @@
 # Thin on purpose: each target is one script, which can be run by itself.
-.PHONY: help build demo test check format aarch64 bench bench-checkpoint sbom clean
+.PHONY: help build demo test torture check format aarch64 bench bench-checkpoint sbom clean
 
 help:
 	@echo 'make build   install what is missing, build the programs and the Python extension, link them into .venv'
 	@echo 'make demo    train a small network from an object store on this machine (one to three minutes after the installs)'
 	@echo 'make test    every test: C, Python, sanitizers, models'
+	@echo 'make torture every call that can fail, failing, in each program; TORTURE="--scene cat" for a part (half an hour)'
 	@echo 'make check   the fast loop before a commit: warnings, unit tests, formats, linters, types'
 	@echo 'make format  rewrite what check compares: formats, docs/configuration.md'
 	@echo 'make aarch64 the tests of shm/ cross-compiled, under qemu-user (Debian; see docs/testing.md)'
@@ -25,6 +26,11 @@ demo:
 test:
 	@scripts/setup test
 	@scripts/test
+
+torture:
+	@scripts/setup test
+	@scripts/build -DMR_TESTS=ON
+	@.venv/bin/python -m tests.torture.run $(TORTURE)
 
 check:
 	@scripts/setup test

@@ -24,7 +24,7 @@ int mr_program_path(const char *name, char path[PATH_MAX])
         slash = strrchr(path, '/');
     }
     if (!slash || (size_t)(slash + 1 - path) + strlen(name) + 1 > PATH_MAX) {
-        mr_error_set(MR_E_INTERNAL, "the path of this program is unknown");
+        mr_error_set(MR_E_INTERNAL, "the path of this program is unknown: is /proc mounted?");
         return -1;
     }
     strcpy(slash + 1, name);

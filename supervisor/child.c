@@ -191,6 +191,8 @@ static bool read_messages(struct mr_child *child)
                      mr_error_text());
         mr_child_kill(child);
     }
+    /* Whoever lives on with a lost socket sees its end and ends too: nothing would be heard of it any more. */
+    shutdown(child->socket, SHUT_RDWR);
     mr_events_unwatch(&child->supervisor->events, &child->messages);
     return false;
 }
@@ -256,7 +258,7 @@ static int fork_worker(struct mr_child *child, int ends[2])
         become_worker(s->worker_path, argv, high, s->life[0], child->role->session);
     close(high);
     if (pid < 0) {
-        mr_error_set_errno(errno, "cannot start a worker process");
+        mr_error_set_errno(errno, "cannot start a worker process%s", mr_process_limit(errno));
         return -1;
     }
     child->pid = pid;

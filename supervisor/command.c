@@ -62,7 +62,7 @@ int mr_command_start(struct mr_supervisor *s, char *const argv[], int *exit_stat
         become(argv, report[1], &s->command.descriptors);
     close(report[1]);
     if (pid < 0) {
-        mr_error_set_errno(errno, "cannot start %s", argv[0]);
+        mr_error_set_errno(errno, "cannot start %s%s", argv[0], mr_process_limit(errno));
         close(report[0]);
         return -1;
     }

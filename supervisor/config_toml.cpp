@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <memory>
+#include <new>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -272,7 +274,6 @@ unsigned line_of_impossible(std::string_view text)
     return static_cast<unsigned>(low + 1);
 }
 
-/* Exceptions end here: C calls us. */
 bool parse(mr_config *config, std::string_view text, const std::string &file)
 {
     try {
@@ -286,14 +287,24 @@ bool parse(mr_config *config, std::string_view text, const std::string &file)
     } catch (const impossible &) {
         mr_error_set(MR_E_CONFIG, "%s: line %u: this is no TOML", file.c_str(), line_of_impossible(text));
         return false;
-    } catch (const std::exception &error) {
-        mr_error_set(MR_E_CONFIG, "%s: %s", file.c_str(), error.what());
-        return false;
     }
     if (mr_config_check(config) == 0)
         return true;
     mr_error_append("%s", file.c_str());
     return false;
+}
+
+/* Exceptions end here: C calls us. Whatever makes a string may throw, a name's copy too. */
+template <typename Body> int without_exceptions(const char *name, Body body)
+{
+    try {
+        return body();
+    } catch (const std::bad_alloc &) {
+        mr_error_set(MR_E_NO_MEMORY, "%s: no memory to read it", name);
+    } catch (const std::exception &error) {
+        mr_error_set(MR_E_CONFIG, "%s: %s", name, error.what());
+    }
+    return -1;
 }
 
 } // namespace
@@ -302,38 +313,42 @@ extern "C" int mr_config_parse(mr_config *config, const char *text, size_t lengt
 {
     if (mr_config_init(config) != 0)
         return -1;
-    if (parse(config, std::string_view(text, length), name))
+    if (without_exceptions(name, [=] { return parse(config, std::string_view(text, length), name) ? 0 : -1; }) == 0)
         return 0;
     mr_config_close(config);
     return -1;
 }
 
+namespace
+{
+
 /* The whole file; false with errno. A configuration has some kilobytes: what never ends is refused. */
-static bool read_file(const char *path, std::string &text)
+bool read_file(const char *path, std::string &text)
 {
     char part[4096];
-    std::FILE *file = std::fopen(path, "rbe");
-    if (file == nullptr)
+    const std::unique_ptr<std::FILE, int (*)(std::FILE *)> file(std::fopen(path, "rbe"), std::fclose);
+    if (!file)
         return false;
     std::size_t n;
     errno = 0;
-    while (text.size() < TEXT_MAX && (n = std::fread(part, 1, sizeof part, file)) > 0)
+    while (text.size() < TEXT_MAX && (n = std::fread(part, 1, sizeof part, file.get())) > 0)
         text.append(part, n);
-    int failure = text.size() >= TEXT_MAX ? EFBIG : std::ferror(file) ? errno : 0;
-    std::fclose(file);
-    errno = failure;
-    return failure == 0;
+    errno = text.size() >= TEXT_MAX ? EFBIG : std::ferror(file.get()) ? errno : 0;
+    return errno == 0;
 }
+
+} // namespace
 
 extern "C" int mr_config_load(mr_config *config, const char *path)
 {
     if (path == nullptr)
         return mr_config_init(config);
     std::memset(config, 0, sizeof *config);
-    std::string text;
-    if (!read_file(path, text)) {
+    return without_exceptions(path, [=] {
+        std::string text;
+        if (read_file(path, text))
+            return mr_config_parse(config, text.data(), text.size(), path);
         mr_error_set(MR_E_CONFIG, "cannot read the configuration %s: %s", path, std::strerror(errno));
         return -1;
-    }
-    return mr_config_parse(config, text.data(), text.size(), path);
+    });
 }

@@ -274,7 +274,7 @@ static int find_worker(struct mr_supervisor *s)
         slash = strrchr(s->worker_path, '/');
     }
     if (!slash || (size_t)(slash + 1 - s->worker_path) + sizeof WORKER_NAME > sizeof s->worker_path) {
-        mr_error_set(MR_E_INTERNAL, "cannot find out where this program lies");
+        mr_error_set(MR_E_INTERNAL, "the path of this program is unknown: is /proc mounted?");
         return -1;
     }
     memcpy(slash + 1, WORKER_NAME, sizeof WORKER_NAME);
@@ -406,7 +406,8 @@ static int run(struct mr_supervisor *s, const struct mr_supervisor_options *opti
     while (s->state < MR_SUP_STOPPING || any_process(s)) {
         if (mr_events_step(&s->events) != 0) {
             mr_log_error("%s", mr_error_text());
-            kill_children(s);
+            mr_listing_kill(s);
+            mr_fetch_workers_kill(s); /* write workers finish what is promised, as after any death of ours */
             return 1;
         }
         mr_supervisor_settle(s);
@@ -421,8 +422,10 @@ static int run(struct mr_supervisor *s, const struct mr_supervisor_options *opti
 int mr_supervisor_main(const struct mr_supervisor_options *options)
 {
     struct mr_supervisor *s = calloc(1, sizeof *s);
-    if (!s)
+    if (!s) {
+        mr_log_error("no memory for the supervisor");
         return 1;
+    }
     s->board_fd = s->config_fd = s->life[0] = s->life[1] = s->signals = s->clients.listener = s->clients.spare = -1;
     s->events.epoll = -1;
     s->folder.lock = s->run_lock = s->command.pidfd = -1;

@@ -201,6 +201,14 @@ def _start(folder: Path, settings: Settings) -> Connection:
             start_new_session=True,  # a Ctrl-C is for us, and it ends after its last client
         )
     _started.append(process)
+    try:
+        return _first_connection(process, folder, command)
+    except BaseException:  # no memory, a signal handler's exception: it would wait 30 s for its first client
+        process.terminate()
+        raise
+
+
+def _first_connection(process: subprocess.Popen[bytes], folder: Path, command: list[str]) -> Connection:
     deadline = time.monotonic() + START_TIMEOUT_S
     while True:
         try:

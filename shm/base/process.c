@@ -47,6 +47,11 @@ void mr_process_begin(void)
     sigprocmask(SIG_SETMASK, &none, &inherited_mask);
 }
 
+const char *mr_process_limit(int errnum)
+{
+    return errnum == EAGAIN ? " (ulimit -u, or the container's limit of processes)" : "";
+}
+
 bool mr_process_lacks_descriptors(void)
 {
     int fds[NEEDED], errnum = 0;

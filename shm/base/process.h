@@ -20,5 +20,7 @@ bool mr_process_lacks_descriptors(void);
 /* In a forked child, before exec of somebody else's program: signals as they were before mr_process_begin.
  * Async-signal-safe. */
 void mr_process_restore_signals(void);
+/* For the message about a fork that failed: which limit it met, or "". */
+const char *mr_process_limit(int errnum);
 
 #endif

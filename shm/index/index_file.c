@@ -75,6 +75,20 @@ static void put_u32(uint8_t *at, uint32_t value)
 
 /* ---- writing ---- */
 
+/* What is packed is looked at once, at the end: a buffer that could not grow once would go on without that piece. */
+struct header {
+    msgpack_sbuffer bytes;
+    bool failed;
+};
+
+static int header_write(void *data, const char *bytes, size_t length)
+{
+    struct header *header = data;
+    if (header->failed || msgpack_sbuffer_write(&header->bytes, bytes, length) != 0)
+        header->failed = true;
+    return header->failed ? -1 : 0;
+}
+
 static void pack_key(msgpack_packer *pk, const char *key)
 {
     msgpack_pack_str(pk, strlen(key));
@@ -105,38 +119,41 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Lower case, sorted: the order and case in a configuration do not matter. */
-static void pack_classes(msgpack_packer *pk, const struct mr_strings *classes)
+/* Lower case, sorted: the order and case in a configuration do not matter. False without memory. */
+static bool pack_classes(msgpack_packer *pk, const struct mr_strings *classes)
 {
-    size_t count = classes ? classes->count : 0;
+    size_t count = classes ? classes->count : 0, copied = 0;
     char **sorted = calloc(count + 1, sizeof *sorted);
     pack_key(pk, "exclude_classes");
-    msgpack_pack_array(pk, sorted ? count : 0);
-    for (size_t i = 0; sorted && i < count; i++) {
-        sorted[i] = strdup(classes->items[i]);
-        for (char *at = sorted[i]; at && *at != '\0'; at++)
+    msgpack_pack_array(pk, count);
+    while (sorted && copied < count && (sorted[copied] = strdup(classes->items[copied]))) {
+        for (char *at = sorted[copied]; *at != '\0'; at++)
             *at = (char)tolower((unsigned char)*at);
+        copied++;
     }
-    if (sorted)
+    bool whole = sorted && copied == count;
+    if (whole)
         qsort(sorted, count, sizeof *sorted, by_text);
-    for (size_t i = 0; sorted && i < count; i++) {
-        pack_key(pk, sorted[i] ? sorted[i] : "");
+    for (size_t i = 0; i < copied; i++) {
+        pack_key(pk, sorted[i]);
         free(sorted[i]);
     }
     free(sorted);
+    return whole;
 }
 
-/* The 16 bytes, the map and room for the hash. */
-static void pack_header(msgpack_sbuffer *out, const struct mr_index *index, const struct mr_index_file_extra *extra,
-                        const uint8_t *lengths, const uint8_t *hashes, uint64_t blocks)
+/* The 16 bytes, the map and room for the hash. 0, or -1 (NO_MEMORY). */
+static int pack_header(struct header *out, const struct mr_index *index, const struct mr_index_file_extra *extra,
+                       const uint8_t *lengths, const uint8_t *hashes, uint64_t blocks)
 {
     const struct mr_index_info *info = &index->info;
     char digest[MR_INDEX_DIGEST_SIZE];
     uint8_t head[HEAD_BYTES] = MAGIC, none[HASH_BYTES] = {0};
     mr_index_digest_text(info->digest, digest);
     msgpack_packer pk;
-    msgpack_packer_init(&pk, out, msgpack_sbuffer_write);
-    msgpack_sbuffer_write(out, (const char *)head, sizeof head);
+    msgpack_packer_init(&pk, out, header_write);
+    out->bytes.size = 0;
+    header_write(out, (const char *)head, sizeof head);
     msgpack_pack_map(&pk, 17);
     pack_u64(&pk, "version", MR_INDEX_FILE_VERSION);
     pack_str(&pk, "scheme", mr_scheme_name(info->scheme));
@@ -146,7 +163,7 @@ static void pack_header(msgpack_sbuffer *out, const struct mr_index *index, cons
     msgpack_pack_array(&pk, info->prefix_count);
     for (uint32_t i = 0; i < info->prefix_count; i++)
         pack_key(&pk, mr_index_prefix(index, i));
-    pack_classes(&pk, extra->exclude_classes);
+    out->failed |= !pack_classes(&pk, extra->exclude_classes);
     pack_str(&pk, "versions", mr_index_version_kind_name(info->version_kind));
     pack_u64(&pk, "objects", info->count);
     pack_u64(&pk, "bytes", info->total_bytes);
@@ -161,8 +178,13 @@ static void pack_header(msgpack_sbuffer *out, const struct mr_index *index, cons
     pack_u64(&pk, "image_bytes", index->length);
     pack_bin(&pk, "lengths", lengths, blocks * 4);
     pack_bin(&pk, "hashes", hashes, blocks * HASH_BYTES);
-    put_u32((uint8_t *)out->data + 8, (uint32_t)(out->size - HEAD_BYTES));
-    msgpack_sbuffer_write(out, (const char *)none, sizeof none);
+    header_write(out, (const char *)none, sizeof none);
+    if (out->failed) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for the header of a saved index");
+        return -1;
+    }
+    put_u32((uint8_t *)out->bytes.data + 8, (uint32_t)(out->bytes.size - HEAD_BYTES - HASH_BYTES));
+    return 0;
 }
 
 static int write_blocks(int fd, const struct mr_index *index, uint64_t offset, uint8_t *lengths, uint8_t *hashes)
@@ -196,24 +218,24 @@ int mr_index_file_write(int fd, const struct mr_index *index, const struct mr_in
 {
     uint64_t blocks = (index->length + BLOCK_BYTES - 1) / BLOCK_BYTES;
     uint8_t *lengths = calloc(blocks, 4), *hashes = calloc(blocks, HASH_BYTES);
-    msgpack_sbuffer header;
+    struct header header = {.failed = false};
     int rc = -1;
-    msgpack_sbuffer_init(&header);
+    msgpack_sbuffer_init(&header.bytes);
     if (!lengths || !hashes) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for the header of a saved index");
         goto out;
     }
     /* Its length is known before its contents: the two lists have fixed sizes. */
-    pack_header(&header, index, extra, lengths, hashes, blocks);
-    if (write_blocks(fd, index, header.size, lengths, hashes) != 0)
+    if (pack_header(&header, index, extra, lengths, hashes, blocks) != 0 ||
+        write_blocks(fd, index, header.bytes.size, lengths, hashes) != 0 ||
+        pack_header(&header, index, extra, lengths, hashes, blocks) != 0)
         goto out;
-    header.size = 0;
-    pack_header(&header, index, extra, lengths, hashes, blocks);
-    if (hash_of(header.data, header.size - HASH_BYTES, (uint8_t *)header.data + header.size - HASH_BYTES) != 0)
+    size_t hashed = header.bytes.size - HASH_BYTES;
+    if (hash_of(header.bytes.data, hashed, (uint8_t *)header.bytes.data + hashed) != 0)
         goto out;
-    rc = mr_index_write_at(fd, header.data, header.size, 0);
+    rc = mr_index_write_at(fd, header.bytes.data, header.bytes.size, 0);
 out:
-    msgpack_sbuffer_destroy(&header);
+    msgpack_sbuffer_destroy(&header.bytes);
     free(lengths);
     free(hashes);
     return rc;

@@ -74,9 +74,14 @@ static void on_end(void *arg, const XML_Char *name)
         return;
     if (xml->count == xml->size) {
         size_t size = xml->size ? 2 * xml->size : 64;
-        struct leaf *leaves = size <= LEAF_MAX ? realloc(xml->leaves, size * sizeof *leaves) : NULL;
-        if (!leaves) {
+        if (size > LEAF_MAX) {
             stop(xml, "it is too long");
+            return;
+        }
+        struct leaf *leaves = realloc(xml->leaves, size * sizeof *leaves);
+        if (!leaves) {
+            xml->text.failed = true;
+            stop(xml, "no memory");
             return;
         }
         xml->leaves = leaves;
@@ -111,13 +116,14 @@ struct mr_gcs_xml *mr_gcs_xml_parse(const char *text, size_t length)
     XML_SetElementHandler(parser, on_start, on_end);
     XML_SetCharacterDataHandler(parser, on_text);
     XML_SetStartDoctypeDeclHandler(parser, on_doctype);
-    if (XML_Parse(parser, text, (int)length, 1) != XML_STATUS_OK) {
-        mr_error_set(MR_E_PROTOCOL, "the answer is not XML: at byte %ld: %s", (long)XML_GetCurrentByteIndex(parser),
-                     xml->refused ? xml->refused : XML_ErrorString(XML_GetErrorCode(parser)));
+    bool parsed = XML_Parse(parser, text, (int)length, 1) == XML_STATUS_OK;
+    if (xml->strings.failed || xml->text.failed || (!parsed && XML_GetErrorCode(parser) == XML_ERROR_NO_MEMORY)) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for an answer of %zu bytes", length);
         goto fail;
     }
-    if (xml->strings.failed || xml->text.failed) {
-        mr_error_set(MR_E_NO_MEMORY, "no memory for an answer of %zu bytes", length);
+    if (!parsed) {
+        mr_error_set(MR_E_PROTOCOL, "the answer is not XML: at byte %ld: %s", (long)XML_GetCurrentByteIndex(parser),
+                     xml->refused ? xml->refused : XML_ErrorString(XML_GetErrorCode(parser)));
         goto fail;
     }
     XML_ParserFree(parser);

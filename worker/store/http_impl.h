@@ -61,6 +61,7 @@ struct mr_http {
     int epoll_fd, extra_fd;
     struct fd_state *fds;
     size_t fd_count;
+    bool unwatched;      /* a socket could not be put into the epoll set: each step tries again */
     int64_t curl_due_ns; /* when curl has a time-out to serve; -1: it has none */
     int64_t now_ns;
     struct mr_http_timer *first, *last; /* by due_ns */

@@ -9,7 +9,8 @@
 #include "shm/base/clock.h"
 #include "worker/store/http_impl.h"
 
-#define EVENTS_MAX 64
+#define EVENTS_MAX   64
+#define UNWATCHED_MS 10 /* between two attempts to watch a socket */
 
 /* ---- epoll ---- */
 
@@ -37,22 +38,41 @@ static int fd_register(struct mr_http *http, int fd, unsigned events, bool had)
     return epoll_ctl(http->epoll_fd, had ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, fd, &event);
 }
 
+/* Never fails: libcurl 7.88 crashes after a callback that did. Without memory or room in the kernel for a watch the
+ * socket waits for the next steps (watch_again). */
 int mr_http_on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *socket_arg)
 {
     struct mr_http *http = arg;
     struct fd_state *state = fd_state(http, fd);
     (void)easy;
     (void)socket_arg;
-    if (!state)
-        return -1;
-    state->wanted = (unsigned char)((what & CURL_POLL_IN ? EPOLLIN : 0) | (what & CURL_POLL_OUT ? EPOLLOUT : 0));
-    if (what == CURL_POLL_REMOVE)
-        state->wanted = 0;
+    unsigned wanted = 0;
+    if (what != CURL_POLL_REMOVE)
+        wanted = (what & CURL_POLL_IN ? EPOLLIN : 0) | (what & CURL_POLL_OUT ? EPOLLOUT : 0);
+    if (!state) { /* no memory, and curl's own descriptor: ours have theirs since open_socket */
+        fd_register(http, fd, wanted, true);
+        return 0;
+    }
+    state->wanted = (unsigned char)wanted;
     if (state->wanted == state->registered || (state->wanted == 0 && state->ours && state->registered == EPOLLIN))
         return 0; /* an idle connection stays registered: see above, and on_event */
     int rc = fd_register(http, fd, state->wanted, state->registered != 0);
-    state->registered = state->wanted;
-    return rc == 0 || state->wanted == 0 ? 0 : -1;
+    state->registered = rc == 0 ? state->wanted : 0;
+    http->unwatched |= state->wanted != state->registered;
+    return 0;
+}
+
+static void watch_again(struct mr_http *http)
+{
+    if (!http->unwatched)
+        return;
+    http->unwatched = false;
+    for (size_t fd = 0; fd < http->fd_count; fd++) {
+        struct fd_state *state = &http->fds[fd];
+        if (state->wanted != 0 && state->registered == 0 && fd_register(http, (int)fd, state->wanted, false) == 0)
+            state->registered = state->wanted;
+        http->unwatched |= state->wanted != 0 && state->registered == 0;
+    }
 }
 
 curl_socket_t mr_http_open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
@@ -148,6 +168,8 @@ static void run_curl_timer(struct mr_http *http)
 
 static int wait_ms(const struct mr_http *http, int timeout_ms)
 {
+    if (http->unwatched && (timeout_ms < 0 || timeout_ms > UNWATCHED_MS))
+        timeout_ms = UNWATCHED_MS;
     int64_t due = http->curl_due_ns;
     if (http->first && (due < 0 || http->first->due_ns < due))
         due = http->first->due_ns;
@@ -177,8 +199,9 @@ static int watch_extra(struct mr_http *http, int extra_fd)
 static void on_event(struct mr_http *http, const struct epoll_event *event)
 {
     int fd = event->data.fd;
-    struct fd_state *state = fd_state(http, fd);
-    if (!state || state->registered == 0)
+    struct fd_state unknown = {.wanted = EPOLLIN | EPOLLOUT, .registered = EPOLLIN | EPOLLOUT};
+    struct fd_state *state = (size_t)fd < http->fd_count ? &http->fds[fd] : &unknown;
+    if (state->registered == 0)
         return;               /* closed by an event before it in this batch */
     if (state->wanted == 0) { /* an idle connection that the server closed: curl finds out when it wants to reuse it */
         fd_register(http, fd, 0, true);
@@ -215,6 +238,7 @@ int mr_http_step(struct mr_http *http, int timeout_ms, int extra_fd)
     if (watch_extra(http, extra_fd) != 0)
         return -1;
     run_due(http); /* what was started since the last step goes out */
+    watch_again(http);
     struct epoll_event events[EVENTS_MAX];
     int n = epoll_wait(http->epoll_fd, events, EVENTS_MAX, http->poked ? 0 : wait_ms(http, timeout_ms));
     http->poked = false;

@@ -47,6 +47,13 @@ static void level_close(struct level *level)
     free(level->names);
 }
 
+/* Nothing is at that name, or a link that leads nowhere. Any other failure of a look-up must not make a listing shorter:
+ * a file server that does not answer is no deleted file. */
+static bool is_gone(int errnum)
+{
+    return errnum == ENOENT || errnum == ENOTDIR || errnum == ELOOP;
+}
+
 /* 1: name is a folder, 0: it may be a file, -1: it is gone or neither. */
 static int kind_of(int dir_fd, const struct dirent *entry)
 {
@@ -58,7 +65,7 @@ static int kind_of(int dir_fd, const struct dirent *entry)
         return -1;
     struct stat st;
     if (fstatat(dir_fd, entry->d_name, &st, 0) != 0)
-        return -1;
+        return is_gone(errno) ? -1 : 0; /* mr_walk_next looks it up again, and says why it cannot */
     return S_ISDIR(st.st_mode) ? 1 : S_ISREG(st.st_mode) ? 0 : -1;
 }
 
@@ -208,7 +215,12 @@ int mr_walk_next(struct mr_walk *walk, const char **path, struct stat *st, uint6
         }
         if (!file_wanted(walk))
             continue;
-        if (stat(walk->path, st) == 0 && S_ISREG(st->st_mode)) {
+        int rc = stat(walk->path, st);
+        if (rc != 0 && !is_gone(errno)) {
+            fail(walk, length, errno, "look up");
+            return -1;
+        }
+        if (rc == 0 && S_ISREG(st->st_mode)) {
             *path = walk->path;
             return 1;
         }
@@ -233,8 +245,13 @@ struct mr_walk *mr_walk_new(const char *prefix, const char *lower, bool exclusiv
         goto fail;
     }
     memcpy(walk->prefix, prefix, n + 1);
-    struct stat st;
-    if (walk->prefix[n - 1] != '/' && stat(prefix, &st) == 0 && S_ISDIR(st.st_mode))
+    struct stat st = {0};
+    if (walk->prefix[n - 1] != '/' && stat(prefix, &st) != 0 && !is_gone(errno)) {
+        memcpy(walk->path, prefix, n);
+        fail(walk, n, errno, "look up");
+        goto fail;
+    }
+    if (S_ISDIR(st.st_mode) && walk->prefix[n - 1] != '/')
         memcpy(walk->prefix + n++, "/", 2);
     walk->exclusive = exclusive;
     while (walk->prefix[n - 1] != '/') /* the folder that holds every name with this prefix */

@@ -131,16 +131,26 @@ int mr_tool_write(int fd, const void *data, uint64_t length, const char *what)
     return 0;
 }
 
-int mr_tool_await(struct mr_tool *tool, const void *started)
+int mr_tool_wait(struct mr_tool *tool, bool *answered)
+{
+    *answered = false;
+    while (!tool->answered)
+        if (mr_tool_step(tool) != 0 && !tool->answered) /* it may fail after it has called back */
+            return -1;
+    *answered = true;
+    tool->answered = false;
+    return tool->code == MR_OK ? 0 : -1;
+}
+
+int mr_tool_await(struct mr_tool *tool, struct mr_transfer *started)
 {
     if (!started)
         return -1;
-    while (!tool->answered) {
-        if (mr_tool_step(tool) != 0)
-            return -1;
-    }
-    tool->answered = false;
-    return tool->code == MR_OK ? 0 : -1;
+    bool answered;
+    int rc = mr_tool_wait(tool, &answered);
+    if (!answered) /* its argument ends with our caller */
+        mr_transfer_cancel(tool->net.engine, started);
+    return rc;
 }
 
 int mr_tool_main(char **argv, int (*run)(const struct mr_arguments *arguments))

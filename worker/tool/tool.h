@@ -50,8 +50,11 @@ void mr_tool_close(struct mr_tool *tool);
 struct mr_store *mr_tool_open(struct mr_tool *tool, const char *text, struct mr_uri *uri);
 /* From the callback of a transfer that mr_tool_await waits for. */
 void mr_tool_answer(struct mr_tool *tool, const struct mr_store_result *result);
-/* Runs the loop until that answer is there: 0, or -1 with its error. started NULL: it could not start, -1. */
-int mr_tool_await(struct mr_tool *tool, const void *started);
+/* Runs the loop until that answer is there: 0, or -1 with its error. started NULL: it could not start, -1. When the loop
+ * fails, or a signal ends it, the transfer is cancelled. */
+int mr_tool_await(struct mr_tool *tool, struct mr_transfer *started);
+/* The same for what the caller cancels itself where *answered is false. */
+int mr_tool_wait(struct mr_tool *tool, bool *answered);
 /* One step of the loop: 0, or -1 with mr_error, also after a signal. */
 int mr_tool_step(struct mr_tool *tool);
 /* All of it to a file or pipe, which `what` names in the error: 0, or -1, also after a signal. */

@@ -300,7 +300,8 @@ static int copy_to_object(struct copy *copy)
     if (precondition(copy, name, &request.generation_match) != 0)
         return -1;
     copy->upload = mr_transfer_upload(copy->tool.net.engine, &request, uploaded, copy);
-    int rc = mr_tool_await(&copy->tool, copy->upload);
+    bool answered;
+    int rc = copy->upload ? mr_tool_wait(&copy->tool, &answered) : -1;
     if (copy->upload)
         drop_upload(copy);
     return rc;

@@ -78,7 +78,12 @@ static double ask(struct doctor *d, const char *url)
     struct mr_http_request request = {
         .method = "GET", .url = url, .stall_timeout_ms = ANSWER_MS, .collect_max = 1 << 20, .done = answered, .arg = d};
     int64_t began_ns = mr_clock_mono_ns();
-    if (mr_tool_await(&d->tool, mr_http_start(d->tool.net.http, &request)) != 0)
+    bool answered = true;
+    struct mr_http_call *call = mr_http_start(d->tool.net.http, &request);
+    int rc = call ? mr_tool_wait(&d->tool, &answered) : -1;
+    if (!answered)
+        mr_http_cancel(d->tool.net.http, call);
+    if (rc != 0)
         return -1;
     return (double)(d->answered_ns - began_ns) / 1e6;
 }

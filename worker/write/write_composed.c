@@ -100,13 +100,13 @@ static int begin(struct mr_write_lane *lane)
 
 /* ---- parts ---- */
 
-/* Nothing was made, or it is gone again; or nobody knows. */
+/* A refusal: nothing was made. Else nobody knows: there may have been no memory to read the answer of a success. */
 static void forget(struct composed *own, uint64_t handle, enum mr_code code)
 {
-    if (mr_code_retryable((unsigned)code))
-        mr_temporary_lost(own->bucket, handle);
-    else
+    if (code == MR_E_DENIED || code == MR_E_USAGE || code == MR_E_NOT_FOUND)
         mr_temporary_not_made(own->bucket, handle);
+    else
+        mr_temporary_lost(own->bucket, handle);
 }
 
 static void on_part(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
