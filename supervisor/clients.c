@@ -264,13 +264,20 @@ static int send_index(struct mr_client_peer *client, struct mr_msg_in *in)
     return reply(client, out);
 }
 
+/* With the error: worth a repeat, also for whoever has been told of them before and they are being divided anew. */
+static bool arenas_are_not_there(const struct mr_fetch_workers *f)
+{
+    if (f->state == MR_ARENAS_READY)
+        return false;
+    mr_error_set(MR_E_BUSY, "the arenas are not there yet: they are made when the first data set has been listed");
+    return true;
+}
+
 static int send_producers(struct mr_client_peer *client)
 {
     struct mr_fetch_workers *f = &client->supervisor->fetch_workers;
-    if (f->state != MR_ARENAS_READY) {
-        mr_error_set(MR_E_BUSY, "the arenas are not there yet: they are made when the first data set has been listed");
+    if (arenas_are_not_there(f))
         return -1;
-    }
     struct mr_msg_out *out = ok();
     mr_msg_put_u64(out, "producers", f->count);
     mr_msg_put_u64(out, "division", f->division);
@@ -283,8 +290,11 @@ static int send_producer(struct mr_client_peer *client, struct mr_msg_in *in)
     uint64_t slot;
     if (mr_msg_get_u64(in, "slot", &slot) != 0)
         return -1;
-    if (f->state != MR_ARENAS_READY || slot >= f->count) {
-        mr_error_set(MR_E_USAGE, "there is no fetch worker %llu", (unsigned long long)slot);
+    if (arenas_are_not_there(f))
+        return -1;
+    if (slot >= f->count) { /* there were more when the client asked how many: it asks again */
+        mr_error_set(slot < MR_PRODUCERS_MAX ? MR_E_BUSY : MR_E_USAGE, "there is no fetch worker %llu",
+                     (unsigned long long)slot);
         return -1;
     }
     struct mr_msg_out *out = ok();

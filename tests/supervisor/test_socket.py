@@ -21,7 +21,7 @@ from tests.serve import DEADLINE_S, StartServe, connect, wait_for
 VERSION = 1
 OK, ERROR, HELLO, OPEN_DATASET, INDEX, PRODUCERS, PRODUCER, OPEN_LANE, CLOSE_LANE, PUT_LOOP, STAT = range(1, 12)
 SETUP = 13
-PROTOCOL, USAGE = 8, 1
+PROTOCOL, USAGE, BUSY = 8, 1, 11
 
 
 def pack(value: Any) -> bytes:
@@ -110,6 +110,23 @@ def test_wrong_requests(serve: StartServe, config: Path) -> None:
         assert answer(client) == ERROR
         assert answer(client) == 0
     assert one.stat()["lanes"] == []
+
+
+def test_arenas_that_are_not_there_are_asked_for_again(serve: StartServe, tmp_path: Path) -> None:
+    """Between a client's two questions they may begin to be divided anew: no mistake of its own."""
+    (tmp_path / "empty.toml").write_text("[memory]\narena_bytes = '8MiB'\n")  # no data set: no arenas
+    one = serve(tmp_path / "empty.toml")
+    with connect(one.socket) as client:
+        client.send(HELLO_MESSAGE)
+        assert answer(client) == OK
+        for packet, code in (
+            (message(PRODUCERS), BUSY),
+            (message(PRODUCER, slot=0), BUSY),
+        ):
+            client.send(packet)
+            data = client.recv(65536)
+            assert data[2] == ERROR
+            assert b"\xa4code" + bytes([code]) in data, data
 
 
 def test_list_of_names_must_be_a_file(serve: StartServe, config: Path, tmp_path: Path) -> None:
