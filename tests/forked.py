@@ -27,6 +27,7 @@ from typing import Any
 
 PRELOADED = ["numpy", "PIL.Image", "torch", "torch.distributed.run", "torch.utils.data", "torch._dynamo"]
 PRELOADED += ["lightning.pytorch", "pytorch_lightning"]  # the oldest is there as the latter alone
+PRELOAD_VARIABLE = "MILLRACE_FORKED_PRELOAD"
 RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
 FOLDER = Path(tempfile.gettempdir()) / f"millrace-forked-{RUN}-{zlib.crc32(sys.prefix.encode()):08x}"
 SOCKET = FOLDER / "socket"
@@ -34,6 +35,11 @@ _kept: list[socket.socket] = []
 
 
 # ---- a test's side ----
+
+
+def preload(*modules: str) -> None:
+    """For a command that is no pytest run: these alone are loaded. Before the first start()."""
+    os.environ[PRELOAD_VARIABLE] = " ".join(modules)
 
 
 class Process:
@@ -151,7 +157,8 @@ def _send(connection: socket.socket, **words: Any) -> None:
 
 
 def main() -> None:
-    for name in PRELOADED:
+    chosen = os.environ.pop(PRELOAD_VARIABLE, None)
+    for name in PRELOADED if chosen is None else chosen.split():
         with contextlib.suppress(ImportError):
             __import__(name)
     with socket.socket(socket.AF_UNIX) as listener:

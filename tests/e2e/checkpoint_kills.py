@@ -1,19 +1,25 @@
-"""Kills trainers, write workers and supervisors while checkpoints are saved, and looks at each object afterwards.
+"""Kills trainers, workers and supervisors while checkpoints are saved, and looks at each object afterwards.
 
-    python -m tests.e2e.checkpoint_kills [KILLS] [SEED]        (300 kills: about four minutes)
+    python -m tests.e2e.checkpoint_kills [KILLS] [SEED]        (3,000 kills: see docs/testing.md)
 
-Every kill is SIGKILL at a random moment, of
+Seven jobs at a time: five save to one bucket, two to one folder (file://). All jobs of a place also save to one name
+that they share, which is removed now and then, so that both kinds of uploads come to it (multipart uploads for a name
+that is new, parts and composes for one that is taken). Some jobs have a runtime folder in common, as those of one
+machine have, others have their own. Every kill is SIGKILL at a random moment, of
   trainer      a save that was promised (close(wait=False)) must come, any other one is whole or was never there
-  worker       its successor goes on; nobody notices
+  write, fetch, list   a worker: its successor goes on; nobody notices
   supervisor   write workers finish what was promised; the trainer gets an error
   everything   supervisor and write workers at once: whole, or what was there before
-After each an object is exactly what one save wrote; after a later run that ends well nothing else is in the bucket: no
-temporary object, and no unfinished upload but those that were begun by a request whose answer nobody saw. These the log
-tells of, and `millrace clean` removes them. test_checkpoint_kills.py does a few.
+After each an object is exactly what one save wrote (kill_history.py says which it may be); no save fails because
+somebody else cleaned up; and after a later run that ends well nothing else is in the bucket and the folder: no
+temporary object, no unfinished upload, no temporary file. test_checkpoint_kills.py does a few.
+
+Exit status 1 where something is wrong: the seed and the folder with all logs are printed, and the folder is kept.
 """
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import hashlib
 import json
@@ -21,17 +27,22 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
+import threading
 import time
+import traceback
+import urllib.parse
 import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from tests import forked
 from tests.conftest import BIN, our_processes, start_devstore
-from tests.serve import DEADLINE_S, Supervisor, start_supervisor, wait_for
-from tests.stores import temporary
+from tests.e2e.kill_history import NOTHING, History, Look, Save
+from tests.serve import DEADLINE_S, Supervisor, alive, children, start_supervisor, wait_for
+from tests.stores import delete, temporary
 
 TRAINER = Path(__file__).with_name("checkpoint_trainer.py")
 BUCKET = "ckpt"
@@ -39,82 +50,86 @@ TOML = """[checkpoint]
 arena_bytes = "40MiB"
 part_bytes = "5MiB"
 drain_s = 60
+[memory]
+arena_bytes = "4MiB"
+[fetch]
+workers = 1
+[list]
+workers = 1
 [retry]
 base_ms = 5
 cap_ms = 50
 """
-VICTIMS = ["trainer", "worker", "supervisor", "everything"]
+LATENCY_MS = ["2", "initiate:5", "part:10", "complete:10", "compose:10", "upload:5"]
+WORKERS = ["write"] * 6 + ["fetch", "list"]  # how often each is chosen
+JOB_VARIABLE = "MILLRACE_TEST_JOB"
+# What the store's own faults cannot do here: somebody took a live save's parts away.
+TOUCHED = "removed by somebody else"
 
 
 @dataclass
-class Object:
-    """What may be under a name: (sha256 or None for nothing), and what a kill of one process may not take back."""
+class Place:
+    """Where jobs save: a bucket, or a folder."""
 
-    now: str | None = None
-    maybe: list[str] = field(default_factory=list)
-    promised: str | None = None
+    prefix: str
+    shared: str
+    url: str = ""
+    root: Path = Path()
+
+    def read(self, uri: str) -> str:
+        """The sum of what is there."""
+        if not self.url:
+            try:
+                return hashlib.sha256(Path(uri.removeprefix("file://")).read_bytes()).hexdigest()
+            except FileNotFoundError:
+                return NOTHING
+        try:
+            with urllib.request.urlopen(f"{self.url}/{uri.removeprefix('gs://')}") as reply:
+                return hashlib.sha256(reply.read()).hexdigest()
+        except urllib.error.HTTPError as error:
+            assert error.code == 404, error
+            error.close()
+            return NOTHING
+
+    def remove(self, uri: str) -> None:
+        if not self.url:
+            Path(uri.removeprefix("file://")).unlink(missing_ok=True)
+            return
+        try:
+            delete(self.url, BUCKET, uri.removeprefix(f"gs://{BUCKET}/"))
+        except urllib.error.HTTPError as error:
+            assert error.code == 404, error
+            error.close()
+
+    def left(self) -> tuple[list[str], int]:
+        """Temporary objects (or files), and unfinished uploads."""
+        if not self.url:
+            return [str(path) for path in self.root.rglob(".millrace-*")], 0
+        return temporary(self.url, BUCKET), unfinished(self.url)
 
 
 @dataclass
 class Scene:
     folder: Path
-    url: str
-    rng: random.Random
-    environment: dict[str, str]
-    objects: dict[str, Object] = field(default_factory=dict)
-    saves: int = 0
-    promises: int = 0
-    replaced: int = 0
+    wanted: int
+    history: History = field(default_factory=History)
+    kills: collections.Counter[str] = field(default_factory=collections.Counter)
+    counts: collections.Counter[str] = field(default_factory=collections.Counter)
+    looks: list[tuple[Place, Look]] = field(default_factory=list)  # at shared names: judged when all have ended
+    wrong: list[str] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def kill(self, pid: int) -> bool:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-            return True
-        return False
+    def done(self) -> bool:
+        return bool(self.wrong) or sum(self.kills.values()) >= self.wanted
 
-    def note(self, lines: list[str]) -> None:
-        """What the trainer said."""
-        of: dict[int, tuple[str, str]] = {}
-        for line in lines:
-            with contextlib.suppress(json.JSONDecodeError):  # the last one, cut by the kill
-                words = json.loads(line)
-                if "begin" in words:
-                    k = words["begin"]
-                    of[k] = (words["name"], words["sha256"])
-                    self.saves = max(self.saves, k + 1)
-                    self.objects.setdefault(words["name"], Object()).maybe.append(words["sha256"])
-                    continue
-                k = words.get("sealed", words.get("saved", words.get("failed")))
-                name, sha = of[k]
-                seen = self.objects[name]
-                if "sealed" in words:
-                    seen.promised = sha
-                    self.promises += 1
-                elif "saved" in words:
-                    self.replaced += seen.now is not None
-                    seen.now, seen.maybe, seen.promised = sha, [], None
-                elif words["at"] == "write":
-                    seen.maybe.remove(sha)
+    def killed(self, what: str) -> None:
+        with self.lock:
+            self.kills[what] += 1
 
-    def look(self, keeps_promises: bool) -> None:
-        """Each object is whole: what one of the saves wrote. Afterwards what is there is certain."""
-        for name, seen in self.objects.items():
-            found = content(self.url, name)
-            allowed = {seen.now, *seen.maybe}
-            if keeps_promises and seen.promised is not None:
-                allowed = {seen.promised}
-            assert found in allowed, f"{name}: {found} is there, and not one of {allowed}"
-            seen.now, seen.maybe, seen.promised = found, [], None
-
-
-def content(url: str, name: str) -> str | None:
-    try:
-        with urllib.request.urlopen(f"{url}/{BUCKET}/{name}") as reply:
-            return hashlib.sha256(reply.read()).hexdigest()
-    except urllib.error.HTTPError as error:
-        assert error.code == 404
-        error.close()
-        return None
+    def violate(self, text: str) -> None:
+        with self.lock:
+            self.wrong.append(text)
+        print(f"VIOLATION: {text}", flush=True)
 
 
 def unfinished(url: str) -> int:
@@ -122,153 +137,343 @@ def unfinished(url: str) -> int:
         return int(reply.read().count(b"<UploadId>"))
 
 
-def unknown(scene: Scene) -> int:
-    """Uploads of which the logs say that they may have been begun, and that nobody has their ids."""
-    words = "a run died while it began an upload"
-    return sum(path.read_text(errors="replace").count(words) for path in scene.folder.rglob("*.log"))
+class Trainer:
+    """A running checkpoint_trainer.py, and what it said."""
 
+    def __init__(self, job: Job, supervisor: Supervisor, options: dict[str, Any]) -> None:
+        self.job = job
+        self.out = job.folder / f"out-{job.trainers}"
+        job.trainers += 1
+        with (
+            self.out.open("wb") as out,
+            (job.folder / "trainers.log").open("ab") as errors,
+            Path(os.devnull).open() as no,
+        ):
+            descriptors = (no.fileno(), out.fileno(), errors.fileno())
+            self.process = forked.start([TRAINER, json.dumps(options)], job.folder, supervisor.environment, descriptors)
+        self.saves: dict[int, Save] = {}
+        self.first = int(options["first"])
+        self.wait_for_line()
 
-def start_trainer(scene: Scene, supervisor: Supervisor, out: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, TRAINER, f"gs://{BUCKET}/", str(scene.rng.randrange(1 << 30)), str(scene.saves)],
-        env=supervisor.environment,
-        stdout=out.open("wb"),
-        stderr=(scene.folder / "trainer.log").open("ab"),
-    )
+    def wait_for_line(self) -> None:
+        wait_for(
+            lambda: self.out.stat().st_size or not alive(self.process.pid),
+            lambda: f"job {self.job.number}: a trainer did not begin",
+        )
 
+    def kill(self) -> bool:
+        if not alive(self.process.pid):
+            return False
+        self.process.kill()
+        return True
 
-def wait_for_writers(pids: set[int]) -> None:
-    """Until no write worker of this session is left: what was promised is done."""
-
-    def gone() -> bool:
-        return not any(" write " in f"{line} " for pid, line in our_processes().items() if pid not in pids)
-
-    wait_for(gone, our_processes)
-
-
-def one_run(scene: Scene, number: int, kills: int) -> int:
-    """Kills workers and trainers within a run, at last the supervisor or everything; looks after each."""
-    here = scene.folder / f"run-{number}"
-    here.mkdir()
-    before = set(our_processes())
-    supervisor = start_supervisor(BIN / "millrace", here, scene.url, TOML, **scene.environment)
-    done = 0
-    try:
-        while done < kills:
-            last = done == kills - 1
-            victim = scene.rng.choice(["supervisor", "everything"] if last else ["trainer", "worker"])
-            done += one_trainer(scene, supervisor, here / f"out-{done}", victim)
-            if last:
-                wait_for_writers(before)
+    def end(self) -> None:
+        """It has been killed or has failed: what it said is noted."""
+        self.process.wait(DEADLINE_S)
+        scene, job = self.job.scene, self.job
+        for line in self.out.read_text().splitlines():
+            words = json.loads(line)
+            if "begin" in words:
+                k = words["begin"]
+                job.saves = max(job.saves, k + 1)
+                self.saves[k] = Save(words["uri"], words["sha256"], job.number, words["t"])
+                scene.history.add(self.saves[k])
+                scene.counts["saves"] += 1
+            elif "sealed" in words:
+                self.saves[words["sealed"]].sealed = True
+                scene.counts["promised"] += 1
+            elif "saved" in words:
+                save = self.saves[words["saved"]]
+                save.over, save.must = words["t"], True
+                scene.counts["confirmed"] += 1
+            elif "read" in words:
+                scene.counts["read back"] += 1
+                if not words["good"]:
+                    scene.violate(f"job {job.number}: {self.saves[words['read']].name} was read back with other bytes")
             else:
-                wait_until_idle(supervisor)
-            scene.look(keeps_promises=victim != "everything")
-    finally:
-        supervisor.process.kill()
-        supervisor.process.wait()
-    return done
+                self.note_failure(words)
+        self.out.unlink()
+
+    def note_failure(self, words: dict[str, Any]) -> None:
+        scene, save = self.job.scene, self.saves[words["failed"]]
+        scene.counts[f"failed: {words['kind']}"] += 1
+        gone = words["kind"] == "SupervisorGone" and self.job.supervisor_killed
+        overtaken = words["kind"] in ("ChangedError", "FileExistsError") and save.name == self.job.place.shared
+        if not (gone or overtaken) or TOUCHED in words["error"]:
+            scene.violate(f"job {self.job.number}: {words}, {save}")
+        if words["at"] == "write":
+            save.never, save.over = True, words["t"]
+        elif overtaken:
+            save.over = words["t"]
 
 
-def one_trainer(scene: Scene, supervisor: Supervisor, out: Path, victim: str) -> int:
-    done = 0
-    trainer = start_trainer(scene, supervisor, out)
-    try:
-        while not out.read_bytes():
-            assert trainer.poll() is None, (scene.folder / "trainer.log").read_text()[-2000:]
-            time.sleep(0.01)
-        time.sleep(scene.rng.uniform(0, 0.4))
-        workers = supervisor.workers("write")
+class Job:
+    """One training job, over and over, in a thread of its own."""
+
+    def __init__(self, scene: Scene, number: int, seed: int, place: Place, runtime: Path) -> None:
+        self.scene, self.number, self.place = scene, number, place
+        self.rng = random.Random(seed)
+        self.folder = scene.folder / f"job-{number}"
+        self.folder.mkdir()
+        self.environment = {
+            "XDG_RUNTIME_DIR": str(runtime),
+            "STORAGE_EMULATOR_HOST": place.url,
+            JOB_VARIABLE: f"{scene.folder.name}-{number}",
+        }
+        self.saves = self.trainers = self.runs = 0
+        self.supervisor_killed = False
+
+    # ---- one run ----
+
+    def work(self) -> None:
+        try:
+            while not self.scene.done():
+                self.one_run()
+        except BaseException:
+            self.scene.violate(f"job {self.number}: {traceback.format_exc()}")
+
+    def start(self) -> Supervisor:
+        folder = self.folder / f"run-{self.runs}"
+        folder.mkdir()
+        self.runs += 1
+        self.supervisor_killed = False
+        return start_supervisor(BIN / "millrace", folder, self.place.url, TOML, **self.environment)
+
+    def one_run(self) -> None:
+        """Kills workers and trainers within a run, at last the supervisor or everything; looks after each."""
+        supervisor = self.start()
+        try:
+            for _ in range(self.rng.randrange(1, 4)):
+                self.one_round(supervisor, self.rng.choice(["trainer", "trainer", "worker"]))
+                if self.scene.done():
+                    break
+            self.one_round(supervisor, self.rng.choice(["supervisor", "everything"]))
+        finally:
+            if self.left():  # after a failed assertion
+                supervisor.kill()
+            for pid in self.left():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        text = supervisor.log.read_text()
+        if TOUCHED in text:
+            self.scene.violate(f"job {self.number}: {supervisor.log} has '{TOUCHED}'")
+
+    def one_round(self, supervisor: Supervisor, victim: str) -> None:
+        trainers = [self.trainer(supervisor, i) for i in range(self.rng.choice([1, 1, 2]))]
+        try:
+            for _ in range(self.rng.randrange(4)):
+                self.pause(0.15)
+                self.kill_worker(supervisor)
+            self.pause(0.3)
+            if victim in ("supervisor", "everything"):
+                self.kill_supervisor(supervisor, victim == "everything")
+                self.pause(0.05)
+            for trainer in trainers:
+                if trainer.kill():
+                    self.scene.killed("trainer")
+                self.pause(0.05)
+        finally:
+            for trainer in trainers:
+                trainer.process.kill()
+                trainer.end()
         if victim in ("supervisor", "everything"):
-            done += scene.kill(supervisor.process.pid)
-            supervisor.process.wait()
-        if victim == "everything":
-            for worker in workers:
-                scene.kill(worker)
-        elif victim == "worker" and workers:
-            done += scene.kill(scene.rng.choice(workers))
-            time.sleep(scene.rng.uniform(0, 0.4))
-            assert trainer.poll() is None, (scene.folder / "trainer.log").read_text()[-2000:]
-        if victim not in ("supervisor", "everything"):
-            done += scene.kill(trainer.pid)
-    finally:
-        if victim in ("trainer", "worker"):
-            trainer.kill()  # once more after an assertion
-        trainer.wait(timeout=DEADLINE_S)
-        scene.note(out.read_text().splitlines())
-    return done
+            wait_for(lambda: not self.left(), lambda: f"job {self.number}: {self.left()} do not end")
+        else:
+            wait_for(
+                lambda: not supervisor.stat()["checkpoint"]["writers"],
+                lambda: f"job {self.number}: saves are not finished: {supervisor.log.read_text()[-2000:]}",
+            )
+        self.scene.history.settle(self.number, time.monotonic(), keeps_promises=victim != "everything")
+        self.look()
+
+    def pause(self, most: float) -> None:
+        time.sleep(self.rng.uniform(0, most))
+
+    def trainer(self, supervisor: Supervisor, number: int, **more: Any) -> Trainer:
+        options = {
+            "prefix": f"{self.place.prefix}job-{self.number}/{number}/",
+            "shared": [self.place.shared],
+            "seed": self.rng.randrange(1 << 30),
+            "first": self.saves,
+            **more,
+        }
+        return Trainer(self, supervisor, options)
+
+    # ---- kills ----
+
+    def kill_worker(self, supervisor: Supervisor) -> None:
+        roles = {pid: words[1] for pid, words in children(supervisor.process.pid).items() if len(words) > 1}
+        if roles:
+            role = self.rng.choice(WORKERS)
+            pid = self.rng.choice(sorted([p for p, r in roles.items() if r == role] or roles))
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                self.scene.killed(roles[pid])
+
+    def kill_supervisor(self, supervisor: Supervisor, everything: bool) -> None:
+        self.supervisor_killed = True
+        # Stopped, so that it starts nobody between the look at its children and its end.
+        supervisor.process.send_signal(signal.SIGSTOP)
+        writers = supervisor.workers("write")
+        supervisor.kill()
+        self.scene.killed("supervisor")
+        if everything:
+            for pid in writers:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                    self.scene.killed("write")
+
+    def left(self) -> list[int]:
+        """Processes of this job, however they were reparented."""
+        marker = f"{JOB_VARIABLE}={self.environment[JOB_VARIABLE]}".encode()
+        found = []
+        for pid in our_processes():
+            with contextlib.suppress(OSError):
+                if marker in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0") and alive(pid):
+                    found.append(pid)
+        return found
+
+    # ---- looks ----
+
+    def look(self) -> None:
+        """Nothing of this job is under way: each of its own names is judged, and a look at the shared one noted."""
+        own = [
+            name for name in list(self.scene.history.saves) if name.startswith(f"{self.place.prefix}job-{self.number}/")
+        ]
+        for name in own:
+            seen = self.see(name)
+            if wrong := self.scene.history.wrong(seen):
+                self.scene.violate(wrong)
+            self.scene.counts["looks"] += 1
+        news = [name for name in own if "/new-" in name]
+        for name in news:
+            self.place.remove(name)
+        self.scene.history.forget(news)
+        self.scene.looks.append((self.place, self.see(self.place.shared)))
+
+    def see(self, name: str) -> Look:
+        since = time.monotonic()
+        return Look(name, self.place.read(name), since, time.monotonic())
 
 
-def wait_until_idle(supervisor: Supervisor) -> None:
-    """No save is under way in a living supervisor."""
-    wait_for(
-        lambda: not supervisor.stat()["checkpoint"]["writers"],
-        lambda: "saves are not finished: " + supervisor.log.read_text()[-2000:],
-    )
-
-
-def kill_runs(folder: Path, kills: int, seed: int, say: bool = False) -> tuple[Scene, int, list[str], int]:
-    """(what was seen, kills, temporary objects and unfinished uploads that are left after a later run)."""
-    rng = random.Random(seed)
-    root = folder / "store"
-    (root / BUCKET).mkdir(parents=True)
-    server = start_devstore("--root", str(root), "--latency-ms", "2")
-    runtime = folder / "runtime"
-    runtime.mkdir(mode=0o700)
-    scene = Scene(folder, server.url, rng, {"XDG_RUNTIME_DIR": str(runtime)})
-    done, run = 0, 0
+def last_runs(jobs: list[Job]) -> None:
+    """In peace, each job saves to all its names, until what the dead have left is gone too. All end well."""
+    deadline = time.monotonic() + DEADLINE_S
+    places = {job.place.prefix: job.place for job in jobs}.values()
+    supervisors = [job.start() for job in jobs]
     try:
-        while done < kills:
-            done += one_run(scene, run, min(rng.randrange(3, 8), kills - done))
-            run += 1
-            if say:
-                left, uploads = len(temporary(server.url, BUCKET)), unfinished(server.url)
-                print(f"{done} kills, {scene.saves} saves; left by the dead: {left} objects, {uploads} uploads")
-        last_run(scene)
-        return scene, done, temporary(server.url, BUCKET), unfinished(server.url)
+        while True:
+            for job, supervisor in zip(jobs, supervisors):
+                for number in range(2):
+                    trainer = job.trainer(supervisor, number, count=12)
+                    trainer.process.wait(DEADLINE_S)
+                    trainer.end()
+            # A folder's are removed by whoever writes into it, a bucket's while nobody does.
+            again = time.monotonic() + 10
+            while any(any(place.left()) for place in places) and time.monotonic() < again:
+                time.sleep(0.2)
+            left = [place.left() for place in places]
+            if not any(any(one) for one in left):
+                break
+            assert time.monotonic() < deadline, f"left: {left}"
+    finally:
+        ends = [(supervisor.stop(), supervisor) for supervisor in supervisors]
+    for status, supervisor in ends:
+        assert status == 0, supervisor.log.read_text()[-2000:]
+    for job in jobs:
+        job.scene.history.settle(job.number, time.monotonic(), keeps_promises=True)
+        job.look()
+
+
+def remove_shared(scene: Scene, rng: random.Random, places: list[Place]) -> None:
+    """In a thread: looks at the names that are shared, and removes them now and then."""
+    try:
+        while not scene.done():
+            time.sleep(rng.uniform(0.2, 1.5))
+            for place in places:
+                since = time.monotonic()
+                scene.looks.append((place, Look(place.shared, place.read(place.shared), since, time.monotonic())))
+                gone = Save(place.shared, NOTHING, -1, time.monotonic(), must=True)
+                place.remove(place.shared)
+                gone.over = time.monotonic()
+                scene.history.add(gone)
+    except BaseException:
+        scene.violate(traceback.format_exc())
+
+
+def kill_runs(folder: Path, kills: int, seed: int, jobs: int = 5, folder_jobs: int = 2) -> Scene:
+    rng = random.Random(seed)
+    root, files = folder / "store", folder / "files"
+    (root / BUCKET).mkdir(parents=True)
+    files.mkdir()
+    latency = [word for ms in LATENCY_MS for word in ("--latency-ms", ms)]
+    server = start_devstore("--root", root, "--no-md5", "--log", folder / "store.log", *latency)
+    bucket = Place(f"gs://{BUCKET}/", f"gs://{BUCKET}/shared.pt", server.url)
+    disk = Place(f"file://{files}/", f"file://{files}/shared.pt", root=files)
+    scene = Scene(folder, kills)
+    runtimes = []
+    for number in range(3):
+        runtimes.append(folder / f"runtime-{number}")
+        runtimes[-1].mkdir(mode=0o700)
+    try:
+        all_jobs = [
+            Job(scene, i, rng.randrange(1 << 30), bucket if i < jobs else disk, runtimes[i % len(runtimes)])
+            for i in range(jobs + folder_jobs)
+        ]
+        places = [place for place in (bucket, disk) if any(job.place is place for job in all_jobs)]
+        threads = [threading.Thread(target=job.work) for job in all_jobs]
+        threads.append(threading.Thread(target=remove_shared, args=(scene, random.Random(seed + 1), places)))
+        for thread in threads:
+            thread.start()
+        begun = said = time.monotonic()
+        while any(thread.is_alive() for thread in threads):
+            time.sleep(0.2)
+            if time.monotonic() - said > 30:
+                said = time.monotonic()
+                done = sum(scene.kills.values())
+                print(f"{said - begun:.0f} s: {done} kills, {scene.counts['saves']} saves", flush=True)
+        for place in places:
+            left, uploads = place.left()
+            scene.counts["left by the dead"] += len(left) + uploads
+        if not scene.wrong:
+            last_runs(all_jobs)
+        for _, seen in scene.looks:
+            scene.counts["looks"] += 1
+            if wrong := scene.history.wrong(seen):
+                scene.violate(wrong)
+        for place in places:
+            left, uploads = place.left()
+            scene.counts["left after a later run"] += len(left) + uploads
+        with urllib.request.urlopen(f"{server.url}/_devstore/stats") as reply:
+            scene.counts.update({f"store: {k}": v for k, v in json.load(reply)["requests"].items()})
+    except BaseException:
+        scene.violate(traceback.format_exc())
     finally:
         server.stop()
-
-
-def last_run(scene: Scene) -> None:
-    """Saves in peace, and ends well."""
-    supervisor = start_supervisor(BIN / "millrace", scene.folder, scene.url, TOML, **scene.environment)
-    out = scene.folder / "last"
-    trainer = start_trainer(scene, supervisor, out)
-    try:
-        while b'"saved"' not in out.read_bytes():
-            assert trainer.poll() is None
-            time.sleep(0.01)
-    finally:
-        trainer.kill()
-        trainer.wait()
-    wait_until_idle(supervisor)
-    # The dead processes' requests may still be on their way: what is theirs is searched for twice.
-    wait_for(
-        lambda: not temporary(scene.url, BUCKET) and unfinished(scene.url) <= unknown(scene), "the dead left something"
-    )
-    assert supervisor.stop() == 0
-    if unfinished(scene.url):
-        print(f"{unfinished(scene.url)} uploads whose ids nobody saw: millrace clean removes them")
-        clean = [str(BIN / "millrace"), "clean", "--older-than", "0", f"gs://{BUCKET}"]
-        environment = {**os.environ, **scene.environment, "STORAGE_EMULATOR_HOST": scene.url}
-        subprocess.run(clean, env=environment, check=True, capture_output=True)
-    scene.note(out.read_text().splitlines())
-    scene.look(keeps_promises=True)
+    return scene
 
 
 def main() -> None:
     kills = int(sys.argv[1]) if len(sys.argv) > 1 else 300
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else random.randrange(1 << 30)
-    folder = Path(tempfile.mkdtemp())
-    try:
-        scene, done, left, uploads = kill_runs(folder, kills, seed, say=True)
-    finally:
-        shutil.rmtree(folder)
+    forked.preload("millrace.checkpoint")
+    print(f"seed {seed}", flush=True)
+    folder = Path(tempfile.mkdtemp(prefix="millrace-kills-"))
+    begun = time.monotonic()
+    scene = kill_runs(folder, kills, seed)
+    for place_logs in ("kills", "counts"):
+        for what, count in sorted(getattr(scene, place_logs).items()):
+            print(f"  {what:>40} {count}")
     print(
-        f"seed {seed}: {done} kills, {scene.saves} saves ({scene.promises} promised), every object whole or as before; "
-        f"{len(left)} temporary objects and {uploads} unfinished uploads after a later run"
+        f"seed {seed}: {sum(scene.kills.values())} SIGKILLs in {time.monotonic() - begun:.0f} s over "
+        f"{scene.counts['saves']} saves ({scene.counts['promised']} promised, {scene.counts['confirmed']} confirmed); "
+        f"{scene.counts['looks']} looks, {len(scene.wrong)} violations; "
+        f"{scene.counts['left after a later run']} uploads and temporary objects left after a later run"
     )
-    sys.exit(1 if left or uploads else 0)
+    if scene.wrong or scene.counts["left after a later run"]:
+        print(f"all logs: {folder}")
+        sys.exit(1)
+    shutil.rmtree(folder)
 
 
 if __name__ == "__main__":
