@@ -126,7 +126,7 @@ def launch(program: Path, config: Path, path: Path, log: Path, *arguments: str, 
             env={**os.environ, **env},
         )
     wait_for(lambda: listens(path) or process.poll() is not None, "no socket")
-    assert process.poll() is None, log.read_text()
+    assert process.poll() is None, f"status {process.poll()}: {log.read_text()}"
     return Supervisor(process, path, log, program)
 
 
