@@ -365,7 +365,7 @@ def last_runs(jobs: list[Job]) -> None:
         while True:
             for job, supervisor in zip(jobs, supervisors):
                 for number in range(2):
-                    trainer = job.trainer(supervisor, number, count=12)
+                    trainer = job.trainer(supervisor, number, once=True)
                     trainer.process.wait(DEADLINE_S)
                     trainer.end()
             # A folder's are removed by whoever writes into it, a bucket's while nobody does.

@@ -1,8 +1,8 @@
 """Saves to a few names over and over, and says on standard output how far each save is.
 
-checkpoint_trainer.py '{"prefix": URI, "shared": [URI, ...], "seed": N, "count": N, "first": N}',
-run by checkpoint_kills.py with MILLRACE_SOCKET set. `shared` are names that others save to as well; `count` saves, then
-it ends (default: never). One JSON object a line, with the time "t", flushed before the next step:
+checkpoint_trainer.py '{"prefix": URI, "shared": [URI, ...], "seed": N, "first": N, "once": bool}',
+run by checkpoint_kills.py with MILLRACE_SOCKET set. `shared` are names that others save to as well. With `once` it
+saves to each name once, and ends. One JSON object a line, with the time "t", flushed before the next step:
   {"begin": k, "uri", "sha256", "size"}    nothing of save k was written yet
   {"sealed": k}                            close(wait=False) has returned: a promise
   {"saved": k}                             the store has confirmed it
@@ -18,6 +18,7 @@ import os
 import random
 import sys
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from millrace import ChangedError, checkpoint
@@ -53,10 +54,9 @@ class Trainer:
         except OSError as error:
             self.fail(k, uri, "close", error)
 
-    def choose(self) -> str:
-        name = self.rng.choice([*NAMES, *self.shared])
+    def uri(self, name: str) -> str:
         if name in self.shared:
-            return str(name)
+            return name
         return str(self.prefix + (f"new-{self.k}" if name == "new" else name))
 
     def open(self, uri: str) -> Any:
@@ -101,9 +101,9 @@ class Trainer:
             with checkpoint.reader(uri) as reader:
                 say(read=k, good=reader.read() == data)
 
-    def run(self, count: int) -> None:
-        for _ in range(count):
-            uri = self.choose()
+    def run(self, names: Iterable[str]) -> None:
+        for name in names:
+            uri = self.uri(name)
             if uri in self.pending:
                 self.wait(uri)
             self.one_save(uri)
@@ -116,7 +116,9 @@ class Trainer:
 
 def main() -> None:
     options = json.loads(sys.argv[1])
-    Trainer(options).run(options.get("count", 1 << 60))
+    trainer = Trainer(options)
+    names = [*NAMES, *trainer.shared]
+    trainer.run(names if options.get("once") else iter(lambda: trainer.rng.choice(names), ""))
 
 
 if __name__ == "__main__":
