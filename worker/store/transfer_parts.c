@@ -187,13 +187,18 @@ struct complete {
     uint64_t generation; /* from that answer; 0: it had none */
 };
 
+/* item: what is there; NULL is nothing. */
 static void fail_replaced(struct complete *complete, const struct mr_store_item *item)
 {
     struct mr_transfer *transfer = &complete->write.base;
     char uri[400], text[600];
-    snprintf(text, sizeof text, "%s: it was written, and replaced by somebody else at once: generation %llu is there",
-             mr_store_uri(transfer->store, uri, sizeof uri, complete->request.name, complete->request.name_length),
-             (unsigned long long)item->generation);
+    mr_store_uri(transfer->store, uri, sizeof uri, complete->request.name, complete->request.name_length);
+    if (item)
+        snprintf(text, sizeof text,
+                 "%s: it was written, and replaced by somebody else at once: generation %llu is there", uri,
+                 (unsigned long long)item->generation);
+    else
+        snprintf(text, sizeof text, "%s: it was written, and removed by somebody else at once", uri);
     mr_transfer_fail(transfer, &(struct mr_store_result){.code = MR_E_CHANGED, .text = text, .status = 200});
 }
 
@@ -215,6 +220,11 @@ static void on_checked(void *arg, const struct mr_store_result *result, const st
             mr_transfer_fail(&write->base, &write->refused);
         else
             mr_stream_queue(stream, true);
+        return;
+    }
+    if (result->code == MR_E_NOT_FOUND) { /* the upload became an object: what is missing is that */
+        mr_stream_landed(stream);
+        fail_replaced(complete, NULL);
         return;
     }
     if (mr_stream_end(stream, result) != 0 || !item)

@@ -54,7 +54,8 @@ static int begin(struct mr_write_lane *lane)
     return lane->transfer ? 0 : -1;
 }
 
-/* NOT_FOUND: the upload is gone, and with it the bytes that it had. */
+/* NOT_FOUND: the upload is gone, and with it the bytes that it had. At its end (slot is NULL) a request whose answer
+ * was lost, or a worker that has died, may have completed it. */
 static void fail(struct mr_write_lane *lane, struct mr_write_slot *slot, const struct mr_store_result *result)
 {
     char uri[300], text[MR_CKPT_PART_TEXT];
@@ -62,6 +63,12 @@ static void fail(struct mr_write_lane *lane, struct mr_write_slot *slot, const s
     if (result->code == MR_E_NOT_FOUND && lane->uri.scheme == MR_SCHEME_FILE) {
         snprintf(text, sizeof text,
                  "%s: its temporary file is gone: it was removed, or it got the name and somebody else has written "
+                 "that since",
+                 mr_write_uri(lane, uri, sizeof uri));
+        words = text;
+    } else if (result->code == MR_E_NOT_FOUND && !slot && lane->maybe_done) {
+        snprintf(text, sizeof text,
+                 "%s: its upload is gone: it was removed, or it got the name and somebody else has written or removed "
                  "that since",
                  mr_write_uri(lane, uri, sizeof uri));
         words = text;

@@ -184,6 +184,15 @@ START_TEST(an_end_that_fails)
 }
 END_TEST
 
+START_TEST(what_was_completed_and_is_gone_is_no_upload_that_was_removed)
+{
+    static const struct bucket_step script[] = {{OP_STAT, ANSWER_STATUS, 404, 0, NULL}};
+    play(STEPS(script));
+    write_all();
+    check_code(MR_E_CHANGED, "removed by somebody else at once");
+}
+END_TEST
+
 START_TEST(another_checksum_than_the_callers)
 {
     begin();
@@ -323,6 +332,7 @@ int main(void)
     tcase_add_loop_test(tc, one_fault_is_repaired, 0, COUNT(repaired));
     tcase_add_test(tc, a_lost_end_that_cannot_be_looked_up_at_first);
     tcase_add_test(tc, an_end_that_fails);
+    tcase_add_test(tc, what_was_completed_and_is_gone_is_no_upload_that_was_removed);
     tcase_add_test(tc, another_checksum_than_the_callers);
     tcase_add_test(tc, a_part_that_is_refused);
     tcase_add_loop_test(tc, endpoints_without_parts, 0, 4);
