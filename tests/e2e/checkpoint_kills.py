@@ -70,7 +70,7 @@ RESTART_S = 1.0  # a worker is in its slot again, and has got its lanes, after s
 JOB_VARIABLE = "MILLRACE_TEST_JOB"
 # An upload that may have been begun, and whose id nobody has.
 UNKNOWN = "a run died while it began an upload"
-# A write worker died as it gave an upload its name; when its successor looked, somebody else had written or removed that.
+# A write worker died as it gave an upload its name; when its successor looked, another had written or removed that.
 UNSURE = "is gone: it was removed, or it got the name and somebody else has written"
 # What the store's own faults cannot do here: somebody took a live save's parts away.
 TOUCHED = "its unfinished upload was removed by somebody else"
@@ -109,6 +109,12 @@ class Place:
         except urllib.error.HTTPError as error:
             assert error.code == 404, error
             error.close()
+
+    def age(self, seconds: float) -> None:
+        """Nobody saves: what the dead left in a folder, which has to be still for up to an hour first, has been."""
+        for path in self.root.rglob(".millrace-*") if not self.url else ():
+            then = path.stat().st_mtime - seconds
+            os.utime(path, (then, then))
 
     def left(self) -> tuple[list[str], int]:
         """Temporary objects (or files), and unfinished uploads."""
@@ -328,8 +334,8 @@ class Job:
         # Stopped, so that it starts nobody between the look at its children and its end.
         supervisor.process.send_signal(signal.SIGSTOP)
         writers = supervisor.workers("write")
-        # A write worker that was killed just before, and is not there again or has not got its lanes yet, is as one that
-        # is killed with the supervisor.
+        # A write worker that was killed just before, and is not back or has not got its lanes yet, is as one that is
+        # killed with the supervisor.
         self.together = everything or len(writers) < 2 or time.monotonic() - self.write_killed < RESTART_S
         supervisor.kill()
         self.scene.killed("supervisor")
@@ -384,6 +390,8 @@ def is_tidy(scene: Scene, places: Iterable[Place]) -> bool:
 def last_runs(jobs: list[Job]) -> None:
     """In peace, each job saves to all its names, until what the dead have left is gone too. All end well."""
     deadline = time.monotonic() + DEADLINE_S
+    for place in {job.place.prefix: job.place for job in jobs}.values():
+        place.age(7200)
     places = {job.place.prefix: job.place for job in jobs}.values()
     supervisors = [job.start() for job in jobs]
     try:
