@@ -197,7 +197,7 @@ static int start_workers(struct mr_bench *b, const char *path)
     for (uint32_t i = 0; i < b->workers; i++) {
         int pair[2];
         if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
-            mr_error_set_errno(errno, "no socket for a reading worker");
+            mr_error_set_errno(errno, "cannot make a socket for a reading worker");
             return -1;
         }
         pid_t pid = fork();
@@ -346,7 +346,7 @@ static int measure(struct mr_bench *b, const char *path)
     mr_bench_print_end(b, &data, &cached);
     if (fflush(stdout) == 0)
         return 0;
-    mr_error_set_errno(errno, "standard output");
+    mr_error_set_errno(errno, "cannot write to standard output");
     return -1;
 }
 

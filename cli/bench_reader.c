@@ -1,3 +1,4 @@
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,7 +73,10 @@ struct mr_bench_reader *mr_bench_reader_new(struct mr_client *client, const stru
     r->into_bytes = r->index.info.max_size;
     r->into = malloc(r->into_bytes + 1);
     if (!r->into || r->epoch_steps == 0) {
-        mr_error_set(!r->into ? MR_E_NO_MEMORY : MR_E_USAGE, "no memory for one object, or no object at all");
+        if (!r->into)
+            mr_error_set(MR_E_NO_MEMORY, "no memory for the largest object, of %" PRIu64 " bytes", r->into_bytes);
+        else
+            mr_error_set(MR_E_USAGE, "the data set has no objects: there is nothing to measure");
         goto fail;
     }
     struct mr_lane lane;

@@ -37,7 +37,7 @@ int mr_cli_flush(void)
 {
     if (fflush(stdout) == 0 && !ferror(stdout))
         return 0;
-    mr_error_set_errno(errno, "standard output");
+    mr_error_set_errno(errno, "cannot write to standard output");
     return mr_cli_fail();
 }
 

@@ -72,7 +72,7 @@ static int check_store(struct mr_doctor *doctor, const struct mr_arguments *argu
     char *line = NULL;
     size_t size = 0;
     if (pipe2(ends, O_CLOEXEC) != 0) {
-        mr_error_set_errno(errno, "no pipe to millrace-worker");
+        mr_error_set_errno(errno, "cannot make a pipe to millrace-worker");
         return -1;
     }
     fflush(stdout);

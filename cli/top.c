@@ -55,7 +55,7 @@ static int show(const struct mr_top *top)
     else
         mr_top_print_line(top);
     if (rc == 0 && fflush(stdout) != 0) {
-        mr_error_set_errno(errno, "standard output");
+        mr_error_set_errno(errno, "cannot write to standard output");
         rc = -1;
     }
     return rc;

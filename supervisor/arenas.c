@@ -59,7 +59,7 @@ int mr_arenas_make_line(struct mr_worker_line *line)
     line->eventfd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (line->eventfd >= 0)
         return 0;
-    mr_error_set_errno(errno, "no event descriptor for a worker");
+    mr_error_set_errno(errno, "cannot make an event descriptor for a worker");
     return -1;
 }
 

@@ -250,7 +250,7 @@ static int fork_worker(struct mr_child *child, int ends[2])
     /* Away from the numbers that dup2 is going to use in the child. */
     int high = fcntl(ends[1], F_DUPFD_CLOEXEC, 10);
     if (high < 0) {
-        mr_error_set_errno(errno, "no descriptor for a worker");
+        mr_error_set_errno(errno, "cannot make a descriptor for a worker");
         return -1;
     }
     pid_t pid = fork();
@@ -288,7 +288,7 @@ static int start_process(struct mr_child *child)
     child->generation++;
     mr_counters_adopt(child->counters, child->generation, 0, mr_clock_mono_ns());
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
-        mr_error_set_errno(errno, "no socket for a worker");
+        mr_error_set_errno(errno, "cannot make a socket for a worker");
         return -1;
     }
     if (fork_worker(child, ends) != 0)

@@ -515,7 +515,7 @@ struct mr_dataset *mr_dataset_open_like(struct mr_supervisor *s, uint64_t number
     if (!dataset || copy_strings(&dataset->uris, &base->uris) != 0)
         goto fail;
     if (base->names >= 0 && (dataset->names = fcntl(base->names, F_DUPFD_CLOEXEC, 0)) < 0) {
-        mr_error_set_errno(errno, "no descriptor for a data set");
+        mr_error_set_errno(errno, "cannot make a descriptor for a data set");
         goto fail;
     }
     memcpy(dataset->wanted, digest, sizeof dataset->wanted);

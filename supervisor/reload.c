@@ -39,7 +39,8 @@ int mr_reload(struct mr_supervisor *s, char *text, size_t size)
     const struct mr_config_key *keys = mr_config_keys(&count);
     char applied[900] = "", later[900] = "";
     if (!s->config_path) {
-        mr_error_set(MR_E_USAGE, "this supervisor was started without a configuration file");
+        mr_error_set(MR_E_USAGE,
+                     "this supervisor was started without a configuration file (-c): there is nothing to reread");
         return -1;
     }
     struct mr_config config;

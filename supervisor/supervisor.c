@@ -256,7 +256,7 @@ static int init_signals(struct mr_supervisor *s)
     sigprocmask(SIG_BLOCK, &set, NULL);
     s->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (s->signals < 0) {
-        mr_error_set_errno(errno, "no signal descriptor");
+        mr_error_set_errno(errno, "cannot make a descriptor for signals");
         return -1;
     }
     s->signal_watch.ready = signals_ready;
@@ -316,7 +316,7 @@ static int init(struct mr_supervisor *s, const struct mr_supervisor_options *opt
     raise_descriptors(s);
     mr_segment_sweep();
     if (pipe2(s->life, O_CLOEXEC) != 0) {
-        mr_error_set_errno(errno, "no pipe");
+        mr_error_set_errno(errno, "cannot make a pipe to the workers");
         return -1;
     }
     s->config_fd = mr_config_to_fd(&s->config);

@@ -48,6 +48,9 @@ CALLERS_CACHE = Path(
 )
 CACHE = tempfile.TemporaryDirectory(prefix="millrace-test-cache-")
 os.environ["XDG_CACHE_HOME"] = CACHE.name
+# Nor are run folders and what dead runs have recorded: other sessions' would show in what `doctor` and `clean` print.
+RUNTIME = tempfile.TemporaryDirectory(prefix="millrace-test-")
+os.environ["XDG_RUNTIME_DIR"] = RUNTIME.name
 # A shell that starts the tests in the background, or nohup, has these ignored, and every child would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 for number in (signal.SIGHUP, signal.SIGQUIT):

@@ -121,7 +121,7 @@ int mr_link_init(struct mr_link *link, const struct mr_link_kind *kind, unsigned
     }
     link->wait_fd = epoll_create1(EPOLL_CLOEXEC);
     if (link->wait_fd < 0) {
-        mr_error_set_errno(errno, "epoll_create1");
+        mr_error_set_errno(errno, "cannot make an epoll descriptor");
         rc = -1;
     } else {
         rc = watch(link, link->socket);

@@ -101,7 +101,8 @@ static PyObject *index_pair(Index *self, uint64_t i)
 static PyObject *index_item(Index *self, Py_ssize_t i)
 {
     if (i < 0 || i >= index_length(self)) {
-        PyErr_Format(PyExc_IndexError, "object %zd of %zd", i, index_length(self));
+        PyErr_Format(PyExc_IndexError, "there is no object %zd: the index has %zd, counted from 0", i,
+                     index_length(self));
         return NULL;
     }
     return index_pair(self, (uint64_t)i);

@@ -26,7 +26,7 @@ static int folder_of(char path[PATH_MAX])
     if (mr_runtime_folder(base) != 0)
         return -1;
     if (snprintf(path, PATH_MAX, "%s/runs", base) >= PATH_MAX) {
-        mr_error_set(MR_E_CONFIG, "XDG_RUNTIME_DIR is too long");
+        mr_error_set(MR_E_CONFIG, "the path in XDG_RUNTIME_DIR is too long: set it to a shorter one");
         return -1;
     }
     return mr_private_folder(path);
@@ -38,7 +38,7 @@ static int path_of(const char *run, char path[PATH_MAX])
     if (folder_of(folder) != 0)
         return -1;
     if (snprintf(path, PATH_MAX, "%s/%s", folder, run) >= PATH_MAX) {
-        mr_error_set(MR_E_CONFIG, "XDG_RUNTIME_DIR is too long");
+        mr_error_set(MR_E_CONFIG, "the path in XDG_RUNTIME_DIR is too long: set it to a shorter one");
         return -1;
     }
     return 0;

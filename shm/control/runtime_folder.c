@@ -38,7 +38,7 @@ int mr_runtime_folder(char path[PATH_MAX])
     else
         n = snprintf(path, PATH_MAX, "/tmp/millrace-%u", geteuid());
     if (n >= PATH_MAX) {
-        mr_error_set(MR_E_CONFIG, "XDG_RUNTIME_DIR is too long");
+        mr_error_set(MR_E_CONFIG, "the path in XDG_RUNTIME_DIR is too long: set it to a shorter one");
         return -1;
     }
     return mr_private_folder(path);

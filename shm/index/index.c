@@ -119,7 +119,7 @@ int mr_index_map(struct mr_index *index, int fd)
     memset(index, 0, sizeof(*index));
     struct stat st;
     if (fstat(fd, &st) != 0) {
-        mr_error_set_errno(errno, "index image: fstat");
+        mr_error_set_errno(errno, "cannot look at an index image");
         return -1;
     }
     if (st.st_size < (off_t)sizeof(struct mr_index_header))
@@ -229,7 +229,7 @@ static int block_name(const struct block *block, unsigned k, char *name, uint32_
 int mr_index_get(const struct mr_index *index, uint64_t i, struct mr_index_entry *entry, char *name)
 {
     if (i >= index->info.count) {
-        mr_error_set(MR_E_USAGE, "object %llu of an index of %llu", (unsigned long long)i,
+        mr_error_set(MR_E_USAGE, "there is no object %llu: the index has %llu, counted from 0", (unsigned long long)i,
                      (unsigned long long)index->info.count);
         return -1;
     }

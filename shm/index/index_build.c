@@ -51,7 +51,7 @@ static int bytes_room(struct bytes *b, size_t more)
 {
     size_t capacity = b->capacity ? b->capacity : 4096;
     if (more > SIZE_MAX / 4 - b->length) {
-        mr_error_set(MR_E_NO_MEMORY, "index too large");
+        mr_error_set(MR_E_NO_MEMORY, "an index of more bytes than a process can have");
         return -1;
     }
     while (capacity < b->length + more)
@@ -375,7 +375,7 @@ int mr_index_concat(struct mr_index_builder *b, const struct mr_index *const ran
         return -1;
     for (size_t i = 0; i < n; i++) {
         if (check_source(b, &ranges[i]->info) != 0 || concat_range(b, ranges[i]) != 0) {
-            mr_error_append("range %zu of %zu", i + 1, n);
+            mr_error_append("range %zu of the listing's %zu", i + 1, n);
             b->broken = true;
             return -1;
         }

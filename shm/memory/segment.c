@@ -100,8 +100,8 @@ int mr_segment_new(enum mr_backing backing, const char *what, uint64_t size, boo
         return -1;
     }
     if (size == 0 || size > INT64_MAX || ftruncate(fd, (off_t)size)) {
-        mr_error_set_errno(size == 0 || size > INT64_MAX ? EINVAL : errno, "cannot size %s to %" PRIu64 " bytes", what,
-                           size);
+        mr_error_set_errno(size == 0 || size > INT64_MAX ? EINVAL : errno,
+                           "cannot set the size of %s to %" PRIu64 " bytes", what, size);
         goto fail;
     }
     if (memfd)

@@ -510,7 +510,8 @@ struct mr_producer *mr_producer_new(const struct mr_producer_options *options)
     unsigned producers = atomic_load_explicit(&options->board->producers, memory_order_acquire);
 
     if (producers == 0 || producers > MR_PRODUCERS_MAX || options->slot >= producers) {
-        mr_error_set(MR_E_USAGE, "producer slot %u of %u", options->slot, producers);
+        mr_error_set(MR_E_USAGE, "there is no producer slot %u: there are %u, counted from 0", options->slot,
+                     producers);
         return NULL;
     }
     struct mr_producer *producer;

@@ -14,7 +14,7 @@ struct mr_views *mr_views_new(const struct mr_board *board, uint32_t division, u
 {
     uint64_t mark = mr_fork_mark();
     if (producers == 0 || producers > MR_PRODUCERS_MAX) {
-        mr_error_set(MR_E_USAGE, "%u producers", producers);
+        mr_error_set(MR_E_USAGE, "a lane with %u producers: 1 to %u are possible", producers, MR_PRODUCERS_MAX);
         return NULL;
     }
     struct mr_views *views = mark ? calloc(1, sizeof *views) : NULL;

@@ -10,12 +10,19 @@ import millrace
 from tests.python.conftest import Folder
 from tests.python.helpers import keep
 
+
+class BytesPath:
+    def __fspath__(self) -> bytes:
+        return b"/x"
+
+
 DATA_SET: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"source": 3}, TypeError, "URI"),
     ({"source": []}, ValueError, "at least one"),
     ({"source": ""}, ValueError, "no URI"),
     ({"source": [3]}, TypeError, "str or a path"),
     ({"source": b"file:///x"}, TypeError, "not"),
+    ({"source": BytesPath()}, TypeError, "a URI is a str, not bytes"),
     ({"source": "gs://a/\0"}, ValueError, "no URI"),
     ({"transform": 3}, TypeError, "transform"),
     ({"on_error": "ignore"}, ValueError, "'skip'"),
@@ -120,3 +127,11 @@ def test_the_module_has_no_other_names() -> None:
     with pytest.raises(AttributeError, match="nonsense"):
         millrace.nonsense  # noqa: B018
     assert set(millrace.__all__) <= set(dir(millrace)) | {"DataLoader"}
+
+
+@pytest.mark.parametrize("name", ["Lease", "Lane", "Writer", "RangeReader"])
+def test_classes_of_the_extension_are_not_called(name: str) -> None:
+    from millrace import _ring
+
+    with pytest.raises(TypeError, match=f"{name} is not made by calling it"):
+        getattr(_ring, name)()

@@ -260,6 +260,8 @@ def test_a_closed_reader(socket: str, large: Path) -> None:
     with checkpoint.reader(large) as file:
         with pytest.raises(ValueError, match="before the start"):
             file.seek(-1)
+        with pytest.raises(ValueError, match="whence is 3: it must be 0, 1 or 2"):
+            file.seek(0, 3)
         assert (file.readable(), file.seekable(), file.writable()) == (True, True, False)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from pathlib import Path
 
@@ -50,5 +51,11 @@ def test_sharded_checkpoints(devstore: StartDevstore, tmp_path: Path) -> None:
 def test_only_sharded_ones(kind: str) -> None:
     from millrace.lightning import FSDPStrategy
 
-    with pytest.raises(ValueError, match="sharded"):
+    with pytest.raises(ValueError, match="this FSDPStrategy saves sharded checkpoints"):
         FSDPStrategy(state_dict_type=kind)
+
+
+@pytest.mark.parametrize("module", ["millrace.lightning", "millrace.dataflux.lightning"])
+def test_a_name_that_is_not_there(module: str) -> None:
+    with pytest.raises(AttributeError, match=f"module '{module}' has no attribute 'nothing'"):
+        importlib.import_module(module).nothing  # noqa: B018

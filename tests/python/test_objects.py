@@ -23,7 +23,7 @@ def test_sequence(socket: str, hundred: Folder) -> None:
     assert objects[5:20:3] == want[5:20:3] and objects[::-1] == want[::-1] and objects[200:] == []
     assert want[7] in objects
     for bad in (100, -101):
-        with pytest.raises(IndexError, match="of 100"):
+        with pytest.raises(IndexError, match="there is no object"):
             objects[bad]
     with pytest.raises(TypeError):
         objects["a"]  # type: ignore[call-overload]

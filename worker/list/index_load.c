@@ -38,7 +38,7 @@ int mr_index_memfd(void)
 {
     int fd = memfd_create("millrace-index", MFD_CLOEXEC);
     if (fd < 0)
-        mr_error_set_errno(errno, "memfd_create");
+        mr_error_set_errno(errno, "cannot make memory for a saved index");
     return fd;
 }
 

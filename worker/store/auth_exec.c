@@ -279,7 +279,7 @@ static int start_program(struct mr_auth_subject *subject)
         goto out;
     }
     if (pipe2(pipe_fds, O_CLOEXEC | O_NONBLOCK) != 0 || fcntl(pipe_fds[1], F_SETFL, 0) != 0) {
-        mr_error_set_errno(errno, "no pipe for the credentials executable");
+        mr_error_set_errno(errno, "cannot make a pipe to the credentials executable");
         goto out;
     }
     if (spawn(subject, words, environment, pipe_fds[1]) != 0)

@@ -616,7 +616,7 @@ struct mr_http *mr_http_new(const struct mr_http_options *options)
     http->buffer_bytes = options->buffer_bytes ? options->buffer_bytes : 512u << 10;
     http->multi = curl_multi_init();
     if (http->epoll_fd < 0) {
-        mr_error_set_errno(errno, "epoll_create1 failed");
+        mr_error_set_errno(errno, "cannot make an epoll descriptor");
         goto fail;
     }
     if (!http->multi || mr_text_dup(&http->proxy, options->proxy) || mr_text_dup(&http->ca_bundle, options->ca_bundle))

@@ -243,7 +243,7 @@ int mr_http_step(struct mr_http *http, int timeout_ms, int extra_fd)
     int n = epoll_wait(http->epoll_fd, events, EVENTS_MAX, http->poked ? 0 : wait_ms(http, timeout_ms));
     http->poked = false;
     if (n < 0 && errno != EINTR) {
-        mr_error_set_errno(errno, "epoll_wait failed");
+        mr_error_set_errno(errno, "cannot wait for the network");
         return -1;
     }
     http->now_ns = mr_clock_mono_ns();

@@ -119,7 +119,8 @@ struct mr_store_call *mr_store_insert(struct mr_store *store, const struct mr_st
     if (check_name(store, request->name, request->name_length) != 0 || check_type(request->content_type) != 0)
         return NULL;
     if (request->length > INT64_MAX) {
-        mr_error_set(MR_E_USAGE, "%llu bytes are no object", (unsigned long long)request->length);
+        mr_error_set(MR_E_USAGE, "an object of %llu bytes: its length must fit 63 bits",
+                     (unsigned long long)request->length);
         return NULL;
     }
     return store->ops->insert(store, request, done, arg);

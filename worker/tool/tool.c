@@ -120,7 +120,7 @@ int mr_tool_write(int fd, const void *data, uint64_t length, const char *what)
         if (interrupted)
             return fail_interrupted();
         if (n < 0 && errno != EINTR) {
-            mr_error_set_errno(errno, "%s", what);
+            mr_error_set_errno(errno, "cannot write to %s", what);
             return -1;
         }
         if (n > 0) {

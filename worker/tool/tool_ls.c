@@ -211,7 +211,7 @@ static int ls_main(const struct mr_arguments *arguments)
                     .json = mr_arguments_have(arguments, MR_OPT_JSON)};
     int rc = run(&ls, arguments->operands[0]);
     if ((fflush(stdout) != 0 || ferror(stdout)) && rc == 0) {
-        mr_error_set_errno(errno, "standard output");
+        mr_error_set_errno(errno, "cannot write to standard output");
         rc = -1;
     }
     free(ls.folder);

@@ -98,6 +98,8 @@ static const struct {
     {"[dataset.a]\nuri = \"http://b/\"\n", "", "'a'"},
     {"[dataset.a]\nuri = \"gs://b/\"\ntail = \"long\"\n", "line 3", "short, drop, pad"},
     {"[retry]\nbase_ms = 100\ncap_ms = 10\n", "", "retry.cap_ms"},
+    {"[fetch]\nrange_threshold_bytes = \"8MiB\"\nrange_bytes = \"16MiB\"\n", "",
+     "is above fetch.range_threshold_bytes"},
     {"[log]\nlevel = \"\xff\xfe\"\n", "line 2", ""},
     {"\xff", "line 1", ""},
 };

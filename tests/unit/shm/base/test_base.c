@@ -1,5 +1,6 @@
 /* test_base.c - errors, checksums, URIs. */
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -92,6 +93,10 @@ START_TEST(uri_forms)
         ck_assert_int_eq(mr_uri_init(&uri, bad[i]), -1);
         ck_assert_int_eq(mr_error_code(), MR_E_USAGE);
     }
+    char longer[400];
+    snprintf(longer, sizeof longer, "gs://%0300d/k", 1);
+    ck_assert_int_eq(mr_uri_init(&uri, longer), -1);
+    ck_assert_ptr_nonnull(strstr(mr_error_text(), "the bucket name is too long"));
 }
 END_TEST
 
