@@ -139,6 +139,7 @@ class Job:
         self.places: dict[int, Place] = {}
         self.begun = time.monotonic()
         self.doing = "nothing yet"
+        self.left: list[int] = []  # ranks of the run before
 
     # ---- the thread ----
 
@@ -151,6 +152,7 @@ class Job:
             self.scene.violate(f"job {self.number}: {traceback.format_exc()}")
         finally:
             self.end_supervisor()
+            self.kill_left()
             self.kill_all()
 
     def train(self) -> None:
@@ -175,6 +177,7 @@ class Job:
         self.doing = "looking for a checkpoint"
         at, resume = self.last_checkpoint()
         training.resume(at)
+        self.kill_left()
         run = self.run = self.start_ranks(training, at, resume)
         self.doing = f"run {self.runs} from {at}"
         try:
@@ -182,6 +185,7 @@ class Job:
         finally:
             self.end_ranks(run)
             self.run = None
+        self.left = [rank.process.pid for rank in run.ranks]
         self.doing = "waiting for its saves"
         self.wait_for_saves()
         return all(rank.done for rank in run.ranks)
@@ -261,8 +265,10 @@ class Job:
                     run.last_move = time.monotonic()
                     for words in link.lines():
                         if "hello" in words:
-                            link.rank = run.ranks[words["hello"]]
-                            link.rank.link = link
+                            # Nobody's: of a run before, killed before it was heard.
+                            link.rank = next((r for r in run.ranks if r.process.pid == words["hello"]), None)
+                            if link.rank is not None:
+                                link.rank.link = link
                         elif link.rank is not None:
                             self.hear(training, run, link.rank, words)
                     if link.ended:
@@ -563,6 +569,15 @@ class Job:
         if role == "write" and not alive(supervisor.process.pid):  # they outlive it for what was promised
             found = self.processes("write")
         return sorted(found)
+
+    def kill_left(self) -> None:
+        """A DataLoader worker whose rank was killed in its first instant stays for ever: torch asks who its parent is
+        too late, and believes that it is process 1."""
+        left, self.left = self.left, []
+        for group in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGKILL)
+                self.scene.counts["ranks whose DataLoader workers were still there"] += 1
 
     def kill_all(self) -> None:
         for pid in self.processes():

@@ -3,7 +3,7 @@
     rank.py '{"meeting": SOCKET, "uri": URI, "seed": N, "batch": N, "workers": N, "epochs": N, "resume": URI or null}'
 
 with RANK, WORLD_SIZE and MILLRACE_SOCKET set. It says on the meeting's socket, a JSON object a line:
-  {"hello": rank}  {"resumed": sha256}  {"step", "samples": [[name, sha256], ...], "state"}  {"done": true}
+  {"hello": pid}  {"resumed": sha256}  {"step", "samples": [[name, sha256], ...], "state"}  {"done": true}
   {"begin": k, "sha256", ...}  {"sealed": k}  {"saved": k}  {"failed": k, ...}    as checkpoint_trainer.py
 After each step it waits for a line, which may ask for a save: {"save": k, "uri", "size", "wait": bool} or {}.
 A checkpoint begins with the loader's state: HEAD bytes of JSON, then bytes that only this save has.
@@ -50,7 +50,7 @@ class Rank:
         self.socket.connect(options["meeting"])
         self.lines = self.socket.makefile("rb")
         self.pending: dict[int, Any] = {}
-        self.say(hello=int(os.environ["RANK"]))
+        self.say(hello=os.getpid())
 
     def say(self, **words: Any) -> None:
         self.socket.sendall(json.dumps({**words, "t": time.monotonic()}).encode() + b"\n")
@@ -116,5 +116,6 @@ class Rank:
 
 
 if __name__ == "__main__":
+    os.setpgid(0, 0)  # with its DataLoader workers: job.py ends what it leaves
     faulthandler.register(signal.SIGUSR1)  # for job.py, where nothing moves
     Rank(json.loads(sys.argv[1])).run()
