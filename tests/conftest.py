@@ -49,7 +49,7 @@ CALLERS_CACHE = Path(
 CACHE = tempfile.TemporaryDirectory(prefix="millrace-test-cache-")
 os.environ["XDG_CACHE_HOME"] = CACHE.name
 # Nor are run folders and what dead runs have recorded: other sessions' would show in what `doctor` and `clean` print.
-RUNTIME = tempfile.TemporaryDirectory(prefix="millrace-test-")
+RUNTIME = tempfile.TemporaryDirectory(prefix="mr-")  # short: it begins the path of sockets, which has 107 bytes
 os.environ["XDG_RUNTIME_DIR"] = RUNTIME.name
 # A shell that starts the tests in the background, or nohup, has these ignored, and every child would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
