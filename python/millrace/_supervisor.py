@@ -21,6 +21,7 @@ from . import _torch
 from ._connection import Connection, connect
 from ._errors import Error, SupervisorGone
 
+SOCKET_PATH_MAX = 107  # unix(7): sun_path has 108 bytes with its NUL
 SOCKET_NAME = "socket"  # in a private supervisor's run folder
 START_TIMEOUT_S = 20.0
 CONNECT_TIMEOUT_MS = 2000
@@ -151,6 +152,19 @@ def _own(settings: Settings) -> Connection:
     return _start(_base() / f"run-{os.getpid()}-{next(_numbers)}", settings)
 
 
+def _job_folder(base: Path, job: str, other: str) -> Path:
+    """The run folder of a job of that name. A name that a socket's path has no room for is cut, and has a digest of
+    the whole instead, so that two jobs whose long names begin alike do not share a supervisor."""
+    name = "".join(c if c.isalnum() or c in "-_." else "_" for c in job)
+    room = SOCKET_PATH_MAX - len(os.fsencode(base / f"run-job-{other}" / SOCKET_NAME))
+    if len(name.encode()) > room:
+        digest = "-" + hashlib.sha256(job.encode()).hexdigest()[:8]
+        if room < len(digest):
+            raise ValueError(f"{base} is too long for a socket's path: set XDG_RUNTIME_DIR to a shorter one")
+        name = name.encode()[: room - len(digest)].decode(errors="ignore") + digest
+    return base / f"run-job-{name}{other}"
+
+
 def _shared(settings: Settings) -> Connection:
     """One private supervisor for the ranks of this node: the first to get the lock starts it."""
     job = os.environ.get("TORCHELASTIC_RUN_ID")
@@ -158,8 +172,7 @@ def _shared(settings: Settings) -> Connection:
         job = f"parent-{os.getppid()}"
     base = _base()
     other = "" if settings.key == NO_SETTINGS.key else "-" + hashlib.sha256(repr(settings.key).encode()).hexdigest()[:8]
-    name = "".join(c if c.isalnum() or c in "-_." else "_" for c in job)[: 64 - len(other)]
-    folder = base / f"run-job-{name}{other}"
+    folder = _job_folder(base, job, other)
     with _locked(base):
         try:
             return connect(str(folder / SOCKET_NAME), 0)
