@@ -98,7 +98,7 @@ static int make_locked(struct mr_run_folder *folder)
 static int make_own(struct mr_run_folder *folder)
 {
     char base[PATH_MAX];
-    if (mr_runtime_folder(base) != 0)
+    if (mr_runtime_folder(NULL, base) != 0)
         return -1;
     sweep(base);
     if (snprintf(folder->path, sizeof folder->path, "%s/run-%d", base, (int)getpid()) >= (int)sizeof folder->path) {
@@ -117,7 +117,7 @@ static int make_given(struct mr_run_folder *folder, const char *path)
         return -1;
     }
     char base[PATH_MAX];
-    if (mr_runtime_folder(base) == 0 && strncmp(path, base, strlen(base)) == 0)
+    if (mr_runtime_folder(NULL, base) == 0 && strncmp(path, base, strlen(base)) == 0)
         sweep(base);
     strcpy(folder->path, path);
     return make_locked(folder);

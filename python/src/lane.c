@@ -184,7 +184,7 @@ static PyObject *lane_start(Lane *self, PyObject *args, PyObject *kwargs)
         return NULL;
     }
     if (plan->p.size != self->index->index.info.count) {
-        PyErr_SetString(PyExc_ValueError, "this plan is for another index");
+        PyErr_SetString(PyExc_ValueError, "this plan is for another index: make it for the index of this lane");
         return NULL;
     }
     if (lane_enter(self))

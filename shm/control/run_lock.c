@@ -15,27 +15,16 @@
 #include "shm/base/error.h"
 #include "shm/control/runtime_folder.h"
 
+#define FOLDER    "runs"
 #define MODE_DEAD 0400
 #define PAUSE_NS  1000000
 #define TRIES     20
 #define OLD_S     (8 * 86400) /* by then nobody looks for what the run has left: worker/cleanup/lock_file.c */
 
-static int folder_of(char path[PATH_MAX])
-{
-    char base[PATH_MAX];
-    if (mr_runtime_folder(base) != 0)
-        return -1;
-    if (snprintf(path, PATH_MAX, "%s/runs", base) >= PATH_MAX) {
-        mr_error_set(MR_E_CONFIG, "the path in XDG_RUNTIME_DIR is too long: set it to a shorter one");
-        return -1;
-    }
-    return mr_private_folder(path);
-}
-
 static int path_of(const char *run, char path[PATH_MAX])
 {
     char folder[PATH_MAX];
-    if (folder_of(folder) != 0)
+    if (mr_runtime_folder(FOLDER, folder) != 0)
         return -1;
     if (snprintf(path, PATH_MAX, "%s/%s", folder, run) >= PATH_MAX) {
         mr_error_set(MR_E_CONFIG, "the path in XDG_RUNTIME_DIR is too long: set it to a shorter one");
@@ -61,7 +50,7 @@ static bool has_records(const char *run)
 {
     char base[PATH_MAX], folder[PATH_MAX];
     bool found = false;
-    DIR *dir = mr_runtime_folder(base) == 0 ? opendir(base) : NULL;
+    DIR *dir = mr_runtime_folder(NULL, base) == 0 ? opendir(base) : NULL;
     for (struct dirent *entry; dir && !found && (entry = readdir(dir));)
         if (entry->d_name[0] != '.' &&
             snprintf(folder, sizeof folder, "%s/%s", base, entry->d_name) < (int)sizeof folder)
@@ -75,7 +64,7 @@ static bool has_records(const char *run)
 static void sweep(void)
 {
     char folder[PATH_MAX];
-    DIR *dir = folder_of(folder) == 0 ? opendir(folder) : NULL;
+    DIR *dir = mr_runtime_folder(FOLDER, folder) == 0 ? opendir(folder) : NULL;
     if (!dir)
         return;
     for (struct dirent *entry; (entry = readdir(dir));) {
@@ -138,7 +127,7 @@ void mr_run_lock_end(int lock, const char *run)
     if (path_of(run, path) == 0)
         unlink(path);
     close(lock);
-    if (folder_of(path) == 0)
+    if (mr_runtime_folder(FOLDER, path) == 0)
         rmdir(path); /* where it was the last one */
 }
 

@@ -29,7 +29,7 @@ int mr_private_folder(const char *path)
     return 0;
 }
 
-int mr_runtime_folder(char path[PATH_MAX])
+int mr_runtime_folder(const char *kind, char path[PATH_MAX])
 {
     const char *runtime = getenv("XDG_RUNTIME_DIR");
     int n;
@@ -37,6 +37,11 @@ int mr_runtime_folder(char path[PATH_MAX])
         n = snprintf(path, PATH_MAX, "%s/millrace", runtime);
     else
         n = snprintf(path, PATH_MAX, "/tmp/millrace-%u", geteuid());
+    if (n < PATH_MAX && kind) {
+        if (mr_private_folder(path) != 0)
+            return -1;
+        n += snprintf(path + n, (size_t)(PATH_MAX - n), "/%s", kind);
+    }
     if (n >= PATH_MAX) {
         mr_error_set(MR_E_CONFIG, "the path in XDG_RUNTIME_DIR is too long: set it to a shorter one");
         return -1;

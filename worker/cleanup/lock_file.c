@@ -18,18 +18,6 @@
 #define MODE_NOTICED 0400
 #define TRIES        10
 
-int mr_lock_file_folder(const char *kind, char path[PATH_MAX])
-{
-    if (mr_runtime_folder(path) != 0)
-        return -1;
-    size_t used = strlen(path);
-    if (snprintf(path + used, PATH_MAX - used, "/%s", kind) >= (int)(PATH_MAX - used)) {
-        mr_error_set(MR_E_CONFIG, "XDG_RUNTIME_DIR is too long");
-        return -1;
-    }
-    return mr_private_folder(path);
-}
-
 /* The name still is this file's. */
 static bool has_name(int fd, const char *path, struct stat *status)
 {
@@ -40,7 +28,7 @@ static bool has_name(int fd, const char *path, struct stat *status)
 int mr_lock_file_new(const char *kind, const struct mr_maker *maker, char path[MR_LOCK_FILE_PATH_SIZE])
 {
     char folder[PATH_MAX];
-    if (mr_lock_file_folder(kind, folder) != 0)
+    if (mr_runtime_folder(kind, folder) != 0)
         return -1;
     snprintf(path, MR_LOCK_FILE_PATH_SIZE, "%s/%s.%u.%" PRIu32, folder, maker->run, maker->slot, maker->start);
     for (unsigned i = 0; i < TRIES; i++) {
@@ -102,7 +90,7 @@ bool mr_lock_file_run_lives(const char *kind, const char *run,
 {
     char folder[PATH_MAX];
     bool lives = mr_run_lock_look(run) == MR_RUN_LIVES; /* its supervisor starts a successor of whoever is dead */
-    DIR *dir = !lives && mr_lock_file_folder(kind, folder) == 0 ? opendir(folder) : NULL;
+    DIR *dir = !lives && mr_runtime_folder(kind, folder) == 0 ? opendir(folder) : NULL;
     if (!dir)
         return lives;
     for (struct dirent *entry; !lives && (entry = readdir(dir));) {

@@ -19,8 +19,6 @@
 
 #define MR_LOCK_FILE_PATH_SIZE (PATH_MAX + NAME_MAX + 2)
 
-/* The folder of a kind, made. 0 or -1. */
-int mr_lock_file_folder(const char *kind, char path[PATH_MAX]);
 /* Makes and locks this process's file: its descriptor, or -1 with mr_error. path: its name. */
 int mr_lock_file_new(const char *kind, const struct mr_maker *maker, char path[MR_LOCK_FILE_PATH_SIZE]);
 

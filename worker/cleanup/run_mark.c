@@ -11,6 +11,7 @@
 
 #include "shm/base/error.h"
 #include "shm/control/run_lock.h"
+#include "shm/control/runtime_folder.h"
 #include "worker/cleanup/lock_file.h"
 
 #define KIND     "composed"
@@ -123,7 +124,7 @@ struct mr_dead_mark *mr_dead_marks_take(unsigned most)
 {
     struct mr_dead_mark *marks = NULL;
     char folder[PATH_MAX];
-    DIR *dir = mr_lock_file_folder(KIND, folder) == 0 ? opendir(folder) : NULL;
+    DIR *dir = mr_runtime_folder(KIND, folder) == 0 ? opendir(folder) : NULL;
     if (!dir)
         return NULL;
     for (struct dirent *entry; most > 0 && (entry = readdir(dir));) {

@@ -15,6 +15,7 @@
 #include "shm/base/error.h"
 #include "shm/base/log.h"
 #include "shm/control/run_lock.h"
+#include "shm/control/runtime_folder.h"
 #include "worker/cleanup/upload_log.h"
 #include "worker/cleanup/upload_record.h"
 #include "worker/store/upload_parts.h"
@@ -262,7 +263,7 @@ static void tidy(struct mr_upload_janitor *j, int64_t now_ns)
 static void scan_folder(struct mr_upload_janitor *j, int64_t now_ns)
 {
     char folder[PATH_MAX];
-    DIR *dir = mr_lock_file_folder(MR_UPLOAD_LOG_KIND, folder) == 0 ? opendir(folder) : NULL;
+    DIR *dir = mr_runtime_folder(MR_UPLOAD_LOG_KIND, folder) == 0 ? opendir(folder) : NULL;
     for (struct record *record = j->records; record; record = record->next)
         record->seen = false;
     for (struct dirent *entry; dir && (entry = readdir(dir));) {

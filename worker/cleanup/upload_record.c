@@ -12,6 +12,7 @@
 
 #include "shm/base/error.h"
 #include "shm/control/run_lock.h"
+#include "shm/control/runtime_folder.h"
 
 #define FILE_MAX_BYTES (4 << 20)
 #define UNKNOWN_S      3600
@@ -140,7 +141,7 @@ void mr_upload_entries_close(struct mr_upload_entries *entries)
 
 static DIR *open_folder(char folder[PATH_MAX])
 {
-    return mr_lock_file_folder(MR_UPLOAD_LOG_KIND, folder) == 0 ? opendir(folder) : NULL;
+    return mr_runtime_folder(MR_UPLOAD_LOG_KIND, folder) == 0 ? opendir(folder) : NULL;
 }
 
 static bool has_id(int fd, const char *bucket, const char *id)

@@ -14,7 +14,6 @@
 
 #include "shm/base/checksum.h"
 #include "shm/base/clock.h"
-#include "shm/base/durable.h"
 #include "shm/base/error.h"
 #include "shm/base/log.h"
 
@@ -259,12 +258,10 @@ int mr_index_cache_put(const struct mr_config *config, const char *key, const st
     }
     /* Names of objects are nobody else's affair, and the base directory specification asks for 0700 too. */
     mode_t mask = umask(077);
-    int rc = mr_durable_make_folders(path, false);
+    /* The same objects again: the new file has a younger age. */
+    int rc = mr_index_file_save(path, index, extra, true);
     umask(mask);
     if (rc != 0)
-        return -1;
-    /* The same objects again: the new file has a younger age. */
-    if (mr_index_file_save(path, index, extra, true) != 0)
         return -1;
     prune(config, folder, path + strlen(folder) + 1);
     return 0;

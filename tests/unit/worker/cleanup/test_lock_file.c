@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "shm/control/runtime_folder.h"
 #include "worker/cleanup/lock_file.h"
 
 #define RUN   "0f8fad5b-d9cb-469f-a165-70867728950e"
@@ -47,7 +48,7 @@ static void make_dead(unsigned slot, const char *text, char path[MR_LOCK_FILE_PA
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     ck_assert(WIFSIGNALED(status));
     char folder[PATH_MAX];
-    ck_assert_int_eq(mr_lock_file_folder(KIND, folder), 0);
+    ck_assert_int_eq(mr_runtime_folder(KIND, folder), 0);
     snprintf(path, MR_LOCK_FILE_PATH_SIZE, "%s/" RUN ".%u.1", folder, slot);
 }
 
@@ -136,7 +137,7 @@ END_TEST
 START_TEST(what_is_no_regular_name_is_left_alone)
 {
     char folder[PATH_MAX];
-    ck_assert_int_eq(mr_lock_file_folder(KIND, folder), 0);
+    ck_assert_int_eq(mr_runtime_folder(KIND, folder), 0);
     char path[MR_LOCK_FILE_PATH_SIZE];
     snprintf(path, sizeof path, "%s/" RUN ".1.1", folder);
     ck_assert_int_eq(symlink("/dev/null", path), 0);
