@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from bench.checkpoint import cost, report
-from bench.checkpoint import picture as drawing
 from bench.checkpoint.systems import FILE, LATER, OURS
 from tests.conftest import ROOT, free_port
 
@@ -116,5 +115,7 @@ def test_tables_and_picture(tmp_path: Path) -> None:
     assert "| save | 0.80 | 0.40 | met |" in text
     assert "failed: Error: no \\| such bucket" in text
     picture = tmp_path / "picture.svg"
+    from bench.checkpoint import picture as drawing  # matplotlib takes each of pytest's processes a second
+
     drawing.draw(results, picture)
     assert "millrace" in picture.read_text()
