@@ -135,7 +135,8 @@ def unzipped(data: bytes) -> bytes:
 def test_content_encoding_gzip_arrives_as_it_is_stored(emulator: Server, composed: bool) -> None:
     plain = {f"zipped-{composed}/{i}": b"%d" % i * 1000 for i in range(4)}
     stored = {name: gzip.compress(data) if not name.endswith("3") else data for name, data in plain.items()}
-    bucket = storage.Client(project="p", credentials=google.auth.credentials.AnonymousCredentials()).bucket(BUCKET)
+    client = storage.Client(project="p", credentials=google.auth.credentials.AnonymousCredentials())
+    bucket = client.create_bucket(f"zipped-{composed}".lower())  # other tests count what is in BUCKET
     for name, data in stored.items():
         blob = bucket.blob(name)
         blob.content_encoding = "gzip" if data != plain[name] else None
@@ -143,7 +144,7 @@ def test_content_encoding_gzip_arrives_as_it_is_stored(emulator: Server, compose
         assert blob.download_as_bytes() == plain[name]  # as the reference does
     fields = Config(prefix=f"zipped-{composed}/", disable_compose=not composed)
     for format_fn, want in ((bytes, stored), (unzipped, plain)):
-        dataset = DataFluxMapStyleDataset("p", BUCKET, fields, data_format_fn=format_fn)
+        dataset = DataFluxMapStyleDataset("p", bucket.name, fields, data_format_fn=format_fn)
         assert dataset.__getitems__(list(range(4))) == list(want.values())
 
 
