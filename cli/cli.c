@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "cli/help.h"
+#include "cli/running.h"
 #include "shm/base/error.h"
 #include "shm/base/log.h"
 #include "supervisor/supervisor.h"
@@ -52,10 +53,10 @@ const char *mr_cli_socket(const struct mr_arguments *arguments)
 struct mr_client *mr_cli_connect(const struct mr_arguments *arguments)
 {
     const char *path = mr_cli_socket(arguments);
-    if (path)
-        return mr_client_connect(path, "tool", 0);
-    mr_error_set(MR_E_USAGE, "no supervisor is named: set MILLRACE_SOCKET or give --socket PATH");
-    return NULL;
+    struct mr_running running;
+    if (!path && mr_running_only(&running) == 0)
+        path = running.socket_path;
+    return path ? mr_client_connect(path, "tool", 0) : NULL;
 }
 
 int mr_cli_supervise(const struct mr_arguments *arguments, char *const *command)

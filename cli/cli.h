@@ -34,7 +34,7 @@ int mr_cli_fail_usage(const struct mr_arguments *arguments);
 int mr_cli_flush(void);
 /* --socket, else MILLRACE_SOCKET; NULL: neither. */
 const char *mr_cli_socket(const struct mr_arguments *arguments);
-/* The supervisor there. NULL with mr_error. */
+/* The supervisor there; without a socket the only one of this user that runs here. NULL with mr_error. */
 struct mr_client *mr_cli_connect(const struct mr_arguments *arguments);
 /* A supervisor around a command (NULL: alone). Returns the exit status. */
 int mr_cli_supervise(const struct mr_arguments *arguments, char *const *command);

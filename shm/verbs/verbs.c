@@ -84,7 +84,9 @@ static const struct mr_verb verbs[MR_VERBS] = {
             .summary = "makes a supervisor read its configuration again",
             .about =
                 "Makes a running supervisor read its configuration again, and prints what has been applied and what "
-                "needs a new start.",
+                "needs a new start. The supervisor is that of --socket or MILLRACE_SOCKET, else the only one of this "
+                "user "
+                "on this machine.",
             .options = OPTIONS{{.id = MR_OPT_SOCKET}, LOG_LEVEL_UNUSED, {0}},
         },
     [MR_VERB_CHECK] =
@@ -254,7 +256,7 @@ static const struct mr_verb verbs[MR_VERBS] = {
             .summary = "shows what a supervisor has done",
             .about =
                 "What a running supervisor has done, per data set, worker and lane, and the stage that limits it. The "
-                "supervisor is found by MILLRACE_SOCKET.",
+                "supervisor is that of --socket or MILLRACE_SOCKET, else the only one of this user on this machine.",
             .options = OPTIONS{{.id = MR_OPT_JSON, .excludes = MR_OPT_PROMETHEUS},
                                {.id = MR_OPT_PROMETHEUS},
                                {.id = MR_OPT_SOCKET},
@@ -266,9 +268,11 @@ static const struct mr_verb verbs[MR_VERBS] = {
             .id = MR_VERB_TOP,
             .name = "top",
             .summary = "shows what a supervisor is doing, with rates",
-            .about = "What a running supervisor does now: on a terminal a screen that is drawn again each second (q or "
-                     "Ctrl-C "
-                     "ends), else a line each second. The supervisor is found by MILLRACE_SOCKET.",
+            .about =
+                "What a running supervisor does now: on a terminal a screen that is drawn again each second (q or "
+                "Ctrl-C "
+                "ends), else a line each second. The supervisor is that of --socket or MILLRACE_SOCKET, else the only "
+                "one of this user on this machine.",
             .options =
                 OPTIONS{{.id = MR_OPT_INTERVAL}, {.id = MR_OPT_COUNT}, {.id = MR_OPT_SOCKET}, LOG_LEVEL_UNUSED, {0}},
         },

@@ -1,0 +1,109 @@
+#include "cli/running.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "shm/base/error.h"
+#include "shm/control/runtime_folder.h"
+
+#define NAMED_MAX 4 /* in the message */
+
+/* The first line of a small file, without its end. How many bytes; 0: none. */
+static size_t read_all(int folder, const char *name, char *out, size_t size)
+{
+    int fd = openat(folder, name, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, out, size - 1) : -1;
+    if (fd >= 0)
+        close(fd);
+    out[n > 0 ? n : 0] = '\0';
+    return n > 0 ? (size_t)n : 0;
+}
+
+static void set_command(struct mr_running *running)
+{
+    char path[32];
+    snprintf(path, sizeof path, "/proc/%d/cmdline", (int)running->pid);
+    size_t length = read_all(AT_FDCWD, path, running->command, sizeof running->command);
+    for (size_t i = 0; i + 1 < length; i++)
+        if (running->command[i] == '\0')
+            running->command[i] = ' ';
+    mr_error_make_printable(running->command);
+}
+
+/* Whether a supervisor holds this folder, and which. */
+static bool look(const char *base, const char *name, struct mr_running *running)
+{
+    char path[PATH_MAX], pid[16];
+    if (strncmp(name, "run-", 4) != 0 || snprintf(path, sizeof path, "%s/%s", base, name) >= (int)sizeof path)
+        return false;
+    if (snprintf(running->socket_path, sizeof running->socket_path, "%s/socket", path) >=
+        (int)sizeof running->socket_path)
+        return false;
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return false;
+    bool runs = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK && read_all(fd, "pid", pid, sizeof pid) > 0 &&
+                (running->pid = atoi(pid)) > 0 && faccessat(fd, "socket", F_OK, 0) == 0;
+    close(fd);
+    if (runs)
+        set_command(running);
+    return runs;
+}
+
+static int by_pid(const void *a, const void *b)
+{
+    const struct mr_running *one = a, *two = b;
+    return (one->pid > two->pid) - (one->pid < two->pid);
+}
+
+int mr_running_find(struct mr_running *out, unsigned max)
+{
+    char base[PATH_MAX];
+    if (mr_runtime_folder(NULL, base) != 0)
+        return -1;
+    DIR *dir = opendir(base);
+    if (!dir) {
+        mr_error_set_errno(errno, "cannot look for supervisors in %s", base);
+        return -1;
+    }
+    unsigned count = 0;
+    struct mr_running running;
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        if (!look(base, entry->d_name, &running))
+            continue;
+        if (count < max)
+            out[count] = running;
+        count++;
+    }
+    closedir(dir);
+    qsort(out, count < max ? count : max, sizeof *out, by_pid);
+    return (int)count;
+}
+
+int mr_running_only(struct mr_running *out)
+{
+    struct mr_running found[NAMED_MAX];
+    int count = mr_running_find(found, NAMED_MAX);
+    if (count == 1)
+        *out = found[0];
+    if (count == 0)
+        mr_error_set(MR_E_USAGE, "no supervisor of yours runs on this machine: start one with 'millrace run', or name "
+                                 "its socket by MILLRACE_SOCKET or --socket PATH");
+    if (count > 1) {
+        char text[NAMED_MAX * 320], *at = text;
+        for (int i = 0; i < count && i < NAMED_MAX; i++)
+            at += snprintf(at, (size_t)(text + sizeof text - at), "%s--socket %s (pid %d: %s)", i > 0 ? ", " : "",
+                           found[i].socket_path, (int)found[i].pid, found[i].command);
+        mr_error_set(MR_E_USAGE, "%d supervisors of yours run on this machine: say which%s: %s", count,
+                     count > NAMED_MAX ? ", for example" : "", text);
+    }
+    return count == 1 ? 0 : -1;
+}
