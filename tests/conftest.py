@@ -78,6 +78,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("_repetition", range(times))
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """--timeout is for a busy machine (scripts/test-load): a test's own limit shall not be below it."""
+    least, mark = item.config.getoption("timeout"), item.get_closest_marker("timeout")
+    if least and mark and mark.args and mark.args[0] < least:
+        item.add_marker(pytest.mark.timeout(least), append=False)
+
+
 @pytest.fixture
 def _repetition() -> None:
     """Which time it is, where --repeat asks for several."""
