@@ -223,7 +223,9 @@ static bool worth_a_repeat(const struct mr_auth_answer *answer)
         return false;
     return answer->status == 408 || answer->status == 429 || answer->status / 100 == 5 ||
            mr_auth_answer_says(answer, "\"internal_failure\"") || mr_auth_answer_says(answer, "\"server_error\"") ||
-           mr_auth_answer_says(answer, "\"temporarily_unavailable\"");
+           mr_auth_answer_says(answer, "\"temporarily_unavailable\"") ||
+           mr_auth_answer_says(answer, "<Code>Throttling</Code>") || /* of AWS, with status 400 */
+           mr_auth_answer_says(answer, "<Code>IDPCommunicationError</Code>");
 }
 
 static void on_done(void *arg, const struct mr_http_result *http)
@@ -238,6 +240,7 @@ static void on_done(void *arg, const struct mr_http_result *http)
     struct mr_auth_answer answer = {.code = http->code,
                                     .text = http->text,
                                     .status = http->status,
+                                    .sent = http->sent > 0,
                                     .headers = http->headers,
                                     .body = call->answer,
                                     .length = call->answer_length};

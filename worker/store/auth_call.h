@@ -14,6 +14,7 @@ struct mr_auth_answer {
     enum mr_code code; /* of mr_http_result */
     const char *text;
     int status;
+    bool sent; /* a connection was there: the server, or what stands before it, has the request */
     struct mr_http_headers headers;
     char *body; /* may be overwritten; NUL-terminated; ends with the callback */
     size_t length;

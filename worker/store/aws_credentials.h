@@ -28,6 +28,7 @@ struct mr_aws_options {
     /* Of ~/.aws/config and ~/.aws/credentials. NULL: AWS_PROFILE, else "default". Where it is given, the keys of the
      * environment are passed over, as boto3 does. */
     const char *profile;
+    bool cleartext; /* token servers may be http:// on another machine */
 };
 
 /* Strings end with the next mr_http_step. */
