@@ -81,7 +81,6 @@ static void on_session(struct mr_auth_call *call, struct mr_auth_answer *answer)
                      "turned off (AWS_EC2_METADATA_V1_DISABLED)",
                      imds->url, answer->status);
     } else if (no_v2) {
-        mr_text_puts(&imds->session, "");
         rc = 0;
     } else if (mr_auth_answer_check(call, answer, "session token") == 0) {
         mr_text_add(&imds->session, answer->body, answer->length);
