@@ -140,7 +140,7 @@ static int put_signature(struct mr_text *to, const char *secret, const char *sco
     if (first.failed || hmac(key, first.data, first.length, scope, strcspn(scope, "/")) != 0)
         rc = -1;
     const char *at = scope + strcspn(scope, "/");
-    unsigned char next[32];
+    unsigned char next[32] = {0};
     while (rc == 0 && *at == '/') {
         size_t n = strcspn(++at, "/");
         rc = hmac(next, key, sizeof key, at, n);
