@@ -286,6 +286,11 @@ BROKEN = [
         says='credential_source of profile "default" ({home}/.aws/config, line 3): AWS_ACCESS_KEY_ID is not set',
     ),
     Case(
+        "role-no-container",
+        config=f"[default]\n{role('r', 'credential_source = EcsContainer')}",
+        says="no keys of a container: neither AWS_CONTAINER_CREDENTIALS_RELATIVE_URI nor _FULL_URI is set",
+    ),
+    Case(
         "role-mfa",
         config=f"[default]\n{role('r', 'source_profile = b')}mfa_serial = m\n[profile b]\n{FILE}",
         says="asks for a code of an MFA device (mfa_serial)",
@@ -306,6 +311,12 @@ BROKEN = [
         "web-no-file",
         environment={**WEB, "AWS_WEB_IDENTITY_TOKEN_FILE": "{home}/none"},
         says="the web identity token's file {home}/none cannot be read: No such file",
+    ),
+    Case(
+        "web-empty",
+        environment={**WEB, "AWS_WEB_IDENTITY_TOKEN_FILE": "{home}/empty"},
+        says="{home}/empty holds no web identity token",
+        boto_takes=True,
     ),
     Case(
         "sso-no-session",
@@ -354,6 +365,11 @@ BROKEN = [
         "process-missing",
         config="[default]\ncredential_process = /no/such/program\n",
         says="credential_process /no/such/program cannot be run: No such file",
+    ),
+    Case(
+        "process-long",
+        config="[default]\ncredential_process = sh -c 'head -c 40000 /dev/zero'\n",
+        says="credential_process printed 32768 bytes or more",
     ),
     Case(
         "process-quote",

@@ -74,6 +74,7 @@ def set_up(case: Case, cloud: Cloud, home: Path, monkeypatch: pytest.MonkeyPatch
         return text.replace("{url}", cloud.url).replace("{home}", str(home))
 
     (home / "web").write_text("web-token")
+    (home / "empty").write_text("")
     (home / "other").write_text(f"[default]\n{OTHER}")
     program = home / "program"
     program.write_text('#!/bin/sh\n[ "$2" = "a b" ] && [ "$3" = "c d" ] && printf "%s" "$1"\n')
@@ -157,6 +158,7 @@ def test_broken(case: Case, cloud: Cloud, home: Path, monkeypatch: pytest.Monkey
     [
         ("AccessDenied", "the role's trust policy must allow these keys sts:AssumeRole"),
         ("ExpiredToken", "the keys of the source have ended"),
+        ("RegionDisabledException", "STS is not active in this region"),
         ("InvalidClientTokenId", "the keys of the source do not exist"),
         ("ValidationError", "correct role_arn, role_session_name or duration_seconds"),
     ],
@@ -181,6 +183,12 @@ def test_sts_answers_nonsense(answer: str, cloud: Cloud, home: Path, monkeypatch
     set_up(next(case for case in SAME if case.name == "web"), cloud, home, monkeypatch)
     cloud.script["/"] = [(200, answer)]
     assert f"the answer of {cloud.url} has no keys: is it the Security Token Service?" in ours()["error"]
+
+
+def test_sts_refuses_without_a_word(cloud: Cloud, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_up(next(case for case in SAME if case.name == "web"), cloud, home, monkeypatch)
+    cloud.script["/"] = [(403, "")]
+    assert f"no keys of the role from {cloud.url}/: HTTP status 403" in ours()["error"]
 
 
 def test_sts_is_asked_again(cloud: Cloud, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,6 +319,16 @@ def test_instance_is_not_there(cloud: Cloud, home: Path, monkeypatch: pytest.Mon
     text = ours()["error"]
     assert "no metadata service at http://127.0.0.1:9 (" in text
     assert "correct or unset AWS_EC2_METADATA_SERVICE_ENDPOINT" in text
+
+
+def test_no_instance(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the address of IPv6, which no machine has that runs tests."""
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "false")
+    monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", "IPv6")
+    text = ours()["error"]
+    assert text.startswith("no credentials: none in the environment, in ~/.aws or of a container, and no metadata")
+    assert "service at http://[fd00:ec2::254] (" in text
+    assert '[s3] auth = "anonymous" for a public bucket' in text
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@
 #include "shm/base/clock.h"
 #include "tests/unit/suite.h"
 #include "worker/store/aws_credentials.h"
+#include "worker/store/aws_sign.h"
 
 #define WAITERS 20
 
@@ -368,6 +369,39 @@ START_TEST(described)
 }
 END_TEST
 
+/* The signatures themselves are compared with botocore's in tests/store/test_aws_credentials.py. */
+START_TEST(signed_for_a_host)
+{
+    static const struct {
+        const char *url, *host;
+    } all[] = {{"https://sts.amazonaws.com:443/x?y", "sts.amazonaws.com"},
+               {"http://127.0.0.1:80", "127.0.0.1"},
+               {"http://127.0.0.1:443/", "127.0.0.1:443"},
+               {"https://[::1]:9000/", "[::1]:9000"},
+               {"nothing", ""}};
+    char host[64];
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        ck_assert_str_eq(mr_aws_sign_host(all[i].url, host, sizeof host), all[i].host);
+    struct mr_aws_sign request = {.access_key_id = "A",
+                                  .secret_access_key = "s",
+                                  .region = "us-east-1",
+                                  .method = "GET",
+                                  .url = "nothing",
+                                  .body = "",
+                                  .date = "20260102T030405Z"};
+    struct mr_text text = {0};
+    ck_assert_int_eq(mr_aws_sign(&text, &request), -1);
+    ck_assert_str_eq(mr_error_text(), "\"nothing\" is not the URL of an AWS service");
+    request.url = "https://sts-fips.us-east-2.amazonaws.com/?B=1&A";
+    ck_assert_int_eq(mr_aws_sign(&text, &request), 0);
+    const char *begin = "AWS4-HMAC-SHA256 Credential=A/20260102/us-east-1/sts/aws4_request, "
+                        "SignedHeaders=host;x-amz-date, Signature=";
+    ck_assert_int_eq(strncmp(text.data, begin, strlen(begin)), 0);
+    ck_assert_uint_eq(text.length, strlen(begin) + 64);
+    mr_text_close(&text);
+}
+END_TEST
+
 int main(void)
 {
     TCase *all = tcase_create("all");
@@ -383,5 +417,6 @@ int main(void)
     tcase_add_test(all, closed_while_waiting);
     tcase_add_test(all, anonymous);
     tcase_add_test(all, described);
+    tcase_add_test(all, signed_for_a_host);
     return mr_suite_run("aws_credentials", all);
 }
