@@ -5,7 +5,6 @@
 #include "worker/store/auth.h"
 
 #include <openssl/crypto.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +14,7 @@
 #include "shm/base/clock.h"
 #include "shm/base/container.h"
 #include "worker/store/auth_impl.h"
+#include "worker/store/auth_waiters.h"
 
 #define AHEAD_S       225 /* 3 min 45 s before its end a token is replaced (as google-auth does) */
 #define JITTER_S      45  /* up to so much earlier, so that the workers of a job do not all come at once */
@@ -36,8 +36,7 @@ struct mr_auth {
     uint64_t serial;
     int64_t expires_ns;
     int64_t refresh_ns; /* a good token is replaced then, not before */
-    struct mr_auth_waiter *first, *last;
-    uint64_t round; /* of waking */
+    struct mr_auth_waiters waiters;
 };
 
 /* One a loop: a token is fetched once, however many buckets are open. */
@@ -47,13 +46,7 @@ static _Thread_local struct mr_auth *auths;
 
 static void wake_all(struct mr_auth *auth, enum mr_code code, const char *text)
 {
-    auth->round++; /* those that wait again from their callback wait for the next one */
-    while (auth->first && auth->first->round != auth->round) {
-        struct mr_auth_waiter *waiter = auth->first;
-        mr_auth_cancel(auth, waiter);
-        waiter->ready(waiter, code, text);
-    }
-    mr_http_poke(auth->http);
+    mr_auth_waiters_wake(&auth->waiters, auth->http, code, text);
 }
 
 static bool is_good(const struct mr_auth *auth)
@@ -138,24 +131,14 @@ bool mr_auth_headers(struct mr_auth *auth, struct mr_auth_headers *headers)
 
 void mr_auth_wait(struct mr_auth *auth, struct mr_auth_waiter *waiter)
 {
-    waiter->previous = auth->last;
-    waiter->next = NULL;
-    *(auth->last ? &auth->last->next : &auth->first) = waiter;
-    auth->last = waiter;
-    waiter->queued = true;
-    waiter->round = auth->round;
+    mr_auth_waiters_add(&auth->waiters, waiter);
     if (!auth->fetching)
         fetch_at(auth, 0); /* from the loop: a start calls nothing back */
 }
 
 void mr_auth_cancel(struct mr_auth *auth, struct mr_auth_waiter *waiter)
 {
-    if (!waiter->queued)
-        return;
-    *(waiter->previous ? &waiter->previous->next : &auth->first) = waiter->next;
-    *(waiter->next ? &waiter->next->previous : &auth->last) = waiter->previous;
-    waiter->previous = waiter->next = NULL;
-    waiter->queued = false;
+    mr_auth_waiters_remove(&auth->waiters, waiter);
 }
 
 void mr_auth_refused(struct mr_auth *auth, uint64_t serial)
@@ -187,15 +170,11 @@ static struct mr_auth_source *source_new(struct mr_http *http, const struct mr_a
 /* Where gcloud leaves the credentials of an application. */
 static void put_gcloud_path(char *out, size_t size)
 {
-    const char *folder = mr_auth_env("CLOUDSDK_CONFIG"), *home = mr_auth_env("HOME");
-    if (folder) {
+    const char *folder = mr_auth_env("CLOUDSDK_CONFIG");
+    if (folder)
         snprintf(out, size, "%s/application_default_credentials.json", folder);
-        return;
-    }
-    struct passwd *user = home ? NULL : getpwuid(getuid());
-    if (user)
-        home = user->pw_dir;
-    snprintf(out, size, "%s/.config/gcloud/application_default_credentials.json", home ? home : "");
+    else
+        snprintf(out, size, "%s/.config/gcloud/application_default_credentials.json", mr_auth_home());
 }
 
 static bool is_true(const char *text)

@@ -1,23 +1,15 @@
 /*
  * auth_aws.c - a subject token from AWS: a signed GetCallerIdentity request that Google's token server sends on
- * (https://google.aip.dev/auth/4117; Signature Version 4:
- * https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv.html). Region and keys come from the environment,
- * else from the metadata server of the EC2 instance.
+ * (https://google.aip.dev/auth/4117). Region and keys come from the environment, else from the metadata server of the
+ * EC2 instance.
  */
-#include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include "shm/base/clock.h"
 #include "shm/base/container.h"
 #include "shm/base/error.h"
 #include "worker/store/auth_impl.h"
-
-#define PAIRS_MAX 16
+#include "worker/store/aws_sign.h"
 
 struct aws_keys {
     const char *access_key_id, *secret_access_key, *session_token; /* the last may be NULL */
@@ -30,177 +22,6 @@ struct mr_auth_aws {
     struct mr_text session, role, region, keys; /* answers of the metadata server; keys' strings point into keys */
     struct aws_keys key;
 };
-
-/* ---- signing ---- */
-
-static void put_hex(struct mr_text *to, const unsigned char *data, size_t length)
-{
-    char hex[3];
-    for (size_t i = 0; i < length; i++) {
-        snprintf(hex, sizeof hex, "%02x", data[i]);
-        mr_text_add(to, hex, 2);
-    }
-}
-
-static int hmac(unsigned char out[32], const void *key, size_t key_length, const char *text, size_t length)
-{
-    unsigned n = 32;
-    return HMAC(EVP_sha256(), key, (int)key_length, (const unsigned char *)text, length, out, &n) ? 0 : -1;
-}
-
-static int put_sha256(struct mr_text *to, const char *text, size_t length)
-{
-    unsigned char hash[EVP_MAX_MD_SIZE];
-    unsigned n = 0;
-    if (EVP_Digest(text, length, hash, &n, EVP_sha256(), NULL) != 1)
-        return -1;
-    put_hex(to, hash, n);
-    return 0;
-}
-
-static int by_text(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-/* The parameters in order, as they are encoded in the URL. */
-static void put_query(struct mr_text *to, const char *query)
-{
-    char *copy = strdup(query), *rest = copy;
-    if (!copy)
-        to->failed = true;
-    char *pairs[PAIRS_MAX], *pair;
-    size_t count = 0;
-    while (copy && count < PAIRS_MAX && (pair = strsep(&rest, "&"))) {
-        if (pair[0])
-            pairs[count++] = pair;
-    }
-    qsort(pairs, count, sizeof *pairs, by_text);
-    for (size_t i = 0; i < count; i++) {
-        mr_text_puts(to, i ? "&" : "");
-        mr_text_puts(to, pairs[i]);
-        mr_text_puts(to, strchr(pairs[i], '=') ? "" : "=");
-    }
-    free(copy);
-}
-
-struct place {
-    const char *host, *path, *query; /* query: "" or after the "?" */
-    size_t host_length, path_length, service_length;
-};
-
-static int split_url(const char *url, struct place *place)
-{
-    const char *host = strstr(url, "://");
-    if (!host)
-        return -1;
-    place->host = host + 3;
-    place->host_length = strcspn(place->host, "/?#:");
-    const char *at = place->host + place->host_length;
-    at += *at == ':' ? strcspn(at, "/?#") : 0;
-    place->path = at;
-    place->path_length = strcspn(at, "?#");
-    place->query = at[place->path_length] == '?' ? at + place->path_length + 1 : "";
-    place->service_length = strcspn(place->host, ".");
-    if (place->service_length > 5 && strncmp(place->host + place->service_length - 5, "-fips", 5) == 0)
-        place->service_length -= 5; /* sts-fips.us-east-2.amazonaws.com */
-    return place->host_length > 0 && place->service_length < place->host_length ? 0 : -1;
-}
-
-static void put_canonical(struct mr_text *to, const struct place *place, const struct aws_keys *keys,
-                          const char *signed_headers, const char *method, const char *date)
-{
-    mr_text_puts(to, method);
-    mr_text_puts(to, "\n");
-    mr_text_add(to, place->path_length ? place->path : "/", place->path_length ? place->path_length : 1);
-    mr_text_puts(to, "\n");
-    put_query(to, place->query);
-    mr_text_puts(to, "\nhost:");
-    mr_text_add(to, place->host, place->host_length);
-    mr_text_puts(to, "\nx-amz-date:");
-    mr_text_puts(to, date);
-    if (keys->session_token) {
-        mr_text_puts(to, "\nx-amz-security-token:");
-        mr_text_puts(to, keys->session_token);
-    }
-    mr_text_puts(to, "\n\n");
-    mr_text_puts(to, signed_headers);
-    mr_text_puts(to, "\n");
-    put_sha256(to, "", 0); /* of the body: none */
-}
-
-static int put_signature(struct mr_text *to, const char *secret, const char *scope, const struct mr_text *text)
-{
-    struct mr_text first = {0};
-    mr_auth_text_reserve(&first, 512);
-    mr_text_puts(&first, "AWS4");
-    mr_text_puts(&first, secret);
-    unsigned char key[32];
-    int rc = 0;
-    /* scope is "date/region/service/aws4_request": each part signs the next */
-    if (first.failed || hmac(key, first.data, first.length, scope, strcspn(scope, "/")) != 0)
-        rc = -1;
-    const char *at = scope + strcspn(scope, "/");
-    unsigned char next[32];
-    while (rc == 0 && *at == '/') {
-        size_t n = strcspn(++at, "/");
-        rc = hmac(next, key, sizeof key, at, n);
-        memcpy(key, next, sizeof key);
-        at += n;
-    }
-    if (rc == 0)
-        rc = hmac(next, key, sizeof key, text->data, text->length);
-    put_hex(to, next, sizeof next);
-    OPENSSL_cleanse(key, sizeof key);
-    mr_auth_text_wipe(&first);
-    return rc;
-}
-
-/*
- * The value of the Authorization line of a request without a body, signed for the host and query of url; date is
- * "20260102T030405Z". 0, or -1 with mr_error.
- */
-static int sign(struct mr_text *to, const struct aws_keys *keys, const char *region, const char *method,
-                const char *url, const char *date)
-{
-    const char *headers = keys->session_token ? "host;x-amz-date;x-amz-security-token" : "host;x-amz-date";
-    struct place place;
-    if (split_url(url, &place) != 0) {
-        mr_error_set(MR_E_DENIED, "its \"regional_cred_verification_url\" is not the URL of an AWS service");
-        return -1;
-    }
-    struct mr_text canonical = {0};
-    mr_auth_text_reserve(&canonical, MR_AUTH_TOKEN_MAX);
-    char scope[200];
-    snprintf(scope, sizeof scope, "%.8s/%.60s/%.*s/aws4_request", date, region,
-             (int)(place.service_length < 60 ? place.service_length : 60), place.host);
-    put_canonical(&canonical, &place, keys, headers, method, date);
-    struct mr_text text = {0};
-    mr_text_puts(&text, "AWS4-HMAC-SHA256\n");
-    mr_text_puts(&text, date);
-    mr_text_puts(&text, "\n");
-    mr_text_puts(&text, scope);
-    mr_text_puts(&text, "\n");
-    if (!canonical.failed)
-        put_sha256(&text, canonical.data, canonical.length);
-    mr_text_puts(to, "AWS4-HMAC-SHA256 Credential=");
-    mr_text_puts(to, keys->access_key_id);
-    mr_text_puts(to, "/");
-    mr_text_puts(to, scope);
-    mr_text_puts(to, ", SignedHeaders=");
-    mr_text_puts(to, headers);
-    mr_text_puts(to, ", Signature=");
-    int rc = -1;
-    if (!canonical.failed && !text.failed)
-        rc = put_signature(to, keys->secret_access_key, scope, &text);
-    if (rc != 0 || to->failed) {
-        mr_error_set(MR_E_NO_MEMORY, "no memory to sign a request");
-        rc = -1;
-    }
-    mr_auth_text_wipe(&canonical);
-    mr_text_close(&text);
-    return rc;
-}
 
 /* ---- the subject token ---- */
 
@@ -229,20 +50,27 @@ static int make_token(struct mr_auth_aws *aws, struct mr_text *token)
 {
     const struct mr_auth_file *file = aws->subject->file;
     struct mr_text url = {0}, authorization = {0}, json = {0};
-    time_t now = (time_t)(mr_clock_wall_ns() / MR_SECOND_NS);
-    struct place place = {0};
     int rc = -1;
     mr_auth_text_reserve(&authorization, 2048);
     mr_auth_text_reserve(&json, 2 * MR_AUTH_TOKEN_MAX);
-    char date[32];
-    struct tm tm;
-    strftime(date, sizeof date, "%Y%m%dT%H%M%SZ", gmtime_r(&now, &tm));
+    char date[MR_AWS_DATE_SIZE], host[256];
+    mr_aws_sign_date(date);
     put_url(&url, file->from.verify_url, aws->region.data);
-    if (url.failed || sign(&authorization, &aws->key, aws->region.data, "POST", url.data, date) != 0)
+    const struct mr_aws_sign request = {.access_key_id = aws->key.access_key_id,
+                                        .secret_access_key = aws->key.secret_access_key,
+                                        .session_token = aws->key.session_token,
+                                        .region = aws->region.data,
+                                        .method = "POST",
+                                        .url = url.data,
+                                        .body = "",
+                                        .date = date};
+    if (url.failed)
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a subject token");
+    if (url.failed || mr_aws_sign(&authorization, &request) != 0) {
+        mr_error_append("its \"regional_cred_verification_url\"");
         goto out;
-    split_url(url.data, &place);
-    char host[256];
-    snprintf(host, sizeof host, "%.*s", (int)place.host_length, place.host);
+    }
+    mr_aws_sign_host(url.data, host, sizeof host);
     mr_text_puts(&json, "{\"headers\":[");
     put_header(&json, "Authorization", authorization.data, ",");
     put_header(&json, "host", host, ",");

@@ -1,9 +1,13 @@
 /* auth_call.c - a request to a token server, with repeats; and the reading of what it answers. */
+#include <errno.h>
+#include <fcntl.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "shm/base/clock.h"
 #include "shm/base/container.h"
@@ -23,6 +27,41 @@ const char *mr_auth_env(const char *name)
 {
     const char *value = getenv(name);
     return value && value[0] ? value : NULL;
+}
+
+const char *mr_auth_home(void)
+{
+    const char *home = mr_auth_env("HOME");
+    struct passwd *user = home ? NULL : getpwuid(getuid());
+    if (user)
+        home = user->pw_dir;
+    return home ? home : "";
+}
+
+int mr_auth_text_read(struct mr_text *text, const char *path, size_t max)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0)
+        return -1;
+    mr_auth_text_reserve(text, max + 2);
+    ssize_t got = -1;
+    errno = ENOMEM;
+    while (!text->failed && text->length <= max) {
+        got = read(fd, text->data + text->length, max + 1 - text->length);
+        if (got == 0 || (got < 0 && errno != EINTR))
+            break;
+        text->length += got > 0 ? (size_t)got : 0;
+    }
+    if (got >= 0 && text->length > max) {
+        errno = EFBIG;
+        got = -1;
+    }
+    int error = errno;
+    close(fd);
+    if (!text->failed)
+        text->data[text->length] = 0;
+    errno = error;
+    return got < 0 ? -1 : 0;
 }
 
 void mr_auth_text_wipe(struct mr_text *text)
@@ -184,7 +223,9 @@ static bool worth_a_repeat(const struct mr_auth_answer *answer)
         return false;
     return answer->status == 408 || answer->status == 429 || answer->status / 100 == 5 ||
            mr_auth_answer_says(answer, "\"internal_failure\"") || mr_auth_answer_says(answer, "\"server_error\"") ||
-           mr_auth_answer_says(answer, "\"temporarily_unavailable\"");
+           mr_auth_answer_says(answer, "\"temporarily_unavailable\"") ||
+           mr_auth_answer_says(answer, "<Code>Throttling</Code>") || /* of AWS, with status 400 */
+           mr_auth_answer_says(answer, "<Code>IDPCommunicationError</Code>");
 }
 
 static void on_done(void *arg, const struct mr_http_result *http)
@@ -199,6 +240,7 @@ static void on_done(void *arg, const struct mr_http_result *http)
     struct mr_auth_answer answer = {.code = http->code,
                                     .text = http->text,
                                     .status = http->status,
+                                    .sent = http->sent > 0,
                                     .headers = http->headers,
                                     .body = call->answer,
                                     .length = call->answer_length};

@@ -3,11 +3,8 @@
  * for one of Google (https://google.aip.dev/auth/4117, https://cloud.google.com/iam/docs/reference/sts/rest).
  */
 #include <errno.h>
-#include <fcntl.h>
-#include <openssl/crypto.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "shm/base/container.h"
 #include "shm/base/error.h"
@@ -143,31 +140,17 @@ static void run_file(struct mr_http_timer *timer)
 {
     struct external *external = MR_CONTAINER_OF(timer, external, timer);
     const char *path = external->file->from.file;
-    size_t length = 0;
-    ssize_t got = -1;
-    char *text = malloc(MR_AUTH_TOKEN_MAX + 1);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    while (text && fd >= 0 && length < MR_AUTH_TOKEN_MAX &&
-           ((got = read(fd, text + length, MR_AUTH_TOKEN_MAX - length)) > 0 || (got < 0 && errno == EINTR)))
-        length += got > 0 ? (size_t)got : 0;
+    struct mr_text text = {0};
     const char *token = NULL;
-    if (!text) {
-        mr_error_set(MR_E_NO_MEMORY, "no memory for a subject token");
-    } else if (fd < 0 || got < 0) {
+    if (mr_auth_text_read(&text, path, MR_AUTH_TOKEN_MAX) == 0)
+        token = subject_of(external->file, text.data, text.length, path);
+    else
         mr_error_set(MR_E_DENIED,
                      "the subject token's file %.300s cannot be read: %s; check credential_source.file, and "
                      "that what writes it runs",
                      path, strerror(errno));
-    } else {
-        text[length] = 0;
-        token = subject_of(external->file, text, length, path);
-    }
-    if (fd >= 0)
-        close(fd);
     on_subject(external, token);
-    if (text)
-        OPENSSL_cleanse(text, MR_AUTH_TOKEN_MAX + 1);
-    free(text);
+    mr_auth_text_wipe(&text);
 }
 
 /* ---- life ---- */
@@ -216,7 +199,6 @@ struct mr_auth_source *mr_auth_external_new(struct mr_http *http, const struct m
     external->base.http = http;
     external->file = file;
     external->scope = scope;
-    external->subject =
-        (struct mr_auth_subject){.http = http, .file = file, .done = on_subject, .arg = external, .pid = -1, .fd = -1};
+    external->subject = (struct mr_auth_subject){.http = http, .file = file, .done = on_subject, .arg = external};
     return &external->base;
 }

@@ -1,14 +1,13 @@
 #include "worker/store/auth_file.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <openssl/crypto.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "shm/base/error.h"
 #include "shm/base/uri.h"
+#include "worker/store/auth_call.h"
 #include "worker/store/json.h"
 
 #define NESTED_MAX 3 /* source_credentials in source_credentials */
@@ -410,46 +409,21 @@ fail:
 struct mr_auth_file *mr_auth_file_read(const char *path)
 {
     struct mr_auth_file *file = NULL;
-    char *text = NULL;
-    size_t length = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0) {
-        bool missing = errno == ENOENT || errno == ENOTDIR;
-        mr_error_set(MR_E_DENIED, "%s: %s", path,
-                     missing
-                         ? "there is no such file; set GOOGLE_APPLICATION_CREDENTIALS to a key file that exists, or "
-                           "unset it and run gcloud auth application-default login"
-                         : strerror(errno));
-        return NULL;
-    }
-    text = malloc(MR_AUTH_FILE_MAX + 1);
-    if (!text) {
-        mr_error_set(MR_E_NO_MEMORY, "no memory for credentials");
-        goto out;
-    }
-    while (length <= MR_AUTH_FILE_MAX) {
-        ssize_t got = read(fd, text + length, MR_AUTH_FILE_MAX + 1 - length);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0) {
-            mr_error_set(MR_E_DENIED, "%s: %s", path, strerror(errno));
-            goto out;
-        }
-        if (got == 0)
-            break;
-        length += (size_t)got;
-    }
-    if (length > MR_AUTH_FILE_MAX) {
+    struct mr_text text = {0};
+    if (mr_auth_text_read(&text, path, MR_AUTH_FILE_MAX) == 0) {
+        file = mr_auth_file_parse(text.data, text.length);
+        if (!file)
+            mr_error_append("credentials of %s", path);
+    } else if (errno == EFBIG) {
         mr_error_set(MR_E_DENIED, "%s is longer than %u bytes: it is no credentials file", path, MR_AUTH_FILE_MAX);
-        goto out;
+    } else if (errno == ENOENT || errno == ENOTDIR) {
+        mr_error_set(MR_E_DENIED,
+                     "%s: there is no such file; set GOOGLE_APPLICATION_CREDENTIALS to a key file that exists, or "
+                     "unset it and run gcloud auth application-default login",
+                     path);
+    } else {
+        mr_error_set(MR_E_DENIED, "%s: %s", path, strerror(errno));
     }
-    file = mr_auth_file_parse(text, length);
-    if (!file)
-        mr_error_append("credentials of %s", path);
-out:
-    if (text)
-        OPENSSL_cleanse(text, length);
-    free(text);
-    close(fd);
+    mr_auth_text_wipe(&text);
     return file;
 }
