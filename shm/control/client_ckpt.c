@@ -61,18 +61,20 @@ static int take_memory(struct mr_client *client, struct mr_msg_in *in, uint64_t 
                      worker, (unsigned long long)arena_bytes);
         return -1;
     }
-    if (!memory->touched)
+    if (!memory->arena) {
+        memory->arena = map_fd(in, 1, arena_bytes, 1);
+        memory->arena_bytes = arena_bytes;
+    }
+    if (!memory->arena)
+        return -1;
+    if (!memory->touched) /* now that the arena has that size: another answer may say another one until it has */
         memory->touched = calloc(arena_bytes / MR_PREFAULT_CHUNK + 1, sizeof *memory->touched);
     if (!memory->touched) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a checkpoint writer");
         return -1;
     }
-    if (!memory->arena) {
-        memory->arena = map_fd(in, 1, arena_bytes, 1);
-        memory->arena_bytes = arena_bytes;
-    }
-    if (!memory->arena || memory->workers[worker].line)
-        return memory->arena ? 0 : -1;
+    if (memory->workers[worker].line)
+        return 0;
     const struct mr_producer_line *line = map_fd(in, 2, MR_PRODUCER_LINE_BYTES, 0);
     int eventfd = mr_msg_take_fd(in, 3);
     if (line && eventfd >= 0) {

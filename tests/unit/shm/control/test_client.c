@@ -4,10 +4,12 @@
 #include <check.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -16,6 +18,8 @@
 
 #include "shm/base/error.h"
 #include "shm/control/msg.h"
+#include "shm/memory/arena.h"
+#include "shm/memory/prefault.h"
 #include "shm/memory/segment.h"
 #include "tests/unit/suite.h"
 
@@ -469,6 +473,52 @@ START_TEST(test_forked_child)
 }
 END_TEST
 
+#define LARGE_ARENA (UINT64_C(64) << 20)
+
+/* A writer with a checkpoint arena of one size that cannot be mapped; when that is given back, one of another size. */
+static int play_two_ckpt_arenas(int socket)
+{
+    static const struct mr_ckpt_part_format format = {.slots = 2, .part_bytes = MR_ARENA_PAGE};
+    uint64_t lane_bytes = mr_ckpt_part_size(format.slots);
+    int lane = mr_segment_new(MR_BACKING_MEMFD, "checkpoint lane", lane_bytes, false);
+    void *at = mr_segment_map(lane, lane_bytes, true, NULL);
+    mr_ckpt_part_format(at, &format);
+    answer_hello(socket);
+    for (unsigned i = 0; i < 3; i++) {
+        enum mr_msg_type type, wanted = i == 1 ? MR_MSG_CLOSE_WRITER : MR_MSG_OPEN_WRITER;
+        if (recv_request(socket, &type) != 0 || type != wanted)
+            return 1;
+        struct mr_msg_out *out = mr_msg_new(MR_MSG_OK);
+        mr_msg_put_u64(out, "lane", 0);
+        mr_msg_put_u64(out, "worker", 0);
+        mr_msg_put_u64(out, "drain_s", 60);
+        mr_msg_put_u64(out, "arena_bytes", i == 0 ? MR_ARENA_PAGE : LARGE_ARENA);
+        mr_msg_put_fd(out, lane);
+        mr_msg_put_fd(out, mr_segment_new(MR_BACKING_MEMFD, "checkpoint arena", i == 0 ? 1 : LARGE_ARENA, false));
+        mr_msg_put_fd(out, mr_segment_new(MR_BACKING_MEMFD, "line", MR_PRODUCER_LINE_BYTES, false));
+        mr_msg_put_fd(out, eventfd(0, EFD_NONBLOCK));
+        mr_msg_send(socket, out);
+    }
+    return 0;
+}
+
+/* The table of touched chunks had the size of the first arena: what is marked in it lay beyond its end. */
+START_TEST(test_another_ckpt_arena)
+{
+    struct mr_ckpt_writer writer;
+    start_server(play_two_ckpt_arenas);
+    struct mr_client *client = mr_client_connect(path, "trainer", 5000);
+    ck_assert_ptr_nonnull(client);
+    ck_assert_int_eq(mr_client_open_writer(client, "gs://b/o", false, 1, &writer), -1);
+    expect_error(MR_E_CORRUPT, "checkpoint writer 0");
+    ck_assert_msg(mr_client_open_writer(client, "gs://b/o", false, 1, &writer) == 0, "%s", mr_error_text());
+    ck_assert_uint_ge(malloc_usable_size((void *)(uintptr_t)writer.touched), LARGE_ARENA / MR_PREFAULT_CHUNK);
+    mr_ckpt_part_unmap(&writer.lane);
+    mr_client_destroy(client);
+    expect_server_content();
+}
+END_TEST
+
 int main(void)
 {
     TCase *tcase = tcase_create("client");
@@ -485,5 +535,6 @@ int main(void)
     tcase_add_test(tcase, test_what_came_too_late_ends_the_connection);
     tcase_add_test(tcase, test_heartbeat);
     tcase_add_test(tcase, test_forked_child);
+    tcase_add_test(tcase, test_another_ckpt_arena);
     return mr_suite_run("client", tcase);
 }
