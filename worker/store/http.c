@@ -186,6 +186,16 @@ const struct mr_http_headers *mr_http_call_headers(const struct mr_http_call *ca
 
 /* ---- calls ---- */
 
+/*
+ * An easy handle of libcurl 7.83 to 7.88 remembers the last header line of its last answer, which it has freed: where the
+ * next answer's first line is a folded one (it begins with a blank), it writes there. Such a handle serves one request.
+ */
+static bool easy_remembers(void)
+{
+    unsigned version = curl_version_info(CURLVERSION_NOW)->version_num;
+    return version >= 0x075300 && version < 0x080000;
+}
+
 static void call_free(struct mr_http_call *call)
 {
     if (call->easy)
@@ -196,19 +206,13 @@ static void call_free(struct mr_http_call *call)
     free(call);
 }
 
-/* What is the same for every request is set once, when the easy handle is made. */
-static struct mr_http_call *call_new(struct mr_http *http)
+/* What is the same for every request is set once, when the easy handle is made. 0 or -1 (no memory). */
+static int make_easy(struct mr_http *http, struct mr_http_call *call)
 {
-    struct mr_http_call *call = calloc(1, sizeof *call);
-    if (!call)
-        return NULL;
-    call->http = http;
-    call->easy = curl_easy_init();
-    CURL *easy = call->easy;
-    if (!easy) {
-        free(call);
-        return NULL;
-    }
+    CURL *easy = curl_easy_init();
+    if (!easy)
+        return -1;
+    call->easy = easy;
     curl_easy_setopt(easy, CURLOPT_PRIVATE, call);
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
@@ -242,7 +246,24 @@ static struct mr_http_call *call_new(struct mr_http *http)
         curl_easy_setopt(easy, CURLOPT_PROXY, http->proxy);
     if (http->ca_bundle)
         curl_easy_setopt(easy, CURLOPT_CAINFO, http->ca_bundle);
-    return call;
+    return 0;
+}
+
+/* From the pool, or a new one. NULL: no memory. */
+static struct mr_http_call *take_call(struct mr_http *http)
+{
+    struct mr_http_call *call = http->pool;
+    if (call)
+        http->pool = call->next;
+    else
+        call = calloc(1, sizeof *call);
+    if (!call)
+        return NULL;
+    call->http = http;
+    if (call->easy || make_easy(http, call) == 0)
+        return call;
+    call_free(call);
+    return NULL;
 }
 
 /* The request's lines in front of the list that all requests share; libcurl only reads the list. */
@@ -357,6 +378,10 @@ static void recycle(struct mr_http *http, struct mr_http_call *call)
         call->collected = NULL;
         call->collected_size = 0;
     }
+    if (http->easy_once) {
+        curl_easy_cleanup(call->easy);
+        call->easy = NULL;
+    }
     call->next = http->pool;
     http->pool = call;
 }
@@ -373,11 +398,7 @@ struct mr_http_call *mr_http_start(struct mr_http *http, const struct mr_http_re
                      MR_HTTP_MAX_PIECES);
         return NULL;
     }
-    struct mr_http_call *call = http->pool;
-    if (call)
-        http->pool = call->next;
-    else
-        call = call_new(http);
+    struct mr_http_call *call = take_call(http);
     if (!call)
         goto no_memory;
     http->now_ns = mr_clock_mono_ns();
@@ -627,6 +648,7 @@ struct mr_http *mr_http_new(const struct mr_http_options *options)
     }
     if (set_headers(http, options) != 0)
         goto fail;
+    http->easy_once = easy_remembers();
     curl_multi_setopt(http->multi, CURLMOPT_PIPELINING, (long)CURLPIPE_NOTHING);
     curl_multi_setopt(http->multi, CURLMOPT_MAXCONNECTS, (long)(options->connections ? options->connections : 16));
     curl_multi_setopt(http->multi, CURLMOPT_SOCKETFUNCTION, mr_http_on_socket);

@@ -3,8 +3,9 @@
  *
  * One mr_http a thread; nothing here is thread-safe. mr_http_step is the only call that blocks, and the only one
  * that calls back: a start, cancel or timer call never runs a callback of the caller's. Connections are kept alive
- * and reused, easy handles too. `Accept-Encoding: gzip` goes out with each request and the body is not decoded, so
- * what arrives is what is stored (https://cloud.google.com/storage/docs/transcoding).
+ * and reused, easy handles too (not with libcurl 7.83 to 7.88: http.c says why). `Accept-Encoding: gzip` goes out with
+ * each request and the body is not decoded, so what arrives is what is stored
+ * (https://cloud.google.com/storage/docs/transcoding).
  *
  * Redirects are not followed. Proxy variables of the environment count (as in curl) where options.proxy is NULL.
  */
