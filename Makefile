@@ -1,5 +1,5 @@
 # Thin on purpose: each target is one script, which can be run by itself.
-.PHONY: help build demo test torture check format chaos kills aarch64 bench bench-checkpoint sbom clean
+.PHONY: help build demo test torture check format chaos kills fuzz aarch64 bench bench-checkpoint sbom clean
 
 help:
 	@echo 'make build   install what is missing, build the programs and the Python extension, link them into .venv'
@@ -11,6 +11,7 @@ help:
 	@echo 'make aarch64 the tests of shm/ cross-compiled, under qemu-user (Debian; see docs/testing.md)'
 	@echo 'make chaos   training while everything is killed, stopped and corrupted; MINUTES=60, DEATHS=1000, SEED=7 (tests/chaos/)'
 	@echo 'make kills   SIGKILLs over saves; KILLS=3000, SEED=7 (docs/testing.md)'
+	@echo 'make fuzz    each fuzz target with libFuzzer for a minute, and what it reached; SECONDS=10, TARGETS="json msg" (docs/testing.md)'
 	@echo 'make bench   the benchmarks; BENCH=--quick for a short run (see bench/README.md)'
 	@echo 'make bench-checkpoint  checkpoints: saving and loading, beside the field (see bench/README.md)'
 	@echo 'make sbom    what the programs consist of, as CycloneDX: out/sbom.json'
@@ -53,6 +54,10 @@ kills:
 	@scripts/setup test
 	@scripts/build
 	@.venv/bin/python -m tests.e2e.checkpoint_kills $(or $(KILLS),3000) $(SEED)
+
+fuzz:
+	@scripts/setup fuzz
+	@.venv/bin/python scripts/fuzz.py $(if $(SECONDS),--seconds $(SECONDS)) $(TARGETS)
 
 bench:
 	@scripts/setup test

@@ -45,8 +45,10 @@ function(_mr_options target)
       -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3)
     target_link_options(${target} PRIVATE -Wl,-z,relro,-z,now,-z,noexecstack)
   endif()
-  if(MR_FUZZ) # coverage for libFuzzer, which tests/fuzz links
-    target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
+  if(MR_FUZZ) # coverage for libFuzzer, which tests/fuzz links, and for people (scripts/fuzz)
+    target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link -fno-sanitize-recover=all
+      -fprofile-instr-generate -fcoverage-mapping)
+    target_link_options(${target} PRIVATE -fprofile-instr-generate)
   endif()
   if(MR_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=${MR_SANITIZE} -fno-omit-frame-pointer -g)

@@ -1,6 +1,9 @@
 /* fuzz_auth_file.c - a credentials file, which anybody may have written. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "fuzz.h"
 #include "shm/base/error.h"
@@ -40,12 +43,29 @@ static void check(const struct mr_auth_file *file)
     }
 }
 
+/* The same out of a file. */
+static bool load(const uint8_t *data, size_t size)
+{
+    char path[40];
+    int fd = memfd_create("credentials", MFD_CLOEXEC);
+    if (fd < 0 || pwrite(fd, data, size, 0) != (ssize_t)size)
+        abort();
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    struct mr_auth_file *file = mr_auth_file_read(path);
+    if (!file && !strstr(mr_error_text(), path)) /* it names the file */
+        abort();
+    mr_auth_file_destroy(file);
+    close(fd);
+    return file;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    bool loaded = size % 8 == 0 && load(data, size);
     struct mr_auth_file *file = mr_auth_file_parse((const char *)data, size);
     if (file)
         check(file);
-    else if (mr_error_code() != MR_E_DENIED || !mr_error_text()[0])
+    else if (loaded || mr_error_code() != MR_E_DENIED || !mr_error_text()[0])
         abort();
     mr_auth_file_destroy(file);
     return 0;
@@ -65,6 +85,29 @@ size_t mr_fuzz_seed(unsigned n, uint8_t **data)
         "{\"type\":\"external_account\",\"audience\":\"a\",\"subject_token_type\":\"t\",\"token_url\":\"https://s\","
         "\"service_account_impersonation\":{\"token_lifetime_seconds\":1800},\"credential_source\":{\"environment_id\":"
         "\"aws1\",\"regional_cred_verification_url\":\"https://sts.{region}.amazonaws.com?A=b\"}}",
+        "{\"type\":1}",
+        "{\"client_id\":\"i\"}",
+        "{\"type\":\"nothing\"}",
+        "{\"type\":\"authorized_user\",\"client_id\":\"i\",\"quota_project_id\":\"a b\\n\"}",
+        "{\"type\":\"service_account\",\"client_email\":\"a@b\",\"private_key\":\"k\",\"token_uri\":\"http://"
+        "far.example/\"}",
+        "{\"type\":\"service_account\",\"client_email\":\"a@b\",\"private_key\":\"k\",\"token_uri\":\"ftp://t\"}",
+        "{\"type\":\"external_account\",\"credential_source\":1}",
+        "{\"type\":\"external_account\",\"audience\":\"a\",\"subject_token_type\":\"t\",\"token_url\":\"https://s\","
+        "\"credential_source\":{\"environment_id\":\"aws2\"}}",
+        "{\"type\":\"external_account\",\"audience\":\"a\",\"subject_token_type\":\"t\",\"token_url\":\"https://s\","
+        "\"credential_source\":{\"file\":\"f\",\"format\":{\"type\":\"xml\"}}}",
+        "{\"type\":\"external_account\",\"audience\":\"a\",\"subject_token_type\":\"t\",\"token_url\":\"https://s\","
+        "\"credential_source\":{\"file\":\"f\",\"format\":{\"type\":\"json\"}}}",
+        "{\"type\":\"external_account\",\"credential_source\":{\"headers\":{\"a:\":\"b\"},\"url\":\"u\"}}",
+        "{\"type\":\"external_account\",\"credential_source\":{\"headers\":[1],\"url\":\"u\"}}",
+        "{\"type\":\"external_account\",\"credential_source\":{\"headers\":{\"a\":1},\"url\":\"u\"}}",
+        "{\"type\":\"external_account\",\"credential_source\":{\"executable\":{\"timeout_millis\":\"5\"}}}",
+        "{\"type\":\"external_account\",\"credential_source\":{\"executable\":{\"timeout_millis\":5.5}}}",
+        "{\"type\":\"impersonated_service_account\",\"delegates\":1}",
+        "{\"type\":\"impersonated_service_account\",\"delegates\":[1]}",
+        "{\"type\":\"impersonated_service_account\",\"source_credentials\":{},\"source_credentials\":{}}",
+        "{\"type\":\"impersonated_service_account\",\"source_credentials\":1}",
         "{\"type\":\"impersonated_service_account\",\"service_account_impersonation_url\":\"https://i\",\"delegates\":"
         "[\"d\"],\"source_credentials\":{\"type\":\"authorized_user\",\"client_id\":\"i\",\"client_secret\":\"s\","
         "\"refresh_token\":\"r\"}}",

@@ -1,5 +1,6 @@
 /*
  * fuzz_driver.c - damages valid inputs at random and feeds them to a fuzz target: fuzz_NAME [ROUNDS [FIRST]].
+ * fuzz_NAME --seeds FOLDER writes the valid inputs into files, for libFuzzer.
  *
  * A round depends on its number alone. The rounds run in a child, so that its death still tells which one it was:
  * `fuzz_NAME 1 ROUND` does it again.
@@ -15,8 +16,9 @@
 #include "fuzz.h"
 #include "shm/base/clock.h"
 
-#define MAX_SEEDS      32
+#define MAX_SEEDS      64
 #define DEFAULT_ROUNDS 60000
+#define HANG_S         120 /* a round takes milliseconds */
 
 static uint8_t *seeds[MAX_SEEDS];
 static size_t sizes[MAX_SEEDS];
@@ -89,6 +91,20 @@ static void round_of(uint64_t round)
     free(copy);
 }
 
+static int write_seeds(const char *folder)
+{
+    for (unsigned i = 0; i < seed_count; i++) {
+        char path[4096];
+        snprintf(path, sizeof path, "%s/seed-%u", folder, i);
+        FILE *file = fopen(path, "w");
+        if (!file || fwrite(seeds[i], 1, sizes[i], file) != sizes[i] || fclose(file) != 0) {
+            perror(path);
+            return EXIT_FAILURE;
+        }
+    }
+    return EXIT_SUCCESS;
+}
+
 int main(int argc, char **argv)
 {
     uint64_t rounds = argc > 1 ? strtoull(argv[1], NULL, 10) : DEFAULT_ROUNDS;
@@ -98,12 +114,17 @@ int main(int argc, char **argv)
         return EXIT_FAILURE;
     while (seed_count < MAX_SEEDS && (sizes[seed_count] = mr_fuzz_seed(seed_count, &seeds[seed_count])) > 0)
         seed_count++;
+    if (argc == 3 && strcmp(argv[1], "--seeds") == 0)
+        return write_seeds(argv[2]);
     pid_t child = seed_count ? fork() : -1;
     if (child == 0) {
         for (uint64_t i = 0; i < seed_count; i++)
             LLVMFuzzerTestOneInput(seeds[i], sizes[i]);
-        for (*at = first; *at < first + rounds; ++*at)
+        for (*at = first; *at < first + rounds; ++*at) {
+            alarm(HANG_S);
             round_of(*at);
+        }
+        alarm(0);
     }
     for (unsigned i = 0; i < seed_count; i++)
         free(seeds[i]);

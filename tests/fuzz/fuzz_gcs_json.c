@@ -76,6 +76,18 @@ size_t mr_fuzz_seed(unsigned n, uint8_t **data)
         "\x04{\"name\":\"d/a\",\"size\":\"12\",\"generation\":\"17\",\"crc32c\":\"AAAAAA==\",\"etag\":\"CJ==\"}",
         ("\x04{\"storageClass\":\"RAPID\",\"locationType\":\"zone\",\"hierarchicalNamespace\":{\"enabled\":true},"
          "\"softDeletePolicy\":{\"retentionDurationSeconds\":\"604800\"}}"),
+        "\x03{\"items\":[{\"name\":\"d/"
+        "a\",\"size\":\"1\",\"generation\":\"1\",\"timeCreated\":\"2026-01-02T03:04:05.678Z\","
+        "\"etag\":\"e\"}],\"nextPageToken\":\"t\"}",
+        "\x01{\"items\":[{\"name\":\"d/b\",\"size\":\"1\",\"generation\":\"1\"},{\"name\":\"d/a\",\"size\":\"1\","
+        "\"generation\":\"1\"}]}",
+        "\x01{\"items\":[{\"name\":\"e\",\"size\":\"1\",\"generation\":\"1\"}]}",
+        "\x02{\"items\":[{\"name\":\"d/z\",\"size\":\"1\",\"generation\":\"1\"}]}",
+        "\x01{\"items\":[],\"items\":[],\"nextPageToken\":1}",
+        "\x01{\"nextPageToken\":1}",
+        "\x04{\"location\":\"US\",\"versioning\":{\"enabled\":true},\"autoclass\":{\"enabled\":true},\"billing\":{"
+        "\"requesterPays\":true},\"hierarchicalNamespace\":1,\"softDeletePolicy\":{\"retentionDurationSeconds\":-1}}",
+        "\x04{\"error\":\"invalid_grant\",\"error_description\":\"x\"}",
         "\x04{\"permissions\":[\"storage.objects.get\",\"a\"]}",
         "\x04{\"error\":{\"code\":404,\"message\":\"No such object\",\"errors\":[{\"reason\":\"notFound\"}]}}",
         "\x04<?xml version='1.0'?><Error><Code>AccessDenied</Code><Message>Access denied.</Message></Error>",

@@ -40,6 +40,12 @@ size_t mr_fuzz_seed(unsigned n, uint8_t **data)
         "</Initiated></Upload><Upload><Key>c</Key><UploadId>2</UploadId></Upload><IsTruncated>true</IsTruncated>"
         "<NextKeyMarker>c</NextKeyMarker><NextUploadIdMarker>2</NextUploadIdMarker></ListMultipartUploadsResult>",
         "<Error><Code>NoSuchBucket</Code><Message>The bucket does not exist.</Message></Error>",
+        "<ListMultipartUploadsResult><Upload><Key>a</Key></Upload></ListMultipartUploadsResult>",
+        "<ListMultipartUploadsResult><Upload><UploadId>1</UploadId></Upload></ListMultipartUploadsResult>",
+        "<ListMultipartUploadsResult><IsTruncated>true</IsTruncated></ListMultipartUploadsResult>",
+        "<a><b><c><d><e><f><g><h><i><j><k><l><m><n><o><p><q/></p></o></n></m></l></k></j></i></h></g></f></e></d></c></"
+        "b>"
+        "</a>",
         "<!DOCTYPE a [<!ENTITY b \"c\">]><a>&b;</a>",
     };
     return mr_fuzz_text_seed(seeds, sizeof seeds / sizeof *seeds, n, data);

@@ -41,6 +41,12 @@ size_t mr_fuzz_seed(unsigned n, uint8_t **data)
         "x-goog-stored-content-length: 100\r\nRetry-After: 3\r\n\r\n",
         "HTTP/1.1 308 Resume Incomplete\r\nRange: bytes=0-262143\r\nLocation: http://h/upload?upload_id=x\r\n",
         "HTTP/1.0 429\r\nretry-after: Wed, 21 Oct 2195 07:28:00 GMT\r\n",
+        "Date: Wed, 21 Oct 2026 07:28:00 GMT\r\nMetadata-Flavor: Google\r\nServer:   spaced  \r\n: \r\nnothing\r\n",
+        "Date: no date that there is, and longer than any that a server would ever have sent us\r\nDate: x\r\n",
+        "Content-Range: bytes 5-4/3\r\nContent-Range: bytes */100\r\nContent-Range: items 0-1/2\r\nRange: "
+        "bytes=1-2\r\n",
+        "Content-Length: 1 2\r\nETag: \r\nx-goog-hash: crc32c=4waSgw==x, crc32c=!!!!!!!!\r\nRetry-After: "
+        "9999999999999\r\n",
         "Content-Encoding: gzip\r\nX-GUploader-Response-Body-Transformations: gunzipped\r\n",
     };
     return mr_fuzz_text_seed(seeds, sizeof seeds / sizeof *seeds, n, data);

@@ -2,6 +2,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "fuzz.h"
 #include "shm/base/clock.h"
@@ -16,11 +19,50 @@ static void check(const struct mr_index_entry *entry, const char *name)
         abort();
 }
 
+/* A digest is read back from its text; any other text is refused or means itself in lower case. */
+static void check_digest(const uint8_t *data, size_t size)
+{
+    uint8_t digest[MR_INDEX_DIGEST_BYTES], again[MR_INDEX_DIGEST_BYTES];
+    char text[MR_INDEX_DIGEST_SIZE], out[MR_INDEX_DIGEST_SIZE];
+    memset(digest, 0, sizeof digest);
+    memcpy(digest, data, size < sizeof digest ? size : sizeof digest);
+    mr_index_digest_text(digest, text);
+    if (mr_index_digest_parse(text, again) != 0 || memcmp(digest, again, sizeof digest) != 0)
+        abort();
+    if (size < sizeof text)
+        return;
+    memcpy(text, data, sizeof text - 1);
+    if (mr_index_digest_parse(text, again) == 0) {
+        mr_index_digest_text(again, out);
+        if (strcasecmp(text, out) != 0)
+            abort();
+    }
+}
+
+/* The same out of a file. */
+static void check_mapped(const uint8_t *data, size_t size, bool accepted)
+{
+    static int fd = -1;
+    struct mr_index index;
+    if (fd < 0)
+        fd = memfd_create("index", MFD_CLOEXEC);
+    if (ftruncate(fd, 0) != 0 || pwrite(fd, data, size, 0) != (ssize_t)size)
+        abort();
+    if ((mr_index_map(&index, fd) == 0) != accepted)
+        abort();
+    mr_index_close(&index);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct mr_index index;
-    if (mr_index_attach(&index, data, size) != 0)
+    check_digest(data, size);
+    bool accepted = mr_index_attach(&index, data, size) == 0;
+    check_mapped(data, size, accepted);
+    if (!accepted)
         return 0;
+    if (!mr_index_version_kind_name((unsigned)size % 5)[0] || !mr_index_drop_name((unsigned)size % 6)[0])
+        abort();
     size_t strings = strlen(index.info.bucket) + strlen(index.info.endpoint);
     for (uint32_t i = 0; i < index.info.prefix_count; i++)
         strings += strlen(mr_index_prefix(&index, i));

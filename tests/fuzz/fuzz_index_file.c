@@ -12,8 +12,29 @@
 #include "shm/index/index_build.h"
 #include "shm/index/index_file.h"
 
+/* What was read is written again and read back: the same image. */
+static void check_again(const struct mr_index *index)
+{
+    const struct mr_index_file_extra extra = {1, NULL};
+    struct mr_index_file file;
+    int saved = memfd_create("again", MFD_CLOEXEC), out = memfd_create("image", MFD_CLOEXEC);
+    struct mr_index same;
+    if (mr_index_file_write(saved, index, &extra) != 0 || mr_index_file_open(&file, saved) != 0 ||
+        mr_index_file_unpack(&file, saved, out) != 0 || mr_index_map(&same, out) != 0)
+        abort();
+    if (same.length != index->length || memcmp(same.image, index->image, same.length) != 0)
+        abort();
+    mr_index_close(&same);
+    mr_index_file_close(&file);
+    close(saved);
+    close(out);
+}
+
 static void try_it(int fd)
 {
+    uint64_t head;
+    (void)mr_index_file_head(fd, &head);
+
     struct mr_index_file file;
     if (mr_index_file_open(&file, fd) != 0)
         return;
@@ -24,6 +45,7 @@ static void try_it(int fd)
         struct mr_index index;
         if (mr_index_map(&index, out) != 0 || index.info.count != file.objects)
             abort();
+        check_again(&index);
         mr_index_close(&index);
     }
     close(out);
