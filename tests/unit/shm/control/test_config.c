@@ -1,5 +1,4 @@
 /* The key table, values, sizes, and the way of a configuration to a worker. */
-#include "shm/base/size.h"
 #include "shm/control/config.h"
 
 #include <check.h>
@@ -132,64 +131,6 @@ START_TEST(test_nearest)
 }
 END_TEST
 
-START_TEST(test_sizes)
-{
-    static const struct {
-        const char *text;
-        uint64_t bytes;
-    } good[] = {{"0", 0},
-                {"1", 1},
-                {"100_000_000", 100000000},
-                {"512MiB", 512 << 20},
-                {"512 MiB", 512 << 20},
-                {"512M", 512 << 20},
-                {"512mib", 512 << 20},
-                {"1kB", 1000},
-                {"64k", 65536},
-                {"1.5GiB", UINT64_C(3) << 29},
-                {"0.001kB", 1},
-                {"2TB", UINT64_C(2000000000000)},
-                {"7B", 7},
-                {"18446744073709551615", UINT64_MAX}};
-    static const char *const bad[] = {"",
-                                      " ",
-                                      "MiB",
-                                      "-1",
-                                      "1.5",
-                                      "1.MiB",
-                                      "1.5.5MiB",
-                                      "1__0",
-                                      "_1",
-                                      "1_",
-                                      "1e9",
-                                      "0x10",
-                                      "1 XiB",
-                                      "1MiBs",
-                                      "1M i",
-                                      "18446744073709551616",
-                                      "99999999TiB",
-                                      "1.1234567GiB",
-                                      "\xff",
-                                      "1MiB "};
-    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
-        uint64_t bytes = 12345;
-        ck_assert_msg(mr_size_parse(good[i].text, &bytes) == 0 && bytes == good[i].bytes, "%s", good[i].text);
-    }
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        uint64_t bytes;
-        ck_assert_msg(mr_size_parse(bad[i], &bytes) == -1, "'%s'", bad[i]);
-        expect_config_error("is no size");
-    }
-    for (unsigned i = 0; i < 1000; i++) {
-        char text[32];
-        uint64_t value = mr_random64() >> (mr_random64() % 64) << (mr_random64() % 20), back;
-        mr_size_format(value, text);
-        ck_assert_int_eq(mr_size_parse(text, &back), 0);
-        ck_assert(back == value);
-    }
-}
-END_TEST
-
 START_TEST(test_check)
 {
     struct mr_config_dataset *train = mr_config_add_dataset(&config, "train");
@@ -314,7 +255,6 @@ int main(void)
     tcase_add_test(tcase, test_values);
     tcase_add_test(tcase, test_renamed);
     tcase_add_test(tcase, test_nearest);
-    tcase_add_test(tcase, test_sizes);
     tcase_add_test(tcase, test_check);
     tcase_add_test(tcase, test_to_a_worker_and_back);
     tcase_add_test(tcase, test_damaged_encodings);
