@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import hashlib
+import marshal
 import os
 import random
 import shlex
@@ -105,7 +106,8 @@ class CModule:
             )
             for test in tests
         }
-        self.same = self.build(ROOT / module)
+        self.original = ROOT / module
+        self.same = self.build(self.original)
 
     def build(self, mutant: Path) -> bytes | None:
         shutil.copy(mutant, self.source)
@@ -116,7 +118,7 @@ class CModule:
     def survives(self, mutant: Path) -> bool | None:
         """None: it is no mutant."""
         code = self.build(mutant)
-        if code is None or code == self.same:
+        if mutant != self.original and (code is None or code == self.same):
             return None
         return all(
             succeeds(link, RELEASE) and succeeds([str(self.work / test)], self.work)
@@ -128,24 +130,30 @@ class PythonModule:
     """A package of links to the built one, but for one file."""
 
     def __init__(self, module: str, tests: list[str], work: Path) -> None:
-        self.work, self.tests = work, tests
-        built, package = RELEASE / "python" / "millrace", work / "millrace"
-        package.mkdir()
+        self.original, self.work, self.tests = ROOT / module, work, tests
+        built, package = RELEASE / "python" / "millrace", work / "python" / "millrace"
+        package.mkdir(parents=True)
+        (work / "bin").symlink_to(RELEASE / "bin")
         for path in built.iterdir():
             if path.name not in (Path(module).name, "__pycache__"):
                 (package / path.name).symlink_to(path.resolve())
         self.source = package / Path(module).name
+        self.same = self.code(self.original)
 
-    def survives(self, mutant: Path) -> bool | None:
-        shutil.copy(mutant, self.source)
+    def code(self, mutant: Path) -> bytes | None:
+        """Without docstrings."""
         try:
-            compile(self.source.read_text(), str(self.source), "exec")
+            return marshal.dumps(compile(mutant.read_text(), "module", "exec", optimize=2))
         except (SyntaxError, ValueError):
             return None
+
+    def survives(self, mutant: Path) -> bool | None:
+        code = self.code(mutant)
+        if mutant != self.original and (code is None or code == self.same):
+            return None
+        shutil.copy(mutant, self.source)
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *self.tests]
-        return succeeds(
-            command, ROOT, PYTHONPATH=str(self.work), PYTHONDONTWRITEBYTECODE="1", MILLRACE_BIN=str(RELEASE / "bin")
-        )
+        return succeeds(command, ROOT, MILLRACE_BUILD=str(self.work), PYTHONDONTWRITEBYTECODE="1")
 
 
 def changed(module: str, mutant: Path) -> str:

@@ -455,6 +455,12 @@ size_t mr_fuzz_seed(unsigned n, uint8_t **data)
         size += sizeof turn;
         if (n == 0)
             continue; /* nothing wrong */
+        if (n == 11) { /* extents that overlap, and a worker that finds them at its start */
+            const uint8_t overlap[] = {11, (uint8_t)i, 0x81, (uint8_t)(i % 4), 0x08, 0x18};
+            memcpy(seed + size, overlap, sizeof overlap);
+            size += sizeof overlap;
+            continue;
+        }
         uint64_t random = mr_mix64(n * 100 + i);
         seed[size++] = (uint8_t)((n + 2) % 13 + 3) | (uint8_t)(random & 0xf0);
         for (unsigned k = 1; k < 5; k++)

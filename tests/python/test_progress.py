@@ -77,10 +77,14 @@ def test_set_epoch_keeps_a_loaded_position() -> None:
     assert (progress.epoch, progress.cursor, progress.serial) == (2, 4, 2)
     progress.set_epoch(3)
     assert (progress.epoch, progress.cursor, progress.serial) == (3, 0, 3)
+    progress.load(state(), source())
+    progress.set_epoch(1)  # back
+    assert (progress.epoch, progress.cursor, progress.serial) == (1, 0, 5)
+    progress.set_epoch(3)
     progress.give(5)
     progress.set_epoch(3)  # begun: it begins again
     assert (progress.epoch, progress.cursor) == (3, 0)
-    assert progress.begin() == 5
+    assert progress.begin() == 8
     assert progress.epoch == 3
 
 
@@ -118,5 +122,8 @@ def test_the_listing_of_a_state() -> None:
             listing_of({"digest": digest}, source())
     with pytest.raises(ValueError, match="must be 64 hex digits"):
         listing_of({}, source())
-    with pytest.raises(Error, match=r"has opened the listing f{16}\.\.\. for the state's 0123456789abcdef\.\.\."):
-        listing_of(state(), source("f" * 64))
+    for other in "f", "0":
+        with pytest.raises(
+            Error, match=rf"has opened the listing {other}{{16}}\.\.\. for the state's 0123456789abcdef\.\.\."
+        ):
+            listing_of(state(), source(other * 64))

@@ -1,4 +1,5 @@
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -400,6 +401,14 @@ START_TEST(refuses_out_of_range)
         ck_assert_int_eq(mr_plan_init(&plan, &p), -1);
         ck_assert_int_eq(mr_error_code(), MR_E_USAGE);
         ck_assert_ptr_nonnull(strstr(mr_error_text(), names[i]));
+        const uint64_t values[] = {p.size, p.world, p.world, p.rank, p.batch, p.batch, p.cursor, p.tail};
+        const uint64_t limits[] = {
+            MR_PLAN_MAX_SIZE, MR_PLAN_MAX_WORLD, MR_PLAN_MAX_WORLD, 1, MR_PLAN_MAX_BATCH, MR_PLAN_MAX_BATCH, 10,
+            MR_TAIL_KINDS - 1};
+        char words[100];
+        snprintf(words, sizeof words, "is %llu, out of range (limit %llu)", (unsigned long long)values[i],
+                 (unsigned long long)limits[i]);
+        ck_assert_msg(strstr(mr_error_text(), words) != NULL, "%s", mr_error_text());
     }
 }
 END_TEST
