@@ -106,7 +106,7 @@ def coverage(name: str, files: list[str]) -> dict[str, File]:
     done = run(name, BUILD / f"{name}-corpus.profraw", "-runs=0", str(BUILD / "corpus" / name))
     if done.returncode != 0:
         raise SystemExit(f"fuzz: {name} fails over its corpus:\n{done.stderr[-4000:]}")
-    environment = dict(os.environ, LLVM_PROFILE_FILE=str(BUILD / f"{name}-%p.profraw"))  # it forks
+    environment = dict(os.environ, LLVM_PROFILE_FILE=str(BUILD / f"{name}-%m.profraw"))  # of both processes
     subprocess.run([BUILD / "tests" / f"fuzz_{name}", str(FIXED_ROUNDS)], check=True, env=environment)
     raws = list(BUILD.glob(f"{name}-*.profraw"))
     subprocess.run([tool("llvm-profdata"), "merge", "-sparse", *raws, "-o", data], check=True)

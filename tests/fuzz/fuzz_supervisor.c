@@ -9,7 +9,7 @@
  *
  * Processes are numbers: fork, pidfd_open, waitid and kill are the target's, and so are the clock and the waits.
  */
-#include "../../supervisor/supervisor.c" /* settle, states and end are its own */
+#include "../../supervisor/supervisor.c" // NOLINT(bugprone-suspicious-include): settle, states and end are its own
 
 #include <poll.h>
 #include <stdarg.h>

@@ -454,7 +454,7 @@ size_t mr_fuzz_seed(unsigned n, uint8_t **data)
         memcpy(seed + size, turn, sizeof turn);
         size += sizeof turn;
         if (n == 0)
-            continue; /* nothing wrong */
+            continue;  /* nothing wrong */
         if (n == 11) { /* extents that overlap, and a worker that finds them at its start */
             const uint8_t overlap[] = {11, (uint8_t)i, 0x81, (uint8_t)(i % 4), 0x08, 0x18};
             memcpy(seed + size, overlap, sizeof overlap);
