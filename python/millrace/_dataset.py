@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, TypeVar, cast
 
 from . import _arguments, _torch
-from ._connection import Connection, Source
+from ._connection import Source
 from ._ring import Index
 from ._stream import Transform
 from ._supervisor import connection
@@ -16,7 +16,7 @@ Self = TypeVar("Self", bound="Dataset")
 Sequence.register(Index)
 
 
-class _Reported:
+class Reported:
     """Reports torch's class as one of its bases once torch is loaded, so that isinstance holds (see _torch.mixed)."""
 
     _torch_base: ClassVar[str]
@@ -25,8 +25,13 @@ class _Reported:
     def __class__(self) -> type:
         return _torch.mixed(type(self), self._torch_base)
 
+    def __add__(self, other: Any) -> Any:
+        """As torch's data sets have it: a ConcatDataset, or a ChainDataset of iterable ones."""
+        module = _torch.data_module()
+        return NotImplemented if module is None else getattr(module, self._torch_base).__add__(self, other)
 
-class Dataset(_Reported):
+
+class Dataset(Reported):
     """A data set of the supervisor's, with the choices of its user. Pickles without a connection."""
 
     _torch_base = "Dataset"
@@ -39,22 +44,16 @@ class Dataset(_Reported):
         policy = on_error if on_error is None else _arguments.choice("on_error", on_error, _arguments.POLICIES)
         self._window = _arguments.window(window)
         self._writable = _arguments.boolean("writable", writable)
-        if isinstance(source, _Objects):
-            self._source = Source(self._connect(), None, source.uris, objects=True)
+        if isinstance(source, Source):
+            self._source = source
+        elif isinstance(source, _Objects):
+            self._source = Source(connection(), None, source.uris, objects=True)
         elif _arguments.is_name(source):
-            self._source = Source(self._connect(), source, ())
+            self._source = Source(connection(), source, ())
         else:
             uris = _arguments.uris(source)
-            self._source = Source(self._connect(), None, uris)
+            self._source = Source(connection(), None, uris)
         self._on_error = policy or self._source.on_error
-
-    def _connect(self) -> Connection:
-        return connection()
-
-    def __add__(self, other: Any) -> Any:
-        """As torch's data sets have it: a ConcatDataset, or a ChainDataset of iterable ones."""
-        module = _torch.data_module()
-        return NotImplemented if module is None else getattr(module, self._torch_base).__add__(self, other)
 
     @classmethod
     def from_objects(cls: type[Self], uris: Iterable[str], **arguments: Any) -> Self:

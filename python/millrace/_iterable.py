@@ -59,10 +59,28 @@ class IterableDataset(Dataset):
         self._tail = chosen_tail or self._source.tail
 
     def __len__(self) -> int:
-        """Batches of this rank with batch_size, else samples of this rank; of the rest of the epoch."""
-        if self.batch_size is not None:
-            return self._plan(self._loop(self.batch_size)).steps
-        return self._plan(self._loop(1)).single_count(0, 1)
+        """Batches of this rank with batch_size, else samples of this rank; of the rest of the epoch.
+
+        A torch DataLoader that asks gets what makes its own length exactly the batches that it gives.
+        """
+        if type(self).__iter__ is not IterableDataset.__iter__:
+            raise TypeError(
+                f"{type(self).__name__} has an __iter__ of its own, and millrace cannot count what that gives: it "
+                "needs a __len__ of its own too, or none is known"
+            )
+        loader = _torch.loader_asking(self)
+        workers = max(1, loader.num_workers) if loader is not None else 1
+        counts = [self._items(worker, workers) for worker in range(workers)]
+        size: int | None = None if loader is None else loader.batch_size
+        if size is None:
+            return sum(counts)
+        return size * sum(count // size if loader.drop_last else -(-count // size) for count in counts)
+
+    def _items(self, worker: int, workers: int) -> int:
+        """What __iter__ gives in this worker."""
+        if self.batch_size is None:
+            return self._plan(self._loop(1)).single_count(worker, workers)
+        return len(range(worker, self._plan(self._loop(self.batch_size)).steps, workers))
 
     def __iter__(self) -> Iterator[Any]:
         """The epoch that set_epoch named (0 at first); iterating does not advance it, as `.batches` does."""

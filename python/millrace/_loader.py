@@ -67,6 +67,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         world_size: int | None = None,
         **more: Any,
     ) -> None:
+        dataset = getattr(dataset, "millrace", dataset)  # a drop-in data set holds one of millrace's
         _check_dataset(dataset, more)
         _torch.register_collate()
         if batch_size is _MISSING:
@@ -160,6 +161,11 @@ class _Order(NamedTuple):
 def _check_dataset(dataset: Any, more: dict[str, Any]) -> None:
     if not isinstance(dataset, (IterableDataset, MapDataset)):
         raise TypeError(f"millrace.DataLoader reads millrace's data sets, not {type(dataset).__name__}")
+    if isinstance(dataset, IterableDataset) and type(dataset).__iter__ is not IterableDataset.__iter__:
+        raise ValueError(
+            f"{type(dataset).__name__} has an __iter__ of its own, which millrace.DataLoader would not call: give it "
+            "to torch.utils.data.DataLoader"
+        )
     if not more.get("in_order", True):
         raise ValueError("in_order=False would lose the order that the state stands for")
 

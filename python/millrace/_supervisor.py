@@ -82,8 +82,9 @@ def preferred() -> Settings:
     return _preferred
 
 
-def connection(settings: Settings = NO_SETTINGS, maker: str = "a data set") -> Connection:
-    """A connection for something new. Starts a private supervisor where there is none with these settings.
+def connection(settings: Settings = NO_SETTINGS, maker: str = "a data set", in_worker: bool = False) -> Connection:
+    """A connection for something new. Starts a private supervisor where there is none with these settings; in a
+    DataLoader worker, of which there may be many, only with in_worker.
 
     A supervisor that the user started, or configures by MILLRACE_CONFIG, keeps its configuration, with a warning.
     """
@@ -93,7 +94,7 @@ def connection(settings: Settings = NO_SETTINGS, maker: str = "a data set") -> C
     if path:
         _warn_ignored(settings, "this job's supervisor (MILLRACE_SOCKET) has a configuration of its own")
         return connect(path, CONNECT_TIMEOUT_MS)
-    if _torch.worker() is not None:
+    if _torch.worker() is not None and not in_worker:
         raise Error(
             f"{maker} was made in a DataLoader worker, where no supervisor is started: make it in the main process, "
             "or start the job with `millrace run`"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -22,6 +23,27 @@ def worker() -> tuple[int, int] | None:
     module = data_module()
     info = module.get_worker_info() if module is not None else None
     return None if info is None else (info.id, info.num_workers)
+
+
+def world_size() -> int:
+    """Ranks of torch.distributed once it is initialised, else what torchrun says, else 1."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return int(distributed.get_world_size())
+    said = os.environ.get("WORLD_SIZE", "1")
+    return int(said) if said.isdecimal() else 1
+
+
+def loader_asking(dataset: Any) -> Any:
+    """The DataLoader of this data set whose __len__ calls the caller's, or None.
+
+    torch asks a data set for its length and then divides by the batch size, as if there were one worker. Only the
+    loader that asks knows how many there are.
+    """
+    frame = sys._getframe(2)
+    loader = frame.f_locals.get("self") if frame.f_code.co_name == "__len__" else None
+    asks = getattr(loader, "dataset", None) is dataset and hasattr(loader, "num_workers")
+    return loader if asks else None
 
 
 def mixed(cls: type, base: str) -> type:

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import google.api_core.exceptions
 import google.auth.credentials
 import google.auth.impersonated_credentials
 import google.oauth2.credentials
@@ -28,7 +29,7 @@ from google.cloud import storage
 from google.cloud.storage.retry import DEFAULT_RETRY
 
 import millrace
-from millrace.dataflux import _config, dataflux_iterable_dataset
+from millrace.dataflux import _config, _known, dataflux_core, dataflux_iterable_dataset
 from millrace.dataflux.dataflux_iterable_dataset import DataFluxIterableDataset
 from millrace.dataflux.dataflux_mapstyle_dataset import Config, DataFluxMapStyleDataset
 from tests import forked
@@ -37,7 +38,7 @@ from tests.serve import start_supervisor
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
-BUCKET = "bucket"
+BUCKET, OTHER = "bucket", "other"  # the second for tests that write
 CONTENTS = {f"train/{i:03}.bin": b"%03d" % i * (i + 1) for i in range(60)}
 Kind = Any
 KINDS = [DataFluxMapStyleDataset, DataFluxIterableDataset]
@@ -50,6 +51,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         file = root / BUCKET / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(data)
+    (root / OTHER).mkdir()
     server = start_devstore("--root", root)
     yield server
     server.stop()
@@ -104,21 +106,18 @@ def test_iterable(emulator: Server) -> None:
         assert found == [CONTENTS[name] for name in sorted(CONTENTS)] and {type(each) for each in found} == {bytes}
 
 
-def test_objects_are_like_a_list(emulator: Server) -> None:
-    ds = DataFluxMapStyleDataset("project", BUCKET, prefixed())
-    objects: Any = ds.objects
+def test_objects_is_a_list(emulator: Server) -> None:
+    ds: Any = DataFluxMapStyleDataset("project", BUCKET, prefixed(), length)
     listed = [(name, len(CONTENTS[name])) for name in sorted(CONTENTS)]
-    assert objects == listed and listed == objects and objects == ds.objects
-    assert objects != listed[1:] and objects != listed[:-1] + [("x", 1)] and objects != 3
-    assert (objects[0], objects[-1], objects[2:9:3]) == (listed[0], listed[-1], listed[2:9:3])
-    assert list(objects) == listed and len(objects) == 60 and listed[5] in objects and ("x", 1) not in objects
-    assert objects.index(listed[5]) == 5 and sorted(objects, reverse=True) == listed[::-1]
-    assert objects + [("x", 1)] == listed + [("x", 1)]
-    assert pickle.loads(pickle.dumps(objects)) == listed
-    with pytest.raises(IndexError):
-        objects[60]
-    with pytest.raises(TypeError, match="unhashable"):
-        hash(objects)
+    assert type(ds.objects) is list and ds.objects == listed and ds.objects is ds.objects
+    assert pickle.loads(pickle.dumps(ds)).objects == listed
+    ds.objects.reverse()
+    assert [ds[0], ds[-1]] == [180, 3] and pickle.loads(pickle.dumps(ds))[0] == 180
+    ds.objects = ds.objects[:2] + [("trainer.bin", 14), ("train/no.bin", 1)]
+    assert len(ds) == 4 and ds.__getitems__([2, 1]) == [14, 177]
+    for index, error in ((3, FileNotFoundError), (4, IndexError)):
+        with pytest.raises(error):
+            ds[index]
 
 
 @pytest.mark.parametrize(("prefix", "count"), [(None, 62), ("", 62), ("train", 61), ("train/00", 10), ("no", 0)])
@@ -175,20 +174,44 @@ def test_millrace_s_data_loader(emulator: Server, kind: Kind, workers: int) -> N
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_the_iterable_one_is_dealt_to_ranks_and_workers(
-    emulator: Server, monkeypatch: pytest.MonkeyPatch, workers: int
-) -> None:
+def test_ranks(emulator: Server, monkeypatch: pytest.MonkeyPatch, caplog: Any, workers: int) -> None:
+    """Each reads everything, as in the reference, unless rank and world_size say which part."""
+    dataflux_iterable_dataset._logged_ranks = False
     found = []
     for rank in range(3):
         monkeypatch.setenv("RANK", str(rank))
         monkeypatch.setenv("WORLD_SIZE", "3")
         ds: Any = DataFluxIterableDataset("project", BUCKET, prefixed(), length)
-        of_rank = samples(torch.utils.data.DataLoader(ds, batch_size=4, num_workers=workers))
+        assert samples(torch.utils.data.DataLoader(ds, batch_size=4, num_workers=workers)) == LENGTHS
+        assert samples(millrace.DataLoader(ds, batch_size=4, num_workers=workers)) == LENGTHS
+        part: Any = DataFluxIterableDataset("project", BUCKET, prefixed(), length, rank=rank, world_size=3)
+        of_rank = samples(torch.utils.data.DataLoader(part, batch_size=4, num_workers=workers))
         assert len(of_rank) == 20
         found += of_rank
     assert sorted(found) == LENGTHS
-    alone = DataFluxIterableDataset("project", BUCKET, prefixed(), length, rank=0, world_size=1)
-    assert sorted(alone) == LENGTHS
+    with caplog.at_level(logging.INFO, "millrace"):
+        list(DataFluxIterableDataset("project", BUCKET, prefixed(), length))
+    assert ("each of the 3 ranks reads every object" in caplog.text) == (workers > 0)  # once a process
+
+
+def test_keywords_of_millrace(emulator: Server) -> None:
+    """They choose millrace's own order."""
+    ds: Any = DataFluxIterableDataset("project", BUCKET, prefixed(), length, shuffle=True, seed=3)
+    order = list(ds)
+    assert sorted(order) == LENGTHS != order and order == list(ds)
+    ds.millrace.set_epoch(1)
+    assert sorted(ds) == LENGTHS and list(ds) != order
+    batches = DataFluxIterableDataset("project", BUCKET, prefixed(), length, batch_size=25, tail="drop")
+    assert [len(batch) for batch in batches] == [25, 25]
+
+    def odd(data: bytes) -> int:
+        if len(data) % 2 == 0:
+            raise ValueError("even")
+        return len(data)
+
+    for kind in KINDS:
+        some: Any = kind("project", BUCKET, prefixed(), odd, on_error="skip")
+        assert samples(torch.utils.data.DataLoader(some, batch_size=6)) == LENGTHS[::2]
 
 
 def test_what_torch_does_with_data_sets(emulator: Server) -> None:
@@ -198,6 +221,90 @@ def test_what_torch_does_with_data_sets(emulator: Server) -> None:
     assert sorted(n for part in parts for n in samples(torch.utils.data.DataLoader(part, batch_size=8))) == LENGTHS
     it: Any = DataFluxIterableDataset("project", BUCKET, prefixed(), length)
     assert sorted(it + it) == sorted(LENGTHS * 2)
+
+
+def writable_bucket() -> Any:
+    return storage.Client(project="p", credentials=google.auth.credentials.AnonymousCredentials()).bucket(OTHER)
+
+
+def test_what_the_reference_does_not_list(emulator: Server) -> None:
+    """Storage classes beside STANDARD, and names that end in a slash."""
+    for name, kind in (("a", "STANDARD"), ("b", "NEARLINE"), ("c", "ARCHIVE"), ("d/", "STANDARD"), ("e", "STANDARD")):
+        blob = writable_bucket().blob(f"classes/{name}")
+        blob.storage_class = kind
+        blob.upload_from_string(name)
+    for each in KINDS:
+        ds = each("p", OTHER, Config(prefix="classes/"))
+        assert ds.objects == [("classes/a", 1), ("classes/e", 1)] and list(ds) == [b"a", b"e"]
+    lister = dataflux_core.fast_list.ListingController(2, "p", OTHER, prefix="classes/")
+    assert lister.run() == [("classes/a", 1), ("classes/e", 1)]
+    lister.allowed_storage_classes = ["NEARLINE", "STANDARD"]
+    assert lister.run() == [("classes/a", 1), ("classes/b", 1), ("classes/e", 1)]
+    lister.skip_compose = False
+    with pytest.raises(ValueError, match="leaves out the temporary objects"):
+        lister.run()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_missing_bucket_is_an_error_at_once(emulator: Server, kind: Kind) -> None:
+    for error in (FileNotFoundError, google.api_core.exceptions.NotFound, RuntimeError):
+        with pytest.raises(error, match="no-such-bucket"):
+            kind("project", "no-such-bucket", prefixed())
+
+
+def test_an_iterable_has_no_length(emulator: Server) -> None:
+    ds: Any = DataFluxIterableDataset("project", BUCKET, prefixed())
+    assert not hasattr(ds, "__len__") and bool(ds)
+    with pytest.raises(TypeError):
+        len(torch.utils.data.DataLoader(ds, batch_size=7))
+
+
+class Downloading(DataFluxIterableDataset):
+    """As programs subclass it: an __iter__ of its own, over attributes of the reference."""
+
+    def __iter__(self) -> Iterator[Any]:
+        info = torch.utils.data.get_worker_info()
+        share: Any = self.objects if info is None else self.objects[info.id :: info.num_workers]
+        yield from map(
+            length,
+            dataflux_iterable_dataset.dataflux_core.download.dataflux_download_lazy(
+                project_name=self.project_name,
+                bucket_name=self.bucket_name,
+                objects=share,
+                storage_client=self.storage_client,
+                dataflux_download_optimization_params=self.dataflux_download_optimization_params,
+                retry_config=self.config.download_retry_config,
+            ),
+        )
+
+
+def test_what_millrace_s_loader_would_not_do_is_refused(emulator: Server) -> None:
+    own: Any = Downloading("project", BUCKET, prefixed())
+    with pytest.raises(ValueError, match="Downloading has a __iter__ of its own"):
+        millrace.DataLoader(own)
+    for kind in KINDS:
+        ds = kind("project", BUCKET, prefixed(), length)
+        assert ds.objects and samples(millrace.DataLoader(ds)) == LENGTHS
+        ds.objects.pop()
+        with pytest.raises(ValueError, match="objects is not what was listed any more"):
+            millrace.DataLoader(ds)
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("kind", [*KINDS, Downloading])
+def test_clients_of_three_kinds_and_ways_to_start(
+    emulator: Server, monkeypatch: pytest.MonkeyPatch, kind: Kind, context: str
+) -> None:
+    anonymous = google.auth.credentials.AnonymousCredentials()
+    clients = [None, storage.Client(project="p", credentials=anonymous)]
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST")
+    clients.append(client_with(anonymous, client_options={"api_endpoint": emulator.url}))
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", emulator.url)
+    for client in clients:
+        ds = kind("project", BUCKET, prefixed(), *([] if kind is Downloading else [length]), storage_client=client)
+        assert ds.storage_client is client
+        loader = torch.utils.data.DataLoader(ds, batch_size=7, num_workers=2, multiprocessing_context=context)
+        assert samples(loader) == LENGTHS
 
 
 class Counted(DataFluxMapStyleDataset):
@@ -215,16 +322,18 @@ def test_a_subclass(emulator: Server) -> None:
 # ---- Config ----
 
 
+OTHERS = ", ".join(f'"{each}"' for each in _config.STORAGE_CLASSES[1:])
+STANDARD = f"[list]\nexclude_classes = [{OTHERS}]\n"
 COMPOSED = '[fetch]\ncompose = "auto"\n'
-AS_IT_IS = (COMPOSED, (), ())
+AS_IT_IS = (STANDARD + COMPOSED, (), ())
 
 
 def toml(config: Any = None, client: Any = None) -> str:
-    """What is asked for beside composing."""
-    return _config.settings(config or Config(), client).toml.replace(COMPOSED, "")
+    """What is asked for beside composing and the storage class."""
+    return _config.settings(config or Config(), client).toml.replace(COMPOSED, "").replace(STANDARD, "")
 
 
-def test_the_default_asks_for_composing_alone() -> None:
+def test_the_default_asks_for_composing_and_the_standard_class() -> None:
     assert _config.settings(Config(), None) == AS_IT_IS
     assert _config.settings(dataflux_iterable_dataset.Config(), None) == AS_IT_IS
     assert _config.settings(Config(max_listing_retries=5, threads_per_process=8), None) == AS_IT_IS
@@ -251,7 +360,7 @@ def test_positional_order() -> None:
 
 def test_num_processes() -> None:
     config = Config(num_processes=(os.cpu_count() or 1) + 1)
-    assert toml(config) == f"[list]\nworkers = {min((os.cpu_count() or 1) + 1, 32)}\n"
+    assert toml(config) == f"workers = {min((os.cpu_count() or 1) + 1, 32)}\n"
     assert "workers = 32" in toml(Config(num_processes=1000))
 
 
@@ -352,7 +461,8 @@ def test_equal_settings_share_a_supervisor(emulator: Server) -> None:
     first = [kind("project", BUCKET, prefixed(download_retry_config=retry.Retry())) for kind in KINDS]
     second = [kind("other", BUCKET, Config(), length) for kind in KINDS]
     plain = millrace.MapDataset(f"gs://{BUCKET}/")
-    paths = [ds._source.connection().path for ds in [*first, *second, plain]]
+    sources = [*(ds._listed for ds in [*first, *second]), plain._source]
+    paths = [source.connection().path for source in sources]
     assert paths[0] == paths[1] != paths[2] == paths[3] != paths[4] != paths[0]
     assert {len(ds.objects) for ds in first} == {60} and {len(ds.objects) for ds in [*second, plain]} == {62}
 
@@ -394,7 +504,7 @@ from millrace.dataflux.dataflux_mapstyle_dataset import Config, DataFluxMapStyle
 many = DataFluxMapStyleDataset("p", "bucket", Config(prefix="train/", num_processes=1000))
 one = DataFluxMapStyleDataset("p", "bucket", Config(prefix="train/"))
 assert len(many) == len(one) == 60
-print(many._source.connection().path, one._source.connection().path, flush=True)
+print(many._listed.connection().path, one._listed.connection().path, flush=True)
 sys.stdin.read()
 """
 
@@ -620,6 +730,106 @@ def test_programs_run_after_the_sed(emulator: Server, tmp_path: Path, program: P
         server.stop()
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == SAYS.get(program.stem, "12 objects"), done.stdout
+
+
+# ---- dataflux_core ----
+
+CORE = """
+import sys
+import millrace.dataflux.install
+import dataflux_core, dataflux_core.download
+from dataflux_core import fast_list, user_agent
+assert dataflux_core is millrace.dataflux.dataflux_core and fast_list is dataflux_core.fast_list
+listed = fast_list.ListingController(max_parallelism=4, project="p", bucket="bucket", prefix="train/").run()
+parameters = dataflux_core.download.DataFluxDownloadOptimizationParams(1000)
+all_of_it = dataflux_core.download.dataflux_download_threaded("p", "bucket", listed, None, parameters, threads=3)
+assert [len(data) for data in all_of_it] == [size for _, size in listed]
+assert list(dataflux_core.download.dataflux_download_lazy("p", "bucket", [])) == []
+print(len(listed))
+"""
+
+
+def test_install_gives_dataflux_core_its_name(emulator: Server, tmp_path: Path) -> None:
+    def run(code: str, **more: str) -> str:
+        environment = {**os.environ, **more}
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+        return done.stdout + done.stderr
+
+    assert run(CORE) == "60\n"
+    assert "No module named 'dataflux_core'" in run("import millrace.dataflux.dataflux_mapstyle_dataset, dataflux_core")
+    (tmp_path / "dataflux_core.py").write_text("real = True")
+    path = f"{tmp_path}{os.pathsep}{os.environ['PYTHONPATH']}"
+    assert run("import millrace.dataflux.install, dataflux_core as d; print(d.real)", PYTHONPATH=path) == "True\n"
+
+
+@pytest.fixture
+def core() -> Iterator[Any]:
+    yield dataflux_core
+    _known.forget()
+
+
+def test_a_download_gives_what_is_there_now(emulator: Server, core: Any) -> None:
+    bucket, parameters = writable_bucket(), core.download.DataFluxDownloadOptimizationParams(0)
+    for i in range(40):
+        bucket.blob(f"now/{i:02}").upload_from_string(f"old {i}")
+    listed = core.fast_list.ListingController(1, "p", OTHER, prefix="now/").run()
+    bucket.blob("now/03").upload_from_string("a new one")
+    bucket.blob("now/later").upload_from_string("later")
+    wanted = [listed[i] for i in (5, 3, 3, 39)] + [("now/later", 5)]
+    assert core.download.dataflux_download("p", OTHER, wanted, None, parameters) == [
+        b"old 5",
+        b"a new one",
+        b"a new one",
+        b"old 39",
+        b"later",
+    ]
+    assert core.download.download_single(None, OTHER, "now/03") == b"a new one"
+    bucket.blob("now/05").delete()
+    for missing in (lambda: core.download.dataflux_download("p", OTHER, wanted), lambda: single(core, "now/05")):
+        with pytest.raises(FileNotFoundError, match="now/05"):
+            missing()
+
+
+def single(core: Any, name: str) -> Any:
+    return core.download.download_single(None, OTHER, name)
+
+
+def test_compose_and_decompose(emulator: Server, core: Any) -> None:
+    names = [f"parts/{i}" for i in range(3)]
+    for i, name in enumerate(names):
+        writable_bucket().blob(name).upload_from_string(str(i) * (i + 1))
+    objects = [(name, i + 1) for i, name in enumerate(names)]
+    client = storage.Client(project="p", credentials=google.auth.credentials.AnonymousCredentials())
+    assert core.download.compose("p", OTHER, "whole", objects, client).name == "whole"
+    assert core.download.decompose("p", OTHER, "whole", objects, client) == [b"0", b"11", b"222"]
+    with pytest.raises(ValueError, match="whole has 6 bytes, its 2 parts have 3"):
+        core.download.decompose("p", OTHER, "whole", objects[:2], client)
+    with pytest.raises(ValueError, match="33 objects: one compose request takes 32 at most"):
+        core.download.compose("p", OTHER, "whole", objects * 11, client)
+
+
+def test_user_agent() -> None:
+    client = client_with(google.auth.credentials.AnonymousCredentials())
+    before = client._connection._client_info.user_agent or ""
+    for _ in range(2):
+        dataflux_core.user_agent.add_dataflux_user_agent(client)
+        assert client._connection._client_info.user_agent == f"dataflux/1.0 {before}".strip()
+
+
+def test_the_default_retry_is_google_s_and_stays_the_default(emulator: Server) -> None:
+    config = Config()
+    assert isinstance(config.download_retry_config, retry.Retry)
+    assert config.list_retry_config is dataflux_iterable_dataset.MODIFIED_RETRY
+    named = Config(download_retry_config=config.download_retry_config)
+    assert _config.settings(named, None) == AS_IT_IS == _config.settings(pickle.loads(pickle.dumps(config)), None)
+    assert core_retry()._timeout == 300.0
+    with pytest.raises(AttributeError, match="no attribute 'UNKNOWN'"):
+        dataflux_core.download.UNKNOWN  # noqa: B018
+
+
+def core_retry() -> Any:
+    assert dataflux_core.download.MODIFIED_RETRY is dataflux_core.fast_list.MODIFIED_RETRY
+    return dataflux_core.download.MODIFIED_RETRY
 
 
 def test_the_modules_need_no_torch(emulator: Server) -> None:

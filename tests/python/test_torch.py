@@ -114,6 +114,38 @@ def test_torchs_loader_without_batches(
     assert sum(len(batch) for batch in batched) == 33
 
 
+@pytest.mark.parametrize("workers", [0, 1, 2, 3])
+@pytest.mark.parametrize("inner", [None, 8])
+def test_the_length_of_torchs_loader_is_what_it_gives(socket: str, hundred: Folder, workers: int, inner: Any) -> None:
+    """torch divides the data set's length as if there were one worker, and Lightning ends the epoch by it."""
+    for rank, world in ((0, 1), (1, 3)):
+        for size, drop_last in ((None, False), (7, False), (7, True), (40, False)):
+            ds: Any = millrace.IterableDataset(
+                hundred.uri, transform=name_of, batch_size=inner, rank=rank, world_size=world
+            )
+            loader = torch.utils.data.DataLoader(
+                ds, batch_size=size, num_workers=workers, drop_last=drop_last, collate_fn=keep
+            )
+            assert len(loader) == len(list(loader)), (rank, world, size, drop_last)
+
+
+class TenEach(millrace.IterableDataset):
+    def __iter__(self) -> Any:
+        for sample in super().__iter__():
+            yield from [sample] * 10
+
+
+def test_a_subclass_with_an_iter_of_its_own_has_no_length(socket: str, hundred: Folder) -> None:
+    ds: Any = TenEach(hundred.uri, transform=name_of)
+    loader = torch.utils.data.DataLoader(ds, batch_size=100, num_workers=2)
+    for asked in (ds, loader):
+        with pytest.raises(TypeError, match="TenEach has an __iter__ of its own"):
+            len(asked)
+    assert sum(map(len, loader)) == 1000
+    with pytest.raises(ValueError, match=r"TenEach has an __iter__ of its own, which millrace\.DataLoader"):
+        millrace.DataLoader(ds)
+
+
 def test_set_epoch_reaches_the_workers_of_torchs_loader(socket: str, hundred: Folder) -> None:
     ds: Any = millrace.IterableDataset(hundred.uri, transform=name_of, shuffle=True, batch_size=8)
     loader = torch.utils.data.DataLoader(ds, batch_size=None, num_workers=2, persistent_workers=True)

@@ -185,25 +185,27 @@ def reader(uri: Place) -> Reader:
 def readers(uris: Iterable[Place]) -> list[Reader]:
     """A reader for each of these objects, all of one bucket, looked up at once. They may be read side by side."""
     targets = [object_uri(uri) for uri in uris]
-    if not targets:
-        return []
-    connection = _connection()
+    return opened(_connection(), targets) if targets else []
+
+
+def opened(connection: Connection, targets: list[str]) -> list[Reader]:
+    """The readers of these URIs, one at least, through this connection."""
     number = _open(connection, targets)
-    opened = _Opened(connection, number, 1)  # while they are made
+    together = _Opened(connection, number, 1)  # while they are made
     made: list[Reader] = []
     try:
         _wait(connection, number)
         index = connection.client.index(number)
         for target in targets:
             ring = connection.client.range_reader(number, index, index.find(_name(target)), target)
-            opened.readers += 1
-            made.append(Reader(target, opened, ring))
+            together.readers += 1
+            made.append(Reader(target, together, ring))
     except BaseException:
         for one in made:
             one.close()
         raise
     finally:
-        opened.close()
+        together.close()
     return made
 
 

@@ -5,48 +5,60 @@ from __future__ import annotations
 import json
 import logging
 import os
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from typing import Any
 
 from .._arguments import integer
 from .._supervisor import Settings
 from . import _client, _retry
-from ._retry import DEFAULT
+from ._retry import DEFAULT, Field
 
 log = logging.getLogger("millrace")
 DEFAULT_COMPOSITE_BYTES = 100_000_000
 LEAST_COMPOSED_BYTES, MOST_COMPOSED_BYTES = 4 << 10, 16 << 30  # what fetch.compose_max_bytes takes
 MAX_LIST_WORKERS = 32
+CPUS = os.cpu_count()
+# Google's names, of which the reference lists STANDARD alone.
+STORAGE_CLASSES = (
+    "STANDARD",
+    "NEARLINE",
+    "COLDLINE",
+    "ARCHIVE",
+    "RAPID",
+    "MULTI_REGIONAL",
+    "REGIONAL",
+    "DURABLE_REDUCED_AVAILABILITY",
+)
 Toml = dict[str, dict[str, Any]]
 
 
-@dataclass(eq=False)
-class ListingFields:
-    sort_listing_results: bool = False
-    max_composite_object_size: int = DEFAULT_COMPOSITE_BYTES
-    num_processes: int | None = field(default_factory=os.cpu_count)
-    prefix: str | None = None
-    max_listing_retries: int = 3
-
-
-@dataclass(eq=False)
-class ThreadFields(ListingFields):
-    """The map-style Config takes the threads here, between the two groups of fields."""
-
-    threads_per_process: int = 1
-
-
-@dataclass(eq=False)
-class BaseConfig(ListingFields):
+class BaseConfig:
     """The fields that both kinds of data sets have. They may be changed until a data set is made with them."""
 
-    disable_compose: bool = False
-    list_retry_config: Any = DEFAULT
-    download_retry_config: Any = DEFAULT
+    list_retry_config: Any = Field()
+    download_retry_config: Any = Field()
 
-    def __post_init__(self) -> None:
-        if self.disable_compose:
-            self.max_composite_object_size = 0
+    def __init__(
+        self,
+        sort_listing_results: bool = False,
+        max_composite_object_size: int = DEFAULT_COMPOSITE_BYTES,
+        num_processes: int | None = CPUS,
+        prefix: str | None = None,
+        max_listing_retries: int = 3,
+        disable_compose: bool = False,
+        list_retry_config: Any = DEFAULT,
+        download_retry_config: Any = DEFAULT,
+    ) -> None:
+        self.sort_listing_results = sort_listing_results
+        self.max_composite_object_size = 0 if disable_compose else max_composite_object_size
+        self.num_processes = num_processes
+        self.prefix = prefix
+        self.max_listing_retries = max_listing_retries
+        self.disable_compose = disable_compose
+        if list_retry_config is not DEFAULT:
+            self.list_retry_config = list_retry_config
+        if download_retry_config is not DEFAULT:
+            self.download_retry_config = download_retry_config
 
 
 def bucket(name: Any) -> str:
@@ -65,13 +77,13 @@ def uri(bucket_name: Any, config: BaseConfig) -> str:
     return f"gs://{name}/{prefix or ''}"
 
 
-def settings(config: BaseConfig, storage_client: Any) -> Settings:
+def settings(config: BaseConfig, storage_client: Any, classes: Iterable[str] = STORAGE_CLASSES[:1]) -> Settings:
     """Checks every field. What is as by default asks for the least, so that most data sets share one supervisor."""
     asked_by: list[str] = []
     toml: Toml = {}
     integer("max_listing_retries", config.max_listing_retries, 1, 1 << 20)
     integer("threads_per_process", getattr(config, "threads_per_process", 1), 1, 1 << 20)
-    _listing(config, toml, asked_by)
+    _listing(config, tuple(classes), toml, asked_by)
     _composing(config, toml, asked_by)
     _retries(config, toml, asked_by)
     environment = {} if storage_client is None else _client.take_over(storage_client, toml, asked_by)
@@ -86,12 +98,13 @@ def client_settings(storage_client: Any) -> Settings:
     return Settings(_written(toml), tuple(sorted(environment.items())), tuple(asked_by))
 
 
-def _listing(config: BaseConfig, toml: Toml, asked_by: list[str]) -> None:
+def _listing(config: BaseConfig, classes: tuple[str, ...], toml: Toml, asked_by: list[str]) -> None:
+    toml["list"] = {"exclude_classes": [each for each in STORAGE_CLASSES if each not in classes]}
     if config.num_processes is None:  # os.cpu_count() may return it
         return
     processes = integer("num_processes", config.num_processes, 1, 1 << 20)
-    if processes != os.cpu_count():
-        toml["list"] = {"workers": min(processes, MAX_LIST_WORKERS)}
+    if processes != CPUS:
+        toml["list"]["workers"] = min(processes, MAX_LIST_WORKERS)
         asked_by.append("num_processes")
 
 
@@ -108,11 +121,10 @@ def _composing(config: BaseConfig, toml: Toml, asked_by: list[str]) -> None:
 
 
 def _retries(config: BaseConfig, toml: Toml, asked_by: list[str]) -> None:
-    listing = _retry.settings("list_retry_config", config.list_retry_config)
-    download = _retry.settings("download_retry_config", config.download_retry_config)
-    asked_by += [
-        name for name in ("list_retry_config", "download_retry_config") if getattr(config, name) is not DEFAULT
-    ]
+    listing = _retry.settings("list_retry_config", vars(config).get("list_retry_config", DEFAULT))
+    download = _retry.settings("download_retry_config", vars(config).get("download_retry_config", DEFAULT))
+    given = (("list_retry_config", listing), ("download_retry_config", download))
+    asked_by += [name for name, keys in given if keys is not None]
     if listing is not None and download is not None and listing != download:
         log.info("list_retry_config differs from download_retry_config, which is taken for both: there is one [retry]")
     chosen = listing if download is None else download

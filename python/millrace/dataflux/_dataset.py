@@ -1,17 +1,26 @@
-"""What both kinds of drop-in data sets share: bytes for data_format_fn, a list of objects, their settings."""
+"""What both kinds of drop-in data sets share: the reference's attributes, and its list of objects.
+
+A drop-in data set holds a data set of millrace's rather than being one: programs subclass it, and whatever they call
+their own attributes (batch_size, rank, _transform, ...) must change nothing here. What it needs has these names:
+_millrace, _listed, _is_planned.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Callable, ClassVar, overload
+import operator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Callable, ClassVar, TypeVar
 
-from .._connection import Connection
+from .._connection import Source
+from .._dataset import Reported
 from .._ring import Lease
-from .._supervisor import Settings, connection
-from . import _config
+from .._supervisor import connection
+from . import _config, _google, _read
 from ._config import BaseConfig
+from .dataflux_core.download import DataFluxDownloadOptimizationParams
 
 Pair = tuple[str, int]
+D = TypeVar("D", bound="DropIn")
 
 
 def data_format_default(data: bytes) -> Any:
@@ -29,62 +38,52 @@ class Format:
         return self.function(bytes(lease))
 
 
-class Objects(Sequence[Pair]):
-    """(name, size) of each object, like the list that it stands for, without a copy of it in each process."""
+class _Objects:
+    """`.objects`: a list that is made when it is first used, out of the index that all processes of a node share."""
 
-    def __init__(self, index: Sequence[Pair]) -> None:
-        self._index = index
-
-    def __len__(self) -> int:
-        return len(self._index)
-
-    @overload
-    def __getitem__(self, index: int) -> Pair: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Pair]: ...
-    def __getitem__(self, index: Any) -> Any:
-        return self._index[index]
-
-    def __iter__(self) -> Iterator[Pair]:
-        return map(self._index.__getitem__, range(len(self)))
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, (list, Objects)):
-            return NotImplemented
-        return len(self) == len(other) and all(mine == theirs for mine, theirs in zip(self, other))
-
-    __hash__ = None  # type: ignore[assignment]  # as a list
-
-    def __add__(self, other: list[Pair]) -> list[Pair]:
-        return [*self, *other]
-
-    def __repr__(self) -> str:
-        return repr(self[:]) if len(self) <= 20 else f"<{len(self)} objects, the first {self[0]!r}>"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return list, (self[:],)
+    def __get__(self, dataset: Any, owner: Any = None) -> Any:
+        if dataset is None:
+            return self
+        objects = _read.pairs(dataset._listed)
+        dataset.__dict__["objects"] = objects  # from here on that list counts
+        return objects
 
 
-class Names:
-    """The arguments and attributes of the reference's data sets; mixed in front of millrace's."""
+class _Client:
+    """`.storage_client` after unpickling, which no client survives: a new one, where it is asked for."""
+
+    def __get__(self, dataset: Any, owner: Any = None) -> Any:
+        if dataset is None:
+            return self
+        from google.cloud import storage
+
+        client = storage.Client(project=dataset.project_name)
+        dataset.__dict__["storage_client"] = client
+        return client
+
+
+class DropIn(Reported):
+    """Lists when it is made, as the reference does."""
 
     config_class: ClassVar[type[BaseConfig]]
     project_name: Any
     bucket_name: str
     config: BaseConfig
     data_format_fn: Callable[[bytes], Any]
-    _settings: Settings
-    _source: Any
+    objects: Any = _Objects()
+    storage_client: Any = _Client()
+    _listed: Source
+    _millrace: Any
 
     def __init__(
         self,
         project_name: Any,
         bucket_name: str,
-        config: BaseConfig | None = None,
-        data_format_fn: Callable[[bytes], Any] = data_format_default,
-        storage_client: Any = None,
-        **more: Any,
+        config: BaseConfig | None,
+        data_format_fn: Callable[[bytes], Any],
+        storage_client: Any,
     ) -> None:
+        super().__init__()
         chosen = self.config_class() if config is None else config
         if not isinstance(chosen, BaseConfig):
             raise TypeError(
@@ -94,14 +93,73 @@ class Names:
             raise TypeError(f"data_format_fn is a function, not {type(data_format_fn).__name__}")
         self.project_name, self.bucket_name = project_name, bucket_name
         self.config, self.data_format_fn = chosen, data_format_fn
-        self._settings = _config.settings(chosen, storage_client)
+        self.storage_client = storage_client
+        settings = _config.settings(chosen, storage_client)
         uri = _config.uri(bucket_name, chosen)
-        super().__init__(uri, transform=Format(data_format_fn), **more)  # type: ignore[call-arg]
+        self._listed = Source(connection(settings), None, (uri,))
+        with _google.listing():
+            if _read.has_folders(self._listed):
+                self.objects = _read.pairs(self._listed)
+        self.dataflux_download_optimization_params = DataFluxDownloadOptimizationParams(
+            max_composite_object_size=chosen.max_composite_object_size
+        )
+        self.dataflux_download_optimization_params._listed = self._listed
 
-    def _connect(self) -> Connection:
-        return connection(self._settings)
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        if state.get("storage_client") is not None:
+            del state["storage_client"]
+        return state
 
-    @property
-    def objects(self) -> Objects:
-        """(name, size) of each object, in the order of the names. Waits for the listing."""
-        return Objects(self._source.index())
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _empty, (type(self),), self.__getstate__()
+
+    def _count(self) -> int:
+        objects = self.__dict__.get("objects")
+        return len(self._listed.index() if objects is None else objects)
+
+    def _numbers(self, positions: Iterable[Any]) -> list[int] | None:
+        """The numbers of these of `.objects` in the listing; None where one is not in it."""
+        objects = self.__dict__.get("objects")
+        if objects is None:
+            return [operator.index(position) for position in positions]
+        index = self._listed.index()
+        try:
+            return [index.find(objects[position][0]) for position in positions]
+        except KeyError:
+            return None
+
+    def _read(self, positions: Sequence[Any]) -> Iterator[Any]:
+        """The samples of these of `.objects`, in this order."""
+        own, format_one = self._millrace, Format(self.data_format_fn)
+        source = _read.Reading(self._listed, format_one, own._on_error, own._window, own._writable)
+        objects = self.__dict__.get("objects")
+        if objects is None:
+            return source.numbered(positions)
+        return source.named(self.bucket_name, (objects[position][0] for position in positions))
+
+    def _formatted(self) -> Any:
+        self._millrace._transform = Format(self.data_format_fn)
+        return self._millrace
+
+    def _check_own(self, cls: type, *methods: str) -> None:
+        """What a subclass or its user has changed here, millrace's own data set would not do."""
+        for name in methods:
+            if getattr(type(self), name) is not getattr(cls, name):
+                raise ValueError(
+                    f"{type(self).__name__} has a {name} of its own, which millrace.DataLoader would not call: give it "
+                    "to torch.utils.data.DataLoader"
+                )
+        objects = self.__dict__.get("objects")
+        if objects is not None and objects != self._listed.index()[:]:
+            raise ValueError(
+                "objects is not what was listed any more, and millrace.DataLoader reads what was listed: take "
+                "torch.utils.data.DataLoader, or millrace.MapDataset.from_objects"
+            )
+
+
+def _empty(cls: type[D]) -> D:
+    return object.__new__(cls)

@@ -1,0 +1,54 @@
+"""What the functions of dataflux_core leave behind for the next call: they have no data set that would keep it."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from .._connection import Connection, Source
+from .._supervisor import Settings, connection
+from . import _config
+
+MOST = 16
+
+_listings: deque[tuple[str, object, Source]] = deque(maxlen=MOST)  # bucket, whose credentials, the listing
+_connections: deque[Connection] = deque(maxlen=MOST)  # a private supervisor ends with its last one
+
+
+def connection_for(settings: Settings) -> Connection:
+    """In a DataLoader worker too, where such programs call them: its private supervisor is the worker's own."""
+    found = connection(settings, "a call of dataflux_core", in_worker=True)
+    if found not in _connections:
+        _connections.append(found)
+    return found
+
+
+def keep(bucket: str, storage_client: Any, source: Source) -> None:
+    _listings.appendleft((bucket, _way(storage_client), source))
+
+
+def listing(bucket: str, storage_client: Any, name: str) -> Source | None:
+    """The last listing of the bucket that has this object, through the same credentials."""
+    way = _way(storage_client)
+    for known_bucket, known_way, source in list(_listings):
+        if (known_bucket, known_way) == (bucket, way) and _has(source, name):
+            return source
+    return None
+
+
+def forget() -> None:
+    """Lets go of everything: private supervisors may end."""
+    _listings.clear()
+    _connections.clear()
+
+
+def _way(storage_client: Any) -> object:
+    return _config.client_settings(storage_client).key
+
+
+def _has(source: Source, name: str) -> bool:
+    try:
+        source.index().find(name)
+    except KeyError:
+        return False
+    return True
