@@ -115,7 +115,7 @@ def test_objects_is_a_list(emulator: Server) -> None:
     assert [ds[0], ds[-1]] == [180, 3] and pickle.loads(pickle.dumps(ds))[0] == 180
     ds.objects = ds.objects[:2] + [("trainer.bin", 14), ("train/no.bin", 1)]
     assert len(ds) == 4 and ds.__getitems__([2, 1]) == [14, 177]
-    for index, error in ((3, FileNotFoundError), (4, IndexError)):
+    for index, error in ((3, FileNotFoundError), (3, google.api_core.exceptions.NotFound), (4, IndexError)):
         with pytest.raises(error):
             ds[index]
 
@@ -227,7 +227,7 @@ def writable_bucket() -> Any:
     return storage.Client(project="p", credentials=google.auth.credentials.AnonymousCredentials()).bucket(OTHER)
 
 
-def test_what_the_reference_does_not_list(emulator: Server) -> None:
+def test_what_the_reference_does_not_list(emulator: Server, core: Any) -> None:
     """Storage classes beside STANDARD, and names that end in a slash."""
     for name, kind in (("a", "STANDARD"), ("b", "NEARLINE"), ("c", "ARCHIVE"), ("d/", "STANDARD"), ("e", "STANDARD")):
         blob = writable_bucket().blob(f"classes/{name}")
@@ -236,13 +236,24 @@ def test_what_the_reference_does_not_list(emulator: Server) -> None:
     for each in KINDS:
         ds = each("p", OTHER, Config(prefix="classes/"))
         assert ds.objects == [("classes/a", 1), ("classes/e", 1)] and list(ds) == [b"a", b"e"]
-    lister = dataflux_core.fast_list.ListingController(2, "p", OTHER, prefix="classes/")
+    lister = core.fast_list.ListingController(2, "p", OTHER, prefix="classes/")
     assert lister.run() == [("classes/a", 1), ("classes/e", 1)]
     lister.allowed_storage_classes = ["NEARLINE", "STANDARD"]
     assert lister.run() == [("classes/a", 1), ("classes/b", 1), ("classes/e", 1)]
     lister.skip_compose = False
     with pytest.raises(ValueError, match="leaves out the temporary objects"):
         lister.run()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_object_that_has_gone_is_google_s_not_found_too(emulator: Server, kind: Kind) -> None:
+    blob = writable_bucket().blob("gone/x")
+    blob.upload_from_string("x")
+    ds = kind("p", OTHER, Config(prefix="gone/"))
+    blob.delete()
+    for error in (FileNotFoundError, google.api_core.exceptions.NotFound):
+        with pytest.raises(error, match="gone/x"):
+            list(ds)
 
 
 @pytest.mark.parametrize("kind", KINDS)

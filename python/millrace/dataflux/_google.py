@@ -7,14 +7,42 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from .._errors import from_code
+from .._map import MapDataset
+from .._ring import Failure, Lease
+from .._stream import Stream
+
+
+class GoogleStream(Stream):
+    """A Stream whose errors are Google's as well."""
+
+    def _open(self, delivery: Lease | Failure) -> Any:
+        if isinstance(delivery, Failure):
+            raise _failed(delivery)
+        return super()._open(delivery)
+
+
+class GoogleMap(MapDataset):
+    """A MapDataset whose errors are Google's as well."""
+
+    def _open(self, delivery: Lease | Failure) -> Any:
+        if isinstance(delivery, Failure):
+            raise _failed(delivery)
+        return super()._open(delivery)
+
+
+def _failed(failure: Failure) -> Exception:
+    error = from_code(failure.code, failure.text)
+    return like_google_s(error) if isinstance(error, (FileNotFoundError, PermissionError)) else error
+
 
 @contextlib.contextmanager
-def listing() -> Iterator[None]:
-    """An error of a listing is a RuntimeError too: the reference's worker processes can tell it no other way."""
+def errors(*more: type[Exception]) -> Iterator[None]:
+    """Of a listing it is a RuntimeError too: the reference's worker processes can tell it no other way."""
     try:
         yield
     except (FileNotFoundError, PermissionError) as error:
-        raise like_google_s(error, RuntimeError) from error
+        raise like_google_s(error, *more) from error
 
 
 def like_google_s(error: OSError, *more: type[Exception]) -> Exception:

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from typing import Any
 
-from .._connection import Connection, Source
+from .._connection import Connection, Source, connect
+from .._errors import SupervisorGone
 from .._supervisor import Settings, connection
 from . import _config
 
 MOST = 16
 
 _listings: deque[tuple[str, object, Source]] = deque(maxlen=MOST)  # bucket, whose credentials, the listing
-_connections: deque[Connection] = deque(maxlen=MOST)  # a private supervisor ends with its last one
+_connections: dict[object, Connection] = {}  # by settings; a private supervisor ends with its last one
 
 
 def connection_for(settings: Settings) -> Connection:
-    """In a DataLoader worker too, where such programs call them: its private supervisor is the worker's own."""
+    """Such programs call them in DataLoader workers too: there it is the parent's supervisor, where it has one."""
+    known = _connections.get(settings.key)
+    if known is not None and not known.is_ours():
+        with contextlib.suppress(SupervisorGone):
+            _connections[settings.key] = connect(known.path, 0)
+            return _connections[settings.key]
     found = connection(settings, "a call of dataflux_core", in_worker=True)
-    if found not in _connections:
-        _connections.append(found)
+    _connections[settings.key] = found
     return found
 
 

@@ -8,8 +8,8 @@ from itertools import groupby, islice
 from typing import Any, Callable, NamedTuple
 
 from .._connection import Connection, Loop, Source
-from .._stream import Stream
 from ..checkpoint import _reader
+from . import _google
 
 AT_ONCE = 16  # objects that are looked up and read together
 
@@ -38,7 +38,7 @@ class Reading(NamedTuple):
     def numbered(self, numbers: Iterable[int]) -> Iterator[Any]:
         lane, _ = self.source.open_lane(self.window, 1, None, self.writable)
         plan = self.source.plan(Loop(0, 0, 0, 1, 1, 0), False, "short")  # a position is the object's number
-        return Stream(lane, plan, self.transform, self.on_error).numbered(numbers)
+        return _google.GoogleStream(lane, plan, self.transform, self.on_error).numbered(numbers)
 
     def named(self, bucket: str, names: Iterable[str]) -> Iterator[Any]:
         index = self.source.index()
@@ -62,10 +62,16 @@ def looked_up(connection: Connection, bucket: str, names: Iterable[str], transfo
     rest = iter(names)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         while some := [f"gs://{bucket}/{name}" for name in islice(rest, AT_ONCE)]:
-            opened = _reader.opened(connection, some)
+            with _google.errors():
+                opened = _reader.opened(connection, some)
             try:
-                for data in pool.map(_reader.Reader.read, opened):
+                for data in pool.map(_whole, opened):
                     yield transform(data)
             finally:
                 for reader in opened:
                     reader.close()
+
+
+def _whole(reader: _reader.Reader) -> bytes:
+    with _google.errors():
+        return reader.read()

@@ -9,6 +9,7 @@ from .._map import MapDataset
 from . import _retry, dataflux_core
 from ._config import CPUS, DEFAULT_COMPOSITE_BYTES, BaseConfig
 from ._dataset import DropIn, data_format_default
+from ._google import GoogleMap
 from ._retry import DEFAULT
 
 __all__ = ["Config", "DataFluxMapStyleDataset", "data_format_default", "dataflux_core"]
@@ -64,7 +65,7 @@ class DataFluxMapStyleDataset(DropIn):
         writable: bool = False,
     ) -> None:
         super().__init__(project_name, bucket_name, config, data_format_fn, storage_client)
-        self._millrace = MapDataset(self._listed, on_error=on_error, window=window, writable=writable)
+        self._millrace = GoogleMap(self._listed, on_error=on_error, window=window, writable=writable)
 
     def __len__(self) -> int:
         return self._count()
