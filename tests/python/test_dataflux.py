@@ -204,14 +204,22 @@ def test_keywords_of_millrace(emulator: Server) -> None:
     batches = DataFluxIterableDataset("project", BUCKET, prefixed(), length, batch_size=25, tail="drop")
     assert [len(batch) for batch in batches] == [25, 25]
 
-    def odd(data: bytes) -> int:
-        if len(data) % 2 == 0:
-            raise ValueError("even")
-        return len(data)
 
+def odd(data: bytes) -> int:
+    if len(data) % 2 == 0:
+        raise ValueError("even")
+    return len(data)
+
+
+def test_on_error_is_millrace_s(
+    emulator: Server, millrace_bin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervisor = start_supervisor(millrace_bin, tmp_path, emulator.url)  # what is logged holds on to the data sets
+    monkeypatch.setenv("MILLRACE_SOCKET", str(supervisor.socket))
     for kind in KINDS:
-        some: Any = kind("project", BUCKET, prefixed(), odd, on_error="skip")
+        some = kind("project", BUCKET, prefixed(), odd, on_error="skip")
         assert samples(torch.utils.data.DataLoader(some, batch_size=6)) == LENGTHS[::2]
+    assert supervisor.stop() == 0
 
 
 def test_what_torch_does_with_data_sets(emulator: Server) -> None:
@@ -287,6 +295,13 @@ class Downloading(DataFluxIterableDataset):
                 retry_config=self.config.download_retry_config,
             ),
         )
+
+
+def test_a_client_is_not_pickled(emulator: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = storage.Client(project="p", credentials=google.auth.credentials.AnonymousCredentials())
+    again = [pickle.loads(pickle.dumps(kind("q", BUCKET, prefixed(), storage_client=client))) for kind in KINDS]
+    monkeypatch.setattr(storage, "Client", lambda project: f"a new one for {project}")
+    assert [each.storage_client for each in again] == ["a new one for q", None]  # as in the reference, for the first
 
 
 def test_what_millrace_s_loader_would_not_do_is_refused(emulator: Server) -> None:

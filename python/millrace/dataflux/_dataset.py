@@ -49,19 +49,6 @@ class _Objects:
         return objects
 
 
-class _Client:
-    """`.storage_client` after unpickling, which no client survives: a new one, where it is asked for."""
-
-    def __get__(self, dataset: Any, owner: Any = None) -> Any:
-        if dataset is None:
-            return self
-        from google.cloud import storage
-
-        client = storage.Client(project=dataset.project_name)
-        dataset.__dict__["storage_client"] = client
-        return client
-
-
 class DropIn(Reported):
     """Lists when it is made, as the reference does."""
 
@@ -71,7 +58,7 @@ class DropIn(Reported):
     config: BaseConfig
     data_format_fn: Callable[[bytes], Any]
     objects: Any = _Objects()
-    storage_client: Any = _Client()
+    storage_client: Any = None
     _listed: Source
     _millrace: Any
 
@@ -106,10 +93,8 @@ class DropIn(Reported):
         self.dataflux_download_optimization_params._listed = self._listed
 
     def __getstate__(self) -> dict[str, Any]:
-        state = dict(self.__dict__)
-        if state.get("storage_client") is not None:
-            del state["storage_client"]
-        return state
+        """Without storage_client, which cannot be pickled: what its settings were is in the listing."""
+        return {name: value for name, value in self.__dict__.items() if name != "storage_client"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

@@ -43,6 +43,19 @@ class Config(BaseConfig):
         self.threads_per_process = threads_per_process
 
 
+class _Client:
+    """`.storage_client` after unpickling: a new one, as in the reference, but where it is asked for."""
+
+    def __get__(self, dataset: Any, owner: Any = None) -> Any:
+        if dataset is None:
+            return self
+        from google.cloud import storage
+
+        client = storage.Client(project=dataset.project_name)
+        dataset.__dict__["storage_client"] = client
+        return client
+
+
 class DataFluxMapStyleDataset(DropIn):
     """The objects of a bucket by number: `dataset[i]` is data_format_fn of the bytes of `.objects[i]`.
 
@@ -51,6 +64,7 @@ class DataFluxMapStyleDataset(DropIn):
 
     _torch_base = "Dataset"
     config_class = Config
+    storage_client: Any = _Client()
 
     def __init__(
         self,
