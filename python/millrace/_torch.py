@@ -38,12 +38,14 @@ def loader_asking(dataset: Any) -> Any:
     """The DataLoader of this data set whose __len__ calls the caller's, or None.
 
     torch asks a data set for its length and then divides by the batch size, as if there were one worker. Only the
-    loader that asks knows how many there are.
+    loader that asks knows how many there are; of a ChainDataset, which adds lengths up, no loader's can be right.
     """
     frame = sys._getframe(2)
-    loader = frame.f_locals.get("self") if frame.f_code.co_name == "__len__" else None
-    asks = getattr(loader, "dataset", None) is dataset and hasattr(loader, "num_workers")
-    return loader if asks else None
+    caller = frame.f_locals.get("self") if frame.f_code.co_name == "__len__" else None
+    if any(each is dataset for each in getattr(caller, "datasets", ())):
+        raise TypeError("the length of several data sets in a row depends on the loader's workers: none is known")
+    asks = getattr(caller, "dataset", None) is dataset and hasattr(caller, "num_workers")
+    return caller if asks else None
 
 
 def mixed(cls: type, base: str) -> type:

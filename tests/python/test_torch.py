@@ -129,6 +129,14 @@ def test_the_length_of_torchs_loader_is_what_it_gives(socket: str, hundred: Fold
             assert len(loader) == len(list(loader)), (rank, world, size, drop_last)
 
 
+def test_several_in_a_row_have_no_length(socket: str, hundred: Folder) -> None:
+    ds: Any = millrace.IterableDataset(hundred.uri, transform=name_of)
+    loader = torch.utils.data.DataLoader(ds + ds, batch_size=7, num_workers=2)
+    with pytest.raises(TypeError, match="several data sets in a row depends on the loader's workers"):
+        len(loader)
+    assert sum(map(len, loader)) == 200 == len(list(ds + ds))
+
+
 class TenEach(millrace.IterableDataset):
     def __iter__(self) -> Any:
         for sample in super().__iter__():
