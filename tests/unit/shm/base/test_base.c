@@ -6,6 +6,7 @@
 
 #include "shm/base/checksum.h"
 #include "shm/base/clock.h"
+#include "shm/base/crc64nvme.h"
 #include "shm/base/error.h"
 #include "shm/base/uri.h"
 #include "tests/unit/suite.h"
@@ -49,6 +50,24 @@ START_TEST(crc32c_known_values)
     ck_assert_int_eq(mr_crc32c_from_base64("4waSgw=", 7, &crc), -1);
     ck_assert_int_eq(mr_crc32c_from_base64("4waS!w==", 8, &crc), -1);
     ck_assert_int_eq(mr_crc32c_from_base64("4waSgx==", 8, &crc), -1); /* padding bits set */
+}
+END_TEST
+
+START_TEST(crc64nvme)
+{
+    ck_assert_uint_eq(mr_crc64nvme(0, "123456789", 9), UINT64_C(0xae8b14860a799888)); /* the catalogue's check value */
+    ck_assert_uint_eq(mr_crc64nvme(0, "", 0), 0);
+    unsigned char data[1000];
+    for (size_t i = 0; i < sizeof data; i++)
+        data[i] = (unsigned char)mr_mix64(i);
+    for (uint64_t seed = 0; seed < 300; seed++) {
+        size_t whole = mr_mix64(seed) % sizeof data, cut = mr_mix64(seed + 1000) % (whole + 1);
+        uint64_t a = mr_crc64nvme(0, data, cut), b = mr_crc64nvme(0, data + cut, whole - cut);
+        ck_assert_uint_eq(mr_crc64nvme_combine(a, b, whole - cut), mr_crc64nvme(0, data, whole));
+        ck_assert_uint_eq(mr_crc64nvme(a, data + cut, whole - cut), mr_crc64nvme(0, data, whole));
+        uint32_t c = mr_crc32c(0, data, cut), d = mr_crc32c(0, data + cut, whole - cut);
+        ck_assert_uint_eq(mr_crc_combine(0x82f63b78u, c, d, whole - cut), mr_crc32c(0, data, whole));
+    }
 }
 END_TEST
 
@@ -107,6 +126,7 @@ int main(void)
     tcase_add_test(tc, messages_have_no_control_characters);
     tcase_add_test(tc, crc32c_known_values);
     tcase_add_test(tc, crc32c_combine_property);
+    tcase_add_test(tc, crc64nvme);
     tcase_add_test(tc, uri_forms);
     return mr_suite_run("base", tc);
 }
