@@ -9,6 +9,7 @@
 #include "devstore/fields.h"
 #include "devstore/gunzip.h"
 #include "devstore/resource.h"
+#include "devstore/s3.h"
 #include "devstore/upload_impl.h"
 #include "shm/base/checksum.h"
 #include "shm/base/error.h"
@@ -21,8 +22,8 @@ struct mr_bucket *mr_api_bucket(const struct mr_api *api, const struct mr_reques
     if (!bucket)
         mr_reply_error(reply, request, 404, request->xml ? "NoSuchBucket" : NULL,
                        "The specified bucket does not exist: %s", request->bucket);
-    if (bucket && mr_bucket_settings(bucket)->requester_pays && !mr_request_query(request, "userProject") &&
-        !mr_request_header(request, "x-goog-user-project")) {
+    if (bucket && !request->s3 && mr_bucket_settings(bucket)->requester_pays &&
+        !mr_request_query(request, "userProject") && !mr_request_header(request, "x-goog-user-project")) {
         mr_reply_error(reply, request, 400, "required",
                        "Bucket is a requester pays bucket but no user project provided.");
         return NULL;
@@ -170,15 +171,14 @@ static void media_headers(const struct mr_object *object, uint64_t generation, u
         mr_reply_header(reply, "x-goog-component-count", "%u", object->component_count);
 }
 
-/* mr_api_find, and then its crc32c and, where fd is not NULL, its open file: all of one generation. */
-static struct mr_object *find_ready(const struct mr_request *request, struct mr_bucket *bucket, struct mr_reply *reply,
-                                    uint32_t *crc, int *fd)
+struct mr_object *mr_api_open(const struct mr_request *request, struct mr_bucket *bucket, struct mr_reply *reply,
+                              uint32_t *crc, int *fd)
 {
     for (int tries = 0; tries < 8; tries++) {
         struct mr_object *object = mr_api_find(request, bucket, reply);
         if (!object)
             return NULL;
-        if (mr_object_crc(object, crc) == 0 && (!fd || !object->path || (*fd = mr_object_open(object)) >= 0))
+        if ((!crc || mr_object_crc(object, crc) == 0) && (!fd || !object->path || (*fd = mr_object_open(object)) >= 0))
             return object;
         mr_object_unref(object);
         if (mr_error_code() != MR_E_CHANGED && mr_error_code() != MR_E_NOT_FOUND)
@@ -219,7 +219,7 @@ static void get_media(const struct mr_request *request, struct mr_bucket *bucket
 {
     uint32_t crc = 0;
     int fd = -1;
-    struct mr_object *object = find_ready(request, bucket, reply, &crc, &fd);
+    struct mr_object *object = mr_api_open(request, bucket, reply, &crc, &fd);
     if (!object)
         return;
     if (must_gunzip(request, object)) {
@@ -250,7 +250,7 @@ static void get_media(const struct mr_request *request, struct mr_bucket *bucket
 static void get_metadata(const struct mr_request *request, struct mr_bucket *bucket, struct mr_reply *reply)
 {
     uint32_t crc;
-    struct mr_object *object = find_ready(request, bucket, reply, &crc, NULL);
+    struct mr_object *object = mr_api_open(request, bucket, reply, &crc, NULL);
     if (object)
         mr_api_resource(request, bucket, object, reply);
     mr_object_unref(object);
@@ -313,13 +313,20 @@ static const char *const permissions[MR_OP_COUNT][2] = {
     [MR_OP_BUCKET] = {"storage.buckets.get"},
 };
 
-int mr_api_refuse(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
+const char *mr_api_denied(const struct mr_api *api, enum mr_op op)
 {
-    const char *needs = NULL;
-    for (int i = 0; i < 2 && !needs; i++) {
-        const char *one = permissions[request->op][i];
-        needs = one && denied(api, one) ? one : NULL;
+    for (int i = 0; i < 2; i++) {
+        if (permissions[op][i] && denied(api, permissions[op][i]))
+            return permissions[op][i];
     }
+    return NULL;
+}
+
+int mr_api_refuse(const struct mr_api *api, struct mr_request *request, struct mr_reply *reply)
+{
+    if (request->s3)
+        return mr_s3_refuse(api, request, reply);
+    const char *needs = mr_api_denied(api, request->op);
     if (request->bad)
         mr_reply_error(reply, request, (unsigned)request->bad, NULL, "%s", request->why);
     else if (needs)
@@ -334,6 +341,10 @@ int mr_api_refuse(const struct mr_api *api, const struct mr_request *request, st
 void mr_api_answer(const struct mr_api *api, struct mr_request *request, struct mr_reply *reply)
 {
     bool buckets = request->op == MR_OP_BUCKET && !request->bucket;
+    if (request->s3) { /* whoever has claimed it has asked mr_api_refuse */
+        mr_s3_answer(api, request, reply);
+        return;
+    }
     if (mr_api_refuse(api, request, reply))
         return;
     struct mr_bucket *bucket = NULL;

@@ -19,6 +19,7 @@
 struct mr_buckets;
 struct mr_counts;
 struct mr_faults;
+struct mr_s3_settings;
 struct mr_sessions;
 struct mr_upload;
 
@@ -32,10 +33,11 @@ struct mr_api {
     struct mr_sessions *sessions;
     struct mr_counts *counts; /* NULL: nothing is counted */
     struct mr_faults *faults; /* for the calls inside a batch; NULL: none */
+    const struct mr_s3_settings *s3;
 };
 
 /* 0, or the status with which this request is refused before its body is read; the reply is filled in. */
-int mr_api_refuse(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
+int mr_api_refuse(const struct mr_api *api, struct mr_request *request, struct mr_reply *reply);
 /* Answers a request of any operation but ADMIN and those of mr_op_uploads. reply: initialised; closed by the caller. */
 void mr_api_answer(const struct mr_api *api, struct mr_request *request, struct mr_reply *reply);
 
@@ -73,6 +75,9 @@ void mr_api_uploads(const struct mr_api *api, const struct mr_request *request, 
 void mr_api_buckets(const struct mr_api *api, const struct mr_request *request, struct mr_bucket *bucket,
                     struct mr_reply *reply);
 
+/* The permission that the operation needs and nobody has (--deny), or NULL. */
+const char *mr_api_denied(const struct mr_api *api, enum mr_op op);
+
 /* Shared by those parts. Each returns NULL or -1 with the reply filled in. */
 struct mr_bucket *mr_api_bucket(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
 int mr_api_conditions(const struct mr_request *request, struct mr_conditions *conditions, struct mr_reply *reply);
@@ -81,6 +86,12 @@ int mr_api_conditions(const struct mr_request *request, struct mr_conditions *co
  * is looked at again first, so that the conditions hold for what is there. NULL: the reply says why.
  */
 struct mr_object *mr_api_find(const struct mr_request *request, struct mr_bucket *bucket, struct mr_reply *reply);
+/*
+ * mr_api_find, and then, where they are not NULL, its crc32c and its open file (-1 for one in memory): all of one
+ * generation.
+ */
+struct mr_object *mr_api_open(const struct mr_request *request, struct mr_bucket *bucket, struct mr_reply *reply,
+                              uint32_t *crc, int *fd);
 /* The query parameter as a number; fallback when it is absent. */
 int mr_api_number(const struct mr_request *request, const char *key, uint64_t fallback, uint64_t *value,
                   struct mr_reply *reply);

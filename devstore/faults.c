@@ -4,8 +4,12 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "devstore/s3.h"
+#include "devstore/s3_error.h"
 
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
@@ -16,7 +20,7 @@ static const char *const kind_names[MR_FAULT_KINDS] = {
     [MR_FAULT_STATUS] = "status", [MR_FAULT_RESET] = "reset", [MR_FAULT_STALL] = "stall",
     [MR_FAULT_SHORT] = "short",   [MR_FAULT_WRONG] = "wrong", [MR_FAULT_CHANGED] = "changed",
     [MR_FAULT_EGRESS] = "egress", [MR_FAULT_RATE] = "rate",   [MR_FAULT_KEEP_LESS] = "keep-less",
-    [MR_FAULT_EXPIRE] = "expire",
+    [MR_FAULT_EXPIRE] = "expire", [MR_FAULT_CODE] = "code",   [MR_FAULT_LATE] = "late-error",
 };
 
 /* How many requests a fault has counted for an object. key 0: a free place. */
@@ -42,8 +46,8 @@ static int parse_kind(const char *text)
     }
     mr_error_set(
         MR_E_USAGE,
-        "unknown kind of fault \"%.50s\": status, reset, stall, short, wrong, changed, egress, rate, keep-less or "
-        "expire",
+        "unknown kind of fault \"%.50s\": status, reset, stall, short, wrong, changed, egress, rate, keep-less, "
+        "expire, code or late-error",
         text);
     return -1;
 }
@@ -78,13 +82,23 @@ bad:
     return -1;
 }
 
+static int parse_code(const char *text, struct mr_fault *fault)
+{
+    if (!mr_s3_error_status(text))
+        return -1;
+    snprintf(fault->code, sizeof fault->code, "%s", text);
+    return 0;
+}
+
 static int parse_argument(char *text, struct mr_fault *fault)
 {
     fault->has_arg = true;
     if (fault->kind == MR_FAULT_STATUS)
         return parse_status(text, fault);
     int rc = 0;
-    if (fault->kind == MR_FAULT_STALL)
+    if (fault->kind == MR_FAULT_CODE || fault->kind == MR_FAULT_LATE)
+        rc = parse_code(text, fault);
+    else if (fault->kind == MR_FAULT_STALL)
         rc = mr_parse_real(text, &fault->seconds);
     else if (fault->kind == MR_FAULT_EGRESS || fault->kind == MR_FAULT_RATE)
         fault->has_retry_after = (rc = mr_parse_u64(text, &fault->retry_after_s)) == 0;
@@ -126,7 +140,10 @@ static int default_op(enum mr_fault_kind kind)
 {
     switch (kind) {
     case MR_FAULT_STATUS:
+    case MR_FAULT_CODE:
         return -1;
+    case MR_FAULT_LATE:
+        return MR_OP_COMPLETE;
     case MR_FAULT_RATE:
         return MR_OP_COMPOSE;
     case MR_FAULT_KEEP_LESS:
@@ -153,6 +170,7 @@ int mr_fault_parse(const char *text, struct mr_fault *fault)
         goto out;
     fault->kind = (enum mr_fault_kind)number;
     fault->status = 503;
+    strcpy(fault->code, "InternalError");
     fault->op = default_op(fault->kind);
     if (argument && *argument && parse_argument(argument, fault) < 0)
         goto out;
@@ -257,6 +275,8 @@ static bool matches(const struct mr_fault *fault, const struct mr_request *reque
 {
     if (request->op == MR_OP_ADMIN || (fault->op >= 0 && fault->op != (int)request->op) ||
         (fault->kind == MR_FAULT_CHANGED && request->op != MR_OP_GET) ||
+        ((fault->kind == MR_FAULT_CODE || fault->kind == MR_FAULT_LATE) && !request->s3) ||
+        (fault->kind == MR_FAULT_LATE && request->op != MR_OP_COMPLETE && request->op != MR_OP_COPY) ||
         ((fault->kind == MR_FAULT_KEEP_LESS || fault->kind == MR_FAULT_EXPIRE) && request->op != MR_OP_CHUNK))
         return false;
     return fnmatch(fault->glob, object_of(request), 0) == 0;
@@ -282,7 +302,8 @@ const struct mr_fault *mr_faults_draw(struct mr_faults *faults, const struct mr_
 
 bool mr_fault_answers(const struct mr_fault *fault)
 {
-    return fault->kind == MR_FAULT_STATUS || fault->kind == MR_FAULT_EGRESS || fault->kind == MR_FAULT_RATE;
+    return fault->kind == MR_FAULT_STATUS || fault->kind == MR_FAULT_EGRESS || fault->kind == MR_FAULT_RATE ||
+           fault->kind == MR_FAULT_CODE;
 }
 
 bool mr_fault_in_body(const struct mr_fault *fault)
@@ -294,7 +315,9 @@ bool mr_fault_in_body(const struct mr_fault *fault)
 void mr_fault_reply(const struct mr_fault *fault, const struct mr_request *request, struct mr_reply *reply)
 {
     const char *bucket = request->bucket ? request->bucket : "", *object = object_of(request);
-    if (fault->kind == MR_FAULT_EGRESS)
+    if (request->s3)
+        mr_s3_fault_reply(fault, request, reply);
+    else if (fault->kind == MR_FAULT_EGRESS)
         mr_reply_error(
             reply, request, 429, NULL,
             "The project exceeded the rate limit for egress bandwidth from Cloud Storage to Google services. "

@@ -24,6 +24,8 @@ enum mr_fault_kind {
     MR_FAULT_RATE,      /* 429 because the object, or the bucket, is changed too often; ARG: Retry-After in seconds */
     MR_FAULT_KEEP_LESS, /* chunks only: ARG bytes of it (default: half), rounded down to 256 KiB, are kept */
     MR_FAULT_EXPIRE,    /* chunks only: the session is gone for good, 410 */
+    MR_FAULT_CODE,      /* S3 only: answers ARG, one of its codes: SlowDown, ExpiredToken, ... */
+    MR_FAULT_LATE,      /* S3's complete and copy only: nothing is done, 200, blanks, and then ARG (InternalError) */
     MR_FAULT_KINDS
 };
 
@@ -37,8 +39,9 @@ struct mr_fault {
     unsigned status; /* of STATUS */
     bool has_retry_after;
     uint64_t retry_after_s;
-    int op;     /* an enum mr_op, or -1: any */
-    char *glob; /* of object names; as fnmatch(3), '*' matches '/' too */
+    char code[48]; /* of CODE, LATE */
+    int op;        /* an enum mr_op, or -1: any */
+    char *glob;    /* of object names; as fnmatch(3), '*' matches '/' too */
 };
 
 struct mr_faults;
@@ -55,7 +58,7 @@ int mr_faults_add(struct mr_faults *faults, const char *text);
  * request as one of theirs. only_answers: consult no others than those. Any thread.
  */
 const struct mr_fault *mr_faults_draw(struct mr_faults *faults, const struct mr_request *request, bool only_answers);
-/* 1 for the kinds that are an answer by themselves: STATUS, EGRESS, RATE. */
+/* 1 for the kinds that are an answer by themselves: STATUS, EGRESS, RATE, CODE. */
 bool mr_fault_answers(const struct mr_fault *fault);
 /* 1 for the kinds that happen while the body is sent: RESET, STALL, SHORT, WRONG. */
 bool mr_fault_in_body(const struct mr_fault *fault);

@@ -10,49 +10,21 @@
 
 #include "devstore/api.h"
 #include "devstore/fields.h"
+#include "devstore/pages.h"
 #include "devstore/resource.h"
 #include "devstore/xml.h"
 #include "shm/base/error.h"
 
 struct listing {
     struct mr_bucket *bucket;
-    const char *prefix, *delimiter, *end;
-    char *key;  /* the next name is >= this */
-    bool after; /* the next name is > key */
-    unsigned left;
+    struct mr_page page;
     struct mr_resource resource;
     bool xml;             /* as the XML API writes a listing */
     bool items, prefixes; /* whether these parts of the answer are wanted */
     struct mr_text *out;
     struct mr_text found; /* the prefixes' JSON, without the brackets */
     unsigned n_items;
-    char *next; /* the name with which the next page begins */
 };
-
-static int set_key(struct listing *l, const char *bytes, size_t length, bool after)
-{
-    char *key = strndup(bytes, length);
-    if (!key) {
-        mr_error_set(MR_E_NO_MEMORY, "no memory for a listing");
-        return -1;
-    }
-    free(l->key);
-    l->key = key;
-    l->after = after;
-    return 0;
-}
-
-/*
- * The place after all names that begin with these bytes: the bytes with the last one raised. It cannot be 0xff, which
- * no UTF-8 holds; what comes out need not be UTF-8, and is only compared.
- */
-static int skip_prefix(struct listing *l, const char *bytes, size_t length)
-{
-    if (set_key(l, bytes, length, false) < 0)
-        return -1;
-    l->key[length - 1] = (char)((unsigned char)l->key[length - 1] + 1);
-    return 0;
-}
 
 static void emit_xml(struct listing *l, const struct mr_object *object)
 {
@@ -69,8 +41,9 @@ static void emit_xml(struct listing *l, const struct mr_object *object)
     mr_text_puts(l->out, "</Contents>");
 }
 
-static int emit_item(struct listing *l, struct mr_object *object)
+static int emit_item(void *cls, struct mr_object *object)
 {
+    struct listing *l = cls;
     if (!l->items)
         return 0;
     if (l->xml) {
@@ -93,64 +66,18 @@ static int emit_item(struct listing *l, struct mr_object *object)
     return 0;
 }
 
-static int emit_prefix(struct listing *l, const char *name, size_t length)
+static int emit_prefix(void *cls, const char *prefix)
 {
-    char *text = strndup(name, length);
-    if (!text)
-        return -1;
+    struct listing *l = cls;
     if (l->xml) {
         mr_text_puts(&l->found, "<CommonPrefixes>");
-        mr_xml_put(&l->found, "Prefix", text);
+        mr_xml_put(&l->found, "Prefix", prefix);
         mr_text_puts(&l->found, "</CommonPrefixes>");
     } else if (l->prefixes) {
         mr_text_puts(&l->found, l->found.length ? "," : "");
-        mr_text_json_string(&l->found, text);
+        mr_text_json_string(&l->found, prefix);
     }
-    free(text);
     return 0;
-}
-
-enum taken { FAILED = -1, PAGE_FULL, ITEM, PREFIX, BEYOND };
-
-/* One entry: an item, or a prefix and with it all that begins so. PAGE_FULL: the object is the next page's first. */
-static enum taken take(struct listing *l, struct mr_object *object)
-{
-    const char *name = object->name;
-    size_t n = strlen(l->prefix);
-    if (strncmp(name, l->prefix, n) != 0)
-        return BEYOND; /* the key is >= the prefix, so what does not begin with it lies after it */
-    const char *cut = *l->delimiter ? strstr(name + n, l->delimiter) : NULL;
-    if (l->left == 0) {
-        l->next = strdup(name);
-        return l->next ? PAGE_FULL : FAILED;
-    }
-    l->left--;
-    if (!cut)
-        return emit_item(l, object) < 0 ? FAILED : ITEM;
-    size_t length = (size_t)(cut - name) + strlen(l->delimiter);
-    return skip_prefix(l, name, length) < 0 || emit_prefix(l, name, length) < 0 ? FAILED : PREFIX;
-}
-
-static int run(struct listing *l)
-{
-    enum { MOST = 256 };
-    struct mr_object *objects[MOST];
-    /* With a delimiter most of what is fetched may be skipped. */
-    size_t most = *l->delimiter ? 8 : l->left + 1 < MOST ? l->left + 1 : MOST;
-    for (;;) {
-        enum taken taken = ITEM;
-        size_t n = mr_bucket_range(l->bucket, l->key, l->after, l->end, objects, most), used = 0;
-        while (used < n && taken == ITEM)
-            taken = take(l, objects[used++]);
-        if (n > 0 && taken == ITEM && set_key(l, objects[n - 1]->name, strlen(objects[n - 1]->name), true) < 0)
-            taken = FAILED;
-        for (size_t i = 0; i < n; i++)
-            mr_object_unref(objects[i]);
-        if (taken == FAILED)
-            return -1;
-        if (taken == PAGE_FULL || taken == BEYOND || (n < most && taken != PREFIX))
-            return 0;
-    }
 }
 
 static int select_fields(struct listing *l, const struct mr_request *request, struct mr_fields *fields, bool *token)
@@ -185,7 +112,7 @@ static int set_start(struct listing *l, const struct mr_request *request)
     const char *marker = l->xml ? mr_request_query(request, "marker") : NULL;
     if (marker && strcmp(marker, start) > 0)
         start = marker;
-    const char *first = l->prefix;
+    const char *first = l->page.prefix;
     bool after = false;
     if (*start && strcmp(start, first) >= 0) {
         first = start;
@@ -200,7 +127,7 @@ static int set_start(struct listing *l, const struct mr_request *request)
         first = from;
         after = false;
     }
-    int rc = set_key(l, first, strlen(first), after);
+    int rc = mr_page_begin(&l->page, first, after);
     free(from);
     return rc;
 }
@@ -215,8 +142,8 @@ static void finish(struct listing *l, bool token, struct mr_reply *reply)
         mr_text_append(out, l->found.data, l->found.length);
         mr_text_puts(out, "]");
     }
-    if (l->next && token) {
-        char *text = mr_token_encode(l->next);
+    if (l->page.next && token) {
+        char *text = mr_token_encode(l->page.next);
         mr_text_printf(out, ",\"nextPageToken\":\"%s\"", text ? text : "");
         out->failed |= !text;
         free(text);
@@ -239,29 +166,29 @@ static int run_soft_deleted(struct listing *l, const struct mr_request *request)
     }
     free(token);
     size_t n;
-    struct mr_object **found =
-        mr_bucket_soft_deleted(l->bucket, l->prefix, or_empty(mr_request_query(request, "startOffset")), l->end, &n);
-    for (; l->items && at < n && l->left > 0; at++, l->left--) {
+    struct mr_object **found = mr_bucket_soft_deleted(
+        l->bucket, l->page.prefix, or_empty(mr_request_query(request, "startOffset")), l->page.end, &n);
+    for (; l->items && at < n && l->page.left > 0; at++, l->page.left--) {
         mr_text_puts(l->out, l->n_items++ ? "," : ",\"items\":[");
         mr_resource_write(&l->resource, found[at], l->out);
     }
     for (size_t i = 0; i < n; i++)
         mr_object_unref(found[i]);
     free(found);
-    return at < n && asprintf(&l->next, "%" PRIu64, at) < 0 ? -1 : 0;
+    return at < n && asprintf(&l->page.next, "%" PRIu64, at) < 0 ? -1 : 0;
 }
 
 /* The root is there already, in front of the items. */
 static void finish_xml(struct listing *l, uint64_t max, struct mr_reply *reply)
 {
     struct mr_text *out = l->out;
-    char *token = l->next ? mr_token_encode(l->next) : NULL;
+    char *token = l->page.next ? mr_token_encode(l->page.next) : NULL;
     mr_text_append(out, l->found.data, l->found.length);
     mr_xml_put(out, "Name", mr_bucket_name(l->bucket));
-    mr_xml_put(out, "Prefix", l->prefix);
+    mr_xml_put(out, "Prefix", l->page.prefix);
     mr_xml_put_number(out, "MaxKeys", max);
     mr_xml_put_number(out, "KeyCount", l->n_items);
-    mr_xml_put(out, "IsTruncated", l->next ? "true" : "false");
+    mr_xml_put(out, "IsTruncated", l->page.next ? "true" : "false");
     if (token) {
         mr_xml_put(out, "NextContinuationToken", token);
     }
@@ -275,6 +202,10 @@ void mr_api_list(const struct mr_api *api, const struct mr_request *request, str
     struct listing l = {.out = &reply->body, .xml = request->xml};
     const char *soft = mr_request_query(request, "softDeleted");
     l.bucket = mr_api_bucket(api, request, reply);
+    l.page.bucket = l.bucket;
+    l.page.item = emit_item;
+    l.page.group = emit_prefix;
+    l.page.cls = &l;
     uint64_t max;
     if (!l.bucket || mr_api_number(request, l.xml ? "max-keys" : "maxResults", 1000, &max, reply) < 0)
         return;
@@ -282,16 +213,16 @@ void mr_api_list(const struct mr_api *api, const struct mr_request *request, str
         mr_reply_error(reply, request, 400, "invalid", "The development store does not do matchGlob.");
         return;
     }
-    l.left = max == 0 || max > api->page_max ? api->page_max : (unsigned)max;
-    l.prefix = or_empty(mr_request_query(request, "prefix"));
-    l.delimiter = or_empty(mr_request_query(request, "delimiter"));
-    l.end = l.xml ? "" : or_empty(mr_request_query(request, "endOffset"));
+    l.page.left = max == 0 || max > api->page_max ? api->page_max : (unsigned)max;
+    l.page.prefix = or_empty(mr_request_query(request, "prefix"));
+    l.page.delimiter = or_empty(mr_request_query(request, "delimiter"));
+    l.page.end = l.xml ? "" : or_empty(mr_request_query(request, "endOffset"));
     bool deleted = soft && strcasecmp(soft, "true") == 0 && !l.xml;
     struct mr_fields fields;
     bool token;
     if ((!deleted && set_start(&l, request) < 0) || select_fields(&l, request, &fields, &token) < 0)
         goto fail;
-    if ((deleted ? run_soft_deleted(&l, request) : run(&l)) < 0)
+    if ((deleted ? run_soft_deleted(&l, request) : mr_page_run(&l.page)) < 0)
         goto fail;
     if (l.xml)
         finish_xml(&l, max, reply);
@@ -302,6 +233,5 @@ fail:
     mr_reply_from_error(reply, request);
 out:
     mr_text_close(&l.found);
-    free(l.key);
-    free(l.next);
+    mr_page_close(&l.page);
 }

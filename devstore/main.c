@@ -68,6 +68,9 @@ static int announce(int fd, const struct mr_options *options)
     }
     printf(strchr(options->host, ':') ? "listening on http://[%s]:%s\n" : "listening on http://%s:%s\n", options->host,
            port);
+    printf(strchr(options->host, ':') ? "S3 too: AWS_ENDPOINT_URL_S3=http://[%s]:%s\n"
+                                      : "S3 too: AWS_ENDPOINT_URL_S3=http://%s:%s\n",
+           options->host, port);
     fflush(stdout);
     return 0;
 }
@@ -98,6 +101,7 @@ static int serve(const struct mr_options *options, struct mr_buckets *buckets, c
                          .page_max = options->page_max,
                          .md5 = options->md5,
                          .min_part = options->min_part,
+                         .s3 = &options->s3,
                          .denied = (const char **)options->denied,
                          .n_denied = options->n_denied};
     struct mr_serve_options how = {

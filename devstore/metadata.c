@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "devstore/text.h"
 #include "shm/base/checksum.h"
 #include "shm/base/error.h"
 
@@ -31,6 +32,11 @@ int mr_metadata_set_name(struct mr_metadata *metadata, const char *name)
     return replace(&metadata->name, name);
 }
 
+int mr_metadata_set_key(struct mr_metadata *metadata, const char *key)
+{
+    return replace(&metadata->name, key);
+}
+
 int mr_metadata_set(struct mr_metadata *metadata, enum mr_attribute attribute, const char *value)
 {
     /* It comes back as a response header: no control characters. */
@@ -39,6 +45,10 @@ int mr_metadata_set(struct mr_metadata *metadata, enum mr_attribute attribute, c
             mr_error_set(MR_E_USAGE, "%s holds a control character", mr_attribute_names[attribute]);
             return -1;
         }
+    }
+    if (!mr_utf8_valid(value, strlen(value))) { /* and in XML and JSON */
+        mr_error_set(MR_E_USAGE, "%s is not valid UTF-8", mr_attribute_names[attribute]);
+        return -1;
     }
     return replace(&metadata->attributes[attribute], value);
 }

@@ -24,6 +24,8 @@ int mr_metadata_parse(struct mr_metadata *metadata, const char *json, size_t len
 int mr_metadata_take(struct mr_metadata *metadata, const struct json_t *json);
 /* A copy. The name must be GCS's: 1 to 1024 bytes of UTF-8, not "." or "..", no CR or LF. */
 int mr_metadata_set_name(struct mr_metadata *metadata, const char *name);
+/* The same by S3's rule, which allows all that a path can be decoded to. */
+int mr_metadata_set_key(struct mr_metadata *metadata, const char *key);
 int mr_metadata_set(struct mr_metadata *metadata, enum mr_attribute attribute, const char *value);
 /* The sums of an x-goog-hash header ("crc32c=...,md5=..."); NULL: none. */
 int mr_metadata_hash_header(struct mr_metadata *metadata, const char *header);

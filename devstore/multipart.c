@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "devstore/api.h"
+#include "devstore/multipart_impl.h"
 #include "devstore/sessions.h"
 #include "devstore/upload_impl.h"
 #include "devstore/xml.h"
@@ -15,18 +16,9 @@
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
 
-#define PARTS_MAX 10000
-
 static void xml_reply(struct mr_reply *reply)
 {
     mr_reply_header(reply, "Content-Type", "application/xml; charset=UTF-8");
-}
-
-static void xml_time(struct mr_text *out, const char *name, int64_t microseconds)
-{
-    mr_text_printf(out, "<%s>", name);
-    mr_text_time(out, microseconds);
-    mr_text_printf(out, "</%s>", name);
 }
 
 void mr_api_initiate(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
@@ -50,8 +42,7 @@ void mr_api_initiate(const struct mr_api *api, const struct mr_request *request,
     mr_session_unref(session);
 }
 
-/* The upload that the request names; NULL: the reply says why not. */
-static struct mr_session *find(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
+struct mr_session *mr_multipart_find(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
 {
     const char *id = mr_request_query(request, "uploadId");
     struct mr_bucket *bucket = mr_api_bucket(api, request, reply);
@@ -99,6 +90,28 @@ static void make_etag(const struct mr_object *object, uint32_t crc, char etag[33
         snprintf(etag, 33, "%08x%08x%016" PRIx64, 0u, crc, object->size);
 }
 
+int mr_multipart_add(struct mr_session *session, unsigned number, struct mr_object *object, const char *sum,
+                     char etag[33])
+{
+    uint32_t crc;
+    if (mr_object_crc(object, &crc) < 0) {
+        mr_session_part_drop(object);
+        return -1;
+    }
+    object->created_us = mr_clock_wall_ns() / 1000;
+    make_etag(object, crc, etag);
+    pthread_mutex_lock(&session->lock);
+    int rc = session->gone ? -1 : 0;
+    if (rc < 0)
+        mr_error_set(MR_E_NOT_FOUND, "The upload was completed or aborted meanwhile.");
+    else
+        rc = mr_session_add_part(session, number, object, etag, sum);
+    if (session->gone)
+        mr_session_part_drop(object);
+    pthread_mutex_unlock(&session->lock);
+    return rc;
+}
+
 static int part_store(struct part *part, struct mr_reply *reply)
 {
     struct mr_session *session = part->session;
@@ -113,19 +126,8 @@ static int part_store(struct part *part, struct mr_reply *reply)
     }
     if (mr_sink_give(&part->sink, object) < 0)
         goto fail;
-    object->created_us = mr_clock_wall_ns() / 1000;
     char etag[33];
-    make_etag(object, part->sink.crc, etag);
-    pthread_mutex_lock(&session->lock);
-    int rc = session->gone ? -1 : 0;
-    if (rc < 0)
-        mr_error_set(MR_E_NOT_FOUND, "The upload was completed or aborted meanwhile.");
-    else
-        rc = mr_session_add_part(session, part->number, object, etag);
-    if (session->gone)
-        mr_session_part_drop(object);
-    pthread_mutex_unlock(&session->lock);
-    if (rc < 0)
+    if (mr_multipart_add(session, part->number, object, "", etag) < 0)
         return -1;
     char base64[9];
     mr_crc32c_to_base64(part->sink.crc, base64);
@@ -159,12 +161,22 @@ static void part_destroy(struct mr_upload *base)
     free(part);
 }
 
+int mr_multipart_number(const struct mr_request *request, unsigned *number, struct mr_reply *reply)
+{
+    const char *text = mr_request_query(request, "partNumber");
+    uint64_t given = 0;
+    if (!text || mr_parse_u64(text, &given) < 0 || given < 1 || given > MR_PARTS_MAX) {
+        mr_reply_error(reply, request, 400, "InvalidArgument", "partNumber is a number from 1 to %d.", MR_PARTS_MAX);
+        return -1;
+    }
+    *number = (unsigned)given;
+    return 0;
+}
+
 struct mr_upload *mr_upload_part_new(const struct mr_api *api, const struct mr_request *request, uint64_t length,
                                      struct mr_reply *reply)
 {
-    const char *text = mr_request_query(request, "partNumber");
-    uint64_t number = 0;
-    struct mr_session *session = find(api, request, reply);
+    struct mr_session *session = mr_multipart_find(api, request, reply);
     struct part *part = session ? calloc(1, sizeof *part) : NULL;
     if (!part) {
         if (session)
@@ -177,11 +189,8 @@ struct mr_upload *mr_upload_part_new(const struct mr_api *api, const struct mr_r
     part->session = session;
     part->sink.fd = -1;
     mr_reply_init(&part->failure);
-    if (!text || mr_parse_u64(text, &number) < 0 || number < 1 || number > PARTS_MAX) {
-        mr_reply_error(reply, request, 400, "InvalidArgument", "partNumber is a number from 1 to %d.", PARTS_MAX);
+    if (mr_multipart_number(request, &part->number, reply) < 0)
         goto fail;
-    }
-    part->number = (unsigned)number;
     if (mr_metadata_hash_header(&part->metadata, mr_request_header(request, "x-goog-hash")) < 0 ||
         mr_metadata_md5_header(&part->metadata, mr_request_header(request, "Content-MD5")) < 0 ||
         mr_sink_open(&part->sink, mr_bucket_folder(session->bucket), length, api->md5) < 0) {
@@ -194,11 +203,12 @@ fail:
     return NULL;
 }
 
-/* One <Part> of the list that completes an upload. 0 or -1: malformed. */
-static int read_part(const struct mr_xml_view *content, uint64_t *number, char etag[80])
+/* One <Part> of the list that completes an upload. sum: S3's, or "". 0 or -1: malformed. */
+static int read_part(const struct mr_xml_view *content, uint64_t *number, char etag[80], char sum[MR_S3_SUM_MAX])
 {
     struct mr_xml_view rest = *content, name, value;
     char text[24];
+    sum[0] = 0;
     int more, seen = 0;
     while ((more = mr_xml_next(&rest, &name, &value)) == 1) {
         if (mr_xml_is(&name, "PartNumber")) {
@@ -209,6 +219,9 @@ static int read_part(const struct mr_xml_view *content, uint64_t *number, char e
             if (mr_xml_string(&value, etag, 80) < 0)
                 return -1;
             seen |= 2;
+        } else if ((size_t)(name.end - name.at) > strlen("Checksum") && memcmp(name.at, "Checksum", 8) == 0) {
+            if (mr_xml_string(&value, sum, MR_S3_SUM_MAX) < 0)
+                return -1;
         }
     }
     return more < 0 || seen != 3 ? -1 : 0;
@@ -235,51 +248,45 @@ static const struct mr_session_part *find_part(const struct mr_session *session,
     return NULL;
 }
 
-/* What of an upload is to become the object. */
-struct parts {
-    struct mr_object **objects;
-    size_t n;
-    uint64_t last; /* number */
-};
-
 /* Takes one entry of the list. NULL, or the error's code with the error set. */
 static const char *choose(const struct mr_api *api, const struct mr_session *session, const struct mr_xml_view *content,
-                          struct parts *chosen)
+                          struct mr_multipart_chosen *chosen)
 {
-    uint64_t number;
-    char etag[80];
-    if (read_part(content, &number, etag) < 0) {
+    uint64_t number, last = chosen->n ? chosen->parts[chosen->n - 1]->number : 0;
+    char etag[80], sum[MR_S3_SUM_MAX];
+    if (read_part(content, &number, etag, sum) < 0) {
         mr_error_set(MR_E_USAGE, "A Part needs a PartNumber and an ETag.");
         return "MalformedXML";
     }
-    if (number <= chosen->last) {
+    if (number <= last) {
         mr_error_set(MR_E_USAGE, "The list of parts was not in ascending order.");
         return "InvalidPartOrder";
     }
     const struct mr_session_part *part = find_part(session, number);
-    if (!part || !same_etag(etag, part->etag)) {
+    if (!part || !same_etag(etag, part->etag) || (*sum && *part->sum && strcmp(sum, part->sum) != 0)) {
         mr_error_set(MR_E_USAGE, "Part %" PRIu64 " was not uploaded, or its ETag is not %s.", number, etag);
         return "InvalidPart";
     }
     if (chosen->n > 0 && chosen->objects[chosen->n - 1]->size < api->min_part) {
         mr_error_set(MR_E_USAGE,
-                     "Part %" PRIu64 " has %" PRIu64 " bytes, and only the last may have less than %" PRIu64,
-                     chosen->last, chosen->objects[chosen->n - 1]->size, api->min_part);
+                     "Part %" PRIu64 " has %" PRIu64 " bytes, and only the last may have less than %" PRIu64, last,
+                     chosen->objects[chosen->n - 1]->size, api->min_part);
         return "EntityTooSmall";
     }
+    chosen->parts[chosen->n] = part;
     chosen->objects[chosen->n++] = part->object;
-    chosen->last = number;
     return NULL;
 }
 
-/* NULL, or the error's code with the error set. */
-static const char *choose_all(const struct mr_api *api, const struct mr_request *request,
-                              const struct mr_session *session, struct parts *chosen)
+const char *mr_multipart_choose(const struct mr_api *api, const struct mr_request *request,
+                                const struct mr_session *session, struct mr_multipart_chosen *chosen)
 {
     struct mr_xml_view rest = {request->body.data, request->body.data + request->body.length};
     mr_xml_skip_prolog(&rest);
+    chosen->n = 0;
     chosen->objects = calloc(session->n_parts + 1, sizeof(struct mr_object *));
-    if (!chosen->objects) {
+    chosen->parts = calloc(session->n_parts + 1, sizeof(struct mr_session_part *));
+    if (!chosen->objects || !chosen->parts) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for the list of parts");
         return "InternalError";
     }
@@ -300,6 +307,12 @@ static const char *choose_all(const struct mr_api *api, const struct mr_request 
         code = "MalformedXML";
     }
     return code;
+}
+
+void mr_multipart_chosen_close(struct mr_multipart_chosen *chosen)
+{
+    free(chosen->parts);
+    free(chosen->objects);
 }
 
 static void completed(const struct mr_request *request, const struct mr_session *session, struct mr_object *object,
@@ -326,10 +339,10 @@ static struct mr_object *complete(const struct mr_api *api, const struct mr_requ
                                   struct mr_session *session, struct mr_reply *reply)
 {
     struct mr_conditions none = {0};
-    struct parts chosen = {0};
+    struct mr_multipart_chosen chosen;
     struct mr_object *object = NULL;
     int rc = -1;
-    const char *code = choose_all(api, request, session, &chosen);
+    const char *code = mr_multipart_choose(api, request, session, &chosen);
     if (code) {
         mr_reply_error(reply, request, mr_error_code() == MR_E_NO_MEMORY ? 500 : 400, code, "%s", mr_error_text());
         goto out;
@@ -342,7 +355,7 @@ static struct mr_object *complete(const struct mr_api *api, const struct mr_requ
     if (rc < 0)
         mr_reply_from_error(reply, request);
 out:
-    free(chosen.objects);
+    mr_multipart_chosen_close(&chosen);
     if (rc < 0) {
         mr_object_unref(object);
         object = NULL;
@@ -352,7 +365,7 @@ out:
 
 void mr_api_complete(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
 {
-    struct mr_session *session = find(api, request, reply);
+    struct mr_session *session = mr_multipart_find(api, request, reply);
     if (!session)
         return;
     pthread_mutex_lock(&session->lock);
@@ -373,7 +386,7 @@ void mr_api_complete(const struct mr_api *api, const struct mr_request *request,
 
 void mr_api_abort(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
 {
-    struct mr_session *session = find(api, request, reply);
+    struct mr_session *session = mr_multipart_find(api, request, reply);
     if (!session)
         return;
     pthread_mutex_lock(&session->lock);
@@ -386,7 +399,7 @@ void mr_api_abort(const struct mr_api *api, const struct mr_request *request, st
 
 void mr_api_parts(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
 {
-    struct mr_session *session = find(api, request, reply);
+    struct mr_session *session = mr_multipart_find(api, request, reply);
     struct mr_text *out = &reply->body;
     size_t n = 0, i = 0;
     if (!session)
@@ -407,7 +420,7 @@ void mr_api_parts(const struct mr_api *api, const struct mr_request *request, st
         const struct mr_session_part *part = &session->parts[i];
         mr_text_puts(out, "<Part>");
         mr_xml_put_number(out, "PartNumber", part->number);
-        xml_time(out, "LastModified", part->object->created_us);
+        mr_xml_time(out, "LastModified", part->object->created_us);
         mr_text_printf(out, "<ETag>&quot;%s&quot;</ETag>", part->etag);
         mr_xml_put_number(out, "Size", part->object->size);
         mr_text_puts(out, "</Part>");
@@ -441,7 +454,7 @@ void mr_api_uploads(const struct mr_api *api, const struct mr_request *request, 
         mr_text_puts(&reply->body, "<Upload>");
         mr_xml_put(&reply->body, "Key", session->metadata.name);
         mr_xml_put(&reply->body, "UploadId", session->id);
-        xml_time(&reply->body, "Initiated", session->started_us);
+        mr_xml_time(&reply->body, "Initiated", session->started_us);
         mr_text_puts(&reply->body, "</Upload>");
     }
     mr_text_puts(&reply->body, "</ListMultipartUploadsResult>");

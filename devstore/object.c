@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "devstore/s3_info.h"
 #include "devstore/synthetic.h"
 #include "shm/base/checksum.h"
 #include "shm/base/clock.h"
@@ -87,6 +88,7 @@ void mr_object_unref(struct mr_object *object)
         free(object->pieces);
     for (size_t i = 0; i < MR_ATTR_COUNT; i++)
         free(object->attributes[i]);
+    mr_s3_info_unref(object->s3);
     free(object->path);
     free(object);
 }
@@ -136,6 +138,7 @@ struct mr_object *mr_object_stub(const struct mr_object *object)
     stub->component_count = object->component_count;
     stub->has_md5 = object->has_md5;
     memcpy(stub->md5, object->md5, sizeof stub->md5);
+    stub->s3 = mr_s3_info_ref(object->s3);
     return stub;
 }
 

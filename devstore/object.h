@@ -44,6 +44,7 @@ enum mr_attribute {
 };
 extern const char *const mr_attribute_names[MR_ATTR_COUNT]; /* as in the JSON resource: "contentType", ... */
 
+struct mr_s3_info;
 struct mr_synthetic;
 
 struct mr_object {
@@ -55,6 +56,7 @@ struct mr_object {
     unsigned component_count;                /* 0: not a composite */
     bool has_md5; /* of what was uploaded in one piece by us; a file found at start has none */
     uint8_t md5[16];
+    struct mr_s3_info *s3;              /* what only S3 tells of it; NULL: nothing */
     const struct mr_synthetic *made_up; /* knows the crc32c of its one piece; else NULL */
     bool deleted;                       /* a tombstone: hides a synthetic object of this name */
     char *attributes[MR_ATTR_COUNT];

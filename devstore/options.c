@@ -12,13 +12,12 @@
 static const char help[] =
     "usage: millrace-devstore [--root DIR] [--synthetic BUCKET:COUNT:SIZE] [--listen HOST:PORT] ...\n"
     "\n"
-    "A small object store for demos, tests and benchmarks: a part of the Google Cloud Storage JSON and XML APIs over "
-    "a\n"
-    "folder, over memory, or over objects made up from a seed. Not for production: it knows no credentials, no "
-    "encryption and\n"
-    "no durability, and whoever can connect can read, write and delete.\n"
+    "A small object store for demos, tests and benchmarks: a part of the Google Cloud Storage JSON and XML APIs and "
+    "of\n"
+    "Amazon S3's over a folder, over memory, or over objects made up from a seed. Not for production: it knows no\n"
+    "encryption and no durability, and whoever can connect can read, write and delete.\n"
     "\n"
-    "Point a client at it with STORAGE_EMULATOR_HOST=http://HOST:PORT.\n"
+    "Point a client at it with STORAGE_EMULATOR_HOST=http://HOST:PORT, one of S3 with AWS_ENDPOINT_URL_S3.\n"
     "\n"
     "What it serves\n"
     "  --root DIR              each folder in DIR is a bucket, its files are the objects; read at start\n"
@@ -42,6 +41,17 @@ static const char help[] =
     "  --requester-pays        billing.requesterPays; a request without userProject answers 400\n"
     "  --min-part-bytes N      the least size of an XML multipart upload's parts but the last; default 5MiB\n"
     "  --no-md5                uploads get no md5Hash, which saves the time to sum it\n"
+    "\n"
+    "What S3's clients meet (their requests are known by their signature, an x-amz- header, or the Host "
+    "BUCKET.localhost)\n"
+    "  --api s3                what could be a request of either XML API is S3's: for clients that sign nothing\n"
+    "  --s3-key ID:SECRET[:TOKEN]\n"
+    "                          verify signatures, with this key; may be repeated. Default: any signature is good,\n"
+    "                          and none\n"
+    "  --s3-region NAME        the only region for which requests may be signed; default: any, and us-east-1 is said\n"
+    "  --s3-clock-s N          how far the server's clock is ahead (or, below 0, behind)\n"
+    "  --s3-session-s N        how long the credentials of CreateSession are good; default 300\n"
+    "  --s3-ignore WHAT        as some stores do: conditions (of writes), or checksums (but Content-MD5)\n"
     "\n"
     "How it serves\n"
     "  --listen HOST:PORT      default 127.0.0.1:0; port 0 is a free port. The first line on standard output is\n"
@@ -70,11 +80,15 @@ static const char help[] =
     "                                keep-less  a resumable upload keeps ARG bytes of a chunk (default: half),\n"
     "                                         rounded down to 256 KiB\n"
     "                                expire   a resumable upload's session is gone: 410\n"
+    "                                code     S3: answers the error ARG (SlowDown, RequestTimeout, ExpiredToken, ...)\n"
+    "                                late-error  S3: a complete (or copy) does nothing and answers 200, blanks and\n"
+    "                                         the error ARG, default InternalError\n"
     "                          RATE  a probability from 0 to 1, or first=N: the first N requests for each object\n"
     "                          PATTERN  [OP:]GLOB: object names, and one of list, get, stat, upload (or insert),\n"
     "                                compose, patch, copy, delete, batch, bucket, iam; resumable, chunk, cancel;\n"
-    "                                initiate, part, complete, abort, parts, uploads. Default: get:* (status: any\n"
-    "                                request; rate: compose:*; keep-less, expire: chunk:*)\n"
+    "                                initiate, part, complete, abort, parts, uploads; session. Default: get:*\n"
+    "                                (status, code: any request; rate: compose:*; keep-less, expire: chunk:*;\n"
+    "                                late-error: complete:*)\n"
     "  --seed N                decides which requests a probability hits, and the bytes of synthetic objects\n"
     "  --log FILE              a line for each request: method, target, status, bytes\n"
     "  --exit-with-parent      ends when the process that started it ends\n"
@@ -104,6 +118,12 @@ enum {
     OPT_MIN_PART,
     OPT_NO_MD5,
     OPT_DENY,
+    OPT_API,
+    OPT_S3_KEY,
+    OPT_S3_REGION,
+    OPT_S3_CLOCK,
+    OPT_S3_SESSION,
+    OPT_S3_IGNORE,
     OPT_LOG,
     OPT_EXIT_WITH_PARENT,
     OPT_FAULT,
@@ -133,6 +153,12 @@ static const struct option long_options[] = {
     {"min-part-bytes", required_argument, NULL, OPT_MIN_PART},
     {"no-md5", no_argument, NULL, OPT_NO_MD5},
     {"deny", required_argument, NULL, OPT_DENY},
+    {"api", required_argument, NULL, OPT_API},
+    {"s3-key", required_argument, NULL, OPT_S3_KEY},
+    {"s3-region", required_argument, NULL, OPT_S3_REGION},
+    {"s3-clock-s", required_argument, NULL, OPT_S3_CLOCK},
+    {"s3-session-s", required_argument, NULL, OPT_S3_SESSION},
+    {"s3-ignore", required_argument, NULL, OPT_S3_IGNORE},
     {"log", required_argument, NULL, OPT_LOG},
     {"exit-with-parent", no_argument, NULL, OPT_EXIT_WITH_PARENT},
     {"fault", required_argument, NULL, OPT_FAULT},
@@ -261,9 +287,65 @@ static int take_bucket(struct mr_bucket_settings *bucket, int option, const char
     }
 }
 
+/* ID:SECRET[:TOKEN] */
+static int parse_key(struct mr_options *options, const char *text)
+{
+    struct mr_s3_settings *s3 = &options->s3;
+    if (s3->n_keys == MR_S3_KEYS_MAX) {
+        mr_error_set(MR_E_USAGE, "%s is given more than %d times", "--s3-key", MR_S3_KEYS_MAX);
+        return -1;
+    }
+    char *copy = strdup(text), *rest = copy;
+    options->s3_keys[s3->n_keys] = copy;
+    struct mr_s3_key key = {.id = strsep(&rest, ":")};
+    key.secret = rest ? strsep(&rest, ":") : NULL;
+    key.token = rest;
+    s3->keys[s3->n_keys++] = key;
+    return key.secret && *key.id && *key.secret ? 0 : usage("--s3-key", "...", "ID:SECRET[:TOKEN]");
+}
+
+/* The options about S3. 2: another option. */
+static int take_s3(struct mr_options *options, int option, const char *value)
+{
+    struct mr_s3_settings *s3 = &options->s3;
+    uint64_t seconds;
+    bool behind = *(value ? value : "") == '-';
+    switch (option) {
+    case OPT_API:
+        s3->always = strcmp(value, "s3") == 0;
+        return s3->always ? 0 : usage("--api", value, "s3");
+    case OPT_S3_KEY:
+        return parse_key(options, value);
+    case OPT_S3_REGION:
+        s3->region = value;
+        return strspn(value, "abcdefghijklmnopqrstuvwxyz0123456789-") == strlen(value) && *value
+                   ? 0
+                   : usage("--s3-region", value, "the name of a region");
+    case OPT_S3_CLOCK:
+        if (mr_parse_u64(value + behind, &seconds) < 0 || seconds > 100000000)
+            return usage("--s3-clock-s", value, "a number of seconds");
+        s3->clock_s = behind ? -(int64_t)seconds : (int64_t)seconds;
+        return 0;
+    case OPT_S3_SESSION:
+        if (mr_parse_u64(value, &s3->session_s) < 0 || s3->session_s > 100000000)
+            return usage("--s3-session-s", value, "a number of seconds");
+        return 0;
+    case OPT_S3_IGNORE:
+        s3->ignore_conditions |= strcmp(value, "conditions") == 0;
+        s3->ignore_checksums |= strcmp(value, "checksums") == 0;
+        return strcmp(value, "conditions") != 0 && strcmp(value, "checksums") != 0
+                   ? usage("--s3-ignore", value, "conditions or checksums")
+                   : 0;
+    default:
+        return 2;
+    }
+}
+
 static int take(struct mr_options *options, int option, const char *value)
 {
     int rc = take_bucket(&options->bucket, option, value);
+    if (rc == 2)
+        rc = take_s3(options, option, value);
     if (rc != 2)
         return rc;
     switch (option) {
@@ -323,6 +405,7 @@ int mr_options_parse(struct mr_options *options, int argc, char **argv)
 {
     *options = (struct mr_options){.page_max = 5000, .threads = 2, .md5 = true, .min_part = UINT64_C(5) << 20};
     mr_bucket_settings_init(&options->bucket);
+    mr_s3_settings_init(&options->s3);
     if (parse_listen(options, "127.0.0.1:0") < 0)
         return -1;
     optind = 1;
@@ -342,6 +425,8 @@ int mr_options_parse(struct mr_options *options, int argc, char **argv)
 void mr_options_close(struct mr_options *options)
 {
     free(options->listen);
+    for (int i = 0; i < MR_S3_KEYS_MAX; i++)
+        free(options->s3_keys[i]);
     memset(options, 0, sizeof *options);
 }
 

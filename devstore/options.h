@@ -7,6 +7,7 @@
 
 #include "devstore/bucket.h"
 #include "devstore/request.h"
+#include "devstore/s3.h"
 #include "devstore/shapes.h"
 
 #define MR_SYNTHETIC_MAX 16
@@ -27,7 +28,9 @@ struct mr_options {
     const char *synthetic[MR_SYNTHETIC_MAX]; /* as mr_synthetic_spec_parse reads them */
     const char *denied[MR_DENY_MAX];
     const char *faults[MR_FAULT_MAX];
-    char *listen; /* what host and port point into */
+    struct mr_s3_settings s3;
+    char *s3_keys[MR_S3_KEYS_MAX]; /* what its keys point into */
+    char *listen;                  /* what host and port point into */
 };
 
 /* 0: go on. 1: --help or --version was answered on standard output. -1 (USAGE). */

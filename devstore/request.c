@@ -7,6 +7,7 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "devstore/s3_error.h"
 #include "devstore/xml.h"
 #include "shm/base/error.h"
 
@@ -22,6 +23,7 @@ const char *const mr_op_names[MR_OP_COUNT] = {
     [MR_OP_INITIATE] = "initiate", [MR_OP_PART] = "part",
     [MR_OP_COMPLETE] = "complete", [MR_OP_ABORT] = "abort",
     [MR_OP_PARTS] = "parts",       [MR_OP_UPLOADS] = "uploads",
+    [MR_OP_SESSION] = "session",
 };
 
 bool mr_op_uploads(enum mr_op op)
@@ -248,16 +250,20 @@ static void parse_query(struct mr_request *request, const char *at)
         if (end > at) {
             if (request->n_query == MR_QUERY_MAX) {
                 refuse(request, 400, "Too many query parameters.");
+                request->bad_query = true;
                 return;
             }
             char *key = mr_percent_decode(at, (size_t)(key_end - at), true);
             char *value = equals ? mr_percent_decode(equals + 1, (size_t)(end - equals - 1), true) : strdup("");
-            request->query[request->n_query].key = key;
-            request->query[request->n_query++].value = value;
             if (!key || !value) {
                 refuse(request, 400, "The query is not percent-encoded UTF-8.");
+                request->bad_query = true;
+                free(key); /* what asks for a parameter before the request is refused finds no half of one */
+                free(value);
                 return;
             }
+            request->query[request->n_query].key = key;
+            request->query[request->n_query++].value = value;
         }
         at = *end ? end + 1 : end;
     }
@@ -315,6 +321,7 @@ void mr_request_close(struct mr_request *request)
     free(request->to_bucket);
     free(request->to_object);
     free(request->tail);
+    free(request->auth);
     for (int i = 0; i < request->n_query; i++) {
         free(request->query[i].key);
         free(request->query[i].value);
@@ -370,6 +377,18 @@ void mr_reply_header(struct mr_reply *reply, const char *name, const char *fmt, 
     reply->headers[reply->n_headers++].value = value;
 }
 
+void mr_reply_header_named(struct mr_reply *reply, const char *name, const char *value)
+{
+    size_t length = strlen(value) + 1, name_length = strlen(name) + 1;
+    char *both = reply->n_headers < MR_REPLY_HEADERS ? malloc(length + name_length) : NULL;
+    if (!both)
+        return;
+    memcpy(both, value, length);
+    memcpy(both + length, name, name_length);
+    reply->headers[reply->n_headers].name = both + length;
+    reply->headers[reply->n_headers++].value = both;
+}
+
 static const struct {
     unsigned status;
     const char *phrase, *reason, *xml;
@@ -414,6 +433,11 @@ const char *mr_status_phrase(unsigned status)
     return statuses[status_index(status)].phrase;
 }
 
+const char *mr_status_code(unsigned status)
+{
+    return statuses[status_index(status)].xml;
+}
+
 static void error_body(struct mr_text *body, bool xml, unsigned status, const char *reason, const char *message)
 {
     if (xml) {
@@ -449,6 +473,11 @@ void mr_reply_error(struct mr_reply *reply, const struct mr_request *request, un
     reply->status = status;
     if (status == 304)
         return;
+    if (request->s3) { /* JSON's reasons begin in lower case: they are no codes */
+        bool is_code = reason && *reason >= 'A' && *reason <= 'Z';
+        mr_s3_error_write(reply, request, is_code ? reason : statuses[status_index(status)].xml, message);
+        return;
+    }
     mr_reply_header(reply, "Content-Type", "%s",
                     request->xml ? "application/xml; charset=UTF-8" : "application/json; charset=UTF-8");
     error_body(&reply->body, request->xml, status, reason, message);

@@ -34,6 +34,7 @@ enum mr_op {
     MR_OP_ABORT,
     MR_OP_PARTS,   /* lists its parts */
     MR_OP_UPLOADS, /* lists the multipart uploads under way */
+    MR_OP_SESSION, /* S3's CreateSession */
     MR_OP_ADMIN,   /* /_devstore/... */
     MR_OP_OTHER,   /* no such route */
     MR_OP_COUNT
@@ -45,15 +46,21 @@ extern const char *const mr_op_names[MR_OP_COUNT];
 #define MR_QUERY_MAX 64
 
 struct mr_fault;
+struct mr_s3_auth;
 
 struct mr_request {
     char *method, *uri; /* as sent */
     enum mr_op op;
     int bad;                      /* a status with which to refuse it (400, 404, 405), or 0 */
     const char *why;              /* for bad */
+    bool bad_query;               /* the query cannot be read */
+    const char *code;             /* S3: for bad */
     bool changed;                 /* answer as if the object had the next generation (a fault) */
     const struct mr_fault *fault; /* that hits it, or NULL */
     bool xml;                     /* /bucket/object: errors are XML */
+    bool s3;                      /* it is one of S3's, whose errors are XML too */
+    uint64_t id;                  /* S3: of the request */
+    struct mr_s3_auth *auth;      /* S3: what its signature says, once that was checked; malloc'ed */
     char *bucket, *object;        /* decoded, or NULL */
     char *to_bucket, *to_object;  /* COPY: where to; else NULL */
     bool move;                    /* COPY: a moveTo */
@@ -79,13 +86,13 @@ void mr_request_close(struct mr_request *request);
 const char *mr_request_query(const struct mr_request *request, const char *key);
 const char *mr_request_header(const struct mr_request *request, const char *name);
 
-#define MR_REPLY_HEADERS 24
+#define MR_REPLY_HEADERS 48
 
 struct mr_reply {
     unsigned status;
     int n_headers;
     struct {
-        const char *name; /* a constant */
+        const char *name; /* a constant, or in the value's memory */
         char *value;
     } headers[MR_REPLY_HEADERS];
     struct mr_text body; /* when object is NULL */
@@ -101,13 +108,17 @@ void mr_reply_init(struct mr_reply *reply);
 void mr_reply_close(struct mr_reply *reply);
 void mr_reply_header(struct mr_reply *reply, const char *name, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* Replaces what is in the reply by an error in GCS's form (XML for the XML routes, where reason is the Code). reason
- * NULL: by the status. */
+/* The same with a name that is copied. */
+void mr_reply_header_named(struct mr_reply *reply, const char *name, const char *value);
+/* Replaces what is in the reply by an error in GCS's form (XML for the XML routes, where reason is the Code), or in
+ * S3's. reason NULL: by the status. */
 void mr_reply_error(struct mr_reply *reply, const struct mr_request *request, unsigned status, const char *reason,
                     const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 /* The same from this thread's mr_error: NOT_FOUND 404, CHANGED 412, EXISTS 409, USAGE and PROTOCOL 400, others 500. */
 void mr_reply_from_error(struct mr_reply *reply, const struct mr_request *request);
 /* "Not Found" */
 const char *mr_status_phrase(unsigned status);
+/* The Code of an XML error of that status: "NoSuchKey" */
+const char *mr_status_code(unsigned status);
 
 #endif

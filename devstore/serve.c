@@ -15,6 +15,7 @@
 #include "devstore/counts.h"
 #include "devstore/faults.h"
 #include "devstore/pace.h"
+#include "devstore/s3.h"
 #include "devstore/stream.h"
 #include "devstore/timers.h"
 #include "shm/base/clock.h"
@@ -128,6 +129,7 @@ static int start(struct call *call, const char *method)
     call->request.header_cls = call;
     call->phase = CALL_BODY;
     call->request.each_header = each_header;
+    mr_s3_claim(api, &call->request);
     call->request.fault = call->fault = mr_faults_draw(api->faults, &call->request, false);
     call->request.changed = call->fault && call->fault->kind == MR_FAULT_CHANGED;
     uint64_t length = 0;
@@ -280,6 +282,16 @@ static bool many_pieces(const struct mr_object *object)
     return object && !object->path && object->n_pieces > 1000;
 }
 
+static void add_s3_headers(const struct call *call, struct MHD_Response *response)
+{
+    char text[40];
+    snprintf(text, sizeof text, "%016" PRIX64, call->request.id);
+    MHD_add_response_header(response, "x-amz-request-id", text);
+    MHD_add_response_header(response, "x-amz-id-2", text);
+    mr_http_date(mr_s3_now(call->serve->options.api->s3) * 1000000, text);
+    MHD_add_response_header(response, MHD_HTTP_HEADER_DATE, text);
+}
+
 static enum MHD_Result send_reply(struct call *call)
 {
     struct mr_serve *serve = call->serve;
@@ -303,6 +315,8 @@ static enum MHD_Result send_reply(struct call *call)
         return MHD_NO;
     for (int i = 0; i < reply->n_headers; i++)
         MHD_add_response_header(response, reply->headers[i].name, reply->headers[i].value);
+    if (call->request.s3)
+        add_s3_headers(call, response);
     count(call);
     enum MHD_Result result = MHD_queue_response(call->connection, reply->status, response);
     MHD_destroy_response(response);

@@ -86,11 +86,13 @@ void mr_session_unref(struct mr_session *session)
     free(session);
 }
 
-int mr_session_add_part(struct mr_session *session, unsigned number, struct mr_object *object, const char *etag)
+int mr_session_add_part(struct mr_session *session, unsigned number, struct mr_object *object, const char *etag,
+                        const char *sum)
 {
     struct mr_session_part part = {.number = number, .object = object};
     size_t at = session->n_parts;
     snprintf(part.etag, sizeof part.etag, "%s", etag);
+    snprintf(part.sum, sizeof part.sum, "%s", sum);
     while (at > 0 && session->parts[at - 1].number >= number)
         at--;
     if (at < session->n_parts && session->parts[at].number == number) {

@@ -12,6 +12,7 @@
 
 #include "devstore/bucket.h"
 #include "devstore/metadata.h"
+#include "devstore/s3_sums.h"
 #include "devstore/sink.h"
 
 #define MR_QUANTUM ((size_t)256 << 10) /* what a resumable session keeps is a multiple of this, until it ends */
@@ -20,6 +21,7 @@ struct mr_session_part {
     unsigned number;
     struct mr_object *object; /* in no bucket; a file is removed with the part */
     char etag[33];
+    char sum[MR_S3_SUM_MAX]; /* S3: its checksum, of the upload's algorithm; else "" */
 };
 
 struct mr_session {
@@ -42,6 +44,9 @@ struct mr_session {
     /* multipart: by number */
     struct mr_session_part *parts;
     size_t n_parts, capacity;
+    /* S3: the checksum that the object gets, and whether the client asked for one. Not changed. */
+    enum mr_s3_algorithm algorithm;
+    bool composite, announced;
 };
 
 struct mr_sessions;
@@ -57,7 +62,8 @@ void mr_session_drop_bytes(struct mr_session *session);
 /* Removes a part's file, if it has one, and the reference. */
 void mr_session_part_drop(struct mr_object *object);
 /* Puts a part in its place, in that of an earlier one of its number too; takes object. The lock is held. 0 or -1. */
-int mr_session_add_part(struct mr_session *session, unsigned number, struct mr_object *object, const char *etag);
+int mr_session_add_part(struct mr_session *session, unsigned number, struct mr_object *object, const char *etag,
+                        const char *sum);
 
 /* Gives it its id and adds a reference of the table's own. 0 or -1. Any thread, as the functions below. */
 int mr_sessions_add(struct mr_sessions *sessions, struct mr_session *session);

@@ -11,6 +11,7 @@
 #include "devstore/api.h"
 #include "devstore/metadata.h"
 #include "devstore/mime.h"
+#include "devstore/s3.h"
 #include "devstore/sink.h"
 #include "devstore/upload_impl.h"
 #include "devstore/xml.h"
@@ -229,6 +230,8 @@ fail:
 struct mr_upload *mr_upload_new(const struct mr_api *api, const struct mr_request *request, uint64_t length,
                                 struct mr_reply *reply)
 {
+    if (request->s3)
+        return mr_s3_upload_new(api, request, length, reply);
     if (request->op == MR_OP_CHUNK)
         return mr_upload_chunk_new(api, request, length, reply);
     if (request->op == MR_OP_PART)

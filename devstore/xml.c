@@ -33,6 +33,13 @@ void mr_xml_put(struct mr_text *out, const char *name, const char *text)
     mr_text_printf(out, "</%s>", name);
 }
 
+void mr_xml_time(struct mr_text *out, const char *name, int64_t microseconds)
+{
+    mr_text_printf(out, "<%s>", name);
+    mr_text_time(out, microseconds);
+    mr_text_printf(out, "</%s>", name);
+}
+
 void mr_xml_put_number(struct mr_text *out, const char *name, uint64_t number)
 {
     mr_text_printf(out, "<%s>%" PRIu64 "</%s>", name, number, name);
@@ -162,19 +169,110 @@ int mr_xml_string(const struct mr_xml_view *view, char *out, size_t size)
     return 0;
 }
 
-/* x-goog-meta-NAME: value */
+/* A character by its number, as UTF-8: how many bytes, or 0 where there is no such one. */
+static size_t put_character(unsigned long number, char out[4])
+{
+    if (number == 0 || number > 0x10ffff || (number >= 0xd800 && number <= 0xdfff))
+        return 0;
+    if (number < 0x80) {
+        out[0] = (char)number;
+        return 1;
+    }
+    size_t n = number < 0x800 ? 2 : number < 0x10000 ? 3 : 4;
+    for (size_t i = n; i-- > 1; number >>= 6)
+        out[i] = (char)(0x80 | (number & 0x3f));
+    out[0] = (char)((0xf00u >> n & 0xffu) | number);
+    return n;
+}
+
+/* The entity at *at, which is moved behind it: how many bytes it is, or 0 where it is none. */
+static size_t read_entity(const char **at, const char *end, char out[4])
+{
+    static const struct {
+        const char *name;
+        char c;
+    } named[] = {{"quot", '"'}, {"apos", '\''}, {"amp", '&'}, {"lt", '<'}, {"gt", '>'}};
+    char name[12];
+    const char *from = *at + 1, *semicolon = memchr(from, ';', (size_t)(end - from));
+    size_t length = semicolon ? (size_t)(semicolon - from) : sizeof name;
+    if (length == 0 || length >= sizeof name)
+        return 0;
+    memcpy(name, from, length);
+    name[length] = 0;
+    *at = semicolon + 1;
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
+        if (strcmp(name, named[i].name) == 0) {
+            *out = named[i].c;
+            return 1;
+        }
+    }
+    bool hex = length > 1 && name[1] == 'x';
+    const char *digits = name + 1 + hex;
+    if (name[0] != '#' || !*digits || strspn(digits, hex ? "0123456789abcdefABCDEF" : "0123456789") != strlen(digits))
+        return 0;
+    return put_character(strtoul(digits, NULL, hex ? 16 : 10), out);
+}
+
+int mr_xml_exact(const struct mr_xml_view *view, char *out, size_t size)
+{
+    size_t n = 0;
+    for (const char *at = view->at; at < view->end;) {
+        char c[4] = {*at};
+        size_t length = 1;
+        if (*at == '<' || !*at)
+            return -1;
+        if (*at == '&')
+            length = read_entity(&at, view->end, c);
+        else
+            at++;
+        if (length == 0 || n + length >= size)
+            return -1;
+        memcpy(out + n, c, length);
+        n += length;
+    }
+    out[n] = 0;
+    return 0;
+}
+
+struct custom {
+    const char *prefix;
+    json_t *json;
+};
+
+/* x-goog-meta-NAME: value, or x-amz-meta- */
 static void take_custom(void *cls, const char *name, const char *value)
 {
-    static const char prefix[] = "x-goog-meta-";
-    json_t *custom = cls;
-    if (strncasecmp(name, prefix, sizeof prefix - 1) != 0 || !name[sizeof prefix - 1])
+    const struct custom *custom = cls;
+    size_t n = strlen(custom->prefix);
+    if (strncasecmp(name, custom->prefix, n) != 0 || !name[n])
         return;
-    char *key = strdup(name + sizeof prefix - 1);
+    char *key = strdup(name + n);
     for (char *at = key; at && *at; at++)
         *at = (char)(*at >= 'A' && *at <= 'Z' ? *at - 'A' + 'a' : *at);
     if (key)
-        json_object_set_new(custom, key, json_string(value)); /* one that is not UTF-8 is left out */
+        json_object_set_new(custom->json, key, json_string(value)); /* one that is not UTF-8 is left out */
     free(key);
+}
+
+/* "aws-chunked" is how the body came, not what the object is: it is cut off. */
+static int set_encoding(struct mr_metadata *metadata, const char *value)
+{
+    char rest[256];
+    size_t n = 0;
+    for (const char *at = value; *at;) {
+        at += strspn(at, " \t,");
+        size_t length = strcspn(at, " \t,");
+        bool keep = length > 0 && !(length == 11 && strncasecmp(at, "aws-chunked", 11) == 0);
+        if (keep && n + length + 2 < sizeof rest) {
+            if (n)
+                rest[n++] = ',';
+            memcpy(rest + n, at, length);
+            n += length;
+        }
+        at += length;
+    }
+    rest[n] = 0;
+    return n ? mr_metadata_set(metadata, MR_ATTR_CONTENT_ENCODING, rest) : 0;
 }
 
 int mr_xml_metadata(const struct mr_request *request, struct mr_metadata *metadata)
@@ -186,22 +284,26 @@ int mr_xml_metadata(const struct mr_request *request, struct mr_metadata *metada
         [MR_ATTR_CONTENT_LANGUAGE] = "Content-Language",
         [MR_ATTR_CACHE_CONTROL] = "Cache-Control",
         [MR_ATTR_CUSTOM_TIME] = "x-goog-custom-time",
-        [MR_ATTR_STORAGE_CLASS] = "x-goog-storage-class",
     };
-    int rc = 0;
+    const char *class = mr_request_header(request, request->s3 ? "x-amz-storage-class" : "x-goog-storage-class");
+    int rc = class && *class ? mr_metadata_set(metadata, MR_ATTR_STORAGE_CLASS, class) : 0;
     for (int i = 0; rc == 0 && i < MR_ATTR_COUNT; i++) {
         const char *value = headers[i] ? mr_request_header(request, headers[i]) : NULL;
-        if (value && *value)
+        if (value && *value && request->s3 && i == MR_ATTR_CONTENT_ENCODING)
+            rc = set_encoding(metadata, value);
+        else if (value && *value)
             rc = mr_metadata_set(metadata, (enum mr_attribute)i, value);
     }
     if (rc == 0 && request->each_header) {
-        json_t *custom = json_object();
-        request->each_header(request->header_cls, take_custom, custom);
-        char *text = json_object_size(custom) ? json_dumps(custom, JSON_COMPACT) : NULL;
+        struct custom custom = {.prefix = request->s3 ? "x-amz-meta-" : "x-goog-meta-", .json = json_object()};
+        request->each_header(request->header_cls, take_custom, &custom);
+        char *text = json_object_size(custom.json) ? json_dumps(custom.json, JSON_COMPACT) : NULL;
         if (text)
             rc = mr_metadata_set(metadata, MR_ATTR_METADATA, text);
         free(text);
-        json_decref(custom);
+        json_decref(custom.json);
     }
-    return rc == 0 ? mr_metadata_hash_header(metadata, mr_request_header(request, "x-goog-hash")) : -1;
+    if (rc < 0 || request->s3)
+        return rc;
+    return mr_metadata_hash_header(metadata, mr_request_header(request, "x-goog-hash"));
 }

@@ -11,6 +11,8 @@
 void mr_xml_text(struct mr_text *out, const char *text);
 /* <name>text</name> */
 void mr_xml_put(struct mr_text *out, const char *name, const char *text);
+/* The same with a time, as GCS and S3 write them. */
+void mr_xml_time(struct mr_text *out, const char *name, int64_t microseconds);
 void mr_xml_put_number(struct mr_text *out, const char *name, uint64_t number);
 /* The declaration, and the opening tag of the root. */
 void mr_xml_begin(struct mr_text *out, const char *root);
@@ -29,8 +31,11 @@ bool mr_xml_is(const struct mr_xml_view *view, const char *text);
 /* The text of a view, blanks around it cut off and the five entities decoded. 0, or -1: it is too long. */
 int mr_xml_string(const struct mr_xml_view *view, char *out, size_t size);
 
-/* What the request's headers give for the object that it makes: type, encoding, class, x-goog-meta-..., sums. 0 or
- * -1. */
+/* The text of a view byte for byte, with every entity decoded, those of numbers too. 0, or -1: too long, or malformed. */
+int mr_xml_exact(const struct mr_xml_view *view, char *out, size_t size);
+
+/* What the request's headers give for the object that it makes: type, encoding, class, custom metadata, GCS's sums.
+ * 0 or -1. */
 int mr_xml_metadata(const struct mr_request *request, struct mr_metadata *metadata);
 
 #endif

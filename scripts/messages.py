@@ -41,6 +41,7 @@ CALLS = {
     "mr_log": (1, "log"),
     "mr_doctor_report": (3, "`doctor`, `check`"),
     "mr_reply_error": (4, "devstore's answer"),
+    "mr_s3_error_said": (3, "devstore's answer"),
     "PyErr_SetString": (1, "exception"),
     "PyErr_Format": (1, "exception"),
     "ring_warn": (0, "RuntimeWarning"),

@@ -319,3 +319,11 @@ def test_statistics_tell_what_is_billed(start) -> None:
     counted = statistics(server)
     assert sum(counted["requests"].values()) == 1 and counted["billed"] == {"class_a": 0, "class_b": 0, "free": 0}
     assert counted["connections"] >= 1  # ours; one that was closed may not be noticed yet
+
+
+@pytest.mark.parametrize("target", ["/bucket?%", "/bucket?%=a", "/bucket?a=%ff&name=b"])
+def test_a_query_that_cannot_be_read_under_faults(start, target: str) -> None:
+    """The pattern of a fault looks for a name in it: this ended the store."""
+    server = start("--fault", "status:1:503:get:*", "--fault", "status:0:503")
+    assert fetch(server, target).status == 400
+    assert fetch(server, TARGET).status == 503

@@ -12,6 +12,7 @@
 #include "devstore/bucket.h"
 #include "devstore/mime.h"
 #include "devstore/request.h"
+#include "devstore/s3.h"
 #include "devstore/sessions.h"
 #include "fuzz.h"
 
@@ -31,6 +32,21 @@ static const char *find_header(void *cls, const char *name)
     if (value)
         headers->found[headers->n++] = value;
     return value;
+}
+
+/* Lines NAME: VALUE; no NUL is in them. */
+static void each_header(void *cls, void (*visit)(void *visit_cls, const char *name, const char *value), void *visit_cls)
+{
+    const struct headers *headers = cls;
+    char *text = strndup(headers->bytes, headers->length), *rest = text;
+    for (char *line; (line = strsep(&rest, "\r\n"));) {
+        char *colon = strchr(line, ':');
+        if (!colon)
+            continue;
+        *colon = 0;
+        visit(visit_cls, line, colon + 1);
+    }
+    free(text);
 }
 
 /* Puts "x" and "y/z" into the bucket. */
@@ -62,7 +78,7 @@ static void open_sessions(const struct mr_api *api)
             struct mr_object *part = mr_object_new("x");
             uint8_t *data = calloc(1, 100);
             mr_object_set_piece(part, data, 100, mr_blob_new(data));
-            if (mr_session_add_part(session, 1, part, "e1") < 0)
+            if (mr_session_add_part(session, 1, part, "e1", "") < 0)
                 abort();
         } else if (mr_sink_open(&session->sink, NULL, 0, true) < 0) {
             abort();
@@ -127,7 +143,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!buckets || mr_buckets_create(buckets, "bucket", NULL) < 0)
         abort();
     fill(mr_buckets_find(buckets, "bucket"));
-    struct mr_api api = {.buckets = buckets, .page_max = 2, .md5 = true, .sessions = mr_sessions_new()};
+    struct mr_s3_settings settings = {.session_s = 300};
+    struct mr_api api = {
+        .buckets = buckets, .page_max = 2, .md5 = true, .sessions = mr_sessions_new(), .s3 = &settings};
     open_sessions(&api);
     struct mr_reply reply;
     mr_reply_init(&reply);
@@ -136,6 +154,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         abort();
     request.header = find_header;
     request.header_cls = &headers;
+    request.each_header = each_header;
+    mr_s3_claim(&api, &request);
     answer(&api, &request, headers.bytes + rest, size - line - rest, &reply);
     if (reply.status < 200 || reply.status > 599 ||
         (reply.status >= 400 && reply.status != 499 && reply.body.length == 0))
@@ -198,6 +218,30 @@ static const char *const inputs[] = {
     "DELETE /bucket/x?uploadId=1-m\n\n",
     "GET /bucket/x?uploadId=1-m&max-parts=1&part-number-marker=0\n\n",
     "GET /storage/v1/b?fields=items(name,softDeletePolicy/retentionDurationSeconds)&prefix=b\n\n",
+    "GET /bucket?list-type=2&delimiter=/&max-keys=1&start-after=a&encoding-type=url&fetch-owner=true\nx-amz-date: "
+    "1\n\n",
+    "GET /bucket?list-type=2&continuation-token=eA&prefix=y\nx-amz-date: 1\n\n",
+    "GET /bucket?marker=x&delimiter=/&x-id=1\n\n",
+    "GET /y/z?partNumber=1\nHost: bucket.s3.localhost:1\nx-amz-checksum-mode: ENABLED\nIf-None-Match: \"e\", "
+    "W/\"f\"\n\n",
+    "HEAD /bucket/x?x-id=HeadObject\nRange: bytes=10-19\nIf-Match: *\n\n",
+    "PUT /bucket/n\nx-amz-meta-a: b\nx-amz-checksum-crc32c: qUnIRA==\nContent-MD5: jXd/OF09/siBXSD3SWAm3A==\n"
+    "Content-Length: 4\nIf-None-Match: *\n\ndata",
+    "PUT /bucket/n\nx-amz-content-sha256: STREAMING-UNSIGNED-PAYLOAD-TRAILER\nx-amz-decoded-content-length: 4\n"
+    "x-amz-trailer: x-amz-checksum-crc32\n\n4\r\ndata\r\n0\r\nx-amz-checksum-crc32:rfNt9w==\r\n\r\n",
+    "PUT /bucket/n\nx-amz-copy-source: /bucket/y%2Fz\nx-amz-metadata-directive: REPLACE\n\n",
+    "POST /bucket/n?uploads\nx-amz-checksum-algorithm: SHA256\nx-amz-checksum-type: COMPOSITE\n\n",
+    "PUT /bucket/x?uploadId=1-m&partNumber=2\nx-amz-copy-source: bucket/x\nx-amz-copy-source-range: bytes=1-9\n\n",
+    "POST /bucket/x?uploadId=1-m\nx-amz-mp-object-size: 100\nIf-Match: "
+    "\"e\"\n\n<CompleteMultipartUpload><Part><ETag>e1</ETag>"
+    "<PartNumber>1</PartNumber><ChecksumCRC32>x</ChecksumCRC32></Part></CompleteMultipartUpload>",
+    "GET /bucket?uploads&max-uploads=1&key-marker=a&delimiter=/&x-id=1\n\n",
+    "GET /bucket/x?uploadId=1-m&max-parts=1&x-id=1\n\n",
+    "GET /?max-buckets=1&prefix=b&x-id=1\n\n",
+    "GET /bucket/x?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=a/b/c/s3/aws4_request&X-Amz-SignedHeaders=host&"
+    "X-Amz-Signature=0\n\n",
+    "GET /bucket/x\nAuthorization: AWS4-HMAC-SHA256 Credential=a/20200101/r/s3/aws4_request, SignedHeaders=host, "
+    "Signature=0\n\n",
     "GET /storage/v1/b/bucket/iam/testPermissions?permissions=storage.objects.get&permissions=b\n\n",
 };
 

@@ -13,6 +13,8 @@
 #include "devstore/options.h"
 #include "devstore/pace.h"
 #include "devstore/request.h"
+#include "devstore/s3_info.h"
+#include "devstore/s3_sums.h"
 #include "devstore/synthetic.h"
 #include "devstore/text.h"
 #include "devstore/xml.h"
@@ -47,6 +49,90 @@ START_TEST(percent_encoding)
     mr_text_percent(&all, every + 127); /* every byte that needs its code */
     ck_assert_uint_eq(all.length, 3 * 128);
     mr_text_close(&all);
+}
+END_TEST
+
+static void check_exact(const char *text, const char *expected)
+{
+    struct mr_xml_view view = {text, text + strlen(text)};
+    char out[16];
+    ck_assert_int_eq(mr_xml_exact(&view, out, sizeof out), expected ? 0 : -1);
+    if (expected)
+        ck_assert_str_eq(out, expected);
+}
+
+START_TEST(keys_in_xml)
+{
+    check_exact("", "");
+    check_exact(" a b\n", " a b\n"); /* blanks are a key's */
+    check_exact("&amp;&lt;&gt;&quot;&apos;&#10;&#xD;&#x41;", "&<>\"'\n\rA");
+    check_exact("&#xe9;&#x20ac;&#x1f600;", "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80");
+    check_exact("123456789012345", "123456789012345");
+    check_exact("1234567890123456", NULL); /* no room */
+    check_exact("12345678901234&#xe9;", NULL);
+    check_exact("&", NULL);
+    check_exact("&;", NULL);
+    check_exact("&amp", NULL);
+    check_exact("&#;", NULL);
+    check_exact("&#x;", NULL);
+    check_exact("&#-1;", NULL);
+    check_exact("&#0;", NULL);
+    check_exact("&#xdfff;", NULL);
+    check_exact("&#x110000;", NULL);
+    check_exact("a<b", NULL);
+}
+END_TEST
+
+START_TEST(lists_of_etags)
+{
+    ck_assert(mr_s3_etag_listed("\"ab-1\"", "ab-1"));
+    ck_assert(mr_s3_etag_listed("ab-1", "ab-1"));
+    ck_assert(mr_s3_etag_listed("\"x\" , W/\"ab-1\"", "ab-1"));
+    ck_assert(mr_s3_etag_listed(" *", "ab-1"));
+    ck_assert(!mr_s3_etag_listed("", "ab-1"));
+    ck_assert(!mr_s3_etag_listed(" , ,", "ab-1"));
+    ck_assert(!mr_s3_etag_listed("\"ab-1", "ab-1"));
+    ck_assert(!mr_s3_etag_listed("\"ab\"", "ab-1"));
+    ck_assert(!mr_s3_etag_listed("\"ab-12\"", "ab-1"));
+}
+END_TEST
+
+/* Of each CRC: a part, the rest, and both joined are what the whole is. */
+START_TEST(s3_sums_join)
+{
+    char data[1000];
+    for (size_t i = 0; i < sizeof data; i++)
+        data[i] = (char)(i * 7);
+    for (size_t cut = 0; cut <= sizeof data; cut += 125) {
+        struct mr_s3_sums part, rest, whole;
+        unsigned all = 1u << MR_S3_CRC32 | 1u << MR_S3_CRC32C | 1u << MR_S3_CRC64NVME;
+        ck_assert_int_eq(mr_s3_sums_init(&part, all) + mr_s3_sums_init(&rest, all) + mr_s3_sums_init(&whole, all), 0);
+        mr_s3_sums_write(&part, data, cut);
+        mr_s3_sums_write(&rest, data + cut, sizeof data - cut);
+        mr_s3_sums_write(&whole, data, sizeof data);
+        for (enum mr_s3_algorithm i = MR_S3_CRC32; i <= MR_S3_CRC64NVME; i++) {
+            uint8_t a[32], b[32], expected[32];
+            mr_s3_sums_raw(&part, i, a);
+            mr_s3_sums_raw(&rest, i, b);
+            mr_s3_sums_raw(&whole, i, expected);
+            mr_s3_sum_join(i, a, b, sizeof data - cut);
+            ck_assert_mem_eq(a, expected, mr_s3_sum_size(i));
+            char text[MR_S3_SUM_MAX];
+            mr_s3_sum_to_text(i, a, text);
+            ck_assert_int_eq(mr_s3_sum_from_text(i, text, b), 0);
+            ck_assert_mem_eq(a, b, mr_s3_sum_size(i));
+        }
+        mr_s3_sums_close(&part);
+        mr_s3_sums_close(&rest);
+        mr_s3_sums_close(&whole);
+    }
+    uint8_t raw[32];
+    ck_assert_int_eq(mr_s3_sum_from_text(MR_S3_CRC32, "AAAAAA==", raw), 0);
+    ck_assert_int_eq(mr_s3_sum_from_text(MR_S3_CRC32, "AAAAAAA=", raw), -1); /* five bytes */
+    ck_assert_int_eq(mr_s3_sum_from_text(MR_S3_CRC32, "AAAAAB==", raw), -1); /* bits in the padding */
+    ck_assert_int_eq(mr_s3_sum_from_text(MR_S3_CRC64NVME, "AAAAAA==", raw), -1);
+    ck_assert_int_eq(mr_s3_algorithm("x-amz-checksum-sha256"), MR_S3_SHA256);
+    ck_assert_int_eq(mr_s3_algorithm("md5"), MR_S3_NONE);
 }
 END_TEST
 
@@ -503,6 +589,9 @@ int main(void)
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, percent_encoding);
     tcase_add_test(tests, utf8);
+    tcase_add_test(tests, keys_in_xml);
+    tcase_add_test(tests, lists_of_etags);
+    tcase_add_test(tests, s3_sums_join);
     tcase_add_test(tests, numbers);
     tcase_add_test(tests, ranges);
     tcase_add_test(tests, tokens);

@@ -1,0 +1,33 @@
+/* pages.h - one page of a bucket's objects and of the prefixes that a delimiter makes of them, in the order of names. */
+#ifndef MR_DEVSTORE_PAGES_H
+#define MR_DEVSTORE_PAGES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct mr_bucket;
+struct mr_object;
+
+struct mr_page {
+    struct mr_bucket *bucket;
+    const char *prefix, *delimiter, *end; /* "": none */
+    unsigned left;                        /* entries that it has room for */
+    /* Each entry: an object, or a prefix that stands for all that begins so. 0, or -1 to fail. */
+    int (*item)(void *cls, struct mr_object *object);
+    int (*group)(void *cls, const char *prefix);
+    void *cls;
+    char *next; /* the name with which the next page begins; NULL: this is the last */
+    /* Its own. */
+    char *key;  /* the next name is >= this */
+    bool after; /* the next name is > key */
+};
+
+/* Where it begins: at that name, or behind it. 0 or -1 (NO_MEMORY). */
+int mr_page_begin(struct mr_page *page, const char *name, bool after);
+/* Begins behind all names that begin with these bytes, of which there must be one. */
+int mr_page_skip(struct mr_page *page, const char *bytes, size_t length);
+/* Calls item and group for each entry. 0 or -1. */
+int mr_page_run(struct mr_page *page);
+void mr_page_close(struct mr_page *page);
+
+#endif

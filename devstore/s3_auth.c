@@ -1,0 +1,562 @@
+#include "devstore/s3_auth.h"
+
+#include <inttypes.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+#include "devstore/s3_error.h"
+#include "shm/base/clock.h"
+#include "shm/base/error.h"
+
+#define ALGORITHM   "AWS4-HMAC-SHA256"
+#define SKEW_S      (15 * 60)
+#define EXPIRES_MAX (7 * 24 * 3600)
+#define SESSION     "MRSESSION"
+
+/* What the Authorization header or the query's X-Amz-... say; the texts point into `copy` or the query. */
+struct claim {
+    bool presigned;
+    char *copy; /* of the header */
+    char *credential;
+    const char *id, *day, *region, *service;
+    const char *headers, *signature, *date, *payload, *token;
+    int64_t time_s;
+};
+
+void mr_s3_sha256(const void *bytes, size_t length, uint8_t hash[32])
+{
+    EVP_Digest(bytes, length, hash, NULL, EVP_sha256(), NULL);
+}
+
+void mr_s3_hex(const uint8_t *bytes, size_t length, char *out)
+{
+    for (size_t i = 0; i < length; i++)
+        snprintf(out + 2 * i, 3, "%02x", bytes[i]);
+}
+
+int mr_s3_unhex(const char *text, uint8_t *bytes, size_t length)
+{
+    if (strlen(text) != 2 * length || strspn(text, "0123456789abcdefABCDEF") != 2 * length)
+        return -1;
+    for (size_t i = 0; i < length; i++) {
+        char pair[3] = {text[2 * i], text[2 * i + 1], 0};
+        bytes[i] = (uint8_t)strtoul(pair, NULL, 16);
+    }
+    return 0;
+}
+
+static void hmac(const void *key, size_t key_length, const char *text, size_t length, uint8_t out[32])
+{
+    unsigned n = 32;
+    HMAC(EVP_sha256(), key, (int)key_length, (const unsigned char *)text, length, out, &n);
+}
+
+/* ---- the claim ---- */
+
+/* ID/DAY/REGION/SERVICE/aws4_request, taken apart from its end: an id may hold slashes. 0 or -1. */
+static int split_credential(struct claim *claim)
+{
+    const char *part[4];
+    for (int i = 3; i >= 0; i--) {
+        char *slash = strrchr(claim->credential, '/');
+        if (!slash)
+            return -1;
+        *slash = 0;
+        part[i] = slash + 1;
+    }
+    claim->id = claim->credential;
+    claim->day = part[0];
+    claim->region = part[1];
+    claim->service = part[2];
+    return strcmp(part[3], "aws4_request") == 0 && *claim->id ? 0 : -1;
+}
+
+/* NAME=VALUE, ... behind the algorithm's name. 0 or -1. */
+static int split_header(struct claim *claim, const char *header)
+{
+    claim->copy = strdup(header + strlen(ALGORITHM));
+    for (char *rest = claim->copy; rest;) {
+        char *item = strsep(&rest, ",");
+        item += strspn(item, " \t");
+        char *value = strchr(item, '=');
+        if (!value)
+            return -1;
+        *value++ = 0;
+        value[strcspn(value, " \t")] = 0;
+        if (strcmp(item, "Credential") == 0)
+            claim->credential = strdup(value);
+        else if (strcmp(item, "SignedHeaders") == 0)
+            claim->headers = value;
+        else if (strcmp(item, "Signature") == 0)
+            claim->signature = value;
+    }
+    return claim->credential && claim->headers && claim->signature ? 0 : -1;
+}
+
+static int64_t parse_time(const char *text)
+{
+    struct tm tm = {0};
+    const char *end = text ? strptime(text, "%Y%m%dT%H%M%SZ", &tm) : NULL;
+    return end && !*end && strlen(text) == 16 ? (int64_t)timegm(&tm) : -1;
+}
+
+static const char *either(const struct mr_request *request, const char *query, const char *header)
+{
+    const char *text = mr_request_query(request, query);
+    return text ? text : mr_request_header(request, header);
+}
+
+/* 1: it is signed; 0: it is not; -1: the reply says what is wrong with it. */
+static int read_claim(const struct mr_request *request, struct claim *claim, struct mr_reply *reply)
+{
+    const char *header = mr_request_header(request, "Authorization");
+    claim->presigned = mr_request_query(request, "X-Amz-Algorithm") != NULL;
+    if (!claim->presigned && !header)
+        return 0;
+    const char *algorithm = claim->presigned ? mr_request_query(request, "X-Amz-Algorithm") : header;
+    if (strncmp(algorithm, ALGORITHM, strlen(ALGORITHM)) != 0) {
+        mr_s3_error_said(reply, request, "InvalidRequest",
+                         "The authorization mechanism you have provided is not supported. Please use " ALGORITHM ".");
+        return -1;
+    }
+    int rc = 0;
+    if (claim->presigned) {
+        const char *credential = mr_request_query(request, "X-Amz-Credential");
+        claim->credential = credential ? strdup(credential) : NULL;
+        claim->headers = mr_request_query(request, "X-Amz-SignedHeaders");
+        claim->signature = mr_request_query(request, "X-Amz-Signature");
+        claim->date = mr_request_query(request, "X-Amz-Date");
+        rc = claim->credential && claim->headers && claim->signature ? 0 : -1;
+    } else {
+        rc = split_header(claim, header);
+        claim->date = mr_request_header(request, "x-amz-date");
+    }
+    claim->payload = either(request, "X-Amz-Content-Sha256", "x-amz-content-sha256");
+    claim->token = either(request, "X-Amz-Security-Token", "x-amz-security-token");
+    claim->time_s = parse_time(claim->date);
+    if (rc == 0 && split_credential(claim) == 0)
+        return 1;
+    mr_s3_error(reply, request,
+                claim->presigned ? "AuthorizationQueryParametersError" : "AuthorizationHeaderMalformed");
+    return -1;
+}
+
+static void close_claim(struct claim *claim)
+{
+    free(claim->copy);
+    free(claim->credential);
+}
+
+/* ---- the body ---- */
+
+static bool says_chunked(const struct mr_request *request)
+{
+    const char *encoding = mr_request_header(request, "Content-Encoding");
+    return encoding && strcasestr(encoding, "aws-chunked");
+}
+
+static int read_payload(const struct mr_request *request, struct mr_s3_auth *auth, const char *payload,
+                        struct mr_reply *reply)
+{
+    static const char streaming[] = "STREAMING-", hmacs[] = ALGORITHM "-PAYLOAD", trailer[] = "-TRAILER";
+    if (!payload) /* nobody signed it */
+        auth->chunked = auth->trailer = says_chunked(request);
+    if (!payload || strcmp(payload, "UNSIGNED-PAYLOAD") == 0)
+        return 0;
+    if (mr_s3_unhex(payload, auth->hash, sizeof auth->hash) == 0) {
+        auth->has_hash = true;
+        return 0;
+    }
+    if (strncmp(payload, streaming, sizeof streaming - 1) != 0)
+        goto bad;
+    payload += sizeof streaming - 1;
+    auth->chunked = true;
+    auth->signed_chunks = strncmp(payload, hmacs, sizeof hmacs - 1) == 0;
+    const char *rest = payload + (auth->signed_chunks ? sizeof hmacs - 1 : strlen("UNSIGNED-PAYLOAD"));
+    if (!auth->signed_chunks && strncmp(payload, "UNSIGNED-PAYLOAD", strlen("UNSIGNED-PAYLOAD")) != 0)
+        goto bad;
+    auth->trailer = strcmp(rest, trailer) == 0;
+    if (auth->trailer || (auth->signed_chunks && !*rest))
+        return 0;
+bad:
+    mr_s3_error_said(reply, request, "InvalidArgument",
+                     "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, one of STREAMING-..., or a valid sha256 value.");
+    return -1;
+}
+
+/* ---- the canonical request ---- */
+
+/* Each path segment is decoded and encoded again, so that it does not matter how the client wrote it. */
+static void put_path(const struct mr_request *request, struct mr_text *out)
+{
+    const char *end = strchrnul(request->uri, '?');
+    char *path = mr_percent_decode(request->uri, (size_t)(end - request->uri), false);
+    for (const char *at = path; at && *at; at++) {
+        char one[2] = {*at, 0};
+        if (*at == '/')
+            mr_text_puts(out, "/");
+        else
+            mr_text_percent(out, one);
+    }
+    if (!path || !*path)
+        mr_text_puts(out, "/");
+    mr_text_puts(out, "\n");
+    free(path);
+}
+
+struct pair {
+    struct mr_text key, value;
+};
+
+static int compare_pairs(const void *a, const void *b)
+{
+    const struct pair *left = a, *right = b;
+    int order = strcmp(left->key.data ? left->key.data : "", right->key.data ? right->key.data : "");
+    return order ? order : strcmp(left->value.data ? left->value.data : "", right->value.data ? right->value.data : "");
+}
+
+static void put_query(const struct mr_request *request, struct mr_text *out)
+{
+    struct pair pairs[MR_QUERY_MAX];
+    int n = 0;
+    memset(pairs, 0, sizeof pairs);
+    for (int i = 0; i < request->n_query; i++) {
+        if (strcmp(request->query[i].key, "X-Amz-Signature") == 0)
+            continue;
+        mr_text_percent(&pairs[n].key, request->query[i].key);
+        mr_text_percent(&pairs[n++].value, request->query[i].value);
+    }
+    qsort(pairs, (size_t)n, sizeof *pairs, compare_pairs);
+    for (int i = 0; i < n; i++) {
+        mr_text_printf(out, "%s%s=%s", i ? "&" : "", pairs[i].key.data ? pairs[i].key.data : "",
+                       pairs[i].value.data ? pairs[i].value.data : "");
+        mr_text_close(&pairs[i].key);
+        mr_text_close(&pairs[i].value);
+    }
+    mr_text_puts(out, "\n");
+}
+
+struct collect {
+    const char *name;
+    size_t length;
+    struct mr_text *out;
+    int n;
+};
+
+/* A value without the blanks around it, and of those inside only one each. */
+static void collect_value(void *cls, const char *name, const char *value)
+{
+    struct collect *collect = cls;
+    if (strlen(name) != collect->length || strncasecmp(name, collect->name, collect->length) != 0)
+        return;
+    if (collect->n++)
+        mr_text_puts(collect->out, ",");
+    value += strspn(value, " \t");
+    while (*value) {
+        size_t n = strcspn(value, " \t"), blanks = strspn(value + n, " \t");
+        mr_text_append(collect->out, value, n);
+        value += n + blanks;
+        if (blanks && *value)
+            mr_text_puts(collect->out, " ");
+    }
+}
+
+static void put_headers(const struct mr_request *request, const char *names, struct mr_text *out)
+{
+    for (const char *at = names; *at;) {
+        size_t length = strcspn(at, ";");
+        struct collect collect = {.name = at, .length = length, .out = out};
+        mr_text_append(out, at, length);
+        mr_text_puts(out, ":");
+        if (request->each_header)
+            request->each_header(request->header_cls, collect_value, &collect);
+        mr_text_puts(out, "\n");
+        at += length + (at[length] == ';');
+    }
+    mr_text_printf(out, "\n%s\n", names);
+}
+
+/* ---- what is checked ---- */
+
+static bool is_signed(const char *names, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *at = names; *at;) {
+        size_t length = strcspn(at, ";");
+        if (length == n && strncasecmp(at, name, n) == 0)
+            return true;
+        at += length + (at[length] == ';');
+    }
+    return false;
+}
+
+struct unsigned_header {
+    const char *names;
+    char found[64];
+};
+
+static void find_unsigned(void *cls, const char *name, const char *value)
+{
+    struct unsigned_header *look = cls;
+    (void)value;
+    if (strncasecmp(name, "x-amz-", 6) == 0 && !is_signed(look->names, name))
+        snprintf(look->found, sizeof look->found, "%s", name);
+}
+
+static int check_headers(const struct mr_request *request, const struct claim *claim, struct mr_reply *reply)
+{
+    struct unsigned_header look = {.names = claim->headers};
+    if (!is_signed(claim->headers, "host"))
+        strcpy(look.found, "host");
+    else if (request->each_header)
+        request->each_header(request->header_cls, find_unsigned, &look);
+    if (!look.found[0])
+        return 0;
+    mr_s3_error_said(reply, request, "AccessDenied", "There were headers present in the request which were not signed");
+    mr_s3_error_add(reply, "HeadersNotSigned", look.found);
+    return -1;
+}
+
+static void add_time(struct mr_reply *reply, const char *name, int64_t seconds)
+{
+    struct mr_text time = {0};
+    mr_text_time(&time, seconds * 1000000);
+    mr_s3_error_add(reply, name, time.data ? time.data : "");
+    mr_text_close(&time);
+}
+
+static int check_time(const struct mr_s3_settings *settings, const struct mr_request *request,
+                      const struct claim *claim, struct mr_reply *reply)
+{
+    int64_t now = mr_s3_now(settings);
+    uint64_t expires = 0;
+    const char *malformed = claim->presigned ? "AuthorizationQueryParametersError" : "AuthorizationHeaderMalformed";
+    if (claim->time_s < 0) {
+        mr_s3_error_said(reply, request, "AccessDenied",
+                         "AWS authentication requires a valid Date or x-amz-date header");
+        return -1;
+    }
+    if (strncmp(claim->day, claim->date, 8) != 0 || strlen(claim->day) != 8) {
+        mr_s3_error_said(reply, request, malformed,
+                         "Invalid credential date \"%.50s\". This date is not the same as %s", claim->day, claim->date);
+        return -1;
+    }
+    if (claim->presigned) {
+        const char *text = mr_request_query(request, "X-Amz-Expires");
+        if (!text || mr_parse_u64(text, &expires) < 0 || expires == 0 || expires > EXPIRES_MAX) {
+            mr_s3_error_said(reply, request, malformed, "X-Amz-Expires must be a number of seconds from 1 to %d",
+                             EXPIRES_MAX);
+            return -1;
+        }
+    }
+    if (claim->presigned && now > claim->time_s + (int64_t)expires) {
+        mr_s3_error_said(reply, request, "AccessDenied", "Request has expired");
+        add_time(reply, "Expires", claim->time_s + (int64_t)expires);
+        add_time(reply, "ServerTime", now);
+        return -1;
+    }
+    if (claim->time_s > now + SKEW_S || (!claim->presigned && claim->time_s < now - SKEW_S)) {
+        mr_s3_error(reply, request, "RequestTimeTooSkewed");
+        mr_s3_error_add(reply, "RequestTime", claim->date);
+        add_time(reply, "ServerTime", now);
+        mr_s3_error_add(reply, "MaxAllowedSkewMilliseconds", "900000");
+        return -1;
+    }
+    return 0;
+}
+
+static int check_region(const struct mr_s3_settings *settings, const struct mr_request *request,
+                        const struct claim *claim, struct mr_reply *reply)
+{
+    const char *region = mr_s3_region(settings);
+    const char *malformed = claim->presigned ? "AuthorizationQueryParametersError" : "AuthorizationHeaderMalformed";
+    if (strcmp(claim->service, "s3") != 0 && strcmp(claim->service, "s3express") != 0) {
+        mr_s3_error_said(reply, request, malformed, "Error parsing the credential; incorrect service \"%.50s\".",
+                         claim->service);
+        return -1;
+    }
+    if (!settings->region || strcmp(claim->region, region) == 0)
+        return 0;
+    mr_s3_error_said(reply, request, malformed, "The region '%.50s' is wrong; expecting '%s'", claim->region, region);
+    mr_s3_error_add(reply, "Region", region);
+    mr_reply_header(reply, "x-amz-bucket-region", "%s", region);
+    return -1;
+}
+
+/* ---- keys ---- */
+
+static void derive_session(const struct mr_s3_settings *settings, struct mr_s3_session_key *key)
+{
+    uint8_t secret[32], token[32];
+    hmac(settings->session_secret, sizeof settings->session_secret, key->id, strlen(key->id), secret);
+    hmac(secret, sizeof secret, "token", 5, token);
+    mr_s3_hex(secret, sizeof secret, key->secret);
+    mr_s3_hex(token, sizeof token, key->token);
+}
+
+void mr_s3_session_make(const struct mr_s3_settings *settings, int64_t until, struct mr_s3_session_key *key)
+{
+    snprintf(key->id, sizeof key->id, SESSION "%016" PRIx64 "%016" PRIx64, (uint64_t)until, mr_random64());
+    derive_session(settings, key);
+}
+
+static bool same(const char *a, const char *b)
+{
+    return a && strlen(a) == strlen(b) && CRYPTO_memcmp(a, b, strlen(b)) == 0;
+}
+
+/* The secret of a key, or NULL: the reply says why. session: memory for one of CreateSession. */
+static const char *find_secret(const struct mr_s3_settings *settings, const struct mr_request *request,
+                               const struct claim *claim, struct mr_s3_session_key *session, struct mr_reply *reply)
+{
+    uint64_t until;
+    const char *code = "InvalidAccessKeyId";
+    for (int i = 0; i < settings->n_keys; i++) {
+        const struct mr_s3_key *key = &settings->keys[i];
+        if (strcmp(claim->id, key->id) != 0)
+            continue;
+        if (!key->token || same(claim->token, key->token))
+            return key->secret;
+        code = "InvalidToken";
+    }
+    if (strncmp(claim->id, SESSION, strlen(SESSION)) == 0 && strlen(claim->id) == strlen(SESSION) + 32 &&
+        sscanf(claim->id + strlen(SESSION), "%16" SCNx64, &until) == 1) {
+        strcpy(session->id, claim->id);
+        derive_session(settings, session);
+        if (!same(either(request, "X-Amz-S3session-Token", "x-amz-s3session-token"), session->token))
+            code = "InvalidToken";
+        else if ((int64_t)until <= mr_s3_now(settings))
+            code = "ExpiredToken";
+        else
+            return session->secret;
+    }
+    mr_s3_error(reply, request, code);
+    mr_s3_error_add(reply, "AWSAccessKeyId", claim->id);
+    return NULL;
+}
+
+static void derive_key(const char *secret, const struct claim *claim, uint8_t key[32])
+{
+    struct mr_text first = {0};
+    mr_text_printf(&first, "AWS4%s", secret);
+    hmac(first.data ? first.data : "", first.length, claim->day, strlen(claim->day), key);
+    mr_text_close(&first);
+    hmac(key, 32, claim->region, strlen(claim->region), key);
+    hmac(key, 32, claim->service, strlen(claim->service), key);
+    hmac(key, 32, "aws4_request", 12, key);
+}
+
+/* The signature of a text, in hexadecimal. */
+static void sign(const struct mr_s3_auth *auth, const struct mr_text *text, char out[65])
+{
+    uint8_t mac[32];
+    hmac(auth->key, sizeof auth->key, text->data ? text->data : "", text->length, mac);
+    mr_s3_hex(mac, sizeof mac, out);
+}
+
+static int check_signature(const struct mr_request *request, const struct claim *claim, struct mr_s3_auth *auth,
+                           struct mr_reply *reply)
+{
+    struct mr_text canonical = {0}, text = {0};
+    uint8_t hash[32];
+    char hex[65], signature[65];
+    mr_text_printf(&canonical, "%s\n", request->method);
+    put_path(request, &canonical);
+    put_query(request, &canonical);
+    put_headers(request, claim->headers, &canonical);
+    mr_text_puts(&canonical, claim->payload ? claim->payload : "UNSIGNED-PAYLOAD");
+    mr_s3_sha256(canonical.data ? canonical.data : "", canonical.length, hash);
+    mr_s3_hex(hash, sizeof hash, hex);
+    mr_text_printf(&text, ALGORITHM "\n%s\n%s\n%s", auth->date, auth->scope, hex);
+    sign(auth, &text, signature);
+    int rc = same(claim->signature, signature) && !canonical.failed ? 0 : -1;
+    if (rc < 0) {
+        mr_s3_error(reply, request, "SignatureDoesNotMatch");
+        mr_s3_error_add(reply, "AWSAccessKeyId", claim->id);
+        mr_s3_error_add(reply, "StringToSign", text.data ? text.data : "");
+        mr_s3_error_add(reply, "SignatureProvided", claim->signature);
+        mr_s3_error_add(reply, "CanonicalRequest", canonical.data ? canonical.data : "");
+    }
+    memcpy(auth->signature, signature, sizeof signature);
+    mr_text_close(&canonical);
+    mr_text_close(&text);
+    return rc;
+}
+
+static int verify(const struct mr_s3_settings *settings, const struct mr_request *request, const struct claim *claim,
+                  struct mr_s3_auth *auth, struct mr_reply *reply)
+{
+    struct mr_s3_session_key session;
+    if (check_time(settings, request, claim, reply) < 0 || check_headers(request, claim, reply) < 0)
+        return -1;
+    const char *secret = find_secret(settings, request, claim, &session, reply);
+    if (!secret)
+        return -1;
+    if (!claim->presigned && !claim->payload) {
+        mr_s3_error_said(reply, request, "InvalidRequest",
+                         "Missing required header for this request: x-amz-content-sha256");
+        return -1;
+    }
+    snprintf(auth->date, sizeof auth->date, "%s", claim->date);
+    if (snprintf(auth->scope, sizeof auth->scope, "%s/%s/%s/aws4_request", claim->day, claim->region, claim->service) >=
+        (int)sizeof auth->scope) {
+        mr_s3_error(reply, request, "AuthorizationHeaderMalformed");
+        return -1;
+    }
+    derive_key(secret, claim, auth->key);
+    auth->verified = true;
+    return check_signature(request, claim, auth, reply);
+}
+
+int mr_s3_auth_check(const struct mr_s3_settings *settings, struct mr_request *request, struct mr_reply *reply)
+{
+    struct claim claim = {0};
+    struct mr_s3_auth *auth = request->auth = calloc(1, sizeof *auth);
+    int rc = -1;
+    if (!auth) {
+        mr_s3_error(reply, request, "InternalError");
+        return -1;
+    }
+    int is_claimed = read_claim(request, &claim, reply);
+    if (is_claimed < 0)
+        goto out;
+    if (!is_claimed && settings->n_keys > 0) {
+        mr_s3_error(reply, request, "AccessDenied");
+        goto out;
+    }
+    if (is_claimed && check_region(settings, request, &claim, reply) < 0)
+        goto out;
+    if (is_claimed && settings->n_keys > 0 && verify(settings, request, &claim, auth, reply) < 0)
+        goto out;
+    rc = read_payload(request, auth, either(request, "X-Amz-Content-Sha256", "x-amz-content-sha256"), reply);
+out:
+    close_claim(&claim);
+    return rc;
+}
+
+int mr_s3_auth_chunk(struct mr_s3_auth *auth, const uint8_t hash[32], bool trailer, const char *signature)
+{
+    static const char nothing[] = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    struct mr_text text = {0};
+    char hex[65], expected[65];
+    mr_s3_hex(hash, 32, hex);
+    mr_text_printf(&text, ALGORITHM "-%s\n%s\n%s\n%s\n", trailer ? "TRAILER" : "PAYLOAD", auth->date, auth->scope,
+                   auth->signature);
+    if (!trailer)
+        mr_text_printf(&text, "%s\n", nothing);
+    mr_text_puts(&text, hex);
+    sign(auth, &text, expected);
+    mr_text_close(&text);
+    if (auth->verified && !same(signature, expected)) {
+        mr_error_set(MR_E_DENIED, "%s", mr_s3_error_message("SignatureDoesNotMatch"));
+        return -1;
+    }
+    memcpy(auth->signature, expected, sizeof expected);
+    return 0;
+}

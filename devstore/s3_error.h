@@ -1,0 +1,21 @@
+/* s3_error.h - S3's errors: an XML body, and a status and a message that follow from the code. */
+#ifndef MR_DEVSTORE_S3_ERROR_H
+#define MR_DEVSTORE_S3_ERROR_H
+
+#include "devstore/request.h"
+
+/* The status of a code, or 0 where it is none of S3's. */
+unsigned mr_s3_error_status(const char *code);
+/* What S3 says with it; "" for no code of its. */
+const char *mr_s3_error_message(const char *code);
+/* Replaces what is in the reply by the error, with S3's message. */
+void mr_s3_error(struct mr_reply *reply, const struct mr_request *request, const char *code);
+/* The same with a message. */
+void mr_s3_error_said(struct mr_reply *reply, const struct mr_request *request, const char *code, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+/* One more element in the body of an error. */
+void mr_s3_error_add(struct mr_reply *reply, const char *name, const char *value);
+/* Body and Content-Type of an error, under the reply's status. */
+void mr_s3_error_write(struct mr_reply *reply, const struct mr_request *request, const char *code, const char *message);
+
+#endif

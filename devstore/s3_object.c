@@ -1,0 +1,209 @@
+/* s3_object.c - GetObject, HeadObject and DeleteObject. */
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "devstore/s3.h"
+#include "devstore/s3_conditions.h"
+#include "devstore/s3_error.h"
+#include "devstore/s3_info.h"
+#include "shm/base/error.h"
+
+/* The bytes that are asked for. */
+struct span {
+    uint64_t first, length;
+    bool partial; /* 206 */
+    size_t part;  /* its number; 0: none was asked for */
+};
+
+static size_t count_parts(const struct mr_object *object)
+{
+    return object->s3 ? object->s3->n_parts : 0;
+}
+
+static int find_part(const struct mr_request *request, const struct mr_object *object, struct span *span,
+                     struct mr_reply *reply)
+{
+    const char *text = mr_request_query(request, "partNumber");
+    size_t n = count_parts(object);
+    uint64_t number;
+    if (mr_parse_u64(text, &number) < 0 || number == 0 || number > 10000) {
+        mr_s3_error_said(reply, request, "InvalidArgument",
+                         "Part number must be an integer between 1 and 10000, inclusive");
+        return -1;
+    }
+    if (number > (n ? n : 1)) {
+        mr_s3_error(reply, request, "InvalidPartNumber");
+        return -1;
+    }
+    const struct mr_s3_part_info *parts = n ? object->s3->parts : NULL;
+    span->part = (size_t)number;
+    span->first = n && number > 1 ? parts[number - 2].end : 0;
+    span->length = (n ? parts[number - 1].end : object->size) - span->first;
+    span->partial = true;
+    return 0;
+}
+
+static int find_span(const struct mr_request *request, const struct mr_object *object, struct span *span,
+                     struct mr_reply *reply)
+{
+    const char *range = mr_request_header(request, "Range");
+    uint64_t first, last;
+    *span = (struct span){.length = object->size};
+    if (mr_request_query(request, "partNumber")) {
+        if (!range)
+            return find_part(request, object, span, reply);
+        mr_s3_error_said(reply, request, "InvalidRequest",
+                         "Cannot specify both Range header and partNumber query parameter");
+        return -1;
+    }
+    enum mr_range found = mr_parse_range(range, object->size, &first, &last);
+    if (found == MR_RANGE_PART)
+        *span = (struct span){.first = first, .length = last - first + 1, .partial = true};
+    if (found != MR_RANGE_UNSATISFIABLE)
+        return 0;
+    char size[24];
+    snprintf(size, sizeof size, "%" PRIu64, object->size);
+    mr_s3_error(reply, request, "InvalidRange");
+    mr_s3_error_add(reply, "RangeRequested", range);
+    mr_s3_error_add(reply, "ActualObjectSize", size);
+    mr_reply_header(reply, "Content-Range", "bytes */%" PRIu64, object->size);
+    return -1;
+}
+
+static void put_custom(const char *text, struct mr_reply *reply)
+{
+    json_error_t error;
+    json_t *custom = text ? json_loads(text, 0, &error) : NULL;
+    const char *key;
+    json_t *value;
+    json_object_foreach(custom, key, value)
+    {
+        char name[128];
+        const char *string = json_string_value(value);
+        /* GCS's clients may give what is no header. */
+        if (!string || strpbrk(string, "\r\n") || strpbrk(key, "\r\n: \t") ||
+            snprintf(name, sizeof name, "x-amz-meta-%s", key) >= (int)sizeof name)
+            continue;
+        mr_reply_header_named(reply, name, string);
+    }
+    json_decref(custom);
+}
+
+static void put_headers(const struct mr_object *object, const char *etag, struct mr_reply *reply)
+{
+    static const char *const names[MR_ATTR_COUNT] = {
+        [MR_ATTR_CONTENT_ENCODING] = "Content-Encoding",
+        [MR_ATTR_CONTENT_DISPOSITION] = "Content-Disposition",
+        [MR_ATTR_CONTENT_LANGUAGE] = "Content-Language",
+        [MR_ATTR_CACHE_CONTROL] = "Cache-Control",
+    };
+    char *const *attributes = object->attributes;
+    const char *type = attributes[MR_ATTR_CONTENT_TYPE], *class = attributes[MR_ATTR_STORAGE_CLASS];
+    char modified[40];
+    mr_http_date(object->updated_us, modified);
+    mr_reply_header(reply, "ETag", "\"%s\"", etag);
+    mr_reply_header(reply, "Last-Modified", "%s", modified);
+    mr_reply_header(reply, "Accept-Ranges", "bytes");
+    mr_reply_header(reply, "Content-Type", "%s", type ? type : "binary/octet-stream");
+    for (int i = 0; i < MR_ATTR_COUNT; i++) {
+        if (names[i] && attributes[i])
+            mr_reply_header(reply, names[i], "%s", attributes[i]);
+    }
+    if (class && strcmp(class, "STANDARD") != 0)
+        mr_reply_header(reply, "x-amz-storage-class", "%s", class);
+    put_custom(attributes[MR_ATTR_METADATA], reply);
+}
+
+/* Of the whole object, or of one part where the upload kept such sums. 0, or -1: the object changed under us. */
+static int put_sum(const struct mr_api *api, const struct mr_request *request, struct mr_object *object,
+                   const struct span *span, struct mr_reply *reply)
+{
+    const char *mode = mr_request_header(request, "x-amz-checksum-mode");
+    char text[MR_S3_SUM_MAX];
+    bool composite;
+    if (!mode || api->s3->ignore_checksums || strcasecmp(mode, "ENABLED") != 0)
+        return 0;
+    bool whole = span->first == 0 && span->length == object->size && (!span->partial || span->part);
+    const char *part = span->part && count_parts(object) ? object->s3->parts[span->part - 1].sum : "";
+    if (!whole && !*part)
+        return 0;
+    enum mr_s3_algorithm algorithm = mr_s3_object_sum(object, text, &composite);
+    if (algorithm == MR_S3_NONE)
+        return -1;
+    mr_reply_header(reply, mr_s3_sum_headers[algorithm], "%s", *part ? part : text);
+    mr_reply_header(reply, "x-amz-checksum-type", composite ? "COMPOSITE" : "FULL_OBJECT");
+    return 0;
+}
+
+static bool archived(const struct mr_object *object)
+{
+    const char *class = object->attributes[MR_ATTR_STORAGE_CLASS];
+    return class && (strcmp(class, "GLACIER") == 0 || strcmp(class, "DEEP_ARCHIVE") == 0);
+}
+
+/* The live object and its open file; where there is none, who may not list learns nothing of that. */
+static struct mr_object *find(const struct mr_api *api, const struct mr_request *request, struct mr_bucket *bucket,
+                              int *fd, struct mr_reply *reply)
+{
+    *fd = -1;
+    struct mr_object *object = mr_api_open(request, bucket, reply, NULL, fd);
+    if (!object && reply->status == 404)
+        mr_s3_error(reply, request, mr_api_denied(api, MR_OP_LIST) ? "AccessDenied" : "NoSuchKey");
+    return object;
+}
+
+void mr_s3_get(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
+{
+    struct mr_bucket *bucket = mr_api_bucket(api, request, reply);
+    int fd;
+    struct mr_object *object = bucket ? find(api, request, bucket, &fd, reply) : NULL;
+    if (!object)
+        return;
+    struct span span;
+    char etag[48];
+    mr_s3_etag(object, request->changed, etag);
+    if (mr_s3_check_read(request, "", etag, reply) < 0 || find_span(request, object, &span, reply) < 0)
+        goto out;
+    if (request->op == MR_OP_GET && archived(object)) {
+        mr_s3_error(reply, request, "InvalidObjectState");
+        mr_s3_error_add(reply, "StorageClass", object->attributes[MR_ATTR_STORAGE_CLASS]);
+        goto out;
+    }
+    if (put_sum(api, request, object, &span, reply) < 0) {
+        mr_reply_from_error(reply, request);
+        goto out;
+    }
+    put_headers(object, etag, reply);
+    if (span.part && count_parts(object))
+        mr_reply_header(reply, "x-amz-mp-parts-count", "%zu", count_parts(object));
+    if (span.partial && span.length > 0) {
+        reply->status = 206;
+        mr_reply_header(reply, "Content-Range", "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64, span.first,
+                        span.first + span.length - 1, object->size);
+    }
+    reply->first = span.first;
+    reply->length = span.length;
+    reply->object = object;
+    reply->fd = fd;
+    return;
+out:
+    mr_object_unref(object);
+    if (fd >= 0)
+        close(fd);
+}
+
+void mr_s3_delete(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
+{
+    struct mr_bucket *bucket = mr_api_bucket(api, request, reply);
+    struct mr_conditions conditions;
+    if (!bucket || mr_s3_write_conditions(api, request, bucket, &conditions, reply) < 0)
+        return;
+    /* What is not there is deleted. */
+    if (mr_bucket_delete(bucket, request->object, 0, &conditions) < 0 && mr_error_code() != MR_E_NOT_FOUND)
+        mr_s3_write_failed(request, reply);
+    else
+        reply->status = 204;
+}
