@@ -120,6 +120,18 @@ class Reader(_File):
     def readall(self) -> bytes:
         return self.read()
 
+    def getvalue(self) -> bytes:
+        """The whole object, wherever the position is, which stays; as io.BytesIO has it."""
+        self._check()
+        return self._ring.read(self._size, 0)
+
+    def getbuffer(self) -> memoryview:
+        """A copy of the whole object that may be changed; as io.BytesIO has it, but the object stays as it is."""
+        self._check()
+        data = bytearray(self._size)
+        got = self._ring.read_into(data, 0)
+        return memoryview(data)[:got]
+
     def read1(self, size: int = -1, /) -> bytes:
         return self.read(BUFFER_BYTES if size < 0 else size)
 

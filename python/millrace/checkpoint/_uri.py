@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from typing import Union
 
+log = logging.getLogger("millrace")
 Place = Union[str, "os.PathLike[str]"]
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 # pathlib makes "gs:/bucket/name" of "gs://bucket/name", and torch and Lightning make Paths of what they are given.
 _COLLAPSED = re.compile(r"(gs|s3|file):/(?!/)")
+
+_said = False  # that a path without a scheme is a local file: once a process
 
 
 def to_uri(place: Place) -> str:
@@ -55,5 +59,12 @@ def object_uri(place: Place) -> str:
 def _local(text: str) -> str:
     if not text:
         raise ValueError("the place of a checkpoint is empty")
+    global _said
+    path = os.path.abspath(text)  # noqa: PTH100 - Path.resolve() would follow links
+    if not _said:
+        _said = True
+        # "bucket/name" may well have been meant for a bucket; what begins with a slash was not.
+        level = logging.INFO if os.path.isabs(text) else logging.WARNING  # noqa: PTH117
+        log.log(level, "%r is a file of this machine, %s: an object of a bucket is gs://bucket/name", text, path)
     slash = "/" if text.endswith("/") and text.strip("/") else ""  # abspath cuts it off
-    return f"file://{os.path.abspath(text)}{slash}"  # noqa: PTH100 - Path.resolve() would follow links
+    return f"file://{path}{slash}"

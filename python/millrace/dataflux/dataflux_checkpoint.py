@@ -2,35 +2,77 @@
 
 from __future__ import annotations
 
+import io
+from types import TracebackType
 from typing import Any
 
 from .. import checkpoint
 from .._supervisor import prefer
-from . import _config
+from . import _config, _storage
 
-__all__ = ["DatafluxCheckpoint"]
+__all__ = ["DatafluxCheckpoint", "DatafluxCheckpointBuffer"]
 
 
-class DatafluxCheckpoint:
+class DatafluxCheckpoint(_storage.ClientHolder):
     """Files in a bucket for torch.save and torch.load.
 
     A `with` block that ends by an exception leaves no object; the reference uploads what was written until then.
     """
 
     def __init__(self, project_name: Any, bucket_name: str, storage_client: Any = None) -> None:
-        self.project_name = project_name
         self.bucket_name = _config.bucket(bucket_name)
-        self._settings = _config.client_settings(storage_client)
+        self._take_client(project_name, storage_client)
+
+    @property
+    def bucket(self) -> Any:
+        """storage_client's bucket of that name."""
+        return self.storage_client.bucket(self.bucket_name)
 
     def reader(self, object_name: str) -> checkpoint.Reader:
-        """The object as a seekable file. FileNotFoundError if it is not there."""
-        prefer(self._settings)
-        return checkpoint.reader(self._uri(object_name))
+        """The object as a seekable file. FileNotFoundError if it is not there, which is Google's NotFound too."""
+        self._prefer()
+        with _storage.errors():
+            return checkpoint.reader(self._uri(object_name))
 
     def writer(self, object_name: str) -> checkpoint.Writer:
-        """A file that becomes the object by its close, which returns when the store has confirmed it."""
-        prefer(self._settings)
+        """A file that becomes the object by its close, which returns when the store has confirmed it.
+
+        Its bytes are on their way to the store as they are written: what needs to seek in them takes a
+        DatafluxCheckpointBuffer.
+        """
+        self._prefer()
         return checkpoint.writer(self._uri(object_name))
 
     def _uri(self, object_name: str) -> str:
         return f"gs://{self.bucket_name}/{object_name}"
+
+
+class DatafluxCheckpointBuffer(io.BytesIO):
+    """A BytesIO that becomes the object of a blob by its close: for what must seek in the bytes, or read them again.
+
+    It keeps all of them in memory. DatafluxCheckpoint.writer needs no such memory.
+    """
+
+    def __init__(self, blob: Any) -> None:
+        super().__init__()
+        self.blob = blob
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        try:
+            prefer(_config.client_settings(self.blob.client))
+            with checkpoint.writer(f"gs://{self.blob.bucket.name}/{self.blob.name}") as file:
+                file.write(self.getbuffer())
+        finally:
+            super().close()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            super().close()
+        self.close()
+
+    def __del__(self) -> None:
+        super().close()  # what nobody has closed is no object

@@ -36,6 +36,7 @@ from ._layout import (
     with_rank,
 )
 from ._metadata import unpickled
+from ._stage import AsyncStager, staged
 from ._tensor import element_size, packed
 
 log = logging.getLogger("millrace")
@@ -72,7 +73,7 @@ class _Save:
         return rank is not None and self.rank in (None, rank)
 
 
-class StorageWriter(Located, storage.StorageWriter):
+class StorageWriter(Located, storage.StorageWriter, AsyncStager):  # type: ignore[misc]
     """Saves to `uri`, or to the checkpoint_id of each save; one instance may be used for any number of saves.
 
     Each rank writes `files_per_rank` objects at once, and `.metadata` follows when the store has confirmed the crc32c
@@ -171,6 +172,22 @@ class StorageWriter(Located, storage.StorageWriter):
             raise with_rank(error, save.rank or 0, f"saving {uri}") from error
         kept = {info.relative_path for info in metadata.storage_data.values()}
         self._remove(save, sorted(name for name in {*replaced, *save.abandoned} - kept if save.owns(name)))
+
+    # ---- what async_save asks for, before it saves in a thread or a process ----
+
+    _synchronize_after_execute = False  # stage() returns when all is copied
+
+    def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
+        """A copy on the CPU. Where async_save is given a stager that takes its place: torch's own, as of 2.15, cannot
+        copy the ShardedTensors of FSDP."""
+        copied: dict[str, Any] = staged(state_dict)
+        return copied
+
+    def synchronize_staging(self) -> None:
+        """Nothing is left to wait for."""
+
+    def close(self) -> None:
+        """Nothing: a writer may be used on after async_save."""
 
     # ---- how ----
 

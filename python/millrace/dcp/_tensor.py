@@ -102,7 +102,8 @@ class _Tensor(NamedTuple):
 
 def _rebuild_v2(storage: Any, offset: int, size: Any, stride: Any, grad: bool, hooks: Any) -> _Tensor:
     kind, count = storage
-    return _Tensor(kind.dtype, count * element_size(kind.dtype), offset, size, stride)
+    dtype = kind._dtype  # kind.dtype warns of TypedStorage, which torch.save itself names
+    return _Tensor(dtype, count * element_size(dtype), offset, size, stride)
 
 
 def _rebuild_v3(storage: Any, offset: int, size: Any, stride: Any, grad: bool, hooks: Any, dtype: Any) -> _Tensor:

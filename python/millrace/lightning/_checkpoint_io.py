@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import logging
 import shutil
@@ -20,7 +19,7 @@ _Base: Any = module("plugins.io").CheckpointIO
 _ASKS_ABOUT_WEIGHTS = "weights_only" in inspect.signature(_Base.load_checkpoint).parameters
 
 
-def _to_cpu(storage: Any, _location: str) -> Any:
+def to_cpu(storage: Any, _location: str) -> Any:
     return storage
 
 
@@ -59,7 +58,7 @@ class CheckpointIO(_Base):  # type: ignore[misc]
                 self._saves[place] = out.close(wait=False)
 
     def load_checkpoint(
-        self, path: PathLike, map_location: Any = _to_cpu, weights_only: bool | None = None, *, state: Any = None
+        self, path: PathLike, map_location: Any = to_cpu, weights_only: bool | None = None, *, state: Any = None
     ) -> dict[str, Any]:
         """What torch.load returns, on the CPU unless map_location says otherwise. `state` is not used."""
         place = location(path)
@@ -100,15 +99,14 @@ class CheckpointIO(_Base):  # type: ignore[misc]
             raise failure
 
 
-def remove(place: str) -> None:
+def remove(place: str, missing_ok: bool = True) -> None:
     """Removes an object or a folder of objects, whichever is there."""
     file = local(place)
     if file is None:
         # A checkpoint in parts is one by its .metadata: what is left of an interrupted removal is none.
         store.remove(join(place, ".metadata"), missing_ok=True)
-        store.remove(place, recursive=True, missing_ok=True)
+        store.remove(place, recursive=True, missing_ok=missing_ok)
     elif file.is_dir() and not file.is_symlink():
         shutil.rmtree(file)
     else:
-        with contextlib.suppress(FileNotFoundError):
-            file.unlink()
+        file.unlink(missing_ok=missing_ok)

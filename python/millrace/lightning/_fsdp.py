@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import io
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,6 +16,7 @@ from torch.distributed.fsdp.api import ShardedOptimStateDictConfig, ShardedState
 
 from .. import checkpoint as store
 from ..dcp import StorageReader, StorageWriter
+from ..dcp._stage import staged
 from ._checkpoint_io import CheckpointIO, remove
 from ._location import PathLike, join, location
 from ._package import PACKAGE, module
@@ -36,19 +36,6 @@ def _sharded(model: Any) -> Any:
         ShardedStateDictConfig(offload_to_cpu=True),
         ShardedOptimStateDictConfig(offload_to_cpu=True),
     )
-
-
-def _copied(value: Any, sharded_are_copies: bool) -> Any:
-    """A state that training does not change: what was sharded has been copied if it was brought to the CPU for it."""
-    if isinstance(value, dict):
-        return {key: _copied(each, sharded_are_copies) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_copied(each, sharded_are_copies) for each in value]
-    if type(value) in (torch.Tensor, torch.nn.Parameter):  # not those of ShardedTensor and DTensor
-        return value.detach().clone()
-    if isinstance(value, torch.Tensor) and sharded_are_copies:
-        return value
-    return copy.deepcopy(value)
 
 
 class _Writer(StorageWriter):
@@ -104,8 +91,8 @@ class FSDPStrategy(_Base):  # type: ignore[misc]
             self._group = torch.distributed.new_group(backend="gloo")
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="millrace-fsdp")
         assert self._thread is not None
-        # torch's own async_save cannot copy the ShardedTensors of FSDP, as of torch 2.15.
-        state = _copied(state, self.root_device.type != "cpu")
+        # Not by async_save: the shards of a GPU were brought to the CPU already, and are not copied again.
+        state = staged(state, self.root_device.type != "cpu")
         self._save = self._thread.submit(_dcp.save, state, storage_writer=writer, process_group=self._group)
         if self.lightning_module.trainer.state.status != _states.TrainerStatus.RUNNING:
             self._settle()  # nothing comes after it that would wait

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from . import path_utils
 from .dataflux_lightning_checkpoint import DatafluxLightningAsyncCheckpoint, DatafluxLightningCheckpoint
-from .gcs_filesystem import GCSDistributedReader, GCSDistributedWriter
+from .gcs_filesystem import GCSDistributedReader, GCSDistributedWriter, GCSFileSystem
 
 if TYPE_CHECKING:
     from .strategies import DatafluxFSDPStrategy
@@ -16,6 +17,8 @@ __all__ = [
     "DatafluxLightningCheckpoint",
     "GCSDistributedReader",
     "GCSDistributedWriter",
+    "GCSFileSystem",
+    "path_utils",
 ]
 
 

@@ -4,17 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..._supervisor import prefer
 from ...lightning import FSDPStrategy
-from .. import _config
+from ...lightning._location import PathLike
+from .. import _storage
+from .dataflux_lightning_checkpoint import DatafluxLightningCheckpoint
+from .path_utils import uri
 
 __all__ = ["DatafluxFSDPStrategy"]
 
 
-class DatafluxFSDPStrategy(FSDPStrategy):
-    """millrace.lightning.FSDPStrategy under the reference's name."""
+class DatafluxFSDPStrategy(_storage.ClientHolder, FSDPStrategy):
+    """millrace.lightning.FSDPStrategy under the reference's name: for paths of buckets alone."""
 
     def __init__(self, project_name: Any, storage_client: Any, use_async: bool = False, **kwargs: Any) -> None:
-        prefer(_config.client_settings(storage_client))
+        self._take_client(project_name, storage_client)
+        self._prefer()
         super().__init__(use_async=use_async, **kwargs)
-        self.project_name = project_name
+        self.use_async = use_async
+        self.checkpoint_io = DatafluxLightningCheckpoint(project_name, storage_client)
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], filepath: PathLike, storage_options: Any = None) -> None:
+        super().save_checkpoint(checkpoint, uri(self.broadcast(filepath)), storage_options)
+
+    def load_checkpoint(self, checkpoint_path: PathLike, weights_only: bool | None = None) -> dict[str, Any]:
+        with _storage.errors():
+            return super().load_checkpoint(uri(self.broadcast(checkpoint_path)), weights_only)
+
+    def remove_checkpoint(self, filepath: PathLike) -> None:
+        super().remove_checkpoint(uri(filepath))
