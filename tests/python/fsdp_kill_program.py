@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
@@ -51,7 +52,7 @@ class Model(pl.LightningModule):  # type: ignore[misc]
 
 
 def strategy(name: str, use_async: bool, **more: Any) -> Any:
-    sys.path.insert(0, os.path.dirname(__file__))  # noqa: PTH120
+    sys.path.insert(0, str(Path(__file__).parent))
     module, _, found = name.partition(":")
     cls: Any = getattr(importlib.import_module(module), found)
 

@@ -92,6 +92,17 @@ def test_an_empty_object(socket: str, tmp_path: Path) -> None:
         assert (file.size, file.read(), file.read(10), file.readinto(bytearray(3))) == (0, b"", b"", 0)
         assert file.seek(5) == 5
         assert file.read() == b""
+        assert (file.getvalue(), bytes(file.getbuffer())) == (b"", b"")
+
+
+def test_the_whole_as_of_a_bytesio(socket: str, large: Path) -> None:
+    with checkpoint.reader(large) as file:
+        file.seek(1000)
+        assert file.getvalue() == large.read_bytes()
+        buffer = file.getbuffer()
+        assert buffer == large.read_bytes() and file.tell() == 1000
+        buffer[0] ^= 1  # of a copy
+        assert file.getvalue() == large.read_bytes()
 
 
 def test_the_standard_library_reads_it(socket: str, large: Path, tmp_path: Path) -> None:
@@ -252,7 +263,14 @@ def test_a_closed_reader(socket: str, large: Path) -> None:
     file = checkpoint.reader(large)
     file.close()
     file.close()
-    for call in (file.read, file.tell, lambda: file.seek(0), lambda: file.readinto(bytearray(1)), file.__enter__):
+    for call in (
+        file.read,
+        file.tell,
+        lambda: file.seek(0),
+        lambda: file.readinto(bytearray(1)),
+        file.__enter__,
+        file.getvalue,
+    ):
         with pytest.raises(ValueError, match="closed"):
             call()
     with checkpoint.reader(large) as file, pytest.raises(TypeError, match="pickled"):

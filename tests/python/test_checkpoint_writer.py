@@ -6,6 +6,7 @@ import concurrent.futures
 import errno
 import gc
 import io
+import logging
 import os
 import pickle
 import random
@@ -296,12 +297,15 @@ def test_a_file_object(folder: Place) -> None:
     for refused in (file.fileno, file.read, lambda: file.seek(0), lambda: file.truncate(0)):
         with pytest.raises(io.UnsupportedOperation):
             refused()
+    for gone in (lambda: file.seek(0, io.SEEK_CUR), file.getvalue, file.getbuffer):  # what io.BytesIO has
+        with pytest.raises(io.UnsupportedOperation, match="on their way to the store as they are written"):
+            gone()
     with pytest.raises(TypeError, match="pickled"):
         pickle.dumps(file)
     file.writelines([b"a", b"b"])
     file.close()
     assert "closed" in repr(file)
-    for closed in (lambda: file.write(b"x"), file.tell, file.flush):
+    for closed in (lambda: file.write(b"x"), file.tell, file.flush, file.getvalue):
         with pytest.raises(ValueError, match="closed"):
             closed()
     assert folder.fetch(folder / "name") == b"ab"
@@ -751,6 +755,21 @@ def test_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert _uri.object_uri("a/b") == f"file://{tmp_path}/a/b"
     assert _uri.to_uri("a/") == f"file://{tmp_path}/a/"
     assert _uri.to_uri("/") == "file:///"
+
+
+@pytest.mark.parametrize(("given", "level"), [("bucket/a.ckpt", logging.WARNING), ("/a.ckpt", logging.INFO)])
+def test_a_local_path_is_said_once(
+    given: str, level: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A bucket's path without gs:// is saved on this machine."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(_uri, "_said", False)
+    caplog.set_level(logging.INFO, "millrace")
+    for place in ("gs://bucket/a.ckpt", "file:///a.ckpt", given, given, Path(given)):
+        _uri.object_uri(place)
+    (said,) = [record for record in caplog.records if "is a file of this machine" in record.message]
+    assert said.levelno == level and repr(given) in said.message and str(Path(given).absolute()) in said.message
+    assert "an object of a bucket is gs://bucket/name" in said.message
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,21 @@ import google.auth.credentials
 import lightning.pytorch as pl
 import pytest
 import torch
+import torch.distributed.checkpoint as dcp
+from google.api_core.exceptions import NotFound
 from google.cloud import storage
 
 from millrace import _supervisor, checkpoint
 from millrace.dataflux import dataflux_checkpoint
-from millrace.dataflux.dataflux_checkpoint import DatafluxCheckpoint
-from millrace.dataflux.lightning import DatafluxLightningAsyncCheckpoint, DatafluxLightningCheckpoint
+from millrace.dataflux.dataflux_checkpoint import DatafluxCheckpoint, DatafluxCheckpointBuffer
+from millrace.dataflux.lightning import (
+    DatafluxLightningAsyncCheckpoint,
+    DatafluxLightningCheckpoint,
+    GCSDistributedReader,
+    GCSDistributedWriter,
+    GCSFileSystem,
+    path_utils,
+)
 from tests.conftest import Server, start_devstore
 from tests.serve import Supervisor, start_supervisor
 
@@ -79,8 +88,11 @@ def test_writer_and_reader(emulator: Server) -> None:
     with files.reader("some/epoch0 #1.ckpt") as reader:
         assert same(torch.load(reader))
     assert checkpoint.list("gs://bucket/some") == ["gs://bucket/some/epoch0 #1.ckpt"]
-    with pytest.raises(FileNotFoundError):
-        files.reader("some/epoch1.ckpt")
+    with files.reader("some/epoch0 #1.ckpt") as reader:
+        assert bytes(reader.getbuffer()) == reader.getvalue() == reader.read()
+    for missing in (FileNotFoundError, NotFound):
+        with pytest.raises(missing, match="epoch1"):
+            files.reader("some/epoch1.ckpt")
     with pytest.raises(RuntimeError, match="stop"), files.writer("some/epoch2.ckpt") as writer:
         writer.write(b"part")
         raise RuntimeError("stop")
@@ -89,7 +101,7 @@ def test_writer_and_reader(emulator: Server) -> None:
 
 
 def test_arguments() -> None:
-    assert dataflux_checkpoint.__all__ == ["DatafluxCheckpoint"]
+    assert dataflux_checkpoint.__all__ == ["DatafluxCheckpoint", "DatafluxCheckpointBuffer"]
     with pytest.raises(ValueError, match="the bucket's name alone"):
         DatafluxCheckpoint("p", "gs://bucket")
     with pytest.raises(TypeError, match="storage_client"):
@@ -125,7 +137,7 @@ def test_a_client_s_endpoint(store: Server, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("kind", [DatafluxLightningCheckpoint, DatafluxLightningAsyncCheckpoint])
 def test_lightning_plugins(emulator: Server, kind: Any) -> None:
-    io = kind(project_name="p", storage_client=storage.Client(), disable_multipart=True)
+    io = kind(project_name="p", storage_client=storage.Client(project="p"), disable_multipart=True)
     assert isinstance(io, pl.plugins.io.CheckpointIO)
     path = Path("gcs://bucket/plugin/one.ckpt")
     io.save_checkpoint(state(), path)
@@ -133,6 +145,149 @@ def test_lightning_plugins(emulator: Server, kind: Any) -> None:
     assert same(io.load_checkpoint(path))
     io.remove_checkpoint(path)
     assert not checkpoint.exists("gs://bucket/plugin/one.ckpt")
+    for missing in (FileNotFoundError, NotFound):
+        with pytest.raises(missing, match=r"plugin/one\.ckpt"):
+            io.remove_checkpoint(path)
+        with pytest.raises(missing, match=r"plugin/one\.ckpt"):
+            io.load_checkpoint(path)
+    io.save_checkpoint(state(), path, storage_options={"any": "thing"})  # as there: it changes nothing
+    io.teardown()
+    assert same(io.load_checkpoint(str(path).replace(":/", "://")))
+    inner = getattr(io, "checkpoint_io", io)
+    assert inner.storage_client.project == "p" and inner.disable_multipart
+    assert pickle.loads(pickle.dumps(inner)).project_name == "p"
     with pytest.raises(FileNotFoundError, match="no-such-bucket"):
         io.save_checkpoint(state(), "gs://no-such-bucket/a")
         io.teardown()
+
+
+def test_a_client_and_a_bucket(emulator: Server) -> None:
+    """What was given, or one of the project; the next client's settings count once it is assigned."""
+    given = storage.Client(project="p")
+    assert DatafluxCheckpoint("p", "bucket", given).storage_client is given
+    files = DatafluxCheckpoint("other", "bucket")
+    assert files.storage_client.project == "other"
+    with files.writer("with-a-client") as writer:
+        writer.write(b"abc")
+    assert files.bucket.blob("with-a-client").download_as_bytes() == b"abc"
+    files.storage_client = given
+    assert files.bucket.client is given
+    with pytest.raises(TypeError, match="storage_client"):
+        files.storage_client = "a client"
+
+
+def test_a_buffer_that_seeks(emulator: Server) -> None:
+    blob = DatafluxCheckpoint("p", "bucket").bucket.blob("buffered")
+    with DatafluxCheckpointBuffer(blob) as file:
+        file.write(b"....tail")
+        file.seek(0)
+        file.write(b"head")
+        assert file.getvalue() == b"headtail" and not checkpoint.exists("gs://bucket/buffered")
+    file.close()
+    assert blob.download_as_bytes() == b"headtail"
+    blob.delete()
+    with pytest.raises(RuntimeError, match="stop"), DatafluxCheckpointBuffer(blob) as file:
+        file.write(b"part")
+        raise RuntimeError("stop")
+    DatafluxCheckpointBuffer(blob).write(b"never closed")
+    gc.collect()
+    assert not blob.exists()
+    lost = DatafluxCheckpointBuffer(storage.Client().bucket("no-such-bucket").blob("a"))
+    with pytest.raises(FileNotFoundError):
+        lost.close()
+    assert lost.closed
+
+
+REFUSED = [
+    "bucket/a.ckpt",
+    "/a.ckpt",
+    "file:///a.ckpt",
+    Path("/a.ckpt"),
+    Path("file:///a.ckpt"),
+    Path("a"),
+    "",
+]
+
+
+@pytest.mark.parametrize("path", REFUSED)
+def test_a_path_that_names_no_bucket(path: Any, emulator: Server, tmp_path: Path, monkeypatch: Any) -> None:
+    """Nothing is written to this machine by mistake."""
+    monkeypatch.chdir(tmp_path)
+    io = DatafluxLightningCheckpoint("p")
+    uses = (lambda: io.save_checkpoint(state(), path), lambda: io.load_checkpoint(path))
+    for use in (*uses, lambda: io.remove_checkpoint(path), lambda: GCSFileSystem("p", False).rm_file(path)):
+        with pytest.raises(ValueError, match="gs://"):
+            use()
+    writer, reader = GCSDistributedWriter(path, "p"), GCSDistributedReader(path, "p")
+    with pytest.raises(dcp.api.CheckpointException, match="begins with gs://"):
+        dcp.save(state(), storage_writer=writer)
+    with pytest.raises(dcp.api.CheckpointException, match="begins with gs://"):
+        dcp.load(state(), storage_reader=reader)
+    assert not list(tmp_path.iterdir())
+
+
+def test_paths() -> None:
+    expected = ("bucket", "folder/a.ckpt")
+    for text in ("gs://bucket/folder/a.ckpt", "gcs://bucket/folder/a.ckpt"):
+        assert path_utils.parse_gcs_path(text) == path_utils.parse_gcs_path(Path(text)) == expected
+        assert path_utils.process_input_path(text) == path_utils.process_input_path(Path(text)) == text
+    assert path_utils.parse_gcs_path("gs://bucket") == ("bucket", "")
+    with pytest.raises(ValueError, match="names no bucket"):
+        path_utils.parse_gcs_path("gs:///a")
+    with pytest.raises(TypeError, match="a str or a Path, not int"):
+        path_utils.parse_gcs_path(3)  # type: ignore[arg-type]
+
+
+def test_a_file_system(emulator: Server) -> None:
+    """As strategies that were written for the reference use that of a reader: for what lies beside the shards."""
+    fs = GCSDistributedReader("gs://bucket/fs", "p").fs
+    assert isinstance(fs, GCSFileSystem) and fs.storage_client.project == "p"
+    path = fs.concat_path(fs.init_path("gs://bucket/fs"), "meta.pt")
+    assert path == Path("gs://bucket/fs/meta.pt") and not fs.exists(path)
+    fs.mkdir(path.parent)
+    with fs.create_stream(path=path, mode="wb") as stream:
+        torch.save(state(), stream)
+    with fs.create_stream(path=path, mode="rb") as stream:
+        assert same(torch.load(stream))
+    assert fs.exists(path) and not fs.exists("gs://bucket/fs")
+    with pytest.raises(RuntimeError, match="stop"), fs.create_stream(path, "wb") as stream:
+        stream.write(b"part")
+        raise RuntimeError("stop")
+    fs.rename(path, "gs://bucket/fs/new.pt")
+    with fs.create_stream("gs://bucket/fs/new.pt", "rb") as stream:
+        assert same(torch.load(stream))
+    assert checkpoint.list("gs://bucket/fs") == ["gs://bucket/fs/new.pt"]
+    for missing in (FileNotFoundError, NotFound):
+        with pytest.raises(missing, match=r"meta\.pt"):
+            fs.rm_file(path)
+        with pytest.raises(missing, match=r"meta\.pt"), fs.create_stream(path, "rb"):
+            pass
+    fs.rm_file("gs://bucket/fs/new.pt")
+    with pytest.raises(ValueError, match="within its bucket"):
+        fs.rename(path, "gs://other/fs/meta.pt")
+    with pytest.raises(ValueError, match="'rb' or 'wb'"), fs.create_stream(path, "r"):
+        pass
+    assert GCSDistributedWriter.validate_checkpoint_id("gcs://bucket/a") and fs.validate_checkpoint_id(Path("a"))
+    with pytest.raises(ValueError, match="gs://"):
+        GCSDistributedReader.validate_checkpoint_id("a")
+
+
+def test_arguments_of_torchs_writer(emulator: Server) -> None:
+    base = Path("gcs://bucket/options")
+    writer = GCSDistributedWriter(base, "p", thread_count=2, overwrite=False, sync_files=True)
+    assert (writer.path, writer.thread_count, writer.overwrite, writer.sync_files) == (base, 2, False, False)
+    dcp.save({"a": torch.ones(3), "b": torch.ones(4)}, checkpoint_id=base, storage_writer=writer)
+    assert len(checkpoint.list("gs://bucket/options")) == 3
+    with pytest.raises(dcp.api.CheckpointException, match="FileExistsError"):
+        dcp.save(state(), storage_writer=writer)
+    loaded = {"a": torch.zeros(3), "b": torch.zeros(4)}
+    dcp.load(loaded, storage_reader=GCSDistributedReader(base, "p", None, True))
+    assert torch.equal(loaded["a"], torch.ones(3)) and torch.equal(loaded["b"], torch.ones(4))
+    with pytest.raises(TypeError, match="no_such"):
+        GCSDistributedWriter(base, "p", no_such=1)
+    safetensors = dcp.filesystem.SerializationFormat.SAFETENSORS
+    for more in ({"serialization_format": safetensors}, {"_extensions": [object()]}):
+        with pytest.raises(ValueError, match=f"GCSDistributedWriter has no {next(iter(more))}"):
+            GCSDistributedWriter(base, "p", **more)
+    with pytest.raises(ValueError, match="GCSDistributedReader has no _extension_registry"):
+        GCSDistributedReader(base, "p", _extension_registry=object())

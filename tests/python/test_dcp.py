@@ -14,6 +14,7 @@ import random
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -29,7 +30,7 @@ from millrace.dcp import StorageReader, StorageWriter, _layout
 from millrace.dcp._metadata import unpickled
 from millrace.dcp._tensor import find_storage, packed
 from tests.conftest import CALLERS_CACHE, ROOT, Server, start_devstore
-from tests.python import ranks
+from tests.python import ranks, train_ranks
 from tests.python.ranks import same
 from tests.serve import DEADLINE_S, Supervisor, start_supervisor
 from tests.stores import create_bucket
@@ -528,6 +529,15 @@ def test_torch_save_is_read_from_the_front() -> None:
             assert data == ranks._bits(value), name
 
 
+def test_reading_warns_of_no_storage_class(place: str) -> None:
+    """torch warns once a process of its own storage classes, which torch.save names."""
+    save({"weights": torch.arange(9.0)}, place)
+    torch.storage._reset_warn_typed_storage_removal()  # type: ignore[no-untyped-call]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="TypedStorage is deprecated")
+        assert same(load({"weights": torch.zeros(9)}, place)["weights"], torch.arange(9.0))
+
+
 def test_garbage_in_front_is_no_tensor() -> None:
     stream = io.BytesIO()
     torch.save(torch.arange(100), stream)
@@ -646,6 +656,30 @@ def test_an_asynchronous_save_that_fails_says_so_in_its_future() -> None:
 def test_asynchronous_saves_by_torchs_process() -> None:
     """The writer is pickled to another process, which has this job's supervisor."""
     assert ranks.good(2, ranks.async_saves_in_process, "gs://bkt/process", 3) == [[True] * 3] * 2
+
+
+@newer_torch
+@pytest.mark.parametrize("in_process", [False, True])
+@pytest.mark.parametrize("names", ["dcp", "dataflux"])
+def test_asynchronous_saves_of_sharded_tensors_that_change(names: str, in_process: bool) -> None:
+    """ShardedTensors, DTensors and plain ones: torch's default stager cannot copy the first."""
+    arguments = (names, f"gs://bkt/changing-{names}-{in_process}", in_process)
+    for found in ranks.good(2, train_ranks.async_save_of_changing_state, *arguments):
+        assert found and all(found)
+
+
+@newer_torch
+@pytest.mark.parametrize("kind", ["plain", "dtensor", "sharded"])
+@pytest.mark.parametrize(("names", "world"), [("dcp", 4), ("dataflux", 2), ("dataflux", 4)])
+def test_a_killed_job_continues(kind: str, names: str, world: int) -> None:
+    """Saved by dcp.save and by dcp.async_save, killed with SIGKILL, loaded: the losses are those of a whole run."""
+    base = f"gs://bkt/killed-{kind}-{names}-{world}"
+    for died in ranks.run(world, train_ranks.train_until_killed, kind, names, base, 6):
+        assert "ended with -9" in str(died), died
+    for found in ranks.good(world, train_ranks.continue_training, kind, names, base, 9):
+        assert found["sync"] == (6, [True] * 3)
+        last, same_losses = found["async"]
+        assert last in (4, 6) and same_losses == [True] * (9 - last)
 
 
 @pytest.mark.parametrize(("place", "files"), [("gs", 2), ("file", 1)], indirect=["place"])

@@ -12,6 +12,7 @@ from tests import forked
 from tests.conftest import StartDevstore
 
 PROGRAM = Path(__file__).with_name("fsdp_program.py")
+KILL_PROGRAM = Path(__file__).with_name("fsdp_kill_program.py")
 CONFIG = """
 [memory]
 arena_bytes = "16MiB"
@@ -20,16 +21,21 @@ arena_bytes = "80MiB"
 """
 
 
-def test_sharded_checkpoints(devstore: StartDevstore, tmp_path: Path) -> None:
+@pytest.fixture
+def environment(devstore: StartDevstore, tmp_path: Path) -> dict[str, str]:
+    """Of a job, with a store that has one bucket."""
     (tmp_path / "store" / "bucket").mkdir(parents=True)
     (tmp_path / "millrace.toml").write_text(CONFIG)
-    environment = {
+    return {
         **os.environ,
         "STORAGE_EMULATOR_HOST": devstore("--root", tmp_path / "store").url,
         "MILLRACE_CONFIG": str(tmp_path / "millrace.toml"),
         "GLOO_SOCKET_IFNAME": "lo",
         "OMP_NUM_THREADS": "1",
     }
+
+
+def test_sharded_checkpoints(environment: dict[str, str], tmp_path: Path) -> None:
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = forked.run([*launcher, PROGRAM, "gs://bucket/run"], tmp_path, environment)
     assert done.returncode == 0, done.stderr
@@ -45,6 +51,44 @@ def test_sharded_checkpoints(devstore: StartDevstore, tmp_path: Path) -> None:
     for file in kept:
         folder = tmp_path / "store" / "bucket" / "run" / file.parent
         assert (folder / ".metadata").exists() and len(list(folder.glob("*.distcp"))) == 2
+
+
+OURS = "millrace.dataflux.lightning.strategies:DatafluxFSDPStrategy"
+USERS = "user_strategy:UserStrategy"
+
+
+@pytest.mark.parametrize(
+    ("name", "world", "options"),
+    [
+        (OURS, 2, ["async"]),
+        (OURS, 4, ["dtensor"]),
+        (USERS, 2, []),
+        (USERS, 4, ["async"]),
+        (USERS, 2, ["async", "dtensor"]),
+    ],
+)
+def test_a_killed_run_continues(
+    name: str, world: int, options: list[str], environment: dict[str, str], tmp_path: Path
+) -> None:
+    """Killed by SIGKILL, resumed from its last whole checkpoint, the run goes through the losses of one that was not;
+    also by a strategy that was written for the reference."""
+
+    def run(folder: str, *more: str) -> tuple[int, list[str]]:
+        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world)]
+        uri = f"gs://bucket/{folder}"
+        done = forked.run([*launcher, KILL_PROGRAM, name, uri, "8", *options, *more], tmp_path, environment)
+        return done.returncode, [line for line in done.stdout.splitlines() if line.startswith("| ")] or [done.stderr]
+
+    status, whole = run("whole")
+    assert (status, [line.split()[1] for line in whole]) == (0, list("12345678")), whole
+    status, before = run("killed", "kill=6")
+    assert (status != 0, before) == (True, whole[:5])
+    bucket = tmp_path / "store" / "bucket"
+    folders = [file.parent for file in bucket.glob("killed/*/.metadata") if (file.parent / "meta.pt").exists()]
+    last = max(int(folder.name.partition("step=")[2].partition(".")[0]) for folder in folders)
+    assert last == 4 or (last == 2 and "async" in options)
+    (resumed,) = [folder for folder in folders if f"step={last}." in folder.name]
+    assert run("resumed", f"resume=gs://bucket/{resumed.relative_to(bucket)}") == (0, whole[last:])
 
 
 @pytest.mark.parametrize("kind", ["full", "other"])

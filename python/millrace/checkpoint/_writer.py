@@ -97,24 +97,16 @@ class Writer(_File):
         return self._tell()
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """To where the writer is, its end; io.UnsupportedOperation for any other place."""
-        at = self.tell()
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: at, io.SEEK_END: at}.get(whence)
-        if start is None:
-            raise ValueError(f"whence is {whence}: it must be 0, 1 or 2")
-        if start + offset != at:
-            raise io.UnsupportedOperation(f"seek to {start + offset}: {self._gone()}")
-        return at
+        """io.UnsupportedOperation, even to where the writer is: zipfile and others take that for a seekable file."""
+        raise self._gone("seek")
 
     def getvalue(self) -> bytes:
         """io.UnsupportedOperation: io.BytesIO has it, and this keeps no bytes."""
-        self._open()
-        raise io.UnsupportedOperation(f"getvalue: {self._gone()}")
+        raise self._gone("getvalue")
 
     def getbuffer(self) -> memoryview:
         """io.UnsupportedOperation, as getvalue()."""
-        self._open()
-        raise io.UnsupportedOperation(f"getbuffer: {self._gone()}")
+        raise self._gone("getbuffer")
 
     def flush(self) -> None:
         """Does nothing: full parts are on their way already, and close() sends the last one."""
@@ -198,10 +190,11 @@ class Writer(_File):
             raise ValueError(f"I/O operation on the closed checkpoint writer of {self.uri}")
         return self._ring
 
-    def _gone(self) -> str:
-        return (
-            f"the {self._tell()} bytes of {self.uri} that were written are on their way to the store already: write "
-            "into an io.BytesIO, and its getbuffer() into this writer"
+    def _gone(self, what: str) -> io.UnsupportedOperation:
+        self._open()
+        return io.UnsupportedOperation(
+            f"{what}: the bytes of {self.uri} are on their way to the store as they are written: write into an "
+            "io.BytesIO, and its getbuffer() into this writer"
         )
 
     def _tell(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 from typing import Any
 
@@ -16,18 +17,20 @@ except ImportError:  # torch 2.3.1, whose async_save copies by itself what is no
 
 
 def staged(value: Any, sharded_are_copies: bool = False) -> Any:
-    """The state with every tensor copied: plain ones, DTensors and ShardedTensors. Containers become dicts and lists.
+    """The state with every tensor copied: plain ones, DTensors and ShardedTensors.
 
-    sharded_are_copies: those of the last two kinds that are on the CPU were brought there for this and stay theirs.
+    The containers' types stay: torch saves the parts of a dict and a list by themselves, and a tuple as a whole.
+    sharded_are_copies: DTensors and ShardedTensors on the CPU were brought there for this alone.
     """
-    if isinstance(value, dict):
-        return {key: staged(each, sharded_are_copies) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [staged(each, sharded_are_copies) for each in value]
+    kind = type(value)
+    if kind in (dict, collections.OrderedDict):
+        return kind((key, staged(each, sharded_are_copies)) for key, each in value.items())
+    if kind in (list, tuple):
+        return kind(staged(each, sharded_are_copies) for each in value)
+    if kind in (torch.Tensor, torch.nn.Parameter):
+        return value.detach().to("cpu", copy=True)
     if not isinstance(value, torch.Tensor):
         return copy.deepcopy(value)
-    if type(value) in (torch.Tensor, torch.nn.Parameter):
-        return value.detach().to("cpu", copy=True)
     if not isinstance(value, ShardedTensor):
         value = value.detach()
     if value.device.type != "cpu":
