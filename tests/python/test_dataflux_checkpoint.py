@@ -232,14 +232,16 @@ def test_paths() -> None:
         assert path_utils.parse_gcs_path(text) == path_utils.parse_gcs_path(Path(text)) == expected
         assert path_utils.process_input_path(text) == path_utils.process_input_path(Path(text)) == text
     assert path_utils.parse_gcs_path("gs://bucket") == ("bucket", "")
-    with pytest.raises(ValueError, match="names no bucket"):
+    with pytest.raises(ValueError, match="names no bucket: write gs://bucket/name"):
         path_utils.parse_gcs_path("gs:///a")
-    with pytest.raises(TypeError, match="a str or a Path, not int"):
+    with pytest.raises(ValueError, match="a checkpoint's path is empty: write gs://bucket/name"):
+        path_utils.parse_gcs_path("")
+    with pytest.raises(TypeError, match="a checkpoint's path is a str or a Path, not int"):
         path_utils.parse_gcs_path(3)  # type: ignore[arg-type]
 
 
 def test_a_file_system(emulator: Server) -> None:
-    """As strategies that were written for the reference use that of a reader: for what lies beside the shards."""
+    """Users' strategies take that of a reader for what lies beside the shards."""
     fs = GCSDistributedReader("gs://bucket/fs", "p").fs
     assert isinstance(fs, GCSFileSystem) and fs.storage_client.project == "p"
     path = fs.concat_path(fs.init_path("gs://bucket/fs"), "meta.pt")
@@ -263,9 +265,9 @@ def test_a_file_system(emulator: Server) -> None:
         with pytest.raises(missing, match=r"meta\.pt"), fs.create_stream(path, "rb"):
             pass
     fs.rm_file("gs://bucket/fs/new.pt")
-    with pytest.raises(ValueError, match="within its bucket"):
+    with pytest.raises(ValueError, match="an object is renamed within its bucket"):
         fs.rename(path, "gs://other/fs/meta.pt")
-    with pytest.raises(ValueError, match="'rb' or 'wb'"), fs.create_stream(path, "r"):
+    with pytest.raises(ValueError, match="a stream is opened by 'rb' or 'wb'"), fs.create_stream(path, "r"):
         pass
     assert GCSDistributedWriter.validate_checkpoint_id("gcs://bucket/a") and fs.validate_checkpoint_id(Path("a"))
     with pytest.raises(ValueError, match="gs://"):
@@ -286,8 +288,9 @@ def test_arguments_of_torchs_writer(emulator: Server) -> None:
     with pytest.raises(TypeError, match="no_such"):
         GCSDistributedWriter(base, "p", no_such=1)
     safetensors = dcp.filesystem.SerializationFormat.SAFETENSORS
+    alone = "it writes torch.save's format, and reads it alone"
     for more in ({"serialization_format": safetensors}, {"_extensions": [object()]}):
-        with pytest.raises(ValueError, match=f"GCSDistributedWriter has no {next(iter(more))}"):
+        with pytest.raises(ValueError, match=f"GCSDistributedWriter has no {next(iter(more))}: {alone}"):
             GCSDistributedWriter(base, "p", **more)
     with pytest.raises(ValueError, match="GCSDistributedReader has no _extension_registry"):
         GCSDistributedReader(base, "p", _extension_registry=object())

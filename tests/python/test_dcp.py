@@ -532,7 +532,7 @@ def test_torch_save_is_read_from_the_front() -> None:
 def test_reading_warns_of_no_storage_class(place: str) -> None:
     """torch warns once a process of its own storage classes, which torch.save names."""
     save({"weights": torch.arange(9.0)}, place)
-    torch.storage._reset_warn_typed_storage_removal()  # type: ignore[no-untyped-call]
+    torch.storage._reset_warn_typed_storage_removal()
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message="TypedStorage is deprecated")
         assert same(load({"weights": torch.zeros(9)}, place)["weights"], torch.arange(9.0))

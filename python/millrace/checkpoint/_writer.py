@@ -9,7 +9,7 @@ import os
 import time
 import warnings
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
 from .. import _supervisor
 from ._save import Save, Saved, raise_unreported, watch
@@ -98,15 +98,15 @@ class Writer(_File):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         """io.UnsupportedOperation, even to where the writer is: zipfile and others take that for a seekable file."""
-        raise self._gone("seek")
+        self._refuse("seek")
 
     def getvalue(self) -> bytes:
         """io.UnsupportedOperation: io.BytesIO has it, and this keeps no bytes."""
-        raise self._gone("getvalue")
+        self._refuse("getvalue")
 
     def getbuffer(self) -> memoryview:
         """io.UnsupportedOperation, as getvalue()."""
-        raise self._gone("getbuffer")
+        self._refuse("getbuffer")
 
     def flush(self) -> None:
         """Does nothing: full parts are on their way already, and close() sends the last one."""
@@ -190,11 +190,10 @@ class Writer(_File):
             raise ValueError(f"I/O operation on the closed checkpoint writer of {self.uri}")
         return self._ring
 
-    def _gone(self, what: str) -> io.UnsupportedOperation:
+    def _refuse(self, what: str) -> NoReturn:
         self._open()
-        return io.UnsupportedOperation(
-            f"{what}: the bytes of {self.uri} are on their way to the store as they are written: write into an "
-            "io.BytesIO, and its getbuffer() into this writer"
+        raise io.UnsupportedOperation(
+            f"{what}: {self.uri} is sent as it is written; for that write an io.BytesIO, and then its bytes here"
         )
 
     def _tell(self) -> int:
