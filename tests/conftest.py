@@ -251,18 +251,16 @@ def devstore() -> Iterator[StartDevstore]:
     assert [server.process.returncode for server in servers] == [0] * len(servers)
 
 
-@pytest.fixture
-def fake_gcs(tmp_path: Path) -> Iterator[Server]:
-    """fake-gcs-server (third-party), empty, on a free port. scripts/test-servers builds it."""
+def start_fake_gcs(log: Path, *arguments: str | Path) -> Server:
+    """Starts fake-gcs-server (third-party) on a free port. scripts/test-servers builds it."""
     cache = CALLERS_CACHE / "millrace" / "test-servers"
     program = shutil.which("fake-gcs-server") or cache / "fake-gcs-server"
     assert Path(program).exists(), f"{program} is missing: run scripts/test-servers"
     port = free_port()
-    log = tmp_path / "fake-gcs-server.log"
     with log.open("w") as output:
         process = subprocess.Popen(
             [program, "-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-backend", "memory"]
-            + ["-public-host", f"127.0.0.1:{port}", "-external-url", f"http://127.0.0.1:{port}"],
+            + ["-public-host", f"127.0.0.1:{port}", "-external-url", f"http://127.0.0.1:{port}", *arguments],
             stdout=output,
             stderr=subprocess.STDOUT,
             text=True,
@@ -278,9 +276,18 @@ def fake_gcs(tmp_path: Path) -> Iterator[Server]:
 
     try:
         wait_for(answers, log.read_text)
-        yield server
-    finally:
+    except BaseException:
         server.stop()
+        raise
+    return server
+
+
+@pytest.fixture
+def fake_gcs(tmp_path: Path) -> Iterator[Server]:
+    """fake-gcs-server, empty."""
+    server = start_fake_gcs(tmp_path / "fake-gcs-server.log")
+    yield server
+    server.stop()
 
 
 # ---- supervisors ----
