@@ -35,6 +35,7 @@ class Side:
     name: str
     python: Path
     tree: Path
+    checkout: Path  # as it is, with the reference's library
     path: tuple[Path, ...]
 
     def environment(self, work: Path, url: str) -> dict[str, str]:
@@ -118,6 +119,6 @@ def sides(checkout: Path, work: Path, plain: bool) -> tuple[Side, Side]:
     control = copy_tree(checkout, work / "control", after_sed=False)
     ours = copy_tree(checkout, work / "millrace", after_sed=True)
     return (
-        Side("reference", python, control, (reference,) if reference else ()),
-        Side("millrace", python, ours, (BUILD / "python",)),
+        Side("reference", python, control, control, (reference,) if reference else ()),
+        Side("millrace", python, ours, control, (BUILD / "python",)),
     )

@@ -52,7 +52,7 @@ class Result:
 
 
 def command(program: Program, side: Side) -> list[str]:
-    values = {"tree": str(side.tree), "here": str(HERE), "bucket": BUCKET}
+    values = {"tree": str(side.tree), "checkout": str(side.checkout), "here": str(HERE), "bucket": BUCKET}
     return [str(side.python), *(re.sub(r"\{(\w+)\}", lambda m: values[m[1]], word) for word in program.words)]
 
 

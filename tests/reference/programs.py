@@ -15,7 +15,8 @@ TEXT = "demo/lightning/text_based"
 
 @dataclass(frozen=True)
 class Program:
-    """What is started, in a working directory of its own. In the words, {tree} is the checkout, {here} this folder."""
+    """What is started, in a working directory of its own. In the words, {tree} is its copy of the checkout,
+    {checkout} the one with the reference's library, {here} this folder."""
 
     file: str
     words: tuple[str, ...]
@@ -76,6 +77,7 @@ LIGHTNING_NOTEBOOK = (
 )
 
 PROGRAMS = [
+    Program("dataflux_pytorch", ("{here}/drivers/names.py", "{checkout}"), "every public name with its parameters"),
     Program(
         "README.md",
         ("{here}/drivers/blocks.py", "{tree}/README.md", *README_WORDS, "PROJECT_ID=project", f"BUCKET_NAME={BUCKET}")

@@ -13,15 +13,14 @@ from typing import Any
 
 import pytest
 
-from tests import forked
-from tests.conftest import ROOT, StartDevstore, start_devstore
-from tests.reference import compare, data, environment, execute, unit_tests
+from tests.conftest import ROOT
+from tests.reference import compare, environment, unit_tests
 from tests.reference.compare import ALIKE, BETTER, DIFFERENT, ORDER, SAME
 from tests.reference.execute import Result
-from tests.reference.programs import BUCKET, CANNOT, PROGRAMS, Program
+from tests.reference.programs import CANNOT, PROGRAMS, Program
 
 # A library by the reference's name that lists and downloads by Google's client, one object after the other.
-LIBRARY = '''
+LIBRARY = """
 from google.cloud import storage
 
 class Config:
@@ -39,7 +38,7 @@ class DataFluxMapStyleDataset:
 
     def __getitem__(self, number):
         return self.data_format_fn(self.bucket.blob(self.objects[number][0]).download_as_bytes())
-'''
+"""
 README = """
 ```python
 from dataflux_pytorch import dataflux_mapstyle_dataset
@@ -75,7 +74,8 @@ def test_a_run_prints_the_table(mock: Path) -> None:
     done = run(mock, "--only", "README.md (every block", "--no-unit-tests")
     assert (done.returncode, done.stderr) == (0, "")
     rows = done.stdout.splitlines()
-    assert rows[0] == "| program of the reference | devstore |" and rows[2] == "| `README.md`, every block | same: prints the same |"
+    assert rows[0] == "| program of the reference | devstore |"
+    assert rows[2] == "| `README.md`, every block | same: prints the same |"
     assert {path: path.read_bytes() for path in mock.rglob("*") if path.is_file()} == before
 
 
