@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT
-from tests.reference import compare, environment, unit_tests
+from tests.conftest import BUILD, ROOT
+from tests.reference import compare, data, environment, execute, unit_tests
 from tests.reference.compare import ALIKE, BETTER, DIFFERENT, ORDER, SAME
 from tests.reference.execute import Result
-from tests.reference.programs import CANNOT, PROGRAMS, Program
+from tests.reference.programs import BUCKET, CANNOT, PROGRAMS, Program
+from tests.stores import TEMPORARY_PREFIX
 
 # A library by the reference's name that lists and downloads by Google's client, one object after the other.
 LIBRARY = """
@@ -103,6 +104,35 @@ def test_the_sed() -> None:
 def test_programs_are_told_apart() -> None:
     names = [program.name for program in PROGRAMS]
     assert len(set(names)) == len(names) and not CANNOT.keys() & {program.file for program in PROGRAMS}
+
+
+# ---- what users do beyond the repository's programs ----
+
+VARIATIONS = [program for program in PROGRAMS if program.file.startswith("variations/")]
+PRINTED = environment.HERE / "variations" / "printed"  # by the reference, in tests/reference/run
+
+
+@pytest.mark.parametrize(
+    "program", VARIATIONS, ids=lambda program: " ".join([Path(program.file).stem, program.variant])
+)
+def test_variations_print_what_the_reference_prints(program: Program, tmp_path: Path) -> None:
+    tree, folder = tmp_path / "tree", tmp_path / "data"
+    (tree / "variations").mkdir(parents=True)
+    folder.mkdir()
+    for kind in program.data:
+        data.KINDS[kind](folder)
+    path = tree / program.file
+    path.write_text(environment.moved((environment.HERE / program.file).read_text()))
+    side = environment.Side("millrace", Path(sys.executable), tree, tree, (BUILD / "python",))
+    found = execute.execute(program, side, "devstore", folder, tmp_path / "work")
+    assert not found.failed, found.said[0]
+    name = "-".join([path.stem, program.variant]).strip("-")
+    expected = (PRINTED / f"{name}.txt").read_text().splitlines()
+    lines = found.printed[0].splitlines()
+    assert len(lines) == len(expected)
+    differing = [(one, other) for one, other in zip(expected, lines) if one != other]
+    assert [other for one, other in differing if not compare.GAIN.search(one) or ": raises " in other] == []
+    assert not any(name.startswith(f"{BUCKET}/{TEMPORARY_PREFIX}") for name in found.names)
 
 
 # ---- what counts as a difference ----

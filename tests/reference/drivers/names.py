@@ -57,9 +57,9 @@ def names(file: Path, module: str) -> Iterator[Named]:
             for each in methods:
                 if not each.name.startswith("_"):
                     yield module, f"{node.name}.{each.name}", parameters(each)
-        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            if node.targets[0].id.isupper():
-                yield module, node.targets[0].id, []
+        elif isinstance(node, ast.Assign):
+            constants = [each.id for each in node.targets if isinstance(each, ast.Name) and each.id.isupper()]
+            yield from ((module, name, []) for name in constants)
 
 
 def all_names(tree: Path) -> Iterator[Named]:

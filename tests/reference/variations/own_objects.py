@@ -47,9 +47,9 @@ def without_some(dataset):
 
 for name, (kind, config) in KINDS.items():
     for change in (by_size, reversed_in_place, shuffled, filtered, half, twice, without_some):
-        dataset = kind("project", sys.argv[1], config(prefix="objects/", sort_listing_results=True))
-        change(dataset)
-        for workers in (0, 2):
+        for workers in (0, 2):  # each with its own: forked workers of the reference would share a client's connection
+            dataset = kind("project", sys.argv[1], config(prefix="objects/", sort_listing_results=True))
+            change(dataset)
             digest, count = hashlib.sha256(), 0
             for batch in torch.utils.data.DataLoader(dataset, batch_size=7, num_workers=workers):
                 for content in batch:
