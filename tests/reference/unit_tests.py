@@ -2,9 +2,9 @@
 
 They give the library a fake of google-cloud-storage that lives in the process. millrace downloads in other processes:
 both sides are given Google's client and the run's store instead (drivers/fake_gcs.py). What the reference does not pass
-then either is left out. What still fails is classed: "internal"
-where the test replaces or calls something within the reference's library, "on purpose" where docs/migrating.md tells of
-the difference. Anything else is "behaviour", and fails the run.
+then either is left out. What still fails is classed: "internal" where the test replaces or calls something within the
+reference's library, "on purpose" where docs/migrating.md tells of the difference. Anything else is "behaviour", and
+fails the run.
 """
 
 from __future__ import annotations
@@ -36,6 +36,13 @@ CLASSES = [  # of file::test, the first that matches
     (r"^test_dataflux_mapstyle_dataset::test_list_GCS_blobs_with_spawn_multiprocess", MOCKED),
     (r"^test_dataflux_mapstyle_dataset::test_init_without_storage_client_constructed_when_needed", MOCKED),
 ]
+# The tests take these from the modules, where they serve the reference's checks, before they come to what they test.
+CONSTANTS = """
+from millrace.dataflux import dataflux_iterable_dataset, dataflux_mapstyle_dataset
+
+for module in (dataflux_iterable_dataset, dataflux_mapstyle_dataset):
+    module.FORK, module.CREATE, module.DELETE = "fork", "storage.objects.create", "storage.objects.delete"
+"""
 
 
 def class_of(name: str) -> str:
@@ -76,6 +83,7 @@ def run(pair: tuple[Side, Side], work: Path) -> int:
         return 0
     for side in pair:
         shutil.copy(HERE / "drivers" / "fake_gcs.py", side.tree / FAKE)
+    (ours.tree / FOLDER / "conftest.py").write_text(CONSTANTS)
     # The reference's own listing and downloads would be found through the submodule.
     for path in (ours.tree / FAKE).parent.parent.glob("*.py"):
         path.write_text("")
