@@ -140,6 +140,10 @@ def compare(program: Program, control: Result, ours: Result, trees: tuple[str, s
         return Verdict(BETTER, f"the reference fails: {control.error()}")
 
     found = [counts(ours)]
+    lines = [[normal(text, tree) for text in side.printed] for side, tree in zip((control, ours), trees)]
+    gained = [gain for one, other in zip(*lines) for gain in gains(one, other)]
+    if gained:
+        return Verdict(BETTER, f"where the reference raises: {'; '.join(gained)}")
     theirs_seen, ours_seen = epochs(control), epochs(ours)
     ordered = theirs_seen == ours_seen
     loose = [without_order(each) for each in theirs_seen] == [without_order(each) for each in ours_seen]
@@ -147,12 +151,8 @@ def compare(program: Program, control: Result, ours: Result, trees: tuple[str, s
         text = f"trained on {counts(ours)}; the reference on {counts(control)}"
         return Verdict(DIFFERENT, text, detail_of(control, ours))
     if program.prints:
-        lines = [[normal(text, tree) for text in side.printed] for side, tree in zip((control, ours), trees)]
         if lines[0] != lines[1]:
             ordered = False
-            gained = [gain for one, other in zip(*lines) for gain in gains(one, other)]
-            if gained:
-                return Verdict(BETTER, f"where the reference raises: {'; '.join(gained)}")
             if [sorted(each) for each in lines[0]] != [sorted(each) for each in lines[1]]:
                 differing = [line for line in lines[1][0] if line not in lines[0][0]][:5]
                 missing = [line for line in lines[0][0] if line not in lines[1][0]][:5]

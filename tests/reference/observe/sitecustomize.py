@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.machinery
+import itertools
 import json
 import os
 import sys
@@ -44,7 +45,7 @@ def digest(value: Any) -> str:
 
 
 def samples(batch: Any) -> list[str]:
-    """The digest of each sample of a batch: a row of the tensors that were collated, or an element of a list."""
+    """The digest of each sample of a batch: a row of the columns that were collated, or an element of a list."""
     import torch
 
     if isinstance(batch, dict):
@@ -52,8 +53,9 @@ def samples(batch: Any) -> list[str]:
     if isinstance(batch, torch.Tensor) and batch.ndim:
         return [digest(row) for row in batch]
     if isinstance(batch, (list, tuple)):
-        if batch and all(isinstance(each, torch.Tensor) and each.ndim for each in batch):
-            return [digest(rows) for rows in zip(*batch)]
+        columns = [each for each in batch if isinstance(each, list) or (isinstance(each, torch.Tensor) and each.ndim)]
+        if batch and len(columns) == len(batch) and len({len(each) for each in columns}) == 1:
+            return [digest(rows) for rows in zip(*columns)]
         return [digest(each) for each in batch]
     return [digest(batch)]
 
@@ -79,13 +81,13 @@ def after_torch(torch: ModuleType) -> None:
         numpy.random.seed(0)
     if not FOLDER:
         return
-    loaders: dict[int, tuple[int, int]] = {}
+    numbers = itertools.count()
     plain = torch.utils.data.DataLoader.__iter__
 
     def observed(self: Any) -> Iterator[Any]:
-        number, epoch = loaders.get(id(self), (len(loaders), 0))
-        loaders[id(self)] = (number, epoch + 1)
-        return noted(plain(self), number, epoch)
+        seen = self.__dict__.setdefault("_observed", {"number": next(numbers), "epochs": 0})
+        seen["epochs"] += 1
+        return noted(plain(self), seen["number"], seen["epochs"] - 1)
 
     torch.utils.data.DataLoader.__iter__ = observed
 
@@ -94,6 +96,19 @@ def after_models(module: Any) -> None:
     """7 billion parameters are too many here: its table of models gets small ones by the same names."""
     for model in module.models.values():
         model.model_layers, model.intermediate_size, model.hidden_size, model.vocab_size = 2, 32, 16, 64
+
+
+def after_buffer(module: Any) -> None:
+    """torch 2.15 closes a file of a distributed checkpoint twice, and the reference's cannot be: its saves all fail
+    (`I/O operation on closed file`). Mended in the control, so that there is something to compare with."""
+    buffer = module.DatafluxCheckpointBuffer
+    plain = buffer.close
+
+    def close(self: Any) -> None:
+        if not self.closed:
+            plain(self)
+
+    buffer.close = close
 
 
 class Hook:
@@ -123,3 +138,4 @@ class Hook:
 
 sys.meta_path.insert(0, Hook("torch", after_torch))
 sys.meta_path.insert(0, Hook(SMALL_MODEL, after_models))
+sys.meta_path.insert(0, Hook("dataflux_pytorch.dataflux_checkpoint", after_buffer))

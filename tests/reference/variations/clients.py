@@ -18,6 +18,7 @@ class OurClient(storage.Client):
 def main():
     warnings.simplefilter("ignore")
     multiprocessing.set_start_method(sys.argv[2])
+    workers = 2 if sys.argv[2] == "fork" else 1  # each imports torch
     clients = {
         "no client": lambda: None,
         "a client": lambda: storage.Client(project="project"),
@@ -33,7 +34,7 @@ def main():
                 config = module.Config(prefix="objects/", sort_listing_results=True, num_processes=1)
                 dataset = dataset_class("project", sys.argv[1], config, len, client())
                 count, digest = 0, hashlib.sha256()
-                for batch in torch.utils.data.DataLoader(dataset, batch_size=10, num_workers=2):
+                for batch in torch.utils.data.DataLoader(dataset, batch_size=10, num_workers=workers):
                     digest.update(repr(batch.tolist()).encode())
                     count += len(batch)
                 print(label, count, digest.hexdigest()[:16])

@@ -53,7 +53,7 @@ for number, (kind, form) in enumerate(forms.items()):
         try:
             function(named(form, f"{function.__name__}-{number}"))
             print(function.__name__, kind, "saved and loaded")
-        except Exception as error:
+        except BaseException as error:  # torch's CheckpointException is no Exception
             refused = isinstance(error, (ValueError, TypeError)) or type(error).__name__ == "CheckpointException"
             print(function.__name__, kind, "refused" if refused else type(error).__name__)
 plain = DatafluxCheckpoint("project", bucket)
