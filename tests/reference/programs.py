@@ -270,5 +270,6 @@ PROGRAMS += [
     variation("clients", "spawn"),
     variation("clients", "forkserver"),
     variation("every_field"),
+    variation("lists_anew", saves=True),
     variation("paths", saves=True),
 ]
