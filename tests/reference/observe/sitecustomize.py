@@ -111,6 +111,18 @@ def after_buffer(module: Any) -> None:
     buffer.close = close
 
 
+def after_fsdp(module: Any) -> None:
+    """Lightning's strategy leaves the device to torch, which then asks for an accelerator: here it is the CPU."""
+
+    def on_cpu(self: Any, model: Any) -> Any:
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel
+
+        return FullyShardedDataParallel(model, device_id=torch.device("cpu"), use_orig_params=True)
+
+    module.FSDPStrategy._setup_model = on_cpu
+
+
 class Hook:
     """A finder that calls a function with a module as soon as that has been imported."""
 
@@ -139,3 +151,4 @@ class Hook:
 sys.meta_path.insert(0, Hook("torch", after_torch))
 sys.meta_path.insert(0, Hook(SMALL_MODEL, after_models))
 sys.meta_path.insert(0, Hook("dataflux_pytorch.dataflux_checkpoint", after_buffer))
+sys.meta_path.insert(0, Hook("lightning.pytorch.strategies.fsdp", after_fsdp))
