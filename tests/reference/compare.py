@@ -94,12 +94,17 @@ def load(path: Path) -> Any:
     return state
 
 
+def plain(name: str) -> str:
+    """A shard's name without the id of its save, which millrace adds so that a save never overwrites the last one."""
+    return re.sub(r"(__\d+_\d+)-[0-9a-f]+\.distcp$", r"\1.distcp", name)
+
+
 def objects(folder: Path) -> dict[str, str]:
-    """Name -> digest. A folder of torch.distributed.checkpoint is one: which process writes what is not promised."""
+    """Name -> digest."""
     found = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file():
-            name = str(path.relative_to(folder))
+            name = plain(str(path.relative_to(folder)))
             found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
     return found
 
@@ -161,8 +166,9 @@ def compare(program: Program, control: Result, ours: Result, trees: tuple[str, s
     same, text = same_saved(control, ours)
     if not same:
         return Verdict(DIFFERENT, text)
-    if control.names != ours.names:
-        return Verdict(DIFFERENT, f"leaves {sorted(ours.names ^ control.names)} on one side only")
+    theirs_left, ours_left = ({plain(name) for name in side.names} for side in (control, ours))
+    if theirs_left != ours_left:
+        return Verdict(DIFFERENT, f"leaves {sorted(ours_left ^ theirs_left)} on one side only")
     if control.files != ours.files:
         return Verdict(DIFFERENT, f"files {sorted(ours.files)}, the reference's {sorted(control.files)}")
     found += [text] if text else []

@@ -203,6 +203,9 @@ def test_checkpoints_are_the_same_by_what_they_load_as(result: Result, tmp_path:
     assert verdict(result, saved=mine) == DIFFERENT
     (mine / "b" / "x").unlink()
     assert verdict(result, saved=mine) == DIFFERENT
+    (mine / "b" / "__0_0-12ab.distcp").write_bytes((result.saved / "b" / "x").read_bytes())
+    (result.saved / "b" / "x").rename(result.saved / "b" / "__0_0.distcp")
+    assert verdict(result, saved=mine) == SAME
 
 
 def test_every_failing_unit_test_needs_a_class() -> None:
