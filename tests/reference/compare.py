@@ -35,7 +35,7 @@ def normal(printed: str, tree: str) -> list[str]:
         if "it/s" in line or "s/it" in line or "\r" in line:
             continue
         line = re.sub(r"0x[0-9a-f]+", "0x", line)
-        line = re.sub(r"\d+\.\d+(e[-+]?\d+)?|\b\d+m\d+s\b|\b(in|took) \d+s\b", "#", line)
+        line = re.sub(r"\d+\.\d+(e[-+]?\d+)?|\b\d+m\d+s\b|\b(in|took) \d+s\b|\(\d+:\d\d:\d\d\)", "#", line)
         lines.append(line.replace("millrace.dataflux", "dataflux_pytorch").rstrip())
     return lines
 
