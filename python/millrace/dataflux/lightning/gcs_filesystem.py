@@ -48,7 +48,7 @@ class GCSFileSystem(_storage.ClientHolder):
         return Path(path) / suffix
 
     def init_path(self, path: PathLike) -> Path:
-        return Path(path)
+        return path if isinstance(path, Path) else Path(path)
 
     def rename(self, path: PathLike, new_path: PathLike) -> None:
         """Copies the object and removes the old one: there is no other way for an object."""
