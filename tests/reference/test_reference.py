@@ -112,8 +112,14 @@ VARIATIONS = [program for program in PROGRAMS if program.file.startswith("variat
 PRINTED = environment.HERE / "variations" / "printed"  # by the reference, in tests/reference/run
 
 
+# Where millrace differs: docs/migrating.md, "a second data set of the same bucket and prefix".
+DIFFERS = pytest.mark.xfail(strict=True, reason="a job lists once a node")
+
+
 @pytest.mark.parametrize(
-    "program", VARIATIONS, ids=lambda program: " ".join([Path(program.file).stem, program.variant])
+    "program",
+    [pytest.param(each, marks=DIFFERS if "lists_anew" in each.file else ()) for each in VARIATIONS],
+    ids=lambda program: " ".join([Path(program.file).stem, program.variant]),
 )
 def test_variations_print_what_the_reference_prints(program: Program, tmp_path: Path) -> None:
     tree, folder = tmp_path / "tree", tmp_path / "data"
