@@ -1,6 +1,6 @@
 """Trains with an FSDP strategy on the CPU, in a rank of torchrun, and may be killed in the middle.
 
-    fsdp_kill_program.py MODULE:CLASS FOLDER STEPS [async] [dtensor] [kill=STEP] [resume=CHECKPOINT]
+    fsdp_kill_program.py MODULE:CLASS FOLDER STEPS [async] [dtensor] [full] [kill=STEP] [resume=CHECKPOINT]
 
 Saves into FOLDER every second step. Rank 0 says each step and its loss. The class takes the arguments of
 DatafluxFSDPStrategy, and may be in a file beside the program or on PYTHONPATH.
@@ -64,7 +64,7 @@ def strategy(name: str, use_async: bool, **more: Any) -> Any:
                 return super().load_checkpoint(checkpoint_path, weights_only)
             return super().load_checkpoint(checkpoint_path)  # of a time when Lightning had no such argument
 
-    return OnCpu("a-project", None, use_async=use_async, state_dict_type="sharded", use_orig_params=True, **more)
+    return OnCpu("a-project", None, use_async=use_async, use_orig_params=True, **more)
 
 
 def main() -> None:
@@ -73,14 +73,16 @@ def main() -> None:
     options = dict(one.partition("=")[::2] for one in more)
     torch.distributed.init_process_group("gloo")
     world = torch.distributed.get_world_size()
-    mesh = {"device_mesh": init_device_mesh("cpu", (world,))} if "dtensor" in options else {}
+    more_arguments: dict[str, Any] = {"state_dict_type": "full" if "full" in options else "sharded"}
+    if "dtensor" in options:
+        more_arguments["device_mesh"] = init_device_mesh("cpu", (world,))
     torch.manual_seed(1)
     data = [torch.rand(8)] * 8 * world  # what a resumed run is given is the same
     trainer = pl.Trainer(
         max_steps=int(steps),
         accelerator="cpu",
         devices=world,
-        strategy=strategy(name, "async" in options, **mesh),
+        strategy=strategy(name, "async" in options, **more_arguments),
         logger=False,
         enable_progress_bar=False,
         enable_model_summary=False,

@@ -61,7 +61,7 @@ USERS = "user_strategy:UserStrategy"
     ("name", "world", "options"),
     [
         (OURS, 2, ["async"]),
-        (OURS, 4, ["dtensor"]),
+        (OURS, 4, ["dtensor", "full"]),
         (USERS, 2, []),
         (USERS, 4, ["async"]),
         (USERS, 2, ["async", "dtensor"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from ...lightning import FSDPStrategy
@@ -10,15 +11,22 @@ from .. import _storage
 from .dataflux_lightning_checkpoint import DatafluxLightningCheckpoint
 from .path_utils import uri
 
+log = logging.getLogger("millrace")
 __all__ = ["DatafluxFSDPStrategy"]
 
 
 class DatafluxFSDPStrategy(_storage.ClientHolder, FSDPStrategy):
-    """millrace.lightning.FSDPStrategy under the reference's name: for paths of buckets alone."""
+    """millrace.lightning.FSDPStrategy under the reference's name: for paths of buckets alone.
+
+    The reference writes a folder by torch.distributed.checkpoint whatever state_dict_type is; either resumes in both.
+    """
 
     def __init__(self, project_name: Any, storage_client: Any, use_async: bool = False, **kwargs: Any) -> None:
         self._take_client(project_name, storage_client)
         self._prefer()
+        if kwargs.get("state_dict_type") == "full":
+            log.info("DatafluxFSDPStrategy: a sharded checkpoint is saved for state_dict_type='full' too")
+            kwargs["state_dict_type"] = "sharded"
         super().__init__(use_async=use_async, **kwargs)
         self.use_async = use_async
         self.checkpoint_io = DatafluxLightningCheckpoint(project_name, storage_client)
