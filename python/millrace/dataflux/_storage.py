@@ -1,22 +1,11 @@
-"""What the reference's checkpoint classes have in common: a project, a storage_client, Google's errors."""
+"""What the reference's checkpoint classes have in common: a project and a storage_client."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 from .._supervisor import prefer
-from . import _config, _google
-
-
-@contextlib.contextmanager
-def errors() -> Iterator[None]:
-    """FileNotFoundError and PermissionError are Google's NotFound and Forbidden too, as programs catch them."""
-    try:
-        yield
-    except (FileNotFoundError, PermissionError) as error:
-        raise _google.like_google_s(error) from error
+from . import _config
 
 
 class ClientHolder:

@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import checkpoint
 from .._supervisor import prefer
-from . import _config, _storage
+from . import _config, _google, _storage
 
 __all__ = ["DatafluxCheckpoint", "DatafluxCheckpointBuffer"]
 
@@ -31,7 +31,7 @@ class DatafluxCheckpoint(_storage.ClientHolder):
     def reader(self, object_name: str) -> checkpoint.Reader:
         """The object as a seekable file. FileNotFoundError if it is not there, which is Google's NotFound too."""
         self._prefer()
-        with _storage.errors():
+        with _google.errors():
             return checkpoint.reader(self._uri(object_name))
 
     def writer(self, object_name: str) -> checkpoint.Writer:

@@ -8,7 +8,7 @@ from ...lightning import CheckpointIO
 from ...lightning._checkpoint_io import remove, to_cpu
 from ...lightning._location import PathLike
 from ...lightning._package import module
-from .. import _storage
+from .. import _google, _storage
 from . import path_utils
 
 __all__ = ["DatafluxLightningAsyncCheckpoint", "DatafluxLightningCheckpoint"]
@@ -29,7 +29,7 @@ class DatafluxLightningCheckpoint(_storage.ClientHolder, CheckpointIO):
     def save_checkpoint(self, checkpoint: dict[str, Any], path: PathLike, storage_options: Any = None) -> None:
         place = path_utils.uri(path)
         self._prefer()
-        with _storage.errors():
+        with _google.errors():
             super().save_checkpoint(checkpoint, place)
 
     def load_checkpoint(
@@ -37,14 +37,14 @@ class DatafluxLightningCheckpoint(_storage.ClientHolder, CheckpointIO):
     ) -> dict[str, Any]:
         place = path_utils.uri(path)
         self._prefer()
-        with _storage.errors():
+        with _google.errors():
             return super().load_checkpoint(place, map_location, weights_only, state=state)
 
     def remove_checkpoint(self, path: PathLike) -> None:
         """Removes an object, or all objects of a sharded checkpoint. FileNotFoundError where there is neither."""
         place = path_utils.uri(path)
         self._prefer()
-        with _storage.errors():
+        with _google.errors():
             remove(place, missing_ok=False)
 
 

@@ -16,7 +16,7 @@ from ... import checkpoint
 from ...dcp import StorageReader, StorageWriter
 from ...dcp._layout import base_uri
 from ...lightning._location import PathLike
-from .. import _storage
+from .. import _google, _storage
 from .path_utils import parse_gcs_path, uri
 
 __all__ = ["GCSDistributedReader", "GCSDistributedWriter", "GCSFileSystem"]
@@ -39,7 +39,7 @@ class GCSFileSystem(_storage.ClientHolder):
         if mode not in ("wb", "rb"):
             raise ValueError(f"{place}: mode is {mode!r}; a stream is opened by 'rb' or 'wb'")
         self._prefer()
-        with _storage.errors():
+        with _google.errors():
             stream: Any = checkpoint.writer(place) if mode == "wb" else checkpoint.reader(place)
         with stream:
             yield stream
@@ -73,7 +73,7 @@ class GCSFileSystem(_storage.ClientHolder):
     def rm_file(self, path: PathLike) -> None:
         place = uri(path)
         self._prefer()
-        with _storage.errors():
+        with _google.errors():
             checkpoint.remove(place)
 
     @classmethod

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...lightning import FSDPStrategy
 from ...lightning._location import PathLike
-from .. import _storage
+from .. import _google, _storage
 from .dataflux_lightning_checkpoint import DatafluxLightningCheckpoint
 from .path_utils import uri
 
@@ -35,7 +35,7 @@ class DatafluxFSDPStrategy(_storage.ClientHolder, FSDPStrategy):
         super().save_checkpoint(checkpoint, uri(self.broadcast(filepath)), storage_options)
 
     def load_checkpoint(self, checkpoint_path: PathLike, weights_only: bool | None = None) -> dict[str, Any]:
-        with _storage.errors():
+        with _google.errors():
             return super().load_checkpoint(uri(self.broadcast(checkpoint_path)), weights_only)
 
     def remove_checkpoint(self, filepath: PathLike) -> None:
