@@ -71,6 +71,56 @@ START_TEST(crc64nvme)
 }
 END_TEST
 
+START_TEST(crc64nvme_known_values)
+{
+    /* The NVM Command Set specification's test vectors, and the check value of the catalogue of CRCs. */
+    static unsigned char block[4096];
+    ck_assert_uint_eq(mr_crc64nvme(0, "123456789", 9), UINT64_C(0xae8b14860a799888));
+    ck_assert_uint_eq(mr_crc64nvme(0, "", 0), 0);
+    ck_assert_uint_eq(mr_crc64nvme(0, block, sizeof block), UINT64_C(0x6482d367eb22b64e));
+    memset(block, 0xff, sizeof block);
+    ck_assert_uint_eq(mr_crc64nvme(0, block, sizeof block), UINT64_C(0xc0ddba7302eca3ac));
+    ck_assert_uint_eq(mr_crc64nvme_by_tables(0, block, sizeof block), UINT64_C(0xc0ddba7302eca3ac));
+}
+END_TEST
+
+START_TEST(crc64nvme_is_the_same_by_tables_at_any_cut)
+{
+    static unsigned char data[1500];
+    for (size_t i = 0; i < sizeof data; i++)
+        data[i] = (unsigned char)mr_mix64(i);
+    for (size_t length = 0; length + 16 < sizeof data; length += 7) {
+        const unsigned char *at = data + length % 16;
+        uint64_t crc = mr_crc64nvme(0, at, length);
+        ck_assert_uint_eq(crc, mr_crc64nvme_by_tables(0, at, length));
+        ck_assert_uint_eq(crc, mr_crc64nvme(mr_crc64nvme(0, at, length / 3), at + length / 3, length - length / 3));
+    }
+}
+END_TEST
+
+START_TEST(checksums_as_text)
+{
+    struct mr_checksum sum = {MR_CHECKSUM_CRC64NVME, 0}, back = {MR_CHECKSUM_NONE, 5};
+    char text[MR_CHECKSUM_TEXT_SIZE];
+    mr_checksum_add(&sum, "123456789", 9);
+    ck_assert_str_eq(mr_checksum_to_base64(&sum, text), "rosUhgp5mIg=");
+    ck_assert_int_eq(mr_checksum_from_base64(&back, MR_CHECKSUM_CRC64NVME, text, 12), 0);
+    ck_assert_uint_eq(back.value, sum.value);
+    static const char *const bad[] = {
+        "rosUhgp5mIg", "rosUhgp5mIh=", "rosUhgp5mI==", "rosUhgp5mIg=-3", "ros Uhgp5mIg", ""};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        ck_assert_int_eq(mr_checksum_from_base64(&back, MR_CHECKSUM_CRC64NVME, bad[i], strlen(bad[i])), -1);
+    sum = (struct mr_checksum){MR_CHECKSUM_CRC32C, 0};
+    mr_checksum_add(&sum, "123456789", 9);
+    ck_assert_str_eq(mr_checksum_to_base64(&sum, text), "4waSgw==");
+    ck_assert_str_eq(mr_checksum_name(MR_CHECKSUM_CRC64NVME), "crc64nvme");
+    sum = (struct mr_checksum){MR_CHECKSUM_NONE, 7};
+    mr_checksum_add(&sum, "1", 1);
+    ck_assert_uint_eq(sum.value, 7);
+    ck_assert_str_eq(mr_checksum_to_base64(&sum, text), "");
+}
+END_TEST
+
 START_TEST(crc32c_combine_property)
 {
     unsigned char data[5000];
@@ -127,6 +177,9 @@ int main(void)
     tcase_add_test(tc, crc32c_known_values);
     tcase_add_test(tc, crc32c_combine_property);
     tcase_add_test(tc, crc64nvme);
+    tcase_add_test(tc, crc64nvme_known_values);
+    tcase_add_test(tc, crc64nvme_is_the_same_by_tables_at_any_cut);
+    tcase_add_test(tc, checksums_as_text);
     tcase_add_test(tc, uri_forms);
     return mr_suite_run("base", tc);
 }

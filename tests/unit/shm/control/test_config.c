@@ -156,9 +156,9 @@ START_TEST(test_check)
     config.gcs.cleartext_credentials = MR_CLEARTEXT_ALLOW;
     ck_assert_int_eq(mr_config_check(&config), 0);
     config.gcs.cleartext_credentials = MR_CLEARTEXT_REFUSE;
-    config.gcs.auth = MR_GCS_AUTH_ANONYMOUS;
+    config.gcs.auth = MR_AUTH_ANONYMOUS;
     ck_assert_int_eq(mr_config_check(&config), 0);
-    config.gcs.auth = MR_GCS_AUTH_DEFAULT;
+    config.gcs.auth = MR_AUTH_DEFAULT;
     static const char *const good[] = {"https://store.example.org", "store.example.org", "http://127.0.0.1:1",
                                        "http://localhost/", "http://[::1]:9"};
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
@@ -201,7 +201,7 @@ START_TEST(test_to_a_worker_and_back)
     ck_assert_uint_eq(back.fetch.connections, 77);
     ck_assert_uint_eq(back.memory.arena_bytes, 0);
     ck_assert_str_eq(back.gcs.endpoint, "http://127.0.0.1:1");
-    ck_assert_uint_eq(back.gcs.auth, MR_GCS_AUTH_ANONYMOUS);
+    ck_assert_uint_eq(back.gcs.auth, MR_AUTH_ANONYMOUS);
     ck_assert_uint_eq(back.http.headers.count, 2);
     ck_assert_str_eq(back.http.headers.items[1], "b: 2");
     ck_assert_uint_eq(back.dataset_count, 1);
