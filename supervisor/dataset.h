@@ -49,7 +49,7 @@ struct mr_dataset {
     struct mr_name_ranges ranges;
     struct mr_child *concat; /* who puts the ranges' indexes together, or searches for a saved one */
     enum mr_dataset_load load;
-    char *place;                       /* path or gs:// URI of its saved index; "" */
+    char *place;                       /* path or URI of its saved index; "" */
     char wanted[MR_INDEX_DIGEST_SIZE]; /* only the listing of this digest will do; "" */
     uint32_t like;                     /* with `wanted`: the data set that is the same but for that */
     uint64_t stale;                    /* generation or inode of a saved index that is too old; 0 */

@@ -65,12 +65,26 @@ struct mr_store *mr_net_store(struct mr_net *net, enum mr_scheme scheme, const c
         if (at->scheme == scheme && strcmp(at->bucket, bucket) == 0)
             return at->store;
     }
+    const struct mr_s3_options s3 = {
+        .region = config->s3.region,
+        .profile = config->s3.profile,
+        .addressing = (enum mr_s3_addressing)config->s3.addressing,
+        .checksums = (enum mr_s3_checksums)config->s3.checksums,
+        .encryption = (enum mr_s3_encryption)config->s3.encryption,
+        .kms_key_id = config->s3.kms_key_id,
+        .customer_key_file = config->s3.customer_key_file,
+        .requester_pays = config->s3.requester_pays == MR_REQUESTER_PAYS,
+        .cleartext = config->s3.cleartext_credentials == MR_CLEARTEXT_ALLOW,
+    };
+    const char *endpoint = scheme == MR_SCHEME_S3 ? config->s3.endpoint : config->gcs.endpoint;
+    uint64_t auth = scheme == MR_SCHEME_S3 ? config->s3.auth : config->gcs.auth;
     struct mr_store_options options = {
         .scheme = scheme,
         .bucket = bucket,
-        .endpoint = config->gcs.endpoint[0] ? config->gcs.endpoint : NULL,
-        .auth = config->gcs.auth == MR_GCS_AUTH_ANONYMOUS ? "anonymous" : NULL,
+        .endpoint = endpoint[0] ? endpoint : NULL,
+        .auth = auth == MR_AUTH_ANONYMOUS ? "anonymous" : NULL,
         .user_project = config->gcs.user_project[0] ? config->gcs.user_project : NULL,
+        .s3 = &s3,
         .stall_timeout_ms = (unsigned)config->http.stall_timeout_ms,
         .http = net->http,
     };

@@ -296,7 +296,7 @@ static int check_checkpoint(const struct mr_config *config)
 
 static int check_cleartext(const struct mr_config *config)
 {
-    if (!mr_uri_is_cleartext(config->gcs.endpoint) || config->gcs.auth == MR_GCS_AUTH_ANONYMOUS ||
+    if (!mr_uri_is_cleartext(config->gcs.endpoint) || config->gcs.auth == MR_AUTH_ANONYMOUS ||
         config->gcs.cleartext_credentials == MR_CLEARTEXT_ALLOW)
         return 0;
     mr_error_set(MR_E_CONFIG,

@@ -21,7 +21,9 @@ enum mr_tail { MR_TAIL_SHORT, MR_TAIL_DROP, MR_TAIL_PAD };
 enum mr_on_error { MR_ON_ERROR_RAISE, MR_ON_ERROR_SKIP, MR_ON_ERROR_REPLACE };
 enum mr_huge_pages { MR_HUGE_PAGES_AUTO, MR_HUGE_PAGES_NEVER };
 enum mr_compose { MR_COMPOSE_AUTO, MR_COMPOSE_ALWAYS, MR_COMPOSE_NEVER };
-enum mr_gcs_auth { MR_GCS_AUTH_DEFAULT, MR_GCS_AUTH_ANONYMOUS };
+enum mr_auth_mode { MR_AUTH_DEFAULT, MR_AUTH_ANONYMOUS };
+/* Those of [s3] in the order of worker/store/s3.h. */
+enum mr_requester { MR_OWNER_PAYS, MR_REQUESTER_PAYS };
 enum mr_cleartext { MR_CLEARTEXT_REFUSE, MR_CLEARTEXT_ALLOW };
 
 #define MR_CONFIG_PRIVATE_ARENA_BYTES (UINT64_C(256) << 20) /* of a private supervisor: each of its two arenas */
@@ -34,7 +36,7 @@ struct mr_config_dataset {
     struct mr_strings uris; /* uri or uris: at least one */
     uint64_t tail;          /* enum mr_tail */
     uint64_t on_error;      /* enum mr_on_error */
-    char *index;            /* path or gs:// URI of its saved index */
+    char *index;            /* path or URI of its saved index */
 };
 
 struct mr_config {
@@ -77,10 +79,20 @@ struct mr_config {
     } checkpoint;
     struct {
         char *endpoint;
-        uint64_t auth;                  /* enum mr_gcs_auth */
+        uint64_t auth;                  /* enum mr_auth_mode */
         uint64_t cleartext_credentials; /* enum mr_cleartext */
         char *user_project;
     } gcs;
+    struct {
+        char *endpoint, *region, *profile;
+        uint64_t auth;           /* enum mr_auth_mode */
+        uint64_t addressing;     /* enum mr_s3_addressing */
+        uint64_t checksums;      /* enum mr_s3_checksums */
+        uint64_t encryption;     /* enum mr_s3_encryption */
+        uint64_t requester_pays; /* enum mr_requester */
+        char *kms_key_id, *customer_key_file;
+        uint64_t cleartext_credentials; /* enum mr_cleartext */
+    } s3;
     struct {
         uint64_t level; /* enum mr_log_level */
     } log;

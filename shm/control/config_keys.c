@@ -18,7 +18,11 @@ static const char *const backings[] = {"auto", "posix", "memfd", NULL};
 static const char *const composes[] = {"auto", "always", "never", NULL};
 static const char *const huge_pages[] = {"auto", "never", NULL};
 static const char *const cleartexts[] = {"refuse", "allow", NULL};
-static const char *const gcs_auths[] = {"default", "anonymous", NULL};
+static const char *const auths[] = {"default", "anonymous", NULL};
+static const char *const addressings[] = {"auto", "path", "virtual", NULL};
+static const char *const checksums[] = {"auto", "always", "never", NULL};
+static const char *const encryptions[] = {"none", "AES256", "aws:kms", "aws:kms:dsse", NULL};
+static const char *const requesters[] = {"no", "yes", NULL};
 static const char *const log_levels[] = {"error", "warning", "info", "debug", NULL};
 
 #define DATASET(section_, name_, type_, field) section_, name_, type_, offsetof(struct mr_config_dataset, field)
@@ -28,8 +32,9 @@ static const char *const log_levels[] = {"error", "warning", "info", "debug", NU
 
 static const struct mr_config_key keys[] = {
     {DATASET("dataset", "uri", MR_KEY_STRINGS, uris), .unit = "",
-     .meaning =
-         "Where the objects are: gs://bucket/prefix/, file:///folder/. Everything under it belongs to the data set."},
+     .meaning = "Where the objects are: gs://bucket/prefix/, s3://bucket/prefix/, file:///folder/. Everything under it "
+                "belongs "
+                "to the data set."},
     {DATASET("dataset", "uris", MR_KEY_STRINGS, uris), .unit = "",
      .meaning = "Several places of one bucket, as an array, in place of uri."},
     {DATASET("dataset", "tail", MR_KEY_CHOICE, tail), CHOICE(MR_TAIL_SHORT, tails),
@@ -39,7 +44,7 @@ static const struct mr_config_key keys[] = {
     {DATASET("dataset", "on_error", MR_KEY_CHOICE, on_error), CHOICE(MR_ON_ERROR_RAISE, on_errors),
      .meaning = "A sample that cannot be read: raise an exception, skip it, or replace it by another one."},
     {DATASET("dataset", "index", MR_KEY_STRING, index), .unit = "",
-     .meaning = "A saved index, as a path or a gs:// URI: it is used where it is there and not older than "
+     .meaning = "A saved index, as a path or a gs:// or s3:// URI: it is used where it is there and not older than "
                 "list.max_age_s, else the data set is listed and saved there. The first of several nodes saves, the "
                 "others read."},
 
@@ -146,7 +151,7 @@ static const struct mr_config_key keys[] = {
     {FIELD(gcs, endpoint, MR_KEY_STRING), .unit = "",
      .meaning = "Base URL of the storage service; without a scheme https://, on this machine http://. When empty "
                 "STORAGE_EMULATOR_HOST counts, then https://storage.googleapis.com."},
-    {FIELD(gcs, auth, MR_KEY_CHOICE), CHOICE(MR_GCS_AUTH_DEFAULT, gcs_auths),
+    {FIELD(gcs, auth, MR_KEY_CHOICE), CHOICE(MR_AUTH_DEFAULT, auths),
      .meaning = "default: application default credentials; none for an emulator. anonymous: no credentials."},
     {FIELD(gcs, cleartext_credentials, MR_KEY_CHOICE), CHOICE(MR_CLEARTEXT_REFUSE, cleartexts),
      .meaning =
@@ -154,6 +159,39 @@ static const struct mr_config_key keys[] = {
          "take them."},
     {FIELD(gcs, user_project, MR_KEY_STRING), .unit = "",
      .meaning = "The project that pays for requester-pays buckets."},
+
+    {FIELD(s3, endpoint, MR_KEY_STRING), .unit = "",
+     .meaning = "Base URL of a store that speaks S3; without a scheme https://, on this machine http://. When empty "
+                "AWS_ENDPOINT_URL_S3 counts, then AWS_ENDPOINT_URL, the AWS profile, and AWS's own for the region."},
+    {FIELD(s3, region, MR_KEY_STRING), .unit = "",
+     .meaning =
+         "The region that requests are signed for. When empty AWS_REGION counts, then AWS_DEFAULT_REGION, the AWS "
+         "profile, and us-east-1; AWS's answers correct it."},
+    {FIELD(s3, profile, MR_KEY_STRING), .unit = "",
+     .meaning = "The profile of ~/.aws/config and ~/.aws/credentials. When empty AWS_PROFILE counts; keys of the "
+                "environment go before that, and behind this."},
+    {FIELD(s3, auth, MR_KEY_CHOICE), CHOICE(MR_AUTH_DEFAULT, auths),
+     .meaning = "default: credentials as the AWS tools find them. anonymous: requests are not signed."},
+    {FIELD(s3, cleartext_credentials, MR_KEY_CHOICE), CHOICE(MR_CLEARTEXT_REFUSE, cleartexts),
+     .meaning =
+         "Whether the services that give keys (STS, SSO) may be http:// on another machine. Requests to the store "
+         "are signed, and carry no key."},
+    {FIELD(s3, addressing, MR_KEY_CHOICE), CHOICE(0, addressings),
+     .meaning =
+         "Where the bucket's name goes: path puts it behind the host, virtual in front of it; auto is path for IP "
+         "addresses, hosts without a dot, and bucket names that no host can have, else virtual."},
+    {FIELD(s3, checksums, MR_KEY_CHOICE), CHOICE(0, checksums),
+     .meaning = "Whether uploads carry a CRC32C: auto to AWS alone, since other stores may refuse it. never: nor are "
+                "downloads asked for the checksum that the store has."},
+    {FIELD(s3, encryption, MR_KEY_CHOICE), CHOICE(0, encryptions),
+     .meaning = "How S3 is told to encrypt what is written. none: as the bucket's default says."},
+    {FIELD(s3, kms_key_id, MR_KEY_STRING), .unit = "",
+     .meaning = "The KMS key for encryption = aws:kms. When empty AWS's own."},
+    {FIELD(s3, customer_key_file, MR_KEY_STRING), .unit = "",
+     .meaning = "A file with the 32 bytes of a key of your own (SSE-C), which goes with each request for an object's "
+                "bytes, over https:// alone."},
+    {FIELD(s3, requester_pays, MR_KEY_CHOICE), CHOICE(MR_OWNER_PAYS, requesters),
+     .meaning = "yes: the account of the credentials is billed for requests to requester-pays buckets."},
 
     {FIELD(log, level, MR_KEY_CHOICE), CHOICE(MR_LOG_INFO, log_levels), .live = true,
      .meaning = "Which lines go to standard error."},

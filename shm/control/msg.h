@@ -71,7 +71,7 @@
  *                 after it
  *   CONCAT        {dataset, uris, names, place, digest, max_age_s, requests, stale, replace, more}; fds: the indexes of
  *                 its ranges in order (<= 30 a message; `more`: another follows). list: one index of them, saved at
- *                 `place` (a path, a gs:// URI, or "") unless somebody else was first
+ *                 `place` (a path, a URI, or "") unless somebody else was first
  *   INDEX_LOAD    {dataset, uris, names, place, digest, max_age_s}; fds: with a digest and where it is known, the
  *                 present index. list: take a saved index of these URIs (names: an explicit list), of that digest
  *                 unless ""

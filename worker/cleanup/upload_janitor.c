@@ -68,12 +68,6 @@ struct mr_upload_janitor {
 
 static void go_on(struct job *job);
 
-static const char *uri_of(const struct mr_upload_entry *entry, char *out, size_t size)
-{
-    snprintf(out, size, "gs://%s/%s", entry->bucket, entry->name);
-    return out;
-}
-
 static void note_failure(struct job *job, const char *text)
 {
     if (!job->record->said)
@@ -90,7 +84,7 @@ static void on_aborted(void *arg, const struct mr_store_result *result)
         note_failure(job, result->text);
     else if (!job->record->said)
         mr_log_info("an unfinished upload of a dead run was removed: %s",
-                    uri_of(&job->entries.items[job->next], uri, sizeof uri));
+                    mr_upload_uri(&job->entries.items[job->next], uri, sizeof uri));
     job->next++;
     go_on(job);
 }
@@ -106,13 +100,15 @@ static void leave_unknown(struct job *job, const struct mr_upload_entry *entry)
     if (!job->record->said)
         mr_log_info("a run died while it began an upload of %s: whether the store has begun it is not known. If so, "
                     "millrace clean or a lifecycle rule of the bucket removes it when it is a day old",
-                    uri_of(entry, uri, sizeof uri));
+                    mr_upload_uri(entry, uri, sizeof uri));
 }
 
 /* Its store, if it is of the endpoint that we use. */
 static struct mr_store *store_of(struct mr_upload_janitor *j, const struct mr_upload_entry *entry)
 {
-    struct mr_store *store = mr_net_store(j->net, MR_SCHEME_GS, entry->bucket);
+    const char *bucket;
+    enum mr_scheme scheme = mr_upload_scheme(entry, &bucket);
+    struct mr_store *store = mr_net_store(j->net, scheme, bucket);
     if (!store)
         return NULL;
     char endpoint[300], credentials[300];

@@ -78,10 +78,12 @@ void mr_upload_log_begin(struct mr_upload_log *log, const struct mr_store *store
     if (!log)
         return;
     char endpoint[300], credentials[300];
+    char place[MR_UPLOAD_PLACE_SIZE];
     mr_store_describe(store, endpoint, sizeof endpoint, credentials, sizeof credentials);
+    mr_upload_place(mr_store_scheme(store), bucket, place);
     if (mr_store_scheme(store) == MR_SCHEME_FILE) {
         snprintf(endpoint, sizeof endpoint, "file");
-        bucket = MR_UPLOAD_FILE;
+        snprintf(place, sizeof place, MR_UPLOAD_FILE);
     }
     start_line(&line, "B ", log->next + 1);
     mr_text_puts(&line, " ");
@@ -89,7 +91,7 @@ void mr_upload_log_begin(struct mr_upload_log *log, const struct mr_store *store
     mr_text_puts(&line, " ");
     mr_text_puts(&line, endpoint);
     mr_text_puts(&line, " ");
-    mr_text_puts(&line, bucket);
+    mr_text_puts(&line, place);
     mr_text_puts(&line, " ");
     mr_text_put_encoded(&line, name, name_length);
     if (append(log, &line) != 0)

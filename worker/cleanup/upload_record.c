@@ -17,6 +17,29 @@
 #define FILE_MAX_BYTES (4 << 20)
 #define UNKNOWN_S      3600
 
+#define S3_PREFIX "s3://"
+
+const char *mr_upload_place(enum mr_scheme scheme, const char *bucket, char out[MR_UPLOAD_PLACE_SIZE])
+{
+    snprintf(out, MR_UPLOAD_PLACE_SIZE, "%s%s", scheme == MR_SCHEME_S3 ? S3_PREFIX : "", bucket);
+    return out;
+}
+
+enum mr_scheme mr_upload_scheme(const struct mr_upload_entry *entry, const char **bucket)
+{
+    bool s3 = strncmp(entry->bucket, S3_PREFIX, strlen(S3_PREFIX)) == 0;
+    *bucket = entry->bucket + (s3 ? strlen(S3_PREFIX) : 0);
+    return s3 ? MR_SCHEME_S3 : MR_SCHEME_GS;
+}
+
+const char *mr_upload_uri(const struct mr_upload_entry *entry, char *out, size_t size)
+{
+    const char *bucket;
+    enum mr_scheme scheme = mr_upload_scheme(entry, &bucket);
+    snprintf(out, size, "%s://%s/%s", mr_scheme_name(scheme), bucket, entry->name);
+    return out;
+}
+
 /* ---- one log ---- */
 
 static int hex(char c)
@@ -167,7 +190,7 @@ static bool is_live(int fd, const struct mr_maker *maker)
     return fstat(fd, &status) != 0 || (!mr_lock_file_is_noticed(&status) && flock(fd, LOCK_SH | LOCK_NB) != 0);
 }
 
-bool mr_upload_is_live(const char *bucket, const char *id)
+bool mr_upload_is_live(const char *place, const char *id)
 {
     char folder[PATH_MAX];
     bool live = false;
@@ -177,7 +200,7 @@ bool mr_upload_is_live(const char *bucket, const char *id)
         if (!mr_maker_parse_file(entry->d_name, &maker))
             continue;
         int fd = openat(dirfd(dir), entry->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-        live = fd >= 0 && is_live(fd, &maker) && has_id(fd, bucket, id);
+        live = fd >= 0 && is_live(fd, &maker) && has_id(fd, place, id);
         if (fd >= 0)
             close(fd);
     }

@@ -26,9 +26,13 @@ const char *mr_index_endpoint(const struct mr_config *config, enum mr_scheme sch
     static char text[512]; /* without slashes at its end: they do not make it another endpoint */
     const char *environment = getenv("STORAGE_EMULATOR_HOST");
     const char *endpoint = config->gcs.endpoint[0] != '\0' ? config->gcs.endpoint : environment;
-    if (scheme != MR_SCHEME_GS || !endpoint)
+    char *s3 = NULL; /* an error in it shows where the store is opened */
+    if (scheme == MR_SCHEME_S3)
+        endpoint = mr_s3_endpoint(config->s3.endpoint, config->s3.profile, &s3) == 0 ? s3 : NULL;
+    if (scheme == MR_SCHEME_FILE || !endpoint)
         return "";
     snprintf(text, sizeof text, "%s", endpoint);
+    free(s3);
     for (size_t n = strlen(text); n > 0 && text[n - 1] == '/'; n--)
         text[n - 1] = '\0';
     return text;

@@ -1,5 +1,5 @@
 /*
- * index_load.h - saved indexes for the list role: from a file, a gs:// object or the cache, and to them.
+ * index_load.h - saved indexes for the list role: from a file, an object of a bucket or the cache, and to them.
  *
  * All of it blocks (on the file system, or on the worker's HTTP loop), and takes time by the size of an index.
  */
@@ -14,7 +14,7 @@ struct mr_index_want {
     struct mr_net *net;
     const struct mr_config *config;
     struct mr_index_identity identity;
-    const char *place;  /* path or gs:// URI of the data set's saved index; "": none */
+    const char *place;  /* path or URI of the data set's saved index; "": none */
     uint64_t max_age_s; /* older ones do not count; 0: any age of `place`, and nothing from the cache */
     const char *digest; /* only this listing will do; "": any */
 };
@@ -24,7 +24,7 @@ struct mr_index_found {
     uint64_t requests; /* that the listing took */
     char from[256];    /* for log lines */
     bool cached;       /* it lies in the cache */
-    uint64_t stale;    /* not found: the generation of the gs:// object that is too old; 0 */
+    uint64_t stale;    /* not found: the generation of the object that is too old; 0 */
 };
 
 /* "" for the store's own, else what the configuration or the environment says: part of what an index is of. Valid until

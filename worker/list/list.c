@@ -59,7 +59,7 @@ struct lister {
 
 static enum mr_index_version_kind version_of(enum mr_scheme scheme)
 {
-    return scheme == MR_SCHEME_FILE ? MR_INDEX_MTIME : MR_INDEX_GENERATION;
+    return scheme == MR_SCHEME_FILE ? MR_INDEX_MTIME : scheme == MR_SCHEME_S3 ? MR_INDEX_ETAG : MR_INDEX_GENERATION;
 }
 
 static void range_close(struct lister *l)

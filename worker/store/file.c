@@ -309,7 +309,7 @@ static int read_slice(struct file_call *call)
     }
     call->got.received += (uint64_t)n;
     if (get->progress)
-        get->progress(call->arg, (uint64_t)n);
+        get->progress(call->arg, &call->got, (uint64_t)n);
     return 1;
 }
 

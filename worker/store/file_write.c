@@ -458,7 +458,7 @@ static int remove_one(const struct mr_store_name *name)
 
 static void run_delete(struct file_call *call)
 {
-    struct mr_store_name name = {call->name, strlen(call->name), call->generation};
+    struct mr_store_name name = {call->name, strlen(call->name), call->generation, NULL};
     char text[MR_FILE_TEXT];
     struct mr_store_result result = mr_file_result(call, remove_one(&name), text);
     call->done.remove(call->arg, &result);

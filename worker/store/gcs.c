@@ -34,13 +34,11 @@ struct gcs_call *mr_gcs_take(struct gcs_store *store, enum gcs_kind kind, void *
     call->arg = arg;
     call->http = NULL;
     call->refused = false;
-    call->head_checked = call->whole_came = false;
     call->line_count = 0;
     mr_text_clear(&call->name);
     mr_text_clear(&call->lines);
     mr_text_clear(&call->head);
     mr_text_clear(&call->tail);
-    memset(&call->got, 0, sizeof call->got);
     mr_store_call_link(&store->base, &call->base);
     return call;
 }

@@ -6,6 +6,7 @@
 
 #include "worker/store/auth.h"
 #include "worker/store/gcs_json.h"
+#include "worker/store/get_body.h"
 #include "worker/store/http.h"
 #include "worker/store/store_impl.h"
 #include "worker/store/text.h"
@@ -35,7 +36,6 @@ struct gcs_store {
     struct mr_text user_project; /* "&userProject=x", or nothing */
     char *project;               /* "x", or NULL */
     struct mr_text url;          /* of the request that is being built */
-    bool no_ranges;              /* it answers a range with the whole object, which has been said */
     bool no_parts;               /* it has no upload parts */
     bool no_batch;               /* the endpoint has no batches: 404, 405 or 501 */
     struct gcs_call *pool;
@@ -84,13 +84,8 @@ struct gcs_call {
     uint64_t sent_to;           /* the end of the chunk that an upload sends */
     struct mr_text permissions; /* names, each with its NUL */
     struct mr_store_list_request list;
-    struct mr_store_get_request get;
-    uint64_t generation;
-    struct mr_store_got got;
-    bool head_checked, whole_came; /* whole_came: instead of the range that was asked for */
-    bool more_follows;             /* there are bytes of it behind the range, or may be */
-    uint64_t skip;                 /* bytes of it before the range, still to come */
-    struct mr_store_result lost;   /* how a get for a generation that is gone ended, while it is looked up */
+    struct mr_get_body body_in;  /* of a get */
+    struct mr_store_result lost; /* how a get for a generation that is gone ended, while it is looked up */
 };
 
 static inline struct gcs_store *mr_gcs_store(const struct gcs_call *call)

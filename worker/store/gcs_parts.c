@@ -5,7 +5,7 @@
 
 #include "shm/base/checksum.h"
 #include "worker/store/gcs_impl.h"
-#include "worker/store/gcs_xml.h"
+#include "worker/store/xml.h"
 
 /* A call whose URL is ".../bucket[/name]?<query>", to be added to. */
 static struct gcs_call *xml_call(struct gcs_store *store, const char *name, size_t name_length, const char *query,
@@ -35,22 +35,21 @@ bool mr_gcs_has_parts(const struct mr_store *base)
 }
 
 /* The answer's XML with that root, or NULL and the reason in the result. */
-static struct mr_gcs_xml *take_xml(struct gcs_call *call, struct gcs_answer *answer, const char *root)
+static struct mr_xml *take_xml(struct gcs_call *call, struct gcs_answer *answer, const char *root)
 {
     const struct mr_http_result *http = answer->http;
-    struct mr_gcs_xml *xml = mr_gcs_xml_parse(http->body, http->body_length);
-    if (xml && strcmp(mr_gcs_xml_root(xml), root) == 0)
+    struct mr_xml *xml = mr_xml_parse(http->body, http->body_length);
+    if (xml && strcmp(mr_xml_root(xml), root) == 0)
         return xml;
     char words[300];
-    if (xml && strcmp(mr_gcs_xml_root(xml), "Error") == 0) { /* in a 200: docs/protocols.md, "S3" */
+    if (xml && strcmp(mr_xml_root(xml), "Error") == 0) { /* in a 200: docs/protocols.md, "S3" */
         mr_gcs_error_text(http->body, http->body_length, words, sizeof words);
-        mr_error_set(strcmp(mr_gcs_xml_text(xml, "Code"), "InternalError") == 0 ? MR_E_BUSY : MR_E_PROTOCOL, "%s",
-                     words);
+        mr_error_set(strcmp(mr_xml_text(xml, "Code"), "InternalError") == 0 ? MR_E_BUSY : MR_E_PROTOCOL, "%s", words);
     } else if (xml) {
-        mr_error_set(MR_E_PROTOCOL, "%s was expected, and %.60s came", root, mr_gcs_xml_root(xml));
+        mr_error_set(MR_E_PROTOCOL, "%s was expected, and %.60s came", root, mr_xml_root(xml));
     }
     mr_gcs_refuse(call, answer);
-    mr_gcs_xml_destroy(xml);
+    mr_xml_destroy(xml);
     return NULL;
 }
 
@@ -72,16 +71,16 @@ static void on_begin(struct gcs_call *call, struct gcs_answer *answer)
         mr_error_set(MR_E_PROTOCOL, "the endpoint has no multipart uploads (HTTP status %d)", http->status);
         mr_gcs_refuse(call, answer);
     }
-    struct mr_gcs_xml *xml = NULL;
+    struct mr_xml *xml = NULL;
     if (answer->result.code == MR_OK)
         xml = take_xml(call, answer, "InitiateMultipartUploadResult");
-    const char *id = xml ? mr_gcs_xml_text(xml, "UploadId") : "";
+    const char *id = xml ? mr_xml_text(xml, "UploadId") : "";
     if (answer->result.code == MR_OK && !id[0]) {
         mr_error_set(MR_E_PROTOCOL, "an upload without an id was begun");
         mr_gcs_refuse(call, answer);
     }
     call->done.parts_begin(call->arg, &answer->result, answer->result.code == MR_OK ? id : NULL);
-    mr_gcs_xml_destroy(xml);
+    mr_xml_destroy(xml);
     mr_gcs_give(call);
 }
 
@@ -108,7 +107,8 @@ static void on_part(struct gcs_call *call, struct gcs_answer *answer)
         mr_error_set(MR_E_PROTOCOL, "a part was taken without a usable ETag");
         mr_gcs_refuse(call, answer);
     }
-    if (answer->result.code == MR_OK && http->headers.has_crc32c && http->headers.crc32c != call->crc32c) {
+    if (answer->result.code == MR_OK && http->headers.checksum.kind == MR_CHECKSUM_CRC32C &&
+        http->headers.checksum.value != call->crc32c) {
         mr_error_set(MR_E_NET, "the store has other bytes of a part than were sent"); /* sent again, it replaces them */
         mr_gcs_refuse(call, answer);
     }
@@ -142,20 +142,10 @@ static void on_complete(struct gcs_call *call, struct gcs_answer *answer)
 {
     const struct mr_http_result *http = answer->http;
     if (answer->result.code == MR_OK)
-        mr_gcs_xml_destroy(take_xml(call, answer, "CompleteMultipartUploadResult"));
+        mr_xml_destroy(take_xml(call, answer, "CompleteMultipartUploadResult"));
     call->done.complete(call->arg, &answer->result,
                         answer->result.code == MR_OK && http->headers.has_generation ? http->headers.generation : 0);
     mr_gcs_give(call);
-}
-
-static void put_xml(struct mr_text *to, const char *text)
-{
-    for (; *text; text++) {
-        if (*text == '<' || *text == '&')
-            mr_text_puts(to, *text == '<' ? "&lt;" : "&amp;");
-        else
-            mr_text_add(to, text, 1);
-    }
 }
 
 struct mr_store_call *mr_gcs_parts_complete(struct mr_store *base, const struct mr_store_complete_request *request,
@@ -174,7 +164,7 @@ struct mr_store_call *mr_gcs_parts_complete(struct mr_store *base, const struct 
         mr_text_puts(body, "<Part><PartNumber>");
         mr_text_put_u64(body, request->parts[i].number);
         mr_text_puts(body, "</PartNumber><ETag>");
-        put_xml(body, request->parts[i].etag);
+        mr_text_put_xml(body, request->parts[i].etag, strlen(request->parts[i].etag));
         mr_text_puts(body, "</ETag></Part>");
     }
     mr_text_puts(body, "</CompleteMultipartUpload>");
@@ -203,15 +193,15 @@ static void on_list(struct gcs_call *call, struct gcs_answer *answer)
 {
     const struct mr_http_result *http = answer->http;
     struct mr_store_pending_page page = {0};
-    struct mr_gcs_xml *xml = NULL;
+    struct mr_xml *xml = NULL;
     if (answer->result.code == MR_OK) {
-        xml = mr_gcs_xml_parse(http->body, http->body_length);
-        if (!xml || mr_gcs_xml_pending(xml, &page) != 0)
+        xml = mr_xml_parse(http->body, http->body_length);
+        if (!xml || mr_xml_pending(xml, &page) != 0)
             mr_gcs_refuse(call, answer);
     }
     page.now_s = http->headers.date_s;
     call->done.pending(call->arg, &answer->result, answer->result.code == MR_OK ? &page : NULL);
-    mr_gcs_xml_destroy(xml);
+    mr_xml_destroy(xml);
     mr_gcs_give(call);
 }
 

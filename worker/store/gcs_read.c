@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "shm/base/log.h"
 #include "worker/store/gcs_impl.h"
 
 /* Only what the index keeps: the rest of an object's metadata is ten times as long. */
@@ -81,124 +80,60 @@ struct mr_store_call *mr_gcs_stat(struct mr_store *base, const char *name, size_
 
 /* ---- get ---- */
 
-/* A range was asked for, and the whole object comes: what lies before it is skipped, and what lies behind it not read. */
-static int check_whole(struct gcs_call *call, const struct mr_http_headers *headers)
-{
-    const struct mr_store_get_request *get = &call->get;
-    if (headers->has_content_length && headers->content_length < get->offset + get->length) {
-        mr_error_set(MR_E_PROTOCOL, "bytes %llu and %llu more were asked for, and all %llu came",
-                     (unsigned long long)get->offset, (unsigned long long)get->length,
-                     (unsigned long long)headers->content_length);
-        return -1;
-    }
-    call->whole_came = true;
-    call->skip = get->offset;
-    call->more_follows = !headers->has_content_length || headers->content_length > get->offset + get->length;
-    char uri[400];
-    if (!mr_gcs_store(call)->no_ranges)
-        mr_log_warning("%s: a range was asked for, and the whole object comes, of which the range is kept: what lies "
-                       "between here and the store ignores ranges, and downloads cost more than they should",
-                       mr_gcs_uri(call, uri, sizeof uri));
-    mr_gcs_store(call)->no_ranges = true;
-    return 0;
-}
-
 /* Is the answer whose head has come the bytes that were asked for? 0, or -1 with mr_error. */
 static int check_head(struct gcs_call *call, int status, const struct mr_http_headers *headers)
 {
-    const struct mr_store_get_request *get = &call->get;
-    call->head_checked = true;
+    struct mr_get_body *body = &call->body_in;
+    body->head_checked = true;
     if (headers->has_generation)
-        call->got.generation = headers->generation;
-    call->got.has_crc32c = headers->has_crc32c;
-    call->got.crc32c = headers->crc32c;
+        body->got.generation = headers->generation;
+    body->got.checksum = headers->checksum;
     if (headers->gunzipped) {
         mr_error_set(MR_E_PROTOCOL, "the server decompressed it on the way although Accept-Encoding: gzip was sent; a "
                                     "proxy may have dropped that header");
         return -1;
     }
-    if (get->generation && headers->has_generation && headers->generation != get->generation) {
+    if (body->get.generation && headers->has_generation && headers->generation != body->get.generation) {
         mr_error_set(MR_E_CHANGED, "changed since the listing: generation %llu was listed, %llu is there",
-                     (unsigned long long)get->generation, (unsigned long long)headers->generation);
+                     (unsigned long long)body->get.generation, (unsigned long long)headers->generation);
         return -1;
     }
-    if (status == 206) {
-        if (headers->has_content_range && headers->range_first == get->offset &&
-            headers->range_last - headers->range_first < get->length)
-            return 0;
-        mr_error_set(MR_E_PROTOCOL, "bytes %llu and %llu more were asked for, and others came",
-                     (unsigned long long)get->offset, (unsigned long long)get->length);
-        return -1;
-    }
-    if (!get->whole && status == 200)
-        return check_whole(call, headers);
-    if (get->offset > 0) {
-        mr_error_set(MR_E_PROTOCOL, "a range was asked for, and something else came (status %d)", status);
-        return -1;
-    }
-    if (headers->has_content_length && headers->content_length != get->length) {
-        mr_error_set(get->generation || !get->whole ? MR_E_PROTOCOL : MR_E_CHANGED,
-                     "%llu bytes were expected, and %llu came", (unsigned long long)get->length,
-                     (unsigned long long)headers->content_length);
-        return -1;
-    }
-    return 0;
+    char uri[400];
+    return mr_get_body_head(body, call->base.store, mr_gcs_uri(call, uri, sizeof uri), status, headers);
 }
 
 static int on_get_body(void *arg, const struct mr_http_call *http, const void *data, size_t length)
 {
     struct gcs_call *call = arg;
-    if (!call->head_checked && check_head(call, mr_http_call_status(http), mr_http_call_headers(http)) != 0)
+    if (!call->body_in.head_checked && check_head(call, mr_http_call_status(http), mr_http_call_headers(http)) != 0)
         return -1;
-    uint64_t left = call->get.length - call->got.received;
-    bool enough = false;
-    if (call->whole_came) {
-        size_t skipped = length < call->skip ? length : (size_t)call->skip;
-        call->skip -= skipped;
-        data = (const char *)data + skipped;
-        length -= skipped;
-        enough = length > left || (length == left && call->more_follows);
-        length = length > left ? (size_t)left : length;
-    }
-    if (length > left) {
-        mr_error_set(MR_E_PROTOCOL, "more than the %llu bytes that were expected came",
-                     (unsigned long long)call->get.length);
-        return -1;
-    }
-    if (length > 0)
-        memcpy(call->get.dest + call->got.received, data, length);
-    call->got.received += length;
-    if (call->get.progress && length > 0)
-        call->get.progress(call->arg, length);
-    return enough;
+    return mr_get_body_take(&call->body_in, call->arg, data, length);
 }
 
 static int send_lookup(struct gcs_call *call);
 
 static void finish_get(struct gcs_call *call, const struct mr_store_result *result)
 {
-    call->done.get(call->arg, result, &call->got);
+    call->done.get(call->arg, result, &call->body_in.got);
     mr_gcs_give(call);
 }
 
 static void on_get(struct gcs_call *call, struct gcs_answer *answer)
 {
     const struct mr_http_result *http = answer->http;
-    call->got.first_ns = http->first_ns;
-    call->got.gap_ns = http->gap_ns;
-    if ((answer->result.status == 404 || answer->result.status == 412) && call->get.generation) {
+    call->body_in.got.first_ns = http->first_ns;
+    call->body_in.got.gap_ns = http->gap_ns;
+    if ((answer->result.status == 404 || answer->result.status == 412) && call->body_in.get.generation) {
         call->lost = answer->result;
         if (send_lookup(call) == 0)
             return;
         mr_gcs_refuse(call, answer);
     }
-    if (answer->result.code == MR_OK && !call->head_checked && check_head(call, http->status, &http->headers) != 0)
+    if (answer->result.code == MR_OK && !call->body_in.head_checked &&
+        check_head(call, http->status, &http->headers) != 0)
         mr_gcs_refuse(call, answer);
-    if (answer->result.code == MR_OK && call->got.received < call->get.length) {
-        mr_error_set(MR_E_NET, "the answer ended after %llu of %llu bytes", (unsigned long long)call->got.received,
-                     (unsigned long long)call->get.length);
+    if (answer->result.code == MR_OK && mr_get_body_end(&call->body_in) != 0)
         mr_gcs_refuse(call, answer);
-    }
     finish_get(call, &answer->result);
 }
 
@@ -214,15 +149,15 @@ static void on_lookup(struct gcs_call *call, struct gcs_answer *answer)
     if (answer->result.code == MR_OK) {
         answer->result = call->lost;
         answer->result.code = MR_E_CHANGED;
-        bool same = item.generation == call->get.generation;
+        bool same = item.generation == call->body_in.get.generation;
         snprintf(answer->text, sizeof answer->text, "%s: %s: generation %llu was %s, %llu is there",
                  mr_gcs_uri(call, uri, sizeof uri),
                  same ? "the server contradicts itself" : "changed since the listing",
-                 (unsigned long long)call->get.generation, same ? "not found" : "listed",
+                 (unsigned long long)call->body_in.get.generation, same ? "not found" : "listed",
                  (unsigned long long)item.generation);
     } else if (answer->result.code == MR_E_NOT_FOUND) {
         snprintf(answer->text, sizeof answer->text, "%s: deleted since the listing (generation %llu)",
-                 mr_gcs_uri(call, uri, sizeof uri), (unsigned long long)call->get.generation);
+                 mr_gcs_uri(call, uri, sizeof uri), (unsigned long long)call->body_in.get.generation);
     }
     answer->result.text = answer->text;
     mr_gcs_page_destroy(page);
@@ -251,7 +186,7 @@ struct mr_store_call *mr_gcs_get(struct mr_store *base, const struct mr_store_ge
     if (!call)
         return NULL;
     call->done.get = done;
-    call->get = *request;
+    mr_get_body_init(&call->body_in, request);
     mr_text_add(&call->name, request->name, request->name_length);
     if (!call->name.failed)
         mr_gcs_object_url(call, "?alt=media", request->generation);

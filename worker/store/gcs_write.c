@@ -93,7 +93,7 @@ struct mr_store_call *mr_gcs_delete(struct mr_store *base, const char *name, siz
 {
     struct gcs_store *store = (struct gcs_store *)base;
     struct gcs_call *call = mr_gcs_take(store, GCS_DELETE, arg);
-    struct mr_store_name target = {name, name_length, generation};
+    struct mr_store_name target = {name, name_length, generation, NULL};
     struct mr_http_request http = {
         .method = "DELETE",
         /* Without a precondition nobody repeats it: an old connection, which may be dead, is not for it. */

@@ -67,8 +67,8 @@ static void take_hash(struct mr_http_headers *headers, const char *value, size_t
         while (at < stop && *at == ' ')
             at++;
         if (stop - at > 7 && strncasecmp(at, "crc32c=", 7) == 0 &&
-            mr_crc32c_from_base64(at + 7, (size_t)(stop - at - 7), &headers->crc32c) == 0)
-            headers->has_crc32c = true;
+            mr_checksum_from_base64(&headers->checksum, MR_CHECKSUM_CRC32C, at + 7, (size_t)(stop - at - 7)) == 0)
+            headers->composite = false;
         at = comma ? comma + 1 : end;
     }
 }
@@ -128,6 +128,26 @@ static void take_goog(struct mr_http_headers *headers, const char *name, size_t 
         headers->gunzipped = memmem(value, length, "gunzipped", 9) != NULL;
 }
 
+/* One of parts ("...=-3") is no base64 of a checksum. */
+static void take_amz(struct mr_http_headers *headers, const char *name, size_t name_length, const char *value,
+                     size_t length)
+{
+    enum mr_checksum_kind kind = headers->checksum.kind;
+    if (is(name, name_length, "x-amz-checksum-crc32c")) {
+        mr_checksum_from_base64(&headers->checksum, MR_CHECKSUM_CRC32C, value, length);
+    } else if (is(name, name_length, "x-amz-checksum-crc64nvme")) {
+        if (kind == MR_CHECKSUM_NONE)
+            mr_checksum_from_base64(&headers->checksum, MR_CHECKSUM_CRC64NVME, value, length);
+    } else if (is(name, name_length, "x-amz-checksum-type")) {
+        headers->composite = is(value, length, "COMPOSITE");
+    } else if (is(name, name_length, "x-amz-bucket-region") && length < sizeof headers->region) {
+        memcpy(headers->region, value, length);
+        headers->region[length] = 0;
+    }
+    if (headers->composite)
+        headers->checksum.kind = MR_CHECKSUM_NONE;
+}
+
 /* The length of the name in front of the colon, and the value without the white space around it. 0: no header line. */
 static size_t split_line(const char *line, size_t length, const char **value, size_t *value_length)
 {
@@ -157,7 +177,10 @@ void mr_http_headers_line(struct mr_http_headers *headers, const char *line, siz
         return;
     switch (line[0] | 0x20) {
     case 'x':
-        take_goog(headers, line, name_length, value, n);
+        if (name_length > 6 && strncasecmp(line, "x-amz-", 6) == 0)
+            take_amz(headers, line, name_length, value, n);
+        else
+            take_goog(headers, line, name_length, value, n);
         break;
     case 'c':
         if (is(line, name_length, "content-length"))

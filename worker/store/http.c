@@ -225,6 +225,7 @@ static int make_easy(struct mr_http *http, struct mr_http_call *call)
     curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, (long)http->buffer_bytes);
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)http->connect_timeout_ms);
     curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
+    curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L); /* an object's name may be "a/../b" */
     curl_easy_setopt(easy, CURLOPT_HTTP_CONTENT_DECODING, 0L);
     curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, call->curl_text);
     curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_header);
@@ -316,9 +317,13 @@ static int set_request(struct mr_http_call *call, const struct mr_http_request *
     CURL *easy = call->easy;
     if (curl_easy_setopt(easy, CURLOPT_URL, request->url) != CURLE_OK || set_lines(call, request) != 0)
         return -1;
+    curl_easy_setopt(easy, CURLOPT_NOBODY, 0L);
     if (request->body_count > 0) {
         set_body(call, request);
         curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, request->method);
+    } else if (strcmp(request->method, "HEAD") == 0) {
+        curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, NULL);
+        curl_easy_setopt(easy, CURLOPT_NOBODY, 1L);
     } else {
         curl_easy_setopt(easy, CURLOPT_HTTPGET, 1L);
         curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, strcmp(request->method, "GET") == 0 ? NULL : request->method);

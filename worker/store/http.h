@@ -5,7 +5,7 @@
  * that calls back: a start, cancel or timer call never runs a callback of the caller's. Connections are kept alive
  * and reused, easy handles too (not with libcurl 7.83 to 7.88: http.c says why). `Accept-Encoding: gzip` goes out with
  * each request and the body is not decoded, so what arrives is what is stored
- * (https://cloud.google.com/storage/docs/transcoding).
+ * (https://cloud.google.com/storage/docs/transcoding). A URL's path is sent as it is.
  *
  * Redirects are not followed. Proxy variables of the environment count (as in curl) where options.proxy is NULL.
  */
@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "shm/base/checksum.h"
 #include "shm/base/error.h"
 #include "shm/base/limits.h"
 
@@ -34,7 +35,7 @@ struct mr_http_options {
     unsigned header_count;
 };
 
-#define MR_HTTP_MAX_HEADERS 8
+#define MR_HTTP_MAX_HEADERS 24
 #define MR_HTTP_MAX_PIECES  3
 
 struct mr_http_piece {
@@ -43,7 +44,7 @@ struct mr_http_piece {
 };
 
 struct mr_http_request {
-    const char *method;         /* "GET", "POST", ...: a literal, kept by reference */
+    const char *method;         /* "GET", "POST", "HEAD", ...: a literal, kept by reference */
     const char *url;            /* copied */
     const char *const *headers; /* lines of this request; copied. At most MR_HTTP_MAX_HEADERS */
     unsigned header_count;
@@ -77,18 +78,22 @@ struct mr_http_request {
 
 /* Header fields of the answer that millrace uses. A field that is missing or malformed has its has_ flag 0. */
 struct mr_http_headers {
-    bool has_content_length, has_content_range, has_generation, has_crc32c;
+    bool has_content_length, has_content_range, has_generation;
     bool gunzipped;              /* x-guploader-response-body-transformations: gunzipped */
     bool metadata_flavor_google; /* Metadata-Flavor: Google, which only Google's metadata servers send */
     uint64_t content_length;
     uint64_t range_first, range_last, range_total; /* Content-Range; total UINT64_MAX for "*" */
     uint64_t generation;                           /* x-goog-generation */
-    uint32_t crc32c;                               /* x-goog-hash: crc32c=, of the whole object */
-    unsigned retry_after_ms;                       /* Retry-After in seconds or as a date; 0: none */
-    int64_t date_s;                                /* Date, in seconds since 1970; 0: none */
-    bool has_kept;                                 /* Range of a 308: the upload session keeps `kept` bytes */
+    /* Of the whole object: x-goog-hash: crc32c=, x-amz-checksum-crc32c, x-amz-checksum-crc64nvme. NONE: none of them,
+     * or one of the checksums of its parts (x-amz-checksum-type: COMPOSITE). */
+    struct mr_checksum checksum;
+    bool composite;
+    unsigned retry_after_ms; /* Retry-After in seconds or as a date; 0: none */
+    int64_t date_s;          /* Date, in seconds since 1970; 0: none */
+    bool has_kept;           /* Range of a 308: the upload session keeps `kept` bytes */
     uint64_t kept;
     char etag[MR_ETAG_SIZE]; /* "" where there is none; cut to fit */
+    char region[40];         /* x-amz-bucket-region; "" where there is none, or it is longer */
 };
 
 struct mr_http_result {

@@ -19,10 +19,9 @@ struct mr_store *mr_store_open(const struct mr_store_options *options)
     case MR_SCHEME_GS:
         store = mr_store_gcs_new(options);
         break;
-    default:
-        mr_error_set(MR_E_USAGE, "%s://%s: this version reads gs:// and file://", mr_scheme_name(options->scheme),
-                     options->bucket);
-        return NULL;
+    case MR_SCHEME_S3:
+        store = mr_store_s3_new(options);
+        break;
     }
     if (!store)
         return NULL;
@@ -162,6 +161,11 @@ struct mr_store_call *mr_store_compose(struct mr_store *store, const struct mr_s
     if (check_name(store, request->name, request->name_length) != 0 || check_type(request->content_type) != 0 ||
         check_names(store, request->sources, request->count, MR_STORE_COMPOSE_MAX, "compose") != 0)
         return NULL;
+    if (!store->ops->compose) {
+        mr_error_set(MR_E_USAGE, "%s:// cannot put objects together: it has no such request",
+                     mr_scheme_name(store->scheme));
+        return NULL;
+    }
     return store->ops->compose(store, request, done, arg);
 }
 
@@ -271,7 +275,16 @@ struct mr_store_call *mr_store_permissions(struct mr_store *store, const char *c
         mr_error_set(MR_E_USAGE, "%u permissions: 1 to %d can be asked for", count, MR_STORE_PERMISSION_MAX);
         return NULL;
     }
+    if (!store->ops->permissions) {
+        mr_error_set(MR_E_USAGE, "%s:// cannot be asked for them", mr_scheme_name(store->scheme));
+        return NULL;
+    }
     return store->ops->permissions(store, names, count, done, arg);
+}
+
+uint64_t mr_store_made(struct mr_store *store, const struct mr_store_made *by)
+{
+    return store->ops->made ? store->ops->made(store, by) : 0;
 }
 
 void mr_store_cancel(struct mr_store_call *call)
@@ -303,6 +316,8 @@ int mr_store_names_copy(struct mr_store_name *to, const struct mr_store_name *na
     for (unsigned i = 0; i < count; i++) {
         mr_text_add(strings, names[i].name, names[i].name_length);
         mr_text_add(strings, "", 1);
+        if (names[i].etag)
+            mr_text_add(strings, names[i].etag, strlen(names[i].etag) + 1);
     }
     if (strings->failed)
         return -1;
@@ -310,6 +325,10 @@ int mr_store_names_copy(struct mr_store_name *to, const struct mr_store_name *na
         to[i] = names[i];
         to[i].name = strings->data + at;
         at += names[i].name_length + 1;
+        if (names[i].etag) {
+            to[i].etag = strings->data + at;
+            at += strlen(names[i].etag) + 1;
+        }
     }
     return 0;
 }

@@ -7,7 +7,7 @@
  * the call is cancelled, and what the callback is given ends with it. Strings of a request are copied.
  *
  * Names are (pointer, length): 1 to 1024 bytes without NUL (`file`: up to PATH_MAX), any other byte allowed. In a
- * gs:// store a name is the object's name; in a file store it is the absolute path, with its leading slash, so that
+ * gs:// or s3:// store a name is the object's name; in a file store it is the absolute path, with its leading slash, so that
  * "file://" + name opens it.
  */
 #ifndef MR_WORKER_STORE_STORE_H
@@ -17,9 +17,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "shm/base/checksum.h"
 #include "shm/base/error.h"
 #include "shm/base/uri.h"
 #include "worker/store/http.h"
+#include "worker/store/s3.h"
 
 #define MR_STORE_NAME_MAX 4096 /* longest name of any store, without the NUL */
 
@@ -28,12 +30,14 @@ struct mr_store_call;
 
 struct mr_store_options {
     enum mr_scheme scheme;
-    const char *bucket;        /* gs: the bucket; file: "" */
-    const char *endpoint;      /* "http[s]://host[:port]"; NULL: STORAGE_EMULATOR_HOST, then the public service */
-    const char *auth;          /* "anonymous", or NULL/"default": credentials where the endpoint needs them (auth.h) */
-    const char *user_project;  /* billed project of a requester-pays bucket; NULL: none */
-    unsigned stall_timeout_ms; /* a request that stalls for so long ends with MR_E_TIMEOUT (http.h); 0: 20,000 */
-    struct mr_http *http;      /* must outlive the store */
+    const char *bucket; /* gs, s3: the bucket; file: "" */
+    /* "http[s]://host[:port]"; NULL: gs: STORAGE_EMULATOR_HOST, then the public service; s3: as mr_s3_endpoint says */
+    const char *endpoint;
+    const char *auth;         /* "anonymous", or NULL/"default": those of the environment (auth.h, aws_credentials.h) */
+    const char *user_project; /* gs: billed project of a requester-pays bucket; NULL: none */
+    const struct mr_s3_options *s3; /* NULL: all defaults */
+    unsigned stall_timeout_ms;      /* a request that stalls for so long ends with MR_E_TIMEOUT (http.h); 0: 20,000 */
+    struct mr_http *http;           /* must outlive the store */
 };
 
 /* NULL with mr_error: USAGE or CONFIG (bad endpoint, unknown auth), DENIED (no credentials), NO_MEMORY. No network. */
@@ -60,7 +64,7 @@ struct mr_store_item {
     const char *name; /* NUL-terminated after name_length */
     size_t name_length;
     uint64_t size;
-    uint64_t generation; /* gs: generation; file: mtime in ns */
+    uint64_t generation; /* gs: generation; s3: a hash of the ETag (s3.h); file: mtime in ns */
     uint32_t crc32c;
     bool has_crc32c;
     const char *storage_class; /* "" where the store has none */
@@ -76,7 +80,7 @@ struct mr_store_item {
 struct mr_store_list_request {
     const char *prefix, *start_offset, *end_offset, *page_token, *after;
     unsigned max_results; /* 0: as many as the store gives */
-    bool with_times;      /* gs: items have created_s */
+    bool with_times;      /* gs, s3: items have created_s */
 };
 
 struct mr_store_page {
@@ -84,7 +88,7 @@ struct mr_store_page {
     size_t count;
     const char *next_token; /* NULL: this was the last page. A page may be empty and not the last */
     uint64_t skipped;       /* file: entries that are neither regular files nor folders */
-    int64_t now_s;          /* gs: the store's clock when it answered, seconds since 1970; 0: it did not say */
+    int64_t now_s;          /* gs, s3: the store's clock when it answered, seconds since 1970; 0: it did not say */
 };
 
 /* page is NULL unless result->code is MR_OK. */
@@ -96,26 +100,28 @@ typedef void mr_store_stat_fn(void *arg, const struct mr_store_result *result, c
  * Bytes [offset, offset + length) of an object, into dest. `whole` says that this is all of it (offset 0): the request
  * then carries no range and the answer must have exactly this length.
  */
+struct mr_store_got;
 struct mr_store_get_request {
     const char *name;
     size_t name_length;
     uint64_t generation; /* 0: whatever there is now */
+    const char *etag;    /* of that generation, which s3 is asked for by it; NULL or "": not known */
     uint64_t offset, length;
     bool whole;
     bool fresh_connection;
     unsigned first_timeout_ms, stall_timeout_ms; /* as in http.h; 0: the store's stall_timeout_ms */
     unsigned char *dest;                         /* length bytes; must stay until done or cancelled */
-    /* `got` more bytes lie at dest + <bytes so far>, still in cache. Must not start or cancel anything. NULL: none. */
-    void (*progress)(void *arg, uint64_t got);
+    /* `more` bytes lie at dest + <bytes so far>, still in cache. Must not start or cancel anything. NULL: none. */
+    void (*progress)(void *arg, const struct mr_store_got *got, uint64_t more);
 };
 
 /* From the headers of the answer; zero where no answer came. */
 struct mr_store_got {
-    uint64_t received;   /* bytes that are in dest: a failed get may be resumed after them */
-    uint64_t generation; /* 0: unknown */
-    uint32_t crc32c;     /* of the whole object */
-    bool has_crc32c;
-    int64_t first_ns, gap_ns; /* as in http.h; 0 where nothing was measured */
+    uint64_t received;           /* bytes that are in dest: a failed get may be resumed after them */
+    uint64_t generation;         /* 0: unknown */
+    struct mr_checksum checksum; /* of the whole object, as the store has it; NONE: it names none */
+    char etag[MR_ETAG_SIZE];     /* s3; "" elsewhere */
+    int64_t first_ns, gap_ns;    /* as in http.h; 0 where nothing was measured */
 };
 typedef void mr_store_get_fn(void *arg, const struct mr_store_result *result, const struct mr_store_got *got);
 
@@ -172,6 +178,7 @@ struct mr_store_name {
     const char *name; /* copied */
     size_t name_length;
     uint64_t generation; /* as in mr_store_delete */
+    const char *etag;    /* copied; as in mr_store_get_request */
 };
 /* result: OK where each name got an answer of its own: each[count], in the order of the names; else each is NULL. */
 typedef void mr_store_batch_fn(void *arg, const struct mr_store_result *result, const struct mr_store_result *each);
@@ -210,7 +217,8 @@ struct mr_store_upload_request {
 };
 /* session: names the upload from now on; printable, under 4 KiB. It is a secret: whoever has it may write. */
 typedef void mr_store_begin_fn(void *arg, const struct mr_store_result *result, const char *session);
-/* gs: a resumable session, which ends after a week. file: a temporary file. There is no object yet. */
+/* gs: a resumable session, which ends after a week. s3: a multipart upload. file: a temporary file. There is no object
+ * yet. */
 struct mr_store_call *mr_store_upload_begin(struct mr_store *store, const struct mr_store_upload_request *request,
                                             mr_store_begin_fn *done, void *arg);
 

@@ -48,6 +48,9 @@ typedef struct mr_store_call *mr_store_bucket_op(struct mr_store *store, mr_stor
 typedef struct mr_store_call *mr_store_permissions_op(struct mr_store *store, const char *const *names, unsigned count,
                                                       mr_store_permissions_fn *done, void *arg);
 
+struct mr_store_made;
+typedef uint64_t mr_store_made_op(struct mr_store *store, const struct mr_store_made *by);
+
 struct mr_store_ops {
     mr_store_list_op *list;
     mr_store_get_op *get;
@@ -67,7 +70,8 @@ struct mr_store_ops {
     mr_store_abort_op *parts_abort;
     mr_store_parts_list_op *parts_list;
     mr_store_bucket_op *bucket;
-    mr_store_permissions_op *permissions;
+    mr_store_permissions_op *permissions; /* NULL: it cannot be asked */
+    mr_store_made_op *made;               /* NULL: versions do not follow from bytes */
     /* Both texts are "" before the call. NULL: nothing to describe. */
     void (*describe)(const struct mr_store *store, char *endpoint, size_t endpoint_size, char *credentials,
                      size_t credentials_size);
@@ -98,6 +102,7 @@ struct mr_store {
     char *bucket;
     struct mr_http *http;
     unsigned stall_timeout_ms;
+    bool no_ranges; /* it answers a range with the whole object, which has been said */
     struct mr_store_call *calls;
 };
 
@@ -108,6 +113,18 @@ struct mr_store_call {
 
 struct mr_store *mr_store_file_new(const struct mr_store_options *options);
 struct mr_store *mr_store_gcs_new(const struct mr_store_options *options);
+struct mr_store *mr_store_s3_new(const struct mr_store_options *options);
+
+/* A write, as bytes or as the parts or session of an upload. */
+struct mr_store_made {
+    const void *body;
+    uint64_t length;
+    const struct mr_upload_part *parts; /* count of them; NULL: none */
+    unsigned count;
+    const char *session; /* NULL: none */
+};
+/* The generation of the object that it made, if the store derives that from the bytes; 0: it cannot be told. */
+uint64_t mr_store_made(struct mr_store *store, const struct mr_store_made *by);
 
 void mr_store_call_link(struct mr_store *store, struct mr_store_call *call);
 void mr_store_call_unlink(struct mr_store_call *call);
@@ -119,7 +136,7 @@ static inline bool mr_store_is_generation(uint64_t generation)
 }
 
 struct mr_text;
-/* Adds the strings of names to *strings, each with its NUL, and copies names to `to`, which points there. 0, or -1 for
+/* Adds the strings of names (and ETags) to *strings, each with its NUL, and copies names to `to`, which points there. 0, or -1 for
  * no memory. */
 int mr_store_names_copy(struct mr_store_name *to, const struct mr_store_name *names, unsigned count,
                         struct mr_text *strings);

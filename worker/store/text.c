@@ -66,7 +66,7 @@ static bool unreserved(unsigned char c)
            c == '_' || c == '~';
 }
 
-void mr_text_put_encoded(struct mr_text *text, const char *data, size_t length)
+static void put_encoded(struct mr_text *text, const char *data, size_t length, char kept)
 {
     static const char hex[] = "0123456789ABCDEF";
     if (reserve(text, 3 * length) != 0)
@@ -74,7 +74,7 @@ void mr_text_put_encoded(struct mr_text *text, const char *data, size_t length)
     char *at = text->data + text->length;
     for (size_t i = 0; i < length; i++) {
         unsigned char c = (unsigned char)data[i];
-        if (unreserved(c)) {
+        if (unreserved(c) || (kept && data[i] == kept)) {
             *at++ = (char)c;
         } else {
             *at++ = '%';
@@ -84,6 +84,27 @@ void mr_text_put_encoded(struct mr_text *text, const char *data, size_t length)
     }
     *at = 0;
     text->length = (size_t)(at - text->data);
+}
+
+void mr_text_put_encoded(struct mr_text *text, const char *data, size_t length)
+{
+    put_encoded(text, data, length, 0);
+}
+
+void mr_text_put_path(struct mr_text *text, const char *data, size_t length)
+{
+    put_encoded(text, data, length, '/');
+}
+
+void mr_text_put_xml(struct mr_text *text, const char *data, size_t length)
+{
+    for (size_t i = 0; i < length; i++) {
+        const char *entity = data[i] == '<' ? "&lt;" : data[i] == '>' ? "&gt;" : data[i] == '&' ? "&amp;" : NULL;
+        if (entity)
+            mr_text_puts(text, entity);
+        else
+            mr_text_add(text, &data[i], 1);
+    }
 }
 
 void mr_text_put_json(struct mr_text *text, const char *data, size_t length)

@@ -20,6 +20,10 @@ void mr_text_puts(struct mr_text *text, const char *string);
 void mr_text_put_u64(struct mr_text *text, uint64_t value);
 /* Each byte but A-Z a-z 0-9 - . _ ~ as %XX (RFC 3986, 2.3); "/" too, as object names in JSON paths need it. */
 void mr_text_put_encoded(struct mr_text *text, const char *data, size_t length);
+/* The same, but "/" stays. */
+void mr_text_put_path(struct mr_text *text, const char *data, size_t length);
+/* As the text of an XML element; it must not have control bytes in it. */
+void mr_text_put_xml(struct mr_text *text, const char *data, size_t length);
 /* In double quotes, escaped as JSON needs it; bytes from 0x80 on as they are. */
 void mr_text_put_json(struct mr_text *text, const char *data, size_t length);
 

@@ -260,13 +260,14 @@ int mr_stream_end(struct mr_stream *stream, const struct mr_store_result *result
 /* ---- fetch ---- */
 
 /* Stops it and calls back. */
-static void report_fetch(struct mr_transfer *transfer, enum mr_code code, const char *text, uint32_t crc, bool verified)
+static void report_fetch(struct mr_transfer *transfer, enum mr_code code, const char *text,
+                         const struct mr_checksum *sum, bool verified)
 {
     struct mr_transfer_result result = {
         .code = code,
         .text = text,
         .status = transfer->status,
-        .crc32c = crc,
+        .crc32c = sum->kind == MR_CHECKSUM_CRC32C ? (uint32_t)sum->value : 0,
         .verified = verified,
         .generation = transfer->generation,
         .attempts = transfer->attempts,
@@ -278,7 +279,8 @@ static void report_fetch(struct mr_transfer *transfer, enum mr_code code, const 
 }
 
 /* All bytes came, and their checksum is right or wrong. */
-static void end_fetch(struct mr_transfer *transfer, enum mr_code code, const char *text, uint32_t crc, bool verified)
+static void end_fetch(struct mr_transfer *transfer, enum mr_code code, const char *text, const struct mr_checksum *sum,
+                      bool verified)
 {
     struct mr_transfer_counters *counters = &transfer->engine->counters;
     if (code == MR_OK) {
@@ -288,26 +290,42 @@ static void end_fetch(struct mr_transfer *transfer, enum mr_code code, const cha
     } else {
         counters->failures++;
     }
-    report_fetch(transfer, code, text, crc, verified);
+    report_fetch(transfer, code, text, sum, verified);
     mr_transfer_end(transfer);
 }
 
 static void fail_fetch(struct mr_transfer *transfer, const struct mr_store_result *result)
 {
-    report_fetch(transfer, result->code, result->text, 0, false);
+    report_fetch(transfer, result->code, result->text, &(struct mr_checksum){MR_CHECKSUM_NONE, 0}, false);
 }
 
-static void on_progress(void *arg, uint64_t got)
+static bool is_whole(const struct mr_transfer_request *fetch)
+{
+    return fetch->length == fetch->size;
+}
+
+/* The first bytes of a whole object: the checksum is of the kind that the store names, unless the caller has one. */
+static void choose_checksum(struct mr_stream *stream, const struct mr_store_got *got)
+{
+    const struct mr_transfer_request *fetch = &stream->transfer->fetch;
+    enum mr_checksum_kind named = got->checksum.kind;
+    bool free = is_whole(fetch) && stream->transfer->stream_count == 1 && !fetch->has_crc32c && !fetch->needs_crc32c;
+    stream->sum = (struct mr_checksum){free && named != MR_CHECKSUM_NONE ? named : MR_CHECKSUM_CRC32C, 0};
+}
+
+static void on_progress(void *arg, const struct mr_store_got *got, uint64_t more)
 {
     struct mr_stream *stream = arg;
     struct mr_transfer *transfer = stream->transfer;
     const unsigned char *dest = transfer->fetch.dest;
+    if (stream->received == 0)
+        choose_checksum(stream, got);
     if (transfer->fetch.arrived)
-        transfer->fetch.arrived(transfer->arg, stream->received, got);
+        transfer->fetch.arrived(transfer->arg, stream->received, more);
     else
-        stream->crc = mr_crc32c(stream->crc, dest + stream->offset + stream->received, got);
-    stream->received += got;
-    transfer->engine->counters.bytes += got;
+        mr_checksum_add(&stream->sum, dest + stream->offset + stream->received, more);
+    stream->received += more;
+    transfer->engine->counters.bytes += more;
     if (stream->received - stream->attempt_start >= PROGRESS_BYTES)
         transfer->progress_ns = mr_http_now_ns(transfer->engine->http);
 }
@@ -315,55 +333,57 @@ static void on_progress(void *arg, uint64_t got)
 static void restart(struct mr_transfer *transfer)
 {
     transfer->streams_left = transfer->stream_count;
-    transfer->has_answer_crc = false;
+    transfer->answer_sum.kind = MR_CHECKSUM_NONE;
     transfer->engine->counters.retries++;
     for (unsigned i = 0; i < transfer->stream_count; i++) {
         struct mr_stream *stream = &transfer->streams[i];
         stream->received = 0;
-        stream->crc = 0;
         stream->fresh = true;
         mr_stream_queue(stream, true);
     }
 }
 
-static void fail_crc(struct mr_transfer *transfer, uint32_t crc, uint32_t expected)
+static void fail_checksum(struct mr_transfer *transfer, const struct mr_checksum *sum,
+                          const struct mr_checksum *expected)
 {
-    char got[9];
     const struct mr_transfer_request *fetch = &transfer->fetch;
-    mr_crc32c_to_base64(crc, got);
-    char wanted[9];
-    mr_crc32c_to_base64(expected, wanted);
+    char got[MR_CHECKSUM_TEXT_SIZE], wanted[MR_CHECKSUM_TEXT_SIZE];
+    mr_checksum_to_base64(sum, got);
+    mr_checksum_to_base64(expected, wanted);
     char uri[400];
     mr_store_uri(transfer->store, uri, sizeof uri, fetch->name, fetch->name_length);
     char text[700];
     snprintf(text, sizeof text,
-             "%s: the crc32c of its %llu bytes is %s and should be %s (after %u downloads): the object, or what lies "
+             "%s: the %s of its %llu bytes is %s and should be %s (after %u downloads): the object, or what lies "
              "between here and the store, is damaged",
-             uri, (unsigned long long)fetch->length, got, wanted, transfer->crc_failures);
-    end_fetch(transfer, MR_E_CORRUPT, text, crc, false);
+             uri, mr_checksum_name(sum->kind), (unsigned long long)fetch->length, got, wanted, transfer->crc_failures);
+    end_fetch(transfer, MR_E_CORRUPT, text, sum, false);
 }
 
 /* All bytes are there: are they the right ones? */
 static void verify(struct mr_transfer *transfer)
 {
     const struct mr_transfer_request *fetch = &transfer->fetch;
-    uint32_t crc = transfer->streams[0].crc, expected = fetch->crc32c;
-    bool has_expected = fetch->has_crc32c;
+    struct mr_checksum sum = transfer->streams[0].sum, expected = {MR_CHECKSUM_NONE, 0};
+    if (fetch->length == 0) /* no byte came that would have begun it */
+        sum = (struct mr_checksum){transfer->answer_sum.kind ? transfer->answer_sum.kind : MR_CHECKSUM_CRC32C, 0};
     for (unsigned i = 1; i < transfer->stream_count; i++)
-        crc = mr_crc32c_combine(crc, transfer->streams[i].crc, transfer->streams[i].length);
-    if (!has_expected && fetch->length == fetch->size) {
-        has_expected = transfer->has_answer_crc;
-        expected = transfer->answer_crc;
-    }
-    if (!has_expected || crc == expected || fetch->arrived) {
-        end_fetch(transfer, MR_OK, "", crc, has_expected);
+        sum.value = mr_crc32c_combine((uint32_t)sum.value, (uint32_t)transfer->streams[i].sum.value,
+                                      transfer->streams[i].length);
+    if (fetch->has_crc32c)
+        expected = (struct mr_checksum){MR_CHECKSUM_CRC32C, fetch->crc32c};
+    else if (is_whole(fetch))
+        expected = transfer->answer_sum;
+    bool comparable = expected.kind != MR_CHECKSUM_NONE && expected.kind == sum.kind;
+    if (!comparable || sum.value == expected.value || fetch->arrived) {
+        end_fetch(transfer, MR_OK, "", &sum, comparable);
         return;
     }
     transfer->engine->counters.crc_errors++;
     if (transfer->crc_failures++ < transfer->engine->options.crc_retries)
         restart(transfer);
     else
-        fail_crc(transfer, crc, expected);
+        fail_checksum(transfer, &sum, &expected);
 }
 
 static void on_get(void *arg, const struct mr_store_result *result, const struct mr_store_got *got)
@@ -373,10 +393,10 @@ static void on_get(void *arg, const struct mr_store_result *result, const struct
     transfer->status = result->status;
     if (got->generation && !transfer->generation)
         transfer->generation = got->generation;
-    if (got->has_crc32c && !transfer->has_answer_crc) {
-        transfer->has_answer_crc = true;
-        transfer->answer_crc = got->crc32c;
-    }
+    if (got->etag[0] && !transfer->etag[0] && got->generation == transfer->generation)
+        memcpy(transfer->etag, got->etag, sizeof transfer->etag);
+    if (transfer->answer_sum.kind == MR_CHECKSUM_NONE)
+        transfer->answer_sum = got->checksum;
     if (mr_stream_end(stream, result) != 0)
         return;
     if (got->first_ns) {
@@ -396,6 +416,7 @@ static struct mr_store_call *send_get(struct mr_stream *stream)
         .name = fetch->name,
         .name_length = fetch->name_length,
         .generation = transfer->generation,
+        .etag = transfer->etag,
         .offset = fetch->offset + at,
         .length = stream->length - stream->received,
         .fresh_connection = stream->fresh,
@@ -578,6 +599,8 @@ struct mr_transfer *mr_transfer_fetch(struct mr_transfer_engine *engine, const s
     transfer->fetch = *request;
     transfer->fetch.name = transfer->strings.data;
     transfer->generation = request->generation;
+    if (request->etag && strlen(request->etag) < sizeof transfer->etag)
+        snprintf(transfer->etag, sizeof transfer->etag, "%s", request->etag);
     if (split(transfer) != 0) {
         mr_transfer_end(transfer);
         return NULL;

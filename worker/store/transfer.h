@@ -12,8 +12,9 @@
  * Start calls never call back; callbacks come from mr_http_step, once each, unless cancelled. A callback may start
  * and cancel anything.
  *
- * What is checked: the length, the generation, and the crc32c of each byte while it is in cache. The expected crc32c is
- * the caller's (index), else, for a whole object, the one in the answer's header, else there is none ("unverified").
+ * What is checked: the length, the generation, and a checksum of each byte while it is in cache. The expected one is the
+ * caller's crc32c (index), else, for a whole object, whichever the answer's header names, else there is none
+ * ("unverified").
  * Requests from range_min_bytes up, of a known generation, are read by up to `ranges` parallel streams whose crcs are
  * combined.
  *
@@ -92,12 +93,14 @@ struct mr_transfer_request {
     const char *name;       /* copied */
     size_t name_length;
     uint64_t generation; /* 0: unknown: the first answer's is pinned for the rest */
+    const char *etag;    /* as in mr_store_get_request; copied */
     uint64_t size;       /* of the whole object */
     uint64_t offset;     /* bytes wanted: [offset, offset + length), within size */
     uint64_t length;
     uint32_t crc32c; /* expected crc of the bytes wanted */
     bool has_crc32c;
-    void *dest; /* length bytes; may be NULL where length is 0 */
+    bool needs_crc32c; /* the result has it, whichever checksum the store names */
+    void *dest;        /* length bytes; may be NULL where length is 0 */
     /*
      * The next `got` of the bytes wanted lie at dest + at, in order and each once, still in cache. The checksum is then
      * the caller's: none is compared here, and one stream reads it all. Must not start or cancel anything. NULL: none.
@@ -109,7 +112,7 @@ struct mr_transfer_result {
     enum mr_code code;
     const char *text; /* "" for MR_OK; else one line: the object, what happened, what to do */
     int status;       /* HTTP status of the last answer; 0: none */
-    uint32_t crc32c;  /* of the bytes in dest (MR_OK) */
+    uint32_t crc32c;  /* of the bytes in dest (MR_OK); 0 where another checksum was compared */
     bool verified;    /* it was compared with a checksum of the store */
     uint64_t generation;
     unsigned attempts; /* requests that it took */

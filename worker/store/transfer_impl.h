@@ -36,9 +36,9 @@ struct mr_stream {
     struct mr_http_timer timer;        /* MR_STREAM_WAITING */
     struct mr_store_call *call;        /* MR_STREAM_SENT */
     uint64_t offset, length;           /* within the bytes wanted */
-    uint64_t received;                 /* of them; all in dest, all in crc */
+    uint64_t received;                 /* of them; all in dest, all in sum */
     uint64_t attempt_start;            /* received when the attempt under way was sent */
-    uint32_t crc;
+    struct mr_checksum sum;
     unsigned failures; /* in a row */
     unsigned stalls;   /* each doubles the time that it is given */
     bool fresh;        /* the next attempt takes a new connection */
@@ -57,8 +57,8 @@ struct mr_transfer {
     struct mr_store_list_request list;
     struct mr_transfer_request fetch; /* its name lies in strings */
     uint64_t generation;              /* asked for, or pinned by the first answer; 0: not known */
-    uint32_t answer_crc;              /* of the whole object, from an answer */
-    bool has_answer_crc;
+    struct mr_checksum answer_sum;    /* of the whole object, from an answer */
+    char etag[MR_ETAG_SIZE];          /* of that generation; "": not known */
     unsigned attempts, crc_failures, streams_left, stream_count;
     bool is_compose;
     bool once; /* not repeated when it may have reached the server: it has no precondition */

@@ -202,16 +202,23 @@ static void fail_replaced(struct complete *complete, const struct mr_store_item 
     mr_transfer_fail(transfer, &(struct mr_store_result){.code = MR_E_CHANGED, .text = text, .status = 200});
 }
 
+static bool is_made_by(struct complete *complete, const struct mr_store_item *item)
+{
+    const struct mr_store_made by = {.parts = complete->request.parts, .count = complete->request.count};
+    uint64_t made = mr_store_made(complete->write.base.store, &by);
+    return made && item && item->generation == made;
+}
+
 /* What there is now, after the answer that reports success, or in place of one that was lost. */
 static void on_checked(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
 {
     struct mr_stream *stream = arg;
     struct complete *complete = (struct complete *)stream->transfer;
     struct mr_write *write = &complete->write;
-    /* A folder keeps no checksum: the generation that was made tells. Of a call that failed there is none, and what has
-     * as many bytes may be somebody else's. */
-    bool made = mr_store_scheme(write->base.store) == MR_SCHEME_FILE && complete->completed && item &&
-                item->generation == complete->generation;
+    /* Where the store keeps no checksum the generation that was made tells. A folder's of a call that failed is not
+     * known, and what has as many bytes may be somebody else's. */
+    bool made = !complete->completed ? is_made_by(complete, item)
+                                     : item && (!complete->generation || item->generation == complete->generation);
     bool same = item && item->size == write->size && (item->has_crc32c ? item->crc32c == write->crc32c : made);
     if (!complete->completed && (result->code == MR_E_NOT_FOUND || (result->code == MR_OK && !same))) {
         mr_stream_landed(stream); /* it was not done */

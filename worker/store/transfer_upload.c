@@ -9,6 +9,7 @@
 #include "worker/store/transfer_write_impl.h"
 
 #define CHUNK_BYTES  (UINT64_C(16) << 20)
+#define CHUNKS_MAX   9000
 #define RESTARTS_MAX 3 /* sessions that may get lost */
 
 /* START decides between an insert and a session; PROBE asks what the session has after an answer was lost. */
@@ -268,6 +269,13 @@ static struct mr_store_call *send_step(struct mr_stream *stream)
     return mr_store_upload_send(upload->write.base.store, &chunk, on_chunk, stream);
 }
 
+static uint64_t made_by_upload(struct mr_write *write)
+{
+    const struct upload *upload = (const struct upload *)write;
+    const struct mr_store_made by = {.session = upload->session, .body = upload->buffer, .length = upload->filled};
+    return mr_store_made(write->base.store, &by);
+}
+
 /* ---- life ---- */
 
 static void close_upload(struct mr_transfer *transfer)
@@ -286,6 +294,8 @@ struct mr_transfer *mr_transfer_upload(struct mr_transfer_engine *engine,
                                        void *arg)
 {
     uint64_t chunk = request->chunk_bytes ? request->chunk_bytes : CHUNK_BYTES;
+    if (request->size != MR_STORE_ANY && request->size / chunk >= CHUNKS_MAX) /* S3 takes so many parts */
+        chunk = (request->size / CHUNKS_MAX / MR_STORE_CHUNK + 1) * MR_STORE_CHUNK;
     if (chunk % MR_STORE_CHUNK != 0 || chunk > UINT64_C(1) << 30) {
         mr_error_set(MR_E_USAGE, "a chunk of %llu bytes: it must be a multiple of %u, and at most 1 GiB",
                      (unsigned long long)chunk, MR_STORE_CHUNK);
@@ -300,6 +310,7 @@ struct mr_transfer *mr_transfer_upload(struct mr_transfer_engine *engine,
         mr_write_string(strings, request->content_type, strlen(request->content_type));
     upload->write.base.done.stat = done;
     upload->write.send = send_step;
+    upload->write.made = made_by_upload;
     upload->request = *request;
     upload->chunk_size = (size_t)chunk;
     upload->fd_start = request->read ? -1 : lseek(request->fd, 0, SEEK_CUR);

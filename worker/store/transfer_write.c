@@ -111,7 +111,8 @@ static void on_look(void *arg, const struct mr_store_result *result, const struc
     }
     if (mr_stream_end(stream, result) != 0)
         return;
-    bool known = (write->has_crc32c && item->has_crc32c) || (write->takes_size_alone && write->has_size);
+    bool known = (write->has_crc32c && item->has_crc32c) || (write->takes_size_alone && write->has_size) ||
+                 (write->made && write->made(write) == item->generation);
     if (write->lost && known && is_as_sent(write, item) && item->generation != write->generation_match) {
         succeed(write, result, item);
         return;
@@ -200,6 +201,13 @@ static struct mr_store_call *send_insert(struct mr_stream *stream)
     return mr_store_insert(insert->write.base.store, &insert->request, mr_write_answer, stream);
 }
 
+static uint64_t made_by_insert(struct mr_write *write)
+{
+    const struct mr_store_insert_request *request = &((struct insert *)write)->request;
+    const struct mr_store_made by = {.body = request->body, .length = request->length};
+    return mr_store_made(write->base.store, &by);
+}
+
 static const struct mr_transfer_ops write_ops = {mr_write_send, mr_write_fail, NULL};
 
 struct mr_transfer *mr_transfer_insert(struct mr_transfer_engine *engine, struct mr_store *store,
@@ -214,6 +222,7 @@ struct mr_transfer *mr_transfer_insert(struct mr_transfer_engine *engine, struct
         mr_write_string(&write->base.strings, request->content_type, strlen(request->content_type));
     write->base.done.stat = done;
     write->send = send_insert;
+    write->made = made_by_insert;
     write->lost = request->maybe_done;
     write->has_size = write->has_crc32c = true;
     write->size = request->length;

@@ -19,6 +19,9 @@ struct mr_write {
     bool takes_size_alone; /* has_size is enough to know one's own work by */
     size_t name_length;
     uint64_t generation_match, undo_generation;
+    /* The generation of the object that this write makes, where the store derives it from bytes; 0: it cannot be told.
+     * NULL: it never can. */
+    uint64_t (*made)(struct mr_write *write);
     bool has_size, has_crc32c; /* what the object must be */
     uint64_t size;
     uint32_t crc32c;

@@ -1,10 +1,10 @@
 /*
  * upload_parts.h - a new object in upload parts that are sent in any order and side by side: multipart uploads of GCS's
- * XML API; in a folder a temporary file (file_parts.c).
+ * XML API and of S3; in a folder a temporary file (file_parts.c).
  *
  * https://cloud.google.com/storage/docs/multipart-uploads: begin, parts of 5 MiB (but the last) to 5 GiB, at most
- * 10,000, complete or abort. There are no preconditions: what is there is replaced (in a folder generation_match is
- * one). An upload that is neither completed nor aborted stays, and is billed, until somebody aborts it:
+ * 10,000, complete or abort. In GCS there are no preconditions: what is there is replaced (in S3 and in a folder
+ * generation_match is one). An upload that is neither completed nor aborted stays, and is billed, until somebody aborts it:
  * mr_store_parts_list finds them.
  *
  * mr_store_parts_* are single requests, mr_transfer_parts_* the same with repeats; the rules of store.h and transfer.h
@@ -52,6 +52,7 @@ struct mr_store_call *mr_upload_part_send(struct mr_store *store, const struct m
 struct mr_upload_part {
     unsigned number; /* ascending */
     char etag[MR_ETAG_SIZE];
+    uint32_t crc32c; /* of its bytes */
 };
 struct mr_store_complete_request {
     const char *name; /* copied, as id and parts are */
@@ -61,7 +62,7 @@ struct mr_store_complete_request {
     unsigned count;
     uint64_t size; /* of the whole, which a transfer compares with what came out */
     uint32_t crc32c;
-    uint64_t generation_match; /* file: as in mr_store_insert_request; gs: ignored */
+    uint64_t generation_match; /* file, s3: as in mr_store_insert_request; gs: ignored */
     bool maybe_done;           /* transfers: a dead process may have sent the same, so the object is looked up first */
 };
 /* generation: of the new object, where the answer had it; else 0. */

@@ -79,7 +79,8 @@ static void note_dead(void *arg, const struct mr_upload_entry *entry, const char
 {
     struct mr_clean_uploads *clean = arg;
     (void)path;
-    if (strcmp(entry->bucket, clean->uri->bucket) != 0)
+    char place[MR_UPLOAD_PLACE_SIZE];
+    if (strcmp(entry->bucket, mr_upload_place(clean->uri->scheme, clean->uri->bucket, place)) != 0)
         return;
     char **ids = realloc(clean->dead_ids, (clean->dead_count + 1) * sizeof *ids);
     if (ids)
@@ -101,7 +102,9 @@ static bool is_condemned(const struct mr_clean_uploads *clean, const struct uplo
     if (clean->all)
         return true;
     bool file = clean->uri->scheme == MR_SCHEME_FILE;
-    if (mr_upload_is_live(file ? MR_UPLOAD_FILE : clean->uri->bucket, upload->id))
+    char place[MR_UPLOAD_PLACE_SIZE];
+    mr_upload_place(clean->uri->scheme, clean->uri->bucket, place);
+    if (mr_upload_is_live(file ? MR_UPLOAD_FILE : place, upload->id))
         return false;
     if (is_dead_ones(clean, upload->id))
         return true;

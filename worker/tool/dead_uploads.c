@@ -37,7 +37,7 @@ static void found(void *arg, const struct mr_upload_entry *entry, const char *pa
     if (endpoint->count++ > 0 && endpoint->begun_s <= entry->begun_s)
         return;
     endpoint->begun_s = entry->begun_s;
-    snprintf(endpoint->uri, sizeof endpoint->uri, "gs://%s/%s", entry->bucket, entry->name);
+    mr_upload_uri(entry, endpoint->uri, sizeof endpoint->uri);
     snprintf(endpoint->path, sizeof endpoint->path, "%s", path);
 }
 

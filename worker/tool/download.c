@@ -1,6 +1,7 @@
 #include "worker/tool/download.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,6 +47,7 @@ static void looked_up(void *arg, const struct mr_store_result *result, const str
     look_up->object->generation = item->generation;
     look_up->object->crc32c = item->crc32c;
     look_up->object->has_crc32c = item->has_crc32c;
+    snprintf(look_up->object->etag, sizeof look_up->object->etag, "%s", item->etag);
 }
 
 int mr_download_look_up(struct mr_tool *tool, struct mr_store *store, const char *name,
@@ -109,6 +111,7 @@ static int start_piece(struct mr_download *d, struct piece *piece)
         .name = d->object.name,
         .name_length = strlen(d->object.name),
         .generation = d->object.generation,
+        .etag = d->object.etag,
         .size = d->object.size,
         .offset = d->asked,
         .length = piece->length,

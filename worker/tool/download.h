@@ -17,6 +17,7 @@ struct mr_download_object {
     uint64_t size, generation;
     uint32_t crc32c;
     bool has_crc32c;
+    char etag[MR_ETAG_SIZE]; /* "" where the store has none */
 };
 
 /* Looks the object up: 0 or -1. */

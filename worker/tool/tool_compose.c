@@ -41,7 +41,7 @@ static int look_up_sources(struct compose *c)
         struct mr_download_object object;
         if (mr_download_look_up(&c->tool, c->store, c->from[i].key, &object) != 0)
             return -1;
-        c->sources[i] = (struct mr_store_name){object.name, strlen(object.name), object.generation};
+        c->sources[i] = (struct mr_store_name){object.name, strlen(object.name), object.generation, NULL};
         c->request.crc32c = mr_crc32c_combine(c->request.crc32c, object.crc32c, object.size);
         c->request.size += object.size;
         c->request.has_crc32c &= object.has_crc32c;

@@ -276,10 +276,11 @@ static void uploaded(void *arg, const struct mr_store_result *result, const stru
     mr_tool_answer(&copy->tool, result);
 }
 
-/* After a signal: the store is asked to forget the session. */
+/* After a signal or a failure: the store is asked to forget the session. */
 static void drop_upload(struct copy *copy)
 {
-    mr_transfer_cancel(copy->tool.net.engine, copy->upload);
+    if (copy->upload)
+        mr_transfer_cancel(copy->tool.net.engine, copy->upload);
     copy->upload = NULL;
     for (unsigned i = 0; i < 10 && mr_http_in_flight(copy->tool.net.http) > 0; i++)
         if (mr_http_step(copy->tool.net.http, 100, -1) < 0)
@@ -302,8 +303,13 @@ static int copy_to_object(struct copy *copy)
     copy->upload = mr_transfer_upload(copy->tool.net.engine, &request, uploaded, copy);
     bool answered;
     int rc = copy->upload ? mr_tool_wait(&copy->tool, &answered) : -1;
-    if (copy->upload)
+    if (rc != 0) {
+        enum mr_code code = mr_error_code();
+        char text[1024];
+        snprintf(text, sizeof text, "%s", mr_error_text());
         drop_upload(copy);
+        mr_error_set(code, "%s", text);
+    }
     return rc;
 }
 

@@ -143,6 +143,8 @@ static void bucket_arrived(void *arg, const struct mr_store_result *result, cons
 static void check_soft_delete(const struct doctor *d)
 {
     bool composes = d->tool.config.fetch.compose != MR_COMPOSE_NEVER;
+    if (d->uri.scheme == MR_SCHEME_S3)
+        return;
     double days = (double)d->bucket.soft_delete_s / 86400;
     if (d->bucket.soft_delete_s == 0)
         CHECK("ok", "soft delete", "%s: off", d->place);
@@ -184,11 +186,12 @@ static bool check_bucket(struct doctor *d, bool seen)
 }
 
 /* Whether a request went out with what it needs; printed once. */
-static bool check_credentials(struct doctor *d, struct mr_store *store)
+static bool check_credentials(struct doctor *d, struct mr_store *store, bool seen)
 {
     char endpoint[600], credentials[800];
     mr_store_describe(store, endpoint, sizeof endpoint, credentials, sizeof credentials);
-    bool good = strstr(credentials, "token is good") || strncmp(credentials, "none", 4) == 0;
+    bool good = strstr(credentials, "token is good") || strncmp(credentials, "none", 4) == 0 ||
+                (d->uri.scheme == MR_SCHEME_S3 && (seen || mr_error_code() != MR_E_DENIED));
     if (!good)
         CHECK("fail", "credentials", "%s: %s", credentials, mr_error_text());
     else if (!d->credentials_printed)
@@ -268,7 +271,7 @@ static bool is_new(struct doctor *d, const char *key)
 }
 
 /* true: go on with the data in it. */
-static bool check_gs(struct doctor *d, struct mr_store *store)
+static bool check_bucket_place(struct doctor *d, struct mr_store *store)
 {
     char endpoint[600], credentials[800];
     mr_store_describe(store, endpoint, sizeof endpoint, credentials, sizeof credentials);
@@ -278,9 +281,10 @@ static bool check_gs(struct doctor *d, struct mr_store *store)
     if (!d->answers || !is_new(d, d->place))
         return d->answers;
     bool seen = mr_tool_await(&d->tool, mr_transfer_bucket(d->tool.net.engine, store, bucket_arrived, d)) == 0;
-    if (mr_tool_interrupted() || !check_credentials(d, store) || !check_bucket(d, seen))
+    if (mr_tool_interrupted() || !check_credentials(d, store, seen) || !check_bucket(d, seen))
         return false;
-    check_permissions(d, store);
+    if (d->uri.scheme == MR_SCHEME_GS) /* S3 has no such question */
+        check_permissions(d, store);
     return !mr_tool_interrupted();
 }
 
@@ -294,7 +298,7 @@ static int check_uri(struct doctor *d, const char *text)
         CHECK("fail", mr_error_code() == MR_E_DENIED ? "credentials" : "data", "%s: %s", text, mr_error_text());
         return 0;
     }
-    if (d->uri.scheme != MR_SCHEME_GS || check_gs(d, store))
+    if (d->uri.scheme == MR_SCHEME_FILE || check_bucket_place(d, store))
         check_place(d, store, text);
     return mr_tool_interrupted() ? -1 : 0;
 }

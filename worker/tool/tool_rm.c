@@ -18,7 +18,7 @@ struct rm;
 
 struct batch {
     struct rm *rm;
-    struct mr_store_name names[MR_STORE_BATCH_MAX]; /* each name is malloc'ed */
+    struct mr_store_name names[MR_STORE_BATCH_MAX]; /* each name and ETag is malloc'ed */
     unsigned count;
     bool running;
 };
@@ -36,6 +36,12 @@ struct rm {
     bool more;
     struct mr_progress progress;
 };
+
+static void free_name(const struct mr_store_name *name)
+{
+    free((char *)(uintptr_t)name->name);
+    free((char *)(uintptr_t)name->etag);
+}
 
 static void note_failure(struct rm *rm, const struct mr_store_name *name, enum mr_code code, const char *text)
 {
@@ -61,7 +67,7 @@ static void batch_done(void *arg, const struct mr_store_result *result, const st
             rm->deleted++;
         else if (one->code != MR_E_NOT_FOUND || !rm->recursive) /* somebody else deletes there too */
             note_failure(rm, &batch->names[i], one->code, one->text);
-        free((char *)(uintptr_t)batch->names[i].name);
+        free_name(&batch->names[i]);
     }
     mr_progress_update(&rm->progress, rm->deleted);
     batch->count = 0;
@@ -103,17 +109,19 @@ static struct batch *batch_with_room(struct rm *rm)
     return rm->filling;
 }
 
-static int add(struct rm *rm, const char *name, size_t length, uint64_t generation)
+static int add(struct rm *rm, const struct mr_store_name *name)
 {
     struct batch *batch = batch_with_room(rm);
-    char *copy = batch ? strndup(name, length) : NULL;
-    if (!copy) {
+    char *copy = batch ? strndup(name->name, name->name_length) : NULL;
+    char *etag = copy && name->etag ? strdup(name->etag) : NULL;
+    if (!copy || (name->etag && !etag)) {
         if (batch)
             mr_error_set(MR_E_NO_MEMORY, "no memory for a name");
+        free(copy);
         return -1;
     }
     rm->found++;
-    batch->names[batch->count++] = (struct mr_store_name){copy, length, generation};
+    batch->names[batch->count++] = (struct mr_store_name){copy, name->name_length, name->generation, etag};
     return 0;
 }
 
@@ -134,7 +142,7 @@ static int remove_one(struct rm *rm)
 {
     struct mr_download_object found;
     if (mr_download_look_up(&rm->tool, rm->store, rm->uri.key, &found) == 0)
-        return add(rm, rm->uri.key, strlen(rm->uri.key), found.generation);
+        return add(rm, &(struct mr_store_name){rm->uri.key, strlen(rm->uri.key), found.generation, found.etag});
     if (mr_tool_interrupted())
         return -1;
     if (!rm->recursive || mr_error_code() != MR_E_NOT_FOUND)
@@ -164,9 +172,9 @@ static void page_arrived(void *arg, const struct mr_store_result *result, const 
     rm->bad |= !kept->names || (rm->more && !rm->token);
     for (size_t i = 0; !rm->bad && i < page->count; i++) {
         const struct mr_store_item *item = &page->items[i];
-        char *name = strndup(item->name, item->name_length);
-        rm->bad |= !name;
-        kept->names[kept->count++] = (struct mr_store_name){name, item->name_length, item->generation};
+        char *name = strndup(item->name, item->name_length), *etag = item->etag[0] ? strdup(item->etag) : NULL;
+        rm->bad |= !name || (item->etag[0] && !etag);
+        kept->names[kept->count++] = (struct mr_store_name){name, item->name_length, item->generation, etag};
     }
     if (!rm->bad && page->count > 0) {
         free(rm->last);
@@ -186,8 +194,8 @@ static int remove_page(struct rm *rm, const char *prefix)
     }
     for (size_t i = 0; i < page.count; i++) {
         if (rc == 0)
-            rc = add(rm, page.names[i].name, page.names[i].name_length, page.names[i].generation);
-        free((char *)(uintptr_t)page.names[i].name);
+            rc = add(rm, &page.names[i]);
+        free_name(&page.names[i]);
     }
     free(page.names);
     return rc;
@@ -279,7 +287,7 @@ static int rm_main(const struct mr_arguments *arguments)
     mr_tool_close(&rm.tool); /* before the names of what was under way */
     for (unsigned i = 0; i < BATCHES; i++)
         for (unsigned k = 0; k < rm.batches[i].count; k++)
-            free((char *)(uintptr_t)rm.batches[i].names[k].name);
+            free_name(&rm.batches[i].names[k]);
     mr_uri_close(&rm.uri);
     free(rm.token);
     free(rm.last);

@@ -168,7 +168,7 @@ static struct mr_transfer *compose(struct mr_write_lane *lane, const struct node
     char names[MR_STORE_COMPOSE_MAX][MR_TEMPORARY_NAME_SIZE];
     for (unsigned i = 0; i < count; i++) {
         mr_temporary_name_of(own->bucket, from[i].handle, names[i]);
-        sources[i] = (struct mr_store_name){names[i], strlen(names[i]), from[i].generation};
+        sources[i] = (struct mr_store_name){names[i], strlen(names[i]), from[i].generation, NULL};
     }
     request->sources = sources;
     request->count = count;

@@ -357,18 +357,20 @@ void mr_write_begun(struct mr_write_lane *lane, const char *id)
     lane->state = MR_WRITE_SENDING;
 }
 
-/* What is there may be what a predecessor meant to make: for certain where it has a checksum, or has no bytes. */
+/* What is there may be what a predecessor meant to make: for certain where it has a checksum, or has no bytes. In S3 the
+ * same bytes have the same version. */
 static bool is_ours(const struct mr_write_lane *lane, const struct mr_store_item *item)
 {
-    return item && item->generation != lane->generation && item->size == lane->size &&
-           (!item->has_crc32c || item->crc32c == lane->crc32c);
+    bool other = item && (item->generation != lane->generation || lane->uri.scheme == MR_SCHEME_S3);
+    return other && item->size == lane->size && (!item->has_crc32c || item->crc32c == lane->crc32c);
 }
 
 static const struct mr_write_ops *choose(const struct mr_write_lane *lane)
 {
     if (lane->ops)
         return lane->ops;
-    if (lane->uri.scheme == MR_SCHEME_FILE) /* where a name is given only to what is whole */
+    /* Where the last request has a precondition, and a name is given only to what is whole. */
+    if (lane->uri.scheme == MR_SCHEME_FILE || lane->uri.scheme == MR_SCHEME_S3)
         return &mr_write_parts;
     return lane->generation == 0 && !lane->if_absent && mr_store_has_parts(lane->store) ? &mr_write_parts
                                                                                         : &mr_write_composed;

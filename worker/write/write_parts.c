@@ -1,6 +1,6 @@
 /*
  * write_parts.c - each checkpoint part is an upload part (worker/store/upload_parts.h): multipart uploads of GCS's XML
- * API, for a new name, since they have no preconditions; in a folder for every name.
+ * API, for a new name, since they have no preconditions; in S3 and in a folder for every name.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -133,6 +133,7 @@ static int complete(struct mr_write_lane *lane)
     for (uint32_t i = 0; i < lane->stored && mr_ckpt_part_record_get(&lane->ckpt, i, &record); i++) {
         parts[i].number = i + 1;
         memcpy(parts[i].etag, record.etag, sizeof record.etag);
+        parts[i].crc32c = record.crc32c;
     }
     struct mr_store_complete_request request = {
         .name = lane->name,

@@ -49,6 +49,7 @@ static int read_block(struct mr_write_lane *lane)
         .size = lane->size,
         .offset = verify->at,
         .length = verify->length,
+        .needs_crc32c = true,
         .dest = verify->block,
     };
     lane->transfer = mr_transfer_fetch(lane->context->net->engine, &request, on_block, lane);

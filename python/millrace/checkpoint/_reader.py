@@ -178,7 +178,7 @@ os.register_at_fork(after_in_child=_kept.clear)
 
 
 def reader(uri: Place) -> Reader:
-    """Opens an object for reading: "gs://bucket/name", or a path of this machine (also as file:///path).
+    """Opens an object for reading: "gs://bucket/name", "s3://bucket/name", or a path of this machine.
 
         with millrace.checkpoint.reader("gs://bucket/step1.pt") as file:
             state = torch.load(file, weights_only=True)

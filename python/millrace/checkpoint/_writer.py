@@ -235,7 +235,7 @@ os.register_at_fork(after_in_child=lambda: _keep(None))
 def writer(
     uri: Place, *, if_absent: bool = False, sharers: int | None = None, timeout_s: float | None = 300.0
 ) -> Writer:
-    """Opens an object for writing: "gs://bucket/name", or a path of this machine (also as file:///path).
+    """Opens an object for writing: "gs://bucket/name", "s3://bucket/name", or a path of this machine.
 
         with millrace.checkpoint.writer("gs://bucket/step1.pt") as file:
             torch.save(model.state_dict(), file)

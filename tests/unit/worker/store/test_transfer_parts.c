@@ -8,8 +8,8 @@
 #include "shm/base/checksum.h"
 #include "shm/base/clock.h"
 #include "store_scene.h"
-#include "worker/store/gcs_xml.h"
 #include "worker/store/upload_parts.h"
+#include "worker/store/xml.h"
 
 #define PART  300000u
 #define PARTS 3u
@@ -67,6 +67,7 @@ static void send_part(unsigned number, const char *id, struct mr_upload_part *pa
                                              .crc32c = mr_crc32c(0, data + at, length)};
     wait_for(mr_transfer_part_send(engine, store, &request, on_word, NULL));
     part->number = number;
+    part->crc32c = request.crc32c;
     snprintf(part->etag, sizeof part->etag, "%.90s", last.word);
 }
 
@@ -294,30 +295,30 @@ START_TEST(xml_of_all_kinds)
         {"<a><a><a><a><a><a><a><a><a><a><a><a><a><a><a><a><a><a>", "nested too deep"},
     };
     for (int i = 0; i < COUNT(bad); i++) {
-        ck_assert_ptr_null(mr_gcs_xml_parse(bad[i].xml, strlen(bad[i].xml)));
+        ck_assert_ptr_null(mr_xml_parse(bad[i].xml, strlen(bad[i].xml)));
         ck_assert_msg(strstr(mr_error_text(), bad[i].error) != NULL, "%s", mr_error_text());
     }
     static const char text[] =
         "<?xml version='1.0'?><x:Root xmlns:x='u'><A>1 &amp; 2</A><B><A>inner</A></B><C/></x:Root>";
-    struct mr_gcs_xml *xml = mr_gcs_xml_parse(text, strlen(text));
+    struct mr_xml *xml = mr_xml_parse(text, strlen(text));
     ck_assert_ptr_nonnull(xml);
-    ck_assert_str_eq(mr_gcs_xml_root(xml), "Root");
-    ck_assert_str_eq(mr_gcs_xml_text(xml, "A"), "1 & 2");
-    ck_assert_str_eq(mr_gcs_xml_text(xml, "C"), "");
-    ck_assert_str_eq(mr_gcs_xml_text(xml, "Z"), "");
+    ck_assert_str_eq(mr_xml_root(xml), "Root");
+    ck_assert_str_eq(mr_xml_text(xml, "A"), "1 & 2");
+    ck_assert_str_eq(mr_xml_text(xml, "C"), "");
+    ck_assert_str_eq(mr_xml_text(xml, "Z"), "");
     struct mr_store_pending_page page;
-    ck_assert_int_eq(mr_gcs_xml_pending(xml, &page), -1);
-    mr_gcs_xml_destroy(xml);
+    ck_assert_int_eq(mr_xml_pending(xml, &page), -1);
+    mr_xml_destroy(xml);
     static const char *const lists[] = {
         "<ListMultipartUploadsResult><Upload><Key>a</Key></Upload></ListMultipartUploadsResult>",
         "<ListMultipartUploadsResult><Upload><UploadId>a</UploadId></Upload></ListMultipartUploadsResult>",
         "<ListMultipartUploadsResult><IsTruncated>true</IsTruncated></ListMultipartUploadsResult>"};
     for (int i = 0; i < COUNT(lists); i++) {
-        xml = mr_gcs_xml_parse(lists[i], strlen(lists[i]));
+        xml = mr_xml_parse(lists[i], strlen(lists[i]));
         ck_assert_ptr_nonnull(xml);
-        ck_assert_int_eq(mr_gcs_xml_pending(xml, &page), -1);
+        ck_assert_int_eq(mr_xml_pending(xml, &page), -1);
         ck_assert_int_eq(mr_error_code(), MR_E_PROTOCOL);
-        mr_gcs_xml_destroy(xml);
+        mr_xml_destroy(xml);
     }
 }
 END_TEST

@@ -423,7 +423,7 @@ START_TEST(a_token_that_ends)
     tokens = good_token = refusals = seen = 0;
     refuse_at = at[_i % 3];
     scene_open(&scene, endpoint, URI, data, 5 * SCENE_PART);
-    scene.config.gcs.auth = MR_GCS_AUTH_DEFAULT;
+    scene.config.gcs.auth = MR_AUTH_DEFAULT;
     scene.if_absent = _i >= 3; /* the other way */
     scene_write(&scene);
     check_stored(scene.size);

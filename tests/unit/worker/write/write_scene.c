@@ -53,7 +53,7 @@ void scene_open(struct scene *s, const char *endpoint, const char *uri, const un
     ck_assert_int_eq(mr_config_init(&s->config), 0);
     free(s->config.gcs.endpoint);
     s->config.gcs.endpoint = strdup(endpoint);
-    s->config.gcs.auth = MR_GCS_AUTH_ANONYMOUS;
+    s->config.gcs.auth = MR_AUTH_ANONYMOUS;
     s->config.retry.base_ms = 2;
     s->config.retry.cap_ms = 10;
     s->config.retry.deadline_ms = 20000;

@@ -1,23 +1,23 @@
-/* fuzz_gcs_xml.c - what a server may send as XML: answers of multipart uploads. */
+/* fuzz_xml.c - what a server may send as XML: answers of multipart uploads. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "fuzz.h"
 #include "shm/base/error.h"
-#include "worker/store/gcs_xml.h"
+#include "worker/store/xml.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct mr_gcs_xml *xml = mr_gcs_xml_parse((const char *)data, size);
+    struct mr_xml *xml = mr_xml_parse((const char *)data, size);
     if (!xml) {
         if (mr_error_text()[0] == 0)
             abort();
         return 0;
     }
-    if (mr_gcs_xml_root(xml)[0] == 0 || strlen(mr_gcs_xml_text(xml, "UploadId")) > size)
+    if (mr_xml_root(xml)[0] == 0 || strlen(mr_xml_text(xml, "UploadId")) > size)
         abort();
     struct mr_store_pending_page page;
-    if (mr_gcs_xml_pending(xml, &page) == 0) {
+    if (mr_xml_pending(xml, &page) == 0) {
         for (size_t i = 0; i < page.count; i++) {
             if (page.items[i].name_length == 0 || strlen(page.items[i].name) != page.items[i].name_length ||
                 page.items[i].id[0] == 0)
@@ -26,7 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (page.next_name && (page.next_name[0] == 0 || !page.next_id))
             abort();
     }
-    mr_gcs_xml_destroy(xml);
+    mr_xml_destroy(xml);
     return 0;
 }
 

@@ -1,4 +1,4 @@
-#include "worker/store/gcs_xml.h"
+#include "worker/store/xml.h"
 
 #include <expat.h>
 #include <stdlib.h>
@@ -12,11 +12,11 @@
 
 /* Elements of depth 1 (below the root) and 2 that hold text: a flat list, strings in one block. */
 struct leaf {
-    size_t name, text;     /* offsets in strings */
-    unsigned depth, group; /* group: which element of depth 1 it lies in */
+    size_t name, text; /* offsets in strings */
+    unsigned depth;
 };
 
-struct mr_gcs_xml {
+struct mr_xml {
     struct mr_text strings; /* each with its NUL; the root's name is the first */
     struct leaf *leaves;
     size_t count, size;
@@ -25,17 +25,17 @@ struct mr_gcs_xml {
     XML_Parser parser;
     struct mr_text text; /* of the element that is open */
     size_t names[DEPTH_MAX];
-    unsigned depth, group;
+    unsigned depth;
     const char *refused;
 };
 
-static void stop(struct mr_gcs_xml *xml, const char *why)
+static void stop(struct mr_xml *xml, const char *why)
 {
     xml->refused = why;
     XML_StopParser(xml->parser, XML_FALSE);
 }
 
-static size_t add(struct mr_gcs_xml *xml, const char *string, size_t length)
+static size_t add(struct mr_xml *xml, const char *string, size_t length)
 {
     size_t at = xml->strings.length;
     mr_text_add(&xml->strings, string, length);
@@ -45,7 +45,7 @@ static size_t add(struct mr_gcs_xml *xml, const char *string, size_t length)
 
 static void on_start(void *arg, const XML_Char *name, const XML_Char **attributes)
 {
-    struct mr_gcs_xml *xml = arg;
+    struct mr_xml *xml = arg;
     (void)attributes;
     if (xml->depth >= DEPTH_MAX) {
         stop(xml, "it is nested too deep");
@@ -54,20 +54,19 @@ static void on_start(void *arg, const XML_Char *name, const XML_Char **attribute
     const char *colon = strrchr(name, ':');
     const char *local = colon ? colon + 1 : name;
     xml->names[xml->depth] = add(xml, local, strlen(local));
-    xml->group += xml->depth == 1;
     xml->depth++;
     mr_text_clear(&xml->text);
 }
 
 static void on_text(void *arg, const XML_Char *text, int length)
 {
-    struct mr_gcs_xml *xml = arg;
+    struct mr_xml *xml = arg;
     mr_text_add(&xml->text, text, (size_t)length);
 }
 
 static void on_end(void *arg, const XML_Char *name)
 {
-    struct mr_gcs_xml *xml = arg;
+    struct mr_xml *xml = arg;
     (void)name;
     xml->depth--;
     if (xml->depth != 1 && xml->depth != 2)
@@ -91,7 +90,6 @@ static void on_end(void *arg, const XML_Char *name)
     xml->leaves[xml->count].name = xml->names[xml->depth];
     xml->leaves[xml->count].text = add(xml, text, xml->text.length);
     xml->leaves[xml->count].depth = xml->depth;
-    xml->leaves[xml->count].group = xml->group;
     xml->count++;
     mr_text_clear(&xml->text);
 }
@@ -103,9 +101,9 @@ static void on_doctype(void *arg, const XML_Char *name, const XML_Char *system, 
     stop(arg, "it has a document type");
 }
 
-struct mr_gcs_xml *mr_gcs_xml_parse(const char *text, size_t length)
+struct mr_xml *mr_xml_parse(const char *text, size_t length)
 {
-    struct mr_gcs_xml *xml = calloc(1, sizeof *xml);
+    struct mr_xml *xml = calloc(1, sizeof *xml);
     XML_Parser parser = XML_ParserCreate(NULL);
     if (!xml || !parser || length > INT32_MAX) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for an answer of %zu bytes", length);
@@ -132,11 +130,11 @@ struct mr_gcs_xml *mr_gcs_xml_parse(const char *text, size_t length)
 fail:
     if (parser)
         XML_ParserFree(parser);
-    mr_gcs_xml_destroy(xml);
+    mr_xml_destroy(xml);
     return NULL;
 }
 
-void mr_gcs_xml_destroy(struct mr_gcs_xml *xml)
+void mr_xml_destroy(struct mr_xml *xml)
 {
     if (!xml)
         return;
@@ -147,12 +145,12 @@ void mr_gcs_xml_destroy(struct mr_gcs_xml *xml)
     free(xml);
 }
 
-const char *mr_gcs_xml_root(const struct mr_gcs_xml *xml)
+const char *mr_xml_root(const struct mr_xml *xml)
 {
     return xml->strings.data;
 }
 
-const char *mr_gcs_xml_text(const struct mr_gcs_xml *xml, const char *name)
+const char *mr_xml_text(const struct mr_xml *xml, const char *name)
 {
     for (size_t i = 0; i < xml->count; i++) {
         if (xml->leaves[i].depth == 1 && strcmp(xml->strings.data + xml->leaves[i].name, name) == 0)
@@ -161,30 +159,96 @@ const char *mr_gcs_xml_text(const struct mr_gcs_xml *xml, const char *name)
     return "";
 }
 
-/* "2026-01-31T23:59:59.123Z"; 0 for anything else. */
-static int64_t seconds(const char *text)
+bool mr_xml_leaf(struct mr_xml *xml, size_t i, struct mr_xml_leaf *leaf)
+{
+    if (i >= xml->count)
+        return false;
+    const struct leaf *from = &xml->leaves[i];
+    *leaf = (struct mr_xml_leaf){xml->strings.data + from->name, xml->strings.data + from->text, from->depth};
+    return true;
+}
+
+size_t mr_xml_count(const struct mr_xml *xml)
+{
+    return xml->count;
+}
+
+bool mr_xml_is_encoded(const struct mr_xml *xml)
+{
+    return strcmp(mr_xml_text(xml, "EncodingType"), "url") == 0;
+}
+
+static int digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c |= 0x20;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+int mr_xml_decode(char *name)
+{
+    char *to = name;
+    for (const char *at = name; *at; at++) {
+        if (*at == '+') {
+            *to++ = ' ';
+        } else if (*at == '%' && digit(at[1]) >= 0 && digit(at[2]) >= 0) {
+            *to = (char)(digit(at[1]) << 4 | digit(at[2]));
+            if (*to++ == 0) {
+                mr_error_set(MR_E_PROTOCOL, "a name with a NUL in it");
+                return -1;
+            }
+            at += 2;
+        } else {
+            *to++ = *at;
+        }
+    }
+    *to = 0;
+    return 0;
+}
+
+int64_t mr_xml_seconds(const char *text)
 {
     struct tm tm = {0};
     const char *rest = strptime(text, "%Y-%m-%dT%H:%M:%S", &tm);
     return rest && (*rest == '.' || *rest == 'Z') ? (int64_t)timegm(&tm) : 0;
 }
 
-static void take_pending(struct mr_gcs_xml *xml, const struct leaf *leaf, struct mr_store_pending *item)
+static int take_pending(const struct mr_xml_leaf *leaf, bool encoded, struct mr_store_pending *item)
 {
-    const char *name = xml->strings.data + leaf->name, *text = xml->strings.data + leaf->text;
-    if (strcmp(name, "Key") == 0)
-        *item = (struct mr_store_pending){text, strlen(text), item->id, item->started_s};
-    else if (strcmp(name, "UploadId") == 0)
-        item->id = text;
-    else if (strcmp(name, "Initiated") == 0)
-        item->started_s = seconds(text);
+    if (strcmp(leaf->name, "Key") == 0) {
+        if (encoded && mr_xml_decode(leaf->text) != 0)
+            return -1;
+        item->name = leaf->text;
+        item->name_length = strlen(leaf->text);
+    } else if (strcmp(leaf->name, "UploadId") == 0) {
+        item->id = leaf->text;
+    } else if (strcmp(leaf->name, "Initiated") == 0) {
+        item->started_s = mr_xml_seconds(leaf->text);
+    }
+    return 0;
 }
 
-int mr_gcs_xml_pending(struct mr_gcs_xml *xml, struct mr_store_pending_page *page)
+/* The markers of the next page. */
+static int take_next(struct mr_xml *xml, bool encoded, struct mr_store_pending_page *page)
+{
+    page->next_name = mr_xml_text(xml, "NextKeyMarker");
+    page->next_id = mr_xml_text(xml, "NextUploadIdMarker");
+    struct mr_xml_leaf leaf;
+    for (size_t i = 0; encoded && mr_xml_leaf(xml, i, &leaf); i++)
+        if (leaf.text == page->next_name && mr_xml_decode(leaf.text) != 0)
+            return -1;
+    if (page->next_name[0])
+        return 0;
+    mr_error_set(MR_E_PROTOCOL, "a list of uploads that goes on nowhere");
+    return -1;
+}
+
+int mr_xml_pending(struct mr_xml *xml, struct mr_store_pending_page *page)
 {
     memset(page, 0, sizeof *page);
-    if (strcmp(mr_gcs_xml_root(xml), "ListMultipartUploadsResult") != 0) {
-        mr_error_set(MR_E_PROTOCOL, "uploads were asked for, and %.60s came", mr_gcs_xml_root(xml));
+    if (strcmp(mr_xml_root(xml), "ListMultipartUploadsResult") != 0) {
+        mr_error_set(MR_E_PROTOCOL, "uploads were asked for, and %.60s came", mr_xml_root(xml));
         return -1;
     }
     xml->pending = calloc(xml->count + 1, sizeof *xml->pending);
@@ -192,15 +256,17 @@ int mr_gcs_xml_pending(struct mr_gcs_xml *xml, struct mr_store_pending_page *pag
         mr_error_set(MR_E_NO_MEMORY, "no memory for %zu uploads", xml->count);
         return -1;
     }
+    bool encoded = mr_xml_is_encoded(xml);
     struct mr_store_pending item = {"", 0, "", 0};
     size_t count = 0;
-    for (size_t i = 0; i < xml->count; i++) {
-        const struct leaf *leaf = &xml->leaves[i];
-        if (leaf->depth == 2) { /* what is in an element comes in front of its own end */
-            take_pending(xml, leaf, &item);
+    struct mr_xml_leaf leaf;
+    for (size_t i = 0; mr_xml_leaf(xml, i, &leaf); i++) {
+        if (leaf.depth == 2) { /* what is in an element comes in front of its own end */
+            if (take_pending(&leaf, encoded, &item) != 0)
+                return -1;
             continue;
         }
-        if (strcmp(xml->strings.data + leaf->name, "Upload") == 0) {
+        if (strcmp(leaf.name, "Upload") == 0) {
             if (item.name_length == 0 || !item.id[0]) {
                 mr_error_set(MR_E_PROTOCOL, "an upload without %s", item.id[0] ? "a name" : "an id");
                 return -1;
@@ -211,13 +277,5 @@ int mr_gcs_xml_pending(struct mr_gcs_xml *xml, struct mr_store_pending_page *pag
     }
     page->items = xml->pending;
     page->count = count;
-    if (strcmp(mr_gcs_xml_text(xml, "IsTruncated"), "true") == 0) {
-        page->next_name = mr_gcs_xml_text(xml, "NextKeyMarker");
-        page->next_id = mr_gcs_xml_text(xml, "NextUploadIdMarker");
-        if (!page->next_name[0]) {
-            mr_error_set(MR_E_PROTOCOL, "a list of uploads that goes on nowhere");
-            return -1;
-        }
-    }
-    return 0;
+    return strcmp(mr_xml_text(xml, "IsTruncated"), "true") == 0 ? take_next(xml, encoded, page) : 0;
 }

@@ -1,0 +1,737 @@
+/* The client of S3 and of what speaks it: its calls, signatures, messages and life; the requests themselves are in
+ * s3_*.c. Facts: docs/protocols.md, "S3"; https://docs.aws.amazon.com/AmazonS3/latest/API/. */
+#include "worker/store/s3.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shm/base/clock.h"
+#include "shm/base/container.h"
+#include "worker/store/auth_call.h"
+#include "worker/store/s3_impl.h"
+
+#define WRITE_PATIENCE 3 /* times the stall timeout: a server thinks longer about a write than about a read */
+#define EMPTY_PAYLOAD  "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+#define CUSTOMER_KEY   32 /* bytes of an SSE-C key */
+#define ACCESS_ADVICE                                                                                               \
+    "; the caller lacks permission: check the credentials, and that they have s3:GetObject and s3:ListBucket here " \
+    "(without the second, S3 says this of an object that does not exist too)"
+
+uint64_t mr_s3_generation(const char *etag)
+{
+    if (strncmp(etag, "W/", 2) == 0)
+        etag += 2;
+    size_t length = strlen(etag);
+    if (length >= 2 && etag[0] == '"' && etag[length - 1] == '"') {
+        etag++;
+        length -= 2;
+    }
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < length; i++)
+        hash = (hash ^ (unsigned char)etag[i]) * UINT64_C(0x100000001b3);
+    hash = mr_mix64(hash) & INT64_MAX;
+    return hash ? hash : 1;
+}
+
+/* ---- calls ---- */
+
+struct s3_call *mr_s3_take(struct s3_store *store, enum s3_kind kind, const char *name, size_t name_length, void *arg)
+{
+    struct s3_call *call = store->pool;
+    if (call)
+        store->pool = call->next_free;
+    else
+        call = calloc(1, sizeof *call);
+    if (!call) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a request to s3://%s", store->base.bucket);
+        return NULL;
+    }
+    call->kind = kind;
+    call->arg = arg;
+    call->http = NULL;
+    call->serial = 0;
+    call->repaired = 0;
+    call->generation_match = MR_STORE_ANY;
+    call->single = call->owner = NULL;
+    call->etag[0] = 0;
+    mr_text_clear(&call->name);
+    mr_text_clear(&call->head);
+    mr_text_add(&call->name, name, name_length);
+    mr_store_call_link(&store->base, &call->base);
+    return call;
+}
+
+void mr_s3_give(struct s3_call *call)
+{
+    struct s3_store *store = mr_s3_store(call);
+    mr_store_call_unlink(&call->base);
+    if (call->kind == S3_BATCH)
+        mr_s3_batch_close(&call->batch);
+    call->next_free = store->pool;
+    store->pool = call;
+}
+
+static void s3_cancel(struct mr_store_call *base)
+{
+    struct s3_call *call = (struct s3_call *)base;
+    if (call->single)
+        s3_cancel(&call->single->base);
+    if (call->owner)
+        call->owner->single = NULL;
+    if (call->http)
+        mr_http_cancel(base->store->http, call->http);
+    mr_aws_credentials_cancel(mr_s3_store(call)->credentials, &call->waiter);
+    mr_s3_give(call);
+}
+
+const char *mr_s3_uri(const struct s3_call *call, char *out, size_t size)
+{
+    if (call->kind == S3_BUCKET || call->kind == S3_BATCH || call->kind == S3_UPLOADS)
+        return mr_store_uri(call->base.store, out, size, "", 0);
+    if (call->kind != S3_LIST)
+        return mr_store_uri(call->base.store, out, size, call->name.data, call->name.length);
+    const char *prefix = call->list.prefix ? call->list.prefix : "";
+    return mr_store_uri(call->base.store, out, size, prefix, strlen(prefix));
+}
+
+/* ---- answers ---- */
+
+enum mr_code mr_s3_code(const struct s3_call *call, int status, const char *word)
+{
+    static const struct {
+        const char *word;
+        enum mr_code code;
+    } words[] = {
+        {"RequestTimeout", MR_E_BUSY},
+        {"SlowDown", MR_E_BUSY},
+        {"InternalError", MR_E_BUSY},
+        {"ServiceUnavailable", MR_E_BUSY},
+        {"OperationAborted", MR_E_BUSY},
+        {"BadDigest", MR_E_CORRUPT},
+        {"XAmzContentChecksumMismatch", MR_E_CORRUPT},
+        {"XAmzContentSHA256Mismatch", MR_E_CORRUPT},
+        {"IncompleteBody", MR_E_NET},
+        {"AccessDenied", MR_E_DENIED},
+        {"ExpiredToken", MR_E_DENIED},
+        {"InvalidToken", MR_E_DENIED},
+        {"TokenRefreshRequired", MR_E_DENIED},
+        {"AuthorizationHeaderMalformed", MR_E_DENIED},
+        {"SignatureDoesNotMatch", MR_E_DENIED},
+        {"PreconditionFailed", MR_E_CHANGED},
+        {"NoSuchKey", MR_E_NOT_FOUND},
+        {"NoSuchBucket", MR_E_NOT_FOUND},
+        {"NoSuchUpload", MR_E_NOT_FOUND},
+        {"NotImplemented", MR_E_PROTOCOL},
+        {"MethodNotAllowed", MR_E_PROTOCOL},
+    };
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(word, words[i].word) == 0)
+            return words[i].code;
+    if (status / 100 == 2)
+        return MR_OK;
+    switch (status) {
+    case 400:
+        return MR_E_USAGE;
+    case 401:
+    case 403:
+        return MR_E_DENIED;
+    case 404:
+        return MR_E_NOT_FOUND;
+    case 409: /* another write of the same name; an upload has to begin anew then */
+        return call->kind == S3_COMPLETE ? MR_E_CHANGED : MR_E_BUSY;
+    case 412:
+    case 416: /* the object is shorter than the range that was asked for */
+        return MR_E_CHANGED;
+    case 408:
+    case 429:
+        return MR_E_BUSY;
+    default: /* 501, 505: not implemented, and will not be at the next attempt */
+        return status / 100 == 5 && status != 501 && status != 505 ? MR_E_BUSY : MR_E_PROTOCOL;
+    }
+}
+
+/* What to do about an error that S3 has a word for; "" for none. */
+static const char *advice_of_word(const char *word)
+{
+    static const struct {
+        const char *word, *advice;
+    } all[] = {
+        {"ExpiredToken", "; the session token has expired: get new credentials (aws sso login, or whatever made them)"},
+        {"InvalidToken", "; the session token is damaged, or not of these keys"},
+        {"InvalidAccessKeyId", "; no such access key is known there: check the credentials and the endpoint"},
+        {"SignatureDoesNotMatch", "; the secret key is not that of the access key, or a proxy changes requests"},
+        {"RequestTimeTooSkewed", "; this machine's clock is wrong: set it by NTP (timedatectl set-ntp true)"},
+        {"AuthorizationHeaderMalformed", "; the region is not the bucket's: set [s3] region"},
+        {"PermanentRedirect", "; the bucket is not at this endpoint: set [s3] region, or another endpoint"},
+        {"InvalidObjectState", "; it is archived: restore it, or leave its storage class out ([list] exclude_classes)"},
+        {"NoSuchBucket", "; check the bucket's name and the endpoint"},
+        {"SlowDown", "; fewer [fetch] connections or workers may help, and names that spread over prefixes"},
+        {"EntityTooSmall", "; parts of an upload have 5 MiB at least"},
+        {"KMS.DisabledException", "; the key that it is encrypted with is disabled"},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (strcmp(word, all[i].word) == 0)
+            return all[i].advice;
+    return "";
+}
+
+static const char *advice_of_write(const struct s3_call *call, int status)
+{
+    switch (status) {
+    case 401:
+    case 403:
+        return call->kind == S3_DELETE || call->kind == S3_BATCH
+                   ? "; the caller lacks permission: check the credentials, and that they have s3:DeleteObject here"
+                   : "; the caller lacks permission: check the credentials, and that they have s3:PutObject here";
+    case 404:
+        return "; check the bucket's and the object's name";
+    case 409:
+        return "; somebody else writes it at this moment";
+    case 412:
+        return call->generation_match == 0 ? "; it exists already" : "; another version is there by now";
+    default:
+        return status / 100 == 3 ? "; the answer names no region to go to: check the endpoint" : "";
+    }
+}
+
+static const char *advice_of_status(int status)
+{
+    switch (status) {
+    case 401:
+    case 403:
+        return ACCESS_ADVICE;
+    case 404:
+        return "; check the bucket's and the object's name";
+    case 416:
+        return "; it is shorter than it was when it was listed";
+    case 429:
+    case 503:
+        return "; fewer [fetch] connections or workers may help";
+    default:
+        return status / 100 == 3 ? "; the answer names no region to go to: check the endpoint" : "";
+    }
+}
+
+/* <Code> of an error answer, and its message. */
+static void read_error(const struct mr_http_result *http, char *word, size_t word_size, char *text, size_t text_size)
+{
+    struct mr_xml *xml = http->body_length ? mr_xml_parse(http->body, http->body_length) : NULL;
+    word[0] = text[0] = 0;
+    if (xml && strcmp(mr_xml_root(xml), "Error") == 0) {
+        snprintf(word, word_size, "%s", mr_xml_text(xml, "Code"));
+        snprintf(text, text_size, "%s: %s", word, mr_xml_text(xml, "Message"));
+    } else if (!xml && http->body_length) {
+        mr_text_quote(text, text_size, http->body, http->body_length < 200 ? http->body_length : 200);
+    }
+    mr_xml_destroy(xml);
+}
+
+void mr_s3_explain(const struct s3_call *call, struct s3_answer *answer)
+{
+    const struct mr_http_result *http = answer->http;
+    struct mr_store_result *result = &answer->result;
+    *result = (struct mr_store_result){.code = http->code, .text = "", .status = http->status};
+    answer->word[0] = 0;
+    char uri[400];
+    if (http->code != MR_OK) {
+        snprintf(answer->text, sizeof answer->text, "%s: %s", mr_s3_uri(call, uri, sizeof uri), http->text);
+        result->text = answer->text;
+        result->not_sent = http->sent == 0;
+        return;
+    }
+    char words[400] = "";
+    if (http->status / 100 != 2)
+        read_error(http, answer->word, sizeof answer->word, words, sizeof words);
+    result->code = mr_s3_code(call, http->status, answer->word);
+    if (result->code == MR_OK)
+        return;
+    if (result->code == MR_E_CHANGED && http->status == 412 && call->kind >= S3_INSERT && call->generation_match == 0)
+        result->code = MR_E_EXISTS;
+    result->retry_after_ms = http->headers.retry_after_ms;
+    result->text = answer->text;
+    if (result->code == MR_E_CORRUPT) {
+        snprintf(answer->text, sizeof answer->text,
+                 "%s: the store has got other bytes than those which were sent: what lies between here and the store "
+                 "damages data (HTTP status %d: %s)",
+                 mr_s3_uri(call, uri, sizeof uri), http->status, words);
+        return;
+    }
+    const char *advice = advice_of_word(answer->word);
+    if (!advice[0])
+        advice = call->kind >= S3_INSERT ? advice_of_write(call, http->status) : advice_of_status(http->status);
+    snprintf(answer->text, sizeof answer->text, "%s: %s%sHTTP status %d%s%s", mr_s3_uri(call, uri, sizeof uri), words,
+             words[0] ? " (" : "", http->status, words[0] ? ")" : "", advice);
+}
+
+void mr_s3_refuse(const struct s3_call *call, struct s3_answer *answer)
+{
+    answer->result.code = mr_error_code();
+    char uri[400];
+    snprintf(answer->text, sizeof answer->text, "%s: %s", mr_s3_uri(call, uri, sizeof uri), mr_error_text());
+    answer->result.text = answer->text;
+}
+
+struct mr_xml *mr_s3_xml(struct s3_call *call, struct s3_answer *answer, const char *root)
+{
+    const struct mr_http_result *http = answer->http;
+    const char *at = http->body;
+    size_t length = http->body_length;
+    for (; length > 0 && strchr(" \t\r\n", *at); at++) /* it kept the connection alive; no XML begins so */
+        length--;
+    struct mr_xml *xml = mr_xml_parse(at, length);
+    if (xml && strcmp(mr_xml_root(xml), root) == 0)
+        return xml;
+    if (xml && strcmp(mr_xml_root(xml), "Error") == 0) { /* in a 200 */
+        const char *word = mr_xml_text(xml, "Code");
+        enum mr_code code = mr_s3_code(call, 200, word);
+        if (strcmp(word, "PreconditionFailed") == 0 && call->generation_match == 0)
+            code = MR_E_EXISTS;
+        mr_error_set(code == MR_OK ? MR_E_PROTOCOL : code, "%.60s: %.300s%s", word, mr_xml_text(xml, "Message"),
+                     advice_of_word(word));
+    } else if (xml) {
+        mr_error_set(MR_E_PROTOCOL, "%s was expected, and %.60s came", root, mr_xml_root(xml));
+    }
+    mr_s3_refuse(call, answer);
+    mr_xml_destroy(xml);
+    return NULL;
+}
+
+int mr_s3_item(const struct s3_call *call, const struct mr_http_headers *headers, uint64_t size,
+               struct mr_store_item *item)
+{
+    if (!headers->etag[0] || strlen(headers->etag) + 1 >= sizeof headers->etag) {
+        mr_error_set(MR_E_PROTOCOL, "an object without a usable ETag");
+        return -1;
+    }
+    *item = (struct mr_store_item){
+        .name = call->name.data,
+        .name_length = call->name.length,
+        .size = size,
+        .generation = mr_s3_generation(headers->etag),
+        .crc32c = headers->checksum.kind == MR_CHECKSUM_CRC32C ? (uint32_t)headers->checksum.value : 0,
+        .has_crc32c = headers->checksum.kind == MR_CHECKSUM_CRC32C,
+        .storage_class = "",
+        .etag = headers->etag,
+    };
+    return 0;
+}
+
+/* ---- requests ---- */
+
+void mr_s3_target(struct s3_call *call, const char *query)
+{
+    mr_text_clear(&call->target);
+    mr_text_clear(&call->lines);
+    call->line_count = 0;
+    snprintf(call->payload, sizeof call->payload, EMPTY_PAYLOAD);
+    mr_text_add(&call->target, "/", 1);
+    if (call->kind != S3_LIST && call->kind != S3_UPLOADS && call->kind != S3_BUCKET && call->kind != S3_BATCH)
+        mr_text_put_path(&call->target, call->name.data, call->name.length);
+    mr_text_puts(&call->target, query);
+}
+
+void mr_s3_parameter(struct s3_call *call, const char *key, const char *value)
+{
+    if (!value)
+        return;
+    mr_text_puts(&call->target, key);
+    mr_text_put_encoded(&call->target, value, strlen(value));
+}
+
+void mr_s3_line(struct s3_call *call, const char *name, const char *value)
+{
+    mr_text_puts(&call->lines, name);
+    mr_text_add(&call->lines, value, strlen(value) + 1);
+    call->line_count++;
+}
+
+void mr_s3_more_lines(struct s3_call *call, const struct mr_text *lines)
+{
+    for (size_t at = 0; at < lines->length; at += strlen(lines->data + at) + 1)
+        mr_s3_line(call, lines->data + at, "");
+}
+
+void mr_s3_match_line(struct s3_call *call)
+{
+    if (call->generation_match == 0)
+        mr_s3_line(call, "If-None-Match: ", "*");
+    else if (call->generation_match != MR_STORE_ANY && call->etag[0])
+        mr_s3_line(call, "If-Match: ", call->etag);
+}
+
+void mr_s3_checksum_line(struct s3_call *call, const struct mr_checksum *sum)
+{
+    char text[MR_CHECKSUM_TEXT_SIZE];
+    if (!mr_s3_store(call)->sends_checksums)
+        return;
+    mr_s3_line(call, sum->kind == MR_CHECKSUM_CRC32C ? "x-amz-checksum-crc32c: " : "x-amz-checksum-crc64nvme: ",
+               mr_checksum_to_base64(sum, text));
+}
+
+void mr_s3_body(struct s3_call *call, struct mr_http_request *request, const void *data, uint64_t length,
+                bool signed_data)
+{
+    call->body[0] = (struct mr_http_piece){data, length};
+    request->body = call->body;
+    request->body_count = 1;
+    size_t size = (size_t)length;
+    if (mr_s3_store(call)->is_tls && !signed_data)
+        snprintf(call->payload, sizeof call->payload, "UNSIGNED-PAYLOAD");
+    else if (length > 0 && mr_aws_payload(&data, &size, 1, call->payload) != 0)
+        call->lines.failed = true; /* mr_s3_send reports it */
+}
+
+static void on_answer(void *arg, const struct mr_http_result *http);
+
+/* The lines that have to be signed beside those of the signer itself. */
+static bool is_signed(const char *line)
+{
+    return strncasecmp(line, "x-amz-", 6) == 0 || strncasecmp(line, "content-", 8) == 0;
+}
+
+static int sign(struct s3_call *call, const struct mr_aws_keys *keys, const char *const *lines, unsigned count,
+                const char *date)
+{
+    struct s3_store *store = mr_s3_store(call);
+    const char *own[MR_HTTP_MAX_HEADERS];
+    unsigned own_count = 0;
+    for (unsigned i = 0; i < count; i++)
+        if (is_signed(lines[i]))
+            own[own_count++] = lines[i];
+    const struct mr_aws_sign request = {
+        .access_key_id = keys->access_key_id,
+        .secret_access_key = keys->secret_access_key,
+        .session_token = keys->session_token,
+        .region = store->region,
+        .service = "s3",
+        .method = call->request.method,
+        .url = store->url.data,
+        .payload = call->payload,
+        .lines = own,
+        .line_count = own_count,
+        .date = date,
+        .signer = store->signer,
+    };
+    mr_text_clear(&store->authorization);
+    mr_text_puts(&store->authorization, "Authorization: ");
+    return mr_aws_sign(&store->authorization, &request);
+}
+
+static unsigned add_lines(const char **lines, unsigned count, const struct mr_text *from)
+{
+    for (size_t at = 0; at < from->length && count < MR_HTTP_MAX_HEADERS; at += strlen(from->data + at) + 1)
+        lines[count++] = from->data + at;
+    return count;
+}
+
+/* Sends call->request, signed now. 0, or -1 with mr_error. */
+static int send_with(struct s3_call *call, const struct mr_aws_keys *keys)
+{
+    struct s3_store *store = mr_s3_store(call);
+    const char *lines[MR_HTTP_MAX_HEADERS];
+    char date[MR_AWS_DATE_SIZE], date_line[40], payload_line[MR_AWS_PAYLOAD_SIZE + 24];
+    struct mr_text token = {0};
+    struct mr_http_request request = call->request;
+    unsigned count = add_lines(lines, 0, &call->lines);
+    count = add_lines(lines, count, &store->always);
+    mr_text_clear(&store->url);
+    mr_text_add(&store->url, store->origin.data, store->origin.length);
+    mr_text_add(&store->url, call->target.data, call->target.length);
+    int rc = store->url.failed ? -1 : 0;
+    if (rc != 0)
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a request to s3://%s", store->base.bucket);
+    if (rc == 0 && keys->access_key_id) {
+        mr_aws_sign_date_at(store->clock_off_s, date);
+        snprintf(payload_line, sizeof payload_line, "x-amz-content-sha256: %s", call->payload);
+        lines[count++] = payload_line;
+        rc = sign(call, keys, lines, count, date);
+        snprintf(date_line, sizeof date_line, "x-amz-date: %s", date);
+        lines[count++] = date_line;
+        lines[count++] = store->authorization.data;
+    }
+    if (rc == 0 && keys->access_key_id && keys->session_token) {
+        mr_auth_text_reserve(&token, strlen(keys->session_token) + 32);
+        mr_text_puts(&token, "x-amz-security-token: ");
+        mr_text_puts(&token, keys->session_token);
+        lines[count++] = token.data;
+        rc = token.failed ? -1 : 0;
+        if (rc != 0)
+            mr_error_set(MR_E_NO_MEMORY, "no memory for a request to s3://%s", store->base.bucket);
+    }
+    request.url = store->url.data;
+    request.done = on_answer;
+    request.headers = lines;
+    request.header_count = count;
+    call->serial = keys->serial;
+    if (rc == 0)
+        call->http = mr_http_start(store->base.http, &request);
+    mr_auth_text_wipe(&token);
+    return rc == 0 && call->http ? 0 : -1;
+}
+
+static void deliver(struct s3_call *call, const struct mr_http_result *http)
+{
+    struct s3_answer answer;
+    answer.http = http;
+    mr_s3_explain(call, &answer);
+    call->answered(call, &answer);
+}
+
+static void fail(struct s3_call *call, enum mr_code code, const char *text)
+{
+    struct mr_http_result result = {.code = code, .text = text, .body = "", .location = ""};
+    char copy[700];
+    snprintf(copy, sizeof copy, "%s", text);
+    result.text = copy;
+    deliver(call, &result);
+}
+
+static void on_keys(struct mr_auth_waiter *waiter, enum mr_code code, const char *text)
+{
+    struct s3_call *call = MR_CONTAINER_OF(waiter, s3_call, waiter);
+    struct mr_aws_keys keys;
+    if (code != MR_OK) {
+        fail(call, code, text);
+    } else if (!mr_aws_credentials_get(mr_s3_store(call)->credentials, &keys)) { /* they ended at once */
+        mr_aws_credentials_wait(mr_s3_store(call)->credentials, waiter);
+    } else if (send_with(call, &keys) != 0) {
+        fail(call, mr_error_code(), mr_error_text());
+    }
+}
+
+/* Once more, with what was put right. 0, or -1 with mr_error. */
+static int send_now(struct s3_call *call)
+{
+    struct mr_aws_credentials *credentials = mr_s3_store(call)->credentials;
+    struct mr_aws_keys keys;
+    if (mr_aws_credentials_get(credentials, &keys))
+        return send_with(call, &keys);
+    mr_aws_credentials_wait(credentials, &call->waiter);
+    return 0;
+}
+
+/* An answer to HEAD has no body: why it was refused says one to GET. */
+static bool asks_why(const struct s3_call *call, const struct mr_http_result *http)
+{
+    int status = http->status;
+    return strcmp(call->request.method, "HEAD") == 0 && !(call->repaired & S3_REPAIR_TEXT) &&
+           (status == 400 || status == 401 || status == 403 || status / 100 == 3);
+}
+
+static void on_answer(void *arg, const struct mr_http_result *http)
+{
+    struct s3_call *call = arg;
+    struct s3_store *store = mr_s3_store(call);
+    call->http = NULL;
+    if (http->code != MR_OK || http->status / 100 == 2) {
+        deliver(call, http);
+        return;
+    }
+    char word[64], text[8];
+    read_error(http, word, sizeof word, text, sizeof text);
+    bool again = false;
+    if (mr_s3_repair(call, http, word)) {
+        again = true;
+        if (call->repaired & S3_REPAIR_KEYS && call->serial)
+            mr_aws_credentials_refused(store->credentials, call->serial);
+    } else if (asks_why(call, http)) {
+        call->repaired |= S3_REPAIR_TEXT;
+        call->request.method = "GET";
+        call->request.has_range = true;
+        call->request.range_first = call->request.range_last = 0;
+        call->request.collect_max = 1 << 20;
+        again = true;
+    }
+    if (!again)
+        deliver(call, http);
+    else if (send_now(call) != 0)
+        fail(call, mr_error_code(), mr_error_text());
+}
+
+int mr_s3_send(struct s3_call *call, struct mr_http_request *request, s3_answered_fn *answered)
+{
+    struct s3_store *store = mr_s3_store(call);
+    if (!request->method)
+        request->method = "GET";
+    if (!request->stall_timeout_ms)
+        request->stall_timeout_ms = store->base.stall_timeout_ms;
+    if (call->kind >= S3_INSERT && strcmp(request->method, "HEAD") != 0) {
+        request->once = true; /* repeats are a transfer's to decide on */
+        request->stall_timeout_ms *= WRITE_PATIENCE;
+    }
+    request->arg = call;
+    call->request = *request;
+    call->answered = answered;
+    call->waiter.ready = on_keys;
+    if (call->name.failed || call->target.failed || call->lines.failed || call->head.failed) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a request to s3://%s", store->base.bucket);
+        return -1;
+    }
+    return send_now(call);
+}
+
+struct mr_store_call *mr_s3_start(struct s3_call *call, struct mr_http_request *request, s3_answered_fn *answered)
+{
+    if (mr_s3_send(call, request, answered) == 0)
+        return &call->base;
+    mr_s3_give(call);
+    return NULL;
+}
+
+/* ---- life ---- */
+
+static void s3_destroy(struct mr_store *base)
+{
+    struct s3_store *store = (struct s3_store *)base;
+    while (store->pool) {
+        struct s3_call *call = store->pool;
+        store->pool = call->next_free;
+        mr_text_close(&call->target);
+        mr_auth_text_wipe(&call->lines); /* keys of encryption */
+        mr_text_close(&call->name);
+        mr_text_close(&call->head);
+        mr_text_close(&call->id);
+        mr_text_close(&call->session);
+        free(call);
+    }
+    mr_s3_sessions_close(store);
+    mr_aws_credentials_destroy(store->credentials);
+    mr_aws_signer_destroy(store->signer);
+    mr_text_close(&store->origin);
+    mr_text_close(&store->always);
+    mr_auth_text_wipe(&store->reads);
+    mr_auth_text_wipe(&store->writes);
+    mr_text_close(&store->url);
+    mr_text_close(&store->authorization);
+    free(store->endpoint);
+    free(store->region);
+    free(store);
+}
+
+static void s3_describe(const struct mr_store *base, char *endpoint, size_t endpoint_size, char *credentials,
+                        size_t credentials_size)
+{
+    const struct s3_store *store = (const struct s3_store *)(const void *)base;
+    mr_s3_service(store, endpoint, endpoint_size);
+    mr_aws_credentials_describe(store->credentials, credentials, credentials_size);
+}
+
+static const struct mr_store_ops s3_ops = {
+    .list = mr_s3_list,
+    .get = mr_s3_get,
+    .stat = mr_s3_stat,
+    .insert = mr_s3_insert,
+    .remove = mr_s3_delete,
+    .remove_batch = mr_s3_delete_batch,
+    .upload_begin = mr_s3_upload_begin,
+    .upload_send = mr_s3_upload_send,
+    .upload_drop = mr_s3_upload_drop,
+    .has_parts = mr_s3_has_parts,
+    .parts_begin = mr_s3_parts_begin,
+    .part_send = mr_s3_part_send,
+    .parts_complete = mr_s3_parts_complete,
+    .parts_abort = mr_s3_parts_abort,
+    .parts_list = mr_s3_parts_list,
+    .bucket = mr_s3_bucket,
+    .made = mr_s3_made,
+    .describe = s3_describe,
+    .cancel = s3_cancel,
+    .destroy = s3_destroy,
+};
+
+static void add_line(struct mr_text *to, const char *name, const char *value)
+{
+    mr_text_puts(to, name);
+    mr_text_add(to, value, strlen(value) + 1);
+}
+
+/* SSE-C: the key goes with each request for an object's bytes. 0, or -1 with mr_error. */
+static int set_customer_key(struct s3_store *store, const char *path)
+{
+    struct mr_text key = {0}, encoded = {0};
+    unsigned char md5[EVP_MAX_MD_SIZE];
+    unsigned n = 0;
+    int rc = -1;
+    mr_auth_text_reserve(&encoded, 128);
+    if (mr_auth_text_read(&key, path, CUSTOMER_KEY) != 0 || key.length != CUSTOMER_KEY) {
+        mr_error_set(MR_E_CONFIG, "[s3] customer_key_file: \"%s\" is no file of %d bytes that can be read", path,
+                     CUSTOMER_KEY);
+    } else if (!store->is_tls) {
+        mr_error_set(MR_E_CONFIG,
+                     "[s3] customer_key_file: the key is sent with each request, and the endpoint is http://");
+    } else if (EVP_Digest(key.data, key.length, md5, &n, EVP_md5(), NULL) != 1) {
+        mr_error_set(MR_E_CONFIG, "[s3] customer_key_file needs MD5, which this machine's OpenSSL does not allow");
+    } else {
+        struct mr_text *lists[] = {&store->reads, &store->writes};
+        for (unsigned i = 0; i < 2; i++) {
+            add_line(lists[i], "x-amz-server-side-encryption-customer-algorithm: ", "AES256");
+            mr_text_clear(&encoded);
+            mr_auth_put_base64(&encoded, key.data, key.length, false);
+            add_line(lists[i], "x-amz-server-side-encryption-customer-key: ", encoded.data ? encoded.data : "");
+            mr_text_clear(&encoded);
+            mr_auth_put_base64(&encoded, md5, n, false);
+            add_line(lists[i], "x-amz-server-side-encryption-customer-key-MD5: ", encoded.data ? encoded.data : "");
+        }
+        rc = 0;
+    }
+    mr_auth_text_wipe(&key);
+    mr_auth_text_wipe(&encoded);
+    return rc;
+}
+
+static int set_lines(struct s3_store *store, const struct mr_s3_options *s3)
+{
+    static const char *const encryptions[] = {"", "AES256", "aws:kms", "aws:kms:dsse"};
+    if (s3->requester_pays)
+        add_line(&store->always, "x-amz-request-payer: ", "requester");
+    if (s3->encryption != MR_S3_ENCRYPTION_NONE)
+        add_line(&store->writes, "x-amz-server-side-encryption: ", encryptions[s3->encryption]);
+    if (s3->kms_key_id && s3->kms_key_id[0])
+        add_line(&store->writes, "x-amz-server-side-encryption-aws-kms-key-id: ", s3->kms_key_id);
+    if (s3->customer_key_file && s3->customer_key_file[0] && set_customer_key(store, s3->customer_key_file) != 0)
+        return -1;
+    store->sends_checksums =
+        s3->checksums == MR_S3_CHECKSUMS_ALWAYS || (s3->checksums == MR_S3_CHECKSUMS_AUTO && store->is_aws);
+    store->asks_checksums = s3->checksums != MR_S3_CHECKSUMS_NEVER;
+    if (!store->always.failed && !store->reads.failed && !store->writes.failed)
+        return 0;
+    mr_error_set(MR_E_NO_MEMORY, "no memory for a store");
+    return -1;
+}
+
+struct mr_store *mr_store_s3_new(const struct mr_store_options *options)
+{
+    static const struct mr_s3_options none;
+    const struct mr_s3_options *s3 = options->s3 ? options->s3 : &none;
+    struct s3_store *store = calloc(1, sizeof *store);
+    if (!store) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a store");
+        return NULL;
+    }
+    store->base.ops = &s3_ops;
+    struct mr_aws_options aws = {
+        .anonymous = options->auth && strcmp(options->auth, "anonymous") == 0,
+        .profile = s3->profile && s3->profile[0] ? s3->profile : NULL,
+        .cleartext = s3->cleartext,
+    };
+    if (!options->bucket || !options->bucket[0]) {
+        mr_error_set(MR_E_USAGE, "an s3:// URI needs a bucket");
+        goto fail;
+    }
+    if (mr_s3_place_init(store, options) != 0 || set_lines(store, s3) != 0)
+        goto fail;
+    store->signer = mr_aws_signer_new();
+    store->credentials = store->signer ? mr_aws_credentials_new(&aws, options->http) : NULL;
+    if (!store->credentials) {
+        mr_error_append("s3://%s", options->bucket);
+        goto fail;
+    }
+    return &store->base;
+fail:
+    s3_destroy(&store->base);
+    return NULL;
+}

@@ -1,0 +1,260 @@
+/* Where the requests of an S3 store go: endpoint, region, style of the address; and what a server's refusal says about
+ * that. Facts: docs/protocols.md, "S3". */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "shm/base/clock.h"
+#include "shm/base/log.h"
+#include "worker/store/s3_impl.h"
+
+#define REGION       "us-east-1"
+#define CLOCK_MOST_S (INT64_C(10) * 366 * 86400)
+#define CLOCK_SAME_S 10 /* another request has found it out before */
+
+/* ---- endpoint ---- */
+
+/* malloc'ed "scheme://host[:port]" without a slash at its end; text may lack the scheme. */
+static char *make_endpoint(const char *text)
+{
+    const char *scheme = strstr(text, "://") ? "" : mr_uri_is_loopback(text) ? "http://" : "https://";
+    char *endpoint = NULL;
+    if (asprintf(&endpoint, "%s%s", scheme, text) < 0) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for an endpoint");
+        return NULL;
+    }
+    size_t n = strlen(endpoint);
+    while (n > 0 && endpoint[n - 1] == '/')
+        endpoint[--n] = 0;
+    const char *host = "";
+    if (strncasecmp(endpoint, "http://", 7) == 0)
+        host = endpoint + 7;
+    else if (strncasecmp(endpoint, "https://", 8) == 0)
+        host = endpoint + 8;
+    if (!host[0] || strcspn(host, " \t\r\n/?#@") != strlen(host)) {
+        mr_error_set(MR_E_CONFIG,
+                     "the S3 endpoint \"%s\" is not of the form http[s]://host[:port]: check [s3] endpoint, "
+                     "AWS_ENDPOINT_URL_S3 and AWS_ENDPOINT_URL",
+                     text);
+        free(endpoint);
+        return NULL;
+    }
+    return endpoint;
+}
+
+static int read_settings(const char *profile, struct mr_aws_settings *settings)
+{
+    return mr_aws_settings_read(&(struct mr_aws_options){.profile = profile && profile[0] ? profile : NULL}, settings);
+}
+
+int mr_s3_endpoint(const char *configured, const char *profile, char **endpoint)
+{
+    struct mr_aws_settings settings = {0};
+    *endpoint = NULL;
+    if (configured && configured[0]) {
+        *endpoint = make_endpoint(configured);
+        return *endpoint ? 0 : -1;
+    }
+    if (read_settings(profile, &settings) != 0)
+        return -1;
+    int rc = 0;
+    if (settings.endpoint_url) {
+        *endpoint = make_endpoint(settings.endpoint_url);
+        rc = *endpoint ? 0 : -1;
+    }
+    mr_aws_settings_close(&settings);
+    return rc;
+}
+
+static bool is_region(const char *text)
+{
+    size_t length = strlen(text);
+    return length > 0 && length < 40 && strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-") == length;
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcasecmp(text + n - m, end) == 0;
+}
+
+/* The host of "scheme://host[:port]". */
+static const char *host_of(const char *endpoint, char *out, size_t size)
+{
+    const char *host = strstr(endpoint, "://") + 3;
+    size_t length = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":");
+    snprintf(out, size, "%.*s", (int)length, host);
+    return out;
+}
+
+/* A name that a DNS label, or labels, can have. */
+static bool is_host_name(const char *bucket)
+{
+    size_t length = strlen(bucket);
+    return length >= 3 && length <= 63 && strspn(bucket, "abcdefghijklmnopqrstuvwxyz0123456789.-") == length &&
+           isalnum((unsigned char)bucket[0]) && isalnum((unsigned char)bucket[length - 1]) && !strstr(bucket, "..");
+}
+
+static bool is_path_style(const struct s3_store *store, const char *bucket, const char *host)
+{
+    if (store->addressing != MR_S3_ADDRESSING_AUTO)
+        return store->addressing == MR_S3_ADDRESSING_PATH;
+    bool is_address = host[0] == '[' || strspn(host, "0123456789.") == strlen(host);
+    /* A name without a dot is one of the local network, where no name below it is known. */
+    return is_address || !strchr(host, '.') || !is_host_name(bucket) || (store->is_tls && strchr(bucket, '.'));
+}
+
+const char *mr_s3_service(const struct s3_store *store, char *out, size_t size)
+{
+    if (store->endpoint)
+        snprintf(out, size, "%s", store->endpoint);
+    else
+        snprintf(out, size, "https://s3.%s.%s", store->region, mr_aws_domain(store->region));
+    return out;
+}
+
+static int make_origin(struct s3_store *store, const char *bucket)
+{
+    char service[600], host[400];
+    mr_s3_service(store, service, sizeof service);
+    host_of(service, host, sizeof host);
+    const char *rest = strstr(service, "://") + 3;
+    store->is_tls = strncasecmp(service, "https", 5) == 0;
+    store->is_aws = ends_with(host, ".amazonaws.com") || ends_with(host, ".amazonaws.com.cn");
+    mr_text_clear(&store->origin);
+    mr_text_add(&store->origin, service, (size_t)(rest - service));
+    bool by_path = is_path_style(store, bucket, host);
+    if (!by_path) {
+        mr_text_puts(&store->origin, bucket);
+        mr_text_puts(&store->origin, ".");
+    }
+    mr_text_puts(&store->origin, rest);
+    if (by_path) {
+        mr_text_puts(&store->origin, "/");
+        mr_text_put_encoded(&store->origin, bucket, strlen(bucket));
+    }
+    if (!store->origin.failed)
+        return 0;
+    mr_error_set(MR_E_NO_MEMORY, "no memory for a store");
+    return -1;
+}
+
+int mr_s3_place_init(struct s3_store *store, const struct mr_store_options *options)
+{
+    static const struct mr_s3_options none;
+    const struct mr_s3_options *s3 = options->s3 ? options->s3 : &none;
+    struct mr_aws_settings settings = {0};
+    if (ends_with(options->bucket, "--x-s3")) {
+        mr_error_set(MR_E_CONFIG,
+                     "s3://%s is a directory bucket (S3 Express One Zone), which this version does not read",
+                     options->bucket);
+        return -1;
+    }
+    if (mr_s3_endpoint(options->endpoint, s3->profile, &store->endpoint) != 0 ||
+        read_settings(s3->profile, &settings) != 0)
+        return -1;
+    const char *region = s3->region && s3->region[0] ? s3->region : settings.region;
+    int rc = -1;
+    store->region_is_given = region != NULL;
+    store->addressing = s3->addressing;
+    if (region && !is_region(region)) {
+        mr_error_set(MR_E_CONFIG, "\"%.60s\" is no region of S3: check [s3] region, AWS_REGION and AWS_DEFAULT_REGION",
+                     region);
+    } else if (!(store->region = strdup(region ? region : REGION))) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a store");
+    } else {
+        rc = make_origin(store, options->bucket);
+    }
+    mr_aws_settings_close(&settings);
+    return rc;
+}
+
+/* ---- what a refusal says ---- */
+
+/* The text of <name> in an error answer, "" for none. Returns out. */
+static const char *find(const struct mr_http_result *http, const char *name, char *out, size_t size)
+{
+    struct mr_xml *xml = http->body_length ? mr_xml_parse(http->body, http->body_length) : NULL;
+    snprintf(out, size, "%s", xml ? mr_xml_text(xml, name) : "");
+    mr_xml_destroy(xml);
+    return out;
+}
+
+/* The bucket is in another region, which the answer names. At another endpoint than AWS's the host stays: keys are sent
+ * nowhere else. */
+static bool repair_region(struct s3_call *call, const struct mr_http_result *http)
+{
+    struct s3_store *store = mr_s3_store(call);
+    char region[64], uri[400];
+    snprintf(region, sizeof region, "%s", http->headers.region);
+    if (!region[0])
+        find(http, "Region", region, sizeof region);
+    if (!is_region(region) || strcmp(region, store->region) == 0)
+        return false;
+    char *copy = strdup(region);
+    if (!copy)
+        return false;
+    mr_log_info(
+        "%s: the bucket is in the region %s, and not in %s: requests go there from now on; [s3] region saves the "
+        "detour",
+        mr_store_uri(&store->base, uri, sizeof uri, "", 0), region, store->region);
+    free(store->region);
+    store->region = copy;
+    return make_origin(store, store->base.bucket) == 0;
+}
+
+static bool repair_clock(struct s3_call *call, const struct mr_http_result *http)
+{
+    struct s3_store *store = mr_s3_store(call);
+    int64_t off_s = http->headers.date_s - mr_clock_wall_ns() / MR_SECOND_NS;
+    if (http->headers.date_s == 0 || off_s > CLOCK_MOST_S || off_s < -CLOCK_MOST_S)
+        return false;
+    char uri[400];
+    int64_t change_s = off_s - store->clock_off_s;
+    if (change_s > CLOCK_SAME_S || change_s < -CLOCK_SAME_S)
+        mr_log_warning(
+            "%s: this machine's clock is %lld s %s the server's, which refuses that: requests are dated by the "
+            "server's from now on; set the clock by NTP",
+            mr_store_uri(&store->base, uri, sizeof uri, "", 0), (long long)(off_s < 0 ? -off_s : off_s),
+            off_s < 0 ? "ahead of" : "behind");
+    store->clock_off_s = off_s;
+    return true;
+}
+
+static bool is_one_of(const char *word, const char *const *words)
+{
+    for (; *words; words++)
+        if (strcmp(word, *words) == 0)
+            return true;
+    return false;
+}
+
+bool mr_s3_repair(struct s3_call *call, const struct mr_http_result *http, const char *word)
+{
+    static const char *const keys[] = {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired",
+                                       "InvalidToken", "InvalidAccessKeyId",    NULL};
+    static const char *const regions[] = {"AuthorizationHeaderMalformed",
+                                          "PermanentRedirect",
+                                          "Redirect",
+                                          "TemporaryRedirect",
+                                          "IllegalLocationConstraint",
+                                          NULL};
+    bool redirected = http->status / 100 == 3 && http->status != 304;
+    enum s3_repair repair = strcmp(word, "RequestTimeTooSkewed") == 0 ? S3_REPAIR_CLOCK
+                            : is_one_of(word, keys)                   ? S3_REPAIR_KEYS
+                            : redirected || is_one_of(word, regions)  ? S3_REPAIR_REGION
+                                                                      : 0;
+    if (repair == 0 || (call->repaired & repair))
+        return false;
+    call->repaired |= repair;
+    switch (repair) {
+    case S3_REPAIR_CLOCK:
+        return repair_clock(call, http);
+    case S3_REPAIR_REGION:
+        return repair_region(call, http);
+    default:
+        return call->serial != 0;
+    }
+}
