@@ -31,6 +31,7 @@ enum bucket_op {
     OP_ABORT,
     OP_UPLOADS,
     OP_LIST,
+    OP_GET,
     OP_COUNT
 };
 
@@ -51,6 +52,7 @@ enum bucket_fault {
     FORGET_BYTES,    /* a chunk: the session has only `after` bytes of all */
     LEAVE_OUT,       /* a batch: its last part is missing */
     PART_STATUS,     /* a batch: its first part answers `status`, not done */
+    ERROR_IN_200,    /* s3: not done; 200, with the error `extra` in it (NULL: InternalError) */
 };
 
 struct bucket_step {

@@ -110,7 +110,8 @@ void scene_open(struct mr_store_options options, unsigned deadline_ms)
     if (!http)
         http = mr_http_new(&(struct mr_http_options){.proxy = ""});
     ck_assert_ptr_nonnull(http);
-    options.auth = "anonymous";
+    if (!options.auth)
+        options.auth = "anonymous";
     options.http = http;
     store = mr_store_open(&options);
     engine = mr_transfer_new(
