@@ -306,8 +306,18 @@ static int check_cleartext(const struct mr_config *config)
     return -1;
 }
 
+static int check_encryption(const struct mr_config *config)
+{
+    if (!config->s3.kms_key_id[0] || config->s3.encryption >= MR_S3_KMS)
+        return 0;
+    mr_error_set(MR_E_CONFIG, "s3.kms_key_id is set, and s3.encryption is neither aws:kms nor aws:kms:dsse");
+    return -1;
+}
+
 int mr_config_check(const struct mr_config *config)
 {
+    if (check_encryption(config) != 0)
+        return -1;
     if (config->retry.cap_ms < config->retry.base_ms) {
         mr_error_set(MR_E_CONFIG, "retry.cap_ms (%llu) is below retry.base_ms (%llu)",
                      (unsigned long long)config->retry.cap_ms, (unsigned long long)config->retry.base_ms);

@@ -23,6 +23,7 @@ enum mr_huge_pages { MR_HUGE_PAGES_AUTO, MR_HUGE_PAGES_NEVER };
 enum mr_compose { MR_COMPOSE_AUTO, MR_COMPOSE_ALWAYS, MR_COMPOSE_NEVER };
 enum mr_auth_mode { MR_AUTH_DEFAULT, MR_AUTH_ANONYMOUS };
 /* Those of [s3] in the order of worker/store/s3.h. */
+#define MR_S3_KMS 2 /* of s3.encryption: from here on with a key of KMS */
 enum mr_requester { MR_OWNER_PAYS, MR_REQUESTER_PAYS };
 enum mr_cleartext { MR_CLEARTEXT_REFUSE, MR_CLEARTEXT_ALLOW };
 

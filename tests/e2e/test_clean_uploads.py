@@ -136,7 +136,7 @@ def test_uploads_that_may_not_be_listed(devstore: StartDevstore, millrace_bin: P
     assert clean(millrace_bin, url, "gs://bucket/a").returncode == 1
 
 
-@pytest.mark.parametrize("wrong", [["gs://"], ["s3://bucket"], ["--older-than", "-1", "gs://bucket"]])
+@pytest.mark.parametrize("wrong", [["gs://"], ["s3://"], ["--older-than", "-1", "gs://bucket"]])
 def test_wrong_usage(millrace_bin: Path, wrong: list[str]) -> None:
     result = clean(millrace_bin, "", *wrong)
     assert result.returncode == 2 and result.stderr, result

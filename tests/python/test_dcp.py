@@ -256,9 +256,9 @@ def test_a_path_of_a_uri(tmp_path: Path) -> None:
     save({"tensor": torch.ones(3)}, uri)
     assert ".metadata" in names("gs://bkt/as-a-path/step-1")
     assert same(load({"tensor": torch.zeros(3)}, uri)["tensor"], torch.ones(3))
-    for one in (str(uri), uri, tmp_path, "relative/path", "file:///tmp/x", "gs://bkt/x/"):
+    for one in (str(uri), uri, tmp_path, "relative/path", "file:///tmp/x", "gs://bkt/x/", "s3://bkt/x"):
         assert StorageWriter.validate_checkpoint_id(one) and StorageReader.validate_checkpoint_id(one)
-    for other in ("", "s3://bkt/x", "ftp://host/x", "gs://", "/"):
+    for other in ("", "s3://", "ftp://host/x", "gs://", "/"):
         assert not StorageWriter.validate_checkpoint_id(other)
 
 

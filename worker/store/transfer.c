@@ -561,7 +561,7 @@ static int split(struct mr_transfer *transfer)
     if (count > options->ranges)
         count = options->ranges;
     if (count > 1) {
-        uint64_t each = (length / count + RANGE_ALIGN - 1) / RANGE_ALIGN * RANGE_ALIGN;
+        uint64_t each = ((length + count - 1) / count + RANGE_ALIGN - 1) / RANGE_ALIGN * RANGE_ALIGN;
         transfer->streams = calloc(count, sizeof *transfer->streams);
         if (!transfer->streams) {
             transfer->streams = &transfer->single;

@@ -219,6 +219,23 @@ START_TEST(whatever_checksum_the_store_names)
 }
 END_TEST
 
+START_TEST(parallel_ranges)
+{
+    struct mr_transfer_options options = {
+        .range_min_bytes = 1 << 20, .range_bytes = 64 << 10, .ranges = 8, .retry_base_ms = 2, .connections = 3};
+    const uint64_t size = (8u << 17) + 3; /* a little more than eight ranges of 128 KiB */
+    struct s3_object *object = fault_s3_put(&s3, "x", data, size);
+    mr_transfer_destroy(engine);
+    engine = mr_transfer_new(&options, http);
+    static const struct bucket_step cut[] = {{OP_GET, RESET_AFTER, 0, 0, NULL}};
+    script(STEPS(cut));
+    fetch("x", size, mr_s3_generation(object->etag), NULL);
+    check_code(MR_OK, "");
+    ck_assert_uint_eq(s3.count[OP_GET], 6 + 1); /* each of so many whole 64 KiB */
+    ck_assert(sent(OP_GET, "If-Match: \"")); /* of the later ones the ETag was known */
+}
+END_TEST
+
 START_TEST(another_version)
 {
     struct s3_object *object = fault_s3_put(&s3, "x", data, 1000);
@@ -882,6 +899,7 @@ int main(void)
     tcase_add_test(one, an_object_there_and_back);
     tcase_add_test(one, checksums_are_sent_where_they_are_asked_for);
     tcase_add_test(one, whatever_checksum_the_store_names);
+    tcase_add_test(one, parallel_ranges);
     tcase_add_test(one, another_version);
     tcase_add_test(one, a_clock_that_is_wrong);
     tcase_add_test(one, another_region);

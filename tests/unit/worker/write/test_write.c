@@ -535,7 +535,7 @@ END_TEST
 
 START_TEST(no_such_uri)
 {
-    static const char *const uris[] = {"", "x://y/z", "gs://", "s3://bucket/x", "gs://bucket/"};
+    static const char *const uris[] = {"", "x://y/z", "gs://", "s3:///x", "gs://bucket/"};
     scene_open(&scene, fault_server_host(server), uris[_i], data, 5);
     scene_write(&scene);
     ck_assert_int_eq(scene.outcome, MR_CKPT_PART_FAILED);
