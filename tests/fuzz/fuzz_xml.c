@@ -14,6 +14,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             abort();
         return 0;
     }
+    struct mr_xml_leaf leaf;
+    for (size_t i = 0; mr_xml_leaf(xml, i, &leaf); i++)
+        if (leaf.depth < 1 || leaf.depth > 2 || strlen(leaf.name) > size || strlen(leaf.text) > size ||
+            mr_xml_seconds(leaf.text) < INT64_MIN / 2)
+            abort();
     if (mr_xml_root(xml)[0] == 0 || strlen(mr_xml_text(xml, "UploadId")) > size)
         abort();
     struct mr_store_pending_page page;
@@ -39,6 +44,9 @@ size_t mr_fuzz_seed(unsigned n, uint8_t **data)
         "<ListMultipartUploadsResult><Upload><Key>a&amp;b</Key><UploadId>1</UploadId><Initiated>2026-01-02T03:04:05.6Z"
         "</Initiated></Upload><Upload><Key>c</Key><UploadId>2</UploadId></Upload><IsTruncated>true</IsTruncated>"
         "<NextKeyMarker>c</NextKeyMarker><NextUploadIdMarker>2</NextUploadIdMarker></ListMultipartUploadsResult>",
+        "<ListMultipartUploadsResult><EncodingType>url</EncodingType><Upload><Key>a%2Fb+c%zz</Key><UploadId>1</"
+        "UploadId>"
+        "</Upload></ListMultipartUploadsResult>",
         "<Error><Code>NoSuchBucket</Code><Message>The bucket does not exist.</Message></Error>",
         "<ListMultipartUploadsResult><Upload><Key>a</Key></Upload></ListMultipartUploadsResult>",
         "<ListMultipartUploadsResult><Upload><UploadId>1</UploadId></Upload></ListMultipartUploadsResult>",

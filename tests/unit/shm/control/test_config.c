@@ -150,6 +150,11 @@ START_TEST(test_check)
     ck_assert_int_eq(mr_config_check(&config), -1);
     expect_config_error("retry.cap_ms");
     config.retry.cap_ms = config.retry.base_ms;
+    ck_assert_int_eq(mr_config_set_text(key("s3", "kms_key_id"), &config, "key-1"), 0);
+    ck_assert_int_eq(mr_config_check(&config), -1);
+    expect_config_error("s3.encryption is neither aws:kms");
+    ck_assert_int_eq(mr_config_set_text(key("s3", "encryption"), &config, "aws:kms"), 0);
+    ck_assert_int_eq(mr_config_check(&config), 0);
     ck_assert_int_eq(mr_config_set_text(key("gcs", "endpoint"), &config, "http://store.example.org:9000"), 0);
     ck_assert_int_eq(mr_config_check(&config), -1);
     expect_config_error("credentials in clear text");
