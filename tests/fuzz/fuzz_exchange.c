@@ -267,7 +267,7 @@ static struct mr_transfer *insert(struct work *work, struct input *in)
 
 static struct mr_transfer *compose(struct work *work, struct input *in)
 {
-    static const struct mr_store_name sources[] = {{"a", 1, 1001}, {"b", 1, 0}};
+    static const struct mr_store_name sources[] = {{"a", 1, 1001, NULL}, {"b", 1, 0, NULL}};
     unsigned how = input_byte(in);
     work->length = 2000;
     struct mr_store_compose_request request = {.name = "whole",
@@ -317,7 +317,7 @@ static struct mr_transfer *upload(struct work *work, struct input *in)
 
 static struct mr_transfer *delete_some(struct work *work, struct input *in)
 {
-    static const struct mr_store_name names[] = {{"a", 1, 0}, {"missing", 7, 0}, {"b", 1, 3}};
+    static const struct mr_store_name names[] = {{"a", 1, 0, NULL}, {"missing", 7, 0, NULL}, {"b", 1, 3, NULL}};
     work->count = 1 + input_below(in, 3);
     return mr_transfer_delete_batch(scene.engine, scene.store, names, work->count, on_batch, work);
 }

@@ -33,7 +33,7 @@ static struct answer *insert(const char *body, uint64_t match)
 
 static struct answer *compose(uint64_t match)
 {
-    struct mr_store_name sources[2] = {{"one", 3, 0}, {"two", 3, MR_STORE_ANY}};
+    struct mr_store_name sources[2] = {{"one", 3, 0, NULL}, {"two", 3, MR_STORE_ANY, NULL}};
     struct mr_store_compose_request request = {.name = "x",
                                                .name_length = 1,
                                                .sources = sources,
@@ -55,7 +55,7 @@ static struct answer *compose(uint64_t match)
 static struct answer *delete_it(uint64_t generation)
 {
     unsigned count = 1;
-    struct mr_store_name name = {"x", 1, generation};
+    struct mr_store_name name = {"x", 1, generation, NULL};
     wait_for(mr_transfer_delete_batch(engine, store, &name, 1, on_batch, &count));
     ck_assert_int_eq(last.code, MR_OK);
     last.code = last.each[0];
@@ -304,7 +304,8 @@ static void put_names(unsigned count, uint64_t generation)
     for (unsigned i = 0; i < count; i++) {
         snprintf(texts[i], sizeof texts[i], "n/%u &", i);
         uint64_t there = fault_bucket_put(&bucket, texts[i], "x", 1);
-        names[i] = (struct mr_store_name){texts[i], strlen(texts[i]), generation == MR_STORE_ANY ? generation : there};
+        names[i] =
+            (struct mr_store_name){texts[i], strlen(texts[i]), generation == MR_STORE_ANY ? generation : there, NULL};
     }
 }
 

@@ -36,7 +36,7 @@ static enum mr_code delete_it(const char *name, uint64_t generation)
 {
     char path[200];
     snprintf(path, sizeof path, "%s%s", name_root, name);
-    struct mr_store_name one = {path, strlen(path), generation};
+    struct mr_store_name one = {path, strlen(path), generation, NULL};
     unsigned count = 1;
     wait_for(mr_transfer_delete_batch(engine, store, &one, 1, on_batch, &count));
     ck_assert_int_eq(last.code, MR_OK);
@@ -123,7 +123,7 @@ START_TEST(deletes)
         char name[20];
         snprintf(name, sizeof name, "n %u?", i);
         snprintf(paths[i], sizeof paths[i], "%s%s", name_root, name);
-        names[i] = (struct mr_store_name){paths[i], strlen(paths[i]), 1};
+        names[i] = (struct mr_store_name){paths[i], strlen(paths[i]), 1, NULL};
         if (i != 7)
             names[i].generation = insert(name, "x", 0)->generation;
         if (i == 8)
@@ -150,7 +150,8 @@ START_TEST(composes)
         char name[20];
         snprintf(name, sizeof name, "part %u", i);
         snprintf(paths[i], sizeof paths[i], "%s%s", name_root, name);
-        sources[i] = (struct mr_store_name){paths[i], strlen(paths[i]), insert(name, i ? "abc" : "", 0)->generation};
+        sources[i] =
+            (struct mr_store_name){paths[i], strlen(paths[i]), insert(name, i ? "abc" : "", 0)->generation, NULL};
         crc = mr_crc32c(crc, "abc", i ? 3 : 0);
     }
     char path[200];
@@ -345,7 +346,7 @@ START_TEST(a_bad_day)
     }
     for (unsigned i = 0; i < 20; i++) {
         snprintf(name, sizeof name, "composed-%u", i);
-        struct mr_store_name sources[2] = {{"small-0", 7, 0}, {"small-2", 7, 0}};
+        struct mr_store_name sources[2] = {{"small-0", 7, 0, NULL}, {"small-2", 7, 0, NULL}};
         struct mr_store_compose_request request = {.name = name,
                                                    .name_length = strlen(name),
                                                    .sources = sources,
