@@ -385,7 +385,7 @@ static int sign(struct mr_aws_signer *signer, struct mr_text *to, const struct m
         rc = hash_hex(signer, canonical->data, canonical->length, hash);
     char text[320];
     int length = snprintf(text, sizeof text, "AWS4-HMAC-SHA256\n%s\n%s\n%s", request->date, scope, hash);
-    unsigned char signature[HASH];
+    unsigned char signature[HASH] = {0};
     if (rc == 0 && !canonical->failed)
         rc = key_derive(signer, request->secret_access_key, scope);
     if (rc == 0 && !canonical->failed)
