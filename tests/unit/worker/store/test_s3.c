@@ -232,7 +232,7 @@ START_TEST(parallel_ranges)
     fetch("x", size, mr_s3_generation(object->etag), NULL);
     check_code(MR_OK, "");
     ck_assert_uint_eq(s3.count[OP_GET], 6 + 1); /* each of so many whole 64 KiB */
-    ck_assert(sent(OP_GET, "If-Match: \"")); /* of the later ones the ETag was known */
+    ck_assert(sent(OP_GET, "If-Match: \""));    /* of the later ones the ETag was known */
 }
 END_TEST
 
