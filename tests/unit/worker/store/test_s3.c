@@ -1,121 +1,13 @@
-/* test_s3.c - the client of S3 against a bucket that does each thing wrong; what a server may answer; where requests go. */
+/* test_s3.c - reads, listings and look-ups of the client of S3; what a server may answer; where requests go. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "fault_s3.h"
+#include "s3_scene.h"
 #include "shm/base/checksum.h"
-#include "shm/base/clock.h"
-#include "store_scene.h"
-#include "worker/store/upload_parts.h"
-
-#define BIG     3000000u
-#define CHUNK   (1u << 20)
-#define PART    300000u
-#define SECRETS "a-secret-of-the-tests"
-
-static unsigned char data[BIG], got[BIG];
-static struct fault_s3 s3;
-static struct mr_transfer_result fetched;
-static bool unverified;
-
-static void open_s3(struct mr_s3_options options, unsigned stall_ms)
-{
-    static struct mr_s3_options kept;
-    kept = options;
-    scene_open((struct mr_store_options){.scheme = MR_SCHEME_S3,
-                                         .bucket = "bucket",
-                                         .endpoint = fault_server_host(server),
-                                         .auth = "default",
-                                         .s3 = &kept,
-                                         .stall_timeout_ms = stall_ms},
-               20000);
-}
-
-static void environment(void)
-{
-    setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE", 1);
-    setenv("AWS_SECRET_ACCESS_KEY", SECRETS, 1);
-    setenv("AWS_CONFIG_FILE", "/dev/null", 1);
-    setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null", 1);
-    setenv("AWS_EC2_METADATA_DISABLED", "true", 1);
-    static const char *const unset[] = {"AWS_SESSION_TOKEN", "AWS_REGION",       "AWS_DEFAULT_REGION",
-                                        "AWS_PROFILE",       "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"};
-    for (int i = 0; i < COUNT(unset); i++)
-        unsetenv(unset[i]);
-}
-
-static void setup(void)
-{
-    for (size_t i = 0; i < sizeof data; i++)
-        data[i] = (unsigned char)(mr_mix64(i / 8) >> (i % 8 * 8));
-    environment();
-    fault_s3_init(&s3);
-    server = fault_server_start(fault_s3_handle, &s3);
-    open_s3((struct mr_s3_options){.region = NULL}, 10000);
-}
-
-static void teardown(void)
-{
-    scene_close();
-    fault_server_stop(server);
-    fault_s3_close(&s3);
-}
-
-static void script(const struct bucket_step *steps, size_t count)
-{
-    memset(s3.count, 0, sizeof s3.count);
-    s3.script = steps;
-    s3.steps = (unsigned)count;
-}
-
-static void insert(const char *name, uint64_t size, uint64_t match)
-{
-    struct mr_store_insert_request request = {.name = name,
-                                              .name_length = strlen(name),
-                                              .body = data,
-                                              .length = size,
-                                              .crc32c = mr_crc32c(0, data, size),
-                                              .generation_match = match};
-    wait_for(mr_transfer_insert(engine, store, &request, on_item, NULL));
-}
-
-static void stat_it(const char *name)
-{
-    wait_for(mr_transfer_stat(engine, store, name, strlen(name), 0, on_item, NULL));
-}
-
-static void on_fetched(void *arg, const struct mr_transfer_result *result)
-{
-    (void)arg;
-    keep(&(struct mr_store_result){.code = result->code, .text = result->text});
-    fetched = *result;
-}
-
-static void fetch(const char *name, uint64_t size, uint64_t generation, const char *etag)
-{
-    uint64_t before = mr_transfer_counters(engine)->unverified;
-    struct mr_transfer_request request = {.store = store,
-                                          .name = name,
-                                          .name_length = strlen(name),
-                                          .generation = generation,
-                                          .etag = etag,
-                                          .size = size,
-                                          .length = size,
-                                          .dest = got};
-    memset(got, 0, sizeof got);
-    wait_for(mr_transfer_fetch(engine, &request, on_fetched, NULL));
-    unverified = mr_transfer_counters(engine)->unverified > before;
-    if (last.code == MR_OK)
-        ck_assert_mem_eq(got, data, size);
-}
-
-static bool sent(enum bucket_op op, const char *line)
-{
-    return strstr(s3.last_head[op], line) != NULL;
-}
+#include "tests/unit/suite.h"
 
 /* ---- versions ---- */
 
@@ -330,30 +222,7 @@ END_TEST
 
 /* ---- listings ---- */
 
-static char names[40][64], listed[4000];
-static char next_token[300];
-
-static void on_page(void *arg, const struct mr_store_result *result, const struct mr_store_page *page)
-{
-    (void)arg;
-    keep(result);
-    next_token[0] = 0;
-    for (size_t i = 0; page && i < page->count; i++)
-        snprintf(listed + strlen(listed), sizeof listed - strlen(listed), "%s|", page->items[i].name);
-    if (page && page->next_token)
-        snprintf(next_token, sizeof next_token, "%s", page->next_token);
-}
-
-static void list_all(const char *prefix, const char *start, const char *end)
-{
-    struct mr_store_list_request request = {.prefix = prefix, .start_offset = start, .end_offset = end};
-    listed[0] = 0;
-    do {
-        request.page_token = next_token[0] ? strdup(next_token) : NULL;
-        wait_for(mr_transfer_list(engine, store, &request, on_page, NULL));
-        free((char *)(uintptr_t)request.page_token);
-    } while (next_token[0]);
-}
+static char names[40][64];
 
 START_TEST(ranges_of_names)
 {
@@ -459,306 +328,6 @@ START_TEST(a_list_that_is_not_encoded)
 }
 END_TEST
 
-/* ---- each operation with each fault ---- */
-
-static unsigned pulled;
-
-static int64_t pull(void *arg, void *buffer, size_t size)
-{
-    (void)arg;
-    size_t n = BIG - pulled < size ? BIG - pulled : size;
-    memcpy(buffer, data + pulled, n);
-    pulled += (unsigned)n;
-    return (int64_t)n;
-}
-
-static int rewind_it(void *arg)
-{
-    (void)arg;
-    pulled = 0;
-    return 0;
-}
-
-/* Of three chunks. */
-static void upload(uint64_t match)
-{
-    pulled = 0;
-    struct mr_transfer_upload_request request = {.store = store,
-                                                 .name = "up",
-                                                 .name_length = 2,
-                                                 .generation_match = match,
-                                                 .size = BIG,
-                                                 .chunk_bytes = CHUNK,
-                                                 .read = pull,
-                                                 .rewind = rewind_it,
-                                                 .fd = -1};
-    wait_for(mr_transfer_upload(engine, &request, on_item, NULL));
-}
-
-/* Of three upload parts, in any order. */
-static void write_parts(uint64_t match)
-{
-    wait_for(mr_transfer_parts_begin(engine, store, "up", 2, NULL, on_word, NULL));
-    if (last.code != MR_OK)
-        return;
-    char id[sizeof last.word];
-    snprintf(id, sizeof id, "%s", last.word);
-    struct mr_upload_part parts[3];
-    for (unsigned n = 3; n > 0; n--) {
-        struct mr_upload_part_request request = {.name = "up",
-                                                 .name_length = 2,
-                                                 .id = id,
-                                                 .number = n,
-                                                 .data = data + (size_t)(n - 1) * PART,
-                                                 .length = PART,
-                                                 .crc32c = mr_crc32c(0, data + (size_t)(n - 1) * PART, PART)};
-        wait_for(mr_transfer_part_send(engine, store, &request, on_word, NULL));
-        if (last.code != MR_OK)
-            return;
-        parts[n - 1] = (struct mr_upload_part){.number = n, .crc32c = request.crc32c};
-        snprintf(parts[n - 1].etag, sizeof parts[n - 1].etag, "%.90s", last.word);
-    }
-    struct mr_store_complete_request complete = {.name = "up",
-                                                 .name_length = 2,
-                                                 .id = id,
-                                                 .parts = parts,
-                                                 .count = 3,
-                                                 .size = 3 * PART,
-                                                 .crc32c = mr_crc32c(0, data, 3 * PART),
-                                                 .generation_match = match};
-    wait_for(mr_transfer_parts_complete(engine, store, &complete, on_item, NULL));
-}
-
-static void delete_two(void)
-{
-    struct s3_object *a = fault_s3_put(&s3, "a", data, 10), *b = fault_s3_put(&s3, "b", data, 20);
-    char etags[2][64];
-    snprintf(etags[0], 64, "%s", a->etag);
-    snprintf(etags[1], 64, "%s", b->etag);
-    struct mr_store_name two[] = {{"a", 1, mr_s3_generation(etags[0]), etags[0]},
-                                  {"b", 1, mr_s3_generation(etags[1]), etags[1]}};
-    unsigned count = 2;
-    wait_for(mr_transfer_delete_batch(engine, store, two, 2, on_batch, &count));
-    for (unsigned i = 0; i < 2 && last.code == MR_OK; i++)
-        last.code = last.each[i];
-    snprintf(last.text, sizeof last.text, "%s", last.first_text);
-}
-
-enum deed { GET_IT, STAT_IT, LIST_IT, PUT_IT, UPLOAD_IT, PARTS, DELETE_IT };
-
-static void perform(enum deed deed)
-{
-    switch (deed) {
-    case GET_IT:
-        fault_s3_put(&s3, "x", data, 200000);
-        fetch("x", 200000, 0, NULL);
-        break;
-    case STAT_IT:
-        fault_s3_put(&s3, "x", data, 1000);
-        stat_it("x");
-        break;
-    case LIST_IT:
-        fault_s3_put(&s3, "x", data, 1000);
-        list_all(NULL, NULL, NULL);
-        break;
-    case PUT_IT:
-        insert("put", 5000, 0);
-        break;
-    case UPLOAD_IT:
-        upload(0);
-        break;
-    case PARTS:
-        write_parts(0);
-        break;
-    case DELETE_IT:
-        delete_two();
-        break;
-    }
-}
-
-static void check_done(enum deed deed)
-{
-    static const uint64_t sizes[] = {[PUT_IT] = 5000, [UPLOAD_IT] = BIG, [PARTS] = 3 * PART};
-    check_code(MR_OK, "");
-    if (deed == DELETE_IT) {
-        ck_assert(!fault_s3_find(&s3, "a") && !fault_s3_find(&s3, "b"));
-    } else if (deed >= PUT_IT) {
-        struct s3_object *object = fault_s3_find(&s3, deed == PUT_IT ? "put" : "up");
-        ck_assert_ptr_nonnull(object);
-        ck_assert_uint_eq(object->size, sizes[deed]);
-        ck_assert_mem_eq(object->data, data, sizes[deed]);
-        ck_assert_uint_eq(last.generation, mr_s3_generation(object->etag));
-    }
-}
-
-/* What the first request of `op` meets, and is put right. */
-static const struct {
-    enum deed deed;
-    enum bucket_op op;
-} operations[] = {
-    {GET_IT, OP_GET},         {STAT_IT, OP_STAT},   {LIST_IT, OP_LIST},       {PUT_IT, OP_INSERT},
-    {UPLOAD_IT, OP_INITIATE}, {UPLOAD_IT, OP_PART}, {UPLOAD_IT, OP_COMPLETE}, {PARTS, OP_INITIATE},
-    {PARTS, OP_PART},         {PARTS, OP_COMPLETE}, {PARTS, OP_STAT},         {DELETE_IT, OP_BATCH},
-};
-static const struct bucket_step faults[] = {
-    {OP_COUNT, ANSWER_STATUS, 503, 0, NULL}, {OP_COUNT, ANSWER_STATUS, 500, 0, NULL},
-    {OP_COUNT, ANSWER_STATUS, 429, 0, NULL}, {OP_COUNT, ANSWER_STATUS, 408, 0, NULL},
-    {OP_COUNT, DONE_STATUS, 503, 0, NULL},   {OP_COUNT, RESET_BEFORE, 0, 0, NULL},
-    {OP_COUNT, RESET_AFTER, 0, 0, NULL},     {OP_COUNT, STALL_AFTER, 0, 0, NULL},
-    {OP_COUNT, SHORT_ANSWER, 0, 0, NULL},    {OP_COUNT, ERROR_IN_200, 0, 0, NULL},
-};
-
-/* Where it says nothing: a PUT, a HEAD and a GET answer with no XML. */
-static bool has_xml(enum bucket_op op)
-{
-    return op == OP_LIST || op == OP_INITIATE || op == OP_COMPLETE || op == OP_BATCH;
-}
-
-START_TEST(one_fault_is_repaired)
-{
-    enum deed deed = operations[_i / COUNT(faults)].deed;
-    struct bucket_step step = faults[_i % COUNT(faults)];
-    step.op = operations[_i / COUNT(faults)].op;
-    if (step.fault == ERROR_IN_200 && !has_xml(step.op))
-        return;
-    if (step.fault == STALL_AFTER)
-        open_s3((struct mr_s3_options){.region = NULL}, 300);
-    script(&step, 1);
-    perform(deed);
-    check_done(deed);
-    ck_assert_uint_eq(fault_s3_uploads(&s3), step.op == OP_INITIATE && step.fault != ANSWER_STATUS &&
-                                                     step.fault != RESET_BEFORE && step.fault != ERROR_IN_200
-                                                 ? 1 /* its id is not known: `millrace clean` */
-                                                 : 0);
-}
-END_TEST
-
-START_TEST(the_same_with_checksums)
-{
-    open_s3((struct mr_s3_options){.checksums = MR_S3_CHECKSUMS_ALWAYS}, 10000);
-    static const struct bucket_step steps[] = {{OP_COMPLETE, RESET_AFTER, 0, 0, NULL}};
-    for (int i = 0; i < 2; i++) {
-        script(steps, (size_t)i);
-        perform(PARTS);
-        check_done(PARTS);
-        ck_assert(sent(OP_COMPLETE, "x-amz-checksum-crc32c: ") && sent(OP_COMPLETE, "x-amz-mp-object-size: 900000"));
-        ck_assert_ptr_nonnull(strstr(s3.last_body[OP_COMPLETE], "<ChecksumCRC32C>"));
-        ck_assert_uint_eq(last.crc32c, mr_crc32c(0, data, 3 * PART));
-        fault_s3_find(&s3, "up")->name[0] = '#';
-    }
-    perform(UPLOAD_IT);
-    check_done(UPLOAD_IT);
-    static const struct bucket_step wrong[] = {{OP_COMPLETE, WRONG_CRC, 0, 0, NULL}};
-    fault_s3_find(&s3, "up")->name[0] = '!';
-    script(STEPS(wrong));
-    perform(PARTS);
-    check_code(MR_E_CHANGED, "replaced by somebody else");
-}
-END_TEST
-
-START_TEST(somebody_else_was_first)
-{
-    fault_s3_put(&s3, "up", "other", 5);
-    fault_s3_put(&s3, "put", "other", 5);
-    for (enum deed deed = PUT_IT; deed <= PARTS; deed++) {
-        perform(deed);
-        check_code(MR_E_EXISTS, "exists");
-    }
-    static const struct bucket_step lost[] = {{OP_INSERT, DONE_STATUS, 503, 0, NULL}};
-    script(STEPS(lost));
-    perform(PUT_IT); /* refused, and the answer was lost: what is there is not ours */
-    check_code(MR_E_EXISTS, "exists");
-    static const struct bucket_step late[] = {{OP_COMPLETE, ERROR_IN_200, 0, 0, "PreconditionFailed"}};
-    script(STEPS(late));
-    fault_s3_find(&s3, "up")->name[0] = '#';
-    perform(PARTS);
-    check_code(MR_E_EXISTS, "PreconditionFailed");
-    static const struct bucket_step conflict[] = {{OP_COMPLETE, ANSWER_STATUS, 409, 0, NULL},
-                                                  {OP_INSERT, ANSWER_STATUS, 409, 0, NULL}};
-    script(STEPS(conflict));
-    perform(PARTS);
-    check_code(MR_E_CHANGED, "ConditionalRequestConflict");
-    fault_s3_find(&s3, "put")->name[0] = '#';
-    perform(PUT_IT);
-    check_done(PUT_IT);
-}
-END_TEST
-
-START_TEST(what_replaces_another_version)
-{
-    struct s3_object *object = fault_s3_put(&s3, "up", "before", 6);
-    uint64_t generation = mr_s3_generation(object->etag);
-    write_parts(generation);
-    check_code(MR_OK, "");
-    ck_assert(sent(OP_COMPLETE, "If-Match: \""));
-    write_parts(generation);
-    check_code(MR_E_CHANGED, "changed");
-    object = fault_s3_put(&s3, "up", "before", 6);
-    upload(generation);
-    check_code(MR_OK, "");
-    upload(generation);
-    check_code(MR_E_CHANGED, "changed");
-}
-END_TEST
-
-START_TEST(etags_that_say_nothing)
-{
-    s3.no_etag_of_parts = true; /* encrypted by KMS, for instance */
-    perform(PARTS);
-    check_done(PARTS);
-    fault_s3_find(&s3, "up")->name[0] = '#';
-    perform(UPLOAD_IT);
-    check_done(UPLOAD_IT);
-}
-END_TEST
-
-START_TEST(batches)
-{
-    static const struct bucket_step steps[] = {{OP_BATCH, LEAVE_OUT, 0, 0, NULL}, {OP_BATCH, PART_STATUS, 0, 0, NULL}};
-    script(STEPS(steps));
-    perform(DELETE_IT);
-    check_done(DELETE_IT);
-    ck_assert_uint_eq(s3.count[OP_BATCH], 3);
-    ck_assert(sent(OP_BATCH, "Content-MD5: "));
-    fault_s3_put(&s3, "a", data, 10);
-    struct mr_store_name old = {"a", 1, mr_s3_generation("\"old\""), "\"old\""};
-    unsigned one = 1;
-    wait_for(mr_transfer_delete_batch(engine, store, &old, 1, on_batch, &one));
-    ck_assert_int_eq(last.each[0], MR_E_CHANGED);
-    s3.no_batch = true;
-    perform(DELETE_IT);
-    check_done(DELETE_IT);
-    ck_assert_uint_eq(s3.count[OP_DELETE], 2);
-    fault_s3_put(&s3, "ctrl\x02", data, 10);
-    struct mr_store_name control = {"ctrl\x02", 5, 0, NULL};
-    wait_for(mr_transfer_delete_batch(engine, store, &control, 1, on_batch, &one));
-    ck_assert_int_eq(last.each[0], MR_OK);
-    ck_assert_ptr_null(fault_s3_find(&s3, "ctrl\x02"));
-    static const struct bucket_step no_match[] = {{OP_DELETE, ANSWER_STATUS, 501, 0, NULL}};
-    script(STEPS(no_match)); /* a delete without the condition */
-    perform(DELETE_IT);
-    check_done(DELETE_IT);
-    ck_assert(!sent(OP_DELETE, "If-Match"));
-}
-END_TEST
-
-START_TEST(a_store_closes_while_requests_are_under_way)
-{
-    static const struct bucket_step steps[] = {{OP_DELETE, STALL_AFTER, 0, 0, NULL},
-                                               {OP_PART, STALL_AFTER, 0, 0, NULL}};
-    unsigned one = 1;
-    s3.no_batch = true;
-    script(STEPS(steps));
-    fault_s3_put(&s3, "a", data, 10);
-    struct mr_store_name name = {"a", 1, 0, NULL};
-    ck_assert_ptr_nonnull(mr_transfer_delete_batch(engine, store, &name, 1, on_batch, &one));
-    while (s3.count[OP_DELETE] == 0)
-        mr_http_step(http, 20, -1);
-    ck_assert_ptr_nonnull(mr_store_delete_batch(store, &name, 1, on_batch, &one));
-    mr_http_step(http, 0, -1);
-}
-END_TEST
-
 /* ---- where requests go ---- */
 
 static char asked[8192];
@@ -833,7 +402,7 @@ START_TEST(aws_by_region)
     mr_store_describe(other, service, sizeof service, credentials, sizeof credentials);
     ck_assert_str_eq(service, "https://store.example.org");
     mr_store_close(other);
-    environment();
+    s3_environment();
 }
 END_TEST
 
@@ -851,7 +420,7 @@ START_TEST(stores_that_cannot_be_opened)
     ck_assert_ptr_null(open_at("bucket", NULL));
     ck_assert_int_eq(mr_error_code(), MR_E_CONFIG);
     ck_assert_ptr_nonnull(strstr(mr_error_text(), "is not of the form http[s]://host[:port]"));
-    environment();
+    s3_environment();
 }
 END_TEST
 
@@ -869,7 +438,7 @@ START_TEST(a_key_of_ones_own_goes_over_tls_alone)
     setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1", 1);
     ck_assert_ptr_null(open_at("bucket", &options));
     ck_assert_ptr_nonnull(strstr(mr_error_text(), "the endpoint is http://"));
-    environment();
+    s3_environment();
     unlink(path);
 }
 END_TEST
@@ -891,9 +460,8 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("s3");
-    TCase *one = tcase_create("requests");
-    tcase_add_checked_fixture(one, setup, teardown);
+    TCase *one = tcase_create("s3");
+    tcase_add_checked_fixture(one, s3_setup, s3_teardown);
     tcase_set_timeout(one, 100);
     tcase_add_test(one, versions_are_hashes_of_etags);
     tcase_add_test(one, an_object_there_and_back);
@@ -908,22 +476,10 @@ int main(void)
     tcase_add_test(one, ranges_of_names);
     tcase_add_loop_test(one, answers_that_are_no_listing, 0, COUNT(pages));
     tcase_add_test(one, a_list_that_is_not_encoded);
-    tcase_add_loop_test(one, one_fault_is_repaired, 0, COUNT(operations) * COUNT(faults));
-    tcase_add_test(one, the_same_with_checksums);
-    tcase_add_test(one, somebody_else_was_first);
-    tcase_add_test(one, what_replaces_another_version);
-    tcase_add_test(one, etags_that_say_nothing);
-    tcase_add_test(one, batches);
-    tcase_add_test(one, a_store_closes_while_requests_are_under_way);
     tcase_add_loop_test(one, addresses, 0, COUNT(places));
     tcase_add_test(one, aws_by_region);
     tcase_add_test(one, stores_that_cannot_be_opened);
     tcase_add_test(one, a_key_of_ones_own_goes_over_tls_alone);
     tcase_add_test(one, lines_of_every_request);
-    suite_add_tcase(suite, one);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return mr_suite_run("s3", one);
 }
