@@ -145,7 +145,7 @@ static uint64_t left;
 static void run_writes(struct mr_http *http, struct mr_transfer_engine *engine, struct mr_store *store)
 {
     static const struct mr_store_name names[2] = {{"a", 1, MR_STORE_ANY, NULL}, {"b", 1, 7, NULL}};
-    static const struct mr_upload_part part = {1, "\"part\""};
+    static const struct mr_upload_part part = {.number = 1, .etag = "\"part\""};
     struct mr_store_compose_request compose = {
         .name = "c", .name_length = 1, .sources = names, .count = 2, .content_type = "text/plain"};
     struct mr_transfer_upload_request upload = {.store = store,
