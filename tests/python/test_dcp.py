@@ -669,6 +669,7 @@ def test_asynchronous_saves_of_sharded_tensors_that_change(names: str, in_proces
 
 
 @newer_torch
+@pytest.mark.timeout(900)  # several launches of up to four ranks
 @pytest.mark.parametrize("kind", ["plain", "dtensor", "sharded"])
 @pytest.mark.parametrize(("names", "world"), [("dcp", 4), ("dataflux", 2), ("dataflux", 4)])
 def test_a_killed_job_continues(kind: str, names: str, world: int) -> None:

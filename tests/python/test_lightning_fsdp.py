@@ -57,6 +57,7 @@ OURS = "millrace.dataflux.lightning.strategies:DatafluxFSDPStrategy"
 USERS = "user_strategy:UserStrategy"
 
 
+@pytest.mark.timeout(900)  # several launches of up to four ranks
 @pytest.mark.parametrize(
     ("name", "world", "options"),
     [
