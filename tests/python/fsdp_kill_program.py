@@ -8,6 +8,7 @@ DatafluxFSDPStrategy, and may be in a file beside the program or on PYTHONPATH.
 
 from __future__ import annotations
 
+import datetime
 import importlib
 import inspect
 import os
@@ -71,7 +72,8 @@ def main() -> None:
     warnings.simplefilter("ignore")
     name, folder, steps, *more = sys.argv[1:]
     options = dict(one.partition("=")[::2] for one in more)
-    torch.distributed.init_process_group("gloo")
+    # A launcher that was killed leaves ranks behind that wait for it: not for half an hour.
+    torch.distributed.init_process_group("gloo", timeout=datetime.timedelta(minutes=4))
     world = torch.distributed.get_world_size()
     more_arguments: dict[str, Any] = {"state_dict_type": "full" if "full" in options else "sharded"}
     if "dtensor" in options:
