@@ -68,7 +68,6 @@ USERS = "user_strategy:UserStrategy"
         (USERS, 2, ["async", "dtensor"]),
     ],
 )
-@pytest.mark.timeout(900)  # up to four ranks, each of which imports torch and Lightning, three times
 def test_a_killed_run_continues(
     name: str, world: int, options: list[str], environment: dict[str, str], tmp_path: Path
 ) -> None:
