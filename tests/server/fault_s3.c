@@ -598,7 +598,7 @@ bool fault_s3_handle(void *arg, struct fault_conn *conn, const struct fault_requ
         damage(fault_s3_find(s3, name));
     if (step->fault == DONE_TWICE)
         fault_s3_put(s3, name, "another's", 9);
-    struct s3_object copy;
+    struct s3_object copy = {0};
     if (reply->object) { /* it may go while it is sent */
         copy = *reply->object;
         copy.data = malloc(copy.size + 1);
@@ -609,8 +609,7 @@ bool fault_s3_handle(void *arg, struct fault_conn *conn, const struct fault_requ
     }
     pthread_mutex_unlock(&s3->lock);
     bool keep = step->fault == DONE_TWICE ? (fault_reset(conn), false) : answer(s3, conn, request, reply, op, step);
-    if (reply->object == &copy)
-        free(copy.data);
+    free(copy.data);
     free(reply);
     return keep;
 }
