@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Any
 
@@ -23,15 +22,6 @@ def worker() -> tuple[int, int] | None:
     module = data_module()
     info = module.get_worker_info() if module is not None else None
     return None if info is None else (info.id, info.num_workers)
-
-
-def world_size() -> int:
-    """Ranks of torch.distributed once it is initialised, else what torchrun says, else 1."""
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        return int(distributed.get_world_size())
-    said = os.environ.get("WORLD_SIZE", "1")
-    return int(said) if said.isdecimal() else 1
 
 
 def loader_asking(dataset: Any) -> Any:

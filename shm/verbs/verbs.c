@@ -85,8 +85,7 @@ static const struct mr_verb verbs[MR_VERBS] = {
             .about =
                 "Makes a running supervisor read its configuration again, and prints what has been applied and what "
                 "needs a new start. The supervisor is that of --socket or MILLRACE_SOCKET, else the only one of this "
-                "user "
-                "on this machine.",
+                "user on this machine.",
             .options = OPTIONS{{.id = MR_OPT_SOCKET}, LOG_LEVEL_UNUSED, {0}},
         },
     [MR_VERB_CHECK] =
@@ -268,11 +267,10 @@ static const struct mr_verb verbs[MR_VERBS] = {
             .id = MR_VERB_TOP,
             .name = "top",
             .summary = "shows what a supervisor is doing, with rates",
-            .about =
-                "What a running supervisor does now: on a terminal a screen that is drawn again each second (q or "
-                "Ctrl-C "
-                "ends), else a line each second. The supervisor is that of --socket or MILLRACE_SOCKET, else the only "
-                "one of this user on this machine.",
+            .about = "What a running supervisor does now: on a terminal a screen that is drawn again each second (q or "
+                     "Ctrl-C ends), else a line each second. The supervisor is that of --socket or MILLRACE_SOCKET, "
+                     "else the only "
+                     "one of this user on this machine.",
             .options =
                 OPTIONS{{.id = MR_OPT_INTERVAL}, {.id = MR_OPT_COUNT}, {.id = MR_OPT_SOCKET}, LOG_LEVEL_UNUSED, {0}},
         },

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterator
 from typing import Any, Callable
 
-from .. import _torch
+from .. import _arguments, _torch
 from .._iterable import IterableDataset
 from . import _retry, dataflux_core
 from ._config import BaseConfig
@@ -75,7 +76,9 @@ class DataFluxIterableDataset(DropIn):
 def _log_ranks() -> None:
     """Once a process: in a job of several ranks this is seldom what is wanted."""
     global _logged_ranks
-    world = _torch.world_size()
+    world = 1
+    with contextlib.suppress(ValueError):  # the environment's ranks do not fit; nothing here divides by them
+        _, world = _arguments.resolve_rank(None, None)
     if world > 1 and not _logged_ranks:
         _logged_ranks = True
         log.info(
