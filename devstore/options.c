@@ -309,7 +309,9 @@ static int take_s3(struct mr_options *options, int option, const char *value)
 {
     struct mr_s3_settings *s3 = &options->s3;
     uint64_t seconds;
-    bool behind = *(value ? value : "") == '-';
+    if (!value) /* all of these have one: getopt_long saw to it */
+        return 2;
+    bool behind = *value == '-';
     switch (option) {
     case OPT_API:
         s3->always = strcmp(value, "s3") == 0;

@@ -89,7 +89,7 @@ static int split_header(struct claim *claim, const char *header)
             return -1;
         *value++ = 0;
         value[strcspn(value, " \t")] = 0;
-        if (strcmp(item, "Credential") == 0)
+        if (strcmp(item, "Credential") == 0 && !claim->credential)
             claim->credential = strdup(value);
         else if (strcmp(item, "SignedHeaders") == 0)
             claim->headers = value;

@@ -288,7 +288,7 @@ static int open_sinks(struct upload *upload, uint64_t length)
     unsigned wanted = 1u << upload->kept | 1u << upload->given.algorithm;
     if (auth && auth->has_hash && !mr_request_header(upload->request, "x-amz-copy-source"))
         wanted |= 1u << MR_S3_SHA256;
-    bool signed_chunks = upload->is_chunked && auth->signed_chunks;
+    bool signed_chunks = upload->is_chunked && auth && auth->signed_chunks;
     upload->chunked = (struct mr_s3_chunked){.is_signed = signed_chunks, .data = take_data, .cls = upload};
     upload->chunked.chunk = signed_chunks ? take_chunk : NULL;
     if (mr_s3_sums_init(&upload->chunk, signed_chunks ? 1u << MR_S3_SHA256 : 0) < 0 ||

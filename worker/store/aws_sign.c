@@ -340,7 +340,7 @@ static int key_derive(struct mr_aws_signer *signer, const char *secret, const ch
     mr_auth_text_reserve(&first, strlen(secret) + 8);
     mr_text_puts(&first, "AWS4");
     mr_text_puts(&first, secret);
-    unsigned char bytes[BLOCK];
+    unsigned char bytes[BLOCK] = {0};
     int rc = first.failed ? -1 : 0;
     if (rc == 0 && first.length > BLOCK)
         rc = hash2(signer, bytes, first.data, first.length, "", 0);

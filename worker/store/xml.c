@@ -192,16 +192,19 @@ int mr_xml_decode(char *name)
     for (const char *at = name; *at; at++) {
         if (*at == '+') {
             *to++ = ' ';
-        } else if (*at == '%' && digit(at[1]) >= 0 && digit(at[2]) >= 0) {
-            *to = (char)(digit(at[1]) << 4 | digit(at[2]));
-            if (*to++ == 0) {
-                mr_error_set(MR_E_PROTOCOL, "a name with a NUL in it");
-                return -1;
-            }
-            at += 2;
-        } else {
-            *to++ = *at;
+            continue;
         }
+        int high = *at == '%' ? digit(at[1]) : -1, low = high >= 0 ? digit(at[2]) : -1;
+        if (low < 0) {
+            *to++ = *at;
+            continue;
+        }
+        *to++ = (char)(high * 16 + low);
+        if (to[-1] == 0) {
+            mr_error_set(MR_E_PROTOCOL, "a name with a NUL in it");
+            return -1;
+        }
+        at += 2;
     }
     *to = 0;
     return 0;
