@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from scripts import tidy
 from scripts.check_tree import problems
 from tests.conftest import ROOT, Server
 
@@ -98,3 +99,17 @@ def test_the_order_of_the_supervisors_modules_is_checked(tmp_path: Path) -> None
     assert done.returncode == 1
     assert "lanes uses mr_clients_settle of clients, which comes after it" in done.stderr
     assert "stray has no row in the order" in done.stderr
+
+
+def test_clang_tidy_looks_again_when_a_header_or_a_flag_changed(tmp_path: Path) -> None:
+    (tmp_path / "a.c").write_text("int a;\n")
+    header = tmp_path / "a.h"
+    header.write_text("extern int a;\n")
+    entry = {"file": str(tmp_path / "a.c"), "command": "cc -c a.c"}
+    passed = tidy.digest(entry, [header], "clang-tidy 14")
+    assert tidy.digest(entry, [header], "clang-tidy 14") == passed
+    assert tidy.digest({**entry, "command": "cc -O1 -c a.c"}, [header], "clang-tidy 14") != passed
+    assert tidy.digest(entry, [header], "clang-tidy 19") != passed
+    header.write_text("extern long a;\n")
+    assert tidy.digest(entry, [header], "clang-tidy 14") != passed
+    assert "scripts/tidy.py" in (ROOT / "scripts" / "check").read_text()
