@@ -116,6 +116,7 @@ PRINTED = environment.HERE / "variations" / "printed"  # by the reference, in te
 DIFFERS = pytest.mark.xfail(strict=True, reason="a job lists once a node")
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "program",
     [pytest.param(each, marks=DIFFERS if "lists_anew" in each.file else ()) for each in VARIATIONS],
