@@ -163,10 +163,12 @@ class Source:
         """The supervisor's number of what is read."""
         return self._number
 
-    def open_lane(self, window: int | None, batch: int, key: str | None, writable: bool) -> tuple[Lane, Loop | None]:
+    def open_lane(
+        self, window: int | None, batch: int, key: str | None, writable: bool, alone: bool = False
+    ) -> tuple[Lane, Loop | None]:
         """A lane in this process, and the loop that was put under key, if one was. window None: the configuration's.
 
-        Never under two batches: one that the loop holds, one on its way.
+        Never under two batches: one that the loop holds, one on its way. alone: nothing of it is composed.
         """
         index = self.index()
         connection = self.connection()
@@ -178,7 +180,7 @@ class Source:
         parent = os.getppid() if _torch.worker() is not None else 0
         least = min(2 * batch, MAX_WINDOW)
         lane, loop = connection.client.open_lane(
-            self._number, index, window or 0, least, key, writable=writable, parent=parent
+            self._number, index, window or 0, least, key, writable=writable, alone=alone, parent=parent
         )
         return lane, None if loop is None else Loop(*loop)
 

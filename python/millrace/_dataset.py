@@ -7,6 +7,7 @@ from typing import Any, ClassVar, TypeVar, cast
 
 from . import _arguments, _torch
 from ._connection import Source
+from ._gzip import Decompress
 from ._ring import Index
 from ._stream import Transform
 from ._supervisor import connection
@@ -38,9 +39,18 @@ class Dataset(Reported):
     _source: Source
 
     def __init__(
-        self, source: Any, transform: Transform, on_error: str | None, window: int | None, writable: bool
+        self,
+        source: Any,
+        transform: Transform,
+        on_error: str | None,
+        window: int | None,
+        writable: bool,
+        decompress: bool,
     ) -> None:
         self._transform: Transform = _arguments.function("transform", transform)
+        self._decompress = _arguments.boolean("decompress", decompress)
+        if self._decompress:
+            self._transform = Decompress(self._transform)
         policy = on_error if on_error is None else _arguments.choice("on_error", on_error, _arguments.POLICIES)
         self._window = _arguments.window(window)
         self._writable = _arguments.boolean("writable", writable)

@@ -6,13 +6,14 @@ from typing import Any
 
 
 class Item(bytes):
-    """Bytes with the object's name. A Lease becomes an Item when it is pickled or copied."""
+    """Bytes with the object's name and encoding. A Lease becomes an Item when it is pickled or copied."""
 
     name: str
+    encoding: str
 
-    def __new__(cls, data: Any = b"", name: str = "") -> Item:
+    def __new__(cls, data: Any = b"", name: str = "", encoding: str = "") -> Item:
         item = super().__new__(cls, data)
-        item.name = name
+        item.name, item.encoding = name, encoding
         return item
 
     @property
@@ -20,7 +21,7 @@ class Item(bytes):
         return len(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Item, (bytes(self), self.name)
+        return Item, (bytes(self), self.name, self.encoding)
 
     def __repr__(self) -> str:
         return f"<millrace.Item {self.name!r}, {len(self)} bytes>"

@@ -47,6 +47,7 @@ class IterableDataset(Dataset):
         on_error: str | None = None,
         window: int | None = None,
         writable: bool = False,
+        decompress: bool = False,
     ) -> None:
         self._shuffle = _arguments.boolean("shuffle", shuffle)
         seed = _arguments.integer("seed", seed, 0, _arguments.MAX_SEED)
@@ -55,7 +56,7 @@ class IterableDataset(Dataset):
         chosen_tail = _arguments.tail(tail, drop_last)
         self._progress = Progress(seed)
         self._key = uuid.uuid4().hex  # under which the main process hands the epoch to the workers of a bare DataLoader
-        super().__init__(source, transform, on_error, window, writable)
+        super().__init__(source, transform, on_error, window, writable, decompress)
         self._tail = chosen_tail or self._source.tail
 
     def __len__(self) -> int:
@@ -124,7 +125,7 @@ class IterableDataset(Dataset):
 
     def _stream(self, key: str | None, loop: Loop, tail: str, required: bool = False) -> Stream:
         """A lane for this process. What was put under key counts more than loop: a worker's copy may be old."""
-        lane, put = self._source.open_lane(self._window, loop.batch, key, self._writable)
+        lane, put = self._source.open_lane(self._window, loop.batch, key, self._writable, self._decompress)
         if put is None and required:
             raise Error(
                 "the supervisor has forgotten where this loader stands, and a copy may be old: were hundreds of "

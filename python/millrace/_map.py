@@ -115,10 +115,11 @@ class MapDataset(Dataset):
         on_error: str | None = None,
         window: int | None = None,
         writable: bool = False,
+        decompress: bool = False,
     ) -> None:
         self._reader: _Reader | None = None
         self._locks: dict[int, threading.RLock] = {}  # a lane is for one thread at a time
-        super().__init__(source, transform, on_error, window, writable)
+        super().__init__(source, transform, on_error, window, writable, decompress)
 
     def __len__(self) -> int:
         return len(self._source.index())
@@ -199,7 +200,7 @@ class MapDataset(Dataset):
             self._close()  # another listing was loaded since
             reader = None
         if reader is None or not reader.is_ours():
-            lane, _ = self._source.open_lane(self._window, batch, None, self._writable)
+            lane, _ = self._source.open_lane(self._window, batch, None, self._writable, self._decompress)
             reader = self._reader = _Reader(lane, self._source.number)
         return reader
 
@@ -240,7 +241,7 @@ class MapDataset(Dataset):
     def _replacement(self, index: int, cause: Exception) -> Any:
         """The first readable one of a keyed few, the same each time; through a lane of its own."""
         plan = self._source.plan(Loop(0, 0, 0, 1, 1, 0), False, "short")
-        lane, _ = self._source.open_lane(1, 1, None, self._writable)
+        lane, _ = self._source.open_lane(1, 1, None, self._writable, self._decompress)
         try:
             for attempt in range(REPLACEMENTS):
                 other = plan.replacement(index, attempt)

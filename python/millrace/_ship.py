@@ -77,13 +77,14 @@ class Pool:
 class Placed:
     """Stands in a batch for bytes that are in its block."""
 
-    __slots__ = ("name", "offset", "size")
+    __slots__ = ("labels", "offset", "size")
 
-    def __init__(self, offset: int, size: int, name: str | None) -> None:
-        self.offset, self.size, self.name = offset, size, name
+    def __init__(self, offset: int, size: int, labels: tuple[str, str] | None) -> None:
+        self.offset, self.size = offset, size
+        self.labels = labels  # name and encoding of an Item; None: plain bytes
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Placed, (self.offset, self.size, self.name)
+        return Placed, (self.offset, self.size, self.labels)
 
 
 class Shipped:
@@ -173,7 +174,7 @@ def _packed(batch: Any, pool: Pool, worker: int) -> Any:
         size, at = len(one), end
         view[at : at + size] = one
         end += (size + ALIGN - 1) // ALIGN * ALIGN
-        return Placed(at, size, None if type(one) is bytes else one.name)
+        return Placed(at, size, None if type(one) is bytes else (one.name, one.encoding))
 
     try:
         return Shipped(pool.key, block, _mapped(batch, place))
@@ -189,6 +190,6 @@ def _unpacked(one: Any, view: memoryview) -> Any:
         return one
     data = view[one.offset : one.offset + one.size]
     try:
-        return bytes(data) if one.name is None else Item(data, one.name)
+        return bytes(data) if one.labels is None else Item(data, *one.labels)
     finally:
         data.release()

@@ -448,14 +448,14 @@ static PyObject *client_put_loop(Client *self, PyObject *args)
 
 static PyObject *client_open_lane(Client *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"dataset", "index", "window", "least", "key", "writable", "parent", NULL};
+    static char *names[] = {"dataset", "index", "window", "least", "key", "writable", "alone", "parent", NULL};
     unsigned dataset, window, least;
     PyObject *index_object;
     const char *key = NULL;
-    int writable = 0;
+    int writable = 0, alone = 0;
     long parent = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "IOII|z$pl:open_lane", names, &dataset, &index_object, &window,
-                                     &least, &key, &writable, &parent))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "IOII|z$ppl:open_lane", names, &dataset, &index_object, &window,
+                                     &least, &key, &writable, &alone, &parent))
         return NULL;
     struct ring_state *state = ring_state_of(Py_TYPE(self));
     struct ring_index *index = ring_index_of(state, index_object);
@@ -488,7 +488,8 @@ static PyObject *client_open_lane(Client *self, PyObject *args, PyObject *kwargs
     end(self);
     if (rc)
         return ring_raise();
-    PyObject *object = ring_lane_new(state, (PyObject *)self, views, &lane, index, writable, parent);
+    PyObject *object =
+        ring_lane_new(state, (PyObject *)self, views, &lane, index, writable, alone ? MR_REQUEST_ALONE : 0, parent);
     mr_views_unref(views);
     if (!object)
         return NULL;
@@ -625,7 +626,8 @@ static PyMethodDef client_methods[] = {
     {"put_loop", (PyCFunction)client_put_loop, METH_VARARGS,
      "put_loop(key, (epoch, cursor, seed, batch, world, rank, flags)): what lanes of that key are handed."},
     {"open_lane", (PyCFunction)(void (*)(void))client_open_lane, METH_VARARGS | METH_KEYWORDS,
-     "open_lane(dataset, index, window, least, key=None, *, writable=False, parent=0) -> (Lane, loop or None)."},
+     "open_lane(dataset, index, window, least, key=None, *, writable=False, alone=False, parent=0) -> (Lane, loop or "
+     "None)."},
     {"open_writer", (PyCFunction)(void (*)(void))client_open_writer, METH_VARARGS | METH_KEYWORDS,
      "open_writer(uri, if_absent=False, sharers=1) -> Writer, or str: why none can be had now."},
     {"config", (PyCFunction)client_config, METH_NOARGS,

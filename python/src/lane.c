@@ -28,6 +28,7 @@ typedef struct {
     struct mr_consumer *consumer;
     uint32_t dataset, lane;
     pid_t parent; /* when this process's parent is another one, its work is of no use any more; 0: does not matter */
+    uint32_t request_flags; /* MR_REQUEST_* of every request */
     bool writable, closed, feeding;
     unsigned long user; /* the thread that is in a method; 0 */
     struct feeder feeder;
@@ -48,7 +49,7 @@ PyStructSequence_Desc ring_failure_desc = {
 };
 
 PyObject *ring_lane_new(struct ring_state *state, PyObject *client, struct mr_views *views, struct mr_lane *lane,
-                        struct ring_index *index, bool writable, long parent)
+                        struct ring_index *index, bool writable, uint32_t request_flags, long parent)
 {
     uint32_t number = lane->lane, dataset = lane->dataset;
     struct mr_consumer *consumer = mr_consumer_new(lane, views);
@@ -72,6 +73,7 @@ PyObject *ring_lane_new(struct ring_state *state, PyObject *client, struct mr_vi
     self->lane = number;
     self->parent = (pid_t)parent;
     self->writable = writable;
+    self->request_flags = request_flags;
     self->closed = self->feeding = false;
     self->user = 0;
     ring_fault_install();
@@ -125,8 +127,9 @@ static int make_sample(Lane *self, uint64_t object, uint64_t cookie, struct mr_s
     struct mr_index_entry entry;
     if (mr_index_get(&self->index->index, object, &entry, NULL))
         return -1;
-    *sample = (struct mr_sample){
-        .request = {.dataset = self->dataset, .object = object}, .bytes = entry.size, .cookie = cookie};
+    *sample = (struct mr_sample){.request = {.dataset = self->dataset, .flags = self->request_flags, .object = object},
+                                 .bytes = entry.size,
+                                 .cookie = cookie};
     return 0;
 }
 

@@ -15,6 +15,7 @@ typedef struct {
     struct ring_index *index;
     uint64_t object, position, size, generation;
     uint32_t crc32c;
+    bool gzip;
     bool writable; /* a private copy that may be changed */
     bool exported; /* somebody may have a pointer: only dealloc may release it */
     bool released;
@@ -36,6 +37,7 @@ PyObject *ring_lease_new(struct ring_state *state, struct ring_hold *hold, const
     self->size = hold->length;
     self->generation = delivery->generation;
     self->crc32c = delivery->crc32c;
+    self->gzip = delivery->desc_flags & MR_DESC_GZIP;
     self->writable = writable;
     self->exported = self->released = false;
     self->weak = NULL;
@@ -89,14 +91,19 @@ static Py_ssize_t lease_length(Lease *self)
     return (Py_ssize_t)self->size;
 }
 
-/* Item(bytes, name): the form that crosses processes. */
+static const char *encoding_of(const Lease *self)
+{
+    return self->gzip ? "gzip" : "";
+}
+
+/* Item(bytes, name, encoding): the form that crosses processes. */
 static PyObject *lease_item_args(Lease *self)
 {
     if (lease_check(self))
         return NULL;
     struct ring_hold *hold = ring_hold_ref(self->hold); /* a finaliser may release the Lease at any allocation */
     PyObject *name = ring_name(&self->index->index, self->object);
-    PyObject *args = name ? Py_BuildValue("y#N", hold->data, (Py_ssize_t)self->size, name) : NULL;
+    PyObject *args = name ? Py_BuildValue("y#Ns", hold->data, (Py_ssize_t)self->size, name, encoding_of(self)) : NULL;
     ring_hold_unref(hold);
     return args;
 }
@@ -178,7 +185,7 @@ static PyObject *lease_get_name(Lease *self, void *closure)
 
 static PyMethodDef lease_methods[] = {
     {"copy", (PyCFunction)lease_copy, METH_NOARGS,
-     "copy() -> Item: the bytes, with .name and .size, in private memory."},
+     "copy() -> Item: the bytes, with .name, .size and .encoding, in private memory."},
     {"release", (PyCFunction)lease_release, METH_NOARGS,
      "Gives the memory back now, or with the last buffer made from this Lease. May be called twice."},
     {"__dlpack__", (PyCFunction)(void (*)(void))lease_dlpack, METH_VARARGS | METH_KEYWORDS,
@@ -187,7 +194,17 @@ static PyMethodDef lease_methods[] = {
     {"__reduce__", (PyCFunction)lease_reduce, METH_NOARGS, "Pickles as an Item, which holds a copy."},
     {NULL, NULL, 0, NULL},
 };
+static PyObject *lease_get_encoding(Lease *self, void *unused)
+{
+    (void)unused;
+    return PyUnicode_FromString(encoding_of(self));
+}
+
 static PyGetSetDef lease_getset[] = {
+    {"encoding", (getter)lease_get_encoding, NULL,
+     "\"gzip\" where the store said so (Content-Encoding) when it gave the bytes, which are the compressed ones; else "
+     "\"\", as for an object that came in a composed download",
+     NULL},
     {"name", (getter)lease_get_name, NULL, "the full name of the object, without the bucket", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

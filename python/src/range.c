@@ -20,6 +20,7 @@ typedef struct {
     unsigned long user; /* the thread that holds the lock; 0 */
     uint32_t dataset, lane;
     bool has_lane;
+    bool gzip; /* stored so, as the store said with what was read */
     unsigned long long size, generation;
 } RangeReader;
 
@@ -54,6 +55,7 @@ PyObject *ring_range_new(struct ring_state *state, PyObject *client, uint32_t da
     self->has_lane = false;
     self->size = entry.size;
     self->generation = entry.version;
+    self->gzip = false;
     if (self->lock)
         return (PyObject *)self;
     Py_DECREF(self);
@@ -152,6 +154,7 @@ static Py_ssize_t fill(RangeReader *self, uint64_t offset, char *dest, uint64_t 
         if (result == MR_RANGE_WAIT && check_interrupts(self, &wait) != 0)
             return -1;
     }
+    self->gzip = mr_range_reader_is_gzip(self->reader);
     return (Py_ssize_t)done;
 }
 
@@ -243,6 +246,12 @@ static PyObject *range_get_generation(RangeReader *self, void *closure)
     return PyLong_FromUnsignedLongLong(self->generation);
 }
 
+static PyObject *range_get_encoding(RangeReader *self, void *closure)
+{
+    (void)closure;
+    return PyUnicode_FromString(self->gzip ? "gzip" : "");
+}
+
 static PyMethodDef range_methods[] = {
     {"read", (PyCFunction)range_read, METH_VARARGS, "read(length, offset) -> bytes; fewer only at the object's end."},
     {"read_into", (PyCFunction)range_read_into, METH_VARARGS,
@@ -253,6 +262,8 @@ static PyMethodDef range_methods[] = {
 static PyGetSetDef range_getset[] = {
     {"size", (getter)range_get_size, NULL, "bytes of the object", NULL},
     {"generation", (getter)range_get_generation, NULL, "the version that is read", NULL},
+    {"encoding", (getter)range_get_encoding, NULL,
+     "\"gzip\" where the object is stored with Content-Encoding: gzip, once bytes have been read; else \"\"", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 static PyType_Slot range_slots[] = {

@@ -118,7 +118,7 @@ extern PyType_Spec ring_lease_spec;
 
 /* A Lane over an open lane, which it takes over; NULL with an exception, the lane closed and unmapped. */
 PyObject *ring_lane_new(struct ring_state *state, PyObject *client, struct mr_views *views, struct mr_lane *lane,
-                        struct ring_index *index, bool writable, long parent);
+                        struct ring_index *index, bool writable, uint32_t request_flags, long parent);
 extern PyType_Spec ring_lane_spec;
 extern PyStructSequence_Desc ring_failure_desc;
 

@@ -30,11 +30,13 @@
  * may peek at it before its claim, to estimate the size. Only what is read after the claim counts. */
 struct mr_request_shared {
     _Atomic uint32_t dataset;
-    _Atomic uint32_t flags;
+    _Atomic uint32_t flags;  /* MR_REQUEST_* */
     _Atomic uint64_t object; /* position in the data set's index */
     _Atomic uint64_t offset; /* bytes */
     _Atomic uint64_t length; /* bytes; 0: to the object's end */
 };
+
+#define MR_REQUEST_ALONE 1u /* not in a composed download: what the store says of the object is wanted, too */
 
 /* What a producer found. Plain fields: written only by the producer whose FILLING the word is, read only under HELD
  * (consumer), by the same producer, or by recovery of that slot (with the word read again afterwards). */
@@ -50,10 +52,11 @@ struct mr_descriptor {
     uint32_t division; /* of the memory: which arenas the slots' numbers mean (board.h) */
     uint32_t reserved;
 };
-#define MR_DESC_RESERVE    1u /* delivered from the reserve extent: next() copies it out */
-#define MR_DESC_UNVERIFIED 2u /* the store had no checksum to compare with */
-#define MR_DESC_POISON     4u /* only in the copy that mr_lane_take makes: FAILED by the supervisor */
-#define MR_DESC_DAMAGED    8u /* only there: the descriptor contradicts itself; reported as failed, CORRUPT */
+#define MR_DESC_RESERVE    1u  /* delivered from the reserve extent: next() copies it out */
+#define MR_DESC_UNVERIFIED 2u  /* the store had no checksum to compare with */
+#define MR_DESC_GZIP       16u /* stored with Content-Encoding: gzip, as the store said when it gave the bytes */
+#define MR_DESC_POISON     4u  /* only in the copy that mr_lane_take makes: FAILED by the supervisor */
+#define MR_DESC_DAMAGED    8u  /* only there: the descriptor contradicts itself; reported as failed, CORRUPT */
 
 /* 448 bytes = 7 cache lines (an odd number: words of neighbours fall into different cache sets): word and request /
  * descriptor / producer's failure text / supervisor's. Only the process that is named as owner of the FAILED word has

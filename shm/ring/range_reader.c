@@ -36,6 +36,7 @@ struct mr_range_reader {
     uint32_t *crcs;  /* of the blocks that have come */
     unsigned char *come;
     uint64_t uncome;
+    bool gzip;    /* as the store said with a block */
     bool corrupt; /* the crc32c of the whole is not the store's */
     uint32_t crc; /* then: of the whole */
 };
@@ -62,6 +63,11 @@ struct mr_range_reader *mr_range_reader_new(const struct mr_range_source *source
     if (mark)
         mr_error_set(MR_E_NO_MEMORY, "no memory for a reader of %s", source->label);
     return NULL;
+}
+
+bool mr_range_reader_is_gzip(const struct mr_range_reader *reader)
+{
+    return reader->gzip;
 }
 
 /* ---- blocks that are here ---- */
@@ -207,6 +213,7 @@ static enum mr_range_result take(struct mr_range_reader *reader, uint64_t block,
                      "%s", delivery.text);
         return MR_RANGE_FAILED;
     }
+    reader->gzip = reader->gzip || delivery.desc_flags & MR_DESC_GZIP;
     struct kept got = {.block = delivery.sample.cookie,
                        .data = delivery.data,
                        .length = delivery.length,

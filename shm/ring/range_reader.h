@@ -49,6 +49,8 @@ enum mr_range_result {
 struct mr_range_reader *mr_range_reader_new(const struct mr_range_source *source);
 /* Closes its lane and lets go of its blocks. NULL is allowed. */
 void mr_range_reader_destroy(struct mr_range_reader *reader);
+/* The object is stored with Content-Encoding: gzip. Known once any of its bytes have been read. */
+bool mr_range_reader_is_gzip(const struct mr_range_reader *reader);
 /* A lane of MR_RANGE_LANE_WINDOW tickets or more, just opened; taken over. */
 void mr_range_reader_give(struct mr_range_reader *reader, struct mr_consumer *consumer);
 /*

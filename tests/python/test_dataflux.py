@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import functools
 import gc
-import gzip
 import json
 import logging
 import os
@@ -123,28 +122,6 @@ def test_objects_is_a_list(emulator: Server) -> None:
 @pytest.mark.parametrize(("prefix", "count"), [(None, 62), ("", 62), ("train", 61), ("train/00", 10), ("no", 0)])
 def test_a_prefix_is_the_beginning_of_names(emulator: Server, prefix: str | None, count: int) -> None:
     assert len(DataFluxMapStyleDataset("project", BUCKET, Config(prefix=prefix))) == count
-
-
-def unzipped(data: bytes) -> bytes:
-    """As in docs/migrating.md."""
-    return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
-
-
-@pytest.mark.parametrize("composed", [False, True])
-def test_content_encoding_gzip_arrives_as_it_is_stored(emulator: Server, composed: bool) -> None:
-    plain = {f"zipped-{composed}/{i}": b"%d" % i * 1000 for i in range(4)}
-    stored = {name: gzip.compress(data) if not name.endswith("3") else data for name, data in plain.items()}
-    client = storage.Client(project="p", credentials=google.auth.credentials.AnonymousCredentials())
-    bucket = client.create_bucket(f"zipped-{composed}".lower())  # other tests count what is in BUCKET
-    for name, data in stored.items():
-        blob = bucket.blob(name)
-        blob.content_encoding = "gzip" if data != plain[name] else None
-        blob.upload_from_string(data)
-        assert blob.download_as_bytes() == plain[name]  # as the reference does
-    fields = Config(prefix=f"zipped-{composed}/", disable_compose=not composed)
-    for format_fn, want in ((bytes, stored), (unzipped, plain)):
-        dataset = DataFluxMapStyleDataset("p", bucket.name, fields, data_format_fn=format_fn)
-        assert dataset.__getitems__(list(range(4))) == list(want.values())
 
 
 def test_a_prefix_of_odd_characters(emulator: Server) -> None:
@@ -316,6 +293,7 @@ def test_what_millrace_s_loader_would_not_do_is_refused(emulator: Server) -> Non
             millrace.DataLoader(ds)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
 @pytest.mark.parametrize("kind", [*KINDS, Downloading])
 def test_clients_of_three_kinds_and_ways_to_start(

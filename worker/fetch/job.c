@@ -124,7 +124,7 @@ static void arrived(void *arg, const struct mr_transfer_result *result)
     struct job *job = piece->job;
     if (result->code == MR_OK) {
         mr_producer_publish(job->jobs->producer, &piece->claim, piece->claim.bytes, result->generation, result->crc32c,
-                            result->verified ? 0 : MR_DESC_UNVERIFIED);
+                            (result->verified ? 0 : MR_DESC_UNVERIFIED) | (result->gzip ? MR_DESC_GZIP : 0));
         piece_ended(piece);
     } else {
         piece_failed(piece, result->code, result->text);
@@ -381,6 +381,7 @@ void mr_jobs_start(struct mr_jobs *jobs, const struct mr_job *from)
         *piece = (struct piece){.job = job, .claim = from->claims[i], .state = PIECE_SLICE};
         same = same && mr_datasets_find(jobs->datasets, piece->claim.request.dataset) == job->dataset;
         whole = whole && is_whole(&piece->claim.request);
+        job->composes = job->composes && !(piece->claim.request.flags & MR_REQUEST_ALONE);
     }
     if (job->dataset && job->dataset->choice)
         mr_compose_choice_job_started(job->dataset->choice, job->composes);

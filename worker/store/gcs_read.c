@@ -88,6 +88,7 @@ static int check_head(struct gcs_call *call, int status, const struct mr_http_he
     if (headers->has_generation)
         body->got.generation = headers->generation;
     body->got.checksum = headers->checksum;
+    body->got.gzip = headers->gzip;
     if (headers->gunzipped) {
         mr_error_set(MR_E_PROTOCOL, "the server decompressed it on the way although Accept-Encoding: gzip was sent; a "
                                     "proxy may have dropped that header");

@@ -117,6 +117,19 @@ static void take_kept(struct mr_http_headers *headers, const char *value, size_t
     }
 }
 
+/* "gzip", also as the last of several: what has to be undone first. */
+static bool is_gzip(const char *value, size_t length)
+{
+    while (length > 0 && memchr(value, ',', length)) {
+        const char *rest = (const char *)memchr(value, ',', length) + 1;
+        length -= (size_t)(rest - value);
+        value = rest;
+    }
+    for (; length > 0 && *value == ' '; length--)
+        value++;
+    return is(value, length, "gzip") || is(value, length, "x-gzip");
+}
+
 static void take_goog(struct mr_http_headers *headers, const char *name, size_t name_length, const char *value,
                       size_t length)
 {
@@ -126,6 +139,8 @@ static void take_goog(struct mr_http_headers *headers, const char *name, size_t 
         headers->has_generation = only_u64(value, length, &headers->generation) == 0;
     else if (is(name, name_length, "x-guploader-response-body-transformations"))
         headers->gunzipped = memmem(value, length, "gunzipped", 9) != NULL;
+    else if (is(name, name_length, "x-goog-stored-content-encoding"))
+        headers->gzip = headers->gzip || is_gzip(value, length);
 }
 
 /* One of parts ("...=-3") is no base64 of a checksum. */
@@ -187,6 +202,8 @@ void mr_http_headers_line(struct mr_http_headers *headers, const char *line, siz
             headers->has_content_length = only_u64(value, n, &headers->content_length) == 0;
         else if (is(line, name_length, "content-range"))
             take_content_range(headers, value, n);
+        else if (is(line, name_length, "content-encoding"))
+            headers->gzip = headers->gzip || is_gzip(value, n);
         break;
     case 'd':
         if (is(line, name_length, "date"))

@@ -80,6 +80,7 @@ struct mr_http_request {
 struct mr_http_headers {
     bool has_content_length, has_content_range, has_generation;
     bool gunzipped;              /* x-guploader-response-body-transformations: gunzipped */
+    bool gzip;                   /* Content-Encoding: gzip, or x-goog-stored-content-encoding: gzip */
     bool metadata_flavor_google; /* Metadata-Flavor: Google, which only Google's metadata servers send */
     uint64_t content_length;
     uint64_t range_first, range_last, range_total; /* Content-Range; total UINT64_MAX for "*" */

@@ -106,6 +106,7 @@ static int check_head(struct s3_call *call, int status, const struct mr_http_hea
     struct mr_get_body *body = &call->body_in;
     body->head_checked = true;
     body->got.checksum = headers->checksum;
+    body->got.gzip = headers->gzip;
     if (headers->etag[0]) {
         body->got.generation = mr_s3_generation(headers->etag);
         memcpy(body->got.etag, headers->etag, sizeof body->got.etag);

@@ -270,6 +270,7 @@ static void report_fetch(struct mr_transfer *transfer, enum mr_code code, const 
         .crc32c = sum->kind == MR_CHECKSUM_CRC32C ? (uint32_t)sum->value : 0,
         .verified = verified,
         .generation = transfer->generation,
+        .gzip = transfer->gzip,
         .attempts = transfer->attempts,
     };
     for (unsigned i = 0; i < transfer->stream_count; i++)
@@ -391,6 +392,7 @@ static void on_get(void *arg, const struct mr_store_result *result, const struct
     struct mr_stream *stream = arg;
     struct mr_transfer *transfer = stream->transfer;
     transfer->status = result->status;
+    transfer->gzip = transfer->gzip || got->gzip;
     if (got->generation && !transfer->generation)
         transfer->generation = got->generation;
     if (got->etag[0] && !transfer->etag[0] && got->generation == transfer->generation)

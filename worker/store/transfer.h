@@ -115,6 +115,7 @@ struct mr_transfer_result {
     uint32_t crc32c;  /* of the bytes in dest (MR_OK); 0 where another checksum was compared */
     bool verified;    /* it was compared with a checksum of the store */
     uint64_t generation;
+    bool gzip;         /* as in mr_store_got */
     unsigned attempts; /* requests that it took */
 };
 typedef void mr_transfer_fn(void *arg, const struct mr_transfer_result *result);

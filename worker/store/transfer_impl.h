@@ -58,6 +58,7 @@ struct mr_transfer {
     struct mr_transfer_request fetch; /* its name lies in strings */
     uint64_t generation;              /* asked for, or pinned by the first answer; 0: not known */
     struct mr_checksum answer_sum;    /* of the whole object, from an answer */
+    bool gzip;                        /* as an answer said */
     char etag[MR_ETAG_SIZE];          /* of that generation; "": not known */
     unsigned attempts, crc_failures, streams_left, stream_count;
     bool is_compose;

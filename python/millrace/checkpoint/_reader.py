@@ -79,6 +79,11 @@ class Reader(_File):
         """The version of the object that is read: ChangedError where it is replaced meanwhile."""
         return self._ring.generation
 
+    @property
+    def encoding(self) -> str:
+        """ "gzip" where the store says so (Content-Encoding) of what has been read, which is compressed; else ""."""
+        return self._ring.encoding
+
     def readable(self) -> bool:
         return True
 

@@ -13,10 +13,10 @@ from typing import Any, Callable, ClassVar, TypeVar
 
 from .._connection import Source
 from .._dataset import Reported
-from .._ring import Lease
 from .._supervisor import connection
 from . import _config, _google, _read
 from ._config import BaseConfig
+from ._format import Alone, Format
 from .dataflux_core.download import DataFluxDownloadOptimizationParams
 
 Pair = tuple[str, int]
@@ -26,16 +26,6 @@ D = TypeVar("D", bound="DropIn")
 def data_format_default(data: bytes) -> Any:
     """What a sample is without a data_format_fn: its bytes."""
     return data
-
-
-class Format:
-    """The transform of a drop-in data set: data_format_fn over the object's bytes, which are the function's own."""
-
-    def __init__(self, function: Callable[[bytes], Any]) -> None:
-        self.function = function
-
-    def __call__(self, lease: Lease) -> Any:
-        return self.function(bytes(lease))
 
 
 class _Objects:
@@ -119,16 +109,25 @@ class DropIn(Reported):
 
     def _read(self, positions: Sequence[Any]) -> Iterator[Any]:
         """The samples of these of `.objects`, in this order."""
-        own, format_one = self._millrace, Format(self.data_format_fn)
+        own, format_one = self._millrace, self._format(positions)
         source = _read.Reading(self._listed, format_one, own._on_error, own._window, own._writable)
         objects = self.__dict__.get("objects")
         if objects is None:
             return source.numbered(positions)
         return source.named(self.bucket_name, (objects[position][0] for position in positions))
 
-    def _formatted(self) -> Any:
-        self._millrace._transform = Format(self.data_format_fn)
+    def _formatted(self, positions: Sequence[Any] | None = None) -> Any:
+        """For reading these of `.objects`; None: any, each by itself."""
+        self._millrace._transform = self._format(positions)
         return self._millrace
+
+    def _format(self, positions: Sequence[Any] | None) -> Format:
+        limit = self.dataflux_download_optimization_params.max_composite_object_size
+        if positions is None or len(positions) == 1 or limit == 0:
+            return Format(self.data_format_fn)
+        threads = getattr(self.config, "threads_per_process", 1)
+        objects = self._listed.index() if self.__dict__.get("objects") is None else self.objects
+        return Format(self.data_format_fn, Alone(lambda: [objects[each] for each in positions], limit, threads))
 
     def _check_own(self, cls: type, *methods: str) -> None:
         """What a subclass or its user has changed here, millrace's own data set would not do."""

@@ -8,6 +8,7 @@ from itertools import groupby, islice
 from typing import Any, Callable, NamedTuple
 
 from .._connection import Connection, Loop, Source
+from .._item import Item
 from ..checkpoint import _reader
 from . import _google
 
@@ -58,20 +59,21 @@ class Reading(NamedTuple):
 
 
 def looked_up(connection: Connection, bucket: str, names: Iterable[str], transform: Transform) -> Iterator[Any]:
-    """Each object as it is now. FileNotFoundError where there is none."""
+    """Each object as it is now, an Item to transform. FileNotFoundError where there is none."""
     rest = iter(names)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         while some := [f"gs://{bucket}/{name}" for name in islice(rest, AT_ONCE)]:
             with _google.errors():
                 opened = _reader.opened(connection, some)
             try:
-                for data in pool.map(_whole, opened):
-                    yield transform(data)
+                for item in pool.map(lambda reader: _whole(reader, bucket), opened):
+                    yield transform(item)
             finally:
                 for reader in opened:
                     reader.close()
 
 
-def _whole(reader: _reader.Reader) -> bytes:
+def _whole(reader: _reader.Reader, bucket: str) -> Item:
     with _google.errors():
-        return reader.read()
+        data = reader.read()
+        return Item(data, reader.name[len(f"gs://{bucket}/") :], reader.encoding)

@@ -90,7 +90,7 @@ class DataFluxMapStyleDataset(DropIn):
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         numbers = self._numbers(indices)
-        return list(self._read(indices)) if numbers is None else self._formatted().__getitems__(numbers)
+        return list(self._read(indices)) if numbers is None else self._formatted(indices).__getitems__(numbers)
 
     @property
     def millrace(self) -> MapDataset:

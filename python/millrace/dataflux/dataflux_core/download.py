@@ -12,6 +12,7 @@ from typing import Any
 from ..._connection import Connection, Source
 from ..._errors import ChangedError
 from .. import _config, _known, _read, _retry
+from .._format import Alone, Format
 from .._retry import DEFAULT
 
 MAX_NUM_OBJECTS_TO_COMPOSE = 32
@@ -39,23 +40,37 @@ def dataflux_download_lazy(
     retry_config: Any = DEFAULT,
 ) -> Iterator[bytes]:
     """The bytes of each object, in order; the next ones are fetched meanwhile."""
+    return _download(bucket_name, objects, storage_client, dataflux_download_optimization_params, retry_config)
+
+
+def _download(
+    bucket_name: str,
+    objects: Objects,
+    storage_client: Any,
+    params: DataFluxDownloadOptimizationParams | None,
+    retry_config: Any,
+    threads: int = 1,
+) -> Iterator[bytes]:
+    """threads: what the caller asks for, which decides what the reference would compose."""
     names = [each[0] for each in objects]
     if not names:
         return
-    source = getattr(dataflux_download_optimization_params, "_listed", None)
+    limit = getattr(params, "max_composite_object_size", 0)
+    transform = Format(bytes, Alone(lambda: objects, limit, threads) if limit and len(objects) > 1 else None)
+    source = getattr(params, "_listed", None)
     if source is None:
         source = _known.listing(bucket_name, storage_client, names[0])
     if source is None:
-        yield from _read.looked_up(_connection(storage_client, retry_config), bucket_name, names, bytes)
+        yield from _read.looked_up(_connection(storage_client, retry_config), bucket_name, names, transform)
         return
-    reading, at = _read.Reading(source, bytes), 0
+    reading, at = _read.Reading(source, transform), 0
     while at < len(names):
         try:
             for data in reading.named(bucket_name, names[at:]):
                 at += 1
                 yield data
         except (ChangedError, FileNotFoundError):  # of the version that was listed
-            yield from _read.looked_up(source.connection(), bucket_name, names[at : at + 1], bytes)
+            yield from _read.looked_up(source.connection(), bucket_name, names[at : at + 1], transform)
             at += 1
 
 
@@ -92,14 +107,8 @@ def dataflux_download_threaded(
     retry_config: Any = DEFAULT,
 ) -> list[bytes]:
     """As dataflux_download: the objects come side by side without threads."""
-    return dataflux_download(
-        project_name,
-        bucket_name,
-        objects,
-        storage_client,
-        dataflux_download_optimization_params,
-        retry_config=retry_config,
-    )
+    params = dataflux_download_optimization_params
+    return list(_download(bucket_name, objects, storage_client, params, retry_config, threads))
 
 
 def dataflux_download_parallel(
@@ -149,7 +158,7 @@ def df_download_thread(
 def download_single(storage_client: Any, bucket_name: str, object_name: str, retry_config: Any = DEFAULT) -> bytes:
     """The bytes of one object."""
     connection = _connection(storage_client, retry_config)
-    found: bytes = next(_read.looked_up(connection, bucket_name, [object_name], bytes))
+    found: bytes = next(_read.looked_up(connection, bucket_name, [object_name], Format(bytes)))
     return found
 
 

@@ -512,6 +512,10 @@ START_TEST(header_lines)
     ck_assert_uint_eq(parse("Retry-After: Wed, 21 Oct 2015 07:28:00 GMT").retry_after_ms, 0);
     ck_assert_uint_gt(parse("Retry-After: Wed, 21 Oct 2195 07:28:00 GMT").retry_after_ms, 0);
     ck_assert(parse("x-guploader-response-body-transformations: gunzipped").gunzipped);
+    ck_assert(parse("content-encoding: GZIP\r\n").gzip && parse("Content-Encoding: aws-chunked, gzip").gzip);
+    ck_assert(parse("x-goog-stored-content-encoding: gzip").gzip && parse("Content-Encoding:x-gzip ").gzip);
+    ck_assert(!parse("x-goog-stored-content-encoding: identity").gzip && !parse("Content-Encoding: gzip, br").gzip);
+    ck_assert(!parse("Content-Encoding:").gzip && !parse("Content-Encoding: ,").gzip && !parse("Encoding: gzip").gzip);
     ck_assert_int_eq(mr_http_headers_status("HTTP/1.1 206 Partial", 20), 206);
     ck_assert_int_eq(mr_http_headers_status("HTTP/1.1 20", 11), 0);
     ck_assert_int_eq(mr_http_headers_status("HTTP/1.1 99999999999999999999999", 32), 0);
