@@ -14,6 +14,7 @@ from ._errors import ChangedError, Error, SupervisorGone
 from ._item import Item
 from ._iterable import IterableDataset
 from ._map import MapDataset
+from ._measure import measure
 from ._ring import Lease
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ __all__ = [
     "Lease",
     "MapDataset",
     "SupervisorGone",
+    "measure",
 ]
 
 _SUBMODULES = ("checkpoint", "dataflux", "dcp", "lightning")

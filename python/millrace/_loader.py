@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+import time
 import uuid
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +15,7 @@ import torch.utils.data
 from torch.utils.data import default_collate
 from torch.utils.data._utils.collate import default_convert
 
-from . import _arguments, _torch
+from . import _arguments, _timing, _torch
 from ._connection import Loop
 from ._errors import Error
 from ._iterable import IterableDataset, log_left_out
@@ -134,6 +135,21 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         all."""
         return self._source.state()
 
+    def stats(self) -> dict[str, Any]:
+        """Where the time of the present iteration went, or of the last one: why the loop waits.
+
+        Means over its steps without the first, in seconds (`_s`) or as shares: step_s, and of it wait_s for batches;
+        waits_s, the same by stage: "store" (an object was not there yet), "transform", "collate", "transport" (from the
+        worker to the loop); worker_s, what a worker took for a batch by stage; workers, worker_idle_share,
+        worker_cpu_share; first_batch_s; epoch, batches. stage names what the loop waits for most, or is None where it
+        hardly waits, and verdict is a line that says all this, and what to try. Blocks nothing; of this rank alone.
+        ValueError before the first iteration.
+        """
+        totals = self._source.totals
+        if totals is None:
+            raise ValueError("no iteration of this loader has begun: there is nothing to report")
+        return totals.report(self._source.epoch_begun)
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The next iteration continues where the loop was when the state was taken, over the listing of that time."""
         before = self.dataset._source.number
@@ -183,6 +199,8 @@ class _Iteration(Iterator[Any]):
         self._serial = source.progress.begin()
         self._steps = source.begin()
         self._step = 0
+        self._totals = source.totals = _timing.Totals(inner.num_workers)
+        source.epoch_begun = source.progress.epoch
         self._persistent = inner.persistent_workers
         self._pool = _pool_for(inner)
         self._batches: Iterator[Any] | None = iter(inner)
@@ -194,10 +212,14 @@ class _Iteration(Iterator[Any]):
         if self._batches is None:
             raise StopIteration
         self._source.progress.check(self._serial)
+        asked = time.monotonic_ns()
         try:
-            batch = open_batch(next(self._batches))
+            timed = next(self._batches)
+            taken = time.monotonic_ns()
+            batch = open_batch(timed.batch)
         except StopIteration:
             self._batches = None
+            self._log()
             if self._step < self._steps:
                 raise Error(f"the workers ended after {self._step} of {self._steps} steps") from None
             self._source.progress.finish()
@@ -207,7 +229,14 @@ class _Iteration(Iterator[Any]):
             raise
         self._source.progress.give(self._source.cursor_after(self._step))
         self._step += 1
+        self._totals.add(asked, taken, time.monotonic_ns(), timed.times)
+        del timed  # what was shipped is the loop's alone from here on
         return batch
+
+    def _log(self) -> None:
+        if self._totals.batches:
+            epoch = self._source.epoch_begun
+            log.info("epoch %d: %s", epoch, self._totals.report(epoch)["verdict"])
 
     def _abandon(self) -> None:
         """Ends the workers now. Left to the garbage collector, which takes their queues apart first, each takes 5 s."""
@@ -233,6 +262,8 @@ class _Source:
     """Where a loader's batches come from: what differs between the kinds of data sets and samplers."""
 
     progress: Progress
+    totals: _timing.Totals | None = None  # of the iteration that began last
+    epoch_begun = 0
 
     def loader(self, collate: Collate | None, workers: dict[str, Any], single: bool) -> Any:
         raise NotImplementedError
@@ -329,7 +360,8 @@ class _Steps(torch.utils.data.IterableDataset[Any]):
     def __iter__(self) -> Iterator[list[Any]]:
         worker, workers = _torch.worker() or (0, 1)
         loop = self._dataset._loop(self._batch)  # for the size of the window; what the main process put decides
-        return self._dataset._stream(self._key, loop, self._tail, required=True).batches(worker, workers)
+        stream = self._dataset._stream(self._key, loop, self._tail, required=True)
+        return _timing.each(stream.batches(worker, workers), stream.lane)
 
 
 class _Mapped(_Planned):

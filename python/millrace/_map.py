@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from . import _torch
+from . import _timing, _torch
 from ._connection import Loop
 from ._dataset import Dataset
 from ._errors import Error, from_code
@@ -64,7 +64,7 @@ class _Reader:
         self.pid = os.getpid()
         self.dataset = dataset  # the supervisor's number of the listing that it reads
         self.run: int | None = None
-        self._lane = lane
+        self.lane = lane
         self._fed: deque[int] = deque()
 
     def is_ours(self) -> bool:
@@ -78,24 +78,24 @@ class _Reader:
 
     def feed(self, indices: Iterable[int]) -> None:
         for i in indices:
-            self._lane.feed(i, i)
+            self.lane.feed(i, i)
             self._fed.append(i)
 
     def ahead(self) -> int:
         return len(self._fed)
 
     def take(self) -> Lease | Failure:
-        delivery = self._lane.next()
+        delivery = self.lane.next()
         if delivery is None:
             raise Error("the lane ended before a batch was whole: please report this")
         self._fed.popleft()
         return delivery
 
     def count(self, what: str) -> None:
-        self._lane.count(what)
+        self.lane.count(what)
 
     def close(self) -> None:
-        self._lane.close()
+        self.lane.close()
 
 
 class MapDataset(Dataset):
@@ -175,7 +175,10 @@ class MapDataset(Dataset):
             reader.feed(numbers)
         for batch in indices.ahead:
             reader.feed(batch)
-        return self._take(len(numbers), reader)
+        _timing.begin(reader.lane)
+        samples = self._take(len(numbers), reader)
+        _timing.fetched(reader.lane)
+        return samples
 
     def _pickled(self) -> dict[str, Any]:
         return {**self.__dict__, "_reader": None, "_locks": {}}

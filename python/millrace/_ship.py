@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import mmap
 import os
+import time
 import weakref
 from multiprocessing import reduction
 from multiprocessing.context import BaseContext
 from typing import Any, Callable
 
-from . import _torch
+from . import _timing, _torch
 from ._item import Item
 from ._ring import Lease
 
@@ -125,12 +126,14 @@ class Shipping:
         self._collate = collate
         self.pool: Pool | None = None
 
-    def __call__(self, samples: Any) -> Any:
+    def __call__(self, samples: Any) -> _timing.Timed:
+        fetched = time.monotonic_ns()
         batch = self._collate(samples)
+        collated = time.monotonic_ns()
         worker = _torch.worker()
-        if self.pool is None or worker is None:
-            return batch
-        return _packed(batch, self.pool, worker[0])
+        if self.pool is not None and worker is not None:
+            batch = _packed(batch, self.pool, worker[0])
+        return _timing.Timed(batch, _timing.times(0 if worker is None else worker[0], fetched, collated))
 
 
 def open_batch(batch: Any) -> Any:

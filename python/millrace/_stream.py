@@ -24,7 +24,7 @@ class Stream:
     """One lane from its start to its end. Not for several threads."""
 
     def __init__(self, lane: Lane, plan: Plan, transform: Transform, on_error: str) -> None:
-        self._lane, self._plan = lane, plan
+        self.lane, self._plan = lane, plan
         self._transform, self._on_error = transform, on_error
         self._stash: deque[Lease | Failure] = deque()  # taken on the way to a replacement
         self._bad = 0
@@ -33,7 +33,7 @@ class Stream:
     def batches(self, worker: int, workers: int) -> Iterator[list[Any]]:
         """What that worker makes: its steps' samples, a list a step."""
         try:
-            self._lane.start(self._plan, worker, workers)
+            self.lane.start(self._plan, worker, workers)
             for step in range(worker, self._plan.steps, workers):
                 first, count = self._plan.share(step)
                 yield self._batch(first, count)
@@ -43,7 +43,7 @@ class Stream:
     def singles(self, worker: int, workers: int) -> Iterator[Any]:
         """The form without batches."""
         try:
-            self._lane.start(self._plan, worker, workers, single=True)
+            self.lane.start(self._plan, worker, workers, single=True)
             for _ in range(self._plan.single_count(worker, workers)):
                 sample = self._sample()
                 if sample is not _BAD:
@@ -53,13 +53,13 @@ class Stream:
 
     def numbered(self, numbers: Iterable[int]) -> Iterator[Any]:
         """The objects of these numbers, in this order. For a plan whose positions are the objects' numbers."""
-        rest, window = iter(numbers), self._lane.window
+        rest, window = iter(numbers), self.lane.window
         fed = 0
         try:
             while True:
                 if fed <= window:  # as far ahead again as the lane asks for
                     for number in islice(rest, 2 * window - fed):
-                        self._lane.feed(number, number)
+                        self.lane.feed(number, number)
                         fed += 1
                     if fed == 0:
                         return
@@ -73,7 +73,7 @@ class Stream:
 
     def close(self) -> None:
         self._stash.clear()
-        self._lane.close()
+        self.lane.close()
         if self._bad > _LOGGED:
             log.warning("%d objects could not be read in this epoch of this worker", self._bad)
 
@@ -88,7 +88,7 @@ class Stream:
         return samples
 
     def _sample(self) -> Any:
-        delivery = self._stash.popleft() if self._stash else self._lane.next()
+        delivery = self._stash.popleft() if self._stash else self.lane.next()
         if delivery is None:
             raise Error("the lane ended before its plan: please report this")
         if self._on_error == "raise":
@@ -99,7 +99,7 @@ class Stream:
             self._note(delivery, error)
             if self._on_error == "replace":
                 return self._replacement(delivery.position)
-            self._lane.count("skipped")
+            self.lane.count("skipped")
             return _BAD
 
     def _open(self, delivery: Lease | Failure) -> Any:
@@ -119,15 +119,15 @@ class Stream:
             except Exception as error:
                 self._note(delivery, error)
             else:
-                self._lane.count("replaced")
+                self.lane.count("replaced")
                 return sample
         raise Error(f"no readable replacement was found for the sample at position {position}") from self._last
 
     def _fetch(self, position: int) -> Lease | Failure:
         """One more object, after all that was fed: a lane is taken in order, so the rest is put aside."""
-        self._lane.feed(self._plan.object(position), position | _REPLACES)
+        self.lane.feed(self._plan.object(position), position | _REPLACES)
         while True:
-            delivery = self._lane.next_fed()
+            delivery = self.lane.next_fed()
             if delivery is None:
                 raise Error("the lane ended before a replacement came: please report this")
             if delivery.position == position | _REPLACES:

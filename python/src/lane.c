@@ -340,6 +340,14 @@ static PyObject *lane_get_window(Lane *self, void *closure)
     return PyLong_FromUnsignedLong(mr_consumer_window(self->consumer));
 }
 
+static PyObject *lane_get_waited_ns(Lane *self, void *closure)
+{
+    (void)closure;
+    struct mr_consumer_stats stats;
+    mr_consumer_stats(self->consumer, &stats);
+    return PyLong_FromUnsignedLongLong(stats.wait_ns);
+}
+
 static PyMethodDef lane_methods[] = {
     {"start", (PyCFunction)(void (*)(void))lane_start, METH_VARARGS | METH_KEYWORDS,
      "start(plan, worker=0, workers=1, *, single=False): feed what the plan gives that worker."},
@@ -354,6 +362,7 @@ static PyMethodDef lane_methods[] = {
 };
 static PyGetSetDef lane_getset[] = {
     {"window", (getter)lane_get_window, NULL, "tickets of the lane", NULL},
+    {"waited_ns", (getter)lane_get_waited_ns, NULL, "ns that next() has waited for objects, in all", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 static PyType_Slot lane_slots[] = {

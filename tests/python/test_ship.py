@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,10 +28,10 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> _ship.Pool:
     return _ship.Pool(2, 2, multiprocessing.get_context())
 
 
-def shipping(pool: _ship.Pool) -> _ship.Shipping:
+def shipping(pool: _ship.Pool) -> Callable[[Any], Any]:
     made = _ship.Shipping(lambda samples: samples)
     made.pool = pool
-    return made
+    return lambda samples: made(samples).batch
 
 
 def sent(batch: Any) -> Any:

@@ -1,0 +1,233 @@
+"""DataLoader.stats: what is named as the cause, by numbers and by causes that are planted; and millrace.measure."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import millrace
+from millrace import _timing
+from tests.conftest import BIN, start_devstore
+from tests.serve import start_supervisor
+
+MS = 1_000_000
+CORES = 8
+
+
+def report(workers: int = 4, cores: int = CORES, **stages: int) -> dict[str, Any]:
+    """Of 20 steps, times in ms: `own` of the loop, of a worker store, transform, collate, pack, idle, cpu; and how late
+    a batch is, and how long it then takes to come."""
+    made = {"own": 100, "store": 1, "transform": 1, "collate": 1, "pack": 0, "idle": 10, "cpu": 2, "late": 0, "way": 0}
+    made |= stages
+    totals = _timing.Totals(workers)
+    now = 10**15
+    for _ in range(21):
+        asked = now + made["own"] * MS
+        packed = asked + made["late"] * MS - (1 if not made["late"] else 0)
+        collated = packed - made["pack"] * MS
+        fetched = collated - made["collate"] * MS
+        began = fetched - (made["store"] + made["transform"]) * MS
+        times = _timing.Times(0, began, fetched, collated, packed, made["store"] * MS, made["cpu"] * MS)
+        now = asked + (made["late"] + made["way"]) * MS
+        totals.add(asked, now, now, times)
+    assert totals.batches == 20  # the first is apart
+    return totals.report(3, cores)
+
+
+@pytest.mark.parametrize(
+    ("stages", "stage", "remedy"),
+    [
+        ({}, None, "nothing waits"),
+        ({"transform": 900, "own": 1000}, None, "nothing waits"),  # slow, but ready in time
+        ({"store": 300, "late": 4}, None, "nothing waits"),
+        ({"store": 300, "late": 80}, "store", "`millrace top` names"),
+        ({"transform": 500, "cpu": 500, "late": 50}, "transform", "try num_workers=6"),
+        ({"transform": 5000, "cpu": 5000, "late": 900}, "transform", "it would take 51 workers, and there are 8 cores"),
+        ({"collate": 450, "cpu": 450, "late": 60}, "collate", "try num_workers=5"),
+        ({"pack": 400, "late": 60}, "transport", "smaller batches"),
+        ({"way": 60}, "transport", "smaller batches"),
+        ({"workers": 0, "transform": 60, "late": 63}, "transform", "try num_workers=1"),
+        ({"workers": 8, "transform": 900, "cpu": 300, "late": 60}, "transform", "8 workers share 8 cores"),
+    ],
+)
+def test_the_stage_that_is_named(stages: dict[str, int], stage: str | None, remedy: str) -> None:
+    found = report(**stages)
+    assert found["stage"] == stage and remedy in found["verdict"], found["verdict"]
+
+
+def test_the_numbers() -> None:
+    found = report(store=10, transform=70, collate=20, cpu=45, late=50, way=10)
+    assert found["epoch"] == 3 and found["batches"] == 20 and found["workers"] == 4
+    assert found["step_s"] == pytest.approx(0.160) and found["wait_s"] == pytest.approx(0.060)
+    assert found["waits_s"] == pytest.approx({"store": 0.005, "transform": 0.035, "collate": 0.010, "transport": 0.010})
+    assert sum(found["waits_s"].values()) == pytest.approx(found["wait_s"])
+    assert found["worker_s"] == pytest.approx({"store": 0.010, "transform": 0.070, "collate": 0.020, "transport": 0})
+    assert found["worker_cpu_share"] == pytest.approx(0.5)
+    assert found["verdict"] == (
+        "step 160 ms, waited 60 ms (38%): transform 35 ms in 4 workers at 50% CPU; store 5, collate 10, transport 10; "
+        "without waiting 100 ms; try num_workers=5"
+    )
+
+
+def test_too_short_to_say() -> None:
+    totals = _timing.Totals(1)
+    assert totals.report(0)["verdict"] == "too few steps to say what they wait for"
+    totals.add(0, 5, 6, _timing.Times(0, 1, 2, 3, 4, 0, 0))
+    assert totals.report(0)["batches"] == 0 and totals.report(0)["first_batch_s"] == pytest.approx(6e-9)
+
+
+# ---- planted ----
+
+SLOW_S = 0.06
+
+
+@contextlib.contextmanager
+def reading(folder: Path, *flags: str) -> Iterator[None]:
+    """A supervisor whose store has the bucket "quick"; it asks for one object at a time."""
+    server = start_devstore("--synthetic", "quick:120:2000", *flags)
+    config = '[fetch]\ncompose = "never"\nworkers = 1\nconnections = 1\n[list]\nworkers = 1\n'
+    supervisor = start_supervisor(BIN / "millrace", folder, server.url, config)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MILLRACE_SOCKET", str(supervisor.socket))
+        list(millrace.IterableDataset("gs://quick/"))  # its workers run before a test looks which are there
+        supervisor.wait_settled()
+        yield
+    assert supervisor.stop() == 0
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def supervisor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with reading(tmp_path_factory.mktemp("run")):
+        yield
+
+
+quick = pytest.mark.usefixtures("supervisor")
+
+
+def slowly(value: Any) -> Any:
+    time.sleep(SLOW_S)
+    return value
+
+
+def large(lease: Any) -> torch.Tensor:
+    return torch.zeros(4_000_000, dtype=torch.uint8)
+
+
+def first(samples: list[Any]) -> Any:
+    return slowly(len(samples))
+
+
+def sleeping(lease: Any) -> int:
+    return len(slowly(lease))
+
+
+def run(loader: Any, step_s: float = 0.0) -> dict[str, Any]:
+    for _ in loader:
+        time.sleep(step_s)
+    found: dict[str, Any] = loader.stats()
+    return found
+
+
+def kinds(uri: str, **arguments: Any) -> list[Any]:
+    return [millrace.MapDataset(uri, **arguments), millrace.IterableDataset(uri, **arguments)]
+
+
+@quick
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", [0, 1])
+def test_a_slow_transform(kind: int, workers: int, caplog: pytest.LogCaptureFixture) -> None:
+    dataset = kinds("gs://quick/", transform=sleeping)[kind]
+    with caplog.at_level(logging.INFO, "millrace"):
+        found = run(millrace.DataLoader(dataset, batch_size=8, num_workers=workers))
+    assert found["stage"] == "transform" and found["batches"] == 14, found
+    assert found["verdict"] in caplog.text and "epoch 0: step" in caplog.text
+    assert found["workers"] == workers and found["worker_cpu_share"] < 0.5
+
+
+@quick
+@pytest.mark.parametrize("kind", [0, 1])
+def test_a_slow_collate(kind: int) -> None:
+    dataset = kinds("gs://quick/")[kind]
+    assert run(millrace.DataLoader(dataset, batch_size=8, num_workers=1, collate_fn=first))["stage"] == "collate"
+
+
+def test_a_slow_store(tmp_path: Path) -> None:
+    with reading(tmp_path, "--latency-ms", str(int(SLOW_S * 1e3))):
+        dataset = millrace.IterableDataset("gs://quick/")
+        found = run(millrace.DataLoader(dataset, batch_size=8, num_workers=1))
+    assert found["stage"] == "store" and "`millrace top`" in found["verdict"]
+
+
+@quick
+def test_large_pickles() -> None:
+    loader = millrace.DataLoader(millrace.MapDataset("gs://quick/", transform=large), batch_size=4, num_workers=1)
+    found = run(loader, step_s=0.0)
+    assert found["waits_s"]["store"] < sum(found["waits_s"].values()) / 2, found
+
+
+@quick
+def test_a_slow_step_waits_for_nothing() -> None:
+    loader = millrace.DataLoader(millrace.MapDataset("gs://quick/"), batch_size=8, num_workers=2)
+    found = run(loader, step_s=SLOW_S)
+    assert found["stage"] is None or found["wait_share"] < 0.5, found  # a busy machine may be late
+    assert found["step_s"] >= SLOW_S and found["worker_idle_share"] > 0.5
+
+
+@quick
+def test_single_samples_and_a_loader_that_was_not_used() -> None:
+    loader = millrace.DataLoader(millrace.IterableDataset("gs://quick/"), batch_size=None, num_workers=1)
+    with pytest.raises(ValueError, match="no iteration of this loader has begun: there is nothing to report"):
+        loader.stats()
+    assert run(loader)["batches"] == 119
+    iterator = iter(loader)
+    next(iterator)
+    assert loader.stats()["epoch"] == 1 and loader.stats()["batches"] == 0
+
+
+def test_what_is_timed_can_be_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch.utils.data._utils import pin_memory
+
+    monkeypatch.setattr(pin_memory, "pin_memory", lambda batch: [*batch, "pinned"])
+    timed = _timing.Timed([1], _timing.Times(0, 1, 2, 3, 4, 0, 0))
+    assert timed.pin_memory().batch == [1, "pinned"]
+
+
+# ---- measure ----
+
+
+@quick
+def test_measure(capsys: pytest.CaptureFixture[str]) -> None:
+    dataset = millrace.IterableDataset("gs://quick/", transform=sleeping)
+    loader = millrace.DataLoader(dataset, batch_size=4)
+    next(iter(loader))
+    state = loader.state_dict()
+    found = millrace.measure(loader, lambda batch: time.sleep(SLOW_S), 5)
+    assert loader.state_dict() == state
+    assert found["batches"] == 5 and found["loader_ms"] >= 4 * SLOW_S * 1e3 and found["step_ms"] >= SLOW_S * 1e3
+    assert found["both_ms"] >= 5 * SLOW_S * 1e3 and found["wait_ms"] > 0 and found["first_ms"] > 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("  ")[0] for line in lines[1:]] == ["loader, empty loop", "step, one kept batch"] + [
+        "loader and step",
+        "waited",
+    ]
+
+
+def test_measure_of_any_loader(capsys: pytest.CaptureFixture[str]) -> None:
+    seen: list[int] = []
+    assert millrace.measure([1, 2, 3], seen.append)["batches"] == 3
+    assert seen == [3, 3, 2, 3]  # the first of a run is not counted
+    assert "ms a batch" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="gave 1 batches: two are the least to measure"):
+        millrace.measure([1], seen.append)
+    with pytest.raises(ValueError, match="batches"):
+        millrace.measure([1, 2], seen.append, 1)
+    millrace.measure([1, 2], seen.append, show=False)
+    assert capsys.readouterr().out == ""
