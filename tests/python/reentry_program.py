@@ -96,6 +96,7 @@ MEMBERS: dict[str, dict[str, Call]] = {
         BUFFER: lambda o, s: bytes(memoryview(o)),
         "copy": lambda o, s: o.copy(),
         "crc32c": lambda o, s: o.crc32c,
+        "encoding": lambda o, s: o.encoding,
         "generation": lambda o, s: o.generation,
         "index": lambda o, s: o.index,
         "name": lambda o, s: o.name,
@@ -109,6 +110,7 @@ MEMBERS: dict[str, dict[str, Call]] = {
         "__new__": lambda o, s: type(o)(),
         "size": lambda o, s: o.size,
         "generation": lambda o, s: o.generation,
+        "encoding": lambda o, s: o.encoding,
         "read": lambda o, s: o.read(10, 0),
         "read_into": lambda o, s: o.read_into(bytearray(10), 0),
         "close": lambda o, s: o.close(),
@@ -117,6 +119,7 @@ MEMBERS: dict[str, dict[str, Call]] = {
     "Lane": {
         "__new__": lambda o, s: type(o)(),
         "window": lambda o, s: o.window,
+        "waited_ns": lambda o, s: o.waited_ns,
         "count": lambda o, s: o.count("skipped"),
         "next_fed": lambda o, s: o.next_fed(),
         "next": lambda o, s: o.next(),
