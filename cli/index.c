@@ -42,14 +42,14 @@ static void print_json(const struct mr_index_file *file)
     json_t *dropped = json_object();
     for (unsigned kind = 0; kind < MR_DROP_KINDS; kind++)
         json_object_set_new(dropped, mr_index_drop_name(kind), json_integer((json_int_t)file->dropped[kind]));
-    json_t *root = json_pack("{s:i, s:s, s:s, s:s, s:o, s:o, s:I, s:I, s:I, s:o, s:I, s:I, s:s, s:s, s:I, s:I}",
-                             "version", MR_INDEX_FILE_VERSION, "scheme", mr_scheme_name(file->scheme), "endpoint",
-                             file->endpoint, "bucket", file->bucket, "prefixes", texts(&file->prefixes),
-                             "exclude_classes", texts(&file->exclude_classes), "objects", (json_int_t)file->objects,
-                             "bytes", (json_int_t)file->bytes, "largest", (json_int_t)file->largest, "dropped", dropped,
-                             "requests", (json_int_t)file->requests, "created_ns", (json_int_t)file->created_wall_ns,
-                             "digest", file->digest, "versions", mr_index_version_kind_name(file->kind), "image_bytes",
-                             (json_int_t)file->image_bytes, "file_bytes", (json_int_t)file->file_bytes);
+    json_t *root = json_pack(
+        "{s:i, s:s, s:s, s:s, s:o, s:o, s:I, s:I, s:I, s:I, s:o, s:I, s:I, s:s, s:s, s:I, s:I}", "version",
+        MR_INDEX_FILE_VERSION, "scheme", mr_scheme_name(file->scheme), "endpoint", file->endpoint, "bucket",
+        file->bucket, "prefixes", texts(&file->prefixes), "exclude_classes", texts(&file->exclude_classes), "objects",
+        (json_int_t)file->objects, "shards", (json_int_t)file->shards, "bytes", (json_int_t)file->bytes, "largest",
+        (json_int_t)file->largest, "dropped", dropped, "requests", (json_int_t)file->requests, "created_ns",
+        (json_int_t)file->created_wall_ns, "digest", file->digest, "versions", mr_index_version_kind_name(file->kind),
+        "image_bytes", (json_int_t)file->image_bytes, "file_bytes", (json_int_t)file->file_bytes);
     char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
     if (text)
         puts(text);
@@ -73,7 +73,11 @@ static void print_text(const struct mr_index_file *file)
         printf("%s%s%s", i > 0 ? ", " : "", file->scheme == MR_SCHEME_FILE ? "" : "/", file->prefixes.items[i]);
     printf("\nendpoint   %s\n", file->endpoint[0] != '\0' ? file->endpoint : "(the public service)");
     printf("listed     %s, by %" PRIu64 " requests\n", when, file->requests);
-    printf("objects    %" PRIu64 ", %" PRIu64 " bytes, the largest %s\n", file->objects, file->bytes, largest);
+    if (file->shards > 0)
+        printf("samples    %" PRIu64 " in %" PRIu64 " tar shards, %" PRIu64 " bytes, the largest %s\n", file->objects,
+               file->shards, file->bytes, largest);
+    else
+        printf("objects    %" PRIu64 ", %" PRIu64 " bytes, the largest %s\n", file->objects, file->bytes, largest);
     for (unsigned kind = 0; kind < MR_DROP_KINDS; kind++)
         if (file->dropped[kind] > 0)
             printf("left out   %" PRIu64 " (%s)\n", file->dropped[kind], mr_index_drop_name(kind));

@@ -172,6 +172,11 @@ static int open_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
     const char *digest, *const *uris;
     size_t count;
     uint64_t like;
+    enum mr_format format = MR_FORMAT_BY_NAME;
+    const char *format_text;
+    if (mr_msg_has(in, "format") &&
+        (mr_msg_get_str(in, "format", &format_text) != 0 || mr_format_parse(format_text, &format) != 0))
+        return -1;
     if (mr_msg_has(in, "objects")) {
         uint64_t block_bytes = 0;
         int fd = mr_msg_take_fd(in, 0);
@@ -179,7 +184,7 @@ static int open_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
             return -1;
         bool ranged = mr_msg_has(in, "block_bytes");
         if (!ranged)
-            dataset = mr_dataset_open_names(s, fd);
+            dataset = mr_dataset_open_names(s, fd, format);
         else if (mr_msg_get_u64(in, "block_bytes", &block_bytes) == 0)
             dataset = mr_dataset_open_ranged(s, fd, block_bytes, client);
         if (!dataset)
@@ -192,11 +197,11 @@ static int open_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
     } else if (mr_msg_has(in, "uris")) {
         if (mr_msg_get_strs(in, "uris", &uris, &count) != 0)
             return -1;
-        dataset = mr_dataset_open_uris(s, NULL, uris, count);
+        dataset = mr_dataset_open_uris(s, NULL, uris, count, format);
     } else {
         if (mr_msg_get_str(in, "name", &name) != 0)
             return -1;
-        dataset = mr_dataset_open_named(s, name);
+        dataset = mr_dataset_open_named(s, name, format);
     }
     if (!dataset)
         return -1;

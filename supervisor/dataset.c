@@ -249,33 +249,47 @@ static int check_length(const struct mr_strings *uris)
 }
 
 static struct mr_dataset *new_of_uris(struct mr_supervisor *s, const char *name, const char *place,
-                                      const char *const *uris, size_t count)
+                                      const char *const *uris, size_t count, enum mr_format format)
 {
     if (count == 0) {
         mr_error_set(MR_E_USAGE, "a data set needs a URI");
         return NULL;
     }
+    struct mr_strings split = {0};
     struct mr_dataset *dataset = new_dataset(s, name, place);
+    if (format != MR_FORMAT_OBJECTS && mr_shard_uris_split(uris, count, &split) != 0)
+        goto fail;
+    if (split.count > count && mr_shard_uris_are(&split)) {
+        uris = (const char *const *)split.items;
+        count = split.count;
+    }
     if (!dataset || normalise(&dataset->uris, uris, count) != 0 || check_length(&dataset->uris) != 0)
         goto fail;
-    for (size_t i = 0; i < dataset->uris.count; i++)
+    int shards = mr_shard_uris_open(&dataset->uris, format, &dataset->names);
+    if (shards < 0)
+        goto fail;
+    dataset->shards = shards == 1;
+    for (size_t i = 0; i < (dataset->names >= 0 ? 1 : dataset->uris.count); i++)
         if (!new_range(dataset, dataset->uris.items[i]))
             goto fail;
+    mr_strings_close(&split);
     return dataset;
 fail:
+    mr_strings_close(&split);
     mr_dataset_close(dataset);
     return NULL;
 }
 
 static struct mr_dataset *open_uris(struct mr_supervisor *s, const char *name, const char *place,
-                                    const char *const *uris, size_t count)
+                                    const char *const *uris, size_t count, enum mr_format format)
 {
-    struct mr_dataset *dataset = new_of_uris(s, name, place, uris, count);
+    struct mr_dataset *dataset = new_of_uris(s, name, place, uris, count, format);
     if (!dataset)
         return NULL;
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
         struct mr_dataset *other = s->datasets[i];
-        if (other && other->state != MR_DATASET_FAILED && other->names < 0 && other->wanted[0] == '\0' &&
+        if (other && other->state != MR_DATASET_FAILED && other->block_bytes == 0 && other->wanted[0] == '\0' &&
+            other->shards == dataset->shards && (other->names < 0) == (dataset->names < 0) &&
             same_uris(&other->uris, &dataset->uris)) {
             mr_dataset_close(dataset);
             return other;
@@ -288,14 +302,14 @@ static struct mr_dataset *open_uris(struct mr_supervisor *s, const char *name, c
 }
 
 struct mr_dataset *mr_dataset_open_uris(struct mr_supervisor *s, const char *name, const char *const *uris,
-                                        size_t count)
+                                        size_t count, enum mr_format format)
 {
-    return open_uris(s, name, "", uris, count);
+    return open_uris(s, name, "", uris, count, format);
 }
 
 struct mr_dataset *mr_dataset_open_to_save(struct mr_supervisor *s, const char *uri, const char *place)
 {
-    struct mr_dataset *dataset = new_of_uris(s, NULL, place, &uri, 1);
+    struct mr_dataset *dataset = new_of_uris(s, NULL, place, &uri, 1, MR_FORMAT_BY_NAME);
     if (!dataset)
         return NULL;
     dataset->load = MR_LOAD_NO;
@@ -306,11 +320,11 @@ struct mr_dataset *mr_dataset_open_to_save(struct mr_supervisor *s, const char *
     return NULL;
 }
 
-struct mr_dataset *mr_dataset_open_named(struct mr_supervisor *s, const char *name)
+struct mr_dataset *mr_dataset_open_named(struct mr_supervisor *s, const char *name, enum mr_format format)
 {
     const struct mr_config_dataset *entry = mr_config_find_dataset(&s->config, name);
     if (entry)
-        return open_uris(s, name, entry->index, (const char *const *)entry->uris.items, entry->uris.count);
+        return open_uris(s, name, entry->index, (const char *const *)entry->uris.items, entry->uris.count, format);
     char known[200] = "";
     for (size_t i = 0; i < s->config.dataset_count; i++) {
         size_t used = strlen(known);
@@ -374,7 +388,7 @@ static int bucket_of_names(int fd, struct mr_strings *uris, char **name)
 }
 
 static struct mr_dataset *new_of_names(struct mr_supervisor *s, int fd, uint64_t block_bytes,
-                                       struct mr_client_peer *owner)
+                                       struct mr_client_peer *owner, bool shards)
 {
     struct mr_dataset *dataset = new_dataset(s, NULL, "");
     if (!dataset)
@@ -382,6 +396,7 @@ static struct mr_dataset *new_of_names(struct mr_supervisor *s, int fd, uint64_t
     dataset->load = MR_LOAD_NO;
     dataset->block_bytes = block_bytes;
     dataset->owner = owner;
+    dataset->shards = shards;
     if (bucket_of_names(fd, &dataset->uris, block_bytes > 0 ? &dataset->name : NULL) != 0 ||
         !new_range(dataset, dataset->uris.items[0]))
         goto fail;
@@ -394,17 +409,18 @@ fail:
     return NULL;
 }
 
-struct mr_dataset *mr_dataset_open_names(struct mr_supervisor *s, int fd)
+struct mr_dataset *mr_dataset_open_names(struct mr_supervisor *s, int fd, enum mr_format format)
 {
+    bool shards = format == MR_FORMAT_TAR;
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
         struct mr_dataset *other = s->datasets[i];
         if (other && other->state != MR_DATASET_FAILED && other->names >= 0 && other->wanted[0] == '\0' &&
-            other->block_bytes == 0 && same_bytes(other->names, fd)) {
+            other->block_bytes == 0 && other->shards == shards && same_bytes(other->names, fd)) {
             close(fd);
             return other;
         }
     }
-    return new_of_names(s, fd, 0, NULL);
+    return new_of_names(s, fd, 0, NULL, shards);
 }
 
 struct mr_dataset *mr_dataset_open_ranged(struct mr_supervisor *s, int fd, uint64_t block_bytes,
@@ -414,7 +430,7 @@ struct mr_dataset *mr_dataset_open_ranged(struct mr_supervisor *s, int fd, uint6
         mr_error_set(MR_E_USAGE, "objects cannot be read by ranges of 0 bytes");
         return NULL;
     }
-    return new_of_names(s, fd, block_bytes, owner);
+    return new_of_names(s, fd, block_bytes, owner, false);
 }
 
 /* ---- indexed ---- */
@@ -520,6 +536,7 @@ struct mr_dataset *mr_dataset_open_like(struct mr_supervisor *s, uint64_t number
     }
     memcpy(dataset->wanted, digest, sizeof dataset->wanted);
     dataset->like = base->number;
+    dataset->shards = base->shards;
     dataset->load = MR_LOAD_WANTED;
     if (admit(dataset) == 0)
         return dataset;
@@ -576,11 +593,19 @@ static void settle_waiting(struct mr_dataset *base)
     }
 }
 
+/* Its URIs say what is in its list of names. */
+static bool is_patterns(const struct mr_dataset *dataset)
+{
+    const char *uri = dataset->uris.items[0];
+    return dataset->shards && uri[strlen(uri) - 1] != '/';
+}
+
 void mr_dataset_put(const struct mr_dataset *dataset, struct mr_msg_out *out)
 {
     mr_msg_put_u64(out, "dataset", dataset->number);
     mr_msg_put_strs(out, "uris", (const char *const *)dataset->uris.items, dataset->uris.count);
-    mr_msg_put_bool(out, "names", dataset->names >= 0);
+    mr_msg_put_bool(out, "names", dataset->names >= 0 && !is_patterns(dataset));
+    mr_msg_put_bool(out, "shards", dataset->shards);
     mr_msg_put_str(out, "place", dataset->place);
     mr_msg_put_str(out, "digest", dataset->wanted);
     mr_msg_put_u64(out, "max_age_s", dataset->supervisor->config.list.max_age_s);

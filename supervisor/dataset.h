@@ -23,6 +23,7 @@
 #include "shm/index/index.h"
 #include "shm/ring/board.h"
 #include "supervisor/name_ranges.h"
+#include "supervisor/shard_uris.h"
 
 struct mr_supervisor;
 struct mr_child;
@@ -43,9 +44,10 @@ struct mr_dataset {
     unsigned clients;            /* connected ones that have opened it (clients.c) */
     enum mr_dataset_state state; /* as on the board */
     bool indexed;
+    bool shards;            /* its objects are tar shards, and its index is of their samples */
     char *name;             /* in the TOML; NULL */
     struct mr_strings uris; /* sorted, none a prefix of another */
-    int names;              /* an explicit list instead; -1 */
+    int names;              /* an explicit list instead (of shards: what the patterns in `uris` stand for); -1 */
     struct mr_name_ranges ranges;
     struct mr_child *concat; /* who puts the ranges' indexes together, or searches for a saved one */
     enum mr_dataset_load load;
@@ -74,11 +76,11 @@ struct mr_dataset {
 };
 
 /* Opens by name in the configuration, by URIs, or by a file of names (taken over on success). Returns at once. NULL:
- * USAGE, CONFIG, NO_MEMORY. */
-struct mr_dataset *mr_dataset_open_named(struct mr_supervisor *s, const char *name);
+ * USAGE, CONFIG, NO_MEMORY. A file of names is of objects, unless the format says otherwise. */
+struct mr_dataset *mr_dataset_open_named(struct mr_supervisor *s, const char *name, enum mr_format format);
 struct mr_dataset *mr_dataset_open_uris(struct mr_supervisor *s, const char *name, const char *const *uris,
-                                        size_t count);
-struct mr_dataset *mr_dataset_open_names(struct mr_supervisor *s, int fd);
+                                        size_t count, enum mr_format format);
+struct mr_dataset *mr_dataset_open_names(struct mr_supervisor *s, int fd, enum mr_format format);
 /* A list of names for `owner` alone, looked up anew and read by ranges of at most block_bytes (reader_datasets.h).
  * BUSY: no number is free, and will be soon. */
 struct mr_dataset *mr_dataset_open_ranged(struct mr_supervisor *s, int fd, uint64_t block_bytes,

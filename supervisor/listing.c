@@ -113,6 +113,7 @@ static void send_range(struct mr_child *child, struct mr_name_range *range)
     mr_msg_put_bool(out, "has_end", range->end != NULL);
     mr_msg_put_str(out, "end", range->end ? range->end : "");
     mr_msg_put_bool(out, "ranged", dataset->block_bytes > 0);
+    mr_msg_put_bool(out, "shards", dataset->shards);
     if (dataset->names >= 0)
         mr_msg_put_fd(out, dataset->names);
     mr_name_range_begin(range, child);

@@ -347,7 +347,7 @@ static int init(struct mr_supervisor *s, const struct mr_supervisor_options *opt
 static void open_configured(struct mr_supervisor *s)
 {
     for (size_t i = 0; i < s->config.dataset_count; i++)
-        if (!mr_dataset_open_named(s, s->config.datasets[i].name))
+        if (!mr_dataset_open_named(s, s->config.datasets[i].name, MR_FORMAT_BY_NAME))
             mr_log_error("data set %s: %s", s->config.datasets[i].name, mr_error_text());
 }
 

@@ -412,6 +412,12 @@ static int check_uris(const char *const *uris, size_t count)
 int mr_client_open_dataset(struct mr_client *client, const char *name, const char *const *uris, size_t uri_count,
                            int names_fd, struct mr_opened *opened)
 {
+    return mr_client_open_dataset_as(client, name, uris, uri_count, names_fd, "", opened);
+}
+
+int mr_client_open_dataset_as(struct mr_client *client, const char *name, const char *const *uris, size_t uri_count,
+                              int names_fd, const char *format, struct mr_opened *opened)
+{
     if (check_uris(uris, uri_count) != 0)
         return -1;
     struct mr_msg_out *out = mr_msg_new(MR_MSG_OPEN_DATASET);
@@ -423,6 +429,7 @@ int mr_client_open_dataset(struct mr_client *client, const char *name, const cha
     } else {
         mr_msg_put_str(out, "name", name ? name : "");
     }
+    mr_msg_put_str(out, "format", format);
     return open_with(client, out, opened);
 }
 

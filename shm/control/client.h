@@ -51,6 +51,9 @@ struct mr_opened {
  * (>= 0: one a line). Returns at once: the listing has ended when mr_client_dataset_state is READY or FAILED. */
 int mr_client_open_dataset(struct mr_client *client, const char *name, const char *const *uris, size_t uri_count,
                            int names_fd, struct mr_opened *opened);
+/* The same with what its objects are: "" (by their names), "objects", or "tar" (shards, whose samples are wanted). */
+int mr_client_open_dataset_as(struct mr_client *client, const char *name, const char *const *uris, size_t uri_count,
+                              int names_fd, const char *format, struct mr_opened *opened);
 /* Opens the data set `like` with the listing of a digest (64 hex digits), out of the cache of indexes or its saved
  * index. Returns at once as well; the data set becomes FAILED (CHANGED) where that listing is gone. */
 int mr_client_open_listing(struct mr_client *client, uint32_t like, const char *digest, struct mr_opened *opened);

@@ -26,7 +26,8 @@
  *   OPEN_DATASET  {name}, or {uris: [..]}, or {objects: true} + fd: names, one a line ("\n" in a name is refused),
  *                 or {like, digest}: as the data set `like`, with the listing of this digest,
  *                 or {objects: true, block_bytes} + fd: the same names for this client alone, looked up now, read by
- *                 ranges of at most block_bytes (the board says how many it may be) until CLOSE_DATASET
+ *                 ranges of at most block_bytes (the board says how many it may be) until CLOSE_DATASET;
+ *                 with {format}: "tar" (shards, whose samples are wanted), "objects", "" (by the names of the URIs)
  *                                                -> {dataset, tail, on_error}, at once: its state is on the board
  *   CLOSE_DATASET {dataset}                      -> {}  one that was opened with block_bytes; its lanes are closed, or
  *                                                    will be. Its number may be another data set's from now on
@@ -65,14 +66,14 @@
  *   CKPT_LANE     {lane, uri, if_absent}; fds: control segment (rw). write: upload what comes there; after a restart
  *                 all lanes of the slot come again, before ARENA
  *   DROP_LANE     {lane}  the lane is drained: unmap it, answer DROPPED
- *   RANGE         {dataset, range, uri, start, end, has_end, ranged}; fds: names (an explicit list). list: page through
- *                 [start, end), or look the names up
+ *   RANGE         {dataset, range, uri, start, end, has_end, ranged, shards}; fds: names (an explicit list). list: page
+ *                 through [start, end), or look the names up; shards: and find the samples of what is a tar shard
  *   SPLIT         {range, level}  list: give up the upper part of what is left, cut at this place of the names or
  *                 after it
- *   CONCAT        {dataset, uris, names, place, digest, max_age_s, requests, stale, replace, more}; fds: the indexes of
+ *   CONCAT        {dataset, uris, names, shards, place, digest, max_age_s, requests, stale, replace, more}; fds: the indexes of
  *                 its ranges in order (<= 30 a message; `more`: another follows). list: one index of them, saved at
  *                 `place` (a path, a URI, or "") unless somebody else was first
- *   INDEX_LOAD    {dataset, uris, names, place, digest, max_age_s}; fds: with a digest and where it is known, the
+ *   INDEX_LOAD    {dataset, uris, names, shards, place, digest, max_age_s}; fds: with a digest and where it is known, the
  *                 present index. list: take a saved index of these URIs (names: an explicit list), of that digest
  *                 unless ""
  *   DRAIN         {}  finish what is in flight, exit 0

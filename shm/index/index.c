@@ -8,6 +8,7 @@
 
 #include "shm/base/error.h"
 #include "shm/index/index_image.h"
+#include "shm/index/shards.h"
 
 /* A block whose header has been checked: every column lies inside of [0, length). */
 struct block {
@@ -63,9 +64,9 @@ static int check_header(const struct mr_index_header *h, size_t length)
         mr_error_set(MR_E_CORRUPT, "not an index image, or one that was not completed");
         return -1;
     }
-    if (h->format != MR_INDEX_IMAGE_FORMAT || h->header_bytes != sizeof(*h)) {
-        mr_error_set(MR_E_CORRUPT, "index image has format %u, this program reads %u: build it again", h->format,
-                     MR_INDEX_IMAGE_FORMAT);
+    if ((h->format != MR_INDEX_IMAGE_FORMAT && h->format != MR_INDEX_IMAGE_SHARDS) || h->header_bytes != sizeof(*h)) {
+        mr_error_set(MR_E_CORRUPT, "index image has format %u, this program reads %u and %u: build it again", h->format,
+                     MR_INDEX_IMAGE_FORMAT, MR_INDEX_IMAGE_SHARDS);
         return -1;
     }
     if (h->length != length)
@@ -77,6 +78,11 @@ static int check_header(const struct mr_index_header *h, size_t length)
     if (h->directory < h->data || h->directory > length || (length - h->directory) / 8 != h->blocks + 1 ||
         (length - h->directory) % 8 != 0)
         return corrupt("offset of the directory", h->directory);
+    bool shards = h->format == MR_INDEX_IMAGE_SHARDS;
+    uint64_t rows = shards && h->shards <= h->directory ? h->directory - h->shards : 0;
+    if (shards != (h->shard_count > 0) || (shards && (h->shards < h->data || h->shards > h->directory)) ||
+        h->shard_count > rows / sizeof(struct mr_index_shard_row) || (!shards && h->shards != 0))
+        return corrupt("place of the table of shards", h->shards);
     if (h->scheme > MR_SCHEME_S3 || h->version_kind >= MR_INDEX_VERSION_KINDS || h->max_name > MR_INDEX_NAME_MAX)
         return corrupt("scheme", h->scheme);
     return 0;
@@ -267,8 +273,32 @@ static int find_block(const struct mr_index *index, const char *name, size_t len
     return 0;
 }
 
+static int not_found(const char *name, size_t length)
+{
+    mr_error_set(MR_E_NOT_FOUND, "no object named %.*s in the index", (int)(length < 512 ? length : 512), name);
+    return -1;
+}
+
+/* Keys of samples are in no order. */
+static int find_key(const struct mr_index *index, const char *key, size_t length, uint64_t *i)
+{
+    struct mr_index_iter it;
+    mr_index_iter_init(&it, index, 0);
+    struct mr_index_entry entry;
+    int rc;
+    while ((rc = mr_index_iter_next(&it, &entry)) > 0) {
+        if (it.name_length == length && memcmp(it.name, key, length) == 0) {
+            *i = it.next - 1;
+            return 0;
+        }
+    }
+    return rc < 0 ? -1 : not_found(key, length);
+}
+
 int mr_index_find(const struct mr_index *index, const char *name, size_t length, uint64_t *i)
 {
+    if (mr_index_shard_count(index) > 0)
+        return find_key(index, name, length, i);
     uint32_t have_length = 0;
     uint64_t b;
     if (find_block(index, name, length, &b) != 0)
@@ -291,8 +321,7 @@ int mr_index_find(const struct mr_index *index, const char *name, size_t length,
                 break;
         }
     }
-    mr_error_set(MR_E_NOT_FOUND, "no object named %.*s in the index", (int)(length < 512 ? length : 512), name);
-    return -1;
+    return not_found(name, length);
 }
 
 const char *mr_index_prefix(const struct mr_index *index, uint32_t n)
@@ -337,7 +366,7 @@ int mr_index_iter_next(struct mr_index_iter *it, struct mr_index_entry *entry)
     return 1;
 }
 
-/* SHA-256 over the SHA-256 of each block. */
+/* SHA-256 over the SHA-256 of each block, and of the shards where there are some. */
 static int verify_digest(const struct mr_index *index)
 {
     EVP_MD_CTX *all = EVP_MD_CTX_new();
@@ -357,6 +386,14 @@ static int verify_digest(const struct mr_index *index)
             goto out;
         }
     }
+    struct mr_index_header h;
+    memcpy(&h, index->image, sizeof h);
+    if (h.shard_count > 0 &&
+        (!EVP_Digest(index->image + h.shards, h.directory - h.shards, hash, NULL, EVP_sha256(), NULL) ||
+         !EVP_DigestUpdate(all, hash, sizeof(hash)))) {
+        mr_error_set(MR_E_NO_MEMORY, "SHA-256 failed");
+        goto out;
+    }
     if (!EVP_DigestFinal_ex(all, hash, NULL)) {
         mr_error_set(MR_E_NO_MEMORY, "SHA-256 failed");
         goto out;
@@ -367,10 +404,37 @@ out:
     return rc;
 }
 
+/* Shards ascend by name, and the samples of each by offset, without overlap and within its size. */
+static int verify_shards(const struct mr_index *index)
+{
+    struct mr_index_shard before = {.name = ""}, shard;
+    uint64_t count = mr_index_shard_count(index);
+    for (uint64_t n = 0; n < count; n++, before = shard) {
+        uint64_t end = 0;
+        if (mr_index_shard(index, n, &shard) != 0)
+            return -1;
+        if (compare_names(before.name, before.name_length, shard.name, shard.name_length) >= 0)
+            return corrupt("order of the shards at", n);
+        for (uint64_t i = shard.first; i < shard.first + shard.count; i++) {
+            struct mr_index_entry entry;
+            struct mr_index_range range;
+            if (mr_index_locate(index, i, &entry, NULL, &range) != 0)
+                return -1;
+            if (range.offset < end)
+                return corrupt("order of the samples at", i);
+            end = range.offset + entry.size;
+        }
+    }
+    return 0;
+}
+
 int mr_index_verify(const struct mr_index *index)
 {
+    bool samples = mr_index_shard_count(index) > 0;
     uint32_t before_length = 0, max_name = 0;
     uint64_t total = 0, max_size = 0;
+    if (samples && verify_shards(index) != 0)
+        return -1;
     if (verify_digest(index) != 0)
         return -1;
     struct mr_index_iter it;
@@ -379,7 +443,7 @@ int mr_index_verify(const struct mr_index *index)
     char before[MR_INDEX_NAME_SIZE];
     int rc;
     while ((rc = mr_index_iter_next(&it, &entry)) > 0) {
-        if (compare_names(before, before_length, it.name, it.name_length) >= 0)
+        if (!samples && compare_names(before, before_length, it.name, it.name_length) >= 0)
             return corrupt("order at object", it.next - 1);
         memcpy(before, it.name, it.name_length);
         before_length = it.name_length;

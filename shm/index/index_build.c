@@ -8,6 +8,7 @@
 
 #include "shm/base/error.h"
 #include "shm/index/index_image.h"
+#include "shm/index/shards.h"
 
 #define FLUSH_BYTES     ((size_t)1 << 20) /* what a builder into a file keeps before it writes */
 #define MAX_TOTAL_BYTES (UINT64_C(1) << 63)
@@ -44,7 +45,9 @@ struct mr_index_builder {
     size_t last_length;
     EVP_MD_CTX *block_hash;
     EVP_MD_CTX *digest;
-    bool broken; /* a call failed, or finish is done */
+    struct bytes rows, shard_names; /* of an index of samples */
+    uint64_t shard_size, shard_end; /* of the last shard: its bytes, and where its last sample ends */
+    bool broken;                    /* a call failed, or finish is done */
 };
 
 static int bytes_room(struct bytes *b, size_t more)
@@ -164,6 +167,8 @@ void mr_index_builder_destroy(struct mr_index_builder *b)
     free(b->image.at);
     free(b->directory.at);
     free(b->strings.at);
+    free(b->rows.at);
+    free(b->shard_names.at);
     free(b);
 }
 
@@ -265,17 +270,29 @@ static int shown(size_t length)
     return (int)(length < SHOWN_NAME ? length : SHOWN_NAME);
 }
 
-/* Refuses a name that no index may hold, or that is not above the one before it; else how many bytes they share. */
-static int check_name(const struct mr_index_builder *b, const char *name, size_t length, size_t *shared)
+/* Refuses a name that no index may hold. */
+static int check_name(const char *name, size_t length)
 {
-    if (length == 0 || length > MR_INDEX_NAME_MAX || memchr(name, '\0', length)) {
-        mr_error_set(MR_E_PROTOCOL, "listing: a name of %zu bytes%s cannot be indexed: %.*s", length,
-                     length && length <= MR_INDEX_NAME_MAX ? " with a NUL" : "", shown(length), name);
-        return -1;
-    }
+    if (length > 0 && length <= MR_INDEX_NAME_MAX && !memchr(name, '\0', length))
+        return 0;
+    mr_error_set(MR_E_PROTOCOL, "listing: a name of %zu bytes%s cannot be indexed: %.*s", length,
+                 length && length <= MR_INDEX_NAME_MAX ? " with a NUL" : "", shown(length), name);
+    return -1;
+}
+
+/* How many bytes it shares with the one before it. */
+static size_t shared_with_last(const struct mr_index_builder *b, const char *name, size_t length)
+{
     size_t n = length < b->last_length ? length : b->last_length, i = 0;
     while (i < n && name[i] == b->last[i])
         i++;
+    return i;
+}
+
+/* Refuses a name that is not above the one before it. */
+static int check_order(const struct mr_index_builder *b, const char *name, size_t length)
+{
+    size_t n = length < b->last_length ? length : b->last_length, i = shared_with_last(b, name, length);
     /* Above: it is longer than the last one and begins with it, or has the greater byte where they differ. */
     bool above = i == n ? length > b->last_length : (unsigned char)name[i] > (unsigned char)b->last[i];
     if (!above) {
@@ -283,7 +300,6 @@ static int check_name(const struct mr_index_builder *b, const char *name, size_t
                      b->last, i == n && length == b->last_length ? "listed twice" : "not in ascending byte order");
         return -1;
     }
-    *shared = i;
     return 0;
 }
 
@@ -291,9 +307,9 @@ static int add(struct mr_index_builder *b, const char *name, size_t name_length,
                uint32_t crc32c, bool has_crc32c)
 {
     struct pending *p = &b->block;
-    size_t shared;
-    if (check_name(b, name, name_length, &shared) != 0)
+    if (check_name(name, name_length) != 0)
         return -1;
+    size_t shared = shared_with_last(b, name, name_length);
     if (size > MAX_TOTAL_BYTES - b->h.total_bytes) {
         mr_error_set(MR_E_PROTOCOL, "listing: %.*s has %llu bytes: the sum of all sizes passes 2^63",
                      shown(name_length), name, (unsigned long long)size);
@@ -335,8 +351,87 @@ int mr_index_builder_add(struct mr_index_builder *b, const char *name, size_t na
 {
     if (check_open(b) != 0)
         return -1;
-    if (add(b, name, name_length, size, version, crc32c, has_crc32c) == 0)
+    if (b->h.shard_count == 0 && check_order(b, name, name_length) == 0 &&
+        add(b, name, name_length, size, version, crc32c, has_crc32c) == 0)
         return 0;
+    if (b->h.shard_count > 0)
+        mr_error_set(MR_E_INTERNAL, "an object for an index of samples");
+    b->broken = true;
+    return -1;
+}
+
+/* ---- samples ---- */
+
+static const char *last_shard(const struct mr_index_builder *b, size_t *length)
+{
+    struct mr_index_shard_row row = {0};
+    if (b->h.shard_count > 0)
+        memcpy(&row, b->rows.at + b->rows.length - sizeof row, sizeof row);
+    *length = row.name_length;
+    return b->h.shard_count > 0 ? (const char *)b->shard_names.at + row.name : "";
+}
+
+static int add_shard(struct mr_index_builder *b, const char *name, size_t name_length, uint64_t size, uint64_t version)
+{
+    struct mr_index_shard_row row = {.first = b->h.count,
+                                     .size = size,
+                                     .version = version,
+                                     .name = b->shard_names.length,
+                                     .name_length = name_length};
+    if (b->h.shard_count == 0 && b->h.count > 0) {
+        mr_error_set(MR_E_INTERNAL, "a shard for an index of objects");
+        return -1;
+    }
+    if (check_name(name, name_length) != 0)
+        return -1;
+    size_t before_length;
+    const char *before = last_shard(b, &before_length);
+    int order = memcmp(before, name, before_length < name_length ? before_length : name_length);
+    if (order > 0 || (order == 0 && before_length >= name_length)) {
+        mr_error_set(MR_E_PROTOCOL, "shards: %.*s comes after %.*s: not in ascending byte order", shown(name_length),
+                     name, shown(before_length), before);
+        return -1;
+    }
+    if (bytes_add(&b->rows, &row, sizeof row) != 0 || bytes_add(&b->shard_names, name, name_length) != 0 ||
+        bytes_add(&b->shard_names, "", 1) != 0)
+        return -1;
+    b->h.shard_count++;
+    b->shard_size = size;
+    b->shard_end = 0;
+    return 0;
+}
+
+int mr_index_builder_shard(struct mr_index_builder *b, const char *name, size_t name_length, uint64_t size,
+                           uint64_t version)
+{
+    if (check_open(b) != 0)
+        return -1;
+    if (add_shard(b, name, name_length, size, version) == 0)
+        return 0;
+    b->broken = true;
+    return -1;
+}
+
+static int check_place(const struct mr_index_builder *b, uint64_t offset, uint64_t length)
+{
+    if (b->h.shard_count > 0 && offset >= b->shard_end && offset <= b->shard_size && length <= b->shard_size - offset)
+        return 0;
+    size_t name_length;
+    const char *name = last_shard(b, &name_length);
+    mr_error_set(MR_E_PROTOCOL, "shard %.*s: a sample of %llu bytes at %llu lies in another one or outside",
+                 shown(name_length), name, (unsigned long long)length, (unsigned long long)offset);
+    return -1;
+}
+
+int mr_index_builder_sample(struct mr_index_builder *b, const char *key, size_t key_length, uint64_t offset,
+                            uint64_t length, uint32_t crc32c, bool has_crc32c)
+{
+    if (check_open(b) != 0)
+        return -1;
+    if (check_place(b, offset, length) == 0 && add(b, key, key_length, length, offset, crc32c, has_crc32c) == 0) {
+        b->shard_end = offset + length;
+        return 0;
+    }
     b->broken = true;
     return -1;
 }
@@ -354,7 +449,27 @@ static int check_source(const struct mr_index_builder *b, const struct mr_index_
     return -1;
 }
 
-static int concat_range(struct mr_index_builder *b, const struct mr_index *range)
+static int concat_samples(struct mr_index_builder *b, const struct mr_index *range)
+{
+    struct mr_index_iter it;
+    mr_index_iter_init(&it, range, 0);
+    struct mr_index_entry e;
+    for (uint64_t n = 0; n < mr_index_shard_count(range); n++) {
+        struct mr_index_shard shard;
+        if (mr_index_shard(range, n, &shard) != 0 ||
+            mr_index_builder_shard(b, shard.name, shard.name_length, shard.size, shard.version) != 0)
+            return -1;
+        for (uint64_t i = 0; i < shard.count; i++) {
+            int rc = mr_index_iter_next(&it, &e);
+            if (rc < 0 || (rc > 0 && mr_index_builder_sample(b, it.name, it.name_length, e.version, e.size, e.crc32c,
+                                                             e.has_crc32c) != 0))
+                return -1;
+        }
+    }
+    return 0;
+}
+
+static int concat_objects(struct mr_index_builder *b, const struct mr_index *range)
 {
     struct mr_index_iter it;
     mr_index_iter_init(&it, range, 0);
@@ -364,9 +479,14 @@ static int concat_range(struct mr_index_builder *b, const struct mr_index *range
         if (mr_index_builder_add(b, it.name, it.name_length, e.size, e.version, e.crc32c, e.has_crc32c) != 0)
             return -1;
     }
+    return rc;
+}
+
+static int concat_range(struct mr_index_builder *b, const struct mr_index *range)
+{
     for (unsigned kind = 0; kind < MR_DROP_KINDS; kind++)
         mr_index_builder_drop(b, (enum mr_index_drop)kind, range->info.dropped[kind]);
-    return rc;
+    return mr_index_shard_count(range) > 0 ? concat_samples(b, range) : concat_objects(b, range);
 }
 
 int mr_index_concat(struct mr_index_builder *b, const struct mr_index *const ranges[], size_t n)
@@ -383,17 +503,33 @@ int mr_index_concat(struct mr_index_builder *b, const struct mr_index *const ran
     return 0;
 }
 
-/* The directory after the last block, and the header's last fields. */
+/* After the last block; the digest covers them. */
+static int put_shards(struct mr_index_builder *b)
+{
+    if (b->h.shard_count == 0)
+        return 0;
+    b->h.shards = b->written + b->image.length;
+    size_t start = b->image.length;
+    if (bytes_add(&b->image, b->rows.at, b->rows.length) != 0 ||
+        bytes_add(&b->image, b->shard_names.at, b->shard_names.length) != 0)
+        return -1;
+    return hash_block(b, b->image.at + start, b->image.length - start);
+}
+
+/* The directory after the last block or the shards, and the header's last fields. */
 static int complete(struct mr_index_builder *b)
 {
     if (close_block(b) != 0)
         return -1;
+    uint64_t end = b->written + b->image.length; /* of the last block */
+    if (put_shards(b) != 0)
+        return -1;
     b->h.directory = b->written + b->image.length;
-    if (bytes_add(&b->directory, &b->h.directory, sizeof(b->h.directory)) != 0 ||
+    if (bytes_add(&b->directory, &end, sizeof end) != 0 ||
         bytes_add(&b->image, b->directory.at, b->directory.length) != 0)
         return -1;
     b->h.length = b->written + b->image.length;
-    b->h.format = MR_INDEX_IMAGE_FORMAT;
+    b->h.format = b->h.shard_count > 0 ? MR_INDEX_IMAGE_SHARDS : MR_INDEX_IMAGE_FORMAT;
     b->h.header_bytes = sizeof(b->h);
     if (!EVP_DigestFinal_ex(b->digest, b->h.digest, NULL)) {
         mr_error_set(MR_E_NO_MEMORY, "SHA-256 failed");

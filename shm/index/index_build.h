@@ -41,6 +41,15 @@ void mr_index_builder_destroy(struct mr_index_builder *builder); /* NULL is allo
  */
 int mr_index_builder_add(struct mr_index_builder *builder, const char *name, size_t name_length, uint64_t size,
                          uint64_t version, uint32_t crc32c, bool has_crc32c);
+/*
+ * An index of samples (shards.h), in place of mr_index_builder_add: the next shard, whose name must be greater than the
+ * one before it, and then its samples in ascending order of offsets, without overlap and within its size. Keys are as
+ * names, in any order. 0 or -1 (PROTOCOL); after -1 the builder can only be destroyed.
+ */
+int mr_index_builder_shard(struct mr_index_builder *builder, const char *name, size_t name_length, uint64_t size,
+                           uint64_t version);
+int mr_index_builder_sample(struct mr_index_builder *builder, const char *key, size_t key_length, uint64_t offset,
+                            uint64_t length, uint32_t crc32c, bool has_crc32c);
 /* Counts names that were left out. */
 void mr_index_builder_drop(struct mr_index_builder *builder, enum mr_index_drop kind, uint64_t names);
 uint64_t mr_index_builder_count(const struct mr_index_builder *builder);
@@ -48,8 +57,8 @@ uint64_t mr_index_builder_count(const struct mr_index_builder *builder);
 /*
  * Adds all objects of n attached images, in the order given, and their dropped counts: the ranges of one listing, which
  * must not overlap. PROTOCOL when a range begins at or before the last name of the one before it, or is of another
- * scheme, bucket, endpoint or version kind than the builder. About 0.1 us an object: not for a thread that must not
- * wait.
+ * scheme, bucket, endpoint or version kind than the builder, or when some are of samples and others of objects. About
+ * 0.1 us an object: not for a thread that must not wait.
  */
 int mr_index_concat(struct mr_index_builder *builder, const struct mr_index *const ranges[], size_t n);
 

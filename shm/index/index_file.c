@@ -21,6 +21,7 @@
 #include "shm/base/error.h"
 #include "shm/base/unpack.h"
 #include "shm/index/index_image.h"
+#include "shm/index/shards.h"
 
 #define MAGIC       "MRINDEX\n"
 #define HEAD_BYTES  MR_INDEX_FILE_HEAD_BYTES
@@ -154,7 +155,8 @@ static int pack_header(struct header *out, const struct mr_index *index, const s
     msgpack_packer_init(&pk, out, header_write);
     out->bytes.size = 0;
     header_write(out, (const char *)head, sizeof head);
-    msgpack_pack_map(&pk, 17);
+    uint64_t shards = mr_index_shard_count(index);
+    msgpack_pack_map(&pk, shards > 0 ? 18 : 17);
     pack_u64(&pk, "version", MR_INDEX_FILE_VERSION);
     pack_str(&pk, "scheme", mr_scheme_name(info->scheme));
     pack_str(&pk, "endpoint", info->endpoint);
@@ -166,6 +168,8 @@ static int pack_header(struct header *out, const struct mr_index *index, const s
     out->failed |= !pack_classes(&pk, extra->exclude_classes);
     pack_str(&pk, "versions", mr_index_version_kind_name(info->version_kind));
     pack_u64(&pk, "objects", info->count);
+    if (shards > 0)
+        pack_u64(&pk, "shards", shards);
     pack_u64(&pk, "bytes", info->total_bytes);
     pack_u64(&pk, "largest", info->max_size);
     pack_key(&pk, "dropped");
@@ -424,6 +428,8 @@ static int get_header(struct mr_index_file *file, const msgpack_object *map)
         get_u64(map, "image_bytes", IMAGE_MAX, &file->image_bytes) != 0)
         return -1;
     file->created_wall_ns = (int64_t)created;
+    if (mr_unpack_find(map, "shards") && get_u64(map, "shards", MR_INDEX_MAX_COUNT, &file->shards) != 0)
+        return -1;
     const msgpack_object *dropped = mr_unpack_find(map, "dropped");
     if (!dropped || dropped->type != MSGPACK_OBJECT_MAP)
         return corrupt("dropped");
@@ -607,9 +613,10 @@ static int check_image(const struct mr_index_file *file, int out)
     char digest[MR_INDEX_DIGEST_SIZE];
     mr_index_digest_text(info->digest, digest);
     bool same = info->scheme == file->scheme && info->version_kind == file->kind && info->count == file->objects &&
-                info->total_bytes == file->bytes && info->max_size == file->largest &&
-                info->prefix_count == file->prefixes.count && strcmp(info->bucket, file->bucket) == 0 &&
-                strcmp(info->endpoint, file->endpoint) == 0 && strcmp(digest, file->digest) == 0;
+                mr_index_shard_count(&index) == file->shards && info->total_bytes == file->bytes &&
+                info->max_size == file->largest && info->prefix_count == file->prefixes.count &&
+                strcmp(info->bucket, file->bucket) == 0 && strcmp(info->endpoint, file->endpoint) == 0 &&
+                strcmp(digest, file->digest) == 0;
     for (uint32_t i = 0; same && i < info->prefix_count; i++)
         same = strcmp(mr_index_prefix(&index, i), file->prefixes.items[i]) == 0;
     mr_index_close(&index);

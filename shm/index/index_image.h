@@ -14,6 +14,9 @@
  * sizes and versions: entries x width bytes, to be added to the block's base. crc32c: as crc_mode says. names: each is
  * varint(bytes shared with the name before it), varint(bytes that follow), those bytes. No padding anywhere; nothing
  * is aligned. Little-endian.
+ *
+ * An index of samples (shards.h) has its shards between the last block and the directory. There an entry's version is
+ * its offset in the shard, and its name, the key, is in no order.
  */
 #ifndef MR_SHM_INDEX_INDEX_IMAGE_H
 #define MR_SHM_INDEX_INDEX_IMAGE_H
@@ -25,6 +28,7 @@
 
 #define MR_INDEX_MAGIC        UINT64_C(0x3158444e494c4c4d) /* "MLLINDX1" */
 #define MR_INDEX_IMAGE_FORMAT 1                            /* of the layout below */
+#define MR_INDEX_IMAGE_SHARDS 2                            /* of the same with shards: see struct mr_index_header */
 #define MR_INDEX_BLOCK        64                           /* objects a block: one 64-bit word of bitmap */
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "images are little-endian and read in place");
@@ -40,7 +44,7 @@ struct mr_index_header {
     uint64_t blocks;
     uint64_t strings_bytes; /* the strings follow the header */
     uint64_t data;          /* offset of block 0, which follows the strings */
-    uint64_t directory;     /* offset; follows the last block, and the image ends with it */
+    uint64_t directory;     /* offset; follows the last block or the shards, and the image ends with it */
     int64_t created_wall_ns;
     uint32_t scheme;
     uint32_t version_kind; /* enum mr_index_version_kind */
@@ -48,9 +52,20 @@ struct mr_index_header {
     uint32_t prefix_count;
     uint64_t dropped[8];
     uint8_t digest[MR_INDEX_DIGEST_BYTES];
-    uint64_t reserved[7]; /* 0 */
+    uint64_t shards; /* MR_INDEX_IMAGE_SHARDS: offset of the shards, which follow the last block; else 0 */
+    uint64_t shard_count;
+    uint64_t reserved[5]; /* 0 */
 };
 static_assert(sizeof(struct mr_index_header) == 256, "the header is 256 bytes");
+/* A shard: rows in ascending order of names, then all names, each with its NUL. The entries' versions are offsets. */
+struct mr_index_shard_row {
+    uint64_t first; /* number of its first sample */
+    uint64_t size, version;
+    uint64_t name; /* where its name begins among them */
+    uint64_t name_length;
+};
+static_assert(sizeof(struct mr_index_shard_row) == 40, "rows have no padding");
+
 static_assert(MR_DROP_KINDS <= 8, "dropped kinds fit the header");
 
 enum mr_index_crc_mode { MR_CRC_NONE, MR_CRC_ALL, MR_CRC_SOME, MR_CRC_MODES }; /* SOME: with bitmap, 0 where absent */

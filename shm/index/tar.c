@@ -178,8 +178,7 @@ static enum mr_tar_event take_record(struct mr_tar *tar, bool global, const char
     if (key_length >= sizeof sparse - 1 && memcmp(key, sparse, sizeof sparse - 1) == 0)
         return refuse(tar, "a sparse file: make the archive without --sparse");
     if (global && (path || size))
-        return refuse(tar, "a global pax header gives all members a path or a size, which a range of the archive "
-                           "would not have: make the archive without it");
+        return refuse(tar, "a global pax header with a path or a size: make the archive without it");
     while (path && length > 0 && value[length - 1] == '/') /* as Python's tarfile */
         length--;
     return path ? set_name(tar, value, length) : size ? set_size(tar, value, length) : MR_TAR_MEMBER;

@@ -10,6 +10,7 @@
 #include "shm/base/clock.h"
 #include "shm/index/index.h"
 #include "shm/index/index_build.h"
+#include "shm/index/shards.h"
 
 /* What an accepted entry may look like, whatever the bytes were. */
 static void check(const struct mr_index_entry *entry, const char *name)
@@ -80,6 +81,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             memcmp(name, it.name, entry.name_length) != 0 || same.size != entry.size)
             abort();
     }
+    struct mr_index_shard shard;
+    struct mr_index_range range;
+    for (uint64_t n = 0; n < mr_index_shard_count(&index) && n < 64; n++)
+        if (mr_index_shard(&index, n, &shard) == 0 &&
+            (strlen(shard.name) != shard.name_length || shard.first + shard.count > index.info.count))
+            abort();
+    for (uint64_t i = 0; i < 20; i++)
+        if (mr_index_locate(&index, mr_mix64(i) % (index.info.count + 1), &entry, name, &range) == 0 &&
+            (range.offset > range.object_size || entry.size > range.object_size - range.offset))
+            abort();
     uint64_t found;
     for (uint64_t i = 0; i < 20; i++) {
         if (mr_index_get(&index, mr_mix64(i) % (index.info.count + 1), &entry, name) == 0) {
@@ -94,7 +105,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     return 0;
 }
 
-#define SEEDS 6
+#define SEEDS  6 /* of objects */
+#define SHARDS 3 /* of the last one */
 
 /* Seed n: `count` objects; the last one has the longest names there are, alike but for their ends. */
 size_t mr_fuzz_seed(unsigned n, uint8_t **data)
@@ -104,10 +116,18 @@ size_t mr_fuzz_seed(unsigned n, uint8_t **data)
     static const char *const prefixes[] = {"train/", "val/"};
     const struct mr_index_source source = {
         .scheme = MR_SCHEME_GS, .bucket = "b", .endpoint = "http://x", .prefixes = prefixes, .prefix_count = n % 3};
-    if (n >= SEEDS)
+    if (n > SEEDS)
         return 0;
     struct mr_index_builder *b = mr_index_builder_new(&source, -1);
-    for (unsigned i = 0; i < counts[n]; i++) {
+    for (unsigned i = 0; n == SEEDS && i < SHARDS * 40; i++) {
+        char name[64], key[64];
+        snprintf(name, sizeof name, "train/%u.tar", i / 40);
+        snprintf(key, sizeof key, "%llx", (unsigned long long)mr_mix64(i));
+        if ((i % 40 == 0 && mr_index_builder_shard(b, name, strlen(name), 100000, i) != 0) ||
+            mr_index_builder_sample(b, key, strlen(key), i % 40 * 1000, 512 + i, i, i % 2) != 0)
+            abort();
+    }
+    for (unsigned i = 0; n < SEEDS && i < counts[n]; i++) {
         char name[MR_INDEX_NAME_SIZE];
         int l = snprintf(name, sizeof(name), "train/%0*u", digits[n], i);
         if (mr_index_builder_add(b, name, (size_t)l, mr_mix64(i) % 100000, mr_mix64(i), i, n == 2 || i % 2) != 0)

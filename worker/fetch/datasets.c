@@ -11,23 +11,25 @@ struct mr_open_dataset *mr_datasets_find(struct mr_datasets *datasets, uint64_t 
     return id < MR_DATASETS_MAX && datasets->items[id].open ? &datasets->items[id] : NULL;
 }
 
-int mr_datasets_locate(struct mr_datasets *datasets, const struct mr_request *request, struct mr_index_entry *entry,
-                       char *name, uint64_t *bytes)
+int mr_datasets_locate(struct mr_datasets *datasets, const struct mr_request *request, char *name,
+                       struct mr_located *found)
 {
+    struct mr_index_entry *entry = &found->entry;
     struct mr_open_dataset *ds = mr_datasets_find(datasets, request->dataset);
     if (!ds) {
         mr_error_set(MR_E_PROTOCOL, "a ticket asks for data set %" PRIu32 ", which this worker was never given",
                      request->dataset);
         return -1;
     }
-    if (mr_index_get(&ds->index, request->object, entry, name) != 0)
+    if (mr_index_locate(&ds->index, request->object, entry, name, &found->range) != 0)
         return -1;
     if (request->offset > entry->size || request->length > entry->size - request->offset) {
         mr_error_set(MR_E_USAGE, "bytes %" PRIu64 " to %" PRIu64 " are not within an object of %" PRIu64 " bytes",
                      request->offset, request->offset + request->length, entry->size);
         return -1;
     }
-    *bytes = request->length ? request->length : entry->size - request->offset;
+    found->offset = found->range.offset + request->offset;
+    found->bytes = request->length ? request->length : entry->size - request->offset;
     return 0;
 }
 
@@ -59,7 +61,7 @@ static int open_choice(struct mr_datasets *datasets, struct mr_open_dataset *ds,
     struct mr_compose_choice_options options = {
         .net = datasets->net, .link = datasets->link, .store = ds->store, .info = &ds->index.info, .dataset = id};
     bool list_soon = datasets->link->slot == 0 && datasets->net->config->fetch.compose != MR_COMPOSE_NEVER;
-    if (uri->scheme != MR_SCHEME_GS || ds->for_reader)
+    if (uri->scheme != MR_SCHEME_GS || ds->for_reader || mr_index_shard_count(&ds->index) > 0)
         return 0;
     options.bucket =
         mr_temporaries_bucket(datasets->temporaries, ds->store, ds->index.info.endpoint, uri->bucket, list_soon);

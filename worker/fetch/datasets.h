@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "shm/index/index.h"
+#include "shm/index/shards.h"
 #include "shm/ring/board.h"
 #include "shm/ring/lane.h"
 #include "worker/fetch/compose_choice.h"
@@ -33,12 +34,15 @@ int mr_datasets_add(struct mr_datasets *datasets, struct mr_msg_in *msg);
 int mr_datasets_drop(struct mr_datasets *datasets, const struct mr_msg_in *msg);
 /* NULL: this worker was never given it. */
 struct mr_open_dataset *mr_datasets_find(struct mr_datasets *datasets, uint64_t id);
-/*
- * The bytes that a request stands for, checked against the index. name: a buffer of MR_INDEX_NAME_SIZE, or NULL. 0, or
- * -1 with mr_error.
- */
-int mr_datasets_locate(struct mr_datasets *datasets, const struct mr_request *request, struct mr_index_entry *entry,
-                       char *name, uint64_t *bytes);
+/* The bytes that a request stands for. */
+struct mr_located {
+    struct mr_index_entry entry; /* size and crc32c: of the sample, or of the whole object; version: the object's */
+    struct mr_index_range range; /* of the entry in the object */
+    uint64_t offset, bytes;      /* what is wanted of the object */
+};
+/* Checked against the index. name: a buffer of MR_INDEX_NAME_SIZE for the object's, or NULL. 0, or -1 with mr_error. */
+int mr_datasets_locate(struct mr_datasets *datasets, const struct mr_request *request, char *name,
+                       struct mr_located *found);
 /* May both be of one composed object now? */
 bool mr_datasets_may_join(struct mr_datasets *datasets, const struct mr_request *first, const struct mr_request *next);
 /* Does any of them compose now? */

@@ -35,8 +35,11 @@ static struct fetch_worker *worker_of(struct mr_role *role)
 static int size_of_request(void *arg, const struct mr_request *request, uint64_t *bytes)
 {
     struct fetch_worker *f = arg;
-    struct mr_index_entry entry;
-    return mr_datasets_locate(&f->datasets, request, &entry, NULL, bytes);
+    struct mr_located found;
+    if (mr_datasets_locate(&f->datasets, request, NULL, &found) != 0)
+        return -1;
+    *bytes = found.bytes;
+    return 0;
 }
 
 static bool join_requests(void *arg, const struct mr_request *first, const struct mr_request *next)

@@ -1,5 +1,6 @@
 #include "worker/fetch/job.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -107,9 +108,25 @@ static void piece_ended(struct piece *piece)
     piece->job->jobs->in_flight--;
 }
 
-static void piece_failed(struct piece *piece, enum mr_code code, const char *text)
+/* A sample is named by its key and its place: the text names the shard. */
+static void name_sample(const struct piece *piece, const char *text, char *out, size_t size)
+{
+    const struct mr_open_dataset *ds = piece->job->dataset;
+    char key[MR_INDEX_NAME_SIZE];
+    struct mr_index_entry entry;
+    if (ds && mr_index_shard_count(&ds->index) > 0 &&
+        mr_index_get(&ds->index, piece->claim.request.object, &entry, key) == 0)
+        snprintf(out, size, "sample %.200s, which begins at byte %llu of its shard: %s", key,
+                 (unsigned long long)entry.version, text);
+    else
+        snprintf(out, size, "%s", text);
+}
+
+static void piece_failed(struct piece *piece, enum mr_code code, const char *why)
 {
     struct mr_jobs *jobs = piece->job->jobs;
+    char text[1000];
+    name_sample(piece, why, text, sizeof text);
     mr_log_warning("%s", text);
     mr_counter_add(jobs->counters, MR_WC_FAILED, 1);
     mr_producer_fail(jobs->producer, &piece->claim, code, text);
@@ -123,6 +140,8 @@ static void arrived(void *arg, const struct mr_transfer_result *result)
     struct piece *piece = arg;
     struct job *job = piece->job;
     if (result->code == MR_OK) {
+        if (!result->verified && mr_index_shard_count(&job->dataset->index) > 0) /* the engine counts whole objects */
+            mr_counter_add(job->jobs->counters, MR_WC_UNVERIFIED, 1);
         mr_producer_publish(job->jobs->producer, &piece->claim, piece->claim.bytes, result->generation, result->crc32c,
                             (result->verified ? 0 : MR_DESC_UNVERIFIED) | (result->gzip ? MR_DESC_GZIP : 0));
         piece_ended(piece);
@@ -135,23 +154,24 @@ static void arrived(void *arg, const struct mr_transfer_result *result)
 static void start_alone(struct piece *piece)
 {
     struct mr_jobs *jobs = piece->job->jobs;
-    uint64_t bytes;
-    if (mr_datasets_locate(jobs->datasets, &piece->claim.request, &piece->entry, jobs->name, &bytes) != 0 ||
-        bytes != piece->claim.bytes) {
+    struct mr_located at;
+    if (mr_datasets_locate(jobs->datasets, &piece->claim.request, jobs->name, &at) != 0 ||
+        at.bytes != piece->claim.bytes) {
         mr_producer_fail(jobs->producer, &piece->claim, mr_error_code(), mr_error_text());
         piece_ended(piece);
         return;
     }
+    piece->entry = at.entry;
     struct mr_transfer_request request = {
         .store = piece->job->dataset->store,
         .name = jobs->name,
-        .name_length = piece->entry.name_length,
-        .generation = piece->entry.version,
-        .size = piece->entry.size,
-        .offset = piece->claim.request.offset,
-        .length = bytes,
-        .crc32c = piece->entry.crc32c,
-        .has_crc32c = bytes == piece->entry.size && piece->entry.has_crc32c,
+        .name_length = at.entry.name_length,
+        .generation = at.entry.version,
+        .size = at.range.object_size,
+        .offset = at.offset,
+        .length = at.bytes,
+        .crc32c = at.entry.crc32c,
+        .has_crc32c = at.bytes == at.entry.size && at.entry.has_crc32c,
         .dest = piece->claim.dest,
     };
     piece->state = PIECE_ALONE;
@@ -302,15 +322,15 @@ static unsigned gather_sources(struct job *job, struct mr_store_name sources[MR_
     for (unsigned i = 0; i < job->count; i++) {
         struct piece *piece = &job->pieces[i];
         if (piece->state == PIECE_SLICE) {
-            uint64_t bytes;
-            if (mr_datasets_locate(jobs->datasets, &piece->claim.request, &piece->entry, jobs->names[count], &bytes) !=
-                0)
+            struct mr_located at;
+            if (mr_datasets_locate(jobs->datasets, &piece->claim.request, jobs->names[count], &at) != 0)
                 return 0; /* alone, each gets its own error */
+            piece->entry = at.entry;
             sources[count] = (struct mr_store_name){.name = jobs->names[count],
                                                     .name_length = piece->entry.name_length,
                                                     .generation = piece->entry.version};
             count++;
-            *total += bytes;
+            *total += at.bytes;
         }
         piece->end = *total;
     }
@@ -392,9 +412,9 @@ void mr_jobs_start(struct mr_jobs *jobs, const struct mr_job *from)
                              "the request was changed after it was posted");
             piece_ended(piece);
         } else if (piece->claim.bytes == 0) { /* nothing to ask the store for */
-            uint64_t bytes;
-            bool known = mr_datasets_locate(jobs->datasets, &piece->claim.request, &piece->entry, NULL, &bytes) == 0;
-            mr_producer_publish(jobs->producer, &piece->claim, 0, known ? piece->entry.version : 0, 0, 0);
+            struct mr_located at;
+            bool known = mr_datasets_locate(jobs->datasets, &piece->claim.request, NULL, &at) == 0;
+            mr_producer_publish(jobs->producer, &piece->claim, 0, known ? at.entry.version : 0, 0, 0);
             mr_counter_add(jobs->counters, MR_WC_OBJECTS, 1);
             piece_ended(piece);
         }

@@ -37,6 +37,8 @@ void mr_index_key(const struct mr_index_identity *identity, char key[MR_INDEX_KE
     mix(&hash, identity->bucket, false);
     for (size_t i = 0; i < identity->prefix_count; i++)
         mix(&hash, identity->prefixes[i], false);
+    if (identity->shards)
+        mix(&hash, "shards", false);
     for (size_t i = 0; i < identity->exclude_classes->count; i++) { /* in any order */
         uint64_t one = UINT64_C(0xcbf29ce484222325);
         mix(&one, identity->exclude_classes->items[i], true);
@@ -74,6 +76,12 @@ int mr_index_identity_check(const struct mr_index_identity *identity, const stru
     if (strcmp(file->endpoint, identity->endpoint) != 0) {
         mr_error_set(MR_E_USAGE, "it was listed at the endpoint \"%s\", and the data set is at \"%s\"", file->endpoint,
                      identity->endpoint);
+        return -1;
+    }
+    if (identity->shards != (file->shards > 0)) {
+        mr_error_set(MR_E_USAGE, "it is of %s, and the data set of %s",
+                     file->shards > 0 ? "samples in tar shards" : "whole objects",
+                     identity->shards ? "samples in tar shards" : "whole objects");
         return -1;
     }
     if (identity->prefix_count == 0)
@@ -179,6 +187,26 @@ int mr_index_cache_find(const struct mr_config *config, const char *key, const c
     if (best < 0)
         mr_error_set(MR_E_NOT_FOUND, "it is not in the cache %s", path);
     return best;
+}
+
+void mr_index_cache_each_of_shards(const struct mr_config *config, const struct mr_index_identity *identity,
+                                   void (*use)(void *arg, const struct mr_index_file *file, int fd), void *arg)
+{
+    char path[PATH_MAX];
+    DIR *dir = mr_index_cache_folder(config, path) == 0 ? opendir(path) : NULL;
+    for (struct dirent *entry; dir && (entry = readdir(dir));) {
+        struct mr_index_file file;
+        int fd = has_suffix(entry->d_name, MR_INDEX_FILE_SUFFIX) ? open_entry(dirfd(dir), entry->d_name, &file) : -1;
+        if (fd < 0)
+            continue;
+        if (file.shards > 0 && file.scheme == identity->scheme && strcmp(file.bucket, identity->bucket) == 0 &&
+            strcmp(file.endpoint, identity->endpoint) == 0)
+            use(arg, &file, fd);
+        mr_index_file_close(&file);
+        close(fd);
+    }
+    if (dir)
+        closedir(dir);
 }
 
 /* ---- bounds ---- */

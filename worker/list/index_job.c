@@ -8,6 +8,7 @@
 #include "shm/base/error.h"
 #include "shm/base/log.h"
 #include "shm/index/index_build.h"
+#include "shm/index/shards.h"
 #include "worker/list/index_load.h"
 
 #define URIS_MAX 4096u
@@ -36,9 +37,10 @@ static int read_want(struct request *r, struct mr_link *link, struct mr_net *net
 {
     const char *const *uris;
     size_t count;
-    bool names;
+    bool names, shards;
     if (mr_msg_get_strs(msg, "uris", &uris, &count) != 0 || mr_msg_get_bool(msg, "names", &names) != 0 ||
-        mr_msg_get_str(msg, "place", &r->want.place) != 0 || mr_msg_get_str(msg, "digest", &r->want.digest) != 0 ||
+        mr_msg_get_bool(msg, "shards", &shards) != 0 || mr_msg_get_str(msg, "place", &r->want.place) != 0 ||
+        mr_msg_get_str(msg, "digest", &r->want.digest) != 0 ||
         mr_msg_get_u64(msg, "max_age_s", &r->want.max_age_s) != 0)
         return -1;
     if (count == 0 || count > URIS_MAX) {
@@ -58,6 +60,7 @@ static int read_want(struct request *r, struct mr_link *link, struct mr_net *net
         .bucket = r->uris[0].bucket,
         .prefixes = r->prefixes,
         .prefix_count = names ? 0 : count,
+        .shards = shards,
         .exclude_classes = &link->config.list.exclude_classes,
     };
     return 0;
@@ -132,7 +135,7 @@ static int add_ranges(struct mr_index_job *job, struct mr_msg_in *msg)
 }
 
 /* All ranges into one image. The prefixes of the source are those of the ranges, each once. */
-static int build(const struct mr_index_job *job, int fd)
+static int build(const struct mr_index_job *job, const struct request *r, int fd)
 {
     uint32_t prefix_count = 0;
     int64_t created = INT64_MAX;
@@ -146,14 +149,15 @@ static int build(const struct mr_index_job *job, int fd)
         if (job->ranges[i].info.created_wall_ns < created)
             created = job->ranges[i].info.created_wall_ns;
     }
+    const struct mr_index_identity *identity = &r->want.identity; /* a list of shards is known by its patterns */
     const struct mr_index_info *first = &job->ranges[0].info;
     struct mr_index_source source = {
         .scheme = first->scheme,
         .version_kind = first->version_kind,
         .bucket = first->bucket,
         .endpoint = first->endpoint,
-        .prefixes = prefixes,
-        .prefix_count = prefix_count,
+        .prefixes = identity->shards ? identity->prefixes : prefixes,
+        .prefix_count = identity->shards ? (uint32_t)identity->prefix_count : prefix_count,
         .created_wall_ns = created,
     };
     struct mr_index_builder *builder = mr_index_builder_new(&source, fd);
@@ -177,11 +181,25 @@ static int publish(const struct request *r, int fd, int out, struct mr_index_fou
     return rc;
 }
 
+static int check_shards(const struct request *r, int fd)
+{
+    struct mr_index index;
+    if (mr_index_map(&index, fd) != 0)
+        return -1;
+    bool some = mr_index_shard_count(&index) > 0;
+    mr_index_close(&index);
+    if (some)
+        return 0;
+    mr_error_set(MR_E_NOT_FOUND, "no name under %s://%s/%.200s ends in .tar: there are no shards",
+                 mr_scheme_name(r->want.identity.scheme), r->want.identity.bucket, r->uris[0].key);
+    return -1;
+}
+
 static int concat_all(const struct mr_index_job *job, struct mr_link *link, const struct request *r)
 {
     struct mr_index_found found = {0};
     int fd = mr_index_memfd(), other = -1, rc = -1;
-    if (fd < 0 || build(job, fd) != 0)
+    if (fd < 0 || build(job, r, fd) != 0 || (r->want.identity.shards && check_shards(r, fd) != 0))
         goto failed;
     if (r->want.place[0] != '\0') {
         other = mr_index_memfd();

@@ -16,6 +16,7 @@
 #include "worker/list/index_job.h"
 #include "worker/list/index_load.h"
 #include "worker/list/names.h"
+#include "worker/list/shards.h"
 #include "worker/list/split.h"
 #include "worker/role.h"
 
@@ -39,6 +40,9 @@ struct range {
     struct mr_names names;     /* an explicit list instead of a range */
     size_t next_name, waiting; /* names asked for, answers outstanding */
     struct name_look_up *look_ups;
+    struct mr_shards *shards; /* the names are tar shards, whose samples are wanted; NULL: they are objects */
+    struct mr_index_source source;
+    const char *prefix; /* the source's */
 };
 
 struct name_look_up {
@@ -68,6 +72,7 @@ static void range_close(struct lister *l)
     for (size_t i = 0; r->look_ups && i < r->next_name; i++)
         if (r->look_ups[i].transfer)
             mr_transfer_cancel(l->role.net.engine, r->look_ups[i].transfer);
+    mr_shards_destroy(r->shards);
     mr_index_builder_destroy(r->builder);
     if (r->fd >= 0)
         close(r->fd);
@@ -104,12 +109,12 @@ static int send_page(struct lister *l)
         return -1;
     mr_msg_put_u64(msg, "range", r->id);
     mr_msg_put_u64(msg, "objects", mr_index_builder_count(r->builder));
-    mr_msg_put_u64(msg, "pages", r->pages);
+    mr_msg_put_u64(msg, "pages", r->pages + (r->shards ? mr_shards_counts(r->shards)->requests : 0));
     mr_msg_put_str(msg, "last", r->last ? r->last : "");
     return mr_msg_send(l->role.link.socket, msg);
 }
 
-static int range_done(struct lister *l)
+static int finish_range(struct lister *l)
 {
     struct range *r = &l->range;
     uint64_t objects = mr_index_builder_count(r->builder);
@@ -127,6 +132,43 @@ static int range_done(struct lister *l)
     int rc = mr_msg_send(l->role.link.socket, msg);
     range_close(l);
     return rc;
+}
+
+/* ---- shards ---- */
+
+static void shards_read(void *arg, bool done, bool failed)
+{
+    struct lister *l = arg;
+    struct range *r = &l->range;
+    const struct mr_shards_counts *counts = mr_shards_counts(r->shards);
+    r->bytes = counts->bytes;
+    r->largest = counts->largest;
+    mr_role_count_operations(&l->role);
+    if (failed || send_page(l) != 0 || (done && finish_range(l) != 0))
+        range_failed(l);
+}
+
+/* All names are there: done, or the samples of the shards are read. */
+static int range_done(struct lister *l)
+{
+    struct range *r = &l->range;
+    if (!r->shards)
+        return finish_range(l);
+    const struct mr_index_identity identity = {
+        .scheme = r->source.scheme, .endpoint = r->source.endpoint, .bucket = r->source.bucket};
+    int rc = mr_shards_start(r->shards, &identity, &l->role.link.config);
+    if (rc == 1)
+        shards_read(l, true, false);
+    return rc < 0 ? -1 : 0;
+}
+
+/* A name of the listing, which is a shard or none. */
+static int add_shard(struct lister *l, const struct mr_store_item *item)
+{
+    bool is_shard;
+    if (mr_shards_is_one(item->name, &is_shard) != 0)
+        return -1;
+    return is_shard ? mr_shards_add(l->range.shards, item->name, item->size, item->generation) : 0;
 }
 
 /* ---- pages of a range ---- */
@@ -162,6 +204,8 @@ static int add_item(struct lister *l, const struct mr_store_item *item)
         drop(l, MR_DROP_CLASS, 1);
         return 0;
     }
+    if (r->shards)
+        return add_shard(l, item);
     r->bytes += item->size;
     if (item->size > r->largest)
         r->largest = item->size;
@@ -288,6 +332,10 @@ static int names_done(struct lister *l)
     struct range *r = &l->range;
     for (size_t i = 0; i < r->names.count; i++) {
         const struct name_look_up *found = &r->look_ups[i];
+        if (r->shards && mr_shards_add(r->shards, r->names.names[i], found->size, found->generation) != 0)
+            return -1;
+        if (r->shards)
+            continue;
         r->bytes += found->size;
         if (found->size > r->largest)
             r->largest = found->size;
@@ -365,10 +413,10 @@ static int open_range(struct lister *l, struct mr_msg_in *msg)
 {
     struct range *r = &l->range;
     const char *uri, *start, *end;
-    bool has_end;
-    if (mr_msg_get_str(msg, "uri", &uri) != 0 || mr_msg_get_str(msg, "start", &start) != 0 ||
-        mr_msg_get_str(msg, "end", &end) != 0 || mr_msg_get_bool(msg, "has_end", &has_end) != 0 ||
-        mr_uri_init(&r->uri, uri) != 0)
+    bool has_end, shards;
+    if (mr_msg_get_bool(msg, "shards", &shards) != 0 || mr_msg_get_str(msg, "uri", &uri) != 0 ||
+        mr_msg_get_str(msg, "start", &start) != 0 || mr_msg_get_str(msg, "end", &end) != 0 ||
+        mr_msg_get_bool(msg, "has_end", &has_end) != 0 || mr_uri_init(&r->uri, uri) != 0)
         return -1;
     r->start = start[0] ? strdup(start) : NULL;
     r->end = has_end ? strdup(end) : NULL;
@@ -382,18 +430,27 @@ static int open_range(struct lister *l, struct mr_msg_in *msg)
     r->fd = mr_index_memfd();
     if (r->fd < 0)
         return -1;
-    const char *prefix = r->uri.key;
-    struct mr_index_source source = {
+    r->prefix = r->uri.key;
+    r->source = (struct mr_index_source){
         .scheme = r->uri.scheme,
         .version_kind = version_of(r->uri.scheme),
         .bucket = r->uri.bucket,
         .endpoint = mr_index_endpoint(&l->role.link.config, r->uri.scheme),
-        .prefixes = &prefix,
+        .prefixes = &r->prefix,
         .prefix_count = msg->fd_count > 0 ? 0 : 1, /* an explicit list has none */
         .created_wall_ns = mr_clock_wall_ns(),
     };
-    r->builder = mr_index_builder_new(&source, r->fd);
-    return r->builder ? 0 : -1;
+    r->builder = mr_index_builder_new(&r->source, r->fd);
+    if (!r->builder || !shards)
+        return r->builder ? 0 : -1;
+    const struct mr_shards_options options = {.net = &l->role.net,
+                                              .store = r->store,
+                                              .builder = r->builder,
+                                              .source = &r->source,
+                                              .progress = shards_read,
+                                              .arg = l};
+    r->shards = mr_shards_new(&options);
+    return r->shards ? 0 : -1;
 }
 
 static int take_range(struct lister *l, struct mr_msg_in *msg)

@@ -220,9 +220,9 @@ START_TEST(what_is_refused_says_what_it_is)
     static const struct {
         const char *bytes, *words;
     } other[] = {
-        {"\x1f\x8b\x08", "compressed (gzip)"}, {"\x28\xb5\x2f\xfd", "compressed (zstd)"},
-        {"BZh9", "compressed (bzip2)"},        {"\xfd\x37zXZ", "compressed (xz)"},
-        {"\x04\x22\x4d\x18", "(lz4)"},         {"PK\x03\x04", "a zip archive"},
+        {"\x1f\x8b\x08", "it is compressed (gzip)"},    {"\x28\xb5\x2f\xfd", "it is compressed (zstd)"},
+        {"BZh9", "it is compressed (bzip2)"},           {"\xfd\x37zXZ", "it is compressed (xz)"},
+        {"\x04\x22\x4d\x18", "it is compressed (lz4)"}, {"PK\x03\x04", "it is a zip archive"},
     };
     for (size_t i = 0; i < sizeof other / sizeof other[0]; i++) {
         setup();
@@ -239,7 +239,7 @@ START_TEST(what_is_refused_says_what_it_is)
     expect_error(MR_E_USAGE, "a sparse file: make the archive without --sparse");
     setup();
     add_text("g", 'g', "11 size=12\n");
-    expect_error(MR_E_USAGE, "a global pax header gives all members a path or a size");
+    expect_error(MR_E_USAGE, "a global pax header with a path or a size: make the archive without it");
     setup();
     add("x", 'x', NULL, MR_TAR_EXTENDED_MAX + 1);
     expect_error(MR_E_USAGE, "a pax header of 131073 bytes: more than 131072 are not read");
