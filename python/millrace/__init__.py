@@ -16,6 +16,7 @@ from ._iterable import IterableDataset
 from ._map import MapDataset
 from ._measure import measure
 from ._ring import Lease
+from ._sample import Sample
 
 if TYPE_CHECKING:
     from . import checkpoint as checkpoint
@@ -33,6 +34,7 @@ __all__ = [
     "IterableDataset",
     "Lease",
     "MapDataset",
+    "Sample",
     "SupervisorGone",
     "measure",
 ]

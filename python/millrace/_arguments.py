@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
+import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 TAILS = ("short", "drop", "pad")
 POLICIES = ("raise", "skip", "replace")
+FORMATS = ("objects", "tar")
 MAX_BATCH = 1 << 26
 MAX_SEED = (1 << 64) - 1
 MAX_WINDOW = 65536
@@ -72,16 +74,30 @@ def rank_pair(rank: Any, world_size: Any) -> tuple[int | None, int | None]:
     return integer("rank", rank, 0, world - 1), world
 
 
-def uris(source: Any) -> tuple[str, ...]:
-    """A URI or several, each as the supervisor wants it."""
+def uris(source: Any, shards: bool = False) -> tuple[str, ...]:
+    """A URI or several, each as the supervisor wants it. shards: those that end in ".tar" may be several in one."""
     if isinstance(source, (str, os.PathLike)):
         source = (source,)
     if not isinstance(source, Iterable):
         raise TypeError(f"a data set is named by a URI, several URIs, or a name, not by {type(source).__name__}")
-    found = tuple(_uri(each) for each in source)
+    found = tuple(_uri(part) for each in source for part in (_shards(each) if shards else (each,)))
     if not found:
         raise ValueError("a data set needs at least one URI")
     return found
+
+
+def _shards(value: Any) -> tuple[Any, ...]:
+    """What "a.tar::b.tar" joins, with the values of ${VARIABLES}; the supervisor knows what braces stand for."""
+    if not isinstance(value, str) or not value.endswith(".tar"):
+        return (value,)
+    return tuple(re.sub(r"\$\{(\w+)\}", _variable, part) for part in value.split("::"))
+
+
+def _variable(match: re.Match[str]) -> str:
+    value = os.environ.get(match[1])
+    if value is None:
+        raise ValueError(f"{match[0]} in the name of a shard: there is no environment variable {match[1]}")
+    return value
 
 
 def _uri(value: Any) -> str:

@@ -75,13 +75,16 @@ class Loop(NamedTuple):
 class Source:
     """A data set as the supervisor knows it. Pickles without a connection; each process makes its own."""
 
-    def __init__(self, connection: Connection, name: str | None, uris: tuple[str, ...], objects: bool = False) -> None:
+    def __init__(
+        self, connection: Connection, name: str | None, uris: tuple[str, ...], objects: bool = False, format: str = ""
+    ) -> None:
         self._connection: Connection | None = connection
         self._path = connection.path
         self._run = connection.client.run_id
-        self._name, self._uris, self._objects = name, uris, objects
+        self._name, self._uris, self._objects, self._format = name, uris, objects, format
         self._number, tail, on_error = self._open(connection, uris)
         self._listed = self._number  # the present listing, whatever is read
+        self._samples: bool | None = None
         self._digest: str | None = None  # the listing that is read, where it is another one
         # The defaults of the TOML for a reader that names none; enums of shm/control/config.h.
         self.tail, self.on_error = TAILS[tail], POLICIES[on_error]
@@ -96,10 +99,10 @@ class Source:
 
     def _open(self, connection: Connection, uris: Iterable[str]) -> tuple[int, int, int]:
         if self._objects:
-            return open_objects(connection.client, uris)
+            return open_objects(connection.client, uris, self._format)
         if self._name is not None:
-            return connection.client.open_dataset(name=self._name)
-        return connection.client.open_dataset(uris=tuple(uris))
+            return connection.client.open_dataset(name=self._name, format=self._format)
+        return connection.client.open_dataset(uris=tuple(uris), format=self._format)
 
     def connection(self) -> Connection:
         """This process's connection. After a fork or unpickling it is made here."""
@@ -126,6 +129,12 @@ class Source:
             return known
         self._wait(connection, self._number)
         return connection.indexes.setdefault(self._number, connection.client.index(self._number))
+
+    def is_samples(self) -> bool:
+        """Whether the entries are samples of tar shards. Waits for the listing."""
+        if self._samples is None:
+            self._samples = self.index().shards > 0
+        return self._samples
 
     def _wait(self, connection: Connection, number: int) -> None:
         progress = ListingProgress(str(self))
@@ -211,11 +220,11 @@ class Source:
         )
 
 
-def open_objects(client: Client, uris: Iterable[str]) -> tuple[int, int, int]:
+def open_objects(client: Client, uris: Iterable[str], format: str = "") -> tuple[int, int, int]:
     """Opens an explicit list, handed over as a file of lines."""
     fd = write_names(uris)
     try:
-        return client.open_dataset(names_fd=fd)
+        return client.open_dataset(names_fd=fd, format=format)
     finally:
         os.close(fd)
 

@@ -8,7 +8,8 @@ from typing import Any, ClassVar, TypeVar, cast
 from . import _arguments, _torch
 from ._connection import Source
 from ._gzip import Decompress
-from ._ring import Index
+from ._ring import Index, Lease
+from ._sample import Sample
 from ._stream import Transform
 from ._supervisor import connection
 
@@ -46,6 +47,7 @@ class Dataset(Reported):
         window: int | None,
         writable: bool,
         decompress: bool,
+        format: str | None,
     ) -> None:
         self._transform: Transform = _arguments.function("transform", transform)
         self._decompress = _arguments.boolean("decompress", decompress)
@@ -54,15 +56,16 @@ class Dataset(Reported):
         policy = on_error if on_error is None else _arguments.choice("on_error", on_error, _arguments.POLICIES)
         self._window = _arguments.window(window)
         self._writable = _arguments.boolean("writable", writable)
+        chosen = "" if format is None else _arguments.choice("format", format, _arguments.FORMATS)
         if isinstance(source, Source):
             self._source = source
         elif isinstance(source, _Objects):
-            self._source = Source(connection(), None, source.uris, objects=True)
+            self._source = Source(connection(), None, source.uris, objects=True, format=chosen)
         elif _arguments.is_name(source):
-            self._source = Source(connection(), source, ())
+            self._source = Source(connection(), source, (), format=chosen)
         else:
-            uris = _arguments.uris(source)
-            self._source = Source(connection(), None, uris)
+            uris = _arguments.uris(source, chosen != "objects")
+            self._source = Source(connection(), None, uris, format=chosen)
         self._on_error = policy or self._source.on_error
 
     @classmethod
@@ -79,6 +82,15 @@ class Dataset(Reported):
     def digest(self) -> str:
         """64 hex digits that are equal exactly for equal listings. Waits for the listing."""
         return self._source.index().digest
+
+    def _delivered(self, lease: Lease) -> Any:
+        """What a transform gets, through the transform."""
+        if not self._source.is_samples():
+            return lease if self._transform is None else self._transform(lease)
+        if self._decompress:
+            raise ValueError("decompress=True is for whole objects: a transform decompresses members of a shard")
+        sample = Sample.of(lease)
+        return sample if self._transform is None else self._transform(sample)
 
     def __repr__(self) -> str:
         return f"<millrace.{type(self).__name__} {self._source}>"

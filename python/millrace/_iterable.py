@@ -23,7 +23,8 @@ class IterableDataset(Dataset):
     """The objects under a URI, in an order that depends on (digest, seed, epoch) alone.
 
     source: a URI ("gs://bucket/prefix/"), several, a folder, or a name in the TOML. Returns at once; `len`, `.objects`
-    and iteration wait for the listing. transform gets a Lease and runs where the data set is iterated. tail is "short",
+    and iteration wait for the listing. A URI that ends in ".tar", or format="tar", names shards, whose samples are what
+    is read. transform gets a Lease, or a Sample, and runs where the data set is iterated. tail is "short",
     "drop" or "pad", on_error "raise", "skip" or "replace"; without them a name's are those of the TOML, else the first.
 
     Give it to millrace.DataLoader, use `.batches(n)` without torch, or iterate it: with batch_size it yields the
@@ -48,6 +49,7 @@ class IterableDataset(Dataset):
         window: int | None = None,
         writable: bool = False,
         decompress: bool = False,
+        format: str | None = None,
     ) -> None:
         self._shuffle = _arguments.boolean("shuffle", shuffle)
         seed = _arguments.integer("seed", seed, 0, _arguments.MAX_SEED)
@@ -56,7 +58,7 @@ class IterableDataset(Dataset):
         chosen_tail = _arguments.tail(tail, drop_last)
         self._progress = Progress(seed)
         self._key = uuid.uuid4().hex  # under which the main process hands the epoch to the workers of a bare DataLoader
-        super().__init__(source, transform, on_error, window, writable, decompress)
+        super().__init__(source, transform, on_error, window, writable, decompress, format)
         self._tail = chosen_tail or self._source.tail
 
     def __len__(self) -> int:
@@ -131,7 +133,8 @@ class IterableDataset(Dataset):
                 "the supervisor has forgotten where this loader stands, and a copy may be old: were hundreds of "
                 "loaders begun at once?"
             )
-        return Stream(lane, self._plan(put or loop, tail), self._transform, self._on_error)
+        transform = self._delivered if self._source.is_samples() else self._transform
+        return Stream(lane, self._plan(put or loop, tail), transform, self._on_error)
 
     def _log_single(self, worker: int) -> None:
         global _logged_single

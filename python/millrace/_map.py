@@ -116,10 +116,11 @@ class MapDataset(Dataset):
         window: int | None = None,
         writable: bool = False,
         decompress: bool = False,
+        format: str | None = None,
     ) -> None:
         self._reader: _Reader | None = None
         self._locks: dict[int, threading.RLock] = {}  # a lane is for one thread at a time
-        super().__init__(source, transform, on_error, window, writable, decompress)
+        super().__init__(source, transform, on_error, window, writable, decompress, format)
 
     def __len__(self) -> int:
         return len(self._source.index())
@@ -238,7 +239,7 @@ class MapDataset(Dataset):
 
     def _open(self, delivery: Lease | Failure) -> Any:
         if isinstance(delivery, Lease):
-            return delivery if self._transform is None else self._transform(delivery)
+            return self._delivered(delivery)
         raise from_code(delivery.code, delivery.text)
 
     def _replacement(self, index: int, cause: Exception) -> Any:

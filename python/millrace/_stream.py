@@ -12,7 +12,7 @@ from ._errors import Error, from_code
 from ._ring import Failure, Lane, Lease, Plan
 
 log = logging.getLogger("millrace")
-Transform = Optional[Callable[[Lease], Any]]
+Transform = Optional[Callable[[Any], Any]]  # of a Lease or a Sample
 
 REPLACEMENTS = 8  # as in shm/index/plan.h
 _REPLACES = 1 << 63  # marks the position of what was fed as a replacement

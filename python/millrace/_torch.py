@@ -7,6 +7,7 @@ from typing import Any
 
 from ._item import Item
 from ._ring import Lease
+from ._sample import Sample
 
 _mixed: dict[tuple[type, str], type] = {}
 
@@ -56,12 +57,12 @@ def mixed(cls: type, base: str) -> type:
 
 
 def register_collate() -> None:
-    """Leases and Items collate to a list."""
+    """Leases, Items and Samples collate to a list."""
     if data_module() is None:
         return
     from torch.utils.data._utils.collate import default_collate_fn_map
 
-    for cls in (Lease, Item):
+    for cls in (Lease, Item, Sample):
         default_collate_fn_map.setdefault(cls, _collate)
 
 

@@ -235,12 +235,12 @@ static const char **texts_of(PyObject *tuple)
 
 static PyObject *client_open_dataset(Client *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"name", "uris", "names_fd", NULL};
-    const char *name = NULL;
+    static char *names[] = {"name", "uris", "names_fd", "format", NULL};
+    const char *name = NULL, *format = "";
     PyObject *uris = NULL;
     int names_fd = -1;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$zO!i:open_dataset", names, &name, &PyTuple_Type, &uris,
-                                     &names_fd))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$zO!is:open_dataset", names, &name, &PyTuple_Type, &uris,
+                                     &names_fd, &format))
         return NULL;
     const char **texts = NULL;
     if (uris && !(texts = texts_of(uris)))
@@ -252,8 +252,8 @@ static PyObject *client_open_dataset(Client *self, PyObject *args, PyObject *kwa
     }
     int rc;
     Py_BEGIN_ALLOW_THREADS
-        rc = mr_client_open_dataset(self->client, name, texts, uris ? (size_t)PyTuple_GET_SIZE(uris) : 0, names_fd,
-                                    &opened);
+        rc = mr_client_open_dataset_as(self->client, name, texts, uris ? (size_t)PyTuple_GET_SIZE(uris) : 0, names_fd,
+                                       format, &opened);
     Py_END_ALLOW_THREADS
     end(self);
     free(texts);
@@ -608,8 +608,8 @@ static PyMethodDef client_methods[] = {
     {"check", (PyCFunction)client_check, METH_NOARGS,
      "SupervisorGone when the supervisor has ended, or gives no sign of life. For those who wait for it."},
     {"open_dataset", (PyCFunction)(void (*)(void))client_open_dataset, METH_VARARGS | METH_KEYWORDS,
-     "open_dataset(*, name=None, uris=None, names_fd=-1) -> (number, tail, on_error). Returns before the listing is "
-     "done."},
+     "open_dataset(*, name=None, uris=None, names_fd=-1, format=\"\") -> (number, tail, on_error). Returns before the "
+     "listing is done."},
     {"open_listing", (PyCFunction)client_open_listing, METH_VARARGS,
      "open_listing(like, digest) -> (number, tail, on_error): the data set `like` with the listing of that digest. "
      "Returns "

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 
 #include "shm/base/error.h"
+#include "shm/base/uri.h"
+#include "shm/index/shards.h"
 
 typedef struct {
     PyObject_HEAD
@@ -63,6 +65,21 @@ PyObject *ring_name(const struct mr_index *index, uint64_t object)
     if (mr_index_get(index, object, &entry, name))
         return ring_raise();
     return PyUnicode_DecodeUTF8(name, entry.name_length, "surrogateescape");
+}
+
+PyObject *ring_url(const struct mr_index *index, uint64_t object)
+{
+    char name[MR_INDEX_NAME_SIZE];
+    struct mr_index_entry entry;
+    struct mr_index_range range;
+    if (mr_index_locate(index, object, &entry, name, &range))
+        return ring_raise();
+    char *url = mr_uri_format(index->info.scheme, index->info.bucket, name);
+    if (!url)
+        return PyErr_NoMemory();
+    PyObject *text = PyUnicode_DecodeUTF8(url, (Py_ssize_t)strlen(url), "surrogateescape");
+    free(url);
+    return text;
 }
 
 /* Index(fd): for tests and tools; data sets get theirs from Client.index. */
@@ -179,6 +196,12 @@ static PyObject *index_max_size(Index *self, void *closure)
     return PyLong_FromUnsignedLongLong(self->shared->index.info.max_size);
 }
 
+static PyObject *index_shards(Index *self, void *closure)
+{
+    (void)closure;
+    return PyLong_FromUnsignedLongLong(mr_index_shard_count(&self->shared->index));
+}
+
 static PyMethodDef index_methods[] = {
     {"find", (PyCFunction)index_find, METH_O, "find(name) -> int: the number of the object; KeyError without one."},
     {NULL, NULL, 0, NULL},
@@ -187,6 +210,7 @@ static PyGetSetDef index_getset[] = {
     {"digest", (getter)index_digest, NULL, "64 hex digits: equal exactly for equal listings", NULL},
     {"total_bytes", (getter)index_total_bytes, NULL, "the sum of all sizes", NULL},
     {"max_size", (getter)index_max_size, NULL, "the size of the largest object", NULL},
+    {"shards", (getter)index_shards, NULL, "tar shards whose samples it has; 0: it is of whole objects", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 static PyType_Slot index_slots[] = {

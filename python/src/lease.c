@@ -183,6 +183,12 @@ static PyObject *lease_get_name(Lease *self, void *closure)
     return ring_name(&self->index->index, self->object);
 }
 
+static PyObject *lease_get_url(Lease *self, void *closure)
+{
+    (void)closure;
+    return ring_url(&self->index->index, self->object);
+}
+
 static PyMethodDef lease_methods[] = {
     {"copy", (PyCFunction)lease_copy, METH_NOARGS,
      "copy() -> Item: the bytes, with .name, .size and .encoding, in private memory."},
@@ -205,7 +211,8 @@ static PyGetSetDef lease_getset[] = {
      "\"gzip\" where the store said so (Content-Encoding) when it gave the bytes, which are the compressed ones; else "
      "\"\", as for an object that came in a composed download",
      NULL},
-    {"name", (getter)lease_get_name, NULL, "the full name of the object, without the bucket", NULL},
+    {"name", (getter)lease_get_name, NULL, "the name of the object, without the bucket; of a sample, its key", NULL},
+    {"url", (getter)lease_get_url, NULL, "the URI of the object, or of the shard that holds the sample", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 static PyMemberDef lease_members[] = {

@@ -159,6 +159,12 @@ static int ring_clear(PyObject *module)
     return 0;
 }
 
+static PyMethodDef ring_methods[] = {
+    {"members", ring_members, METH_O,
+     "members(buffer) -> (key, {suffix: (offset, size)}): where the members of a sample of a tar shard lie."},
+    {NULL, NULL, 0, NULL},
+};
+
 static PyModuleDef_Slot ring_slots[] = {{Py_mod_exec, ring_exec}, {0, NULL}};
 
 static struct PyModuleDef ring_module = {
@@ -166,6 +172,7 @@ static struct PyModuleDef ring_module = {
     .m_name = "millrace._ring",
     .m_doc = "The shared-memory ring, bound for Python. Use the classes of millrace; this module may change.",
     .m_size = sizeof(struct ring_state),
+    .m_methods = ring_methods,
     .m_slots = ring_slots,
     .m_traverse = ring_traverse,
     .m_clear = ring_clear,

@@ -66,6 +66,14 @@ struct ring_index *ring_index_of(struct ring_state *state, PyObject *object);
 PyObject *ring_name(const struct mr_index *index, uint64_t object);
 extern PyType_Spec ring_index_spec;
 
+/* The URI of the object that holds an entry, as str; NULL with an exception. */
+PyObject *ring_url(const struct mr_index *index, uint64_t object);
+
+/* ---- sample.c ---- */
+
+/* members(buffer) -> (key, {suffix: (offset, size)}): the module's function. */
+PyObject *ring_members(PyObject *module, PyObject *buffer);
+
 /* ---- plan.c ---- */
 
 const struct mr_plan *ring_plan_of(struct ring_state *state, PyObject *object);
