@@ -467,10 +467,8 @@ def test_a_suffix_twice_in_one_sample(socket: str, tmp_path: Path) -> None:
             add(tar, name, b"1")
     ds = millrace.MapDataset(f"{tmp_path}/a.tar")
     assert ds[0].key == "a"
-    with pytest.raises(
-        millrace.Error,
-        match=r"a.tar: the sample 'b' cannot be taken apart: b.JPG: its suffix is that of an earlier member of the sample",
-    ):
+    words = "its suffix is that of an earlier member of the sample"
+    with pytest.raises(millrace.Error, match=f"a.tar: the sample 'b' cannot be taken apart: b.JPG: {words}"):
         ds[1]
     rest = millrace.IterableDataset(f"{tmp_path}/a.tar", on_error="skip").batches(3)
     assert [sample.key for batch in rest for sample in batch] == ["a", "c"]
@@ -551,3 +549,46 @@ def test_members_of_bytes_that_are_no_sample() -> None:
     item = millrace.Item(archive.getvalue()[:1024], "a")
     with pytest.raises(millrace.Error, match="the index is of another shard, which has 'a' there"):
         millrace.Sample(item, "z", "file:///x.tar")
+
+
+def page_code(heading: str) -> str:
+    """The first Python block under a heading of docs/shards.md."""
+    page = (Path(__file__).parents[2] / "docs" / "shards.md").read_text()
+    return page.split(f"## {heading}\n", 1)[1].split("```python\n", 1)[1].split("```", 1)[0]
+
+
+def test_decoders_of_the_page(socket: str, tmp_path: Path) -> None:
+    numpy = pytest.importorskip("numpy")
+    image = pytest.importorskip("PIL.Image")
+    jpg, npy = io.BytesIO(), io.BytesIO()
+    image.new("RGB", (3, 2), (200, 0, 0)).save(jpg, "JPEG")
+    numpy.save(npy, numpy.arange(6).reshape(2, 3))
+    members = {"jpg": jpg.getvalue(), "npy": npy.getvalue(), "json": b'{"a": [1, 2]}'}
+    write_shard(tmp_path / "a.tar", [{"__key__": b"k", **members}])
+    asked: list[Any] = []
+
+    class Webdataset:
+        """Stands in for it: it gets a dict of bytes."""
+
+        autodecode: Any
+
+        @staticmethod
+        def imagehandler(spec: str) -> str:
+            return spec
+
+        @staticmethod
+        def Decoder(handlers: list[str]) -> Any:
+            return lambda sample: asked.append((handlers, sample))
+
+    Webdataset.autodecode = Webdataset
+    names = {"io": io, "json": json, "numpy": numpy, "Image": image, "webdataset": Webdataset}
+    exec(page_code("Decoders"), names)
+
+    def through(function: str) -> Any:
+        return millrace.MapDataset(f"{tmp_path}/a.tar", transform=names[function])[0]
+
+    assert through("picture").size == (3, 2)
+    assert through("array").tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert through("labels") == {"a": [1, 2]}
+    through("decoded")
+    assert asked == [(["torchrgb"], {"__key__": "k", "__url__": f"file://{tmp_path}/a.tar", **members})]
