@@ -170,10 +170,10 @@ def gnu_tar(dump: Dump, folder: Path, rng: random.Random) -> int:
         if made.returncode == 0:  # v7 and ustar cannot have every name
             count += compare(dump, path, f"GNU tar, {format}")
     sparse = tree / "hole.bin"
-    with sparse.open("wb") as file:
-        file.truncate(1 << 20)
-        file.seek(1 << 19)
-        file.write(b"x" * 4096)
+    with sparse.open("wb") as hole:
+        hole.truncate(1 << 20)
+        hole.seek(1 << 19)
+        hole.write(b"x" * 4096)
     for format in ("gnu", "pax"):
         path = folder / "sparse.tar"
         subprocess.run(
