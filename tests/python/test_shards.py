@@ -530,7 +530,9 @@ def test_arguments(socket: str, shard: Path, tmp_path: Path) -> None:
 
 
 def test_decompress_is_for_objects(socket: str, shard: Path) -> None:
-    with pytest.raises(ValueError, match="decompress=True is for whole objects: a transform decompresses members"):
+    with pytest.raises(
+        ValueError, match="decompress=True is for whole objects: a transform decompresses members of a shard"
+    ):
         millrace.MapDataset(str(shard), decompress=True)[0]
 
 
