@@ -327,7 +327,8 @@ static int put_loop(struct mr_client_peer *client, struct mr_msg_in *in)
     if (mr_msg_get_str(in, "loop", &key) != 0 || mr_msg_get_u64(in, "epoch", &loop.epoch) != 0 ||
         mr_msg_get_u64(in, "cursor", &loop.cursor) != 0 || mr_msg_get_u64(in, "seed", &loop.seed) != 0 ||
         mr_msg_get_u64(in, "batch", &loop.batch) != 0 || mr_msg_get_u64(in, "world", &loop.world) != 0 ||
-        mr_msg_get_u64(in, "rank", &loop.rank) != 0 || mr_msg_get_u64(in, "flags", &loop.flags) != 0)
+        mr_msg_get_u64(in, "rank", &loop.rank) != 0 || mr_msg_get_u64(in, "block", &loop.block) != 0 ||
+        mr_msg_get_u64(in, "mix", &loop.mix) != 0)
         return -1;
     if (key[0] == '\0' || strlen(key) >= sizeof loop.key) {
         mr_error_set(MR_E_USAGE, "a loop's key has 1 to %zu characters", sizeof loop.key - 1);
@@ -377,7 +378,8 @@ static int open_lane(struct mr_client_peer *client, struct mr_msg_in *in)
         mr_msg_put_u64(out, "batch", loop->batch);
         mr_msg_put_u64(out, "world", loop->world);
         mr_msg_put_u64(out, "rank", loop->rank);
-        mr_msg_put_u64(out, "flags", loop->flags);
+        mr_msg_put_u64(out, "block", loop->block);
+        mr_msg_put_u64(out, "mix", loop->mix);
     }
     mr_msg_put_fd(out, entry->fd);
     uint32_t number = entry->lane.lane;

@@ -38,7 +38,7 @@ struct mr_client_peer {
 /* PUT_LOOP, for the OPEN_LANE of another process. */
 struct mr_kept_loop {
     char key[65];
-    uint64_t epoch, cursor, seed, batch, world, rank, flags;
+    uint64_t epoch, cursor, seed, batch, world, rank, block, mix;
     uint64_t used; /* when, in calls: the oldest one goes */
 };
 

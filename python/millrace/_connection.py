@@ -16,6 +16,7 @@ from ._arguments import MAX_WINDOW, POLICIES, TAILS
 from ._errors import Error, SupervisorGone
 from ._listing import ListingProgress
 from ._ring import Client, Index, Lane, Plan
+from ._shuffle import Shuffle
 
 log = logging.getLogger("millrace")
 
@@ -69,7 +70,8 @@ class Loop(NamedTuple):
     batch: int
     world: int
     rank: int
-    flags: int = 0
+    block: int = 0  # the blocks of a loaded state; 0: the data set's own
+    mix: int = 0
 
 
 class Source:
@@ -203,9 +205,10 @@ class Source:
         name = str(self) if self._digest is None else f"{self}@{self._digest}"
         _agree.agree(name, world, index.digest, len(index))
 
-    def plan(self, loop: Loop, shuffle: bool, tail: str) -> Plan:
+    def plan(self, loop: Loop, shuffle: Shuffle, tail: str) -> Plan:
         self.agree(loop.world)
         index = self.index()
+        block, mix = (loop.block, loop.mix) if loop.block else shuffle.blocks(index)
         return Plan(
             len(index),
             index.digest,
@@ -215,8 +218,10 @@ class Source:
             rank=loop.rank,
             world=loop.world,
             batch=loop.batch,
-            shuffle=shuffle,
+            shuffle=shuffle.on,
             tail=tail,
+            block=block,
+            mix=mix,
         )
 
 

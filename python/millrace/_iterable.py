@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
-from . import _arguments, _torch
+from . import _arguments, _shuffle, _torch
 from ._connection import Loop
 from ._dataset import Dataset
 from ._errors import Error
@@ -26,6 +26,8 @@ class IterableDataset(Dataset):
     and iteration wait for the listing. A URI that ends in ".tar", or format="tar", names shards, whose samples are what
     is read. transform gets a Lease, or a Sample, and runs where the data set is iterated. tail is "short",
     "drop" or "pad", on_error "raise", "skip" or "replace"; without them a name's are those of the TOML, else the first.
+    shuffle="block" shuffles runs of about block_bytes of consecutive objects, and then the samples of each mix_blocks
+    of them.
 
     Give it to millrace.DataLoader, use `.batches(n)` without torch, or iterate it: with batch_size it yields the
     planned batches as lists (what a bare torch DataLoader with batch_size=None passes on), without it single samples.
@@ -38,7 +40,7 @@ class IterableDataset(Dataset):
         source: Any,
         *,
         transform: Transform = None,
-        shuffle: bool = False,
+        shuffle: bool | str = False,
         seed: int = 0,
         batch_size: int | None = None,
         drop_last: bool = False,
@@ -50,8 +52,10 @@ class IterableDataset(Dataset):
         writable: bool = False,
         decompress: bool = False,
         format: str | None = None,
+        block_bytes: int | None = None,
+        mix_blocks: int | None = None,
     ) -> None:
-        self._shuffle = _arguments.boolean("shuffle", shuffle)
+        self._shuffle = _shuffle.of_arguments(shuffle, block_bytes, mix_blocks)
         seed = _arguments.integer("seed", seed, 0, _arguments.MAX_SEED)
         self.batch_size = _arguments.batch_size(batch_size)
         self._rank_arguments = _arguments.rank_pair(rank, world_size)
@@ -106,12 +110,12 @@ class IterableDataset(Dataset):
         self._source.put_loop(self._key, self._loop(self.batch_size or 1))
 
     def state_dict(self) -> dict[str, Any]:
-        """Where `.batches` stands: {digest, seed, epoch, cursor}."""
-        return self._progress.state(self.digest)
+        """Where `.batches` stands: {digest, seed, epoch, cursor}, with shuffle="block" also {block, mix}."""
+        return self._progress.state(self.digest, self._shuffle.blocks(self._source.index()))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The next iteration continues there. The state may be of any number of ranks, and of millrace.DataLoader."""
-        self._progress.load(state, self._source)
+        self._progress.load(state, self._source, self._shuffle.in_blocks)
         self._source.put_loop(self._key, self._loop(self.batch_size or 1))
 
     def _pickled(self) -> dict[str, Any]:
@@ -120,7 +124,8 @@ class IterableDataset(Dataset):
 
     def _loop(self, batch: int) -> Loop:
         rank, world = _arguments.resolve_rank(*self._rank_arguments)
-        return Loop(self._progress.epoch, self._progress.cursor, self._progress.seed, batch, world, rank)
+        at = self._progress
+        return Loop(at.epoch, at.cursor, at.seed, batch, world, rank, *(at.blocks or ()))
 
     def _plan(self, loop: Loop, tail: str | None = None) -> Plan:
         return self._source.plan(loop, self._shuffle, tail or self._tail)

@@ -15,7 +15,7 @@ import torch.utils.data
 from torch.utils.data import default_collate
 from torch.utils.data._utils.collate import default_convert
 
-from . import _arguments, _timing, _torch
+from . import _arguments, _shuffle, _timing, _torch
 from ._connection import Loop
 from ._errors import Error
 from ._iterable import IterableDataset, log_left_out
@@ -23,6 +23,7 @@ from ._map import Announced, MapDataset, announce
 from ._progress import MAX_EPOCH, Progress, listing_of, number
 from ._ring import Plan
 from ._ship import Pool, Shipping, open_batch
+from ._shuffle import Shuffle
 
 log = logging.getLogger("millrace")
 Collate = Callable[[Any], Any]
@@ -47,7 +48,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         self,
         dataset: IterableDataset | MapDataset,
         batch_size: int | None = _MISSING,
-        shuffle: bool | None = None,
+        shuffle: bool | str | None = None,
         sampler: Any = None,
         batch_sampler: Any = None,
         num_workers: int = 0,
@@ -66,6 +67,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         seed: int | None = None,
         rank: int | None = None,
         world_size: int | None = None,
+        block_bytes: int | None = None,
+        mix_blocks: int | None = None,
         **more: Any,
     ) -> None:
         dataset = getattr(dataset, "millrace", dataset)  # a drop-in data set holds one of millrace's
@@ -91,14 +94,16 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         super().__init__(
             cast(Any, dataset),
             batch_size=batch_size,
-            shuffle=None if isinstance(dataset, IterableDataset) else shuffle,
+            shuffle=None if shuffle is None or isinstance(dataset, IterableDataset) else bool(shuffle),
             sampler=sampler,
             batch_sampler=batch_sampler,
             collate_fn=collate_fn,
             drop_last=_arguments.boolean("drop_last", drop_last),
             **workers,
         )
-        order = _Order(batch_size, _arguments.tail(tail, drop_last), shuffle, seed, rank, world_size)
+        order = _Order(
+            batch_size, _arguments.tail(tail, drop_last), shuffle, seed, rank, world_size, block_bytes, mix_blocks
+        )
         self._source = self._source_of(dataset, order, sampler is not None or batch_sampler is not None)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch has issued them once, above
@@ -108,14 +113,14 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         """The source of the batches; ValueError for arguments that do not go together."""
         if isinstance(dataset, IterableDataset):
             refuse(sampled, "a sampler is for a MapDataset")
-            refuse(
-                order.shuffle is not None or order.seed is not None, "shuffle and seed are given to the IterableDataset"
-            )
+            given = (order.shuffle, order.seed, order.block_bytes, order.mix_blocks)
+            refuse(given != (None,) * 4, "shuffle, seed, block_bytes and mix_blocks are given to the IterableDataset")
             refuse(order.has_rank(), "rank and world_size are given to the IterableDataset")
             return _Iterated(dataset, order.batch, order.tail or dataset._tail)
         if not sampled:
             return _Mapped(dataset, order, self.num_workers)
         refuse(order.seed is not None or order.tail is not None, "seed and tail are for the loader's own order")
+        _shuffle_of(order)
         refuse(order.has_rank(), "with a sampler, rank and world_size are the sampler's")
         batches = cast(Any, self).batch_sampler
         return _UserSampled(dataset, self.sampler if batches is None else batches, batches is None, self.num_workers)
@@ -165,13 +170,21 @@ class _Order(NamedTuple):
 
     batch: int | None
     tail: str | None
-    shuffle: bool | None
+    shuffle: bool | str | None
     seed: int | None
     rank: int | None
     world_size: int | None
+    block_bytes: int | None
+    mix_blocks: int | None
 
     def has_rank(self) -> bool:
         return self.rank is not None or self.world_size is not None
+
+
+def _shuffle_of(order: _Order) -> Shuffle:
+    """As torch, it takes for shuffle whatever is true or false."""
+    shuffle = order.shuffle if isinstance(order.shuffle, str) else bool(order.shuffle)
+    return _shuffle.of_arguments(shuffle, order.block_bytes, order.mix_blocks)
 
 
 def _check_dataset(dataset: Any, more: dict[str, Any]) -> None:
@@ -296,7 +309,7 @@ class _Planned(_Source):
         dataset: IterableDataset | MapDataset,
         batch: int | None,
         tail: str,
-        shuffle: bool,
+        shuffle: Shuffle,
         seed: int,
         ranks: tuple[int | None, int | None],
     ) -> None:
@@ -308,7 +321,7 @@ class _Planned(_Source):
     def _loop(self) -> Loop:
         rank, world = _arguments.resolve_rank(*self._ranks)
         at = self.progress
-        return Loop(at.epoch, at.cursor, at.seed, self._batch, world, rank)
+        return Loop(at.epoch, at.cursor, at.seed, self._batch, world, rank, *(at.blocks or ()))
 
     def _new_plan(self) -> Plan:
         return self._dataset._source.plan(self._loop(), self._shuffle, self._tail)
@@ -326,10 +339,10 @@ class _Planned(_Source):
         return self._plan.cursor_after(step)
 
     def state(self) -> dict[str, Any]:
-        return self.progress.state(self._dataset.digest)
+        return self.progress.state(self._dataset.digest, self._shuffle.blocks(self._dataset._source.index()))
 
     def load(self, state: dict[str, Any]) -> None:
-        self.progress.load(state, self._dataset._source)
+        self.progress.load(state, self._dataset._source, self._shuffle.in_blocks)
 
 
 class _Iterated(_Planned):
@@ -372,7 +385,7 @@ class _Mapped(_Planned):
     def __init__(self, dataset: MapDataset, order: _Order, workers: int) -> None:
         seed = _arguments.integer("seed", 0 if order.seed is None else order.seed, 0, _arguments.MAX_SEED)
         ranks = _arguments.rank_pair(order.rank, order.world_size)
-        super().__init__(dataset, order.batch, order.tail or dataset._source.tail, bool(order.shuffle), seed, ranks)
+        super().__init__(dataset, order.batch, order.tail or dataset._source.tail, _shuffle_of(order), seed, ranks)
         self._workers = workers
 
     def loader(self, collate: Collate | None, workers: dict[str, Any], single: bool) -> Any:

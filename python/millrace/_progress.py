@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 from ._arguments import MAX_SEED
 from ._errors import Error
 from ._ring import Index
+from ._shuffle import MAX_BLOCK, MAX_MIX
 
 if TYPE_CHECKING:
     from ._connection import Source
 
 MAX_EPOCH = (1 << 63) - 1
+LIMITS = {"seed": (0, MAX_SEED), "block": (1, MAX_BLOCK), "mix": (1, MAX_MIX)}
 
 
 class Progress:
@@ -26,6 +28,7 @@ class Progress:
         self.seed = seed
         self.epoch = 0
         self.cursor = 0
+        self.blocks: tuple[int, int] | None = None  # (objects of a block, blocks of a mix) of a loaded state
         self.serial = 0  # counts iterations: only the last one may continue
         self._begun = False
 
@@ -56,15 +59,26 @@ class Progress:
         self._begun = False
         self.serial += 1
 
-    def state(self, digest: str) -> dict[str, Any]:
-        return {"digest": digest, "seed": self.seed, "epoch": self.epoch, "cursor": self.cursor}
+    def state(self, digest: str, blocks: tuple[int, int] = (0, 0)) -> dict[str, Any]:
+        """blocks: the data set's own, or (0, 0) where it is not shuffled in blocks."""
+        state = {"digest": digest, "seed": self.seed, "epoch": self.epoch, "cursor": self.cursor}
+        block, mix = self.blocks or blocks
+        return {**state, "block": block, "mix": mix} if block else state
 
-    def load(self, state: dict[str, Any], source: Source) -> None:
+    def load(self, state: dict[str, Any], source: Source, in_blocks: bool = False) -> None:
         seed, epoch, cursor = (number(state, key) for key in ("seed", "epoch", "cursor"))
+        blocks = blocks_of(state)
+        if cursor > 0 and in_blocks != (blocks is not None):
+            with_blocks, without = ("data set", "state") if in_blocks else ("state", "data set")
+            raise ValueError(
+                f"the {with_blocks} has shuffle='block' and the {without} has not: the rest of an epoch needs the "
+                "shuffle that it was begun with"
+            )
         index = listing_of(state, source)
         if cursor > len(index):
             raise ValueError(f"the state's cursor is {cursor}, the data set has {len(index)} objects")
         self.seed, self.epoch, self.cursor = seed, epoch, cursor
+        self.blocks = blocks if in_blocks else None
         self._begun = False
         self.serial += 1
 
@@ -75,10 +89,17 @@ def number(state: dict[str, Any], key: str) -> int:
     if key not in state:
         raise ValueError(f"the state has no {key!r}: it is not one of this kind of loader")
     value = state[key]
-    limit = MAX_SEED if key == "seed" else MAX_EPOCH
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= limit:
-        raise ValueError(f"the state's {key!r} is {value!r}, it must be an integer from 0 to {limit}")
+    least, limit = LIMITS.get(key, (0, MAX_EPOCH))
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= limit:
+        raise ValueError(f"the state's {key!r} is {value!r}, it must be an integer from {least} to {limit}")
     return value
+
+
+def blocks_of(state: dict[str, Any]) -> tuple[int, int] | None:
+    """Of a state with shuffle="block"; None of any other, and of those of versions that had no blocks."""
+    if "block" not in state and "mix" not in state:
+        return None
+    return number(state, "block"), number(state, "mix")
 
 
 def listing_of(state: dict[str, Any], source: Source) -> Index:

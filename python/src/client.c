@@ -427,15 +427,16 @@ static PyObject *client_ready(Client *self, PyObject *ignored)
 static PyObject *client_put_loop(Client *self, PyObject *args)
 {
     const char *key;
-    unsigned long long epoch, cursor, seed;
+    unsigned long long epoch, cursor, seed, block;
     struct mr_loop loop = {0};
-    if (!PyArg_ParseTuple(args, "s(KKKIIII):put_loop", &key, &epoch, &cursor, &seed, &loop.batch, &loop.world,
-                          &loop.rank, &loop.flags) ||
+    if (!PyArg_ParseTuple(args, "s(KKKIIIKI):put_loop", &key, &epoch, &cursor, &seed, &loop.batch, &loop.world,
+                          &loop.rank, &block, &loop.mix) ||
         begin(self))
         return NULL;
     loop.epoch = epoch;
     loop.cursor = cursor;
     loop.seed = seed;
+    loop.block = block;
     int rc;
     Py_BEGIN_ALLOW_THREADS
         rc = mr_client_put_loop(self->client, key, &loop);
@@ -495,8 +496,9 @@ static PyObject *client_open_lane(Client *self, PyObject *args, PyObject *kwargs
         return NULL;
     if (!has_loop)
         return Py_BuildValue("NO", object, Py_None);
-    return Py_BuildValue("N(KKKIIII)", object, (unsigned long long)loop.epoch, (unsigned long long)loop.cursor,
-                         (unsigned long long)loop.seed, loop.batch, loop.world, loop.rank, loop.flags);
+    return Py_BuildValue("N(KKKIIIKI)", object, (unsigned long long)loop.epoch, (unsigned long long)loop.cursor,
+                         (unsigned long long)loop.seed, loop.batch, loop.world, loop.rank,
+                         (unsigned long long)loop.block, loop.mix);
 }
 
 /* ---- checkpoint writers ---- */
@@ -624,7 +626,7 @@ static PyMethodDef client_methods[] = {
     {"index", (PyCFunction)client_index, METH_O, "index(number) -> Index, once the listing is done."},
     {"ready", (PyCFunction)client_ready, METH_NOARGS, "ready() -> bool: the arenas are there, and mapped."},
     {"put_loop", (PyCFunction)client_put_loop, METH_VARARGS,
-     "put_loop(key, (epoch, cursor, seed, batch, world, rank, flags)): what lanes of that key are handed."},
+     "put_loop(key, (epoch, cursor, seed, batch, world, rank, block, mix)): what lanes of that key are handed."},
     {"open_lane", (PyCFunction)(void (*)(void))client_open_lane, METH_VARARGS | METH_KEYWORDS,
      "open_lane(dataset, index, window, least, key=None, *, writable=False, alone=False, parent=0) -> (Lane, loop or "
      "None)."},

@@ -19,14 +19,14 @@ const struct mr_plan *ring_plan_of(struct ring_state *state, PyObject *object)
 
 static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"size",  "digest", "seed",    "epoch", "cursor", "rank",
-                            "world", "batch",  "shuffle", "tail",  NULL};
-    unsigned long long size, seed = 0, epoch = 0, cursor = 0;
-    unsigned rank = 0, world = 1, batch = 1;
+    static char *names[] = {"size",  "digest",  "seed", "epoch", "cursor", "rank", "world",
+                            "batch", "shuffle", "tail", "block", "mix",    NULL};
+    unsigned long long size, seed = 0, epoch = 0, cursor = 0, block = 0;
+    unsigned rank = 0, world = 1, batch = 1, mix = 0;
     int shuffle = 0;
     const char *digest, *tail = "short";
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Ks|$KKKIIIps:Plan", names, &size, &digest, &seed, &epoch, &cursor,
-                                     &rank, &world, &batch, &shuffle, &tail))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Ks|$KKKIIIpsKI:Plan", names, &size, &digest, &seed, &epoch, &cursor,
+                                     &rank, &world, &batch, &shuffle, &tail, &block, &mix))
         return NULL;
     struct mr_plan_params params = {.size = size,
                                     .seed = seed,
@@ -35,7 +35,9 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
                                     .rank = rank,
                                     .world = world,
                                     .batch = batch,
-                                    .shuffle = shuffle};
+                                    .shuffle = shuffle,
+                                    .block = block,
+                                    .mix = mix};
     if (mr_index_digest_parse(digest, params.digest) || mr_plan_tail_parse(tail, &params.tail))
         return ring_raise();
     Plan *self = PyObject_New(Plan, type);
@@ -159,7 +161,7 @@ static PyType_Slot plan_slots[] = {
     {Py_tp_methods, plan_methods},
     {Py_tp_getset, plan_getset},
     {Py_tp_doc, "Plan(size, digest, *, seed=0, epoch=0, cursor=0, rank=0, world=1, batch=1, shuffle=False, "
-                "tail='short'): the order of the rest of an epoch."},
+                "tail='short', block=0, mix=0): the order of the rest of an epoch."},
     {0, NULL},
 };
 PyType_Spec ring_plan_spec = {

@@ -606,7 +606,8 @@ int mr_client_put_loop(struct mr_client *client, const char *key, const struct m
     mr_msg_put_u64(out, "batch", loop->batch);
     mr_msg_put_u64(out, "world", loop->world);
     mr_msg_put_u64(out, "rank", loop->rank);
-    mr_msg_put_u64(out, "flags", loop->flags);
+    mr_msg_put_u64(out, "block", loop->block);
+    mr_msg_put_u64(out, "mix", loop->mix);
     return call_plain(client, out);
 }
 
@@ -615,7 +616,8 @@ static int get_loop(const struct mr_msg_in *in, struct mr_loop *loop)
     return mr_msg_get_u64(in, "epoch", &loop->epoch) == 0 && mr_msg_get_u64(in, "cursor", &loop->cursor) == 0 &&
                    mr_msg_get_u64(in, "seed", &loop->seed) == 0 && mr_client_get_u32(in, "batch", &loop->batch) == 0 &&
                    mr_client_get_u32(in, "world", &loop->world) == 0 &&
-                   mr_client_get_u32(in, "rank", &loop->rank) == 0 && mr_client_get_u32(in, "flags", &loop->flags) == 0
+                   mr_client_get_u32(in, "rank", &loop->rank) == 0 && mr_msg_get_u64(in, "block", &loop->block) == 0 &&
+                   mr_client_get_u32(in, "mix", &loop->mix) == 0
                ? 0
                : -1;
 }

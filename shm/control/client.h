@@ -83,7 +83,8 @@ struct mr_views *mr_client_views(struct mr_client *client);
 /* What the main process's loop hands to the worker that opens a lane with the same key (64 hex digits or fewer). */
 struct mr_loop {
     uint64_t epoch, cursor, seed;
-    uint32_t batch, world, rank, flags; /* flags: the Python layer's */
+    uint64_t block; /* objects, of the order in blocks that a state was loaded of, or 0: the data set's own */
+    uint32_t batch, world, rank, mix;
 };
 int mr_client_put_loop(struct mr_client *client, const char *key, const struct mr_loop *loop);
 /* Opens and maps a lane. Its window is `window`, or the configuration's for 0, and never under `least`. key may be

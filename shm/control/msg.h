@@ -36,10 +36,10 @@
  *   PRODUCER      {slot}                         -> {arena_bytes, division}; fds: arena (ro), producer line (ro),
  *                                                    eventfd. division: counts how often the memory was divided
  *   OPEN_LANE     {dataset, window, least, loop} -> {lane, owner, window, and if a loop of that key was put: has_loop,
- *                                                    epoch, cursor, batch, world, rank, seed, flags};
+ *                                                    epoch, cursor, batch, world, rank, seed, block, mix};
  *                                                    fds: control segment (rw)
  *   CLOSE_LANE    {lane}                         -> {}  the client has closed it in memory
- *   PUT_LOOP      {loop, epoch, cursor, batch, world, rank, seed, flags}
+ *   PUT_LOOP      {loop, epoch, cursor, batch, world, rank, seed, block, mix}
  *                                                -> {}  the main process, before its workers open lanes
  *   OPEN_WRITER   {uri, if_absent, sharers}      -> {lane, worker, part_bytes, arena_bytes, drain_s}; fds: checkpoint
  *                                                    lane's control segment (rw), checkpoint arena (rw), write worker's

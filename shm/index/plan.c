@@ -10,8 +10,7 @@
 #define KEY_REPLACE   UINT64_C(0x7265706c61636521) /* "replace!": keys of replacements */
 #define MIN_HALF_BITS 3 /* so that small sizes have a network with enough different permutations */
 
-/* One word more into a running key; the order of the words matters. */
-static uint64_t key_add(uint64_t key, uint64_t word)
+uint64_t mr_perm_key_add(uint64_t key, uint64_t word)
 {
     return mr_mix64(key ^ mr_mix64(word));
 }
@@ -25,7 +24,7 @@ static uint64_t load_le64(const uint8_t *p)
 }
 
 /* The network over the smallest 2^(2 * half) >= size: less than 4 * size unless size is tiny. */
-static void perm_set(struct mr_perm *perm, uint64_t size, uint64_t key)
+void mr_perm_set(struct mr_perm *perm, uint64_t size, uint64_t key)
 {
     memset(perm, 0, sizeof(*perm));
     perm->size = size;
@@ -35,6 +34,14 @@ static void perm_set(struct mr_perm *perm, uint64_t size, uint64_t key)
     perm->mask = (UINT64_C(1) << perm->half) - 1;
     for (unsigned i = 0; i < MR_PERM_ROUNDS; i++)
         perm->keys[i] = mr_mix64(key + i * GOLDEN);
+}
+
+uint64_t mr_perm_key(uint64_t kind, uint64_t seed, uint64_t epoch, const uint8_t digest[MR_PLAN_DIGEST_BYTES])
+{
+    uint64_t key = mr_perm_key_add(mr_perm_key_add(kind, seed), epoch);
+    for (unsigned i = 0; i < MR_PLAN_DIGEST_BYTES; i += 8)
+        key = mr_perm_key_add(key, load_le64(digest + i));
+    return key;
 }
 
 void mr_perm_init(struct mr_perm *perm, uint64_t size, uint64_t seed, uint64_t epoch,
@@ -47,10 +54,7 @@ void mr_perm_init(struct mr_perm *perm, uint64_t size, uint64_t seed, uint64_t e
         perm->size = size;
         return;
     }
-    uint64_t key = key_add(key_add(KEY_ORDER, seed), epoch);
-    for (unsigned i = 0; i < MR_PLAN_DIGEST_BYTES; i += 8)
-        key = key_add(key, load_le64(digest + i));
-    perm_set(perm, size, key);
+    mr_perm_set(perm, size, mr_perm_key(KEY_ORDER, seed, epoch, digest));
 }
 
 static uint64_t round_bits(const struct mr_perm *perm, unsigned i, uint64_t half)
@@ -78,6 +82,22 @@ uint64_t mr_perm_at(const struct mr_perm *perm, uint64_t position)
     return position;
 }
 
+uint64_t mr_perm_position(const struct mr_perm *perm, uint64_t object)
+{
+    if (!perm->half || perm->size < 2)
+        return object;
+    do { /* the same walk backwards */
+        uint64_t left = object >> perm->half, right = object & perm->mask;
+        for (unsigned i = MR_PERM_ROUNDS; i-- > 0;) {
+            uint64_t before = right ^ round_bits(perm, i, left);
+            right = left;
+            left = before;
+        }
+        object = left << perm->half | right;
+    } while (object >= perm->size);
+    return object;
+}
+
 static int refuse(const char *what, uint64_t value, uint64_t limit)
 {
     mr_error_set(MR_E_USAGE, "plan: %s is %llu, out of range (limit %llu)", what, (unsigned long long)value,
@@ -99,9 +119,18 @@ int mr_plan_init(struct mr_plan *plan, const struct mr_plan_params *params)
         return refuse("cursor", params->cursor, params->size);
     if ((unsigned)params->tail >= MR_TAIL_KINDS)
         return refuse("tail", params->tail, MR_TAIL_KINDS - 1);
+    if (params->block > MR_PLAN_MAX_SIZE)
+        return refuse("block", params->block, MR_PLAN_MAX_SIZE);
+    if (params->block > 0 && (params->mix == 0 || params->mix > MR_PLAN_MAX_MIX))
+        return refuse("mix", params->mix, MR_PLAN_MAX_MIX);
     memset(plan, 0, sizeof(*plan));
     plan->p = *params;
-    mr_perm_init(&plan->perm, params->size, params->seed, params->epoch, params->digest, params->shuffle);
+    if (!params->shuffle)
+        plan->p.block = 0;
+    if (plan->p.block > 0)
+        mr_blocks_init(&plan->blocks, params);
+    else
+        mr_perm_init(&plan->perm, params->size, params->seed, params->epoch, params->digest, params->shuffle);
     uint64_t step = (uint64_t)params->world * params->batch; /* at most 2^46 */
     plan->full = (params->size - params->cursor) / step;
     plan->left = (params->size - params->cursor) % step;
@@ -136,7 +165,7 @@ void mr_plan_share(const struct mr_plan *plan, uint64_t step, uint64_t *first, u
 
 uint64_t mr_plan_object(const struct mr_plan *plan, uint64_t position)
 {
-    return mr_perm_at(&plan->perm, position);
+    return plan->p.block > 0 ? mr_blocks_at(&plan->blocks, position) : mr_perm_at(&plan->perm, position);
 }
 
 uint64_t mr_plan_cursor_after(const struct mr_plan *plan, uint64_t step)
@@ -182,7 +211,8 @@ int mr_plan_replacement(const struct mr_plan *plan, uint64_t position, uint32_t 
     /* A small permutation of the other size - 1 positions: distinct for distinct attempts. */
     position %= p->size;
     struct mr_perm others;
-    perm_set(&others, p->size - 1, key_add(key_add(key_add(KEY_REPLACE, p->seed), p->epoch), position));
+    uint64_t key = mr_perm_key_add(mr_perm_key_add(KEY_REPLACE, p->seed), p->epoch);
+    mr_perm_set(&others, p->size - 1, mr_perm_key_add(key, position));
     uint64_t other = mr_perm_at(&others, attempt);
     *replacement = other < position ? other : other + 1;
     return 0;

@@ -2,8 +2,9 @@
  * plan.h - which object each rank and worker gets at each step of an epoch: pure functions in O(1) memory.
  *
  * A position is a place in the epoch's order: 0 .. size-1. A keyed permutation turns it into an object's number in the
- * index. The order depends on (index digest, seed, epoch) alone: not on ranks, workers, batch or speed. The values are
- * part of the state that users save: changing them breaks their resumes, and test_plan.c pins them.
+ * index. The order depends on (index digest, seed, epoch) alone, in blocks also on their two sizes: not on ranks,
+ * workers, batch or speed. The values are part of the state that users save: changing them breaks their resumes, and
+ * test_plan.c pins them.
  *
  * Nothing here allocates, blocks or keeps state; every struct may be copied, and read by any number of threads.
  */
@@ -17,6 +18,7 @@
 #define MR_PLAN_MAX_SIZE     (UINT64_C(1) << 48)
 #define MR_PLAN_MAX_WORLD    (UINT32_C(1) << 20)
 #define MR_PLAN_MAX_BATCH    (UINT32_C(1) << 26)
+#define MR_PLAN_MAX_MIX      (UINT32_C(1) << 16)
 #define MR_PLAN_REPLACEMENTS 8 /* how many replacements of a position there are to try */
 #define MR_PERM_ROUNDS       8
 
@@ -26,6 +28,17 @@ struct mr_perm {
     uint64_t mask; /* of one half */
     uint32_t half; /* bits of one half; 0: identity */
     uint64_t keys[MR_PERM_ROUNDS];
+};
+
+/* Blocks of consecutive objects in a permuted order; the samples of each `mix` of them are permuted once more. */
+struct mr_blocks {
+    struct mr_perm order; /* of the blocks */
+    uint64_t size;        /* objects */
+    uint64_t block;       /* objects of a block */
+    uint64_t mix;         /* blocks */
+    uint64_t last_place;  /* the place in the order of the index's last block, which alone may be short */
+    uint64_t missing;     /* objects that it lacks */
+    uint64_t key;
 };
 
 /* What happens to the samples that do not fill a step of world x batch. */
@@ -46,13 +59,18 @@ struct mr_plan_params {
     uint32_t world; /* ranks, >= 1 */
     uint32_t batch; /* samples a rank a step, >= 1 */
     bool shuffle;
+    uint64_t block; /* with shuffle: objects of a block, or 0: every object by itself */
+    uint32_t mix;   /* with block: blocks whose samples are permuted together, >= 1 */
     enum mr_plan_tail tail;
 };
 
 /* The rest of an epoch from its cursor. Step s counts from the cursor: a resume recomputes the tail. */
 struct mr_plan {
     struct mr_plan_params p;
-    struct mr_perm perm;
+    union {
+        struct mr_perm perm;     /* without blocks */
+        struct mr_blocks blocks; /* p.block > 0 */
+    };
     uint64_t full;  /* steps of world x batch */
     uint64_t left;  /* samples after them */
     bool tail_step; /* one more step with those */

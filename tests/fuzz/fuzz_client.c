@@ -127,7 +127,8 @@ static const struct {
                {"batch", 32},
                {"world", 2},
                {"rank", 1},
-               {"flags", 0},
+               {"block", 0},
+               {"mix", 0},
                {"worker", 0},
                {"part_bytes", PART_BYTES},
                {"drain_s", 60},
@@ -380,7 +381,7 @@ static void change_board(struct input *in)
 static void call(struct mr_client *client, struct input *in)
 {
     static const char *const uris[] = {"gs://a/", "gs://b/"};
-    static const struct mr_loop loop = {1, 2, 3, 4, 5, 6, 7};
+    static const struct mr_loop loop = {1, 2, 3, 4, 5, 6, 7, 8};
     struct mr_opened opened;
     struct mr_silence silence = {0};
     int fd;

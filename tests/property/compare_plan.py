@@ -77,6 +77,17 @@ def order_cases(rng: random.Random) -> Iterator[Case]:
         yield numbers(f"replace {size} {seed} {epoch} {position}", want)
 
 
+def block_cases(rng: random.Random) -> Iterator[Case]:
+    sizes = [*range(40), *(rng.randint(40, 400) for _ in range(12)), 6296]
+    for size, block, mix in itertools.product(sizes, (1, 2, 5, 40, 1000), (1, 3, 16)):
+        seed, epoch, digest = rng.getrandbits(64), rng.randrange(50), rng.randbytes(32)
+        order = model.BlockOrder(size, seed, epoch, digest, block, mix)
+        positions = list(range(size)) if size < 400 else [rng.randrange(2 * size) for _ in range(50)]
+        listed = " ".join(map(str, positions))
+        question = f"blocks {size} {seed} {epoch} {digest.hex()} {block} {mix} {listed}"
+        yield numbers(question, list(map(order, positions)))
+
+
 def worker_cases(rng: random.Random) -> Iterator[Case]:
     for _ in range(400):
         n, world, batch, workers = rng.randrange(100), rng.randint(1, 5), rng.randint(1, 8), rng.randint(1, 6)
@@ -89,7 +100,7 @@ def worker_cases(rng: random.Random) -> Iterator[Case]:
 
 def main() -> None:
     rng = random.Random(20)
-    cases = [*plan_cases(rng), *order_cases(rng), *worker_cases(rng)]
+    cases = [*plan_cases(rng), *order_cases(rng), *block_cases(rng), *worker_cases(rng)]
     questions = "".join(question + "\n" for question, _ in cases)
     run = subprocess.run([sys.argv[1]], input=questions, stdout=subprocess.PIPE, check=True, text=True, timeout=60)
     answers = run.stdout.split("\n")

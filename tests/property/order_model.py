@@ -52,8 +52,30 @@ class Permutation:
 
 
 def epoch_order(size: int, seed: int, epoch: int, digest: bytes, shuffle: bool = True) -> Permutation:
+    return Permutation(size, epoch_key(b"millrace", seed, epoch, digest) if shuffle else None)
+
+
+def epoch_key(kind: bytes, seed: int, epoch: int, digest: bytes) -> int:
     words = [int.from_bytes(digest[i : i + 8], "little") for i in range(0, 32, 8)]
-    return Permutation(size, fold([int.from_bytes(b"millrace", "big"), seed, epoch, *words]) if shuffle else None)
+    return fold([int.from_bytes(kind, "big"), seed, epoch, *words])
+
+
+class BlockOrder:
+    """Position -> object of shuffle="block": the whole order is laid out here, where the program computes a place."""
+
+    def __init__(self, size: int, seed: int, epoch: int, digest: bytes, block: int, mix: int) -> None:
+        key = epoch_key(b"in block", seed, epoch, digest)
+        blocks = [range(first, min(first + block, size)) for first in range(0, size, block)]
+        order = Permutation(len(blocks), key)
+        shuffled = [blocks[order(place)] for place in range(len(blocks))]
+        self.objects: list[int] = []
+        for number, first in enumerate(range(0, len(shuffled), mix)):
+            mixed = [each for run in shuffled[first : first + mix] for each in run]
+            inside = Permutation(len(mixed), fold([key, number]))
+            self.objects += [mixed[inside(i)] for i in range(len(mixed))]
+
+    def __call__(self, position: int) -> int:
+        return self.objects[position % len(self.objects)]
 
 
 def replacements(size: int, seed: int, epoch: int, position: int) -> list[int]:

@@ -2,6 +2,7 @@
  * plan_dump.c - prints what shm/index/plan.h answers to the questions on standard input, one line each, for
  * compare_plan.py.
  *     perm SIZE SEED EPOCH DIGEST SHUFFLE POSITION...     -> objects
+ *     blocks SIZE SEED EPOCH DIGEST BLOCK MIX POSITION... -> objects
  *     plan SIZE WORLD BATCH CURSOR TAIL WORKERS           -> left out; per step "CURSOR FIRST:COUNT ..."; ";" between
  *     worker SIZE BATCH WORKER WORKERS                    -> steps
  *     single SIZE WORLD RANK WORKER WORKERS               -> positions
@@ -43,6 +44,21 @@ static void perm(void)
     const char *word;
     while ((word = strtok(NULL, " \n")))
         printf("%" PRIu64 " ", mr_perm_at(&p, strtoull(word, NULL, 10)));
+}
+
+static void blocks(void)
+{
+    struct mr_plan_params p = {.size = number(), .world = 1, .batch = 1, .shuffle = true};
+    p.seed = number();
+    p.epoch = number();
+    must(mr_index_digest_parse(strtok(NULL, " \n"), p.digest));
+    p.block = number();
+    p.mix = (uint32_t)number();
+    struct mr_plan plan;
+    must(mr_plan_init(&plan, &p));
+    const char *word;
+    while ((word = strtok(NULL, " \n")))
+        printf("%" PRIu64 " ", mr_plan_object(&plan, strtoull(word, NULL, 10)));
 }
 
 static void plan(void)
@@ -108,7 +124,8 @@ int main(void)
     static const struct {
         const char *name;
         void (*run)(void);
-    } verbs[] = {{"perm", perm}, {"plan", plan}, {"worker", worker}, {"single", single}, {"replace", replace}};
+    } verbs[] = {{"perm", perm},     {"blocks", blocks}, {"plan", plan},
+                 {"worker", worker}, {"single", single}, {"replace", replace}};
     char *line = NULL;
     size_t capacity = 0;
     while (getline(&line, &capacity, stdin) > 0) {

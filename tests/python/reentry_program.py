@@ -34,7 +34,7 @@ from tests.serve import workers
 DEADLINE_S = 60.0  # of one process: what takes longer hangs
 BLOCK = 1 << 20
 SHARERS = 6  # of the memory for checkpoints: a writer gets two parts
-LOOP = (1, 2, 3, 4, 5, 0, 0)
+LOOP = (1, 2, 3, 4, 5, 0, 0, 0)
 DEALLOC = "(its end)"
 BUFFER = "(buffer)"
 

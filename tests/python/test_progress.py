@@ -101,6 +101,27 @@ def test_load() -> None:
         progress.load(state(cursor=11), source())
 
 
+def test_blocks_of_a_state() -> None:
+    progress = Progress(7)
+    assert progress.state(DIGEST, (4, 2)) == {
+        "digest": DIGEST,
+        "seed": 7,
+        "epoch": 0,
+        "cursor": 0,
+        "block": 4,
+        "mix": 2,
+    }
+    progress.load(state(block=8, mix=3), source(), in_blocks=True)
+    assert progress.state(DIGEST, (4, 2)) == state(block=8, mix=3)
+    for in_blocks, change in ((True, {}), (False, {"block": 8, "mix": 3})):
+        with pytest.raises(ValueError, match="needs the shuffle that it was begun with"):
+            progress.load(state(**change), source(), in_blocks)
+        assert progress.state(DIGEST)["block"] == 8
+        progress.load(state(cursor=0, **change), source(), in_blocks)  # of this epoch nothing was given
+        assert "block" not in progress.state(DIGEST)
+        progress.load(state(block=8, mix=3), source(), in_blocks=True)
+
+
 @pytest.mark.parametrize("key", ["seed", "epoch", "cursor"])
 def test_numbers_of_a_state(key: str) -> None:
     limit = MAX_SEED if key == "seed" else MAX_EPOCH

@@ -180,8 +180,8 @@ def test_loops_are_kept_for_the_next_lane(serve: StartServe, config: Path, ring:
     main, worker = ring(one), ring(one)
     train = ready(worker, name="train")
     index = worker.index(train)
-    loop = (1, 2**60, 2**64 - 1, 8, 16, 3, 5)
-    main.put_loop("key", (0, 0, 0, 1, 1, 0, 0))
+    loop = (1, 2**60, 2**64 - 1, 8, 16, 3, 2**48, 5)
+    main.put_loop("key", (0, 0, 0, 1, 1, 0, 0, 0))
     main.put_loop("key", loop)
     lane, found = worker.open_lane(train, index, 4, 0, "key")
     assert found == loop

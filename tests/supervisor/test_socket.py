@@ -99,8 +99,8 @@ def test_wrong_requests(serve: StartServe, config: Path) -> None:
             message(INDEX, dataset=1 << 63),
             message(PRODUCER, slot=1 << 40),
             message(OPEN_LANE, dataset=9, window=4, loop=""),
-            message(PUT_LOOP, loop="x" * 65, epoch=0, cursor=0, seed=0, batch=1, world=1, rank=0, flags=0),
-            message(PUT_LOOP, loop="", epoch=0, cursor=0, seed=0, batch=1, world=1, rank=0, flags=0),
+            message(PUT_LOOP, loop="x" * 65, epoch=0, cursor=0, seed=0, batch=1, world=1, rank=0, block=0, mix=0),
+            message(PUT_LOOP, loop="", epoch=0, cursor=0, seed=0, batch=1, world=1, rank=0, block=0, mix=0),
         ):
             client.send(packet)
             assert answer(client) == ERROR, packet
@@ -190,7 +190,7 @@ def test_noise(serve: StartServe, config: Path) -> None:
     valid = [
         message(OPEN_DATASET, name="train"),
         message(OPEN_LANE, dataset=0, window=4, loop="k"),
-        message(PUT_LOOP, loop="k", epoch=0, cursor=0, seed=0, batch=1, world=1, rank=0, flags=0),
+        message(PUT_LOOP, loop="k", epoch=0, cursor=0, seed=0, batch=1, world=1, rank=0, block=0, mix=0),
         message(CLOSE_LANE, lane=0),
         message(PRODUCER, slot=0),
     ]

@@ -36,23 +36,6 @@ static struct mr_plan plan_of(uint64_t size, uint32_t rank, uint32_t world, uint
             ck_abort_msg("%s", #condition); \
     } while (0)
 
-/* The inverse of mr_perm_at, from the same keys: an order in which it leads back holds every object once. */
-static uint64_t position_of(const struct mr_perm *perm, uint64_t object)
-{
-    if (!perm->half || perm->size < 2)
-        return object;
-    do {
-        uint64_t left = object >> perm->half, right = object & perm->mask;
-        for (unsigned i = MR_PERM_ROUNDS; i-- > 0;) {
-            uint64_t before = right ^ (mr_mix64(left ^ perm->keys[i]) & perm->mask);
-            right = left;
-            left = before;
-        }
-        object = left << perm->half | right;
-    } while (object >= perm->size);
-    return object;
-}
-
 START_TEST(permutes_every_small_size)
 {
     unsigned char seen[2100];
@@ -64,7 +47,7 @@ START_TEST(permutes_every_small_size)
             uint64_t object = mr_perm_at(&perm, i);
             HOLDS(object < size);
             HOLDS(seen[object]++ == 0);
-            HOLDS(position_of(&perm, object) == i);
+            HOLDS(mr_perm_position(&perm, object) == i);
         }
     }
 }
@@ -89,8 +72,8 @@ START_TEST(permutes_large_sizes)
             uint64_t i = k < 10 ? k : k < 20 ? sizes[s] - 1 - (k - 10) : mr_mix64(k) % sizes[s];
             uint64_t object = mr_perm_at(&perm, i);
             HOLDS(object < sizes[s]);
-            HOLDS(position_of(&perm, object) == i);
-            HOLDS(mr_perm_at(&perm, position_of(&perm, i)) == i);
+            HOLDS(mr_perm_position(&perm, object) == i);
+            HOLDS(mr_perm_at(&perm, mr_perm_position(&perm, i)) == i);
             moved += object != i;
         }
         HOLDS(moved > 2900);
@@ -104,7 +87,7 @@ START_TEST(identity_without_shuffle)
     mr_perm_init(&perm, 1000, 1, 2, digest, false);
     for (uint64_t i = 0; i < 1000; i++) {
         ck_assert_uint_eq(mr_perm_at(&perm, i), i);
-        ck_assert_uint_eq(position_of(&perm, i), i);
+        ck_assert_uint_eq(mr_perm_position(&perm, i), i);
     }
     ck_assert_uint_eq(mr_perm_at(&perm, 1003), 3);
     mr_perm_init(&perm, 0, 1, 2, digest, true);
@@ -200,6 +183,15 @@ START_TEST(key_is_digest_seed_and_epoch)
 }
 END_TEST
 
+static struct mr_blocks blocks_of(uint64_t size, uint64_t block, uint32_t mix, uint64_t epoch)
+{
+    struct mr_plan_params p = {.size = size, .seed = 7, .epoch = epoch, .block = block, .mix = mix};
+    memcpy(p.digest, digest, sizeof(digest));
+    struct mr_blocks blocks;
+    mr_blocks_init(&blocks, &p);
+    return blocks;
+}
+
 /* Users save states that name these orders: the values must never change. */
 START_TEST(order_is_pinned)
 {
@@ -215,6 +207,146 @@ START_TEST(order_is_pinned)
     uint64_t r;
     ck_assert_int_eq(mr_plan_replacement(&plan, 500, 0, &r), 0);
     ck_assert_uint_eq(r, 636);
+    static const uint64_t in_blocks[10] = {0, 1, 8, 7, 6, 2, 5, 3, 9, 4};
+    struct mr_blocks blocks = blocks_of(10, 3, 2, 3);
+    for (uint64_t i = 0; i < 10; i++)
+        ck_assert_uint_eq(mr_blocks_at(&blocks, i), in_blocks[i]);
+    blocks = blocks_of(UINT64_C(1000000007), 40, 16, 42);
+    ck_assert_uint_eq(mr_blocks_at(&blocks, 0), UINT64_C(231939457));
+    ck_assert_uint_eq(mr_blocks_at(&blocks, 999999999), UINT64_C(101725385));
+}
+END_TEST
+
+/* Every object once; and the positions of a mix hold whole blocks, as many as were asked for but in the last mix. */
+static void check_blocks(uint64_t size, uint64_t block, uint32_t mix)
+{
+    unsigned char seen[400] = {0};
+    uint64_t mix_of[400], sizes[401] = {0}, of_position = 0, used = 0;
+    struct mr_blocks blocks = blocks_of(size, block, mix, size & 3);
+    for (uint64_t i = 0; i < size; i++)
+        mix_of[i] = UINT64_MAX;
+    for (uint64_t position = 0, left = 0; position < size; position++) {
+        uint64_t object = mr_blocks_at(&blocks, position);
+        HOLDS(object < size);
+        HOLDS(seen[object]++ == 0);
+        if (left == 0) { /* a mix begins */
+            of_position = used++;
+            for (uint64_t place = of_position * mix; place < (of_position + 1) * mix && place < blocks.order.size;
+                 place++)
+                left += mr_perm_at(&blocks.order, place) == blocks.order.size - 1 ? block - blocks.missing : block;
+        }
+        left--;
+        uint64_t *its = &mix_of[object / block];
+        HOLDS(*its == UINT64_MAX || *its == of_position);
+        *its = of_position;
+        sizes[of_position]++;
+    }
+    HOLDS(used == (blocks.order.size + mix - 1) / mix);
+    for (uint64_t m = 0; m + 1 < used; m++)
+        HOLDS(sizes[m] + (m == blocks.last_place / mix ? blocks.missing : 0) == block * mix);
+}
+
+START_TEST(blocks_hold_every_object_once)
+{
+    static const uint64_t lengths[] = {1, 2, 3, 7, 16, 40, 99, 400};
+    static const uint32_t mixes[] = {1, 2, 3, 5, 16, 1000};
+    for (uint64_t size = 0; size <= 300; size++)
+        for (unsigned b = 0; b < sizeof(lengths) / sizeof(lengths[0]); b++)
+            for (unsigned k = 0; k < sizeof(mixes) / sizeof(mixes[0]); k++)
+                check_blocks(size, lengths[b], mixes[k]);
+}
+END_TEST
+
+/* The short block is computed, not found: it must be where the permutation has it, first, last and between. */
+START_TEST(the_short_block_lies_anywhere)
+{
+    bool first = false, last = false, between = false;
+    for (uint64_t epoch = 0; epoch < 100; epoch++) {
+        struct mr_blocks blocks = blocks_of(23, 5, 1, epoch); /* 5 blocks, the last of 3 objects */
+        uint64_t position = 0;
+        for (uint64_t place = 0; place < 5; place++) {
+            uint64_t block = mr_perm_at(&blocks.order, place);
+            HOLDS((block == 4) == (place == blocks.last_place));
+            for (uint64_t i = 0; i < (block == 4 ? 3 : 5); i++)
+                HOLDS(mr_blocks_at(&blocks, position++) / 5 == block);
+        }
+        HOLDS(position == 23);
+        first = first || blocks.last_place == 0;
+        last = last || blocks.last_place == 4;
+        between = between || blocks.last_place == 2;
+    }
+    ck_assert(first && last && between);
+}
+END_TEST
+
+/* The largest sizes overflow nothing: near the start, the end and the short block, objects are inside and different. */
+START_TEST(blocks_of_large_sizes)
+{
+    static const struct {
+        uint64_t size, block;
+        uint32_t mix;
+    } cases[] = {{MR_PLAN_MAX_SIZE, 1, 1},
+                 {MR_PLAN_MAX_SIZE, 3, MR_PLAN_MAX_MIX},
+                 {MR_PLAN_MAX_SIZE - 1, 40, 16},
+                 {MR_PLAN_MAX_SIZE - 1, MR_PLAN_MAX_SIZE, MR_PLAN_MAX_MIX},
+                 {MR_PLAN_MAX_SIZE, MR_PLAN_MAX_SIZE - 1, 1},
+                 {(UINT64_C(1) << 32) + 1, (UINT64_C(1) << 31) - 1, 2},
+                 {10000000, 41, 16}};
+    for (unsigned c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+        uint64_t size = cases[c].size, seen[60];
+        struct mr_blocks blocks = blocks_of(size, cases[c].block, cases[c].mix, c);
+        uint64_t middle = blocks.last_place * blocks.block < size ? blocks.last_place * blocks.block : size - 1;
+        for (unsigned k = 0; k < 60; k++) {
+            uint64_t position = k < 20 ? k : k < 40 ? size - 1 - (k - 20) : (middle + k - 40) % size;
+            seen[k] = mr_blocks_at(&blocks, position);
+            HOLDS(seen[k] < size);
+            HOLDS(mr_blocks_at(&blocks, position + size) == seen[k]);
+            for (unsigned other = 0; other < (k < 40 ? k : 0); other++)
+                HOLDS(seen[other] != seen[k]);
+        }
+    }
+}
+END_TEST
+
+/* Where a sample lands: any block first, any sample of a mix first, as likely as the others. df 15: 37.7 at 0.001. */
+START_TEST(blocks_and_their_samples_land_anywhere)
+{
+    unsigned by_block[16] = {0}, by_sample[16] = {0}, same = 0;
+    uint64_t before = 0;
+    for (uint64_t epoch = 0; epoch < 8000; epoch++) {
+        struct mr_blocks blocks = blocks_of(256, 16, 4, epoch);
+        uint64_t object = mr_blocks_at(&blocks, 70);
+        by_block[object / 16]++;
+        by_sample[object % 16]++;
+        same += epoch > 0 && object == before;
+        before = object;
+    }
+    ck_assert_double_lt(chi_square(by_block, 16, 8000), 37.7);
+    ck_assert_double_lt(chi_square(by_sample, 16, 8000), 37.7);
+    ck_assert_uint_lt(same, 60); /* 31 are expected */
+}
+END_TEST
+
+START_TEST(a_plan_in_blocks)
+{
+    struct mr_plan_params p = {
+        .size = 100, .seed = 7, .epoch = 3, .world = 1, .batch = 1, .shuffle = true, .block = 8, .mix = 2};
+    memcpy(p.digest, digest, sizeof(digest));
+    struct mr_plan plan;
+    ck_assert_int_eq(mr_plan_init(&plan, &p), 0);
+    struct mr_blocks blocks = blocks_of(100, 8, 2, 3);
+    unsigned elsewhere = 0;
+    struct mr_plan single = plan_of(100, 0, 1, 1, 0, MR_TAIL_SHORT);
+    for (uint64_t i = 0; i < 100; i++) {
+        ck_assert_uint_eq(mr_plan_object(&plan, i), mr_blocks_at(&blocks, i));
+        ck_assert_uint_eq(mr_plan_object(&plan, i + 100), mr_blocks_at(&blocks, i)); /* as MR_TAIL_PAD asks */
+        elsewhere += mr_plan_object(&plan, i) != mr_plan_object(&single, i);
+    }
+    ck_assert_uint_gt(elsewhere, 90);
+    p.shuffle = false; /* the order of the names has no blocks */
+    ck_assert_int_eq(mr_plan_init(&plan, &p), 0);
+    for (uint64_t i = 0; i < 100; i++)
+        ck_assert_uint_eq(mr_plan_object(&plan, i), i);
 }
 END_TEST
 
@@ -389,7 +521,8 @@ START_TEST(refuses_out_of_range)
     static const struct mr_plan_params good = {.size = 10, .world = 2, .rank = 1, .batch = 3, .cursor = 10};
     struct mr_plan plan;
     ck_assert_int_eq(mr_plan_init(&plan, &good), 0);
-    static const char *const names[] = {"size", "world", "world", "rank", "batch", "batch", "cursor", "tail"};
+    static const char *const names[] = {"size",   "world", "world", "rank", "batch", "batch",
+                                        "cursor", "tail",  "block", "mix",  "mix"};
     for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         struct mr_plan_params p = good;
         p.size = i == 0 ? MR_PLAN_MAX_SIZE + 1 : p.size;
@@ -398,13 +531,24 @@ START_TEST(refuses_out_of_range)
         p.batch = i == 4 ? 0 : i == 5 ? MR_PLAN_MAX_BATCH + 1 : p.batch;
         p.cursor = i == 6 ? 11 : p.cursor;
         p.tail = i == 7 ? MR_TAIL_KINDS : p.tail;
+        p.block = i == 8 ? MR_PLAN_MAX_SIZE + 1 : 1;
+        p.mix = i == 9 ? 0 : i == 10 ? MR_PLAN_MAX_MIX + 1 : 1;
         ck_assert_int_eq(mr_plan_init(&plan, &p), -1);
         ck_assert_int_eq(mr_error_code(), MR_E_USAGE);
         ck_assert_ptr_nonnull(strstr(mr_error_text(), names[i]));
-        const uint64_t values[] = {p.size, p.world, p.world, p.rank, p.batch, p.batch, p.cursor, p.tail};
-        const uint64_t limits[] = {
-            MR_PLAN_MAX_SIZE, MR_PLAN_MAX_WORLD, MR_PLAN_MAX_WORLD, 1, MR_PLAN_MAX_BATCH, MR_PLAN_MAX_BATCH, 10,
-            MR_TAIL_KINDS - 1};
+        const uint64_t values[] = {p.size,   p.world, p.world, p.rank, p.batch, p.batch,
+                                   p.cursor, p.tail,  p.block, p.mix,  p.mix};
+        const uint64_t limits[] = {MR_PLAN_MAX_SIZE,
+                                   MR_PLAN_MAX_WORLD,
+                                   MR_PLAN_MAX_WORLD,
+                                   1,
+                                   MR_PLAN_MAX_BATCH,
+                                   MR_PLAN_MAX_BATCH,
+                                   10,
+                                   MR_TAIL_KINDS - 1,
+                                   MR_PLAN_MAX_SIZE,
+                                   MR_PLAN_MAX_MIX,
+                                   MR_PLAN_MAX_MIX};
         char words[100];
         snprintf(words, sizeof words, "is %llu, out of range (limit %llu)", (unsigned long long)values[i],
                  (unsigned long long)limits[i]);
@@ -437,6 +581,11 @@ int main(void)
     tcase_add_test(tc, objects_land_anywhere);
     tcase_add_test(tc, key_is_digest_seed_and_epoch);
     tcase_add_test(tc, order_is_pinned);
+    tcase_add_test(tc, blocks_hold_every_object_once);
+    tcase_add_test(tc, the_short_block_lies_anywhere);
+    tcase_add_test(tc, blocks_of_large_sizes);
+    tcase_add_test(tc, blocks_and_their_samples_land_anywhere);
+    tcase_add_test(tc, a_plan_in_blocks);
     tcase_add_test(tc, shares_cover_the_rest);
     tcase_add_test(tc, largest_parameters);
     tcase_add_test(tc, pad_repeats_from_the_start);
