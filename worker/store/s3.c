@@ -230,6 +230,14 @@ static void read_error(const struct mr_http_result *http, char *word, size_t wor
     mr_xml_destroy(xml);
 }
 
+/* What replaces a version asks for its ETag first, and says it to the store: both are 404 where the object is gone. */
+static bool replaces_what_is_gone(const struct s3_call *call, const struct s3_answer *answer)
+{
+    return answer->result.code == MR_E_NOT_FOUND && (call->kind == S3_INSERT || call->kind == S3_COMPLETE) &&
+           mr_store_is_generation(call->generation_match) && strcmp(answer->word, "NoSuchUpload") != 0 &&
+           strcmp(answer->word, "NoSuchBucket") != 0;
+}
+
 void mr_s3_explain(const struct s3_call *call, struct s3_answer *answer)
 {
     const struct mr_http_result *http = answer->http;
@@ -261,6 +269,10 @@ void mr_s3_explain(const struct s3_call *call, struct s3_answer *answer)
         return;
     }
     const char *advice = advice_of_word(answer->word);
+    if (replaces_what_is_gone(call, answer)) {
+        result->code = MR_E_CHANGED;
+        advice = "; it was to be replaced, and has been removed by somebody else meanwhile";
+    }
     if (!advice[0])
         advice = call->kind >= S3_INSERT ? advice_of_write(call, http->status) : advice_of_status(http->status);
     snprintf(answer->text, sizeof answer->text, "%s: %s%sHTTP status %d%s%s", mr_s3_uri(call, uri, sizeof uri), words,
