@@ -53,6 +53,15 @@ enum bucket_fault {
     LEAVE_OUT,       /* a batch: its last part is missing */
     PART_STATUS,     /* a batch: its first part answers `status`, not done */
     ERROR_IN_200,    /* s3: not done; 200, with the error `extra` in it (NULL: InternalError) */
+    /* s3, of an answer after it was done: */
+    CLOSE_BEFORE,  /* the end of the connection, without a word */
+    RESET_IN_HEAD, /* half a header line, and a reset */
+    STALL_IN_HEAD, /* the status line, and silence */
+    STALL_IN_BODY, /* half the body, and silence */
+    LONGER,        /* it has a byte more than the object or the document */
+    SHORTER,       /* a byte less */
+    OTHER_VERSION, /* with another ETag */
+    NO_HTTP,       /* another protocol */
 };
 
 struct bucket_step {

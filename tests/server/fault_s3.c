@@ -500,8 +500,11 @@ static void send_reply(const struct fault_s3 *s3, struct fault_conn *conn, const
     strftime(date, sizeof date, "Date: %a, %d %b %Y %H:%M:%S GMT\r\n", gmtime_r(&now, &tm));
     uint64_t size = reply->object ? reply->size : reply->length, part = size;
     const void *body = reply->object ? (const void *)(reply->object->data + reply->first) : reply->body;
-    if (step->fault == SHORT_ANSWER || step->fault == RESET_AFTER)
+    if (step->fault == SHORT_ANSWER || step->fault == RESET_AFTER || step->fault == STALL_IN_BODY)
         part /= 2;
+    if (step->fault == SHORTER && size)
+        part = --size;
+    size += step->fault == LONGER;
     fault_printf(conn, "HTTP/1.1 %d Status\r\n%s%sContent-Length: %llu\r\n\r\n", reply->status, date, reply->extra,
                  (unsigned long long)size);
     if (strcmp(request->method, "HEAD") == 0)
@@ -513,6 +516,8 @@ static void send_reply(const struct fault_s3 *s3, struct fault_conn *conn, const
     if (step->fault == WRONG_CRC && reply->object)
         copy[part / 2] ^= 1;
     fault_send(conn, copy, part);
+    if (step->fault == LONGER)
+        fault_send(conn, "x", 1);
     free(copy);
 }
 
@@ -531,9 +536,30 @@ static bool answer(struct fault_s3 *s3, struct fault_conn *conn, const struct fa
         fault_wait(conn, 50);
         fault_reset(conn);
         return false;
+    case STALL_IN_HEAD:
+        fault_printf(conn, "HTTP/1.1 200 OK\r\n");
+        fault_wait(conn, 30000);
+        return false;
+    case STALL_IN_BODY:
+        send_reply(s3, conn, request, reply, step);
+        fault_wait(conn, 30000);
+        return false;
     case STALL_AFTER:
         fault_wait(conn, 30000);
         return false;
+    case CLOSE_BEFORE:
+        return false;
+    case RESET_IN_HEAD:
+        fault_printf(conn, "HTTP/1.1 200 OK\r\nContent-Le");
+        fault_wait(conn, 50);
+        fault_reset(conn);
+        return false;
+    case NO_HTTP:
+        fault_printf(conn, "220 this is no web server\r\n");
+        return false;
+    case OTHER_VERSION:
+        snprintf(reply->extra, sizeof reply->extra, "ETag: \"another\"\r\n");
+        break;
     case SHORT_ANSWER:
         if (op == OP_STAT)
             fault_printf(conn, "HTTP/1.1 200 OK\r\nConte");

@@ -156,6 +156,9 @@ static const struct bucket_step faults[] = {
     {OP_COUNT, DONE_STATUS, 503, 0, NULL},   {OP_COUNT, RESET_BEFORE, 0, 0, NULL},
     {OP_COUNT, RESET_AFTER, 0, 0, NULL},     {OP_COUNT, STALL_AFTER, 0, 0, NULL},
     {OP_COUNT, SHORT_ANSWER, 0, 0, NULL},    {OP_COUNT, ERROR_IN_200, 0, 0, NULL},
+    {OP_COUNT, ANSWER_STATUS, 502, 0, NULL}, {OP_COUNT, ANSWER_STATUS, 504, 0, NULL},
+    {OP_COUNT, CLOSE_BEFORE, 0, 0, NULL},    {OP_COUNT, RESET_IN_HEAD, 0, 0, NULL},
+    {OP_COUNT, STALL_IN_HEAD, 0, 0, NULL},
 };
 
 /* Where it says nothing: a PUT, a HEAD and a GET answer with no XML. */
@@ -171,7 +174,7 @@ START_TEST(one_fault_is_repaired)
     step.op = operations[_i / COUNT(faults)].op;
     if (step.fault == ERROR_IN_200 && !has_xml(step.op))
         return;
-    if (step.fault == STALL_AFTER)
+    if (step.fault == STALL_AFTER || step.fault == STALL_IN_HEAD)
         open_s3((struct mr_s3_options){.region = NULL}, 300);
     script(&step, 1);
     perform(deed);
@@ -251,6 +254,31 @@ START_TEST(what_replaces_another_version)
 }
 END_TEST
 
+/* What is to be replaced is removed before the look-up that gets its ETag, or between that and the request itself. */
+START_TEST(what_replaces_a_version_that_is_gone)
+{
+    static const char gone[] = "it was to be replaced, and has been removed";
+    const uint64_t generation = mr_s3_generation(fault_s3_put(&s3, "put", "before", 6)->etag);
+    static const struct bucket_step steps[] = {{OP_INSERT, ANSWER_STATUS, 404, 0, NULL},
+                                               {OP_COMPLETE, ANSWER_STATUS, 404, 0, NULL}};
+    script(STEPS(steps));
+    insert("put", 10, generation);
+    check_code(MR_E_CHANGED, gone);
+    fault_s3_put(&s3, "up", "before", 6);
+    write_parts(generation);
+    check_code(MR_E_CHANGED, gone);
+    fault_s3_find(&s3, "put")->name[0] = '#';
+    fault_s3_find(&s3, "up")->name[0] = '#';
+    script(NULL, 0);
+    insert("put", 10, generation);
+    check_code(MR_E_CHANGED, gone);
+    write_parts(generation);
+    check_code(MR_E_CHANGED, gone);
+    upload(generation);
+    check_code(MR_E_CHANGED, gone);
+}
+END_TEST
+
 START_TEST(etags_that_say_nothing)
 {
     s3.no_etag_of_parts = true; /* encrypted by KMS, for instance */
@@ -318,6 +346,7 @@ int main(void)
     tcase_add_test(one, the_same_with_checksums);
     tcase_add_test(one, somebody_else_was_first);
     tcase_add_test(one, what_replaces_another_version);
+    tcase_add_test(one, what_replaces_a_version_that_is_gone);
     tcase_add_test(one, etags_that_say_nothing);
     tcase_add_test(one, batches);
     tcase_add_test(one, a_store_closes_while_requests_are_under_way);
