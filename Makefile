@@ -53,7 +53,7 @@ chaos:
 kills:
 	@scripts/setup test
 	@scripts/build
-	@.venv/bin/python -m tests.e2e.checkpoint_kills $(or $(KILLS),3000) $(SEED)
+	@.venv/bin/python -m tests.e2e.checkpoint_kills $(or $(KILLS),3000) $(or $(SEED),$(shell date +%N)) $(STORE)
 
 fuzz:
 	@scripts/setup fuzz

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
 import urllib.parse
 import urllib.request
 from pathlib import Path
 
 TEMPORARY_PREFIX = "dataflux-composed-objects/"
+ACCESS, SECRET, REGION = "AKIDEXAMPLE", "a-secret-of-the-tests", "us-east-1"
+
+
+def s3_environment(url: str) -> dict[str, str]:
+    """With which s3:// is the server at this address, and nothing of the caller's own keys is found."""
+    return {
+        "AWS_ENDPOINT_URL_S3": url,
+        "AWS_ACCESS_KEY_ID": ACCESS,
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_REGION": REGION,
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_CONFIG_FILE": os.devnull,
+        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+    }
 
 
 def create_bucket(url: str, bucket: str) -> None:

@@ -1,8 +1,9 @@
 """Kills trainers, workers and supervisors while checkpoints are saved, and looks at each object afterwards.
 
-    python -m tests.e2e.checkpoint_kills [KILLS] [SEED]        (3,000 kills: see docs/testing.md)
+    python -m tests.e2e.checkpoint_kills [KILLS] [SEED] [gs | s3 | versitygw]        (3,000 kills: see docs/testing.md)
 
-Seven jobs at a time: five save to one bucket, two to one folder (file://). All jobs of a place also save to one name
+Seven jobs at a time: five save to one bucket, two to one folder (file://). The bucket is the development store's, by
+the protocol of GCS or of S3, or one of versitygw. All jobs of a place also save to one name
 that they share, which is removed now and then, so that both kinds of uploads come to it (multipart uploads for a name
 that is new, parts and composes for one that is taken). Some jobs have a runtime folder in common, as those of one
 machine have, others have their own. Every kill is SIGKILL at a random moment, of
@@ -43,13 +44,15 @@ from pathlib import Path
 from typing import Any
 
 from tests import forked
-from tests.conftest import BIN, our_processes, start_devstore
+from tests.conftest import BIN, Server, our_processes, start_devstore
 from tests.e2e.kill_history import NOTHING, History, Look, Save
 from tests.serve import DEADLINE_S, Supervisor, alive, children, start_supervisor, wait_for
-from tests.stores import delete, temporary
+from tests.store.s3_servers import S3, start_versitygw
+from tests.stores import TEMPORARY_PREFIX, delete, s3_environment, temporary
 
 TRAINER = Path(__file__).with_name("checkpoint_trainer.py")
 BUCKET = "ckpt"
+STORES = ("gs", "s3", "versitygw")
 TOML = """[checkpoint]
 arena_bytes = "40MiB"
 part_bytes = "5MiB"
@@ -121,6 +124,31 @@ class Place:
         if not self.url:
             return [str(path) for path in self.root.rglob(".millrace-*")], 0
         return temporary(self.url, BUCKET), unfinished(self.url)
+
+
+class S3Place(Place):
+    """A bucket of S3."""
+
+    def __init__(self, s3: S3) -> None:
+        super().__init__(f"s3://{BUCKET}/", f"s3://{BUCKET}/shared.pt", s3.server.url)
+        self._client = s3.client()
+
+    def _key(self, uri: str) -> dict[str, str]:
+        return {"Bucket": BUCKET, "Key": uri.removeprefix(self.prefix)}
+
+    def read(self, uri: str) -> str:
+        try:
+            return hashlib.sha256(self._client.get_object(**self._key(uri))["Body"].read()).hexdigest()
+        except self._client.exceptions.NoSuchKey:
+            return NOTHING
+
+    def remove(self, uri: str) -> None:
+        self._client.delete_object(**self._key(uri))
+
+    def left(self) -> tuple[list[str], int]:
+        found = self._client.list_objects_v2(Bucket=BUCKET, Prefix=TEMPORARY_PREFIX).get("Contents", [])
+        uploads = self._client.list_multipart_uploads(Bucket=BUCKET).get("Uploads", [])
+        return [one["Key"] for one in found], len(uploads)
 
 
 @dataclass
@@ -234,6 +262,7 @@ class Job:
         self.environment = {
             "XDG_RUNTIME_DIR": str(runtime),
             "STORAGE_EMULATOR_HOST": place.url,
+            **s3_environment(place.url),
             JOB_VARIABLE: f"{scene.folder.name}-{number}",
         }
         self.saves = self.trainers = self.runs = 0
@@ -439,14 +468,29 @@ def remove_shared(scene: Scene, rng: random.Random, places: list[Place]) -> None
         scene.violate(traceback.format_exc())
 
 
-def kill_runs(folder: Path, kills: int, seed: int, jobs: int = 5, folder_jobs: int = 2) -> Scene:
+def start_store(folder: Path, store: str) -> tuple[Server, Place]:
+    """A server with an empty bucket."""
+    if store == "versitygw":
+        s3 = start_versitygw(folder)
+    else:
+        root = folder / "store"
+        (root / BUCKET).mkdir(parents=True)
+        latency = [word for ms in LATENCY_MS for word in ("--latency-ms", ms)]
+        server = start_devstore("--root", root, "--no-md5", "--log", folder / "store.log", *latency)
+        if store == "gs":
+            return server, Place(f"gs://{BUCKET}/", f"gs://{BUCKET}/shared.pt", server.url)
+        s3 = S3("devstore", server)
+    s3.put(BUCKET, {})
+    return s3.server, S3Place(s3)
+
+
+def kill_runs(
+    folder: Path, kills: int, seed: int, jobs: int = 5, folder_jobs: int = 2, store: str = STORES[0]
+) -> Scene:
     rng = random.Random(seed)
-    root, files = folder / "store", folder / "files"
-    (root / BUCKET).mkdir(parents=True)
+    files = folder / "files"
     files.mkdir()
-    latency = [word for ms in LATENCY_MS for word in ("--latency-ms", ms)]
-    server = start_devstore("--root", root, "--no-md5", "--log", folder / "store.log", *latency)
-    bucket = Place(f"gs://{BUCKET}/", f"gs://{BUCKET}/shared.pt", server.url)
+    server, bucket = start_store(folder, store)
     disk = Place(f"file://{files}/", f"file://{files}/shared.pt", root=files)
     scene = Scene(folder, kills)
     runtimes = []
@@ -482,8 +526,9 @@ def kill_runs(folder: Path, kills: int, seed: int, jobs: int = 5, folder_jobs: i
         for place in places:
             left, uploads = place.left()
             scene.counts["left after a later run"] += len(left) + uploads
-        with urllib.request.urlopen(f"{server.url}/_devstore/stats") as reply:
-            scene.counts.update({f"store: {k}": v for k, v in json.load(reply)["requests"].items()})
+        if store != "versitygw":
+            with urllib.request.urlopen(f"{server.url}/_devstore/stats") as reply:
+                scene.counts.update({f"store: {k}": v for k, v in json.load(reply)["requests"].items()})
     except BaseException:
         scene.violate(traceback.format_exc())
     finally:
@@ -494,11 +539,14 @@ def kill_runs(folder: Path, kills: int, seed: int, jobs: int = 5, folder_jobs: i
 def main() -> None:
     kills = int(sys.argv[1]) if len(sys.argv) > 1 else 300
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else random.randrange(1 << 30)
+    store = sys.argv[3] if len(sys.argv) > 3 else STORES[0]
+    if store not in STORES:
+        sys.exit(f"{store!r} is no store: choose one of {', '.join(STORES)}")
     forked.preload("millrace.checkpoint")
-    print(f"seed {seed}", flush=True)
+    print(f"seed {seed}, store {store}", flush=True)
     folder = Path(tempfile.mkdtemp(prefix="millrace-kills-"))
     begun = time.monotonic()
-    scene = kill_runs(folder, kills, seed)
+    scene = kill_runs(folder, kills, seed, store=store)
     for place_logs in ("kills", "counts"):
         for what, count in sorted(getattr(scene, place_logs).items()):
             print(f"  {what:>40} {count}")

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.checkpoint_kills import kill_runs
+from tests.e2e.checkpoint_kills import STORES, kill_runs
 from tests.e2e.kill_history import NOTHING, History, Look, Save
 
 
 @pytest.mark.random
-def test_kills_leave_whole_checkpoints_or_none(tmp_path: Path) -> None:
-    scene = kill_runs(tmp_path, 25, seed=5, jobs=2, folder_jobs=1)
+@pytest.mark.parametrize("store", STORES)
+def test_kills_leave_whole_checkpoints_or_none(tmp_path: Path, store: str) -> None:
+    scene = kill_runs(tmp_path, 25, seed=5, jobs=2, folder_jobs=int(store == "gs"), store=store)
     assert scene.wrong == []
     assert sum(scene.kills.values()) >= 25
     assert scene.counts["saves"] > 0

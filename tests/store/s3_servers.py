@@ -17,8 +17,7 @@ import botocore.session
 
 from tests.conftest import CALLERS_CACHE, Server, free_port
 from tests.serve import wait_for
-
-ACCESS, SECRET, REGION = "AKIDEXAMPLE", "a-secret-of-the-tests", "us-east-1"
+from tests.stores import ACCESS, REGION, SECRET, s3_environment
 
 
 @dataclass
@@ -30,15 +29,7 @@ class S3:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {
-            "AWS_ENDPOINT_URL_S3": self.server.url,
-            "AWS_ACCESS_KEY_ID": ACCESS,
-            "AWS_SECRET_ACCESS_KEY": SECRET,
-            "AWS_REGION": REGION,
-            "AWS_EC2_METADATA_DISABLED": "true",
-            "AWS_CONFIG_FILE": os.devnull,
-            "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-        }
+        return s3_environment(self.server.url)
 
     def client(self) -> Any:
         config = botocore.config.Config(
