@@ -33,7 +33,7 @@ from tests.conftest import CALLERS_CACHE, ROOT, Server, start_devstore
 from tests.python import ranks, train_ranks
 from tests.python.ranks import same
 from tests.serve import DEADLINE_S, Supervisor, start_supervisor
-from tests.stores import create_bucket
+from tests.stores import create_bucket, s3_environment
 
 dcp: Any = torch.distributed.checkpoint
 OLDEST = "2.3.1"
@@ -69,7 +69,9 @@ def store() -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def supervisor(tmp_path_factory: pytest.TempPathFactory, millrace_bin: Path, store: Server) -> Iterator[Supervisor]:
     """One for all tests of the file; its write and fetch workers start here."""
-    started = start_supervisor(millrace_bin, tmp_path_factory.mktemp("supervisor"), store.url, CONFIG)
+    started = start_supervisor(
+        millrace_bin, tmp_path_factory.mktemp("supervisor"), store.url, CONFIG, **s3_environment(store.url)
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MILLRACE_SOCKET", str(started.socket))
         checkpoint.writer("gs://bkt/first").close()
@@ -81,17 +83,18 @@ def supervisor(tmp_path_factory: pytest.TempPathFactory, millrace_bin: Path, sto
 
 @pytest.fixture(autouse=True)
 def _supervised(supervisor: Supervisor, store: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", store.url)  # list() and remove() go there by themselves
+    for name, value in {"STORAGE_EMULATOR_HOST": store.url, **s3_environment(store.url)}.items():
+        monkeypatch.setenv(name, value)  # list() and remove() go there by themselves
     monkeypatch.setenv("MILLRACE_SOCKET", str(supervisor.socket))
 
 
-@pytest.fixture(params=["gs", "file"])
+@pytest.fixture(params=["gs", "s3", "file"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where a test may save to."""
     return (
-        f"gs://bkt/{request.node.name.replace('[', '-').rstrip(']')}"
-        if request.param == "gs"
-        else str(tmp_path / "saved")
+        str(tmp_path / "saved")
+        if request.param == "file"
+        else f"{request.param}://bkt/{request.node.name.replace('[', '-').rstrip(']')}"
     )
 
 

@@ -31,6 +31,7 @@ from millrace.lightning._location import local, location
 from tests.conftest import Server, start_devstore
 from tests.python import lightning_program
 from tests.serve import Supervisor, start_supervisor
+from tests.stores import s3_environment
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 CONFIG = """
@@ -56,7 +57,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def supervisor(store: Server, tmp_path_factory: pytest.TempPathFactory, millrace_bin: Path) -> Iterator[Supervisor]:
-    started = start_supervisor(millrace_bin, tmp_path_factory.mktemp("supervisor"), store.url, CONFIG)
+    started = start_supervisor(
+        millrace_bin, tmp_path_factory.mktemp("supervisor"), store.url, CONFIG, **s3_environment(store.url)
+    )
     with pytest.MonkeyPatch.context() as patch:  # the first use starts the workers, which stay
         patch.setenv("MILLRACE_SOCKET", str(started.socket))
         assert len(millrace.MapDataset("gs://bucket/train/")[0]) == 16
@@ -71,11 +74,15 @@ def supervisor(store: Server, tmp_path_factory: pytest.TempPathFactory, millrace
 def folder(
     store: Server, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> str:
-    """A folder of its own in the bucket."""
-    monkeypatch.setenv("MILLRACE_SOCKET", str(supervisor.socket))
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", store.url)
+    """A folder of its own in the bucket, by the protocol of GCS or, where a test asks for it, of S3."""
+    surroundings = {"STORAGE_EMULATOR_HOST": store.url, **s3_environment(store.url)}
+    for name, value in {"MILLRACE_SOCKET": str(supervisor.socket), **surroundings}.items():
+        monkeypatch.setenv(name, value)
     name = "".join(c if c.isalnum() else "-" for c in request.node.name)
-    return f"gs://bucket/{name}"
+    return f"{getattr(request, 'param', 'gs')}://bucket/{name}"
+
+
+BOTH = pytest.mark.parametrize("folder", ["gs", "s3"], indirect=True)
 
 
 class Model(pl.LightningModule):  # type: ignore[misc]
@@ -128,6 +135,9 @@ def test_locations() -> None:
         "gcs://bucket/a//b.ckpt": "gs://bucket/a//b.ckpt",
         Path("gs://bucket/a/b.ckpt"): "gs://bucket/a/b.ckpt",
         os.path.normpath("gcs://bucket/a"): "gs://bucket/a",
+        "s3://bucket/a//b.ckpt": "s3://bucket/a//b.ckpt",
+        Path("s3://bucket/a/b.ckpt"): "s3://bucket/a/b.ckpt",
+        "s3a://bucket/a": "s3a://bucket/a",
         Path("file:///a/b"): "file:///a/b",
         "file:///a/b": "file:///a/b",
         "/a/b": "/a/b",
@@ -142,10 +152,11 @@ def test_local_locations() -> None:
     assert (local("file:///a/b"), local("/a/b"), local("c")) == (Path("/a/b"), Path("/a/b"), Path("c"))
 
 
-@pytest.mark.parametrize("where", ["gs", "path", "file"])
+@BOTH
+@pytest.mark.parametrize("where", ["bucket", "path", "file"])
 @pytest.mark.parametrize("wait", [True, False])
 def test_save_load_remove(folder: str, tmp_path: Path, where: str, wait: bool) -> None:
-    base = {"gs": folder, "path": str(tmp_path / "new" / "folder"), "file": f"file://{tmp_path}/new"}[where]
+    base = {"bucket": folder, "path": str(tmp_path / "new" / "folder"), "file": f"file://{tmp_path}/new"}[where]
     io = CheckpointIO(wait=wait)
     path = f"{base}/one.ckpt"
     for value in (1, 2):  # the second replaces the first
@@ -161,9 +172,10 @@ def test_save_load_remove(folder: str, tmp_path: Path, where: str, wait: bool) -
         io.load_checkpoint(path)
 
 
-@pytest.mark.parametrize("where", ["gs", "path"])
+@BOTH
+@pytest.mark.parametrize("where", ["bucket", "path"])
 def test_remove_a_folder(folder: str, tmp_path: Path, where: str) -> None:
-    base = folder if where == "gs" else str(tmp_path / "some")
+    base = folder if where == "bucket" else str(tmp_path / "some")
     io = CheckpointIO()
     for name in ("sharded/.metadata", "sharded/__0_0.distcp", "sharded/sub/meta.pt", "sharded-2/.metadata"):
         io.save_checkpoint({}, f"{base}/{name}")
@@ -171,7 +183,7 @@ def test_remove_a_folder(folder: str, tmp_path: Path, where: str) -> None:
     assert not checkpoint.exists(f"{base}/sharded")
     assert [uri.rpartition("/")[2] for uri in checkpoint.list(f"{base}/")] == [".metadata"]
     assert checkpoint.exists(f"{base}/sharded-2/.metadata")
-    assert where == "gs" or not (tmp_path / "some" / "sharded").exists()
+    assert where == "bucket" or not (tmp_path / "some" / "sharded").exists()
 
 
 def test_storage_options_are_refused(folder: str) -> None:
@@ -201,6 +213,7 @@ def test_it_is_a_plugin_of_the_lightning_that_is_loaded() -> None:
 # ---- in a Trainer ----
 
 
+@BOTH
 @pytest.mark.parametrize("wait", [True, False])
 def test_model_checkpoint_keeps_the_best(folder: str, wait: bool) -> None:
     best = every_step(folder, 2, save_last=True)
@@ -270,6 +283,7 @@ def killed(folder: str, step: int) -> list[str]:
     return lines
 
 
+@BOTH
 def test_a_killed_run_goes_on_as_if_it_had_not_been(folder: str) -> None:
     def trained(name: str, resume: bool = False) -> list[str]:
         lines: list[str] = []
@@ -321,9 +335,11 @@ def test_the_loader_s_length_is_the_epoch_s(folder: str) -> None:
 # ---- fsspec ----
 
 
+@BOTH
 def test_the_file_system(folder: str) -> None:
     fs, path = fsspec.core.url_to_fs(folder)
-    assert isinstance(fs, millrace.lightning.FileSystem)
+    scheme = folder.partition("://")[0]
+    assert type(fs) is {"gs": millrace.lightning.FileSystem, "s3": millrace.lightning.S3FileSystem}[scheme]
     assert not fs.exists(folder) and not fs.isdir(path)
     fs.makedirs(f"{folder}/sub", exist_ok=True)
     assert fs.isdir(folder) and fs.isdir(f"{folder}/sub") and fs.ls(folder) == [] and names(folder) == []
@@ -360,6 +376,7 @@ def test_the_file_system(folder: str) -> None:
         fs.open(f"{folder}/b", "r+b")
 
 
+@BOTH
 def test_logs_beside_the_checkpoints(folder: str) -> None:
     """A root in the bucket: Lightning's logger writes there, and the checkpoints' folder comes from it."""
     logger = pl.loggers.CSVLogger(folder, name="log")
@@ -371,9 +388,10 @@ def test_logs_beside_the_checkpoints(folder: str) -> None:
         assert len(file.read().splitlines()) == 4
 
 
-def test_gcsfs_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("scheme", "package"), [("gs", "gcsfs"), ("s3", "s3fs")])
+def test_another_file_system_comes_first(monkeypatch: pytest.MonkeyPatch, scheme: str, package: str) -> None:
     import importlib.util
 
-    assert millrace.lightning.register_filesystem()
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name if name == "gcsfs" else None)
-    assert not millrace.lightning.register_filesystem()
+    assert millrace.lightning.register_filesystem(scheme)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name if name == package else None)
+    assert not millrace.lightning.register_filesystem(scheme)

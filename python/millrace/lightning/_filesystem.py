@@ -1,7 +1,7 @@
-"""An fsspec file system over millrace.checkpoint, for what Lightning does past its plugins.
+"""fsspec file systems over millrace.checkpoint, for what Lightning does past its plugins.
 
 ModelCheckpoint looks for files by fsspec before it saves, and loggers, the CLI and load_from_checkpoint open them. For
-gs:// fsspec wants gcsfs; where that is not installed, `register` gives it this.
+gs:// fsspec wants gcsfs and for s3:// s3fs; where that is not installed, `register` gives it one of these.
 """
 
 from __future__ import annotations
@@ -15,23 +15,25 @@ import fsspec
 
 from .. import checkpoint as store
 
-PROTOCOLS = ("gs", "gcs")
 
+def register(scheme: str = "gs") -> bool:
+    """Gives fsspec the file system for gs:// (and gcs://) or s3://, unless it has one, or gcsfs or s3fs is installed.
 
-def register() -> bool:
-    """Gives fsspec this file system for gs:// and gcs://, unless it has one, or gcsfs is installed. True if so."""
-    if importlib.util.find_spec("gcsfs") is not None:
+    True if it has ours now.
+    """
+    system, package = (S3FileSystem, "s3fs") if scheme == "s3" else (FileSystem, "gcsfs")
+    if importlib.util.find_spec(package) is not None:
         return False
-    for protocol in PROTOCOLS:
+    for protocol in system.protocol:
         if protocol not in fsspec.registry:
-            fsspec.register_implementation(protocol, FileSystem)
-    return fsspec.registry[PROTOCOLS[0]] is FileSystem
+            fsspec.register_implementation(protocol, system)
+    return fsspec.registry[scheme] is system
 
 
 class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
     """Objects of a bucket as files, which are written whole. Folders are where objects are, or were made here."""
 
-    protocol = PROTOCOLS
+    protocol: tuple[str, ...] = ("gs", "gcs")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -39,7 +41,7 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
 
     def _uri(self, path: str) -> str:
         stripped = self._strip_protocol(path)
-        return f"gs://{stripped}" if "/" in stripped else f"gs://{stripped}/"
+        return f"{self.protocol[0]}://{stripped}" + ("" if "/" in stripped else "/")
 
     def _under(self, path: str) -> list[str]:
         """Names of all objects in a folder, behind its own name."""
@@ -122,6 +124,12 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         out = _Output(store.writer(uri), autocommit)
         out.write(before)
         return out
+
+
+class S3FileSystem(FileSystem):
+    """The same of s3://."""
+
+    protocol = ("s3",)
 
 
 class _Output(io.BufferedWriter):
