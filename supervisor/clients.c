@@ -27,6 +27,11 @@
 
 /* ---- life of a client ---- */
 
+static bool has_open(const struct mr_client_peer *client, const struct mr_dataset *dataset)
+{
+    return client->serials[dataset->number] == dataset->serial && client->opens[dataset->number] > 0;
+}
+
 /* The connection is over: it can name no data set any more. The process may live on, with leases. */
 static void disconnect(struct mr_client_peer *client)
 {
@@ -36,7 +41,7 @@ static void disconnect(struct mr_client_peer *client)
         close(client->socket);
     client->socket = -1;
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
-        if (s->datasets[i] && s->datasets[i]->serial == client->serials[i])
+        if (s->datasets[i] && has_open(client, s->datasets[i]))
             s->datasets[i]->clients--;
         client->serials[i] = 0;
     }
@@ -72,7 +77,7 @@ static bool settle_one(struct mr_supervisor *s, struct mr_client_peer *client)
         return false;
     bool changed = !client->left;
     if (!client->left)
-        mr_reader_datasets_client_gone(s, client); /* it can open no lane any more; those that it has go on */
+        mr_dataset_end_client_gone(s, client); /* it can open no lane any more; those that it has go on */
     client->left = true;
     if (client->gone) { /* its name is taken off its lanes */
         mr_lanes_client_died(s, client);
@@ -160,6 +165,17 @@ static void put_choices(const struct mr_supervisor *s, const char *name, struct 
     mr_msg_put_u64(out, "on_error", entry ? entry->on_error : MR_ON_ERROR_RAISE);
 }
 
+static void remember(struct mr_client_peer *client, struct mr_dataset *dataset)
+{
+    uint32_t number = dataset->number;
+    if (!has_open(client, dataset)) {
+        dataset->clients++;
+        client->opens[number] = 0;
+    }
+    client->serials[number] = dataset->serial;
+    client->opens[number]++;
+}
+
 static int open_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
 {
     struct mr_supervisor *s = client->supervisor;
@@ -171,7 +187,7 @@ static int open_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
     }
     const char *digest, *const *uris;
     size_t count;
-    uint64_t like;
+    uint64_t like, nth = 0;
     enum mr_format format = MR_FORMAT_BY_NAME;
     const char *format_text;
     if (mr_msg_has(in, "format") &&
@@ -195,9 +211,10 @@ static int open_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
         dataset = mr_dataset_open_like(s, like, digest);
         name = dataset ? dataset->name : NULL;
     } else if (mr_msg_has(in, "uris")) {
-        if (mr_msg_get_strs(in, "uris", &uris, &count) != 0)
+        if (mr_msg_get_strs(in, "uris", &uris, &count) != 0 ||
+            (mr_msg_has(in, "nth") && mr_msg_get_u64(in, "nth", &nth) != 0))
             return -1;
-        dataset = mr_dataset_open_uris(s, NULL, uris, count, format);
+        dataset = mr_dataset_open_uris(s, uris, count, format, nth);
     } else {
         if (mr_msg_get_str(in, "name", &name) != 0)
             return -1;
@@ -205,22 +222,20 @@ static int open_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
     }
     if (!dataset)
         return -1;
-    if (client->serials[dataset->number] != dataset->serial)
-        dataset->clients++;
-    client->serials[dataset->number] = dataset->serial;
+    remember(client, dataset);
     struct mr_msg_out *out = ok();
     mr_msg_put_u64(out, "dataset", dataset->number);
     put_choices(s, name, out);
     return reply(client, out);
 }
 
-/* It has opened a data set of this number that is not there any more. */
+/* It has opened a data set of this number that is not there any more, or that it has closed. */
 static bool is_stale(const struct mr_client_peer *client, uint64_t number)
 {
     if (number >= MR_DATASETS_MAX || client->serials[number] == 0)
         return false;
     const struct mr_dataset *dataset = client->supervisor->datasets[number];
-    return !dataset || dataset->serial != client->serials[number] || dataset->closing;
+    return !dataset || !has_open(client, dataset) || dataset->closing;
 }
 
 static struct mr_dataset *named_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
@@ -245,8 +260,16 @@ static struct mr_dataset *named_dataset(struct mr_client_peer *client, struct mr
 static int close_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
 {
     struct mr_dataset *dataset = named_dataset(client, in);
-    if (!dataset || mr_reader_datasets_close(dataset) != 0)
+    if (!dataset || !mr_dataset_end_allowed(dataset))
         return -1;
+    if (!has_open(client, dataset)) {
+        mr_error_set(MR_E_USAGE, "data set %u was not opened by this process", dataset->number);
+        return -1;
+    }
+    if (dataset->block_bytes > 0)
+        mr_dataset_end_begin(dataset);
+    else if (--client->opens[dataset->number] == 0)
+        dataset->clients--; /* settle ends it where that was the last one */
     return reply(client, ok());
 }
 

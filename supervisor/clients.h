@@ -31,6 +31,7 @@ struct mr_client_peer {
     bool greeted;
     bool trainer;                      /* not a tool: keeps a private supervisor alive */
     uint64_t serials[MR_DATASETS_MAX]; /* of the data set of that number that it has opened; 0: none */
+    uint32_t opens[MR_DATASETS_MAX];   /* how often it has opened that one, less how often it was done with it */
     int64_t refused_ns;                /* its last OPEN_WRITER was answered with BUSY; 0 */
     struct mr_watch messages, process;
 };

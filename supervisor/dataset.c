@@ -281,16 +281,17 @@ fail:
 }
 
 static struct mr_dataset *open_uris(struct mr_supervisor *s, const char *name, const char *place,
-                                    const char *const *uris, size_t count, enum mr_format format)
+                                    const char *const *uris, size_t count, enum mr_format format, uint64_t nth)
 {
     struct mr_dataset *dataset = new_of_uris(s, name, place, uris, count, format);
     if (!dataset)
         return NULL;
+    dataset->nth = nth;
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
         struct mr_dataset *other = s->datasets[i];
         if (other && other->state != MR_DATASET_FAILED && other->block_bytes == 0 && other->wanted[0] == '\0' &&
-            other->shards == dataset->shards && (other->names < 0) == (dataset->names < 0) &&
-            same_uris(&other->uris, &dataset->uris)) {
+            other->nth == nth && !other->closing && other->shards == dataset->shards &&
+            (other->names < 0) == (dataset->names < 0) && same_uris(&other->uris, &dataset->uris)) {
             mr_dataset_close(dataset);
             return other;
         }
@@ -301,10 +302,10 @@ static struct mr_dataset *open_uris(struct mr_supervisor *s, const char *name, c
     return NULL;
 }
 
-struct mr_dataset *mr_dataset_open_uris(struct mr_supervisor *s, const char *name, const char *const *uris,
-                                        size_t count, enum mr_format format)
+struct mr_dataset *mr_dataset_open_uris(struct mr_supervisor *s, const char *const *uris, size_t count,
+                                        enum mr_format format, uint64_t nth)
 {
-    return open_uris(s, name, "", uris, count, format);
+    return open_uris(s, NULL, "", uris, count, format, nth);
 }
 
 struct mr_dataset *mr_dataset_open_to_save(struct mr_supervisor *s, const char *uri, const char *place)
@@ -324,7 +325,7 @@ struct mr_dataset *mr_dataset_open_named(struct mr_supervisor *s, const char *na
 {
     const struct mr_config_dataset *entry = mr_config_find_dataset(&s->config, name);
     if (entry)
-        return open_uris(s, name, entry->index, (const char *const *)entry->uris.items, entry->uris.count, format);
+        return open_uris(s, name, entry->index, (const char *const *)entry->uris.items, entry->uris.count, format, 0);
     char known[200] = "";
     for (size_t i = 0; i < s->config.dataset_count; i++) {
         size_t used = strlen(known);
@@ -515,6 +516,10 @@ struct mr_dataset *mr_dataset_open_like(struct mr_supervisor *s, uint64_t number
     }
     if (base->wanted[0] != '\0' && !(base = mr_dataset_find(s, base->like)))
         return NULL;
+    if (base->closing) {
+        mr_error_set(MR_E_USAGE, "data set %u was closed", base->number);
+        return NULL;
+    }
     if (strlen(digest) != MR_INDEX_DIGEST_SIZE - 1 || strspn(digest, "0123456789abcdef") != strlen(digest)) {
         mr_error_set(MR_E_USAGE, "'%.80s' is no digest of a listing", digest);
         return NULL;
@@ -523,7 +528,7 @@ struct mr_dataset *mr_dataset_open_like(struct mr_supervisor *s, uint64_t number
         return base;
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
         struct mr_dataset *other = s->datasets[i];
-        if (other && other->state != MR_DATASET_FAILED && other->like == base->number &&
+        if (other && other->state != MR_DATASET_FAILED && !other->closing && other->like == base->number &&
             strcmp(other->wanted, digest) == 0)
             return other;
     }
@@ -675,9 +680,9 @@ void mr_dataset_fail(struct mr_dataset *dataset, enum mr_code code, const char *
     board->code = code;
     snprintf(board->text, sizeof board->text, "%s", text);
     atomic_store_explicit(&board->state, MR_DATASET_FAILED, memory_order_release); /* B0 */
-    if (dataset->block_bytes == 0)
+    if (dataset->block_bytes == 0 && !dataset->closing)
         mr_log_error("data set %u (%s) has failed: %s", dataset->number, mr_dataset_label(dataset), text);
-    else /* its one reader gets the error, and may have asked only whether the object is there */
+    else /* nobody has it open; or its one reader gets the error, and may have asked only whether the object is there */
         mr_log_debug("data set %u: %s", dataset->number, text);
     settle_waiting(dataset);
 }

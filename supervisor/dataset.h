@@ -1,5 +1,5 @@
 /*
- * dataset.h - the data sets of a run. The same URIs share one.
+ * dataset.h - the data sets of a run. The same URIs share one, unless clients count their listings (`nth`).
  *
  * A data set with a saved index, or that may take a cached one, first has a list worker search for it (`load`).
  *
@@ -40,6 +40,7 @@ enum mr_dataset_load {
 struct mr_dataset {
     struct mr_supervisor *supervisor;
     uint32_t number;
+    uint64_t nth;                /* of the listings of these URIs that clients count; 0: the one that all share */
     uint64_t serial;             /* no other data set of this run has it, of whatever number */
     unsigned clients;            /* connected ones that have opened it (clients.c) */
     enum mr_dataset_state state; /* as on the board */
@@ -67,22 +68,25 @@ struct mr_dataset {
     uint64_t sent_to;  /* fetch slots whose process was sent DATASET */
     int64_t waits_ns;  /* since when readers that are open keep the memory from being divided for it; 0 */
     char compose[500]; /* whether its objects are composed, and why, as a worker reports; "" */
-    /* Read by ranges, for one client (reader_datasets.h): */
+    /* Its end (dataset_end.h): */
+    bool closing;       /* no lane is opened any more */
+    bool dropping;      /* no lane is left, and the fetch workers were sent DROP_DATASET */
+    uint64_t undropped; /* fetch slots that have not answered */
+    /* Read by ranges, for one client: */
     uint64_t block_bytes;         /* most of one ticket; 0: whole objects, and the rest is unused */
     struct mr_client_peer *owner; /* NULL once it is gone */
-    bool closing;                 /* no lane is opened any more */
-    bool dropping;                /* no lane is left, and the fetch workers were sent DROP_DATASET */
-    uint64_t undropped;           /* fetch slots that have not answered */
 };
 
 /* Opens by name in the configuration, by URIs, or by a file of names (taken over on success). Returns at once. NULL:
- * USAGE, CONFIG, NO_MEMORY. A file of names is of objects, unless the format says otherwise. */
+ * USAGE, CONFIG, NO_MEMORY; BUSY: no number is free, and will be soon. A file of names is of objects, unless the format
+ * says otherwise. */
 struct mr_dataset *mr_dataset_open_named(struct mr_supervisor *s, const char *name, enum mr_format format);
-struct mr_dataset *mr_dataset_open_uris(struct mr_supervisor *s, const char *name, const char *const *uris,
-                                        size_t count, enum mr_format format);
+/* nth > 0: the listing of these URIs that has this number. A client that lists anew counts on, so that processes which
+ * do the same share what each of them lists for the nth time. It ends when nobody has it open (dataset_end.h). */
+struct mr_dataset *mr_dataset_open_uris(struct mr_supervisor *s, const char *const *uris, size_t count,
+                                        enum mr_format format, uint64_t nth);
 struct mr_dataset *mr_dataset_open_names(struct mr_supervisor *s, int fd, enum mr_format format);
-/* A list of names for `owner` alone, looked up anew and read by ranges of at most block_bytes (reader_datasets.h).
- * BUSY: no number is free, and will be soon. */
+/* A list of names for `owner` alone, looked up anew and read by ranges of at most block_bytes (dataset_end.h). */
 struct mr_dataset *mr_dataset_open_ranged(struct mr_supervisor *s, int fd, uint64_t block_bytes,
                                           struct mr_client_peer *owner);
 /* The most bytes that one ticket of it needs. */

@@ -160,7 +160,7 @@ static void mr_supervisor_settle(struct mr_supervisor *s)
         changed = mr_listing_settle(s);
         changed |= mr_lanes_settle(s);
         changed |= mr_fetch_workers_settle(s);
-        changed |= mr_reader_datasets_settle(s);
+        changed |= mr_dataset_end_settle(s);
         changed |= mr_ckpt_lanes_settle(s);
         changed |= mr_write_workers_settle(s);
         changed |= mr_clients_settle(s);

@@ -8,12 +8,13 @@ import os
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from . import _agree, _torch
 from ._arguments import MAX_WINDOW, POLICIES, TAILS
-from ._errors import Error, SupervisorGone
+from ._errors import ChangedError, Error, SupervisorGone
 from ._listing import ListingProgress
 from ._ring import Client, Index, Lane, Plan
 from ._shuffle import Shuffle
@@ -28,15 +29,28 @@ class Connection:
         self.path = path
         self.client = Client(path, "trainer", timeout_ms)
         self.indexes: dict[int, Index] = {}
+        # Data sets to be closed, with what was read of them: their last user may go in the middle of a call.
+        self.unused: deque[tuple[int, int]] = deque()
         self._pid = os.getpid()
 
     def is_ours(self) -> bool:
         """False in a child that was forked since: it needs its own."""
         return self._pid == os.getpid()
 
+    def close_unused(self) -> None:
+        """Before anything is opened: no number in `unused` may have become another data set's."""
+        with contextlib.suppress(IndexError):  # another thread may take the last one
+            while True:
+                listed, number = self.unused.popleft()
+                self.indexes.pop(listed, None)
+                self.indexes.pop(number, None)
+                with contextlib.suppress(ValueError):  # it had failed, and its number was given to another one
+                    self.client.close_dataset(listed)
+
 
 _connections: weakref.WeakValueDictionary[str, Connection] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
+_listings: dict[tuple[str, tuple[str, ...]], int] = {}  # socket, URIs -> how often this process has listed them anew
 
 
 def connect(path: str, timeout_ms: int) -> Connection:
@@ -61,6 +75,12 @@ def _forget_in_child() -> None:
 os.register_at_fork(after_in_child=_forget_in_child)
 
 
+def _count_listing(path: str, uris: tuple[str, ...]) -> int:
+    with _lock:
+        _listings[path, uris] = nth = _listings.get((path, uris), 0) + 1
+        return nth
+
+
 class Loop(NamedTuple):
     """Where an epoch stands, and for whom: what the main process hands to the workers that open lanes."""
 
@@ -75,21 +95,36 @@ class Loop(NamedTuple):
 
 
 class Source:
-    """A data set as the supervisor knows it. Pickles without a connection; each process makes its own."""
+    """A data set as the supervisor knows it. Pickles without a connection; each process makes its own.
+
+    With `anew` it is listed when it is made. Which listing that is, is counted: what is the nth of these URIs in one
+    process is that of all whose nth it is. So the ranks of a job, which do the same one after the other, share each;
+    and a process that is given the data set opens the very listing. It ends when no process has it any more.
+    """
 
     def __init__(
-        self, connection: Connection, name: str | None, uris: tuple[str, ...], objects: bool = False, format: str = ""
+        self,
+        connection: Connection,
+        name: str | None,
+        uris: tuple[str, ...],
+        objects: bool = False,
+        format: str = "",
+        anew: bool = False,
     ) -> None:
-        self._connection: Connection | None = connection
+        self._connection: Connection | None = None
         self._path = connection.path
         self._run = connection.client.run_id
         self._name, self._uris, self._objects, self._format = name, uris, objects, format
+        self._nth = _count_listing(connection.path, uris) if anew else 0
+        self._first: str | None = None  # the digest of that listing
+        self._checked: Connection | None = None  # through which the listing was compared with it
         self._number, tail, on_error = self._open(connection, uris)
         self._listed = self._number  # the present listing, whatever is read
         self._samples: bool | None = None
         self._digest: str | None = None  # the listing that is read, where it is another one
         # The defaults of the TOML for a reader that names none; enums of shm/control/config.h.
         self.tail, self.on_error = TAILS[tail], POLICIES[on_error]
+        self._connection = connection
         if objects:
             self._uris = ()  # a long list is not pickled with it: the supervisor has it
 
@@ -97,14 +132,20 @@ class Source:
         return self._name or ("a list of objects" if self._objects else ", ".join(self._uris))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_connection": None}
+        return {**self.__dict__, "_connection": None, "_checked": None}
+
+    def __del__(self) -> None:
+        connection: Connection | None = self.__dict__.get("_connection")
+        if connection is not None and self._nth > 0 and connection.is_ours():
+            connection.unused.append((self._listed, self._number))
 
     def _open(self, connection: Connection, uris: Iterable[str]) -> tuple[int, int, int]:
+        connection.close_unused()
         if self._objects:
             return open_objects(connection.client, uris, self._format)
         if self._name is not None:
             return connection.client.open_dataset(name=self._name, format=self._format)
-        return connection.client.open_dataset(uris=tuple(uris), format=self._format)
+        return connection.client.open_dataset(uris=tuple(uris), format=self._format, nth=self._nth)
 
     def connection(self) -> Connection:
         """This process's connection. After a fork or unpickling it is made here."""
@@ -112,25 +153,44 @@ class Source:
         if found is not None and found.is_ours():
             return found
         found = connect(self._path, 0)
-        if found.client.run_id != self._run:
-            if self._objects:
-                raise Error("this data set of explicit objects is of another run: make it again")
-            self._listed, _, _ = self._open(found, self._uris)
-            self._number = self._listed
-            if self._digest is not None:
-                self._number, _, _ = found.client.open_listing(self._listed, self._digest)
-            self._run = found.client.run_id
+        is_other_run = found.client.run_id != self._run
+        if is_other_run and self._objects:
+            raise Error("this data set of explicit objects is of another run: make it again")
+        if is_other_run or self._nth > 0:
+            listed, _, _ = self._open(found, self._uris)
+            try:
+                digest = self._digest
+                number = listed if digest is None else found.client.open_listing(listed, digest)[0]
+            except BaseException:
+                if self._nth > 0:
+                    found.unused.append((listed, listed))
+                raise
+            self._listed, self._number = listed, number
+        if is_other_run:
+            self._run, self._first = found.client.run_id, None
         self._connection = found
         return found
 
     def index(self) -> Index:
         """The listing. Waits until it is done, and logs the progress."""
         connection = self.connection()
-        known = connection.indexes.get(self._number)
-        if known is not None:
-            return known
-        self._wait(connection, self._number)
-        return connection.indexes.setdefault(self._number, connection.client.index(self._number))
+        index = connection.indexes.get(self._number)
+        if index is None:
+            self._wait(connection, self._number)
+            index = connection.indexes.setdefault(self._number, connection.client.index(self._number))
+        if self._nth > 0 and self._digest is None and self._checked is not connection:
+            self._check_first(index.digest)
+            self._checked = connection
+        return index
+
+    def _check_first(self, digest: str) -> None:
+        """Whoever gave the data set to this process may have let go of the listing before it was opened here."""
+        if self._first not in (None, digest):
+            raise ChangedError(
+                f"{self}: the listing of this copy has gone, and the objects have changed: keep the data set that was "
+                "copied"
+            )
+        self._first = digest
 
     def is_samples(self) -> bool:
         """Whether the entries are samples of tar shards. Waits for the listing."""

@@ -235,12 +235,13 @@ static const char **texts_of(PyObject *tuple)
 
 static PyObject *client_open_dataset(Client *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"name", "uris", "names_fd", "format", NULL};
+    static char *names[] = {"name", "uris", "names_fd", "format", "nth", NULL};
     const char *name = NULL, *format = "";
     PyObject *uris = NULL;
     int names_fd = -1;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$zO!is:open_dataset", names, &name, &PyTuple_Type, &uris,
-                                     &names_fd, &format))
+    unsigned long long nth = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$zO!isK:open_dataset", names, &name, &PyTuple_Type, &uris,
+                                     &names_fd, &format, &nth))
         return NULL;
     const char **texts = NULL;
     if (uris && !(texts = texts_of(uris)))
@@ -250,10 +251,11 @@ static PyObject *client_open_dataset(Client *self, PyObject *args, PyObject *kwa
         free(texts);
         return NULL;
     }
+    size_t count = uris ? (size_t)PyTuple_GET_SIZE(uris) : 0;
     int rc;
     Py_BEGIN_ALLOW_THREADS
-        rc = mr_client_open_dataset_as(self->client, name, texts, uris ? (size_t)PyTuple_GET_SIZE(uris) : 0, names_fd,
-                                       format, &opened);
+        rc = nth > 0 ? mr_client_open_nth(self->client, texts, count, nth, &opened)
+                     : mr_client_open_dataset_as(self->client, name, texts, count, names_fd, format, &opened);
     Py_END_ALLOW_THREADS
     end(self);
     free(texts);
@@ -610,15 +612,16 @@ static PyMethodDef client_methods[] = {
     {"check", (PyCFunction)client_check, METH_NOARGS,
      "SupervisorGone when the supervisor has ended, or gives no sign of life. For those who wait for it."},
     {"open_dataset", (PyCFunction)(void (*)(void))client_open_dataset, METH_VARARGS | METH_KEYWORDS,
-     "open_dataset(*, name=None, uris=None, names_fd=-1, format=\"\") -> (number, tail, on_error). Returns before the "
-     "listing is done."},
+     "open_dataset(*, name=None, uris=None, names_fd=-1, format=\"\", nth=0) -> (number, tail, on_error). Returns "
+     "before the listing is done. nth > 0: the nth listing of these URIs, of objects, until close_dataset."},
     {"open_listing", (PyCFunction)client_open_listing, METH_VARARGS,
      "open_listing(like, digest) -> (number, tail, on_error): the data set `like` with the listing of that digest. "
      "Returns "
      "before it is found."},
     {"open_ranged", (PyCFunction)client_open_ranged, METH_VARARGS,
      "open_ranged(names_fd, block_bytes) -> number, or None: ask again. For range_reader; ends with close_dataset."},
-    {"close_dataset", (PyCFunction)client_close_dataset, METH_O, "close_dataset(number): one of open_ranged."},
+    {"close_dataset", (PyCFunction)client_close_dataset, METH_O,
+     "close_dataset(number): one of open_ranged, or of open_dataset with nth."},
     {"range_reader", (PyCFunction)client_range_reader, METH_VARARGS,
      "range_reader(dataset, index, object, label) -> RangeReader."},
     {"dataset_listed", (PyCFunction)client_dataset_listed, METH_O,

@@ -16,7 +16,7 @@
 #include "shm/control/msg.h"
 #include "shm/memory/segment.h"
 
-#define BUSY_MS          10000 /* that a lane is asked for while the memory is being divided */
+#define BUSY_MS          10000 /* that something is asked for while memory is divided or data sets are being closed */
 #define CONNECT_RETRY_MS 20
 #define END_MS           1000 /* between the end of a process's socket and of its pidfd */
 
@@ -431,6 +431,25 @@ int mr_client_open_dataset_as(struct mr_client *client, const char *name, const 
     }
     mr_msg_put_str(out, "format", format);
     return open_with(client, out, opened);
+}
+
+int mr_client_open_nth(struct mr_client *client, const char *const *uris, size_t uri_count, uint64_t nth,
+                       struct mr_opened *opened)
+{
+    if (check_uris(uris, uri_count) != 0)
+        return -1;
+    int64_t deadline_ns = mr_clock_mono_ns() + BUSY_MS * MR_MILLISECOND_NS;
+    for (;;) {
+        struct mr_msg_out *out = mr_msg_new(MR_MSG_OPEN_DATASET);
+        mr_msg_put_strs(out, "uris", uris, uri_count);
+        mr_msg_put_str(out, "format", "objects");
+        mr_msg_put_u64(out, "nth", nth);
+        if (open_with(client, out, opened) == 0)
+            return 0;
+        if (mr_error_code() != MR_E_BUSY || mr_clock_mono_ns() >= deadline_ns)
+            return -1;
+        nanosleep(&(struct timespec){.tv_nsec = CONNECT_RETRY_MS * MR_MILLISECOND_NS}, NULL);
+    }
 }
 
 int mr_client_open_ranged(struct mr_client *client, int names_fd, uint64_t block_bytes, struct mr_opened *opened)

@@ -54,6 +54,11 @@ int mr_client_open_dataset(struct mr_client *client, const char *name, const cha
 /* The same with what its objects are: "" (by their names), "objects", or "tar" (shards, whose samples are wanted). */
 int mr_client_open_dataset_as(struct mr_client *client, const char *name, const char *const *uris, size_t uri_count,
                               int names_fd, const char *format, struct mr_opened *opened);
+/* The nth listing of these URIs (nth > 0), of objects, which this process has listed nth - 1 times before: others that do the same
+ * share it, and it ends when nobody has it open. Returns at once. NO_MEMORY: no number for it is free, or becomes free
+ * within seconds. */
+int mr_client_open_nth(struct mr_client *client, const char *const *uris, size_t uri_count, uint64_t nth,
+                       struct mr_opened *opened);
 /* Opens the data set `like` with the listing of a digest (64 hex digits), out of the cache of indexes or its saved
  * index. Returns at once as well; the data set becomes FAILED (CHANGED) where that listing is gone. */
 int mr_client_open_listing(struct mr_client *client, uint32_t like, const char *digest, struct mr_opened *opened);
@@ -64,7 +69,8 @@ int mr_client_open_listing(struct mr_client *client, uint32_t like, const char *
  */
 int mr_client_open_ranged(struct mr_client *client, int names_fd, uint64_t block_bytes, struct mr_opened *opened);
 uint64_t mr_client_dataset_block(const struct mr_client *client, uint32_t dataset);
-/* Ends a reader's data set, whose lanes have been closed. Its number means nothing to this process any more. */
+/* Ends a reader's data set, whose lanes have been closed; or one opening of an nth listing. The number means nothing to
+ * this process any more, unless it has opened that listing more often. */
 int mr_client_close_dataset(struct mr_client *client, uint32_t dataset);
 /* The state on the board; for FAILED sets mr_error to the data set's code and text. */
 enum mr_dataset_state mr_client_dataset_state(struct mr_client *client, uint32_t dataset);

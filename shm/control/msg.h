@@ -23,14 +23,18 @@
  * Client (trainer, DataLoader worker, `millrace stat`) -> supervisor. Each is answered by MR_MSG_OK (with what follows
  * the arrow) or MR_MSG_ERROR, in order.
  *   HELLO         {pid, role: "trainer"|"tool"}  -> {run_id, pid}; fds: board (ro)
- *   OPEN_DATASET  {name}, or {uris: [..]}, or {objects: true} + fd: names, one a line ("\n" in a name is refused),
+ *   OPEN_DATASET  {name}, or {uris: [..]},
+ *                 or {uris, nth}: the nth listing of these URIs, 1 or more; the first who asks for it lets it be made,
+ *                 and it ends when each who has opened it has closed it, as often, or is gone,
+ *                 or {objects: true} + fd: names, one a line ("\n" in a name is refused),
  *                 or {like, digest}: as the data set `like`, with the listing of this digest,
  *                 or {objects: true, block_bytes} + fd: the same names for this client alone, looked up now, read by
  *                 ranges of at most block_bytes (the board says how many it may be) until CLOSE_DATASET;
  *                 with {format}: "tar" (shards, whose samples are wanted), "objects", "" (by the names of the URIs)
  *                                                -> {dataset, tail, on_error}, at once: its state is on the board
- *   CLOSE_DATASET {dataset}                      -> {}  one that was opened with block_bytes; its lanes are closed, or
- *                                                    will be. Its number may be another data set's from now on
+ *   CLOSE_DATASET {dataset}                      -> {}  one that was opened with block_bytes or nth; its lanes are
+ *                                                    closed, or will be. Its number may be another data set's from now
+ *                                                    on (nth: once it was closed as often as opened)
  *   INDEX         {dataset}                      -> {size}; fds: index image (ro). ERROR busy while it is LISTING
  *   PRODUCERS     {}                             -> {producers: P, division}. ERROR busy until the arenas are there
  *   PRODUCER      {slot}                         -> {arena_bytes, division}; fds: arena (ro), producer line (ro),

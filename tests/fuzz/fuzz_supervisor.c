@@ -545,9 +545,9 @@ static void client_asks(unsigned i, unsigned kind, bool spoil)
         return;
     enum mr_msg_type type = types[kind % (sizeof types / sizeof *types)];
     struct mr_msg_out *out = mr_msg_new(type);
-    unsigned variant = type == MR_MSG_OPEN_DATASET ? input_below(in, 5) : 0;
+    unsigned variant = type == MR_MSG_OPEN_DATASET ? input_below(in, 6) : 0;
     put_keys(out, &(struct about){.objects_is_bool = type == MR_MSG_OPEN_DATASET}, spoil);
-    if (variant == 0)
+    if (variant == 0 || variant == 5)
         mr_msg_put_strs(out, "uris", uris, 1 + (spoil && (input_byte(in) & 1)));
     if (variant == 1)
         mr_msg_put_str(out, "name", "train");
@@ -557,6 +557,8 @@ static void client_asks(unsigned i, unsigned kind, bool spoil)
         mr_msg_put_u64(out, "block_bytes", spoil ? input_number(in) : 4096);
     if (variant == 4)
         mr_msg_put_u64(out, "like", spoil ? input_number(in) : 0);
+    if (variant == 5)
+        mr_msg_put_u64(out, "nth", spoil ? input_number(in) : 1 + input_below(in, 3));
     put_some_fd(out, spoil ? input_byte(in) : 1);
     scene.clients[i].owed++;
     if (mr_msg_send(scene.clients[i].socket, out) != 0)

@@ -29,10 +29,10 @@ class Verdict:
 
 
 def normal(printed: str, tree: str) -> list[str]:
-    """The lines without what no two runs have alike: times, addresses, the folder of the copy, progress bars."""
+    """The lines without what no two runs have alike: times, addresses, the folder of the copy, progress."""
     lines = []
     for line in printed.replace(tree, "TREE").splitlines():
-        if "it/s" in line or "s/it" in line or "\r" in line:
+        if "it/s" in line or "s/it" in line or "\r" in line or line.endswith(" so far"):  # each so many seconds
             continue
         line = re.sub(r"0x[0-9a-f]+", "0x", line)
         line = re.sub(r"\d+\.\d+(e[-+]?\d+)?|\b\d+m\d+s\b|\b(in|took) \d+s\b|\(\d+:\d\d:\d\d\)", "#", line)
@@ -94,6 +94,16 @@ def load(path: Path) -> Any:
     return state
 
 
+def shapes(value: Any) -> Any:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return str(value.dtype), tuple(value.shape)
+    if isinstance(value, dict):
+        return {key: shapes(each) for key, each in value.items()}
+    return [shapes(each) for each in value] if isinstance(value, (list, tuple)) else type(value)
+
+
 def plain(name: str) -> str:
     """A shard's name without the id of its save, which millrace adds so that a save never overwrites the last one."""
     return re.sub(r"(__\d+_\d+)-[0-9a-f]+\.distcp$", r"\1.distcp", name)
@@ -109,8 +119,11 @@ def objects(folder: Path) -> dict[str, str]:
     return found
 
 
-def same_saved(control: Result, ours: Result) -> tuple[bool, str]:
-    """Whether what they saved is the same, by its bytes or by what it loads as; and which objects there are."""
+def same_saved(control: Result, ours: Result, races: tuple[str, ...] = ()) -> tuple[bool, str]:
+    """Whether what they saved is the same, by its bytes or by what it loads as; and which objects there are.
+
+    Of `races` no two runs have the same values: names and shapes are compared.
+    """
     theirs, mine = objects(control.saved), objects(ours.saved)
     if theirs.keys() != mine.keys():
         return False, f"objects {sorted(mine)}, the reference's {sorted(theirs)}"
@@ -124,13 +137,17 @@ def same_saved(control: Result, ours: Result) -> tuple[bool, str]:
         loaded.add(path.parent if sharded else path)
     for path in sorted(loaded):
         try:
-            same = same_value(load(control.saved / path), load(ours.saved / path))
+            both = load(control.saved / path), load(ours.saved / path)
+            same = same_value(*(map(shapes, both) if str(path) in races else both))
         except Exception as error:
             return False, f"{path}: {type(error).__name__}: {error}"
         if not same:
             return False, f"{path} does not load as the same"
     text = f"{len(theirs)} objects" if theirs else ""
-    return True, text + (f" ({equal} the same byte for byte, the others by what they load as)" if loaded else "")
+    text += f" ({equal} the same byte for byte, the others by what they load as)" if loaded else ""
+    raced = [name for name in races if Path(name) in loaded]
+    text += f"; {', '.join(raced)} by names and shapes, since the program changes it while it saves it" if raced else ""
+    return True, text
 
 
 def compare(program: Program, control: Result, ours: Result, trees: tuple[str, str]) -> Verdict:
@@ -152,6 +169,9 @@ def compare(program: Program, control: Result, ours: Result, trees: tuple[str, s
     theirs_seen, ours_seen = epochs(control), epochs(ours)
     ordered = theirs_seen == ours_seen
     loose = [without_order(each) for each in theirs_seen] == [without_order(each) for each in ours_seen]
+    lost = samples_lost(control, ours)
+    if lost:
+        return Verdict(BETTER, f"{counts(ours)}; the reference's threads lose {lost} of them")
     if not ordered and (program.sorted or not loose):
         text = f"trained on {counts(ours)}; the reference on {counts(control)}"
         return Verdict(DIFFERENT, text, detail_of(control, ours))
@@ -163,7 +183,7 @@ def compare(program: Program, control: Result, ours: Result, trees: tuple[str, s
                 missing = [line for line in lines[0][0] if line not in lines[1][0]][:5]
                 return Verdict(DIFFERENT, f"prints {differing}; the reference {missing}")
         found.append("prints the same")
-    same, text = same_saved(control, ours)
+    same, text = same_saved(control, ours, program.races)
     if not same:
         return Verdict(DIFFERENT, text)
     theirs_left, ours_left = ({plain(name) for name in side.names} for side in (control, ours))
@@ -173,6 +193,17 @@ def compare(program: Program, control: Result, ours: Result, trees: tuple[str, s
         return Verdict(DIFFERENT, f"files {sorted(ours.files)}, the reference's {sorted(control.files)}")
     found += [text] if text else []
     return Verdict(SAME if ordered else ORDER, ", ".join(part for part in found if part != "no batches"))
+
+
+def samples_lost(control: Result, ours: Result) -> str:
+    """How many samples only ours has, where the reference's has the others and a traceback of a thread for these."""
+    seen = [
+        collections.Counter(s for batches in epochs(side) for b in batches for s in b[3]) for side in (control, ours)
+    ]
+    failed = re.search(r"^Exception in thread .*?^([\w.]+): ", "\n".join(control.said), re.M | re.S)
+    if not failed or seen[0] - seen[1] or seen[0] == seen[1]:
+        return ""
+    return f"{sum((seen[1] - seen[0]).values())} ({failed[1]})"
 
 
 def gains(control: list[str], ours: list[str]) -> list[str]:

@@ -1,6 +1,6 @@
 """The compatibility run: every program of the reference's repository, after the sed, beside the reference itself.
 
-    MR_REFERENCE=CHECKOUT tests/reference/run [--store devstore|fake-gcs-server] [--only TEXT] [--keep FOLDER]
+    MR_REFERENCE=CHECKOUT tests/reference/run [--store devstore|fake-gcs-server] [--only TEXT] [--rows FILE]
 
 Prints the table of docs/migrating.md. The exit status is 1 when a row is DIFFERENT.
 """
@@ -8,6 +8,7 @@ Prints the table of docs/migrating.md. The exit status is 1 when a row is DIFFER
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import signal
@@ -30,8 +31,16 @@ HEAD = "| program of the reference | {stores} |\n|---|{lines}|"
 def arguments(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tests/reference/run", description=__doc__)
     parser.add_argument("--store", choices=STORES, action="append", help="both, unless one is named")
-    parser.add_argument("--only", metavar="TEXT", help="the programs whose name has this text")
+    parser.add_argument(
+        "--only", metavar="TEXT", action="append", help="the programs whose name has one of these texts"
+    )
     parser.add_argument("--keep", metavar="FOLDER", type=Path, help="keep what the programs wrote, in this folder")
+    parser.add_argument(
+        "--rows",
+        metavar="FILE",
+        type=Path,
+        help="keep the rows here; a row that is there and ok is not run again: a run that was interrupted goes on",
+    )
     parser.add_argument("--no-unit-tests", action="store_true", help="leave out the reference's own unit tests")
     parser.add_argument(
         "--plain", action="store_true", help="with the running interpreter alone: no package is installed for it"
@@ -98,12 +107,24 @@ def main(words: list[str]) -> int:
     different = 0
     try:
         pair = sides(tree, work, chosen.plain)
-        programs = [p for p in PROGRAMS if (pair[0].tree / p.file).exists() and (chosen.only or "") in p.name]
+        programs = [
+            p
+            for p in PROGRAMS
+            if (pair[0].tree / p.file).exists() and any(text in p.name for text in chosen.only or [""])
+        ]
         print(HEAD.format(stores=" | ".join(kinds), lines="|".join("---" for _ in kinds)), flush=True)
+        rows: dict[str, str] = json.loads(chosen.rows.read_text()) if chosen.rows and chosen.rows.exists() else {}
         for program in programs:
+            key = f"{program.name} in {', '.join(kinds)}"
+            if key in rows:
+                print(rows[key], flush=True)
+                continue
             verdicts = run_program(program, pair, kinds, work)
             different += sum(not verdict.ok for verdict in verdicts)
             print(row(program, verdicts), flush=True)
+            if chosen.rows and all(verdict.ok for verdict in verdicts):
+                rows[key] = row(program, verdicts)
+                chosen.rows.write_text(json.dumps(rows, indent=1))
             for verdict in verdicts:
                 if verdict.details:
                     print(verdict.details, file=sys.stderr, flush=True)

@@ -80,6 +80,15 @@ def test_a_run_prints_the_table(mock: Path) -> None:
     assert {path: path.read_bytes() for path in mock.rglob("*") if path.is_file()} == before
 
 
+def test_an_interrupted_run_goes_on(mock: Path, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.json"
+    rows.write_text('{"README.md (every block) in devstore": "| a row that is kept |"}')
+    words = ("--only", "README.md (every block", "--no-unit-tests", "--rows", str(rows))
+    assert run(mock, *words).stdout.splitlines()[2] == "| a row that is kept |"
+    rows.unlink()
+    assert "prints the same" in run(mock, *words).stdout and "prints the same" in rows.read_text()
+
+
 def test_a_difference_fails_the_run(mock: Path) -> None:
     library = mock / "dataflux_pytorch" / "dataflux_mapstyle_dataset.py"
     library.write_text(library.read_text().replace("self.objects = [", "self.objects = [('one more', 1)] + ["))
@@ -112,15 +121,9 @@ VARIATIONS = [program for program in PROGRAMS if program.file.startswith("variat
 PRINTED = environment.HERE / "variations" / "printed"  # by the reference, in tests/reference/run
 
 
-# Where millrace differs: docs/migrating.md, "a second data set of the same bucket and prefix".
-DIFFERS = pytest.mark.xfail(strict=True, reason="a job lists once a node")
-
-
 @pytest.mark.costly
 @pytest.mark.parametrize(
-    "program",
-    [pytest.param(each, marks=DIFFERS if "lists_anew" in each.file else ()) for each in VARIATIONS],
-    ids=lambda program: " ".join([Path(program.file).stem, program.variant]),
+    "program", VARIATIONS, ids=lambda program: " ".join([Path(program.file).stem, program.variant])
 )
 def test_variations_print_what_the_reference_prints(program: Program, tmp_path: Path) -> None:
     tree, folder = tmp_path / "tree", tmp_path / "data"
@@ -170,6 +173,7 @@ def batches_of(*groups: str) -> list[list[dict[str, Any]]]:
 def test_what_counts_as_a_difference(result: Result) -> None:
     assert verdict(result) == SAME
     assert verdict(result, printed=["2 objects in 3.5 s\n"]) == SAME
+    assert verdict(result, printed=["1 objects so far\n2 objects in 15.5 s\n"]) == SAME
     assert verdict(result, printed=["3 objects in 1.25 s\n"]) == DIFFERENT
     assert verdict(result, batches=batches_of("dc", "ba")) == ORDER
     assert verdict(result, dataclasses.replace(PROGRAM, sorted=True), batches=batches_of("dc", "ba")) == DIFFERENT
@@ -179,6 +183,16 @@ def test_what_counts_as_a_difference(result: Result) -> None:
     assert verdict(result, names={"b/x", "b/y"}) == DIFFERENT
     assert verdict(result, files={"b/x"}) == DIFFERENT  # a file of this machine
     assert verdict(result, statuses=[1], said=["Traceback\nKeyError: 'x'\n"]) == DIFFERENT
+
+
+def test_samples_that_the_reference_s_threads_lose(result: Result) -> None:
+    control = dataclasses.replace(result, batches=batches_of("ab"))
+    assert verdict(control, batches=batches_of("ab", "cd")) == DIFFERENT
+    said = ["Exception in thread Thread-1:\nTraceback (most recent call last):\n  File\njson.JSONDecodeError: x\n"]
+    control = dataclasses.replace(control, said=said)
+    assert verdict(control, batches=batches_of("ab", "cd")) == BETTER
+    assert verdict(control, batches=batches_of("a", "cd")) == DIFFERENT
+    assert verdict(control, batches=batches_of("ab")) == SAME
 
 
 def test_failures(result: Result) -> None:
@@ -206,7 +220,12 @@ def test_checkpoints_are_the_same_by_what_they_load_as(result: Result, tmp_path:
     assert verdict(result, saved=mine) == SAME
     torch.save({"w": torch.zeros(3), "n": [1, 2]}, mine / "b" / "x")
     assert verdict(result, saved=mine) == DIFFERENT
+    racing = dataclasses.replace(PROGRAM, races=("b/x",))
+    assert verdict(result, racing, saved=mine) == SAME
+    torch.save({"w": torch.zeros(4), "n": [1, 2]}, mine / "b" / "x")
+    assert verdict(result, racing, saved=mine) == DIFFERENT
     (mine / "b" / "x").write_bytes(b"torn")
+    assert verdict(result, racing, saved=mine) == DIFFERENT
     assert verdict(result, saved=mine) == DIFFERENT
     (mine / "b" / "x").unlink()
     assert verdict(result, saved=mine) == DIFFERENT

@@ -234,3 +234,10 @@ struct mr_compose_choice *mr_compose_choice_new(const struct mr_compose_choice_o
     }
     return c;
 }
+
+void mr_compose_choice_destroy(struct mr_compose_choice *c)
+{
+    if (c && c->question)
+        mr_transfer_cancel(c->options.net->engine, c->question);
+    free(c);
+}

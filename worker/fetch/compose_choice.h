@@ -34,8 +34,10 @@ struct mr_compose_choice_options {
     struct mr_temporary_bucket *bucket;
 };
 
-/* It lives as long as the worker. NULL with mr_error (NO_MEMORY). */
+/* NULL with mr_error (NO_MEMORY). */
 struct mr_compose_choice *mr_compose_choice_new(const struct mr_compose_choice_options *options);
+/* No job is left that it was told of. May be NULL. */
+void mr_compose_choice_destroy(struct mr_compose_choice *choice);
 
 struct mr_temporary_bucket *mr_compose_choice_bucket(const struct mr_compose_choice *choice);
 /* Shall the next job be of several tickets? */

@@ -48,11 +48,30 @@ bool mr_datasets_any_composes(const struct mr_datasets *datasets)
     return false;
 }
 
+static int drop(struct mr_datasets *datasets, uint64_t id)
+{
+    struct mr_open_dataset *ds = &datasets->items[id];
+    if (ds->open) { /* the store stays: others may use it, and the next one of this bucket will */
+        mr_compose_choice_destroy(ds->choice);
+        mr_index_close(&ds->index);
+    }
+    *ds = (struct mr_open_dataset){0};
+    struct mr_msg_out *out = mr_msg_new(MR_MSG_DATASET_DROPPED);
+    if (!out)
+        return -1;
+    mr_msg_put_u64(out, "dataset", id);
+    return mr_msg_send(datasets->link->socket, out);
+}
+
 void mr_datasets_step(struct mr_datasets *datasets)
 {
-    for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
-        if (datasets->items[i].choice)
-            mr_compose_choice_step(datasets->items[i].choice);
+    for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
+        struct mr_open_dataset *ds = &datasets->items[i];
+        if (ds->dropping && ds->jobs == 0)
+            (void)drop(datasets, i); /* its failure shows at the next receive */
+        if (ds->choice)
+            mr_compose_choice_step(ds->choice);
+    }
 }
 
 /* The worker of slot 0 removes temporary objects of dead runs of other machines, where composing is allowed at all. */
@@ -109,14 +128,12 @@ int mr_datasets_drop(struct mr_datasets *datasets, const struct mr_msg_in *msg)
     uint64_t id;
     if (mr_msg_get_u64(msg, "dataset", &id) != 0)
         return -1;
-    struct mr_open_dataset *ds = mr_datasets_find(datasets, id);
-    if (ds) { /* the store stays: others may use it, and the next one of this bucket will */
-        mr_index_close(&ds->index);
-        *ds = (struct mr_open_dataset){0};
-    }
-    struct mr_msg_out *out = mr_msg_new(MR_MSG_DATASET_DROPPED);
-    if (!out)
+    if (id >= MR_DATASETS_MAX) {
+        mr_error_set(MR_E_PROTOCOL, "a bad DROP_DATASET message for data set %" PRIu64, id);
         return -1;
-    mr_msg_put_u64(out, "dataset", id);
-    return mr_msg_send(datasets->link->socket, out);
+    }
+    if (datasets->items[id].jobs == 0)
+        return drop(datasets, id);
+    datasets->items[id].dropping = true;
+    return 0;
 }

@@ -15,10 +15,12 @@
 
 struct mr_open_dataset {
     bool open;
-    bool for_reader; /* a reader data set (supervisor/reader_datasets.h): read in blocks, never composed */
+    bool for_reader; /* a reader data set (supervisor/dataset_end.h): read in blocks, never composed */
     struct mr_index index;
     struct mr_store *store;
     struct mr_compose_choice *choice; /* NULL: its store cannot compose */
+    unsigned jobs;                    /* that have not ended: a compose goes on when nobody waits for it any more */
+    bool dropping;                    /* goes once they have */
 };
 
 struct mr_datasets {
@@ -30,7 +32,7 @@ struct mr_datasets {
 
 /* The message DATASET. 0, or -1 with mr_error: the worker cannot go on. */
 int mr_datasets_add(struct mr_datasets *datasets, struct mr_msg_in *msg);
-/* The message DROP_DATASET: no lane names it any more, so no job does. Answers DATASET_DROPPED. 0 or -1. */
+/* The message DROP_DATASET: no lane names it any more. DATASET_DROPPED is answered once no job does. 0 or -1. */
 int mr_datasets_drop(struct mr_datasets *datasets, const struct mr_msg_in *msg);
 /* NULL: this worker was never given it. */
 struct mr_open_dataset *mr_datasets_find(struct mr_datasets *datasets, uint64_t id);

@@ -86,6 +86,8 @@ static void job_free_if_ended(struct job *job)
     struct mr_jobs *jobs = job->jobs;
     if (job->left > 0 || job->stage != NONE)
         return;
+    if (job->dataset)
+        job->dataset->jobs--;
     if (job->dataset && job->dataset->choice)
         mr_compose_choice_job_ended(job->dataset->choice, job->composes, job->count);
     *(job->previous ? &job->previous->next : &jobs->first) = job->next;
@@ -403,6 +405,8 @@ void mr_jobs_start(struct mr_jobs *jobs, const struct mr_job *from)
         whole = whole && is_whole(&piece->claim.request);
         job->composes = job->composes && !(piece->claim.request.flags & MR_REQUEST_ALONE);
     }
+    if (job->dataset)
+        job->dataset->jobs++;
     if (job->dataset && job->dataset->choice)
         mr_compose_choice_job_started(job->dataset->choice, job->composes);
     for (unsigned i = 0; i < job->count; i++) {

@@ -23,7 +23,7 @@
 /* One range at a time. */
 struct range {
     bool busy;
-    bool for_reader; /* of a reader data set (supervisor/reader_datasets.h): its reader reports a failure */
+    bool for_reader; /* of a reader data set (supervisor/dataset_end.h): its reader reports a failure */
     uint64_t id, dataset;
     struct mr_uri uri;
     struct mr_store *store;

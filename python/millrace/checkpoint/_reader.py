@@ -233,6 +233,7 @@ def _name(uri: str) -> str:
 
 
 def _open(connection: Connection, uris: list[str]) -> int:
+    connection.close_unused()
     fd = write_names(uris)
     pause = PAUSE_S[0]
     try:

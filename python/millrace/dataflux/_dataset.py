@@ -73,7 +73,7 @@ class DropIn(Reported):
         self.storage_client = storage_client
         settings = _config.settings(chosen, storage_client)
         uri = _config.uri(bucket_name, chosen)
-        self._listed = Source(connection(settings), None, (uri,), format="objects")
+        self._listed = Source(connection(settings), None, (uri,), format="objects", anew=True)
         with _google.errors(RuntimeError):
             if _read.has_folders(self._listed):
                 self.objects = _read.pairs(self._listed)

@@ -30,7 +30,12 @@ def connection_for(settings: Settings) -> Connection:
 
 
 def keep(bucket: str, storage_client: Any, source: Source) -> None:
-    _listings.appendleft((bucket, _way(storage_client), source))
+    kept = (bucket, _way(storage_client), source)
+    for old in list(_listings):  # of the same prefix: it is out of date, and would hold the memory of its names
+        if (*old[:2], str(old[2])) == (*kept[:2], str(source)):
+            with contextlib.suppress(ValueError):  # another thread has done so
+                _listings.remove(old)
+    _listings.appendleft(kept)
 
 
 def listing(bucket: str, storage_client: Any, name: str) -> Source | None:

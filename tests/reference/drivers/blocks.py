@@ -1,8 +1,8 @@
 """Runs the code of a page, block by block, in one namespace: python blocks.py FILE.md|FILE.ipynb WORDS...
 
-WORDS are NAME=VALUE, for placeholders that the page has in its text and for names that it leaves to its reader. After
-each block stands how it ended. A block that fails does not keep the next ones from running: the page may leave out a
-name on purpose, and then it fails the same with the reference.
+WORDS are NAME=VALUE, for placeholders that the page has in its text (<NAME>, YOUR_NAME) and for names that it leaves to
+its reader. After each block stands how it ended. A block that fails does not keep the next ones from running: the page
+may leave out a name on purpose, and then it fails the same with the reference.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def display(value: Any) -> None:
 def main() -> None:
     replaced = dict(word.split("=", 1) for word in sys.argv[2:])
     namespace: dict[str, Any] = {"__name__": "__main__", "display": display}
-    namespace.update({name: value for name, value in replaced.items() if name.isidentifier()})
+    placeholders = {name for name in replaced if name.startswith("YOUR_") or not name.isidentifier()}
+    namespace.update({name: value for name, value in replaced.items() if name not in placeholders})
     for number, text in enumerate(blocks(Path(sys.argv[1]))):
         if text.lstrip().startswith("!"):
             continue  # a shell's line: pip install
-        for name, value in replaced.items():
-            if not name.isidentifier():
-                text = text.replace(name, value)
+        for name in placeholders:
+            text = text.replace(name, replaced[name])
         try:
             exec(compile(text, f"block {number}", "exec"), namespace)
             print(f"-- block {number}: ran")

@@ -54,7 +54,7 @@ class ListingController:
         settings = _config.settings(config, self.client, self.allowed_storage_classes)
         uri = _config.uri(self.bucket, config)
         with _google.errors(RuntimeError):
-            source = Source(_known.connection_for(settings), None, (uri,), format="objects")
+            source = Source(_known.connection_for(settings), None, (uri,), format="objects", anew=True)
             found = _read.pairs(source)
         _known.keep(self.bucket, self.client, source)
         return found

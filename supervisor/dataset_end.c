@@ -1,0 +1,70 @@
+#include "supervisor/dataset_end.h"
+
+#include "supervisor/run_impl.h"
+
+bool mr_dataset_end_allowed(const struct mr_dataset *dataset)
+{
+    if (dataset->block_bytes > 0 || dataset->nth > 0)
+        return true;
+    mr_error_set(MR_E_USAGE, "data set %u is shared with others, and stays open", dataset->number);
+    return false;
+}
+
+/* Whoever read one of them had the listing open that it is like. */
+static void end_those_like(const struct mr_dataset *dataset)
+{
+    for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
+        struct mr_dataset *other = dataset->supervisor->datasets[i];
+        if (other && !other->closing && other->wanted[0] != '\0' && other->like == dataset->number)
+            mr_dataset_end_begin(other);
+    }
+}
+
+void mr_dataset_end_begin(struct mr_dataset *dataset)
+{
+    dataset->closing = true;
+    dataset->owner = NULL;
+    end_those_like(dataset);
+    if (dataset->state != MR_DATASET_READY)
+        mr_dataset_fail(dataset, MR_E_USAGE, "it was closed");
+}
+
+void mr_dataset_end_client_gone(struct mr_supervisor *s, const struct mr_client_peer *client)
+{
+    for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
+        if (s->datasets[i] && s->datasets[i]->owner == client)
+            mr_dataset_end_begin(s->datasets[i]);
+}
+
+/* True when it is freed. */
+static bool settle_one(struct mr_supervisor *s, struct mr_dataset *dataset)
+{
+    uint32_t number = dataset->number;
+    if (!dataset->dropping) {
+        if (mr_lanes_of_dataset(s, number) > 0 || mr_dataset_is_at_work(dataset))
+            return false;
+        dataset->dropping = true;
+        dataset->undropped = mr_fetch_workers_drop_dataset(s, dataset);
+    }
+    if (dataset->undropped != 0)
+        return false;
+    mr_dataset_close(dataset);
+    s->datasets[number] = NULL;
+    atomic_store_explicit(&s->board->dataset[number].state, MR_DATASET_FREE, memory_order_release);
+    return true;
+}
+
+bool mr_dataset_end_settle(struct mr_supervisor *s)
+{
+    bool changed = false;
+    for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
+        struct mr_dataset *dataset = s->datasets[i];
+        if (dataset && dataset->nth > 0 && dataset->clients == 0 && !dataset->closing) {
+            mr_dataset_end_begin(dataset);
+            changed = true;
+        }
+        if (dataset && dataset->closing)
+            changed |= settle_one(s, dataset);
+    }
+    return changed;
+}
