@@ -18,8 +18,8 @@ __all__ = ["DatafluxFSDPStrategy"]
 class DatafluxFSDPStrategy(_storage.ClientHolder, FSDPStrategy):
     """millrace.lightning.FSDPStrategy under the reference's name: for paths of buckets alone.
 
-    The reference writes a folder by torch.distributed.checkpoint whatever state_dict_type is. Of "full" it cannot resume
-    its own: the optimizer's state has numbers in place of names. Here shards are saved for that too.
+    The reference writes a folder by torch.distributed.checkpoint whatever state_dict_type is. For "full" it cannot
+    resume its own: the optimizer's state has numbers in place of names. Here shards are saved for that too.
     """
 
     def __init__(self, project_name: Any, storage_client: Any, use_async: bool = False, **kwargs: Any) -> None:
