@@ -124,6 +124,30 @@ def test_if_absent(s3: S3) -> None:
             file.write(b"other")
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
+def test_dcp_and_lightning(s3: S3) -> None:
+    import torch
+    import torch.distributed.checkpoint as torch_dcp
+
+    from millrace import dcp, lightning
+
+    saved: dict[str, Any] = {"w": torch.arange(300_000, dtype=torch.float32), "step": 7}
+    into: dict[str, Any] = {"w": torch.zeros(300_000), "step": 0}
+    of_torch: Any = torch_dcp
+    of_torch.save(saved, checkpoint_id="s3://checkpoints/dcp", storage_writer=dcp.StorageWriter())
+    of_torch.load(into, checkpoint_id="s3://checkpoints/dcp", storage_reader=dcp.StorageReader())
+    assert into["step"] == 7 and torch.equal(into["w"], saved["w"])
+    assert "dcp/.metadata" in s3.names("checkpoints")
+    plugin = lightning.CheckpointIO()
+    path = Path("s3://checkpoints/lightning/one.ckpt")
+    plugin.save_checkpoint(saved, path)
+    assert torch.equal(plugin.load_checkpoint(path)["w"], saved["w"])
+    assert "lightning/one.ckpt" in s3.names("checkpoints")
+    plugin.remove_checkpoint(path)
+    assert "lightning/one.ckpt" not in s3.names("checkpoints")
+    assert unfinished(s3) == []
+
+
 def test_names_of_objects(s3: S3) -> None:
     s3.put("checkpoints", {"list/a": b"1", "list/b/c": b"2"})
     assert list(checkpoint.list("s3://checkpoints/list/")) == ["s3://checkpoints/list/a", "s3://checkpoints/list/b/c"]
