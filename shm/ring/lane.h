@@ -54,9 +54,9 @@ struct mr_descriptor {
 };
 #define MR_DESC_RESERVE    1u  /* delivered from the reserve extent: next() copies it out */
 #define MR_DESC_UNVERIFIED 2u  /* the store had no checksum to compare with */
-#define MR_DESC_GZIP       16u /* stored with Content-Encoding: gzip, as the store said when it gave the bytes */
 #define MR_DESC_POISON     4u  /* only in the copy that mr_lane_take makes: FAILED by the supervisor */
 #define MR_DESC_DAMAGED    8u  /* only there: the descriptor contradicts itself; reported as failed, CORRUPT */
+#define MR_DESC_GZIP       16u /* stored with Content-Encoding: gzip, as the store said when it gave the bytes */
 
 /* 448 bytes = 7 cache lines (an odd number: words of neighbours fall into different cache sets): word and request /
  * descriptor / producer's failure text / supervisor's. Only the process that is named as owner of the FAILED word has
