@@ -249,7 +249,14 @@ static PyObject *seal(Writer *self)
         abort_stream(self);
         return NULL;
     }
-    if (mr_ckpt_stream_seal(&self->stream) == MR_FATE_SEALED) {
+    enum mr_fate fate;
+    while ((fate = mr_ckpt_stream_seal(&self->stream)) == MR_FATE_OPEN) {
+        if (wait_slice(self, mr_ckpt_stream_wait_worker, &silence)) {
+            abort_stream(self);
+            return NULL;
+        }
+    }
+    if (fate == MR_FATE_SEALED) {
         self->sealed = true;
         mr_ckpt_stream_close(&self->stream);
         Py_RETURN_NONE;
@@ -358,7 +365,8 @@ static PyMethodDef writer_methods[] = {
     {"write", (PyCFunction)writer_write, METH_O,
      "write(buffer) -> int: copies all of it. Waits for a free part; raises the failure of the upload."},
     {"seal", (PyCFunction)writer_seal, METH_NOARGS,
-     "seal(): publishes the rest and promises the object, which is uploaded from here on whatever happens to us."},
+     "seal(): publishes the rest and promises the object, which is uploaded from here on whatever happens to us. Waits "
+     "for the write worker to take the writer up, where it has not done so yet."},
     {"outcome", (PyCFunction)writer_outcome, METH_VARARGS,
      "outcome(timeout_ms=0) -> (done, code, text, generation, crc32c), or None while it is not decided."},
     {"abort", (PyCFunction)writer_abort, METH_NOARGS, "abort(): no object shall appear. Nothing once it is sealed."},

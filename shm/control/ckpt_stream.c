@@ -139,6 +139,17 @@ enum mr_fate mr_ckpt_stream_seal(struct mr_ckpt_stream *stream)
     return fate;
 }
 
+enum mr_wake_result mr_ckpt_stream_wait_worker(struct mr_ckpt_stream *stream, unsigned timeout_ms)
+{
+    struct mr_ckpt_lane *lane = &stream->writer->lane;
+    uint32_t seen = mr_ckpt_part_seq(lane);
+    mr_ckpt_part_set_want(lane, MR_CKPT_PART_WANT_WORKER); /* W1 */
+    enum mr_wake_result result =
+        mr_ckpt_part_is_adopted(lane) ? MR_WAKE_CHANGED : mr_ckpt_part_wait(lane, seen, timeout_ms);
+    mr_ckpt_part_set_want(lane, 0);
+    return result;
+}
+
 enum mr_fate mr_ckpt_stream_abort(struct mr_ckpt_stream *stream)
 {
     struct mr_ckpt_lane *lane = &stream->writer->lane;

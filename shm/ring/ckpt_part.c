@@ -123,7 +123,21 @@ enum mr_fate mr_ckpt_part_fate(const struct mr_ckpt_lane *lane)
 {
     uint32_t fate = atomic_load_explicit(&lane->shared->fate, memory_order_acquire); /* P6 pairs with P5 */
 
-    return fate <= MR_FATE_ABORTED ? (enum mr_fate)fate : MR_FATE_ABORTED; /* damage promises nothing */
+    if (fate == MR_FATE_ADOPTED)
+        return MR_FATE_OPEN;
+    return fate < MR_FATE_ADOPTED ? (enum mr_fate)fate : MR_FATE_ABORTED; /* damage promises nothing */
+}
+
+bool mr_ckpt_part_is_adopted(const struct mr_ckpt_lane *lane)
+{
+    return atomic_load_explicit(&lane->shared->fate, memory_order_acquire) != MR_FATE_OPEN;
+}
+
+/* Changes the fate, if it is `from`. Returns what it was before. */
+static uint32_t change_fate(struct mr_ckpt_lane *lane, uint32_t from, uint32_t to)
+{
+    atomic_compare_exchange_strong_explicit(&lane->shared->fate, &from, to, memory_order_seq_cst, memory_order_acquire);
+    return from;
 }
 
 /* P7: we have just changed the word to `word`; if the lane was aborted meanwhile, the sweep may have missed it. */
@@ -166,8 +180,6 @@ void mr_ckpt_part_unfill(struct mr_ckpt_lane *lane, uint64_t number, uint64_t fi
 
 enum mr_fate mr_ckpt_part_seal(struct mr_ckpt_lane *lane, uint32_t parts, uint64_t bytes)
 {
-    uint32_t fate = MR_FATE_OPEN;
-
     lane->shared->parts = parts;
     lane->shared->bytes = bytes;
     if (MR_MUTANT_IS(MR_MUTANT_CKPT_PART_PLAIN_SEAL)) {
@@ -175,10 +187,12 @@ enum mr_fate mr_ckpt_part_seal(struct mr_ckpt_lane *lane, uint32_t parts, uint64
             atomic_store_explicit(&lane->shared->fate, MR_FATE_SEALED, memory_order_seq_cst);
         return MR_FATE_SEALED;
     }
-    if (atomic_compare_exchange_strong_explicit(&lane->shared->fate, &fate, MR_FATE_SEALED, memory_order_seq_cst,
-                                                memory_order_acquire)) /* P5 pairs with P6 */
-        return MR_FATE_SEALED;
-    return fate == MR_FATE_SEALED ? MR_FATE_SEALED : MR_FATE_ABORTED;
+    if (MR_MUTANT_IS(MR_MUTANT_CKPT_PART_SEAL_UNADOPTED))
+        change_fate(lane, MR_FATE_OPEN, MR_FATE_ADOPTED);
+    uint32_t fate = change_fate(lane, MR_FATE_ADOPTED, MR_FATE_SEALED); /* P5 pairs with P6 */
+    if (fate == MR_FATE_OPEN)
+        return MR_FATE_OPEN;
+    return fate == MR_FATE_ADOPTED || fate == MR_FATE_SEALED ? MR_FATE_SEALED : MR_FATE_ABORTED;
 }
 
 uint32_t mr_ckpt_part_seq(const struct mr_ckpt_lane *lane)
@@ -218,11 +232,12 @@ void mr_ckpt_part_sweep(struct mr_ckpt_lane *lane)
 
 enum mr_fate mr_ckpt_part_abort(struct mr_ckpt_lane *lane)
 {
-    uint32_t fate = MR_FATE_OPEN;
+    uint32_t fate = MR_FATE_OPEN, from;
 
-    if (atomic_compare_exchange_strong_explicit(&lane->shared->fate, &fate, MR_FATE_ABORTED, memory_order_seq_cst,
-                                                memory_order_acquire))
-        fate = MR_FATE_ABORTED;
+    do { /* again where it was adopted, or its worker recovered from, meanwhile */
+        from = fate;
+        fate = change_fate(lane, from, MR_FATE_ABORTED);
+    } while (fate != from && (fate == MR_FATE_OPEN || fate == MR_FATE_ADOPTED));
     if (fate == MR_FATE_SEALED)
         return MR_FATE_SEALED;
     mr_ckpt_part_sweep(lane);
@@ -249,6 +264,11 @@ int mr_ckpt_part_totals(const struct mr_ckpt_lane *lane, uint32_t *parts, uint64
         return -1;
     }
     return 0;
+}
+
+void mr_ckpt_part_adopt(struct mr_ckpt_lane *lane)
+{
+    change_fate(lane, MR_FATE_OPEN, MR_FATE_ADOPTED); /* worker */
 }
 
 bool mr_ckpt_part_take(struct mr_ckpt_lane *lane, uint64_t *number, uint64_t *held, uint64_t *length)
@@ -404,6 +424,8 @@ unsigned mr_ckpt_part_recover_worker(struct mr_ckpt_lane *lane)
 {
     unsigned count = 0;
 
+    if (!MR_MUTANT_IS(MR_MUTANT_CKPT_PART_STALE_ADOPTED))
+        change_fate(lane, MR_FATE_ADOPTED, MR_FATE_OPEN); /* supervisor, the worker being dead: its successor adopts */
     for (uint32_t slot = 0; slot < lane->slots; slot++) {
         uint64_t word = mr_ckpt_part_load(lane, slot);
         unsigned attempt = mr_word_attempt(word);

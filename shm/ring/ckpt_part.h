@@ -12,12 +12,20 @@
  *                |                     recovery of a dead worker: attempt + 1
  *                +---> EMPTY: recovery of a dead trainer; and every state in an aborted lane
  *
- * `fate` decides whether the object will exist: OPEN -> SEALED by the trainer once its last part is READY, or OPEN ->
- * ABORTED by trainer, worker or supervisor. One CAS: with a plain flag a promise can be lost between a worker's load
- * and its abort (tests/model/ckpt_parts.pml). A sealed lane is finished whatever happens to the trainer; an open one of
- * a dead trainer or of a dead supervisor is aborted. What a worker's successor needs to continue or abort the upload
- * lies here: upload id, each part's answer (stored before its word leaves HELD), complete_sent (stored before the
- * request).
+ * `fate` decides whether the object will exist:
+ *
+ *                adopt (worker)            seal (trainer, after its last part is READY)
+ *     OPEN ----------------------> ADOPTED -----------------> SEALED
+ *       |  <----------------------   |
+ *       |    recovery of a worker    |
+ *       +----------------------------+--> ABORTED: trainer, worker or supervisor
+ *
+ * Each change is one CAS: with a plain flag a promise can be lost between a worker's load and its abort. A seal needs
+ * ADOPTED, since the supervisor tells a trainer of its lane before it tells the worker: if it dies between the two,
+ * nobody is left who knows the lane (tests/model/ckpt_parts.pml). A sealed lane is finished whatever happens to the
+ * trainer; an open one of a dead trainer or of a dead supervisor is aborted. What a worker's successor needs to continue
+ * or abort the upload lies here: upload id, each part's answer (stored before its word leaves HELD), complete_sent
+ * (stored before the request).
  *
  * The functions are the table and nothing else: they never block and are safe against a SIGKILL between any two
  * instructions of any participant (tests/crash/ckpt_parts.c single-steps them). Pairing labels (P = part):
@@ -25,6 +33,7 @@
  *   P2 done     record, then the word     -> P3 fill: the memory may be written again; P4 whoever completes: the record
  *      (unfill and recovery of a trainer end with the same release: P3)
  *   P5 seal     totals, then fate SEALED  -> P6 who sees SEALED: the totals
+ *      (nothing else is ordered by the fate: adopt and its recovery say only who lives)
  *   P7 a change of a word, fence, fate read  <->  P8 fate ABORTED, fence, words swept: whichever comes second sees the
  *      other, so that no word stays in an aborted lane
  */
@@ -41,14 +50,15 @@
 #include "shm/ring/wake.h"
 
 #define MR_CKPT_PART_MAGIC     UINT64_C(0x6d696c6c70617274) /* "millpart" */
-#define MR_CKPT_PART_VERSION   2u
+#define MR_CKPT_PART_VERSION   3u
 #define MR_CKPT_PART_SLOTS_MIN 2u
 #define MR_CKPT_PART_SLOTS_MAX 64u
 #define MR_CKPT_PARTS_MAX      10000u /* of one object: the limit of XML multipart uploads */
 #define MR_CKPT_PART_UPLOAD_ID 1024u
 #define MR_CKPT_PART_TEXT      480u
 
-enum mr_fate { MR_FATE_OPEN, MR_FATE_SEALED, MR_FATE_ABORTED };
+/* ADOPTED is open too, and a worker has the lane: mr_ckpt_part_fate gives OPEN for both. */
+enum mr_fate { MR_FATE_OPEN, MR_FATE_SEALED, MR_FATE_ABORTED, MR_FATE_ADOPTED };
 /* How a writer ended; stored last, by its worker or, when none will run again, the supervisor. */
 enum mr_ckpt_part_outcome { MR_CKPT_PART_UNDECIDED, MR_CKPT_PART_DONE, MR_CKPT_PART_FAILED, MR_CKPT_PART_GONE };
 
@@ -162,26 +172,31 @@ bool mr_ckpt_part_fill(struct mr_ckpt_lane *lane, uint64_t number, uint64_t *fil
 void mr_ckpt_part_publish(struct mr_ckpt_lane *lane, uint64_t number, uint64_t filling, uint64_t length);
 /* FILLING (ours) -> EMPTY: nothing was put into it. */
 void mr_ckpt_part_unfill(struct mr_ckpt_lane *lane, uint64_t number, uint64_t filling);
-/* All `parts` parts are READY or beyond: OPEN -> SEALED. Returns the fate, and SEALED is a promise. */
+/* All `parts` parts are READY or beyond: ADOPTED -> SEALED. Returns the fate: SEALED is a promise; OPEN: no worker has
+ * the lane yet, seal again once mr_ckpt_part_is_adopted. */
 enum mr_fate mr_ckpt_part_seal(struct mr_ckpt_lane *lane, uint32_t parts, uint64_t bytes);
 
+/* What a seal waits for: a worker has the lane, or its fate is decided. */
+bool mr_ckpt_part_is_adopted(const struct mr_ckpt_lane *lane);
+
 /*
- * Sleeping, as in wake.h: the trainer reads `seq`, stores `want` (number + 1 of the part that it wants to fill, or
- * MR_CKPT_PART_WANT_OUTCOME), checks again, waits. Whoever gives a slot back or ends the lane loads `want` afterwards.
+ * Sleeping, as in wake.h: the trainer reads `seq`, stores `want` (number + 1 of the part that it wants to fill, or one
+ * of those below), checks again, waits. Whoever adopts or ends the lane, or gives a slot back, loads `want` afterwards.
  * The worker sleeps on its eventfd with `asleep` in its producer line; after publish, seal and abort the trainer calls
  * mr_wake_producer.
  */
 #define MR_CKPT_PART_WANT_OUTCOME UINT64_MAX
+#define MR_CKPT_PART_WANT_WORKER  (UINT64_MAX - 1)
 uint32_t mr_ckpt_part_seq(const struct mr_ckpt_lane *lane);
 void mr_ckpt_part_set_want(struct mr_ckpt_lane *lane, uint64_t want); /* 0 clears it */
 /* As mr_wake_wait. */
 enum mr_wake_result mr_ckpt_part_wait(struct mr_ckpt_lane *lane, uint32_t seen, unsigned timeout_ms);
-/* Worker after done and finish, whoever aborts, the supervisor after any death. */
+/* Worker after adopt, done and finish, whoever aborts, the supervisor after any death. */
 void mr_ckpt_part_wake_trainer(struct mr_ckpt_lane *lane);
 
 /* ---- anybody ---- */
 
-/* OPEN -> ABORTED, then the sweep. Returns the fate; SEALED is not changed. Idempotent. */
+/* OPEN or ADOPTED -> ABORTED, then the sweep. Returns the fate; SEALED is not changed. Idempotent. */
 enum mr_fate mr_ckpt_part_abort(struct mr_ckpt_lane *lane);
 /* In an aborted lane: READY and RELEASED -> EMPTY. Idempotent. */
 void mr_ckpt_part_sweep(struct mr_ckpt_lane *lane);
@@ -193,6 +208,9 @@ int mr_ckpt_part_totals(const struct mr_ckpt_lane *lane, uint32_t *parts, uint64
 
 /* ---- worker ---- */
 
+/* OPEN -> ADOPTED, once this process would finish the lane if the supervisor died now. Idempotent. The caller wakes the
+ * trainer. */
+void mr_ckpt_part_adopt(struct mr_ckpt_lane *lane);
 /* The READY part with the lowest number -> HELD; false: there is none. *length is checked against part_bytes. */
 bool mr_ckpt_part_take(struct mr_ckpt_lane *lane, uint64_t *number, uint64_t *held, uint64_t *length);
 /* Records the store's answer, then HELD (ours) -> RELEASED -> EMPTY. number: the position in the object, under
@@ -220,7 +238,8 @@ enum mr_ckpt_part_outcome mr_ckpt_part_result(const struct mr_ckpt_lane *lane, u
 
 /* ---- supervisor, after the pidfd is readable ---- */
 
-/* HELD by a dead worker -> READY with attempt + 1, in an aborted lane EMPTY. Idempotent; returns how many. */
+/* ADOPTED -> OPEN; HELD by a dead worker -> READY with attempt + 1, in an aborted lane EMPTY. Idempotent; returns how
+ * many were HELD. */
 unsigned mr_ckpt_part_recover_worker(struct mr_ckpt_lane *lane);
 /* FILLING by a dead trainer -> EMPTY, and an open lane is aborted. Idempotent; returns the fate. */
 enum mr_fate mr_ckpt_part_recover_trainer(struct mr_ckpt_lane *lane);

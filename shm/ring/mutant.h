@@ -34,6 +34,8 @@ enum mr_mutant {
     MR_MUTANT_CKPT_PART_PLAIN_SEAL,     /* checkpoint parts: sealed by a load and a store */
     MR_MUTANT_CKPT_PART_LATE_RECORD,    /* checkpoint parts: the store's answer is recorded after the word */
     MR_MUTANT_CKPT_PART_LOST_HELD,      /* checkpoint parts: what a dead worker held is not uploaded again */
+    MR_MUTANT_CKPT_PART_SEAL_UNADOPTED, /* checkpoint parts: sealed before a worker has the lane */
+    MR_MUTANT_CKPT_PART_STALE_ADOPTED,  /* checkpoint parts: a dead worker still has the lane */
     MR_MUTANT_COUNT
 };
 

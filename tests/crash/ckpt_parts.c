@@ -42,6 +42,8 @@ struct block {
     _Atomic uint32_t completes; /* the object is there from the first on */
     _Atomic uint32_t upload_gone;
     _Atomic uint32_t promised; /* seal returned SEALED */
+    _Atomic uint32_t served;   /* a living worker has the lane */
+    _Atomic uint32_t alone;    /* the supervisor is dead: nothing is handed out or recovered any more */
     _Atomic uint32_t phase;    /* 1: the stepped function runs, 2: it is done */
     _Alignas(
         64) unsigned char lane[sizeof(struct mr_ckpt_part_shared) + SLOTS_MAX * sizeof(struct mr_ckpt_part_ticket) +
@@ -142,6 +144,14 @@ static void trainer_seal(struct scene *scene)
         atomic_store(&scene->block->promised, 1);
 }
 
+static void worker_adopt(struct scene *scene)
+{
+    struct mr_ckpt_lane lane = lane_of(scene);
+
+    mr_ckpt_part_adopt(&lane);
+    atomic_store(&scene->block->served, 1);
+}
+
 static void abort_lane(struct scene *scene)
 {
     struct mr_ckpt_lane lane = lane_of(scene);
@@ -197,6 +207,12 @@ static void recover_worker(struct scene *scene)
     mr_ckpt_part_recover_worker(&lane);
 }
 
+static void worker_gone(struct scene *scene)
+{
+    recover_worker(scene);
+    atomic_store(&scene->block->served, 0);
+}
+
 static void recover_trainer(struct scene *scene)
 {
     struct mr_ckpt_lane lane = lane_of(scene);
@@ -223,6 +239,14 @@ static bool worker_step(struct scene *scene)
 
     if (decided(scene))
         return false;
+    if (!atomic_load(&scene->block->served)) {
+        if (atomic_load(&scene->block->alone))
+            return false;
+        worker_adopt(scene);
+        return true;
+    }
+    if (atomic_load(&scene->block->alone) && mr_ckpt_part_fate(&lane) == MR_FATE_OPEN)
+        abort_lane(scene);
     if (mr_ckpt_part_fate(&lane) == MR_FATE_ABORTED) {
         worker_give_up(scene);
         return true;
@@ -245,6 +269,10 @@ static bool trainer_step(struct scene *scene)
         return false;
     if (scene->trainer.next == PARTS) {
         trainer_seal(scene);
+        if (mr_ckpt_part_fate(&lane) == MR_FATE_OPEN && !atomic_load(&scene->block->alone))
+            return false; /* no worker yet */
+        if (mr_ckpt_part_fate(&lane) == MR_FATE_OPEN)
+            abort_lane(scene);
         scene->trainer.ended = true;
         return true;
     }
@@ -265,7 +293,7 @@ static const char *judge(const struct scene *scene)
     enum mr_fate fate = mr_ckpt_part_fate(&lane);
     struct block *block = scene->block;
 
-    if (!decided(scene))
+    if (!decided(scene) && (atomic_load(&block->promised) || atomic_load(&block->served) || fate != MR_FATE_ABORTED))
         return "the save never ends";
     if (!mr_ckpt_part_is_drained(&lane))
         return "a slot is still in use";
@@ -294,7 +322,7 @@ static const char *drain(struct scene *scene, enum who dead)
 {
     for (unsigned twice = 0; twice < 2; twice++) {
         if (dead == WORKER)
-            recover_worker(scene);
+            worker_gone(scene);
         if (dead == TRAINER)
             recover_trainer(scene);
     }
@@ -344,6 +372,13 @@ static void build_all(struct scene *scene)
     while (scene->trainer.next < PARTS)
         if (!trainer_step(scene))
             worker_part(scene);
+}
+
+/* ... and no worker has the lane: the one that took the parts has died. */
+static void build_unadopted(struct scene *scene)
+{
+    build_all(scene);
+    worker_gone(scene);
 }
 
 static void build_sealed(struct scene *scene)
@@ -436,12 +471,35 @@ static void peer_give_up(struct scene *scene)
         worker_give_up(scene);
 }
 
+static void peer_supervisor_dies(struct scene *scene)
+{
+    atomic_store(&scene->block->alone, 1);
+}
+
+/* One after the other, and before there is a promise: both at once may lose one. */
+static void peer_worker_dies_then_supervisor(struct scene *scene)
+{
+    struct mr_ckpt_lane lane = lane_of(scene);
+
+    if (mr_ckpt_part_fate(&lane) == MR_FATE_SEALED)
+        return;
+    worker_gone(scene);
+    peer_supervisor_dies(scene);
+}
+
 static const struct situation situations[] = {
     {"trainer fills and publishes", TRAINER, build_empty, run_part, after_part, peer_give_up},
     {"trainer publishes, against take", TRAINER, build_all_but_the_last, run_part, after_part, peer_serve},
     {"trainer publishes the last, against abort", TRAINER, build_all_but_the_last, run_part, after_part, peer_give_up},
-    {"trainer seals, against abort", TRAINER, build_all, trainer_seal, after_end, peer_give_up},
-    {"trainer seals, against take", TRAINER, build_all, trainer_seal, after_end, peer_serve},
+    {"trainer seals, against abort", TRAINER, build_all, trainer_seal, NULL, peer_give_up},
+    {"trainer seals, against take", TRAINER, build_all, trainer_seal, NULL, peer_serve},
+    {"trainer seals, against adopt", TRAINER, build_unadopted, trainer_seal, NULL, worker_adopt},
+    {"trainer seals, supervisor dies", TRAINER, build_all, trainer_seal, NULL, peer_supervisor_dies},
+    {"trainer seals unadopted, supervisor dies", TRAINER, build_unadopted, trainer_seal, NULL, peer_supervisor_dies},
+    {"trainer seals, worker and supervisor die", TRAINER, build_all, trainer_seal, NULL,
+     peer_worker_dies_then_supervisor},
+    {"worker adopts, against seal", WORKER, build_unadopted, worker_adopt, NULL, peer_fill},
+    {"worker adopts, against abort", WORKER, build_unadopted, worker_adopt, NULL, run_abort},
     {"trainer aborts, against take", TRAINER, build_full, run_abort, after_end, peer_serve},
     {"worker takes, uploads, records", WORKER, build_full, run_serve, NULL, peer_fill},
     {"worker takes, against abort", WORKER, build_full, run_serve, NULL, run_abort},
@@ -463,6 +521,7 @@ static void start_scene(struct scene *scene, const struct situation *situation, 
     mr_ckpt_part_format(scene->block->lane, &format);
     scene->slots = slots;
     scene->trainer = (struct trainer){0};
+    worker_adopt(scene);
     situation->build(scene);
 }
 

@@ -2,10 +2,11 @@
  *
  * Concern: the promise. A writer whose lane is SEALED has been told that its object will be, whatever dies next; an
  * object of an unsealed lane must never appear; nothing half is left behind; no part is lost or sent with the bytes of
- * another one.
+ * another one. And a promise needs somebody to keep it: the supervisor answers a client that opens a lane before it hands
+ * the lane to the worker (its settle pass), and may die between the two.
  *
  * Processes: the trainer (fills, seals or aborts, dies), the write worker of one slot (restarted after its death, takes
- * up what the lane says), the supervisor (sees pidfds, recovers, restarts), the nemesis. The store is the variables
+ * up what the lane says), the supervisor (hands the lane out, sees pidfds, recovers, restarts), the nemesis. The store is the variables
  * `sent`, `object`, `completes`: an upload takes effect at one moment, and its answer may be lost with the worker.
  * A supervisor's death (SUPERVISOR_DIES) ends recoveries: a worker then aborts what is open, finishes what is sealed.
  *
@@ -21,6 +22,9 @@
  *   NO_SECOND_LOOK    publish does not read the fate again
  *   LATE_COMPLETE_SENT  complete_sent is stored after the request: a lost answer is not looked up but repeated
  *   EARLY_SEAL        sealed before the last part is READY
+ *   SEAL_UNADOPTED    sealed without a worker that has taken the lane up
+ *   SEAL_IN_TWO_STEPS a look at ADOPTED, then the CAS from whatever is open
+ *   STALE_ADOPTED     recovery of a worker leaves the fate ADOPTED
  *
  * Abstracted: sequential consistency stands for fences; how sleepers are woken is wakeup.pml's (the words are the same);
  * which request uploads a part.
@@ -38,6 +42,8 @@
 #define OPEN 0
 #define SEALED 1
 #define ABORTED 2
+#define ADOPTED 3 /* open, and a worker has taken the lane up */
+#define IS_OPEN (fate == OPEN || fate == ADOPTED)
 
 /* Shared memory. */
 byte state[SLOTS], part[SLOTS], bytes[SLOTS]; /* the word's state; which part; whose bytes lie in the slot */
@@ -51,7 +57,9 @@ byte completes;
 
 /* The world. */
 byte kills;
-bool kill_worker, dead_worker, no_worker, kill_trainer, dead_trainer, trainer_done, promised, dead_supervisor;
+bool kill_worker, dead_worker, kill_trainer, dead_trainer, trainer_done, promised, dead_supervisor;
+bool handed_out;      /* the worker's process was sent the lane; the trainer has had its answer before that */
+bool serving, served; /* a living worker has the lane; one has had it */
 
 inline sweep()
 {
@@ -74,13 +82,13 @@ inline mr_ckpt_part_abort()
 {
 #ifdef PLAIN_SEAL
     if
-    :: fate == OPEN -> fate = ABORTED
+    :: IS_OPEN -> fate = ABORTED
     :: else
     fi;
 #else
     atomic {
         if
-        :: fate == OPEN -> fate = ABORTED
+        :: IS_OPEN -> fate = ABORTED
         :: else
         fi
     };
@@ -119,13 +127,14 @@ proctype trainer()
             /* mr_ckpt_part_fill: waits for the slot, or finds the lane aborted */
             if
             :: fate == ABORTED -> goto failed
+            :: dead_supervisor && fate == OPEN -> mr_ckpt_part_abort(); goto failed
             :: atomic { (state[s] == MR_EMPTY || state[s] == MR_RELEASED) && fate != ABORTED -> state[s] = MR_FILLING }
             fi;
             bytes[s] = n;
             part[s] = n;
 #ifdef EARLY_SEAL
             if
-            :: n == NPARTS - 1 -> atomic { if :: fate == OPEN -> fate = SEALED; promised = 1 :: else fi }
+            :: n == NPARTS - 1 -> atomic { if :: IS_OPEN -> fate = SEALED; promised = 1 :: else fi }
             :: else
             fi;
 #endif
@@ -137,19 +146,36 @@ proctype trainer()
 #endif
         :: n == NPARTS -> break
         od;
-        /* mr_ckpt_part_seal */
-#ifdef PLAIN_SEAL
-        if
-        :: fate == OPEN -> fate = SEALED; promised = 1
-        :: else
-        fi;
-#else
+        /* mr_ckpt_part_seal, again until a worker has the lane */
+#ifdef SEAL_UNADOPTED
         atomic {
             if
-            :: fate == OPEN -> fate = SEALED; promised = 1
+            :: IS_OPEN -> fate = SEALED; promised = 1
             :: else
             fi
         };
+#else
+#ifdef SEAL_IN_TWO_STEPS
+        if
+        :: fate == ADOPTED ->
+            atomic {
+                if
+                :: IS_OPEN -> fate = SEALED; promised = 1
+                :: else
+                fi
+            }
+#else
+#ifdef PLAIN_SEAL
+        if
+        :: fate == ADOPTED -> fate = SEALED; promised = 1
+#else
+        if
+        :: atomic { fate == ADOPTED -> fate = SEALED; promised = 1 }
+#endif
+#endif
+        :: fate == ABORTED
+        :: dead_supervisor && fate == OPEN -> mr_ckpt_part_abort()
+        fi;
 #endif
 failed: trainer_done = 1
     } unless { kill_trainer && !trainer_done };
@@ -167,15 +193,23 @@ proctype worker()
 {
     byte s, n, k;
     {
+        if
+        :: handed_out
+        :: dead_supervisor -> goto gone /* also where it was handed out and not read yet */
+        fi;
+        serving = 1;
+        served = 1;
+        /* mr_ckpt_part_adopt */
+        atomic { if :: fate == OPEN -> fate = ADOPTED :: else fi };
         do
         :: decided -> break
         :: fate == ABORTED && !decided ->
             sweep();
             upload_gone = 1; /* the store's abort, and deletes of what it kept */
             decided = 1
-        :: MUST_ABORT && fate == OPEN -> mr_ckpt_part_abort()
+        :: MUST_ABORT && IS_OPEN -> mr_ckpt_part_abort()
 #ifdef UPLOAD_FAILS
-        :: fate == OPEN && !decided -> mr_ckpt_part_abort() /* for good: no such bucket, denied */
+        :: IS_OPEN && !decided -> mr_ckpt_part_abort() /* for good: no such bucket, denied */
 #endif
         :: fate != ABORTED && !decided && (state[0] == MR_READY || state[1] == MR_READY) ->
             /* mr_ckpt_part_take: the lowest number */
@@ -225,10 +259,11 @@ proctype worker()
 #endif
             fi;
             decided = 1
-        od
+        od;
+gone:   skip
     } unless { kill_worker && !decided };
     if
-    :: kill_worker && !decided -> kill_worker = 0; dead_worker = 1
+    :: atomic { kill_worker && !decided -> kill_worker = 0; serving = 0; dead_worker = 1 }
     :: else
     fi
 }
@@ -239,8 +274,12 @@ proctype supervisor()
 end:
     do
     :: dead_supervisor -> break
+    :: !dead_supervisor && !dead_worker && !handed_out -> handed_out = 1 /* settle: CKPT_LANE */
     :: !dead_supervisor && dead_worker ->
         /* mr_ckpt_part_recover_worker, then the slot's next one */
+#ifndef STALE_ADOPTED
+        atomic { if :: fate == ADOPTED -> fate = OPEN :: else fi };
+#endif
         s = 0;
         do
         :: s < SLOTS ->
@@ -259,8 +298,8 @@ end:
             s++
         :: else -> break
         od;
-        atomic { dead_worker = 0; run worker() }
-    :: !dead_supervisor && dead_trainer && (fate == OPEN || state[0] == MR_FILLING || state[1] == MR_FILLING) ->
+        atomic { dead_worker = 0; handed_out = 0; run worker() }
+    :: !dead_supervisor && dead_trainer && (IS_OPEN || state[0] == MR_FILLING || state[1] == MR_FILLING) ->
         /* mr_ckpt_part_recover_trainer */
         s = 0;
         do
@@ -284,8 +323,10 @@ end:
     :: atomic { kills < KILLS && !trainer_done && !kill_trainer -> kills++; kill_trainer = 1 }
 #endif
 #ifdef SUPERVISOR_DIES
-    /* Supervisor and worker dead at once lose the upload, and the docs say so: not while one is dead or dying. */
-    :: atomic { !dead_supervisor && !dead_worker && !kill_worker -> dead_supervisor = 1; kills = KILLS }
+    /* Supervisor and worker dead at once lose the upload, and the docs say so: not while one is dead or dying, nor,
+     * once there is a promise, before its successor has the lane. */
+    :: atomic { !dead_supervisor && !dead_worker && !kill_worker && !(promised && served && !serving) ->
+            dead_supervisor = 1; kills = KILLS }
 #endif
     :: decided -> break
     od
@@ -293,7 +334,7 @@ end:
 
 proctype judge()
 {
-    (decided && (trainer_done || dead_trainer));
+    ((decided || (dead_supervisor && !serving)) && (trainer_done || dead_trainer));
     /* What is under way in the lane of a living trainer comes to rest. */
     (dead_supervisor || (state[0] != MR_FILLING && state[1] != MR_FILLING));
     assert(completes <= 1);

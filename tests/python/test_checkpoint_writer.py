@@ -31,7 +31,7 @@ import millrace
 from millrace import checkpoint
 from millrace._errors import from_code
 from millrace.checkpoint import _uri, _writer
-from tests.conftest import ROOT, Server, our_processes, start_devstore
+from tests.conftest import BIN, ROOT, Server, our_processes, start_devstore
 from tests.serve import DEADLINE_S, Supervisor, start_supervisor, wait_for
 from tests.stores import create_bucket
 
@@ -581,6 +581,24 @@ def test_the_supervisor_dies_after_the_promise(slow: Slow) -> None:
     with pytest.raises(millrace.SupervisorGone):
         open_one.close()
     assert slow.place.fetch(slow.place / "open") is None
+
+
+def test_no_promise_before_a_write_worker_has_the_checkpoint(
+    tmp_path: Path, millrace_bin: Path, store: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The supervisor answers a writer before it tells the write worker of it, and dies between the two."""
+    preloaded = {"LD_PRELOAD": str(BIN / "millrace-test-stopping.so"), "STOP_AFTER_DESCRIPTORS": "4"}
+    supervisor = start_supervisor(millrace_bin, tmp_path, store.url, CONFIG, **preloaded)
+    monkeypatch.setenv("MILLRACE_SOCKET", str(supervisor.socket))
+    file = checkpoint.writer(tmp_path / "name")
+    file.write(bytes(2 * MIB))
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        closing = pool.submit(file.close, wait=False)
+        concurrent.futures.wait([closing], 1)  # it must not come to a promise
+        supervisor.kill()
+        with pytest.raises(millrace.SupervisorGone):
+            closing.result(DEADLINE_S)
+    assert not (tmp_path / "name").exists()
 
 
 @pytest.mark.parametrize("slow", [1], indirect=True)

@@ -135,7 +135,14 @@ static void seal(struct saver *s)
     if (s->holds)
         mr_ckpt_part_unfill(&s->writer.lane, s->parts, s->filling);
     s->holds = false;
-    enum mr_fate fate = mr_ckpt_part_seal(&s->writer.lane, (uint32_t)s->parts, s->bytes);
+    enum mr_fate fate;
+    while ((fate = mr_ckpt_part_seal(&s->writer.lane, (uint32_t)s->parts, s->bytes)) == MR_FATE_OPEN) {
+        if (mr_client_check(client) != 0) {
+            fail();
+            return;
+        }
+        doze();
+    }
     wake(s);
     printf("ok %s\n", fate == MR_FATE_SEALED ? "sealed" : "aborted");
 }

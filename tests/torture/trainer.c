@@ -168,6 +168,17 @@ static int await_outcome(struct mr_client *client, struct mr_ckpt_stream *stream
     return -1;
 }
 
+/* 0 once it is sealed, or aborted by its worker. */
+static int seal(struct mr_client *client, struct mr_ckpt_stream *stream)
+{
+    while (mr_ckpt_stream_seal(stream) == MR_FATE_OPEN) {
+        if (mr_client_check(client) != 0)
+            return -1;
+        mr_ckpt_stream_wait_worker(stream, 100);
+    }
+    return 0;
+}
+
 static int save(struct mr_client *client, const char *uri, size_t bytes)
 {
     struct mr_ckpt_writer writer;
@@ -183,9 +194,11 @@ static int save(struct mr_client *client, const char *uri, size_t bytes)
             chunk[i] = (unsigned char)((at + i) / 1000);
         rc = push(client, &stream, chunk, n);
     }
+    if (rc == 0)
+        rc = seal(client, &stream);
     if (rc != 0)
         mr_ckpt_stream_abort(&stream);
-    else if (mr_ckpt_stream_seal(&stream) == MR_FATE_SEALED || true)
+    else
         rc = await_outcome(client, &stream);
     mr_ckpt_stream_close(&stream);
     if (mr_client_close_writer(client, &writer) != 0)

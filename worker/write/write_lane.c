@@ -614,6 +614,8 @@ struct mr_write_lane *mr_write_lane_new(struct mr_write_context *context, struct
     lane->ckpt = *ckpt;
     lane->if_absent = if_absent;
     open_lane(lane, uri);
+    mr_ckpt_part_adopt(&lane->ckpt); /* from here on a seal is kept, whatever becomes of the supervisor */
+    mr_ckpt_part_wake_trainer(&lane->ckpt);
     return lane;
 }
 

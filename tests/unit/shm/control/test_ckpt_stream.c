@@ -3,6 +3,7 @@
 #include <check.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,6 +48,7 @@ static void setup_of(uint32_t slots, uint64_t part)
     writer.touched = calloc(arena_bytes / MR_PREFAULT_CHUNK + 1, 1);
     ck_assert_int_eq(mr_ckpt_part_attach(&writer.lane, segment, mr_ckpt_part_size(slots), arena_bytes), 0);
     ck_assert_int_eq(mr_ckpt_part_attach(&worker_lane, segment, mr_ckpt_part_size(slots), arena_bytes), 0);
+    mr_ckpt_part_adopt(&worker_lane);
     mr_ckpt_stream_init(&stream, &writer);
 }
 
@@ -321,6 +323,38 @@ START_TEST(a_promise_is_not_aborted)
 }
 END_TEST
 
+static void *adopt_when_it_is_waited_for(void *unused)
+{
+    (void)unused;
+    while (atomic_load(&worker_lane.shared->want) != MR_CKPT_PART_WANT_WORKER)
+        sched_yield();
+    mr_ckpt_part_adopt(&worker_lane);
+    mr_ckpt_part_wake_trainer(&worker_lane);
+    return NULL;
+}
+
+START_TEST(a_promise_waits_for_its_worker)
+{
+    uint64_t place = 0;
+
+    mr_ckpt_part_recover_worker(&worker_lane); /* the one of the setup has died */
+    ck_assert_int_eq(write_all(&place, 100), MR_PUSH_DONE);
+    ck_assert_int_eq(mr_ckpt_stream_seal(&stream), MR_FATE_OPEN);
+    ck_assert_int_eq(mr_ckpt_stream_wait_worker(&stream, 1), MR_WAKE_TIMEOUT);
+    pthread_t thread;
+    pthread_create(&thread, NULL, adopt_when_it_is_waited_for, NULL);
+    while (mr_ckpt_stream_wait_worker(&stream, 10000) != MR_WAKE_CHANGED) {
+    }
+    pthread_join(thread, NULL);
+    ck_assert_int_eq(mr_ckpt_stream_seal(&stream), MR_FATE_SEALED);
+    uint64_t bytes;
+    uint32_t parts;
+    ck_assert_int_eq(mr_ckpt_part_totals(&worker_lane, &parts, &bytes), 0);
+    ck_assert_uint_eq(parts, 1);
+    ck_assert_uint_eq(bytes, 100);
+}
+END_TEST
+
 START_TEST(too_many_parts)
 {
     struct worker w = {.fail_at = UINT32_MAX};
@@ -420,6 +454,7 @@ int main(void)
     tcase_add_test(tests, a_failed_upload_ends_it);
     tcase_add_test(tests, abort_gives_everything_back);
     tcase_add_test(tests, a_promise_is_not_aborted);
+    tcase_add_test(tests, a_promise_waits_for_its_worker);
     tcase_add_test(tests, too_many_parts);
     tcase_add_test(tests, prefault_touches_its_range_and_no_other);
     tcase_add_test(tests, large_objects_are_prefaulted);

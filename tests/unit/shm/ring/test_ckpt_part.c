@@ -19,7 +19,7 @@
 static struct mr_ckpt_lane lane;
 static void *segment;
 
-static void make_lane(uint32_t first_lap)
+static void make_new_lane(uint32_t first_lap)
 {
     struct mr_ckpt_part_format format = {
         .slots = SLOTS, .lane = 1, .trainer = 9, .worker = 2, .first_lap = first_lap, .part_bytes = PART_BYTES};
@@ -29,6 +29,13 @@ static void make_lane(uint32_t first_lap)
     ck_assert_ptr_ne(segment, MAP_FAILED);
     mr_ckpt_part_format(segment, &format);
     ck_assert_int_eq(mr_ckpt_part_attach(&lane, segment, mr_ckpt_part_size(SLOTS), SLOTS * PART_BYTES), 0);
+}
+
+/* With a worker that has taken it up. */
+static void make_lane(uint32_t first_lap)
+{
+    make_new_lane(first_lap);
+    mr_ckpt_part_adopt(&lane);
 }
 
 static void drop_lane(void)
@@ -90,6 +97,45 @@ START_TEST(life_of_a_part)
     ck_assert_uint_eq(bytes, SLOTS * PART_BYTES + 5);
     ck_assert_int_eq(mr_ckpt_part_abort(&lane), MR_FATE_SEALED); /* a promise stays */
     drop_lane();
+}
+END_TEST
+
+/* The supervisor may die before it has told a worker of the lane: nobody could keep the promise. */
+START_TEST(a_promise_needs_a_worker)
+{
+    make_new_lane(0);
+    put(0, 1);
+    ck_assert(!mr_ckpt_part_is_adopted(&lane));
+    ck_assert_int_eq(mr_ckpt_part_seal(&lane, 1, 1), MR_FATE_OPEN);
+    mr_ckpt_part_adopt(&lane);
+    ck_assert(mr_ckpt_part_is_adopted(&lane));
+    ck_assert_int_eq(mr_ckpt_part_fate(&lane), MR_FATE_OPEN);
+    ck_assert_uint_eq(mr_ckpt_part_recover_worker(&lane), 0); /* it died: its successor has to take the lane up */
+    ck_assert(!mr_ckpt_part_is_adopted(&lane));
+    ck_assert_int_eq(mr_ckpt_part_seal(&lane, 1, 1), MR_FATE_OPEN);
+    mr_ckpt_part_adopt(&lane);
+    ck_assert_int_eq(mr_ckpt_part_seal(&lane, 1, 1), MR_FATE_SEALED);
+    ck_assert_int_eq(mr_ckpt_part_seal(&lane, 1, 1), MR_FATE_SEALED);
+    mr_ckpt_part_recover_worker(&lane);
+    mr_ckpt_part_adopt(&lane);
+    ck_assert_int_eq(mr_ckpt_part_fate(&lane), MR_FATE_SEALED); /* a promise stays */
+    drop_lane();
+}
+END_TEST
+
+START_TEST(an_abort_needs_no_worker)
+{
+    for (unsigned adopted = 0; adopted < 2; adopted++) {
+        make_new_lane(0);
+        if (adopted)
+            mr_ckpt_part_adopt(&lane);
+        ck_assert_int_eq(mr_ckpt_part_abort(&lane), MR_FATE_ABORTED);
+        ck_assert(mr_ckpt_part_is_adopted(&lane)); /* decided: a seal waits for nobody */
+        mr_ckpt_part_adopt(&lane);
+        mr_ckpt_part_recover_worker(&lane);
+        ck_assert_int_eq(mr_ckpt_part_seal(&lane, 0, 0), MR_FATE_ABORTED);
+        drop_lane();
+    }
 }
 END_TEST
 
@@ -363,6 +409,8 @@ int main(void)
     TCase *tc = tcase_create("ckpt_part");
     tcase_set_timeout(tc, 60);
     tcase_add_test(tc, life_of_a_part);
+    tcase_add_test(tc, a_promise_needs_a_worker);
+    tcase_add_test(tc, an_abort_needs_no_worker);
     tcase_add_test(tc, abort_empties_every_slot);
     tcase_add_test(tc, recovery);
     tcase_add_test(tc, what_a_successor_reads);
