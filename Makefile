@@ -7,7 +7,7 @@ help:
 	@echo 'make test    every test: C, Python, sanitizers, models'
 	@echo 'make torture every call that can fail, failing, in each program; TORTURE="--scene cat" for a part (half an hour)'
 	@echo 'make check   the fast loop before a commit: warnings, unit tests, formats, linters, types'
-	@echo 'make format  rewrite what check compares: formats, docs/configuration.md, docs/messages.md'
+	@echo 'make format  rewrite what check compares: formats, docs/configuration.md'
 	@echo 'make aarch64 the tests of shm/ cross-compiled, under qemu-user (Debian; see docs/testing.md)'
 	@echo 'make chaos   training while everything is killed, stopped and corrupted; MINUTES=60, DEATHS=1000, SEED=7 (tests/chaos/)'
 	@echo 'make kills   SIGKILLs over saves; KILLS=3000, SEED=7 (docs/testing.md)'

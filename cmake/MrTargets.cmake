@@ -86,21 +86,14 @@ function(mr_add_program target)
   target_link_libraries(${target} PRIVATE ${A_LINKS})
 endfunction()
 
-# Before a test's command: it is not run again while its program is the one that has passed.
-set(MR_UNCHANGED ${CMAKE_SOURCE_DIR}/tests/unchanged.sh)
-
-# mr_add_test(lane SOURCES test_lane.c LINKS mr_shm [ARGS ...] [TIMEOUT s] [UNCHANGED]): a C program that ctest runs.
+# mr_add_test(lane SOURCES test_lane.c LINKS mr_shm [ARGS ...] [TIMEOUT s]): a C program that ctest runs.
 function(mr_add_test name)
-  cmake_parse_arguments(A "UNCHANGED" "TIMEOUT" "SOURCES;LINKS;ARGS;LABELS" ${ARGN})
+  cmake_parse_arguments(A "" "TIMEOUT" "SOURCES;LINKS;ARGS;LABELS" ${ARGN})
   add_executable(test_${name} ${A_SOURCES})
   _mr_options(test_${name})
   set_target_properties(test_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   target_link_libraries(test_${name} PRIVATE ${A_LINKS} PkgConfig::CHECK)
-  if(A_UNCHANGED)
-    add_test(NAME ${name} COMMAND ${MR_UNCHANGED} $<TARGET_FILE:test_${name}> ${A_ARGS})
-  else()
-    add_test(NAME ${name} COMMAND test_${name} ${A_ARGS})
-  endif()
+  add_test(NAME ${name} COMMAND test_${name} ${A_ARGS})
   if(NOT A_TIMEOUT)
     set(A_TIMEOUT 600)
   endif()

@@ -26,7 +26,6 @@ from typing import Any
 
 import pytest
 
-from tests import unchanged
 from tests.serve import DEADLINE_S, OBJECTS, StartServe, Supervisor, launch, wait_for
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -70,11 +69,6 @@ for variable in (
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--repeat", type=int, default=1, help="run each test so many times (scripts/test-repeat)")
-    parser.addoption("--skip-unchanged", action="store_true", help="see tests/unchanged.py")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(unchanged)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -93,7 +93,6 @@ def toml(path: Path, text: str) -> Path:
     return path
 
 
-@pytest.mark.costly
 def test_two_nodes_read_each_object_once_and_one_node_the_rest(
     icons: tuple[Server, Path, dict[str, str]], tmp_path: Path, millrace_bin: Path
 ) -> None:

@@ -6,7 +6,6 @@
     tests/model/run.py --only barrier      the checks whose name contains the word
     tests/model/run.py --trace NAME        one mutant's counterexample, step by step
     tests/model/run.py --list              the table
-    tests/model/run.py --passed FILE       leave out what FILE says has passed, of the same model, flags and tools
 
 A correct model must be searched completely and without an error; a mutant must have one, of the kind that the table
 names (so that no mutant is "caught" by an accident). The exit status is 1 if that is not so. Needs spin and gcc.
@@ -14,8 +13,6 @@ names (so that no mutant is "caught" by an accident). The exit status is 1 if th
 
 import argparse
 import dataclasses
-import hashlib
-import json
 import pathlib
 import re
 import shutil
@@ -266,41 +263,6 @@ def run(check: Check, limit_s: float, show_trace: bool = False) -> Result:
     return result
 
 
-def key(check: Check) -> str:
-    """Of all that a check's result depends on: a search is exhaustive, so the same input has the same result."""
-    versions = [subprocess.run([tool, flag], capture_output=True, check=False).stdout for tool, flag in TOOLS.items()]
-    parts = [repr(check).encode(), pathlib.Path(__file__).read_bytes(), (HERE / f"{check.model}.pml").read_bytes()]
-    return hashlib.sha256(b"\0".join(parts + versions)).hexdigest()
-
-
-class Passed:
-    """The checks that have passed before: key -> Result, in a file of the build folder."""
-
-    def __init__(self, path: str) -> None:
-        self.path = pathlib.Path(path) if path else None
-        self.before: dict[str, dict[str, object]] = {}
-        self.now: dict[str, dict[str, object]] = {}
-        if self.path and self.path.exists():
-            try:
-                self.before = json.loads(self.path.read_text())
-            except ValueError:
-                print(f"{self.path} is damaged: everything is checked anew", flush=True)
-
-    def get(self, check: Check) -> "Result | None":
-        found = self.before.get(key(check)) if self.path else None
-        if found is not None:
-            self.now[key(check)] = found
-        return Result(**found) if found is not None else None  # type: ignore[arg-type]
-
-    def add(self, check: Check, result: Result) -> None:
-        if self.path and result.ok:
-            self.now[key(check)] = dataclasses.asdict(result)
-
-    def save(self) -> None:
-        if self.path:
-            self.path.write_text(json.dumps(self.now))
-
-
 def line(check: Check, result: Result) -> str:
     steps = f"{result.steps} steps" if check.error and result.steps else ""
     verdict = re.sub(r"assertion violated.*", "assertion violated", result.verdict) if result.ok else result.verdict
@@ -316,7 +278,6 @@ def main() -> int:
     parser.add_argument("--only", metavar="WORD", default="", help="only checks whose name contains WORD")
     parser.add_argument("--trace", metavar="NAME", help="run one check and print its counterexample")
     parser.add_argument("--list", action="store_true", help="print the checks and run none")
-    parser.add_argument("--passed", metavar="FILE", default="", help="results to reuse, rewritten at the end")
     parser.add_argument("--limit-s", type=float, default=900.0, help="bound of one search (default %(default)s)")
     arguments = parser.parse_args()
 
@@ -335,20 +296,15 @@ def main() -> int:
             print(f"{tool} is not installed: apt-get install {tool}", file=sys.stderr)
             return 2
 
-    failed = reused = 0
+    failed = 0
     started = time.monotonic()
-    passed = Passed(arguments.passed)
     for check in checks:
-        old = passed.get(check)
-        result = old or run(check, arguments.limit_s, show_trace=bool(arguments.trace))
+        result = run(check, arguments.limit_s, show_trace=bool(arguments.trace))
         failed += not result.ok
-        reused += old is not None
-        passed.add(check, result)
-        print(line(check, result) + (" (unchanged since it was searched)" if old else ""), flush=True)
-    passed.save()
+        print(line(check, result), flush=True)
     mutants = sum(1 for check in checks if check.error)
     print(
-        f"{len(checks) - mutants} correct models, {mutants} mutants, {failed} failed, {reused} not searched again, "
+        f"{len(checks) - mutants} correct models, {mutants} mutants, {failed} failed, "
         f"{time.monotonic() - started:.0f} s"
     )
     return 1 if failed else 0

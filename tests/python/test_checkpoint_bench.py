@@ -26,7 +26,6 @@ def run(millrace_bin: Path, *arguments: str) -> str:
     return found.stdout
 
 
-@pytest.mark.costly
 def test_saves_and_loads_are_measured(millrace_bin: Path, tmp_path: Path) -> None:
     """Each saver compares what it loads, so that a row without an error is a proof."""
     output = tmp_path / "results.json"
@@ -44,7 +43,6 @@ def test_saves_and_loads_are_measured(millrace_bin: Path, tmp_path: Path) -> Non
     assert GOOGLE in run(millrace_bin, "bench.checkpoint.report", str(output), "--budgets", str(tmp_path / "none"))
 
 
-@pytest.mark.costly
 def test_one_node_of_a_cluster(millrace_bin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a pod of deploy/checkpoint-benchmark.yaml; it compares what it loads."""
     settings = {"COORDINATOR_ADDRESS": "127.0.0.1", "MASTER_PORT": free_port(), "WORLD_SIZE": 1, "LAYER_SIZE": 10}
@@ -57,7 +55,6 @@ def test_one_node_of_a_cluster(millrace_bin: Path, tmp_path: Path, monkeypatch: 
     assert 0 < told["save"]["blocked_s"] <= told["save"]["total_s"]
 
 
-@pytest.mark.costly
 def test_budgets_are_printed(millrace_bin: Path, tmp_path: Path) -> None:
     output = tmp_path / "budgets.json"
     sizes = ["--small", str(4 << 20), "--large", str(24 << 20), "--rounds", "1"]

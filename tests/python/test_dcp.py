@@ -725,7 +725,6 @@ def test_a_pickled_writer_finds_the_private_supervisor(tmp_path: Path, monkeypat
     gc.collect()
 
 
-@pytest.mark.costly
 @newer_torch
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="torch 2.3.1 is not there for this Python")

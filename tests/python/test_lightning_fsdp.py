@@ -35,7 +35,6 @@ def environment(devstore: StartDevstore, tmp_path: Path) -> dict[str, str]:
     }
 
 
-@pytest.mark.costly
 def test_sharded_checkpoints(environment: dict[str, str], tmp_path: Path) -> None:
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = forked.run([*launcher, PROGRAM, "gs://bucket/run"], tmp_path, environment)
@@ -58,7 +57,6 @@ OURS = "millrace.dataflux.lightning.strategies:DatafluxFSDPStrategy"
 USERS = "user_strategy:UserStrategy"
 
 
-@pytest.mark.costly
 @pytest.mark.timeout(900)  # several launches of up to four ranks
 @pytest.mark.parametrize(
     ("name", "world", "options"),

@@ -13,7 +13,6 @@ from tests.conftest import CALLERS_CACHE, ROOT
 OLDEST = CALLERS_CACHE / "millrace" / "torch-2.3.1" / "bin" / "python"
 
 
-@pytest.mark.costly
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="torch 2.3.1 is not there for this Python")
 def test_lightning_2_0_beside_torch_2_3_1() -> None:

@@ -68,7 +68,6 @@ def test_isinstance_whichever_is_imported_first(socket: str, hundred: Folder, fi
     )
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
 def test_each_way_of_starting_workers(socket: str, hundred: Folder, context: str) -> None:
     ds = millrace.IterableDataset(hundred.uri, transform=pair, shuffle=True)

@@ -33,7 +33,6 @@ def same_generations(store: Path) -> None:
         os.utime(file, (1e9, 1e9))
 
 
-@pytest.mark.costly
 def test_the_segmentation_learns(devstore: StartDevstore, tmp_path: Path) -> None:
     run(tmp_path, SEGMENTATION, "make", tmp_path / "store" / "bucket" / "shapes", "--count", "100")
     same_generations(tmp_path / "store")
@@ -56,7 +55,6 @@ def test_the_segmentation_learns(devstore: StartDevstore, tmp_path: Path) -> Non
     assert result["scores"][-1] > result["scores"][0] + 0.05, shown
 
 
-@pytest.mark.costly
 def test_checkpoints_are_resumed(devstore: StartDevstore, tmp_path: Path) -> None:
     """The same losses as an unbroken run."""
     (tmp_path / "store" / "bucket").mkdir(parents=True)
@@ -119,7 +117,6 @@ def test_the_notebook_runs(devstore: StartDevstore, tmp_path: Path) -> None:
     assert "of 100 objects in" in shown and "millrace-starter/042.png" in shown
 
 
-@pytest.mark.costly
 def test_the_text_is_learned_and_a_run_goes_on(devstore: StartDevstore, tmp_path: Path) -> None:
     run(tmp_path, TEXT, "make", tmp_path / "store" / "bucket" / "code", "--count", "100")
     same_generations(tmp_path / "store")

@@ -7,14 +7,9 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
-from unittest import mock
-
-import pytest
 
 from scripts import tidy
 from scripts.check_tree import problems
-from tests import unchanged
 from tests.conftest import ROOT, Server
 
 
@@ -118,45 +113,3 @@ def test_clang_tidy_looks_again_when_a_header_or_a_flag_changed(tmp_path: Path) 
     header.write_text("extern long a;\n")
     assert tidy.digest(entry, [header], "clang-tidy 14") != passed
     assert "scripts/tidy.py" in (ROOT / "scripts" / "check").read_text()
-
-
-def test_a_costly_test_is_skipped_only_while_nothing_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    item: Any = mock.Mock(nodeid="a::b")
-    monkeypatch.setattr(unchanged, "BUILD", tmp_path)
-    monkeypatch.setattr(unchanged, "digest", lambda: "one")
-
-    def run(when: str, failed: object = None) -> None:
-        unchanged.pytest_runtest_makereport(item, mock.Mock(when=when, excinfo=failed))
-
-    def runs() -> bool:
-        try:
-            unchanged.pytest_runtest_setup(item)
-        except pytest.skip.Exception:
-            return False
-        return True
-
-    assert runs()
-    for when in ("setup", "call", "teardown"):
-        run(when)
-    assert not runs()
-    monkeypatch.setattr(unchanged, "digest", lambda: "another")
-    assert runs()
-    monkeypatch.setattr(unchanged, "digest", lambda: "one")
-    item.config.getoption.return_value = False  # pytest called by hand
-    assert runs()
-    item.config.getoption.return_value = True
-    run("teardown", failed=ValueError())  # something was left behind
-    assert runs()
-    run("setup")
-    run("call", failed=ValueError())
-    run("teardown")
-    assert runs()
-
-
-def test_what_decides_a_costly_test_has_the_tree_and_the_build() -> None:
-    names = set(unchanged._inputs())
-    assert {
-        ROOT / "tests" / "unchanged.py",
-        ROOT / "shm" / "ring" / "lane.h",
-        unchanged.BUILD / "bin" / "millrace",
-    } <= names

@@ -121,7 +121,6 @@ VARIATIONS = [program for program in PROGRAMS if program.file.startswith("variat
 PRINTED = environment.HERE / "variations" / "printed"  # by the reference, in tests/reference/run
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize(
     "program", VARIATIONS, ids=lambda program: " ".join([Path(program.file).stem, program.variant])
 )
