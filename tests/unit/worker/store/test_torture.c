@@ -134,7 +134,7 @@ static int64_t read_zeros(void *arg, void *buffer, size_t size)
 
 static void wait_for(struct mr_http *http, int started)
 {
-    int64_t end = mr_clock_mono_ns() + 20 * MR_SECOND_NS;
+    int64_t end = mr_clock_mono_ns() + 100 * MR_SECOND_NS;
     while (done < started && mr_clock_mono_ns() < end)
         mr_http_step(http, 100, -1);
 }
