@@ -139,7 +139,7 @@ static int write_pid(struct mr_run_folder *folder)
             close(fd);
         return -1;
     }
-    folder->pid = fd;
+    folder->pid_lock = fd;
     folder->have_pid = true;
     return 0;
 }
@@ -212,7 +212,7 @@ static int listen_at(struct mr_run_folder *folder)
 
 int mr_run_folder_init(struct mr_run_folder *folder, const char *folder_path, const char *socket_path)
 {
-    *folder = (struct mr_run_folder){.lock = -1, .pid = -1};
+    *folder = (struct mr_run_folder){.lock = -1, .pid_lock = -1};
     if (folder_path) {
         if (make_given(folder, folder_path) != 0)
             goto fail;
@@ -247,9 +247,9 @@ void mr_run_folder_close(struct mr_run_folder *folder)
     }
     if (folder->path[0] != '\0')
         rmdir(folder->path); /* fails where somebody else has put a file into it: then it stays */
-    if (folder->pid >= 0)
-        close(folder->pid);
+    if (folder->pid_lock >= 0)
+        close(folder->pid_lock);
     if (folder->lock >= 0)
         close(folder->lock);
-    *folder = (struct mr_run_folder){.lock = -1, .pid = -1};
+    *folder = (struct mr_run_folder){.lock = -1, .pid_lock = -1};
 }

@@ -16,7 +16,7 @@ struct mr_run_folder {
     char path[PATH_MAX];        /* "": the socket alone is ours */
     char socket_path[108];      /* fits sockaddr_un */
     int lock;                   /* the folder, locked; -1 */
-    int pid;                    /* the file "pid", locked; -1 */
+    int pid_lock;               /* the file "pid", locked; -1 */
     bool have_socket, have_pid; /* to be removed */
 };
 
