@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include "shm/base/error.h"
@@ -16,13 +15,10 @@
 
 #define NAMED_MAX 4 /* in the message */
 
-/* The first line of a small file, without its end. How many bytes; 0: none. */
-static size_t read_all(int folder, const char *name, char *out, size_t size)
+/* What a small file has. How many bytes; 0: none. */
+static size_t read_all(int fd, char *out, size_t size)
 {
-    int fd = openat(folder, name, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd >= 0 ? read(fd, out, size - 1) : -1;
-    if (fd >= 0)
-        close(fd);
     out[n > 0 ? n : 0] = '\0';
     return n > 0 ? (size_t)n : 0;
 }
@@ -31,17 +27,34 @@ static void set_command(struct mr_running *running)
 {
     char path[32];
     snprintf(path, sizeof path, "/proc/%d/cmdline", (int)running->pid);
-    size_t length = read_all(AT_FDCWD, path, running->command, sizeof running->command);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    size_t length = read_all(fd, running->command, sizeof running->command);
+    if (fd >= 0)
+        close(fd);
     for (size_t i = 0; i + 1 < length; i++)
         if (running->command[i] == '\0')
             running->command[i] = ' ';
     mr_error_make_printable(running->command);
 }
 
+/* The supervisor that holds the file "pid" of the folder; 0: none. Its record lock ends with it, and not only when the
+ * last child has come to its exec, as the folder's would (supervisor/run_folder.h). */
+static pid_t holder(int folder)
+{
+    char text[16];
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    int fd = openat(folder, "pid", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    bool held = fd >= 0 && fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+    pid_t pid = held && read_all(fd, text, sizeof text) > 0 ? atoi(text) : 0;
+    if (fd >= 0)
+        close(fd);
+    return pid > 0 ? pid : 0;
+}
+
 /* Whether a supervisor holds this folder, and which. */
 static bool look(const char *base, const char *name, struct mr_running *running)
 {
-    char path[PATH_MAX], pid[16];
+    char path[PATH_MAX];
     if (strncmp(name, "run-", 4) != 0 || snprintf(path, sizeof path, "%s/%s", base, name) >= (int)sizeof path)
         return false;
     if (snprintf(running->socket_path, sizeof running->socket_path, "%s/socket", path) >=
@@ -50,8 +63,8 @@ static bool look(const char *base, const char *name, struct mr_running *running)
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return false;
-    bool runs = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK && read_all(fd, "pid", pid, sizeof pid) > 0 &&
-                (running->pid = atoi(pid)) > 0 && faccessat(fd, "socket", F_OK, 0) == 0;
+    running->pid = holder(fd);
+    bool runs = running->pid > 0 && faccessat(fd, "socket", F_OK, 0) == 0;
     close(fd);
     if (runs)
         set_command(running);

@@ -11,9 +11,9 @@ struct mr_running {
 };
 
 /*
- * Looks into the run folders of mr_runtime_folder, each of which its supervisor locks for its life (run_folder.h of
- * supervisor/). One that was given a socket's path of its own (`serve --socket`) has no folder and is not found.
- * Returns how many there are, of which the first `max` are filled in, by pid; -1 with mr_error.
+ * Looks into the run folders of mr_runtime_folder, in each of which its supervisor holds a lock for its life
+ * (run_folder.h of supervisor/). One that was given a socket's path of its own (`serve --socket`) has no folder and is
+ * not found. Returns how many there are, of which the first `max` are filled in, by pid; -1 with mr_error.
  */
 int mr_running_find(struct mr_running *out, unsigned max);
 

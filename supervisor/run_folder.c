@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -123,7 +124,7 @@ static int make_given(struct mr_run_folder *folder, const char *path)
     return make_locked(folder);
 }
 
-/* "pid": for people and for whoever elected this supervisor. */
+/* "pid": for people and for whoever elected this supervisor. Open and locked for life: see run_folder.h. */
 static int write_pid(struct mr_run_folder *folder)
 {
     char path[PATH_MAX + 16];
@@ -131,13 +132,14 @@ static int write_pid(struct mr_run_folder *folder)
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     char text[16];
     int n = snprintf(text, sizeof text, "%d\n", (int)getpid());
-    if (fd < 0 || write(fd, text, (size_t)n) != n) {
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    if (fd < 0 || fcntl(fd, F_SETLK, &whole) != 0 || write(fd, text, (size_t)n) != n) {
         mr_error_set_errno(errno, "cannot write %s", path);
         if (fd >= 0)
             close(fd);
         return -1;
     }
-    close(fd);
+    folder->pid_lock = fd;
     folder->have_pid = true;
     return 0;
 }
@@ -154,6 +156,15 @@ static int set_address(struct sockaddr_un *address, const char *path)
     return 0;
 }
 
+/* Whether the process that listens is dead, and a child of it that has not come to its exec holds the socket. */
+static bool is_orphaned(int probe)
+{
+    struct ucred who;
+    socklen_t size = sizeof who;
+    return getsockopt(probe, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 && who.pid > 0 && kill(who.pid, 0) != 0 &&
+           errno == ESRCH;
+}
+
 /* A socket that nobody listens on was left by one that was killed. */
 static int remove_stale(const struct sockaddr_un *address)
 {
@@ -162,10 +173,10 @@ static int remove_stale(const struct sockaddr_un *address)
         return 0;
     int probe = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     int rc = probe >= 0 ? connect(probe, (const struct sockaddr *)address, sizeof *address) : -1;
-    int why = errno;
+    bool stale = rc == 0 ? is_orphaned(probe) : errno == ECONNREFUSED;
     if (probe >= 0)
         close(probe);
-    if (S_ISSOCK(status.st_mode) && rc != 0 && why == ECONNREFUSED) {
+    if (S_ISSOCK(status.st_mode) && stale) {
         unlink(address->sun_path);
         return 0;
     }
@@ -201,7 +212,7 @@ static int listen_at(struct mr_run_folder *folder)
 
 int mr_run_folder_init(struct mr_run_folder *folder, const char *folder_path, const char *socket_path)
 {
-    *folder = (struct mr_run_folder){.lock = -1};
+    *folder = (struct mr_run_folder){.lock = -1, .pid_lock = -1};
     if (folder_path) {
         if (make_given(folder, folder_path) != 0)
             goto fail;
@@ -236,7 +247,9 @@ void mr_run_folder_close(struct mr_run_folder *folder)
     }
     if (folder->path[0] != '\0')
         rmdir(folder->path); /* fails where somebody else has put a file into it: then it stays */
+    if (folder->pid_lock >= 0)
+        close(folder->pid_lock);
     if (folder->lock >= 0)
         close(folder->lock);
-    *folder = (struct mr_run_folder){.lock = -1};
+    *folder = (struct mr_run_folder){.lock = -1, .pid_lock = -1};
 }

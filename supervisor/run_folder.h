@@ -2,7 +2,9 @@
  * run_folder.h - where a run's socket lies: a folder of its own, 0700, with the socket 0600 in it.
  *
  * $XDG_RUNTIME_DIR/millrace/run-PID, or /tmp/millrace-UID/run-PID. The folder is locked (flock) for the run's life,
- * so that the next start can find and remove what a killed supervisor has left.
+ * so that the next start can find and remove what a killed supervisor has left. A child has that lock and the socket too
+ * from its fork to its exec, which may come long after its parent's death on a busy machine: whoever asks whether the
+ * supervisor itself lives looks at the record lock (fcntl) of the file "pid", which a fork does not hand on.
  */
 #ifndef MR_SUPERVISOR_RUN_FOLDER_H
 #define MR_SUPERVISOR_RUN_FOLDER_H
@@ -14,6 +16,7 @@ struct mr_run_folder {
     char path[PATH_MAX];        /* "": the socket alone is ours */
     char socket_path[108];      /* fits sockaddr_un */
     int lock;                   /* the folder, locked; -1 */
+    int pid_lock;               /* the file "pid", locked; -1 */
     bool have_socket, have_pid; /* to be removed */
 };
 

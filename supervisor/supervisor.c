@@ -428,7 +428,7 @@ int mr_supervisor_main(const struct mr_supervisor_options *options)
     }
     s->board_fd = s->config_fd = s->life[0] = s->life[1] = s->signals = s->clients.listener = s->clients.spare = -1;
     s->events.epoll = -1;
-    s->folder.lock = s->run_lock = s->command.pidfd = -1;
+    s->folder.lock = s->folder.pid_lock = s->run_lock = s->command.pidfd = -1;
     s->config_path = options->config_path;
     s->is_private = options->is_private;
     s->indexing = options->index_uri != NULL;

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -84,6 +86,25 @@ def test_a_killed_one_is_not_found(millrace_bin: Path, config: Path) -> None:
         assert "no supervisor of yours runs on this machine: start one with 'millrace run'" in none.stderr
         with serving(millrace_bin, config) as two:
             assert f"supervisor {two.pid} " in run(millrace_bin, "stat").stdout
+
+
+def test_what_a_dead_ones_child_still_has_is_none(millrace_bin: Path, config: Path) -> None:
+    """From its fork to its exec a worker has its supervisor's lock and socket, after a SIGKILL too."""
+    folder = Path(os.environ["XDG_RUNTIME_DIR"]) / "millrace" / "run-1"
+    folder.mkdir(mode=0o700, parents=True)
+    folder.parent.chmod(0o700)
+    (folder / "pid").write_text(f"{os.getpid()}\n")
+    lock = os.open(folder, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(folder / "socket"))
+        listener.listen()
+        none = run(millrace_bin, "stat")
+        assert none.returncode == 2
+        assert "no supervisor of yours runs on this machine" in none.stderr
+        with serving(millrace_bin, config) as one:
+            assert f"supervisor {one.pid} " in run(millrace_bin, "stat").stdout
+    os.close(lock)
 
 
 def test_a_run_around_a_command_is_found(millrace_bin: Path, config: Path) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tests.torture.scenes import BIN, BUILD, CONFIG, NEW, OBJECTS, SIZE
 
-HANG_S = 60.0
+HANG_S = 150.0
 PROGRAMS = ["run", "cat", "python"]
 TRAINER_PY = Path(__file__).resolve().parent.parent / "torture" / "trainer.py"
 

@@ -665,7 +665,7 @@ static void open_supervisor(unsigned how)
     if (!s || mr_config_init(&s->config) != 0)
         abort();
     s->board_fd = s->config_fd = s->life[0] = s->life[1] = s->signals = s->clients.listener = s->clients.spare = -1;
-    s->folder.lock = s->run_lock = s->command.pidfd = -1;
+    s->folder.lock = s->folder.pid_lock = s->run_lock = s->command.pidfd = -1;
     s->is_private = how & 1;
     s->config.memory.arena_bytes = s->arena_bytes = how & 2 ? 2 * ARENA_BYTES : ARENA_BYTES;
     s->config.memory.backing = MR_BACKING_MEMFD;

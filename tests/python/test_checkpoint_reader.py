@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import io
 import json
@@ -29,6 +30,7 @@ from tests.conftest import StartDevstore
 from tests.serve import Supervisor, start_supervisor, wait_for
 
 from .conftest import CONFIG, MakeFolder
+from .helpers import in_its_call
 
 MIB = 1 << 20
 BLOCK = MIB  # of this supervisor's small arena
@@ -464,11 +466,9 @@ def test_a_wrong_checksum_of_the_whole(odd: type[Odd]) -> None:
 
 def test_a_read_is_interrupted_by_a_signal(odd: type[Odd]) -> None:
     with checkpoint.reader("gs://bucket/odd") as file:
-        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-        with pytest.raises(KeyboardInterrupt):
-            timer.start()
+        interrupt = functools.partial(signal.raise_signal, signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt), in_its_call(lambda: file.read(0), interrupt):
             file.read(10)
-        timer.join()
         odd.hold.set()
         assert file.read(10) == odd.data[:10]
 
@@ -477,18 +477,10 @@ def test_a_read_is_interrupted_by_a_signal(odd: type[Odd]) -> None:
 def test_a_signal_handler_that_uses_the_reader_in_its_read(odd: type[Odd], verb: str) -> None:
     """It would wait for itself."""
     with checkpoint.reader("gs://bucket/odd") as file:
-
-        def handler(*_: Any) -> None:
-            file.close() if verb == "close" else file.read(1)
-
-        before = signal.signal(signal.SIGALRM, handler)
-        signal.setitimer(signal.ITIMER_REAL, 0.3)
-        try:
-            with pytest.raises(RuntimeError, match="a signal handler or a finaliser cannot use it"):
-                file.read(10)
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, before)
+        act = file.close if verb == "close" else lambda: file.read(1)
+        refused = pytest.raises(RuntimeError, match="a signal handler or a finaliser cannot use it")
+        with refused, in_its_call(lambda: file.read(0), act):
+            file.read(10)
         odd.hold.set()
         assert file.read(10) == odd.data[:10]
 

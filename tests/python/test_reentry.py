@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import operator
-import signal
-from typing import Any
 
 import pytest
 
 from millrace import checkpoint
+from tests.python.helpers import in_its_call
 from tests.python.test_checkpoint_writer import PART, Slow, slow
 
 __all__ = ["slow"]  # a fixture
@@ -25,21 +24,16 @@ def test_a_signal_handler_that_uses_the_writer_in_its_write(slow: Slow, verb: st
     call = operator.attrgetter(verb)(file)
     caught: list[BaseException] = []
 
-    def handler(*_: Any) -> None:
+    def act() -> None:
         try:
             call(b"more") if verb == "write" else call()
         except BaseException as error:
             caught.append(error)
             raise
 
-    before = signal.signal(signal.SIGALRM, handler)
-    try:
-        with pytest.raises(RuntimeError, match="a signal handler or a finaliser cannot use it"):
-            signal.setitimer(signal.ITIMER_REAL, 0.5)
-            file.write(bytes(8 * PART))
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    refused = pytest.raises(RuntimeError, match="a signal handler or a finaliser cannot use it")
+    with refused, in_its_call(lambda: file.write(b""), act):
+        file.write(bytes(8 * PART))
     assert [type(error) for error in caught] == [RuntimeError]
     with pytest.raises(RuntimeError, match="a signal handler"):
         file.close()
@@ -51,20 +45,15 @@ def test_a_signal_handler_that_swallows_its_error(slow: Slow) -> None:
     file = checkpoint.writer(slow.place / "name")
     errors = []
 
-    def handler(*_: Any) -> None:
+    def act() -> None:
         for call in (file.abort, file.close):
             try:
                 call()
             except RuntimeError as error:
                 errors.append(error)
 
-    before = signal.signal(signal.SIGALRM, handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.3, 0.3)
-    try:
+    with in_its_call(lambda: file.write(b""), act):
         assert file.write(bytes(3 * PART)) == 3 * PART
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    assert errors
+    assert len(errors) == 2
     assert file.close().size == 3 * PART
     assert slow.place.fetch(slow.place / "name") == bytes(3 * PART)

@@ -176,9 +176,10 @@ def test_large_pickles() -> None:
 @quick
 def test_a_slow_step_waits_for_nothing() -> None:
     loader = millrace.DataLoader(millrace.MapDataset("gs://quick/"), batch_size=8, num_workers=2)
-    found = run(loader, step_s=SLOW_S)
+    step_s = 5 * SLOW_S  # the workers are busy for less, on a busy machine too
+    found = run(loader, step_s)
     assert found["stage"] is None or found["wait_share"] < 0.5, found  # a busy machine may be late
-    assert found["step_s"] >= SLOW_S and found["worker_idle_share"] > 0.5
+    assert found["step_s"] >= step_s and found["worker_idle_share"] > 0.5
 
 
 @quick

@@ -204,7 +204,7 @@ def raise_changed(lease: millrace.Lease) -> None:
 
 def test_pinning_and_timeout_are_passed_on(socket: str, hundred: Folder) -> None:
     ds = millrace.IterableDataset(hundred.uri, transform=name_of)
-    loader = millrace.DataLoader(ds, batch_size=8, num_workers=2, timeout=30, prefetch_factor=3, collate_fn=keep)
-    assert (loader.num_workers, loader.timeout, loader.prefetch_factor, loader.batch_size) == (2, 30, 3, 8)
+    loader = millrace.DataLoader(ds, batch_size=8, num_workers=2, timeout=100, prefetch_factor=3, collate_fn=keep)
+    assert (loader.num_workers, loader.timeout, loader.prefetch_factor, loader.batch_size) == (2, 100, 3, 8)
     assert loader.dataset is ds and isinstance(loader, torch.utils.data.DataLoader)
     assert sum(len(batch) for batch in loader) == 100

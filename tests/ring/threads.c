@@ -23,7 +23,7 @@
 
 #define CONSUMERS_MAX 16u
 #ifndef HANG_S
-#define HANG_S 10 /* nothing moves for so long: a hang */
+#define HANG_S 60 /* nothing moves for so long: a hang */
 #endif
 #define TURN_US 2000 /* of the watchdog */
 

@@ -91,6 +91,27 @@ def test_killed_supervisor(serve: StartServe, config: Path) -> None:
     assert two.stop() == 0
 
 
+def test_a_socket_that_only_a_dead_ones_child_has(serve: StartServe, config: Path, tmp_path: Path) -> None:
+    """From its fork to its exec a worker has its supervisor's socket: after a SIGKILL in between, for a while."""
+    path = tmp_path / "socket0"
+    code = f"""if True:
+        import os, socket, sys
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        listener.bind({str(path)!r})
+        listener.listen()
+        if os.fork() == 0:
+            sys.stdin.read()
+        os._exit(0)
+    """
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as dead:
+        assert dead.wait(DEADLINE_S) == 0
+        assert listens(path)
+        one = serve(config)
+        one.wait_ready()
+        assert one.stat()["pid"] == one.process.pid
+        assert one.stop() == 0
+
+
 def test_a_killed_run_leaves_a_folder_that_the_next_one_removes(
     millrace_bin: Path, config: Path, runtime: Path
 ) -> None:

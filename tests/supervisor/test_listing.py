@@ -60,9 +60,9 @@ def test_any_number_of_workers_lists_the_same(
 
 @pytest.mark.random
 def test_killed_workers_lose_nothing(serve: StartServe, devstore: StartDevstore, tmp_path: Path) -> None:
-    store = devstore("--synthetic", "bench:hashes:3000:10", "--page-size", "30", "--latency-ms", "40")
-    whole = listed(serve(config_of(tmp_path, store, 1)))
-    server = serve(config_of(tmp_path, store, 3))
+    objects = ("--synthetic", "bench:hashes:3000:10", "--page-size", "30")
+    whole = listed(serve(config_of(tmp_path, devstore(*objects), 1)))
+    server = serve(config_of(tmp_path, devstore(*objects, "--latency-ms", "150"), 3))  # time to be killed in
     killed: set[int] = set()
 
     def kill_one() -> bool:

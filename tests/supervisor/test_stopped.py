@@ -14,13 +14,13 @@ import pytest
 
 import millrace
 from millrace import checkpoint
-from tests.serve import StartServe, Supervisor, wait_for
+from tests.serve import DEADLINE_S, StartServe, Supervisor, wait_for
 
 from .test_workers import MakeProgram, with_worker
 
 __all__ = ["with_worker"]  # a fixture
 
-SILENCE_MS = 1200
+SILENCE_MS = 3000  # longer than a supervisor and its workers are without CPU on a busy machine
 MIB = 1 << 20
 
 
@@ -141,7 +141,7 @@ def test_a_promised_save_outlives_a_stop(
         save = file.close(wait=False)
         wait_for(lambda: "may still finish the save" in caplog.text, lambda: caplog.text)
         assert not save.done()
-    assert save.result(60).size == 5000
+    assert save.result(DEADLINE_S).size == 5000
     assert (tmp_path / "promised").read_bytes() == b"state" * 1000
 
 

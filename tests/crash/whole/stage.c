@@ -20,8 +20,8 @@
 #define KILL_EVERY 64u
 #define PEER_POINTS \
     400u /* of one peer, at the smallest window; where the operation is longer: every n-th instruction */
-#define STAGE_S 240u
-#define CHECK_S 5u
+#define STAGE_S 1000u
+#define CHECK_S 30u
 
 enum variant { VARIANT_PLAIN, VARIANT_REVERSED, VARIANT_NO_RESTART, VARIANT_COUNT };
 

@@ -232,7 +232,7 @@ void tracee_kill(struct tracee *tracee)
 {
     struct pollfd wait = {.fd = tracee->pidfd, .events = POLLIN};
 
-    if (kill(tracee->pid, SIGKILL) || poll(&wait, 1, 10000) != 1)
+    if (kill(tracee->pid, SIGKILL) || poll(&wait, 1, 100000) != 1)
         fail("a killed process does not end");
     waitpid(tracee->pid, NULL, 0);
     close(tracee->pidfd);

@@ -221,7 +221,7 @@ static void send_setup(const char *role, unsigned slot, bool is_woken)
 static struct mr_msg_in receive(enum mr_msg_type type)
 {
     struct pollfd wait = {.fd = supervisor, .events = POLLIN};
-    ck_assert_int_eq(poll(&wait, 1, 30000), 1);
+    ck_assert_int_eq(poll(&wait, 1, 100000), 1);
     struct mr_msg_in msg;
     ck_assert_int_eq(mr_msg_recv(supervisor, &msg), 1);
     ck_assert_int_eq(msg.type, type);

@@ -133,7 +133,7 @@ void scene_bucket_setup(void)
 {
     fault_bucket_init(&bucket);
     server = fault_server_start(fault_bucket_handle, &bucket);
-    open_store(fault_server_host(server), 20000);
+    open_store(fault_server_host(server), 100000);
 }
 
 void scene_bucket_teardown(void)

@@ -172,7 +172,7 @@ static void open_store(unsigned stall_timeout_ms, struct mr_transfer_options opt
 {
     options.retry_base_ms = options.retry_base_ms ? options.retry_base_ms : 5;
     options.retry_cap_ms = options.retry_cap_ms ? options.retry_cap_ms : 20;
-    options.deadline_ms = options.deadline_ms ? options.deadline_ms : 20000;
+    options.deadline_ms = options.deadline_ms ? options.deadline_ms : 100000;
     http = mr_http_new(&(struct mr_http_options){.proxy = ""});
     store = mr_store_open(&(struct mr_store_options){.scheme = MR_SCHEME_GS,
                                                      .bucket = "bucket",
@@ -248,7 +248,7 @@ static void start_and_wait(enum op op)
         ck_assert_ptr_nonnull(mr_transfer_list(engine, store, &list, on_list, NULL));
     else
         ck_assert_ptr_nonnull(mr_transfer_stat(engine, store, "x", 1, 7, on_stat, NULL));
-    int64_t end = mr_clock_mono_ns() + 60 * MR_SECOND_NS;
+    int64_t end = mr_clock_mono_ns() + 200 * MR_SECOND_NS;
     while (!outcome.done && mr_clock_mono_ns() < end)
         ck_assert_int_ge(mr_http_step(http, 1000, -1), 0);
     ck_assert_msg(outcome.done == 1, "done was called %d times", outcome.done);

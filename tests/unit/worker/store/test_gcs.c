@@ -292,7 +292,7 @@ static void setup(void)
                                                      .user_project = "proj ect",
                                                      .http = http});
     ck_assert_ptr_nonnull(store);
-    engine = mr_transfer_new(&(struct mr_transfer_options){.retry_base_ms = 1, .deadline_ms = 5000}, http);
+    engine = mr_transfer_new(&(struct mr_transfer_options){.retry_base_ms = 1, .deadline_ms = 100000}, http);
     answer_status = 200;
     answers_bad = 0;
 }

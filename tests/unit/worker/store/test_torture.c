@@ -134,7 +134,7 @@ static int64_t read_zeros(void *arg, void *buffer, size_t size)
 
 static void wait_for(struct mr_http *http, int started)
 {
-    int64_t end = mr_clock_mono_ns() + 20 * MR_SECOND_NS;
+    int64_t end = mr_clock_mono_ns() + 100 * MR_SECOND_NS;
     while (done < started && mr_clock_mono_ns() < end)
         mr_http_step(http, 100, -1);
 }
@@ -200,7 +200,7 @@ static bool attempt(long n, bool writes)
     struct mr_transfer_engine *engine = NULL;
     if (http)
         engine = mr_transfer_new(
-            &(struct mr_transfer_options){.retry_base_ms = 1, .retry_cap_ms = 1, .deadline_ms = 2000}, http);
+            &(struct mr_transfer_options){.retry_base_ms = 1, .retry_cap_ms = 1, .deadline_ms = 10000}, http);
     struct mr_store *store = NULL;
     if (engine)
         store = mr_store_open(&(struct mr_store_options){.scheme = MR_SCHEME_GS,
@@ -208,7 +208,7 @@ static bool attempt(long n, bool writes)
                                                          .endpoint = fault_server_host(server),
                                                          .auth = "anonymous",
                                                          .user_project = "p",
-                                                         .stall_timeout_ms = 2000,
+                                                         .stall_timeout_ms = 10000,
                                                          .http = http});
     if (store && writes)
         run_writes(http, engine, store);

@@ -40,7 +40,7 @@ static void open_engine(struct mr_transfer_options options)
 {
     options.retry_base_ms = options.retry_base_ms ? options.retry_base_ms : 5;
     options.retry_cap_ms = options.retry_cap_ms ? options.retry_cap_ms : 40;
-    options.deadline_ms = options.deadline_ms ? options.deadline_ms : 10000;
+    options.deadline_ms = options.deadline_ms ? options.deadline_ms : 100000;
     mr_transfer_destroy(engine);
     engine = mr_transfer_new(&options, http);
     ck_assert_ptr_nonnull(engine);
@@ -101,7 +101,7 @@ static struct mr_transfer_request whole(void)
 
 static void run_until(const int *done)
 {
-    int64_t end = mr_clock_mono_ns() + 30 * MR_SECOND_NS;
+    int64_t end = mr_clock_mono_ns() + 100 * MR_SECOND_NS;
     while (!*done && mr_clock_mono_ns() < end)
         ck_assert_int_ge(mr_http_step(http, 1000, -1), 0);
     ck_assert_msg(*done == 1, "done was called %d times", *done);
@@ -435,7 +435,7 @@ START_TEST(the_deadline_ends_repeats)
     static struct fault_step script[256];
     for (unsigned i = 0; i < 256; i++)
         script[i] = (struct fault_step){.kind = FAULT_STATUS, .status = 500, .text = "backend error"};
-    open_engine((struct mr_transfer_options){.deadline_ms = 1000});
+    open_engine((struct mr_transfer_options){.deadline_ms = 2000}); /* time for three requests on a busy machine */
     struct outcome *outcome = fetch_with(script, 256);
     ck_assert_int_eq(outcome->code, MR_E_BUSY);
     ck_assert_uint_gt(outcome->result.attempts, 2);
@@ -592,7 +592,7 @@ START_TEST(nobody_listens)
     struct mr_store *other = mr_store_open(&(struct mr_store_options){
         .scheme = MR_SCHEME_GS, .bucket = "bucket", .endpoint = "127.0.0.1:1", .auth = "anonymous", .http = http});
     struct mr_transfer_request request = whole();
-    open_engine((struct mr_transfer_options){.deadline_ms = 60});
+    open_engine((struct mr_transfer_options){.deadline_ms = 2000}); /* time for two attempts on a busy machine */
     request.store = other;
     struct outcome *outcome = fetch(request);
     ck_assert_int_eq(outcome->code, MR_E_NET);

@@ -56,7 +56,7 @@ void scene_open(struct scene *s, const char *endpoint, const char *uri, const un
     s->config.gcs.auth = MR_AUTH_ANONYMOUS;
     s->config.retry.base_ms = 2;
     s->config.retry.cap_ms = 10;
-    s->config.retry.deadline_ms = 20000;
+    s->config.retry.deadline_ms = 100000;
     s->arena = calloc(SCENE_SLOTS, SCENE_PART);
     s->counters = calloc(1, sizeof *s->counters);
     s->fd = memfd_create("part-lane", MFD_CLOEXEC);
