@@ -1,10 +1,11 @@
 # Thin on purpose: each target is one script, which can be run by itself.
-.PHONY: help build demo test torture check format chaos kills fuzz aarch64 bench bench-checkpoint sbom clean
+.PHONY: help build demo test nightly torture check format chaos kills fuzz aarch64 bench bench-checkpoint sbom clean
 
 help:
 	@echo 'make build   install what is missing, build the programs and the Python extension, link them into .venv'
 	@echo 'make demo    train a small network from an object store on this machine (one to three minutes after the installs)'
-	@echo 'make test    every test: C, Python, sanitizers, models'
+	@echo 'make test    every test but the nightly ones: C, Python, sanitizers, models (a quarter of an hour)'
+	@echo 'make nightly the others: all mutants, kills, chaos, torture, fuzz, old torch (hours); PARTS="models chaos" (docs/testing.md)'
 	@echo 'make torture every call that can fail, failing, in each program; TORTURE="--scene cat" for a part (half an hour)'
 	@echo 'make check   the fast loop before a commit: warnings, unit tests, formats, linters, types'
 	@echo 'make format  rewrite what check compares: formats, docs/configuration.md'
@@ -28,7 +29,12 @@ demo:
 
 test:
 	@scripts/setup test
-	@scripts/test
+	@scripts/watchdog 2700 scripts/test
+
+nightly:
+	@scripts/setup nightly
+	@scripts/build -DMR_TESTS=ON
+	@scripts/nightly $(PARTS)
 
 torture:
 	@scripts/setup test

@@ -69,6 +69,18 @@ for variable in (
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--repeat", type=int, default=1, help="run each test so many times (scripts/test-repeat)")
+    parser.addoption("--nightly", action="store_true", help="also the tests with the marker `nightly`")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # What has a longer limit of its own begins first: the last to end shall not be alone.
+    items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
+    if config.getoption("nightly"):
+        return
+    left_out = [item for item in items if item.get_closest_marker("nightly")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -15,6 +15,8 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
+import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +34,7 @@ from millrace import checkpoint
 from millrace._errors import from_code
 from millrace.checkpoint import _uri, _writer
 from tests.conftest import BIN, ROOT, Server, our_processes, start_devstore
+from tests.python.helpers import in_its_call
 from tests.serve import DEADLINE_S, Supervisor, start_supervisor, wait_for
 from tests.stores import create_bucket
 
@@ -419,10 +422,15 @@ def test_no_memory_for_another_writer(
     with pytest.raises(TimeoutError, match=r"checkpoint\.arena_bytes"):
         checkpoint.writer(folder / "3", timeout_s=0.3)
     assert len([record for record in caplog.records if "waits for memory" in record.message]) == 1
-    timer = threading.Timer(0.3, first.abort)
-    timer.start()
+    pauses = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        first.abort()
+
+    monkeypatch.setattr(_writer, "time", types.SimpleNamespace(monotonic=time.monotonic, sleep=pause))
     checkpoint.writer(folder / "3", timeout_s=DEADLINE_S).close()  # it waits for the first
-    timer.join()
+    assert pauses
     second.close()
     assert folder.fetch(folder / "3") == b""
 
@@ -512,21 +520,13 @@ class Interrupted(Exception):
     pass
 
 
-@pytest.fixture
-def alarm() -> Iterator[Callable[[float], None]]:
-    def handler(*_: Any) -> None:
-        raise Interrupted
-
-    before = signal.signal(signal.SIGALRM, handler)
-    yield lambda seconds: (signal.setitimer(signal.ITIMER_REAL, seconds), None)[1]
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.signal(signal.SIGALRM, before)
+def interrupt() -> None:
+    raise Interrupted
 
 
-def test_a_signal_while_a_write_waits(slow: Slow, alarm: Callable[[float], None]) -> None:
+def test_a_signal_while_a_write_waits(slow: Slow) -> None:
     file = checkpoint.writer(slow.place / "name")
-    with pytest.raises(Interrupted):
-        alarm(0.5)
+    with pytest.raises(Interrupted), in_its_call(lambda: file.write(b""), interrupt):
         file.write(bytes(8 * PART))
     for refused in (lambda: file.write(b"x"), file.close):  # what has been taken of those bytes is unknown
         with pytest.raises(Interrupted):
@@ -534,12 +534,16 @@ def test_a_signal_while_a_write_waits(slow: Slow, alarm: Callable[[float], None]
     assert slow.place.fetch(slow.place / "name") is None
 
 
-def test_a_signal_while_close_waits(slow: Slow, alarm: Callable[[float], None]) -> None:
+def test_a_signal_while_close_waits(slow: Slow) -> None:
     """The promise stays."""
     file = checkpoint.writer(slow.place / "name")
     file.write(bytes(2 * MIB))
-    alarm(0.3)
-    with pytest.raises(Interrupted):
+
+    def sealed() -> None:
+        if file.closed:
+            raise RuntimeError
+
+    with pytest.raises(Interrupted), in_its_call(sealed, interrupt):
         file.close()
     assert file.closed
     assert file.close().size == 2 * MIB
@@ -547,12 +551,10 @@ def test_a_signal_while_close_waits(slow: Slow, alarm: Callable[[float], None]) 
 
 
 def test_the_supervisor_dies_while_bytes_are_written(slow: Slow) -> None:
-    with pytest.raises(millrace.SupervisorGone), checkpoint.writer(slow.place / "name") as file:
-        timer = threading.Timer(0.5, slow.supervisor.process.kill)
-        timer.start()
+    file = checkpoint.writer(slow.place / "name")
+    with pytest.raises(millrace.SupervisorGone), in_its_call(lambda: file.write(b""), slow.kill_supervisor):
         file.write(bytes(20 * PART))
-    timer.join()
-    slow.supervisor.process.wait()
+    file.abort()
     with pytest.raises(millrace.SupervisorGone):
         checkpoint.writer(slow.place / "name")
     assert slow.place.fetch(slow.place / "name") is None

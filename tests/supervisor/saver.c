@@ -38,7 +38,7 @@ struct saver {
 
 static struct saver savers[WRITERS];
 static struct mr_client *client;
-static unsigned patience_ms = 30000;
+static unsigned patience_ms = 100000;
 
 static int fail(void)
 {

@@ -20,7 +20,7 @@
 #include "shm/index/index.h"
 #include "shm/ring/consumer.h"
 
-enum { SLICE_MS = 100, PATIENCE_S = 20, CHUNK = 8000 };
+enum { SLICE_MS = 100, PATIENCE_S = 100, CHUNK = 8000 };
 
 static bool wrong(uint64_t object, const char *what)
 {

@@ -127,9 +127,8 @@ class Writer(_File):
         """
         if self._failed is not None:
             raise self._failed
-        if self._save is None:
-            self._save = self._seal(wait)
-        return self._save.result() if wait else self._save
+        save = self._save or self._seal(wait)
+        return save.result() if wait else save
 
     def abort(self) -> None:
         """Ends the writer without an object. Does nothing once it is closed."""
@@ -209,14 +208,13 @@ class Writer(_File):
                 self._failed = self._failed or self._cause(error)
                 self.abort()
             raise
-        save = Save(self.uri, ring, connection)
+        self._save = save = Save(self.uri, ring, connection)  # first: a signal's exception shall not lose the promise
         self._ring, self._connection, self._size = None, None, ring.bytes
         if wait:
             try:
                 while not save._poll(SLICE_MS):
                     pass
             except BaseException:
-                self._save = save
                 watch(save)
                 raise
         else:
