@@ -4,8 +4,8 @@
  * numbers near the wrap, producers that die and start again.
  *
  * Checked: every sample once, in order, with its bytes, at delivery and again at release; at the end every lane drained
- * and every producer's memory free. A watchdog turns a hang into a failure. Also run under ThreadSanitizer, and built
- * with mutants (tests/ring/CMakeLists.txt), which must fail.
+ * and every producer's memory free. A watchdog turns a hang into a failure. Also run under ThreadSanitizer, which must
+ * notice two relaxed orders (tests/crash/CMakeLists.txt).
  */
 #include <errno.h>
 #include <poll.h>
@@ -22,10 +22,8 @@
 #include "tests/ring/world.h"
 
 #define CONSUMERS_MAX 16u
-#ifndef HANG_S
-#define HANG_S 60 /* nothing moves for so long: a hang */
-#endif
-#define TURN_US 2000 /* of the watchdog */
+#define HANG_S        60   /* nothing moves for so long: a hang */
+#define TURN_US       2000 /* of the watchdog */
 
 struct scenario {
     const char *name;

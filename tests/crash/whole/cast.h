@@ -159,6 +159,8 @@ long reader_sleep(struct cast *cast, unsigned lane); /* FUTEX_WAIT: 0 woken, -1 
 /* supervisor.c */
 void supervisor_recover(struct cast *cast, unsigned slot);
 void supervisor_restart(struct cast *cast, unsigned slot);
+/* Every producer dies too and starts again: what is in use is known from the words alone. */
+void supervisor_restart_all(struct cast *cast);
 void supervisor_close_lane(struct cast *cast, unsigned lane);
 void supervisor_wake_all(struct cast *cast);
 
@@ -175,6 +177,9 @@ void check_rest(struct cast *cast);
 void check_world(const struct cast *cast, const char *when);
 /* One step from the words of `before` (a copy of the memory from base on): legal? Returns how many words changed. */
 unsigned check_transitions(const struct cast *cast, const unsigned char *before);
+/* From `before` to now only this producer was recovered: each ticket that it was filling is PENDING with one attempt
+ * more, or swept with its lane; every other word is as it was. */
+void check_recovered(const struct cast *cast, const unsigned char *before, unsigned producer);
 const char *words_text(const struct cast *cast);
 
 /* report.c */

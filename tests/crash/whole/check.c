@@ -124,24 +124,61 @@ void check_world(const struct cast *cast, const char *when)
     }
 }
 
-static bool is_transition(uint64_t old, uint64_t new)
+static bool is_wanted(const struct mr_lane *lane, uint32_t slot, uint32_t lap)
 {
-    static const uint8_t to[MR_STATE_COUNT] = {
-        [MR_EMPTY] = 1 << MR_PENDING,
-        [MR_PENDING] = 1 << MR_FILLING | 1 << MR_FAILED | 1 << MR_EMPTY,
-        [MR_FILLING] = 1 << MR_PENDING | 1 << MR_READY | 1 << MR_FAILED,
-        [MR_READY] = 1 << MR_PENDING | 1 << MR_HELD | 1 << MR_EMPTY,
-        [MR_HELD] = 1 << MR_RELEASED | 1 << MR_EMPTY,
-        [MR_RELEASED] = 1 << MR_PENDING | 1 << MR_EMPTY,
-        [MR_FAILED] = 1 << MR_HELD | 1 << MR_EMPTY,
-    };
-    enum mr_state from = mr_word_state(old), state = mr_word_state(new);
+    return atomic_load(&lane->shared->want) == mr_lane_number(lane, slot, lap) + 1;
+}
 
-    if (from >= MR_STATE_COUNT || state >= MR_STATE_COUNT || !(to[from] >> state & 1))
+/* The table of shm/ring/README.md: what follows what, by whom, and what becomes of owner, attempt and lap. Nobody but
+ * the process under test does anything between two stops. */
+static bool is_transition(const struct cast *cast, const struct mr_lane *lane, uint32_t slot, uint64_t old,
+                          uint64_t new)
+{
+    enum mr_state from = mr_word_state(old), to = mr_word_state(new);
+    unsigned owner = mr_word_owner(new), attempt = mr_word_attempt(new), attempt_before = mr_word_attempt(old);
+    uint32_t lap = mr_word_lap(new), lap_before = mr_word_lap(old);
+    bool by_reader = cast->stepped == (enum role)(READER0 + lane->lane - cast->world.lane[0].lane);
+    bool by_supervisor = cast->stepped == SUPERVISOR, same_attempt = attempt == attempt_before;
+    /* The producer that the old word names, or the new one, is the one that acts. */
+    bool by_old = cast->stepped < READER0 && mr_word_owner(old) == (unsigned)cast->stepped;
+    bool by_new = cast->stepped < READER0 && owner == (unsigned)cast->stepped;
+
+    if (from == MR_EMPTY || from == MR_RELEASED)
+        if (to == MR_PENDING) /* a RELEASED slot may have missed laps: numbers skipped while it was HELD */
+            return by_reader && !mr_lane_is_closed(lane) && attempt == 0 &&
+                   (from == MR_EMPTY ? lap == lane->first_lap : (int32_t)(lap - lap_before) > 0);
+    if (lap != lap_before)
         return false;
-    if (mr_word_lap(old) != mr_word_lap(new))
-        return state == MR_PENDING && (from == MR_EMPTY || from == MR_RELEASED);
-    return true;
+    if (to == MR_EMPTY)
+        return from != MR_FILLING && mr_lane_is_closed(lane) && attempt == 0;
+    switch (from) {
+    case MR_PENDING:
+        if (to == MR_FAILED)
+            return by_supervisor && owner == MR_OWNER_SUPERVISOR && attempt == MR_ATTEMPT_POISON;
+        return to == MR_FILLING && by_new && same_attempt;
+    case MR_FILLING:
+        if (to == MR_PENDING) /* given back, or recovered */
+            return owner == 0 && (by_old ? same_attempt : by_supervisor && attempt == attempt_before + 1);
+        return (to == MR_READY || to == MR_FAILED) && by_old && by_new && same_attempt;
+    case MR_READY:
+        if (to == MR_PENDING)
+            return by_old && owner == 0 && same_attempt && !is_wanted(lane, slot, lap);
+        return to == MR_HELD && by_reader && owner == lane->owner && same_attempt;
+    case MR_FAILED:
+        return to == MR_HELD && by_reader && owner == lane->owner && same_attempt;
+    case MR_HELD:
+        return to == MR_RELEASED && by_reader && owner == lane->owner;
+    default:
+        return false;
+    }
+}
+
+static uint64_t word_before(const struct world *world, const unsigned char *before, unsigned lane, uint32_t slot)
+{
+    uint64_t word;
+
+    memcpy(&word, before + ((const unsigned char *)&world->lane[lane].tickets[slot].word - world->base), sizeof word);
+    return word;
 }
 
 unsigned check_transitions(const struct cast *cast, const unsigned char *before)
@@ -151,12 +188,10 @@ unsigned check_transitions(const struct cast *cast, const unsigned char *before)
 
     for (unsigned l = 0; l < LANES; l++) {
         for (uint32_t slot = 0; slot < world->lane[l].window; slot++) {
-            const unsigned char *at = (const unsigned char *)&world->lane[l].tickets[slot].word;
-            uint64_t old, new = mr_lane_load(&world->lane[l], slot);
-            memcpy(&old, before + (at - world->base), sizeof old);
+            uint64_t old = word_before(world, before, l, slot), new = mr_lane_load(&world->lane[l], slot);
             if (old == new)
                 continue;
-            if (!is_transition(old, new))
+            if (!is_transition(cast, &world->lane[l], slot, old, new))
                 fail("slot %u of lane %u went from %016llx to %016llx; %s", slot, l, (unsigned long long)old,
                      (unsigned long long)new, words_text(cast));
             changed++;
@@ -165,4 +200,20 @@ unsigned check_transitions(const struct cast *cast, const unsigned char *before)
     if (changed > 1)
         fail("one instruction changed %u words; %s", changed, words_text(cast));
     return changed;
+}
+
+void check_recovered(const struct cast *cast, const unsigned char *before, unsigned producer)
+{
+    const struct world *world = &cast->world;
+
+    for (unsigned l = 0; l < LANES; l++) {
+        for (uint32_t slot = 0; slot < world->lane[l].window; slot++) {
+            uint64_t old = word_before(world, before, l, slot), new = mr_lane_load(&world->lane[l], slot), want = old;
+            if (mr_word_state(old) == MR_FILLING && mr_word_owner(old) == producer)
+                want = mr_word(MR_PENDING, 0, mr_word_attempt(old) + 1, mr_word_lap(old));
+            if (new != want && !(mr_lane_is_closed(&world->lane[l]) && mr_word_state(new) == MR_EMPTY))
+                fail("recovery made %016llx of %016llx in slot %u of lane %u; %s", (unsigned long long)new,
+                     (unsigned long long)old, slot, l, words_text(cast));
+        }
+    }
 }

@@ -2,8 +2,9 @@
  * main.c - plays every scenario at each window and prints a table; then the same with each mutant, which must be
  * caught.
  *
- *   test_crash [--all] [--only TEXT]                 the code as it is; with mutants' programs beside it, those too
- *   crash_mutant_N --mutant N                        one mutant: exit status 1 and a line when it is caught, else 0
+ *   test_crash                                       everything, then the mutants, whose programs lie beside it
+ *   test_crash [--all] [--only TEXT] [--window W]    some of it, without mutants
+ *   crash_mutant_NAME --mutant NAME                  one mutant: exit status 1 and a line when it is caught, else 0
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,31 +20,42 @@
 
 static const uint32_t windows[] = {4, 64};
 
+struct arguments {
+    const char *only;
+    unsigned window; /* 0: each */
+    int mutant;
+    bool all;
+};
+
+#define MUTANT(name) #name, MR_MUTANT_##name
+
 /* The mutants, and the scenario that is about the rule that each breaks. Relaxed orders are ThreadSanitizer's:
  * tests/ring. */
 static const struct mutant {
+    const char *name; /* without MR_MUTANT_ */
     int number;
     bool in_harness; /* it leaves something out of the harness' supervisor */
-    const char *name, *scenario;
+    const char *scenario;
 } mutants[] = {
-    {MR_MUTANT_NO_SECOND_LOOK, false, "no second look at closed", "producer_publish: an extent"},
-    {MR_MUTANT_NO_GIVE_BACK, false, "no give-back", "producer_give_back: the lane is open"},
-    {MR_MUTANT_NO_RESERVE, false, "no head-of-line reserve", "producer_next_job: reserve"},
-    {MR_MUTANT_NO_TAKE_BACK, false, "no taking back", "producer_next_job: taking back"},
-    {MR_MUTANT_TAKE_BACK_WANTED, false, "taking back a wanted ticket", "producer_next_job: reserve"},
-    {MR_MUTANT_NO_SKIP, false, "no skip", "consumer_feed: post, a HELD slot"},
-    {MR_MUTANT_EARLY_DESCRIPTOR, false, "descriptor read before HELD", "consumer_next: copied out of a reserve"},
-    {MR_MUTANT_EARLY_REQUEST, false, "request read before the claim", "producer_next_job: one ticket"},
-    {MR_MUTANT_FAILED_WITH_EXTENT, false, "FAILED with an extent", "producer_fail"},
-    {MR_MUTANT_NO_ASLEEP_RESCAN, false, "no asleep re-scan", "producer_sleep: nothing is posted"},
-    {MR_MUTANT_NO_RECOVERY_WAKE, true, "no supervisor wake", "producer_publish: reserve"},
-    {MR_MUTANT_EARLY_RECLAIM, true, "reclaim before the pidfd", "producer_publish: the supervisor is told too early"},
-    {MR_MUTANT_LATE_WANT, false, "want stored after the last look", "consumer_next: waits"},
-    {MR_MUTANT_NO_RECOVERY_SWEEP, false, "recovery does not sweep closed lanes",
-     "producer_publish: the lane is closed"},
-    {MR_MUTANT_REUSE_WITHOUT_LOOK, false, "extent reused without a look", "producer_next_job: shrunk to the room"},
+    {MUTANT(NO_SECOND_LOOK), false, "producer_publish: an extent"},
+    {MUTANT(NO_GIVE_BACK), false, "producer_give_back: the lane is open"},
+    {MUTANT(NO_RESERVE), false, "producer_next_job: reserve"},
+    {MUTANT(NO_TAKE_BACK), false, "producer_next_job: taking back"},
+    {MUTANT(TAKE_BACK_WANTED), false, "producer_next_job: reserve"},
+    {MUTANT(NO_SKIP), false, "consumer_feed: post, a HELD slot"},
+    {MUTANT(EARLY_DESCRIPTOR), false, "consumer_next: copied out of a reserve"},
+    {MUTANT(EARLY_REQUEST), false, "producer_next_job: one ticket"},
+    {MUTANT(FAILED_WITH_EXTENT), false, "producer_fail"},
+    {MUTANT(NO_ASLEEP_RESCAN), false, "producer_sleep: nothing is posted"},
+    {MUTANT(NO_RECOVERY_WAKE), true, "producer_publish: reserve"},
+    {MUTANT(EARLY_RECLAIM), true, "producer_publish: the supervisor is told too early"},
+    {MUTANT(LATE_WANT), false, "consumer_next: waits"},
+    {MUTANT(NO_RECOVERY_SWEEP), false, "producer_publish: the lane is closed"},
+    {MUTANT(REUSE_WITHOUT_LOOK), false, "producer_next_job: shrunk to the room"},
 };
 #define MUTANTS (sizeof mutants / sizeof mutants[0])
+_Static_assert(MUTANTS + 8 == MR_MUTANT_COUNT - 1,
+               "each mutant is a row here, or one of the eight of ../CMakeLists.txt");
 
 static struct result *shared_result(void)
 {
@@ -72,9 +84,10 @@ static void add(struct result *sum, const struct result *r)
 }
 
 /* The first failure ends a mutant's run. */
-static unsigned play_all(int mutant, bool all, const char *only)
+static unsigned play_all(const struct arguments *arguments)
 {
     struct result *result = shared_result(), sum = {0};
+    int mutant = arguments->mutant;
 
     if (!mutant)
         printf("%-52s %3s %7s %7s %7s %6s %7s %8s\n", "stepped", "W", "instr.", "states", "drains", "kills", "peers",
@@ -82,15 +95,17 @@ static unsigned play_all(int mutant, bool all, const char *only)
     for (unsigned w = 0; w < sizeof windows / sizeof windows[0]; w++) {
         for (unsigned i = 0; i < scenario_count; i++) {
             const struct scenario *scenario = &scenarios[i];
-            if ((scenario->window && scenario->window != windows[w]) || (only && !strstr(scenario->name, only)))
+            if ((scenario->window && scenario->window != windows[w]) ||
+                (arguments->window && arguments->window != windows[w]) ||
+                (arguments->only && !strstr(scenario->name, arguments->only)))
                 continue;
             memset(result, 0, sizeof *result);
-            stage_run(scenario, windows[w], mutant, all, result);
+            stage_run(scenario, windows[w], mutant, arguments->all, result);
             add(&sum, result);
-            char window[8];
-            snprintf(window, sizeof window, "%u", windows[w]);
+            char text[8];
+            snprintf(text, sizeof text, "%u", windows[w]);
             if (!mutant)
-                print_row(scenario->name, window, result);
+                print_row(scenario->name, text, result);
             if (result->failed)
                 printf("%s%s, W %u\n", mutant ? "" : "  FAILED: ", result->text, windows[w]);
             if (result->failed && mutant)
@@ -99,6 +114,8 @@ static unsigned play_all(int mutant, bool all, const char *only)
     }
     if (!mutant)
         print_row("all", "", &sum);
+    if (!sum.instructions)
+        fail("no scenario has that name, or that window");
     return sum.failed;
 }
 
@@ -111,9 +128,9 @@ static bool is_caught(const char *self, const struct mutant *mutant, char *text,
     if (mutant->in_harness)
         snprintf(program, sizeof program, "%s", self);
     else
-        snprintf(program, sizeof program, "%.*s/crash_mutant_%d", (int)(slash - self), self, mutant->number);
+        snprintf(program, sizeof program, "%.*s/crash_mutant_%s", (int)(slash - self), self, mutant->name);
     char command[1400];
-    snprintf(command, sizeof command, "'%s' --mutant %d --only '%s'", program, mutant->number, mutant->scenario);
+    snprintf(command, sizeof command, "'%s' --mutant %s --only '%s'", program, mutant->name, mutant->scenario);
     FILE *pipe = popen(command, "r");
     if (!pipe)
         return false;
@@ -132,11 +149,11 @@ static unsigned play_mutants(const char *self)
 {
     unsigned missed = 0;
 
-    printf("\n%-3s %-37s caught by\n", "no.", "mutant");
+    printf("\n%-22s caught by\n", "mutant");
     for (unsigned i = 0; i < MUTANTS; i++) {
         char text[2000] = "";
         bool caught = is_caught(self, &mutants[i], text, sizeof text);
-        printf("%-3d %-37s %s\n", mutants[i].number, mutants[i].name, caught ? text : "NOT CAUGHT");
+        printf("%-22s %s\n", mutants[i].name, caught ? text : "NOT CAUGHT");
         fflush(stdout);
         missed += !caught;
     }
@@ -144,34 +161,52 @@ static unsigned play_mutants(const char *self)
     return missed;
 }
 
+/* 0: there is none of this name. */
+static int mutant_number(const char *name)
+{
+    for (unsigned i = 0; i < MUTANTS; i++)
+        if (strcmp(mutants[i].name, name) == 0)
+            return mutants[i].number;
+    return 0;
+}
+
+static bool read_arguments(int argc, char **argv, struct arguments *arguments)
+{
+    for (int i = 1; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
+        if (strcmp(argv[i], "--all") == 0) {
+            arguments->all = true;
+            continue;
+        }
+        if (value && strcmp(argv[i], "--only") == 0)
+            arguments->only = value;
+        else if (value && strcmp(argv[i], "--window") == 0)
+            arguments->window = (unsigned)strtoul(value, NULL, 10);
+        else if (!value || strcmp(argv[i], "--mutant") != 0 || !(arguments->mutant = mutant_number(value)))
+            return false;
+        i++;
+    }
+    return true;
+}
+
 int main(int argc, char **argv)
 {
-    const char *only = NULL;
-    bool all = false;
-    int mutant = 0;
+    struct arguments arguments = {0};
     char self[1000];
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
 
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--all") == 0)
-            all = true;
-        else if (strcmp(argv[i], "--only") == 0 && i + 1 < argc)
-            only = argv[++i];
-        else if (strcmp(argv[i], "--mutant") == 0 && i + 1 < argc)
-            mutant = atoi(argv[++i]);
-        else
-            return fprintf(stderr, "usage: %s [--all] [--only TEXT] [--mutant N]\n", argv[0]), 2;
-    }
+    if (!read_arguments(argc, argv, &arguments))
+        return fprintf(stderr, "usage: %s [--all] [--only TEXT] [--window W] [--mutant NAME]\n", argv[0]), 2;
     self[length > 0 ? length : 0] = '\0';
     coverage_open();
-    unsigned bad = play_all(mutant, all, only);
-    if (!mutant)
+    unsigned bad = play_all(&arguments);
+    if (!arguments.mutant)
         coverage_print();
-    if (!mutant && !only)
+    if (!arguments.mutant && !arguments.only && !arguments.window)
         bad += play_mutants(self);
     struct rusage usage;
     getrusage(RUSAGE_CHILDREN, &usage);
-    if (!mutant)
+    if (!arguments.mutant)
         printf("%ld s of processor time\n", (long)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec));
     return bad ? 1 : 0;
 }

@@ -119,6 +119,14 @@ static void op_next_job(struct cast *cast)
     producer_next_job(cast, 0, MR_LANE_BLOCK);
 }
 
+/* Lane 0's head lies in a block of producer 0's, in the hands of producer 1. */
+static void setup_all_taken(struct cast *cast)
+{
+    reader_feed(cast, 0, window(cast) / 4);
+    if (!producer_next_job(cast, 1, MR_LANE_BLOCK))
+        fail("producer 1 finds no job");
+}
+
 static void setup_steal(struct cast *cast)
 {
     reader_feed(cast, 1, window(cast) < MR_LANE_BLOCK ? window(cast) : MR_LANE_BLOCK);
@@ -314,6 +322,10 @@ const struct scenario scenarios[] = {
      .peers = {{"reader 0 closes", act_close0}, {"reader 1 closes", act_close1}}},
     {"producer_next_job: another's block", PRODUCER0, ROOMY, .setup = setup_steal, .op = op_next_job,
      .peers = {{"producer 1 works", act_producer1}}},
+    {"producer_next_job: all is in other hands", PRODUCER0, ROOMY, .setup = setup_all_taken, .op = op_next_job,
+     .peers = {{"reader 0 posts", act_feed0}, {"producer 1 works", act_producer1}, {"reader 0 closes", act_close0}}},
+    {"producer_next_job: nothing can start", PRODUCER0, TIGHT, .setup = no_room, .op = op_next_job,
+     .peers = {{"reader 0 reads", act_reader0}, {"reader 0 closes", act_close0}, {"reader 1 reads", act_reader1}}},
     {"producer_next_job: solo", PRODUCER0, ROOMY, .setup = two_deaths, .op = op_next_job,
      .peers = {{"producer 1 works", act_producer1}, {"supervisor poisons", poison}}},
     {"producer_next_job: a size that cannot be had", PRODUCER0, ROOMY, .setup = setup_bad_size, .op = op_next_job,

@@ -16,14 +16,13 @@
 #include "tests/crash/whole/report.h"
 #include "tests/crash/whole/tracee.h"
 
-#define STOPS_MAX  60000u
-#define KILL_EVERY 64u
-#define PEER_POINTS \
-    400u /* of one peer, at the smallest window; where the operation is longer: every n-th instruction */
-#define STAGE_S 1000u
-#define CHECK_S 30u
+#define STOPS_MAX   60000u
+#define KILL_EVERY  64u
+#define PEER_POINTS 400u /* of one peer, but at the smallest window: of more instructions every n-th */
+#define STAGE_S     1000u
+#define CHECK_S     30u
 
-enum variant { VARIANT_PLAIN, VARIANT_REVERSED, VARIANT_NO_RESTART, VARIANT_COUNT };
+enum variant { VARIANT_PLAIN, VARIANT_REVERSED, VARIANT_RESTART_ALL, VARIANT_NO_RESTART, VARIANT_COUNT };
 
 struct stage {
     const struct scenario *scenario;
@@ -79,14 +78,24 @@ static void in_fork(struct stage *stage, void (*body)(struct stage *, unsigned, 
         _exit(3); /* it has said why */
 }
 
+/* The lanes as they are now; they lie before everything else. */
+static unsigned char *copy_lanes(const struct cast *cast)
+{
+    size_t size = (size_t)((unsigned char *)cast->world.kernel - cast->world.base);
+    unsigned char *copy = malloc(size);
+
+    if (!copy)
+        fail("no memory");
+    memcpy(copy, cast->world.base, size);
+    return copy;
+}
+
 /* The lanes must not change when the same recovery is done again. */
 static void check_twice(struct stage *stage, void (*recovery)(struct cast *))
 {
     struct cast *cast = &stage->cast;
-    size_t size = (size_t)(cast->world.kernel ? (unsigned char *)cast->world.kernel - cast->world.base : 0);
-    unsigned char *once = malloc(size + 1);
+    unsigned char *once = copy_lanes(cast);
 
-    memcpy(once, cast->world.base, size);
     recovery(cast);
     for (unsigned l = 0; l < LANES; l++) /* wakes count on, words do not */
         for (uint32_t slot = 0; slot < cast->world.lane[l].window; slot++) {
@@ -121,13 +130,19 @@ static void survive(struct stage *stage, enum variant variant)
     check_world(cast, "at the death");
     cast->stepped = NOBODY;
     cast->reversed = variant == VARIANT_REVERSED;
+    unsigned char *before = copy_lanes(cast);
     recovery(cast);
+    if (!cast->world.status->producer[0].alive)
+        check_recovered(cast, before, 0);
+    free(before);
     check_world(cast, "after recovery");
     check_twice(stage, recovery);
     if (scenario->role == PRODUCER0 && variant != VARIANT_NO_RESTART)
         supervisor_restart(cast, 0);
     if (scenario->finish)
         scenario->finish(cast);
+    if (variant == VARIANT_RESTART_ALL)
+        supervisor_restart_all(cast);
     drain(cast);
     check_rest(cast);
 }

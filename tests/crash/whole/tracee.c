@@ -5,6 +5,7 @@
 #include <link.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/pidfd.h>
 #include <sys/ptrace.h>
@@ -176,14 +177,21 @@ static enum stop run_to(struct tracee *tracee, uint64_t at)
     return stop;
 }
 
-/* It is at the first instruction of somebody else's function: runs to the return. */
+/* It is at the first instruction of somebody else's function: runs to the return. qsort is stepped. */
 static enum stop run_through(struct tracee *tracee)
 {
     struct user_regs_struct regs;
 
+    if (tracee->back)
+        return STOP_CODE;
     if (ptrace(PTRACE_GETREGS, tracee->pid, 0, &regs))
         fail("PTRACE_GETREGS: %s", strerror(errno));
-    return run_to(tracee, (uint64_t)peek(tracee, regs.rsp));
+    uint64_t back = (uint64_t)peek(tracee, regs.rsp);
+    if (tracee->rip == (uint64_t)(uintptr_t)qsort) {
+        tracee->back = back;
+        return STOP_CODE;
+    }
+    return run_to(tracee, back);
 }
 
 enum stop tracee_step(struct tracee *tracee)
@@ -192,6 +200,8 @@ enum stop tracee_step(struct tracee *tracee)
     for (unsigned steps = 0; steps < STEPS_MAX; steps++) {
         enum stop stop = resume(tracee, PTRACE_SINGLESTEP);
         tracee->was_out |= !is_code(tracee->rip);
+        if (tracee->rip == tracee->back)
+            tracee->back = 0;
         if (stop == STOP_CODE && !is_code(tracee->rip) && (tracee->rip < self.start || tracee->rip >= self.end))
             stop = run_through(tracee);
         if (stop != STOP_CODE || is_code(tracee->rip))

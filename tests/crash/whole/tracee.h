@@ -2,7 +2,7 @@
  * tracee.h - a child process that does one operation, one instruction of the code under test at a time.
  *
  * The code under test is a shared library (CMakeLists.txt), so its instructions are told by their address. What it
- * calls outside (the C library, the replaced system calls) is run through, not counted.
+ * calls outside (the C library, the replaced system calls) is run through, not counted; what qsort calls back is.
  */
 #ifndef MR_CRASH_TRACEE_H
 #define MR_CRASH_TRACEE_H
@@ -25,7 +25,8 @@ struct tracee {
     int pidfd;
     uint64_t rip;
     uint32_t yields;
-    bool was_out; /* the last step went through code that is not under test */
+    bool was_out;  /* the last step went through code that is not under test */
+    uint64_t back; /* it is in qsort, which calls the code under test and returns to here; else 0 */
 };
 
 /* Where a stop is: its address, and how many stops were at that address before. */
