@@ -86,18 +86,23 @@ function(mr_add_program target)
   target_link_libraries(${target} PRIVATE ${A_LINKS})
 endfunction()
 
-# mr_add_test(lane SOURCES test_lane.c LINKS mr_shm [ARGS ...] [TIMEOUT s]): a C program that ctest runs.
+# mr_add_test(lane SOURCES test_lane.c LINKS mr_shm [ARGS ...] [TIMEOUT s]): a C program test_lane that ctest runs, by the
+# name of its first file below tests/: unit/shm/ring/test_lane.
 function(mr_add_test name)
   cmake_parse_arguments(A "" "TIMEOUT" "SOURCES;LINKS;ARGS;LABELS" ${ARGN})
   add_executable(test_${name} ${A_SOURCES})
   _mr_options(test_${name})
   set_target_properties(test_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   target_link_libraries(test_${name} PRIVATE ${A_LINKS} PkgConfig::CHECK)
-  add_test(NAME ${name} COMMAND test_${name} ${A_ARGS})
+  list(GET A_SOURCES 0 path)
+  get_filename_component(path ${path} ABSOLUTE)
+  file(RELATIVE_PATH path ${CMAKE_SOURCE_DIR}/tests ${path})
+  string(REGEX REPLACE "\\.c$" "" path ${path})
+  add_test(NAME ${path} COMMAND test_${name} ${A_ARGS})
   if(NOT A_TIMEOUT)
-    set(A_TIMEOUT 600)
+    set(A_TIMEOUT 300)
   endif()
   # check ends a case after 4 s by itself, which a busy machine may need for a good one.
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${A_TIMEOUT} LABELS "${A_LABELS}"
+  set_tests_properties(${path} PROPERTIES TIMEOUT ${A_TIMEOUT} LABELS "${A_LABELS}"
     ENVIRONMENT "CK_DEFAULT_TIMEOUT=60;CK_TIMEOUT_MULTIPLIER=5") # on a machine with other work too
 endfunction()

@@ -1,4 +1,5 @@
 """Every tracked path is below one that the README's table "The tree" names, and every path that it names is there.
+Every C module has a test that is found by its path, as tests/README.md says ("Where a test is").
 
 python scripts/check_tree.py        (a part of `make check`)
 """
@@ -31,11 +32,43 @@ def problems(readme: str, tracked: list[str]) -> list[str]:
     ]
 
 
+def tables(readme: str) -> list[dict[str, str]]:
+    """The tables of the section "Where a test is": path -> path, of rooms and of modules."""
+    section = readme.split("## Where a test is")[1].split("\n## ")[0]
+    return [dict(re.findall(r"^\| `([^`]+)` \| `([^`]+)`", part, re.M)) for part in section.split("|---|---|")[1:]]
+
+
+def test_of(module: Path, tracked: set[str]) -> str | None:
+    """The unit test of a C module: that of its name, or of the first of its words."""
+    words = module.stem.split("_")
+    names = ["_".join(words[:count]) for count in range(len(words), 0, -1)]
+    paths = [f"tests/unit/{module.parent}/test_{name}.c" for name in names]
+    return next((path for path in paths if path in tracked), None)
+
+
+def untested(readme: str, tracked: list[str]) -> list[str]:
+    known = set(tracked)
+    rooms, elsewhere = tables(readme)
+    found = []
+    for path in tracked:
+        if not path.endswith(".c") or path.startswith(("tests/", "bench/")):
+            continue
+        by_room = any(path.startswith(room) for room in rooms)
+        if path in elsewhere and test_of(Path(path), known):
+            found.append(f"{path}: its test is found by its path, and tests/README.md has a row of it")
+        elif not (path in elsewhere or by_room or test_of(Path(path), known)):
+            found.append(f"{path}: no test is found by its path, and tests/README.md names none")
+    names = {**rooms, **elsewhere}
+    missing = [name for pair in names.items() for name in pair if not any(path.startswith(name) for path in tracked)]
+    return found + [f"{name}: in tests/README.md, and git has no such path" for name in missing]
+
+
 def main() -> int:
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     tracked = [path for path in listed.split("\0") if path and (ROOT / path).exists()]
     found = problems((ROOT / "README.md").read_text(), tracked)
-    print("\n".join(found) or f"{len(tracked)} paths, all of them below those of the README's table")
+    found += untested((ROOT / "tests" / "README.md").read_text(), tracked)
+    print("\n".join(found) or f"{len(tracked)} paths, all below those of the README's table; each module has a test")
     return 1 if found else 0
 
 

@@ -56,7 +56,7 @@ def digest(entry: dict[str, str], files: list[Path], version: str) -> str:
 
 def check(folder: Path, options: list[str], file: str) -> str:
     """What clang-tidy finds, or nothing."""
-    command = ["clang-tidy", "-p", folder, "--quiet", *options, file]
+    command = ["clang-tidy", "-p", str(folder), "--quiet", *options, file]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     return "" if done.returncode == 0 else done.stdout or done.stderr
 

@@ -75,6 +75,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     # What has a longer limit of its own begins first: the last to end shall not be alone.
     items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
+    for item in items:
+        if {"fake_gcs", "strict"} & set(getattr(item, "fixturenames", ())):  # servers of scripts/test-servers
+            item.add_marker(pytest.mark.nightly)
     if config.getoption("nightly"):
         return
     left_out = [item for item in items if item.get_closest_marker("nightly")]

@@ -48,6 +48,15 @@ def workers(pid: int, role: str) -> list[int]:
     return [child for child, words in children(pid).items() if role in words[1:2]]
 
 
+def strike(pid: int, number: int = signal.SIGKILL) -> bool:
+    """Sends a signal to a process that may have ended since it was found: whether it was there."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 def alive(pid: int) -> bool:
     try:
         return (Path("/proc") / str(pid) / "stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"

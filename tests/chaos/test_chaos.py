@@ -12,6 +12,7 @@ from tests.chaos.run import chaos, report
 from tests.chaos.wire import Exchange, Half, Wire
 
 
+@pytest.mark.nightly
 @pytest.mark.random
 def test_a_short_chaos(tmp_path: Path) -> None:
     scene = chaos(tmp_path, seed=5, deaths=40, jobs=1, objects=120, epochs=2, strikes_s=6, workers=1, tidy=False)

@@ -10,6 +10,7 @@ from tests.e2e.checkpoint_kills import STORES, kill_runs
 from tests.e2e.kill_history import NOTHING, History, Look, Save
 
 
+@pytest.mark.nightly
 @pytest.mark.random
 @pytest.mark.parametrize("store", STORES)
 def test_kills_leave_whole_checkpoints_or_none(tmp_path: Path, store: str) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,12 +18,12 @@ from tests.e2e.common import (
     run_ranks,
     start_ranks,
 )
-from tests.serve import Supervisor, start_supervisor
+from tests.serve import Supervisor, start_supervisor, strike
 
 ICONS = 6296
 FEW = "22x22/"  # a part of them, where all would show no more
 
-pytestmark = pytest.mark.timeout(400)  # each starts up to eight processes that import torch
+pytestmark = pytest.mark.timeout(300)  # each starts up to eight processes that import torch
 
 
 @pytest.fixture(scope="module")
@@ -105,8 +103,7 @@ def test_fetch_workers_killed_again_and_again(
         given = sum(rank.out.stat().st_size for rank in ranks if rank.out.exists())
         victims = one.workers("fetch") if given > seen else []
         if victims:
-            os.kill(victims[kills % len(victims)], signal.SIGKILL)
-            kills, seen = kills + 1, given
+            kills, seen = kills + strike(victims[kills % len(victims)]), given
     check_complete(finish_ranks(ranks), icons[1])
     assert kills >= 3
 

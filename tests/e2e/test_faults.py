@@ -15,7 +15,7 @@ import pytest
 
 from tests.conftest import Server, StartDevstore
 from tests.e2e.common import make_bucket
-from tests.serve import start_supervisor
+from tests.serve import start_supervisor, strike
 
 HANG_S = 100
 
@@ -221,7 +221,7 @@ def test_everything_killed(devstore: StartDevstore, millrace_bin: Path, tmp_path
     assert trainer.stdout is not None
     assert trainer.stdout.readline() == "1\n"
     for pid in [trainer.pid, *supervisor.workers("fetch"), *supervisor.workers("list"), supervisor.process.pid]:
-        os.kill(pid, signal.SIGKILL)
+        strike(pid)
     trainer.communicate(timeout=HANG_S)
     supervisor.process.wait()
     # The fixtures compare /dev/shm and the processes with those before the test.

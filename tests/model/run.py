@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Check the spin models of the ring protocol, and that each of their mutants is caught.
 
-    tests/model/run.py --quick             the set that CI runs (about a minute)
+    tests/model/run.py --first             what `make test` runs: the first check of each model
+    tests/model/run.py --quick             the set that ctest's `models` runs (`make nightly`; about two minutes)
     tests/model/run.py                     larger sizes too (some minutes)
     tests/model/run.py --only barrier      the checks whose name contains the word
     tests/model/run.py --trace NAME        one mutant's counterexample, step by step
@@ -274,6 +275,7 @@ def line(check: Check, result: Result) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--first", action="store_true", help="the first check of each model alone")
     parser.add_argument("--quick", action="store_true", help="leave out the large sizes")
     parser.add_argument("--only", metavar="WORD", default="", help="only checks whose name contains WORD")
     parser.add_argument("--trace", metavar="NAME", help="run one check and print its counterexample")
@@ -285,6 +287,8 @@ def main() -> int:
         checks = [check for check in CHECKS if check.name == arguments.trace]
     else:
         checks = [c for c in CHECKS if arguments.only in c.name and not (arguments.quick and c.full)]
+    if arguments.first:
+        checks = list({check.model: check for check in reversed(checks)}.values())[::-1]
     if not checks:
         parser.error("no such check; --list names them")
     if arguments.list:

@@ -55,6 +55,7 @@ def test_one_node_of_a_cluster(millrace_bin: Path, tmp_path: Path, monkeypatch: 
     assert 0 < told["save"]["blocked_s"] <= told["save"]["total_s"]
 
 
+@pytest.mark.nightly
 def test_budgets_are_printed(millrace_bin: Path, tmp_path: Path) -> None:
     output = tmp_path / "budgets.json"
     sizes = ["--small", str(4 << 20), "--large", str(24 << 20), "--rounds", "1"]

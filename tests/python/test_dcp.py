@@ -672,9 +672,16 @@ def test_asynchronous_saves_of_sharded_tensors_that_change(names: str, in_proces
 
 
 @newer_torch
-@pytest.mark.timeout(900)  # several launches of up to four ranks
+@pytest.mark.timeout(300)  # several launches of up to four ranks
 @pytest.mark.parametrize("kind", ["plain", "dtensor", "sharded"])
-@pytest.mark.parametrize(("names", "world"), [("dcp", 4), ("dataflux", 2), ("dataflux", 4)])
+@pytest.mark.parametrize(
+    ("names", "world"),
+    [
+        pytest.param("dcp", 4, marks=pytest.mark.nightly),
+        ("dataflux", 2),
+        pytest.param("dataflux", 4, marks=pytest.mark.nightly),
+    ],
+)
 def test_a_killed_job_continues(kind: str, names: str, world: int) -> None:
     """Saved by dcp.save and by dcp.async_save, killed with SIGKILL, loaded: the losses are those of a whole run."""
     base = f"gs://bkt/killed-{kind}-{names}-{world}"
@@ -726,11 +733,12 @@ def test_a_pickled_writer_finds_the_private_supervisor(tmp_path: Path, monkeypat
 
 
 @newer_torch
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="torch 2.3.1 is not there for this Python")
 def test_all_of_it_with_the_oldest_torch() -> None:
     python = CALLERS_CACHE / "millrace" / f"torch-{OLDEST}" / "bin" / "python"
-    assert python.exists(), f"{python} is missing: run scripts/setup test"
+    assert python.exists(), f"{python} is missing: run scripts/setup nightly"
     options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--show-capture=no", "-m", "not newer_torch"]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
     done = subprocess.run(

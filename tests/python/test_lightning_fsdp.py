@@ -57,15 +57,15 @@ OURS = "millrace.dataflux.lightning.strategies:DatafluxFSDPStrategy"
 USERS = "user_strategy:UserStrategy"
 
 
-@pytest.mark.timeout(900)  # several launches of up to four ranks
+@pytest.mark.timeout(300)  # several launches of up to four ranks
 @pytest.mark.parametrize(
     ("name", "world", "options"),
     [
         (OURS, 2, ["async"]),
-        (OURS, 4, ["dtensor", "full"]),
+        pytest.param(OURS, 4, ["dtensor", "full"], marks=pytest.mark.nightly),
         (USERS, 2, []),
-        (USERS, 4, ["async"]),
-        (USERS, 2, ["async", "dtensor"]),
+        pytest.param(USERS, 4, ["async"], marks=pytest.mark.nightly),
+        pytest.param(USERS, 2, ["async", "dtensor"], marks=pytest.mark.nightly),
     ],
 )
 def test_a_killed_run_continues(

@@ -13,10 +13,11 @@ from tests.conftest import CALLERS_CACHE, ROOT
 OLDEST = CALLERS_CACHE / "millrace" / "torch-2.3.1" / "bin" / "python"
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="torch 2.3.1 is not there for this Python")
 def test_lightning_2_0_beside_torch_2_3_1() -> None:
-    assert OLDEST.exists(), f"{OLDEST} is missing: run scripts/setup test"
+    assert OLDEST.exists(), f"{OLDEST} is missing: run scripts/setup nightly"
     versions = "import torch, pytorch_lightning as pl; print(torch.__version__.split('+')[0], pl.__version__[:4])"
     shown = subprocess.run([OLDEST, "-c", versions], capture_output=True, text=True, check=True).stdout
     assert shown.split() == ["2.3.1", "2.0."]

@@ -22,7 +22,7 @@ import millrace
 from tests.conftest import ROOT, our_processes
 from tests.python.conftest import CONFIG, Folder, MakeFolder
 from tests.python.helpers import keep, name_of, pair
-from tests.serve import Supervisor, start_supervisor, wait_for
+from tests.serve import Supervisor, alive, start_supervisor, wait_for
 
 
 def start(code: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
@@ -294,7 +294,7 @@ def test_a_worker_that_waits_ends_soon_after_its_main_process(slow: tuple[str, S
     wait_for_lanes(slow[1], 2)
     process.kill()
     process.communicate()
-    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
+    wait_for(lambda: not any(alive(pid) for pid in workers))
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -17,7 +17,7 @@ from tests.serve import DEADLINE_S, wait_for
 DEMO = [sys.executable, str(ROOT / "scripts" / "demo.py")]
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(300)
 def test_the_demo_learns_and_resumes(tmp_path: Path) -> None:
     command = [*DEMO, "--epochs", "2", "--stop-after", "150", "--out", str(tmp_path / "out")]
     done = subprocess.run(command, capture_output=True, text=True)

@@ -58,7 +58,7 @@ def test_check_finds_a_stray_path() -> None:
 def test_the_tree_is_in_the_readme() -> None:
     done = subprocess.run([sys.executable, ROOT / "scripts" / "check_tree.py"], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "scripts/check_tree.py" in (ROOT / "scripts" / "check").read_text()
+    assert "scripts/check_tree.py" in (ROOT / "scripts" / "lint").read_text()
 
 
 def test_launcher_without_its_program_says_so() -> None:
@@ -112,4 +112,6 @@ def test_clang_tidy_looks_again_when_a_header_or_a_flag_changed(tmp_path: Path) 
     assert tidy.digest(entry, [header], "clang-tidy 19") != passed
     header.write_text("extern long a;\n")
     assert tidy.digest(entry, [header], "clang-tidy 14") != passed
-    assert "scripts/tidy.py" in (ROOT / "scripts" / "check").read_text()
+    assert "scripts/tidy.py" in (ROOT / "scripts" / "lint").read_text()
+    for caller in ("scripts/check", ".ci/run"):
+        assert "scripts/lint" in (ROOT / caller).read_text()

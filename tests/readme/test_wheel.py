@@ -13,6 +13,8 @@ import pytest
 
 from tests.conftest import ROOT, StartDevstore
 
+pytestmark = pytest.mark.nightly  # it builds everything once more
+
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -121,9 +121,12 @@ VARIATIONS = [program for program in PROGRAMS if program.file.startswith("variat
 PRINTED = environment.HERE / "variations" / "printed"  # by the reference, in tests/reference/run
 
 
-@pytest.mark.parametrize(
-    "program", VARIATIONS, ids=lambda program: " ".join([Path(program.file).stem, program.variant])
-)
+def _parameter(program: Program) -> Any:
+    marks = [pytest.mark.nightly] if program.variant == "spawn" else []  # each of its processes imports torch
+    return pytest.param(program, id=" ".join([Path(program.file).stem, program.variant]), marks=marks)
+
+
+@pytest.mark.parametrize("program", [_parameter(program) for program in VARIATIONS])
 def test_variations_print_what_the_reference_prints(program: Program, tmp_path: Path) -> None:
     tree, folder = tmp_path / "tree", tmp_path / "data"
     (tree / "variations").mkdir(parents=True)

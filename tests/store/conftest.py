@@ -14,7 +14,7 @@ from tests.serve import DEADLINE_S
 Run = Callable[..., "subprocess.CompletedProcess[bytes]"]
 
 
-@pytest.fixture(scope="module", params=["versitygw", "moto"])
+@pytest.fixture(scope="module", params=[pytest.param("versitygw", marks=pytest.mark.nightly), "moto"])
 def s3(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     from tests.store import s3_servers  # not needed by the tests of the other stores, nor is botocore
 

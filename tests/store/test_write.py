@@ -32,7 +32,7 @@ def run(millrace_bin: Path) -> Run:
     return start
 
 
-@pytest.fixture(params=["fake-gcs-server", "devstore"])
+@pytest.fixture(params=[pytest.param("fake-gcs-server", marks=pytest.mark.nightly), "devstore"])
 def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Server:
     started: Server
     if request.param == "devstore":

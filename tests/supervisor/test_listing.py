@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
 import pty
-import signal
 import subprocess
 import threading
 import time
@@ -17,7 +15,7 @@ import pytest
 
 from millrace import _listing
 from tests.conftest import Server, StartDevstore
-from tests.serve import StartServe, Supervisor, wait_for, workers
+from tests.serve import StartServe, Supervisor, strike, wait_for, workers
 from tests.stores import create_bucket, delete, list_requests, put
 
 
@@ -68,8 +66,7 @@ def test_killed_workers_lose_nothing(serve: StartServe, devstore: StartDevstore,
     def kill_one() -> bool:
         for pid in set(workers(server.process.pid, "list")) - killed:
             time.sleep(0.15)  # it has listed something by then, most of the time
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+            strike(pid)
             killed.add(pid)
             if len(killed) == 3:
                 return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import BIN, ROOT, shared_memory_names
-from tests.serve import DEADLINE_S, StartServe
+from tests.serve import DEADLINE_S, StartServe, strike
 from tests.supervisor.saver import Saver
 
 OPEN_AS_NOBODY = """
@@ -82,7 +83,7 @@ def test_another_container_is_refused(serve: StartServe, config: Path) -> None:
         assert "PID namespace" in shown, shown
     finally:
         for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
-            os.kill(int(child), 15)
+            strike(int(child), signal.SIGTERM)
         process.wait(DEADLINE_S)
 
 

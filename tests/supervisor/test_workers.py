@@ -15,7 +15,7 @@ from typing import Any, Callable
 import pytest
 
 from tests.conftest import StartDevstore
-from tests.serve import DEADLINE_S, StartServe, Supervisor, alive, wait_for, workers
+from tests.serve import DEADLINE_S, StartServe, Supervisor, alive, strike, wait_for, workers
 
 MakeProgram = Callable[[str], Path]
 
@@ -116,7 +116,7 @@ def test_fetch_workers_restart(serve: StartServe, config: Path) -> None:
     for _ in range(5):
         before = wait_for(lambda: (w := workers(one.process.pid, "fetch")) and len(w) == 2 and w, "no workers")
         for pid in before:
-            os.kill(pid, signal.SIGKILL)
+            strike(pid)
         wait_for(lambda: not any(alive(pid) for pid in before), "still alive")  # noqa: B023
     wait_for(
         lambda: [w["state"] for w in one.stat()["workers"] if w["role"] == "fetch"] == ["running"] * 2,
@@ -136,8 +136,7 @@ def test_list_workers_killed_while_they_list(serve: StartServe, config: Path, fo
     while one.stat()["datasets"][0]["state"] != "ready":
         for pid in workers(one.process.pid, "list"):
             if killed < 5:
-                os.kill(pid, signal.SIGKILL)
-                killed += 1
+                killed += strike(pid)
         wait_for(lambda: one.stat()["datasets"][0]["state"] != "failed", one.log.read_text())
     assert one.stat()["datasets"][0]["objects"] == 20020
     wait_for(lambda: not workers(one.process.pid, "list"), "list workers stay")
@@ -155,8 +154,7 @@ def test_list_workers_that_never_finish_a_range_end_in_a_failure(
         status = one.stat()
         pages = [w["counters"]["list_pages"] for w in status["workers"] if w["role"] == "list"]
         for pid in workers(one.process.pid, "list"):
-            if pid not in seen and pages and pages[0] > len(seen):
-                os.kill(pid, signal.SIGSEGV)
+            if pid not in seen and pages and pages[0] > len(seen) and strike(pid, signal.SIGSEGV):
                 seen.add(pid)
         time.sleep(0.02)
     assert len(seen) == 8

@@ -1,5 +1,5 @@
 /*
- * test_aws_credentials.c - the life of AWS keys in one process: one fetch for all who wait, their replacement ahead of
+ * test_aws.c - the life of AWS keys in one process: one fetch for all who wait, their replacement ahead of
  * their end and after a refusal, and what is left in memory. The kinds: tests/store/test_aws_credentials.py.
  */
 #include <check.h>
