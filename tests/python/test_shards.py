@@ -256,6 +256,33 @@ def use(supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MILLRACE_SOCKET", str(supervisor.socket))
 
 
+@pytest.mark.parametrize(
+    "fault", ["status:first=1:503:get:*/000.tar", "status:first=2:503:get:*0.tar", "status:0.3:503:get:*"]
+)
+@pytest.mark.parametrize("empty", [range(0), range(20, 100), range(1, 199)])
+def test_shards_whose_answers_come_in_any_order(
+    fault: str, empty: range, millrace_bin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than are read ahead: the first of them ends last, or many that follow one another are empty."""
+    root, want = tmp_path / "root", []
+    for number in range(200):
+        path = root / "bucket" / f"{number:03d}.tar"
+        if number in empty:
+            path.write_bytes(b"")
+            continue
+        samples = make_samples(number, 2, 100)
+        write_shard(path, samples)
+        want += samples
+    server = start_devstore("--root", root, "--memory", "--seed", "1", "--fault", fault)
+    retry = "[retry]\nbase_ms = 1\ncap_ms = 20\n"
+    supervisor = start_supervisor(millrace_bin, tmp_path, server.url, retry)
+    use(supervisor, monkeypatch)
+    assert read_all(millrace.MapDataset("gs://bucket/", format="tar")) == want
+    gc.collect()
+    assert supervisor.stop() == 0, supervisor.log.read_text()
+    server.stop()
+
+
 @pytest.mark.parametrize("scheme", ["gs", "s3"])
 def test_buckets(buckets: Buckets, scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     use(buckets.supervisor(), monkeypatch)

@@ -427,7 +427,8 @@ static int fail(struct mr_shards *s, const struct shard *shard)
     return -1;
 }
 
-static int go_on(struct mr_shards *s)
+/* As many as may be under way. 0 or -1. */
+static int start_shards(struct mr_shards *s)
 {
     struct reader *r;
     while (s->next_start < s->count && s->next_start < s->next_out + AHEAD && (r = free_reader(s)) &&
@@ -444,7 +445,19 @@ static int go_on(struct mr_shards *s)
             return fail(s, shard);
         }
     }
-    return put_out_ready(s);
+    return 0;
+}
+
+/* What is put out makes room for others to start, and an empty one may be done at once: again until nothing moves. */
+static int go_on(struct mr_shards *s)
+{
+    uint32_t before;
+    do {
+        before = s->next_out;
+        if (start_shards(s) != 0 || put_out_ready(s) != 0)
+            return -1;
+    } while (s->next_out != before);
+    return 0;
 }
 
 static void report(struct mr_shards *s, bool failed)
