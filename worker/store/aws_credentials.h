@@ -75,7 +75,4 @@ struct mr_aws_settings {
 int mr_aws_settings_read(const struct mr_aws_options *options, struct mr_aws_settings *settings);
 void mr_aws_settings_close(struct mr_aws_settings *settings);
 
-/* The domain of AWS that a region belongs to: "amazonaws.com", "amazonaws.com.cn". */
-const char *mr_aws_domain(const char *region);
-
 #endif

@@ -265,16 +265,3 @@ void mr_aws_settings_close(struct mr_aws_settings *settings)
     free(settings->ca_bundle);
     *settings = (struct mr_aws_settings){0};
 }
-
-const char *mr_aws_domain(const char *region)
-{
-    static const struct {
-        const char *begin, *domain;
-    } others[] = {{"cn-", "amazonaws.com.cn"},    {"us-iso-", "c2s.ic.gov"},      {"us-isob-", "sc2s.sgov.gov"},
-                  {"us-isof-", "csp.hci.ic.gov"}, {"eu-isoe-", "cloud.adc-e.uk"}, {"eusc-", "amazonaws.eu"}};
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        if (region && strncmp(region, others[i].begin, strlen(others[i].begin)) == 0)
-            return others[i].domain;
-    }
-    return "amazonaws.com";
-}

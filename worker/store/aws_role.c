@@ -12,6 +12,7 @@
 
 #include "shm/base/clock.h"
 #include "worker/store/aws_impl.h"
+#include "worker/store/aws_partition.h"
 #include "worker/store/aws_sign.h"
 
 #define GLOBAL_REGION "us-east-1" /* where the STS without a region is */

@@ -14,6 +14,7 @@
 
 #include "shm/base/clock.h"
 #include "worker/store/aws_impl.h"
+#include "worker/store/aws_partition.h"
 #include "worker/store/json.h"
 
 #define RENEW_S 900 /* ahead of its end a login is renewed */

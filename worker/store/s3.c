@@ -55,6 +55,7 @@ struct s3_call *mr_s3_take(struct s3_store *store, enum s3_kind kind, const char
     call->http = NULL;
     call->serial = 0;
     call->repaired = 0;
+    call->refusal[0] = 0;
     call->generation_match = MR_STORE_ANY;
     call->single = call->owner = NULL;
     call->etag[0] = 0;
@@ -479,6 +480,8 @@ static int send_with(struct s3_call *call, const struct mr_aws_keys *keys)
     request.headers = lines;
     request.header_count = count;
     call->serial = keys->serial;
+    call->place = store->place;
+    call->clock_off_s = store->clock_off_s;
     if (rc == 0)
         call->http = mr_http_start(store->base.http, &request);
     mr_auth_text_wipe(&token);
@@ -507,7 +510,9 @@ static void on_keys(struct mr_auth_waiter *waiter, enum mr_code code, const char
     struct s3_call *call = MR_CONTAINER_OF(waiter, s3_call, waiter);
     struct mr_aws_keys keys;
     if (code != MR_OK) {
-        fail(call, code, text);
+        char words[600];
+        snprintf(words, sizeof words, "%s%s%s", call->refusal, call->refusal[0] ? ": " : "", text);
+        fail(call, code, words);
     } else if (!mr_aws_credentials_get(mr_s3_store(call)->credentials, &keys)) { /* they ended at once */
         mr_aws_credentials_wait(mr_s3_store(call)->credentials, waiter);
     } else if (send_with(call, &keys) != 0) {
@@ -545,12 +550,11 @@ static void on_answer(void *arg, const struct mr_http_result *http)
     }
     char word[64], text[8];
     read_error(http, word, sizeof word, text, sizeof text);
-    bool again = false;
-    if (mr_s3_repair(call, http, word)) {
-        again = true;
-        if (call->repaired & S3_REPAIR_KEYS && call->serial)
-            mr_aws_credentials_refused(store->credentials, call->serial);
-    } else if (asks_why(call, http)) {
+    enum s3_repair repair = mr_s3_repair(call, http, word);
+    bool again = repair != S3_REPAIR_NONE;
+    if (repair == S3_REPAIR_KEYS) {
+        mr_aws_credentials_refused(store->credentials, call->serial);
+    } else if (!again && asks_why(call, http)) {
         call->repaired |= S3_REPAIR_TEXT;
         call->request.method = "GET";
         call->request.has_range = true;

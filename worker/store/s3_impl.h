@@ -31,8 +31,10 @@ enum s3_kind {
     S3_ABORT,
 };
 
-/* What is wrong with a request and can be put right by us, once each. */
+/* What is wrong with a request and can be put right by us, once each; region and clock also where another request has put
+ * them right since this one was signed. */
 enum s3_repair {
+    S3_REPAIR_NONE = 0,
     S3_REPAIR_CLOCK = 1,
     S3_REPAIR_REGION = 2,
     S3_REPAIR_KEYS = 4,
@@ -46,6 +48,7 @@ struct s3_store {
     struct mr_aws_signer *signer;
     char *endpoint; /* "http[s]://host[:port]" that was given; NULL: AWS's own for the region */
     char *region;
+    unsigned place; /* counts changes of the region */
     bool is_aws, is_tls, region_is_given;
     enum mr_s3_addressing addressing;
     bool sends_checksums, asks_checksums;
@@ -95,8 +98,11 @@ struct s3_call {
     unsigned line_count;
     char payload[MR_AWS_PAYLOAD_SIZE]; /* x-amz-content-sha256 */
     s3_answered_fn *answered;
-    uint64_t serial;   /* of the keys that it was signed with; 0: none */
-    unsigned repaired; /* enum s3_repair */
+    uint64_t serial;     /* of the keys that it was signed with; 0: none */
+    unsigned place;      /* the store's, when it was signed */
+    int64_t clock_off_s; /* the same */
+    unsigned repaired;   /* enum s3_repair */
+    char refusal[40];    /* the store's word for its keys; "": they were not refused */
     void *arg;
     union mr_store_done done;
     struct mr_text name; /* the object; list: its strings, each with its NUL */
@@ -173,8 +179,8 @@ void mr_s3_refuse(const struct s3_call *call, struct s3_answer *answer);
 enum mr_code mr_s3_code(const struct s3_call *call, int status, const char *word);
 /* The answer's XML with that root, or NULL and the reason in the result. */
 struct mr_xml *mr_s3_xml(struct s3_call *call, struct s3_answer *answer, const char *root);
-/* What the error answer names; true: it can be sent again, with what has been put right. s3_place.c */
-bool mr_s3_repair(struct s3_call *call, const struct mr_http_result *http, const char *word);
+/* What the error answer names, where it is put right: the request can be sent again. s3_place.c */
+enum s3_repair mr_s3_repair(struct s3_call *call, const struct mr_http_result *http, const char *word);
 /* An object as the head of an answer describes it. 0, or -1 with mr_error. */
 int mr_s3_item(const struct s3_call *call, const struct mr_http_headers *headers, uint64_t size,
                struct mr_store_item *item);

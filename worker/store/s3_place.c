@@ -8,6 +8,7 @@
 
 #include "shm/base/clock.h"
 #include "shm/base/log.h"
+#include "worker/store/aws_partition.h"
 #include "worker/store/s3_impl.h"
 
 #define REGION       "us-east-1"
@@ -122,7 +123,7 @@ static int make_origin(struct s3_store *store, const char *bucket)
     host_of(service, host, sizeof host);
     const char *rest = strstr(service, "://") + 3;
     store->is_tls = strncasecmp(service, "https", 5) == 0;
-    store->is_aws = ends_with(host, ".amazonaws.com") || ends_with(host, ".amazonaws.com.cn");
+    store->is_aws = mr_aws_is_host(host);
     mr_text_clear(&store->origin);
     mr_text_add(&store->origin, service, (size_t)(rest - service));
     bool by_path = is_path_style(store, bucket, host);
@@ -188,6 +189,11 @@ static bool repair_region(struct s3_call *call, const struct mr_http_result *htt
 {
     struct s3_store *store = mr_s3_store(call);
     char region[64], uri[400];
+    if (call->place != store->place) /* another request has found it out since this one was signed */
+        return true;
+    if (call->repaired & S3_REPAIR_REGION)
+        return false;
+    call->repaired |= S3_REPAIR_REGION;
     snprintf(region, sizeof region, "%s", http->headers.region);
     if (!region[0])
         find(http, "Region", region, sizeof region);
@@ -202,12 +208,18 @@ static bool repair_region(struct s3_call *call, const struct mr_http_result *htt
         mr_store_uri(&store->base, uri, sizeof uri, "", 0), region, store->region);
     free(store->region);
     store->region = copy;
+    store->place++;
     return make_origin(store, store->base.bucket) == 0;
 }
 
 static bool repair_clock(struct s3_call *call, const struct mr_http_result *http)
 {
     struct s3_store *store = mr_s3_store(call);
+    if (call->clock_off_s != store->clock_off_s) /* as above */
+        return true;
+    if (call->repaired & S3_REPAIR_CLOCK)
+        return false;
+    call->repaired |= S3_REPAIR_CLOCK;
     int64_t off_s = http->headers.date_s - mr_clock_wall_ns() / MR_SECOND_NS;
     if (http->headers.date_s == 0 || off_s > CLOCK_MOST_S || off_s < -CLOCK_MOST_S)
         return false;
@@ -231,7 +243,7 @@ static bool is_one_of(const char *word, const char *const *words)
     return false;
 }
 
-bool mr_s3_repair(struct s3_call *call, const struct mr_http_result *http, const char *word)
+enum s3_repair mr_s3_repair(struct s3_call *call, const struct mr_http_result *http, const char *word)
 {
     static const char *const keys[] = {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired",
                                        "InvalidToken", "InvalidAccessKeyId",    NULL};
@@ -245,16 +257,19 @@ bool mr_s3_repair(struct s3_call *call, const struct mr_http_result *http, const
     enum s3_repair repair = strcmp(word, "RequestTimeTooSkewed") == 0 ? S3_REPAIR_CLOCK
                             : is_one_of(word, keys)                   ? S3_REPAIR_KEYS
                             : redirected || is_one_of(word, regions)  ? S3_REPAIR_REGION
-                                                                      : 0;
-    if (repair == 0 || (call->repaired & repair))
-        return false;
-    call->repaired |= repair;
+                                                                      : S3_REPAIR_NONE;
     switch (repair) {
     case S3_REPAIR_CLOCK:
-        return repair_clock(call, http);
+        return repair_clock(call, http) ? repair : S3_REPAIR_NONE;
     case S3_REPAIR_REGION:
-        return repair_region(call, http);
+        return repair_region(call, http) ? repair : S3_REPAIR_NONE;
+    case S3_REPAIR_KEYS:
+        if (call->serial == 0 || (call->repaired & S3_REPAIR_KEYS))
+            return S3_REPAIR_NONE;
+        call->repaired |= S3_REPAIR_KEYS;
+        snprintf(call->refusal, sizeof call->refusal, "%s", word);
+        return repair;
     default:
-        return call->serial != 0;
+        return S3_REPAIR_NONE;
     }
 }

@@ -143,16 +143,6 @@ START_TEST(times)
 }
 END_TEST
 
-START_TEST(domains)
-{
-    ck_assert_str_eq(mr_aws_domain("us-east-1"), "amazonaws.com");
-    ck_assert_str_eq(mr_aws_domain(NULL), "amazonaws.com");
-    ck_assert_str_eq(mr_aws_domain("us-gov-west-1"), "amazonaws.com");
-    ck_assert_str_eq(mr_aws_domain("cn-north-1"), "amazonaws.com.cn");
-    ck_assert_str_eq(mr_aws_domain("us-isob-east-1"), "sc2s.sgov.gov");
-}
-END_TEST
-
 int main(void)
 {
     TCase *all = tcase_create("all");
@@ -163,6 +153,5 @@ int main(void)
     tcase_add_test(all, broken);
     tcase_add_test(all, empty);
     tcase_add_test(all, times);
-    tcase_add_test(all, domains);
     return mr_suite_run("aws_ini", all);
 }

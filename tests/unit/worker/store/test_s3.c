@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "s3_scene.h"
@@ -185,12 +186,90 @@ START_TEST(another_region)
 }
 END_TEST
 
+#define AT_ONCE 32u
+
+static unsigned good, bad;
+
+static void on_one(void *arg, const struct mr_transfer_result *result)
+{
+    (void)arg;
+    good += result->code == MR_OK;
+    bad += result->code != MR_OK;
+    ck_assert_msg(result->code == MR_OK, "%s", result->text);
+}
+
+/* Each is sent before the first is answered: all are signed with what is wrong. */
+static void fetch_many(void)
+{
+    static unsigned char to[AT_ONCE][1000];
+    good = bad = 0;
+    for (unsigned i = 0; i < AT_ONCE; i++) {
+        struct mr_transfer_request request = {
+            .store = store, .name = "x", .name_length = 1, .size = 1000, .length = 1000, .dest = to[i]};
+        ck_assert_ptr_nonnull(mr_transfer_fetch(engine, &request, on_one, NULL));
+    }
+    while (good + bad < AT_ONCE)
+        ck_assert_int_ge(mr_http_step(http, 1000, -1), 0);
+}
+
+START_TEST(many_requests_with_what_is_wrong)
+{
+    fault_s3_put(&s3, "x", data, 1000);
+    s3.region = "eu-north-7";
+    fetch_many();
+    s3.region = "ap-south-9"; /* the bucket moves, with the connections there */
+    fetch_many();
+    s3.clock_off_s = 7200;
+    fetch_many();
+    s3.clock_off_s = -7200;
+    s3.region = "eu-north-7"; /* both at once */
+    fetch_many();
+}
+END_TEST
+
+/* The keys are refused, the new ones are good, and then the clock is wrong: the new ones are not refused with it. */
+START_TEST(a_second_repair_does_not_cost_good_keys)
+{
+    fault_s3_put(&s3, "x", data, 1000);
+    char path[] = "/tmp/millrace-test-keys-XXXXXX", line[300];
+    int fd = mkstemp(path);
+    ck_assert_int_ge(fd, 0);
+    static const char script[] =
+        "#!/bin/sh\n"
+        "[ -e \"$0.1\" ] && key=AKIDNEW || key=AKIDEXAMPLE\n"
+        ": >\"$0.1\"\n"
+        "echo '{\"Version\":1,\"AccessKeyId\":\"'$key'\",\"SecretAccessKey\":\"" SECRETS "\"}'\n";
+    ck_assert_int_eq(write(fd, script, sizeof script - 1), sizeof script - 1);
+    ck_assert_int_eq(fchmod(fd, 0700), 0);
+    close(fd);
+    char config[] = "/tmp/millrace-test-config-XXXXXX";
+    fd = mkstemp(config);
+    int n = snprintf(line, sizeof line, "[default]\ncredential_process = %s\n", path);
+    ck_assert_int_eq(write(fd, line, (size_t)n), n);
+    close(fd);
+    unsetenv("AWS_ACCESS_KEY_ID");
+    unsetenv("AWS_SECRET_ACCESS_KEY");
+    setenv("AWS_CONFIG_FILE", config, 1);
+    s3.keys = "AKIDNEW";
+    s3.clock_off_s = 7200;
+    open_s3((struct mr_s3_options){.region = NULL}, 10000);
+    fetch("x", 1000, 0, NULL);
+    check_code(MR_OK, "");
+    fetch("x", 1000, 0, NULL);
+    check_code(MR_OK, "");
+    snprintf(line, sizeof line, "%s.1", path);
+    unlink(line);
+    unlink(path);
+    unlink(config);
+}
+END_TEST
+
 START_TEST(keys_that_have_ended)
 {
     s3.keys = "AKIDNEW";
     fault_s3_put(&s3, "x", data, 1000);
     fetch("x", 1000, 0, NULL);
-    check_code(MR_E_DENIED, ""); /* the environment still has the same */
+    check_code(MR_E_DENIED, "ExpiredToken: the store refuses the keys of"); /* it still has the same */
     setenv("AWS_ACCESS_KEY_ID", "AKIDNEW", 1);
     open_s3((struct mr_s3_options){.region = NULL}, 10000);
     fetch("x", 1000, 0, NULL);
@@ -471,6 +550,8 @@ int main(void)
     tcase_add_test(one, another_version);
     tcase_add_test(one, a_clock_that_is_wrong);
     tcase_add_test(one, another_region);
+    tcase_add_test(one, many_requests_with_what_is_wrong);
+    tcase_add_test(one, a_second_repair_does_not_cost_good_keys);
     tcase_add_test(one, keys_that_have_ended);
     tcase_add_loop_test(one, refusals_have_names, 0, COUNT(refusals));
     tcase_add_test(one, ranges_of_names);
