@@ -307,7 +307,6 @@ static const char *const permissions[MR_OP_COUNT][2] = {
     [MR_OP_PARTS] = {"storage.multipartUploads.listParts"},
     [MR_OP_UPLOADS] = {"storage.multipartUploads.list"},
     [MR_OP_COMPOSE] = {"storage.objects.create"},
-    [MR_OP_PATCH] = {"storage.objects.update"},
     [MR_OP_COPY] = {"storage.objects.create", "storage.objects.get"},
     [MR_OP_DELETE] = {"storage.objects.delete"},
     [MR_OP_BUCKET] = {"storage.buckets.get"},
@@ -333,6 +332,8 @@ int mr_api_refuse(const struct mr_api *api, struct mr_request *request, struct m
         mr_reply_error(reply, request, 403, NULL,
                        "Anonymous caller does not have %s access to the Google Cloud Storage %s.", needs,
                        request->op == MR_OP_LIST ? "bucket" : "object");
+    else if (request->xml && mr_request_header(request, "x-goog-copy-source"))
+        mr_reply_error(reply, request, 501, NULL, "The development store does not do x-goog-copy-source.");
     else
         return 0;
     return (int)reply->status;
@@ -353,9 +354,6 @@ void mr_api_answer(const struct mr_api *api, struct mr_request *request, struct 
     switch (request->op) {
     case MR_OP_LIST:
         mr_api_list(api, request, reply);
-        break;
-    case MR_OP_PATCH:
-        mr_api_patch(api, request, reply);
         break;
     case MR_OP_COPY:
         mr_api_copy(api, request, reply);

@@ -56,11 +56,7 @@ void mr_upload_destroy(struct mr_upload *upload); /* also of one that was broken
 void mr_api_list(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
 void mr_api_compose(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
 void mr_api_batch(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
-void mr_api_patch(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
 void mr_api_copy(const struct mr_api *api, struct mr_request *request, struct mr_reply *reply);
-/* PUT of the XML API with x-goog-copy-source: from. */
-void mr_api_xml_copy(const struct mr_api *api, const struct mr_request *request, struct mr_bucket *bucket,
-                     const char *from, struct mr_reply *reply);
 /* POST /_devstore/touch?bucket=B&name=N */
 void mr_api_touch(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
 void mr_api_resumable(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);

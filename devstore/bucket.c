@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "devstore/folder.h"
-#include "devstore/graves.h"
 #include "devstore/names.h"
 #include "devstore/synthetic.h"
 #include "shm/base/clock.h"
@@ -22,7 +21,6 @@ struct mr_bucket {
     struct mr_synthetic *synthetic;
     char *folder;
     struct mr_bucket_settings settings;
-    struct mr_graves graves;
     int64_t created_us;
     uint64_t last_generation;
     pthread_rwlock_t lock; /* names and last_generation */
@@ -48,7 +46,6 @@ static void bucket_destroy(struct mr_bucket *bucket)
     if (!bucket)
         return;
     mr_names_destroy(bucket->names);
-    mr_graves_close(&bucket->graves);
     mr_synthetic_destroy(bucket->synthetic);
     free(bucket->folder);
     pthread_rwlock_destroy(&bucket->lock);
@@ -386,22 +383,6 @@ static uint64_t next_generation(struct mr_bucket *bucket)
     return bucket->last_generation;
 }
 
-/* After the object was deleted or overwritten. The lock is held for writing. */
-static void bury(struct mr_bucket *bucket, struct mr_object *object)
-{
-    if (object && bucket->settings.soft_delete_s)
-        mr_graves_bury(&bucket->graves, object, mr_clock_wall_ns() / 1000, bucket->settings.soft_delete_s);
-}
-
-struct mr_object **mr_bucket_soft_deleted(struct mr_bucket *bucket, const char *prefix, const char *start,
-                                          const char *end, size_t *n)
-{
-    pthread_rwlock_wrlock(&bucket->lock);
-    struct mr_object **found = mr_graves_list(&bucket->graves, mr_clock_wall_ns() / 1000, prefix, start, end, n);
-    pthread_rwlock_unlock(&bucket->lock);
-    return found;
-}
-
 int mr_bucket_put(struct mr_bucket *bucket, struct mr_object *object, const char *temporary,
                   const struct mr_conditions *conditions)
 {
@@ -418,7 +399,6 @@ int mr_bucket_put(struct mr_bucket *bucket, struct mr_object *object, const char
         mr_object_unref(object);
         goto out;
     }
-    bury(bucket, live);
     rc = 0;
 out:
     pthread_rwlock_unlock(&bucket->lock);
@@ -456,30 +436,9 @@ int mr_bucket_delete(struct mr_bucket *bucket, const char *name, uint64_t genera
     }
     if (check_conditions(conditions, live) < 0 || drop(bucket, name) < 0)
         goto out;
-    bury(bucket, live);
     if (live->path && bucket->folder)
         mr_folder_remove(bucket->folder, live->path);
     rc = 0;
-out:
-    pthread_rwlock_unlock(&bucket->lock);
-    mr_object_unref(live);
-    return rc;
-}
-
-int mr_bucket_change(struct mr_bucket *bucket, const struct mr_object *old, struct mr_object *changed)
-{
-    int rc = -1;
-    pthread_rwlock_wrlock(&bucket->lock);
-    struct mr_object *live = lookup(bucket, old->name);
-    if (!live || live->generation != old->generation || live->metageneration != old->metageneration) {
-        mr_error_set(MR_E_CHANGED, "The object was changed at the same time.");
-        goto out;
-    }
-    changed->metageneration = old->metageneration + 1;
-    changed->updated_us = mr_clock_wall_ns() / 1000;
-    rc = mr_names_put(bucket->names, mr_object_ref(changed));
-    if (rc < 0)
-        mr_object_unref(changed);
 out:
     pthread_rwlock_unlock(&bucket->lock);
     mr_object_unref(live);

@@ -22,7 +22,7 @@ struct mr_synthetic;
 struct mr_bucket_settings {
     char storage_class[32]; /* of the bucket, and of each object without one of its own */
     char location[64], location_type[32];
-    uint64_t soft_delete_s; /* how long deleted objects are kept (and billed); 0: they are not */
+    uint64_t soft_delete_s; /* of the softDeletePolicy that it tells; deleted objects are gone */
     bool hierarchical, versioning, requester_pays;
     bool zonal; /* as a Rapid bucket: objects cannot be composed */
 };
@@ -67,9 +67,6 @@ struct mr_object *mr_bucket_get(struct mr_bucket *bucket, const char *name);
  */
 size_t mr_bucket_range(struct mr_bucket *bucket, const char *key, bool after, const char *end, struct mr_object **out,
                        size_t most);
-/* mr_graves_list of the bucket. */
-struct mr_object **mr_bucket_soft_deleted(struct mr_bucket *bucket, const char *prefix, const char *start,
-                                          const char *end, size_t *n);
 /*
  * Makes object the live one of its name under a new generation. temporary: the file with its bytes, which is moved
  * (only where mr_bucket_folder is set), or NULL. 0, or -1: CHANGED when the conditions fail (the live object is
@@ -80,11 +77,6 @@ int mr_bucket_put(struct mr_bucket *bucket, struct mr_object *object, const char
 /* Deletes the live object; generation 0: whichever. 0, or -1: NOT_FOUND, CHANGED (conditions). */
 int mr_bucket_delete(struct mr_bucket *bucket, const char *name, uint64_t generation,
                      const struct mr_conditions *conditions);
-/*
- * Puts changed, a copy of the live object with other metadata, in its place; its metageneration and time are set. 0, or
- * -1: CHANGED when `old` is no longer the live object.
- */
-int mr_bucket_change(struct mr_bucket *bucket, const struct mr_object *old, struct mr_object *changed);
 /* The same bytes under a new generation, as if they had been uploaded again. 0, or -1 (NOT_FOUND, IO). */
 int mr_bucket_touch(struct mr_bucket *bucket, const char *name, uint64_t *generation);
 /*

@@ -6,12 +6,12 @@ enum { CLASS_A, CLASS_B, FREE };
 
 /* https://cloud.google.com/storage/pricing#operations-by-class. A resumable upload is one operation, its start. */
 static const unsigned char classes[MR_OP_COUNT] = {
-    [MR_OP_LIST] = CLASS_A,     [MR_OP_GET] = CLASS_B,    [MR_OP_STAT] = CLASS_B,     [MR_OP_UPLOAD] = CLASS_A,
-    [MR_OP_COMPOSE] = CLASS_A,  [MR_OP_PATCH] = CLASS_A,  [MR_OP_COPY] = CLASS_A,     [MR_OP_DELETE] = FREE,
-    [MR_OP_BATCH] = FREE,       [MR_OP_BUCKET] = CLASS_B, [MR_OP_IAM] = CLASS_B,      [MR_OP_RESUMABLE] = CLASS_A,
-    [MR_OP_CHUNK] = FREE,       [MR_OP_CANCEL] = FREE,    [MR_OP_INITIATE] = CLASS_A, [MR_OP_PART] = CLASS_A,
-    [MR_OP_COMPLETE] = CLASS_A, [MR_OP_ABORT] = FREE,     [MR_OP_PARTS] = CLASS_A,    [MR_OP_UPLOADS] = CLASS_A,
-    [MR_OP_SESSION] = FREE,     [MR_OP_ADMIN] = FREE,     [MR_OP_OTHER] = FREE,
+    [MR_OP_LIST] = CLASS_A,    [MR_OP_GET] = CLASS_B,      [MR_OP_STAT] = CLASS_B,      [MR_OP_UPLOAD] = CLASS_A,
+    [MR_OP_COMPOSE] = CLASS_A, [MR_OP_COPY] = CLASS_A,     [MR_OP_DELETE] = FREE,       [MR_OP_BATCH] = FREE,
+    [MR_OP_BUCKET] = CLASS_B,  [MR_OP_IAM] = CLASS_B,      [MR_OP_RESUMABLE] = CLASS_A, [MR_OP_CHUNK] = FREE,
+    [MR_OP_CANCEL] = FREE,     [MR_OP_INITIATE] = CLASS_A, [MR_OP_PART] = CLASS_A,      [MR_OP_COMPLETE] = CLASS_A,
+    [MR_OP_ABORT] = FREE,      [MR_OP_PARTS] = CLASS_A,    [MR_OP_UPLOADS] = CLASS_A,   [MR_OP_SESSION] = FREE,
+    [MR_OP_ADMIN] = FREE,      [MR_OP_OTHER] = FREE,
 };
 
 static const char *const class_names[] = {"class_a", "class_b", "free"};

@@ -276,7 +276,7 @@ static bool matches(const struct mr_fault *fault, const struct mr_request *reque
     if (request->op == MR_OP_ADMIN || (fault->op >= 0 && fault->op != (int)request->op) ||
         (fault->kind == MR_FAULT_CHANGED && request->op != MR_OP_GET) ||
         ((fault->kind == MR_FAULT_CODE || fault->kind == MR_FAULT_LATE) && !request->s3) ||
-        (fault->kind == MR_FAULT_LATE && request->op != MR_OP_COMPLETE && request->op != MR_OP_COPY) ||
+        (fault->kind == MR_FAULT_LATE && request->op != MR_OP_COMPLETE) ||
         ((fault->kind == MR_FAULT_KEEP_LESS || fault->kind == MR_FAULT_EXPIRE) && request->op != MR_OP_CHUNK))
         return false;
     return fnmatch(fault->glob, object_of(request), 0) == 0;

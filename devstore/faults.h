@@ -25,7 +25,7 @@ enum mr_fault_kind {
     MR_FAULT_KEEP_LESS, /* chunks only: ARG bytes of it (default: half), rounded down to 256 KiB, are kept */
     MR_FAULT_EXPIRE,    /* chunks only: the session is gone for good, 410 */
     MR_FAULT_CODE,      /* S3 only: answers ARG, one of its codes: SlowDown, ExpiredToken, ... */
-    MR_FAULT_LATE,      /* S3's complete and copy only: nothing is done, 200, blanks, and then ARG (InternalError) */
+    MR_FAULT_LATE,      /* S3's complete only: nothing is done, 200, blanks, and then ARG (InternalError) */
     MR_FAULT_KINDS
 };
 

@@ -154,30 +154,6 @@ static void finish(struct listing *l, bool token, struct mr_reply *reply)
     mr_reply_header(reply, "Content-Type", "application/json; charset=UTF-8");
 }
 
-/* softDeleted=true: a page of what was deleted. Its token is the place in the whole sequence. */
-static int run_soft_deleted(struct listing *l, const struct mr_request *request)
-{
-    uint64_t at = 0;
-    char *token = mr_token_decode(or_empty(mr_request_query(request, "pageToken")));
-    if (!token || (*token && mr_parse_u64(token, &at) < 0)) {
-        free(token);
-        mr_error_set(MR_E_USAGE, "Invalid pageToken");
-        return -1;
-    }
-    free(token);
-    size_t n;
-    struct mr_object **found = mr_bucket_soft_deleted(
-        l->bucket, l->page.prefix, or_empty(mr_request_query(request, "startOffset")), l->page.end, &n);
-    for (; l->items && at < n && l->page.left > 0; at++, l->page.left--) {
-        mr_text_puts(l->out, l->n_items++ ? "," : ",\"items\":[");
-        mr_resource_write(&l->resource, found[at], l->out);
-    }
-    for (size_t i = 0; i < n; i++)
-        mr_object_unref(found[i]);
-    free(found);
-    return at < n && asprintf(&l->page.next, "%" PRIu64, at) < 0 ? -1 : 0;
-}
-
 /* The root is there already, in front of the items. */
 static void finish_xml(struct listing *l, uint64_t max, struct mr_reply *reply)
 {
@@ -197,10 +173,18 @@ static void finish_xml(struct listing *l, uint64_t max, struct mr_reply *reply)
     mr_reply_header(reply, "Content-Type", "application/xml; charset=UTF-8");
 }
 
+/* A parameter of the real service that would change what is listed, and is not done here; or NULL. */
+static const char *asks_for_more(const struct mr_request *request)
+{
+    const char *soft = mr_request_query(request, "softDeleted");
+    if (mr_request_query(request, "matchGlob"))
+        return "matchGlob";
+    return soft && strcasecmp(soft, "true") == 0 ? "softDeleted" : NULL;
+}
+
 void mr_api_list(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
 {
     struct listing l = {.out = &reply->body, .xml = request->xml};
-    const char *soft = mr_request_query(request, "softDeleted");
     l.bucket = mr_api_bucket(api, request, reply);
     l.page.bucket = l.bucket;
     l.page.item = emit_item;
@@ -209,20 +193,18 @@ void mr_api_list(const struct mr_api *api, const struct mr_request *request, str
     uint64_t max;
     if (!l.bucket || mr_api_number(request, l.xml ? "max-keys" : "maxResults", 1000, &max, reply) < 0)
         return;
-    if (mr_request_query(request, "matchGlob")) {
-        mr_reply_error(reply, request, 400, "invalid", "The development store does not do matchGlob.");
+    const char *other = asks_for_more(request);
+    if (other) {
+        mr_reply_error(reply, request, 400, "invalid", "The development store does not do %s.", other);
         return;
     }
     l.page.left = max == 0 || max > api->page_max ? api->page_max : (unsigned)max;
     l.page.prefix = or_empty(mr_request_query(request, "prefix"));
     l.page.delimiter = or_empty(mr_request_query(request, "delimiter"));
     l.page.end = l.xml ? "" : or_empty(mr_request_query(request, "endOffset"));
-    bool deleted = soft && strcasecmp(soft, "true") == 0 && !l.xml;
     struct mr_fields fields;
     bool token;
-    if ((!deleted && set_start(&l, request) < 0) || select_fields(&l, request, &fields, &token) < 0)
-        goto fail;
-    if ((deleted ? run_soft_deleted(&l, request) : mr_page_run(&l.page)) < 0)
+    if (set_start(&l, request) < 0 || select_fields(&l, request, &fields, &token) < 0 || mr_page_run(&l.page) < 0)
         goto fail;
     if (l.xml)
         finish_xml(&l, max, reply);

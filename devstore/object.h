@@ -51,10 +51,9 @@ struct mr_object {
     atomic_uint refs;
     atomic_uint_fast64_t crc; /* bit 32: known; low half: the crc32c */
     uint64_t generation, metageneration, size;
-    int64_t created_us, updated_us;          /* since 1970 */
-    int64_t soft_deleted_us, hard_delete_us; /* 0: it is live */
-    unsigned component_count;                /* 0: not a composite */
-    bool has_md5; /* of what was uploaded in one piece by us; a file found at start has none */
+    int64_t created_us, updated_us; /* since 1970 */
+    unsigned component_count;       /* 0: not a composite */
+    bool has_md5;                   /* of what was uploaded in one piece by us; a file found at start has none */
     uint8_t md5[16];
     struct mr_s3_info *s3;              /* what only S3 tells of it; NULL: nothing */
     const struct mr_synthetic *made_up; /* knows the crc32c of its one piece; else NULL */

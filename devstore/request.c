@@ -12,18 +12,17 @@
 #include "shm/base/error.h"
 
 const char *const mr_op_names[MR_OP_COUNT] = {
-    [MR_OP_LIST] = "list",         [MR_OP_GET] = "get",
-    [MR_OP_STAT] = "stat",         [MR_OP_UPLOAD] = "upload",
-    [MR_OP_COMPOSE] = "compose",   [MR_OP_PATCH] = "patch",
-    [MR_OP_COPY] = "copy",         [MR_OP_DELETE] = "delete",
-    [MR_OP_BATCH] = "batch",       [MR_OP_BUCKET] = "bucket",
-    [MR_OP_IAM] = "iam",           [MR_OP_ADMIN] = "admin",
-    [MR_OP_OTHER] = "other",       [MR_OP_RESUMABLE] = "resumable",
-    [MR_OP_CHUNK] = "chunk",       [MR_OP_CANCEL] = "cancel",
-    [MR_OP_INITIATE] = "initiate", [MR_OP_PART] = "part",
-    [MR_OP_COMPLETE] = "complete", [MR_OP_ABORT] = "abort",
-    [MR_OP_PARTS] = "parts",       [MR_OP_UPLOADS] = "uploads",
-    [MR_OP_SESSION] = "session",
+    [MR_OP_LIST] = "list",           [MR_OP_GET] = "get",
+    [MR_OP_STAT] = "stat",           [MR_OP_UPLOAD] = "upload",
+    [MR_OP_COMPOSE] = "compose",     [MR_OP_COPY] = "copy",
+    [MR_OP_DELETE] = "delete",       [MR_OP_BATCH] = "batch",
+    [MR_OP_BUCKET] = "bucket",       [MR_OP_IAM] = "iam",
+    [MR_OP_ADMIN] = "admin",         [MR_OP_OTHER] = "other",
+    [MR_OP_RESUMABLE] = "resumable", [MR_OP_CHUNK] = "chunk",
+    [MR_OP_CANCEL] = "cancel",       [MR_OP_INITIATE] = "initiate",
+    [MR_OP_PART] = "part",           [MR_OP_COMPLETE] = "complete",
+    [MR_OP_ABORT] = "abort",         [MR_OP_PARTS] = "parts",
+    [MR_OP_UPLOADS] = "uploads",     [MR_OP_SESSION] = "session",
 };
 
 bool mr_op_uploads(enum mr_op op)
@@ -111,7 +110,7 @@ static void route_move(struct mr_request *request, const struct path *path, int 
         set_op(request, method_is(request, "POST"), MR_OP_COPY);
 }
 
-/* rewriteTo/b/BUCKET/o/OBJECT from segment `at` */
+/* copyTo/b/BUCKET/o/OBJECT from segment `at` */
 static void route_copy(struct mr_request *request, const struct path *path, int at)
 {
     if (!is(path, at + 1, "b") || !is(path, at + 3, "o")) {
@@ -121,7 +120,6 @@ static void route_copy(struct mr_request *request, const struct path *path, int 
     request->to_bucket = decode(request, path->part[at + 2].at, path->part[at + 2].length);
     if (!request->bad)
         request->to_object = decode(request, path->part[at + 4].at, path->part[at + 4].length);
-    request->rewrite = is(path, at, "rewriteTo");
     if (!request->bad)
         set_op(request, method_is(request, "POST"), MR_OP_COPY);
 }
@@ -136,7 +134,7 @@ static void route_object(struct mr_request *request, const struct path *path, in
         refuse(request, 400, "The object's name is empty.");
     else if (path->n == at + 2 && is(path, at + 1, "compose"))
         set_op(request, method_is(request, "POST"), MR_OP_COMPOSE);
-    else if (path->n == at + 6 && (is(path, at + 1, "rewriteTo") || is(path, at + 1, "copyTo")))
+    else if (path->n == at + 6 && is(path, at + 1, "copyTo"))
         route_copy(request, path, at + 1);
     else if (path->n == at + 4 && is(path, at + 1, "moveTo") && is(path, at + 2, "o"))
         route_move(request, path, at + 1);
@@ -144,10 +142,8 @@ static void route_object(struct mr_request *request, const struct path *path, in
         refuse(request, 404, "Not Found"); /* slashes in names must be encoded: as the real service answers */
     else if (reading(request))
         request->op = media || (alt && strcmp(alt, "media") == 0) ? MR_OP_GET : MR_OP_STAT;
-    else if (method_is(request, "DELETE"))
-        request->op = MR_OP_DELETE;
     else
-        set_op(request, method_is(request, "PATCH") || method_is(request, "PUT"), MR_OP_PATCH);
+        set_op(request, method_is(request, "DELETE"), MR_OP_DELETE);
 }
 
 /* upload/storage/v1/b/BUCKET/o */

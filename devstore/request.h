@@ -19,8 +19,7 @@ enum mr_op {
     MR_OP_STAT,   /* an object's metadata */
     MR_OP_UPLOAD, /* an object in one request */
     MR_OP_COMPOSE,
-    MR_OP_PATCH, /* changes an object's metadata */
-    MR_OP_COPY,  /* rewriteTo, copyTo */
+    MR_OP_COPY, /* copyTo, moveTo */
     MR_OP_DELETE,
     MR_OP_BATCH,
     MR_OP_BUCKET,    /* get, list and create buckets */
@@ -64,7 +63,6 @@ struct mr_request {
     char *bucket, *object;        /* decoded, or NULL */
     char *to_bucket, *to_object;  /* COPY: where to; else NULL */
     bool move;                    /* COPY: a moveTo */
-    bool rewrite;                 /* COPY: it is a rewriteTo */
     char *tail;                   /* ADMIN: what follows /_devstore/ */
     int n_query;
     struct {

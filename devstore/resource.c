@@ -33,8 +33,6 @@ enum field {
     UPDATED,
     TIME_STORAGE_CLASS_UPDATED,
     COMPONENT_COUNT,
-    SOFT_DELETE_TIME,
-    HARD_DELETE_TIME,
     METADATA,
     FIELDS
 };
@@ -64,12 +62,12 @@ static const char *const names[] = {
     "updated",
     "timeStorageClassUpdated",
     "componentCount",
-    "softDeleteTime",
-    "hardDeleteTime",
     "metadata",
     "owner",
     "acl",
     "timeDeleted",
+    "softDeleteTime",
+    "hardDeleteTime",
     "eventBasedHold",
     "temporaryHold",
     "retentionExpirationTime",
@@ -214,10 +212,6 @@ void mr_resource_write(const struct mr_resource *resource, struct mr_object *obj
     put_time(resource, out, TIME_STORAGE_CLASS_UPDATED, object->created_us);
     if (object->component_count && begin(resource, out, COMPONENT_COUNT))
         mr_text_printf(out, "%u", object->component_count);
-    if (object->soft_deleted_us) {
-        put_time(resource, out, SOFT_DELETE_TIME, object->soft_deleted_us);
-        put_time(resource, out, HARD_DELETE_TIME, object->hard_delete_us);
-    }
     if (object->attributes[MR_ATTR_METADATA] && begin(resource, out, METADATA))
         mr_text_puts(out, object->attributes[MR_ATTR_METADATA]);
     mr_text_append(out, "}", 1);

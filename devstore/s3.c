@@ -158,7 +158,8 @@ static void route_object(struct mr_request *request)
                                          "select", "tagging",    "torrent",    "versionId",    NULL};
     bool session = mr_request_query(request, "uploadId") != NULL;
     const char *version = mr_request_query(request, "versionId");
-    if (asks_one_of(request, others) && !(version && strcmp(version, "null") == 0))
+    if (mr_request_header(request, "x-amz-copy-source") ||
+        (asks_one_of(request, others) && !(version && strcmp(version, "null") == 0)))
         refuse(request, "NotImplemented");
     else if (method_is(request, "GET"))
         request->op = session ? MR_OP_PARTS : MR_OP_GET;
@@ -167,7 +168,7 @@ static void route_object(struct mr_request *request)
     else if (method_is(request, "PUT") && session)
         request->op = MR_OP_PART;
     else if (method_is(request, "PUT"))
-        request->op = mr_request_header(request, "x-amz-copy-source") ? MR_OP_COPY : MR_OP_UPLOAD;
+        request->op = MR_OP_UPLOAD;
     else if (method_is(request, "DELETE"))
         request->op = session ? MR_OP_ABORT : MR_OP_DELETE;
     else if (session)
@@ -214,7 +215,9 @@ static void route(struct mr_request *request, const char *host)
         request->object = decode(request, at, (size_t)(end - at));
     if (request->bad)
         return;
-    if (request->object && !request->bucket)
+    if (mr_request_query(request, "X-Amz-Algorithm")) /* a presigned URL */
+        refuse(request, "NotImplemented");
+    else if (request->object && !request->bucket)
         refuse(request, "InvalidBucketName");
     else if (request->object)
         route_object(request);
@@ -243,7 +246,6 @@ bool mr_s3_claim(const struct mr_api *api, struct mr_request *request)
 static bool pays(const struct mr_request *request)
 {
     const char *text = mr_request_header(request, "x-amz-request-payer");
-    text = text ? text : mr_request_query(request, "x-amz-request-payer");
     return text && strcmp(text, "requester") == 0;
 }
 
@@ -356,11 +358,10 @@ static int check_body(const struct mr_api *api, const struct mr_request *request
 void mr_s3_answer(const struct mr_api *api, struct mr_request *request, struct mr_reply *reply)
 {
     static void (*const answers[MR_OP_COUNT])(const struct mr_api *, const struct mr_request *, struct mr_reply *) = {
-        [MR_OP_LIST] = mr_s3_list,         [MR_OP_GET] = mr_s3_get,           [MR_OP_STAT] = mr_s3_get,
-        [MR_OP_DELETE] = mr_s3_delete,     [MR_OP_BATCH] = mr_s3_batch,       [MR_OP_COPY] = mr_s3_copy,
-        [MR_OP_INITIATE] = mr_s3_initiate, [MR_OP_COMPLETE] = mr_s3_complete, [MR_OP_ABORT] = mr_api_abort,
-        [MR_OP_PARTS] = mr_s3_parts,       [MR_OP_UPLOADS] = mr_s3_uploads,   [MR_OP_BUCKET] = mr_s3_buckets,
-        [MR_OP_SESSION] = mr_s3_session,
+        [MR_OP_LIST] = mr_s3_list,         [MR_OP_GET] = mr_s3_get,        [MR_OP_STAT] = mr_s3_get,
+        [MR_OP_DELETE] = mr_s3_delete,     [MR_OP_BATCH] = mr_s3_batch,    [MR_OP_INITIATE] = mr_s3_initiate,
+        [MR_OP_COMPLETE] = mr_s3_complete, [MR_OP_ABORT] = mr_api_abort,   [MR_OP_PARTS] = mr_s3_parts,
+        [MR_OP_UPLOADS] = mr_s3_uploads,   [MR_OP_BUCKET] = mr_s3_buckets, [MR_OP_SESSION] = mr_s3_session,
     };
     bool has_body = strcmp(request->method, "POST") == 0 || strcmp(request->method, "PUT") == 0;
     if (has_body && check_body(api, request, reply) < 0)

@@ -56,7 +56,6 @@ void mr_s3_list(const struct mr_api *api, const struct mr_request *request, stru
 void mr_s3_get(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
 void mr_s3_delete(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
 void mr_s3_batch(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
-void mr_s3_copy(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
 void mr_s3_initiate(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
 void mr_s3_complete(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
 void mr_s3_parts(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);

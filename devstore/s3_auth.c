@@ -14,14 +14,13 @@
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
 
-#define ALGORITHM   "AWS4-HMAC-SHA256"
-#define SKEW_S      (15 * 60)
-#define EXPIRES_MAX (7 * 24 * 3600)
-#define SESSION     "MRSESSION"
+#define ALGORITHM "AWS4-HMAC-SHA256"
+#define SKEW_S    (15 * 60)
+#define SESSION   "MRSESSION"
+#define MALFORMED "AuthorizationHeaderMalformed"
 
-/* What the Authorization header or the query's X-Amz-... say; the texts point into `copy` or the query. */
+/* What the Authorization header says; the texts point into `copy` or into headers. */
 struct claim {
-    bool presigned;
     char *copy; /* of the header */
     char *credential;
     const char *id, *day, *region, *service;
@@ -106,44 +105,24 @@ static int64_t parse_time(const char *text)
     return end && !*end && strlen(text) == 16 ? (int64_t)timegm(&tm) : -1;
 }
 
-static const char *either(const struct mr_request *request, const char *query, const char *header)
-{
-    const char *text = mr_request_query(request, query);
-    return text ? text : mr_request_header(request, header);
-}
-
 /* 1: it is signed; 0: it is not; -1: the reply says what is wrong with it. */
 static int read_claim(const struct mr_request *request, struct claim *claim, struct mr_reply *reply)
 {
     const char *header = mr_request_header(request, "Authorization");
-    claim->presigned = mr_request_query(request, "X-Amz-Algorithm") != NULL;
-    if (!claim->presigned && !header)
+    if (!header)
         return 0;
-    const char *algorithm = claim->presigned ? mr_request_query(request, "X-Amz-Algorithm") : header;
-    if (strncmp(algorithm, ALGORITHM, strlen(ALGORITHM)) != 0) {
+    if (strncmp(header, ALGORITHM, strlen(ALGORITHM)) != 0) {
         mr_s3_error_said(reply, request, "InvalidRequest",
                          "The authorization mechanism you have provided is not supported. Please use " ALGORITHM ".");
         return -1;
     }
-    int rc = 0;
-    if (claim->presigned) {
-        const char *credential = mr_request_query(request, "X-Amz-Credential");
-        claim->credential = credential ? strdup(credential) : NULL;
-        claim->headers = mr_request_query(request, "X-Amz-SignedHeaders");
-        claim->signature = mr_request_query(request, "X-Amz-Signature");
-        claim->date = mr_request_query(request, "X-Amz-Date");
-        rc = claim->credential && claim->headers && claim->signature ? 0 : -1;
-    } else {
-        rc = split_header(claim, header);
-        claim->date = mr_request_header(request, "x-amz-date");
-    }
-    claim->payload = either(request, "X-Amz-Content-Sha256", "x-amz-content-sha256");
-    claim->token = either(request, "X-Amz-Security-Token", "x-amz-security-token");
+    claim->date = mr_request_header(request, "x-amz-date");
+    claim->payload = mr_request_header(request, "x-amz-content-sha256");
+    claim->token = mr_request_header(request, "x-amz-security-token");
     claim->time_s = parse_time(claim->date);
-    if (rc == 0 && split_credential(claim) == 0)
+    if (split_header(claim, header) == 0 && split_credential(claim) == 0)
         return 1;
-    mr_s3_error(reply, request,
-                claim->presigned ? "AuthorizationQueryParametersError" : "AuthorizationHeaderMalformed");
+    mr_s3_error(reply, request, MALFORMED);
     return -1;
 }
 
@@ -227,8 +206,6 @@ static void put_query(const struct mr_request *request, struct mr_text *out)
     int n = 0;
     memset(pairs, 0, sizeof pairs);
     for (int i = 0; i < request->n_query; i++) {
-        if (strcmp(request->query[i].key, "X-Amz-Signature") == 0)
-            continue;
         mr_text_percent(&pairs[n].key, request->query[i].key);
         mr_text_percent(&pairs[n++].value, request->query[i].value);
     }
@@ -335,33 +312,17 @@ static int check_time(const struct mr_s3_settings *settings, const struct mr_req
                       const struct claim *claim, struct mr_reply *reply)
 {
     int64_t now = mr_s3_now(settings);
-    uint64_t expires = 0;
-    const char *malformed = claim->presigned ? "AuthorizationQueryParametersError" : "AuthorizationHeaderMalformed";
     if (claim->time_s < 0) {
         mr_s3_error_said(reply, request, "AccessDenied",
                          "AWS authentication requires a valid Date or x-amz-date header");
         return -1;
     }
     if (strncmp(claim->day, claim->date, 8) != 0 || strlen(claim->day) != 8) {
-        mr_s3_error_said(reply, request, malformed,
+        mr_s3_error_said(reply, request, MALFORMED,
                          "Invalid credential date \"%.50s\". This date is not the same as %s", claim->day, claim->date);
         return -1;
     }
-    if (claim->presigned) {
-        const char *text = mr_request_query(request, "X-Amz-Expires");
-        if (!text || mr_parse_u64(text, &expires) < 0 || expires == 0 || expires > EXPIRES_MAX) {
-            mr_s3_error_said(reply, request, malformed, "X-Amz-Expires must be a number of seconds from 1 to %d",
-                             EXPIRES_MAX);
-            return -1;
-        }
-    }
-    if (claim->presigned && now > claim->time_s + (int64_t)expires) {
-        mr_s3_error_said(reply, request, "AccessDenied", "Request has expired");
-        add_time(reply, "Expires", claim->time_s + (int64_t)expires);
-        add_time(reply, "ServerTime", now);
-        return -1;
-    }
-    if (claim->time_s > now + SKEW_S || (!claim->presigned && claim->time_s < now - SKEW_S)) {
+    if (claim->time_s > now + SKEW_S || claim->time_s < now - SKEW_S) {
         mr_s3_error(reply, request, "RequestTimeTooSkewed");
         mr_s3_error_add(reply, "RequestTime", claim->date);
         add_time(reply, "ServerTime", now);
@@ -375,15 +336,14 @@ static int check_region(const struct mr_s3_settings *settings, const struct mr_r
                         const struct claim *claim, struct mr_reply *reply)
 {
     const char *region = mr_s3_region(settings);
-    const char *malformed = claim->presigned ? "AuthorizationQueryParametersError" : "AuthorizationHeaderMalformed";
     if (strcmp(claim->service, "s3") != 0 && strcmp(claim->service, "s3express") != 0) {
-        mr_s3_error_said(reply, request, malformed, "Error parsing the credential; incorrect service \"%.50s\".",
+        mr_s3_error_said(reply, request, MALFORMED, "Error parsing the credential; incorrect service \"%.50s\".",
                          claim->service);
         return -1;
     }
     if (!settings->region || strcmp(claim->region, region) == 0)
         return 0;
-    mr_s3_error_said(reply, request, malformed, "The region '%.50s' is wrong; expecting '%s'", claim->region, region);
+    mr_s3_error_said(reply, request, MALFORMED, "The region '%.50s' is wrong; expecting '%s'", claim->region, region);
     mr_s3_error_add(reply, "Region", region);
     mr_reply_header(reply, "x-amz-bucket-region", "%s", region);
     return -1;
@@ -429,7 +389,7 @@ static const char *find_secret(const struct mr_s3_settings *settings, const stru
         sscanf(claim->id + strlen(SESSION), "%16" SCNx64, &until) == 1) {
         strcpy(session->id, claim->id);
         derive_session(settings, session);
-        if (!same(either(request, "X-Amz-S3session-Token", "x-amz-s3session-token"), session->token))
+        if (!same(mr_request_header(request, "x-amz-s3session-token"), session->token))
             code = "InvalidToken";
         else if ((int64_t)until <= mr_s3_now(settings))
             code = "ExpiredToken";
@@ -470,7 +430,7 @@ static int check_signature(const struct mr_request *request, const struct claim 
     put_path(request, &canonical);
     put_query(request, &canonical);
     put_headers(request, claim->headers, &canonical);
-    mr_text_puts(&canonical, claim->payload ? claim->payload : "UNSIGNED-PAYLOAD");
+    mr_text_puts(&canonical, claim->payload);
     mr_s3_sha256(canonical.data ? canonical.data : "", canonical.length, hash);
     mr_s3_hex(hash, sizeof hash, hex);
     mr_text_printf(&text, ALGORITHM "\n%s\n%s\n%s", auth->date, auth->scope, hex);
@@ -498,7 +458,7 @@ static int verify(const struct mr_s3_settings *settings, const struct mr_request
     const char *secret = find_secret(settings, request, claim, &session, reply);
     if (!secret)
         return -1;
-    if (!claim->presigned && !claim->payload) {
+    if (!claim->payload) {
         mr_s3_error_said(reply, request, "InvalidRequest",
                          "Missing required header for this request: x-amz-content-sha256");
         return -1;
@@ -506,7 +466,7 @@ static int verify(const struct mr_s3_settings *settings, const struct mr_request
     snprintf(auth->date, sizeof auth->date, "%s", claim->date);
     if (snprintf(auth->scope, sizeof auth->scope, "%s/%s/%s/aws4_request", claim->day, claim->region, claim->service) >=
         (int)sizeof auth->scope) {
-        mr_s3_error(reply, request, "AuthorizationHeaderMalformed");
+        mr_s3_error(reply, request, MALFORMED);
         return -1;
     }
     derive_key(secret, claim, auth->key);
@@ -534,7 +494,7 @@ int mr_s3_auth_check(const struct mr_s3_settings *settings, struct mr_request *r
         goto out;
     if (is_claimed && settings->n_keys > 0 && verify(settings, request, &claim, auth, reply) < 0)
         goto out;
-    rc = read_payload(request, auth, either(request, "X-Amz-Content-Sha256", "x-amz-content-sha256"), reply);
+    rc = read_payload(request, auth, mr_request_header(request, "x-amz-content-sha256"), reply);
 out:
     close_claim(&claim);
     return rc;

@@ -1,5 +1,5 @@
 /*
- * s3_auth.h - signatures of version 4, in the Authorization header or the query; and those of the chunks of a body.
+ * s3_auth.h - signatures of version 4, in the Authorization header, and those of the chunks of a body.
  * https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-authenticating-requests.html
  *
  * Without a key (struct mr_s3_settings) nothing is verified but what a request says of its own body.

@@ -1,6 +1,5 @@
 #include "devstore/s3_conditions.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "devstore/s3.h"
@@ -8,27 +7,18 @@
 #include "devstore/s3_info.h"
 #include "shm/base/error.h"
 
-static const char *header(const struct mr_request *request, const char *prefix, const char *name)
+int mr_s3_check_read(const struct mr_request *request, const char *etag, struct mr_reply *reply)
 {
-    char whole[64];
-    snprintf(whole, sizeof whole, "%s%s", prefix, name);
-    return mr_request_header(request, whole);
-}
-
-int mr_s3_check_read(const struct mr_request *request, const char *prefix, const char *etag, struct mr_reply *reply)
-{
-    const char *match = header(request, prefix, "If-Match"), *none = header(request, prefix, "If-None-Match");
-    bool copy = *prefix != 0;
+    const char *match = mr_request_header(request, "If-Match"), *none = mr_request_header(request, "If-None-Match");
     if (match && !mr_s3_etag_listed(match, etag)) {
         mr_s3_error(reply, request, "PreconditionFailed");
-        mr_s3_error_add(reply, "Condition", copy ? "x-amz-copy-source-If-Match" : "If-Match");
+        mr_s3_error_add(reply, "Condition", "If-Match");
         return -1;
     }
     if (!none || !mr_s3_etag_listed(none, etag))
         return 0;
-    mr_s3_error(reply, request, copy ? "PreconditionFailed" : "NotModified");
-    if (!copy)
-        mr_reply_header(reply, "ETag", "\"%s\"", etag);
+    mr_s3_error(reply, request, "NotModified");
+    mr_reply_header(reply, "ETag", "\"%s\"", etag);
     return -1;
 }
 

@@ -6,11 +6,8 @@
 
 struct mr_bucket;
 
-/*
- * Of what is read. prefix: "", or "x-amz-copy-source-" for the source of a copy. 0, or -1 with the reply: 412, or 304 of
- * a read.
- */
-int mr_s3_check_read(const struct mr_request *request, const char *prefix, const char *etag, struct mr_reply *reply);
+/* Of what is read. 0, or -1 with the reply: 412 or 304. */
+int mr_s3_check_read(const struct mr_request *request, const char *etag, struct mr_reply *reply);
 /* Whether a request that writes its object has conditions that are none: 0, or -1 with the reply. */
 int mr_s3_check_write(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
 /*

@@ -15,7 +15,6 @@ static const struct {
 } errors[] = {
     {"AccessDenied", 403, "Access Denied"},
     {"AuthorizationHeaderMalformed", 400, "The authorization header that you provided is not valid."},
-    {"AuthorizationQueryParametersError", 400, "The authorization query parameters that you provided are not valid."},
     {"BadDigest", 400, "The Content-MD5 or checksum value that you specified did not match what the server received."},
     {"BucketAlreadyExists", 409, "The requested bucket name is not available."},
     {"BucketAlreadyOwnedByYou", 409, "Your previous request to create the named bucket succeeded and you own it."},

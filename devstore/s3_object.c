@@ -165,7 +165,7 @@ void mr_s3_get(const struct mr_api *api, const struct mr_request *request, struc
     struct span span;
     char etag[48];
     mr_s3_etag(object, request->changed, etag);
-    if (mr_s3_check_read(request, "", etag, reply) < 0 || find_span(request, object, &span, reply) < 0)
+    if (mr_s3_check_read(request, etag, reply) < 0 || find_span(request, object, &span, reply) < 0)
         goto out;
     if (request->op == MR_OP_GET && archived(object)) {
         mr_s3_error(reply, request, "InvalidObjectState");

@@ -1,4 +1,4 @@
-/* s3_upload.c - PutObject, UploadPart and UploadPartCopy: bytes that go to an object or a part as they come. */
+/* s3_upload.c - PutObject and UploadPart: bytes that go to an object or a part as they come. */
 #include <inttypes.h>
 #include <openssl/evp.h>
 #include <stdlib.h>
@@ -10,7 +10,6 @@
 #include "devstore/s3_auth.h"
 #include "devstore/s3_chunked.h"
 #include "devstore/s3_conditions.h"
-#include "devstore/s3_copy.h"
 #include "devstore/s3_error.h"
 #include "devstore/s3_info.h"
 #include "devstore/sink.h"
@@ -189,23 +188,12 @@ static int store_object(struct upload *upload, struct mr_object *object, const c
 static int store_part(struct upload *upload, struct mr_object *object, const char *sum, struct mr_reply *reply)
 {
     char etag[33];
-    int64_t now_us;
     if (mr_sink_give(&upload->sink, object) < 0) {
         mr_object_unref(object);
         return fail_from_error(upload);
     }
-    mr_object_ref(object);
-    if (mr_multipart_add(upload->session, upload->number, object, sum, etag) < 0) {
-        mr_object_unref(object);
+    if (mr_multipart_add(upload->session, upload->number, object, sum, etag) < 0)
         return fail(upload, mr_error_code() == MR_E_NOT_FOUND ? "NoSuchUpload" : "InternalError");
-    }
-    now_us = object->created_us;
-    mr_object_unref(object);
-    if (upload->request->op == MR_OP_PART && mr_request_header(upload->request, "x-amz-copy-source")) {
-        mr_s3_copy_result(upload->api, &reply->body, "CopyPartResult", etag, now_us, upload->kept, sum);
-        mr_s3_xml(reply);
-        return 0;
-    }
     mr_reply_header(reply, "ETag", "\"%s\"", etag);
     put_sum(upload, sum, reply);
     return 0;
@@ -213,20 +201,15 @@ static int store_part(struct upload *upload, struct mr_object *object, const cha
 
 static int store(struct upload *upload, struct mr_reply *reply)
 {
-    const char *source = upload->session ? mr_request_header(upload->request, "x-amz-copy-source") : NULL;
     char sum[MR_S3_SUM_MAX] = "";
-    if (source && mr_s3_copy_bytes(upload->api, upload->request, source, take_data, upload, &upload->failure) < 0)
-        return -1;
-    if (!source && upload->is_chunked && finish_chunked(upload) < 0)
+    if (upload->is_chunked && finish_chunked(upload) < 0)
         return -1;
     struct mr_object *object = mr_object_new(upload->request->object);
     if (!object || mr_sink_fill(&upload->sink, object) < 0) {
         mr_object_unref(object);
         return fail_from_error(upload);
     }
-    int rc = source ? 0 : check_sums(upload, object);
-    if (source)
-        mr_s3_sums_raw(&upload->sums, upload->kept, upload->raw[upload->kept]);
+    int rc = check_sums(upload, object);
     mr_s3_sum_to_text(upload->kept, upload->raw[upload->kept], sum);
     if (rc == 0 && upload->session)
         return store_part(upload, object, sum, reply);
@@ -286,7 +269,7 @@ static int open_sinks(struct upload *upload, uint64_t length)
 {
     const struct mr_s3_auth *auth = upload->request->auth;
     unsigned wanted = 1u << upload->kept | 1u << upload->given.algorithm;
-    if (auth && auth->has_hash && !mr_request_header(upload->request, "x-amz-copy-source"))
+    if (auth && auth->has_hash)
         wanted |= 1u << MR_S3_SHA256;
     bool signed_chunks = upload->is_chunked && auth && auth->signed_chunks;
     upload->chunked = (struct mr_s3_chunked){.is_signed = signed_chunks, .data = take_data, .cls = upload};

@@ -180,11 +180,6 @@ static int make_live(struct simple *upload, struct mr_object **object)
 static void finish(struct mr_upload *base, struct mr_reply *reply)
 {
     struct simple *upload = (struct simple *)base;
-    const char *source = upload->request->xml ? mr_request_header(upload->request, "x-goog-copy-source") : NULL;
-    if (source) {
-        mr_api_xml_copy(upload->api, upload->request, upload->bucket, source, reply);
-        return;
-    }
     struct mr_object *object = NULL;
     if (!upload->failed && make_live(upload, &object) < 0)
         fail_from_error(upload);

@@ -107,21 +107,6 @@ class Signer:
         claim = f"Credential={self.key}/{self.scope}, SignedHeaders={names}, Signature={signature}"
         return {**headers, "Authorization": f"AWS4-HMAC-SHA256 {claim}"}
 
-    def presign(self, server: Server, method: str, target: str, expires: str = "60", **more: str) -> str:
-        path, _, query = target.partition("?")
-        claim = {
-            "X-Amz-Algorithm": "AWS4-HMAC-SHA256",
-            "X-Amz-Credential": f"{self.key}/{self.scope}",
-            "X-Amz-Date": self.date,
-            "X-Amz-Expires": expires,
-            "X-Amz-SignedHeaders": "host",
-            **more,
-        }
-        query = "&".join([*filter(None, [query]), *(f"{k}={quote(v, '~')}" for k, v in claim.items())])
-        host = {"Host": f"127.0.0.1:{server.port}"}
-        signature = self.request(method, f"{path}?{query}", host, "UNSIGNED-PAYLOAD")
-        return f"{path}?{query}&X-Amz-Signature={signature}"
-
     def chunk(self, data: bytes) -> bytes:
         """One of an aws-chunked body, after the signature that was made last."""
         text = f"AWS4-HMAC-SHA256-PAYLOAD\n{self.date}\n{self.scope}\n{self.last}\n{NOTHING}\n{sha256(data)}"

@@ -69,6 +69,8 @@ def alive(server: Server) -> None:
         ("GET", "/batch", 404),
         ("GET", "/_devstore/nothing", 404),
         ("PUT", BASE, 405),
+        ("PATCH", f"{BASE}/x", 405),
+        ("POST", f"{BASE}/x/rewriteTo/b/bucket/o/y", 404),
         ("BREW", BASE, 405),
         ("POST", "/bucket/x", 405),
         ("PATCH", "/bucket/x", 405),
@@ -83,6 +85,7 @@ def alive(server: Server) -> None:
         ("GET", f"{BASE}?pageToken=____", 400),
         ("GET", f"{BASE}?prefix=%ff", 400),
         ("GET", f"{BASE}?matchGlob=*", 400),
+        ("GET", f"{BASE}?softDeleted=true", 400),
         ("GET", f"{BASE}?fields=" + "a(" * 500, 400),
         ("GET", f"{BASE}?fields=" + ",".join(f"items/f{i}" for i in range(100)), 400),
         ("GET", f"{BASE}?" + "&".join(f"a{i}=1" for i in range(100)), 400),
@@ -114,6 +117,12 @@ def test_odd_targets(server: Server, method: str, target: str, status: int) -> N
     else:
         assert reply.body.startswith(b"<?xml")
     alive(server)
+
+
+def test_a_copy_by_the_xml_api_makes_no_empty_object(server: Server) -> None:
+    reply = fetch(server, "/bucket/y", "PUT", b"", {"x-goog-copy-source": "/bucket/x"})
+    assert reply.status == 501 and b"does not do x-goog-copy-source" in reply.body
+    assert fetch(server, "/bucket/y").status == 404
 
 
 @pytest.mark.parametrize(

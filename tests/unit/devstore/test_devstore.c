@@ -434,8 +434,9 @@ START_TEST(routes)
     check_route("GET", "/storage/v1/b/b/o?prefix=%zz", MR_OP_OTHER, 400, NULL);
     check_route("GET", "/storage/v1/b/b/o/x/y/z/1/2/3/4/5", MR_OP_OTHER, 404, NULL);
     check_route("POST", "/storage/v1/b/b/o/x", MR_OP_OTHER, 405, NULL);
-    check_route("PUT", "/storage/v1/b/b/o/x", MR_OP_PATCH, 0, "x");
-    check_route("POST", "/storage/v1/b/b/o/x/rewriteTo/b/c/o/y", MR_OP_COPY, 0, "x");
+    check_route("PATCH", "/storage/v1/b/b/o/x", MR_OP_OTHER, 405, NULL);
+    check_route("POST", "/storage/v1/b/b/o/x/rewriteTo/b/c/o/y", MR_OP_OTHER, 404, NULL);
+    check_route("POST", "/storage/v1/b/b/o/x/copyTo/b/c/o/y", MR_OP_COPY, 0, "x");
     check_route("POST", "/storage/v1/b/b/o/x/moveTo/o/y", MR_OP_COPY, 0, "x");
     check_route("GET", "/storage/v1/b/b/o/x/copyTo/b/c/o/y", MR_OP_OTHER, 405, NULL);
     check_route("POST", "/upload/storage/v1/b/b/o?uploadType=resumable", MR_OP_RESUMABLE, 0, NULL);
