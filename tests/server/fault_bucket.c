@@ -155,6 +155,13 @@ static void make(struct fault_bucket *bucket, const struct bucket_step *step, st
     put_object(reply, object);
     if (step->fault == DONE_TWICE)
         fault_bucket_put(bucket, name, "other", 5);
+    if (step->fault == REPLACED) {
+        char *other = calloc(1, size + 1);
+        if (!other)
+            abort();
+        fault_bucket_put(bucket, name, other, size + 1);
+        free(other);
+    }
 }
 
 static void do_insert(struct fault_bucket *bucket, const struct bucket_step *step, const struct fault_request *request,

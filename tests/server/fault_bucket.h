@@ -46,6 +46,7 @@ enum bucket_fault {
     GARBAGE,         /* done; 200 and no JSON or XML */
     WRONG_CRC,       /* done; the object has other bytes, and their crc32c */
     DONE_TWICE,      /* done; another writer's object replaces it; the answer is lost */
+    REPLACED,        /* done; another writer's object of one byte more replaces it; then the answer comes */
     KEEP_LESS,       /* a chunk: `after` bytes of it are kept */
     KEEP_THEN_RESET, /* a chunk: `after` bytes of it are kept, and the answer is lost */
     FORGET,          /* a chunk or probe: the session is gone, `status` */

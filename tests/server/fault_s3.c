@@ -624,6 +624,14 @@ bool fault_s3_handle(void *arg, struct fault_conn *conn, const struct fault_requ
         damage(fault_s3_find(s3, name));
     if (step->fault == DONE_TWICE)
         fault_s3_put(s3, name, "another's", 9);
+    const struct s3_object *made = step->fault == REPLACED ? fault_s3_find(s3, name) : NULL;
+    if (made) {
+        char *other = calloc(1, made->size + 1); /* a byte more */
+        if (!other)
+            abort();
+        fault_s3_put(s3, name, other, made->size + 1);
+        free(other);
+    }
     struct s3_object copy = {0};
     if (reply->object) { /* it may go while it is sent */
         copy = *reply->object;

@@ -238,8 +238,8 @@ static void on_checked(void *arg, const struct mr_store_result *result, const st
         return;
     if (same)
         mr_write_finish(stream, result, item);
-    else if (complete->generation ? item->generation == complete->generation : item->size == write->size)
-        mr_write_undo(stream, item); /* it is ours, and damaged */
+    else if (complete->generation && item->generation == complete->generation)
+        mr_write_undo(stream, item); /* it is ours, and damaged. By its size alone it could be somebody else's */
     else
         fail_replaced(complete, item);
 }

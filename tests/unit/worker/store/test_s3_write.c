@@ -237,6 +237,44 @@ START_TEST(somebody_else_was_first)
 }
 END_TEST
 
+/* Done, and replaced by somebody else before the answer comes, by as many bytes or after a look-up that was refused:
+ * what is not provably ours stays. */
+START_TEST(what_somebody_else_has_written_since_stays)
+{
+    static const struct bucket_step replaced[] = {{OP_INSERT, REPLACED, 0, 0, NULL},
+                                                  {OP_COMPLETE, REPLACED, 0, 0, NULL},
+                                                  {OP_COMPLETE, REPLACED, 0, 0, NULL},
+                                                  {OP_STAT, ANSWER_STATUS, 403, 0, NULL}};
+    for (enum deed deed = PUT_IT; deed <= PARTS; deed++) {
+        const char *name = deed == PUT_IT ? "put" : "up";
+        for (size_t steps = 3; steps <= 4; steps++) {
+            script(replaced, steps);
+            perform(deed);
+            ck_assert_msg(last.code == MR_OK || last.code == MR_E_CHANGED || last.code == MR_E_DENIED, "%s", last.text);
+            struct s3_object *theirs = fault_s3_find(&s3, name);
+            ck_assert_msg(theirs != NULL, "deed %d has deleted what it did not make", (int)deed);
+            ck_assert_int_eq(theirs->data[0], 0);
+            ck_assert_uint_eq(s3.count[OP_DELETE], 0);
+            theirs->name[0] = '#';
+        }
+    }
+}
+END_TEST
+
+/* HEAD is refused once, and asked again as a GET of one byte: the object has more. */
+START_TEST(a_look_that_is_refused_once)
+{
+    static const struct bucket_step refused[] = {{OP_STAT, ANSWER_STATUS, 403, 0, NULL}};
+    for (enum deed deed = PUT_IT; deed <= PARTS; deed++) {
+        script(STEPS(refused));
+        perform(deed);
+        check_done(deed);
+        ck_assert_uint_eq(s3.count[OP_DELETE], 0);
+        fault_s3_find(&s3, deed == PUT_IT ? "put" : "up")->name[0] = '#';
+    }
+}
+END_TEST
+
 START_TEST(what_replaces_another_version)
 {
     struct s3_object *object = fault_s3_put(&s3, "up", "before", 6);
@@ -345,6 +383,8 @@ int main(void)
     tcase_add_loop_test(one, one_fault_is_repaired, 0, COUNT(operations) * COUNT(faults));
     tcase_add_test(one, the_same_with_checksums);
     tcase_add_test(one, somebody_else_was_first);
+    tcase_add_test(one, what_somebody_else_has_written_since_stays);
+    tcase_add_test(one, a_look_that_is_refused_once);
     tcase_add_test(one, what_replaces_another_version);
     tcase_add_test(one, what_replaces_a_version_that_is_gone);
     tcase_add_test(one, etags_that_say_nothing);
