@@ -263,6 +263,54 @@ def test_a_failed_save_is_raised_at_the_end_and_keeps_the_one_before(folder: str
         trainer(CheckpointIO(wait=False), every_step("gs://no-such-bucket/run", -1)).fit(Model(), loader())
 
 
+def test_what_is_saved_again_is_not_removed(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its removal waits for a save that takes long."""
+    io = CheckpointIO(wait=False)
+    for name in ("x", "sharded/a"):
+        io.save_checkpoint({"n": 1}, f"{folder}/{name}")
+    io.teardown()
+    io.save_checkpoint({"n": 2}, f"{folder}/y")
+    save, late = io._saves[f"{folder}/y"], True
+    monkeypatch.setattr(save, "done", lambda: not late)
+    for name in ("x", "sharded"):
+        io.remove_checkpoint(f"{folder}/{name}")
+    for name in ("x", "sharded/a"):
+        io.save_checkpoint({"n": 3}, f"{folder}/{name}")
+    late = False
+    io.teardown()
+    assert sorted(names(folder)) == ["sharded/a", "x", "y"]
+    assert io.load_checkpoint(f"{folder}/x") == {"n": 3}
+
+
+def test_step_and_weights_are_of_one_save(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank that dies before `.metadata` is replaced has replaced nothing else of the checkpoint."""
+    fsdp = pytest.importorskip("millrace.lightning._fsdp")
+    dcp = torch.distributed.checkpoint
+
+    def save(step: int) -> None:
+        writer = fsdp._Writer(f"{folder}/a", {"step": step})
+        dcp.save({"w": torch.full((3,), float(step))}, storage_writer=writer)
+
+    def loaded() -> tuple[float, int]:
+        state = {"w": torch.zeros(3)}
+        dcp.load(state, storage_reader=fsdp.StorageReader(f"{folder}/a"))
+        rest = CheckpointIO().load_checkpoint(fsdp.rest_of(f"{folder}/a"), weights_only=True)
+        return state["w"][0].item(), rest["step"]
+
+    def dies(self: Any, metadata: Any, results: Any) -> None:
+        raise InterruptedError
+
+    save(1)
+    with monkeypatch.context() as patch, pytest.raises(BaseException, match="InterruptedError"):
+        patch.setattr(fsdp.StorageWriter, "finish", dies)
+        save(2)
+    assert loaded() == (1.0, 1)
+    save(3)
+    assert loaded() == (3.0, 3)
+    # Of each save that is named or was not finished (it goes in a day): the shard and the rest.
+    assert sorted(name[:6] for name in names(f"{folder}/a")) == [".metad", *["__0_0-"] * 2, *["__0_1-"] * 2, "meta.p"]
+
+
 def killed(folder: str, step: int) -> list[str]:
     """What a run says until it gets SIGKILL in that step."""
     process = subprocess.Popen(

@@ -29,7 +29,7 @@ class CheckpointIO(_Base):  # type: ignore[misc]
     A save returns when the store has confirmed the whole object. With wait=False it returns once the checkpoint is in
     shared memory: the upload goes on, finishes even if this process dies, and a failure is raised by the next save or
     at the end of the run. A checkpoint that ModelCheckpoint wants removed is then kept until the saves before it are
-    confirmed, and stays if one of them failed.
+    confirmed, and stays if one of them failed, or if it is saved again before that.
     """
 
     def __init__(self, *, wait: bool = True) -> None:
@@ -47,6 +47,8 @@ class CheckpointIO(_Base):  # type: ignore[misc]
             raise TypeError("millrace's CheckpointIO takes no storage_options: the [checkpoint] configuration is it")
         place = location(path)
         self._settle(earlier=place)
+        # What was to be removed there, or a folder that it lies in, is what was there before.
+        self._removals = [(gone, saves) for gone, saves in self._removals if not f"{place}/".startswith(f"{gone}/")]
         file = local(place)
         if file is not None:
             file.parent.mkdir(parents=True, exist_ok=True)

@@ -10,12 +10,16 @@ from typing import Any
 import torch
 import torch.distributed
 import torch.distributed.checkpoint
+from torch.distributed.checkpoint.filesystem import _StorageInfo
+from torch.distributed.checkpoint.metadata import MetadataIndex
 from torch.distributed.checkpoint.optimizer import load_sharded_optimizer_state_dict
+from torch.distributed.checkpoint.storage import WriteResult
 from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType
 from torch.distributed.fsdp.api import ShardedOptimStateDictConfig, ShardedStateDictConfig
 
 from .. import checkpoint as store
 from ..dcp import StorageReader, StorageWriter
+from ..dcp._layout import data_name
 from ..dcp._stage import staged
 from ._checkpoint_io import CheckpointIO, remove
 from ._location import PathLike, join, location
@@ -25,6 +29,7 @@ _Base: Any = module("strategies").FSDPStrategy
 _dcp: Any = torch.distributed.checkpoint
 _states: Any = module("trainer.states")
 METADATA = "meta.pt"  # what is neither model nor optimizer, where Lightning's own strategy has it
+REST = MetadataIndex("millrace.rest")  # the same, as an object of the checkpoint that .metadata names
 if "state_dict_type" not in inspect.signature(_Base.__init__).parameters:
     raise ImportError(f"FSDPStrategy needs Lightning 2.1 or later, for sharded checkpoints; {PACKAGE} is older")
 
@@ -39,7 +44,11 @@ def _sharded(model: Any) -> Any:
 
 
 class _Writer(StorageWriter):
-    """Saves with the shards what is neither model nor optimizer: where that fails, all ranks hear of it."""
+    """Saves with the shards what is neither model nor optimizer: where that fails, all ranks hear of it.
+
+    It is an object like theirs, of a new name, so that .metadata alone decides which steps and which weights belong
+    together. A copy goes to where Lightning's own strategy looks for it.
+    """
 
     def __init__(self, place: str, rest: dict[str, Any]) -> None:
         super().__init__(place)
@@ -48,9 +57,22 @@ class _Writer(StorageWriter):
         self._rest = pickled.getbuffer()
 
     def finish(self, metadata: Any, results: Any) -> None:
-        with store.writer(join(self._current().base(), METADATA), sharers=1) as file:
+        save = self._current()
+        name = data_name(0, self._files_per_rank, save.number)  # behind those of rank 0
+        self._write(save.object(name))
+        stored = WriteResult(REST, len(self._rest), _StorageInfo(name, 0, len(self._rest)))
+        super().finish(metadata, [*results, [stored]])
+        self._write(save.object(METADATA))
+
+    def _write(self, uri: str) -> None:
+        with store.writer(uri, sharers=1) as file:
             file.write(self._rest)
-        super().finish(metadata, results)
+
+
+def rest_of(place: str) -> str:
+    """Where the checkpoint has what is neither model nor optimizer."""
+    stored = (StorageReader(place).read_metadata().storage_data or {}).get(REST)
+    return join(place, METADATA if stored is None else stored.relative_path)
 
 
 class FSDPStrategy(_Base):  # type: ignore[misc]
@@ -111,7 +133,7 @@ class FSDPStrategy(_Base):  # type: ignore[misc]
                     saved = load_sharded_optimizer_state_dict(state["model"], name, StorageReader(place))
                     mine = FullyShardedDataParallel.optim_state_dict_to_load(model, optimizer, saved[name])
                     optimizer.load_state_dict(mine)
-        return self._io.load_checkpoint(join(place, METADATA), weights_only=weights_only)
+        return self._io.load_checkpoint(rest_of(place), weights_only=weights_only)
 
     def remove_checkpoint(self, filepath: PathLike) -> None:
         if self._save is not None:
