@@ -26,6 +26,21 @@ static int temporary_name(const char *path, char out[PATH_MAX])
     return -1;
 }
 
+/* A file with a name of its own beside the path. 0, or -1 with mr_error. */
+static int open_named(struct mr_out_file *file)
+{
+    if (temporary_name(file->path, file->named) != 0)
+        return -1;
+    file->fd = open(file->named, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file->fd >= 0) {
+        (void)mr_leftover_lock(file->fd); /* nobody else knows it yet */
+        return 0;
+    }
+    file->named[0] = '\0';
+    mr_error_set_errno(errno, "%s", file->path);
+    return -1;
+}
+
 static int open_regular(struct mr_out_file *file)
 {
     char folder[PATH_MAX];
@@ -40,16 +55,7 @@ static int open_regular(struct mr_out_file *file)
         mr_error_set_errno(errno, "%s", file->path);
         return -1;
     }
-    if (temporary_name(file->path, file->named) != 0) /* a file system without O_TMPFILE, or no such folder */
-        return -1;
-    file->fd = open(file->named, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (file->fd >= 0) {
-        (void)mr_leftover_lock(file->fd); /* nobody else knows it yet */
-        return 0;
-    }
-    file->named[0] = '\0';
-    mr_error_set_errno(errno, "%s", file->path);
-    return -1;
+    return open_named(file); /* a file system without O_TMPFILE, or no such folder */
 }
 
 int mr_out_file_open(struct mr_out_file *file, const char *path, bool absent)
@@ -84,6 +90,46 @@ static void keep_mode(const struct mr_out_file *file)
         (void)fchmod(file->fd, st.st_mode & 0777);
 }
 
+/* All of one file into another. 0, or -1 with errno. */
+static int copy_all(int from, int to)
+{
+    enum { ONE = 1 << 20 };
+    char *bytes = malloc(ONE);
+    ssize_t n = bytes ? 1 : -1;
+    while (n > 0 && (n = read(from, bytes, ONE)) > 0) {
+        for (ssize_t at = 0, one = 0; at < n; at += one) {
+            one = write(to, bytes + at, (size_t)(n - at));
+            if (one < 0) {
+                n = -1;
+                break;
+            }
+        }
+    }
+    int errnum = errno;
+    free(bytes);
+    errno = errnum;
+    return n < 0 ? -1 : 0;
+}
+
+/* The file system gives no name to what was opened without one: its bytes go into a file that has one. 0, or -1 with
+ * errno. */
+static int copy_to_named(struct mr_out_file *file, const char *open_file)
+{
+    int unnamed = file->fd, from = open(open_file, O_RDONLY | O_CLOEXEC), rc = -1, errnum = errno;
+    file->fd = -1;
+    if (from >= 0) {
+        struct stat st;
+        rc = open_named(file) == 0 && fstat(unnamed, &st) == 0 ? copy_all(from, file->fd) : -1;
+        if (rc == 0)
+            rc = fchmod(file->fd, st.st_mode & 0777) == 0 ? fsync(file->fd) : -1;
+        errnum = errno;
+        close(from);
+    }
+    close(unnamed);
+    errno = errnum;
+    return rc;
+}
+
 /* 0, or -1 with errno. */
 static int give_name(struct mr_out_file *file)
 {
@@ -92,12 +138,16 @@ static int give_name(struct mr_out_file *file)
     if (file->named[0] == '\0') {
         if (linkat(AT_FDCWD, open_file, AT_FDCWD, file->path, AT_SYMLINK_FOLLOW) == 0)
             return 0;
-        if (errno != EEXIST || file->absent)
+        bool exists = errno == EEXIST;
+        if (exists && file->absent)
             return -1;
-        /* A link replaces nothing: it gets a name of its own first. */
-        if (temporary_name(file->path, file->named) != 0 ||
-            linkat(AT_FDCWD, open_file, AT_FDCWD, file->named, AT_SYMLINK_FOLLOW) != 0) {
-            file->named[0] = '\0';
+        if (exists) { /* a link replaces nothing: it gets a name of its own first */
+            if (temporary_name(file->path, file->named) != 0 ||
+                linkat(AT_FDCWD, open_file, AT_FDCWD, file->named, AT_SYMLINK_FOLLOW) != 0) {
+                file->named[0] = '\0';
+                return -1;
+            }
+        } else if ((errno != EPERM && errno != EOPNOTSUPP && errno != EXDEV) || copy_to_named(file, open_file) != 0) {
             return -1;
         }
     }
