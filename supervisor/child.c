@@ -23,6 +23,9 @@
 #define BACKOFF_FIRST_MS 50
 #define BACKOFF_LAST_MS  5000
 #define IDLE_STARTS_MAX  8
+#define LIVED_LONG_MS    10000 /* who has published something and lived so long is started again at once */
+#define DEATHS_FREE      4u    /* and so often in a row who has not */
+#define DEATHS_LAST_MS   400
 #define MESSAGES_AT_ONCE 64
 #define WORKER_SOCKET    3 /* descriptors that a worker inherits */
 #define WORKER_LIFE      4
@@ -330,6 +333,14 @@ static void fail(struct mr_child *child)
     child->at_rest = true;
 }
 
+static void wait_for_restart(struct mr_child *child, unsigned waits, unsigned most_ms)
+{
+    unsigned delay_ms = BACKOFF_FIRST_MS << (waits < 8 ? waits : 7);
+    child->state = MR_CHILD_WAITING;
+    child->restart_due = false;
+    mr_events_start(&child->supervisor->events, &child->restart, delay_ms < most_ms ? delay_ms : most_ms);
+}
+
 static void start_later(struct mr_child *child, bool counts)
 {
     child->backoff++;
@@ -345,12 +356,7 @@ static void start_later(struct mr_child *child, bool counts)
         fail(child);
         return;
     }
-    unsigned shift = child->backoff < 8 ? child->backoff - 1 : 7;
-    unsigned delay_ms = BACKOFF_FIRST_MS << shift;
-    child->state = MR_CHILD_WAITING;
-    child->restart_due = false;
-    mr_events_start(&child->supervisor->events, &child->restart,
-                    delay_ms < BACKOFF_LAST_MS ? delay_ms : BACKOFF_LAST_MS);
+    wait_for_restart(child, child->backoff - 1, BACKOFF_LAST_MS);
 }
 
 void mr_child_start(struct mr_child *child)
@@ -360,6 +366,7 @@ void mr_child_start(struct mr_child *child)
     child->fail_text[0] = '\0';
     child->fail_code = MR_OK;
     child->published = published(child);
+    child->started_ns = mr_clock_mono_ns();
     child->state = MR_CHILD_STARTING;
     if (start_process(child) != 0) {
         mr_log_error("%s worker %u: %s", child->role->name, child->slot, mr_error_text());
@@ -453,6 +460,17 @@ static void process_ready(struct mr_watch *watch, uint32_t epoll_events)
     log_end(child);
 }
 
+/* It has published something. At once, unless it dies again and again: what it published may be all that it can. */
+static void start_again(struct mr_child *child)
+{
+    bool lived_long = mr_clock_mono_ns() - child->started_ns >= LIVED_LONG_MS * MR_MILLISECOND_NS;
+    child->deaths = lived_long ? 0 : child->deaths + 1;
+    if (child->deaths <= DEATHS_FREE)
+        mr_child_start(child);
+    else
+        wait_for_restart(child, child->deaths - DEATHS_FREE - 1, DEATHS_LAST_MS);
+}
+
 static void settle_ended(struct mr_child *child)
 {
     bool fruitful = published(child) > child->published;
@@ -463,8 +481,10 @@ static void settle_ended(struct mr_child *child)
         child->at_rest = true;
     } else if (child->end.status == 2) {
         fail(child);
-    } else if ((child->draining && child->end.status == 0) || fruitful) {
+    } else if (child->draining && child->end.status == 0) {
         mr_child_start(child);
+    } else if (fruitful) {
+        start_again(child);
     } else {
         start_later(child, child->end.signal != SIGKILL);
     }

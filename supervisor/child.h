@@ -82,6 +82,8 @@ struct mr_child {
     uint64_t published;   /* sum of the role's counters at the start */
     unsigned idle_starts; /* starts in a row that published nothing, kills by SIGKILL left out */
     unsigned backoff;     /* starts in a row that published nothing */
+    int64_t started_ns;   /* of the last start */
+    unsigned deaths;      /* in a row, each soon after its start, of those that have published something */
     enum mr_code fail_code;
     char fail_text[MR_CHILD_TEXT];
     void *job;                 /* the role's */

@@ -162,6 +162,40 @@ def test_list_workers_that_never_finish_a_range_end_in_a_failure(
     assert one.stop() == 0
 
 
+READ_ON = """
+import millrace
+ds = millrace.IterableDataset("train")
+while True:
+    for batch in ds.batches(1):
+        pass
+"""
+
+
+def test_a_worker_that_dies_again_and_again_waits(serve: StartServe, config: Path) -> None:
+    """Although it publishes something each time: a data set that kills its workers shall not restart them for ever at
+    full speed."""
+    config.write_text(config.read_text() + "[fetch]\nworkers = 1\n")
+    one = serve(config)
+    one.wait_ready()
+    reader = subprocess.Popen([sys.executable, "-c", READ_ON], env=one.environment)
+    struck_at = 0
+
+    def waits() -> bool:
+        nonlocal struck_at
+        (worker,) = (w for w in one.stat()["workers"] if w["role"] == "fetch")
+        published = worker["counters"].get("fetched_objects", 0)
+        if worker["state"] == "running" and published > struck_at and strike(worker["pid"]):
+            struck_at = published
+        return bool(worker["state"] == "waiting")
+
+    try:
+        wait_for(waits, "it is always started at once")
+    finally:
+        reader.kill()
+        reader.wait()
+    assert one.stop() == 0
+
+
 # ---- memory ----
 
 
