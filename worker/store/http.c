@@ -271,7 +271,7 @@ static struct mr_http_call *take_call(struct mr_http *http)
 static int set_lines(struct mr_http_call *call, const struct mr_http_request *request)
 {
     size_t needed = 0;
-    struct curl_slist *shared = request->plain ? call->http->plain : call->http->headers;
+    struct curl_slist *shared = call->http->lines[request->plain][request->identity];
     for (unsigned i = 0; i < request->header_count; i++)
         needed += strlen(request->headers[i]) + 1;
     if (needed > call->lines_size) {
@@ -603,9 +603,10 @@ static bool is_ours(const char *line, size_t length)
 
 static int set_headers(struct mr_http *http, const struct mr_http_options *options)
 {
-    static const char *const always[] = {"Accept-Encoding: gzip", "Expect:"};
-    for (unsigned i = 0; i < 2; i++) {
-        if (add_header(&http->plain, always[i]) || add_header(&http->headers, always[i]))
+    for (unsigned i = 0; i < 4; i++) {
+        struct curl_slist **lines = &http->lines[i / 2][i % 2];
+        if (add_header(lines, i % 2 ? "Accept-Encoding: identity" : "Accept-Encoding: gzip") ||
+            add_header(lines, "Expect:"))
             return -1;
     }
     for (unsigned i = 0; i < options->header_count; i++) {
@@ -620,7 +621,7 @@ static int set_headers(struct mr_http *http, const struct mr_http_options *optio
                          (int)(colon - line), line);
             return -1;
         }
-        if (add_header(&http->headers, line))
+        if (add_header(&http->lines[false][false], line) || add_header(&http->lines[false][true], line))
             return -1;
     }
     return 0;
@@ -681,8 +682,8 @@ void mr_http_destroy(struct mr_http *http)
     }
     if (http->multi)
         curl_multi_cleanup(http->multi); /* closes the connections, through close_socket */
-    curl_slist_free_all(http->headers);
-    curl_slist_free_all(http->plain);
+    for (unsigned i = 0; i < 4; i++)
+        curl_slist_free_all(http->lines[i / 2][i % 2]);
     if (http->epoll_fd >= 0)
         close(http->epoll_fd);
     free(http->fds);

@@ -58,8 +58,9 @@ struct mr_http_request {
     /* Not sent a second time. By itself libcurl does that where a reused connection ends without an answer, which a
      * server that has done the work may have caused. */
     bool once;
-    bool plain;  /* without options.headers: they are for the store, and may be secret */
-    bool direct; /* past any proxy: a server of this machine or its network */
+    bool plain;    /* without options.headers: they are for the store, and may be secret */
+    bool identity; /* Accept-Encoding: identity, in place of gzip */
+    bool direct;   /* past any proxy: a server of this machine or its network */
 
     /*
      * The body of a 2xx answer, as it arrives, inside mr_http_step. Must not block, start or cancel anything.

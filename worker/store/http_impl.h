@@ -44,7 +44,7 @@ struct mr_http_call {
     bool once;
     char *lines; /* the request's own header lines, one after the other */
     size_t lines_size;
-    struct curl_slist nodes[MR_HTTP_MAX_HEADERS]; /* point into lines; the last one leads to http->headers or ->plain */
+    struct curl_slist nodes[MR_HTTP_MAX_HEADERS]; /* point into lines; the last one leads to one of http->lines */
     enum mr_code sink_code;
     char sink_text[512];
     char curl_text[CURL_ERROR_SIZE];
@@ -52,8 +52,7 @@ struct mr_http_call {
 
 struct mr_http {
     CURLM *multi;
-    struct curl_slist *headers; /* of every request that is not plain */
-    struct curl_slist *plain;   /* of those */
+    struct curl_slist *lines[2][2]; /* of every request: [plain][identity] */
     unsigned connect_timeout_ms, buffer_bytes;
     char *proxy, *ca_bundle;
     struct mr_http_call *active, *pool;

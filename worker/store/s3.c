@@ -17,6 +17,10 @@
 #define WRITE_PATIENCE 3 /* times the stall timeout: a server thinks longer about a write than about a read */
 #define EMPTY_PAYLOAD  "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 #define CUSTOMER_KEY   32 /* bytes of an SSE-C key */
+#define COMPRESSED                                                                                                 \
+    "it came compressed (Content-Encoding: gzip), although Accept-Encoding: identity was sent: what lies between " \
+    "here "                                                                                                        \
+    "and the store compresses answers; turn that off there"
 #define ACCESS_ADVICE                                                                                               \
     "; the caller lacks permission: check the credentials, and that they have s3:GetObject and s3:ListBucket here " \
     "(without the second, S3 says this of an object that does not exist too)"
@@ -220,8 +224,12 @@ static const char *advice_of_status(int status)
 /* <Code> of an error answer, and its message. */
 static void read_error(const struct mr_http_result *http, char *word, size_t word_size, char *text, size_t text_size)
 {
-    struct mr_xml *xml = http->body_length ? mr_xml_parse(http->body, http->body_length) : NULL;
     word[0] = text[0] = 0;
+    if (http->headers.gzip && http->body_length) {
+        snprintf(text, text_size, COMPRESSED);
+        return;
+    }
+    struct mr_xml *xml = http->body_length ? mr_xml_parse(http->body, http->body_length) : NULL;
     if (xml && strcmp(mr_xml_root(xml), "Error") == 0) {
         snprintf(word, word_size, "%s", mr_xml_text(xml, "Code"));
         snprintf(text, text_size, "%s: %s", word, mr_xml_text(xml, "Message"));
@@ -295,9 +303,11 @@ struct mr_xml *mr_s3_xml(struct s3_call *call, struct s3_answer *answer, const c
     size_t length = http->body_length;
     for (; length > 0 && strchr(" \t\r\n", *at); at++) /* it kept the connection alive; no XML begins so */
         length--;
-    struct mr_xml *xml = mr_xml_parse(at, length);
+    struct mr_xml *xml = http->headers.gzip ? NULL : mr_xml_parse(at, length);
     if (xml && strcmp(mr_xml_root(xml), root) == 0)
         return xml;
+    if (http->headers.gzip)
+        mr_error_set(MR_E_PROTOCOL, COMPRESSED);
     if (xml && strcmp(mr_xml_root(xml), "Error") == 0) { /* in a 200 */
         const char *word = mr_xml_text(xml, "Code");
         enum mr_code code = mr_s3_code(call, 200, word);
@@ -580,6 +590,7 @@ int mr_s3_send(struct s3_call *call, struct mr_http_request *request, s3_answere
         request->stall_timeout_ms *= WRITE_PATIENCE;
     }
     request->arg = call;
+    request->identity = true; /* asked for gzip, MinIO and many proxies compress listings and errors */
     call->request = *request;
     call->answered = answered;
     call->waiter.ready = on_keys;

@@ -345,6 +345,35 @@ static bool answer_canned(void *arg, struct fault_conn *conn, const struct fault
     return true;
 }
 
+/* MinIO and many a proxy compress what has 1,000 bytes and more, if they are asked for that, and some though not. */
+static bool answer_compressed(void *arg, struct fault_conn *conn, const struct fault_request *request)
+{
+    (void)arg;
+    ck_assert_ptr_nonnull(strstr(request->head, "Accept-Encoding: identity\r\n"));
+    ck_assert_ptr_null(strstr(request->head, "gzip"));
+    fault_answer(conn, strstr(request->target, "list-type") ? 200 : 503, "Content-Encoding: gzip\r\n", "\x1f\x8b\x08",
+                 3);
+    return true;
+}
+
+START_TEST(a_compressed_answer_is_named)
+{
+    struct fault_server *other = fault_server_start(answer_compressed, NULL);
+    struct mr_store_list_request request = {.prefix = ""};
+    scene_open(
+        (struct mr_store_options){.scheme = MR_SCHEME_S3, .bucket = "bucket", .endpoint = fault_server_host(other)},
+        100);
+    wait_for(mr_transfer_list(engine, store, &request, on_page, NULL));
+    check_code(MR_E_PROTOCOL, "it came compressed");
+    struct mr_store_name name = {"x", 1, 0, NULL};
+    unsigned one = 1;
+    wait_for(mr_transfer_delete_batch(engine, store, &name, 1, on_batch, &one));
+    ck_assert_ptr_nonnull(strstr(last.first_text, "it came compressed"));
+    scene_close();
+    fault_server_stop(other);
+}
+END_TEST
+
 static const struct {
     const char *body, *text;
 } pages[] = {
@@ -556,6 +585,7 @@ int main(void)
     tcase_add_loop_test(one, refusals_have_names, 0, COUNT(refusals));
     tcase_add_test(one, ranges_of_names);
     tcase_add_loop_test(one, answers_that_are_no_listing, 0, COUNT(pages));
+    tcase_add_test(one, a_compressed_answer_is_named);
     tcase_add_test(one, a_list_that_is_not_encoded);
     tcase_add_loop_test(one, addresses, 0, COUNT(places));
     tcase_add_test(one, aws_by_region);
