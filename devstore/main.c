@@ -109,6 +109,7 @@ static int serve(const struct mr_options *options, struct mr_buckets *buckets, c
         .threads = options->threads,
         .log_fd = -1,
         .api = &api,
+        .compress = options->compress,
         .download_rate = options->download_mibps * MIB,
         .download_total = options->download_total_mibps * MIB,
         .upload_rate = options->upload_mibps * MIB,

@@ -64,6 +64,8 @@ static const char help[] =
     "                          0 is no limit. --bandwidth-mibps is the same\n"
     "  --upload-mibps X[/Y]    the same for the bytes of uploads\n"
     "  --page-size N           the most entries in a page of a listing, default 5000\n"
+    "  --compress              compresses answers of 1,000 bytes and more for who accepts gzip, but no objects, as\n"
+    "                          MinIO and many proxies do\n"
     "  --deny PERMISSION       testIamPermissions does not grant it, and what needs it answers 403\n"
     "                          (storage.objects.list, .get, .create, .delete, .update; storage.buckets.get;\n"
     "                          storage.multipartUploads.create, .abort, .list, .listParts). May be repeated\n"
@@ -109,6 +111,7 @@ enum {
     OPT_DOWNLOAD,
     OPT_UPLOAD,
     OPT_PAGE_SIZE,
+    OPT_COMPRESS,
     OPT_STORAGE_CLASS,
     OPT_LOCATION,
     OPT_SOFT_DELETE,
@@ -144,6 +147,7 @@ static const struct option long_options[] = {
     {"download-mibps", required_argument, NULL, OPT_DOWNLOAD},
     {"upload-mibps", required_argument, NULL, OPT_UPLOAD},
     {"page-size", required_argument, NULL, OPT_PAGE_SIZE},
+    {"compress", no_argument, NULL, OPT_COMPRESS},
     {"storage-class", required_argument, NULL, OPT_STORAGE_CLASS},
     {"location", required_argument, NULL, OPT_LOCATION},
     {"soft-delete-s", required_argument, NULL, OPT_SOFT_DELETE},
@@ -376,6 +380,9 @@ static int take(struct mr_options *options, int option, const char *value)
         return parse_count("--page-size", value, 1000000, &options->page_max);
     case OPT_MIN_PART:
         return mr_parse_size(value, &options->min_part) < 0 ? usage("--min-part-bytes", value, "a size") : 0;
+    case OPT_COMPRESS:
+        options->compress = true;
+        return 0;
     case OPT_NO_MD5:
         options->md5 = false;
         return 0;

@@ -20,6 +20,7 @@ struct mr_options {
     const char *root, *port_file, *log_file;
     bool memory, exit_with_parent, md5;
     double latency_ms[MR_OP_COUNT];
+    bool compress;
     double download_mibps, download_total_mibps, upload_mibps, upload_total_mibps; /* 0: no limit */
     unsigned page_max, threads;
     uint64_t seed, min_part;

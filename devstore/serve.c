@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "devstore/api.h"
+#include "devstore/compress.h"
 #include "devstore/counts.h"
 #include "devstore/faults.h"
 #include "devstore/pace.h"
@@ -298,6 +299,9 @@ static enum MHD_Result send_reply(struct call *call)
     struct mr_reply *reply = &call->reply;
     const struct mr_fault *fault = call->fault && mr_fault_in_body(call->fault) ? call->fault : NULL;
     bool limited = serve->options.download_rate > 0 || serve->options.download_total > 0;
+    const char *accepted = serve->options.compress ? mr_request_header(&call->request, "Accept-Encoding") : NULL;
+    if (accepted && strstr(accepted, "gzip"))
+        mr_compress(reply);
     if (!reply->object)
         reply->length = reply->body.length;
     if (fault && fault->kind == MR_FAULT_RESET && reply->length == 0) { /* an answer without a body is lost whole */

@@ -14,6 +14,7 @@ struct mr_serve_options {
     unsigned threads;
     int64_t latency_ns[MR_OP_COUNT]; /* before each reply's first byte */
     /* Bytes/s of each connection, and of all together; 0: no limit. Uploads are the requests of mr_op_uploads. */
+    bool compress; /* answers, for who accepts gzip */
     double upload_rate, upload_total, download_rate, download_total;
     int log_fd;               /* a line for each request; -1: none. Not taken over */
     const struct mr_api *api; /* outlives the server */

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import StartDevstore
 from tests.store.conftest import Run
 from tests.store.s3_servers import S3, start_versitygw
 
@@ -138,6 +141,31 @@ def test_settings_from_the_file(
     toml.write_text('[s3]\nregion = "Europe"\n')
     wrong = millrace("cat", "-c", toml, f"s3://{bucket}/x")
     assert wrong.returncode == 2 and b'"Europe" is no region of S3' in wrong.stderr
+
+
+def test_a_store_that_compresses_its_answers(
+    devstore: StartDevstore, millrace: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As MinIO does from 1,000 bytes on, for who says that it takes gzip."""
+    server = devstore("--memory", "--api", "s3", "--compress")
+    plain = urllib.request.Request(f"{server.url}/bucket", method="PUT")
+    urllib.request.urlopen(plain).close()
+    for name, value in {"AWS_ENDPOINT_URL_S3": server.url, "AWS_ACCESS_KEY_ID": "id"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    (tmp_path / "here" / "big").write_bytes(BIG)
+    names = [f"s3://bucket/a/{i:02}" for i in range(20)]
+    for name in names:
+        ok(millrace("cp", "-", name, stdin=b"data"))
+    ok(millrace("cp", "big", "s3://bucket/b"))
+    asked = urllib.request.Request(f"{server.url}/bucket?list-type=2", headers={"Accept-Encoding": "gzip"})
+    with urllib.request.urlopen(asked) as answer:
+        assert answer.headers["Content-Encoding"] == "gzip" and b"a/19" in gzip.decompress(answer.read())
+    assert ok(millrace("ls", "-r", "s3://bucket/a/")).decode().split() == names
+    assert ok(millrace("cat", "s3://bucket/b")) == BIG
+    assert millrace("cat", f"s3://bucket/{'x' * 1000}").returncode == 1
+    ok(millrace("rm", "-r", "s3://bucket/a/"))
+    assert ok(millrace("ls", "-r", "s3://bucket/")) == b"s3://bucket/b\n"
 
 
 # ---- what versitygw checks and moto does not ----
