@@ -9,6 +9,7 @@ import dataclasses
 import gc
 import io
 import os
+import pathlib
 import pickle
 import random
 import subprocess
@@ -605,6 +606,52 @@ def test_a_metadata_names_nothing_else(module: str, name: str) -> None:
     data = b"\x80\x04" + b"".join(b"\x8c" + bytes([len(one)]) + one.encode() for one in (module, name)) + b"\x93."
     with pytest.raises(ValueError, match=f"{module}.{name}"):
         unpickled(data)
+
+
+def changing(module: str, name: str, attribute: str) -> bytes:
+    """A pickle that gives the class another attribute: BUILD with state for slots."""
+
+    def word(text: str) -> bytes:
+        return b"\x8c" + bytes([len(text)]) + text.encode()
+
+    class_ = word(module) + word(name) + b"\x93"
+    return b"\x80\x04" + class_ + b"N}" + word(attribute) + word("torch") + word("Size") + b"\x93s\x86b."
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "attribute"),
+    [
+        ("pathlib", "PosixPath", "__str__"),
+        ("torch.distributed.checkpoint.metadata", "Metadata", "__init__"),
+        ("torch.distributed.checkpoint.filesystem", "_StorageInfo", "relative_path"),
+        ("torch.serialization", "_get_layout", "__wrapped__"),
+        ("collections", "OrderedDict", "get"),
+    ],
+)
+def test_a_metadata_changes_no_class(module: str, name: str, attribute: str) -> None:
+    path = str(pathlib.PurePosixPath("a"))
+    with pytest.raises(ValueError, match="and not an instance of it: it is not loaded"):
+        unpickled(changing(module, name, attribute))
+    assert str(pathlib.PurePosixPath("a")) == path and not hasattr(torch.serialization._get_layout, "__wrapped__")
+
+
+@pytest.mark.parametrize("rows", [(0, 100), (5, 6), (11, 0)])
+def test_a_chunk_that_is_larger_than_its_object(tmp_path: Path, rows: tuple[int, int]) -> None:
+    """What follows it in the object is another tensor's."""
+    place = str(tmp_path / "saved")
+    save({"a": torch.ones(10, 3), "b": torch.full((200, 3), 7.0)}, place)
+    uri = f"{place}/.metadata"
+    with checkpoint.reader(uri) as stream:
+        metadata = pickle.loads(stream.read())
+    offset, length = rows
+    stored = metadata.state_dict_metadata["a"]
+    stored.size = torch.Size([offset + length, 3])
+    stored.chunks[0] = dcp.metadata.ChunkStorageMetadata(torch.Size([0, 0]), stored.size)
+    with checkpoint.writer(uri) as stream:
+        stream.write(pickle.dumps(metadata))
+    with pytest.raises(dcp.api.CheckpointException) as raised:
+        load({"a": torch.zeros(offset + length, 3)}, place)
+    assert ".metadata names a chunk of" in message(raised.value) and "(10, 3)" in message(raised.value)
 
 
 @newer_torch

@@ -160,6 +160,7 @@ class _Item:
         """The rows that are wanted, straight into the target if they can be."""
         target = planner.resolve_tensor(item).detach()
         _check(item, target, item.lengths)
+        _check_region(item, stored.size)
         part, exact = stored.rows(item.storage_offsets, item.lengths)
         if exact and can_fill(target, part):
             self._fill(target.data_ptr(), part, head)
@@ -223,6 +224,17 @@ class _Item:
             if not count:
                 raise ValueError("the object is shorter than its checkpoint records")
             target = target[count:]
+
+
+def _check_region(item: ReadItem, size: torch.Size) -> None:
+    """What follows the tensor in the object belongs to another one."""
+    region = list(zip(item.storage_offsets, item.lengths))
+    if len(region) != len(size) or any(o < 0 or n < 0 or o + n > there for (o, n), there in zip(region, size)):
+        raise ValueError(
+            f"{item.storage_index.fqn}: .metadata names a chunk of {tuple(item.lengths)} at "
+            f"{tuple(item.storage_offsets)} of a tensor that is {tuple(size)} in its object: one of the two is "
+            "damaged, or of another save"
+        )
 
 
 def _check(item: ReadItem, target: torch.Tensor, size: torch.Size) -> None:
