@@ -13,7 +13,7 @@ import lightning.pytorch as pl
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
-from google.api_core.exceptions import NotFound
+from google.api_core.exceptions import Forbidden, NotFound
 from google.cloud import storage
 
 from millrace import _supervisor, checkpoint
@@ -294,3 +294,25 @@ def test_arguments_of_torchs_writer(emulator: Server) -> None:
             GCSDistributedWriter(base, "p", **more)
     with pytest.raises(ValueError, match="GCSDistributedReader has no _extension_registry"):
         GCSDistributedReader(base, "p", _extension_registry=object())
+
+
+@pytest.mark.parametrize("method", ["save_checkpoint", "load_checkpoint", "remove_checkpoint"])
+@pytest.mark.parametrize("kind", [FileNotFoundError, PermissionError])
+def test_the_fsdp_strategy_raises_google_s_errors(
+    method: str, kind: type[OSError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strategies = pytest.importorskip("millrace.dataflux.lightning.strategies")
+
+    def fails(*_: Any) -> None:
+        raise kind("gs://bucket/a")
+
+    monkeypatch.setattr(strategies.FSDPStrategy, method, fails)
+    strategy = object.__new__(strategies.DatafluxFSDPStrategy)
+    monkeypatch.setattr(strategies.DatafluxFSDPStrategy, "broadcast", lambda self, value: value)
+    arguments: list[Any] = [{}] if method == "save_checkpoint" else []
+    google_s = (
+        google.api_core.exceptions.NotFound if kind is FileNotFoundError else google.api_core.exceptions.Forbidden
+    )
+    with pytest.raises(google_s) as raised:
+        getattr(strategy, method)(*arguments, "gs://bucket/a")
+    assert isinstance(raised.value, kind)

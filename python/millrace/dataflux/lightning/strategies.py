@@ -33,11 +33,13 @@ class DatafluxFSDPStrategy(_storage.ClientHolder, FSDPStrategy):
         self.checkpoint_io = DatafluxLightningCheckpoint(project_name, storage_client)
 
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: PathLike, storage_options: Any = None) -> None:
-        super().save_checkpoint(checkpoint, uri(self.broadcast(filepath)), storage_options)
+        with _google.errors():
+            super().save_checkpoint(checkpoint, uri(self.broadcast(filepath)), storage_options)
 
     def load_checkpoint(self, checkpoint_path: PathLike, weights_only: bool | None = None) -> dict[str, Any]:
         with _google.errors():
             return super().load_checkpoint(uri(self.broadcast(checkpoint_path)), weights_only)
 
     def remove_checkpoint(self, filepath: PathLike) -> None:
-        super().remove_checkpoint(uri(filepath))
+        with _google.errors():
+            super().remove_checkpoint(uri(filepath))
