@@ -310,9 +310,7 @@ def test_the_fsdp_strategy_raises_google_s_errors(
     strategy = object.__new__(strategies.DatafluxFSDPStrategy)
     monkeypatch.setattr(strategies.DatafluxFSDPStrategy, "broadcast", lambda self, value: value)
     arguments: list[Any] = [{}] if method == "save_checkpoint" else []
-    google_s = (
-        google.api_core.exceptions.NotFound if kind is FileNotFoundError else google.api_core.exceptions.Forbidden
-    )
+    google_s = NotFound if kind is FileNotFoundError else Forbidden
     with pytest.raises(google_s) as raised:
         getattr(strategy, method)(*arguments, "gs://bucket/a")
     assert isinstance(raised.value, kind)
