@@ -59,6 +59,7 @@ chaos:
 kills:
 	@scripts/setup test
 	@scripts/build
+	@[ "$(STORE)" != versitygw ] || scripts/test-servers >/dev/null
 	@.venv/bin/python -m tests.e2e.checkpoint_kills $(or $(KILLS),3000) $(or $(SEED),$(shell date +%N)) $(STORE)
 
 fuzz:

@@ -3,13 +3,14 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -161,8 +162,15 @@ static bool is_orphaned(int probe)
 {
     struct ucred who;
     socklen_t size = sizeof who;
-    return getsockopt(probe, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 && who.pid > 0 && kill(who.pid, 0) != 0 &&
-           errno == ESRCH;
+    if (getsockopt(probe, SOL_SOCKET, SO_PEERCRED, &who, &size) != 0 || who.pid <= 0)
+        return false;
+    int fd = (int)syscall(SYS_pidfd_open, who.pid, 0);
+    if (fd < 0)
+        return errno == ESRCH;
+    struct pollfd end = {.fd = fd, .events = POLLIN}; /* readable also where nobody has reaped it yet */
+    bool gone = poll(&end, 1, 0) == 1;
+    close(fd);
+    return gone;
 }
 
 /* A socket that nobody listens on was left by one that was killed. */

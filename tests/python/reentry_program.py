@@ -260,6 +260,14 @@ class Wait:
     begin: Callable[[Scene, Any], Any]
     is_right: Callable[[Scene, Any, Any], bool]
     handlers: bool = False  # signal handlers run in the middle of it
+    prepare: Callable[[Any], None] = lambda target: None  # while nobody is stopped yet
+
+
+def _serve_a_part(writer: Any) -> None:
+    """A write worker has the writer from here on: its seal waits for nobody."""
+    writer.write(bytes(writer.memory[1]))
+    while not writer.stored():
+        time.sleep(0.001)
 
 
 def _begin_next(scene: Scene, lane: Any) -> Any:
@@ -313,7 +321,14 @@ WAITS = [
     ),
     Wait("RangeReader", "read_into", "fetch", _read_into, lambda s, o, got: got == s.large[FAR : FAR + BLOCK], True),
     Wait("Writer", "write", "write", lambda s, o: o.write(BYTES), _is_saved, handlers=True),
-    Wait("Writer", "outcome", "write", lambda s, o: (o.seal(), o.outcome(30_000))[1], lambda s, o, got: got[0] is True),
+    Wait(
+        "Writer",
+        "outcome",
+        "write",
+        lambda s, o: (o.seal(), o.outcome(30_000))[1],
+        lambda s, o, got: got[0] is True,
+        prepare=_serve_a_part,
+    ),
     Wait("Writer", "close", "serve", lambda s, o: o.close(), lambda s, o, got: o.memory == (0, 0)),
     Wait("Lane", "close", "serve", lambda s, o: o.close(), lambda s, o, got: got is None),
     Wait("RangeReader", "close", "serve", lambda s, o: o.close(), lambda s, o, got: got is None),
@@ -498,6 +513,7 @@ def run(wait: Wait, entry: str, arguments: tuple[str, Path, str, Path], supervis
     case = Case(scene, wait, entry)
     target = scene.own[wait.kind]
     signal.signal(signal.SIGUSR1, case.handler)
+    wait.prepare(target)
     pids = [supervisor] if wait.stopped == "serve" else workers(supervisor, wait.stopped)
     assert pids
     for pid in pids:

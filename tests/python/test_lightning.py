@@ -293,8 +293,9 @@ def test_step_and_weights_are_of_one_save(folder: str, monkeypatch: pytest.Monke
 
     def loaded() -> tuple[float, int]:
         state = {"w": torch.zeros(3)}
-        dcp.load(state, storage_reader=fsdp.StorageReader(f"{folder}/a"))
-        rest = CheckpointIO().load_checkpoint(fsdp.rest_of(f"{folder}/a"), weights_only=True)
+        reader = fsdp.StorageReader(f"{folder}/a")
+        dcp.load(state, storage_reader=reader)
+        rest = CheckpointIO().load_checkpoint(fsdp.rest_of(f"{folder}/a", reader), weights_only=True)
         return state["w"][0].item(), rest["step"]
 
     def dies(self: Any, metadata: Any, results: Any) -> None:

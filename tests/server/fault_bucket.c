@@ -155,7 +155,7 @@ static void make(struct fault_bucket *bucket, const struct bucket_step *step, st
     put_object(reply, object);
     if (step->fault == DONE_TWICE)
         fault_bucket_put(bucket, name, "other", 5);
-    if (step->fault == REPLACED) {
+    if (step->fault == REPLACED && size < SIZE_MAX) {
         char *other = calloc(1, size + 1);
         if (!other)
             abort();

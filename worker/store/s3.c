@@ -520,7 +520,7 @@ static void on_keys(struct mr_auth_waiter *waiter, enum mr_code code, const char
     struct s3_call *call = MR_CONTAINER_OF(waiter, s3_call, waiter);
     struct mr_aws_keys keys;
     if (code != MR_OK) {
-        char words[600];
+        char words[700];
         snprintf(words, sizeof words, "%s%s%s", call->refusal, call->refusal[0] ? ": " : "", text);
         fail(call, code, words);
     } else if (!mr_aws_credentials_get(mr_s3_store(call)->credentials, &keys)) { /* they ended at once */
@@ -589,6 +589,7 @@ int mr_s3_send(struct s3_call *call, struct mr_http_request *request, s3_answere
         request->once = true; /* repeats are a transfer's to decide on */
         request->stall_timeout_ms *= WRITE_PATIENCE;
     }
+    call->refusal[0] = 0;
     request->arg = call;
     request->identity = true; /* asked for gzip, MinIO and many proxies compress listings and errors */
     call->request = *request;

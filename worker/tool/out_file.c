@@ -120,8 +120,10 @@ static int copy_to_named(struct mr_out_file *file, const char *open_file)
     if (from >= 0) {
         struct stat st;
         rc = open_named(file) == 0 && fstat(unnamed, &st) == 0 ? copy_all(from, file->fd) : -1;
-        if (rc == 0)
-            rc = fchmod(file->fd, st.st_mode & 0777) == 0 ? fsync(file->fd) : -1;
+        if (rc == 0) {
+            (void)fchmod(file->fd, st.st_mode & 0777); /* such a file system may have no modes either */
+            rc = fsync(file->fd);
+        }
         errnum = errno;
         close(from);
     }
@@ -141,14 +143,13 @@ static int give_name(struct mr_out_file *file)
         bool exists = errno == EEXIST;
         if (exists && file->absent)
             return -1;
-        if (exists) { /* a link replaces nothing: it gets a name of its own first */
-            if (temporary_name(file->path, file->named) != 0 ||
-                linkat(AT_FDCWD, open_file, AT_FDCWD, file->named, AT_SYMLINK_FOLLOW) != 0) {
-                file->named[0] = '\0';
-                return -1;
-            }
-        } else if ((errno != EPERM && errno != EOPNOTSUPP && errno != EXDEV) || copy_to_named(file, open_file) != 0) {
+        /* A link replaces nothing: it gets a name of its own first. */
+        if (exists && temporary_name(file->path, file->named) != 0)
             return -1;
+        if (!exists || linkat(AT_FDCWD, open_file, AT_FDCWD, file->named, AT_SYMLINK_FOLLOW) != 0) {
+            file->named[0] = '\0';
+            if ((errno != EPERM && errno != EOPNOTSUPP && errno != EXDEV) || copy_to_named(file, open_file) != 0)
+                return -1;
         }
     }
     int rc = file->absent ? mr_durable_name_new(file->named, file->path) : rename(file->named, file->path);

@@ -121,9 +121,10 @@ class Writer(_File):
     def close(self, wait: bool = True) -> Saved | Save:
         """Ends the object. With wait=True, returns once the store has confirmed the checksum of the whole, or raises.
 
-        With wait=False it returns as soon as all bytes are in shared memory, with a Save: a future whose upload is
-        finished even if this process dies. Its failure is raised by the future, or else by the next writer(). May be
-        called again: close(wait=False) and later close() waits. KeyboardInterrupt in the wait leaves the save promised.
+        With wait=False it returns as soon as all bytes are in shared memory and a write worker knows of them, with a
+        Save: a future whose upload is finished even if this process dies. Its failure is raised by the future, or else
+        by the next writer(). May be called again: close(wait=False) and later close() waits. KeyboardInterrupt in the
+        wait leaves the save promised.
         """
         if self._failed is not None:
             raise self._failed

@@ -69,9 +69,9 @@ class _Writer(StorageWriter):
             file.write(self._rest)
 
 
-def rest_of(place: str) -> str:
-    """Where the checkpoint has what is neither model nor optimizer."""
-    stored = (StorageReader(place).read_metadata().storage_data or {}).get(REST)
+def rest_of(place: str, loaded: StorageReader) -> str:
+    """Where the checkpoint that was loaded has what is neither model nor optimizer."""
+    stored = loaded._infos.get(REST)
     return join(place, METADATA if stored is None else stored.relative_path)
 
 
@@ -125,7 +125,8 @@ class FSDPStrategy(_Base):  # type: ignore[misc]
         model, trainer = self.model, self.lightning_module.trainer
         with _sharded(model):
             state = {"model": model.state_dict()}
-            _dcp.load(state, storage_reader=StorageReader(place))
+            reader = StorageReader(place)
+            _dcp.load(state, storage_reader=reader)
             model.load_state_dict(state["model"], strict=getattr(self.lightning_module, "strict_loading", True))
             if trainer.state.fn == _states.TrainerFn.FITTING:
                 for number, optimizer in enumerate(self.optimizers):
@@ -133,7 +134,7 @@ class FSDPStrategy(_Base):  # type: ignore[misc]
                     saved = load_sharded_optimizer_state_dict(state["model"], name, StorageReader(place))
                     mine = FullyShardedDataParallel.optim_state_dict_to_load(model, optimizer, saved[name])
                     optimizer.load_state_dict(mine)
-        return self._io.load_checkpoint(rest_of(place), weights_only=weights_only)
+        return self._io.load_checkpoint(rest_of(place, reader), weights_only=weights_only)
 
     def remove_checkpoint(self, filepath: PathLike) -> None:
         if self._save is not None:

@@ -24,7 +24,7 @@ int __wrap_linkat(int from_folder, const char *from, int to_folder, const char *
 {
     if (link_errno == 0)
         return __real_linkat(from_folder, from, to_folder, to, flags);
-    errno = link_errno;
+    errno = access(to, F_OK) == 0 ? EEXIST : link_errno; /* as the kernel does: the name is looked up first */
     return -1;
 }
 
