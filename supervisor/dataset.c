@@ -154,14 +154,17 @@ static int by_bytes(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Of sorted URIs those that lie under another one go: everything under it is in the list already. */
-static int drop_covered(struct mr_strings *uris, enum mr_scheme scheme)
+/*
+ * Of sorted URIs those that lie under another one go: everything under it is in the list already. Under the name of one
+ * object, as those of shards are, lies that object alone.
+ */
+static int drop_covered(struct mr_strings *uris, enum mr_scheme scheme, bool names)
 {
     size_t kept = 1;
     for (size_t i = 1; i < uris->count; i++) {
         const char *last = uris->items[kept - 1];
         size_t length = strlen(last);
-        if (strncmp(last, uris->items[i], length) != 0) {
+        if (strncmp(last, uris->items[i], length) != 0 || (names && uris->items[i][length] != '\0')) {
             char *item = uris->items[i];
             uris->items[i] = NULL;
             uris->items[kept++] = item;
@@ -183,7 +186,7 @@ static int drop_covered(struct mr_strings *uris, enum mr_scheme scheme)
 }
 
 /* Sorted copies in one spelling, without those that lie under another; all of one bucket. */
-static int normalise(struct mr_strings *uris, const char *const *given, size_t count)
+static int normalise(struct mr_strings *uris, const char *const *given, size_t count, enum mr_format format)
 {
     enum mr_scheme scheme = MR_SCHEME_FILE;
     char *bucket = NULL;
@@ -217,7 +220,7 @@ static int normalise(struct mr_strings *uris, const char *const *given, size_t c
         uris->count++;
     }
     qsort(uris->items, uris->count, sizeof *uris->items, by_bytes);
-    rc = drop_covered(uris, scheme);
+    rc = drop_covered(uris, scheme, format != MR_FORMAT_OBJECTS && mr_shard_uris_some(uris));
 out:
     free(bucket);
     return rc;
@@ -263,7 +266,7 @@ static struct mr_dataset *new_of_uris(struct mr_supervisor *s, const char *name,
         uris = (const char *const *)split.items;
         count = split.count;
     }
-    if (!dataset || normalise(&dataset->uris, uris, count) != 0 || check_length(&dataset->uris) != 0)
+    if (!dataset || normalise(&dataset->uris, uris, count, format) != 0 || check_length(&dataset->uris) != 0)
         goto fail;
     int shards = mr_shard_uris_open(&dataset->uris, format, &dataset->names);
     if (shards < 0)
@@ -444,8 +447,10 @@ uint64_t mr_dataset_extent(const struct mr_dataset *dataset)
 
 static void log_indexed(const struct mr_dataset *dataset)
 {
-    static const char *const reasons[MR_DROP_KINDS] = {"folder markers", "temporary objects",
-                                                       "in excluded storage classes", "no regular files"};
+    static const char *const reasons[MR_DROP_KINDS] = {
+        "folder markers",   "temporary objects", "in excluded storage classes",
+        "no regular files", "no shards",         "rests of damaged shards, whose reading is an error",
+    };
     char left_out[200] = "";
     if (dataset->block_bytes > 0) {
         mr_log_debug("data set %u: %llu objects to be read by ranges, %llu bytes", dataset->number,

@@ -39,6 +39,14 @@ bool mr_shard_uris_are(const struct mr_strings *uris)
     return true;
 }
 
+bool mr_shard_uris_some(const struct mr_strings *uris)
+{
+    for (size_t i = 0; i < uris->count; i++)
+        if (is_shard(uris->items[i]))
+            return true;
+    return false;
+}
+
 int mr_shard_uris_split(const char *const *uris, size_t count, struct mr_strings *out)
 {
     for (size_t i = 0; i < count; i++) {
@@ -206,15 +214,13 @@ static int open_names(const struct mr_strings *uris)
 
 int mr_shard_uris_open(const struct mr_strings *uris, enum mr_format format, int *names)
 {
-    size_t shards = 0;
+    bool some = mr_shard_uris_some(uris);
     *names = -1;
-    for (size_t i = 0; i < uris->count; i++)
-        shards += is_shard(uris->items[i]);
-    if (format == MR_FORMAT_OBJECTS || (format == MR_FORMAT_BY_NAME && shards == 0))
+    if (format == MR_FORMAT_OBJECTS || (format == MR_FORMAT_BY_NAME && !some))
         return 0;
-    if (shards == 0)
+    if (!some)
         return 1;
-    if (shards < uris->count) {
+    if (!mr_shard_uris_are(uris)) {
         mr_error_set(MR_E_USAGE,
                      "a data set of shards (%.200s) and of what lies under other URIs cannot be one: name "
                      "shards alone, or folders alone with format=\"tar\"",

@@ -27,8 +27,9 @@ int mr_format_parse(const char *text, enum mr_format *format);
  * names may hold anything.
  */
 int mr_shard_uris_split(const char *const *uris, size_t count, struct mr_strings *out);
-/* All of them end in ".tar". */
+/* All of them, some of them end in ".tar". */
 bool mr_shard_uris_are(const struct mr_strings *uris);
+bool mr_shard_uris_some(const struct mr_strings *uris);
 /*
  * Are these patterns shards? 1, with *names a memfd of the URIs that they stand for, one a line, which the caller
  * closes; or with *names -1 where the shards lie under URIs and are to be listed. 0: whole objects. -1: USAGE (a pattern

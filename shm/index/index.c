@@ -501,7 +501,7 @@ const char *mr_index_version_kind_name(unsigned kind)
 
 const char *mr_index_drop_name(unsigned kind)
 {
-    static const char *const names[] = {"folder", "temporary", "class", "special"};
+    static const char *const names[] = {"folder", "temporary", "class", "special", "no_shard", "damaged"};
     _Static_assert(sizeof(names) / sizeof(names[0]) == MR_DROP_KINDS, "a name for each kind");
     return kind < MR_DROP_KINDS ? names[kind] : "unknown";
 }

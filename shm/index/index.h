@@ -44,6 +44,8 @@ enum mr_index_drop {
     MR_DROP_TEMPORARY, /* under the temporary prefix of composed objects */
     MR_DROP_CLASS,     /* in a storage class that the configuration excludes */
     MR_DROP_SPECIAL,   /* file: not a regular file */
+    MR_DROP_NO_SHARD,  /* shards are wanted, and its name does not end as theirs */
+    MR_DROP_DAMAGED,   /* the rest of a shard that is damaged: not the shard's other samples */
     MR_DROP_KINDS
 };
 

@@ -434,7 +434,8 @@ static int get_header(struct mr_index_file *file, const msgpack_object *map)
     if (!dropped || dropped->type != MSGPACK_OBJECT_MAP)
         return corrupt("dropped");
     for (unsigned kind = 0; kind < MR_DROP_KINDS; kind++)
-        if (get_u64(dropped, mr_index_drop_name(kind), UINT64_MAX, &file->dropped[kind]) != 0)
+        if ((kind < MR_DROP_NO_SHARD || mr_unpack_find(dropped, mr_index_drop_name(kind))) && /* others came later */
+            get_u64(dropped, mr_index_drop_name(kind), UINT64_MAX, &file->dropped[kind]) != 0)
             return -1;
     return get_blocks(file, map);
 }

@@ -118,6 +118,7 @@ int mr_index_locate(const struct mr_index *index, uint64_t i, struct mr_index_en
         return -1;
     range->offset = entry->version; /* the column of an index of samples */
     range->object_size = shard.size;
+    range->damaged = entry->size == 0;
     if (range->offset > shard.size || entry->size > shard.size - range->offset) {
         mr_error_set(MR_E_CORRUPT, "index image is damaged: sample %llu lies outside of its shard",
                      (unsigned long long)i);

@@ -5,11 +5,15 @@
  * Entries are in the order of shards and, in a shard, of offsets; an entry's name is the sample's key, which need be
  * neither ascending nor unique. The digest covers the shards' names, sizes and versions.
  *
+ * An entry of 0 bytes is no sample, which has a header at least: it stands for the rest of a shard that is damaged there
+ * or cut, is the shard's last, and its name says what is wrong. Reading it is an error, whose fate on_error decides.
+ *
  * mr_index_locate is for readers that serve both kinds. All functions are safe from any number of threads.
  */
 #ifndef MR_SHM_INDEX_SHARDS_H
 #define MR_SHM_INDEX_SHARDS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -35,6 +39,7 @@ int mr_index_find_shard(const struct mr_index *index, const char *name, size_t l
 struct mr_index_range {
     uint64_t offset;      /* in the object; 0 in an index of objects */
     uint64_t object_size; /* of all of it */
+    bool damaged;         /* the rest of a shard: see above */
 };
 
 /*

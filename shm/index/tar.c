@@ -49,7 +49,7 @@ void mr_tar_init(struct mr_tar *tar, uint64_t size)
     tar->size = size;
     tar->at = 0;
     tar->need = MR_TAR_BLOCK;
-    tar->unended = tar->extended = tar->has_path = tar->has_size = false;
+    tar->unended = tar->cut = tar->extended = tar->has_path = tar->has_size = false;
     tar->name_length = 0;
 }
 
@@ -224,6 +224,8 @@ static enum mr_tar_event take_extended(struct mr_tar *tar, const unsigned char *
     uint64_t whole = MR_TAR_BLOCK + padded(size);
     if (whole > tar->size - tar->at)
         return corrupt(tar, "the archive ends inside of a header: it is cut short");
+    if (tar->extended && tar->at - tar->begin + whole > MR_TAR_CHAIN_MAX)
+        return refuse(tar, "the extended headers of one member have more than 512 KiB: they are not read");
     if (length < whole) {
         tar->need = whole;
         return MR_TAR_MORE;
@@ -290,6 +292,7 @@ static enum mr_tar_event take_member(struct mr_tar *tar, const unsigned char *he
     size = tar->has_size ? tar->member_size : size;
     member->size = has_data(type, member->regular) ? size : 0;
     if (member->size > SIZE_MAX_BYTES || member->data > tar->size || member->size > tar->size - member->data) {
+        tar->cut = true;
         mr_error_set(MR_E_CORRUPT,
                      "byte %llu: the archive ends inside of %.200s, of %llu bytes: it is cut short, or the header is "
                      "damaged",

@@ -13,7 +13,7 @@
  *
  * Refused with an error that says what it is: compressed archives, sparse files, global pax headers that name files or
  * give sizes (a range of the archive would not have them), damaged checksums, extended headers that are longer than
- * MR_TAR_EXTENDED_MAX, archives that end inside of a member.
+ * MR_TAR_EXTENDED_MAX or, those of one member together, than MR_TAR_CHAIN_MAX, archives that end inside of a member.
  */
 #ifndef MR_SHM_INDEX_TAR_H
 #define MR_SHM_INDEX_TAR_H
@@ -25,6 +25,7 @@
 #define MR_TAR_BLOCK        512u
 #define MR_TAR_NAME_MAX     4096u        /* bytes of a member's name */
 #define MR_TAR_EXTENDED_MAX (128u << 10) /* bytes of one pax header or long name */
+#define MR_TAR_CHAIN_MAX    (512u << 10) /* bytes of all extended headers of one member, with their blocks */
 #define MR_TAR_NEED_MAX     (MR_TAR_BLOCK + MR_TAR_EXTENDED_MAX)
 
 enum mr_tar_event {
@@ -34,13 +35,14 @@ enum mr_tar_event {
     MR_TAR_END
 };
 
-/* One archive, or a range of one that begins at a header: then all offsets are of the range. Fields but at, need and
- * unended are for tar.c. */
+/* One archive, or a range of one that begins at a header: then all offsets are of the range. Fields but at, need,
+ * unended and cut are for tar.c. */
 struct mr_tar {
     uint64_t size;
     uint64_t at;   /* of the next header; past `size` where the padding of the last member is missing */
     uint64_t need; /* bytes from there on that the next call wants */
     bool unended;  /* MR_TAR_END came by the end of the archive, without a block of zeros */
+    bool cut;      /* MR_TAR_ERROR came by the end of the archive in a member's data: the member was filled in */
     bool extended; /* there were headers for the member to come; the first of them is at `begin` */
     bool has_path, has_size;
     uint64_t begin, member_size;

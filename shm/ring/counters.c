@@ -37,6 +37,8 @@ static const struct mr_counter_label worker_labels[] = {
     {"dropped_temporary", "objects", "Temporary objects left out of an index", false},
     {"dropped_class", "objects", "Objects left out of an index for their storage class", false},
     {"dropped_special", "objects", "Files left out of an index because they are not regular", false},
+    {"dropped_no_shard", "objects", "Objects left out of an index of shards because they are none", false},
+    {"dropped_damaged", "shards", "Shards whose rest is damaged and left out of an index", false},
     {"busy_ns", "ns", "Time spent working", false},
     {"idle_ns", "ns", "Time spent waiting for work or for the network", false},
     {"egress_limited", "requests", "Answers of status 429 about the egress bandwidth of the project", false},

@@ -37,10 +37,12 @@ enum mr_worker_counter {
     MR_WC_NO_ROOM,
     MR_WC_LIST_PAGES,
     MR_WC_LISTED,
-    MR_WC_DROPPED_FOLDER, /* the four in the order of enum mr_index_drop */
+    MR_WC_DROPPED_FOLDER, /* the six in the order of enum mr_index_drop */
     MR_WC_DROPPED_TEMPORARY,
     MR_WC_DROPPED_CLASS,
     MR_WC_DROPPED_SPECIAL,
+    MR_WC_DROPPED_NO_SHARD,
+    MR_WC_DROPPED_DAMAGED,
     MR_WC_BUSY_NS,
     MR_WC_IDLE_NS,
     MR_WC_EGRESS_LIMITED,

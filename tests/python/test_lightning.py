@@ -284,7 +284,7 @@ def test_what_is_saved_again_is_not_removed(folder: str, monkeypatch: pytest.Mon
 
 def test_step_and_weights_are_of_one_save(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rank that dies before `.metadata` is replaced has replaced nothing else of the checkpoint."""
-    fsdp = pytest.importorskip("millrace.lightning._fsdp")
+    fsdp = pytest.importorskip("millrace.lightning._fsdp", exc_type=ImportError)  # Lightning 2.0 has not what it needs
     dcp = torch.distributed.checkpoint
 
     def save(step: int) -> None:

@@ -260,10 +260,11 @@ def use(supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch) -> None:
     "fault", ["status:first=1:503:get:*/000.tar", "status:first=2:503:get:*0.tar", "status:0.3:503:get:*"]
 )
 @pytest.mark.parametrize("empty", [range(0), range(20, 100), range(1, 199)])
+@pytest.mark.parametrize("cut", [range(0), range(0, 200, 3)])
 def test_shards_whose_answers_come_in_any_order(
-    fault: str, empty: range, millrace_bin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fault: str, empty: range, cut: range, millrace_bin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More than are read ahead: the first of them ends last, or many that follow one another are empty."""
+    """More than are read ahead: the first of them ends last, many that follow one another are empty, many are cut."""
     root, want = tmp_path / "root", []
     for number in range(200):
         path = root / "bucket" / f"{number:03d}.tar"
@@ -272,12 +273,14 @@ def test_shards_whose_answers_come_in_any_order(
             continue
         samples = make_samples(number, 2, 100)
         write_shard(path, samples)
-        want += samples
+        if number in cut:  # where the data of the second sample begins
+            path.write_bytes(path.read_bytes()[:2560])
+        want += samples[:1] if number in cut else samples
     server = start_devstore("--root", root, "--memory", "--seed", "1", "--fault", fault)
     retry = "[retry]\nbase_ms = 1\ncap_ms = 20\n"
     supervisor = start_supervisor(millrace_bin, tmp_path, server.url, retry)
     use(supervisor, monkeypatch)
-    assert read_all(millrace.MapDataset("gs://bucket/", format="tar")) == want
+    assert read_all(millrace.IterableDataset("gs://bucket/", format="tar", on_error="skip")) == want
     gc.collect()
     assert supervisor.stop() == 0, supervisor.log.read_text()
     server.stop()
@@ -403,16 +406,64 @@ def shard(tmp_path: Path) -> Path:
     return path
 
 
+def read_to_the_damage(path: Path | str) -> tuple[Samples, str]:
+    """The whole samples, and the error of the last entry; "skip" gives the samples alone."""
+    ds = millrace.MapDataset(str(path))
+    samples = [plain(ds[i]) for i in range(len(ds) - 1)]
+    with pytest.raises(millrace.Error) as caught:
+        ds[len(ds) - 1]
+    assert read_all(millrace.IterableDataset(str(path), on_error="skip")) == samples
+    return samples, str(caught.value)
+
+
 def test_a_shard_that_is_cut(socket: str, shard: Path) -> None:
-    whole = shard.read_bytes()
+    whole, samples = shard.read_bytes(), make_samples(1, 20, 5000)
     with tarfile.open(shard) as tar:
-        last = tar.getmembers()[-1]
-    shard.write_bytes(whole[: last.offset_data])
-    assert "the archive ends inside of" in index_error(shard) and str(shard) in index_error(shard)
-    shard.write_bytes(whole[: last.offset + 100])
-    assert "the archive ends inside of a header: it is cut short" in index_error(shard)
-    shard.write_bytes(whole[: last.offset])  # between members: taken, with a warning
+        picture, label = tar.getmembers()[-2:]
+    ends = "the archive ends inside of"
+    for length, where, what in (
+        (picture.offset_data + 1, picture.offset, f"{ends} {picture.name}, of {picture.size} bytes: it is cut short"),
+        (label.offset_data, label.offset, f"{ends} {label.name}, of 2 bytes: it is cut short"),
+        (label.offset + 100, label.offset, f"{ends} a header: it is cut short"),
+    ):
+        path = shard.with_name(f"{length}.tar")
+        path.write_bytes(whole[:length])
+        got, error = read_to_the_damage(path)
+        assert got == samples[:19]
+        assert error.startswith(f"{path.as_uri()}: byte {where}: {what}")
+    shard.write_bytes(whole[: label.offset])  # between members: taken, with a warning
     assert len(millrace.MapDataset(str(shard))) == 20
+    shard = shard.with_name("100.tar")
+    shard.write_bytes(whole[:100])
+    words = f"{shard.as_uri()}: 1 shards are there, and no sample in them is whole; of the first: byte 0"
+    assert words in index_error(shard)
+
+
+@pytest.mark.parametrize("scheme", ["gs", "s3"])
+def test_damaged_shards_among_others(buckets: Buckets, scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is cut and one with a bad header cost what is behind, whoever lists them, and each is named once."""
+    for name, cut in (("train/001.tar", True), ("train/003.tar", False)):
+        data = bytearray((buckets.root / "bucket" / name).read_bytes())
+        with tarfile.open(buckets.root / "bucket" / name) as tar:
+            member = tar.getmembers()[20]  # the eleventh sample's first
+        data[member.offset + 5] ^= 0 if cut else 1
+        put(buckets.server.url, "bucket", name, bytes(data[: member.offset_data] if cut else data))
+    want = buckets.samples[:35] + buckets.samples[50:84]
+    uri = f"{scheme}://bucket/train/{{000..003}}.tar"
+    for listed in ("now", "before"):
+        supervisor = buckets.supervisor()
+        use(supervisor, monkeypatch)
+        ds = millrace.IterableDataset(uri, on_error="skip")
+        assert read_all(ds) == want
+        assert len(read_all(millrace.IterableDataset(uri, on_error="replace"))) == len(want) + 2
+        words = rf"^{scheme}://bucket/train/001.tar: byte \d+: the archive ends inside of "
+        with pytest.raises(millrace.Error, match=words):
+            list(millrace.IterableDataset(uri))
+        log = supervisor.log.read_text()
+        if listed == "now":
+            assert log.count("train/001.tar: byte ") == log.count("train/003.tar: byte ") == 1, log
+        assert "2 rests of damaged shards, whose reading is an error" in log
+        gc.collect()
 
 
 def test_shards_that_have_no_end_or_more_behind_it_are_named(
@@ -430,7 +481,7 @@ def test_shards_that_have_no_end_or_more_behind_it_are_named(
     log = supervisor.log.read_text()
     assert "open.tar: it ends without the blocks of zeros that end an archive: was it written whole?" in log
     assert "two.tar: there is more behind the end of its archive, which is left out" in log
-    assert "2 more shards have no end or more behind it" in log
+    assert "2 more shards are damaged, have no end or more behind it" in log
 
 
 def test_a_damaged_header(socket: str, shard: Path) -> None:
@@ -439,7 +490,9 @@ def test_a_damaged_header(socket: str, shard: Path) -> None:
         member = tar.getmembers()[7]
     data[member.offset + 3] ^= 1
     shard.write_bytes(data)
-    assert f"byte {member.offset}: no tar header: its checksum does not fit" in index_error(shard)
+    got, error = read_to_the_damage(shard)
+    assert got == make_samples(1, 20, 5000)[:3]
+    assert f"byte {member.offset}: no tar header: its checksum does not fit" in error
 
 
 def test_compressed_shards(socket: str, shard: Path) -> None:
@@ -524,9 +577,22 @@ def test_shards_that_are_not_there(socket: str, shard: Path, tmp_path: Path) -> 
     assert "b.tar" in index_error(tmp_path / "b.tar")
     (tmp_path / "none").mkdir()
     (tmp_path / "none" / "x.txt").write_text("x")
-    assert "ends in .tar: there are no shards" in index_error(Path(f"{tmp_path}/none/"), format="tar")
+    message = index_error(Path(f"{tmp_path}/none/"), format="tar")
+    assert "none/: 1 names are there, and none ends in .tar: there are no shards" in message
     (tmp_path / "empty.tar").write_bytes(b"")
-    assert len(millrace.MapDataset(f"{tmp_path}/empty.tar")) == 0
+    message = index_error(tmp_path / "empty.tar")
+    assert f"file://{tmp_path}/empty.tar: 1 shards are there, and no sample is in them" in message
+
+
+def test_a_shard_whose_name_begins_with_that_of_another(socket: str, tmp_path: Path) -> None:
+    want = []
+    for number, name in enumerate(("x.tar", "x.tar.tar")):
+        samples = make_samples(number, 3, 100)
+        write_shard(tmp_path / name, samples)
+        want += samples
+    assert read_all(millrace.MapDataset([f"{tmp_path}/x.tar.tar", f"{tmp_path}/x.tar"])) == want
+    with pytest.raises(ValueError, match=r"a data set of shards .* and of what lies under other URIs"):
+        len(millrace.MapDataset([f"{tmp_path}/x.tar", f"{tmp_path}/x.tar2"]))
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,8 @@ def test_excluded_classes_are_counted(serve: StartServe, devstore: StartDevstore
         "temporary": 0,
         "class": 0,
         "special": 0,
+        "no_shard": 0,
+        "damaged": 0,
     }
     server = serve(config_of(tmp_path, store, 2, 'exclude_classes = ["nearline", "COLDLINE", "archive"]\n'))
     standard = listed(server)

@@ -88,6 +88,18 @@ static int open_choice(struct mr_datasets *datasets, struct mr_open_dataset *ds,
     return ds->choice ? 0 : -1;
 }
 
+static int open_dataset(struct mr_datasets *datasets, struct mr_open_dataset *ds, uint64_t id, int fd,
+                        const struct mr_uri *uri)
+{
+    if (mr_index_map(&ds->index, fd) != 0)
+        return -1;
+    ds->store = mr_net_store(datasets->net, uri->scheme, uri->bucket);
+    if (ds->store && open_choice(datasets, ds, id, uri) == 0)
+        return 0;
+    mr_index_close(&ds->index);
+    return -1;
+}
+
 int mr_datasets_add(struct mr_datasets *datasets, struct mr_msg_in *msg)
 {
     uint64_t id;
@@ -107,18 +119,13 @@ int mr_datasets_add(struct mr_datasets *datasets, struct mr_msg_in *msg)
     }
     struct mr_open_dataset *ds = &datasets->items[id];
     ds->for_reader = for_reader;
-    int rc = mr_index_map(&ds->index, fd);
-    close(fd);
-    if (rc == 0) {
-        ds->store = mr_net_store(datasets->net, uri.scheme, uri.bucket);
-        if (!ds->store) { /* bad configuration or credentials: this data set fails, the others go on */
-            mr_index_close(&ds->index);
-            rc = mr_link_send_failed(datasets->link, id, UINT64_MAX);
-        } else {
-            ds->open = true;
-            rc = open_choice(datasets, ds, id, &uri);
-        }
+    int rc = 0;
+    ds->open = open_dataset(datasets, ds, id, fd, &uri) == 0;
+    if (!ds->open) { /* no memory, bad configuration or credentials: this data set fails, the others go on */
+        *ds = (struct mr_open_dataset){0};
+        rc = mr_link_send_failed(datasets->link, id, UINT64_MAX);
     }
+    close(fd);
     mr_uri_close(&uri);
     return rc;
 }

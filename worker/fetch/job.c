@@ -116,7 +116,7 @@ static void name_sample(const struct piece *piece, const char *text, char *out, 
     const struct mr_open_dataset *ds = piece->job->dataset;
     char key[MR_INDEX_NAME_SIZE];
     struct mr_index_entry entry;
-    if (ds && mr_index_shard_count(&ds->index) > 0 &&
+    if (ds && mr_index_shard_count(&ds->index) > 0 && piece->claim.bytes > 0 &&
         mr_index_get(&ds->index, piece->claim.request.object, &entry, key) == 0)
         snprintf(out, size, "sample %.200s, which begins at byte %llu of its shard: %s", key,
                  (unsigned long long)entry.version, text);
@@ -124,15 +124,33 @@ static void name_sample(const struct piece *piece, const char *text, char *out, 
         snprintf(out, size, "%s", text);
 }
 
-static void piece_failed(struct piece *piece, enum mr_code code, const char *why)
+static void end_failed(struct piece *piece, enum mr_code code, const char *text)
 {
     struct mr_jobs *jobs = piece->job->jobs;
-    char text[1000];
-    name_sample(piece, why, text, sizeof text);
-    mr_log_warning("%s", text);
     mr_counter_add(jobs->counters, MR_WC_FAILED, 1);
     mr_producer_fail(jobs->producer, &piece->claim, code, text);
     piece_ended(piece);
+}
+
+static void piece_failed(struct piece *piece, enum mr_code code, const char *why)
+{
+    char text[1000];
+    name_sample(piece, why, text, sizeof text);
+    mr_log_warning("%s", text);
+    end_failed(piece, code, text);
+}
+
+/* The rest of a damaged shard: the listing has warned of it, so that each epoch need not. */
+static void piece_is_damaged(struct piece *piece, const char *shard)
+{
+    const struct mr_index *index = &piece->job->dataset->index;
+    char what[MR_INDEX_NAME_SIZE], text[1000];
+    struct mr_index_entry entry;
+    if (mr_index_get(index, piece->claim.request.object, &entry, what) != 0)
+        snprintf(what, sizeof what, "%s", mr_error_text());
+    snprintf(text, sizeof text, "%s://%s%s%.300s: %.500s", mr_scheme_name(index->info.scheme), index->info.bucket,
+             index->info.scheme == MR_SCHEME_FILE ? "" : "/", shard, what);
+    end_failed(piece, MR_E_CORRUPT, text);
 }
 
 /* ---- alone ---- */
@@ -153,14 +171,34 @@ static void arrived(void *arg, const struct mr_transfer_result *result)
     job_free_if_ended(job);
 }
 
+static const char changed_request[] = "the request was changed after it was posted"; /* by a wild consumer */
+
+static void start_empty(struct piece *piece, const struct mr_located *at)
+{
+    struct mr_jobs *jobs = piece->job->jobs;
+    if (at->range.damaged) {
+        piece_is_damaged(piece, jobs->name);
+        return;
+    }
+    mr_producer_publish(jobs->producer, &piece->claim, 0, at->entry.version, 0, 0);
+    mr_counter_add(jobs->counters, MR_WC_OBJECTS, 1);
+    piece_ended(piece);
+}
+
 static void start_alone(struct piece *piece)
 {
     struct mr_jobs *jobs = piece->job->jobs;
     struct mr_located at;
-    if (mr_datasets_locate(jobs->datasets, &piece->claim.request, jobs->name, &at) != 0 ||
-        at.bytes != piece->claim.bytes) {
-        mr_producer_fail(jobs->producer, &piece->claim, mr_error_code(), mr_error_text());
-        piece_ended(piece);
+    if (mr_datasets_locate(jobs->datasets, &piece->claim.request, jobs->name, &at) != 0) {
+        piece_failed(piece, mr_error_code(), mr_error_text());
+        return;
+    }
+    if (at.bytes != piece->claim.bytes) {
+        piece_failed(piece, MR_E_PROTOCOL, changed_request);
+        return;
+    }
+    if (at.bytes == 0) { /* nothing to ask the store for */
+        start_empty(piece, &at);
         return;
     }
     piece->entry = at.entry;
@@ -178,10 +216,8 @@ static void start_alone(struct piece *piece)
     };
     piece->state = PIECE_ALONE;
     piece->transfer = mr_transfer_fetch(jobs->net->engine, &request, arrived, piece);
-    if (!piece->transfer) {
-        mr_producer_fail(jobs->producer, &piece->claim, mr_error_code(), mr_error_text());
-        piece_ended(piece);
-    }
+    if (!piece->transfer)
+        piece_failed(piece, mr_error_code(), mr_error_text());
 }
 
 /* All that the composed object did not or will not bring. */
@@ -411,17 +447,10 @@ void mr_jobs_start(struct mr_jobs *jobs, const struct mr_job *from)
         mr_compose_choice_job_started(job->dataset->choice, job->composes);
     for (unsigned i = 0; i < job->count; i++) {
         struct piece *piece = &job->pieces[i];
-        if (!same) { /* a wild consumer has changed its requests */
-            mr_producer_fail(jobs->producer, &piece->claim, MR_E_PROTOCOL,
-                             "the request was changed after it was posted");
-            piece_ended(piece);
-        } else if (piece->claim.bytes == 0) { /* nothing to ask the store for */
-            struct mr_located at;
-            bool known = mr_datasets_locate(jobs->datasets, &piece->claim.request, NULL, &at) == 0;
-            mr_producer_publish(jobs->producer, &piece->claim, 0, known ? at.entry.version : 0, 0, 0);
-            mr_counter_add(jobs->counters, MR_WC_OBJECTS, 1);
-            piece_ended(piece);
-        }
+        if (!same)
+            piece_failed(piece, MR_E_PROTOCOL, changed_request);
+        else if (piece->claim.bytes == 0)
+            start_alone(piece);
     }
     if (!same || !whole || job->left < 2 || !job->composes || !start_compose(job))
         start_rest(job);

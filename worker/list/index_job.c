@@ -1,5 +1,6 @@
 #include "worker/list/index_job.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -186,13 +187,25 @@ static int check_shards(const struct request *r, int fd)
     struct mr_index index;
     if (mr_index_map(&index, fd) != 0)
         return -1;
-    bool some = mr_index_shard_count(&index) > 0;
+    char place[300], what[MR_INDEX_NAME_SIZE];
+    struct mr_index_entry entry;
+    snprintf(place, sizeof place, "%s://%s%s%.200s%s", mr_scheme_name(r->want.identity.scheme), r->want.identity.bucket,
+             r->want.identity.scheme == MR_SCHEME_FILE ? "" : "/", r->uris[0].key, r->uri_count > 1 ? " and more" : "");
+    const struct mr_index_info *info = &index.info;
+    int rc = -1;
+    if (info->total_bytes > 0)
+        rc = 0;
+    else if (mr_index_shard_count(&index) == 0)
+        mr_error_set(MR_E_NOT_FOUND, "%s: %" PRIu64 " names are there, and none ends in .tar: there are no shards",
+                     place, info->dropped[MR_DROP_NO_SHARD]);
+    else if (info->count == 0)
+        mr_error_set(MR_E_NOT_FOUND, "%s: %" PRIu64 " shards are there, and no sample is in them", place,
+                     mr_index_shard_count(&index));
+    else if (mr_index_get(&index, 0, &entry, what) == 0)
+        mr_error_set(MR_E_CORRUPT, "%s: %" PRIu64 " shards are there, and no sample in them is whole; of the first: %s",
+                     place, mr_index_shard_count(&index), what);
     mr_index_close(&index);
-    if (some)
-        return 0;
-    mr_error_set(MR_E_NOT_FOUND, "no name under %s://%s/%.200s ends in .tar: there are no shards",
-                 mr_scheme_name(r->want.identity.scheme), r->want.identity.bucket, r->uris[0].key);
-    return -1;
+    return rc;
 }
 
 static int concat_all(const struct mr_index_job *job, struct mr_link *link, const struct request *r)

@@ -143,6 +143,8 @@ static void shards_read(void *arg, bool done, bool failed)
     const struct mr_shards_counts *counts = mr_shards_counts(r->shards);
     r->bytes = counts->bytes;
     r->largest = counts->largest;
+    if (done)
+        mr_counter_add(l->role.link.counters, MR_WC_DROPPED_DAMAGED, counts->damaged);
     mr_role_count_operations(&l->role);
     if (failed || send_page(l) != 0 || (done && finish_range(l) != 0))
         range_failed(l);
@@ -162,13 +164,22 @@ static int range_done(struct lister *l)
     return rc < 0 ? -1 : 0;
 }
 
+static void drop(struct lister *l, enum mr_index_drop kind, uint64_t n)
+{
+    mr_index_builder_drop(l->range.builder, kind, n);
+    mr_counter_add(l->role.link.counters, MR_WC_DROPPED_FOLDER + (unsigned)kind, n);
+}
+
 /* A name of the listing, which is a shard or none. */
 static int add_shard(struct lister *l, const struct mr_store_item *item)
 {
     bool is_shard;
     if (mr_shards_is_one(item->name, &is_shard) != 0)
         return -1;
-    return is_shard ? mr_shards_add(l->range.shards, item->name, item->size, item->generation) : 0;
+    if (is_shard)
+        return mr_shards_add(l->range.shards, item->name, item->size, item->generation);
+    drop(l, MR_DROP_NO_SHARD, 1);
+    return 0;
 }
 
 /* ---- pages of a range ---- */
@@ -181,12 +192,6 @@ static bool excluded_class(const struct lister *l, const char *class)
             return true;
     }
     return false;
-}
-
-static void drop(struct lister *l, enum mr_index_drop kind, uint64_t n)
-{
-    mr_index_builder_drop(l->range.builder, kind, n);
-    mr_counter_add(l->role.link.counters, MR_WC_DROPPED_FOLDER + (unsigned)kind, n);
 }
 
 static int add_item(struct lister *l, const struct mr_store_item *item)

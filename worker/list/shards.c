@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "shm/base/checksum.h"
@@ -122,13 +123,16 @@ failed:
 static bool ends_in(const char *name, const char *suffix)
 {
     size_t n = strlen(name), m = strlen(suffix);
-    return n >= m && strcmp(name + n - m, suffix) == 0;
+    return n >= m && strcasecmp(name + n - m, suffix) == 0;
 }
 
 int mr_shards_is_one(const char *name, bool *is_shard)
 {
-    static const char *const compressed[] = {".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz", ".tar.lz4"};
-    *is_shard = ends_in(name, ".tar");
+    static const char *const compressed[] = {".tar.gz",  ".tgz",      ".tar.zst", ".tzst",   ".tar.zstd",
+                                             ".tar.bz2", ".tbz2",     ".tbz",     ".tar.xz", ".txz",
+                                             ".tar.lz4", ".tar.lzma", ".tar.z",   ".tar.br", ".tar.zip"};
+    size_t length = strlen(name);
+    *is_shard = length >= 4 && strcmp(name + length - 4, ".tar") == 0;
     for (size_t i = 0; i < sizeof compressed / sizeof compressed[0]; i++) {
         if (!ends_in(name, compressed[i]))
             continue;
@@ -146,9 +150,28 @@ const struct mr_shards_counts *mr_shards_counts(const struct mr_shards *s)
     return &s->counts;
 }
 
+/* ---- what is said ---- */
+
+static void label(const struct mr_shards *s, const struct shard *shard, char *out, size_t size)
+{
+    const struct mr_index_source *source = s->options.source;
+    snprintf(out, size, "%s://%s%s%.300s", mr_scheme_name(source->scheme), source->bucket,
+             source->scheme == MR_SCHEME_FILE ? "" : "/", shard->name);
+}
+
+static void warn(struct mr_shards *s, const struct shard *shard, const char *text, const char *outcome)
+{
+    char uri[500];
+    label(s, shard, uri, sizeof uri);
+    if (s->warned++ < WARNED_MAX)
+        mr_log_warning("%s: %s%s", uri, text, outcome);
+}
+
 /* ---- the index ---- */
 
-static int take_samples(struct mr_shards *s, const struct mr_index *index, const struct mr_index_shard *shard)
+/* Of one shard, from its own index or a cached one. */
+static int take_samples(struct mr_shards *s, const struct shard *of, const struct mr_index *index,
+                        const struct mr_index_shard *shard)
 {
     static struct mr_index_iter it;
     mr_index_iter_init(&it, index, shard->first);
@@ -157,6 +180,12 @@ static int take_samples(struct mr_shards *s, const struct mr_index *index, const
         if (mr_index_iter_next(&it, &e) <= 0 || mr_index_builder_sample(s->options.builder, it.name, it.name_length,
                                                                         e.version, e.size, e.crc32c, e.has_crc32c) != 0)
             return -1;
+        if (e.size == 0) {
+            mr_index_builder_drop(s->options.builder, MR_DROP_DAMAGED, 1);
+            s->counts.damaged++;
+            warn(s, of, it.name, ": the rest of this shard cannot be read");
+            continue;
+        }
         s->counts.samples++;
         s->counts.bytes += e.size;
         s->counts.largest = e.size > s->counts.largest ? e.size : s->counts.largest;
@@ -175,7 +204,7 @@ static int put_out(struct mr_shards *s, struct shard *shard)
     if (shard->image) {
         rc = mr_index_attach(&index, shard->image, shard->image_bytes);
         if (rc == 0 && mr_index_shard_count(&index) > 0)
-            rc = mr_index_shard(&index, 0, &row) == 0 ? take_samples(s, &index, &row) : -1;
+            rc = mr_index_shard(&index, 0, &row) == 0 ? take_samples(s, shard, &index, &row) : -1;
         free(shard->image);
         shard->image = NULL;
     }
@@ -212,21 +241,6 @@ static void use_known(void *arg, const struct mr_index_file *file, int fd)
 }
 
 /* ---- one shard ---- */
-
-static void label(const struct mr_shards *s, const struct shard *shard, char *out, size_t size)
-{
-    const struct mr_index_source *source = s->options.source;
-    snprintf(out, size, "%s://%s%s%.300s", mr_scheme_name(source->scheme), source->bucket,
-             source->scheme == MR_SCHEME_FILE ? "" : "/", shard->name);
-}
-
-static void warn(struct mr_shards *s, const struct shard *shard, const char *text)
-{
-    char uri[500];
-    label(s, shard, uri, sizeof uri);
-    if (s->warned++ < WARNED_MAX)
-        mr_log_warning("%s: %s", uri, text);
-}
 
 /* The crc goes on to `to`, which is in the window or its end. */
 static void sum_to(struct reader *r, uint64_t to)
@@ -341,19 +355,44 @@ static bool more_follows(const struct reader *r)
     return false;
 }
 
-static int end_shard(struct reader *r)
+static int finish_shard(struct reader *r)
 {
     struct shard *shard = r->shard;
-    if (end_sample(r) != 0 || mr_index_builder_finish(r->builder, &shard->image, &shard->image_bytes) != 0)
+    if (mr_index_builder_finish(r->builder, &shard->image, &shard->image_bytes) != 0)
         return -1;
     r->shards->counts.skipped += r->group.skipped;
-    if (r->tar.unended)
-        warn(r->shards, shard, "it ends without the blocks of zeros that end an archive: was it written whole?");
-    else if (more_follows(r))
-        warn(r->shards, shard, "there is more behind the end of its archive, which is left out");
     shard->done = true;
     reader_end(r);
     return 0;
+}
+
+static int end_shard(struct reader *r)
+{
+    struct shard *shard = r->shard;
+    if (end_sample(r) != 0)
+        return -1;
+    if (r->tar.unended)
+        warn(r->shards, shard, "it ends without the blocks of zeros that end an archive: was it written whole?", "");
+    else if (more_follows(r))
+        warn(r->shards, shard, "there is more behind the end of its archive, which is left out", "");
+    return finish_shard(r);
+}
+
+/*
+ * mr_error says where and how the archive is damaged: its samples end there. The one that is open may go on behind the
+ * damage, which nobody can read: it belongs to the rest, unless `cut`, the member at which the archive ends, is another's.
+ */
+static int end_damaged_shard(struct reader *r, const struct mr_tar_member *cut)
+{
+    char text[512];
+    snprintf(text, sizeof text, "%s", mr_error_text());
+    if (cut && mr_sample_group_ends(&r->group, cut) && end_sample(r) != 0)
+        return -1;
+    uint64_t begin = r->group.open ? r->group.sample.begin : r->tar.extended ? r->tar.begin : r->tar.at;
+    r->group.open = false;
+    if (mr_index_builder_sample(r->builder, text, strlen(text), begin, 0, 0, false) != 0)
+        return -1;
+    return finish_shard(r);
 }
 
 /* All that the window has. 0 or -1. */
@@ -372,7 +411,7 @@ static int read_window(struct reader *r)
         case MR_TAR_END:
             return end_shard(r);
         case MR_TAR_ERROR:
-            return -1;
+            return mr_error_code() == MR_E_CORRUPT ? end_damaged_shard(r, r->tar.cut ? &member : NULL) : -1;
         }
     }
 }
@@ -411,7 +450,7 @@ static int put_out_ready(struct mr_shards *s)
         const struct mr_index *index;
         struct mr_index_shard found;
         bool known = !shard->image && find_known(s, shard, &index, &found);
-        if (put_out(s, shard) != 0 || (known && take_samples(s, index, &found) != 0))
+        if (put_out(s, shard) != 0 || (known && take_samples(s, shard, index, &found) != 0))
             return -1;
         s->next_out++;
     }
@@ -464,7 +503,7 @@ static void report(struct mr_shards *s, bool failed)
 {
     bool done = !failed && s->next_out == s->count;
     if (done && s->warned > WARNED_MAX)
-        mr_log_warning("%u more shards have no end or more behind it", s->warned - WARNED_MAX);
+        mr_log_warning("%u more shards are damaged, have no end or more behind it", s->warned - WARNED_MAX);
     if (done && s->counts.skipped + s->counts.bad > 0)
         mr_log_info("%llu members of the shards belong to no sample, and %llu samples are marked __bad__: left out",
                     (unsigned long long)s->counts.skipped, (unsigned long long)s->counts.bad);

@@ -6,7 +6,9 @@
  * members are smaller, windows of 1 MiB follow each other ("stream"), and each sample that has passed whole gets its
  * crc32c. Shards are added to the index in order, so that one that is slow holds up a bounded number of others.
  *
- * A shard that a cached index has in the same version is not read. Asynchronous, on the worker's loop.
+ * A shard that a cached index has in the same version is not read. One that is damaged, or cut, ends with an entry that
+ * cannot be read (shm/index/shards.h), and a warning; what is no plain tar archive at all is an error. Asynchronous, on
+ * the worker's loop.
  */
 #ifndef MR_WORKER_LIST_SHARDS_H
 #define MR_WORKER_LIST_SHARDS_H
@@ -48,6 +50,7 @@ struct mr_shards_counts {
     uint64_t samples, bytes, largest;  /* in the index so far */
     uint64_t requests, known;          /* GETs; shards that were not read */
     uint64_t skipped, bad, unverified; /* members of no sample; samples marked __bad__; samples without crc32c */
+    uint64_t damaged;                  /* shards whose rest is not read */
 };
 const struct mr_shards_counts *mr_shards_counts(const struct mr_shards *shards);
 

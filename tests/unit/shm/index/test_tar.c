@@ -252,6 +252,10 @@ START_TEST(what_is_refused_says_what_it_is)
     add("L", 'L', name, MR_TAR_NAME_MAX + 1);
     free(name);
     expect_error(MR_E_USAGE, "a member's name is longer than 4096 bytes");
+    setup(); /* together: whoever reads them from a window has to keep them all */
+    for (unsigned i = 0; i < 5; i++)
+        add("x", 'x', NULL, MR_TAR_EXTENDED_MAX - 4096);
+    expect_error(MR_E_USAGE, "the extended headers of one member have more than 512 KiB");
 }
 END_TEST
 

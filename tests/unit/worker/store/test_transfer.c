@@ -180,6 +180,26 @@ START_TEST(a_range)
 }
 END_TEST
 
+static void on_bytes(void *arg, uint64_t at, uint64_t got)
+{
+    ck_assert_ptr_eq(arg, &last);
+    ck_assert_uint_le(at + got, SIZE);
+}
+
+START_TEST(a_checksum_that_the_caller_compares_is_not_verified)
+{
+    struct mr_transfer_request request = whole();
+    request.crc32c ^= 1;
+    request.arrived = on_bytes;
+    struct outcome *outcome = fetch(request);
+    ck_assert_int_eq(outcome->code, MR_OK);
+    ck_assert_mem_eq(dest, data, SIZE);
+    ck_assert(!outcome->result.verified);
+    request.crc32c ^= 1;
+    ck_assert(!fetch(request)->result.verified);
+}
+END_TEST
+
 START_TEST(checksum_from_the_answer)
 {
     struct mr_transfer_request request = whole();
@@ -631,6 +651,7 @@ int main(void)
     tcase_add_test(tc, a_whole_object);
     tcase_add_test(tc, an_empty_object);
     tcase_add_test(tc, a_range);
+    tcase_add_test(tc, a_checksum_that_the_caller_compares_is_not_verified);
     tcase_add_test(tc, checksum_from_the_answer);
     tcase_add_loop_test(tc, one_fault_is_repaired, 0, sizeof repaired / sizeof *repaired);
     tcase_add_loop_test(tc, one_fault_is_fatal, 0, sizeof fatal / sizeof *fatal);
