@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, TypeVar, cast
 
 from . import _arguments, _torch
 from ._connection import Source
-from ._gzip import Decompress
+from ._gzip import MOST_BYTES, Decompress
 from ._ring import Index, Lease
 from ._sample import Sample
 from ._stream import Transform
@@ -46,13 +47,16 @@ class Dataset(Reported):
         on_error: str | None,
         window: int | None,
         writable: bool,
-        decompress: bool,
+        decompress: bool | int,
         format: str | None,
     ) -> None:
         self._transform: Transform = _arguments.function("transform", transform)
-        self._decompress = _arguments.boolean("decompress", decompress)
+        most_bytes = MOST_BYTES if decompress is True else decompress
+        self._decompress = decompress is not False
         if self._decompress:
-            self._transform = Decompress(self._transform)
+            self._transform = Decompress(
+                self._transform, _arguments.integer("decompress", most_bytes, 1, sys.maxsize - 1)
+            )
         policy = on_error if on_error is None else _arguments.choice("on_error", on_error, _arguments.POLICIES)
         self._window = _arguments.window(window)
         self._writable = _arguments.boolean("writable", writable)

@@ -50,7 +50,7 @@ class IterableDataset(Dataset):
         on_error: str | None = None,
         window: int | None = None,
         writable: bool = False,
-        decompress: bool = False,
+        decompress: bool | int = False,
         format: str | None = None,
         block_bytes: int | None = None,
         mix_blocks: int | None = None,

@@ -116,7 +116,7 @@ class MapDataset(Dataset):
         on_error: str | None = None,
         window: int | None = None,
         writable: bool = False,
-        decompress: bool = False,
+        decompress: bool | int = False,
         format: str | None = None,
     ) -> None:
         self._reader: _Reader | None = None

@@ -25,6 +25,8 @@ BUCKET = "zipped"
 PLAIN = {f"some/{i}": b"%d" % i * 1000 for i in range(6)}
 STORED = {name: data if name.endswith("3") else gzip.compress(data) for name, data in PLAIN.items()}
 MANY = {f"many/{i:03}": b"%d" % i * 100 for i in range(400)}
+LARGE = [bytes([n]) * (1 << 20) for n in range(5)]  # one member and five, with padding behind them
+PACKED = {f"large/{n}": b"".join(map(gzip.compress, LARGE[:n])) + b"\0" * (3 << 20) for n in (1, 5)}
 WRONG = {"wrong/cut": gzip.compress(b"x" * 1000)[:-9], "wrong/else": b"\x1f\x8bno", "wrong/plain": b"plain"}
 
 
@@ -38,7 +40,7 @@ def store() -> Iterator[Server]:
     server = start_devstore()
     bucket = client(server).create_bucket(BUCKET)
     many = {name: gzip.compress(data) for name, data in MANY.items()}
-    for name, data in {**STORED, **WRONG, **many}.items():
+    for name, data in {**STORED, **PACKED, **WRONG, **many}.items():
         blob = bucket.blob(name)
         blob.content_encoding = None if data == PLAIN.get(name) else "gzip"
         blob.upload_from_string(data)
@@ -105,6 +107,16 @@ def test_decompress(supervisor: Supervisor) -> None:
     assert dict(iterated) == PLAIN
 
 
+@pytest.mark.parametrize("name", PACKED)
+def test_a_small_object_that_holds_a_large_one(supervisor: Supervisor, name: str) -> None:
+    """As much as is allowed, and a byte more."""
+    uri, whole = f"gs://{BUCKET}/{name}", b"".join(LARGE[: int(name[-1])])
+    assert bytes(millrace.MapDataset.from_objects([uri], decompress=len(whole))[0]) == whole
+    words = f"{name}: its {len(PACKED[name])} bytes of gzip hold more than {len(whole) - 1} bytes"
+    with pytest.raises(millrace.Error, match=words):
+        millrace.MapDataset.from_objects([uri], decompress=len(whole) - 1)[0]
+
+
 @pytest.mark.parametrize("name", WRONG)
 def test_what_is_no_gzip_is_named(supervisor: Supervisor, name: str) -> None:
     one = millrace.MapDataset.from_objects([f"gs://{BUCKET}/{name}"], decompress=True)
@@ -112,6 +124,8 @@ def test_what_is_no_gzip_is_named(supervisor: Supervisor, name: str) -> None:
         one[0]
     with pytest.raises(TypeError, match="decompress"):
         millrace.MapDataset(f"gs://{BUCKET}/some/", decompress="yes")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="decompress is 0, it must be from 1"):
+        millrace.MapDataset(f"gs://{BUCKET}/some/", decompress=0)
 
 
 def test_a_checkpoint_reader_says_it_too(supervisor: Supervisor) -> None:

@@ -51,7 +51,8 @@ int mr_lock_file_take(const char *path, struct stat *status)
     if (fd < 0)
         return -1;
     if (flock(fd, LOCK_EX | LOCK_NB) == 0 && has_name(fd, path, status)) {
-        if (status->st_size > 0 && time(NULL) - status->st_mtime <= ABANDONED_S)
+        bool abandoned = mr_lock_file_is_noticed(status) && time(NULL) - status->st_ctime > ABANDONED_S;
+        if (status->st_size > 0 && !abandoned)
             return fd;
         unlink(path);
     }

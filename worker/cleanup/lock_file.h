@@ -24,7 +24,8 @@ int mr_lock_file_new(const char *kind, const struct mr_maker *maker, char path[M
 
 /*
  * Takes the lock of a dead process's file: a descriptor and the file's status, or -1: its process lives, or it has
- * gone. An empty file is removed (it asks for nothing), and so is one that nobody could deal with for a week.
+ * gone. An empty file is removed (it asks for nothing), and so is one that nobody could deal with for a week since the
+ * death was noticed: its process may have lived for months without another word in it.
  */
 int mr_lock_file_take(const char *path, struct stat *status);
 /* Was the death noticed more than late_s ago? The first time it is noticed now. *status is brought up to date. */
