@@ -205,6 +205,7 @@ static void tick(struct mr_role *role, int64_t now_ns)
             mr_write_lane_step(u->entries[i].lane, now_ns);
     mr_temporaries_step(u->context.temporaries, now_ns);
     mr_upload_janitor_step(u->janitor, now_ns);
+    mr_write_again_step(&u->context.again, u->context.net, u->context.uploads);
 }
 
 static void count(struct mr_role *role)
@@ -228,6 +229,7 @@ static int init(struct mr_role *role)
     u->context.net = &role->net;
     u->context.counters = role->link.counters;
     u->context.temporaries = mr_temporaries_new(&role->net, role->link.counters, &maker);
+    u->context.late_s = MR_LATE_S;
     u->context.uploads = mr_upload_log_new(&maker);
     if (!u->context.uploads)
         mr_log_warning(
@@ -287,6 +289,7 @@ static bool finish(struct mr_role *role)
     }
     mr_temporaries_finish(u->context.temporaries);
     mr_role_wait(role, is_cleaning_up, until_ns);
+    mr_write_again_close(&u->context.again, u->context.net);
     mr_upload_janitor_destroy(u->janitor);
     mr_upload_log_destroy(u->context.uploads);
     mr_temporaries_destroy(u->context.temporaries);

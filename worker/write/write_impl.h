@@ -42,6 +42,9 @@ struct mr_write_ops {
     /* At once, for a lane whose upload a predecessor has begun: what it made is ours. NULL: nothing to do. */
     int (*resume)(struct mr_write_lane *lane);
     int (*begin)(struct mr_write_lane *lane);
+    /* The answer to a begin under way is waited for where the lane is given up, and undone then: else what the store has
+     * begun would be nobody's. Its lane is UNDOING then. */
+    bool keeps_begin;
     int (*send)(struct mr_write_lane *lane, struct mr_write_slot *slot);
     int (*complete)(struct mr_write_lane *lane);
     /* slot->transfer has been cancelled. NULL: nothing to do. */
@@ -76,6 +79,7 @@ struct mr_write_lane {
     uint64_t generation;             /* that the object replaces; 0: none may be there (upload parts: none was) */
     char id[MR_CKPT_PART_UPLOAD_ID]; /* of the upload */
     uint64_t upload;                 /* its number in context->uploads; 0 */
+    bool sent;                       /* an upload part of it may be under way */
     bool resumed;                    /* a predecessor had recorded its upload */
     bool maybe_done;                 /* and had sent the last request */
     uint32_t stored;                 /* checkpoint parts with a record */

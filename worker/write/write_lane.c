@@ -129,7 +129,11 @@ static void stop(struct mr_write_lane *lane, enum mr_ckpt_part_outcome outcome, 
     lane->outcome = outcome;
     lane->code = code;
     snprintf(lane->text, sizeof lane->text, "%s", text);
+    struct mr_transfer *begin = lane->state == MR_WRITE_BEGINNING && lane->ops->keeps_begin ? lane->transfer : NULL;
+    if (begin)
+        lane->transfer = NULL;
     cancel_all(lane);
+    lane->transfer = begin;
     if (mr_ckpt_part_abort(&lane->ckpt) ==
         MR_FATE_ABORTED) { /* a sealed one keeps its parts until its outcome is stored */
         for (unsigned i = 0; i < lane->ckpt.slots; i++) {

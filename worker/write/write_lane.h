@@ -25,6 +25,7 @@
 #include "worker/cleanup/temporary.h"
 #include "worker/cleanup/upload_log.h"
 #include "worker/net.h"
+#include "worker/write/write_again.h"
 
 /* Of a worker; must outlive its lanes. */
 struct mr_write_context {
@@ -32,6 +33,8 @@ struct mr_write_context {
     struct mr_counters *counters;
     struct mr_temporaries *temporaries;
     struct mr_upload_log *uploads; /* NULL: there can be none */
+    struct mr_write_again *again;  /* uploads whose second abort is to come */
+    int late_s;                    /* until then: MR_LATE_S except in tests */
     const unsigned char *arena;    /* the checkpoint arena */
     /* the lanes': the folder that was last scanned for leftovers, and when */
     char swept[MR_STORE_NAME_MAX + 1];

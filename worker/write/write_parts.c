@@ -22,13 +22,30 @@ static void record_end(struct mr_write_lane *lane)
     lane->upload = 0;
 }
 
+static void undo(struct mr_write_lane *lane);
+
+static void begun_late(struct mr_write_lane *lane, const struct mr_store_result *result, const char *id)
+{
+    if (result->code != MR_OK)
+        record_end(lane);
+    else if (strlen(id) < sizeof lane->id)
+        memcpy(lane->id, id, strlen(id) + 1);
+    if (lane->id[0])
+        undo(lane);
+    else
+        mr_write_undone(lane);
+}
+
 /* One that failed to begin is recorded no more: nobody knows an id, so nobody could remove it. */
 static void on_begun(void *arg, const struct mr_store_result *result, const char *id)
 {
     struct mr_write_lane *lane = arg;
     lane->transfer = NULL;
-    if (result->code == MR_OK) {
+    if (result->code == MR_OK)
         mr_upload_log_id(lane->context->uploads, lane->upload, id);
+    if (lane->state == MR_WRITE_UNDOING) { /* given up meanwhile */
+        begun_late(lane, result, id);
+    } else if (result->code == MR_OK) {
         mr_write_begun(lane, id);
     } else if (result->code == MR_E_PROTOCOL && !mr_store_has_parts(lane->store)) {
         record_end(lane);
@@ -106,6 +123,7 @@ static int send_part(struct mr_write_lane *lane, struct mr_write_slot *slot)
         .length = slot->length,
         .crc32c = slot->crc32c,
     };
+    lane->sent = true;
     slot->transfer = mr_transfer_part_send(lane->context->net->engine, lane->store, &request, on_part, slot);
     return slot->transfer ? 0 : -1;
 }
@@ -155,22 +173,30 @@ static void on_aborted(void *arg, const struct mr_store_result *result)
 {
     struct mr_write_lane *lane = arg;
     lane->transfer = NULL;
-    if (result->code != MR_OK)
+    if (result->code != MR_OK) {
         mr_log_warning("an unfinished upload was not removed: %s; a later run or millrace clean does it", result->text);
-    else
+    } else if ((lane->sent || lane->resumed) && lane->uri.scheme != MR_SCHEME_FILE) {
+        mr_write_again_add(&lane->context->again, lane->store, lane->name, lane->id, lane->upload,
+                           lane->context->late_s);
+        lane->upload = 0;
+    } else {
         record_end(lane);
+    }
     mr_write_undone(lane);
 }
 
 static void undo(struct mr_write_lane *lane)
 {
+    if (lane->transfer)
+        return; /* until on_begun */
     if (lane->id[0])
         lane->transfer = mr_transfer_parts_abort(lane->context->net->engine, lane->store, lane->name, lane->name_length,
                                                  lane->id, on_aborted, lane);
     else
-        record_end(lane); /* given up before the store's answer: as on_begun */
+        record_end(lane); /* it had not begun */
     if (!lane->transfer)
         mr_write_undone(lane);
 }
 
-const struct mr_write_ops mr_write_parts = {.begin = begin, .send = send_part, .complete = complete, .undo = undo};
+const struct mr_write_ops mr_write_parts = {
+    .begin = begin, .keeps_begin = true, .send = send_part, .complete = complete, .undo = undo};

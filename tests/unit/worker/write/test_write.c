@@ -10,6 +10,7 @@
 #include "fault_bucket.h"
 #include "shm/base/checksum.h"
 #include "shm/base/clock.h"
+#include "worker/write/write_impl.h"
 #include "write_scene.h"
 
 #define STEPS(array) (array), sizeof(array) / sizeof *(array)
@@ -296,7 +297,7 @@ START_TEST(one_fault_is_fatal)
 }
 END_TEST
 
-/* The store did not begin it, or did not say: no record of it stays that a later run would go by. */
+/* The store does not say whether it began it: that is waited for, and where it takes too long a record says so. */
 START_TEST(an_upload_that_does_not_begin)
 {
     static const struct bucket_step script[] = {{OP_INITIATE, STALL_AFTER, 0, 0, NULL}};
@@ -308,10 +309,13 @@ START_TEST(an_upload_that_does_not_begin)
     while (bucket.count[OP_INITIATE] == 0)
         scene_step(&scene, 1);
     mr_write_lane_abort(scene.worker);
+    scene_step(&scene, 1);
+    ck_assert(!mr_write_lane_is_ended(scene.worker));
+    mr_write_lane_step(scene.worker, INT64_MAX);
     scene_run(&scene);
     scene_leave(&scene);
     ck_assert_int_eq(scene.outcome, MR_CKPT_PART_GONE);
-    ck_assert_uint_eq(scene_open_uploads(), 0);
+    ck_assert_uint_eq(scene_open_uploads(), 1);
     scene_close(&scene);
 }
 END_TEST
@@ -463,6 +467,52 @@ START_TEST(given_up)
     ck_assert_uint_eq(mr_counter_get(scene.counters, MR_WC_UPLOADS_ABORTED), 1);
     check_nothing_left_later();
     check_old(way);
+    ck_assert_uint_eq(bucket.count[OP_ABORT], way == NEW_NAME ? 2 : 0); /* the second time for parts that came late */
+    scene_close(&scene);
+    ck_assert_uint_eq(scene_open_uploads(), dies && way == NEW_NAME ? 1 : 0); /* the dead one's own */
+}
+END_TEST
+
+/* A process that ends before the second time leaves it to another. */
+START_TEST(given_up_at_the_end)
+{
+    open_way(NEW_NAME, 9 * SCENE_PART);
+    scene.hold = true;
+    scene_start(&scene);
+    scene.context.late_s = 100;
+    while (mr_counter_get(scene.counters, MR_WC_PARTS) < 3)
+        scene_step(&scene, 20);
+    mr_write_lane_abort(scene.worker);
+    scene_run(&scene);
+    scene_leave(&scene);
+    ck_assert_uint_eq(bucket.count[OP_ABORT], 1);
+    ck_assert_uint_eq(scene_open_uploads(), 1);
+    scene_close(&scene);
+}
+END_TEST
+
+/* What the store has begun by then has no parts, and would be nobody's. */
+START_TEST(given_up_while_it_begins)
+{
+    open_way(NEW_NAME, 9 * SCENE_PART);
+    scene.hold = true;
+    scene_start(&scene);
+    while (scene.worker->state != MR_WRITE_BEGINNING)
+        scene_step(&scene, 1);
+    for (bool asked = false; !asked;) {
+        scene_step(&scene, 0);
+        pthread_mutex_lock(&bucket.lock);
+        asked = bucket.count[OP_INITIATE] > 0;
+        pthread_mutex_unlock(&bucket.lock);
+    }
+    mr_write_lane_abort(scene.worker);
+    scene_run(&scene);
+    ck_assert_int_eq(scene.outcome, MR_CKPT_PART_GONE);
+    scene_leave(&scene);
+    fault_server_settle(server);
+    for (unsigned i = 0; i < 16; i++)
+        ck_assert(!bucket.sessions[i].used || bucket.sessions[i].gone);
+    ck_assert_uint_eq(scene_open_uploads(), 0);
     scene_close(&scene);
 }
 END_TEST
@@ -622,6 +672,8 @@ int main(void)
     tcase_add_loop_test(tc, a_token_that_ends, 0, 6);
     tcase_add_loop_test(tc, given_up, 0, 2 * WAYS);
     tcase_add_loop_test(tc, no_time_left, 0, WAYS);
+    tcase_add_test(tc, given_up_at_the_end);
+    tcase_add_test(tc, given_up_while_it_begins);
     tcase_add_test(tc, given_up_before_anything);
     tcase_add_loop_test(tc, a_clock_that_is_wrong, 0, 2);
     tcase_add_test(tc, what_cannot_be_undone);

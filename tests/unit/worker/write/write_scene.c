@@ -102,6 +102,7 @@ void scene_start(struct scene *s)
 
 static void stop(struct scene *s)
 {
+    mr_write_again_close(&s->context.again, &s->net);
     mr_temporaries_destroy(s->context.temporaries);
     mr_upload_log_destroy(s->context.uploads);
     mr_net_close(&s->net);
@@ -118,9 +119,10 @@ void scene_die(struct scene *s)
 static void finish_process(struct scene *s)
 {
     mr_temporaries_finish(s->context.temporaries);
-    while (mr_temporaries_busy(s->context.temporaries)) {
+    while (mr_temporaries_busy(s->context.temporaries) || (s->context.again && s->context.late_s == 0)) {
         ck_assert_int_ge(mr_http_step(s->net.http, 20, -1), 0);
         mr_temporaries_step(s->context.temporaries, mr_clock_mono_ns());
+        mr_write_again_step(&s->context.again, &s->net, s->context.uploads);
     }
     stop(s);
 }
@@ -163,6 +165,7 @@ void scene_step(struct scene *s, unsigned ms)
         ck_assert_int_ge(mr_http_step(s->net.http, (int)ms, -1), 0);
     mr_write_lane_step(s->worker, mr_clock_mono_ns());
     mr_temporaries_step(s->context.temporaries, mr_clock_mono_ns());
+    mr_write_again_step(&s->context.again, &s->net, s->context.uploads);
 }
 
 void scene_run(struct scene *s)
