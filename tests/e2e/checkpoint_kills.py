@@ -72,7 +72,7 @@ WORKERS = ["write"] * 6 + ["fetch", "list"]  # how often each is chosen
 RESTART_S = 1.0  # a worker is in its slot again, and has got its lanes, after so long: else there are fewer of them
 JOB_VARIABLE = "MILLRACE_TEST_JOB"
 # An upload that may have been begun, and whose id nobody has.
-UNKNOWN = "a run died while it began an upload"
+UNKNOWN = "a run ended while it began an upload"
 # A write worker died as it gave an upload its name; when its successor looked, another had written or removed that.
 UNSURE = "is gone: it was removed, or it got the name and somebody else has written"
 # What the store's own faults cannot do here: somebody took a live save's parts away.

@@ -98,7 +98,7 @@ static void leave_unknown(struct job *job, const struct mr_upload_entry *entry)
 {
     char uri[400];
     if (!job->record->said)
-        mr_log_info("a run died while it began an upload of %s: whether the store has begun it is not known. If so, "
+        mr_log_info("a run ended while it began an upload of %s: whether the store has begun it is not known. If so, "
                     "millrace clean or a lifecycle rule of the bucket removes it when it is a day old",
                     mr_upload_uri(entry, uri, sizeof uri));
 }

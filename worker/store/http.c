@@ -312,22 +312,47 @@ static void set_body(struct mr_http_call *call, const struct mr_http_request *re
     curl_easy_setopt(easy, CURLOPT_UPLOAD_BUFFERSIZE, call->body_length > SEND_SMALL ? SEND_BUFFER : SEND_SMALL);
 }
 
+/*
+ * The URL, and its path and query once more as they are to be sent: libcurl 7.88 takes the URL apart, and where there is
+ * no memory for the query sends the request without it. A part of an upload would become the object itself. A proxy
+ * that is not tunnelled through wants the whole URL.
+ */
+static int set_url(struct mr_http_call *call, const struct mr_http_request *request)
+{
+    const char *authority = strstr(request->url, "://");
+    const char *path = authority ? strchr(authority + 3, '/') : NULL;
+    bool tls = strncmp(request->url, "https:", 6) == 0;
+    if (call->http->plain_proxy && !tls && !request->direct)
+        path = NULL;
+    return curl_easy_setopt(call->easy, CURLOPT_URL, request->url) == CURLE_OK &&
+                   curl_easy_setopt(call->easy, CURLOPT_REQUEST_TARGET, path) == CURLE_OK
+               ? 0
+               : -1;
+}
+
+static int set_method(struct mr_http_call *call, const struct mr_http_request *request)
+{
+    CURL *easy = call->easy;
+    const char *method = request->method;
+    curl_easy_setopt(easy, CURLOPT_NOBODY, 0L);
+    if (request->body_count > 0)
+        set_body(call, request);
+    else
+        curl_easy_setopt(easy, CURLOPT_HTTPGET, 1L);
+    if (request->body_count == 0 && strcmp(method, "HEAD") == 0) {
+        curl_easy_setopt(easy, CURLOPT_NOBODY, 1L);
+        method = NULL;
+    } else if (request->body_count == 0 && strcmp(method, "GET") == 0) {
+        method = NULL;
+    }
+    return curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, method) == CURLE_OK ? 0 : -1;
+}
+
 static int set_request(struct mr_http_call *call, const struct mr_http_request *request)
 {
     CURL *easy = call->easy;
-    if (curl_easy_setopt(easy, CURLOPT_URL, request->url) != CURLE_OK || set_lines(call, request) != 0)
+    if (set_url(call, request) != 0 || set_lines(call, request) != 0 || set_method(call, request) != 0)
         return -1;
-    curl_easy_setopt(easy, CURLOPT_NOBODY, 0L);
-    if (request->body_count > 0) {
-        set_body(call, request);
-        curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, request->method);
-    } else if (strcmp(request->method, "HEAD") == 0) {
-        curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, NULL);
-        curl_easy_setopt(easy, CURLOPT_NOBODY, 1L);
-    } else {
-        curl_easy_setopt(easy, CURLOPT_HTTPGET, 1L);
-        curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, strcmp(request->method, "GET") == 0 ? NULL : request->method);
-    }
     char range[48];
     if (request->has_range)
         snprintf(range, sizeof range, "%llu-%llu", (unsigned long long)request->range_first,
@@ -646,6 +671,8 @@ struct mr_http *mr_http_new(const struct mr_http_options *options)
         mr_error_set_errno(errno, "cannot make an epoll descriptor");
         goto fail;
     }
+    http->plain_proxy =
+        options->proxy ? options->proxy[0] != '\0' : getenv("http_proxy") || getenv("all_proxy") || getenv("ALL_PROXY");
     if (!http->multi || mr_text_dup(&http->proxy, options->proxy) || mr_text_dup(&http->ca_bundle, options->ca_bundle))
         goto no_memory;
     if (options->ca_bundle && access(options->ca_bundle, R_OK) != 0) {

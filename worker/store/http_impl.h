@@ -56,7 +56,8 @@ struct mr_http {
     unsigned connect_timeout_ms, buffer_bytes;
     char *proxy, *ca_bundle;
     struct mr_http_call *active, *pool;
-    bool easy_once; /* calls in the pool have no easy handle: see easy_remembers in http.c */
+    bool plain_proxy; /* requests without TLS may go through a proxy */
+    bool easy_once;   /* calls in the pool have no easy handle: see easy_remembers in http.c */
     unsigned in_flight;
     int epoll_fd, extra_fd;
     struct fd_state *fds;

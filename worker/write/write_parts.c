@@ -24,10 +24,19 @@ static void record_end(struct mr_write_lane *lane)
 
 static void undo(struct mr_write_lane *lane);
 
+/* It did not begin. Without memory for the answer it may have: the record stays, and a later run says so. */
+static void record_failure(struct mr_write_lane *lane, const struct mr_store_result *result)
+{
+    if (result->code == MR_E_NO_MEMORY)
+        lane->upload = 0;
+    else
+        record_end(lane);
+}
+
 static void begun_late(struct mr_write_lane *lane, const struct mr_store_result *result, const char *id)
 {
     if (result->code != MR_OK)
-        record_end(lane);
+        record_failure(lane, result);
     else if (strlen(id) < sizeof lane->id)
         memcpy(lane->id, id, strlen(id) + 1);
     if (lane->id[0])
@@ -36,7 +45,6 @@ static void begun_late(struct mr_write_lane *lane, const struct mr_store_result 
         mr_write_undone(lane);
 }
 
-/* One that failed to begin is recorded no more: nobody knows an id, so nobody could remove it. */
 static void on_begun(void *arg, const struct mr_store_result *result, const char *id)
 {
     struct mr_write_lane *lane = arg;
@@ -51,7 +59,7 @@ static void on_begun(void *arg, const struct mr_store_result *result, const char
         record_end(lane);
         mr_write_switch(lane, &mr_write_composed); /* and from now on at once */
     } else {
-        record_end(lane);
+        record_failure(lane, result);
         mr_write_failed(lane, result->code, result->text);
     }
 }
