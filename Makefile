@@ -5,13 +5,13 @@ help:
 	@echo 'make build   install what is missing, build the programs and the Python extension, link them into .venv'
 	@echo 'make demo    train a small network from an object store on this machine (one to three minutes after the installs)'
 	@echo 'make test    every test but the nightly ones: C, Python, sanitizers, models (a quarter of an hour)'
-	@echo 'make nightly the others: all mutants, kills, chaos, torture, fuzz, old torch (hours); PARTS="models chaos" (docs/testing.md)'
+	@echo 'make nightly the others: all mutants, kills, chaos, torture, fuzz, old torch (hours); PARTS="models chaos-s3" (docs/testing.md)'
 	@echo 'make torture every call that can fail, failing, in each program; TORTURE="--scene cat" for a part (half an hour)'
 	@echo 'make check   the fast loop before a commit: warnings, unit tests, formats, linters, types'
 	@echo 'make format  rewrite what check compares: formats, docs/configuration.md'
 	@echo 'make aarch64 the tests of shm/ cross-compiled, under qemu-user (Debian; see docs/testing.md)'
-	@echo 'make chaos   training while everything is killed, stopped and corrupted; MINUTES=60, DEATHS=1000, SEED=7 (tests/chaos/)'
-	@echo 'make kills   SIGKILLs over saves; KILLS=3000, SEED=7 (docs/testing.md)'
+	@echo 'make chaos   training while everything is killed, stopped and corrupted; MINUTES=60, DEATHS=1000, SEED=7, STORE=s3 (tests/chaos/)'
+	@echo 'make kills   SIGKILLs over saves; KILLS=3000, SEED=7, STORE=s3|versitygw (docs/testing.md)'
 	@echo 'make fuzz    each fuzz target with libFuzzer for a minute, and what it reached; SECONDS=10, TARGETS="json msg" (docs/testing.md)'
 	@echo 'make bench   the benchmarks; BENCH=--quick for a short run (see bench/README.md)'
 	@echo 'make bench-checkpoint  checkpoints: saving and loading, beside the field (see bench/README.md)'
@@ -54,7 +54,7 @@ aarch64:
 chaos:
 	@scripts/setup test
 	@scripts/build
-	@.venv/bin/python -m tests.chaos.run $(if $(MINUTES),--minutes $(MINUTES)) $(if $(DEATHS),--deaths $(DEATHS)) $(if $(SEED),--seed $(SEED))
+	@.venv/bin/python -m tests.chaos.run $(if $(MINUTES),--minutes $(MINUTES)) $(if $(DEATHS),--deaths $(DEATHS)) $(if $(SEED),--seed $(SEED)) $(if $(STORE),--store $(STORE))
 
 kills:
 	@scripts/setup test

@@ -165,12 +165,17 @@ static enum mr_run_state look(int fd)
     return fchmod(fd, MODE_DEAD) == 0 ? MR_RUN_DEAD : MR_RUN_UNKNOWN;
 }
 
+bool mr_run_lock_cannot_tell(void)
+{
+    return errno == EMFILE || errno == ENFILE || errno == ENOMEM;
+}
+
 enum mr_run_state mr_run_lock_look(const char *run)
 {
     char path[PATH_MAX];
     int fd = path_of(run, path) == 0 ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
     if (fd < 0)
-        return MR_RUN_UNKNOWN;
+        return mr_run_lock_cannot_tell() ? MR_RUN_LIVES : MR_RUN_UNKNOWN;
     enum mr_run_state state = look(fd);
     if (state == MR_RUN_LIVES) { /* or somebody else looks at this moment */
         nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);

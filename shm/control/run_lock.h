@@ -13,6 +13,8 @@
 #ifndef MR_SHM_CONTROL_RUN_LOCK_H
 #define MR_SHM_CONTROL_RUN_LOCK_H
 
+#include <stdbool.h>
+
 enum mr_run_state {
     MR_RUN_UNKNOWN, /* there is no such file: it ended in good order, is of another machine, or could make none */
     MR_RUN_LIVES,
@@ -28,7 +30,11 @@ void mr_run_lock_end(int lock, const char *run);
  * one; GONE: the run was found dead; anything else: it cannot be held. */
 int mr_run_lock_hold(const char *run);
 
-/* Within a few milliseconds. */
+/* Within a few milliseconds. LIVES too where this process lacks the means to look: the careful answer. */
 enum mr_run_state mr_run_lock_look(const char *run);
+
+/* Of a file that could not be opened: errno says nothing of it, for this process lacks descriptors or memory. Who asks
+ * whether somebody lives then takes it that he does. */
+bool mr_run_lock_cannot_tell(void);
 
 #endif

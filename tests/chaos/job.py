@@ -26,14 +26,13 @@ from typing import Any
 
 from tests import forked
 from tests.chaos.plan import Place, Training
-from tests.chaos.scene import Scene
+from tests.chaos.scene import CHECKPOINTS, Scene
 from tests.conftest import BIN, our_processes
 from tests.e2e.kill_history import NOTHING, Look, Save
 from tests.serve import Supervisor, alive, children, start_supervisor
 from tests.stores import delete
 
 RANK = Path(__file__).with_name("rank.py")
-BUCKET = "ckpt"
 JOB_VARIABLE = "MILLRACE_TEST_JOB"
 STUCK_S = 60  # nothing moves for so long: every strike is over after a few seconds
 TOGETHER_S = 6  # a worker that is killed so long before its supervisor may not be started again yet
@@ -62,6 +61,11 @@ cap_ms = 200
 connect_timeout_ms = 2000
 stall_timeout_ms = 1500
 stall_min_ms = 500
+"""
+
+# What is flipped in an upload has to be found by the store.
+S3_TOML = """[s3]
+checksums = "always"
 """
 
 # How a rank may end by itself: pattern of what it writes -> what has to have happened.
@@ -122,13 +126,14 @@ class Job:
         self.scene, self.number, self.rng = scene, number, random.Random(seed)
         self.folder = scene.folder / f"job-{number}"
         self.folder.mkdir()
+        self.prefix = f"{scene.checkpoints}/job-{number}/"
         self.meeting = self.folder / "meeting"
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(str(self.meeting))
         self.listener.listen(16)
         self.environment = {
             "XDG_RUNTIME_DIR": str(scene.runtime),
-            "STORAGE_EMULATOR_HOST": scene.url,
+            **scene.environment,
             JOB_VARIABLE: f"{scene.folder.name}-{number}",
         }
         self.supervisor: Supervisor | None = None
@@ -198,6 +203,7 @@ class Job:
         folder.mkdir()
         self.supervisors += 1
         toml = TOML.format(compose=self.rng.choice(["always", "never"]), arena=self.rng.choice([16, 24, 48]))
+        toml += S3_TOML if self.scene.store == "s3" else ""
         while self.supervisor is None:
             try:
                 self.supervisor = start_supervisor(BIN / "millrace", folder, self.scene.url, toml, **self.environment)
@@ -226,7 +232,7 @@ class Job:
         for number in range(world):
             options = {
                 "meeting": str(self.meeting),
-                "uri": f"gs://{self.scene.bucket}/train/",
+                "uri": f"{self.scene.store}://{self.scene.bucket}/train/",
                 "seed": training.seed,
                 "batch": training.batch,
                 "workers": self.rng.choice([1, 1, 2]) if self.scene.workers is None else self.scene.workers,
@@ -389,7 +395,7 @@ class Job:
             k, self.saves = self.saves, self.saves + 1
             name = self.rng.choice(["state.pt", f"new-{k}.pt"])
             size = self.rng.randrange(1 << 17) if self.rng.random() < 0.7 else self.rng.randrange(12 << 20)
-            uri = f"gs://{BUCKET}/job-{self.number}/{name}"
+            uri = f"{self.prefix}{name}"
             order_of_save = {"save": k, "uri": uri, "size": size, "wait": self.rng.random() < 0.5}
         for rank in run.ranks:
             rank.report = None
@@ -479,7 +485,7 @@ class Job:
     def last_checkpoint(self) -> tuple[Place, str | None]:
         """Every name is judged; the newest one is where the training goes on."""
         best, uri, remove = Place(), None, []
-        names = [n for n in list(self.scene.history.saves) if n.startswith(f"gs://{BUCKET}/job-{self.number}/")]
+        names = [n for n in list(self.scene.history.saves) if n.startswith(self.prefix)]
         for name in names:
             seen = self.see(name)
             if seen is None:
@@ -506,7 +512,7 @@ class Job:
         while not self.scene.stopping():
             since = time.monotonic()
             with contextlib.suppress(OSError):
-                url = f"http://127.0.0.1:{self.scene.store_port}/{name.removeprefix('gs://')}"
+                url = f"http://127.0.0.1:{self.scene.store_port}/{name.removeprefix(f'{self.scene.store}://')}"
                 try:
                     with urllib.request.urlopen(url, timeout=10) as reply:
                         body = reply.read()
@@ -520,10 +526,11 @@ class Job:
         return None
 
     def remove(self, names: list[str]) -> None:
+        store = f"http://127.0.0.1:{self.scene.store_port}"
         for name in names:
             for _ in range(100):
                 try:
-                    delete(f"http://127.0.0.1:{self.scene.store_port}", BUCKET, name.removeprefix(f"gs://{BUCKET}/"))
+                    delete(store, CHECKPOINTS, name.removeprefix(f"{self.scene.checkpoints}/"))
                     break
                 except urllib.error.HTTPError as error:
                     error.close()
@@ -535,7 +542,7 @@ class Job:
 
     def forget_saves(self) -> None:
         """A new training begins with nothing."""
-        names = [n for n in list(self.scene.history.saves) if n.startswith(f"gs://{BUCKET}/job-{self.number}/")]
+        names = [n for n in list(self.scene.history.saves) if n.startswith(self.prefix)]
         self.remove(names)
         self.saved.clear()
 

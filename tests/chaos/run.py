@@ -1,4 +1,6 @@
-"""python -m tests.chaos.run [--seed N] [--minutes M] [--deaths N] [--jobs N]       (make chaos MINUTES=60; README.md)
+"""python -m tests.chaos.run [--seed N] [--minutes M] [--deaths N] [--jobs N] [--store gs|s3]
+
+make chaos MINUTES=60; README.md.
 
 Exit status 0: nothing was lost, repeated, wrong or half. 1: something was; the seed and the folder that is kept with
 all logs are printed.
@@ -20,7 +22,7 @@ from pathlib import Path
 
 from tests import forked
 from tests.chaos.job import Job
-from tests.chaos.scene import Monkey, Scene, summary
+from tests.chaos.scene import CHECKPOINTS, STORES, Monkey, Scene, summary
 from tests.e2e.kill_history import NOTHING
 from tests.stores import temporary
 
@@ -38,10 +40,11 @@ def chaos(
     strikes_s: float = 8,
     workers: int | None = None,
     tidy: bool = True,
+    store: str = STORES[0],
 ) -> Scene:
     """tidy: at last a training in peace, after which nothing of the dead may be left in the store."""
     rng = random.Random(seed)
-    scene = Scene(folder, deaths, time.monotonic() + 60 * minutes, epochs, workers)
+    scene = Scene(folder, deaths, time.monotonic() + 60 * minutes, epochs, workers, store=store)
     scene.runtime = folder / "runtime"
     scene.runtime.mkdir(mode=0o700)
     monkey = Monkey(scene, rng.randrange(1 << 30), strikes_s, minutes_long=tidy)
@@ -89,8 +92,8 @@ def in_peace(scene: Scene, jobs: list[Job]) -> None:
 
 def left_over(scene: Scene) -> list[object]:
     url = f"http://127.0.0.1:{scene.store_port}"
-    left: list[object] = [*temporary(url, "ckpt"), *temporary(url, scene.bucket)]
-    with urllib.request.urlopen(f"{url}/ckpt?uploads") as reply:
+    left: list[object] = [*temporary(url, CHECKPOINTS), *temporary(url, scene.bucket)]
+    with urllib.request.urlopen(f"{url}/{CHECKPOINTS}?uploads") as reply:
         left += [b"upload"] * reply.read().count(b"<UploadId>")
     return left
 
@@ -100,9 +103,10 @@ def count_halves(scene: Scene) -> int:
     url = f"http://127.0.0.1:{scene.store_port}"
     if scene.wrong:
         return 0
-    with urllib.request.urlopen(f"{url}/storage/v1/b/ckpt/o") as reply:
+    with urllib.request.urlopen(f"{url}/storage/v1/b/{CHECKPOINTS}/o") as reply:
         names = [item["name"] for item in json.load(reply).get("items", [])]
-    known = {name.removeprefix("gs://ckpt/") for name in scene.history.saves} | set(temporary(url, "ckpt"))
+    known = {name.removeprefix(f"{scene.checkpoints}/") for name in scene.history.saves}
+    known.update(temporary(url, CHECKPOINTS))
     return len([name for name in names if name not in known and name != NOTHING])
 
 
@@ -131,6 +135,7 @@ def main() -> None:
     parser.add_argument("--deaths", type=int, default=None, help="deaths and stops after which it ends")
     parser.add_argument("--jobs", type=int, default=3)
     parser.add_argument("--strikes", type=float, default=8, help="a second")
+    parser.add_argument("--store", choices=STORES, default=STORES[0])
     options = parser.parse_args()
     seed = random.randrange(1 << 30) if options.seed is None else options.seed
     minutes = options.minutes if options.minutes else 1e6 if options.deaths else 5
@@ -138,7 +143,8 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="millrace-chaos-"))
     print(f"seed {seed}, in {folder}", flush=True)
     begun = time.monotonic()
-    scene = chaos(folder, seed, options.deaths or 1 << 60, minutes, options.jobs, strikes_s=options.strikes)
+    rates = {"jobs": options.jobs, "strikes_s": options.strikes}
+    scene = chaos(folder, seed, options.deaths or 1 << 60, minutes, **rates, store=options.store)
     print(report(scene, seed, time.monotonic() - begun))
     if scene.wrong:
         print(f"what was seen is kept: {folder}")

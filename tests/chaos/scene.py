@@ -23,16 +23,19 @@ from typing import TYPE_CHECKING
 from tests.chaos.plan import BUCKET, Training, make_objects
 from tests.conftest import ROOT, Server, free_port, start_devstore
 from tests.e2e.kill_history import History
+from tests.stores import s3_environment
 
 if TYPE_CHECKING:
     from tests.chaos.job import Job
 
+CHECKPOINTS = "ckpt"  # their bucket
 GRACE_S = 20  # what was struck so long before a run may still show in it
 
 # Role -> how often it is killed, and stopped, in relation to the others.
 KILLS = {"fetch": 50, "list": 12, "write": 40, "reader": 4, "rank": 4, "supervisor": 4, "store": 3, "network": 2}
 STOPS = {"fetch": 16, "list": 8, "write": 12, "reader": 10, "rank": 8, "supervisor": 6, "store": 3, "network": 3}
 OTHERS = {"slow": 10, "starve": 6, "weather": 14}
+STORES = ("gs", "s3")
 LATENCY_MS = ["1", "list:40", "part:5", "complete:5", "compose:5"]
 
 
@@ -47,6 +50,7 @@ class Scene:
     workers: int | None
     digests: dict[str, str] = field(default_factory=dict)
     bucket: str = BUCKET
+    store: str = STORES[0]  # and the scheme of its URIs
     store_port: int = 0
     wire_port: int = 0
     runtime: Path = Path()
@@ -64,6 +68,15 @@ class Scene:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.wire_port}"
+
+    @property
+    def checkpoints(self) -> str:
+        return f"{self.store}://{CHECKPOINTS}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """With which millrace finds the store, past the network's weather."""
+        return {"STORAGE_EMULATOR_HOST": self.url, **s3_environment(self.url)}
 
     @property
     def deaths(self) -> int:
@@ -107,7 +120,7 @@ class Monkey:
         self.jobs: list[Job] = []
         scene.store_port, scene.wire_port = free_port(), free_port()
         root = scene.folder / "store"
-        (root / "ckpt").mkdir(parents=True)
+        (root / CHECKPOINTS).mkdir(parents=True)
         self.root = root
         self.store: Server | None = None
         self.wire: subprocess.Popen[bytes] | None = None

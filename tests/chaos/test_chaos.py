@@ -9,13 +9,16 @@ import pytest
 
 from tests.chaos.plan import Place, Training
 from tests.chaos.run import chaos, report
+from tests.chaos.scene import STORES
 from tests.chaos.wire import Exchange, Half, Wire
 
 
 @pytest.mark.nightly
 @pytest.mark.random
-def test_a_short_chaos(tmp_path: Path) -> None:
-    scene = chaos(tmp_path, seed=5, deaths=40, jobs=1, objects=120, epochs=2, strikes_s=6, workers=1, tidy=False)
+@pytest.mark.parametrize("store", STORES)
+def test_a_short_chaos(tmp_path: Path, store: str) -> None:
+    small = {"jobs": 1, "objects": 120, "epochs": 2, "workers": 1}
+    scene = chaos(tmp_path, seed=5, deaths=40, **small, strikes_s=6, tidy=False, store=store)
     assert scene.wrong == [], report(scene, 5, 0)
     assert scene.deaths >= 40
     assert scene.counts["samples"] > 0
@@ -64,7 +67,11 @@ LISTING = b"GET /storage/v1/b/b/o?prefix=x HTTP/1.1\r\nHost: x\r\n\r\n"
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n0123456789"
 
 
-@pytest.mark.parametrize(("request_bytes", "flipped"), [(REQUEST, 1), (LISTING, 0)])
+OF_S3 = b"GET /b/o HTTP/1.1\r\nHost: x\r\n\r\n"
+RANGE = b"GET /b/o HTTP/1.1\r\nHost: x\r\nRange: bytes=0-9\r\n\r\n"
+
+
+@pytest.mark.parametrize(("request_bytes", "flipped"), [(REQUEST, 1), (LISTING, 0), (OF_S3, 1), (RANGE, 0)])
 @pytest.mark.parametrize("piece", [1, 7, 1000])
 def test_the_wire_flips_bits_of_objects_alone(request_bytes: bytes, flipped: int, piece: int) -> None:
     wire = Wire(0, seed=1)

@@ -8,7 +8,7 @@ import json
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Union
 
 
 @dataclass
@@ -24,7 +24,7 @@ class Request:
         return ("partNumber=" in self.path or "uploadType=multipart" in self.path) and self.method in ("PUT", "POST")
 
 
-Answer = tuple[int, bytes]
+Answer = Union[tuple[int, bytes], tuple[int, bytes, dict[str, str]]]  # with its header lines
 Hook = Callable[[Request], "Answer | None"]  # may change the request; an answer is given in the store's place
 
 
@@ -35,11 +35,13 @@ class Proxy(http.server.ThreadingHTTPServer):
     """
 
     daemon_threads = True
+    request_queue_size = 256
 
     def __init__(self, port: int) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.upstream = port
         self.hook: Hook = lambda request: None
+        self.hold: Hook = lambda request: None  # before it, and any number at a time
         self.seen: list[str] = []
         self.token = "token-1"
         self.good: set[str] | None = None
@@ -78,9 +80,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 200, json.dumps({"access_token": proxy.token, "expires_in": 3600, "token_type": "Bearer"}).encode()
             )
             return
+        answer = proxy.hold(request)
         with proxy.lock:
             proxy.seen.append(f"{self.command} {self.path}")
-            answer = proxy.hook(request)
+            answer = answer or proxy.hook(request)
         allowed = proxy.good is None or headers.get("authorization", "").removeprefix("Bearer ") in proxy.good
         if answer is None and not allowed:
             answer = 401, b'{"error": {"code": 401, "message": "Invalid Credentials"}}'
@@ -107,17 +110,22 @@ class Handler(http.server.BaseHTTPRequestHandler):
         for name, value in reply.getheaders():
             if name.lower() not in ("content-length", "transfer-encoding", "connection"):
                 self.send_header(name, value)
-        self.finish_with(body)
+        self.finish_with(body, reply.headers["Content-Length"] if self.command == "HEAD" else None)
 
-    def say(self, status: int, body: bytes) -> None:
+    def say(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
         self.send_response_only(status)
-        self.send_header("Content-Type", "application/json")
+        for name, value in (headers or {"Content-Type": "application/json"}).items():
+            self.send_header(name, value)
         self.finish_with(body)
 
-    def finish_with(self, body: bytes) -> None:
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+    def finish_with(self, body: bytes, length: str | None = None) -> None:
+        self.send_header("Content-Length", length or str(len(body)))
+        try:
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+        except ConnectionError:  # who asked has gone
+            self.close_connection = True
 
     def log_message(self, *_: Any) -> None:
         pass

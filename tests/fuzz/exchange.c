@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #define CONNS_MAX 64
-#define OUT_MAX   (4u << 20)
+#define OUT_MAX   (8u << 20) /* 300,000 bytes in chunks of one */
 
 /* How an answer ends. */
 enum end { END_KEPT, END_FIN, END_RESET, END_SILENCE };

@@ -2,7 +2,7 @@
  * fuzz_exchange.c - whole exchanges with a store: transfers of every kind through the real engine, HTTP client and
  * libcurl, against a server whose answers the input spoils (exchange.h).
  *
- * Each transfer calls back once, within a bound of time and steps. What is called well has the right bytes; what failed
+ * The first byte says whether it is a store of GCS or of S3. Each transfer calls back once, within a bound of time and steps. What is called well has the right bytes; what failed
  * has one line of text. Time is the target's own: when nobody has anything to do it goes on, so that waits and time-outs
  * cost none.
  */
@@ -13,10 +13,12 @@
 #include "exchange.h"
 #include "fault_bucket.h"
 #include "fault_gcs.h"
+#include "fault_s3.h"
 #include "fuzz.h"
 #include "shm/base/checksum.h"
 #include "shm/base/clock.h"
 #include "shm/base/log.h"
+#include "worker/store/s3.h"
 #include "worker/store/transfer.h"
 #include "worker/store/upload_parts.h"
 
@@ -24,6 +26,7 @@
 #define LIMIT_S     900   /* of the target's time, for a whole input */
 #define STEPS_MAX   50000 /* of the loop */
 #define TRANSFERS   3u
+#define SEEDS       30u /* of each store */
 #define UPLOAD_SIZE (MR_STORE_CHUNK + 5000u)
 
 static unsigned char data[DATA_MAX];
@@ -44,8 +47,12 @@ uint64_t __wrap_mr_random64(void)
 
 static struct {
     struct input in;
-    struct fault_gcs object;    /* "x" */
-    struct fault_bucket bucket; /* all others */
+    bool is_s3;
+    struct fault_s3 s3;
+    struct fault_gcs object;    /* gs: "x" */
+    struct fault_bucket bucket; /* gs: all others */
+    uint64_t size;              /* of "x" */
+    uint64_t x_generation, a_generation;
     struct mr_http *http;
     struct mr_store *store;
     struct mr_transfer_engine *engine;
@@ -226,7 +233,7 @@ static void on_begun(void *arg, const struct mr_store_result *result, const char
 static struct mr_transfer *fetch(struct work *work, struct input *in)
 {
     unsigned how = input_byte(in);
-    uint64_t size = scene.object.size;
+    uint64_t size = scene.size;
     work->offset = (how & 1) && size > 0 ? input_position(in, size - 1) : 0;
     work->length = size - work->offset;
     if ((how & 2) && size > 0)
@@ -238,7 +245,7 @@ static struct mr_transfer *fetch(struct work *work, struct input *in)
     struct mr_transfer_request request = {.store = scene.store,
                                           .name = "x",
                                           .name_length = 1,
-                                          .generation = how & 8    ? scene.object.generation
+                                          .generation = how & 8    ? scene.x_generation
                                                         : how & 16 ? 6
                                                                    : 0,
                                           .size = size,
@@ -252,7 +259,7 @@ static struct mr_transfer *fetch(struct work *work, struct input *in)
 
 static struct mr_transfer *insert(struct work *work, struct input *in)
 {
-    static const uint64_t matches[] = {MR_STORE_ANY, 0, 1001, 5};
+    const uint64_t matches[] = {MR_STORE_ANY, 0, scene.a_generation, 5};
     unsigned how = input_byte(in);
     work->length = input_16(in);
     struct mr_store_insert_request request = {.name = how & 4 ? "a" : "new",
@@ -267,7 +274,7 @@ static struct mr_transfer *insert(struct work *work, struct input *in)
 
 static struct mr_transfer *compose(struct work *work, struct input *in)
 {
-    static const struct mr_store_name sources[] = {{"a", 1, 1001, NULL}, {"b", 1, 0, NULL}};
+    const struct mr_store_name sources[] = {{"a", 1, scene.a_generation, NULL}, {"b", 1, 0, NULL}};
     unsigned how = input_byte(in);
     work->length = 2000;
     struct mr_store_compose_request request = {.name = "whole",
@@ -339,12 +346,15 @@ static void start(struct work *work, struct input *in)
     struct mr_transfer_engine *engine = scene.engine;
     struct mr_store *store = scene.store;
     work->kind = input_below(in, 12);
+    if (scene.is_s3 && (work->kind == 5 || work->kind > 9)) /* what S3 has no request for */
+        work->kind = 0;
     switch (work->kind) {
     case 2:
         work->transfer = list(work, in);
         break;
     case 3:
-        work->transfer = mr_transfer_stat(engine, store, "a", 1, input_byte(in) & 1 ? 1001 : 0, on_item, work);
+        work->transfer =
+            mr_transfer_stat(engine, store, "a", 1, input_byte(in) & 1 ? scene.a_generation : 0, on_item, work);
         break;
     case 4:
         work->transfer = insert(work, in);
@@ -391,26 +401,55 @@ static bool handle(void *arg, struct fault_conn *conn, const struct fault_reques
     return is_x ? fault_gcs_handle(&scene.object, conn, request) : fault_bucket_handle(&scene.bucket, conn, request);
 }
 
+static void fill_gs(bool with_sum, bool deleted)
+{
+    scene.object =
+        (struct fault_gcs){.data = data, .size = scene.size, .generation = 7, .no_hash = !with_sum, .deleted = deleted};
+    fault_bucket_init(&scene.bucket);
+    scene.x_generation = 7;
+    scene.a_generation = fault_bucket_put(&scene.bucket, "a", data, 1000);
+    fault_bucket_put(&scene.bucket, "b", data + 1000, 1000);
+}
+
+static void fill_s3(bool with_sum, bool deleted)
+{
+    struct mr_checksum sum = {MR_CHECKSUM_CRC32C, 0};
+    char text[MR_CHECKSUM_TEXT_SIZE];
+    fault_s3_init(&scene.s3);
+    scene.a_generation = mr_s3_generation(fault_s3_put(&scene.s3, "a", data, 1000)->etag);
+    fault_s3_put(&scene.s3, "b", data + 1000, 1000);
+    struct s3_object *x = fault_s3_put(&scene.s3, "x", data, scene.size);
+    scene.x_generation = mr_s3_generation(x->etag);
+    mr_checksum_add(&sum, data, scene.size);
+    mr_checksum_to_base64(&sum, text);
+    if (with_sum)
+        snprintf(x->checksum, sizeof x->checksum, "x-amz-checksum-crc32c: %s\r\n", text);
+    if (deleted)
+        fault_s3_remove(&scene.s3, "x");
+}
+
 static void open_scene(struct input *in)
 {
     static const uint64_t sizes[] = {0, 1, 1000, 70000, DATA_MAX};
+    scene.is_s3 = input_byte(in) & 1;
     unsigned how = input_byte(in);
     now_ns = MR_SECOND_NS;
     draws = 0;
-    scene.object = (struct fault_gcs){
-        .data = data, .size = sizes[how % 5], .generation = 7, .no_hash = how & 0x40, .deleted = (how & 0xa0) == 0xa0};
-    fault_bucket_init(&scene.bucket);
-    fault_bucket_put(&scene.bucket, "a", data, 1000);
-    fault_bucket_put(&scene.bucket, "b", data + 1000, 1000);
-    exchange_begin(handle, NULL, &scene.in);
+    scene.size = sizes[how % 5];
+    (scene.is_s3 ? fill_s3 : fill_gs)(!(how & 0x40), (how & 0xa0) == 0xa0);
+    exchange_begin(scene.is_s3 ? fault_s3_handle : handle, &scene.s3, &scene.in);
     scene.http = mr_http_new(&(struct mr_http_options){.proxy = "", .connections = 4, .buffer_bytes = 65536});
-    scene.store = scene.http ? mr_store_open(&(struct mr_store_options){.scheme = MR_SCHEME_GS,
-                                                                        .bucket = "bucket",
-                                                                        .endpoint = exchange_host(),
-                                                                        .auth = "anonymous",
-                                                                        .stall_timeout_ms = 400,
-                                                                        .http = scene.http})
-                             : NULL;
+    struct mr_s3_options s3 = {.region = "us-east-1",
+                               .checksums = how & 0x20 ? MR_S3_CHECKSUMS_ALWAYS : MR_S3_CHECKSUMS_AUTO};
+    scene.store = scene.http
+                      ? mr_store_open(&(struct mr_store_options){.scheme = scene.is_s3 ? MR_SCHEME_S3 : MR_SCHEME_GS,
+                                                                 .bucket = "bucket",
+                                                                 .endpoint = exchange_host(),
+                                                                 .auth = scene.is_s3 ? NULL : "anonymous",
+                                                                 .s3 = &s3,
+                                                                 .stall_timeout_ms = 400,
+                                                                 .http = scene.http})
+                      : NULL;
     struct mr_transfer_options options = {.connections = 4,
                                           .retry_base_ms = 5,
                                           .retry_cap_ms = 40,
@@ -460,6 +499,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
         for (size_t i = 0; i < sizeof data; i++)
             data[i] = (unsigned char)(mr_mix64(i) | 1);
         mr_log_set_level(MR_LOG_ERROR);
+        setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE", 1);
+        setenv("AWS_SECRET_ACCESS_KEY", "secret", 1);
+        unsetenv("AWS_SESSION_TOKEN");
     }
     scene.in = (struct input){bytes, size, 0};
     struct work work[TRANSFERS] = {0};
@@ -472,27 +514,32 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     mr_store_close(scene.store);
     exchange_end();
     mr_http_destroy(scene.http);
-    fault_bucket_close(&scene.bucket);
+    if (scene.is_s3)
+        fault_s3_close(&scene.s3);
+    else
+        fault_bucket_close(&scene.bucket);
     for (unsigned i = 0; i < count; i++)
         free(work[i].dest);
     return 0;
 }
 
-/* One transfer of each kind; then what is done to its answers, each kind of it first. */
+/* For either store one transfer of each kind; then what is done to its answers, each kind of it first. */
 size_t mr_fuzz_seed(unsigned n, uint8_t **out)
 {
-    if (n >= 30)
+    if (n >= 2 * SEEDS)
         return 0;
-    uint8_t seed[64];
+    uint8_t seed[65];
     for (size_t i = 0; i < sizeof seed; i++)
         seed[i] = (uint8_t)mr_mix64(n * 64 + i);
-    seed[0] = (uint8_t)n;
-    seed[1] = n % 4 == 3 ? 2 : 0;
-    seed[2] = (uint8_t)(n % 12);
-    seed[6] = (uint8_t)(n % 16 | (n >= 16 ? 0x50 : 0));
+    seed[0] = n >= SEEDS;
+    n %= SEEDS;
+    seed[1] = (uint8_t)n;
+    seed[2] = n % 4 == 3 ? 2 : 0;
+    seed[3] = (uint8_t)(n % 12);
+    seed[7] = (uint8_t)(n % 16 | (n >= 16 ? 0x50 : 0));
     *out = malloc(sizeof seed);
     if (!*out)
         abort();
     memcpy(*out, seed, sizeof seed);
-    return n < 12 ? 6 : sizeof seed; /* the first ones spoil nothing */
+    return n < 12 ? 7 : sizeof seed; /* the first ones spoil nothing */
 }

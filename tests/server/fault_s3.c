@@ -87,6 +87,19 @@ struct s3_object *fault_s3_put(struct fault_s3 *s3, const char *name, const void
     return object;
 }
 
+static void drop(struct s3_object *object)
+{
+    free(object->data);
+    object->data = NULL;
+}
+
+void fault_s3_remove(struct fault_s3 *s3, const char *name)
+{
+    struct s3_object *object = fault_s3_find(s3, name);
+    if (object)
+        drop(object);
+}
+
 unsigned fault_s3_uploads(const struct fault_s3 *s3)
 {
     unsigned count = 0;
@@ -333,12 +346,6 @@ static void list_uploads(struct fault_s3 *s3, struct reply *reply)
                                              "<Initiated>2026-01-02T03:04:05.000Z</Initiated></Upload>",
                                              s3->uploads[i].name, s3->uploads[i].id);
     reply->length += (size_t)sprintf(reply->body + reply->length, "</ListMultipartUploadsResult>");
-}
-
-static void drop(struct s3_object *object)
-{
-    free(object->data);
-    object->data = NULL;
 }
 
 /* <Key> and <ETag> of each <Object>. */

@@ -45,6 +45,8 @@ void fault_s3_close(struct fault_s3 *s3);
 /* NULL: none. */
 struct s3_object *fault_s3_find(struct fault_s3 *s3, const char *name);
 struct s3_object *fault_s3_put(struct fault_s3 *s3, const char *name, const void *data, uint64_t size);
+/* If it is there. */
+void fault_s3_remove(struct fault_s3 *s3, const char *name);
 unsigned fault_s3_uploads(const struct fault_s3 *s3);
 
 /* A fault_handler; arg is a struct fault_s3. */

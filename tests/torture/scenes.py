@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import urllib.parse
@@ -29,6 +31,7 @@ OBJECTS = 6
 SIZE = 5_300_000  # of a checkpoint: two parts
 HANG_S = 150.0
 OLD = b"what was there before"
+SHARDS = "s3://shard-bucket/{000,002,004}.tar"
 NEW = b"".join(bytes([i & 255]) * 1000 for i in range(SIZE // 1000 + 1))[:SIZE]
 
 CONFIG = """
@@ -65,6 +68,10 @@ THEIRS = ("/libcurl.", "/libcrypto.", "/libssl.")
 TLS = "cannot allocate memory for thread-local data"
 
 
+def content(i: int) -> bytes:
+    return bytes([i + 1]) * ((i + 1) * 700)
+
+
 class Store:
     """A development store in memory, and requests past millrace."""
 
@@ -73,10 +80,18 @@ class Store:
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         self.url = self.process.stdout.readline().split()[-1]
-        for bucket in ("data-bucket", "out-bucket"):
+        for bucket in ("data-bucket", "shard-bucket", "out-bucket"):
             self._ask("POST", "/storage/v1/b?project=p", json.dumps({"name": bucket}).encode())
         for i in range(OBJECTS):
-            self.put("data-bucket", f"{i:03}", bytes([i + 1]) * ((i + 1) * 700))
+            self.put("data-bucket", f"{i:03}", content(i))
+        for first in range(0, OBJECTS, 2):  # two samples each, which are a header and an object
+            archive = io.BytesIO()
+            with tarfile.open(fileobj=archive, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+                for i in (first, first + 1):
+                    info = tarfile.TarInfo(f"{i:03}.bin")
+                    info.size = len(content(i))
+                    tar.addfile(info, io.BytesIO(content(i)))
+            self.put("shard-bucket", f"{first:03}.tar", archive.getvalue())
 
     def _ask(self, method: str, target: str, body: bytes | None = None) -> bytes:
         request = urllib.request.Request(self.url + target, body, {"Content-Type": "application/json"}, method=method)
@@ -130,8 +145,9 @@ class Place:
         self.data, self.out, self.runtime = self.root / "data", self.root / "out", self.root / "r"
         self.data.mkdir()
         for i in range(OBJECTS):
-            (self.data / f"{i:03}").write_bytes(bytes([i + 1]) * ((i + 1) * 700))
+            (self.data / f"{i:03}").write_bytes(content(i))
         places = {"file": f"file://{self.data}/", "gs": "gs://data-bucket/", "compose": "gs://data-bucket/"}
+        places |= {"s3": "s3://data-bucket/", "shards": SHARDS}
         for name, data in places.items():
             self.config(name).write_text(CONFIG.format(data=data, compose="always" if name == "compose" else "never"))
 
@@ -232,10 +248,10 @@ def says(*words: bytes) -> Check:
 # ---- scenes ----
 
 
-def run(config: str, target: str) -> Callable[[Place], list[str]]:
+def run(config: str, target: str, header: int = 0) -> Callable[[Place], list[str]]:
     def command(place: Place) -> list[str]:
         uri = target.format(out=place.out)
-        inner = [str(BIN / "millrace-test-trainer"), str(OBJECTS), uri, str(SIZE)]
+        inner = [str(BIN / "millrace-test-trainer"), str(OBJECTS), uri, str(SIZE), str(header)]
         return [str(BIN / "millrace"), "run", "-c", str(place.config(config)), "--", *inner]
 
     return command
@@ -305,6 +321,8 @@ def trainer_py(target: str) -> Callable[[Place], list[str]]:
 
 FILE_RUN = run("file", "file://{out}/state")
 GS_RUN = run("gs", "gs://out-bucket/state")
+S3_RUN = run("s3", "s3://out-bucket/state")
+SHARDS_RUN = run("shards", "file://{out}/state", 512)
 COMPOSE_RUN = run("compose", "gs://out-bucket/state")
 IN_FILE = file_target("state", OLD, NEW)
 IN_BUCKET = object_target("state", None, NEW)
@@ -323,6 +341,13 @@ SCENES = [
     Scene("write", "millrace-worker:write", FILE_RUN, IN_FILE, old_file),
     Scene("write gs new", "millrace-worker:write", GS_RUN, IN_BUCKET),
     Scene("write gs old", "millrace-worker:write", GS_RUN, OVER_OBJECT, old_object),
+    Scene("supervisor s3", "millrace", S3_RUN, IN_BUCKET),
+    Scene("list s3", "millrace-worker:list", S3_RUN, IN_BUCKET),
+    Scene("fetch s3", "millrace-worker:fetch", S3_RUN, IN_BUCKET),
+    Scene("write s3 new", "millrace-worker:write", S3_RUN, IN_BUCKET),
+    Scene("write s3 old", "millrace-worker:write", S3_RUN, OVER_OBJECT, old_object),
+    Scene("list shards", "millrace-worker:list", SHARDS_RUN, IN_FILE, old_file),
+    Scene("fetch shards", "millrace-worker:fetch", SHARDS_RUN, IN_FILE, old_file),
     Scene("ls", "millrace-worker:ls", verb("ls", "-l", "gs://data-bucket/"), says(b"/000\n", b"/005\n")),
     Scene("cat", "millrace-worker:cat", verb("cat", "gs://data-bucket/005"), printed(OBJECT)),
     Scene(
@@ -339,7 +364,23 @@ SCENES = [
         object_target("state", OLD, OBJECT),
         old_object,
     ),
+    Scene(
+        "cp up s3",
+        "millrace-worker:cp",
+        verb("cp", "{data}/005", "s3://out-bucket/state"),
+        object_target("state", OLD, OBJECT),
+        old_object,
+    ),
+    Scene(
+        "cp down s3",
+        "millrace-worker:cp",
+        verb("cp", "s3://data-bucket/005", "{out}/state"),
+        file_target("state", OLD, OBJECT),
+        old_file,
+    ),
     Scene("rm", "millrace-worker:rm", verb("rm", "gs://out-bucket/a", "gs://out-bucket/b"), removed, two_objects),
+    Scene("rm s3", "millrace-worker:rm", verb("rm", "s3://out-bucket/a", "s3://out-bucket/b"), removed, two_objects),
+    Scene("clean s3", "millrace-worker:clean", verb("clean", "s3://out-bucket")),
     Scene(
         "compose",
         "millrace-worker:compose",
@@ -438,6 +479,10 @@ def attempt(scene: Scene, place: Place, kind: str, n: int, ever: bool = False) -
         "TORTURE_N": str(n),
         "TORTURE_STAMP": str(stamp),
         "STORAGE_EMULATOR_HOST": place.store.url,
+        "AWS_ENDPOINT_URL_S3": place.store.url,
+        "AWS_ACCESS_KEY_ID": "id",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_REGION": "us-east-1",
         "XDG_RUNTIME_DIR": str(place.runtime),
         "XDG_CACHE_HOME": str(place.root / "cache"),
         "PYTHONPATH": str(BUILD / "python"),

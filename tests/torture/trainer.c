@@ -1,10 +1,10 @@
 /*
  * trainer.c - reads every object of the data set "train" once and writes one checkpoint, then ends.
  *
- *   millrace-test-trainer OBJECTS CHECKPOINT-URI BYTES    under `millrace run`, or with MILLRACE_SOCKET
+ *   millrace-test-trainer OBJECTS CHECKPOINT-URI BYTES [HEADER]    under `millrace run`, or with MILLRACE_SOCKET
  *
- * Object i is (i + 1) x 700 bytes, each i + 1; byte i of the checkpoint is i / 1000. Exit status 0: "whole" was
- * printed; 3: an error was, of whatever kind; 4: wrong bytes, or samples lost or twice.
+ * Object i is HEADER bytes (0) and (i + 1) x 700 bytes, each i + 1; byte i of the checkpoint is i / 1000. Exit status
+ * 0: "whole" was printed; 3: an error was, of whatever kind; 4: wrong bytes, or samples lost or twice.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,13 +61,20 @@ static int count_objects(struct mr_client *client, uint32_t dataset, uint64_t *c
     return 0;
 }
 
+static uint64_t header;
+
+static uint64_t length_of(uint64_t object)
+{
+    return header + (object + 1) * 700;
+}
+
 static void check(const struct mr_delivery *delivery, uint64_t object)
 {
     if (delivery->sample.request.object != object)
         wrong(object, "another one came");
-    if (delivery->length != (object + 1) * 700)
+    if (delivery->length != length_of(object))
         wrong(object, "another length");
-    for (uint64_t i = 0; i < delivery->length; i++)
+    for (uint64_t i = header; i < delivery->length; i++)
         if (((const unsigned char *)delivery->data)[i] != (unsigned char)(object + 1))
             wrong(object, "other bytes");
 }
@@ -112,7 +119,7 @@ static int read_all(struct mr_client *client, uint32_t dataset, uint64_t count)
     }
     int rc = 0;
     for (uint64_t i = 0; i < count && rc == 0; i++) {
-        struct mr_sample sample = {.request = {.dataset = dataset, .object = i}, .bytes = (i + 1) * 700};
+        struct mr_sample sample = {.request = {.dataset = dataset, .object = i}, .bytes = length_of(i)};
         rc = mr_consumer_feed(consumer, &sample, 1);
     }
     for (uint64_t i = 0; i < count && rc == 0; i++)
@@ -210,8 +217,9 @@ int main(int argc, char **argv)
 {
     mr_process_begin();
     const char *path = getenv("MILLRACE_SOCKET");
-    if (argc != 4 || !path)
+    if (argc < 4 || argc > 5 || !path)
         return 2;
+    header = argc == 5 ? strtoull(argv[4], NULL, 10) : 0;
     uint64_t objects = strtoull(argv[1], NULL, 10), count = 0;
     struct mr_client *client = mr_client_connect(path, "trainer", 5000);
     struct mr_opened opened;

@@ -78,7 +78,7 @@ static bool is_locked(DIR *dir, const char *name)
 {
     int fd = openat(dirfd(dir), name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
-        return false;
+        return mr_run_lock_cannot_tell();
     struct stat status; /* what was noticed is a dead one's, whoever holds it now to clean up */
     bool locked = fstat(fd, &status) != 0 || !mr_lock_file_is_noticed(&status);
     locked = locked && flock(fd, LOCK_SH | LOCK_NB) != 0;
@@ -93,7 +93,7 @@ bool mr_lock_file_run_lives(const char *kind, const char *run,
     bool lives = mr_run_lock_look(run) == MR_RUN_LIVES; /* its supervisor starts a successor of whoever is dead */
     DIR *dir = !lives && mr_runtime_folder(kind, folder) == 0 ? opendir(folder) : NULL;
     if (!dir)
-        return lives;
+        return lives || mr_run_lock_cannot_tell();
     for (struct dirent *entry; !lives && (entry = readdir(dir));) {
         struct mr_maker maker;
         if (mr_maker_parse_file(entry->d_name, &maker) && strcmp(maker.run, run) == 0 && !ours(arg, &maker))

@@ -35,7 +35,7 @@ bool mr_lock_file_is_late(int fd, struct stat *status, int late_s);
 bool mr_lock_file_is_noticed(const struct stat *status);
 
 /* Does the run's supervisor live, or does a process of the run hold a file of this kind? ours: files that this process
- * has locked itself do not count. */
+ * has locked itself do not count. True where nobody can tell: the careful error. */
 bool mr_lock_file_run_lives(const char *kind, const char *run,
                             bool (*ours)(const void *arg, const struct mr_maker *maker), const void *arg);
 

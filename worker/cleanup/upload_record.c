@@ -193,14 +193,14 @@ static bool is_live(int fd, const struct mr_maker *maker)
 bool mr_upload_is_live(const char *place, const char *id)
 {
     char folder[PATH_MAX];
-    bool live = false;
     DIR *dir = open_folder(folder);
+    bool live = !dir && mr_run_lock_cannot_tell();
     for (struct dirent *entry; dir && !live && (entry = readdir(dir));) {
         struct mr_maker maker;
         if (!mr_maker_parse_file(entry->d_name, &maker))
             continue;
         int fd = openat(dirfd(dir), entry->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-        live = fd >= 0 && is_live(fd, &maker) && has_id(fd, place, id);
+        live = fd >= 0 ? is_live(fd, &maker) && has_id(fd, place, id) : mr_run_lock_cannot_tell();
         if (fd >= 0)
             close(fd);
     }

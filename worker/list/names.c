@@ -80,6 +80,10 @@ int mr_names_init(struct mr_names *names, int fd, enum mr_scheme scheme, const c
             rc = add(names, &room, line, number, scheme, bucket);
         }
     }
+    if (rc == 0 && !feof(in)) { /* -1 is also what a lack of memory gives */
+        mr_error_set_errno(errno, "cannot read the list of objects");
+        rc = -1;
+    }
     free(line);
     if (in)
         fclose(in);

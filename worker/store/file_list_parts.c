@@ -54,13 +54,17 @@ static int search(struct found *found, char *folder)
     }
     int rc = 0;
     FTSENT *entry;
-    while (rc == 0 && (entry = fts_read(fts))) {
+    while (rc == 0 && (errno = 0, entry = fts_read(fts))) {
         if (entry->fts_level == 0 && (entry->fts_info == FTS_NS || entry->fts_info == FTS_DNR)) {
             mr_error_set_errno(entry->fts_errno, "cannot read the folder");
             rc = -1;
         } else {
             rc = look_at(found, entry);
         }
+    }
+    if (rc == 0 && errno != 0) {
+        mr_error_set_errno(errno, "cannot read the folder");
+        rc = -1;
     }
     fts_close(fts);
     return rc;

@@ -217,15 +217,13 @@ struct mr_store_call *mr_s3_parts_abort(struct mr_store *base, const char *name,
 
 static void on_list(struct s3_call *call, struct s3_answer *answer)
 {
-    const struct mr_http_result *http = answer->http;
     struct mr_store_pending_page page = {0};
     struct mr_xml *xml = NULL;
-    if (answer->result.code == MR_OK) {
-        xml = mr_xml_parse(http->body, http->body_length);
-        if (!xml || mr_xml_pending(xml, &page) != 0)
-            mr_s3_refuse(call, answer);
-    }
-    page.now_s = http->headers.date_s;
+    if (answer->result.code == MR_OK)
+        xml = mr_s3_xml(call, answer, "ListMultipartUploadsResult");
+    if (xml && mr_xml_pending(xml, &page) != 0)
+        mr_s3_refuse(call, answer);
+    page.now_s = answer->http->headers.date_s;
     call->done.pending(call->arg, &answer->result, answer->result.code == MR_OK ? &page : NULL);
     mr_xml_destroy(xml);
     mr_s3_give(call);

@@ -6,12 +6,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "shm/control/runtime_folder.h"
 #include "worker/cleanup/lock_file.h"
+#include "worker/cleanup/upload_record.h"
 
 #define RUN   "0f8fad5b-d9cb-469f-a165-70867728950e"
 #define OTHER "1f8fad5b-d9cb-469f-a165-70867728950e"
@@ -87,6 +89,27 @@ START_TEST(a_living_process_keeps_its_file)
     ck_assert(!mr_lock_file_run_lives(KIND, RUN, is_same, &maker)); /* ours does not count */
     close(fd);
     ck_assert(!mr_lock_file_run_lives(KIND, RUN, is_same, NULL));
+}
+END_TEST
+
+/* Without a descriptor to look with, nobody is taken for dead: what is his would be removed. */
+START_TEST(without_descriptors_all_live)
+{
+    char path[MR_LOCK_FILE_PATH_SIZE];
+    make_dead(1, "text", path);
+    ck_assert(!mr_lock_file_run_lives(KIND, RUN, is_same, NULL));
+    struct rlimit old, none;
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &old), 0);
+    for (rlim_t spare = 0; spare < 3; spare++) { /* for the run's lock, the folder, the file */
+        int next = dup(0);
+        ck_assert_int_ge(next, 0);
+        close(next);
+        none = (struct rlimit){(rlim_t)next + spare, old.rlim_max};
+        ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+        bool lives = mr_lock_file_run_lives(KIND, RUN, is_same, NULL), live = mr_upload_is_live("bucket", "id");
+        ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &old), 0);
+        ck_assert_msg(lives == (spare < 2) && live == (spare < 1), "%u descriptors", (unsigned)spare);
+    }
 }
 END_TEST
 
@@ -179,6 +202,7 @@ int main(void)
     TCase *tests = tcase_create("all");
     tcase_add_checked_fixture(tests, make_runtime, remove_runtime);
     tcase_add_test(tests, a_living_process_keeps_its_file);
+    tcase_add_test(tests, without_descriptors_all_live);
     tcase_add_test(tests, a_dead_ones_file_is_taken_by_one);
     tcase_add_test(tests, a_death_is_late_from_its_notice_on);
     tcase_add_test(tests, empty_and_abandoned_files_are_removed);
