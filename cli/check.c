@@ -98,9 +98,12 @@ static void print_section(const char *section, const void *base, FILE *out)
         if (strcmp(keys[i].section, section) != 0 || strcmp(keys[i].name, "uri") == 0)
             continue;
         fprintf(out, "%s = ", keys[i].name);
-        print_value(&keys[i], base, out);
         bool special = keys[i].special &&
                        *(const uint64_t *)(const void *)((const char *)base + keys[i].offset) == keys[i].fallback;
+        if (special && keys[i].has_auto)
+            fputs("\"auto\"", out);
+        else
+            print_value(&keys[i], base, out);
         fprintf(out, special ? " # %s\n" : "\n", keys[i].special);
     }
 }
@@ -129,7 +132,7 @@ void mr_check_print(const struct mr_config *config, FILE *out)
 static void print_default(const struct mr_config_key *key, FILE *out)
 {
     if (key->special) {
-        fputs(key->special, out);
+        fprintf(out, "%s%s", key->has_auto ? "`\"auto\"`: " : "", key->special);
         return;
     }
     char text[32];

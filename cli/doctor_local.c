@@ -27,7 +27,7 @@ static void check_memory(struct mr_doctor *doctor, const struct mr_config *confi
 {
     char need[32];
     uint64_t limit_bytes = mr_memory_limit_bytes(), available_bytes = mr_memory_available_bytes();
-    double arena_bytes = (double)mr_config_arena_bytes(config, limit_bytes);
+    double arena_bytes = (double)mr_config_arena_bytes(config, limit_bytes, available_bytes);
     double buffer_bytes =
         (double)config->fetch.workers * (double)config->fetch.connections * (double)config->fetch.receive_buffer_bytes;
     double readers = 1; /* a fetch worker maps its own arena, each reader all of them */
@@ -54,15 +54,15 @@ static void check_memory(struct mr_doctor *doctor, const struct mr_config *confi
         snprintf(advice, sizeof advice, ": give more memory");
     mr_doctor_report(
         doctor, fits ? "ok" : "fail", "memory",
-        "%s needed (arena %s, receive buffers %s, page tables with one reader %s); %s are free of the %s that "
+        "%s needed (arena %s%s, receive buffers %s, page tables with one reader %s); %s are free of the %s that "
         "this machine or its cgroup allows%s",
-        need, arena, buffers, tables, left, limit, advice);
+        need, config->memory.arena_bytes == 0 ? "up to " : "", arena, buffers, tables, left, limit, advice);
 }
 
 static void check_shared_memory(struct mr_doctor *doctor, const struct mr_config *config)
 {
     char arena[32];
-    double arena_bytes = (double)mr_config_arena_bytes(config, mr_memory_limit_bytes());
+    double arena_bytes = (double)mr_config_arena_bytes(config, mr_memory_limit_bytes(), mr_memory_available_bytes());
     mr_size_text(arena_bytes, arena);
     if (config->memory.backing == MR_BACKING_MEMFD) {
         mr_doctor_report(doctor, "ok", "shared memory", "memfd, which needs no /dev/shm");
@@ -94,7 +94,7 @@ static void check_checkpoints(struct mr_doctor *doctor, const struct mr_config *
     char arena[32];
     uint64_t limit_bytes = mr_memory_limit_bytes(), available_bytes = mr_memory_available_bytes();
     uint64_t bytes = mr_config_ckpt_arena_bytes(config, limit_bytes);
-    double needed = (double)bytes + (double)mr_config_arena_bytes(config, limit_bytes);
+    double needed = (double)bytes + (double)mr_config_arena_bytes(config, limit_bytes, available_bytes);
     struct mr_ckpt_share share = mr_ckpt_share(bytes, config->checkpoint.part_bytes, config->checkpoint.workers, 1);
     mr_size_text((double)bytes, arena);
     char both[32];

@@ -1,5 +1,6 @@
 /* stat_text.c - what `millrace stat` prints for people. */
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -120,9 +121,14 @@ int mr_stat_print_text(const char *text)
     printf("supervisor %lld  %s, %.0f s, run %s\n", mr_json_integer(root, "pid"), mr_json_text(root, "state"),
            mr_json_real(root, "uptime_s"), mr_json_text(root, "run_id"));
     if (mr_json_integer(memory, "arenas") > 0) {
-        printf("memory        %lld arenas of ", mr_json_integer(memory, "arenas"));
+        bool grows = json_is_true(json_object_get(memory, "grows"));
+        printf("memory        %lld arenas of %s", mr_json_integer(memory, "arenas"), grows ? "up to " : "");
         print_bytes(mr_json_integer(memory, "arena_bytes"));
-        printf("\n");
+        printf("%s", grows ? ", now " : "\n");
+        if (grows) {
+            print_bytes(mr_json_integer(memory, "backed_bytes"));
+            printf(" together\n");
+        }
     }
     print_datasets(root);
     print_workers(root);

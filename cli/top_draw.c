@@ -130,9 +130,13 @@ static void write_head(const struct mr_top *top, FILE *out)
             sums.throttled);
     fprintf(out, "readers   %lld open   %.0f samples/s   waiting %.0f%% of the time\n", sums.lanes, sums.samples_s,
             sums.waiting * 100);
-    char used[32], arena[32];
-    fprintf(out, "arena     %s of %s (%.0f%%)\n", mr_size_text((double)sums.used, used),
-            mr_size_text((double)sums.arena, arena), percent(sums.used, sums.arena));
+    const json_t *memory = json_object_get(top->now, "memory");
+    char used[32], arena[32], backed[64] = "", size[32];
+    if (json_is_true(json_object_get(memory, "grows")))
+        snprintf(backed, sizeof backed, "; it has grown to %s",
+                 mr_size_text((double)mr_json_integer(memory, "backed_bytes"), size));
+    fprintf(out, "arena     %s of %s (%.0f%%)%s\n", mr_size_text((double)sums.used, used),
+            mr_size_text((double)sums.arena, arena), percent(sums.used, sums.arena), backed);
     fprintf(out, "limited by %s\n", mr_json_text(json_object_get(top->now, "limit"), "text"));
 }
 

@@ -13,6 +13,7 @@
 #include "supervisor/oom.h"
 #include "supervisor/run_impl.h"
 
+#define FIRST_BYTES         (UINT64_C(8) << 20) /* of an arena that grows, beside the reserve: made in some milliseconds */
 #define READERS_PATIENCE_NS (5 * MR_SECOND_NS) /* that a data set waits for checkpoint readers to be closed */
 
 static const struct mr_child_role fetch_role;
@@ -37,6 +38,12 @@ static void setting_text(uint64_t bytes, char out[32])
 }
 
 /* ---- division ---- */
+
+/* memory.arena_bytes is auto: a bound, and not what is taken. */
+static bool arenas_grow(const struct mr_supervisor *s)
+{
+    return s->config.memory.arena_bytes == 0;
+}
 
 /* The largest object of the data sets that are indexed and not refused. */
 static uint64_t largest_object(const struct mr_supervisor *s)
@@ -76,7 +83,7 @@ static void divide(struct mr_fetch_workers *f, uint64_t total, uint64_t workers,
     f->count = count > 0 ? (unsigned)count : 1;
     f->arena_bytes = total / f->count / MR_ARENA_PAGE * MR_ARENA_PAGE;
     /* A sixteenth at least, so that a data set opened later may have somewhat larger objects than the first one. */
-    f->reserve_bytes = round_up(largest);
+    f->reserve_bytes = f->largest_bytes = round_up(largest);
     if (f->reserve_bytes < f->arena_bytes / 16)
         f->reserve_bytes = round_up(f->arena_bytes / 16);
 }
@@ -124,7 +131,7 @@ static void grow_reserve(struct mr_dataset *dataset)
 {
     struct mr_supervisor *s = dataset->supervisor;
     struct mr_fetch_workers *f = &s->fetch_workers;
-    f->reserve_bytes = round_up(mr_dataset_extent(dataset));
+    f->reserve_bytes = f->largest_bytes = round_up(mr_dataset_extent(dataset));
     char reserve[32];
     size_text(f->reserve_bytes, reserve);
     mr_log_info("memory: %s of each arena are kept for the sample that is waited for, because of data set %u (%s)",
@@ -208,9 +215,14 @@ static void log_division(const struct mr_supervisor *s, uint64_t largest)
     size_text(s->fetch_workers.arena_bytes, arena);
     char reserve[32];
     size_text(s->fetch_workers.reserve_bytes, reserve);
-    mr_log_info("memory: largest object %s, so %u fetch workers with arenas of %s, %s of each kept for the sample that "
-                "is waited for",
-                object, s->fetch_workers.count, arena, reserve);
+    if (arenas_grow(s))
+        mr_log_info("memory: largest object %s, so %u fetch workers with arenas of up to %s each, as much of it as is "
+                    "used (memory.arena_bytes sets another bound)",
+                    object, s->fetch_workers.count, arena);
+    else
+        mr_log_info("memory: largest object %s, so %u fetch workers with arenas of %s, %s of each kept for the sample "
+                    "that is waited for",
+                    object, s->fetch_workers.count, arena, reserve);
     if (s->fetch_workers.count < s->config.fetch.workers)
         mr_log_warning("%u fetch workers instead of %llu: an arena must have room for three of the largest objects; "
                        "more needs a larger memory.arena_bytes",
@@ -229,10 +241,13 @@ static bool any_process(const struct mr_supervisor *s)
 static void begin(struct mr_supervisor *s)
 {
     struct mr_fetch_workers *f = &s->fetch_workers;
-    uint64_t largest = largest_object(s);
-    divide(f, s->arena_bytes, s->config.fetch.workers, largest);
+    uint64_t largest = largest_object(s), available = mr_memory_available_bytes(), total = s->arena_bytes;
+    if (arenas_grow(s))
+        total = mr_config_arena_bytes(&s->config, mr_memory_limit_bytes(), available);
+    if (total < 2 * round_up(largest)) /* less is left than there was when the data set was admitted */
+        total = 2 * round_up(largest);
+    divide(f, total, s->config.fetch.workers, largest);
     log_division(s, largest);
-    uint64_t available = mr_memory_available_bytes();
     f->state = MR_ARENAS_RESERVING;
     if (f->arena_bytes * f->count > available) {
         char left[32];
@@ -391,8 +406,14 @@ static void announce_to(struct mr_child *child)
     if (slot->arena_sent)
         return;
     slot->arena_sent = true;
-    struct mr_arena_size size = {s->fetch_workers.arena_bytes, s->fetch_workers.reserve_bytes,
-                                 s->fetch_workers.division};
+    const struct mr_fetch_workers *f = &s->fetch_workers;
+    uint64_t behind = f->arena_bytes - f->reserve_bytes;
+    struct mr_arena_size size = {.bytes = f->arena_bytes,
+                                 .reserve_bytes = f->reserve_bytes,
+                                 .division = f->division,
+                                 .grows = arenas_grow(s),
+                                 .largest_bytes = f->largest_bytes,
+                                 .first_bytes = behind < FIRST_BYTES ? behind : FIRST_BYTES};
     mr_arenas_send(child, &slot->arena, &size, !slot->reserved);
 }
 

@@ -320,9 +320,7 @@ static int init(struct mr_supervisor *s, const struct mr_supervisor_options *opt
         return -1;
     }
     s->config_fd = mr_config_to_fd(&s->config);
-    s->arena_bytes = mr_config_arena_bytes(&s->config, mr_memory_limit_bytes());
-    if (s->is_private && s->config.memory.arena_bytes == 0)
-        s->arena_bytes = MR_CONFIG_PRIVATE_ARENA_BYTES;
+    s->arena_bytes = mr_config_arena_bytes(&s->config, mr_memory_limit_bytes(), mr_memory_available_bytes());
     s->stop_timer.run = stop_due;
     s->log_timer.run = log_due;
     s->metrics_timer.run = metrics_due;

@@ -30,7 +30,7 @@ uint64_t mr_write_workers_arena_bytes(const struct mr_supervisor *s)
     if (s->write_workers.arena_bytes != 0)
         return s->write_workers.arena_bytes;
     uint64_t bytes = s->is_private && s->config.checkpoint.arena_bytes == 0
-                         ? MR_CONFIG_PRIVATE_ARENA_BYTES
+                         ? MR_CONFIG_PRIVATE_CKPT_BYTES
                          : mr_config_ckpt_arena_bytes(&s->config, mr_memory_limit_bytes());
     return bytes / MR_CKPT_PART_PAGE * MR_CKPT_PART_PAGE;
 }

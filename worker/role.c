@@ -34,39 +34,79 @@ void mr_role_send(struct mr_role *role, enum mr_msg_type type, const char *key, 
 
 /* ---- messages ---- */
 
-static int map_arena(struct mr_role *role, int fd, uint64_t bytes, bool fresh)
+static bool has_huge_pages(const struct mr_role *role)
+{
+    return role->link.config.memory.huge_pages == MR_HUGE_PAGES_AUTO && mr_segment_huge_possible();
+}
+
+int mr_role_back(struct mr_role *role, uint64_t offset, uint64_t bytes)
 {
     const struct mr_role_ops *ops = role->ops;
-    bool huge = role->link.config.memory.huge_pages == MR_HUGE_PAGES_AUTO && mr_segment_huge_possible();
-    if (fresh && !huge && mr_segment_reserve(fd, ops->arena_name, bytes) != 0)
+    if (bytes == 0)
+        return 0;
+    if (has_huge_pages(role))
+        return mr_segment_reserve_huge(role->arena_fd, role->arena, ops->arena_name, offset, bytes);
+    if (mr_segment_reserve(role->arena_fd, ops->arena_name, offset, bytes) != 0)
         return -1;
+    if (ops->arena_populated)
+        mr_segment_populate((char *)role->arena + offset, bytes);
+    return 0;
+}
+
+void mr_role_unback(struct mr_role *role, uint64_t offset, uint64_t bytes)
+{
+    mr_segment_release(role->arena_fd, offset, bytes);
+}
+
+/* Of an arena that grows: room for the largest object, and a step behind the reserve. */
+static int back_first(struct mr_role *role, struct mr_msg_in *msg)
+{
+    uint64_t reserve, largest, first;
+    if (mr_msg_get_u64(msg, "reserve", &reserve) != 0 || mr_msg_get_u64(msg, "largest", &largest) != 0 ||
+        mr_msg_get_u64(msg, "first", &first) != 0)
+        return -1;
+    return mr_role_back(role, 0, largest) == 0 && mr_role_back(role, reserve, first) == 0 ? 0 : -1;
+}
+
+/* The descriptor is the role's, once it is mapped. */
+static int map_arena(struct mr_role *role, struct mr_msg_in *msg, int fd, uint64_t bytes, bool fresh)
+{
     void *at = mr_segment_map(fd, bytes, true, NULL);
-    if (!at)
-        return -1;
-    if (fresh && huge && mr_segment_reserve_huge(fd, at, ops->arena_name, bytes) != 0) {
-        mr_segment_unmap(at, bytes);
+    if (!at) {
+        close(fd);
         return -1;
     }
-    if (!huge && ops->arena_populated)
-        mr_segment_populate(at, bytes);
     role->arena = at;
+    role->arena_fd = fd;
     role->arena_bytes = bytes;
-    return 0;
+    int rc = 0;
+    if (role->arena_grows)
+        rc = back_first(role, msg);
+    else if (fresh)
+        rc = mr_role_back(role, 0, bytes);
+    else if (!has_huge_pages(role) && role->ops->arena_populated)
+        mr_segment_populate(at, bytes);
+    if (rc == 0)
+        return 0;
+    mr_segment_unmap(at, bytes);
+    close(fd);
+    role->arena = NULL;
+    return -1;
 }
 
 static int open_arena(struct mr_role *role, struct mr_msg_in *msg)
 {
     uint64_t bytes;
     bool fresh;
-    if (role->arena || mr_msg_get_u64(msg, "bytes", &bytes) != 0 || mr_msg_get_bool(msg, "fresh", &fresh) != 0) {
+    if (role->arena || mr_msg_get_u64(msg, "bytes", &bytes) != 0 || mr_msg_get_bool(msg, "fresh", &fresh) != 0 ||
+        mr_msg_get_bool(msg, "grows", &role->arena_grows) != 0) {
         mr_error_set(MR_E_PROTOCOL, "a bad ARENA message");
         return -1;
     }
     int fd = mr_msg_take_fd(msg, 0);
     if (fd < 0)
         return -1;
-    int rc = map_arena(role, fd, bytes, fresh);
-    close(fd);
+    int rc = map_arena(role, msg, fd, bytes, fresh);
     if (rc != 0 && mr_error_code() == MR_E_NO_MEMORY) {
         mr_log_error("%s", mr_error_text());
         return mr_link_send_failed(&role->link, UINT64_MAX, UINT64_MAX); /* the supervisor falls back or gives up */

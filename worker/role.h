@@ -69,6 +69,8 @@ struct mr_role {
     struct mr_net net;
     void *arena; /* NULL until ARENA */
     uint64_t arena_bytes;
+    bool arena_grows; /* its first pages are there, and those of mr_role_back */
+    int arena_fd;
     bool draining; /* DRAIN has come, or the supervisor has died */
     bool orphan;   /* the supervisor has died; only where kind.survives, the others fail then */
     bool failed;   /* a message or a send failed: the worker ends with status 1 */
@@ -94,6 +96,12 @@ void mr_role_lost(struct mr_role *role);
 void mr_role_count(struct mr_role *role, unsigned counter, uint64_t *last, uint64_t now);
 /* Operations by the class that they are billed in; the frame does it where it counts transfers at all (is_busy). */
 void mr_role_count_operations(struct mr_role *role);
+
+/* Memory for a range of an arena that grows, entered into the page tables: 0, or -1 with mr_error (NO_MEMORY). Takes some
+ * milliseconds for 10 MiB. What is there already stays as it is. */
+int mr_role_back(struct mr_role *role, uint64_t offset, uint64_t bytes);
+/* Gives it back. */
+void mr_role_unback(struct mr_role *role, uint64_t offset, uint64_t bytes);
 
 /* At the end: steps the loop until `is_busy` is false, but not past until_ns (monotonic). Blocks. */
 void mr_role_wait(struct mr_role *role, bool (*is_busy)(struct mr_role *role), int64_t until_ns);

@@ -221,6 +221,8 @@ static int check_header(const struct mr_config_key *key, const char *line)
 int mr_config_set_text(const struct mr_config_key *key, void *base, const char *text)
 {
     uint64_t bytes;
+    if (key->has_auto && strcmp(text, "auto") == 0)
+        return mr_config_set_u64(key, base, key->fallback);
     switch (key->type) {
     case MR_KEY_BYTES:
         if (mr_size_parse(text, &bytes) != 0) {
@@ -337,13 +339,14 @@ int mr_config_check(const struct mr_config *config)
     return 0;
 }
 
-uint64_t mr_config_arena_bytes(const struct mr_config *config, uint64_t memory_limit_bytes)
+uint64_t mr_config_arena_bytes(const struct mr_config *config, uint64_t memory_limit_bytes, uint64_t available_bytes)
 {
     const uint64_t least = UINT64_C(256) << 20, most = UINT64_C(8) << 30;
     if (config->memory.arena_bytes != 0)
         return config->memory.arena_bytes;
-    uint64_t eighth = memory_limit_bytes / 8;
-    return eighth < least ? least : eighth > most ? most : eighth;
+    uint64_t bound = memory_limit_bytes / 8;
+    bound = bound < least ? least : bound > most ? most : bound;
+    return bound < available_bytes / 2 ? bound : available_bytes / 2; /* the training takes some meanwhile */
 }
 
 uint64_t mr_config_ckpt_arena_bytes(const struct mr_config *config, uint64_t memory_limit_bytes)

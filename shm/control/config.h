@@ -27,8 +27,8 @@ enum mr_auth_mode { MR_AUTH_DEFAULT, MR_AUTH_ANONYMOUS };
 enum mr_requester { MR_OWNER_PAYS, MR_REQUESTER_PAYS };
 enum mr_cleartext { MR_CLEARTEXT_REFUSE, MR_CLEARTEXT_ALLOW };
 
-#define MR_CONFIG_PRIVATE_ARENA_BYTES (UINT64_C(256) << 20) /* of a private supervisor: each of its two arenas */
-#define MR_ENVIRONMENT_FD             "MILLRACE_CONFIG_FD"  /* a tool's descriptor of the configuration */
+#define MR_CONFIG_PRIVATE_CKPT_BYTES (UINT64_C(256) << 20) /* checkpoint.arena_bytes of a private supervisor */
+#define MR_ENVIRONMENT_FD            "MILLRACE_CONFIG_FD"  /* a tool's descriptor of the configuration */
 
 /* Numbers are uint64_t and choices are uint64_t that hold the enum, so that one table can describe all fields. A string
  * is never NULL; "" stands for "not set". */
@@ -42,7 +42,7 @@ struct mr_config_dataset {
 
 struct mr_config {
     struct {
-        uint64_t arena_bytes; /* 0: the supervisor chooses (mr_config_arena_bytes) */
+        uint64_t arena_bytes; /* 0: auto: as much as is used, up to mr_config_arena_bytes */
         uint64_t backing;     /* enum mr_backing */
         uint64_t huge_pages;  /* enum mr_huge_pages */
     } memory;
@@ -126,6 +126,7 @@ struct mr_config_key {
     const char *const *choices; /* CHOICE: NULL-terminated */
     const char *unit;           /* "bytes", "ms", ...; "" */
     const char *special;        /* how `fallback` is written where it is a special value; NULL otherwise */
+    bool has_auto;              /* the special value is given and printed as "auto" */
     bool live;                  /* `millrace reload` applies it to a running supervisor */
     const char *meaning;        /* one or two sentences without newline */
 };
@@ -156,8 +157,9 @@ int mr_config_set_text(const struct mr_config_key *key, void *base, const char *
 
 /* What concerns more than one key: a data set without a URI, a bad URI, a cap below its base. 0 or -1 (CONFIG). */
 int mr_config_check(const struct mr_config *config);
-/* memory.arena_bytes, or where that is 0 an eighth of the memory limit within 256 MiB and 8 GiB. */
-uint64_t mr_config_arena_bytes(const struct mr_config *config, uint64_t memory_limit_bytes);
+/* memory.arena_bytes, or where that is auto (0) the bound: an eighth of the memory limit within 256 MiB and 8 GiB, and no
+ * more than half of what is available. */
+uint64_t mr_config_arena_bytes(const struct mr_config *config, uint64_t memory_limit_bytes, uint64_t available_bytes);
 /* checkpoint.arena_bytes, or where that is 0 a sixteenth of the memory limit within 256 MiB and 4 GiB. */
 uint64_t mr_config_ckpt_arena_bytes(const struct mr_config *config, uint64_t memory_limit_bytes);
 

@@ -48,10 +48,12 @@ static const struct mr_config_key keys[] = {
                 "others read."},
 
     {FIELD(memory, arena_bytes, MR_KEY_BYTES), NUMBER(0, 1 * MIB, 16 * TIB, "bytes"),
-     .special = "1/8 of the memory, 256MiB to 8GiB",
-     .meaning =
-         "Shared memory for downloaded objects, all fetch workers together. The default is of the smaller of the "
-         "machine's memory and the cgroup's limit; a private supervisor takes 256MiB."},
+     .special = "as much as is used, up to 1/8 of the memory, 256MiB to 8GiB", .has_auto = true,
+     .meaning = "Shared memory for downloaded objects, all fetch workers together. auto begins with some MiB and grows "
+                "in steps "
+                "with what readers ask for; its bound is of the smaller of the machine's memory and the cgroup's "
+                "limit. A size "
+                "is taken at the start."},
     {FIELD(memory, backing, MR_KEY_CHOICE), CHOICE(MR_BACKING_AUTO, backings),
      .meaning =
          "What shared memory is made of: posix is unnamed files in /dev/shm, memfd is memfd_create(2), auto is posix "
@@ -138,7 +140,7 @@ static const struct mr_config_key keys[] = {
          "The size of a part of an upload. A file has at most 10,000 parts. Smaller where the memory has no room "
          "for eight parts of each writer, which are as many connections."},
     {FIELD(checkpoint, arena_bytes, MR_KEY_BYTES), NUMBER(0, 10 * MIB, 16 * TIB, "bytes"),
-     .special = "1/16 of the memory, 256MiB to 4GiB",
+     .special = "1/16 of the memory, 256MiB to 4GiB", .has_auto = true,
      .meaning =
          "Shared memory for checkpoints on their way to the store, all writers of a node together, taken with the "
          "first one. A private supervisor takes 256MiB."},

@@ -62,8 +62,9 @@
  * means: begin.
  *   SETUP         {role, slot, generation, run_id, log_level, socket?}; fds: config (memfd, msgpack map; config.h),
  *                 board (ro), counters (rw), fetch and write: producer line (rw), eventfd
- *   ARENA         {bytes, reserve, division, fresh}; fds: arena (rw). fresh: reserve its pages first, and answer
- *                 ARENA_READY or FAILED
+ *   ARENA         {bytes, reserve, division, fresh, grows, largest, first}; fds: arena (rw). fresh: reserve its pages
+ *                 first, and answer ARENA_READY or FAILED. grows: only [0, largest) and [reserve, reserve + first); the
+ *                 others when they are needed
  *   DATASET       {dataset, uri, ranged}; fds: index (ro). ranged: read by ranges, never composed
  *   DROP_DATASET  {dataset}  no lane of it is left: unmap its index, answer DATASET_DROPPED
  *   LANE          {lane}; fds: control segment (rw)

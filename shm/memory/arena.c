@@ -20,6 +20,7 @@
 
 struct mr_arena {
     uint32_t first, pages;    /* first: the reserve's pages, never given out */
+    uint32_t backed;          /* pages that may be given out: first .. backed */
     uint64_t used;            /* pages */
     uint32_t *length;         /* [pages]: at each run's first and last page, FREE set if free */
     uint32_t *next, *prev;    /* [pages]: the stack of a free run's length, page + 1, 0: none */
@@ -102,11 +103,12 @@ static uint64_t to_pages(uint64_t bytes)
     return bytes / MR_ARENA_PAGE + (bytes % MR_ARENA_PAGE != 0);
 }
 
-struct mr_arena *mr_arena_new(uint64_t size_bytes, uint64_t reserve_bytes)
+struct mr_arena *mr_arena_new(uint64_t size_bytes, uint64_t reserve_bytes, uint64_t backed_bytes)
 {
     uint64_t pages = size_bytes / MR_ARENA_PAGE, reserve = to_pages(reserve_bytes), bits = pages + 1;
+    uint64_t backed = backed_bytes / MR_ARENA_PAGE;
 
-    if (pages == 0 || pages > PAGES_MAX || reserve > pages) {
+    if (pages == 0 || pages > PAGES_MAX || reserve > pages || backed < reserve || backed > pages) {
         mr_error_set(MR_E_USAGE, "an arena of %llu bytes cannot hold a reserve of %llu", (unsigned long long)size_bytes,
                      (unsigned long long)reserve_bytes);
         return NULL;
@@ -116,7 +118,7 @@ struct mr_arena *mr_arena_new(uint64_t size_bytes, uint64_t reserve_bytes)
     if (!arena)
         goto fail;
     arena->pages = (uint32_t)pages;
-    arena->first = (uint32_t)reserve;
+    arena->first = arena->backed = (uint32_t)reserve;
     arena->length = calloc(pages, sizeof *arena->length);
     arena->next = calloc(pages, sizeof *arena->next);
     arena->prev = calloc(pages, sizeof *arena->prev);
@@ -130,14 +132,50 @@ struct mr_arena *mr_arena_new(uint64_t size_bytes, uint64_t reserve_bytes)
         if (!arena->exists[arena->levels++])
             goto fail;
     } while (bits > 1);
-    if (reserve < pages)
-        push(arena, arena->first, arena->pages - arena->first);
+    mr_arena_extend(arena, backed_bytes);
     return arena;
 
 fail:
     mr_error_set(MR_E_NO_MEMORY, "no memory for the tables of an arena of %llu pages", (unsigned long long)pages);
     mr_arena_destroy(arena);
     return NULL;
+}
+
+void mr_arena_extend(struct mr_arena *arena, uint64_t backed_bytes)
+{
+    uint64_t backed = backed_bytes / MR_ARENA_PAGE;
+    uint32_t page = arena->backed;
+
+    if (backed > arena->pages)
+        backed = arena->pages;
+    if (backed <= page)
+        return;
+    arena->backed = (uint32_t)backed;
+    if (page > arena->first && arena->length[page - 1] & FREE) {
+        page -= arena->length[page - 1] & ~FREE;
+        drop(arena, page);
+    }
+    push(arena, page, arena->backed - page);
+}
+
+bool mr_arena_shrink(struct mr_arena *arena, uint64_t backed_bytes)
+{
+    uint64_t backed = backed_bytes / MR_ARENA_PAGE;
+
+    if (arena->used > 0)
+        return false;
+    if (backed >= arena->backed || backed < arena->first)
+        return true;
+    drop(arena, arena->first); /* all of it is one run */
+    arena->backed = (uint32_t)backed;
+    if (arena->backed > arena->first)
+        push(arena, arena->first, arena->backed - arena->first);
+    return true;
+}
+
+uint64_t mr_arena_backed_bytes(const struct mr_arena *arena)
+{
+    return (uint64_t)arena->backed * MR_ARENA_PAGE;
 }
 
 void mr_arena_destroy(struct mr_arena *arena)
@@ -185,10 +223,10 @@ bool mr_arena_claim(struct mr_arena *arena, uint64_t offset, uint64_t bytes)
 {
     uint64_t page = offset / MR_ARENA_PAGE;
 
-    if (bytes == 0 || offset + bytes < offset || to_pages(offset + bytes) > arena->pages || page < arena->first)
+    if (bytes == 0 || offset + bytes < offset || to_pages(offset + bytes) > arena->backed || page < arena->first)
         return false;
     uint64_t end = to_pages(offset + bytes);
-    for (uint32_t run = arena->first; run < arena->pages; run += arena->length[run] & ~FREE) {
+    for (uint32_t run = arena->first; run < arena->backed; run += arena->length[run] & ~FREE) {
         uint32_t after = run + (arena->length[run] & ~FREE);
         if (page >= after)
             continue;
@@ -205,14 +243,14 @@ void mr_arena_free(struct mr_arena *arena, uint64_t offset, uint64_t bytes)
     uint64_t at = offset / MR_ARENA_PAGE, n = to_pages(offset % MR_ARENA_PAGE + bytes);
     uint32_t page = (uint32_t)at, pages = (uint32_t)n;
 
-    if (at < arena->first || n == 0 || at + n > arena->pages || arena->length[page] != pages) {
+    if (at < arena->first || n == 0 || at + n > arena->backed || arena->length[page] != pages) {
         mr_log_error("internal error: the run at %llu of %llu bytes that is freed was not allocated",
                      (unsigned long long)offset, (unsigned long long)bytes);
         return;
     }
     arena->used -= pages;
     uint32_t after = page + pages;
-    if (after < arena->pages && arena->length[after] & FREE) {
+    if (after < arena->backed && arena->length[after] & FREE) {
         drop(arena, after);
         pages += arena->length[after] & ~FREE;
     }

@@ -106,7 +106,7 @@ int mr_segment_new(enum mr_backing backing, const char *what, uint64_t size, boo
     }
     if (memfd)
         seal_size(fd);
-    if (reserve && mr_segment_reserve(fd, what, size))
+    if (reserve && mr_segment_reserve(fd, what, 0, size))
         goto fail;
     return fd;
 
@@ -116,13 +116,15 @@ fail:
 }
 
 /* 0, or -1 where the cgroup or the machine has too little: populating past that means the OOM killer. */
-static int check_available(int fd, const char *what, uint64_t size)
+static int check_available(int fd, const char *what, uint64_t offset, uint64_t size)
 {
-    uint64_t available = mr_memory_available_bytes();
+    uint64_t available = mr_memory_available_bytes(), there = 0;
     struct stat st;
 
-    /* Pages that are there already do not count again. */
-    if (fstat(fd, &st) == 0 && (uint64_t)st.st_blocks * 512 < size && available < size - (uint64_t)st.st_blocks * 512) {
+    /* Pages that are there already do not count again: they are the first ones. */
+    if (fstat(fd, &st) == 0 && (uint64_t)st.st_blocks * 512 > offset)
+        there = (uint64_t)st.st_blocks * 512 - offset;
+    if (there < size && available < size - there) {
         mr_error_set(MR_E_NO_MEMORY,
                      "%s needs %" PRIu64 " bytes and %" PRIu64
                      " are available within this machine's and cgroup's limits: lower the "
@@ -133,14 +135,14 @@ static int check_available(int fd, const char *what, uint64_t size)
     return 0;
 }
 
-int mr_segment_reserve(int fd, const char *what, uint64_t size)
+int mr_segment_reserve(int fd, const char *what, uint64_t offset, uint64_t size)
 {
 
-    if (check_available(fd, what, size) != 0)
+    if (check_available(fd, what, offset, size) != 0)
         return -1;
     int err;
     do {
-        err = posix_fallocate(fd, 0, (off_t)size);
+        err = posix_fallocate(fd, (off_t)offset, (off_t)size);
     } while (err == EINTR);
     if (err == ENOSPC || err == ENOMEM) {
         mr_error_set(MR_E_NO_MEMORY,
@@ -154,6 +156,11 @@ int mr_segment_reserve(int fd, const char *what, uint64_t size)
         return -1;
     }
     return 0;
+}
+
+void mr_segment_release(int fd, uint64_t offset, uint64_t size)
+{
+    (void)fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)size);
 }
 
 void mr_segment_populate(void *at, uint64_t size)
@@ -173,16 +180,18 @@ bool mr_segment_huge_possible(void)
     return text[0] != '\0' && !strstr(text, "[never]") && !strstr(text, "[deny]");
 }
 
-int mr_segment_reserve_huge(int fd, void *at, const char *what, uint64_t size)
+int mr_segment_reserve_huge(int fd, void *at, const char *what, uint64_t offset, uint64_t size)
 {
-    if (check_available(fd, what, size) != 0)
+    char *from = (char *)at + offset;
+
+    if (check_available(fd, what, offset, size) != 0)
         return -1;
     /* One small page of each huge one: the kernel allocates and maps the huge one, or just that. */
-    if (madvise(at, size, MADV_HUGEPAGE) == 0)
+    if (madvise(from, size, MADV_HUGEPAGE) == 0)
         for (uint64_t done = 0; done < size; done += HUGE_BYTES)
-            if (madvise((char *)at + done, 4096, MADV_POPULATE_WRITE) != 0)
+            if (madvise(from + done, 4096, MADV_POPULATE_WRITE) != 0)
                 break;
-    return mr_segment_reserve(fd, what, size); /* what is missing, in small pages, which fault once each */
+    return mr_segment_reserve(fd, what, offset, size); /* what is missing, in small pages, which fault once each */
 }
 
 int mr_segment_reopen_readonly(int fd)

@@ -66,6 +66,8 @@ static const struct mr_counter_label worker_labels[] = {
     {"uploads_failed", "uploads", "Checkpoint objects that could not be stored", false},
     {"uploads_aborted", "uploads", "Checkpoint objects given up before they were whole", false},
     {"uploads", "uploads", "Checkpoint objects being written", true},
+    {"arena_backed_bytes", "bytes", "Memory that the arena has: as much as was used, where memory.arena_bytes is auto",
+     true},
 };
 _Static_assert(sizeof(worker_labels) / sizeof(worker_labels[0]) == MR_WC_COUNT, "a label for each worker counter");
 

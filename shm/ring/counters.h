@@ -68,7 +68,8 @@ enum mr_worker_counter {
     MR_WC_UPLOADS_DONE,
     MR_WC_UPLOADS_FAILED,
     MR_WC_UPLOADS_ABORTED,
-    MR_WC_UPLOADS, /* gauge */
+    MR_WC_UPLOADS,            /* gauge */
+    MR_WC_ARENA_BACKED_BYTES, /* gauge */
     MR_WC_COUNT
 };
 

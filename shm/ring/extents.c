@@ -3,8 +3,16 @@
 
 #include <stdlib.h>
 
+#include "shm/base/clock.h"
 #include "shm/base/log.h"
 #include "shm/ring/mutant.h"
+
+/* How much the arena grows by at a time: what the kernel makes in a few milliseconds, and more the larger it is. Whole
+ * huge pages. */
+#define STEP_MIN_BYTES ((uint64_t)4 << 20)
+#define STEP_MAX_BYTES ((uint64_t)16 << 20)
+#define STEP_UNIT      ((uint64_t)2 << 20)
+#define AGAIN_NS       MR_SECOND_NS /* after there was no memory */
 
 /* L5 pairs with L4: once the word does not name the extent, its reader's loads are done. */
 static bool is_named(const struct mr_producer *producer, const struct mr_extent *extent)
@@ -101,6 +109,49 @@ uint64_t mr_extents_largest_ever(const struct mr_producer *producer)
     return reserve ? reserve : producer->arena_bytes / MR_ARENA_PAGE * MR_ARENA_PAGE;
 }
 
+/* The arena has memory up to `end` at least. Pages that were there already, before a restart, stay as they are. */
+static bool back_up_to(struct mr_producer *producer, uint64_t end)
+{
+    uint64_t backed = mr_arena_backed_bytes(producer->arena);
+
+    if (end <= backed)
+        return true;
+    if (!producer->back || mr_clock_mono_ns() < producer->back_again_ns)
+        return false;
+    if (producer->back(producer->back_arg, backed, end - backed) != 0) {
+        producer->back_again_ns = mr_clock_mono_ns() + AGAIN_NS;
+        return false;
+    }
+    mr_arena_extend(producer->arena, end);
+    return true;
+}
+
+/* By a step, or as much as the bytes need. */
+static bool grow(struct mr_producer *producer, uint64_t bytes)
+{
+    uint64_t backed = mr_arena_backed_bytes(producer->arena), step = backed / 4;
+    uint64_t most = producer->arena_bytes / MR_ARENA_PAGE * MR_ARENA_PAGE;
+
+    if (!producer->back || backed == most)
+        return false;
+    step = step < STEP_MIN_BYTES ? STEP_MIN_BYTES : step > STEP_MAX_BYTES ? STEP_MAX_BYTES : step;
+    step = step < bytes ? bytes : step;
+    uint64_t end = (backed + step + STEP_UNIT - 1) / STEP_UNIT * STEP_UNIT;
+    return back_up_to(producer, end < most ? end : most) && bytes <= mr_arena_largest_bytes(producer->arena);
+}
+
+bool mr_extents_back_reserve(struct mr_producer *producer, uint64_t bytes)
+{
+    uint64_t there = producer->reserve_backed_bytes;
+
+    if (!producer->back || bytes <= there)
+        return true;
+    if (producer->back(producer->back_arg, there, bytes - there) != 0)
+        return false;
+    producer->reserve_backed_bytes = bytes;
+    return true;
+}
+
 bool mr_extents_have_room(struct mr_producer *producer, uint64_t bytes)
 {
     if (bytes <= mr_arena_largest_bytes(producer->arena))
@@ -111,6 +162,8 @@ bool mr_extents_have_room(struct mr_producer *producer, uint64_t bytes)
         if (bytes <= mr_arena_largest_bytes(producer->arena))
             return true;
     }
+    if (grow(producer, bytes))
+        return true;
     producer->stats.no_room++;
     return false;
 }
@@ -308,6 +361,12 @@ static int adopt_run(struct mr_producer *producer, struct mr_producer_lane *pl, 
             return -1;
         run->offset = found->offset;
         run->bytes = end - found->offset;
+        if (!MR_MUTANT_IS(MR_MUTANT_SMALL_AFTER_RESTART) &&
+            !back_up_to(producer, (end + MR_ARENA_PAGE - 1) / MR_ARENA_PAGE * MR_ARENA_PAGE)) {
+            free(
+                run); /* what the words name is there: they were written by somebody wild, or the machine is out of memory */
+            return -1;
+        }
         if (!mr_arena_claim(producer->arena, run->offset, run->bytes)) {
             mr_log_error("lane %u: words name memory of producer %u that others name too", pl->lane.lane,
                          producer->slot);

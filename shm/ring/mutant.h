@@ -31,6 +31,7 @@ enum mr_mutant {
     MR_MUTANT_LATE_WANT,                /* `want` is stored after the last load of the word */
     MR_MUTANT_NO_RECOVERY_SWEEP,        /* recovery does not sweep closed lanes */
     MR_MUTANT_REUSE_WITHOUT_LOOK,       /* an extent is used again before its word allows it */
+    MR_MUTANT_SMALL_AFTER_RESTART,      /* what lies where the arena had grown to is not found again */
     MR_MUTANT_CKPT_PART_NO_SECOND_LOOK, /* checkpoint parts: the fate is not read again after publish and recovery */
     MR_MUTANT_CKPT_PART_PLAIN_SEAL,     /* checkpoint parts: sealed by a load and a store */
     MR_MUTANT_CKPT_PART_LATE_RECORD,    /* checkpoint parts: the store's answer is recorded after the word */

@@ -26,7 +26,7 @@
 enum mode {
     MODE_NONE,      /* it cannot: no room */
     MODE_WAIT,      /* solo, and others are still in flight: nothing else starts before it */
-    MODE_FAIL,      /* its size cannot be had: it is claimed and failed */
+    MODE_FAIL,      /* its size cannot be had, or not even the reserve's memory: it is claimed and failed */
     MODE_NORMAL,    /* there is room */
     MODE_RESERVE,   /* a head, in the reserve */
     MODE_TAKE_BACK, /* a wanted head, in the reserve, after what lies there is taken back */
@@ -179,6 +179,8 @@ static enum mode mode_of(struct mr_producer *producer, struct pick *pick, bool h
         return MODE_NORMAL;
     if (!head || pick->bytes > mr_arena_reserve_bytes(producer->arena) || MR_MUTANT_IS(MR_MUTANT_NO_RESERVE))
         return MODE_NONE;
+    if (!mr_extents_back_reserve(producer, pick->bytes))
+        return MODE_FAIL;
     if (mr_extents_reserve_is_free(producer))
         return MODE_RESERVE;
     /* Taking back: only for a head that is waited for, and never what somebody waits for. */
@@ -298,6 +300,10 @@ static bool check_claim(struct mr_producer *producer, struct mr_claim *claim, ui
                      "one: raise [memory] arena_bytes, or open its data set first",
                      (unsigned long long)bytes, (unsigned long long)largest);
         mr_producer_fail(producer, claim, MR_E_CONFIG, mr_error_text());
+        return false;
+    }
+    if (expected == ANY_SIZE && !mr_extents_back_reserve(producer, bytes)) {
+        mr_producer_fail(producer, claim, mr_error_code(), mr_error_text());
         return false;
     }
     if (expected != ANY_SIZE && bytes != expected) {
@@ -530,7 +536,13 @@ struct mr_producer *mr_producer_new(const struct mr_producer_options *options)
     producer->size = options->size;
     producer->size_arg = options->size_arg;
     producer->join = options->join;
-    producer->arena = mr_arena_new(options->arena_bytes, options->reserve_bytes);
+    producer->back = options->back;
+    producer->back_arg = options->back_arg;
+    producer->first_bytes = options->first_bytes;
+    producer->reserve_backed_bytes = options->reserve_backed_bytes;
+    uint64_t reserve = (options->reserve_bytes + MR_ARENA_PAGE - 1) / MR_ARENA_PAGE * MR_ARENA_PAGE;
+    producer->arena = mr_arena_new(options->arena_bytes, options->reserve_bytes,
+                                   options->back ? reserve + options->first_bytes : options->arena_bytes);
     if (!producer->arena) {
         free(producer);
         return NULL;
@@ -604,6 +616,21 @@ bool mr_producer_drop_lane(struct mr_producer *producer, uint32_t lane_index)
     return false;
 }
 
+bool mr_producer_trim(struct mr_producer *producer, uint64_t *offset, uint64_t *bytes)
+{
+    uint64_t first = mr_arena_reserve_bytes(producer->arena) + producer->first_bytes;
+    uint64_t backed = mr_arena_backed_bytes(producer->arena);
+
+    if (!producer->back || backed <= first)
+        return false;
+    mr_extents_reap_all(producer);
+    if (!mr_arena_shrink(producer->arena, first))
+        return false;
+    *offset = first;
+    *bytes = backed - first;
+    return true;
+}
+
 void mr_producer_stats(const struct mr_producer *producer, struct mr_producer_stats *stats)
 {
     *stats = producer->stats;
@@ -614,4 +641,11 @@ uint64_t mr_producer_free_bytes(struct mr_producer *producer)
     mr_extents_reap_all(producer);
     return mr_arena_free_bytes(producer->arena) +
            (mr_extents_reserve_is_free(producer) ? mr_arena_reserve_bytes(producer->arena) : 0);
+}
+
+uint64_t mr_producer_backed_bytes(const struct mr_producer *producer)
+{
+    uint64_t reserve = mr_arena_reserve_bytes(producer->arena);
+
+    return mr_arena_backed_bytes(producer->arena) - (producer->back ? reserve - producer->reserve_backed_bytes : 0);
 }

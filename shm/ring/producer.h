@@ -1,8 +1,9 @@
 /*
  * producer.h - the producer's policy over lanes: which ticket next, out of which extent, when to sleep.
  *
- * One handle a fetch worker process, used by one thread. It never blocks and does no input or output: the worker gives
- * it lanes and asks for jobs; it downloads into job->dest and publishes, fails or gives back each claim.
+ * One handle a fetch worker process, used by one thread. It never blocks (but for the time in which the kernel makes
+ * pages, where the arena grows) and does no input or output: the worker gives it lanes and asks for jobs; it downloads
+ * into job->dest and publishes, fails or gives back each claim.
  *
  * Rules that live here (README.md has the reasons): home block (lane + block) mod P; stealing only when none of its
  * own can start, and only within one job of the head or from a dead home; nearest to its lane's head first over all
@@ -30,14 +31,22 @@ typedef int mr_producer_size_fn(void *arg, const struct mr_request *request, uin
 /* May one request serve the second ticket together with the first of its job? Both requests may still be changing. */
 typedef bool mr_producer_join_fn(void *arg, const struct mr_request *first, const struct mr_request *next);
 
+/* Memory for bytes [offset, offset + bytes) of the arena: 0, or -1 with the mr_error set (there is none now). */
+typedef int mr_producer_back_fn(void *arg, uint64_t offset, uint64_t bytes);
+
 struct mr_producer_options {
     unsigned slot;                 /* 0 .. P-1, the owner in FILLING and READY words */
     uint32_t division;             /* of the memory, that the arena belongs to */
     const struct mr_board *board;  /* P, and which slots are alive */
     struct mr_producer_line *line; /* our page */
-    void *arena;                   /* mapped read-write; its pages are reserved */
+    void *arena;                   /* mapped read-write */
     uint64_t arena_bytes;
-    uint64_t reserve_bytes; /* the largest listed object, rounded up to pages */
+    uint64_t reserve_bytes; /* the largest listed object at least, rounded up to pages */
+    /* NULL: all pages of the arena are there. Else it grows: there are those of the first reserve_backed_bytes of the
+     * reserve, and of the first_bytes behind the reserve; the others are asked for when they are needed. */
+    mr_producer_back_fn *back;
+    void *back_arg;
+    uint64_t reserve_backed_bytes, first_bytes;
     mr_producer_size_fn *size;
     void *size_arg;
     mr_producer_join_fn *join; /* NULL: any two. With size_arg */
@@ -104,7 +113,14 @@ bool mr_producer_claim_is_stale(const struct mr_claim *claim);
 int mr_producer_sleep(struct mr_producer *producer);
 void mr_producer_awake(struct mr_producer *producer);
 
+/* Where no extent is in use: what the arena has grown by is not given out any more. true: its memory from *offset on, of
+ * *bytes, may go. Reads every word first. */
+bool mr_producer_trim(struct mr_producer *producer, uint64_t *offset, uint64_t *bytes);
+
 void mr_producer_stats(const struct mr_producer *producer, struct mr_producer_stats *stats);
-uint64_t mr_producer_free_bytes(struct mr_producer *producer); /* reads every word first */
+/* Of the arena, backed or not; reads every word first. */
+uint64_t mr_producer_free_bytes(struct mr_producer *producer);
+/* Pages of the arena that are there, the reserve's included. */
+uint64_t mr_producer_backed_bytes(const struct mr_producer *producer);
 
 #endif

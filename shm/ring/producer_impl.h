@@ -44,6 +44,11 @@ struct mr_producer {
     mr_producer_size_fn *size;
     void *size_arg;
     mr_producer_join_fn *join;
+    mr_producer_back_fn *back; /* NULL: the arena does not grow */
+    void *back_arg;
+    uint64_t first_bytes;          /* behind the reserve, at the start */
+    uint64_t reserve_backed_bytes; /* of the reserve's first ones */
+    int64_t back_again_ns;         /* there was no memory: not before */
     struct mr_arena *arena;
     struct mr_run reserve;
     struct mr_extent *reserve_extent; /* who has it, NULL: a job being claimed, or nobody */
@@ -77,6 +82,8 @@ uint64_t mr_extents_largest_ever(const struct mr_producer *producer);
 /* May read every word (once a search). */
 bool mr_extents_have_room(struct mr_producer *producer, uint64_t bytes);
 bool mr_extents_reserve_is_free(struct mr_producer *producer);
+/* The reserve's first bytes have memory behind them. false, with mr_error: there is none. */
+bool mr_extents_back_reserve(struct mr_producer *producer, uint64_t bytes);
 /* The reserve holds a READY ticket: which. */
 bool mr_extents_reserve_is_ready(struct mr_producer *producer, struct mr_producer_lane **lane, uint64_t *number);
 /* Takes that ticket back: true, and the reserve is free. */

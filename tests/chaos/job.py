@@ -39,7 +39,7 @@ TOGETHER_S = 6  # a worker that is killed so long before its supervisor may not 
 SAVE_EVERY = 4  # steps
 
 TOML = """[memory]
-arena_bytes = "{arena}MiB"
+arena_bytes = "{arena}"
 [lanes]
 window = 32
 [list]
@@ -202,7 +202,8 @@ class Job:
         folder = self.folder / f"supervisor-{self.supervisors}"
         folder.mkdir()
         self.supervisors += 1
-        toml = TOML.format(compose=self.rng.choice(["always", "never"]), arena=self.rng.choice([16, 24, 48]))
+        arena = self.rng.choice(["16MiB", "24MiB", "48MiB", "auto"])
+        toml = TOML.format(compose=self.rng.choice(["always", "never"]), arena=arena)
         toml += S3_TOML if self.scene.store == "s3" else ""
         while self.supervisor is None:
             try:

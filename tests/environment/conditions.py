@@ -218,7 +218,7 @@ CONDITIONS = [
         environment=lambda place: {"MILLRACE_CONFIG": None},
         programs=("python",),
         around=small_cgroup,
-        says={"python": "only .*MiB are left .*Set memory.arena_bytes to less"},
+        says={"python": "only .*MiB are left .*Set checkpoint.arena_bytes to less"},
     ),
     Condition("de_DE.UTF-8", environment=german),
     Condition("a clock an hour fast", environment=lambda place: {"LD_PRELOAD": CLOCK, "CLOCK_OFF_S": "3600"}),

@@ -80,6 +80,12 @@ CHECKS = [
     Check("division.keep-views", "division", "-DKEEP_VIEWS -DNO_LOOK", ASSERT),
     Check("division.board-only", "division", "-DBOARD_ONLY", ASSERT),
     Check("division.no-look", "division", "-DANY_TIME -DSERVE_OLD_LANES -DNO_LOOK", ASSERT),
+    # growth: pages that are made when they are needed
+    Check("growth", "growth", ""),
+    Check("growth-no-memory", "growth", "-DNO_MEMORY -DKILLS=2"),
+    Check("growth.small-after-restart", "growth", "-DSMALL_AFTER_RESTART", ASSERT),
+    Check("growth.trim-blindly", "growth", "-DTRIM_BLINDLY", ASSERT),
+    Check("growth.no-reserve", "growth", "-DNO_MEMORY -DNO_RESERVE", STUCK),
     # posting: kept views, copies, blocks, quota
     Check("posting", "posting", "-DN=8"),
     Check("posting-quota", "posting", "-DSHRINK"),

@@ -23,6 +23,7 @@ struct fetch_worker {
     struct mr_lane *early; /* lanes that came before ARENA: after a restart, all that are open */
     unsigned early_count;
     bool solo;                           /* a job that must be alone is running */
+    bool short_of_memory;                /* which was said */
     struct mr_transfer_counters counted; /* in the counters so far */
     struct mr_producer_stats counted_stats;
 };
@@ -73,11 +74,23 @@ static int add_lane(struct fetch_worker *f, struct mr_msg_in *msg)
     return 0;
 }
 
+static int back(void *arg, uint64_t offset, uint64_t bytes)
+{
+    struct fetch_worker *f = arg;
+    if (mr_role_back(&f->role, offset, bytes) == 0)
+        return 0;
+    if (!f->short_of_memory)
+        mr_log_warning("the arena stays as large as it is: %s", mr_error_text());
+    f->short_of_memory = true;
+    return -1;
+}
+
 static int arena_mapped(struct mr_role *role, struct mr_msg_in *msg)
 {
     struct fetch_worker *f = worker_of(role);
-    uint64_t reserve, division;
-    if (mr_msg_get_u64(msg, "reserve", &reserve) != 0 || mr_msg_get_u64(msg, "division", &division) != 0) {
+    uint64_t reserve, division, largest, first;
+    if (mr_msg_get_u64(msg, "reserve", &reserve) != 0 || mr_msg_get_u64(msg, "division", &division) != 0 ||
+        mr_msg_get_u64(msg, "largest", &largest) != 0 || mr_msg_get_u64(msg, "first", &first) != 0) {
         mr_error_append("a bad ARENA message");
         return -1;
     }
@@ -89,6 +102,10 @@ static int arena_mapped(struct mr_role *role, struct mr_msg_in *msg)
         .arena = role->arena,
         .arena_bytes = role->arena_bytes,
         .reserve_bytes = reserve,
+        .back = role->arena_grows ? back : NULL,
+        .back_arg = f,
+        .reserve_backed_bytes = largest,
+        .first_bytes = first,
         .size = size_of_request,
         .size_arg = f,
         .join = join_requests,
@@ -145,6 +162,9 @@ static void drop_lane(struct fetch_worker *f, uint64_t lane)
         mr_jobs_give_back(f->jobs, false);
     if (f->producer && !mr_producer_drop_lane(f->producer, (uint32_t)lane))
         return; /* a claim of ours is still in it: the supervisor repeats DROP_LANE */
+    uint64_t offset, bytes;
+    if (f->producer && mr_producer_trim(f->producer, &offset, &bytes))
+        mr_role_unback(&f->role, offset, bytes);
     mr_role_send(&f->role, MR_MSG_DROPPED, "lane", lane);
 }
 
@@ -195,6 +215,7 @@ static void count_producer(struct fetch_worker *f)
     mr_role_count(&f->role, MR_WC_GIVE_BACKS, &f->counted_stats.give_backs, stats.give_backs);
     mr_role_count(&f->role, MR_WC_NO_ROOM, &f->counted_stats.no_room, stats.no_room);
     mr_counter_set(f->role.link.counters, MR_WC_ARENA_FREE_BYTES, mr_producer_free_bytes(f->producer));
+    mr_counter_set(f->role.link.counters, MR_WC_ARENA_BACKED_BYTES, mr_producer_backed_bytes(f->producer));
 }
 
 static void count(struct mr_role *role)

@@ -36,6 +36,7 @@ struct shape {
     unsigned arena_pages, reserve_pages;
     uint64_t object_bytes; /* 0: mixed sizes */
     uint64_t quota_bytes;  /* 0: no limit */
+    bool grows, no_memory; /* the arenas grow, from nothing behind the reserve; or could, if there were memory */
 };
 
 /* What the kernel would know; in the world's memory. */
@@ -43,6 +44,7 @@ struct kernel {
     uint32_t event[PRODUCERS]; /* the eventfd is readable */
     uint32_t wakes[LANES];     /* FUTEX_WAKE calls */
     int64_t clock_ns;
+    uint64_t backed[PRODUCERS]; /* arenas that grow: a bit for each page that has memory */
 };
 
 enum phase { PHASE_RUN, PHASE_REST, PHASE_CLOSE };

@@ -67,6 +67,11 @@ static void mark(const struct cast *cast, uint8_t *map, unsigned arena, uint64_t
     if (arena >= cast->world.shape.producers || offset % GRANULE || offset + length > cast->world.arena_bytes)
         fail("%s: an extent of %llu bytes at %llu of arena %u; %s", when, (unsigned long long)length,
              (unsigned long long)offset, arena, words_text(cast));
+    const struct shape *shape = &cast->world.shape;
+    for (uint64_t page = offset / MR_ARENA_PAGE; shape->grows && page <= (offset + length - 1) / MR_ARENA_PAGE; page++)
+        if (page >= shape->reserve_pages && !(cast->world.kernel->backed[arena] & UINT64_C(1) << page))
+            fail("%s: page %llu of arena %u is named and has no memory; %s", when, (unsigned long long)page, arena,
+                 words_text(cast));
     map += arena * GRANULES_MAX + offset / GRANULE;
     for (uint64_t i = 0; i < (length + GRANULE - 1) / GRANULE; i++)
         if (map[i]++)

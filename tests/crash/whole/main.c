@@ -52,6 +52,7 @@ static const struct mutant {
     {MUTANT(LATE_WANT), false, "consumer_next: waits"},
     {MUTANT(NO_RECOVERY_SWEEP), false, "producer_publish: the lane is closed"},
     {MUTANT(REUSE_WITHOUT_LOOK), false, "producer_next_job: shrunk to the room"},
+    {MUTANT(SMALL_AFTER_RESTART), false, "producer_new, add_lane: restart of an arena that has grown"},
 };
 #define MUTANTS (sizeof mutants / sizeof mutants[0])
 _Static_assert(MUTANTS + 8 == MR_MUTANT_COUNT - 1,

@@ -16,16 +16,45 @@ static int size_of(void *arg, const struct mr_request *request, uint64_t *bytes)
     return 0;
 }
 
+/* The kernel's part of an arena that grows. */
+struct backing {
+    struct cast *cast;
+    unsigned slot;
+};
+
+static int back(void *arg, uint64_t offset, uint64_t bytes)
+{
+    const struct backing *backing = arg;
+    struct world *world = &backing->cast->world;
+
+    if (offset % MR_ARENA_PAGE || bytes % MR_ARENA_PAGE || offset + bytes > world->arena_bytes)
+        fail("producer %u asks for %llu bytes at %llu", backing->slot, (unsigned long long)bytes,
+             (unsigned long long)offset);
+    if (world->shape.no_memory) {
+        mr_error_set(MR_E_NO_MEMORY, "there is no memory");
+        return -1;
+    }
+    for (uint64_t page = offset / MR_ARENA_PAGE; page < (offset + bytes) / MR_ARENA_PAGE; page++)
+        world->kernel->backed[backing->slot] |= UINT64_C(1) << page;
+    return 0;
+}
+
 void producer_start(struct cast *cast, unsigned slot)
 {
     struct world *world = &cast->world;
     struct producer_role *role = &cast->producer[slot];
+    static struct backing backing[PRODUCERS];
+    bool grows = world->shape.grows || world->shape.no_memory;
+    backing[slot] = (struct backing){cast, slot};
     struct mr_producer_options options = {.slot = slot,
                                           .board = world->board,
                                           .line = world->line[slot],
                                           .arena = world->arena[slot],
                                           .arena_bytes = world->arena_bytes,
                                           .reserve_bytes = (uint64_t)world->shape.reserve_pages * MR_ARENA_PAGE,
+                                          .back = grows ? back : NULL,
+                                          .back_arg = &backing[slot],
+                                          .reserve_backed_bytes = (uint64_t)world->shape.reserve_pages * MR_ARENA_PAGE,
                                           .size = size_of,
                                           .size_arg = cast};
 

@@ -280,9 +280,10 @@ static void setup_poison(struct cast *cast)
     cast->poisoned_object = 0;
 }
 
-#define TIGHT .producers = 1, .arena_pages = 3, .reserve_pages = 1, .object_bytes = 4096
-#define ROOMY .producers = 2, .arena_pages = 12, .reserve_pages = 2
-#define SHORT .producers = 2, .arena_pages = 5, .reserve_pages = 2
+#define TIGHT   .producers = 1, .arena_pages = 3, .reserve_pages = 1, .object_bytes = 4096
+#define ROOMY   .producers = 2, .arena_pages = 12, .reserve_pages = 2
+#define GROWING ROOMY, .grows = true
+#define SHORT   .producers = 2, .arena_pages = 5, .reserve_pages = 2
 
 const struct scenario scenarios[] = {
     {"consumer_feed: post, first lap", READER0, ROOMY, .setup = setup_feed, .op = op_feed,
@@ -316,6 +317,10 @@ const struct scenario scenarios[] = {
                {"reader 0 closes", act_close0}}},
     {"producer_next_job: shrunk to the room", PRODUCER0, SHORT, .setup = two_lanes, .op = op_next_job,
      .peers = {{"producer 1 works", act_producer1}, {"reader 0 closes", act_close0}}},
+    {"producer_next_job: the arena grows", PRODUCER0, GROWING, .setup = two_lanes, .op = op_next_job,
+     .peers = {{"producer 1 works", act_producer1}, {"reader 0 closes", act_close0}}},
+    {"producer_next_job: it has no memory to grow", PRODUCER0, ROOMY, .no_memory = true, .setup = two_lanes,
+     .op = op_next_job, .peers = {{"producer 1 works", act_producer1}, {"reader 0 closes", act_close0}}},
     {"producer_next_job: reserve", PRODUCER0, TIGHT, .setup = full_arena, .op = op_next_job,
      .peers = {{"reader 0 closes", act_close0}, {"reader 1 closes", act_close1}}},
     {"producer_next_job: taking back", PRODUCER0, TIGHT, .setup = full_arena_at_barrier, .op = op_next_job,
@@ -354,6 +359,13 @@ const struct scenario scenarios[] = {
                {"reader 0 reads", act_reader0},
                {"reader 1 reads", act_reader1}}},
     {"producer_new, add_lane: restart", PRODUCER0, ROOMY, .setup = setup_restart, .op = op_restart,
+     .peers = {{"reader 0 reads", act_reader0},
+               {"reader 0 releases", act_release0},
+               {"reader 0 closes", act_close0},
+               {"producer 1 works", act_producer1}}},
+
+    {"producer_new, add_lane: restart of an arena that has grown", PRODUCER0, GROWING, .setup = setup_restart,
+     .op = op_restart,
      .peers = {{"reader 0 reads", act_reader0},
                {"reader 0 releases", act_release0},
                {"reader 0 closes", act_close0},

@@ -334,7 +334,9 @@ static void play(const struct scenario *scenario, uint32_t window, int mutant, b
                           .producers = scenario->producers,
                           .arena_pages = scenario->arena_pages,
                           .reserve_pages = scenario->reserve_pages,
-                          .object_bytes = scenario->object_bytes};
+                          .object_bytes = scenario->object_bytes,
+                          .grows = scenario->grows,
+                          .no_memory = scenario->no_memory};
     struct stage *stage = calloc(1, sizeof *stage);
 
     stay_here();

@@ -12,6 +12,7 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -246,14 +247,24 @@ static void send_number(enum mr_msg_type type, const char *key, uint64_t number)
     ck_assert_int_eq(mr_msg_send(supervisor, msg), 0);
 }
 
-static void send_arena(int fd, uint64_t bytes, uint64_t mark)
+/* first: of an arena that grows; 0: it does not. */
+static void send_growing_arena(int fd, uint64_t bytes, uint64_t first, uint64_t mark)
 {
     struct mr_msg_out *msg = mr_msg_new(MR_MSG_ARENA);
     mr_msg_put_u64(msg, "bytes", bytes);
     mr_msg_put_bool(msg, "fresh", true);
+    mr_msg_put_bool(msg, "grows", first > 0);
+    mr_msg_put_u64(msg, "reserve", bytes / 4);
+    mr_msg_put_u64(msg, "largest", 4096);
+    mr_msg_put_u64(msg, "first", first);
     mr_msg_put_u64(msg, "mark", mark);
     mr_msg_put_fd(msg, fd);
     ck_assert_int_eq(mr_msg_send(supervisor, msg), 0);
+}
+
+static void send_arena(int fd, uint64_t bytes, uint64_t mark)
+{
+    send_growing_arena(fd, bytes, 0, mark);
 }
 
 /* The role answers: so it lives, and has dealt with all that was sent before. */
@@ -455,6 +466,26 @@ START_TEST(the_arena_is_mapped_and_reported)
 }
 END_TEST
 
+static uint64_t backed_bytes(int fd)
+{
+    struct stat status;
+    ck_assert_int_eq(fstat(fd, &status), 0);
+    return (uint64_t)status.st_blocks * 512;
+}
+
+START_TEST(an_arena_that_grows_has_its_first_pages)
+{
+    int fd = mr_segment_new(MR_BACKING_MEMFD, "arena", 64 * ARENA_BYTES, false);
+    ck_assert_int_ge(fd, 0);
+    config.memory.huge_pages = MR_HUGE_PAGES_NEVER;
+    run(&mortal);
+    send_growing_arena(fd, 64 * ARENA_BYTES, ARENA_BYTES, 4711);
+    expect(MR_MSG_ARENA_READY);
+    uint64_t written = 4096; /* by the role's mark, at the end */
+    ck_assert_uint_eq(backed_bytes(fd), 4096 + ARENA_BYTES + written);
+}
+END_TEST
+
 START_TEST(too_little_memory_is_reported_and_another_arena_taken)
 {
     uint64_t code, much = UINT64_C(1) << 46;
@@ -539,6 +570,7 @@ int main(void)
     tcase_add_test(all, a_survivor_drains_after_the_socket);
     tcase_add_test(all, a_survivor_drains_after_the_life_pipe);
     tcase_add_test(all, the_arena_is_mapped_and_reported);
+    tcase_add_test(all, an_arena_that_grows_has_its_first_pages);
     tcase_add_test(all, too_little_memory_is_reported_and_another_arena_taken);
     tcase_add_test(all, it_sleeps_and_is_woken);
     tcase_add_test(all, what_came_before_the_sleep_is_not_waited_for);

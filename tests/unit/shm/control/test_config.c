@@ -66,11 +66,12 @@ START_TEST(test_defaults)
     ck_assert_uint_eq(config.log.level, MR_LOG_INFO);
     ck_assert_uint_eq(config.dataset_count, 0);
     ck_assert_int_eq(mr_config_check(&config), 0);
-    ck_assert_uint_eq(mr_config_arena_bytes(&config, UINT64_C(16) << 30), UINT64_C(2) << 30);
-    ck_assert_uint_eq(mr_config_arena_bytes(&config, UINT64_C(1) << 30), UINT64_C(256) << 20);
-    ck_assert_uint_eq(mr_config_arena_bytes(&config, UINT64_C(1) << 40), UINT64_C(8) << 30);
+    ck_assert_uint_eq(mr_config_arena_bytes(&config, UINT64_C(16) << 30, UINT64_MAX), UINT64_C(2) << 30);
+    ck_assert_uint_eq(mr_config_arena_bytes(&config, UINT64_C(1) << 30, UINT64_MAX), UINT64_C(256) << 20);
+    ck_assert_uint_eq(mr_config_arena_bytes(&config, UINT64_C(1) << 40, UINT64_MAX), UINT64_C(8) << 30);
+    ck_assert_uint_eq(mr_config_arena_bytes(&config, UINT64_C(1) << 40, UINT64_C(1) << 30), UINT64_C(512) << 20);
     config.memory.arena_bytes = 5 << 20;
-    ck_assert_uint_eq(mr_config_arena_bytes(&config, UINT64_C(1) << 40), 5 << 20);
+    ck_assert_uint_eq(mr_config_arena_bytes(&config, UINT64_C(1) << 40, UINT64_MAX), 5 << 20);
 }
 END_TEST
 

@@ -12,7 +12,7 @@
 
 START_TEST(reserve_is_never_given_out)
 {
-    struct mr_arena *arena = mr_arena_new(10 * P + 17, 2 * P + 1);
+    struct mr_arena *arena = mr_arena_new(10 * P + 17, 2 * P + 1, 10 * P + 17);
 
     ck_assert_ptr_nonnull(arena);
     ck_assert_uint_eq(mr_arena_reserve_bytes(arena), 3 * P);
@@ -27,18 +27,18 @@ START_TEST(reserve_is_never_given_out)
     ck_assert_uint_eq(mr_arena_free_bytes(arena), 7 * P);
     mr_arena_destroy(arena);
     mr_arena_destroy(NULL);
-    arena = mr_arena_new(4 * P, 4 * P); /* all of it */
+    arena = mr_arena_new(4 * P, 4 * P, 4 * P); /* all of it */
     ck_assert_int_eq(mr_arena_alloc(arena, 1), -1);
     mr_arena_destroy(arena);
-    ck_assert_ptr_null(mr_arena_new(P - 1, 0));
+    ck_assert_ptr_null(mr_arena_new(P - 1, 0, P - 1));
     ck_assert_int_eq(mr_error_code(), MR_E_USAGE);
-    ck_assert_ptr_null(mr_arena_new(2 * P, 3 * P));
+    ck_assert_ptr_null(mr_arena_new(2 * P, 3 * P, 2 * P));
 }
 END_TEST
 
 START_TEST(best_fit_and_most_recently_freed)
 {
-    struct mr_arena *arena = mr_arena_new(100 * P, 0);
+    struct mr_arena *arena = mr_arena_new(100 * P, 0, 100 * P);
     int64_t run[10];
 
     /* 3 used, 1 guard, 2 used, 1 guard, 2 used, 1 guard, the rest */
@@ -56,7 +56,7 @@ END_TEST
 
 START_TEST(neighbours_are_joined)
 {
-    struct mr_arena *arena = mr_arena_new(9 * P, 0);
+    struct mr_arena *arena = mr_arena_new(9 * P, 0, 9 * P);
     int64_t a = mr_arena_alloc(arena, 3 * P), b = mr_arena_alloc(arena, 3 * P), c = mr_arena_alloc(arena, 3 * P);
 
     mr_arena_free(arena, (uint64_t)a, 3 * P);
@@ -70,7 +70,7 @@ END_TEST
 
 START_TEST(claims_after_a_restart)
 {
-    struct mr_arena *arena = mr_arena_new(20 * P, 2 * P);
+    struct mr_arena *arena = mr_arena_new(20 * P, 2 * P, 20 * P);
 
     ck_assert(mr_arena_claim(arena, 5 * P + 100, P)); /* pages 5 and 6 */
     ck_assert(!mr_arena_claim(arena, 6 * P, 1));
@@ -91,21 +91,57 @@ START_TEST(claims_after_a_restart)
 }
 END_TEST
 
-/* Random steps against a map of pages: no overlap, the best fit is taken, all comes back as one run. */
+START_TEST(what_has_no_memory_is_not_given_out)
+{
+    struct mr_arena *arena = mr_arena_new(20 * P, 2 * P, 2 * P);
+
+    ck_assert_ptr_null(mr_arena_new(20 * P, 3 * P, 2 * P));
+    ck_assert_ptr_null(mr_arena_new(20 * P, 3 * P, 21 * P));
+    ck_assert_int_eq(mr_arena_alloc(arena, 1), -1);
+    ck_assert(!mr_arena_claim(arena, 2 * P, P));
+    ck_assert_uint_eq(mr_arena_free_bytes(arena), 18 * P);
+    mr_arena_extend(arena, 5 * P);
+    ck_assert_uint_eq(mr_arena_backed_bytes(arena), 5 * P);
+    ck_assert_uint_eq(mr_arena_largest_bytes(arena), 3 * P);
+    ck_assert_int_eq(mr_arena_alloc(arena, 2 * P), (int64_t)(2 * P));
+    ck_assert_int_eq(mr_arena_alloc(arena, 2 * P), -1);
+    mr_arena_extend(arena, 8 * P); /* joins what was free before it */
+    ck_assert_uint_eq(mr_arena_largest_bytes(arena), 4 * P);
+    ck_assert(!mr_arena_claim(arena, 7 * P, 2 * P));
+    ck_assert(!mr_arena_shrink(arena, 4 * P)); /* one is in use */
+    mr_arena_free(arena, 2 * P, 2 * P);
+    ck_assert(mr_arena_shrink(arena, 4 * P));
+    ck_assert_uint_eq(mr_arena_largest_bytes(arena), 2 * P);
+    mr_arena_free(arena, 5 * P, P); /* refused, and logged */
+    ck_assert(mr_arena_shrink(arena, 2 * P));
+    ck_assert_uint_eq(mr_arena_largest_bytes(arena), 0);
+    mr_arena_extend(arena, 100 * P);
+    ck_assert_uint_eq(mr_arena_backed_bytes(arena), 20 * P);
+    ck_assert_int_eq(mr_arena_alloc(arena, 18 * P), (int64_t)(2 * P));
+    mr_arena_destroy(arena);
+}
+END_TEST
+
+/* Random steps against a map of pages: no overlap, the best fit is taken, all comes back as one run. It grows meanwhile. */
 static void random_steps(uint64_t seed, unsigned pages, unsigned steps)
 {
-    struct mr_arena *arena = mr_arena_new(pages * P, 0);
+    unsigned backed = (unsigned)(mr_mix64(seed) % (pages + 1));
+    struct mr_arena *arena = mr_arena_new(pages * P, 0, backed * P);
     unsigned char *map = calloc(pages, 1);
     uint64_t offset[256], bytes[256];
     unsigned count = 0;
 
     for (unsigned i = 0; i < steps; i++) {
         uint64_t random = mr_mix64(seed << 32 | i);
+        if (random % 61 == 0) {
+            backed += (unsigned)(random / 61 % (pages - backed + 1));
+            mr_arena_extend(arena, backed * P);
+        }
         if (random % 2 && count < 256) {
             uint64_t want = 1 + random / 2 % (pages * P / 8), n = (want + P - 1) / P, best = UINT64_MAX;
             int64_t at = mr_arena_alloc(arena, want);
-            for (unsigned from = 0, page = 0; page <= pages; page++) {
-                if (page < pages && !map[page])
+            for (unsigned from = 0, page = 0; page <= backed; page++) {
+                if (page < backed && !map[page])
                     continue;
                 if (page - from >= n && page - from < best)
                     best = page - from;
@@ -120,7 +156,7 @@ static void random_steps(uint64_t seed, unsigned pages, unsigned steps)
             }
             /* what is left of the run it was cut from */
             uint64_t end = (uint64_t)at / P + n, free_after = 0;
-            while (end + free_after < pages && !map[end + free_after])
+            while (end + free_after < backed && !map[end + free_after])
                 free_after++;
             ck_assert_uint_eq(n + free_after, best);
             offset[count] = (uint64_t)at;
@@ -135,7 +171,7 @@ static void random_steps(uint64_t seed, unsigned pages, unsigned steps)
     }
     while (count-- > 0)
         mr_arena_free(arena, offset[count], bytes[count]);
-    ck_assert_uint_eq(mr_arena_largest_bytes(arena), pages * P);
+    ck_assert_uint_eq(mr_arena_largest_bytes(arena), backed * P);
     ck_assert_uint_eq(mr_arena_free_bytes(arena), pages * P);
     free(map);
     mr_arena_destroy(arena);
@@ -158,6 +194,7 @@ int main(void)
     tcase_add_test(tc, best_fit_and_most_recently_freed);
     tcase_add_test(tc, neighbours_are_joined);
     tcase_add_test(tc, claims_after_a_restart);
+    tcase_add_test(tc, what_has_no_memory_is_not_given_out);
     tcase_add_test(tc, random_against_a_map);
     return mr_suite_run("arena", tc);
 }

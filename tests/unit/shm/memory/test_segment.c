@@ -124,7 +124,7 @@ START_TEST(huge_or_small_all_pages_are_reserved)
         int fd = mr_segment_new(backings[i], "an arena", size, false);
         unsigned char *at = mr_segment_map(fd, size, true, NULL);
         ck_assert_ptr_nonnull(at);
-        ck_assert_msg(mr_segment_reserve_huge(fd, at, "an arena", size) == 0, "%s", mr_error_text());
+        ck_assert_msg(mr_segment_reserve_huge(fd, at, "an arena", 0, size) == 0, "%s", mr_error_text());
         struct stat st;
         ck_assert_int_eq(fstat(fd, &st), 0);
         ck_assert_uint_ge((uint64_t)st.st_blocks * 512, size);
@@ -137,7 +137,7 @@ START_TEST(huge_or_small_all_pages_are_reserved)
     }
     const uint64_t much = UINT64_C(1) << 44;
     int fd = mr_segment_new(MR_BACKING_MEMFD, "an arena", much, false);
-    ck_assert_int_eq(mr_segment_reserve_huge(fd, NULL, "an arena", much), -1);
+    ck_assert_int_eq(mr_segment_reserve_huge(fd, NULL, "an arena", 0, much), -1);
     ck_assert_int_eq(mr_error_code(), MR_E_NO_MEMORY);
     ck_assert_ptr_nonnull(strstr(mr_error_text(), "arena_bytes"));
     close(fd);
