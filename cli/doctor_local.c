@@ -23,13 +23,20 @@
 #define PAGE_TABLES      (2 * MIB) /* a GiB a process that maps it: 8 bytes for each page of 4 KiB */
 #define DESCRIPTORS_MORE 64        /* beside connections and lanes */
 
+/* Of a fetch worker, whose buffers are full at once. auto: many requests are of small objects, which touch little of a
+ * buffer; 256 of them take as much as 64 whole ones (docs/tuning.md). */
+static uint64_t full_buffers(const struct mr_config *config)
+{
+    return config->fetch.connections ? config->fetch.connections : MR_CONFIG_CONNECTIONS_MOST / 4;
+}
+
 static void check_memory(struct mr_doctor *doctor, const struct mr_config *config)
 {
     char need[32];
     uint64_t limit_bytes = mr_memory_limit_bytes(), available_bytes = mr_memory_available_bytes();
     double arena_bytes = (double)mr_config_arena_bytes(config, limit_bytes, available_bytes);
     double buffer_bytes =
-        (double)config->fetch.workers * (double)config->fetch.connections * (double)config->fetch.receive_buffer_bytes;
+        (double)config->fetch.workers * (double)full_buffers(config) * (double)config->fetch.receive_buffer_bytes;
     double readers = 1; /* a fetch worker maps its own arena, each reader all of them */
     double table_bytes = arena_bytes / GIB * PAGE_TABLES * (1 + readers);
     double needed = arena_bytes + buffer_bytes + table_bytes;
@@ -130,6 +137,7 @@ static void check_checkpoints(struct mr_doctor *doctor, const struct mr_config *
 static void check_open_files(struct mr_doctor *doctor, const struct mr_config *config)
 {
     struct rlimit limit;
+    /* What is found stays within a quarter of the descriptors. */
     uint64_t worker = config->fetch.connections + config->lanes.max + DESCRIPTORS_MORE;
     uint64_t supervisor = 2 * config->lanes.max + 8 * config->fetch.workers + DESCRIPTORS_MORE;
     uint64_t need = worker > supervisor ? worker : supervisor;

@@ -157,10 +157,17 @@ static void write_datasets(const struct mr_top *top, FILE *out)
     }
 }
 
+/* How the number of requests in flight is found: `connection_phase`. */
+static const char *phase_text(long long phase)
+{
+    static const char *const phases[] = {"set", "growing", "held", "more?", "fewer?"};
+    return phase >= 0 && phase < (long long)(sizeof phases / sizeof *phases) ? phases[phase] : "";
+}
+
 static void write_workers(const struct mr_top *top, FILE *out)
 {
-    fprintf(out, "\n%-8s %-8s %8s %9s %10s %9s %9s %7s %7s\n", "worker", "state", "process", "objects/s", "bytes/s",
-            "in flight", "arena", "retries", "429s");
+    fprintf(out, "\n%-8s %-8s %8s %9s %10s %9s %-7s %9s %7s %7s\n", "worker", "state", "process", "objects/s",
+            "bytes/s", "in flight", "", "arena", "retries", "429s");
     size_t i;
     json_t *item;
     char speed[32], used[32];
@@ -176,14 +183,15 @@ static void write_workers(const struct mr_top *top, FILE *out)
         if (is_fetch_worker(item))
             snprintf(flight, sizeof flight, "%lld/%lld", mr_json_integer(counters, "in_flight"),
                      mr_json_integer(counters, "connection_limit"));
-        fprintf(out, "%-8s %-8s %8lld %9.0f %10s %9s %9s %7lld %7lld\n", name, mr_json_text(item, "state"),
+        fprintf(out, "%-8s %-8s %8lld %9.0f %10s %9s %-7s %9s %7lld %7lld\n", name, mr_json_text(item, "state"),
                 mr_json_integer(item, "pid"),
                 rate(top, item, before,
                      is_fetch_worker(item) ? "fetched_objects"
                      : is_writer(item)     ? "uploads_done"
                                            : "listed_objects"),
                 mr_size_text(rate(top, item, before, is_writer(item) ? "stored_part_bytes" : "fetched_bytes"), speed),
-                flight, mr_size_text((double)arena_used(counters), used), mr_json_integer(counters, "retries"),
+                flight, is_fetch_worker(item) ? phase_text(mr_json_integer(counters, "connection_phase")) : "",
+                mr_size_text((double)arena_used(counters), used), mr_json_integer(counters, "retries"),
                 mr_json_integer(counters, "throttled"));
     }
 }

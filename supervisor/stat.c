@@ -284,12 +284,13 @@ static json_t *writers_json(const struct mr_supervisor *s)
             continue;
         uint64_t stored, total;
         mr_ckpt_entry_progress(entry, &stored, &total);
-        json_array_append_new(list, json_pack("{s:i, s:o, s:i, s:s, s:i, s:i, s:I, s:I, s:I, s:f}", "writer", (int)i,
-                                              "uri", text_json(entry->uri), "pid", (int)entry->pid, "state",
-                                              writer_state(entry), "worker", (int)entry->lane.worker, "parts",
-                                              (int)entry->lane.slots, "part_bytes", (json_int_t)entry->lane.part_bytes,
-                                              "stored_bytes", (json_int_t)stored, "total_bytes", (json_int_t)total,
-                                              "age_s", (double)(mr_clock_mono_ns() - entry->opened_ns) / 1e9));
+        json_array_append_new(list, json_pack("{s:i, s:o, s:i, s:s, s:i, s:b, s:i, s:I, s:I, s:I, s:f}", "writer",
+                                              (int)i, "uri", text_json(entry->uri), "pid", (int)entry->pid, "state",
+                                              writer_state(entry), "worker", (int)entry->lane.worker, "adopted",
+                                              mr_ckpt_part_is_adopted(&entry->lane), "parts", (int)entry->lane.slots,
+                                              "part_bytes", (json_int_t)entry->lane.part_bytes, "stored_bytes",
+                                              (json_int_t)stored, "total_bytes", (json_int_t)total, "age_s",
+                                              (double)(mr_clock_mono_ns() - entry->opened_ns) / 1e9));
     }
     return list;
 }

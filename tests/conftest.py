@@ -129,8 +129,9 @@ def _read(path: str) -> bytes:
 
 
 def shared_memory_names() -> set[str]:
-    """What is in /dev/shm, without the semaphores that Python's multiprocessing makes and its own tracker removes."""
-    return {entry.name for entry in Path("/dev/shm").iterdir() if not entry.name.startswith("sem.mp-")}
+    """What is in /dev/shm, without semaphores: Python's multiprocessing makes and removes them, and glibc makes one of
+    six letters for a moment, which stays where a kill comes then."""
+    return {entry.name for entry in Path("/dev/shm").iterdir() if not entry.name.startswith("sem.")}
 
 
 def untracked() -> set[str]:

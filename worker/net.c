@@ -2,8 +2,10 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "shm/base/error.h"
+#include "worker/store/flight.h"
 
 struct mr_net_store {
     struct mr_net_store *next;
@@ -12,12 +14,22 @@ struct mr_net_store {
     struct mr_store *store;
 };
 
+/* Connections that are found: no more than a quarter of the descriptors that this process may have. */
+static unsigned most_connections(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur / 4 >= MR_FLIGHT_MOST)
+        return MR_FLIGHT_MOST;
+    return limit.rlim_cur / 4 < MR_FLIGHT_FIRST ? MR_FLIGHT_FIRST : (unsigned)(limit.rlim_cur / 4);
+}
+
 int mr_net_init(struct mr_net *net, const struct mr_config *config)
 {
     memset(net, 0, sizeof *net);
     net->config = config;
+    unsigned connections = (unsigned)config->fetch.connections, most = connections ? connections : most_connections();
     struct mr_http_options http = {
-        .connections = (unsigned)config->fetch.connections,
+        .connections = most,
         .buffer_bytes = (unsigned)config->fetch.receive_buffer_bytes,
         .connect_timeout_ms = (unsigned)config->http.connect_timeout_ms,
         .proxy = config->http.proxy[0] ? config->http.proxy : NULL,
@@ -29,7 +41,8 @@ int mr_net_init(struct mr_net *net, const struct mr_config *config)
     if (!net->http)
         return -1;
     struct mr_transfer_options transfer = {
-        .connections = (unsigned)config->fetch.connections,
+        .connections = connections,
+        .connections_most = most,
         .retry_base_ms = (unsigned)config->retry.base_ms,
         .retry_cap_ms = (unsigned)config->retry.cap_ms,
         .deadline_ms = (unsigned)config->retry.deadline_ms,
@@ -58,6 +71,7 @@ void mr_net_close(struct mr_net *net)
     mr_http_destroy(net->http);
 }
 
+_Static_assert(MR_FLIGHT_MOST == MR_CONFIG_CONNECTIONS_MOST, "the bound that doctor names");
 _Static_assert((int)MR_S3_KMS == (int)MR_S3_ENCRYPTION_KMS, "the order of s3.encryption's values in the configuration");
 
 struct mr_store *mr_net_store(struct mr_net *net, enum mr_scheme scheme, const char *bucket)

@@ -193,6 +193,7 @@ static void count(struct mr_role *role)
     mr_counter_set(counters, MR_WC_ARENA_BYTES, role->arena_bytes);
     mr_counter_set(counters, MR_WC_IN_FLIGHT, mr_transfer_in_flight(role->net.engine));
     mr_counter_set(counters, MR_WC_LIMIT, mr_transfer_limit(role->net.engine));
+    mr_counter_set(counters, MR_WC_LIMIT_PHASE, mr_transfer_phase(role->net.engine));
     if (role->ops->count)
         role->ops->count(role);
 }

@@ -157,7 +157,7 @@ static int wrong_type(const struct mr_config_key *key)
         [MR_KEY_STRINGS] = "a string or an array of strings",
         [MR_KEY_LINES] = "a table of strings",
     };
-    mr_error_set(MR_E_CONFIG, "'%s' must be %s", key->name, wanted[key->type]);
+    mr_error_set(MR_E_CONFIG, "'%s' must be %s%s", key->name, wanted[key->type], key->has_auto ? ", or \"auto\"" : "");
     return -1;
 }
 

@@ -57,7 +57,7 @@ struct mr_config {
     } list;
     struct {
         uint64_t workers;
-        uint64_t connections; /* a worker */
+        uint64_t connections; /* a worker; 0: auto */
         uint64_t receive_buffer_bytes;
         uint64_t range_threshold_bytes; /* objects of this size and more are fetched in parallel ranges */
         uint64_t range_bytes;
@@ -157,6 +157,7 @@ int mr_config_set_text(const struct mr_config_key *key, void *base, const char *
 
 /* What concerns more than one key: a data set without a URI, a bad URI, a cap below its base. 0 or -1 (CONFIG). */
 int mr_config_check(const struct mr_config *config);
+#define MR_CONFIG_CONNECTIONS_MOST 256 /* of fetch.connections = "auto" */
 /* memory.arena_bytes, or where that is auto (0) the bound: an eighth of the memory limit within 256 MiB and 8 GiB, and no
  * more than half of what is available. */
 uint64_t mr_config_arena_bytes(const struct mr_config *config, uint64_t memory_limit_bytes, uint64_t available_bytes);

@@ -87,8 +87,8 @@ static const struct mr_config_key keys[] = {
      .meaning =
          "Processes that download. Fewer are started where the arena is too small for three of the largest objects "
          "in each."},
-    {FIELD(fetch, connections, MR_KEY_U64), NUMBER(32, 1, 1024, "connections"), .live = true,
-     .meaning = "Connections of each fetch worker."},
+    {FIELD(fetch, connections, MR_KEY_U64), NUMBER(0, 1, 1024, "connections"), .live = true,
+     .special = "as many as pay, up to 256", .has_auto = true, .meaning = "Connections of each fetch worker."},
     {FIELD(fetch, receive_buffer_bytes, MR_KEY_BYTES), NUMBER(512 * KIB, 16 * KIB, 8 * MIB, "bytes"),
      .meaning = "Receive buffer of each connection."},
     {FIELD(fetch, range_threshold_bytes, MR_KEY_BYTES), NUMBER(32 * MIB, 1 * MIB, 16 * TIB, "bytes"), .live = true,

@@ -68,6 +68,8 @@ static const struct mr_counter_label worker_labels[] = {
     {"uploads", "uploads", "Checkpoint objects being written", true},
     {"arena_backed_bytes", "bytes", "Memory that the arena has: as much as was used, where memory.arena_bytes is auto",
      true},
+    {"connection_phase", "phase",
+     "How connection_limit is found: 0 a number, 1 growing, 2 held, 3 trying more, 4 trying fewer", true},
 };
 _Static_assert(sizeof(worker_labels) / sizeof(worker_labels[0]) == MR_WC_COUNT, "a label for each worker counter");
 

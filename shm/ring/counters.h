@@ -70,6 +70,7 @@ enum mr_worker_counter {
     MR_WC_UPLOADS_ABORTED,
     MR_WC_UPLOADS,            /* gauge */
     MR_WC_ARENA_BACKED_BYTES, /* gauge */
+    MR_WC_LIMIT_PHASE,        /* gauge: how the limit on requests in flight is found, enum mr_flight_phase */
     MR_WC_COUNT
 };
 

@@ -57,7 +57,7 @@ def test_a_folder(doctor: Doctor, config: Path, millrace_bin: Path) -> None:
         "processors",
         "data",
     ]
-    assert "arena 8.0 MiB, receive buffers 32.0 MiB, page tables with one reader 32.0 KiB" in checks["memory"][1]
+    assert "arena 8.0 MiB, receive buffers 64.0 MiB, page tables with one reader 32.0 KiB" in checks["memory"][1]
     lines = subprocess.run([millrace_bin, "doctor", "-c", config], capture_output=True, text=True).stdout.splitlines()
     assert len(lines) == len(checks) + 2
     assert lines[0] == f"ok    configuration  {config}: 1 data sets"

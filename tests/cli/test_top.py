@@ -89,7 +89,7 @@ def test_screen(millrace_bin: Path, server: Supervisor) -> None:
     with terminal(millrace_bin, server) as top:
         top.read_until(b"fetch 1")
         assert top.seen.startswith(SCREEN_ON)
-        for part in (b"limited by nothing: no reader is open", b"train", b"18.6 KiB", b"0/32"):
+        for part in (b"limited by nothing: no reader is open", b"train", b"18.6 KiB", b"0/16 growing"):
             assert part in top.seen
         os.write(top.master, b"q")
         top.read_until(SCREEN_OFF)

@@ -227,6 +227,8 @@ class Scene:
             "Lane": self.Lane(),
             "Writer": self.Writer(),
         }
+        while not all(writer["adopted"] for writer in json.loads(client.stat())["checkpoint"]["writers"]):
+            time.sleep(0.001)  # a seal would wait for a worker that is stopped later
 
     def name(self, name: str) -> str:
         return f"file://{self.folder}/{name}-{os.getpid()}"

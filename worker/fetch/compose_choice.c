@@ -9,6 +9,7 @@
 #include "shm/base/clock.h"
 #include "shm/base/log.h"
 #include "worker/fetch/compose_trial.h"
+#include "worker/store/flight.h"
 
 #define WINDOW_OBJECTS 256 /* of a trial, one way, before it turns to the other one */
 #define WINDOWS        4   /* plain, composed, plain, composed */
@@ -137,6 +138,9 @@ static void update_window(struct mr_compose_choice *c)
     struct mr_trial_cost *cost = &c->costs[c->composing];
     uint64_t busy_ns = mr_counter_get(c->options.link->counters, MR_WC_BUSY_NS);
     if (!window->open) {
+        /* Downloads alone first have as many requests in flight as pay: fewer would lose to composing for that. */
+        if (mr_transfer_phase(c->options.net->engine) == MR_FLIGHT_GROW)
+            return;
         if (c->under_way[!c->composing] == 0)
             *window = (struct window){.open = true, .cpu_ns = cpu_now_ns(), .busy_ns = busy_ns};
         return;

@@ -72,24 +72,14 @@ static void on_wait_over(struct mr_http_timer *timer)
 
 /* ---- the limit ---- */
 
-static void lower_limit(struct mr_transfer_engine *engine, const struct mr_stream *stream)
-{
-    if (stream->sent_ns < engine->decreased_ns)
-        return; /* it was sent under the limit before: one burst of answers halves it once */
-    engine->limit = engine->limit / 2 < 1 ? 1 : engine->limit / 2;
-    engine->decreased_ns = mr_http_now_ns(engine->http);
-}
-
-static void raise_limit(struct mr_transfer_engine *engine)
-{
-    engine->limit += 1 / engine->limit;
-    if (engine->limit > engine->options.connections)
-        engine->limit = engine->options.connections;
-}
-
 unsigned mr_transfer_limit(const struct mr_transfer_engine *engine)
 {
-    return (unsigned)engine->limit;
+    return mr_flight_limit(&engine->flight);
+}
+
+unsigned mr_transfer_phase(const struct mr_transfer_engine *engine)
+{
+    return engine->flight.phase;
 }
 
 unsigned mr_transfer_in_flight(const struct mr_transfer_engine *engine)
@@ -200,7 +190,7 @@ void mr_stream_again(struct mr_stream *stream, const struct mr_store_result *res
     counters->egress += result->egress_limited != 0;
     if (result->status == 429 || result->status == 503) {
         counters->busy++;
-        lower_limit(engine, stream);
+        mr_flight_busy(&engine->flight, now, stream->sent_ns);
     }
     counters->compose_busy += result->status == 429 && transfer->is_compose;
     /* Other bytes came than were sent: the store has kept nothing of them. */
@@ -237,6 +227,7 @@ void mr_stream_landed(struct mr_stream *stream)
 {
     struct mr_transfer_engine *engine = stream->transfer->engine;
     engine->in_flight--;
+    engine->landed++;
     stream->state = MR_STREAM_ENDED;
     if (engine->first && !engine->pump.armed)
         mr_http_timer_set(engine->http, &engine->pump, 0);
@@ -250,7 +241,9 @@ int mr_stream_end(struct mr_stream *stream, const struct mr_store_result *result
         mr_stream_again(stream, result);
         return -1;
     }
-    raise_limit(engine);
+    /* Answers come in bursts: all of those that were in flight together were in flight when it was full. */
+    mr_flight_good(&engine->flight, mr_http_now_ns(engine->http), stream->received - stream->attempt_start,
+                   engine->landed <= mr_transfer_limit(engine));
     stream->failures = 0;
     stream->transfer->progress_ns = mr_http_now_ns(engine->http);
     mr_http_poke(engine->http);
@@ -495,7 +488,8 @@ static void send_stream(struct mr_stream *stream)
     stream->call = transfer->ops->send(stream);
     if (stream->call) {
         stream->state = MR_STREAM_SENT;
-        engine->in_flight++;
+        if (++engine->in_flight >= mr_transfer_limit(engine))
+            engine->landed = 0;
         return;
     }
     stream->state = MR_STREAM_ENDED;
@@ -660,7 +654,6 @@ struct mr_transfer_engine *mr_transfer_new(const struct mr_transfer_options *opt
     engine->http = http;
     engine->pump.run = pump;
     engine->options = (struct mr_transfer_options){
-        .connections = OR(options->connections, 16),
         .retry_base_ms = OR(options->retry_base_ms, 1000),
         .retry_cap_ms = OR(options->retry_cap_ms, 32000),
         .deadline_ms = OR(options->deadline_ms, 300000),
@@ -671,7 +664,7 @@ struct mr_transfer_engine *mr_transfer_new(const struct mr_transfer_options *opt
         .range_bytes = OR(options->range_bytes, UINT64_C(8) << 20),
         .ranges = OR(options->ranges, 8),
     };
-    engine->limit = engine->options.connections;
+    mr_flight_init(&engine->flight, options->connections, options->connections_most);
     return engine;
 }
 

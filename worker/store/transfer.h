@@ -21,8 +21,8 @@
  * What is repeated: NET, TIMEOUT and BUSY, with exponential waits and full jitter, at least Retry-After, until
  * deadline_ms without progress (an attempt that brings 64 KiB or ends well is progress). A broken or stalled stream
  * goes on from the byte that it reached, on a new connection, the crc running on and the generation pinned. A wrong crc
- * is fetched again whole, crc_retries times. Anything else ends the transfer. 429 and 503 halve the number of requests
- * in flight; each success raises it by 1/limit.
+ * is fetched again whole, crc_retries times. Anything else ends the transfer. How many requests are in flight, and what
+ * 429 and 503 do to that: flight.h.
  *
  * A stream of bytes is stalled when it is silent for twice the 99th percentile of the longest silences of earlier
  * ones, at least stall_min_ms and at most the store's stall_timeout_ms, which it is before there are enough of them.
@@ -42,16 +42,17 @@ struct mr_transfer_engine;
 struct mr_transfer;
 
 struct mr_transfer_options {
-    unsigned connections;     /* most requests in flight; 0: 16 */
-    unsigned retry_base_ms;   /* 0: 1,000 */
-    unsigned retry_cap_ms;    /* 0: 32,000 */
-    unsigned deadline_ms;     /* without progress, repeats included; 0: 300,000 */
-    unsigned attempts;        /* failures in a row, without progress, that end it; 0: no limit but deadline_ms */
-    unsigned stall_min_ms;    /* no stream is stalled before; 0: 1,500 */
-    unsigned crc_retries;     /* times that an object with a wrong crc is fetched again; UINT_MAX: 0 times; 0: 2 */
-    uint64_t range_min_bytes; /* objects from here up are read in parallel ranges; 0: 16 MiB */
-    uint64_t range_bytes;     /* smallest range; 0: 8 MiB */
-    unsigned ranges;          /* most parallel ranges of one object; 0: 8; 1: never split */
+    unsigned connections;      /* most requests in flight; 0: as many as pay (flight.h), and no more than */
+    unsigned connections_most; /* 0: MR_FLIGHT_MOST */
+    unsigned retry_base_ms;    /* 0: 1,000 */
+    unsigned retry_cap_ms;     /* 0: 32,000 */
+    unsigned deadline_ms;      /* without progress, repeats included; 0: 300,000 */
+    unsigned attempts;         /* failures in a row, without progress, that end it; 0: no limit but deadline_ms */
+    unsigned stall_min_ms;     /* no stream is stalled before; 0: 1,500 */
+    unsigned crc_retries;      /* times that an object with a wrong crc is fetched again; UINT_MAX: 0 times; 0: 2 */
+    uint64_t range_min_bytes;  /* objects from here up are read in parallel ranges; 0: 16 MiB */
+    uint64_t range_bytes;      /* smallest range; 0: 8 MiB */
+    unsigned ranges;           /* most parallel ranges of one object; 0: 8; 1: never split */
 };
 
 /* Since mr_transfer_new; written by the engine's thread. */
@@ -82,9 +83,11 @@ const struct mr_transfer_counters *mr_transfer_counters(const struct mr_transfer
 
 /* Requests that could go out at once: 0 while as many as the current limit are in flight or queued. */
 unsigned mr_transfer_free(const struct mr_transfer_engine *engine);
-/* Requests in flight now, and the current limit (1 to connections). */
+/* Requests in flight now, and how many may be. */
 unsigned mr_transfer_in_flight(const struct mr_transfer_engine *engine);
 unsigned mr_transfer_limit(const struct mr_transfer_engine *engine);
+/* How that number is found: enum mr_flight_phase. */
+unsigned mr_transfer_phase(const struct mr_transfer_engine *engine);
 /* After how long a silence a stream of this store is stalled now: [0] before the head of the answer, [1] after it. */
 void mr_transfer_stall_ms(const struct mr_transfer_engine *engine, const struct mr_store *store, unsigned ms[2]);
 

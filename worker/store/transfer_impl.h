@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 
+#include "worker/store/flight.h"
 #include "worker/store/latency.h"
 #include "worker/store/store_impl.h"
 #include "worker/store/text.h"
@@ -76,8 +77,8 @@ struct mr_transfer_engine {
     struct mr_transfer *transfers;
     struct mr_stream *first, *last; /* MR_STREAM_QUEUED, in order */
     unsigned queued, in_flight;
-    double limit;                            /* on requests in flight: additive increase, multiplicative decrease */
-    int64_t decreased_ns;                    /* answers to requests sent before this do not change the limit */
+    struct mr_flight flight;                 /* how many may be */
+    unsigned landed;                         /* since as many were in flight as may be */
     struct mr_http_timer pump;               /* sends what is queued */
     int64_t warned_ns;                       /* of the last warning about repeats; 0: none yet */
     int64_t warned_egress_ns;                /* of the last one about egress bandwidth; 0: none yet */

@@ -54,9 +54,22 @@ START_TEST(test_all_keys)
 }
 END_TEST
 
+START_TEST(what_is_found_by_itself)
+{
+    const char *text = "[memory]\narena_bytes = \"auto\"\n[fetch]\nconnections = \"auto\"\n";
+    struct mr_config config;
+    ck_assert_int_eq(mr_config_parse(&config, text, strlen(text), "auto.toml"), 0);
+    ck_assert_uint_eq(config.memory.arena_bytes, 0);
+    ck_assert_uint_eq(config.fetch.connections, 0);
+    mr_config_close(&config);
+}
+END_TEST
+
 static const struct {
     const char *text, *line, *says;
 } mistakes[] = {
+    {"[fetch]\nconnections = \"many\"\n", "line 2", "'connections' must be a whole number, or \"auto\""},
+    {"[fetch]\nworkers = \"auto\"\n", "line 2", "'workers' must be a whole number"},
     {"[memory]\narena_byte = 1\n", "line 2", "did you mean 'arena_bytes'"},
     {"[checkpoint]\nwriters = 65\n", "line 2", "'workers' is 65: it must be 1 to 64"},
     {"[checkpoint]\nworkers = 3\nwriters = 3\n", "line 3",
@@ -221,6 +234,7 @@ int main(void)
     Suite *suite = suite_create("supervisor_toml");
     TCase *tcase = tcase_create("toml");
     tcase_add_test(tcase, test_all_keys);
+    tcase_add_test(tcase, what_is_found_by_itself);
     tcase_add_loop_test(tcase, test_mistakes, 0, sizeof mistakes / sizeof mistakes[0]);
     tcase_add_test(tcase, test_old_names);
     tcase_add_test(tcase, test_nesting);
