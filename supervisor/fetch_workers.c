@@ -140,6 +140,7 @@ static void grow_reserve(struct mr_dataset *dataset)
     mr_lanes_set_quota(s, 0);
     for (unsigned i = 0; i < f->count; i++) {
         struct mr_child *child = &f->workers[i];
+        f->slots[i].reserved = f->slots[i].reserved && !arenas_grow(s); /* the reserve's new pages are not there yet */
         f->slots[i].renewing = mr_child_has_process(child) || child->state == MR_CHILD_WAITING;
         if (f->slots[i].renewing)
             mr_child_drain(child, true);

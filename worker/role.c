@@ -58,13 +58,26 @@ void mr_role_unback(struct mr_role *role, uint64_t offset, uint64_t bytes)
     mr_segment_release(role->arena_fd, offset, bytes);
 }
 
-/* Of an arena that grows: room for the largest object, and a step behind the reserve. */
-static int back_first(struct mr_role *role, struct mr_msg_in *msg)
+/* Enters pages that are there into the page tables. */
+static void populate(const struct mr_role *role, uint64_t offset, uint64_t bytes)
+{
+    if (!has_huge_pages(role) && role->ops->arena_populated && bytes > 0)
+        mr_segment_populate((char *)role->arena + offset, bytes);
+}
+
+/* Of an arena that grows: room for the largest object, and a step behind the reserve. They are there where it is not
+ * fresh: a worker that starts again needs no memory for them. */
+static int back_first(struct mr_role *role, struct mr_msg_in *msg, bool fresh)
 {
     uint64_t reserve, largest, first;
     if (mr_msg_get_u64(msg, "reserve", &reserve) != 0 || mr_msg_get_u64(msg, "largest", &largest) != 0 ||
         mr_msg_get_u64(msg, "first", &first) != 0)
         return -1;
+    if (!fresh) {
+        populate(role, 0, largest);
+        populate(role, reserve, first);
+        return 0;
+    }
     return mr_role_back(role, 0, largest) == 0 && mr_role_back(role, reserve, first) == 0 ? 0 : -1;
 }
 
@@ -81,11 +94,11 @@ static int map_arena(struct mr_role *role, struct mr_msg_in *msg, int fd, uint64
     role->arena_bytes = bytes;
     int rc = 0;
     if (role->arena_grows)
-        rc = back_first(role, msg);
+        rc = back_first(role, msg, fresh);
     else if (fresh)
         rc = mr_role_back(role, 0, bytes);
-    else if (!has_huge_pages(role) && role->ops->arena_populated)
-        mr_segment_populate(at, bytes);
+    else
+        populate(role, 0, bytes);
     if (rc == 0)
         return 0;
     mr_segment_unmap(at, bytes);

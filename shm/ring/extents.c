@@ -109,7 +109,7 @@ uint64_t mr_extents_largest_ever(const struct mr_producer *producer)
     return reserve ? reserve : producer->arena_bytes / MR_ARENA_PAGE * MR_ARENA_PAGE;
 }
 
-/* The arena has memory up to `end` at least. Pages that were there already, before a restart, stay as they are. */
+/* The arena has memory up to `end` at least. */
 static bool back_up_to(struct mr_producer *producer, uint64_t end)
 {
     uint64_t backed = mr_arena_backed_bytes(producer->arena);
@@ -124,6 +124,18 @@ static bool back_up_to(struct mr_producer *producer, uint64_t end)
     }
     mr_arena_extend(producer->arena, end);
     return true;
+}
+
+/* After a restart: what a word names is there, and so is all that lies before it, whether or not there is memory for more.
+ * To ask for it enters the pages into the page tables. */
+static void back_again(struct mr_producer *producer, uint64_t end)
+{
+    uint64_t backed = mr_arena_backed_bytes(producer->arena);
+
+    if (end <= backed || !producer->back)
+        return;
+    (void)producer->back(producer->back_arg, backed, end - backed);
+    mr_arena_extend(producer->arena, end);
 }
 
 /* By a step, or as much as the bytes need. */
@@ -361,12 +373,8 @@ static int adopt_run(struct mr_producer *producer, struct mr_producer_lane *pl, 
             return -1;
         run->offset = found->offset;
         run->bytes = end - found->offset;
-        if (!MR_MUTANT_IS(MR_MUTANT_SMALL_AFTER_RESTART) &&
-            !back_up_to(producer, (end + MR_ARENA_PAGE - 1) / MR_ARENA_PAGE * MR_ARENA_PAGE)) {
-            free(
-                run); /* what the words name is there: they were written by somebody wild, or the machine is out of memory */
-            return -1;
-        }
+        if (!MR_MUTANT_IS(MR_MUTANT_SMALL_AFTER_RESTART))
+            back_again(producer, (end + MR_ARENA_PAGE - 1) / MR_ARENA_PAGE * MR_ARENA_PAGE);
         if (!mr_arena_claim(producer->arena, run->offset, run->bytes)) {
             mr_log_error("lane %u: words name memory of producer %u that others name too", pl->lane.lane,
                          producer->slot);

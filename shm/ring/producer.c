@@ -621,7 +621,7 @@ bool mr_producer_trim(struct mr_producer *producer, uint64_t *offset, uint64_t *
     uint64_t first = mr_arena_reserve_bytes(producer->arena) + producer->first_bytes;
     uint64_t backed = mr_arena_backed_bytes(producer->arena);
 
-    if (!producer->back || backed <= first)
+    if (!producer->back || backed <= first || producer->lane_count > 0)
         return false;
     mr_extents_reap_all(producer);
     if (!mr_arena_shrink(producer->arena, first))

@@ -113,7 +113,7 @@ bool mr_producer_claim_is_stale(const struct mr_claim *claim);
 int mr_producer_sleep(struct mr_producer *producer);
 void mr_producer_awake(struct mr_producer *producer);
 
-/* Where no extent is in use: what the arena has grown by is not given out any more. true: its memory from *offset on, of
+/* Where there is no lane and no extent in use: what the arena has grown by is not given out any more. true: its memory from *offset on, of
  * *bytes, may go. Reads every word first. */
 bool mr_producer_trim(struct mr_producer *producer, uint64_t *offset, uint64_t *bytes);
 
