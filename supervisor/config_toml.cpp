@@ -129,9 +129,6 @@ bool set_value(const toml::node &node, const std::string &file, const mr_config_
     const auto number = node.value_exact<int64_t>();
     switch (key->type) {
     case MR_KEY_U64:
-        if (number || !text || !key->has_auto)
-            return number ? set_number(node, file, key, base, *number) : wrong_type(node, file, key);
-        break;
     case MR_KEY_BYTES:
         if (number)
             return set_number(node, file, key, base, *number);

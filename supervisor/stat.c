@@ -337,15 +337,6 @@ static json_t *operations_json(const struct mr_supervisor *s)
                      (json_int_t)sum_counter(s, MR_WC_ORPHANS_REMOVED));
 }
 
-/* Of the fetch workers as they are now. */
-static uint64_t sum_gauge(const struct mr_supervisor *s, unsigned counter)
-{
-    uint64_t sum = 0;
-    for (unsigned i = 0; i < s->fetch_workers.count; i++)
-        sum += mr_counter_get(s->fetch_workers.workers[i].counters, counter);
-    return sum;
-}
-
 char *mr_stat_json(const struct mr_supervisor *s)
 {
     char limit[256];
@@ -356,7 +347,7 @@ char *mr_stat_json(const struct mr_supervisor *s)
                   supervisor_states[s->state], "uptime_s", (double)(mr_clock_mono_ns() - s->started_ns) / 1e9, "memory",
                   "arena_bytes", (json_int_t)s->fetch_workers.arena_bytes, "arenas", (int)s->fetch_workers.count,
                   "reserve_bytes", (json_int_t)s->fetch_workers.reserve_bytes, "backed_bytes",
-                  (json_int_t)sum_gauge(s, MR_WC_ARENA_BACKED_BYTES), "grows", s->config.memory.arena_bytes == 0,
+                  (json_int_t)sum_counter(s, MR_WC_ARENA_BACKED_BYTES), "grows", s->config.memory.arena_bytes == 0,
                   "datasets", datasets_json(s), "lanes", lanes_json(s), "workers", workers_json(s), "operations",
                   operations_json(s), "checkpoint", checkpoint_json(s), "limit", "stage", stage, "text", limit);
     char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;

@@ -49,11 +49,10 @@ static const struct mr_config_key keys[] = {
 
     {FIELD(memory, arena_bytes, MR_KEY_BYTES), NUMBER(0, 1 * MIB, 16 * TIB, "bytes"),
      .special = "as much as is used, up to 1/8 of the memory, 256MiB to 8GiB", .has_auto = true,
-     .meaning = "Shared memory for downloaded objects, all fetch workers together. auto begins with some MiB and grows "
-                "in steps "
-                "with what readers ask for; its bound is of the smaller of the machine's memory and the cgroup's "
-                "limit. A size "
-                "is taken at the start."},
+     .meaning =
+         "Shared memory for downloaded objects, all fetch workers together. auto begins with some MiB and grows in "
+         "steps with what readers ask for; its bound is of the smaller of the machine's memory and the cgroup's limit. "
+         "A size is taken at the start."},
     {FIELD(memory, backing, MR_KEY_CHOICE), CHOICE(MR_BACKING_AUTO, backings),
      .meaning =
          "What shared memory is made of: posix is unnamed files in /dev/shm, memfd is memfd_create(2), auto is posix "
@@ -88,7 +87,9 @@ static const struct mr_config_key keys[] = {
          "Processes that download. Fewer are started where the arena is too small for three of the largest objects "
          "in each."},
     {FIELD(fetch, connections, MR_KEY_U64), NUMBER(0, 1, 1024, "connections"), .live = true,
-     .special = "as many as pay, up to 256", .has_auto = true, .meaning = "Connections of each fetch worker."},
+     .special = "as many as pay, up to 256", .has_auto = true,
+     .meaning = "Requests that each fetch worker has in flight at most. auto finds the number by what it brings "
+                "(docs/tuning.md), within a quarter of the descriptors that the process may have."},
     {FIELD(fetch, receive_buffer_bytes, MR_KEY_BYTES), NUMBER(512 * KIB, 16 * KIB, 8 * MIB, "bytes"),
      .meaning = "Receive buffer of each connection."},
     {FIELD(fetch, range_threshold_bytes, MR_KEY_BYTES), NUMBER(32 * MIB, 1 * MIB, 16 * TIB, "bytes"), .live = true,

@@ -32,9 +32,9 @@ void mr_segment_populate(void *at, uint64_t size);
 /* Whether a memfd may have huge pages here (/sys/kernel/mm/transparent_hugepage/shmem_enabled). */
 bool mr_segment_huge_possible(void);
 /*
- * In place of reserve and populate, for a mapping `at` of a whole segment: its pages are allocated huge where the system has
- * such memory, which takes 0.05 s a GiB and leaves nothing to fault, and small elsewhere. 0, or -1 (NO_MEMORY) as
- * mr_segment_reserve.
+ * In place of reserve and populate, for a range of a whole segment that is mapped at `at`: its pages are allocated huge
+ * where the system has such memory, which takes 0.05 s a GiB and leaves nothing to fault, and small elsewhere. 0, or -1
+ * (NO_MEMORY) as mr_segment_reserve.
  */
 int mr_segment_reserve_huge(int fd, void *at, const char *what, uint64_t offset, uint64_t size);
 /* The same file opened read-only through /proc/self/fd: a mapping of it can never become writable. -1 on error. */

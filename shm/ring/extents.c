@@ -109,25 +109,8 @@ uint64_t mr_extents_largest_ever(const struct mr_producer *producer)
     return reserve ? reserve : producer->arena_bytes / MR_ARENA_PAGE * MR_ARENA_PAGE;
 }
 
-/* The arena has memory up to `end` at least. */
-static bool back_up_to(struct mr_producer *producer, uint64_t end)
-{
-    uint64_t backed = mr_arena_backed_bytes(producer->arena);
-
-    if (end <= backed)
-        return true;
-    if (!producer->back || mr_clock_mono_ns() < producer->back_again_ns)
-        return false;
-    if (producer->back(producer->back_arg, backed, end - backed) != 0) {
-        producer->back_again_ns = mr_clock_mono_ns() + AGAIN_NS;
-        return false;
-    }
-    mr_arena_extend(producer->arena, end);
-    return true;
-}
-
-/* After a restart: what a word names is there, and so is all that lies before it, whether or not there is memory for more.
- * To ask for it enters the pages into the page tables. */
+/* After a restart: what a word names is there, and so is all that lies before it, whether or not there is memory for
+ * more. To ask for it enters the pages into the page tables. */
 static void back_again(struct mr_producer *producer, uint64_t end)
 {
     uint64_t backed = mr_arena_backed_bytes(producer->arena);
@@ -144,23 +127,29 @@ static bool grow(struct mr_producer *producer, uint64_t bytes)
     uint64_t backed = mr_arena_backed_bytes(producer->arena), step = backed / 4;
     uint64_t most = producer->arena_bytes / MR_ARENA_PAGE * MR_ARENA_PAGE;
 
-    if (!producer->back || backed == most)
+    if (!producer->back || backed == most || mr_clock_mono_ns() < producer->back_again_ns)
         return false;
     step = step < STEP_MIN_BYTES ? STEP_MIN_BYTES : step > STEP_MAX_BYTES ? STEP_MAX_BYTES : step;
     step = step < bytes ? bytes : step;
     uint64_t end = (backed + step + STEP_UNIT - 1) / STEP_UNIT * STEP_UNIT;
-    return back_up_to(producer, end < most ? end : most) && bytes <= mr_arena_largest_bytes(producer->arena);
+    end = end < most ? end : most;
+    if (producer->back(producer->back_arg, backed, end - backed) != 0) {
+        producer->back_again_ns = mr_clock_mono_ns() + AGAIN_NS;
+        return false;
+    }
+    mr_arena_extend(producer->arena, end);
+    return bytes <= mr_arena_largest_bytes(producer->arena);
 }
 
 bool mr_extents_back_reserve(struct mr_producer *producer, uint64_t bytes)
 {
-    uint64_t there = producer->reserve_backed_bytes;
+    uint64_t there = producer->reserve_backed_bytes, end = (bytes + MR_ARENA_PAGE - 1) / MR_ARENA_PAGE * MR_ARENA_PAGE;
 
-    if (!producer->back || bytes <= there)
+    if (!producer->back || end <= there)
         return true;
-    if (producer->back(producer->back_arg, there, bytes - there) != 0)
+    if (producer->back(producer->back_arg, there, end - there) != 0)
         return false;
-    producer->reserve_backed_bytes = bytes;
+    producer->reserve_backed_bytes = end;
     return true;
 }
 

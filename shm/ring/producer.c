@@ -623,7 +623,6 @@ bool mr_producer_trim(struct mr_producer *producer, uint64_t *offset, uint64_t *
 
     if (!producer->back || backed <= first || producer->lane_count > 0)
         return false;
-    mr_extents_reap_all(producer);
     if (!mr_arena_shrink(producer->arena, first))
         return false;
     *offset = first;

@@ -113,8 +113,8 @@ bool mr_producer_claim_is_stale(const struct mr_claim *claim);
 int mr_producer_sleep(struct mr_producer *producer);
 void mr_producer_awake(struct mr_producer *producer);
 
-/* Where there is no lane and no extent in use: what the arena has grown by is not given out any more. true: its memory from *offset on, of
- * *bytes, may go. Reads every word first. */
+/* Where no lane is left: what the arena has grown by is not given out any more. true: its memory from *offset on, of
+ * *bytes, may go. */
 bool mr_producer_trim(struct mr_producer *producer, uint64_t *offset, uint64_t *bytes);
 
 void mr_producer_stats(const struct mr_producer *producer, struct mr_producer_stats *stats);

@@ -1,4 +1,4 @@
-"""Stores of S3 that each have one bad habit: a proxy before the development store, or a flag of it.
+"""Stores of S3 that each have one bad habit: a proxy before the development store.
 
 with HOSTILE["moves"](port) as proxy: ...        proxy.url is the store
 """

@@ -16,6 +16,7 @@ import pytest
 
 from tests.conftest import BIN, StartDevstore
 from tests.e2e.hostile import HOSTILE
+from tests.python.shards import add
 from tests.stores import s3_environment, upload
 
 BIG = random.Random(3).randbytes(20 << 20)  # ranges of a download, parts of an upload
@@ -106,9 +107,7 @@ def a_shard(first: int) -> bytes:
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w") as tar:
         for i in range(first, first + 4):
-            info = tarfile.TarInfo(f"{i:02}.bin")
-            info.size = 900
-            tar.addfile(info, io.BytesIO(bytes(900)))
+            add(tar, f"{i:02}.bin", bytes(900))
     return file.getvalue()
 
 

@@ -97,7 +97,7 @@ inline rebuild()
     od;
     i = 1;
     do
-    :: i <= usable -> there[i] = true; i++ /* back_up_to: what is there already stays as it is */
+    :: i <= usable -> there[i] = true; i++ /* back_again: what is there already stays as it is */
     :: else -> break
     od
 }

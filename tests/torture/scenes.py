@@ -21,6 +21,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.python.shards import add
+
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("MILLRACE_BUILD", ROOT / "build" / "release"))
 BIN = BUILD / "bin"
@@ -88,9 +90,7 @@ class Store:
             archive = io.BytesIO()
             with tarfile.open(fileobj=archive, mode="w", format=tarfile.USTAR_FORMAT) as tar:
                 for i in (first, first + 1):
-                    info = tarfile.TarInfo(f"{i:03}.bin")
-                    info.size = len(content(i))
-                    tar.addfile(info, io.BytesIO(content(i)))
+                    add(tar, f"{i:03}.bin", content(i))
             self.put("shard-bucket", f"{first:03}.tar", archive.getvalue())
 
     def _ask(self, method: str, target: str, body: bytes | None = None) -> bytes:
@@ -329,6 +329,16 @@ IN_BUCKET = object_target("state", None, NEW)
 OVER_OBJECT = object_target("state", OLD, NEW)
 OBJECT = bytes([6]) * 4200
 
+
+def copies(name: str, scheme: str) -> list[Scene]:
+    program, there = "millrace-worker:cp", f"{scheme}://out-bucket/state"
+    down, up = verb("cp", f"{scheme}://data-bucket/005", "{out}/state"), verb("cp", "{data}/005", there)
+    return [
+        Scene(f"cp down{name}", program, down, file_target("state", OLD, OBJECT), old_file),
+        Scene(f"cp up{name}", program, up, object_target("state", OLD, OBJECT), old_object),
+    ]
+
+
 SCENES = [
     Scene("supervisor", "millrace", FILE_RUN, IN_FILE, old_file),
     Scene("supervisor gs", "millrace", GS_RUN, IN_BUCKET),
@@ -350,34 +360,8 @@ SCENES = [
     Scene("fetch shards", "millrace-worker:fetch", SHARDS_RUN, IN_FILE, old_file),
     Scene("ls", "millrace-worker:ls", verb("ls", "-l", "gs://data-bucket/"), says(b"/000\n", b"/005\n")),
     Scene("cat", "millrace-worker:cat", verb("cat", "gs://data-bucket/005"), printed(OBJECT)),
-    Scene(
-        "cp down",
-        "millrace-worker:cp",
-        verb("cp", "gs://data-bucket/005", "{out}/state"),
-        file_target("state", OLD, OBJECT),
-        old_file,
-    ),
-    Scene(
-        "cp up",
-        "millrace-worker:cp",
-        verb("cp", "{data}/005", "gs://out-bucket/state"),
-        object_target("state", OLD, OBJECT),
-        old_object,
-    ),
-    Scene(
-        "cp up s3",
-        "millrace-worker:cp",
-        verb("cp", "{data}/005", "s3://out-bucket/state"),
-        object_target("state", OLD, OBJECT),
-        old_object,
-    ),
-    Scene(
-        "cp down s3",
-        "millrace-worker:cp",
-        verb("cp", "s3://data-bucket/005", "{out}/state"),
-        file_target("state", OLD, OBJECT),
-        old_file,
-    ),
+    *copies("", "gs"),
+    *copies(" s3", "s3"),
     Scene("rm", "millrace-worker:rm", verb("rm", "gs://out-bucket/a", "gs://out-bucket/b"), removed, two_objects),
     Scene("rm s3", "millrace-worker:rm", verb("rm", "s3://out-bucket/a", "s3://out-bucket/b"), removed, two_objects),
     Scene("clean s3", "millrace-worker:clean", verb("clean", "s3://out-bucket")),
