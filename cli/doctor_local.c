@@ -27,7 +27,7 @@
  * buffer; 256 of them take as much as 64 whole ones (docs/tuning.md). */
 static uint64_t full_buffers(const struct mr_config *config)
 {
-    return config->fetch.connections ? config->fetch.connections : MR_CONFIG_CONNECTIONS_MOST / 4;
+    return config->fetch.connections ? config->fetch.connections : MR_CONFIG_CONNECTIONS_MOST / 16;
 }
 
 static void check_memory(struct mr_doctor *doctor, const struct mr_config *config)

@@ -157,9 +157,14 @@ static void write_datasets(const struct mr_top *top, FILE *out)
     }
 }
 
-/* How the number of requests in flight is found: `connection_phase`. */
-static const char *phase_text(long long phase)
+/* How the number of requests in flight is found: `connection_phase`; or what the store takes in a second. */
+static const char *phase_text(const json_t *counters, char text[24])
 {
+    long long phase = mr_json_integer(counters, "connection_phase"), most = mr_json_integer(counters, "request_rate");
+    if (most > 0) {
+        snprintf(text, 24, "%lld/s", most);
+        return text;
+    }
     static const char *const phases[] = {"set", "growing", "held", "more?", "fewer?"};
     return phase >= 0 && phase < (long long)(sizeof phases / sizeof *phases) ? phases[phase] : "";
 }
@@ -170,7 +175,7 @@ static void write_workers(const struct mr_top *top, FILE *out)
             "bytes/s", "in flight", "", "arena", "retries", "429s");
     size_t i;
     json_t *item;
-    char speed[32], used[32];
+    char speed[32], used[32], phase[24];
     json_array_foreach(json_object_get(top->now, "workers"), i, item)
     {
         const json_t *counters = json_object_get(item, "counters");
@@ -190,7 +195,7 @@ static void write_workers(const struct mr_top *top, FILE *out)
                      : is_writer(item)     ? "uploads_done"
                                            : "listed_objects"),
                 mr_size_text(rate(top, item, before, is_writer(item) ? "stored_part_bytes" : "fetched_bytes"), speed),
-                flight, is_fetch_worker(item) ? phase_text(mr_json_integer(counters, "connection_phase")) : "",
+                flight, is_fetch_worker(item) ? phase_text(counters, phase) : "",
                 mr_size_text((double)arena_used(counters), used), mr_json_integer(counters, "retries"),
                 mr_json_integer(counters, "throttled"));
     }

@@ -15,6 +15,8 @@
 #include "shm/base/error.h"
 
 #define FAULTS_MAX 32
+#define OVER_MOST  1000000
+#define BURST_NS   (100 * MR_MILLISECOND_NS)
 
 static const char *const kind_names[MR_FAULT_KINDS] = {
     [MR_FAULT_STATUS] = "status", [MR_FAULT_RESET] = "reset", [MR_FAULT_STALL] = "stall",
@@ -33,7 +35,8 @@ struct mr_faults {
     int n;
     struct mr_fault faults[FAULTS_MAX];
     atomic_uint_fast64_t hits[MR_FAULT_KINDS];
-    pthread_mutex_t lock; /* the table */
+    pthread_mutex_t lock;        /* the table, and what follows */
+    int64_t next_ns[FAULTS_MAX]; /* of a fault above a rate: when the next request is due */
     struct count *table;
     size_t used, capacity; /* a power of two, at most half full */
 };
@@ -56,9 +59,12 @@ static int parse_rate(const char *text, struct mr_fault *fault)
 {
     if (strncmp(text, "first=", 6) == 0 && mr_parse_u64(text + 6, &fault->first) == 0 && fault->first > 0)
         return 0;
+    if (strncmp(text, "over=", 5) == 0 && mr_parse_u64(text + 5, &fault->over) == 0 && fault->over > 0 &&
+        fault->over <= OVER_MOST)
+        return 0;
     if (mr_parse_real(text, &fault->rate) == 0 && fault->rate <= 1)
         return 0;
-    mr_error_set(MR_E_USAGE, "rate \"%.50s\" is neither a number from 0 to 1 nor first=N", text);
+    mr_error_set(MR_E_USAGE, "rate \"%.50s\" is neither a number from 0 to 1 nor first=N nor over=N", text);
     return -1;
 }
 
@@ -257,6 +263,19 @@ static uint64_t count_request(struct mr_faults *faults, uint64_t key)
     return before;
 }
 
+/* Does it come above so many a second? Those of a tenth of a second may come at once. */
+static bool is_over(struct mr_faults *faults, int i)
+{
+    int64_t now_ns = mr_clock_mono_ns(), each_ns = MR_SECOND_NS / (int64_t)faults->faults[i].over;
+    pthread_mutex_lock(&faults->lock);
+    int64_t next_ns = (faults->next_ns[i] > now_ns ? faults->next_ns[i] : now_ns) + each_ns;
+    bool over = next_ns - now_ns > each_ns + BURST_NS;
+    if (!over)
+        faults->next_ns[i] = next_ns;
+    pthread_mutex_unlock(&faults->lock);
+    return over;
+}
+
 static uint64_t hash(uint64_t seed, const char *text)
 {
     for (; text && *text; text++)
@@ -288,11 +307,13 @@ const struct mr_fault *mr_faults_draw(struct mr_faults *faults, const struct mr_
         const struct mr_fault *fault = &faults->faults[i];
         if ((only_answers && !mr_fault_answers(fault)) || !matches(fault, request))
             continue;
+        if (fault->over && !is_over(faults, i))
+            continue;
         uint64_t key = hash(hash(faults->seed + (uint64_t)i, request->bucket), object_of(request));
         key += key == 0;
         uint64_t before = count_request(faults, key);
         double chance = (double)(mr_mix64(key ^ mr_mix64(before)) >> 11) * 0x1p-53; /* uniform in [0, 1) */
-        if (fault->first ? before < fault->first : chance < fault->rate) {
+        if (fault->over || (fault->first ? before < fault->first : chance < fault->rate)) {
             atomic_fetch_add_explicit(&faults->hits[fault->kind], 1, memory_order_relaxed);
             return fault;
         }

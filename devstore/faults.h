@@ -2,7 +2,7 @@
  * faults.h - which requests go wrong, and how: --fault KIND:RATE[:ARG][:PATTERN].
  *
  * Whether the n-th request for an object is hit depends on the seed, the fault, the object and n alone, so a test gets
- * the same faults each time, whatever the order in which its requests arrive.
+ * the same faults each time, whatever the order in which its requests arrive; but for those above a rate.
  */
 #ifndef MR_DEVSTORE_FAULTS_H
 #define MR_DEVSTORE_FAULTS_H
@@ -31,7 +31,8 @@ enum mr_fault_kind {
 
 struct mr_fault {
     enum mr_fault_kind kind;
-    uint64_t first; /* the first so many requests of each object; 0: by rate */
+    uint64_t first; /* the first so many requests of each object */
+    uint64_t over;  /* those of all objects that come above so many a second; both 0: by rate */
     double rate;    /* 0 to 1 */
     bool has_arg;
     uint64_t bytes;  /* ARG of RESET, SHORT, WRONG */

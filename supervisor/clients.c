@@ -383,6 +383,11 @@ static int open_lane(struct mr_client_peer *client, struct mr_msg_in *in)
         return -1;
     if (window == 0)
         window = client->supervisor->config.lanes.window;
+    uint64_t ahead = 0;
+    if (window == 0) { /* auto */
+        ahead = MR_LANE_AHEAD_FIRST > least ? MR_LANE_AHEAD_FIRST : least;
+        window = MR_LANE_AHEAD_MOST;
+    }
     struct mr_registered_lane *entry =
         mr_lanes_open(client->supervisor, client, dataset->number, window > least ? window : least);
     if (!entry)
@@ -391,6 +396,7 @@ static int open_lane(struct mr_client_peer *client, struct mr_msg_in *in)
     mr_msg_put_u64(out, "lane", entry->lane.lane);
     mr_msg_put_u64(out, "owner", entry->lane.owner);
     mr_msg_put_u64(out, "window", entry->lane.window);
+    mr_msg_put_u64(out, "ahead", ahead);
     struct mr_kept_loop *loop = key[0] != '\0' ? find_loop(clients, key) : NULL;
     mr_msg_put_bool(out, "has_loop", loop != NULL);
     if (loop) {

@@ -37,6 +37,13 @@ static bool is_listing(const struct mr_supervisor *s)
     return false;
 }
 
+/* How far its consumer looks ahead: the window, or what it has found. */
+static unsigned ahead(const struct mr_registered_lane *entry)
+{
+    uint64_t said = mr_counter_get(&entry->lane.shared->counters, MR_CC_AHEAD);
+    return said > 0 && said < entry->lane.window ? (unsigned)said : entry->lane.window;
+}
+
 /* Over the open lanes: their mean share of waiting, tickets in each state, and tickets that there may be. */
 static unsigned sum_lanes(const struct mr_supervisor *s, double *waiting, unsigned sums[16], unsigned *windows)
 {
@@ -51,7 +58,7 @@ static unsigned sum_lanes(const struct mr_supervisor *s, double *waiting, unsign
         open++;
         unsigned counts[16];
         *waiting += entry->waiting;
-        *windows += entry->lane.window;
+        *windows += ahead(entry);
         count_states(&entry->lane, counts);
         for (unsigned j = 0; j < 16; j++)
             sums[j] += counts[j];
@@ -70,6 +77,16 @@ static bool arenas_fill(const struct mr_supervisor *s)
         free_bytes += mr_counter_get(s->fetch_workers.workers[i].counters, MR_WC_ARENA_FREE_BYTES);
     }
     return free_bytes <= bytes / 2;
+}
+
+/* Requests a second that the store takes of all fetch workers, where that holds some up. */
+static unsigned long long request_rate(const struct mr_supervisor *s)
+{
+    unsigned long long rate = 0;
+    for (unsigned i = 0; i < s->fetch_workers.count; i++)
+        if (s->fetch_workers.workers[i].counters)
+            rate += mr_counter_get(s->fetch_workers.workers[i].counters, MR_WC_REQUEST_RATE);
+    return rate;
 }
 
 const char *mr_stat_limit(const struct mr_supervisor *s, char *text, size_t size)
@@ -99,6 +116,14 @@ const char *mr_stat_limit(const struct mr_supervisor *s, char *text, size_t size
                  "(memory.arena_bytes)",
                  percent);
         return "memory";
+    }
+    unsigned long long rate = request_rate(s);
+    if (rate > 0) {
+        snprintf(
+            text, size,
+            "the store: readers wait %u%% of the time, and it refuses more than %llu requests a second (429, SlowDown)",
+            percent, rate);
+        return "store";
     }
     if (sums[MR_PENDING] > 0) {
         snprintf(text, size,
@@ -222,7 +247,7 @@ static json_t *lanes_json(const struct mr_supervisor *s)
             list,
             json_pack("{s:i, s:i, s:i, s:s, s:i, s:I, s:f, s:i, s:i, s:i, s:i, s:i, s:o}", "lane", (int)i, "dataset",
                       (int)entry->lane.dataset, "pid", entry->client ? (int)entry->client->pid : 0, "state",
-                      lane_states[entry->state], "window", (int)entry->lane.window, "quota_bytes",
+                      lane_states[entry->state], "window", (int)ahead(entry), "quota_bytes",
                       (json_int_t)atomic_load_explicit(&shared->quota_bytes, memory_order_relaxed), "waiting_ratio",
                       entry->waiting, "pending", (int)counts[MR_PENDING], "filling", (int)counts[MR_FILLING], "ready",
                       (int)counts[MR_READY], "held", (int)counts[MR_HELD], "failed", (int)counts[MR_FAILED], "counters",

@@ -207,6 +207,7 @@ static void count(struct mr_role *role)
     mr_counter_set(counters, MR_WC_IN_FLIGHT, mr_transfer_in_flight(role->net.engine));
     mr_counter_set(counters, MR_WC_LIMIT, mr_transfer_limit(role->net.engine));
     mr_counter_set(counters, MR_WC_LIMIT_PHASE, mr_transfer_phase(role->net.engine));
+    mr_counter_set(counters, MR_WC_REQUEST_RATE, (uint64_t)(mr_transfer_rate(role->net.engine) + 0.5));
     if (role->ops->count)
         role->ops->count(role);
 }

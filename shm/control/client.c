@@ -695,9 +695,11 @@ int mr_client_open_lane(struct mr_client *client, uint32_t dataset, uint32_t win
     if (ask_lane(client, dataset, window, least, key, &in) != 0)
         return -1;
     bool has = false;
-    uint32_t number = 0;
+    uint32_t number = 0, ahead = 0;
     int fd = -1;
     int rc = mr_client_get_u32(&in, "lane", &number);
+    if (rc == 0 && mr_msg_has(&in, "ahead"))
+        rc = mr_client_get_u32(&in, "ahead", &ahead);
     if (rc == 0 && mr_msg_has(&in, "has_loop"))
         rc = mr_msg_get_bool(&in, "has_loop", &has);
     if (rc == 0 && has) {
@@ -715,8 +717,10 @@ int mr_client_open_lane(struct mr_client *client, uint32_t dataset, uint32_t win
             give_up_lane(client, number);
         }
     }
-    if (rc == 0)
+    if (rc == 0) {
+        lane->ahead = ahead < lane->window ? ahead : 0;
         rc = fit_views(client, lane);
+    }
     if (has_loop)
         *has_loop = rc == 0 && has;
     return rc;

@@ -61,8 +61,10 @@ static const struct mr_config_key keys[] = {
      .meaning = "auto: the arena has huge pages where the machine allows it "
                 "(/sys/kernel/mm/transparent_hugepage/shmem_enabled is not never) and backing is not posix."},
 
-    {FIELD(lanes, window, MR_KEY_U64), NUMBER(256, MR_LANE_WINDOW_MIN, MR_LANE_WINDOW_MAX, "samples"),
-     .meaning = "How far each reader looks ahead; rounded up to a power of two, and to at least two batches."},
+    {FIELD(lanes, window, MR_KEY_U64), NUMBER(0, MR_LANE_WINDOW_MIN, MR_LANE_WINDOW_MAX, "samples"),
+     .special = "256 at first, up to 1024 while the reader waits", .has_auto = true,
+     .meaning = "How far each reader looks ahead; a number is rounded up to a power of two, either to at least two "
+                "batches."},
     {FIELD(lanes, max, MR_KEY_U64), NUMBER(256, 1, 4000, "lanes"),
      .meaning = "Readers (ranks, DataLoader workers) that may be open at once."},
 
@@ -87,7 +89,7 @@ static const struct mr_config_key keys[] = {
          "Processes that download. Fewer are started where the arena is too small for three of the largest objects "
          "in each."},
     {FIELD(fetch, connections, MR_KEY_U64), NUMBER(0, 1, 1024, "connections"), .live = true,
-     .special = "as many as pay, up to 256", .has_auto = true,
+     .special = "as many as pay, up to 1024", .has_auto = true,
      .meaning = "Requests that each fetch worker has in flight at most. auto finds the number by what it brings "
                 "(docs/tuning.md), within a quarter of the descriptors that the process may have."},
     {FIELD(fetch, receive_buffer_bytes, MR_KEY_BYTES), NUMBER(512 * KIB, 16 * KIB, 8 * MIB, "bytes"),

@@ -39,9 +39,9 @@
  *   PRODUCERS     {}                             -> {producers: P, division}. ERROR busy until the arenas are there
  *   PRODUCER      {slot}                         -> {arena_bytes, division}; fds: arena (ro), producer line (ro),
  *                                                    eventfd. division: counts how often the memory was divided
- *   OPEN_LANE     {dataset, window, least, loop} -> {lane, owner, window, and if a loop of that key was put: has_loop,
- *                                                    epoch, cursor, batch, world, rank, seed, block, mix};
- *                                                    fds: control segment (rw)
+ *   OPEN_LANE     {dataset, window, least, loop} -> {lane, owner, window, ahead (of it, at first; 0: all), and if a
+ *                                                    loop of that key was put: has_loop, epoch, cursor, batch, world,
+ *                                                    rank, seed, block, mix}; fds: control segment (rw)
  *   CLOSE_LANE    {lane}                         -> {}  the client has closed it in memory
  *   PUT_LOOP      {loop, epoch, cursor, batch, world, rank, seed, block, mix}
  *                                                -> {}  the main process, before its workers open lanes

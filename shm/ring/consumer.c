@@ -15,6 +15,7 @@
 #include "shm/base/error.h"
 #include "shm/memory/fence.h"
 #include "shm/memory/fork_mark.h"
+#include "shm/ring/ahead.h"
 #include "shm/ring/consumer_impl.h"
 #include "shm/ring/mutant.h"
 
@@ -39,6 +40,7 @@ struct mr_consumer {
     uint64_t posted, taken;
     uint32_t tickets;       /* posted and not taken */
     uint64_t tickets_bytes; /* theirs */
+    struct mr_ahead ahead;  /* how many there may be */
     /* Views: releases subtract, from any thread. */
     _Atomic uint64_t held, held_bytes;
 
@@ -99,6 +101,8 @@ struct mr_consumer *mr_consumer_new(struct mr_lane *lane, struct mr_views *views
     atomic_store_explicit(&consumer->refs, 1, memory_order_relaxed);
     pthread_mutex_init(&consumer->lock, NULL);
     consumer->posted = consumer->taken = (uint64_t)lane->first_lap << lane->shift;
+    mr_ahead_init(&consumer->ahead, lane->ahead ? lane->ahead : lane->window, lane->window);
+    mr_counter_set(&lane->shared->counters, MR_CC_AHEAD, consumer->ahead.now);
     return consumer;
 }
 
@@ -145,8 +149,10 @@ static uint64_t used_bytes(const struct mr_consumer *consumer)
 static uint32_t free_slots(const struct mr_consumer *consumer)
 {
     uint64_t held = atomic_load_explicit(&consumer->held, memory_order_relaxed) + consumer->tickets;
+    uint32_t slots = held < consumer->lane.window ? consumer->lane.window - (uint32_t)held : 0;
+    uint32_t more = consumer->ahead.now > consumer->tickets ? consumer->ahead.now - consumer->tickets : 0;
 
-    return held < consumer->lane.window ? consumer->lane.window - (uint32_t)held : 0;
+    return slots < more ? slots : more;
 }
 
 static void store_posted(struct mr_consumer *consumer)
@@ -217,14 +223,19 @@ static void post(struct mr_consumer *consumer, uint32_t limit, bool must)
     }
 }
 
+static uint32_t block_of(const struct mr_consumer *consumer)
+{
+    uint32_t quarter = consumer->ahead.now / 4;
+
+    return quarter > MR_LANE_BLOCK ? MR_LANE_BLOCK : quarter > 1 ? quarter : 1;
+}
+
 static void post_blocks(struct mr_consumer *consumer)
 {
-    uint32_t window = consumer->lane.window, block = window / 4 < MR_LANE_BLOCK ? window / 4 : MR_LANE_BLOCK;
+    uint32_t block = block_of(consumer);
 
     if (consumer->queued == 0)
         return;
-    if (block == 0)
-        block = 1;
     uint32_t free_now = free_slots(consumer);
     if (free_now >= block)
         post(consumer, free_now / block * block, false);
@@ -351,6 +362,26 @@ static bool holds_too_much(const struct mr_consumer *consumer, uint64_t more)
     return (held + 1) * 4 > (uint64_t)consumer->lane.window * 3 || bytes + more > most - most / 4;
 }
 
+/* About to wait: does it wait because it may not look further ahead? Then it does from now on. */
+static void look_further(struct mr_consumer *consumer)
+{
+    bool limits = consumer->queued > 0 && consumer->tickets + block_of(consumer) > consumer->ahead.now;
+
+    if (!limits || !mr_ahead_waits(&consumer->ahead, consumer->tickets))
+        return;
+    mr_counter_set(&consumer->lane.shared->counters, MR_CC_AHEAD, consumer->ahead.now);
+    post_blocks(consumer);
+}
+
+/* Number was taken: is so much there already that it looks too far ahead? */
+static void look_less_far(struct mr_consumer *consumer, uint64_t number)
+{
+    uint32_t slot = mr_lane_slot(&consumer->lane, mr_lane_wrap(&consumer->lane, number + consumer->ahead.now / 2));
+
+    if (mr_ahead_taken(&consumer->ahead, mr_word_state(mr_lane_load(&consumer->lane, slot)) == MR_READY))
+        mr_counter_set(&consumer->lane.shared->counters, MR_CC_AHEAD, consumer->ahead.now);
+}
+
 /* The ticket is HELD by us under `word`. */
 static enum mr_next deliver(struct mr_consumer *consumer, uint64_t number, uint64_t word,
                             const struct mr_descriptor *desc, bool failed, struct mr_delivery *out)
@@ -370,6 +401,7 @@ static enum mr_next deliver(struct mr_consumer *consumer, uint64_t number, uint6
     consumer->tickets--;
     consumer->tickets_bytes -= place->sample.bytes;
     atomic_store_explicit(&consumer->lane.shared->taken, consumer->taken, memory_order_relaxed); /* a hint */
+    look_less_far(consumer, number);
 
     out->code = failed ? desc->code : 0;
     if (failed && !(desc->flags & MR_DESC_DAMAGED)) {
@@ -468,8 +500,10 @@ enum mr_next mr_consumer_next(struct mr_consumer *consumer, unsigned timeout_ms,
     uint64_t number;
     if (consumer->tickets > 0) {
         number = next_number(consumer);
-        if (!try_take(consumer, number, &next, out) && timeout_ms > 0)
+        if (!try_take(consumer, number, &next, out) && timeout_ms > 0) {
+            look_further(consumer);
             next = wait_for(consumer, number, timeout_ms, out);
+        }
     } else if (timeout_ms > 0) { /* no slot to post to: only damage to the segment brings us here */
         mr_wake_wait(&consumer->lane, mr_wake_seq(&consumer->lane), timeout_ms < SLICE_MS ? timeout_ms : SLICE_MS);
     }

@@ -6,8 +6,8 @@
  * alive by its leases. After a fork the child's handle and leases are inert: every call does nothing or returns
  * MR_E_USAGE ("opened before a fork").
  *
- * Rules that live here (README.md has the reasons): posting in blocks of max(1, min(32, W/4)) or when next() is
- * about to wait; skipping a slot that is HELD; copying out when a take would leave more than 3/4 of W or of the quota
+ * Rules that live here (README.md has the reasons): posting in blocks of max(1, min(32, A/4)) or when next() is
+ * about to wait, where A is how far it looks ahead (ahead.h; W, unless the lane says less); skipping a slot that is HELD; copying out when a take would leave more than 3/4 of W or of the quota
  * as views, and whatever came from a reserve; over the quota only the ticket that next() is about to wait for; want
  * cleared after the CAS.
  */

@@ -54,8 +54,7 @@ static const struct mr_counter_label worker_labels[] = {
     {"composites_removed", "objects", "Temporary composed objects of this run that were deleted", false},
     {"orphans_removed", "objects", "Temporary composed objects of dead runs that were deleted", false},
     {"in_flight", "requests", "Requests under way", true},
-    {"connection_limit", "requests", "Requests that may be under way: less than the connections after 429 and 503",
-     true},
+    {"connection_limit", "requests", "Requests that may be under way: less than the connections after 503", true},
     {"stall_first_ms", "ms", "Time after which a download without an answer counts as stalled", true},
     {"stall_ms", "ms", "Time after which a download that has begun counts as stalled", true},
     {"temporary_objects", "objects", "Temporary composed objects in use or waiting for their deletion", true},
@@ -70,6 +69,10 @@ static const struct mr_counter_label worker_labels[] = {
      true},
     {"connection_phase", "phase",
      "How connection_limit is found: 0 a number, 1 growing, 2 held, 3 trying more, 4 trying fewer", true},
+    {"request_rate", "requests/s",
+     "Requests a second that the store takes, as its 429 and SlowDown say, while that holds some up; 0: nothing is "
+     "held up",
+     true},
 };
 _Static_assert(sizeof(worker_labels) / sizeof(worker_labels[0]) == MR_WC_COUNT, "a label for each worker counter");
 
@@ -82,6 +85,7 @@ static const struct mr_counter_label consumer_labels[] = {
     {"wait_ns", "ns", "Time spent waiting for samples", false},
     {"skipped_samples", "samples", "Unreadable samples left out of their batch", false},
     {"replaced_samples", "samples", "Unreadable samples replaced by others", false},
+    {"ahead", "samples", "Samples that the reader asks for before it takes them", true},
 };
 _Static_assert(sizeof(consumer_labels) / sizeof(consumer_labels[0]) == MR_CC_COUNT,
                "a label for each consumer counter");

@@ -71,6 +71,7 @@ enum mr_worker_counter {
     MR_WC_UPLOADS,            /* gauge */
     MR_WC_ARENA_BACKED_BYTES, /* gauge */
     MR_WC_LIMIT_PHASE,        /* gauge: how the limit on requests in flight is found, enum mr_flight_phase */
+    MR_WC_REQUEST_RATE,       /* gauge */
     MR_WC_COUNT
 };
 
@@ -84,6 +85,7 @@ enum mr_consumer_counter {
     MR_CC_WAIT_NS,
     MR_CC_SKIPPED,
     MR_CC_REPLACED,
+    MR_CC_AHEAD, /* gauge */
     MR_CC_COUNT
 };
 

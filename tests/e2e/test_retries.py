@@ -35,15 +35,34 @@ def fetch_counters(supervisor: Supervisor) -> dict[str, Any]:
     return found[0] if found else {}
 
 
-def test_429_lowers_a_workers_limit_and_it_recovers(
-    devstore: StartDevstore, millrace_bin: Path, tmp_path: Path
-) -> None:
-    """While every download is refused, the limit is low; when the same store is well again, it is whole."""
-    busy = devstore("--synthetic", "icons:40:1000", "--fault", "status:1:429:get:*")
+def test_a_worker_sends_what_the_store_takes(devstore: StartDevstore, millrace_bin: Path, tmp_path: Path) -> None:
+    """Of a store that answers 429 above a rate few requests are refused, and all objects come."""
+    server = devstore("--synthetic", "icons:70:1000", "--fault", "status:over=50:429:get:*")
+    toml = "[fetch]\nworkers = 1\ncompose = 'never'\n[retry]\nbase_ms = 10\ncap_ms = 200\n"
+    supervisor = start_supervisor(millrace_bin, tmp_path, server.url, toml)
+    reader = start_reader(supervisor)
+    try:
+        wait_for(lambda: fetch_counters(supervisor).get("request_rate", 0) > 0)
+        assert fetch_counters(supervisor)["request_rate"] < 200
+        wait_for(lambda: fetch_counters(supervisor)["fetched_objects"] >= 150)
+        counters = fetch_counters(supervisor)
+        assert 0 < counters["throttled"] < 75
+        output, errors = reader.communicate(timeout=DEADLINE_S)
+        assert output == "210\n", errors
+        assert counters["failed_objects"] == 0
+        assert counters["stall_ms"] > 0
+    finally:
+        reader.kill()
+        assert supervisor.stop() == 0
+
+
+def test_a_store_that_refuses_all_is_well_again(devstore: StartDevstore, millrace_bin: Path, tmp_path: Path) -> None:
+    """503 while it is out of order: few are sent meanwhile, and all that it can do afterwards."""
+    busy = devstore("--synthetic", "icons:40:1000", "--fault", "status:1:503:get:*")
     well = devstore("--synthetic", "icons:40:1000")
     toml = "[fetch]\nworkers = 1\nconnections = 8\n[retry]\nbase_ms = 10\ncap_ms = 200\n"
     with Proxy(busy.port) as proxy:
-        supervisor = start_supervisor(millrace_bin, tmp_path, proxy.url, toml + "[memory]\narena_bytes = '16MiB'\n")
+        supervisor = start_supervisor(millrace_bin, tmp_path, proxy.url, toml)
         reader = start_reader(supervisor)
         try:
             wait_for(lambda: fetch_counters(supervisor).get("connection_limit") == 1)
@@ -54,7 +73,6 @@ def test_429_lowers_a_workers_limit_and_it_recovers(
             counters = fetch_counters(supervisor)
             assert counters["throttled"] > 0
             assert counters["failed_objects"] == 0
-            assert counters["stall_ms"] > 0
         finally:
             reader.kill()
             assert supervisor.stop() == 0
@@ -85,14 +103,14 @@ def test_reload_applies_retries_to_what_is_under_way(
 
 
 def test_the_egress_limit_is_told_with_what_to_do(devstore: StartDevstore, millrace_bin: Path, tmp_path: Path) -> None:
-    server = devstore("--synthetic", "icons:40:1000", "--fault", "egress:first=1:0:get:*")
+    server = devstore("--synthetic", "icons:8:1000", "--fault", "egress:first=1:0:get:*")
     toml = "[fetch]\nworkers = 1\n[memory]\narena_bytes = '16MiB'\n[retry]\nbase_ms = 10\ncap_ms = 200\n"
     supervisor = start_supervisor(millrace_bin, tmp_path, server.url, toml)
     reader = start_reader(supervisor)
     try:
         output, errors = reader.communicate(timeout=DEADLINE_S)
-        assert output == "120\n", errors
-        wait_for(lambda: fetch_counters(supervisor).get("egress_limited", 0) >= 40)
+        assert output == "24\n", errors
+        wait_for(lambda: fetch_counters(supervisor).get("egress_limited", 0) >= 8)
     finally:
         reader.kill()
         assert supervisor.stop() == 0

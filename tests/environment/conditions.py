@@ -203,7 +203,8 @@ CONDITIONS = [
     Condition("read-only root", shell='mount --bind "$T" "$T" && mount -o remount,bind,ro /'),
     Condition(
         "read-only root and runtime folder",
-        shell='mount --bind "$T/out" "$T/out" && mount -o remount,bind,ro /',
+        shell='mount --bind "$T" "$T" && mount --bind "$T/out" "$T/out" && mount -o remount,bind,ro "$T" '
+        "&& mount -o remount,bind,ro /",
         says={"run": "set XDG_RUNTIME_DIR to a folder of yours", "python": "Read-only file system: .*/r/"},
     ),
     Condition(

@@ -118,7 +118,7 @@ static void measured(struct mr_flight *flight, double rate, bool full)
     }
 }
 
-/* After answers of 429 and 503. */
+/* After answers of 503. */
 static void raise(struct mr_flight *flight)
 {
     double next = flight->limit + 1 / flight->limit;

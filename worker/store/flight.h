@@ -3,9 +3,9 @@
  *
  * Found: more are let out while each step brings more, as at a store that is far away, and fewer where fewer bring as
  * much, as on a machine whose processors are the limit. It is a search by measured throughput, not by latency: what a
- * neighbour does to the latency is no reason to leave the line to him. Answers of 429 and 503 halve either kind, once
- * for a burst of them, and each good answer gives 1/n of a request back. No clock and no memory of its own; the caller
- * tells the time. docs/tuning.md has the constants.
+ * neighbour does to the latency is no reason to leave the line to him. Answers of 503 halve either kind, once for a
+ * burst of them, and each good answer gives 1/n of a request back; 429 and SlowDown are rate.h's. No clock and no
+ * memory of its own; the caller tells the time. docs/tuning.md has the constants.
  */
 #ifndef MR_WORKER_STORE_FLIGHT_H
 #define MR_WORKER_STORE_FLIGHT_H
@@ -13,8 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define MR_FLIGHT_FIRST 16u  /* found: at the beginning */
-#define MR_FLIGHT_MOST  256u /* and never more */
+#define MR_FLIGHT_FIRST 16u   /* found: at the beginning */
+#define MR_FLIGHT_MOST  1024u /* and never more */
 
 enum mr_flight_phase {
     MR_FLIGHT_FIXED,
@@ -25,7 +25,7 @@ enum mr_flight_phase {
 };
 
 struct mr_flight {
-    double limit, goal;   /* 1 to most; goal: where it comes back to after 429 and 503 */
+    double limit, goal;   /* 1 to most; goal: where it comes back to after 503 */
     unsigned most;        /* fixed: the number */
     int64_t decreased_ns; /* answers to requests that were sent before this do not change the limit */
     enum mr_flight_phase phase;

@@ -167,6 +167,7 @@ void mr_gcs_explain(const struct gcs_call *call, struct gcs_answer *answer)
     result->retry_after_ms = http->headers.retry_after_ms;
     char words[300];
     mr_gcs_error_text(http->body, http->body_length, words, sizeof words);
+    result->throttled = http->status == 429;
     result->egress_limited = http->status == 429 && strcasestr(words, "egress");
     result->text = answer->text;
     if (is_other_bytes(call, http, words)) {

@@ -269,6 +269,7 @@ void mr_s3_explain(const struct s3_call *call, struct s3_answer *answer)
     if (result->code == MR_E_CHANGED && http->status == 412 && call->kind >= S3_INSERT && call->generation_match == 0)
         result->code = MR_E_EXISTS;
     result->retry_after_ms = http->headers.retry_after_ms;
+    result->throttled = http->status == 429 || strcmp(answer->word, "SlowDown") == 0;
     result->text = answer->text;
     if (result->code == MR_E_CORRUPT) {
         snprintf(answer->text, sizeof answer->text,

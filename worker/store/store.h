@@ -57,6 +57,7 @@ struct mr_store_result {
     int status;              /* HTTP status of the last answer; 0: none */
     unsigned retry_after_ms; /* as the server asked; 0: it did not */
     bool not_sent;           /* certainly nothing of it reached the server */
+    bool throttled;          /* 429, or S3's SlowDown: there are too many requests in a second */
     bool egress_limited;     /* 429 about egress bandwidth: a limit of the project, not of this bucket */
 };
 

@@ -77,6 +77,11 @@ unsigned mr_transfer_limit(const struct mr_transfer_engine *engine)
     return mr_flight_limit(&engine->flight);
 }
 
+double mr_transfer_rate(const struct mr_transfer_engine *engine)
+{
+    return engine->rate.waits ? engine->rate.limit : 0;
+}
+
 unsigned mr_transfer_phase(const struct mr_transfer_engine *engine)
 {
     return engine->flight.phase;
@@ -90,6 +95,9 @@ unsigned mr_transfer_in_flight(const struct mr_transfer_engine *engine)
 unsigned mr_transfer_free(const struct mr_transfer_engine *engine)
 {
     unsigned taken = engine->in_flight + engine->queued, limit = mr_transfer_limit(engine);
+    unsigned soon = mr_rate_soon(&engine->rate);
+    if (engine->in_flight + soon < limit) /* others may be faster: who takes more than it sends is waited for */
+        limit = engine->in_flight + soon;
     return taken < limit ? limit - taken : 0;
 }
 
@@ -190,9 +198,13 @@ void mr_stream_again(struct mr_stream *stream, const struct mr_store_result *res
     counters->egress += result->egress_limited != 0;
     if (result->status == 429 || result->status == 503) {
         counters->busy++;
-        mr_flight_busy(&engine->flight, now, stream->sent_ns);
+        if (!result->throttled)
+            mr_flight_busy(&engine->flight, now, stream->sent_ns);
+        else if (transfer->is_compose) /* there are too many composes, which says nothing about the rest */
+            counters->compose_busy++;
+        else
+            mr_rate_refused(&engine->rate, now, stream->sent_ns);
     }
-    counters->compose_busy += result->status == 429 && transfer->is_compose;
     /* Other bytes came than were sent: the store has kept nothing of them. */
     bool corrupt = result->code == MR_E_CORRUPT;
     counters->crc_errors += corrupt;
@@ -241,11 +253,13 @@ int mr_stream_end(struct mr_stream *stream, const struct mr_store_result *result
         mr_stream_again(stream, result);
         return -1;
     }
+    int64_t now = mr_http_now_ns(engine->http);
+    mr_rate_good(&engine->rate, now);
     /* Answers come in bursts: all of those that were in flight together were in flight when it was full. */
-    mr_flight_good(&engine->flight, mr_http_now_ns(engine->http), stream->received - stream->attempt_start,
+    mr_flight_good(&engine->flight, now, stream->received - stream->attempt_start,
                    engine->landed <= mr_transfer_limit(engine));
     stream->failures = 0;
-    stream->transfer->progress_ns = mr_http_now_ns(engine->http);
+    stream->transfer->progress_ns = now;
     mr_http_poke(engine->http);
     return 0;
 }
@@ -483,6 +497,7 @@ static void send_stream(struct mr_stream *stream)
     struct mr_transfer *transfer = stream->transfer;
     struct mr_transfer_engine *engine = transfer->engine;
     stream->sent_ns = mr_http_now_ns(engine->http);
+    mr_rate_sent(&engine->rate, stream->sent_ns);
     transfer->attempts++;
     engine->counters.requests++;
     stream->call = transfer->ops->send(stream);
@@ -501,6 +516,11 @@ static void pump(struct mr_http_timer *timer)
     struct mr_transfer_engine *engine = MR_CONTAINER_OF(timer, mr_transfer_engine, pump);
     while (engine->first && engine->in_flight < mr_transfer_limit(engine)) {
         struct mr_stream *stream = engine->first;
+        int64_t due_ns = mr_rate_due_ns(&engine->rate, mr_http_now_ns(engine->http));
+        if (due_ns > 0) {
+            mr_http_timer_set(engine->http, timer, due_ns);
+            return;
+        }
         dequeue(stream);
         send_stream(stream);
     }
@@ -665,6 +685,7 @@ struct mr_transfer_engine *mr_transfer_new(const struct mr_transfer_options *opt
         .ranges = OR(options->ranges, 8),
     };
     mr_flight_init(&engine->flight, options->connections, options->connections_most);
+    mr_rate_init(&engine->rate, mr_http_now_ns(http));
     return engine;
 }
 

@@ -86,7 +86,9 @@ unsigned mr_transfer_free(const struct mr_transfer_engine *engine);
 /* Requests in flight now, and how many may be. */
 unsigned mr_transfer_in_flight(const struct mr_transfer_engine *engine);
 unsigned mr_transfer_limit(const struct mr_transfer_engine *engine);
-/* How that number is found: enum mr_flight_phase. */
+/* Requests a second that the store takes, while that holds any up; 0: it holds none up. */
+double mr_transfer_rate(const struct mr_transfer_engine *engine);
+/* How the limit is found: enum mr_flight_phase. */
 unsigned mr_transfer_phase(const struct mr_transfer_engine *engine);
 /* After how long a silence a stream of this store is stalled now: [0] before the head of the answer, [1] after it. */
 void mr_transfer_stall_ms(const struct mr_transfer_engine *engine, const struct mr_store *store, unsigned ms[2]);

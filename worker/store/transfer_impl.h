@@ -12,6 +12,7 @@
 
 #include "worker/store/flight.h"
 #include "worker/store/latency.h"
+#include "worker/store/rate.h"
 #include "worker/store/store_impl.h"
 #include "worker/store/text.h"
 #include "worker/store/transfer.h"
@@ -78,6 +79,7 @@ struct mr_transfer_engine {
     struct mr_stream *first, *last; /* MR_STREAM_QUEUED, in order */
     unsigned queued, in_flight;
     struct mr_flight flight;                 /* how many may be */
+    struct mr_rate rate;                     /* and how many in a second */
     unsigned landed;                         /* since as many were in flight as may be */
     struct mr_http_timer pump;               /* sends what is queued */
     int64_t warned_ns;                       /* of the last warning about repeats; 0: none yet */

@@ -19,6 +19,7 @@
 #include "devstore/text.h"
 #include "devstore/xml.h"
 #include "shm/base/checksum.h"
+#include "shm/base/clock.h"
 #include "shm/base/error.h"
 
 static void check_decoded(const char *text, const char *expected)
@@ -529,9 +530,17 @@ START_TEST(fault_specifications)
     ck_assert(!fault.has_arg);
     ck_assert_str_eq(fault.glob, "*.png");
     free(fault.glob);
-    static const char *const bad[] = {
-        "",           ":",           "status",   "status:", "status:1.5", "status:first=x", "status:1:99",
-        "wrong:1:-3", "changed:1:5", "stall:1:x"};
+    static const char *const bad[] = {"",
+                                      ":",
+                                      "status",
+                                      "status:",
+                                      "status:1.5",
+                                      "status:first=x",
+                                      "status:over=0",
+                                      "status:1:99",
+                                      "wrong:1:-3",
+                                      "changed:1:5",
+                                      "stall:1:x"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         ck_assert_msg(mr_fault_parse(bad[i], &fault) < 0, "%s", bad[i]);
 }
@@ -562,6 +571,13 @@ START_TEST(fault_draws)
     ck_assert_int_eq(mr_faults_add(faults, "status:0.25"), 0);
     unsigned hits = draw(faults, 1000, 10);
     ck_assert(hits > 2200 && hits < 2800); /* 6 standard deviations of 43 around 2500, and the same in each run */
+    mr_faults_destroy(faults);
+    faults = mr_faults_new(1);
+    ck_assert_int_eq(mr_faults_add(faults, "status:over=10"), 0); /* one comes at once, and one may be saved up */
+    int64_t began_ns = mr_clock_mono_ns();
+    hits = draw(faults, 1000, 1);
+    ck_assert_int_ge(2 + (mr_clock_mono_ns() - began_ns) / (100 * MR_MILLISECOND_NS), 1000 - hits);
+    ck_assert_uint_ge(1000 - hits, 1);
     mr_faults_destroy(faults);
     ck_assert_ptr_null(mr_faults_draw(NULL, NULL, 0));
 }

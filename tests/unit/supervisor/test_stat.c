@@ -99,6 +99,8 @@ START_TEST(test_room_in_the_arenas)
     mr_counter_set(block, MR_WC_ARENA_BYTES, 1000);
     mr_counter_set(block, MR_WC_ARENA_FREE_BYTES, 900);
     expect("fetch", "every connection");
+    mr_counter_set(block, MR_WC_REQUEST_RATE, 2000);
+    expect("store", "more than 2000 requests");
     mr_counter_set(block, MR_WC_ARENA_FREE_BYTES, 100);
     expect("memory", "fills the arena");
     free(block);

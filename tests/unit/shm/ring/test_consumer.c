@@ -19,11 +19,12 @@ static struct mr_delivery got;
 static uint64_t next_offset; /* in arena 0: a fresh extent for each ticket */
 static uint64_t fed;
 
-static void set_up(uint32_t window, uint64_t quota, uint32_t first_lap)
+static void set_up_ahead(uint32_t window, uint32_t ahead, uint64_t quota, uint32_t first_lap)
 {
     world_init(&world, 2, 1 << 20, 4096);
     lane = &world.lanes[world_open_lane(&world, window, quota, first_lap)];
     struct mr_lane copy = *lane;
+    copy.ahead = ahead;
     struct mr_views *views = world_views(&world);
     consumer = mr_consumer_new(&copy, views);
     ck_assert_ptr_nonnull(consumer);
@@ -31,6 +32,11 @@ static void set_up(uint32_t window, uint64_t quota, uint32_t first_lap)
     mr_views_unref(views); /* the consumer has its own */
     next_offset = 0;
     fed = 0;
+}
+
+static void set_up(uint32_t window, uint64_t quota, uint32_t first_lap)
+{
+    set_up_ahead(window, 0, quota, first_lap);
 }
 
 static void tear_down(void)
@@ -125,6 +131,34 @@ START_TEST(samples_come_in_order)
     }
     ck_assert_int_eq(mr_consumer_next(consumer, 100, &got), MR_NEXT_END);
     ck_assert_uint_eq(mr_consumer_backlog(consumer), 0);
+    tear_down();
+}
+END_TEST
+
+/* What is asked for doubles when it is waited for, once for all that was asked for then, and goes back when half of it
+ * lies there ready. */
+START_TEST(it_looks_as_far_ahead_as_is_needed)
+{
+    set_up_ahead(64, 8, 1 << 20, UINT32_MAX - 1);
+    feed(400, 64);
+    unsigned asked = 0;
+    for (uint64_t i = 0; i < 80; i++) { /* each one is served when it is waited for, and no other */
+        ck_assert_int_eq(mr_consumer_next(consumer, 1, &got), MR_NEXT_TIMEOUT);
+        unsigned now = count_state(MR_PENDING);
+        ck_assert_uint_le(now, i < 8 ? 8 : i < 15 ? 16 : i < 30 ? 32 : 64);
+        asked = now > asked ? now : asked;
+        serve_slot(mr_lane_slot(lane, mr_lane_wrap(lane, ((uint64_t)lane->first_lap << lane->shift) + i)), 0);
+        expect(i, false);
+        end(&got);
+    }
+    ck_assert_uint_eq(asked, 64);
+    ck_assert_uint_eq(mr_counter_get(&lane->shared->counters, MR_CC_AHEAD), 64);
+    for (uint64_t i = 80; i < 400; i++) { /* now all is there before it is needed */
+        serve_all();
+        expect(i, false);
+        end(&got);
+    }
+    ck_assert_uint_eq(mr_counter_get(&lane->shared->counters, MR_CC_AHEAD), 8);
     tear_down();
 }
 END_TEST
@@ -516,6 +550,7 @@ int main(void)
     TCase *tc = tcase_create("consumer");
     tcase_set_timeout(tc, 60);
     tcase_add_test(tc, samples_come_in_order);
+    tcase_add_test(tc, it_looks_as_far_ahead_as_is_needed);
     tcase_add_test(tc, posting_goes_by_blocks);
     tcase_add_test(tc, kept_views_are_skipped_and_then_copied);
     tcase_add_test(tc, what_comes_from_the_reserve_is_copied);

@@ -238,7 +238,7 @@ START_TEST(a_storm)
 {
     static struct bucket_step script[OP_COUNT * 6];
     for (unsigned i = 0; i < OP_COUNT * 6; i++)
-        script[i] = (struct bucket_step){(enum bucket_op)(i % OP_COUNT), ANSWER_STATUS, i % 2 ? 503 : 429, 0, NULL};
+        script[i] = (struct bucket_step){(enum bucket_op)(i % OP_COUNT), ANSWER_STATUS, i % 2 ? 503 : 408, 0, NULL};
     open_way((enum way)(_i % 3), fault_sizes[_i / 3]);
     bucket.script = script;
     bucket.steps = OP_COUNT * 6;

@@ -1,0 +1,121 @@
+#include "worker/store/rate.h"
+
+#include <limits.h>
+#include <math.h>
+#include <string.h>
+
+#include "shm/base/clock.h"
+
+#define LEAST        4.0   /* requests a second */
+#define LOWER        0.85  /* a refusal's factor */
+#define CURVE        0.05  /* requests a second, by the cube of seconds */
+#define DOUBLE_S     1.0   /* to grow by as much again, far below what was refused */
+#define GROW_MOST_S  1.0   /* at once */
+#define ENDURED      0.003 /* refusals that a good answer makes up for */
+#define ENDURED_MOST 2.0
+#define LOOK_BACK_NS (500 * MR_MILLISECOND_NS) /* at least, and at most twice that */
+#define SLACK_NS     (20 * MR_MILLISECOND_NS)  /* what is caught up after a late wake-up */
+
+void mr_rate_init(struct mr_rate *rate, int64_t now_ns)
+{
+    memset(rate, 0, sizeof *rate);
+    rate->before.began_ns = rate->now.began_ns = now_ns;
+    rate->endured = ENDURED_MOST;
+}
+
+static double seconds(int64_t ns)
+{
+    return (double)ns / (double)MR_SECOND_NS;
+}
+
+/* ---- what may be sent ---- */
+
+static void grow(struct mr_rate *rate, double passed_s)
+{
+    double near = rate->top * LOWER;
+    if (passed_s > GROW_MOST_S) /* what was held up is gone, and nobody has asked since */
+        passed_s = GROW_MOST_S;
+    if (rate->top == 0 || rate->limit < near) {
+        rate->limit *= 1 + passed_s / DOUBLE_S;
+        if (rate->top > 0 && rate->limit > near)
+            rate->limit = near;
+        return;
+    }
+    rate->grown_s += passed_s;
+    double from_top_s = rate->grown_s - cbrt(rate->top * (1 - LOWER) / CURVE);
+    rate->limit = rate->top + CURVE * from_top_s * from_top_s * from_top_s;
+}
+
+int64_t mr_rate_due_ns(struct mr_rate *rate, int64_t now_ns)
+{
+    if (rate->limit == 0)
+        return 0;
+    if (rate->waits)
+        grow(rate, seconds(now_ns - rate->grew_ns));
+    rate->waits = rate->next_ns > now_ns;
+    rate->grew_ns = now_ns;
+    return rate->waits ? rate->next_ns : 0;
+}
+
+unsigned mr_rate_soon(const struct mr_rate *rate)
+{
+    return rate->limit == 0 ? UINT_MAX / 2 : 1 + (unsigned)(rate->limit * seconds(SLACK_NS));
+}
+
+void mr_rate_sent(struct mr_rate *rate, int64_t now_ns)
+{
+    if (rate->limit == 0)
+        return;
+    if (rate->next_ns < now_ns - SLACK_NS)
+        rate->next_ns = now_ns - SLACK_NS;
+    rate->next_ns += (int64_t)((double)MR_SECOND_NS / rate->limit);
+}
+
+/* ---- what the store answers ---- */
+
+void mr_rate_good(struct mr_rate *rate, int64_t now_ns)
+{
+    if (now_ns - rate->now.began_ns >= LOOK_BACK_NS) {
+        rate->before = rate->now;
+        rate->now = (struct mr_rate_span){.began_ns = now_ns};
+    }
+    rate->now.good++;
+    rate->good++;
+    rate->endured = rate->endured + ENDURED < ENDURED_MOST ? rate->endured + ENDURED : ENDURED_MOST;
+}
+
+/* Of a second at least: what comes before a first refusal may be a burst that the store lets anybody have. */
+static double answered_lately(const struct mr_rate *rate, int64_t now_ns)
+{
+    double passed_s = seconds(now_ns - rate->before.began_ns);
+    return (rate->before.good + rate->now.good) / (passed_s < 1 ? 1 : passed_s);
+}
+
+static void lower(struct mr_rate *rate, int64_t now_ns)
+{
+    if (rate->limit == 0) { /* what was too much is not known, but this much was not */
+        rate->limit = answered_lately(rate, now_ns) * LOWER;
+    } else if (rate->good == 0) { /* it is out of order: that says nothing about how much it can do */
+        rate->limit /= 2;
+    } else {
+        rate->top = rate->limit < rate->top ? rate->limit * (1 + LOWER) / 2 : rate->limit;
+        rate->limit *= LOWER;
+    }
+    if (rate->limit < LEAST)
+        rate->limit = LEAST;
+    rate->grown_s = rate->endured = 0;
+    rate->good = 0;
+    rate->lowered_ns = now_ns;
+    if (rate->next_ns < now_ns)
+        rate->next_ns = now_ns;
+}
+
+void mr_rate_refused(struct mr_rate *rate, int64_t now_ns, int64_t sent_ns)
+{
+    if (sent_ns < rate->lowered_ns)
+        return;
+    if (rate->endured >= 1)
+        rate->endured -= 1;
+    else
+        lower(rate, now_ns);
+}
