@@ -102,7 +102,8 @@ static void check_checkpoints(struct mr_doctor *doctor, const struct mr_config *
     uint64_t limit_bytes = mr_memory_limit_bytes(), available_bytes = mr_memory_available_bytes();
     uint64_t bytes = mr_config_ckpt_arena_bytes(config, limit_bytes);
     double needed = (double)bytes + (double)mr_config_arena_bytes(config, limit_bytes, available_bytes);
-    struct mr_ckpt_share share = mr_ckpt_share(bytes, config->checkpoint.part_bytes, config->checkpoint.workers, 1);
+    struct mr_ckpt_share share = mr_ckpt_share(mr_ckpt_share_bytes(bytes, bytes, config->checkpoint.workers, 0, 1),
+                                               bytes, config->checkpoint.part_bytes);
     mr_size_text((double)bytes, arena);
     char both[32];
     mr_size_text(needed, both);
@@ -130,8 +131,8 @@ static void check_checkpoints(struct mr_doctor *doctor, const struct mr_config *
         return;
     }
     mr_doctor_report(doctor, "ok", "checkpoints",
-                     "%s of shared memory with the first one: %llu at once have %u parts of %s each", arena,
-                     (unsigned long long)config->checkpoint.workers, share.slots, part);
+                     "%s of shared memory with the first one: a lone writer has %u parts of %s", arena, share.slots,
+                     part);
 }
 
 static void check_open_files(struct mr_doctor *doctor, const struct mr_config *config)

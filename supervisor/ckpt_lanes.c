@@ -101,6 +101,21 @@ void mr_ckpt_lanes_close(struct mr_supervisor *s)
 
 /* ---- memory ---- */
 
+/* What a lane still needs. Of a sealed one no part is filled any more: from the first slot that is in use to the last
+ * one. */
+static struct mr_ckpt_extent extent(const struct mr_ckpt_entry *entry)
+{
+    const struct mr_ckpt_lane *lane = &entry->lane;
+    uint32_t first = 0, end = lane->slots;
+    if (is_sealed(entry)) {
+        while (first < end && !mr_ckpt_part_in_use(lane, first))
+            first++;
+        while (end > first && !mr_ckpt_part_in_use(lane, end - 1))
+            end--;
+    }
+    return (struct mr_ckpt_extent){lane->arena_offset + first * lane->part_bytes, (end - first) * lane->part_bytes};
+}
+
 static unsigned extents(const struct mr_supervisor *s, struct mr_ckpt_extent used[MR_CKPT_LANES_MAX])
 {
     unsigned count = 0;
@@ -108,7 +123,9 @@ static unsigned extents(const struct mr_supervisor *s, struct mr_ckpt_extent use
         const struct mr_ckpt_entry *entry = s->ckpt_lanes.slots[i];
         if (!entry)
             continue;
-        struct mr_ckpt_extent one = {entry->lane.arena_offset, entry->lane.part_bytes * entry->lane.slots};
+        struct mr_ckpt_extent one = extent(entry);
+        if (one.bytes == 0)
+            continue;
         unsigned at = count++;
         for (; at > 0 && used[at - 1].offset > one.offset; at--)
             used[at] = used[at - 1];
@@ -140,7 +157,7 @@ static void set_no_room(const struct mr_supervisor *s, const struct mr_ckpt_shar
         if (!entry)
             continue;
         char held[32];
-        mr_size_text((double)(entry->lane.part_bytes * entry->lane.slots), held);
+        mr_size_text((double)extent(entry).bytes, held);
         int n = snprintf(holders + used, sizeof holders - used, "%s%.80s (%s, process %d)", named > 0 ? ", " : "",
                          entry->uri, held, (int)entry->pid);
         used += n > 0 && (size_t)n < sizeof holders - used ? (size_t)n : 0;
@@ -235,10 +252,13 @@ struct mr_ckpt_entry *mr_ckpt_lanes_open(struct mr_supervisor *s, struct mr_clie
     int slot = free_slot(lanes);
     if (slot < 0)
         return NULL;
-    struct mr_ckpt_share share = mr_ckpt_share(s->write_workers.arena_bytes, s->config.checkpoint.part_bytes,
-                                               s->config.checkpoint.workers, sharers);
+    uint64_t arena_bytes = s->write_workers.arena_bytes;
     struct mr_ckpt_extent used[MR_CKPT_LANES_MAX];
-    if (!mr_ckpt_share_place(&share, s->write_workers.arena_bytes, used, extents(s, used), &format.arena_offset)) {
+    unsigned count = extents(s, used);
+    uint64_t bytes = mr_ckpt_share_bytes(arena_bytes, mr_ckpt_share_gap(arena_bytes, used, count),
+                                         s->config.checkpoint.workers, count, sharers);
+    struct mr_ckpt_share share = mr_ckpt_share(bytes, arena_bytes, s->config.checkpoint.part_bytes);
+    if (!mr_ckpt_share_place(&share, arena_bytes, used, count, &format.arena_offset)) {
         set_no_room(s, &share);
         return NULL;
     }
@@ -255,7 +275,7 @@ struct mr_ckpt_entry *mr_ckpt_lanes_open(struct mr_supervisor *s, struct mr_clie
         destroy_unregistered(entry);
         return NULL;
     }
-    if (make_lane(entry, &format, s->write_workers.arena_bytes) != 0) {
+    if (make_lane(entry, &format, arena_bytes) != 0) {
         mr_error_append("checkpoint %.200s", uri);
         destroy_unregistered(entry);
         return NULL;

@@ -10,22 +10,44 @@ bool mr_ckpt_share_possible(uint64_t arena_bytes)
     return arena_bytes >= MR_CKPT_PART_SLOTS_MIN * MR_CKPT_PART_BYTES_MIN;
 }
 
-struct mr_ckpt_share mr_ckpt_share(uint64_t arena_bytes, uint64_t part_bytes, uint64_t writers, uint64_t sharers)
+uint64_t mr_ckpt_share_bytes(uint64_t arena_bytes, uint64_t gap_bytes, uint64_t writers, uint64_t others,
+                             uint64_t sharers)
 {
-    uint64_t n = sharers > writers ? sharers : writers;
-    if (n == 0)
-        n = 1;
-    uint64_t most = arena_bytes / MR_CKPT_PART_SLOTS_MIN; /* whoever shares: two parts must fit the arena */
-    uint64_t part = arena_bytes / n / SLOTS_WANTED;
+    if (sharers > 1)
+        return arena_bytes / (sharers > writers ? sharers : writers);
+    return others + 1 < writers ? gap_bytes - gap_bytes / 4 : gap_bytes;
+}
+
+struct mr_ckpt_share mr_ckpt_share(uint64_t bytes, uint64_t arena_bytes, uint64_t part_bytes)
+{
+    struct mr_ckpt_share share = {.slots = SLOTS_WANTED};
+    while (share.slots < MR_CKPT_PART_SLOTS_MAX && bytes / share.slots > part_bytes &&
+           bytes / share.slots / 2 >= MR_CKPT_PART_BYTES_MIN)
+        share.slots *= 2;
+    uint64_t part = bytes / share.slots;
     if (part > part_bytes)
         part = part_bytes;
-    part -= part % MR_CKPT_PART_PAGE;
-    if (part < MR_CKPT_PART_BYTES_MIN) /* then fewer of them */
-        part = MR_CKPT_PART_BYTES_MIN < most ? MR_CKPT_PART_BYTES_MIN : most;
-    struct mr_ckpt_share share = {.part_bytes = part, .slots = MR_CKPT_PART_SLOTS_MIN};
-    while (share.slots < MR_CKPT_PART_SLOTS_MAX && part <= arena_bytes / n / (2 * (uint64_t)share.slots))
-        share.slots *= 2;
+    share.part_bytes = part - part % MR_CKPT_PART_PAGE;
+    if (share.part_bytes >= MR_CKPT_PART_BYTES_MIN)
+        return share;
+    uint64_t most = arena_bytes / MR_CKPT_PART_SLOTS_MIN; /* two parts must fit the arena */
+    share.part_bytes = MR_CKPT_PART_BYTES_MIN < most ? MR_CKPT_PART_BYTES_MIN : most;
+    while (share.slots > MR_CKPT_PART_SLOTS_MIN && share.slots * share.part_bytes > bytes)
+        share.slots /= 2;
     return share;
+}
+
+uint64_t mr_ckpt_share_gap(uint64_t arena_bytes, const struct mr_ckpt_extent *used, unsigned used_count)
+{
+    uint64_t at = 0, largest = 0;
+    for (unsigned i = 0; i <= used_count; i++) {
+        uint64_t end = i < used_count ? used[i].offset : arena_bytes;
+        if (end > at && end - at > largest)
+            largest = end - at;
+        if (i < used_count)
+            at = used[i].offset + used[i].bytes;
+    }
+    return largest;
 }
 
 /* The first gap of at least so many bytes. */

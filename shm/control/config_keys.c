@@ -135,9 +135,8 @@ static const struct mr_config_key keys[] = {
          "\"value\" }. `millrace check` does not show the values."},
 
     {FIELD(checkpoint, workers, MR_KEY_U64), NUMBER(2, 1, 64, "processes"),
-     .meaning =
-         "Processes that upload checkpoints, and how many checkpoints of a node can be sure of an equal share of "
-         "the memory. They start with the first one. The old name, writers, is still accepted."},
+     .meaning = "Processes that upload checkpoints, and how many checkpoints of a node are expected to share "
+                "the memory. They start with the first one. The old name, writers, is still accepted."},
     {FIELD(checkpoint, part_bytes, MR_KEY_BYTES), NUMBER(64 * MIB, 5 * MIB, 5 * GIB, "bytes"),
      .meaning =
          "The size of a part of an upload. A file has at most 10,000 parts. Smaller where the memory has no room "

@@ -244,13 +244,17 @@ enum mr_fate mr_ckpt_part_abort(struct mr_ckpt_lane *lane)
     return MR_FATE_ABORTED;
 }
 
+bool mr_ckpt_part_in_use(const struct mr_ckpt_lane *lane, uint32_t slot)
+{
+    enum mr_state state = mr_word_state(mr_ckpt_part_load(lane, slot));
+    return state != MR_EMPTY && state != MR_RELEASED;
+}
+
 bool mr_ckpt_part_is_drained(const struct mr_ckpt_lane *lane)
 {
-    for (uint32_t slot = 0; slot < lane->slots; slot++) {
-        enum mr_state state = mr_word_state(mr_ckpt_part_load(lane, slot));
-        if (state != MR_EMPTY && state != MR_RELEASED)
+    for (uint32_t slot = 0; slot < lane->slots; slot++)
+        if (mr_ckpt_part_in_use(lane, slot))
             return false;
-    }
     return true;
 }
 

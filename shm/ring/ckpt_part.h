@@ -202,6 +202,8 @@ enum mr_fate mr_ckpt_part_abort(struct mr_ckpt_lane *lane);
 void mr_ckpt_part_sweep(struct mr_ckpt_lane *lane);
 /* Every word EMPTY or RELEASED: nothing of the memory is in use. */
 bool mr_ckpt_part_is_drained(const struct mr_ckpt_lane *lane);
+/* The slot's memory holds bytes of a part, or may at any moment. */
+bool mr_ckpt_part_in_use(const struct mr_ckpt_lane *lane, uint32_t slot);
 /* What the trainer sealed: 0, or -1 (CORRUPT) when the totals are impossible. Only after mr_ckpt_part_fate gave
  * SEALED. */
 int mr_ckpt_part_totals(const struct mr_ckpt_lane *lane, uint32_t *parts, uint64_t *bytes);

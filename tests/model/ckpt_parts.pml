@@ -13,7 +13,10 @@
  * Checked: at the end no promise is broken, no unsealed object appears, at most one Complete counted, each part's
  * record is there before Complete, every word of an aborted lane is EMPTY; and the run ends.
  *
- * Flags: NPARTS, KILLS with KILL_WORKER, KILL_TRAINER, SUPERVISOR_DIES, USER_ABORTS, UPLOAD_FAILS.
+ * With NEIGHBOUR the supervisor gives the memory of a sealed lane's free slots to another lane, whose trainer writes
+ * there at any later time: no part of ours may be sent with those bytes.
+ *
+ * Flags: NPARTS, KILLS with KILL_WORKER, KILL_TRAINER, SUPERVISOR_DIES, USER_ABORTS, UPLOAD_FAILS, NEIGHBOUR.
  *
  * Mutants:
  *   PLAIN_SEAL        sealed by a look and a store, aborted likewise: no CAS
@@ -25,6 +28,7 @@
  *   SEAL_UNADOPTED    sealed without a worker that has taken the lane up
  *   SEAL_IN_TWO_STEPS a look at ADOPTED, then the CAS from whatever is open
  *   STALE_ADOPTED     recovery of a worker leaves the fate ADOPTED
+ *   GIVE_OPEN         with NEIGHBOUR: the free slots of an open lane are given too
  *
  * Abstracted: sequential consistency stands for fences; how sleepers are woken is wakeup.pml's (the words are the same);
  * which request uploads a part.
@@ -332,6 +336,28 @@ end:
     od
 }
 
+#ifdef NEIGHBOUR
+#define ANOTHERS 255
+#ifdef GIVE_OPEN
+#define MAY_GIVE 1
+#else
+#define MAY_GIVE (fate == SEALED)
+#endif
+proctype neighbour()
+{
+    byte s;
+    bool given[SLOTS];
+end:
+    do
+    :: s = 0
+    :: s = 1
+    :: atomic { MAY_GIVE && !dead_supervisor && (state[s] == MR_EMPTY || state[s] == MR_RELEASED) -> given[s] = 1 }
+    :: given[s] -> bytes[s] = ANOTHERS
+    :: decided -> break
+    od
+}
+#endif
+
 proctype judge()
 {
     ((decided || (dead_supervisor && !serving)) && (trainer_done || dead_trainer));
@@ -348,5 +374,10 @@ proctype judge()
 
 init
 {
-    atomic { run trainer(); run worker(); run supervisor(); run nemesis(); run judge() }
+    atomic {
+        run trainer(); run worker(); run supervisor(); run nemesis(); run judge();
+#ifdef NEIGHBOUR
+        run neighbour();
+#endif
+    }
 }

@@ -163,6 +163,7 @@ CHECKS = [
     Check("ckpt_parts-supervisor-dies", "ckpt_parts", "-DKILL_TRAINER -DSUPERVISOR_DIES"),
     Check("ckpt_parts-both-die", "ckpt_parts", "-DKILL_WORKER -DSUPERVISOR_DIES"),
     Check("ckpt_parts-fits-the-slots", "ckpt_parts", "-DNPARTS=2 -DKILL_WORKER -DSUPERVISOR_DIES"),
+    Check("ckpt_parts-given-back", "ckpt_parts", "-DKILL_WORKER -DNEIGHBOUR"),
     Check("ckpt_parts.plain-seal", "ckpt_parts", "-DKILL_WORKER -DSUPERVISOR_DIES -DPLAIN_SEAL", ASSERT),
     Check("ckpt_parts.late-record", "ckpt_parts", "-DKILL_WORKER -DLATE_RECORD", ASSERT),
     Check("ckpt_parts.lost-held", "ckpt_parts", "-DKILL_WORKER -DLOST_HELD", ASSERT),
@@ -172,6 +173,7 @@ CHECKS = [
     Check("ckpt_parts.seal-unadopted", "ckpt_parts", "-DNPARTS=2 -DSUPERVISOR_DIES -DSEAL_UNADOPTED", ASSERT),
     Check("ckpt_parts.seal-in-two-steps", "ckpt_parts", "-DKILL_WORKER -DSUPERVISOR_DIES -DSEAL_IN_TWO_STEPS", ASSERT),
     Check("ckpt_parts.stale-adopted", "ckpt_parts", "-DKILL_WORKER -DSUPERVISOR_DIES -DSTALE_ADOPTED", STUCK),
+    Check("ckpt_parts.give-open", "ckpt_parts", "-DNEIGHBOUR -DGIVE_OPEN", ASSERT),
     # poison: an object that kills whoever fetches it
     Check("poison", "poison", "-DTICKETS=4 -DFLIGHT=3 -DKILLS=5"),
     Check("poison-liveness", "poison", "", liveness=True),

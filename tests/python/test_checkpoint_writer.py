@@ -517,6 +517,40 @@ def slow(
     store.stop()
 
 
+@pytest.mark.parametrize(("first", "second", "free"), [(60, 20, 0), (11, 60, 80 - 2 * 7.5 - 8 * 8)])
+def test_a_lone_writer_gets_what_nobody_else_asks_for(
+    tmp_path: Path, millrace_bin: Path, monkeypatch: pytest.MonkeyPatch, first: int, second: int, free: float
+) -> None:
+    """Of 80 MiB, with a store that takes hardly anything: three quarters, and the next one what is left of that."""
+    store = start_devstore("--memory", "--upload-mibps", "0.1/0.1")
+    create_bucket(store.url, "bkt")
+    toml = (
+        CONFIG.replace('"20MiB"', '"80MiB"')
+        .replace('"5MiB"', '"8MiB"')
+        .replace("[checkpoint]", "[checkpoint]\ndrain_s = 1")
+    )
+    supervisor = start_supervisor(millrace_bin, tmp_path, store.url, toml)
+    monkeypatch.setenv("MILLRACE_SOCKET", str(supervisor.socket))
+    saves, workers = [], []
+    try:
+        for name, size in (("first", first), ("second", second)):
+            file = checkpoint.writer(f"gs://bkt/{name}")
+            file.write(bytes(size * MIB))
+            saves.append(file.close(wait=False))
+        assert supervisor.stat()["checkpoint"]["arena_free_bytes"] == free * MIB
+        workers = supervisor.workers("write")
+    finally:
+        supervisor.process.kill()
+        supervisor.process.wait()
+        store.stop()
+    for pid in workers:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    for save in saves:
+        with pytest.raises(millrace.Error):
+            save.result(DEADLINE_S)
+
+
 class Interrupted(Exception):
     pass
 

@@ -8,36 +8,52 @@
 
 #define MIB (UINT64_C(1) << 20)
 
-static void expect(uint64_t arena, uint64_t part, uint64_t writers, uint64_t sharers, uint64_t part_bytes,
-                   uint32_t slots)
+static void expect(uint64_t bytes, uint64_t part, uint64_t part_bytes, uint32_t slots)
 {
-    struct mr_ckpt_share share = mr_ckpt_share(arena, part, writers, sharers);
+    struct mr_ckpt_share share = mr_ckpt_share(bytes, 16384 * MIB, part);
     ck_assert_uint_eq(share.part_bytes, part_bytes);
     ck_assert_uint_eq(share.slots, slots);
 }
 
-START_TEST(test_equal_shares)
+START_TEST(test_parts)
 {
-    expect(256 * MIB, 64 * MIB, 2, 1, 16 * MIB, 8);
-    expect(4096 * MIB, 64 * MIB, 2, 0, 64 * MIB, 32);
-    expect(256 * MIB, 64 * MIB, 1, 1, 32 * MIB, 8);
-    expect(256 * MIB, 64 * MIB, 2, 8, 5 * MIB, 4);
-    expect(1536 * MIB, 64 * MIB, 2, 1, 64 * MIB, 8);
-    expect(1024 * MIB, 8 * MIB, 2, 3, 8 * MIB, 32);
-    expect(16384 * MIB, 5 * MIB, 1, 1, 5 * MIB, 64);
-    expect(1000 * MIB, 64 * MIB, 3, 1, 1000 * MIB / 24 / 4096 * 4096, 8);
-    expect(100 * MIB, 64 * MIB, 3, 1, 5 * MIB, 4);
+    expect(512 * MIB, 64 * MIB, 64 * MIB, 8);
+    expect(128 * MIB, 64 * MIB, 16 * MIB, 8);
+    expect(2048 * MIB, 64 * MIB, 64 * MIB, 32);
+    expect(1152 * MIB, 64 * MIB, 36 * MIB, 32); /* all of it */
+    expect(1000 * MIB, 64 * MIB, 1000 * MIB / 16 / 4096 * 4096, 16);
+    expect(16384 * MIB, 5 * MIB, 5 * MIB, 64);
+    expect(65 * MIB, 8 * MIB, 8 * MIB, 8);
+    expect(39 * MIB, 64 * MIB, 5 * MIB, 4);
+    expect(32 * MIB, 64 * MIB, 5 * MIB, 4);
+    expect(10 * MIB, 64 * MIB, 5 * MIB, 2);
+    expect(0, 64 * MIB, 5 * MIB, 2); /* never under 5 MiB, whatever is free */
+    ck_assert(mr_ckpt_share_possible(10 * MIB));
+    ck_assert(!mr_ckpt_share_possible(10 * MIB - 1));
 }
 END_TEST
 
-START_TEST(test_never_under_5_mib)
+START_TEST(test_who_gets_how_much)
 {
-    expect(64 * MIB, 64 * MIB, 2, 100, 5 * MIB, 2);
-    expect(10 * MIB, 64 * MIB, 64, 64, 5 * MIB, 2);
-    expect(10 * MIB, 64 * MIB, 2, UINT64_MAX, 5 * MIB, 2);
-    expect(10 * MIB, 64 * MIB, 0, 0, 5 * MIB, 2);
-    ck_assert(mr_ckpt_share_possible(10 * MIB));
-    ck_assert(!mr_ckpt_share_possible(10 * MIB - 1));
+    /* announced: equal shares, whatever is free */
+    ck_assert_uint_eq(mr_ckpt_share_bytes(800 * MIB, 800 * MIB, 2, 0, 8), 100 * MIB);
+    ck_assert_uint_eq(mr_ckpt_share_bytes(800 * MIB, 100 * MIB, 2, 7, 8), 100 * MIB);
+    ck_assert_uint_eq(mr_ckpt_share_bytes(800 * MIB, 800 * MIB, 4, 0, 2), 200 * MIB);
+    /* alone: what nobody asks for, and something is left for one more */
+    ck_assert_uint_eq(mr_ckpt_share_bytes(800 * MIB, 800 * MIB, 2, 0, 1), 600 * MIB);
+    ck_assert_uint_eq(mr_ckpt_share_bytes(800 * MIB, 200 * MIB, 2, 1, 1), 200 * MIB);
+    ck_assert_uint_eq(mr_ckpt_share_bytes(800 * MIB, 800 * MIB, 1, 0, 0), 800 * MIB);
+    ck_assert_uint_eq(mr_ckpt_share_bytes(800 * MIB, 40 * MIB, 4, 2, 1), 30 * MIB);
+}
+END_TEST
+
+START_TEST(test_gap)
+{
+    struct mr_ckpt_extent used[] = {{8 * MIB, 16 * MIB}, {40 * MIB, 8 * MIB}};
+    ck_assert_uint_eq(mr_ckpt_share_gap(96 * MIB, NULL, 0), 96 * MIB);
+    ck_assert_uint_eq(mr_ckpt_share_gap(96 * MIB, used, 2), 48 * MIB);
+    ck_assert_uint_eq(mr_ckpt_share_gap(50 * MIB, used, 2), 16 * MIB);
+    ck_assert_uint_eq(mr_ckpt_share_gap(48 * MIB, used + 1, 1), 40 * MIB);
 }
 END_TEST
 
@@ -106,12 +122,14 @@ START_TEST(test_random_openings)
                 m.used[gone] = m.used[gone + 1];
             continue;
         }
-        uint64_t sharers = mr_mix64(++x) % 12, n = sharers > writers ? sharers : writers, offset;
-        struct mr_ckpt_share share = mr_ckpt_share(arena, wanted, writers, sharers);
+        uint64_t sharers = mr_mix64(++x) % 12, offset;
+        uint64_t bytes =
+            mr_ckpt_share_bytes(arena, mr_ckpt_share_gap(arena, m.used, m.count), writers, m.count, sharers);
+        struct mr_ckpt_share share = mr_ckpt_share(bytes, arena, wanted);
         ck_assert_uint_ge(share.part_bytes, MR_CKPT_PART_BYTES_MIN);
         ck_assert_uint_eq(share.part_bytes % MR_CKPT_PART_PAGE, 0);
         ck_assert(share.slots >= 2 && share.slots <= 64 && (share.slots & (share.slots - 1)) == 0);
-        ck_assert(share.part_bytes == MR_CKPT_PART_BYTES_MIN || share.slots * share.part_bytes <= arena / n);
+        ck_assert(share.part_bytes == MR_CKPT_PART_BYTES_MIN || share.slots * share.part_bytes <= bytes);
         if (mr_ckpt_share_place(&share, arena, m.used, m.count, &offset)) {
             insert(&m, offset, share.slots * share.part_bytes);
             check_apart(&m, arena);
@@ -126,8 +144,9 @@ int main(void)
 {
     Suite *suite = suite_create("part_share");
     TCase *tests = tcase_create("part_share");
-    tcase_add_test(tests, test_equal_shares);
-    tcase_add_test(tests, test_never_under_5_mib);
+    tcase_add_test(tests, test_parts);
+    tcase_add_test(tests, test_who_gets_how_much);
+    tcase_add_test(tests, test_gap);
     tcase_add_test(tests, test_first_fit);
     tcase_add_test(tests, test_full);
     tcase_add_loop_test(tests, test_random_openings, 0, 50);
