@@ -22,12 +22,13 @@
 #define GIB              (1024 * MIB)
 #define PAGE_TABLES      (2 * MIB) /* a GiB a process that maps it: 8 bytes for each page of 4 KiB */
 #define DESCRIPTORS_MORE 64        /* beside connections and lanes */
+#define FULL_BUFFERS     64
 
 /* Of a fetch worker, whose buffers are full at once. auto: many requests are of small objects, which touch little of a
- * buffer; 256 of them take as much as 64 whole ones (docs/tuning.md). */
+ * buffer; 256 of them take as much as FULL_BUFFERS whole ones (docs/tuning.md). */
 static uint64_t full_buffers(const struct mr_config *config)
 {
-    return config->fetch.connections ? config->fetch.connections : MR_CONFIG_CONNECTIONS_MOST / 16;
+    return config->fetch.connections ? config->fetch.connections : FULL_BUFFERS;
 }
 
 static void check_memory(struct mr_doctor *doctor, const struct mr_config *config)

@@ -101,8 +101,8 @@ void mr_ckpt_lanes_close(struct mr_supervisor *s)
 
 /* ---- memory ---- */
 
-/* What a lane still needs. Of a sealed one no part is filled any more: from the first slot that is in use to the last
- * one. */
+/* What a lane still needs: of a sealed one, from the first slot that is in use to the last one. Its fate is read first:
+ * whoever sees SEALED sees each part READY or beyond (P6), and what is free then stays so. */
 static struct mr_ckpt_extent extent(const struct mr_ckpt_entry *entry)
 {
     const struct mr_ckpt_lane *lane = &entry->lane;
@@ -144,7 +144,7 @@ uint64_t mr_ckpt_lanes_free_bytes(const struct mr_supervisor *s)
 }
 
 /* Who has the memory: the text of BUSY, which a writer that waits in vain shows in the end. */
-static void set_no_room(const struct mr_supervisor *s, const struct mr_ckpt_share *share)
+static void set_no_room(const struct mr_supervisor *s, const struct mr_ckpt_share *share, unsigned holding)
 {
     char holders[600] = "", size[32];
     size_t used = 0;
@@ -154,10 +154,11 @@ static void set_no_room(const struct mr_supervisor *s, const struct mr_ckpt_shar
     mr_size_text((double)(share->part_bytes), part);
     for (unsigned i = 0; i < MR_CKPT_LANES_MAX && named < 4; i++) {
         const struct mr_ckpt_entry *entry = s->ckpt_lanes.slots[i];
-        if (!entry)
+        uint64_t bytes = entry ? extent(entry).bytes : 0;
+        if (bytes == 0)
             continue;
         char held[32];
-        mr_size_text((double)extent(entry).bytes, held);
+        mr_size_text((double)bytes, held);
         int n = snprintf(holders + used, sizeof holders - used, "%s%.80s (%s, process %d)", named > 0 ? ", " : "",
                          entry->uri, held, (int)entry->pid);
         used += n > 0 && (size_t)n < sizeof holders - used ? (size_t)n : 0;
@@ -166,7 +167,7 @@ static void set_no_room(const struct mr_supervisor *s, const struct mr_ckpt_shar
     mr_error_set(MR_E_BUSY,
                  "no room for two parts of %s in checkpoint.arena_bytes (%s): %u open writers hold it: %s%s. Raise "
                  "checkpoint.arena_bytes, or write fewer checkpoints at once",
-                 part, size, s->ckpt_lanes.open, holders, s->ckpt_lanes.open > named ? ", ..." : "");
+                 part, size, holding, holders, holding > named ? ", ..." : "");
 }
 
 /* ---- open ---- */
@@ -259,7 +260,7 @@ struct mr_ckpt_entry *mr_ckpt_lanes_open(struct mr_supervisor *s, struct mr_clie
                                          s->config.checkpoint.workers, count, sharers);
     struct mr_ckpt_share share = mr_ckpt_share(bytes, arena_bytes, s->config.checkpoint.part_bytes);
     if (!mr_ckpt_share_place(&share, arena_bytes, used, count, &format.arena_offset)) {
-        set_no_room(s, &share);
+        set_no_room(s, &share, count);
         return NULL;
     }
     format.slots = share.slots;

@@ -37,15 +37,21 @@ struct mr_ckpt_share mr_ckpt_share(uint64_t bytes, uint64_t arena_bytes, uint64_
     return share;
 }
 
+/* What is free before the i-th extent, and behind the last one. Where it begins: *offset. */
+static uint64_t gap(uint64_t arena_bytes, const struct mr_ckpt_extent *used, unsigned used_count, unsigned i,
+                    uint64_t *offset)
+{
+    uint64_t end = i < used_count ? used[i].offset : arena_bytes;
+    *offset = i > 0 ? used[i - 1].offset + used[i - 1].bytes : 0;
+    return end > *offset ? end - *offset : 0;
+}
+
 uint64_t mr_ckpt_share_gap(uint64_t arena_bytes, const struct mr_ckpt_extent *used, unsigned used_count)
 {
-    uint64_t at = 0, largest = 0;
+    uint64_t largest = 0, offset;
     for (unsigned i = 0; i <= used_count; i++) {
-        uint64_t end = i < used_count ? used[i].offset : arena_bytes;
-        if (end > at && end - at > largest)
-            largest = end - at;
-        if (i < used_count)
-            at = used[i].offset + used[i].bytes;
+        uint64_t bytes = gap(arena_bytes, used, used_count, i, &offset);
+        largest = bytes > largest ? bytes : largest;
     }
     return largest;
 }
@@ -54,16 +60,9 @@ uint64_t mr_ckpt_share_gap(uint64_t arena_bytes, const struct mr_ckpt_extent *us
 static bool first_fit(uint64_t bytes, uint64_t arena_bytes, const struct mr_ckpt_extent *used, unsigned used_count,
                       uint64_t *offset)
 {
-    uint64_t at = 0;
-    for (unsigned i = 0; i <= used_count; i++) {
-        uint64_t end = i < used_count ? used[i].offset : arena_bytes;
-        if (end >= at && end - at >= bytes) {
-            *offset = at;
+    for (unsigned i = 0; i <= used_count; i++)
+        if (gap(arena_bytes, used, used_count, i, offset) >= bytes)
             return true;
-        }
-        if (i < used_count)
-            at = used[i].offset + used[i].bytes;
-    }
     return false;
 }
 

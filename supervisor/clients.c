@@ -16,6 +16,7 @@
 #include "shm/base/log.h"
 #include "shm/control/msg.h"
 #include "shm/memory/segment.h"
+#include "shm/ring/ahead.h"
 #include "supervisor/run_impl.h"
 #include "supervisor/stat.h"
 
@@ -385,8 +386,8 @@ static int open_lane(struct mr_client_peer *client, struct mr_msg_in *in)
         window = client->supervisor->config.lanes.window;
     uint64_t ahead = 0;
     if (window == 0) { /* auto */
-        ahead = MR_LANE_AHEAD_FIRST > least ? MR_LANE_AHEAD_FIRST : least;
-        window = MR_LANE_AHEAD_MOST;
+        ahead = MR_AHEAD_FIRST > least ? MR_AHEAD_FIRST : least;
+        window = MR_AHEAD_MOST;
     }
     struct mr_registered_lane *entry =
         mr_lanes_open(client->supervisor, client, dataset->number, window > least ? window : least);

@@ -68,25 +68,19 @@ static unsigned sum_lanes(const struct mr_supervisor *s, double *waiting, unsign
     return open;
 }
 
+/* Of the fetch workers. */
+static uint64_t sum_fetch(const struct mr_supervisor *s, enum mr_worker_counter which)
+{
+    uint64_t sum = 0;
+    for (unsigned i = 0; i < s->fetch_workers.count; i++)
+        sum += mr_counter_get(s->fetch_workers.workers[i].counters, which);
+    return sum;
+}
+
 /* Half of what the arenas hold is in use, or it is not known. */
 static bool arenas_fill(const struct mr_supervisor *s)
 {
-    uint64_t bytes = 0, free_bytes = 0;
-    for (unsigned i = 0; i < s->fetch_workers.count; i++) {
-        bytes += mr_counter_get(s->fetch_workers.workers[i].counters, MR_WC_ARENA_BYTES);
-        free_bytes += mr_counter_get(s->fetch_workers.workers[i].counters, MR_WC_ARENA_FREE_BYTES);
-    }
-    return free_bytes <= bytes / 2;
-}
-
-/* Requests a second that the store takes of all fetch workers, where that holds some up. */
-static unsigned long long request_rate(const struct mr_supervisor *s)
-{
-    unsigned long long rate = 0;
-    for (unsigned i = 0; i < s->fetch_workers.count; i++)
-        if (s->fetch_workers.workers[i].counters)
-            rate += mr_counter_get(s->fetch_workers.workers[i].counters, MR_WC_REQUEST_RATE);
-    return rate;
+    return sum_fetch(s, MR_WC_ARENA_FREE_BYTES) <= sum_fetch(s, MR_WC_ARENA_BYTES) / 2;
 }
 
 const char *mr_stat_limit(const struct mr_supervisor *s, char *text, size_t size)
@@ -117,7 +111,7 @@ const char *mr_stat_limit(const struct mr_supervisor *s, char *text, size_t size
                  percent);
         return "memory";
     }
-    unsigned long long rate = request_rate(s);
+    unsigned long long rate = sum_fetch(s, MR_WC_REQUEST_RATE);
     if (rate > 0) {
         snprintf(
             text, size,
@@ -150,12 +144,8 @@ const char *mr_stat_limit(const struct mr_supervisor *s, char *text, size_t size
 void mr_stat_log(struct mr_supervisor *s)
 {
     char saves[80] = "";
-    uint64_t objects = 0, bytes = 0, uploaded = 0;
+    uint64_t objects = sum_fetch(s, MR_WC_OBJECTS), bytes = sum_fetch(s, MR_WC_BYTES), uploaded = 0;
     int64_t now_ns = mr_clock_mono_ns();
-    for (unsigned i = 0; i < s->fetch_workers.count; i++) {
-        objects += mr_counter_get(s->fetch_workers.workers[i].counters, MR_WC_OBJECTS);
-        bytes += mr_counter_get(s->fetch_workers.workers[i].counters, MR_WC_BYTES);
-    }
     double seconds = (double)(now_ns - s->metrics.logged_ns) / 1e9;
     char limit[256];
     mr_stat_limit(s, limit, sizeof limit);
@@ -338,11 +328,9 @@ static json_t *checkpoint_json(const struct mr_supervisor *s)
 
 static uint64_t sum_counter(const struct mr_supervisor *s, enum mr_worker_counter which)
 {
-    uint64_t sum = 0;
+    uint64_t sum = sum_fetch(s, which);
     for (unsigned i = 0; i < s->listing.worker_count; i++)
         sum += s->listing.workers[i].counters ? mr_counter_get(s->listing.workers[i].counters, which) : 0;
-    for (unsigned i = 0; i < s->fetch_workers.count; i++)
-        sum += mr_counter_get(s->fetch_workers.workers[i].counters, which);
     for (unsigned i = 0; i < s->write_workers.count; i++)
         sum += mr_counter_get(s->write_workers.workers[i].counters, which);
     return sum;

@@ -71,7 +71,6 @@ void mr_net_close(struct mr_net *net)
     mr_http_destroy(net->http);
 }
 
-_Static_assert(MR_FLIGHT_MOST == MR_CONFIG_CONNECTIONS_MOST, "the bound that doctor names");
 _Static_assert((int)MR_S3_KMS == (int)MR_S3_ENCRYPTION_KMS, "the order of s3.encryption's values in the configuration");
 
 struct mr_store *mr_net_store(struct mr_net *net, enum mr_scheme scheme, const char *bucket)

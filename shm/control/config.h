@@ -157,7 +157,6 @@ int mr_config_set_text(const struct mr_config_key *key, void *base, const char *
 
 /* What concerns more than one key: a data set without a URI, a bad URI, a cap below its base. 0 or -1 (CONFIG). */
 int mr_config_check(const struct mr_config *config);
-#define MR_CONFIG_CONNECTIONS_MOST 1024 /* of fetch.connections = "auto" */
 /* memory.arena_bytes, or where that is auto (0) the bound: an eighth of the memory limit within 256 MiB and 8 GiB, and no
  * more than half of what is available. */
 uint64_t mr_config_arena_bytes(const struct mr_config *config, uint64_t memory_limit_bytes, uint64_t available_bytes);

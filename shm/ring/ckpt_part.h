@@ -30,7 +30,8 @@
  * The functions are the table and nothing else: they never block and are safe against a SIGKILL between any two
  * instructions of any participant (tests/crash/ckpt_parts.c single-steps them). Pairing labels (P = part):
  *   P0 publish  word READY (seq_cst)      -> P1 take: length, the bytes in the arena
- *   P2 done     record, then the word     -> P3 fill: the memory may be written again; P4 whoever completes: the record
+ *   P2 done     record, then the word     -> P3 fill, in_use: the memory may be written again; P4 whoever completes: the
+ *                                              record
  *      (unfill and recovery of a trainer end with the same release: P3)
  *   P5 seal     totals, then fate SEALED  -> P6 who sees SEALED: the totals
  *      (nothing else is ordered by the fate: adopt and its recovery say only who lives)
@@ -202,7 +203,8 @@ enum mr_fate mr_ckpt_part_abort(struct mr_ckpt_lane *lane);
 void mr_ckpt_part_sweep(struct mr_ckpt_lane *lane);
 /* Every word EMPTY or RELEASED: nothing of the memory is in use. */
 bool mr_ckpt_part_is_drained(const struct mr_ckpt_lane *lane);
-/* The slot's memory holds bytes of a part, or may at any moment. */
+/* The slot's memory holds bytes of a part. false (acquire, P3): it may be written again, by this lane's trainer; in a
+ * sealed lane that does not, and the slot stays free, so the supervisor may give its memory to another lane. */
 bool mr_ckpt_part_in_use(const struct mr_ckpt_lane *lane, uint32_t slot);
 /* What the trainer sealed: 0, or -1 (CORRUPT) when the totals are impossible. Only after mr_ckpt_part_fate gave
  * SEALED. */

@@ -373,12 +373,15 @@ static void look_further(struct mr_consumer *consumer)
     post_blocks(consumer);
 }
 
-/* Number was taken: is so much there already that it looks too far ahead? */
+/* Number was taken: is so much there already that it looks too far ahead? The word is a hint here: nothing that it
+ * names is read. */
 static void look_less_far(struct mr_consumer *consumer, uint64_t number)
 {
-    uint32_t slot = mr_lane_slot(&consumer->lane, mr_lane_wrap(&consumer->lane, number + consumer->ahead.now / 2));
+    const struct mr_lane *lane = &consumer->lane;
+    uint32_t half = mr_lane_slot(lane, mr_lane_wrap(lane, number + consumer->ahead.now / 2));
+    bool may_shrink = consumer->ahead.now > consumer->ahead.first;
 
-    if (mr_ahead_taken(&consumer->ahead, mr_word_state(mr_lane_load(&consumer->lane, slot)) == MR_READY))
+    if (mr_ahead_taken(&consumer->ahead, may_shrink && mr_word_state(mr_lane_load(lane, half)) == MR_READY))
         mr_counter_set(&consumer->lane.shared->counters, MR_CC_AHEAD, consumer->ahead.now);
 }
 

@@ -7,9 +7,9 @@
  * MR_E_USAGE ("opened before a fork").
  *
  * Rules that live here (README.md has the reasons): posting in blocks of max(1, min(32, A/4)) or when next() is
- * about to wait, where A is how far it looks ahead (ahead.h; W, unless the lane says less); skipping a slot that is HELD; copying out when a take would leave more than 3/4 of W or of the quota
- * as views, and whatever came from a reserve; over the quota only the ticket that next() is about to wait for; want
- * cleared after the CAS.
+ * about to wait, where A is how far it looks ahead (ahead.h; W, unless the lane says less); skipping a slot that is
+ * HELD; copying out when a take would leave more than 3/4 of W or of the quota as views, and whatever came from a
+ * reserve; over the quota only the ticket that next() is about to wait for; want cleared after the CAS.
  */
 #ifndef MR_SHM_RING_CONSUMER_H
 #define MR_SHM_RING_CONSUMER_H

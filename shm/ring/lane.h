@@ -122,10 +122,6 @@ struct mr_lane {
     uint32_t ahead; /* of W, posted by the consumer at first: it finds how many (ahead.h); 0: all */
 };
 
-/* Where nobody says how far a consumer looks ahead: at first, and at most. */
-#define MR_LANE_AHEAD_FIRST 256u
-#define MR_LANE_AHEAD_MOST  1024u
-
 struct mr_request {
     uint32_t dataset, flags;
     uint64_t object, offset, length;

@@ -3,8 +3,8 @@
  * libcurl, against a server whose answers the input spoils (exchange.h).
  *
  * The first byte says whether it is a store of GCS or of S3. Each transfer calls back once, within a bound of time and
- * steps. What is called well has the right bytes; what failed has one line of text. Time is the target's own: when nobody has anything to do it goes on, so that waits and time-outs
- * cost none.
+ * steps. What is called well has the right bytes; what failed has one line of text. Time is the target's own: when
+ * nobody has anything to do it goes on, so that waits and time-outs cost none.
  */
 #include <stdio.h>
 #include <stdlib.h>

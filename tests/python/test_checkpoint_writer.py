@@ -7,7 +7,6 @@ import contextlib
 import errno
 import gc
 import io
-import logging
 import os
 import pickle
 import random
@@ -33,7 +32,7 @@ from google.auth.credentials import AnonymousCredentials
 import millrace
 from millrace import checkpoint
 from millrace._errors import from_code
-from millrace.checkpoint import _uri, _writer
+from millrace.checkpoint import _writer
 from tests.conftest import BIN, ROOT, Server, our_processes, start_devstore
 from tests.python.helpers import in_its_call
 from tests.serve import DEADLINE_S, Supervisor, start_supervisor, wait_for
@@ -499,22 +498,38 @@ class Slow:
         self.supervisor.process.kill()
         self.supervisor.process.wait()
 
+    def kill_all(self) -> None:
+        workers = self.supervisor.workers("write")
+        assert workers
+        self.kill_supervisor()
+        for pid in workers:
+            with contextlib.suppress(ProcessLookupError):  # its drain_s are over
+                os.kill(pid, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def slowly(millrace_bin: Path, folder: Path, mibps: str, toml: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slow]:
+    store = start_devstore("--memory", "--upload-mibps", mibps)
+    create_bucket(store.url, "bkt")
+    started = start_supervisor(millrace_bin, folder, store.url, toml)
+    monkeypatch.setenv("MILLRACE_SOCKET", str(started.socket))
+    found = Slow(started, bucket_place(store, "slow"))
+    try:
+        yield found
+    finally:
+        if started.process.poll() is None:
+            found.kill_supervisor()
+        store.stop()
+
 
 @pytest.fixture
 def slow(
     request: pytest.FixtureRequest, tmp_path: Path, millrace_bin: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Slow]:
-    store = start_devstore("--memory", "--upload-mibps", "1/1")
-    create_bucket(store.url, "bkt")
     drain_s = getattr(request, "param", 100)
     toml = CONFIG.replace("[checkpoint]", f"[checkpoint]\ndrain_s = {drain_s}")
-    started = start_supervisor(millrace_bin, tmp_path, store.url, toml)
-    monkeypatch.setenv("MILLRACE_SOCKET", str(started.socket))
-    found = Slow(started, bucket_place(store, "slow"))
-    yield found
-    if started.process.poll() is None:
-        found.kill_supervisor()
-    store.stop()
+    with slowly(millrace_bin, tmp_path, "1/1", toml, monkeypatch) as found:
+        yield found
 
 
 @pytest.mark.parametrize(("first", "second", "free"), [(60, 20, 0), (11, 60, 80 - 2 * 7.5 - 8 * 8)])
@@ -522,30 +537,16 @@ def test_a_lone_writer_gets_what_nobody_else_asks_for(
     tmp_path: Path, millrace_bin: Path, monkeypatch: pytest.MonkeyPatch, first: int, second: int, free: float
 ) -> None:
     """Of 80 MiB, with a store that takes hardly anything: three quarters, and the next one what is left of that."""
-    store = start_devstore("--memory", "--upload-mibps", "0.1/0.1")
-    create_bucket(store.url, "bkt")
-    toml = (
-        CONFIG.replace('"20MiB"', '"80MiB"')
-        .replace('"5MiB"', '"8MiB"')
-        .replace("[checkpoint]", "[checkpoint]\ndrain_s = 1")
-    )
-    supervisor = start_supervisor(millrace_bin, tmp_path, store.url, toml)
-    monkeypatch.setenv("MILLRACE_SOCKET", str(supervisor.socket))
-    saves, workers = [], []
-    try:
+    toml = CONFIG.replace('"20MiB"', '"80MiB"').replace('"5MiB"', '"8MiB"')
+    toml = toml.replace("[checkpoint]", "[checkpoint]\ndrain_s = 1")
+    saves = []
+    with slowly(millrace_bin, tmp_path, "0.1/0.1", toml, monkeypatch) as slow:
         for name, size in (("first", first), ("second", second)):
-            file = checkpoint.writer(f"gs://bkt/{name}")
+            file = checkpoint.writer(slow.place / name)
             file.write(bytes(size * MIB))
             saves.append(file.close(wait=False))
-        assert supervisor.stat()["checkpoint"]["arena_free_bytes"] == free * MIB
-        workers = supervisor.workers("write")
-    finally:
-        supervisor.process.kill()
-        supervisor.process.wait()
-        store.stop()
-    for pid in workers:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+        assert slow.supervisor.stat()["checkpoint"]["arena_free_bytes"] == free * MIB
+        slow.kill_all()
     for save in saves:
         with pytest.raises(millrace.Error):
             save.result(DEADLINE_S)
@@ -643,12 +644,7 @@ def test_everything_dies_after_the_promise(slow: Slow) -> None:
     with checkpoint.writer(slow.place / "name") as file:
         file.write(bytes(8 * MIB))
         save = file.close(wait=False)
-    workers = slow.supervisor.workers("write")
-    assert workers
-    slow.kill_supervisor()
-    for pid in workers:
-        with contextlib.suppress(ProcessLookupError):  # its drain_s are over
-            os.kill(pid, signal.SIGKILL)
+    slow.kill_all()
     with pytest.raises(millrace.SupervisorGone, match="not confirmed"):
         save.result(DEADLINE_S)
     assert slow.place.fetch(slow.place / "name") is None
@@ -786,70 +782,6 @@ def test_killed_while_it_writes(bucket: Place) -> None:
         file.write(bytes(12 << 20))  # the memory is there again
         second.write(b"x")
     assert bucket.fetch(bucket / "name") is None
-
-
-# ---- places ----
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ("gs://bucket/a/b.pt", "gs://bucket/a/b.pt"),
-        (Path("gs://bucket/a/b.pt"), "gs://bucket/a/b.pt"),
-        ("gs:/bucket/a", "gs://bucket/a"),
-        ("file:///a/b", "file:///a/b"),
-        (Path("file:///a/b"), "file:///a/b"),
-        ("/a/../b/c", "file:///b/c"),
-        (Path("/a/b"), "file:///a/b"),
-    ],
-)
-def test_places(given: Any, expected: str) -> None:
-    assert _uri.object_uri(given) == expected
-
-
-def test_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert _uri.object_uri("a/b") == f"file://{tmp_path}/a/b"
-    assert _uri.to_uri("a/") == f"file://{tmp_path}/a/"
-    assert _uri.to_uri("/") == "file:///"
-
-
-@pytest.mark.parametrize(("given", "level"), [("bucket/a.ckpt", logging.WARNING), ("/a.ckpt", logging.INFO)])
-def test_a_local_path_is_said_once(
-    given: str, level: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """A bucket's path without gs:// is saved on this machine."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(_uri, "_said", False)
-    caplog.set_level(logging.INFO, "millrace")
-    for place in ("gs://bucket/a.ckpt", "file:///a.ckpt", given, given, Path(given)):
-        _uri.object_uri(place)
-    (said,) = [record for record in caplog.records if "is a file of this machine" in record.message]
-    assert said.levelno == level and repr(given) in said.message and str(Path(given).absolute()) in said.message
-    assert "an object of a bucket is gs://bucket/name" in said.message
-
-
-@pytest.mark.parametrize(
-    ("given", "why"),
-    [
-        ("s3://bucket", "names no object"),
-        (Path("s3:///name"), "names no"),
-        ("http://host/name", "http:// is not known"),
-        ("gs:///name", "names no bucket"),
-        ("gs://bucket", "names no object"),
-        ("gs://bucket/", "names no object"),
-        ("gs://bucket/folder/", "names no object"),
-        ("folder/", "names no object"),
-        ("file://relative", "absolute path"),
-        ("", "empty"),
-        ("gs://bucket/a\nb", "newline"),
-    ],
-)
-def test_places_that_are_refused(given: Any, why: str) -> None:
-    with pytest.raises(ValueError, match=why):
-        checkpoint.writer(given)
-    with pytest.raises(TypeError):
-        checkpoint.writer(b"/a/b")  # type: ignore[arg-type]
 
 
 def test_importing_needs_neither_torch_nor_numpy() -> None:

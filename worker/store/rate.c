@@ -6,8 +6,9 @@
 
 #include "shm/base/clock.h"
 
-#define LEAST        4.0   /* requests a second */
-#define LOWER        0.85  /* a refusal's factor */
+#define LEAST        4.0  /* requests a second */
+#define LOWER        0.85 /* a refusal's factor */
+#define GIVE_WAY     0.925
 #define CURVE        0.05  /* requests a second, by the cube of seconds */
 #define DOUBLE_S     1.0   /* to grow by as much again, far below what was refused */
 #define GROW_MOST_S  1.0   /* at once */
@@ -59,7 +60,7 @@ int64_t mr_rate_due_ns(struct mr_rate *rate, int64_t now_ns)
 
 unsigned mr_rate_soon(const struct mr_rate *rate)
 {
-    return rate->limit == 0 ? UINT_MAX / 2 : 1 + (unsigned)(rate->limit * seconds(SLACK_NS));
+    return rate->limit == 0 ? UINT_MAX : 1 + (unsigned)(rate->limit * seconds(SLACK_NS));
 }
 
 void mr_rate_sent(struct mr_rate *rate, int64_t now_ns)
@@ -98,8 +99,9 @@ static void lower(struct mr_rate *rate, int64_t now_ns)
     } else if (rate->good == 0) { /* it is out of order: that says nothing about how much it can do */
         rate->limit /= 2;
     } else {
-        rate->top = rate->limit < rate->top ? rate->limit * (1 + LOWER) / 2 : rate->limit;
-        rate->limit *= LOWER;
+        /* Refused before it is back where it was too much: it gives way to those who have less. */
+        rate->top = rate->limit < rate->top ? rate->limit * GIVE_WAY : rate->limit;
+        rate->limit = rate->top * LOWER;
     }
     if (rate->limit < LEAST)
         rate->limit = LEAST;

@@ -5,8 +5,8 @@
  * the store had answered, and the limit comes back to that rate as a cubic curve does: fast at first, slowly about where
  * it was refused, faster again where nothing is refused any more. It grows only while it holds something up. Workers
  * that meet the same limit get equal parts of it without a word between them: who sends more is refused more often.
- * Refusals of less than three in a thousand answers change nothing. No clock and no memory of its own; the caller tells the
- * time. docs/tuning.md has the constants.
+ * Refusals of less than three in a thousand answers change nothing. No clock and no memory of its own; the caller tells
+ * the time. docs/tuning.md has the constants.
  */
 #ifndef MR_WORKER_STORE_RATE_H
 #define MR_WORKER_STORE_RATE_H
@@ -33,7 +33,7 @@ struct mr_rate {
 
 /* Nothing was refused yet. */
 void mr_rate_init(struct mr_rate *rate, int64_t now_ns);
-/* So many go out soon, within 20 ms: one at least. UINT_MAX / 2: as many as there are. */
+/* So many go out soon, within 20 ms: one at least. UINT_MAX: as many as there are. */
 unsigned mr_rate_soon(const struct mr_rate *rate);
 /* A request is there to be sent: 0, or when it may be; ask again then. */
 int64_t mr_rate_due_ns(struct mr_rate *rate, int64_t now_ns);

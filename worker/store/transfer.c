@@ -79,7 +79,7 @@ unsigned mr_transfer_limit(const struct mr_transfer_engine *engine)
 
 double mr_transfer_rate(const struct mr_transfer_engine *engine)
 {
-    return engine->rate.waits ? engine->rate.limit : 0;
+    return engine->first && engine->rate.waits ? engine->rate.limit : 0;
 }
 
 unsigned mr_transfer_phase(const struct mr_transfer_engine *engine)
@@ -95,10 +95,10 @@ unsigned mr_transfer_in_flight(const struct mr_transfer_engine *engine)
 unsigned mr_transfer_free(const struct mr_transfer_engine *engine)
 {
     unsigned taken = engine->in_flight + engine->queued, limit = mr_transfer_limit(engine);
-    unsigned soon = mr_rate_soon(&engine->rate);
-    if (engine->in_flight + soon < limit) /* others may be faster: who takes more than it sends is waited for */
-        limit = engine->in_flight + soon;
-    return taken < limit ? limit - taken : 0;
+    unsigned most = taken < limit ? limit - taken : 0, soon = mr_rate_soon(&engine->rate);
+    /* Others may be faster: who takes more than it sends is waited for. */
+    unsigned now = engine->queued < soon ? soon - engine->queued : 0;
+    return most < now ? most : now;
 }
 
 /* ---- stalls ---- */
@@ -176,7 +176,7 @@ static void warn(struct mr_transfer_engine *engine, const struct mr_stream *stre
     mr_log_debug("%s; trying again", result->text);
     if (result->egress_limited && (!engine->warned_egress_ns || now - engine->warned_egress_ns >= WARN_EGRESS_NS)) {
         engine->warned_egress_ns = now;
-        mr_log_warning("%s. It is waited for and tried again, with fewer requests at once", result->text);
+        mr_log_warning("%s. It is waited for and tried again, with fewer requests a second", result->text);
         return;
     }
     if (result->egress_limited || stream->failures < WARN_FAILURES ||

@@ -22,7 +22,7 @@
  * deadline_ms without progress (an attempt that brings 64 KiB or ends well is progress). A broken or stalled stream
  * goes on from the byte that it reached, on a new connection, the crc running on and the generation pinned. A wrong crc
  * is fetched again whole, crc_retries times. Anything else ends the transfer. How many requests are in flight, and what
- * 429 and 503 do to that: flight.h.
+ * 503 does to that: flight.h; how many go out in a second, after 429 and SlowDown: rate.h.
  *
  * A stream of bytes is stalled when it is silent for twice the 99th percentile of the longest silences of earlier
  * ones, at least stall_min_ms and at most the store's stall_timeout_ms, which it is before there are enough of them.
@@ -81,7 +81,8 @@ struct mr_transfer_engine *mr_transfer_new(const struct mr_transfer_options *opt
 void mr_transfer_destroy(struct mr_transfer_engine *engine);
 const struct mr_transfer_counters *mr_transfer_counters(const struct mr_transfer_engine *engine);
 
-/* Requests that could go out at once: 0 while as many as the current limit are in flight or queued. */
+/* Requests that could go out at once: 0 while as many as the current limit are in flight or queued, or as many are
+ * queued as go out soon. */
 unsigned mr_transfer_free(const struct mr_transfer_engine *engine);
 /* Requests in flight now, and how many may be. */
 unsigned mr_transfer_in_flight(const struct mr_transfer_engine *engine);
