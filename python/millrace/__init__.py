@@ -1,7 +1,8 @@
 """millrace feeds PyTorch training jobs from object storage, through shared memory.
 
-Neither torch nor numpy is needed to import this; DataLoader needs torch when it is first used. The submodules
-checkpoint, dcp, lightning and dataflux are imported when they are first used as well: `import millrace` is enough.
+Neither torch nor numpy is needed to import this; DataLoader, transport and batch_empty need torch when they are first
+used. The submodules checkpoint, dcp, lightning and dataflux are imported when they are first used as well: `import
+millrace` is enough.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from . import dataflux as dataflux
     from . import dcp as dcp
     from . import lightning as lightning
+    from ._batches import batch_empty as batch_empty
+    from ._batches import transport as transport
     from ._loader import DataLoader
 
 # Without the submodules: `from millrace import *` imports neither torch.distributed nor Lightning.
@@ -36,7 +39,9 @@ __all__ = [
     "MapDataset",
     "Sample",
     "SupervisorGone",
+    "batch_empty",
     "measure",
+    "transport",
 ]
 
 _SUBMODULES = ("checkpoint", "dataflux", "dcp", "lightning")
@@ -47,6 +52,8 @@ def __getattr__(name: str) -> Any:
         from ._loader import DataLoader
 
         return DataLoader
+    if name in ("batch_empty", "transport"):
+        return getattr(import_module(f"{__name__}._batches"), name)
     if name in _SUBMODULES:
         return import_module(f"{__name__}.{name}")  # which makes it an attribute: this is not asked again
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import time
 import uuid
 import warnings
@@ -16,13 +15,13 @@ from torch.utils.data import default_collate
 from torch.utils.data._utils.collate import default_convert
 
 from . import _arguments, _shuffle, _timing, _torch
+from ._batches import Arenas, TimedSender, Transported
 from ._connection import Loop
 from ._errors import Error
 from ._iterable import IterableDataset, log_left_out
 from ._map import Announced, MapDataset, announce
 from ._progress import MAX_EPOCH, Progress, listing_of, number
 from ._ring import Plan
-from ._ship import Pool, Shipping, open_batch
 from ._shuffle import Shuffle
 
 log = logging.getLogger("millrace")
@@ -43,6 +42,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     """
 
     dataset: Any  # the data set that was given, IterableDataset or MapDataset
+    _millrace_moves_batches = True  # transport() has nothing to do
 
     def __init__(
         self,
@@ -144,16 +144,20 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         """Where the time of the present iteration went, or of the last one: why the loop waits.
 
         Means over its steps without the first, in seconds (`_s`) or as shares: step_s, and of it wait_s for batches;
-        waits_s, the same by stage: "store" (an object was not there yet), "transform", "collate", "transport" (from the
-        worker to the loop); worker_s, what a worker took for a batch by stage; workers, worker_idle_share,
-        worker_cpu_share; first_batch_s; epoch, batches. stage names what the loop waits for most, or is None where it
-        hardly waits, and verdict is a line that says all this, and what to try. Blocks nothing; of this rank alone.
+        waits_s, the same by stage: "store" (an object was not there yet), "transform", "collate", "extent" (no memory
+        for the batch was free), "transport" (from the worker to the loop); worker_s, what a worker took for a batch by
+        stage; workers, worker_idle_share, worker_cpu_share; first_batch_s; epoch, batches. stage names what the loop
+        waits for most, or is None where it hardly waits, and verdict is a line that says all this, and what to try.
+        transport, where there are workers, counts what they sent through shared memory: batches and bytes,
+        memory_bytes that it takes, waited_s for it, copies (the loop held three quarters of a worker's), beside (what
+        found no room). Blocks nothing; of this rank alone.
+
         ValueError before the first iteration.
         """
         totals = self._source.totals
         if totals is None:
             raise ValueError("no iteration of this loader has begun: there is nothing to report")
-        return totals.report(self._source.epoch_begun)
+        return {**totals.report(self._source.epoch_begun), "transport": self._inner._millrace_arenas.counts()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The next iteration continues where the loop was when the state was taken, over the listing of that time."""
@@ -215,7 +219,6 @@ class _Iteration(Iterator[Any]):
         self._totals = source.totals = _timing.Totals(inner.num_workers)
         source.epoch_begun = source.progress.epoch
         self._persistent = inner.persistent_workers
-        self._pool = _pool_for(inner)
         self._batches: Iterator[Any] | None = iter(inner)
 
     def __len__(self) -> int:
@@ -228,8 +231,6 @@ class _Iteration(Iterator[Any]):
         asked = time.monotonic_ns()
         try:
             timed = next(self._batches)
-            taken = time.monotonic_ns()
-            batch = open_batch(timed.batch)
         except StopIteration:
             self._batches = None
             self._log()
@@ -242,9 +243,8 @@ class _Iteration(Iterator[Any]):
             raise
         self._source.progress.give(self._source.cursor_after(self._step))
         self._step += 1
-        self._totals.add(asked, taken, time.monotonic_ns(), timed.times)
-        del timed  # what was shipped is the loop's alone from here on
-        return batch
+        self._totals.add(asked, time.monotonic_ns(), timed.times)
+        return timed.batch
 
     def _log(self) -> None:
         if self._totals.batches:
@@ -259,16 +259,14 @@ class _Iteration(Iterator[Any]):
             shut_down()
 
 
-def _pool_for(inner: torch.utils.data.DataLoader[Any]) -> Pool | None:
-    """What the workers that start next put their batches into; those that live on keep what they have."""
-    shipping = cast(Shipping, inner.collate_fn)
-    if not inner.num_workers or inner.pin_memory:  # torch pins what it finds, and would not search what is shipped
-        return None
-    if shipping.pool is None or not inner.persistent_workers:
-        context: Any = inner.multiprocessing_context or multiprocessing.get_context()
-        # Under way are at most the batches that torch asks for ahead, and one that the loop is about to take.
-        shipping.pool = Pool(inner.num_workers, (inner.prefetch_factor or 2) + 1, context)
-    return shipping.pool
+class _Inner(Transported):
+    """The torch DataLoader behind ours: its batches come with their times."""
+
+    _millrace_sender = TimedSender
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._millrace_arenas = Arenas(None)
 
 
 class _Source:
@@ -356,7 +354,7 @@ class _Iterated(_Planned):
 
     def loader(self, collate: Collate | None, workers: dict[str, Any], single: bool) -> Any:
         steps = _Steps(self._dataset, self._key, self._batch, self._tail)
-        return torch.utils.data.DataLoader(steps, batch_size=None, collate_fn=_collate(collate, single), **workers)
+        return _Inner(steps, batch_size=None, collate_fn=_collate(collate, single), **workers)
 
     def begin(self) -> int:
         steps = super().begin()
@@ -458,7 +456,7 @@ def look_ahead(dataset: MapDataset, batch: int) -> int:
 
 
 def _map_loader(dataset: MapDataset, batches: _Announcing, collate: Collate, workers: dict[str, Any]) -> Any:
-    return torch.utils.data.DataLoader(cast(Any, dataset), batch_sampler=batches, collate_fn=collate, **workers)
+    return _Inner(cast(Any, dataset), batch_sampler=batches, collate_fn=collate, **workers)
 
 
 class _Announcing:
@@ -482,4 +480,4 @@ class _SingleSample:
 
 
 def _collate(collate: Collate | None, single: bool) -> Collate:
-    return Shipping(_SingleSample(collate or default_convert) if single else collate or default_collate)
+    return _SingleSample(collate or default_convert) if single else collate or default_collate

@@ -1,9 +1,9 @@
 """Where the time of a training loop goes: what a DataLoader's workers and its loop measure, batch by batch.
 
-A worker notes when it begins a batch, has its samples, has collated and has packed them, and sends that with the batch
-(CLOCK_MONOTONIC, which the processes of a machine share). The loop notes when it asks for the batch and has it. From
-both follows how long the loop waited, and for what: a worker that was still at it, or the way from there. It costs a
-few clock readings a batch.
+A worker notes when it begins a batch, has its samples, has memory for the batch, has collated and has packed it, and
+sends that with the batch (CLOCK_MONOTONIC, which the processes of a machine share). The loop notes when it asks for the
+batch and has it. From both follows how long the loop waited, and for what: a worker that was still at it, or the way
+from there. It costs a few clock readings a batch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
-STAGES = ("store", "transform", "collate", "transport")
+STAGES = ("store", "transform", "collate", "extent", "transport")
 LEAST_CPU_SHARE = 0.25  # workers that wait themselves may be more than there are cores, but not any number
 HEALTHY = 0.05  # share of a step's time; below it nothing is named
 _NS = 1e-9
@@ -34,6 +34,7 @@ class Times(NamedTuple):
     worker: int
     began: int
     fetched: int  # the samples are there, transformed
+    reserved: int  # there is memory for the batch
     collated: int
     packed: int
     waited: int  # for objects, between began and fetched
@@ -94,15 +95,14 @@ def each(batches: Iterator[list[Any]], lane: Waits) -> Iterator[list[Any]]:
         yield made.pop()  # the loop's alone from here on
 
 
-def times(worker: int, fetched: int, collated: int) -> Times:
-    """Of the batch that this thread has just packed. fetched: before it was collated, for samples that came another
-    way (a data set's own __getitems__)."""
+def times(worker: int, fetched: int, reserved: int, collated: int) -> Times:
+    """Of the batch that this thread has just packed. fetched: before there was memory for it, for samples that came
+    another way (a data set's own __getitems__)."""
     making, now = _making, time.monotonic_ns()
     if making.began == 0:
-        return Times(worker, fetched, fetched, collated, now, 0, 0)
-    made = Times(
-        worker, making.began, making.fetched, collated, now, making.waited, time.process_time_ns() - making.cpu
-    )
+        return Times(worker, fetched, fetched, reserved, collated, now, 0, 0)
+    cpu = time.process_time_ns() - making.cpu
+    made = Times(worker, making.began, making.fetched, reserved, collated, now, making.waited, cpu)
     making.began = 0
     return made
 
@@ -117,28 +117,29 @@ class Totals:
         self.first = 0
         self.step = self.wait = self.transport = 0  # ns: the loop's own time, and its waits
         self.late = 0  # ns of the waits: the worker was not ready
-        self.store = self.transform = self.collate = self.pack = 0  # ns of the workers
+        self.store = self.transform = self.extent = self.collate = self.pack = 0  # ns of the workers
         self.cpu = self.idle = 0
         self._given = 0
         self._last: dict[int, int] = {}  # worker -> when it had packed its last batch
 
-    def add(self, asked: int, taken: int, opened: int, made: Times) -> None:
-        """asked: when the loop wanted the next batch; taken: when it came; opened: when its bytes had been copied."""
-        before, self._given = self._given, opened
+    def add(self, asked: int, taken: int, made: Times) -> None:
+        """asked: when the loop wanted the next batch; taken: when it came."""
+        before, self._given = self._given, taken
         idle = made.began - self._last.get(made.worker, made.began)
         self._last[made.worker] = made.packed
         if before == 0:
-            self.first = opened - asked
+            self.first = taken - asked
             return
         self.batches += 1
         self.step += asked - before
-        self.wait += opened - asked
+        self.wait += taken - asked
         late = min(max(made.packed - asked, 0), taken - asked)
         self.late += late
-        self.transport += opened - asked - late
+        self.transport += taken - asked - late
         self.store += made.waited
         self.transform += made.fetched - made.began - made.waited
-        self.collate += made.collated - made.fetched
+        self.extent += made.reserved - made.fetched
+        self.collate += made.collated - made.reserved
         self.pack += made.packed - made.collated
         self.cpu += made.cpu
         self.idle += max(idle, 0)
@@ -146,7 +147,13 @@ class Totals:
     def report(self, epoch: int, cores: int | None = None) -> dict[str, Any]:
         """Means a step, in seconds, and the verdict; see DataLoader.stats."""
         n = max(self.batches, 1)
-        made = {"store": self.store, "transform": self.transform, "collate": self.collate, "transport": self.pack}
+        made = {
+            "store": self.store,
+            "transform": self.transform,
+            "collate": self.collate,
+            "extent": self.extent,
+            "transport": self.pack,
+        }
         busy = sum(made.values())
         waited = {name: self.late * spent / busy if busy else 0.0 for name, spent in made.items()}
         waited["transport"] += self.transport
@@ -168,8 +175,8 @@ class Totals:
         return found
 
     def _cpu_share(self, busy: int) -> float:
-        """Of the time that workers did not wait for the store. Inline, the process's other threads count too."""
-        working = busy - self.store
+        """Of the time that workers waited for neither store nor memory. Inline, other threads of the process count."""
+        working = busy - self.store - self.extent
         return min(self.cpu / working, 1.0) if working > 0 else 0.0
 
 
@@ -201,7 +208,10 @@ def verdict(found: dict[str, Any], cores: int) -> str:
     waits: dict[str, float] = found["waits_s"]
     where = _where(found["workers"]) if slow in ("transform", "collate") else ""
     at = f" at {found['worker_cpu_share']:.0%} CPU" if where else ""
-    others = ", ".join(f"{name} {_ms(waits[name])}" for name in STAGES if name != slow)
+    told = [
+        name for name in STAGES if name != slow and (name != "extent" or waits[name])
+    ]  # rare, and a word to explain
+    others = ", ".join(f"{name} {_ms(waits[name])}" for name in told)
     return (
         f"{head}: {slow} {_ms(waits[slow])} ms{where}{at}; {others}; without waiting {_ms(step - wait)} ms; "
         f"{_remedy(found, slow, cores)}"
@@ -215,8 +225,10 @@ def _where(workers: int) -> str:
 def _remedy(found: dict[str, Any], slow: str, cores: int) -> str:
     if slow == "store":
         return "`millrace top` names what the store, the memory or the look-ahead lacks"
+    if slow == "extent":
+        return "the loop keeps batches, and their memory with them: keep copies (`clone()`) of what it needs"
     if slow == "transport":
-        return "try smaller batches or types (uint8), and return bytes or a Lease where the loop can convert them"
+        return "try smaller batches or types (uint8); `stats()` counts what did not fit the memory of batches"
     made: dict[str, float] = found["worker_s"]
     own = found["step_s"] - found["wait_s"]
     wanted = math.ceil(sum(made.values()) / own) if own > 0 else cores + 1

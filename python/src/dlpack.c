@@ -49,12 +49,13 @@ struct export
         struct dl_versioned versioned;
     } as;
     int64_t shape, stride;
-    struct ring_hold *hold;
+    void *owner; /* of the bytes */
+    void (*drop)(void *owner);
 };
 
 static void export_free(struct export *export)
 {
-    ring_hold_unref(export->hold);
+    export->drop(export->owner);
     free(export);
 }
 
@@ -77,18 +78,20 @@ static void capsule_dropped(PyObject *capsule)
         delete_old(PyCapsule_GetPointer(capsule, NAME_OLD));
 }
 
-/* Takes over hold. */
-static PyObject *export_new(struct ring_hold *hold, bool versioned, uint64_t flags)
+/* Takes over owner. */
+static PyObject *export_new(void *data, uint64_t length, void *owner, void (*drop)(void *owner), bool versioned,
+                            uint64_t flags)
 {
-    struct export *export = hold ? calloc(1, sizeof(*export)) : NULL;
+    struct export *export = calloc(1, sizeof(*export));
     if (!export) {
-        ring_hold_unref(hold);
+        drop(owner);
         return PyErr_NoMemory();
     }
-    export->hold = hold;
-    export->shape = (int64_t)hold->length;
+    export->owner = owner;
+    export->drop = drop;
+    export->shape = (int64_t)length;
     export->stride = 1;
-    struct dl_tensor tensor = {.data = hold->data,
+    struct dl_tensor tensor = {.data = data,
                                .device_type = DL_CPU,
                                .ndim = 1,
                                .type_code = DL_UINT,
@@ -105,6 +108,22 @@ static PyObject *export_new(struct ring_hold *hold, bool versioned, uint64_t fla
     if (!capsule)
         export_free(export);
     return capsule;
+}
+
+PyObject *ring_dlpack_writable(void *data, uint64_t length, void *owner, void (*drop)(void *owner))
+{
+    return export_new(data, length, owner, drop, false, 0);
+}
+
+static void drop_hold(void *hold)
+{
+    ring_hold_unref(hold);
+}
+
+/* Takes over hold. */
+static PyObject *export_hold(struct ring_hold *hold, bool versioned, uint64_t flags)
+{
+    return hold ? export_new(hold->data, hold->length, hold, drop_hold, versioned, flags) : PyErr_NoMemory();
 }
 
 static int check_device(PyObject *device)
@@ -141,11 +160,11 @@ PyObject *ring_dlpack(struct ring_hold *hold, bool read_only, PyObject *args, Py
     if (wants_copy < 0)
         return NULL;
     if (wants_copy)
-        return export_new(ring_hold_copy(hold), major >= 1, DL_COPIED);
+        return export_hold(ring_hold_copy(hold), major >= 1, DL_COPIED);
     if (read_only && major < 1) {
         PyErr_SetString(PyExc_BufferError, "the bytes of a Lease are read-only, and DLPack before version 1.0 cannot "
                                            "mark that: " COPY_HINT);
         return NULL;
     }
-    return export_new(ring_hold_ref(hold), major >= 1, read_only ? DL_READ_ONLY : 0);
+    return export_hold(ring_hold_ref(hold), major >= 1, read_only ? DL_READ_ONLY : 0);
 }

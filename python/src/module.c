@@ -125,6 +125,8 @@ static int ring_exec(PyObject *module)
         !(state->lease = ring_add_type(module, &ring_lease_spec)) ||
         !(state->writer = ring_add_type(module, &ring_writer_spec)) ||
         !(state->range = ring_add_type(module, &ring_range_spec)) ||
+        !(state->batch = ring_add_type(module, &ring_batch_spec)) ||
+        !(state->batch_arena = ring_add_type(module, &ring_batch_arena_spec)) ||
         !(state->failure = PyStructSequence_NewType(&ring_failure_desc)) ||
         PyModule_AddType(module, state->failure) < 0)
         return -1;
@@ -142,6 +144,8 @@ static int ring_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->failure);
     Py_VISIT(state->writer);
     Py_VISIT(state->range);
+    Py_VISIT(state->batch);
+    Py_VISIT(state->batch_arena);
     return 0;
 }
 
@@ -156,6 +160,8 @@ static int ring_clear(PyObject *module)
     Py_CLEAR(state->failure);
     Py_CLEAR(state->writer);
     Py_CLEAR(state->range);
+    Py_CLEAR(state->batch);
+    Py_CLEAR(state->batch_arena);
     return 0;
 }
 

@@ -21,7 +21,7 @@
 #include "shm/ring/consumer.h"
 
 struct ring_state { /* module state */
-    PyTypeObject *client, *index, *plan, *lane, *lease, *failure, *writer, *range;
+    PyTypeObject *client, *index, *plan, *lane, *lease, *failure, *writer, *range, *batch, *batch_arena;
 };
 /* The state of the module that made this type: borrowed. */
 struct ring_state *ring_state_of(PyTypeObject *type);
@@ -120,7 +120,14 @@ PyObject *ring_lease_new(struct ring_state *state, struct ring_hold *hold, const
                          bool writable);
 /* __dlpack__ of the bytes in hold; read_only without a copy. */
 PyObject *ring_dlpack(struct ring_hold *hold, bool read_only, PyObject *args, PyObject *kwargs);
+/* The old form of a capsule over bytes that may be written: one dimension, uint8. Takes over owner, which `drop` ends
+ * in whatever thread, without the GIL. */
+PyObject *ring_dlpack_writable(void *data, uint64_t length, void *owner, void (*drop)(void *owner));
 extern PyType_Spec ring_lease_spec;
+
+/* ---- batch.c ---- */
+
+extern PyType_Spec ring_batch_spec, ring_batch_arena_spec;
 
 /* ---- lane.c ---- */
 

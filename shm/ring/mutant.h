@@ -3,7 +3,8 @@
  *
  * The library is built with MR_MUTANT_NONE and the conditions fold away. tests/crash builds the files again with one of
  * the names below (-DMR_MUTANT=MR_MUTANT_NO_SKIP), and its checkers must then fail: two relaxed orders under
- * ThreadSanitizer, CKPT_PART_* in ckpt_parts.c, all others in whole/.
+ * ThreadSanitizer, CKPT_PART_* in ckpt_parts.c, BATCH_* in batches.c, all others
+ * in whole/.
  */
 #ifndef MR_SHM_RING_MUTANT_H
 #define MR_SHM_RING_MUTANT_H
@@ -38,6 +39,12 @@ enum mr_mutant {
     MR_MUTANT_CKPT_PART_LOST_HELD,      /* checkpoint parts: what a dead worker held is not uploaded again */
     MR_MUTANT_CKPT_PART_SEAL_UNADOPTED, /* checkpoint parts: sealed before a worker has the lane */
     MR_MUTANT_CKPT_PART_STALE_ADOPTED,  /* checkpoint parts: a dead worker still has the lane */
+    MR_MUTANT_BATCH_LATE_WANT,          /* batches: `want` is stored after the last look at the words */
+    MR_MUTANT_BATCH_NO_LAP,             /* batches: a message names its slot alone, not the word */
+    MR_MUTANT_BATCH_KEEP_READY,         /* batches: recovery leaves what was READY for a message that is lost */
+    MR_MUTANT_BATCH_REUSE_UNDER_VIEW,   /* batches: a slot is reserved under a view that its worker has */
+    MR_MUTANT_BATCH_EARLY_RECLAIM,      /* batches: recovery before the worker is gone (the harness' trainer) */
+    MR_MUTANT_BATCH_EARLY_RELEASE,      /* batches: released while a view lives (the harness' trainer) */
     MR_MUTANT_COUNT
 };
 

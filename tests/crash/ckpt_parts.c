@@ -10,18 +10,13 @@
  * same is done in the block itself. And where a peer may act meanwhile, it does so at each instruction, and
  * the child goes on to its end.
  */
-#include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/ptrace.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "shm/ring/ckpt_part.h"
+#include "tests/crash/stepper.h"
 
 #define PART_BYTES 8u
 #define PARTS      5u
@@ -82,18 +77,12 @@ struct situation {
 static unsigned instructions, kills, peers, failures;
 static bool stop_at_first;
 
-static void die(const char *what)
-{
-    perror(what);
-    exit(2);
-}
-
 static struct mr_ckpt_lane lane_of(const struct scene *scene)
 {
     struct mr_ckpt_lane lane;
 
     if (mr_ckpt_part_attach(&lane, scene->block->lane, sizeof scene->block->lane, sizeof scene->block->arena))
-        die("attach");
+        stepper_die("attach");
     return lane;
 }
 
@@ -527,46 +516,8 @@ static void start_scene(struct scene *scene, const struct situation *situation, 
 
 static pid_t spawn(struct scene *scene, const struct situation *situation)
 {
-    pid_t child = fork();
-
-    if (child < 0)
-        die("fork");
-    if (child == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) || raise(SIGSTOP))
-            _exit(9);
-        atomic_store(&scene->block->phase, 1);
-        situation->run(scene);
-        atomic_store(&scene->block->phase, 2);
-        _exit(0);
-    }
-    int status;
-    if (waitpid(child, &status, 0) != child || !WIFSTOPPED(status))
-        die("the child cannot be traced (ptrace is needed)");
-    while (atomic_load(&scene->block->phase) == 0) {
-        if (ptrace(PTRACE_SINGLESTEP, child, NULL, NULL) || waitpid(child, &status, 0) != child)
-            die("ptrace");
-    }
-    return child;
-}
-
-static void step(pid_t child)
-{
-    int status;
-
-    if (ptrace(PTRACE_SINGLESTEP, child, NULL, NULL) || waitpid(child, &status, 0) != child || !WIFSTOPPED(status))
-        die("ptrace");
-}
-
-static void end(pid_t child, bool by_kill)
-{
-
-    if (by_kill)
-        kill(child, SIGKILL);
-    else
-        ptrace(PTRACE_CONT, child, NULL, NULL);
-    int status;
-    waitpid(child, &status, 0); /* reaped: the process is gone, as a readable pidfd says */
+    /* of one type: run takes a scene */
+    return stepper_spawn((void (*)(void *))situation->run, scene, &scene->block->phase);
 }
 
 static void failed(const struct situation *situation, uint32_t slots, const char *how, unsigned at, const char *wrong)
@@ -611,9 +562,9 @@ static unsigned step_on_copies(const struct situation *situation, struct scene *
         const char *wrong = drain(&other, situation->who);
         if (wrong)
             failed(situation, scene->slots, "dead", at, wrong);
-        step(child);
+        stepper_step(child);
     }
-    end(child, false);
+    stepper_end(child, false);
     return at;
 }
 
@@ -628,8 +579,8 @@ static void run_situation(const struct situation *situation, struct scene *scene
         start_scene(scene, situation, scene->slots, first_lap);
         pid_t child = spawn(scene, situation);
         for (unsigned at = 0; at < marks[i]; at++)
-            step(child);
-        end(child, true);
+            stepper_step(child);
+        stepper_end(child, true);
         wrong = drain(scene, situation->who);
         if (wrong)
             failed(situation, scene->slots, "killed", marks[i], wrong);
@@ -638,9 +589,9 @@ static void run_situation(const struct situation *situation, struct scene *scene
         start_scene(scene, situation, scene->slots, first_lap);
         pid_t child = spawn(scene, situation);
         for (unsigned at = 0; at < stop; at++)
-            step(child);
+            stepper_step(child);
         situation->peer(scene);
-        end(child, false);
+        stepper_end(child, false);
         if (situation->after)
             situation->after(scene);
         wrong = drain(scene, NOBODY);
@@ -666,7 +617,7 @@ int main(int argc, char **argv)
     stop_at_first = argc > 1 && strcmp(argv[1], "first") == 0;
     scene.block = mmap(NULL, sizeof *scene.block, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (scene.block == MAP_FAILED)
-        die("mmap");
+        stepper_die("mmap");
     printf("%-46s %12s %8s %8s %8s\n", "function", "instructions", "kills", "peers", "failures");
     for (unsigned table = 0; table < 2; table++) {
         for (size_t i = 0; i < counts[table]; i++) {

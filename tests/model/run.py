@@ -80,6 +80,18 @@ CHECKS = [
     Check("division.keep-views", "division", "-DKEEP_VIEWS -DNO_LOOK", ASSERT),
     Check("division.board-only", "division", "-DBOARD_ONLY", ASSERT),
     Check("division.no-look", "division", "-DANY_TIME -DSERVE_OLD_LANES -DNO_LOOK", ASSERT),
+    # batches: from a DataLoader worker to the loop; views on both ends, a worker's death
+    Check("batches", "batches", "-DKILLS=2"),
+    Check("batches-views-kept", "batches", "-DBATCHES=4 -DKEEP=4 -DKILLS=1"),
+    Check("batches-worker-keeps", "batches", "-DSLOTS=3 -DWORKER_KEEPS"),
+    Check("batches.release-early", "batches", "-DKILLS=0 -DRELEASE_EARLY", ASSERT),
+    Check("batches.no-generation", "batches", "-DNO_GENERATION", ASSERT),
+    Check("batches.reclaim-early", "batches", "-DRECLAIM_EARLY", ASSERT),
+    Check("batches.keep-ready", "batches", "-DBATCHES=4 -DKILLS=2 -DKEEP_READY", STUCK),
+    Check("batches.reuse-under-view", "batches", "-DSLOTS=3 -DWORKER_KEEPS -DREUSE_UNDER_VIEW", ASSERT),
+    Check("batches.no-copy", "batches", "-DKEEP=2 -DNO_COPY", STUCK),
+    Check("batches.no-relook", "batches", "-DKILLS=0 -DNO_RELOOK", STUCK),
+    Check("batches.late-bytes", "batches", "-DLATE_BYTES", ASSERT),
     # growth: pages that are made when they are needed
     Check("growth", "growth", ""),
     Check("growth-no-memory", "growth", "-DNO_MEMORY -DKILLS=2"),

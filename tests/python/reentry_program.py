@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace._connection import write_names
-from millrace._ring import Client, Index, Lane, Lease, Plan, RangeReader, Writer
+from millrace._ring import BatchArena, Client, Index, Lane, Lease, Plan, RangeReader, Writer
 from tests.serve import workers
 
 DEADLINE_S = 60.0  # of one process: what takes longer hangs
@@ -43,6 +43,16 @@ Call = Callable[[Any, "Scene"], Any]
 
 def _dlpack(lease: Any, scene: Scene) -> None:
     scene.spare["capsule"] = lease.__dlpack__(max_version=(1, 0))
+
+
+def _take(arena: Any, scene: Scene) -> None:
+    batch: Any = scene.other_arena.reserve(1, os.getppid())
+    scene.other_arena.take(1, *batch.publish())
+
+
+def _publish(_: Any, scene: Scene) -> None:
+    batch: Any = scene.other_arena.reserve(0, os.getppid())
+    batch.publish()
 
 
 def _close_config(client: Any, _: Scene) -> None:
@@ -108,6 +118,30 @@ MEMBERS: dict[str, dict[str, Call]] = {
         DEALLOC: _dealloc("Lease"),
     },
     "capsule": {DEALLOC: _dealloc("capsule")},
+    "BatchArena": {
+        "__new__": lambda o, s: type(o)(1, 2, 1 << 20),
+        "attach": lambda o, s: type(o).attach(os.dup(o.fileno())),
+        "beside": lambda o, s: o.beside(0, 1),
+        "counts": lambda o, s: o.counts(),
+        "extents": lambda o, s: o.extents(),
+        "fileno": lambda o, s: o.fileno(),
+        "recover": lambda o, s: s.other_arena.recover(),
+        "reserve": lambda o, s: o.reserve(0, os.getppid()),
+        "take": _take,
+        DEALLOC: _dealloc("BatchArena"),
+    },
+    "Batch": {
+        "__new__": lambda o, s: type(o)(),
+        BUFFER: lambda o, s: bytes(memoryview(o)),
+        "alloc": lambda o, s: o.alloc(100),
+        "capsule": lambda o, s: o.capsule(0, 0),
+        "copied": lambda o, s: o.copied,
+        "offset_of": lambda o, s: o.offset_of(0, 1),
+        "put": lambda o, s: o.put(b"x" * 100),
+        "publish": _publish,
+        "withdraw": lambda o, s: o.withdraw(),
+        DEALLOC: _dealloc("Batch"),
+    },
     "RangeReader": {
         "__new__": lambda o, s: type(o)(),
         "size": lambda o, s: o.size,
@@ -179,6 +213,7 @@ class Scene:
     index: Index
     ranged_index: Index
     plan: Plan
+    other_arena: BatchArena
     spare: dict[str, Any]
 
     def __init__(self, socket: str, folder: Path, uri: str, large: Path, wait: Wait) -> None:
@@ -205,7 +240,10 @@ class Scene:
         lane = self.Lane()
         lane.feed(0, 0)
         lane.feed(1, 1)
+        self.arena, self.other_arena = BatchArena(1, 64, 1 << 20), BatchArena(2, 64, 1 << 20)
         self.idle: dict[str, Any] = {
+            "BatchArena": self.arena,
+            "Batch": self.arena.reserve(0, os.getppid()),
             "Client": None if wait.kind == "Client" else client,
             "Index": self.index,
             "Plan": self.plan,
@@ -218,6 +256,8 @@ class Scene:
         spare = lane.next()
         assert isinstance(spare, Lease)
         self.spare = {
+            "BatchArena": BatchArena(1, 2, 1 << 20),
+            "Batch": self.arena.reserve(0, os.getppid()),
             "Client": Client(socket),
             "Index": client.index(self.dataset),
             "Plan": Plan(len(self.index), self.index.digest),

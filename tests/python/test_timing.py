@@ -21,21 +21,22 @@ CORES = 8
 
 
 def report(workers: int = 4, cores: int = CORES, **stages: int) -> dict[str, Any]:
-    """Of 20 steps, times in ms: `own` of the loop, of a worker store, transform, collate, pack, idle, cpu; and how late
-    a batch is, and how long it then takes to come."""
-    made = {"own": 100, "store": 1, "transform": 1, "collate": 1, "pack": 0, "idle": 10, "cpu": 2, "late": 0, "way": 0}
-    made |= stages
+    """Of 20 steps, times in ms: `own` of the loop, of a worker store, transform, extent, collate, pack, idle, cpu; and
+    how late a batch is, and how long it then takes to come."""
+    made = {"own": 100, "store": 1, "transform": 1, "collate": 1, "extent": 0, "pack": 0}
+    made |= {"idle": 10, "cpu": 2, "late": 0, "way": 0, **stages}
     totals = _timing.Totals(workers)
     now = 10**15
     for _ in range(21):
         asked = now + made["own"] * MS
         packed = asked + made["late"] * MS - (1 if not made["late"] else 0)
         collated = packed - made["pack"] * MS
-        fetched = collated - made["collate"] * MS
+        reserved = collated - made["collate"] * MS
+        fetched = reserved - made["extent"] * MS
         began = fetched - (made["store"] + made["transform"]) * MS
-        times = _timing.Times(0, began, fetched, collated, packed, made["store"] * MS, made["cpu"] * MS)
+        times = _timing.Times(0, began, fetched, reserved, collated, packed, made["store"] * MS, made["cpu"] * MS)
         now = asked + (made["late"] + made["way"]) * MS
-        totals.add(asked, now, now, times)
+        totals.add(asked, now, times)
     assert totals.batches == 20  # the first is apart
     return totals.report(3, cores)
 
@@ -52,6 +53,7 @@ def report(workers: int = 4, cores: int = CORES, **stages: int) -> dict[str, Any
         ({"collate": 450, "cpu": 450, "late": 60}, "collate", "try num_workers=5"),
         ({"pack": 400, "late": 60}, "transport", "smaller batches"),
         ({"way": 60}, "transport", "smaller batches"),
+        ({"extent": 400, "late": 60}, "extent", "the loop keeps batches"),
         ({"workers": 0, "transform": 60, "late": 63}, "transform", "try num_workers=1"),
         ({"workers": 8, "transform": 900, "cpu": 300, "late": 60}, "transform", "8 workers share 8 cores"),
     ],
@@ -65,9 +67,11 @@ def test_the_numbers() -> None:
     found = report(store=10, transform=70, collate=20, cpu=45, late=50, way=10)
     assert found["epoch"] == 3 and found["batches"] == 20 and found["workers"] == 4
     assert found["step_s"] == pytest.approx(0.160) and found["wait_s"] == pytest.approx(0.060)
-    assert found["waits_s"] == pytest.approx({"store": 0.005, "transform": 0.035, "collate": 0.010, "transport": 0.010})
+    waits = {"store": 0.005, "transform": 0.035, "collate": 0.010, "extent": 0, "transport": 0.010}
+    assert found["waits_s"] == pytest.approx(waits)
     assert sum(found["waits_s"].values()) == pytest.approx(found["wait_s"])
-    assert found["worker_s"] == pytest.approx({"store": 0.010, "transform": 0.070, "collate": 0.020, "transport": 0})
+    made = {"store": 0.010, "transform": 0.070, "collate": 0.020, "extent": 0, "transport": 0}
+    assert found["worker_s"] == pytest.approx(made)
     assert found["worker_cpu_share"] == pytest.approx(0.5)
     assert found["verdict"] == (
         "step 160 ms, waited 60 ms (38%): transform 35 ms in 4 workers at 50% CPU; store 5, collate 10, transport 10; "
@@ -78,7 +82,7 @@ def test_the_numbers() -> None:
 def test_too_short_to_say() -> None:
     totals = _timing.Totals(1)
     assert totals.report(0)["verdict"] == "too few steps to say what they wait for"
-    totals.add(0, 5, 6, _timing.Times(0, 1, 2, 3, 4, 0, 0))
+    totals.add(0, 6, _timing.Times(0, 1, 2, 3, 4, 5, 0, 0))
     assert totals.report(0)["batches"] == 0 and totals.report(0)["first_batch_s"] == pytest.approx(6e-9)
 
 
@@ -212,7 +216,7 @@ def test_what_is_timed_can_be_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
     from torch.utils.data._utils import pin_memory
 
     monkeypatch.setattr(pin_memory, "pin_memory", lambda batch: [*batch, "pinned"])
-    timed = _timing.Timed([1], _timing.Times(0, 1, 2, 3, 4, 0, 0))
+    timed = _timing.Timed([1], _timing.Times(0, 1, 2, 2, 3, 4, 0, 0))
     assert timed.pin_memory().batch == [1, "pinned"]
 
 
