@@ -40,6 +40,7 @@ class Arena:
 
     def _open(self, key: bytes, ring: BatchArena) -> None:
         self.key, self.ring = key, ring
+        self.pinned: Any = None  # a Pinned, in the main process
         _arenas[key] = self
 
     def __getstate__(self) -> tuple[bytes, Any]:
@@ -204,15 +205,40 @@ class Arenas:
         self._arena, self._workers = arena, list(getattr(iterator, "_workers", ()))
         iterator._millrace_arena = arena
 
+    def pinned(self, runtime: Any) -> Any:
+        """What of the arena is pinned for that device; None: there is no arena."""
+        if self._arena is None:
+            return None
+        if self._arena.pinned is None:
+            from ._device import Pinned
+
+            self._arena.pinned = Pinned(runtime, self._arena.ring)
+        return self._arena.pinned
+
     def counts(self) -> dict[str, int | float] | None:
         return None if self._arena is None else self._arena.ring.counts()
 
 
 class Transported(torch.utils.data.DataLoader[Any]):
-    """A DataLoader whose workers send their batches through an arena."""
+    """A DataLoader whose workers send their batches through an arena, and which may bring them to a device."""
 
     _millrace_sender: type[Sender] = Sender
     _millrace_arenas: Arenas
+    _millrace_device: Any = None  # what the user said
+    _millrace_running: Any = None  # a weak reference to the last iteration that brought batches there
+
+    def __iter__(self) -> Any:
+        if self._millrace_device is None:
+            return super().__iter__()
+        from ._device import DeviceIterator, runtime_of
+
+        before = self._millrace_running() if self._millrace_running is not None else None
+        if before is not None and self.persistent_workers:
+            before.finish()
+        runtime = runtime_of(self._millrace_device)
+        made = DeviceIterator(super().__iter__(), runtime, self._millrace_arenas.pinned(runtime), self._millrace_device)
+        self._millrace_running = weakref.ref(made)
+        return made
 
     def _get_iterator(self) -> Any:
         collate, arenas = self.collate_fn, self._millrace_arenas
@@ -230,13 +256,13 @@ class Transported(torch.utils.data.DataLoader[Any]):
 _transported: dict[type, type] = {}
 
 
-def transport(loader: Any, *, batch_bytes: int | None = None) -> Any:
+def transport(loader: Any, *, batch_bytes: int | None = None, device: Any = None) -> Any:
     """Sends the batches of any torch DataLoader through shared memory that its workers and the loop have mapped.
 
     The same loader, changed in place: its data set, sampler, collate_fn and workers stay what they are, wherever the
     data come from. batch_bytes: how much memory its batches may take, default an eighth of what the machine or the
-    cgroup has; 0: none, as before. It takes effect when workers start next. A millrace.DataLoader does this by itself,
-    and is returned as it is. TypeError for what is no DataLoader.
+    cgroup has; 0: none, as before. device: as of millrace.DataLoader. Both take effect when workers start next. A
+    millrace.DataLoader does all this by itself, and is returned as it is. TypeError for what is no DataLoader.
     """
     if not isinstance(loader, torch.utils.data.DataLoader):
         raise TypeError(f"transport takes a torch DataLoader, not {type(loader).__name__}")
@@ -251,16 +277,29 @@ def transport(loader: Any, *, batch_bytes: int | None = None) -> Any:
             _transported[cls] = type(cls.__name__, (Transported, cls), members)
         loader.__class__ = _transported[cls]
     loader._millrace_arenas = Arenas(batch_bytes)
+    loader._millrace_device = check_device(device, loader.pin_memory)
     return loader
+
+
+def check_device(device: Any, pin_memory: bool) -> Any:
+    """ValueError, RuntimeError: there is no such device, or it does not go with pin_memory."""
+    if device is None:
+        return None
+    if pin_memory:
+        raise ValueError("device brings the batches there itself: leave pin_memory off")
+    from ._device import runtime_of
+
+    runtime_of(device)
+    return device
 
 
 def _reduce(loader: Any, protocol: Any) -> tuple[Any, ...]:
     """Pickled as the loader that it was, and changed again."""
     cls = type(loader).__mro__[2]
     plain: Any = object.__new__(cls)
-    plain.__dict__.update((name, value) for name, value in vars(loader).items() if name != "_millrace_arenas")
-    return _transport_again, (plain, loader._millrace_arenas.limit_bytes)
+    plain.__dict__.update((name, value) for name, value in vars(loader).items() if not name.startswith("_millrace"))
+    return _transport_again, (plain, loader._millrace_arenas.limit_bytes, loader._millrace_device)
 
 
-def _transport_again(loader: Any, batch_bytes: int | None) -> Any:
-    return transport(loader, batch_bytes=batch_bytes)
+def _transport_again(loader: Any, batch_bytes: int | None, device: Any) -> Any:
+    return transport(loader, batch_bytes=batch_bytes, device=device)

@@ -15,7 +15,7 @@ from torch.utils.data import default_collate
 from torch.utils.data._utils.collate import default_convert
 
 from . import _arguments, _shuffle, _timing, _torch
-from ._batches import Arenas, TimedSender, Transported
+from ._batches import Arenas, TimedSender, Transported, check_device
 from ._connection import Loop
 from ._errors import Error
 from ._iterable import IterableDataset, log_left_out
@@ -39,6 +39,9 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
     batch_size defaults to the data set's, else 1; None gives single samples. shuffle and seed are the data set's for
     an IterableDataset, and given here for a MapDataset. tail is "short", "drop" (as drop_last=True) or "pad".
+
+    device ("cuda", "cuda:1", "cpu"): batches come with their tensors there, copied ahead of the loop on a stream of its
+    own; in place of pin_memory. ValueError or RuntimeError where there is no such device.
     """
 
     dataset: Any  # the data set that was given, IterableDataset or MapDataset
@@ -69,6 +72,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         world_size: int | None = None,
         block_bytes: int | None = None,
         mix_blocks: int | None = None,
+        device: Any = None,
         **more: Any,
     ) -> None:
         dataset = getattr(dataset, "millrace", dataset)  # a drop-in data set holds one of millrace's
@@ -108,6 +112,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch has issued them once, above
             self._inner = self._source.loader(collate_fn, workers, batch_size is None)
+        self._inner._millrace_device = check_device(device, pin_memory)
 
     def _source_of(self, dataset: IterableDataset | MapDataset, order: _Order, sampled: bool) -> _Source:
         """The source of the batches; ValueError for arguments that do not go together."""
@@ -145,12 +150,12 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
         Means over its steps without the first, in seconds (`_s`) or as shares: step_s, and of it wait_s for batches;
         waits_s, the same by stage: "store" (an object was not there yet), "transform", "collate", "extent" (no memory
-        for the batch was free), "transport" (from the worker to the loop); worker_s, what a worker took for a batch by
-        stage; workers, worker_idle_share, worker_cpu_share; first_batch_s; epoch, batches. stage names what the loop
-        waits for most, or is None where it hardly waits, and verdict is a line that says all this, and what to try.
-        transport, where there are workers, counts what they sent through shared memory: batches and bytes,
-        memory_bytes that it takes, waited_s for it, copies (the loop held three quarters of a worker's), beside (what
-        found no room). Blocks nothing; of this rank alone.
+        for the batch was free), "transport" (from the worker to the loop), "device" (the copy there); worker_s, what a
+        worker took for a batch by stage; workers, worker_idle_share, worker_cpu_share; first_batch_s; epoch, batches.
+        stage names what the loop waits for most, or is None where it hardly waits, and verdict is a line that says all
+        this, and what to try. transport, where there are workers, counts what they sent through shared memory: batches
+        and bytes, memory_bytes that it takes, waited_s for it, copies (the loop held three quarters of a worker's),
+        beside (what found no room). Blocks nothing; of this rank alone.
 
         ValueError before the first iteration.
         """
@@ -243,7 +248,7 @@ class _Iteration(Iterator[Any]):
             raise
         self._source.progress.give(self._source.cursor_after(self._step))
         self._step += 1
-        self._totals.add(asked, time.monotonic_ns(), timed.times)
+        self._totals.add(asked, time.monotonic_ns(), timed.times, timed.arrived)
         return timed.batch
 
     def _log(self) -> None:

@@ -15,7 +15,8 @@ import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
-STAGES = ("store", "transform", "collate", "extent", "transport")
+STAGES = ("store", "transform", "collate", "extent", "transport", "device")
+RARE = ("extent", "device")  # left out of the line where they are nothing
 LEAST_CPU_SHARE = 0.25  # workers that wait themselves may be more than there are cores, but not any number
 HEALTHY = 0.05  # share of a step's time; below it nothing is named
 _NS = 1e-9
@@ -44,10 +45,11 @@ class Times(NamedTuple):
 class Timed:
     """A batch under way with its times."""
 
-    __slots__ = ("batch", "times")
+    __slots__ = ("arrived", "batch", "times")
 
     def __init__(self, batch: Any, times: Times) -> None:
         self.batch, self.times = batch, times
+        self.arrived: int | None = None  # when it came to this process, if it was copied to a device since
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Timed, (self.batch, self.times)
@@ -115,15 +117,16 @@ class Totals:
         self.workers = workers
         self.batches = 0
         self.first = 0
-        self.step = self.wait = self.transport = 0  # ns: the loop's own time, and its waits
+        self.step = self.wait = self.transport = self.device = 0  # ns: the loop's own time, and its waits
         self.late = 0  # ns of the waits: the worker was not ready
         self.store = self.transform = self.extent = self.collate = self.pack = 0  # ns of the workers
         self.cpu = self.idle = 0
         self._given = 0
         self._last: dict[int, int] = {}  # worker -> when it had packed its last batch
 
-    def add(self, asked: int, taken: int, made: Times) -> None:
-        """asked: when the loop wanted the next batch; taken: when it came."""
+    def add(self, asked: int, taken: int, made: Times, arrived: int | None = None) -> None:
+        """asked: when the loop wanted the next batch; taken: when it came; arrived: when it was there to be copied to
+        the device, if it was."""
         before, self._given = self._given, taken
         idle = made.began - self._last.get(made.worker, made.began)
         self._last[made.worker] = made.packed
@@ -135,7 +138,10 @@ class Totals:
         self.wait += taken - asked
         late = min(max(made.packed - asked, 0), taken - asked)
         self.late += late
-        self.transport += taken - asked - late
+        rest = taken - asked - late
+        device = 0 if arrived is None else min(max(taken - max(arrived, asked), 0), rest)
+        self.device += device
+        self.transport += rest - device
         self.store += made.waited
         self.transform += made.fetched - made.began - made.waited
         self.extent += made.reserved - made.fetched
@@ -157,6 +163,7 @@ class Totals:
         busy = sum(made.values())
         waited = {name: self.late * spent / busy if busy else 0.0 for name, spent in made.items()}
         waited["transport"] += self.transport
+        waited["device"] = float(self.device)
         found: dict[str, Any] = {
             "epoch": epoch,
             "batches": self.batches,
@@ -208,9 +215,7 @@ def verdict(found: dict[str, Any], cores: int) -> str:
     waits: dict[str, float] = found["waits_s"]
     where = _where(found["workers"]) if slow in ("transform", "collate") else ""
     at = f" at {found['worker_cpu_share']:.0%} CPU" if where else ""
-    told = [
-        name for name in STAGES if name != slow and (name != "extent" or waits[name])
-    ]  # rare, and a word to explain
+    told = [name for name in STAGES if name != slow and (name not in RARE or waits[name])]
     others = ", ".join(f"{name} {_ms(waits[name])}" for name in told)
     return (
         f"{head}: {slow} {_ms(waits[slow])} ms{where}{at}; {others}; without waiting {_ms(step - wait)} ms; "
@@ -227,6 +232,8 @@ def _remedy(found: dict[str, Any], slow: str, cores: int) -> str:
         return "`millrace top` names what the store, the memory or the look-ahead lacks"
     if slow == "extent":
         return "the loop keeps batches, and their memory with them: keep copies (`clone()`) of what it needs"
+    if slow == "device":
+        return "the copy to the device: smaller types (uint8, converted there), or fewer other copies beside it"
     if slow == "transport":
         return "try smaller batches or types (uint8); `stats()` counts what did not fit the memory of batches"
     made: dict[str, float] = found["worker_s"]

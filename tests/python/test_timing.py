@@ -24,7 +24,7 @@ def report(workers: int = 4, cores: int = CORES, **stages: int) -> dict[str, Any
     """Of 20 steps, times in ms: `own` of the loop, of a worker store, transform, extent, collate, pack, idle, cpu; and
     how late a batch is, and how long it then takes to come."""
     made = {"own": 100, "store": 1, "transform": 1, "collate": 1, "extent": 0, "pack": 0}
-    made |= {"idle": 10, "cpu": 2, "late": 0, "way": 0, **stages}
+    made |= {"idle": 10, "cpu": 2, "device": 0, "late": 0, "way": 0, **stages}
     totals = _timing.Totals(workers)
     now = 10**15
     for _ in range(21):
@@ -36,7 +36,7 @@ def report(workers: int = 4, cores: int = CORES, **stages: int) -> dict[str, Any
         began = fetched - (made["store"] + made["transform"]) * MS
         times = _timing.Times(0, began, fetched, reserved, collated, packed, made["store"] * MS, made["cpu"] * MS)
         now = asked + (made["late"] + made["way"]) * MS
-        totals.add(asked, now, times)
+        totals.add(asked, now, times, now - made["device"] * MS if made["device"] else None)
     assert totals.batches == 20  # the first is apart
     return totals.report(3, cores)
 
@@ -54,6 +54,7 @@ def report(workers: int = 4, cores: int = CORES, **stages: int) -> dict[str, Any
         ({"pack": 400, "late": 60}, "transport", "smaller batches"),
         ({"way": 60}, "transport", "smaller batches"),
         ({"extent": 400, "late": 60}, "extent", "the loop keeps batches"),
+        ({"way": 60, "device": 50}, "device", "the copy to the device"),
         ({"workers": 0, "transform": 60, "late": 63}, "transform", "try num_workers=1"),
         ({"workers": 8, "transform": 900, "cpu": 300, "late": 60}, "transform", "8 workers share 8 cores"),
     ],
@@ -67,7 +68,7 @@ def test_the_numbers() -> None:
     found = report(store=10, transform=70, collate=20, cpu=45, late=50, way=10)
     assert found["epoch"] == 3 and found["batches"] == 20 and found["workers"] == 4
     assert found["step_s"] == pytest.approx(0.160) and found["wait_s"] == pytest.approx(0.060)
-    waits = {"store": 0.005, "transform": 0.035, "collate": 0.010, "extent": 0, "transport": 0.010}
+    waits = {"store": 0.005, "transform": 0.035, "collate": 0.010, "extent": 0, "transport": 0.010, "device": 0}
     assert found["waits_s"] == pytest.approx(waits)
     assert sum(found["waits_s"].values()) == pytest.approx(found["wait_s"])
     made = {"store": 0.010, "transform": 0.070, "collate": 0.020, "extent": 0, "transport": 0}

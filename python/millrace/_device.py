@@ -1,0 +1,304 @@
+"""Batches on the device: copied ahead of the loop by a thread, on a stream of its own, from memory that is pinned once.
+
+The thread takes a batch from the workers, copies it, waits for the event of that copy and lets the batch's memory go:
+nobody else can say when it may be written again. The loop takes batches that are there. What torch's `pin_memory=True`
+copies a second time on the host is not copied here: the arena itself is registered with the driver, each slot when it
+has grown, by this thread, and released before it is unmapped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import logging
+import os
+import queue
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
+
+import torch
+
+from . import _timing
+from ._ring import BatchArena
+
+log = logging.getLogger("millrace")
+AHEAD = 2  # batches on the device beside the one that the loop has: one that is there, one on its way
+_END = object()
+
+
+class Runtime(Protocol):
+    """The few calls that differ by the kind of device. All but `take` are the thread's; it calls `begin` first."""
+
+    def begin(self) -> None:
+        """This thread works on the device."""
+
+    def copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A copy on the device; it may not be there before `wait` returns."""
+
+    def wait(self) -> None:
+        """Until every copy since the last call is there. Without the GIL."""
+
+    def take(self, tensor: torch.Tensor) -> None:
+        """The loop's present stream will use what `copy` made: its memory is not given to another before that ends."""
+
+    def register(self, address: int, size: int) -> str | None:
+        """Pins host memory (size > 0), for all devices of this process. Why not, where it cannot be."""
+
+    def unregister(self, address: int) -> None: ...
+
+
+class Host:
+    """device="cpu": plain copies, so that the loop owns what it gets."""
+
+    def begin(self) -> None: ...
+
+    def copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.clone()
+
+    def wait(self) -> None: ...
+
+    def take(self, tensor: torch.Tensor) -> None: ...
+
+    def register(self, address: int, size: int) -> str | None:
+        return None
+
+    def unregister(self, address: int) -> None: ...
+
+
+class Cuda:
+    """CUDA, and HIP under torch's same names."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._cuda: Any = torch.cuda  # whose functions are typed in some versions only
+        self._stream = self._cuda.Stream(device)
+        self._event = self._cuda.Event(blocking=True)
+
+    def begin(self) -> None:
+        self._cuda.set_device(self.device)  # registering and events go to the thread's device
+
+    def copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        with self._cuda.stream(self._stream):
+            return tensor.to(self.device, non_blocking=True)
+
+    def wait(self) -> None:
+        self._event.record(self._stream)
+        self._event.synchronize()
+
+    def take(self, tensor: torch.Tensor) -> None:
+        tensor.record_stream(self._cuda.current_stream(self.device))
+
+    def register(self, address: int, size: int) -> str | None:
+        status = self._cuda.cudart().cudaHostRegister(address, size, 1)  # portable: for every device of the process
+        if int(status) == 0:
+            return None
+        self._clear()
+        return f"cudaHostRegister failed with error {int(status)}"
+
+    def unregister(self, address: int) -> None:
+        if int(self._cuda.cudart().cudaHostUnregister(address)) != 0:
+            self._clear()
+
+    def _clear(self) -> None:
+        """An error stays in the runtime until somebody asks for it, and would be the next kernel's."""
+        with contextlib.suppress(RuntimeError):
+            torch.zeros(1, device=self.device)
+
+
+def runtime_of(device: Any) -> Runtime:
+    """ValueError, RuntimeError: for a device that cannot be had."""
+    wanted = torch.device(device)
+    if wanted.type == "cpu":
+        return Host()
+    if wanted.type != "cuda":
+        raise ValueError(f"device is {device!r}: batches are brought to 'cuda', 'cuda:N' or 'cpu'")
+    if not torch.cuda.is_available():
+        raise RuntimeError(f"device is {device!r}, and torch finds no GPU (torch.cuda.is_available() is False)")
+    index = torch.cuda.current_device() if wanted.index is None else wanted.index
+    if index >= torch.cuda.device_count():
+        raise ValueError(f"device is {device!r}, and there are {torch.cuda.device_count()} GPUs")
+    return Cuda(torch.device("cuda", index))
+
+
+class Pinned:
+    """What of an arena is registered: each slot whole, since no copy may reach from one registration into another."""
+
+    def __init__(self, runtime: Runtime, ring: BatchArena) -> None:
+        self._runtime, self._ring = runtime, ring
+        self._sizes: dict[int, int] = {}
+        self._refused = False
+        # It keeps the mapping until the last slot is unregistered: the address may be another's right after.
+        self._end = weakref.finalize(self, _unregister, runtime, ring, self._sizes, os.getpid())
+
+    def follow(self) -> None:
+        """Registers what has grown. While no copy is under way."""
+        if self._refused:
+            return
+        for address, size in self._ring.extents():
+            before = self._sizes.get(address, 0)
+            if size == before:
+                continue
+            if before:
+                self._runtime.unregister(address)
+                del self._sizes[address]
+            why = self._runtime.register(address, size) if size else None
+            if why is not None:
+                self._refused = True
+                log.warning("batches go to the device from memory that is not pinned, which is slower: %s", why)
+                return
+            if size:
+                self._sizes[address] = size
+
+
+def _unregister(runtime: Runtime, ring: BatchArena, sizes: dict[int, int], owner: int) -> None:
+    if os.getpid() != owner:  # a forked child has none of it
+        return
+    for address in sizes:
+        runtime.unregister(address)
+    sizes.clear()
+    del ring
+
+
+def moved(value: Any, move: Callable[[torch.Tensor], torch.Tensor], device: Any) -> Any:
+    """The same lists, tuples, named tuples, mappings and dataclasses with their tensors moved; other objects with a
+    `to` of their own are asked."""
+    if isinstance(value, torch.Tensor):
+        return move(value)
+    if isinstance(value, (str, bytes)):
+        return value
+    if isinstance(value, Mapping):
+        found = {key: moved(one, move, device) for key, one in value.items()}
+        if type(value) is dict:
+            return found
+        try:
+            made: Any = copy.copy(value)
+            made.update(found)
+            return made
+        except (TypeError, AttributeError):
+            return found
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(moved(one, move, device) for one in value))
+    if type(value) is list or type(value) is tuple:
+        return type(value)([moved(one, move, device) for one in value])
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        made = copy.copy(value)
+        for field in dataclasses.fields(value):
+            object.__setattr__(made, field.name, moved(getattr(value, field.name), move, device))
+        return made
+    if hasattr(value, "to") and callable(value.to):
+        return value.to(device, non_blocking=True)
+    return value
+
+
+class Copier:
+    """Copies the batches of one iteration. `run` is the thread; what it gives is (batch, its tensors, error)."""
+
+    def __init__(self, batches: Iterator[Any], runtime: Runtime, pinned: Pinned | None, device: Any) -> None:
+        self._batches, self._runtime, self._pinned, self._device = batches, runtime, pinned, device
+        self._ready: queue.Queue[Any] = queue.Queue(AHEAD - 1)
+        self._stopped = threading.Event()
+        self.thread = threading.Thread(target=self._run, name="millrace-device", daemon=True)
+
+    def start(self) -> None:
+        self.thread.start()
+
+    def get(self) -> tuple[Any, list[torch.Tensor], BaseException | None]:
+        found: tuple[Any, list[torch.Tensor], BaseException | None] = self._ready.get()
+        return found
+
+    def stop(self) -> None:
+        """The thread ends once the batch that it waits for is there, or at once."""
+        self._stopped.set()
+        while True:
+            try:
+                self._ready.get_nowait()
+            except queue.Empty:
+                return
+
+    def one(self) -> tuple[Any, list[torch.Tensor]]:
+        """The next batch, on the device, and its tensors there. StopIteration after the last."""
+        host = next(self._batches)
+        arrived = time.monotonic_ns()
+        if self._pinned is not None:
+            self._pinned.follow()
+        made: list[torch.Tensor] = []
+
+        def move(tensor: torch.Tensor) -> torch.Tensor:
+            made.append(self._runtime.copy(tensor))
+            return made[-1]
+
+        if isinstance(host, _timing.Timed):
+            batch: Any = _timing.Timed(moved(host.batch, move, self._device), host.times)
+            batch.arrived = arrived
+        else:
+            batch = moved(host, move, self._device)
+        self._runtime.wait()
+        return batch, made  # and here ends `host`: its memory goes back
+
+    def _run(self) -> None:
+        try:
+            self._runtime.begin()
+            while not self._stopped.is_set():
+                self._put((*self.one(), None))
+        except StopIteration:
+            self._put((_END, [], None))
+        except BaseException as error:
+            self._put((None, [], error))
+        finally:
+            del self._batches
+
+    def _put(self, found: Any) -> None:
+        while not self._stopped.is_set():
+            with contextlib.suppress(queue.Full):
+                self._ready.put(found, timeout=0.1)
+                break
+
+
+class DeviceIterator(Iterator[Any]):
+    """What iterating a loader with a device gives: the batches of `batches`, on the device."""
+
+    def __init__(self, batches: Any, runtime: Runtime, pinned: Pinned | None, device: Any) -> None:
+        self._inner: Any = batches
+        self._runtime = runtime
+        self._copier = Copier(batches, runtime, pinned, device)
+        self._threaded = pinned is not None  # without workers the loop's own thread reads, as always
+        self._ended = False
+        if self._threaded:
+            self._copier.start()
+            self._end = weakref.finalize(self, self._copier.stop)
+
+    def __len__(self) -> int:
+        return len(self._inner)
+
+    def __next__(self) -> Any:
+        if self._ended:
+            raise StopIteration
+        if self._threaded:
+            batch, made, error = self._copier.get()
+        else:
+            batch, made = self._copier.one()
+            error = None
+        if error is not None or batch is _END:
+            self._ended = True
+            self._copier.thread.join()
+            raise error if error is not None else StopIteration
+        for tensor in made:
+            self._runtime.take(tensor)
+        return batch
+
+    def finish(self) -> None:
+        """Ends the thread, and waits for it: another iteration may use the same workers then."""
+        self._ended = True
+        if self._threaded:
+            self._copier.stop()
+            self._copier.thread.join()
+
+    def _shutdown_workers(self) -> None:
+        shut_down = getattr(self._inner, "_shutdown_workers", None)
+        self._copier.stop()
+        if shut_down is not None:
+            shut_down()
