@@ -52,6 +52,8 @@ static void check_memory(struct mr_doctor *doctor, const struct mr_config *confi
     mr_size_text((double)available_bytes, left);
     char limit[32];
     mr_size_text((double)limit_bytes, limit);
+    char batches[32];
+    mr_size_text((double)mr_config_batch_bytes(config, limit_bytes), batches);
     bool fits = needed <= (double)available_bytes;
     double spare = ((double)available_bytes - buffer_bytes) * 0.9 / MIB;
     char advice[100] = "";
@@ -62,9 +64,9 @@ static void check_memory(struct mr_doctor *doctor, const struct mr_config *confi
         snprintf(advice, sizeof advice, ": give more memory");
     mr_doctor_report(
         doctor, fits ? "ok" : "fail", "memory",
-        "%s needed (arena %s%s, receive buffers %s, page tables with one reader %s); %s are free of the %s that "
-        "this machine or its cgroup allows%s",
-        need, config->memory.arena_bytes == 0 ? "up to " : "", arena, buffers, tables, left, limit, advice);
+        "%s needed (arena %s%s, receive buffers %s, page tables with one reader %s), and up to %s for batches of "
+        "DataLoader workers; %s are free of the %s that this machine or its cgroup allows%s",
+        need, config->memory.arena_bytes == 0 ? "up to " : "", arena, buffers, tables, batches, left, limit, advice);
 }
 
 static void check_shared_memory(struct mr_doctor *doctor, const struct mr_config *config)

@@ -106,6 +106,21 @@ static void print_checkpoint_values(const json_t *root)
     }
 }
 
+static void print_batch_values(const json_t *root)
+{
+    static const struct {
+        const char *key, *type, *help;
+    } values[] = {
+        {"arenas", "gauge", "Loaders whose batches go through shared memory."},
+        {"memory_bytes", "gauge", "Bytes that their batches take."},
+        {"limit_bytes", "gauge", "Bytes that they may take (memory.batch_bytes)."},
+    };
+    const json_t *batches = json_object_get(root, "batches");
+    for (size_t v = 0; v < sizeof values / sizeof values[0]; v++)
+        printf("# HELP millrace_batch_%s %s\n# TYPE millrace_batch_%s %s\nmillrace_batch_%s %lld\n", values[v].key,
+               values[v].help, values[v].key, values[v].type, values[v].key, mr_json_integer(batches, values[v].key));
+}
+
 int mr_stat_print_prometheus(const char *text)
 {
     json_t *root = mr_json_parse_stat(text);
@@ -125,6 +140,7 @@ int mr_stat_print_prometheus(const char *text)
         print_label(mr_json_text(item, "name"));
         printf("\",state=\"%s\"} %lld\n", mr_json_text(item, "state"), mr_json_integer(item, "objects"));
     }
+    print_batch_values(root);
     print_counters(root, "workers", "slot", MR_ROLE_LIST);
     print_counters(root, "workers", "slot", MR_ROLE_FETCH);
     print_counters(root, "workers", "slot", MR_ROLE_WRITE);

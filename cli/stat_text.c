@@ -86,6 +86,21 @@ static void print_workers(const json_t *root)
     }
 }
 
+static void print_batches(const json_t *root)
+{
+    const json_t *batches = json_object_get(root, "batches");
+    if (mr_json_integer(batches, "arenas") == 0)
+        return;
+    printf("batches       ");
+    print_bytes(mr_json_integer(batches, "memory_bytes"));
+    printf(" of ");
+    print_bytes(mr_json_integer(batches, "limit_bytes"));
+    printf(", %lld loaders; %lld batches of ", mr_json_integer(batches, "arenas"), mr_json_integer(batches, "batches"));
+    print_bytes(mr_json_integer(batches, "bytes"));
+    printf(" together, %lld copied again, %lld without room\n", mr_json_integer(batches, "copies"),
+           mr_json_integer(batches, "beside"));
+}
+
 static void print_writers(const json_t *root)
 {
     const json_t *checkpoint = json_object_get(root, "checkpoint");
@@ -134,6 +149,7 @@ int mr_stat_print_text(const char *text)
     print_workers(root);
     print_operations(root);
     print_lanes(root);
+    print_batches(root);
     print_writers(root);
     printf("limited by    %s\n", mr_json_text(json_object_get(root, "limit"), "text"));
     json_decref(root);

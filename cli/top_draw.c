@@ -137,6 +137,12 @@ static void write_head(const struct mr_top *top, FILE *out)
                  mr_size_text((double)mr_json_integer(memory, "backed_bytes"), size));
     fprintf(out, "arena     %s of %s (%.0f%%)%s\n", mr_size_text((double)sums.used, used),
             mr_size_text((double)sums.arena, arena), percent(sums.used, sums.arena), backed);
+    const json_t *batches = json_object_get(top->now, "batches");
+    if (mr_json_integer(batches, "arenas") > 0)
+        fprintf(out, "batches   %s of %s for %lld loaders\n",
+                mr_size_text((double)mr_json_integer(batches, "memory_bytes"), used),
+                mr_size_text((double)mr_json_integer(batches, "limit_bytes"), arena),
+                mr_json_integer(batches, "arenas"));
     fprintf(out, "limited by %s\n", mr_json_text(json_object_get(top->now, "limit"), "text"));
 }
 

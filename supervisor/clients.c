@@ -38,6 +38,7 @@ static void disconnect(struct mr_client_peer *client)
 {
     struct mr_supervisor *s = client->supervisor;
     mr_events_unwatch(&s->events, &client->messages);
+    mr_batches_client_gone(s, client);
     if (client->socket >= 0)
         close(client->socket);
     client->socket = -1;
@@ -493,6 +494,16 @@ static int send_stat(struct mr_client_peer *client)
     return rc;
 }
 
+static int batches(struct mr_client_peer *client, struct mr_msg_in *in)
+{
+    struct mr_supervisor *s = client->supervisor;
+    if (in->fd_count > 0 && mr_batches_add(s, client, in->fds[0]) != 0)
+        return -1;
+    struct mr_msg_out *out = ok();
+    mr_msg_put_u64(out, "bytes", mr_config_batch_bytes(&s->config, mr_memory_limit_bytes()));
+    return reply(client, out);
+}
+
 static int send_config(struct mr_client_peer *client)
 {
     int fd = mr_segment_reopen_readonly(client->supervisor->config_fd);
@@ -551,6 +562,8 @@ static int handle(struct mr_client_peer *client, struct mr_msg_in *in)
         return close_writer(client, in);
     case MR_MSG_PUT_LOOP:
         return put_loop(client, in);
+    case MR_MSG_BATCHES:
+        return batches(client, in);
     case MR_MSG_CONFIG:
         return send_config(client);
     case MR_MSG_STAT:

@@ -16,6 +16,7 @@
 
 #include "shm/control/config.h"
 #include "shm/ring/board.h"
+#include "supervisor/batches.h"
 #include "supervisor/ckpt_lanes.h"
 #include "supervisor/clients.h"
 #include "supervisor/command.h"
@@ -70,6 +71,7 @@ struct mr_supervisor {
     struct mr_write_workers write_workers;
     struct mr_heartbeat heartbeat;
     struct mr_clients clients;
+    struct mr_batches batches;
     struct mr_command command;
     struct mr_drain drain;
 

@@ -350,19 +350,31 @@ static json_t *operations_json(const struct mr_supervisor *s)
                      (json_int_t)sum_counter(s, MR_WC_ORPHANS_REMOVED));
 }
 
+static json_t *batches_json(const struct mr_supervisor *s)
+{
+    struct mr_batch_counts counts;
+    uint64_t memory_bytes;
+    unsigned arenas = mr_batches_count(s, &counts, &memory_bytes);
+    return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "arenas", (int)arenas, "memory_bytes",
+                     (json_int_t)memory_bytes, "limit_bytes",
+                     (json_int_t)mr_config_batch_bytes(&s->config, mr_memory_limit_bytes()), "batches",
+                     (json_int_t)counts.batches, "bytes", (json_int_t)counts.bytes, "beside", (json_int_t)counts.beside,
+                     "copies", (json_int_t)counts.copies, "waited_s", (double)counts.waited_ns / 1e9);
+}
+
 char *mr_stat_json(const struct mr_supervisor *s)
 {
     char limit[256];
     const char *stage = mr_stat_limit(s, limit, sizeof limit);
-    json_t *root =
-        json_pack("{s:s, s:s, s:i, s:s, s:f, s:{s:I, s:i, s:I, s:I, s:b}, s:o, s:o, s:o, s:o, s:o, s:{s:s, s:s}}",
-                  "version", MR_VERSION, "run_id", s->run_id, "pid", (int)getpid(), "state",
-                  supervisor_states[s->state], "uptime_s", (double)(mr_clock_mono_ns() - s->started_ns) / 1e9, "memory",
-                  "arena_bytes", (json_int_t)s->fetch_workers.arena_bytes, "arenas", (int)s->fetch_workers.count,
-                  "reserve_bytes", (json_int_t)s->fetch_workers.reserve_bytes, "backed_bytes",
-                  (json_int_t)sum_counter(s, MR_WC_ARENA_BACKED_BYTES), "grows", s->config.memory.arena_bytes == 0,
-                  "datasets", datasets_json(s), "lanes", lanes_json(s), "workers", workers_json(s), "operations",
-                  operations_json(s), "checkpoint", checkpoint_json(s), "limit", "stage", stage, "text", limit);
+    json_t *root = json_pack(
+        "{s:s, s:s, s:i, s:s, s:f, s:{s:I, s:i, s:I, s:I, s:b}, s:o, s:o, s:o, s:o, s:o, s:o, s:{s:s, s:s}}", "version",
+        MR_VERSION, "run_id", s->run_id, "pid", (int)getpid(), "state", supervisor_states[s->state], "uptime_s",
+        (double)(mr_clock_mono_ns() - s->started_ns) / 1e9, "memory", "arena_bytes",
+        (json_int_t)s->fetch_workers.arena_bytes, "arenas", (int)s->fetch_workers.count, "reserve_bytes",
+        (json_int_t)s->fetch_workers.reserve_bytes, "backed_bytes",
+        (json_int_t)sum_counter(s, MR_WC_ARENA_BACKED_BYTES), "grows", s->config.memory.arena_bytes == 0, "datasets",
+        datasets_json(s), "lanes", lanes_json(s), "workers", workers_json(s), "operations", operations_json(s),
+        "batches", batches_json(s), "checkpoint", checkpoint_json(s), "limit", "stage", stage, "text", limit);
     char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
     json_decref(root);
     if (!text)

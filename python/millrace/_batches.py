@@ -25,8 +25,9 @@ import torch.utils.data
 
 from . import _timing, _torch
 from ._packing import Packer, Row, Unpacker, is_plain, tensor_at
-from ._ring import Batch, BatchArena
+from ._ring import Batch, BatchArena, memory_limit_bytes
 
+MEMORY_PART = 8  # without a supervisor the batches of a node may take this part of its memory
 LEAST_SLOTS_AHEAD = 3  # beside what torch asks a worker for: two that the loop has, and one to fill
 
 _arenas: weakref.WeakValueDictionary[bytes, Arena] = weakref.WeakValueDictionary()
@@ -185,8 +186,9 @@ class TimedSender(Sender):
 class Arenas:
     """The arena of a loader, from one iteration to the next: kept warm, and never shared by two that run at once."""
 
-    def __init__(self, limit_bytes: int | None) -> None:
+    def __init__(self, limit_bytes: int | None, count: Callable[[int], int] | None = None) -> None:
         self.limit_bytes = limit_bytes  # None: the default; 0: batches go torch's way
+        self._count = count  # a supervisor's: takes the arena's descriptor or -1, gives what the node's loaders may use
         self._arena: Arena | None = None
         self._workers: list[Any] = []  # the processes that may use it
 
@@ -198,7 +200,12 @@ class Arenas:
         if arena is not None and not any(worker.is_alive() for worker in self._workers):
             arena.ring.recover()
             return arena
-        return Arena(loader.num_workers, loader.prefetch_factor or 2, self.limit_bytes or 0)
+        limit = self.limit_bytes or (self._count(-1) if self._count else memory_limit_bytes() // MEMORY_PART)
+        ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        made = Arena(loader.num_workers, loader.prefetch_factor or 2, max(limit // ranks, 1))
+        if self._count:
+            self._count(made.ring.fileno())
+        return made
 
     def began(self, iterator: Any, arena: Arena | None) -> None:
         """The iteration whose workers were started; it keeps the arena as long as it lives."""

@@ -258,6 +258,11 @@ class Source:
     def put_loop(self, key: str, loop: Loop) -> None:
         self.connection().client.put_loop(key, loop)
 
+    def count_batches(self, descriptor: int) -> int:
+        """How much memory the batches of this node's loaders may take. A descriptor of a batch arena (else -1): it is
+        counted from now on."""
+        return self.connection().client.batches(descriptor)
+
     def agree(self, world: int) -> None:
         """Stops the job where the ranks list different objects."""
         index = self.index()

@@ -269,9 +269,9 @@ class _Inner(Transported):
 
     _millrace_sender = TimedSender
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, source: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._millrace_arenas = Arenas(None)
+        self._millrace_arenas = Arenas(None, source.count_batches)
 
 
 class _Source:
@@ -359,7 +359,7 @@ class _Iterated(_Planned):
 
     def loader(self, collate: Collate | None, workers: dict[str, Any], single: bool) -> Any:
         steps = _Steps(self._dataset, self._key, self._batch, self._tail)
-        return _Inner(steps, batch_size=None, collate_fn=_collate(collate, single), **workers)
+        return _Inner(self._dataset._source, steps, batch_size=None, collate_fn=_collate(collate, single), **workers)
 
     def begin(self) -> int:
         steps = super().begin()
@@ -461,7 +461,7 @@ def look_ahead(dataset: MapDataset, batch: int) -> int:
 
 
 def _map_loader(dataset: MapDataset, batches: _Announcing, collate: Collate, workers: dict[str, Any]) -> Any:
-    return _Inner(cast(Any, dataset), batch_sampler=batches, collate_fn=collate, **workers)
+    return _Inner(dataset._source, cast(Any, dataset), batch_sampler=batches, collate_fn=collate, **workers)
 
 
 class _Announcing:

@@ -16,15 +16,15 @@
 #include "shm/memory/segment.h"
 #include "shm/ring/batch.h"
 
-#define SLICE_MS      100                  /* of a wait: in between, signals and the parent are checked */
-#define WITHOUT_GIL   (UINT64_C(64) << 10) /* bytes from which a copy lets other threads run */
-#define DEFAULT_SHARE 8                    /* of what the machine or the cgroup has, a part for a loader's batches */
+#define SLICE_MS    100                  /* of a wait: in between, signals and the parent are checked */
+#define WITHOUT_GIL (UINT64_C(64) << 10) /* bytes from which a copy lets other threads run */
 
 struct ring_batch_arena {
     _Atomic uint32_t refs;
     struct mr_batch_arena map;
     _Atomic uint64_t *viewed; /* one a lane: slots of which this process has views, as their worker */
     uint64_t *touched;        /* one a slot: bytes that are in this process's page tables */
+    uint64_t maker;           /* the mark of the process that made it; 0: another one's */
 };
 
 enum batch_state { BATCH_FILLING, BATCH_SENT, BATCH_HELD, BATCH_COPY };
@@ -55,6 +55,8 @@ static void arena_unref(struct ring_batch_arena *arena)
 {
     if (!arena || atomic_fetch_sub_explicit(&arena->refs, 1, memory_order_acq_rel) != 1)
         return;
+    if (mr_fork_mark_is(arena->maker))
+        mr_batch_end(&arena->map);
     mr_batch_close(&arena->map);
     free((void *)arena->viewed);
     free(arena->touched);
@@ -320,6 +322,13 @@ PyType_Spec ring_batch_spec = {
     .slots = batch_slots,
 };
 
+PyObject *ring_memory_limit(PyObject *module, PyObject *ignored)
+{
+    (void)module;
+    (void)ignored;
+    return PyLong_FromUnsignedLongLong(mr_memory_limit_bytes());
+}
+
 /* ---- BatchArena ---- */
 
 /* Takes over arena. */
@@ -346,10 +355,8 @@ static PyObject *arena_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     struct ring_batch_arena *arena = arena_alloc();
     if (!arena)
         return NULL;
-    if (limit == 0)
-        limit = mr_memory_limit_bytes() / DEFAULT_SHARE;
     struct mr_batch_format format = {.lanes = lanes, .slots = slots, .slot_bytes = limit, .limit_bytes = limit};
-    if (mr_batch_new(&arena->map, &format)) {
+    if (!(arena->maker = mr_fork_mark()) || mr_batch_new(&arena->map, &format)) {
         free(arena);
         return ring_raise();
     }
@@ -573,7 +580,7 @@ static PyType_Slot arena_slots[] = {
     {Py_tp_methods, arena_methods},
     {Py_tp_doc,
      "BatchArena(lanes, slots, limit_bytes): memory for the batches of a loader, a lane of slots each worker; together "
-     "at most limit_bytes, 0: an eighth of what the machine or the cgroup has."},
+     "at most limit_bytes."},
     {0, NULL},
 };
 PyType_Spec ring_batch_arena_spec = {

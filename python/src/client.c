@@ -568,6 +568,20 @@ static PyObject *client_config(Client *self, PyObject *ignored)
     return fd < 0 ? ring_raise() : PyLong_FromLong(fd);
 }
 
+static PyObject *client_batches(Client *self, PyObject *args)
+{
+    int fd = -1;
+    if (!PyArg_ParseTuple(args, "|i:batches", &fd) || begin(self))
+        return NULL;
+    uint64_t bytes;
+    int rc;
+    Py_BEGIN_ALLOW_THREADS
+        rc = mr_client_batches(self->client, fd, &bytes);
+    Py_END_ALLOW_THREADS
+    end(self);
+    return rc ? ring_raise() : PyLong_FromUnsignedLongLong(bytes);
+}
+
 static PyObject *client_stat(Client *self, PyObject *ignored)
 {
     (void)ignored;
@@ -635,6 +649,9 @@ static PyMethodDef client_methods[] = {
      "None)."},
     {"open_writer", (PyCFunction)(void (*)(void))client_open_writer, METH_VARARGS | METH_KEYWORDS,
      "open_writer(uri, if_absent=False, sharers=1) -> Writer, or str: why none can be had now."},
+    {"batches", (PyCFunction)client_batches, METH_VARARGS,
+     "batches(fd=-1) -> bytes that the batches of this node's loaders may take; fd: a BatchArena that is to be "
+     "counted."},
     {"config", (PyCFunction)client_config, METH_NOARGS,
      "config() -> int: a descriptor of the configuration, for `millrace-worker` (MILLRACE_CONFIG_FD). The caller's."},
     {"stat", (PyCFunction)client_stat, METH_NOARGS, "stat() -> str: JSON."},

@@ -168,6 +168,8 @@ static int ring_clear(PyObject *module)
 static PyMethodDef ring_methods[] = {
     {"members", ring_members, METH_O,
      "members(buffer) -> (key, {suffix: (offset, size)}): where the members of a sample of a tar shard lie."},
+    {"memory_limit_bytes", ring_memory_limit, METH_NOARGS,
+     "memory_limit_bytes() -> int: what this machine has, or this process's cgroup may use."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -128,6 +128,8 @@ extern PyType_Spec ring_lease_spec;
 /* ---- batch.c ---- */
 
 extern PyType_Spec ring_batch_spec, ring_batch_arena_spec;
+/* memory_limit_bytes(): the module's function. */
+PyObject *ring_memory_limit(PyObject *module, PyObject *ignored);
 
 /* ---- lane.c ---- */
 

@@ -745,6 +745,19 @@ int mr_client_config(struct mr_client *client)
     return fd;
 }
 
+int mr_client_batches(struct mr_client *client, int fd, uint64_t *bytes)
+{
+    struct mr_msg_out *out = mr_msg_new(MR_MSG_BATCHES);
+    if (fd >= 0)
+        mr_msg_put_fd(out, fd);
+    struct mr_msg_in in;
+    if (mr_client_call(client, out, &in) != 0)
+        return -1;
+    int rc = mr_msg_get_u64(&in, "bytes", bytes);
+    mr_msg_close(&in);
+    return rc;
+}
+
 char *mr_client_stat(struct mr_client *client)
 {
     struct mr_msg_in in;

@@ -126,6 +126,9 @@ int mr_client_close_writer(struct mr_client *client, struct mr_ckpt_writer *writ
 /* The supervisor's configuration as mr_config_from_fd and MR_ENVIRONMENT_FD take it: a descriptor, the caller's; or
  * -1. */
 int mr_client_config(struct mr_client *client);
+/* How much memory the batches of this node's loaders may take; fd: a batch arena that is to be counted, or -1. It stays
+ * the caller's. */
+int mr_client_batches(struct mr_client *client, int fd, uint64_t *bytes);
 /* malloc'ed JSON text. */
 char *mr_client_stat(struct mr_client *client);
 /* Lets it reread its configuration: malloc'ed text of what has been applied. */

@@ -349,6 +349,11 @@ uint64_t mr_config_arena_bytes(const struct mr_config *config, uint64_t memory_l
     return bound < available_bytes / 2 ? bound : available_bytes / 2; /* the training takes some meanwhile */
 }
 
+uint64_t mr_config_batch_bytes(const struct mr_config *config, uint64_t memory_limit_bytes)
+{
+    return config->memory.batch_bytes != 0 ? config->memory.batch_bytes : memory_limit_bytes / 8;
+}
+
 uint64_t mr_config_ckpt_arena_bytes(const struct mr_config *config, uint64_t memory_limit_bytes)
 {
     const uint64_t least = UINT64_C(256) << 20, most = UINT64_C(4) << 30;

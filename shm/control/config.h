@@ -43,6 +43,7 @@ struct mr_config_dataset {
 struct mr_config {
     struct {
         uint64_t arena_bytes; /* 0: auto: as much as is used, up to mr_config_arena_bytes */
+        uint64_t batch_bytes; /* 0: auto (mr_config_batch_bytes) */
         uint64_t backing;     /* enum mr_backing */
         uint64_t huge_pages;  /* enum mr_huge_pages */
     } memory;
@@ -160,6 +161,8 @@ int mr_config_check(const struct mr_config *config);
 /* memory.arena_bytes, or where that is auto (0) the bound: an eighth of the memory limit within 256 MiB and 8 GiB, and no
  * more than half of what is available. */
 uint64_t mr_config_arena_bytes(const struct mr_config *config, uint64_t memory_limit_bytes, uint64_t available_bytes);
+/* memory.batch_bytes, or where that is auto (0) an eighth of the memory limit. */
+uint64_t mr_config_batch_bytes(const struct mr_config *config, uint64_t memory_limit_bytes);
 /* checkpoint.arena_bytes, or where that is 0 a sixteenth of the memory limit within 256 MiB and 4 GiB. */
 uint64_t mr_config_ckpt_arena_bytes(const struct mr_config *config, uint64_t memory_limit_bytes);
 

@@ -53,6 +53,12 @@ static const struct mr_config_key keys[] = {
          "Shared memory for downloaded objects, all fetch workers together. auto begins with some MiB and grows in "
          "steps with what readers ask for; its bound is of the smaller of the machine's memory and the cgroup's limit. "
          "A size is taken at the start."},
+    {FIELD(memory, batch_bytes, MR_KEY_BYTES), NUMBER(0, 1 * MIB, 16 * TIB, "bytes"), .special = "1/8 of the memory",
+     .has_auto = true, .live = true,
+     .meaning =
+         "Memory for batches on their way from DataLoader workers to the training loop, on this node: each rank's "
+         "loaders get their part of it. It is taken as batches need it; what does not fit goes as torch sends it. "
+         "Loaders that start workers later use a changed value."},
     {FIELD(memory, backing, MR_KEY_CHOICE), CHOICE(MR_BACKING_AUTO, backings),
      .meaning =
          "What shared memory is made of: posix is unnamed files in /dev/shm, memfd is memfd_create(2), auto is posix "

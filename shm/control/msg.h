@@ -51,6 +51,8 @@
  *                                                    opens side by side. ERROR busy: no memory or no worker now, ask
  *                                                    again
  *   CLOSE_WRITER  {lane}                         -> {}  the client has seen the end and uses the lane no more
+ *   BATCHES       {}; fds: none, or a batch arena -> {bytes}  how much memory the batches of this node's loaders may
+ *                                                    take. An arena is counted until it has ended
  *   CONFIG        {}                             -> {}; fds: configuration (memfd, as workers get it), so that a tool's
  *                                                    network code uses the same
  *   STAT          {}                             -> {size}; fds: memfd with the JSON that `millrace stat --json` prints
@@ -142,7 +144,8 @@ enum mr_msg_type {
     MR_MSG_CLOSE_DATASET, /* from a client */
     MR_MSG_DROP_DATASET,
     MR_MSG_DATASET_DROPPED,
-    MR_MSG_CONFIG, /* from a client */
+    MR_MSG_CONFIG,  /* from a client */
+    MR_MSG_BATCHES, /* from a client */
     MR_MSG_TYPE_COUNT
 };
 

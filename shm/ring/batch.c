@@ -170,6 +170,11 @@ int mr_batch_new(struct mr_batch_arena *arena, const struct mr_batch_format *for
     return 0;
 }
 
+void mr_batch_end(struct mr_batch_arena *arena)
+{
+    atomic_store_explicit(&arena->shared->ended, 1, memory_order_relaxed);
+}
+
 void mr_batch_close(struct mr_batch_arena *arena)
 {
     if (!arena->shared)

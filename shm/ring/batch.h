@@ -83,8 +83,9 @@ struct mr_batch_shared {
     uint32_t first_lap;    /* tests start near the wrap; 0 otherwise */
     uint64_t size;         /* of the segment: addresses, not pages */
     uint64_t memory_offset, slot_bytes;
-    uint64_t limit_bytes; /* of all extents together */
-    uint8_t reserved[8];
+    uint64_t limit_bytes;   /* of all extents together */
+    _Atomic uint32_t ended; /* 1: the trainer has unmapped it (relaxed), and who counts it should */
+    uint8_t reserved[4];
 };
 _Static_assert(sizeof(struct mr_batch_slot) == 64 && sizeof(struct mr_batch_lane_shared) == 128 &&
                    sizeof(struct mr_batch_shared) == 64,
@@ -120,6 +121,12 @@ int mr_batch_new(struct mr_batch_arena *arena, const struct mr_batch_format *for
 int mr_batch_map(struct mr_batch_arena *arena, int fd);
 /* Of memory that is mapped already; the caller keeps it, and fd. */
 int mr_batch_attach(struct mr_batch_arena *arena, void *segment, uint64_t size, int fd);
+/* The trainer, before it closes it for good. */
+void mr_batch_end(struct mr_batch_arena *arena);
+static inline bool mr_batch_has_ended(const struct mr_batch_arena *arena)
+{
+    return atomic_load_explicit(&arena->shared->ended, memory_order_relaxed) != 0;
+}
 /* Unmaps it and closes the descriptor. */
 void mr_batch_close(struct mr_batch_arena *arena);
 

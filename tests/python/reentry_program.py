@@ -183,6 +183,7 @@ MEMBERS: dict[str, dict[str, Call]] = {
         "pid": lambda o, s: o.pid,
         "run_id": lambda o, s: o.run_id,
         "check": lambda o, s: o.check(),
+        "batches": lambda o, s: o.batches(),
         "config": _close_config,
         "stat": lambda o, s: o.stat(),
         "ready": lambda o, s: o.ready(),

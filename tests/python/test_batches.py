@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gc
+import json
 import os
 import pickle
 import signal
@@ -21,8 +23,10 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 import millrace
 from millrace import _batches, _packing, _torch
 from millrace._item import Item
+from millrace._ring import Client
 from tests.python.conftest import Folder, MakeFolder
 from tests.python.helpers import keep, nested, pair
+from tests.serve import wait_for
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 BATCH, BATCHES = 4, 10
@@ -460,6 +464,25 @@ def test_a_loader_without_workers_uses_no_memory(socket: str, hundred: Folder) -
     made = millrace.DataLoader(ds, batch_size=4, collate_fn=keep)
     assert isinstance(next(iter(made))[0], millrace.Lease)
     assert made.stats()["transport"] is None
+
+
+def test_the_supervisor_counts_them(socket: str, folder: MakeFolder) -> None:
+    objects = folder(40, 5000)
+    with contextlib.closing(Client(socket, "tool")) as client:
+
+        def seen() -> dict[str, Any]:
+            return dict(json.loads(client.stat())["batches"])
+
+        assert seen()["arenas"] == 0
+        made = millrace.DataLoader(millrace.MapDataset(objects.uri), batch_size=4, num_workers=2, collate_fn=keep)
+        kept = list(made)
+        found = seen()
+        assert found["arenas"] == 1 and found["batches"] == 10 and found["bytes"] >= 200_000
+        assert found["memory_bytes"] == made.stats()["transport"]["memory_bytes"] > 0
+        assert found["limit_bytes"] > found["memory_bytes"] and len(kept) == 10
+        del made
+        gc.collect()
+        wait_for(lambda: seen()["arenas"] == 0, "the arena of a loader that is gone is counted")
 
 
 def test_least_bytes_is_what_is_placed(arena: _batches.Arena) -> None:

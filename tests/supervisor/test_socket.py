@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import contextlib
+import fcntl
 import os
 import random
 import resource
@@ -16,10 +17,12 @@ from typing import Any
 
 import pytest
 
+from millrace._ring import BatchArena
 from tests.serve import DEADLINE_S, StartServe, connect, wait_for
 
 VERSION = 1
 OK, ERROR, HELLO, OPEN_DATASET, INDEX, PRODUCERS, PRODUCER, OPEN_LANE, CLOSE_LANE, PUT_LOOP, STAT = range(1, 12)
+BATCHES = 43
 SETUP = 13
 PROTOCOL, USAGE, BUSY = 8, 1, 11
 
@@ -140,6 +143,39 @@ def test_list_of_names_must_be_a_file(serve: StartServe, config: Path, tmp_path:
             os.close(fd)
             assert answer(client) == ERROR
     os.close(writer)
+    assert one.stat()["state"] == "running"
+
+
+def test_a_batch_arena_must_be_one(serve: StartServe, config: Path, tmp_path: Path) -> None:
+    """It is mapped by the supervisor: nothing that could shrink under it, or whose head says what is not so."""
+    one = serve(config)
+    arena = BatchArena(2, 4, 1 << 20)
+    damaged = os.memfd_create("damaged", os.MFD_ALLOW_SEALING)
+    os.write(damaged, os.pread(arena.fileno(), 1 << 16, 0).replace(b"\x04\x00\x00\x00", b"\x40\x00\x00\x00", 1))
+    fcntl.fcntl(damaged, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    zeros = os.memfd_create("zeros", os.MFD_ALLOW_SEALING)
+    os.truncate(zeros, 1 << 20)
+    fcntl.fcntl(zeros, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    (tmp_path / "file").write_bytes(os.pread(arena.fileno(), 1 << 16, 0))
+    with connect(one.socket) as client:
+        client.send(HELLO_MESSAGE)
+        assert answer(client) == OK
+        for fd in (damaged, zeros, os.open(tmp_path / "file", os.O_RDWR), os.open("/dev/null", os.O_RDWR)):
+            socket.send_fds(client, [message(BATCHES)], [fd])
+            os.close(fd)
+            assert answer(client) == ERROR
+        for count in range(1, 65):
+            socket.send_fds(client, [message(BATCHES)], [arena.fileno()])
+            assert answer(client) == OK
+            assert one.stat()["batches"]["arenas"] == count
+        socket.send_fds(client, [message(BATCHES)], [arena.fileno()])
+        assert answer(client) == ERROR
+        del arena  # who counts it hears of its end
+        wait_for(lambda: one.stat()["batches"]["arenas"] == 0, "an arena that has ended is counted")
+        again = BatchArena(2, 4, 1 << 20)
+        socket.send_fds(client, [message(BATCHES)], [again.fileno()])
+        assert answer(client) == OK
+    wait_for(lambda: one.stat()["batches"]["arenas"] == 0, "an arena of a client that has gone is counted")
     assert one.stat()["state"] == "running"
 
 
