@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import gc
 import json
+import multiprocessing
 import os
 import pickle
+import random
 import signal
 import threading
 from collections import OrderedDict, namedtuple
@@ -416,6 +419,66 @@ def test_the_memory_of_a_worker_that_died_is_used_again() -> None:
         with pytest.raises(RuntimeError):
             list(made)
     assert counts(made)["waited_s"] == 0 and counts(made)["copies"] == 0
+
+
+def all_gone(processes: list[Path]) -> bool:
+    return not any(process.exists() for process in processes)
+
+
+def program(seed: int, ready: Any) -> None:
+    """A training that goes on for ever: batches of changing sizes, of which the loop keeps the last few."""
+
+    class Endless(Numbers):
+        def __len__(self) -> int:
+            return 1 << 20
+
+        def __getitem__(self, i: int) -> Any:
+            return torch.full((1 << (i * 7 + seed) % 17,), i % 100, dtype=torch.uint8)
+
+    made = millrace.transport(DataLoader(Endless(), batch_size=1, num_workers=3, persistent_workers=True))
+    kept: list[Any] = []
+    for number, batch in enumerate(made):
+        assert int(batch[0, -1]) == number % 100
+        kept = [*kept[-3:], batch]
+        if number == 50:
+            ready.send([worker.pid for worker in made._iterator._workers])
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_the_trainer_is_killed(number: signal.Signals, capfd: pytest.CaptureFixture[str]) -> None:
+    """Its workers end, those that wait for memory too."""
+    for seed in range(2):
+        ours, theirs = multiprocessing.Pipe(False)
+        trainer = multiprocessing.get_context("fork").Process(target=program, args=(seed, theirs))
+        trainer.start()
+        assert ours.poll(60)
+        workers = [Path(f"/proc/{pid}") for pid in ours.recv()]
+        assert trainer.pid is not None
+        os.kill(trainer.pid, number)
+        trainer.join(60)
+        assert trainer.exitcode not in (None, 0)
+        wait_for(functools.partial(all_gone, workers), "a worker lives on")
+    capfd.readouterr()
+
+
+@pytest.mark.random
+def test_workers_are_killed_at_any_time() -> None:
+    """The loop hears of it, what it has stays as it is, and the next iteration has all of the memory."""
+    made = loader(num_workers=2)
+    check(list(made))
+    for _ in range(8):
+        kept: list[Any] = []
+        batches = iter(made)
+        with contextlib.suppress(RuntimeError):
+            kept.append(next(batches))
+            os.kill(random.choice(batches._workers).pid, signal.SIGKILL)
+            kept.extend(batches)
+        for number, batch in enumerate(kept):
+            assert int(batch["image"][0, 0, 0, 0]) == number * BATCH
+        del kept, batches, batch
+        gc.collect()
+    check(list(made))
+    assert counts(made)["waited_s"] < 60 and counts(made)["memory_bytes"] < 64 << 20
 
 
 # ---- millrace.DataLoader ----
