@@ -3,6 +3,7 @@ PATH finds its worker."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -20,11 +21,13 @@ pytestmark = pytest.mark.nightly  # it builds everything once more
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The bin folder of a virtual environment with the wheel in it and nothing else."""
     folder = tmp_path_factory.mktemp("wheel")
-    subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps", "-w", str(folder)]
-        + ["--config-settings", f"build-dir={ROOT / 'build' / 'wheel'}", str(ROOT)],
-        check=True,
-    )
+    with (ROOT / "build" / "wheel.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # tests of this file may run side by side, and have one build folder
+        subprocess.run(
+            [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps", "-w", str(folder)]
+            + ["--config-settings", f"build-dir={ROOT / 'build' / 'wheel'}", str(ROOT)],
+            check=True,
+        )
     (wheel,) = folder.glob("millrace-*.whl")
     venv.create(folder / "venv", with_pip=False)
     python = folder / "venv" / "bin" / "python"

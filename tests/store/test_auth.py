@@ -360,7 +360,7 @@ def response(**more: Any) -> str:
             "success": True,
             "token_type": "urn:ietf:params:oauth:token-type:jwt",
             "id_token": "subject-token-of-a-file",
-            "expiration_time": int(time.time()) + 600,
+            "expiration_time": int(time.time()) + 6 * 3600,
             **more,
         }
     )

@@ -133,7 +133,7 @@ static void random_steps(uint64_t seed, unsigned pages, unsigned steps)
 
     for (unsigned i = 0; i < steps; i++) {
         uint64_t random = mr_mix64(seed << 32 | i);
-        if (random % 61 == 0) {
+        if (random % 61 == 0 && backed <= pages) {
             backed += (unsigned)(random / 61 % (pages - backed + 1));
             mr_arena_extend(arena, backed * P);
         }
