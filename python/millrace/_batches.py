@@ -200,12 +200,17 @@ class Arenas:
         if arena is not None and not any(worker.is_alive() for worker in self._workers):
             arena.ring.recover()
             return arena
-        limit = self.limit_bytes or (self._count(-1) if self._count else memory_limit_bytes() // MEMORY_PART)
-        ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        made = Arena(loader.num_workers, loader.prefetch_factor or 2, max(limit // ranks, 1))
+        limit = self.limit_bytes or self._share(self._count(-1) if self._count else memory_limit_bytes() // MEMORY_PART)
+        made = Arena(loader.num_workers, loader.prefetch_factor or 2, limit)
         if self._count:
             self._count(made.ring.fileno())
         return made
+
+    @staticmethod
+    def _share(node_bytes: int) -> int:
+        """This rank's, of what the node has."""
+        ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
+        return max(node_bytes // max(int(ranks) if ranks.isdecimal() else 1, 1), 1)
 
     def began(self, iterator: Any, arena: Arena | None) -> None:
         """The iteration whose workers were started; it keeps the arena as long as it lives."""

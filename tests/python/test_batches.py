@@ -309,6 +309,23 @@ def test_views_end_in_any_thread_and_not_in_a_child(arena: _batches.Arena) -> No
     assert through(arena, [torch.full((5,), 2.0)])[0][0] == 2
 
 
+@pytest.mark.parametrize(("ranks", "share"), [("", 1), ("1", 1), ("4", 4), ("0", 1), ("many", 1)])
+def test_the_share_of_a_rank(monkeypatch: pytest.MonkeyPatch, ranks: str, share: int) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
+    seen = []
+
+    class Seen(_batches.Arena):
+        def __init__(self, workers: int, ahead: int, limit_bytes: int) -> None:
+            seen.append(limit_bytes)
+            super().__init__(workers, ahead, limit_bytes)
+
+    monkeypatch.setattr(_batches, "Arena", Seen)
+    torchs: Any = DataLoader(Numbers(), 4, num_workers=1)
+    _batches.Arenas(None, lambda descriptor: 1 << 30).next(torchs)
+    _batches.Arenas(1 << 20).next(torchs)  # a number of the user's is for this loader
+    assert seen == [(1 << 30) // share, 1 << 20]
+
+
 def test_wrong_arguments() -> None:
     with pytest.raises(TypeError, match="takes a torch DataLoader, not list"):
         millrace.transport([1])
