@@ -56,13 +56,14 @@ class Arena:
 class Shipped:
     """A batch under way: its slot, which the trainer gives back, and the rest."""
 
-    def __init__(self, arena: Arena, lane: int, batch: Batch, rows: list[Row], rest: bytes) -> None:
+    def __init__(self, arena: Arena, lane: int, batch: Batch, rows: list[Row], rest: bytes, timed: bool) -> None:
         self._message = (arena.key, lane, *batch.publish(), rows, rest)
         self._batch: Batch | None = batch
+        self._arrives = take_shipped if timed else open_shipped
 
     def __reduce__(self) -> tuple[Any, ...]:
         self._batch = None  # the reader's from here on
-        return open_shipped, self._message
+        return self._arrives, self._message
 
     def __del__(self) -> None:
         if self._batch is not None:
@@ -79,9 +80,24 @@ class Pickled:
         return pickle.loads, (self._rest,)
 
 
+class Arrived(_timing.Closed):
+    """A batch that is the trainer's and is opened when the loop takes it: until then none of its bytes are copied."""
+
+    def __init__(self, batch: Batch, rows: list[Row], rest: bytes) -> None:
+        self._batch, self._rows, self._rest = batch, rows, rest
+
+    def open(self) -> Any:
+        return Unpacker(self._rest, self._rows, self._batch).load()
+
+
+def take_shipped(key: bytes, lane: int, slot: int, word: int, rows: list[Row], rest: bytes) -> Arrived:
+    """What the message stands for, in the process that made the arena."""
+    return Arrived(_arenas[key].ring.take(lane, slot, word), rows, rest)
+
+
 def open_shipped(key: bytes, lane: int, slot: int, word: int, rows: list[Row], rest: bytes) -> Any:
-    """The batch that the message stands for, in the process that made the arena."""
-    return Unpacker(rest, rows, _arenas[key].ring.take(lane, slot, word)).load()
+    """The batch itself, for who knows nothing of it."""
+    return take_shipped(key, lane, slot, word, rows, rest).open()
 
 
 class _Collating(threading.local):
@@ -139,6 +155,8 @@ class Sender:
         self._collate = collate
         self.arena: Arena | None = None
 
+    timed = False
+
     def __call__(self, samples: Any) -> Any:
         return self.collate(samples, [0, 0])
 
@@ -158,10 +176,10 @@ class Sender:
         at[1] = time.monotonic_ns()
         if batch is None or self.arena is None or worker is None:
             return made
-        return _packed(made, batch, self.arena, worker[0])
+        return _packed(made, batch, self.arena, worker[0], self.timed)
 
 
-def _packed(made: Any, batch: Batch, arena: Arena, lane: int) -> Any:
+def _packed(made: Any, batch: Batch, arena: Arena, lane: int, timed: bool) -> Any:
     rest = io.BytesIO()
     packer = Packer(rest, batch)
     packer.dump(made)
@@ -169,11 +187,13 @@ def _packed(made: Any, batch: Batch, arena: Arena, lane: int) -> Any:
         arena.ring.beside(lane, packer.beside)
     if not packer.rows:
         return Pickled(rest.getvalue())  # a few numbers or names, or no room
-    return Shipped(arena, lane, batch, packer.rows, rest.getvalue())
+    return Shipped(arena, lane, batch, packer.rows, rest.getvalue(), timed)
 
 
 class TimedSender(Sender):
     """The same for millrace's own loaders, with the times of the batch."""
+
+    timed = True
 
     def __call__(self, samples: Any) -> _timing.Timed:
         fetched = time.monotonic_ns()

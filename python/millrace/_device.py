@@ -232,7 +232,7 @@ class Copier:
             return made[-1]
 
         if isinstance(host, _timing.Timed):
-            batch: Any = _timing.Timed(moved(host.batch, move, self._device), host.times)
+            batch: Any = _timing.Timed(moved(host.open(), move, self._device), host.times)
             batch.arrived = arrived
         else:
             batch = moved(host, move, self._device)

@@ -236,6 +236,7 @@ class _Iteration(Iterator[Any]):
         asked = time.monotonic_ns()
         try:
             timed = next(self._batches)
+            batch = timed.open()
         except StopIteration:
             self._batches = None
             self._log()
@@ -249,7 +250,8 @@ class _Iteration(Iterator[Any]):
         self._source.progress.give(self._source.cursor_after(self._step))
         self._step += 1
         self._totals.add(asked, time.monotonic_ns(), timed.times, timed.arrived)
-        return timed.batch
+        del timed
+        return batch
 
     def _log(self) -> None:
         if self._totals.batches:

@@ -42,6 +42,13 @@ class Times(NamedTuple):
     cpu: int  # of the whole process, between began and packed
 
 
+class Closed:
+    """A batch that has come and is not opened yet."""
+
+    def open(self) -> Any:
+        raise NotImplementedError
+
+
 class Timed:
     """A batch under way with its times."""
 
@@ -54,12 +61,18 @@ class Timed:
     def __reduce__(self) -> tuple[Any, ...]:
         return Timed, (self.batch, self.times)
 
+    def open(self) -> Any:
+        """The batch; the memory that it came in is its alone from here on."""
+        if isinstance(self.batch, Closed):
+            self.batch = self.batch.open()
+        return self.batch
+
     def pin_memory(self) -> Timed:
         """torch's pinning asks what it does not know to do it itself."""
         from torch.utils.data._utils import pin_memory as pinning
 
         pin: Any = pinning.pin_memory
-        self.batch = pin(self.batch)
+        self.batch = pin(self.open())
         return self
 
 
