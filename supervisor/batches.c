@@ -47,6 +47,7 @@ int mr_batches_add(struct mr_supervisor *s, const struct mr_client_peer *client,
 {
     unsigned count = 0;
 
+    mr_batches_look(s); /* those that have ended count no more */
     for (const struct mr_counted_batches *each = s->batches.first; each; each = each->next)
         count += each->client == client;
     if (count >= ARENAS_MAX)

@@ -9,8 +9,11 @@ goes with that pickle, and is counted.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import io
 import math
+import multiprocessing
 import os
 import pickle
 import threading
@@ -24,10 +27,12 @@ import torch
 import torch.utils.data
 
 from . import _timing, _torch
+from ._errors import Error
 from ._packing import Packer, Row, Unpacker, is_plain, tensor_at
 from ._ring import Batch, BatchArena, memory_limit_bytes
 
 MEMORY_PART = 8  # without a supervisor the batches of a node may take this part of its memory
+WAIT_MS = 100  # for a slot, before it is seen whether one can come
 LEAST_SLOTS_AHEAD = 3  # beside what torch asks a worker for: two that the loop has, and one to fill
 
 _arenas: weakref.WeakValueDictionary[bytes, Arena] = weakref.WeakValueDictionary()
@@ -56,10 +61,10 @@ class Arena:
 class Shipped:
     """A batch under way: its slot, which the trainer gives back, and the rest."""
 
-    def __init__(self, arena: Arena, lane: int, batch: Batch, rows: list[Row], rest: bytes, timed: bool) -> None:
+    def __init__(self, arena: Arena, lane: int, batch: Batch, rows: list[Row], rest: bytes, late: bool) -> None:
         self._message = (arena.key, lane, *batch.publish(), rows, rest)
         self._batch: Batch | None = batch
-        self._arrives = take_shipped if timed else open_shipped
+        self._arrives = take_shipped if late else open_shipped
 
     def __reduce__(self) -> tuple[Any, ...]:
         self._batch = None  # the reader's from here on
@@ -121,7 +126,7 @@ def batch_empty(shape: int | Iterable[int], dtype: torch.dtype | None = None) ->
         at = batch.alloc(size)
         if at >= 0:
             return tensor_at(batch, at, size, dtype, wanted)
-    return torch.empty(wanted, dtype=dtype)
+    return torch.empty(wanted, dtype=dtype, device="cpu")
 
 
 def _stack(before: Callable[..., Any]) -> Callable[..., Any]:
@@ -166,7 +171,7 @@ class Sender:
         batch = None
         if self.arena is not None and worker is not None:
             _collate_into_batches()
-            batch = self.arena.ring.reserve(worker[0], os.getppid())
+            batch = _reserve(self.arena.ring, worker[0])
         at[0] = time.monotonic_ns()
         _collating.batch = batch
         try:
@@ -179,6 +184,22 @@ class Sender:
         return _packed(made, batch, self.arena, worker[0], self.timed)
 
 
+def _reserve(ring: BatchArena, lane: int) -> Batch | None:
+    """A slot. The trainer sees to it that one comes free, whatever its loop keeps; but not in spite of views that are
+    kept here: then, and when the trainer is gone, the batch goes torch's way (None)."""
+    batch = ring.reserve(lane, WAIT_MS)
+    if batch is None and ring.viewed(lane):
+        gc.collect()  # of a batch with a reference cycle; whoever waits collects nothing
+    parent = multiprocessing.parent_process()
+    while batch is None and (parent is None or parent.is_alive()):
+        batch = ring.reserve(lane, WAIT_MS)
+        if batch is None and ring.viewed(lane):
+            break
+    if batch is None:
+        ring.beside(lane, 1)
+    return batch
+
+
 def _packed(made: Any, batch: Batch, arena: Arena, lane: int, timed: bool) -> Any:
     rest = io.BytesIO()
     packer = Packer(rest, batch)
@@ -187,7 +208,7 @@ def _packed(made: Any, batch: Batch, arena: Arena, lane: int, timed: bool) -> An
         arena.ring.beside(lane, packer.beside)
     if not packer.rows:
         return Pickled(rest.getvalue())  # a few numbers or names, or no room
-    return Shipped(arena, lane, batch, packer.rows, rest.getvalue(), timed)
+    return Shipped(arena, lane, batch, packer.rows, rest.getvalue(), timed and packer.may_wait)
 
 
 class TimedSender(Sender):
@@ -210,20 +231,27 @@ class Arenas:
         self.limit_bytes = limit_bytes  # None: the default; 0: batches go torch's way
         self._count = count  # a supervisor's: takes the arena's descriptor or -1, gives what the node's loaders may use
         self._arena: Arena | None = None
+        self._shape: tuple[int, ...] = ()  # what it was made for
         self._workers: list[Any] = []  # the processes that may use it
+        self._owner = 0  # whose children they are
 
     def next(self, loader: torch.utils.data.DataLoader[Any]) -> Arena | None:
         """For the workers that start next. None: there are none, or no memory may be used."""
         arena, self._arena = self._arena, None
         if loader.num_workers == 0 or self.limit_bytes == 0:
             return None
-        if arena is not None and not any(worker.is_alive() for worker in self._workers):
+        limit = self.limit_bytes or self._share(self._count(-1) if self._count else memory_limit_bytes() // MEMORY_PART)
+        shape = (loader.num_workers, loader.prefetch_factor or 2, limit)
+        # In a forked child the memory is the parent's, and so are the workers.
+        ours = self._shape == shape and self._owner == os.getpid()
+        if arena is not None and ours and not any(worker.is_alive() for worker in self._workers):
             arena.ring.recover()
             return arena
-        limit = self.limit_bytes or self._share(self._count(-1) if self._count else memory_limit_bytes() // MEMORY_PART)
-        made = Arena(loader.num_workers, loader.prefetch_factor or 2, limit)
+        self._shape, self._owner = shape, os.getpid()
+        made = Arena(*shape)
         if self._count:
-            self._count(made.ring.fileno())
+            with contextlib.suppress(Error):  # it is statistics: reading says what is wrong with the supervisor
+                self._count(made.ring.fileno())
         return made
 
     @staticmethod
@@ -255,21 +283,28 @@ class Transported(torch.utils.data.DataLoader[Any]):
     """A DataLoader whose workers send their batches through an arena, and which may bring them to a device."""
 
     _millrace_sender: type[Sender] = Sender
-    _millrace_arenas: Arenas
+    _millrace_own_arenas: Arenas | None = None  # None: of one that was made by calling this class
     _millrace_device: Any = None  # what the user said
-    _millrace_running: Any = None  # a weak reference to the last iteration that brought batches there
+    _millrace_copier: Any = None  # the thread of the last iteration that brought batches there
+
+    @property
+    def _millrace_arenas(self) -> Arenas:
+        if self._millrace_own_arenas is None:
+            self._millrace_own_arenas = Arenas(None)
+        return self._millrace_own_arenas
 
     def __iter__(self) -> Any:
         if self._millrace_device is None:
             return super().__iter__()
         from ._device import DeviceIterator, runtime_of
 
-        before = self._millrace_running() if self._millrace_running is not None else None
-        if before is not None and self.persistent_workers:
-            before.finish()
+        if self._millrace_copier is not None and self.persistent_workers:
+            self._millrace_copier.finish()  # it may still read what these workers send
         runtime = runtime_of(self._millrace_device)
-        made = DeviceIterator(super().__iter__(), runtime, self._millrace_arenas.pinned(runtime), self._millrace_device)
-        self._millrace_running = weakref.ref(made)
+        batches = super().__iter__()
+        pinned = self._millrace_arenas.pinned(runtime)
+        made = DeviceIterator(batches, runtime, pinned, self._millrace_device, self.num_workers > 0)
+        self._millrace_copier = made.copier
         return made
 
     def _get_iterator(self) -> Any:
@@ -308,7 +343,7 @@ def transport(loader: Any, *, batch_bytes: int | None = None, device: Any = None
             members = {"__module__": cls.__module__, "__reduce_ex__": _reduce, "__doc__": cls.__doc__}
             _transported[cls] = type(cls.__name__, (Transported, cls), members)
         loader.__class__ = _transported[cls]
-    loader._millrace_arenas = Arenas(batch_bytes)
+    loader._millrace_own_arenas = Arenas(batch_bytes)
     loader._millrace_device = check_device(device, loader.pin_memory)
     return loader
 

@@ -164,12 +164,14 @@ def _unregister(runtime: Runtime, ring: BatchArena, sizes: dict[int, int], owner
 
 
 def moved(value: Any, move: Callable[[torch.Tensor], torch.Tensor], device: Any) -> Any:
-    """The same lists, tuples, named tuples, mappings and dataclasses with their tensors moved; other objects with a
-    `to` of their own are asked."""
+    """The same lists, tuples, named tuples, mappings and dataclasses with their tensors moved; objects with a `to` of
+    their own are asked, and waited for."""
     if isinstance(value, torch.Tensor):
         return move(value)
     if isinstance(value, (str, bytes)):
         return value
+    if callable(getattr(value, "to", None)) and not isinstance(value, type):
+        return value.to(device)
     if isinstance(value, Mapping):
         found = {key: moved(one, move, device) for key, one in value.items()}
         if type(value) is dict:
@@ -189,8 +191,6 @@ def moved(value: Any, move: Callable[[torch.Tensor], torch.Tensor], device: Any)
         for field in dataclasses.fields(value):
             object.__setattr__(made, field.name, moved(getattr(value, field.name), move, device))
         return made
-    if hasattr(value, "to") and callable(value.to):
-        return value.to(device, non_blocking=True)
     return value
 
 
@@ -218,6 +218,12 @@ class Copier:
                 self._ready.get_nowait()
             except queue.Empty:
                 return
+
+    def finish(self) -> None:
+        """Ends the thread, and waits for it: another iteration may use the same workers then."""
+        self.stop()
+        if self.thread.ident is not None:
+            self.thread.join()
 
     def one(self) -> tuple[Any, list[torch.Tensor]]:
         """The next batch, on the device, and its tensors there. StopIteration after the last."""
@@ -261,15 +267,14 @@ class Copier:
 class DeviceIterator(Iterator[Any]):
     """What iterating a loader with a device gives: the batches of `batches`, on the device."""
 
-    def __init__(self, batches: Any, runtime: Runtime, pinned: Pinned | None, device: Any) -> None:
+    def __init__(self, batches: Any, runtime: Runtime, pinned: Pinned | None, device: Any, threaded: bool) -> None:
         self._inner: Any = batches
         self._runtime = runtime
-        self._copier = Copier(batches, runtime, pinned, device)
-        self._threaded = pinned is not None  # without workers the loop's own thread reads, as always
-        self._ended = False
+        self.copier = Copier(batches, runtime, pinned, device)
+        self._threaded, self._ended = threaded, False  # without workers the loop's own thread reads, as always
         if self._threaded:
-            self._copier.start()
-            self._end = weakref.finalize(self, self._copier.stop)
+            self.copier.start()
+            self._end = weakref.finalize(self, self.copier.stop)
 
     def __len__(self) -> int:
         return len(self._inner)
@@ -278,27 +283,21 @@ class DeviceIterator(Iterator[Any]):
         if self._ended:
             raise StopIteration
         if self._threaded:
-            batch, made, error = self._copier.get()
+            batch, made, error = self.copier.get()
         else:
-            batch, made = self._copier.one()
+            batch, made = self.copier.one()
             error = None
         if error is not None or batch is _END:
             self._ended = True
-            self._copier.thread.join()
+            self.copier.thread.join()
             raise error if error is not None else StopIteration
         for tensor in made:
             self._runtime.take(tensor)
         return batch
 
-    def finish(self) -> None:
-        """Ends the thread, and waits for it: another iteration may use the same workers then."""
-        self._ended = True
-        if self._threaded:
-            self._copier.stop()
-            self._copier.thread.join()
-
     def _shutdown_workers(self) -> None:
+        self._ended = True
         shut_down = getattr(self._inner, "_shutdown_workers", None)
-        self._copier.stop()
+        self.copier.stop()
         if shut_down is not None:
             shut_down()

@@ -273,7 +273,7 @@ class _Inner(Transported):
 
     def __init__(self, source: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._millrace_arenas = Arenas(None, source.count_batches)
+        self._millrace_own_arenas = Arenas(None, source.count_batches)
 
 
 class _Source:

@@ -26,10 +26,29 @@ Row = tuple[Any, ...]  # kind, offset, size, and what the kind needs
 _KINDS: set[type] = {torch.Tensor, Lease, Item, bytes}
 
 
+# What is copied number by number. Types of less than a byte are not among them.
+_DTYPES = {
+    getattr(torch, name)
+    for name in (
+        *("bool", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64", "float16", "bfloat16"),
+        *("float32", "float64", "complex32", "complex64", "complex128"),
+        *("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"),
+    )
+    if hasattr(torch, name)
+}
+_shared: dict[type, bool] = {}  # types that torch sends by descriptors of its own
+
+
+def _is_shared(kind: type) -> bool:
+    if kind not in _shared:
+        _shared[kind] = issubclass(kind, (torch.Tensor, torch.UntypedStorage, torch.TypedStorage))
+    return _shared[kind]
+
+
 def tensor_at(batch: Batch, at: int, size: int, dtype: Any, shape: Any, stride: Any = None) -> torch.Tensor:
     """A tensor over `size` bytes of the batch's memory."""
     if size == 0:
-        return torch.empty(shape, dtype=dtype)
+        return torch.empty(shape, dtype=dtype, device="cpu")
     flat = torch.utils.dlpack.from_dlpack(batch.capsule(at, size))
     if dtype is not torch.uint8:
         flat = flat.view(dtype)
@@ -41,6 +60,8 @@ def is_plain(one: torch.Tensor) -> bool:
     return (
         type(one) is torch.Tensor
         and one.layout is torch.strided
+        and not one.is_nested
+        and one.dtype in _DTYPES
         and one.device.type == "cpu"
         and not (one.requires_grad or one.is_quantized or one.is_conj() or one.is_neg())
     )
@@ -65,6 +86,8 @@ class Packer(ForkingPickler):
         self._batch = batch
         self.rows: list[Row] = []
         self.beside = 0
+        # Whether the loop's side may open it later: bytes are copied out then, and nothing of it is at this worker.
+        self.may_wait = True
         self._seen: dict[int, tuple[int | None, Any]] = {}  # id -> row, and the object, so that the id stays its own
         numpy = sys.modules.get("numpy")
         self._array: Any = getattr(numpy, "ndarray", None)
@@ -72,11 +95,15 @@ class Packer(ForkingPickler):
     def persistent_id(self, one: Any) -> int | None:
         kind = type(one)
         if kind not in _KINDS and kind is not self._array:
+            if _is_shared(kind):
+                self.may_wait = False
             return None
         if id(one) in self._seen:
             return self._seen[id(one)][0]
         row = self._place(kind, one)
         number = None
+        if row is None and kind is torch.Tensor:
+            self.may_wait = False
         if row is not None:
             number = len(self.rows)
             self.rows.append(row)

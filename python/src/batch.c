@@ -16,7 +16,7 @@
 #include "shm/memory/segment.h"
 #include "shm/ring/batch.h"
 
-#define SLICE_MS    100                  /* of a wait: in between, signals and the parent are checked */
+#define SLICE_MS    100                  /* of a wait: in between, signals are checked */
 #define WITHOUT_GIL (UINT64_C(64) << 10) /* bytes from which a copy lets other threads run */
 
 struct ring_batch_arena {
@@ -407,19 +407,19 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* 1, 0 when the parent is another one, -1 with an exception. */
-static int wait_for_slot(struct mr_batch_arena *map, uint32_t lane, _Atomic uint64_t *viewed, long parent,
+/* 1, 0 when none was free within timeout_ms, -1 with an exception. */
+static int wait_for_slot(struct mr_batch_arena *map, uint32_t lane, _Atomic uint64_t *viewed, unsigned timeout_ms,
                          uint32_t *slot, uint64_t *word)
 {
-    uint64_t from = now_ns();
+    uint64_t from = now_ns(), until = from + timeout_ms * UINT64_C(1000000);
     uint32_t seen;
     int result = 1;
 
     while (!mr_batch_reserve_or_want(map, lane, atomic_load(viewed), slot, word, &seen)) {
         Py_BEGIN_ALLOW_THREADS
-            mr_batch_wait(map, lane, seen, SLICE_MS);
+            mr_batch_wait(map, lane, seen, timeout_ms < SLICE_MS ? timeout_ms : SLICE_MS);
         Py_END_ALLOW_THREADS
-        result = PyErr_CheckSignals() ? -1 : parent == getppid();
+        result = PyErr_CheckSignals() ? -1 : now_ns() < until;
         if (result <= 0)
             break;
     }
@@ -429,10 +429,9 @@ static int wait_for_slot(struct mr_batch_arena *map, uint32_t lane, _Atomic uint
 
 static PyObject *arena_reserve(BatchArena *self, PyObject *args)
 {
-    unsigned lane;
-    long parent;
+    unsigned lane, timeout_ms;
 
-    if (!PyArg_ParseTuple(args, "Il:reserve", &lane, &parent) || check_lane(self, lane))
+    if (!PyArg_ParseTuple(args, "II:reserve", &lane, &timeout_ms) || check_lane(self, lane))
         return NULL;
     struct ring_batch *batch = batch_alloc(self->arena, lane, BATCH_COPY); /* of nothing, until it has a slot */
     if (!batch)
@@ -440,7 +439,7 @@ static PyObject *arena_reserve(BatchArena *self, PyObject *args)
     struct mr_batch_arena *map = &self->arena->map;
     _Atomic uint64_t *viewed = &self->arena->viewed[lane];
     if (!mr_batch_reserve(map, lane, atomic_load(viewed), &batch->slot, &batch->word)) {
-        int found = wait_for_slot(map, lane, viewed, parent, &batch->slot, &batch->word);
+        int found = wait_for_slot(map, lane, viewed, timeout_ms, &batch->slot, &batch->word);
         if (found <= 0) {
             batch_unref(batch);
             if (found < 0)
@@ -455,6 +454,15 @@ static PyObject *arena_reserve(BatchArena *self, PyObject *args)
         touch(batch);
     Py_END_ALLOW_THREADS
     return batch_object(Py_TYPE(self), batch);
+}
+
+static PyObject *arena_viewed(BatchArena *self, PyObject *args)
+{
+    unsigned lane;
+
+    if (!PyArg_ParseTuple(args, "I:viewed", &lane) || check_lane(self, lane))
+        return NULL;
+    return PyLong_FromLong(__builtin_popcountll(atomic_load(&self->arena->viewed[lane])));
 }
 
 /* The bytes of a batch that is held in private memory, and the slot is free; 0, or -1 without memory. */
@@ -560,8 +568,9 @@ static PyMethodDef arena_methods[] = {
     {"attach", (PyCFunction)arena_attach, METH_O | METH_CLASS,
      "attach(fd) -> BatchArena: the arena behind a descriptor, which it takes over."},
     {"reserve", (PyCFunction)arena_reserve, METH_VARARGS,
-     "reserve(lane, parent) -> Batch: a slot of this worker's lane. Waits for one; None: the parent is another "
-     "process."},
+     "reserve(lane, timeout_ms) -> Batch: a slot of this worker's lane; None: none was free in that time."},
+    {"viewed", (PyCFunction)arena_viewed, METH_VARARGS,
+     "viewed(lane) -> int: of how many of its slots this worker has views itself; none of them is reserved."},
     {"take", (PyCFunction)arena_take, METH_VARARGS,
      "take(lane, slot, word) -> Batch: what a message names. ValueError: its worker has ended, and the lane was "
      "recovered."},

@@ -46,12 +46,12 @@ def _dlpack(lease: Any, scene: Scene) -> None:
 
 
 def _take(arena: Any, scene: Scene) -> None:
-    batch: Any = scene.other_arena.reserve(1, os.getppid())
+    batch: Any = scene.other_arena.reserve(1, 100)
     scene.other_arena.take(1, *batch.publish())
 
 
 def _publish(_: Any, scene: Scene) -> None:
-    batch: Any = scene.other_arena.reserve(0, os.getppid())
+    batch: Any = scene.other_arena.reserve(0, 100)
     batch.publish()
 
 
@@ -126,8 +126,9 @@ MEMBERS: dict[str, dict[str, Call]] = {
         "extents": lambda o, s: o.extents(),
         "fileno": lambda o, s: o.fileno(),
         "recover": lambda o, s: s.other_arena.recover(),
-        "reserve": lambda o, s: o.reserve(0, os.getppid()),
+        "reserve": lambda o, s: o.reserve(0, 100),
         "take": _take,
+        "viewed": lambda o, s: o.viewed(0),
         DEALLOC: _dealloc("BatchArena"),
     },
     "Batch": {
@@ -244,7 +245,7 @@ class Scene:
         self.arena, self.other_arena = BatchArena(1, 64, 1 << 20), BatchArena(2, 64, 1 << 20)
         self.idle: dict[str, Any] = {
             "BatchArena": self.arena,
-            "Batch": self.arena.reserve(0, os.getppid()),
+            "Batch": self.arena.reserve(0, 100),
             "Client": None if wait.kind == "Client" else client,
             "Index": self.index,
             "Plan": self.plan,
@@ -258,7 +259,7 @@ class Scene:
         assert isinstance(spare, Lease)
         self.spare = {
             "BatchArena": BatchArena(1, 2, 1 << 20),
-            "Batch": self.arena.reserve(0, os.getppid()),
+            "Batch": self.arena.reserve(0, 100),
             "Client": Client(socket),
             "Index": client.index(self.dataset),
             "Plan": Plan(len(self.index), self.index.digest),

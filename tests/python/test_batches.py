@@ -173,6 +173,11 @@ def test_what_is_not_plain_goes_as_torch_sends_it(arena: _batches.Arena) -> None
     got = through(arena, [leaf, sparse, conjugate, objects, torch.ones(2)])
     assert type(got[0]) is torch.nn.Parameter and got[0].requires_grad and got[1].is_sparse
     assert torch.equal(got[2], conjugate) and list(got[3]) == [None, "x"]
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    got = through(arena, [nested, torch.ones(2)])
+    assert got[0].is_nested and torch.equal(got[0].unbind()[1], torch.ones(3))
+    shipped = sender(arena)([leaf, torch.ones(2)])
+    assert shipped._arrives is _batches.open_shipped  # torch's descriptors are the worker's: opened as it arrives
     nothing = sender(arena)(["text", 7, b"short"])
     assert isinstance(nothing, _batches.Pickled) and sent(nothing) == ["text", 7, b"short"]
 
@@ -274,7 +279,7 @@ def test_a_message_of_a_worker_that_has_ended_is_refused(arena: _batches.Arena) 
 
 def test_a_worker_that_waits_for_memory(arena: _batches.Arena) -> None:
     """It goes on when the loop gives a slot back, hears signals meanwhile, and ends with its parent."""
-    held = [arena.ring.reserve(1, os.getppid()) for _ in range(4)]
+    held = [arena.ring.reserve(1, 60_000) for _ in range(4)]
 
     def handler(*_: Any) -> None:
         raise InterruptedError
@@ -283,14 +288,14 @@ def test_a_worker_that_waits_for_memory(arena: _batches.Arena) -> None:
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)  # it comes while it waits, sooner or later
         with pytest.raises(InterruptedError):
-            arena.ring.reserve(1, os.getppid())
+            arena.ring.reserve(1, 60_000)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    assert arena.ring.reserve(1, os.getpid()) is None  # as if the trainer had died
+    assert arena.ring.reserve(1, 1) is None and arena.ring.viewed(1) == 4
     thread = threading.Thread(target=held.pop)
     thread.start()
-    assert arena.ring.reserve(1, os.getppid()) is not None
+    assert arena.ring.reserve(1, 60_000) is not None
     thread.join()
 
 
@@ -417,6 +422,51 @@ def test_an_epoch_after_another_takes_no_more_memory_or_descriptors() -> None:
     del made
     gc.collect()
     assert arenas_here() <= without
+
+
+class Keeps:
+    """A collate function that keeps the batch that it made last."""
+
+    def __call__(self, samples: Any) -> Any:
+        self.last = default_collate(samples)
+        return self.last
+
+
+class Cycle:
+    """One that makes a batch which holds itself: its views end when it is collected."""
+
+    def __call__(self, samples: Any) -> Any:
+        made: dict[str, Any] = default_collate(samples)
+        made["me"] = made
+        return made
+
+
+@pytest.mark.parametrize("collate", [Keeps(), Cycle()])
+def test_a_worker_whose_own_views_hold_its_memory_is_not_stuck(collate: Any) -> None:
+    check(list(loader(num_workers=1, collate_fn=collate)))
+    check(list(loader(collate_fn=collate)))
+
+
+def test_another_number_of_workers_and_another_loader_of_the_class() -> None:
+    made = loader(num_workers=1)
+    check(list(made))
+    made.num_workers = 2
+    check(list(made))
+    check(list(type(made)(Numbers(), batch_size=BATCH, num_workers=1)))  # as Lightning does with another sampler
+
+
+def test_a_forked_child_has_memory_of_its_own() -> None:
+    made = loader()
+    kept = list(made)
+    child = os.fork()
+    if child == 0:
+        try:
+            check(list(made))
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    check(kept)
 
 
 class Dying(Numbers):

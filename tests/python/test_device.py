@@ -149,7 +149,7 @@ def test_a_batch_is_let_go_when_its_copy_is_done(mock: Mock) -> None:
 
 def test_it_copies_ahead_of_the_loop_and_no_further(mock: Mock) -> None:
     batches = iter(loader(num_workers=1))
-    copier = batches._copier
+    copier = batches.copier
     next(batches)
     while not copier._ready.full():
         pass
@@ -182,6 +182,17 @@ def test_iterations_that_end_early(mock: Mock) -> None:
                     break
         check(made)
     gc.collect()
+
+
+def test_an_early_end_does_not_leave_a_reader_behind(mock: Mock) -> None:
+    """Of workers that live on: the thread of the iteration before would take what is meant for the next one."""
+    made = loader(persistent_workers=True)
+    for _ in range(6):
+        for _batch in made:
+            break
+        before = made._millrace_copier
+        check(made)
+        assert not before.thread.is_alive()
 
 
 def test_a_failure_in_a_worker_and_on_the_device(mock: Mock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,8 +235,7 @@ class Record:
 
 
 class Own:
-    def to(self, device: Any, non_blocking: bool) -> str:
-        assert non_blocking
+    def to(self, device: Any) -> str:
         return f"on {device}"
 
 
@@ -244,6 +254,8 @@ def test_what_is_moved() -> None:
     assert type(got["r"]) is Record and torch.equal(got["r"].image, two) and got["r"].name == "n"
     assert type(got["o"]) is OrderedDict and torch.equal(got["o"]["x"], two) and got["own"] == "on cuda"
     assert torch.equal(batch["r"].image, one)
+    packed = torch.nn.utils.rnn.pack_sequence([torch.ones(2), torch.ones(1)])
+    assert _device.moved(packed, lambda tensor: tensor, "cpu").batch_sizes.tolist() == [2, 1]
 
 
 # ---- on the CPU: the real path, with copies of its own ----
