@@ -108,22 +108,13 @@ void mr_batches_look(struct mr_supervisor *s)
     let_go(s, NULL);
 }
 
-unsigned mr_batches_count(const struct mr_supervisor *s, struct mr_batch_counts *counts, uint64_t *memory_bytes)
+unsigned mr_batches_count(const struct mr_supervisor *s, struct mr_batch_counts *counts)
 {
     unsigned arenas = 0;
 
     *counts = (struct mr_batch_counts){0};
-    *memory_bytes = 0;
-    for (const struct mr_counted_batches *each = s->batches.first; each; each = each->next, arenas++) {
-        struct mr_batch_counts one;
-        mr_batch_count(&each->arena, &one);
-        counts->batches += one.batches;
-        counts->bytes += one.bytes;
-        counts->beside += one.beside;
-        counts->waited_ns += one.waited_ns;
-        counts->copies += one.copies;
-        *memory_bytes += mr_batch_bytes(&each->arena);
-    }
+    for (const struct mr_counted_batches *each = s->batches.first; each; each = each->next, arenas++)
+        mr_batch_count(&each->arena, counts);
     return arenas;
 }
 

@@ -26,8 +26,8 @@ int mr_batches_add(struct mr_supervisor *s, const struct mr_client_peer *client,
 void mr_batches_client_gone(struct mr_supervisor *s, const struct mr_client_peer *client);
 /* Lets go of arenas that have ended. */
 void mr_batches_look(struct mr_supervisor *s);
-/* Sums over the arenas that are there; *memory_bytes is what they take. Returns how many. */
-unsigned mr_batches_count(const struct mr_supervisor *s, struct mr_batch_counts *counts, uint64_t *memory_bytes);
+/* Sums over the arenas that are there. Returns how many. */
+unsigned mr_batches_count(const struct mr_supervisor *s, struct mr_batch_counts *counts);
 void mr_batches_close(struct mr_supervisor *s);
 
 #endif

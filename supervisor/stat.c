@@ -353,10 +353,9 @@ static json_t *operations_json(const struct mr_supervisor *s)
 static json_t *batches_json(const struct mr_supervisor *s)
 {
     struct mr_batch_counts counts;
-    uint64_t memory_bytes;
-    unsigned arenas = mr_batches_count(s, &counts, &memory_bytes);
+    unsigned arenas = mr_batches_count(s, &counts);
     return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "arenas", (int)arenas, "memory_bytes",
-                     (json_int_t)memory_bytes, "limit_bytes",
+                     (json_int_t)counts.memory_bytes, "limit_bytes",
                      (json_int_t)mr_config_batch_bytes(&s->config, mr_memory_limit_bytes()), "batches",
                      (json_int_t)counts.batches, "bytes", (json_int_t)counts.bytes, "beside", (json_int_t)counts.beside,
                      "copies", (json_int_t)counts.copies, "waited_s", (double)counts.waited_ns / 1e9);

@@ -156,11 +156,11 @@ def _collate_into_batches() -> None:
 class Sender:
     """A collate function that sends what the user's made through the arena."""
 
+    timed = False  # whether the loop's side knows how to open a batch later
+
     def __init__(self, collate: Callable[[Any], Any]) -> None:
         self._collate = collate
         self.arena: Arena | None = None
-
-    timed = False
 
     def __call__(self, samples: Any) -> Any:
         return self.collate(samples, [0, 0])
@@ -188,7 +188,9 @@ def _reserve(ring: BatchArena, lane: int) -> Batch | None:
     """A slot. The trainer sees to it that one comes free, whatever its loop keeps; but not in spite of views that are
     kept here: then, and when the trainer is gone, the batch goes torch's way (None)."""
     batch = ring.reserve(lane, WAIT_MS)
-    if batch is None and ring.viewed(lane):
+    if batch is not None:
+        return batch
+    if ring.viewed(lane):
         gc.collect()  # of a batch with a reference cycle; whoever waits collects nothing
     parent = multiprocessing.parent_process()
     while batch is None and (parent is None or parent.is_alive()):

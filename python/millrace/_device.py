@@ -132,7 +132,7 @@ class Pinned:
         self._sizes: dict[int, int] = {}
         self._refused = False
         # It keeps the mapping until the last slot is unregistered: the address may be another's right after.
-        self._end = weakref.finalize(self, _unregister, runtime, ring, self._sizes, os.getpid())
+        weakref.finalize(self, _unregister, runtime, ring, self._sizes, os.getpid())
 
     def follow(self) -> None:
         """Registers what has grown. While no copy is under way."""
@@ -274,7 +274,7 @@ class DeviceIterator(Iterator[Any]):
         self._threaded, self._ended = threaded, False  # without workers the loop's own thread reads, as always
         if self._threaded:
             self.copier.start()
-            self._end = weakref.finalize(self, self.copier.stop)
+            weakref.finalize(self, self.copier.stop)
 
     def __len__(self) -> int:
         return len(self._inner)

@@ -25,7 +25,6 @@ Row = tuple[Any, ...]  # kind, offset, size, and what the kind needs
 
 _KINDS: set[type] = {torch.Tensor, Lease, Item, bytes}
 
-
 # What is copied number by number. Types of less than a byte are not among them.
 _DTYPES = {
     getattr(torch, name)
@@ -118,13 +117,12 @@ class Packer(ForkingPickler):
         size = len(one)
         if kind is bytes and size < LEAST_BYTES:
             return None
-        at = self._put(one)
+        at = self._counted(self._batch.put(one))
         if at < 0:
             return None
         return (BYTES, at, size) if kind is bytes else (ITEM, at, size, one.name, one.encoding)
 
-    def _put(self, one: Any) -> int:
-        at = self._batch.put(one)
+    def _counted(self, at: int) -> int:
         self.beside += at < 0
         return at
 
@@ -139,9 +137,8 @@ class Packer(ForkingPickler):
             at = self._batch.offset_of(one.data_ptr(), size)
             if at >= 0:
                 return TENSOR, at, size, dtype, shape, None  # it was collated there
-        at = self._batch.alloc(size)
+        at = self._counted(self._batch.alloc(size))
         if at < 0:
-            self.beside += 1
             return None
         if size:
             tensor_at(self._batch, at, size, dtype, shape, stride).copy_(one)
@@ -154,9 +151,8 @@ class Packer(ForkingPickler):
         order = "F" if one.flags.f_contiguous and not one.flags.c_contiguous else "C"
         if not one.flags.forc and one.nbytes > _base_bytes(one):
             return None
-        at = self._batch.alloc(one.nbytes)
+        at = self._counted(self._batch.alloc(one.nbytes))
         if at < 0:
-            self.beside += 1
             return None
         _array_at(self._batch, at, dtype, one.shape, order)[...] = one
         return ARRAY, at, one.nbytes, dtype, one.shape, order

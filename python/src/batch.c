@@ -8,9 +8,8 @@
 #include "ring.h"
 
 #include <stdlib.h>
-#include <time.h>
-#include <unistd.h>
 
+#include "shm/base/clock.h"
 #include "shm/base/error.h"
 #include "shm/memory/fork_mark.h"
 #include "shm/memory/segment.h"
@@ -22,7 +21,7 @@
 struct ring_batch_arena {
     _Atomic uint32_t refs;
     struct mr_batch_arena map;
-    _Atomic uint64_t *viewed; /* one a lane: slots of which this process has views, as their worker */
+    _Atomic uint64_t *viewed; /* one a lane: slots of which this process has views, as their worker; its own memory */
     uint64_t *touched;        /* one a slot: bytes that are in this process's page tables */
     uint64_t maker;           /* the mark of the process that made it; 0: another one's */
 };
@@ -283,12 +282,6 @@ static int batch_getbuffer(Batch *self, Py_buffer *view, int flags)
     return PyBuffer_FillInfo(view, (PyObject *)self, self->batch->data, (Py_ssize_t)self->batch->length, 0, flags);
 }
 
-static PyObject *batch_is_copy(Batch *self, void *closure)
-{
-    (void)closure;
-    return PyBool_FromLong(atomic_load(&self->batch->state) == BATCH_COPY);
-}
-
 static PyMethodDef batch_methods[] = {
     {"alloc", (PyCFunction)batch_alloc_bytes, METH_O,
      "alloc(size) -> offset: room for so many bytes, aligned to 64; -1: there is none."},
@@ -301,15 +294,10 @@ static PyMethodDef batch_methods[] = {
     {"withdraw", (PyCFunction)batch_withdraw, METH_NOARGS, "What was published, and of which no message was sent."},
     {NULL, NULL, 0, NULL},
 };
-static PyGetSetDef batch_getset[] = {
-    {"copied", (getter)batch_is_copy, NULL, "in private memory, since the loop held three quarters of the lane", NULL},
-    {NULL, NULL, NULL, NULL, NULL},
-};
 static PyType_Slot batch_slots[] = {
     {Py_tp_new, ring_no_new},
     {Py_tp_dealloc, batch_dealloc},
     {Py_tp_methods, batch_methods},
-    {Py_tp_getset, batch_getset},
     {Py_bf_getbuffer, batch_getbuffer},
     {Py_tp_doc,
      "The memory of one batch, a writable buffer. It returns when this and all that was made from it is gone."},
@@ -399,19 +387,11 @@ static int check_lane(const BatchArena *self, unsigned lane)
     return -1;
 }
 
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 /* 1, 0 when none was free within timeout_ms, -1 with an exception. */
 static int wait_for_slot(struct mr_batch_arena *map, uint32_t lane, _Atomic uint64_t *viewed, unsigned timeout_ms,
                          uint32_t *slot, uint64_t *word)
 {
-    uint64_t from = now_ns(), until = from + timeout_ms * UINT64_C(1000000);
+    int64_t from = mr_clock_mono_ns(), until = from + timeout_ms * MR_MILLISECOND_NS;
     uint32_t seen;
     int result = 1;
 
@@ -419,11 +399,12 @@ static int wait_for_slot(struct mr_batch_arena *map, uint32_t lane, _Atomic uint
         Py_BEGIN_ALLOW_THREADS
             mr_batch_wait(map, lane, seen, timeout_ms < SLICE_MS ? timeout_ms : SLICE_MS);
         Py_END_ALLOW_THREADS
-        result = PyErr_CheckSignals() ? -1 : now_ns() < until;
+        result = PyErr_CheckSignals() ? -1 : mr_clock_mono_ns() < until;
         if (result <= 0)
             break;
     }
-    atomic_fetch_add_explicit(&map->lane_lines[lane].waited_ns, now_ns() - from, memory_order_relaxed);
+    uint64_t waited = (uint64_t)(mr_clock_mono_ns() - from);
+    atomic_fetch_add_explicit(&map->lane_lines[lane].waited_ns, waited, memory_order_relaxed);
     return result;
 }
 
@@ -530,14 +511,14 @@ static PyObject *arena_beside(BatchArena *self, PyObject *args)
 
 static PyObject *arena_counts(BatchArena *self, PyObject *ignored)
 {
-    struct mr_batch_counts counts;
+    struct mr_batch_counts counts = {0};
 
     (void)ignored;
     mr_batch_count(&self->arena->map, &counts);
     return Py_BuildValue("{sKsKsKsdsKsK}", "batches", (unsigned long long)counts.batches, "bytes",
                          (unsigned long long)counts.bytes, "beside", (unsigned long long)counts.beside, "waited_s",
                          (double)counts.waited_ns / 1e9, "copies", (unsigned long long)counts.copies, "memory_bytes",
-                         (unsigned long long)mr_batch_bytes(&self->arena->map));
+                         (unsigned long long)counts.memory_bytes);
 }
 
 static PyObject *arena_extents(BatchArena *self, PyObject *ignored)

@@ -1,4 +1,4 @@
-/* batch.c - see batch.h for the table and the pairing labels B0 to B5. */
+/* batch.c - see batch.h for the table and the pairing labels B0 to B6. */
 #include "shm/ring/batch.h"
 
 #include <string.h>
@@ -111,6 +111,15 @@ int mr_batch_attach(struct mr_batch_arena *arena, void *segment, uint64_t size, 
     return 0;
 }
 
+/* Of a mapping that is the arena's from here on; it is undone on error. */
+static int adopt(struct mr_batch_arena *arena, void *at, uint64_t size, int fd)
+{
+    if (mr_batch_attach(arena, at, size, fd) == 0)
+        return 0;
+    mr_segment_unmap(at, size);
+    return -1;
+}
+
 int mr_batch_map(struct mr_batch_arena *arena, int fd)
 {
     uint64_t size;
@@ -120,11 +129,7 @@ int mr_batch_map(struct mr_batch_arena *arena, int fd)
         mr_error_append("batch arena");
         return -1;
     }
-    if (mr_batch_attach(arena, at, size, fd)) {
-        mr_segment_unmap(at, size);
-        return -1;
-    }
-    return 0;
+    return adopt(arena, at, size, fd);
 }
 
 /* One try with so many addresses for a slot. */
@@ -136,17 +141,12 @@ static int make(struct mr_batch_arena *arena, const struct mr_batch_format *form
     if (fd < 0)
         return -1;
     void *at = mr_segment_map(fd, size, true, NULL);
-    if (!at) {
-        close(fd);
-        return -1;
-    }
-    mr_batch_format(at, format);
-    if (mr_batch_attach(arena, at, size, fd)) {
-        mr_segment_unmap(at, size);
-        close(fd);
-        return -1;
-    }
-    return 0;
+    if (at)
+        mr_batch_format(at, format);
+    if (at && adopt(arena, at, size, fd) == 0)
+        return 0;
+    close(fd);
+    return -1;
 }
 
 int mr_batch_new(struct mr_batch_arena *arena, const struct mr_batch_format *format)
@@ -196,7 +196,7 @@ uint64_t mr_batch_bytes(const struct mr_batch_arena *arena)
 
 void mr_batch_count(const struct mr_batch_arena *arena, struct mr_batch_counts *counts)
 {
-    memset(counts, 0, sizeof *counts);
+    counts->memory_bytes += mr_batch_bytes(arena);
     for (uint32_t i = 0; i < arena->lanes; i++) {
         struct mr_batch_lane_shared *line = &arena->lane_lines[i];
         counts->batches += atomic_load_explicit(&line->batches, memory_order_relaxed);
@@ -246,9 +246,10 @@ bool mr_batch_grow(struct mr_batch_arena *arena, uint32_t lane, uint32_t slot, u
     wanted = round_up(wanted, wanted >= GROW_LARGE ? GROW_LARGE : GROW_SMALL);
     if (wanted > arena->slot_bytes)
         wanted = arena->slot_bytes;
-    /* First it is counted, then made: two workers that grow at once may both be refused, never both be served. */
+    /* First it is counted, then made: two workers that grow at once may both be refused, never both be served. The
+     * memory is asked for here: what the segment knows of its free pages is for files without holes. */
     atomic_store_explicit(&line->claim, wanted, memory_order_seq_cst);
-    mr_fence_full();
+    mr_fence_full(); /* B6 pairs with itself */
     uint64_t offset = (uint64_t)(mr_batch_memory(arena, lane, slot) - (unsigned char *)arena->shared);
     if (mr_batch_bytes(arena) > arena->limit_bytes || mr_memory_available_bytes() < wanted - before ||
         mr_segment_reserve_huge(arena->fd, arena->shared, "batches", offset + before, wanted - before)) {
@@ -287,7 +288,7 @@ static void set_want(struct mr_batch_arena *arena, uint32_t lane, bool want)
 bool mr_batch_reserve_or_want(struct mr_batch_arena *arena, uint32_t lane, uint64_t viewed, uint32_t *slot,
                               uint64_t *filling, uint32_t *seen)
 {
-    *seen = atomic_load_explicit(&arena->lane_lines[lane].seq, memory_order_acquire);
+    *seen = atomic_load_explicit(&arena->lane_lines[lane].seq, memory_order_acquire); /* pairs with mr_wake_word */
     if (!MR_MUTANT_IS(MR_MUTANT_BATCH_LATE_WANT))
         set_want(arena, lane, true);
     if (mr_batch_reserve(arena, lane, viewed, slot, filling)) {

@@ -27,6 +27,7 @@
  *   B2 release  word EMPTY (release)    -> B3 reserve (acquire): the bytes may be written again
  *      (recovery ends with the same release)
  *   B4 release  word, fence, `want`     <-> B5 the worker's `want`, fence, words: whichever comes second sees the other
+ *   B6 grow     own claim, fence, all claims <-> the same in another lane: of two one at least sees the other's
  */
 #ifndef MR_SHM_RING_BATCH_H
 #define MR_SHM_RING_BATCH_H
@@ -48,24 +49,26 @@
 
 struct mr_batch_slot {
     _Alignas(64) _Atomic uint64_t word;
-    uint64_t length;         /* bytes written: by the worker while FILLING, read under HELD */
-    _Atomic uint64_t extent; /* bytes that have pages: by the lane's worker alone, relaxed */
-    _Atomic uint64_t claim;  /* the same, or what it grows to; by the worker, and by recovery; anybody sums it up */
+    uint64_t length; /* bytes written: by the worker while FILLING, read under HELD */
+    _Atomic uint64_t
+        extent; /* bytes that have pages: by the lane's worker alone, relaxed; B0 orders it for the trainer */
+    _Atomic uint64_t claim; /* the same, or what it grows to; by the worker, and by recovery; anybody sums it up */
     uint8_t reserved[32];
 };
 
 /* What a lane's two ends count (relaxed; each value stands for itself). */
 struct mr_batch_counts {
-    uint64_t batches;   /* published */
-    uint64_t bytes;     /* of these */
-    uint64_t beside;    /* tensors, arrays and bytes that found no room, and went by torch's queue */
-    uint64_t waited_ns; /* by the worker, for a slot */
-    uint64_t copies;    /* taken as private copies, since the loop held three quarters */
+    uint64_t batches;      /* published */
+    uint64_t bytes;        /* of these */
+    uint64_t beside;       /* tensors, arrays and bytes that found no room, and went by torch's queue */
+    uint64_t waited_ns;    /* by the worker, for a slot */
+    uint64_t copies;       /* taken as private copies, since the loop held three quarters */
+    uint64_t memory_bytes; /* that have pages, or are about to: no count, a sum of the claims */
 };
 
 struct mr_batch_lane_shared {
     /* the worker's line */
-    _Alignas(64) _Atomic uint32_t want; /* 1 while it waits for a slot */
+    _Alignas(64) _Atomic uint32_t want; /* 1 while it waits for a slot; recovery clears it */
     _Atomic uint64_t batches, bytes, beside, waited_ns;
     uint8_t reserved0[24];
     /* the trainer's line */
@@ -113,8 +116,7 @@ uint64_t mr_batch_size(const struct mr_batch_format *format);
 void mr_batch_format(void *segment, const struct mr_batch_format *format);
 
 /* Trainer: makes the memory and maps it. Slots have fewer addresses than asked for where all together would be 4 TiB, or
- * where the process has no more (RLIMIT_AS). 0, or -1 (USAGE,
- * NO_MEMORY, IO). */
+ * where the process has no more (RLIMIT_AS). 0, or -1 (USAGE, NO_MEMORY, IO). */
 int mr_batch_new(struct mr_batch_arena *arena, const struct mr_batch_format *format);
 /* A worker that did not inherit the mapping. Takes over fd, which stays the caller's on error. 0 or -1 (CORRUPT,
  * PROTOCOL, NO_MEMORY). */
@@ -149,7 +151,7 @@ static inline uint64_t mr_batch_extent(const struct mr_batch_arena *arena, uint3
 }
 /* Bytes that have pages, or are about to, of all slots. */
 uint64_t mr_batch_bytes(const struct mr_batch_arena *arena);
-/* Sums over the lanes. */
+/* Adds what all lanes have counted to *counts. */
 void mr_batch_count(const struct mr_batch_arena *arena, struct mr_batch_counts *counts);
 
 /* ---- worker: of its own lane ---- */

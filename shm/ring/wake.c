@@ -38,7 +38,7 @@ enum mr_wake_result mr_wake_word_wait(_Atomic uint32_t *word, uint32_t seen, uns
 
 void mr_wake_word(_Atomic uint32_t *word)
 {
-    atomic_fetch_add_explicit(word, 1, memory_order_release); /* pairs with mr_wake_seq, mr_ckpt_part_seq */
+    atomic_fetch_add_explicit(word, 1, memory_order_release); /* pairs with mr_wake_seq, mr_ckpt_part_seq, batch.c */
     futex(word, FUTEX_WAKE, INT_MAX, NULL);
 }
 

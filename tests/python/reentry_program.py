@@ -136,7 +136,6 @@ MEMBERS: dict[str, dict[str, Call]] = {
         BUFFER: lambda o, s: bytes(memoryview(o)),
         "alloc": lambda o, s: o.alloc(100),
         "capsule": lambda o, s: o.capsule(0, 0),
-        "copied": lambda o, s: o.copied,
         "offset_of": lambda o, s: o.offset_of(0, 1),
         "put": lambda o, s: o.put(b"x" * 100),
         "publish": _publish,

@@ -53,7 +53,7 @@ START_TEST(life_of_a_batch)
         mr_batch_release(&arena, 1, slot, held);
         ck_assert_int_eq(state_of(1, slot), MR_EMPTY);
     }
-    struct mr_batch_counts counts;
+    struct mr_batch_counts counts = {0};
     mr_batch_count(&arena, &counts);
     ck_assert_uint_eq(counts.batches, 5);
     ck_assert_uint_eq(counts.bytes, 15);
