@@ -182,13 +182,14 @@ START_TEST(arguments_and_few_addresses)
     format.slot_bytes = UINT64_C(1) << 50; /* more than the address space has */
     ck_assert_int_eq(mr_batch_new(&arena, &format), 0);
     ck_assert_uint_lt(arena.slot_bytes, UINT64_C(1) << 45);
+    uint64_t slot_bytes = arena.slot_bytes;
     int again = dup(arena.fd);
+    mr_batch_close(&arena); /* first: there may not be as many addresses a second time */
+    mr_batch_close(&arena); /* nothing */
     struct mr_batch_arena other;
     ck_assert_int_eq(mr_batch_map(&other, again), 0);
-    ck_assert_uint_eq(other.slot_bytes, arena.slot_bytes);
+    ck_assert_uint_eq(other.slot_bytes, slot_bytes);
     mr_batch_close(&other);
-    mr_batch_close(&arena);
-    mr_batch_close(&arena); /* nothing */
 }
 END_TEST
 
