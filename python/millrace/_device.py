@@ -173,9 +173,12 @@ def moved(value: Any, move: Callable[[torch.Tensor], torch.Tensor], device: Any)
     if callable(getattr(value, "to", None)) and not isinstance(value, type):
         return value.to(device)
     if isinstance(value, Mapping):
-        found = {key: moved(one, move, device) for key, one in value.items()}
+        items = list(value.items())
+        found = {key: moved(one, move, device) for key, one in items}
         if type(value) is dict:
             return found
+        if all(found[key] is one for key, one in items):
+            return value  # nothing was moved: a Sample stays one
         try:
             made: Any = copy.copy(value)
             made.update(found)

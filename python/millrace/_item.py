@@ -1,4 +1,4 @@
-"""Item: an object's bytes in private memory, as they cross a process border."""
+"""Item: an object's bytes in private memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Item(bytes):
-    """Bytes with the object's name and encoding. A Lease becomes an Item when it is pickled or copied."""
+    """Bytes with the object's name and encoding. What `Lease.copy()` gives, and a data set that decompresses."""
 
     name: str
     encoding: str

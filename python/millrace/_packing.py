@@ -2,8 +2,8 @@
 
 The worker pickles the batch with a pickler that is asked for every object in it, however deep it lies: what has bytes
 is placed in the slot, and a number stands for it in the pickle. The loop's side puts views in place of the numbers:
-tensors and arrays over the slot's memory, which keep it as long as they live; bytes and Items, which cannot be views,
-are copied out.
+tensors, arrays and Leases over the slot's memory, which keep it as long as they live; bytes and Items, which cannot be
+views, are copied out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ._item import Item
 from ._ring import Batch, Lease
 
 LEAST_BYTES = 4096  # shorter bytes are left in the pickle
-TENSOR, ARRAY, BYTES, ITEM = range(4)
+TENSOR, ARRAY, LEASE, BYTES, ITEM = range(5)
 Row = tuple[Any, ...]  # kind, offset, size, and what the kind needs
 
 _KINDS: set[type] = {torch.Tensor, Lease, Item, bytes}
@@ -120,6 +120,8 @@ class Packer(ForkingPickler):
         at = self._counted(self._batch.put(one))
         if at < 0:
             return None
+        if kind is Lease:
+            return LEASE, at, size, one._state()
         return (BYTES, at, size) if kind is bytes else (ITEM, at, size, one.name, one.encoding)
 
     def _counted(self, at: int) -> int:
@@ -187,5 +189,7 @@ class Unpacker(pickle.Unpickler):
             return tensor_at(self._batch, at, size, *more)
         if kind == ARRAY:
             return _array_at(self._batch, at, *more)
+        if kind == LEASE:
+            return self._batch.lease(at, size, *more)
         with memoryview(cast(Any, self._batch))[at : at + size] as data:
             return bytes(data) if kind == BYTES else Item(data, *more)

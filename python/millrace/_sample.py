@@ -58,7 +58,7 @@ class Sample(Mapping[str, Any]):
 
     @property
     def lease(self) -> Lease | Item:
-        """The bytes of all members with their headers; an Item in a process that got the sample from another one."""
+        """The bytes of all members with their headers."""
         return self._data
 
     def copy(self) -> dict[str, Any]:
@@ -71,8 +71,7 @@ class Sample(Mapping[str, Any]):
             self._data.release()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        data = self._data.copy() if isinstance(self._data, Lease) else self._data
-        return Sample, (data, self.key, self.url)
+        return Sample, (self._data, self.key, self.url)
 
     def __repr__(self) -> str:
         return f"<millrace.Sample {self.key!r} of {self.url}: {', '.join(self._members)}>"

@@ -240,17 +240,35 @@ static PyObject *batch_offset_of(Batch *self, PyObject *args)
     return PyLong_FromLongLong(inside ? (long long)(address - from) : -1);
 }
 
+/* 0, or -1 with an exception. */
+static int check_inside(const struct ring_batch *batch, uint64_t at, uint64_t size)
+{
+    if (at <= batch->length && size <= batch->length - at)
+        return 0;
+    PyErr_SetString(PyExc_ValueError, "these bytes are not in the batch");
+    return -1;
+}
+
 static PyObject *batch_capsule(Batch *self, PyObject *args)
 {
     unsigned long long at, size;
 
-    if (!PyArg_ParseTuple(args, "KK:capsule", &at, &size))
+    if (!PyArg_ParseTuple(args, "KK:capsule", &at, &size) || check_inside(self->batch, at, size))
         return NULL;
-    if (at > self->batch->length || size > self->batch->length - at) {
-        PyErr_SetString(PyExc_ValueError, "these bytes are not in the batch");
-        return NULL;
-    }
     return ring_dlpack_writable(self->batch->data + at, size, batch_ref(self->batch), batch_unref);
+}
+
+static PyObject *batch_lease(Batch *self, PyObject *args)
+{
+    struct ring_batch *batch = self->batch;
+    unsigned long long at, size;
+    PyObject *of;
+
+    if (!PyArg_ParseTuple(args, "KKO!:lease", &at, &size, &PyTuple_Type, &of) || check_inside(batch, at, size))
+        return NULL;
+    uint64_t mark = atomic_load(&batch->state) == BATCH_COPY ? 0 : batch->mark;
+    struct ring_hold *hold = ring_hold_owned(batch->data + at, size, batch_ref(batch), batch_unref, mark);
+    return ring_lease_from(ring_state_of(Py_TYPE(self)), hold, of);
 }
 
 static PyObject *batch_publish(Batch *self, PyObject *ignored)
@@ -290,6 +308,8 @@ static PyMethodDef batch_methods[] = {
      "offset_of(address, size) -> offset of bytes that lie in what was given out; -1 for others."},
     {"capsule", (PyCFunction)batch_capsule, METH_VARARGS,
      "capsule(offset, size): a DLPack tensor over these bytes, uint8 and writable. It keeps the batch."},
+    {"lease", (PyCFunction)batch_lease, METH_VARARGS,
+     "lease(offset, size, state) -> Lease: over these bytes, as the one whose _state() this is. It keeps the batch."},
     {"publish", (PyCFunction)batch_publish, METH_NOARGS, "publish() -> (slot, word), for the message to the trainer."},
     {"withdraw", (PyCFunction)batch_withdraw, METH_NOARGS, "What was published, and of which no message was sent."},
     {NULL, NULL, 0, NULL},

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shm/memory/fork_mark.h"
+
 static struct ring_hold *hold_alloc(struct ring_index *index, uint64_t object)
 {
     struct ring_hold *hold = malloc(sizeof(*hold));
@@ -12,7 +14,7 @@ static struct ring_hold *hold_alloc(struct ring_index *index, uint64_t object)
     memset(hold, 0, sizeof(*hold));
     atomic_init(&hold->refs, 1);
     hold->watch = RING_UNWATCHED;
-    hold->index = ring_index_ref(index);
+    hold->index = index ? ring_index_ref(index) : NULL;
     hold->object = object;
     return hold;
 }
@@ -44,16 +46,41 @@ struct ring_hold *ring_hold_new(struct mr_consumer *consumer, struct ring_index 
 
 struct ring_hold *ring_hold_copy(const struct ring_hold *from)
 {
-    struct ring_hold *hold = hold_alloc(from->index, from->object);
+    struct ring_hold *hold = ring_hold_private(from->data, from->length);
+    if (hold && from->index) {
+        hold->index = ring_index_ref(from->index);
+        hold->object = from->object;
+    }
+    return hold;
+}
+
+struct ring_hold *ring_hold_private(const void *data, uint64_t length)
+{
+    struct ring_hold *hold = hold_alloc(NULL, 0);
     if (!hold)
         return NULL;
-    hold->length = from->length;
-    hold->data = malloc(from->length ? from->length : 1);
+    hold->length = length;
+    hold->data = malloc(length ? length : 1);
     if (!hold->data) {
         ring_hold_unref(hold);
         return NULL;
     }
-    memcpy(hold->data, from->data, from->length);
+    memcpy(hold->data, data, length);
+    return hold;
+}
+
+struct ring_hold *ring_hold_owned(void *data, uint64_t length, void *owner, void (*drop)(void *owner), uint64_t mark)
+{
+    struct ring_hold *hold = hold_alloc(NULL, 0);
+    if (!hold) {
+        drop(owner);
+        return NULL;
+    }
+    hold->data = data;
+    hold->length = length;
+    hold->owner = owner;
+    hold->drop = drop;
+    hold->owner_mark = mark;
     return hold;
 }
 
@@ -70,6 +97,8 @@ void ring_hold_unref(struct ring_hold *hold)
     ring_fault_unwatch(hold->watch);
     if (hold->consumer)
         mr_lease_release(hold->consumer, hold->slot, hold->word, hold->length);
+    else if (hold->drop)
+        hold->drop(hold->owner);
     else
         free(hold->data);
     ring_index_unref(hold->index);
@@ -78,5 +107,7 @@ void ring_hold_unref(struct ring_hold *hold)
 
 bool ring_hold_is_foreign(const struct ring_hold *hold)
 {
-    return hold->consumer && mr_consumer_is_foreign(hold->consumer);
+    if (hold->consumer)
+        return mr_consumer_is_foreign(hold->consumer);
+    return hold->owner_mark && !mr_fork_mark_is(hold->owner_mark);
 }

@@ -244,7 +244,7 @@ static PyObject *make_lease(Lane *self, struct ring_state *state, const struct m
         ring_hold_unref(hold);
         hold = copy;
     }
-    return hold ? ring_lease_new(state, hold, delivery, self->writable) : PyErr_NoMemory();
+    return ring_lease_new(state, hold, delivery, self->writable);
 }
 
 /* What only happens while we wait: 0 to go on waiting, -1 with an exception. */

@@ -4,6 +4,8 @@
  * torch.frombuffer and numpy keep a pointer after the buffer's export count is back to 0, but they keep the Lease
  * alive: so memory is given back when the Lease dies (or the last DLPack tensor of it), never when a buffer is
  * released.
+ *
+ * A Lease that came in a batch has its bytes there, and knows its names itself: the process has no index of them.
  */
 #include "ring.h"
 
@@ -11,8 +13,9 @@
 
 typedef struct {
     PyObject_HEAD
-    struct ring_hold *hold; /* NULL once released */
-    struct ring_index *index;
+    struct ring_hold *hold;   /* NULL once released */
+    struct ring_index *index; /* NULL: name and url are */
+    PyObject *name, *url;
     uint64_t object, position, size, generation;
     uint32_t crc32c;
     bool gzip;
@@ -22,25 +25,65 @@ typedef struct {
     PyObject *weak;
 } Lease;
 
-PyObject *ring_lease_new(struct ring_state *state, struct ring_hold *hold, const struct mr_delivery *delivery,
-                         bool writable)
+/* Takes over hold, NULL where there was no memory for it. */
+static Lease *lease_alloc(struct ring_state *state, struct ring_hold *hold)
 {
+    if (!hold) {
+        PyErr_NoMemory();
+        return NULL;
+    }
     Lease *self = PyObject_New(Lease, state->lease);
     if (!self) {
         ring_hold_unref(hold);
         return NULL;
     }
     self->hold = hold;
+    self->size = hold->length;
+    self->index = NULL;
+    self->name = self->url = self->weak = NULL;
+    self->exported = self->released = false;
+    return self;
+}
+
+PyObject *ring_lease_new(struct ring_state *state, struct ring_hold *hold, const struct mr_delivery *delivery,
+                         bool writable)
+{
+    Lease *self = lease_alloc(state, hold);
+    if (!self)
+        return NULL;
     self->index = ring_index_ref(hold->index);
     self->object = hold->object;
     self->position = delivery->sample.cookie;
-    self->size = hold->length;
     self->generation = delivery->generation;
     self->crc32c = delivery->crc32c;
     self->gzip = delivery->desc_flags & MR_DESC_GZIP;
     self->writable = writable;
-    self->exported = self->released = false;
-    self->weak = NULL;
+    return (PyObject *)self;
+}
+
+#define STATE_FORMAT "UUKIKKpp:Lease" /* name, url, generation, crc32c, index, position, gzip, writable */
+
+PyObject *ring_lease_from(struct ring_state *state, struct ring_hold *hold, PyObject *of)
+{
+    Lease *self = lease_alloc(state, hold);
+    PyObject *name, *url;
+    unsigned long long generation, object, position;
+    unsigned crc32c;
+    int gzip, writable;
+    if (!self)
+        return NULL;
+    if (!PyArg_ParseTuple(of, STATE_FORMAT, &name, &url, &generation, &crc32c, &object, &position, &gzip, &writable)) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    self->name = Py_NewRef(name);
+    self->url = Py_NewRef(url);
+    self->object = object;
+    self->position = position;
+    self->generation = generation;
+    self->crc32c = crc32c;
+    self->gzip = gzip;
+    self->writable = writable;
     return (PyObject *)self;
 }
 
@@ -51,6 +94,8 @@ static void lease_dealloc(Lease *self)
         PyObject_ClearWeakRefs((PyObject *)self);
     ring_hold_unref(self->hold);
     ring_index_unref(self->index);
+    Py_XDECREF(self->name);
+    Py_XDECREF(self->url);
     PyObject_Free(self);
     Py_DECREF(type);
 }
@@ -91,51 +136,81 @@ static Py_ssize_t lease_length(Lease *self)
     return (Py_ssize_t)self->size;
 }
 
+static PyObject *lease_get_name(Lease *self, void *closure)
+{
+    (void)closure;
+    return self->index ? ring_name(&self->index->index, self->object) : Py_NewRef(self->name);
+}
+
+static PyObject *lease_get_url(Lease *self, void *closure)
+{
+    (void)closure;
+    return self->index ? ring_url(&self->index->index, self->object) : Py_NewRef(self->url);
+}
+
 static const char *encoding_of(const Lease *self)
 {
     return self->gzip ? "gzip" : "";
 }
 
-/* Item(bytes, name, encoding): the form that crosses processes. */
-static PyObject *lease_item_args(Lease *self)
+/* As bytes; NULL with an exception. */
+static PyObject *bytes_of(Lease *self)
 {
     if (lease_check(self))
         return NULL;
     struct ring_hold *hold = ring_hold_ref(self->hold); /* a finaliser may release the Lease at any allocation */
-    PyObject *name = ring_name(&self->index->index, self->object);
-    PyObject *args = name ? Py_BuildValue("y#Ns", hold->data, (Py_ssize_t)self->size, name, encoding_of(self)) : NULL;
+    PyObject *bytes = PyBytes_FromStringAndSize(hold->data, (Py_ssize_t)self->size);
     ring_hold_unref(hold);
-    return args;
-}
-
-static PyObject *item_type(void)
-{
-    PyObject *module = PyImport_ImportModule("millrace._item");
-    PyObject *type = module ? PyObject_GetAttrString(module, "Item") : NULL;
-    Py_XDECREF(module);
-    return type;
+    return bytes;
 }
 
 static PyObject *lease_copy(Lease *self, PyObject *ignored)
 {
     (void)ignored;
-    PyObject *args = lease_item_args(self);
-    PyObject *type = args ? item_type() : NULL;
-    PyObject *item = type ? PyObject_CallObject(type, args) : NULL;
-    Py_XDECREF(type);
-    Py_XDECREF(args);
+    PyObject *bytes = bytes_of(self);
+    PyObject *name = bytes ? lease_get_name(self, NULL) : NULL;
+    PyObject *module = name ? PyImport_ImportModule("millrace._item") : NULL;
+    PyObject *item = module ? PyObject_CallMethod(module, "Item", "OOs", bytes, name, encoding_of(self)) : NULL;
+    Py_XDECREF(module);
+    Py_XDECREF(name);
+    Py_XDECREF(bytes);
     return item;
+}
+
+static PyObject *lease_state(Lease *self, PyObject *ignored)
+{
+    (void)ignored;
+    PyObject *name = lease_get_name(self, NULL);
+    PyObject *url = name ? lease_get_url(self, NULL) : NULL;
+    if (url)
+        return Py_BuildValue("NNKIKKOO", name, url, (unsigned long long)self->generation, (unsigned)self->crc32c,
+                             (unsigned long long)self->object, (unsigned long long)self->position,
+                             self->gzip ? Py_True : Py_False, self->writable ? Py_True : Py_False);
+    Py_XDECREF(name);
+    return NULL;
 }
 
 static PyObject *lease_reduce(Lease *self, PyObject *ignored)
 {
-    (void)ignored;
-    PyObject *args = lease_item_args(self);
-    PyObject *type = args ? item_type() : NULL;
-    if (type)
-        return Py_BuildValue("NN", type, args);
-    Py_XDECREF(args);
+    PyObject *bytes = bytes_of(self);
+    PyObject *state = bytes ? lease_state(self, ignored) : NULL;
+    PyObject *make = state ? PyObject_GetAttrString(PyType_GetModule(Py_TYPE(self)), "lease_of") : NULL;
+    if (make)
+        return Py_BuildValue("N(NN)", make, bytes, state);
+    Py_XDECREF(state);
+    Py_XDECREF(bytes);
     return NULL;
+}
+
+PyObject *ring_lease_of(PyObject *module, PyObject *args)
+{
+    Py_buffer bytes;
+    PyObject *of;
+    if (!PyArg_ParseTuple(args, "y*O!:lease_of", &bytes, &PyTuple_Type, &of))
+        return NULL;
+    PyObject *lease = ring_lease_from(PyModule_GetState(module), ring_hold_private(bytes.buf, (uint64_t)bytes.len), of);
+    PyBuffer_Release(&bytes);
+    return lease;
 }
 
 static PyObject *lease_release(Lease *self, PyObject *ignored)
@@ -168,25 +243,13 @@ static PyObject *lease_dlpack_device(Lease *self, PyObject *ignored)
 
 static PyObject *lease_repr(Lease *self)
 {
-    PyObject *name = ring_name(&self->index->index, self->object);
+    PyObject *name = lease_get_name(self, NULL);
     if (!name)
         return NULL;
     PyObject *text = PyUnicode_FromFormat("<millrace.Lease %R, %llu bytes%s>", name, (unsigned long long)self->size,
                                           self->released ? ", released" : "");
     Py_DECREF(name);
     return text;
-}
-
-static PyObject *lease_get_name(Lease *self, void *closure)
-{
-    (void)closure;
-    return ring_name(&self->index->index, self->object);
-}
-
-static PyObject *lease_get_url(Lease *self, void *closure)
-{
-    (void)closure;
-    return ring_url(&self->index->index, self->object);
 }
 
 static PyMethodDef lease_methods[] = {
@@ -197,7 +260,10 @@ static PyMethodDef lease_methods[] = {
     {"__dlpack__", (PyCFunction)(void (*)(void))lease_dlpack, METH_VARARGS | METH_KEYWORDS,
      "A one-dimensional uint8 tensor over the bytes; read-only, so the consumer must know DLPack 1.0."},
     {"__dlpack_device__", (PyCFunction)lease_dlpack_device, METH_NOARGS, "The CPU."},
-    {"__reduce__", (PyCFunction)lease_reduce, METH_NOARGS, "Pickles as an Item, which holds a copy."},
+    {"_state", (PyCFunction)lease_state, METH_NOARGS,
+     "_state() -> tuple: what crosses to another process beside the bytes, for Batch.lease and lease_of."},
+    {"__reduce__", (PyCFunction)lease_reduce, METH_NOARGS,
+     "Pickles with a copy of the bytes, which is what the new Lease is over."},
     {NULL, NULL, 0, NULL},
 };
 static PyObject *lease_get_encoding(Lease *self, void *unused)

@@ -166,6 +166,8 @@ static int ring_clear(PyObject *module)
 }
 
 static PyMethodDef ring_methods[] = {
+    {"lease_of", ring_lease_of, METH_VARARGS,
+     "lease_of(buffer, state) -> Lease: over a copy of these bytes, as the one whose _state() this is."},
     {"members", ring_members, METH_O,
      "members(buffer) -> (key, {suffix: (offset, size)}): where the members of a sample of a tar shard lie."},
     {"memory_limit_bytes", ring_memory_limit, METH_NOARGS,

@@ -83,13 +83,16 @@ extern PyType_Spec ring_plan_spec;
 
 struct ring_hold {
     _Atomic uint32_t refs;
-    struct mr_consumer *consumer; /* NULL: data is a private copy, freed with the hold */
-    void *data;                   /* never NULL */
+    struct mr_consumer *consumer; /* the ticket's; NULL: data is the owner's, or a private copy, freed with the hold */
+    void *owner;
+    void (*drop)(void *owner);
+    uint64_t owner_mark; /* the process that may use what the owner has; 0: whoever has it */
+    void *data;          /* never NULL */
     uint64_t length;
     uint64_t word;
     uint32_t slot;
-    uint32_t watch; /* entry in fault.c's table, or RING_UNWATCHED */
-    struct ring_index *index;
+    uint32_t watch;           /* entry in fault.c's table, or RING_UNWATCHED */
+    struct ring_index *index; /* NULL: the owner's bytes are of none */
     uint64_t object;
 };
 /* Takes over what the delivery holds; on NULL (no memory, no exception set) it has been dropped. */
@@ -97,6 +100,11 @@ struct ring_hold *ring_hold_new(struct mr_consumer *consumer, struct ring_index 
                                 const struct mr_delivery *delivery);
 /* The same bytes in private memory; NULL without memory (no exception set). */
 struct ring_hold *ring_hold_copy(const struct ring_hold *hold);
+/* A copy of these bytes, of no index. */
+struct ring_hold *ring_hold_private(const void *data, uint64_t length);
+/* Bytes of an owner, which `drop` ends in whatever thread, without the GIL. It is taken over; NULL without memory (no
+ * exception set), the owner dropped. */
+struct ring_hold *ring_hold_owned(void *data, uint64_t length, void *owner, void (*drop)(void *owner), uint64_t mark);
 struct ring_hold *ring_hold_ref(struct ring_hold *hold);
 /* Any thread, no GIL. In a forked child it changes no word. */
 void ring_hold_unref(struct ring_hold *hold);
@@ -115,9 +123,13 @@ void ring_fault_unwatch(uint32_t watch);
 
 /* ---- lease.c, dlpack.c ---- */
 
-/* A Lease that takes over hold (dropped on failure). */
+/* A Lease that takes over hold (dropped on failure; NULL: there was no memory for it). */
 PyObject *ring_lease_new(struct ring_state *state, struct ring_hold *hold, const struct mr_delivery *delivery,
                          bool writable);
+/* The same of what another one's `_state()` says. */
+PyObject *ring_lease_from(struct ring_state *state, struct ring_hold *hold, PyObject *of);
+/* lease_of(buffer, state) -> Lease: the module's function. */
+PyObject *ring_lease_of(PyObject *module, PyObject *args);
 /* __dlpack__ of the bytes in hold; read_only without a copy. */
 PyObject *ring_dlpack(struct ring_hold *hold, bool read_only, PyObject *args, PyObject *kwargs);
 /* The old form of a capsule over bytes that may be written: one dimension, uint8. Takes over owner, which `drop` ends

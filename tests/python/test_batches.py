@@ -24,7 +24,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 import millrace
-from millrace import _batches, _packing, _torch
+from millrace import _batches, _packing, _ring, _torch
 from millrace._item import Item
 from millrace._ring import Client
 from tests.python.conftest import Folder, MakeFolder
@@ -312,6 +312,44 @@ def test_views_end_in_any_thread_and_not_in_a_child(arena: _batches.Arena) -> No
     thread.start()
     thread.join()
     assert through(arena, [torch.full((5,), 2.0)])[0][0] == 2
+
+
+def lease_of(data: bytes, name: str = "a/b") -> millrace.Lease:
+    return _ring.lease_of(data, (name, f"gs://bucket/{name}", 5, 6, 7, 8, False, False))
+
+
+def test_a_lease_is_over_the_memory_of_its_batch(arena: _batches.Arena) -> None:
+    lease, empty = through(arena, [lease_of(b"x" * 9000), lease_of(b"")])
+    assert (lease.name, lease.url, lease.generation, lease.crc32c) == ("a/b", "gs://bucket/a/b", 5, 6)
+    assert (lease.index, lease.position, lease.size) == (7, 8, 9000) and bytes(empty) == b""
+    view, again = numpy.frombuffer(lease, numpy.uint8), through(arena, [lease])[0]
+    del empty
+    child = os.fork()
+    if child == 0:
+        try:
+            bytes(lease)
+        except ValueError:
+            os._exit(0)
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    others = [through(arena, [torch.zeros(9000)]) for _ in range(6)]  # of four slots
+    lease.release()
+    del lease
+    assert bytes(view) == bytes(again) == b"x" * 9000
+    del others, view, again
+    gc.collect()
+    others = [through(arena, [torch.zeros(9000)]) for _ in range(2)]
+    assert len(others) == 2 and counts_of(arena)["copies"] == 5
+
+
+@pytest.mark.parametrize("room", (True, False))
+def test_a_lease_stays_one_where_there_is_no_room(monkeypatch: pytest.MonkeyPatch, room: bool) -> None:
+    monkeypatch.setattr(_torch, "worker", lambda: (0, 1))
+    made = _batches.Arena(1, 1, (64 << 20) if room else (1 << 20))
+    data = os.urandom(2 << 20)
+    lease = sent(sender(made)([lease_of(data)]))[0]
+    assert type(lease) is millrace.Lease and bytes(lease) == data and lease.url == "gs://bucket/a/b"
+    assert (made.ring.counts()["beside"] > 0) is not room
 
 
 @pytest.mark.parametrize(("ranks", "share"), [("", 1), ("1", 1), ("4", 4), ("0", 1), ("many", 1)])

@@ -9,6 +9,7 @@ import threading
 from collections import OrderedDict, namedtuple
 from collections.abc import Iterator
 from ctypes import c_ubyte
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -254,6 +255,8 @@ def test_what_is_moved() -> None:
     assert type(got["r"]) is Record and torch.equal(got["r"].image, two) and got["r"].name == "n"
     assert type(got["o"]) is OrderedDict and torch.equal(got["o"]["x"], two) and got["own"] == "on cuda"
     assert torch.equal(batch["r"].image, one)
+    frozen = MappingProxyType({"text": "t"})  # what holds no tensor is what it was, a Sample too
+    assert _device.moved(frozen, lambda tensor: tensor + 1, "cuda") is frozen
     packed = torch.nn.utils.rnn.pack_sequence([torch.ones(2), torch.ones(1)])
     assert _device.moved(packed, lambda tensor: tensor, "cpu").batch_sizes.tolist() == [2, 1]
 

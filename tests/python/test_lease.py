@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import io
 import os
@@ -150,8 +151,35 @@ def test_a_cycle_is_collected(leases: list[Any]) -> None:
     assert gone() is None
 
 
-def test_pickle_and_copy_make_items(leases: list[Any], hundred: Folder) -> None:
-    for item in (pickle.loads(pickle.dumps(leases[0])), leases[0].copy(), pickle.loads(pickle.dumps(leases[0].copy()))):
+def test_a_pickled_one_has_bytes_of_its_own(leases: list[Any], hundred: Folder) -> None:
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        other = pickle.loads(pickle.dumps(leases[0], protocol))
+        again = copy.deepcopy(other)
+        for one in (other, again):
+            assert type(one) is millrace.Lease and repr(one) == repr(leases[0])
+            assert bytes(one) == bytes(np.from_dlpack(one, copy=True)) == expected(hundred, leases[0])
+            for name in ("name", "url", "size", "generation", "crc32c", "index", "position", "encoding"):
+                assert getattr(one, name) == getattr(leases[0], name)
+        other.release()
+        with pytest.raises(ValueError, match="released"):
+            bytes(other)
+        with pytest.raises(ValueError, match="released"):
+            pickle.dumps(other)
+
+
+def test_damaged_states_are_refused(leases: list[Any]) -> None:
+    make, (data, state) = leases[0].__reduce__()
+    for at in range(len(state)):
+        with pytest.raises((TypeError, OverflowError)):
+            make(data, (*state[:at], *state[at + 1 :]))
+    with pytest.raises(TypeError):
+        make(data, (7, *state[1:]))
+    with pytest.raises(TypeError):
+        make(data, list(state))
+
+
+def test_copies_are_items(leases: list[Any], hundred: Folder) -> None:
+    for item in (leases[0].copy(), pickle.loads(pickle.dumps(leases[0].copy()))):
         assert type(item) is millrace.Item
         assert item == expected(hundred, leases[0])
         assert (item.name, item.size) == (leases[0].name, leases[0].size)

@@ -276,14 +276,22 @@ def test_batch_size_none_gives_single_samples(socket: str, hundred: Folder) -> N
     assert len(samples) == 100 and samples[0][0].shape == (4,)
 
 
-def test_leases_become_items_between_processes(socket: str, hundred: Folder) -> None:
-    ds = millrace.IterableDataset(hundred.uri, shuffle=True)
-    for workers, kind in ((0, millrace.Lease), (2, millrace.Item)):
-        seen = {}
-        for batch in millrace.DataLoader(ds, batch_size=8, num_workers=workers):
-            assert {type(item) for item in batch} == {kind}
-            seen.update({item.name: bytes(item) for item in batch})
-        assert seen == hundred.contents
+def everything(lease: Any) -> Any:
+    """All that a Lease says, and its bytes."""
+    said = [getattr(lease, name) for name in ("name", "url", "size", "generation", "crc32c", "index", "encoding")]
+    return lease.position, *said, len(lease), bytes(lease), memoryview(lease).readonly
+
+
+@pytest.mark.parametrize("writable", (False, True))
+def test_leases_stay_leases_between_processes(socket: str, hundred: Folder, writable: bool) -> None:
+    ds = millrace.IterableDataset(hundred.uri, shuffle=True, writable=writable)
+    seen = []
+    for make, workers in ((millrace.DataLoader, 0), (millrace.DataLoader, 2), (torch.utils.data.DataLoader, 2)):
+        batches = list(make(ds, batch_size=8, num_workers=workers))  # type: ignore[arg-type]
+        assert {type(lease) for batch in batches for lease in batch} == {millrace.Lease}
+        seen.append(sorted(everything(lease) for batch in batches for lease in batch))
+    assert seen[0] == seen[1] == seen[2]
+    assert {row[1]: row[9] for row in seen[0]} == hundred.contents
 
 
 def test_the_loop_may_keep_every_lease(socket: str, hundred: Folder) -> None:
