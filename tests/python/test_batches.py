@@ -451,7 +451,7 @@ def test_an_epoch_after_another_takes_no_more_memory_or_descriptors() -> None:
     gc.collect()
     before = counts(made)["memory_bytes"], arenas_here()
     assert len(before[1] - without) == 2
-    for _ in range(10):
+    for _ in range(100):
         for _batch in made:
             pass
     del _batch
