@@ -90,6 +90,7 @@ void mr_arenas_send(struct mr_child *child, const struct mr_arena_fds *arena, co
     mr_msg_put_u64(out, "reserve", size->reserve_bytes);
     mr_msg_put_u64(out, "division", size->division);
     mr_msg_put_bool(out, "fresh", fresh);
+    mr_msg_put_bool(out, "ahead", size->ahead);
     mr_msg_put_bool(out, "grows", size->grows);
     mr_msg_put_u64(out, "largest", size->largest_bytes);
     mr_msg_put_u64(out, "first", size->first_bytes);

@@ -504,6 +504,19 @@ static int batches(struct mr_client_peer *client, struct mr_msg_in *in)
     return reply(client, out);
 }
 
+static int prepare(struct mr_client_peer *client)
+{
+    struct mr_supervisor *s = client->supervisor;
+    bool wanted;
+    if (mr_write_workers_prepare(s, &wanted) != 0)
+        return -1;
+    struct mr_msg_out *out = ok();
+    mr_msg_put_u64(out, "arena_bytes", wanted ? s->write_workers.arena_bytes : 0);
+    if (wanted)
+        mr_msg_put_fd(out, s->write_workers.arena.fd);
+    return reply(client, out);
+}
+
 static int send_config(struct mr_client_peer *client)
 {
     int fd = mr_segment_reopen_readonly(client->supervisor->config_fd);
@@ -564,6 +577,8 @@ static int handle(struct mr_client_peer *client, struct mr_msg_in *in)
         return put_loop(client, in);
     case MR_MSG_BATCHES:
         return batches(client, in);
+    case MR_MSG_PREPARE:
+        return prepare(client);
     case MR_MSG_CONFIG:
         return send_config(client);
     case MR_MSG_STAT:

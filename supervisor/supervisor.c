@@ -386,6 +386,9 @@ static int run(struct mr_supervisor *s, const struct mr_supervisor_options *opti
     mr_heartbeat_init(s);
     if (!s->indexing) {
         open_configured(s);
+        bool there;
+        if (s->config.checkpoint.prepare == MR_PREPARE_ALWAYS)
+            mr_write_workers_prepare(s, &there);
     } else if (!mr_dataset_open_to_save(s, options->index_uri, options->index_place)) {
         mr_log_error("%s", mr_error_text());
         s->index_status = mr_code_exit_status(mr_error_code());

@@ -14,6 +14,7 @@
 #define RETRY_MS 5000 /* so long OPEN_WRITER is answered with why nothing works; then it is tried again */
 
 static const struct mr_child_role write_role;
+static const char reserving[] = "the memory for checkpoints is being reserved";
 
 static struct mr_write_slot *slot_of(const struct mr_child *child)
 {
@@ -84,12 +85,14 @@ static void give_up(struct mr_supervisor *s, enum mr_code code, const char *text
     mr_write_workers_drain(s);
 }
 
-static void begin(struct mr_supervisor *s)
+/* ahead: nobody waits for it yet. */
+static void begin(struct mr_supervisor *s, bool ahead)
 {
     struct mr_write_workers *w = &s->write_workers;
     uint64_t available = mr_memory_available_bytes();
     w->arena_bytes = mr_write_workers_arena_bytes(s);
     w->arena.memfd = w->reserved = w->no_room = false;
+    w->ahead = ahead;
     w->state = MR_ARENAS_RESERVING;
     char size[32];
     mr_size_text((double)(w->arena_bytes), size);
@@ -142,13 +145,28 @@ static int arena_there(struct mr_supervisor *s)
         return -1;
     }
     if (w->state == MR_ARENAS_NONE && !any_in_use(s)) /* those of an attempt that was given up end first */
-        begin(s);
+        begin(s, false);
     if (w->state == MR_ARENAS_READY)
         return 0;
     if (w->state == MR_ARENAS_NONE && w->failed_ns != 0 && is_recent(w->failed_ns))
         mr_error_set(w->fail_code, "%s", w->fail_text);
     else
-        mr_error_set(MR_E_BUSY, "the memory for checkpoints is being reserved");
+        mr_error_set(MR_E_BUSY, "%s", reserving);
+    return -1;
+}
+
+int mr_write_workers_prepare(struct mr_supervisor *s, bool *there)
+{
+    const struct mr_write_workers *w = &s->write_workers;
+    *there = false;
+    if (s->config.checkpoint.prepare == MR_PREPARE_NEVER || s->state != MR_SUP_RUNNING)
+        return 0;
+    if (w->state == MR_ARENAS_NONE && !is_recent(w->failed_ns) && !any_in_use(s))
+        begin(s, true);
+    *there = w->state == MR_ARENAS_READY;
+    if (w->state != MR_ARENAS_RESERVING)
+        return 0;
+    mr_error_set(MR_E_BUSY, "%s", reserving);
     return -1;
 }
 
@@ -349,7 +367,7 @@ static void announce_to(struct mr_supervisor *s, struct mr_child *child)
     if (slot_of(child)->arena_sent)
         return;
     slot_of(child)->arena_sent = true;
-    struct mr_arena_size size = {.bytes = s->write_workers.arena_bytes};
+    struct mr_arena_size size = {.bytes = s->write_workers.arena_bytes, .ahead = s->write_workers.ahead};
     mr_arenas_send(child, &s->write_workers.arena, &size, s->write_workers.state == MR_ARENAS_RESERVING);
 }
 

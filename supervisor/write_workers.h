@@ -1,11 +1,12 @@
 /*
  * write_workers.h - the write workers, and the memory that checkpoints pass through.
  *
- * Nothing of it exists before the first checkpoint writer is opened. Then the checkpoint arena is made, write worker 0
- * reserves its pages, and when it has the others start; meanwhile OPEN_WRITER is answered with BUSY.
+ * Nothing of it exists before the first checkpoint writer is opened, or is expected (checkpoint.prepare). Then the
+ * checkpoint arena is made, write worker 0 reserves its pages, and when it has the others start; meanwhile OPEN_WRITER is
+ * answered with BUSY.
  *
- *     NONE --(first OPEN_WRITER)--> RESERVING --(ARENA_READY of worker 0)--> READY
- *       ^                               |
+ *     NONE --(first OPEN_WRITER, PREPARE)--> RESERVING --(ARENA_READY of worker 0)--> READY
+ *       ^                                        |
  *       +----(no memory, or worker 0 cannot work: OPEN_WRITER is answered with why for RETRY_MS, then tries again)
  *
  * A write worker has a session of its own and no PDEATHSIG: when this process dies it finishes what was promised. Its
@@ -34,6 +35,7 @@ struct mr_write_workers {
     unsigned count;       /* slots that are made: 0 or checkpoint.workers */
     uint64_t arena_bytes; /* 0 until it is made */
     struct mr_arena_fds arena;
+    bool ahead;             /* it is made before anybody waits for it */
     bool reserved;          /* ARENA_READY came from worker 0 */
     bool no_room;           /* FAILED came instead: its pages could not be reserved */
     enum mr_code fail_code; /* why the last attempt came to nothing; OK */
@@ -44,6 +46,9 @@ struct mr_write_workers {
 
 void mr_write_workers_init(struct mr_supervisor *s);
 void mr_write_workers_close(struct mr_supervisor *s);
+/* A writer is likely: makes the arena, unless the configuration says never or an attempt has just failed (*there
+ * false). 0 when nothing is under way, -1 (BUSY): ask again. */
+int mr_write_workers_prepare(struct mr_supervisor *s, bool *there);
 /* 0 when the arena and a worker are there, and *slot is the one with the fewest lanes; -1: BUSY (ask again), NO_MEMORY,
  * or why no worker can work. */
 int mr_write_workers_choose(struct mr_supervisor *s, unsigned *slot);

@@ -162,9 +162,10 @@ def _somewhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def _nothing_left_by_test(_nothing_left_by_session: None) -> Iterator[None]:
     names, pids = shared_memory_names(), set(our_processes())
     yield
-    writers = sys.modules.get("millrace.checkpoint._writer")
-    if writers is not None:
-        writers._keep(None)  # a private supervisor of the test process itself would stay
+    supervisors = sys.modules.get("millrace._supervisor")
+    if supervisors is not None:
+        supervisors.keep(None)  # a private supervisor of the test process itself would stay
+        vars(supervisors)["_expects_writer"] = False
     wait_until_clean(names, pids)
 
 

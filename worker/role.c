@@ -1,12 +1,18 @@
 #include "worker/role.h"
 
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
 #include "shm/base/log.h"
 #include "shm/memory/segment.h"
+
+#define AHEAD_NICE 5 /* of pages that nobody waits for; a writer that comes meanwhile still has them soon */
 
 int mr_role_unknown(const struct mr_role *role, const struct mr_msg_in *msg)
 {
@@ -81,9 +87,53 @@ static int back_first(struct mr_role *role, struct mr_msg_in *msg, bool fresh)
     return mr_role_back(role, 0, largest) == 0 && mr_role_back(role, reserve, first) == 0 ? 0 : -1;
 }
 
+/* What a thread of lower priority backs; its error is its own. */
+struct ahead {
+    struct mr_role *role;
+    uint64_t bytes;
+    int rc;
+    enum mr_code code;
+    char text[512];
+};
+
+static void *back_slowly(void *arg)
+{
+    struct ahead *ahead = arg;
+    setpriority(PRIO_PROCESS, 0, AHEAD_NICE); /* on Linux the thread's, and a process could not go back */
+    ahead->rc = mr_role_back(ahead->role, 0, ahead->bytes);
+    if (ahead->rc != 0) {
+        ahead->code = mr_error_code();
+        snprintf(ahead->text, sizeof ahead->text, "%s", mr_error_text());
+    }
+    return NULL;
+}
+
+/* mr_role_back of the whole arena, which others than this worker have better use for the processors than. */
+static int back_ahead(struct mr_role *role, uint64_t bytes)
+{
+    struct ahead ahead = {.role = role, .bytes = bytes};
+    pthread_t thread;
+    sigset_t all, before;
+    sigfillset(&all); /* signals are for the thread that expects them */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = pthread_create(&thread, NULL, back_slowly, &ahead);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc != 0)
+        return mr_role_back(role, 0, bytes);
+    pthread_join(thread, NULL);
+    if (ahead.rc != 0)
+        mr_error_set(ahead.code, "%s", ahead.text);
+    return ahead.rc;
+}
+
 /* The descriptor is the role's, once it is mapped. */
 static int map_arena(struct mr_role *role, struct mr_msg_in *msg, int fd, uint64_t bytes, bool fresh)
 {
+    bool ahead;
+    if (mr_msg_get_bool(msg, "ahead", &ahead) != 0) {
+        close(fd);
+        return -1;
+    }
     void *at = mr_segment_map(fd, bytes, true, NULL);
     if (!at) {
         close(fd);
@@ -96,7 +146,7 @@ static int map_arena(struct mr_role *role, struct mr_msg_in *msg, int fd, uint64
     if (role->arena_grows)
         rc = back_first(role, msg, fresh);
     else if (fresh)
-        rc = mr_role_back(role, 0, bytes);
+        rc = ahead ? back_ahead(role, bytes) : mr_role_back(role, 0, bytes);
     else
         populate(role, 0, bytes);
     if (rc == 0)

@@ -31,6 +31,7 @@ class Connection:
         self.indexes: dict[int, Index] = {}
         # Data sets to be closed, with what was read of them: their last user may go in the middle of a call.
         self.unused: deque[tuple[int, int]] = deque()
+        self.prepared = False  # it was told that a checkpoint writer will come
         self._pid = os.getpid()
 
     def is_ours(self) -> bool:

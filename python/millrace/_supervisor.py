@@ -11,6 +11,7 @@ import os
 import shutil
 import stat
 import subprocess
+import threading
 import time
 import weakref
 from collections.abc import Iterator
@@ -25,6 +26,8 @@ SOCKET_PATH_MAX = 107  # unix(7): sun_path has 108 bytes with its NUL
 SOCKET_NAME = "socket"  # in a private supervisor's run folder
 START_TIMEOUT_S = 20.0
 CONNECT_TIMEOUT_MS = 2000
+PREPARE_PAUSE_S = 0.05
+AHEAD_NICE = 5  # of what nobody waits for yet
 
 log = logging.getLogger("millrace")
 
@@ -46,6 +49,10 @@ _preferred = NO_SETTINGS
 _started: list[subprocess.Popen[bytes]] = []  # kept, so that ended ones are reaped without a ResourceWarning
 _private: dict[tuple[object, ...], weakref.ref[Connection]] = {}
 _adopted: str | None = None
+_expects_writer = False
+# The last connection of checkpoint writers stays: a private supervisor, its memory, and what of it this process has in
+# its page tables serve the next checkpoint too.
+_kept: Connection | None = None
 _warned_ignored: set[tuple[str, ...]] = set()
 _numbers = itertools.count(1)
 
@@ -88,6 +95,47 @@ def connection(settings: Settings = NO_SETTINGS, maker: str = "a data set", in_w
 
     A supervisor that the user started, or configures by MILLRACE_CONFIG, keeps its configuration, with a warning.
     """
+    found = _connection(settings, maker, in_worker)
+    _prepare(found)
+    return found
+
+
+def keep(connection: Connection | None) -> None:
+    global _kept
+    _kept = connection
+
+
+def expect_writer() -> None:
+    """This process will save: its supervisor is told at once where there is one, else as soon as there is."""
+    global _expects_writer
+    _expects_writer = True
+    reference = _private.get(_preferred.key)
+    known = reference() if reference is not None else None
+    if os.environ.get("MILLRACE_SOCKET") or (known is not None and known.is_ours()):
+        with contextlib.suppress(Error, OSError):  # who uses it will be told
+            connection()
+
+
+def _prepare(connection: Connection) -> None:
+    if _expects_writer and not connection.prepared and _torch.worker() is None:
+        connection.prepared = True
+        keep(connection)
+        thread = threading.Thread(target=_prepare_in_time, args=(connection,), name="millrace-prepare", daemon=True)
+        with contextlib.suppress(RuntimeError):  # no thread: the first save does it
+            thread.start()
+
+
+def _prepare_in_time(connection: Connection) -> None:
+    """Has the memory of checkpoints made, and enters it into this process's page tables."""
+    with contextlib.suppress(Error, OSError):  # who uses it will be told
+        mine = threading.get_native_id()
+        os.setpriority(os.PRIO_PROCESS, mine, os.getpriority(os.PRIO_PROCESS, mine) + AHEAD_NICE)
+        while not (done := connection.client.prepare()):
+            if done is None:
+                time.sleep(PREPARE_PAUSE_S)
+
+
+def _connection(settings: Settings, maker: str, in_worker: bool) -> Connection:
     if settings.key == NO_SETTINGS.key:
         settings = _preferred
     path = os.environ.get("MILLRACE_SOCKET")
@@ -248,6 +296,7 @@ def text_file(text: str) -> IO[bytes]:
 
 
 def _forget_in_child() -> None:
+    keep(None)
     _private.clear()
     _started.clear()
 

@@ -568,6 +568,24 @@ static PyObject *client_config(Client *self, PyObject *ignored)
     return fd < 0 ? ring_raise() : PyLong_FromLong(fd);
 }
 
+static PyObject *client_prepare(Client *self, PyObject *ignored)
+{
+    (void)ignored;
+    if (begin(self))
+        return NULL;
+    int rc;
+    bool done;
+    Py_BEGIN_ALLOW_THREADS
+        rc = mr_client_prepare(self->client, &done);
+    Py_END_ALLOW_THREADS
+    end(self);
+    if (!rc)
+        return PyBool_FromLong(done);
+    if (mr_error_code() != MR_E_BUSY)
+        return ring_raise();
+    Py_RETURN_NONE;
+}
+
 static PyObject *client_batches(Client *self, PyObject *args)
 {
     int fd = -1;
@@ -649,6 +667,9 @@ static PyMethodDef client_methods[] = {
      "None)."},
     {"open_writer", (PyCFunction)(void (*)(void))client_open_writer, METH_VARARGS | METH_KEYWORDS,
      "open_writer(uri, if_absent=False, sharers=1) -> Writer, or str: why none can be had now."},
+    {"prepare", (PyCFunction)client_prepare, METH_NOARGS,
+     "prepare() -> bool or None: a step of making ready for a checkpoint writer that will be opened. True: nothing is "
+     "left to do; None: ask again a moment later, the supervisor is at it."},
     {"batches", (PyCFunction)client_batches, METH_VARARGS,
      "batches(fd=-1) -> bytes that the batches of this node's loaders may take; fd: a BatchArena that is to be "
      "counted."},

@@ -121,6 +121,10 @@ int mr_client_open_writer(struct mr_client *client, const char *uri, bool if_abs
  * which may then use the memory again. */
 int mr_client_close_writer(struct mr_client *client, struct mr_ckpt_writer *writer);
 
+/* A step of making ready for a writer that will be opened: asks the supervisor for its memory, then enters that into the
+ * page tables, 2 MiB a call. Sets *done when nothing is left to do. 0 or -1; BUSY: ask again a moment later. */
+int mr_client_prepare(struct mr_client *client, bool *done);
+
 /* ---- the rest ---- */
 
 /* The supervisor's configuration as mr_config_from_fd and MR_ENVIRONMENT_FD take it: a descriptor, the caller's; or

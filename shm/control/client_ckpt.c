@@ -46,8 +46,8 @@ static void *map_fd(struct mr_msg_in *in, unsigned i, uint64_t bytes, int writab
     return at;
 }
 
-/* Maps what this process has not mapped yet. */
-static int take_memory(struct mr_client *client, struct mr_msg_in *in, uint64_t arena_bytes, uint32_t worker)
+/* Maps the arena behind descriptor i, unless this process has done it. */
+static int take_arena(struct mr_client *client, struct mr_msg_in *in, unsigned i, uint64_t arena_bytes)
 {
     if (!client->parts)
         client->parts = calloc(1, sizeof *client->parts);
@@ -56,13 +56,13 @@ static int take_memory(struct mr_client *client, struct mr_msg_in *in, uint64_t 
         mr_error_set(MR_E_NO_MEMORY, "no memory for a checkpoint writer");
         return -1;
     }
-    if (worker >= MR_PRODUCERS_MAX || arena_bytes == 0 || (memory->arena && memory->arena_bytes != arena_bytes)) {
-        mr_error_set(MR_E_PROTOCOL, "the supervisor answered with write worker %u and a checkpoint arena of %llu bytes",
-                     worker, (unsigned long long)arena_bytes);
+    if (arena_bytes == 0 || (memory->arena && memory->arena_bytes != arena_bytes)) {
+        mr_error_set(MR_E_PROTOCOL, "the supervisor answered with a checkpoint arena of %llu bytes",
+                     (unsigned long long)arena_bytes);
         return -1;
     }
     if (!memory->arena) {
-        memory->arena = map_fd(in, 1, arena_bytes, 1);
+        memory->arena = map_fd(in, i, arena_bytes, 1);
         memory->arena_bytes = arena_bytes;
     }
     if (!memory->arena)
@@ -73,6 +73,19 @@ static int take_memory(struct mr_client *client, struct mr_msg_in *in, uint64_t 
         mr_error_set(MR_E_NO_MEMORY, "no memory for a checkpoint writer");
         return -1;
     }
+    return 0;
+}
+
+/* Maps what this process has not mapped yet. */
+static int take_memory(struct mr_client *client, struct mr_msg_in *in, uint64_t arena_bytes, uint32_t worker)
+{
+    if (worker >= MR_PRODUCERS_MAX) {
+        mr_error_set(MR_E_PROTOCOL, "the supervisor answered with write worker %u", worker);
+        return -1;
+    }
+    if (take_arena(client, in, 1, arena_bytes) != 0)
+        return -1;
+    struct mr_ckpt_part_memory *memory = client->parts;
     if (memory->workers[worker].line)
         return 0;
     const struct mr_producer_line *line = map_fd(in, 2, MR_PRODUCER_LINE_BYTES, 0);
@@ -140,6 +153,25 @@ int mr_client_open_writer(struct mr_client *client, const char *uri, bool if_abs
     writer->line = client->parts->workers[worker].line;
     writer->eventfd = client->parts->workers[worker].eventfd;
     writer->touched = client->parts->touched;
+    return 0;
+}
+
+int mr_client_prepare(struct mr_client *client, bool *done)
+{
+    *done = false;
+    if (!client->parts || !client->parts->touched) {
+        struct mr_msg_in in;
+        if (mr_client_call(client, mr_msg_new(MR_MSG_PREPARE), &in) != 0)
+            return -1;
+        uint64_t arena_bytes;
+        int rc = mr_msg_get_u64(&in, "arena_bytes", &arena_bytes);
+        *done = rc == 0 && arena_bytes == 0;
+        if (rc == 0 && !*done)
+            rc = take_arena(client, &in, 0, arena_bytes);
+        mr_msg_close(&in);
+        return rc;
+    }
+    *done = mr_prefault_step(client->parts->arena, client->parts->arena_bytes, client->parts->touched);
     return 0;
 }
 

@@ -21,6 +21,7 @@ enum mr_tail { MR_TAIL_SHORT, MR_TAIL_DROP, MR_TAIL_PAD };
 enum mr_on_error { MR_ON_ERROR_RAISE, MR_ON_ERROR_SKIP, MR_ON_ERROR_REPLACE };
 enum mr_huge_pages { MR_HUGE_PAGES_AUTO, MR_HUGE_PAGES_NEVER };
 enum mr_compose { MR_COMPOSE_AUTO, MR_COMPOSE_ALWAYS, MR_COMPOSE_NEVER };
+enum mr_prepare { MR_PREPARE_AUTO, MR_PREPARE_ALWAYS, MR_PREPARE_NEVER };
 enum mr_auth_mode { MR_AUTH_DEFAULT, MR_AUTH_ANONYMOUS };
 /* Those of [s3] in the order of worker/store/s3.h. */
 #define MR_S3_KMS 2 /* of s3.encryption: from here on with a key of KMS */
@@ -77,6 +78,7 @@ struct mr_config {
         uint64_t workers;
         uint64_t part_bytes;
         uint64_t arena_bytes; /* 0: the supervisor chooses (mr_config_ckpt_arena_bytes) */
+        uint64_t prepare;     /* enum mr_prepare */
         uint64_t drain_s;
     } checkpoint;
     struct {

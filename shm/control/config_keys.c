@@ -16,6 +16,7 @@ static const char *const tails[] = {"short", "drop", "pad", NULL};
 static const char *const on_errors[] = {"raise", "skip", "replace", NULL};
 static const char *const backings[] = {"auto", "posix", "memfd", NULL};
 static const char *const composes[] = {"auto", "always", "never", NULL};
+static const char *const prepares[] = {"auto", "always", "never", NULL};
 static const char *const huge_pages[] = {"auto", "never", NULL};
 static const char *const cleartexts[] = {"refuse", "allow", NULL};
 static const char *const auths[] = {"default", "anonymous", NULL};
@@ -142,16 +143,20 @@ static const struct mr_config_key keys[] = {
 
     {FIELD(checkpoint, workers, MR_KEY_U64), NUMBER(2, 1, 64, "processes"),
      .meaning = "Processes that upload checkpoints, and how many checkpoints of a node are expected to share "
-                "the memory. They start with the first one. The old name, writers, is still accepted."},
+                "the memory. The old name, writers, is still accepted."},
     {FIELD(checkpoint, part_bytes, MR_KEY_BYTES), NUMBER(64 * MIB, 5 * MIB, 5 * GIB, "bytes"),
      .meaning =
          "The size of a part of an upload. A file has at most 10,000 parts. Smaller where the memory has no room "
          "for eight parts of each writer, which are as many connections."},
     {FIELD(checkpoint, arena_bytes, MR_KEY_BYTES), NUMBER(0, 10 * MIB, 16 * TIB, "bytes"),
      .special = "1/16 of the memory, 256MiB to 4GiB", .has_auto = true,
-     .meaning =
-         "Shared memory for checkpoints on their way to the store, all writers of a node together, taken with the "
-         "first one. A private supervisor takes 256MiB."},
+     .meaning = "Shared memory for checkpoints on their way to the store, all writers of a node together. A private "
+                "supervisor takes 256MiB."},
+    {FIELD(checkpoint, prepare, MR_KEY_CHOICE), CHOICE(MR_PREPARE_AUTO, prepares),
+     .meaning = "When that memory is taken and its workers start. auto: when a process says that it will save "
+                "(millrace.checkpoint.prepare, a Lightning CheckpointIO or strategy, a dcp.StorageWriter, a "
+                "DatafluxCheckpoint), "
+                "at low priority; always: when the supervisor starts; never: with the first save, which waits for it."},
     {FIELD(checkpoint, drain_s, MR_KEY_U64), NUMBER(300, 0, 86400, "s"),
      .meaning =
          "How long a save that was promised (close(wait=False)) may still take after the training command, or the "

@@ -51,6 +51,10 @@
  *                                                    opens side by side. ERROR busy: no memory or no worker now, ask
  *                                                    again
  *   CLOSE_WRITER  {lane}                         -> {}  the client has seen the end and uses the lane no more
+ *   PREPARE       {}                             -> {arena_bytes}; fds: checkpoint arena (rw). A checkpoint writer will
+ *                                                    be opened: its workers and memory may be made now. ERROR busy: they
+ *                                                    are being made, ask again. arena_bytes 0, no fd: nothing is made
+ *                                                    ahead
  *   BATCHES       {}; fds: none, or a batch arena -> {bytes}  how much memory the batches of this node's loaders may
  *                                                    take. An arena is counted until it has ended
  *   CONFIG        {}                             -> {}; fds: configuration (memfd, as workers get it), so that a tool's
@@ -64,9 +68,9 @@
  * means: begin.
  *   SETUP         {role, slot, generation, run_id, log_level, socket?}; fds: config (memfd, msgpack map; config.h),
  *                 board (ro), counters (rw), fetch and write: producer line (rw), eventfd
- *   ARENA         {bytes, reserve, division, fresh, grows, largest, first}; fds: arena (rw). fresh: reserve its pages
- *                 first, and answer ARENA_READY or FAILED. grows: only [0, largest) and [reserve, reserve + first); the
- *                 others when they are needed
+ *   ARENA         {bytes, reserve, division, fresh, ahead, grows, largest, first}; fds: arena (rw). fresh: reserve its
+ *                 pages first, and answer ARENA_READY or FAILED; ahead: at low priority, nobody waits for them. grows:
+ *                 only [0, largest) and [reserve, reserve + first); the others when they are needed
  *   DATASET       {dataset, uri, ranged}; fds: index (ro). ranged: read by ranges, never composed
  *   DROP_DATASET  {dataset}  no lane of it is left: unmap its index, answer DATASET_DROPPED
  *   LANE          {lane}; fds: control segment (rw)
@@ -146,6 +150,7 @@ enum mr_msg_type {
     MR_MSG_DATASET_DROPPED,
     MR_MSG_CONFIG,  /* from a client */
     MR_MSG_BATCHES, /* from a client */
+    MR_MSG_PREPARE, /* from a client */
     MR_MSG_TYPE_COUNT
 };
 

@@ -3,7 +3,6 @@
 
 #include <pthread.h>
 #include <signal.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -41,6 +40,16 @@ static bool touch(struct mr_prefault *prefault, uint64_t at, uint64_t end)
     if (bytes == MR_PREFAULT_CHUNK)
         atomic_store_explicit(&prefault->touched[chunk], 1, memory_order_relaxed);
     return true;
+}
+
+bool mr_prefault_step(unsigned char *arena, uint64_t bytes, _Atomic uint8_t *touched)
+{
+    struct mr_prefault all = {.arena = arena, .bytes = bytes, .touched = touched};
+    uint64_t chunk = 0;
+
+    while (chunk < bytes / MR_PREFAULT_CHUNK && atomic_load_explicit(&touched[chunk], memory_order_relaxed))
+        chunk++;
+    return chunk >= bytes / MR_PREFAULT_CHUNK || !touch(&all, chunk * MR_PREFAULT_CHUNK, bytes);
 }
 
 static void *run(void *arg)

@@ -186,6 +186,7 @@ MEMBERS: dict[str, dict[str, Call]] = {
         "run_id": lambda o, s: o.run_id,
         "check": lambda o, s: o.check(),
         "batches": lambda o, s: o.batches(),
+        "prepare": lambda o, s: o.prepare(),
         "config": _close_config,
         "stat": lambda o, s: o.stat(),
         "ready": lambda o, s: o.ready(),

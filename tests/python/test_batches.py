@@ -29,7 +29,7 @@ from millrace._item import Item
 from millrace._ring import Client
 from tests.python.conftest import Folder, MakeFolder
 from tests.python.helpers import keep, nested, pair
-from tests.serve import wait_for
+from tests.serve import alive, wait_for
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 BATCH, BATCHES = 4, 10
@@ -545,7 +545,7 @@ def test_the_memory_of_a_worker_that_died_is_used_again() -> None:
 
 
 def all_gone(processes: list[Path]) -> bool:
-    return not any(process.exists() for process in processes)
+    return not any(alive(int(process.name)) for process in processes)  # where nobody reaps them they are zombies
 
 
 def program(seed: int, ready: Any) -> None:

@@ -13,11 +13,11 @@ from __future__ import annotations
 from ._objects import exists, list_objects, remove
 from ._reader import Reader, reader, readers
 from ._save import Save, Saved
-from ._writer import Writer, writer
+from ._writer import Writer, prepare, writer
 
 list = list_objects  # read as millrace.checkpoint.list
 
-for _public in (Reader, Save, Saved, Writer, exists, list, reader, readers, remove, writer):
+for _public in (Reader, Save, Saved, Writer, exists, list, reader, readers, remove, prepare, writer):
     _public.__module__ = __name__  # what a traceback shows is the name that a user imports
 
-__all__ = ["Reader", "Save", "Saved", "Writer", "exists", "list", "reader", "readers", "remove", "writer"]
+__all__ = ["Reader", "Save", "Saved", "Writer", "exists", "list", "prepare", "reader", "readers", "remove", "writer"]

@@ -32,9 +32,6 @@ SHARERS_MAX = 4096
 PAUSE_S = (0.01, 0.1)  # between two questions for memory
 WARN_AFTER_S = 10.0
 SLICE_MS = 100
-# The process's last connection stays: a private supervisor, its memory, and what of it this process has in its page
-# tables serve the next checkpoint too.
-_kept: Connection | None = None
 
 
 class Writer(_File):
@@ -223,12 +220,17 @@ class Writer(_File):
         return save
 
 
-def _keep(connection: Connection | None) -> None:
-    global _kept
-    _kept = connection
+def prepare() -> None:
+    """Makes ready for checkpoints in the background, so that the first save does not wait for it.
 
-
-os.register_at_fork(after_in_child=lambda: _keep(None))
+    The write workers start, the memory that checkpoints pass through (checkpoint.arena_bytes) is taken and entered into
+    this process's page tables, all at low priority; this does not wait for it. Call it once, when the job has begun, in
+    a process that will save. A Lightning CheckpointIO or strategy, a dcp.StorageWriter and a DatafluxCheckpoint do that
+    when they are made. Without `millrace run` a private supervisor is started, as by writer(). Does nothing where the
+    configuration has checkpoint.prepare = "never".
+    """
+    _supervisor.expect_writer()
+    _supervisor.keep(_supervisor.connection(maker="a checkpoint writer"))
 
 
 def writer(
@@ -259,7 +261,7 @@ def writer(
     began = time.monotonic()
     warned = False
     pause = PAUSE_S[0]
-    _keep(connection)
+    _supervisor.keep(connection)
     while True:
         got = connection.client.open_writer(target, if_absent, count)
         if not isinstance(got, str):

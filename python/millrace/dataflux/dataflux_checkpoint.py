@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from .. import checkpoint
-from .._supervisor import prefer
+from .._supervisor import expect_writer, prefer
 from . import _config, _google, _storage
 
 __all__ = ["DatafluxCheckpoint", "DatafluxCheckpointBuffer"]
@@ -22,6 +22,8 @@ class DatafluxCheckpoint(_storage.ClientHolder):
     def __init__(self, project_name: Any, bucket_name: str, storage_client: Any = None) -> None:
         self.bucket_name = _config.bucket(bucket_name)
         self._take_client(project_name, storage_client)
+        if storage_client is None:  # else its settings count once it is used
+            expect_writer()
 
     @property
     def bucket(self) -> Any:

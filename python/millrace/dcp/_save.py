@@ -99,6 +99,7 @@ class StorageWriter(Located, storage.StorageWriter, AsyncStager):  # type: ignor
         self._timeout_s = timeout_s
         self._saves = threading.local()  # a save is one thread's from its reset to its end: several may overlap
         self._connection: Connection | None = None
+        _supervisor.expect_writer()
         self._socket = (
             self._connect().path
         )  # where it is pickled to (torch's process checkpointer), the same supervisor

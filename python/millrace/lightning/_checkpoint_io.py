@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from .. import _supervisor
 from .. import checkpoint as store
 from ._location import PathLike, join, local, location
 from ._package import module, register
@@ -35,6 +36,7 @@ class CheckpointIO(_Base):  # type: ignore[misc]
     def __init__(self, *, wait: bool = True) -> None:
         super().__init__()
         register(type(self))
+        _supervisor.expect_writer()
         self._wait = wait
         self._saves: dict[str, store.Save] = {}
         self._removals: list[tuple[str, list[store.Save]]] = []

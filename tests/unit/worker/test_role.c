@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -247,12 +248,15 @@ static void send_number(enum mr_msg_type type, const char *key, uint64_t number)
     ck_assert_int_eq(mr_msg_send(supervisor, msg), 0);
 }
 
+static bool ahead; /* in the next ARENA */
+
 /* first: of an arena that grows; 0: it does not. */
 static void send_growing_arena(int fd, uint64_t bytes, uint64_t first, uint64_t mark)
 {
     struct mr_msg_out *msg = mr_msg_new(MR_MSG_ARENA);
     mr_msg_put_u64(msg, "bytes", bytes);
     mr_msg_put_bool(msg, "fresh", true);
+    mr_msg_put_bool(msg, "ahead", ahead);
     mr_msg_put_bool(msg, "grows", first > 0);
     mr_msg_put_u64(msg, "reserve", bytes / 4);
     mr_msg_put_u64(msg, "largest", 4096);
@@ -506,6 +510,28 @@ START_TEST(too_little_memory_is_reported_and_another_arena_taken)
 }
 END_TEST
 
+START_TEST(pages_that_nobody_waits_for_are_reserved_at_low_priority)
+{
+    uint64_t code, much = UINT64_C(1) << 46;
+    int fd = memfd_create("much", MFD_CLOEXEC), small = mr_segment_new(MR_BACKING_MEMFD, "arena", ARENA_BYTES, false);
+    ck_assert_int_eq(ftruncate(fd, (off_t)much), 0);
+    config.memory.huge_pages = MR_HUGE_PAGES_NEVER;
+    ahead = true;
+    run(&mortal);
+    send_arena(fd, much, 1);
+    struct mr_msg_in msg = receive(MR_MSG_FAILED);
+    ck_assert_int_eq(mr_msg_get_u64(&msg, "code", &code), 0);
+    ck_assert_uint_eq(code, MR_E_NO_MEMORY);
+    mr_msg_close(&msg);
+    send_arena(small, ARENA_BYTES, 2);
+    expect(MR_MSG_ARENA_READY);
+    ck_assert_uint_eq(backed_bytes(small), ARENA_BYTES);
+    ck_assert_int_eq(getpriority(PRIO_PROCESS, (id_t)worker), getpriority(PRIO_PROCESS, 0));
+    send_plain(MR_MSG_DRAIN);
+    ck_assert_int_eq(exit_status(), 0);
+}
+END_TEST
+
 /* ---- the loop ---- */
 
 START_TEST(it_sleeps_and_is_woken)
@@ -572,6 +598,7 @@ int main(void)
     tcase_add_test(all, the_arena_is_mapped_and_reported);
     tcase_add_test(all, an_arena_that_grows_has_its_first_pages);
     tcase_add_test(all, too_little_memory_is_reported_and_another_arena_taken);
+    tcase_add_test(all, pages_that_nobody_waits_for_are_reserved_at_low_priority);
     tcase_add_test(all, it_sleeps_and_is_woken);
     tcase_add_test(all, what_came_before_the_sleep_is_not_waited_for);
     tcase_add_test(all, time_is_busy_or_idle);
