@@ -11,7 +11,10 @@
 #include "worker/fetch/compose_trial.h"
 #include "worker/store/flight.h"
 
-#define WINDOW_OBJECTS 256 /* of a trial, one way, before it turns to the other one */
+/* Of a trial, one way, before it turns to the other one: so many objects, and so much of the worker's time, since a
+ * fast store's objects are over in a moment in which anything else may happen. */
+#define WINDOW_OBJECTS 256
+#define WINDOW_NS      (100 * MR_MILLISECOND_NS)
 #define WINDOWS        4   /* plain, composed, plain, composed */
 #define REFUSALS_AUTO  4   /* in a row */
 #define REFUSALS       32
@@ -145,7 +148,7 @@ static void update_window(struct mr_compose_choice *c)
             *window = (struct window){.open = true, .cpu_ns = cpu_now_ns(), .busy_ns = busy_ns};
         return;
     }
-    if (window->objects < WINDOW_OBJECTS)
+    if (window->objects < WINDOW_OBJECTS || (int64_t)(busy_ns - window->busy_ns) < WINDOW_NS)
         return;
     cost->objects += window->objects;
     cost->cpu_ns += cpu_now_ns() - window->cpu_ns;
