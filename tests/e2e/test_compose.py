@@ -228,9 +228,9 @@ def test_auto_says_no(flag: str, reason: str, devstore: StartDevstore, read: Rea
 
 @pytest.mark.random
 def test_auto_measures_and_says_so(devstore: StartDevstore, read: Read) -> None:
-    server = devstore("--synthetic", "many:6000:2000", "--latency-ms", "5")
+    server = devstore("--synthetic", "many:30000:2000", "--latency-ms", "5")
     result, seen, log = read(server.url, "many", '[fetch]\ncompose = "auto"\nworkers = 1\n')
-    assert result["taken"] == 6000
+    assert result["taken"] == 30000
     assert "measured speed alone" in log
     decision = seen["datasets"][0]["compose"]
     assert decision.startswith(("on: composed ", "off: composed ")), decision

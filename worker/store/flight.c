@@ -7,8 +7,9 @@
 #define LEAST          4.0
 #define REQUEST_WORK   (UINT64_C(64) << 10) /* a request is worth as much as these bytes */
 #define MEASURE_NS     (50 * MR_MILLISECOND_NS)
-#define MEASURE_ROUNDS 2   /* answers of a measurement, in limits */
-#define GROW           1.5 /* a step's factor */
+#define MEASURE_ROUNDS 2   /* answers of a measurement, in limits; while it grows, in long steps, one of many */
+#define MANY           32
+#define GROW           2.0 /* a step's factor, until one has not paid */
 #define UP             1.25
 #define DOWN           0.8
 #define GAIN_SHARE     0.3  /* of a step's growth that its work must gain, to be kept */
@@ -52,6 +53,7 @@ unsigned mr_flight_limit(const struct mr_flight *flight)
 static void hold(struct mr_flight *flight, bool paid)
 {
     flight->held = 0;
+    flight->has_held = true;
     flight->hold_most = paid ? HOLD_FIRST : flight->hold_most * 2 > HOLD_MOST ? HOLD_MOST : flight->hold_most * 2;
     set_limit(flight, flight->base, MR_FLIGHT_HOLD);
 }
@@ -92,7 +94,7 @@ static void measured(struct mr_flight *flight, double rate, bool full)
             if (flight->limit >= flight->most)
                 hold(flight, true);
             else
-                set_limit(flight, flight->limit * GROW, MR_FLIGHT_GROW);
+                set_limit(flight, flight->limit * (flight->has_held ? UP : GROW), MR_FLIGHT_GROW);
         } else {
             hold(flight, flight->phase == MR_FLIGHT_GROW);
         }
@@ -140,7 +142,8 @@ void mr_flight_good(struct mr_flight *flight, int64_t now_ns, uint64_t bytes, bo
     flight->full += was_full;
     flight->work += bytes + REQUEST_WORK;
     int64_t took_ns = now_ns - flight->began_ns;
-    if (flight->answers < MEASURE_ROUNDS * (unsigned)flight->limit || took_ns < MEASURE_NS)
+    unsigned rounds = flight->phase == MR_FLIGHT_GROW && flight->limit >= MANY ? 1 : MEASURE_ROUNDS;
+    if (flight->answers < rounds * (unsigned)flight->limit || took_ns < MEASURE_NS)
         return;
     bool full = flight->full >= FULL_SHARE * flight->answers;
     double rate = (double)flight->work / (double)took_ns;

@@ -18,7 +18,7 @@
 
 enum mr_flight_phase {
     MR_FLIGHT_FIXED,
-    MR_FLIGHT_GROW, /* each step is a half more, while it pays */
+    MR_FLIGHT_GROW, /* each step is twice as many, later a quarter more, while it pays */
     MR_FLIGHT_HOLD, /* measures what it has */
     MR_FLIGHT_UP,   /* tries a quarter more */
     MR_FLIGHT_DOWN, /* tries a fifth less */
@@ -31,6 +31,7 @@ struct mr_flight {
     enum mr_flight_phase phase;
     /* private: the measurement under way, and what the earlier ones said */
     double base, rate;        /* the limit that is held, and its work a second; 0: not measured yet */
+    bool has_held;            /* a step has not paid: smaller ones from now on */
     bool down_next;           /* which way is tried next */
     unsigned settling;        /* answers to requests that were sent under another limit */
     unsigned answers, full;   /* of the measurement; of them: when no more could be sent */
