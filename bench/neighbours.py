@@ -3,9 +3,9 @@
     .venv/bin/python -m bench.neighbours [--mibps 200] [--picture docs/neighbours.svg]
 
 A store that sends a number of MiB a second in all, 5 ms away. Job A reads from the beginning, job B from second 15 on,
-each under a `millrace run` of its own, with compose = "never" and nothing else configured; from second 35 to 50 a neighbour, who is none of ours,
-keeps as many connections busy as both have by then. Prints each phase's rates, and how far the seconds are from their
-mean.
+each under a `millrace run` of its own, with compose = "never" and nothing else configured; from second 35 to 50 a
+neighbour, who is none of ours, keeps 32 downloads under way. Prints the rates of each phase, and how far its seconds
+are from their mean.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Job(threading.Thread):
     def __init__(self, url: str, config: Path) -> None:
         super().__init__(daemon=True)
         environment = {**os.environ, "STORAGE_EMULATOR_HOST": url, "PYTHONPATH": str(ROOT / "build/release/python")}
-        command = [BIN / "millrace", "run", "-q", "-c", config, "--", sys.executable, "-c", JOB]
+        command = [str(BIN / "millrace"), "run", "-q", "-c", str(config), "--", sys.executable, "-c", JOB]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
         self.seconds: dict[int, int] = {}
         self.start()
@@ -142,7 +142,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         port, config = Path(folder) / "port", Path(folder) / "millrace.toml"
         config.write_text('[fetch]\ncompose = "never"\n')
-        command = [BIN / "millrace-devstore", "--synthetic", f"data:200000:{SIZE_KIB}KiB", "--port-file", port]
+        command = [
+            str(BIN / "millrace-devstore"),
+            "--synthetic",
+            f"data:200000:{SIZE_KIB}KiB",
+            "--port-file",
+            str(port),
+        ]
         command += ["--latency-ms", "5", "--download-mibps", f"0/{arguments.mibps}"]
         store = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         try:

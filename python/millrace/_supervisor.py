@@ -96,7 +96,8 @@ def connection(settings: Settings = NO_SETTINGS, maker: str = "a data set", in_w
     A supervisor that the user started, or configures by MILLRACE_CONFIG, keeps its configuration, with a warning.
     """
     found = _connection(settings, maker, in_worker)
-    _prepare(found)
+    if settings.key in (NO_SETTINGS.key, _preferred.key):  # those of checkpoints
+        _prepare(found)
     return found
 
 

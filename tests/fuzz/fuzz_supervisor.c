@@ -264,6 +264,8 @@ static const struct {
     {"dropped_temporary", 0},
     {"dropped_class", 0},
     {"dropped_special", 0},
+    {"dropped_no_shard", 0},
+    {"dropped_damaged", 0},
 };
 #define NUMBERS (sizeof numbers / sizeof *numbers)
 
@@ -535,10 +537,10 @@ static void end_client(unsigned i)
 static void client_asks(unsigned i, unsigned kind, bool spoil)
 {
     static const enum mr_msg_type types[] = {
-        MR_MSG_HELLO,     MR_MSG_OPEN_DATASET, MR_MSG_CLOSE_DATASET, MR_MSG_INDEX,
-        MR_MSG_PRODUCERS, MR_MSG_PRODUCER,     MR_MSG_OPEN_LANE,     MR_MSG_CLOSE_LANE,
-        MR_MSG_PUT_LOOP,  MR_MSG_OPEN_WRITER,  MR_MSG_CLOSE_WRITER,  MR_MSG_CONFIG,
-        MR_MSG_STAT,      MR_MSG_RELOAD,       MR_MSG_SHUTDOWN,      MR_MSG_LANE};
+        MR_MSG_HELLO,        MR_MSG_OPEN_DATASET, MR_MSG_CLOSE_DATASET, MR_MSG_INDEX,    MR_MSG_PRODUCERS,
+        MR_MSG_PRODUCER,     MR_MSG_OPEN_LANE,    MR_MSG_CLOSE_LANE,    MR_MSG_PUT_LOOP, MR_MSG_OPEN_WRITER,
+        MR_MSG_CLOSE_WRITER, MR_MSG_CONFIG,       MR_MSG_STAT,          MR_MSG_RELOAD,   MR_MSG_SHUTDOWN,
+        MR_MSG_LANE,         MR_MSG_BATCHES,      MR_MSG_PREPARE};
     static const char *const uris[] = {"gs://bucket/a/", "gs://bucket/b/"};
     struct input *in = &scene.in;
     if (scene.clients[i].socket < 0)
@@ -667,7 +669,8 @@ static void open_supervisor(unsigned how)
     s->board_fd = s->config_fd = s->life[0] = s->life[1] = s->signals = s->clients.listener = s->clients.spare = -1;
     s->folder.lock = s->folder.pid_lock = s->run_lock = s->command.pidfd = -1;
     s->is_private = how & 1;
-    s->config.memory.arena_bytes = s->arena_bytes = how & 2 ? 2 * ARENA_BYTES : ARENA_BYTES;
+    s->arena_bytes = how & 32 ? 64 * ARENA_BYTES : how & 2 ? 2 * ARENA_BYTES : ARENA_BYTES;
+    s->config.memory.arena_bytes = how & 32 ? 0 : s->arena_bytes; /* or one that grows */
     s->config.memory.backing = MR_BACKING_MEMFD;
     s->config.memory.huge_pages = MR_HUGE_PAGES_NEVER;
     s->config.fetch.workers = 1 + how / 4 % 3;
@@ -779,8 +782,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 /* A client that opens a data set, lanes and a writer while its workers obey; then with strays among them. */
 size_t mr_fuzz_seed(unsigned n, uint8_t **data)
 {
-    static const uint8_t steps[] = {0, 1, 1, 0, 7,  7, 1,  3, 1, 4, 1,  5, 1, 8, 1, 6, 5, 0, 0, 7, 5, 1, 0, 7, 1,
-                                    9, 7, 7, 1, 11, 1, 12, 1, 7, 1, 10, 1, 1, 3, 7, 7, 1, 2, 7, 1, 1, 4, 7, 1, 13};
+    static const uint8_t steps[] = {0, 1,  1, 0,  7, 7, 1,  3, 1, 4, 1, 5, 1, 8, 1,  6, 5,  0, 0,
+                                    7, 5,  1, 0,  7, 1, 17, 7, 7, 1, 9, 7, 7, 1, 11, 1, 12, 1, 7,
+                                    1, 10, 1, 16, 1, 1, 3,  7, 7, 1, 2, 7, 1, 1, 4,  7, 1,  13};
     if (n >= 24)
         return 0;
     uint8_t *seed = malloc(1 + sizeof steps * 4);

@@ -15,8 +15,8 @@
  * fast store's objects are over in a moment in which anything else may happen. */
 #define WINDOW_OBJECTS 256
 #define WINDOW_NS      (100 * MR_MILLISECOND_NS)
-#define WINDOWS        4   /* plain, composed, plain, composed */
-#define REFUSALS_AUTO  4   /* in a row */
+#define WINDOWS        4 /* plain, composed, plain, composed */
+#define REFUSALS_AUTO  4 /* in a row */
 #define REFUSALS       32
 
 enum state { ASKING, TRIAL, ON, OFF };

@@ -7,7 +7,7 @@
 #define LEAST          4.0
 #define REQUEST_WORK   (UINT64_C(64) << 10) /* a request is worth as much as these bytes */
 #define MEASURE_NS     (50 * MR_MILLISECOND_NS)
-#define MEASURE_ROUNDS 2   /* answers of a measurement, in limits; while it grows, in long steps, one of many */
+#define MEASURE_ROUNDS 2 /* answers of a measurement, in limits; while it grows, in long steps, one of many */
 #define MANY           32
 #define GROW           2.0 /* a step's factor, until one has not paid */
 #define UP             1.25
