@@ -283,14 +283,22 @@ def everything(lease: Any) -> Any:
 
 
 @pytest.mark.parametrize("writable", (False, True))
-def test_leases_stay_leases_between_processes(socket: str, hundred: Folder, writable: bool) -> None:
-    ds = millrace.IterableDataset(hundred.uri, shuffle=True, writable=writable)
+@pytest.mark.parametrize("kind", (millrace.IterableDataset, millrace.MapDataset))
+def test_leases_stay_leases_between_processes(socket: str, hundred: Folder, kind: Any, writable: bool) -> None:
+    ds = kind(hundred.uri, writable=writable)
     seen = []
-    for make, workers in ((millrace.DataLoader, 0), (millrace.DataLoader, 2), (torch.utils.data.DataLoader, 2)):
-        batches = list(make(ds, batch_size=8, num_workers=workers))  # type: ignore[arg-type]
+    for make, workers, method in (
+        (millrace.DataLoader, 0, None),
+        (millrace.DataLoader, 2, "fork"),
+        (millrace.DataLoader, 1, "spawn"),
+        (torch.utils.data.DataLoader, 2, "fork"),
+        (torch.utils.data.DataLoader, 1, "spawn"),
+    ):
+        loader: Any = make(ds, batch_size=8, num_workers=workers, multiprocessing_context=method)
+        batches = list(loader)
         assert {type(lease) for batch in batches for lease in batch} == {millrace.Lease}
         seen.append(sorted(everything(lease) for batch in batches for lease in batch))
-    assert seen[0] == seen[1] == seen[2]
+    assert all(rows == seen[0] for rows in seen)
     assert {row[1]: row[9] for row in seen[0]} == hundred.contents
 
 
