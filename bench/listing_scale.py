@@ -18,19 +18,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-BIN = Path(os.environ.get("MILLRACE_BUILD", Path(__file__).resolve().parent.parent / "build" / "release")) / "bin"
+from bench.process import devstore
+from bench.systems import BIN
+
 URI = "gs://bench/"
 
 
-def start_store(shape: str, objects: int, page_size: int, latency_ms: float) -> tuple[subprocess.Popen[str], str]:
+def made_up(shape: str, objects: int, page_size: int, latency_ms: float) -> list[str]:
+    """Flags of a development store with objects whose names have this shape."""
     what = f"bench:{objects}:100" if shape == "flat" else f"bench:{shape}:{objects}:100"
-    command = [str(BIN / "millrace-devstore"), "--exit-with-parent", "--listen", "127.0.0.1:0", "--synthetic", what]
-    command += ["--page-size", str(page_size), "--latency-ms", str(latency_ms)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    found = re.search(r"http://\S+", process.stdout.readline())
-    assert found, "millrace-devstore does not start"
-    return process, found[0]
+    return ["--synthetic", what, "--page-size", str(page_size), "--latency-ms", str(latency_ms)]
 
 
 def measured(command: list[str], env: dict[str, str]) -> tuple[float, float, str]:
@@ -100,8 +97,7 @@ def main() -> None:
     heads += ["bytes an object: index / file", "opening, s"]
     print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|", flush=True)
     for shape in options.shapes.split(","):
-        store, endpoint = start_store(shape, options.objects, options.page_size, options.latency_ms)
-        try:
+        with devstore(*made_up(shape, options.objects, options.page_size, options.latency_ms)) as endpoint:
             for workers in map(int, options.workers.split(",")):
                 with tempfile.TemporaryDirectory(prefix="millrace-listing-") as folder:
                     r = one(endpoint, options.objects, options.page_size, workers, Path(folder))
@@ -109,9 +105,6 @@ def main() -> None:
                 cells += [f"{r['requests']:,} ({r['pages']:,})", f"{r['cpu_us']:.2f}"]
                 cells += [f"{r['index_bytes']:.1f} / {r['file_bytes']:.1f}", f"{r['open_s']:.2f}"]
                 print(f"| {' | '.join(map(str, cells))} |", flush=True)
-        finally:
-            store.kill()
-            store.wait()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Two jobs on one line, and a neighbour that takes half of it: what each reads, second by second, and a picture.
+"""Two jobs on one line, and a neighbour: what each reads, second by second, and a picture.
 
     .venv/bin/python -m bench.neighbours [--mibps 200] [--picture docs/neighbours.svg]
 
@@ -23,13 +23,14 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parent.parent
-BIN = ROOT / "build" / "release" / "bin"
+from bench.process import devstore
+from bench.systems import BIN, BUILD
+
 SIZE_KIB = 200
 B_STARTS, NEIGHBOUR, END = 15, (35, 50), 65
 PHASES = {"A alone": (5, 15), "A and B": (20, 35), "with the neighbour": (38, 50), "without it again": (53, 65)}
 JOB = """
-import sys, time, millrace
+import time, millrace
 bytes_, second = 0, int(time.time())
 while True:
     for batch in millrace.IterableDataset("gs://data/", shuffle=True).batches(16):
@@ -45,7 +46,7 @@ class Job(threading.Thread):
 
     def __init__(self, url: str, config: Path) -> None:
         super().__init__(daemon=True)
-        environment = {**os.environ, "STORAGE_EMULATOR_HOST": url, "PYTHONPATH": str(ROOT / "build/release/python")}
+        environment = {**os.environ, "STORAGE_EMULATOR_HOST": url, "PYTHONPATH": str(BUILD / "python")}
         command = [str(BIN / "millrace"), "run", "-q", "-c", str(config), "--", sys.executable, "-c", JOB]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
         self.seconds: dict[int, int] = {}
@@ -140,24 +141,11 @@ def main() -> None:
     parser.add_argument("--picture", type=Path)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        port, config = Path(folder) / "port", Path(folder) / "millrace.toml"
+        config = Path(folder) / "millrace.toml"
         config.write_text('[fetch]\ncompose = "never"\n')
-        command = [
-            str(BIN / "millrace-devstore"),
-            "--synthetic",
-            f"data:200000:{SIZE_KIB}KiB",
-            "--port-file",
-            str(port),
-        ]
-        command += ["--latency-ms", "5", "--download-mibps", f"0/{arguments.mibps}"]
-        store = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        try:
-            while not port.exists() or not port.read_text():
-                time.sleep(0.01)
-            found = measure(f"http://127.0.0.1:{int(port.read_text())}", config)
-        finally:
-            store.terminate()
-            store.wait()
+        flags = ["--synthetic", f"data:200000:{SIZE_KIB}KiB", "--latency-ms", "5"]
+        with devstore(*flags, "--download-mibps", f"0/{arguments.mibps}") as url:
+            found = measure(url, config)
     table(found)
     if arguments.picture is not None:
         picture(found, arguments.mibps, arguments.picture)

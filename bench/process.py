@@ -17,11 +17,26 @@ from pathlib import Path
 from typing import Any
 
 from bench.meter import Family, Memory
-from bench.systems import ROOT, System
+from bench.systems import BIN, ROOT, System
 
 MEMORY_LOOK_S = 0.1
 # Some peers would go on retrying for a day if this program were killed.
 WITH_US = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+
+
+@contextmanager
+def devstore(*flags: str) -> Iterator[str]:
+    """The development store with these flags; its URL. It dies with this program."""
+    command = [str(BIN / "millrace-devstore"), "--listen", "127.0.0.1:0", "--exit-with-parent", *flags]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        found = re.search(r"http://\S+", process.stdout.readline())
+        assert found, "millrace-devstore does not start"
+        yield found[0]
+    finally:
+        process.kill()
+        process.wait()
 
 
 class Failed(Exception):

@@ -22,15 +22,14 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable
 
 from bench import listing, ready, report
 from bench.meter import Memory
-from bench.process import Failed, Process, memory_watched
+from bench.process import Failed, Process, devstore, memory_watched
 from bench.systems import BIN, FLOOR, ROOT, SHAPES, Catalogue, Cell, Shape, System
 
 RESULTS = ROOT / "out" / "bench" / "results.json"
@@ -64,21 +63,13 @@ class Figures:
     error: str | None = None
 
 
-@contextmanager
-def server(shapes: list[Shape], latency_ms: int, listed: int) -> Iterator[str]:
-    """The development store with made-up objects; its URL."""
-    command = [str(BIN / "millrace-devstore"), "--listen", "127.0.0.1:0", "--exit-with-parent"]
-    command += ["--latency-ms", str(latency_ms), "--synthetic", f"{listing.BUCKET}:{listed}:1024"]
+def made_up(shapes: list[Shape], latency_ms: int, listed: int) -> list[str]:
+    """Flags of a development store with made-up objects."""
+    flags = ["--latency-ms", str(latency_ms), "--synthetic", f"{listing.BUCKET}:{listed}:1024"]
     for shape in shapes:
-        command += ["--synthetic", f"{shape.bucket}:{shape.count}:{shape.size}"]
-        command += ["--synthetic", f"{shape.slow_bucket}:{shape.slow_count}:{shape.size}"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout
-        yield process.stdout.readline().split()[-1]
-    finally:
-        process.terminate()
-        process.wait()
+        flags += ["--synthetic", f"{shape.bucket}:{shape.count}:{shape.size}"]
+        flags += ["--synthetic", f"{shape.slow_bucket}:{shape.slow_count}:{shape.size}"]
+    return flags
 
 
 def get(url: str) -> bytes:
@@ -326,7 +317,7 @@ def main() -> None:
         clock = Clock(length.minutes, length.shapes, length.latencies)
         bench = Bench(length, clock, lambda url: Catalogue(folder, url, has_compose), options.system, folder)
         for latency in length.latencies:
-            with server(length.shapes, latency, length.listed) as url:
+            with devstore(*made_up(length.shapes, latency, length.listed)) as url:
                 if not latency and not options.no_listing:
                     results["listing"] = listing.measure(url, length.listed, length.rounds, folder, options.system)
                     results["ready"] = ready.measure(url, Cell(length.shapes[0], 0), folder)

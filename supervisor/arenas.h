@@ -53,7 +53,7 @@ void mr_arenas_wake(const struct mr_worker_line *line);
 struct mr_arena_size {
     uint64_t bytes, reserve_bytes;
     uint32_t division; /* fetch workers: of the memory */
-    bool ahead;        /* of who will wait for its pages: at low priority */
+    bool ahead;        /* nobody waits for its pages yet: they are reserved at low priority */
     bool grows;        /* only these pages are there at first: of the reserve's beginning, and behind the reserve */
     uint64_t largest_bytes, first_bytes;
 };

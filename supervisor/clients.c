@@ -507,12 +507,12 @@ static int batches(struct mr_client_peer *client, struct mr_msg_in *in)
 static int prepare(struct mr_client_peer *client)
 {
     struct mr_supervisor *s = client->supervisor;
-    bool wanted;
-    if (mr_write_workers_prepare(s, &wanted) != 0)
+    bool there;
+    if (mr_write_workers_prepare(s, &there) != 0)
         return -1;
     struct mr_msg_out *out = ok();
-    mr_msg_put_u64(out, "arena_bytes", wanted ? s->write_workers.arena_bytes : 0);
-    if (wanted)
+    mr_msg_put_u64(out, "arena_bytes", there ? s->write_workers.arena_bytes : 0);
+    if (there)
         mr_msg_put_fd(out, s->write_workers.arena.fd);
     return reply(client, out);
 }

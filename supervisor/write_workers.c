@@ -14,7 +14,6 @@
 #define RETRY_MS 5000 /* so long OPEN_WRITER is answered with why nothing works; then it is tried again */
 
 static const struct mr_child_role write_role;
-static const char reserving[] = "the memory for checkpoints is being reserved";
 
 static struct mr_write_slot *slot_of(const struct mr_child *child)
 {
@@ -137,7 +136,8 @@ static bool any_in_use(const struct mr_supervisor *s)
     return mr_write_workers_any(s);
 }
 
-static int arena_there(struct mr_supervisor *s)
+/* 0, or -1: BUSY while it is being made, which is begun here, or why there is none. */
+static int arena_there(struct mr_supervisor *s, bool ahead)
 {
     struct mr_write_workers *w = &s->write_workers;
     if (w->state == MR_ARENAS_NONE && is_recent(w->failed_ns)) {
@@ -145,29 +145,23 @@ static int arena_there(struct mr_supervisor *s)
         return -1;
     }
     if (w->state == MR_ARENAS_NONE && !any_in_use(s)) /* those of an attempt that was given up end first */
-        begin(s, false);
+        begin(s, ahead);
     if (w->state == MR_ARENAS_READY)
         return 0;
     if (w->state == MR_ARENAS_NONE && w->failed_ns != 0 && is_recent(w->failed_ns))
         mr_error_set(w->fail_code, "%s", w->fail_text);
     else
-        mr_error_set(MR_E_BUSY, "%s", reserving);
+        mr_error_set(MR_E_BUSY, "the memory for checkpoints is being reserved");
     return -1;
 }
 
 int mr_write_workers_prepare(struct mr_supervisor *s, bool *there)
 {
-    const struct mr_write_workers *w = &s->write_workers;
     *there = false;
     if (s->config.checkpoint.prepare == MR_PREPARE_NEVER || s->state != MR_SUP_RUNNING)
         return 0;
-    if (w->state == MR_ARENAS_NONE && !is_recent(w->failed_ns) && !any_in_use(s))
-        begin(s, true);
-    *there = w->state == MR_ARENAS_READY;
-    if (w->state != MR_ARENAS_RESERVING)
-        return 0;
-    mr_error_set(MR_E_BUSY, "%s", reserving);
-    return -1;
+    *there = arena_there(s, true) == 0;
+    return *there || mr_error_code() != MR_E_BUSY ? 0 : -1;
 }
 
 int mr_write_workers_choose(struct mr_supervisor *s, unsigned *slot)
@@ -175,7 +169,7 @@ int mr_write_workers_choose(struct mr_supervisor *s, unsigned *slot)
     struct mr_write_workers *w = &s->write_workers;
     unsigned best = UINT32_MAX, least = 0;
     bool coming = false;
-    if (arena_there(s) != 0)
+    if (arena_there(s, false) != 0)
         return -1;
     for (unsigned i = 0; i < w->count; i++) {
         struct mr_child *child = &w->workers[i];

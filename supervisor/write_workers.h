@@ -46,8 +46,8 @@ struct mr_write_workers {
 
 void mr_write_workers_init(struct mr_supervisor *s);
 void mr_write_workers_close(struct mr_supervisor *s);
-/* A writer is likely: makes the arena, unless the configuration says never or an attempt has just failed (*there
- * false). 0 when nothing is under way, -1 (BUSY): ask again. */
+/* A writer is likely: begins to make the arena. 0: *there says whether there is one; none where the configuration says
+ * never, or an attempt has just failed. -1 (BUSY): ask again. */
 int mr_write_workers_prepare(struct mr_supervisor *s, bool *there);
 /* 0 when the arena and a worker are there, and *slot is the one with the fewest lanes; -1: BUSY (ask again), NO_MEMORY,
  * or why no worker can work. */

@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "shm/base/clock.h"
@@ -99,7 +98,7 @@ struct ahead {
 static void *back_slowly(void *arg)
 {
     struct ahead *ahead = arg;
-    setpriority(PRIO_PROCESS, 0, AHEAD_NICE); /* on Linux the thread's, and a process could not go back */
+    (void)!nice(AHEAD_NICE); /* on Linux the thread's, and a process could not go back */
     ahead->rc = mr_role_back(ahead->role, 0, ahead->bytes);
     if (ahead->rc != 0) {
         ahead->code = mr_error_code();
@@ -126,14 +125,21 @@ static int back_ahead(struct mr_role *role, uint64_t bytes)
     return ahead.rc;
 }
 
+/* Of an arena of one size: all of it. */
+static int back_whole(struct mr_role *role, struct mr_msg_in *msg, bool fresh)
+{
+    bool ahead;
+    if (mr_msg_get_bool(msg, "ahead", &ahead) != 0)
+        return -1;
+    if (fresh)
+        return ahead ? back_ahead(role, role->arena_bytes) : mr_role_back(role, 0, role->arena_bytes);
+    populate(role, 0, role->arena_bytes);
+    return 0;
+}
+
 /* The descriptor is the role's, once it is mapped. */
 static int map_arena(struct mr_role *role, struct mr_msg_in *msg, int fd, uint64_t bytes, bool fresh)
 {
-    bool ahead;
-    if (mr_msg_get_bool(msg, "ahead", &ahead) != 0) {
-        close(fd);
-        return -1;
-    }
     void *at = mr_segment_map(fd, bytes, true, NULL);
     if (!at) {
         close(fd);
@@ -142,14 +148,7 @@ static int map_arena(struct mr_role *role, struct mr_msg_in *msg, int fd, uint64
     role->arena = at;
     role->arena_fd = fd;
     role->arena_bytes = bytes;
-    int rc = 0;
-    if (role->arena_grows)
-        rc = back_first(role, msg, fresh);
-    else if (fresh)
-        rc = ahead ? back_ahead(role, bytes) : mr_role_back(role, 0, bytes);
-    else
-        populate(role, 0, bytes);
-    if (rc == 0)
+    if ((role->arena_grows ? back_first(role, msg, fresh) : back_whole(role, msg, fresh)) == 0)
         return 0;
     mr_segment_unmap(at, bytes);
     close(fd);

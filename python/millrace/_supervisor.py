@@ -110,9 +110,7 @@ def expect_writer() -> None:
     """This process will save: its supervisor is told at once where there is one, else as soon as there is."""
     global _expects_writer
     _expects_writer = True
-    reference = _private.get(_preferred.key)
-    known = reference() if reference is not None else None
-    if os.environ.get("MILLRACE_SOCKET") or (known is not None and known.is_ours()):
+    if os.environ.get("MILLRACE_SOCKET") or _known(_preferred) is not None:
         with contextlib.suppress(Error, OSError):  # who uses it will be told
             connection()
 
@@ -136,6 +134,13 @@ def _prepare_in_time(connection: Connection) -> None:
                 time.sleep(PREPARE_PAUSE_S)
 
 
+def _known(settings: Settings) -> Connection | None:
+    """This process's connection to its private supervisor with these settings."""
+    reference = _private.get(settings.key)
+    found = reference() if reference is not None else None
+    return found if found is not None and found.is_ours() else None
+
+
 def _connection(settings: Settings, maker: str, in_worker: bool) -> Connection:
     if settings.key == NO_SETTINGS.key:
         settings = _preferred
@@ -151,9 +156,8 @@ def _connection(settings: Settings, maker: str, in_worker: bool) -> Connection:
     if os.environ.get("MILLRACE_CONFIG"):
         _warn_ignored(settings, "MILLRACE_CONFIG names the configuration")
         settings = NO_SETTINGS
-    reference = _private.get(settings.key)
-    known = reference() if reference is not None else None
-    if known is not None and known.is_ours():
+    known = _known(settings)
+    if known is not None:
         with contextlib.suppress(SupervisorGone):
             known.client.check()
             return known

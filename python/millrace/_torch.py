@@ -22,10 +22,7 @@ def worker() -> tuple[int, int] | None:
     """(number, count) in a DataLoader worker, else None."""
     module = data_module()
     info = module.get_worker_info() if module is not None else None
-    if info is None:
-        return None
-    register_collate()  # one that was spawned has not yet
-    return info.id, info.num_workers
+    return None if info is None else (info.id, info.num_workers)
 
 
 def loader_asking(dataset: Any) -> Any:

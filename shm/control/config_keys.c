@@ -155,8 +155,8 @@ static const struct mr_config_key keys[] = {
     {FIELD(checkpoint, prepare, MR_KEY_CHOICE), CHOICE(MR_PREPARE_AUTO, prepares),
      .meaning = "When that memory is taken and its workers start. auto: when a process says that it will save "
                 "(millrace.checkpoint.prepare, a Lightning CheckpointIO or strategy, a dcp.StorageWriter, a "
-                "DatafluxCheckpoint), "
-                "at low priority; always: when the supervisor starts; never: with the first save, which waits for it."},
+                "DatafluxCheckpoint), at low priority; always: when the supervisor starts; never: with the first save, "
+                "which waits for it."},
     {FIELD(checkpoint, drain_s, MR_KEY_U64), NUMBER(300, 0, 86400, "s"),
      .meaning =
          "How long a save that was promised (close(wait=False)) may still take after the training command, or the "

@@ -47,6 +47,7 @@ bool mr_prefault_step(unsigned char *arena, uint64_t bytes, _Atomic uint8_t *tou
     struct mr_prefault all = {.arena = arena, .bytes = bytes, .touched = touched};
     uint64_t chunk = 0;
 
+    /* Relaxed, as in touch. */
     while (chunk < bytes / MR_PREFAULT_CHUNK && atomic_load_explicit(&touched[chunk], memory_order_relaxed))
         chunk++;
     return chunk >= bytes / MR_PREFAULT_CHUNK || !touch(&all, chunk * MR_PREFAULT_CHUNK, bytes);

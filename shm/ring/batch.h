@@ -49,10 +49,9 @@
 
 struct mr_batch_slot {
     _Alignas(64) _Atomic uint64_t word;
-    uint64_t length; /* bytes written: by the worker while FILLING, read under HELD */
-    _Atomic uint64_t
-        extent; /* bytes that have pages: by the lane's worker alone, relaxed; B0 orders it for the trainer */
-    _Atomic uint64_t claim; /* the same, or what it grows to; by the worker, and by recovery; anybody sums it up */
+    uint64_t length;         /* bytes written: by the worker while FILLING, read under HELD */
+    _Atomic uint64_t extent; /* bytes that have pages: by the lane's worker alone, relaxed; B0 orders it */
+    _Atomic uint64_t claim;  /* the same, or what it grows to; by the worker, and by recovery; anybody sums it up */
     uint8_t reserved[32];
 };
 

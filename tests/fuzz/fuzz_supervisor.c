@@ -158,19 +158,15 @@ static int copy_fd(int fd)
 
 static struct worker *worker_of_pidfd(int pidfd)
 {
-    for (unsigned i = 0; i < WORKERS; i++)
-        if (scene.s && scene.workers[i].pid != 0) {
-            const struct mr_supervisor *s = scene.s;
-            for (unsigned k = 0; k < MR_LIST_WORKERS_MAX; k++)
-                if (s->listing.workers[k].pidfd == pidfd && s->listing.workers[k].pid == scene.workers[i].pid)
-                    return &scene.workers[i];
-            for (unsigned k = 0; k < MR_PRODUCERS_MAX; k++)
-                if ((s->fetch_workers.workers[k].pidfd == pidfd &&
-                     s->fetch_workers.workers[k].pid == scene.workers[i].pid) ||
-                    (s->write_workers.workers[k].pidfd == pidfd &&
-                     s->write_workers.workers[k].pid == scene.workers[i].pid))
-                    return &scene.workers[i];
-        }
+    const struct mr_supervisor *s = scene.s;
+    if (!s)
+        return NULL;
+    const struct mr_child *const rows[] = {s->listing.workers, s->fetch_workers.workers, s->write_workers.workers};
+    const unsigned counts[] = {MR_LIST_WORKERS_MAX, MR_PRODUCERS_MAX, MR_PRODUCERS_MAX};
+    for (unsigned row = 0; row < 3; row++)
+        for (unsigned i = 0; i < counts[row]; i++)
+            if (rows[row][i].pidfd == pidfd && rows[row][i].pid != 0)
+                return worker_of(rows[row][i].pid);
     return NULL;
 }
 
@@ -529,8 +525,7 @@ static void end_client(unsigned i)
         return;
     eventfd_write(scene.clients[i].pidfd, 1);
     close(scene.clients[i].pidfd);
-    if (scene.clients[i].socket >= 0)
-        close(scene.clients[i].socket);
+    close(scene.clients[i].socket); /* or -1: it was closed already */
     scene.clients[i].pidfd = scene.clients[i].socket = -1;
 }
 
@@ -721,10 +716,8 @@ static void close_supervisor(void)
     for (unsigned i = 0; i < LANES; i++)
         if (scene.lanes[i].used)
             mr_lane_unmap(&scene.lanes[i].lane);
-    if (scene.next_socket >= 0)
-        close(scene.next_socket);
-    if (scene.accepting >= 0)
-        close(scene.accepting);
+    close(scene.next_socket); /* or -1, as the next */
+    close(scene.accepting);
 }
 
 static int lowest_fd(void)

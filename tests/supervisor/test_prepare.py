@@ -42,8 +42,6 @@ def wait_prepared(one: Supervisor) -> None:
 
 @pytest.mark.parametrize("sign", SIGNS)
 def test_who_will_save_finds_the_memory_there(serve: StartServe, tmp_path: Path, sign: str) -> None:
-    if sign == "CheckpointIO":
-        pytest.importorskip("lightning")
     one = serve(configured(tmp_path))
     assert not write_workers(one)
     run(one, SIGNS[sign])

@@ -230,7 +230,7 @@ def prepare() -> None:
     configuration has checkpoint.prepare = "never".
     """
     _supervisor.expect_writer()
-    _supervisor.keep(_supervisor.connection(maker="a checkpoint writer"))
+    _supervisor.connection(maker="a checkpoint writer")
 
 
 def writer(

@@ -490,21 +490,28 @@ START_TEST(an_arena_that_grows_has_its_first_pages)
 }
 END_TEST
 
-START_TEST(too_little_memory_is_reported_and_another_arena_taken)
+/* More than there can be is refused with FAILED; then this arena is taken. */
+static void refuse_much_and_take(int fd)
 {
     uint64_t code, much = UINT64_C(1) << 46;
-    int fd = memfd_create("much", MFD_CLOEXEC), small;
-    ck_assert_int_eq(ftruncate(fd, (off_t)much), 0);
-    make_segment("arena", ARENA_BYTES, &small);
+    int large = memfd_create("much", MFD_CLOEXEC);
+    ck_assert_int_eq(ftruncate(large, (off_t)much), 0);
     config.memory.huge_pages = MR_HUGE_PAGES_NEVER;
     run(&mortal);
-    send_arena(fd, much, 1);
+    send_arena(large, much, 1);
     struct mr_msg_in msg = receive(MR_MSG_FAILED);
     ck_assert_int_eq(mr_msg_get_u64(&msg, "code", &code), 0);
     ck_assert_uint_eq(code, MR_E_NO_MEMORY);
     mr_msg_close(&msg);
-    send_arena(small, ARENA_BYTES, 2);
+    send_arena(fd, ARENA_BYTES, 2);
     expect(MR_MSG_ARENA_READY);
+}
+
+START_TEST(too_little_memory_is_reported_and_another_arena_taken)
+{
+    int small;
+    make_segment("arena", ARENA_BYTES, &small);
+    refuse_much_and_take(small);
     send_plain(MR_MSG_DRAIN);
     ck_assert_int_eq(exit_status(), 0);
 }
@@ -512,19 +519,9 @@ END_TEST
 
 START_TEST(pages_that_nobody_waits_for_are_reserved_at_low_priority)
 {
-    uint64_t code, much = UINT64_C(1) << 46;
-    int fd = memfd_create("much", MFD_CLOEXEC), small = mr_segment_new(MR_BACKING_MEMFD, "arena", ARENA_BYTES, false);
-    ck_assert_int_eq(ftruncate(fd, (off_t)much), 0);
-    config.memory.huge_pages = MR_HUGE_PAGES_NEVER;
+    int small = mr_segment_new(MR_BACKING_MEMFD, "arena", ARENA_BYTES, false);
     ahead = true;
-    run(&mortal);
-    send_arena(fd, much, 1);
-    struct mr_msg_in msg = receive(MR_MSG_FAILED);
-    ck_assert_int_eq(mr_msg_get_u64(&msg, "code", &code), 0);
-    ck_assert_uint_eq(code, MR_E_NO_MEMORY);
-    mr_msg_close(&msg);
-    send_arena(small, ARENA_BYTES, 2);
-    expect(MR_MSG_ARENA_READY);
+    refuse_much_and_take(small);
     ck_assert_uint_eq(backed_bytes(small), ARENA_BYTES);
     ck_assert_int_eq(getpriority(PRIO_PROCESS, (id_t)worker), getpriority(PRIO_PROCESS, 0));
     send_plain(MR_MSG_DRAIN);
