@@ -236,11 +236,12 @@ class Source:
         return self._number
 
     def open_lane(
-        self, window: int | None, batch: int, key: str | None, writable: bool, alone: bool = False
+        self, window: int | None, batch: int, key: str | None, writable: bool, alone: bool = False, ahead: int = 0
     ) -> tuple[Lane, Loop | None]:
         """A lane in this process, and the loop that was put under key, if one was. window None: the configuration's.
 
-        Never under two batches: one that the loop holds, one on its way. alone: nothing of it is composed.
+        Never under two batches (one that the loop holds, one on its way), nor under `ahead`, which the order needs.
+        alone: nothing of it is composed.
         """
         index = self.index()
         connection = self.connection()
@@ -250,7 +251,7 @@ class Source:
             time.sleep(pause)
             pause = min(2 * pause, 0.05)
         parent = os.getppid() if _torch.worker() is not None else 0
-        least = min(2 * batch, MAX_WINDOW)
+        least = min(max(2 * batch, ahead), MAX_WINDOW)
         lane, loop = connection.client.open_lane(
             self._number, index, window or 0, least, key, writable=writable, alone=alone, parent=parent
         )

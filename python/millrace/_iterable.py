@@ -15,6 +15,8 @@ from ._progress import MAX_EPOCH, Progress
 from ._ring import Plan
 from ._stream import Stream, Transform
 
+AHEAD_MOST = 16384  # samples that a lane asks for where the order needs more than usual
+
 log = logging.getLogger("millrace")
 _logged_single = False
 
@@ -132,7 +134,8 @@ class IterableDataset(Dataset):
 
     def _stream(self, key: str | None, loop: Loop, tail: str, required: bool = False) -> Stream:
         """A lane for this process. What was put under key counts more than loop: a worker's copy may be old."""
-        lane, put = self._source.open_lane(self._window, loop.batch, key, self._writable, self._decompress)
+        ahead = self._ahead(loop) if self._window is None else 0
+        lane, put = self._source.open_lane(self._window, loop.batch, key, self._writable, self._decompress, ahead)
         if put is None and required:
             raise Error(
                 "the supervisor has forgotten where this loader stands, and a copy may be old: were hundreds of "
@@ -140,6 +143,15 @@ class IterableDataset(Dataset):
             )
         transform = self._delivered if self._source.is_samples() else self._transform
         return Stream(lane, self._plan(put or loop, tail), transform, self._on_error)
+
+    def _ahead(self, loop: Loop) -> int:
+        """How far this process looks ahead at least: its share of two mixes of blocks. Then each block is whole when it
+        is begun, and one request brings all of it."""
+        if not self._source.is_samples():
+            return 0
+        _, workers = _torch.worker() or (0, 1)
+        block, mix = (loop.block, loop.mix) if loop.block else self._shuffle.blocks(self._source.index())
+        return min(2 * block * mix // (loop.world * workers) + 2 * loop.batch, AHEAD_MOST)
 
     def _log_single(self, worker: int) -> None:
         global _logged_single

@@ -8,9 +8,12 @@
 #include <unistd.h>
 
 #include "shm/base/error.h"
+#include "shm/index/shards.h"
+#include "shm/ring/producer.h"
 
 #define SLICE_MS       100 /* of a wait: in between, the supervisor, the data set and the parent are checked */
 #define FEED_AT_A_TIME 32
+#define WINDOW_BYTES   (4u << 20) /* of neighbours that are read together, where no plan says so */
 
 struct feeder { /* the samples of a plan for one worker, in order */
     struct mr_plan plan;
@@ -29,6 +32,7 @@ typedef struct {
     uint32_t dataset, lane;
     pid_t parent; /* when this process's parent is another one, its work is of no use any more; 0: does not matter */
     uint32_t request_flags; /* MR_REQUEST_* of every request */
+    uint32_t cell;          /* samples of shards that are read together (shm/ring/lane.h); 0: none */
     bool writable, closed, feeding;
     unsigned long user; /* the thread that is in a method; 0 */
     struct feeder feeder;
@@ -47,6 +51,21 @@ PyStructSequence_Desc ring_failure_desc = {
     .fields = failure_fields,
     .n_in_sequence = 4,
 };
+
+/*
+ * How many consecutive samples of shards one request is to bring: those of a block of the plan, or about WINDOW_BYTES. A
+ * producer takes at most MR_JOB_TICKETS at once, so a larger block is divided.
+ */
+static uint32_t cell_of(const struct mr_index *index, uint64_t block)
+{
+    uint64_t count = index->info.count, bytes = index->info.total_bytes;
+    if (mr_index_shard_count(index) == 0 || count == 0)
+        return 0;
+    if (block == 0)
+        block = bytes / count >= WINDOW_BYTES ? 1 : (uint64_t)((double)WINDOW_BYTES * (double)count / (double)bytes);
+    uint64_t parts = block / MR_JOB_TICKETS + (block % MR_JOB_TICKETS > 0);
+    return parts > 0 ? (uint32_t)(block / parts + (block % parts > 0)) : 1;
+}
 
 PyObject *ring_lane_new(struct ring_state *state, PyObject *client, struct mr_views *views, struct mr_lane *lane,
                         struct ring_index *index, bool writable, uint32_t request_flags, long parent)
@@ -74,6 +93,7 @@ PyObject *ring_lane_new(struct ring_state *state, PyObject *client, struct mr_vi
     self->parent = (pid_t)parent;
     self->writable = writable;
     self->request_flags = request_flags;
+    self->cell = cell_of(&index->index, 0);
     self->closed = self->feeding = false;
     self->user = 0;
     ring_fault_install();
@@ -127,9 +147,10 @@ static int make_sample(Lane *self, uint64_t object, uint64_t cookie, struct mr_s
     struct mr_index_entry entry;
     if (mr_index_get(&self->index->index, object, &entry, NULL))
         return -1;
-    *sample = (struct mr_sample){.request = {.dataset = self->dataset, .flags = self->request_flags, .object = object},
-                                 .bytes = entry.size,
-                                 .cookie = cookie};
+    *sample = (struct mr_sample){
+        .request = {.dataset = self->dataset, .flags = self->request_flags, .object = object, .cell = self->cell},
+        .bytes = entry.size,
+        .cookie = cookie};
     return 0;
 }
 
@@ -152,23 +173,40 @@ static bool feeder_next(struct feeder *f, uint64_t *position)
     return true;
 }
 
+static int feed_some(Lane *self, struct mr_sample *samples, size_t most)
+{
+    size_t count = 0;
+    uint64_t position;
+    while (count < most && (self->feeding = feeder_next(&self->feeder, &position))) {
+        if (make_sample(self, mr_plan_object(&self->feeder.plan, position), position, &samples[count++]))
+            return -1;
+    }
+    return count > 0 ? mr_consumer_feed(self->consumer, samples, count) : 0;
+}
+
 /* Keeps the queue after the window filled from the plan. */
 static int top_up(Lane *self)
 {
-    size_t backlog = mr_consumer_backlog(self->consumer), wanted = mr_consumer_window(self->consumer);
-    while (self->feeding && backlog < wanted) {
+    while (self->feeding && mr_consumer_backlog(self->consumer) < mr_consumer_window(self->consumer)) {
         struct mr_sample samples[FEED_AT_A_TIME];
-        size_t count = 0;
-        uint64_t position;
-        while (count < FEED_AT_A_TIME && (self->feeding = feeder_next(&self->feeder, &position))) {
-            if (make_sample(self, mr_plan_object(&self->feeder.plan, position), position, &samples[count++]))
-                return -1;
-        }
-        if (count && mr_consumer_feed(self->consumer, samples, count))
+        if (feed_some(self, samples, FEED_AT_A_TIME))
             return -1;
-        backlog += count;
     }
     return 0;
+}
+
+/* The first window at once: whoever sees the first of it sees all, and what goes together. */
+static int begin_feeding(Lane *self)
+{
+    size_t count = mr_consumer_window(self->consumer);
+    struct mr_sample *samples = malloc(count * sizeof *samples);
+    if (!samples) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for %zu samples", count);
+        return -1;
+    }
+    int rc = feed_some(self, samples, count);
+    free(samples);
+    return rc;
 }
 
 static PyObject *lane_start(Lane *self, PyObject *args, PyObject *kwargs)
@@ -192,11 +230,15 @@ static PyObject *lane_start(Lane *self, PyObject *args, PyObject *kwargs)
     }
     if (lane_enter(self))
         return NULL;
+    bool neighbours = !plan->p.shuffle || plan->p.block > 0;
+    self->cell = neighbours ? cell_of(&self->index->index, plan->p.shuffle ? plan->p.block : 0) : 0;
+    if (self->cell) /* what it feeds now is read at leisure: the rest of a cell comes soon */
+        self->request_flags |= MR_REQUEST_PATIENT;
     self->feeder = (struct feeder){.plan = *plan, .worker = worker, .workers = workers, .single = single};
     self->feeder.total =
         single ? mr_plan_single_count(plan, worker, workers) : mr_plan_worker_steps(plan, worker, workers);
     self->feeding = true;
-    int rc = top_up(self);
+    int rc = begin_feeding(self);
     ring_leave(&self->user);
     if (rc)
         return ring_raise();

@@ -110,7 +110,7 @@ int mr_index_locate(const struct mr_index *index, uint64_t i, struct mr_index_en
     bool samples = mr_index_shard_count(index) > 0;
     if (mr_index_get(index, i, entry, samples ? NULL : name) != 0)
         return -1;
-    *range = (struct mr_index_range){.offset = 0, .object_size = entry->size};
+    *range = (struct mr_index_range){.offset = 0, .object_size = entry->size, .first = i};
     if (!samples)
         return 0;
     struct mr_index_shard shard;
@@ -118,6 +118,7 @@ int mr_index_locate(const struct mr_index *index, uint64_t i, struct mr_index_en
         return -1;
     range->offset = entry->version; /* the column of an index of samples */
     range->object_size = shard.size;
+    range->first = shard.first;
     range->damaged = entry->size == 0;
     if (range->offset > shard.size || entry->size > shard.size - range->offset) {
         mr_error_set(MR_E_CORRUPT, "index image is damaged: sample %llu lies outside of its shard",

@@ -39,6 +39,7 @@ int mr_index_find_shard(const struct mr_index *index, const char *name, size_t l
 struct mr_index_range {
     uint64_t offset;      /* in the object; 0 in an index of objects */
     uint64_t object_size; /* of all of it */
+    uint64_t first;       /* the entries of one object have this in common: the number of its first one */
     bool damaged;         /* the rest of a shard: see above */
 };
 

@@ -197,19 +197,25 @@ static bool post_one(struct mr_consumer *consumer)
 static void post(struct mr_consumer *consumer, uint32_t limit, bool must)
 {
     uint64_t from = consumer->posted, last_home = UINT64_MAX;
-    uint32_t done = 0;
+    uint32_t done = 0, cells = 0;
 
     while (done < limit && consumer->queued > 0) {
         uint64_t used = used_bytes(consumer), most = quota(consumer), bytes = consumer->queue[consumer->first].bytes;
         if (!(must && done == 0) && (bytes > most || used > most - bytes))
             break;
+        uint32_t cell = consumer->queue[consumer->first].request.cell;
         if (!post_one(consumer))
             break;
+        cells |= cell;
         done++;
     }
     if (consumer->posted == from)
         return;
     store_posted(consumer);
+    if (cells) { /* of any home; and it may end the patience of others */
+        mr_views_wake_all(consumer->views);
+        return;
+    }
     for (uint64_t n = from; done > 0 && mr_lane_distance(&consumer->lane, consumer->posted, n) > 0;
          n = mr_lane_wrap(&consumer->lane, (n / MR_LANE_BLOCK + 1) * MR_LANE_BLOCK)) {
         unsigned home = mr_lane_home(&consumer->lane, n, consumer->views->producers);

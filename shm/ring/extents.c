@@ -315,8 +315,8 @@ static void adopt(struct mr_producer *producer, struct mr_producer_lane *pl, con
     mr_extents_published(producer, &claim);
 }
 
-/* Runs that share pages with `run` become part of it. Only damage makes such: a lane whose words name another lane's
- * memory must not set it free. */
+/* Runs that share pages with `run` become part of it: a job of a cell has tickets of several lanes. Damage makes such,
+ * too: a lane whose words name another lane's memory must not set it free. */
 static void merge_overlapping(struct mr_producer *producer, struct mr_run *run)
 {
     uint64_t from = run->offset / MR_ARENA_PAGE, to = (run->offset + run->bytes - 1) / MR_ARENA_PAGE;
@@ -350,7 +350,7 @@ static void merge_overlapping(struct mr_producer *producer, struct mr_run *run)
     }
 }
 
-/* found[0 .. count) share pages: one run. Tickets of one job do; jobs never do. */
+/* found[0 .. count) share pages: one run. Tickets of one job may; those of two never do. */
 static int adopt_run(struct mr_producer *producer, struct mr_producer_lane *pl, const struct found *found,
                      unsigned count, uint64_t end)
 {
@@ -365,8 +365,6 @@ static int adopt_run(struct mr_producer *producer, struct mr_producer_lane *pl, 
         if (!MR_MUTANT_IS(MR_MUTANT_SMALL_AFTER_RESTART))
             back_again(producer, (end + MR_ARENA_PAGE - 1) / MR_ARENA_PAGE * MR_ARENA_PAGE);
         if (!mr_arena_claim(producer->arena, run->offset, run->bytes)) {
-            mr_log_error("lane %u: words name memory of producer %u that others name too", pl->lane.lane,
-                         producer->slot);
             merge_overlapping(producer, run);
             if (!mr_arena_claim(producer->arena, run->offset, run->bytes)) {
                 mr_log_error("internal error: merged extents cannot be claimed");

@@ -156,6 +156,7 @@ bool mr_lane_post(struct mr_lane *lane, uint64_t number, const struct mr_request
     atomic_store_explicit(&ticket->request.object, request->object, memory_order_relaxed);
     atomic_store_explicit(&ticket->request.offset, request->offset, memory_order_relaxed);
     atomic_store_explicit(&ticket->request.length, request->length, memory_order_relaxed);
+    atomic_store_explicit(&ticket->request.cell, request->cell, memory_order_relaxed);
     /* L0 pairs with L1. Nobody else may change an EMPTY or RELEASED word of an open lane; the CAS keeps it so. */
     return swap(ticket, &word, mr_word(MR_PENDING, 0, 0, mr_lane_lap(lane, number)), memory_order_release);
 }
@@ -237,6 +238,7 @@ void mr_lane_peek_request(const struct mr_lane *lane, uint32_t slot, struct mr_r
     request->object = atomic_load_explicit(&ticket->request.object, memory_order_relaxed);
     request->offset = atomic_load_explicit(&ticket->request.offset, memory_order_relaxed);
     request->length = atomic_load_explicit(&ticket->request.length, memory_order_relaxed);
+    request->cell = atomic_load_explicit(&ticket->request.cell, memory_order_relaxed);
 }
 
 bool mr_lane_claim(struct mr_lane *lane, uint32_t slot, uint64_t word, unsigned producer, uint64_t *filling,

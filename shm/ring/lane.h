@@ -19,7 +19,7 @@
 #include "shm/ring/ticket.h"
 
 #define MR_LANE_MAGIC      UINT64_C(0x6d696c6c6c616e65) /* "milllane" */
-#define MR_LANE_VERSION    2u
+#define MR_LANE_VERSION    3u
 #define MR_LANE_WINDOW_MIN 4u
 #define MR_LANE_WINDOW_MAX 65536u
 #define MR_LANE_BLOCK      32u /* tickets that share a home producer: number div 32 */
@@ -34,9 +34,12 @@ struct mr_request_shared {
     _Atomic uint64_t object; /* position in the data set's index */
     _Atomic uint64_t offset; /* bytes */
     _Atomic uint64_t length; /* bytes; 0: to the object's end */
+    _Atomic uint32_t cell;   /* objects div `cell` of one number are neighbours that are wanted together; 0: none */
+    uint32_t reserved;
 };
 
-#define MR_REQUEST_ALONE 1u /* not in a composed download: what the store says of the object is wanted, too */
+#define MR_REQUEST_ALONE   1u /* not in a composed download: what the store says of the object is wanted, too */
+#define MR_REQUEST_PATIENT 2u /* more of its cell is posted soon: not begun while it is far from being taken */
 
 /* What a producer found. Plain fields: written only by the producer whose FILLING the word is, read only under HELD
  * (consumer), by the same producer, or by recovery of that slot (with the word read again afterwards). */
@@ -64,7 +67,7 @@ struct mr_descriptor {
 struct mr_ticket {
     _Alignas(64) _Atomic uint64_t word;
     struct mr_request_shared request;
-    uint8_t reserved0[24];
+    uint8_t reserved0[16];
     _Alignas(64) struct mr_descriptor desc;
     uint8_t reserved1[8];
     char fail_text[MR_FAIL_TEXT + 16]; /* FAILED by a producer: why; readers bound it themselves */
@@ -125,6 +128,7 @@ struct mr_lane {
 struct mr_request {
     uint32_t dataset, flags;
     uint64_t object, offset, length;
+    uint32_t cell;
 };
 
 /* Bytes of a control segment with that window. */
@@ -170,7 +174,7 @@ static inline uint64_t mr_lane_wrap(const struct mr_lane *lane, uint64_t number)
 {
     return number & ((UINT64_C(1) << (32 + lane->shift)) - 1);
 }
-/* The partition: which of P producers is at home in the ticket's block. */
+/* The partition: which of P producers is at home in the block of a ticket that has no cell. */
 static inline unsigned mr_lane_home(const struct mr_lane *lane, uint64_t number, unsigned producers)
 {
     return producers ? (unsigned)((lane->lane + number / MR_LANE_BLOCK) % producers) : 0;

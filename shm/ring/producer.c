@@ -1,5 +1,5 @@
 /*
- * producer.c - see producer.h for the policy; extents.c has the memory, this file the choice.
+ * producer.c - see producer.h for the policy; extents.c has the memory, cells.c what goes together, this file the choice.
  *
  * What a producer remembers of a lane are hints: `head` and `own` are numbers below which it has seen nothing to do.
  * They move forward as tickets are examined, so that each is examined about once; they move back when `want`
@@ -18,7 +18,6 @@
 
 #define RESCAN_NS   (2 * MR_MILLISECOND_NS) /* not every sleep: the worker sleeps at each wait for the network */
 #define TRIES_MAX   64                      /* lost races in one next_job */
-#define SOLO_AFTER  2u                      /* attempts: from here on a ticket is fetched alone */
 #define REAP_A_TIME 8u
 #define ANY_SIZE    UINT64_MAX
 
@@ -92,17 +91,27 @@ static bool advance_head(struct mr_producer_lane *pl, uint64_t posted)
     return false;
 }
 
+static unsigned home_of(const struct mr_producer *producer, const struct mr_producer_lane *pl, uint64_t n)
+{
+    unsigned home;
+
+    if (pl->has_cells && mr_cells_home(pl, mr_lane_slot(&pl->lane, n), producer->producers, &home))
+        return home;
+    return mr_lane_home(&pl->lane, n, producer->producers);
+}
+
 static bool is_own(const struct mr_producer *producer, const struct mr_producer_lane *pl, uint64_t n)
 {
-    return mr_lane_home(&pl->lane, n, producer->producers) == producer->slot;
+    return home_of(producer, pl, n) == producer->slot;
 }
 
+/* The next number whose home may be another one than that of n. */
 static uint64_t next_block(const struct mr_producer_lane *pl, uint64_t n)
 {
-    return mr_lane_wrap(&pl->lane, (n / MR_LANE_BLOCK + 1) * MR_LANE_BLOCK);
+    return mr_lane_wrap(&pl->lane, pl->has_cells ? n + 1 : (n / MR_LANE_BLOCK + 1) * MR_LANE_BLOCK);
 }
 
-/* Brings pl->own to the lowest PENDING number of our own blocks. */
+/* Brings pl->own to the lowest PENDING number of our own blocks and cells. */
 static bool advance_own(const struct mr_producer *producer, struct mr_producer_lane *pl, uint64_t posted,
                         uint64_t *word)
 {
@@ -137,6 +146,7 @@ static void rescan(const struct mr_producer *producer, struct mr_producer_lane *
         enum mr_state state = mr_word_state(word);
         if (state != MR_PENDING && state != MR_FILLING)
             continue;
+        mr_cells_note(pl, slot); /* it may have been posted since that was told */
         if (!head || mr_lane_distance(lane, n, pl->head) < 0)
             pl->head = n;
         head = true;
@@ -171,7 +181,7 @@ static enum mode mode_of(struct mr_producer *producer, struct pick *pick, bool h
 {
     struct mr_producer_lane *pl = pick->lane;
 
-    if (mr_word_attempt(pick->word) >= SOLO_AFTER && (producer->inflight || producer->caller_inflight))
+    if (mr_word_attempt(pick->word) >= MR_SOLO_AFTER && (producer->inflight || producer->caller_inflight))
         return MODE_WAIT;
     if (peek_size(producer, pl, pick->number, pick->word, &pick->bytes))
         return MODE_FAIL;
@@ -203,6 +213,8 @@ static void consider(struct mr_producer *producer, struct pick *best, struct mr_
 
     pick.distance = mr_lane_distance(&pl->lane, number, pl->head);
     if (best->mode != MODE_NONE && pick.distance >= best->distance)
+        return;
+    if (mr_cells_may_wait(pl, number))
         return;
     pick.mode = mode_of(producer, &pick, pick.distance == 0);
     if (pick.mode != MODE_NONE)
@@ -257,6 +269,7 @@ static bool find(struct mr_producer *producer, struct pick *best)
     for (unsigned i = 0; i < count; i++) {
         struct mr_producer_lane *pl = producer->lanes[(producer->turn + i) % count];
         uint64_t posted = load_posted(pl);
+        mr_cells_note_posted(pl, posted);
         pl->has_head = !mr_lane_is_closed(&pl->lane) && advance_head(pl, posted);
         if (pl->has_head && advance_own(producer, pl, posted, &word))
             consider(producer, best, pl, pl->own, word, false);
@@ -314,32 +327,22 @@ static bool check_claim(struct mr_producer *producer, struct mr_claim *claim, ui
     return true;
 }
 
-struct plan {
-    unsigned count;
-    uint64_t total, bytes[MR_LANE_BLOCK], words[MR_LANE_BLOCK];
-};
-
 /* The tickets after the first that one request may serve too: consecutive, PENDING, ours to serve, and fitting. */
 static void plan_job(struct mr_producer *producer, const struct pick *pick, unsigned max_tickets, uint64_t max_bytes,
-                     struct plan *plan)
+                     struct mr_job_plan *plan)
 {
     struct mr_producer_lane *pl = pick->lane;
     uint64_t posted = load_posted(pl), first_block = pick->number / MR_LANE_BLOCK;
 
-    plan->count = 1;
-    plan->total = plan->bytes[0] = pick->bytes;
-    plan->words[0] = pick->word;
     if (max_tickets > MR_LANE_BLOCK)
         max_tickets = MR_LANE_BLOCK;
-    if (pick->mode != MODE_NORMAL || mr_word_attempt(pick->word) >= SOLO_AFTER)
-        return;
     struct mr_request first;
     mr_lane_peek_request(&pl->lane, mr_lane_slot(&pl->lane, pick->number), &first);
     while (plan->count < max_tickets && plan->count < pl->lane.window) {
         uint64_t n = mr_lane_wrap(&pl->lane, pick->number + plan->count), word, bytes;
         if (pick->stolen ? n / MR_LANE_BLOCK != first_block : !is_own(producer, pl, n))
             break;
-        if (examine(pl, n, posted, &word) != SIGHT_PENDING || mr_word_attempt(word) >= SOLO_AFTER)
+        if (examine(pl, n, posted, &word) != SIGHT_PENDING || mr_word_attempt(word) >= MR_SOLO_AFTER)
             break;
         struct mr_request request;
         mr_lane_peek_request(&pl->lane, mr_lane_slot(&pl->lane, n), &request);
@@ -348,34 +351,39 @@ static void plan_job(struct mr_producer *producer, const struct pick *pick, unsi
         if (producer->size(producer->size_arg, &request, &bytes) || bytes > max_bytes ||
             plan->total + bytes > max_bytes || !mr_extents_have_room(producer, plan->total + bytes))
             break;
-        plan->words[plan->count] = word;
-        plan->bytes[plan->count++] = bytes;
+        plan->tickets[plan->count++] =
+            (struct mr_planned){.pl = pl, .number = n, .word = word, .bytes = bytes, .at = plan->total};
         plan->total += bytes;
     }
 }
 
-/* Claims what was planned, lowest first; a ticket that somebody else has moved ends the job. */
-static int claim_job(struct mr_producer *producer, const struct pick *pick, const struct plan *plan, struct mr_run *run,
+/* Claims what was planned, lowest first. A ticket that somebody else has moved ends the job, unless it is of a cell and
+ * no large gap comes of it. */
+static int claim_job(struct mr_producer *producer, const struct mr_job_plan *plan, bool cell, struct mr_run *run,
                      struct mr_job *job)
 {
-    uint64_t offset = run ? run->offset : 0;
+    uint64_t end = 0; /* of what was claimed */
 
     job->count = 0;
-    job->solo = mr_word_attempt(pick->word) >= SOLO_AFTER;
     for (unsigned i = 0; i < plan->count; i++) {
         struct mr_claim *claim = &job->claims[job->count];
-        uint64_t number = mr_lane_wrap(&pick->lane->lane, pick->number + i);
-        if (!claim_one(producer, pick->lane, number, plan->words[i], claim))
+        const struct mr_planned *ticket = &plan->tickets[i];
+        if (job->count > 0 && ticket->at - end > (cell ? producer->gap_bytes : 0))
             break;
-        if (!check_claim(producer, claim, plan->bytes[i]))
-            break;
+        if (!claim_one(producer, ticket->pl, ticket->number, ticket->word, claim)) {
+            if (job->count > 0 && cell)
+                continue;
+            break; /* whoever has the first one has gathered the same cell */
+        }
+        if (!check_claim(producer, claim, ticket->bytes))
+            continue;
         if (run && claim->bytes) { /* an empty object has no extent */
-            claim->extent_offset = offset;
-            claim->dest = producer->base + offset;
+            claim->extent_offset = run->offset + ticket->at;
+            claim->dest = producer->base + claim->extent_offset;
             claim->reserve = run->reserve;
             mr_extents_attach(producer, claim, run);
         }
-        offset += claim->bytes;
+        end = ticket->at + ticket->bytes;
         job->count++;
     }
     return job->count > 0;
@@ -396,14 +404,22 @@ static int start(struct mr_producer *producer, const struct pick *pick, unsigned
     }
     if (pick->mode == MODE_TAKE_BACK && !mr_extents_take_back(producer))
         return 0;
-    struct plan plan;
-    plan_job(producer, pick, max_tickets, max_bytes, &plan);
-    if (plan.total) {
-        run = pick->mode == MODE_NORMAL ? mr_extents_alloc(producer, plan.total) : mr_extents_reserve(producer);
+    struct mr_job_plan *plan = &producer->plan;
+    plan->count = 1;
+    plan->total = pick->bytes;
+    plan->tickets[0] = (struct mr_planned){
+        .pl = pick->lane, .number = pick->number, .word = pick->word, .bytes = pick->bytes, .at = 0};
+    bool alone = pick->mode != MODE_NORMAL || mr_word_attempt(pick->word) >= MR_SOLO_AFTER;
+    bool cell = !alone && mr_cells_plan(producer, plan);
+    if (!alone && !cell)
+        plan_job(producer, pick, max_tickets, max_bytes, plan);
+    if (plan->total) {
+        run = pick->mode == MODE_NORMAL ? mr_extents_alloc(producer, plan->total) : mr_extents_reserve(producer);
         if (!run)
             return 0;
     }
-    if (!claim_job(producer, pick, &plan, run, job)) {
+    job->solo = mr_word_attempt(pick->word) >= MR_SOLO_AFTER;
+    if (!claim_job(producer, plan, cell, run, job)) {
         mr_extents_unuse(producer, run);
         return 0;
     }
@@ -536,6 +552,9 @@ struct mr_producer *mr_producer_new(const struct mr_producer_options *options)
     producer->size = options->size;
     producer->size_arg = options->size_arg;
     producer->join = options->join;
+    producer->place = options->place;
+    producer->cell_bytes = options->cell_bytes;
+    producer->gap_bytes = options->gap_bytes;
     producer->back = options->back;
     producer->back_arg = options->back_arg;
     producer->first_bytes = options->first_bytes;
@@ -558,6 +577,7 @@ static void free_lane(struct mr_producer *producer, struct mr_producer_lane *pl)
         mr_extents_forget(producer, pl, slot);
     mr_lane_unmap(&pl->lane);
     free(pl->extents);
+    free(pl->cells);
     free(pl);
 }
 
@@ -579,13 +599,15 @@ int mr_producer_add_lane(struct mr_producer *producer, struct mr_lane *lane)
     if (!pl)
         goto no_memory;
     pl->extents = calloc(lane->window, sizeof *pl->extents);
+    pl->cells = calloc(lane->window, sizeof *pl->cells);
     lanes = realloc(producer->lanes, (producer->lane_count + 1) * sizeof(struct mr_producer_lane *));
     if (lanes)
         producer->lanes = lanes;
-    if (!lanes || !pl->extents)
+    if (!lanes || !pl->extents || !pl->cells)
         goto no_memory;
     pl->lane = *lane;
-    pl->head = pl->own = mr_lane_wrap(lane, atomic_load_explicit(&lane->shared->taken, memory_order_relaxed));
+    pl->head = pl->own = pl->noted =
+        mr_lane_wrap(lane, atomic_load_explicit(&lane->shared->taken, memory_order_relaxed));
     pl->sized_number = UINT64_MAX;
     if (mr_extents_rebuild(producer, pl))
         goto no_memory;
@@ -595,8 +617,10 @@ int mr_producer_add_lane(struct mr_producer *producer, struct mr_lane *lane)
 
 no_memory:
     mr_error_set(MR_E_NO_MEMORY, "no memory for a lane of %u tickets", lane->window);
-    if (pl)
+    if (pl) {
         free(pl->extents);
+        free(pl->cells);
+    }
     free(pl);
     return -1;
 }

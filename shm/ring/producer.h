@@ -9,6 +9,9 @@
  * own can start, and only within one job of the head or from a dead home; nearest to its lane's head first over all
  * lanes; the reserve for heads alone, one ticket; taking back from the reserve for a wanted head; poison solo (attempt
  * >= 2: alone, nothing else in flight).
+ *
+ * Tickets of one cell (lane.h) are at home together, with cell mod P, whichever lanes they are of, and go into one job
+ * where they lie side by side in one stored object: cells.c.
  */
 #ifndef MR_SHM_RING_PRODUCER_H
 #define MR_SHM_RING_PRODUCER_H
@@ -20,6 +23,8 @@
 #include "shm/ring/lane.h"
 #include "shm/ring/wake.h"
 
+#define MR_JOB_TICKETS 512u /* of one job, at most */
+
 struct mr_producer;
 struct mr_producer_lane; /* a lane as this producer knows it */
 
@@ -30,6 +35,13 @@ typedef int mr_producer_size_fn(void *arg, const struct mr_request *request, uin
 
 /* May one request serve the second ticket together with the first of its job? Both requests may still be changing. */
 typedef bool mr_producer_join_fn(void *arg, const struct mr_request *first, const struct mr_request *next);
+
+/* Where the bytes of a request lie: [offset, offset + bytes) of a stored object, which has a number for this. */
+struct mr_place {
+    uint64_t stored, offset, bytes;
+};
+/* false: it is not to be read together with others. May be called with a request that is still changing. */
+typedef bool mr_producer_place_fn(void *arg, const struct mr_request *request, struct mr_place *place);
 
 /* Memory for bytes [offset, offset + bytes) of the arena: 0, or -1 with the mr_error set (there is none now). */
 typedef int mr_producer_back_fn(void *arg, uint64_t offset, uint64_t bytes);
@@ -50,6 +62,10 @@ struct mr_producer_options {
     mr_producer_size_fn *size;
     void *size_arg;
     mr_producer_join_fn *join; /* NULL: any two. With size_arg */
+    /* NULL: cells are not looked at. With size_arg */
+    mr_producer_place_fn *place;
+    uint64_t cell_bytes; /* of a job of a cell, at most, where it is more than one ticket */
+    uint64_t gap_bytes;  /* that nobody has asked for, between two of its tickets, at most */
 };
 
 struct mr_claim {
@@ -64,12 +80,15 @@ struct mr_claim {
     bool reserve;
 };
 
-/* The claims of one request to the store: consecutive numbers of one lane in one extent, without gaps between them:
- * claims[i + 1].dest is claims[i].dest + claims[i].bytes. */
+/*
+ * The claims of one request to the store, ascending in one run of memory. Without cells: consecutive numbers of one
+ * lane, at most MR_LANE_BLOCK, and claims[i + 1].dest is claims[i].dest + claims[i].bytes. Of a cell: of any lanes, and
+ * as far apart in memory as in the stored object; what lies between two is memory of the job that nobody reads.
+ */
 struct mr_job {
     unsigned count;
     bool solo; /* nothing else may be in flight while it runs (poison) */
-    struct mr_claim claims[MR_LANE_BLOCK];
+    struct mr_claim claims[MR_JOB_TICKETS];
 };
 
 struct mr_producer_stats { /* plain, of this process */
@@ -89,8 +108,8 @@ bool mr_producer_drop_lane(struct mr_producer *producer, uint32_t lane_index);
 
 /*
  * Claims the next job: up to max_tickets consecutive PENDING tickets whose sum is at most max_bytes (one ticket may
- * always be larger), extent reserved. inflight: claims that the caller still has in work (a solo job waits for 0). 1:
- * job filled; 0: nothing can start now.
+ * always be larger), or those of a cell, extent reserved. inflight: claims that the caller still has in work (a solo job
+ * waits for 0). 1: job filled; 0: nothing can start now.
  */
 int mr_producer_next_job(struct mr_producer *producer, unsigned max_tickets, uint64_t max_bytes, unsigned inflight,
                          struct mr_job *job);

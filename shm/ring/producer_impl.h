@@ -1,5 +1,6 @@
 /*
- * producer_impl.h - what producer.c and extents.c share: which ticket names which run of the arena.
+ * producer_impl.h - what producer.c, extents.c and cells.c share: which ticket names which run of the arena, and which
+ * tickets a job is to have.
  *
  * A run is one allocation: a job's, shared by its tickets, or the reserve. An extent is a ticket's share of it, kept at
  * the ticket's slot from the claim until the word shows that nobody reads it any more: that word is read again (L5)
@@ -10,6 +11,8 @@
 
 #include "shm/memory/arena.h"
 #include "shm/ring/producer.h"
+
+#define MR_SOLO_AFTER 2u /* attempts: from here on a ticket is fetched alone */
 
 struct mr_run {
     uint64_t offset, bytes;
@@ -28,10 +31,26 @@ struct mr_extent {
 struct mr_producer_lane {
     struct mr_lane lane;
     struct mr_extent *extents; /* [window] */
+    uint64_t *cells;           /* [window], the cell of what was posted there last; 0: none. Hints: see cells.c */
+    uint64_t noted;            /* lower numbers are in `cells` */
+    bool has_cells;            /* some of them were not 0 */
     uint64_t head, own;        /* hints: see producer.c */
     uint64_t sized_number, sized_word, sized_bytes;
     unsigned claims;
     bool has_head;
+};
+
+/* A ticket that a job is to have. */
+struct mr_planned {
+    struct mr_producer_lane *pl;
+    uint64_t number, word, bytes;
+    uint64_t at; /* of the job's memory; while a cell is gathered: of the stored object */
+};
+
+struct mr_job_plan {
+    unsigned count;
+    uint64_t total;
+    struct mr_planned tickets[MR_JOB_TICKETS];
 };
 
 struct mr_producer {
@@ -44,6 +63,8 @@ struct mr_producer {
     mr_producer_size_fn *size;
     void *size_arg;
     mr_producer_join_fn *join;
+    mr_producer_place_fn *place; /* NULL: no cells */
+    uint64_t cell_bytes, gap_bytes;
     mr_producer_back_fn *back; /* NULL: the arena does not grow */
     void *back_arg;
     uint64_t first_bytes;          /* behind the reserve, at the start */
@@ -60,6 +81,7 @@ struct mr_producer {
     bool reaped;                        /* every extent has been checked since this search began */
     int64_t rescanned_ns;
     struct mr_producer_stats stats;
+    struct mr_job_plan plan; /* of the job that is being claimed */
 };
 
 /* Number n may be PENDING again. */
@@ -76,6 +98,21 @@ static inline bool mr_extents_is_filling(const struct mr_producer_lane *pl, uint
 {
     return pl->extents[slot].run && !pl->extents[slot].published;
 }
+
+/* ---- cells ---- */
+
+/* What was posted since the last call; posted: the lane's, loaded before. */
+void mr_cells_note_posted(struct mr_producer_lane *pl, uint64_t posted);
+void mr_cells_note(struct mr_producer_lane *pl, uint32_t slot);
+/* The producer that the cell of the slot's ticket is at home with; false: it has no cell. */
+bool mr_cells_home(const struct mr_producer_lane *pl, uint32_t slot, unsigned producers, unsigned *home);
+/* The ticket need not be begun yet: it waits for the rest of its cell, and its consumer is far from it. */
+bool mr_cells_may_wait(const struct mr_producer_lane *pl, uint64_t number);
+/* The tickets that one request serves together with the first of the plan, that one among them, ascending; false: that
+ * one alone, and the plan is as before. */
+bool mr_cells_plan(struct mr_producer *producer, struct mr_job_plan *plan);
+
+/* ---- extents ---- */
 
 /* The most that one ticket can ever get: the reserve where there is one, since only that is sure to become free. */
 uint64_t mr_extents_largest_ever(const struct mr_producer *producer);

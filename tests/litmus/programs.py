@@ -2,7 +2,7 @@
 
 A function here is a transcription of the C function of its name, reduced to the operations on shared memory that the
 program is about; Orders.of() fails when the operations of the C function are not these any more. Words are states with
-a lap: one request field stands for all five. What the kernel orders (a death that is seen, a futex's queue) has the
+a lap: one request field stands for all of them. What the kernel orders (a death that is seen, a futex's queue) has the
 orders of the kernel. Memory that only a word's owner touches is PLAIN: two threads in it at once are a race.
 """
 
@@ -20,6 +20,8 @@ NEW = 7  # a value that was not there before
 
 # ---- lane.c ----
 
+REQUEST = ("dataset", "flags", "object", "offset", "length", "cell")  # the fields of a request
+
 
 def load(o: Orders) -> Thread:
     (order,) = o.of("mr_lane_load", "load word")
@@ -31,7 +33,7 @@ def cas(order: str, old: int, new: int) -> Thread:
 
 
 def post(o: Orders) -> Thread:
-    fields = [f"store {name}" for name in ("dataset", "flags", "object", "offset", "length")]
+    fields = [f"store {name}" for name in REQUEST]
     first, request, *_, last = o.of("mr_lane_post", "load word", *fields, "cas word")
     word = yield Op("load", "word", first)
     if word not in (EMPTY, RELEASED):
@@ -43,9 +45,7 @@ def post(o: Orders) -> Thread:
 def claim(o: Orders) -> Thread:
     """Of a PENDING word: what the request says, or None."""
     (order,) = o.of("mr_lane_claim", "cas word")
-    request, *_ = o.of(
-        "mr_lane_peek_request", *(f"load {name}" for name in ("dataset", "flags", "object", "offset", "length"))
-    )
+    request, *_ = o.of("mr_lane_peek_request", *(f"load {name}" for name in REQUEST))
     if not (yield from cas(order, PENDING, FILLING)):
         return None
     return (yield Op("load", "request", request))

@@ -92,6 +92,11 @@ CHECKS = [
     Check("batches.no-copy", "batches", "-DKEEP=2 -DNO_COPY", STUCK),
     Check("batches.no-relook", "batches", "-DKILLS=0 -DNO_RELOOK", STUCK),
     Check("batches.late-bytes", "batches", "-DLATE_BYTES", ASSERT),
+    # cells: one request for tickets of two lanes
+    Check("cells", "cells", ""),
+    Check("cells-two-kills", "cells", "-DKILLS=2 -DTICKETS=3"),
+    Check("cells.give-back-one", "cells", "-DGIVE_BACK_ONE", ASSERT),
+    Check("cells.one-lane", "cells", "-DONE_LANE", ASSERT),
     # growth: pages that are made when they are needed
     Check("growth", "growth", ""),
     Check("growth-no-memory", "growth", "-DNO_MEMORY -DKILLS=2"),

@@ -79,6 +79,7 @@ def main() -> None:
         trainer.save_checkpoint("gs://no-such-bucket/lost")
     except BaseException as error:  # which torch's CheckpointException is
         say("failed", str(error).replace("\n", " "))
+    torch.distributed.destroy_process_group()  # else gloo's threads may outlive what they use, and end it by abort()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ import io
 import json
 import os
 import pickle
-import re
 import shutil
 import subprocess
 import tarfile
@@ -22,11 +21,20 @@ import pytest
 import millrace
 from tests.conftest import start_devstore
 from tests.property.order_model import deal, epoch_order
-from tests.python.shards import Samples, add, make_samples, write_shard, write_shards
+from tests.python.shards import (
+    KEYS,
+    Buckets,
+    Samples,
+    add,
+    make_samples,
+    plain,
+    read_all,
+    use,
+    write_shard,
+    write_shards,
+)
 from tests.serve import Supervisor, start_supervisor, wait_for
 from tests.stores import delete, put
-
-KEYS = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
 
 
 @pytest.fixture(autouse=True)
@@ -34,18 +42,6 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where indexes are kept, for supervisors that a test starts."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "millrace" / "index"
-
-
-def plain(sample: millrace.Sample) -> dict[str, bytes]:
-    """As the tests write them."""
-    copy = sample.copy()
-    return {
-        name: value.encode() if isinstance(value, str) else value for name, value in copy.items() if name != "__url__"
-    }
-
-
-def read_all(ds: Any) -> Samples:
-    return [plain(sample) for sample in ds]
 
 
 # ---- what is found ----
@@ -213,33 +209,6 @@ def test_a_sample_crosses_to_the_loop_of_a_loader(socket: str, small: tuple[Path
 # ---- buckets ----
 
 
-class Buckets:
-    """The development store over a folder, with a supervisor that reads from it."""
-
-    def __init__(self, program: Path, folder: Path) -> None:
-        self.root = folder / "root"
-        self.samples = write_shards(self.root / "bucket" / "train", 4, 25, 30_000)
-        self.large = write_shards(self.root / "bucket" / "large", 2, 12, 400_000)
-        self.server = start_devstore("--root", self.root, "--memory", "--log", folder / "log")
-        self.log = folder / "log"
-        self._program, self._folder, self._count = program, folder, 0
-        self.supervisors: list[Supervisor] = []
-
-    def supervisor(self, toml: str = "") -> Supervisor:
-        """A new one: it knows nothing but what is in the cache."""
-        self._count += 1
-        place = self._folder / f"supervisor-{self._count}"
-        place.mkdir()
-        env = {**KEYS, "AWS_ENDPOINT_URL_S3": self.server.url}
-        self.supervisors.append(start_supervisor(self._program, place, self.server.url, toml, **env))
-        return self.supervisors[-1]
-
-    def shards_read(self) -> list[str]:
-        """The shards whose bytes were asked for so far, in order, a line a request."""
-        lines = self.log.read_text().splitlines()
-        return [name for line in lines if "alt=media" in line for name in re.findall(r"\d+\.tar", line)]
-
-
 @pytest.fixture
 def buckets(millrace_bin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Buckets]:
     made = Buckets(millrace_bin, tmp_path)
@@ -250,10 +219,6 @@ def buckets(millrace_bin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for supervisor in made.supervisors:
         assert supervisor.stop() == 0, supervisor.log.read_text()
     made.server.stop()
-
-
-def use(supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MILLRACE_SOCKET", str(supervisor.socket))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 /*
  * threads.c - producers and consumers as threads over one set of segments, in the shapes that once broke the ring: the
  * smallest arena, whole batches held, views kept for ever, consumers that meet at a barrier, early closes, many lanes,
- * numbers near the wrap, producers that die and start again.
+ * numbers near the wrap, producers that die and start again, neighbours that several lanes ask for.
  *
  * Checked: every sample once, in order, with its bytes, at delivery and again at release; at the end every lane drained
  * and every producer's memory free. A watchdog turns a hang into a failure. Also run under ThreadSanitizer, which must
@@ -39,6 +39,7 @@ struct scenario {
     unsigned deaths;    /* of each producer */
     bool pause;         /* consumers do something else after each batch: memory is used again before they post */
     bool one_at_a_time; /* producers start jobs of one ticket */
+    uint32_t cell;      /* so many neighbours are read together where they may be; all consumers read the same ones */
 };
 
 static const struct scenario scenarios[] = {
@@ -160,6 +161,19 @@ static const struct scenario scenarios[] = {
      .batch = 2,
      .pause = true,
      .one_at_a_time = true},
+    {.name = "neighbours",
+     .producers = 2,
+     .consumers = 3,
+     .window = 64,
+     .arena_objects = 48,
+     .largest = 5000,
+     .epochs = 2,
+     .samples = 400,
+     .batch = 8,
+     .fail_every = 40,
+     .close_early = true,
+     .deaths = 4,
+     .cell = 12},
     {.name = "many lanes",
      .producers = 2,
      .consumers = 12,
@@ -422,7 +436,7 @@ static void run_epoch(struct thread *thread, unsigned epoch)
     struct state *state = thread->state;
     const struct scenario *scenario = state->scenario;
     struct world *world = &state->world;
-    uint64_t base = (uint64_t)(thread->index + 1) << 48 | (uint64_t)epoch << 32;
+    uint64_t base = (uint64_t)(thread->index + 1) << 48 | (uint64_t)epoch << 32, step = 1;
     unsigned fed = 0, last = scenario->samples;
     struct mr_views *views = world_views(world);
     struct reader *reader = calloc(1, sizeof *reader);
@@ -430,19 +444,25 @@ static void run_epoch(struct thread *thread, unsigned epoch)
         world_open_lane(world, scenario->window, scenario->largest * scenario->window, scenario->first_lap);
     struct mr_lane lane = world->lanes[index];
 
+    if (scenario->cell) { /* one after the other from all lanes, as positions are dealt to workers */
+        base = (uint64_t)(epoch + 1) << 32 | thread->index;
+        step = scenario->consumers;
+    }
     reader->consumer = mr_consumer_new(&lane, views);
     mr_views_unref(views);
     if (scenario->close_early && pick(thread, 2))
         last = 1 + (unsigned)pick(thread, scenario->samples);
     for (unsigned i = 0; i < last; i++) {
         while (fed < scenario->samples && mr_consumer_backlog(reader->consumer) < scenario->window) {
-            struct mr_sample sample = {.request.object = base | fed, .cookie = ~(base | fed)};
-            sample.bytes = world_size(world, base | fed);
+            uint64_t object = base + fed * step;
+            struct mr_sample sample = {
+                .request = {.object = object, .cell = scenario->cell, .flags = MR_REQUEST_PATIENT}, .cookie = ~object};
+            sample.bytes = world_size(world, object);
             if (mr_consumer_feed(reader->consumer, &sample, 1))
                 world_fail("%s", mr_error_text());
             fed++;
         }
-        take_one(thread, reader, base | i);
+        take_one(thread, reader, base + i * step);
         if ((i + 1) % scenario->batch == 0)
             end_batch(thread, reader);
     }
@@ -535,6 +555,7 @@ static void run(const struct scenario *scenario, uint64_t seed)
     state.scenario = scenario;
     world_init(&state.world, scenario->producers, reserve * (1 + scenario->arena_objects), scenario->largest);
     state.world.fail_every = scenario->fail_every;
+    state.world.gap_bytes = scenario->cell ? 3 * scenario->largest : 0;
     pthread_barrier_init(&state.barrier, NULL, scenario->consumers);
     pthread_mutex_init(&state.lock, NULL);
     atomic_store(&state.consumers_left, scenario->consumers);

@@ -108,7 +108,10 @@ struct mr_producer *world_producer(struct world *world, unsigned slot)
                                           .arena_bytes = world->arena_bytes,
                                           .reserve_bytes = world->reserve_bytes,
                                           .size = world_size_fn,
-                                          .size_arg = world};
+                                          .size_arg = world,
+                                          .place = world->gap_bytes ? world_place_fn : NULL,
+                                          .cell_bytes = 8 * world->largest,
+                                          .gap_bytes = world->gap_bytes};
     struct mr_producer *producer = mr_producer_new(&options);
 
     if (!producer)
@@ -178,4 +181,14 @@ int world_size_fn(void *arg, const struct mr_request *request, uint64_t *bytes)
     }
     *bytes = request->length ? request->length : world_size(arg, request->object);
     return 0;
+}
+
+bool world_place_fn(void *arg, const struct mr_request *request, struct mr_place *place)
+{
+    const struct world *world = arg;
+
+    *place = (struct mr_place){.stored = request->object >> 32,
+                               .offset = (request->object & UINT32_MAX) * (world->largest + WORLD_GAP),
+                               .bytes = request->length ? request->length : world_size(world, request->object)};
+    return place->bytes > 0 && place->bytes <= world->largest;
 }

@@ -31,6 +31,7 @@ struct world {
     void *arena[WORLD_PRODUCERS];
     struct mr_producer_line *line[WORLD_PRODUCERS];
     int eventfd[WORLD_PRODUCERS];
+    uint64_t gap_bytes;  /* not 0: neighbours are read together, over gaps of so many bytes */
     unsigned fail_every; /* objects of which every so-manyth cannot be read; 0: none */
     struct mr_lane lanes[WORLD_LANES];
     _Atomic unsigned lane_count;
@@ -56,6 +57,10 @@ void world_fill(void *at, uint64_t object, uint64_t bytes);
 bool world_matches(const void *at, uint64_t object, uint64_t bytes);
 /* A request with a length has that size; with WORLD_NO_SIZE none. */
 int world_size_fn(void *world, const struct mr_request *request, uint64_t *bytes);
+
+/* Objects of the same upper 32 bits lie in one stored object, WORLD_GAP bytes and more apart. */
+#define WORLD_GAP 64u
+bool world_place_fn(void *world, const struct mr_request *request, struct mr_place *place);
 
 /* Prints (printf's arguments, the format a literal) and ends the process with status 1. */
 #define world_fail(...)                          \

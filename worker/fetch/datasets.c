@@ -40,6 +40,16 @@ bool mr_datasets_may_join(struct mr_datasets *datasets, const struct mr_request 
            first->offset == 0 && first->length == 0 && next->offset == 0 && next->length == 0;
 }
 
+bool mr_datasets_place(struct mr_datasets *datasets, const struct mr_request *request, struct mr_place *place)
+{
+    struct mr_open_dataset *ds = mr_datasets_find(datasets, request->dataset);
+    struct mr_located at;
+    if (!ds || mr_index_shard_count(&ds->index) == 0 || mr_datasets_locate(datasets, request, NULL, &at) != 0)
+        return false;
+    *place = (struct mr_place){.stored = at.range.first, .offset = at.offset, .bytes = at.bytes};
+    return at.bytes > 0;
+}
+
 bool mr_datasets_any_composes(const struct mr_datasets *datasets)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)

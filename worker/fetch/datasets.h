@@ -10,7 +10,7 @@
 #include "shm/index/index.h"
 #include "shm/index/shards.h"
 #include "shm/ring/board.h"
-#include "shm/ring/lane.h"
+#include "shm/ring/producer.h"
 #include "worker/fetch/compose_choice.h"
 
 struct mr_open_dataset {
@@ -47,6 +47,8 @@ int mr_datasets_locate(struct mr_datasets *datasets, const struct mr_request *re
                        struct mr_located *found);
 /* May both be of one composed object now? */
 bool mr_datasets_may_join(struct mr_datasets *datasets, const struct mr_request *first, const struct mr_request *next);
+/* Where a sample of a shard lies, to be read together with its neighbours; false: it is none. */
+bool mr_datasets_place(struct mr_datasets *datasets, const struct mr_request *request, struct mr_place *place);
 /* Does any of them compose now? */
 bool mr_datasets_any_composes(const struct mr_datasets *datasets);
 /* Every 100 ms or so. */

@@ -13,7 +13,7 @@
 #define PATIENCE_NS (10 * MR_SECOND_NS) /* for a compose: then the objects are downloaded one by one */
 
 enum piece_state {
-    PIECE_SLICE, /* comes in the composed object */
+    PIECE_SLICE, /* comes in the composed object or the window */
     PIECE_WRONG, /* its slice was wrong: alone, once the rest is here */
     PIECE_ALONE, /* has a transfer of its own */
     PIECE_ENDED,
@@ -26,12 +26,12 @@ struct piece {
     struct mr_transfer *transfer;
     struct mr_index_entry entry;
     enum piece_state state;
-    uint64_t end; /* where its slice ends in the composed object */
+    uint64_t begin, end; /* of its slice, in what is read */
     uint32_t crc;
 };
 
-/* The composed object of a job. */
-enum stage { NONE, COMPOSING, READING };
+/* What a job has that is not of one ticket: a composed object, or a window of neighbours in one object. */
+enum stage { NONE, COMPOSING, READING, WINDOW };
 
 struct job {
     struct mr_jobs *jobs;
@@ -39,7 +39,7 @@ struct job {
     struct mr_open_dataset *dataset;
     bool composes; /* the data set composed when it was claimed */
     enum stage stage;
-    struct mr_transfer *transfer; /* compose or GET */
+    struct mr_transfer *transfer; /* compose or GET of all */
     uint64_t number, generation;  /* of the temporary object */
     int64_t begun_ns;
     unsigned at;   /* the piece that the next byte belongs to */
@@ -260,8 +260,7 @@ static void slice_is_there(struct piece *piece)
     piece_ended(piece);
 }
 
-/* Bytes of the composed object, still in cache. Slices are published as they become whole: nothing writes there
- * again. */
+/* Bytes of all slices, still in cache. They are published as they become whole: nothing writes there again. */
 static void bytes_came(void *arg, uint64_t at, uint64_t got)
 {
     struct job *job = arg;
@@ -269,6 +268,12 @@ static void bytes_came(void *arg, uint64_t at, uint64_t got)
         struct piece *piece = &job->pieces[job->at];
         if (piece->end <= at) { /* empty, or whole */
             job->at++;
+            continue;
+        }
+        if (at < piece->begin) { /* between two samples */
+            uint64_t gap = piece->begin - at < got ? piece->begin - at : got;
+            at += gap;
+            got -= gap;
             continue;
         }
         uint64_t left = piece->end - at, take = got < left ? got : left;
@@ -290,7 +295,7 @@ static void composite_arrived(void *arg, const struct mr_transfer_result *result
     mr_temporary_remove(bucket_of(job), job->number, job->generation);
     mr_counter_add(jobs->counters, MR_WC_COMPOSED_OBJECTS, job->slices);
     if (result->code == MR_OK) {
-        jobs->more_objects += job->slices - 1;
+        jobs->more_objects += (uint64_t)job->slices - 1;
         start_rest(job); /* wrong slices */
     } else {
         jobs->more_objects += job->slices;
@@ -364,6 +369,7 @@ static unsigned gather_sources(struct job *job, struct mr_store_name sources[MR_
             if (mr_datasets_locate(jobs->datasets, &piece->claim.request, jobs->names[count], &at) != 0)
                 return 0; /* alone, each gets its own error */
             piece->entry = at.entry;
+            piece->begin = *total;
             sources[count] = (struct mr_store_name){.name = jobs->names[count],
                                                     .name_length = piece->entry.name_length,
                                                     .generation = piece->entry.version};
@@ -409,6 +415,68 @@ static bool start_compose(struct job *job)
     return true;
 }
 
+/* ---- a window: neighbours in one object ---- */
+
+static void window_arrived(void *arg, const struct mr_transfer_result *result)
+{
+    struct job *job = arg;
+    job->transfer = NULL;
+    job->stage = NONE;
+    job->jobs->more_objects += job->slices;
+    if (result->code == MR_OK)
+        job->jobs->more_objects--; /* the engine has counted one */
+    else
+        mr_log_debug("%u samples are downloaded one by one: %s", job->left, result->text);
+    start_rest(job);
+    job_free_if_ended(job);
+}
+
+/* Where each piece lies in what is read. false: a request was changed after it was posted, or cannot be read. */
+static bool place_pieces(struct job *job, struct mr_located *first)
+{
+    struct mr_jobs *jobs = job->jobs;
+    for (unsigned i = 0; i < job->count; i++) {
+        struct piece *piece = &job->pieces[i];
+        struct mr_located at;
+        if (mr_datasets_locate(jobs->datasets, &piece->claim.request, i == 0 ? jobs->name : NULL, &at) != 0)
+            return false;
+        if (i == 0)
+            *first = at;
+        uint64_t begin = at.offset - first->offset;
+        if (at.range.first != first->range.first || at.bytes != piece->claim.bytes || at.offset < first->offset ||
+            (const char *)job->pieces[0].claim.dest + begin != piece->claim.dest)
+            return false;
+        piece->entry = at.entry;
+        piece->begin = begin;
+        piece->end = begin + at.bytes;
+    }
+    return true;
+}
+
+/* false: the samples are to be downloaded one by one. */
+static bool start_window(struct job *job)
+{
+    struct mr_jobs *jobs = job->jobs;
+    struct mr_located first = {0};
+    if (!place_pieces(job, &first))
+        return false;
+    struct mr_transfer_request request = {
+        .store = job->dataset->store,
+        .name = jobs->name,
+        .name_length = first.entry.name_length,
+        .generation = first.entry.version,
+        .size = first.range.object_size,
+        .offset = first.offset,
+        .length = job->pieces[job->count - 1].end,
+        .dest = job->pieces[0].claim.dest,
+        .arrived = bytes_came,
+    };
+    job->transfer = mr_transfer_fetch(jobs->net->engine, &request, window_arrived, job);
+    if (job->transfer)
+        job->stage = WINDOW;
+    return job->transfer != NULL;
+}
+
 /* ---- for the loop ---- */
 
 static bool is_whole(const struct mr_request *request)
@@ -452,28 +520,32 @@ void mr_jobs_start(struct mr_jobs *jobs, const struct mr_job *from)
         else if (piece->claim.bytes == 0)
             start_alone(piece);
     }
-    if (!same || !whole || job->left < 2 || !job->composes || !start_compose(job))
+    bool samples = same && job->left == job->count && job->count > 1 && mr_index_shard_count(&job->dataset->index) > 0;
+    bool started = samples ? start_window(job) : same && whole && job->left > 1 && job->composes && start_compose(job);
+    if (!started)
         start_rest(job);
     job_free_if_ended(job);
 }
 
 /* The transfer ends without its callback. A compose goes on: what it makes must be deleted. */
-static void stop_composite(struct job *job)
+static void stop_reading(struct job *job)
 {
-    if (job->stage != READING)
+    if (job->stage != READING && job->stage != WINDOW)
         return;
     mr_transfer_cancel(job->jobs->net->engine, job->transfer);
     job->transfer = NULL;
-    job->stage = NONE;
-    mr_temporary_remove(bucket_of(job), job->number, job->generation);
-    mr_counter_add(job->jobs->counters, MR_WC_COMPOSED_OBJECTS, job->slices);
     job->jobs->more_objects += job->slices;
+    if (job->stage == READING) {
+        mr_temporary_remove(bucket_of(job), job->number, job->generation);
+        mr_counter_add(job->jobs->counters, MR_WC_COMPOSED_OBJECTS, job->slices);
+    }
+    job->stage = NONE;
 }
 
 static void give_back(struct job *job)
 {
     struct mr_jobs *jobs = job->jobs;
-    stop_composite(job); /* before the memory goes */
+    stop_reading(job); /* before the memory goes */
     for (unsigned i = 0; i < job->count; i++) {
         struct piece *piece = &job->pieces[i];
         if (piece->state == PIECE_ENDED)
@@ -486,11 +558,21 @@ static void give_back(struct job *job)
     job_free_if_ended(job);
 }
 
+/* Nobody waits for what is left of it. A window of several lanes goes on for those that are open: what is read into its
+ * memory cannot be cut short for one of them. */
+static bool is_stale(const struct job *job)
+{
+    for (unsigned i = 0; i < job->count; i++)
+        if (job->pieces[i].state != PIECE_ENDED && !mr_producer_claim_is_stale(&job->pieces[i].claim))
+            return false;
+    return true;
+}
+
 void mr_jobs_give_back(struct mr_jobs *jobs, bool all)
 {
     for (struct job *job = jobs->first, *next; job; job = next) {
         next = job->next;
-        if (job->left > 0 && (all || mr_producer_claim_is_stale(&job->pieces[0].claim)))
+        if (job->left > 0 && (all || is_stale(job)))
             give_back(job);
     }
 }
@@ -505,7 +587,7 @@ void mr_jobs_step(struct mr_jobs *jobs, int64_t now_ns)
             mr_temporary_lost(bucket_of(job), job->number);
             fall_back(job, "composing takes too long");
         } else if (job->stage == READING && mr_temporary_too_old(job->begun_ns, now_ns)) {
-            stop_composite(job);
+            stop_reading(job);
             fall_back(job, "the download of the composed object takes too long");
         }
         job_free_if_ended(job);
@@ -515,7 +597,7 @@ void mr_jobs_step(struct mr_jobs *jobs, int64_t now_ns)
 bool mr_jobs_composing(const struct mr_jobs *jobs)
 {
     for (const struct job *job = jobs->first; job; job = job->next)
-        if (job->stage != NONE)
+        if (job->stage == COMPOSING || job->stage == READING)
             return true;
     return false;
 }

@@ -1,11 +1,13 @@
 /*
  * job.h - downloads, and composes where the data set's choice says so: jobs of one ticket or of several, until each
- * ticket is published, failed or given back.
+ * ticket is published, failed or given back. Several samples of one shard are a window: one GET from the first to the
+ * last, gaps included.
  *
  *     alone:     GET ---------------------------------------------> READY, FAILED
  *     composed:  compose -> GET into one extent -> each slice READY as its last byte comes and its crc32c is right
  *                   |         |                      | wrong: that one alone
  *                   +---------+--- refused, failed: each of them alone, in its place of the same extent
+ *     window:    GET of all into one extent -> as above
  *
  * The temporary object is deleted whatever happens (temporary.h). A source that has changed or was deleted makes the
  * compose fail; then each ticket gets its own answer.

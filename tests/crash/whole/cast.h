@@ -37,6 +37,7 @@ struct shape {
     uint64_t object_bytes; /* 0: mixed sizes */
     uint64_t quota_bytes;  /* 0: no limit */
     bool grows, no_memory; /* the arenas grow, from nothing behind the reserve; or could, if there were memory */
+    bool cells;            /* objects are neighbours in one stored object a lane, and are read together by twos */
 };
 
 /* What the kernel would know; in the world's memory. */

@@ -16,6 +16,17 @@ static int size_of(void *arg, const struct mr_request *request, uint64_t *bytes)
     return 0;
 }
 
+static bool place_of(void *arg, const struct mr_request *request, struct mr_place *place)
+{
+    const struct cast *cast = arg;
+    uint64_t most = (uint64_t)cast->world.shape.reserve_pages * MR_ARENA_PAGE;
+
+    *place = (struct mr_place){.stored = request->object / OBJECTS,
+                               .offset = request->object % OBJECTS * most,
+                               .bytes = object_bytes(cast, request->object)};
+    return request->object != cast->bad_object;
+}
+
 /* The kernel's part of an arena that grows. */
 struct backing {
     struct cast *cast;
@@ -56,7 +67,10 @@ void producer_start(struct cast *cast, unsigned slot)
                                           .back_arg = &backing[slot],
                                           .reserve_backed_bytes = (uint64_t)world->shape.reserve_pages * MR_ARENA_PAGE,
                                           .size = size_of,
-                                          .size_arg = cast};
+                                          .size_arg = cast,
+                                          .place = world->shape.cells ? place_of : NULL,
+                                          .cell_bytes = 8 * MR_ARENA_PAGE,
+                                          .gap_bytes = 2 * MR_ARENA_PAGE};
 
     role->job.count = role->done = 0;
     role->max_tickets = MR_LANE_BLOCK;

@@ -29,7 +29,11 @@ void reader_feed(struct cast *cast, unsigned lane, unsigned count)
 
     for (unsigned i = 0; i < count; i++) {
         uint64_t object = (uint64_t)lane * OBJECTS + reader->fed++;
-        struct mr_sample sample = {.request.object = object, .bytes = object_bytes(cast, object), .cookie = object};
+        bool cells = cast->world.shape.cells;
+        struct mr_sample sample = {
+            .request = {.object = object, .cell = cells ? 2 : 0, .flags = cells ? MR_REQUEST_PATIENT : 0},
+            .bytes = object_bytes(cast, object),
+            .cookie = object};
         if (mr_consumer_feed(reader->consumer, &sample, 1))
             fail("mr_consumer_feed: %s", mr_error_text());
     }

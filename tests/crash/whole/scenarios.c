@@ -127,6 +127,14 @@ static void setup_all_taken(struct cast *cast)
         fail("producer 1 finds no job");
 }
 
+/* All that lane 0 needs soon is there. */
+static void setup_patient(struct cast *cast)
+{
+    reader_feed(cast, 0, window(cast));
+    producer_turn(cast, 0);
+    producer_turn(cast, 1);
+}
+
 static void setup_steal(struct cast *cast)
 {
     reader_feed(cast, 1, window(cast) < MR_LANE_BLOCK ? window(cast) : MR_LANE_BLOCK);
@@ -283,6 +291,7 @@ static void setup_poison(struct cast *cast)
 #define TIGHT   .producers = 1, .arena_pages = 3, .reserve_pages = 1, .object_bytes = 4096
 #define ROOMY   .producers = 2, .arena_pages = 12, .reserve_pages = 2
 #define GROWING ROOMY, .grows = true
+#define CELLS   ROOMY, .cells = true
 #define SHORT   .producers = 2, .arena_pages = 5, .reserve_pages = 2
 
 const struct scenario scenarios[] = {
@@ -321,6 +330,10 @@ const struct scenario scenarios[] = {
      .peers = {{"producer 1 works", act_producer1}, {"reader 0 closes", act_close0}}},
     {"producer_next_job: it has no memory to grow", PRODUCER0, ROOMY, .no_memory = true, .setup = two_lanes,
      .op = op_next_job, .peers = {{"producer 1 works", act_producer1}, {"reader 0 closes", act_close0}}},
+    {"producer_next_job: a cell", PRODUCER0, CELLS, .setup = two_lanes, .op = op_next_job,
+     .peers = {{"producer 1 works", act_producer1}, {"reader 0 closes", act_close0}, {"reader 0 posts", act_feed0}}},
+    {"producer_next_job: a cell that need not begin", PRODUCER0, CELLS, .setup = setup_patient, .op = op_next_job,
+     .peers = {{"producer 1 works", act_producer1}, {"reader 0 reads", act_reader0}}},
     {"producer_next_job: reserve", PRODUCER0, TIGHT, .setup = full_arena, .op = op_next_job,
      .peers = {{"reader 0 closes", act_close0}, {"reader 1 closes", act_close1}}},
     {"producer_next_job: taking back", PRODUCER0, TIGHT, .setup = full_arena_at_barrier, .op = op_next_job,
@@ -336,6 +349,8 @@ const struct scenario scenarios[] = {
     {"producer_next_job: a size that cannot be had", PRODUCER0, ROOMY, .setup = setup_bad_size, .op = op_next_job,
      .peers = {{"producer 1 works", act_producer1}, {"reader 0 closes", act_close0}}},
     {"producer_publish: an extent", PRODUCER0, ROOMY, .setup = setup_publish, .op = op_finish_job,
+     .peers = {{"reader 0 closes", act_close0}, {"reader 0 reads", act_reader0}, {"producer 1 works", act_producer1}}},
+    {"producer_publish: a cell", PRODUCER0, CELLS, .setup = setup_publish, .op = op_finish_job,
      .peers = {{"reader 0 closes", act_close0}, {"reader 0 reads", act_reader0}, {"producer 1 works", act_producer1}}},
     {"producer_publish: reserve", PRODUCER0, TIGHT, .setup = setup_publish_reserve, .op = op_finish_job,
      .peers = {{"reader 0 closes", act_close0}, {"reader 0 reads", act_reader0}, {"reader 1 reads", act_reader1}}},
@@ -353,6 +368,8 @@ const struct scenario scenarios[] = {
      .peers = {{"reader 0 closes", act_close0}, {"reader 0 reads", act_reader0}}},
     {"producer_sleep: nothing is posted", PRODUCER0, ROOMY, .setup = setup_nothing, .op = op_sleep,
      .check = check_awake, .peers = {{"reader 0 posts", act_feed0}}},
+    {"producer_sleep: what is left may wait", PRODUCER0, CELLS, .setup = setup_patient, .op = op_sleep,
+     .peers = {{"reader 0 reads", act_reader0}, {"reader 0 posts", act_feed0}}},
     {"producer_sleep: no room", PRODUCER0, TIGHT, .setup = no_room, .op = op_sleep,
      .peers = {{"reader 0 releases", act_release0},
                {"reader 0 closes", act_close0},

@@ -336,7 +336,8 @@ static void play(const struct scenario *scenario, uint32_t window, int mutant, b
                           .reserve_pages = scenario->reserve_pages,
                           .object_bytes = scenario->object_bytes,
                           .grows = scenario->grows,
-                          .no_memory = scenario->no_memory};
+                          .no_memory = scenario->no_memory,
+                          .cells = scenario->cells};
     struct stage *stage = calloc(1, sizeof *stage);
 
     stay_here();

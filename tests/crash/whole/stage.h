@@ -16,7 +16,7 @@ struct scenario {
     enum role role;   /* whose process it is */
     unsigned producers, arena_pages, reserve_pages;
     uint64_t object_bytes;
-    bool grows, no_memory;
+    bool grows, no_memory, cells;
     uint32_t window; /* the only one it is made for; 0: each */
     void (*setup)(struct cast *cast);
     void (*op)(struct cast *cast);
