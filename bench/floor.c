@@ -5,7 +5,8 @@
  *
  * URL-PATTERN is a printf format with one %u-like conversion for the object's number, which goes round from 0 to
  * COUNT - 1, such as http://127.0.0.1:4443/storage/v1/b/made/o/obj-%09u?alt=media. It speaks as the other readers do
- * (readers/common.py): "ready", then for each line with {"seconds": S} one line with what was read.
+ * (readers/common.py): "ready", then for each line with {"seconds": S} one line with what was read. With https:// the
+ * certificates of CURL_CA_BUNDLE are trusted.
  */
 #include <curl/curl.h>
 #include <stdbool.h>
@@ -129,6 +130,8 @@ int main(int argc, char **argv)
         curl_easy_setopt(slots[i].easy, CURLOPT_HTTPHEADER, headers);
         curl_easy_setopt(slots[i].easy, CURLOPT_BUFFERSIZE, 512L << 10);
         curl_easy_setopt(slots[i].easy, CURLOPT_NOSIGNAL, 1L);
+        if (getenv("CURL_CA_BUNDLE"))
+            curl_easy_setopt(slots[i].easy, CURLOPT_CAINFO, getenv("CURL_CA_BUNDLE"));
         curl_easy_setopt(slots[i].easy, CURLOPT_WRITEFUNCTION, on_body);
         curl_easy_setopt(slots[i].easy, CURLOPT_WRITEDATA, &slots[i]);
         curl_easy_setopt(slots[i].easy, CURLOPT_PRIVATE, &slots[i]);

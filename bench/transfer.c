@@ -1,6 +1,6 @@
 /*
  * transfer.c - the same GETs as floor.c through mr_transfer: lengths, generations and crc32c checked, bytes put side by
- * side into a buffer as large as an arena, so that they do not stay in cache.
+ * side into a buffer as large as an arena, so that they do not stay in cache. CURL_CA_BUNDLE as for floor.c.
  *
  *     millrace-bench-transfer ENDPOINT BUCKET NAME-PATTERN COUNT CONNECTIONS SIZE [ARENA-MIB]
  */
@@ -44,7 +44,8 @@ int main(int argc, char **argv)
     uint64_t size = strtoull(argv[6], NULL, 10), arena = (argc > 7 ? strtoull(argv[7], NULL, 10) : 256) << 20;
     uint64_t slots = size ? arena / size : 1;
     unsigned char *memory = malloc(arena);
-    struct mr_http *http = mr_http_new(&(struct mr_http_options){.connections = connections, .proxy = ""});
+    struct mr_http *http = mr_http_new(
+        &(struct mr_http_options){.connections = connections, .proxy = "", .ca_bundle = getenv("CURL_CA_BUNDLE")});
     struct mr_transfer_engine *engine =
         http ? mr_transfer_new(&(struct mr_transfer_options){.connections = connections}, http) : NULL;
     struct mr_store *store =

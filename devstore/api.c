@@ -76,7 +76,7 @@ void mr_api_resource(const struct mr_request *request, struct mr_bucket *bucket,
     struct mr_fields fields;
     struct mr_resource resource;
     if (mr_fields_parse(&fields, mr_request_query(request, "fields")) < 0 ||
-        mr_resource_init(&resource, bucket, mr_request_header(request, "Host"), &fields, 0) < 0) {
+        mr_resource_init(&resource, bucket, request, &fields, 0) < 0) {
         mr_reply_from_error(reply, request);
         return;
     }

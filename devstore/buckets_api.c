@@ -37,7 +37,7 @@ static json_t *bucket_json(const struct mr_bucket *bucket, const struct mr_reque
     char base[300];
     const struct mr_bucket_settings *settings = mr_bucket_settings(bucket);
     const char *name = mr_bucket_name(bucket);
-    mr_resource_base(mr_request_header(request, "Host"), base);
+    mr_resource_base(request, base);
     struct mr_text time = {0};
     mr_text_time(&time, mr_bucket_created_us(bucket));
     json_t *json = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "kind", "storage#bucket", "id", name, "name", name,

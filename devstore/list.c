@@ -87,7 +87,7 @@ static int select_fields(struct listing *l, const struct mr_request *request, st
         mr_fields_known(fields, 0, known) < 0)
         return -1;
     int items = mr_fields_under(fields, 0, "items"); /* XML has no fields parameter: everything */
-    if (mr_resource_init(&l->resource, l->bucket, mr_request_header(request, "Host"), fields, items) < 0)
+    if (mr_resource_init(&l->resource, l->bucket, request, fields, items) < 0)
         return -1;
     l->items = items >= 0;
     l->prefixes = mr_fields_under(fields, 0, "prefixes") >= 0;

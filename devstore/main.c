@@ -16,6 +16,7 @@
 #include "devstore/serve.h"
 #include "devstore/sessions.h"
 #include "devstore/synthetic.h"
+#include "devstore/tls.h"
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
 #include "shm/base/log.h"
@@ -45,6 +46,18 @@ static int open_listener(const char *host, const char *port)
     return fd;
 }
 
+/* Appears whole. 0, or -1 with an error. */
+static int write_file(const char *path, const char *text, const char *more)
+{
+    char temporary[4096];
+    snprintf(temporary, sizeof temporary, "%s.new", path);
+    FILE *file = fopen(temporary, "we");
+    if (file && fprintf(file, "%s%s", text, more) >= 0 && fclose(file) == 0 && rename(temporary, path) == 0)
+        return 0;
+    mr_error_set_errno(errno, "cannot write \"%s\"", path);
+    return -1;
+}
+
 /* Says where it listens: on standard output, and the port in a file, which appears whole. */
 static int announce(int fd, const struct mr_options *options)
 {
@@ -56,21 +69,13 @@ static int announce(int fd, const struct mr_options *options)
         mr_error_set(MR_E_IO, "cannot find out the port");
         return -1;
     }
-    char temporary[4096];
-    if (options->port_file) {
-        snprintf(temporary, sizeof temporary, "%s.new", options->port_file);
-        FILE *file = fopen(temporary, "we");
-        if (!file || fprintf(file, "%s\n", port) < 0 || fclose(file) != 0 ||
-            rename(temporary, options->port_file) < 0) {
-            mr_error_set_errno(errno, "cannot write \"%s\"", options->port_file);
-            return -1;
-        }
-    }
-    printf(strchr(options->host, ':') ? "listening on http://[%s]:%s\n" : "listening on http://%s:%s\n", options->host,
-           port);
-    printf(strchr(options->host, ':') ? "S3 too: AWS_ENDPOINT_URL_S3=http://[%s]:%s\n"
-                                      : "S3 too: AWS_ENDPOINT_URL_S3=http://%s:%s\n",
-           options->host, port);
+    if (options->port_file && write_file(options->port_file, port, "\n") < 0)
+        return -1;
+    const char *scheme = options->tls_file ? "https" : "http";
+    bool is_ipv6 = strchr(options->host, ':') != NULL;
+    printf("listening on %s://%s%s%s:%s\n", scheme, is_ipv6 ? "[" : "", options->host, is_ipv6 ? "]" : "", port);
+    printf("S3 too: AWS_ENDPOINT_URL_S3=%s://%s%s%s:%s\n", scheme, is_ipv6 ? "[" : "", options->host,
+           is_ipv6 ? "]" : "", port);
     fflush(stdout);
     return 0;
 }
@@ -116,6 +121,7 @@ static int serve(const struct mr_options *options, struct mr_buckets *buckets, c
         .upload_total = options->upload_total_mibps * MIB,
     };
     struct mr_serve *server = NULL;
+    struct mr_tls tls = {0};
     int rc = -1;
     for (int i = 0; i < MR_OP_COUNT; i++)
         how.latency_ns[i] = (int64_t)(options->latency_ms[i] * (double)MR_MILLISECOND_NS);
@@ -134,6 +140,11 @@ static int serve(const struct mr_options *options, struct mr_buckets *buckets, c
             goto out;
         }
     }
+    if (options->tls_file &&
+        (mr_tls_make(options->host, &tls) < 0 || write_file(options->tls_file, tls.authority, "") < 0))
+        goto out;
+    how.key = tls.key;
+    how.certificate = tls.certificate;
     how.listen_fd = open_listener(options->host, options->port);
     if (how.listen_fd < 0)
         goto out;
@@ -145,6 +156,7 @@ static int serve(const struct mr_options *options, struct mr_buckets *buckets, c
     rc = 0;
 out:
     mr_serve_destroy(server);
+    mr_tls_close(&tls);
     mr_sessions_destroy(api.sessions);
     mr_faults_destroy(api.faults);
     if (how.log_fd >= 0)

@@ -57,6 +57,8 @@ static const char help[] =
     "  --listen HOST:PORT      default 127.0.0.1:0; port 0 is a free port. The first line on standard output is\n"
     "                          \"listening on http://HOST:PORT\"\n"
     "  --port-file FILE        writes the port number to FILE once it listens\n"
+    "  --tls FILE              speaks HTTPS, with a certificate that is made up at the start; FILE gets that of the\n"
+    "                          authority for clients to trust (millrace: [http] ca_bundle)\n"
     "  --threads N             threads that answer, default 2\n"
     "  --latency-ms [OP:]X     waits this long before each reply (of that operation, see PATTERN); may be repeated.\n"
     "                          Any number of connections wait at a time\n"
@@ -107,6 +109,7 @@ enum {
     OPT_SYNTHETIC,
     OPT_LISTEN,
     OPT_PORT_FILE,
+    OPT_TLS,
     OPT_THREADS,
     OPT_LATENCY,
     OPT_DOWNLOAD,
@@ -142,6 +145,7 @@ static const struct option long_options[] = {
     {"synthetic", required_argument, NULL, OPT_SYNTHETIC},
     {"listen", required_argument, NULL, OPT_LISTEN},
     {"port-file", required_argument, NULL, OPT_PORT_FILE},
+    {"tls", required_argument, NULL, OPT_TLS},
     {"threads", required_argument, NULL, OPT_THREADS},
     {"latency-ms", required_argument, NULL, OPT_LATENCY},
     {"bandwidth-mibps", required_argument, NULL, OPT_DOWNLOAD},
@@ -368,6 +372,9 @@ static int take(struct mr_options *options, int option, const char *value)
         return parse_listen(options, value);
     case OPT_PORT_FILE:
         options->port_file = value;
+        return 0;
+    case OPT_TLS:
+        options->tls_file = value;
         return 0;
     case OPT_THREADS:
         return parse_count("--threads", value, 256, &options->threads);

@@ -17,7 +17,7 @@
 struct mr_options {
     const char *host; /* of --listen */
     const char *port;
-    const char *root, *port_file, *log_file;
+    const char *root, *port_file, *log_file, *tls_file;
     bool memory, exit_with_parent, md5;
     double latency_ms[MR_OP_COUNT];
     bool compress;

@@ -57,6 +57,7 @@ struct mr_request {
     bool changed;                 /* answer as if the object had the next generation (a fault) */
     const struct mr_fault *fault; /* that hits it, or NULL */
     bool xml;                     /* /bucket/object: errors are XML */
+    bool secure;                  /* came by TLS */
     bool s3;                      /* it is one of S3's, whose errors are XML too */
     uint64_t id;                  /* S3: of the request */
     struct mr_s3_auth *auth;      /* S3: what its signature says, once that was checked; malloc'ed */

@@ -80,22 +80,23 @@ static const char *const names[] = {
     NULL,
 };
 
-void mr_resource_base(const char *host, char base[300])
+void mr_resource_base(const struct mr_request *request, char base[300])
 {
+    const char *host = mr_request_header(request, "Host");
     bool good = host && *host && strlen(host) < 280;
     for (const char *at = host; good && *at; at++)
         good = (*at >= '0' && *at <= '9') || (*at >= 'a' && *at <= 'z') || (*at >= 'A' && *at <= 'Z') ||
                strchr(".-:[]_", *at);
-    snprintf(base, 300, "http://%s", good ? host : "localhost");
+    snprintf(base, 300, "%s://%s", request->secure ? "https" : "http", good ? host : "localhost");
 }
 
-int mr_resource_init(struct mr_resource *resource, const struct mr_bucket *bucket, const char *host,
+int mr_resource_init(struct mr_resource *resource, const struct mr_bucket *bucket, const struct mr_request *request,
                      const struct mr_fields *fields, int node)
 {
     resource->wanted = 0;
     resource->bucket = mr_bucket_name(bucket);
     resource->storage_class = mr_bucket_settings(bucket)->storage_class;
-    mr_resource_base(host, resource->base);
+    mr_resource_base(request, resource->base);
     if (node < 0)
         return 0;
     if (mr_fields_known(fields, node, names) < 0)

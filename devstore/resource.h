@@ -6,6 +6,7 @@
 
 #include "devstore/bucket.h"
 #include "devstore/fields.h"
+#include "devstore/request.h"
 #include "devstore/text.h"
 
 struct mr_resource {
@@ -14,15 +15,14 @@ struct mr_resource {
     char base[300];                     /* "http://host:port", the start of its links */
 };
 
-/* node: of `fields`, the one that stands for the object. host: the Host header or NULL. 0 or -1 (USAGE: unknown field).
- */
-int mr_resource_init(struct mr_resource *resource, const struct mr_bucket *bucket, const char *host,
+/* node: of `fields`, the one that stands for the object. 0 or -1 (USAGE: unknown field). */
+int mr_resource_init(struct mr_resource *resource, const struct mr_bucket *bucket, const struct mr_request *request,
                      const struct mr_fields *fields, int node);
 /* Whether the crc32c is among the fields: mr_resource_write then wants it computed. */
 int mr_resource_wants_crc(const struct mr_resource *resource);
 /* Appends the JSON object. crc32c is left out when it cannot be computed (the file is gone). */
 void mr_resource_write(const struct mr_resource *resource, struct mr_object *object, struct mr_text *out);
-/* "http://" and the host, or http://localhost when the header holds anything odd. */
-void mr_resource_base(const char *host, char base[300]);
+/* "http://" or "https://" and the Host header, or localhost when that holds anything odd. */
+void mr_resource_base(const struct mr_request *request, char base[300]);
 
 #endif

@@ -21,7 +21,7 @@ static void put_location(const struct mr_request *request, const struct mr_sessi
 {
     static const char *const kept[] = {"fields", "userProject", "prettyPrint", NULL};
     char base[300];
-    mr_resource_base(mr_request_header(request, "Host"), base);
+    mr_resource_base(request, base);
     struct mr_text url = {0};
     mr_text_printf(&url, "%s/upload/storage/v1/b/%s/o?uploadType=resumable&name=", base,
                    mr_bucket_name(session->bucket));

@@ -126,6 +126,7 @@ static int start(struct call *call, const char *method)
     call->start_ns = mr_clock_mono_ns();
     if (!call->uri || mr_request_init(&call->request, method, call->uri) < 0)
         return -1;
+    call->request.secure = call->serve->options.key != NULL;
     call->request.header = find_header;
     call->request.header_cls = call;
     call->phase = CALL_BODY;
@@ -430,14 +431,17 @@ struct mr_serve *mr_serve_new(const struct mr_serve_options *options)
         free(serve);
         return NULL;
     }
-    serve->daemon =
-        MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL,
-                         handle, serve, MHD_OPTION_EXTERNAL_LOGGER, log_message, NULL, MHD_OPTION_LISTEN_SOCKET,
-                         options->listen_fd, MHD_OPTION_THREAD_POOL_SIZE, options->threads > 1 ? options->threads : 0,
-                         MHD_OPTION_CONNECTION_LIMIT, connection_limit(), MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-                         (size_t)CONNECTION_MEMORY, MHD_OPTION_CONNECTION_TIMEOUT, IDLE_S, MHD_OPTION_URI_LOG_CALLBACK,
-                         begin, serve, MHD_OPTION_UNESCAPE_CALLBACK, leave_encoded, NULL, MHD_OPTION_NOTIFY_COMPLETED,
-                         end, NULL, MHD_OPTION_NOTIFY_CONNECTION, count_connection, serve, MHD_OPTION_END);
+    struct MHD_OptionItem tls[] = {{MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)options->key},
+                                   {MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)options->certificate},
+                                   {MHD_OPTION_END, 0, NULL}};
+    serve->daemon = MHD_start_daemon(
+        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG | (options->key ? MHD_USE_TLS : 0),
+        0, NULL, NULL, handle, serve, MHD_OPTION_EXTERNAL_LOGGER, log_message, NULL, MHD_OPTION_LISTEN_SOCKET,
+        options->listen_fd, MHD_OPTION_THREAD_POOL_SIZE, options->threads > 1 ? options->threads : 0,
+        MHD_OPTION_CONNECTION_LIMIT, connection_limit(), MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
+        MHD_OPTION_CONNECTION_TIMEOUT, IDLE_S, MHD_OPTION_URI_LOG_CALLBACK, begin, serve, MHD_OPTION_UNESCAPE_CALLBACK,
+        leave_encoded, NULL, MHD_OPTION_NOTIFY_COMPLETED, end, NULL, MHD_OPTION_NOTIFY_CONNECTION, count_connection,
+        serve, options->key ? MHD_OPTION_ARRAY : MHD_OPTION_END, tls, MHD_OPTION_END);
     if (!serve->daemon) {
         mr_error_set(MR_E_IO, "cannot start the HTTP server");
         close(options->listen_fd);

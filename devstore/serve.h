@@ -10,7 +10,8 @@ struct mr_api;
 struct mr_serve;
 
 struct mr_serve_options {
-    int listen_fd; /* bound and listening; taken over */
+    int listen_fd;                 /* bound and listening; taken over */
+    const char *key, *certificate; /* PEM: it speaks TLS; NULL: it does not. Outlive the server */
     unsigned threads;
     int64_t latency_ns[MR_OP_COUNT]; /* before each reply's first byte */
     /* Bytes/s of each connection, and of all together; 0: no limit. Uploads are the requests of mr_op_uploads. */

@@ -218,10 +218,11 @@ class Server:
 
     process: subprocess.Popen[str]
     port: int
+    scheme: str = "http"
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{self.scheme}://127.0.0.1:{self.port}"
 
     def stop(self, sig: int = signal.SIGTERM) -> None:
         if self.process.poll() is None:
@@ -244,9 +245,9 @@ def start_devstore(*arguments: str | Path) -> Server:
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     # It prints one line with its address as soon as it listens, or ends.
-    match = re.search(r"http://[^\s:]+:(\d+)", process.stdout.readline())
+    match = re.search(r"(https?)://[^\s:]+:(\d+)", process.stdout.readline())
     if match:
-        return Server(process, int(match[1]))
+        return Server(process, int(match[2]), match[1])
     process.kill()
     process.stdout.close()
     raise RuntimeError(f"millrace-devstore did not start: exit status {process.wait()}")

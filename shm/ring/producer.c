@@ -221,11 +221,17 @@ static void consider(struct mr_producer *producer, struct pick *best, struct mr_
         *best = pick;
 }
 
-static bool home_is_dead(const struct mr_producer *producer, const struct mr_producer_lane *pl, uint64_t n)
+static bool is_dead(const struct mr_producer *producer, unsigned home)
 {
-    unsigned home = mr_lane_home(&pl->lane, n, producer->producers);
-
     return atomic_load_explicit(&producer->board->producer[home].alive, memory_order_relaxed) == 0;
+}
+
+static bool any_is_dead(const struct mr_producer *producer)
+{
+    for (unsigned home = 0; home < producer->producers; home++)
+        if (is_dead(producer, home))
+            return true;
+    return false;
 }
 
 /* The lowest PENDING ticket of somebody else's that we may take: within one job of the head, or its home is dead. */
@@ -233,10 +239,11 @@ static void consider_stealing(struct mr_producer *producer, struct pick *best, s
 {
     const struct mr_lane *lane = &pl->lane;
     uint64_t posted = load_posted(pl), n = pl->head, word;
+    uint32_t count = any_is_dead(producer) ? lane->window : MR_LANE_BLOCK;
 
-    for (uint32_t i = 0; i < lane->window;) {
+    for (uint32_t i = 0; i < lane->window && i < count;) {
         bool near = i < MR_LANE_BLOCK;
-        if (is_own(producer, pl, n) || (!near && !home_is_dead(producer, pl, n))) {
+        if (is_own(producer, pl, n) || (!near && !is_dead(producer, home_of(producer, pl, n)))) {
             uint64_t next = next_block(pl, n);
             i += (uint32_t)mr_lane_distance(lane, next, n);
             n = next;

@@ -8,10 +8,13 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import millrace
+
+GATE_STEPS = 20  # with "gate", a file: so many steps for each byte in it
 
 
 def look(lease: Any) -> tuple[str, str]:
@@ -47,6 +50,8 @@ def main() -> None:
             expected = len(loader)
             for step, batch in enumerate(loader):
                 print(json.dumps({"epoch": epoch, "step": step, "samples": batch}), file=lines, flush=True)
+                while "gate" in options and Path(options["gate"]).stat().st_size < (step + 1) // GATE_STEPS:
+                    time.sleep(0.01)
                 if step + 1 == options.get("stop_after"):
                     break
             print(json.dumps({"end": epoch, "len": expected, "state": loader.state_dict()}), file=lines, flush=True)

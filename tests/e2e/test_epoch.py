@@ -95,15 +95,18 @@ def test_same_order_for_any_number_of_loader_workers(
 def test_fetch_workers_killed_again_and_again(
     one: Supervisor, icons: tuple[Server, dict[str, str]], tmp_path: Path
 ) -> None:
-    """The next one is killed when the ranks have been given more since the last."""
+    """The next one is killed when the ranks have been given more since the last; they wait for one every 20 steps."""
     kills = seen = 0
-    ranks = start_ranks(one, tmp_path, 2, {"workers": 2, "seed": 5})
+    gate = tmp_path / "gate"
+    gate.touch()
+    ranks = start_ranks(one, tmp_path, 2, {"workers": 2, "seed": 5, "gate": str(gate)})
     while any(rank.runs() for rank in ranks):
         time.sleep(0.05)
         given = sum(rank.out.stat().st_size for rank in ranks if rank.out.exists())
         victims = one.workers("fetch") if given > seen else []
-        if victims:
-            kills, seen = kills + strike(victims[kills % len(victims)]), given
+        if victims and strike(victims[kills % len(victims)]):
+            kills, seen = kills + 1, given
+            gate.write_bytes(bytes(kills))
     check_complete(finish_ranks(ranks), icons[1])
     assert kills >= 3
 

@@ -1,0 +1,15 @@
+/* tls.h - a certificate for one run of the server, and the authority that signs it: both made up, both forgotten. */
+#ifndef MR_DEVSTORE_TLS_H
+#define MR_DEVSTORE_TLS_H
+
+struct mr_tls {
+    char *key, *certificate; /* the server's, PEM */
+    char *authority;         /* the certificate for clients to trust, PEM; its key is nowhere */
+};
+
+/* For a server at this host, localhost, 127.0.0.1 and ::1; good from yesterday, for 10 years. 0, or -1 with an error. */
+int mr_tls_make(const char *host, struct mr_tls *tls);
+/* Safe on a zeroed one. */
+void mr_tls_close(struct mr_tls *tls);
+
+#endif
