@@ -47,12 +47,12 @@ static int open_listener(const char *host, const char *port)
 }
 
 /* Appears whole. 0, or -1 with an error. */
-static int write_file(const char *path, const char *text, const char *more)
+static int write_file(const char *path, const char *text)
 {
     char temporary[4096];
     snprintf(temporary, sizeof temporary, "%s.new", path);
     FILE *file = fopen(temporary, "we");
-    if (file && fprintf(file, "%s%s", text, more) >= 0 && fclose(file) == 0 && rename(temporary, path) == 0)
+    if (file && fputs(text, file) >= 0 && fclose(file) == 0 && rename(temporary, path) == 0)
         return 0;
     mr_error_set_errno(errno, "cannot write \"%s\"", path);
     return -1;
@@ -69,7 +69,9 @@ static int announce(int fd, const struct mr_options *options)
         mr_error_set(MR_E_IO, "cannot find out the port");
         return -1;
     }
-    if (options->port_file && write_file(options->port_file, port, "\n") < 0)
+    char line[sizeof port + 1];
+    snprintf(line, sizeof line, "%s\n", port);
+    if (options->port_file && write_file(options->port_file, line) < 0)
         return -1;
     const char *scheme = options->tls_file ? "https" : "http";
     bool is_ipv6 = strchr(options->host, ':') != NULL;
@@ -140,8 +142,7 @@ static int serve(const struct mr_options *options, struct mr_buckets *buckets, c
             goto out;
         }
     }
-    if (options->tls_file &&
-        (mr_tls_make(options->host, &tls) < 0 || write_file(options->tls_file, tls.authority, "") < 0))
+    if (options->tls_file && (mr_tls_make(options->host, &tls) < 0 || write_file(options->tls_file, tls.authority) < 0))
         goto out;
     how.key = tls.key;
     how.certificate = tls.certificate;

@@ -13,7 +13,8 @@
 
 #define SLICE_MS       100 /* of a wait: in between, the supervisor, the data set and the parent are checked */
 #define FEED_AT_A_TIME 32
-#define WINDOW_BYTES   (4u << 20) /* of neighbours that are read together, where no plan says so */
+#define WINDOW_BYTES \
+    (4u << 20) /* of neighbours that are read together, where no plan says so; BLOCK_BYTES of _shuffle.py */
 
 struct feeder { /* the samples of a plan for one worker, in order */
     struct mr_plan plan;

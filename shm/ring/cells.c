@@ -49,7 +49,8 @@ bool mr_cells_home(const struct mr_producer_lane *pl, uint32_t slot, unsigned pr
 }
 
 /* Half of what is posted: then a cell is whole when its first ticket is begun, where all of it lies within the other
- * half. Both numbers are the consumer's hints; the ticket that it takes next never waits. */
+ * half. `taken` and `posted` are the consumer's hints, nothing that they count is read because of them. That
+ * its consumer sleeps over a ticket that waits here is prevented by `want` (W2-W3), as for any other. */
 bool mr_cells_may_wait(const struct mr_producer_lane *pl, uint64_t number)
 {
     const struct mr_lane *lane = &pl->lane;
@@ -59,13 +60,11 @@ bool mr_cells_may_wait(const struct mr_producer_lane *pl, uint64_t number)
         return false;
     struct mr_request request;
     mr_lane_peek_request(lane, slot, &request);
-    uint64_t taken = atomic_load_explicit(&lane->shared->taken, memory_order_relaxed);
-    uint64_t posted = atomic_load_explicit(&lane->shared->posted, memory_order_relaxed);
-    uint64_t want = atomic_load_explicit(&lane->shared->want, memory_order_relaxed);
+    uint64_t taken = atomic_load_explicit(&lane->shared->taken, memory_order_relaxed); /* a hint, see above */
     int64_t distance = mr_lane_distance(lane, number, taken);
 
-    return request.flags & MR_REQUEST_PATIENT && want != number + 1 && distance > 0 &&
-           2 * distance >= mr_lane_distance(lane, posted, taken);
+    return request.flags & MR_REQUEST_PATIENT && mr_producer_want(pl) != number + 1 && distance > 0 &&
+           2 * distance >= mr_lane_distance(lane, mr_producer_posted(pl), taken);
 }
 
 static int by_place(const void *a, const void *b)

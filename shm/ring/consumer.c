@@ -212,7 +212,7 @@ static void post(struct mr_consumer *consumer, uint32_t limit, bool must)
     if (consumer->posted == from)
         return;
     store_posted(consumer);
-    if (cells) { /* of any home; and it may end the patience of others */
+    if (cells) { /* of any home; and it may end the patience of others. W2 in each, after the words and `posted` */
         mr_views_wake_all(consumer->views);
         return;
     }

@@ -60,21 +60,12 @@ static enum sight examine(const struct mr_producer_lane *pl, uint64_t n, uint64_
     return state == MR_PENDING ? SIGHT_PENDING : SIGHT_DONE;
 }
 
-static uint64_t load_posted(const struct mr_producer_lane *pl)
-{
-    return atomic_load_explicit(&pl->lane.shared->posted, memory_order_acquire); /* pairs with the consumer's post */
-}
-
-static uint64_t load_want(const struct mr_producer_lane *pl)
-{
-    return atomic_load_explicit(&pl->lane.shared->want, memory_order_acquire); /* W3: after asleep's fence */
-}
-
 /* Brings pl->head to the lowest PENDING or FILLING number; false: there is none (that we know of). */
 static bool advance_head(struct mr_producer_lane *pl, uint64_t posted)
 {
     const struct mr_lane *lane = &pl->lane;
-    uint64_t taken = atomic_load_explicit(&lane->shared->taken, memory_order_relaxed), want = load_want(pl), word;
+    uint64_t taken = atomic_load_explicit(&lane->shared->taken, memory_order_relaxed), want = mr_producer_want(pl),
+             word;
 
     if (want && mr_lane_distance(lane, want - 1, pl->head) < 0)
         mr_producer_search_from(pl, mr_lane_wrap(lane, want - 1));
@@ -194,13 +185,13 @@ static enum mode mode_of(struct mr_producer *producer, struct pick *pick, bool h
     if (mr_extents_reserve_is_free(producer))
         return MODE_RESERVE;
     /* Taking back: only for a head that is waited for, and never what somebody waits for. */
-    if (MR_MUTANT_IS(MR_MUTANT_NO_TAKE_BACK) || load_want(pl) != pick->number + 1)
+    if (MR_MUTANT_IS(MR_MUTANT_NO_TAKE_BACK) || mr_producer_want(pl) != pick->number + 1)
         return MODE_NONE;
     struct mr_producer_lane *other;
     uint64_t x;
     if (!mr_extents_reserve_is_ready(producer, &other, &x))
         return MODE_NONE;
-    if (load_want(other) == x + 1 && !MR_MUTANT_IS(MR_MUTANT_TAKE_BACK_WANTED))
+    if (mr_producer_want(other) == x + 1 && !MR_MUTANT_IS(MR_MUTANT_TAKE_BACK_WANTED))
         return MODE_NONE;
     return MODE_TAKE_BACK;
 }
@@ -214,7 +205,7 @@ static void consider(struct mr_producer *producer, struct pick *best, struct mr_
     pick.distance = mr_lane_distance(&pl->lane, number, pl->head);
     if (best->mode != MODE_NONE && pick.distance >= best->distance)
         return;
-    if (mr_cells_may_wait(pl, number))
+    if (pl->has_cells && mr_cells_may_wait(pl, number))
         return;
     pick.mode = mode_of(producer, &pick, pick.distance == 0);
     if (pick.mode != MODE_NONE)
@@ -238,7 +229,7 @@ static bool any_is_dead(const struct mr_producer *producer)
 static void consider_stealing(struct mr_producer *producer, struct pick *best, struct mr_producer_lane *pl)
 {
     const struct mr_lane *lane = &pl->lane;
-    uint64_t posted = load_posted(pl), n = pl->head, word;
+    uint64_t posted = mr_producer_posted(pl), n = pl->head, word;
     uint32_t count = any_is_dead(producer) ? lane->window : MR_LANE_BLOCK;
 
     for (uint32_t i = 0; i < lane->window && i < count;) {
@@ -275,7 +266,7 @@ static bool find(struct mr_producer *producer, struct pick *best)
     uint64_t word;
     for (unsigned i = 0; i < count; i++) {
         struct mr_producer_lane *pl = producer->lanes[(producer->turn + i) % count];
-        uint64_t posted = load_posted(pl);
+        uint64_t posted = mr_producer_posted(pl);
         mr_cells_note_posted(pl, posted);
         pl->has_head = !mr_lane_is_closed(&pl->lane) && advance_head(pl, posted);
         if (pl->has_head && advance_own(producer, pl, posted, &word))
@@ -339,7 +330,7 @@ static void plan_job(struct mr_producer *producer, const struct pick *pick, unsi
                      struct mr_job_plan *plan)
 {
     struct mr_producer_lane *pl = pick->lane;
-    uint64_t posted = load_posted(pl), first_block = pick->number / MR_LANE_BLOCK;
+    uint64_t posted = mr_producer_posted(pl), first_block = pick->number / MR_LANE_BLOCK;
 
     if (max_tickets > MR_LANE_BLOCK)
         max_tickets = MR_LANE_BLOCK;

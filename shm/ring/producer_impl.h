@@ -84,6 +84,16 @@ struct mr_producer {
     struct mr_job_plan plan; /* of the job that is being claimed */
 };
 
+static inline uint64_t mr_producer_posted(const struct mr_producer_lane *pl)
+{
+    return atomic_load_explicit(&pl->lane.shared->posted, memory_order_acquire); /* pairs with the consumer's post */
+}
+
+static inline uint64_t mr_producer_want(const struct mr_producer_lane *pl)
+{
+    return atomic_load_explicit(&pl->lane.shared->want, memory_order_acquire); /* W3: after asleep's fence */
+}
+
 /* Number n may be PENDING again. */
 static inline void mr_producer_search_from(struct mr_producer_lane *pl, uint64_t n)
 {
@@ -101,7 +111,7 @@ static inline bool mr_extents_is_filling(const struct mr_producer_lane *pl, uint
 
 /* ---- cells ---- */
 
-/* What was posted since the last call; posted: the lane's, loaded before. */
+/* What was posted since the last call; posted: mr_producer_posted, loaded before, so that the requests are there. */
 void mr_cells_note_posted(struct mr_producer_lane *pl, uint64_t posted);
 void mr_cells_note(struct mr_producer_lane *pl, uint32_t slot);
 /* The producer that the cell of the slot's ticket is at home with; false: it has no cell. */

@@ -241,9 +241,11 @@ def test_auto_measures_and_says_so(devstore: StartDevstore, read: Read) -> None:
 
 @pytest.mark.random
 def test_auto_gives_up_where_composes_are_throttled(devstore: StartDevstore, read: Read) -> None:
-    server = devstore("--synthetic", "many:6000:2000", "--fault", "rate:first=1::compose:*")  # all of the first
+    """With enough to read that the trial comes before the end, on a fast machine too."""
+    throttled = "rate:first=1::compose:*"  # all of the first
+    server = devstore("--synthetic", "many:30000:2000", "--latency-ms", "5", "--fault", throttled)
     result, seen, log = read(server.url, "many", '[fetch]\ncompose = "auto"\nworkers = 1\n')
-    assert result["taken"] == 6000
+    assert result["taken"] == 30000
     assert "429" in seen["datasets"][0]["compose"], log
     assert seen["datasets"][0]["compose"].startswith("off")
 

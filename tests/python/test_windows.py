@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import millrace
-from tests.conftest import Server, start_devstore
+from tests.conftest import StartDevstore
 from tests.property.order_model import BlockOrder, deal
 from tests.python.shards import KEYS, Samples, plain, use, write_shards
 from tests.serve import Supervisor, start_supervisor, strike, wait_for
@@ -31,16 +31,16 @@ BLOCKS: dict[str, Any] = {"shuffle": "block", "block_bytes": BLOCK, "mix_blocks"
 class Store:
     """Shards in a development store, supervisors that read them."""
 
-    def __init__(self, program: Path, folder: Path) -> None:
-        self.program, self.folder = program, folder
+    def __init__(self, program: Path, folder: Path, devstore: StartDevstore) -> None:
+        self.program, self.folder, self.devstore = program, folder, devstore
         self.samples = write_shards(folder / "root" / "bucket" / "train", SHARDS, EACH, 3000)
-        self.servers: list[Server] = []
+        self.url = ""
         self.supervisors: list[Supervisor] = []
 
     def start(self, monkeypatch: pytest.MonkeyPatch, toml: str = "", *flags: str) -> Supervisor:
         """A store with these flags, and a supervisor over it that knows nothing yet."""
-        self.servers.append(start_devstore("--root", self.folder / "root", *flags))
-        return self.supervise(monkeypatch, self.servers[-1].url, toml)
+        self.url = self.devstore("--root", self.folder / "root", *flags).url
+        return self.supervise(monkeypatch, self.url, toml)
 
     def supervise(self, monkeypatch: pytest.MonkeyPatch, url: str, toml: str) -> Supervisor:
         place = self.folder / f"supervisor-{len(self.supervisors)}"
@@ -51,7 +51,7 @@ class Store:
         return self.supervisors[-1]
 
     def gets(self) -> int:
-        with urllib.request.urlopen(f"{self.servers[-1].url}/_devstore/stats") as reply:
+        with urllib.request.urlopen(f"{self.url}/_devstore/stats") as reply:
             return int(json.load(reply)["requests"].get("get", 0))
 
     def blocks(self, ds: Any) -> int:
@@ -60,14 +60,12 @@ class Store:
 
 
 @pytest.fixture
-def store(millrace_bin: Path, tmp_path: Path) -> Iterator[Store]:
-    made = Store(millrace_bin, tmp_path)
+def store(millrace_bin: Path, tmp_path: Path, devstore: StartDevstore) -> Iterator[Store]:
+    made = Store(millrace_bin, tmp_path, devstore)
     yield made
     gc.collect()
     for supervisor in made.supervisors:
         assert supervisor.stop() == 0, supervisor.log.read_text()
-    for server in made.servers:
-        server.stop()
 
 
 def in_blocks(store: Store, ds: Any, epoch: int = 0) -> Samples:
@@ -203,8 +201,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def test_what_has_come_is_delivered_before_the_rest(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    store.servers.append(start_devstore("--root", store.folder / "root"))
-    with Halves(store.servers[-1].url) as halves:
+    with Halves(store.devstore("--root", store.folder / "root").url) as halves:
         threading.Thread(target=halves.serve_forever, daemon=True).start()
         patience = "[http]\nstall_timeout_ms = 3600000\nstall_min_ms = 3600000\n"
         store.supervise(monkeypatch, f"http://127.0.0.1:{halves.server_port}", patience)

@@ -12,9 +12,9 @@
 #include "worker/fetch/job.h"
 #include "worker/role.h"
 
-#define WINDOW_BYTES (16u << 20) /* of neighbours in one request */
-/* Between two of them, read and thrown away. A request of its own takes about 100 us of CPU, which reads 256 KiB; on a
- * line of 10 Gbit/s this takes 50 us. */
+#define WINDOW_MOST_BYTES (16u << 20) /* of neighbours in one request, whatever their lanes ask for */
+/* Between two of them, read and thrown away. A request of its own takes the CPU in which 100 KiB are read (by the table of
+ * TLS in docs/performance.md), and on a line of 10 Gbit/s this takes 50 us, less than any store's answer. */
 #define GAP_BYTES (64u << 10)
 #define FINISH_MS 2000 /* for what must be deleted at the end; the supervisor kills after 3 s */
 
@@ -120,7 +120,7 @@ static int arena_mapped(struct mr_role *role, struct mr_msg_in *msg)
         .size_arg = f,
         .join = join_requests,
         .place = place_of_request,
-        .cell_bytes = WINDOW_BYTES < role->arena_bytes / 4 ? WINDOW_BYTES : role->arena_bytes / 4,
+        .cell_bytes = WINDOW_MOST_BYTES < role->arena_bytes / 4 ? WINDOW_MOST_BYTES : role->arena_bytes / 4,
         .gap_bytes = GAP_BYTES,
     };
     f->producer = mr_producer_new(&options);

@@ -286,6 +286,12 @@ static void bytes_came(void *arg, uint64_t at, uint64_t got)
     }
 }
 
+/* What came in a request of several. well: the engine has counted it as one object. */
+static void count_slices(struct job *job, bool well)
+{
+    job->jobs->more_objects += (uint64_t)job->slices - well;
+}
+
 static void composite_arrived(void *arg, const struct mr_transfer_result *result)
 {
     struct job *job = arg;
@@ -294,13 +300,11 @@ static void composite_arrived(void *arg, const struct mr_transfer_result *result
     job->stage = NONE;
     mr_temporary_remove(bucket_of(job), job->number, job->generation);
     mr_counter_add(jobs->counters, MR_WC_COMPOSED_OBJECTS, job->slices);
-    if (result->code == MR_OK) {
-        jobs->more_objects += (uint64_t)job->slices - 1;
+    count_slices(job, result->code == MR_OK);
+    if (result->code == MR_OK)
         start_rest(job); /* wrong slices */
-    } else {
-        jobs->more_objects += job->slices;
+    else
         fall_back(job, result->text);
-    }
     job_free_if_ended(job);
 }
 
@@ -422,10 +426,8 @@ static void window_arrived(void *arg, const struct mr_transfer_result *result)
     struct job *job = arg;
     job->transfer = NULL;
     job->stage = NONE;
-    job->jobs->more_objects += job->slices;
-    if (result->code == MR_OK)
-        job->jobs->more_objects--; /* the engine has counted one */
-    else
+    count_slices(job, result->code == MR_OK);
+    if (result->code != MR_OK)
         mr_log_debug("%u samples are downloaded one by one: %s", job->left, result->text);
     start_rest(job);
     job_free_if_ended(job);
@@ -534,7 +536,7 @@ static void stop_reading(struct job *job)
         return;
     mr_transfer_cancel(job->jobs->net->engine, job->transfer);
     job->transfer = NULL;
-    job->jobs->more_objects += job->slices;
+    count_slices(job, false);
     if (job->stage == READING) {
         mr_temporary_remove(bucket_of(job), job->number, job->generation);
         mr_counter_add(job->jobs->counters, MR_WC_COMPOSED_OBJECTS, job->slices);
