@@ -21,6 +21,7 @@ static int build(const struct mr_arguments *arguments)
     struct mr_supervisor_options supervisor = {.config_path = mr_arguments_text(arguments, MR_OPT_CONFIG),
                                                .index_uri = arguments->operands[0],
                                                .index_place = mr_arguments_text(arguments, MR_OPT_OUTPUT),
+                                               .index_checksums = mr_arguments_have(arguments, MR_OPT_CHECKSUMS),
                                                .verbosity = mr_arguments_verbosity(arguments)};
     return mr_supervisor_main(&supervisor);
 }

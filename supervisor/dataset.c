@@ -311,14 +311,17 @@ struct mr_dataset *mr_dataset_open_uris(struct mr_supervisor *s, const char *con
     return open_uris(s, NULL, "", uris, count, format, nth);
 }
 
-struct mr_dataset *mr_dataset_open_to_save(struct mr_supervisor *s, const char *uri, const char *place)
+struct mr_dataset *mr_dataset_open_to_save(struct mr_supervisor *s, const char *uri, const char *place, bool checksums)
 {
     struct mr_dataset *dataset = new_of_uris(s, NULL, place, &uri, 1, MR_FORMAT_BY_NAME);
     if (!dataset)
         return NULL;
     dataset->load = MR_LOAD_NO;
     dataset->replace = true;
-    if (admit(dataset) == 0)
+    dataset->checksums = checksums;
+    if (checksums && !dataset->shards)
+        mr_error_set(MR_E_USAGE, "%.300s: --checksums is for tar shards; those of objects are the store's", uri);
+    else if (admit(dataset) == 0)
         return dataset;
     mr_dataset_close(dataset);
     return NULL;

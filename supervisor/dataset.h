@@ -46,6 +46,7 @@ struct mr_dataset {
     enum mr_dataset_state state; /* as on the board */
     bool indexed;
     bool shards;            /* its objects are tar shards, and its index is of their samples */
+    bool checksums;         /* shards: of all samples, so that every byte is read for the index */
     char *name;             /* in the TOML; NULL */
     struct mr_strings uris; /* sorted, none a prefix of another */
     int names;              /* an explicit list instead (of shards: what the patterns in `uris` stand for); -1 */
@@ -94,8 +95,9 @@ uint64_t mr_dataset_extent(const struct mr_dataset *dataset);
 /* The data set `number` with the listing of this digest: itself, or one that is looked for in the cache and at its
  * saved index. Returns at once. NULL: USAGE, NO_MEMORY. */
 struct mr_dataset *mr_dataset_open_like(struct mr_supervisor *s, uint64_t number, const char *digest);
-/* `millrace index URI -o FILE`: lists, and saves at `place`, over what is there. */
-struct mr_dataset *mr_dataset_open_to_save(struct mr_supervisor *s, const char *uri, const char *place);
+/* `millrace index URI -o FILE`: lists, and saves at `place`, over what is there. checksums: of all samples of tar shards.
+ * NULL: USAGE (they are no shards), NO_MEMORY. */
+struct mr_dataset *mr_dataset_open_to_save(struct mr_supervisor *s, const char *uri, const char *place, bool checksums);
 /* NEW becomes LISTING. */
 void mr_dataset_begun(struct mr_dataset *dataset);
 /* INDEX_MISSING came: list it, or wait for the data set that it is like. */

@@ -3,16 +3,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "shm/base/clock.h"
 #include "shm/base/container.h"
 #include "shm/base/log.h"
+#include "shm/base/size.h"
 #include "supervisor/run_impl.h"
 
 #define INDEXES_A_MESSAGE 30u
 #define SHOW_EVERY_MS     500   /* on a terminal */
 #define LOG_EVERY_MS      10000 /* elsewhere */
+#define BAR               20    /* characters */
 
 /* What a list worker works at: child->job points to a range (list) or a data set (concat). */
 static bool is_concat(const struct mr_child *child)
@@ -114,6 +117,7 @@ static void send_range(struct mr_child *child, struct mr_name_range *range)
     mr_msg_put_str(out, "end", range->end ? range->end : "");
     mr_msg_put_bool(out, "ranged", dataset->block_bytes > 0);
     mr_msg_put_bool(out, "shards", dataset->shards);
+    mr_msg_put_bool(out, "checksums", dataset->checksums);
     if (dataset->names >= 0)
         mr_msg_put_fd(out, dataset->names);
     mr_name_range_begin(range, child);
@@ -231,21 +235,72 @@ static void show(struct mr_listing *listing, const char *text)
     listing->shown = (unsigned)strlen(text);
 }
 
-static void log_progress(struct mr_listing *listing, const struct mr_dataset *dataset)
+/* What all its ranges have found so far. */
+static struct mr_name_range sum_of(const struct mr_dataset *dataset, unsigned *workers)
+{
+    struct mr_name_range sum = {0};
+    for (const struct mr_name_range *range = dataset->ranges.first; range; range = range->next) {
+        *workers += range->worker != NULL;
+        sum.objects += range->objects;
+        sum.bytes += range->bytes;
+        sum.shards += range->shards;
+        sum.shards_done += range->shards_done;
+        sum.shard_bytes += range->shard_bytes;
+        sum.passed += range->passed;
+    }
+    return sum;
+}
+
+/* "[=====     ]  50%  " */
+static void put_bar(char *out, size_t size, double share)
+{
+    static const char full[BAR + 1] = "====================";
+    int filled = (int)(share * BAR + 0.5);
+    snprintf(out, size, "[%-*.*s] %3.0f%%  ", BAR, filled, full, share * 100);
+}
+
+/* Names are counted, as nobody knows how many there are; of shards it is known. */
+static void progress_text(const struct mr_dataset *dataset, bool bar, char *text, size_t size)
 {
     unsigned workers = 0;
-    uint64_t objects = mr_name_ranges_objects(&dataset->ranges);
+    const struct mr_name_range sum = sum_of(dataset, &workers);
     double seconds = (double)(mr_clock_mono_ns() - dataset->opened_ns) / 1e9;
-    for (const struct mr_name_range *range = dataset->ranges.first; range; range = range->next)
-        workers += range->worker != NULL;
-    char text[200];
-    snprintf(text, sizeof text, "listing %.40s: %llu objects so far, %.0f/s, %llu requests, %u workers",
-             mr_dataset_label(dataset), (unsigned long long)objects, seconds > 0 ? (double)objects / seconds : 0,
-             (unsigned long long)dataset->ranges.requests, workers);
-    if (listing->terminal)
-        show(listing, text);
+    char bytes[32], line[48] = "", left[32] = "";
+    mr_size_text((double)sum.bytes, bytes);
+    if (sum.shards == 0) {
+        snprintf(text, size, "%llu objects so far, %s, %.0f/s, %llu requests, %u workers",
+                 (unsigned long long)sum.objects, bytes, seconds > 0 ? (double)sum.objects / seconds : 0,
+                 (unsigned long long)dataset->ranges.requests, workers);
+        return;
+    }
+    double share = sum.shard_bytes > 0 ? (double)sum.passed / (double)sum.shard_bytes : 0;
+    double rest = share > 0 ? seconds * (1 - share) / share : 0;
+    if (rest >= 1 && rest < 360000)
+        snprintf(left, sizeof left, ", %u:%02u left", (unsigned)rest / 60, (unsigned)rest % 60);
+    if (bar)
+        put_bar(line, sizeof line, share);
+    snprintf(text, size, "%s%llu of %llu shards, %llu samples, %s, %llu requests%s", line,
+             (unsigned long long)sum.shards_done, (unsigned long long)sum.shards, (unsigned long long)sum.objects,
+             bytes, (unsigned long long)dataset->ranges.requests, left);
+}
+
+static void log_progress(struct mr_listing *listing, const struct mr_dataset *dataset)
+{
+    struct winsize window = {.ws_col = 0};
+    char text[200], line[300];
+    progress_text(dataset, listing->terminal, text, sizeof text);
+    if (!listing->terminal) {
+        mr_log_info("listing %.40s: %s", mr_dataset_label(dataset), text);
+        return;
+    }
+    /* What does not fit the line would stay when the next one is written over it. */
+    unsigned columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 1 ? window.ws_col : 80;
+    size_t size = sizeof line < columns ? sizeof line : columns;
+    if (text[0] == '[')
+        snprintf(line, size, "%s  %.60s", text, mr_dataset_label(dataset));
     else
-        mr_log_info("%s", text);
+        snprintf(line, size, "listing %.40s: %s", mr_dataset_label(dataset), text);
+    show(listing, line);
 }
 
 static void progress_due(struct mr_timer *timer)
@@ -426,7 +481,11 @@ static int page_came(struct mr_child *child, const struct mr_msg_in *in)
     if (!range)
         return rc;
     uint64_t objects, pages;
-    if (mr_msg_get_u64(in, "objects", &objects) != 0 || mr_msg_get_u64(in, "pages", &pages) != 0)
+    if (mr_msg_get_u64(in, "objects", &objects) != 0 || mr_msg_get_u64(in, "pages", &pages) != 0 ||
+        mr_msg_get_u64(in, "bytes", &range->bytes) != 0 || mr_msg_get_u64(in, "shards", &range->shards) != 0 ||
+        mr_msg_get_u64(in, "shards_done", &range->shards_done) != 0 ||
+        mr_msg_get_u64(in, "shard_bytes", &range->shard_bytes) != 0 ||
+        mr_msg_get_u64(in, "passed", &range->passed) != 0)
         return -1;
     mr_name_range_page(&dataset_of(range)->ranges, range, objects, pages);
     mr_dataset_progress(dataset_of(range));

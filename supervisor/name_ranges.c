@@ -100,11 +100,18 @@ struct mr_name_range *mr_name_ranges_busiest(const struct mr_name_ranges *ranges
     return best;
 }
 
+/* What the last worker has told. */
+static void forget(struct mr_name_range *range)
+{
+    range->pages = range->objects = range->bytes = 0;
+    range->shards = range->shards_done = range->shard_bytes = range->passed = 0;
+}
+
 void mr_name_range_begin(struct mr_name_range *range, void *worker)
 {
     range->worker = worker;
     range->splitting = false;
-    range->pages = range->objects = 0;
+    forget(range);
     range->split_after = FIRST_PAGES;
 }
 
@@ -112,7 +119,7 @@ void mr_name_range_give_back(struct mr_name_range *range)
 {
     range->worker = NULL;
     range->splitting = false;
-    range->pages = range->objects = 0;
+    forget(range);
 }
 
 void mr_name_range_page(struct mr_name_ranges *ranges, struct mr_name_range *range, uint64_t objects, uint64_t pages)

@@ -29,13 +29,14 @@ struct mr_name_range {
     char *start, *end;
     void *worker;         /* who lists it now; NULL */
     bool done, splitting; /* splitting: it was asked for a cut and has not answered */
-    uint64_t objects, pages;
-    uint64_t split_after; /* pages before which it is not worth asking again */
-    unsigned refused;     /* times in a row that no cut was found */
-    uint64_t line;        /* the search of a level that it goes on with; 0: none, there are names above its end */
-    uint64_t level;       /* where to cut next */
-    int64_t failed;       /* deepest level that gave an empty upper range; -1 */
-    uint64_t cut_id;      /* the range that was cut off last; 0: none */
+    uint64_t objects, pages, bytes;
+    uint64_t shards, shards_done, shard_bytes, passed; /* archives that are read; passed: of shard_bytes */
+    uint64_t split_after;                              /* pages before which it is not worth asking again */
+    unsigned refused;                                  /* times in a row that no cut was found */
+    uint64_t line;   /* the search of a level that it goes on with; 0: none, there are names above its end */
+    uint64_t level;  /* where to cut next */
+    int64_t failed;  /* deepest level that gave an empty upper range; -1 */
+    uint64_t cut_id; /* the range that was cut off last; 0: none */
     uint64_t cut_line, cut_level, cut_deepest;
     int index; /* descriptor of its index once done; -1 */
 };

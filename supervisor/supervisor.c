@@ -389,7 +389,7 @@ static int run(struct mr_supervisor *s, const struct mr_supervisor_options *opti
         bool there;
         if (s->config.checkpoint.prepare == MR_PREPARE_ALWAYS)
             mr_write_workers_prepare(s, &there);
-    } else if (!mr_dataset_open_to_save(s, options->index_uri, options->index_place)) {
+    } else if (!mr_dataset_open_to_save(s, options->index_uri, options->index_place, options->index_checksums)) {
         mr_log_error("%s", mr_error_text());
         s->index_status = mr_code_exit_status(mr_error_code());
         mr_run_end(s, "there is nothing to list");

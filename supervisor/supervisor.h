@@ -19,6 +19,7 @@ struct mr_supervisor_options {
     bool is_private;
     char *const *command;                /* run; NULL: serve */
     const char *index_uri, *index_place; /* index: what to list, and where to save it; NULL */
+    bool index_checksums;                /* index: of all samples of tar shards */
     int verbosity;                       /* steps of log.level: -v is 1, -q is -1 */
 };
 

@@ -77,8 +77,9 @@
  *   CKPT_LANE     {lane, uri, if_absent}; fds: control segment (rw). write: upload what comes there; after a restart
  *                 all lanes of the slot come again, before ARENA
  *   DROP_LANE     {lane}  the lane is drained: unmap it, answer DROPPED
- *   RANGE         {dataset, range, uri, start, end, has_end, ranged, shards}; fds: names (an explicit list). list: page
- *                 through [start, end), or look the names up; shards: and find the samples of what is a tar shard
+ *   RANGE         {dataset, range, uri, start, end, has_end, ranged, shards, checksums}; fds: names (an explicit
+ *                 list). list: page through [start, end), or look the names up; shards: and find the samples of what is
+ *                 a tar shard; checksums: of all of them
  *   SPLIT         {range, level}  list: give up the upper part of what is left, cut at this place of the names or
  *                 after it
  *   CONCAT        {dataset, uris, names, shards, place, digest, max_age_s, requests, stale, replace, more}; fds: the indexes of
@@ -95,7 +96,8 @@
  *   ARENA_READY   {}
  *   DROPPED       {lane}
  *   DATASET_DROPPED {dataset}  in later messages of this worker the number means another data set
- *   RANGE_PAGE    {range, objects, pages, last}  progress after each page
+ *   RANGE_PAGE    {range, objects, bytes, pages, shards, shards_done, shard_bytes, passed, last}  progress after each
+ *                 page; passed: of shard_bytes
  *   RANGE_SPLIT   {range, mid, level, deepest}  [mid, end) is free now (supervisor/name_ranges.h); or
  *                 {range, none: true}
  *   RANGE_DONE    {range, objects, bytes, largest, dropped_*}; fds: index of the range (memfd)

@@ -345,3 +345,8 @@ enum mr_tar_event mr_tar_next(struct mr_tar *tar, const unsigned char *bytes, si
         length -= tar->at - before;
     }
 }
+
+void mr_tar_skip(struct mr_tar *tar, const struct mr_tar_member *member)
+{
+    tar->at = member->data + padded(member->size);
+}

@@ -42,6 +42,7 @@ enum mr_option_id {
     MR_OPT_RANGE,
     MR_OPT_IF_ABSENT,
     MR_OPT_OUTPUT,
+    MR_OPT_CHECKSUMS,
     MR_OPT_DRY_RUN,
     MR_OPT_OLDER_THAN,
     MR_OPT_ALL,

@@ -229,39 +229,14 @@ static const struct {
     const char *name;
     uint64_t value;
 } numbers[] = {
-    {"pid", 1},
-    {"dataset", 0},
-    {"range", 0},
-    {"lane", 0},
-    {"slot", 0},
-    {"window", 8},
-    {"least", 4},
-    {"epoch", 1},
-    {"cursor", 64},
-    {"seed", 7},
-    {"batch", 32},
-    {"world", 2},
-    {"rank", 1},
-    {"block", 0},
-    {"mix", 0},
-    {"sharers", 1},
-    {"like", 0},
-    {"objects", 3},
-    {"pages", 1},
-    {"last", 1},
-    {"level", 2},
-    {"deepest", 3},
-    {"bytes", 300},
-    {"largest", 100},
-    {"requests", 1},
-    {"stale", 0},
-    {"code", 5},
-    {"dropped_folder", 0},
-    {"dropped_temporary", 0},
-    {"dropped_class", 0},
-    {"dropped_special", 0},
-    {"dropped_no_shard", 0},
-    {"dropped_damaged", 0},
+    // clang-format off
+    {"pid", 1}, {"dataset", 0}, {"range", 0}, {"lane", 0}, {"slot", 0}, {"window", 8}, {"least", 4}, {"epoch", 1},
+    {"cursor", 64}, {"seed", 7}, {"batch", 32}, {"world", 2}, {"rank", 1}, {"block", 0}, {"mix", 0}, {"sharers", 1},
+    {"like", 0}, {"objects", 3}, {"pages", 1}, {"shards", 2}, {"shards_done", 1}, {"shard_bytes", 9}, {"passed", 4},
+    {"last", 1}, {"level", 2}, {"deepest", 3}, {"bytes", 300}, {"largest", 100}, {"requests", 1}, {"stale", 0},
+    {"code", 5}, {"dropped_folder", 0}, {"dropped_temporary", 0}, {"dropped_class", 0}, {"dropped_special", 0},
+    {"dropped_no_shard", 0}, {"dropped_damaged", 0},
+    // clang-format on
 };
 #define NUMBERS (sizeof numbers / sizeof *numbers)
 

@@ -108,8 +108,15 @@ static int send_page(struct lister *l)
     if (!msg)
         return -1;
     mr_msg_put_u64(msg, "range", r->id);
+    static const struct mr_shards_counts none;
+    const struct mr_shards_counts *counts = r->shards ? mr_shards_counts(r->shards) : &none;
     mr_msg_put_u64(msg, "objects", mr_index_builder_count(r->builder));
-    mr_msg_put_u64(msg, "pages", r->pages + (r->shards ? mr_shards_counts(r->shards)->requests : 0));
+    mr_msg_put_u64(msg, "bytes", r->bytes);
+    mr_msg_put_u64(msg, "pages", r->pages + counts->requests);
+    mr_msg_put_u64(msg, "shards", counts->shards);
+    mr_msg_put_u64(msg, "shards_done", counts->shards_done);
+    mr_msg_put_u64(msg, "shard_bytes", counts->shard_bytes);
+    mr_msg_put_u64(msg, "passed", counts->passed);
     mr_msg_put_str(msg, "last", r->last ? r->last : "");
     return mr_msg_send(l->role.link.socket, msg);
 }
@@ -418,10 +425,11 @@ static int open_range(struct lister *l, struct mr_msg_in *msg)
 {
     struct range *r = &l->range;
     const char *uri, *start, *end;
-    bool has_end, shards;
-    if (mr_msg_get_bool(msg, "shards", &shards) != 0 || mr_msg_get_str(msg, "uri", &uri) != 0 ||
-        mr_msg_get_str(msg, "start", &start) != 0 || mr_msg_get_str(msg, "end", &end) != 0 ||
-        mr_msg_get_bool(msg, "has_end", &has_end) != 0 || mr_uri_init(&r->uri, uri) != 0)
+    bool has_end, shards, checksums;
+    if (mr_msg_get_bool(msg, "shards", &shards) != 0 || mr_msg_get_bool(msg, "checksums", &checksums) != 0 ||
+        mr_msg_get_str(msg, "uri", &uri) != 0 || mr_msg_get_str(msg, "start", &start) != 0 ||
+        mr_msg_get_str(msg, "end", &end) != 0 || mr_msg_get_bool(msg, "has_end", &has_end) != 0 ||
+        mr_uri_init(&r->uri, uri) != 0)
         return -1;
     r->start = start[0] ? strdup(start) : NULL;
     r->end = has_end ? strdup(end) : NULL;
@@ -452,6 +460,7 @@ static int open_range(struct lister *l, struct mr_msg_in *msg)
                                               .store = r->store,
                                               .builder = r->builder,
                                               .source = &r->source,
+                                              .checksums = checksums,
                                               .progress = shards_read,
                                               .arg = l};
     r->shards = mr_shards_new(&options);

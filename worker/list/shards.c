@@ -6,60 +6,17 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include "shm/base/checksum.h"
+#include "shm/base/clock.h"
 #include "shm/base/error.h"
 #include "shm/base/log.h"
-#include "shm/index/sample.h"
 #include "shm/index/shards.h"
-#include "shm/index/tar.h"
 #include "shm/memory/segment.h"
 #include "worker/list/index_load.h"
+#include "worker/list/shards_impl.h"
 
-#define FIRST_BYTES  ((size_t)256 << 10)
-#define STREAM_BYTES ((size_t)1 << 20)
-#define HOP_BYTES    ((size_t)8 << 10)    /* a header, small members after it, and their headers */
-#define HOP_MIN      ((uint64_t)64 << 10) /* fewer bytes are read more cheaply than asked for by another request */
-#define READERS      32                   /* shards that are read at once: as many windows of memory */
-#define AHEAD        64                   /* shards that may be done before the first one that is not */
-#define KNOWN_MAX    16                   /* cached indexes that are looked at */
-#define WARNED_MAX   10                   /* shards that get a line of their own */
-
-struct shard {
-    char *name;
-    uint64_t size, version;
-    bool done;
-    void *image; /* its own index, until it is its turn */
-    size_t image_bytes;
-};
-
-/* A shard that is being read. */
-struct reader {
-    struct mr_shards *shards;
-    struct shard *shard; /* NULL: free */
-    struct mr_transfer *transfer;
-    struct mr_index_builder *builder; /* of the one shard */
-    unsigned char *window;
-    size_t room;
-    uint64_t start, length; /* of the archive, in the window */
-    struct mr_tar tar;
-    struct mr_sample_group group;
-    /* The crc of the open sample up to `summed`, and at its last member's end; has_crc: no byte of it was left out. */
-    bool has_crc;
-    uint64_t summed, member_end; /* member_end: not summed up to it yet; 0: done */
-    uint32_t crc, end_crc;
-    bool hopped;
-};
-
-struct mr_shards {
-    struct mr_shards_options options;
-    struct shard *items;
-    size_t count, room;
-    size_t next_start, next_out;
-    struct reader readers[READERS];
-    struct mr_index known[KNOWN_MAX];
-    unsigned known_count, warned;
-    struct mr_shards_counts counts;
-};
+#define AHEAD      64 /* shards that may be done before the first one that is not */
+#define WARNED_MAX 10 /* shards that get a line of their own */
+#define REPORT_NS  (200 * MR_MILLISECOND_NS)
 
 struct mr_shards *mr_shards_new(const struct mr_shards_options *options)
 {
@@ -71,23 +28,13 @@ struct mr_shards *mr_shards_new(const struct mr_shards_options *options)
     return s;
 }
 
-static void reader_end(struct reader *r)
-{
-    if (r->transfer)
-        mr_transfer_cancel(r->shards->options.net->engine, r->transfer);
-    mr_index_builder_destroy(r->builder);
-    r->transfer = NULL;
-    r->builder = NULL;
-    r->shard = NULL;
-}
-
 void mr_shards_destroy(struct mr_shards *s)
 {
     if (!s)
         return;
-    for (unsigned i = 0; i < READERS; i++) {
+    for (unsigned i = 0; i < MR_SHARD_READERS; i++) {
         if (s->readers[i].shard)
-            reader_end(&s->readers[i]);
+            mr_shard_reader_end(&s->readers[i]);
         free(s->readers[i].window);
     }
     for (size_t i = 0; i < s->count; i++) {
@@ -104,7 +51,7 @@ int mr_shards_add(struct mr_shards *s, const char *name, uint64_t size, uint64_t
 {
     if (s->count == s->room) {
         size_t room = s->room ? 2 * s->room : 256;
-        struct shard *items = realloc(s->items, room * sizeof *items);
+        struct mr_shard *items = realloc(s->items, room * sizeof *items);
         if (!items)
             goto failed;
         s->items = items;
@@ -113,7 +60,9 @@ int mr_shards_add(struct mr_shards *s, const char *name, uint64_t size, uint64_t
     char *copy = strdup(name);
     if (!copy)
         goto failed;
-    s->items[s->count++] = (struct shard){.name = copy, .size = size, .version = version};
+    s->items[s->count++] = (struct mr_shard){.name = copy, .size = size, .version = version};
+    s->counts.shards++;
+    s->counts.shard_bytes += size;
     return 0;
 failed:
     mr_error_set(MR_E_NO_MEMORY, "no memory for a list of shards");
@@ -152,14 +101,14 @@ const struct mr_shards_counts *mr_shards_counts(const struct mr_shards *s)
 
 /* ---- what is said ---- */
 
-static void label(const struct mr_shards *s, const struct shard *shard, char *out, size_t size)
+static void label(const struct mr_shards *s, const struct mr_shard *shard, char *out, size_t size)
 {
     const struct mr_index_source *source = s->options.source;
     snprintf(out, size, "%s://%s%s%.300s", mr_scheme_name(source->scheme), source->bucket,
              source->scheme == MR_SCHEME_FILE ? "" : "/", shard->name);
 }
 
-static void warn(struct mr_shards *s, const struct shard *shard, const char *text, const char *outcome)
+void mr_shards_warn(struct mr_shards *s, const struct mr_shard *shard, const char *text, const char *outcome)
 {
     char uri[500];
     label(s, shard, uri, sizeof uri);
@@ -170,7 +119,7 @@ static void warn(struct mr_shards *s, const struct shard *shard, const char *tex
 /* ---- the index ---- */
 
 /* Of one shard, from its own index or a cached one. */
-static int take_samples(struct mr_shards *s, const struct shard *of, const struct mr_index *index,
+static int take_samples(struct mr_shards *s, const struct mr_shard *of, const struct mr_index *index,
                         const struct mr_index_shard *shard)
 {
     static struct mr_index_iter it;
@@ -183,7 +132,7 @@ static int take_samples(struct mr_shards *s, const struct shard *of, const struc
         if (e.size == 0) {
             mr_index_builder_drop(s->options.builder, MR_DROP_DAMAGED, 1);
             s->counts.damaged++;
-            warn(s, of, it.name, ": the rest of this shard cannot be read");
+            mr_shards_warn(s, of, it.name, ": the rest of this shard cannot be read");
             continue;
         }
         s->counts.samples++;
@@ -194,7 +143,7 @@ static int take_samples(struct mr_shards *s, const struct shard *of, const struc
     return 0;
 }
 
-static int put_out(struct mr_shards *s, struct shard *shard)
+static int put_out(struct mr_shards *s, struct mr_shard *shard)
 {
     struct mr_index index;
     struct mr_index_shard row;
@@ -212,7 +161,7 @@ static int put_out(struct mr_shards *s, struct shard *shard)
 }
 
 /* The one of a cached index, in the same version: false where there is none. */
-static bool find_known(const struct mr_shards *s, const struct shard *shard, const struct mr_index **index,
+static bool find_known(const struct mr_shards *s, const struct mr_shard *shard, const struct mr_index **index,
                        struct mr_index_shard *found)
 {
     for (unsigned i = 0; i < s->known_count; i++) {
@@ -227,7 +176,7 @@ static bool find_known(const struct mr_shards *s, const struct shard *shard, con
 static void use_known(void *arg, const struct mr_index_file *file, int fd)
 {
     struct mr_shards *s = arg;
-    if (s->known_count == KNOWN_MAX || file->kind != s->options.source->version_kind ||
+    if (s->known_count == MR_SHARDS_KNOWN || file->kind != s->options.source->version_kind ||
         file->image_bytes > mr_memory_available_bytes() / 4) /* reading the shards again needs less */
         return;
     int out = mr_index_memfd();
@@ -240,203 +189,18 @@ static void use_known(void *arg, const struct mr_index_file *file, int fd)
         close(out);
 }
 
-/* ---- one shard ---- */
-
-/* The crc goes on to `to`, which is in the window or its end. */
-static void sum_to(struct reader *r, uint64_t to)
+void mr_shards_read(struct mr_shards *s, struct mr_shard *shard)
 {
-    if (!r->has_crc || to <= r->summed)
-        return;
-    if (r->member_end > 0 && r->member_end <= to) {
-        r->crc = mr_crc32c(r->crc, r->window + (r->summed - r->start), r->member_end - r->summed);
-        r->end_crc = r->crc;
-        r->summed = r->member_end;
-        r->member_end = 0;
-    }
-    r->crc = mr_crc32c(r->crc, r->window + (r->summed - r->start), to - r->summed);
-    r->summed = to;
-}
-
-static int end_sample(struct reader *r)
-{
-    const struct mr_sample_range *sample = &r->group.sample;
-    if (r->member_end <= r->start + r->length)
-        sum_to(r, r->member_end);
-    bool has_crc = r->has_crc && r->member_end == 0;
-    if (!r->group.open)
-        return 0;
-    r->group.open = false;
-    if (sample->bad) {
-        r->shards->counts.bad++;
-        return 0;
-    }
-    return mr_index_builder_sample(r->builder, sample->key, sample->key_length, sample->begin,
-                                   sample->end - sample->begin, r->end_crc, has_crc);
-}
-
-static int take_member(struct reader *r, const struct mr_tar_member *member)
-{
-    uint64_t window_end = r->start + r->length;
-    if (mr_sample_group_ends(&r->group, member) && end_sample(r) != 0)
-        return -1;
-    bool begins = !r->group.open;
-    if (!mr_sample_group_add(&r->group, member))
-        return 0;
-    if (begins) {
-        r->has_crc = member->begin >= r->start;
-        r->summed = member->begin;
-        r->crc = r->end_crc = 0;
-        r->member_end = 0;
-    }
-    uint64_t end = r->group.sample.end;
-    if (r->has_crc && end > r->summed)
-        r->member_end = end;
-    sum_to(r, end < window_end ? end : window_end);
-    return 0;
-}
-
-static void got_window(void *arg, const struct mr_transfer_result *result);
-
-/* Bytes from `from` on into the window. */
-static int ask(struct reader *r, uint64_t from, size_t bytes)
-{
-    struct mr_shards *s = r->shards;
-    uint64_t left = r->shard->size - from, needed = r->tar.at - from + r->tar.need;
-    bytes = bytes < needed ? (size_t)needed : bytes;
-    bytes = bytes < left ? bytes : (size_t)left;
-    if (r->room < bytes) {
-        free(r->window);
-        r->room = 0;
-        r->window = malloc(bytes);
-        if (!r->window) {
-            mr_error_set(MR_E_NO_MEMORY, "no memory for the headers of a shard");
-            return -1;
-        }
-        r->room = bytes;
-    }
-    r->start = from;
-    r->length = bytes;
-    struct mr_transfer_request request = {
-        .store = s->options.store,
-        .name = r->shard->name,
-        .name_length = strlen(r->shard->name),
-        .generation = r->shard->version,
-        .size = r->shard->size,
-        .offset = from,
-        .length = bytes,
-        .dest = r->window,
-    };
-    s->counts.requests++;
-    r->transfer = mr_transfer_fetch(s->options.net->engine, &request, got_window, r);
-    return r->transfer ? 0 : -1;
-}
-
-/* What follows the window: the bytes between are left out where that pays. */
-static int ask_next(struct reader *r)
-{
-    uint64_t end = r->start + r->length, next = r->tar.extended ? r->tar.begin : r->tar.at;
-    if (next >= end && next - end >= HOP_MIN) {
-        r->has_crc = false;
-        r->hopped = true;
-        return ask(r, next, HOP_BYTES);
-    }
-    if (next > end)
-        next = end;
-    sum_to(r, next);
-    return ask(r, next, r->hopped ? FIRST_BYTES : STREAM_BYTES);
-}
-
-/* Archives that were put one behind another: what is behind the first is not read by anybody. */
-static bool more_follows(const struct reader *r)
-{
-    for (uint64_t at = r->tar.at; at >= r->start && at < r->start + r->length; at++)
-        if (r->window[at - r->start] != 0)
-            return true;
-    return false;
-}
-
-static int finish_shard(struct reader *r)
-{
-    struct shard *shard = r->shard;
-    if (mr_index_builder_finish(r->builder, &shard->image, &shard->image_bytes) != 0)
-        return -1;
-    r->shards->counts.skipped += r->group.skipped;
     shard->done = true;
-    reader_end(r);
-    return 0;
-}
-
-static int end_shard(struct reader *r)
-{
-    struct shard *shard = r->shard;
-    if (end_sample(r) != 0)
-        return -1;
-    if (r->tar.unended)
-        warn(r->shards, shard, "it ends without the blocks of zeros that end an archive: was it written whole?", "");
-    else if (more_follows(r))
-        warn(r->shards, shard, "there is more behind the end of its archive, which is left out", "");
-    return finish_shard(r);
-}
-
-/*
- * mr_error says where and how the archive is damaged: its samples end there. The one that is open may go on behind the
- * damage, which nobody can read: it belongs to the rest, unless `cut`, the member at which the archive ends, is another's.
- */
-static int end_damaged_shard(struct reader *r, const struct mr_tar_member *cut)
-{
-    char text[512];
-    snprintf(text, sizeof text, "%s", mr_error_text());
-    if (cut && mr_sample_group_ends(&r->group, cut) && end_sample(r) != 0)
-        return -1;
-    uint64_t begin = r->group.open ? r->group.sample.begin : r->tar.extended ? r->tar.begin : r->tar.at;
-    r->group.open = false;
-    if (mr_index_builder_sample(r->builder, text, strlen(text), begin, 0, 0, false) != 0)
-        return -1;
-    return finish_shard(r);
-}
-
-/* All that the window has. 0 or -1. */
-static int read_window(struct reader *r)
-{
-    for (;;) {
-        struct mr_tar_member member;
-        uint64_t end = r->start + r->length, at = r->tar.at < end ? r->tar.at : end;
-        switch (mr_tar_next(&r->tar, r->window + (at - r->start), end - at, &member)) {
-        case MR_TAR_MEMBER:
-            if (take_member(r, &member) != 0)
-                return -1;
-            break;
-        case MR_TAR_MORE:
-            return ask_next(r);
-        case MR_TAR_END:
-            return end_shard(r);
-        case MR_TAR_ERROR:
-            return mr_error_code() == MR_E_CORRUPT ? end_damaged_shard(r, r->tar.cut ? &member : NULL) : -1;
-        }
-    }
-}
-
-static int start_shard(struct mr_shards *s, struct reader *r, struct shard *shard)
-{
-    r->shards = s;
-    r->shard = shard;
-    r->builder = mr_index_builder_new(s->options.source, -1);
-    if (!r->builder ||
-        mr_index_builder_shard(r->builder, shard->name, strlen(shard->name), shard->size, shard->version) != 0)
-        return -1;
-    mr_tar_init(&r->tar, shard->size);
-    r->group.open = false;
-    r->group.skipped = 0;
-    r->has_crc = r->hopped = false;
-    r->start = r->length = 0;
-    return shard->size > 0 ? ask(r, 0, FIRST_BYTES) : read_window(r);
+    s->done_bytes += shard->size;
+    s->counts.shards_done++;
 }
 
 /* ---- all of them ---- */
 
-static struct reader *free_reader(struct mr_shards *s)
+static struct mr_shard_reader *free_reader(struct mr_shards *s)
 {
-    for (unsigned i = 0; i < READERS; i++)
+    for (unsigned i = 0; i < MR_SHARD_READERS; i++)
         if (!s->readers[i].shard)
             return &s->readers[i];
     return NULL;
@@ -446,7 +210,7 @@ static struct reader *free_reader(struct mr_shards *s)
 static int put_out_ready(struct mr_shards *s)
 {
     while (s->next_out < s->count && s->items[s->next_out].done) {
-        struct shard *shard = &s->items[s->next_out];
+        struct mr_shard *shard = &s->items[s->next_out];
         const struct mr_index *index;
         struct mr_index_shard found;
         bool known = !shard->image && find_known(s, shard, &index, &found);
@@ -457,7 +221,7 @@ static int put_out_ready(struct mr_shards *s)
     return 0;
 }
 
-static int fail(struct mr_shards *s, const struct shard *shard)
+static int fail(struct mr_shards *s, const struct mr_shard *shard)
 {
     char uri[500];
     label(s, shard, uri, sizeof uri);
@@ -469,18 +233,18 @@ static int fail(struct mr_shards *s, const struct shard *shard)
 /* As many as may be under way. 0 or -1. */
 static int start_shards(struct mr_shards *s)
 {
-    struct reader *r;
+    struct mr_shard_reader *r;
     while (s->next_start < s->count && s->next_start < s->next_out + AHEAD && (r = free_reader(s)) &&
            mr_transfer_free(s->options.net->engine) > 0) {
-        struct shard *shard = &s->items[s->next_start++];
+        struct mr_shard *shard = &s->items[s->next_start++];
         const struct mr_index *index;
         struct mr_index_shard found;
         if (find_known(s, shard, &index, &found)) {
-            shard->done = true;
+            mr_shards_read(s, shard);
             s->counts.known++;
             if (put_out_ready(s) != 0)
                 return -1;
-        } else if (start_shard(s, r, shard) != 0) {
+        } else if (mr_shard_reader_start(s, r, shard) != 0) {
             return fail(s, shard);
         }
     }
@@ -499,40 +263,53 @@ static int go_on(struct mr_shards *s)
     return 0;
 }
 
-static void report(struct mr_shards *s, bool failed)
+/* False: there is no further one. */
+static bool report(struct mr_shards *s, bool failed)
 {
     bool done = !failed && s->next_out == s->count;
     if (done && s->warned > WARNED_MAX)
-        mr_log_warning("%u more shards are damaged, have no end or more behind it", s->warned - WARNED_MAX);
+        mr_log_warning("%u more shards are damaged, have no end or more behind it, or a sidecar that does not fit",
+                       s->warned - WARNED_MAX);
+    if (done && s->counts.sidecars > 0)
+        mr_log_info("of %llu of %llu shards the members are known by their sidecars (%s)",
+                    (unsigned long long)s->counts.sidecars, (unsigned long long)s->count, mr_shards_sidecar_suffix(s));
     if (done && s->counts.skipped + s->counts.bad > 0)
         mr_log_info("%llu members of the shards belong to no sample, and %llu samples are marked __bad__: left out",
                     (unsigned long long)s->counts.skipped, (unsigned long long)s->counts.bad);
     s->options.progress(s->options.arg, done, failed);
+    return !done && !failed;
 }
 
-static void got_window(void *arg, const struct mr_transfer_result *result)
+static uint64_t passed(const struct mr_shards *s)
 {
-    struct reader *r = arg;
-    struct mr_shards *s = r->shards;
-    struct shard *shard = r->shard;
-    r->transfer = NULL;
-    int rc = 0;
-    if (result->code != MR_OK) {
-        mr_error_set(result->code, "%s", result->text);
-        rc = -1;
-    } else if (read_window(r) != 0) {
-        rc = fail(s, shard);
+    uint64_t bytes = s->done_bytes;
+    for (unsigned i = 0; i < MR_SHARD_READERS; i++) {
+        const struct mr_shard_reader *r = &s->readers[i];
+        if (r->shard)
+            bytes += r->tar.at < r->shard->size ? r->tar.at : r->shard->size;
     }
-    bool more = shard->done;
-    if (rc == 0 && more)
-        rc = go_on(s);
-    if (rc != 0 || more)
-        report(s, rc != 0);
+    return bytes;
+}
+
+/* After each answer, of which rc says what came of it. The reader may have another shard by now, or none. */
+bool mr_shards_go_on(struct mr_shards *s, struct mr_shard *shard, int rc)
+{
+    int64_t now_ns = mr_clock_mono_ns();
+    bool done = shard->done;
+    rc = rc != 0 ? fail(s, shard) : done ? go_on(s) : 0;
+    s->counts.passed = passed(s);
+    if (rc == 0 && !done && now_ns - s->reported_ns < REPORT_NS)
+        return true;
+    s->reported_ns = now_ns;
+    return report(s, rc != 0);
 }
 
 int mr_shards_start(struct mr_shards *s, const struct mr_index_identity *identity, const struct mr_config *config)
 {
-    mr_index_cache_each_of_shards(config, identity, use_known, s);
+    if (s->options.checksums)
+        s->sidecars = MR_SIDECARS_NONE;
+    else
+        mr_index_cache_each_of_shards(config, identity, use_known, s);
     if (go_on(s) != 0)
         return -1;
     return s->next_out == s->count;

@@ -6,6 +6,9 @@
  * members are smaller, windows of 1 MiB follow each other ("stream"), and each sample that has passed whole gets its
  * crc32c. Shards are added to the index in order, so that one that is slow holds up a bounded number of others.
  *
+ * Where the first shard that is not known by its first window has a sidecar (sidecar.h), those of the others are looked
+ * for too, and members are taken from there: then a shard is its first window, its sidecar and a few headers.
+ *
  * A shard that a cached index has in the same version is not read. One that is damaged, or cut, ends with an entry that
  * cannot be read (shm/index/shards.h), and a warning; what is no plain tar archive at all is an error. Asynchronous, on
  * the worker's loop.
@@ -28,7 +31,8 @@ struct mr_shards_options { /* borrowed; must outlive the reading */
     struct mr_store *store;
     struct mr_index_builder *builder; /* gets the shards and samples */
     const struct mr_index_source *source;
-    /* More samples are known, or all are. failed: mr_error says why, and there is no further call. The last call may
+    bool checksums; /* of all samples: every byte is read */
+    /* More is known, or all is. failed: mr_error says why, and there is no further call. The last call may
      * end with mr_shards_destroy. */
     void (*progress)(void *arg, bool done, bool failed);
     void *arg;
@@ -51,6 +55,9 @@ struct mr_shards_counts {
     uint64_t requests, known;          /* GETs; shards that were not read */
     uint64_t skipped, bad, unverified; /* members of no sample; samples marked __bad__; samples without crc32c */
     uint64_t damaged;                  /* shards whose rest is not read */
+    uint64_t sidecars;                 /* shards whose members are known by a sidecar */
+    uint64_t shards, shards_done, shard_bytes;
+    uint64_t passed; /* of shard_bytes: read, or left out */
 };
 const struct mr_shards_counts *mr_shards_counts(const struct mr_shards *shards);
 

@@ -123,7 +123,7 @@ static void aborted(void *arg, const struct mr_store_result *result)
 static int deal_with(struct mr_clean_uploads *clean, const struct upload *upload, int64_t now_s)
 {
     int64_t age_s = upload->started_s && now_s ? now_s - upload->started_s : -1;
-    clean->seen++;
+    mr_progress_update(&clean->progress, ++clean->seen);
     if (!is_condemned(clean, upload, age_s))
         return 0;
     clean->condemned++;
@@ -182,9 +182,11 @@ int mr_clean_uploads(struct mr_clean_uploads *clean)
     int rc;
     if (clean->uri->scheme != MR_SCHEME_FILE)
         mr_upload_each_dead(note_dead, clean);
+    mr_progress_begin(&clean->progress, "unfinished uploads looked at", 0, false);
     do
         rc = next_page(clean, &page, prefix);
     while (rc > 0);
+    mr_progress_end(&clean->progress);
     page_close(&page);
     while (clean->dead_count > 0)
         free(clean->dead_ids[--clean->dead_count]);

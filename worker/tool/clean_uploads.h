@@ -12,6 +12,7 @@
 
 #include <jansson.h>
 
+#include "worker/tool/progress.h"
 #include "worker/tool/tool.h"
 
 struct mr_clean_uploads {
@@ -23,6 +24,7 @@ struct mr_clean_uploads {
     json_t *list;         /* of what is condemned, or NULL: it is printed */
     char **dead_ids;      /* of this machine's dead runs, in the bucket */
     unsigned dead_count;
+    struct mr_progress progress;
     /* the result */
     uint64_t seen, condemned, removed, failed;
     bool denied; /* they could not be listed: failure says why */
