@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import threading
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -183,7 +184,11 @@ class Handler(BaseHTTPRequestHandler):
         server = self.server
         assert isinstance(server, Halves)
         kept = {name: value for name, value in self.headers.items() if name.lower() == "range"}
-        with urllib.request.urlopen(urllib.request.Request(server.url + self.path, headers=kept)) as reply:
+        try:
+            answer = urllib.request.urlopen(urllib.request.Request(server.url + self.path, headers=kept))
+        except urllib.error.HTTPError as error:  # there is no sidecar
+            answer = error
+        with answer as reply:
             body = reply.read()
             self.send_response(reply.status)
             for name, value in reply.headers.items():

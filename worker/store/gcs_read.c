@@ -103,6 +103,12 @@ static int check_head(struct gcs_call *call, int status, const struct mr_http_he
     return mr_get_body_head(body, call->base.store, mr_gcs_uri(call, uri, sizeof uri), status, headers);
 }
 
+static void *get_room(void *arg, size_t *length)
+{
+    struct gcs_call *call = arg;
+    return mr_get_body_room(&call->body_in, length);
+}
+
 static int on_get_body(void *arg, const struct mr_http_call *http, const void *data, size_t length)
 {
     struct gcs_call *call = arg;
@@ -177,6 +183,7 @@ struct mr_store_call *mr_gcs_get(struct mr_store *base, const struct mr_store_ge
     struct gcs_call *call = mr_gcs_take((struct gcs_store *)base, GCS_GET, arg);
     struct mr_http_request http = {
         .sink = on_get_body,
+        .room = get_room,
         .has_range = !request->whole,
         .range_first = request->offset,
         .range_last = request->offset + request->length - 1,

@@ -77,12 +77,20 @@ int mr_get_body_take(struct mr_get_body *body, void *arg, const void *data, size
                      (unsigned long long)body->get.length);
         return -1;
     }
-    if (length > 0)
+    if (length > 0 && data != body->get.dest + body->got.received) /* it may lie there already: room */
         memcpy(body->get.dest + body->got.received, data, length);
     body->got.received += length;
     if (body->get.progress && length > 0)
         body->get.progress(arg, &body->got, length);
     return enough;
+}
+
+void *mr_get_body_room(const struct mr_get_body *body, size_t *length)
+{
+    if (!body->head_checked || body->whole_came || body->got.received == body->get.length)
+        return NULL;
+    *length = body->get.length - body->got.received;
+    return body->get.dest + body->got.received;
 }
 
 int mr_get_body_end(const struct mr_get_body *body)

@@ -25,6 +25,8 @@ int mr_get_body_head(struct mr_get_body *body, struct mr_store *store, const cha
                      const struct mr_http_headers *headers);
 /* Bytes that came, for a sink: 0, 1 (it is enough), or -1 with mr_error. arg: of progress. */
 int mr_get_body_take(struct mr_get_body *body, void *arg, const void *data, size_t length);
+/* Where the next bytes belong, for a room: NULL where that is not known, or they are not wanted. */
+void *mr_get_body_room(const struct mr_get_body *body, size_t *length);
 /* The answer has ended. 0, or -1 with mr_error (NET): too early. */
 int mr_get_body_end(const struct mr_get_body *body);
 

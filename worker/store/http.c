@@ -40,10 +40,8 @@ static void moved(struct mr_http_call *call)
         call->gap_ns = gap;
 }
 
-static size_t on_header(char *line, size_t unit, size_t count, void *arg)
+void mr_http_head_line(struct mr_http_call *call, const char *line, size_t length)
 {
-    struct mr_http_call *call = arg;
-    size_t length = unit * count;
     int status = mr_http_headers_status(line, length);
     const char *url;
     size_t url_length;
@@ -64,7 +62,12 @@ static size_t on_header(char *line, size_t unit, size_t count, void *arg)
         if (!call->location && mr_http_headers_location(line, length, &url, &url_length))
             call->location = strndup(url, url_length); /* no memory: as if the server had left it out */
     }
-    return length;
+}
+
+static size_t on_header(char *line, size_t unit, size_t count, void *arg)
+{
+    mr_http_head_line(arg, line, unit * count);
+    return unit * count;
 }
 
 /* A body of several pieces, or a long one. */
@@ -115,11 +118,11 @@ static int on_send(void *arg, char *far_ip, char *near_ip, int far_port, int nea
     return CURL_PREREQFUNC_OK;
 }
 
-static size_t fail_sink(struct mr_http_call *call)
+static int fail_sink(struct mr_http_call *call)
 {
     call->sink_code = mr_error_code() ? mr_error_code() : MR_E_INTERNAL;
     snprintf(call->sink_text, sizeof call->sink_text, "%s", mr_error_text());
-    return 0;
+    return -1;
 }
 
 static int collect(struct mr_http_call *call, const char *data, size_t length, uint64_t most)
@@ -147,10 +150,8 @@ static int collect(struct mr_http_call *call, const char *data, size_t length, u
     return 0;
 }
 
-static size_t on_body(char *data, size_t unit, size_t count, void *arg)
+int mr_http_take_body(struct mr_http_call *call, const char *data, size_t length)
 {
-    struct mr_http_call *call = arg;
-    size_t length = unit * count;
     int rc;
     if (call->status / 100 != 2) {
         size_t room = COLLECT_ERROR_MAX - call->collected_length;
@@ -165,13 +166,19 @@ static size_t on_body(char *data, size_t unit, size_t count, void *arg)
     if (rc > 0)
         call->cut = true;
     if (rc != 0)
-        return length == 0 ? 1 : rc > 0 ? 0 : fail_sink(call);
+        return rc > 0 ? 1 : fail_sink(call);
     call->received += length;
     if (call->received - call->moved_received >= MOVE_BYTES) {
         call->moved_received = call->received;
         moved(call);
     }
-    return length;
+    return 0;
+}
+
+static size_t on_body(char *data, size_t unit, size_t count, void *arg)
+{
+    size_t length = unit * count;
+    return mr_http_take_body(arg, data, length) == 0 ? length : length == 0 ? 1 : 0;
 }
 
 int mr_http_call_status(const struct mr_http_call *call)
@@ -206,14 +213,8 @@ static void call_free(struct mr_http_call *call)
     free(call);
 }
 
-/* What is the same for every request is set once, when the easy handle is made. 0 or -1 (no memory). */
-static int make_easy(struct mr_http *http, struct mr_http_call *call)
+void mr_http_set_connection(struct mr_http *http, CURL *easy)
 {
-    CURL *easy = curl_easy_init();
-    if (!easy)
-        return -1;
-    call->easy = easy;
-    curl_easy_setopt(easy, CURLOPT_PRIVATE, call);
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
 #if LIBCURL_VERSION_NUM >= 0x075500
@@ -221,24 +222,10 @@ static int make_easy(struct mr_http *http, struct mr_http_call *call)
 #else
     curl_easy_setopt(easy, CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
 #endif
-    curl_easy_setopt(easy, CURLOPT_USERAGENT, "millrace/" MR_VERSION);
-    curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, (long)http->buffer_bytes);
+    curl_easy_setopt(easy, CURLOPT_USERAGENT, MR_HTTP_AGENT);
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)http->connect_timeout_ms);
     curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
-    curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L); /* an object's name may be "a/../b" */
-    curl_easy_setopt(easy, CURLOPT_HTTP_CONTENT_DECODING, 0L);
-    curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, call->curl_text);
-    curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_header);
-    curl_easy_setopt(easy, CURLOPT_HEADERDATA, call);
     curl_easy_setopt(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L); /* a proxy's answer is no answer */
-    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_body);
-    curl_easy_setopt(easy, CURLOPT_WRITEDATA, call);
-    curl_easy_setopt(easy, CURLOPT_READFUNCTION, on_read);
-    curl_easy_setopt(easy, CURLOPT_READDATA, call);
-    curl_easy_setopt(easy, CURLOPT_SEEKFUNCTION, on_rewind);
-    curl_easy_setopt(easy, CURLOPT_SEEKDATA, call);
-    curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, on_send);
-    curl_easy_setopt(easy, CURLOPT_PREREQDATA, call);
     curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, mr_http_open_socket);
     curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, http);
     curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, mr_http_close_socket);
@@ -247,11 +234,36 @@ static int make_easy(struct mr_http *http, struct mr_http_call *call)
         curl_easy_setopt(easy, CURLOPT_PROXY, http->proxy);
     if (http->ca_bundle)
         curl_easy_setopt(easy, CURLOPT_CAINFO, http->ca_bundle);
+}
+
+/* What is the same for every request is set once, when the easy handle is made. 0 or -1 (no memory). */
+static int make_easy(struct mr_http *http, struct mr_http_call *call)
+{
+    CURL *easy = curl_easy_init();
+    if (!easy)
+        return -1;
+    call->easy = easy;
+    mr_http_set_connection(http, easy);
+    curl_easy_setopt(easy, CURLOPT_PRIVATE, call);
+    curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, (long)http->buffer_bytes);
+    curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L); /* an object's name may be "a/../b" */
+    curl_easy_setopt(easy, CURLOPT_HTTP_CONTENT_DECODING, 0L);
+    curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, call->curl_text);
+    curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_header);
+    curl_easy_setopt(easy, CURLOPT_HEADERDATA, call);
+    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_body);
+    curl_easy_setopt(easy, CURLOPT_WRITEDATA, call);
+    curl_easy_setopt(easy, CURLOPT_READFUNCTION, on_read);
+    curl_easy_setopt(easy, CURLOPT_READDATA, call);
+    curl_easy_setopt(easy, CURLOPT_SEEKFUNCTION, on_rewind);
+    curl_easy_setopt(easy, CURLOPT_SEEKDATA, call);
+    curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, on_send);
+    curl_easy_setopt(easy, CURLOPT_PREREQDATA, call);
     return 0;
 }
 
 /* From the pool, or a new one. NULL: no memory. */
-static struct mr_http_call *take_call(struct mr_http *http)
+static struct mr_http_call *take_call(struct mr_http *http, bool own)
 {
     struct mr_http_call *call = http->pool;
     if (call)
@@ -261,7 +273,8 @@ static struct mr_http_call *take_call(struct mr_http *http)
     if (!call)
         return NULL;
     call->http = http;
-    if (call->easy || make_easy(http, call) == 0)
+    call->own = own;
+    if (own || call->easy || make_easy(http, call) == 0)
         return call;
     call_free(call);
     return NULL;
@@ -391,7 +404,12 @@ static void activate(struct mr_http *http, struct mr_http_call *call)
 /* Out of the multi handle and of the active list. */
 static void deactivate(struct mr_http *http, struct mr_http_call *call)
 {
-    curl_multi_remove_handle(http->multi, call->easy);
+    if (!call->own)
+        curl_multi_remove_handle(http->multi, call->easy);
+    if (call->queued)
+        mr_http_unqueue(http, call);
+    if (call->line)
+        mr_http_line_close(call->line);
     *(call->previous ? &call->previous->next : &http->active) = call->next;
     if (call->next)
         call->next->previous = call->previous;
@@ -408,7 +426,7 @@ static void recycle(struct mr_http *http, struct mr_http_call *call)
         call->collected = NULL;
         call->collected_size = 0;
     }
-    if (http->easy_once) {
+    if (http->easy_once && !call->own) {
         curl_easy_cleanup(call->easy);
         call->easy = NULL;
     }
@@ -428,11 +446,15 @@ struct mr_http_call *mr_http_start(struct mr_http *http, const struct mr_http_re
                      MR_HTTP_MAX_PIECES);
         return NULL;
     }
-    struct mr_http_call *call = take_call(http);
+    bool own = mr_http_is_own(http, request);
+    struct mr_http_call *call = take_call(http, own);
     if (!call)
         goto no_memory;
     http->now_ns = mr_clock_mono_ns();
     call->sink = request->sink;
+    call->room = request->room;
+    call->line = NULL;
+    call->fresh = request->fresh_connection;
     call->done = request->done;
     call->arg = request->arg;
     call->collect_max = request->collect_max ? request->collect_max : COLLECT_MAX;
@@ -452,11 +474,14 @@ struct mr_http_call *mr_http_start(struct mr_http *http, const struct mr_http_re
     call->curl_text[0] = 0;
     call->sent = 0;
     call->once = request->once;
-    if (set_request(call, request) != 0 || curl_multi_add_handle(http->multi, call->easy) != CURLM_OK) {
+    if (own ? mr_http_write_request(call, request) != 0
+            : set_request(call, request) != 0 || curl_multi_add_handle(http->multi, call->easy) != CURLM_OK) {
         recycle(http, call);
         goto no_memory;
     }
     activate(http, call);
+    if (own)
+        mr_http_queue(http, call);
     watch(http, call);
     return call;
 no_memory:
@@ -496,7 +521,7 @@ static enum mr_code code_of_curl(CURLcode curl)
     }
 }
 
-static void finish(struct mr_http *http, struct mr_http_call *call, enum mr_code code, const char *text)
+void mr_http_finish(struct mr_http *http, struct mr_http_call *call, enum mr_code code, const char *text)
 {
     moved(call);
     struct mr_http_result result = {
@@ -517,24 +542,28 @@ static void finish(struct mr_http *http, struct mr_http_call *call, enum mr_code
     recycle(http, call);
 }
 
-static void finish_curl(struct mr_http *http, struct mr_http_call *call, CURLcode curl)
+void mr_http_finish_curl(struct mr_http *http, struct mr_http_call *call, CURLcode curl, const char *curl_text)
 {
-    if ((curl == CURLE_OK || call->cut) && call->head_ended) {
-        finish(http, call, MR_OK, "");
-    } else if (curl == CURLE_OK) { /* libcurl takes that for a whole answer without a body */
-        finish(http, call, MR_E_NET, "the connection ended within the head of the answer");
-    } else if ((curl == CURLE_WRITE_ERROR || curl == CURLE_ABORTED_BY_CALLBACK) && call->sink_code != MR_OK) {
-        finish(http, call, call->sink_code, call->sink_text);
-    } else {
-        char text[CURL_ERROR_SIZE + 400];
-        enum mr_code code = code_of_curl(curl);
-        snprintf(text, sizeof text, "%s%s", call->curl_text[0] ? call->curl_text : curl_easy_strerror(curl),
-                 code == MR_E_CONFIG ? " (set [http] ca_bundle if the server's certificate is your own)" : "");
-        bool connecting = curl == CURLE_COULDNT_CONNECT || curl == CURLE_COULDNT_RESOLVE_HOST;
-        if (connecting && mr_process_lacks_descriptors())
-            snprintf(text + strlen(text), sizeof text - strlen(text), ": %s", mr_error_text());
-        finish(http, call, code, text);
-    }
+    char text[CURL_ERROR_SIZE + 400];
+    enum mr_code code = code_of_curl(curl);
+    snprintf(text, sizeof text, "%s%s", curl_text[0] ? curl_text : curl_easy_strerror(curl),
+             code == MR_E_CONFIG ? " (set [http] ca_bundle if the server's certificate is your own)" : "");
+    bool connecting = curl == CURLE_COULDNT_CONNECT || curl == CURLE_COULDNT_RESOLVE_HOST;
+    if (connecting && mr_process_lacks_descriptors())
+        snprintf(text + strlen(text), sizeof text - strlen(text), ": %s", mr_error_text());
+    mr_http_finish(http, call, code, text);
+}
+
+static void ended(struct mr_http *http, struct mr_http_call *call, CURLcode curl)
+{
+    if ((curl == CURLE_OK || call->cut) && call->head_ended)
+        mr_http_finish(http, call, MR_OK, "");
+    else if (curl == CURLE_OK) /* libcurl takes that for a whole answer without a body */
+        mr_http_finish(http, call, MR_E_NET, "the connection ended within the head of the answer");
+    else if ((curl == CURLE_WRITE_ERROR || curl == CURLE_ABORTED_BY_CALLBACK) && call->sink_code != MR_OK)
+        mr_http_finish(http, call, call->sink_code, call->sink_text);
+    else
+        mr_http_finish_curl(http, call, curl, call->curl_text);
 }
 
 void mr_http_drain(struct mr_http *http)
@@ -547,7 +576,7 @@ void mr_http_drain(struct mr_http *http)
         CURLcode curl = message->data.result; /* message is gone once its handle is removed */
         char *private = NULL;
         curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &private);
-        finish_curl(http, (struct mr_http_call *)(void *)private, curl);
+        ended(http, (struct mr_http_call *)(void *)private, curl);
     }
 }
 
@@ -575,7 +604,7 @@ static void end_stalled(struct mr_http *http, struct mr_http_call *call)
         snprintf(text, sizeof text, "it stalled: less than %u bytes came in %lld ms", MOVE_BYTES, ms);
     else
         snprintf(text, sizeof text, "it stalled: no answer began in %lld ms", ms);
-    finish(http, call, MR_E_TIMEOUT, text);
+    mr_http_finish(http, call, MR_E_TIMEOUT, text);
 }
 
 static void run_watch(struct mr_http_timer *timer)
@@ -682,8 +711,14 @@ struct mr_http *mr_http_new(const struct mr_http_options *options)
     if (set_headers(http, options) != 0)
         goto fail;
     http->easy_once = easy_remembers();
+    http->idle_most = options->connections ? options->connections : 16;
+    http->share = curl_share_init();
+    if (!http->share)
+        goto no_memory;
+    curl_share_setopt(http->share, CURLSHOPT_SHARE, CURL_LOCK_DATA_DNS);
+    curl_share_setopt(http->share, CURLSHOPT_SHARE, CURL_LOCK_DATA_SSL_SESSION);
     curl_multi_setopt(http->multi, CURLMOPT_PIPELINING, (long)CURLPIPE_NOTHING);
-    curl_multi_setopt(http->multi, CURLMOPT_MAXCONNECTS, (long)(options->connections ? options->connections : 16));
+    curl_multi_setopt(http->multi, CURLMOPT_MAXCONNECTS, (long)http->idle_most);
     curl_multi_setopt(http->multi, CURLMOPT_SOCKETFUNCTION, mr_http_on_socket);
     curl_multi_setopt(http->multi, CURLMOPT_SOCKETDATA, http);
     curl_multi_setopt(http->multi, CURLMOPT_TIMERFUNCTION, mr_http_on_curl_timer);
@@ -702,6 +737,11 @@ void mr_http_destroy(struct mr_http *http)
         return;
     while (http->active)
         mr_http_cancel(http, http->active);
+    while (http->first_line)
+        mr_http_line_close(http->first_line);
+    free(http->scratch);
+    if (http->share)
+        curl_share_cleanup(http->share);
     while (http->pool) {
         struct mr_http_call *call = http->pool;
         http->pool = call->next;

@@ -1,6 +1,9 @@
 /*
  * http.h - HTTP/1.1 requests over one libcurl multi handle, and the loop that everything in this folder runs in.
  *
+ * A GET whose body goes to a sink that says where it belongs (`room`) is sent and received here, over a connection that
+ * libcurl has made (http_line.c, http_receive.c): its bytes are read where they belong. All others are libcurl's.
+ *
  * One mr_http a thread; nothing here is thread-safe. mr_http_step is the only call that blocks, and the only one
  * that calls back: a start, cancel or timer call never runs a callback of the caller's. Connections are kept alive
  * and reused, easy handles too (not with libcurl 7.83 to 7.88: http.c says why). `Accept-Encoding: gzip` goes out with
@@ -71,6 +74,12 @@ struct mr_http_request {
      * the call ends with them.
      */
     int (*sink)(void *arg, const struct mr_http_call *call, const void *data, size_t length);
+    /*
+     * Where the next bytes of the body that goes to the sink belong, and how many there is room for; NULL: it is not
+     * known yet, or nowhere. What arrives there needs no copy: the sink gets that very address. Memory that it has named
+     * may be written until the sink is called, or the call ends. Not every request makes use of it. NULL: none.
+     */
+    void *(*room)(void *arg, size_t *length);
     uint64_t collect_max;
     /* Called once, unless cancelled. `result` and all that it points to end with the call, as does the mr_http_call. */
     void (*done)(void *arg, const struct mr_http_result *result);

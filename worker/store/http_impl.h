@@ -1,4 +1,5 @@
-/* http_impl.h - what http.c (requests) and http_loop.c (sockets, timers, steps) share. Only they include it. */
+/* http_impl.h - what http.c (requests), http_loop.c (sockets, timers, steps), http_line.c (connections of our own) and
+ * http_receive.c (requests over those) share. Only they include it. */
 #ifndef MR_WORKER_STORE_HTTP_IMPL_H
 #define MR_WORKER_STORE_HTTP_IMPL_H
 
@@ -13,16 +14,48 @@
  * when a request ends, because the next request on the kept-alive connection wants the same: no epoll_ctl a request.
  */
 struct fd_state {
-    unsigned char wanted;     /* EPOLLIN | EPOLLOUT, as curl asked last */
-    unsigned char registered; /* what the epoll set has; 0: not in it */
-    bool ours;                /* opened by mr_http_open_socket: mr_http_close_socket ends it */
+    unsigned char wanted;      /* EPOLLIN | EPOLLOUT, as curl asked last */
+    unsigned char registered;  /* what the epoll set has; 0: not in it */
+    bool ours;                 /* opened by mr_http_open_socket: mr_http_close_socket ends it */
+    struct mr_http_line *line; /* whose it is; NULL: the multi handle's */
 };
+
+/*
+ * A connection of our own. libcurl makes it (names, proxies, TLS), in a multi handle of its own: in one with others, a
+ * request that begins would find bytes on a connection which it takes for an idle one, and close it. After that libcurl
+ * only sends and receives on it.
+ */
+struct mr_http_line {
+    struct mr_http *http;
+    struct mr_http_line *previous, *next; /* http->lines: the one that was used last is the first */
+    CURLM *multi;
+    CURL *easy;
+    char *place;               /* scheme://authority */
+    int fd;                    /* -1: not connected yet */
+    struct mr_http_call *call; /* NULL: idle */
+    int64_t due_ns;            /* when libcurl has a time-out to serve; -1: none */
+    int64_t idle_ns;           /* since when */
+    bool tls;
+    bool used;      /* it has brought an answer */
+    bool begun;     /* the request of its call has begun to go out */
+    bool more;      /* there may be bytes that no event will tell of */
+    unsigned round; /* the last in which it had its turn */
+    char *head;     /* what came up to the end of the head, and a little behind it */
+    size_t head_room, head_length, head_at;
+    char curl_text[CURL_ERROR_SIZE];
+};
+
+/* How the end of a body is known. */
+enum mr_framing { MR_FRAMING_LENGTH, MR_FRAMING_CHUNKED, MR_FRAMING_CLOSE };
+
+#define MR_HTTP_AGENT "millrace/" MR_VERSION
 
 struct mr_http_call {
     struct mr_http *http;
     CURL *easy;
     struct mr_http_call *previous, *next; /* in http->active; next also in http->pool */
     int (*sink)(void *arg, const struct mr_http_call *call, const void *data, size_t length);
+    void *(*room)(void *arg, size_t *length);
     void (*done)(void *arg, const struct mr_http_result *result);
     void *arg;
     uint64_t collect_max, received;
@@ -42,6 +75,19 @@ struct mr_http_call {
     uint64_t body_at, body_length;   /* within it; of all of them */
     unsigned sent;
     bool once;
+    /* Over a connection of our own: */
+    bool own;    /* it is */
+    bool fresh;  /* over one that nobody has used */
+    bool queued; /* in http->first_start */
+    bool keeps;  /* the connection may be used again after the answer */
+    struct mr_http_call *next_start;
+    struct mr_http_line *line;   /* NULL: none yet */
+    size_t place_length;         /* of its URL's scheme and authority, which `lines` begins with */
+    size_t text_at, text_length; /* of the request in `lines`: the next byte to send, the end */
+    enum mr_framing framing;
+    uint64_t left; /* of the body, or of the chunk */
+    unsigned chunk_state;
+    bool chunk_digits;
     char *lines; /* the request's own header lines, one after the other */
     size_t lines_size;
     struct curl_slist nodes[MR_HTTP_MAX_HEADERS]; /* point into lines; the last one leads to one of http->lines */
@@ -53,6 +99,13 @@ struct mr_http_call {
 struct mr_http {
     CURLM *multi;
     struct curl_slist *lines[2][2]; /* of every request: [plain][identity] */
+    struct mr_http_line *first_line, *last_line;
+    struct mr_http_call *first_start, *last_start; /* that wait for the next step to be sent */
+    unsigned idle_lines, idle_most, connecting;
+    unsigned round; /* of mr_http_lines_run */
+    bool more;      /* a line has it */
+    char *scratch;  /* for bodies that do not know where they belong; NULL: not needed so far */
+    CURLSH *share;  /* names and TLS sessions, of the lines */
     unsigned connect_timeout_ms, buffer_bytes;
     char *proxy, *ca_bundle;
     struct mr_http_call *active, *pool;
@@ -78,9 +131,52 @@ int mr_http_on_curl_timer(CURLM *multi, long timeout_ms, void *arg);
 curl_socket_t mr_http_open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *address);
 int mr_http_close_socket(void *arg, curl_socket_t fd);
 
+int mr_http_on_line_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *socket_arg);
+/* No event is the line's any more. */
+void mr_http_forget_line(const struct mr_http_line *line);
+/* Waits for the socket to be writable too, or no more. */
+void mr_http_watch_line(struct mr_http_line *line, bool to_send);
+
 /* ---- http.c ---- */
 
 /* Calls back for what has ended. */
 void mr_http_drain(struct mr_http *http);
+/* Ends a call with its callback. */
+void mr_http_finish(struct mr_http *http, struct mr_http_call *call, enum mr_code code, const char *text);
+/* The same, with libcurl's error; curl_text: what it has written about it, or "". */
+void mr_http_finish_curl(struct mr_http *http, struct mr_http_call *call, CURLcode curl, const char *curl_text);
+/* A line of the head, with its line end. */
+void mr_http_head_line(struct mr_http_call *call, const char *line, size_t length);
+/* Bytes of the body: 0; 1: no more is wanted; -1: sink_code and sink_text say why. */
+int mr_http_take_body(struct mr_http_call *call, const char *data, size_t length);
+/* What connections have in common. */
+void mr_http_set_connection(struct mr_http *http, CURL *easy);
+
+/* ---- http_line.c ---- */
+
+/* Connects, or takes an idle one, for each call that waits for that, and sends. */
+void mr_http_lines_start(struct mr_http *http);
+/* libcurl's time-outs while it connects, and lines with `more`. When the next is due, by mr_http_lines_due_ns; -1. */
+void mr_http_lines_run(struct mr_http *http);
+int64_t mr_http_lines_due_ns(const struct mr_http *http);
+void mr_http_line_event(struct mr_http_line *line, curl_socket_t fd, unsigned events);
+/* Its call, if any, has another or none. */
+void mr_http_line_close(struct mr_http_line *line);
+/* Its answer has come whole: idle, if it may be used again. */
+void mr_http_line_release(struct mr_http_line *line);
+/* The call goes out in the next step; or does not. */
+void mr_http_queue(struct mr_http *http, struct mr_http_call *call);
+void mr_http_unqueue(struct mr_http *http, struct mr_http_call *call);
+
+/* ---- http_receive.c ---- */
+
+/* May the request go over a connection of our own? */
+bool mr_http_is_own(const struct mr_http *http, const struct mr_http_request *request);
+/* The request as it is sent, into call->lines. 0 or -1 (no memory). */
+int mr_http_write_request(struct mr_http_call *call, const struct mr_http_request *request);
+/* The line has its call and is connected: what is left of the request goes out. May end the call, and the line. */
+void mr_http_send(struct mr_http_line *line);
+/* There may be bytes of the answer. The same. */
+void mr_http_receive(struct mr_http_line *line);
 
 #endif

@@ -40,26 +40,50 @@ static int fd_register(struct mr_http *http, int fd, unsigned events, bool had)
 
 /* Never fails: libcurl 7.88 crashes after a callback that did. Without memory or room in the kernel for a watch the
  * socket waits for the next steps (watch_again). */
-int mr_http_on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *socket_arg)
+static void watch_socket(struct mr_http *http, struct mr_http_line *line, curl_socket_t fd, int what)
 {
-    struct mr_http *http = arg;
     struct fd_state *state = fd_state(http, fd);
-    (void)easy;
-    (void)socket_arg;
     unsigned wanted = 0;
     if (what != CURL_POLL_REMOVE)
         wanted = (what & CURL_POLL_IN ? EPOLLIN : 0) | (what & CURL_POLL_OUT ? EPOLLOUT : 0);
     if (!state) { /* no memory, and curl's own descriptor: ours have theirs since open_socket */
         fd_register(http, fd, wanted, true);
-        return 0;
+        return;
     }
+    state->line = line;
     state->wanted = (unsigned char)wanted;
     if (state->wanted == state->registered || (state->wanted == 0 && state->ours && state->registered == EPOLLIN))
-        return 0; /* an idle connection stays registered: see above, and on_event */
+        return; /* an idle connection stays registered: see above, and on_event */
     int rc = fd_register(http, fd, state->wanted, state->registered != 0);
     state->registered = rc == 0 ? state->wanted : 0;
     http->unwatched |= state->wanted != state->registered;
+}
+
+int mr_http_on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *socket_arg)
+{
+    (void)easy, (void)socket_arg;
+    watch_socket(arg, NULL, fd, what);
     return 0;
+}
+
+int mr_http_on_line_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *socket_arg)
+{
+    struct mr_http_line *line = arg;
+    (void)easy, (void)socket_arg;
+    watch_socket(line->http, what == CURL_POLL_REMOVE ? NULL : line, fd, what);
+    return 0;
+}
+
+void mr_http_forget_line(const struct mr_http_line *line)
+{
+    for (size_t fd = 0; fd < line->http->fd_count; fd++)
+        if (line->http->fds[fd].line == line) /* one of libcurl's own, of a look-up that has not ended */
+            line->http->fds[fd].line = NULL;
+}
+
+void mr_http_watch_line(struct mr_http_line *line, bool to_send)
+{
+    watch_socket(line->http, line, line->fd, to_send ? CURL_POLL_INOUT : CURL_POLL_IN);
 }
 
 static void watch_again(struct mr_http *http)
@@ -170,7 +194,9 @@ static int wait_ms(const struct mr_http *http, int timeout_ms)
 {
     if (http->unwatched && (timeout_ms < 0 || timeout_ms > UNWATCHED_MS))
         timeout_ms = UNWATCHED_MS;
-    int64_t due = http->curl_due_ns;
+    int64_t due = http->curl_due_ns, lines = mr_http_lines_due_ns(http);
+    if (lines >= 0 && (due < 0 || lines < due))
+        due = lines;
     if (http->first && (due < 0 || http->first->due_ns < due))
         due = http->first->due_ns;
     if (due < 0)
@@ -202,7 +228,11 @@ static void on_event(struct mr_http *http, const struct epoll_event *event)
     struct fd_state unknown = {.wanted = EPOLLIN | EPOLLOUT, .registered = EPOLLIN | EPOLLOUT};
     struct fd_state *state = (size_t)fd < http->fd_count ? &http->fds[fd] : &unknown;
     if (state->registered == 0)
-        return;               /* closed by an event before it in this batch */
+        return; /* closed by an event before it in this batch */
+    if (state->line) {
+        mr_http_line_event(state->line, fd, event->events);
+        return;
+    }
     if (state->wanted == 0) { /* an idle connection that the server closed: curl finds out when it wants to reuse it */
         fd_register(http, fd, 0, true);
         state->registered = 0;
@@ -230,7 +260,9 @@ static void run_due(struct mr_http *http)
     http->now_ns = mr_clock_mono_ns();
     run_timers(http);
     run_curl_timer(http);
+    mr_http_lines_run(http);
     mr_http_drain(http);
+    mr_http_lines_start(http);
 }
 
 int mr_http_step(struct mr_http *http, int timeout_ms, int extra_fd)
@@ -255,9 +287,11 @@ int mr_http_step(struct mr_http *http, int timeout_ms, int extra_fd)
             on_event(http, &events[i]);
     }
     run_curl_timer(http);
+    mr_http_lines_run(http);
     mr_http_drain(http);
     run_timers(http);
     run_curl_timer(http); /* and what callbacks started */
+    mr_http_lines_start(http);
     http->poked = false;
     return extra;
 }

@@ -121,6 +121,12 @@ static int check_head(struct s3_call *call, int status, const struct mr_http_hea
     return mr_get_body_head(body, call->base.store, mr_s3_uri(call, uri, sizeof uri), status, headers);
 }
 
+static void *get_room(void *arg, size_t *length)
+{
+    struct s3_call *call = arg;
+    return mr_get_body_room(&call->body_in, length);
+}
+
 static int on_get_body(void *arg, const struct mr_http_call *http, const void *data, size_t length)
 {
     struct s3_call *call = arg;
@@ -159,6 +165,7 @@ struct mr_store_call *mr_s3_get(struct mr_store *base, const struct mr_store_get
     struct s3_call *call = mr_s3_take(store, S3_GET, request->name, request->name_length, arg);
     struct mr_http_request http = {
         .sink = on_get_body,
+        .room = get_room,
         .has_range = !request->whole,
         .range_first = request->offset,
         .range_last = request->offset + request->length - 1,
