@@ -31,7 +31,7 @@ def devstore(*flags: str) -> Iterator[str]:
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
-        found = re.search(r"http://\S+", process.stdout.readline())
+        found = re.search(r"https?://\S+", process.stdout.readline())
         assert found, "millrace-devstore does not start"
         yield found[0]
     finally:

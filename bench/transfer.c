@@ -2,7 +2,9 @@
  * transfer.c - the same GETs as floor.c through mr_transfer: lengths, generations and crc32c checked, bytes put side by
  * side into a buffer as large as an arena, so that they do not stay in cache. CURL_CA_BUNDLE as for floor.c.
  *
- *     millrace-bench-transfer ENDPOINT BUCKET NAME-PATTERN COUNT CONNECTIONS SIZE [ARENA-MIB]
+ *     millrace-bench-transfer ENDPOINT [s3://]BUCKET NAME-PATTERN COUNT CONNECTIONS SIZE [ARENA-MIB]
+ *
+ * S3 is asked with the keys of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or without a signature where they are not set.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,10 +50,13 @@ int main(int argc, char **argv)
         &(struct mr_http_options){.connections = connections, .proxy = "", .ca_bundle = getenv("CURL_CA_BUNDLE")});
     struct mr_transfer_engine *engine =
         http ? mr_transfer_new(&(struct mr_transfer_options){.connections = connections}, http) : NULL;
-    struct mr_store *store =
-        engine ? mr_store_open(&(struct mr_store_options){
-                     .scheme = MR_SCHEME_GS, .bucket = argv[2], .endpoint = argv[1], .auth = "anonymous", .http = http})
-               : NULL;
+    bool s3 = strncmp(argv[2], "s3://", 5) == 0;
+    const struct mr_store_options options = {.scheme = s3 ? MR_SCHEME_S3 : MR_SCHEME_GS,
+                                             .bucket = s3 ? argv[2] + 5 : argv[2],
+                                             .endpoint = argv[1],
+                                             .auth = s3 && getenv("AWS_ACCESS_KEY_ID") ? "default" : "anonymous",
+                                             .http = http};
+    struct mr_store *store = engine ? mr_store_open(&options) : NULL;
     if (!store || !memory || slots == 0) {
         fprintf(stderr, "%s\n", mr_error_text());
         exit(EXIT_FAILURE);

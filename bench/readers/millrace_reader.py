@@ -11,7 +11,8 @@ from bench.readers import common
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--bucket", required=True)
+    parser.add_argument("--bucket", help="of Google Cloud Storage; or --uri")
+    parser.add_argument("--uri")
     parser.add_argument("--style", choices=["iterable", "map"], required=True)
     parser.add_argument("--workers", type=int, required=True)
     parser.add_argument("--batch", type=int, required=True)
@@ -19,7 +20,7 @@ def main() -> None:
     options = parser.parse_args()
     import millrace
 
-    uri = f"gs://{options.bucket}/"
+    uri = options.uri or f"gs://{options.bucket}/"
     dataset: Any
     if options.style == "map":
         dataset = millrace.MapDataset(uri, window=options.window)

@@ -119,6 +119,9 @@ def _prepare(connection: Connection) -> None:
     if _expects_writer and not connection.prepared and _torch.worker() is None:
         connection.prepared = True
         keep(connection)
+        with contextlib.suppress(Error, OSError):  # who uses it will be told
+            if connection.client.prepare():  # the supervisor knows now, whatever becomes of this process
+                return
         thread = threading.Thread(target=_prepare_in_time, args=(connection,), name="millrace-prepare", daemon=True)
         with contextlib.suppress(RuntimeError):  # no thread: the first save does it
             thread.start()

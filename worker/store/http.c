@@ -737,8 +737,7 @@ void mr_http_destroy(struct mr_http *http)
         return;
     while (http->active)
         mr_http_cancel(http, http->active);
-    while (http->first_line)
-        mr_http_line_close(http->first_line);
+    mr_http_lines_close(http);
     free(http->scratch);
     if (http->share)
         curl_share_cleanup(http->share);

@@ -100,6 +100,7 @@ struct mr_http {
     CURLM *multi;
     struct curl_slist *lines[2][2]; /* of every request: [plain][identity] */
     struct mr_http_line *first_line, *last_line;
+    struct mr_http_line *spare_lines;              /* by next: not connected, for the next connection */
     struct mr_http_call *first_start, *last_start; /* that wait for the next step to be sent */
     unsigned idle_lines, idle_most, connecting;
     unsigned round; /* of mr_http_lines_run */
@@ -162,6 +163,8 @@ int64_t mr_http_lines_due_ns(const struct mr_http *http);
 void mr_http_line_event(struct mr_http_line *line, curl_socket_t fd, unsigned events);
 /* Its call, if any, has another or none. */
 void mr_http_line_close(struct mr_http_line *line);
+/* All of them, at the end. */
+void mr_http_lines_close(struct mr_http *http);
 /* Its answer has come whole: idle, if it may be used again. */
 void mr_http_line_release(struct mr_http_line *line);
 /* The call goes out in the next step; or does not. */

@@ -36,11 +36,12 @@ static int on_timer(CURLM *multi, long timeout_ms, void *arg)
     return 0;
 }
 
-static int set_up(struct mr_http_line *line)
+/* libcurl's handles are made once: a server that ends each connection does not cost new ones each time. */
+static int make_handles(struct mr_http_line *line)
 {
     line->multi = curl_multi_init();
     line->easy = curl_easy_init();
-    if (!line->multi || !line->easy || !line->place || curl_easy_setopt(line->easy, CURLOPT_URL, line->place))
+    if (!line->multi || !line->easy)
         return -1;
     curl_multi_setopt(line->multi, CURLMOPT_SOCKETFUNCTION, mr_http_on_line_socket);
     curl_multi_setopt(line->multi, CURLMOPT_SOCKETDATA, line);
@@ -52,26 +53,63 @@ static int set_up(struct mr_http_line *line)
                      (long)line->http->buffer_bytes); /* most that libcurl 7 receives at once */
     curl_easy_setopt(line->easy, CURLOPT_SHARE, line->http->share);
     curl_easy_setopt(line->easy, CURLOPT_ERRORBUFFER, line->curl_text);
-    return curl_multi_add_handle(line->multi, line->easy) == CURLM_OK ? 0 : -1;
+    return 0;
+}
+
+static void drop_handles(struct mr_http_line *line)
+{
+    if (line->easy)
+        curl_easy_cleanup(line->easy);
+    if (line->multi)
+        curl_multi_cleanup(line->multi);
+    line->easy = NULL;
+    line->multi = NULL;
+    mr_http_forget_line(line);
+}
+
+static void spare(struct mr_http_line *line)
+{
+    line->next = line->http->spare_lines;
+    line->http->spare_lines = line;
+}
+
+/* With handles, and nothing connected. NULL: no memory. */
+static struct mr_http_line *take_line(struct mr_http *http)
+{
+    struct mr_http_line *line = http->spare_lines;
+    if (line)
+        http->spare_lines = line->next;
+    else if (!(line = calloc(1, sizeof *line)))
+        return NULL;
+    line->http = http;
+    if (line->easy || make_handles(line) == 0)
+        return line;
+    drop_handles(line);
+    spare(line);
+    return NULL;
 }
 
 /* NULL: no memory. */
 static struct mr_http_line *open_line(struct mr_http *http, const struct mr_http_call *call)
 {
-    struct mr_http_line *line = calloc(1, sizeof *line);
+    struct mr_http_line *line = take_line(http);
     if (!line)
         return NULL;
-    line->http = http;
     line->fd = -1;
     line->due_ns = http->now_ns;
     line->tls = call->lines[4] == 's';
+    line->call = NULL;
+    line->used = line->more = false;
+    free(line->place);
     line->place = strndup(call->lines, call->place_length);
+    if (!line->place || curl_easy_setopt(line->easy, CURLOPT_URL, line->place) != CURLE_OK ||
+        curl_multi_add_handle(line->multi, line->easy) != CURLM_OK) {
+        spare(line);
+        return NULL;
+    }
     link_first(line);
     http->connecting++;
-    if (set_up(line) == 0)
-        return line;
-    mr_http_line_close(line);
-    return NULL;
+    return line;
 }
 
 void mr_http_line_close(struct mr_http_line *line)
@@ -83,16 +121,26 @@ void mr_http_line_close(struct mr_http_line *line)
     else if (line->fd >= 0)
         http->idle_lines--;
     http->connecting -= line->fd < 0;
-    if (line->multi && line->easy)
-        curl_multi_remove_handle(line->multi, line->easy);
-    if (line->easy)
-        curl_easy_cleanup(line->easy);
-    if (line->multi)
-        curl_multi_cleanup(line->multi); /* closes the connection, through close_socket */
+    int fd = line->fd;
+    curl_multi_remove_handle(line->multi, line->easy); /* closes the connection, through close_socket */
+    if (fd >= 0 && http->fds[fd].line)
+        drop_handles(line); /* it has not */
     mr_http_forget_line(line);
-    free(line->place);
-    free(line->head);
-    free(line);
+    spare(line);
+}
+
+void mr_http_lines_close(struct mr_http *http)
+{
+    while (http->first_line)
+        mr_http_line_close(http->first_line);
+    while (http->spare_lines) {
+        struct mr_http_line *line = http->spare_lines;
+        http->spare_lines = line->next;
+        drop_handles(line);
+        free(line->place);
+        free(line->head);
+        free(line);
+    }
 }
 
 /* The line, and its call with libcurl's error. */

@@ -1,0 +1,104 @@
+"""Samples of 100 KiB out of shards on S3: webdataset (`pipe:curl`, `pipe:aws`, s3fs), streaming, litdata, millrace.
+
+The first reads tar files as they come; streaming and litdata download files of their own layouts into a folder, a fresh
+one each epoch, and read them there. Endpoint, keys and region are in the environment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+from bench.readers import common
+
+
+def webdataset(options: argparse.Namespace) -> Iterator[common.Batch]:
+    import webdataset as wds
+
+    names = [f"{n:03}.tar" for n in range(options.shards)]
+    if options.client == "webdataset, s3fs":
+        import s3fs
+
+        files = s3fs.S3FileSystem(
+            endpoint_url=os.environ["AWS_ENDPOINT_URL_S3"], config_kwargs={"s3": {"addressing_style": "path"}}
+        )
+
+        def opened(urls: Any) -> Iterator[dict[str, Any]]:
+            for url in urls:
+                with files.open(f"bench/wds/{url['url']}", "rb") as stream:
+                    yield {"url": url["url"], "stream": stream}
+
+        source: Any = wds.DataPipeline(
+            wds.SimpleShardList(names), opened, wds.tariterators.tar_file_expander, wds.tariterators.group_by_keys
+        )
+    else:
+        curl = f"pipe:curl -s {os.environ['AWS_ENDPOINT_URL_S3']}/bench/wds/"
+        start = curl if options.client.endswith("curl") else "pipe:aws s3 cp s3://bench/wds/"
+        end = "" if options.client.endswith("curl") else " -"
+        source = wds.WebDataset([f"{start}{name}{end}" for name in names], shardshuffle=False)
+
+    def batches() -> Iterator[common.Batch]:
+        samples = iter(source)
+        while some := [sample["jpg"] for sample in itertools.islice(samples, options.batch)]:
+            yield some
+
+    return common.forever(batches)
+
+
+def streaming(options: argparse.Namespace) -> Iterator[common.Batch]:
+    from streaming import StreamingDataset
+
+    def batches() -> Iterator[common.Batch]:
+        folder = tempfile.mkdtemp()
+        dataset = StreamingDataset(remote="s3://bench/mds", local=folder, shuffle=False, batch_size=options.batch)
+        samples = iter(dataset)
+        while some := [sample["jpg"] for sample in itertools.islice(samples, options.batch)]:
+            yield some
+        shutil.rmtree(folder, ignore_errors=True)
+
+    return common.forever(batches)
+
+
+def litdata(options: argparse.Namespace) -> Iterator[common.Batch]:
+    import litdata as module
+
+    where = {"endpoint_url": os.environ["AWS_ENDPOINT_URL_S3"]}
+
+    def batches() -> Iterator[common.Batch]:
+        folder = tempfile.mkdtemp()
+        dataset = module.StreamingDataset("s3://bench/lit", cache_dir=folder, storage_options=where)
+        samples = iter(dataset)
+        while some := [sample["jpg"] for sample in itertools.islice(samples, options.batch)]:
+            yield some
+        shutil.rmtree(folder, ignore_errors=True)
+
+    return common.forever(batches)
+
+
+def millrace(options: argparse.Namespace) -> Iterator[common.Batch]:
+    import millrace as module
+
+    shuffle: Any = "block" if options.client.endswith("blocks") else options.client.endswith("shuffled")
+    ds = module.IterableDataset(f"s3://bench/wds/{{000..{options.shards - 1:03}}}.tar", shuffle=shuffle, seed=1)
+    return ([sample["jpg"] for sample in batch] for batch in common.forever(lambda: ds.batches(options.batch)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--client", required=True)
+    parser.add_argument("--shards", type=int, required=True)
+    parser.add_argument("--batch", type=int, default=32)
+    options = parser.parse_args()
+    make = {"webdataset": webdataset, "streaming": streaming, "litdata": litdata, "millrace": millrace}
+    batches = make[options.client.split(",")[0]](options)
+    next(batches)
+    common.serve(batches)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,276 @@
+"""Objects of 100 KiB from S3, beside boto3, s3torchconnector, obstore and s3fs, and as samples in shards beside
+webdataset, streaming and litdata: one run, each server in its turn.
+
+    .venv/bin/python -m bench.s3 [--rounds 3] [--seconds 1.0]     about 3 minutes; prints tables
+
+The servers are the development store (which checks no signature), with 20 ms of latency and over TLS too, and
+versitygw, which checks them. The floor is bench/floor.c: GETs that are not signed. `bench/peers --s3` installs the
+other systems; scripts/test-servers builds versitygw.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.process import Failed, Process, devstore
+from bench.systems import BIN, BUILD, FLOOR, ROOT, System, peers_folder
+
+PEERS = peers_folder()
+BUCKET, SIZE, COUNT, FEW = "bench", 100 << 10, 50_000, 2_000
+BATCH, WINDOW, LATE_WINDOW, LATE_CONNECTIONS = 32, 256, 1024, 256
+KEYS = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench-secret", "AWS_REGION": "us-east-1"}
+
+
+@dataclass
+class Server:
+    label: str
+    url: str
+    count: int
+    late: bool = False
+    environment: dict[str, str] = field(default_factory=dict)
+    floor: str = ""  # its pattern for bench/floor.c
+
+    def __post_init__(self) -> None:
+        self.floor = self.floor or f"{self.url}/{BUCKET}/obj-%09u"
+        self.environment = {**KEYS, "AWS_ENDPOINT_URL_S3": self.url, **self.environment}
+
+
+SHARDS, EACH = 20, 500  # samples in a shard
+WINDOW_BYTES, WINDOWS = 4 << 20, 1000
+STREAMS = (
+    "millrace",
+    "millrace, blocks",
+    "millrace, shuffled",
+    "webdataset, pipe:curl",
+    "webdataset, pipe:aws",
+    "webdataset, s3fs",
+    "streaming",
+    "litdata",
+)
+
+
+def shard_systems(server: Server, folder: Path) -> list[System]:
+    python = str(PEERS / "s3" / "bin" / "python")
+    aws = str(PEERS / "aws" / "bin")
+    floor = [str(BIN / "millrace-bench-floor"), server.floor, str(WINDOWS), "8"]
+    found = [System(FLOOR, "", 0, floor, 0, server.environment)]
+    config = folder / "shards.toml"
+    config.write_text('[memory]\narena_bytes = "512MiB"\n')
+    for client in STREAMS:
+        command = [python, "-m", "bench.readers.shard_reader", "--client", client, "--shards", str(SHARDS)]
+        environment = {**server.environment, "S3_ENDPOINT_URL": server.url, "PATH": f"{aws}:{os.environ['PATH']}"}
+        if client.startswith("millrace"):
+            command = [str(BIN / "millrace"), "run", "-q", "-c", str(config), "--", sys.executable, *command[1:]]
+            environment |= {"PYTHONPATH": str(BUILD / "python"), "XDG_CACHE_HOME": str(folder / "cache")}
+        found.append(System(client, "", 0, command, 0, environment))
+    return found
+
+
+def make_shards(root: Path) -> None:
+    """The same samples as tar shards, and as streaming and litdata write them."""
+    for name in ("wds", "mds", "lit"):
+        (root / BUCKET / name).mkdir(parents=True)
+    for number in range(SHARDS):
+        with tarfile.open(root / BUCKET / "wds" / f"{number:03}.tar", "w") as tar:
+            for sample in range(EACH):
+                member = tarfile.TarInfo(f"{number}-{sample:06}.jpg")
+                member.size = SIZE
+                tar.addfile(member, io.BytesIO(os.urandom(SIZE)))
+    python = str(PEERS / "s3" / "bin" / "python")
+    for program in (
+        "from streaming import MDSWriter; w = MDSWriter(out='mds', columns={'jpg': 'bytes'}); "
+        "[w.write({'jpg': os.urandom(size)}) for _ in range(count)]; w.finish()",
+        "from litdata import optimize; optimize(made, list(range(count)), 'lit', num_workers=1, chunk_bytes='64MB')",
+    ):
+        head = f"import os; size, count = {SIZE}, {SHARDS * EACH}\ndef made(n): return {{'jpg': os.urandom(size)}}\n"
+        main = "if __name__ == '__main__':\n    " + program
+        script = root / "make.py"
+        script.write_text(head + main)
+        # A reader without its data says so in its row.
+        subprocess.run([python, script], cwd=root / BUCKET, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+@contextmanager
+def of_shards(folder: Path) -> Iterator[Server]:
+    root = folder / "root"
+    make_shards(root)
+    with devstore("--root", str(root), "--synthetic", f"windows:{WINDOWS}:{WINDOW_BYTES}") as url:
+        yield Server("shards", url, 0, floor=f"{url}/windows/obj-%09u")
+
+
+def systems(server: Server, folder: Path) -> list[System]:
+    if server.label == "shards":
+        return shard_systems(server, folder)
+    python = str(PEERS / "s3" / "bin" / "python")
+    connections = LATE_CONNECTIONS if server.late else 16
+    floor = [str(BIN / "millrace-bench-floor"), server.floor, str(server.count), str(connections)]
+    found = [System(FLOOR, "", 0, floor, 0, server.environment)]
+    config = folder / "millrace.toml"
+    extra = f"[fetch]\nconnections = {LATE_CONNECTIONS}\n" if server.late else ""
+    if "AWS_CA_BUNDLE" in server.environment:
+        extra += f"[http]\nca_bundle = {json.dumps(server.environment['AWS_CA_BUNDLE'])}\n"
+    config.write_text(f'[memory]\narena_bytes = "256MiB"\n{extra}')
+    window = LATE_WINDOW if server.late else WINDOW
+    for workers in (0, 2):
+        command = [str(BIN / "millrace"), "run", "-q", "-c", str(config), "--", sys.executable]
+        command += ["-m", "bench.readers.millrace_reader", "--uri", f"s3://{BUCKET}/", "--style", "iterable"]
+        command += ["--workers", str(workers), "--batch", str(BATCH), "--window", str(window)]
+        skip = max(workers, 1) * window + workers * BATCH * 2
+        environment = {"PYTHONPATH": str(BUILD / "python"), **server.environment}
+        found.append(System("millrace", "", workers, command, skip, environment))
+        for client in ("boto3", "s3torchconnector", "obstore", "s3fs"):
+            parallel = 1 if client == "boto3" and not server.late else 16
+            command = [python, "-m", "bench.readers.s3_reader", "--client", client, "--bucket", BUCKET]
+            command += ["--count", str(server.count), "--workers", str(workers), "--batch", str(BATCH)]
+            command += ["--parallel", str(parallel)]
+            found.append(System(client, "", workers, command, workers * BATCH * 2, server.environment))
+    return found
+
+
+@contextmanager
+def development(label: str, late: bool, tls: bool, folder: Path) -> Iterator[Server]:
+    flags = ["--synthetic", f"{BUCKET}:{COUNT}:{SIZE}", *(["--latency-ms", "20"] if late else [])]
+    authority = folder / "authority.pem"
+    trusted = {name: str(authority) for name in ("AWS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")} if tls else {}
+    with devstore(*flags, *(["--tls", str(authority)] if tls else [])) as url:
+        yield Server(label, url, COUNT, late, trusted)
+
+
+@contextmanager
+def versitygw(folder: Path) -> Iterator[Server]:
+    """With objects of random bytes, which anybody may read: the floor signs nothing."""
+    from tests.store.s3_servers import start_versitygw
+
+    s3 = start_versitygw(folder / "versitygw")
+    try:
+        s3.put(BUCKET, {f"obj-{number:09}": os.urandom(SIZE) for number in range(FEW)})
+        allow = {
+            "Effect": "Allow",
+            "Principal": "*",
+            "Action": "s3:GetObject",
+            "Resource": f"arn:aws:s3:::{BUCKET}/*",
+        }
+        policy = json.dumps({"Version": "2012-10-17", "Statement": [allow]})
+        s3.client().put_bucket_policy(Bucket=BUCKET, Policy=policy)
+        yield Server("versitygw", s3.server.url, FEW, environment=s3.environment)
+    finally:
+        s3.server.stop()
+
+
+@dataclass
+class Figures:
+    cpu_us: list[float] = field(default_factory=list)
+    rate: list[float] = field(default_factory=list)
+    error: str = ""
+
+
+def measure(server: Server, folder: Path, rounds: int, seconds: float) -> list[tuple[System, Figures]]:
+    """Each reads in its turn, round after round. The first is not counted."""
+    readers: list[tuple[Process, Figures]] = []
+    found = []
+    with ExitStack() as stack:
+        for number, system in enumerate(systems(server, folder)):
+            figures = Figures()
+            found.append((system, figures))
+            reader = Process(system, server.url, folder / f"{number}.log")
+            stack.callback(reader.end)
+            readers.append((reader, figures))
+        end = time.monotonic() + 120
+        for reader, figures in readers:
+            try:
+                reader.wait_ready(end)
+            except Failed as error:
+                figures.error = str(error)
+        for turn in range(rounds + 1):
+            for reader, figures in readers:
+                if figures.error:
+                    continue
+                try:
+                    before = reader.family.settled_cpu_s(2.0)
+                    result = reader.read(seconds, reader.system.skip, False)
+                    used = reader.family.settled_cpu_s(2.0) - before
+                except Failed as error:
+                    figures.error = str(error)
+                    continue
+                each = WINDOW_BYTES if server.label == "shards" and reader.system.name == FLOOR else SIZE
+                if result["bytes"] != result["objects"] * each:
+                    figures.error = "wrong data"
+                elif turn > 0:  # a window has as many samples as fit it
+                    figures.cpu_us.append(used / result["objects"] * 1e6 * SIZE / each)
+                    figures.rate.append(result["timed_objects"] / result["wall_s"] * each / SIZE)
+    return found
+
+
+def rows(label: str, found: list[tuple[System, Figures]]) -> list[str]:
+    floor = statistics.median(found[0][1].cpu_us)
+    lines = [f"**{label}**", "", "| system | form | CPU us an object | x floor | objects/s |"]
+    lines.append("|---|---|---:|---:|---:|")
+    for system, figures in found:
+        form = f"{system.workers} workers" if system.workers else "one process"
+        if figures.error or not figures.cpu_us:
+            lines.append(f"| {system.name} | {form} | | | {figures.error} |")
+            continue
+        cpu, rate = statistics.median(figures.cpu_us), statistics.median(figures.rate)
+        lines.append(f"| {system.name} | {form} | {cpu:.1f} | {cpu / floor:.2f} | {rate:,.0f} |")
+    return [*lines, ""]
+
+
+def signing(folder: Path) -> list[str]:
+    """millrace's engine alone, with and without signatures."""
+    best: dict[str, float] = {}
+    with development("", False, False, folder) as server:
+        for _ in range(5):
+            for name, keys in (("signed", server.environment), ("not signed", {"AWS_EC2_METADATA_DISABLED": "true"})):
+                command = [str(BIN / "millrace-bench-transfer"), server.url, f"s3://{BUCKET}", "obj-%09u"]
+                environment = {**{k: v for k, v in os.environ.items() if not k.startswith("AWS_")}, **keys}
+                out = subprocess.run(
+                    [*command, "30000", "16", str(SIZE)], env=environment, check=True, capture_output=True, text=True
+                ).stdout
+                cpu = float(out.split("CPU ")[1].split(" us")[0])
+                best[name] = min(cpu, best.get(name, cpu))
+    return [
+        "**A signature**: CPU of a GET by `millrace-bench-transfer`, the best of five: "
+        f"{best['not signed']:.1f} us without, {best['signed']:.1f} us with one.",
+        "",
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=1.0)
+    options = parser.parse_args()
+    subprocess.run([str(ROOT / "bench" / "peers"), "--s3"], check=True)
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True).stdout
+    lines = [f"{time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())} at {commit.strip()}, {os.cpu_count()} cores", ""]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        servers = (
+            development("development store, no latency", False, False, folder),
+            development("development store, 20 ms", True, False, folder),
+            development("development store, TLS", False, True, folder),
+            versitygw(folder),
+            of_shards(folder),
+        )
+        for opened in servers:
+            with opened as server:
+                lines += rows(server.label, measure(server, folder, options.rounds, options.seconds))
+        lines += signing(folder)
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()
