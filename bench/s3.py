@@ -1,7 +1,7 @@
 """Objects of 100 KiB from S3, beside boto3, s3torchconnector, obstore and s3fs, and as samples in shards beside
-webdataset, streaming and litdata: one run, each server in its turn.
+webdataset and streaming: one run, each server in its turn.
 
-    .venv/bin/python -m bench.s3 [--rounds 3] [--seconds 1.0]     about 3 minutes; prints tables
+    .venv/bin/python -m bench.s3 [--rounds 3] [--seconds 1.0] [--only shards]     about 6 minutes; prints tables
 
 The servers are the development store (which checks no signature), with 20 ms of latency and over TLS too, and
 versitygw, which checks them. The floor is bench/floor.c: GETs that are not signed. `bench/peers --s3` installs the
@@ -58,7 +58,6 @@ STREAMS = (
     "webdataset, pipe:aws",
     "webdataset, s3fs",
     "streaming",
-    "litdata",
 )
 
 
@@ -80,27 +79,20 @@ def shard_systems(server: Server, folder: Path) -> list[System]:
 
 
 def make_shards(root: Path) -> None:
-    """The same samples as tar shards, and as streaming and litdata write them."""
-    for name in ("wds", "mds", "lit"):
-        (root / BUCKET / name).mkdir(parents=True)
+    """As many samples as tar shards, and as streaming writes them."""
+    (root / BUCKET / "wds").mkdir(parents=True)
     for number in range(SHARDS):
         with tarfile.open(root / BUCKET / "wds" / f"{number:03}.tar", "w") as tar:
             for sample in range(EACH):
                 member = tarfile.TarInfo(f"{number}-{sample:06}.jpg")
                 member.size = SIZE
                 tar.addfile(member, io.BytesIO(os.urandom(SIZE)))
+    program = (
+        "import os; from streaming import MDSWriter; w = MDSWriter(out='mds', columns={'jpg': 'bytes'}); "
+        f"[w.write({{'jpg': os.urandom({SIZE})}}) for _ in range({SHARDS * EACH})]; w.finish()"
+    )
     python = str(PEERS / "s3" / "bin" / "python")
-    for program in (
-        "from streaming import MDSWriter; w = MDSWriter(out='mds', columns={'jpg': 'bytes'}); "
-        "[w.write({'jpg': os.urandom(size)}) for _ in range(count)]; w.finish()",
-        "from litdata import optimize; optimize(made, list(range(count)), 'lit', num_workers=1, chunk_bytes='64MB')",
-    ):
-        head = f"import os; size, count = {SIZE}, {SHARDS * EACH}\ndef made(n): return {{'jpg': os.urandom(size)}}\n"
-        main = "if __name__ == '__main__':\n    " + program
-        script = root / "make.py"
-        script.write_text(head + main)
-        # A reader without its data says so in its row.
-        subprocess.run([python, script], cwd=root / BUCKET, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    subprocess.run([python, "-c", program], cwd=root / BUCKET, check=True, capture_output=True)
 
 
 @contextmanager
@@ -250,6 +242,7 @@ def signing(folder: Path) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
+    parser.add_argument("--only", default="", help="servers whose name has this in it")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1.0)
     options = parser.parse_args()
@@ -258,14 +251,16 @@ def main() -> None:
     lines = [f"{time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())} at {commit.strip()}, {os.cpu_count()} cores", ""]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        servers = (
-            development("development store, no latency", False, False, folder),
-            development("development store, 20 ms", True, False, folder),
-            development("development store, TLS", False, True, folder),
-            versitygw(folder),
-            of_shards(folder),
-        )
-        for opened in servers:
+        servers = {
+            "development store, no latency": development("development store, no latency", False, False, folder),
+            "development store, 20 ms": development("development store, 20 ms", True, False, folder),
+            "development store, TLS": development("development store, TLS", False, True, folder),
+            "versitygw": versitygw(folder),
+            "shards": of_shards(folder),
+        }
+        for label, opened in servers.items():
+            if options.only not in label:
+                continue
             with opened as server:
                 lines += rows(server.label, measure(server, folder, options.rounds, options.seconds))
         lines += signing(folder)

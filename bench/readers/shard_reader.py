@@ -1,7 +1,7 @@
-"""Samples of 100 KiB out of shards on S3: webdataset (`pipe:curl`, `pipe:aws`, s3fs), streaming, litdata, millrace.
+"""Samples of 100 KiB out of shards on S3: webdataset (`pipe:curl`, `pipe:aws`, s3fs), streaming, millrace.
 
-The first reads tar files as they come; streaming and litdata download files of their own layouts into a folder, a fresh
-one each epoch, and read them there. Endpoint, keys and region are in the environment.
+The first reads tar files as they come; streaming downloads files of its own layout into a folder, a fresh one each
+epoch, and reads them there. Endpoint, keys and region are in the environment.
 """
 
 from __future__ import annotations
@@ -64,22 +64,6 @@ def streaming(options: argparse.Namespace) -> Iterator[common.Batch]:
     return common.forever(batches)
 
 
-def litdata(options: argparse.Namespace) -> Iterator[common.Batch]:
-    import litdata as module
-
-    where = {"endpoint_url": os.environ["AWS_ENDPOINT_URL_S3"]}
-
-    def batches() -> Iterator[common.Batch]:
-        folder = tempfile.mkdtemp()
-        dataset = module.StreamingDataset("s3://bench/lit", cache_dir=folder, storage_options=where)
-        samples = iter(dataset)
-        while some := [sample["jpg"] for sample in itertools.islice(samples, options.batch)]:
-            yield some
-        shutil.rmtree(folder, ignore_errors=True)
-
-    return common.forever(batches)
-
-
 def millrace(options: argparse.Namespace) -> Iterator[common.Batch]:
     import millrace as module
 
@@ -94,7 +78,7 @@ def main() -> None:
     parser.add_argument("--shards", type=int, required=True)
     parser.add_argument("--batch", type=int, default=32)
     options = parser.parse_args()
-    make = {"webdataset": webdataset, "streaming": streaming, "litdata": litdata, "millrace": millrace}
+    make = {"webdataset": webdataset, "streaming": streaming, "millrace": millrace}
     batches = make[options.client.split(",")[0]](options)
     next(batches)
     common.serve(batches)
