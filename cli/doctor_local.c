@@ -141,8 +141,8 @@ static void check_checkpoints(struct mr_doctor *doctor, const struct mr_config *
 static void check_open_files(struct mr_doctor *doctor, const struct mr_config *config)
 {
     struct rlimit limit;
-    /* What is found stays within a quarter of the descriptors. */
-    uint64_t worker = config->fetch.connections + config->lanes.max + DESCRIPTORS_MORE;
+    /* A connection is its socket and two of libcurl's. What is found stays within a quarter of the descriptors. */
+    uint64_t worker = 3 * config->fetch.connections + config->lanes.max + DESCRIPTORS_MORE;
     uint64_t supervisor = 2 * config->lanes.max + 8 * config->fetch.workers + DESCRIPTORS_MORE;
     uint64_t need = worker > supervisor ? worker : supervisor;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0)

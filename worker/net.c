@@ -14,7 +14,8 @@ struct mr_net_store {
     struct mr_store *store;
 };
 
-/* Connections that are found: no more than a quarter of the descriptors that this process may have. */
+/* Connections that are found: no more than a quarter of the descriptors that this process may have, as each takes three
+ * (http_line.c). */
 static unsigned most_connections(void)
 {
     struct rlimit limit;

@@ -87,7 +87,7 @@ struct mr_http_call {
     enum mr_framing framing;
     uint64_t left; /* of the body, or of the chunk */
     unsigned chunk_state;
-    bool chunk_digits;
+    bool chunk_digits, has_length;
     char *lines; /* the request's own header lines, one after the other */
     size_t lines_size;
     struct curl_slist nodes[MR_HTTP_MAX_HEADERS]; /* point into lines; the last one leads to one of http->lines */
@@ -102,7 +102,7 @@ struct mr_http {
     struct mr_http_line *first_line, *last_line;
     struct mr_http_line *spare_lines;              /* by next: not connected, for the next connection */
     struct mr_http_call *first_start, *last_start; /* that wait for the next step to be sent */
-    unsigned idle_lines, idle_most, connecting;
+    unsigned line_count, idle_lines, idle_most, connecting;
     unsigned round; /* of mr_http_lines_run */
     bool more;      /* a line has it */
     char *scratch;  /* for bodies that do not know where they belong; NULL: not needed so far */

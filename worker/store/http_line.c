@@ -109,6 +109,7 @@ static struct mr_http_line *open_line(struct mr_http *http, const struct mr_http
     }
     link_first(line);
     http->connecting++;
+    http->line_count++;
     return line;
 }
 
@@ -116,6 +117,7 @@ void mr_http_line_close(struct mr_http_line *line)
 {
     struct mr_http *http = line->http;
     unlink_line(line);
+    http->line_count--;
     if (line->call)
         line->call->line = NULL;
     else if (line->fd >= 0)
@@ -266,6 +268,36 @@ static struct mr_http_line *find_idle(struct mr_http *http, const struct mr_http
     return NULL;
 }
 
+static void close_oldest_idle(struct mr_http *http)
+{
+    struct mr_http_line *line = http->last_line;
+    while (line && (line->call || line->fd < 0))
+        line = line->previous;
+    if (line)
+        mr_http_line_close(line);
+}
+
+/*
+ * An idle one on which nothing has come, or a new one. Bytes behind an answer would be taken for the next one's: an event
+ * tells of them, but not within the step in which a connection becomes idle, and not of what TLS has read already.
+ */
+static struct mr_http_line *get_line(struct mr_http *http, const struct mr_http_call *call)
+{
+    struct mr_http_line *line;
+    char byte;
+    size_t got;
+    while (!call->fresh && (line = find_idle(http, call))) {
+        if (curl_easy_recv(line->easy, &byte, 1, &got) == CURLE_AGAIN) {
+            http->idle_lines--;
+            return line;
+        }
+        mr_http_line_close(line);
+    }
+    if (http->line_count >= http->idle_most) /* their descriptors count too */
+        close_oldest_idle(http);
+    return open_line(http, call);
+}
+
 /* Those that callbacks start meanwhile go out in the next step. */
 void mr_http_lines_start(struct mr_http *http)
 {
@@ -274,10 +306,8 @@ void mr_http_lines_start(struct mr_http *http)
     for (bool more = true; more && (call = http->first_start);) {
         more = call != last;
         mr_http_unqueue(http, call);
-        struct mr_http_line *line = call->fresh ? NULL : find_idle(http, call);
-        if (line)
-            http->idle_lines--;
-        else if (!(line = open_line(http, call))) {
+        struct mr_http_line *line = get_line(http, call);
+        if (!line) {
             mr_http_finish(http, call, MR_E_NO_MEMORY, "no memory for a connection");
             continue;
         }
@@ -307,8 +337,6 @@ void mr_http_line_release(struct mr_http_line *line)
     unlink_line(line);
     link_first(line);
     http->idle_lines++;
-    for (line = http->last_line; line && (line->call || line->fd < 0);)
-        line = line->previous;
-    if (line && (http->idle_lines > http->idle_most || http->now_ns - line->idle_ns > IDLE_MOST_NS))
-        mr_http_line_close(line); /* the oldest idle one */
+    if (http->idle_lines > http->idle_most)
+        close_oldest_idle(http);
 }

@@ -199,17 +199,31 @@ static bool has_word(const char *line, size_t length, const char *word)
     return false;
 }
 
+/* Of a line "Name: value": the value, without blanks around it. */
+static bool is_value(const char *line, size_t length, const char *value)
+{
+    const char *begin = strchr(line, ':') + 1, *end = line + length;
+    begin += strspn(begin, " \t");
+    while (end > begin && strchr(" \t\r\n", end[-1]))
+        end--;
+    return (size_t)(end - begin) == strlen(value) && strncasecmp(begin, value, strlen(value)) == 0;
+}
+
 /* What the length of the body, and the connection, depend on. NULL, or what is wrong. */
 static const char *take_field(struct mr_http_call *call, const char *line, size_t length)
 {
     if (is_named(line, "Content-Length")) {
         if (!call->headers.has_content_length)
             return "the answer has a Content-Length that is no number";
+        if (call->has_length && call->left != call->headers.content_length)
+            return "the answer has two lengths";
+        call->has_length = true;
+        call->left = call->headers.content_length;
         call->framing = call->framing == MR_FRAMING_CHUNKED ? MR_FRAMING_CHUNKED : MR_FRAMING_LENGTH;
     } else if (is_named(line, "Transfer-Encoding")) {
-        if (has_word(line, length, "chunked"))
+        if (is_value(line, length, "chunked"))
             call->framing = MR_FRAMING_CHUNKED;
-        else if (!has_word(line, length, "identity"))
+        else if (!is_value(line, length, "identity"))
             return "the answer has a Transfer-Encoding that is not known here";
     } else if (is_named(line, "Connection") && has_word(line, length, "close")) {
         call->keeps = false;
@@ -229,11 +243,12 @@ static bool begins_head(const struct mr_http_call *call)
 static const char *take_line(struct mr_http_call *call, const char *line, size_t length)
 {
     bool first = begins_head(call);
-    if (first && mr_http_headers_status(line, length) == 0)
-        return not_http;
+    if (first != (mr_http_headers_status(line, length) != 0))
+        return first ? not_http : "a head begins within the head of the answer";
     mr_http_head_line(call, line, length);
     if (first) {
         call->framing = MR_FRAMING_CLOSE;
+        call->has_length = false;
         call->keeps = strncmp(line, "HTTP/1.0", 8) != 0;
         return call->status == 101 ? "the server changes the protocol" : NULL;
     }
