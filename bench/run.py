@@ -113,6 +113,27 @@ def verify(result: dict[str, Any], size: int, crcs: dict[str, int]) -> int:
     return len(result["checks"])
 
 
+def start(
+    systems: list[System], url: str, folder: Path, figures: dict[str, Figures], stack: ExitStack
+) -> list[Process]:
+    """Those that are ready; the error of the others is in their figures. All end with the stack."""
+    started = []
+    for system in systems:
+        reader = Process(system, url, folder / (system.key.replace("/", "-").replace(" ", "-") + ".log"))
+        stack.callback(reader.end)
+        started.append(reader)
+    end = time.monotonic() + START_LIMIT_S
+    ready = []
+    for reader in started:
+        try:
+            reader.wait_ready(end)
+            ready.append(reader)
+        except Failed as error:
+            figures[reader.system.key].error = str(error)
+            reader.end()
+    return ready
+
+
 class Clock:
     """Deals the time that is left out to the cells that are left; a cell with twice the readers has two shares."""
 
@@ -147,7 +168,7 @@ class Bench:
         crcs = {name: expected_crcs(url, name) for name in (cell.shape.bucket, cell.shape.slow_bucket)}
         figures = {system.key: Figures() for system in systems}
         with ExitStack() as stack:
-            readers = self._start(systems, url, figures, stack)
+            readers = start(systems, url, self.folder, figures, stack)
             seconds = min(CHECK_S, self.length.seconds)
             for number in range(self.length.rounds + 1):
                 began = time.monotonic()
@@ -167,23 +188,6 @@ class Bench:
                 say(f"{cell.label}: round {number} of {self.length.rounds}, the next ones of {seconds:.2f} s")
         say(f"{cell.label}: {time.monotonic() - begun:.0f} s")
         return {**summary(cell, systems, figures), "seconds": seconds}
-
-    def _start(self, systems: list[System], url: str, figures: dict[str, Figures], stack: ExitStack) -> list[Process]:
-        started = []
-        for system in systems:
-            reader = Process(system, url, self.folder / (system.key.replace("/", "-").replace(" ", "-") + ".log"))
-            stack.callback(reader.end)
-            started.append(reader)
-        end = time.monotonic() + START_LIMIT_S
-        ready = []
-        for reader in started:
-            try:
-                reader.wait_ready(end)
-                ready.append(reader)
-            except Failed as error:
-                figures[reader.system.key].error = str(error)
-                reader.end()
-        return ready
 
     def _round(
         self, reader: Process, result: Figures, cell: Cell, crcs: dict[str, int], seconds: float, first: bool

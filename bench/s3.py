@@ -26,11 +26,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.process import Failed, Process, devstore
-from bench.systems import BIN, BUILD, FLOOR, ROOT, System, peers_folder
+from bench.run import Figures, commit, start, verify
+from bench.systems import BIN, BUILD, FLOOR, ROOT, SHAPES, Cell, System, peers_folder
 
 PEERS = peers_folder()
-BUCKET, SIZE, COUNT, FEW = "bench", 100 << 10, 50_000, 2_000
-BATCH, WINDOW, LATE_WINDOW, LATE_CONNECTIONS = 32, 256, 1024, 256
+SHAPE = SHAPES[0]
+BUCKET, SIZE, COUNT, FEW = "bench", SHAPE.size, 50_000, 2_000
+OF_SHARDS = "shards"
 KEYS = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench-secret", "AWS_REGION": "us-east-1"}
 
 
@@ -39,7 +41,7 @@ class Server:
     label: str
     url: str
     count: int
-    late: bool = False
+    latency_ms: int = 0
     environment: dict[str, str] = field(default_factory=dict)
     floor: str = ""  # its pattern for bench/floor.c
 
@@ -100,45 +102,44 @@ def of_shards(folder: Path) -> Iterator[Server]:
     root = folder / "root"
     make_shards(root)
     with devstore("--root", str(root), "--synthetic", f"windows:{WINDOWS}:{WINDOW_BYTES}") as url:
-        yield Server("shards", url, 0, floor=f"{url}/windows/obj-%09u")
+        yield Server(OF_SHARDS, url, 0, floor=f"{url}/windows/obj-%09u")
 
 
 def systems(server: Server, folder: Path) -> list[System]:
-    if server.label == "shards":
+    if server.label == OF_SHARDS:
         return shard_systems(server, folder)
     python = str(PEERS / "s3" / "bin" / "python")
-    connections = LATE_CONNECTIONS if server.late else 16
-    floor = [str(BIN / "millrace-bench-floor"), server.floor, str(server.count), str(connections)]
+    cell = Cell(SHAPE, server.latency_ms)
+    floor = [str(BIN / "millrace-bench-floor"), server.floor, str(server.count), str(cell.floor_connections)]
     found = [System(FLOOR, "", 0, floor, 0, server.environment)]
     config = folder / "millrace.toml"
-    extra = f"[fetch]\nconnections = {LATE_CONNECTIONS}\n" if server.late else ""
+    extra = f"[fetch]\nconnections = {cell.connections}\n" if server.latency_ms else ""
     if "AWS_CA_BUNDLE" in server.environment:
         extra += f"[http]\nca_bundle = {json.dumps(server.environment['AWS_CA_BUNDLE'])}\n"
-    config.write_text(f'[memory]\narena_bytes = "256MiB"\n{extra}')
-    window = LATE_WINDOW if server.late else WINDOW
+    config.write_text(f"[memory]\narena_bytes = {SHAPE.arena}\n{extra}")
     for workers in (0, 2):
         command = [str(BIN / "millrace"), "run", "-q", "-c", str(config), "--", sys.executable]
         command += ["-m", "bench.readers.millrace_reader", "--uri", f"s3://{BUCKET}/", "--style", "iterable"]
-        command += ["--workers", str(workers), "--batch", str(BATCH), "--window", str(window)]
-        skip = max(workers, 1) * window + workers * BATCH * 2
+        command += ["--workers", str(workers), "--batch", str(SHAPE.batch), "--window", str(cell.window)]
+        skip = max(workers, 1) * cell.window + SHAPE.ahead(workers)
         environment = {"PYTHONPATH": str(BUILD / "python"), **server.environment}
         found.append(System("millrace", "", workers, command, skip, environment))
         for client in ("boto3", "s3torchconnector", "obstore", "s3fs"):
-            parallel = 1 if client == "boto3" and not server.late else 16
+            parallel = cell.parallel if client == "boto3" else SHAPE.parallel
             command = [python, "-m", "bench.readers.s3_reader", "--client", client, "--bucket", BUCKET]
-            command += ["--count", str(server.count), "--workers", str(workers), "--batch", str(BATCH)]
+            command += ["--count", str(server.count), "--workers", str(workers), "--batch", str(SHAPE.batch)]
             command += ["--parallel", str(parallel)]
-            found.append(System(client, "", workers, command, workers * BATCH * 2, server.environment))
+            found.append(System(client, "", workers, command, SHAPE.ahead(workers), server.environment))
     return found
 
 
 @contextmanager
-def development(label: str, late: bool, tls: bool, folder: Path) -> Iterator[Server]:
-    flags = ["--synthetic", f"{BUCKET}:{COUNT}:{SIZE}", *(["--latency-ms", "20"] if late else [])]
+def development(label: str, latency_ms: int, tls: bool, folder: Path) -> Iterator[Server]:
+    flags = ["--synthetic", f"{BUCKET}:{COUNT}:{SIZE}", "--latency-ms", str(latency_ms)]
     authority = folder / "authority.pem"
     trusted = {name: str(authority) for name in ("AWS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")} if tls else {}
     with devstore(*flags, *(["--tls", str(authority)] if tls else [])) as url:
-        yield Server(label, url, COUNT, late, trusted)
+        yield Server(label, url, COUNT, latency_ms, trusted)
 
 
 @contextmanager
@@ -162,48 +163,31 @@ def versitygw(folder: Path) -> Iterator[Server]:
         s3.server.stop()
 
 
-@dataclass
-class Figures:
-    cpu_us: list[float] = field(default_factory=list)
-    rate: list[float] = field(default_factory=list)
-    error: str = ""
-
-
 def measure(server: Server, folder: Path, rounds: int, seconds: float) -> list[tuple[System, Figures]]:
     """Each reads in its turn, round after round. The first is not counted."""
-    readers: list[tuple[Process, Figures]] = []
-    found = []
+    found = systems(server, folder)
+    figures = {system.key: Figures() for system in found}
     with ExitStack() as stack:
-        for number, system in enumerate(systems(server, folder)):
-            figures = Figures()
-            found.append((system, figures))
-            reader = Process(system, server.url, folder / f"{number}.log")
-            stack.callback(reader.end)
-            readers.append((reader, figures))
-        end = time.monotonic() + 120
-        for reader, figures in readers:
-            try:
-                reader.wait_ready(end)
-            except Failed as error:
-                figures.error = str(error)
+        readers = start(found, server.url, folder, figures, stack)
         for turn in range(rounds + 1):
-            for reader, figures in readers:
-                if figures.error:
-                    continue
+            for reader in list(readers):
                 try:
-                    before = reader.family.settled_cpu_s(2.0)
-                    result = reader.read(seconds, reader.system.skip, False)
-                    used = reader.family.settled_cpu_s(2.0) - before
+                    read(reader, figures[reader.system.key], server, seconds, turn > 0)
                 except Failed as error:
-                    figures.error = str(error)
-                    continue
-                each = WINDOW_BYTES if server.label == "shards" and reader.system.name == FLOOR else SIZE
-                if result["bytes"] != result["objects"] * each:
-                    figures.error = "wrong data"
-                elif turn > 0:  # a window has as many samples as fit it
-                    figures.cpu_us.append(used / result["objects"] * 1e6 * SIZE / each)
-                    figures.rate.append(result["timed_objects"] / result["wall_s"] * each / SIZE)
-    return found
+                    figures[reader.system.key].error = str(error)
+                    readers.remove(reader)
+    return [(system, figures[system.key]) for system in found]
+
+
+def read(reader: Process, figures: Figures, server: Server, seconds: float, counts: bool) -> None:
+    each = WINDOW_BYTES if server.label == OF_SHARDS and reader.system.name == FLOOR else SIZE
+    before = reader.family.settled_cpu_s(2.0)
+    result = reader.read(seconds, reader.system.skip, False)
+    used = reader.family.settled_cpu_s(2.0) - before
+    verify(result, each, {})
+    if counts:  # a window has as many samples as fit it
+        figures.cpu_us.append(used / result["objects"] * 1e6 * SIZE / each)
+        figures.rate.append(result["timed_objects"] / result["wall_s"] * each / SIZE)
 
 
 def rows(label: str, found: list[tuple[System, Figures]]) -> list[str]:
@@ -212,7 +196,7 @@ def rows(label: str, found: list[tuple[System, Figures]]) -> list[str]:
     lines.append("|---|---|---:|---:|---:|")
     for system, figures in found:
         form = f"{system.workers} workers" if system.workers else "one process"
-        if figures.error or not figures.cpu_us:
+        if figures.error is not None:
             lines.append(f"| {system.name} | {form} | | | {figures.error} |")
             continue
         cpu, rate = statistics.median(figures.cpu_us), statistics.median(figures.rate)
@@ -223,7 +207,7 @@ def rows(label: str, found: list[tuple[System, Figures]]) -> list[str]:
 def signing(folder: Path) -> list[str]:
     """millrace's engine alone, with and without signatures."""
     best: dict[str, float] = {}
-    with development("", False, False, folder) as server:
+    with development("", 0, False, folder) as server:
         for _ in range(5):
             for name, keys in (("signed", server.environment), ("not signed", {"AWS_EC2_METADATA_DISABLED": "true"})):
                 command = [str(BIN / "millrace-bench-transfer"), server.url, f"s3://{BUCKET}", "obj-%09u"]
@@ -247,17 +231,18 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0)
     options = parser.parse_args()
     subprocess.run([str(ROOT / "bench" / "peers"), "--s3"], check=True)
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True).stdout
-    lines = [f"{time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())} at {commit.strip()}, {os.cpu_count()} cores", ""]
+    lines = [f"{time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())} at {commit()}, {os.cpu_count()} cores", ""]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         servers = {
-            "development store, no latency": development("development store, no latency", False, False, folder),
-            "development store, 20 ms": development("development store, 20 ms", True, False, folder),
-            "development store, TLS": development("development store, TLS", False, True, folder),
-            "versitygw": versitygw(folder),
-            "shards": of_shards(folder),
+            label: development(label, latency_ms, tls, folder)
+            for label, latency_ms, tls in (
+                ("development store, no latency", 0, False),
+                ("development store, 20 ms", 20, False),
+                ("development store, TLS", 0, True),
+            )
         }
+        servers |= {"versitygw": versitygw(folder), OF_SHARDS: of_shards(folder)}
         for label, opened in servers.items():
             if options.only not in label:
                 continue

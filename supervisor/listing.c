@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "shm/base/bar.h"
 #include "shm/base/clock.h"
 #include "shm/base/container.h"
 #include "shm/base/log.h"
@@ -15,7 +15,6 @@
 #define INDEXES_A_MESSAGE 30u
 #define SHOW_EVERY_MS     500   /* on a terminal */
 #define LOG_EVERY_MS      10000 /* elsewhere */
-#define BAR               20    /* characters */
 
 /* What a list worker works at: child->job points to a range (list) or a data set (concat). */
 static bool is_concat(const struct mr_child *child)
@@ -251,21 +250,13 @@ static struct mr_name_range sum_of(const struct mr_dataset *dataset, unsigned *w
     return sum;
 }
 
-/* "[=====     ]  50%  " */
-static void put_bar(char *out, size_t size, double share)
-{
-    static const char full[BAR + 1] = "====================";
-    int filled = (int)(share * BAR + 0.5);
-    snprintf(out, size, "[%-*.*s] %3.0f%%  ", BAR, filled, full, share * 100);
-}
-
 /* Names are counted, as nobody knows how many there are; of shards it is known. */
 static void progress_text(const struct mr_dataset *dataset, bool bar, char *text, size_t size)
 {
     unsigned workers = 0;
     const struct mr_name_range sum = sum_of(dataset, &workers);
     double seconds = (double)(mr_clock_mono_ns() - dataset->opened_ns) / 1e9;
-    char bytes[32], line[48] = "", left[32] = "";
+    char bytes[32], line[48] = "", left[32];
     mr_size_text((double)sum.bytes, bytes);
     if (sum.shards == 0) {
         snprintf(text, size, "%llu objects so far, %s, %.0f/s, %llu requests, %u workers",
@@ -274,19 +265,16 @@ static void progress_text(const struct mr_dataset *dataset, bool bar, char *text
         return;
     }
     double share = sum.shard_bytes > 0 ? (double)sum.passed / (double)sum.shard_bytes : 0;
-    double rest = share > 0 ? seconds * (1 - share) / share : 0;
-    if (rest >= 1 && rest < 360000)
-        snprintf(left, sizeof left, ", %u:%02u left", (unsigned)rest / 60, (unsigned)rest % 60);
+    mr_bar_left(left, sizeof left, share > 0 ? seconds * (1 - share) / share : 0);
     if (bar)
-        put_bar(line, sizeof line, share);
-    snprintf(text, size, "%s%llu of %llu shards, %llu samples, %s, %llu requests%s", line,
+        mr_bar_put(line, sizeof line, share);
+    snprintf(text, size, "%s%s%llu of %llu shards, %llu samples, %s, %llu requests%s%s", line, bar ? "  " : "",
              (unsigned long long)sum.shards_done, (unsigned long long)sum.shards, (unsigned long long)sum.objects,
-             bytes, (unsigned long long)dataset->ranges.requests, left);
+             bytes, (unsigned long long)dataset->ranges.requests, left[0] ? ", " : "", left);
 }
 
 static void log_progress(struct mr_listing *listing, const struct mr_dataset *dataset)
 {
-    struct winsize window = {.ws_col = 0};
     char text[200], line[300];
     progress_text(dataset, listing->terminal, text, sizeof text);
     if (!listing->terminal) {
@@ -294,7 +282,7 @@ static void log_progress(struct mr_listing *listing, const struct mr_dataset *da
         return;
     }
     /* What does not fit the line would stay when the next one is written over it. */
-    unsigned columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 1 ? window.ws_col : 80;
+    unsigned columns = mr_bar_columns();
     size_t size = sizeof line < columns ? sizeof line : columns;
     if (text[0] == '[')
         snprintf(line, size, "%s  %.60s", text, mr_dataset_label(dataset));

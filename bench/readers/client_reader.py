@@ -11,7 +11,7 @@ import argparse
 import asyncio
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable
 
@@ -19,35 +19,19 @@ from bench.readers import common
 
 Sample = tuple[str, bytes]
 Fetch = Callable[[Sequence[str]], "list[Sample]"]
+Client = Callable[[str, int], Fetch]  # of a bucket, with so many requests under way
 
 
-def google(bucket: str, parallel: int) -> Fetch:
-    import requests.adapters
-    from google.auth.credentials import AnonymousCredentials
-    from google.cloud import storage
-
-    client = storage.Client(project="bench", credentials=AnonymousCredentials())  # type: ignore[no-untyped-call]
-    adapter = requests.adapters.HTTPAdapter(pool_connections=1, pool_maxsize=parallel)
-    client._http.mount("http://", adapter)  # as its documentation says for more than 10 threads
-    handle = client.bucket(bucket)
-
-    def get(name: str) -> Sample:
-        return name, handle.blob(name).download_as_bytes()
-
+def by_threads(get: Callable[[str], bytes], parallel: int) -> Fetch:
+    """A plain loop for 1."""
     if parallel == 1:
-        return lambda names: [get(name) for name in names]
+        return lambda names: [(name, get(name)) for name in names]
     pool = ThreadPoolExecutor(parallel)
-    return lambda names: list(pool.map(get, names))
+    return lambda names: list(zip(names, pool.map(get, names)))
 
 
-def gcsfs(bucket: str, parallel: int) -> Fetch:
-    import gcsfs as module
-
-    files = module.GCSFileSystem(
-        token="anon",
-        endpoint_url=os.environ["STORAGE_EMULATOR_HOST"],
-        skip_instance_cache=True,
-    )
+def by_cat(files: Any, bucket: str, parallel: int) -> Fetch:
+    """An fsspec file system's."""
 
     def fetch(names: Sequence[str]) -> list[Sample]:
         paths = [f"{bucket}/{name}" for name in names]
@@ -59,16 +43,8 @@ def gcsfs(bucket: str, parallel: int) -> Fetch:
     return fetch
 
 
-def obstore_store(bucket: str) -> Any:
-    from obstore.store import GCSStore
-
-    key = {"gcs_base_url": os.environ["STORAGE_EMULATOR_HOST"], "disable_oauth": True}
-    key.update(client_email="", private_key="", private_key_id="")
-    return GCSStore(bucket, service_account_key=json.dumps(key), client_options={"allow_http": True})
-
-
-def obstore(bucket: str, parallel: int) -> Fetch:
-    store = obstore_store(bucket)
+def by_asyncio(store: Any, parallel: int) -> Fetch:
+    """A store of obstore."""
     loop = asyncio.new_event_loop()
 
     async def get(name: str) -> Sample:
@@ -87,13 +63,49 @@ def obstore(bucket: str, parallel: int) -> Fetch:
     return gather
 
 
+def google(bucket: str, parallel: int) -> Fetch:
+    import requests.adapters
+    from google.auth.credentials import AnonymousCredentials
+    from google.cloud import storage
+
+    client = storage.Client(project="bench", credentials=AnonymousCredentials())  # type: ignore[no-untyped-call]
+    adapter = requests.adapters.HTTPAdapter(pool_connections=1, pool_maxsize=parallel)
+    client._http.mount("http://", adapter)  # as its documentation says for more than 10 threads
+    handle = client.bucket(bucket)
+
+    return by_threads(lambda name: handle.blob(name).download_as_bytes(), parallel)
+
+
+def gcsfs(bucket: str, parallel: int) -> Fetch:
+    import gcsfs as module
+
+    files = module.GCSFileSystem(
+        token="anon",
+        endpoint_url=os.environ["STORAGE_EMULATOR_HOST"],
+        skip_instance_cache=True,
+    )
+    return by_cat(files, bucket, parallel)
+
+
+def obstore_store(bucket: str) -> Any:
+    from obstore.store import GCSStore
+
+    key = {"gcs_base_url": os.environ["STORAGE_EMULATOR_HOST"], "disable_oauth": True}
+    key.update(client_email="", private_key="", private_key_id="")
+    return GCSStore(bucket, service_account_key=json.dumps(key), client_options={"allow_http": True})
+
+
+def obstore(bucket: str, parallel: int) -> Fetch:
+    return by_asyncio(obstore_store(bucket), parallel)
+
+
 CLIENTS = {"google": google, "gcsfs": gcsfs, "obstore": obstore}
 
 
 class Names:
     """A map-style data set. The client is made in the process that uses it."""
 
-    def __init__(self, client: str, bucket: str, parallel: int, names: list[str]) -> None:
+    def __init__(self, client: Client, bucket: str, parallel: int, names: list[str]) -> None:
         self.client, self.bucket, self.parallel, self.names = client, bucket, parallel, names
         self.fetch: Fetch | None = None
 
@@ -105,33 +117,37 @@ class Names:
 
     def __getitems__(self, indices: Sequence[int]) -> list[Sample]:
         if self.fetch is None:
-            self.fetch = CLIENTS[self.client](self.bucket, self.parallel)
+            self.fetch = self.client(self.bucket, self.parallel)
         # A DataLoader sends bytes: obstore's own buffer does not pickle.
         return [(name, bytes(data)) for name, data in self.fetch([self.names[i] for i in indices])]
 
 
-def main() -> None:
+def arguments(clients: Iterable[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--client", choices=sorted(CLIENTS), required=True)
+    parser.add_argument("--client", choices=sorted(clients), required=True)
     parser.add_argument("--bucket", required=True)
     parser.add_argument("--count", type=int, required=True)
     parser.add_argument("--workers", type=int, required=True)
     parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--parallel", type=int, required=True)
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def serve(client: Client, options: argparse.Namespace) -> None:
     names = common.made_up_names(options.count)
     if options.workers:
         from torch.utils.data import DataLoader
 
-        dataset: Any = Names(options.client, options.bucket, options.parallel, names)
+        dataset: Any = Names(client, options.bucket, options.parallel, names)
         loader = DataLoader(dataset, batch_size=options.batch, num_workers=options.workers, collate_fn=list)
         batches = common.forever(lambda: loader)
     else:
-        fetch = CLIENTS[options.client](options.bucket, options.parallel)
+        fetch = client(options.bucket, options.parallel)
         batches = common.forever(lambda: map(fetch, common.groups(names, options.batch)))
     next(batches)
     common.serve(batches)
 
 
 if __name__ == "__main__":
-    main()
+    asked = arguments(CLIENTS)
+    serve(CLIENTS[asked.client], asked)

@@ -15,6 +15,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from bench.readers import common
+from bench.readers.s3_reader import s3fs_files
+
+
+def in_batches(source: Any, batch: int) -> Iterator[common.Batch]:
+    samples = iter(source)
+    while some := [sample["jpg"] for sample in itertools.islice(samples, batch)]:
+        yield some
 
 
 def webdataset(options: argparse.Namespace) -> Iterator[common.Batch]:
@@ -22,11 +29,7 @@ def webdataset(options: argparse.Namespace) -> Iterator[common.Batch]:
 
     names = [f"{n:03}.tar" for n in range(options.shards)]
     if options.client == "webdataset, s3fs":
-        import s3fs
-
-        files = s3fs.S3FileSystem(
-            endpoint_url=os.environ["AWS_ENDPOINT_URL_S3"], config_kwargs={"s3": {"addressing_style": "path"}}
-        )
+        files = s3fs_files()
 
         def opened(urls: Any) -> Iterator[dict[str, Any]]:
             for url in urls:
@@ -42,12 +45,7 @@ def webdataset(options: argparse.Namespace) -> Iterator[common.Batch]:
         end = "" if options.client.endswith("curl") else " -"
         source = wds.WebDataset([f"{start}{name}{end}" for name in names], shardshuffle=False)
 
-    def batches() -> Iterator[common.Batch]:
-        samples = iter(source)
-        while some := [sample["jpg"] for sample in itertools.islice(samples, options.batch)]:
-            yield some
-
-    return common.forever(batches)
+    return common.forever(lambda: in_batches(source, options.batch))
 
 
 def streaming(options: argparse.Namespace) -> Iterator[common.Batch]:
@@ -56,9 +54,7 @@ def streaming(options: argparse.Namespace) -> Iterator[common.Batch]:
     def batches() -> Iterator[common.Batch]:
         folder = tempfile.mkdtemp()
         dataset = StreamingDataset(remote="s3://bench/mds", local=folder, shuffle=False, batch_size=options.batch)
-        samples = iter(dataset)
-        while some := [sample["jpg"] for sample in itertools.islice(samples, options.batch)]:
-            yield some
+        yield from in_batches(dataset, options.batch)
         shutil.rmtree(folder, ignore_errors=True)
 
     return common.forever(batches)

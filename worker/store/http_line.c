@@ -56,6 +56,7 @@ static int make_handles(struct mr_http_line *line)
     return 0;
 }
 
+/* Closes what is connected, too. */
 static void drop_handles(struct mr_http_line *line)
 {
     if (line->easy)

@@ -3,9 +3,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "shm/base/bar.h"
 #include "shm/base/clock.h"
 #include "shm/base/size.h"
 
@@ -29,38 +29,25 @@ static const char *amount(const struct mr_progress *progress, double value, char
     return out;
 }
 
-static void bar(char *out, unsigned width, double share)
-{
-    unsigned filled = (unsigned)(share * width + 0.5);
-    for (unsigned i = 0; i < width; i++)
-        out[i] = i < filled ? '=' : ' ';
-    out[width] = '\0';
-}
-
 void mr_progress_update(struct mr_progress *progress, uint64_t done)
 {
-    struct winsize window = {.ws_col = 0};
-    char left[32] = "";
     int64_t now_ns = mr_clock_mono_ns();
     if (!progress->shown || now_ns - progress->began_ns < FIRST_NS || now_ns - progress->drawn_ns < EVERY_NS)
         return;
     progress->drawn_ns = now_ns;
     double rate = (double)done / ((double)(now_ns - progress->began_ns) / 1e9);
-    unsigned columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0 ? window.ws_col : 80;
+    unsigned columns = mr_bar_columns();
     char so_far[32];
     amount(progress, (double)done, so_far);
     char speed[32];
     amount(progress, rate, speed);
-    char line[300], filled[32], of[32];
+    char line[300];
     if (progress->total > 0 && done <= progress->total) {
-        double share = (double)done / (double)progress->total;
-        double seconds = rate > 0 ? (double)(progress->total - done) / rate : 0;
-        if (rate > 0 && seconds < 360000)
-            snprintf(left, sizeof left, "  %" PRIu64 ":%02" PRIu64 " left", (uint64_t)seconds / 60,
-                     (uint64_t)seconds % 60);
-        bar(filled, 20, share);
-        snprintf(line, sizeof line, "[%s] %3.0f%%  %s of %s  %s/s%s  ", filled, share * 100, so_far,
-                 amount(progress, (double)progress->total, of), speed, left);
+        char left[32], filled[48], of[32];
+        mr_bar_left(left, sizeof left, rate > 0 ? (double)(progress->total - done) / rate : 0);
+        mr_bar_put(filled, sizeof filled, (double)done / (double)progress->total);
+        snprintf(line, sizeof line, "%s  %s of %s  %s/s%s%s  ", filled, so_far,
+                 amount(progress, (double)progress->total, of), speed, left[0] ? "  " : "", left);
     } else {
         snprintf(line, sizeof line, "%s  %s/s  ", so_far, speed);
     }
