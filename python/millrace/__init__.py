@@ -1,8 +1,8 @@
 """millrace feeds PyTorch training jobs from object storage, through shared memory.
 
 Neither torch nor numpy is needed to import this; DataLoader, transport and batch_empty need torch when they are first
-used. The submodules checkpoint, dcp, lightning and dataflux are imported when they are first used as well: `import
-millrace` is enough.
+used. The submodules checkpoint, dcp, lightning and dataflux are imported when they are first used as well:
+`import millrace` is enough.
 """
 
 from __future__ import annotations
@@ -26,9 +26,13 @@ if TYPE_CHECKING:
     from . import lightning as lightning
     from ._batches import batch_empty as batch_empty
     from ._batches import transport as transport
+    from ._file import File as File
+    from ._file import TextFile as TextFile
+    from ._file import open as open
     from ._loader import DataLoader
 
-# Without the submodules: `from millrace import *` imports neither torch.distributed nor Lightning.
+# Without open, which would hide the builtin one, and the submodules: `from millrace import *` imports neither
+# torch.distributed nor Lightning.
 __all__ = [
     "ChangedError",
     "DataLoader",
@@ -45,6 +49,7 @@ __all__ = [
 ]
 
 _SUBMODULES = ("checkpoint", "dataflux", "dcp", "lightning")
+_FILES = ("File", "TextFile", "open")
 
 
 def __getattr__(name: str) -> Any:
@@ -54,10 +59,12 @@ def __getattr__(name: str) -> Any:
         return DataLoader
     if name in ("batch_empty", "transport"):
         return getattr(import_module(f"{__name__}._batches"), name)
+    if name in _FILES:
+        return getattr(import_module(f"{__name__}._file"), name)
     if name in _SUBMODULES:
         return import_module(f"{__name__}.{name}")  # which makes it an attribute: this is not asked again
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_SUBMODULES})
+    return sorted({*globals(), *__all__, *_FILES, *_SUBMODULES})

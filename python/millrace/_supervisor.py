@@ -91,7 +91,7 @@ def preferred() -> Settings:
 
 def connection(settings: Settings = NO_SETTINGS, maker: str = "a data set", in_worker: bool = False) -> Connection:
     """A connection for something new. Starts a private supervisor where there is none with these settings; in a
-    DataLoader worker, of which there may be many, only with in_worker.
+    DataLoader worker only with in_worker, and then one for all workers of its parent.
 
     A supervisor that the user started, or configures by MILLRACE_CONFIG, keeps its configuration, with a warning.
     """
@@ -166,7 +166,8 @@ def _connection(settings: Settings, maker: str, in_worker: bool) -> Connection:
             return known
     found = _of_parent()
     if found is None:
-        found = _shared(settings) if int(os.environ.get("LOCAL_WORLD_SIZE") or 1) > 1 else _own(settings)
+        together = int(os.environ.get("LOCAL_WORLD_SIZE") or 1) > 1 or _torch.worker() is not None
+        found = _shared(settings) if together else _own(settings)
     _private[settings.key] = weakref.ref(found)
     return found
 
@@ -223,8 +224,10 @@ def _job_folder(base: Path, job: str, other: str) -> Path:
 
 
 def _shared(settings: Settings) -> Connection:
-    """One private supervisor for the ranks of this node: the first to get the lock starts it."""
-    job = os.environ.get("TORCHELASTIC_RUN_ID")
+    """One private supervisor for the ranks of this node, or the DataLoader workers of a process: the first to get the
+    lock starts it."""
+    in_worker = _torch.worker() is not None
+    job = None if in_worker else os.environ.get("TORCHELASTIC_RUN_ID")
     if not job or job == "none":  # torchrun's default is not a name
         job = f"parent-{os.getppid()}"
     base = _base()
@@ -235,11 +238,12 @@ def _shared(settings: Settings) -> Connection:
             return connect(str(folder / SOCKET_NAME), 0)
         except SupervisorGone:
             pass
-        log.warning(
-            "starting a private supervisor for the %s ranks of this node; `millrace run -c F -- torchrun ...` gives "
-            "the job one with a configuration",
-            os.environ["LOCAL_WORLD_SIZE"],
-        )
+        if not in_worker:
+            log.warning(
+                "starting a private supervisor for the %s ranks of this node; `millrace run -c F -- torchrun ...` "
+                "gives the job one with a configuration",
+                os.environ["LOCAL_WORLD_SIZE"],
+            )
         return _start(folder, settings)
 
 

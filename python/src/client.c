@@ -315,7 +315,8 @@ static PyObject *client_range_reader(Client *self, PyObject *args)
     PyObject *index_object;
     unsigned long long object;
     const char *label;
-    if (!PyArg_ParseTuple(args, "IOKs:range_reader", &dataset, &index_object, &object, &label))
+    int exact = 0;
+    if (!PyArg_ParseTuple(args, "IOKs|p:range_reader", &dataset, &index_object, &object, &label, &exact))
         return NULL;
     struct ring_state *state = ring_state_of(Py_TYPE(self));
     struct ring_index *index = ring_index_of(state, index_object);
@@ -327,7 +328,7 @@ static PyObject *client_range_reader(Client *self, PyObject *args)
         PyErr_Format(PyExc_ValueError, "data set %u is not read by ranges", dataset);
         return NULL;
     }
-    return ring_range_new(state, (PyObject *)self, dataset, block_bytes, index, object, label);
+    return ring_range_new(state, (PyObject *)self, dataset, block_bytes, exact, index, object, label);
 }
 
 /* The data set is READY: BUSY is the moment in which the fetch workers start again for a larger reserve. */
@@ -655,7 +656,7 @@ static PyMethodDef client_methods[] = {
     {"close_dataset", (PyCFunction)client_close_dataset, METH_O,
      "close_dataset(number): one of open_ranged, or of open_dataset with nth."},
     {"range_reader", (PyCFunction)client_range_reader, METH_VARARGS,
-     "range_reader(dataset, index, object, label) -> RangeReader."},
+     "range_reader(dataset, index, object, label, exact=False) -> RangeReader; exact: small reads ask for no more."},
     {"dataset_listed", (PyCFunction)client_dataset_listed, METH_O,
      "dataset_listed(number) -> (done, objects so far, requests); the data set's error when it has failed."},
     {"index", (PyCFunction)client_index, METH_O, "index(number) -> Index, once the listing is done."},

@@ -24,7 +24,7 @@ typedef struct {
     unsigned long long size, generation;
 } RangeReader;
 
-PyObject *ring_range_new(struct ring_state *state, PyObject *client, uint32_t dataset, uint64_t block_bytes,
+PyObject *ring_range_new(struct ring_state *state, PyObject *client, uint32_t dataset, uint64_t block_bytes, bool exact,
                          struct ring_index *index, uint64_t object, const char *label)
 {
     struct mr_index_entry entry;
@@ -35,6 +35,7 @@ PyObject *ring_range_new(struct ring_state *state, PyObject *client, uint32_t da
                                      .object = object,
                                      .size = entry.size,
                                      .block_bytes = block_bytes,
+                                     .exact = exact,
                                      .crc32c = entry.crc32c,
                                      .has_crc32c = entry.has_crc32c};
     struct mr_range_reader *reader = mr_range_reader_new(&source);

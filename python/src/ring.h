@@ -154,7 +154,7 @@ extern PyStructSequence_Desc ring_failure_desc;
 /* ---- range.c ---- */
 
 /* A RangeReader of one object; NULL with an exception. */
-PyObject *ring_range_new(struct ring_state *state, PyObject *client, uint32_t dataset, uint64_t block_bytes,
+PyObject *ring_range_new(struct ring_state *state, PyObject *client, uint32_t dataset, uint64_t block_bytes, bool exact,
                          struct ring_index *index, uint64_t object, const char *label);
 extern PyType_Spec ring_range_spec;
 

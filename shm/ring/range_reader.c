@@ -9,16 +9,21 @@
 
 #define NONE UINT64_MAX
 
-/* A block that is here: a view, or a copy (consumer NULL). */
+/* Bytes that are here: a view, or a copy (consumer NULL). */
 struct kept {
-    uint64_t block; /* NONE: a free place */
+    uint64_t offset; /* NONE: a free place */
     const unsigned char *data;
     uint64_t length;
     struct mr_consumer *consumer; /* of the view: the lane may be closed by now */
     uint32_t slot;
     uint64_t word;
     uint64_t used; /* when, in reads */
-    bool passed;   /* a read went on to the next block: whoever reads forward is done with it */
+    bool passed;   /* a read has taken the last byte: whoever reads forward is done with it */
+};
+
+/* Bytes that were asked for. */
+struct asked {
+    uint64_t offset, length;
 };
 
 struct mr_range_reader {
@@ -26,19 +31,18 @@ struct mr_range_reader {
     char *label;
     uint64_t mark; /* fork_mark.h */
     uint64_t blocks;
-    struct mr_consumer *consumer;  /* NULL: no lane */
-    uint64_t fed[MR_RANGE_WINDOW]; /* blocks that were asked for and have not come, in order: a ring */
+    struct mr_consumer *consumer;      /* NULL: no lane */
+    struct asked fed[MR_RANGE_WINDOW]; /* has not come yet, in order: a ring */
     unsigned first, count;
     struct kept kept[MR_RANGE_KEEP];
     uint64_t clock;
-    uint64_t missed; /* the block that was needed last and was not kept; NONE */
-    uint64_t ahead;  /* blocks to ask for after a read */
-    uint32_t *crcs;  /* of the blocks that have come */
-    unsigned char *come;
-    uint64_t uncome;
-    bool gzip;    /* as the store said with a block */
-    bool corrupt; /* the crc32c of the whole is not the store's */
-    uint32_t crc; /* then: of the whole */
+    uint64_t run_start, run_end; /* what reads that follow each other have asked for */
+    uint32_t *crcs;              /* of a block's bytes that have come */
+    uint64_t *come;              /* how many: in order, from its start */
+    uint64_t uncome;             /* blocks that have not come whole */
+    bool gzip;                   /* as the store said with a block */
+    bool corrupt;                /* the crc32c of the whole is not the store's */
+    uint32_t crc;                /* then: of the whole */
 };
 
 struct mr_range_reader *mr_range_reader_new(const struct mr_range_source *source)
@@ -50,12 +54,11 @@ struct mr_range_reader *mr_range_reader_new(const struct mr_range_source *source
         reader->mark = mark;
         reader->blocks = source->size / source->block_bytes + (source->size % source->block_bytes != 0);
         reader->uncome = reader->blocks;
-        reader->missed = NONE;
         for (unsigned i = 0; i < MR_RANGE_KEEP; i++)
-            reader->kept[i].block = NONE;
+            reader->kept[i].offset = NONE;
         reader->label = strdup(source->label);
         reader->crcs = calloc(reader->blocks + 1, sizeof *reader->crcs);
-        reader->come = calloc(reader->blocks + 1, 1);
+        reader->come = calloc(reader->blocks + 1, sizeof *reader->come);
         if (reader->label && reader->crcs && reader->come)
             return reader;
     }
@@ -70,34 +73,36 @@ bool mr_range_reader_is_gzip(const struct mr_range_reader *reader)
     return reader->gzip;
 }
 
-/* ---- blocks that are here ---- */
+/* ---- what is here ---- */
 
 static void let_go(struct kept *kept)
 {
-    if (kept->block == NONE)
+    if (kept->offset == NONE)
         return;
     if (kept->consumer)
         mr_lease_release(kept->consumer, kept->slot, kept->word, kept->length);
     else
         free((void *)(uintptr_t)kept->data);
-    kept->block = NONE;
+    kept->offset = NONE;
 }
 
-static struct kept *find(struct mr_range_reader *reader, uint64_t block)
+static struct kept *find(struct mr_range_reader *reader, uint64_t at)
 {
-    for (unsigned i = 0; i < MR_RANGE_KEEP; i++)
-        if (reader->kept[i].block == block)
-            return &reader->kept[i];
+    for (unsigned i = 0; i < MR_RANGE_KEEP; i++) {
+        struct kept *kept = &reader->kept[i];
+        if (kept->offset != NONE && at >= kept->offset && at - kept->offset < kept->length)
+            return kept;
+    }
     return NULL;
 }
 
-/* A place for one more: a free one, else of the least recently used block that was passed, else of any such block. */
+/* A place for more: a free one, else of what was passed and least recently used, else of what was least recently used. */
 static struct kept *place(struct mr_range_reader *reader)
 {
     struct kept *oldest = &reader->kept[0];
     for (unsigned i = 0; i < MR_RANGE_KEEP; i++) {
         struct kept *kept = &reader->kept[i];
-        if (kept->block == NONE)
+        if (kept->offset == NONE)
             return kept;
         if (kept->passed != oldest->passed ? kept->passed : kept->used < oldest->used)
             oldest = kept;
@@ -121,26 +126,35 @@ static int corrupt(const struct mr_range_reader *reader)
     return -1;
 }
 
-/* 0, or -1 (CORRUPT). */
-static int block_came(struct mr_range_reader *reader, uint64_t block, uint32_t crc)
+static int compare_whole(struct mr_range_reader *reader)
 {
-    if (reader->come[block] && reader->crcs[block] != crc) {
-        mr_error_set(MR_E_CORRUPT, "%s: block %llu has other bytes than when it was read before", reader->label,
-                     (unsigned long long)block);
-        return -1;
-    }
-    if (reader->come[block])
-        return 0;
-    reader->come[block] = 1;
-    reader->crcs[block] = crc;
-    if (--reader->uncome > 0 || !reader->source.has_crc32c)
-        return 0;
     uint32_t whole = 0;
     for (uint64_t i = 0; i < reader->blocks; i++)
         whole = mr_crc32c_combine(whole, reader->crcs[i], length_of(reader, i));
     reader->crc = whole;
     reader->corrupt = whole != reader->source.crc32c;
     return reader->corrupt ? corrupt(reader) : 0;
+}
+
+/* Counts what came where it is the next of its block, or all of it. 0, or -1 (CORRUPT). */
+static int count_bytes(struct mr_range_reader *reader, uint64_t offset, uint64_t length, uint32_t crc)
+{
+    uint64_t block = offset / reader->source.block_bytes, within = offset % reader->source.block_bytes;
+    uint64_t whole = length_of(reader, block), *come = &reader->come[block];
+    if (*come == whole) {
+        if (length != whole || within != 0 || reader->crcs[block] == crc)
+            return 0;
+        mr_error_set(MR_E_CORRUPT, "%s: the %llu bytes at %llu are others than when they were read before",
+                     reader->label, (unsigned long long)length, (unsigned long long)offset);
+        return -1;
+    }
+    if ((within != *come && within != 0) || length > whole - within || within + length <= *come)
+        return 0;
+    reader->crcs[block] = within == 0 ? crc : mr_crc32c_combine(reader->crcs[block], crc, length);
+    *come = within + length;
+    if (*come < whole || --reader->uncome > 0 || !reader->source.has_crc32c)
+        return 0;
+    return compare_whole(reader);
 }
 
 /* ---- the lane ---- */
@@ -158,54 +172,99 @@ void mr_range_reader_give(struct mr_range_reader *reader, struct mr_consumer *co
     reader->consumer = consumer;
 }
 
-static bool is_fed(const struct mr_range_reader *reader, uint64_t block)
+static bool is_fed(const struct mr_range_reader *reader, uint64_t at)
 {
-    for (unsigned i = 0; i < reader->count; i++)
-        if (reader->fed[(reader->first + i) % MR_RANGE_WINDOW] == block)
+    for (unsigned i = 0; i < reader->count; i++) {
+        const struct asked *asked = &reader->fed[(reader->first + i) % MR_RANGE_WINDOW];
+        if (at >= asked->offset && at - asked->offset < asked->length)
             return true;
+    }
     return false;
 }
 
-static int feed(struct mr_range_reader *reader, uint64_t block)
+static int feed(struct mr_range_reader *reader, uint64_t offset, uint64_t length)
 {
     struct mr_sample sample = {.request = {.dataset = reader->source.dataset,
                                            .object = reader->source.object,
-                                           .offset = block * reader->source.block_bytes,
-                                           .length = length_of(reader, block)},
-                               .bytes = length_of(reader, block),
-                               .cookie = block};
+                                           .offset = offset,
+                                           .length = length},
+                               .bytes = length,
+                               .cookie = offset};
     if (mr_consumer_feed(reader->consumer, &sample, 1) != 0)
         return -1;
-    reader->fed[(reader->first + reader->count++) % MR_RANGE_WINDOW] = block;
+    reader->fed[(reader->first + reader->count++) % MR_RANGE_WINDOW] = (struct asked){offset, length};
     return 0;
 }
 
-/* Asks for `block`, unless that was done, and for what comes after it: up to block `last`. */
-static int ask(struct mr_range_reader *reader, uint64_t block, uint64_t last)
+static uint64_t min_of(uint64_t a, uint64_t b)
 {
-    uint64_t from = block;
-    if (reader->count > 0)
-        from = reader->fed[(reader->first + reader->count - 1) % MR_RANGE_WINDOW] + 1;
-    for (; from <= last && reader->count < MR_RANGE_WINDOW; from++)
-        if (!find(reader, from) && feed(reader, from) != 0)
+    return a < b ? a : b;
+}
+
+/* How far to ask beyond `at`, by how much has been read up to there since the last seek. */
+static uint64_t ahead_of(const struct mr_range_reader *reader, uint64_t at)
+{
+    uint64_t block_bytes = reader->source.block_bytes, first = min_of(MR_RANGE_FIRST, block_bytes);
+    uint64_t run = at - reader->run_start, most = MR_RANGE_WINDOW * block_bytes;
+    if (run == 0)
+        return at == 0 ? first : 0;
+    return run >= most / 4 ? most : 4 * run > first ? 4 * run : first;
+}
+
+/* Of what is asked for from `from` on, up to `until`: how much in one request. `ahead`: the reader goes forward. Requests
+ * then end with blocks, so that the checksums of blocks become known, and there are several in flight. */
+static uint64_t request_length(const struct mr_range_reader *reader, uint64_t from, uint64_t until, uint64_t ahead)
+{
+    uint64_t block_bytes = reader->source.block_bytes, block_left = block_bytes - from % block_bytes;
+    if (!reader->source.exact)
+        return min_of(block_left, reader->source.size - from);
+    if (ahead == 0 && until - from <= block_bytes)
+        return until - from;
+    uint64_t part = ahead / 4 > MR_RANGE_FIRST ? ahead / 4 : MR_RANGE_FIRST;
+    if (ahead == 0 || until - from < part + part / 2) /* of a large read, or no crumbs */
+        part = until - from;
+    return min_of(min_of(part, until - from), block_left);
+}
+
+/* Asks for `at`, unless that was done, and for what comes after it: up to `end`, where the read ends, and ahead. */
+static int ask(struct mr_range_reader *reader, uint64_t at, uint64_t end)
+{
+    uint64_t ahead = ahead_of(reader, at), until = at + ahead > end ? at + ahead : end, from = at;
+    if (until > reader->source.size)
+        until = reader->source.size;
+    if (reader->count > 0) {
+        const struct asked *last = &reader->fed[(reader->first + reader->count - 1) % MR_RANGE_WINDOW];
+        from = last->offset + last->length;
+    } else if (!reader->source.exact) {
+        from -= at % reader->source.block_bytes;
+    }
+    while (from < until && reader->count < MR_RANGE_WINDOW) {
+        const struct kept *kept = find(reader, from);
+        uint64_t length = kept ? kept->offset + kept->length - from : request_length(reader, from, until, ahead);
+        if (!kept && feed(reader, from, length) != 0)
             return -1;
+        from += length;
+        if (from > reader->run_end)
+            reader->run_end = from;
+    }
     return 0;
 }
 
-/* The next block that comes is the one that is needed, or of no use any more. */
-static enum mr_range_result take(struct mr_range_reader *reader, uint64_t block, unsigned timeout_ms)
+/* What comes next is what is needed, or of no use any more. */
+static enum mr_range_result take(struct mr_range_reader *reader, uint64_t at, unsigned timeout_ms)
 {
     struct mr_delivery delivery;
     enum mr_next next = mr_consumer_next(reader->consumer, timeout_ms, &delivery);
     if (next == MR_NEXT_TIMEOUT || next == MR_NEXT_SIGNAL)
         return MR_RANGE_WAIT;
-    if (next == MR_NEXT_END) { /* cannot be: the block was fed */
+    if (next == MR_NEXT_END) { /* cannot be: it was fed */
         mr_error_set(MR_E_INTERNAL, "%s: the lane has ended", reader->label);
         return MR_RANGE_FAILED;
     }
+    struct asked asked = reader->fed[reader->first];
     reader->first = (reader->first + 1) % MR_RANGE_WINDOW;
     reader->count--;
-    bool wanted = delivery.sample.cookie == block;
+    bool wanted = at >= asked.offset && at - asked.offset < asked.length;
     if (next == MR_NEXT_FAILED) {
         if (!wanted)
             return MR_RANGE_OK; /* when it is needed it is asked for again */
@@ -214,18 +273,21 @@ static enum mr_range_result take(struct mr_range_reader *reader, uint64_t block,
         return MR_RANGE_FAILED;
     }
     reader->gzip = reader->gzip || delivery.desc_flags & MR_DESC_GZIP;
-    struct kept got = {.block = delivery.sample.cookie,
+    struct kept got = {.offset = asked.offset,
                        .data = delivery.data,
                        .length = delivery.length,
                        .consumer = delivery.copied ? NULL : reader->consumer,
                        .slot = delivery.slot,
                        .word = delivery.word,
                        .used = reader->clock};
-    int rc = block_came(reader, got.block, delivery.crc32c);
-    if (rc == 0 && wanted && got.length != length_of(reader, block)) {
-        mr_error_set(MR_E_CORRUPT, "%s: a block of %llu bytes came with %llu", reader->label,
-                     (unsigned long long)length_of(reader, block), (unsigned long long)got.length);
-        rc = -1;
+    int rc = 0;
+    if (got.length != asked.length || delivery.sample.cookie != asked.offset) {
+        mr_error_set(MR_E_CORRUPT, "%s: %llu bytes at %llu were asked for, and %llu came", reader->label,
+                     (unsigned long long)asked.length, (unsigned long long)asked.offset,
+                     (unsigned long long)got.length);
+        rc = wanted ? -1 : 0;
+    } else {
+        rc = count_bytes(reader, got.offset, got.length, delivery.crc32c);
     }
     if (rc == 0 && wanted)
         *place(reader) = got;
@@ -234,34 +296,20 @@ static enum mr_range_result take(struct mr_range_reader *reader, uint64_t block,
     return rc == 0 ? MR_RANGE_OK : MR_RANGE_FAILED;
 }
 
-/* How far to ask ahead, by what has been needed one after the other. */
-static void note_miss(struct mr_range_reader *reader, uint64_t block)
+/* One step towards `at`, of a read that ends before `end`. */
+static enum mr_range_result bring(struct mr_range_reader *reader, uint64_t at, uint64_t end, unsigned timeout_ms)
 {
-    if (block == reader->missed)
-        return;
-    if (reader->missed == NONE || block != reader->missed + 1)
-        reader->ahead = 0;
-    else
-        reader->ahead = reader->ahead == 0 ? 1 : 2 * reader->ahead;
-    if (reader->ahead > MR_RANGE_WINDOW)
-        reader->ahead = MR_RANGE_WINDOW;
-    reader->missed = block;
-}
-
-/* One step towards `block`, of a read that ends in block `last`. */
-static enum mr_range_result bring(struct mr_range_reader *reader, uint64_t block, uint64_t last, unsigned timeout_ms)
-{
-    note_miss(reader, block);
-    if (reader->consumer && reader->count > 0 && !is_fed(reader, block))
-        drop_lane(reader); /* what is in flight lies elsewhere */
+    if (!is_fed(reader, at)) {
+        if (reader->consumer && reader->count > 0)
+            drop_lane(reader); /* what is in flight lies elsewhere */
+        if (at != reader->run_end)
+            reader->run_start = reader->run_end = at;
+    }
     if (!reader->consumer)
         return MR_RANGE_LANE;
-    last += reader->ahead;
-    if (last >= reader->blocks)
-        last = reader->blocks - 1;
-    if (ask(reader, block, last) != 0)
+    if (ask(reader, at, end) != 0)
         return MR_RANGE_FAILED;
-    return take(reader, block, timeout_ms);
+    return take(reader, at, timeout_ms);
 }
 
 /* ---- reading ---- */
@@ -269,7 +317,7 @@ static enum mr_range_result bring(struct mr_range_reader *reader, uint64_t block
 enum mr_range_result mr_range_reader_read(struct mr_range_reader *reader, uint64_t offset, void *dest, uint64_t length,
                                           unsigned timeout_ms, uint64_t *got)
 {
-    uint64_t size = reader->source.size, block_bytes = reader->source.block_bytes;
+    uint64_t size = reader->source.size;
     *got = 0;
     if (!mr_fork_mark_is(reader->mark)) {
         mr_error_set(MR_E_USAGE, "%s: this reader was opened before a fork: open it in the process that reads",
@@ -286,20 +334,21 @@ enum mr_range_result mr_range_reader_read(struct mr_range_reader *reader, uint64
     if (length > size - offset)
         length = size - offset;
     while (*got < length) {
-        uint64_t at = offset + *got, block = at / block_bytes, within = at % block_bytes;
-        struct kept *kept = find(reader, block);
+        uint64_t at = offset + *got;
+        struct kept *kept = find(reader, at);
         if (!kept) {
-            enum mr_range_result result = bring(reader, block, (offset + length - 1) / block_bytes, timeout_ms);
+            enum mr_range_result result = bring(reader, at, offset + length, timeout_ms);
             if (result != MR_RANGE_OK)
                 return result;
             continue;
         }
-        uint64_t part = kept->length - within < length - *got ? kept->length - within : length - *got;
+        uint64_t within = at - kept->offset, left = kept->length - within;
+        uint64_t part = left < length - *got ? left : length - *got;
         memcpy((char *)dest + *got, kept->data + within, part);
         *got += part;
         kept->used = reader->clock;
-        kept->passed = within + part == block_bytes;
-        if (part == block_bytes) /* nobody comes back to what was read in one go */
+        kept->passed = part == left && at + part < size; /* a zip file's directory, at its end, is read again */
+        if (part == reader->source.block_bytes)          /* nobody comes back to what was read in one go */
             let_go(kept);
     }
     return MR_RANGE_OK;

@@ -1,15 +1,18 @@
 /*
- * range_reader.h - one large object, read by blocks through a lane: which blocks to ask for, and which to keep.
+ * range_reader.h - one object, read by offset through a lane: which ranges of it to ask for, and which to keep.
  *
- * Blocks lie on a grid of block_bytes. A read asks for the blocks that it covers, and for some after them: none after a
- * seek, twice as many at each block that follows the one before it, up to MR_RANGE_WINDOW blocks in flight. A block
- * that was read in part is kept, the MR_RANGE_KEEP most recent ones, so that many small reads near each other (a zip
- * file's directory, headers) fetch it once. Those that were read to their end are dropped first; a block that one read
- * took whole returns to the arena at once. A read elsewhere makes what is in flight useless: the reader then asks for a
- * new lane, and the workers drop what the old one asked for.
+ * A read that goes elsewhere asks for what it wants and no more: for those very bytes where the source is `exact`, else
+ * for the blocks of block_bytes that they lie in. A read that goes on where the last request ended also asks for what
+ * comes next: four times as much as has been read since the last seek, at least MR_RANGE_FIRST bytes (as the first read
+ * at the object's start does), at most MR_RANGE_WINDOW blocks, in requests of at most a block. A read elsewhere makes
+ * what is in flight useless: the reader then asks for a new lane, and the workers drop what the old one asked for.
  *
- * The whole object's crc32c is combined from those of its blocks, which the fetch workers have computed, and compared
- * once every block has come.
+ * What was read in part is kept, the MR_RANGE_KEEP most recent ones, so that many small reads near each other (a zip
+ * file's directory, headers) fetch it once. Those that were read to their end are dropped first; what one read took
+ * whole returns to the arena at once.
+ *
+ * The whole object's crc32c is combined from those of what came, which the fetch workers have computed, and compared
+ * once every block has come: as one range, or as ranges in order.
  *
  * One thread at a time. A forked child's reader is inert, as its lanes are.
  */
@@ -22,8 +25,9 @@
 
 #include "shm/ring/consumer.h"
 
-#define MR_RANGE_WINDOW      16u                   /* blocks in flight or READY */
-#define MR_RANGE_KEEP        4u                    /* blocks kept after a read */
+#define MR_RANGE_WINDOW      16u                   /* ranges in flight or READY */
+#define MR_RANGE_KEEP        4u                    /* of them kept after a read */
+#define MR_RANGE_FIRST       (1u << 17)            /* bytes that a reader which goes forward asks for at least */
 #define MR_RANGE_LANE_WINDOW (2 * MR_RANGE_WINDOW) /* tickets of its lanes */
 
 struct mr_range_reader;
@@ -33,7 +37,8 @@ struct mr_range_source {
     uint32_t dataset;
     uint64_t object;      /* its number in the index */
     uint64_t size;        /* bytes */
-    uint64_t block_bytes; /* not 0 */
+    uint64_t block_bytes; /* of the largest request; not 0 */
+    bool exact;           /* requests begin where a read does, not at a block */
     uint32_t crc32c;
     bool has_crc32c;
 };

@@ -14,6 +14,7 @@ static const struct mr_option options[MR_OPTIONS] = {
     [MR_OPT_LONG] = {"long", 'l', .help = "size, generation and crc32c (base64) before each URI, separated by tabs"},
     [MR_OPT_RECURSIVE] = {"recursive", 'r', .help = "everything under the URI"},
     [MR_OPT_HUMAN] = {"human-readable", 'h', .help = "sizes as 18.6 KiB instead of bytes"},
+    [MR_OPT_LIMIT] = {"limit", 0, MR_VALUE_NUMBER, "N", 1, UINT32_MAX, "no more than N lines"},
     [MR_OPT_RANGE] = {"range", 0, MR_VALUE_RANGE, "A-B",
                       .help = "bytes A to B, both inclusive; A- is from A on, -N the last N"},
     [MR_OPT_IF_ABSENT] = {"if-absent", 0, .help = "fail if DST exists"},
@@ -123,6 +124,7 @@ static const struct mr_verb verbs[MR_VERBS] = {
                         {.id = MR_OPT_HUMAN,
                          .help = "with -l: sizes as 18.6 KiB instead of bytes",
                          .excludes = MR_OPT_JSON},
+                        {.id = MR_OPT_LIMIT},
                         {.id = MR_OPT_JSON, .help = "one JSON object a line; an error is one too, on standard error"},
                         {.id = MR_OPT_CONFIG},
                         LOG_LEVEL,
@@ -160,11 +162,16 @@ static const struct mr_verb verbs[MR_VERBS] = {
                 "ends in a slash, takes the last part of SRC's name. What is written appears whole or not at all, and "
                 "its "
                 "crc32c is checked.",
-            .options = OPTIONS{{.id = MR_OPT_IF_ABSENT}, {.id = MR_OPT_CONFIG}, LOG_LEVEL, {0}},
+            .options = OPTIONS{{.id = MR_OPT_IF_ABSENT},
+                               {.id = MR_OPT_JSON, .help = "an error is a JSON object, on standard error"},
+                               {.id = MR_OPT_CONFIG},
+                               LOG_LEVEL,
+                               {0}},
             .operands = "SRC DST",
             .operand_type = MR_VALUE_PLACE,
             .operands_min = 2,
             .operands_max = 2,
+            .json_errors = true,
         },
     [MR_VERB_RM] =
         {

@@ -39,6 +39,7 @@ enum mr_option_id {
     MR_OPT_LONG,
     MR_OPT_RECURSIVE,
     MR_OPT_HUMAN,
+    MR_OPT_LIMIT,
     MR_OPT_RANGE,
     MR_OPT_IF_ABSENT,
     MR_OPT_OUTPUT,

@@ -94,7 +94,7 @@ def test_version(millrace: Run) -> None:
         ["ls"],
         ["cat"],
         ["cp", "x"],
-        ["cp", "--json", "x", "y"],
+        ["cp", "--recursive", "x", "y"],
         ["rm"],
         ["compose", "gs://b/x"],
         ["ls", "-c", "/no/such/file.toml", "gs://b/"],

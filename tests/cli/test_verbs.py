@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -165,7 +166,7 @@ def test_the_man_page_is_set_without_a_warning(tmp_path: Path) -> None:
     done = subprocess.run([groff, "-man", "-Tutf8", "-ww"], input=printed("man"), capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     text = re.sub(r"\x1b\[[0-9;]*m|.\x08", "", done.stdout)
-    assert "millrace ls [-l] [-r] [-h] [--json] [-c FILE] URI" in text
+    assert "millrace ls [-l] [-r] [-h] [--limit N] [--json] [-c FILE] URI" in text
     assert "--older-than SECONDS" in text
 
 
@@ -299,6 +300,37 @@ def test_ls_for_people(bucket: None) -> None:
     exact = [line.split("\t") for line in printed("ls", "-lr", "gs://bucket/").splitlines()]
     assert [row[0] for row in exact] == ["19000", "5"] and [row[1:] for row in exact] == [row[1:] for row in rows]
     assert printed("ls", "-h", "gs://bucket/") == printed("ls", "gs://bucket/")
+
+
+def test_no_more_lines_than_asked_for(devstore: StartDevstore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    server = devstore("--memory", "--synthetic", "many:5000:1", "--log", log)
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
+    whole = printed("ls", "-r", "gs://many/").splitlines()
+    log.write_text("")
+    for limit in (1, 3, 1500):
+        assert printed("ls", "-r", "--limit", str(limit), "gs://many/").splitlines() == whole[:limit]
+    assert log.read_text().count("\n") == 4  # pages are of 1,000
+    assert "maxResults=3" in log.read_text()
+    assert printed("ls", "--limit", "1", whole[7]).splitlines() == [whole[7]]
+    assert log.read_text().count("\n") == 5  # it is there: nothing is listed
+
+
+@pytest.mark.parametrize("scheme", ["gs", "s3", "file"])
+def test_ls_for_programs(bucket: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", os.environ["STORAGE_EMULATOR_HOST"])
+    for name, value in (("ACCESS_KEY_ID", "id"), ("SECRET_ACCESS_KEY", "secret"), ("REGION", "us-east-1")):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    folder = f"file://{tmp_path}/root/bucket" if scheme == "file" else f"{scheme}://bucket"
+    listed = [json.loads(line) for line in printed("ls", "--json", f"{folder}/").splitlines()]
+    assert [entry["uri"] for entry in listed] == [f"{folder}/large", f"{folder}/sub/"]
+    assert listed[1].keys() == {"uri"}
+    (looked_up,) = (json.loads(line) for line in printed("ls", "--json", f"{folder}/large").splitlines())
+    for entry in (listed[0], looked_up):
+        assert entry["size"] == 19_000 and entry["generation"] > 0
+        assert abs(entry["created"] - time.time()) < 3600
+        assert ("crc32c" in entry) == (scheme == "gs" or (scheme == "s3" and entry is looked_up))
+    assert ("etag" in looked_up) == (scheme != "file")
 
 
 def test_a_range_after_the_end(bucket: None) -> None:

@@ -100,7 +100,8 @@ static int page_add(struct page *page, const char *path, const struct stat *st)
                                                         .size = (uint64_t)st->st_size,
                                                         .generation = mr_file_generation(st),
                                                         .storage_class = "",
-                                                        .etag = ""};
+                                                        .etag = "",
+                                                        .created_s = (int64_t)st->st_mtime};
     return page->names.failed ? -1 : 0;
 }
 
@@ -200,7 +201,8 @@ struct mr_store_item mr_file_item(const struct file_call *call, const struct sta
                                   .size = (uint64_t)st->st_size,
                                   .generation = mr_file_generation(st),
                                   .storage_class = "",
-                                  .etag = ""};
+                                  .etag = "",
+                                  .created_s = (int64_t)st->st_mtime};
 }
 
 int mr_file_check_generation(uint64_t wanted, const struct stat *st)

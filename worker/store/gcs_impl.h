@@ -12,7 +12,7 @@
 #include "worker/store/text.h"
 #include "worker/store/upload_parts.h"
 
-#define MR_GCS_STAT_FIELDS "fields=name,size,generation,crc32c,storageClass,etag"
+#define MR_GCS_STAT_FIELDS "fields=name,size,generation,crc32c,storageClass,etag,timeCreated"
 
 enum gcs_kind {
     GCS_LIST,

@@ -101,6 +101,12 @@ static void take_date(struct mr_http_headers *headers, const char *value, size_t
     headers->date_s = at > 0 ? (int64_t)at : 0;
 }
 
+int64_t mr_http_headers_modified_s(const struct mr_http_headers *headers)
+{
+    time_t at = headers->modified[0] ? curl_getdate(headers->modified, NULL) : 0;
+    return at > 0 ? (int64_t)at : 0;
+}
+
 static bool is(const char *name, size_t length, const char *wanted)
 {
     return strlen(wanted) == length && strncasecmp(name, wanted, length) == 0;
@@ -214,6 +220,12 @@ void mr_http_headers_line(struct mr_http_headers *headers, const char *line, siz
             size_t kept = n < sizeof headers->etag ? n : sizeof headers->etag - 1;
             memcpy(headers->etag, value, kept);
             headers->etag[kept] = 0;
+        }
+        break;
+    case 'l':
+        if (is(line, name_length, "last-modified") && n < sizeof headers->modified) {
+            memcpy(headers->modified, value, n);
+            headers->modified[n] = 0;
         }
         break;
     case 'm':

@@ -14,4 +14,7 @@ bool mr_http_headers_location(const char *line, size_t length, const char **url,
 /* The status of a line "HTTP/1.1 206 Partial Content", or 0 when it is not a status line. */
 int mr_http_headers_status(const char *line, size_t length);
 
+/* Last-Modified in seconds since 1970; 0: none, or no date. */
+int64_t mr_http_headers_modified_s(const struct mr_http_headers *headers);
+
 #endif

@@ -104,6 +104,7 @@ struct mr_http_headers {
     bool has_kept;           /* Range of a 308: the upload session keeps `kept` bytes */
     uint64_t kept;
     char etag[MR_ETAG_SIZE]; /* "" where there is none; cut to fit */
+    char modified[40];       /* Last-Modified; "" where there is none, or it is longer */
     char region[40];         /* x-amz-bucket-region; "" where there is none, or it is longer */
 };
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "shm/base/error.h"
+#include "worker/store/headers.h"
 #include "worker/store/s3_impl.h"
 
 /* ---- look-ups ---- */
@@ -54,6 +55,8 @@ void mr_s3_on_item(struct s3_call *call, struct s3_answer *answer)
         mr_s3_refuse(call, answer);
         good = false;
     }
+    if (good)
+        item.created_s = mr_http_headers_modified_s(&http->headers);
     call->done.stat(call->arg, &answer->result, good ? &item : NULL);
     mr_s3_give(call);
 }

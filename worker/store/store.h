@@ -70,7 +70,8 @@ struct mr_store_item {
     bool has_crc32c;
     const char *storage_class; /* "" where the store has none */
     const char *etag;          /* "" where the store has none */
-    int64_t created_s; /* when it was made, seconds since 1970 by the store's clock; 0: unknown (see with_times) */
+    int64_t
+        created_s; /* when this version was made, seconds since 1970 by the store's clock; 0: unknown (with_times) */
 };
 
 /*
@@ -81,7 +82,7 @@ struct mr_store_item {
 struct mr_store_list_request {
     const char *prefix, *start_offset, *end_offset, *page_token, *after;
     unsigned max_results; /* 0: as many as the store gives */
-    bool with_times;      /* gs, s3: items have created_s */
+    bool with_times;      /* items have created_s (file: always) */
 };
 
 struct mr_store_page {

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,10 +16,33 @@
 
 static volatile sig_atomic_t interrupted; /* the signal */
 static bool json_errors;
+static bool early_end_is_success;
 
 static void on_signal(int number)
 {
     interrupted = number;
+}
+
+/*
+ * Who read our output has gone: as for any filter, that is the end. A server that closed its connection sends the same
+ * signal where TLS is written without MSG_NOSIGNAL (libcurl 7.81); the write fails, and is dealt with where it was made.
+ */
+static void on_broken_pipe(int number)
+{
+    int errnum = errno;
+    struct pollfd outputs[] = {{.fd = STDOUT_FILENO, .events = POLLOUT}, {.fd = STDERR_FILENO, .events = POLLOUT}};
+    if (poll(outputs, 2, 0) > 0 && ((outputs[0].revents | outputs[1].revents) & (POLLERR | POLLHUP))) {
+        if (early_end_is_success && (outputs[0].revents & (POLLERR | POLLHUP)))
+            _exit(0);
+        signal(number, SIG_DFL);
+        raise(number); /* it is blocked here, and comes at our return */
+    }
+    errno = errnum;
+}
+
+void mr_tool_end_with_reader(void)
+{
+    early_end_is_success = true;
 }
 
 static void catch_signals(void)
@@ -28,6 +52,7 @@ static void catch_signals(void)
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
             sigaction(numbers[i], &action, NULL);
+    sigaction(SIGPIPE, &(struct sigaction){.sa_handler = on_broken_pipe}, NULL);
     signal(SIGXFSZ, SIG_IGN); /* a write past `ulimit -f` fails instead */
 }
 
@@ -105,7 +130,12 @@ static int fail_interrupted(void)
 
 int mr_tool_step(struct mr_tool *tool)
 {
-    if (mr_http_step(tool->net.http, STEP_MS, -1) < 0)
+    return mr_tool_step_or(tool, -1);
+}
+
+int mr_tool_step_or(struct mr_tool *tool, int fd)
+{
+    if (mr_http_step(tool->net.http, STEP_MS, fd) < 0)
         return -1;
     if (tool->received)
         mr_progress_update(tool->received, mr_transfer_counters(tool->net.engine)->bytes);

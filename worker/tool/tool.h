@@ -3,6 +3,7 @@
  *
  * A command opens what it needs once, starts transfers and steps the loop until they have answered. SIGINT, SIGTERM and
  * SIGHUP end a step, so that a command removes what is half done; mr_tool_fail then ends the process by that signal.
+ * SIGPIPE ends it at once where it is standard output or standard error that nobody reads any more.
  */
 #ifndef MR_WORKER_TOOL_TOOL_H
 #define MR_WORKER_TOOL_TOOL_H
@@ -57,8 +58,12 @@ int mr_tool_await(struct mr_tool *tool, struct mr_transfer *started);
 int mr_tool_wait(struct mr_tool *tool, bool *answered);
 /* One step of the loop: 0, or -1 with mr_error, also after a signal. */
 int mr_tool_step(struct mr_tool *tool);
+/* The same, which also ends once that descriptor can be read. */
+int mr_tool_step_or(struct mr_tool *tool, int fd);
 /* All of it to a file or pipe, which `what` names in the error: 0, or -1, also after a signal. */
 int mr_tool_write(int fd, const void *data, uint64_t length, const char *what);
+/* Where standard output is a pipe whose reader leaves, the command has done its work: status 0 and not SIGPIPE. */
+void mr_tool_end_with_reader(void);
 /* After a signal that ends the command. */
 bool mr_tool_interrupted(void);
 /* Prints a JSON string; bytes that are no UTF-8 as they are. */

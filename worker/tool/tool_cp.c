@@ -14,6 +14,7 @@
 #include "shm/base/error.h"
 #include "worker/tool/download.h"
 #include "worker/tool/out_file.h"
+#include "worker/tool/out_pipe.h"
 #include "worker/tool/progress.h"
 
 #define READ_BYTES (1u << 20)
@@ -38,6 +39,7 @@ struct copy {
     struct mr_download_object object;
     struct mr_tool second, *reading; /* between two objects the source has a loop of its own */
     char *buffer;
+    struct mr_out_pipe out;     /* target: a file, a pipe */
     struct mr_transfer *upload; /* NULL: none is under way */
     const void *at;             /* what an upload has not taken yet */
     uint64_t left;
@@ -177,13 +179,14 @@ static int write_to(struct copy *copy, int fd)
 {
     const void *data;
     uint64_t length;
-    int rc;
-    while ((rc = next_bytes(copy, &data, &length)) > 0) {
-        if (mr_tool_write(fd, data, length, copy->to.text) != 0)
+    int rc = mr_out_pipe_init(&copy->out, fd, copy->to.text);
+    while (rc == 0 && (rc = next_bytes(copy, &data, &length)) > 0) {
+        if (mr_out_pipe_write(&copy->out, &copy->tool, data, length) != 0)
             return -1;
         copy->done += length;
         if (!copy->download)
             mr_progress_update(&copy->progress, copy->done);
+        rc = 0;
     }
     return rc;
 }
@@ -342,6 +345,7 @@ static int cp_main(const struct mr_arguments *arguments)
     close_place(&copy.to);
     mr_tool_close(&copy.second);
     mr_tool_close(&copy.tool);
+    mr_out_pipe_close(&copy.out);
     return rc == 0 ? 0 : mr_tool_fail("cp");
 }
 

@@ -15,6 +15,9 @@
 #include "worker/tool/progress.h"
 #include "worker/tool/tool.h"
 
+#define LIMIT_MORE     2
+#define LIMIT_PAGE_MAX 1000 /* what every store gives in one answer */
+
 struct ls {
     struct mr_tool tool;
     struct mr_uri uri;
@@ -24,7 +27,7 @@ struct ls {
     char *folder;       /* the folder printed last, with its slash; NULL: none */
     char *last, *token; /* where the listing stands */
     char *from;         /* start offset of the pages that are being read: a token belongs to its parameters */
-    uint64_t printed;
+    uint64_t printed, limit;
     struct mr_progress progress; /* where the names themselves do not go to the terminal */
     bool more, bad;
     bool terminal; /* standard output is one */
@@ -63,6 +66,12 @@ static void print_item(struct ls *ls, const struct mr_store_item *item)
         printf(", \"size\": %" PRIu64 ", \"generation\": %" PRIu64, item->size, item->generation);
         if (item->has_crc32c)
             printf(", \"crc32c\": \"%s\"", crc);
+        if (item->etag[0]) {
+            printf(", \"etag\": ");
+            mr_tool_print_json(stdout, item->etag);
+        }
+        if (item->created_s > 0)
+            printf(", \"created\": %" PRId64, item->created_s);
         puts("}");
         return;
     }
@@ -109,6 +118,8 @@ static void list_arrived(void *arg, const struct mr_store_result *result, const 
     size_t below = strlen(ls->prefix);
     for (size_t i = 0; i < page->count; i++) {
         const struct mr_store_item *item = &page->items[i];
+        if (ls->printed == ls->limit)
+            break;
         const char *slash = ls->recursive ? NULL : memchr(item->name + below, '/', item->name_length - below);
         within = slash != NULL;
         if (slash)
@@ -118,7 +129,7 @@ static void list_arrived(void *arg, const struct mr_store_result *result, const 
     }
     free(ls->token);
     ls->token = page->next_token ? strdup(page->next_token) : NULL;
-    ls->more = page->next_token != NULL;
+    ls->more = page->next_token != NULL && ls->printed < ls->limit;
     if (page->count > 0) {
         free(ls->last);
         ls->last = strdup(page->items[page->count - 1].name);
@@ -135,6 +146,13 @@ static void list_arrived(void *arg, const struct mr_store_result *result, const 
     }
 }
 
+/* A few more than the lines that are wanted: a folder's marker, names that are passed over. 0: as the store has it. */
+static unsigned page_size(const struct ls *ls)
+{
+    uint64_t left = ls->limit - ls->printed + LIMIT_MORE;
+    return left < LIMIT_PAGE_MAX ? (unsigned)left : 0;
+}
+
 static int list_below(struct ls *ls, const char *prefix)
 {
     ls->prefix = prefix;
@@ -144,6 +162,8 @@ static int list_below(struct ls *ls, const char *prefix)
             .start_offset = ls->from,
             .page_token = ls->token,
             .after = ls->last,
+            .with_times = ls->json,
+            .max_results = page_size(ls),
         };
         if (mr_tool_await(&ls->tool, mr_transfer_list(ls->tool.net.engine, ls->store, &request, list_arrived, ls)) != 0)
             return -1;
@@ -176,6 +196,8 @@ static int list(struct ls *ls)
                       mr_transfer_stat(tool->net.engine, ls->store, ls->uri.key, length, 0, object_arrived, ls)) != 0 &&
         mr_error_code() != MR_E_NOT_FOUND)
         return -1;
+    if (ls->printed == ls->limit)
+        return 0;
     char *folder = NULL;
     if (asprintf(&folder, "%s/", ls->uri.key) < 0) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a prefix");
@@ -208,7 +230,8 @@ static int ls_main(const struct mr_arguments *arguments)
     struct ls ls = {.details = mr_arguments_have(arguments, MR_OPT_LONG),
                     .recursive = mr_arguments_have(arguments, MR_OPT_RECURSIVE),
                     .human = mr_arguments_have(arguments, MR_OPT_HUMAN),
-                    .json = mr_arguments_have(arguments, MR_OPT_JSON)};
+                    .json = mr_arguments_have(arguments, MR_OPT_JSON),
+                    .limit = mr_arguments_number(arguments, MR_OPT_LIMIT, UINT64_MAX - LIMIT_MORE)};
     int rc = run(&ls, arguments->operands[0]);
     if ((fflush(stdout) != 0 || ferror(stdout)) && rc == 0) {
         mr_error_set_errno(errno, "cannot write to standard output");

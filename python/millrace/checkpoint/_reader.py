@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import _supervisor
 from .._connection import write_names
@@ -25,6 +25,7 @@ else:
     _File = io.RawIOBase
 
 BLOCK_BYTES = 8 << 20  # of one request; fewer where the arena is small
+LINE_BYTES = 256  # that a line is expected to have at most
 BUFFER_BYTES = 1 << 20  # of read1() and of copies of the standard library
 PAUSE_S = (0.001, 0.05)
 
@@ -51,6 +52,9 @@ class Reader(_File):
     use. It has no file descriptor (fileno() raises io.UnsupportedOperation), so nothing can map it.
     """
 
+    _KIND = "checkpoint reader"  # in messages
+    _EXACT = False  # whether a small read elsewhere asks for its own bytes alone, not for a block
+
     def __init__(self, uri: str, opened: _Opened, ring: _ring.RangeReader) -> None:
         self.uri = uri
         self._opened: _Opened | None = opened
@@ -59,7 +63,8 @@ class Reader(_File):
         self._at = 0
 
     def __repr__(self) -> str:
-        return f"<millrace.checkpoint.Reader {self.uri} {'closed' if self.closed else 'open'}, {self._size} bytes>"
+        state = "closed" if self.closed else "open"
+        return f"<{type(self).__module__}.{type(self).__name__} {self.uri} {state}, {self._size} bytes>"
 
     @property
     def name(self) -> str:
@@ -143,6 +148,23 @@ class Reader(_File):
     def readinto1(self, buffer: Any, /) -> int:
         return self.readinto(buffer)
 
+    def readline(self, size: int | None = -1, /) -> bytes:
+        """Up to and with the next newline, at most size bytes. Iterating gives these lines."""
+        self._check()
+        left = self._size if size is None or size < 0 else size
+        pieces = []
+        step = LINE_BYTES
+        while left > 0:
+            piece = self._ring.read(min(step, left), self._at)
+            end = piece.find(b"\n") + 1
+            if end > 0:
+                piece = piece[:end]
+            self._at += len(piece)
+            pieces.append(piece)
+            left = 0 if end > 0 or not piece else left - len(piece)
+            step = min(4 * step, BUFFER_BYTES)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
     def close(self) -> None:
         """Releases the memory. May be called twice."""
         opened = getattr(self, "_opened", None)  # also where __init__ has not run
@@ -162,18 +184,19 @@ class Reader(_File):
         self.close()
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        raise TypeError("a checkpoint reader cannot be pickled or copied: give its URI, and open it where it is used")
+        raise TypeError(f"a {self._KIND} cannot be pickled or copied: give its URI, and open it where it is used")
 
     def _check(self) -> None:
         if self._opened is None:
-            raise ValueError(f"I/O operation on the closed checkpoint reader of {self.uri}")
+            raise ValueError(f"I/O operation on the closed {self._KIND} of {self.uri}")
 
 
 _kept: list[Connection] = []  # keeps the supervisor that was used last for the next one
 
 
-def _connection() -> Connection:
-    found = _supervisor.connection(maker="a checkpoint reader")
+def connection(maker: str = "a checkpoint reader", in_worker: bool = False) -> Connection:
+    """The supervisor's, which stays for the next reader."""
+    found = _supervisor.connection(maker=maker, in_worker=in_worker)
     if not _kept or _kept[0] is not found:
         _kept[:] = [found]
     return found
@@ -202,21 +225,24 @@ def reader(uri: Place) -> Reader:
 def readers(uris: Iterable[Place]) -> list[Reader]:
     """A reader for each of these objects, all of one bucket, looked up at once. They may be read side by side."""
     targets = [object_uri(uri) for uri in uris]
-    return opened(_connection(), targets) if targets else []
+    return opened(connection(), targets, Reader) if targets else []
 
 
-def opened(connection: Connection, targets: list[str]) -> list[Reader]:
+_Kind = TypeVar("_Kind", bound=Reader)
+
+
+def opened(connection: Connection, targets: list[str], kind: type[_Kind]) -> list[_Kind]:
     """The readers of these URIs, one at least, through this connection."""
     number = _open(connection, targets)
     together = _Opened(connection, number, 1)  # while they are made
-    made: list[Reader] = []
+    made: list[_Kind] = []
     try:
         _wait(connection, number)
         index = connection.client.index(number)
         for target in targets:
-            ring = connection.client.range_reader(number, index, index.find(_name(target)), target)
+            ring = connection.client.range_reader(number, index, index.find(_name(target)), target, kind._EXACT)
             together.readers += 1
-            made.append(Reader(target, together, ring))
+            made.append(kind(target, together, ring))
     except BaseException:
         for one in made:
             one.close()

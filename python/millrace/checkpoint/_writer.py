@@ -57,6 +57,14 @@ class Writer(_File):
     # ---- a file ----
 
     @property
+    def name(self) -> str:
+        return self.uri
+
+    @property
+    def mode(self) -> str:
+        return "wb"
+
+    @property
     def closed(self) -> bool:
         """Closed or aborted: nothing more can be written. A save may still be on its way."""
         return self._ring is None

@@ -65,7 +65,7 @@ def looked_up(connection: Connection, bucket: str, names: Iterable[str], transfo
     with ThreadPoolExecutor(AT_ONCE) as pool:
         while some := [f"gs://{bucket}/{name}" for name in islice(rest, AT_ONCE)]:
             with _google.errors():
-                opened = _reader.opened(connection, some)
+                opened = _reader.opened(connection, some, _reader.Reader)
             try:
                 for item in pool.map(lambda reader: _whole(reader, bucket), opened):
                     yield transform(item)

@@ -62,7 +62,7 @@ START_TEST(test_ls_leaves_its_h_to_the_sizes)
     ck_assert_ptr_nonnull(strstr(text, "\n  -h, --human-readable "));
     ck_assert_ptr_nonnull(strstr(text, "\n      --help "));
     print(mr_help_usage, mr_verb(MR_VERB_LS));
-    ck_assert_str_eq(text, "usage: millrace ls [-l] [-r] [-h] [--json] [-c FILE] URI\n");
+    ck_assert_str_eq(text, "usage: millrace ls [-l] [-r] [-h] [--limit N] [--json] [-c FILE] URI\n");
 }
 END_TEST
 

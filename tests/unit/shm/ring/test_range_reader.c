@@ -25,6 +25,8 @@ static uint64_t got;
 static unsigned lanes, served;     /* opened; blocks served so far */
 static unsigned times[BLOCKS + 1]; /* that a block was served */
 static uint64_t next_offset;
+static uint64_t asked_bytes; /* of what was served */
+static bool exact;
 
 static uint32_t whole_crc(void)
 {
@@ -40,13 +42,14 @@ static void set_up(uint32_t crc, bool has_crc)
                                      .object = 7,
                                      .size = SIZE,
                                      .block_bytes = BLOCK,
+                                     .exact = exact,
                                      .crc32c = crc,
                                      .has_crc32c = has_crc};
     world_init(&world, 2, 1 << 20, 4096);
     memset(times, 0, sizeof times);
     lane = NULL;
     lanes = served = 0;
-    next_offset = 0;
+    next_offset = asked_bytes = 0;
     reader = mr_range_reader_new(&source);
     ck_assert_ptr_nonnull(reader);
 }
@@ -54,6 +57,7 @@ static void set_up(uint32_t crc, bool has_crc)
 static void tear_down(void)
 {
     mr_range_reader_destroy(reader);
+    exact = false;
     if (lane)
         ck_assert(mr_lane_is_drained(lane));
     world_close(&world);
@@ -105,7 +109,9 @@ static uint64_t serve_one(void)
     ck_assert(mr_lane_claim(lane, slot, word, 0, &filling, &request));
     ck_assert_uint_eq(request.dataset, 3);
     ck_assert_uint_eq(request.object, 7);
-    ck_assert_uint_eq(request.offset % BLOCK, 0);
+    ck_assert(exact || request.offset % BLOCK == 0);
+    ck_assert_uint_ge(request.length, 1);
+    ck_assert_uint_le(request.length, BLOCK);
     ck_assert_uint_le(request.offset + request.length, SIZE);
     struct mr_descriptor desc = {.extent_offset = next_offset,
                                  .extent_length = request.length,
@@ -118,6 +124,7 @@ static uint64_t serve_one(void)
     mr_lane_publish(lane, slot, filling, &ready);
     mr_wake_consumer(lane);
     served++;
+    asked_bytes += request.length;
     times[request.offset / BLOCK]++;
     return request.offset / BLOCK;
 }
@@ -179,19 +186,59 @@ END_TEST
 
 START_TEST(steps_forward_ask_for_more_each_time)
 {
+    for (unsigned way = 0; way < 2; way++) {
+        exact = way == 1;
+        set_up(whole_crc(), true);
+        expect(0, 10);
+        ck_assert_uint_eq(served + pending(), 1);
+        expect(BLOCK, 10);
+        ck_assert_uint_eq(served + pending(), 5);
+        expect(2 * BLOCK, 10);
+        ck_assert_uint_eq(served + pending(), 10);
+        expect(3 * BLOCK, 10);
+        ck_assert_uint_eq(served + pending(), 15);
+        expect(20 * BLOCK, 10); /* elsewhere: a lane of its own, and nothing ahead */
+        ck_assert_uint_eq(lanes, 2);
+        ck_assert_uint_eq(pending(), 0);
+        tear_down();
+    }
+}
+END_TEST
+
+START_TEST(exact_reads_elsewhere_ask_for_themselves)
+{
+    exact = true;
     set_up(whole_crc(), true);
-    expect(0, 10);
-    ck_assert_uint_eq(served + pending(), 1);
-    expect(BLOCK, 10);
-    ck_assert_uint_eq(served + pending(), 3);
-    expect(2 * BLOCK, 10);
-    ck_assert_uint_eq(served + pending(), 5);
-    expect(3 * BLOCK, 10);
-    ck_assert_uint_eq(served + pending(), 8);
-    expect(20 * BLOCK, 10); /* elsewhere: a lane of its own, and nothing ahead */
-    ck_assert_uint_eq(lanes, 2);
-    ck_assert_uint_eq(pending(), 0);
+    static const uint64_t places[] = {SIZE - 5, 700, 30, 800, 2 * BLOCK - 2, 1900, 1000};
+    uint64_t bytes = 0;
+    for (unsigned i = 0; i < sizeof places / sizeof places[0]; i++) {
+        expect(places[i], 5);
+        bytes += got;
+        ck_assert_uint_eq(served, i + 1); /* one request, also across the end of a block */
+        ck_assert_uint_eq(asked_bytes, bytes);
+        ck_assert_uint_eq(pending(), 0);
+    }
+    ck_assert_uint_eq(lanes, 1);
+    expect(1005, 5); /* and from there on */
+    ck_assert_uint_gt(served + pending(), sizeof places / sizeof places[0] + 1);
     tear_down();
+}
+END_TEST
+
+START_TEST(ranges_in_order_have_the_checksum_of_the_whole)
+{
+    for (unsigned wrong = 0; wrong < 2; wrong++) {
+        exact = true;
+        set_up(whole_crc() ^ wrong, true);
+        expect(3, 4); /* counts for nothing */
+        expect(0, 1);
+        enum mr_range_result result = MR_RANGE_OK;
+        for (unsigned at = 0; at < SIZE && result == MR_RANGE_OK; at += 9)
+            result = read_at(at, 9);
+        ck_assert_int_eq(result, wrong ? MR_RANGE_FAILED : MR_RANGE_OK);
+        ck_assert(!wrong || mr_error_code() == MR_E_CORRUPT);
+        tear_down();
+    }
 }
 END_TEST
 
@@ -269,7 +316,8 @@ END_TEST
 
 START_TEST(many_random_reads)
 {
-    for (unsigned seed = 0; seed < 50; seed++) {
+    for (unsigned seed = 0; seed < 100; seed++) {
+        exact = seed % 2 == 1;
         set_up(whole_crc(), true);
         srandom(seed);
         for (unsigned i = 0; i < 40; i++)
@@ -375,6 +423,8 @@ int main(void)
     tcase_add_test(tcase, a_read_asks_for_what_it_covers);
     tcase_add_test(tcase, the_window_bounds_what_is_asked_for);
     tcase_add_test(tcase, steps_forward_ask_for_more_each_time);
+    tcase_add_test(tcase, exact_reads_elsewhere_ask_for_themselves);
+    tcase_add_test(tcase, ranges_in_order_have_the_checksum_of_the_whole);
     tcase_add_test(tcase, small_reads_near_each_other_fetch_a_block_once);
     tcase_add_test(tcase, the_block_that_was_not_used_for_longest_goes);
     tcase_add_test(tcase, blocks_that_were_passed_go_first);

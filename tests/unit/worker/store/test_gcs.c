@@ -383,8 +383,9 @@ START_TEST(stat_over_the_wire)
     run();
     ck_assert_int_eq(seen.code, MR_OK);
     ck_assert_str_eq(seen.first, "a/b");
-    ck_assert_str_eq(target, "/storage/v1/b/my.bucket/o/a%2Fb?fields=name,size,generation,crc32c,storageClass,etag&"
-                             "generation=9&userProject=proj%20ect");
+    ck_assert_str_eq(target,
+                     "/storage/v1/b/my.bucket/o/a%2Fb?fields=name,size,generation,crc32c,storageClass,etag,timeCreated&"
+                     "generation=9&userProject=proj%20ect");
     static const char *const bad[] = {"", "{}", "[]", "{\"name\":\"a/b\"}"};
     for (unsigned i = 0; i < 4; i++) {
         answer_body = bad[i];
