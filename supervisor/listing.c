@@ -15,6 +15,7 @@
 #define INDEXES_A_MESSAGE 30u
 #define SHOW_EVERY_MS     500   /* on a terminal */
 #define LOG_EVERY_MS      10000 /* elsewhere */
+#define LINGER_MS         10000
 
 /* What a list worker works at: child->job points to a range (list) or a data set (concat). */
 static bool is_concat(const struct mr_child *child)
@@ -214,11 +215,28 @@ static bool start_worker(struct mr_supervisor *s)
     return false;
 }
 
+/* Who opens a file opens another one soon, and a worker that is there has its connections and its token. */
+static void expect_more(struct mr_supervisor *s)
+{
+    for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
+        if (listed(s, i) && s->datasets[i]->block_bytes > 0) {
+            mr_events_start(&s->events, &s->listing.linger, LINGER_MS);
+            return;
+        }
+}
+
+static void linger_due(struct mr_timer *timer)
+{
+    (void)timer; /* it is not active any more, and settle comes next */
+}
+
 static void end_workers(struct mr_supervisor *s)
 {
+    unsigned idle;
+    const struct mr_child *stays = s->listing.linger.active ? idle_worker(s, &idle) : NULL;
     for (unsigned i = 0; i < s->listing.worker_count; i++) {
         struct mr_child *child = &s->listing.workers[i];
-        if (!child->job)
+        if (!child->job && child != stays)
             mr_child_drain(child, false);
     }
 }
@@ -341,6 +359,7 @@ static bool dispatch(struct mr_supervisor *s)
         end_workers(s);
         return false;
     }
+    expect_more(s);
     bool changed = false;
     struct mr_child *child;
     unsigned idle;
@@ -613,6 +632,7 @@ int mr_listing_init(struct mr_supervisor *s)
 {
     struct mr_listing *listing = &s->listing;
     listing->progress.run = progress_due;
+    listing->linger.run = linger_due;
     listing->terminal = isatty(STDERR_FILENO) && !s->is_private; /* a private one's Python shows it */
     unsigned wanted =
         s->config.list.workers < MR_LIST_WORKERS_MAX ? (unsigned)s->config.list.workers : MR_LIST_WORKERS_MAX;
@@ -627,6 +647,7 @@ int mr_listing_init(struct mr_supervisor *s)
 void mr_listing_close(struct mr_supervisor *s)
 {
     mr_events_stop(&s->events, &s->listing.progress);
+    mr_events_stop(&s->events, &s->listing.linger);
     if (s->listing.shown > 0)
         show(&s->listing, "");
     for (unsigned i = 0; i < s->listing.worker_count; i++)

@@ -120,6 +120,14 @@ def our_processes() -> dict[int, str]:
     return found
 
 
+def lingers(pid: int, line: str, before: set[int]) -> bool:
+    """A list worker that waits for the next file to be opened, of a supervisor that was there before."""
+    try:
+        return " list " in line and int(_read(f"/proc/{pid}/stat").rsplit(b")", 1)[1].split()[1]) in before
+    except OSError:
+        return False
+
+
 def _read(path: str) -> bytes:
     fd = os.open(path, os.O_RDONLY)
     try:
@@ -174,7 +182,7 @@ def wait_until_clean(names: set[str], pids: set[int]) -> None:
     deadline = time.monotonic() + DEADLINE_S  # a supervisor that lost its client may need a moment to end
     while True:
         left_names = shared_memory_names() - names
-        left = {pid: line for pid, line in our_processes().items() if pid not in pids}
+        left = {pid: line for pid, line in our_processes().items() if pid not in pids and not lingers(pid, line, pids)}
         if not left_names and not left:
             return
         if time.monotonic() > deadline:

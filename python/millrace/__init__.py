@@ -1,7 +1,7 @@
 """millrace feeds PyTorch training jobs from object storage, through shared memory.
 
 Neither torch nor numpy is needed to import this; DataLoader, transport and batch_empty need torch when they are first
-used. The submodules checkpoint, dcp, lightning and dataflux are imported when they are first used as well:
+used. The submodules checkpoint, dcp, fs, lightning and dataflux are imported when they are first used as well:
 `import millrace` is enough.
 """
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from . import checkpoint as checkpoint
     from . import dataflux as dataflux
     from . import dcp as dcp
+    from . import fs as fs
     from . import lightning as lightning
     from ._batches import batch_empty as batch_empty
     from ._batches import transport as transport
@@ -48,7 +49,7 @@ __all__ = [
     "transport",
 ]
 
-_SUBMODULES = ("checkpoint", "dataflux", "dcp", "lightning")
+_SUBMODULES = ("checkpoint", "dataflux", "dcp", "fs", "lightning")
 _FILES = ("File", "TextFile", "open")
 
 

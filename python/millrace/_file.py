@@ -7,6 +7,8 @@ import os
 from types import TracebackType
 from typing import IO, Any, Literal, Union, overload
 
+from ._connection import Connection
+from .checkpoint._objects import listed
 from .checkpoint._reader import Reader, connection, opened
 from .checkpoint._uri import object_uri
 from .checkpoint._writer import Writer, writer
@@ -37,8 +39,13 @@ def _reopen(uri: str, position: int) -> File:
     return file
 
 
+def file_connection() -> Connection:
+    """What files are read through: this job's supervisor, or a private one."""
+    return connection("a file", in_worker=True)
+
+
 def _open(uri: Place) -> File:
-    return opened(connection("a file", in_worker=True), [object_uri(uri)], File)[0]
+    return opened(file_connection(), [object_uri(uri)], File)[0]
 
 
 class TextFile(io.TextIOWrapper):
@@ -60,8 +67,9 @@ class TextFile(io.TextIOWrapper):
         """Not closed, as io would have it: what was never closed is no whole object, and its writer says so."""
 
     def _abort(self) -> None:
-        if isinstance(self.buffer, Writer):
-            self.buffer.abort()
+        abort = getattr(self.buffer, "abort", None)  # a file that is read has none
+        if abort is not None:
+            abort()
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         buffer = self.buffer
@@ -131,11 +139,15 @@ def open(
         raise ValueError(f"mode {mode!r} is not there for objects: rb, wb, xb and rt, wt, xt are")
     if "b" in mode and not (encoding is None and errors is None and newline is None):
         raise ValueError(f"mode {mode!r} is binary and takes no encoding, errors or newline")
-    buffer = _open(uri) if kind == "r" else _create(uri, if_absent=kind == "x")
+    buffer = _open(uri) if kind == "r" else create(uri, if_absent=kind == "x")
     return buffer if "b" in mode else TextFile(buffer, kind, encoding, errors, newline)
 
 
-def _create(uri: Place, if_absent: bool) -> Writer:
+def create(uri: Place, if_absent: bool) -> Writer:
+    """A writer of the object, one of WRITERS_AT_ONCE of this process. With if_absent, FileExistsError now or, where the
+    object has come meanwhile, at close()."""
+    if if_absent and any(item["uri"] == object_uri(uri) for item in listed(object_uri(uri), limit=1)):
+        raise FileExistsError(f"{object_uri(uri)} exists")
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
     return writer(uri, if_absent=if_absent, sharers=WRITERS_AT_ONCE * ranks)
 

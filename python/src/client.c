@@ -294,6 +294,16 @@ static PyObject *client_open_ranged(Client *self, PyObject *args)
     return rc ? ring_raise() : PyLong_FromUnsignedLong(opened.dataset);
 }
 
+static PyObject *client_block_bytes(Client *self, PyObject *arg)
+{
+    uint32_t dataset;
+    if (ring_uint32(arg, &dataset) || begin(self))
+        return NULL;
+    uint64_t block_bytes = mr_client_dataset_block(self->client, dataset);
+    end(self);
+    return PyLong_FromUnsignedLongLong(block_bytes);
+}
+
 static PyObject *client_close_dataset(Client *self, PyObject *arg)
 {
     uint32_t dataset;
@@ -653,6 +663,8 @@ static PyMethodDef client_methods[] = {
      "before it is found."},
     {"open_ranged", (PyCFunction)client_open_ranged, METH_VARARGS,
      "open_ranged(names_fd, block_bytes) -> number, or None: ask again. For range_reader; ends with close_dataset."},
+    {"block_bytes", (PyCFunction)client_block_bytes, METH_O,
+     "block_bytes(number) -> int: the most that one request of a data set of open_ranged may ask for; 0: of others."},
     {"close_dataset", (PyCFunction)client_close_dataset, METH_O,
      "close_dataset(number): one of open_ranged, or of open_dataset with nth."},
     {"range_reader", (PyCFunction)client_range_reader, METH_VARARGS,

@@ -248,11 +248,16 @@ static PyObject *lane_start(Lane *self, PyObject *args, PyObject *kwargs)
 
 static PyObject *lane_feed(Lane *self, PyObject *args)
 {
-    unsigned long long object, position;
-    if (!PyArg_ParseTuple(args, "KK:feed", &object, &position) || lane_enter(self))
+    unsigned long long object, position, offset = 0, length = 0;
+    if (!PyArg_ParseTuple(args, "KK|KK:feed", &object, &position, &offset, &length) || lane_enter(self))
         return NULL;
     struct mr_sample sample;
-    int rc = make_sample(self, object, position, &sample) || mr_consumer_feed(self->consumer, &sample, 1);
+    int rc = make_sample(self, object, position, &sample);
+    if (rc == 0 && length > 0) {
+        sample.request.offset = offset;
+        sample.request.length = sample.bytes = length;
+    }
+    rc = rc || mr_consumer_feed(self->consumer, &sample, 1);
     ring_leave(&self->user);
     if (rc)
         return ring_raise();
@@ -394,7 +399,8 @@ static PyObject *lane_get_waited_ns(Lane *self, void *closure)
 static PyMethodDef lane_methods[] = {
     {"start", (PyCFunction)(void (*)(void))lane_start, METH_VARARGS | METH_KEYWORDS,
      "start(plan, worker=0, workers=1, *, single=False): feed what the plan gives that worker."},
-    {"feed", (PyCFunction)lane_feed, METH_VARARGS, "feed(object, position): one more after what was fed."},
+    {"feed", (PyCFunction)lane_feed, METH_VARARGS,
+     "feed(object, position, offset=0, length=0): one more after what was fed; without a length the whole object."},
     {"next", (PyCFunction)lane_next, METH_NOARGS,
      "next() -> Lease, Failure, or None at the end of what was fed. Waits, without the GIL."},
     {"next_fed", (PyCFunction)lane_next_fed, METH_NOARGS,

@@ -195,6 +195,7 @@ MEMBERS: dict[str, dict[str, Call]] = {
         "open_listing": lambda o, s: o.open_listing(s.dataset, s.index.digest),
         "dataset_listed": lambda o, s: o.dataset_listed(s.dataset),
         "index": lambda o, s: o.index(s.dataset),
+        "block_bytes": lambda o, s: o.block_bytes(s.ranged),
         "open_ranged": lambda o, s: o.close_dataset(o.open_ranged(s.names_fd, BLOCK)),
         "close_dataset": lambda o, s: o.close_dataset(o.open_ranged(s.names_fd, BLOCK)),
         "range_reader": lambda o, s: o.range_reader(s.ranged, s.ranged_index, 0, "large"),

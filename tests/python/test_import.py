@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-SUBMODULES = ("checkpoint", "dataflux", "dcp", "lightning")
+SUBMODULES = ("checkpoint", "dataflux", "dcp", "fs", "lightning")
 HEAVY = ("torch", "numpy", "lightning", "pytorch_lightning", "google.cloud.storage")
 
 

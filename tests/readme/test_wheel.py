@@ -59,6 +59,8 @@ def test_wheel_reads_a_bucket(
 
     code = "import millrace\nfor batch in millrace.IterableDataset('gs://bucket/').batches(2):\n"
     code += "    print(*(f'{lease.name}={bytes(lease).decode()}' for lease in batch))"
+    code += "\nfrom importlib.metadata import entry_points\n"
+    code += "assert {e.name for e in entry_points(group='fsspec.specs')} >= {'millrace+gs', 'millrace+s3'}"
     read = subprocess.run(
         [installed / "python", "-c", code], env=environment, capture_output=True, text=True, cwd=tmp_path
     )

@@ -13,6 +13,7 @@ from typing import Any
 from .. import _supervisor
 from .._connection import connect
 from .._errors import from_name
+from . import _changes
 from ._uri import Place, object_uri, to_uri
 
 AT_ONCE = 500  # names in one command line
@@ -23,14 +24,14 @@ def exists(uri: Place) -> bool:
 
     PermissionError, millrace.Error and ValueError as elsewhere: no answer is not False.
     """
-    return bool(_listed(to_uri(uri), recursive=False))
+    return bool(listed(to_uri(uri), limit=1))
 
 
 def list_objects(prefix: Place) -> list[str]:
     """The URIs of all objects below a prefix, in the order of their bytes: that of the name itself, and of what lies
     below it as in a folder. Empty where there is nothing.
     """
-    return [str(item["uri"]) for item in _listed(to_uri(prefix), recursive=True)]
+    return [str(item["uri"]) for item in listed(to_uri(prefix), recursive=True)]
 
 
 def read_object(uri: str) -> bytes:
@@ -49,6 +50,7 @@ def remove(uri: Place, *, recursive: bool = False, missing_ok: bool = False) -> 
     what somebody has written meanwhile stays.
     """
     target = to_uri(uri) if recursive else object_uri(uri)
+    _changes.note()
     done = _tool("rm", "--json", *(["-r"] if recursive else []), "--", target)
     report: dict[str, Any] = json.loads(done.stdout) if done.stdout else _failure(done)
     failed = report.get("failed", [report])
@@ -62,8 +64,25 @@ def remove(uri: Place, *, recursive: bool = False, missing_ok: bool = False) -> 
         _remove_folders(Path(target[len("file://") :]))
 
 
-def remove_each(uris: Iterable[str]) -> list[Exception]:
-    """Deletes these objects, many at once; what is not there is no failure. Returns why others are still there."""
+def copy(source: str, target: str) -> None:
+    """One object to another name, through this machine, verified."""
+    _changes.note()
+    done = _tool("cp", "--json", "--", source, target)
+    if done.returncode != 0:
+        failure = _failure(done)
+        raise from_name(failure["code"], failure["error"])
+
+
+def remove_all(uris: Iterable[str]) -> None:
+    """Deletes these objects, many at once: the failures are raised, FileNotFoundError among them, after the others."""
+    failures = remove_each(uris, missing_ok=False)
+    if failures:
+        raise failures[0]
+
+
+def remove_each(uris: Iterable[str], missing_ok: bool = True) -> list[Exception]:
+    """Deletes these objects, many at once. Returns why some are still there, or were not there (unless missing_ok)."""
+    _changes.note()
     failures: list[Exception] = []
     rest = list(uris)
     while rest:
@@ -71,7 +90,9 @@ def remove_each(uris: Iterable[str]) -> list[Exception]:
         done = _tool("rm", "--json", "--", *some)
         report: dict[str, Any] = json.loads(done.stdout) if done.stdout else _failure(done)
         failures += [
-            from_name(one["code"], one["error"]) for one in report.get("failed", [report]) if one["code"] != "not found"
+            from_name(one["code"], one["error"])
+            for one in report.get("failed", [report])
+            if one["code"] != "not found" or not missing_ok
         ]
     return failures
 
@@ -83,8 +104,10 @@ def _remove_folders(top: Path) -> None:
             Path(root).rmdir()
 
 
-def _listed(uri: str, recursive: bool) -> list[dict[str, Any]]:
-    done = _tool("ls", "--json", *(["-r"] if recursive else []), "--", uri)
+def listed(uri: str, recursive: bool = False, limit: int | None = None) -> list[dict[str, Any]]:
+    """The lines of `millrace ls --json`; none where nothing matches. FileNotFoundError: there is no such bucket."""
+    options = [*(["-r"] if recursive else []), *([] if limit is None else ["--limit", str(limit)])]
+    done = _tool("ls", "--json", *options, "--", uri)
     if done.returncode == 0:
         return [json.loads(line) for line in done.stdout.split("\n") if line]
     failure = _failure(done)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
-import time
 from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import _supervisor
-from .._connection import write_names
+from .._looked_up import LookedUp
 from ._uri import Place, object_uri
 
 if TYPE_CHECKING:
@@ -24,25 +22,8 @@ if TYPE_CHECKING:
 else:
     _File = io.RawIOBase
 
-BLOCK_BYTES = 8 << 20  # of one request; fewer where the arena is small
 LINE_BYTES = 256  # that a line is expected to have at most
 BUFFER_BYTES = 1 << 20  # of read1() and of copies of the standard library
-PAUSE_S = (0.001, 0.05)
-
-
-class _Opened:
-    """The objects that were opened together, at the supervisor; closed with the last of their readers."""
-
-    def __init__(self, connection: Connection, number: int, readers: int) -> None:
-        self.connection = connection
-        self.number = number
-        self.readers = readers
-
-    def close(self) -> None:
-        self.readers -= 1
-        if self.readers == 0 and self.connection.is_ours():
-            with contextlib.suppress(OSError, ValueError):  # its supervisor has gone, or its connection was closed
-                self.connection.client.close_dataset(self.number)
 
 
 class Reader(_File):
@@ -55,9 +36,9 @@ class Reader(_File):
     _KIND = "checkpoint reader"  # in messages
     _EXACT = False  # whether a small read elsewhere asks for its own bytes alone, not for a block
 
-    def __init__(self, uri: str, opened: _Opened, ring: _ring.RangeReader) -> None:
+    def __init__(self, uri: str, opened: LookedUp, ring: _ring.RangeReader) -> None:
         self.uri = uri
-        self._opened: _Opened | None = opened
+        self._opened: LookedUp | None = opened
         self._ring = ring
         self._size = ring.size
         self._at = 0
@@ -233,49 +214,13 @@ _Kind = TypeVar("_Kind", bound=Reader)
 
 def opened(connection: Connection, targets: list[str], kind: type[_Kind]) -> list[_Kind]:
     """The readers of these URIs, one at least, through this connection."""
-    number = _open(connection, targets)
-    together = _Opened(connection, number, 1)  # while they are made
     made: list[_Kind] = []
-    try:
-        _wait(connection, number)
-        index = connection.client.index(number)
-        for target in targets:
-            ring = connection.client.range_reader(number, index, index.find(_name(target)), target, kind._EXACT)
-            together.readers += 1
-            made.append(kind(target, together, ring))
-    except BaseException:
-        for one in made:
-            one.close()
-        raise
-    finally:
-        together.close()
+    with LookedUp(connection, targets) as found:
+        try:
+            for target in targets:
+                made.append(kind(target, found, found.range_reader(target, kind._EXACT)))
+        except BaseException:
+            for one in made:
+                one.close()
+            raise
     return made
-
-
-def _name(uri: str) -> str:
-    """As the index has it: without the bucket; a file's is its path."""
-    rest = uri.partition("://")[2]
-    return rest if uri.startswith("file://") else rest.partition("/")[2]
-
-
-def _open(connection: Connection, uris: list[str]) -> int:
-    connection.close_unused()
-    fd = write_names(uris)
-    pause = PAUSE_S[0]
-    try:
-        while True:
-            number = connection.client.open_ranged(fd, BLOCK_BYTES)
-            if number is not None:
-                return number
-            time.sleep(pause)  # readers that were just closed hold every number
-            pause = min(2 * pause, PAUSE_S[1])
-    finally:
-        os.close(fd)
-
-
-def _wait(connection: Connection, number: int) -> None:
-    pause = PAUSE_S[0]
-    while not connection.client.dataset_listed(number)[0]:
-        connection.client.check()
-        time.sleep(pause)
-        pause = min(2 * pause, PAUSE_S[1])

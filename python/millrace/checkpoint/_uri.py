@@ -25,6 +25,7 @@ def to_uri(place: Place) -> str:
     text = os.fspath(place)
     if not isinstance(text, str):
         raise TypeError(f"a checkpoint's place is a str or a path of str, not {type(text).__name__}")
+    text = text.removeprefix("millrace+")  # as fsspec has it
     collapsed = _COLLAPSED.match(text)
     if collapsed is not None:
         rest = text[collapsed.end() :]

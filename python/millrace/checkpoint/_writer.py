@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
 from .. import _supervisor
+from . import _changes
 from ._save import Save, Saved, raise_unreported, watch
 from ._uri import Place, object_uri
 
@@ -214,6 +215,7 @@ class Writer(_File):
                 self._failed = self._failed or self._cause(error)
                 self.abort()
             raise
+        _changes.note()
         self._save = save = Save(self.uri, ring, connection)  # first: a signal's exception shall not lose the promise
         self._ring, self._connection, self._size = None, None, ring.bytes
         if wait:

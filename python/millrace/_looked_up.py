@@ -1,0 +1,161 @@
+"""Objects that were looked up together: opened by readers, or read by ranges that are in flight together."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from . import _torch
+from ._connection import Connection, write_names
+from ._errors import from_code
+from ._ring import Failure, Lane, Lease, RangeReader
+
+BLOCK_BYTES = 8 << 20  # of one request; fewer where the arena is small
+BLOCKS_AHEAD = 16  # bytes in flight, in blocks
+WINDOW = 128  # requests in flight
+PAUSE_S = (0.0002, 0.05)
+
+
+class Range(NamedTuple):
+    """Bytes [start, stop) of an object."""
+
+    uri: str
+    start: int
+    stop: int
+
+
+class Piece(NamedTuple):
+    """What came of a range: bytes, good until the next piece is taken, or why there are none."""
+
+    which: int  # the number of the range
+    offset: int  # within the object
+    data: Lease | Exception
+    is_last: bool
+
+
+class LookedUp:
+    """The objects, at the supervisor, each in the version that was there. Closed with the last of its users."""
+
+    def __init__(self, connection: Connection, uris: list[str]) -> None:
+        """Looks up these URIs, one at least, all of one bucket: FileNotFoundError, PermissionError name one that is
+        not to be had."""
+        self.connection = connection
+        self._users = 1
+        self._number = _open(connection, uris)
+        try:
+            _wait(connection, self._number)
+            self._index = connection.client.index(self._number)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> LookedUp:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._users -= 1
+        if self._users == 0 and self.connection.is_ours():
+            with contextlib.suppress(OSError, ValueError):  # its supervisor has gone, or its connection was closed
+                self.connection.client.close_dataset(self._number)
+
+    def find(self, uri: str) -> int:
+        """The object's number."""
+        return self._index.find(_name(uri))
+
+    def size(self, uri: str) -> int:
+        """Bytes."""
+        return int(self._index[self.find(uri)][1])
+
+    @property
+    def block_bytes(self) -> int:
+        """The most that one request asks for. An object of no more is verified before it is given."""
+        return self.connection.client.block_bytes(self._number)
+
+    def range_reader(self, uri: str, exact: bool) -> RangeReader:
+        """For one more user, who closes this after it."""
+        reader = self.connection.client.range_reader(self._number, self._index, self.find(uri), uri, exact)
+        self._users += 1
+        return reader
+
+    def read(self, ranges: Iterable[Range]) -> Iterator[Piece]:
+        """The ranges in their order, each in pieces of a block at most, many in flight. An empty one gives none."""
+        lane = self._lane()
+        block = self.block_bytes
+        pieces = self._pieces(ranges, block)
+        fed: deque[tuple[int, int, int, bool]] = deque()
+        bytes_ahead = 0
+        following = next(pieces, None)
+        try:
+            while fed or following is not None:
+                while following is not None and len(fed) < WINDOW and (bytes_ahead < BLOCKS_AHEAD * block or not fed):
+                    which, number, offset, length, is_last = following
+                    # A range that is all of the object is asked for as such: the fetch worker verifies it.
+                    whole = offset == 0 and length == self._index[number][1]
+                    lane.feed(number, which, offset, 0 if whole else length)
+                    fed.append((which, offset, length, is_last))
+                    bytes_ahead += length
+                    following = next(pieces, None)
+                which, offset, length, is_last = fed.popleft()
+                bytes_ahead -= length
+                got = lane.next_fed()
+                if got is None:
+                    raise RuntimeError("the lane ended before all ranges were read: please report this")
+                yield Piece(which, offset, from_code(got.code, got.text) if isinstance(got, Failure) else got, is_last)
+                if isinstance(got, Lease):
+                    got.release()
+        finally:
+            lane.close()
+
+    def _pieces(self, ranges: Iterable[Range], block: int) -> Iterator[tuple[int, int, int, int, bool]]:
+        for which, (uri, start, stop) in enumerate(ranges):
+            number = self.find(uri)
+            for offset in range(start, stop, block):
+                length = min(block, stop - offset)
+                yield which, number, offset, length, offset + length == stop
+
+    def _lane(self) -> Lane:
+        client = self.connection.client
+        pause = PAUSE_S[0]
+        while not client.ready():  # the arenas are divided and reserved once the first listing is done
+            client.check()
+            time.sleep(pause)
+            pause = min(2 * pause, PAUSE_S[1])
+        parent = os.getppid() if _torch.worker() is not None else 0
+        lane, _ = client.open_lane(self._number, self._index, WINDOW, 2, parent=parent)
+        return lane
+
+
+def _name(uri: str) -> str:
+    """As the index has it: without the bucket; a file's is its path."""
+    rest = uri.partition("://")[2]
+    return rest if uri.startswith("file://") else rest.partition("/")[2]
+
+
+def _open(connection: Connection, uris: list[str]) -> int:
+    connection.close_unused()
+    fd = write_names(dict.fromkeys(uris))
+    pause = PAUSE_S[0]
+    try:
+        while True:
+            number = connection.client.open_ranged(fd, BLOCK_BYTES)
+            if number is not None:
+                return number
+            time.sleep(pause)  # readers that were just closed hold every number
+            pause = min(2 * pause, PAUSE_S[1])
+    finally:
+        os.close(fd)
+
+
+def _wait(connection: Connection, number: int) -> None:
+    pause = PAUSE_S[0]
+    while not connection.client.dataset_listed(number)[0]:
+        connection.client.check()
+        time.sleep(pause)
+        pause = min(1.5 * pause, PAUSE_S[1])

@@ -1,0 +1,284 @@
+"""millrace.fs: fsspec's own suites, and what they do not ask."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import time
+import zlib
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import fsspec.tests.abstract as abstract
+import pytest
+
+import millrace
+from millrace import fs as millrace_fs
+
+from .stores import MIB, Stores, running, stores
+
+__all__ = ["running", "stores"]
+
+SYSTEMS = {
+    "gs": millrace_fs.GSFileSystem,
+    "s3": millrace_fs.S3FileSystem,
+    "file": millrace_fs.LocalFileSystem,
+}
+
+
+# ---- fsspec's own ----
+
+
+class Fixtures(abstract.AbstractFixtures):  # type: ignore[misc]
+    @pytest.fixture(
+        params=[
+            "gs",
+            pytest.param("s3", marks=pytest.mark.nightly),
+            pytest.param("file", marks=pytest.mark.nightly),
+        ]
+    )
+    def fs(self, request: pytest.FixtureRequest, stores: Stores) -> Any:
+        SYSTEMS[request.param].clear_instance_cache()
+        return SYSTEMS[request.param]()
+
+    @pytest.fixture
+    def fs_path(self, fs: Any, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+        own = f"{zlib.crc32(request.node.name.encode()):08x}"
+        return str(tmp_path / own) if fs.scheme == "file" else f"bucket/{own}"
+
+    @pytest.fixture
+    def supports_empty_directories(self) -> bool:
+        return False
+
+
+class TestCopy(abstract.AbstractCopyTests, Fixtures):  # type: ignore[misc]
+    pass
+
+
+class TestGet(abstract.AbstractGetTests, Fixtures):  # type: ignore[misc]
+    pass
+
+
+class TestPut(abstract.AbstractPutTests, Fixtures):  # type: ignore[misc]
+    pass
+
+
+class TestPipe(abstract.AbstractPipeTests, Fixtures):  # type: ignore[misc]
+    pass
+
+
+class TestOpen(abstract.AbstractOpenTests, Fixtures):  # type: ignore[misc]
+    pass
+
+
+# ---- ours ----
+
+
+@pytest.fixture(params=["gs", "s3"])
+def system(request: pytest.FixtureRequest, stores: Stores) -> Any:
+    SYSTEMS[request.param].clear_instance_cache()
+    return SYSTEMS[request.param]()
+
+
+def count(stores: Stores) -> int:
+    """Requests so far."""
+    return stores.log.read_text().count("\n")
+
+
+def test_what_is_known_of_an_object(stores: Stores, system: Any) -> None:
+    stores.put("known/object", b"hello")
+    path = f"{system.protocol[0]}://bucket/known/object"
+    info = system.info(path)
+    assert (info["name"], info["size"], info["type"]) == ("bucket/known/object", 5, "file")
+    assert info["ETag"] and info["crc32c"] == "mnG7TA=="
+    assert system.created(path) == system.modified(path) == info["mtime"]
+    assert abs((datetime.now(timezone.utc) - info["mtime"]).total_seconds()) < 3600
+    first = system.checksum(path)
+    assert first == system.checksum(path)
+    stores.put("known/object", b"hello")
+    assert first != system.checksum(path) or system.scheme == "s3"  # whose version is the ETag: the same bytes
+    stores.put("known/object", b"other")
+    assert first != system.checksum(path)
+    for folder in ("bucket", "bucket/known", "bucket/known/"):
+        assert system.info(folder) == {"name": folder.rstrip("/"), "size": 0, "type": "directory"}
+    for missing in ("bucket/know", "bucket/known/objec", "no-such-bucket", "no-such-bucket/x"):
+        assert not system.exists(missing) and not system.isfile(missing) and not system.isdir(missing)
+        with pytest.raises(FileNotFoundError, match=missing):
+            system.info(missing)
+        with pytest.raises(FileNotFoundError):
+            system.ls(missing)
+    with pytest.raises(ValueError, match="names no bucket"):
+        system.ls("")
+
+
+def test_a_tree_is_one_listing(stores: Stores, system: Any) -> None:
+    names = [f"tree/{a}/{b}/{c}" for a in range(3) for b in range(3) for c in range(3)]
+    for name in names:
+        stores.put(name, name.encode())
+    before = count(stores)
+    assert system.find("bucket/tree") == [f"bucket/{name}" for name in names]
+    assert system.glob("bucket/tree/**/2") == sorted(
+        f"bucket/{name}" for name in ["tree/2", *folders(names), *names] if name.endswith("/2")
+    )
+    assert count(stores) - before <= 6
+    assert system.du("bucket/tree", total=True) == sum(map(len, names))
+    walked = {folder: (sorted(dirs), sorted(files)) for folder, dirs, files in system.walk("bucket/tree")}
+    assert walked["bucket/tree"] == (["0", "1", "2"], [])
+    assert walked["bucket/tree/1/2"] == ([], ["0", "1", "2"])
+    before = count(stores)
+    data = system.cat("bucket/tree", recursive=True)
+    assert data == {f"bucket/{name}": name.encode() for name in names}
+    assert count(stores) - before <= 2 * len(names) + 3
+
+
+def folders(names: list[str]) -> set[str]:
+    return {name.rpartition("/")[0] for name in names}
+
+
+def test_listings_are_kept_for_a_while(stores: Stores, system: Any) -> None:
+    folder = f"kept-{system.scheme}"
+    stores.put(f"{folder}/a", b"1")
+    assert system.ls(f"bucket/{folder}", detail=False) == [f"bucket/{folder}/a"]
+    stores.put(f"{folder}/b", b"2")  # past this process
+    assert system.ls(f"bucket/{folder}", detail=False) == [f"bucket/{folder}/a"]
+    assert system.exists(f"bucket/{folder}/b")
+    assert system.ls(f"bucket/{folder}", detail=False, refresh=True) == [f"bucket/{folder}/a", f"bucket/{folder}/b"]
+    with millrace.checkpoint.writer(f"{system.scheme}://bucket/{folder}/c") as file:
+        file.write(b"3")
+    assert len(system.ls(f"bucket/{folder}")) == 3  # this process has made it
+    system.rm(f"bucket/{folder}/a")
+    assert len(system.ls(f"bucket/{folder}")) == 2
+    system.pipe_file(f"bucket/{folder}/d", b"4")
+    assert len(system.ls(f"bucket/{folder}")) == 3
+    soon = type(system)(listings_expiry_time=0.01)
+    assert len(soon.ls(f"bucket/{folder}")) == 3
+    stores.put(f"{folder}/e", b"5")
+    time.sleep(0.02)
+    assert len(soon.ls(f"bucket/{folder}")) == 4
+
+
+def test_slices_of_many(stores: Stores, system: Any) -> None:
+    stores.put("slices/large", bytes(range(256)) * 4096 * 5)  # five blocks
+    for i in range(50):
+        stores.put(f"slices/{i}", bytes([i]) * 1000)
+    paths = [f"bucket/slices/{i}" for i in range(50)]
+    assert system.cat_ranges(paths, 10, 20) == [bytes([i]) * 10 for i in range(50)]
+    large = bytes(range(256)) * 4096 * 5
+    bounds = [(0, 10), (None, None), (-100, None), (MIB - 5, 3 * MIB + 5), (7, 7), (10 * MIB, 11 * MIB), (5, -5)]
+    got = system.cat_ranges(["bucket/slices/large"] * len(bounds), *map(list, zip(*bounds)))
+    assert got == [large[start:stop] for start, stop in bounds]
+    assert system.cat_file("bucket/slices/large", -10) == large[-10:]
+    mixed = ["bucket/slices/1", "bucket/slices/none", "bucket/slices/2"]
+    first, missing, last = system.cat_ranges(mixed, 0, 1)
+    assert (first, last) == (b"\x01", b"\x02") and isinstance(missing, FileNotFoundError) and "none" in str(missing)
+    with pytest.raises(FileNotFoundError, match="none"):
+        system.cat_ranges(mixed, 0, 1, on_error="raise")
+    assert list(system.cat(mixed, on_error="omit")) == [mixed[0], mixed[2]]
+    with pytest.raises(ValueError, match="as many"):
+        system.cat_ranges(paths, [1], 2)
+
+
+def test_get_and_put(stores: Stores, system: Any, tmp_path: Path) -> None:
+    root = f"bucket/put-{system.scheme}"
+    contents = {"small": b"s", "empty": b"", "deep/er/large": bytes(3 * MIB + 1), "deep/b": b"b" * 100_000}
+    for name, data in contents.items():
+        path = tmp_path / "out" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    seen = fsspec.callbacks.Callback()
+    system.put(f"{tmp_path}/out", root, recursive=True, callback=seen)
+    assert seen.value == seen.size > 0
+    assert {path[len(root) + 1 :]: data for path, data in system.cat(root, recursive=True).items()} == contents
+    seen = fsspec.callbacks.Callback()
+    system.get(root, f"{tmp_path}/back", recursive=True, callback=seen)
+    assert seen.value == seen.size > 0
+    assert {name: (tmp_path / "back" / name).read_bytes() for name in contents} == contents
+    system.get_file(f"{root}/small", f"{tmp_path}/new/folder/small")
+    assert (tmp_path / "new" / "folder" / "small").read_bytes() == b"s"
+    out = io.BytesIO()
+    system.get_file(f"{root}/deep/b", out)
+    assert out.getvalue() == contents["deep/b"]
+    with pytest.raises(FileNotFoundError, match="nothing"):
+        system.get([f"{root}/small", f"{root}/nothing"], [f"{tmp_path}/x", f"{tmp_path}/y"])
+    assert not (tmp_path / "y").exists()
+    system.mv(f"{root}/small", f"{root}/moved")
+    assert system.find(root) == sorted([*(f"{root}/{name}" for name in contents if name != "small"), f"{root}/moved"])
+    system.touch(f"{root}/moved")
+    assert system.cat_file(f"{root}/moved") == b""
+    system.rm(root, recursive=True)
+    assert not system.exists(root)
+
+
+def test_what_is_written_in_a_transaction(stores: Stores, system: Any) -> None:
+    """Lightning saves so."""
+    paths = [f"bucket/transaction-{system.scheme}-{i}" for i in range(2)]
+    with system.transaction:
+        for path in paths:
+            with system.open(path, "wb") as file:
+                file.write(b"data")
+        assert not any(map(system.exists, paths))
+    assert system.cat(paths) == dict.fromkeys(paths, b"data")
+    with pytest.raises(ZeroDivisionError), system.transaction:
+        with system.open(paths[0], "wb") as file:
+            file.write(b"other")
+        raise ZeroDivisionError
+    with pytest.raises(ZeroDivisionError), system.open(paths[0], "wt") as file:
+        file.write("other")
+        raise ZeroDivisionError
+    assert system.cat_file(paths[0]) == b"data"
+    with system.open(paths[0], "ab") as file:
+        file.write(b" and more")
+    with system.open(paths[0], "r") as text:
+        assert text.read() == "data and more"
+    with pytest.raises(ValueError, match="mode"):
+        system.open(paths[0], "r+b")
+
+
+AWKWARD = [
+    "a b", "a+b", "a%20b", "a?b=c&d", "a#b", "ü/ß", "日本", "\N{GRINNING FACE}", "'quoted'", '"double"', "a\\b", "a:b",
+    "-dash", "--help", "~", "~root", "$HOME", "`id`", "a;b", "a|b", "a*b", "a[b]", "a{b,c}", "a<b>", "a\tb", "a\x01b",
+    "...", "..a", "a..", ".hidden", "a.", "a=b", "@", "a//b", "a,b", "e\u0301", "x" * 200, "100%", "%", "^",
+]  # fmt: skip
+
+
+def test_awkward_names(stores: Stores, system: Any) -> None:
+    root = f"bucket/awkward-{system.scheme}"
+    for i, name in enumerate(AWKWARD):
+        system.pipe_file(f"{root}/{name}", b"%d" % i)
+    assert system.find(root) == sorted(f"{root}/{name}" for name in AWKWARD)
+    paths = [f"{root}/{name}" for name in AWKWARD]
+    assert system.cat_ranges(paths, None, None) == [b"%d" % i for i in range(len(AWKWARD))]
+    for i, name in enumerate(AWKWARD):
+        with millrace.open(f"{system.scheme}://{root}/{name}") as file:
+            assert file.read() == b"%d" % i
+        assert system.isfile(f"{root}/{name}")
+    with pytest.raises(ValueError, match="newline"):
+        system.open(f"{root}/a\nb")
+    system.rm(root, recursive=True)
+
+
+def test_an_object_that_is_a_folder_too(stores: Stores, system: Any) -> None:
+    root = f"bucket/both-{system.scheme}"
+    for name, data in (("a", b"1"), ("a/b", b"2"), ("marker/", b"")):
+        stores.put(f"{root[7:]}/{name}", data)
+    assert [(e["name"][len(root) + 1 :], e["type"]) for e in system.ls(root)] == [
+        ("a", "file"), ("a", "directory"), ("marker", "directory")
+    ]  # fmt: skip
+    assert system.cat_file(f"{root}/a") == b"1"
+    assert system.ls(f"{root}/a", detail=False) == [f"{root}/a/b"]
+    assert system.ls(f"{root}/marker") == [] and system.isdir(f"{root}/marker")
+    assert system.find(root) == [f"{root}/a", f"{root}/a/b"]
+
+
+def test_after_a_fork_and_pickled(stores: Stores, system: Any) -> None:
+    stores.put("forked", b"data")
+    assert system.cat_file("bucket/forked") == b"data"
+    pid = os.fork()
+    if pid == 0:
+        same = system.cat_file("bucket/forked") == b"data" and system.cat(["bucket/forked"] * 2) != {}
+        os._exit(0 if same else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert pickle.loads(pickle.dumps(system)).cat_file("bucket/forked") == b"data"
