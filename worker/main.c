@@ -36,6 +36,7 @@ static const struct {
     {"cat", mr_tool_cat},
     {"cp", mr_tool_cp},
     {"rm", mr_tool_rm},
+    {"pipe", mr_tool_pipe},
     {"compose", mr_tool_compose},
     {"doctor", mr_tool_doctor},
     {"clean", mr_tool_clean},

@@ -125,7 +125,7 @@ def open(
     Reading: the object is looked up now (FileNotFoundError, PermissionError), and that version is read: ChangedError
     where it is replaced meanwhile. A read after a seek asks the store for its own bytes and no more; a read that goes
     on where the last one ended also for what comes next, in parallel requests, four times as much as has been read so
-    far, up to 128 MiB (less where memory.arena_bytes is small). Where all bytes were read in order, they are compared
+    far, up to 96 MiB (less where memory.arena_bytes is small). Where all bytes were read in order, they are compared
     with the store's checksum: millrace.Error where they differ. Reads wait without the GIL.
 
     Writing: the object is there, verified, when close() returns, and replaces another one (FileExistsError with "x").

@@ -25,10 +25,10 @@
 
 #include "shm/ring/consumer.h"
 
-#define MR_RANGE_WINDOW      16u                   /* ranges in flight or READY */
-#define MR_RANGE_KEEP        4u                    /* of them kept after a read */
-#define MR_RANGE_FIRST       (1u << 17)            /* bytes that a reader which goes forward asks for at least */
-#define MR_RANGE_LANE_WINDOW (2 * MR_RANGE_WINDOW) /* tickets of its lanes */
+#define MR_RANGE_WINDOW      12u        /* ranges in flight or READY */
+#define MR_RANGE_KEEP        4u         /* of them kept after a read */
+#define MR_RANGE_FIRST       (1u << 17) /* bytes that a reader which goes forward asks for at least */
+#define MR_RANGE_LANE_WINDOW 32u        /* tickets of its lanes: those and what is kept, a power of two */
 
 struct mr_range_reader;
 

@@ -192,6 +192,14 @@ static int check_compose(const struct mr_arguments *arguments)
     return rc;
 }
 
+static int check_pipe(const struct mr_arguments *arguments)
+{
+    if (mr_arguments_have(arguments, MR_OPT_FIFO))
+        return 0;
+    mr_error_set(MR_E_USAGE, "the bytes have no place to go: add --fifo PATH");
+    return -1;
+}
+
 static int check_index(const struct mr_arguments *arguments)
 {
     const char *out = mr_arguments_text(arguments, MR_OPT_OUTPUT);
@@ -215,6 +223,8 @@ int mr_arguments_check(const struct mr_arguments *arguments)
         return check_cp(arguments);
     case MR_VERB_RM:
         return check_rm(arguments);
+    case MR_VERB_PIPE:
+        return check_pipe(arguments);
     case MR_VERB_COMPOSE:
         return check_compose(arguments);
     case MR_VERB_INDEX:

@@ -27,9 +27,10 @@ struct mr_download {
     uint64_t given;
     uint32_t crc32c;
     struct piece pieces[PIECES];
-    unsigned turn; /* whose bytes come next */
-    bool out;      /* the caller has that piece's bytes */
-    bool failed;
+    unsigned turn;       /* whose bytes come next */
+    bool out;            /* the caller has that piece's bytes */
+    enum mr_code failed; /* the first failure of a piece */
+    char failure[512];
 };
 
 struct look_up {
@@ -90,10 +91,11 @@ static void piece_arrived(void *arg, const struct mr_transfer_result *result)
     struct piece *piece = arg;
     piece->transfer = NULL;
     piece->arrived = true;
-    if (result->code == MR_OK || piece->download->failed)
+    struct mr_download *d = piece->download;
+    if (result->code == MR_OK || d->failed != MR_OK)
         return;
-    piece->download->failed = true;
-    mr_error_set(result->code, "%s", result->text);
+    d->failed = result->code;
+    snprintf(d->failure, sizeof d->failure, "%s", result->text);
 }
 
 static int start_piece(struct mr_download *d, struct piece *piece)
@@ -135,6 +137,17 @@ static int check_whole(const struct mr_download *d)
     return -1;
 }
 
+int mr_download_ask(struct mr_download *d, uint64_t room, uint64_t *held)
+{
+    for (unsigned i = 0; i < PIECES && d->asked < d->end && d->asked - d->given < room; i++) {
+        struct piece *piece = &d->pieces[(d->turn + i) % PIECES];
+        if (!piece->transfer && !piece->arrived && start_piece(d, piece) != 0)
+            return -1;
+    }
+    *held = d->asked - d->given;
+    return 0;
+}
+
 int mr_download_next(struct mr_download *d, const void **data, uint64_t *length)
 {
     if (d->out) {
@@ -144,17 +157,17 @@ int mr_download_next(struct mr_download *d, const void **data, uint64_t *length)
     }
     if (d->given == d->end)
         return check_whole(d);
-    for (unsigned i = 0; i < PIECES && d->asked < d->end; i++) {
-        struct piece *piece = &d->pieces[(d->turn + i) % PIECES];
-        if (!piece->transfer && !piece->arrived && start_piece(d, piece) != 0)
-            return -1;
-    }
+    uint64_t held;
+    if (mr_download_ask(d, UINT64_MAX, &held) != 0)
+        return -1;
     struct piece *piece = &d->pieces[d->turn];
-    while (!piece->arrived && !d->failed)
+    while (!piece->arrived && d->failed == MR_OK)
         if (mr_tool_step(d->tool) != 0)
             return -1;
-    if (d->failed)
+    if (d->failed != MR_OK) {
+        mr_error_set(d->failed, "%s", d->failure);
         return -1;
+    }
     d->crc32c = mr_crc32c(d->crc32c, piece->data, piece->length);
     d->given += piece->length;
     d->out = true;

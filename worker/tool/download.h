@@ -28,6 +28,9 @@ struct mr_download *mr_download_new(struct mr_tool *tool, const struct mr_downlo
                                     uint64_t end);
 /* Cancels what is under way. NULL is allowed. */
 void mr_download_destroy(struct mr_download *download);
+/* Asks for pieces, without a wait, while fewer than `room` bytes are on their way or wait for their turn. *held: how many
+ * those are. 0 or -1. */
+int mr_download_ask(struct mr_download *download, uint64_t room, uint64_t *held);
 /* The bytes that come next: 1 with data that is good until the next call, 0 at the end, -1. Blocks. */
 int mr_download_next(struct mr_download *download, const void **data, uint64_t *length);
 

@@ -14,6 +14,7 @@ struct mr_out_pipe {
     int fd;           /* what is written to */
     int ready;        /* an epoll descriptor: readable while fd has room; -1: no pipe, and writes wait */
     bool own;         /* fd is ours to close */
+    bool gone;        /* a write found that nobody reads any more */
     const char *what; /* for errors; the caller's */
 };
 

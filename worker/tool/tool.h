@@ -20,6 +20,7 @@ int mr_tool_ls(int argc, char **argv);
 int mr_tool_cat(int argc, char **argv);
 int mr_tool_cp(int argc, char **argv);
 int mr_tool_rm(int argc, char **argv);
+int mr_tool_pipe(int argc, char **argv);
 int mr_tool_compose(int argc, char **argv);
 /* The checks that need the network, one line each: "ok|note|fail TAB what TAB text". */
 int mr_tool_doctor(int argc, char **argv);

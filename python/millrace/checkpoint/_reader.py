@@ -196,7 +196,7 @@ def reader(uri: Place) -> Reader:
     What is read is that version: millrace.ChangedError where it is replaced while it is read. Once every byte has been
     read its checksum is compared with the store's, and the read that completes it raises millrace.Error if they differ.
 
-    Blocks come through the fetch workers into the memory that data sets use too (memory.arena_bytes), at most 16 of
+    Blocks come through the fetch workers into the memory that data sets use too (memory.arena_bytes), at most 12 of
     them ahead of the reader, and a few that small reads may come back to are kept: memory does not depend on the
     object's size.
     """
