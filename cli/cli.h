@@ -10,6 +10,8 @@
 
 int mr_cli_run(const struct mr_arguments *arguments);
 int mr_cli_serve(const struct mr_arguments *arguments);
+/* Becomes millrace-mount where MILLRACE_SOCKET names a supervisor, else one around it. */
+int mr_cli_mount(const struct mr_arguments *arguments);
 int mr_cli_reload(const struct mr_arguments *arguments);
 int mr_cli_check(const struct mr_arguments *arguments);
 int mr_cli_doctor(const struct mr_arguments *arguments);

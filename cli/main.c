@@ -12,25 +12,13 @@
 #include "shm/base/process.h"
 
 static int (*const runs[])(const struct mr_arguments *arguments) = {
-    [MR_VERB_RUN] = mr_cli_run,
-    [MR_VERB_SERVE] = mr_cli_serve,
-    [MR_VERB_RELOAD] = mr_cli_reload,
-    [MR_VERB_CHECK] = mr_cli_check,
-    [MR_VERB_DOCTOR] = mr_cli_doctor,
-    [MR_VERB_LS] = mr_cli_tool,
-    [MR_VERB_CAT] = mr_cli_tool,
-    [MR_VERB_CP] = mr_cli_tool,
-    [MR_VERB_RM] = mr_cli_tool,
-    [MR_VERB_PIPE] = mr_cli_tool,
-    [MR_VERB_COMPOSE] = mr_cli_tool,
-    [MR_VERB_INDEX] = mr_cli_index,
-    [MR_VERB_CLEAN] = mr_cli_tool,
-    [MR_VERB_STAT] = mr_cli_stat,
-    [MR_VERB_TOP] = mr_cli_top,
-    [MR_VERB_BENCH] = mr_cli_bench,
-    [MR_VERB_COMPLETION] = mr_cli_completion,
-    [MR_VERB_MAN] = mr_cli_man,
-    [MR_VERB_HELP] = mr_cli_help,
+    [MR_VERB_RUN] = mr_cli_run,     [MR_VERB_SERVE] = mr_cli_serve,   [MR_VERB_RELOAD] = mr_cli_reload,
+    [MR_VERB_CHECK] = mr_cli_check, [MR_VERB_DOCTOR] = mr_cli_doctor, [MR_VERB_LS] = mr_cli_tool,
+    [MR_VERB_CAT] = mr_cli_tool,    [MR_VERB_CP] = mr_cli_tool,       [MR_VERB_RM] = mr_cli_tool,
+    [MR_VERB_PIPE] = mr_cli_tool,   [MR_VERB_MOUNT] = mr_cli_mount,   [MR_VERB_COMPOSE] = mr_cli_tool,
+    [MR_VERB_INDEX] = mr_cli_index, [MR_VERB_CLEAN] = mr_cli_tool,    [MR_VERB_STAT] = mr_cli_stat,
+    [MR_VERB_TOP] = mr_cli_top,     [MR_VERB_BENCH] = mr_cli_bench,   [MR_VERB_COMPLETION] = mr_cli_completion,
+    [MR_VERB_MAN] = mr_cli_man,     [MR_VERB_HELP] = mr_cli_help,
 };
 _Static_assert(sizeof runs / sizeof runs[0] == MR_VERBS, "a function for each verb");
 

@@ -8,6 +8,7 @@ pkg_check_modules(UUID REQUIRED IMPORTED_TARGET uuid)
 pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
 pkg_check_modules(EXPAT REQUIRED IMPORTED_TARGET expat)
 pkg_check_modules(ISAL REQUIRED IMPORTED_TARGET libisal)
+pkg_check_modules(FUSE3 IMPORTED_TARGET fuse3>=3.10) # of millrace-mount alone
 pkg_search_module(MSGPACK REQUIRED IMPORTED_TARGET msgpack-c msgpack)
 # Version 6 of the package (Debian 13, Ubuntu 24.04) says "includedir=include": the header's real place instead.
 find_path(MSGPACK_HEADER_DIR msgpack.h REQUIRED)

@@ -20,6 +20,7 @@ endforeach()
 list(APPEND MR_MAY_LINK_mr_tool mr_verbs)
 set(MR_MAY_LINK_mr_supervisor mr_shm mr_base)
 set(MR_MAY_LINK_mr_cli mr_supervisor mr_verbs mr_shm mr_base)
+set(MR_MAY_LINK_mr_mount mr_shm mr_base)
 set(MR_MAY_LINK_mr_devstore mr_base)
 
 # What release builds are hardened with (docs/security.md; tests/readme/test_hardening.py reads it from the programs).

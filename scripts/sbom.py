@@ -64,6 +64,7 @@ def project() -> dict[str, Any]:
 
 def bill(build: Path) -> dict[str, Any]:
     files = [build / "bin" / "millrace", build / "bin" / "millrace-worker", build / "bin" / "millrace-devstore"]
+    files += [file for file in [build / "bin" / "millrace-mount"] if file.exists()]
     files += (build / "python" / "millrace").glob("_ring*.so")
     users: dict[tuple[str, str], set[str]] = {}
     for file in files:

@@ -189,21 +189,22 @@ static int open_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
     }
     const char *digest, *const *uris;
     size_t count;
-    uint64_t like, nth = 0;
+    uint64_t like, nth = 0, block_bytes = 0;
+    if (mr_msg_has(in, "block_bytes") && mr_msg_get_u64(in, "block_bytes", &block_bytes) != 0)
+        return -1;
     enum mr_format format = MR_FORMAT_BY_NAME;
     const char *format_text;
     if (mr_msg_has(in, "format") &&
         (mr_msg_get_str(in, "format", &format_text) != 0 || mr_format_parse(format_text, &format) != 0))
         return -1;
     if (mr_msg_has(in, "objects")) {
-        uint64_t block_bytes = 0;
         int fd = mr_msg_take_fd(in, 0);
         if (fd < 0)
             return -1;
         bool ranged = mr_msg_has(in, "block_bytes");
         if (!ranged)
             dataset = mr_dataset_open_names(s, fd, format);
-        else if (mr_msg_get_u64(in, "block_bytes", &block_bytes) == 0)
+        else
             dataset = mr_dataset_open_ranged(s, fd, block_bytes, client);
         if (!dataset)
             close(fd);
@@ -216,7 +217,7 @@ static int open_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
         if (mr_msg_get_strs(in, "uris", &uris, &count) != 0 ||
             (mr_msg_has(in, "nth") && mr_msg_get_u64(in, "nth", &nth) != 0))
             return -1;
-        dataset = mr_dataset_open_uris(s, uris, count, format, nth);
+        dataset = mr_dataset_open_uris(s, uris, count, format, nth, block_bytes);
     } else {
         if (mr_msg_get_str(in, "name", &name) != 0)
             return -1;
@@ -252,7 +253,7 @@ static struct mr_dataset *named_dataset(struct mr_client_peer *client, struct mr
         return NULL;
     }
     struct mr_dataset *dataset = mr_dataset_find(client->supervisor, number);
-    if (dataset && dataset->block_bytes > 0 && dataset->owner != client) {
+    if (dataset && dataset->for_reader && dataset->owner != client) {
         mr_error_set(MR_E_USAGE, "data set %u is another process's reader", (unsigned)number);
         return NULL;
     }
@@ -268,7 +269,7 @@ static int close_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
         mr_error_set(MR_E_USAGE, "data set %u was not opened by this process", dataset->number);
         return -1;
     }
-    if (dataset->block_bytes > 0)
+    if (dataset->for_reader)
         mr_dataset_end_begin(dataset);
     else if (--client->opens[dataset->number] == 0)
         dataset->clients--; /* settle ends it where that was the last one */

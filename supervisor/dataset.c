@@ -71,7 +71,7 @@ bool mr_dataset_is_at_work(const struct mr_dataset *dataset)
 /* It has failed before any fetch worker knew of it, so that nobody but clients can name it. */
 static bool may_be_replaced(const struct mr_dataset *dataset)
 {
-    return dataset->state == MR_DATASET_FAILED && !dataset->indexed && dataset->block_bytes == 0 &&
+    return dataset->state == MR_DATASET_FAILED && !dataset->indexed && !dataset->for_reader &&
            !mr_dataset_is_at_work(dataset);
 }
 
@@ -142,7 +142,7 @@ static int admit(struct mr_dataset *dataset)
     atomic_store_explicit(&board->index_bytes, 0, memory_order_relaxed);
     atomic_store_explicit(&board->block_bytes, 0, memory_order_relaxed);
     atomic_store_explicit(&board->state, MR_DATASET_NEW, memory_order_release); /* B0 */
-    if (dataset->block_bytes == 0)
+    if (!dataset->for_reader)
         mr_log_info("data set %u is %s: %s%s", dataset->number,
                     dataset->load == MR_LOAD_NO ? "being listed" : "looked for in saved indexes",
                     mr_dataset_label(dataset), dataset->uris.count > 1 ? " and more" : "");
@@ -284,17 +284,20 @@ fail:
 }
 
 static struct mr_dataset *open_uris(struct mr_supervisor *s, const char *name, const char *place,
-                                    const char *const *uris, size_t count, enum mr_format format, uint64_t nth)
+                                    const char *const *uris, size_t count, enum mr_format format, uint64_t nth,
+                                    uint64_t block_bytes)
 {
     struct mr_dataset *dataset = new_of_uris(s, name, place, uris, count, format);
     if (!dataset)
         return NULL;
     dataset->nth = nth;
+    dataset->block_bytes = block_bytes;
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
         struct mr_dataset *other = s->datasets[i];
-        if (other && other->state != MR_DATASET_FAILED && other->block_bytes == 0 && other->wanted[0] == '\0' &&
-            other->nth == nth && !other->closing && other->shards == dataset->shards &&
-            (other->names < 0) == (dataset->names < 0) && same_uris(&other->uris, &dataset->uris)) {
+        if (other && other->state != MR_DATASET_FAILED && !other->for_reader && other->wanted[0] == '\0' &&
+            (other->block_bytes > 0) == (block_bytes > 0) && other->nth == nth && !other->closing &&
+            other->shards == dataset->shards && (other->names < 0) == (dataset->names < 0) &&
+            same_uris(&other->uris, &dataset->uris)) {
             mr_dataset_close(dataset);
             return other;
         }
@@ -306,9 +309,9 @@ static struct mr_dataset *open_uris(struct mr_supervisor *s, const char *name, c
 }
 
 struct mr_dataset *mr_dataset_open_uris(struct mr_supervisor *s, const char *const *uris, size_t count,
-                                        enum mr_format format, uint64_t nth)
+                                        enum mr_format format, uint64_t nth, uint64_t block_bytes)
 {
-    return open_uris(s, NULL, "", uris, count, format, nth);
+    return open_uris(s, NULL, "", uris, count, format, nth, block_bytes);
 }
 
 struct mr_dataset *mr_dataset_open_to_save(struct mr_supervisor *s, const char *uri, const char *place, bool checksums)
@@ -331,7 +334,8 @@ struct mr_dataset *mr_dataset_open_named(struct mr_supervisor *s, const char *na
 {
     const struct mr_config_dataset *entry = mr_config_find_dataset(&s->config, name);
     if (entry)
-        return open_uris(s, name, entry->index, (const char *const *)entry->uris.items, entry->uris.count, format, 0);
+        return open_uris(s, name, entry->index, (const char *const *)entry->uris.items, entry->uris.count, format, 0,
+                         0);
     char known[200] = "";
     for (size_t i = 0; i < s->config.dataset_count; i++) {
         size_t used = strlen(known);
@@ -402,6 +406,7 @@ static struct mr_dataset *new_of_names(struct mr_supervisor *s, int fd, uint64_t
         return NULL;
     dataset->load = MR_LOAD_NO;
     dataset->block_bytes = block_bytes;
+    dataset->for_reader = block_bytes > 0;
     dataset->owner = owner;
     dataset->shards = shards;
     if (bucket_of_names(fd, &dataset->uris, block_bytes > 0 ? &dataset->name : NULL) != 0 ||
@@ -422,7 +427,7 @@ struct mr_dataset *mr_dataset_open_names(struct mr_supervisor *s, int fd, enum m
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
         struct mr_dataset *other = s->datasets[i];
         if (other && other->state != MR_DATASET_FAILED && other->names >= 0 && other->wanted[0] == '\0' &&
-            other->block_bytes == 0 && other->shards == shards && same_bytes(other->names, fd)) {
+            !other->for_reader && other->shards == shards && same_bytes(other->names, fd)) {
             close(fd);
             return other;
         }
@@ -455,7 +460,7 @@ static void log_indexed(const struct mr_dataset *dataset)
         "no regular files", "no shards",         "rests of damaged shards, whose reading is an error",
     };
     char left_out[200] = "";
-    if (dataset->block_bytes > 0) {
+    if (dataset->for_reader) {
         mr_log_debug("data set %u: %llu objects to be read by ranges, %llu bytes", dataset->number,
                      (unsigned long long)dataset->objects, (unsigned long long)dataset->bytes);
         return;
@@ -688,7 +693,7 @@ void mr_dataset_fail(struct mr_dataset *dataset, enum mr_code code, const char *
     board->code = code;
     snprintf(board->text, sizeof board->text, "%s", text);
     atomic_store_explicit(&board->state, MR_DATASET_FAILED, memory_order_release); /* B0 */
-    if (dataset->block_bytes == 0 && !dataset->closing)
+    if (!dataset->for_reader && !dataset->closing)
         mr_log_error("data set %u (%s) has failed: %s", dataset->number, mr_dataset_label(dataset), text);
     else /* nobody has it open; or its one reader gets the error, and may have asked only whether the object is there */
         mr_log_debug("data set %u: %s", dataset->number, text);
@@ -713,7 +718,7 @@ void mr_dataset_send(const struct mr_dataset *dataset, struct mr_child *fetch_wo
     struct mr_msg_out *out = mr_msg_new(MR_MSG_DATASET);
     mr_msg_put_u64(out, "dataset", dataset->number);
     mr_msg_put_str(out, "uri", dataset->uris.items[0]);
-    mr_msg_put_bool(out, "ranged", dataset->block_bytes > 0);
+    mr_msg_put_bool(out, "ranged", dataset->for_reader);
     mr_msg_put_fd(out, dataset->index);
     mr_child_send(fetch_worker, out);
 }

@@ -70,11 +70,12 @@ struct mr_dataset {
     int64_t waits_ns;  /* since when readers that are open keep the memory from being divided for it; 0 */
     char compose[500]; /* whether its objects are composed, and why, as a worker reports; "" */
     /* Its end (dataset_end.h): */
-    bool closing;       /* no lane is opened any more */
-    bool dropping;      /* no lane is left, and the fetch workers were sent DROP_DATASET */
-    uint64_t undropped; /* fetch slots that have not answered */
-    /* Read by ranges, for one client: */
-    uint64_t block_bytes;         /* most of one ticket; 0: whole objects, and the rest is unused */
+    bool closing;         /* no lane is opened any more */
+    bool dropping;        /* no lane is left, and the fetch workers were sent DROP_DATASET */
+    uint64_t undropped;   /* fetch slots that have not answered */
+    uint64_t block_bytes; /* most of one ticket; 0: whole objects */
+    /* Objects that were looked up for one client, to be read by ranges: */
+    bool for_reader;              /* else the rest is unused */
     struct mr_client_peer *owner; /* NULL once it is gone */
 };
 
@@ -83,9 +84,10 @@ struct mr_dataset {
  * says otherwise. */
 struct mr_dataset *mr_dataset_open_named(struct mr_supervisor *s, const char *name, enum mr_format format);
 /* nth > 0: the listing of these URIs that has this number. A client that lists anew counts on, so that processes which
- * do the same share what each of them lists for the nth time. It ends when nobody has it open (dataset_end.h). */
+ * do the same share what each of them lists for the nth time. It ends when nobody has it open (dataset_end.h).
+ * block_bytes > 0: its objects are read by ranges of at most that (a mount), so that they may be of any size. */
 struct mr_dataset *mr_dataset_open_uris(struct mr_supervisor *s, const char *const *uris, size_t count,
-                                        enum mr_format format, uint64_t nth);
+                                        enum mr_format format, uint64_t nth, uint64_t block_bytes);
 struct mr_dataset *mr_dataset_open_names(struct mr_supervisor *s, int fd, enum mr_format format);
 /* A list of names for `owner` alone, looked up anew and read by ranges of at most block_bytes (dataset_end.h). */
 struct mr_dataset *mr_dataset_open_ranged(struct mr_supervisor *s, int fd, uint64_t block_bytes,

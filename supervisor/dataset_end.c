@@ -4,7 +4,7 @@
 
 bool mr_dataset_end_allowed(const struct mr_dataset *dataset)
 {
-    if (dataset->block_bytes > 0 || dataset->nth > 0)
+    if (dataset->for_reader || dataset->nth > 0)
         return true;
     mr_error_set(MR_E_USAGE, "data set %u is shared with others, and stays open", dataset->number);
     return false;

@@ -115,7 +115,7 @@ static void send_range(struct mr_child *child, struct mr_name_range *range)
     mr_msg_put_str(out, "start", range->start);
     mr_msg_put_bool(out, "has_end", range->end != NULL);
     mr_msg_put_str(out, "end", range->end ? range->end : "");
-    mr_msg_put_bool(out, "ranged", dataset->block_bytes > 0);
+    mr_msg_put_bool(out, "ranged", dataset->for_reader);
     mr_msg_put_bool(out, "shards", dataset->shards);
     mr_msg_put_bool(out, "checksums", dataset->checksums);
     if (dataset->names >= 0)
@@ -136,7 +136,7 @@ static void send_concat(struct mr_child *child, struct mr_dataset *dataset)
         mr_dataset_put(dataset, out);
         mr_msg_put_u64(out, "requests", dataset->ranges.requests);
         mr_msg_put_u64(out, "stale", dataset->stale);
-        mr_msg_put_bool(out, "replace", dataset->replace || dataset->block_bytes > 0); /* nothing of it is kept */
+        mr_msg_put_bool(out, "replace", dataset->replace || dataset->for_reader); /* nothing of it is kept */
         for (unsigned i = 0; i < INDEXES_A_MESSAGE && range; i++, range = range->next)
             mr_msg_put_fd(out, range->index);
         mr_msg_put_bool(out, "more", range != NULL);
@@ -219,7 +219,7 @@ static bool start_worker(struct mr_supervisor *s)
 static void expect_more(struct mr_supervisor *s)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
-        if (listed(s, i) && s->datasets[i]->block_bytes > 0) {
+        if (listed(s, i) && s->datasets[i]->for_reader) {
             mr_events_start(&s->events, &s->listing.linger, LINGER_MS);
             return;
         }
@@ -456,6 +456,11 @@ bool mr_listing_any(const struct mr_supervisor *s)
         if (mr_child_has_process(&s->listing.workers[i]))
             return true;
     return false;
+}
+
+void mr_listing_renew(struct mr_supervisor *s)
+{
+    mr_events_stop(&s->events, &s->listing.linger); /* settle ends who has nothing to do */
 }
 
 void mr_listing_drain(struct mr_supervisor *s)

@@ -31,6 +31,8 @@ void mr_listing_close(struct mr_supervisor *s);
 bool mr_listing_settle(struct mr_supervisor *s);
 /* Is there any process? */
 bool mr_listing_any(const struct mr_supervisor *s);
+/* After another configuration: who stays idle ends. */
+void mr_listing_renew(struct mr_supervisor *s);
 /* Asks them to finish; or kills them. */
 void mr_listing_drain(struct mr_supervisor *s);
 void mr_listing_kill(struct mr_supervisor *s);

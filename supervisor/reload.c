@@ -66,5 +66,6 @@ int mr_reload(struct mr_supervisor *s, char *text, size_t size)
     mr_log_set_level((enum mr_log_level)s->config.log.level);
     mr_fetch_workers_renew(s);
     mr_write_workers_renew(s);
+    mr_listing_renew(s);
     return 0;
 }

@@ -31,7 +31,7 @@ static void count_states(const struct mr_lane *lane, unsigned counts[16])
 static bool is_listing(const struct mr_supervisor *s)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
-        if (s->datasets[i] && s->datasets[i]->block_bytes == 0 &&
+        if (s->datasets[i] && !s->datasets[i]->for_reader &&
             (s->datasets[i]->state == MR_DATASET_NEW || s->datasets[i]->state == MR_DATASET_LISTING))
             return true;
     return false;
@@ -195,7 +195,7 @@ static json_t *datasets_json(const struct mr_supervisor *s)
                                  (json_int_t)atomic_load_explicit(&board->listed, memory_order_relaxed), "requests",
                                  (json_int_t)dataset->ranges.requests, "index_bytes", (json_int_t)dataset->index_bytes,
                                  "digest", dataset->digest);
-        if (dataset->block_bytes > 0) /* a checkpoint that somebody reads */
+        if (dataset->for_reader) /* a checkpoint that somebody reads */
             json_object_set_new(item, "block_bytes", json_integer((json_int_t)dataset->block_bytes));
         if (dataset->compose[0] != '\0')
             json_object_set_new(item, "compose", text_json(dataset->compose));

@@ -11,7 +11,7 @@ from ._connection import Connection
 from .checkpoint._objects import listed
 from .checkpoint._reader import Reader, connection, opened
 from .checkpoint._uri import object_uri
-from .checkpoint._writer import Writer, writer
+from .checkpoint._writer import WAIT_S, Writer, opened_writer
 
 Place = Union[str, "os.PathLike[str]"]
 
@@ -62,6 +62,16 @@ class TextFile(io.TextIOWrapper):
         if kind is not None:
             self._abort()
         super().__exit__(kind, error, trace)
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        try:
+            self.flush()
+        except BaseException:
+            self._abort()  # TextIOWrapper would close what lacks its end
+            raise
+        super().close()
 
     def __del__(self) -> None:
         """Not closed, as io would have it: what was never closed is no whole object, and its writer says so."""
@@ -143,13 +153,19 @@ def open(
     return buffer if "b" in mode else TextFile(buffer, kind, encoding, errors, newline)
 
 
-def create(uri: Place, if_absent: bool) -> Writer:
+def create(uri: Place, if_absent: bool, timeout_s: float | None = None) -> Writer:
     """A writer of the object, one of WRITERS_AT_ONCE of this process. With if_absent, FileExistsError now or, where the
     object has come meanwhile, at close()."""
     if if_absent and any(item["uri"] == object_uri(uri) for item in listed(object_uri(uri), limit=1)):
         raise FileExistsError(f"{object_uri(uri)} exists")
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
-    return writer(uri, if_absent=if_absent, sharers=WRITERS_AT_ONCE * ranks)
+    try:
+        return opened_writer(uri, if_absent, WRITERS_AT_ONCE * ranks, timeout_s or WAIT_S, in_worker=True)
+    except TimeoutError as error:
+        if timeout_s is None:
+            raise
+        text = f"{error}. The files of a transaction are open until its end: fewer of them, or more memory"
+        raise TimeoutError(text) from None
 
 
 for _public in (File, TextFile, open):

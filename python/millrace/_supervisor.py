@@ -55,6 +55,7 @@ _expects_writer = False
 _kept: Connection | None = None
 _warned_ignored: set[tuple[str, ...]] = set()
 _numbers = itertools.count(1)
+_lock = threading.RLock()
 
 
 def find_program(name: str) -> Path:
@@ -159,6 +160,11 @@ def _connection(settings: Settings, maker: str, in_worker: bool) -> Connection:
     if os.environ.get("MILLRACE_CONFIG"):
         _warn_ignored(settings, "MILLRACE_CONFIG names the configuration")
         settings = NO_SETTINGS
+    with _lock:  # threads that come together start one
+        return _private_one(settings)
+
+
+def _private_one(settings: Settings) -> Connection:
     known = _known(settings)
     if known is not None:
         with contextlib.suppress(SupervisorGone):
@@ -308,6 +314,8 @@ def text_file(text: str) -> IO[bytes]:
 
 
 def _forget_in_child() -> None:
+    global _lock
+    _lock = threading.RLock()  # another thread may have held it
     keep(None)
     _private.clear()
     _started.clear()

@@ -27,11 +27,13 @@ from typing import Any
 try:
     import fsspec
     from fsspec.callbacks import DEFAULT_CALLBACK
+    from fsspec.compression import compr
+    from fsspec.core import get_compression
     from fsspec.utils import isfilelike, tokenize
 except ImportError as error:
     raise ImportError("millrace.fs needs fsspec: pip install fsspec") from error
 
-from ._errors import Error
+from ._errors import Error, SupervisorGone
 from ._file import File, TextFile, create, file_connection
 from ._file import open as open_file
 from ._looked_up import LookedUp, Range
@@ -41,6 +43,7 @@ LISTINGS_EXPIRY_S = 10.0
 LOOKED_UP_AT_ONCE = 4096  # objects
 WRITTEN_AT_ONCE = 8
 COPIED_AT_ONCE = 4
+TRANSACTION_WAIT_S = 10.0  # for memory, which its own files may hold until its end
 COPY_BYTES = 8 << 20
 
 
@@ -235,17 +238,21 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         before = b""
         if mode == "ab" and self.isfile(path):  # small files, such as a CSV log: they are written anew
             before = self.cat_file(path)
-        out = _Output(create(uri, if_absent=mode == "xb"), autocommit)
+        out = _Output(create(uri, mode == "xb", None if autocommit else TRANSACTION_WAIT_S), autocommit)
         out.write(before)
         return out
 
     def open(self, path: str, mode: str = "rb", **kwargs: Any) -> Any:
         """As millrace.open(); also "ab", which writes the object anew, and `compression` as fsspec has it."""
-        if "b" in mode:
+        if "b" not in mode:
+            options = [kwargs.pop(key, None) for key in ("encoding", "errors", "newline")]
+            kind = mode.replace("t", "")
+            return TextFile(self.open(path, kind + "b", **kwargs), kind, *options)
+        if mode == "rb":
             return super().open(path, mode, **kwargs)
-        options = [kwargs.pop(key, None) for key in ("encoding", "errors", "newline")]
-        kind = mode.replace("t", "")
-        return TextFile(super().open(path, kind + "b", **kwargs), kind, *options)
+        compression = get_compression(path, kwargs.pop("compression", None))
+        out = super().open(path, mode, **kwargs)
+        return out if compression is None else _Compressed(compr[compression](out, mode="w"), out)
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
         """The bytes of an object, or of a slice of it."""
@@ -289,19 +296,24 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         return out
 
     def _slices(self, group: list[tuple[int, str, slice]]) -> Iterator[tuple[int, Any]]:
-        """The numbers and bytes of slices of objects of one bucket."""
+        """The numbers of slices of objects of one bucket, each with its bytes, or with why there are none."""
+        left = {i for i, _, _ in group}
         try:
             found = LookedUp(file_connection(), [uri for _, uri, _ in group])
         except (OSError, ValueError, Error) as error:
-            if len({uri for _, uri, _ in group}) == 1:
-                yield from ((i, error) for i, _, _ in group)
-            else:  # which it was: one by one
-                for one in group:
-                    yield from self._slices([one])
+            if isinstance(error, SupervisorGone) or len({uri for _, uri, _ in group}) == 1:
+                yield from ((i, error) for i in left)
+            else:  # which it was: by halves
+                yield from self._slices(group[: len(group) // 2])
+                yield from self._slices(group[len(group) // 2 :])
             return
         with found:
-            ranges = [Range(uri, *which.indices(found.size(uri))[:2]) for _, uri, which in group]
-            yield from ((group[at][0], data) for at, data in _whole(found, ranges))
+            try:
+                for i, data in _read(found, group):
+                    left.discard(i)
+                    yield i, data
+            except (OSError, ValueError, Error) as error:
+                yield from ((i, error) for i in left)
 
     def get_file(
         self, rpath: str, lpath: Any = None, callback: Any = DEFAULT_CALLBACK, outfile: Any = None, **kwargs: Any
@@ -350,8 +362,8 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
             found = LookedUp(file_connection(), [uri for _, uri, _ in group])
         except FileNotFoundError:
             if len(group) > 1:
-                for one in group:
-                    self._get_group([one], pairs, callback)
+                self._get_group(group[: len(group) // 2], pairs, callback)
+                self._get_group(group[len(group) // 2 :], pairs, callback)
                 return
             name, local = pairs[group[0][0]]
             if not self.isdir(name):
@@ -434,6 +446,11 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
     def _copy(self, source: str, target: str) -> None:
         _objects.copy(source, target)
 
+    def mv(self, path1: Any, path2: Any, recursive: bool = False, maxdepth: int | None = None, **kwargs: Any) -> None:
+        """copy(), and once all of it is there rm()."""
+        self.copy(path1, path2, recursive=recursive, maxdepth=maxdepth, on_error="raise")
+        self.rm(path1, recursive=recursive, maxdepth=maxdepth)
+
     def copy(
         self,
         path1: Any,
@@ -444,6 +461,7 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         **kwargs: Any,
     ) -> None:
         """Objects or folders to other names, several at a time."""
+        on_error = kwargs.pop("onerror", on_error)  # as it was spelt
         with self._collect() as pairs:
             super().copy(path1, path2, recursive=recursive, maxdepth=maxdepth, on_error="raise", **kwargs)
             pairs = [pair for pair in pairs if pair[0] not in self._batch.folders]
@@ -456,14 +474,18 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         self._run(COPIED_AT_ONCE, copy_one, pairs, DEFAULT_CALLBACK)
 
     def rm_file(self, path: str) -> None:
-        self.rm(path)
+        """One object, whatever characters are in its name."""
+        _objects.remove_all([self._uri(path)])
+        self.invalidate_cache(path)
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
         """Objects; recursive=True: all below a path too. FileNotFoundError where there is nothing."""
         paths = [os.fspath(path)] if isinstance(path, (str, os.PathLike)) else list(path)
-        patterns = any(has_magic(each) for each in paths)
-        if maxdepth is not None or patterns:
-            paths = [each for each in self.expand_path(paths, recursive, maxdepth) if self.isfile(each)]
+        if maxdepth is not None or any(map(has_magic, paths)):
+            with self._collect():
+                found = self.expand_path(paths, recursive, maxdepth)
+                folders = self._batch.folders
+            paths = [each for each in found if each not in folders and (maxdepth is None or self.isfile(each))]
             recursive = False
         if recursive:
             for each in paths:
@@ -529,10 +551,18 @@ class _Output(io.BufferedWriter):
         self._autocommit = autocommit
 
     def close(self) -> None:
+        if self.closed:
+            return
+        try:
+            self.flush()
+        except BaseException:
+            self.abort()  # BufferedWriter would close what lacks its end
+            raise
         if self._autocommit:
             super().close()
-        elif not self.closed:
-            self.flush()
+
+    def __del__(self) -> None:
+        """Not closed, as io would have it: what was never closed is no whole object, and its writer says so."""
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if kind is not None:
@@ -551,6 +581,46 @@ class _Output(io.BufferedWriter):
     discard = abort
 
 
+class _Compressed(io.BufferedIOBase):
+    """What is written goes through a codec into the object, which ends with it."""
+
+    def __init__(self, codec: Any, out: _Output) -> None:
+        self._codec, self._out = codec, out
+
+    @property
+    def closed(self) -> bool:
+        return bool(self._out.closed)
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        return int(self._codec.write(data))
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        try:
+            self._codec.close()
+        except BaseException:
+            self.abort()
+            raise
+        self._out.close()
+
+    def abort(self) -> None:
+        """No object."""
+        self._out.abort()
+
+    def __del__(self) -> None:
+        """Not closed, as _Output."""
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is not None:
+            self.abort()
+        else:
+            self.close()
+
+
 def _groups(slices: list[tuple[int, str, slice]]) -> Iterator[list[tuple[int, str, slice]]]:
     """Those of one bucket that are looked up together."""
     by_bucket = sorted(slices, key=lambda each: each[1].split("/", 3)[2])
@@ -558,6 +628,23 @@ def _groups(slices: list[tuple[int, str, slice]]) -> Iterator[list[tuple[int, st
         together = list(group)
         for at in range(0, len(together), LOOKED_UP_AT_ONCE):
             yield together[at : at + LOOKED_UP_AT_ONCE]
+
+
+def _read(found: LookedUp, group: list[tuple[int, str, slice]]) -> Iterator[tuple[int, bytes | Exception]]:
+    """The number and the bytes of each slice. Whole objects are verified: those of more than a block by a reader."""
+    block = found.block_bytes
+    rest: list[int] = []
+    ranges: list[Range] = []
+    for i, uri, which in group:
+        size = found.size(uri)
+        start, stop, _ = which.indices(size)
+        if stop - start == size > block:
+            with File(uri, found, found.range_reader(uri, False)) as file:
+                yield i, file.read()
+        else:
+            rest.append(i)
+            ranges.append(Range(uri, start, stop))
+    yield from ((rest[at], data) for at, data in _whole(found, ranges))
 
 
 def _whole(found: LookedUp, ranges: list[Range]) -> Iterator[tuple[int, bytes | Exception]]:

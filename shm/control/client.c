@@ -452,6 +452,18 @@ int mr_client_open_nth(struct mr_client *client, const char *const *uris, size_t
     }
 }
 
+int mr_client_open_files(struct mr_client *client, const char *uri, uint64_t block_bytes, struct mr_opened *opened)
+{
+    if (check_uris(&uri, 1) != 0)
+        return -1;
+    struct mr_msg_out *out = mr_msg_new(MR_MSG_OPEN_DATASET);
+    mr_msg_put_strs(out, "uris", &uri, 1);
+    mr_msg_put_str(out, "format", "objects");
+    mr_msg_put_u64(out, "nth", 1);
+    mr_msg_put_u64(out, "block_bytes", block_bytes);
+    return open_with(client, out, opened);
+}
+
 int mr_client_open_ranged(struct mr_client *client, int names_fd, uint64_t block_bytes, struct mr_opened *opened)
 {
     struct mr_msg_out *out = mr_msg_new(MR_MSG_OPEN_DATASET);

@@ -68,6 +68,9 @@ int mr_client_open_listing(struct mr_client *client, uint32_t like, const char *
  * are being closed, ask again. A missing object is the data set's failure (NOT_FOUND).
  */
 int mr_client_open_ranged(struct mr_client *client, int names_fd, uint64_t block_bytes, struct mr_opened *opened);
+/* Lists what is under the URI, whole objects, to be read by ranges of at most block_bytes, or fewer as above; several
+ * clients share the listing, and it ends with the last of them. Returns at once. BUSY: ask again. */
+int mr_client_open_files(struct mr_client *client, const char *uri, uint64_t block_bytes, struct mr_opened *opened);
 uint64_t mr_client_dataset_block(const struct mr_client *client, uint32_t dataset);
 /* Ends a reader's data set, whose lanes have been closed; or one opening of an nth listing. The number means nothing to
  * this process any more, unless it has opened that listing more often. */

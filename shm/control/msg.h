@@ -25,7 +25,8 @@
  *   HELLO         {pid, role: "trainer"|"tool"}  -> {run_id, pid}; fds: board (ro)
  *   OPEN_DATASET  {name}, or {uris: [..]},
  *                 or {uris, nth}: the nth listing of these URIs, 1 or more; the first who asks for it lets it be made,
- *                 and it ends when each who has opened it has closed it, as often, or is gone,
+ *                 and it ends when each who has opened it has closed it, as often, or is gone; with {block_bytes} its
+ *                 objects are read by ranges of at most that (the board says how many it may be), and are of any size,
  *                 or {objects: true} + fd: names, one a line ("\n" in a name is refused),
  *                 or {like, digest}: as the data set `like`, with the listing of this digest,
  *                 or {objects: true, block_bytes} + fd: the same names for this client alone, looked up now, read by

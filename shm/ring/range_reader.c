@@ -17,6 +17,7 @@ struct kept {
     struct mr_consumer *consumer; /* of the view: the lane may be closed by now */
     uint32_t slot;
     uint64_t word;
+    uint32_t crc32c;
     uint64_t used; /* when, in reads */
     bool passed;   /* a read has taken the last byte: whoever reads forward is done with it */
 };
@@ -211,9 +212,10 @@ static uint64_t ahead_of(const struct mr_range_reader *reader, uint64_t at)
     return run >= most / 4 ? most : 4 * run > first ? 4 * run : first;
 }
 
-/* Of what is asked for from `from` on, up to `until`: how much in one request. `ahead`: the reader goes forward. Requests
- * then end with blocks, so that the checksums of blocks become known, and there are several in flight. */
-static uint64_t request_length(const struct mr_range_reader *reader, uint64_t from, uint64_t until, uint64_t ahead)
+/* Of what is asked for from `from` on, up to `until`, of which a read wants what is before `end`: how much in one
+ * request. `ahead`: the reader goes forward. Requests then end with blocks, so that the checksums of blocks become known, and there are several in flight. */
+static uint64_t request_length(const struct mr_range_reader *reader, uint64_t from, uint64_t until, uint64_t end,
+                               uint64_t ahead)
 {
     uint64_t block_bytes = reader->source.block_bytes, block_left = block_bytes - from % block_bytes;
     if (!reader->source.exact)
@@ -221,7 +223,9 @@ static uint64_t request_length(const struct mr_range_reader *reader, uint64_t fr
     if (ahead == 0 && until - from <= block_bytes)
         return until - from;
     uint64_t part = ahead / 4 > MR_RANGE_FIRST ? ahead / 4 : MR_RANGE_FIRST;
-    if (ahead == 0 || until - from < part + part / 2) /* of a large read, or no crumbs */
+    if (from < end && end - from > part)
+        part = end - from;
+    if (until - from < part + part / 2) /* no crumbs */
         part = until - from;
     return min_of(min_of(part, until - from), block_left);
 }
@@ -240,7 +244,7 @@ static int ask(struct mr_range_reader *reader, uint64_t at, uint64_t end)
     }
     while (from < until && reader->count < MR_RANGE_WINDOW) {
         const struct kept *kept = find(reader, from);
-        uint64_t length = kept ? kept->offset + kept->length - from : request_length(reader, from, until, ahead);
+        uint64_t length = kept ? kept->offset + kept->length - from : request_length(reader, from, until, end, ahead);
         if (!kept && feed(reader, from, length) != 0)
             return -1;
         from += length;
@@ -279,6 +283,7 @@ static enum mr_range_result take(struct mr_range_reader *reader, uint64_t at, un
                        .consumer = delivery.copied ? NULL : reader->consumer,
                        .slot = delivery.slot,
                        .word = delivery.word,
+                       .crc32c = delivery.crc32c,
                        .used = reader->clock};
     int rc = 0;
     if (got.length != asked.length || delivery.sample.cookie != asked.offset) {
@@ -342,6 +347,9 @@ enum mr_range_result mr_range_reader_read(struct mr_range_reader *reader, uint64
                 return result;
             continue;
         }
+        /* It may be its turn only now, as what was read ahead of the rest (an end that was looked at first). */
+        if (count_bytes(reader, kept->offset, kept->length, kept->crc32c) != 0)
+            return MR_RANGE_FAILED;
         uint64_t within = at - kept->offset, left = kept->length - within;
         uint64_t part = left < length - *got ? left : length - *got;
         memcpy((char *)dest + *got, kept->data + within, part);

@@ -8,8 +8,8 @@
  * what is in flight useless: the reader then asks for a new lane, and the workers drop what the old one asked for.
  *
  * What was read in part is kept, the MR_RANGE_KEEP most recent ones, so that many small reads near each other (a zip
- * file's directory, headers) fetch it once. Those that were read to their end are dropped first; what one read took
- * whole returns to the arena at once.
+ * file's directory, headers) fetch it once. Those that were read to their end are dropped first; a block that one read
+ * took whole returns to the arena at once.
  *
  * The whole object's crc32c is combined from those of what came, which the fetch workers have computed, and compared
  * once every block has come: as one range, or as ranges in order.
@@ -47,7 +47,7 @@ enum mr_range_result {
     MR_RANGE_OK,     /* all that there is */
     MR_RANGE_WAIT,   /* not yet, after timeout_ms, or a signal came: check what else may end the wait, and call again */
     MR_RANGE_LANE,   /* give it a lane (mr_range_reader_give) and call again */
-    MR_RANGE_FAILED, /* mr_error: what the object's blocks failed with, CORRUPT, NO_MEMORY, USAGE in a forked child */
+    MR_RANGE_FAILED, /* mr_error: what its requests failed with, CORRUPT, NO_MEMORY, USAGE in a forked child */
 };
 
 /* NULL: NO_MEMORY. */

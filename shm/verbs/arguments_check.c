@@ -192,6 +192,34 @@ static int check_compose(const struct mr_arguments *arguments)
     return rc;
 }
 
+static int check_mounted(const char *uri, const char *dir)
+{
+    if (!strstr(uri, "://")) {
+        mr_error_set(MR_E_USAGE, "\"%.200s\" is no URI: gs://bucket/folder/, s3://bucket/ or file:///folder/", uri);
+        return -1;
+    }
+    if (dir[0] != '\0' && !strstr(dir, "://") && strcmp(dir, "-") != 0)
+        return check_uri(uri, false);
+    mr_error_set(MR_E_USAGE, "\"%.200s\" is no folder to mount at", dir);
+    return -1;
+}
+
+/* --mount URI=DIR: the URI may hold a "=", the folder may not. */
+static int check_run(const struct mr_arguments *arguments)
+{
+    char uri[2048];
+    const char *text = mr_arguments_text(arguments, MR_OPT_MOUNT), *equals = text ? strrchr(text, '=') : NULL;
+    if (!text)
+        return 0;
+    if (!equals || (size_t)(equals - text) >= sizeof uri) {
+        mr_error_set(MR_E_USAGE, "--mount \"%.200s\" is no URI=DIR", text);
+        return -1;
+    }
+    memcpy(uri, text, (size_t)(equals - text));
+    uri[equals - text] = '\0';
+    return check_mounted(uri, equals + 1);
+}
+
 static int check_pipe(const struct mr_arguments *arguments)
 {
     if (mr_arguments_have(arguments, MR_OPT_FIFO))
@@ -223,6 +251,10 @@ int mr_arguments_check(const struct mr_arguments *arguments)
         return check_cp(arguments);
     case MR_VERB_RM:
         return check_rm(arguments);
+    case MR_VERB_RUN:
+        return check_run(arguments);
+    case MR_VERB_MOUNT:
+        return check_mounted(arguments->operands[0], arguments->operands[1]);
     case MR_VERB_PIPE:
         return check_pipe(arguments);
     case MR_VERB_COMPOSE:

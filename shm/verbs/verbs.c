@@ -15,6 +15,8 @@ static const struct mr_option options[MR_OPTIONS] = {
     [MR_OPT_RECURSIVE] = {"recursive", 'r', .help = "everything under the URI"},
     [MR_OPT_HUMAN] = {"human-readable", 'h', .help = "sizes as 18.6 KiB instead of bytes"},
     [MR_OPT_LIMIT] = {"limit", 0, MR_VALUE_NUMBER, "N", 1, UINT32_MAX, "no more than N lines"},
+    [MR_OPT_MOUNT] = {"mount", 0, MR_VALUE_FILE, "URI=DIR",
+                      .help = "what is under URI is there as files below DIR while COMMAND runs"},
     [MR_OPT_FIFO] = {"fifo", 0, MR_VALUE_FILE, "PATH", .help = "the FIFOs are PATH_0, PATH_1, ..."},
     [MR_OPT_EPOCHS] = {"epochs", 0, MR_VALUE_NUMBER, "N", 1, UINT32_MAX, "how many; default 1"},
     [MR_OPT_SHUFFLE] = {"shuffle", 0, .help = "the objects in another order each epoch"},
@@ -60,6 +62,7 @@ static const struct mr_verb verbs[MR_VERBS] = {
                 "command's. Signals sent to millrace are passed on to it.",
             .options = OPTIONS{{.id = MR_OPT_CONFIG},
                                {.id = MR_OPT_SOCKET, .help = "where to listen, instead of a run folder of its own"},
+                               {.id = MR_OPT_MOUNT},
                                LOG_LEVEL,
                                {0}},
             .operands = "[--] COMMAND [ARGS...]",
@@ -219,6 +222,23 @@ static const struct mr_verb verbs[MR_VERBS] = {
             .operands_min = 1,
             .operands_max = MR_OPERANDS_ANY,
             .json_errors = true,
+        },
+    [MR_VERB_MOUNT] =
+        {
+            .id = MR_VERB_MOUNT,
+            .name = "mount",
+            .summary = "a bucket or a folder of it as read-only files",
+            .about = "Lists what is under URI once and shows it as read-only files below DIR, by FUSE, until SIGINT, "
+                     "SIGTERM "
+                     "or `fusermount3 -u DIR`. What is written to the bucket meanwhile is not seen; an object that is "
+                     "replaced cannot be read any more (ESTALE). It runs in the foreground, with a supervisor of its "
+                     "own, or "
+                     "that of MILLRACE_SOCKET.",
+            .options = OPTIONS{{.id = MR_OPT_CONFIG}, LOG_LEVEL, {0}},
+            .operands = "URI DIR",
+            .operand_type = MR_VALUE_PLACE,
+            .operands_min = 2,
+            .operands_max = 2,
         },
     [MR_VERB_COMPOSE] =
         {

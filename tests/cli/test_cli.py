@@ -23,6 +23,7 @@ VERBS = (
     "cp",
     "rm",
     "pipe",
+    "mount",
     "compose",
     "index",
     "stat",

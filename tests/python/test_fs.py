@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import io
 import os
 import pickle
@@ -235,6 +237,68 @@ def test_what_is_written_in_a_transaction(stores: Stores, system: Any) -> None:
         assert text.read() == "data and more"
     with pytest.raises(ValueError, match="mode"):
         system.open(paths[0], "r+b")
+
+
+def test_what_is_not_closed_is_not_there(stores: Stores, system: Any) -> None:
+    path = f"bucket/unclosed-{system.scheme}"
+    for mode, data in (("wb", b"x" * 1000), ("w", "x" * 100_000)):
+        out = system.open(path, mode)
+        out.write(data)
+        with pytest.warns(ResourceWarning, match="nothing has been saved"):
+            del out
+    for mode, data in (("wb", b"x"), ("w", "x")):
+        with pytest.raises(ZeroDivisionError), system.open(path + ".gz", mode, compression="gzip") as file:
+            file.write(data)
+            raise ZeroDivisionError
+    assert not system.exists(path) and not system.exists(path + ".gz")
+    with system.open(path + ".gz", "w", compression="infer") as file:
+        file.write("text")
+    assert gzip.decompress(system.cat_file(path + ".gz")) == b"text"
+    with system.open(path + ".gz", "r", compression="infer") as file:
+        assert file.read() == "text"
+    with pytest.raises(FileNotFoundError), system.open("no-such-bucket/x.gz", "wb", compression="gzip") as file:
+        file.write(b"x")
+
+
+def test_a_flush_that_is_broken_off(stores: Stores, system: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """io would close, and so publish, what lacks its end."""
+    path = f"bucket/broken-{system.scheme}"
+    for mode, data in (("wb", b"x" * 100), ("w", "x" * 100)):
+        out = system.open(path, mode)
+        out.write(data)
+        with monkeypatch.context() as patch:
+            patch.setattr(millrace.checkpoint.Writer, "write", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                out.close()
+        assert out.closed and not system.exists(path)
+
+
+def test_more_files_than_a_transaction_has_memory_for(
+    stores: Stores, system: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(millrace_fs, "TRANSACTION_WAIT_S", 0.2)
+    with pytest.raises(TimeoutError, match="open until its end"), system.transaction, contextlib.ExitStack() as stack:
+        for i in range(1000):
+            stack.enter_context(system.open(f"bucket/many-{system.scheme}/{i}", "wb"))
+    assert not system.exists(f"bucket/many-{system.scheme}")
+
+
+def test_names_that_look_like_patterns(stores: Stores, system: Any) -> None:
+    root = f"bucket/patterns-{system.scheme}"
+    for name in ("ab", "a[b]"):
+        system.pipe_file(f"{root}/{name}", b"x")
+    system.rm_file(f"{root}/a[b]")
+    assert system.find(root) == [f"{root}/ab"]
+    system.rm(f"{root}/a?")
+    assert not system.exists(root)
+
+
+def test_mv_keeps_what_could_not_be_copied(stores: Stores, system: Any) -> None:
+    root = f"bucket/move-{system.scheme}"
+    system.pipe_file(f"{root}/a", b"x")
+    with pytest.raises(FileNotFoundError):
+        system.mv(root, "no-such-bucket/there", recursive=True)
+    assert system.cat_file(f"{root}/a") == b"x"
 
 
 AWKWARD = [

@@ -10,6 +10,7 @@ import pickle
 import random
 import tarfile
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy
@@ -91,6 +92,10 @@ def test_a_look_at_the_start_is_no_download(stores: Stores, bucket: str, large: 
     with millrace.open(f"{bucket}/large") as file:
         assert file.read(16) == large[:16]
     assert stores.answers("large")[before:] == [128 << 10]
+    before = len(stores.answers("large"))
+    with millrace.open(f"{bucket}/large") as file:
+        assert file.read(700_000) == large[:700_000]
+    assert stores.answers("large")[before:] == [700_000]
 
 
 # ---- who takes files ----
@@ -254,7 +259,10 @@ class Opened(torch.utils.data.Dataset):
         with millrace.open(self.uri) as file:
             file.seek(i * 1000)
             assert file._opened is not None
-            return file.read(10), file._opened.connection.client.pid
+            supervisor = file._opened.connection.client.pid
+            with millrace.open(f"{self.uri}-{i}", "w") as copy:
+                copy.write("x")
+            return file.read(10), supervisor
 
 
 @pytest.mark.parametrize("private", [False, True])
@@ -268,6 +276,20 @@ def test_in_workers(
     read = list(loader)
     assert [data for data, _ in read] == [large[i * 1000 : i * 1000 + 10] for i in range(8)]
     assert len({supervisor for _, supervisor in read}) == 1
+
+
+def test_threads_that_come_together_start_one(
+    stores: Stores, large: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    without_supervisor(monkeypatch, tmp_path)
+
+    def look(_: int) -> int:
+        with millrace.open("gs://bucket/large") as file:
+            assert file._opened is not None
+            return file._opened.connection.client.pid
+
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(pool.map(look, range(8)))) == 1
 
 
 def test_a_local_file(stores: Stores, tmp_path: Path) -> None:

@@ -42,6 +42,8 @@ int mr_out_pipe_write(struct mr_out_pipe *pipe, struct mr_tool *tool, const void
         return mr_tool_write(pipe->fd, data, length, pipe->what);
     while (length > 0) {
         ssize_t n = write(pipe->fd, at, length);
+        if (mr_tool_interrupted())
+            return mr_tool_step_or(tool, -1);
         if (n > 0) {
             at += n;
             length -= (uint64_t)n;

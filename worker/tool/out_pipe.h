@@ -22,7 +22,7 @@ struct mr_out_pipe {
 int mr_out_pipe_init(struct mr_out_pipe *pipe, int fd, const char *what);
 /* All of it: 0, or -1, also after a signal. */
 int mr_out_pipe_write(struct mr_out_pipe *pipe, struct mr_tool *tool, const void *data, uint64_t length);
-/* After the tool is closed, which still knows `ready`. Safe on a zeroed one. */
+/* After the tool is closed, or has been stepped without `ready`, which it knows. Safe on a zeroed one. */
 void mr_out_pipe_close(struct mr_out_pipe *pipe);
 
 #endif

@@ -30,9 +30,9 @@ static void on_signal(int number)
 static void on_broken_pipe(int number)
 {
     int errnum = errno;
-    struct pollfd outputs[] = {{.fd = STDOUT_FILENO, .events = POLLOUT}, {.fd = STDERR_FILENO, .events = POLLOUT}};
-    if (poll(outputs, 2, 0) > 0 && ((outputs[0].revents | outputs[1].revents) & (POLLERR | POLLHUP))) {
-        if (early_end_is_success && (outputs[0].revents & (POLLERR | POLLHUP)))
+    struct pollfd output = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    if (poll(&output, 1, 0) > 0 && (output.revents & (POLLERR | POLLHUP))) {
+        if (early_end_is_success)
             _exit(0);
         signal(number, SIG_DFL);
         raise(number); /* it is blocked here, and comes at our return */

@@ -3,7 +3,7 @@
  *
  * A command opens what it needs once, starts transfers and steps the loop until they have answered. SIGINT, SIGTERM and
  * SIGHUP end a step, so that a command removes what is half done; mr_tool_fail then ends the process by that signal.
- * SIGPIPE ends it at once where it is standard output or standard error that nobody reads any more.
+ * SIGPIPE ends it at once where nobody reads standard output any more.
  */
 #ifndef MR_WORKER_TOOL_TOOL_H
 #define MR_WORKER_TOOL_TOOL_H

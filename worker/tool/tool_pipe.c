@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,8 +56,12 @@ static int make_fifo(struct pipe_run *run, uint64_t epoch)
 static void remove_fifo(const struct pipe_run *run, uint64_t epoch)
 {
     char name[PATH_MAX];
-    if (epoch < run->made && fifo_name(run, epoch, name) == 0)
-        unlink(name);
+    if (epoch >= run->made || fifo_name(run, epoch, name) != 0)
+        return;
+    int fd = open(name, O_WRONLY | O_NONBLOCK | O_CLOEXEC); /* who waits for a writer has an end */
+    if (fd >= 0)
+        close(fd);
+    unlink(name);
 }
 
 /* Waits for a reader, while the first bytes arrive. The descriptor, or -1. */
@@ -107,6 +112,7 @@ out:
     mr_progress_end(&run->progress);
     mr_stream_destroy(stream);
     remove_fifo(run, epoch);
+    mr_http_step(run->tool.net.http, 0, -1); /* it forgets out.ready, whose number is soon another's */
     mr_out_pipe_close(&out);
     if (fd >= 0)
         close(fd);
@@ -117,6 +123,7 @@ static int run_all(struct pipe_run *run, const struct mr_arguments *arguments)
 {
     if (mr_tool_init(&run->tool) != 0 || make_fifo(run, 0) != 0)
         return -1;
+    signal(SIGPIPE, SIG_IGN); /* a reader that leaves its FIFO is seen by EPIPE */
     for (unsigned i = 0; i < arguments->operand_count; i++)
         if (mr_stream_list_add(&run->list, &run->tool, arguments->operands[i]) != 0)
             return -1;

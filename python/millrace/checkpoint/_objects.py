@@ -50,8 +50,8 @@ def remove(uri: Place, *, recursive: bool = False, missing_ok: bool = False) -> 
     what somebody has written meanwhile stays.
     """
     target = to_uri(uri) if recursive else object_uri(uri)
-    _changes.note()
     done = _tool("rm", "--json", *(["-r"] if recursive else []), "--", target)
+    _changes.note()
     report: dict[str, Any] = json.loads(done.stdout) if done.stdout else _failure(done)
     failed = report.get("failed", [report])
     missing = [one for one in failed if one["code"] == "not found"]
@@ -66,8 +66,8 @@ def remove(uri: Place, *, recursive: bool = False, missing_ok: bool = False) -> 
 
 def copy(source: str, target: str) -> None:
     """One object to another name, through this machine, verified."""
-    _changes.note()
     done = _tool("cp", "--json", "--", source, target)
+    _changes.note()
     if done.returncode != 0:
         failure = _failure(done)
         raise from_name(failure["code"], failure["error"])
@@ -82,12 +82,12 @@ def remove_all(uris: Iterable[str]) -> None:
 
 def remove_each(uris: Iterable[str], missing_ok: bool = True) -> list[Exception]:
     """Deletes these objects, many at once. Returns why some are still there, or were not there (unless missing_ok)."""
-    _changes.note()
     failures: list[Exception] = []
     rest = list(uris)
     while rest:
         some, rest = rest[:AT_ONCE], rest[AT_ONCE:]
         done = _tool("rm", "--json", "--", *some)
+        _changes.note()
         report: dict[str, Any] = json.loads(done.stdout) if done.stdout else _failure(done)
         failures += [
             from_name(one["code"], one["error"])

@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from .._errors import SupervisorGone, from_code
+from . import _changes
 
 if TYPE_CHECKING:
     from .. import _ring
@@ -119,6 +120,7 @@ class Save(concurrent.futures.Future[Saved]):
         self._connection = None
         if self.done():
             return
+        _changes.note()
         if error is None:
             self._ring.close()
             self.set_result(Saved(self.uri, self._size, generation, crc32c))

@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
 from .. import _supervisor
-from . import _changes
 from ._save import Save, Saved, raise_unreported, watch
 from ._uri import Place, object_uri
 
@@ -33,6 +32,7 @@ SHARERS_MAX = 4096
 PAUSE_S = (0.01, 0.1)  # between two questions for memory
 WARN_AFTER_S = 10.0
 SLICE_MS = 100
+WAIT_S = 300.0  # for memory
 
 
 class Writer(_File):
@@ -215,7 +215,6 @@ class Writer(_File):
                 self._failed = self._failed or self._cause(error)
                 self.abort()
             raise
-        _changes.note()
         self._save = save = Save(self.uri, ring, connection)  # first: a signal's exception shall not lose the promise
         self._ring, self._connection, self._size = None, None, ring.bytes
         if wait:
@@ -244,7 +243,7 @@ def prepare() -> None:
 
 
 def writer(
-    uri: Place, *, if_absent: bool = False, sharers: int | None = None, timeout_s: float | None = 300.0
+    uri: Place, *, if_absent: bool = False, sharers: int | None = None, timeout_s: float | None = WAIT_S
 ) -> Writer:
     """Opens an object for writing: "gs://bucket/name", "s3://bucket/name", or a path of this machine.
 
@@ -262,12 +261,19 @@ def writer(
     for later checkpoints, until this process has ended. Raises the failure of an earlier save, if nobody has asked for
     that (see Save).
     """
+    return opened_writer(uri, if_absent, sharers, timeout_s)
+
+
+def opened_writer(
+    uri: Place, if_absent: bool, sharers: int | None, timeout_s: float | None, in_worker: bool = False
+) -> Writer:
+    """The same; in_worker: also in a DataLoader worker without a supervisor."""
     target = object_uri(uri)
     count = int(os.environ.get("LOCAL_WORLD_SIZE") or 1) if sharers is None else sharers
     if not 1 <= count <= SHARERS_MAX:
         raise ValueError(f"sharers is {count}: it must be from 1 to {SHARERS_MAX}")
     raise_unreported()
-    connection = _supervisor.connection(maker="a checkpoint writer")
+    connection = _supervisor.connection(maker="a checkpoint writer", in_worker=in_worker)
     began = time.monotonic()
     warned = False
     pause = PAUSE_S[0]

@@ -1,0 +1,231 @@
+#include "mount/files.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "shm/base/error.h"
+#include "shm/base/log.h"
+#include "shm/ring/range_reader.h"
+
+#define BLOCK_BYTES (UINT64_C(8) << 20)
+#define SLICE_MS    100 /* between two looks at what else ends a wait */
+#define BUSY_US     2000
+#define BUSY_TRIES  1000
+#define CONNECT_MS  2000
+
+struct mr_file {
+    struct mr_files *files;
+    struct mr_range_reader *reader;
+    pthread_mutex_t lock; /* reads take turns */
+    char *path;
+    uint32_t lane;
+    bool has_lane;
+};
+
+/* ---- the data set ---- */
+
+static int await_listing(struct mr_files *files, const volatile int *ended)
+{
+    for (;;) {
+        enum mr_dataset_state state = mr_client_dataset_state(files->client, files->dataset);
+        if (state == MR_DATASET_FAILED)
+            return -1;
+        if (state == MR_DATASET_READY && mr_client_views(files->client))
+            return 0;
+        if (*ended) {
+            mr_error_set(MR_E_GONE, "ended while %s was being listed", files->label);
+            return -1;
+        }
+        if (mr_client_check(files->client) != 0)
+            return -1;
+        usleep(BUSY_US);
+    }
+}
+
+static int open_listing(struct mr_files *files, const char *uri)
+{
+    struct mr_opened opened;
+    for (unsigned i = 0; i < BUSY_TRIES; i++) {
+        if (mr_client_open_files(files->client, uri, BLOCK_BYTES, &opened) == 0) {
+            files->dataset = opened.dataset;
+            return 0;
+        }
+        if (mr_error_code() != MR_E_BUSY)
+            return -1;
+        usleep(BUSY_US);
+    }
+    return -1;
+}
+
+int mr_files_init(struct mr_files *files, const char *socket_path, const char *uri, const volatile int *ended)
+{
+    int fd;
+    uint64_t size;
+    *files = (struct mr_files){.label = uri};
+    pthread_mutex_init(&files->lock, NULL);
+    files->client = mr_client_connect(socket_path, "trainer", CONNECT_MS);
+    if (!files->client || open_listing(files, uri) != 0 || await_listing(files, ended) != 0 ||
+        mr_client_index(files->client, files->dataset, &fd, &size) != 0)
+        return -1;
+    files->block_bytes = mr_client_dataset_block(files->client, files->dataset);
+    int rc = mr_index_map(&files->index, fd);
+    close(fd);
+    return rc;
+}
+
+void mr_files_close(struct mr_files *files)
+{
+    mr_index_close(&files->index);
+    if (files->client)
+        mr_client_destroy(files->client);
+    pthread_mutex_destroy(&files->lock);
+}
+
+/* ---- a file ---- */
+
+struct mr_file *mr_file_open(struct mr_files *files, uint64_t number, const char *path)
+{
+    struct mr_index_entry entry;
+    struct mr_file *file = calloc(1, sizeof *file);
+    if (file && mr_index_get(&files->index, number, &entry, NULL) == 0) {
+        file->files = files;
+        file->path = strdup(path);
+        pthread_mutex_init(&file->lock, NULL);
+        struct mr_range_source source = {.label = path,
+                                         .dataset = files->dataset,
+                                         .object = number,
+                                         .size = entry.size,
+                                         .block_bytes = files->block_bytes,
+                                         .exact = true,
+                                         .crc32c = entry.crc32c,
+                                         .has_crc32c = entry.has_crc32c};
+        file->reader = file->path ? mr_range_reader_new(&source) : NULL;
+        if (file->reader)
+            return file;
+        pthread_mutex_destroy(&file->lock);
+        free(file->path);
+    }
+    free(file);
+    if (mr_error_code() == MR_OK)
+        mr_error_set(MR_E_NO_MEMORY, "no memory for an open file");
+    return NULL;
+}
+
+static void let_lane_go(struct mr_file *file)
+{
+    if (!file->has_lane)
+        return;
+    pthread_mutex_lock(&file->files->lock);
+    mr_client_close_lane(file->files->client, file->lane);
+    pthread_mutex_unlock(&file->files->lock);
+    file->has_lane = false;
+}
+
+void mr_file_close(struct mr_file *file)
+{
+    mr_range_reader_destroy(file->reader);
+    let_lane_go(file);
+    pthread_mutex_destroy(&file->lock);
+    free(file->path);
+    free(file);
+}
+
+/* BUSY is the moment in which the memory is divided anew. */
+static struct mr_consumer *open_lane_locked(struct mr_files *files, uint32_t *number)
+{
+    struct mr_lane lane;
+    for (unsigned i = 0; i < BUSY_TRIES; i++) {
+        if (mr_client_views(files->client) && mr_client_open_lane(files->client, files->dataset, MR_RANGE_LANE_WINDOW,
+                                                                  MR_RANGE_LANE_WINDOW, NULL, &lane, NULL, NULL) == 0) {
+            struct mr_views *views = mr_client_views(files->client); /* the lane's */
+            struct mr_consumer *consumer = views ? mr_consumer_new(&lane, views) : NULL;
+            *number = lane.lane;
+            if (!consumer) {
+                mr_lane_unmap(&lane);
+                mr_client_close_lane(files->client, *number);
+            }
+            return consumer;
+        }
+        if (mr_error_code() != MR_E_BUSY)
+            return NULL;
+        usleep(BUSY_US);
+    }
+    return NULL;
+}
+
+static int open_lane(struct mr_file *file)
+{
+    let_lane_go(file);
+    pthread_mutex_lock(&file->files->lock);
+    struct mr_consumer *consumer = open_lane_locked(file->files, &file->lane);
+    pthread_mutex_unlock(&file->files->lock);
+    if (!consumer)
+        return -1;
+    file->has_lane = true;
+    mr_range_reader_give(file->reader, consumer);
+    return 0;
+}
+
+/* 0 to go on waiting; EINTR; -1 with mr_error. */
+static int check_wait(struct mr_files *files, struct mr_silence *silence)
+{
+    if (atomic_load(&files->ending) || (files->interrupted && files->interrupted()))
+        return EINTR;
+    pthread_mutex_lock(&files->lock);
+    int rc = mr_client_check_wait(files->client, silence);
+    pthread_mutex_unlock(&files->lock);
+    return rc;
+}
+
+static int to_errno(enum mr_code code)
+{
+    switch (code) {
+    case MR_E_NOT_FOUND:
+        return ENOENT;
+    case MR_E_DENIED:
+        return EACCES;
+    case MR_E_CHANGED:
+        return ESTALE;
+    case MR_E_NO_MEMORY:
+        return ENOMEM;
+    default:
+        return EIO;
+    }
+}
+
+static ssize_t fail(const struct mr_file *file)
+{
+    mr_log_error("%s: %s", file->path, mr_error_text());
+    return -to_errno(mr_error_code());
+}
+
+static ssize_t read_locked(struct mr_file *file, uint64_t offset, char *buffer, size_t length)
+{
+    uint64_t done = 0, got;
+    struct mr_silence silence = {0};
+    for (;;) {
+        enum mr_range_result result =
+            mr_range_reader_read(file->reader, offset + done, buffer + done, length - done, SLICE_MS, &got);
+        done += got;
+        if (got > 0)
+            silence = (struct mr_silence){0};
+        if (result == MR_RANGE_OK)
+            return (ssize_t)done;
+        if (result == MR_RANGE_FAILED || (result == MR_RANGE_LANE && open_lane(file) != 0))
+            return fail(file);
+        int rc = result == MR_RANGE_WAIT ? check_wait(file->files, &silence) : 0;
+        if (rc != 0)
+            return rc == EINTR ? -EINTR : fail(file);
+    }
+}
+
+ssize_t mr_file_read(struct mr_file *file, uint64_t offset, void *buffer, size_t length)
+{
+    pthread_mutex_lock(&file->lock);
+    ssize_t got = read_locked(file, offset, buffer, length);
+    pthread_mutex_unlock(&file->lock);
+    return got;
+}

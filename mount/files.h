@@ -1,0 +1,38 @@
+/*
+ * files.h - files that are open: each an object of a data set that is read by ranges (shm/ring/range_reader.h), through
+ * lanes of this process. Used by the threads of libfuse; one connection, and a lock on it.
+ */
+#ifndef MR_MOUNT_FILES_H
+#define MR_MOUNT_FILES_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "shm/control/client.h"
+#include "shm/index/index.h"
+
+struct mr_files {
+    struct mr_client *client;
+    pthread_mutex_t lock; /* of the client */
+    uint32_t dataset;
+    uint64_t block_bytes;
+    struct mr_index index;
+    atomic_bool ending;       /* waits end with EINTR */
+    int (*interrupted)(void); /* whether whoever reads has been; NULL: never */
+    const char *label;        /* the URI, for messages */
+};
+
+struct mr_file;
+
+/* Connects, lists what is under the URI and waits for it: until *ended is set (by a signal), or it is there. 0 or -1. */
+int mr_files_init(struct mr_files *files, const char *socket_path, const char *uri, const volatile int *ended);
+void mr_files_close(struct mr_files *files);
+/* Object `number`, whose name in messages is `path`. NULL: NO_MEMORY, CORRUPT. */
+struct mr_file *mr_file_open(struct mr_files *files, uint64_t number, const char *path);
+/* All of [offset, offset + length) that there is: how much, or -errno, after a line in the log. Blocks. */
+ssize_t mr_file_read(struct mr_file *file, uint64_t offset, void *buffer, size_t length);
+void mr_file_close(struct mr_file *file);
+
+#endif

@@ -1,0 +1,295 @@
+"""`millrace mount`: what is in a bucket as read-only files."""
+
+from __future__ import annotations
+
+import errno
+import json
+import mmap
+import os
+import random
+import signal
+import subprocess
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import BIN, Server, StartDevstore
+from tests.serve import DEADLINE_S, children, wait_for
+
+MIB = 1 << 20
+
+
+def why_not() -> str:
+    """Why nothing can be mounted here; "": it can."""
+    if not (BIN / "millrace-mount").exists():
+        return "built without libfuse3"
+    try:
+        os.close(os.open("/dev/fuse", os.O_RDWR))
+    except OSError as error:
+        return f"/dev/fuse: {error}"
+    return ""
+
+
+pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
+
+
+class Mount:
+    """`millrace mount URI` at a folder of its own."""
+
+    def __init__(self, uri: str, folder: Path) -> None:
+        self.dir = folder / "mounted"
+        self.dir.mkdir(parents=True)
+        command = [str(BIN / "millrace"), "mount", "-c", str(folder / "c.toml"), uri, str(self.dir)]
+        (folder / "c.toml").write_text("[memory]\narena_bytes = '64MiB'\n[retry]\nattempts = 3\n")
+        self.log = folder / "log"
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(command, stderr=log, cwd=folder)
+        wait_for(lambda: self.dir.is_mount() or self.process.poll() is not None, self.log.read_text)
+        assert self.process.poll() is None, self.log.read_text()
+
+    def workers(self, role: str) -> list[int]:
+        return [pid for pid, line in children(self.process.pid).items() if role in line]
+
+    def mounter(self) -> int:
+        (pid,) = (pid for pid, line in children(self.process.pid).items() if "millrace-mount" in line[0])
+        return pid
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        status = self.process.wait(DEADLINE_S)
+        assert not self.dir.is_mount()
+        return status
+
+
+StartMount = Callable[[str], Mount]
+
+
+@pytest.fixture
+def mount(tmp_path: Path) -> Iterator[StartMount]:
+    started: list[Mount] = []
+
+    def start(uri: str) -> Mount:
+        folder = tmp_path / f"mount-{len(started)}"
+        folder.mkdir()
+        started.append(Mount(uri, folder))
+        return started[-1]
+
+    yield start
+    for one in started:
+        if one.process.poll() is None:
+            one.process.terminate()
+            one.process.wait(DEADLINE_S)
+        subprocess.run(["umount", "-l", one.dir], stderr=subprocess.DEVNULL)
+
+
+@pytest.fixture
+def store(devstore: StartDevstore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Server:
+    """A bucket of the folder root/bucket."""
+    rng = random.Random(4)
+    for name, size in {"a": 10, "empty": 0, "sub/b": 100_000, "sub/deep/c": 5, "large": 30 * MIB + 7}.items():
+        path = tmp_path / "root" / "bucket" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(rng.randbytes(size))
+    return use(devstore("--root", tmp_path / "root", "--memory"), monkeypatch)
+
+
+def use(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", server.url)
+    for name, value in (("ACCESS_KEY_ID", "id"), ("SECRET_ACCESS_KEY", "secret"), ("REGION", "us-east-1")):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    return server
+
+
+def put(server: Server, name: str, data: bytes) -> None:
+    query = urllib.parse.urlencode({"uploadType": "media", "name": name})
+    url = f"{server.url}/upload/storage/v1/b/bucket/o?{query}"
+    urllib.request.urlopen(urllib.request.Request(url, data, method="POST")).close()
+
+
+def requests(server: Server) -> dict[str, int]:
+    with urllib.request.urlopen(f"{server.url}/_devstore/stats") as answer:
+        return {what: count for what, count in json.load(answer)["requests"].items() if what != "admin"}
+
+
+def tree(top: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(top)): path.read_bytes() for path in sorted(top.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.parametrize("uri", ["gs://bucket/", "s3://bucket", "gs://bucket/sub", "file"])
+def test_the_same_files(store: Server, mount: StartMount, tmp_path: Path, uri: str) -> None:
+    root = tmp_path / "root" / "bucket"
+    mounted = mount(f"file://{root}/" if uri == "file" else uri)
+    assert tree(mounted.dir) == tree(root / "sub" if uri.endswith("sub") else root)
+    before = requests(store)
+    for path in mounted.dir.rglob("*"):
+        assert path.stat().st_mode & 0o222 == 0
+    assert requests(store) == before  # names, sizes and times are the listing's, and bytes are kept by the kernel
+    assert mounted.end() == 0
+
+
+def test_nothing_can_be_written(store: Server, mount: StartMount) -> None:
+    folder = mount("gs://bucket/").dir
+    for use_it in (
+        lambda: (folder / "a").open("r+b"),
+        lambda: (folder / "new").write_bytes(b"x"),
+        lambda: (folder / "a").unlink(),
+        lambda: (folder / "d").mkdir(),
+        lambda: (folder / "a").rename(folder / "b"),
+    ):
+        with pytest.raises(OSError) as failed:
+            use_it()
+        assert failed.value.errno == errno.EROFS
+    with pytest.raises(FileNotFoundError):
+        (folder / "nothing").read_bytes()
+    with pytest.raises(NotADirectoryError):
+        (folder / "a" / "b").read_bytes()
+
+
+def test_reads_at_random_maps_and_many_readers(store: Server, mount: StartMount, tmp_path: Path) -> None:
+    data = (tmp_path / "root" / "bucket" / "large").read_bytes()
+    path = mount("gs://bucket/").dir / "large"
+
+    def look(seed: int) -> None:
+        rng = random.Random(seed)
+        with path.open("rb", buffering=0) as file:
+            for _ in range(40):
+                offset, count = rng.randrange(len(data)), rng.choice([1, 4096, 200_000])
+                assert os.pread(file.fileno(), count, offset) == data[offset : offset + count]
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(look, range(8)))
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+        assert mapped[12345:23456] == data[12345:23456] and mapped[:] == data
+
+
+AWKWARD = [
+    "a b", "a+b", "a%20b", "a?b=c&d", "a#b", "ü/ß", "日本", "\N{GRINNING FACE}", "'quoted'", '"double"', "a\\b", "a:b",
+    "-dash", "--help", "~", "$HOME", "`id`", "a;b", "a|b", "a*b", "a[b]", "a{b,c}", "a<b>", "a\tb", "a\x01b",
+    "...", "..a", "a..", ".hidden", "a.", "a=b", "@", "a,b", "e\u0301", "x" * 255, "100%", "%", "^", "a/b/c",
+]  # fmt: skip
+NO_PATHS = ["../up", "./here", "a/../b", "/root", "two//slashes", "y" * 256, "hidden"]
+
+
+def test_awkward_names(
+    devstore: StartDevstore, mount: StartMount, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "root" / "bucket").mkdir(parents=True)
+    server = use(devstore("--root", tmp_path / "root", "--memory"), monkeypatch)
+    for i, name in enumerate([*AWKWARD, *NO_PATHS, "hidden/by/a/folder"]):
+        put(server, name, b"%d" % i)
+    mounted = mount("gs://bucket/")
+    found = tree(mounted.dir)
+    last = len(AWKWARD) + len(NO_PATHS)
+    assert found == {**{name: b"%d" % i for i, name in enumerate(AWKWARD)}, "hidden/by/a/folder": b"%d" % last}
+    assert f"{len(NO_PATHS)} of {len(AWKWARD) + len(NO_PATHS) + 1} objects are not shown" in mounted.log.read_text()
+
+
+def test_a_folder_of_ten_thousand(devstore: StartDevstore, mount: StartMount, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = use(devstore("--memory", "--synthetic", "many:10000:1"), monkeypatch)
+    folder = mount("gs://many/").dir
+    before = requests(server)
+    assert len(list(folder.iterdir())) == 10_000
+    assert sum(entry.stat().st_size for entry in os.scandir(folder)) == 10_000
+    assert requests(server) == before
+
+
+def test_an_object_that_is_replaced(store: Server, mount: StartMount) -> None:
+    mounted = mount("gs://bucket/")
+    put(store, "sub/b", b"other")
+    with pytest.raises(OSError) as failed:
+        (mounted.dir / "sub" / "b").read_bytes()
+    assert failed.value.errno == errno.ESTALE
+    assert "/sub/b: " in mounted.log.read_text()
+    assert (mounted.dir / "a").stat().st_size == 10
+
+
+def test_workers_that_are_killed(
+    devstore: StartDevstore, mount: StartMount, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = random.Random(9).randbytes(24 * MIB)
+    (tmp_path / "root" / "bucket").mkdir(parents=True)
+    (tmp_path / "root" / "bucket" / "slow").write_bytes(data)
+    use(devstore("--root", tmp_path / "root", "--memory", "--download-mibps", "8"), monkeypatch)
+    mounted = mount("gs://bucket/")
+    got = b""
+    with (mounted.dir / "slow").open("rb", buffering=0) as file:
+        while piece := file.read(MIB):
+            got += piece
+            if len(got) in (4 * MIB, 12 * MIB):
+                for pid in mounted.workers("fetch"):
+                    os.kill(pid, signal.SIGKILL)
+    assert got == data
+    assert mounted.end() == 0
+
+
+def test_the_supervisor_is_killed(
+    devstore: StartDevstore, mount: StartMount, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "root" / "bucket").mkdir(parents=True)
+    (tmp_path / "root" / "bucket" / "slow").write_bytes(bytes(64 * MIB))
+    use(devstore("--root", tmp_path / "root", "--memory", "--download-mibps", "8"), monkeypatch)
+    mounted = mount("gs://bucket/")
+    mounter = mounted.mounter()
+    with (mounted.dir / "slow").open("rb", buffering=0) as file:
+        file.read(MIB)
+        mounted.process.kill()
+        mounted.process.wait()
+        with pytest.raises(OSError) as failed:
+            while file.read(MIB):
+                pass
+    assert failed.value.errno == errno.EIO
+    assert (mounted.dir / "slow").stat().st_size == 64 * MIB
+    subprocess.run(["fusermount3", "-u", mounted.dir], check=True)
+    wait_for(lambda: not Path(f"/proc/{mounter}/cmdline").exists())
+
+
+def test_unmounted_by_somebody(store: Server, mount: StartMount) -> None:
+    mounted = mount("gs://bucket/")
+    subprocess.run(["fusermount3", "-u", mounted.dir], check=True)
+    assert mounted.process.wait(DEADLINE_S) == 0
+
+
+def test_it_ends_in_the_middle_of_a_read(
+    devstore: StartDevstore, mount: StartMount, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "root" / "bucket").mkdir(parents=True)
+    (tmp_path / "root" / "bucket" / "slow").write_bytes(bytes(MIB))
+    server = devstore("--root", tmp_path / "root", "--memory", "--download-mibps", "0.05")
+    use(server, monkeypatch)
+    mounted = mount("gs://bucket/")
+    with subprocess.Popen(["cat", mounted.dir / "slow"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as reader:
+        wait_for(lambda: requests(server)["get"] > 0)
+        assert mounted.end() == 0
+        assert reader.wait(DEADLINE_S) == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [
+        ("cmp $D/a $D/a && exit 7", 7),
+        ("kill -9 $$", 137),
+        ("exec no-such-program", 127),
+        ("cat $D/large | head -c 1", 0),
+    ],
+)
+def test_run_with_a_mount(store: Server, tmp_path: Path, command: str, status: int) -> None:
+    folder = tmp_path / "here=there"
+    folder.mkdir()
+    done = subprocess.run(
+        [BIN / "millrace", "run", "-q", "--mount", f"gs://bucket/={tmp_path}/here", "--", "true"], capture_output=True
+    )
+    assert done.returncode == 1 and b"cannot mount at" in done.stderr and b"No such file" in done.stderr
+    (tmp_path / "here").mkdir()
+    done = subprocess.run(
+        [BIN / "millrace", "run", "-q", "--mount", f"gs://bucket/={tmp_path}/here", "--", "sh", "-c", command],
+        env={**os.environ, "D": str(tmp_path / "here")},
+        capture_output=True,
+        timeout=DEADLINE_S,
+    )
+    assert done.returncode == status, done.stderr
+    assert not (tmp_path / "here").is_mount()
