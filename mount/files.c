@@ -33,8 +33,12 @@ static int await_listing(struct mr_files *files, const volatile int *ended)
         enum mr_dataset_state state = mr_client_dataset_state(files->client, files->dataset);
         if (state == MR_DATASET_FAILED)
             return -1;
-        if (state == MR_DATASET_READY && mr_client_views(files->client))
-            return 0;
+        if (state == MR_DATASET_READY) {
+            if (mr_client_views(files->client))
+                return 0;
+            if (mr_error_code() != MR_E_BUSY)
+                return -1;
+        }
         if (*ended) {
             mr_error_set(MR_E_GONE, "ended while %s was being listed", files->label);
             return -1;

@@ -212,8 +212,9 @@ static int mount_it(struct session *session, const char *uri)
 {
     char options[600];
     struct stat st;
-    if (stat(session->dir, &st) != 0 || !S_ISDIR(st.st_mode)) {
-        mr_error_set_errno(errno ? errno : ENOTDIR, "cannot mount at %s", session->dir);
+    int errnum = stat(session->dir, &st) != 0 ? errno : S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
+    if (errnum != 0) {
+        mr_error_set_errno(errnum, "cannot mount at %s", session->dir);
         return -1;
     }
     if (access("/dev/fuse", F_OK) != 0) {
