@@ -17,12 +17,11 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.meter import Family
 from bench.process import Failed, Process, devstore
-from bench.run import commit
+from bench.run import Figures, commit, start
 from bench.s3 import KEYS
 from bench.systems import BIN, BUILD, ROOT, System, peers_folder
 
@@ -37,13 +36,6 @@ WAYS = {
     },
     "many": {"gs": ("millrace.fs cat", "millrace mount", "data set", "gcsfs"), "s3": ("millrace.fs cat", "s3fs")},
 }
-
-
-@dataclass
-class Figures:
-    wall_s: list[float] = field(default_factory=list)
-    cpu_s: list[float] = field(default_factory=list)
-    error: str = ""
 
 
 @contextmanager
@@ -63,57 +55,50 @@ def mounted(bucket: str, url: str, folder: Path) -> Iterator[subprocess.Popen[by
         process.wait()
 
 
-def reader(way: str, scheme: str, bucket: str, count: int, folder: Path, url: str) -> Process:
+def system(way: str, scheme: str, bucket: str, count: int, mount: Path, url: str) -> System:
     client = {"gcsfs": "clients", "s3fs": "s3", "aws s3 cp": "s3"}.get(way)
     python = str(PEERS / client / "bin" / "python") if client else sys.executable
     command = [python, "-m", "bench.readers.file_reader", "--way", way, "--scheme", scheme, "--bucket", bucket]
-    command += ["--count", str(count), "--mount", str(folder)]
+    command += ["--count", str(count), "--mount", str(mount)]
     environment = {**KEYS, "AWS_ENDPOINT_URL_S3": url, "PATH": f"{BIN}:{os.environ['PATH']}"}
     if not client:
         environment |= {"PYTHONPATH": str(BUILD / "python"), "MILLRACE_BIN": str(BIN)}
-    name = f"{way.replace(' ', '-')}-{scheme}-{count}.log"
-    return Process(System(way, scheme, 0, command, 0, environment), url, folder.parent / name)
+    return System(way, scheme, 0, command, 0, environment)
 
 
-def cpu_of(process: Process, mount: Family | None) -> float:
+def cpu_s(process: Process, mount: Family | None) -> float:
     """Of the reader with its private supervisor; of the mount."""
     return process.family.settled_cpu_s(2.0) + (mount.settled_cpu_s(2.0) if mount else 0.0)
 
 
 def measure(kind: str, latency_ms: int, rounds: int, only: str, folder: Path) -> list[str]:
     bucket, count, size = SHAPES[kind]
-    figures: dict[tuple[str, str], Figures] = {}
     with ExitStack() as stack:
         url = stack.enter_context(devstore("--synthetic", f"{bucket}:{count}:{size}", "--latency-ms", str(latency_ms)))
         place = folder / f"{kind}-{latency_ms}"
         place.mkdir()
         mount = Family(stack.enter_context(mounted(bucket, url, place / "mounted")).pid)
-        readers = []
-        for scheme, ways in WAYS[kind].items():
-            for way in ways:
-                if only in way:
-                    figures[way, scheme] = Figures()
-                    readers.append(reader(way, scheme, bucket, count, place / "mounted", url))
-                    stack.callback(readers[-1].end)
-        for each in list(readers):
-            try:
-                each.wait_ready(time.monotonic() + 120)
-            except Failed as error:
-                figures[each.system.name, each.system.style].error = str(error)
-                readers.remove(each)
+        found = [
+            system(way, scheme, bucket, count, place / "mounted", url)
+            for scheme, ways in WAYS[kind].items()
+            for way in ways
+            if only in way
+        ]
+        figures = {each.key: Figures() for each in found}
+        readers = start(found, url, place, figures, stack)
         for _ in range(rounds):
             for each in readers:
-                one = figures[each.system.name, each.system.style]
                 beside = mount if "mount" in each.system.name else None
-                before = cpu_of(each, beside)
+                before = cpu_s(each, beside)
                 result = each.command({}, 120)
-                one.cpu_s.append(cpu_of(each, beside) - before)
-                one.wall_s.append(result["wall_s"])
+                used = cpu_s(each, beside) - before
+                figures[each.system.key].cpu_us.append(used / count * 1e6)
+                figures[each.system.key].rate.append(count / result["wall_s"])
                 assert result["bytes"] == count * size, result
-    return table(kind, latency_ms, figures)
+    return table(kind, latency_ms, [(each, figures[each.key]) for each in found])
 
 
-def table(kind: str, latency_ms: int, figures: dict[tuple[str, str], Figures]) -> list[str]:
+def table(kind: str, latency_ms: int, found: list[tuple[System, Figures]]) -> list[str]:
     _, count, size = SHAPES[kind]
     latency = f"{latency_ms} ms" if latency_ms else "no latency"
     if kind == "one":
@@ -121,15 +106,16 @@ def table(kind: str, latency_ms: int, figures: dict[tuple[str, str], Figures]) -
     else:
         lines = [f"**{count:,} files of 4 KiB, {latency}**", "", "| way | store | files/s | CPU us a file |"]
         lines.append("|---|---|---:|---:|")
-    for (way, scheme), one in figures.items():
-        if one.error:
-            lines.append(f"| {way} | {scheme} | {one.error} | |")
+    for each, one in found:
+        row = f"| {each.name} | {each.style} |"
+        if one.error is not None:
+            lines.append(f"{row} {one.error} | |")
             continue
-        wall, cpu = statistics.median(one.wall_s), statistics.median(one.cpu_s)
+        rate, cpu_us = statistics.median(one.rate), statistics.median(one.cpu_us)
         if kind == "one":
-            lines.append(f"| {way} | {scheme} | {size / (1 << 20) / wall:,.0f} | {cpu * GIB / size:.2f} |")
+            lines.append(f"{row} {rate * size / (1 << 20):,.0f} | {cpu_us / 1e6 * GIB / size:.2f} |")
         else:
-            lines.append(f"| {way} | {scheme} | {count / wall:,.0f} | {cpu / count * 1e6:,.0f} |")
+            lines.append(f"{row} {rate:,.0f} | {cpu_us:,.0f} |")
     return [*lines, ""]
 
 

@@ -49,30 +49,19 @@ static int await_listing(struct mr_files *files, const volatile int *ended)
     }
 }
 
-static int open_listing(struct mr_files *files, const char *uri)
-{
-    struct mr_opened opened;
-    for (unsigned i = 0; i < BUSY_TRIES; i++) {
-        if (mr_client_open_files(files->client, uri, BLOCK_BYTES, &opened) == 0) {
-            files->dataset = opened.dataset;
-            return 0;
-        }
-        if (mr_error_code() != MR_E_BUSY)
-            return -1;
-        usleep(BUSY_US);
-    }
-    return -1;
-}
-
-int mr_files_init(struct mr_files *files, const char *socket_path, const char *uri, const volatile int *ended)
+int mr_files_init(struct mr_files *files, const char *socket_path, const char *uri, const volatile int *ended,
+                  int (*interrupted)(void))
 {
     int fd;
     uint64_t size;
-    *files = (struct mr_files){.label = uri};
+    struct mr_opened opened;
+    *files = (struct mr_files){.label = uri, .interrupted = interrupted};
     pthread_mutex_init(&files->lock, NULL);
     files->client = mr_client_connect(socket_path, "trainer", CONNECT_MS);
-    if (!files->client || open_listing(files, uri) != 0 || await_listing(files, ended) != 0 ||
-        mr_client_index(files->client, files->dataset, &fd, &size) != 0)
+    if (!files->client || mr_client_open_nth(files->client, &uri, 1, 1, BLOCK_BYTES, &opened) != 0)
+        return -1;
+    files->dataset = opened.dataset;
+    if (await_listing(files, ended) != 0 || mr_client_index(files->client, files->dataset, &fd, &size) != 0)
         return -1;
     files->block_bytes = mr_client_dataset_block(files->client, files->dataset);
     int rc = mr_index_map(&files->index, fd);
@@ -176,7 +165,7 @@ static int open_lane(struct mr_file *file)
 /* 0 to go on waiting; EINTR; -1 with mr_error. */
 static int check_wait(struct mr_files *files, struct mr_silence *silence)
 {
-    if (atomic_load(&files->ending) || (files->interrupted && files->interrupted()))
+    if (atomic_load(&files->ending) || files->interrupted())
         return EINTR;
     pthread_mutex_lock(&files->lock);
     int rc = mr_client_check_wait(files->client, silence);

@@ -20,14 +20,15 @@ struct mr_files {
     uint64_t block_bytes;
     struct mr_index index;
     atomic_bool ending;       /* waits end with EINTR */
-    int (*interrupted)(void); /* whether whoever reads has been; NULL: never */
+    int (*interrupted)(void); /* whether whoever reads has been */
     const char *label;        /* the URI, for messages */
 };
 
 struct mr_file;
 
 /* Connects, lists what is under the URI and waits for it: until *ended is set (by a signal), or it is there. 0 or -1. */
-int mr_files_init(struct mr_files *files, const char *socket_path, const char *uri, const volatile int *ended);
+int mr_files_init(struct mr_files *files, const char *socket_path, const char *uri, const volatile int *ended,
+                  int (*interrupted)(void));
 void mr_files_close(struct mr_files *files);
 /* Object `number`, whose name in messages is `path`. NULL: NO_MEMORY, CORRUPT. */
 struct mr_file *mr_file_open(struct mr_files *files, uint64_t number, const char *path);

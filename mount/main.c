@@ -210,7 +210,7 @@ static void *serve(void *arg)
 
 static int mount_it(struct session *session, const char *uri)
 {
-    char options[600];
+    char name[400], options[600];
     struct stat st;
     int errnum = stat(session->dir, &st) != 0 ? errno : S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
     if (errnum != 0) {
@@ -222,10 +222,10 @@ static int mount_it(struct session *session, const char *uri)
                                   "/dev/fuse --cap-add SYS_ADMIN");
         return -1;
     }
-    snprintf(options, sizeof options, "ro,nosuid,nodev,default_permissions,subtype=millrace,fsname=%.400s", uri);
-    for (char *at = strchr(options, '=') ? strstr(options, "fsname=") + 7 : options; *at; at++)
-        if (*at == ',' || *at == '\\')
-            *at = '_';
+    snprintf(name, sizeof name, "%s", uri);
+    for (char *at = name; (at = strpbrk(at, ",\\")); at++) /* what divides options */
+        *at = '_';
+    snprintf(options, sizeof options, "ro,nosuid,nodev,default_permissions,subtype=millrace,fsname=%s", name);
     char *arguments[] = {"millrace-mount", "-o", options, NULL};
     struct fuse_args args = FUSE_ARGS_INIT(3, arguments);
     session->fuse = fuse_new(&args, &operations, sizeof operations, NULL);
@@ -278,16 +278,11 @@ static int await_command(pid_t pid, const sigset_t *signals)
     }
 }
 
-/* Until a signal, or the end of the session: the signal, or 0. */
-static int await_end(const sigset_t *signals)
+/* Until a signal, or the end of the session, which sends one. */
+static void await_end(const sigset_t *signals)
 {
-    for (;;) {
-        int number = sigwaitinfo(signals, NULL);
-        if (number == SIGUSR1)
-            return 0;
-        if (number > 0 && number != SIGCHLD)
-            return number;
-    }
+    while (sigwaitinfo(signals, NULL) < 0)
+        ;
 }
 
 static void on_signal(int number)
@@ -331,7 +326,7 @@ static int run(const char *uri, const char *dir, char *const *command)
         mr_error_set(MR_E_USAGE, "it is started by `millrace mount`, or with MILLRACE_SOCKET");
         return 1;
     }
-    if (mr_files_init(&files, socket_path, uri, &ended) != 0 || mount_it(&session, uri) != 0)
+    if (mr_files_init(&files, socket_path, uri, &ended, fuse_interrupted) != 0 || mount_it(&session, uri) != 0)
         goto out;
     say(uri, dir);
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
@@ -342,13 +337,13 @@ static int run(const char *uri, const char *dir, char *const *command)
         goto out;
     }
     pid_t pid = command ? start(command) : 0;
-    if (pid > 0)
+    if (pid > 0) {
         status = await_command(pid, &signals);
-    else if (pid == 0)
-        ended = await_end(&signals);
-    unmount(&session);
-    if (pid == 0)
+    } else if (pid == 0) {
+        await_end(&signals);
         status = 0;
+    }
+    unmount(&session);
 out:
     if (session.fuse)
         fuse_destroy(session.fuse);

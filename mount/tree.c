@@ -5,23 +5,10 @@
 
 #include "shm/base/error.h"
 
-/* The first name that is not before `key`: its number, or the count. 0 or -1. */
 static int lower_bound(const struct mr_index *index, const char *key, uint64_t *number)
 {
-    uint64_t low = 0, high = index->info.count;
-    char name[MR_INDEX_NAME_SIZE];
-    struct mr_index_entry entry;
-    while (low < high) {
-        uint64_t middle = low + (high - low) / 2;
-        if (mr_index_get(index, middle, &entry, name) != 0)
-            return -1;
-        if (strcmp(name, key) < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    *number = low;
-    return 0;
+    bool is_there;
+    return mr_index_lower_bound(index, key, strlen(key), number, &is_there);
 }
 
 /* 1 where a name begins with `start`, 0, or -1. */

@@ -15,7 +15,7 @@
 #define INDEXES_A_MESSAGE 30u
 #define SHOW_EVERY_MS     500   /* on a terminal */
 #define LOG_EVERY_MS      10000 /* elsewhere */
-#define LINGER_MS         10000
+#define LINGER_MS         10000 /* with nothing to do */
 
 /* What a list worker works at: child->job points to a range (list) or a data set (concat). */
 static bool is_concat(const struct mr_child *child)

@@ -4,7 +4,8 @@
  * A data set begins as one range a URI. When a worker is idle (or may still be started) and no range waits, the busiest
  * one is asked to give away the upper part of what is left (SPLIT; name_ranges.h has the rules). When all ranges of a
  * data set are done, one worker puts their indexes together (CONCAT). When no data set is being listed, the workers
- * end; after objects that are read by ranges (files) one of them stays for a while. A worker that dies gives its range, or the putting together, back whole.
+ * end; after objects that are read by ranges (files) one of them stays for a while. A worker that dies gives its range,
+ * or the putting together, back whole.
  */
 #ifndef MR_SUPERVISOR_LISTING_H
 #define MR_SUPERVISOR_LISTING_H

@@ -48,7 +48,43 @@ def _open(uri: Place) -> File:
     return opened(file_connection(), [object_uri(uri)], File)[0]
 
 
-class TextFile(io.TextIOWrapper):
+class WholeOrNothing:
+    """Before a class of io's over a Writer: io would close, and so publish, what lacks its end or was never closed."""
+
+    def close(self) -> None:
+        if self.closed:  # type: ignore[attr-defined]
+            return
+        try:
+            self._end()
+        except BaseException:
+            self.abort()
+            raise
+        self._publish()
+
+    def _end(self) -> None:
+        """All bytes go to the object."""
+        self.flush()  # type: ignore[attr-defined]
+
+    def _publish(self) -> None:
+        super().close()  # type: ignore[misc]
+
+    def abort(self) -> None:
+        """Closed, and no object. A file that is read is just closed."""
+        raise NotImplementedError
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.abort()
+        else:
+            self.close()
+
+    def __del__(self) -> None:
+        """Not closed: what was never closed is no whole object, and its writer says so."""
+
+
+class TextFile(WholeOrNothing, io.TextIOWrapper):
     """A text file over one of the above. Where it is written, an exception in its `with` block leaves no object."""
 
     def __init__(self, buffer: Any, mode: str, encoding: str | None, errors: str | None, newline: str | None) -> None:
@@ -56,30 +92,9 @@ class TextFile(io.TextIOWrapper):
         self.mode = mode  # type: ignore[misc]  # as io.open does
         self._newline = newline
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is not None:
-            self._abort()
-        super().__exit__(kind, error, trace)
-
-    def close(self) -> None:
-        if self.closed:
-            return
-        try:
-            self.flush()
-        except BaseException:
-            self._abort()  # TextIOWrapper would close what lacks its end
-            raise
-        super().close()
-
-    def __del__(self) -> None:
-        """Not closed, as io would have it: what was never closed is no whole object, and its writer says so."""
-
-    def _abort(self) -> None:
-        abort = getattr(self.buffer, "abort", None)  # a file that is read has none
-        if abort is not None:
-            abort()
+    def abort(self) -> None:
+        buffer: Any = self.buffer
+        (buffer.close if isinstance(buffer, File) else buffer.abort)()
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         buffer = self.buffer
@@ -156,11 +171,12 @@ def open(
 def create(uri: Place, if_absent: bool, timeout_s: float | None = None) -> Writer:
     """A writer of the object, one of WRITERS_AT_ONCE of this process. With if_absent, FileExistsError now or, where the
     object has come meanwhile, at close()."""
-    if if_absent and any(item["uri"] == object_uri(uri) for item in listed(object_uri(uri), limit=1)):
-        raise FileExistsError(f"{object_uri(uri)} exists")
+    target = object_uri(uri)
+    if if_absent and any(item["uri"] == target for item in listed(target, limit=1)):
+        raise FileExistsError(f"{target} exists")
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
     try:
-        return opened_writer(uri, if_absent, WRITERS_AT_ONCE * ranks, timeout_s or WAIT_S, in_worker=True)
+        return opened_writer(target, if_absent, WRITERS_AT_ONCE * ranks, timeout_s or WAIT_S, in_worker=True)
     except TimeoutError as error:
         if timeout_s is None:
             raise

@@ -23,7 +23,7 @@ PAUSE_S = (0.0002, 0.05)
 class Range(NamedTuple):
     """Bytes [start, stop) of an object."""
 
-    uri: str
+    number: int  # the object's, by LookedUp.find
     start: int
     stop: int
 
@@ -32,7 +32,6 @@ class Piece(NamedTuple):
     """What came of a range: bytes, good until the next piece is taken, or why there are none."""
 
     which: int  # the number of the range
-    offset: int  # within the object
     data: Lease | Exception
     is_last: bool
 
@@ -65,13 +64,10 @@ class LookedUp:
             with contextlib.suppress(OSError, ValueError):  # its supervisor has gone, or its connection was closed
                 self.connection.client.close_dataset(self._number)
 
-    def find(self, uri: str) -> int:
-        """The object's number."""
-        return self._index.find(_name(uri))
-
-    def size(self, uri: str) -> int:
-        """Bytes."""
-        return int(self._index[self.find(uri)][1])
+    def find(self, uri: str) -> tuple[int, int]:
+        """The object's number, and its bytes."""
+        number = self._index.find(_name(uri))
+        return number, int(self._index[number][1])
 
     @property
     def block_bytes(self) -> int:
@@ -80,7 +76,7 @@ class LookedUp:
 
     def range_reader(self, uri: str, exact: bool) -> RangeReader:
         """For one more user, who closes this after it."""
-        reader = self.connection.client.range_reader(self._number, self._index, self.find(uri), uri, exact)
+        reader = self.connection.client.range_reader(self._number, self._index, self.find(uri)[0], uri, exact)
         self._users += 1
         return reader
 
@@ -89,33 +85,31 @@ class LookedUp:
         lane = self._lane()
         block = self.block_bytes
         pieces = self._pieces(ranges, block)
-        fed: deque[tuple[int, int, int, bool]] = deque()
+        fed: deque[tuple[int, int, bool]] = deque()
         bytes_ahead = 0
         following = next(pieces, None)
         try:
             while fed or following is not None:
                 while following is not None and len(fed) < WINDOW and (bytes_ahead < BLOCKS_AHEAD * block or not fed):
                     which, number, offset, length, is_last = following
-                    # A range that is all of the object is asked for as such: the fetch worker verifies it.
-                    whole = offset == 0 and length == self._index[number][1]
-                    lane.feed(number, which, offset, 0 if whole else length)
-                    fed.append((which, offset, length, is_last))
+                    lane.feed(number, which, offset, length)
+                    fed.append((which, length, is_last))
                     bytes_ahead += length
                     following = next(pieces, None)
-                which, offset, length, is_last = fed.popleft()
+                which, length, is_last = fed.popleft()
                 bytes_ahead -= length
                 got = lane.next_fed()
                 if got is None:
                     raise RuntimeError("the lane ended before all ranges were read: please report this")
-                yield Piece(which, offset, from_code(got.code, got.text) if isinstance(got, Failure) else got, is_last)
+                yield Piece(which, from_code(got.code, got.text) if isinstance(got, Failure) else got, is_last)
                 if isinstance(got, Lease):
                     got.release()
         finally:
             lane.close()
 
-    def _pieces(self, ranges: Iterable[Range], block: int) -> Iterator[tuple[int, int, int, int, bool]]:
-        for which, (uri, start, stop) in enumerate(ranges):
-            number = self.find(uri)
+    @staticmethod
+    def _pieces(ranges: Iterable[Range], block: int) -> Iterator[tuple[int, int, int, int, bool]]:
+        for which, (number, start, stop) in enumerate(ranges):
             for offset in range(start, stop, block):
                 length = min(block, stop - offset)
                 yield which, number, offset, length, offset + length == stop

@@ -34,7 +34,7 @@ except ImportError as error:
     raise ImportError("millrace.fs needs fsspec: pip install fsspec") from error
 
 from ._errors import Error, SupervisorGone
-from ._file import File, TextFile, create, file_connection
+from ._file import File, TextFile, WholeOrNothing, create, file_connection
 from ._file import open as open_file
 from ._looked_up import LookedUp, Range
 from .checkpoint import _changes, _objects
@@ -56,6 +56,9 @@ def register(*schemes: str) -> None:
         fsspec.register_implementation(scheme, system, clobber=True)
 
 
+_Slice = tuple[int, str, slice]  # its number, the object's URI, which bytes
+
+
 class _Batch(threading.local):
     """What a call of get, put or copy in this thread will do, rather than doing one after the other."""
 
@@ -64,7 +67,7 @@ class _Batch(threading.local):
 
 
 class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
-    """Objects of buckets as files, without a bucket's name in front of nothing: paths are "bucket/name".
+    """Objects of buckets as files; paths are "bucket/name".
 
     Folders are where objects are: makedirs() does nothing. Files are written whole, or not at all, and verified.
     Listings are kept for `listings_expiry_time` seconds (10; None: until this process changes something);
@@ -295,25 +298,20 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
                 out[i] = data
         return out
 
-    def _slices(self, group: list[tuple[int, str, slice]]) -> Iterator[tuple[int, Any]]:
+    def _slices(self, group: list[_Slice]) -> Iterator[tuple[int, Any]]:
         """The numbers of slices of objects of one bucket, each with its bytes, or with why there are none."""
-        left = {i for i, _, _ in group}
-        try:
-            found = LookedUp(file_connection(), [uri for _, uri, _ in group])
-        except (OSError, ValueError, Error) as error:
-            if isinstance(error, SupervisorGone) or len({uri for _, uri, _ in group}) == 1:
-                yield from ((i, error) for i in left)
-            else:  # which it was: by halves
-                yield from self._slices(group[: len(group) // 2])
-                yield from self._slices(group[len(group) // 2 :])
-            return
-        with found:
-            try:
-                for i, data in _read(found, group):
-                    left.discard(i)
-                    yield i, data
-            except (OSError, ValueError, Error) as error:
-                yield from ((i, error) for i in left)
+        for found, some in _looked_up(group):
+            left = {i for i, _, _ in some}
+            if isinstance(found, Exception):
+                yield from ((i, found) for i in left)
+                continue
+            with found:
+                try:
+                    for i, data in _read(found, some):
+                        left.discard(i)
+                        yield i, data
+                except OSError as error:
+                    yield from ((i, error) for i in left)
 
     def get_file(
         self, rpath: str, lpath: Any = None, callback: Any = DEFAULT_CALLBACK, outfile: Any = None, **kwargs: Any
@@ -357,30 +355,24 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         for group in _groups(wanted):
             self._get_group(group, pairs, callback)
 
-    def _get_group(self, group: list[tuple[int, str, slice]], pairs: list[tuple[str, str]], callback: Any) -> None:
-        try:
-            found = LookedUp(file_connection(), [uri for _, uri, _ in group])
-        except FileNotFoundError:
-            if len(group) > 1:
-                self._get_group(group[: len(group) // 2], pairs, callback)
-                self._get_group(group[len(group) // 2 :], pairs, callback)
-                return
-            name, local = pairs[group[0][0]]
-            if not self.isdir(name):
-                raise
-            Path(local).mkdir(parents=True, exist_ok=True)
-            return
-        with found:
-            block = found.block_bytes
-            small = [entry for entry in group if found.size(entry[1]) <= block]
-            for at, data in _whole(found, [Range(uri, 0, found.size(uri)) for _, uri, _ in small]):
-                if isinstance(data, Exception):
-                    raise data
-                with _local_file(pairs[small[at][0]][1]) as out:
-                    out.write(data)
-                callback.relative_update(1)
-            for i, uri, _ in group:
-                if found.size(uri) > block:
+    def _get_group(self, group: list[_Slice], pairs: list[tuple[str, str]], callback: Any) -> None:
+        for found, some in _looked_up(group):
+            if isinstance(found, Exception):
+                name, local = pairs[some[0][0]]
+                if not isinstance(found, FileNotFoundError) or not self.isdir(name):
+                    raise found
+                Path(local).mkdir(parents=True, exist_ok=True)
+                continue
+            with found:
+                block = found.block_bytes
+                large = [each for each in some if found.find(each[1])[1] > block]
+                for i, data in _read(found, [each for each in some if each not in large]):
+                    if isinstance(data, Exception):
+                        raise data
+                    with _local_file(pairs[i][1]) as out:
+                        out.write(data)
+                    callback.relative_update(1)
+                for i, uri, _ in large:
                     with File(uri, found, found.range_reader(uri, False)) as file, _local_file(pairs[i][1]) as out:
                         shutil.copyfileobj(file, out, COPY_BYTES)
                     callback.relative_update(1)
@@ -543,45 +535,28 @@ class LocalFileSystem(FileSystem):
         super()._copy(source, target)
 
 
-class _Output(io.BufferedWriter):
+class _Output(WholeOrNothing, io.BufferedWriter):
     """A file that becomes an object by its close, or by the commit of fsspec's transaction."""
 
     def __init__(self, raw: Any, autocommit: bool) -> None:
         super().__init__(raw)
         self._autocommit = autocommit
 
-    def close(self) -> None:
-        if self.closed:
-            return
-        try:
-            self.flush()
-        except BaseException:
-            self.abort()  # BufferedWriter would close what lacks its end
-            raise
+    def _publish(self) -> None:
         if self._autocommit:
-            super().close()
-
-    def __del__(self) -> None:
-        """Not closed, as io would have it: what was never closed is no whole object, and its writer says so."""
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if kind is not None:
-            self.abort()
-        else:
-            self.close()
-
-    def abort(self) -> None:
-        """No object."""
-        raw: Any = self.raw
-        raw.abort()
+            self.commit()
 
     def commit(self) -> None:
-        super().close()
+        io.BufferedWriter.close(self)
+
+    def abort(self) -> None:
+        raw: Any = self.raw
+        raw.abort()
 
     discard = abort
 
 
-class _Compressed(io.BufferedIOBase):
+class _Compressed(WholeOrNothing, io.BufferedIOBase):
     """What is written goes through a codec into the object, which ends with it."""
 
     def __init__(self, codec: Any, out: _Output) -> None:
@@ -597,31 +572,17 @@ class _Compressed(io.BufferedIOBase):
     def write(self, data: Any, /) -> int:
         return int(self._codec.write(data))
 
-    def close(self) -> None:
-        if self.closed:
-            return
-        try:
-            self._codec.close()
-        except BaseException:
-            self.abort()
-            raise
+    def _end(self) -> None:
+        self._codec.close()
+
+    def _publish(self) -> None:
         self._out.close()
 
     def abort(self) -> None:
-        """No object."""
         self._out.abort()
 
-    def __del__(self) -> None:
-        """Not closed, as _Output."""
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if kind is not None:
-            self.abort()
-        else:
-            self.close()
-
-
-def _groups(slices: list[tuple[int, str, slice]]) -> Iterator[list[tuple[int, str, slice]]]:
+def _groups(slices: list[_Slice]) -> Iterator[list[_Slice]]:
     """Those of one bucket that are looked up together."""
     by_bucket = sorted(slices, key=lambda each: each[1].split("/", 3)[2])
     for _, group in groupby(by_bucket, key=lambda each: each[1].split("/", 3)[2]):
@@ -630,20 +591,34 @@ def _groups(slices: list[tuple[int, str, slice]]) -> Iterator[list[tuple[int, st
             yield together[at : at + LOOKED_UP_AT_ONCE]
 
 
-def _read(found: LookedUp, group: list[tuple[int, str, slice]]) -> Iterator[tuple[int, bytes | Exception]]:
+def _looked_up(group: list[_Slice]) -> Iterator[tuple[LookedUp | Exception, list[_Slice]]]:
+    """All of a group, which the caller closes; where one is not to be had, by halves, down to that one's error."""
+    try:
+        found = LookedUp(file_connection(), [uri for _, uri, _ in group])
+    except (OSError, ValueError) as error:
+        if isinstance(error, SupervisorGone) or len({uri for _, uri, _ in group}) == 1:
+            yield error, group
+        else:
+            yield from _looked_up(group[: len(group) // 2])
+            yield from _looked_up(group[len(group) // 2 :])
+        return
+    yield found, group
+
+
+def _read(found: LookedUp, group: list[_Slice]) -> Iterator[tuple[int, bytes | Exception]]:
     """The number and the bytes of each slice. Whole objects are verified: those of more than a block by a reader."""
     block = found.block_bytes
     rest: list[int] = []
     ranges: list[Range] = []
     for i, uri, which in group:
-        size = found.size(uri)
+        number, size = found.find(uri)
         start, stop, _ = which.indices(size)
         if stop - start == size > block:
             with File(uri, found, found.range_reader(uri, False)) as file:
                 yield i, file.read()
         else:
             rest.append(i)
-            ranges.append(Range(uri, start, stop))
+            ranges.append(Range(number, start, stop))
     yield from ((rest[at], data) for at, data in _whole(found, ranges))
 
 

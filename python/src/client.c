@@ -254,7 +254,7 @@ static PyObject *client_open_dataset(Client *self, PyObject *args, PyObject *kwa
     size_t count = uris ? (size_t)PyTuple_GET_SIZE(uris) : 0;
     int rc;
     Py_BEGIN_ALLOW_THREADS
-        rc = nth > 0 ? mr_client_open_nth(self->client, texts, count, nth, &opened)
+        rc = nth > 0 ? mr_client_open_nth(self->client, texts, count, nth, 0, &opened)
                      : mr_client_open_dataset_as(self->client, name, texts, count, names_fd, format, &opened);
     Py_END_ALLOW_THREADS
     end(self);

@@ -401,11 +401,10 @@ static int check_uris(const char *const *uris, size_t count)
         bytes += strlen(uris[i]) + 5;
     if (bytes <= MR_MSG_URIS_BYTES_MAX)
         return 0;
-    mr_error_set(
-        MR_E_USAGE,
-        "%zu URIs of %zu bytes are too many for one data set, which takes %u bytes: name prefixes, or give single "
-        "objects with from_objects",
-        count, bytes, MR_MSG_URIS_BYTES_MAX);
+    mr_error_set(MR_E_USAGE,
+                 "%zu URIs of %zu bytes are too many for one data set, which takes %u bytes: name prefixes, or give "
+                 "single objects with from_objects",
+                 count, bytes, MR_MSG_URIS_BYTES_MAX);
     return -1;
 }
 
@@ -434,7 +433,7 @@ int mr_client_open_dataset_as(struct mr_client *client, const char *name, const 
 }
 
 int mr_client_open_nth(struct mr_client *client, const char *const *uris, size_t uri_count, uint64_t nth,
-                       struct mr_opened *opened)
+                       uint64_t block_bytes, struct mr_opened *opened)
 {
     if (check_uris(uris, uri_count) != 0)
         return -1;
@@ -444,24 +443,13 @@ int mr_client_open_nth(struct mr_client *client, const char *const *uris, size_t
         mr_msg_put_strs(out, "uris", uris, uri_count);
         mr_msg_put_str(out, "format", "objects");
         mr_msg_put_u64(out, "nth", nth);
+        mr_msg_put_u64(out, "block_bytes", block_bytes);
         if (open_with(client, out, opened) == 0)
             return 0;
         if (mr_error_code() != MR_E_BUSY || mr_clock_mono_ns() >= deadline_ns)
             return -1;
         nanosleep(&(struct timespec){.tv_nsec = CONNECT_RETRY_MS * MR_MILLISECOND_NS}, NULL);
     }
-}
-
-int mr_client_open_files(struct mr_client *client, const char *uri, uint64_t block_bytes, struct mr_opened *opened)
-{
-    if (check_uris(&uri, 1) != 0)
-        return -1;
-    struct mr_msg_out *out = mr_msg_new(MR_MSG_OPEN_DATASET);
-    mr_msg_put_strs(out, "uris", &uri, 1);
-    mr_msg_put_str(out, "format", "objects");
-    mr_msg_put_u64(out, "nth", 1);
-    mr_msg_put_u64(out, "block_bytes", block_bytes);
-    return open_with(client, out, opened);
 }
 
 int mr_client_open_ranged(struct mr_client *client, int names_fd, uint64_t block_bytes, struct mr_opened *opened)

@@ -54,11 +54,12 @@ int mr_client_open_dataset(struct mr_client *client, const char *name, const cha
 /* The same with what its objects are: "" (by their names), "objects", or "tar" (shards, whose samples are wanted). */
 int mr_client_open_dataset_as(struct mr_client *client, const char *name, const char *const *uris, size_t uri_count,
                               int names_fd, const char *format, struct mr_opened *opened);
-/* The nth listing of these URIs (nth > 0), of objects, which this process has listed nth - 1 times before: others that do the same
- * share it, and it ends when nobody has it open. Returns at once. NO_MEMORY: no number for it is free, or becomes free
- * within seconds. */
+/* The nth listing of these URIs (nth > 0), of objects, which this process has listed nth - 1 times before: others that
+ * do the same share it, and it ends when nobody has it open. block_bytes > 0: its objects are of any size, and read by
+ * ranges of at most that, or fewer (mr_client_dataset_block); 0: whole. Returns at once. NO_MEMORY: no number for it is
+ * free, or becomes free within seconds. */
 int mr_client_open_nth(struct mr_client *client, const char *const *uris, size_t uri_count, uint64_t nth,
-                       struct mr_opened *opened);
+                       uint64_t block_bytes, struct mr_opened *opened);
 /* Opens the data set `like` with the listing of a digest (64 hex digits), out of the cache of indexes or its saved
  * index. Returns at once as well; the data set becomes FAILED (CHANGED) where that listing is gone. */
 int mr_client_open_listing(struct mr_client *client, uint32_t like, const char *digest, struct mr_opened *opened);
@@ -68,9 +69,6 @@ int mr_client_open_listing(struct mr_client *client, uint32_t like, const char *
  * are being closed, ask again. A missing object is the data set's failure (NOT_FOUND).
  */
 int mr_client_open_ranged(struct mr_client *client, int names_fd, uint64_t block_bytes, struct mr_opened *opened);
-/* Lists what is under the URI, whole objects, to be read by ranges of at most block_bytes, or fewer as above; several
- * clients share the listing, and it ends with the last of them. Returns at once. BUSY: ask again. */
-int mr_client_open_files(struct mr_client *client, const char *uri, uint64_t block_bytes, struct mr_opened *opened);
 uint64_t mr_client_dataset_block(const struct mr_client *client, uint32_t dataset);
 /* Ends a reader's data set, whose lanes have been closed; or one opening of an nth listing. The number means nothing to
  * this process any more, unless it has opened that listing more often. */

@@ -295,33 +295,42 @@ static int find_key(const struct mr_index *index, const char *key, size_t length
     return rc < 0 ? -1 : not_found(key, length);
 }
 
-int mr_index_find(const struct mr_index *index, const char *name, size_t length, uint64_t *i)
+int mr_index_lower_bound(const struct mr_index *index, const char *name, size_t length, uint64_t *i, bool *is_there)
 {
-    if (mr_index_shard_count(index) > 0)
-        return find_key(index, name, length, i);
     uint32_t have_length = 0;
     uint64_t b;
+    *i = 0;
+    *is_there = false;
     if (find_block(index, name, length, &b) != 0)
         return -1;
+    if (b == index->blocks)
+        return 0;
     char have[MR_INDEX_NAME_SIZE];
     struct block block;
-    if (b < index->blocks) {
-        if (block_open(index, b, &block) != 0)
+    if (block_open(index, b, &block) != 0)
+        return -1;
+    uint64_t at = block.names;
+    unsigned k = 0;
+    for (; k < block.h.entries; k++) {
+        if (name_next(&block, &at, have, &have_length) != 0)
             return -1;
-        uint64_t at = block.names;
-        for (unsigned k = 0; k < block.h.entries; k++) {
-            if (name_next(&block, &at, have, &have_length) != 0)
-                return -1;
-            int order = compare_names(have, have_length, name, length);
-            if (order == 0) {
-                *i = b * MR_INDEX_BLOCK + k;
-                return 0;
-            }
-            if (order > 0)
-                break;
-        }
+        int order = compare_names(have, have_length, name, length);
+        *is_there = order == 0;
+        if (order >= 0)
+            break;
     }
-    return not_found(name, length);
+    *i = b * MR_INDEX_BLOCK + k;
+    return 0;
+}
+
+int mr_index_find(const struct mr_index *index, const char *name, size_t length, uint64_t *i)
+{
+    bool is_there;
+    if (mr_index_shard_count(index) > 0)
+        return find_key(index, name, length, i);
+    if (mr_index_lower_bound(index, name, length, i, &is_there) != 0)
+        return -1;
+    return is_there ? 0 : not_found(name, length);
 }
 
 const char *mr_index_prefix(const struct mr_index *index, uint32_t n)

@@ -100,6 +100,9 @@ void mr_index_close(struct mr_index *index);
  * 64 front-coded names is decoded. 0, or -1: USAGE past the end, CORRUPT.
  */
 int mr_index_get(const struct mr_index *index, uint64_t i, struct mr_index_entry *entry, char *name);
+/* Of an index of objects: the first whose name is not before this one, or the count; *is_there: it is that very name. 0
+ * or -1 (CORRUPT). Binary search. */
+int mr_index_lower_bound(const struct mr_index *index, const char *name, size_t length, uint64_t *i, bool *is_there);
 /* The number of the object of this name: 0, or -1: NOT_FOUND, CORRUPT. Binary search. */
 int mr_index_find(const struct mr_index *index, const char *name, size_t length, uint64_t *i);
 /* Prefix n (0 <= n < info.prefix_count) that the listing was asked for; NULL past the end. Points into the image. */

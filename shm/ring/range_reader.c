@@ -213,7 +213,8 @@ static uint64_t ahead_of(const struct mr_range_reader *reader, uint64_t at)
 }
 
 /* Of what is asked for from `from` on, up to `until`, of which a read wants what is before `end`: how much in one
- * request. `ahead`: the reader goes forward. Requests then end with blocks, so that the checksums of blocks become known, and there are several in flight. */
+ * request. `ahead`: the reader goes forward. Requests then end with blocks, so that the checksums of blocks become known,
+ * and there are several in flight. */
 static uint64_t request_length(const struct mr_range_reader *reader, uint64_t from, uint64_t until, uint64_t end,
                                uint64_t ahead)
 {

@@ -268,6 +268,27 @@ def test_it_ends_in_the_middle_of_a_read(
         assert reader.wait(DEADLINE_S) == 1
 
 
+def test_a_reader_that_is_interrupted(
+    devstore: StartDevstore, mount: StartMount, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it could not be killed before its bytes are there."""
+    (tmp_path / "root" / "bucket").mkdir(parents=True)
+    (tmp_path / "root" / "bucket" / "slow").write_bytes(bytes(100 * MIB))
+    server = use(devstore("--root", tmp_path / "root", "--memory", "--download-mibps", "0.005"), monkeypatch)
+    mounted = mount("gs://bucket/")
+    for number in (signal.SIGINT, signal.SIGKILL):
+        before = requests(server)["get"]
+
+        def asked(before: int = before) -> bool:
+            return requests(server)["get"] > before
+
+        with subprocess.Popen(["cat", mounted.dir / "slow"], stdout=subprocess.DEVNULL) as reader:
+            wait_for(asked)
+            reader.send_signal(number)
+            assert reader.wait(10) == -number
+    assert mounted.end() == 0
+
+
 @pytest.mark.parametrize(
     ("command", "status"),
     [

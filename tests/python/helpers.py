@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import random
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -74,3 +76,32 @@ def in_its_call(probe: Callable[[], Any], act: Callable[[], Any]) -> Iterator[No
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def reads_alike(remote: Any, local: Any, size: int, block: int, seed: int) -> None:
+    """60 draws of what a file can be asked, and then all of it, give the same from both."""
+    rng = random.Random(seed)
+    for _ in range(60):
+        what = rng.randrange(9)
+        count = rng.choice([0, 1, 7, 4096, 100_000, block, block + 1, 3 * block + 17])
+        if what < 3:
+            near = rng.choice([0, block, 2 * block, size - 1, size]) + rng.randrange(-3, 4)
+            offset = max(rng.choice([near, rng.randrange(size + 10)]), 0)
+            assert remote.seek(offset) == local.seek(offset) == remote.tell()
+        elif what == 3:
+            back = rng.randrange(size)
+            assert remote.seek(-back, io.SEEK_END) == local.seek(-back, io.SEEK_END)
+        elif what == 4 and local.tell() > 100:
+            assert remote.seek(-99, io.SEEK_CUR) == local.seek(-99, io.SEEK_CUR)
+        elif what == 5:
+            here, there = bytearray(count), bytearray(count)
+            assert remote.readinto(there) == local.readinto(here)
+            assert there == here
+        elif what == 6:
+            assert remote.readline() == local.readline()
+        else:
+            assert remote.read(count) == local.read(count)
+    remote.seek(0)
+    local.seek(0)
+    assert remote.read() == local.read()
+    assert remote.read() == b""

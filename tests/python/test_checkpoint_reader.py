@@ -30,7 +30,7 @@ from tests.conftest import StartDevstore
 from tests.serve import Supervisor, start_supervisor, wait_for
 
 from .conftest import CONFIG, MakeFolder
-from .helpers import in_its_call
+from .helpers import in_its_call, reads_alike
 
 MIB = 1 << 20
 BLOCK = MIB  # of this supervisor's small arena
@@ -53,32 +53,10 @@ def stat(path: str) -> dict[str, Any]:
 @pytest.mark.random
 @pytest.mark.parametrize("seed", range(12))
 def test_it_reads_as_a_local_file_does(socket: str, large: Path, seed: int) -> None:
-    rng = random.Random(seed)
     size = large.stat().st_size
     with large.open("rb", buffering=0) as local, checkpoint.reader(large) as remote:
         assert remote.size == size
-        for _ in range(60):
-            what = rng.randrange(8)
-            count = rng.choice([0, 1, 7, 4096, 100_000, BLOCK, BLOCK + 1, 3 * BLOCK + 17])
-            if what < 3:
-                near = rng.choice([0, BLOCK, 2 * BLOCK, size - 1, size]) + rng.randrange(-3, 4)
-                offset = max(rng.choice([near, rng.randrange(size + 10)]), 0)
-                assert remote.seek(offset) == local.seek(offset) == remote.tell()
-            elif what == 3:
-                back = rng.randrange(size)
-                assert remote.seek(-back, io.SEEK_END) == local.seek(-back, io.SEEK_END)
-            elif what == 4 and local.tell() > 100:
-                assert remote.seek(-99, io.SEEK_CUR) == local.seek(-99, io.SEEK_CUR)
-            elif what == 5:
-                here, there = bytearray(count), bytearray(count)
-                assert remote.readinto(there) == local.readinto(here)
-                assert there == here
-            else:
-                assert remote.read(count) == local.read(count)
-        remote.seek(0)
-        local.seek(0)
-        assert remote.read() == local.read()
-        assert remote.read() == b""
+        reads_alike(remote, local, size, BLOCK, seed)
 
 
 def test_forward_in_small_steps(socket: str, large: Path) -> None:

@@ -19,6 +19,7 @@ import torch
 
 import millrace
 
+from .helpers import reads_alike
 from .stores import MIB, Stores, bucket, running, stores, without_supervisor
 
 __all__ = ["bucket", "running", "stores"]
@@ -37,30 +38,9 @@ def large(running: Stores) -> bytes:
 @pytest.mark.random
 @pytest.mark.parametrize("seed", range(12))
 def test_it_reads_as_a_local_file_does(bucket: str, large: bytes, seed: int) -> None:
-    rng = random.Random(seed)
-    local, size = io.BytesIO(large), len(large)
     with millrace.open(f"{bucket}/large") as file:
-        assert (file.size, file.name, file.mode, file.tell()) == (size, f"{bucket}/large", "rb", 0)
-        for _ in range(60):
-            what = rng.randrange(8)
-            count = rng.choice([0, 1, 7, 4096, 100_000, BLOCK, BLOCK + 1, 3 * BLOCK + 17])
-            if what < 3:
-                near = rng.choice([0, BLOCK, 2 * BLOCK, size - 1, size]) + rng.randrange(-3, 4)
-                offset = max(rng.choice([near, rng.randrange(size + 10)]), 0)
-                assert file.seek(offset) == local.seek(offset) == file.tell()
-            elif what == 3:
-                back = rng.randrange(size)
-                assert file.seek(-back, io.SEEK_END) == local.seek(-back, io.SEEK_END)
-            elif what == 4:
-                assert file.readline() == local.readline()
-            elif what == 5:
-                here, there = bytearray(count), bytearray(count)
-                assert file.readinto(there) == local.readinto(here)
-                assert there == here
-            else:
-                assert file.read(count) == local.read(count)
-        file.seek(0)
-        assert file.read() == large
+        assert (file.size, file.name, file.mode, file.tell()) == (len(large), f"{bucket}/large", "rb", 0)
+        reads_alike(file, io.BytesIO(large), len(large), BLOCK, seed)
 
 
 # ---- requests ----

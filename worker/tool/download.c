@@ -38,17 +38,22 @@ struct look_up {
     struct mr_download_object *object;
 };
 
+void mr_download_object_take(struct mr_download_object *object, const struct mr_store_item *item)
+{
+    object->size = item->size;
+    object->generation = item->generation;
+    object->crc32c = item->crc32c;
+    object->has_crc32c = item->has_crc32c;
+    snprintf(object->etag, sizeof object->etag, "%s", item->etag);
+}
+
 static void looked_up(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
 {
     struct look_up *look_up = arg;
     mr_tool_answer(look_up->tool, result);
     if (result->code != MR_OK)
         return;
-    look_up->object->size = item->size;
-    look_up->object->generation = item->generation;
-    look_up->object->crc32c = item->crc32c;
-    look_up->object->has_crc32c = item->has_crc32c;
-    snprintf(look_up->object->etag, sizeof look_up->object->etag, "%s", item->etag);
+    mr_download_object_take(look_up->object, item);
 }
 
 int mr_download_look_up(struct mr_tool *tool, struct mr_store *store, const char *name,

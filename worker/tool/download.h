@@ -20,6 +20,8 @@ struct mr_download_object {
     char etag[MR_ETAG_SIZE]; /* "" where the store has none */
 };
 
+/* What a store says of it, but for store and name. */
+void mr_download_object_take(struct mr_download_object *object, const struct mr_store_item *item);
 /* Looks the object up: 0 or -1. */
 int mr_download_look_up(struct mr_tool *tool, struct mr_store *store, const char *name,
                         struct mr_download_object *object);

@@ -1,6 +1,5 @@
 #include "worker/tool/stream.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,29 +19,24 @@ struct listing {
     bool failed;
 };
 
-static int add(struct mr_stream_list *list, struct mr_store *store, const struct mr_store_item *item)
+/* A copy of the object, with its name. */
+static int add(struct mr_stream_list *list, const struct mr_download_object *object)
 {
     if (list->count == list->room) {
         size_t room = list->room ? 2 * list->room : 64;
-        struct mr_stream_object *objects = realloc(list->objects, room * sizeof *objects);
+        struct mr_download_object *objects = realloc(list->objects, room * sizeof *objects);
         if (!objects)
             return -1;
         list->objects = objects;
         list->room = room;
     }
-    char *name = strndup(item->name, item->name_length);
-    if (!name)
+    struct mr_download_object *added = &list->objects[list->count];
+    *added = *object;
+    added->name = strdup(object->name);
+    if (!added->name)
         return -1;
-    struct mr_stream_object *added = &list->objects[list->count++];
-    *added = (struct mr_stream_object){.object = {.store = store,
-                                                  .name = name,
-                                                  .size = item->size,
-                                                  .generation = item->generation,
-                                                  .crc32c = item->crc32c,
-                                                  .has_crc32c = item->has_crc32c},
-                                       .name = name};
-    strncpy(added->object.etag, item->etag, sizeof added->object.etag - 1);
-    list->bytes += item->size;
+    list->count++;
+    list->bytes += object->size;
     return 0;
 }
 
@@ -54,8 +48,10 @@ static void page_arrived(void *arg, const struct mr_store_result *result, const 
         return;
     for (size_t i = 0; i < page->count && !listing->failed; i++) {
         const struct mr_store_item *item = &page->items[i];
+        struct mr_download_object object = {.store = listing->store, .name = item->name};
+        mr_download_object_take(&object, item);
         if (item->name_length > 0 && item->name[item->name_length - 1] != '/')
-            listing->failed = add(listing->list, listing->store, item) != 0;
+            listing->failed = add(listing->list, &object) != 0;
     }
     free(listing->token);
     listing->token = page->next_token ? strdup(page->next_token) : NULL;
@@ -89,14 +85,7 @@ static int add_object(struct mr_stream_list *list, struct mr_tool *tool, struct 
     struct mr_download_object found;
     if (mr_download_look_up(tool, store, name, &found) != 0)
         return mr_error_code() == MR_E_NOT_FOUND && !mr_tool_interrupted() ? 0 : -1;
-    struct mr_store_item item = {.name = name,
-                                 .name_length = strlen(name),
-                                 .size = found.size,
-                                 .generation = found.generation,
-                                 .crc32c = found.crc32c,
-                                 .has_crc32c = found.has_crc32c,
-                                 .etag = found.etag};
-    if (add(list, store, &item) == 0)
+    if (add(list, &found) == 0)
         return 1;
     mr_error_set(MR_E_NO_MEMORY, "no memory for a name");
     return -1;
@@ -131,7 +120,7 @@ int mr_stream_list_add(struct mr_stream_list *list, struct mr_tool *tool, const 
 void mr_stream_list_close(struct mr_stream_list *list)
 {
     for (size_t i = 0; i < list->count; i++)
-        free(list->objects[i].name);
+        free((void *)(uintptr_t)list->objects[i].name);
     free(list->objects);
     *list = (struct mr_stream_list){0};
 }
@@ -172,7 +161,7 @@ static struct mr_download **begun(struct mr_stream *stream, size_t k)
 {
     struct mr_download **at = &stream->ahead[k % AHEAD_OBJECTS];
     if (!*at) {
-        const struct mr_download_object *object = &stream->list->objects[stream->order[k]].object;
+        const struct mr_download_object *object = &stream->list->objects[stream->order[k]];
         *at = mr_download_new(stream->tool, object, 0, object->size);
     }
     return *at ? at : NULL;

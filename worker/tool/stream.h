@@ -7,14 +7,9 @@
 
 #include "worker/tool/download.h"
 
-struct mr_stream_object {
-    struct mr_download_object object; /* its name is ours */
-    char *name;
-};
-
-/* What is to be read, and in which order. Zeroed: nothing. */
+/* What is to be read. Their names are ours. Zeroed: nothing. */
 struct mr_stream_list {
-    struct mr_stream_object *objects;
+    struct mr_download_object *objects;
     size_t count, room;
     uint64_t bytes;
 };

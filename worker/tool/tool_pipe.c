@@ -24,7 +24,7 @@ struct pipe_run {
     const char *path;
     uint64_t epochs, seed;
     bool shuffle;
-    uint64_t made; /* FIFOs of epochs below this have been made; each is removed when its epoch has ended */
+    uint64_t made, removed; /* FIFOs of epochs below these; each is removed when its epoch has ended */
     struct mr_progress progress;
 };
 
@@ -41,7 +41,7 @@ static int make_fifo(struct pipe_run *run, uint64_t epoch)
 {
     char name[PATH_MAX];
     struct stat st;
-    if (epoch < run->made || epoch >= run->epochs)
+    if (epoch == run->epochs) /* the last one has no next */
         return 0;
     if (fifo_name(run, epoch, name) != 0)
         return -1;
@@ -53,10 +53,10 @@ static int make_fifo(struct pipe_run *run, uint64_t epoch)
     return 0;
 }
 
-static void remove_fifo(const struct pipe_run *run, uint64_t epoch)
+static void remove_fifo(struct pipe_run *run)
 {
     char name[PATH_MAX];
-    if (epoch >= run->made || fifo_name(run, epoch, name) != 0)
+    if (fifo_name(run, run->removed++, name) != 0)
         return;
     int fd = open(name, O_WRONLY | O_NONBLOCK | O_CLOEXEC); /* who waits for a writer has an end */
     if (fd >= 0)
@@ -98,7 +98,7 @@ static int run_epoch(struct pipe_run *run, uint64_t epoch)
     struct mr_out_pipe out = {.own = false};
     struct mr_stream *stream = NULL;
     int rc = -1, fd = -1;
-    if (fifo_name(run, epoch, name) != 0 || make_fifo(run, epoch) != 0 ||
+    if (fifo_name(run, epoch, name) != 0 ||
         mr_stream_order(run->order, run->list.count, run->shuffle, run->seed, epoch) != 0)
         return -1;
     mr_progress_begin(&run->progress, name, run->list.bytes, true);
@@ -111,7 +111,7 @@ static int run_epoch(struct pipe_run *run, uint64_t epoch)
 out:
     mr_progress_end(&run->progress);
     mr_stream_destroy(stream);
-    remove_fifo(run, epoch);
+    remove_fifo(run);
     mr_http_step(run->tool.net.http, 0, -1); /* it forgets out.ready, whose number is soon another's */
     mr_out_pipe_close(&out);
     if (fd >= 0)
@@ -145,11 +145,8 @@ static int pipe_main(const struct mr_arguments *arguments)
                            .seed = mr_arguments_number(arguments, MR_OPT_SEED, 0),
                            .shuffle = mr_arguments_have(arguments, MR_OPT_SHUFFLE)};
     int rc = run_all(&run, arguments);
-    if (rc != 0 && run.made > 0) { /* of an epoch that did not begin */
-        remove_fifo(&run, run.made - 1);
-        if (run.made > 1)
-            remove_fifo(&run, run.made - 2);
-    }
+    while (run.removed < run.made) /* of an epoch that did not begin */
+        remove_fifo(&run);
     mr_stream_list_close(&run.list);
     free(run.order);
     mr_tool_close(&run.tool);
