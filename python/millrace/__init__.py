@@ -1,8 +1,8 @@
 """millrace feeds PyTorch training jobs from object storage, through shared memory.
 
 Neither torch nor numpy is needed to import this; DataLoader, transport and batch_empty need torch when they are first
-used. The submodules checkpoint, dcp, fs, lightning and dataflux are imported when they are first used as well:
-`import millrace` is enough.
+used. The submodules checkpoint, dcp, fs, lightning, dataflux and s3torchconnector are imported when they are first used
+as well: `import millrace` is enough.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from . import dcp as dcp
     from . import fs as fs
     from . import lightning as lightning
+    from . import s3torchconnector as s3torchconnector
     from ._batches import batch_empty as batch_empty
     from ._batches import transport as transport
     from ._file import File as File
@@ -49,7 +50,7 @@ __all__ = [
     "transport",
 ]
 
-_SUBMODULES = ("checkpoint", "dataflux", "dcp", "fs", "lightning")
+_SUBMODULES = ("checkpoint", "dataflux", "dcp", "fs", "lightning", "s3torchconnector")
 _FILES = ("File", "TextFile", "open")
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import fcntl
 import hashlib
 import itertools
+import json
 import logging
 import os
 import shutil
@@ -16,7 +18,7 @@ import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from . import _torch
 from ._connection import Connection, connect
@@ -46,6 +48,7 @@ class Settings(NamedTuple):
 
 NO_SETTINGS = Settings()
 _preferred = NO_SETTINGS
+_used: contextvars.ContextVar[Settings] = contextvars.ContextVar("millrace-settings")  # by using()
 _started: list[subprocess.Popen[bytes]] = []  # kept, so that ended ones are reaped without a ResourceWarning
 _private: dict[tuple[object, ...], weakref.ref[Connection]] = {}
 _adopted: str | None = None
@@ -86,8 +89,18 @@ def prefer(settings: Settings) -> None:
     _preferred = settings
 
 
+@contextlib.contextmanager
+def using(settings: Settings) -> Iterator[None]:
+    """connection() without settings takes these in the block: for checkpoints of several stores in one process."""
+    token = _used.set(settings)
+    try:
+        yield
+    finally:
+        _used.reset(token)
+
+
 def preferred() -> Settings:
-    return _preferred
+    return _used.get(_preferred)
 
 
 def connection(settings: Settings = NO_SETTINGS, maker: str = "a data set", in_worker: bool = False) -> Connection:
@@ -97,7 +110,7 @@ def connection(settings: Settings = NO_SETTINGS, maker: str = "a data set", in_w
     A supervisor that the user started, or configures by MILLRACE_CONFIG, keeps its configuration, with a warning.
     """
     found = _connection(settings, maker, in_worker)
-    if settings.key in (NO_SETTINGS.key, _preferred.key):  # those of checkpoints
+    if settings.key in (NO_SETTINGS.key, preferred().key):  # those of checkpoints
         _prepare(found)
     return found
 
@@ -111,7 +124,7 @@ def expect_writer() -> None:
     """This process will save: its supervisor is told at once where there is one, else as soon as there is."""
     global _expects_writer
     _expects_writer = True
-    if os.environ.get("MILLRACE_SOCKET") or _known(_preferred) is not None:
+    if os.environ.get("MILLRACE_SOCKET") or _known(preferred()) is not None:
         with contextlib.suppress(Error, OSError):  # who uses it will be told
             connection()
 
@@ -147,7 +160,7 @@ def _known(settings: Settings) -> Connection | None:
 
 def _connection(settings: Settings, maker: str, in_worker: bool) -> Connection:
     if settings.key == NO_SETTINGS.key:
-        settings = _preferred
+        settings = preferred()
     path = os.environ.get("MILLRACE_SOCKET")
     if path:
         _warn_ignored(settings, "this job's supervisor (MILLRACE_SOCKET) has a configuration of its own")
@@ -302,6 +315,21 @@ def _first_connection(process: subprocess.Popen[bytes], folder: Path, command: l
             if time.monotonic() > deadline:
                 process.kill()
                 raise Error(f"the private supervisor did not start within {START_TIMEOUT_S:.0f} s") from None
+
+
+def toml_text(sections: dict[str, dict[str, Any]]) -> str:
+    """A configuration file of these sections."""
+    lines = []
+    for section, keys in sections.items():
+        lines.append(f"[{section}]")
+        lines += [f"{key} = {_toml_value(value)}" for key, value in keys.items()]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{json.dumps(key)} = {json.dumps(each)}' for key, each in value.items())} }}"
+    return json.dumps(value)
 
 
 def text_file(text: str) -> IO[bytes]:

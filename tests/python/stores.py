@@ -23,11 +23,12 @@ MIB = 1 << 20
 
 
 class Stores:
-    """The bucket "bucket", which `root` holds, under gs:// and s3://."""
+    """The buckets "bucket" and "second", which `root` holds, under gs:// and s3://."""
 
     def __init__(self, program: Path, folder: Path, *flags: str) -> None:
         self.root = folder / "root"
-        (self.root / "bucket").mkdir(parents=True)
+        for bucket in ("bucket", "second"):
+            (self.root / bucket).mkdir(parents=True)
         self.log = folder / "log"
         self.server = start_devstore("--root", self.root, "--memory", "--log", self.log, *flags)
         self.env = {**KEYS, "AWS_ENDPOINT_URL_S3": self.server.url, "STORAGE_EMULATOR_HOST": self.server.url}

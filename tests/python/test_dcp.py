@@ -335,7 +335,7 @@ def test_a_failed_save_leaves_the_old_one(place: str, monkeypatch: pytest.Monkey
         assert "rank 0: saving second into " in message(caught.value) and "lost" in message(caught.value)
         assert place in message(caught.value)
         assert same(load({"first": torch.zeros(3), "second": torch.zeros(4)}, place), state)
-    checkpoint.writer(f"{place}/{_layout.data_name(0, 7, _layout.new_save())}").close()
+    checkpoint.writer(f"{place}/{_layout.data_name(_layout.rank_prefix(0), 7, _layout.new_save())}").close()
     save(state, place)
     assert len(names(place)) >= 3  # what a save that is under way has written would look the same
     monkeypatch.setattr(_layout, "ABANDONED_S", -10.0)

@@ -15,6 +15,7 @@ from PIL import Image
 
 from tests import forked
 from tests.conftest import ROOT, StartDevstore
+from tests.stores import s3_environment
 
 PAGES = sorted(
     [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md"), ROOT / "configs" / "README.md"]
@@ -55,7 +56,8 @@ def test_the_readme_s_python_runs(devstore: StartDevstore, millrace_bin: Path, t
     assert done.stdout.split("\n")[-2] in ("state 0 200", "state 1 0")
 
 
-MIGRATING = [code for code in code_blocks(ROOT / "docs" / "migrating.md", "python") if "millrace" in code]
+PAGES_OF_NAMES = [ROOT / "docs" / "migrating.md", ROOT / "docs" / "s3torchconnector.md"]
+MIGRATING = [code for page in PAGES_OF_NAMES for code in code_blocks(page, "python") if "millrace" in code]
 
 
 def make_migrated(root: Path) -> None:
@@ -85,26 +87,28 @@ EXPECTED = [
     r"32 torch.Size\(\[32\]\)\n8 torch.Size\(\[8\]\)\n",
     r"(20 [01] \d+\n){4}",
     r"torch.Size\(\[32, 64, 64, 3\]\) \[([01](, )?){32}\]\ntorch.Size\(\[8, 64, 64, 3\]\) \[([01](, )?){8}\]\n",
+    r"40 train/cat/00.png\n(20 torch.Size\(\[20\]\)\n){2}\{'epoch': 0\}\n",
 ]
 
 
 @pytest.mark.parametrize(
     ("program", "expected"),
     list(zip(MIGRATING, EXPECTED)),
-    ids=["dataflux", "checkpoint", "lightning", "s3torchconnector", "webdataset", "folder"],
+    ids=["dataflux", "checkpoint", "lightning", "s3torchconnector", "webdataset", "folder", "names of s3"],
 )
 def test_the_migrated_programs_run(devstore: StartDevstore, tmp_path: Path, program: str, expected: str) -> None:
     bucket = tmp_path / "store" / "bucket"
     make_migrated(bucket)
     (tmp_path / "program.py").write_text(program.replace("/data/train", str(bucket / "train")))
-    environment = os.environ | {"STORAGE_EMULATOR_HOST": devstore("--root", tmp_path / "store").url}
+    url = devstore("--root", tmp_path / "store").url
+    environment = {**os.environ, **s3_environment(url), "STORAGE_EMULATOR_HOST": url}
     done = forked.run(["program.py"], tmp_path, environment)
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(expected, done.stdout), done.stdout
 
 
 def test_the_page_on_migrating_has_all_of_them() -> None:
-    assert len(MIGRATING) == len(EXPECTED) == 6
+    assert len(MIGRATING) == len(EXPECTED) == 7
 
 
 def test_commands_in_the_pages_exist(millrace_bin: Path) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Iterable
 from typing import Any
 
 from .._arguments import integer
-from .._supervisor import Settings
+from .._supervisor import Settings, toml_text
 from . import _client, _retry
 from ._retry import DEFAULT, Field
 
@@ -87,7 +86,7 @@ def settings(config: BaseConfig, storage_client: Any, classes: Iterable[str] = S
     _composing(config, toml, asked_by)
     _retries(config, toml, asked_by)
     environment = {} if storage_client is None else _client.take_over(storage_client, toml, asked_by)
-    return Settings(_written(toml), tuple(sorted(environment.items())), tuple(asked_by))
+    return Settings(toml_text(toml), tuple(sorted(environment.items())), tuple(asked_by))
 
 
 def client_settings(storage_client: Any) -> Settings:
@@ -95,7 +94,7 @@ def client_settings(storage_client: Any) -> Settings:
     asked_by: list[str] = []
     toml: Toml = {}
     environment = {} if storage_client is None else _client.take_over(storage_client, toml, asked_by)
-    return Settings(_written(toml), tuple(sorted(environment.items())), tuple(asked_by))
+    return Settings(toml_text(toml), tuple(sorted(environment.items())), tuple(asked_by))
 
 
 def _listing(config: BaseConfig, classes: tuple[str, ...], toml: Toml, asked_by: list[str]) -> None:
@@ -130,17 +129,3 @@ def _retries(config: BaseConfig, toml: Toml, asked_by: list[str]) -> None:
     chosen = listing if download is None else download
     if chosen is not None:
         toml["retry"] = dict(chosen)
-
-
-def _written(toml: Toml) -> str:
-    lines = []
-    for section, keys in toml.items():
-        lines.append(f"[{section}]")
-        lines += [f"{key} = {_value(value)}" for key, value in keys.items()]
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, dict):
-        return f"{{ {', '.join(f'{json.dumps(key)} = {json.dumps(each)}' for key, each in value.items())} }}"
-    return json.dumps(value)

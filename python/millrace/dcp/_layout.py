@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
+from collections.abc import Iterable
 
 import torch.distributed as dist
 
@@ -21,14 +22,29 @@ from millrace import Error
 from millrace.checkpoint._uri import Place, to_uri
 
 METADATA = ".metadata"
-# Ours, and torch's own (without a save's number).
-_DATA = re.compile(r"__(\d+)_\d+(?:-([0-9a-f]+))?\.distcp")
+_RANK = r"__(\d+)_"
+_DATA = r"\d+(?:-([0-9a-f]+))?\.distcp"  # ours, and torch's own (without a save's number)
 _TIME_DIGITS, _CHANCE_DIGITS = 8, 12  # of a save's number: when it began, in seconds since 1970, and chance
 ABANDONED_S = 86400.0
 
 
-def data_name(rank: int, number: int, save: str) -> str:
-    return f"__{rank}_{number}-{save}.distcp"
+def rank_prefix(rank: int) -> str:
+    """How the names of a rank's data objects begin, unless a strategy says otherwise."""
+    return f"__{rank}_"
+
+
+def data_name(prefix: str, number: int, save: str) -> str:
+    return f"{prefix}{number}-{save}.distcp"
+
+
+def data_pattern(prefixes: Iterable[str] = ()) -> re.Pattern[str]:
+    """What a checkpoint's data objects are called: with the rank, which is the first group, or with one of these.
+    Nothing else below it is touched: it may be another checkpoint."""
+    others = {prefix for prefix in prefixes if not re.fullmatch(_RANK, prefix)}
+    return re.compile(f"(?:{'|'.join([_RANK, *map(re.escape, sorted(others))])}){_DATA}")
+
+
+DATA = data_pattern()
 
 
 def new_save() -> str:
@@ -40,15 +56,9 @@ def metadata_name(rank: int | None) -> str:
     return METADATA if rank is None else f"__{rank}{METADATA}"
 
 
-def data_rank(name: str) -> int | None:
-    """Which rank wrote the data object of this name; None where it is none."""
-    match = _DATA.fullmatch(name)
-    return None if match is None else int(match[1])
-
-
-def is_abandoned(name: str) -> bool:
+def is_abandoned(name: str, pattern: re.Pattern[str]) -> bool:
     """Whether the data object of this name, if no `.metadata` names it, is so old that none ever will."""
-    match = _DATA.fullmatch(name)
+    match = pattern.fullmatch(name)
     save = match and match[2]
     if not save or len(save) != _TIME_DIGITS + _CHANCE_DIGITS:
         return False

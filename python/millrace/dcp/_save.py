@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextvars
 import dataclasses
 import heapq
 import io
 import logging
 import os
 import pickle
+import re
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
@@ -26,13 +29,15 @@ from millrace.checkpoint._objects import read_object, remove_each
 from millrace.checkpoint._uri import Place
 
 from ._layout import (
+    DATA,
     Located,
     base_uri,
     data_name,
-    data_rank,
+    data_pattern,
     is_abandoned,
     metadata_name,
     new_save,
+    rank_prefix,
     with_rank,
 )
 from ._metadata import unpickled
@@ -46,9 +51,10 @@ METADATA_VERSION = "1.0.0"  # of torch's FileSystemWriter
 
 @dataclasses.dataclass(frozen=True)
 class _Rank:
-    """What a plan carries to its rank: which one it is."""
+    """What a plan carries to its rank: which one it is, and how the names of its objects begin."""
 
     number: int
+    prefix: str
 
 
 @dataclasses.dataclass
@@ -59,6 +65,7 @@ class _Save:
     rank: int | None = None  # with use_collectives=False alone
     number: str = dataclasses.field(default_factory=new_save)
     abandoned: list[str] = dataclasses.field(default_factory=list)  # data objects that an earlier save has left
+    pattern: re.Pattern[str] = DATA  # what data objects are called
 
     def base(self) -> str:
         assert self.uri is not None  # set_up_storage_writer checks it
@@ -69,8 +76,8 @@ class _Save:
 
     def owns(self, name: str) -> bool:
         """Whether it is a data object of the checkpoint, and of this rank's where each has its own metadata."""
-        rank = data_rank(name)
-        return rank is not None and self.rank in (None, rank)
+        match = self.pattern.fullmatch(name)
+        return match is not None and (match[1] is None or self.rank in (None, int(match[1])))
 
 
 class StorageWriter(Located, storage.StorageWriter, AsyncStager):  # type: ignore[misc]
@@ -79,7 +86,8 @@ class StorageWriter(Located, storage.StorageWriter, AsyncStager):  # type: ignor
     Each rank writes `files_per_rank` objects at once, and `.metadata` follows when the store has confirmed the crc32c
     of all of them. A checkpoint that is there already is replaced by that: until then it stays as it is, afterwards
     its data objects are removed. overwrite=False refuses instead. timeout_s: how long an object waits for memory that
-    others have; None: for ever.
+    others have; None: for ever. extensions: what each item goes through on its way, as torch's FileSystemWriter has it
+    since 2.7: torch.distributed.checkpoint._extension.ZStandard() compresses.
     """
 
     def __init__(
@@ -89,6 +97,7 @@ class StorageWriter(Located, storage.StorageWriter, AsyncStager):  # type: ignor
         files_per_rank: int = 1,
         overwrite: bool = True,
         timeout_s: float | None = 300.0,
+        extensions: Sequence[Any] = (),
     ) -> None:
         super().__init__()
         if files_per_rank < 1:
@@ -97,6 +106,7 @@ class StorageWriter(Located, storage.StorageWriter, AsyncStager):  # type: ignor
         self._files_per_rank = files_per_rank
         self._overwrite = overwrite
         self._timeout_s = timeout_s
+        self._extensions = tuple(extensions)
         self._saves = threading.local()  # a save is one thread's from its reset to its end: several may overlap
         self._connection: Connection | None = None
         _supervisor.expect_writer()
@@ -133,26 +143,34 @@ class StorageWriter(Located, storage.StorageWriter, AsyncStager):  # type: ignor
         rank = self._current().rank
         if rank is None:
             return plan
-        return dataclasses.replace(plan, storage_data=_Rank(rank))
+        return dataclasses.replace(plan, storage_data=_Rank(rank, self._prefix(rank)))
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         save = self._current()
+        prefixes = [self._prefix(rank) for rank in (range(len(plans)) if save.rank is None else [save.rank])]
+        save.pattern = data_pattern(prefixes)
         self._find_earlier(save)
         if save.rank is not None:
             return plans
-        return [dataclasses.replace(plan, storage_data=_Rank(rank)) for rank, plan in enumerate(plans)]
+        ranks = (_Rank(rank, prefix) for rank, prefix in enumerate(prefixes))
+        return [dataclasses.replace(plan, storage_data=rank) for plan, rank in zip(plans, ranks)]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         save = self._current()
-        rank = cast(_Rank, plan.storage_data).number
-        stop = threading.Event()
-        names = (data_name(rank, i, save.number) for i in range(self._files_per_rank))
+        of_rank = cast(_Rank, plan.storage_data)
+        rank, stop = of_rank.number, threading.Event()
+        names = (data_name(of_rank.prefix, i, save.number) for i in range(self._files_per_rank))
         work = list(zip(names, _split(plan.items, self._files_per_rank)))
         if len(work) == 1:
             results = self._write_object(save, rank, *work[0], planner, stop)
         else:
             with ThreadPoolExecutor(max(len(work), 1), thread_name_prefix="millrace-dcp") as pool:
-                jobs = [pool.submit(self._write_object, save, rank, name, items, planner, stop) for name, items in work]
+                jobs = [
+                    pool.submit(
+                        contextvars.copy_context().run, self._write_object, save, rank, name, items, planner, stop
+                    )
+                    for name, items in work
+                ]
             results = [result for job in _failed_first(jobs) for result in job.result()]
         future: Future[list[WriteResult]] = Future()
         future.set_result(results)
@@ -192,6 +210,10 @@ class StorageWriter(Located, storage.StorageWriter, AsyncStager):  # type: ignor
 
     # ---- how ----
 
+    def _prefix(self, rank: int) -> str:
+        """How the names of that rank's objects begin, below the checkpoint."""
+        return rank_prefix(rank)
+
     def _connect(self) -> Connection:
         """Held from save to save: a private supervisor ends with its last client, and its memory ends with it."""
         self._connection = _supervisor.connection(maker="a checkpoint writer")
@@ -220,13 +242,14 @@ class StorageWriter(Located, storage.StorageWriter, AsyncStager):  # type: ignor
             log.warning("what failed saves have left at %s will not be removed: %s", save.uri, error)
             return
         if not self._overwrite and uri in found:
-            refused = FileExistsError(f"there is a checkpoint already, and overwrite is False: {uri}")
+            refused = FileExistsError(f"Checkpoint already exists, and overwrite is False: {uri}")  # torch's words
             raise with_rank(refused, save.rank or 0, "saving")
         if save.rank is not None and save.object(metadata_name(None)) in found:
             hides = FileExistsError(f"{save.object(metadata_name(None))} would hide a save with use_collectives=False")
             raise with_rank(hides, save.rank, "saving")
         # Those that the `.metadata` names may be among them: they go when it is replaced, as the others do.
-        save.abandoned = [name for name in (one[len(save.base()) + 1 :] for one in found) if is_abandoned(name)]
+        names = (one[len(save.base()) + 1 :] for one in found)
+        save.abandoned = [name for name in names if is_abandoned(name, save.pattern)]
 
     def _named_by(self, uri: str) -> set[str]:
         """The data objects of the checkpoint that is to be replaced. What is not named here may be of a save that is
@@ -259,7 +282,7 @@ class StorageWriter(Located, storage.StorageWriter, AsyncStager):  # type: ignor
                     what = f"saving {item.index.fqn} into {uri}"
                     if stop.is_set():
                         raise InterruptedError("another object of this rank failed")
-                    results.append(_write_item(stream, name, item, planner))
+                    results.append(_write_item(stream, name, item, planner, self._extensions))
                 what = f"saving {uri}"
         except Exception as error:
             stop.set()
@@ -309,13 +332,22 @@ def _split(items: list[WriteItem], count: int) -> list[list[WriteItem]]:
     return [of_one for of_one in lists if of_one]
 
 
-def _write_item(stream: Any, name: str, item: WriteItem, planner: SavePlanner) -> WriteResult:
+def _write_item(
+    stream: Any, name: str, item: WriteItem, planner: SavePlanner, extensions: Sequence[Any]
+) -> WriteResult:
     """Only now is a tensor of a device copied: one at a time."""
     data: Any = planner.resolve_data(item)
-    offset = stream.tell()
+    offset, target = stream.tell(), stream
+    more: dict[str, Any] = {}
+    if extensions:
+        from torch.distributed.checkpoint.filesystem import _StorageWriterTransforms  # not in torch 2.3.1
+
+        target, more["transform_descriptors"] = _StorageWriterTransforms(extensions).transform_save_stream(item, stream)
     if isinstance(data, torch.Tensor):
-        torch.save(packed(data.detach()), stream)
+        torch.save(packed(data.detach()), target)
     else:
-        stream.write(cast(io.BytesIO, data).getbuffer())
+        target.write(cast(io.BytesIO, data).getbuffer())
+    if extensions:
+        target.close()  # which leaves stream open
     length = stream.tell() - offset
-    return WriteResult(index=item.index, size_in_bytes=length, storage_data=_StorageInfo(name, offset, length))
+    return WriteResult(index=item.index, size_in_bytes=length, storage_data=_StorageInfo(name, offset, length, **more))

@@ -19,7 +19,7 @@ from torch.distributed.fsdp.api import ShardedOptimStateDictConfig, ShardedState
 
 from .. import checkpoint as store
 from ..dcp import StorageReader, StorageWriter
-from ..dcp._layout import data_name
+from ..dcp._layout import data_name, rank_prefix
 from ..dcp._stage import staged
 from ._checkpoint_io import CheckpointIO, remove
 from ._location import PathLike, join, location
@@ -58,7 +58,7 @@ class _Writer(StorageWriter):
 
     def finish(self, metadata: Any, results: Any) -> None:
         save = self._current()
-        name = data_name(0, self._files_per_rank, save.number)  # behind those of rank 0
+        name = data_name(rank_prefix(0), self._files_per_rank, save.number)  # behind those of rank 0
         self._write(save.object(name))
         stored = WriteResult(REST, len(self._rest), _StorageInfo(name, 0, len(self._rest)))
         super().finish(metadata, [*results, [stored]])

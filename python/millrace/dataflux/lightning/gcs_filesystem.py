@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from torch.distributed.checkpoint import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.metadata import Metadata
 
 from ... import checkpoint
 from ...dcp import StorageReader, StorageWriter
 from ...dcp._layout import base_uri
+from ...dcp._torch_arguments import check_reader, storage_options, writer_options
 from ...lightning._location import PathLike
 from .. import _google, _storage
 from .path_utils import parse_gcs_path, uri
@@ -115,15 +114,9 @@ class GCSDistributedWriter(_Adapter, StorageWriter):
     def __init__(
         self, path: PathLike, project_name: Any, storage_client: Any = None, debug: bool | None = False, **kwargs: Any
     ) -> None:
-        bound = inspect.signature(FileSystemWriter).bind(path, **kwargs)
-        bound.apply_defaults()
-        options = {name: value for name, value in bound.arguments.items() if name != "path"}
-        _refuse(self, options.pop("_extensions", None), "_extensions")
-        form = options.get("serialization_format")
-        _refuse(self, form if form is not None and form.value != "torch_save" else None, "serialization_format")
+        options = writer_options(self, path, kwargs)
         self._set_up(path, project_name, storage_client, debug)
-        files = options["thread_count"] if options["single_file_per_rank"] else 1
-        super().__init__(files_per_rank=files, overwrite=options.get("overwrite", True))
+        super().__init__(**storage_options(options))
         self.__dict__.update(options, sync_files=False, _uri=self.path)
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
@@ -137,16 +130,10 @@ class GCSDistributedReader(_Adapter, StorageReader):
     def __init__(
         self, path: PathLike, project_name: Any, storage_client: Any = None, debug: bool | None = False, **kwargs: Any
     ) -> None:
-        bound = inspect.signature(FileSystemReader).bind(path, **kwargs)
-        _refuse(self, bound.arguments.get("_extension_registry"), "_extension_registry")
+        check_reader(self, path, kwargs)
         super().__init__()
         self._set_up(path, project_name, storage_client, debug)
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         self._uri = base_uri(uri(self.path))
         return super().read_metadata(*args, **kwargs)
-
-
-def _refuse(storage: Any, value: Any, name: str) -> None:
-    if value:
-        raise ValueError(f"{type(storage).__name__} has no {name}: it writes torch.save's format, and reads it alone")
