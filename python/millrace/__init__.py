@@ -1,8 +1,8 @@
 """millrace feeds PyTorch training jobs from object storage, through shared memory.
 
 Neither torch nor numpy is needed to import this; DataLoader, transport and batch_empty need torch when they are first
-used. The submodules checkpoint, dcp, fs, lightning, dataflux and s3torchconnector are imported when they are first used
-as well: `import millrace` is enough.
+used. The submodules checkpoint, dcp, fs, lightning, dataflux, s3torchconnector and awsio are imported when they are
+first used as well: `import millrace` is enough.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from ._ring import Lease
 from ._sample import Sample
 
 if TYPE_CHECKING:
+    from . import awsio as awsio
     from . import checkpoint as checkpoint
     from . import dataflux as dataflux
     from . import dcp as dcp
@@ -50,7 +51,7 @@ __all__ = [
     "transport",
 ]
 
-_SUBMODULES = ("checkpoint", "dataflux", "dcp", "fs", "lightning", "s3torchconnector")
+_SUBMODULES = ("awsio", "checkpoint", "dataflux", "dcp", "fs", "lightning", "s3torchconnector")
 _FILES = ("File", "TextFile", "open")
 
 

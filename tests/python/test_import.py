@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-SUBMODULES = ("checkpoint", "dataflux", "dcp", "fs", "lightning", "s3torchconnector")
+SUBMODULES = ("awsio", "checkpoint", "dataflux", "dcp", "fs", "lightning", "s3torchconnector")
 HEAVY = ("torch", "numpy", "lightning", "pytorch_lightning", "google.cloud.storage")
 
 

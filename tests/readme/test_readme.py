@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
-import pytest
 from PIL import Image
 
-from tests import forked
 from tests.conftest import ROOT, StartDevstore
-from tests.stores import s3_environment
 
 PAGES = sorted(
     [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md"), ROOT / "configs" / "README.md"]
@@ -54,61 +49,6 @@ def test_the_readme_s_python_runs(devstore: StartDevstore, millrace_bin: Path, t
     assert done.returncode == 0, done.stderr
     # 200 samples are 7 batches of 32 and less; the last state was taken when the loop had them all.
     assert done.stdout.split("\n")[-2] in ("state 0 200", "state 1 0")
-
-
-PAGES_OF_NAMES = [ROOT / "docs" / "migrating.md", ROOT / "docs" / "s3torchconnector.md"]
-MIGRATING = [code for page in PAGES_OF_NAMES for code in code_blocks(page, "python") if "millrace" in code]
-
-
-def make_migrated(root: Path) -> None:
-    """What the programs of docs/migrating.md read: pictures in a folder for each class, and the same in tar files."""
-    for i in range(40):
-        file = root / "train" / ("cat", "dog")[i % 2] / f"{i:02}.png"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (8 + i, 20), (255, i, 0)).save(file)
-    for shard in range(4):
-        (root / "shards").mkdir(exist_ok=True)
-        with tarfile.open(root / "shards" / f"{shard:03}.tar", "w") as tar:
-            for i in range(10 * shard, 10 * shard + 10):
-                picture = (root / "train" / ("cat", "dog")[i % 2] / f"{i:02}.png").read_bytes()
-                for name, data in ((f"v1.0/{i:02}.seg.png", b"mask"), (f"v1.0/{i:02}.png", picture)):
-                    entry = tarfile.TarInfo(name)
-                    entry.size = len(data)
-                    tar.addfile(entry, io.BytesIO(data))
-                entry = tarfile.TarInfo(f"v1.0/{i:02}.cls")
-                entry.size = 1
-                tar.addfile(entry, io.BytesIO(b"%d" % (i % 2)))
-
-
-EXPECTED = [
-    r"(tensor\(\d+\)\n){2}",
-    "<All keys matched successfully>\\n",
-    r"(?s).*\n8\n",  # behind Lightning's tables
-    r"32 torch.Size\(\[32\]\)\n8 torch.Size\(\[8\]\)\n",
-    r"(20 [01] \d+\n){4}",
-    r"torch.Size\(\[32, 64, 64, 3\]\) \[([01](, )?){32}\]\ntorch.Size\(\[8, 64, 64, 3\]\) \[([01](, )?){8}\]\n",
-    r"40 train/cat/00.png\n(20 torch.Size\(\[20\]\)\n){2}\{'epoch': 0\}\n",
-]
-
-
-@pytest.mark.parametrize(
-    ("program", "expected"),
-    list(zip(MIGRATING, EXPECTED)),
-    ids=["dataflux", "checkpoint", "lightning", "s3torchconnector", "webdataset", "folder", "names of s3"],
-)
-def test_the_migrated_programs_run(devstore: StartDevstore, tmp_path: Path, program: str, expected: str) -> None:
-    bucket = tmp_path / "store" / "bucket"
-    make_migrated(bucket)
-    (tmp_path / "program.py").write_text(program.replace("/data/train", str(bucket / "train")))
-    url = devstore("--root", tmp_path / "store").url
-    environment = {**os.environ, **s3_environment(url), "STORAGE_EMULATOR_HOST": url}
-    done = forked.run(["program.py"], tmp_path, environment)
-    assert done.returncode == 0, done.stderr
-    assert re.fullmatch(expected, done.stdout), done.stdout
-
-
-def test_the_page_on_migrating_has_all_of_them() -> None:
-    assert len(MIGRATING) == len(EXPECTED) == 7
 
 
 def test_commands_in_the_pages_exist(millrace_bin: Path) -> None:

@@ -48,7 +48,14 @@ def objects(uris: str | Iterable[str]) -> Objects:
     return found
 
 
-GetObjects = Union[Prefix, Objects, Callable[[S3Client], Iterable[S3BucketKeyData]]]
+class Known(NamedTuple):
+    """Such as were listed already, by bucket."""
+
+    places: list[S3BucketKeyData]
+    sources: dict[str, list[Source]]
+
+
+GetObjects = Union[Prefix, Objects, Known, Callable[[S3Client], Iterable[S3BucketKeyData]]]
 Delivery = Union[Lease, Failure, None]  # None: it was not fetched, and is read as a file
 
 
@@ -57,12 +64,15 @@ class Listed:
 
     def __init__(self, client: S3Client, get_objects: GetObjects) -> None:
         self._places: list[S3BucketKeyData] | None = None  # None: the listing of a prefix is all there is
-        self._sources: dict[str, Source] = {}  # by bucket
+        self._sources: dict[str, list[Source]] = {}  # by bucket
         self._prefix: Source | None = None
         self._bucket = ""
         if isinstance(get_objects, Prefix):
             self._bucket, _ = parse_s3_uri(get_objects.uri)
             self._prefix = Source(client.connection(), None, (get_objects.uri,), format="objects", anew=True)
+            return
+        if isinstance(get_objects, Known):
+            self._places, self._sources = get_objects
             return
         if isinstance(get_objects, Objects):
             self._places = [S3BucketKeyData(*parse_s3_uri(uri)) for uri in get_objects.uris]
@@ -73,7 +83,7 @@ class Listed:
             by_bucket.setdefault(bucket, {})[f"s3://{bucket}/{key}"] = None
         for bucket, uris in by_bucket.items():
             with contextlib.suppress(ValueError):  # a key that no list can hold: they are read as files
-                self._sources[bucket] = Source(client.connection(), None, tuple(uris), objects=True, format="objects")
+                self._sources[bucket] = [explicit(client, uris)]
 
     def source(self) -> Source | None:
         """The listing whose numbers are this one's, if there is one."""
@@ -148,19 +158,23 @@ class Listed:
         return (at for of, at, _ in self._entries(numbers) if of is source)
 
     def _find(self, bucket: str, key: str) -> tuple[Source, int, int] | None:
-        source = self._sources.get(bucket)
-        if source is None:
-            return None
-        try:
-            index = source.index()
-            number = index.find(key)
-            return source, number, index[number][1]
-        except KeyError:
-            return None
-        except (FileNotFoundError, PermissionError, ChangedError) as error:
-            log.warning("objects of s3://%s are looked up one by one as they are read: %s", bucket, error)
-            del self._sources[bucket]
-            return None
+        for source in self._sources.get(bucket, ()):
+            try:
+                index = source.index()
+                number = index.find(key)
+                return source, number, index[number][1]
+            except KeyError:
+                continue
+            except (FileNotFoundError, PermissionError, ChangedError) as error:
+                log.warning("objects of s3://%s are looked up one by one as they are read: %s", bucket, error)
+                del self._sources[bucket]
+                break
+        return None
+
+
+def explicit(client: S3Client, uris: Iterable[str]) -> Source:
+    """A listing of these objects of one bucket, which are looked up."""
+    return Source(client.connection(), None, tuple(uris), objects=True, format="objects")
 
 
 class _Deliveries(Stream):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Callable
 
 import torch.distributed
@@ -81,7 +81,7 @@ class S3IterableDataset(S3Dataset, torch.utils.data.IterableDataset[Any]):
         of_rank = range(self._rank if ranks > 1 else 0, len(self._listed), ranks)
         return self._samples(of_rank if worker is None else of_rank[worker.id :: worker.num_workers])
 
-    def _samples(self, numbers: range) -> Iterator[Any]:
+    def _samples(self, numbers: Sequence[int]) -> Iterator[Any]:
         if not self._is_fetched:
             for number in numbers:
                 yield self._delivered(self._listed.place(number), None)

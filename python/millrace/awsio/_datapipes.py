@@ -1,0 +1,95 @@
+"""S3FileLister and S3FileLoader, as torchdata up to 0.9 has them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator
+from itertools import groupby, islice
+from typing import Any
+
+from torch.utils.data import IterDataPipe, functional_datapipe
+
+from .._looked_up import LookedUp, Range
+from ..s3torchconnector._exceptions import errors
+from ..s3torchconnector._s3client import S3Client
+from ..s3torchconnector._uri import parse_s3_uri
+from . import _urls
+
+AT_ONCE = 64  # objects that are on their way together
+
+
+class _Pipe(IterDataPipe[Any]):
+    """request_timeout_ms, buffer_size and multi_part_download need nothing: [retry], [http] and [fetch] have theirs."""
+
+    def __init__(self, source_datapipe: Iterable[str], region: str) -> None:
+        self.source_datapipe = source_datapipe
+        self._client = S3Client(region or _urls.client().region, endpoint=_urls.client().endpoint)
+        self._client.connection()  # in the process that starts the workers
+
+
+class S3FileLister(_Pipe):
+    """The URLs of all objects whose names begin with one of the source's, without those that stand for folders."""
+
+    def __init__(
+        self, source_datapipe: Iterable[str], length: int = -1, request_timeout_ms: int = -1, region: str = ""
+    ) -> None:
+        super().__init__(source_datapipe, region)
+        self.length = length
+
+    def __iter__(self) -> Iterator[str]:
+        for prefix in self.source_datapipe:
+            yield from _urls.below(_urls.listing(self._client, prefix), parse_s3_uri(prefix)[0])
+
+    def __len__(self) -> int:
+        if self.length < 0:
+            raise TypeError(f"{type(self).__name__} instance doesn't have valid length")
+        return self.length
+
+
+class S3FileLoader(_Pipe):
+    """(URL, file) of each of the source's URLs; AT_ONCE of them are read together."""
+
+    def __init__(
+        self,
+        source_datapipe: Iterable[str],
+        request_timeout_ms: int = -1,
+        region: str = "",
+        buffer_size: int | None = None,
+        multi_part_download: bool | None = None,
+    ) -> None:
+        super().__init__(source_datapipe, region)
+
+    def __iter__(self) -> Iterator[tuple[str, io.BytesIO]]:
+        urls = iter(self.source_datapipe)
+        while some := list(islice(urls, AT_ONCE)):
+            for _, of_bucket in groupby(some, key=lambda url: parse_s3_uri(url)[0]):
+                yield from self._together(list(of_bucket))
+
+    def __len__(self) -> int:
+        return len(self.source_datapipe)  # type: ignore[arg-type]
+
+    def _together(self, urls: list[str]) -> Iterator[tuple[str, io.BytesIO]]:
+        try:
+            found = LookedUp(self._client.connection(), urls)
+        except FileNotFoundError:  # each by itself, up to the one that is missing
+            for url in urls:
+                yield url, io.BytesIO(self._client.get_object(*parse_s3_uri(url)).read())
+            return
+        with found, errors:
+            places = [found.find(url) for url in urls]
+            pieces = found.read(Range(number, 0, size) for number, size in places)
+            for url, (_, size) in zip(urls, places):
+                file = io.BytesIO()
+                is_last = size == 0
+                while not is_last:
+                    _, data, is_last = next(pieces)
+                    if isinstance(data, Exception):
+                        raise data
+                    file.write(data)
+                file.seek(0)
+                yield url, file
+
+
+for _name, _pipe in (("list_files_by_s3", S3FileLister), ("load_files_by_s3", S3FileLoader)):
+    if _name not in IterDataPipe.functions:  # torchdata has them too
+        functional_datapipe(_name)(_pipe)
