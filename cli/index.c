@@ -67,7 +67,8 @@ static void print_text(const struct mr_index_file *file)
         strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S UTC", &tm);
     char largest[32];
     mr_size_format(file->largest, largest);
-    printf("of         %s://%s", mr_scheme_name(file->scheme), file->bucket);
+    char place[MR_URI_PLACE_SIZE];
+    printf("of         %s", mr_uri_place(file->scheme, file->bucket, place));
     if (file->prefixes.count == 0)
         printf(", an explicit list of objects");
     for (size_t i = 0; i < file->prefixes.count; i++)

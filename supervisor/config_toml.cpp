@@ -182,29 +182,47 @@ bool take_section(const toml::table &table, const std::string &file, const char 
     return true;
 }
 
-bool take_datasets(const toml::node &node, const std::string &file, mr_config *config)
+/* [dataset.NAME] or [endpoint.NAME]: calls take for each. */
+template <typename Take>
+bool take_named(const toml::node &node, const std::string &file, const std::string &section, const char *what,
+                const Take &take)
 {
-    const toml::table *datasets = node.as_table();
-    if (datasets == nullptr)
-        return complain(node, file, "data sets are written as [dataset.NAME]");
-    for (const auto &[name, item] : *datasets) {
+    const std::string wanted = std::string(what) + " are written as [" + section + ".NAME]";
+    const toml::table *all = node.as_table();
+    if (all == nullptr)
+        return complain(node, file, wanted);
+    for (const auto &[name, item] : *all) {
         const std::string text(name.str());
         const toml::table *table = item.as_table();
         if (table == nullptr)
             return complain_of_key(name, file,
-                                   "data sets are written as [dataset.NAME], and '" + text.substr(0, 60) +
-                                       "' stands in [dataset]");
-        if (table->contains("uri") && table->contains("uris"))
-            return complain(item, file, "[dataset." + text + "] has both uri and uris");
-        mr_config_dataset *dataset = mr_config_add_dataset(config, text.c_str());
-        if (dataset == nullptr)
-            return complain_of_value(item, file);
-        if (!take_section(*table, file, "dataset", "dataset." + text, dataset))
+                                   wanted + ", and '" + text.substr(0, 60) + "' stands in [" + section + "]");
+        if (!take(*table, item, text))
             return false;
-        if (dataset->uris.count == 0)
-            return complain(item, file, "[dataset." + text + "] has neither uri nor uris");
     }
     return true;
+}
+
+bool take_dataset(const toml::table &table, const toml::node &item, const std::string &file, const std::string &name,
+                  mr_config *config)
+{
+    if (table.contains("uri") && table.contains("uris"))
+        return complain(item, file, "[dataset." + name + "] has both uri and uris");
+    mr_config_dataset *dataset = mr_config_add_dataset(config, name.c_str());
+    if (dataset == nullptr)
+        return complain_of_value(item, file);
+    if (!take_section(table, file, "dataset", "dataset." + name, dataset))
+        return false;
+    return dataset->uris.count > 0 || complain(item, file, "[dataset." + name + "] has neither uri nor uris");
+}
+
+bool take_endpoint(const toml::table &table, const toml::node &item, const std::string &file, const std::string &name,
+                   mr_config *config)
+{
+    mr_config_endpoint *endpoint = mr_config_add_endpoint(config, name.c_str());
+    if (endpoint == nullptr)
+        return complain_of_value(item, file);
+    return take_section(table, file, "endpoint", "endpoint." + name, endpoint);
 }
 
 bool is_section(const std::string &name)
@@ -221,8 +239,13 @@ bool take_root(const toml::table &root, const std::string &file, mr_config *conf
 {
     for (const auto &[name, node] : root) {
         const std::string section(name.str());
-        if (section == "dataset") {
-            if (!take_datasets(node, file, config))
+        if (section == "dataset" || section == "endpoint") {
+            const bool is_dataset = section == "dataset";
+            const auto take = [&](const toml::table &table, const toml::node &item, const std::string &text) {
+                return is_dataset ? take_dataset(table, item, file, text, config)
+                                  : take_endpoint(table, item, file, text, config);
+            };
+            if (!take_named(node, file, section, is_dataset ? "data sets" : "endpoints", take))
                 return false;
             continue;
         }

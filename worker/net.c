@@ -77,26 +77,31 @@ _Static_assert((int)MR_S3_KMS == (int)MR_S3_ENCRYPTION_KMS, "the order of s3.enc
 struct mr_store *mr_net_store(struct mr_net *net, enum mr_scheme scheme, const char *bucket)
 {
     const struct mr_config *config = net->config;
-    for (struct mr_net_store *at = net->stores; at; at = at->next) {
-        if (at->scheme == scheme && strcmp(at->bucket, bucket) == 0)
-            return at->store;
+    for (struct mr_net_store *open = net->stores; open; open = open->next) {
+        if (open->scheme == scheme && strcmp(open->bucket, bucket) == 0)
+            return open->store;
     }
+    const char *plain = bucket;
+    const struct mr_config_s3 *at = scheme == MR_SCHEME_S3 ? mr_config_s3_of(config, bucket, &plain) : &config->s3;
+    if (!at)
+        return NULL;
     const struct mr_s3_options s3 = {
-        .region = config->s3.region,
-        .profile = config->s3.profile,
-        .addressing = (enum mr_s3_addressing)config->s3.addressing,
-        .checksums = (enum mr_s3_checksums)config->s3.checksums,
-        .encryption = (enum mr_s3_encryption)config->s3.encryption,
-        .kms_key_id = config->s3.kms_key_id,
-        .customer_key_file = config->s3.customer_key_file,
-        .requester_pays = config->s3.requester_pays == MR_REQUESTER_PAYS,
-        .cleartext = config->s3.cleartext_credentials == MR_CLEARTEXT_ALLOW,
+        .region = at->region,
+        .profile = at->profile,
+        .addressing = (enum mr_s3_addressing)at->addressing,
+        .checksums = (enum mr_s3_checksums)at->checksums,
+        .encryption = (enum mr_s3_encryption)at->encryption,
+        .kms_key_id = at->kms_key_id,
+        .customer_key_file = at->customer_key_file,
+        .requester_pays = at->requester_pays == MR_REQUESTER_PAYS,
+        .cleartext = at->cleartext_credentials == MR_CLEARTEXT_ALLOW,
     };
-    const char *endpoint = scheme == MR_SCHEME_S3 ? config->s3.endpoint : config->gcs.endpoint;
-    uint64_t auth = scheme == MR_SCHEME_S3 ? config->s3.auth : config->gcs.auth;
+    const char *endpoint = scheme == MR_SCHEME_S3 ? at->endpoint : config->gcs.endpoint;
+    uint64_t auth = scheme == MR_SCHEME_S3 ? at->auth : config->gcs.auth;
     struct mr_store_options options = {
         .scheme = scheme,
-        .bucket = bucket,
+        .bucket = plain,
+        .named = bucket,
         .endpoint = endpoint[0] ? endpoint : NULL,
         .auth = auth == MR_AUTH_ANONYMOUS ? "anonymous" : NULL,
         .user_project = config->gcs.user_project[0] ? config->gcs.user_project : NULL,

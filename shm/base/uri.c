@@ -41,6 +41,44 @@ static int set_path(struct mr_uri *uri, const char *path)
     return rc;
 }
 
+/* rest: "bucket/key" of text. */
+static int set_bucket(struct mr_uri *uri, enum mr_scheme scheme, const char *text, const char *rest)
+{
+    const char *slash = strchr(rest, '/');
+    size_t bucket_length = slash ? (size_t)(slash - rest) : strlen(rest);
+    if (bucket_length == 0) {
+        mr_error_set(MR_E_USAGE, "\"%s\" names no bucket", text);
+        return -1;
+    }
+    if (bucket_length > 222) { /* the longest GCS bucket name with dots */
+        mr_error_set(MR_E_USAGE, "\"%.64s...\": the bucket name is too long", text);
+        return -1;
+    }
+    return set(uri, scheme, rest, bucket_length, slash ? slash + 1 : "");
+}
+
+/* "s3+NAME://bucket/key", whose scheme has n bytes. */
+static int set_at_endpoint(struct mr_uri *uri, const char *text, size_t n)
+{
+    const char *name = text + 3;
+    if (n == 3 || n - 3 > MR_URI_ENDPOINT_MAX || memchr(name, '+', n - 3)) {
+        mr_error_set(MR_E_USAGE, "\"%.64s\": an endpoint's name has 1 to %d letters, digits and '-', '.'", text,
+                     MR_URI_ENDPOINT_MAX);
+        return -1;
+    }
+    if (set_bucket(uri, MR_SCHEME_S3, text, text + n + 3) != 0)
+        return -1;
+    char *bucket = NULL;
+    if (asprintf(&bucket, "%.*s+%s", (int)(n - 3), name, uri->bucket) < 0) {
+        mr_uri_close(uri);
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a URI");
+        return -1;
+    }
+    free(uri->bucket);
+    uri->bucket = bucket;
+    return 0;
+}
+
 int mr_uri_init(struct mr_uri *uri, const char *text)
 {
     memset(uri, 0, sizeof *uri);
@@ -60,6 +98,8 @@ int mr_uri_init(struct mr_uri *uri, const char *text)
         }
         return set(uri, MR_SCHEME_FILE, "", 0, rest);
     }
+    if (n >= 3 && strncmp(text, "s3+", 3) == 0)
+        return set_at_endpoint(uri, text, n);
     enum mr_scheme scheme;
     if ((n == 2 && strncmp(text, "gs", 2) == 0) || (n == 3 && strncmp(text, "gcs", 3) == 0)) {
         scheme = MR_SCHEME_GS;
@@ -69,17 +109,7 @@ int mr_uri_init(struct mr_uri *uri, const char *text)
         mr_error_set(MR_E_USAGE, "\"%s\": the scheme is not gs, s3 or file", text);
         return -1;
     }
-    const char *slash = strchr(rest, '/');
-    size_t bucket_length = slash ? (size_t)(slash - rest) : strlen(rest);
-    if (bucket_length == 0) {
-        mr_error_set(MR_E_USAGE, "\"%s\" names no bucket", text);
-        return -1;
-    }
-    if (bucket_length > 222) { /* the longest GCS bucket name with dots */
-        mr_error_set(MR_E_USAGE, "\"%.64s...\": the bucket name is too long", text);
-        return -1;
-    }
-    return set(uri, scheme, rest, bucket_length, slash ? slash + 1 : "");
+    return set_bucket(uri, scheme, text, rest);
 }
 
 void mr_uri_close(struct mr_uri *uri)
@@ -101,11 +131,21 @@ const char *mr_scheme_name(enum mr_scheme scheme)
     }
 }
 
+const char *mr_uri_place(enum mr_scheme scheme, const char *bucket, char out[MR_URI_PLACE_SIZE])
+{
+    const char *plus = scheme == MR_SCHEME_S3 ? strchr(bucket, '+') : NULL;
+    if (plus)
+        snprintf(out, MR_URI_PLACE_SIZE, "s3+%.*s://%s", (int)(plus - bucket), bucket, plus + 1);
+    else
+        snprintf(out, MR_URI_PLACE_SIZE, "%s://%s", mr_scheme_name(scheme), bucket);
+    return out;
+}
+
 char *mr_uri_format(enum mr_scheme scheme, const char *bucket, const char *key)
 {
-    char *out = NULL;
-    int n = scheme == MR_SCHEME_FILE ? asprintf(&out, "file://%s", key ? key : "")
-                                     : asprintf(&out, "%s://%s/%s", mr_scheme_name(scheme), bucket, key ? key : "");
+    char *out = NULL, place[MR_URI_PLACE_SIZE];
+    int n = asprintf(&out, "%s%s%s", mr_uri_place(scheme, bucket, place), scheme == MR_SCHEME_FILE ? "" : "/",
+                     key ? key : "");
     if (n < 0) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a URI");
         return NULL;

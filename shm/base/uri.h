@@ -1,4 +1,9 @@
-/* uri.h - gs://bucket/key, s3://bucket/key, file:///absolute/path, and plain paths (taken as file). */
+/*
+ * uri.h - gs://bucket/key, s3://bucket/key, file:///absolute/path, and plain paths (taken as file).
+ *
+ * s3+NAME://bucket/key is at the endpoint of that name of the configuration. It has the bucket "NAME+bucket", which no
+ * other bucket can be called: so all that goes by scheme and bucket keeps the two apart.
+ */
 #ifndef MR_SHM_BASE_URI_H
 #define MR_SHM_BASE_URI_H
 
@@ -6,9 +11,12 @@
 
 enum mr_scheme { MR_SCHEME_FILE, MR_SCHEME_GS, MR_SCHEME_S3 };
 
+#define MR_URI_ENDPOINT_MAX 32                          /* bytes of an endpoint's name */
+#define MR_URI_PLACE_SIZE   (MR_URI_ENDPOINT_MAX + 240) /* of "s3+NAME://bucket" */
+
 struct mr_uri {
     enum mr_scheme scheme;
-    char *bucket; /* gs, s3: the bucket; file: "" */
+    char *bucket; /* gs, s3: the bucket, of s3+NAME:// "NAME+bucket"; file: "" */
     char *key;    /* the object's name or a prefix, unescaped as given; file: an absolute path. May be "" */
 };
 
@@ -20,6 +28,8 @@ int mr_uri_init(struct mr_uri *uri, const char *text);
 void mr_uri_close(struct mr_uri *uri);
 /* "gs", "s3", "file". */
 const char *mr_scheme_name(enum mr_scheme scheme);
+/* "gs://bucket", "s3+NAME://bucket"; of a file "file://". Returns out. */
+const char *mr_uri_place(enum mr_scheme scheme, const char *bucket, char out[MR_URI_PLACE_SIZE]);
 /* malloc'ed "gs://bucket/key" (file: "file:///path"). key may be NULL for none. */
 char *mr_uri_format(enum mr_scheme scheme, const char *bucket, const char *key);
 

@@ -15,6 +15,7 @@
 #include "shm/base/unpack.h"
 #include "shm/base/uri.h"
 
+#define LETTERS     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 #define ENCODED_MAX (16u << 20) /* a configuration is some kilobytes; more in a descriptor is not one of ours */
 
 static void *field(const struct mr_config_key *key, void *base)
@@ -27,19 +28,22 @@ static const void *field_const(const struct mr_config_key *key, const void *base
     return (const char *)base + key->offset;
 }
 
-static bool is_dataset_key(const struct mr_config_key *key)
+/* Whose keys: of the sections that are there once, of [dataset.NAME], of [endpoint.NAME]. */
+enum level { SECTIONS, DATASET, ENDPOINT };
+
+static enum level level_of(const struct mr_config_key *key)
 {
-    return strcmp(key->section, "dataset") == 0;
+    return strcmp(key->section, "dataset") == 0 ? DATASET : strcmp(key->section, "endpoint") == 0 ? ENDPOINT : SECTIONS;
 }
 
-/* The keys of [dataset.NAME], or all others: *i goes through the table, from 0. NULL at its end. */
-static const struct mr_config_key *next_key(bool dataset, unsigned *i)
+/* The keys of a level: *i goes through the table, from 0. NULL at its end. */
+static const struct mr_config_key *next_key(enum level level, unsigned *i)
 {
     unsigned count;
     const struct mr_config_key *keys = mr_config_keys(&count);
     while (*i < count) {
         const struct mr_config_key *key = &keys[(*i)++];
-        if (is_dataset_key(key) == dataset)
+        if (level_of(key) == level)
             return key;
     }
     return NULL;
@@ -53,10 +57,10 @@ static int no_memory(void)
 
 /* ---- life ---- */
 
-static int set_defaults(void *base, bool dataset)
+static int set_defaults(void *base, enum level level)
 {
     unsigned i = 0;
-    for (const struct mr_config_key *key; (key = next_key(dataset, &i));) {
+    for (const struct mr_config_key *key; (key = next_key(level, &i));) {
         switch (key->type) {
         case MR_KEY_U64:
         case MR_KEY_BYTES:
@@ -75,10 +79,10 @@ static int set_defaults(void *base, bool dataset)
     return 0;
 }
 
-static void free_fields(void *base, bool dataset)
+static void free_fields(void *base, enum level level)
 {
     unsigned i = 0;
-    for (const struct mr_config_key *key; (key = next_key(dataset, &i));) {
+    for (const struct mr_config_key *key; (key = next_key(level, &i));) {
         if (key->type == MR_KEY_STRING) {
             free(*(char **)field(key, base));
             *(char **)field(key, base) = NULL;
@@ -91,7 +95,7 @@ static void free_fields(void *base, bool dataset)
 int mr_config_init(struct mr_config *config)
 {
     *config = (struct mr_config){0};
-    if (set_defaults(config, false) == 0)
+    if (set_defaults(config, SECTIONS) == 0)
         return 0;
     mr_config_close(config);
     return -1;
@@ -99,20 +103,29 @@ int mr_config_init(struct mr_config *config)
 
 void mr_config_close(struct mr_config *config)
 {
-    free_fields(config, false);
+    free_fields(config, SECTIONS);
     for (size_t i = 0; i < config->dataset_count; i++) {
-        free_fields(&config->datasets[i], true);
+        free_fields(&config->datasets[i], DATASET);
         free(config->datasets[i].name);
     }
+    for (size_t i = 0; i < config->endpoint_count; i++) {
+        free_fields(&config->endpoints[i], ENDPOINT);
+        free(config->endpoints[i].name);
+    }
     free(config->datasets);
+    free(config->endpoints);
     *config = (struct mr_config){0};
+}
+
+static bool is_made_of(const char *name, size_t most, const char *characters)
+{
+    size_t length = strlen(name);
+    return length > 0 && length <= most && strspn(name, characters) == length;
 }
 
 struct mr_config_dataset *mr_config_add_dataset(struct mr_config *config, const char *name)
 {
-    size_t length = strlen(name);
-    if (length == 0 || length > 100 ||
-        strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") != length) {
+    if (!is_made_of(name, 100, LETTERS "_-.")) {
         mr_error_set(MR_E_CONFIG, "a data set's name has 1 to 100 letters, digits and '_', '-', '.'");
         return NULL;
     }
@@ -128,13 +141,82 @@ struct mr_config_dataset *mr_config_add_dataset(struct mr_config *config, const 
     config->datasets = datasets;
     struct mr_config_dataset *dataset = &datasets[config->dataset_count];
     *dataset = (struct mr_config_dataset){.name = strdup(name)};
-    if (!dataset->name || set_defaults(dataset, true) != 0) {
+    if (!dataset->name || set_defaults(dataset, DATASET) != 0) {
         free(dataset->name);
         no_memory();
         return NULL;
     }
     config->dataset_count++;
     return dataset;
+}
+
+/* ---- endpoints ---- */
+
+static const struct mr_config_endpoint *find_endpoint(const struct mr_config *config, const char *name, size_t length)
+{
+    for (size_t i = 0; i < config->endpoint_count; i++) {
+        const char *other = config->endpoints[i].name;
+        if (strlen(other) == length && memcmp(other, name, length) == 0)
+            return &config->endpoints[i];
+    }
+    return NULL;
+}
+
+struct mr_config_endpoint *mr_config_add_endpoint(struct mr_config *config, const char *name)
+{
+    if (!is_made_of(name, MR_URI_ENDPOINT_MAX, LETTERS "-.")) {
+        mr_error_set(MR_E_CONFIG, "an endpoint's name has 1 to %d letters, digits and '-', '.'", MR_URI_ENDPOINT_MAX);
+        return NULL;
+    }
+    if (find_endpoint(config, name, strlen(name))) {
+        mr_error_set(MR_E_CONFIG, "the endpoint '%s' is there twice", name);
+        return NULL;
+    }
+    struct mr_config_endpoint *endpoints = realloc(config->endpoints, (config->endpoint_count + 1) * sizeof *endpoints);
+    if (!endpoints) {
+        no_memory();
+        return NULL;
+    }
+    config->endpoints = endpoints;
+    struct mr_config_endpoint *endpoint = &endpoints[config->endpoint_count];
+    *endpoint = (struct mr_config_endpoint){.name = strdup(name)};
+    if (!endpoint->name || set_defaults(endpoint, ENDPOINT) != 0) {
+        free_fields(endpoint, ENDPOINT);
+        free(endpoint->name);
+        no_memory();
+        return NULL;
+    }
+    config->endpoint_count++;
+    return endpoint;
+}
+
+static bool names_bucket(const struct mr_config_endpoint *endpoint, const char *bucket)
+{
+    for (size_t i = 0; i < endpoint->buckets.count; i++) {
+        const char *pattern = endpoint->buckets.items[i];
+        size_t length = strlen(pattern);
+        if (length > 0 && pattern[length - 1] == '*' ? strncmp(pattern, bucket, length - 1) == 0
+                                                     : strcmp(pattern, bucket) == 0)
+            return true;
+    }
+    return false;
+}
+
+const struct mr_config_s3 *mr_config_s3_of(const struct mr_config *config, const char *bucket, const char **plain)
+{
+    const char *plus = strchr(bucket, '+');
+    *plain = plus ? plus + 1 : bucket;
+    if (plus) {
+        const struct mr_config_endpoint *endpoint = find_endpoint(config, bucket, (size_t)(plus - bucket));
+        if (!endpoint)
+            mr_error_set(MR_E_CONFIG, "s3+%.*s://%s: the configuration has no [endpoint.%.*s]", (int)(plus - bucket),
+                         bucket, *plain, (int)(plus - bucket), bucket);
+        return endpoint ? &endpoint->s3 : NULL;
+    }
+    for (size_t i = 0; i < config->endpoint_count; i++)
+        if (names_bucket(&config->endpoints[i], bucket))
+            return &config->endpoints[i].s3;
+    return &config->s3;
 }
 
 const struct mr_config_dataset *mr_config_find_dataset(const struct mr_config *config, const char *name)
@@ -308,18 +390,46 @@ static int check_cleartext(const struct mr_config *config)
     return -1;
 }
 
-static int check_encryption(const struct mr_config *config)
+static int check_encryption(const struct mr_config_s3 *s3, const char *section)
 {
-    if (!config->s3.kms_key_id[0] || config->s3.encryption >= MR_S3_KMS)
+    if (!s3->kms_key_id[0] || s3->encryption >= MR_S3_KMS)
         return 0;
-    mr_error_set(MR_E_CONFIG, "s3.kms_key_id is set, and s3.encryption is neither aws:kms nor aws:kms:dsse");
+    mr_error_set(MR_E_CONFIG, "%s.kms_key_id is set, and %s.encryption is neither aws:kms nor aws:kms:dsse", section,
+                 section);
     return -1;
+}
+
+static int check_endpoint(const struct mr_config *config, const struct mr_config_endpoint *endpoint)
+{
+    char section[MR_URI_ENDPOINT_MAX + 10];
+    snprintf(section, sizeof section, "endpoint.%s", endpoint->name);
+    for (size_t i = 0; i < endpoint->buckets.count; i++) {
+        const char *bucket = endpoint->buckets.items[i], *star = strchr(bucket, '*');
+        if (!bucket[0] || strchr(bucket, '/') || strchr(bucket, '+') || (star && star[1])) {
+            mr_error_set(MR_E_CONFIG, "%s.buckets: \"%.100s\" is no bucket's name; a \"*\" may stand at its end",
+                         section, bucket);
+            return -1;
+        }
+        for (const struct mr_config_endpoint *other = config->endpoints; other < endpoint; other++) {
+            for (size_t j = 0; j < other->buckets.count; j++) {
+                if (strcmp(other->buckets.items[j], bucket) == 0) {
+                    mr_error_set(MR_E_CONFIG, "the bucket \"%.100s\" is in endpoint.%s and in %s", bucket, other->name,
+                                 section);
+                    return -1;
+                }
+            }
+        }
+    }
+    return check_encryption(&endpoint->s3, section);
 }
 
 int mr_config_check(const struct mr_config *config)
 {
-    if (check_encryption(config) != 0)
+    if (check_encryption(&config->s3, "s3") != 0)
         return -1;
+    for (size_t i = 0; i < config->endpoint_count; i++)
+        if (check_endpoint(config, &config->endpoints[i]) != 0)
+            return -1;
     if (config->retry.cap_ms < config->retry.base_ms) {
         mr_error_set(MR_E_CONFIG, "retry.cap_ms (%llu) is below retry.base_ms (%llu)",
                      (unsigned long long)config->retry.cap_ms, (unsigned long long)config->retry.base_ms);
@@ -376,19 +486,19 @@ static void pack_text(msgpack_packer *packer, const char *text)
 }
 
 /* As next_key, without `uri`, which has the same field as `uris`. */
-static const struct mr_config_key *next_packed(bool dataset, unsigned *i)
+static const struct mr_config_key *next_packed(enum level level, unsigned *i)
 {
     const struct mr_config_key *key;
     do {
-        key = next_key(dataset, i);
-    } while (key && dataset && strcmp(key->name, "uri") == 0);
+        key = next_key(level, i);
+    } while (key && level == DATASET && strcmp(key->name, "uri") == 0);
     return key;
 }
 
-static void pack_fields(msgpack_packer *packer, const void *base, bool dataset)
+static void pack_fields(msgpack_packer *packer, const void *base, enum level level)
 {
     unsigned i = 0;
-    for (const struct mr_config_key *key; (key = next_packed(dataset, &i));) {
+    for (const struct mr_config_key *key; (key = next_packed(level, &i));) {
         char name[80];
         full_name(key, name);
         pack_text(packer, name);
@@ -406,12 +516,20 @@ static void pack_fields(msgpack_packer *packer, const void *base, bool dataset)
     }
 }
 
-static unsigned packed_count(bool dataset)
+static unsigned packed_count(enum level level)
 {
     unsigned i = 0, packed = 0;
-    while (next_packed(dataset, &i))
+    while (next_packed(level, &i))
         packed++;
     return packed;
+}
+
+static void pack_named(msgpack_packer *packer, const char *name, const void *base, enum level level)
+{
+    msgpack_pack_map(packer, packed_count(level) + 1);
+    pack_text(packer, "name");
+    pack_text(packer, name);
+    pack_fields(packer, base, level);
 }
 
 /* A msgpack_sbuffer that cannot grow keeps no error, so this one does. */
@@ -435,16 +553,16 @@ int mr_config_to_fd(const struct mr_config *config)
     msgpack_sbuffer_init(&buffer.bytes);
     msgpack_packer packer;
     msgpack_packer_init(&packer, &buffer, buffer_write);
-    msgpack_pack_map(&packer, packed_count(false) + 1);
-    pack_fields(&packer, config, false);
+    msgpack_pack_map(&packer, packed_count(SECTIONS) + 2);
+    pack_fields(&packer, config, SECTIONS);
     pack_text(&packer, "datasets");
     msgpack_pack_array(&packer, config->dataset_count);
-    for (size_t i = 0; i < config->dataset_count; i++) {
-        msgpack_pack_map(&packer, packed_count(true) + 1);
-        pack_text(&packer, "name");
-        pack_text(&packer, config->datasets[i].name);
-        pack_fields(&packer, &config->datasets[i], true);
-    }
+    for (size_t i = 0; i < config->dataset_count; i++)
+        pack_named(&packer, config->datasets[i].name, &config->datasets[i], DATASET);
+    pack_text(&packer, "endpoints");
+    msgpack_pack_array(&packer, config->endpoint_count);
+    for (size_t i = 0; i < config->endpoint_count; i++)
+        pack_named(&packer, config->endpoints[i].name, &config->endpoints[i], ENDPOINT);
     if (buffer.failed) {
         no_memory();
         goto out;
@@ -523,10 +641,10 @@ static int take_value(const struct mr_config_key *key, void *base, const msgpack
     return bad_value(name);
 }
 
-static int take_fields(void *base, bool dataset, const msgpack_object *map)
+static int take_fields(void *base, enum level level, const msgpack_object *map)
 {
     unsigned i = 0;
-    for (const struct mr_config_key *key; (key = next_packed(dataset, &i));) {
+    for (const struct mr_config_key *key; (key = next_packed(level, &i));) {
         char name[80];
         full_name(key, name);
         const msgpack_object *object = mr_unpack_find(map, name);
@@ -536,21 +654,24 @@ static int take_fields(void *base, bool dataset, const msgpack_object *map)
     return 0;
 }
 
-static int take_datasets(struct mr_config *config, const msgpack_object *list)
+/* The data sets, or the endpoints. */
+static int take_named(struct mr_config *config, const char *what, enum level level, const msgpack_object *list)
 {
     if (!list)
         return 0;
     if (list->type != MSGPACK_OBJECT_ARRAY)
-        return bad_value("datasets");
+        return bad_value(what);
     for (uint32_t i = 0; i < list->via.array.size; i++) {
         const msgpack_object *map = &list->via.array.ptr[i];
         const msgpack_object *named = mr_unpack_find(map, "name");
         char *name = named ? text_of(named, "name") : NULL;
-        struct mr_config_dataset *dataset = name ? mr_config_add_dataset(config, name) : NULL;
+        void *added = !name              ? NULL
+                      : level == DATASET ? (void *)mr_config_add_dataset(config, name)
+                                         : (void *)mr_config_add_endpoint(config, name);
         free(name);
-        if (!dataset)
-            return bad_value("datasets");
-        if (take_fields(dataset, true, map) != 0)
+        if (!added)
+            return bad_value(what);
+        if (take_fields(added, level, map) != 0)
             return -1;
     }
     return 0;
@@ -591,7 +712,9 @@ int mr_config_from_fd(struct mr_config *config, int fd)
     }
     if (mr_config_init(config) != 0)
         goto out;
-    if (take_fields(config, false, &root) == 0 && take_datasets(config, mr_unpack_find(&root, "datasets")) == 0)
+    if (take_fields(config, SECTIONS, &root) == 0 &&
+        take_named(config, "datasets", DATASET, mr_unpack_find(&root, "datasets")) == 0 &&
+        take_named(config, "endpoints", ENDPOINT, mr_unpack_find(&root, "endpoints")) == 0)
         rc = 0;
     else
         mr_config_close(config);

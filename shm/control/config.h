@@ -41,6 +41,24 @@ struct mr_config_dataset {
     char *index;            /* path or URI of its saved index */
 };
 
+/* The keys of [s3], and of each [endpoint.NAME]. */
+struct mr_config_s3 {
+    char *endpoint, *region, *profile;
+    uint64_t auth;           /* enum mr_auth_mode */
+    uint64_t addressing;     /* enum mr_s3_addressing */
+    uint64_t checksums;      /* enum mr_s3_checksums */
+    uint64_t encryption;     /* enum mr_s3_encryption */
+    uint64_t requester_pays; /* enum mr_requester */
+    char *kms_key_id, *customer_key_file;
+    uint64_t cleartext_credentials; /* enum mr_cleartext */
+};
+
+struct mr_config_endpoint {
+    char *name;                /* of [endpoint.NAME] */
+    struct mr_strings buckets; /* those of s3:// that are there; one that ends in "*" stands for all that begin so */
+    struct mr_config_s3 s3;
+};
+
 struct mr_config {
     struct {
         uint64_t arena_bytes; /* 0: auto: as much as is used, up to mr_config_arena_bytes */
@@ -87,16 +105,7 @@ struct mr_config {
         uint64_t cleartext_credentials; /* enum mr_cleartext */
         char *user_project;
     } gcs;
-    struct {
-        char *endpoint, *region, *profile;
-        uint64_t auth;           /* enum mr_auth_mode */
-        uint64_t addressing;     /* enum mr_s3_addressing */
-        uint64_t checksums;      /* enum mr_s3_checksums */
-        uint64_t encryption;     /* enum mr_s3_encryption */
-        uint64_t requester_pays; /* enum mr_requester */
-        char *kms_key_id, *customer_key_file;
-        uint64_t cleartext_credentials; /* enum mr_cleartext */
-    } s3;
+    struct mr_config_s3 s3;
     struct {
         uint64_t level; /* enum mr_log_level */
     } log;
@@ -108,6 +117,8 @@ struct mr_config {
     } supervisor;
     struct mr_config_dataset *datasets; /* [dataset.NAME], in the order of the file */
     size_t dataset_count;
+    struct mr_config_endpoint *endpoints; /* [endpoint.NAME], in the order of the file */
+    size_t endpoint_count;
 };
 
 enum mr_key_type {
@@ -120,10 +131,10 @@ enum mr_key_type {
 };
 
 struct mr_config_key {
-    const char *section; /* "dataset" is [dataset.NAME]; the rest are [section] */
+    const char *section; /* "dataset" is [dataset.NAME], "endpoint" [endpoint.NAME]; the rest are [section] */
     const char *name;
     enum mr_key_type type;
-    size_t offset;              /* in struct mr_config, or in struct mr_config_dataset */
+    size_t offset;              /* in struct mr_config, mr_config_dataset or mr_config_endpoint */
     uint64_t fallback;          /* U64, BYTES, CHOICE: the default. Strings: "", lists: empty */
     uint64_t min, max;          /* U64 and BYTES. `fallback` may lie outside: a special value, such as 0 for "chosen" */
     const char *const *choices; /* CHOICE: NULL-terminated */
@@ -152,7 +163,13 @@ void mr_config_close(struct mr_config *config);
 struct mr_config_dataset *mr_config_add_dataset(struct mr_config *config, const char *name);
 const struct mr_config_dataset *mr_config_find_dataset(const struct mr_config *config, const char *name);
 
-/* Sets one value; base: the struct mr_config or mr_config_dataset that the key belongs to. 0, or -1 (CONFIG) with the
+/* The same of an endpoint, whose name has letters, digits, '-' and '.'. */
+struct mr_config_endpoint *mr_config_add_endpoint(struct mr_config *config, const char *name);
+/* What a bucket of s3:// is reached by: of "NAME+bucket" (shm/base/uri.h) [endpoint.NAME]; else the first endpoint that
+ * names the bucket; else [s3]. *plain: the bucket's own name, in `bucket`. NULL (CONFIG): there is no such endpoint. */
+const struct mr_config_s3 *mr_config_s3_of(const struct mr_config *config, const char *bucket, const char **plain);
+
+/* Sets one value; base: the struct mr_config, mr_config_dataset or mr_config_endpoint that the key belongs to. 0, or -1 (CONFIG) with the
  * range, the choices or the type that would be right. set_u64 takes U64 and BYTES; set_text takes BYTES ("512MiB"),
  * CHOICE, STRING, and adds an item to STRINGS and LINES. */
 int mr_config_set_u64(const struct mr_config_key *key, void *base, uint64_t value);

@@ -31,6 +31,51 @@ static const char *const log_levels[] = {"error", "warning", "info", "debug", NU
 #define NUMBER(fallback_, min_, max_, unit_)   .fallback = (fallback_), .min = (min_), .max = (max_), .unit = unit_
 #define CHOICE(fallback_, choices_)            .fallback = (fallback_), .choices = (choices_), .unit = ""
 
+/* The keys of [s3] and of [endpoint.NAME], which have the same. */
+#define S3_FIELD(name_, type_) \
+    "s3", #name_, type_, offsetof(struct mr_config, s3) + offsetof(struct mr_config_s3, name_)
+#define ENDPOINT_FIELD(name_, type_) \
+    "endpoint", #name_, type_, offsetof(struct mr_config_endpoint, s3) + offsetof(struct mr_config_s3, name_)
+#define SAID(text)     text
+#define AS_OF_S3(text) "As of [s3], for this endpoint."
+#define S3_ROWS(AT, SAY)                                                                                               \
+    {AT(endpoint, MR_KEY_STRING), .unit = "",                                                                          \
+     .meaning =                                                                                                        \
+         SAY("Base URL of a store that speaks S3; without a scheme https://, on this machine http://. When empty "     \
+             "AWS_ENDPOINT_URL_S3 counts, then AWS_ENDPOINT_URL, the AWS profile, and AWS's own for the region.")},    \
+        {AT(region, MR_KEY_STRING), .unit = "",                                                                        \
+         .meaning = SAY("The region that requests are signed for. When empty AWS_REGION counts, then "                 \
+                        "AWS_DEFAULT_REGION, the AWS "                                                                 \
+                        "profile, and us-east-1; AWS's answers correct it.")},                                         \
+        {AT(profile, MR_KEY_STRING), .unit = "",                                                                       \
+         .meaning =                                                                                                    \
+             SAY("The profile of ~/.aws/config and ~/.aws/credentials. When empty AWS_PROFILE counts; keys of the "    \
+                 "environment go before that, and behind this.")},                                                     \
+        {AT(auth, MR_KEY_CHOICE), CHOICE(MR_AUTH_DEFAULT, auths),                                                      \
+         .meaning = SAY("default: credentials as the AWS tools find them. anonymous: requests are not signed.")},      \
+        {AT(cleartext_credentials, MR_KEY_CHOICE), CHOICE(MR_CLEARTEXT_REFUSE, cleartexts),                            \
+         .meaning = SAY("Whether the services that give keys (STS, SSO) may be http:// on another machine. Requests "  \
+                        "to the store "                                                                                \
+                        "are signed, and carry no key.")},                                                             \
+        {AT(addressing, MR_KEY_CHOICE), CHOICE(0, addressings),                                                        \
+         .meaning = SAY("Where the bucket's name goes: path puts it behind the host, virtual in front of it; auto is " \
+                        "path for IP "                                                                                 \
+                        "addresses, hosts without a dot, and bucket names that no host can have, else virtual.")},     \
+        {AT(checksums, MR_KEY_CHOICE), CHOICE(0, checksums),                                                           \
+         .meaning = SAY(                                                                                               \
+             "Whether uploads carry a CRC32C: auto to AWS alone, since other stores may refuse it. never: nor are "    \
+             "downloads asked for the checksum that the store has.")},                                                 \
+        {AT(encryption, MR_KEY_CHOICE), CHOICE(0, encryptions),                                                        \
+         .meaning = SAY("How S3 is told to encrypt what is written. none: as the bucket's default says.")},            \
+        {AT(kms_key_id, MR_KEY_STRING), .unit = "",                                                                    \
+         .meaning = SAY("The KMS key for encryption = aws:kms. When empty AWS's own.")},                               \
+        {AT(customer_key_file, MR_KEY_STRING), .unit = "",                                                             \
+         .meaning = SAY(                                                                                               \
+             "A file with the 32 bytes of a key of your own (SSE-C), which goes with each request for an object's "    \
+             "bytes, over https:// alone.")},                                                                          \
+        {AT(requester_pays, MR_KEY_CHOICE), CHOICE(MR_OWNER_PAYS, requesters),                                         \
+         .meaning = SAY("yes: the account of the credentials is billed for requests to requester-pays buckets.")},
+
 static const struct mr_config_key keys[] = {
     {DATASET("dataset", "uri", MR_KEY_STRINGS, uris), .unit = "",
      .meaning = "Where the objects are: gs://bucket/prefix/, s3://bucket/prefix/, file:///folder/. Everything under it "
@@ -174,41 +219,16 @@ static const struct mr_config_key keys[] = {
     {FIELD(gcs, user_project, MR_KEY_STRING), .unit = "",
      .meaning = "The project that pays for requester-pays buckets."},
 
-    {FIELD(s3, endpoint, MR_KEY_STRING), .unit = "",
-     .meaning = "Base URL of a store that speaks S3; without a scheme https://, on this machine http://. When empty "
-                "AWS_ENDPOINT_URL_S3 counts, then AWS_ENDPOINT_URL, the AWS profile, and AWS's own for the region."},
-    {FIELD(s3, region, MR_KEY_STRING), .unit = "",
-     .meaning =
-         "The region that requests are signed for. When empty AWS_REGION counts, then AWS_DEFAULT_REGION, the AWS "
-         "profile, and us-east-1; AWS's answers correct it."},
-    {FIELD(s3, profile, MR_KEY_STRING), .unit = "",
-     .meaning = "The profile of ~/.aws/config and ~/.aws/credentials. When empty AWS_PROFILE counts; keys of the "
-                "environment go before that, and behind this."},
-    {FIELD(s3, auth, MR_KEY_CHOICE), CHOICE(MR_AUTH_DEFAULT, auths),
-     .meaning = "default: credentials as the AWS tools find them. anonymous: requests are not signed."},
-    {FIELD(s3, cleartext_credentials, MR_KEY_CHOICE), CHOICE(MR_CLEARTEXT_REFUSE, cleartexts),
-     .meaning =
-         "Whether the services that give keys (STS, SSO) may be http:// on another machine. Requests to the store "
-         "are signed, and carry no key."},
-    {FIELD(s3, addressing, MR_KEY_CHOICE), CHOICE(0, addressings),
-     .meaning =
-         "Where the bucket's name goes: path puts it behind the host, virtual in front of it; auto is path for IP "
-         "addresses, hosts without a dot, and bucket names that no host can have, else virtual."},
-    {FIELD(s3, checksums, MR_KEY_CHOICE), CHOICE(0, checksums),
-     .meaning = "Whether uploads carry a CRC32C: auto to AWS alone, since other stores may refuse it. never: nor are "
-                "downloads asked for the checksum that the store has."},
-    {FIELD(s3, encryption, MR_KEY_CHOICE), CHOICE(0, encryptions),
-     .meaning = "How S3 is told to encrypt what is written. none: as the bucket's default says."},
-    {FIELD(s3, kms_key_id, MR_KEY_STRING), .unit = "",
-     .meaning = "The KMS key for encryption = aws:kms. When empty AWS's own."},
-    {FIELD(s3, customer_key_file, MR_KEY_STRING), .unit = "",
-     .meaning = "A file with the 32 bytes of a key of your own (SSE-C), which goes with each request for an object's "
-                "bytes, over https:// alone."},
-    {FIELD(s3, requester_pays, MR_KEY_CHOICE), CHOICE(MR_OWNER_PAYS, requesters),
-     .meaning = "yes: the account of the credentials is billed for requests to requester-pays buckets."},
+    S3_ROWS(S3_FIELD, SAID)
 
-    {FIELD(log, level, MR_KEY_CHOICE), CHOICE(MR_LOG_INFO, log_levels), .live = true,
-     .meaning = "Which lines go to standard error."},
+        {"endpoint", "buckets", MR_KEY_STRINGS, offsetof(struct mr_config_endpoint, buckets), .unit = "",
+         .meaning =
+             "The buckets of s3:// that are at this endpoint; \"logs-*\" stands for all that begin so. Each bucket "
+             "is also reached as s3+NAME://bucket/."},
+    S3_ROWS(ENDPOINT_FIELD, AS_OF_S3)
+
+        {FIELD(log, level, MR_KEY_CHOICE), CHOICE(MR_LOG_INFO, log_levels), .live = true,
+         .meaning = "Which lines go to standard error."},
     {FIELD(metrics, interval_s, MR_KEY_U64), NUMBER(0, 1, 86400, "s"), .special = "never", .live = true,
      .meaning = "A log line with throughput and the stage that limits it comes this often."},
     {FIELD(supervisor, silence_ms, MR_KEY_U64), NUMBER(MR_SILENCE_MS, 100, 86400000, "ms"),

@@ -442,9 +442,10 @@ static int check_source(const struct mr_index_builder *b, const struct mr_index_
     if ((uint32_t)range->scheme == b->h.scheme && (uint32_t)range->version_kind == b->h.version_kind &&
         strcmp(range->bucket, bucket) == 0 && strcmp(range->endpoint, endpoint) == 0)
         return 0;
-    mr_error_set(MR_E_PROTOCOL, "index of %s://%s at \"%s\" (%s) cannot go into one of %s://%s at \"%s\" (%s)",
-                 mr_scheme_name(range->scheme), range->bucket, range->endpoint,
-                 mr_index_version_kind_name(range->version_kind), mr_scheme_name((enum mr_scheme)b->h.scheme), bucket,
+    char from[MR_URI_PLACE_SIZE], to[MR_URI_PLACE_SIZE];
+    mr_error_set(MR_E_PROTOCOL, "index of %s at \"%s\" (%s) cannot go into one of %s at \"%s\" (%s)",
+                 mr_uri_place(range->scheme, range->bucket, from), range->endpoint,
+                 mr_index_version_kind_name(range->version_kind), mr_uri_place((enum mr_scheme)b->h.scheme, bucket, to),
                  endpoint, mr_index_version_kind_name(b->h.version_kind));
     return -1;
 }

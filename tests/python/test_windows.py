@@ -258,7 +258,8 @@ def test_fetch_workers_that_are_killed(
     for step, batch in enumerate(ds.batches()):
         got += keep(batch)
         if step % 8 == 0:
-            kills += sum(strike(pid) for pid in supervisor.workers("fetch")[step // 8 % 2 :][:1])
+            wait_for(lambda: len(supervisor.workers("fetch")) == 2, "no other fetch worker came")
+            kills += strike(supervisor.workers("fetch")[step // 8 % 2])
     assert got == want and kills > 3
 
 

@@ -137,6 +137,7 @@ def test_a_promised_save_outlives_a_stop(
     monkeypatch.setenv("MILLRACE_SOCKET", str(one.socket))
     file = checkpoint.writer(f"file://{tmp_path}/promised")
     file.write(b"state" * 1000)
+    wait_for(lambda: one.stat()["checkpoint"]["writers"][0]["adopted"], "the writer's worker has not taken it")
     with stopped(one.process.pid, *one.workers("write")):
         save = file.close(wait=False)
         wait_for(lambda: "may still finish the save" in caplog.text, lambda: caplog.text)

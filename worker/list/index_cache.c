@@ -69,8 +69,9 @@ static bool same_classes(const struct mr_strings *a, const struct mr_strings *b)
 int mr_index_identity_check(const struct mr_index_identity *identity, const struct mr_index_file *file)
 {
     if (file->scheme != identity->scheme || strcmp(file->bucket, identity->bucket) != 0) {
-        mr_error_set(MR_E_USAGE, "it is of %s://%s, and the data set of %s://%s", mr_scheme_name(file->scheme),
-                     file->bucket, mr_scheme_name(identity->scheme), identity->bucket);
+        char there[MR_URI_PLACE_SIZE], here[MR_URI_PLACE_SIZE];
+        mr_error_set(MR_E_USAGE, "it is of %s, and the data set of %s", mr_uri_place(file->scheme, file->bucket, there),
+                     mr_uri_place(identity->scheme, identity->bucket, here));
         return -1;
     }
     if (strcmp(file->endpoint, identity->endpoint) != 0) {

@@ -57,7 +57,7 @@ static int read_want(struct request *r, struct mr_link *link, struct mr_net *net
     r->want.config = &link->config;
     r->want.identity = (struct mr_index_identity){
         .scheme = r->uris[0].scheme,
-        .endpoint = mr_index_endpoint(&link->config, r->uris[0].scheme),
+        .endpoint = mr_index_endpoint(&link->config, r->uris[0].scheme, r->uris[0].bucket),
         .bucket = r->uris[0].bucket,
         .prefixes = r->prefixes,
         .prefix_count = names ? 0 : count,
@@ -187,9 +187,10 @@ static int check_shards(const struct request *r, int fd)
     struct mr_index index;
     if (mr_index_map(&index, fd) != 0)
         return -1;
-    char place[300], what[MR_INDEX_NAME_SIZE];
+    char place[600], bucket[MR_URI_PLACE_SIZE], what[MR_INDEX_NAME_SIZE];
     struct mr_index_entry entry;
-    snprintf(place, sizeof place, "%s://%s%s%.200s%s", mr_scheme_name(r->want.identity.scheme), r->want.identity.bucket,
+    snprintf(place, sizeof place, "%s%s%.200s%s",
+             mr_uri_place(r->want.identity.scheme, r->want.identity.bucket, bucket),
              r->want.identity.scheme == MR_SCHEME_FILE ? "" : "/", r->uris[0].key, r->uri_count > 1 ? " and more" : "");
     const struct mr_index_info *info = &index.info;
     int rc = -1;

@@ -22,14 +22,16 @@
 #define NAMES_SHOWN    3 /* of those that differ; the text goes through the board, which has room for 480 bytes */
 #define NAME_SHOWN     40
 
-const char *mr_index_endpoint(const struct mr_config *config, enum mr_scheme scheme)
+const char *mr_index_endpoint(const struct mr_config *config, enum mr_scheme scheme, const char *bucket)
 {
     static char text[512]; /* without slashes at its end: they do not make it another endpoint */
     const char *environment = getenv("STORAGE_EMULATOR_HOST");
     const char *endpoint = config->gcs.endpoint[0] != '\0' ? config->gcs.endpoint : environment;
     char *s3 = NULL; /* an error in it shows where the store is opened */
-    if (scheme == MR_SCHEME_S3)
-        endpoint = mr_s3_endpoint(config->s3.endpoint, config->s3.profile, &s3) == 0 ? s3 : NULL;
+    if (scheme == MR_SCHEME_S3) {
+        const struct mr_config_s3 *at = mr_config_s3_of(config, bucket, &bucket);
+        endpoint = at && mr_s3_endpoint(at->endpoint, at->profile, &s3) == 0 ? s3 : NULL;
+    }
     if (scheme == MR_SCHEME_FILE || !endpoint)
         return "";
     snprintf(text, sizeof text, "%s", endpoint);

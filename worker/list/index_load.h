@@ -29,7 +29,7 @@ struct mr_index_found {
 
 /* "" for the store's own, else what the configuration or the environment says: part of what an index is of. Valid until
  * the next call. */
-const char *mr_index_endpoint(const struct mr_config *config, enum mr_scheme scheme);
+const char *mr_index_endpoint(const struct mr_config *config, enum mr_scheme scheme, const char *bucket);
 
 /* An empty memfd for an image or a file. The caller closes it; -1 with mr_error. */
 int mr_index_memfd(void);

@@ -448,7 +448,7 @@ static int open_range(struct lister *l, struct mr_msg_in *msg)
         .scheme = r->uri.scheme,
         .version_kind = version_of(r->uri.scheme),
         .bucket = r->uri.bucket,
-        .endpoint = mr_index_endpoint(&l->role.link.config, r->uri.scheme),
+        .endpoint = mr_index_endpoint(&l->role.link.config, r->uri.scheme, r->uri.bucket),
         .prefixes = &r->prefix,
         .prefix_count = msg->fd_count > 0 ? 0 : 1, /* an explicit list has none */
         .created_wall_ns = mr_clock_wall_ns(),

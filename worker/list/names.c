@@ -22,8 +22,9 @@ static int add(struct mr_names *names, size_t *room, const char *line, size_t nu
         return -1;
     }
     if (uri.scheme != scheme || strcmp(uri.bucket, bucket) != 0 || uri.key[0] == 0) {
-        mr_error_set(MR_E_USAGE, "line %zu of the list of objects: \"%.200s\" is no object of %s://%s", number, line,
-                     mr_scheme_name(scheme), bucket);
+        char place[MR_URI_PLACE_SIZE];
+        mr_error_set(MR_E_USAGE, "line %zu of the list of objects: \"%.200s\" is no object of %s", number, line,
+                     mr_uri_place(scheme, bucket, place));
         mr_uri_close(&uri);
         return -1;
     }

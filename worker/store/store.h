@@ -31,6 +31,7 @@ struct mr_store_call;
 struct mr_store_options {
     enum mr_scheme scheme;
     const char *bucket; /* gs, s3: the bucket; file: "" */
+    const char *named;  /* how its URIs have it, where that is another one (uri.h); else NULL */
     /* "http[s]://host[:port]"; NULL: gs: STORAGE_EMULATOR_HOST, then the public service; s3: as mr_s3_endpoint says */
     const char *endpoint;
     const char *auth;         /* "anonymous", or NULL/"default": those of the environment (auth.h, aws_credentials.h) */

@@ -29,11 +29,11 @@ struct doctor {
     struct mr_tool tool;
     struct mr_uri uri;
     char place[600]; /* "gs://bucket" */
-    char seen[32][600];
+    char seen[32][800];
     unsigned seen_count;
     struct mr_store_bucket bucket; /* its strings: below */
     char class[64], location[64], location_type[32];
-    bool answers, credentials_printed; /* of the endpoint that was asked last */
+    bool answers; /* of the endpoint that was asked last */
     unsigned granted;
     int64_t answered_ns, date_s;
     int status;
@@ -185,7 +185,17 @@ static bool check_bucket(struct doctor *d, bool seen)
     return true;
 }
 
-/* Whether a request went out with what it needs; printed once. */
+static bool is_new(struct doctor *d, const char *key)
+{
+    for (unsigned i = 0; i < d->seen_count; i++)
+        if (strncmp(d->seen[i], key, sizeof d->seen[0] - 1) == 0)
+            return false;
+    if (d->seen_count < sizeof d->seen / sizeof d->seen[0])
+        snprintf(d->seen[d->seen_count++], sizeof d->seen[0], "%s", key);
+    return true;
+}
+
+/* Whether a request went out with what it needs; the same ones are printed once. */
 static bool check_credentials(struct doctor *d, struct mr_store *store, bool seen)
 {
     char endpoint[600], credentials[800];
@@ -194,9 +204,8 @@ static bool check_credentials(struct doctor *d, struct mr_store *store, bool see
                 (d->uri.scheme == MR_SCHEME_S3 && (seen || mr_error_code() != MR_E_DENIED));
     if (!good)
         CHECK("fail", "credentials", "%s: %s", credentials, mr_error_text());
-    else if (!d->credentials_printed)
+    else if (is_new(d, credentials))
         CHECK("ok", "credentials", "%s", credentials);
-    d->credentials_printed = true;
     return good;
 }
 
@@ -260,16 +269,6 @@ static void check_place(struct doctor *d, struct mr_store *store, const char *te
     }
 }
 
-static bool is_new(struct doctor *d, const char *key)
-{
-    for (unsigned i = 0; i < d->seen_count; i++)
-        if (strcmp(d->seen[i], key) == 0)
-            return false;
-    if (d->seen_count < sizeof d->seen / sizeof d->seen[0])
-        snprintf(d->seen[d->seen_count++], sizeof d->seen[0], "%s", key);
-    return true;
-}
-
 /* true: go on with the data in it. */
 static bool check_bucket_place(struct doctor *d, struct mr_store *store)
 {
@@ -277,7 +276,7 @@ static bool check_bucket_place(struct doctor *d, struct mr_store *store)
     mr_store_describe(store, endpoint, sizeof endpoint, credentials, sizeof credentials);
     if (is_new(d, endpoint))
         d->answers = check_endpoint(d, endpoint);
-    snprintf(d->place, sizeof d->place, "%s://%s", mr_scheme_name(d->uri.scheme), d->uri.bucket);
+    mr_uri_place(d->uri.scheme, d->uri.bucket, d->place);
     if (!d->answers || !is_new(d, d->place))
         return d->answers;
     bool seen = mr_tool_await(&d->tool, mr_transfer_bucket(d->tool.net.engine, store, bucket_arrived, d)) == 0;

@@ -47,10 +47,8 @@ static void print_uri(const struct ls *ls, const char *name)
 static void print_name(const struct ls *ls, const char *name)
 {
     const struct mr_uri *uri = &ls->uri;
-    if (uri->scheme == MR_SCHEME_FILE)
-        fputs("file://", stdout);
-    else
-        printf("%s://%s/", mr_scheme_name(uri->scheme), uri->bucket);
+    char place[MR_URI_PLACE_SIZE];
+    printf("%s%s", mr_uri_place(uri->scheme, uri->bucket, place), uri->scheme == MR_SCHEME_FILE ? "" : "/");
     char quoted[4 * PATH_MAX];
     puts(ls->terminal ? mr_text_quote(quoted, sizeof quoted, name, strlen(name)) : name);
 }

@@ -32,10 +32,9 @@ const unsigned char *mr_write_bytes(const struct mr_write_lane *lane, const stru
 
 const char *mr_write_uri(const struct mr_write_lane *lane, char *out, size_t size)
 {
-    if (lane->uri.scheme == MR_SCHEME_FILE)
-        snprintf(out, size, "file://%s", lane->uri.key);
-    else
-        snprintf(out, size, "%s://%s/%s", mr_scheme_name(lane->uri.scheme), lane->uri.bucket, lane->uri.key);
+    char place[MR_URI_PLACE_SIZE];
+    snprintf(out, size, "%s%s%s", mr_uri_place(lane->uri.scheme, lane->uri.bucket, place),
+             lane->uri.scheme == MR_SCHEME_FILE ? "" : "/", lane->uri.key);
     return out;
 }
 

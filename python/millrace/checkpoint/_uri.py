@@ -12,13 +12,14 @@ Place = Union[str, "os.PathLike[str]"]
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 # pathlib makes "gs:/bucket/name" of "gs://bucket/name", and torch and Lightning make Paths of what they are given.
-_COLLAPSED = re.compile(r"(gs|s3|file):/(?!/)")
+_COLLAPSED = re.compile(r"(gs|s3(?:\+[A-Za-z0-9.-]+)?|file):/(?!/)")
 
 _said = False  # that a path without a scheme is a local file: once a process
 
 
 def to_uri(place: Place) -> str:
-    """The URI of an object, or of a prefix: "gs://bucket/name", "s3://bucket/name" or "file:///absolute/path".
+    """The URI of an object, or of a prefix: "gs://bucket/name", "s3://bucket/name", "s3+ENDPOINT://bucket/name" or
+    "file:///absolute/path".
 
     Takes a URI, a path of this machine, or a Path of either. ValueError names what is wrong with it.
     """
@@ -40,7 +41,7 @@ def to_uri(place: Place) -> str:
         if not rest.startswith("/"):
             raise ValueError(f"{text!r}: write an absolute path after file://, as in file:///checkpoints/step1.pt")
         return text
-    if scheme[1] not in ("gs", "s3"):
+    if scheme[1] not in ("gs", "s3") and not scheme[1].startswith("s3+"):  # [endpoint.NAME] of the configuration
         raise ValueError(f"{text!r}: {scheme[1]}:// is not known here; use gs://, s3://, file:// or a path")
     if not rest.partition("/")[0]:
         raise ValueError(f"{text!r} names no bucket: write {scheme[1]}://bucket/name")
@@ -50,7 +51,7 @@ def to_uri(place: Place) -> str:
 def object_uri(place: Place) -> str:
     """The same for one object: it must have a name that does not end like a folder's."""
     uri = to_uri(place)
-    if uri.endswith("/") or (not uri.startswith("file://") and not uri[5:].partition("/")[2]):
+    if uri.endswith("/") or (not uri.startswith("file://") and not uri.partition("://")[2].partition("/")[2]):
         raise ValueError(f"{uri!r} names no object: write the whole name, as in {uri.rstrip('/')}/step1.pt")
     return uri
 

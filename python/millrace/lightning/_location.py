@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Union
 
 PathLike = Union[str, "os.PathLike[str]"]
-_URI = re.compile(r"(gs|gcs|s3):/+(?=[^/])")
+_URI = re.compile(r"(gs|gcs|s3(?:\+[A-Za-z0-9.-]+)?):/+(?=[^/])")
 
 
 def location(path: PathLike) -> str:
@@ -16,7 +16,7 @@ def location(path: PathLike) -> str:
     text = os.fspath(path)
     found = _URI.match(text)
     if found:
-        return f"{'s3' if found[1] == 's3' else 'gs'}://{text[found.end() :]}"
+        return f"{'gs' if found[1] == 'gcs' else found[1]}://{text[found.end() :]}"
     if text.startswith("file:/") and not text.startswith("file://"):
         return f"file:///{text[len('file:') :].lstrip('/')}"
     return text

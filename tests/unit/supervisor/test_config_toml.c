@@ -110,6 +110,13 @@ static const struct {
     {"[dataset.\"a b\"]\nuri = \"gs://b/\"\n", "line 1", "letters"},
     {"[dataset.a]\nuri = \"http://b/\"\n", "", "'a'"},
     {"[dataset.a]\nuri = \"gs://b/\"\ntail = \"long\"\n", "line 3", "short, drop, pad"},
+    {"[endpoint]\nregion = \"a\"\n", "line 2", "[endpoint.NAME]"},
+    {"[endpoint.a]\nbucket = \"b\"\n", "line 2", "did you mean 'buckets'"},
+    {"[endpoint.\"a+b\"]\n", "line 1", "letters"},
+    {"[endpoint.a]\nbuckets = [\"b/c\"]\n", "", "endpoint.a.buckets: \"b/c\" is no bucket's name"},
+    {"[endpoint.a]\nbuckets = [\"b*c\"]\n", "", "\"*\" may stand at its end"},
+    {"[endpoint.a]\nbuckets = \"c\"\n[endpoint.b]\nbuckets = \"c\"\n", "", "is in endpoint.a and in endpoint.b"},
+    {"[endpoint.a]\nkms_key_id = \"k\"\n", "", "endpoint.a.kms_key_id"},
     {"[retry]\nbase_ms = 100\ncap_ms = 10\n", "", "retry.cap_ms"},
     {"[fetch]\nrange_threshold_bytes = \"8MiB\"\nrange_bytes = \"16MiB\"\n", "",
      "is above fetch.range_threshold_bytes"},
@@ -203,6 +210,7 @@ END_TEST
 START_TEST(test_check_prints_what_it_read)
 {
     static const char text[] = "[dataset.train]\nuri = \"gs://bucket/\\\"tr\\u0001ain\\\"/\"\ntail = \"pad\"\n"
+                               "[endpoint.there]\nbuckets = [\"a\", \"b-*\"]\nregion = \"mars-1\"\n"
                                "[fetch]\nworkers = 3\nreceive_buffer_bytes = 100000\n"
                                "[http]\nheaders = { key = \"secret\" }\n";
     struct mr_config config;
@@ -222,6 +230,8 @@ START_TEST(test_check_prints_what_it_read)
     ck_assert_ptr_null(strstr(printed[0], "secret"));
     ck_assert_ptr_nonnull(strstr(printed[0], "workers = 3"));
     ck_assert_str_eq(again.datasets[0].uris.items[0], config.datasets[0].uris.items[0]);
+    ck_assert_str_eq(again.endpoints[0].buckets.items[1], "b-*");
+    ck_assert_str_eq(again.endpoints[0].s3.region, "mars-1");
     free(printed[0]);
     free(printed[1]);
     mr_config_close(&config);

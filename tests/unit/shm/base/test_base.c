@@ -146,10 +146,19 @@ START_TEST(uri_forms)
         {"gcs://b/", MR_SCHEME_GS, "b", ""},
         {"gs://b//x?y#z%20", MR_SCHEME_GS, "b", "/x?y#z%20"},
         {"s3://b.c/k/", MR_SCHEME_S3, "b.c", "k/"},
+        {"s3+there.2://b/k", MR_SCHEME_S3, "there.2+b", "k"},
         {"file:///tmp/x", MR_SCHEME_FILE, "", "/tmp/x"},
         {"/tmp/y", MR_SCHEME_FILE, "", "/tmp/y"},
     };
-    static const char *const bad[] = {"", "gs://", "gs:///k", "http://b/k", "file://host/x"};
+    static const char *const bad[] = {"",
+                                      "gs://",
+                                      "gs:///k",
+                                      "http://b/k",
+                                      "file://host/x",
+                                      "s3+://b",
+                                      "s3+a+b://c/d",
+                                      "s3+a:///k",
+                                      "s3+a23456789012345678901234567890123://b"};
     struct mr_uri uri;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         ck_assert_int_eq(mr_uri_init(&uri, good[i].text), 0);
@@ -162,6 +171,13 @@ START_TEST(uri_forms)
         ck_assert_int_eq(mr_uri_init(&uri, bad[i]), -1);
         ck_assert_int_eq(mr_error_code(), MR_E_USAGE);
     }
+    char place[MR_URI_PLACE_SIZE];
+    ck_assert_str_eq(mr_uri_place(MR_SCHEME_S3, "there+b", place), "s3+there://b");
+    ck_assert_str_eq(mr_uri_place(MR_SCHEME_GS, "b", place), "gs://b");
+    ck_assert_str_eq(mr_uri_place(MR_SCHEME_FILE, "", place), "file://");
+    char *formatted = mr_uri_format(MR_SCHEME_S3, "there+b", "k");
+    ck_assert_str_eq(formatted, "s3+there://b/k");
+    free(formatted);
     char longer[400];
     snprintf(longer, sizeof longer, "gs://%0300d/k", 1);
     ck_assert_int_eq(mr_uri_init(&uri, longer), -1);

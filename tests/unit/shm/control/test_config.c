@@ -106,6 +106,40 @@ START_TEST(test_values)
 }
 END_TEST
 
+static const char *region_of(const char *bucket, const char *own_name)
+{
+    const char *plain;
+    const struct mr_config_s3 *s3 = mr_config_s3_of(&config, bucket, &plain);
+    ck_assert_str_eq(plain, own_name);
+    return s3 ? s3->region : NULL;
+}
+
+/* Which store a bucket is at, also as a worker reads it. */
+START_TEST(test_endpoints)
+{
+    struct mr_config_endpoint *a = mr_config_add_endpoint(&config, "a");
+    ck_assert_int_eq(mr_config_set_text(key("endpoint", "buckets"), a, "mine"), 0);
+    ck_assert_int_eq(mr_config_set_text(key("endpoint", "buckets"), a, "logs-*"), 0);
+    ck_assert_int_eq(mr_config_set_text(key("endpoint", "region"), a, "of-a"), 0);
+    struct mr_config_endpoint *b = mr_config_add_endpoint(&config, "b.2");
+    ck_assert_int_eq(mr_config_set_text(key("endpoint", "region"), b, "of-b"), 0);
+    ck_assert_ptr_null(mr_config_add_endpoint(&config, "a"));
+    expect_config_error("there twice");
+    ck_assert_int_eq(mr_config_check(&config), 0);
+    int fd = mr_config_to_fd(&config);
+    mr_config_close(&config);
+    ck_assert_int_eq(mr_config_from_fd(&config, fd), 0);
+    close(fd);
+    ck_assert_str_eq(region_of("mine", "mine"), "of-a");
+    ck_assert_str_eq(region_of("logs-7", "logs-7"), "of-a");
+    ck_assert_str_eq(region_of("logs", "logs"), ""); /* [s3] */
+    ck_assert_str_eq(region_of("mine2", "mine2"), "");
+    ck_assert_str_eq(region_of("b.2+mine", "mine"), "of-b");
+    ck_assert_ptr_null(region_of("b+mine", "mine"));
+    expect_config_error("s3+b://mine: the configuration has no [endpoint.b]");
+}
+END_TEST
+
 START_TEST(test_renamed)
 {
     ck_assert_str_eq(mr_config_renamed("checkpoint", "writers"), "workers");
@@ -260,6 +294,7 @@ int main(void)
     tcase_add_test(tcase, test_defaults);
     tcase_add_test(tcase, test_values);
     tcase_add_test(tcase, test_renamed);
+    tcase_add_test(tcase, test_endpoints);
     tcase_add_test(tcase, test_nearest);
     tcase_add_test(tcase, test_check);
     tcase_add_test(tcase, test_to_a_worker_and_back);
