@@ -3,7 +3,7 @@
 
 help:
 	@echo 'make build   install what is missing, build the programs and the Python extension, link them into .venv'
-	@echo 'make demo    train a small network from an object store on this machine (one to three minutes after the installs)'
+	@echo 'make demo    train a small network from an object store on this machine (one to three minutes after the installs); STORE=s3: from tar shards on S3'
 	@echo 'make test    every test but the nightly ones: C, Python, sanitizers, models (a quarter of an hour)'
 	@echo 'make nightly the others: all mutants, kills, chaos, torture, fuzz, old torch (hours); PARTS="models chaos-s3" (docs/testing.md)'
 	@echo 'make torture every call that can fail, failing, in each program; TORTURE="--scene cat" for a part (half an hour)'
@@ -25,7 +25,7 @@ build:
 demo:
 	@scripts/setup demo
 	@scripts/build
-	@.venv/bin/python scripts/demo.py
+	@.venv/bin/python scripts/demo.py $(if $(STORE),--store $(STORE))
 
 test:
 	@scripts/setup test

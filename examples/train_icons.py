@@ -5,6 +5,8 @@
 The data are PNG files of 8 to 256 pixels; a sample's label is its folder (actions, apps, mimetypes, ...). The same
 picture is there in several sizes, so a split by file would put copies of a training picture into the test. Here a tenth
 of the *pictures* is held out, in every size: those samples are scored and never trained on.
+
+Each file is an object, or a sample of a tar shard: NUMBER.png, and NUMBER.txt with the file's name.
 """
 
 from __future__ import annotations
@@ -38,13 +40,20 @@ SIDE = 32  # every picture is scaled to this many pixels
 Sample = tuple[np.ndarray, int, bool, str]
 
 
-def decode(lease: millrace.Lease) -> Sample:
-    """One object -> (picture, label, held out, name). Runs in the DataLoader workers; the buffer is read in place."""
-    folder, picture = lease.name.split("/")[-2:]
-    with Image.open(io.BytesIO(lease)) as image:
+def name_and_file(source: millrace.Lease | millrace.Sample) -> tuple[str, Any]:
+    if isinstance(source, millrace.Sample):
+        return str(source["txt"], "utf-8"), source["png"]
+    return source.name, source
+
+
+def decode(source: millrace.Lease | millrace.Sample) -> Sample:
+    """One icon -> (picture, label, held out, name). Runs in the DataLoader workers; the buffer is read in place."""
+    name, file = name_and_file(source)
+    folder, picture = name.split("/")[-2:]
+    with Image.open(io.BytesIO(file)) as image:
         pixels = np.asarray(image.convert("RGBA").resize((SIDE, SIDE), Image.Resampling.BILINEAR))
     held_out = hashlib.sha256(f"{folder}/{picture}".encode()).digest()[0] < 26  # about a tenth, the same in each size
-    return pixels.transpose(2, 0, 1).copy(), FOLDERS.index(folder), held_out, lease.name
+    return pixels.transpose(2, 0, 1).copy(), FOLDERS.index(folder), held_out, name
 
 
 def network() -> nn.Module:
@@ -139,6 +148,23 @@ def digest(names: list[str]) -> str:
     return hashlib.sha256("\n".join(names).encode()).hexdigest()[:16]
 
 
+def save_state(state: dict[str, Any], place: str) -> None:
+    """The whole state, or none: by millrace into a store, under a temporary name first into a file."""
+    if "://" in place:
+        with millrace.checkpoint.writer(place) as file:
+            torch.save(state, file)
+    else:
+        temporary = Path(place).with_suffix(".tmp")
+        torch.save(state, temporary)
+        temporary.rename(place)
+
+
+def load_state(place: str) -> dict[str, Any]:
+    with millrace.checkpoint.reader(place) if "://" in place else Path(place).open("rb") as file:
+        state: dict[str, Any] = torch.load(file, weights_only=True)
+    return state
+
+
 class Trainer:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
@@ -161,7 +187,7 @@ class Trainer:
         done: float = self.global_step / (self.options.epochs * self.steps)
         return 3e-3 * min(done * 10 + 0.1, 0.5 + 0.5 * math.cos(math.pi * min(done, 1.0)))
 
-    def save(self, path: Path) -> None:
+    def save(self, place: str) -> None:
         state = {
             "loader": self.loader.state_dict(),
             "model": self.model.module.state_dict(),
@@ -171,13 +197,12 @@ class Trainer:
             "seconds": time.monotonic() - self.progress.started,
         }
         if self.rank == 0:
-            torch.save(state, path.with_suffix(".tmp"))
-            path.with_suffix(".tmp").rename(path)
-            print(f"stopped in epoch {self.epoch + 1} after step {self.step}; state in {path}")
+            save_state(state, place)
+            print(f"stopped in epoch {self.epoch + 1} after step {self.step}; state in {place}")
             print(f"the loader's part of it: {json.dumps(state['loader'])}", flush=True)
 
-    def resume(self, path: Path) -> None:
-        state = torch.load(path, weights_only=True)
+    def resume(self, place: str) -> None:
+        state = load_state(place)
         self.model.module.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.epoch, self.step, self.global_step, self.steps = state["progress"]
@@ -216,7 +241,7 @@ class Trainer:
             if self.rank == 0:
                 self.progress.step(self.epoch, self.step, self.steps, len(labels), waited, loss.item())
             if self.global_step == self.options.stop_after:
-                self.save(self.options.out / "state.pt")
+                self.save(self.options.state)
                 return False
         self.compare_with_unbroken(names)
         shared = score.shared()
@@ -266,6 +291,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--data", default="icons", help="a data set of the TOML file, or a URI (default: icons)")
     parser.add_argument("--out", type=Path, default=Path("out/demo"), help="folder for the state and the picture")
+    parser.add_argument("--state", help="where the state is saved: a path or a URI (default: state.pt in that folder)")
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--batch-size", type=int, default=32, help="samples a step of one rank")
     parser.add_argument("--workers", type=int, default=2, help="DataLoader workers a rank")
@@ -277,9 +303,10 @@ def main() -> None:
     torch.set_num_threads(max(1, (os.cpu_count() or 2) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
     dist.init_process_group("gloo")
     options.out.mkdir(parents=True, exist_ok=True)
+    options.state = options.state or str(options.out / "state.pt")
     trainer = Trainer(options)
     if options.resume:
-        trainer.resume(options.out / "state.pt")
+        trainer.resume(options.state)
     while trainer.epoch < options.epochs:
         if not trainer.train_epoch():
             break

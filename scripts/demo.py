@@ -1,22 +1,27 @@
 """`make demo`: an object store with 6,296 icons, two ranks that train on them, a stop in mid-epoch, and a resume.
 
-Leaves throughput.png in the output folder. Ends its store and deletes its copy of the icons however it ends.
+With `--store s3` the icons are in tar shards, and the state is saved in the store. Leaves throughput.png in the output
+folder. Ends its store and deletes its copy of the icons however it ends.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from types import FrameType
 
 ROOT = Path(__file__).resolve().parent.parent
 ICONS = Path("/usr/share/icons/oxygen")
+STORES = {"gs": "demo", "s3": "demo-s3"}  # and the name of the configuration and of the output folder
+SHARDS = 21  # of 300 samples each; configs/demo-s3.toml names them
 
 
 def icons() -> list[Path]:
@@ -26,13 +31,43 @@ def icons() -> list[Path]:
     return [path.relative_to(ICONS) for path in paths if not path.is_symlink()]
 
 
-def fill(bucket: Path) -> int:
-    names = icons()
+def copy(names: list[Path], bucket: Path) -> None:
+    """An object for each icon."""
     for folder in {name.parent for name in names}:
         (bucket / folder).mkdir(parents=True, exist_ok=True)
     for name in names:
         shutil.copyfile(ICONS / name, bucket / name)
-    return len(names)
+
+
+def pack(names: list[Path], folder: Path) -> None:
+    """A sample of a tar shard for each icon: the picture, and its name as a text.
+
+    Its key is a number, since a key ends at the first dot, and icons' names have dots.
+    """
+    folder.mkdir(parents=True)
+    samples = list(enumerate(names))
+    for shard in range(SHARDS):
+        first, end = (len(samples) * i // SHARDS for i in (shard, shard + 1))
+        with tarfile.open(folder / f"{shard:03}.tar", "w") as tar:
+            for key, name in samples[first:end]:
+                add(tar, f"{key:06}.png", (ICONS / name).read_bytes())
+                add(tar, f"{key:06}.txt", str(name).encode())
+
+
+def add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
+    member = tarfile.TarInfo(name)
+    member.size = len(data)
+    tar.addfile(member, io.BytesIO(data))
+
+
+def fill(store: str, bucket: Path) -> str:
+    """Puts the icons there, and says what there is."""
+    names = icons()
+    if store == "gs":
+        copy(names, bucket)
+        return f"{len(names):,} objects"
+    pack(names, bucket / "shards")
+    return f"{len(names):,} samples in {SHARDS} tar shards"
 
 
 def start_store(root: Path) -> tuple[subprocess.Popen[str], str]:
@@ -48,6 +83,19 @@ def start_store(root: Path) -> tuple[subprocess.Popen[str], str]:
     return process, address[0]
 
 
+def use_store(store: str, address: str) -> None:
+    """Sends what starts from here on to this store. No AWS setting of the user's own is to lead to another one."""
+    if store == "gs":
+        os.environ["STORAGE_EMULATOR_HOST"] = address
+        return
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        del os.environ[name]
+    os.environ["AWS_CONFIG_FILE"] = os.environ["AWS_SHARED_CREDENTIALS_FILE"] = os.devnull
+    os.environ["AWS_ENDPOINT_URL_S3"] = address
+    os.environ["AWS_ACCESS_KEY_ID"] = os.environ["AWS_SECRET_ACCESS_KEY"] = "demo"  # this store takes any
+    os.environ["AWS_REGION"] = "us-east-1"
+
+
 def end(process: subprocess.Popen[str]) -> None:
     process.terminate()
     try:
@@ -58,8 +106,11 @@ def end(process: subprocess.Popen[str]) -> None:
 
 
 def train(options: argparse.Namespace, *arguments: str) -> None:
-    command = ["millrace", "run", "-c", "configs/demo.toml", "--", "torchrun", "--standalone", "--nproc-per-node", "2"]
+    configuration = f"configs/{STORES[options.store]}.toml"
+    command = ["millrace", "run", "-c", configuration, "--", "torchrun", "--standalone", "--nproc-per-node", "2"]
     command += ["examples/train_icons.py", "--out", str(options.out), "--epochs", str(options.epochs), *arguments]
+    if options.store == "s3":
+        command += ["--state", "s3://icons/checkpoints/state.pt"]
     print(" ".join(command), flush=True)
     process = subprocess.Popen(command, text=True)
     try:
@@ -82,8 +133,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--stop-after", type=int, default=444, help="steps; an epoch has 99, so 444 is in the fifth")
-    parser.add_argument("--out", type=Path, default=Path("out/demo"))
+    parser.add_argument("--store", choices=STORES, default="gs", help="gs: an object an icon; s3: tar shards")
+    parser.add_argument("--out", type=Path, help="default: out/demo, with s3 out/demo-s3")
     options = parser.parse_args()
+    options.out = options.out or Path("out", STORES[options.store])
 
     os.chdir(ROOT)
     build = ROOT / "build" / "release"
@@ -98,10 +151,10 @@ def main() -> None:
     try:
         say("an object store with the icons of oxygen-icon-theme")
         shutil.rmtree(store_folder, ignore_errors=True)
-        count = fill(store_folder / "icons")
+        filled = fill(options.store, store_folder / "icons")
         store, address = start_store(store_folder)
-        os.environ["STORAGE_EMULATOR_HOST"] = address
-        print(f"{count:,} objects at {address}")
+        use_store(options.store, address)
+        print(f"{filled} at {address}")
         say(f"training on 2 ranks; it stops after step {options.stop_after}, in the middle of an epoch")
         train(options, "--stop-after", str(options.stop_after))
         say("the same command again, from the saved state")

@@ -18,21 +18,34 @@ DEMO = [sys.executable, str(ROOT / "scripts" / "demo.py")]
 
 
 @pytest.mark.timeout(300)
-def test_the_demo_learns_and_resumes(tmp_path: Path) -> None:
-    command = [*DEMO, "--epochs", "2", "--stop-after", "150", "--out", str(tmp_path / "out")]
+@pytest.mark.parametrize(
+    ("store", "filled", "state"),
+    [
+        ("gs", "6,296 objects", "{out}/state.pt"),
+        ("s3", "6,296 samples in 21 tar shards", "s3://icons/checkpoints/state.pt"),
+    ],
+)
+def test_the_demo_learns_and_resumes(store: str, filled: str, state: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = [*DEMO, "--store", store, "--epochs", "2", "--stop-after", "150", "--out", str(out)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr + done.stdout
-    assert "6,296 objects at http://" in done.stdout
-    assert "stopped in epoch 2 after step 51" in done.stdout
+    assert f"{filled} at http://" in done.stdout
+    assert f"stopped in epoch 2 after step 51; state in {state.format(out=out)}\n" in done.stdout
     same = re.findall(r"rank (\d): the ([\d,]+) samples after the resume are the same, in the same order", done.stdout)
     assert sorted(rank for rank, _ in same) == ["0", "1"]
     assert sum(int(count.replace(",", "")) for _, count in same) == 6296 - 51 * 64
-    score = json.loads((tmp_path / "out" / "score.json").read_text())
+    score = json.loads((out / "score.json").read_text())
     losses = [float(loss) for loss in re.findall(r"loss ([\d.]+), accuracy", done.stdout)]
     assert losses == sorted(losses, reverse=True) and len(losses) == 2
     assert score["held_out_accuracy"] > score["largest_class"] + 0.1
-    assert (tmp_path / "out" / "throughput.png").read_bytes().startswith(b"\x89PNG")
-    assert not (tmp_path / "out" / "store").exists()
+    assert (out / "throughput.png").read_bytes().startswith(b"\x89PNG")
+    assert not (out / "store").exists()
+
+
+def test_the_demo_names_the_stores_it_knows() -> None:
+    done = subprocess.run([*DEMO, "--store", "gcs"], capture_output=True, text=True)
+    assert done.returncode == 2 and "invalid choice: 'gcs' (choose from" in done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
