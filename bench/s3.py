@@ -118,18 +118,19 @@ def systems(server: Server, folder: Path) -> list[System]:
         extra += f"[http]\nca_bundle = {json.dumps(server.environment['AWS_CA_BUNDLE'])}\n"
     config.write_text(f"[memory]\narena_bytes = {SHAPE.arena}\n{extra}")
     for workers in (0, 2):
-        command = [str(BIN / "millrace"), "run", "-q", "-c", str(config), "--", sys.executable]
-        command += ["-m", "bench.readers.millrace_reader", "--uri", f"s3://{BUCKET}/", "--style", "iterable"]
+        ours = [str(BIN / "millrace"), "run", "-q", "-c", str(config), "--", sys.executable]
+        command = [*ours, "-m", "bench.readers.millrace_reader", "--uri", f"s3://{BUCKET}/", "--style", "iterable"]
         command += ["--workers", str(workers), "--batch", str(SHAPE.batch), "--window", str(cell.window)]
         skip = max(workers, 1) * cell.window + SHAPE.ahead(workers)
         environment = {"PYTHONPATH": str(BUILD / "python"), **server.environment}
         found.append(System("millrace", "", workers, command, skip, environment))
-        for client in ("boto3", "s3torchconnector", "obstore", "s3fs"):
+        for client in ("boto3", "s3torchconnector", "millrace.s3torchconnector", "obstore", "s3fs"):
             parallel = cell.parallel if client == "boto3" else SHAPE.parallel
-            command = [python, "-m", "bench.readers.s3_reader", "--client", client, "--bucket", BUCKET]
+            command = [*(ours if client.startswith("millrace") else [python]), "-m", "bench.readers.s3_reader"]
+            command += ["--client", client, "--bucket", BUCKET]
             command += ["--count", str(server.count), "--workers", str(workers), "--batch", str(SHAPE.batch)]
             command += ["--parallel", str(parallel)]
-            found.append(System(client, "", workers, command, SHAPE.ahead(workers), server.environment))
+            found.append(System(client, "", workers, command, SHAPE.ahead(workers), environment))
     return found
 
 

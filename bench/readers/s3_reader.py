@@ -1,12 +1,13 @@
 """Clients of S3: boto3, obstore, s3fs, and s3torchconnector's data set; each in the way of its own documentation.
 
-The first three as in client_reader.py; s3torchconnector reads its own listing, one object after the other. Endpoint,
-keys and region are in the environment.
+The first three as in client_reader.py; s3torchconnector reads its own listing, one object after the other, and the same
+program after the sed is millrace.s3torchconnector. Endpoint, keys and region are in the environment.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 from typing import Any
 
@@ -48,7 +49,7 @@ def obstore(bucket: str, parallel: int) -> Fetch:
 
 
 CLIENTS: dict[str, Client] = {"boto3": boto3, "obstore": obstore, "s3fs": s3fs}
-CONNECTOR = "s3torchconnector"
+CONNECTORS = ("s3torchconnector", "millrace.s3torchconnector")
 
 
 def whole(reader: Any) -> Sample:
@@ -56,15 +57,15 @@ def whole(reader: Any) -> Sample:
 
 
 def serve_connector(options: argparse.Namespace) -> None:
-    from s3torchconnector import S3ClientConfig, S3IterableDataset
     from torch.utils.data import DataLoader
 
-    dataset = S3IterableDataset.from_prefix(
+    module = importlib.import_module(options.client)
+    dataset = module.S3IterableDataset.from_prefix(
         f"s3://{options.bucket}/",
         region=os.environ["AWS_REGION"],
         endpoint=os.environ["AWS_ENDPOINT_URL_S3"],
         transform=whole,
-        s3client_config=S3ClientConfig(force_path_style=True),
+        s3client_config=module.S3ClientConfig(force_path_style=True),
         enable_sharding=options.workers > 0,
     )
     loader = DataLoader(dataset, batch_size=options.batch, num_workers=options.workers, collate_fn=list)
@@ -74,8 +75,8 @@ def serve_connector(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    options = arguments([*CLIENTS, CONNECTOR])
-    if options.client == CONNECTOR:
+    options = arguments([*CLIENTS, *CONNECTORS])
+    if options.client in CONNECTORS:
         serve_connector(options)
     else:
         serve(CLIENTS[options.client], options)
