@@ -8,6 +8,7 @@ import os
 import pickle
 import random
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -502,3 +503,39 @@ def test_the_module_that_the_sed_makes(stores: Stores) -> None:
 
     assert s3torchconnectorclient.S3Exception is S3Exception
     assert os.environ["MILLRACE_SOCKET"]
+
+
+def test_a_batch_needs_no_memory_for_all_of_it(stores: Stores) -> None:
+    """The arena has 16 MiB."""
+    for number in range(40):
+        stores.put(f"big/{number:02}", bytes([number]) * MIB)
+    more = {"region": REGION, "transform": lambda reader: (reader.key, len(reader.read()))}
+    dataset = Map.from_prefix("s3://bucket/big/", **more)
+    expected = [(f"big/{number:02}", MIB) for number in range(40)]
+    assert list(DataLoader(dataset, 40, collate_fn=list)) == [expected]
+    assert list(Iter.from_prefix("s3://bucket/big/", **more)) == expected
+    readers = Map.from_prefix("s3://bucket/big/", region=REGION).__getitems__(range(40))
+    assert [len(reader.read()) for reader in readers] == [MIB] * 40
+
+
+def test_a_transform_that_reads_on(stores: Stores, images: str) -> None:
+    """Others of the data set, in its thread and in another one, in the middle of a batch."""
+    plain = Map.from_prefix(images, region=REGION)
+
+    def both(reader: S3Reader) -> tuple[bytes, bytes, bytes]:
+        with ThreadPoolExecutor(1) as pool:
+            return reader.read(), plain[0].read(), pool.submit(lambda: plain[1].read()).result()
+
+    dataset = Map.from_prefix(images, region=REGION, transform=both)
+    plain._maps, plain._listed = dataset._maps, dataset._listed  # so that they want the same lane
+    firsts = data_of(NAMES[0]), data_of(NAMES[1])
+    assert dataset.__getitems__([5, 2, 2]) == [(data_of(NAMES[i]), *firsts) for i in (5, 2, 2)]
+
+
+def test_threads_share_a_data_set(stores: Stores, images: str) -> None:
+    dataset = Map.from_prefix(images, region=REGION, transform=key_and_bytes)
+    with ThreadPoolExecutor(4) as pool:
+        singles = list(pool.map(dataset.__getitem__, [*range(10)] * 5))
+        batches = list(pool.map(dataset.__getitems__, [[3, 1], [9, 8, 7], [0], [2, 4, 6]] * 5))
+    assert singles == EVERYTHING * 5
+    assert batches == [[EVERYTHING[i] for i in batch] for batch in ([3, 1], [9, 8, 7], [0], [2, 4, 6])] * 5
