@@ -51,7 +51,7 @@ _preferred = NO_SETTINGS
 _used: contextvars.ContextVar[Settings] = contextvars.ContextVar("millrace-settings")  # by using()
 _started: list[subprocess.Popen[bytes]] = []  # kept, so that ended ones are reaped without a ResourceWarning
 _private: dict[tuple[object, ...], weakref.ref[Connection]] = {}
-_adopted: str | None = None
+_adopted: dict[tuple[object, ...], str] = {}  # sockets by the settings that they are for
 _expects_writer = False
 # The last connection of checkpoint writers stays: a private supervisor, its memory, and what of it this process has in
 # its page tables serve the next checkpoint too.
@@ -183,7 +183,7 @@ def _private_one(settings: Settings) -> Connection:
         with contextlib.suppress(SupervisorGone):
             known.client.check()
             return known
-    found = _of_parent()
+    found = _of_parent(settings)
     if found is None:
         together = int(os.environ.get("LOCAL_WORLD_SIZE") or 1) > 1 or _torch.worker() is not None
         found = _shared(settings) if together else _own(settings)
@@ -191,18 +191,17 @@ def _private_one(settings: Settings) -> Connection:
     return found
 
 
-def adopt(socket: str) -> None:
+def adopt(socket: str, key: tuple[object, ...]) -> None:
     """In a process that was given a storage writer: the supervisor of the process which gave it, while it runs,
-    rather than a private one of its own."""
-    global _adopted
-    _adopted = socket
+    rather than a private one of its own; for what has the settings of this key."""
+    _adopted[key] = socket
 
 
-def _of_parent() -> Connection | None:
-    if _adopted is None:
-        return None
-    with contextlib.suppress(SupervisorGone):
-        return connect(_adopted, 0)
+def _of_parent(settings: Settings) -> Connection | None:
+    socket = _adopted.get(settings.key)
+    if socket is not None:
+        with contextlib.suppress(SupervisorGone):
+            return connect(socket, 0)
     return None
 
 

@@ -50,6 +50,10 @@ static int set_bucket(struct mr_uri *uri, enum mr_scheme scheme, const char *tex
         mr_error_set(MR_E_USAGE, "\"%s\" names no bucket", text);
         return -1;
     }
+    if (scheme == MR_SCHEME_S3 && memchr(rest, '+', bucket_length)) { /* uri.h: that is an endpoint's */
+        mr_error_set(MR_E_USAGE, "\"%.200s\": no bucket of S3 has a '+' in its name", text);
+        return -1;
+    }
     if (bucket_length > 222) { /* the longest GCS bucket name with dots */
         mr_error_set(MR_E_USAGE, "\"%.64s...\": the bucket name is too long", text);
         return -1;

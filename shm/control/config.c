@@ -190,16 +190,20 @@ struct mr_config_endpoint *mr_config_add_endpoint(struct mr_config *config, cons
     return endpoint;
 }
 
-static bool names_bucket(const struct mr_config_endpoint *endpoint, const char *bucket)
+/* How well an endpoint's buckets name this one: by its whole name best, else by the longest "begins*"; 0: not. */
+static size_t names_bucket(const struct mr_config_endpoint *endpoint, const char *bucket)
 {
+    size_t best = 0;
     for (size_t i = 0; i < endpoint->buckets.count; i++) {
         const char *pattern = endpoint->buckets.items[i];
-        size_t length = strlen(pattern);
-        if (length > 0 && pattern[length - 1] == '*' ? strncmp(pattern, bucket, length - 1) == 0
-                                                     : strcmp(pattern, bucket) == 0)
-            return true;
+        size_t length = strlen(pattern), match = 0;
+        if (strcmp(pattern, bucket) == 0)
+            match = SIZE_MAX;
+        else if (length > 0 && pattern[length - 1] == '*' && strncmp(pattern, bucket, length - 1) == 0)
+            match = length;
+        best = match > best ? match : best;
     }
-    return false;
+    return best;
 }
 
 const struct mr_config_s3 *mr_config_s3_of(const struct mr_config *config, const char *bucket, const char **plain)
@@ -213,10 +217,16 @@ const struct mr_config_s3 *mr_config_s3_of(const struct mr_config *config, const
                          bucket, *plain, (int)(plus - bucket), bucket);
         return endpoint ? &endpoint->s3 : NULL;
     }
-    for (size_t i = 0; i < config->endpoint_count; i++)
-        if (names_bucket(&config->endpoints[i], bucket))
-            return &config->endpoints[i].s3;
-    return &config->s3;
+    const struct mr_config_s3 *found = &config->s3;
+    size_t best = 0;
+    for (size_t i = 0; i < config->endpoint_count; i++) {
+        size_t match = names_bucket(&config->endpoints[i], bucket);
+        if (match > best) {
+            best = match;
+            found = &config->endpoints[i].s3;
+        }
+    }
+    return found;
 }
 
 const struct mr_config_dataset *mr_config_find_dataset(const struct mr_config *config, const char *name)

@@ -117,7 +117,7 @@ struct mr_config {
     } supervisor;
     struct mr_config_dataset *datasets; /* [dataset.NAME], in the order of the file */
     size_t dataset_count;
-    struct mr_config_endpoint *endpoints; /* [endpoint.NAME], in the order of the file */
+    struct mr_config_endpoint *endpoints; /* [endpoint.NAME], sorted by name */
     size_t endpoint_count;
 };
 
@@ -165,8 +165,8 @@ const struct mr_config_dataset *mr_config_find_dataset(const struct mr_config *c
 
 /* The same of an endpoint, whose name has letters, digits, '-' and '.'. */
 struct mr_config_endpoint *mr_config_add_endpoint(struct mr_config *config, const char *name);
-/* What a bucket of s3:// is reached by: of "NAME+bucket" (shm/base/uri.h) [endpoint.NAME]; else the first endpoint that
- * names the bucket; else [s3]. *plain: the bucket's own name, in `bucket`. NULL (CONFIG): there is no such endpoint. */
+/* What a bucket of s3:// is reached by: of "NAME+bucket" (shm/base/uri.h) [endpoint.NAME]; else the endpoint that names the
+ * bucket, whole before "begins*" and a longer one before a shorter; else [s3]. *plain: the bucket's own name, in `bucket`. NULL (CONFIG): there is no such endpoint. */
 const struct mr_config_s3 *mr_config_s3_of(const struct mr_config *config, const char *bucket, const char **plain);
 
 /* Sets one value; base: the struct mr_config, mr_config_dataset or mr_config_endpoint that the key belongs to. 0, or -1 (CONFIG) with the

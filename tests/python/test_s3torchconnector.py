@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import io
+import multiprocessing
 import os
 import pickle
 import random
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -318,6 +320,7 @@ def test_what_a_config_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_REGION", "here")
     assert _config.settings("here", None, S3ClientConfig()) == _supervisor.NO_SETTINGS
     assert _config.settings("there", None, S3ClientConfig()) == ('[s3]\nregion = "there"\n', (), ())
+    monkeypatch.setenv("AWS_PROFILE", "work")
     config = S3ClientConfig(50.0, 16 * MIB, True, True, 3, "work", True)
     settings = _config.settings("here", "http://127.0.0.1:1", config)
     assert settings.toml == (
@@ -539,3 +542,80 @@ def test_threads_share_a_data_set(stores: Stores, images: str) -> None:
         batches = list(pool.map(dataset.__getitems__, [[3, 1], [9, 8, 7], [0], [2, 4, 6]] * 5))
     assert singles == EVERYTHING * 5
     assert batches == [[EVERYTHING[i] for i in batch] for batch in ([3, 1], [9, 8, 7], [0], [2, 4, 6])] * 5
+
+
+def test_a_prefix_is_no_other_checkpoint(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of run/best, days ago, lies where the prefix of run begins; that of rank 1 has the prefix of rank 0."""
+    began, state = time.time(), {"a": torch.randn(10)}
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "time", lambda: began - 3 * 86400)
+        dcp.save(state, storage_writer=S3StorageWriter(REGION, "s3://bucket/run/best"))
+    kept = millrace.checkpoint.list("s3://bucket/run/best")
+    other = "s3://bucket/shared/x/0-" + "0" * 20 + ".distcp"
+    with millrace.checkpoint.writer(other) as file:
+        file.write(b"of rank 1")
+    prefixes = RoundRobinPrefixStrategy(["best", "last"])
+    dcp.save(state, storage_writer=S3StorageWriter(REGION, "s3://bucket/run", prefix_strategy=prefixes))
+    assert set(kept) <= set(millrace.checkpoint.list("s3://bucket/run/best"))
+    one = type("One", (S3PrefixStrategyBase,), {"generate_prefix": lambda self, rank: "x/"})()
+    dcp.save(state, storage_writer=S3StorageWriter(REGION, "s3://bucket/shared", prefix_strategy=one))
+    assert millrace.checkpoint.exists(other)
+
+
+def test_objects_that_cannot_be_listed(stores: Stores, images: str) -> None:
+    """One that is missing, found out by threads that come together; a key that no object has; a store that is not."""
+
+    def robust(reader: S3Reader) -> bytes | None:
+        try:
+            return reader.read()
+        except (S3Exception, ValueError):
+            return None
+
+    for odd in ("s3://bucket/set/gone", "s3://bucket/", "s3://a+b/x"):
+        uris = [f"s3://bucket/{NAMES[0]}", odd]
+        dataset = Map.from_objects(uris, region=REGION, transform=robust)
+        with ThreadPoolExecutor(8) as pool:
+            found = list(pool.map(dataset.__getitem__, [0, 1] * 8))
+        assert found == [data_of(NAMES[0]), None] * 8
+
+
+def test_a_store_that_does_not_answer(monkeypatch: pytest.MonkeyPatch, millrace_bin: Path) -> None:
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MILLRACE_BIN", str(millrace_bin.parent))
+    monkeypatch.delenv("MILLRACE_SOCKET", raising=False)
+    more = {"region": REGION, "endpoint": "http://127.0.0.1:1", "s3client_config": S3ClientConfig(max_attempts=1)}
+    for dataset in (Map.from_objects("s3://b/x", **more), Map.from_prefix("s3://b/x", **more)):
+        with pytest.raises(S3Exception):
+            dataset[0].read()
+
+
+def saves_there(uri: str, endpoint: str, writer: Any) -> None:
+    with S3Checkpoint(REGION, endpoint=endpoint).writer(uri) as file:
+        file.write(b"there")
+    dcp.save({"a": torch.ones(3)}, storage_writer=writer)
+
+
+def test_a_process_with_the_writer_of_another_store(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What it saves elsewhere goes there, and what the writer saves to the writer's."""
+    without_supervisor(monkeypatch, tmp_path)
+    monkeypatch.delenv("MILLRACE_CONFIG")
+    (tmp_path / "root" / "bucket").mkdir(parents=True)
+    other = start_devstore("--root", tmp_path / "root")
+    try:
+        writer = S3StorageWriter(REGION, "s3://bucket/given")
+        spawned = multiprocessing.get_context("spawn").Process(
+            target=saves_there, args=("s3://bucket/elsewhere", other.url, writer)
+        )
+        spawned.start()
+        spawned.join()
+        assert spawned.exitcode == 0
+        assert (tmp_path / "root" / "bucket" / "elsewhere").exists()
+        client = S3Client(REGION)
+        assert client.head_object("bucket", "given/.metadata").size > 0
+        with pytest.raises(S3Exception):
+            client.head_object("bucket", "elsewhere")
+    finally:
+        other.stop()

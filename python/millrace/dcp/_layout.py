@@ -56,9 +56,10 @@ def metadata_name(rank: int | None) -> str:
     return METADATA if rank is None else f"__{rank}{METADATA}"
 
 
-def is_abandoned(name: str, pattern: re.Pattern[str]) -> bool:
-    """Whether the data object of this name, if no `.metadata` names it, is so old that none ever will."""
-    match = pattern.fullmatch(name)
+def is_abandoned(name: str) -> bool:
+    """Whether the data object of this name, if no `.metadata` names it, is so old that none ever will. Not one in a
+    folder: that may be another checkpoint, or of a rank that has the same prefix."""
+    match = DATA.fullmatch(name)
     save = match and match[2]
     if not save or len(save) != _TIME_DIGITS + _CHANCE_DIGITS:
         return False

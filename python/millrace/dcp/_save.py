@@ -110,9 +110,8 @@ class StorageWriter(Located, storage.StorageWriter, AsyncStager):  # type: ignor
         self._saves = threading.local()  # a save is one thread's from its reset to its end: several may overlap
         self._connection: Connection | None = None
         _supervisor.expect_writer()
-        self._socket = (
-            self._connect().path
-        )  # where it is pickled to (torch's process checkpointer), the same supervisor
+        # Where it is pickled to (torch's process checkpointer), the same supervisor.
+        self._adopted = (self._connect().path, _supervisor.preferred().key)
 
     # ---- what torch asks for ----
 
@@ -225,7 +224,7 @@ class StorageWriter(Located, storage.StorageWriter, AsyncStager):  # type: ignor
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._saves = threading.local()
-        _supervisor.adopt(self._socket)
+        _supervisor.adopt(*self._adopted)
 
     def _current(self) -> _Save:
         """This thread's save."""
@@ -249,7 +248,7 @@ class StorageWriter(Located, storage.StorageWriter, AsyncStager):  # type: ignor
             raise with_rank(hides, save.rank, "saving")
         # Those that the `.metadata` names may be among them: they go when it is replaced, as the others do.
         names = (one[len(save.base()) + 1 :] for one in found)
-        save.abandoned = [name for name in names if is_abandoned(name, save.pattern)]
+        save.abandoned = [name for name in names if is_abandoned(name)]
 
     def _named_by(self, uri: str) -> set[str]:
         """The data objects of the checkpoint that is to be replaced. What is not named here may be of a save that is

@@ -71,7 +71,7 @@ def _client(config: S3ClientConfig, asked_by: list[str]) -> dict[str, str]:
         if boolean(field, getattr(config, field)):
             keys[key] = value
             asked_by.append(field)
-    if config.profile is not None and config.profile != os.environ.get("AWS_PROFILE"):
+    if config.profile is not None:  # also where AWS_PROFILE names it: that is behind the keys of the environment
         keys["profile"] = str(config.profile)
         asked_by.append("profile")
     return keys

@@ -160,14 +160,15 @@ class Listed:
     def _find(self, bucket: str, key: str) -> tuple[Source, int, int] | None:
         for source in self._sources.get(bucket, ()):
             try:
-                index = source.index()
+                with errors:
+                    index = source.index()
                 number = index.find(key)
                 return source, number, index[number][1]
             except KeyError:
                 continue
-            except (FileNotFoundError, PermissionError, ChangedError) as error:
-                log.warning("objects of s3://%s are looked up one by one as they are read: %s", bucket, error)
-                del self._sources[bucket]
+            except (FileNotFoundError, PermissionError, ChangedError, ValueError) as error:
+                if self._sources.pop(bucket, None) is not None:  # other threads may have seen it too
+                    log.warning("objects of s3://%s are looked up one by one as they are read: %s", bucket, error)
                 break
         return None
 

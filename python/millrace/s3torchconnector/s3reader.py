@@ -51,9 +51,9 @@ class Held:
         return len(part)
 
     def close(self) -> None:
-        self._view = memoryview(b"")
-        data, self._data = self._data, None
-        if isinstance(data, Lease):
+        data = self._data
+        if isinstance(data, Lease):  # bytes stay, for a thread that is just reading them
+            self._view, self._data = memoryview(b""), None
             data.release()
 
 

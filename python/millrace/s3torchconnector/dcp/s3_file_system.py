@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,12 +19,13 @@ from ...checkpoint import _objects
 from ...dcp import StorageReader, StorageWriter
 from ...dcp._torch_arguments import storage_options, writer_options
 from .._config import S3ClientConfig
-from .._exceptions import errors
+from .._exceptions import S3Exception, errors
 from .._s3client import S3Client
 from .._uri import parse_s3_uri
 from ..s3reader import S3ReaderConstructor, S3ReaderConstructorProtocol
 from .s3_prefix_strategy import DefaultPrefixStrategy, S3PrefixStrategyBase
 
+log = logging.getLogger("millrace")
 PathLike = Union[str, "os.PathLike[str]"]
 
 
@@ -87,7 +89,11 @@ class S3FileSystem:
         return True
 
     def rm_file(self, path: PathLike) -> None:
-        self._client.delete_object(*parse_s3_uri(_text(path)))
+        """What cannot be removed is logged."""
+        try:
+            self._client.delete_object(*parse_s3_uri(_text(path)))
+        except S3Exception as error:
+            log.warning("%s could not be removed: %s", _text(path), error)
 
     def ls(self, path: str) -> list[str]:
         """The URIs of what is there, one level."""

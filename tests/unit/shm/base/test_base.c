@@ -158,6 +158,8 @@ START_TEST(uri_forms)
                                       "s3+://b",
                                       "s3+a+b://c/d",
                                       "s3+a:///k",
+                                      "s3://a+b/c",
+                                      "s3+a://b+c/d",
                                       "s3+a23456789012345678901234567890123://b"};
     struct mr_uri uri;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {

@@ -122,6 +122,8 @@ START_TEST(test_endpoints)
     ck_assert_int_eq(mr_config_set_text(key("endpoint", "buckets"), a, "logs-*"), 0);
     ck_assert_int_eq(mr_config_set_text(key("endpoint", "region"), a, "of-a"), 0);
     struct mr_config_endpoint *b = mr_config_add_endpoint(&config, "b.2");
+    ck_assert_int_eq(mr_config_set_text(key("endpoint", "buckets"), b, "logs-1*"), 0);
+    ck_assert_int_eq(mr_config_set_text(key("endpoint", "buckets"), b, "logs-70"), 0);
     ck_assert_int_eq(mr_config_set_text(key("endpoint", "region"), b, "of-b"), 0);
     ck_assert_ptr_null(mr_config_add_endpoint(&config, "a"));
     expect_config_error("there twice");
@@ -132,7 +134,9 @@ START_TEST(test_endpoints)
     close(fd);
     ck_assert_str_eq(region_of("mine", "mine"), "of-a");
     ck_assert_str_eq(region_of("logs-7", "logs-7"), "of-a");
-    ck_assert_str_eq(region_of("logs", "logs"), ""); /* [s3] */
+    ck_assert_str_eq(region_of("logs-12", "logs-12"), "of-b"); /* the longer beginning */
+    ck_assert_str_eq(region_of("logs-70", "logs-70"), "of-b"); /* the whole name */
+    ck_assert_str_eq(region_of("logs", "logs"), "");           /* [s3] */
     ck_assert_str_eq(region_of("mine2", "mine2"), "");
     ck_assert_str_eq(region_of("b.2+mine", "mine"), "of-b");
     ck_assert_ptr_null(region_of("b+mine", "mine"));
