@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import BIN, Server, StartDevstore
-from tests.serve import DEADLINE_S, children, wait_for
+from tests.serve import DEADLINE_S, alive, children, wait_for
 
 MIB = 1 << 20
 
@@ -253,7 +253,7 @@ def test_the_supervisor_is_killed(
     assert failed.value.errno == errno.EIO
     assert (mounted.dir / "slow").stat().st_size == 64 * MIB
     subprocess.run(["fusermount3", "-u", mounted.dir], check=True)
-    wait_for(lambda: not Path(f"/proc/{mounter}/cmdline").exists())
+    wait_for(lambda: not alive(mounter))
 
 
 def test_unmounted_by_somebody(store: Server, mount: StartMount) -> None:
