@@ -122,11 +122,11 @@ void mr_check_print(const struct mr_config *config, FILE *out)
         print_section("endpoint", &config->endpoints[i], out);
         putc('\n', out);
     }
-    const char *last = "dataset";
+    const char *last = "";
     for (unsigned i = 0; i < count; i++) {
-        if (strcmp(keys[i].section, last) == 0 || strcmp(keys[i].section, "endpoint") == 0)
+        if (mr_config_key_is_named(&keys[i]) || strcmp(keys[i].section, last) == 0)
             continue;
-        fprintf(out, "%s[%s]\n", strcmp(last, "dataset") != 0 ? "\n" : "", keys[i].section);
+        fprintf(out, "%s[%s]\n", last[0] ? "\n" : "", keys[i].section);
         print_section(keys[i].section, config, out);
         last = keys[i].section;
     }
@@ -206,7 +206,7 @@ void mr_check_print_reference(FILE *out)
         if (strcmp(keys[i].section, last) != 0) {
             last = keys[i].section;
             fprintf(out, "\n## [%s%s]\n\n| key | default | values | meaning |\n|---|---|---|---|\n", last,
-                    strcmp(last, "dataset") == 0 || strcmp(last, "endpoint") == 0 ? ".NAME" : "");
+                    mr_config_key_is_named(&keys[i]) ? ".NAME" : "");
         }
         fprintf(out, "| `%s`%s | ", keys[i].name, keys[i].live ? " *(live)*" : "");
         print_default(&keys[i], out);

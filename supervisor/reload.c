@@ -48,8 +48,7 @@ int mr_reload(struct mr_supervisor *s, char *text, size_t size)
         return -1;
     config.log.level = mr_reload_log_level(&config, s->verbosity);
     for (unsigned i = 0; i < count; i++) {
-        if (strcmp(keys[i].section, "dataset") == 0 || strcmp(keys[i].section, "endpoint") == 0 ||
-            apply_key(&keys[i], &s->config, &config) == 0)
+        if (mr_config_key_is_named(&keys[i]) || apply_key(&keys[i], &s->config, &config) == 0)
             continue;
         note(keys[i].live ? applied : later, keys[i].live ? sizeof applied : sizeof later, &keys[i]);
     }

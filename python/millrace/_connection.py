@@ -291,6 +291,10 @@ class Source:
             mix=mix,
         )
 
+    def plan_of_numbers(self) -> Plan:
+        """One in which a position is the object's number: for objects that are named rather than planned."""
+        return self.plan(Loop(0, 0, 0, 1, 1, 0), Shuffle(False), "short")
+
 
 def open_objects(client: Client, uris: Iterable[str], format: str = "") -> tuple[int, int, int]:
     """Opens an explicit list, handed over as a file of lines."""

@@ -106,6 +106,16 @@ class Dataset(Reported):
         return dict(self.__dict__)
 
 
+def check_own(dataset: Any, cls: type, *methods: str) -> None:
+    """Of a data set that holds one of millrace's: what a subclass has changed, millrace's own would not do."""
+    for name in methods:
+        if getattr(type(dataset), name) is not getattr(cls, name):
+            raise ValueError(
+                f"{type(dataset).__name__} has a {name} of its own, which millrace.DataLoader would not call: give it "
+                "to torch.utils.data.DataLoader"
+            )
+
+
 class _Objects:
     """Marks an explicit list of objects."""
 

@@ -107,6 +107,20 @@ class LookedUp:
         finally:
             lane.close()
 
+    def whole(self, ranges: list[Range]) -> Iterator[tuple[int, bytes | Exception]]:
+        """The number and the bytes of each range, or its first failure: in their order, and then the empty ones."""
+        parts: list[bytes] = []
+        failure: Exception | None = None
+        for piece in self.read(ranges):
+            if isinstance(piece.data, Exception):
+                failure = failure or piece.data
+            else:
+                parts.append(bytes(piece.data))
+            if piece.is_last:
+                yield piece.which, failure or (parts[0] if len(parts) == 1 else b"".join(parts))
+                parts, failure = [], None
+        yield from ((at, b"") for at, each in enumerate(ranges) if each.start >= each.stop)
+
     @staticmethod
     def _pieces(ranges: Iterable[Range], block: int) -> Iterator[tuple[int, int, int, int, bool]]:
         for which, (number, start, stop) in enumerate(ranges):

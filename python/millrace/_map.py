@@ -12,11 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from . import _timing, _torch
-from ._connection import Loop
 from ._dataset import Dataset
 from ._errors import Error, from_code
 from ._ring import Failure, Lane, Lease
-from ._shuffle import Shuffle
 from ._stream import REPLACEMENTS, Transform
 
 log = logging.getLogger("millrace")
@@ -245,7 +243,7 @@ class MapDataset(Dataset):
 
     def _replacement(self, index: int, cause: Exception) -> Any:
         """The first readable one of a keyed few, the same each time; through a lane of its own."""
-        plan = self._source.plan(Loop(0, 0, 0, 1, 1, 0), Shuffle(False), "short")
+        plan = self._source.plan_of_numbers()
         lane, _ = self._source.open_lane(1, 1, None, self._writable, self._decompress)
         try:
             for attempt in range(REPLACEMENTS):

@@ -619,22 +619,7 @@ def _read(found: LookedUp, group: list[_Slice]) -> Iterator[tuple[int, bytes | E
         else:
             rest.append(i)
             ranges.append(Range(number, start, stop))
-    yield from ((rest[at], data) for at, data in _whole(found, ranges))
-
-
-def _whole(found: LookedUp, ranges: list[Range]) -> Iterator[tuple[int, bytes | Exception]]:
-    """The number and the bytes of each range."""
-    parts: list[bytes] = []
-    failure: Exception | None = None
-    for piece in found.read(ranges):
-        if isinstance(piece.data, Exception):
-            failure = failure or piece.data
-        else:
-            parts.append(bytes(piece.data))
-        if piece.is_last:
-            yield piece.which, failure or (parts[0] if len(parts) == 1 else b"".join(parts))
-            parts, failure = [], None
-    yield from ((at, b"") for at, each in enumerate(ranges) if each.start >= each.stop)
+    yield from ((rest[at], data) for at, data in found.whole(ranges))
 
 
 @contextlib.contextmanager

@@ -145,11 +145,19 @@ const char *mr_uri_place(enum mr_scheme scheme, const char *bucket, char out[MR_
     return out;
 }
 
+const char *mr_uri_root(enum mr_scheme scheme, const char *bucket, char out[MR_URI_PLACE_SIZE])
+{
+    mr_uri_place(scheme, bucket, out);
+    size_t n = strlen(out);
+    if (scheme != MR_SCHEME_FILE && n + 1 < MR_URI_PLACE_SIZE)
+        memcpy(out + n, "/", 2);
+    return out;
+}
+
 char *mr_uri_format(enum mr_scheme scheme, const char *bucket, const char *key)
 {
-    char *out = NULL, place[MR_URI_PLACE_SIZE];
-    int n = asprintf(&out, "%s%s%s", mr_uri_place(scheme, bucket, place), scheme == MR_SCHEME_FILE ? "" : "/",
-                     key ? key : "");
+    char *out = NULL, root[MR_URI_PLACE_SIZE];
+    int n = asprintf(&out, "%s%s", mr_uri_root(scheme, bucket, root), key ? key : "");
     if (n < 0) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a URI");
         return NULL;

@@ -30,6 +30,8 @@ void mr_uri_close(struct mr_uri *uri);
 const char *mr_scheme_name(enum mr_scheme scheme);
 /* "gs://bucket", "s3+NAME://bucket"; of a file "file://". Returns out. */
 const char *mr_uri_place(enum mr_scheme scheme, const char *bucket, char out[MR_URI_PLACE_SIZE]);
+/* What a name or a path is put behind: the same with its slash, of a file "file://". Returns out. */
+const char *mr_uri_root(enum mr_scheme scheme, const char *bucket, char out[MR_URI_PLACE_SIZE]);
 /* malloc'ed "gs://bucket/key" (file: "file:///path"). key may be NULL for none. */
 char *mr_uri_format(enum mr_scheme scheme, const char *bucket, const char *key);
 

@@ -36,6 +36,11 @@ static enum level level_of(const struct mr_config_key *key)
     return strcmp(key->section, "dataset") == 0 ? DATASET : strcmp(key->section, "endpoint") == 0 ? ENDPOINT : SECTIONS;
 }
 
+bool mr_config_key_is_named(const struct mr_config_key *key)
+{
+    return level_of(key) != SECTIONS;
+}
+
 /* The keys of a level: *i goes through the table, from 0. NULL at its end. */
 static const struct mr_config_key *next_key(enum level level, unsigned *i)
 {
@@ -54,6 +59,9 @@ static int no_memory(void)
     mr_error_set(MR_E_NO_MEMORY, "no memory for the configuration");
     return -1;
 }
+
+_Static_assert(offsetof(struct mr_config_dataset, name) == 0 && offsetof(struct mr_config_endpoint, name) == 0,
+               "add_named");
 
 /* ---- life ---- */
 
@@ -123,6 +131,28 @@ static bool is_made_of(const char *name, size_t most, const char *characters)
     return length > 0 && length <= most && strspn(name, characters) == length;
 }
 
+/* One more of *items, which are of this size and begin with their name: with its defaults, or NULL (NO_MEMORY). */
+static void *add_named(void *items, size_t *count, size_t size, enum level level, const char *name)
+{
+    char **bigger = realloc(*(void **)items, (*count + 1) * size);
+    if (!bigger) {
+        no_memory();
+        return NULL;
+    }
+    *(void **)items = bigger;
+    char **added = (char **)(void *)((char *)bigger + *count * size);
+    memset(added, 0, size);
+    *added = strdup(name);
+    if (!*added || set_defaults(added, level) != 0) {
+        free_fields(added, level);
+        free(*added);
+        no_memory();
+        return NULL;
+    }
+    ++*count;
+    return added;
+}
+
 struct mr_config_dataset *mr_config_add_dataset(struct mr_config *config, const char *name)
 {
     if (!is_made_of(name, 100, LETTERS "_-.")) {
@@ -133,21 +163,7 @@ struct mr_config_dataset *mr_config_add_dataset(struct mr_config *config, const 
         mr_error_set(MR_E_CONFIG, "the data set '%s' is there twice", name);
         return NULL;
     }
-    struct mr_config_dataset *datasets = realloc(config->datasets, (config->dataset_count + 1) * sizeof *datasets);
-    if (!datasets) {
-        no_memory();
-        return NULL;
-    }
-    config->datasets = datasets;
-    struct mr_config_dataset *dataset = &datasets[config->dataset_count];
-    *dataset = (struct mr_config_dataset){.name = strdup(name)};
-    if (!dataset->name || set_defaults(dataset, DATASET) != 0) {
-        free(dataset->name);
-        no_memory();
-        return NULL;
-    }
-    config->dataset_count++;
-    return dataset;
+    return add_named(&config->datasets, &config->dataset_count, sizeof *config->datasets, DATASET, name);
 }
 
 /* ---- endpoints ---- */
@@ -172,22 +188,7 @@ struct mr_config_endpoint *mr_config_add_endpoint(struct mr_config *config, cons
         mr_error_set(MR_E_CONFIG, "the endpoint '%s' is there twice", name);
         return NULL;
     }
-    struct mr_config_endpoint *endpoints = realloc(config->endpoints, (config->endpoint_count + 1) * sizeof *endpoints);
-    if (!endpoints) {
-        no_memory();
-        return NULL;
-    }
-    config->endpoints = endpoints;
-    struct mr_config_endpoint *endpoint = &endpoints[config->endpoint_count];
-    *endpoint = (struct mr_config_endpoint){.name = strdup(name)};
-    if (!endpoint->name || set_defaults(endpoint, ENDPOINT) != 0) {
-        free_fields(endpoint, ENDPOINT);
-        free(endpoint->name);
-        no_memory();
-        return NULL;
-    }
-    config->endpoint_count++;
-    return endpoint;
+    return add_named(&config->endpoints, &config->endpoint_count, sizeof *config->endpoints, ENDPOINT, name);
 }
 
 /* How well an endpoint's buckets name this one: by its whole name best, else by the longest "begins*"; 0: not. */

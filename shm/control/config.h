@@ -148,6 +148,8 @@ struct mr_config_key {
 const struct mr_config_key *mr_config_keys(unsigned *count);
 /* NULL when there is none of that name. */
 const struct mr_config_key *mr_config_key_find(const char *section, const char *name);
+/* Whether it is of [dataset.NAME] or [endpoint.NAME], of which there may be several. */
+bool mr_config_key_is_named(const struct mr_config_key *key);
 /* The present name of a key that was renamed; NULL for any other name. */
 const char *mr_config_renamed(const char *section, const char *name);
 /* The section's or key's name that is nearest to a wrong one, or NULL when none is similar. section NULL: sections. */

@@ -35,9 +35,9 @@ enum mr_scheme mr_upload_scheme(const struct mr_upload_entry *entry, const char 
 const char *mr_upload_uri(const struct mr_upload_entry *entry, char *out, size_t size)
 {
     const char *bucket;
-    char place[MR_URI_PLACE_SIZE];
+    char root[MR_URI_PLACE_SIZE];
     enum mr_scheme scheme = mr_upload_scheme(entry, &bucket);
-    snprintf(out, size, "%s/%s", mr_uri_place(scheme, bucket, place), entry->name);
+    snprintf(out, size, "%s%s", mr_uri_root(scheme, bucket, root), entry->name);
     return out;
 }
 

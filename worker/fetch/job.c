@@ -144,12 +144,12 @@ static void piece_failed(struct piece *piece, enum mr_code code, const char *why
 static void piece_is_damaged(struct piece *piece, const char *shard)
 {
     const struct mr_index *index = &piece->job->dataset->index;
-    char what[MR_INDEX_NAME_SIZE], text[1200], place[MR_URI_PLACE_SIZE];
+    char what[MR_INDEX_NAME_SIZE], text[1200], root[MR_URI_PLACE_SIZE];
     struct mr_index_entry entry;
     if (mr_index_get(index, piece->claim.request.object, &entry, what) != 0)
         snprintf(what, sizeof what, "%s", mr_error_text());
-    snprintf(text, sizeof text, "%s%s%.300s: %.500s", mr_uri_place(index->info.scheme, index->info.bucket, place),
-             index->info.scheme == MR_SCHEME_FILE ? "" : "/", shard, what);
+    snprintf(text, sizeof text, "%s%.300s: %.500s", mr_uri_root(index->info.scheme, index->info.bucket, root), shard,
+             what);
     end_failed(piece, MR_E_CORRUPT, text);
 }
 

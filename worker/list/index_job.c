@@ -187,11 +187,10 @@ static int check_shards(const struct request *r, int fd)
     struct mr_index index;
     if (mr_index_map(&index, fd) != 0)
         return -1;
-    char place[600], bucket[MR_URI_PLACE_SIZE], what[MR_INDEX_NAME_SIZE];
+    char place[600], root[MR_URI_PLACE_SIZE], what[MR_INDEX_NAME_SIZE];
     struct mr_index_entry entry;
-    snprintf(place, sizeof place, "%s%s%.200s%s",
-             mr_uri_place(r->want.identity.scheme, r->want.identity.bucket, bucket),
-             r->want.identity.scheme == MR_SCHEME_FILE ? "" : "/", r->uris[0].key, r->uri_count > 1 ? " and more" : "");
+    snprintf(place, sizeof place, "%s%.200s%s", mr_uri_root(r->want.identity.scheme, r->want.identity.bucket, root),
+             r->uris[0].key, r->uri_count > 1 ? " and more" : "");
     const struct mr_index_info *info = &index.info;
     int rc = -1;
     if (info->total_bytes > 0)

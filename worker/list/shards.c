@@ -104,9 +104,8 @@ const struct mr_shards_counts *mr_shards_counts(const struct mr_shards *s)
 static void label(const struct mr_shards *s, const struct mr_shard *shard, char *out, size_t size)
 {
     const struct mr_index_source *source = s->options.source;
-    char place[MR_URI_PLACE_SIZE];
-    snprintf(out, size, "%s%s%.300s", mr_uri_place(source->scheme, source->bucket, place),
-             source->scheme == MR_SCHEME_FILE ? "" : "/", shard->name);
+    char root[MR_URI_PLACE_SIZE];
+    snprintf(out, size, "%s%.300s", mr_uri_root(source->scheme, source->bucket, root), shard->name);
 }
 
 void mr_shards_warn(struct mr_shards *s, const struct mr_shard *shard, const char *text, const char *outcome)

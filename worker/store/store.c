@@ -29,7 +29,7 @@ struct mr_store *mr_store_open(const struct mr_store_options *options)
     store->http = options->http;
     store->stall_timeout_ms = options->stall_timeout_ms ? options->stall_timeout_ms : STALL_TIMEOUT_MS;
     const char *bucket = options->bucket ? options->bucket : "";
-    mr_uri_place(options->scheme, options->named ? options->named : bucket, store->place);
+    mr_uri_root(options->scheme, options->named ? options->named : bucket, store->root);
     store->bucket = strdup(bucket);
     if (!store->bucket) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a store");
@@ -359,7 +359,7 @@ int mr_store_list_copy(struct mr_store_list_request *to, const struct mr_store_l
 
 const char *mr_store_uri(const struct mr_store *store, char *out, size_t size, const char *name, size_t length)
 {
-    int n = snprintf(out, size, "%s%s", store->place, store->scheme == MR_SCHEME_FILE ? "" : "/");
+    int n = snprintf(out, size, "%s", store->root);
     if (n > 0 && (size_t)n + 8 < size)
         mr_text_quote(out + n, size - (size_t)n, name, length);
     return out;

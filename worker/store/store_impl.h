@@ -99,7 +99,7 @@ union mr_store_done {
 struct mr_store {
     const struct mr_store_ops *ops;
     enum mr_scheme scheme;
-    char *bucket, place[MR_URI_PLACE_SIZE]; /* place: in messages */
+    char *bucket, root[MR_URI_PLACE_SIZE]; /* root: of the URIs in messages */
     struct mr_http *http;
     unsigned stall_timeout_ms;
     bool no_ranges; /* it answers a range with the whole object, which has been said */

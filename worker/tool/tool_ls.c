@@ -47,8 +47,8 @@ static void print_uri(const struct ls *ls, const char *name)
 static void print_name(const struct ls *ls, const char *name)
 {
     const struct mr_uri *uri = &ls->uri;
-    char place[MR_URI_PLACE_SIZE];
-    printf("%s%s", mr_uri_place(uri->scheme, uri->bucket, place), uri->scheme == MR_SCHEME_FILE ? "" : "/");
+    char root[MR_URI_PLACE_SIZE];
+    fputs(mr_uri_root(uri->scheme, uri->bucket, root), stdout);
     char quoted[4 * PATH_MAX];
     puts(ls->terminal ? mr_text_quote(quoted, sizeof quoted, name, strlen(name)) : name);
 }

@@ -32,9 +32,8 @@ const unsigned char *mr_write_bytes(const struct mr_write_lane *lane, const stru
 
 const char *mr_write_uri(const struct mr_write_lane *lane, char *out, size_t size)
 {
-    char place[MR_URI_PLACE_SIZE];
-    snprintf(out, size, "%s%s%s", mr_uri_place(lane->uri.scheme, lane->uri.bucket, place),
-             lane->uri.scheme == MR_SCHEME_FILE ? "" : "/", lane->uri.key);
+    char root[MR_URI_PLACE_SIZE];
+    snprintf(out, size, "%s%s", mr_uri_root(lane->uri.scheme, lane->uri.bucket, root), lane->uri.key);
     return out;
 }
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from torch.utils.data import IterDataPipe, functional_datapipe
 
+from .._file import File
 from .._looked_up import LookedUp, Range
 from ..s3torchconnector._exceptions import errors
-from ..s3torchconnector._s3client import S3Client
 from ..s3torchconnector._uri import parse_s3_uri
 from . import _urls
 
@@ -23,7 +23,7 @@ class _Pipe(IterDataPipe[Any]):
 
     def __init__(self, source_datapipe: Iterable[str], region: str) -> None:
         self.source_datapipe = source_datapipe
-        self._client = S3Client(region or _urls.client().region, endpoint=_urls.client().endpoint)
+        self._client = _urls.client(region)
         self._client.connection()  # in the process that starts the workers
 
 
@@ -76,18 +76,23 @@ class S3FileLoader(_Pipe):
                 yield url, io.BytesIO(self._client.get_object(*parse_s3_uri(url)).read())
             return
         with found, errors:
-            places = [found.find(url) for url in urls]
-            pieces = found.read(Range(number, 0, size) for number, size in places)
-            for url, (_, size) in zip(urls, places):
-                file = io.BytesIO()
-                is_last = size == 0
-                while not is_last:
-                    _, data, is_last = next(pieces)
-                    if isinstance(data, Exception):
-                        raise data
-                    file.write(data)
-                file.seek(0)
-                yield url, file
+            for url, data in zip(urls, self._read(found, urls)):
+                yield url, io.BytesIO(data)
+
+    @staticmethod
+    def _read(found: LookedUp, urls: list[str]) -> Iterator[bytes]:
+        """All of each, verified: those of more than a block by a reader."""
+        places = [found.find(url) for url in urls]
+        blocks = found.whole([Range(number, 0, size) for number, size in places if 0 < size <= found.block_bytes])
+        for url, (_, size) in zip(urls, places):
+            if size > found.block_bytes:
+                with File(url, found, found.range_reader(url, False)) as file:
+                    yield file.read()
+                continue
+            data = next(blocks)[1] if size else b""
+            if isinstance(data, Exception):
+                raise data
+            yield data
 
 
 for _name, _pipe in (("list_files_by_s3", S3FileLister), ("load_files_by_s3", S3FileLoader)):

@@ -14,8 +14,8 @@ from ..s3torchconnector._uri import parse_s3_uri
 LISTED_AT_ONCE = 16  # a supervisor has room for 64 listings
 
 
-def client() -> S3Client:
-    return S3Client(os.environ.get("AWS_REGION") or "us-west-2", endpoint=os.environ.get("S3_ENDPOINT_URL"))
+def client(region: str = "") -> S3Client:
+    return S3Client(region or os.environ.get("AWS_REGION") or "us-west-2", endpoint=os.environ.get("S3_ENDPOINT_URL"))
 
 
 def listing(of: S3Client, url: str) -> Source:

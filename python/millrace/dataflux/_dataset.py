@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Callable, ClassVar, TypeVar
 
 from .._connection import Source
-from .._dataset import Reported
+from .._dataset import Reported, check_own
 from .._supervisor import connection
 from . import _config, _google, _read
 from ._config import BaseConfig
@@ -131,12 +131,7 @@ class DropIn(Reported):
 
     def _check_own(self, cls: type, *methods: str) -> None:
         """What a subclass or its user has changed here, millrace's own data set would not do."""
-        for name in methods:
-            if getattr(type(self), name) is not getattr(cls, name):
-                raise ValueError(
-                    f"{type(self).__name__} has a {name} of its own, which millrace.DataLoader would not call: give it "
-                    "to torch.utils.data.DataLoader"
-                )
+        check_own(self, cls, *methods)
         objects = self.__dict__.get("objects")
         if objects is not None and objects != self._listed.index()[:]:
             raise ValueError(

@@ -7,9 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby, islice
 from typing import Any, Callable, NamedTuple
 
-from .._connection import Connection, Loop, Source
+from .._connection import Connection, Source
 from .._item import Item
-from .._shuffle import Shuffle
 from ..checkpoint import _reader
 from . import _google
 
@@ -39,7 +38,7 @@ class Reading(NamedTuple):
 
     def numbered(self, numbers: Iterable[int]) -> Iterator[Any]:
         lane, _ = self.source.open_lane(self.window, 1, None, self.writable)
-        plan = self.source.plan(Loop(0, 0, 0, 1, 1, 0), Shuffle(False), "short")  # a position is the object's number
+        plan = self.source.plan_of_numbers()
         return _google.GoogleStream(lane, plan, self.transform, self.on_error).numbered(numbers)
 
     def named(self, bucket: str, names: Iterable[str]) -> Iterator[Any]:

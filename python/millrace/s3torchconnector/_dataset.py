@@ -61,15 +61,6 @@ class S3Dataset:
             )
         return source
 
-    def _check_own(self, cls: type, *methods: str) -> None:
-        """What a subclass has changed here, millrace's own data set would not do."""
-        for name in methods:
-            if getattr(type(self), name) is not getattr(cls, name):
-                raise ValueError(
-                    f"{type(self).__name__} has a {name} of its own, which millrace.DataLoader would not call: give it "
-                    "to torch.utils.data.DataLoader"
-                )
-
     def _of_lease(self, lease: Lease) -> Any:
         return self._delivered(self._listed.place(lease.index), lease)
 

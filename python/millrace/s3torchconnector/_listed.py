@@ -7,11 +7,10 @@ import logging
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any, Callable, NamedTuple, Union
 
-from .._connection import Loop, Source
+from .._connection import Source
 from .._errors import ChangedError
 from .._map import MapDataset
 from .._ring import Failure, Lease
-from .._shuffle import Shuffle
 from .._stream import Stream
 from ._exceptions import errors
 from ._s3client import ObjectInfo, S3Client
@@ -195,5 +194,5 @@ class Fetched(MapDataset):
 def _stream(source: Source, numbers: Iterable[int]) -> Generator[Lease | Failure, None, None]:
     with errors:
         lane, _ = source.open_lane(None, 1, None, False)
-        plan = source.plan(Loop(0, 0, 0, 1, 1, 0), Shuffle(False), "short")  # a position is the object's number
+        plan = source.plan_of_numbers()
     yield from _Deliveries(lane, plan, None, "raise").numbered(numbers)

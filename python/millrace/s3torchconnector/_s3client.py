@@ -65,22 +65,38 @@ class _Ring:
 
 
 class ObjectStream:
-    """get_stream of a reader: opens an object, or gives the bytes of a range of it."""
+    """get_stream of a reader: opens an object, or gives the bytes of a range of it. For a constructor of a user it
+    looks the object up once, whatever is asked for; that ends with this."""
 
     def __init__(self, client: S3Client, bucket: str, key: str) -> None:
         self._client, self._bucket, self._key = client, bucket, key
+        self._kept: Content | None = None
 
     def open(self, exact: bool) -> Content:
         kind = _file.File if exact else Reader
         return _Ring(self._client.opened(self._bucket, self._key, kind))
 
+    def head(self) -> HeadObjectResult:
+        """get_object_info of an object that is not known."""
+        with errors:
+            return HeadObjectResult(size=self._opened().size)
+
     def __call__(self, start: int | None = None, end: int | None = None) -> Iterator[bytes]:
-        with errors, contextlib.closing(self.open(start is not None)) as content:
+        with errors:
+            content = self._opened()
             at, stop = start or 0, content.size if end is None else min(end, content.size)
             while at < stop:
                 data = content.read(min(CHUNK_BYTES, stop - at), at)
                 at += len(data)
                 yield data
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_kept": None}
+
+    def _opened(self) -> Content:
+        if self._kept is None:
+            self._kept = self.open(True)
+        return self._kept
 
 
 class S3Client:
@@ -122,8 +138,8 @@ class S3Client:
     ) -> S3Reader:
         """A reader. No request is made before it is read."""
         construct = reader_constructor or S3ReaderConstructor.default()
-        info = _Head(self, bucket, key) if object_info is None else Known(object_info)
         stream = ObjectStream(self, bucket, key)
+        info = stream.head if object_info is None else Known(object_info)
         return construct(bucket=bucket, key=key, get_object_info=info, get_stream=stream)
 
     def put_object(self, bucket: str, key: str, storage_class: str | None = None) -> S3Writer:
@@ -194,19 +210,8 @@ class S3Client:
         return {**self.__dict__, "_connection": None}
 
 
-class _Head:
-    """get_object_info of an object that is not known."""
-
-    def __init__(self, client: S3Client, bucket: str, key: str) -> None:
-        self._client, self._bucket, self._key = client, bucket, key
-
-    def __call__(self) -> HeadObjectResult:
-        with contextlib.closing(self._client.opened(self._bucket, self._key, Reader)) as reader:
-            return HeadObjectResult(size=reader.size)
-
-
 class Known:
-    """The same of one that was listed."""
+    """get_object_info of an object that was listed."""
 
     def __init__(self, info: Any) -> None:
         self.info = info

@@ -10,6 +10,7 @@ from typing import Any, Callable
 import torch.distributed
 import torch.utils.data
 
+from .._dataset import check_own
 from .._iterable import IterableDataset
 from ._config import S3ClientConfig
 from ._dataset import Recent, S3Dataset, identity
@@ -100,6 +101,6 @@ class S3IterableDataset(S3Dataset, torch.utils.data.IterableDataset[Any]):
     def millrace(self) -> IterableDataset:
         """The millrace.IterableDataset over the same listing: what millrace.DataLoader reads. It deals the objects to
         ranks and workers, and without enable_sharding to the workers of each rank."""
-        self._check_own(S3IterableDataset, "__iter__")
+        check_own(self, S3IterableDataset, "__iter__")
         ranks: dict[str, Any] = {} if self._enable_sharding else {"rank": 0, "world_size": 1}
         return IterableDataset(self._source(), transform=self._of_lease, **ranks)

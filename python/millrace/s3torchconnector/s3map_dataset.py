@@ -10,6 +10,7 @@ from typing import Any, Callable
 import torch.utils.data
 
 from .._connection import Source
+from .._dataset import check_own
 from .._map import MapDataset
 from .._ring import Failure
 from ._config import S3ClientConfig
@@ -117,7 +118,7 @@ class S3MapDataset(S3Dataset, torch.utils.data.Dataset[Any]):
     @property
     def millrace(self) -> MapDataset:
         """The millrace.MapDataset over the same listing: what millrace.DataLoader reads."""
-        self._check_own(S3MapDataset, "__getitem__", "__getitems__", "__len__")
+        check_own(self, S3MapDataset, "__getitem__", "__getitems__", "__len__")
         return MapDataset(self._source(), transform=self._of_lease)
 
     def _number(self, i: int) -> int:

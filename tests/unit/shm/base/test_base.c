@@ -177,6 +177,8 @@ START_TEST(uri_forms)
     ck_assert_str_eq(mr_uri_place(MR_SCHEME_S3, "there+b", place), "s3+there://b");
     ck_assert_str_eq(mr_uri_place(MR_SCHEME_GS, "b", place), "gs://b");
     ck_assert_str_eq(mr_uri_place(MR_SCHEME_FILE, "", place), "file://");
+    ck_assert_str_eq(mr_uri_root(MR_SCHEME_S3, "there+b", place), "s3+there://b/");
+    ck_assert_str_eq(mr_uri_root(MR_SCHEME_FILE, "", place), "file://");
     char *formatted = mr_uri_format(MR_SCHEME_S3, "there+b", "k");
     ck_assert_str_eq(formatted, "s3+there://b/k");
     free(formatted);
