@@ -53,6 +53,8 @@ static enum taken take(struct mr_page *page, struct mr_object *object)
     size_t n = strlen(page->prefix);
     if (strncmp(name, page->prefix, n) != 0)
         return BEYOND; /* the key is >= the prefix, so what does not begin with it lies after it */
+    if (page->wanted && !page->wanted(page->cls, name))
+        return ITEM;
     const char *cut = *page->delimiter ? strstr(name + n, page->delimiter) : NULL;
     if (page->left == 0) {
         page->next = strdup(name);

@@ -15,6 +15,8 @@ struct mr_page {
     /* Each entry: an object, or a prefix that stands for all that begins so. 0, or -1 to fail. */
     int (*item)(void *cls, struct mr_object *object);
     int (*group)(void *cls, const char *prefix);
+    /* Whether a name is one of this listing; NULL: all are. */
+    bool (*wanted)(void *cls, const char *name);
     void *cls;
     char *next; /* the name with which the next page begins; NULL: this is the last */
     /* Its own. */

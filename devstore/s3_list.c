@@ -10,12 +10,14 @@
 #include "devstore/s3_error.h"
 #include "devstore/s3_info.h"
 #include "devstore/xml.h"
+#include "shm/base/error.h"
 
 struct listing {
     struct mr_page page;
     const struct mr_request *request;
     bool second, url; /* version 2; keys are percent-encoded */
     bool owner, sums; /* which each has: its owner; the kind of its checksum */
+    char pass;        /* of the two that a directory bucket's listing is made in; 0: it is another bucket's */
     const char *start, *token;
     struct mr_text items, groups;
     unsigned n;
@@ -72,6 +74,35 @@ static int emit_group(void *cls, const char *prefix)
     return count(l, prefix);
 }
 
+/* A directory bucket lists in no order: here half of the names comes first, and then the other half. */
+static bool is_of_pass(void *cls, const char *name)
+{
+    const struct listing *l = cls;
+    unsigned hash = 0;
+    for (; *name; name++)
+        hash = hash * 31 + (unsigned char)*name;
+    return ((hash >> 3 ^ hash) & 1) == (l->pass == '2');
+}
+
+/* The token of the page behind a directory bucket's: its pass, and the name that it begins with. 0 or -1. */
+static int next_of_pass(struct listing *l)
+{
+    if (!l->page.next && l->pass == '2')
+        return 0;
+    const char *name = l->page.next ? l->page.next : l->page.prefix;
+    size_t size = strlen(name) + 1;
+    char *next = malloc(size + 1);
+    if (!next) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a listing");
+        return -1;
+    }
+    next[0] = l->page.next ? l->pass : '2';
+    memcpy(next + 1, name, size);
+    free(l->page.next);
+    l->page.next = next;
+    return 0;
+}
+
 /* Behind start, or from the token on. A prefix that the client has been given begins so: it is not given again. */
 static int begin(struct listing *l, struct mr_reply *reply)
 {
@@ -81,6 +112,10 @@ static int begin(struct listing *l, struct mr_reply *reply)
         mr_s3_error_said(reply, l->request, "InvalidArgument", "The continuation token provided is incorrect");
         free(from);
         return -1;
+    }
+    if (l->pass && *from) {
+        l->pass = *from;
+        memmove(from, from + 1, strlen(from));
     }
     const char *cut = NULL;
     int rc;
@@ -140,11 +175,15 @@ static void finish(struct listing *l, unsigned most, struct mr_reply *reply)
 }
 
 /* A directory bucket lists folders, and nothing in between. */
-static int check_express(const struct listing *l, struct mr_reply *reply)
+static int check_express(struct listing *l, struct mr_reply *reply)
 {
     const char *prefix = l->page.prefix;
     if (!mr_s3_is_express(l->request->bucket))
         return 0;
+    if (!*l->page.delimiter) {
+        l->pass = '1';
+        l->page.wanted = is_of_pass;
+    }
     if (!*l->start && (!*prefix || prefix[strlen(prefix) - 1] == '/') &&
         (!*l->page.delimiter || strcmp(l->page.delimiter, "/") == 0))
         return 0;
@@ -178,7 +217,7 @@ void mr_s3_list(const struct mr_api *api, const struct mr_request *request, stru
                               .cls = &l};
     if (check_express(&l, reply) < 0 || begin(&l, reply) < 0)
         return;
-    if (most > 0 && mr_page_run(&l.page) < 0)
+    if ((most > 0 && mr_page_run(&l.page) < 0) || (l.pass && next_of_pass(&l) < 0))
         mr_reply_from_error(reply, request);
     else
         finish(&l, most, reply);

@@ -149,6 +149,19 @@ static int check_whole(const struct mr_api *api, const struct mr_request *reques
     return 0;
 }
 
+/* A directory bucket's parts have no gaps between their numbers. NULL: they are as they must be; else the error's code, with
+ * the error set. */
+static const char *check_numbers(const struct mr_request *request, const struct mr_multipart_chosen *chosen)
+{
+    for (size_t i = 0; mr_s3_is_express(request->bucket) && i < chosen->n; i++) {
+        if (chosen->parts[i]->number == i + 1)
+            continue;
+        mr_error_set(MR_E_USAGE, "The part numbers of a directory bucket's upload are consecutive, from 1 on.");
+        return "InvalidPartOrder";
+    }
+    return NULL;
+}
+
 /* The session's lock is held. NULL: the reply says why not. */
 static struct mr_object *complete(const struct mr_api *api, const struct mr_request *request,
                                   struct mr_session *session, struct mr_reply *reply)
@@ -158,6 +171,8 @@ static struct mr_object *complete(const struct mr_api *api, const struct mr_requ
     const char *code = mr_multipart_choose(api, request, session, &chosen);
     struct mr_object *object = NULL;
     int rc = -1;
+    if (!code)
+        code = check_numbers(request, &chosen);
     if (code) {
         mr_s3_error_said(reply, request, code, "%s", mr_error_text());
         goto out;

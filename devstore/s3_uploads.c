@@ -197,6 +197,11 @@ void mr_s3_uploads(const struct mr_api *api, const struct mr_request *request, s
     int url = bucket ? mr_s3_encoding(request, reply) : -1;
     if (url < 0 || mr_s3_page(request, "max-uploads", &most, reply) < 0)
         return;
+    size_t length = strlen(u.prefix);
+    if (mr_s3_is_express(request->bucket) && length > 0 && u.prefix[length - 1] != '/') {
+        mr_s3_error_said(reply, request, "InvalidArgument", "A directory bucket lists prefixes that end in /");
+        return;
+    }
     u.url = url > 0;
     u.left = most;
     size_t n;

@@ -32,6 +32,7 @@ enum bucket_op {
     OP_UPLOADS,
     OP_LIST,
     OP_GET,
+    OP_SESSION, /* s3: keys for a directory bucket */
     OP_COUNT
 };
 

@@ -83,6 +83,7 @@ struct s3_object *fault_s3_put(struct fault_s3 *s3, const char *name, const void
     *object = (struct s3_object){.data = copy, .size = size};
     snprintf(object->name, sizeof object->name, "%s", name);
     md5(copy, size, sum);
+    sum[0] ^= s3->express ? (unsigned char)++s3->begun : 0; /* drawn, as it were */
     set_etag(object->etag, sum, 0);
     return object;
 }
@@ -230,6 +231,27 @@ static void look(struct reply *reply, const struct fault_s3 *s3, const struct fa
              (unsigned long long)object->size);
 }
 
+/* Names of a page of a directory bucket, the greatest first; a token is the number of those that were given before. */
+static bool list_backwards(struct fault_s3 *s3, struct reply *reply, const struct fault_request *request,
+                           const char *prefix, struct s3_object **found, unsigned *count)
+{
+    if (fault_query(request, "start-after") || (prefix[0] && prefix[strlen(prefix) - 1] != '/')) {
+        put_error(reply, 400, "InvalidArgument", "");
+        return false;
+    }
+    const char *token = fault_query(request, "continuation-token");
+    unsigned given = token ? (unsigned)atoi(token + 1) : 0;
+    for (unsigned i = 0; i < *count / 2; i++) {
+        struct s3_object *one = found[i];
+        found[i] = found[*count - 1 - i];
+        found[*count - 1 - i] = one;
+    }
+    memmove(found, found + given, (*count - given) * sizeof *found);
+    *count -= given;
+    snprintf(s3->next, sizeof s3->next, "+%u", given + s3->page);
+    return true;
+}
+
 static int by_name(const void *a, const void *b)
 {
     return strcmp((*(struct s3_object *const *)a)->name, (*(struct s3_object *const *)b)->name);
@@ -243,13 +265,15 @@ static void list(struct fault_s3 *s3, struct reply *reply, const struct fault_re
     if (fault_query(request, "prefix"))
         snprintf(prefix, sizeof prefix, "%s", fault_query(request, "prefix"));
     const char *token = fault_query(request, "continuation-token"), *start = fault_query(request, "start-after");
-    if (token || start)
+    if ((token || start) && !s3->express)
         snprintf(after, sizeof after, "%s", token ? token : start);
     for (unsigned i = 0; i < S3_OBJECTS; i++)
         if (s3->objects[i].data && strncmp(s3->objects[i].name, prefix, strlen(prefix)) == 0 &&
             strcmp(s3->objects[i].name, after) > 0)
             found[count++] = &s3->objects[i];
     qsort(found, count, sizeof *found, by_name);
+    if (s3->express && !list_backwards(s3, reply, request, prefix, found, &count))
+        return;
     put(reply, 200, "<?xml version=\"1.0\"?><ListBucketResult><EncodingType>url</EncodingType>");
     for (unsigned i = 0; i < count && i < page; i++) {
         reply->length += (size_t)sprintf(reply->body + reply->length, "<Contents><Key>");
@@ -265,7 +289,10 @@ static void list(struct fault_s3 *s3, struct reply *reply, const struct fault_re
     reply->length +=
         (size_t)sprintf(reply->body + reply->length, "<IsTruncated>%s</IsTruncated>%s%s%s</ListBucketResult>",
                         more ? "true" : "false", more ? "<NextContinuationToken>" : "",
-                        more ? found[page - 1]->name : "", more ? "</NextContinuationToken>" : "");
+                        !more         ? ""
+                        : s3->express ? s3->next
+                                      : found[page - 1]->name,
+                        more ? "</NextContinuationToken>" : "");
 }
 
 static void begin(struct fault_s3 *s3, struct reply *reply, const char *name)
@@ -394,12 +421,15 @@ static enum bucket_op op_of(const struct fault_request *request)
         return OP_BATCH;
     if (strstr(request->target, "?list-type=2"))
         return OP_LIST;
+    if (strstr(request->target, "?session"))
+        return OP_SESSION;
     return put_it ? OP_INSERT : remove ? OP_DELETE : strcmp(request->method, "HEAD") == 0 ? OP_STAT : OP_GET;
 }
 
 static void name_of(const struct fault_request *request, char out[256])
 {
-    const char *at = request->target + strlen("/bucket/");
+    const char *at = strchr(request->target + 1, '/'); /* behind the bucket */
+    at = at ? at + 1 : "";
     size_t length = strcspn(at, "?"), to = 0;
     for (size_t i = 0; i < length && to + 1 < 256; i++) {
         unsigned byte;
@@ -411,6 +441,46 @@ static void name_of(const struct fault_request *request, char out[256])
         }
     }
     out[to] = 0;
+}
+
+static void make_session(struct fault_s3 *s3, struct reply *reply, const struct fault_request *request)
+{
+    const char *mode = fault_header(request, "x-amz-create-session-mode");
+    char until[40];
+    time_t end = time(NULL) + (time_t)s3->session_s;
+    struct tm tm;
+    if (s3->read_only && (!mode || strcmp(mode, "ReadOnly") != 0)) {
+        put_error(reply, 403, "AccessDenied", "");
+        return;
+    }
+    strftime(until, sizeof until, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&end, &tm));
+    s3->session++;
+    put(reply, 200,
+        "<CreateSessionResult><Credentials><SessionToken>TOKEN%u</SessionToken><SecretAccessKey>of-%u</SecretAccessKey>"
+        "<AccessKeyId>SESSION%u</AccessKeyId><Expiration>%s</Expiration></Credentials></CreateSessionResult>",
+        s3->session, s3->session, s3->session, until);
+}
+
+/* What a directory bucket has against a request; true: answered. */
+static bool is_out_of_session(const struct fault_s3 *s3, struct reply *reply, const struct fault_request *request)
+{
+    const char *token = fault_header(request, "x-amz-s3session-token");
+    unsigned session = token ? (unsigned)strtoul(token + strspn(token, "TOKEN"), NULL, 10) : 0;
+    const char *signature = fault_header(request, "Authorization");
+    char scope[8192], key[32];
+    snprintf(scope, sizeof scope, "%s", signature ? signature : "");
+    snprintf(key, sizeof key, "=SESSION%u/", session);
+    bool of_session = op_of(request) != OP_SESSION;
+    if (fault_header(request, "Content-MD5"))
+        put_error(reply, 400, "InvalidRequest", "");
+    else if (!strstr(scope, "/s3express/aws4_request") || (token != NULL) != of_session ||
+             (of_session && (!strstr(scope, key) || !strstr(scope, "x-amz-s3session-token"))))
+        put_error(reply, 403, "SignatureDoesNotMatch", "");
+    else if (of_session && session < s3->session_from)
+        put_error(reply, 400, "ExpiredToken", "");
+    else
+        return false;
+    return true;
 }
 
 static void perform(struct fault_s3 *s3, enum bucket_op op, struct reply *reply, const struct fault_request *request,
@@ -425,6 +495,9 @@ static void perform(struct fault_s3 *s3, enum bucket_op op, struct reply *reply,
         return;
     }
     switch (op) {
+    case OP_SESSION:
+        make_session(s3, reply, request);
+        break;
     case OP_LIST:
         list(s3, reply, request);
         break;
@@ -477,6 +550,8 @@ static bool is_denied(const struct fault_s3 *s3, struct reply *reply, const stru
     const char *signature = fault_header(request, "Authorization");
     char words[1024], more[200];
     snprintf(words, sizeof words, "%s", signature ? signature : "");
+    if (s3->express && is_out_of_session(s3, reply, request))
+        return true;
     if (s3->keys && !strstr(words, s3->keys)) {
         put_error(reply, 400, "ExpiredToken", "");
         return true;

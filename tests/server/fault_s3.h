@@ -26,6 +26,12 @@ struct fault_s3 {
     bool ignores_match;        /* conditions, as old servers do */
     bool no_batch, no_etag_of_parts;
     unsigned page; /* names of a page; 0: 1,000 */
+    /* A directory bucket: requests but for that of a session need the keys of one; listings are of folders, from the
+     * greatest name to the least; ETags are drawn; no Content-MD5. */
+    bool express;
+    unsigned session_s;             /* that its keys are good for */
+    bool read_only;                 /* other sessions are denied */
+    unsigned session, session_from; /* the last one's number, and the first whose keys are taken */
     /* Under the lock; read them when no request is under way. */
     pthread_mutex_t lock;
     struct s3_object objects[S3_OBJECTS];
@@ -36,6 +42,7 @@ struct fault_s3 {
         bool used;
     } uploads[8];
     unsigned begun;
+    char next[32]; /* token of a page of a directory bucket */
     unsigned count[OP_COUNT];
     char last_head[OP_COUNT][8192], last_target[OP_COUNT][8192], last_body[OP_COUNT][8192];
 };

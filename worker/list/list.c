@@ -240,7 +240,7 @@ static int give_half(struct lister *l)
         .level = l->split_level,
     };
     char cut[MR_SPLIT_MAX];
-    bool found = r->busy && r->last && mr_split(&r->shape, &place, cut, &level);
+    bool found = r->busy && r->last && mr_store_lists_ranges(r->store) && mr_split(&r->shape, &place, cut, &level);
     struct mr_msg_out *msg = mr_msg_new(MR_MSG_RANGE_SPLIT);
     if (!msg)
         return -1;

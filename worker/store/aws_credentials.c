@@ -21,6 +21,7 @@ struct mr_aws_credentials {
     unsigned uses;
     struct mr_http *http;
     bool anonymous, cleartext;
+    bool given;    /* its source is the caller's, and no chain's */
     char *profile; /* as the caller names it; "" */
     struct mr_aws_source *source;
     bool read;                  /* source is as the files are: they were read a moment ago */
@@ -154,9 +155,18 @@ static void on_found(void *arg, const struct mr_aws_found *found)
     wake_all(credentials, MR_OK, "");
 }
 
+static void set_source(struct mr_aws_credentials *credentials, struct mr_aws_source *source)
+{
+    credentials->source = source;
+    source->done = on_found;
+    source->arg = credentials;
+}
+
 /* Reads the environment and the files, and takes what the chain finds there. 0, or -1 with mr_error. */
 static int find_source(struct mr_aws_credentials *credentials)
 {
+    if (credentials->given)
+        return 0;
     const struct mr_aws_options options = {.profile = credentials->profile, .cleartext = credentials->cleartext};
     struct mr_aws_files files;
     if (mr_aws_files_read(&files, &options) != 0)
@@ -166,9 +176,7 @@ static int find_source(struct mr_aws_credentials *credentials)
     if (!source)
         return -1;
     mr_aws_source_destroy(credentials->source);
-    credentials->source = source;
-    source->done = on_found;
-    source->arg = credentials;
+    set_source(credentials, source);
     return 0;
 }
 
@@ -281,13 +289,30 @@ struct mr_aws_credentials *mr_aws_credentials_new(const struct mr_aws_options *o
     return credentials;
 }
 
+struct mr_aws_credentials *mr_aws_credentials_of(struct mr_aws_source *source, struct mr_http *http)
+{
+    struct mr_aws_credentials *credentials = calloc(1, sizeof *credentials);
+    if (!credentials) {
+        mr_aws_source_destroy(source);
+        mr_error_set(MR_E_NO_MEMORY, "no memory for credentials");
+        return NULL;
+    }
+    credentials->uses = 1;
+    credentials->http = http;
+    credentials->given = true;
+    credentials->timer.run = run_fetch;
+    set_source(credentials, source);
+    return credentials;
+}
+
 void mr_aws_credentials_destroy(struct mr_aws_credentials *credentials)
 {
     if (!credentials || --credentials->uses > 0)
         return;
     struct mr_aws_credentials **at = &all;
-    while (*at != credentials)
+    while (*at && *at != credentials)
         at = &(*at)->next;
-    *at = credentials->next;
+    if (*at)
+        *at = credentials->next;
     credentials_free(credentials);
 }

@@ -44,6 +44,10 @@ struct mr_aws_keys {
  * do. http must outlive it.
  */
 struct mr_aws_credentials *mr_aws_credentials_new(const struct mr_aws_options *options, struct mr_http *http);
+struct mr_aws_source;
+/* The same life for keys of a source (aws_impl.h), which is theirs from now on, on failure too; nobody shares them. NULL
+ * with mr_error. */
+struct mr_aws_credentials *mr_aws_credentials_of(struct mr_aws_source *source, struct mr_http *http);
 /* Waiters must be gone. NULL is allowed. */
 void mr_aws_credentials_destroy(struct mr_aws_credentials *credentials);
 

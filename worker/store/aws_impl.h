@@ -1,4 +1,4 @@
-/* aws_impl.h - what the sources of AWS keys have in common. Only worker/store/aws_*.c include it. */
+/* aws_impl.h - what the sources of AWS keys have in common. Only worker/store/aws_*.c and s3_express.c include it. */
 #ifndef MR_WORKER_STORE_AWS_IMPL_H
 #define MR_WORKER_STORE_AWS_IMPL_H
 

@@ -24,6 +24,9 @@
 #define ACCESS_ADVICE                                                                                               \
     "; the caller lacks permission: check the credentials, and that they have s3:GetObject and s3:ListBucket here " \
     "(without the second, S3 says this of an object that does not exist too)"
+#define SESSION_ADVICE                                                                                               \
+    "; requests to a directory bucket (S3 Express One Zone) are made in a session: check the credentials, and that " \
+    "they have s3express:CreateSession here"
 
 uint64_t mr_s3_generation(const char *etag)
 {
@@ -63,6 +66,7 @@ struct s3_call *mr_s3_take(struct s3_store *store, enum s3_kind kind, const char
     call->generation_match = MR_STORE_ANY;
     call->single = call->owner = NULL;
     call->etag[0] = 0;
+    call->sorted = NULL;
     mr_text_clear(&call->name);
     mr_text_clear(&call->head);
     mr_text_add(&call->name, name, name_length);
@@ -80,6 +84,19 @@ void mr_s3_give(struct s3_call *call)
     store->pool = call;
 }
 
+/* What signs it: the keys of a directory bucket's session, which are asked for with those of the caller. */
+static struct mr_aws_credentials *keys_of(const struct s3_call *call)
+{
+    const struct s3_store *store = mr_s3_store(call);
+    return store->express && call->kind != S3_SESSION ? store->express : store->credentials;
+}
+
+/* The request is about the bucket, and not about an object in it. */
+static bool is_of_bucket(const struct s3_call *call)
+{
+    return call->kind == S3_BUCKET || call->kind == S3_BATCH || call->kind == S3_UPLOADS || call->kind == S3_SESSION;
+}
+
 static void s3_cancel(struct mr_store_call *base)
 {
     struct s3_call *call = (struct s3_call *)base;
@@ -89,13 +106,18 @@ static void s3_cancel(struct mr_store_call *base)
         call->owner->single = NULL;
     if (call->http)
         mr_http_cancel(base->store->http, call->http);
-    mr_aws_credentials_cancel(mr_s3_store(call)->credentials, &call->waiter);
+    mr_aws_credentials_cancel(keys_of(call), &call->waiter);
+    mr_http_timer_stop(base->store->http, &call->timer);
+    if (call->sorted)
+        mr_s3_sorted_leave(call);
+    if (call->kind == S3_SESSION)
+        mr_s3_session_forget(call);
     mr_s3_give(call);
 }
 
 const char *mr_s3_uri(const struct s3_call *call, char *out, size_t size)
 {
-    if (call->kind == S3_BUCKET || call->kind == S3_BATCH || call->kind == S3_UPLOADS)
+    if (is_of_bucket(call))
         return mr_store_uri(call->base.store, out, size, "", 0);
     if (call->kind != S3_LIST)
         return mr_store_uri(call->base.store, out, size, call->name.data, call->name.length);
@@ -203,12 +225,12 @@ static const char *advice_of_write(const struct s3_call *call, int status)
     }
 }
 
-static const char *advice_of_status(int status)
+static const char *advice_of_read(const struct s3_call *call, int status)
 {
     switch (status) {
     case 401:
     case 403:
-        return ACCESS_ADVICE;
+        return call->kind == S3_SESSION ? SESSION_ADVICE : ACCESS_ADVICE;
     case 404:
         return "; check the bucket's and the object's name";
     case 416:
@@ -284,7 +306,7 @@ void mr_s3_explain(const struct s3_call *call, struct s3_answer *answer)
         advice = "; it was to be replaced, and has been removed by somebody else meanwhile";
     }
     if (!advice[0])
-        advice = call->kind >= S3_INSERT ? advice_of_write(call, http->status) : advice_of_status(http->status);
+        advice = call->kind >= S3_INSERT ? advice_of_write(call, http->status) : advice_of_read(call, http->status);
     snprintf(answer->text, sizeof answer->text, "%s: %s%sHTTP status %d%s%s", mr_s3_uri(call, uri, sizeof uri), words,
              words[0] ? " (" : "", http->status, words[0] ? ")" : "", advice);
 }
@@ -353,7 +375,7 @@ void mr_s3_target(struct s3_call *call, const char *query)
     call->line_count = 0;
     snprintf(call->payload, sizeof call->payload, EMPTY_PAYLOAD);
     mr_text_add(&call->target, "/", 1);
-    if (call->kind != S3_LIST && call->kind != S3_UPLOADS && call->kind != S3_BUCKET && call->kind != S3_BATCH)
+    if (call->kind != S3_LIST && !is_of_bucket(call))
         mr_text_put_path(&call->target, call->name.data, call->name.length);
     mr_text_puts(&call->target, query);
 }
@@ -429,9 +451,8 @@ static int sign(struct s3_call *call, const struct mr_aws_keys *keys, const char
     const struct mr_aws_sign request = {
         .access_key_id = keys->access_key_id,
         .secret_access_key = keys->secret_access_key,
-        .session_token = keys->session_token,
         .region = store->region,
-        .service = "s3",
+        .service = store->zone[0] ? "s3express" : "s3",
         .method = call->request.method,
         .url = store->url.data,
         .payload = call->payload,
@@ -468,6 +489,15 @@ static int send_with(struct s3_call *call, const struct mr_aws_keys *keys)
     int rc = store->url.failed ? -1 : 0;
     if (rc != 0)
         mr_error_set(MR_E_NO_MEMORY, "no memory for a request to s3://%s", store->base.bucket);
+    if (rc == 0 && keys->access_key_id && keys->session_token) {
+        mr_auth_text_reserve(&token, strlen(keys->session_token) + 32);
+        mr_text_puts(&token, keys_of(call) == store->express ? "x-amz-s3session-token: " : "x-amz-security-token: ");
+        mr_text_puts(&token, keys->session_token);
+        lines[count++] = token.data;
+        rc = token.failed ? -1 : 0;
+        if (rc != 0)
+            mr_error_set(MR_E_NO_MEMORY, "no memory for a request to s3://%s", store->base.bucket);
+    }
     if (rc == 0 && keys->access_key_id) {
         mr_aws_sign_date_at(store->clock_off_s, date);
         snprintf(payload_line, sizeof payload_line, "x-amz-content-sha256: %s", call->payload);
@@ -476,15 +506,6 @@ static int send_with(struct s3_call *call, const struct mr_aws_keys *keys)
         snprintf(date_line, sizeof date_line, "x-amz-date: %s", date);
         lines[count++] = date_line;
         lines[count++] = store->authorization.data;
-    }
-    if (rc == 0 && keys->access_key_id && keys->session_token) {
-        mr_auth_text_reserve(&token, strlen(keys->session_token) + 32);
-        mr_text_puts(&token, "x-amz-security-token: ");
-        mr_text_puts(&token, keys->session_token);
-        lines[count++] = token.data;
-        rc = token.failed ? -1 : 0;
-        if (rc != 0)
-            mr_error_set(MR_E_NO_MEMORY, "no memory for a request to s3://%s", store->base.bucket);
     }
     request.url = store->url.data;
     request.done = on_answer;
@@ -524,8 +545,8 @@ static void on_keys(struct mr_auth_waiter *waiter, enum mr_code code, const char
         char words[700];
         snprintf(words, sizeof words, "%s%s%s", call->refusal, call->refusal[0] ? ": " : "", text);
         fail(call, code, words);
-    } else if (!mr_aws_credentials_get(mr_s3_store(call)->credentials, &keys)) { /* they ended at once */
-        mr_aws_credentials_wait(mr_s3_store(call)->credentials, waiter);
+    } else if (!mr_aws_credentials_get(keys_of(call), &keys)) { /* they ended at once */
+        mr_aws_credentials_wait(keys_of(call), waiter);
     } else if (send_with(call, &keys) != 0) {
         fail(call, mr_error_code(), mr_error_text());
     }
@@ -534,7 +555,7 @@ static void on_keys(struct mr_auth_waiter *waiter, enum mr_code code, const char
 /* Once more, with what was put right. 0, or -1 with mr_error. */
 static int send_now(struct s3_call *call)
 {
-    struct mr_aws_credentials *credentials = mr_s3_store(call)->credentials;
+    struct mr_aws_credentials *credentials = keys_of(call);
     struct mr_aws_keys keys;
     if (mr_aws_credentials_get(credentials, &keys))
         return send_with(call, &keys);
@@ -553,7 +574,6 @@ static bool asks_why(const struct s3_call *call, const struct mr_http_result *ht
 static void on_answer(void *arg, const struct mr_http_result *http)
 {
     struct s3_call *call = arg;
-    struct s3_store *store = mr_s3_store(call);
     call->http = NULL;
     if (http->code != MR_OK || http->status / 100 == 2) {
         deliver(call, http);
@@ -564,7 +584,7 @@ static void on_answer(void *arg, const struct mr_http_result *http)
     enum s3_repair repair = mr_s3_repair(call, http, word);
     bool again = repair != S3_REPAIR_NONE;
     if (repair == S3_REPAIR_KEYS) {
-        mr_aws_credentials_refused(store->credentials, call->serial);
+        mr_aws_credentials_refused(keys_of(call), call->serial);
     } else if (!again && asks_why(call, http)) {
         call->repaired |= S3_REPAIR_TEXT;
         call->request.method = "GET";
@@ -616,6 +636,8 @@ struct mr_store_call *mr_s3_start(struct s3_call *call, struct mr_http_request *
 static void s3_destroy(struct mr_store *base)
 {
     struct s3_store *store = (struct s3_store *)base;
+    mr_aws_credentials_destroy(store->express); /* it may give a call back */
+    mr_s3_sorted_close(store);
     while (store->pool) {
         struct s3_call *call = store->pool;
         store->pool = call->next_free;
@@ -632,6 +654,7 @@ static void s3_destroy(struct mr_store *base)
     mr_aws_signer_destroy(store->signer);
     mr_text_close(&store->origin);
     mr_text_close(&store->always);
+    mr_text_close(&store->of_session);
     mr_auth_text_wipe(&store->reads);
     mr_auth_text_wipe(&store->writes);
     mr_text_close(&store->url);
@@ -715,18 +738,19 @@ static int set_customer_key(struct s3_store *store, const char *path)
 static int set_lines(struct s3_store *store, const struct mr_s3_options *s3)
 {
     static const char *const encryptions[] = {"", "AES256", "aws:kms", "aws:kms:dsse"};
-    if (s3->requester_pays)
+    struct mr_text *encryption = store->zone[0] ? &store->of_session : &store->writes;
+    if (s3->requester_pays && !store->zone[0]) /* a directory bucket's readers cannot */
         add_line(&store->always, "x-amz-request-payer: ", "requester");
     if (s3->encryption != MR_S3_ENCRYPTION_NONE)
-        add_line(&store->writes, "x-amz-server-side-encryption: ", encryptions[s3->encryption]);
+        add_line(encryption, "x-amz-server-side-encryption: ", encryptions[s3->encryption]);
     if (s3->kms_key_id && s3->kms_key_id[0])
-        add_line(&store->writes, "x-amz-server-side-encryption-aws-kms-key-id: ", s3->kms_key_id);
+        add_line(encryption, "x-amz-server-side-encryption-aws-kms-key-id: ", s3->kms_key_id);
     if (s3->customer_key_file && s3->customer_key_file[0] && set_customer_key(store, s3->customer_key_file) != 0)
         return -1;
     store->sends_checksums =
         s3->checksums == MR_S3_CHECKSUMS_ALWAYS || (s3->checksums == MR_S3_CHECKSUMS_AUTO && store->is_aws);
     store->asks_checksums = s3->checksums != MR_S3_CHECKSUMS_NEVER;
-    if (!store->always.failed && !store->reads.failed && !store->writes.failed)
+    if (!store->always.failed && !store->reads.failed && !store->writes.failed && !store->of_session.failed)
         return 0;
     mr_error_set(MR_E_NO_MEMORY, "no memory for a store");
     return -1;
@@ -759,6 +783,8 @@ struct mr_store *mr_store_s3_new(const struct mr_store_options *options)
         mr_error_append("s3://%s", options->bucket);
         goto fail;
     }
+    if (store->zone[0] && mr_s3_express_init(store, options) != 0)
+        goto fail;
     return &store->base;
 fail:
     s3_destroy(&store->base);

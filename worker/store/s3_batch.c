@@ -185,13 +185,13 @@ static void on_batch(struct s3_call *call, struct s3_answer *answer)
     finish(call);
 }
 
-/* The call demands a checksum: MD5, which every server knows, where this machine allows it. */
+/* The call demands a checksum: MD5, which every server knows but for directory buckets, where this machine allows it. */
 static void put_checksum(struct s3_call *call)
 {
     unsigned char md5[EVP_MAX_MD_SIZE];
     unsigned n = 0;
     struct mr_text text = {0};
-    if (EVP_Digest(call->head.data, call->head.length, md5, &n, EVP_md5(), NULL) == 1) {
+    if (!mr_s3_store(call)->zone[0] && EVP_Digest(call->head.data, call->head.length, md5, &n, EVP_md5(), NULL) == 1) {
         mr_auth_put_base64(&text, md5, n, false);
         mr_s3_line(call, "Content-MD5: ", text.data ? text.data : "");
         call->lines.failed |= text.failed;

@@ -22,7 +22,8 @@ enum s3_kind {
     S3_GET,
     S3_STAT,
     S3_BUCKET,
-    S3_INSERT, /* from here on: requests that write */
+    S3_SESSION, /* keys for a directory bucket */
+    S3_INSERT,  /* from here on: requests that write */
     S3_DELETE,
     S3_BATCH,
     S3_BEGIN,
@@ -45,6 +46,9 @@ enum s3_repair {
 struct s3_store {
     struct mr_store base;
     struct mr_aws_credentials *credentials;
+    char zone[32];                      /* of a directory bucket (S3 Express One Zone), "use1-az4"; "": of any other */
+    struct mr_aws_credentials *express; /* keys of its session, which sign all but the request for one; or NULL */
+    struct mr_text of_session;          /* header lines of that request, each with its NUL */
     struct mr_aws_signer *signer;
     char *endpoint; /* "http[s]://host[:port]" that was given; NULL: AWS's own for the region */
     char *region;
@@ -59,6 +63,8 @@ struct s3_store {
     bool no_batch;                /* it has no DeleteObjects */
     bool no_delete_match;         /* and no conditions on a delete */
     struct s3_session *sessions;  /* s3_upload.c */
+    struct s3_sorted *sorted;     /* s3_sorted.c */
+    uint64_t listings;            /* that have begun there */
     struct s3_call *pool;
     struct mr_text url, authorization; /* of the request that is being sent */
 };
@@ -116,6 +122,8 @@ struct s3_call {
     struct s3_call *single, *owner; /* of a batch: the delete that is under way by itself; and the other way round */
     struct mr_checksum sum;         /* of the part that is sent */
     struct mr_store_list_request list;
+    struct s3_sorted *sorted;    /* the listing that this is a page of; NULL: none */
+    struct mr_http_timer timer;  /* gives a page of it that is there */
     struct mr_get_body body_in;  /* of a get */
     struct mr_store_chunk chunk; /* of an upload session */
     struct mr_text session;
@@ -195,6 +203,36 @@ s3_answered_fn mr_s3_on_removed; /* an answer without content, of a request that
 int mr_s3_place_init(struct s3_store *store, const struct mr_store_options *options);
 /* "https://host", without the bucket. Returns out. */
 const char *mr_s3_service(const struct s3_store *store, char *out, size_t size);
+
+/* ---- s3_express.c: directory buckets ---- */
+
+/* Their zone, from the bucket's name, into store->zone, and the region that it is in, "" where the zone does not say it. */
+void mr_s3_zone(struct s3_store *store, const char *bucket, char region[32]);
+/* store->express, where there is a zone. 0, or -1 with mr_error. */
+int mr_s3_express_init(struct s3_store *store, const struct mr_store_options *options);
+/* A call of the kind S3_SESSION is cancelled. */
+void mr_s3_session_forget(struct s3_call *call);
+
+/* ---- s3_list.c, s3_sorted.c ---- */
+
+struct s3_page {
+    struct mr_store_item *items;
+    size_t count;
+    bool over;          /* names from the end of the range on came */
+    bool unsorted;      /* so each name decides for itself, and has to begin only with `folder` */
+    const char *folder; /* what is asked for as the prefix, of `unsorted` */
+    const char *next;   /* the token of the page behind it; NULL: it is the last */
+};
+/* The answer's objects that the call's listing wants, in strings of *xml, which mr_xml_destroy releases; items is the
+ * caller's to free, on failure too. false: the answer's result says why not. */
+bool mr_s3_take_page(struct s3_call *call, struct s3_answer *answer, struct mr_xml **xml, struct s3_page *page);
+/* Starts call, whose list is filled in: a page of a directory bucket's names, in order. 0, or -1 with mr_error. */
+int mr_s3_sorted_start(struct s3_call *call);
+/* The call has ended. */
+void mr_s3_sorted_leave(struct s3_call *call);
+void mr_s3_sorted_close(struct s3_store *store);
+/* How much of prefix a directory bucket can be asked for: up to its last "/". */
+size_t mr_s3_folder_length(const char *prefix);
 
 /* ---- the requests ---- */
 

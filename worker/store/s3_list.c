@@ -63,23 +63,22 @@ static void put_start(struct s3_call *call, const char *start)
 
 /* ---- list ---- */
 
-struct page {
-    struct mr_store_item *items;
-    size_t count;
-    bool over; /* names from the end of the range on came */
-};
+static bool begins_with(const char *name, const char *prefix)
+{
+    return !prefix || strncmp(name, prefix, strlen(prefix)) == 0; /* NULL: none */
+}
 
 /* A name of the answer: 0, and *wanted; -1 with mr_error. */
-static int check_name(const struct s3_call *call, const struct page *page, const char *name, bool *wanted)
+static int check_name(const struct s3_call *call, const struct s3_page *page, const char *name, bool *wanted)
 {
     const struct mr_store_list_request *list = &call->list;
-    const char *prefix = list->prefix ? list->prefix : "";
-    const char *before = page->count ? page->items[page->count - 1].name : list->after;
+    const char *prefix = page->unsorted ? page->folder : list->prefix;
+    const char *before = page->unsorted ? NULL : page->count ? page->items[page->count - 1].name : list->after;
     char quoted[200];
     const char *why = NULL;
     if (!name[0] || strlen(name) > NAME_MAX_)
         why = "a name of no or more than 1,024 bytes";
-    else if (strncmp(name, prefix, strlen(prefix)) != 0)
+    else if (!begins_with(name, prefix))
         why = "a name without the prefix that was asked for";
     else if (before && strcmp(name, before) <= 0)
         why = "names that are not in ascending order";
@@ -89,6 +88,10 @@ static int check_name(const struct s3_call *call, const struct page *page, const
         return -1;
     }
     *wanted = !list->start_offset || strcmp(name, list->start_offset) >= 0;
+    if (page->unsorted)
+        *wanted = *wanted && begins_with(name, list->prefix) &&
+                  (!list->end_offset || strcmp(name, list->end_offset) < 0) &&
+                  (!list->after || strcmp(name, list->after) > 0);
     return 0;
 }
 
@@ -97,7 +100,7 @@ struct fields {
     const char *etag, *size, *class, *modified;
 };
 
-static int add_item(struct s3_call *call, struct page *page, const struct fields *fields, bool encoded)
+static int add_item(struct s3_call *call, struct s3_page *page, const struct fields *fields, bool encoded)
 {
     const struct mr_store_list_request *list = &call->list;
     bool wanted;
@@ -112,7 +115,7 @@ static int add_item(struct s3_call *call, struct page *page, const struct fields
     }
     if (page->over || check_name(call, page, fields->name, &wanted) != 0)
         return page->over ? 0 : -1;
-    page->over = list->end_offset && strcmp(fields->name, list->end_offset) >= 0;
+    page->over = !page->unsorted && list->end_offset && strcmp(fields->name, list->end_offset) >= 0;
     if (page->over || !wanted)
         return 0;
     page->items[page->count++] = (struct mr_store_item){
@@ -128,7 +131,7 @@ static int add_item(struct s3_call *call, struct page *page, const struct fields
 }
 
 /* The Contents of a ListBucketResult. 0, or -1 with mr_error. */
-static int take_items(struct s3_call *call, struct mr_xml *xml, struct page *page)
+static int take_items(struct s3_call *call, struct mr_xml *xml, struct s3_page *page)
 {
     static const struct fields none = {NULL, "", "", "", ""};
     struct fields fields = none;
@@ -165,28 +168,32 @@ static int take_items(struct s3_call *call, struct mr_xml *xml, struct page *pag
     return 0;
 }
 
-static void on_list(struct s3_call *call, struct s3_answer *answer)
+bool mr_s3_take_page(struct s3_call *call, struct s3_answer *answer, struct mr_xml **xml, struct s3_page *page)
 {
-    const struct mr_http_result *http = answer->http;
-    struct page page = {0};
-    struct mr_store_page view = {0};
-    struct mr_xml *xml = answer->result.code == MR_OK ? mr_s3_xml(call, answer, "ListBucketResult") : NULL;
-    bool good = xml != NULL;
-    if (good && take_items(call, xml, &page) != 0)
-        good = false;
-    if (good && !page.over && strcmp(mr_xml_text(xml, "IsTruncated"), "true") == 0) {
-        view.next_token = mr_xml_text(xml, "NextContinuationToken");
-        if (!view.next_token[0]) {
+    *xml = answer->result.code == MR_OK ? mr_s3_xml(call, answer, "ListBucketResult") : NULL;
+    if (!*xml)
+        return false;
+    bool good = take_items(call, *xml, page) == 0;
+    if (good && !page->over && strcmp(mr_xml_text(*xml, "IsTruncated"), "true") == 0) {
+        page->next = mr_xml_text(*xml, "NextContinuationToken");
+        if (!page->next[0]) {
             mr_error_set(MR_E_PROTOCOL,
                          "a listing that goes on nowhere: the endpoint may know the old list calls only");
             good = false;
         }
     }
-    if (xml && !good)
+    if (!good)
         mr_s3_refuse(call, answer);
-    view.items = page.items;
-    view.count = page.count;
-    view.now_s = http->headers.date_s;
+    return good;
+}
+
+static void on_list(struct s3_call *call, struct s3_answer *answer)
+{
+    struct s3_page page = {0};
+    struct mr_xml *xml;
+    bool good = mr_s3_take_page(call, answer, &xml, &page);
+    const struct mr_store_page view = {
+        .items = page.items, .count = page.count, .next_token = page.next, .now_s = answer->http->headers.date_s};
     call->done.list(call->arg, &answer->result, good ? &view : NULL);
     free(page.items);
     mr_xml_destroy(xml);
@@ -213,10 +220,16 @@ struct mr_store_call *mr_s3_list(struct mr_store *base, const struct mr_store_li
     if (!call)
         return NULL;
     call->done.list = done;
-    if (mr_store_list_copy(&call->list, request, &call->name) != 0)
+    if (mr_store_list_copy(&call->list, request, &call->name) != 0) {
         call->name.failed = true; /* mr_s3_send reports it */
-    else
+    } else if (mr_s3_store(call)->zone[0]) {
+        if (mr_s3_sorted_start(call) == 0)
+            return &call->base;
+        mr_s3_give(call);
+        return NULL;
+    } else {
         list_target(call, &call->list);
+    }
     return mr_s3_start(call, &(struct mr_http_request){0}, on_list);
 }
 
@@ -227,8 +240,10 @@ static void on_bucket(struct s3_call *call, struct s3_answer *answer)
 {
     const struct mr_http_headers *headers = &answer->http->headers;
     const struct s3_store *store = mr_s3_store(call);
-    struct mr_store_bucket bucket = {.storage_class = "", .location_type = "region"};
-    bucket.location = headers->region[0] ? headers->region : store->is_aws ? store->region : "";
+    bool express = store->zone[0] != 0;
+    struct mr_store_bucket bucket = {.storage_class = express ? "EXPRESS_ONEZONE" : "",
+                                     .location_type = express ? "zone" : "region"};
+    bucket.location = express ? store->zone : headers->region[0] ? headers->region : store->is_aws ? store->region : "";
     if (!bucket.location[0])
         bucket.location_type = "";
     call->done.bucket(call->arg, &answer->result, answer->result.code == MR_OK ? &bucket : NULL);

@@ -215,6 +215,17 @@ struct mr_store_call *mr_s3_parts_abort(struct mr_store *base, const char *name,
 
 /* ---- what is under way ---- */
 
+/* A directory bucket is asked for a folder: leaves those that begin with the prefix. */
+static void keep_prefix(struct mr_store_pending_page *page, const char *prefix)
+{
+    struct mr_store_pending *items = (struct mr_store_pending *)(uintptr_t)page->items; /* the answer's own */
+    size_t kept = 0;
+    for (size_t i = 0; i < page->count; i++)
+        if (strncmp(items[i].name, prefix, strlen(prefix)) == 0)
+            items[kept++] = items[i];
+    page->count = kept;
+}
+
 static void on_list(struct s3_call *call, struct s3_answer *answer)
 {
     struct mr_store_pending_page page = {0};
@@ -223,6 +234,8 @@ static void on_list(struct s3_call *call, struct s3_answer *answer)
         xml = mr_s3_xml(call, answer, "ListMultipartUploadsResult");
     if (xml && mr_xml_pending(xml, &page) != 0)
         mr_s3_refuse(call, answer);
+    else if (xml && call->head.length)
+        keep_prefix(&page, call->head.data);
     page.now_s = answer->http->headers.date_s;
     call->done.pending(call->arg, &answer->result, answer->result.code == MR_OK ? &page : NULL);
     mr_xml_destroy(xml);
@@ -237,8 +250,15 @@ struct mr_store_call *mr_s3_parts_list(struct mr_store *base, const char *prefix
         return NULL;
     call->done.pending = done;
     mr_s3_target(call, "?uploads&encoding-type=url");
-    mr_s3_parameter(call, "&prefix=", prefix && prefix[0] ? prefix : NULL);
+    bool express = mr_s3_store(call)->zone[0] != 0;
+    size_t length = !prefix ? 0 : express ? mr_s3_folder_length(prefix) : strlen(prefix);
+    if (length > 0) {
+        mr_text_puts(&call->target, "&prefix=");
+        mr_text_put_encoded(&call->target, prefix, length);
+    }
+    if (express && prefix)
+        mr_text_puts(&call->head, prefix);
     mr_s3_parameter(call, "&key-marker=", from_name);
-    mr_s3_parameter(call, "&upload-id-marker=", from_id && from_id[0] ? from_id : NULL);
+    mr_s3_parameter(call, "&upload-id-marker=", from_id && from_id[0] && !express ? from_id : NULL);
     return mr_s3_start(call, &(struct mr_http_request){0}, on_list);
 }

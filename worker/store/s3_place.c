@@ -75,12 +75,6 @@ static bool is_region(const char *text)
     return length > 0 && length < 40 && strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-") == length;
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t n = strlen(text), m = strlen(end);
-    return n >= m && strcasecmp(text + n - m, end) == 0;
-}
-
 /* The host of "scheme://host[:port]". */
 static const char *host_of(const char *endpoint, char *out, size_t size)
 {
@@ -100,6 +94,8 @@ static bool is_host_name(const char *bucket)
 
 static bool is_path_style(const struct s3_store *store, const char *bucket, const char *host)
 {
+    if (store->zone[0] && store->is_aws)
+        return false;
     if (store->addressing != MR_S3_ADDRESSING_AUTO)
         return store->addressing == MR_S3_ADDRESSING_PATH;
     bool is_address = host[0] == '[' || strspn(host, "0123456789.") == strlen(host);
@@ -111,6 +107,8 @@ const char *mr_s3_service(const struct s3_store *store, char *out, size_t size)
 {
     if (store->endpoint)
         snprintf(out, size, "%s", store->endpoint);
+    else if (store->zone[0])
+        snprintf(out, size, "https://s3express-%s.%s.%s", store->zone, store->region, mr_aws_domain(store->region));
     else
         snprintf(out, size, "https://s3.%s.%s", store->region, mr_aws_domain(store->region));
     return out;
@@ -147,16 +145,14 @@ int mr_s3_place_init(struct s3_store *store, const struct mr_store_options *opti
     static const struct mr_s3_options none;
     const struct mr_s3_options *s3 = options->s3 ? options->s3 : &none;
     struct mr_aws_settings settings = {0};
-    if (ends_with(options->bucket, "--x-s3")) {
-        mr_error_set(MR_E_CONFIG,
-                     "s3://%s is a directory bucket (S3 Express One Zone), which this version does not read",
-                     options->bucket);
-        return -1;
-    }
+    char of_zone[32];
+    mr_s3_zone(store, options->bucket, of_zone);
     if (mr_s3_endpoint(options->endpoint, s3->profile, &store->endpoint) != 0 ||
         read_settings(s3->profile, &settings) != 0)
         return -1;
     const char *region = s3->region && s3->region[0] ? s3->region : settings.region;
+    if (of_zone[0] && !store->endpoint) /* which is in one region alone */
+        region = of_zone;
     int rc = -1;
     store->region_is_given = region != NULL;
     store->addressing = s3->addressing;

@@ -153,6 +153,8 @@ uint64_t mr_s3_made(struct mr_store *base, const struct mr_store_made *by)
     char etag[MR_ETAG_SIZE];
     unsigned char sum[EVP_MAX_MD_SIZE];
     unsigned n = 0;
+    if (((struct s3_store *)base)->zone[0]) /* a directory bucket's ETags are drawn */
+        return 0;
     if (by->session)
         return mr_s3_made_by_session((struct s3_store *)base, by->session);
     if (by->parts)

@@ -80,6 +80,11 @@ struct mr_store_call *mr_store_list(struct mr_store *store, const struct mr_stor
     return store->ops->list(store, request, done, arg);
 }
 
+bool mr_store_lists_ranges(const struct mr_store *store)
+{
+    return !store->unsorted;
+}
+
 struct mr_store_call *mr_store_get(struct mr_store *store, const struct mr_store_get_request *request,
                                    mr_store_get_fn *done, void *arg)
 {

@@ -133,6 +133,9 @@ typedef void mr_store_get_fn(void *arg, const struct mr_store_result *result, co
  * NO_MEMORY). */
 struct mr_store_call *mr_store_list(struct mr_store *store, const struct mr_store_list_request *request,
                                     mr_store_list_fn *done, void *arg);
+/* false: names come in no order, and are put in order here; so a part of them costs as much as all (directory buckets of
+ * s3). */
+bool mr_store_lists_ranges(const struct mr_store *store);
 /*
  * Errors of get: NOT_FOUND (also: deleted since the listing), CHANGED (another generation is there now), DENIED,
  * PROTOCOL (wrong length, range or generation; decompressed on the way), NET, TIMEOUT, BUSY. A 404 or 412 for a given

@@ -102,6 +102,7 @@ struct mr_store {
     char *bucket, root[MR_URI_PLACE_SIZE]; /* root: of the URIs in messages */
     struct mr_http *http;
     unsigned stall_timeout_ms;
+    bool unsorted;  /* its listings are put in order by its client */
     bool no_ranges; /* it answers a range with the whole object, which has been said */
     struct mr_store_call *calls;
 };

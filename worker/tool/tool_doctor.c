@@ -38,7 +38,7 @@ struct doctor {
     int64_t answered_ns, date_s;
     int status;
     uint64_t listed;
-    char first[300];
+    char first[300], token[MR_STORE_NAME_MAX];
 };
 
 /* One line; what could break it is not let through. */
@@ -173,7 +173,7 @@ static bool check_bucket(struct doctor *d, bool seen)
              d->bucket.versioning ? ", with versions" : "", d->bucket.autoclass ? ", autoclass" : "",
              d->bucket.requester_pays ? ", requester pays" : "");
     bool standard = d->class[0] == '\0' || strcmp(d->class, "STANDARD") == 0 || strcmp(d->class, "RAPID") == 0 ||
-                    d->bucket.autoclass;
+                    strcmp(d->class, "EXPRESS_ONEZONE") == 0 || d->bucket.autoclass;
     CHECK(standard ? "ok" : "note", "bucket", "%s: %s in %s%s%s%s%s%s", d->place,
           d->class[0] ? d->class : "class unknown", d->location[0] ? d->location : "an unknown place",
           d->location_type[0] ? " (" : "", d->location_type, d->location_type[0] ? ")" : "", extra,
@@ -252,6 +252,7 @@ static void page_arrived(void *arg, const struct mr_store_result *result, const 
     struct doctor *d = arg;
     mr_tool_answer(&d->tool, result);
     d->listed = result->code == MR_OK ? page->count : 0;
+    snprintf(d->token, sizeof d->token, "%s", result->code == MR_OK && page->next_token ? page->next_token : "");
     if (d->listed > 0)
         snprintf(d->first, sizeof d->first, "%s", page->items[0].name);
 }
@@ -259,7 +260,14 @@ static void page_arrived(void *arg, const struct mr_store_result *result, const 
 static void check_place(struct doctor *d, struct mr_store *store, const char *text)
 {
     struct mr_store_list_request request = {.prefix = d->uri.key, .max_results = 1};
-    if (mr_tool_await(&d->tool, mr_transfer_list(d->tool.net.engine, store, &request, page_arrived, d)) != 0) {
+    char token[sizeof d->token] = "";
+    int rc;
+    do { /* a page may be empty, and not the last */
+        request.page_token = token[0] ? token : NULL;
+        rc = mr_tool_await(&d->tool, mr_transfer_list(d->tool.net.engine, store, &request, page_arrived, d));
+        snprintf(token, sizeof token, "%s", d->token);
+    } while (rc == 0 && d->listed == 0 && token[0]);
+    if (rc != 0) {
         if (!mr_tool_interrupted())
             CHECK("fail", "data", "%s", mr_error_text());
     } else if (d->listed == 0) {

@@ -13,13 +13,14 @@ static unsigned char got[BIG];
 struct fault_s3 s3;
 struct mr_transfer_result fetched;
 bool unverified;
+const char *s3_bucket;
 
 void open_s3(struct mr_s3_options options, unsigned stall_ms)
 {
     static struct mr_s3_options kept;
     kept = options;
     scene_open((struct mr_store_options){.scheme = MR_SCHEME_S3,
-                                         .bucket = "bucket",
+                                         .bucket = s3_bucket,
                                          .endpoint = fault_server_host(server),
                                          .auth = "default",
                                          .s3 = &kept,
@@ -44,6 +45,7 @@ void s3_setup(void)
 {
     for (size_t i = 0; i < sizeof data; i++)
         data[i] = (unsigned char)(mr_mix64(i / 8) >> (i % 8 * 8));
+    s3_bucket = "bucket";
     s3_environment();
     fault_s3_init(&s3);
     server = fault_server_start(fault_s3_handle, &s3);

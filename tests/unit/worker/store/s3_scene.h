@@ -13,6 +13,7 @@
 extern unsigned char data[BIG];
 extern struct fault_s3 s3;
 extern struct mr_transfer_result fetched; /* the last fetch's */
+extern const char *s3_bucket;             /* of open_s3; s3_setup makes it "bucket" */
 extern bool unverified;                   /* it was so */
 extern char listed[4000];                 /* names, each with a "|" behind it */
 

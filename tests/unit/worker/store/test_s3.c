@@ -518,8 +518,6 @@ START_TEST(stores_that_cannot_be_opened)
 {
     ck_assert_ptr_null(open_at("", NULL));
     ck_assert_int_eq(mr_error_code(), MR_E_USAGE);
-    ck_assert_ptr_null(open_at("x--use1-az4--x-s3", NULL));
-    ck_assert_ptr_nonnull(strstr(mr_error_text(), "directory bucket"));
     ck_assert_ptr_null(open_at("bucket", &(struct mr_s3_options){.region = "Europe"}));
     ck_assert_ptr_nonnull(strstr(mr_error_text(), "no region of S3"));
     ck_assert_ptr_null(open_at("bucket", &(struct mr_s3_options){.customer_key_file = "/dev/null"}));

@@ -1,0 +1,305 @@
+/*
+ * Listings of directory buckets of S3, whose pages have their names in no order, and which are asked for folders alone.
+ *
+ * Everybody else relies on the order of names. So a listing here has two halves: pages of the store are collected, each
+ * an empty page for the caller (who thereby repeats, cancels and counts them as any other); behind the last one all
+ * names are sorted, and given out in order. They lie in this process's memory until then, some 130 bytes an object.
+ *
+ * A token names the listing, its step, and the last name that was given: where the listing is there no more (another
+ * process goes on with it, or too many were left in the middle) it is made anew, and goes on behind that name.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shm/base/container.h"
+#include "shm/base/error.h"
+#include "worker/store/s3_impl.h"
+
+#define LISTINGS   8    /* that are kept where their callers have not come for the rest */
+#define PAGE       8192 /* names of a page that is given */
+#define TOKEN_SIZE 1100
+
+struct entry {
+    size_t name; /* where it begins in the listing's strings; behind it, its ETag */
+    uint64_t size;
+    int64_t created_s;
+    size_t class;
+    uint32_t name_length;
+};
+
+struct s3_sorted {
+    struct s3_sorted *next; /* the one that was used last is the first */
+    uint64_t number;
+    uint64_t step;       /* of the page that comes next */
+    bool used;           /* by a call that is under way */
+    struct mr_text from; /* the store's token of its next page; empty: the first */
+    struct mr_text strings;
+    struct entry *entries;
+    size_t count, room;
+    bool whole; /* all pages have come, and it is sorted */
+    size_t at;  /* of the entries, when it is whole */
+    char token[TOKEN_SIZE];
+};
+
+size_t mr_s3_folder_length(const char *prefix)
+{
+    const char *slash = strrchr(prefix, '/');
+    return slash ? (size_t)(slash - prefix) + 1 : 0;
+}
+
+/* ---- the listings of a store ---- */
+
+static void forget(struct s3_store *store, struct s3_sorted *listing)
+{
+    struct s3_sorted **at = &store->sorted;
+    while (*at != listing)
+        at = &(*at)->next;
+    *at = listing->next;
+    mr_text_close(&listing->from);
+    mr_text_close(&listing->strings);
+    free(listing->entries);
+    free(listing);
+}
+
+/* Those that nobody has come back for. */
+static void forget_old(struct s3_store *store)
+{
+    unsigned kept = 0;
+    for (struct s3_sorted *at = store->sorted, *next; at; at = next) {
+        next = at->next;
+        if (!at->used && ++kept > LISTINGS)
+            forget(store, at);
+    }
+}
+
+void mr_s3_sorted_close(struct s3_store *store)
+{
+    while (store->sorted)
+        forget(store, store->sorted);
+}
+
+void mr_s3_sorted_leave(struct s3_call *call)
+{
+    call->sorted->used = false;
+    call->sorted = NULL;
+}
+
+/* The one that the token is of; NULL: it is there no more. *last: the name behind which the token goes on, or "". */
+static struct s3_sorted *find(struct s3_store *store, const char *token, const char **last)
+{
+    uint64_t number = 0, step = 0;
+    int length = 0;
+    *last = "";
+    if (!token || sscanf(token, "%" SCNu64 ".%" SCNu64 ".%n", &number, &step, &length) != 2 || length == 0)
+        return NULL;
+    *last = token + length;
+    for (struct s3_sorted *at = store->sorted; at; at = at->next)
+        if (at->number == number && at->step == step && !at->used)
+            return at;
+    return NULL;
+}
+
+static struct s3_sorted *begin(struct s3_store *store)
+{
+    struct s3_sorted *listing = calloc(1, sizeof *listing);
+    if (!listing) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a listing");
+        return NULL;
+    }
+    listing->number = ++store->listings;
+    listing->next = store->sorted;
+    store->sorted = listing;
+    return listing;
+}
+
+/* ---- collecting ---- */
+
+static int add(struct s3_sorted *listing, const struct mr_store_item *item)
+{
+    if (listing->count == listing->room) {
+        size_t room = listing->room ? listing->room + listing->room / 2 : 1024;
+        struct entry *entries = realloc(listing->entries, room * sizeof *entries);
+        if (!entries)
+            return -1;
+        listing->entries = entries;
+        listing->room = room;
+    }
+    const struct entry *before = listing->count ? &listing->entries[listing->count - 1] : NULL;
+    struct entry *entry = &listing->entries[listing->count++];
+    *entry =
+        (struct entry){.size = item->size, .created_s = item->created_s, .name_length = (uint32_t)item->name_length};
+    entry->class = before ? before->class : listing->strings.length;
+    if (!before || strcmp(listing->strings.data + before->class, item->storage_class) != 0) {
+        entry->class = listing->strings.length;
+        mr_text_add(&listing->strings, item->storage_class, strlen(item->storage_class) + 1);
+    }
+    entry->name = listing->strings.length;
+    mr_text_add(&listing->strings, item->name, item->name_length + 1);
+    mr_text_add(&listing->strings, item->etag, strlen(item->etag) + 1);
+    return listing->strings.failed ? -1 : 0;
+}
+
+/* Of one name that which came first is the first. */
+static int compare(const void *a, const void *b, void *strings)
+{
+    const struct entry *left = a, *right = b;
+    int order = strcmp((char *)strings + left->name, (char *)strings + right->name);
+    return order ? order : (left->name > right->name) - (left->name < right->name);
+}
+
+/* A name that came twice, as it may where the object was replaced meanwhile, is given once, as it came last. */
+static void sort(struct s3_sorted *listing)
+{
+    struct entry *entries = listing->entries;
+    const char *strings = listing->strings.data;
+    size_t kept = 0;
+    if (listing->count > 1)
+        qsort_r(entries, listing->count, sizeof *entries, compare, listing->strings.data);
+    for (size_t i = 0; i < listing->count; i++) {
+        bool again = kept > 0 && strcmp(strings + entries[kept - 1].name, strings + entries[i].name) == 0;
+        entries[again ? kept - 1 : kept++] = entries[i];
+    }
+    listing->count = kept;
+    listing->whole = true;
+}
+
+/* ---- giving ---- */
+
+static const char *make_token(struct s3_sorted *listing, const char *last)
+{
+    snprintf(listing->token, sizeof listing->token, "%" PRIu64 ".%" PRIu64 ".%s", listing->number, ++listing->step,
+             last);
+    return listing->token;
+}
+
+/* The call ends, and is told of; what it was given lives as long as its callback. */
+static void end(struct s3_call *call, const struct s3_answer *answer, const struct mr_store_page *page)
+{
+    mr_s3_sorted_leave(call); /* its callback may ask for the next page at once */
+    call->done.list(call->arg, &answer->result, page);
+    mr_s3_give(call);
+}
+
+/* The next names in order. Behind its last one the listing is gone. */
+static void give(struct s3_call *call, struct s3_answer *answer, int64_t now_s)
+{
+    struct s3_store *store = mr_s3_store(call);
+    struct s3_sorted *listing = call->sorted;
+    size_t count = listing->count - listing->at, most = call->list.max_results ? call->list.max_results : PAGE;
+    count = count < most ? count : most;
+    struct mr_store_item *items = calloc(count + 1, sizeof *items);
+    if (!items) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a page of names");
+        mr_s3_refuse(call, answer);
+        end(call, answer, NULL);
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        const struct entry *entry = &listing->entries[listing->at + i];
+        const char *name = listing->strings.data + entry->name, *etag = name + entry->name_length + 1;
+        items[i] = (struct mr_store_item){.name = name,
+                                          .name_length = entry->name_length,
+                                          .size = entry->size,
+                                          .generation = mr_s3_generation(etag),
+                                          .storage_class = listing->strings.data + entry->class,
+                                          .etag = etag,
+                                          .created_s = entry->created_s};
+    }
+    listing->at += count;
+    bool more = listing->at < listing->count;
+    const char *token = make_token(listing, count ? items[count - 1].name : "");
+    const struct mr_store_page page = {
+        .items = items, .count = count, .now_s = now_s, .next_token = more ? token : NULL};
+    end(call, answer, &page);
+    free(items);
+    if (!more)
+        forget(store, listing);
+}
+
+static void give_later(struct mr_http_timer *timer)
+{
+    struct s3_call *call = MR_CONTAINER_OF(timer, s3_call, timer);
+    struct s3_answer answer = {.result = {.code = MR_OK, .text = "", .status = 200}};
+    give(call, &answer, 0);
+}
+
+/* ---- the store's pages ---- */
+
+/* 0, or -1 with mr_error. */
+static int keep(struct s3_sorted *listing, const struct s3_page *page)
+{
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < page->count; i++)
+        rc = add(listing, &page->items[i]);
+    mr_text_clear(&listing->from);
+    mr_text_puts(&listing->from, page->next ? page->next : "");
+    if (rc != 0 || listing->from.failed) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory to sort a listing of %zu names", listing->count);
+        return -1;
+    }
+    if (!page->next)
+        sort(listing);
+    return 0;
+}
+
+/* Its names are kept. An empty page for the caller, until it is the store's last. */
+static void on_page(struct s3_call *call, struct s3_answer *answer)
+{
+    struct s3_store *store = mr_s3_store(call);
+    struct s3_sorted *listing = call->sorted;
+    struct s3_page page = {.unsorted = true, .folder = call->head.length ? call->head.data : NULL};
+    struct mr_xml *xml = NULL;
+    bool good = mr_s3_take_page(call, answer, &xml, &page);
+    bool broken = good && keep(listing, &page) != 0;
+    if (broken)
+        mr_s3_refuse(call, answer);
+    free(page.items);
+    mr_xml_destroy(xml);
+    if (good && !broken && listing->whole) {
+        give(call, answer, answer->http->headers.date_s);
+        return;
+    }
+    const struct mr_store_page empty = {.now_s = answer->http->headers.date_s,
+                                        .next_token = good && !broken ? make_token(listing, "") : NULL};
+    end(call, answer, good && !broken ? &empty : NULL);
+    if (broken)
+        forget(store, listing);
+}
+
+static int ask_page(struct s3_call *call)
+{
+    const struct s3_sorted *listing = call->sorted;
+    const char *prefix = call->list.prefix ? call->list.prefix : "";
+    struct mr_text *folder = &call->head;
+    mr_text_clear(folder);
+    mr_text_add(folder, prefix, mr_s3_folder_length(prefix));
+    mr_s3_target(call, "?list-type=2&encoding-type=url");
+    mr_s3_parameter(call, "&prefix=", folder->length ? folder->data : NULL);
+    mr_s3_parameter(call, "&continuation-token=", listing->from.length ? listing->from.data : NULL);
+    return mr_s3_send(call, &(struct mr_http_request){0}, on_page);
+}
+
+int mr_s3_sorted_start(struct s3_call *call)
+{
+    struct s3_store *store = mr_s3_store(call);
+    const char *last;
+    struct s3_sorted *listing = find(store, call->list.page_token, &last);
+    if (!listing && !(listing = begin(store)))
+        return -1;
+    if (*last && listing->step == 0)
+        call->list.after = last;
+    listing->used = true;
+    call->sorted = listing;
+    forget_old(store);
+    if (listing->whole) {
+        call->timer.run = give_later;
+        mr_http_timer_set(store->base.http, &call->timer, 0);
+        return 0;
+    }
+    if (ask_page(call) == 0)
+        return 0;
+    mr_s3_sorted_leave(call);
+    return -1;
+}
