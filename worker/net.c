@@ -74,13 +74,9 @@ void mr_net_close(struct mr_net *net)
 
 _Static_assert((int)MR_S3_KMS == (int)MR_S3_ENCRYPTION_KMS, "the order of s3.encryption's values in the configuration");
 
-struct mr_store *mr_net_store(struct mr_net *net, enum mr_scheme scheme, const char *bucket)
+static struct mr_store *open_store(struct mr_net *net, enum mr_scheme scheme, const char *bucket, bool summed)
 {
     const struct mr_config *config = net->config;
-    for (struct mr_net_store *open = net->stores; open; open = open->next) {
-        if (open->scheme == scheme && strcmp(open->bucket, bucket) == 0)
-            return open->store;
-    }
     const char *plain = bucket;
     const struct mr_config_s3 *at = scheme == MR_SCHEME_S3 ? mr_config_s3_of(config, bucket, &plain) : &config->s3;
     if (!at)
@@ -89,7 +85,7 @@ struct mr_store *mr_net_store(struct mr_net *net, enum mr_scheme scheme, const c
         .region = at->region,
         .profile = at->profile,
         .addressing = (enum mr_s3_addressing)at->addressing,
-        .checksums = (enum mr_s3_checksums)at->checksums,
+        .checksums = summed ? MR_S3_CHECKSUMS_ALWAYS : (enum mr_s3_checksums)at->checksums,
         .encryption = (enum mr_s3_encryption)at->encryption,
         .kms_key_id = at->kms_key_id,
         .customer_key_file = at->customer_key_file,
@@ -109,6 +105,20 @@ struct mr_store *mr_net_store(struct mr_net *net, enum mr_scheme scheme, const c
         .stall_timeout_ms = (unsigned)config->http.stall_timeout_ms,
         .http = net->http,
     };
+    return mr_store_open(&options);
+}
+
+struct mr_store *mr_net_store_summed(struct mr_net *net, const char *bucket)
+{
+    return open_store(net, MR_SCHEME_S3, bucket, true);
+}
+
+struct mr_store *mr_net_store(struct mr_net *net, enum mr_scheme scheme, const char *bucket)
+{
+    for (struct mr_net_store *open = net->stores; open; open = open->next) {
+        if (open->scheme == scheme && strcmp(open->bucket, bucket) == 0)
+            return open->store;
+    }
     struct mr_net_store *entry = calloc(1, sizeof *entry);
     if (!entry || !(entry->bucket = strdup(bucket))) {
         free(entry);
@@ -116,7 +126,7 @@ struct mr_store *mr_net_store(struct mr_net *net, enum mr_scheme scheme, const c
         return NULL;
     }
     entry->scheme = scheme;
-    entry->store = mr_store_open(&options);
+    entry->store = open_store(net, scheme, bucket, false);
     if (!entry->store) {
         free(entry->bucket);
         free(entry);

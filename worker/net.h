@@ -21,5 +21,7 @@ int mr_net_init(struct mr_net *net, const struct mr_config *config);
 void mr_net_close(struct mr_net *net);
 /* The store of a scheme and bucket; it lives as long as net. NULL with mr_error. */
 struct mr_store *mr_net_store(struct mr_net *net, enum mr_scheme scheme, const char *bucket);
+/* One of s3 that sends checksums, whatever the configuration says; the caller closes it. NULL with mr_error. */
+struct mr_store *mr_net_store_summed(struct mr_net *net, const char *bucket);
 
 #endif

@@ -29,6 +29,7 @@ static const struct mr_option options[MR_OPTIONS] = {
     [MR_OPT_DRY_RUN] = {"dry-run", 'n', .help = "list only, remove nothing"},
     [MR_OPT_OLDER_THAN] = {"older-than", 0, MR_VALUE_NUMBER, "SECONDS", 0, INT32_MAX,
                            "the least age, in place of the hour and the days"},
+    [MR_OPT_WRITE] = {"write", 0, .help = "looks at writes too: objects below each URI, which are removed again"},
     [MR_OPT_ALL] = {"all", 0, .help = "whatever the age"},
     [MR_OPT_DATASET] = {"dataset", 0, MR_VALUE_DATASET, "NAME|URI",
                         .help = "a data set of the configuration, or a URI; default: the only one"},
@@ -113,8 +114,9 @@ static const struct mr_verb verbs[MR_VERBS] = {
             .about = "Checks this machine, the credentials, the endpoint, and the bucket of each data set: one line a "
                      "check, "
                      "with what to do. With a URI, its bucket is checked instead of the configuration's. Nothing is "
-                     "changed. The exit status is 1 if a check fails.",
-            .options = OPTIONS{{.id = MR_OPT_CONFIG}, {.id = MR_OPT_JSON}, LOG_LEVEL_UNUSED, {0}},
+                     "changed, but with --write, which says what the store does with the conditions, checksums and "
+                     "sizes of writes. The exit status is 1 if a check fails.",
+            .options = OPTIONS{{.id = MR_OPT_CONFIG}, {.id = MR_OPT_WRITE}, {.id = MR_OPT_JSON}, LOG_LEVEL_UNUSED, {0}},
             .operands = "[URI...]",
             .operand_type = MR_VALUE_URI,
             .operands_max = MR_OPERANDS_ANY,

@@ -51,6 +51,7 @@ enum mr_option_id {
     MR_OPT_CHECKSUMS,
     MR_OPT_DRY_RUN,
     MR_OPT_OLDER_THAN,
+    MR_OPT_WRITE,
     MR_OPT_ALL,
     MR_OPT_DATASET,
     MR_OPT_BATCH_SIZE,

@@ -261,3 +261,21 @@ def test_a_clock_that_is_off(doctor: Doctor, cloud: Cloud, tmp_path: Path, ahead
     status, checks = doctor("-c", config, "gs://bucket/", GOOGLE_APPLICATION_CREDENTIALS=key)
     assert checks["clock"][0] == level and part in checks["clock"][1]
     assert status == (level == "fail")
+
+
+def test_writes(doctor: Doctor, devstore: StartDevstore, tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    status, checks = doctor("--write", f"file://{folder}/")
+    assert status == 0 and checks["data"][0] == "note" and list(folder.iterdir()) == []
+    kept = "of new objects kept, of replaced ones kept, of uploads in parts kept, of deletes kept"
+    assert checks["conditions"] == ("ok", f"file://: {kept}")
+    server = devstore("--synthetic", "bucket:1:1KiB")
+    status, checks = doctor("--write", "gs://bucket/x/", STORAGE_EMULATOR_HOST=server.url)
+    assert status == 0
+    assert checks["conditions"] == ("ok", f"gs://bucket: {kept.replace('of uploads in parts kept, ', '')}")
+    assert checks["upload parts"] == ("ok", "gs://bucket: of 5 MiB at least, but for the last")
+    refuses = devstore("--synthetic", "bucket:1:1KiB", "--deny", "storage.objects.create")
+    status, checks = doctor("--write", "gs://bucket/x/", STORAGE_EMULATOR_HOST=refuses.url)
+    assert status == 1 and checks["writes"][0] == "fail" and "403" in checks["writes"][1]
+    assert "conditions" not in checks

@@ -14,12 +14,12 @@ from tests.serve import DEADLINE_S
 Run = Callable[..., "subprocess.CompletedProcess[bytes]"]
 
 
-@pytest.fixture(scope="module", params=[pytest.param("versitygw", marks=pytest.mark.nightly), "moto"])
+@pytest.fixture(scope="module", params=[pytest.param("versitygw", marks=pytest.mark.nightly), "moto", "plain"])
 def s3(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     from tests.store import s3_servers  # not needed by the tests of the other stores, nor is botocore
 
-    start = s3_servers.start_versitygw if request.param == "versitygw" else s3_servers.start_moto
-    server = start(tmp_path_factory.mktemp(request.param))
+    starts = {"versitygw": s3_servers.start_versitygw, "moto": s3_servers.start_moto, "plain": s3_servers.start_plain}
+    server = starts[request.param](tmp_path_factory.mktemp(request.param))
     yield server
     server.server.stop()
 

@@ -15,7 +15,7 @@ from typing import Any
 import botocore.config
 import botocore.session
 
-from tests.conftest import CALLERS_CACHE, Server, free_port
+from tests.conftest import CALLERS_CACHE, Server, free_port, start_devstore
 from tests.serve import wait_for
 from tests.stores import ACCESS, REGION, SECRET, s3_environment
 
@@ -101,3 +101,9 @@ def start_moto(folder: Path) -> S3:
     folder.mkdir(parents=True, exist_ok=True)
     command: list[str | Path] = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     return _start("moto", command, port, folder / "moto.log")
+
+
+def start_plain(folder: Path) -> S3:
+    """The development store as one of those that know neither conditions of writes nor checksums."""
+    ignored = ["--s3-ignore", "conditions", "--s3-ignore", "checksums"]
+    return S3("plain", start_devstore("--memory", "--s3-key", f"{ACCESS}:{SECRET}", *ignored))

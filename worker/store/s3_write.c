@@ -54,6 +54,8 @@ struct mr_store_call *mr_s3_insert(struct mr_store *base, const struct mr_store_
     call->done.stat = done;
     call->insert = *request;
     call->generation_match = request->generation_match;
+    if (request->etag && strlen(request->etag) < sizeof call->etag)
+        snprintf(call->etag, sizeof call->etag, "%s", request->etag);
     if (request->content_type)
         mr_text_puts(&call->head, request->content_type);
     if (mr_s3_resolve(call, send_insert, fail_stat) == 0)

@@ -161,6 +161,7 @@ struct mr_store_insert_request {
     uint32_t crc32c;           /* of the body: the store refuses other bytes */
     const char *content_type;  /* copied; NULL: application/octet-stream */
     uint64_t generation_match; /* MR_STORE_ANY; 0: it must not exist; else: the generation that it replaces */
+    const char *etag;          /* of that generation, as in mr_store_get_request; copied, though not by transfers */
     /* Transfers: a dead process may have sent the same, so after a refusal the object is compared: size and crc32c show
      * whose work it is. */
     bool maybe_done;

@@ -229,6 +229,7 @@ struct mr_transfer *mr_transfer_insert(struct mr_transfer_engine *engine, struct
     write->crc32c = request->crc32c;
     insert->request = *request;
     insert->request.name = write->base.strings.data;
+    insert->request.etag = NULL;
     if (request->content_type)
         insert->request.content_type = insert->request.name + request->name_length + 1;
     return mr_transfer_begin(&write->base);

@@ -216,21 +216,20 @@ static int copy_to_file(struct copy *copy)
 
 /*
  * What the target must be, so that a repeat is safe and nobody else's new object is written over: its generation now.
- * Who may write but not read gets no precondition.
+ * Who may write but not read gets no precondition. --if-absent looks too: some stores of s3 ignore preconditions.
  */
 static int precondition(struct copy *copy, const char *name, uint64_t *generation)
 {
-    *generation = 0;
-    if (copy->if_absent)
-        return 0;
     struct mr_download_object target;
     int rc = mr_download_look_up(&copy->tool, copy->to.store, name, &target);
-    if (rc != 0 && mr_error_code() == MR_E_DENIED && !mr_tool_interrupted())
-        *generation = MR_STORE_ANY;
-    else if (rc != 0 && (mr_error_code() != MR_E_NOT_FOUND || mr_tool_interrupted()))
+    bool missing = rc != 0 && mr_error_code() == MR_E_NOT_FOUND, denied = rc != 0 && mr_error_code() == MR_E_DENIED;
+    if (rc != 0 && (mr_tool_interrupted() || (!missing && !denied)))
         return -1;
-    else
-        *generation = target.generation;
+    if (rc == 0 && copy->if_absent) {
+        mr_error_set(MR_E_EXISTS, "%s: it exists already", copy->to.text);
+        return -1;
+    }
+    *generation = copy->if_absent || missing ? 0 : denied ? MR_STORE_ANY : target.generation;
     return 0;
 }
 

@@ -1,6 +1,6 @@
 /*
  * tool_doctor.c - the part of `millrace doctor` that needs the network: for each bucket the endpoint, the clock, the
- * credentials, what the bucket is, and what may be done in it.
+ * credentials, what the bucket is, and what may be done in it (doctor_write.h: what writes are there).
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,6 +13,7 @@
 #include "shm/base/error.h"
 #include "shm/base/log.h"
 #include "worker/tool/dead_uploads.h"
+#include "worker/tool/doctor_write.h"
 #include "worker/tool/tool.h"
 
 #define CLOCK_NOTE_S 30
@@ -38,6 +39,7 @@ struct doctor {
     int64_t answered_ns, date_s;
     int status;
     uint64_t listed;
+    bool writes; /* they are looked at too */
     char first[300], token[MR_STORE_NAME_MAX];
 };
 
@@ -271,7 +273,8 @@ static void check_place(struct doctor *d, struct mr_store *store, const char *te
         if (!mr_tool_interrupted())
             CHECK("fail", "data", "%s", mr_error_text());
     } else if (d->listed == 0) {
-        CHECK("fail", "data", "%s: no object is there: is the prefix right?", text);
+        CHECK(d->writes ? "note" : "fail", "data", "%s: no object is there%s", text,
+              d->writes ? " yet" : ": is the prefix right?");
     } else {
         CHECK("ok", "data", "%s: there are objects; the first is %s", text, d->first);
     }
@@ -305,8 +308,11 @@ static int check_uri(struct doctor *d, const char *text)
         CHECK("fail", mr_error_code() == MR_E_DENIED ? "credentials" : "data", "%s: %s", text, mr_error_text());
         return 0;
     }
-    if (d->uri.scheme == MR_SCHEME_FILE || check_bucket_place(d, store))
+    if (d->uri.scheme == MR_SCHEME_FILE || check_bucket_place(d, store)) {
         check_place(d, store, text);
+        if (d->writes && !mr_tool_interrupted() && mr_doctor_write(&d->tool, &d->uri, print_check) != 0)
+            return -1;
+    }
     return mr_tool_interrupted() ? -1 : 0;
 }
 
@@ -319,6 +325,10 @@ static void note_dead_uploads(void *arg, const char *line)
 static int run(struct doctor *d, char **uris, uint32_t count)
 {
     struct mr_config *config = &d->tool.config;
+    if (d->writes && count == 0) {
+        mr_error_set(MR_E_USAGE, "--write needs a URI, below which it may write: s3://bucket/checkpoints/");
+        return -1;
+    }
     if (mr_tool_load(&d->tool) != 0)
         return -1;
     if (config->retry.deadline_ms > DEADLINE_MS)
@@ -342,6 +352,7 @@ static int run(struct doctor *d, char **uris, uint32_t count)
 static int doctor_main(const struct mr_arguments *arguments)
 {
     static struct doctor doctor;
+    doctor.writes = mr_arguments_have(arguments, MR_OPT_WRITE);
     int rc = run(&doctor, arguments->operands, arguments->operand_count);
     mr_uri_close(&doctor.uri);
     mr_tool_close(&doctor.tool);
