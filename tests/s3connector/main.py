@@ -22,6 +22,7 @@ from pathlib import Path
 
 from tests.conftest import BIN, BUILD, CALLERS_CACHE
 from tests.s3connector.classes import class_of
+from tests.s3connector.programs import compare, programs, run_programs
 from tests.store.s3_servers import S3, start_versitygw
 from tests.stores import REGION
 
@@ -29,7 +30,7 @@ HERE = Path(__file__).resolve().parent
 CONNECTOR = ["s3torchconnector==1.5.0", "tenacity", "hypothesis", "boto3", "zstandard", "s3fs"]
 ALONE = ["torchdata==0.9.0"]  # the last with datapipes; names a version of torch, and works with others
 SED = (re.compile(r"\bs3torchconnector(?=client\b|\b(?!/))"), "millrace.s3torchconnector")
-SUITES = ("unit", "e2e")
+SUITES = ("unit", "e2e", "programs")
 BUCKET = "connector-tests"
 
 
@@ -136,9 +137,26 @@ def table(expected: dict[str, str] | None, found: dict[str, str]) -> int:
     return sum(len(names) for kind, names in classes.items() if kind.startswith("**"))
 
 
+def run_all_programs(sides: list[Side], checkout: Path, work: Path) -> int:
+    """How many end otherwise; each side has a server of its own, so that both have the same names."""
+    results = {}
+    for side in sides:
+        server = start_versitygw(work / f"server-programs-{side.name}")
+        place = work / f"programs-{side.name}"
+        (place / "home").mkdir(parents=True)
+        texts = programs(checkout)
+        if side.name == "millrace":
+            texts = {name: (SED[0].sub(SED[1], text), env) for name, (text, env) in texts.items()}
+        try:
+            results[side.name] = run_programs(side.python, place, side.environment(place, server), server, texts)
+        finally:
+            server.server.stop()
+    return compare(results.get("connector"), results["millrace"])
+
+
 def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="tests/s3connector/run", description=__doc__)
-    parser.add_argument("--suite", choices=SUITES, action="append", help="both, unless one is named")
+    parser.add_argument("--suite", choices=SUITES, action="append", help="all, unless one is named")
     parser.add_argument("--only", metavar="TEXT", help="the tests that pytest -k TEXT takes")
     parser.add_argument("--keep", metavar="FOLDER", type=Path, help="keep what the tests wrote, in this folder")
     parser.add_argument("--no-control", action="store_true", help="millrace alone")
@@ -156,6 +174,9 @@ def main(words: list[str]) -> int:
         names = ("millrace",) if given.no_control else ("connector", "millrace")
         trees = {name: copy_tests(Path(named), work / name, name == "millrace") for name in names}
         for suite in given.suite or SUITES:
+            if suite == "programs":
+                behaviour += run_all_programs([Side(n, python, trees[n]) for n in names], Path(named), work)
+                continue
             server = start_versitygw(work / f"server-{suite}")
             try:
                 server.put(BUCKET, {})
