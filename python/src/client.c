@@ -37,7 +37,8 @@ static int begin(Client *self)
                         "this connection to the supervisor was opened before a fork: connect again in the child");
         return -1;
     }
-    ring_lock(self->lock);
+    if (!ring_lock(self->lock))
+        return ring_refuse_ending();
     if (self->client)
         return 0;
     PyThread_release_lock(self->lock);
@@ -133,7 +134,8 @@ static PyObject *client_close(Client *self, PyObject *ignored)
         leave_behind(self);
         Py_RETURN_NONE;
     }
-    ring_lock(self->lock);
+    if (!ring_lock(self->lock))
+        Py_RETURN_NONE;
     bool used = self->lanes + self->writers > 0;
     if (!used)
         drop(self);
@@ -187,7 +189,8 @@ void ring_client_lane_closed(PyObject *object, uint32_t lane)
 {
     Client *self = (Client *)object;
     bool unanswered = false;
-    ring_lock(self->lock);
+    if (!ring_lock(self->lock))
+        return; /* the supervisor sees this process end */
     if (self->client) {
         int rc;
         Py_BEGIN_ALLOW_THREADS
@@ -543,7 +546,8 @@ static PyObject *client_open_writer(Client *self, PyObject *args, PyObject *kwar
 void ring_client_writer_left(PyObject *object, struct mr_ckpt_writer *writer)
 {
     Client *self = (Client *)object;
-    ring_lock(self->lock);
+    if (!ring_lock(self->lock))
+        return;
     mr_ckpt_part_unmap(&writer->lane);
     self->writers--;
     end(self);
@@ -552,7 +556,8 @@ void ring_client_writer_left(PyObject *object, struct mr_ckpt_writer *writer)
 void ring_client_writer_closed(PyObject *object, struct mr_ckpt_writer *writer)
 {
     Client *self = (Client *)object;
-    ring_lock(self->lock);
+    if (!ring_lock(self->lock))
+        return; /* the supervisor sees this process end */
     int rc;
     Py_BEGIN_ALLOW_THREADS
         rc = mr_client_close_writer(self->client, writer);

@@ -48,13 +48,27 @@ PyObject *ring_no_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     return NULL;
 }
 
-void ring_lock(PyThread_type_lock lock)
+#if PY_VERSION_HEX < 0x030d0000
+#define Py_IsFinalizing _Py_IsFinalizing
+#endif
+
+bool ring_lock(PyThread_type_lock lock)
 {
     if (PyThread_acquire_lock(lock, NOWAIT_LOCK))
-        return;
+        return true;
+    if (Py_IsFinalizing())
+        return false;
     Py_BEGIN_ALLOW_THREADS
         PyThread_acquire_lock(lock, WAIT_LOCK);
     Py_END_ALLOW_THREADS
+    return true;
+}
+
+int ring_refuse_ending(void)
+{
+    PyErr_SetString(PyExc_RuntimeError,
+                    "the interpreter is ending, and a thread of it was stopped in the middle of this");
+    return -1;
 }
 
 int ring_refuse_reentry(unsigned long user, const char *what)

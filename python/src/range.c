@@ -165,7 +165,8 @@ static int enter(RangeReader *self)
 {
     if (ring_refuse_reentry(self->user, "reader"))
         return -1;
-    ring_lock(self->lock);
+    if (!ring_lock(self->lock))
+        return ring_refuse_ending();
     self->user = PyThread_get_thread_ident();
     return 0;
 }

@@ -31,8 +31,13 @@ PyObject *ring_raise(void);
 void ring_warn(const char *text);
 /* tp_new of types that only the module makes. */
 PyObject *ring_no_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
-/* Takes a lock without ever waiting for it while holding the GIL. */
-void ring_lock(PyThread_type_lock lock);
+/*
+ * Takes a lock without ever waiting for it while holding the GIL. false: it is held by a thread that will not go on, as the
+ * interpreter is ending, which stops daemon threads where they next want the GIL; nobody will ask for what it guards.
+ */
+bool ring_lock(PyThread_type_lock lock);
+/* The exception of a method that did not get it. -1. */
+int ring_refuse_ending(void);
 /*
  * Objects for one thread at a time. A method enters before anything that may run other code (a wait, which calls signal
  * handlers; a buffer; an allocation, which calls finalisers) and leaves at its end, so that whatever calls back into

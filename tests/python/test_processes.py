@@ -279,6 +279,41 @@ def test_views_outlive_the_supervisor(
     assert {lease.name: bytes(lease) for lease in kept} == {n: hundred.contents[n] for n in hundred.names[:8]}
 
 
+def test_what_a_stopped_thread_holds_at_the_end(
+    millrace_bin: Path, tmp_path: Path, hundred: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The interpreter ends in the middle of a daemon thread's call, and stops it there. What is freed after that wants
+    the connection too, and must not wait for it."""
+    supervisor = start_supervisor(millrace_bin, tmp_path, "http://127.0.0.1:9", CONFIG)
+    monkeypatch.setenv("MILLRACE_SOCKET", str(supervisor.socket))
+    code = """
+        import os, signal, sys, threading, time
+        import millrace
+        from millrace import _supervisor, checkpoint
+        samples = millrace.MapDataset(sys.argv[1])
+        samples[0]
+        file = millrace.open(f"file://{samples.objects[0][0]}", "rb")
+        file.read(1)
+        writer = checkpoint.writer(f"file://{sys.argv[2]}/state.pt")
+        client = _supervisor.connection().client
+        os.kill(int(sys.argv[3]), signal.SIGSTOP)  # which then has no answer for it
+        thread = threading.Thread(target=client.config, daemon=True)
+        thread.start()
+        def waits():
+            time.sleep(0.01)
+            return open(f"/proc/self/task/{thread.native_id}/stat").read().rsplit(")", 1)[1].split()[0] == "S"
+        while not all(waits() for _ in range(30)):
+            pass
+    """
+    process = start(code, hundred.uri, str(tmp_path), str(supervisor.process.pid))
+    try:
+        result(process)
+    finally:
+        process.kill()
+        supervisor.process.send_signal(signal.SIGCONT)
+        supervisor.stop()
+
+
 def test_a_worker_that_waits_ends_soon_after_its_main_process(slow: tuple[str, Supervisor]) -> None:
     code = """
         import sys, millrace

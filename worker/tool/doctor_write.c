@@ -172,7 +172,7 @@ static int upload(struct probe *p, const char *name, unsigned count, uint64_t le
 
 #define LINE(p, level, what, ...)                   \
     do {                                            \
-        char text_[1100];                           \
+        char text_[2400];                           \
         snprintf(text_, sizeof text_, __VA_ARGS__); \
         (p)->line(level, what, text_);              \
     } while (0)
