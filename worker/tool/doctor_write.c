@@ -11,6 +11,7 @@
 #include "worker/store/upload_parts.h"
 
 #define SMALL      65536u
+#define REMOVE_NS  (5 * MR_SECOND_NS)
 #define PART_LEAST ((uint64_t)5 << 20) /* of S3 and GCS */
 
 enum verdict { KEPT, IGNORED, REFUSED };
@@ -34,12 +35,28 @@ struct probe {
 
 /* ---- single requests, each once: 0, or -1 with mr_error ---- */
 
+/* The end of a request that has been sent, also after a signal, but for no longer than some seconds. */
+static void settle(struct probe *p, struct mr_store_call *call)
+{
+    int64_t until_ns = mr_clock_mono_ns() + REMOVE_NS;
+    while (call && !p->tool->answered && mr_clock_mono_ns() < until_ns)
+        if (mr_http_step(p->tool->net.http, 100, -1) < 0)
+            break;
+    if (call && !p->tool->answered)
+        mr_store_cancel(call);
+    p->tool->answered = false;
+}
+
 static int await(struct probe *p, struct mr_store_call *call)
 {
     bool answered = true;
-    int rc = call ? mr_tool_wait(p->tool, &answered) : -1;
-    if (!answered)
+    if (call && mr_tool_interrupted()) { /* it goes out in the next step, which there is not */
         mr_store_cancel(call);
+        return -1;
+    }
+    int rc = call ? mr_tool_wait(p->tool, &answered) : -1;
+    if (!answered) /* what it makes has to be known, to be removed */
+        settle(p, call);
     if (rc != 0)
         snprintf(p->text, sizeof p->text, "%s", mr_error_text());
     return rc;
@@ -111,20 +128,15 @@ static int look(struct probe *p, const char *name)
 /* Without a condition; that it is not there is well. */
 static void drop(struct probe *p, const char *name)
 {
-    bool answered = true;
-    struct mr_store_call *call = mr_store_delete(p->store, name, strlen(name), 0, on_removed, p);
-    if (call && mr_tool_wait(p->tool, &answered) != 0 && !answered)
-        mr_store_cancel(call);
+    settle(p, mr_store_delete(p->store, name, strlen(name), 0, on_removed, p));
 }
 
 static void drop_upload(struct probe *p, const char *name)
 {
-    bool answered = true;
     char id[sizeof p->id];
     snprintf(id, sizeof id, "%s", p->id);
-    struct mr_store_call *call = id[0] ? mr_store_parts_abort(p->store, name, strlen(name), id, on_removed, p) : NULL;
-    if (call && mr_tool_wait(p->tool, &answered) != 0 && !answered)
-        mr_store_cancel(call);
+    if (id[0])
+        settle(p, mr_store_parts_abort(p->store, name, strlen(name), id, on_removed, p));
     p->id[0] = 0;
 }
 
