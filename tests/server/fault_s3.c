@@ -447,7 +447,7 @@ static void make_session(struct fault_s3 *s3, struct reply *reply, const struct 
 {
     const char *mode = fault_header(request, "x-amz-create-session-mode");
     char until[40];
-    time_t end = time(NULL) + (time_t)s3->session_s;
+    time_t end = time(NULL) + (time_t)s3->session_s + (time_t)s3->clock_off_s;
     struct tm tm;
     if (s3->read_only && (!mode || strcmp(mode, "ReadOnly") != 0)) {
         put_error(reply, 403, "AccessDenied", "");

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shm/base/clock.h"
 #include "shm/base/container.h"
 #include "worker/store/aws_impl.h"
 #include "worker/store/s3_impl.h"
@@ -58,10 +59,10 @@ struct session {
     struct mr_aws_source base;
     struct s3_store *store;
     struct s3_call *call; /* NULL: none is under way */
-    bool read_only;       /* the caller may have no others */
+    bool read_only;       /* this one: another was denied */
 };
 
-static int session_start(struct mr_aws_source *base);
+static int ask(struct session *session);
 
 /* <Credentials> of the answer. 0, or -1 with mr_error. */
 static int take_keys(struct mr_xml *xml, struct mr_aws_found *found)
@@ -102,13 +103,16 @@ static void on_session(struct s3_call *call, struct s3_answer *answer)
     struct mr_xml *xml = answer->result.code == MR_OK ? mr_s3_xml(call, answer, "CreateSessionResult") : NULL;
     struct mr_aws_found found = {.text = ""};
     bool good = xml && take_keys(xml, &found) == 0;
+    int64_t date_s = answer->http->headers.date_s;
+    if (good && date_s) /* their end is by the server's clock, and is compared with ours */
+        found.expires_s += mr_clock_wall_ns() / MR_SECOND_NS - date_s;
     session->call = NULL;
     mr_s3_give(call);
     if (good) {
         mr_aws_give(&session->base, &found);
     } else if (answer->result.status == 403 && strcmp(answer->word, "AccessDenied") == 0 && !session->read_only) {
         session->read_only = true; /* a policy may allow those alone */
-        if (session_start(&session->base) != 0)
+        if (ask(session) != 0)
             mr_aws_fail(&session->base);
     } else {
         if (!xml)
@@ -118,9 +122,8 @@ static void on_session(struct s3_call *call, struct s3_answer *answer)
     wipe(xml, answer->http);
 }
 
-static int session_start(struct mr_aws_source *base)
+static int ask(struct session *session)
 {
-    struct session *session = (struct session *)base;
     struct s3_call *call = mr_s3_take(session->store, S3_SESSION, "", 0, session);
     struct mr_http_request http = {.method = "GET"};
     if (!call)
@@ -134,6 +137,13 @@ static int session_start(struct mr_aws_source *base)
     session->call = NULL;
     mr_s3_give(call);
     return -1;
+}
+
+static int session_start(struct mr_aws_source *base)
+{
+    struct session *session = (struct session *)base;
+    session->read_only = false; /* what was denied before may be allowed by now */
+    return ask(session);
 }
 
 static void session_cancel(struct mr_aws_source *base)

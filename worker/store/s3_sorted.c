@@ -38,8 +38,9 @@ struct s3_sorted {
     struct mr_text strings;
     struct entry *entries;
     size_t count, room;
-    bool whole; /* all pages have come, and it is sorted */
-    size_t at;  /* of the entries, when it is whole */
+    bool whole;    /* all pages have come, and it is sorted */
+    size_t at;     /* of the entries, when it is whole */
+    int64_t now_s; /* the store's clock when its last page came */
     char token[TOKEN_SIZE];
 };
 
@@ -183,7 +184,7 @@ static void end(struct s3_call *call, const struct s3_answer *answer, const stru
 }
 
 /* The next names in order. Behind its last one the listing is gone. */
-static void give(struct s3_call *call, struct s3_answer *answer, int64_t now_s)
+static void give(struct s3_call *call, struct s3_answer *answer)
 {
     struct s3_store *store = mr_s3_store(call);
     struct s3_sorted *listing = call->sorted;
@@ -211,7 +212,7 @@ static void give(struct s3_call *call, struct s3_answer *answer, int64_t now_s)
     bool more = listing->at < listing->count;
     const char *token = make_token(listing, count ? items[count - 1].name : "");
     const struct mr_store_page page = {
-        .items = items, .count = count, .now_s = now_s, .next_token = more ? token : NULL};
+        .items = items, .count = count, .now_s = listing->now_s, .next_token = more ? token : NULL};
     end(call, answer, &page);
     free(items);
     if (!more)
@@ -222,7 +223,7 @@ static void give_later(struct mr_http_timer *timer)
 {
     struct s3_call *call = MR_CONTAINER_OF(timer, s3_call, timer);
     struct s3_answer answer = {.result = {.code = MR_OK, .text = "", .status = 200}};
-    give(call, &answer, 0);
+    give(call, &answer);
 }
 
 /* ---- the store's pages ---- */
@@ -258,7 +259,8 @@ static void on_page(struct s3_call *call, struct s3_answer *answer)
     free(page.items);
     mr_xml_destroy(xml);
     if (good && !broken && listing->whole) {
-        give(call, answer, answer->http->headers.date_s);
+        listing->now_s = answer->http->headers.date_s;
+        give(call, answer);
         return;
     }
     const struct mr_store_page empty = {.now_s = answer->http->headers.date_s,

@@ -30,6 +30,7 @@ struct probe {
     uint64_t generation;
     char etag[MR_ETAG_SIZE], id[MR_STORE_NAME_MAX], text[600];
     bool has_crc32c;
+    bool left;     /* something was not removed, so that its name cannot be used again */
     char why[620]; /* words of the last thing that was neither done nor refused as it must be */
 };
 
@@ -128,7 +129,9 @@ static int look(struct probe *p, const char *name)
 /* Without a condition; that it is not there is well. */
 static void drop(struct probe *p, const char *name)
 {
+    p->tool->code = MR_E_TIMEOUT; /* where no answer comes */
     settle(p, mr_store_delete(p->store, name, strlen(name), 0, on_removed, p));
+    p->left = p->left || (p->tool->code != MR_OK && p->tool->code != MR_E_NOT_FOUND);
 }
 
 static void drop_upload(struct probe *p, const char *name)
@@ -260,6 +263,13 @@ static int check_conditions(struct probe *p)
 
 /* ---- checksums and sizes ---- */
 
+/* By the store, for what was wrong with it. */
+static bool is_refused(int rc)
+{
+    enum mr_code code = mr_error_code();
+    return rc != 0 && code != MR_E_BUSY && code != MR_E_NET && code != MR_E_TIMEOUT && code != MR_E_DENIED;
+}
+
 /* In a store that sends checksums whatever the configuration says. false: it takes none. */
 static bool look_at_checksums(struct probe *p, bool *good)
 {
@@ -267,12 +277,15 @@ static bool look_at_checksums(struct probe *p, bool *good)
     if (insert(p, p->other, 5, 0, MR_STORE_ANY, NULL) != 0 || look(p, p->other) != 0)
         return false;
     kept = p->has_crc32c;
-    compared = insert(p, p->other, 6, 1, MR_STORE_ANY, NULL) != 0;
+    compared = is_refused(insert(p, p->other, 6, 1, MR_STORE_ANY, NULL));
     drop(p, p->other);
     p->has_crc32c = false;
-    parts = upload(p, p->other, 1, SMALL, 0) == 0 && look(p, p->other) == 0 && p->has_crc32c;
+    bool uploaded = upload(p, p->other, 1, SMALL, 0) == 0;
+    parts = uploaded && look(p, p->other) == 0 && p->has_crc32c;
     drop(p, p->other);
-    sizes = upload(p, p->other, 1, SMALL, 1) != 0;
+    sizes = uploaded && is_refused(upload(p, p->other, 1, SMALL, 1));
+    if (p->left)
+        return true;
     *good = kept && compared && parts;
     if (!mr_tool_interrupted())
         LINE(p, *good ? "ok" : "note", "checksums",
@@ -303,7 +316,7 @@ static void check_checksums(struct probe *p)
 /* Which upload parts it takes: the smallest size of all but the last. */
 static void check_parts(struct probe *p)
 {
-    if (!mr_store_has_parts(p->store))
+    if (!mr_store_has_parts(p->store) || p->left)
         return;
     bool small = upload(p, p->other, 2, SMALL, 0) == 0;
     bool taken = small || upload(p, p->other, 2, PART_LEAST, 0) == 0;
@@ -342,6 +355,9 @@ int mr_doctor_write(struct mr_tool *tool, const struct mr_uri *uri, mr_doctor_li
     }
     bool interrupted = mr_tool_interrupted();
     drop(p, p->name);
+    if (p->left && !interrupted)
+        LINE(p, "fail", "writes",
+             "%.300s: %.1100s* could not be removed: remove it, and check that deletes are allowed", p->place, p->name);
     free(p->data);
     return interrupted ? -1 : 0;
 }
