@@ -279,3 +279,6 @@ def test_writes(doctor: Doctor, devstore: StartDevstore, tmp_path: Path) -> None
     status, checks = doctor("--write", "gs://bucket/x/", STORAGE_EMULATOR_HOST=refuses.url)
     assert status == 1 and checks["writes"][0] == "fail" and "403" in checks["writes"][1]
     assert "conditions" not in checks
+    keeps = devstore("--synthetic", "bucket:1:1KiB", "--deny", "storage.objects.delete")
+    status, checks = doctor("--write", "gs://bucket/x/", STORAGE_EMULATOR_HOST=keeps.url)
+    assert status == 1 and "could not be removed" in checks["writes"][1]

@@ -53,6 +53,21 @@ void mr_s3_zone(struct s3_store *store, const char *bucket, char region[32])
     region_of(store->zone, region);
 }
 
+size_t mr_s3_prefix_length(const struct s3_store *store, const char *prefix)
+{
+    const char *slash = prefix && store->zone[0] ? strrchr(prefix, '/') : NULL;
+    return !prefix ? 0 : !store->zone[0] ? strlen(prefix) : slash ? (size_t)(slash - prefix) + 1 : 0;
+}
+
+void mr_s3_put_prefix(struct s3_call *call, const char *prefix)
+{
+    size_t length = mr_s3_prefix_length(mr_s3_store(call), prefix);
+    if (length == 0)
+        return;
+    mr_text_puts(&call->target, "&prefix=");
+    mr_text_put_encoded(&call->target, prefix, length);
+}
+
 /* ---- sessions ---- */
 
 struct session {

@@ -210,6 +210,10 @@ const char *mr_s3_service(const struct s3_store *store, char *out, size_t size);
 void mr_s3_zone(struct s3_store *store, const char *bucket, char region[32]);
 /* store->express, where there is a zone. 0, or -1 with mr_error. */
 int mr_s3_express_init(struct s3_store *store, const struct mr_store_options *options);
+/* How much of a prefix (NULL: none) the store can be asked for: of a directory bucket up to its last "/". */
+size_t mr_s3_prefix_length(const struct s3_store *store, const char *prefix);
+/* That much of it, as a parameter of the request. */
+void mr_s3_put_prefix(struct s3_call *call, const char *prefix);
 /* A call of the kind S3_SESSION is cancelled. */
 void mr_s3_session_forget(struct s3_call *call);
 
@@ -218,10 +222,8 @@ void mr_s3_session_forget(struct s3_call *call);
 struct s3_page {
     struct mr_store_item *items;
     size_t count;
-    bool over;          /* names from the end of the range on came */
-    bool unsorted;      /* so each name decides for itself, and has to begin only with `folder` */
-    const char *folder; /* what is asked for as the prefix, of `unsorted` */
-    const char *next;   /* the token of the page behind it; NULL: it is the last */
+    bool over;        /* names from the end of the range on came */
+    const char *next; /* the token of the page behind it; NULL: it is the last */
 };
 /* The answer's objects that the call's listing wants, in strings of *xml, which mr_xml_destroy releases; items is the
  * caller's to free, on failure too. false: the answer's result says why not. */
@@ -231,8 +233,6 @@ int mr_s3_sorted_start(struct s3_call *call);
 /* The call has ended. */
 void mr_s3_sorted_leave(struct s3_call *call);
 void mr_s3_sorted_close(struct s3_store *store);
-/* How much of prefix a directory bucket can be asked for: up to its last "/". */
-size_t mr_s3_folder_length(const char *prefix);
 
 /* ---- the requests ---- */
 

@@ -63,22 +63,24 @@ static void put_start(struct s3_call *call, const char *start)
 
 /* ---- list ---- */
 
-static bool begins_with(const char *name, const char *prefix)
+/* Of a listing that comes in no order: nothing but itself says whether a name is wanted. */
+static bool is_wanted(const struct mr_store_list_request *list, const char *name)
 {
-    return !prefix || strncmp(name, prefix, strlen(prefix)) == 0; /* NULL: none */
+    return (!list->prefix || strncmp(name, list->prefix, strlen(list->prefix)) == 0) &&
+           (!list->end_offset || strcmp(name, list->end_offset) < 0) && (!list->after || strcmp(name, list->after) > 0);
 }
 
 /* A name of the answer: 0, and *wanted; -1 with mr_error. */
 static int check_name(const struct s3_call *call, const struct s3_page *page, const char *name, bool *wanted)
 {
     const struct mr_store_list_request *list = &call->list;
-    const char *prefix = page->unsorted ? page->folder : list->prefix;
-    const char *before = page->unsorted ? NULL : page->count ? page->items[page->count - 1].name : list->after;
+    const char *before = call->sorted ? NULL : page->count ? page->items[page->count - 1].name : list->after;
+    size_t asked = mr_s3_prefix_length(mr_s3_store(call), list->prefix);
     char quoted[200];
     const char *why = NULL;
     if (!name[0] || strlen(name) > NAME_MAX_)
         why = "a name of no or more than 1,024 bytes";
-    else if (!begins_with(name, prefix))
+    else if (asked > 0 && strncmp(name, list->prefix, asked) != 0)
         why = "a name without the prefix that was asked for";
     else if (before && strcmp(name, before) <= 0)
         why = "names that are not in ascending order";
@@ -87,11 +89,8 @@ static int check_name(const struct s3_call *call, const struct s3_page *page, co
                      mr_text_quote(quoted, sizeof quoted, name, strlen(name)));
         return -1;
     }
-    *wanted = !list->start_offset || strcmp(name, list->start_offset) >= 0;
-    if (page->unsorted)
-        *wanted = *wanted && begins_with(name, list->prefix) &&
-                  (!list->end_offset || strcmp(name, list->end_offset) < 0) &&
-                  (!list->after || strcmp(name, list->after) > 0);
+    *wanted =
+        (!list->start_offset || strcmp(name, list->start_offset) >= 0) && (!call->sorted || is_wanted(list, name));
     return 0;
 }
 
@@ -115,7 +114,7 @@ static int add_item(struct s3_call *call, struct s3_page *page, const struct fie
     }
     if (page->over || check_name(call, page, fields->name, &wanted) != 0)
         return page->over ? 0 : -1;
-    page->over = !page->unsorted && list->end_offset && strcmp(fields->name, list->end_offset) >= 0;
+    page->over = !call->sorted && list->end_offset && strcmp(fields->name, list->end_offset) >= 0;
     if (page->over || !wanted)
         return 0;
     page->items[page->count++] = (struct mr_store_item){
@@ -207,7 +206,7 @@ static void list_target(struct s3_call *call, const struct mr_store_list_request
         mr_text_puts(&call->target, "&max-keys=");
         mr_text_put_u64(&call->target, request->max_results);
     }
-    mr_s3_parameter(call, "&prefix=", request->prefix && request->prefix[0] ? request->prefix : NULL);
+    mr_s3_put_prefix(call, request->prefix);
     mr_s3_parameter(call, "&continuation-token=", request->page_token);
     if (request->start_offset && !request->page_token)
         put_start(call, request->start_offset);

@@ -251,11 +251,7 @@ struct mr_store_call *mr_s3_parts_list(struct mr_store *base, const char *prefix
     call->done.pending = done;
     mr_s3_target(call, "?uploads&encoding-type=url");
     bool express = mr_s3_store(call)->zone[0] != 0;
-    size_t length = !prefix ? 0 : express ? mr_s3_folder_length(prefix) : strlen(prefix);
-    if (length > 0) {
-        mr_text_puts(&call->target, "&prefix=");
-        mr_text_put_encoded(&call->target, prefix, length);
-    }
+    mr_s3_put_prefix(call, prefix);
     if (express && prefix)
         mr_text_puts(&call->head, prefix);
     mr_s3_parameter(call, "&key-marker=", from_name);

@@ -140,6 +140,17 @@ static int make_origin(struct s3_store *store, const char *bucket)
     return -1;
 }
 
+/* AWS's own host for a region has none of its directory buckets: the zone's is taken, as where no endpoint is given. */
+static void drop_regional(struct s3_store *store)
+{
+    char host[400];
+    if (!store->zone[0] || !store->endpoint || !mr_aws_is_host(host_of(store->endpoint, host, sizeof host)) ||
+        strncasecmp(host, "s3.", 3) != 0)
+        return;
+    free(store->endpoint);
+    store->endpoint = NULL;
+}
+
 int mr_s3_place_init(struct s3_store *store, const struct mr_store_options *options)
 {
     static const struct mr_s3_options none;
@@ -150,6 +161,7 @@ int mr_s3_place_init(struct s3_store *store, const struct mr_store_options *opti
     if (mr_s3_endpoint(options->endpoint, s3->profile, &store->endpoint) != 0 ||
         read_settings(s3->profile, &settings) != 0)
         return -1;
+    drop_regional(store);
     const char *region = s3->region && s3->region[0] ? s3->region : settings.region;
     if (of_zone[0] && !store->endpoint) /* which is in one region alone */
         region = of_zone;

@@ -5,8 +5,8 @@
  * an empty page for the caller (who thereby repeats, cancels and counts them as any other); behind the last one all
  * names are sorted, and given out in order. They lie in this process's memory until then, some 130 bytes an object.
  *
- * A token names the listing, its step, and the last name that was given: where the listing is there no more (another
- * process goes on with it, or too many were left in the middle) it is made anew, and goes on behind that name.
+ * A token names the listing, its step, and the last name that was given: where the listing is there no more (too many
+ * were left in the middle) it is made anew, and goes on behind that name.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -32,9 +32,10 @@ struct entry {
 struct s3_sorted {
     struct s3_sorted *next; /* the one that was used last is the first */
     uint64_t number;
-    uint64_t step;       /* of the page that comes next */
-    bool used;           /* by a call that is under way */
-    struct mr_text from; /* the store's token of its next page; empty: the first */
+    uint64_t step;        /* of the page that comes next */
+    bool used;            /* by a call that is under way, or at its end */
+    struct mr_text after; /* it is of the names behind this one; empty: as its caller says */
+    struct mr_text from;  /* the store's token of its next page; empty: the first */
     struct mr_text strings;
     struct entry *entries;
     size_t count, room;
@@ -44,12 +45,6 @@ struct s3_sorted {
     char token[TOKEN_SIZE];
 };
 
-size_t mr_s3_folder_length(const char *prefix)
-{
-    const char *slash = strrchr(prefix, '/');
-    return slash ? (size_t)(slash - prefix) + 1 : 0;
-}
-
 /* ---- the listings of a store ---- */
 
 static void forget(struct s3_store *store, struct s3_sorted *listing)
@@ -58,6 +53,7 @@ static void forget(struct s3_store *store, struct s3_sorted *listing)
     while (*at != listing)
         at = &(*at)->next;
     *at = listing->next;
+    mr_text_close(&listing->after);
     mr_text_close(&listing->from);
     mr_text_close(&listing->strings);
     free(listing->entries);
@@ -87,7 +83,8 @@ void mr_s3_sorted_leave(struct s3_call *call)
     call->sorted = NULL;
 }
 
-/* The one that the token is of; NULL: it is there no more. *last: the name behind which the token goes on, or "". */
+/* The one that the token is of, which is the first now; NULL: it is there no more. *last: the name behind which the token
+ * goes on, or "". */
 static struct s3_sorted *find(struct s3_store *store, const char *token, const char **last)
 {
     uint64_t number = 0, step = 0;
@@ -96,16 +93,26 @@ static struct s3_sorted *find(struct s3_store *store, const char *token, const c
     if (!token || sscanf(token, "%" SCNu64 ".%" SCNu64 ".%n", &number, &step, &length) != 2 || length == 0)
         return NULL;
     *last = token + length;
-    for (struct s3_sorted *at = store->sorted; at; at = at->next)
-        if (at->number == number && at->step == step && !at->used)
-            return at;
-    return NULL;
+    struct s3_sorted **at = &store->sorted;
+    while (*at && ((*at)->number != number || (*at)->step != step || (*at)->used))
+        at = &(*at)->next;
+    struct s3_sorted *found = *at;
+    if (found) {
+        *at = found->next;
+        found->next = store->sorted;
+        store->sorted = found;
+    }
+    return found;
 }
 
-static struct s3_sorted *begin(struct s3_store *store)
+/* after: the name behind which it goes on, or "". NULL with mr_error. */
+static struct s3_sorted *begin(struct s3_store *store, const char *after)
 {
     struct s3_sorted *listing = calloc(1, sizeof *listing);
-    if (!listing) {
+    if (listing)
+        mr_text_puts(&listing->after, after);
+    if (!listing || listing->after.failed) {
+        free(listing);
         mr_error_set(MR_E_NO_MEMORY, "no memory for a listing");
         return NULL;
     }
@@ -175,18 +182,21 @@ static const char *make_token(struct s3_sorted *listing, const char *last)
     return listing->token;
 }
 
-/* The call ends, and is told of; what it was given lives as long as its callback. */
-static void end(struct s3_call *call, const struct s3_answer *answer, const struct mr_store_page *page)
+/* The call ends, and is told of; over: so does the listing, once the callback has seen what it was given. */
+static void end(struct s3_call *call, const struct s3_answer *answer, const struct mr_store_page *page, bool over)
 {
-    mr_s3_sorted_leave(call); /* its callback may ask for the next page at once */
+    struct s3_sorted *listing = call->sorted;
+    call->sorted = NULL;
+    listing->used = over; /* else the callback may ask for the next page at once */
     call->done.list(call->arg, &answer->result, page);
+    if (over)
+        forget(mr_s3_store(call), listing);
     mr_s3_give(call);
 }
 
 /* The next names in order. Behind its last one the listing is gone. */
 static void give(struct s3_call *call, struct s3_answer *answer)
 {
-    struct s3_store *store = mr_s3_store(call);
     struct s3_sorted *listing = call->sorted;
     size_t count = listing->count - listing->at, most = call->list.max_results ? call->list.max_results : PAGE;
     count = count < most ? count : most;
@@ -194,7 +204,7 @@ static void give(struct s3_call *call, struct s3_answer *answer)
     if (!items) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a page of names");
         mr_s3_refuse(call, answer);
-        end(call, answer, NULL);
+        end(call, answer, NULL, false);
         return;
     }
     for (size_t i = 0; i < count; i++) {
@@ -213,10 +223,8 @@ static void give(struct s3_call *call, struct s3_answer *answer)
     const char *token = make_token(listing, count ? items[count - 1].name : "");
     const struct mr_store_page page = {
         .items = items, .count = count, .now_s = listing->now_s, .next_token = more ? token : NULL};
-    end(call, answer, &page);
+    end(call, answer, &page, !more);
     free(items);
-    if (!more)
-        forget(store, listing);
 }
 
 static void give_later(struct mr_http_timer *timer)
@@ -248,9 +256,8 @@ static int keep(struct s3_sorted *listing, const struct s3_page *page)
 /* Its names are kept. An empty page for the caller, until it is the store's last. */
 static void on_page(struct s3_call *call, struct s3_answer *answer)
 {
-    struct s3_store *store = mr_s3_store(call);
     struct s3_sorted *listing = call->sorted;
-    struct s3_page page = {.unsorted = true, .folder = call->head.length ? call->head.data : NULL};
+    struct s3_page page = {.items = NULL};
     struct mr_xml *xml = NULL;
     bool good = mr_s3_take_page(call, answer, &xml, &page);
     bool broken = good && keep(listing, &page) != 0;
@@ -265,20 +272,14 @@ static void on_page(struct s3_call *call, struct s3_answer *answer)
     }
     const struct mr_store_page empty = {.now_s = answer->http->headers.date_s,
                                         .next_token = good && !broken ? make_token(listing, "") : NULL};
-    end(call, answer, good && !broken ? &empty : NULL);
-    if (broken)
-        forget(store, listing);
+    end(call, answer, good && !broken ? &empty : NULL, broken);
 }
 
 static int ask_page(struct s3_call *call)
 {
     const struct s3_sorted *listing = call->sorted;
-    const char *prefix = call->list.prefix ? call->list.prefix : "";
-    struct mr_text *folder = &call->head;
-    mr_text_clear(folder);
-    mr_text_add(folder, prefix, mr_s3_folder_length(prefix));
     mr_s3_target(call, "?list-type=2&encoding-type=url");
-    mr_s3_parameter(call, "&prefix=", folder->length ? folder->data : NULL);
+    mr_s3_put_prefix(call, call->list.prefix);
     mr_s3_parameter(call, "&continuation-token=", listing->from.length ? listing->from.data : NULL);
     return mr_s3_send(call, &(struct mr_http_request){0}, on_page);
 }
@@ -288,10 +289,10 @@ int mr_s3_sorted_start(struct s3_call *call)
     struct s3_store *store = mr_s3_store(call);
     const char *last;
     struct s3_sorted *listing = find(store, call->list.page_token, &last);
-    if (!listing && !(listing = begin(store)))
+    if (!listing && !(listing = begin(store, last)))
         return -1;
-    if (*last && listing->step == 0)
-        call->list.after = last;
+    if (listing->after.length)
+        call->list.after = listing->after.data;
     listing->used = true;
     call->sorted = listing;
     forget_old(store);

@@ -21,8 +21,7 @@ struct probe {
     struct mr_tool *tool;
     struct mr_store *store;
     mr_doctor_line_fn *line;
-    enum mr_scheme scheme;
-    const char *bucket;
+    const struct mr_uri *uri;
     char place[MR_URI_PLACE_SIZE];
     char name[1200], other[1210]; /* of the two objects */
     unsigned char *data;          /* PART_LEAST */
@@ -36,9 +35,10 @@ struct probe {
 
 /* ---- single requests, each once: 0, or -1 with mr_error ---- */
 
-/* The end of a request that has been sent, also after a signal, but for no longer than some seconds. */
-static void settle(struct probe *p, struct mr_store_call *call)
+/* The end of a request that has been sent, also after a signal, but for no longer than some seconds: its code. */
+static enum mr_code settle(struct probe *p, struct mr_store_call *call)
 {
+    p->tool->code = MR_E_TIMEOUT; /* where no answer comes */
     int64_t until_ns = mr_clock_mono_ns() + REMOVE_NS;
     while (call && !p->tool->answered && mr_clock_mono_ns() < until_ns)
         if (mr_http_step(p->tool->net.http, 100, -1) < 0)
@@ -46,6 +46,14 @@ static void settle(struct probe *p, struct mr_store_call *call)
     if (call && !p->tool->answered)
         mr_store_cancel(call);
     p->tool->answered = false;
+    return p->tool->code;
+}
+
+/* The same of what removes something; that it is not there is well. */
+static void settle_removal(struct probe *p, struct mr_store_call *call)
+{
+    enum mr_code code = settle(p, call);
+    p->left = p->left || (code != MR_OK && code != MR_E_NOT_FOUND);
 }
 
 static int await(struct probe *p, struct mr_store_call *call)
@@ -126,12 +134,9 @@ static int look(struct probe *p, const char *name)
     return await(p, mr_store_stat(p->store, name, strlen(name), 0, on_item, p));
 }
 
-/* Without a condition; that it is not there is well. */
 static void drop(struct probe *p, const char *name)
 {
-    p->tool->code = MR_E_TIMEOUT; /* where no answer comes */
-    settle(p, mr_store_delete(p->store, name, strlen(name), 0, on_removed, p));
-    p->left = p->left || (p->tool->code != MR_OK && p->tool->code != MR_E_NOT_FOUND);
+    settle_removal(p, mr_store_delete(p->store, name, strlen(name), 0, on_removed, p));
 }
 
 static void drop_upload(struct probe *p, const char *name)
@@ -139,11 +144,11 @@ static void drop_upload(struct probe *p, const char *name)
     char id[sizeof p->id];
     snprintf(id, sizeof id, "%s", p->id);
     if (id[0])
-        settle(p, mr_store_parts_abort(p->store, name, strlen(name), id, on_removed, p));
+        settle_removal(p, mr_store_parts_abort(p->store, name, strlen(name), id, on_removed, p));
     p->id[0] = 0;
 }
 
-/* An object in `count` upload parts of `length` bytes each, whose size is said to be size_off more. */
+/* An object in `count` upload parts, all but the last of `length` bytes, whose size is said to be size_off more. */
 static int upload(struct probe *p, const char *name, unsigned count, uint64_t length, uint64_t size_off)
 {
     struct mr_upload_part parts[2] = {{.number = 1}, {.number = 2}};
@@ -151,16 +156,17 @@ static int upload(struct probe *p, const char *name, unsigned count, uint64_t le
     p->id[0] = 0;
     int rc = await(p, mr_store_parts_begin(p->store, name, strlen(name), NULL, on_word, p));
     for (unsigned i = 0; rc == 0 && i < count; i++) {
+        uint64_t bytes = i + 1 < count ? length : SMALL;
         const struct mr_upload_part_request part = {.name = name,
                                                     .name_length = strlen(name),
                                                     .id = p->id,
                                                     .number = i + 1,
                                                     .offset = i * length,
                                                     .data = p->data,
-                                                    .length = length,
-                                                    .crc32c = mr_crc32c(0, p->data, length)};
+                                                    .length = bytes,
+                                                    .crc32c = mr_crc32c(0, p->data, bytes)};
         parts[i].crc32c = part.crc32c;
-        crc = i ? mr_crc32c_combine(crc, part.crc32c, length) : part.crc32c;
+        crc = i ? mr_crc32c_combine(crc, part.crc32c, bytes) : part.crc32c;
         rc = await(p, mr_upload_part_send(p->store, &part, on_part, p));
         snprintf(parts[i].etag, sizeof parts[i].etag, "%s", p->etag);
     }
@@ -169,7 +175,7 @@ static int upload(struct probe *p, const char *name, unsigned count, uint64_t le
                                                        .id = p->id,
                                                        .parts = parts,
                                                        .count = count,
-                                                       .size = count * length + size_off,
+                                                       .size = (count - 1) * length + SMALL + size_off,
                                                        .crc32c = crc};
     if (rc == 0)
         rc = await(p, mr_store_parts_complete(p->store, &complete, on_complete, p));
@@ -249,7 +255,7 @@ static int check_conditions(struct probe *p)
         snprintf(p->why, sizeof p->why, ": %s", p->text);
     findings[count++] =
         (struct finding){"of replaced ones", judge(p, insert(p, p->name, 4, 0, old, old_etag), MR_E_CHANGED)};
-    if (p->scheme != MR_SCHEME_GS && mr_store_has_parts(p->store)) /* those of gs have none */
+    if (p->uri->scheme != MR_SCHEME_GS && mr_store_has_parts(p->store)) /* those of gs have none */
         findings[count++] =
             (struct finding){"of uploads in parts", judge(p, upload(p, p->name, 1, SMALL, 0), MR_E_EXISTS)};
     findings[count++] = (struct finding){"of deletes", judge_delete(p, old, old_etag)};
@@ -301,7 +307,7 @@ static void check_checksums(struct probe *p)
 {
     struct mr_store *usual = p->store;
     bool good = false;
-    p->store = mr_net_store_summed(&p->tool->net, p->bucket);
+    p->store = mr_net_store_summed(&p->tool->net, p->uri->bucket);
     bool taken = p->store && look_at_checksums(p, &good);
     if (!taken && !mr_tool_interrupted())
         LINE(p, "note", "checksums", "%s: it takes no CRC32C, so [s3] checksums = \"always\" does not suit it: %s",
@@ -337,7 +343,7 @@ int mr_doctor_write(struct mr_tool *tool, const struct mr_uri *uri, mr_doctor_li
 {
     static struct probe probe;
     struct probe *p = &probe;
-    *p = (struct probe){.tool = tool, .line = line, .scheme = uri->scheme, .bucket = uri->bucket};
+    *p = (struct probe){.tool = tool, .line = line, .uri = uri};
     p->store = mr_net_store(&tool->net, uri->scheme, uri->bucket);
     p->data = calloc(1, PART_LEAST);
     if (!p->store || !p->data) {

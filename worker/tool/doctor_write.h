@@ -11,7 +11,7 @@
 typedef void mr_doctor_line_fn(const char *level, const char *what, const char *text);
 
 /*
- * Writes objects of a new name below uri (not more than 5 MiB and some bytes each), reports a line for each thing, and
+ * Writes objects of a new name below uri (not more than 5 MiB and 64 KiB each), reports a line for each thing, and
  * removes them. 0 also where something failed, which is a line then; -1 after a signal: what was written is removed
  * all the same, where the store takes that.
  */

@@ -262,13 +262,12 @@ static void page_arrived(void *arg, const struct mr_store_result *result, const 
 static void check_place(struct doctor *d, struct mr_store *store, const char *text)
 {
     struct mr_store_list_request request = {.prefix = d->uri.key, .max_results = 1};
-    char token[sizeof d->token] = "";
     int rc;
+    d->token[0] = 0;
     do { /* a page may be empty, and not the last */
-        request.page_token = token[0] ? token : NULL;
+        request.page_token = d->token[0] ? d->token : NULL;
         rc = mr_tool_await(&d->tool, mr_transfer_list(d->tool.net.engine, store, &request, page_arrived, d));
-        snprintf(token, sizeof token, "%s", d->token);
-    } while (rc == 0 && d->listed == 0 && token[0]);
+    } while (rc == 0 && d->listed == 0 && d->token[0]);
     if (rc != 0) {
         if (!mr_tool_interrupted())
             CHECK("fail", "data", "%s", mr_error_text());

@@ -133,8 +133,8 @@ static void list_arrived(void *arg, const struct mr_store_result *result, const 
         ls->last = strdup(page->items[page->count - 1].name);
     }
     ls->bad = ls->bad || (page->next_token && !ls->token) || (page->count > 0 && !ls->last);
-    if (ls->more && within && ls->folder &&
-        mr_store_lists_ranges(ls->store)) { /* the first name after "folder/" is not below "folder0" */
+    /* The first name after "folder/" is not below "folder0". */
+    if (ls->more && within && ls->folder && mr_store_lists_ranges(ls->store)) {
         free(ls->from);
         free(ls->token);
         ls->token = NULL;

@@ -83,6 +83,12 @@ START_TEST(a_session_that_is_not_given)
     fetch("x", 1000, 0, NULL);
     check_code(MR_OK, "");
     ck_assert(s3.count[OP_SESSION] == 2 && sent(OP_SESSION, "x-amz-create-session-mode: ReadOnly\r\n"));
+    s3.read_only = false; /* the policy is another by now */
+    s3.session_from = s3.session + 1;
+    fetch("x", 1000, 0, NULL);
+    check_code(MR_OK, "");
+    ck_assert(s3.count[OP_SESSION] == 3 && sent(OP_SESSION, "x-amz-create-session-mode: ReadWrite\r\n"));
+    s3.read_only = true;
     static const struct bucket_step busy[] = {{OP_SESSION, ANSWER_STATUS, 503, 0, NULL},
                                               {OP_SESSION, RESET_BEFORE, 0, 0, NULL}};
     open_s3((struct mr_s3_options){.region = NULL}, 10000);
@@ -112,6 +118,10 @@ START_TEST(a_session_is_asked_for_with_another_clock_and_region)
     fetch("x", 1000, 0, NULL);
     check_code(MR_OK, "");
     ck_assert(sent(OP_GET, "/eu-north-7/s3express/aws4_request"));
+    s3.clock_off_s = -400; /* which the store takes, and by which a session has ended here when it comes */
+    open_s3((struct mr_s3_options){.region = NULL}, 10000);
+    fetch("x", 1000, 0, NULL);
+    check_code(MR_OK, "");
 }
 END_TEST
 
@@ -227,6 +237,10 @@ START_TEST(a_listing_that_is_there_no_more_goes_on_behind_its_last_name)
     ck_assert_str_eq(listed, "z|é/x|");
     list_page("no token", 2);
     ck_assert_str_eq(listed, "a/1|a/10|");
+    s3.page = 3;
+    list_page("99.5.b/1", 0); /* over several pages of the store, the first of which it is */
+    list_all(NULL, NULL, NULL);
+    ck_assert_str_eq(listed, "z|é/x|");
 }
 END_TEST
 
@@ -314,6 +328,23 @@ START_TEST(zones)
 }
 END_TEST
 
+START_TEST(a_regional_endpoint_is_not_theirs)
+{
+    char service[300], credentials[300];
+    static const char *const endpoints[][2] = {
+        {"https://s3.us-east-1.amazonaws.com", "https://s3express-use1-az4.us-east-1.amazonaws.com"},
+        {"https://store.example.org", "https://store.example.org"}};
+    for (int i = 0; i < COUNT(endpoints); i++) {
+        struct mr_store *there = mr_store_open(&(struct mr_store_options){
+            .scheme = MR_SCHEME_S3, .bucket = BUCKET, .endpoint = endpoints[i][0], .http = http});
+        ck_assert_msg(there != NULL, "%s", mr_error_text());
+        mr_store_describe(there, service, sizeof service, credentials, sizeof credentials);
+        ck_assert_str_eq(service, endpoints[i][1]);
+        mr_store_close(there);
+    }
+}
+END_TEST
+
 START_TEST(what_they_do_not_know)
 {
     static const struct {
@@ -349,6 +380,7 @@ int main(void)
     tcase_add_test(one, a_name_that_comes_twice);
     tcase_add_test(one, listings_beside_each_other);
     tcase_add_loop_test(one, zones, 0, COUNT(places));
+    tcase_add_test(one, a_regional_endpoint_is_not_theirs);
     tcase_add_test(one, what_they_do_not_know);
     return mr_suite_run("s3_express", one);
 }
