@@ -121,6 +121,70 @@ static void print_batch_values(const json_t *root)
                values[v].help, values[v].key, values[v].type, values[v].key, mr_json_integer(batches, values[v].key));
 }
 
+/* What each loader measures: the block of its loop, and those of its workers. */
+static void print_loops(const json_t *root)
+{
+    for (unsigned role = MR_ROLE_LOOP; role <= MR_ROLE_LOADER; role++) {
+        unsigned count;
+        const struct mr_counter_label *labels = mr_counter_labels(role, &count);
+        for (unsigned i = 0; i < count; i++) {
+            size_t j, k;
+            json_t *loop, *loader;
+            printf("# HELP millrace_%s_%s %s\n# TYPE millrace_%s_%s %s\n", mr_counter_role_name(role), labels[i].name,
+                   labels[i].help, mr_counter_role_name(role), labels[i].name, labels[i].gauge ? "gauge" : "counter");
+            json_array_foreach(json_object_get(root, "loops"), j, loop)
+            {
+                long long rank = mr_json_integer(loop, "rank"), pid = mr_json_integer(loop, "pid");
+                if (role == MR_ROLE_LOOP) {
+                    printf("millrace_loop_%s{loop=\"%zu\",rank=\"%lld\",pid=\"%lld\"} %lld\n", labels[i].name, j, rank,
+                           pid, mr_json_integer(json_object_get(loop, "counters"), labels[i].name));
+                    continue;
+                }
+                json_array_foreach(json_object_get(loop, "loaders"), k, loader)
+                {
+                    printf("millrace_loader_%s{loop=\"%zu\",rank=\"%lld\",loader=\"%zu\"} %lld\n", labels[i].name, j,
+                           rank, k, mr_json_integer(json_object_get(loader, "counters"), labels[i].name));
+                }
+            }
+        }
+    }
+}
+
+/* The verdicts: 1 for the stage and the cause that hold, of the node and of each loop. */
+static void print_verdicts(const json_t *root)
+{
+    size_t i;
+    json_t *loop;
+    const json_t *limit = json_object_get(root, "limit");
+    printf("# HELP millrace_limit What limits this node now: 1 for the stage and cause that hold.\n"
+           "# TYPE millrace_limit gauge\nmillrace_limit{stage=\"%s\",cause=\"%s\"} 1\n",
+           mr_json_text(limit, "stage"), mr_json_text(limit, "cause"));
+    printf("# HELP millrace_loop_limit What a loop waits for: 1 for the stage and cause that hold.\n"
+           "# TYPE millrace_loop_limit gauge\n");
+    json_array_foreach(json_object_get(root, "loops"), i, loop)
+    {
+        printf("millrace_loop_limit{loop=\"%zu\",rank=\"%lld\",stage=\"%s\",cause=\"%s\"} 1\n", i,
+               mr_json_integer(loop, "rank"), mr_json_text(loop, "stage"), mr_json_text(loop, "cause"));
+    }
+    printf("# HELP millrace_loop_wait_ratio Share of the last seconds that a loop waited for batches.\n"
+           "# TYPE millrace_loop_wait_ratio gauge\n");
+    json_array_foreach(json_object_get(root, "loops"), i, loop)
+    {
+        printf("millrace_loop_wait_ratio{loop=\"%zu\",rank=\"%lld\"} %g\n", i, mr_json_integer(loop, "rank"),
+               mr_json_real(loop, "wait_ratio"));
+    }
+}
+
+static void print_node(const json_t *root)
+{
+    unsigned count;
+    const struct mr_counter_label *labels = mr_counter_labels(MR_ROLE_NODE, &count);
+    for (unsigned i = 0; i < count; i++)
+        printf("# HELP millrace_node_%s %s\n# TYPE millrace_node_%s %s\nmillrace_node_%s %lld\n", labels[i].name,
+               labels[i].help, labels[i].name, labels[i].gauge ? "gauge" : "counter", labels[i].name,
+               mr_json_integer(json_object_get(root, "node"), labels[i].name));
+}
+
 int mr_stat_print_prometheus(const char *text)
 {
     json_t *root = mr_json_parse_stat(text);
@@ -147,6 +211,9 @@ int mr_stat_print_prometheus(const char *text)
     print_counters(root, "lanes", "lane", MR_ROLE_CONSUMER);
     print_lane_values(root);
     print_checkpoint_values(root);
+    print_node(root);
+    print_loops(root);
+    print_verdicts(root);
     json_decref(root);
     return 0;
 }

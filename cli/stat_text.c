@@ -127,6 +127,17 @@ static void print_writers(const json_t *root)
     }
 }
 
+static void print_loops(const json_t *root)
+{
+    size_t i;
+    json_t *item;
+    json_array_foreach(json_object_get(root, "loops"), i, item)
+    {
+        printf("rank %-8lld process %lld, epoch %lld: %s\n", mr_json_integer(item, "rank"),
+               mr_json_integer(item, "pid"), mr_json_integer(item, "epoch"), mr_json_text(item, "text"));
+    }
+}
+
 int mr_stat_print_text(const char *text)
 {
     json_t *root = mr_json_parse_stat(text);
@@ -151,6 +162,7 @@ int mr_stat_print_text(const char *text)
     print_lanes(root);
     print_batches(root);
     print_writers(root);
+    print_loops(root);
     printf("limited by    %s\n", mr_json_text(json_object_get(root, "limit"), "text"));
     json_decref(root);
     return 0;

@@ -118,7 +118,25 @@ void mr_top_print_line(const struct mr_top *top)
         mr_json_text(json_object_get(top->now, "limit"), "text"));
 }
 
-static void write_head(const struct mr_top *top, FILE *out)
+/* The verdict, in as many lines as it needs. */
+static void write_limit(const struct mr_top *top, unsigned columns, FILE *out)
+{
+    const char *text = mr_json_text(json_object_get(top->now, "limit"), "text");
+    unsigned at = (unsigned)fprintf(out, "limited by"), indent = at;
+
+    while (*text != '\0') {
+        size_t length = strcspn(text, " ");
+        if (at + 1 + length > columns && at > indent) {
+            fprintf(out, "\n%*s", (int)indent, "");
+            at = indent;
+        }
+        at += (unsigned)fprintf(out, " %.*s", (int)length, text);
+        text += length + strspn(text + length, " ");
+    }
+    fputs("\n", out);
+}
+
+static void write_head(const struct mr_top *top, unsigned columns, FILE *out)
 {
     struct sums sums = add_up(top);
     fprintf(out, "millrace %s   supervisor %lld %s   up %.0f s   run %.8s\n\n", mr_json_text(top->now, "version"),
@@ -143,7 +161,7 @@ static void write_head(const struct mr_top *top, FILE *out)
                 mr_size_text((double)mr_json_integer(batches, "memory_bytes"), used),
                 mr_size_text((double)mr_json_integer(batches, "limit_bytes"), arena),
                 mr_json_integer(batches, "arenas"));
-    fprintf(out, "limited by %s\n", mr_json_text(json_object_get(top->now, "limit"), "text"));
+    write_limit(top, columns, out);
 }
 
 static void write_datasets(const struct mr_top *top, FILE *out)
@@ -226,6 +244,31 @@ static void write_lanes(const struct mr_top *top, FILE *out)
     }
 }
 
+/* Ranks side by side: where the time of a step goes. */
+static void write_loops(const struct mr_top *top, FILE *out)
+{
+    const json_t *loops = json_object_get(top->now, "loops");
+    if (json_array_size(loops) == 0)
+        return;
+    fprintf(out, "\n%-4s %5s %7s %8s %6s  %-22s %8s %9s %8s %9s %8s\n", "rank", "epoch", "workers", "step ms", "waits",
+            "for", "store", "transform", "collate", "transport", "process");
+    size_t i;
+    json_t *item;
+    json_array_foreach(loops, i, item)
+    {
+        const json_t *waits = json_object_get(item, "waits_ms");
+        const char *stage = mr_json_text(item, "stage"), *cause = mr_json_text(item, "cause");
+        char what[64] = "nothing";
+        if (strcmp(stage, "none") != 0)
+            snprintf(what, sizeof what, "%s (%s)", stage, cause);
+        fprintf(out, "%-4lld %5lld %7lld %8.1f %5.0f%%  %-22s %8.1f %9.1f %8.1f %9.1f %8lld\n",
+                mr_json_integer(item, "rank"), mr_json_integer(item, "epoch"), mr_json_integer(item, "num_workers"),
+                mr_json_real(item, "step_ms"), mr_json_real(item, "wait_ratio") * 100, what,
+                mr_json_real(waits, "store"), mr_json_real(waits, "transform"), mr_json_real(waits, "collate"),
+                mr_json_real(waits, "transport"), mr_json_integer(item, "pid"));
+    }
+}
+
 static void write_writers(const struct mr_top *top, FILE *out)
 {
     const json_t *checkpoint = json_object_get(top->now, "checkpoint");
@@ -271,14 +314,15 @@ int mr_top_draw(const struct mr_top *top)
         mr_error_set(MR_E_NO_MEMORY, "no memory for a screen");
         return -1;
     }
-    write_head(top, lines);
+    bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_row > 0 && window.ws_col > 0;
+    unsigned rows = known ? window.ws_row : 24, columns = known ? window.ws_col : 80, row = 0;
+    write_head(top, columns, lines);
+    write_loops(top, lines);
     write_datasets(top, lines);
     write_workers(top, lines);
     write_lanes(top, lines);
     write_writers(top, lines);
     fclose(lines);
-    bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_row > 0 && window.ws_col > 0;
-    unsigned rows = known ? window.ws_row : 24, columns = known ? window.ws_col : 80, row = 0;
     fputs("\033[H", stdout);
     for (const char *line = text; *line != '\0' && row < rows; row++) {
         const char *end = strchrnul(line, '\n');

@@ -39,6 +39,7 @@ static void disconnect(struct mr_client_peer *client)
     struct mr_supervisor *s = client->supervisor;
     mr_events_unwatch(&s->events, &client->messages);
     mr_batches_client_gone(s, client);
+    mr_meters_client_gone(s, client);
     if (client->socket >= 0)
         close(client->socket);
     client->socket = -1;
@@ -505,6 +506,15 @@ static int batches(struct mr_client_peer *client, struct mr_msg_in *in)
     return reply(client, out);
 }
 
+static int meter(struct mr_client_peer *client, struct mr_msg_in *in)
+{
+    if (in->fd_count == 0) {
+        mr_error_set(MR_E_PROTOCOL, "METER comes with a descriptor");
+        return -1;
+    }
+    return mr_meters_add(client->supervisor, client, in->fds[0]) == 0 ? reply(client, ok()) : -1;
+}
+
 static int prepare(struct mr_client_peer *client)
 {
     struct mr_supervisor *s = client->supervisor;
@@ -578,6 +588,8 @@ static int handle(struct mr_client_peer *client, struct mr_msg_in *in)
         return put_loop(client, in);
     case MR_MSG_BATCHES:
         return batches(client, in);
+    case MR_MSG_METER:
+        return meter(client, in);
     case MR_MSG_PREPARE:
         return prepare(client);
     case MR_MSG_CONFIG:

@@ -69,6 +69,7 @@ static void due(struct mr_timer *timer)
     struct mr_supervisor *s = MR_CONTAINER_OF(timer, mr_supervisor, heartbeat.timer);
     beat(s);
     mr_batches_look(s);
+    mr_limit_look(s);
     for (unsigned i = 0; i < s->listing.worker_count; i++)
         look_at(&s->listing.workers[i], true); /* they end when nothing is listed */
     for (unsigned i = 0; i < s->fetch_workers.count; i++)

@@ -27,7 +27,10 @@
 #include "supervisor/fetch_workers.h"
 #include "supervisor/heartbeat.h"
 #include "supervisor/lanes.h"
+#include "supervisor/limit.h"
 #include "supervisor/listing.h"
+#include "supervisor/machine.h"
+#include "supervisor/meters.h"
 #include "supervisor/reload.h"
 #include "supervisor/run_folder.h"
 #include "supervisor/write_workers.h"
@@ -72,6 +75,9 @@ struct mr_supervisor {
     struct mr_heartbeat heartbeat;
     struct mr_clients clients;
     struct mr_batches batches;
+    struct mr_meters meters;
+    struct mr_machine machine;
+    struct mr_limit limit;
     struct mr_command command;
     struct mr_drain drain;
 

@@ -10,63 +10,12 @@
 #include "shm/base/log.h"
 #include "supervisor/run_impl.h"
 
-#define WAITS_NS       (2 * MR_SECOND_NS) /* one that waits for a checkpoint writer asks again within this time */
-#define WAITING_LITTLE 0.1                /* below this share of the time a reader counts as never waiting */
+#define WAITS_NS (2 * MR_SECOND_NS) /* one that waits for a checkpoint writer asks again within this time */
 
 static const char *const supervisor_states[] = {"starting", "running", "draining", "stopping"};
 static const char *const dataset_states[] = {"free", "new", "listing", "ready", "failed"};
 static const char *const child_states[] = {"none", "starting", "running", "ended", "waiting", "failed"};
 static const char *const lane_states[] = {"open", "closed", "dropping"};
-
-/* How many tickets are in which state. */
-static void count_states(const struct mr_lane *lane, unsigned counts[16])
-{
-    memset(counts, 0, 16 * sizeof counts[0]);
-    for (uint32_t slot = 0; slot < lane->window; slot++)
-        counts[mr_word_state(mr_lane_load(lane, slot)) & 15]++;
-}
-
-/* ---- the limiting stage ---- */
-
-static bool is_listing(const struct mr_supervisor *s)
-{
-    for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
-        if (s->datasets[i] && !s->datasets[i]->for_reader &&
-            (s->datasets[i]->state == MR_DATASET_NEW || s->datasets[i]->state == MR_DATASET_LISTING))
-            return true;
-    return false;
-}
-
-/* How far its consumer looks ahead: the window, or what it has found. */
-static unsigned ahead(const struct mr_registered_lane *entry)
-{
-    uint64_t said = mr_counter_get(&entry->lane.shared->counters, MR_CC_AHEAD);
-    return said > 0 && said < entry->lane.window ? (unsigned)said : entry->lane.window;
-}
-
-/* Over the open lanes: their mean share of waiting, tickets in each state, and tickets that there may be. */
-static unsigned sum_lanes(const struct mr_supervisor *s, double *waiting, unsigned sums[16], unsigned *windows)
-{
-    unsigned open = 0;
-    *waiting = 0;
-    *windows = 0;
-    memset(sums, 0, 16 * sizeof sums[0]);
-    for (unsigned i = 0; i < s->lanes.used; i++) {
-        const struct mr_registered_lane *entry = s->lanes.slots[i];
-        if (!entry || entry->state != MR_LANE_OPEN)
-            continue;
-        open++;
-        unsigned counts[16];
-        *waiting += entry->waiting;
-        *windows += ahead(entry);
-        count_states(&entry->lane, counts);
-        for (unsigned j = 0; j < 16; j++)
-            sums[j] += counts[j];
-    }
-    if (open > 0)
-        *waiting /= open;
-    return open;
-}
 
 /* Of the fetch workers. */
 static uint64_t sum_fetch(const struct mr_supervisor *s, enum mr_worker_counter which)
@@ -77,78 +26,14 @@ static uint64_t sum_fetch(const struct mr_supervisor *s, enum mr_worker_counter 
     return sum;
 }
 
-/* Half of what the arenas hold is in use, or it is not known. */
-static bool arenas_fill(const struct mr_supervisor *s)
-{
-    return sum_fetch(s, MR_WC_ARENA_FREE_BYTES) <= sum_fetch(s, MR_WC_ARENA_BYTES) / 2;
-}
-
-const char *mr_stat_limit(const struct mr_supervisor *s, char *text, size_t size)
-{
-    double waiting;
-    unsigned sums[16];
-    unsigned windows;
-    unsigned open = sum_lanes(s, &waiting, sums, &windows);
-    unsigned percent = (unsigned)(waiting * 100 + 0.5);
-    if (open == 0 && is_listing(s)) {
-        snprintf(text, size, "the listing: nobody can read before it is done (list.workers)");
-        return "listing";
-    }
-    if (open == 0) {
-        snprintf(text, size, "nothing: no reader is open");
-        return "idle";
-    }
-    if (waiting < WAITING_LITTLE) {
-        snprintf(text, size, "the training: readers wait for data %u%% of the time", percent);
-        return "reader";
-    }
-    /* Samples that were asked for and that nobody is downloading yet: is there no room, or no connection free? */
-    if (sums[MR_PENDING] > 0 && sums[MR_READY] + sums[MR_HELD] > sums[MR_FILLING] + sums[MR_PENDING] &&
-        arenas_fill(s)) {
-        snprintf(text, size,
-                 "memory: readers wait %u%% of the time, and what they have not taken yet fills the arena "
-                 "(memory.arena_bytes)",
-                 percent);
-        return "memory";
-    }
-    unsigned long long rate = sum_fetch(s, MR_WC_REQUEST_RATE);
-    if (rate > 0) {
-        snprintf(
-            text, size,
-            "the store: readers wait %u%% of the time, and it refuses more than %llu requests a second (429, SlowDown)",
-            percent, rate);
-        return "store";
-    }
-    if (sums[MR_PENDING] > 0) {
-        snprintf(text, size,
-                 "the store or the network: readers wait %u%% of the time, and every connection is in use "
-                 "(fetch.connections, fetch.workers)",
-                 percent);
-        return "fetch";
-    }
-    unsigned asked = sums[MR_FILLING] + sums[MR_READY] + sums[MR_HELD] + sums[MR_FAILED];
-    if (asked < windows / 4 * 3) {
-        snprintf(text, size,
-                 "memory: readers wait %u%% of the time, and their share of the arena is full before their window is "
-                 "(memory.arena_bytes)",
-                 percent);
-        return "memory";
-    }
-    snprintf(
-        text, size,
-        "the look-ahead: readers wait %u%% of the time, and all that they may ask for is on its way (lanes.window)",
-        percent);
-    return "window";
-}
-
 void mr_stat_log(struct mr_supervisor *s)
 {
     char saves[80] = "";
     uint64_t objects = sum_fetch(s, MR_WC_OBJECTS), bytes = sum_fetch(s, MR_WC_BYTES), uploaded = 0;
     int64_t now_ns = mr_clock_mono_ns();
     double seconds = (double)(now_ns - s->metrics.logged_ns) / 1e9;
-    char limit[256];
-    mr_stat_limit(s, limit, sizeof limit);
+    struct mr_limit_verdict limit;
+    mr_limit_find(s, &limit);
     for (unsigned i = 0; i < s->write_workers.count; i++)
         uploaded += mr_counter_get(s->write_workers.workers[i].counters, MR_WC_PART_BYTES);
     if (s->ckpt_lanes.open > 0 && seconds > 0)
@@ -157,7 +42,7 @@ void mr_stat_log(struct mr_supervisor *s)
     if (seconds > 0)
         mr_log_info("%.0f objects/s, %.1f MiB/s, %u readers; limited by %s%s",
                     (double)(objects - s->metrics.objects) / seconds,
-                    (double)(bytes - s->metrics.bytes) / 1048576 / seconds, s->lanes.open, limit, saves);
+                    (double)(bytes - s->metrics.bytes) / 1048576 / seconds, s->lanes.open, limit.text, saves);
     s->metrics.logged_ns = now_ns;
     s->metrics.objects = objects;
     s->metrics.bytes = bytes;
@@ -232,12 +117,12 @@ static json_t *lanes_json(const struct mr_supervisor *s)
             continue;
         const struct mr_lane_shared *shared = entry->lane.shared;
         unsigned counts[16];
-        count_states(&entry->lane, counts);
+        mr_limit_count_states(&entry->lane, counts);
         json_array_append_new(
             list,
             json_pack("{s:i, s:i, s:i, s:s, s:i, s:I, s:f, s:i, s:i, s:i, s:i, s:i, s:o}", "lane", (int)i, "dataset",
                       (int)entry->lane.dataset, "pid", entry->client ? (int)entry->client->pid : 0, "state",
-                      lane_states[entry->state], "window", (int)ahead(entry), "quota_bytes",
+                      lane_states[entry->state], "window", (int)mr_limit_ahead(entry), "quota_bytes",
                       (json_int_t)atomic_load_explicit(&shared->quota_bytes, memory_order_relaxed), "waiting_ratio",
                       entry->waiting, "pending", (int)counts[MR_PENDING], "filling", (int)counts[MR_FILLING], "ready",
                       (int)counts[MR_READY], "held", (int)counts[MR_HELD], "failed", (int)counts[MR_FAILED], "counters",
@@ -361,19 +246,55 @@ static json_t *batches_json(const struct mr_supervisor *s)
                      "copies", (json_int_t)counts.copies, "waited_s", (double)counts.waited_ns / 1e9);
 }
 
+static json_t *loaders_json(const struct mr_meter *meter)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < meter->blocks; i++)
+        json_array_append_new(list, json_pack("{s:i, s:o}", "loader", (int)i, "counters",
+                                              counters_json(&meter->loaders[i], MR_ROLE_LOADER)));
+    return list;
+}
+
+/* Of each loader: its counters, and of the last seconds what it waits for. */
+static json_t *loops_json(const struct mr_supervisor *s)
+{
+    json_t *list = json_array();
+    for (const struct mr_metered *each = s->meters.first; each; each = each->next) {
+        const struct mr_meter_sums *sums = &each->stretch;
+        const struct mr_verdict *verdict = &each->verdict;
+        double batches = sums->batches > 0 ? (double)sums->batches : 1;
+        json_t *waits = json_object();
+        for (unsigned stage = MR_STAGE_STORE; stage < MR_STAGE_COUNT; stage++)
+            json_object_set_new(waits, mr_stage_name(stage), json_real(verdict->waits[stage] / 1e6));
+        json_array_append_new(
+            list, json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:s, s:s, s:i, s:s, s:o, s:o, s:o}", "pid",
+                            each->client ? (int)each->client->pid : 0, "rank", (int)sums->rank, "world",
+                            (int)sums->world, "epoch", (int)sums->epoch, "num_workers", (int)sums->workers, "batches",
+                            (int)sums->batches, "step_ms", (double)(sums->step + sums->wait) / batches / 1e6,
+                            "wait_ratio", mr_verdict_wait_share(sums), "stage", mr_stage_name(verdict->stage), "cause",
+                            mr_cause_name(verdict->cause), "try_workers", (int)verdict->try_workers, "text",
+                            verdict->text, "waits_ms", waits, "counters", counters_json(each->meter.loop, MR_ROLE_LOOP),
+                            "loaders", loaders_json(&each->meter)));
+    }
+    return list;
+}
+
 char *mr_stat_json(const struct mr_supervisor *s)
 {
-    char limit[256];
-    const char *stage = mr_stat_limit(s, limit, sizeof limit);
-    json_t *root = json_pack(
-        "{s:s, s:s, s:i, s:s, s:f, s:{s:I, s:i, s:I, s:I, s:b}, s:o, s:o, s:o, s:o, s:o, s:o, s:{s:s, s:s}}", "version",
-        MR_VERSION, "run_id", s->run_id, "pid", (int)getpid(), "state", supervisor_states[s->state], "uptime_s",
-        (double)(mr_clock_mono_ns() - s->started_ns) / 1e9, "memory", "arena_bytes",
-        (json_int_t)s->fetch_workers.arena_bytes, "arenas", (int)s->fetch_workers.count, "reserve_bytes",
-        (json_int_t)s->fetch_workers.reserve_bytes, "backed_bytes",
-        (json_int_t)sum_counter(s, MR_WC_ARENA_BACKED_BYTES), "grows", s->config.memory.arena_bytes == 0, "datasets",
-        datasets_json(s), "lanes", lanes_json(s), "workers", workers_json(s), "operations", operations_json(s),
-        "batches", batches_json(s), "checkpoint", checkpoint_json(s), "limit", "stage", stage, "text", limit);
+    struct mr_limit_verdict limit;
+    mr_limit_find(s, &limit);
+    json_t *root =
+        json_pack("{s:s, s:s, s:i, s:s, s:f, s:{s:I, s:i, s:I, s:I, s:b}, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
+                  "s:{s:s, s:s, s:s}}",
+                  "version", MR_VERSION, "run_id", s->run_id, "pid", (int)getpid(), "state",
+                  supervisor_states[s->state], "uptime_s", (double)(mr_clock_mono_ns() - s->started_ns) / 1e9, "memory",
+                  "arena_bytes", (json_int_t)s->fetch_workers.arena_bytes, "arenas", (int)s->fetch_workers.count,
+                  "reserve_bytes", (json_int_t)s->fetch_workers.reserve_bytes, "backed_bytes",
+                  (json_int_t)sum_counter(s, MR_WC_ARENA_BACKED_BYTES), "grows", s->config.memory.arena_bytes == 0,
+                  "datasets", datasets_json(s), "lanes", lanes_json(s), "workers", workers_json(s), "operations",
+                  operations_json(s), "batches", batches_json(s), "checkpoint", checkpoint_json(s), "loops",
+                  loops_json(s), "node", counters_json(&s->board->node, MR_ROLE_NODE), "limit", "stage", limit.stage,
+                  "cause", limit.cause, "text", limit.text);
     char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
     json_decref(root);
     if (!text)

@@ -8,10 +8,6 @@ struct mr_supervisor;
 
 /* malloc'ed JSON text; NULL: NO_MEMORY. */
 char *mr_stat_json(const struct mr_supervisor *s);
-/* One sentence: the stage that limits the readers now, and what to change. Returns its short name ("listing", "idle",
- * "reader", "memory", "store", "fetch", "window"), static. */
-const char *mr_stat_limit(const struct mr_supervisor *s, char *text, size_t size);
-
 /* The line of metrics.interval_s: throughput since the line before it, and the limit. */
 void mr_stat_log(struct mr_supervisor *s);
 

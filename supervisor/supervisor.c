@@ -360,6 +360,7 @@ static void close_all(struct mr_supervisor *s)
     mr_ckpt_lanes_close(s);
     mr_clients_close(s);
     mr_batches_close(s);
+    mr_meters_close(s);
     mr_listing_close(s);
     mr_fetch_workers_close(s);
     mr_write_workers_close(s);

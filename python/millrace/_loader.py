@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 import uuid
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +20,7 @@ from ._errors import Error
 from ._iterable import IterableDataset, log_left_out
 from ._map import Announced, MapDataset, announce
 from ._progress import MAX_EPOCH, Progress, listing_of, number
-from ._ring import Plan
+from ._ring import Client, Plan
 from ._shuffle import Shuffle
 
 log = logging.getLogger("millrace")
@@ -113,6 +112,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             warnings.simplefilter("ignore")  # torch has issued them once, above
             self._inner = self._source.loader(collate_fn, workers, batch_size is None)
         self._inner._millrace_device = check_device(device, pin_memory)
+        self._meter = _timing.LoopMeter(num_workers, self._source.client, self._beside)
 
     def _source_of(self, dataset: IterableDataset | MapDataset, order: _Order, sampled: bool) -> _Source:
         """The source of the batches; ValueError for arguments that do not go together."""
@@ -131,7 +131,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         return _UserSampled(dataset, self.sampler if batches is None else batches, batches is None, self.num_workers)
 
     def __iter__(self) -> Any:
-        return _Iteration(self._source, self._inner)
+        return _Iteration(self._source, self._inner, self._meter)
 
     def __len__(self) -> int:
         return self._source.steps()
@@ -151,18 +151,23 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         Means over its steps without the first, in seconds (`_s`) or as shares: step_s, and of it wait_s for batches;
         waits_s, the same by stage: "store" (an object was not there yet), "transform", "collate", "extent" (no memory
         for the batch was free), "transport" (from the worker to the loop), "device" (the copy there); worker_s, what a
-        worker took for a batch by stage; workers, worker_idle_share, worker_cpu_share; first_batch_s; epoch, batches.
-        stage names what the loop waits for most, or is None where it hardly waits, and verdict is a line that says all
-        this, and what to try. transport, where there are workers, counts what they sent through shared memory: batches
-        and bytes, memory_bytes that it takes, waited_s for it, copies (the loop held three quarters of a worker's),
-        beside (what found no room). Blocks nothing; of this rank alone.
+        worker took for a batch by stage; workers, worker_idle_share, worker_cpu_share, worker_delay_share (waiting for
+        a core); checkpoint_s, of a step in calls of checkpoints; first_batch_s; epoch, batches. stage names what the
+        loop waits for most, and cause why (docs/waiting.md), or both are None where it hardly waits; verdict is a line
+        that says all this, and what to try, try_workers a number of workers or 0. transport, where there are workers,
+        counts what they sent through shared memory: batches and bytes, memory_bytes that it takes, waited_s for it,
+        copies (the loop held three quarters of a worker's), beside (what found no room). Blocks nothing; of this
+        rank alone.
 
         ValueError before the first iteration.
         """
-        totals = self._source.totals
-        if totals is None:
+        if not self._source.has_begun:
             raise ValueError("no iteration of this loader has begun: there is nothing to report")
-        return {**totals.report(self._source.epoch_begun), "transport": self._inner._millrace_arenas.counts()}
+        return {**self._meter.report(), "transport": self._inner._millrace_arenas.counts()}
+
+    def _beside(self) -> int:
+        counts = self._inner._millrace_arenas.counts()
+        return 0 if counts is None else int(counts["beside"])
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The next iteration continues where the loop was when the state was taken, over the listing of that time."""
@@ -216,13 +221,15 @@ def refuse(condition: bool, text: str) -> None:
 class _Iteration(Iterator[Any]):
     """One pass: counts what the loop is given, in the main process only."""
 
-    def __init__(self, source: _Source, inner: torch.utils.data.DataLoader[Any]) -> None:
-        self._source = source
+    def __init__(
+        self, source: _Source, inner: torch.utils.data.DataLoader[Any], meter: _timing.LoopMeter
+    ) -> None:
+        self._source, self._meter = source, meter
         self._serial = source.progress.begin()
         self._steps = source.begin()
         self._step = 0
-        self._totals = source.totals = _timing.Totals(inner.num_workers)
-        source.epoch_begun = source.progress.epoch
+        meter.begin(source.progress.epoch, *source.rank())
+        source.has_begun = True
         self._persistent = inner.persistent_workers
         self._batches: Iterator[Any] | None = iter(inner)
 
@@ -233,12 +240,13 @@ class _Iteration(Iterator[Any]):
         if self._batches is None:
             raise StopIteration
         self._source.progress.check(self._serial)
-        asked = time.monotonic_ns()
+        asked = self._meter.ask()
         try:
             timed = next(self._batches)
             batch = timed.open()
         except StopIteration:
             self._batches = None
+            self._meter.rest()
             self._log()
             if self._step < self._steps:
                 raise Error(f"the workers ended after {self._step} of {self._steps} steps") from None
@@ -249,18 +257,19 @@ class _Iteration(Iterator[Any]):
             raise
         self._source.progress.give(self._source.cursor_after(self._step))
         self._step += 1
-        self._totals.add(asked, time.monotonic_ns(), timed.times, timed.arrived)
+        self._meter.take(asked, timed.times, timed.arrived)
         del timed
         return batch
 
     def _log(self) -> None:
-        if self._totals.batches:
-            epoch = self._source.epoch_begun
-            log.info("epoch %d: %s", epoch, self._totals.report(epoch)["verdict"])
+        found = self._meter.report()
+        if found["batches"]:
+            log.info("epoch %d: %s", found["epoch"], found["verdict"])
 
     def _abandon(self) -> None:
         """Ends the workers now. Left to the garbage collector, which takes their queues apart first, each takes 5 s."""
         batches, self._batches = self._batches, None
+        self._meter.rest()
         shut_down = getattr(batches, "_shutdown_workers", None)
         if shut_down is not None and not self._persistent:
             shut_down()
@@ -280,8 +289,15 @@ class _Source:
     """Where a loader's batches come from: what differs between the kinds of data sets and samplers."""
 
     progress: Progress
-    totals: _timing.Totals | None = None  # of the iteration that began last
-    epoch_begun = 0
+    has_begun = False  # an iteration
+    _dataset: IterableDataset | MapDataset
+
+    def client(self) -> Client:
+        """This process's connection to the supervisor."""
+        return self._dataset._source.connection().client
+
+    def rank(self) -> tuple[int, int]:
+        return _arguments.resolve_rank(None, None)
 
     def loader(self, collate: Collate | None, workers: dict[str, Any], single: bool) -> Any:
         raise NotImplementedError
@@ -323,8 +339,11 @@ class _Planned(_Source):
         self.progress = Progress(seed)
         self._plan: Plan | None = None
 
+    def rank(self) -> tuple[int, int]:
+        return _arguments.resolve_rank(*self._ranks)
+
     def _loop(self) -> Loop:
-        rank, world = _arguments.resolve_rank(*self._ranks)
+        rank, world = self.rank()
         at = self.progress
         return Loop(at.epoch, at.cursor, at.seed, self._batch, world, rank, *(at.blocks or ()))
 
@@ -406,6 +425,8 @@ class _Mapped(_Planned):
 
 class _UserSampled(_Source):
     """A MapDataset in the order of a user's sampler: a resume skips the batches that were given."""
+
+    _dataset: MapDataset
 
     def __init__(self, dataset: MapDataset, sampler: Any, single: bool, workers: int) -> None:
         self._dataset, self._sampler, self._single, self._workers = dataset, sampler, single, workers

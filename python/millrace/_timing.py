@@ -3,23 +3,21 @@
 A worker notes when it begins a batch, has its samples, has memory for the batch, has collated and has packed it, and
 sends that with the batch (CLOCK_MONOTONIC, which the processes of a machine share). The loop notes when it asks for the
 batch and has it. From both follows how long the loop waited, and for what: a worker that was still at it, or the way
-from there. It costs a few clock readings a batch.
+from there. It costs a few clock readings a batch. The sums are a Meter (shm/meter/), which the supervisor reads too;
+the rules that name a cause are there.
 """
 
 from __future__ import annotations
 
-import math
+import contextlib
 import os
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Callable, NamedTuple, Protocol
 
-STAGES = ("store", "transform", "collate", "extent", "transport", "device")
-RARE = ("extent", "device")  # left out of the line where they are nothing
-LEAST_CPU_SHARE = 0.25  # workers that wait themselves may be more than there are cores, but not any number
-HEALTHY = 0.05  # share of a step's time; below it nothing is named
-_NS = 1e-9
+from ._errors import Error
+from ._ring import Client, Meter, delay_ns
 
 
 class Waits(Protocol):
@@ -40,6 +38,8 @@ class Times(NamedTuple):
     packed: int
     waited: int  # for objects, between began and fetched
     cpu: int  # of the whole process, between began and packed
+    thread: int  # of that, of the thread that made it
+    delay: int  # that this thread could have run, and no core was free
 
 
 class Closed:
@@ -79,14 +79,15 @@ class Timed:
 class _Making(threading.local):
     """The batch that this thread makes."""
 
-    began = fetched = waited = cpu = 0
+    began = fetched = waited = cpu = thread = delay = 0
 
 
 _making = _Making()
 
 
 def begin(lane: Waits) -> None:
-    _making.began, _making.cpu = time.monotonic_ns(), time.process_time_ns()
+    _making.cpu, _making.thread, _making.delay = time.process_time_ns(), time.thread_time_ns(), delay_ns()
+    _making.began = time.monotonic_ns()
     _making.waited = lane.waited_ns
 
 
@@ -115,146 +116,86 @@ def times(worker: int, fetched: int, reserved: int, collated: int) -> Times:
     another way (a data set's own __getitems__)."""
     making, now = _making, time.monotonic_ns()
     if making.began == 0:
-        return Times(worker, fetched, fetched, reserved, collated, now, 0, 0)
-    cpu = time.process_time_ns() - making.cpu
-    made = Times(worker, making.began, making.fetched, reserved, collated, now, making.waited, cpu)
+        return Times(worker, fetched, fetched, reserved, collated, now, 0, 0, 0, 0)
+    cpu, thread = time.process_time_ns() - making.cpu, time.thread_time_ns() - making.thread
+    delay = max(delay_ns() - making.delay, 0)
+    made = Times(
+        worker, making.began, making.fetched, reserved, collated, now, making.waited, cpu, min(thread, cpu), delay
+    )
     making.began = 0
     return made
 
 
-class Totals:
-    """What a loop has seen of its batches since its iteration began. The first batch is counted apart: with it comes
-    what happens once, as the start of the workers."""
+class _Saving(threading.local):
+    """What this thread has spent in calls of checkpoints."""
 
-    def __init__(self, workers: int) -> None:
-        self.workers = workers
-        self.batches = 0
-        self.first = 0
-        self.step = self.wait = self.transport = self.device = 0  # ns: the loop's own time, and its waits
-        self.late = 0  # ns of the waits: the worker was not ready
-        self.store = self.transform = self.extent = self.collate = self.pack = 0  # ns of the workers
-        self.cpu = self.idle = 0
-        self._given = 0
-        self._last: dict[int, int] = {}  # worker -> when it had packed its last batch
+    ns = 0
 
-    def add(self, asked: int, taken: int, made: Times, arrived: int | None = None) -> None:
-        """asked: when the loop wanted the next batch; taken: when it came; arrived: when it was there to be copied to
-        the device, if it was."""
-        before, self._given = self._given, taken
-        idle = made.began - self._last.get(made.worker, made.began)
-        self._last[made.worker] = made.packed
-        if before == 0:
-            self.first = taken - asked
-            return
-        self.batches += 1
-        self.step += asked - before
-        self.wait += taken - asked
-        late = min(max(made.packed - asked, 0), taken - asked)
-        self.late += late
-        rest = taken - asked - late
-        device = 0 if arrived is None else min(max(taken - max(arrived, asked), 0), rest)
-        self.device += device
-        self.transport += rest - device
-        self.store += made.waited
-        self.transform += made.fetched - made.began - made.waited
-        self.extent += made.reserved - made.fetched
-        self.collate += made.collated - made.reserved
-        self.pack += made.packed - made.collated
-        self.cpu += made.cpu
-        self.idle += max(idle, 0)
 
-    def report(self, epoch: int, cores: int | None = None) -> dict[str, Any]:
-        """Means a step, in seconds, and the verdict; see DataLoader.stats."""
-        n = max(self.batches, 1)
-        made = {
-            "store": self.store,
-            "transform": self.transform,
-            "collate": self.collate,
-            "extent": self.extent,
-            "transport": self.pack,
-        }
-        busy = sum(made.values())
-        waited = {name: self.late * spent / busy if busy else 0.0 for name, spent in made.items()}
-        waited["transport"] += self.transport
-        waited["device"] = float(self.device)
-        found: dict[str, Any] = {
-            "epoch": epoch,
-            "batches": self.batches,
-            "first_batch_s": self.first * _NS,
-            "step_s": (self.step + self.wait) / n * _NS,
-            "wait_s": self.wait / n * _NS,
-            "wait_share": self.wait / (self.step + self.wait) if self.step + self.wait else 0.0,
-            "waits_s": {name: spent / n * _NS for name, spent in waited.items()},
-            "worker_s": {name: spent / n * _NS for name, spent in made.items()},
-            "workers": self.workers,
-            "worker_idle_share": self.idle / (self.idle + busy) if self.idle + busy else 0.0,
-            "worker_cpu_share": self._cpu_share(busy),
-        }
-        found["stage"] = stage(found)
-        found["verdict"] = verdict(found, _cores() if cores is None else cores)
-        return found
+_saving = _Saving()
 
-    def _cpu_share(self, busy: int) -> float:
-        """Of the time that workers waited for neither store nor memory. Inline, other threads of the process count."""
-        working = busy - self.store - self.extent
-        return min(self.cpu / working, 1.0) if working > 0 else 0.0
+
+@contextlib.contextmanager
+def saving() -> Iterator[None]:
+    """Around a call that may make the loop wait for a checkpoint. Not within another one."""
+    began = time.monotonic_ns()
+    try:
+        yield
+    finally:
+        _saving.ns += time.monotonic_ns() - began
+
+
+class LoopMeter:
+    """A loader's meter, from one iteration to the next; a forked child makes its own.
+
+    client: of the supervisor that reads it, once it is known. millrace.Error: there is none, and the loop measures for
+    itself alone. beside: what the loader's batches have counted that found no room.
+    """
+
+    def __init__(self, workers: int, client: Callable[[], Client], beside: Callable[[], int]) -> None:
+        self._workers, self._client, self._beside = workers, client, beside
+        self._meter: Meter | None = None
+        self._pid = 0
+        self._told: Client | None = None  # the supervisor that knows of it
+        self._saved = 0
+
+    def begin(self, epoch: int, rank: int, world: int) -> None:
+        """An iteration begins: what was measured until now is counted no more."""
+        if self._meter is None or self._pid != os.getpid():
+            self._meter, self._pid, self._told = Meter(self._workers, rank, world), os.getpid(), None
+        with contextlib.suppress(Error):  # it is statistics: reading says what is wrong with the supervisor
+            client = self._client()
+            if client is not self._told:
+                client.meter(self._meter.fileno())
+                self._told = client
+        self._saved = _saving.ns
+        self._meter.begin(epoch, _cores(), self._beside(), self._told)
+
+    def ask(self) -> int:
+        """The loop wants its next batch: when (ns)."""
+        return self._made().ask()
+
+    def take(self, asked: int, times: Times, arrived: int | None) -> None:
+        """It has it. arrived: when it was there to be copied to the device, if it was."""
+        saved, self._saved = _saving.ns - self._saved, _saving.ns
+        self._made().take(asked, time.monotonic_ns(), arrived or 0, max(saved, 0), times)
+
+    def rest(self) -> None:
+        """The loop wants no batch any more."""
+        self._made().rest()
+
+    def report(self) -> dict[str, Any]:
+        """See DataLoader.stats."""
+        meter = self._made()
+        try:
+            return meter.report(self._beside(), self._told)
+        except ValueError:  # the connection is closed
+            return meter.report(self._beside(), None)
+
+    def _made(self) -> Meter:
+        assert self._meter is not None  # begin() comes first
+        return self._meter
 
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0))
-
-
-def stage(found: dict[str, Any]) -> str | None:
-    """The stage that the loop waits for most; None where it hardly waits."""
-    if found["batches"] == 0 or found["wait_share"] < HEALTHY:
-        return None
-    waits: dict[str, float] = found["waits_s"]
-    return max(STAGES, key=lambda name: waits[name])
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g}" if seconds < 0.1 else f"{seconds * 1e3:.0f}"
-
-
-def verdict(found: dict[str, Any], cores: int) -> str:
-    """One line for people: what a step takes, what it waits for, what to try."""
-    if found["batches"] == 0:
-        return "too few steps to say what they wait for"
-    step, wait = found["step_s"], found["wait_s"]
-    head = f"step {_ms(step)} ms, waited {_ms(wait)} ms ({found['wait_share']:.0%})"
-    slow = found["stage"]
-    if slow is None:
-        return f"{head}: nothing waits"
-    waits: dict[str, float] = found["waits_s"]
-    where = _where(found["workers"]) if slow in ("transform", "collate") else ""
-    at = f" at {found['worker_cpu_share']:.0%} CPU" if where else ""
-    told = [name for name in STAGES if name != slow and (name not in RARE or waits[name])]
-    others = ", ".join(f"{name} {_ms(waits[name])}" for name in told)
-    return (
-        f"{head}: {slow} {_ms(waits[slow])} ms{where}{at}; {others}; without waiting {_ms(step - wait)} ms; "
-        f"{_remedy(found, slow, cores)}"
-    )
-
-
-def _where(workers: int) -> str:
-    return " in the loop's own process" if workers == 0 else f" in {workers} worker{'s' if workers > 1 else ''}"
-
-
-def _remedy(found: dict[str, Any], slow: str, cores: int) -> str:
-    if slow == "store":
-        return "`millrace top` names what the store, the memory or the look-ahead lacks"
-    if slow == "extent":
-        return "the loop keeps batches, and their memory with them: keep copies (`clone()`) of what it needs"
-    if slow == "device":
-        return "the copy to the device: smaller types (uint8, converted there), or fewer other copies beside it"
-    if slow == "transport":
-        return "try smaller batches or types (uint8); `stats()` counts what did not fit the memory of batches"
-    made: dict[str, float] = found["worker_s"]
-    own = found["step_s"] - found["wait_s"]
-    wanted = math.ceil(sum(made.values()) / own) if own > 0 else cores + 1
-    wanted = max(wanted, found["workers"] + 1)
-    if found["workers"] >= cores and found["worker_cpu_share"] < 0.6:
-        return f"{found['workers']} workers share {cores} cores with other work: fewer of it, or a lighter {slow}"
-    if wanted > cores / max(found["worker_cpu_share"], LEAST_CPU_SHARE):
-        return f"it would take {wanted} workers, and there are {cores} cores: a lighter {slow}, or larger machines"
-    return f"try num_workers={wanted}"

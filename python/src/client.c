@@ -616,6 +616,35 @@ static PyObject *client_batches(Client *self, PyObject *args)
     return rc ? ring_raise() : PyLong_FromUnsignedLongLong(bytes);
 }
 
+static PyObject *client_meter(Client *self, PyObject *args)
+{
+    int fd;
+    if (!PyArg_ParseTuple(args, "i:meter", &fd) || begin(self))
+        return NULL;
+    int rc;
+    Py_BEGIN_ALLOW_THREADS
+        rc = mr_client_meter(self->client, fd);
+    Py_END_ALLOW_THREADS
+    end(self);
+    if (rc)
+        return ring_raise();
+    Py_RETURN_NONE;
+}
+
+int ring_client_node(struct ring_state *state, PyObject *client, struct mr_node *node)
+{
+    if (!Py_IS_TYPE(client, state->client)) {
+        PyErr_Format(PyExc_TypeError, "a Client is wanted, not %.100s", Py_TYPE(client)->tp_name);
+        return -1;
+    }
+    Client *self = (Client *)client;
+    if (begin(self))
+        return -1;
+    mr_client_node(self->client, node);
+    end(self);
+    return 0;
+}
+
 static PyObject *client_stat(Client *self, PyObject *ignored)
 {
     (void)ignored;
@@ -688,6 +717,8 @@ static PyMethodDef client_methods[] = {
     {"prepare", (PyCFunction)client_prepare, METH_NOARGS,
      "prepare() -> bool or None: a step of making ready for a checkpoint writer that will be opened. True: nothing is "
      "left to do; None: ask again a moment later, the supervisor is at it."},
+    {"meter", (PyCFunction)client_meter, METH_VARARGS,
+     "meter(fd): the counters of a Meter are read by the supervisor from now on."},
     {"batches", (PyCFunction)client_batches, METH_VARARGS,
      "batches(fd=-1) -> bytes that the batches of this node's loaders may take; fd: a BatchArena that is to be "
      "counted."},

@@ -141,6 +141,7 @@ static int ring_exec(PyObject *module)
         !(state->range = ring_add_type(module, &ring_range_spec)) ||
         !(state->batch = ring_add_type(module, &ring_batch_spec)) ||
         !(state->batch_arena = ring_add_type(module, &ring_batch_arena_spec)) ||
+        !(state->meter = ring_add_type(module, &ring_meter_spec)) ||
         !(state->failure = PyStructSequence_NewType(&ring_failure_desc)) ||
         PyModule_AddType(module, state->failure) < 0)
         return -1;
@@ -160,6 +161,7 @@ static int ring_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->range);
     Py_VISIT(state->batch);
     Py_VISIT(state->batch_arena);
+    Py_VISIT(state->meter);
     return 0;
 }
 
@@ -176,6 +178,7 @@ static int ring_clear(PyObject *module)
     Py_CLEAR(state->range);
     Py_CLEAR(state->batch);
     Py_CLEAR(state->batch_arena);
+    Py_CLEAR(state->meter);
     return 0;
 }
 
@@ -184,6 +187,8 @@ static PyMethodDef ring_methods[] = {
      "lease_of(buffer, state) -> Lease: over a copy of these bytes, as the one whose _state() this is."},
     {"members", ring_members, METH_O,
      "members(buffer) -> (key, {suffix: (offset, size)}): where the members of a sample of a tar shard lie."},
+    {"delay_ns", ring_delay_ns, METH_NOARGS,
+     "delay_ns() -> int: how long this thread could have run and no core was free; 0 in others than the first."},
     {"memory_limit_bytes", ring_memory_limit, METH_NOARGS,
      "memory_limit_bytes() -> int: what this machine has, or this process's cgroup may use."},
     {NULL, NULL, 0, NULL},

@@ -21,7 +21,7 @@
 #include "shm/ring/consumer.h"
 
 struct ring_state { /* module state */
-    PyTypeObject *client, *index, *plan, *lane, *lease, *failure, *writer, *range, *batch, *batch_arena;
+    PyTypeObject *client, *index, *plan, *lane, *lease, *failure, *writer, *range, *batch, *batch_arena, *meter;
 };
 /* The state of the module that made this type: borrowed. */
 struct ring_state *ring_state_of(PyTypeObject *type);
@@ -148,6 +148,12 @@ extern PyType_Spec ring_batch_spec, ring_batch_arena_spec;
 /* memory_limit_bytes(): the module's function. */
 PyObject *ring_memory_limit(PyObject *module, PyObject *ignored);
 
+/* ---- meter.c ---- */
+
+extern PyType_Spec ring_meter_spec;
+/* delay_ns(): the module's function. */
+PyObject *ring_delay_ns(PyObject *module, PyObject *ignored);
+
 /* ---- lane.c ---- */
 
 /* A Lane over an open lane, which it takes over; NULL with an exception, the lane closed and unmapped. */
@@ -179,6 +185,8 @@ void ring_client_writer_left(PyObject *client, struct mr_ckpt_writer *writer);
 /* A lane for a RangeReader: 0 with its consumer and number, or -1 with an exception. */
 int ring_client_open_range_lane(PyObject *client, uint32_t dataset, uint32_t window, struct mr_consumer **consumer,
                                 uint32_t *lane);
+/* What the supervisor counts of its node: 0, or -1 with an exception (no Client, or a closed one). */
+int ring_client_node(struct ring_state *state, PyObject *client, struct mr_node *node);
 extern PyType_Spec ring_client_spec;
 
 /* ---- writer.c ---- */

@@ -21,6 +21,11 @@ int64_t mr_clock_wall_ns(void)
     return now_ns(CLOCK_REALTIME);
 }
 
+int64_t mr_clock_cpu_ns(void)
+{
+    return now_ns(CLOCK_PROCESS_CPUTIME_ID);
+}
+
 uint64_t mr_mix64(uint64_t x)
 {
     x += UINT64_C(0x9e3779b97f4a7c15);

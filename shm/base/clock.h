@@ -11,6 +11,8 @@
 int64_t mr_clock_mono_ns(void);
 /* CLOCK_REALTIME in ns. */
 int64_t mr_clock_wall_ns(void);
+/* CPU time of this process in ns. */
+int64_t mr_clock_cpu_ns(void);
 
 /* SplitMix64's finaliser: a fixed bijection of 64-bit words that mixes well (Steele, Lea, Flood 2014). */
 uint64_t mr_mix64(uint64_t x);

@@ -288,7 +288,7 @@ int mr_client_call(struct mr_client *client, struct mr_msg_out *out, struct mr_m
 }
 
 /* A call whose answer holds nothing. */
-static int call_plain(struct mr_client *client, struct mr_msg_out *out)
+int mr_client_call_plain(struct mr_client *client, struct mr_msg_out *out)
 {
     struct mr_msg_in in;
     if (mr_client_call(client, out, &in) != 0)
@@ -472,7 +472,7 @@ int mr_client_close_dataset(struct mr_client *client, uint32_t dataset)
 {
     struct mr_msg_out *out = mr_msg_new(MR_MSG_CLOSE_DATASET);
     mr_msg_put_u64(out, "dataset", dataset);
-    return call_plain(client, out);
+    return mr_client_call_plain(client, out);
 }
 
 int mr_client_open_listing(struct mr_client *client, uint32_t like, const char *digest, struct mr_opened *opened)
@@ -627,7 +627,7 @@ int mr_client_put_loop(struct mr_client *client, const char *key, const struct m
     mr_msg_put_u64(out, "rank", loop->rank);
     mr_msg_put_u64(out, "block", loop->block);
     mr_msg_put_u64(out, "mix", loop->mix);
-    return call_plain(client, out);
+    return mr_client_call_plain(client, out);
 }
 
 static int get_loop(const struct mr_msg_in *in, struct mr_loop *loop)
@@ -730,71 +730,5 @@ int mr_client_close_lane(struct mr_client *client, uint32_t lane)
 {
     struct mr_msg_out *out = mr_msg_new(MR_MSG_CLOSE_LANE);
     mr_msg_put_u64(out, "lane", lane);
-    return call_plain(client, out);
-}
-
-/* ---- the rest ---- */
-
-int mr_client_config(struct mr_client *client)
-{
-    struct mr_msg_in in;
-    if (mr_client_call(client, mr_msg_new(MR_MSG_CONFIG), &in) != 0)
-        return -1;
-    int fd = mr_msg_take_fd(&in, 0);
-    mr_msg_close(&in);
-    return fd;
-}
-
-int mr_client_batches(struct mr_client *client, int fd, uint64_t *bytes)
-{
-    struct mr_msg_out *out = mr_msg_new(MR_MSG_BATCHES);
-    if (fd >= 0)
-        mr_msg_put_fd(out, fd);
-    struct mr_msg_in in;
-    if (mr_client_call(client, out, &in) != 0)
-        return -1;
-    int rc = mr_msg_get_u64(&in, "bytes", bytes);
-    mr_msg_close(&in);
-    return rc;
-}
-
-char *mr_client_stat(struct mr_client *client)
-{
-    struct mr_msg_in in;
-    if (mr_client_call(client, mr_msg_new(MR_MSG_STAT), &in) != 0)
-        return NULL;
-    uint64_t size = 0;
-    int fd = -1;
-    char *text = NULL;
-    if (mr_msg_get_u64(&in, "size", &size) == 0)
-        fd = mr_msg_take_fd(&in, 0);
-    mr_msg_close(&in);
-    if (fd < 0)
-        return NULL;
-    if (size > SIZE_MAX - 1 || !(text = malloc(size + 1))) {
-        mr_error_set(MR_E_NO_MEMORY, "no memory for %llu bytes of statistics", (unsigned long long)size);
-        goto out;
-    }
-    ssize_t got = pread(fd, text, size, 0);
-    if (got < 0 || (uint64_t)got != size) {
-        mr_error_set(MR_E_PROTOCOL, "the supervisor's statistics are cut short");
-        free(text);
-        text = NULL;
-        goto out;
-    }
-    text[size] = '\0';
-out:
-    close(fd);
-    return text;
-}
-
-char *mr_client_reload(struct mr_client *client)
-{
-    struct mr_msg_in in;
-    if (mr_client_call(client, mr_msg_new(MR_MSG_RELOAD), &in) != 0)
-        return NULL;
-    const char *text;
-    char *copy = mr_msg_get_str(&in, "text", &text) == 0 ? strdup(text) : NULL;
-    mr_msg_close(&in);
-    return copy;
+    return mr_client_call_plain(client, out);
 }

@@ -58,6 +58,7 @@
  *                                                    ahead
  *   BATCHES       {}; fds: none, or a batch arena -> {bytes}  how much memory the batches of this node's loaders may
  *                                                    take. An arena is counted until it has ended
+ *   METER         {}; fds: a loader's counters (shm/meter/meter.h) -> {}  they are read until it has ended
  *   CONFIG        {}                             -> {}; fds: configuration (memfd, as workers get it), so that a tool's
  *                                                    network code uses the same
  *   STAT          {}                             -> {size}; fds: memfd with the JSON that `millrace stat --json` prints
@@ -154,6 +155,7 @@ enum mr_msg_type {
     MR_MSG_CONFIG,  /* from a client */
     MR_MSG_BATCHES, /* from a client */
     MR_MSG_PREPARE, /* from a client */
+    MR_MSG_METER,   /* from a client */
     MR_MSG_TYPE_COUNT
 };
 

@@ -12,6 +12,7 @@ void mr_board_format(struct mr_board *board, uint32_t supervisor_pid, const char
     board->size = sizeof *board;
     board->supervisor_pid = supervisor_pid;
     snprintf(board->run_id, sizeof board->run_id, "%s", run_id);
+    mr_counters_init(&board->node, MR_ROLE_NODE, 0);
     atomic_store_explicit(&board->state, MR_SUP_STARTING, memory_order_relaxed);
     atomic_store_explicit(&board->magic, MR_BOARD_MAGIC, memory_order_release); /* last; pairs with mr_board_map */
 }

@@ -12,8 +12,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "shm/ring/counters.h"
+
 #define MR_BOARD_MAGIC   UINT64_C(0x6d696c6c626f6172)
-#define MR_BOARD_VERSION 2u
+#define MR_BOARD_VERSION 3u
 #define MR_PRODUCERS_MAX 64u
 #define MR_DATASETS_MAX  64u
 #define MR_BOARD_TEXT    472u
@@ -57,6 +59,7 @@ struct mr_board {
     _Alignas(64) _Atomic uint64_t beat;
     _Alignas(64) struct mr_board_producer producer[MR_PRODUCERS_MAX];
     struct mr_board_dataset dataset[MR_DATASETS_MAX];
+    struct mr_counters node; /* MR_ROLE_NODE: what readers wait for, and what the machine is short of */
 };
 
 void mr_board_format(struct mr_board *board, uint32_t supervisor_pid, const char *run_id);

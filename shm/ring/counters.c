@@ -74,6 +74,10 @@ static const struct mr_counter_label worker_labels[] = {
      "Requests a second that the store takes, as its 429 and SlowDown say, while that holds some up; 0: nothing is "
      "held up",
      true},
+    {"answers", "requests", "Downloads whose answer came to its end", false},
+    {"first_byte_ns", "ns", "Time of those until the answer began, together", false},
+    {"body_ns", "ns", "Time of those from then to the end, together", false},
+    {"cpu_ns", "ns", "CPU time of the worker's process", true},
 };
 _Static_assert(sizeof(worker_labels) / sizeof(worker_labels[0]) == MR_WC_COUNT, "a label for each worker counter");
 
@@ -91,6 +95,63 @@ static const struct mr_counter_label consumer_labels[] = {
 _Static_assert(sizeof(consumer_labels) / sizeof(consumer_labels[0]) == MR_CC_COUNT,
                "a label for each consumer counter");
 
+static const struct mr_counter_label loop_labels[] = {
+    {"batches", "batches", "Batches that the training loop was given, without the first of each iteration", false},
+    {"first_ns", "ns", "Time until the first batch of each iteration: starting workers, listing", false},
+    {"step_ns", "ns", "Time that the loop had a batch and did not ask for the next one", false},
+    {"wait_ns", "ns", "Time that the loop waited for a batch", false},
+    {"late_ns", "ns", "Of that, until the batch was made", false},
+    {"transport_ns", "ns", "Of that, for a batch that was made, on its way", false},
+    {"device_ns", "ns", "Of that, for the copy to the device", false},
+    {"save_ns", "ns", "Time of its steps that the loop spent in calls of checkpoints", false},
+    {"epoch", "epoch", "The epoch that is iterated", true},
+    {"rank", "rank", "Its rank", true},
+    {"world", "ranks", "Ranks of the job", true},
+    {"workers", "processes", "DataLoader workers; 0: batches are made in the loop's own process", true},
+    {"cores", "cores", "Cores that its process may use", true},
+    {"asked_ns", "ns", "Since when it has been waiting for a batch (monotonic clock); 0: it is not", true},
+};
+_Static_assert(sizeof(loop_labels) / sizeof(loop_labels[0]) == MR_LC_COUNT, "a label for each loop counter");
+
+static const struct mr_counter_label loader_labels[] = {
+    {"batches", "batches", "Batches made, without the first of each iteration", false},
+    {"store_ns", "ns", "Time spent waiting for samples", false},
+    {"transform_ns", "ns", "Time spent in transforms, and in decoding", false},
+    {"extent_ns", "ns", "Time spent waiting for memory for a batch", false},
+    {"collate_ns", "ns", "Time spent collating", false},
+    {"pack_ns", "ns", "Time spent packing and pickling", false},
+    {"cpu_ns", "ns", "CPU time of the process while it made batches", false},
+    {"thread_cpu_ns", "ns", "Of that, of the thread that makes them", false},
+    {"delay_ns", "ns", "Time that this thread could have run, and no core was free", false},
+    {"idle_ns", "ns", "Time between two batches", false},
+    {"queue_ns", "ns", "Time that batches were ready before the loop took them", false},
+};
+_Static_assert(sizeof(loader_labels) / sizeof(loader_labels[0]) == MR_DC_COUNT, "a label for each loader counter");
+
+static const struct mr_counter_label node_labels[] = {
+    {"wait_listing_ns", "ns", "Time that readers waited for a listing", false},
+    {"wait_memory_ns", "ns", "Time that readers waited because the memory for samples was full", false},
+    {"wait_throttled_ns", "ns", "Time that readers waited because the store refused requests", false},
+    {"wait_connections_ns", "ns", "Time that readers waited because all connections that may be were in use", false},
+    {"wait_latency_ns", "ns", "Time that readers waited for the first byte of answers", false},
+    {"wait_bandwidth_ns", "ns", "Time that readers waited for the bytes of answers", false},
+    {"wait_window_ns", "ns", "Time that readers waited, and all that they may ask for was on its way", false},
+    {"wait_fetch_cpu_ns", "ns", "Time that readers waited because fetch workers had no time left", false},
+    {"wait_saving_ns", "ns", "Time that readers waited while a checkpoint was uploaded, whatever else they waited for",
+     false},
+    {"watched_ns", "ns", "Time that the machine was watched", false},
+    {"others_cpu_ns", "ns", "CPU time that processes outside of this job used meanwhile", false},
+    {"quota_ns", "ns", "Time that the cgroup's CPU quota stopped processes", false},
+    {"swapped_pages", "pages", "Pages that the machine read from swap", false},
+    {"cores", "cores", "Cores that this job may use", true},
+    {"request_rate", "requests/s", "Requests a second that the store takes; 0: it refuses none", true},
+    {"connections", "connections", "Requests that may be under way", true},
+    {"window", "samples", "Samples that a reader asks for ahead, on average", true},
+    {"first_byte_us", "us", "Time until answers begin, on average of the last seconds", true},
+    {"fetched_bytes_s", "bytes/s", "Bytes that came in the last second", true},
+};
+_Static_assert(sizeof(node_labels) / sizeof(node_labels[0]) == MR_NC_COUNT, "a label for each node counter");
+
 static const struct {
     const char *name;
     const struct mr_counter_label *labels;
@@ -100,6 +161,9 @@ static const struct {
     [MR_ROLE_FETCH] = {"fetch", worker_labels, MR_WC_COUNT},
     [MR_ROLE_CONSUMER] = {"consumer", consumer_labels, MR_CC_COUNT},
     [MR_ROLE_WRITE] = {"write", worker_labels, MR_WC_COUNT},
+    [MR_ROLE_LOOP] = {"loop", loop_labels, MR_LC_COUNT},
+    [MR_ROLE_LOADER] = {"loader", loader_labels, MR_DC_COUNT},
+    [MR_ROLE_NODE] = {"node", node_labels, MR_NC_COUNT},
 };
 _Static_assert(sizeof(roles) / sizeof(roles[0]) == MR_COUNTER_ROLES, "a table for each role");
 

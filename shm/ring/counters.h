@@ -72,6 +72,10 @@ enum mr_worker_counter {
     MR_WC_ARENA_BACKED_BYTES, /* gauge */
     MR_WC_LIMIT_PHASE,        /* gauge: how the limit on requests in flight is found, enum mr_flight_phase */
     MR_WC_REQUEST_RATE,       /* gauge */
+    MR_WC_ANSWERS,
+    MR_WC_FIRST_BYTE_NS,
+    MR_WC_BODY_NS,
+    MR_WC_CPU_NS, /* gauge: a worker that starts again begins at 0 */
     MR_WC_COUNT
 };
 
@@ -89,8 +93,77 @@ enum mr_consumer_counter {
     MR_CC_COUNT
 };
 
+/* Training loops (shm/meter/meter.h): one block a loader. "The first batch" of an iteration is counted apart. */
+enum mr_loop_counter {
+    MR_LC_BATCHES,
+    MR_LC_FIRST_NS,
+    MR_LC_STEP_NS,
+    MR_LC_WAIT_NS,
+    MR_LC_LATE_NS,
+    MR_LC_TRANSPORT_NS,
+    MR_LC_DEVICE_NS,
+    MR_LC_SAVE_NS,
+    MR_LC_EPOCH,   /* gauge */
+    MR_LC_RANK,    /* gauge */
+    MR_LC_WORLD,   /* gauge */
+    MR_LC_WORKERS, /* gauge */
+    MR_LC_CORES,   /* gauge */
+    MR_LC_ASKED,   /* gauge: CLOCK_MONOTONIC in ns, while it waits for a batch; 0 */
+    MR_LC_COUNT
+};
+
+/* DataLoader workers, or the loop's own process where there are none: one block each. */
+enum mr_loader_counter {
+    MR_DC_BATCHES,
+    MR_DC_STORE_NS,
+    MR_DC_TRANSFORM_NS,
+    MR_DC_EXTENT_NS,
+    MR_DC_COLLATE_NS,
+    MR_DC_PACK_NS,
+    MR_DC_CPU_NS,
+    MR_DC_THREAD_NS,
+    MR_DC_DELAY_NS,
+    MR_DC_IDLE_NS,
+    MR_DC_QUEUE_NS,
+    MR_DC_COUNT
+};
+
+/* The node: one block, on the board (shm/meter/verdict.h), written by the supervisor. The first ones in the order of enum
+ * mr_cause. */
+enum mr_node_counter {
+    MR_NC_LISTING_NS,
+    MR_NC_MEMORY_NS,
+    MR_NC_THROTTLED_NS,
+    MR_NC_CONNECTIONS_NS,
+    MR_NC_LATENCY_NS,
+    MR_NC_BANDWIDTH_NS,
+    MR_NC_WINDOW_NS,
+    MR_NC_FETCH_CPU_NS,
+    MR_NC_SAVING_NS,
+    MR_NC_WATCHED_NS,
+    MR_NC_OTHERS_CPU_NS,
+    MR_NC_QUOTA_NS,
+    MR_NC_SWAPPED_PAGES,
+    MR_NC_CORES,        /* gauge */
+    MR_NC_REQUEST_RATE, /* gauge */
+    MR_NC_CONNECTIONS,  /* gauge */
+    MR_NC_WINDOW,       /* gauge */
+    MR_NC_FIRST_US,     /* gauge */
+    MR_NC_BYTES_S,      /* gauge */
+    MR_NC_COUNT
+};
+
 /* Whose block it is; the role selects the table that labels the values. */
-enum mr_counter_role { MR_ROLE_LIST = 1, MR_ROLE_FETCH, MR_ROLE_CONSUMER, MR_ROLE_WRITE, MR_COUNTER_ROLES };
+enum mr_counter_role {
+    MR_ROLE_LIST = 1,
+    MR_ROLE_FETCH,
+    MR_ROLE_CONSUMER,
+    MR_ROLE_WRITE,
+    MR_ROLE_LOOP,
+    MR_ROLE_LOADER,
+    MR_ROLE_NODE,
+    MR_COUNTER_ROLES
+};
 
 #define MR_COUNTERS_BYTES 1024
 #define MR_COUNTERS_SLOTS 120
@@ -160,7 +233,7 @@ int mr_counters_read(const struct mr_counters *block, struct mr_counters_snapsho
 
 /* The labels of a role's values, and how many: NULL and 0 for a role out of range. Static. */
 const struct mr_counter_label *mr_counter_labels(unsigned role, unsigned *count);
-/* "list", "fetch", "consumer", "write"; "unknown". */
+/* "list", "fetch", "consumer", "write", "loop", "loader", "node"; "unknown". */
 const char *mr_counter_role_name(unsigned role);
 
 #endif

@@ -510,7 +510,7 @@ static void client_asks(unsigned i, unsigned kind, bool spoil)
         MR_MSG_HELLO,        MR_MSG_OPEN_DATASET, MR_MSG_CLOSE_DATASET, MR_MSG_INDEX,    MR_MSG_PRODUCERS,
         MR_MSG_PRODUCER,     MR_MSG_OPEN_LANE,    MR_MSG_CLOSE_LANE,    MR_MSG_PUT_LOOP, MR_MSG_OPEN_WRITER,
         MR_MSG_CLOSE_WRITER, MR_MSG_CONFIG,       MR_MSG_STAT,          MR_MSG_RELOAD,   MR_MSG_SHUTDOWN,
-        MR_MSG_LANE,         MR_MSG_BATCHES,      MR_MSG_PREPARE};
+        MR_MSG_LANE,         MR_MSG_BATCHES,      MR_MSG_PREPARE,       MR_MSG_METER};
     static const char *const uris[] = {"gs://bucket/a/", "gs://bucket/b/"};
     struct input *in = &scene.in;
     if (scene.clients[i].socket < 0)

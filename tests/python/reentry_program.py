@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace._connection import write_names
-from millrace._ring import BatchArena, Client, Index, Lane, Lease, Plan, RangeReader, Writer
+from millrace._ring import BatchArena, Client, Index, Lane, Lease, Meter, Plan, RangeReader, Writer
 from tests.serve import workers
 
 DEADLINE_S = 60.0  # of one process: what takes longer hangs
@@ -132,6 +132,16 @@ MEMBERS: dict[str, dict[str, Call]] = {
         "viewed": lambda o, s: o.viewed(0),
         DEALLOC: _dealloc("BatchArena"),
     },
+    "Meter": {
+        "__new__": lambda o, s: type(o)(1),
+        "ask": lambda o, s: o.ask(),
+        "begin": lambda o, s: o.begin(0, 1, 0, None),
+        "fileno": lambda o, s: o.fileno(),
+        "report": lambda o, s: o.report(0, None),
+        "rest": lambda o, s: o.rest(),
+        "take": lambda o, s: o.take(1, 2, 0, 0, (0, 1, 1, 1, 1, 1, 0, 0, 0, 0)),
+        DEALLOC: _dealloc("Meter"),
+    },
     "Batch": {
         "__new__": lambda o, s: type(o)(),
         BUFFER: lambda o, s: bytes(memoryview(o)),
@@ -186,6 +196,7 @@ MEMBERS: dict[str, dict[str, Call]] = {
         "run_id": lambda o, s: o.run_id,
         "check": lambda o, s: o.check(),
         "batches": lambda o, s: o.batches(),
+        "meter": lambda o, s: o.meter(s.idle["Meter"].fileno()),
         "prepare": lambda o, s: o.prepare(),
         "config": _close_config,
         "stat": lambda o, s: o.stat(),
@@ -248,6 +259,7 @@ class Scene:
         self.arena, self.other_arena = BatchArena(1, 64, 1 << 20), BatchArena(2, 64, 1 << 20)
         self.idle: dict[str, Any] = {
             "BatchArena": self.arena,
+            "Meter": Meter(1),
             "Batch": self.arena.reserve(0, 100),
             "Client": None if wait.kind == "Client" else client,
             "Index": self.index,
@@ -262,6 +274,7 @@ class Scene:
         assert isinstance(spare, Lease)
         self.spare = {
             "BatchArena": BatchArena(1, 2, 1 << 20),
+            "Meter": Meter(1),
             "Batch": self.arena.reserve(0, 100),
             "Client": Client(socket),
             "Index": client.index(self.dataset),

@@ -13,6 +13,7 @@ import pytest
 
 import millrace
 from millrace import _timing
+from millrace._ring import Meter
 from tests.conftest import BIN, start_devstore
 from tests.serve import start_supervisor, wait_for
 
@@ -21,11 +22,12 @@ CORES = 8
 
 
 def report(workers: int = 4, cores: int = CORES, **stages: int) -> dict[str, Any]:
-    """Of 20 steps, times in ms: `own` of the loop, of a worker store, transform, extent, collate, pack, idle, cpu; and
-    how late a batch is, and how long it then takes to come."""
-    made = {"own": 100, "store": 1, "transform": 1, "collate": 1, "extent": 0, "pack": 0}
-    made |= {"idle": 10, "cpu": 2, "device": 0, "late": 0, "way": 0, **stages}
-    totals = _timing.Totals(workers)
+    """Of 20 steps, times in ms: `own` of the loop, of a worker store, transform, extent, collate, pack, idle, cpu,
+    delay; how late a batch is, and how long it then takes to come; saved, in calls of checkpoints."""
+    made = {"own": 100, "store": 1, "transform": 1, "collate": 1, "extent": 0, "pack": 0, "beside": 0}
+    made |= {"idle": 10, "cpu": 2, "delay": 0, "device": 0, "late": 0, "way": 0, "saved": 0, **stages}
+    meter = Meter(workers)
+    meter.begin(3, cores, 0, None)
     now = 10**15
     for _ in range(21):
         asked = now + made["own"] * MS
@@ -34,11 +36,13 @@ def report(workers: int = 4, cores: int = CORES, **stages: int) -> dict[str, Any
         reserved = collated - made["collate"] * MS
         fetched = reserved - made["extent"] * MS
         began = fetched - (made["store"] + made["transform"]) * MS
-        times = _timing.Times(0, began, fetched, reserved, collated, packed, made["store"] * MS, made["cpu"] * MS)
+        waited, cpu, delay = (made[name] * MS for name in ("store", "cpu", "delay"))
+        times = _timing.Times(0, began, fetched, reserved, collated, packed, waited, cpu, cpu, delay)
         now = asked + (made["late"] + made["way"]) * MS
-        totals.add(asked, now, times, now - made["device"] * MS if made["device"] else None)
-    assert totals.batches == 20  # the first is apart
-    return totals.report(3, cores)
+        meter.take(asked, now, now - made["device"] * MS if made["device"] else 0, made["saved"] * MS, times)
+    found = meter.report(made["beside"], None)
+    assert found["batches"] == 20  # the first is apart
+    return found
 
 
 @pytest.mark.parametrize(
@@ -49,14 +53,18 @@ def report(workers: int = 4, cores: int = CORES, **stages: int) -> dict[str, Any
         ({"store": 300, "late": 4}, None, "nothing waits"),
         ({"store": 300, "late": 80}, "store", "`millrace top` names"),
         ({"transform": 500, "cpu": 500, "late": 50}, "transform", "try num_workers=6"),
-        ({"transform": 5000, "cpu": 5000, "late": 900}, "transform", "it would take 51 workers, and there are 8 cores"),
+        ({"transform": 5000, "cpu": 5000, "late": 900}, "transform", "num_workers=8; it would take 51 workers"),
         ({"collate": 450, "cpu": 450, "late": 60}, "collate", "try num_workers=5"),
         ({"pack": 400, "late": 60}, "transport", "smaller batches"),
         ({"way": 60}, "transport", "smaller batches"),
         ({"extent": 400, "late": 60}, "extent", "the loop keeps batches"),
         ({"way": 60, "device": 50}, "device", "the copy to the device"),
         ({"workers": 0, "transform": 60, "late": 63}, "transform", "try num_workers=1"),
-        ({"workers": 8, "transform": 900, "cpu": 300, "late": 60}, "transform", "8 workers share 8 cores"),
+        ({"workers": 8, "transform": 900, "cpu": 300, "late": 60}, "transform", "computes 33%"),
+        ({"workers": 8, "transform": 900, "cpu": 300, "delay": 600, "late": 60}, "transform", "there are 8 cores"),
+        ({"workers": 16, "transform": 900, "cpu": 300, "delay": 600, "late": 60}, "transform", "16 workers share 8"),
+        ({"pack": 400, "late": 60, "beside": 9}, "transport", "9 tensors did not fit the memory of batches"),
+        ({"saved": 40}, "checkpoint", "wait=False"),
     ],
 )
 def test_the_stage_that_is_named(stages: dict[str, int], stage: str | None, remedy: str) -> None:
@@ -65,7 +73,7 @@ def test_the_stage_that_is_named(stages: dict[str, int], stage: str | None, reme
 
 
 def test_the_numbers() -> None:
-    found = report(store=10, transform=70, collate=20, cpu=45, late=50, way=10)
+    found = report(store=10, transform=70, collate=20, cpu=63, late=50, way=10)
     assert found["epoch"] == 3 and found["batches"] == 20 and found["workers"] == 4
     assert found["step_s"] == pytest.approx(0.160) and found["wait_s"] == pytest.approx(0.060)
     waits = {"store": 0.005, "transform": 0.035, "collate": 0.010, "extent": 0, "transport": 0.010, "device": 0}
@@ -73,18 +81,19 @@ def test_the_numbers() -> None:
     assert sum(found["waits_s"].values()) == pytest.approx(found["wait_s"])
     made = {"store": 0.010, "transform": 0.070, "collate": 0.020, "extent": 0, "transport": 0}
     assert found["worker_s"] == pytest.approx(made)
-    assert found["worker_cpu_share"] == pytest.approx(0.5)
+    assert found["worker_cpu_share"] == pytest.approx(0.7)
     assert found["verdict"] == (
-        "step 160 ms, waited 60 ms (38%): transform 35 ms in 4 workers at 50% CPU; store 5, collate 10, transport 10; "
+        "step 160 ms, waited 60 ms (38%): transform 35 ms in 4 workers at 70% CPU; store 5, collate 10, transport 10; "
         "without waiting 100 ms; try num_workers=5"
     )
 
 
 def test_too_short_to_say() -> None:
-    totals = _timing.Totals(1)
-    assert totals.report(0)["verdict"] == "too few steps to say what they wait for"
-    totals.add(0, 6, _timing.Times(0, 1, 2, 3, 4, 5, 0, 0))
-    assert totals.report(0)["batches"] == 0 and totals.report(0)["first_batch_s"] == pytest.approx(6e-9)
+    meter = Meter(1)
+    assert meter.report(0, None)["verdict"] == "too few steps to say what they wait for"
+    meter.take(0, 6, 0, 0, _timing.Times(0, 1, 2, 3, 4, 5, 0, 0, 0, 0))
+    found = meter.report(0, None)
+    assert found["batches"] == 0 and found["first_batch_s"] == pytest.approx(6e-9)
 
 
 # ---- planted ----
@@ -174,7 +183,8 @@ def test_a_slow_store(tmp_path: Path) -> None:
     with reading(tmp_path, "--latency-ms", str(int(SLOW_S * 1e3))):
         dataset = millrace.IterableDataset("gs://quick/")
         found = run(millrace.DataLoader(dataset, batch_size=8, num_workers=1))
-    assert found["stage"] == "store" and "`millrace top`" in found["verdict"]
+    assert found["stage"] == "store" and found["cause"] == "connections", found
+    assert "all 1 connections are in use: try fetch.connections = 2" in found["verdict"]
 
 
 @quick
@@ -217,7 +227,7 @@ def test_what_is_timed_can_be_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
     from torch.utils.data._utils import pin_memory
 
     monkeypatch.setattr(pin_memory, "pin_memory", lambda batch: [*batch, "pinned"])
-    timed = _timing.Timed([1], _timing.Times(0, 1, 2, 2, 3, 4, 0, 0))
+    timed = _timing.Timed([1], _timing.Times(0, 1, 2, 2, 3, 4, 0, 0, 0, 0))
     assert timed.pin_memory().batch == [1, "pinned"]
 
 

@@ -17,12 +17,13 @@ from typing import Any
 
 import pytest
 
-from millrace._ring import BatchArena
+from millrace._ring import BatchArena, Meter
 from tests.serve import DEADLINE_S, StartServe, connect, wait_for
 
 VERSION = 1
 OK, ERROR, HELLO, OPEN_DATASET, INDEX, PRODUCERS, PRODUCER, OPEN_LANE, CLOSE_LANE, PUT_LOOP, STAT = range(1, 12)
 BATCHES = 43
+METER = 45
 SETUP = 13
 PROTOCOL, USAGE, BUSY = 8, 1, 11
 
@@ -176,6 +177,43 @@ def test_a_batch_arena_must_be_one(serve: StartServe, config: Path, tmp_path: Pa
         socket.send_fds(client, [message(BATCHES)], [again.fileno()])
         assert answer(client) == OK
     wait_for(lambda: one.stat()["batches"]["arenas"] == 0, "an arena of a client that has gone is counted")
+    assert one.stat()["state"] == "running"
+
+
+def test_a_meter_must_be_one(serve: StartServe, config: Path, tmp_path: Path) -> None:
+    """The counters of a loader: mapped read-only, and read by `stat` until it has ended."""
+    one = serve(config)
+    meter = Meter(2, 3, 8)
+    small = os.memfd_create("small", os.MFD_ALLOW_SEALING)
+    os.truncate(small, 64)
+    fcntl.fcntl(small, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    (tmp_path / "file").write_bytes(os.pread(meter.fileno(), 1 << 16, 0))
+    with connect(one.socket) as client:
+        client.send(HELLO_MESSAGE)
+        assert answer(client) == OK
+        for fd in (small, os.open(tmp_path / "file", os.O_RDWR), os.open("/dev/null", os.O_RDWR)):
+            socket.send_fds(client, [message(METER)], [fd])
+            os.close(fd)
+            assert answer(client) == ERROR
+        for count in range(1, 65):
+            socket.send_fds(client, [message(METER)], [meter.fileno()])
+            assert answer(client) == OK
+            assert len(one.stat()["loops"]) == count
+        socket.send_fds(client, [message(METER)], [meter.fileno()])
+        assert answer(client) == ERROR
+        meter.begin(7, 1, 0, None)
+        meter.take(1, 2, 0, 0, (0, 1, 1, 1, 1, 1, 0, 0, 0, 0))
+        meter.take(3, 9, 0, 0, (1, 3, 5, 5, 6, 9, 0, 0, 0, 0))
+        wait_for(lambda: one.stat()["loops"][0]["epoch"] == 7, "nobody reads the counters")
+        found = one.stat()["loops"][0]
+        assert (found["rank"], found["world"], found["num_workers"], len(found["loaders"])) == (3, 8, 2, 2)
+        assert found["counters"]["wait_ns"] == 6 and found["loaders"][1]["counters"]["transform_ns"] == 2
+        del meter  # the supervisor hears of its end
+        wait_for(lambda: not one.stat()["loops"], "a loader that has ended is shown")
+        again = Meter(1)
+        socket.send_fds(client, [message(METER)], [again.fileno()])
+        assert answer(client) == OK
+    wait_for(lambda: not one.stat()["loops"], "the loader of a client that has gone is shown")
     assert one.stat()["state"] == "running"
 
 

@@ -241,6 +241,10 @@ static void count(struct mr_role *role)
     mr_role_count(role, MR_WC_RESUMES, &last->resumes, now->resumes);
     mr_role_count(role, MR_WC_UNVERIFIED, &last->unverified, now->unverified);
     mr_role_count(role, MR_WC_EGRESS_LIMITED, &last->egress, now->egress);
+    mr_role_count(role, MR_WC_ANSWERS, &last->answers, now->answers);
+    mr_role_count(role, MR_WC_FIRST_BYTE_NS, &last->first_ns, now->first_ns);
+    mr_role_count(role, MR_WC_BODY_NS, &last->body_ns, now->body_ns);
+    mr_counter_set(role->link.counters, MR_WC_CPU_NS, (uint64_t)mr_clock_cpu_ns());
     set_stalls(f);
     if (f->producer)
         count_producer(f);

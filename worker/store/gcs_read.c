@@ -130,6 +130,7 @@ static void on_get(struct gcs_call *call, struct gcs_answer *answer)
     const struct mr_http_result *http = answer->http;
     call->body_in.got.first_ns = http->first_ns;
     call->body_in.got.gap_ns = http->gap_ns;
+    call->body_in.got.body_ns = http->body_ns;
     if ((answer->result.status == 404 || answer->result.status == 412) && call->body_in.get.generation) {
         call->lost = answer->result;
         if (send_lookup(call) == 0)

@@ -535,6 +535,7 @@ void mr_http_finish(struct mr_http *http, struct mr_http_call *call, enum mr_cod
         .sent = call->sent,
         .first_ns = call->first_ns,
         .gap_ns = call->gap_ns,
+        .body_ns = call->first_ns ? http->now_ns - call->started_ns - call->first_ns : 0,
     };
     deactivate(http, call);
     http->poked = true;

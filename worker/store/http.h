@@ -120,6 +120,7 @@ struct mr_http_result {
     unsigned sent;        /* times that the request was begun on a connection; 0: nothing of it reached the server */
     int64_t first_ns;     /* from the start to the head of the answer, connecting included; 0: none came */
     int64_t gap_ns;       /* the longest wait after it for 4 KiB or the end */
+    int64_t body_ns;      /* from the head to the end */
 };
 
 /* NULL with mr_error (CONFIG for a bad proxy or header line, NO_MEMORY). */

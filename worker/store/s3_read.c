@@ -145,6 +145,7 @@ static void on_get(struct s3_call *call, struct s3_answer *answer)
     char uri[400];
     body->got.first_ns = http->first_ns;
     body->got.gap_ns = http->gap_ns;
+    body->got.body_ns = http->body_ns;
     if (answer->result.status == 404 && body->get.generation && strcmp(answer->word, "NoSuchBucket") != 0) {
         snprintf(answer->text, sizeof answer->text, "%s: deleted since the listing", mr_s3_uri(call, uri, sizeof uri));
         answer->result.text = answer->text;

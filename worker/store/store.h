@@ -125,7 +125,7 @@ struct mr_store_got {
     struct mr_checksum checksum; /* of the whole object, as the store has it; NONE: it names none */
     char etag[MR_ETAG_SIZE];     /* s3; "" elsewhere */
     bool gzip;                   /* gs, s3: stored with Content-Encoding: gzip; the bytes are the compressed ones */
-    int64_t first_ns, gap_ns;    /* as in http.h; 0 where nothing was measured */
+    int64_t first_ns, gap_ns, body_ns; /* as in http.h; 0 where nothing was measured */
 };
 typedef void mr_store_get_fn(void *arg, const struct mr_store_result *result, const struct mr_store_got *got);
 

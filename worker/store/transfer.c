@@ -411,6 +411,10 @@ static void on_get(void *arg, const struct mr_store_result *result, const struct
     if (got->first_ns) {
         mr_latency_add(&transfer->engine->head_waits, got->first_ns);
         mr_latency_add(&transfer->engine->gap_waits, got->gap_ns);
+        struct mr_transfer_counters *counters = &transfer->engine->counters;
+        counters->answers++;
+        counters->first_ns += (uint64_t)got->first_ns;
+        counters->body_ns += (uint64_t)got->body_ns;
     }
     if (--transfer->streams_left == 0)
         verify(transfer);

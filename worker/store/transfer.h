@@ -69,6 +69,8 @@ struct mr_transfer_counters {
     uint64_t busy;         /* answers 429 and 503 */
     uint64_t egress;       /* of those, about the project's egress bandwidth */
     uint64_t compose_busy; /* answers 429 to composes */
+    uint64_t answers, first_ns,
+        body_ns; /* downloads that were measured; until their answers began, and from there on */
     /* Requests by the class that Google bills them in (https://cloud.google.com/storage/pricing#operations-pricing): */
     uint64_t class_a; /* list, insert, compose, uploads, upload parts */
     uint64_t class_b; /* get, stat, what the bucket is, permissions */

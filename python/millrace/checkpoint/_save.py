@@ -11,6 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from .. import _timing
 from .._errors import SupervisorGone, from_code
 from . import _changes
 
@@ -64,7 +65,8 @@ class Save(concurrent.futures.Future[Saved]):
         """Waits up to `timeout` seconds (None: for ever), and raises the failure of the save."""
         self._check_process()
         try:
-            return super().result(timeout)
+            with _timing.saving():
+                return super().result(timeout)
         finally:
             self._mark_reported()
 

@@ -11,7 +11,7 @@ import warnings
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
-from .. import _supervisor
+from .. import _supervisor, _timing
 from ._save import Save, Saved, raise_unreported, watch
 from ._uri import Place, object_uri
 
@@ -91,7 +91,8 @@ class Writer(_File):
         if self._failed is not None:
             raise self._failed
         try:
-            return ring.write(data)
+            with _timing.saving():
+                return ring.write(data)
         except BaseException as error:
             if ring.aborted:  # not where the argument is to blame, or another call is under way
                 self._failed = self._cause(error)
@@ -134,7 +135,10 @@ class Writer(_File):
         """
         if self._failed is not None:
             raise self._failed
-        save = self._save or self._seal(wait)
+        save = self._save
+        if save is None:
+            with _timing.saving():
+                save = self._seal(wait)
         return save.result() if wait else save
 
     def abort(self) -> None:

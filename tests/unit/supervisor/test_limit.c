@@ -1,11 +1,11 @@
-/* The stage that limits the readers, from what the lanes show. */
+/* What limits the readers, from what the lanes and the fetch workers show. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "shm/ring/board.h"
+#include "supervisor/limit.h"
 #include "supervisor/run_impl.h"
-#include "supervisor/stat.h"
 
 #define WINDOW 16u
 
@@ -16,6 +16,7 @@ static void *segments[2];
 static void setup(void)
 {
     s = calloc(1, sizeof *s);
+    s->board = calloc(1, sizeof *s->board);
     for (unsigned i = 0; i < 2; i++) {
         /* A segment starts at a page. */
         segments[i] = aligned_alloc(4096, (mr_lane_size(WINDOW) + 4095) / 4096 * 4096);
@@ -32,6 +33,7 @@ static void teardown(void)
 {
     for (unsigned i = 0; i < 2; i++)
         free(segments[i]);
+    free(s->board);
     free(s);
 }
 
@@ -52,40 +54,43 @@ static void set(double waiting, unsigned pending, unsigned filling, unsigned rea
     }
 }
 
-static void expect(const char *stage, const char *part)
+static void expect(const char *stage, const char *cause, const char *part)
 {
-    char text[256];
-    ck_assert_str_eq(mr_stat_limit(s, text, sizeof text), stage);
-    ck_assert_msg(strstr(text, part) != NULL, "'%s' lacks '%s'", text, part);
+    struct mr_limit_verdict found;
+    mr_limit_look(s);
+    mr_limit_find(s, &found);
+    ck_assert_str_eq(found.stage, stage);
+    ck_assert_str_eq(found.cause, cause);
+    ck_assert_msg(strstr(found.text, part) != NULL, "'%s' lacks '%s'", found.text, part);
 }
 
 START_TEST(test_nobody_reads)
 {
     struct mr_dataset dataset = {.state = MR_DATASET_LISTING};
     s->lanes.used = 0;
-    expect("idle", "no reader");
+    expect("idle", "none", "no reader");
     s->datasets[3] = &dataset;
-    expect("listing", "list.workers");
+    expect("listing", "listing", "list.workers");
     dataset.state = MR_DATASET_READY;
-    expect("idle", "no reader");
+    expect("idle", "none", "no reader");
     s->lanes.used = 2;
     lanes[0].state = lanes[1].state = MR_LANE_LINGERING;
-    expect("idle", "no reader");
+    expect("idle", "none", "no reader");
 }
 END_TEST
 
 START_TEST(test_stages)
 {
     set(0.05, 16, 0, 0, 0);
-    expect("reader", "5%");
+    expect("step", "none", "5%");
     set(0.8, 12, 4, 0, 0);
-    expect("fetch", "80%");
+    expect("store", "latency", "80%");
     set(0.8, 2, 2, 6, 6);
-    expect("memory", "fills the arena");
+    expect("store", "memory", "fills the memory");
     set(0.8, 0, 5, 0, 1);
-    expect("memory", "before their window");
+    expect("store", "memory", "memory.arena_bytes");
     set(0.8, 0, 12, 2, 2);
-    expect("window", "lanes.window");
+    expect("store", "window", "lanes.window = 32");
 }
 END_TEST
 
@@ -98,11 +103,11 @@ START_TEST(test_room_in_the_arenas)
     set(0.8, 2, 2, 6, 6);
     mr_counter_set(block, MR_WC_ARENA_BYTES, 1000);
     mr_counter_set(block, MR_WC_ARENA_FREE_BYTES, 900);
-    expect("fetch", "every connection");
+    expect("store", "latency", "lanes.window");
     mr_counter_set(block, MR_WC_REQUEST_RATE, 2000);
-    expect("store", "more than 2000 requests");
+    expect("store", "throttled", "more than 2000 requests");
     mr_counter_set(block, MR_WC_ARENA_FREE_BYTES, 100);
-    expect("memory", "fills the arena");
+    expect("store", "memory", "fills the memory");
     free(block);
 }
 END_TEST
@@ -112,15 +117,15 @@ START_TEST(test_mean)
 {
     set(0, 16, 0, 0, 0);
     lanes[1].waiting = 0.5;
-    expect("fetch", "25%");
+    expect("store", "latency", "25%");
     lanes[1].waiting = 0.1;
-    expect("reader", "5%");
+    expect("step", "none", "5%");
 }
 END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("supervisor_stat");
+    Suite *suite = suite_create("supervisor_limit");
     TCase *tcase = tcase_create("limit");
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, test_nobody_reads);

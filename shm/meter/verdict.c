@@ -1,0 +1,463 @@
+/* verdict.c - see verdict.h. */
+#include "shm/meter/verdict.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "shm/base/size.h"
+
+#define HEALTHY      0.05 /* share of its time that a loop waits; below it nothing is named */
+#define MUCH         0.25 /* share of what workers do, from which it explains why they are slow */
+#define COMPUTING    0.6  /* share of a core: a worker that has less waits for something */
+#define ONE_CORE     1.15 /* threads of a process that hold one lock do not get further */
+#define WORKERS_MOST 64   /* that are advised */
+#define SWAPPED_MUCH 50   /* pages a second */
+#define REMEDY_SIZE  (MR_VERDICT_TEXT / 2)
+#define SECOND       1e9
+
+static const char *const stages[MR_STAGE_COUNT] = {
+    [MR_STAGE_NONE] = "none",       [MR_STAGE_STORE] = "store",           [MR_STAGE_TRANSFORM] = "transform",
+    [MR_STAGE_COLLATE] = "collate", [MR_STAGE_EXTENT] = "extent",         [MR_STAGE_TRANSPORT] = "transport",
+    [MR_STAGE_DEVICE] = "device",   [MR_STAGE_CHECKPOINT] = "checkpoint",
+};
+
+static const char *const causes[MR_CAUSE_COUNT] = {
+    [MR_CAUSE_NONE] = "none",
+    [MR_CAUSE_LISTING] = "listing",
+    [MR_CAUSE_MEMORY] = "memory",
+    [MR_CAUSE_THROTTLED] = "throttled",
+    [MR_CAUSE_CONNECTIONS] = "connections",
+    [MR_CAUSE_LATENCY] = "latency",
+    [MR_CAUSE_BANDWIDTH] = "bandwidth",
+    [MR_CAUSE_WINDOW] = "window",
+    [MR_CAUSE_FETCH_CPU] = "fetch_cpu",
+    [MR_CAUSE_SAVING] = "saving",
+    [MR_CAUSE_WORKERS] = "workers",
+    [MR_CAUSE_CORES] = "cores",
+    [MR_CAUSE_CROWD] = "crowd",
+    [MR_CAUSE_NEIGHBOURS] = "neighbours",
+    [MR_CAUSE_QUOTA] = "quota",
+    [MR_CAUSE_SWAP] = "swap",
+    [MR_CAUSE_GIL] = "gil",
+    [MR_CAUSE_BLOCKED] = "blocked",
+    [MR_CAUSE_KEPT] = "kept",
+    [MR_CAUSE_ROOM] = "room",
+    [MR_CAUSE_PICKLE] = "pickle",
+    [MR_CAUSE_COPY] = "copy",
+    [MR_CAUSE_SAVE] = "save",
+};
+
+const char *mr_stage_name(enum mr_stage stage)
+{
+    return (unsigned)stage < MR_STAGE_COUNT ? stages[stage] : "unknown";
+}
+
+const char *mr_cause_name(enum mr_cause cause)
+{
+    return (unsigned)cause < MR_CAUSE_COUNT ? causes[cause] : "unknown";
+}
+
+/* ---- the node ---- */
+
+void mr_node_read(const struct mr_counters *block, struct mr_node *node)
+{
+    *node = (struct mr_node){
+        .watched = mr_counter_get(block, MR_NC_WATCHED_NS),
+        .others = mr_counter_get(block, MR_NC_OTHERS_CPU_NS),
+        .throttled = mr_counter_get(block, MR_NC_QUOTA_NS),
+        .swapped = mr_counter_get(block, MR_NC_SWAPPED_PAGES),
+        .cores = (uint32_t)mr_counter_get(block, MR_NC_CORES),
+        .request_rate = mr_counter_get(block, MR_NC_REQUEST_RATE),
+        .connections = mr_counter_get(block, MR_NC_CONNECTIONS),
+        .window = mr_counter_get(block, MR_NC_WINDOW),
+        .first_us = mr_counter_get(block, MR_NC_FIRST_US),
+        .bytes_s = mr_counter_get(block, MR_NC_BYTES_S),
+    };
+    for (unsigned i = MR_CAUSE_NONE + 1; i < MR_NODE_CAUSES; i++)
+        node->waits[i] = mr_counter_get(block, MR_NC_LISTING_NS + i - MR_CAUSE_LISTING);
+}
+
+static uint64_t grown(uint64_t now, uint64_t before)
+{
+    return now > before ? now - before : 0;
+}
+
+void mr_node_since(struct mr_node *node, const struct mr_node *before)
+{
+    for (unsigned i = 0; i < MR_NODE_CAUSES; i++)
+        node->waits[i] = grown(node->waits[i], before->waits[i]);
+    node->watched = grown(node->watched, before->watched);
+    node->others = grown(node->others, before->others);
+    node->throttled = grown(node->throttled, before->throttled);
+    node->swapped = grown(node->swapped, before->swapped);
+}
+
+void mr_verdict_node_text(enum mr_cause cause, const struct mr_node *node, char *text, size_t size)
+{
+    unsigned long long connections = node->connections, window = node->window, rate = node->request_rate;
+    char speed[32];
+
+    switch (cause) {
+    case MR_CAUSE_LISTING:
+        snprintf(text, size,
+                 "the bucket is being listed, and nobody can read before that is done: try more list.workers, or "
+                 "a saved index (`millrace index`)");
+        break;
+    case MR_CAUSE_MEMORY:
+        snprintf(text, size,
+                 "what readers have not taken yet fills the memory for samples: try twice memory.arena_bytes, or 0 "
+                 "(auto)");
+        break;
+    case MR_CAUSE_THROTTLED:
+        snprintf(
+            text, size,
+            "the store refuses more than %llu requests a second (429, SlowDown): larger objects or tar shards, more "
+            "prefixes, or time for it to scale",
+            rate);
+        break;
+    case MR_CAUSE_CONNECTIONS:
+        snprintf(text, size, "all %llu connections are in use: try fetch.connections = %llu, or leave it out",
+                 connections, connections * 2);
+        break;
+    case MR_CAUSE_LATENCY:
+        snprintf(text, size,
+                 "the store answers after %.3g ms, and %llu samples are asked for ahead: try lanes.window = %llu, or "
+                 "data nearer to this machine",
+                 (double)node->first_us / 1e3, window, window * 2);
+        break;
+    case MR_CAUSE_BANDWIDTH:
+        snprintf(text, size,
+                 "the store or the network gives %s/s, over %llu connections: data nearer to this machine, or a faster "
+                 "network",
+                 mr_size_text((double)node->bytes_s, speed), connections);
+        break;
+    case MR_CAUSE_WINDOW:
+        snprintf(text, size, "all %llu samples that may be asked for ahead are on their way: try lanes.window = %llu",
+                 window, window * 2);
+        break;
+    case MR_CAUSE_FETCH_CPU:
+        snprintf(text, size, "the fetch workers compute all the time: try one more (fetch.workers)");
+        break;
+    case MR_CAUSE_SAVING:
+        snprintf(text, size,
+                 "a checkpoint is being uploaded meanwhile: save less often, or with fewer "
+                 "checkpoint.workers");
+        break;
+    default:
+        snprintf(text, size, "objects were not there yet: `millrace top` names what they wait for");
+        break;
+    }
+}
+
+/* What readers have waited for most; NONE where the node has counted nothing. */
+static enum mr_cause node_cause(const struct mr_node *node)
+{
+    enum mr_cause most = MR_CAUSE_NONE;
+    uint64_t all = 0;
+
+    for (unsigned i = MR_CAUSE_LISTING; i < MR_CAUSE_SAVING; i++) {
+        all += node->waits[i];
+        if (node->waits[i] > node->waits[most])
+            most = (enum mr_cause)i;
+    }
+    bool of_store = most == MR_CAUSE_BANDWIDTH || most == MR_CAUSE_LATENCY || most == MR_CAUSE_CONNECTIONS ||
+                    most == MR_CAUSE_FETCH_CPU || most == MR_CAUSE_WINDOW;
+    return of_store && node->waits[MR_CAUSE_SAVING] * 2 > all ? MR_CAUSE_SAVING : most;
+}
+
+/* ---- stages ---- */
+
+double mr_verdict_wait_share(const struct mr_meter_sums *sums)
+{
+    uint64_t all = sums->step + sums->wait;
+
+    return all > 0 ? (double)sums->wait / (double)all : 0;
+}
+
+static double busy_of(const struct mr_meter_sums *sums)
+{
+    return (double)(sums->store + sums->transform + sums->extent + sums->collate + sums->pack);
+}
+
+/* A late batch is put down to what its workers did meanwhile, all batches of the stretch together. */
+static void find_waits(const struct mr_meter_sums *sums, struct mr_verdict *verdict)
+{
+    double batches = sums->batches > 0 ? (double)sums->batches : 1, busy = busy_of(sums);
+    double late = busy > 0 ? (double)sums->late / busy / batches : 0;
+
+    verdict->waits[MR_STAGE_STORE] = late * (double)sums->store;
+    verdict->waits[MR_STAGE_TRANSFORM] = late * (double)sums->transform;
+    verdict->waits[MR_STAGE_EXTENT] = late * (double)sums->extent;
+    verdict->waits[MR_STAGE_COLLATE] = late * (double)sums->collate;
+    verdict->waits[MR_STAGE_TRANSPORT] = late * (double)sums->pack + (double)sums->transport / batches;
+    verdict->waits[MR_STAGE_DEVICE] = (double)sums->device / batches;
+    verdict->waits[MR_STAGE_CHECKPOINT] = (double)sums->save / batches;
+}
+
+static enum mr_stage find_stage(const struct mr_meter_sums *sums, const struct mr_verdict *verdict)
+{
+    enum mr_stage most = MR_STAGE_NONE;
+    uint64_t all = sums->step + sums->wait;
+
+    if (sums->batches == 0 || all == 0)
+        return MR_STAGE_NONE;
+    if (sums->save > sums->wait && (double)sums->save >= HEALTHY * (double)all)
+        return MR_STAGE_CHECKPOINT;
+    if (mr_verdict_wait_share(sums) < HEALTHY)
+        return MR_STAGE_NONE;
+    for (unsigned i = MR_STAGE_STORE; i < MR_STAGE_CHECKPOINT; i++)
+        if (most == MR_STAGE_NONE || verdict->waits[i] > verdict->waits[most])
+            most = (enum mr_stage)i;
+    return most;
+}
+
+/* ---- workers ---- */
+
+struct work {
+    double working;    /* ns that workers waited neither for samples nor for memory */
+    double cpu, delay; /* of these: shares of one core, and of waiting for one */
+    double other;      /* share of a core that other threads of a worker had */
+    uint32_t wanted;   /* workers that would make a batch in the time of a step */
+    uint32_t workers, cores;
+};
+
+static struct work work_of(const struct mr_meter_sums *sums)
+{
+    struct work work = {.workers = sums->workers, .cores = sums->cores > 0 ? sums->cores : 1};
+    uint64_t threads = sums->cpu > sums->thread ? sums->cpu - sums->thread : 0;
+
+    work.working = (double)(sums->transform + sums->collate + sums->pack);
+    if (work.working > 0) {
+        work.cpu = (double)sums->cpu / work.working;
+        work.delay = fmin((double)sums->delay / work.working, 1);
+        work.other = sums->workers > 0 ? (double)threads / work.working : 0; /* inline, others are the loop's */
+    }
+    double own = (double)sums->step;
+    double wanted = own > 0 ? ceil(busy_of(sums) / own - 0.01) : 1e6;
+    work.wanted = (uint32_t)fmin(wanted, 1e6);
+    if (work.wanted <= sums->workers)
+        work.wanted = sums->workers + 1;
+    return work;
+}
+
+/* Why workers do not get on, though they have work: the machine's part. */
+static enum mr_cause starved(const struct work *work, const struct mr_node *node)
+{
+    double watched = (double)node->watched;
+
+    if (watched > 0 && (double)node->throttled > MUCH / 2 * watched)
+        return MR_CAUSE_QUOTA;
+    if (watched > 0 && (double)node->swapped > SWAPPED_MUCH * watched / SECOND)
+        return MR_CAUSE_SWAP;
+    if (work->delay < MUCH)
+        return MR_CAUSE_NONE;
+    if (watched > 0 && (double)node->others > MUCH * watched * work->cores)
+        return MR_CAUSE_NEIGHBOURS;
+    return work->workers > work->cores ? MR_CAUSE_CROWD : MR_CAUSE_CORES;
+}
+
+static enum mr_cause find_worker_cause(const struct work *work, const struct mr_node *node)
+{
+    enum mr_cause machine = starved(work, node);
+
+    if (machine != MR_CAUSE_NONE)
+        return machine;
+    if (work->other > MUCH && work->cpu < ONE_CORE && work->cpu > COMPUTING)
+        return MR_CAUSE_GIL;
+    if (work->cpu + work->delay < COMPUTING)
+        return MR_CAUSE_BLOCKED;
+    return (double)(work->workers > 0 ? work->workers + 1 : 1) * fmin(work->cpu, 1) <= work->cores + 0.01
+               ? MR_CAUSE_WORKERS
+               : MR_CAUSE_CORES;
+}
+
+/* How many workers to try: as many as the step needs, at most as many as have something to do. */
+static uint32_t workers_to_try(enum mr_cause cause, const struct work *work)
+{
+    uint32_t room =
+        cause == MR_CAUSE_WORKERS ? (uint32_t)((double)work->cores / fmax(work->cpu, COMPUTING)) : WORKERS_MOST;
+    uint32_t count = work->wanted < room ? work->wanted : room;
+
+    if (cause == MR_CAUSE_CROWD)
+        return work->cores;
+    if (cause != MR_CAUSE_WORKERS && cause != MR_CAUSE_BLOCKED)
+        return 0;
+    return count > work->workers ? count : work->workers + 1;
+}
+
+static void worker_remedy(const char *slow, const struct work *work, const struct mr_node *node,
+                          struct mr_verdict *verdict)
+{
+    char *text = verdict->remedy;
+    uint32_t number = verdict->try_workers = workers_to_try(verdict->cause, work);
+
+    switch (verdict->cause) {
+    case MR_CAUSE_QUOTA:
+        snprintf(text, REMEDY_SIZE,
+                 "the cgroup's CPU quota stops them %.0f%% of the time: a larger quota (%u cores now), or "
+                 "a lighter %s",
+                 100 * (double)node->throttled / (double)node->watched, work->cores, slow);
+        break;
+    case MR_CAUSE_SWAP:
+        snprintf(text, REMEDY_SIZE,
+                 "memory is swapped in, %.0f pages a second: fewer workers, smaller batches, or more "
+                 "memory",
+                 (double)node->swapped / (double)node->watched * SECOND);
+        break;
+    case MR_CAUSE_NEIGHBOURS:
+        snprintf(text, REMEDY_SIZE, "other processes use %.1f of %u cores: stop them, or reserve cores for this job",
+                 (double)node->others / (double)node->watched, work->cores);
+        break;
+    case MR_CAUSE_CROWD:
+        snprintf(text, REMEDY_SIZE,
+                 "%u workers share %u cores: num_workers=%u does as much with less memory; then a lighter "
+                 "%s, or larger machines",
+                 work->workers, work->cores, number, slow);
+        break;
+    case MR_CAUSE_GIL:
+        snprintf(text, REMEDY_SIZE,
+                 "its threads wait for one another (the interpreter's lock): one thread a worker, and "
+                 "more workers");
+        break;
+    case MR_CAUSE_BLOCKED:
+        snprintf(text, REMEDY_SIZE,
+                 "it computes %.0f%% of the time, and waits for something else (a sleep, a disk, a "
+                 "lock, the network): try num_workers=%u",
+                 100 * work->cpu, number);
+        break;
+    case MR_CAUSE_WORKERS:
+        snprintf(text, REMEDY_SIZE, "try num_workers=%u", number);
+        if (number < work->wanted)
+            snprintf(text + strlen(text), REMEDY_SIZE - strlen(text),
+                     "; it would take %u workers, and there are %u cores: a lighter %s too, or larger machines",
+                     work->wanted, work->cores, slow);
+        break;
+    default:
+        snprintf(text, REMEDY_SIZE,
+                 "it would take %u workers, and there are %u cores: a lighter %s, or larger machines", work->wanted,
+                 work->cores, slow);
+        break;
+    }
+}
+
+/* ---- the verdict ---- */
+
+static void find_cause(const struct mr_meter_sums *sums, const struct mr_node *node, uint64_t beside,
+                       struct mr_verdict *verdict)
+{
+    struct work work = work_of(sums);
+    enum mr_stage stage = verdict->stage;
+
+    switch (stage) {
+    case MR_STAGE_STORE:
+        verdict->cause = node_cause(node);
+        mr_verdict_node_text(verdict->cause, node, verdict->remedy, REMEDY_SIZE);
+        break;
+    case MR_STAGE_TRANSFORM:
+    case MR_STAGE_COLLATE:
+        verdict->cause = find_worker_cause(&work, node);
+        worker_remedy(stages[stage], &work, node, verdict);
+        break;
+    case MR_STAGE_EXTENT:
+        verdict->cause = MR_CAUSE_KEPT;
+        snprintf(verdict->remedy, REMEDY_SIZE,
+                 "the loop keeps batches, and their memory with them: keep copies (`clone()`) of what it needs");
+        break;
+    case MR_STAGE_TRANSPORT:
+        verdict->cause = beside > 0 ? MR_CAUSE_ROOM : MR_CAUSE_PICKLE;
+        if (beside > 0)
+            snprintf(
+                verdict->remedy, REMEDY_SIZE,
+                "%llu tensors did not fit the memory of batches: try twice memory.batch_bytes, a larger /dev/shm, or "
+                "smaller batches",
+                (unsigned long long)beside);
+        else
+            snprintf(verdict->remedy, REMEDY_SIZE,
+                     "packing and unpickling: try smaller batches or types (uint8), and tensors in place of objects");
+        break;
+    case MR_STAGE_DEVICE:
+        verdict->cause = MR_CAUSE_COPY;
+        snprintf(verdict->remedy, REMEDY_SIZE,
+                 "the copy to the device: smaller types (uint8, converted there), or fewer other copies beside it");
+        break;
+    case MR_STAGE_CHECKPOINT:
+        verdict->cause = MR_CAUSE_SAVE;
+        snprintf(verdict->remedy, REMEDY_SIZE,
+                 "the loop stands in calls of checkpoints: save with wait=False, or less often");
+        break;
+    default:
+        break;
+    }
+}
+
+static const char *ms(double ns, char text[24])
+{
+    snprintf(text, 24, ns < 0.1 * SECOND ? "%.3g" : "%.0f", ns / 1e6);
+    return text;
+}
+
+/* ", store 12, collate 3": of the other stages, the rare ones where they are something. */
+static void tell_others(const struct mr_verdict *verdict, char *text, size_t size)
+{
+    static const enum mr_stage order[] = {MR_STAGE_STORE,  MR_STAGE_TRANSFORM, MR_STAGE_COLLATE,
+                                          MR_STAGE_EXTENT, MR_STAGE_TRANSPORT, MR_STAGE_DEVICE};
+    size_t at = 0;
+    char number[24];
+
+    text[0] = '\0';
+    for (unsigned i = 0; i < sizeof order / sizeof order[0]; i++) {
+        bool rare = order[i] == MR_STAGE_EXTENT || order[i] == MR_STAGE_DEVICE;
+        if (order[i] == verdict->stage || (rare && verdict->waits[order[i]] == 0) || at >= size)
+            continue;
+        at += (size_t)snprintf(text + at, size - at, "%s%s %s", at > 0 ? ", " : "", stages[order[i]],
+                               ms(verdict->waits[order[i]], number));
+    }
+}
+
+static void write_text(const struct mr_meter_sums *sums, struct mr_verdict *verdict)
+{
+    double batches = (double)sums->batches;
+    double step = (double)(sums->step + sums->wait) / batches, wait = (double)sums->wait / batches;
+    char numbers[4][24], head[96], where[64] = "", others[128];
+
+    snprintf(head, sizeof head, "step %s ms, waited %s ms (%.0f%%)", ms(step, numbers[0]), ms(wait, numbers[1]),
+             100 * mr_verdict_wait_share(sums));
+    if (verdict->stage == MR_STAGE_NONE) {
+        snprintf(verdict->text, sizeof verdict->text, "%s: nothing waits", head);
+        return;
+    }
+    if (verdict->stage == MR_STAGE_TRANSFORM || verdict->stage == MR_STAGE_COLLATE) {
+        struct work work = work_of(sums);
+        double cpu = 100 * work.cpu;
+        if (sums->workers == 0)
+            snprintf(where, sizeof where, " in the loop's own process at %.0f%% CPU", cpu);
+        else
+            snprintf(where, sizeof where, " in %u worker%s at %.0f%% CPU", sums->workers, sums->workers > 1 ? "s" : "",
+                     cpu);
+    }
+    tell_others(verdict, others, sizeof others);
+    snprintf(verdict->text, sizeof verdict->text, "%s: %s %s ms%s; %s; without waiting %s ms; %s", head,
+             stages[verdict->stage], ms(verdict->waits[verdict->stage], numbers[2]), where, others,
+             ms(step - wait, numbers[3]), verdict->remedy);
+}
+
+void mr_verdict_find(const struct mr_meter_sums *sums, const struct mr_node *node, uint64_t beside,
+                     struct mr_verdict *verdict)
+{
+    static const struct mr_node unknown;
+    struct mr_meter_sums of = *sums;
+
+    node = node ? node : &unknown;
+    *verdict = (struct mr_verdict){0};
+    if (sums->batches == 0) {
+        snprintf(verdict->text, sizeof verdict->text, "too few steps to say what they wait for");
+        return;
+    }
+    if (node->cores > 0 && node->cores < of.cores)
+        of.cores = node->cores; /* the quota is less than the affinity */
+    find_waits(&of, verdict);
+    verdict->stage = find_stage(&of, verdict);
+    find_cause(&of, node, beside, verdict);
+    write_text(&of, verdict);
+}

@@ -1,0 +1,44 @@
+/*
+ * limit.h - what the readers of this node wait for, second by second: counted on the board by cause (MR_ROLE_NODE), where
+ * the trainers read it too, and told as one verdict for the whole node.
+ */
+#ifndef MR_SUPERVISOR_LIMIT_H
+#define MR_SUPERVISOR_LIMIT_H
+
+#include <stdint.h>
+
+#include "shm/meter/verdict.h"
+
+struct mr_supervisor;
+struct mr_lane;
+struct mr_registered_lane;
+
+/* What the counters of all fetch workers were at the last look. */
+struct mr_limit_sums {
+    uint64_t answers, first_ns, body_ns, bytes, cpu_ns, saved_bytes;
+};
+
+struct mr_limit {
+    int64_t looked_ns; /* 0: not yet */
+    struct mr_limit_sums last;
+    double first_ns, body_ns, bytes_s, cpu; /* of an answer, of a second; recent ones count more */
+    bool saving;                            /* bytes of a checkpoint were stored in the last second */
+};
+
+/* Of the node: what is said in `stat`, `top` and the log. */
+struct mr_limit_verdict {
+    const char *stage; /* "idle", "listing", "step", or a mr_stage_name */
+    const char *cause; /* a mr_cause_name */
+    char text[MR_VERDICT_TEXT + 128];
+};
+
+/* Once a second: counts, and has the meters and the machine looked at. */
+void mr_limit_look(struct mr_supervisor *s);
+void mr_limit_find(const struct mr_supervisor *s, struct mr_limit_verdict *verdict);
+
+/* How many tickets are in which state. */
+void mr_limit_count_states(const struct mr_lane *lane, unsigned counts[16]);
+/* How far its consumer looks ahead: the window, or what it has found. */
+unsigned mr_limit_ahead(const struct mr_registered_lane *entry);
+
+#endif

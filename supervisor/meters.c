@@ -1,0 +1,140 @@
+/* meters.c - see meters.h. Whatever lies behind a descriptor of a client may change at any time: all that is read of it
+ * are counters, one by one. */
+#include "supervisor/meters.h"
+
+#include <stdlib.h>
+
+#include "shm/base/clock.h"
+#include "shm/base/error.h"
+#include "supervisor/run_impl.h"
+
+#define METERS_MAX 64u /* of one client: a training has a few loaders */
+#define STRETCH_NS (5 * MR_SECOND_NS)
+#define MOST       0.5 /* share of checks at which its readers wait: a loop that gets nothing waits for samples */
+
+static struct mr_metered_at read_now(const struct mr_supervisor *s, const struct mr_metered *each)
+{
+    struct mr_metered_at now = {.at_ns = mr_clock_mono_ns(), .beside = mr_batches_beside(s, each->client)};
+
+    mr_meter_read(&each->meter, &now.sums);
+    mr_node_read(&s->board->node, &now.node);
+    return now;
+}
+
+int mr_meters_add(struct mr_supervisor *s, const struct mr_client_peer *client, int fd)
+{
+    unsigned count = 0;
+
+    mr_meters_look(s); /* those that have ended count no more */
+    for (const struct mr_metered *each = s->meters.first; each; each = each->next)
+        count += each->client == client;
+    if (count >= METERS_MAX) {
+        mr_error_set(MR_E_USAGE, "the counters of a loader are one too many of this process");
+        return -1;
+    }
+    struct mr_metered *made = calloc(1, sizeof *made);
+    if (!made) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for the counters of a loader");
+        return -1;
+    }
+    if (mr_meter_map(&made->meter, fd) != 0) {
+        free(made);
+        return -1;
+    }
+    made->client = client;
+    made->older = made->newer = read_now(s, made);
+    made->next = s->meters.first;
+    s->meters.first = made;
+    return 0;
+}
+
+/* Those of one client, or (NULL) those that have ended. */
+static void let_go(struct mr_supervisor *s, const struct mr_client_peer *client)
+{
+    for (struct mr_metered **at = &s->meters.first; *at;) {
+        struct mr_metered *each = *at;
+        if (client ? each->client != client : !mr_meter_has_ended(&each->meter)) {
+            at = &each->next;
+            continue;
+        }
+        *at = each->next;
+        mr_meter_close(&each->meter);
+        free(each);
+    }
+}
+
+void mr_meters_client_gone(struct mr_supervisor *s, const struct mr_client_peer *client)
+{
+    let_go(s, client);
+}
+
+/* How much of the time the readers of the node wait. */
+static double readers_wait(const struct mr_supervisor *s)
+{
+    double sum = 0;
+    unsigned open = 0;
+
+    for (unsigned i = 0; i < s->lanes.used; i++) {
+        const struct mr_registered_lane *entry = s->lanes.slots[i];
+        if (!entry || entry->state != MR_LANE_OPEN)
+            continue;
+        open++;
+        sum += entry->waiting;
+    }
+    return open > 0 ? sum / open : 0;
+}
+
+/* A loop that waits now has waited since it asked, and the batch that it waits for has told nothing yet. */
+static void add_wait(const struct mr_supervisor *s, const struct mr_metered_at *now, struct mr_metered *each)
+{
+    struct mr_meter_sums *sums = &each->stretch;
+    int64_t since = now->sums.asked > each->older.at_ns ? now->sums.asked : each->older.at_ns;
+
+    if (now->sums.asked == 0 || now->at_ns - since < MR_SECOND_NS)
+        return;
+    uint64_t waited = (uint64_t)(now->at_ns - since);
+    sums->wait += waited;
+    sums->late += waited;
+    *(readers_wait(s) > MOST ? &sums->store : &sums->transform) += waited;
+    if (sums->batches == 0)
+        sums->batches = 1;
+}
+
+void mr_meters_look(struct mr_supervisor *s)
+{
+    let_go(s, NULL);
+    for (struct mr_metered *each = s->meters.first; each; each = each->next) {
+        struct mr_metered_at now = read_now(s, each);
+        if (now.at_ns - each->newer.at_ns >= STRETCH_NS) {
+            each->older = each->newer;
+            each->newer = now;
+        }
+        struct mr_node node = now.node;
+        each->stretch = now.sums;
+        mr_meter_since(&each->stretch, &each->older.sums);
+        mr_node_since(&node, &each->older.node);
+        add_wait(s, &now, each);
+        mr_verdict_find(&each->stretch, &node, now.beside - each->older.beside, &each->verdict);
+    }
+}
+
+const struct mr_metered *mr_meters_slowest(const struct mr_supervisor *s, unsigned *loops)
+{
+    const struct mr_metered *slowest = NULL;
+
+    *loops = 0;
+    for (const struct mr_metered *each = s->meters.first; each; each = each->next) {
+        if (each->stretch.batches == 0)
+            continue;
+        ++*loops;
+        if (!slowest || mr_verdict_wait_share(&each->stretch) > mr_verdict_wait_share(&slowest->stretch))
+            slowest = each;
+    }
+    return slowest;
+}
+
+void mr_meters_close(struct mr_supervisor *s)
+{
+    while (s->meters.first)
+        let_go(s, s->meters.first->client);
+}

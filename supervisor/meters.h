@@ -1,0 +1,48 @@
+/*
+ * meters.h - what the loaders of this node measure (shm/meter/meter.h), and what follows from it.
+ *
+ * A trainer sends a descriptor of each loader's counters; it is mapped read-only, and read once a second. A mapping goes
+ * as soon as the trainer says that the loader has ended, or is gone itself.
+ */
+#ifndef MR_SUPERVISOR_METERS_H
+#define MR_SUPERVISOR_METERS_H
+
+#include <stdint.h>
+
+#include "shm/meter/verdict.h"
+
+struct mr_supervisor;
+struct mr_client_peer;
+
+/* What a verdict is drawn from, at one moment. */
+struct mr_metered_at {
+    int64_t at_ns;
+    uint64_t beside;
+    struct mr_meter_sums sums;
+    struct mr_node node;
+};
+
+struct mr_metered {
+    struct mr_metered *next;
+    const struct mr_client_peer *client;
+    struct mr_meter meter;
+    struct mr_metered_at older, newer; /* a stretch of 5 to 10 s begins at `older` */
+    struct mr_meter_sums stretch;      /* of it, the wait that goes on included */
+    struct mr_verdict verdict;         /* of the stretch */
+};
+
+struct mr_meters {
+    struct mr_metered *first;
+};
+
+/* Reads the counters behind fd, which stays the caller's, until its client is gone. 0 or -1 (USAGE, CORRUPT, PROTOCOL,
+ * NO_MEMORY). */
+int mr_meters_add(struct mr_supervisor *s, const struct mr_client_peer *client, int fd);
+void mr_meters_client_gone(struct mr_supervisor *s, const struct mr_client_peer *client);
+/* Once a second: lets go of what has ended, and finds the verdicts of the others. */
+void mr_meters_look(struct mr_supervisor *s);
+/* The loop that waits most, of those that took a batch or wait for one; NULL: there is none. *loops: how many. */
+const struct mr_metered *mr_meters_slowest(const struct mr_supervisor *s, unsigned *loops);
+void mr_meters_close(struct mr_supervisor *s);
+
+#endif
