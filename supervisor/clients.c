@@ -768,7 +768,9 @@ void mr_clients_close(struct mr_supervisor *s)
     mr_events_unwatch(&s->events, &s->clients.accept);
     if (s->clients.listener >= 0)
         close(s->clients.listener);
-    s->clients.listener = -1;
+    if (s->clients.spare >= 0)
+        close(s->clients.spare);
+    s->clients.listener = s->clients.spare = -1;
     /* Their lanes have left the registry, untouched: trainers read what is READY. */
     for (struct mr_client_peer *client = s->clients.first, *next; client; client = next) {
         next = client->next;

@@ -450,16 +450,9 @@ static void call(struct mr_client *client, struct input *in)
     }
 }
 
-static int lowest_fd(void)
-{
-    int fd = dup(2);
-    close(fd);
-    return fd;
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    int before = lowest_fd();
+    unsigned before = mr_fuzz_descriptors();
     scene.in = (struct input){data, size, 0};
     scene.socket = -1;
     scene.now_ns = MR_SECOND_NS;
@@ -474,7 +467,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (unsigned i = 0; i < THINGS; i++)
         close(scene.fds[i]);
     mr_segment_unmap(scene.board, sizeof *scene.board);
-    if (lowest_fd() != before)
+    if (mr_fuzz_descriptors() != before)
         abort(); /* one is left open */
     return 0;
 }

@@ -481,8 +481,8 @@ static void client_reads(unsigned i)
 static void connect_client(unsigned i)
 {
     int ends[2];
-    if (scene.clients[i].socket >= 0 || scene.clients[i].pidfd >= 0)
-        return;
+    if (scene.clients[i].socket >= 0 || scene.clients[i].pidfd >= 0 || scene.accepting >= 0)
+        return; /* is connected, or nobody accepts any more: the supervisor has ended */
     if (__real_socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
         abort();
     scene.clients[i].socket = ends[0];
@@ -695,13 +695,6 @@ static void close_supervisor(void)
     close(scene.accepting);
 }
 
-static int lowest_fd(void)
-{
-    int fd = dup(2);
-    close(fd);
-    return fd;
-}
-
 static int make_index(void)
 {
     static const struct mr_index_source source = {.scheme = MR_SCHEME_GS, .bucket = "bucket", .endpoint = "http://x"};
@@ -729,7 +722,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     scene.accepting = scene.next_socket = -1;
     for (unsigned i = 0; i < CLIENTS; i++)
         scene.clients[i].socket = scene.clients[i].pidfd = -1;
-    int before = lowest_fd();
+    unsigned before = mr_fuzz_descriptors();
     scene.index = make_index();
     scene.names = memfd_create("names", MFD_CLOEXEC);
     scene.empty = memfd_create("empty", MFD_CLOEXEC);
@@ -742,7 +735,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     close(scene.index);
     close(scene.names);
     close(scene.empty);
-    if (lowest_fd() != before)
+    if (mr_fuzz_descriptors() != before)
         abort(); /* one is left open */
     return 0;
 }

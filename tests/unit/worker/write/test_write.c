@@ -491,29 +491,50 @@ START_TEST(given_up_at_the_end)
 }
 END_TEST
 
-/* What the store has begun by then has no parts, and would be nobody's. */
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic bool at_gate;
+
+/* The bucket, which does not begin an upload while the gate is closed. */
+static bool behind_gate(void *arg, struct fault_conn *conn, const struct fault_request *request)
+{
+    if (strcmp(request->method, "POST") == 0 && strstr(request->target, "?uploads")) {
+        at_gate = true;
+        pthread_mutex_lock(&gate);
+        pthread_mutex_unlock(&gate);
+    }
+    return fault_bucket_handle(arg, conn, request);
+}
+
+/* What the store has begun by then has no parts, and would be nobody's; where it says that it has not, there is nothing
+ * to remove, and no record of it is left. */
 START_TEST(given_up_while_it_begins)
 {
-    open_way(NEW_NAME, 9 * SCENE_PART);
+    static const struct bucket_step refused[] = {{OP_INITIATE, ANSWER_STATUS, 403, 0, NULL}};
+    struct fault_server *gated = fault_server_start(behind_gate, &bucket);
+    scene_open(&scene, fault_server_host(gated), URI, data, 9 * SCENE_PART);
+    bucket.script = refused;
+    bucket.steps = (unsigned)_i;
     scene.hold = true;
+    at_gate = false;
+    pthread_mutex_lock(&gate);
     scene_start(&scene);
-    while (scene.worker->state != MR_WRITE_BEGINNING)
+    while (!at_gate)
         scene_step(&scene, 1);
-    for (bool asked = false; !asked;) {
-        scene_step(&scene, 0);
-        pthread_mutex_lock(&bucket.lock);
-        asked = bucket.count[OP_INITIATE] > 0;
-        pthread_mutex_unlock(&bucket.lock);
-    }
     mr_write_lane_abort(scene.worker);
+    ck_assert_int_eq(scene.worker->state, MR_WRITE_UNDOING); /* the answer is waited for */
+    scene.worker->give_up_ns = INT64_MAX;                    /* and nothing else ends it */
+    ck_assert_uint_eq(scene_open_uploads(), 1);
+    pthread_mutex_unlock(&gate);
     scene_run(&scene);
     ck_assert_int_eq(scene.outcome, MR_CKPT_PART_GONE);
     scene_leave(&scene);
-    fault_server_settle(server);
+    fault_server_settle(gated);
+    ck_assert_uint_eq(bucket.count[OP_ABORT], _i == 0);
     for (unsigned i = 0; i < 16; i++)
         ck_assert(!bucket.sessions[i].used || bucket.sessions[i].gone);
     ck_assert_uint_eq(scene_open_uploads(), 0);
     scene_close(&scene);
+    fault_server_stop(gated);
 }
 END_TEST
 
@@ -673,7 +694,7 @@ int main(void)
     tcase_add_loop_test(tc, given_up, 0, 2 * WAYS);
     tcase_add_loop_test(tc, no_time_left, 0, WAYS);
     tcase_add_test(tc, given_up_at_the_end);
-    tcase_add_test(tc, given_up_while_it_begins);
+    tcase_add_loop_test(tc, given_up_while_it_begins, 0, 2);
     tcase_add_test(tc, given_up_before_anything);
     tcase_add_loop_test(tc, a_clock_that_is_wrong, 0, 2);
     tcase_add_test(tc, what_cannot_be_undone);

@@ -1,0 +1,64 @@
+/* What the socket of a supervisor holds, and gives back. Its requests: tests/supervisor/test_socket.py. */
+#include <check.h>
+#include <dirent.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "supervisor/run_impl.h"
+#include "tests/unit/suite.h"
+
+static unsigned open_fds(void)
+{
+    unsigned count = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    ck_assert_ptr_nonnull(dir);
+    while (readdir(dir))
+        count++;
+    closedir(dir);
+    return count;
+}
+
+/* An address that the kernel chooses, without a file. */
+static int listen_anywhere(struct sockaddr_un *address, socklen_t *length)
+{
+    int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    ck_assert_int_ge(listener, 0);
+    const struct sockaddr_un unnamed = {.sun_family = AF_UNIX};
+    ck_assert_int_eq(bind(listener, (const struct sockaddr *)&unnamed, sizeof unnamed.sun_family), 0);
+    ck_assert_int_eq(listen(listener, 4), 0);
+    ck_assert_int_eq(getsockname(listener, (struct sockaddr *)address, length), 0);
+    return listener;
+}
+
+/* The spare one, which turns a client away where no other descriptor is left, stayed open. */
+START_TEST(no_descriptor_is_left_when_the_clients_are_closed)
+{
+    unsigned before = open_fds();
+    struct mr_supervisor *s = calloc(1, sizeof *s);
+    ck_assert_ptr_nonnull(s);
+    ck_assert_int_eq(mr_events_init(&s->events), 0);
+    struct sockaddr_un address;
+    socklen_t length = sizeof address;
+    ck_assert_int_eq(mr_clients_init(s, listen_anywhere(&address, &length)), 0);
+    ck_assert_int_ge(s->clients.spare, 0);
+    int client = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(connect(client, (const struct sockaddr *)&address, length), 0);
+    while (!s->clients.first)
+        ck_assert_int_eq(mr_events_step(&s->events), 0);
+    mr_clients_close(s);
+    ck_assert_ptr_null(s->clients.first);
+    mr_events_close(&s->events);
+    free(s);
+    close(client);
+    ck_assert_uint_eq(open_fds(), before);
+}
+END_TEST
+
+int main(void)
+{
+    TCase *tcase = tcase_create("clients");
+    tcase_add_test(tcase, no_descriptor_is_left_when_the_clients_are_closed);
+    return mr_suite_run("clients", tcase);
+}
