@@ -221,9 +221,7 @@ def refuse(condition: bool, text: str) -> None:
 class _Iteration(Iterator[Any]):
     """One pass: counts what the loop is given, in the main process only."""
 
-    def __init__(
-        self, source: _Source, inner: torch.utils.data.DataLoader[Any], meter: _timing.LoopMeter
-    ) -> None:
+    def __init__(self, source: _Source, inner: torch.utils.data.DataLoader[Any], meter: _timing.LoopMeter) -> None:
         self._source, self._meter = source, meter
         self._serial = source.progress.begin()
         self._steps = source.begin()
