@@ -134,16 +134,16 @@ static void print_loops(const json_t *root)
                    labels[i].help, mr_counter_role_name(role), labels[i].name, labels[i].gauge ? "gauge" : "counter");
             json_array_foreach(json_object_get(root, "loops"), j, loop)
             {
-                long long rank = mr_json_integer(loop, "rank"), pid = mr_json_integer(loop, "pid");
+                long long number = mr_json_integer(loop, "loop"), rank = mr_json_integer(loop, "rank");
                 if (role == MR_ROLE_LOOP) {
-                    printf("millrace_loop_%s{loop=\"%zu\",rank=\"%lld\",pid=\"%lld\"} %lld\n", labels[i].name, j, rank,
-                           pid, mr_json_integer(json_object_get(loop, "counters"), labels[i].name));
+                    printf("millrace_loop_%s{loop=\"%lld\",rank=\"%lld\"} %lld\n", labels[i].name, number, rank,
+                           mr_json_integer(json_object_get(loop, "counters"), labels[i].name));
                     continue;
                 }
                 json_array_foreach(json_object_get(loop, "loaders"), k, loader)
                 {
-                    printf("millrace_loader_%s{loop=\"%zu\",rank=\"%lld\",loader=\"%zu\"} %lld\n", labels[i].name, j,
-                           rank, k, mr_json_integer(json_object_get(loader, "counters"), labels[i].name));
+                    printf("millrace_loader_%s{loop=\"%lld\",rank=\"%lld\",loader=\"%zu\"} %lld\n", labels[i].name,
+                           number, rank, k, mr_json_integer(json_object_get(loader, "counters"), labels[i].name));
                 }
             }
         }
@@ -163,15 +163,16 @@ static void print_verdicts(const json_t *root)
            "# TYPE millrace_loop_limit gauge\n");
     json_array_foreach(json_object_get(root, "loops"), i, loop)
     {
-        printf("millrace_loop_limit{loop=\"%zu\",rank=\"%lld\",stage=\"%s\",cause=\"%s\"} 1\n", i,
-               mr_json_integer(loop, "rank"), mr_json_text(loop, "stage"), mr_json_text(loop, "cause"));
+        printf("millrace_loop_limit{loop=\"%lld\",rank=\"%lld\",stage=\"%s\",cause=\"%s\"} 1\n",
+               mr_json_integer(loop, "loop"), mr_json_integer(loop, "rank"), mr_json_text(loop, "stage"),
+               mr_json_text(loop, "cause"));
     }
     printf("# HELP millrace_loop_wait_ratio Share of the last seconds that a loop waited for batches.\n"
            "# TYPE millrace_loop_wait_ratio gauge\n");
     json_array_foreach(json_object_get(root, "loops"), i, loop)
     {
-        printf("millrace_loop_wait_ratio{loop=\"%zu\",rank=\"%lld\"} %g\n", i, mr_json_integer(loop, "rank"),
-               mr_json_real(loop, "wait_ratio"));
+        printf("millrace_loop_wait_ratio{loop=\"%lld\",rank=\"%lld\"} %g\n", mr_json_integer(loop, "loop"),
+               mr_json_integer(loop, "rank"), mr_json_real(loop, "wait_ratio"));
     }
 }
 

@@ -512,7 +512,12 @@ static int meter(struct mr_client_peer *client, struct mr_msg_in *in)
         mr_error_set(MR_E_PROTOCOL, "METER comes with a descriptor");
         return -1;
     }
-    return mr_meters_add(client->supervisor, client, in->fds[0]) == 0 ? reply(client, ok()) : -1;
+    if (mr_meters_add(client->supervisor, client, in->fds[0]) != 0)
+        return -1;
+    struct mr_msg_out *out = ok();
+    const char *epochs = client->supervisor->config.log.epochs;
+    mr_msg_put_str(out, "epochs", epochs ? epochs : "");
+    return reply(client, out);
 }
 
 static int prepare(struct mr_client_peer *client)

@@ -130,6 +130,9 @@ static struct mr_limit_sums read_now(const struct mr_supervisor *s)
         .cpu_ns = sum_fetch(s, MR_WC_CPU_NS),
     };
 
+    for (unsigned i = 0; i < s->fetch_workers.count; i++)
+        if (mr_child_has_process(&s->fetch_workers.workers[i]))
+            now.delay_ns += mr_machine_delay_ns(s->fetch_workers.workers[i].pid);
     for (unsigned i = 0; i < s->write_workers.count; i++)
         now.saved_bytes += mr_counter_get(s->write_workers.workers[i].counters, MR_WC_PART_BYTES);
     return now;
@@ -155,8 +158,9 @@ static void look_at_requests(struct mr_supervisor *s, int64_t passed_ns)
         blend(&limit->body_ns, (double)(now.body_ns - last.body_ns) / answers);
     }
     limit->bytes_s = (double)(now.bytes - last.bytes) / (double)passed_ns * (double)MR_SECOND_NS;
-    if (workers > 0 && now.cpu_ns >= last.cpu_ns)
-        blend(&limit->cpu, (double)(now.cpu_ns - last.cpu_ns) / (double)passed_ns / workers);
+    uint64_t used = now.cpu_ns + now.delay_ns, before = last.cpu_ns + last.delay_ns;
+    if (workers > 0 && used >= before) /* else one of them is new */
+        blend(&limit->cpu, (double)(used - before) / (double)passed_ns / workers);
     limit->saving = now.saved_bytes > last.saved_bytes;
 }
 

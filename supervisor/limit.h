@@ -15,14 +15,15 @@ struct mr_registered_lane;
 
 /* What the counters of all fetch workers were at the last look. */
 struct mr_limit_sums {
-    uint64_t answers, first_ns, body_ns, bytes, cpu_ns, saved_bytes;
+    uint64_t answers, first_ns, body_ns, bytes, cpu_ns, delay_ns, saved_bytes;
 };
 
 struct mr_limit {
     int64_t looked_ns; /* 0: not yet */
     struct mr_limit_sums last;
-    double first_ns, body_ns, bytes_s, cpu; /* of an answer, of a second; recent ones count more */
-    bool saving;                            /* bytes of a checkpoint were stored in the last second */
+    double first_ns, body_ns, bytes_s; /* of an answer, of a second; recent ones count more */
+    double cpu;                        /* share of its time that a fetch worker computes, or waits for a core */
+    bool saving;                       /* bytes of a checkpoint were stored in the last second */
 };
 
 /* Of the node: what is said in `stat`, `top` and the log. */

@@ -138,6 +138,15 @@ static uint64_t process_ticks(pid_t pid)
     return pid > 0 && read_text(path, text, sizeof text) == 0 ? mr_machine_process_ticks(text) : 0;
 }
 
+uint64_t mr_machine_delay_ns(int pid)
+{
+    char path[64], text[128];
+    unsigned long long runs, delay;
+
+    snprintf(path, sizeof path, "/proc/%d/schedstat", pid);
+    return read_text(path, text, sizeof text) == 0 && sscanf(text, "%llu %llu", &runs, &delay) == 2 ? delay : 0;
+}
+
 static uint64_t child_ticks(const struct mr_child *children, unsigned count)
 {
     uint64_t sum = 0;

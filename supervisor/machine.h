@@ -24,6 +24,8 @@ struct mr_machine {
 
 /* Counts on the board what came since the last call. */
 void mr_machine_look(struct mr_supervisor *s, int64_t now_ns);
+/* How long the first thread of a process could have run and no core was free; 0: it is not known. */
+uint64_t mr_machine_delay_ns(int pid);
 /* Cores that this process may use: its affinity, or the cgroup's quota where that is less. At least 1. */
 unsigned mr_machine_cores(void);
 

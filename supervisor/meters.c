@@ -42,6 +42,7 @@ int mr_meters_add(struct mr_supervisor *s, const struct mr_client_peer *client, 
         return -1;
     }
     made->client = client;
+    made->number = s->meters.made++;
     made->older = made->newer = read_now(s, made);
     made->next = s->meters.first;
     s->meters.first = made;

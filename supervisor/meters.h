@@ -24,6 +24,7 @@ struct mr_metered_at {
 
 struct mr_metered {
     struct mr_metered *next;
+    uint64_t number; /* of this run's loaders, from 0: no other one has it */
     const struct mr_client_peer *client;
     struct mr_meter meter;
     struct mr_metered_at older, newer; /* a stretch of 5 to 10 s begins at `older` */
@@ -33,6 +34,7 @@ struct mr_metered {
 
 struct mr_meters {
     struct mr_metered *first;
+    uint64_t made; /* so many */
 };
 
 /* Reads the counters behind fd, which stays the caller's, until its client is gone. 0 or -1 (USAGE, CORRUPT, PROTOCOL,

@@ -267,14 +267,15 @@ static json_t *loops_json(const struct mr_supervisor *s)
         for (unsigned stage = MR_STAGE_STORE; stage < MR_STAGE_COUNT; stage++)
             json_object_set_new(waits, mr_stage_name(stage), json_real(verdict->waits[stage] / 1e6));
         json_array_append_new(
-            list, json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:s, s:s, s:i, s:s, s:o, s:o, s:o}", "pid",
-                            each->client ? (int)each->client->pid : 0, "rank", (int)sums->rank, "world",
-                            (int)sums->world, "epoch", (int)sums->epoch, "num_workers", (int)sums->workers, "batches",
-                            (int)sums->batches, "step_ms", (double)(sums->step + sums->wait) / batches / 1e6,
-                            "wait_ratio", mr_verdict_wait_share(sums), "stage", mr_stage_name(verdict->stage), "cause",
-                            mr_cause_name(verdict->cause), "try_workers", (int)verdict->try_workers, "text",
-                            verdict->text, "waits_ms", waits, "counters", counters_json(each->meter.loop, MR_ROLE_LOOP),
-                            "loaders", loaders_json(&each->meter)));
+            list,
+            json_pack("{s:I, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:s, s:s, s:i, s:s, s:o, s:o, s:o}", "loop",
+                      (json_int_t)each->number, "pid", each->client ? (int)each->client->pid : 0, "rank",
+                      (int)sums->rank, "world", (int)sums->world, "epoch", (int)sums->epoch, "num_workers",
+                      (int)sums->workers, "batches", (int)sums->batches, "step_ms",
+                      (double)(sums->step + sums->wait) / batches / 1e6, "wait_ratio", mr_verdict_wait_share(sums),
+                      "stage", mr_stage_name(verdict->stage), "cause", mr_cause_name(verdict->cause), "try_workers",
+                      (int)verdict->try_workers, "text", verdict->text, "waits_ms", waits, "counters",
+                      counters_json(each->meter.loop, MR_ROLE_LOOP), "loaders", loaders_json(&each->meter)));
     }
     return list;
 }

@@ -31,13 +31,13 @@ def agree(source: str, world: int, digest: str, objects: int) -> None:
     digests = _agreed.setdefault((os.getpid(), source, world), [])
     if digest in digests:
         return
-    store = _store()
-    if store is None:
+    found = store()
+    if found is None:
         return
     mine = json.dumps({"digest": digest, "objects": objects, "host": socket.gethostname(), "rank": _rank()})
     # A source that is listed again later in the same job is compared in another round, on all ranks.
     name = hashlib.sha256(f"{source}\0{world}\0{len(digests)}".encode("utf-8", "surrogateescape")).hexdigest()[:24]
-    theirs = json.loads(store.compare_set(f"millrace/digest/{name}", "", mine))
+    theirs = json.loads(found.compare_set(f"millrace/digest/{name}", "", mine))
     if theirs["digest"] != digest:
         raise Error(
             f"{source}: rank {_rank()} on {socket.gethostname()} has {objects:,} objects (digest {digest[:12]}), "
@@ -48,13 +48,13 @@ def agree(source: str, world: int, digest: str, objects: int) -> None:
     digests.append(digest)
 
 
-def _store() -> Any:
+def store() -> Any:
     """The process group's store, or None."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
     try:
-        return distributed.distributed_c10d._get_default_store()
+        return distributed.distributed_c10d._get_defaultstore()
     except (AttributeError, RuntimeError, ValueError) as error:  # a group without a store, such as MPI's
         log.warning("the ranks' listings are not compared: torch.distributed has no store (%s)", error)
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import contextlib
 import uuid
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,6 +16,7 @@ from torch.utils.data._utils.collate import default_convert
 from . import _arguments, _shuffle, _timing, _torch
 from ._batches import Arenas, TimedSender, Transported, check_device
 from ._connection import Loop
+from ._epochs import Epochs
 from ._errors import Error
 from ._iterable import IterableDataset, log_left_out
 from ._map import Announced, MapDataset, announce
@@ -23,7 +24,6 @@ from ._progress import MAX_EPOCH, Progress, listing_of, number
 from ._ring import Client, Plan
 from ._shuffle import Shuffle
 
-log = logging.getLogger("millrace")
 Collate = Callable[[Any], Any]
 _MISSING: Any = object()
 WINDOW = 256  # what to announce ahead for; the configuration's default of lanes.window
@@ -112,7 +112,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             warnings.simplefilter("ignore")  # torch has issued them once, above
             self._inner = self._source.loader(collate_fn, workers, batch_size is None)
         self._inner._millrace_device = check_device(device, pin_memory)
-        self._meter = _timing.LoopMeter(num_workers, self._source.client, self._beside)
+        self._meter = _timing.LoopMeter(num_workers, self._source.client, self._inner.beside)
+        self._epochs = Epochs(self._meter, self._source.name())
 
     def _source_of(self, dataset: IterableDataset | MapDataset, order: _Order, sampled: bool) -> _Source:
         """The source of the batches; ValueError for arguments that do not go together."""
@@ -131,7 +132,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         return _UserSampled(dataset, self.sampler if batches is None else batches, batches is None, self.num_workers)
 
     def __iter__(self) -> Any:
-        return _Iteration(self._source, self._inner, self._meter)
+        return _Iteration(self._source, self._inner, self._meter, self._epochs)
 
     def __len__(self) -> int:
         return self._source.steps()
@@ -163,11 +164,12 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         """
         if not self._source.has_begun:
             raise ValueError("no iteration of this loader has begun: there is nothing to report")
-        return {**self._meter.report(), "transport": self._inner._millrace_arenas.counts()}
-
-    def _beside(self) -> int:
-        counts = self._inner._millrace_arenas.counts()
-        return 0 if counts is None else int(counts["beside"])
+        return {
+            **self._meter.report(),
+            "transport": self._inner._millrace_arenas.counts(),
+            "before": self._epochs.before,
+            "slowest": self._epochs.slowest,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The next iteration continues where the loop was when the state was taken, over the listing of that time."""
@@ -221,12 +223,14 @@ def refuse(condition: bool, text: str) -> None:
 class _Iteration(Iterator[Any]):
     """One pass: counts what the loop is given, in the main process only."""
 
-    def __init__(self, source: _Source, inner: torch.utils.data.DataLoader[Any], meter: _timing.LoopMeter) -> None:
-        self._source, self._meter = source, meter
+    def __init__(
+        self, source: _Source, inner: torch.utils.data.DataLoader[Any], meter: _timing.LoopMeter, epochs: Epochs
+    ) -> None:
+        self._source, self._meter, self._epochs = source, meter, epochs
         self._serial = source.progress.begin()
         self._steps = source.begin()
         self._step = 0
-        meter.begin(source.progress.epoch, *source.rank())
+        self._number = epochs.begin(source.progress.epoch, *source.rank())
         source.has_begun = True
         self._persistent = inner.persistent_workers
         self._batches: Iterator[Any] | None = iter(inner)
@@ -245,7 +249,7 @@ class _Iteration(Iterator[Any]):
         except StopIteration:
             self._batches = None
             self._meter.rest()
-            self._log()
+            self._epochs.end()
             if self._step < self._steps:
                 raise Error(f"the workers ended after {self._step} of {self._steps} steps") from None
             self._source.progress.finish()
@@ -259,10 +263,9 @@ class _Iteration(Iterator[Any]):
         del timed
         return batch
 
-    def _log(self) -> None:
-        found = self._meter.report()
-        if found["batches"]:
-            log.info("epoch %d: %s", found["epoch"], found["verdict"])
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # it may not have begun, and the interpreter may be ending
+            self._epochs.leave(self._number)
 
     def _abandon(self) -> None:
         """Ends the workers now. Left to the garbage collector, which takes their queues apart first, each takes 5 s."""
@@ -282,6 +285,11 @@ class _Inner(Transported):
         super().__init__(*args, **kwargs)
         self._millrace_own_arenas = Arenas(None, source.count_batches)
 
+    def beside(self) -> int:
+        """What found no room in the memory of batches."""
+        counts = self._millrace_arenas.counts()
+        return 0 if counts is None else int(counts["beside"])
+
 
 class _Source:
     """Where a loader's batches come from: what differs between the kinds of data sets and samplers."""
@@ -293,6 +301,9 @@ class _Source:
     def client(self) -> Client:
         """This process's connection to the supervisor."""
         return self._dataset._source.connection().client
+
+    def name(self) -> str:
+        return str(self._dataset._source)
 
     def rank(self) -> tuple[int, int]:
         return _arguments.resolve_rank(None, None)

@@ -158,6 +158,7 @@ class LoopMeter:
         self._pid = 0
         self._told: Client | None = None  # the supervisor that knows of it
         self._saved = 0
+        self.epochs = ""  # log.epochs, as the supervisor says
 
     def begin(self, epoch: int, rank: int, world: int) -> None:
         """An iteration begins: what was measured until now is counted no more."""
@@ -166,7 +167,7 @@ class LoopMeter:
         with contextlib.suppress(Error):  # it is statistics: reading says what is wrong with the supervisor
             client = self._client()
             if client is not self._told:
-                client.meter(self._meter.fileno())
+                self.epochs = client.meter(self._meter.fileno())
                 self._told = client
         self._saved = _saving.ns
         self._meter.begin(epoch, _cores(), self._beside(), self._told)

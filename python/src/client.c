@@ -621,14 +621,16 @@ static PyObject *client_meter(Client *self, PyObject *args)
     int fd;
     if (!PyArg_ParseTuple(args, "i:meter", &fd) || begin(self))
         return NULL;
-    int rc;
+    char *epochs;
     Py_BEGIN_ALLOW_THREADS
-        rc = mr_client_meter(self->client, fd);
+        epochs = mr_client_meter(self->client, fd);
     Py_END_ALLOW_THREADS
     end(self);
-    if (rc)
+    if (!epochs)
         return ring_raise();
-    Py_RETURN_NONE;
+    PyObject *text = PyUnicode_DecodeFSDefault(epochs);
+    free(epochs);
+    return text;
 }
 
 int ring_client_node(struct ring_state *state, PyObject *client, struct mr_node *node)
@@ -718,7 +720,7 @@ static PyMethodDef client_methods[] = {
      "prepare() -> bool or None: a step of making ready for a checkpoint writer that will be opened. True: nothing is "
      "left to do; None: ask again a moment later, the supervisor is at it."},
     {"meter", (PyCFunction)client_meter, METH_VARARGS,
-     "meter(fd): the counters of a Meter are read by the supervisor from now on."},
+     "meter(fd) -> log.epochs, a path or \"\": the counters of a Meter are read by the supervisor from now on."},
     {"batches", (PyCFunction)client_batches, METH_VARARGS,
      "batches(fd=-1) -> bytes that the batches of this node's loaders may take; fd: a BatchArena that is to be "
      "counted."},

@@ -288,7 +288,7 @@ int mr_client_call(struct mr_client *client, struct mr_msg_out *out, struct mr_m
 }
 
 /* A call whose answer holds nothing. */
-int mr_client_call_plain(struct mr_client *client, struct mr_msg_out *out)
+static int call_plain(struct mr_client *client, struct mr_msg_out *out)
 {
     struct mr_msg_in in;
     if (mr_client_call(client, out, &in) != 0)
@@ -472,7 +472,7 @@ int mr_client_close_dataset(struct mr_client *client, uint32_t dataset)
 {
     struct mr_msg_out *out = mr_msg_new(MR_MSG_CLOSE_DATASET);
     mr_msg_put_u64(out, "dataset", dataset);
-    return mr_client_call_plain(client, out);
+    return call_plain(client, out);
 }
 
 int mr_client_open_listing(struct mr_client *client, uint32_t like, const char *digest, struct mr_opened *opened)
@@ -627,7 +627,7 @@ int mr_client_put_loop(struct mr_client *client, const char *key, const struct m
     mr_msg_put_u64(out, "rank", loop->rank);
     mr_msg_put_u64(out, "block", loop->block);
     mr_msg_put_u64(out, "mix", loop->mix);
-    return mr_client_call_plain(client, out);
+    return call_plain(client, out);
 }
 
 static int get_loop(const struct mr_msg_in *in, struct mr_loop *loop)
@@ -730,5 +730,5 @@ int mr_client_close_lane(struct mr_client *client, uint32_t lane)
 {
     struct mr_msg_out *out = mr_msg_new(MR_MSG_CLOSE_LANE);
     mr_msg_put_u64(out, "lane", lane);
-    return mr_client_call_plain(client, out);
+    return call_plain(client, out);
 }

@@ -135,8 +135,8 @@ int mr_client_config(struct mr_client *client);
 /* How much memory the batches of this node's loaders may take; fd: a batch arena that is to be counted, or -1. It stays
  * the caller's. */
 int mr_client_batches(struct mr_client *client, int fd, uint64_t *bytes);
-/* Has a loader's counters read, behind this descriptor, which stays the caller's. 0 or -1. */
-int mr_client_meter(struct mr_client *client, int fd);
+/* Has a loader's counters read, behind this descriptor, which stays the caller's. malloc'ed: log.epochs, or "". */
+char *mr_client_meter(struct mr_client *client, int fd);
 /* What the supervisor has counted of the node; does not block. */
 void mr_client_node(const struct mr_client *client, struct mr_node *node);
 /* malloc'ed JSON text. */

@@ -29,11 +29,17 @@ int mr_client_batches(struct mr_client *client, int fd, uint64_t *bytes)
     return rc;
 }
 
-int mr_client_meter(struct mr_client *client, int fd)
+char *mr_client_meter(struct mr_client *client, int fd)
 {
     struct mr_msg_out *out = mr_msg_new(MR_MSG_METER);
+    struct mr_msg_in in;
     mr_msg_put_fd(out, fd);
-    return mr_client_call_plain(client, out);
+    if (mr_client_call(client, out, &in) != 0)
+        return NULL;
+    const char *epochs;
+    char *copy = mr_msg_get_str(&in, "epochs", &epochs) == 0 ? strdup(epochs) : NULL;
+    mr_msg_close(&in);
+    return copy;
 }
 
 void mr_client_node(const struct mr_client *client, struct mr_node *node)

@@ -108,6 +108,7 @@ struct mr_config {
     struct mr_config_s3 s3;
     struct {
         uint64_t level; /* enum mr_log_level */
+        char *epochs;   /* "": none */
     } log;
     struct {
         uint64_t interval_s;

@@ -229,6 +229,10 @@ static const struct mr_config_key keys[] = {
 
         {FIELD(log, level, MR_KEY_CHOICE), CHOICE(MR_LOG_INFO, log_levels), .live = true,
          .meaning = "Which lines go to standard error."},
+    {FIELD(log, epochs, MR_KEY_STRING), .unit = "", .live = true,
+     .meaning =
+         "A file that each rank of this node appends a line of JSON to at the end of an epoch: what a step took, "
+         "what it waited for, and why. A path without a leading / begins at the training's working directory."},
     {FIELD(metrics, interval_s, MR_KEY_U64), NUMBER(0, 1, 86400, "s"), .special = "never", .live = true,
      .meaning = "A log line with throughput and the stage that limits it comes this often."},
     {FIELD(supervisor, silence_ms, MR_KEY_U64), NUMBER(MR_SILENCE_MS, 100, 86400000, "ms"),

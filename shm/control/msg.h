@@ -58,7 +58,7 @@
  *                                                    ahead
  *   BATCHES       {}; fds: none, or a batch arena -> {bytes}  how much memory the batches of this node's loaders may
  *                                                    take. An arena is counted until it has ended
- *   METER         {}; fds: a loader's counters (shm/meter/meter.h) -> {}  they are read until it has ended
+ *   METER         {}; fds: a loader's counters (shm/meter/meter.h) -> {epochs: log.epochs}  they are read until it has ended
  *   CONFIG        {}                             -> {}; fds: configuration (memfd, as workers get it), so that a tool's
  *                                                    network code uses the same
  *   STAT          {}                             -> {size}; fds: memfd with the JSON that `millrace stat --json` prints

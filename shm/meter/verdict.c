@@ -137,7 +137,10 @@ void mr_verdict_node_text(enum mr_cause cause, const struct mr_node *node, char 
                  window, window * 2);
         break;
     case MR_CAUSE_FETCH_CPU:
-        snprintf(text, size, "the fetch workers compute all the time: try one more (fetch.workers)");
+        snprintf(
+            text, size,
+            "the fetch workers compute, or wait for a core, all the time: one more (fetch.workers) where a core is "
+            "free");
         break;
     case MR_CAUSE_SAVING:
         snprintf(text, size,
@@ -241,6 +244,13 @@ static struct work work_of(const struct mr_meter_sums *sums)
     return work;
 }
 
+static bool others_compute(const struct work *work, const struct mr_node *node)
+{
+    double watched = (double)node->watched;
+
+    return watched > 0 && (double)node->others > MUCH * watched * work->cores;
+}
+
 /* Why workers do not get on, though they have work: the machine's part. */
 static enum mr_cause starved(const struct work *work, const struct mr_node *node)
 {
@@ -252,7 +262,7 @@ static enum mr_cause starved(const struct work *work, const struct mr_node *node
         return MR_CAUSE_SWAP;
     if (work->delay < MUCH)
         return MR_CAUSE_NONE;
-    if (watched > 0 && (double)node->others > MUCH * watched * work->cores)
+    if (others_compute(work, node))
         return MR_CAUSE_NEIGHBOURS;
     return work->workers > work->cores ? MR_CAUSE_CROWD : MR_CAUSE_CORES;
 }
@@ -353,6 +363,10 @@ static void find_cause(const struct mr_meter_sums *sums, const struct mr_node *n
     case MR_STAGE_STORE:
         verdict->cause = node_cause(node);
         mr_verdict_node_text(verdict->cause, node, verdict->remedy, REMEDY_SIZE);
+        if (verdict->cause == MR_CAUSE_FETCH_CPU && others_compute(&work, node)) {
+            verdict->cause = MR_CAUSE_NEIGHBOURS;
+            worker_remedy(stages[stage], &work, node, verdict);
+        }
         break;
     case MR_STAGE_TRANSFORM:
     case MR_STAGE_COLLATE:
@@ -365,6 +379,11 @@ static void find_cause(const struct mr_meter_sums *sums, const struct mr_node *n
                  "the loop keeps batches, and their memory with them: keep copies (`clone()`) of what it needs");
         break;
     case MR_STAGE_TRANSPORT:
+        verdict->cause = starved(&work, node); /* the loop takes what is there only when it has a core */
+        if (verdict->cause != MR_CAUSE_NONE && verdict->cause != MR_CAUSE_CORES) {
+            worker_remedy(stages[stage], &work, node, verdict);
+            break;
+        }
         verdict->cause = beside > 0 ? MR_CAUSE_ROOM : MR_CAUSE_PICKLE;
         if (beside > 0)
             snprintf(

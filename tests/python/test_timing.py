@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import json
 import logging
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import millrace
-from millrace import _timing
+from millrace import _agree, _epochs, _timing
 from millrace._ring import Meter
 from tests.conftest import BIN, start_devstore
 from tests.serve import start_supervisor, wait_for
@@ -102,10 +106,10 @@ SLOW_S = 0.06
 
 
 @contextlib.contextmanager
-def reading(folder: Path, *flags: str) -> Iterator[None]:
+def reading(folder: Path, *flags: str, config: str = "") -> Iterator[None]:
     """A supervisor whose store has the bucket "quick"; it asks for one object at a time."""
     server = start_devstore("--synthetic", "quick:120:2000", *flags)
-    config = '[fetch]\ncompose = "never"\nworkers = 1\nconnections = 1\n[list]\nworkers = 1\n'
+    config += '[fetch]\ncompose = "never"\nworkers = 1\nconnections = 1\n[list]\nworkers = 1\n'
     supervisor = start_supervisor(BIN / "millrace", folder, server.url, config)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MILLRACE_SOCKET", str(supervisor.socket))
@@ -262,3 +266,107 @@ def test_measure_of_any_loader(capsys: pytest.CaptureFixture[str]) -> None:
         millrace.measure([1, 2], seen.append, 1)
     millrace.measure([1, 2], seen.append, show=False)
     assert capsys.readouterr().out == ""
+
+
+# ---- what is told when an epoch ends (millrace/_epochs.py) ----
+
+
+def test_the_iteration_before(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """`before` is that of the same data set, also of another loader that was not read to its end; and of an earlier
+    run, where log.epochs has it."""
+    file = tmp_path / "epochs.jsonl"
+    _epochs._last.clear()
+    with reading(tmp_path, config=f"[log]\nepochs = '{file}'\n"), caplog.at_level(logging.INFO, "millrace"):
+        dataset = millrace.MapDataset("gs://quick/", transform=sleeping)
+        first = millrace.DataLoader(dataset, batch_size=8)
+        assert run(first)["before"] is None
+        assert first.stats()["stage"] == "transform" and first.stats()["slowest"] is None
+        del first
+        gc.collect()
+        second = millrace.DataLoader(dataset, batch_size=8, num_workers=2)
+        found = run(second)
+        assert found["before"]["workers"] == 0 and found["before"]["stage"] == "transform"
+        assert found["before"]["step_s"] >= 8 * SLOW_S
+        assert "; with num_workers=0 a step took " in caplog.text
+        third = iter(second)
+        next(third)
+        next(third)
+        next(third)
+        assert second.stats()["before"]["workers"] == 2 and second.stats()["epoch"] == 1
+        del third
+        again = millrace.DataLoader(millrace.MapDataset("gs://quick/"), batch_size=60)
+        assert run(again)["before"]["epoch"] == 1 and again.stats()["before"]["batches"] == 2
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        assert {(row["rank"], row["world"], row["dataset"], row["epoch"]) for row in rows} == {(0, 1, "gs://quick/", 0)}
+        assert [row["workers"] for row in rows] == [0, 2, 0] and rows[1]["verdict"] in caplog.text
+        _epochs._last.clear()  # as in another process
+        file.write_text("{no JSON\n[1]\n" + file.read_text())
+        assert run(millrace.DataLoader(dataset, batch_size=60))["before"]["workers"] == 0
+
+
+def test_a_file_that_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with reading(tmp_path, config="[log]\nepochs = '/proc/none/epochs.jsonl'\n"):
+        loader = millrace.DataLoader(millrace.MapDataset("gs://quick/"), batch_size=8)
+        for _ in range(2):
+            run(loader)
+    assert caplog.text.count("log.epochs: cannot write to /proc/none/epochs.jsonl: No such file") == 1
+
+
+class Store(dict[str, str]):
+    """torch.distributed's, as far as it is used."""
+
+    def set(self, key: str, value: str) -> None:
+        self[key] = value
+
+    def check(self, keys: list[str]) -> bool:
+        return all(key in self for key in keys)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self[key]
+
+
+def told(store: Store, rank: int, wait_share: float, stage: str | None, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """One rank of three ends an epoch."""
+    monkeypatch.setattr(_agree, "store", lambda: store)
+    monkeypatch.setattr(_epochs, "_rounds", {})  # each of them is a process
+    monkeypatch.setattr(socket, "gethostname", lambda: f"host-{rank}")
+    found: dict[str, Any] = {
+        "epoch": 4,
+        "batches": 9,
+        "workers": 1,
+        "step_s": 1.0,
+        "wait_s": wait_share,
+        "wait_share": wait_share,
+    }
+    found |= {"stage": stage, "cause": "blocked" if stage else None, "verdict": "a; b; try num_workers=7"}
+    meter: Any = SimpleNamespace(report=lambda: found, begin=lambda *_: None, epochs="")
+    epochs = _epochs.Epochs(meter, "gs://ranks/")
+    epochs.begin(4, rank, 3)
+    epochs.end()
+    return epochs.slowest
+
+
+def test_the_slowest_rank(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """The first rank says which one; without the others it does not wait for long, and says so."""
+    monkeypatch.setattr(_epochs, "GATHER_S", 0.01)
+    store = Store()
+    with caplog.at_level(logging.INFO, "millrace"):
+        assert told(store, 2, 0.5, "transform", monkeypatch) is None
+        assert told(store, 1, 0.02, None, monkeypatch) is None
+        slowest = told(store, 0, 0.04, None, monkeypatch)
+        assert (slowest["rank"], slowest["host"], slowest["cause"]) == (2, "host-2", "blocked")
+        expected = (
+            "epoch 4: the slowest of 3 ranks is rank 2 on host-2, for its transform (blocked): it waited 50% of the "
+            "time, the others 3%; try num_workers=7"
+        )
+        assert expected in caplog.text
+        told(Store(), 0, 0.04, None, monkeypatch)
+        assert "epoch 4: 1 ranks, none waits; 2 have not said" in caplog.text
+
+
+def test_a_store_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone(Store):
+        def set(self, key: str, value: str) -> None:
+            raise RuntimeError("connection reset")
+
+    assert told(Gone(), 0, 0.5, "store", monkeypatch) is None

@@ -13,7 +13,10 @@ from PIL import Image
 from tests.conftest import ROOT, StartDevstore
 
 PAGES = sorted(
-    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md"), ROOT / "configs" / "README.md"]
+    [
+        *(ROOT / page for page in ("README.md", "CONTRIBUTING.md", "configs/README.md", "deploy/grafana/README.md")),
+        *(ROOT / "docs").glob("*.md"),
+    ]
 )
 
 # What the README's snippet takes for granted: a model and a training step.

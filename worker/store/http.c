@@ -524,6 +524,7 @@ static enum mr_code code_of_curl(CURLcode curl)
 void mr_http_finish(struct mr_http *http, struct mr_http_call *call, enum mr_code code, const char *text)
 {
     moved(call);
+    int64_t body_ns = call->first_ns ? http->now_ns - call->started_ns - call->first_ns : 0;
     struct mr_http_result result = {
         .code = code,
         .text = text,
@@ -535,7 +536,7 @@ void mr_http_finish(struct mr_http *http, struct mr_http_call *call, enum mr_cod
         .sent = call->sent,
         .first_ns = call->first_ns,
         .gap_ns = call->gap_ns,
-        .body_ns = call->first_ns ? http->now_ns - call->started_ns - call->first_ns : 0,
+        .body_ns = body_ns > 0 ? body_ns : 0,
     };
     deactivate(http, call);
     http->poked = true;

@@ -74,6 +74,8 @@ START_TEST(test_the_store)
     node.waits[MR_CAUSE_FETCH_CPU] = 90 * SECOND;
     node.waits[MR_CAUSE_SAVING] = 0;
     expect(MR_STAGE_STORE, MR_CAUSE_FETCH_CPU, "fetch.workers");
+    node.others = 40 * SECOND;
+    expect(MR_STAGE_STORE, MR_CAUSE_NEIGHBOURS, "other processes use 4.0 of 8 cores");
 }
 END_TEST
 
@@ -147,6 +149,9 @@ START_TEST(test_transport_device_extent)
     expect(MR_STAGE_TRANSPORT, MR_CAUSE_PICKLE, "tensors in place of objects");
     mr_verdict_find(&sums, &node, 12, &found);
     ck_assert_int_eq(found.cause, MR_CAUSE_ROOM);
+    sums.delay = SECOND; /* the loop had no core to take them */
+    sums.workers = 12;
+    expect(MR_STAGE_TRANSPORT, MR_CAUSE_CROWD, "num_workers=8");
     sums.transport = 0;
     sums.device = 4 * SECOND;
     expect(MR_STAGE_DEVICE, MR_CAUSE_COPY, "device 40 ms");
