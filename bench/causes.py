@@ -79,7 +79,7 @@ CAUSES = (
     ),
     Cause("a slow transform", ("transform/blocked",), job={"sleep_ms": 4, "workers": 2}),
     Cause("a GIL-bound transform", ("transform/gil",), job={"threads": 4, "compute_ms": 4, "workers": 1}),
-    Cause("too few workers", ("transform/workers",), job={"compute_ms": 2, "workers": 1, "step_ms": 30}),
+    Cause("too few workers", ("transform/workers",), job={"compute_ms": 5, "workers": 1, "step_ms": 30}),
     Cause("too many workers", ("transform/crowd", "transport/crowd"), job={"compute_ms": 3, "workers": 12}),
     Cause("a slow collate", ("collate/blocked",), job={"collate_ms": 60, "workers": 1}),
     Cause("huge pickles", ("transport/pickle",), job={"pickles": 60000, "workers": 1, "batch": 8}),

@@ -54,7 +54,7 @@ def store() -> Any:
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
     try:
-        return distributed.distributed_c10d._get_defaultstore()
+        return distributed.distributed_c10d._get_default_store()
     except (AttributeError, RuntimeError, ValueError) as error:  # a group without a store, such as MPI's
         log.warning("the ranks' listings are not compared: torch.distributed has no store (%s)", error)
         return None
