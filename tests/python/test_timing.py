@@ -92,6 +92,24 @@ def test_the_numbers() -> None:
     )
 
 
+def test_the_clocks_of_quick_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are read one time in 16, and that stands for all; of a batch that takes long each time."""
+    readings = iter(range(1000))
+    monkeypatch.setattr(_timing, "delay_ns", lambda: 1000 * next(readings))
+    lane: Any = SimpleNamespace(waited_ns=0)
+
+    def make() -> _timing.Times:
+        _timing.begin(lane)
+        _timing.fetched(lane)
+        return _timing.times(0, 0, 0, 0)
+
+    _timing._making.took = _timing._making.count = 0
+    made = [make() for _ in range(160)]
+    assert next(readings) == 20 and sum(one.delay for one in made) == 160 * 1000
+    monkeypatch.setattr(_timing, "QUICK_NS", 0)  # nothing is quick
+    assert all(make().delay == 1000 for _ in range(5))
+
+
 def test_too_short_to_say() -> None:
     meter = Meter(1)
     assert meter.report(0, None)["verdict"] == "too few steps to say what they wait for"
