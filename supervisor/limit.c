@@ -7,10 +7,11 @@
 #include "shm/base/clock.h"
 #include "supervisor/run_impl.h"
 
-#define WAITING_LITTLE   0.1 /* below this share of the time a reader counts as never waiting */
-#define RECENT           0.3 /* weight of the last second */
-#define COMPUTING        0.9 /* share of a core, from which a fetch worker has no time left */
-#define CONNECTIONS_MANY 16  /* that the configuration sets: bytes that come slowly over so many are the store's */
+#define WAITING_LITTLE   0.1                     /* below this share of the time a reader counts as never waiting */
+#define RECENT           0.3                     /* weight of the last second */
+#define COMPUTING        0.9                     /* share of a core, from which a fetch worker has no time left */
+#define LOOK_NS          (MR_SECOND_NS * 9 / 10) /* the heartbeat may come more often */
+#define CONNECTIONS_MANY 16 /* that the configuration sets: bytes that come slowly over so many are the store's */
 
 void mr_limit_count_states(const struct mr_lane *lane, unsigned counts[16])
 {
@@ -193,9 +194,10 @@ void mr_limit_look(struct mr_supervisor *s)
 {
     int64_t now_ns = mr_clock_mono_ns(), passed_ns = now_ns - s->limit.looked_ns;
 
+    if (s->limit.looked_ns != 0 && passed_ns < LOOK_NS)
+        return;
     struct readers readers = sum_readers(s);
-
-    if (s->limit.looked_ns != 0 && passed_ns > 0) {
+    if (s->limit.looked_ns != 0) {
         look_at_requests(s, passed_ns);
         count_waits(s, &readers, passed_ns);
     } else {

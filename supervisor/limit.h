@@ -33,7 +33,7 @@ struct mr_limit_verdict {
     char text[MR_VERDICT_TEXT + 128];
 };
 
-/* Once a second: counts, and has the meters and the machine looked at. */
+/* Once a second, however often it is called: counts, and has the meters and the machine looked at. */
 void mr_limit_look(struct mr_supervisor *s);
 void mr_limit_find(const struct mr_supervisor *s, struct mr_limit_verdict *verdict);
 

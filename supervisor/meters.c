@@ -85,13 +85,14 @@ static double readers_wait(const struct mr_supervisor *s)
     return open > 0 ? sum / open : 0;
 }
 
-/* A loop that waits now has waited since it asked, and the batch that it waits for has told nothing yet. */
+/* A loop that waits now has waited since it asked, and the batch that it waits for has told nothing yet. Not for the
+ * first one of all: workers start, and what readers wait for says more. */
 static void add_wait(const struct mr_supervisor *s, const struct mr_metered_at *now, struct mr_metered *each)
 {
     struct mr_meter_sums *sums = &each->stretch;
     int64_t since = now->sums.asked > each->older.at_ns ? now->sums.asked : each->older.at_ns;
 
-    if (now->sums.asked == 0 || now->at_ns - since < MR_SECOND_NS)
+    if (now->sums.asked == 0 || now->sums.batches == 0 || now->at_ns - since < MR_SECOND_NS)
         return;
     uint64_t waited = (uint64_t)(now->at_ns - since);
     sums->wait += waited;
@@ -115,7 +116,8 @@ void mr_meters_look(struct mr_supervisor *s)
         mr_meter_since(&each->stretch, &each->older.sums);
         mr_node_since(&node, &each->older.node);
         add_wait(s, &now, each);
-        mr_verdict_find(&each->stretch, &node, now.beside - each->older.beside, &each->verdict);
+        mr_verdict_find(&each->stretch, &node, now.beside > each->older.beside ? now.beside - each->older.beside : 0,
+                        &each->verdict); /* less: another loader of that process has ended */
     }
 }
 

@@ -37,8 +37,7 @@ struct mr_meters {
     uint64_t made; /* so many */
 };
 
-/* Reads the counters behind fd, which stays the caller's, until its client is gone. 0 or -1 (USAGE, CORRUPT, PROTOCOL,
- * NO_MEMORY). */
+/* Reads the counters behind fd, which stays the caller's, until its client is gone. 0 or -1 (USAGE, CORRUPT, NO_MEMORY). */
 int mr_meters_add(struct mr_supervisor *s, const struct mr_client_peer *client, int fd);
 void mr_meters_client_gone(struct mr_supervisor *s, const struct mr_client_peer *client);
 /* Once a second: lets go of what has ended, and finds the verdicts of the others. */

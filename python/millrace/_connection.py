@@ -129,6 +129,11 @@ class Source:
         if objects:
             self._uris = ()  # a long list is not pickled with it: the supervisor has it
 
+    @property
+    def is_list(self) -> bool:
+        """Of explicit objects."""
+        return self._objects
+
     def __str__(self) -> str:
         return self._name or ("a list of objects" if self._objects else ", ".join(self._uris))
 

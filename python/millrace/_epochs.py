@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import hashlib
 import json
 import logging
 import os
@@ -11,7 +12,7 @@ import socket
 import statistics
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 from . import _agree
 from ._timing import LoopMeter
@@ -21,14 +22,16 @@ GATHER_S = 1.0  # that the first rank waits for what the others measured, once a
 BEFORE = ("epoch", "workers", "batches", "step_s", "wait_s", "wait_share", "stage", "cause", "verdict")
 
 _last: dict[str, dict[str, Any]] = {}  # data set -> what its last iteration in this process measured
-_rounds: dict[tuple[int, str], int] = {}  # (pid, data set) -> epochs that were compared with other ranks'
+_loaders: dict[tuple[int, str], int] = {}  # (pid, data set) -> loaders that this process has iterated
 
 
 class Epochs:
-    """Of one loader. name: its data set's."""
+    """Of one loader. name: its data set's, once that is listed."""
 
-    def __init__(self, meter: LoopMeter, name: str) -> None:
-        self._meter, self._name = meter, name
+    def __init__(self, meter: LoopMeter, name: Callable[[], str]) -> None:
+        self._meter, self._named = meter, name
+        self._name = self._key = ""
+        self._waits = True  # for what the other ranks say
         self._rank = self._world = 0
         self._noted = True  # the present iteration was
         self._iteration = 0  # which one that is
@@ -38,10 +41,14 @@ class Epochs:
     def begin(self, epoch: int, rank: int, world: int) -> int:
         """An iteration begins: its number, for leave()."""
         self._note()
+        if not self._name:
+            self._name = self._named()
+            nth = _loaders[os.getpid(), self._name] = _loaders.get((os.getpid(), self._name), 0) + 1
+            self._key = hashlib.sha256(f"{self._name}\0{nth}".encode("utf-8", "surrogateescape")).hexdigest()[:24]
         self._rank, self._world, self.slowest = rank, world, None
         self._meter.begin(epoch, rank, world)
         found = _last.get(self._name) or self._from_file()
-        self.before = None if found is None else {key: found[key] for key in BEFORE if key in found}
+        self.before = {key: found[key] for key in BEFORE} if found is not None and found.keys() >= set(BEFORE) else None
         self._noted = False
         self._iteration += 1
         return self._iteration
@@ -73,8 +80,10 @@ class Epochs:
         return found
 
     def __del__(self) -> None:
-        with contextlib.suppress(Exception):  # the interpreter may be ending
+        try:  # noqa: SIM105
             self._note()
+        except Exception:
+            pass
 
     # ---- the file ----
 
@@ -94,7 +103,7 @@ class Epochs:
         }
         text = json.dumps(row) + "\n"
         try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
             try:
                 os.write(descriptor, text.encode("utf-8", "surrogateescape"))  # one call: lines of ranks do not mix
             finally:
@@ -106,7 +115,7 @@ class Epochs:
     def _from_file(self) -> dict[str, Any] | None:
         """The last row of this data set and rank: of an earlier run."""
         path, found = self._meter.epochs, None
-        if not path:
+        if not path or not Path(path).is_file():
             return None
         with contextlib.suppress(OSError), Path(path).open(encoding="utf-8", errors="surrogateescape") as file:
             for text in file:
@@ -123,29 +132,36 @@ class Epochs:
         store = _agree.store() if self._world > 1 else None
         if store is None:
             return None
-        number = _rounds[os.getpid(), self._name] = _rounds.get((os.getpid(), self._name), 0) + 1
-        mine = {key: found[key] for key in ("step_s", "wait_s", "wait_share", "stage", "cause", "verdict")}
+        mine = {key: found[key] for key in ("epoch", "step_s", "wait_s", "wait_share", "stage", "cause", "verdict")}
         mine |= {"rank": self._rank, "host": socket.gethostname()}
-        prefix = f"millrace/epoch/{self._name}/{number}"
+        prefix = f"millrace/epoch/{self._key}"  # each rank's is written again and again: the store does not grow
         try:
             store.set(f"{prefix}/{self._rank}", json.dumps(mine))
             if self._rank != 0:
                 return None
-            rows = [mine, *_gather(store, [f"{prefix}/{rank}" for rank in range(1, self._world)])]
+            keys = [f"{prefix}/{rank}" for rank in range(1, self._world)]
+            rows = [mine, *_gather(store, keys, found["epoch"], GATHER_S if self._waits else 0)]
         except (RuntimeError, OSError, ValueError) as error:  # the store is gone: the job ends
             log.debug("the ranks' epochs are not compared: %s", error)
             return None
+        self._waits = len(rows) == self._world  # ranks that do not go in step are not waited for again
         text, slowest = _slowest(rows, self._world)
         log.info("epoch %d: %s", found["epoch"], text)
         return slowest
 
 
-def _gather(store: Any, keys: list[str]) -> list[dict[str, Any]]:
-    """What is there within GATHER_S."""
-    until = time.monotonic() + GATHER_S
-    while not store.check(keys) and time.monotonic() < until:
+def _gather(store: Any, keys: list[str], epoch: int, wait_s: float) -> list[dict[str, Any]]:
+    """What the ranks have said of this epoch, or say within wait_s."""
+    until, rows = time.monotonic() + wait_s, {}
+    while True:
+        for key in keys:
+            if key not in rows and store.check([key]):
+                row = json.loads(store.get(key))
+                if row["epoch"] == epoch:
+                    rows[key] = row
+        if len(rows) == len(keys) or time.monotonic() >= until:
+            return list(rows.values())
         time.sleep(0.01)
-    return [json.loads(store.get(key)) for key in keys if store.check([key])]
 
 
 def _slowest(rows: list[dict[str, Any]], world: int) -> tuple[str, dict[str, Any]]:
@@ -166,7 +182,7 @@ def _slowest(rows: list[dict[str, Any]], world: int) -> tuple[str, dict[str, Any
 
 def _compared(found: dict[str, Any], before: dict[str, Any] | None) -> str:
     """Behind the line, where the number of workers has changed: whether that helped."""
-    if before is None or before.get("workers") == found["workers"] or "step_s" not in before:
+    if before is None or before["workers"] == found["workers"]:
         return ""
     return (
         f"; with num_workers={before['workers']} a step took {before['step_s'] * 1e3:.3g} ms and waited "

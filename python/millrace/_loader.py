@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import uuid
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -113,7 +112,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             self._inner = self._source.loader(collate_fn, workers, batch_size is None)
         self._inner._millrace_device = check_device(device, pin_memory)
         self._meter = _timing.LoopMeter(num_workers, self._source.client, self._inner.beside)
-        self._epochs = Epochs(self._meter, self._source.name())
+        self._epochs = Epochs(self._meter, self._source.name)
 
     def _source_of(self, dataset: IterableDataset | MapDataset, order: _Order, sampled: bool) -> _Source:
         """The source of the batches; ValueError for arguments that do not go together."""
@@ -264,8 +263,10 @@ class _Iteration(Iterator[Any]):
         return batch
 
     def __del__(self) -> None:
-        with contextlib.suppress(Exception):  # it may not have begun, and the interpreter may be ending
+        try:  # noqa: SIM105
             self._epochs.leave(self._number)
+        except Exception:
+            pass
 
     def _abandon(self) -> None:
         """Ends the workers now. Left to the garbage collector, which takes their queues apart first, each takes 5 s."""
@@ -303,7 +304,9 @@ class _Source:
         return self._dataset._source.connection().client
 
     def name(self) -> str:
-        return str(self._dataset._source)
+        """The data set's; explicit lists have none, and go by what is in them. It is listed."""
+        source = self._dataset._source
+        return f"{source}, {source.index().digest[:12]}" if source.is_list else str(source)
 
     def rank(self) -> tuple[int, int]:
         return _arguments.resolve_rank(None, None)

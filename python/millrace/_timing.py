@@ -85,9 +85,10 @@ class _Making(threading.local):
     """The batch that this thread makes."""
 
     began = fetched = waited = cpu = thread = delay = 0
-    took = 0  # the one before, without its wait for samples
-    every = 1  # of so many batches, one has its CPU time measured
+    took = QUICK_NS  # the one before, without its wait for samples
+    every = 1  # of so many batches, one has its CPU time measured: the first of a worker is one
     count = 0
+    shares: tuple[float, float, float] = (0.0, 0.0, 0.0)  # of the time that it took: cpu, thread, delay
 
 
 _making = _Making()
@@ -128,15 +129,13 @@ def times(worker: int, fetched: int, reserved: int, collated: int) -> Times:
     making, now = _making, time.monotonic_ns()
     if making.began == 0:
         return Times(worker, fetched, fetched, reserved, collated, now, 0, 0, 0, 0)
-    cpu = thread = delay = 0
-    if making.count % making.every == 0:  # it stands for those that are not measured
-        cpu = (time.process_time_ns() - making.cpu) * making.every
-        thread = (time.thread_time_ns() - making.thread) * making.every
-        delay = max(delay_ns() - making.delay, 0) * making.every
-    making.took = now - making.began - making.waited
-    made = Times(
-        worker, making.began, making.fetched, reserved, collated, now, making.waited, cpu, min(thread, cpu), delay
-    )
+    took = making.took = max(now - making.began - making.waited, 1)
+    if making.count % making.every == 0:  # those that follow are taken to be like it
+        cpu, thread = time.process_time_ns() - making.cpu, time.thread_time_ns() - making.thread
+        delay = max(delay_ns() - making.delay, 0)
+        making.shares = cpu / took, min(thread, cpu) / took, delay / took
+    cpu, thread, delay = (int(share * took) for share in making.shares)
+    made = Times(worker, making.began, making.fetched, reserved, collated, now, making.waited, cpu, thread, delay)
     making.began = 0
     return made
 
@@ -174,6 +173,10 @@ class LoopMeter:
         self._told: Client | None = None  # the supervisor that knows of it
         self._saved = 0
         self.epochs = ""  # log.epochs, as the supervisor says
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy measures for itself."""
+        return {**self.__dict__, "_meter": None, "_told": None, "_pid": 0}
 
     def begin(self, epoch: int, rank: int, world: int) -> None:
         """An iteration begins: what was measured until now is counted no more."""

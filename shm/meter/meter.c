@@ -87,7 +87,7 @@ int mr_meter_map(struct mr_meter *meter, int fd)
         __atomic_load_n(&shared->blocks, __ATOMIC_RELAXED); /* once: it is its maker's, who may change it */
     bool ours = atomic_load_explicit(&shared->magic, memory_order_acquire) == MR_METER_MAGIC;
     if (!ours || shared->version != MR_METER_VERSION || blocks < 1 || size_of(blocks) != size) {
-        mr_error_set(ours ? MR_E_PROTOCOL : MR_E_CORRUPT,
+        mr_error_set(ours ? MR_E_USAGE : MR_E_CORRUPT,
                      "%llu bytes are not the counters of a loader of this version: was millrace upgraded while it ran?",
                      (unsigned long long)size);
         munmap(shared, size);

@@ -61,7 +61,8 @@ struct mr_meter_sums {
 
 /* Training process. 0 or -1 (USAGE, NO_MEMORY, IO). */
 int mr_meter_new(struct mr_meter *meter, uint32_t workers, uint32_t rank, uint32_t world);
-/* Read-only, of a descriptor that stays the caller's. 0 or -1 (USAGE: it may shrink; CORRUPT, PROTOCOL, IO). */
+/* Read-only, of a descriptor that stays the caller's. 0 or -1 (USAGE: it may shrink, or is of another
+ * version; CORRUPT, IO). */
 int mr_meter_map(struct mr_meter *meter, int fd);
 /* Unmaps it; the process that made it says that it has ended. A meter of zeroes: nothing. */
 void mr_meter_close(struct mr_meter *meter);

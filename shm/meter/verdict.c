@@ -370,6 +370,10 @@ static void find_cause(const struct mr_meter_sums *sums, const struct mr_node *n
         break;
     case MR_STAGE_TRANSFORM:
     case MR_STAGE_COLLATE:
+        if (sums->made == 0) {
+            snprintf(verdict->remedy, REMEDY_SIZE, "the batch that it waits for is not made yet");
+            break;
+        }
         verdict->cause = find_worker_cause(&work, node);
         worker_remedy(stages[stage], &work, node, verdict);
         break;

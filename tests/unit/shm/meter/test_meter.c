@@ -149,12 +149,12 @@ START_TEST(test_what_is_refused)
     expect_refused(pipes[0], MR_E_USAGE);
     close(pipes[1]);
     meter.shared->blocks = 3; /* more than lie there */
-    expect_refused(meter.fd, MR_E_PROTOCOL);
+    expect_refused(meter.fd, MR_E_USAGE);
     meter.shared->blocks = 0;
-    expect_refused(meter.fd, MR_E_PROTOCOL);
+    expect_refused(meter.fd, MR_E_USAGE);
     meter.shared->blocks = 2;
     meter.shared->version++;
-    expect_refused(meter.fd, MR_E_PROTOCOL);
+    expect_refused(meter.fd, MR_E_USAGE);
 }
 END_TEST
 

@@ -100,6 +100,17 @@ START_TEST(test_too_few_workers)
 }
 END_TEST
 
+/* Nothing is known of the batch that the loop waits for: no advice. */
+START_TEST(test_no_batch_was_made)
+{
+    sums.made = 0;
+    sums.step = 0;
+    sums.transform = 4 * SECOND;
+    expect(MR_STAGE_TRANSFORM, MR_CAUSE_NONE, "not made yet");
+    ck_assert_uint_eq(found.try_workers, 0);
+}
+END_TEST
+
 /* It sleeps: more workers than cores help. */
 START_TEST(test_blocked)
 {
@@ -221,6 +232,7 @@ int main(void)
     tcase_add_test(tcase, test_nothing_waits);
     tcase_add_test(tcase, test_the_store);
     tcase_add_test(tcase, test_too_few_workers);
+    tcase_add_test(tcase, test_no_batch_was_made);
     tcase_add_test(tcase, test_blocked);
     tcase_add_test(tcase, test_the_interpreters_lock);
     tcase_add_test(tcase, test_no_core_is_free);
