@@ -13,7 +13,7 @@
 #define ONE_CORE     1.15 /* threads of a process that hold one lock do not get further */
 #define WORKERS_MOST 64   /* that are advised */
 #define SWAPPED_MUCH 50   /* pages a second */
-#define REMEDY_SIZE  (MR_VERDICT_TEXT / 2)
+#define REMEDY_SIZE  MR_VERDICT_REMEDY
 #define SECOND       1e9
 
 static const char *const stages[MR_STAGE_COUNT] = {

@@ -13,7 +13,8 @@
 
 #include "shm/meter/meter.h"
 
-#define MR_VERDICT_TEXT 512
+#define MR_VERDICT_TEXT   768 /* of the line */
+#define MR_VERDICT_REMEDY 256
 
 enum mr_stage {
     MR_STAGE_NONE, /* nothing waits */
@@ -73,10 +74,10 @@ struct mr_node {
 struct mr_verdict {
     enum mr_stage stage;
     enum mr_cause cause;
-    uint32_t try_workers;             /* num_workers to try; 0: it is not about them */
-    double waits[MR_STAGE_COUNT];     /* ns a step, by stage; of MR_STAGE_CHECKPOINT: of the step itself */
-    char remedy[MR_VERDICT_TEXT / 2]; /* what to try; "" */
-    char text[MR_VERDICT_TEXT];       /* the line */
+    uint32_t try_workers;           /* num_workers to try; 0: it is not about them */
+    double waits[MR_STAGE_COUNT];   /* ns a step, by stage; of MR_STAGE_CHECKPOINT: of the step itself */
+    char remedy[MR_VERDICT_REMEDY]; /* what to try; "" */
+    char text[MR_VERDICT_TEXT];     /* the line */
 };
 
 /* Over one stretch: sums and node are differences (mr_meter_since, mr_node_since); node may be NULL. beside: what did
