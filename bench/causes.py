@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -32,6 +33,7 @@ QUOTA = Path("/sys/fs/cgroup/cpu/millrace-causes")  # of cgroup v1; v2: a folder
 LOOK_S = 7.0  # after the first step
 STEADY_S = 3.0  # between looks
 LOOKS = 3
+END_S = 20.0  # that a job has to end
 
 
 @dataclass(frozen=True)
@@ -198,10 +200,7 @@ def job(cause: Cause, folder: Path, url: str) -> Iterator[list[Path]]:
             config, socket = folder / f"{node}.toml", folder / f"{node}.socket"
             config.write_text(f"[log]\nepochs = '{folder}/epochs.jsonl'\n{cause.config}")
             ranks = [node] if nodes > 1 else list(range(cause.ranks))
-            lines = " & ".join(
-                f"'{program(cause, rank, port)[0]}' -m bench.causes_job '{program(cause, rank, port)[-1]}'"
-                for rank in ranks
-            )
+            lines = " & ".join(shlex.join(program(cause, rank, port)) for rank in ranks)
             command = [*first, str(BIN / "millrace"), "run", "-q", "-c", str(config), "--socket", str(socket)]
             log = (folder / f"{node}.log").open("w")
             running.append(
@@ -218,6 +217,10 @@ def job(cause: Cause, folder: Path, url: str) -> Iterator[list[Path]]:
             yield sockets
         finally:
             for process in running:
+                process.terminate()  # what its workers have promised, and torch's shared memory, end with it
+            for process in running:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(END_S)
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()

@@ -21,6 +21,13 @@ static void print_label(const char *value)
     }
 }
 
+static void print_head(unsigned role, const struct mr_counter_label *label)
+{
+    const char *name = mr_counter_role_name(role);
+    printf("# HELP millrace_%s_%s %s\n# TYPE millrace_%s_%s %s\n", name, label->name, label->help, name, label->name,
+           label->gauge ? "gauge" : "counter");
+}
+
 /* list: "workers" (of that role) or "lanes"; key: what distinguishes its members. */
 static void print_counters(const json_t *root, const char *list, const char *key, unsigned role)
 {
@@ -36,9 +43,7 @@ static void print_counters(const json_t *root, const char *list, const char *key
             if (workers && strcmp(mr_json_text(item, "role"), mr_counter_role_name(role)) != 0)
                 continue;
             if (!headed)
-                printf("# HELP millrace_%s_%s %s\n# TYPE millrace_%s_%s %s\n", mr_counter_role_name(role),
-                       labels[i].name, labels[i].help, mr_counter_role_name(role), labels[i].name,
-                       labels[i].gauge ? "gauge" : "counter");
+                print_head(role, &labels[i]);
             headed = true;
             printf("millrace_%s_%s{%s=\"%lld\"} %lld\n", mr_counter_role_name(role), labels[i].name, key,
                    mr_json_integer(item, key), mr_json_integer(json_object_get(item, "counters"), labels[i].name));
@@ -121,31 +126,32 @@ static void print_batch_values(const json_t *root)
                values[v].help, values[v].key, values[v].type, values[v].key, mr_json_integer(batches, values[v].key));
 }
 
-/* What each loader measures: the block of its loop, and those of its workers. */
-static void print_loops(const json_t *root)
+/* A value of each loop: the block of its loop, or those of its workers. */
+static void print_loop_value(const json_t *loop, unsigned role, const char *name)
 {
-    for (unsigned role = MR_ROLE_LOOP; role <= MR_ROLE_LOADER; role++) {
-        unsigned count;
-        const struct mr_counter_label *labels = mr_counter_labels(role, &count);
-        for (unsigned i = 0; i < count; i++) {
-            size_t j, k;
-            json_t *loop, *loader;
-            printf("# HELP millrace_%s_%s %s\n# TYPE millrace_%s_%s %s\n", mr_counter_role_name(role), labels[i].name,
-                   labels[i].help, mr_counter_role_name(role), labels[i].name, labels[i].gauge ? "gauge" : "counter");
-            json_array_foreach(json_object_get(root, "loops"), j, loop)
-            {
-                long long number = mr_json_integer(loop, "loop"), rank = mr_json_integer(loop, "rank");
-                if (role == MR_ROLE_LOOP) {
-                    printf("millrace_loop_%s{loop=\"%lld\",rank=\"%lld\"} %lld\n", labels[i].name, number, rank,
-                           mr_json_integer(json_object_get(loop, "counters"), labels[i].name));
-                    continue;
-                }
-                json_array_foreach(json_object_get(loop, "loaders"), k, loader)
-                {
-                    printf("millrace_loader_%s{loop=\"%lld\",rank=\"%lld\",loader=\"%zu\"} %lld\n", labels[i].name,
-                           number, rank, k, mr_json_integer(json_object_get(loader, "counters"), labels[i].name));
-                }
-            }
+    long long number = mr_json_integer(loop, "loop"), rank = mr_json_integer(loop, "rank");
+    size_t i;
+    json_t *loader;
+    if (role == MR_ROLE_LOOP)
+        printf("millrace_loop_%s{loop=\"%lld\",rank=\"%lld\"} %lld\n", name, number, rank,
+               mr_json_integer(json_object_get(loop, "counters"), name));
+    else
+        json_array_foreach(json_object_get(loop, "loaders"), i, loader)
+            printf("millrace_loader_%s{loop=\"%lld\",rank=\"%lld\",loader=\"%zu\"} %lld\n", name, number, rank, i,
+                   mr_json_integer(json_object_get(loader, "counters"), name));
+}
+
+static void print_loops(const json_t *root, unsigned role)
+{
+    unsigned count;
+    const struct mr_counter_label *labels = mr_counter_labels(role, &count);
+    for (unsigned i = 0; i < count; i++) {
+        size_t j;
+        json_t *loop;
+        print_head(role, &labels[i]);
+        json_array_foreach(json_object_get(root, "loops"), j, loop)
+        {
+            print_loop_value(loop, role, labels[i].name);
         }
     }
 }
@@ -180,10 +186,11 @@ static void print_node(const json_t *root)
 {
     unsigned count;
     const struct mr_counter_label *labels = mr_counter_labels(MR_ROLE_NODE, &count);
-    for (unsigned i = 0; i < count; i++)
-        printf("# HELP millrace_node_%s %s\n# TYPE millrace_node_%s %s\nmillrace_node_%s %lld\n", labels[i].name,
-               labels[i].help, labels[i].name, labels[i].gauge ? "gauge" : "counter", labels[i].name,
+    for (unsigned i = 0; i < count; i++) {
+        print_head(MR_ROLE_NODE, &labels[i]);
+        printf("millrace_node_%s %lld\n", labels[i].name,
                mr_json_integer(json_object_get(root, "node"), labels[i].name));
+    }
 }
 
 int mr_stat_print_prometheus(const char *text)
@@ -213,7 +220,8 @@ int mr_stat_print_prometheus(const char *text)
     print_lane_values(root);
     print_checkpoint_values(root);
     print_node(root);
-    print_loops(root);
+    print_loops(root, MR_ROLE_LOOP);
+    print_loops(root, MR_ROLE_LOADER);
     print_verdicts(root);
     json_decref(root);
     return 0;

@@ -515,8 +515,7 @@ static int meter(struct mr_client_peer *client, struct mr_msg_in *in)
     if (mr_meters_add(client->supervisor, client, in->fds[0]) != 0)
         return -1;
     struct mr_msg_out *out = ok();
-    const char *epochs = client->supervisor->config.log.epochs;
-    mr_msg_put_str(out, "epochs", epochs ? epochs : "");
+    mr_msg_put_str(out, "epochs", client->supervisor->config.log.epochs);
     return reply(client, out);
 }
 

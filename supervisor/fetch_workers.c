@@ -678,3 +678,12 @@ void mr_fetch_workers_close(struct mr_supervisor *s)
         close_slot(&s->fetch_workers.slots[i]);
     }
 }
+
+uint64_t mr_fetch_workers_sum(const struct mr_supervisor *s, enum mr_worker_counter which)
+{
+    uint64_t sum = 0;
+
+    for (unsigned i = 0; i < s->fetch_workers.count; i++)
+        sum += mr_counter_get(s->fetch_workers.workers[i].counters, which);
+    return sum;
+}

@@ -66,4 +66,7 @@ uint64_t mr_fetch_workers_mask(const struct mr_supervisor *s);
 /* Sends DROP_DATASET to every process that was sent the data set; returns their bits. */
 uint64_t mr_fetch_workers_drop_dataset(struct mr_supervisor *s, const struct mr_dataset *dataset);
 
+/* The sum of a counter over all slots. */
+uint64_t mr_fetch_workers_sum(const struct mr_supervisor *s, enum mr_worker_counter which);
+
 #endif

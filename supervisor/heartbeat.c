@@ -1,13 +1,11 @@
 #include "supervisor/heartbeat.h"
 
-#include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "shm/base/clock.h"
 #include "shm/base/container.h"
 #include "shm/base/log.h"
+#include "supervisor/proc.h"
 #include "supervisor/run_impl.h"
 
 #define BEAT_MS 1000
@@ -15,16 +13,9 @@
 /* The letter of proc_pid_stat(5); 0 when there is none. */
 static char process_state(pid_t pid)
 {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
     char text[512];
-    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
-    if (fd >= 0)
-        close(fd);
-    if (n <= 0)
+    if (mr_proc_read_of(pid, "stat", text, sizeof text) != 0)
         return 0;
-    text[n] = '\0';
     const char *name_end = strrchr(text, ')');
     return name_end && name_end[1] == ' ' ? name_end[2] : 0;
 }

@@ -233,6 +233,21 @@ unsigned mr_lanes_of_whole_objects(const struct mr_supervisor *s)
     return count;
 }
 
+/* ---- what they show ---- */
+
+void mr_lanes_count_states(const struct mr_lane *lane, unsigned counts[16])
+{
+    memset(counts, 0, 16 * sizeof counts[0]);
+    for (uint32_t slot = 0; slot < lane->window; slot++)
+        counts[mr_word_state(mr_lane_load(lane, slot)) & 15]++;
+}
+
+unsigned mr_lanes_ahead(const struct mr_registered_lane *entry)
+{
+    uint64_t said = mr_counter_get(&entry->lane.shared->counters, MR_CC_AHEAD);
+    return said > 0 && said < entry->lane.window ? (unsigned)said : entry->lane.window;
+}
+
 /* ---- settle ---- */
 
 /* Ten times a second while there are lanes: what nobody sends a message about. */

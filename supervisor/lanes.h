@@ -94,4 +94,9 @@ bool mr_lanes_producer_died(struct mr_supervisor *s, unsigned slot, bool poison,
 void mr_lanes_dropped(struct mr_supervisor *s, uint64_t number, unsigned slot);
 void mr_lanes_wake_all(struct mr_supervisor *s);
 
+/* How many tickets of a lane are in which state. */
+void mr_lanes_count_states(const struct mr_lane *lane, unsigned counts[16]);
+/* How far its consumer looks ahead: the window, or what it has found. */
+unsigned mr_lanes_ahead(const struct mr_registered_lane *entry);
+
 #endif

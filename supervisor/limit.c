@@ -2,7 +2,6 @@
 #include "supervisor/limit.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "shm/base/clock.h"
 #include "supervisor/run_impl.h"
@@ -12,19 +11,6 @@
 #define COMPUTING        0.9                     /* share of a core, from which a fetch worker has no time left */
 #define LOOK_NS          (MR_SECOND_NS * 9 / 10) /* the heartbeat may come more often */
 #define CONNECTIONS_MANY 16 /* that the configuration sets: bytes that come slowly over so many are the store's */
-
-void mr_limit_count_states(const struct mr_lane *lane, unsigned counts[16])
-{
-    memset(counts, 0, 16 * sizeof counts[0]);
-    for (uint32_t slot = 0; slot < lane->window; slot++)
-        counts[mr_word_state(mr_lane_load(lane, slot)) & 15]++;
-}
-
-unsigned mr_limit_ahead(const struct mr_registered_lane *entry)
-{
-    uint64_t said = mr_counter_get(&entry->lane.shared->counters, MR_CC_AHEAD);
-    return said > 0 && said < entry->lane.window ? (unsigned)said : entry->lane.window;
-}
 
 static bool is_listing(const struct mr_supervisor *s)
 {
@@ -53,8 +39,8 @@ static struct readers sum_readers(const struct mr_supervisor *s)
         unsigned counts[16];
         readers.open++;
         readers.waiting += entry->waiting;
-        readers.windows += mr_limit_ahead(entry);
-        mr_limit_count_states(&entry->lane, counts);
+        readers.windows += mr_lanes_ahead(entry);
+        mr_lanes_count_states(&entry->lane, counts);
         for (unsigned j = 0; j < 16; j++)
             readers.sums[j] += counts[j];
     }
@@ -63,20 +49,10 @@ static struct readers sum_readers(const struct mr_supervisor *s)
     return readers;
 }
 
-/* Of the fetch workers. */
-static uint64_t sum_fetch(const struct mr_supervisor *s, enum mr_worker_counter which)
-{
-    uint64_t sum = 0;
-
-    for (unsigned i = 0; i < s->fetch_workers.count; i++)
-        sum += mr_counter_get(s->fetch_workers.workers[i].counters, which);
-    return sum;
-}
-
 /* Half of what the arenas hold is in use, or it is not known. */
 static bool arenas_fill(const struct mr_supervisor *s)
 {
-    return sum_fetch(s, MR_WC_ARENA_FREE_BYTES) <= sum_fetch(s, MR_WC_ARENA_BYTES) / 2;
+    return mr_fetch_workers_sum(s, MR_WC_ARENA_FREE_BYTES) <= mr_fetch_workers_sum(s, MR_WC_ARENA_BYTES) / 2;
 }
 
 /* ---- the cause ---- */
@@ -96,12 +72,12 @@ static enum mr_cause cause_of_pending(const struct mr_supervisor *s, const struc
 
     if (sums[MR_READY] + sums[MR_HELD] > sums[MR_FILLING] + sums[MR_PENDING] && arenas_fill(s))
         return MR_CAUSE_MEMORY;
-    if (sum_fetch(s, MR_WC_REQUEST_RATE) > 0)
+    if (mr_fetch_workers_sum(s, MR_WC_REQUEST_RATE) > 0)
         return MR_CAUSE_THROTTLED;
     if (limit->cpu > COMPUTING)
         return MR_CAUSE_FETCH_CPU;
     bool body = slower_half(limit) == MR_CAUSE_BANDWIDTH;
-    if (set > 0 && !(body && sum_fetch(s, MR_WC_LIMIT) >= CONNECTIONS_MANY))
+    if (set > 0 && !(body && mr_fetch_workers_sum(s, MR_WC_LIMIT) >= CONNECTIONS_MANY))
         return MR_CAUSE_CONNECTIONS;
     return slower_half(limit);
 }
@@ -124,11 +100,11 @@ static enum mr_cause cause_of(const struct mr_supervisor *s, const struct reader
 static struct mr_limit_sums read_now(const struct mr_supervisor *s)
 {
     struct mr_limit_sums now = {
-        .answers = sum_fetch(s, MR_WC_ANSWERS),
-        .first_ns = sum_fetch(s, MR_WC_FIRST_BYTE_NS),
-        .body_ns = sum_fetch(s, MR_WC_BODY_NS),
-        .bytes = sum_fetch(s, MR_WC_BYTES),
-        .cpu_ns = sum_fetch(s, MR_WC_CPU_NS),
+        .answers = mr_fetch_workers_sum(s, MR_WC_ANSWERS),
+        .first_ns = mr_fetch_workers_sum(s, MR_WC_FIRST_BYTE_NS),
+        .body_ns = mr_fetch_workers_sum(s, MR_WC_BODY_NS),
+        .bytes = mr_fetch_workers_sum(s, MR_WC_BYTES),
+        .cpu_ns = mr_fetch_workers_sum(s, MR_WC_CPU_NS),
     };
 
     for (unsigned i = 0; i < s->fetch_workers.count; i++)
@@ -153,12 +129,12 @@ static void look_at_requests(struct mr_supervisor *s, int64_t passed_ns)
     limit->last = now;
     for (unsigned i = 0; i < s->fetch_workers.count; i++)
         workers += mr_child_has_process(&s->fetch_workers.workers[i]);
-    if (now.answers > last.answers) {
-        double answers = (double)(now.answers - last.answers);
-        blend(&limit->first_ns, (double)(now.first_ns - last.first_ns) / answers);
-        blend(&limit->body_ns, (double)(now.body_ns - last.body_ns) / answers);
+    double answers = (double)mr_counter_grown(now.answers, last.answers);
+    if (answers > 0) {
+        blend(&limit->first_ns, (double)mr_counter_grown(now.first_ns, last.first_ns) / answers);
+        blend(&limit->body_ns, (double)mr_counter_grown(now.body_ns, last.body_ns) / answers);
     }
-    limit->bytes_s = (double)(now.bytes - last.bytes) / (double)passed_ns * (double)MR_SECOND_NS;
+    limit->bytes_s = (double)mr_counter_grown(now.bytes, last.bytes) / (double)passed_ns * (double)MR_SECOND_NS;
     uint64_t used = now.cpu_ns + now.delay_ns, before = last.cpu_ns + last.delay_ns;
     if (workers > 0 && used >= before) /* else one of them is new */
         blend(&limit->cpu, (double)(used - before) / (double)passed_ns / workers);
@@ -169,8 +145,8 @@ static void set_gauges(struct mr_supervisor *s, const struct readers *readers)
 {
     struct mr_counters *node = &s->board->node;
 
-    mr_counter_set(node, MR_NC_REQUEST_RATE, sum_fetch(s, MR_WC_REQUEST_RATE));
-    mr_counter_set(node, MR_NC_CONNECTIONS, sum_fetch(s, MR_WC_LIMIT));
+    mr_counter_set(node, MR_NC_REQUEST_RATE, mr_fetch_workers_sum(s, MR_WC_REQUEST_RATE));
+    mr_counter_set(node, MR_NC_CONNECTIONS, mr_fetch_workers_sum(s, MR_WC_LIMIT));
     mr_counter_set(node, MR_NC_WINDOW, readers->open > 0 ? readers->windows / readers->open : 0);
     mr_counter_set(node, MR_NC_FIRST_US, (uint64_t)(s->limit.first_ns / 1e3));
     mr_counter_set(node, MR_NC_BYTES_S, (uint64_t)s->limit.bytes_s);
@@ -209,7 +185,7 @@ void mr_limit_look(struct mr_supervisor *s)
         mr_machine_look(s, now_ns);
     else
         s->machine.looked_ns = 0;
-    mr_meters_look(s);
+    mr_meters_look(s, readers.waiting);
 }
 
 /* ---- the verdict of the node ---- */

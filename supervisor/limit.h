@@ -10,8 +10,6 @@
 #include "shm/meter/verdict.h"
 
 struct mr_supervisor;
-struct mr_lane;
-struct mr_registered_lane;
 
 /* What the counters of all fetch workers were at the last look. */
 struct mr_limit_sums {
@@ -36,10 +34,5 @@ struct mr_limit_verdict {
 /* Once a second, however often it is called: counts, and has the meters and the machine looked at. */
 void mr_limit_look(struct mr_supervisor *s);
 void mr_limit_find(const struct mr_supervisor *s, struct mr_limit_verdict *verdict);
-
-/* How many tickets are in which state. */
-void mr_limit_count_states(const struct mr_lane *lane, unsigned counts[16]);
-/* How far its consumer looks ahead: the window, or what it has found. */
-unsigned mr_limit_ahead(const struct mr_registered_lane *entry);
 
 #endif

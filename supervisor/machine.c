@@ -1,8 +1,6 @@
 /* machine.c - see machine.h. */
 #include "supervisor/machine.h"
 
-#include <fcntl.h>
-#include <limits.h>
 #include <math.h>
 #include <sched.h>
 #include <stdio.h>
@@ -11,19 +9,8 @@
 #include <unistd.h>
 
 #include "shm/base/clock.h"
+#include "supervisor/proc.h"
 #include "supervisor/run_impl.h"
-
-/* 0 with the text, "" and -1 where there is none. */
-static int read_text(const char *path, char *text, size_t size)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, text, size - 1) : -1;
-
-    if (fd >= 0)
-        close(fd);
-    text[n > 0 ? n : 0] = '\0';
-    return n > 0 ? 0 : -1;
-}
 
 /* ---- parsers ---- */
 
@@ -35,18 +22,6 @@ uint64_t mr_machine_busy_ticks(const char *stat)
                &steal) != 8)
         return 0;
     return user + nice + system + irq + soft + steal;
-}
-
-uint64_t mr_machine_keyed(const char *text, const char *key)
-{
-    size_t length = strlen(key);
-
-    for (const char *line = text; line; line = strchr(line, '\n')) {
-        line += *line == '\n';
-        if (strncmp(line, key, length) == 0 && line[length] == ' ')
-            return strtoull(line + length + 1, NULL, 10);
-    }
-    return 0;
 }
 
 uint64_t mr_machine_process_ticks(const char *stat)
@@ -61,44 +36,14 @@ uint64_t mr_machine_process_ticks(const char *stat)
 
 /* ---- the cgroup of CPU time ---- */
 
-/* Where its files are: v2, or v1's controller; the path of a container is often not below its mount, so the mount's root
- * is the other choice. 0 with the text of `file` (of v1: `file1`). */
-static int read_cgroup(const char *file, const char *file1, char *text, size_t size)
-{
-    char groups[4096], path[PATH_MAX];
-    char *rest = groups, *line;
-
-    if (read_text("/proc/self/cgroup", groups, sizeof groups) != 0)
-        return -1;
-    while ((line = strsep(&rest, "\n"))) {
-        char *controllers = strchr(line, ':');
-        char *group = controllers ? strchr(controllers + 1, ':') : NULL;
-        if (!group)
-            continue;
-        *group++ = '\0';
-        controllers++;
-        bool v2 = controllers[0] == '\0';
-        if (!v2 && strcmp(controllers, "cpu") != 0 && strcmp(controllers, "cpu,cpuacct") != 0)
-            continue;
-        const char *const places[] = {group, ""};
-        for (unsigned i = 0; i < 2; i++) {
-            if (snprintf(path, sizeof path, "/sys/fs/cgroup%s%s/%s", v2 ? "" : "/cpu", places[i], v2 ? file : file1) <
-                    (int)sizeof path &&
-                read_text(path, text, size) == 0)
-                return v2 ? 2 : 1;
-        }
-    }
-    return -1;
-}
-
 static uint64_t throttled_ns(void)
 {
     char text[1024];
-    int version = read_cgroup("cpu.stat", "cpu.stat", text, sizeof text);
+    int version = mr_proc_read_cgroup("cpu", "cpu.stat", "cpu.stat", text, sizeof text);
 
     if (version == 2)
-        return mr_machine_keyed(text, "throttled_usec") * 1000;
-    return version == 1 ? mr_machine_keyed(text, "throttled_time") : 0;
+        return mr_proc_keyed(text, "throttled_usec") * 1000;
+    return version == 1 ? mr_proc_keyed(text, "throttled_time") : 0;
 }
 
 /* In cores; 0: there is none. */
@@ -106,12 +51,13 @@ static double quota(void)
 {
     char text[256];
     long long quota_us, period_us;
-    int version = read_cgroup("cpu.max", "cpu.cfs_quota_us", text, sizeof text);
+    int version = mr_proc_read_cgroup("cpu", "cpu.max", "cpu.cfs_quota_us", text, sizeof text);
 
     if (version == 2 && sscanf(text, "%lld %lld", &quota_us, &period_us) == 2 && quota_us > 0 && period_us > 0)
         return (double)quota_us / (double)period_us;
     if (version != 1 || (quota_us = atoll(text)) <= 0 ||
-        read_cgroup("cpu.max", "cpu.cfs_period_us", text, sizeof text) != 1 || (period_us = atoll(text)) <= 0)
+        mr_proc_read_cgroup("cpu", "cpu.max", "cpu.cfs_period_us", text, sizeof text) != 1 ||
+        (period_us = atoll(text)) <= 0)
         return 0;
     return (double)quota_us / (double)period_us;
 }
@@ -132,19 +78,19 @@ unsigned mr_machine_cores(void)
 
 static uint64_t process_ticks(pid_t pid)
 {
-    char path[64], text[1024];
+    char text[1024];
 
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    return pid > 0 && read_text(path, text, sizeof text) == 0 ? mr_machine_process_ticks(text) : 0;
+    return pid > 0 && mr_proc_read_of(pid, "stat", text, sizeof text) == 0 ? mr_machine_process_ticks(text) : 0;
 }
 
-uint64_t mr_machine_delay_ns(int pid)
+uint64_t mr_machine_delay_ns(pid_t pid)
 {
-    char path[64], text[128];
+    char text[128];
     unsigned long long runs, delay;
 
-    snprintf(path, sizeof path, "/proc/%d/schedstat", pid);
-    return read_text(path, text, sizeof text) == 0 && sscanf(text, "%llu %llu", &runs, &delay) == 2 ? delay : 0;
+    return mr_proc_read_of(pid, "schedstat", text, sizeof text) == 0 && sscanf(text, "%llu %llu", &runs, &delay) == 2
+               ? delay
+               : 0;
 }
 
 static uint64_t child_ticks(const struct mr_child *children, unsigned count)
@@ -169,17 +115,12 @@ static struct mr_machine_now read_now(const struct mr_supervisor *s)
     for (const struct mr_client_peer *client = s->clients.first; client; client = client->next)
         ours += process_ticks(client->pid);
     now.ours_ns = ours * tick_ns;
-    if (read_text("/proc/stat", text, sizeof text) == 0)
+    if (mr_proc_read("/proc/stat", text, sizeof text) == 0)
         now.busy_ns = mr_machine_busy_ticks(text) * tick_ns;
     char pages[16384];
-    if (read_text("/proc/vmstat", pages, sizeof pages) == 0)
-        now.swapped = mr_machine_keyed(pages, "pswpin");
+    if (mr_proc_read("/proc/vmstat", pages, sizeof pages) == 0)
+        now.swapped = mr_proc_keyed(pages, "pswpin");
     return now;
-}
-
-static uint64_t grown(uint64_t now, uint64_t before)
-{
-    return now > before ? now - before : 0;
 }
 
 void mr_machine_look(struct mr_supervisor *s, int64_t now_ns)
@@ -192,10 +133,10 @@ void mr_machine_look(struct mr_supervisor *s, int64_t now_ns)
     m->looked_ns = now_ns;
     if (before_ns == 0)
         return;
-    uint64_t busy = grown(now.busy_ns, last.busy_ns), ours = grown(now.ours_ns, last.ours_ns);
+    uint64_t busy = mr_counter_grown(now.busy_ns, last.busy_ns), ours = mr_counter_grown(now.ours_ns, last.ours_ns);
     mr_counter_add(&s->board->node, MR_NC_WATCHED_NS, (uint64_t)(now_ns - before_ns));
-    mr_counter_add(&s->board->node, MR_NC_OTHERS_CPU_NS, grown(busy, ours));
-    mr_counter_add(&s->board->node, MR_NC_QUOTA_NS, grown(now.throttled_ns, last.throttled_ns));
-    mr_counter_add(&s->board->node, MR_NC_SWAPPED_PAGES, grown(now.swapped, last.swapped));
+    mr_counter_add(&s->board->node, MR_NC_OTHERS_CPU_NS, mr_counter_grown(busy, ours));
+    mr_counter_add(&s->board->node, MR_NC_QUOTA_NS, mr_counter_grown(now.throttled_ns, last.throttled_ns));
+    mr_counter_add(&s->board->node, MR_NC_SWAPPED_PAGES, mr_counter_grown(now.swapped, last.swapped));
     mr_counter_set(&s->board->node, MR_NC_CORES, mr_machine_cores());
 }

@@ -6,6 +6,7 @@
 #define MR_SUPERVISOR_MACHINE_H
 
 #include <stdint.h>
+#include <sys/types.h>
 
 struct mr_supervisor;
 
@@ -25,14 +26,13 @@ struct mr_machine {
 /* Counts on the board what came since the last call. */
 void mr_machine_look(struct mr_supervisor *s, int64_t now_ns);
 /* How long the first thread of a process could have run and no core was free; 0: it is not known. */
-uint64_t mr_machine_delay_ns(int pid);
+uint64_t mr_machine_delay_ns(pid_t pid);
 /* Cores that this process may use: its affinity, or the cgroup's quota where that is less. At least 1. */
 unsigned mr_machine_cores(void);
 
-/* The parsers, for tests. The CPU time of all processes in the first line of /proc/stat; the number after `key` and a
- * blank at the start of a line, 0 where there is none; utime + stime of /proc/PID/stat. Ticks of sysconf(_SC_CLK_TCK). */
+/* The parsers, for tests. The CPU time of all processes in the first line of /proc/stat; utime + stime of
+ * /proc/PID/stat. Ticks of sysconf(_SC_CLK_TCK). */
 uint64_t mr_machine_busy_ticks(const char *stat);
-uint64_t mr_machine_keyed(const char *text, const char *key);
 uint64_t mr_machine_process_ticks(const char *stat);
 
 #endif

@@ -21,11 +21,26 @@ static struct mr_metered_at read_now(const struct mr_supervisor *s, const struct
     return now;
 }
 
+/* Those of one client, or (NULL) those that have ended. */
+static void let_go(struct mr_supervisor *s, const struct mr_client_peer *client)
+{
+    for (struct mr_metered **at = &s->meters.first; *at;) {
+        struct mr_metered *each = *at;
+        if (client ? each->client != client : !mr_meter_has_ended(&each->meter)) {
+            at = &each->next;
+            continue;
+        }
+        *at = each->next;
+        mr_meter_close(&each->meter);
+        free(each);
+    }
+}
+
 int mr_meters_add(struct mr_supervisor *s, const struct mr_client_peer *client, int fd)
 {
     unsigned count = 0;
 
-    mr_meters_look(s); /* those that have ended count no more */
+    let_go(s, NULL); /* those that have ended count no more */
     for (const struct mr_metered *each = s->meters.first; each; each = each->next)
         count += each->client == client;
     if (count >= METERS_MAX) {
@@ -49,45 +64,14 @@ int mr_meters_add(struct mr_supervisor *s, const struct mr_client_peer *client, 
     return 0;
 }
 
-/* Those of one client, or (NULL) those that have ended. */
-static void let_go(struct mr_supervisor *s, const struct mr_client_peer *client)
-{
-    for (struct mr_metered **at = &s->meters.first; *at;) {
-        struct mr_metered *each = *at;
-        if (client ? each->client != client : !mr_meter_has_ended(&each->meter)) {
-            at = &each->next;
-            continue;
-        }
-        *at = each->next;
-        mr_meter_close(&each->meter);
-        free(each);
-    }
-}
-
 void mr_meters_client_gone(struct mr_supervisor *s, const struct mr_client_peer *client)
 {
     let_go(s, client);
 }
 
-/* How much of the time the readers of the node wait. */
-static double readers_wait(const struct mr_supervisor *s)
-{
-    double sum = 0;
-    unsigned open = 0;
-
-    for (unsigned i = 0; i < s->lanes.used; i++) {
-        const struct mr_registered_lane *entry = s->lanes.slots[i];
-        if (!entry || entry->state != MR_LANE_OPEN)
-            continue;
-        open++;
-        sum += entry->waiting;
-    }
-    return open > 0 ? sum / open : 0;
-}
-
 /* A loop that waits now has waited since it asked, and the batch that it waits for has told nothing yet. Not for the
  * first one of all: workers start, and what readers wait for says more. */
-static void add_wait(const struct mr_supervisor *s, const struct mr_metered_at *now, struct mr_metered *each)
+static void add_wait(const struct mr_metered_at *now, double readers_wait, struct mr_metered *each)
 {
     struct mr_meter_sums *sums = &each->stretch;
     int64_t since = now->sums.asked > each->older.at_ns ? now->sums.asked : each->older.at_ns;
@@ -97,12 +81,12 @@ static void add_wait(const struct mr_supervisor *s, const struct mr_metered_at *
     uint64_t waited = (uint64_t)(now->at_ns - since);
     sums->wait += waited;
     sums->late += waited;
-    *(readers_wait(s) > MOST ? &sums->store : &sums->transform) += waited;
+    *(readers_wait > MOST ? &sums->store : &sums->transform) += waited;
     if (sums->batches == 0)
         sums->batches = 1;
 }
 
-void mr_meters_look(struct mr_supervisor *s)
+void mr_meters_look(struct mr_supervisor *s, double readers_wait)
 {
     let_go(s, NULL);
     for (struct mr_metered *each = s->meters.first; each; each = each->next) {
@@ -115,9 +99,9 @@ void mr_meters_look(struct mr_supervisor *s)
         each->stretch = now.sums;
         mr_meter_since(&each->stretch, &each->older.sums);
         mr_node_since(&node, &each->older.node);
-        add_wait(s, &now, each);
-        mr_verdict_find(&each->stretch, &node, now.beside > each->older.beside ? now.beside - each->older.beside : 0,
-                        &each->verdict); /* less: another loader of that process has ended */
+        add_wait(&now, readers_wait, each);
+        /* Less than before: another loader of that process has ended. */
+        mr_verdict_find(&each->stretch, &node, mr_counter_grown(now.beside, each->older.beside), &each->verdict);
     }
 }
 

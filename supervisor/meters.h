@@ -40,8 +40,9 @@ struct mr_meters {
 /* Reads the counters behind fd, which stays the caller's, until its client is gone. 0 or -1 (USAGE, CORRUPT, NO_MEMORY). */
 int mr_meters_add(struct mr_supervisor *s, const struct mr_client_peer *client, int fd);
 void mr_meters_client_gone(struct mr_supervisor *s, const struct mr_client_peer *client);
-/* Once a second: lets go of what has ended, and finds the verdicts of the others. */
-void mr_meters_look(struct mr_supervisor *s);
+/* Once a second: lets go of what has ended, and finds the verdicts of the others. readers_wait: share of the time that
+ * the readers of the node wait. */
+void mr_meters_look(struct mr_supervisor *s, double readers_wait);
 /* The loop that waits most, of those that took a batch or wait for one; NULL: there is none. *loops: how many. */
 const struct mr_metered *mr_meters_slowest(const struct mr_supervisor *s, unsigned *loops);
 void mr_meters_close(struct mr_supervisor *s);

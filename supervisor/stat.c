@@ -17,19 +17,11 @@ static const char *const dataset_states[] = {"free", "new", "listing", "ready", 
 static const char *const child_states[] = {"none", "starting", "running", "ended", "waiting", "failed"};
 static const char *const lane_states[] = {"open", "closed", "dropping"};
 
-/* Of the fetch workers. */
-static uint64_t sum_fetch(const struct mr_supervisor *s, enum mr_worker_counter which)
-{
-    uint64_t sum = 0;
-    for (unsigned i = 0; i < s->fetch_workers.count; i++)
-        sum += mr_counter_get(s->fetch_workers.workers[i].counters, which);
-    return sum;
-}
-
 void mr_stat_log(struct mr_supervisor *s)
 {
     char saves[80] = "";
-    uint64_t objects = sum_fetch(s, MR_WC_OBJECTS), bytes = sum_fetch(s, MR_WC_BYTES), uploaded = 0;
+    uint64_t objects = mr_fetch_workers_sum(s, MR_WC_OBJECTS), bytes = mr_fetch_workers_sum(s, MR_WC_BYTES),
+             uploaded = 0;
     int64_t now_ns = mr_clock_mono_ns();
     double seconds = (double)(now_ns - s->metrics.logged_ns) / 1e9;
     struct mr_limit_verdict limit;
@@ -117,12 +109,12 @@ static json_t *lanes_json(const struct mr_supervisor *s)
             continue;
         const struct mr_lane_shared *shared = entry->lane.shared;
         unsigned counts[16];
-        mr_limit_count_states(&entry->lane, counts);
+        mr_lanes_count_states(&entry->lane, counts);
         json_array_append_new(
             list,
             json_pack("{s:i, s:i, s:i, s:s, s:i, s:I, s:f, s:i, s:i, s:i, s:i, s:i, s:o}", "lane", (int)i, "dataset",
                       (int)entry->lane.dataset, "pid", entry->client ? (int)entry->client->pid : 0, "state",
-                      lane_states[entry->state], "window", (int)mr_limit_ahead(entry), "quota_bytes",
+                      lane_states[entry->state], "window", (int)mr_lanes_ahead(entry), "quota_bytes",
                       (json_int_t)atomic_load_explicit(&shared->quota_bytes, memory_order_relaxed), "waiting_ratio",
                       entry->waiting, "pending", (int)counts[MR_PENDING], "filling", (int)counts[MR_FILLING], "ready",
                       (int)counts[MR_READY], "held", (int)counts[MR_HELD], "failed", (int)counts[MR_FAILED], "counters",
@@ -213,7 +205,7 @@ static json_t *checkpoint_json(const struct mr_supervisor *s)
 
 static uint64_t sum_counter(const struct mr_supervisor *s, enum mr_worker_counter which)
 {
-    uint64_t sum = sum_fetch(s, which);
+    uint64_t sum = mr_fetch_workers_sum(s, which);
     for (unsigned i = 0; i < s->listing.worker_count; i++)
         sum += s->listing.workers[i].counters ? mr_counter_get(s->listing.workers[i].counters, which) : 0;
     for (unsigned i = 0; i < s->write_workers.count; i++)

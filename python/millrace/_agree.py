@@ -6,6 +6,7 @@ which is a function of the listing, would be another one on each node: samples s
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import logging
@@ -56,8 +57,14 @@ def store() -> Any:
     try:
         return distributed.distributed_c10d._get_default_store()
     except (AttributeError, RuntimeError, ValueError) as error:  # a group without a store, such as MPI's
-        log.warning("the ranks' listings are not compared: torch.distributed has no store (%s)", error)
+        _warn(str(error))
         return None
+
+
+@functools.cache
+def _warn(why: str) -> None:
+    """Once a process: the store is asked for at each epoch."""
+    log.warning("what the ranks list and measure is not compared: torch.distributed has no store (%s)", why)
 
 
 def _rank() -> int:

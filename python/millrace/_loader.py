@@ -161,8 +161,6 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
         ValueError before the first iteration.
         """
-        if not self._source.has_begun:
-            raise ValueError("no iteration of this loader has begun: there is nothing to report")
         return {
             **self._meter.report(),
             "transport": self._inner._millrace_arenas.counts(),
@@ -230,7 +228,6 @@ class _Iteration(Iterator[Any]):
         self._steps = source.begin()
         self._step = 0
         self._number = epochs.begin(source.progress.epoch, *source.rank())
-        source.has_begun = True
         self._persistent = inner.persistent_workers
         self._batches: Iterator[Any] | None = iter(inner)
 
@@ -296,7 +293,6 @@ class _Source:
     """Where a loader's batches come from: what differs between the kinds of data sets and samplers."""
 
     progress: Progress
-    has_begun = False  # an iteration
     _dataset: IterableDataset | MapDataset
 
     def client(self) -> Client:

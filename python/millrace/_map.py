@@ -75,10 +75,9 @@ class _Reader:
             return True
         return len(self._fed) >= len(indices) and all(a == b for a, b in zip(self._fed, indices))
 
-    def feed(self, indices: Iterable[int]) -> None:
-        for i in indices:
-            self.lane.feed(i, i)
-            self._fed.append(i)
+    def feed(self, indices: Sequence[int]) -> None:
+        self.lane.feed_all(indices)
+        self._fed.extend(indices)
 
     def ahead(self) -> int:
         return len(self._fed)

@@ -86,8 +86,8 @@ class _Making(threading.local):
 
     began = fetched = waited = cpu = thread = delay = 0
     took = QUICK_NS  # the one before, without its wait for samples
-    every = 1  # of so many batches, one has its CPU time measured: the first of a worker is one
     count = 0
+    measured = False  # whether its CPU time is
     shares: tuple[float, float, float] = (0.0, 0.0, 0.0)  # of the time that it took: cpu, thread, delay
 
 
@@ -95,9 +95,9 @@ _making = _Making()
 
 
 def begin(lane: Waits) -> None:
-    _making.every = QUICK_EVERY if _making.took < QUICK_NS else 1
     _making.count += 1
-    if _making.count % _making.every == 0:
+    _making.measured = _making.took >= QUICK_NS or _making.count % QUICK_EVERY == 0
+    if _making.measured:
         _making.cpu, _making.thread, _making.delay = time.process_time_ns(), time.thread_time_ns(), delay_ns()
     _making.began = time.monotonic_ns()
     _making.waited = lane.waited_ns
@@ -130,7 +130,7 @@ def times(worker: int, fetched: int, reserved: int, collated: int) -> Times:
     if making.began == 0:
         return Times(worker, fetched, fetched, reserved, collated, now, 0, 0, 0, 0)
     took = making.took = max(now - making.began - making.waited, 1)
-    if making.count % making.every == 0:  # those that follow are taken to be like it
+    if making.measured:  # those that follow are taken to be like it
         cpu, thread = time.process_time_ns() - making.cpu, time.thread_time_ns() - making.thread
         delay = max(delay_ns() - making.delay, 0)
         making.shares = cpu / took, min(thread, cpu) / took, delay / took
@@ -204,12 +204,13 @@ class LoopMeter:
         self._made().rest()
 
     def report(self) -> dict[str, Any]:
-        """See DataLoader.stats."""
-        meter = self._made()
+        """See DataLoader.stats. ValueError before the first begin()."""
+        if self._meter is None:
+            raise ValueError("no iteration of this loader has begun: there is nothing to report")
         try:
-            return meter.report(self._beside(), self._told)
+            return self._meter.report(self._beside(), self._told)
         except ValueError:  # the connection is closed
-            return meter.report(self._beside(), None)
+            return self._meter.report(self._beside(), None)
 
     def _made(self) -> Meter:
         assert self._meter is not None  # begin() comes first

@@ -264,6 +264,40 @@ static PyObject *lane_feed(Lane *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
+static int sample_of_number(Lane *self, PyObject *number, struct mr_sample *sample)
+{
+    unsigned long long object = PyLong_AsUnsignedLongLong(number);
+    if (object == (unsigned long long)-1 && PyErr_Occurred())
+        return -1;
+    if (make_sample(self, object, object, sample) == 0)
+        return 0;
+    ring_raise();
+    return -1;
+}
+
+/* At once: whoever sees the first of them sees all, so that neighbours are one request. */
+static PyObject *lane_feed_all(Lane *self, PyObject *objects)
+{
+    PyObject *numbers = PySequence_Fast(objects, "a sequence of objects' numbers is fed"), *result = NULL;
+    if (!numbers)
+        return NULL;
+    size_t count = (size_t)PySequence_Fast_GET_SIZE(numbers);
+    struct mr_sample *samples = PyMem_Calloc(count + 1, sizeof *samples);
+    if (!samples)
+        PyErr_NoMemory();
+    else if (lane_enter(self) == 0) {
+        size_t made = 0;
+        while (made < count && sample_of_number(self, PySequence_Fast_GET_ITEM(numbers, made), &samples[made]) == 0)
+            made++;
+        if (made == count)
+            result = mr_consumer_feed(self->consumer, samples, count) ? ring_raise() : Py_NewRef(Py_None);
+        ring_leave(&self->user);
+    }
+    PyMem_Free(samples);
+    Py_DECREF(numbers);
+    return result;
+}
+
 /* ---- taking ---- */
 
 static PyObject *make_failure(struct ring_state *state, const struct mr_delivery *delivery)
@@ -401,6 +435,8 @@ static PyMethodDef lane_methods[] = {
      "start(plan, worker=0, workers=1, *, single=False): feed what the plan gives that worker."},
     {"feed", (PyCFunction)lane_feed, METH_VARARGS,
      "feed(object, position, offset=0, length=0): one more after what was fed; without a length the whole object."},
+    {"feed_all", (PyCFunction)lane_feed_all, METH_O,
+     "feed_all(objects): these objects after what was fed, asked for at once; each is its own position."},
     {"next", (PyCFunction)lane_next, METH_NOARGS,
      "next() -> Lease, Failure, or None at the end of what was fed. Waits, without the GIL."},
     {"next_fed", (PyCFunction)lane_next_fed, METH_NOARGS,

@@ -175,7 +175,7 @@ static PyObject *meter_report(Meter *self, PyObject *args)
     if (watched)
         mr_node_since(&node, &self->node);
     struct mr_verdict verdict;
-    mr_verdict_find(&sums, watched ? &node : NULL, beside > self->beside ? beside - self->beside : 0, &verdict);
+    mr_verdict_find(&sums, watched ? &node : NULL, mr_counter_grown(beside, self->beside), &verdict);
     return report_dict(&sums, &verdict);
 }
 

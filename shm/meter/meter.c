@@ -13,6 +13,9 @@
 #include "shm/base/error.h"
 
 _Static_assert(sizeof(struct mr_meter_shared) == 64, "blocks begin at 64-byte borders");
+_Static_assert(offsetof(struct mr_meter_sums, save) == 8 * MR_LC_SAVE_NS &&
+                   offsetof(struct mr_meter_sums, queue) - offsetof(struct mr_meter_sums, made) == 8 * MR_DC_QUEUE_NS,
+               "the order of the counters");
 
 static uint64_t size_of(uint32_t blocks)
 {
@@ -62,7 +65,8 @@ int mr_meter_new(struct mr_meter *meter, uint32_t workers, uint32_t rank, uint32
     mr_counter_set(meter->loop, MR_LC_WORKERS, workers);
     meter->shared->version = MR_METER_VERSION;
     meter->shared->blocks = blocks;
-    atomic_store_explicit(&meter->shared->magic, MR_METER_MAGIC, memory_order_release); /* last; pairs with _map */
+    /* M0: all of the above is visible to who sees the magic. Pairs with M1 in mr_meter_map. */
+    atomic_store_explicit(&meter->shared->magic, MR_METER_MAGIC, memory_order_release);
     return 0;
 }
 
@@ -83,9 +87,9 @@ int mr_meter_map(struct mr_meter *meter, int fd)
         mr_error_set_errno(errno, "cannot map the counters of a loader");
         return -1;
     }
-    uint32_t blocks =
-        __atomic_load_n(&shared->blocks, __ATOMIC_RELAXED); /* once: it is its maker's, who may change it */
+    /* M1: pairs with M0 in mr_meter_new. Then `blocks`, once: its maker may change it. */
     bool ours = atomic_load_explicit(&shared->magic, memory_order_acquire) == MR_METER_MAGIC;
+    uint32_t blocks = __atomic_load_n(&shared->blocks, __ATOMIC_RELAXED);
     if (!ours || shared->version != MR_METER_VERSION || blocks < 1 || size_of(blocks) != size) {
         mr_error_set(ours ? MR_E_USAGE : MR_E_CORRUPT,
                      "%llu bytes are not the counters of a loader of this version: was millrace upgraded while it ran?",
@@ -186,14 +190,6 @@ void mr_meter_read(const struct mr_meter *meter, struct mr_meter_sums *sums)
     const struct mr_counters *loop = meter->loop;
 
     *sums = (struct mr_meter_sums){
-        .batches = mr_counter_get(loop, MR_LC_BATCHES),
-        .first = mr_counter_get(loop, MR_LC_FIRST_NS),
-        .step = mr_counter_get(loop, MR_LC_STEP_NS),
-        .wait = mr_counter_get(loop, MR_LC_WAIT_NS),
-        .late = mr_counter_get(loop, MR_LC_LATE_NS),
-        .transport = mr_counter_get(loop, MR_LC_TRANSPORT_NS),
-        .device = mr_counter_get(loop, MR_LC_DEVICE_NS),
-        .save = mr_counter_get(loop, MR_LC_SAVE_NS),
         .epoch = (uint32_t)mr_counter_get(loop, MR_LC_EPOCH),
         .rank = (uint32_t)mr_counter_get(loop, MR_LC_RANK),
         .world = (uint32_t)mr_counter_get(loop, MR_LC_WORLD),
@@ -201,33 +197,17 @@ void mr_meter_read(const struct mr_meter *meter, struct mr_meter_sums *sums)
         .cores = (uint32_t)mr_counter_get(loop, MR_LC_CORES),
         .asked = (int64_t)mr_counter_get(loop, MR_LC_ASKED),
     };
-    for (uint32_t i = 0; i < meter->blocks; i++) {
-        const struct mr_counters *loader = &meter->loaders[i];
-        sums->made += mr_counter_get(loader, MR_DC_BATCHES);
-        sums->store += mr_counter_get(loader, MR_DC_STORE_NS);
-        sums->transform += mr_counter_get(loader, MR_DC_TRANSFORM_NS);
-        sums->extent += mr_counter_get(loader, MR_DC_EXTENT_NS);
-        sums->collate += mr_counter_get(loader, MR_DC_COLLATE_NS);
-        sums->pack += mr_counter_get(loader, MR_DC_PACK_NS);
-        sums->cpu += mr_counter_get(loader, MR_DC_CPU_NS);
-        sums->thread += mr_counter_get(loader, MR_DC_THREAD_NS);
-        sums->delay += mr_counter_get(loader, MR_DC_DELAY_NS);
-        sums->idle += mr_counter_get(loader, MR_DC_IDLE_NS);
-        sums->queue += mr_counter_get(loader, MR_DC_QUEUE_NS);
-    }
+    for (unsigned which = 0; which < MR_LC_EPOCH; which++)
+        sums->loop[which] = mr_counter_get(loop, which);
+    for (uint32_t i = 0; i < meter->blocks; i++)
+        for (unsigned which = 0; which < MR_DC_COUNT; which++)
+            sums->loaders[which] += mr_counter_get(&meter->loaders[i], which);
 }
 
 void mr_meter_since(struct mr_meter_sums *sums, const struct mr_meter_sums *before)
 {
-    uint64_t *const now[] = {&sums->batches, &sums->first,     &sums->step, &sums->wait,    &sums->late,
-                             &sums->device,  &sums->transport, &sums->save, &sums->made,    &sums->store,
-                             &sums->extent,  &sums->transform, &sums->pack, &sums->collate, &sums->cpu,
-                             &sums->thread,  &sums->delay,     &sums->idle, &sums->queue};
-    const uint64_t was[] = {before->batches, before->first,     before->step, before->wait,    before->late,
-                            before->device,  before->transport, before->save, before->made,    before->store,
-                            before->extent,  before->transform, before->pack, before->collate, before->cpu,
-                            before->thread,  before->delay,     before->idle, before->queue};
-
-    for (unsigned i = 0; i < sizeof now / sizeof now[0]; i++)
-        *now[i] = *now[i] > was[i] ? *now[i] - was[i] : 0; /* another process may have written anything */
+    for (unsigned which = 0; which < MR_LC_EPOCH; which++)
+        sums->loop[which] = mr_counter_grown(sums->loop[which], before->loop[which]);
+    for (unsigned which = 0; which < MR_DC_COUNT; which++)
+        sums->loaders[which] = mr_counter_grown(sums->loaders[which], before->loaders[which]);
 }

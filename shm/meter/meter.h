@@ -4,7 +4,9 @@
  * A meter belongs to one loader of one rank: a memfd of the training process, whose descriptor the supervisor is sent.
  * It has a block of counters (shm/ring/counters.h) for the loop, and one for each DataLoader worker. The workers measure
  * themselves and send the times with each batch, so that the training process alone writes: whoever reads needs no lock,
- * and sees values that need not fit each other. With the process the memory is gone; `ended` says so earlier.
+ * and sees values that need not fit each other. With the process the memory is gone; `ended` says so earlier. Pairing
+ * labels (M = meter):
+ *   M0 _new  magic (release)  -> M1 _map (acquire): version, blocks, the blocks of counters
  *
  * None of the functions blocks, and none but _new and _map allocates.
  */
@@ -23,10 +25,11 @@
 
 /* The segment: this, the loop's block, and a block for each worker (one where there are none). */
 struct mr_meter_shared {
-    _Atomic uint64_t magic; /* stored last (release; acquire in mr_meter_map) */
-    uint32_t version;
-    uint32_t blocks;        /* of workers; constant */
-    _Atomic uint32_t ended; /* 1: its process has unmapped it (relaxed), and who reads it should */
+    _Atomic uint64_t magic; /* by the training process, last (M0); by the supervisor, first (M1) */
+    uint32_t version;       /* this one and `blocks`: constant from M0 on */
+    uint32_t blocks;        /* of workers */
+    _Atomic uint32_t
+        ended; /* 1: its process has unmapped it, and who reads it should; relaxed: nothing follows by it */
     uint8_t reserved[44];
 };
 
@@ -51,10 +54,21 @@ struct mr_meter_times {
     uint64_t delay;  /* that this thread waited for a core */
 };
 
-/* The values of a meter, those of its workers summed up; ns. */
+/* The values of a meter, those of its workers summed up; ns. In the order of enum mr_loop_counter, up to its gauges, and
+ * of enum mr_loader_counter. */
 struct mr_meter_sums {
-    uint64_t batches, first, step, wait, late, transport, device, save;
-    uint64_t made, store, transform, extent, collate, pack, cpu, thread, delay, idle, queue;
+    union {
+        struct {
+            uint64_t batches, first, step, wait, late, transport, device, save;
+        };
+        uint64_t loop[MR_LC_EPOCH];
+    };
+    union {
+        struct {
+            uint64_t made, store, transform, extent, collate, pack, cpu, thread, delay, idle, queue;
+        };
+        uint64_t loaders[MR_DC_COUNT];
+    };
     uint32_t epoch, rank, world, workers, cores; /* as they are now */
     int64_t asked;                               /* since when the loop waits; 0 */
 };

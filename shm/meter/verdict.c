@@ -13,7 +13,6 @@
 #define ONE_CORE     1.15 /* threads of a process that hold one lock do not get further */
 #define WORKERS_MOST 64   /* that are advised */
 #define SWAPPED_MUCH 50   /* pages a second */
-#define REMEDY_SIZE  MR_VERDICT_REMEDY
 #define SECOND       1e9
 
 static const char *const stages[MR_STAGE_COUNT] = {
@@ -78,19 +77,14 @@ void mr_node_read(const struct mr_counters *block, struct mr_node *node)
         node->waits[i] = mr_counter_get(block, MR_NC_LISTING_NS + i - MR_CAUSE_LISTING);
 }
 
-static uint64_t grown(uint64_t now, uint64_t before)
-{
-    return now > before ? now - before : 0;
-}
-
 void mr_node_since(struct mr_node *node, const struct mr_node *before)
 {
     for (unsigned i = 0; i < MR_NODE_CAUSES; i++)
-        node->waits[i] = grown(node->waits[i], before->waits[i]);
-    node->watched = grown(node->watched, before->watched);
-    node->others = grown(node->others, before->others);
-    node->throttled = grown(node->throttled, before->throttled);
-    node->swapped = grown(node->swapped, before->swapped);
+        node->waits[i] = mr_counter_grown(node->waits[i], before->waits[i]);
+    node->watched = mr_counter_grown(node->watched, before->watched);
+    node->others = mr_counter_grown(node->others, before->others);
+    node->throttled = mr_counter_grown(node->throttled, before->throttled);
+    node->swapped = mr_counter_grown(node->swapped, before->swapped);
 }
 
 void mr_verdict_node_text(enum mr_cause cause, const struct mr_node *node, char *text, size_t size)
@@ -106,8 +100,8 @@ void mr_verdict_node_text(enum mr_cause cause, const struct mr_node *node, char 
         break;
     case MR_CAUSE_MEMORY:
         snprintf(text, size,
-                 "what readers have not taken yet fills the memory for samples: try twice memory.arena_bytes, or 0 "
-                 "(auto)");
+                 "what readers have not taken yet fills the memory for samples: try twice memory.arena_bytes, or "
+                 "\"auto\"");
         break;
     case MR_CAUSE_THROTTLED:
         snprintf(
@@ -218,23 +212,23 @@ static enum mr_stage find_stage(const struct mr_meter_sums *sums, const struct m
 /* ---- workers ---- */
 
 struct work {
-    double working;    /* ns that workers waited neither for samples nor for memory */
-    double cpu, delay; /* of these: shares of one core, and of waiting for one */
+    double cpu, delay; /* while workers waited neither for samples nor for memory: cores, and waiting for one */
     double other;      /* share of a core that other threads of a worker had */
+    uint64_t batches;  /* that they made */
     uint32_t wanted;   /* workers that would make a batch in the time of a step */
     uint32_t workers, cores;
 };
 
 static struct work work_of(const struct mr_meter_sums *sums)
 {
-    struct work work = {.workers = sums->workers, .cores = sums->cores > 0 ? sums->cores : 1};
+    struct work work = {.batches = sums->made, .workers = sums->workers, .cores = sums->cores > 0 ? sums->cores : 1};
     uint64_t threads = sums->cpu > sums->thread ? sums->cpu - sums->thread : 0;
 
-    work.working = (double)(sums->transform + sums->collate + sums->pack);
-    if (work.working > 0) {
-        work.cpu = (double)sums->cpu / work.working;
-        work.delay = fmin((double)sums->delay / work.working, 1);
-        work.other = sums->workers > 0 ? (double)threads / work.working : 0; /* inline, others are the loop's */
+    double working = (double)(sums->transform + sums->collate + sums->pack);
+    if (working > 0) {
+        work.cpu = (double)sums->cpu / working;
+        work.delay = fmin((double)sums->delay / working, 1);
+        work.other = sums->workers > 0 ? (double)threads / working : 0; /* inline, others are the loop's */
     }
     double own = (double)sums->step;
     double wanted = own > 0 ? ceil(busy_of(sums) / own - 0.01) : 1e6;
@@ -304,47 +298,48 @@ static void worker_remedy(const char *slow, const struct work *work, const struc
 
     switch (verdict->cause) {
     case MR_CAUSE_QUOTA:
-        snprintf(text, REMEDY_SIZE,
+        snprintf(text, MR_VERDICT_REMEDY,
                  "the cgroup's CPU quota stops them %.0f%% of the time: a larger quota (%u cores now), or "
                  "a lighter %s",
                  100 * (double)node->throttled / (double)node->watched, work->cores, slow);
         break;
     case MR_CAUSE_SWAP:
-        snprintf(text, REMEDY_SIZE,
+        snprintf(text, MR_VERDICT_REMEDY,
                  "memory is swapped in, %.0f pages a second: fewer workers, smaller batches, or more "
                  "memory",
                  (double)node->swapped / (double)node->watched * SECOND);
         break;
     case MR_CAUSE_NEIGHBOURS:
-        snprintf(text, REMEDY_SIZE, "other processes use %.1f of %u cores: stop them, or reserve cores for this job",
+        snprintf(text, MR_VERDICT_REMEDY,
+                 "other processes use %.1f of %u cores: stop them, or reserve cores for this job",
                  (double)node->others / (double)node->watched, work->cores);
         break;
     case MR_CAUSE_CROWD:
-        snprintf(text, REMEDY_SIZE,
+        snprintf(text, MR_VERDICT_REMEDY,
                  "%u workers share %u cores: num_workers=%u does as much with less memory; then a lighter "
                  "%s, or larger machines",
                  work->workers, work->cores, number, slow);
         break;
     case MR_CAUSE_GIL:
-        snprintf(text, REMEDY_SIZE,
+        snprintf(text, MR_VERDICT_REMEDY,
                  "its threads wait for one another (the interpreter's lock): one thread a worker, and "
                  "more workers");
         break;
     case MR_CAUSE_BLOCKED:
-        snprintf(text, REMEDY_SIZE,
+        snprintf(text, MR_VERDICT_REMEDY,
                  "it computes %.0f%% of the time, and waits for something else (a sleep, a disk, a "
                  "lock, the network): try num_workers=%u",
                  100 * work->cpu, number);
         break;
     case MR_CAUSE_WORKERS:
-        snprintf(text, REMEDY_SIZE, "try num_workers=%u", number);
+        snprintf(text, MR_VERDICT_REMEDY, "try num_workers=%u", number);
         if (number < work->wanted)
-            snprintf(text + strlen(text), REMEDY_SIZE - strlen(text),
+            snprintf(text + strlen(text), MR_VERDICT_REMEDY - strlen(text),
                      "; it would take %u workers, and there are %u cores: a lighter %s too, or larger machines",
                      work->wanted, work->cores, slow);
         break;
     default:
-        snprintf(text, REMEDY_SIZE,
+        snprintf(text, MR_VERDICT_REMEDY,
                  "it would take %u workers, and there are %u cores: a lighter %s, or larger machines", work->wanted,
                  work->cores, slow);
         break;
@@ -353,60 +348,58 @@ static void worker_remedy(const char *slow, const struct work *work, const struc
 
 /* ---- the verdict ---- */
 
-static void find_cause(const struct mr_meter_sums *sums, const struct mr_node *node, uint64_t beside,
-                       struct mr_verdict *verdict)
+static void find_cause(const struct work *work, const struct mr_node *node, uint64_t beside, struct mr_verdict *verdict)
 {
-    struct work work = work_of(sums);
     enum mr_stage stage = verdict->stage;
 
     switch (stage) {
     case MR_STAGE_STORE:
         verdict->cause = node_cause(node);
-        mr_verdict_node_text(verdict->cause, node, verdict->remedy, REMEDY_SIZE);
-        if (verdict->cause == MR_CAUSE_FETCH_CPU && others_compute(&work, node)) {
+        mr_verdict_node_text(verdict->cause, node, verdict->remedy, MR_VERDICT_REMEDY);
+        if (verdict->cause == MR_CAUSE_FETCH_CPU && others_compute(work, node)) {
             verdict->cause = MR_CAUSE_NEIGHBOURS;
-            worker_remedy(stages[stage], &work, node, verdict);
+            worker_remedy(stages[stage], work, node, verdict);
         }
         break;
     case MR_STAGE_TRANSFORM:
     case MR_STAGE_COLLATE:
-        if (sums->made == 0) {
-            snprintf(verdict->remedy, REMEDY_SIZE, "the batch that it waits for is not made yet");
+        if (work->batches == 0) {
+            snprintf(verdict->remedy, MR_VERDICT_REMEDY, "the batch that it waits for is not made yet");
             break;
         }
-        verdict->cause = find_worker_cause(&work, node);
-        worker_remedy(stages[stage], &work, node, verdict);
+        verdict->cause = find_worker_cause(work, node);
+        worker_remedy(stages[stage], work, node, verdict);
         break;
     case MR_STAGE_EXTENT:
         verdict->cause = MR_CAUSE_KEPT;
-        snprintf(verdict->remedy, REMEDY_SIZE,
+        snprintf(verdict->remedy, MR_VERDICT_REMEDY,
                  "the loop keeps batches, and their memory with them: keep copies (`clone()`) of what it needs");
         break;
     case MR_STAGE_TRANSPORT:
-        verdict->cause = starved(&work, node); /* the loop takes what is there only when it has a core */
+        verdict->cause = starved(work, node); /* the loop takes what is there only when it has a core */
         if (verdict->cause != MR_CAUSE_NONE && verdict->cause != MR_CAUSE_CORES) {
-            worker_remedy(stages[stage], &work, node, verdict);
+            worker_remedy(stages[stage], work, node, verdict);
             break;
         }
         verdict->cause = beside > 0 ? MR_CAUSE_ROOM : MR_CAUSE_PICKLE;
         if (beside > 0)
             snprintf(
-                verdict->remedy, REMEDY_SIZE,
+                verdict->remedy, MR_VERDICT_REMEDY,
                 "%llu tensors did not fit the memory of batches: try twice memory.batch_bytes, a larger /dev/shm, or "
                 "smaller batches",
                 (unsigned long long)beside);
         else
-            snprintf(verdict->remedy, REMEDY_SIZE,
+            snprintf(verdict->remedy, MR_VERDICT_REMEDY,
                      "packing and unpickling: try smaller batches or types (uint8), and tensors in place of objects");
         break;
     case MR_STAGE_DEVICE:
         verdict->cause = MR_CAUSE_COPY;
-        snprintf(verdict->remedy, REMEDY_SIZE,
+        snprintf(verdict->remedy, MR_VERDICT_REMEDY,
                  "the copy to the device: smaller types (uint8, converted there), or fewer other copies beside it");
         break;
     case MR_STAGE_CHECKPOINT:
         verdict->cause = MR_CAUSE_SAVE;
-        snprintf(verdict->remedy, REMEDY_SIZE,
+        snprintf(verdict->remedy, MR_VERDICT_REMEDY,
                  "the loop stands in calls of checkpoints: save with wait=False, or less often");
         break;
     default:
@@ -420,7 +413,7 @@ static const char *ms(double ns, char text[24])
     return text;
 }
 
-/* ", store 12, collate 3": of the other stages, the rare ones where they are something. */
+/* "store 12, collate 3": of the other stages, the rare ones where they are something. */
 static void tell_others(const struct mr_verdict *verdict, char *text, size_t size)
 {
     static const enum mr_stage order[] = {MR_STAGE_STORE,  MR_STAGE_TRANSFORM, MR_STAGE_COLLATE,
@@ -438,7 +431,7 @@ static void tell_others(const struct mr_verdict *verdict, char *text, size_t siz
     }
 }
 
-static void write_text(const struct mr_meter_sums *sums, struct mr_verdict *verdict)
+static void write_text(const struct mr_meter_sums *sums, const struct work *work, struct mr_verdict *verdict)
 {
     double batches = (double)sums->batches;
     double step = (double)(sums->step + sums->wait) / batches, wait = (double)sums->wait / batches;
@@ -451,13 +444,11 @@ static void write_text(const struct mr_meter_sums *sums, struct mr_verdict *verd
         return;
     }
     if (verdict->stage == MR_STAGE_TRANSFORM || verdict->stage == MR_STAGE_COLLATE) {
-        struct work work = work_of(sums);
-        double cpu = 100 * work.cpu;
-        if (sums->workers == 0)
-            snprintf(where, sizeof where, " in the loop's own process at %.0f%% CPU", cpu);
+        if (work->workers == 0)
+            snprintf(where, sizeof where, " in the loop's own process at %.0f%% CPU", 100 * work->cpu);
         else
-            snprintf(where, sizeof where, " in %u worker%s at %.0f%% CPU", sums->workers, sums->workers > 1 ? "s" : "",
-                     cpu);
+            snprintf(where, sizeof where, " in %u worker%s at %.0f%% CPU", work->workers, work->workers > 1 ? "s" : "",
+                     100 * work->cpu);
     }
     tell_others(verdict, others, sizeof others);
     snprintf(verdict->text, sizeof verdict->text, "%s: %s %s ms%s; %s; without waiting %s ms; %s", head,
@@ -481,6 +472,7 @@ void mr_verdict_find(const struct mr_meter_sums *sums, const struct mr_node *nod
         of.cores = node->cores; /* the quota is less than the affinity */
     find_waits(&of, verdict);
     verdict->stage = find_stage(&of, verdict);
-    find_cause(&of, node, beside, verdict);
-    write_text(&of, verdict);
+    struct work work = work_of(&of);
+    find_cause(&work, node, beside, verdict);
+    write_text(&of, &work, verdict);
 }

@@ -30,7 +30,7 @@ enum mr_stage {
 
 enum mr_cause {
     MR_CAUSE_NONE,
-    /* why a sample is not there: the supervisor's finding, counted on the board by mr_node_wait */
+    /* why a sample is not there: counted on the board, second by second */
     MR_CAUSE_LISTING,     /* nobody can read before it is done */
     MR_CAUSE_MEMORY,      /* the arena is full of what readers have not taken, or is too small for their windows */
     MR_CAUSE_THROTTLED,   /* 429, SlowDown */

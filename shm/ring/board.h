@@ -59,7 +59,9 @@ struct mr_board {
     _Alignas(64) _Atomic uint64_t beat;
     _Alignas(64) struct mr_board_producer producer[MR_PRODUCERS_MAX];
     struct mr_board_dataset dataset[MR_DATASETS_MAX];
-    struct mr_counters node; /* MR_ROLE_NODE: what readers wait for, and what the machine is short of */
+    /* MR_ROLE_NODE: what readers wait for, and what the machine is short of. By the supervisor alone, once a second; read
+     * by trainers (relaxed, each value by itself: counters.h). */
+    struct mr_counters node;
 };
 
 void mr_board_format(struct mr_board *board, uint32_t supervisor_pid, const char *run_id);

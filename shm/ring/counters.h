@@ -103,7 +103,7 @@ enum mr_loop_counter {
     MR_LC_TRANSPORT_NS,
     MR_LC_DEVICE_NS,
     MR_LC_SAVE_NS,
-    MR_LC_EPOCH,   /* gauge */
+    MR_LC_EPOCH,   /* gauge, as are those that follow */
     MR_LC_RANK,    /* gauge */
     MR_LC_WORLD,   /* gauge */
     MR_LC_WORKERS, /* gauge */
@@ -226,6 +226,12 @@ static inline void mr_counter_set(struct mr_counters *block, unsigned which, uin
 static inline uint64_t mr_counter_get(const struct mr_counters *block, unsigned which)
 {
     return which < MR_COUNTERS_SLOTS ? atomic_load_explicit(&block->values[which], memory_order_relaxed) : 0;
+}
+
+/* What a value that only grows has grown by; 0 where it began anew. */
+static inline uint64_t mr_counter_grown(uint64_t now, uint64_t before)
+{
+    return now > before ? now - before : 0;
 }
 
 /* Anybody, from a read-only mapping: 0, or -1 (CORRUPT) where there is no block. */

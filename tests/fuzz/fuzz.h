@@ -6,7 +6,6 @@
 #ifndef MR_TESTS_FUZZ_H
 #define MR_TESTS_FUZZ_H
 
-#include <dirent.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -16,20 +15,6 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 /* Valid input n = 0, 1, ...: malloc'ed into *data, its size returned; 0 when there are no more. */
 size_t mr_fuzz_seed(unsigned n, uint8_t **data);
-
-/* How many descriptors are open. The lowest free one alone does not tell: what is left above it stays unseen until no
- * more can be opened. */
-static inline unsigned mr_fuzz_descriptors(void)
-{
-    unsigned count = 0;
-    DIR *dir = opendir("/proc/self/fd");
-    if (!dir)
-        abort();
-    while (readdir(dir))
-        count++;
-    closedir(dir);
-    return count;
-}
 
 /* The body of mr_fuzz_seed where the seeds are strings. */
 static inline size_t mr_fuzz_text_seed(const char *const *seeds, size_t count, unsigned n, uint8_t **data)

@@ -24,6 +24,7 @@
 #include "shm/control/msg.h"
 #include "shm/memory/prefault.h"
 #include "shm/memory/segment.h"
+#include "tests/unit/descriptors.h"
 
 #define CALLS_MAX   24
 #define ARENA_BYTES (UINT64_C(64) << 10)
@@ -452,7 +453,7 @@ static void call(struct mr_client *client, struct input *in)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    unsigned before = mr_fuzz_descriptors();
+    unsigned before = mr_count_descriptors();
     scene.in = (struct input){data, size, 0};
     scene.socket = -1;
     scene.now_ns = MR_SECOND_NS;
@@ -467,7 +468,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (unsigned i = 0; i < THINGS; i++)
         close(scene.fds[i]);
     mr_segment_unmap(scene.board, sizeof *scene.board);
-    if (mr_fuzz_descriptors() != before)
+    if (mr_count_descriptors() != before)
         abort(); /* one is left open */
     return 0;
 }

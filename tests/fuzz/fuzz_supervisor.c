@@ -22,6 +22,7 @@
 #include "input.h"
 #include "shm/control/msg.h"
 #include "shm/index/index_build.h"
+#include "tests/unit/descriptors.h"
 
 #define CLIENTS     3
 #define WORKERS     24
@@ -722,7 +723,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     scene.accepting = scene.next_socket = -1;
     for (unsigned i = 0; i < CLIENTS; i++)
         scene.clients[i].socket = scene.clients[i].pidfd = -1;
-    unsigned before = mr_fuzz_descriptors();
+    unsigned before = mr_count_descriptors();
     scene.index = make_index();
     scene.names = memfd_create("names", MFD_CLOEXEC);
     scene.empty = memfd_create("empty", MFD_CLOEXEC);
@@ -735,7 +736,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     close(scene.index);
     close(scene.names);
     close(scene.empty);
-    if (mr_fuzz_descriptors() != before)
+    if (mr_count_descriptors() != before)
         abort(); /* one is left open */
     return 0;
 }

@@ -172,6 +172,7 @@ MEMBERS: dict[str, dict[str, Call]] = {
         "next_fed": lambda o, s: o.next_fed(),
         "next": lambda o, s: o.next(),
         "feed": lambda o, s: o.feed(0, 0),
+        "feed_all": lambda o, s: o.feed_all([0]),
         "start": lambda o, s: o.start(s.plan),
         "close": lambda o, s: o.close(),
         DEALLOC: _dealloc("Lane"),

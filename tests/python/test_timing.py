@@ -411,6 +411,8 @@ def test_a_copy_measures_for_itself() -> None:
     meter = _timing.LoopMeter(0, _no_client, _nothing)
     meter.begin(0, 0, 1)
     other = pickle.loads(pickle.dumps(meter))
+    with pytest.raises(ValueError, match="no iteration of this loader has begun"):
+        other.report()
     other.begin(1, 0, 1)
     assert (meter.report()["epoch"], other.report()["epoch"]) == (0, 1)
 

@@ -69,8 +69,9 @@ struct mr_transfer_counters {
     uint64_t busy;         /* answers 429 and 503 */
     uint64_t egress;       /* of those, about the project's egress bandwidth */
     uint64_t compose_busy; /* answers 429 to composes */
-    uint64_t answers, first_ns,
-        body_ns; /* downloads that were measured; until their answers began, and from there on */
+    uint64_t answers;      /* downloads whose time was measured */
+    uint64_t first_ns;     /* of these, until the answer began */
+    uint64_t body_ns;      /* and from there to the end */
     /* Requests by the class that Google bills them in (https://cloud.google.com/storage/pricing#operations-pricing): */
     uint64_t class_a; /* list, insert, compose, uploads, upload parts */
     uint64_t class_b; /* get, stat, what the bucket is, permissions */

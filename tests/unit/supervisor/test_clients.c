@@ -1,24 +1,13 @@
 /* What the socket of a supervisor holds, and gives back. Its requests: tests/supervisor/test_socket.py. */
 #include <check.h>
-#include <dirent.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "supervisor/run_impl.h"
+#include "tests/unit/descriptors.h"
 #include "tests/unit/suite.h"
-
-static unsigned open_fds(void)
-{
-    unsigned count = 0;
-    DIR *dir = opendir("/proc/self/fd");
-    ck_assert_ptr_nonnull(dir);
-    while (readdir(dir))
-        count++;
-    closedir(dir);
-    return count;
-}
 
 /* An address that the kernel chooses, without a file. */
 static int listen_anywhere(struct sockaddr_un *address, socklen_t *length)
@@ -35,7 +24,7 @@ static int listen_anywhere(struct sockaddr_un *address, socklen_t *length)
 /* The spare one, which turns a client away where no other descriptor is left, stayed open. */
 START_TEST(no_descriptor_is_left_when_the_clients_are_closed)
 {
-    unsigned before = open_fds();
+    unsigned before = mr_count_descriptors();
     struct mr_supervisor *s = calloc(1, sizeof *s);
     ck_assert_ptr_nonnull(s);
     ck_assert_int_eq(mr_events_init(&s->events), 0);
@@ -52,7 +41,7 @@ START_TEST(no_descriptor_is_left_when_the_clients_are_closed)
     mr_events_close(&s->events);
     free(s);
     close(client);
-    ck_assert_uint_eq(open_fds(), before);
+    ck_assert_uint_eq(mr_count_descriptors(), before);
 }
 END_TEST
 

@@ -6,6 +6,7 @@
 #include "shm/ring/board.h"
 #include "supervisor/limit.h"
 #include "supervisor/run_impl.h"
+#include "tests/unit/suite.h"
 
 #define WINDOW 16u
 
@@ -126,17 +127,11 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("supervisor_limit");
     TCase *tcase = tcase_create("limit");
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, test_nobody_reads);
     tcase_add_test(tcase, test_stages);
     tcase_add_test(tcase, test_room_in_the_arenas);
     tcase_add_test(tcase, test_mean);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return mr_suite_run("supervisor_limit", tcase);
 }

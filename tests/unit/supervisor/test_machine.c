@@ -1,10 +1,10 @@
 /* What /proc and a cgroup say of the machine, from texts, and from this one. */
 #include <check.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "shm/base/clock.h"
 #include "supervisor/run_impl.h"
+#include "tests/unit/suite.h"
 
 START_TEST(test_all_processes)
 {
@@ -21,17 +21,6 @@ START_TEST(test_a_process)
     ck_assert_uint_eq(mr_machine_process_ticks(stat), 56);
     ck_assert_uint_eq(mr_machine_process_ticks("77 (cat) S 1 2"), 0);
     ck_assert_uint_eq(mr_machine_process_ticks(""), 0);
-}
-END_TEST
-
-START_TEST(test_a_number_by_its_name)
-{
-    const char *text = "nr_throttled 3\nthrottled_usec 4500\nthrottled_usec_more 9\n";
-    ck_assert_uint_eq(mr_machine_keyed(text, "throttled_usec"), 4500);
-    ck_assert_uint_eq(mr_machine_keyed(text, "nr_throttled"), 3);
-    ck_assert_uint_eq(mr_machine_keyed(text, "throttled"), 0);
-    ck_assert_uint_eq(mr_machine_keyed("throttled_usec", "throttled_usec"), 0);
-    ck_assert_uint_eq(mr_machine_keyed("", "x"), 0);
 }
 END_TEST
 
@@ -54,16 +43,9 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("supervisor_machine");
     TCase *tcase = tcase_create("machine");
     tcase_add_test(tcase, test_all_processes);
     tcase_add_test(tcase, test_a_process);
-    tcase_add_test(tcase, test_a_number_by_its_name);
     tcase_add_test(tcase, test_this_machine);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return mr_suite_run("supervisor_machine", tcase);
 }

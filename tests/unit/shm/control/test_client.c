@@ -2,7 +2,6 @@
 #include "shm/control/client.h"
 
 #include <check.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <malloc.h>
 #include <signal.h>
@@ -21,6 +20,7 @@
 #include "shm/memory/arena.h"
 #include "shm/memory/prefault.h"
 #include "shm/memory/segment.h"
+#include "tests/unit/descriptors.h"
 #include "tests/unit/suite.h"
 
 static char path[64];
@@ -75,16 +75,6 @@ static void expect_server_content(void)
     ck_assert_int_eq(waitpid(server, &status, 0), server);
     server = 0;
     ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-}
-
-static unsigned open_fds(void)
-{
-    unsigned count = 0;
-    DIR *dir = opendir("/proc/self/fd");
-    while (readdir(dir))
-        count++;
-    closedir(dir);
-    return count;
 }
 
 static void setup(void)
@@ -148,7 +138,7 @@ static int play_hello_only(int socket)
 
 START_TEST(test_connect_and_close)
 {
-    unsigned before = open_fds();
+    unsigned before = mr_count_descriptors();
     start_server(play_hello_only);
     struct mr_client *client = mr_client_connect(path, "trainer", 50000);
     ck_assert_msg(client != NULL, "%s", mr_error_text());
@@ -156,7 +146,7 @@ START_TEST(test_connect_and_close)
     ck_assert_str_eq(mr_client_board(client)->run_id, "run");
     mr_client_destroy(client);
     expect_server_content();
-    ck_assert_uint_eq(open_fds(), before);
+    ck_assert_uint_eq(mr_count_descriptors(), before);
     mr_client_destroy(NULL);
 }
 END_TEST
@@ -199,12 +189,12 @@ START_TEST(test_bad_hello)
     } cases[] = {{play_no_board, MR_E_PROTOCOL, "descriptor"},
                  {play_bad_board, MR_E_CORRUPT, ""},
                  {play_refuse, MR_E_DENIED, "not you"}};
-    unsigned before = open_fds();
+    unsigned before = mr_count_descriptors();
     start_server(cases[_i].play);
     ck_assert_ptr_null(mr_client_connect(path, "trainer", 50000));
     expect_error(cases[_i].code, cases[_i].part);
     expect_server_content();
-    ck_assert_uint_eq(open_fds(), before);
+    ck_assert_uint_eq(mr_count_descriptors(), before);
 }
 END_TEST
 
@@ -253,13 +243,13 @@ START_TEST(test_wrong_answers)
     start_server(play_wrong_answers);
     struct mr_client *client = mr_client_connect(path, "trainer", 50000);
     ck_assert_ptr_nonnull(client);
-    unsigned before = open_fds();
+    unsigned before = mr_count_descriptors();
     for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
         int fd;
         uint64_t size;
         ck_assert_int_eq(mr_client_index(client, 0, &fd, &size), -1);
         expect_error(expected[i].code, expected[i].part);
-        ck_assert_uint_eq(open_fds(), before);
+        ck_assert_uint_eq(mr_count_descriptors(), before);
     }
     mr_client_destroy(client);
     expect_server_content();

@@ -2,7 +2,6 @@
 #include "shm/control/msg.h"
 
 #include <check.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
+#include "tests/unit/descriptors.h"
 #include "tests/unit/suite.h"
 
 static int ends[2];
@@ -24,17 +24,6 @@ static void teardown(void)
 {
     close(ends[0]);
     close(ends[1]);
-}
-
-static unsigned open_fds(void)
-{
-    unsigned count = 0;
-    DIR *dir = opendir("/proc/self/fd");
-    ck_assert_ptr_nonnull(dir);
-    while (readdir(dir))
-        count++;
-    closedir(dir);
-    return count;
 }
 
 static void send_raw(const void *bytes, size_t length)
@@ -146,7 +135,7 @@ END_TEST
 
 START_TEST(test_descriptors)
 {
-    unsigned before = open_fds();
+    unsigned before = mr_count_descriptors();
     int pipe_ends[2];
     ck_assert_int_eq(pipe2(pipe_ends, O_CLOEXEC), 0);
     struct mr_msg_out *out = mr_msg_new(MR_MSG_LANE);
@@ -166,14 +155,14 @@ START_TEST(test_descriptors)
     ck_assert_int_eq(write(writer, "x", 1), 1);
     close(writer);
     mr_msg_close(&in); /* closes the one that nobody took */
-    ck_assert_uint_eq(open_fds(), before);
+    ck_assert_uint_eq(mr_count_descriptors(), before);
 }
 END_TEST
 
 /* A message that waits in a queue holds its descriptors open itself. */
 START_TEST(test_kept_descriptors)
 {
-    unsigned before = open_fds();
+    unsigned before = mr_count_descriptors();
     int sockets[2];
     ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets), 0);
     int pipe_ends[2];
@@ -202,7 +191,7 @@ START_TEST(test_kept_descriptors)
     }
     close(sockets[0]);
     close(sockets[1]);
-    ck_assert_uint_eq(open_fds(), before);
+    ck_assert_uint_eq(mr_count_descriptors(), before);
 }
 END_TEST
 
@@ -282,7 +271,7 @@ END_TEST
 START_TEST(test_refused_packets_leak_nothing)
 {
     enum { MANY = 40 };
-    unsigned before = open_fds();
+    unsigned before = mr_count_descriptors();
     for (unsigned round = 0; round < 2; round++) {
         unsigned count = round == 0 ? MANY : 3;
         char control[CMSG_SPACE(MANY * sizeof(int))] = {0};
@@ -303,7 +292,7 @@ START_TEST(test_refused_packets_leak_nothing)
         ck_assert_int_eq(mr_msg_recv(ends[1], &in), -1);
         ck_assert_int_eq(mr_error_code(), MR_E_PROTOCOL);
     }
-    ck_assert_uint_eq(open_fds(), before);
+    ck_assert_uint_eq(mr_count_descriptors(), before);
 }
 END_TEST
 
@@ -336,7 +325,7 @@ START_TEST(test_noise)
     static const unsigned char seed_packet[] =
         "\x93\x01\x08\x84\xa3key\x05\xa4name\xa3\x61\x62\x63\xa4list\x92\xa1x\xa1y"
         "\xa4yes\x31\xc3";
-    unsigned before = open_fds();
+    unsigned before = mr_count_descriptors();
     for (unsigned round = 0; round < 20000; round++) {
         unsigned char packet[64];
         size_t length = 1 + mr_random64() % (sizeof seed_packet - 1);
@@ -366,7 +355,7 @@ START_TEST(test_noise)
                 ck_assert_uint_le(strlen(list[i]), length);
         mr_msg_close(&in);
     }
-    ck_assert_uint_eq(open_fds(), before);
+    ck_assert_uint_eq(mr_count_descriptors(), before);
 }
 END_TEST
 

@@ -7,6 +7,7 @@
 
 #include "shm/base/error.h"
 #include "shm/meter/meter.h"
+#include "tests/unit/suite.h"
 
 static struct mr_meter meter;
 
@@ -172,7 +173,6 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("meter");
     TCase *tcase = tcase_create("meter");
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, test_the_first_batch_is_apart);
@@ -181,10 +181,5 @@ int main(void)
     tcase_add_test(tcase, test_read_only);
     tcase_add_test(tcase, test_what_is_refused);
     tcase_add_test(tcase, test_too_many_workers);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return mr_suite_run("meter", tcase);
 }

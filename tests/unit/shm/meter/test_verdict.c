@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "shm/meter/verdict.h"
+#include "tests/unit/suite.h"
 
 #define MS     UINT64_C(1000000)
 #define SECOND (1000 * MS)
@@ -226,7 +227,6 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("verdict");
     TCase *tcase = tcase_create("rules");
     tcase_add_checked_fixture(tcase, setup, NULL);
     tcase_add_test(tcase, test_nothing_waits);
@@ -240,10 +240,5 @@ int main(void)
     tcase_add_test(tcase, test_checkpoints);
     tcase_add_test(tcase, test_garbage);
     tcase_add_test(tcase, test_the_nodes_block);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return mr_suite_run("verdict", tcase);
 }

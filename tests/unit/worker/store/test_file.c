@@ -1,6 +1,5 @@
 /* test_file.c - a folder as a store: order, ranges of names, pages, links, changes under our feet. */
 #include <check.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -11,6 +10,7 @@
 #include <unistd.h>
 
 #include "shm/base/clock.h"
+#include "tests/unit/descriptors.h"
 #include "worker/store/transfer.h"
 
 static char root[64]; /* "/tmp/mr-file-XXXXXX" */
@@ -379,23 +379,13 @@ START_TEST(written_to_while_it_is_read)
 }
 END_TEST
 
-static int count_fds(void)
-{
-    int count = 0;
-    DIR *dir = opendir("/proc/self/fd");
-    while (readdir(dir))
-        count++;
-    closedir(dir);
-    return count;
-}
-
 START_TEST(cancelled_calls_close_their_files)
 {
     static char dest[3 << 20];
     put("big", "");
     ck_assert_int_eq(truncate(path_of("big"), sizeof dest), 0);
     const char *path = path_of("big");
-    int before = count_fds();
+    int before = mr_count_descriptors();
     struct mr_transfer_request request = {.store = store,
                                           .name = path,
                                           .name_length = strlen(path),
@@ -409,7 +399,7 @@ START_TEST(cancelled_calls_close_their_files)
             mr_http_step(http, 0, -1);
         mr_transfer_cancel(engine, transfer);
     }
-    ck_assert_int_eq(count_fds(), before);
+    ck_assert_int_eq(mr_count_descriptors(), before);
     ck_assert_int_eq(got.done, 0);
 }
 END_TEST
