@@ -16,7 +16,7 @@ struct store {
     unsigned busy_above;         /* in flight: answers 503; 0: never */
     /* the state */
     int64_t now_ns, free_ns, done_ns[SLOTS], sent_ns[SLOTS];
-    unsigned in_flight;
+    unsigned in_flight, slots; /* slots: none behind has been used */
     uint64_t draws, answers, refused;
     double limits; /* their sum over the answers */
 };
@@ -37,6 +37,7 @@ static void send_some(struct store *store, const struct mr_flight *flight, unsig
         store->sent_ns[i] = store->now_ns;
         store->done_ns[i] = store->free_ns;
         store->in_flight++;
+        store->slots = i + 1 > store->slots ? i + 1 : store->slots;
     }
 }
 
@@ -49,7 +50,7 @@ static double run(struct store *store, struct mr_flight *flight, int64_t seconds
     for (;;) {
         send_some(store, flight, wanted);
         unsigned next = SLOTS;
-        for (unsigned i = 0; i < SLOTS; i++)
+        for (unsigned i = 0; i < store->slots; i++)
             if (store->done_ns[i] && (next == SLOTS || store->done_ns[i] < store->done_ns[next]))
                 next = i;
         store->now_ns = store->done_ns[next] > store->now_ns ? store->done_ns[next] : store->now_ns;
