@@ -18,6 +18,7 @@ int mr_cli_doctor(const struct mr_arguments *arguments);
 int mr_cli_index(const struct mr_arguments *arguments);
 int mr_cli_stat(const struct mr_arguments *arguments);
 int mr_cli_top(const struct mr_arguments *arguments);
+int mr_cli_trace(const struct mr_arguments *arguments);
 int mr_cli_bench(const struct mr_arguments *arguments);
 int mr_cli_completion(const struct mr_arguments *arguments);
 int mr_cli_man(const struct mr_arguments *arguments);

@@ -18,7 +18,7 @@ static int (*const runs[])(const struct mr_arguments *arguments) = {
     [MR_VERB_PIPE] = mr_cli_tool,   [MR_VERB_MOUNT] = mr_cli_mount,   [MR_VERB_COMPOSE] = mr_cli_tool,
     [MR_VERB_INDEX] = mr_cli_index, [MR_VERB_CLEAN] = mr_cli_tool,    [MR_VERB_STAT] = mr_cli_stat,
     [MR_VERB_TOP] = mr_cli_top,     [MR_VERB_BENCH] = mr_cli_bench,   [MR_VERB_COMPLETION] = mr_cli_completion,
-    [MR_VERB_MAN] = mr_cli_man,     [MR_VERB_HELP] = mr_cli_help,
+    [MR_VERB_MAN] = mr_cli_man,     [MR_VERB_HELP] = mr_cli_help,     [MR_VERB_TRACE] = mr_cli_trace,
 };
 _Static_assert(sizeof runs / sizeof runs[0] == MR_VERBS, "a function for each verb");
 

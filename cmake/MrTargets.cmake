@@ -6,13 +6,14 @@
 
 # room's library -> the libraries of ours that it may link
 set(MR_MAY_LINK_mr_base "")
+set(MR_MAY_LINK_mr_trace mr_base)
 set(MR_MAY_LINK_mr_memory mr_base)
 set(MR_MAY_LINK_mr_index mr_base)
-set(MR_MAY_LINK_mr_ring mr_memory mr_base)
-set(MR_MAY_LINK_mr_meter mr_ring mr_memory mr_base)
-set(MR_MAY_LINK_mr_control mr_meter mr_ring mr_index mr_memory mr_base)
+set(MR_MAY_LINK_mr_ring mr_memory mr_trace mr_base)
+set(MR_MAY_LINK_mr_meter mr_ring mr_memory mr_trace mr_base)
+set(MR_MAY_LINK_mr_control mr_meter mr_ring mr_index mr_memory mr_trace mr_base)
 set(MR_MAY_LINK_mr_verbs mr_base)
-set(MR_MAY_LINK_mr_store mr_base)
+set(MR_MAY_LINK_mr_store mr_trace mr_base)
 set(MR_MAY_LINK_mr_worker mr_shm mr_base mr_store)
 set(MR_MAY_LINK_mr_cleanup mr_worker mr_shm mr_base mr_store)
 foreach(role fetch list write tool)

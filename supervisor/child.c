@@ -280,6 +280,7 @@ static void send_setup(struct mr_child *child)
     mr_msg_put_fd(out, s->config_fd);
     mr_msg_put_fd(out, s->board_fd);
     mr_msg_put_fd(out, child->counters_fd);
+    mr_msg_put_fd(out, s->tracing.fd);
     child->role->setup(child, out);
     mr_child_send(child, out);
 }

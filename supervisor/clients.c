@@ -40,6 +40,7 @@ static void disconnect(struct mr_client_peer *client)
     mr_events_unwatch(&s->events, &client->messages);
     mr_batches_client_gone(s, client);
     mr_meters_client_gone(s, client);
+    mr_tracing_client_gone(s, client);
     if (client->socket >= 0)
         close(client->socket);
     client->socket = -1;
@@ -157,6 +158,7 @@ static int hello(struct mr_client_peer *client, struct mr_msg_in *in)
     mr_msg_put_str(out, "run_id", s->run_id);
     mr_msg_put_u64(out, "pid", (uint64_t)getpid());
     mr_msg_put_fd(out, s->board_fd);
+    mr_msg_put_fd(out, s->tracing.fd);
     return reply(client, out);
 }
 
@@ -519,6 +521,15 @@ static int meter(struct mr_client_peer *client, struct mr_msg_in *in)
     return reply(client, out);
 }
 
+static int trace(struct mr_client_peer *client)
+{
+    if (mr_tracing_begin(client->supervisor, client) != 0)
+        return -1;
+    struct mr_msg_out *out = ok();
+    mr_msg_put_fd(out, client->supervisor->tracing.fd);
+    return reply(client, out);
+}
+
 static int prepare(struct mr_client_peer *client)
 {
     struct mr_supervisor *s = client->supervisor;
@@ -594,6 +605,8 @@ static int handle(struct mr_client_peer *client, struct mr_msg_in *in)
         return batches(client, in);
     case MR_MSG_METER:
         return meter(client, in);
+    case MR_MSG_TRACE:
+        return trace(client);
     case MR_MSG_PREPARE:
         return prepare(client);
     case MR_MSG_CONFIG:

@@ -33,6 +33,7 @@
 #include "supervisor/meters.h"
 #include "supervisor/reload.h"
 #include "supervisor/run_folder.h"
+#include "supervisor/tracing.h"
 #include "supervisor/write_workers.h"
 
 /* What the last line of metrics.interval_s has counted. */
@@ -76,6 +77,7 @@ struct mr_supervisor {
     struct mr_clients clients;
     struct mr_batches batches;
     struct mr_meters meters;
+    struct mr_tracing tracing;
     struct mr_machine machine;
     struct mr_limit limit;
     struct mr_command command;

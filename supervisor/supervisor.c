@@ -328,7 +328,8 @@ static int init(struct mr_supervisor *s, const struct mr_supervisor_options *opt
     mr_lanes_init(s);
     mr_ckpt_lanes_init(s);
     mr_drain_init(s);
-    if (s->config_fd < 0 || init_board(s) != 0 || mr_listing_init(s) != 0 || mr_fetch_workers_init(s) != 0)
+    if (s->config_fd < 0 || init_board(s) != 0 || mr_tracing_init(s) != 0 || mr_listing_init(s) != 0 ||
+        mr_fetch_workers_init(s) != 0)
         return -1;
     /* After the life pipe: a process's descriptors are closed in their order, and the lock has to be the last sign. */
     s->run_lock = mr_run_lock_new(s->run_id);
@@ -361,6 +362,7 @@ static void close_all(struct mr_supervisor *s)
     mr_clients_close(s);
     mr_batches_close(s);
     mr_meters_close(s);
+    mr_tracing_close(s);
     mr_listing_close(s);
     mr_fetch_workers_close(s);
     mr_write_workers_close(s);
@@ -429,7 +431,8 @@ int mr_supervisor_main(const struct mr_supervisor_options *options)
         mr_log_error("no memory for the supervisor");
         return 1;
     }
-    s->board_fd = s->config_fd = s->life[0] = s->life[1] = s->signals = s->clients.listener = s->clients.spare = -1;
+    s->board_fd = s->config_fd = s->tracing.fd = s->life[0] = s->life[1] = s->signals = s->clients.listener =
+        s->clients.spare = -1;
     s->events.epoll = -1;
     s->folder.lock = s->folder.pid_lock = s->run_lock = s->command.pidfd = -1;
     s->config_path = options->config_path;

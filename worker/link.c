@@ -13,6 +13,7 @@
 #include "shm/base/error.h"
 #include "shm/base/log.h"
 #include "shm/memory/segment.h"
+#include "shm/trace/trace.h"
 
 #define SETUP_TIMEOUT_MS 10000
 
@@ -38,8 +39,8 @@ static void *map_fd(struct mr_msg_in *msg, unsigned i, uint64_t size)
 
 static int setup_woken(struct mr_link *link, struct mr_msg_in *msg)
 {
-    link->line = map_fd(msg, 3, sizeof *link->line);
-    link->eventfd = mr_msg_take_fd(msg, 4);
+    link->line = map_fd(msg, 4, sizeof *link->line);
+    link->eventfd = mr_msg_take_fd(msg, 5);
     if (!link->line || link->eventfd < 0)
         return -1;
     return watch(link, link->eventfd);
@@ -80,7 +81,12 @@ static int setup(struct mr_link *link, struct mr_msg_in *msg, const struct mr_li
     link->board = mr_board_map(fd);
     close(fd);
     link->counters = map_fd(msg, 2, MR_COUNTERS_BYTES);
-    if (!link->board || !link->counters)
+    fd = mr_msg_take_fd(msg, 3);
+    if (!link->board || !link->counters || fd < 0)
+        return -1;
+    rc = mr_trace_attach(fd);
+    close(fd);
+    if (rc != 0)
         return -1;
     /* The supervisor may have died before PDEATHSIG was set: no signal would come. */
     if ((uint32_t)getppid() != link->board->supervisor_pid) {

@@ -13,6 +13,7 @@ from ._ring import Index, Lease
 from ._sample import Sample
 from ._stream import Transform
 from ._supervisor import connection
+from ._trace import transformed
 
 Self = TypeVar("Self", bound="Dataset")
 
@@ -90,11 +91,11 @@ class Dataset(Reported):
     def _delivered(self, lease: Lease) -> Any:
         """What a transform gets, through the transform."""
         if not self._source.is_samples():
-            return lease if self._transform is None else self._transform(lease)
+            return lease if self._transform is None else transformed(self._transform, lease, lease.index, _torch.worker)
         if self._decompress:
             raise ValueError("decompress=True is for whole objects: a transform decompresses members of a shard")
         sample = Sample.of(lease)
-        return sample if self._transform is None else self._transform(sample)
+        return sample if self._transform is None else transformed(self._transform, sample, lease.index, _torch.worker)
 
     def __repr__(self) -> str:
         return f"<millrace.{type(self).__name__} {self._source}>"

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 import torch
 
-from . import _timing
+from . import _timing, _trace
 from ._ring import BatchArena
 
 log = logging.getLogger("millrace")
@@ -240,12 +240,14 @@ class Copier:
             made.append(self._runtime.copy(tensor))
             return made[-1]
 
-        if isinstance(host, _timing.Timed):
-            batch: Any = _timing.Timed(moved(host.open(), move, self._device), host.times)
-            batch.arrived = arrived
-        else:
-            batch = moved(host, move, self._device)
-        self._runtime.wait()
+        with _trace.span("millrace: copy to the device"):
+            if isinstance(host, _timing.Timed):
+                batch: Any = _timing.Timed(moved(host.open(), move, self._device), host.times)
+                batch.arrived = arrived
+            else:
+                batch = moved(host, move, self._device)
+            self._runtime.wait()
+        _trace.trace("device", arrived, bytes=sum(tensor.nbytes for tensor in made) if _trace.tracing() else 0)
         return batch, made  # and here ends `host`: its memory goes back
 
     def _run(self) -> None:

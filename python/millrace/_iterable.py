@@ -141,7 +141,7 @@ class IterableDataset(Dataset):
                 "the supervisor has forgotten where this loader stands, and a copy may be old: were hundreds of "
                 "loaders begun at once?"
             )
-        transform = self._delivered if self._source.is_samples() else self._transform
+        transform = self._delivered if self._source.is_samples() or self._transform is not None else None
         return Stream(lane, self._plan(put or loop, tail), transform, self._on_error)
 
     def _ahead(self, loop: Loop) -> int:

@@ -12,7 +12,7 @@ import torch.utils.data
 from torch.utils.data import default_collate
 from torch.utils.data._utils.collate import default_convert
 
-from . import _arguments, _shuffle, _timing, _torch
+from . import _arguments, _shuffle, _timing, _torch, _trace
 from ._batches import Arenas, TimedSender, Transported, check_device
 from ._connection import Loop
 from ._epochs import Epochs
@@ -240,8 +240,9 @@ class _Iteration(Iterator[Any]):
         self._source.progress.check(self._serial)
         asked = self._meter.ask()
         try:
-            timed = next(self._batches)
-            batch = timed.open()
+            with _trace.span("millrace: wait for a batch"):
+                timed = next(self._batches)
+                batch = timed.open()
         except StopIteration:
             self._batches = None
             self._meter.rest()

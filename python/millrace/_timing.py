@@ -17,7 +17,8 @@ from collections.abc import Iterator
 from typing import Any, Callable, NamedTuple, Protocol
 
 from ._errors import Error
-from ._ring import Client, Meter, delay_ns
+from ._ring import Client, Meter, delay_ns, trace_made, tracing
+from ._trace import span
 
 # The clocks of CPU time cost 15 us a batch. One that is made in less than QUICK_NS has them read one time in
 # QUICK_EVERY, so that they cost less than a hundredth in any case.
@@ -137,6 +138,8 @@ def times(worker: int, fetched: int, reserved: int, collated: int) -> Times:
     cpu, thread, delay = (int(share * took) for share in making.shares)
     made = Times(worker, making.began, making.fetched, reserved, collated, now, making.waited, cpu, thread, delay)
     making.began = 0
+    if tracing():
+        trace_made(made)
     return made
 
 
@@ -154,7 +157,8 @@ def saving() -> Iterator[None]:
     """Around a call that may make the loop wait for a checkpoint. Not within another one."""
     began = time.monotonic_ns()
     try:
-        yield
+        with span("millrace: checkpoint"):
+            yield
     finally:
         _saving.ns += time.monotonic_ns() - began
 

@@ -89,24 +89,36 @@ static PyObject *meter_rest(Meter *self, PyObject *ignored)
     Py_RETURN_NONE;
 }
 
+bool ring_meter_times(PyObject *times, struct mr_meter_times *made)
+{
+    long long at[5];
+    unsigned long long waited, cpu, thread, delay;
+    unsigned worker;
+    if (!PyArg_ParseTuple(times, "ILLLLLKKKK:Times", &worker, &at[0], &at[1], &at[2], &at[3], &at[4], &waited, &cpu,
+                          &thread, &delay))
+        return false;
+    *made = (struct mr_meter_times){.worker = worker,
+                                    .began = at[0],
+                                    .fetched = at[1],
+                                    .reserved = at[2],
+                                    .collated = at[3],
+                                    .packed = at[4],
+                                    .waited = waited,
+                                    .cpu = cpu,
+                                    .thread = thread,
+                                    .delay = delay};
+    return true;
+}
+
 static PyObject *meter_take(Meter *self, PyObject *args)
 {
-    long long asked, taken, arrived, began, fetched, reserved, collated, packed;
-    unsigned long long saved, waited, cpu, thread, delay;
-    unsigned worker;
-    if (!PyArg_ParseTuple(args, "LLLK(ILLLLLKKKK):take", &asked, &taken, &arrived, &saved, &worker, &began, &fetched,
-                          &reserved, &collated, &packed, &waited, &cpu, &thread, &delay))
+    long long asked, taken, arrived;
+    unsigned long long saved;
+    PyObject *times;
+    struct mr_meter_times made;
+    if (!PyArg_ParseTuple(args, "LLLKO!:take", &asked, &taken, &arrived, &saved, &PyTuple_Type, &times) ||
+        !ring_meter_times(times, &made))
         return NULL;
-    struct mr_meter_times made = {.worker = worker,
-                                  .began = began,
-                                  .fetched = fetched,
-                                  .reserved = reserved,
-                                  .collated = collated,
-                                  .packed = packed,
-                                  .waited = waited,
-                                  .cpu = cpu,
-                                  .thread = thread,
-                                  .delay = delay};
     mr_meter_take(&self->meter, asked, taken, arrived, saved, &made);
     Py_RETURN_NONE;
 }

@@ -151,8 +151,17 @@ PyObject *ring_memory_limit(PyObject *module, PyObject *ignored);
 /* ---- meter.c ---- */
 
 extern PyType_Spec ring_meter_spec;
+/* A millrace._timing.Times: false with an exception where it is none. */
+struct mr_meter_times;
+bool ring_meter_times(PyObject *times, struct mr_meter_times *made);
 /* delay_ns(): the module's function. */
 PyObject *ring_delay_ns(PyObject *module, PyObject *ignored);
+
+/* ---- trace.c: the module's functions ---- */
+
+PyObject *ring_tracing(PyObject *module, PyObject *ignored);
+PyObject *ring_trace(PyObject *module, PyObject *args, PyObject *kwargs);
+PyObject *ring_trace_made(PyObject *module, PyObject *times);
 
 /* ---- lane.c ---- */
 

@@ -13,8 +13,10 @@
 
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
+#include "shm/base/log.h"
 #include "shm/control/msg.h"
 #include "shm/memory/segment.h"
+#include "shm/trace/trace.h"
 
 #define BUSY_MS          10000 /* that something is asked for while memory is divided or data sets are being closed */
 #define CONNECT_RETRY_MS 20
@@ -305,7 +307,9 @@ static int hello(struct mr_client *client, const char *role)
     struct mr_msg_in in;
     if (mr_client_call(client, out, &in) != 0)
         return -1;
-    int fd = mr_msg_take_fd(&in, 0);
+    int fd = mr_msg_take_fd(&in, 0), trace = in.fd_count > 1 ? in.fds[1] : -1;
+    if (trace >= 0 && mr_trace_attach(trace) != 0) /* nobody's data depends on it */
+        mr_log_debug("no spans of this process in traces: %s", mr_error_text());
     mr_msg_close(&in);
     if (fd < 0)
         return -1;

@@ -137,6 +137,9 @@ int mr_client_config(struct mr_client *client);
 int mr_client_batches(struct mr_client *client, int fd, uint64_t *bytes);
 /* Has a loader's counters read, behind this descriptor, which stays the caller's. malloc'ed: log.epochs, or "". */
 char *mr_client_meter(struct mr_client *client, int fd);
+/* Makes all processes of the run write their spans, until this client is destroyed: a descriptor of the ring
+ * (shm/trace/trace.h), the caller's. -1 (BUSY: another client reads it; NO_MEMORY). */
+int mr_client_trace(struct mr_client *client);
 /* What the supervisor has counted of the node; does not block. */
 void mr_client_node(const struct mr_client *client, struct mr_node *node);
 /* malloc'ed JSON text. */

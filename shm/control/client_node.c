@@ -42,6 +42,16 @@ char *mr_client_meter(struct mr_client *client, int fd)
     return copy;
 }
 
+int mr_client_trace(struct mr_client *client)
+{
+    struct mr_msg_in in;
+    if (mr_client_call(client, mr_msg_new(MR_MSG_TRACE), &in) != 0)
+        return -1;
+    int fd = mr_msg_take_fd(&in, 0);
+    mr_msg_close(&in);
+    return fd;
+}
+
 void mr_client_node(const struct mr_client *client, struct mr_node *node)
 {
     mr_node_read(&client->board->node, node);

@@ -22,7 +22,7 @@
 /*
  * Client (trainer, DataLoader worker, `millrace stat`) -> supervisor. Each is answered by MR_MSG_OK (with what follows
  * the arrow) or MR_MSG_ERROR, in order.
- *   HELLO         {pid, role: "trainer"|"tool"}  -> {run_id, pid}; fds: board (ro)
+ *   HELLO         {pid, role: "trainer"|"tool"}  -> {run_id, pid}; fds: board (ro), ring of spans (rw)
  *   OPEN_DATASET  {name}, or {uris: [..]},
  *                 or {uris, nth}: the nth listing of these URIs, 1 or more; the first who asks for it lets it be made,
  *                 and it ends when each who has opened it has closed it, as often, or is gone; with {block_bytes} its
@@ -59,6 +59,9 @@
  *   BATCHES       {}; fds: none, or a batch arena -> {bytes}  how much memory the batches of this node's loaders may
  *                                                    take. An arena is counted until it has ended
  *   METER         {}; fds: a loader's counters (shm/meter/meter.h) -> {epochs: log.epochs}  they are read until it has ended
+ *   TRACE         {}                             -> {}; fds: ring of spans (rw; shm/trace/trace.h). All processes write
+ *                                                    to it until this connection ends. ERROR busy: another client
+ *                                                    reads it
  *   CONFIG        {}                             -> {}; fds: configuration (memfd, as workers get it), so that a tool's
  *                                                    network code uses the same
  *   STAT          {}                             -> {size}; fds: memfd with the JSON that `millrace stat --json` prints
@@ -69,7 +72,7 @@
  * a pipe that ends with the supervisor. After a worker's restart DATASET and LANE messages come before ARENA, and ARENA
  * means: begin.
  *   SETUP         {role, slot, generation, run_id, log_level, socket?}; fds: config (memfd, msgpack map; config.h),
- *                 board (ro), counters (rw), fetch and write: producer line (rw), eventfd
+ *                 board (ro), counters (rw), ring of spans (rw), fetch and write: producer line (rw), eventfd
  *   ARENA         {bytes, reserve, division, fresh, ahead, grows, largest, first}; fds: arena (rw). fresh: reserve its
  *                 pages first, and answer ARENA_READY or FAILED; ahead: at low priority, nobody waits for them. grows:
  *                 only [0, largest) and [reserve, reserve + first); the others when they are needed
@@ -156,6 +159,7 @@ enum mr_msg_type {
     MR_MSG_BATCHES, /* from a client */
     MR_MSG_PREPARE, /* from a client */
     MR_MSG_METER,   /* from a client */
+    MR_MSG_TRACE,   /* from a client */
     MR_MSG_TYPE_COUNT
 };
 

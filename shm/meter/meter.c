@@ -11,6 +11,7 @@
 
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
+#include "shm/trace/trace.h"
 
 _Static_assert(sizeof(struct mr_meter_shared) == 64, "blocks begin at 64-byte borders");
 _Static_assert(offsetof(struct mr_meter_sums, save) == 8 * MR_LC_SAVE_NS &&
@@ -156,6 +157,38 @@ static void add_made(struct mr_counters *loader, const struct mr_meter_times *ma
     mr_counter_add(loader, MR_DC_QUEUE_NS, between(made->packed, taken_ns));
 }
 
+/* The loop's side of a batch; its device copy is on the thread that copies. */
+static void trace_loop(const struct mr_meter *meter, int64_t given, int64_t asked_ns, int64_t taken_ns, uint32_t worker)
+{
+    struct mr_trace_record span = {.kind = MR_SPAN_STEP,
+                                   .begin_ns = given,
+                                   .end_ns = asked_ns,
+                                   .object = mr_counter_get(meter->loop, MR_LC_EPOCH),
+                                   .number = (uint32_t)mr_counter_get(meter->loop, MR_LC_RANK),
+                                   .code = worker};
+
+    if (!mr_trace_is_on())
+        return;
+    if (given != 0)
+        mr_trace_emit(&span, NULL);
+    span.kind = MR_SPAN_WAIT;
+    span.begin_ns = asked_ns;
+    span.end_ns = taken_ns;
+    mr_trace_emit(&span, NULL);
+}
+
+void mr_meter_trace_made(const struct mr_meter_times *made)
+{
+    const int64_t at[] = {made->began, made->fetched, made->reserved, made->collated, made->packed};
+
+    for (unsigned i = 0; i + 1 < sizeof at / sizeof at[0] && mr_trace_is_on(); i++)
+        if (at[i + 1] > at[i])
+            mr_trace_emit(
+                &(struct mr_trace_record){
+                    .kind = MR_SPAN_SAMPLES + i, .begin_ns = at[i], .end_ns = at[i + 1], .number = made->worker},
+                NULL);
+}
+
 void mr_meter_take(struct mr_meter *meter, int64_t asked_ns, int64_t taken_ns, int64_t arrived_ns, uint64_t saved_ns,
                    const struct mr_meter_times *made)
 {
@@ -166,6 +199,7 @@ void mr_meter_take(struct mr_meter *meter, int64_t asked_ns, int64_t taken_ns, i
     meter->given = taken_ns;
     meter->packed[worker] = made->packed;
     mr_meter_ask(meter, 0);
+    trace_loop(meter, given, asked_ns, taken_ns, made->worker);
     if (given == 0) {
         mr_counter_add(loop, MR_LC_FIRST_NS, between(asked_ns, taken_ns));
         return;

@@ -92,6 +92,9 @@ void mr_meter_ask(struct mr_meter *meter, int64_t now_ns);
 void mr_meter_take(struct mr_meter *meter, int64_t asked_ns, int64_t taken_ns, int64_t arrived_ns, uint64_t saved_ns,
                    const struct mr_meter_times *made);
 
+/* The spans of a batch for `millrace trace`: by the thread that made it. */
+void mr_meter_trace_made(const struct mr_meter_times *made);
+
 /* Anybody. */
 static inline bool mr_meter_has_ended(const struct mr_meter *meter)
 {

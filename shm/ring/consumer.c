@@ -18,6 +18,7 @@
 #include "shm/ring/ahead.h"
 #include "shm/ring/consumer_impl.h"
 #include "shm/ring/mutant.h"
+#include "shm/trace/trace.h"
 
 #define SLICE_MS 100u /* the longest wait: a death between publish and wake delays a delivery by no more */
 
@@ -25,6 +26,7 @@
 struct place {
     uint64_t number; /* of the ticket posted here last */
     struct mr_sample sample;
+    int64_t posted_ns;      /* while somebody traces; 0 */
     _Atomic uint32_t arena; /* whose memory a view of it holds; written before the view is handed out */
 };
 
@@ -175,6 +177,7 @@ static bool post_one(struct mr_consumer *consumer)
                 return false; /* one of our own tickets that is not taken yet */
             place->number = consumer->posted;
             place->sample = *sample;
+            place->posted_ns = mr_trace_is_on() ? mr_clock_mono_ns() : 0;
             consumer->posted = mr_lane_wrap(lane, consumer->posted + 1);
             consumer->first = (consumer->first + 1) % consumer->room;
             consumer->queued--;
@@ -391,6 +394,20 @@ static void look_less_far(struct mr_consumer *consumer, uint64_t number)
         mr_counter_set(&consumer->lane.shared->counters, MR_CC_AHEAD, consumer->ahead.now);
 }
 
+/* From begin_ns (0: that was not traced) until now. */
+static void trace(enum mr_span kind, int64_t begin_ns, const struct mr_sample *sample)
+{
+    if (begin_ns == 0 || !mr_trace_is_on())
+        return;
+    mr_trace_emit(&(struct mr_trace_record){.kind = kind,
+                                            .begin_ns = begin_ns,
+                                            .end_ns = mr_clock_mono_ns(),
+                                            .object = sample->request.object,
+                                            .bytes = sample->bytes,
+                                            .dataset = sample->request.dataset},
+                  NULL);
+}
+
 /* The ticket is HELD by us under `word`. */
 static enum mr_next deliver(struct mr_consumer *consumer, uint64_t number, uint64_t word,
                             const struct mr_descriptor *desc, bool failed, struct mr_delivery *out)
@@ -405,6 +422,7 @@ static enum mr_next deliver(struct mr_consumer *consumer, uint64_t number, uint6
     out->crc32c = desc->crc32c;
     out->desc_flags = desc->flags;
     out->copied = false;
+    trace(MR_SPAN_TICKET, place->posted_ns, &place->sample);
     atomic_store_explicit(&place->arena, desc->arena, memory_order_relaxed);
     consumer->taken = mr_lane_wrap(&consumer->lane, number + 1);
     consumer->tickets--;
@@ -487,6 +505,7 @@ static enum mr_next wait_for(struct mr_consumer *consumer, uint64_t number, unsi
         mr_views_wake_all(consumer->views); /* W2: one may sleep because it found our head wanted */
     }
     count_shared(consumer, MR_CC_WAIT_NS, (uint64_t)(mr_clock_mono_ns() - start));
+    trace(MR_SPAN_READ, start, &consumer->places[mr_lane_slot(lane, number)].sample);
     return next;
 }
 

@@ -242,6 +242,18 @@ static int check_index(const struct mr_arguments *arguments)
     return -1;
 }
 
+static int check_trace(const struct mr_arguments *arguments)
+{
+    const char *out = mr_arguments_text(arguments, MR_OPT_OUTPUT);
+    if (out && !strstr(out, "://"))
+        return 0;
+    if (out)
+        mr_error_set(MR_E_USAGE, "-o %.200s: a trace goes into a local file, or - for standard output", out);
+    else
+        mr_error_set(MR_E_USAGE, "a trace has no place to go: add -o FILE");
+    return -1;
+}
+
 int mr_arguments_check(const struct mr_arguments *arguments)
 {
     if (check_options(arguments) != 0 || check_operands(arguments) != 0)
@@ -261,6 +273,8 @@ int mr_arguments_check(const struct mr_arguments *arguments)
         return check_compose(arguments);
     case MR_VERB_INDEX:
         return check_index(arguments);
+    case MR_VERB_TRACE:
+        return check_trace(arguments);
     default:
         return 0;
     }

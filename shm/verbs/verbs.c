@@ -39,6 +39,7 @@ static const struct mr_option options[MR_OPTIONS] = {
                         "processes that read, as DataLoader workers do; default: the command itself reads"},
     [MR_OPT_INTERVAL] = {"interval", 0, MR_VALUE_SECONDS, "SECONDS", .help = "time between two updates; default 1"},
     [MR_OPT_COUNT] = {"count", 0, MR_VALUE_NUMBER, "N", 1, UINT32_MAX, "end after N updates"},
+    [MR_OPT_SECONDS] = {"seconds", 0, MR_VALUE_SECONDS, "SECONDS", .help = "how long; default: until Ctrl-C"},
     [MR_OPT_JSON] = {"json", 0, .help = "output for programs"},
     [MR_OPT_PROMETHEUS] = {"prometheus", 0, .help = "the text format of Prometheus"},
     [MR_OPT_VERBOSE] = {"verbose", 'v', .help = "more lines on standard error; may be repeated"},
@@ -331,6 +332,22 @@ static const struct mr_verb verbs[MR_VERBS] = {
                      "one of this user on this machine.",
             .options =
                 OPTIONS{{.id = MR_OPT_INTERVAL}, {.id = MR_OPT_COUNT}, {.id = MR_OPT_SOCKET}, LOG_LEVEL_UNUSED, {0}},
+        },
+    [MR_VERB_TRACE] =
+        {
+            .id = MR_VERB_TRACE,
+            .name = "trace",
+            .summary = "writes down what each process of a run does, for Perfetto",
+            .about = "Writes what all processes of a running supervisor do from now on into FILE, span by span: "
+                     "requests, samples and batches, steps and waits of the loop, device copies, checkpoints. It ends "
+                     "with --seconds, with Ctrl-C or with the run; then open FILE in https://ui.perfetto.dev, which "
+                     "reads it in the browser and uploads nothing. The supervisor is that of --socket or "
+                     "MILLRACE_SOCKET, else the only one of this user on this machine.",
+            .options = OPTIONS{{.id = MR_OPT_OUTPUT, .help = "the file (JSON), or - for standard output"},
+                               {.id = MR_OPT_SECONDS},
+                               {.id = MR_OPT_SOCKET},
+                               LOG_LEVEL_UNUSED,
+                               {0}},
         },
     [MR_VERB_BENCH] =
         {

@@ -511,7 +511,7 @@ static void client_asks(unsigned i, unsigned kind, bool spoil)
         MR_MSG_HELLO,        MR_MSG_OPEN_DATASET, MR_MSG_CLOSE_DATASET, MR_MSG_INDEX,    MR_MSG_PRODUCERS,
         MR_MSG_PRODUCER,     MR_MSG_OPEN_LANE,    MR_MSG_CLOSE_LANE,    MR_MSG_PUT_LOOP, MR_MSG_OPEN_WRITER,
         MR_MSG_CLOSE_WRITER, MR_MSG_CONFIG,       MR_MSG_STAT,          MR_MSG_RELOAD,   MR_MSG_SHUTDOWN,
-        MR_MSG_LANE,         MR_MSG_BATCHES,      MR_MSG_PREPARE,       MR_MSG_METER};
+        MR_MSG_LANE,         MR_MSG_BATCHES,      MR_MSG_PREPARE,       MR_MSG_METER,    MR_MSG_TRACE};
     static const char *const uris[] = {"gs://bucket/a/", "gs://bucket/b/"};
     struct input *in = &scene.in;
     if (scene.clients[i].socket < 0)
@@ -637,7 +637,8 @@ static void open_supervisor(unsigned how)
     struct mr_supervisor *s = scene.s = calloc(1, sizeof *s);
     if (!s || mr_config_init(&s->config) != 0)
         abort();
-    s->board_fd = s->config_fd = s->life[0] = s->life[1] = s->signals = s->clients.listener = s->clients.spare = -1;
+    s->board_fd = s->config_fd = s->tracing.fd = s->life[0] = s->life[1] = s->signals = s->clients.listener =
+        s->clients.spare = -1;
     s->folder.lock = s->folder.pid_lock = s->run_lock = s->command.pidfd = -1;
     s->is_private = how & 1;
     s->arena_bytes = how & 32 ? 64 * ARENA_BYTES : how & 2 ? 2 * ARENA_BYTES : ARENA_BYTES;
@@ -664,8 +665,8 @@ static void open_supervisor(unsigned how)
     mr_ckpt_lanes_init(s);
     mr_drain_init(s);
     scene.listener = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (s->config_fd < 0 || init_board(s) != 0 || mr_listing_init(s) != 0 || mr_fetch_workers_init(s) != 0 ||
-        mr_clients_init(s, scene.listener) != 0)
+    if (s->config_fd < 0 || init_board(s) != 0 || mr_tracing_init(s) != 0 || mr_listing_init(s) != 0 ||
+        mr_fetch_workers_init(s) != 0 || mr_clients_init(s, scene.listener) != 0)
         abort();
     enter(s, MR_SUP_RUNNING);
     mr_heartbeat_init(s);

@@ -112,6 +112,14 @@ CHECKS = [
     Check("posting.no-copy", "posting", "-DNO_COPY", STUCK),
     Check("posting.blocks-only", "posting", "-DPOST_BLOCK=2 -DBLOCKS_ONLY", STUCK),
     Check("posting.quota-blocks", "posting", "-DSHRINK -DQUOTA_BLOCKS", STUCK),
+    # trace: the ring of spans
+    Check("trace", "trace", "-DSLOTS=2 -DRECORDS=3 -DKILLS=2"),
+    Check("trace-one-slot", "trace", "-DSLOTS=1 -DWRITERS=3 -DRECORDS=1"),
+    Check("trace.publish-first", "trace", "-DPUBLISH_FIRST", ASSERT),
+    Check("trace.no-room-check", "trace", "-DKILLS=0 -DNO_ROOM_CHECK", ASSERT),
+    Check("trace.free-first", "trace", "-DRECORDS=3 -DFREE_FIRST", ASSERT),
+    Check("trace.no-pass-over", "trace", "-DNO_PASS_OVER", STUCK),
+    Check("trace.no-skip", "trace", "-DNO_SKIP", STUCK),
     # barrier: two ranks, the least memory, one producer and two
     Check("barrier", "barrier", "-DKILLS=1"),
     Check("barrier-jobs", "barrier", "-DJOB=2 -DBLOCK=2 -DKILLS=1"),

@@ -474,6 +474,7 @@ struct mr_http_call *mr_http_start(struct mr_http *http, const struct mr_http_re
     call->curl_text[0] = 0;
     call->sent = 0;
     call->once = request->once;
+    mr_http_trace_begin(call, request);
     if (own ? mr_http_write_request(call, request) != 0
             : set_request(call, request) != 0 || curl_multi_add_handle(http->multi, call->easy) != CURLM_OK) {
         recycle(http, call);
@@ -538,6 +539,7 @@ void mr_http_finish(struct mr_http *http, struct mr_http_call *call, enum mr_cod
         .gap_ns = call->gap_ns,
         .body_ns = body_ns > 0 ? body_ns : 0,
     };
+    mr_http_trace_end(call);
     deactivate(http, call);
     http->poked = true;
     call->done(call->arg, &result);

@@ -6,6 +6,7 @@
 #include <curl/curl.h>
 #include <stdbool.h>
 
+#include "shm/trace/trace.h"
 #include "worker/store/http.h"
 
 /*
@@ -74,6 +75,8 @@ struct mr_http_call {
     unsigned body_count, body_piece; /* the piece that is being sent */
     uint64_t body_at, body_length;   /* within it; of all of them */
     unsigned sent;
+    char target[MR_TRACE_TEXT]; /* "GET /path", while somebody traces; "" */
+    uint64_t sends;             /* then: bytes of its body */
     bool once;
     /* Over a connection of our own: */
     bool own;    /* it is */
@@ -181,5 +184,11 @@ int mr_http_write_request(struct mr_http_call *call, const struct mr_http_reques
 void mr_http_send(struct mr_http_line *line);
 /* There may be bytes of the answer. The same. */
 void mr_http_receive(struct mr_http_line *line);
+
+/* ---- http_trace.c ---- */
+
+/* The call as a span, from its start to its end. */
+void mr_http_trace_begin(struct mr_http_call *call, const struct mr_http_request *request);
+void mr_http_trace_end(const struct mr_http_call *call);
 
 #endif

@@ -11,7 +11,7 @@ import warnings
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
-from .. import _supervisor, _timing
+from .. import _supervisor, _timing, _trace
 from ._save import Save, Saved, raise_unreported, watch
 from ._uri import Place, object_uri
 
@@ -48,6 +48,7 @@ class Writer(_File):
         self._connection: Connection | None = connection
         self._pid = os.getpid()
         self._size = 0  # once it is closed
+        self._began = _trace.now()
         self._save: Save | None = None
         self._failed: BaseException | None = None  # the first failure: what later calls raise again
 
@@ -221,6 +222,7 @@ class Writer(_File):
             raise
         self._save = save = Save(self.uri, ring, connection)  # first: a signal's exception shall not lose the promise
         self._ring, self._connection, self._size = None, None, ring.bytes
+        _trace.trace("save", self._began, bytes=self._size, text=self.uri)
         if wait:
             try:
                 while not save._poll(SLICE_MS):

@@ -20,6 +20,7 @@
 #include "shm/base/container.h"
 #include "shm/base/log.h"
 #include "shm/memory/segment.h"
+#include "shm/trace/trace.h"
 #include "worker/role.h"
 
 #define RUN         "0f8fad5b-d9cb-469f-a165-70867728950e"
@@ -44,7 +45,8 @@ static struct mr_config config;
 static struct mr_board *board;
 static struct mr_counters *counters;
 static struct mr_producer_line *line;
-static int board_fd, counters_fd, line_fd, wake_fd, supervisor, life;
+static struct mr_trace_shared *trace;
+static int board_fd, counters_fd, trace_fd, line_fd, wake_fd, supervisor, life;
 static pid_t worker;
 
 /* ---- the role ---- */
@@ -156,6 +158,8 @@ static void setup(void)
     board = make_segment("board", sizeof *board, &board_fd);
     mr_board_format(board, (uint32_t)getpid(), RUN);
     counters = make_segment("counters", MR_COUNTERS_BYTES, &counters_fd);
+    trace_fd = mr_trace_new(&trace);
+    ck_assert_int_ge(trace_fd, 0);
     mr_counters_init(counters, MR_ROLE_FETCH, SLOT);
     line = make_segment("line", MR_PRODUCER_LINE_BYTES, &line_fd);
     wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -211,6 +215,7 @@ static void send_setup(const char *role, unsigned slot, bool is_woken)
     mr_msg_put_fd(msg, config_fd);
     mr_msg_put_fd(msg, board_fd);
     mr_msg_put_fd(msg, counters_fd);
+    mr_msg_put_fd(msg, trace_fd);
     if (is_woken) {
         mr_msg_put_fd(msg, line_fd);
         mr_msg_put_fd(msg, wake_fd);

@@ -1,0 +1,123 @@
+/*
+ * trace.c - `millrace trace`: what each process of a run does, span by span, into a file for Perfetto.
+ *
+ * The supervisor lets the processes write while this one is connected; it reads the ring often enough that it does not
+ * fill up, and says at the end how much it missed.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/trace_impl.h"
+#include "shm/base/clock.h"
+#include "shm/base/error.h"
+#include "shm/base/log.h"
+
+#define LOOK_NS (10 * MR_MILLISECOND_NS) /* a ring of 32,768 spans is full after 0.3 s at 100,000 a second */
+
+static volatile sig_atomic_t ended;
+
+static void on_signal(int number)
+{
+    ended = number;
+}
+
+static void catch_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_signal};
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        sigaction(numbers[i], &action, NULL);
+}
+
+static FILE *open_output(const char *path)
+{
+    if (strcmp(path, "-") == 0)
+        return stdout;
+    FILE *file = fopen(path, "we");
+    if (!file)
+        mr_error_set_errno(errno, "cannot write %s", path);
+    return file;
+}
+
+static int write_error(const char *path)
+{
+    mr_error_set_errno(errno, "cannot write %s", strcmp(path, "-") == 0 ? "to standard output" : path);
+    return -1;
+}
+
+static void take_all(struct mr_trace_reader *reader, struct mr_trace_output *output)
+{
+    struct mr_trace_record record;
+    int64_t now_ns = mr_clock_mono_ns();
+    while (mr_trace_read(reader, now_ns, &record))
+        mr_trace_output_span(output, &record);
+}
+
+/* Until the time is over, a signal ends it, the run does, or nothing more can be written. */
+static void follow(struct mr_client *client, struct mr_trace_reader *reader, struct mr_trace_output *output,
+                   int64_t until_ns)
+{
+    const struct timespec pause = {0, LOOK_NS};
+    while (!ended && !ferror(output->file) && mr_clock_mono_ns() < until_ns && !mr_client_has_ended(client)) {
+        take_all(reader, output);
+        fflush(output->file); /* what is there can be opened, whatever ends us */
+        nanosleep(&pause, NULL);
+    }
+    take_all(reader, output);
+}
+
+static int finish(struct mr_trace_output *output, const struct mr_trace_reader *reader, const char *path)
+{
+    uint64_t lost = mr_trace_reader_lost(reader) + reader->passed;
+    bool failed = fflush(output->file) != 0 || ferror(output->file);
+    if (output->file != stdout && fclose(output->file) != 0)
+        failed = true;
+    if (failed)
+        return write_error(path);
+    if (lost > 0)
+        mr_log_warning("%llu spans are missing: more came than could be written down", (unsigned long long)lost);
+    mr_log_info("%llu spans of %.1f s%s%s: open it in https://ui.perfetto.dev", (unsigned long long)output->written,
+                (double)(mr_clock_mono_ns() - output->begin_ns) / 1e9, output->file == stdout ? "" : " in ",
+                output->file == stdout ? "" : path);
+    return 0;
+}
+
+static int trace(struct mr_client *client, const char *path, double seconds)
+{
+    struct mr_trace_reader reader;
+    struct mr_trace_output output = {.begin_ns = mr_clock_mono_ns()};
+    int fd = mr_client_trace(client);
+    if (fd < 0)
+        return -1;
+    int rc = mr_trace_reader_open(&reader, fd);
+    close(fd);
+    if (rc != 0)
+        return -1;
+    output.file = open_output(path);
+    if (output.file) {
+        int64_t until_ns = seconds > 0 ? output.begin_ns + (int64_t)(seconds * 1e9) : INT64_MAX;
+        mr_trace_output_begin(&output);
+        follow(client, &reader, &output, until_ns);
+        mr_trace_output_end(&output);
+        rc = finish(&output, &reader, path);
+    }
+    mr_trace_reader_close(&reader);
+    return output.file ? rc : -1;
+}
+
+int mr_cli_trace(const struct mr_arguments *arguments)
+{
+    struct mr_client *client = mr_cli_connect(arguments);
+    if (!client)
+        return mr_cli_fail();
+    double seconds = mr_arguments_have(arguments, MR_OPT_SECONDS) ? arguments->values[MR_OPT_SECONDS].seconds : 0;
+    catch_signals();
+    int rc = trace(client, mr_arguments_text(arguments, MR_OPT_OUTPUT), seconds);
+    mr_client_destroy(client);
+    return rc == 0 ? 0 : mr_cli_fail();
+}

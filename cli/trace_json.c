@@ -1,0 +1,240 @@
+/*
+ * trace_json.c - spans as trace events (JSON), which ui.perfetto.dev and chrome://tracing open.
+ *
+ * A span that lies within others of its thread, or beside them, is a complete event ("X"): the threads' tracks. Those
+ * that overlap (requests, tickets, checkpoints) are pairs of "b" and "e" with an id of their own.
+ */
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/trace_impl.h"
+
+/* Tickets are as many as a reader looks ahead: shown as a process of their own, or the others would not be seen. */
+#define TICKETS_PID 100000000u /* + the reader's; pids are below 2^22 */
+
+enum { LOOP, LOADER, READER, WRITER, WORKER }; /* the order on the screen */
+
+/* What its fields are called in a span's arguments; NULL: it does not have it. */
+struct row {
+    const char *name, *category;
+    bool overlaps;
+    const char *object, *number, *code, *text;
+    bool bytes, dataset;
+    int order;
+};
+
+/* clang-format off */
+static const struct row rows[MR_SPAN_KINDS] = {
+    [MR_SPAN_REQUEST] = {.name = "request", .category = "request", .overlaps = true, .code = "status", .text = "path", .bytes = true, .order = WORKER},
+    [MR_SPAN_TICKET] = {.name = "ticket", .category = "ticket", .overlaps = true, .object = "object", .bytes = true, .dataset = true, .order = READER},
+    [MR_SPAN_READ] = {.name = "wait for a sample", .category = "read", .object = "object", .bytes = true, .dataset = true, .order = READER},
+    [MR_SPAN_TRANSFORM] = {.name = "transform", .category = "sample", .object = "object", .order = READER},
+    [MR_SPAN_SAMPLES] = {.name = "samples", .category = "batch", .number = "worker", .order = LOADER},
+    [MR_SPAN_EXTENT] = {.name = "wait for batch memory", .category = "batch", .number = "worker", .order = LOADER},
+    [MR_SPAN_COLLATE] = {.name = "collate", .category = "batch", .number = "worker", .order = LOADER},
+    [MR_SPAN_PACK] = {.name = "pack", .category = "batch", .number = "worker", .order = LOADER},
+    [MR_SPAN_WAIT] = {.name = "wait for a batch", .category = "loop", .object = "epoch", .number = "rank", .code = "worker", .order = LOOP},
+    [MR_SPAN_STEP] = {.name = "step", .category = "loop", .object = "epoch", .number = "rank", .order = LOOP},
+    [MR_SPAN_DEVICE] = {.name = "copy to the device", .category = "batch", .bytes = true, .order = LOADER},
+    [MR_SPAN_SAVE] = {.name = "save", .category = "checkpoint", .overlaps = true, .text = "uri", .bytes = true, .order = READER},
+    [MR_SPAN_UPLOAD] = {.name = "upload", .category = "checkpoint", .overlaps = true, .text = "uri", .order = WRITER},
+};
+/* clang-format on */
+
+/* ---- processes ---- */
+
+/* Its program without the path, and what comes after it: "python train.py". */
+static void read_command(struct mr_traced_process *process)
+{
+    char path[32], text[256] = "";
+    snprintf(path, sizeof path, "/proc/%u/cmdline", process->pid);
+    FILE *file = fopen(path, "re");
+    size_t length = file ? fread(text, 1, sizeof text - 1, file) : 0;
+    if (file)
+        fclose(file);
+    for (size_t i = 0; i + 1 < length; i++)
+        if (text[i] == '\0')
+            text[i] = ' ';
+    const char *end = strchr(text, ' '), *slash = text;
+    for (const char *c = text; *c && c != end; c++)
+        if (*c == '/')
+            slash = c + 1;
+    snprintf(process->name, sizeof process->name, "%s", *slash ? slash : "process");
+}
+
+static struct mr_traced_process *find_process(struct mr_trace_output *output, uint32_t pid)
+{
+    for (unsigned i = output->process_count; i-- > 0;)
+        if (output->processes[i].pid == pid)
+            return &output->processes[i];
+    if (output->process_count == MR_TRACE_PROCESSES || !output->processes)
+        return NULL;
+    struct mr_traced_process *made = &output->processes[output->process_count++];
+    *made = (struct mr_traced_process){.pid = pid, .order = WORKER + 1};
+    read_command(made);
+    return made;
+}
+
+/* The lowest order that it had a span of says what it is. */
+static void learn(struct mr_trace_output *output, const struct mr_trace_record *record)
+{
+    struct mr_traced_process *process = find_process(output, record->pid);
+    int order = rows[record->kind].order;
+    if (!process)
+        return;
+    process->has_tickets |= record->kind == MR_SPAN_TICKET;
+    if (order >= process->order)
+        return;
+    process->order = order;
+    if (order == LOOP)
+        snprintf(process->name, sizeof process->name, "training, rank %u", record->number);
+    else if (order == LOADER && record->kind != MR_SPAN_DEVICE)
+        snprintf(process->name, sizeof process->name, "DataLoader worker %u", record->number);
+}
+
+/* The threads that copy: others but the first of a process show their number. */
+static void learn_thread(struct mr_trace_output *output, const struct mr_trace_record *record)
+{
+    if (record->kind != MR_SPAN_DEVICE || record->tid == record->pid)
+        return;
+    for (unsigned i = 0; i < output->copier_count; i++)
+        if (output->copiers[i].tid == record->tid)
+            return;
+    if (output->copier_count < MR_TRACE_COPIERS)
+        output->copiers[output->copier_count++] = (struct mr_traced_thread){record->pid, record->tid};
+}
+
+/* ---- spans ---- */
+
+/* A JSON string. What is no UTF-8 (a name that was cut) loses its bytes beyond ASCII. */
+static void put_string(FILE *file, const char *text)
+{
+    char plain[MR_TRACE_TEXT * 4];
+    json_t *string = json_string(text);
+    if (!string) {
+        snprintf(plain, sizeof plain, "%s", text);
+        for (char *c = plain; *c; c++)
+            if ((unsigned char)*c >= 0x80)
+                *c = '?';
+        string = json_string(plain);
+    }
+    if (!string || json_dumpf(string, file, JSON_ENCODE_ANY) != 0)
+        fputs("\"\"", file);
+    json_decref(string);
+}
+
+static void put_number(FILE *file, const char **comma, const char *name, uint64_t value)
+{
+    if (!name)
+        return;
+    fprintf(file, "%s\"%s\":%llu", *comma, name, (unsigned long long)value);
+    *comma = ",";
+}
+
+static void put_arguments(FILE *file, const struct row *row, const struct mr_trace_record *record, const char *text)
+{
+    const char *comma = "";
+    fputs(",\"args\":{", file);
+    put_number(file, &comma, row->object, record->object);
+    put_number(file, &comma, row->dataset ? "dataset" : NULL, record->dataset);
+    put_number(file, &comma, row->number, record->number);
+    put_number(file, &comma, row->code, record->code);
+    put_number(file, &comma, row->bytes ? "bytes" : NULL, record->bytes);
+    if (row->text) {
+        fprintf(file, "%s\"%s\":", comma, row->text);
+        put_string(file, text);
+    }
+    fputc('}', file);
+}
+
+static void put_head(struct mr_trace_output *output, const char *phase, const char *name, const struct row *row,
+                     const struct mr_trace_record *record, int64_t at_ns)
+{
+    uint32_t pid = record->kind == MR_SPAN_TICKET ? record->pid + TICKETS_PID : record->pid;
+    fprintf(output->file, "%s{\"ph\":\"%s\",\"cat\":\"%s\",\"name\":\"%s\",\"pid\":%u,\"tid\":%u,\"ts\":%.3f",
+            output->written > 0 ? ",\n" : "\n", phase, row->category, name, pid, record->tid,
+            (double)at_ns / 1e3); /* of CLOCK_MONOTONIC: viewers begin with the first */
+    if (row->overlaps)
+        fprintf(output->file, ",\"id2\":{\"local\":\"0x%llx\"}",
+                (unsigned long long)output->async); /* of its process */
+    output->written++;
+}
+
+/* Of a request: its method is its name, and the path its text. */
+static const char *name_of(const struct row *row, const struct mr_trace_record *record, char method[16],
+                           const char **text)
+{
+    const char *space = record->kind == MR_SPAN_REQUEST ? strchr(record->text, ' ') : NULL;
+    *text = record->text;
+    if (!space || space - record->text >= 16 || strspn(record->text, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == 0)
+        return row->name;
+    snprintf(method, 16, "%.*s", (int)strspn(record->text, "ABCDEFGHIJKLMNOPQRSTUVWXYZ"), record->text);
+    *text = space + 1;
+    return method;
+}
+
+void mr_trace_output_begin(struct mr_trace_output *output)
+{
+    output->processes = calloc(MR_TRACE_PROCESSES, sizeof *output->processes);
+    fputc('[', output->file);
+}
+
+void mr_trace_output_span(struct mr_trace_output *output, const struct mr_trace_record *record)
+{
+    const struct row *row = &rows[record->kind];
+    if (!row->name || record->end_ns < record->begin_ns || record->end_ns < output->begin_ns)
+        return; /* left over from the trace before, or of a writer that was stopped */
+    char method[16];
+    const char *text, *name = name_of(row, record, method, &text);
+    learn(output, record);
+    learn_thread(output, record);
+    output->async += row->overlaps;
+    put_head(output, row->overlaps ? "b" : "X", name, row, record, record->begin_ns);
+    if (!row->overlaps)
+        fprintf(output->file, ",\"dur\":%.3f", (double)(record->end_ns - record->begin_ns) / 1e3);
+    put_arguments(output->file, row, record, text);
+    fputc('}', output->file);
+    if (row->overlaps) {
+        put_head(output, "e", name, row, record, record->end_ns);
+        output->written--; /* one span */
+        fputc('}', output->file);
+    }
+}
+
+static void put_thread(FILE *file, struct mr_traced_thread thread, const char *name)
+{
+    fprintf(file, ",\n{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%u,\"tid\":%u,\"args\":{\"name\":\"%s\"}}",
+            thread.pid, thread.tid, name);
+}
+
+static void put_name(FILE *file, uint32_t pid, const char *name, int order)
+{
+    fprintf(file, ",\n{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%u,\"args\":{\"name\":", pid);
+    put_string(file, name);
+    fprintf(file, "}},\n{\"ph\":\"M\",\"name\":\"process_sort_index\",\"pid\":%u,\"args\":{\"sort_index\":%d}}", pid,
+            order);
+}
+
+static void put_process(FILE *file, const struct mr_traced_process *process)
+{
+    char tickets[100];
+    put_name(file, process->pid, process->name, process->order);
+    put_thread(file, (struct mr_traced_thread){process->pid, process->pid}, "main thread");
+    if (!process->has_tickets)
+        return;
+    snprintf(tickets, sizeof tickets, "tickets of %s", process->name);
+    put_name(file, process->pid + TICKETS_PID, tickets, WORKER + 1);
+}
+
+void mr_trace_output_end(struct mr_trace_output *output)
+{
+    for (unsigned i = 0; i < output->process_count; i++)
+        put_process(output->file, &output->processes[i]);
+    for (unsigned i = 0; i < output->copier_count; i++)
+        put_thread(output->file, output->copiers[i], "copies to the device");
+    fputs("\n]\n", output->file);
+    free(output->processes);
+    output->processes = NULL;
+}

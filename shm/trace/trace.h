@@ -1,0 +1,118 @@
+/*
+ * trace.h - spans of time for `millrace trace`: a ring that every process of a run writes to while somebody reads it.
+ *
+ * The supervisor makes the segment (a memfd) and hands it to workers and clients; each process attaches it once. While
+ * nobody traces, `on` is 0 and a span costs one load. Many write, one reads: a slot is a record and its `turn`, which
+ * counts how often the slot was filled (odd) and emptied (even). A writer takes a position by a CAS of `head`, only if
+ * the slot there is empty, fills the record, and publishes it; a full ring loses the record and counts it, and never
+ * makes a writer wait. A writer that dies between the two leaves a slot that stays empty: the reader passes over it
+ * after a second. Pairing labels (T = trace):
+ *   T0 _new     magic (release)               -> T1 _attach, _map: version, slots
+ *   T2 _emit    turn to odd (release, a CAS)  -> T3 _read: the record
+ *   T4 _read    turn to even (release)        -> T5 _emit: the slot may be written again
+ *
+ * None of this blocks. A writer that was stopped for more than a second between T5 and T2 may write into a record that
+ * is another one's by then: that record's values are wrong, and the reader takes care of what it prints.
+ */
+#ifndef MR_SHM_TRACE_TRACE_H
+#define MR_SHM_TRACE_TRACE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define MR_TRACE_MAGIC   UINT64_C(0x6d696c6c74726163) /* "milltrac" */
+#define MR_TRACE_VERSION 1u
+#define MR_TRACE_SLOTS   32768u /* records; a power of two */
+#define MR_TRACE_TEXT    64
+
+/* What a span is; the fields of a record that it uses beside pid, tid, begin and end. */
+enum mr_span {
+    MR_SPAN_NONE,
+    MR_SPAN_REQUEST,   /* worker: an HTTP request. text: "GET" and the end of the URL; bytes; code: the status */
+    MR_SPAN_TICKET,    /* reader: from the post of a sample's ticket until it was taken. object, dataset, bytes */
+    MR_SPAN_READ,      /* reader: it waits for a sample. object, dataset, bytes */
+    MR_SPAN_TRANSFORM, /* DataLoader worker: one sample. object; number: the worker */
+    MR_SPAN_SAMPLES,   /* a batch's samples, read and transformed. number: the worker; likewise the next three */
+    MR_SPAN_EXTENT,    /* it waits for memory for the batch */
+    MR_SPAN_COLLATE,
+    MR_SPAN_PACK,
+    MR_SPAN_WAIT,   /* loop: it waits for a batch. number: the rank; code: the worker that made it; object: the epoch */
+    MR_SPAN_STEP,   /* loop: from one batch until it asks for the next. number: the rank */
+    MR_SPAN_DEVICE, /* the thread that copies: one batch to the device */
+    MR_SPAN_SAVE,   /* trainer: a checkpoint object, from its open to its close. text: the URI; bytes */
+    MR_SPAN_UPLOAD, /* write worker: from a checkpoint's first part until it ended. text: the URI; bytes; code: mr_code */
+    MR_SPAN_KINDS
+};
+
+/* A span; the clock is CLOCK_MONOTONIC. */
+struct mr_trace_record {
+    uint32_t kind; /* enum mr_span */
+    uint32_t code;
+    uint32_t pid, tid;
+    int64_t begin_ns, end_ns;
+    uint64_t object, bytes;
+    uint32_t dataset, number;
+    char text[MR_TRACE_TEXT]; /* NUL-terminated; cut at its front to fit */
+};
+
+struct mr_trace_slot {
+    _Atomic uint32_t turn;
+    uint32_t reserved;
+    struct mr_trace_record record;
+};
+
+struct mr_trace_shared {
+    _Atomic uint64_t magic; /* T0, T1 */
+    uint32_t version, slots;
+    _Alignas(64) _Atomic uint32_t on; /* by the supervisor; relaxed: nothing follows by it */
+    _Alignas(64) _Atomic uint64_t head;
+    _Atomic uint64_t lost;              /* records that found the ring full */
+    _Alignas(64) _Atomic uint64_t tail; /* the reader's, for the one after it; relaxed */
+    _Alignas(64) struct mr_trace_slot slot[MR_TRACE_SLOTS];
+};
+
+/* ---- supervisor ---- */
+
+/* A descriptor of a new segment, whose memory is made by _begin; *shared is its mapping. -1: NO_MEMORY, IO. */
+int mr_trace_new(struct mr_trace_shared **shared);
+/* Makes the memory and lets all write; 0 or -1 (NO_MEMORY). Nobody else may be reading. */
+int mr_trace_begin(struct mr_trace_shared *shared, int fd);
+void mr_trace_end(struct mr_trace_shared *shared);
+
+/* ---- whoever has spans ---- */
+
+/* This process writes to that ring from now on; the descriptor stays the caller's. One that is attached already is so
+ * once; another one takes its place, and the old one stays mapped: a thread may be writing there. 0 or -1 (CORRUPT,
+ * IO). A forked child has it, too. */
+int mr_trace_attach(int fd);
+
+extern struct mr_trace_shared *_Atomic mr_trace_attached; /* NULL: none */
+
+static inline bool mr_trace_is_on(void)
+{
+    struct mr_trace_shared *trace = atomic_load_explicit(&mr_trace_attached, memory_order_acquire);
+
+    return trace && atomic_load_explicit(&trace->on, memory_order_relaxed) != 0;
+}
+/* Any thread. pid, tid are filled in; `text` (NULL: none) is cut at its front. Nothing is written while nobody reads. */
+void mr_trace_emit(const struct mr_trace_record *span, const char *text);
+
+/* ---- the reader ---- */
+
+struct mr_trace_reader {
+    struct mr_trace_shared *shared;
+    uint64_t at;
+    int64_t stuck_ns;      /* since when the record at `at` is not published; 0 */
+    uint64_t lost, passed; /* lost: when it began. passed: slots of writers that never published */
+};
+
+/* Maps it; the descriptor stays the caller's. 0 or -1 (CORRUPT, IO). */
+int mr_trace_reader_open(struct mr_trace_reader *reader, int fd);
+/* The next record: true. Its text ends, its kind is one of enum mr_span; other values may be anything. */
+bool mr_trace_read(struct mr_trace_reader *reader, int64_t now_ns, struct mr_trace_record *record);
+/* Records that were lost since it was opened. */
+uint64_t mr_trace_reader_lost(const struct mr_trace_reader *reader);
+void mr_trace_reader_close(struct mr_trace_reader *reader);
+
+#endif

@@ -1,0 +1,46 @@
+/* tracing.c - see tracing.h. `on` of the ring is set exactly while `reader` is a client that is connected, so that a
+ * reader that is killed leaves nobody writing. */
+#include "supervisor/tracing.h"
+
+#include <unistd.h>
+
+#include "shm/base/error.h"
+#include "shm/memory/segment.h"
+#include "shm/trace/trace.h"
+#include "supervisor/run_impl.h"
+
+int mr_tracing_init(struct mr_supervisor *s)
+{
+    s->tracing.fd = mr_trace_new(&s->tracing.shared);
+    return s->tracing.fd < 0 ? -1 : 0;
+}
+
+int mr_tracing_begin(struct mr_supervisor *s, const struct mr_client_peer *client)
+{
+    if (s->tracing.reader && s->tracing.reader != client) {
+        mr_error_set(MR_E_BUSY, "process %d traces this run: end it first", (int)s->tracing.reader->pid);
+        return -1;
+    }
+    if (mr_trace_begin(s->tracing.shared, s->tracing.fd) != 0)
+        return -1;
+    s->tracing.reader = client;
+    return 0;
+}
+
+void mr_tracing_client_gone(struct mr_supervisor *s, const struct mr_client_peer *client)
+{
+    if (s->tracing.reader != client)
+        return;
+    mr_trace_end(s->tracing.shared);
+    s->tracing.reader = NULL;
+}
+
+void mr_tracing_close(struct mr_supervisor *s)
+{
+    if (s->tracing.shared) {
+        mr_trace_end(s->tracing.shared);
+        mr_segment_unmap(s->tracing.shared, sizeof *s->tracing.shared);
+    }
+    if (s->tracing.fd >= 0)
+        close(s->tracing.fd);
+}
