@@ -119,6 +119,15 @@ CAUSES = (
         store=("--synthetic", "data:20000:2000", "--memory", "--upload-mibps", "0/20"),
         job={"save_every": 5, "save_mib": 8, "step_ms": 20},
     ),
+    # Added when the rules were there, and the rules were not changed for them.
+    Cause(
+        "a loop that keeps batches",
+        ("extent/kept",),
+        config="[memory]\nbatch_bytes = '40MiB'\n",
+        job={"tensor_bytes": 1 << 20, "batch": 8, "keep": 4, "step_ms": 5},
+    ),
+    Cause("a lock of all workers", ("transform/blocked",), job={"lock_ms": 4, "workers": 2}),
+    Cause("no workers", ("transform/workers",), job={"compute_ms": 2, "workers": 0, "step_ms": 10}),
 )
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import concurrent.futures
+import fcntl
 import json
 import logging
 import os
 import sys
 import time
+from collections import deque
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -51,6 +54,10 @@ class Row:
 def transform(lease: Any) -> Any:
     if is_slow() and asked("sleep_ms"):
         time.sleep(asked("sleep_ms") / 1e3)
+    if asked("lock_ms"):
+        with LOCK.open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            time.sleep(asked("lock_ms") / 1e3)
     if asked("threads"):
         threads(asked("threads"), asked("compute_ms"))
     elif asked("compute_ms"):
@@ -62,6 +69,7 @@ def transform(lease: Any) -> Any:
     return len(lease)
 
 
+LOCK = Path(os.environ.get("XDG_RUNTIME_DIR", "/tmp"), "causes.lock")
 ROWS = [Row(number) for number in range(asked("pickles") // 8)]
 
 
@@ -87,8 +95,11 @@ def main() -> None:
     how = {"collate_fn": collate} if asked("collate_ms") else {"collate_fn": list} if asked("pickles") else {}
     loader = millrace.DataLoader(dataset, batch_size=asked("batch", 16), num_workers=asked("workers", 2), **how)
     step, weights = 0, torch.zeros(10)
+    kept: deque[Any] = deque(maxlen=asked("keep"))
     while True:
-        for _ in loader:
+        for batch in loader:
+            kept.append(batch)
+            del batch
             time.sleep(asked("step_ms", 1) / 1e3)
             if asked("sync"):
                 torch.distributed.all_reduce(weights)

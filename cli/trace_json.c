@@ -61,7 +61,7 @@ static void read_command(struct mr_traced_process *process)
     for (const char *c = text; *c && c != end; c++)
         if (*c == '/')
             slash = c + 1;
-    snprintf(process->name, sizeof process->name, "%s", *slash ? slash : "process");
+    snprintf(process->name, sizeof process->name, "%.*s", (int)sizeof process->name - 1, *slash ? slash : "process");
 }
 
 static struct mr_traced_process *find_process(struct mr_trace_output *output, uint32_t pid)

@@ -205,6 +205,8 @@ static void consider(struct mr_producer *producer, struct pick *best, struct mr_
     pick.distance = mr_lane_distance(&pl->lane, number, pl->head);
     if (best->mode != MODE_NONE && pick.distance >= best->distance)
         return;
+    if (mr_lane_distance(&pl->lane, number, pl->noted) >= 0)
+        mr_cells_note(pl, mr_lane_slot(&pl->lane, number)); /* behind a number that is skipped */
     if (pl->has_cells && mr_cells_may_wait(pl, number))
         return;
     pick.mode = mode_of(producer, &pick, pick.distance == 0);

@@ -111,7 +111,8 @@ static inline bool mr_extents_is_filling(const struct mr_producer_lane *pl, uint
 
 /* ---- cells ---- */
 
-/* What was posted since the last call; posted: mr_producer_posted, loaded before, so that the requests are there. */
+/* What was posted since the last call; posted: mr_producer_posted, loaded before, so that the requests are there. Also
+ * what its words alone say is posted. */
 void mr_cells_note_posted(struct mr_producer_lane *pl, uint64_t posted);
 void mr_cells_note(struct mr_producer_lane *pl, uint32_t slot);
 /* The producer that the cell of the slot's ticket is at home with; false: it has no cell. */

@@ -75,7 +75,7 @@ TALKER = f"""\
     import os, socket, sys, time
     link = socket.socket(fileno=3)
     setup, fds, _, _ = socket.recv_fds(link, 65536, 32)
-    assert sys.argv[1:] == ["list", "--slot", "0"] and b"list" in setup and len(fds) == 3
+    assert sys.argv[1:] == ["list", "--slot", "0"] and b"list" in setup and len(fds) == 4
     assert os.read(0, 1) == b"" and os.getpgrp() == os.getpid()
 """
 

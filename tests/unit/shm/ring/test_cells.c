@@ -95,6 +95,23 @@ START_TEST(a_cell_is_one_job_whatever_the_order)
 }
 END_TEST
 
+/* Its consumer is in the middle of the post: the words are there, and the hint is not. */
+START_TEST(a_cell_that_is_being_posted)
+{
+    set_up(1, 16, 64, GAP);
+    for (uint64_t i = 0; i < 5; i++)
+        post(0, i, 6, MR_REQUEST_PATIENT);
+    next_job(0);
+    assert_job(5, (uint64_t[]){0, 1, 2, 3, 4});
+    publish_job(0);
+    post(0, 5, 6, MR_REQUEST_PATIENT);
+    post(0, 6, 6, MR_REQUEST_PATIENT);
+    post(0, 7, 6, MR_REQUEST_PATIENT);
+    ck_assert_uint_eq(next_job(0), 0); /* the consumer is far from them, and more comes */
+    tear_down();
+}
+END_TEST
+
 START_TEST(all_lanes_give_to_it)
 {
     set_up(1, 16, 64, GAP);
@@ -292,6 +309,7 @@ int main(void)
 {
     TCase *tcase = tcase_create("cells");
     tcase_add_test(tcase, a_cell_is_one_job_whatever_the_order);
+    tcase_add_test(tcase, a_cell_that_is_being_posted);
     tcase_add_test(tcase, all_lanes_give_to_it);
     tcase_add_test(tcase, gaps);
     tcase_add_test(tcase, a_sample_that_is_asked_for_twice);
