@@ -69,6 +69,8 @@ static void follow(struct mr_client *client, struct mr_trace_reader *reader, str
         nanosleep(&pause, NULL);
     }
     take_all(reader, output);
+    if (mr_client_has_ended(client)) /* it may have been killed, and training processes live on */
+        mr_trace_end(reader->shared);
 }
 
 static int finish(struct mr_trace_output *output, const struct mr_trace_reader *reader, const char *path)
