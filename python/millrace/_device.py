@@ -163,6 +163,15 @@ def _unregister(runtime: Runtime, ring: BatchArena, sizes: dict[int, int], owner
     del ring
 
 
+def _bytes(tensors: list[torch.Tensor]) -> int:
+    """Of these together, for a trace; of those that can tell: a sparse one raises, and a subclass may do anything."""
+    count = 0
+    for tensor in tensors:
+        with contextlib.suppress(Exception):
+            count += tensor.nbytes
+    return count
+
+
 def moved(value: Any, move: Callable[[torch.Tensor], torch.Tensor], device: Any) -> Any:
     """The same lists, tuples, named tuples, mappings and dataclasses with their tensors moved; objects with a `to` of
     their own are asked, and waited for."""
@@ -247,7 +256,7 @@ class Copier:
             else:
                 batch = moved(host, move, self._device)
             self._runtime.wait()
-        _trace.trace("device", arrived, bytes=sum(tensor.nbytes for tensor in made) if _trace.tracing() else 0)
+        _trace.trace("device", arrived, bytes=_bytes(made) if _trace.tracing() else 0)
         return batch, made  # and here ends `host`: its memory goes back
 
     def _run(self) -> None:

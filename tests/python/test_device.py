@@ -17,7 +17,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 import millrace
-from millrace import _batches, _device
+from millrace import _batches, _device, _trace
 from tests.python.conftest import Folder, MakeFolder
 from tests.python.helpers import keep
 
@@ -308,3 +308,14 @@ def test_wrong_devices(socket: str, hundred: Folder) -> None:
 
 def test_the_arena_has_no_registration_of_its_own() -> None:
     assert _batches.Arena(1, 1, 1 << 20).pinned is None
+
+
+def test_tensors_without_bytes_while_somebody_traces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trace never ends a training: a sparse tensor refuses to say how many it has."""
+    monkeypatch.setattr(_trace, "tracing", lambda: True)
+    said: list[int] = []
+    monkeypatch.setattr(_trace, "trace", lambda *_, **span: said.append(span["bytes"]))
+    batches = iter([[torch.eye(3).to_sparse(), torch.ones(2)]])
+    batch, made = _device.Copier(batches, _device.Host(), None, torch.device("cpu")).one()
+    assert batch[0].is_sparse
+    assert (len(made), said) == (2, [8])
