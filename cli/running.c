@@ -23,18 +23,18 @@ static size_t read_all(int fd, char *out, size_t size)
     return n > 0 ? (size_t)n : 0;
 }
 
-static void set_command(struct mr_running *running)
+void mr_running_command(pid_t pid, char *out, size_t size)
 {
     char path[32];
-    snprintf(path, sizeof path, "/proc/%d/cmdline", (int)running->pid);
+    snprintf(path, sizeof path, "/proc/%d/cmdline", (int)pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    size_t length = read_all(fd, running->command, sizeof running->command);
+    size_t length = read_all(fd, out, size);
     if (fd >= 0)
         close(fd);
     for (size_t i = 0; i + 1 < length; i++)
-        if (running->command[i] == '\0')
-            running->command[i] = ' ';
-    mr_error_make_printable(running->command);
+        if (out[i] == '\0')
+            out[i] = ' ';
+    mr_error_make_printable(out);
 }
 
 /* The supervisor that holds the file "pid" of the folder; 0: none. Its record lock ends with it, and not only when the
@@ -67,7 +67,7 @@ static bool look(const char *base, const char *name, struct mr_running *running)
     bool runs = running->pid > 0 && faccessat(fd, "socket", F_OK, 0) == 0;
     close(fd);
     if (runs)
-        set_command(running);
+        mr_running_command(running->pid, running->command, sizeof running->command);
     return runs;
 }
 

@@ -17,6 +17,9 @@ struct mr_running {
  */
 int mr_running_find(struct mr_running *out, unsigned max);
 
+/* The command line of a process, its words with a space between, cut to fit; "" where it cannot be read. */
+void mr_running_command(pid_t pid, char *out, size_t size);
+
 /* The only one. -1 with mr_error: there is none, or there are several, which the text names. */
 int mr_running_only(struct mr_running *out);
 

@@ -28,10 +28,11 @@ static void on_signal(int number)
 
 static void catch_signals(void)
 {
-    struct sigaction action = {.sa_handler = on_signal};
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, before; /* no write is cut short */
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
-        sigaction(numbers[i], &action, NULL);
+        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN) /* nohup */
+            sigaction(numbers[i], &action, NULL);
 }
 
 static FILE *open_output(const char *path)
@@ -44,17 +45,12 @@ static FILE *open_output(const char *path)
     return file;
 }
 
-static int write_error(const char *path)
-{
-    mr_error_set_errno(errno, "cannot write %s", strcmp(path, "-") == 0 ? "to standard output" : path);
-    return -1;
-}
-
-static void take_all(struct mr_trace_reader *reader, struct mr_trace_output *output)
+/* A ring full at most: more may come faster than it is written. */
+static void take_some(struct mr_trace_reader *reader, struct mr_trace_output *output)
 {
     struct mr_trace_record record;
     int64_t now_ns = mr_clock_mono_ns();
-    while (mr_trace_read(reader, now_ns, &record))
+    for (unsigned i = 0; i < MR_TRACE_SLOTS && !ferror(output->file) && mr_trace_read(reader, now_ns, &record); i++)
         mr_trace_output_span(output, &record);
 }
 
@@ -64,13 +60,12 @@ static void follow(struct mr_client *client, struct mr_trace_reader *reader, str
 {
     const struct timespec pause = {0, LOOK_NS};
     while (!ended && !ferror(output->file) && mr_clock_mono_ns() < until_ns && !mr_client_has_ended(client)) {
-        take_all(reader, output);
+        take_some(reader, output);
         fflush(output->file); /* what is there can be opened, whatever ends us */
         nanosleep(&pause, NULL);
     }
-    take_all(reader, output);
-    if (mr_client_has_ended(client)) /* it may have been killed, and training processes live on */
-        mr_trace_end(reader->shared);
+    mr_trace_end(reader->shared); /* by us: the supervisor may have been killed, and training processes live on */
+    take_some(reader, output);
 }
 
 static int finish(struct mr_trace_output *output, const struct mr_trace_reader *reader, const char *path)
@@ -79,8 +74,10 @@ static int finish(struct mr_trace_output *output, const struct mr_trace_reader *
     bool failed = fflush(output->file) != 0 || ferror(output->file);
     if (output->file != stdout && fclose(output->file) != 0)
         failed = true;
-    if (failed)
-        return write_error(path);
+    if (failed) {
+        mr_error_set_errno(errno, "cannot write %s", output->file == stdout ? "to standard output" : path);
+        return -1;
+    }
     if (lost > 0)
         mr_log_warning("%llu spans are missing: more came than could be written down", (unsigned long long)lost);
     mr_log_info("%llu spans of %.1f s%s%s: open it in https://ui.perfetto.dev", (unsigned long long)output->written,

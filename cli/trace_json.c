@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/running.h"
 #include "cli/trace_impl.h"
 
 /* Tickets are as many as a reader looks ahead: shown as a process of their own, or the others would not be seen. */
@@ -48,20 +49,13 @@ static const struct row rows[MR_SPAN_KINDS] = {
 /* Its program without the path, and what comes after it: "python train.py". */
 static void read_command(struct mr_traced_process *process)
 {
-    char path[32], text[256] = "";
-    snprintf(path, sizeof path, "/proc/%u/cmdline", process->pid);
-    FILE *file = fopen(path, "re");
-    size_t length = file ? fread(text, 1, sizeof text - 1, file) : 0;
-    if (file)
-        fclose(file);
-    for (size_t i = 0; i + 1 < length; i++)
-        if (text[i] == '\0')
-            text[i] = ' ';
-    const char *end = strchr(text, ' '), *slash = text;
-    for (const char *c = text; *c && c != end; c++)
-        if (*c == '/')
-            slash = c + 1;
-    snprintf(process->name, sizeof process->name, "%.*s", (int)sizeof process->name - 1, *slash ? slash : "process");
+    char text[256];
+    mr_running_command((pid_t)process->pid, text, sizeof text);
+    size_t end = strcspn(text, " "), at = end;
+    while (at > 0 && text[at - 1] != '/')
+        at--;
+    snprintf(process->name, sizeof process->name, "%.*s", (int)sizeof process->name - 1,
+             text[at] ? text + at : "process");
 }
 
 static struct mr_traced_process *find_process(struct mr_trace_output *output, uint32_t pid)
@@ -159,19 +153,18 @@ static void put_head(struct mr_trace_output *output, const char *phase, const ch
     if (row->overlaps)
         fprintf(output->file, ",\"id2\":{\"local\":\"0x%llx\"}",
                 (unsigned long long)output->async); /* of its process */
-    output->written++;
 }
 
 /* Of a request: its method is its name, and the path its text. */
 static const char *name_of(const struct row *row, const struct mr_trace_record *record, char method[16],
                            const char **text)
 {
-    const char *space = record->kind == MR_SPAN_REQUEST ? strchr(record->text, ' ') : NULL;
+    size_t length = strspn(record->text, "ABCDEFGHIJKLMNOPQRSTUVWXYZ");
     *text = record->text;
-    if (!space || space - record->text >= 16 || strspn(record->text, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == 0)
+    if (record->kind != MR_SPAN_REQUEST || length == 0 || length >= 16 || record->text[length] != ' ')
         return row->name;
-    snprintf(method, 16, "%.*s", (int)strspn(record->text, "ABCDEFGHIJKLMNOPQRSTUVWXYZ"), record->text);
-    *text = space + 1;
+    snprintf(method, 16, "%.*s", (int)length, record->text);
+    *text = record->text + length + 1;
     return method;
 }
 
@@ -192,13 +185,13 @@ void mr_trace_output_span(struct mr_trace_output *output, const struct mr_trace_
     learn_thread(output, record);
     output->async += row->overlaps;
     put_head(output, row->overlaps ? "b" : "X", name, row, record, record->begin_ns);
+    output->written++;
     if (!row->overlaps)
         fprintf(output->file, ",\"dur\":%.3f", (double)(record->end_ns - record->begin_ns) / 1e3);
     put_arguments(output->file, row, record, text);
     fputc('}', output->file);
     if (row->overlaps) {
         put_head(output, "e", name, row, record, record->end_ns);
-        output->written--; /* one span */
         fputc('}', output->file);
     }
 }

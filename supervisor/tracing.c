@@ -1,7 +1,8 @@
-/* tracing.c - see tracing.h. `on` of the ring is set exactly while `reader` is a client that is connected, so that a
- * reader that is killed leaves nobody writing. */
+/* tracing.c - see tracing.h. `on` of the ring is set only while `reader` is a client that is connected, so that a reader
+ * that is killed leaves nobody writing. The memory of the slots is made for the first reader, and stays. */
 #include "supervisor/tracing.h"
 
+#include <stddef.h>
 #include <unistd.h>
 
 #include "shm/base/error.h"
@@ -9,10 +10,18 @@
 #include "shm/trace/trace.h"
 #include "supervisor/run_impl.h"
 
+#define WHAT "a trace"
+
 int mr_tracing_init(struct mr_supervisor *s)
 {
-    s->tracing.fd = mr_trace_new(&s->tracing.shared);
-    return s->tracing.fd < 0 ? -1 : 0;
+    s->tracing.fd = mr_segment_new(MR_BACKING_MEMFD, WHAT, sizeof *s->tracing.shared, false);
+    if (s->tracing.fd < 0 || mr_segment_reserve(s->tracing.fd, WHAT, 0, offsetof(struct mr_trace_shared, slot)) != 0)
+        return -1;
+    s->tracing.shared = mr_segment_map(s->tracing.fd, sizeof *s->tracing.shared, true, NULL);
+    if (!s->tracing.shared)
+        return -1;
+    mr_trace_format(s->tracing.shared);
+    return 0;
 }
 
 int mr_tracing_begin(struct mr_supervisor *s, const struct mr_client_peer *client)
@@ -21,8 +30,9 @@ int mr_tracing_begin(struct mr_supervisor *s, const struct mr_client_peer *clien
         mr_error_set(MR_E_BUSY, "process %d traces this run: end it first", (int)s->tracing.reader->pid);
         return -1;
     }
-    if (mr_trace_begin(s->tracing.shared, s->tracing.fd) != 0)
+    if (mr_segment_reserve(s->tracing.fd, WHAT, 0, sizeof *s->tracing.shared) != 0)
         return -1;
+    mr_trace_begin(s->tracing.shared);
     s->tracing.reader = client;
     return 0;
 }

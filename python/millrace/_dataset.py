@@ -90,12 +90,10 @@ class Dataset(Reported):
 
     def _delivered(self, lease: Lease) -> Any:
         """What a transform gets, through the transform."""
-        if not self._source.is_samples():
-            return lease if self._transform is None else transformed(self._transform, lease, lease.index, _torch.worker)
-        if self._decompress:
+        if self._source.is_samples() and self._decompress:
             raise ValueError("decompress=True is for whole objects: a transform decompresses members of a shard")
-        sample = Sample.of(lease)
-        return sample if self._transform is None else transformed(self._transform, sample, lease.index, _torch.worker)
+        item = Sample.of(lease) if self._source.is_samples() else lease
+        return item if self._transform is None else transformed(self._transform, item, lease.index)
 
     def __repr__(self) -> str:
         return f"<millrace.{type(self).__name__} {self._source}>"

@@ -173,7 +173,7 @@ class MapDataset(Dataset):
         if not reader.ahead():
             reader.feed(numbers)
         for batch in indices.ahead:
-            reader.feed(batch)
+            reader.feed([self._number(i) for i in batch])
         _timing.begin(reader.lane)
         samples = self._take(len(numbers), reader)
         _timing.fetched(reader.lane)

@@ -59,14 +59,13 @@ def span(name: str) -> contextlib.AbstractContextManager[None]:
     return _NOTHING if nvtx() is None else _Range(name)
 
 
-def transformed(transform: Callable[[Item], Any], item: Item, index: int, worker: Callable[[], Any]) -> Any:
-    """transform(item). worker: (number, ...) of the DataLoader worker that this is, or None."""
+def transformed(transform: Callable[[Item], Any], item: Item, index: int) -> Any:
+    """transform(item), of the object of that number."""
     if not tracing() and nvtx() is None:
         return transform(item)
-    began = time.monotonic_ns()
+    began = now()
     try:
         with span("millrace: transform"):
             return transform(item)
     finally:
-        who = worker()
-        trace("transform", began, index, 0 if who is None else who[0])
+        trace("transform", began, index)

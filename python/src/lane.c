@@ -266,8 +266,8 @@ static PyObject *lane_feed(Lane *self, PyObject *args)
 
 static int sample_of_number(Lane *self, PyObject *number, struct mr_sample *sample)
 {
-    unsigned long long object = PyLong_AsUnsignedLongLong(number);
-    if (object == (unsigned long long)-1 && PyErr_Occurred())
+    uint64_t object;
+    if (ring_uint64(number, &object))
         return -1;
     if (make_sample(self, object, object, sample) == 0)
         return 0;

@@ -189,7 +189,7 @@ static PyMethodDef ring_methods[] = {
      "members(buffer) -> (key, {suffix: (offset, size)}): where the members of a sample of a tar shard lie."},
     {"tracing", ring_tracing, METH_NOARGS, "tracing() -> bool: somebody traces this run (millrace trace)."},
     {"trace", (PyCFunction)(void (*)(void))ring_trace, METH_VARARGS | METH_KEYWORDS,
-     "trace(kind, began_ns, object=0, number=0, bytes=0, text=None): a span of this thread ends now. kind: transform, "
+     "trace(kind, began_ns, object=0, bytes=0, text=None): a span of this thread ends now. kind: transform, "
      "device or save. Nothing where nobody traces."},
     {"trace_made", ring_trace_made, METH_O, "trace_made(times): the spans of a batch that this thread has made."},
     {"delay_ns", ring_delay_ns, METH_NOARGS,

@@ -20,6 +20,14 @@
 #include "shm/index/plan.h"
 #include "shm/ring/consumer.h"
 
+#if PY_VERSION_HEX < 0x030a0000
+static inline PyObject *Py_NewRef(PyObject *object)
+{
+    Py_INCREF(object);
+    return object;
+}
+#endif
+
 struct ring_state { /* module state */
     PyTypeObject *client, *index, *plan, *lane, *lease, *failure, *writer, *range, *batch, *batch_arena, *meter;
 };

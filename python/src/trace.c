@@ -31,27 +31,22 @@ static enum mr_span span_of(const char *kind)
 
 PyObject *ring_trace(PyObject *module, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"kind", "began_ns", "object", "number", "bytes", "text", NULL};
+    static char *names[] = {"kind", "began_ns", "object", "bytes", "text", NULL};
     const char *kind, *text = NULL;
     long long began_ns;
     unsigned long long object = 0, bytes = 0;
-    unsigned number = 0;
     (void)module;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sL|KIKz:trace", names, &kind, &began_ns, &object, &number, &bytes,
-                                     &text))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sL|KKz:trace", names, &kind, &began_ns, &object, &bytes, &text))
         return NULL;
     enum mr_span span = span_of(kind);
     if (span == MR_SPAN_NONE) {
         PyErr_Format(PyExc_ValueError, "there is no kind of span %s", kind);
         return NULL;
     }
-    mr_trace_emit(&(struct mr_trace_record){.kind = span,
-                                            .begin_ns = began_ns,
-                                            .end_ns = mr_clock_mono_ns(),
-                                            .object = object,
-                                            .number = number,
-                                            .bytes = bytes},
-                  text);
+    mr_trace_emit(
+        &(struct mr_trace_record){
+            .kind = span, .begin_ns = began_ns, .end_ns = mr_clock_mono_ns(), .object = object, .bytes = bytes},
+        text);
     Py_RETURN_NONE;
 }
 

@@ -6,14 +6,20 @@
 #include "shm/base/error.h"
 #include "shm/control/client_impl.h"
 
-int mr_client_config(struct mr_client *client)
+/* The descriptor that the answer to a message without keys has. */
+static int ask_for_fd(struct mr_client *client, enum mr_msg_type type)
 {
     struct mr_msg_in in;
-    if (mr_client_call(client, mr_msg_new(MR_MSG_CONFIG), &in) != 0)
+    if (mr_client_call(client, mr_msg_new(type), &in) != 0)
         return -1;
     int fd = mr_msg_take_fd(&in, 0);
     mr_msg_close(&in);
     return fd;
+}
+
+int mr_client_config(struct mr_client *client)
+{
+    return ask_for_fd(client, MR_MSG_CONFIG);
 }
 
 int mr_client_batches(struct mr_client *client, int fd, uint64_t *bytes)
@@ -44,12 +50,7 @@ char *mr_client_meter(struct mr_client *client, int fd)
 
 int mr_client_trace(struct mr_client *client)
 {
-    struct mr_msg_in in;
-    if (mr_client_call(client, mr_msg_new(MR_MSG_TRACE), &in) != 0)
-        return -1;
-    int fd = mr_msg_take_fd(&in, 0);
-    mr_msg_close(&in);
-    return fd;
+    return ask_for_fd(client, MR_MSG_TRACE);
 }
 
 void mr_client_node(const struct mr_client *client, struct mr_node *node)

@@ -18,6 +18,10 @@ _Static_assert(offsetof(struct mr_meter_sums, save) == 8 * MR_LC_SAVE_NS &&
                    offsetof(struct mr_meter_sums, queue) - offsetof(struct mr_meter_sums, made) == 8 * MR_DC_QUEUE_NS,
                "the order of the counters");
 
+_Static_assert(MR_SPAN_EXTENT == MR_SPAN_SAMPLES + 1 && MR_SPAN_COLLATE == MR_SPAN_SAMPLES + 2 &&
+                   MR_SPAN_PACK == MR_SPAN_SAMPLES + 3,
+               "the order of a batch's spans");
+
 static uint64_t size_of(uint32_t blocks)
 {
     return sizeof(struct mr_meter_shared) + (uint64_t)MR_COUNTERS_BYTES * (1 + blocks);
@@ -160,15 +164,14 @@ static void add_made(struct mr_counters *loader, const struct mr_meter_times *ma
 /* The loop's side of a batch; its device copy is on the thread that copies. */
 static void trace_loop(const struct mr_meter *meter, int64_t given, int64_t asked_ns, int64_t taken_ns, uint32_t worker)
 {
+    if (!mr_trace_is_on())
+        return;
     struct mr_trace_record span = {.kind = MR_SPAN_STEP,
                                    .begin_ns = given,
                                    .end_ns = asked_ns,
                                    .object = mr_counter_get(meter->loop, MR_LC_EPOCH),
                                    .number = (uint32_t)mr_counter_get(meter->loop, MR_LC_RANK),
                                    .code = worker};
-
-    if (!mr_trace_is_on())
-        return;
     if (given != 0)
         mr_trace_emit(&span, NULL);
     span.kind = MR_SPAN_WAIT;

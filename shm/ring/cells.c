@@ -30,7 +30,7 @@ void mr_cells_note(struct mr_producer_lane *pl, uint32_t slot)
     pl->has_cells |= pl->cells[slot] != 0;
 }
 
-/* Its word says so, whatever the hint does. */
+/* Its word says so, whatever the hint does; loaded (acquire) before its request is read. */
 static bool is_posted(const struct mr_lane *lane, uint64_t number)
 {
     uint64_t word = mr_lane_load(lane, mr_lane_slot(lane, number));
@@ -42,12 +42,10 @@ void mr_cells_note_posted(struct mr_producer_lane *pl, uint64_t posted)
 {
     if (mr_lane_distance(&pl->lane, posted, pl->noted) > (int64_t)pl->lane.window)
         pl->noted = mr_lane_wrap(&pl->lane, posted - pl->lane.window);
-    while (mr_lane_distance(&pl->lane, posted, pl->noted) > 0) {
-        mr_cells_note(pl, mr_lane_slot(&pl->lane, pl->noted));
-        pl->noted = mr_lane_wrap(&pl->lane, pl->noted + 1);
-    }
-    /* A consumer that is posting right now has stored words and not the hint: they would pass for tickets of no cell. */
-    for (uint32_t i = 0; i < pl->lane.window && is_posted(&pl->lane, pl->noted); i++) {
+    /* Of a consumer that is posting right now, words are there before the hint: they would pass for tickets of no cell. */
+    for (uint32_t i = 0; i < pl->lane.window; i++) {
+        if (mr_lane_distance(&pl->lane, posted, pl->noted) <= 0 && !is_posted(&pl->lane, pl->noted))
+            break;
         mr_cells_note(pl, mr_lane_slot(&pl->lane, pl->noted));
         pl->noted = mr_lane_wrap(&pl->lane, pl->noted + 1);
     }

@@ -42,6 +42,7 @@ struct mr_consumer {
     uint64_t posted, taken;
     uint32_t tickets;       /* posted and not taken */
     uint64_t tickets_bytes; /* theirs */
+    int64_t waiting_ns;     /* since when the next one is waited for, over calls of next(); 0 */
     struct mr_ahead ahead;  /* how many there may be */
     /* Views: releases subtract, from any thread. */
     _Atomic uint64_t held, held_bytes;
@@ -423,6 +424,8 @@ static enum mr_next deliver(struct mr_consumer *consumer, uint64_t number, uint6
     out->desc_flags = desc->flags;
     out->copied = false;
     trace(MR_SPAN_TICKET, place->posted_ns, &place->sample);
+    trace(MR_SPAN_READ, consumer->waiting_ns, &place->sample);
+    consumer->waiting_ns = 0;
     atomic_store_explicit(&place->arena, desc->arena, memory_order_relaxed);
     consumer->taken = mr_lane_wrap(&consumer->lane, number + 1);
     consumer->tickets--;
@@ -479,6 +482,8 @@ static enum mr_next wait_for(struct mr_consumer *consumer, uint64_t number, unsi
     bool woken = false;
 
     count_shared(consumer, MR_CC_WAITS, 1);
+    if (consumer->waiting_ns == 0)
+        consumer->waiting_ns = start;
     while (now < end) {
         uint32_t seen = mr_wake_seq(lane);
         int64_t left_ms = (end - now + MR_MILLISECOND_NS - 1) / MR_MILLISECOND_NS;
@@ -505,7 +510,6 @@ static enum mr_next wait_for(struct mr_consumer *consumer, uint64_t number, unsi
         mr_views_wake_all(consumer->views); /* W2: one may sleep because it found our head wanted */
     }
     count_shared(consumer, MR_CC_WAIT_NS, (uint64_t)(mr_clock_mono_ns() - start));
-    trace(MR_SPAN_READ, start, &consumer->places[mr_lane_slot(lane, number)].sample);
     return next;
 }
 

@@ -2,8 +2,6 @@
 #include "shm/trace/trace.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -31,38 +29,18 @@ static struct mr_trace_slot *slot_of(struct mr_trace_shared *shared, uint64_t po
     return &shared->slot[position % MR_TRACE_SLOTS];
 }
 
-int mr_trace_new(struct mr_trace_shared **shared)
+void mr_trace_format(struct mr_trace_shared *shared)
 {
-    int fd = memfd_create("millrace-trace", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    void *at = MAP_FAILED;
-
-    if (fd >= 0 && ftruncate(fd, sizeof **shared) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0 &&
-        posix_fallocate(fd, 0, offsetof(struct mr_trace_shared, slot)) == 0)
-        at = mmap(NULL, sizeof **shared, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (at == MAP_FAILED) {
-        mr_error_set_errno(errno, "cannot make memory for traces");
-        if (fd >= 0)
-            close(fd);
-        return -1;
-    }
-    *shared = at;
-    (*shared)->version = MR_TRACE_VERSION;
-    (*shared)->slots = MR_TRACE_SLOTS;
+    shared->version = MR_TRACE_VERSION;
+    shared->slots = MR_TRACE_SLOTS;
+    shared->id = mr_random64();
     /* T0: who sees the magic sees them. Pairs with T1 in map(). */
-    atomic_store_explicit(&(*shared)->magic, MR_TRACE_MAGIC, memory_order_release);
-    return fd;
+    atomic_store_explicit(&shared->magic, MR_TRACE_MAGIC, memory_order_release);
 }
 
-int mr_trace_begin(struct mr_trace_shared *shared, int fd)
+void mr_trace_begin(struct mr_trace_shared *shared)
 {
-    int rc = posix_fallocate(fd, 0, sizeof *shared);
-
-    if (rc != 0) {
-        mr_error_set(MR_E_NO_MEMORY, "no memory for a trace (%zu MiB): %s", sizeof *shared >> 20, strerror(rc));
-        return -1;
-    }
     atomic_store_explicit(&shared->on, 1, memory_order_relaxed);
-    return 0;
 }
 
 void mr_trace_end(struct mr_trace_shared *shared)
@@ -96,26 +74,29 @@ static struct mr_trace_shared *map(int fd)
 
 int mr_trace_attach(int fd)
 {
-    static _Atomic uint64_t inode; /* of the one that is attached: a memfd's is its own */
-    struct stat st;
-
-    if (fstat(fd, &st) == 0 && atomic_load_explicit(&inode, memory_order_relaxed) == st.st_ino)
-        return 0;
     struct mr_trace_shared *shared = map(fd);
+
     if (!shared)
         return -1;
-    atomic_store_explicit(&inode, st.st_ino, memory_order_relaxed);
-    atomic_store_explicit(&mr_trace_attached, shared, memory_order_release);
+    const struct mr_trace_shared *present = atomic_load_explicit(&mr_trace_attached, memory_order_acquire);
+    if (present && present->id == shared->id)
+        munmap(shared, sizeof *shared);
+    else
+        /* T6: what map() has looked at is there for who sees the pointer. Pairs with T7. */
+        atomic_store_explicit(&mr_trace_attached, shared, memory_order_release);
     return 0;
 }
 
+/* Its end; where it was cut in the middle of a character of UTF-8, from the next one on. */
 static void put_text(char out[MR_TRACE_TEXT], const char *text)
 {
     size_t length = text ? strlen(text) : 0;
 
     if (length >= MR_TRACE_TEXT) {
         text += length - (MR_TRACE_TEXT - 1);
-        length = MR_TRACE_TEXT - 1;
+        while (((unsigned char)*text & 0xc0) == 0x80)
+            text++;
+        length = strlen(text);
     }
     if (length > 0)
         memcpy(out, text, length);
@@ -124,7 +105,7 @@ static void put_text(char out[MR_TRACE_TEXT], const char *text)
 
 void mr_trace_emit(const struct mr_trace_record *span, const char *text)
 {
-    struct mr_trace_shared *shared = atomic_load_explicit(&mr_trace_attached, memory_order_acquire);
+    struct mr_trace_shared *shared = atomic_load_explicit(&mr_trace_attached, memory_order_acquire); /* T7 */
 
     if (!shared || atomic_load_explicit(&shared->on, memory_order_relaxed) == 0)
         return;
@@ -135,7 +116,7 @@ void mr_trace_emit(const struct mr_trace_record *span, const char *text)
         slot = slot_of(shared, head);
         /* T5: pairs with T4. */
         int32_t ahead = (int32_t)(atomic_load_explicit(&slot->turn, memory_order_acquire) - empty_turn(head));
-        if (ahead < 0 || ++tries > TRIES) { /* it was not read yet */
+        if (ahead < 0 || ++tries > TRIES) { /* what is there was not read yet */
             atomic_fetch_add_explicit(&shared->lost, 1, memory_order_relaxed);
             return;
         }
@@ -175,6 +156,7 @@ static void pass_over(struct mr_trace_reader *reader, struct mr_trace_slot *slot
         reader->stuck_ns = now_ns;
     if (now_ns - reader->stuck_ns < STUCK_NS)
         return;
+    /* T4, as in mr_trace_read: no byte of the slot was read. */
     if (atomic_compare_exchange_strong_explicit(&slot->turn, &turn, turn + 2, memory_order_release,
                                                 memory_order_relaxed)) {
         reader->at++;

@@ -10,6 +10,7 @@
  *   T0 _new     magic (release)               -> T1 _attach, _map: version, slots
  *   T2 _emit    turn to odd (release, a CAS)  -> T3 _read: the record
  *   T4 _read    turn to even (release)        -> T5 _emit: the slot may be written again
+ *   T6 _attach  the process's own pointer     -> T7 _is_on, _emit: the mapping (within one process)
  *
  * None of this blocks. A writer that was stopped for more than a second between T5 and T2 may write into a record that
  * is another one's by then: that record's values are wrong, and the reader takes care of what it prints.
@@ -32,16 +33,16 @@ enum mr_span {
     MR_SPAN_REQUEST,   /* worker: an HTTP request. text: "GET" and the end of the URL; bytes; code: the status */
     MR_SPAN_TICKET,    /* reader: from the post of a sample's ticket until it was taken. object, dataset, bytes */
     MR_SPAN_READ,      /* reader: it waits for a sample. object, dataset, bytes */
-    MR_SPAN_TRANSFORM, /* DataLoader worker: one sample. object; number: the worker */
+    MR_SPAN_TRANSFORM, /* DataLoader worker: one sample. object */
     MR_SPAN_SAMPLES,   /* a batch's samples, read and transformed. number: the worker; likewise the next three */
     MR_SPAN_EXTENT,    /* it waits for memory for the batch */
     MR_SPAN_COLLATE,
     MR_SPAN_PACK,
     MR_SPAN_WAIT,   /* loop: it waits for a batch. number: the rank; code: the worker that made it; object: the epoch */
-    MR_SPAN_STEP,   /* loop: from one batch until it asks for the next. number: the rank */
-    MR_SPAN_DEVICE, /* the thread that copies: one batch to the device */
+    MR_SPAN_STEP,   /* loop: from one batch until it asks for the next. number: the rank; object: the epoch */
+    MR_SPAN_DEVICE, /* the thread that copies: one batch to the device. bytes */
     MR_SPAN_SAVE,   /* trainer: a checkpoint object, from its open to its close. text: the URI; bytes */
-    MR_SPAN_UPLOAD, /* write worker: from a checkpoint's first part until it ended. text: the URI; bytes; code: mr_code */
+    MR_SPAN_UPLOAD, /* write worker: from the moment that it has the checkpoint until it ended, well or not. text: the URI */
     MR_SPAN_KINDS
 };
 
@@ -57,27 +58,31 @@ struct mr_trace_record {
 };
 
 struct mr_trace_slot {
-    _Atomic uint32_t turn;
+    _Atomic uint32_t turn; /* to odd by the writer that has its position (T2), to even by the reader (T4) */
     uint32_t reserved;
     struct mr_trace_record record;
 };
 
 struct mr_trace_shared {
-    _Atomic uint64_t magic; /* T0, T1 */
-    uint32_t version, slots;
-    _Alignas(64) _Atomic uint32_t on; /* by the supervisor; relaxed: nothing follows by it */
+    _Atomic uint64_t magic;  /* T0, T1 */
+    uint32_t version, slots; /* by the supervisor; like id constant from T0 on */
+    uint64_t id;             /* of this ring and no other */
+    /* 1 by the supervisor, 0 by it or by the reader at its end; relaxed: nothing follows by it */
+    _Alignas(64) _Atomic uint32_t on;
+    /* The next position. By writers, with a CAS; relaxed: `turn` says what may be written. The reader takes it for a hint. */
     _Alignas(64) _Atomic uint64_t head;
-    _Atomic uint64_t lost;              /* records that found the ring full */
+    _Atomic uint64_t lost;              /* records that found the ring full: writers add to it, relaxed */
     _Alignas(64) _Atomic uint64_t tail; /* the reader's, for the one after it; relaxed */
     _Alignas(64) struct mr_trace_slot slot[MR_TRACE_SLOTS];
 };
 
 /* ---- supervisor ---- */
 
-/* A descriptor of a new segment, whose memory is made by _begin; *shared is its mapping. -1: NO_MEMORY, IO. */
-int mr_trace_new(struct mr_trace_shared **shared);
-/* Makes the memory and lets all write; 0 or -1 (NO_MEMORY). Nobody else may be reading. */
-int mr_trace_begin(struct mr_trace_shared *shared, int fd);
+/* Of a segment of zeroes, before anybody else maps it. */
+void mr_trace_format(struct mr_trace_shared *shared);
+/* All write from now on: its memory is there. Nobody else may be reading. */
+void mr_trace_begin(struct mr_trace_shared *shared);
+/* Supervisor, or the reader. */
 void mr_trace_end(struct mr_trace_shared *shared);
 
 /* ---- whoever has spans ---- */
@@ -91,7 +96,7 @@ extern struct mr_trace_shared *_Atomic mr_trace_attached; /* NULL: none */
 
 static inline bool mr_trace_is_on(void)
 {
-    struct mr_trace_shared *trace = atomic_load_explicit(&mr_trace_attached, memory_order_acquire);
+    struct mr_trace_shared *trace = atomic_load_explicit(&mr_trace_attached, memory_order_acquire); /* T7 */
 
     return trace && atomic_load_explicit(&trace->on, memory_order_relaxed) != 0;
 }

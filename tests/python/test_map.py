@@ -204,3 +204,12 @@ def test_reading_while_iterating(socket: str, hundred: Folder, on_error: str) ->
     both = [(name, ds[-1 - i], ds.__getitems__([i, 0])) for i, name in enumerate(ds)]
     assert both == [(name, names[-1 - i], [name, names[0]]) for i, name in enumerate(names)]
     assert list(zip(ds, ds)) == list(zip(names, names))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_sampler_of_other_integers(socket: str, hundred: Folder, workers: int) -> None:
+    """Numpy's, and negative ones: also those of batches that are announced."""
+    ds = millrace.MapDataset(hundred.uri, transform=name_of)
+    order = [*np.arange(20), *range(-5, 0)]
+    loader = millrace.DataLoader(ds, batch_size=4, sampler=order, num_workers=workers, collate_fn=keep)
+    assert [name for batch in loader for name in batch] == [hundred.names[i] for i in order]

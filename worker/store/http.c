@@ -458,7 +458,7 @@ struct mr_http_call *mr_http_start(struct mr_http *http, const struct mr_http_re
     call->done = request->done;
     call->arg = request->arg;
     call->collect_max = request->collect_max ? request->collect_max : COLLECT_MAX;
-    call->received = 0;
+    call->received = call->body_length = 0;
     call->started_ns = call->moved_ns = http->now_ns;
     call->moved_received = 0;
     call->first_ns = call->gap_ns = 0;

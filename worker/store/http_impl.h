@@ -76,7 +76,6 @@ struct mr_http_call {
     uint64_t body_at, body_length;   /* within it; of all of them */
     unsigned sent;
     char target[MR_TRACE_TEXT]; /* "GET /path", while somebody traces; "" */
-    uint64_t sends;             /* then: bytes of its body */
     bool once;
     /* Over a connection of our own: */
     bool own;    /* it is */

@@ -9,11 +9,8 @@
 void mr_http_trace_begin(struct mr_http_call *call, const struct mr_http_request *request)
 {
     call->target[0] = '\0';
-    call->sends = 0;
     if (!mr_trace_is_on())
         return;
-    for (unsigned i = 0; i < request->body_count; i++)
-        call->sends += request->body[i].length;
     const char *authority = strstr(request->url, "://");
     const char *path = strchr(authority ? authority + 3 : request->url, '/');
     size_t length = path ? strcspn(path, "?") : 0, room = sizeof call->target - 2 - strlen(request->method);
@@ -30,6 +27,6 @@ void mr_http_trace_end(const struct mr_http_call *call)
                                             .code = (uint32_t)call->status,
                                             .begin_ns = call->started_ns,
                                             .end_ns = mr_clock_mono_ns(), /* now_ns may be older */
-                                            .bytes = call->received + call->sends},
+                                            .bytes = call->received + call->body_length},
                   call->target);
 }

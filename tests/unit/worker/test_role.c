@@ -45,7 +45,6 @@ static struct mr_config config;
 static struct mr_board *board;
 static struct mr_counters *counters;
 static struct mr_producer_line *line;
-static struct mr_trace_shared *trace;
 static int board_fd, counters_fd, trace_fd, line_fd, wake_fd, supervisor, life;
 static pid_t worker;
 
@@ -158,8 +157,7 @@ static void setup(void)
     board = make_segment("board", sizeof *board, &board_fd);
     mr_board_format(board, (uint32_t)getpid(), RUN);
     counters = make_segment("counters", MR_COUNTERS_BYTES, &counters_fd);
-    trace_fd = mr_trace_new(&trace);
-    ck_assert_int_ge(trace_fd, 0);
+    mr_trace_format(make_segment("trace", sizeof(struct mr_trace_shared), &trace_fd));
     mr_counters_init(counters, MR_ROLE_FETCH, SLOT);
     line = make_segment("line", MR_PRODUCER_LINE_BYTES, &line_fd);
     wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

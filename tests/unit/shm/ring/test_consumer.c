@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include "shm/base/error.h"
+#include "shm/memory/segment.h"
 #include "shm/ring/consumer_impl.h"
+#include "shm/trace/trace.h"
 #include "tests/ring/world.h"
 #include "tests/unit/suite.h"
 
@@ -137,6 +139,41 @@ END_TEST
 
 /* What is asked for doubles when it is waited for, once for all that was asked for then, and goes back when half of it
  * lies there ready. */
+/* Its caller waits in slices, and looks at other things between them. */
+START_TEST(a_wait_over_several_calls_is_one_span)
+{
+    struct mr_trace_reader reader;
+    struct mr_trace_record record;
+    unsigned spans[MR_SPAN_KINDS] = {0};
+    int fd = mr_segment_new(MR_BACKING_MEMFD, "trace", sizeof(struct mr_trace_shared), true);
+
+    ck_assert_int_ge(fd, 0);
+    struct mr_trace_shared *shared = mr_segment_map(fd, sizeof *shared, true, NULL);
+    ck_assert_ptr_nonnull(shared);
+    mr_trace_format(shared);
+    mr_trace_begin(shared);
+    ck_assert_int_eq(mr_trace_attach(fd), 0);
+    ck_assert_int_eq(mr_trace_reader_open(&reader, fd), 0);
+    set_up(8, 1 << 20, 0);
+    feed(2, 64);
+    for (unsigned i = 0; i < 3; i++)
+        ck_assert_int_eq(mr_consumer_next(consumer, 1, &got), MR_NEXT_TIMEOUT);
+    serve_all();
+    for (uint64_t i = 0; i < 2; i++) { /* the second one is there */
+        expect(i, false);
+        end(&got);
+    }
+    while (mr_trace_read(&reader, 1, &record))
+        spans[record.kind]++;
+    ck_assert_uint_eq(spans[MR_SPAN_READ], 1);
+    ck_assert_uint_eq(spans[MR_SPAN_TICKET], 2);
+    tear_down();
+    mr_trace_reader_close(&reader);
+    mr_segment_unmap(shared, sizeof *shared);
+    close(fd);
+}
+END_TEST
+
 START_TEST(it_looks_as_far_ahead_as_is_needed)
 {
     set_up_ahead(64, 8, 1 << 20, UINT32_MAX - 1);
@@ -550,6 +587,7 @@ int main(void)
     TCase *tc = tcase_create("consumer");
     tcase_set_timeout(tc, 60);
     tcase_add_test(tc, samples_come_in_order);
+    tcase_add_test(tc, a_wait_over_several_calls_is_one_span);
     tcase_add_test(tc, it_looks_as_far_ahead_as_is_needed);
     tcase_add_test(tc, posting_goes_by_blocks);
     tcase_add_test(tc, kept_views_are_skipped_and_then_copied);

@@ -8,6 +8,7 @@
 
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
+#include "shm/memory/segment.h"
 #include "shm/trace/trace.h"
 #include "tests/unit/suite.h"
 
@@ -20,8 +21,11 @@ static int fd;
 
 static void setup(void)
 {
-    fd = mr_trace_new(&shared);
+    fd = mr_segment_new(MR_BACKING_MEMFD, "trace", sizeof *shared, true);
     ck_assert_int_ge(fd, 0);
+    shared = mr_segment_map(fd, sizeof *shared, true, NULL);
+    ck_assert_ptr_nonnull(shared);
+    mr_trace_format(shared);
     ck_assert_int_eq(mr_trace_attach(fd), 0);
     ck_assert_int_eq(mr_trace_reader_open(&reader, fd), 0);
 }
@@ -57,7 +61,7 @@ START_TEST(test_nothing_is_written_while_nobody_reads)
 {
     ck_assert(!mr_trace_is_on());
     emit(1);
-    ck_assert_int_eq(mr_trace_begin(shared, fd), 0);
+    mr_trace_begin(shared);
     ck_assert(mr_trace_is_on());
     emit(2);
     mr_trace_end(shared);
@@ -72,7 +76,7 @@ END_TEST
 START_TEST(test_a_full_ring_loses_the_newest)
 {
     uint64_t first = 0, last = 0;
-    ck_assert_int_eq(mr_trace_begin(shared, fd), 0);
+    mr_trace_begin(shared);
     for (unsigned lap = 0; lap < 3; lap++) {
         for (uint64_t i = 0; i < MR_TRACE_SLOTS + 5; i++)
             emit(i);
@@ -93,7 +97,7 @@ static void die_in_the_middle(void)
 START_TEST(test_a_dead_writer_is_passed_over_after_a_second)
 {
     uint64_t first = 0, last = 0;
-    ck_assert_int_eq(mr_trace_begin(shared, fd), 0);
+    mr_trace_begin(shared);
     for (uint64_t lap = 0; lap < 2; lap++) {
         emit(1);
         die_in_the_middle();
@@ -117,7 +121,7 @@ END_TEST
 START_TEST(test_a_writer_that_was_passed_over_publishes_nothing)
 {
     struct mr_trace_record record;
-    ck_assert_int_eq(mr_trace_begin(shared, fd), 0);
+    mr_trace_begin(shared);
     die_in_the_middle();
     ck_assert(!mr_trace_read(&reader, 1, &record));
     ck_assert(!mr_trace_read(&reader, 1 + MR_SECOND_NS, &record));
@@ -131,7 +135,7 @@ START_TEST(test_another_reader_goes_on)
 {
     struct mr_trace_record record;
     uint64_t first = 0, last = 0;
-    ck_assert_int_eq(mr_trace_begin(shared, fd), 0);
+    mr_trace_begin(shared);
     for (uint64_t i = 0; i < 3; i++)
         emit(i);
     ck_assert(mr_trace_read(&reader, 0, &record));
@@ -150,12 +154,39 @@ START_TEST(test_a_text_is_cut_at_its_front)
     struct mr_trace_record record;
     memset(text, 'a', sizeof text);
     memcpy(text + 190, "/name.jpg", 10);
-    ck_assert_int_eq(mr_trace_begin(shared, fd), 0);
+    mr_trace_begin(shared);
     mr_trace_emit(&(struct mr_trace_record){.kind = MR_SPAN_KINDS + 7}, text);
     ck_assert(mr_trace_read(&reader, 0, &record));
     ck_assert_uint_eq(strlen(record.text), MR_TRACE_TEXT - 1);
     ck_assert_str_eq(record.text + MR_TRACE_TEXT - 10, "/name.jpg");
     ck_assert_uint_eq(record.kind, MR_SPAN_NONE); /* not one of ours */
+    memset(text, 'b', sizeof text);
+    memcpy(text + 135, "\u00e4", 2); /* its first byte does not fit */
+    text[199] = '\0';
+    mr_trace_emit(&(struct mr_trace_record){.kind = MR_SPAN_SAVE}, text);
+    ck_assert(mr_trace_read(&reader, 0, &record));
+    ck_assert_uint_eq(strlen(record.text), MR_TRACE_TEXT - 2);
+    ck_assert_int_eq(record.text[0], 'b');
+}
+END_TEST
+
+/* A ring that is attached already stays where it is; another one takes its place. */
+START_TEST(test_rings_of_two_supervisors)
+{
+    struct mr_trace_shared *before = mr_trace_attached;
+    ck_assert_int_eq(mr_trace_attach(fd), 0);
+    ck_assert_ptr_eq(mr_trace_attached, before);
+    int other = mr_segment_new(MR_BACKING_MEMFD, "trace", sizeof *shared, true);
+    struct mr_trace_shared *mapped = mr_segment_map(other, sizeof *shared, true, NULL);
+    ck_assert_ptr_nonnull(mapped);
+    mr_trace_format(mapped);
+    ck_assert_int_eq(mr_trace_attach(other), 0);
+    mr_trace_begin(shared);
+    ck_assert(!mr_trace_is_on());
+    mr_trace_begin(mapped);
+    ck_assert(mr_trace_is_on());
+    mr_segment_unmap(mapped, sizeof *mapped);
+    close(other);
 }
 END_TEST
 
@@ -184,7 +215,7 @@ START_TEST(test_many_writers)
     pthread_t threads[WRITERS];
     uint64_t next[WRITERS] = {0}, got = 0;
     struct mr_trace_record record;
-    ck_assert_int_eq(mr_trace_begin(shared, fd), 0);
+    mr_trace_begin(shared);
     for (uintptr_t i = 0; i < WRITERS; i++)
         ck_assert_int_eq(pthread_create(&threads[i], NULL, write_many, (void *)i), 0);
     while (got + mr_trace_reader_lost(&reader) < WRITERS * EACH) {
@@ -207,7 +238,7 @@ END_TEST
 START_TEST(test_a_forked_child_writes_too)
 {
     struct mr_trace_record record;
-    ck_assert_int_eq(mr_trace_begin(shared, fd), 0);
+    mr_trace_begin(shared);
     pid_t child = fork();
     if (child == 0) {
         emit(7);
@@ -223,7 +254,7 @@ END_TEST
 START_TEST(test_wild_bytes)
 {
     struct mr_trace_record record;
-    ck_assert_int_eq(mr_trace_begin(shared, fd), 0);
+    mr_trace_begin(shared);
     for (unsigned byte = 0; byte < 256; byte += 15) {
         memset(&shared->head, (int)byte, sizeof *shared - offsetof(struct mr_trace_shared, head));
         for (unsigned i = 0; i < 100; i++)
@@ -245,6 +276,7 @@ int main(void)
     tcase_add_test(tcase, test_a_writer_that_was_passed_over_publishes_nothing);
     tcase_add_test(tcase, test_another_reader_goes_on);
     tcase_add_test(tcase, test_a_text_is_cut_at_its_front);
+    tcase_add_test(tcase, test_rings_of_two_supervisors);
     tcase_add_test(tcase, test_memory_of_another_kind_is_refused);
     tcase_add_test(tcase, test_many_writers);
     tcase_add_test(tcase, test_a_forked_child_writes_too);
