@@ -122,7 +122,7 @@ CAUSES = (
     # Added when the rules were there, and the rules were not changed for them.
     Cause(
         "a loop that keeps batches",
-        ("extent/kept",),
+        ("extent/kept", "transport/kept"),
         config="[memory]\nbatch_bytes = '40MiB'\n",
         job={"tensor_bytes": 1 << 20, "batch": 8, "keep": 4, "step_ms": 5},
     ),
@@ -145,7 +145,9 @@ def environment(url: str, runtime: Path) -> dict[str, str]:
 def beside(kind: str, count: int = 4) -> Iterator[list[str]]:
     """What there is beside the job; the words that its command begins with."""
     if kind == "busy":
-        loops = [subprocess.Popen([*WITH_US, sys.executable, "-c", SPIN]) for _ in range(count)]
+        # Each in a session of its own, as other jobs are: the kernel shares cores among sessions (autogroup).
+        command = [*WITH_US, sys.executable, "-c", SPIN]
+        loops = [subprocess.Popen(command, start_new_session=True) for _ in range(count)]
         try:
             yield []
         finally:

@@ -118,14 +118,13 @@ unsigned mr_batches_count(const struct mr_supervisor *s, struct mr_batch_counts 
     return arenas;
 }
 
-uint64_t mr_batches_beside(const struct mr_supervisor *s, const struct mr_client_peer *client)
+void mr_batches_count_of(const struct mr_supervisor *s, const struct mr_client_peer *client,
+                         struct mr_batch_counts *counts)
 {
-    struct mr_batch_counts counts = {0};
-
+    *counts = (struct mr_batch_counts){0};
     for (const struct mr_counted_batches *each = s->batches.first; each; each = each->next)
         if (each->client == client)
-            mr_batch_count(&each->arena, &counts);
-    return counts.beside;
+            mr_batch_count(&each->arena, counts);
 }
 
 void mr_batches_close(struct mr_supervisor *s)

@@ -28,8 +28,9 @@ void mr_batches_client_gone(struct mr_supervisor *s, const struct mr_client_peer
 void mr_batches_look(struct mr_supervisor *s);
 /* Sums over the arenas that are there. Returns how many. */
 unsigned mr_batches_count(const struct mr_supervisor *s, struct mr_batch_counts *counts);
-/* What did not fit the arenas of one client. */
-uint64_t mr_batches_beside(const struct mr_supervisor *s, const struct mr_client_peer *client);
+/* The same over the arenas of one client. */
+void mr_batches_count_of(const struct mr_supervisor *s, const struct mr_client_peer *client,
+                         struct mr_batch_counts *counts);
 void mr_batches_close(struct mr_supervisor *s);
 
 #endif

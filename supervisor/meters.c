@@ -14,8 +14,9 @@
 
 static struct mr_metered_at read_now(const struct mr_supervisor *s, const struct mr_metered *each)
 {
-    struct mr_metered_at now = {.at_ns = mr_clock_mono_ns(), .beside = mr_batches_beside(s, each->client)};
+    struct mr_metered_at now = {.at_ns = mr_clock_mono_ns()};
 
+    mr_batches_count_of(s, each->client, &now.batches);
     mr_meter_read(&each->meter, &now.sums);
     mr_node_read(&s->board->node, &now.node);
     return now;
@@ -96,12 +97,13 @@ void mr_meters_look(struct mr_supervisor *s, double readers_wait)
             each->newer = now;
         }
         struct mr_node node = now.node;
+        struct mr_batch_counts batches = now.batches;
         each->stretch = now.sums;
         mr_meter_since(&each->stretch, &each->older.sums);
         mr_node_since(&node, &each->older.node);
+        mr_batch_since(&batches, &each->older.batches);
         add_wait(&now, readers_wait, each);
-        /* Less than before: another loader of that process has ended. */
-        mr_verdict_find(&each->stretch, &node, mr_counter_grown(now.beside, each->older.beside), &each->verdict);
+        mr_verdict_find(&each->stretch, &node, &batches, &each->verdict);
     }
 }
 

@@ -17,7 +17,7 @@ struct mr_client_peer;
 /* What a verdict is drawn from, at one moment. */
 struct mr_metered_at {
     int64_t at_ns;
-    uint64_t beside;
+    struct mr_batch_counts batches;
     struct mr_meter_sums sums;
     struct mr_node node;
 };

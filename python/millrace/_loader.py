@@ -111,7 +111,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             warnings.simplefilter("ignore")  # torch has issued them once, above
             self._inner = self._source.loader(collate_fn, workers, batch_size is None)
         self._inner._millrace_device = check_device(device, pin_memory)
-        self._meter = _timing.LoopMeter(num_workers, self._source.client, self._inner.beside)
+        self._meter = _timing.LoopMeter(num_workers, self._source.client, self._inner.sent)
         self._epochs = Epochs(self._meter, self._source.name)
 
     def _source_of(self, dataset: IterableDataset | MapDataset, order: _Order, sampled: bool) -> _Source:
@@ -156,8 +156,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         loop waits for most, and cause why (docs/waiting.md), or both are None where it hardly waits; verdict is a line
         that says all this, and what to try, try_workers a number of workers or 0. transport, where there are workers,
         counts what they sent through shared memory: batches and bytes, memory_bytes that it takes, waited_s for it,
-        copies (the loop held three quarters of a worker's), beside (what found no room). Blocks nothing; of this
-        rank alone.
+        copies (the loop held three quarters of a worker's), beside (what found no room), held (batches that the loop
+        still held as it took one, summed up). Blocks nothing; of this rank alone.
 
         ValueError before the first iteration.
         """
@@ -284,10 +284,10 @@ class _Inner(Transported):
         super().__init__(*args, **kwargs)
         self._millrace_own_arenas = Arenas(None, source.count_batches)
 
-    def beside(self) -> int:
-        """What found no room in the memory of batches."""
+    def sent(self) -> tuple[int, int, int]:
+        """What the memory of batches has counted: batches, what found no room, what the loop held at each take."""
         counts = self._millrace_arenas.counts()
-        return 0 if counts is None else int(counts["beside"])
+        return (0, 0, 0) if counts is None else (int(counts["batches"]), int(counts["beside"]), int(counts["held"]))
 
 
 class _Source:

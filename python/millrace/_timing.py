@@ -167,11 +167,11 @@ class LoopMeter:
     """A loader's meter, from one iteration to the next; a forked child makes its own.
 
     client: of the supervisor that reads it, once it is known. millrace.Error: there is none, and the loop measures for
-    itself alone. beside: what the loader's batches have counted that found no room.
+    itself alone. batches: what its batches have counted so far (BatchArena.counts): batches, beside, held.
     """
 
-    def __init__(self, workers: int, client: Callable[[], Client], beside: Callable[[], int]) -> None:
-        self._workers, self._client, self._beside = workers, client, beside
+    def __init__(self, workers: int, client: Callable[[], Client], batches: Callable[[], tuple[int, int, int]]) -> None:
+        self._workers, self._client, self._batches = workers, client, batches
         self._meter: Meter | None = None
         self._pid = 0
         self._told: Client | None = None  # the supervisor that knows of it
@@ -192,7 +192,7 @@ class LoopMeter:
                 self.epochs = client.meter(self._meter.fileno())
                 self._told = client
         self._saved = _saving.ns
-        self._meter.begin(epoch, _cores(), self._beside(), self._told)
+        self._meter.begin(epoch, _cores(), self._batches(), self._told)
 
     def ask(self) -> int:
         """The loop wants its next batch: when (ns)."""
@@ -212,9 +212,9 @@ class LoopMeter:
         if self._meter is None:
             raise ValueError("no iteration of this loader has begun: there is nothing to report")
         try:
-            return self._meter.report(self._beside(), self._told)
+            return self._meter.report(self._batches(), self._told)
         except ValueError:  # the connection is closed
-            return self._meter.report(self._beside(), None)
+            return self._meter.report(self._batches(), None)
 
     def _made(self) -> Meter:
         assert self._meter is not None  # begin() comes first

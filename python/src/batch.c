@@ -535,10 +535,10 @@ static PyObject *arena_counts(BatchArena *self, PyObject *ignored)
 
     (void)ignored;
     mr_batch_count(&self->arena->map, &counts);
-    return Py_BuildValue("{sKsKsKsdsKsK}", "batches", (unsigned long long)counts.batches, "bytes",
+    return Py_BuildValue("{sKsKsKsdsKsKsK}", "batches", (unsigned long long)counts.batches, "bytes",
                          (unsigned long long)counts.bytes, "beside", (unsigned long long)counts.beside, "waited_s",
-                         (double)counts.waited_ns / 1e9, "copies", (unsigned long long)counts.copies, "memory_bytes",
-                         (unsigned long long)counts.memory_bytes);
+                         (double)counts.waited_ns / 1e9, "copies", (unsigned long long)counts.copies, "held",
+                         (unsigned long long)counts.held, "memory_bytes", (unsigned long long)counts.memory_bytes);
 }
 
 static PyObject *arena_extents(BatchArena *self, PyObject *ignored)

@@ -17,11 +17,11 @@
 typedef struct {
     PyObject_HEAD
     struct mr_meter meter;
-    struct mr_meter_sums began; /* as the iteration began */
-    struct mr_node node;        /* likewise; where watched */
-    uint64_t beside;
-    bool watched;  /* there was a supervisor */
-    uint64_t mark; /* the process that made it */
+    struct mr_meter_sums began;     /* as the iteration began */
+    struct mr_node node;            /* likewise; where watched */
+    struct mr_batch_counts batches; /* likewise */
+    bool watched;                   /* there was a supervisor */
+    uint64_t mark;                  /* the process that made it */
 } Meter;
 
 static PyObject *meter_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -38,7 +38,7 @@ static PyObject *meter_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         return NULL;
     self->mark = mark;
     self->watched = false;
-    self->beside = 0;
+    self->batches = (struct mr_batch_counts){0};
     if (mr_meter_new(&self->meter, workers, rank, world)) {
         Py_DECREF(self);
         return ring_raise();
@@ -61,14 +61,14 @@ static void meter_dealloc(Meter *self)
 static PyObject *meter_begin(Meter *self, PyObject *args)
 {
     unsigned epoch, cores;
-    unsigned long long beside;
+    unsigned long long batches, beside, held;
     PyObject *client;
-    if (!PyArg_ParseTuple(args, "IIKO:begin", &epoch, &cores, &beside, &client))
+    if (!PyArg_ParseTuple(args, "II(KKK)O:begin", &epoch, &cores, &batches, &beside, &held, &client))
         return NULL;
     self->watched = client != Py_None;
     if (self->watched && ring_client_node(ring_state_of(Py_TYPE(self)), client, &self->node))
         return NULL;
-    self->beside = beside;
+    self->batches = (struct mr_batch_counts){.batches = batches, .beside = beside, .held = held};
     mr_meter_begin(&self->meter, epoch, cores);
     mr_meter_read(&self->meter, &self->began);
     Py_RETURN_NONE;
@@ -173,10 +173,10 @@ static PyObject *report_dict(const struct mr_meter_sums *sums, const struct mr_v
 
 static PyObject *meter_report(Meter *self, PyObject *args)
 {
-    unsigned long long beside;
+    unsigned long long batches, beside, held;
     PyObject *client;
     struct mr_node node = {0};
-    if (!PyArg_ParseTuple(args, "KO:report", &beside, &client))
+    if (!PyArg_ParseTuple(args, "(KKK)O:report", &batches, &beside, &held, &client))
         return NULL;
     bool watched = self->watched && client != Py_None;
     if (watched && ring_client_node(ring_state_of(Py_TYPE(self)), client, &node))
@@ -186,8 +186,10 @@ static PyObject *meter_report(Meter *self, PyObject *args)
     mr_meter_since(&sums, &self->began);
     if (watched)
         mr_node_since(&node, &self->node);
+    struct mr_batch_counts counts = {.batches = batches, .beside = beside, .held = held};
+    mr_batch_since(&counts, &self->batches);
     struct mr_verdict verdict;
-    mr_verdict_find(&sums, watched ? &node : NULL, mr_counter_grown(beside, self->beside), &verdict);
+    mr_verdict_find(&sums, watched ? &node : NULL, &counts, &verdict);
     return report_dict(&sums, &verdict);
 }
 
@@ -223,8 +225,8 @@ PyObject *ring_delay_ns(PyObject *module, PyObject *ignored)
 
 static PyMethodDef meter_methods[] = {
     {"begin", (PyCFunction)meter_begin, METH_VARARGS,
-     "begin(epoch, cores, beside, client): an iteration begins. beside: what batches have counted so far; client: a "
-     "Client, or None."},
+     "begin(epoch, cores, batches, client): an iteration begins. batches: BatchArena.counts() so far, of it batches, "
+     "beside and held; client: a Client, or None."},
     {"ask", (PyCFunction)meter_ask, METH_NOARGS, "ask() -> ns of the monotonic clock: the loop wants its next batch."},
     {"rest", (PyCFunction)meter_rest, METH_NOARGS, "The loop wants no batch any more."},
     {"take", (PyCFunction)meter_take, METH_VARARGS,
@@ -232,7 +234,7 @@ static PyMethodDef meter_methods[] = {
      "0; "
      "saved: ns since the last one in calls of checkpoints; times: a millrace._timing.Times."},
     {"report", (PyCFunction)meter_report, METH_VARARGS,
-     "report(beside, client) -> dict: see DataLoader.stats, of the present iteration."},
+     "report(batches, client) -> dict: see DataLoader.stats, of the present iteration."},
     {"fileno", (PyCFunction)meter_fileno, METH_NOARGS, "The descriptor; it stays the meter's."},
     {NULL, NULL, 0, NULL},
 };

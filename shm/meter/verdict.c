@@ -13,6 +13,8 @@
 #define ONE_CORE     1.15 /* threads of a process that hold one lock do not get further */
 #define WORKERS_MOST 64   /* that are advised */
 #define SWAPPED_MUCH 50   /* pages a second */
+#define BESIDE       0.05 /* tensors a batch that found no room; a few of a loader's start are nothing */
+#define KEPT         1.2  /* batches in their memory that a loop has when it takes one: more than the one before */
 #define SECOND       1e9
 
 static const char *const stages[MR_STAGE_COUNT] = {
@@ -238,11 +240,13 @@ static struct work work_of(const struct mr_meter_sums *sums)
     return work;
 }
 
+/* Where the workers alone would fit the cores, less is enough: nobody but others can be what they wait for. */
 static bool others_compute(const struct work *work, const struct mr_node *node)
 {
-    double watched = (double)node->watched;
+    bool fit = work->workers * (work->cpu + work->delay) <= work->cores + 0.01;
+    double least = fit ? MUCH / 2 : MUCH;
 
-    return watched > 0 && (double)node->others > MUCH * watched * work->cores;
+    return node->watched > 0 && (double)node->others > least * (double)node->watched * work->cores;
 }
 
 /* Why workers do not get on, though they have work: the machine's part. */
@@ -301,7 +305,7 @@ static void worker_remedy(const char *slow, const struct work *work, const struc
         snprintf(text, MR_VERDICT_REMEDY,
                  "the cgroup's CPU quota stops them %.0f%% of the time: a larger quota (%u cores now), or "
                  "a lighter %s",
-                 100 * (double)node->throttled / (double)node->watched, work->cores, slow);
+                 fmin(100 * (double)node->throttled / (double)node->watched, 100), work->cores, slow);
         break;
     case MR_CAUSE_SWAP:
         snprintf(text, MR_VERDICT_REMEDY,
@@ -327,8 +331,8 @@ static void worker_remedy(const char *slow, const struct work *work, const struc
         break;
     case MR_CAUSE_BLOCKED:
         snprintf(text, MR_VERDICT_REMEDY,
-                 "it computes %.0f%% of the time, and waits for something else (a sleep, a disk, a "
-                 "lock, the network): try num_workers=%u",
+                 "it computes %.0f%% of the time, and waits for something else (a disk, the network, a sleep): try "
+                 "num_workers=%u, unless all of them wait for one lock",
                  100 * work->cpu, number);
         break;
     case MR_CAUSE_WORKERS:
@@ -348,7 +352,33 @@ static void worker_remedy(const char *slow, const struct work *work, const struc
 
 /* ---- the verdict ---- */
 
-static void find_cause(const struct work *work, const struct mr_node *node, uint64_t beside, struct mr_verdict *verdict)
+/* Batches in their memory that the loop has when it takes one; of those it keeps, some may have found no room. */
+static double kept_of(const struct mr_batch_counts *batches)
+{
+    return batches->batches > 0 ? (double)batches->held / (double)batches->batches : 0;
+}
+
+/* Tensors had to go by the queue. */
+static void find_room_cause(const struct mr_batch_counts *batches, struct mr_verdict *verdict)
+{
+    double kept = kept_of(batches);
+
+    verdict->cause = kept >= KEPT ? MR_CAUSE_KEPT : MR_CAUSE_ROOM;
+    if (verdict->cause == MR_CAUSE_KEPT)
+        snprintf(verdict->remedy, MR_VERDICT_REMEDY,
+                 "the loop keeps batches (%.1f in shared memory, when it takes the next), and new ones find no room: "
+                 "keep copies "
+                 "(`clone()`) of what it needs, or try twice memory.batch_bytes",
+                 kept);
+    else
+        snprintf(verdict->remedy, MR_VERDICT_REMEDY,
+                 "%llu tensors did not fit the memory of batches: try twice memory.batch_bytes, a larger /dev/shm, or "
+                 "smaller batches",
+                 (unsigned long long)batches->beside);
+}
+
+static void find_cause(const struct work *work, const struct mr_node *node, const struct mr_batch_counts *batches,
+                       struct mr_verdict *verdict)
 {
     enum mr_stage stage = verdict->stage;
 
@@ -381,16 +411,13 @@ static void find_cause(const struct work *work, const struct mr_node *node, uint
             worker_remedy(stages[stage], work, node, verdict);
             break;
         }
-        verdict->cause = beside > 0 ? MR_CAUSE_ROOM : MR_CAUSE_PICKLE;
-        if (beside > 0)
-            snprintf(
-                verdict->remedy, MR_VERDICT_REMEDY,
-                "%llu tensors did not fit the memory of batches: try twice memory.batch_bytes, a larger /dev/shm, or "
-                "smaller batches",
-                (unsigned long long)beside);
-        else
-            snprintf(verdict->remedy, MR_VERDICT_REMEDY,
-                     "packing and unpickling: try smaller batches or types (uint8), and tensors in place of objects");
+        if ((double)batches->beside > BESIDE * (double)batches->batches) {
+            find_room_cause(batches, verdict);
+            break;
+        }
+        verdict->cause = MR_CAUSE_PICKLE;
+        snprintf(verdict->remedy, MR_VERDICT_REMEDY,
+                 "packing and unpickling: try smaller batches or types (uint8), and tensors in place of objects");
         break;
     case MR_STAGE_DEVICE:
         verdict->cause = MR_CAUSE_COPY;
@@ -456,10 +483,11 @@ static void write_text(const struct mr_meter_sums *sums, const struct work *work
              ms(step - wait, numbers[3]), verdict->remedy);
 }
 
-void mr_verdict_find(const struct mr_meter_sums *sums, const struct mr_node *node, uint64_t beside,
-                     struct mr_verdict *verdict)
+void mr_verdict_find(const struct mr_meter_sums *sums, const struct mr_node *node,
+                     const struct mr_batch_counts *batches, struct mr_verdict *verdict)
 {
     static const struct mr_node unknown;
+    static const struct mr_batch_counts none;
     struct mr_meter_sums of = *sums;
 
     node = node ? node : &unknown;
@@ -473,6 +501,6 @@ void mr_verdict_find(const struct mr_meter_sums *sums, const struct mr_node *nod
     find_waits(&of, verdict);
     verdict->stage = find_stage(&of, verdict);
     struct work work = work_of(&of);
-    find_cause(&work, node, beside, verdict);
+    find_cause(&work, node, batches ? batches : &none, verdict);
     write_text(&of, &work, verdict);
 }

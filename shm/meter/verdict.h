@@ -2,7 +2,7 @@
  * verdict.h - why a training loop waits, in one word, one line and a thing to try: the rules, and nothing else.
  *
  * They read three kinds of numbers over one stretch of time: what a loader has measured (meter.h), what its node has
- * (mr_node: the supervisor's, on the board), and what did not fit the memory of batches. A stage is named only where the
+ * (mr_node: the supervisor's, on the board), and what the memory of batches has counted (batch.h). A stage is named only where the
  * loop stands still for it; one that is slow and ready in time is not. What the stage lacks is its cause.
  */
 #ifndef MR_SHM_METER_VERDICT_H
@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "shm/meter/meter.h"
+#include "shm/ring/batch.h"
 
 #define MR_VERDICT_TEXT   768 /* of the line */
 #define MR_VERDICT_REMEDY 256
@@ -80,10 +81,10 @@ struct mr_verdict {
     char text[MR_VERDICT_TEXT];     /* the line */
 };
 
-/* Over one stretch: sums and node are differences (mr_meter_since, mr_node_since); node may be NULL. beside: what did
- * not fit the memory of batches. */
-void mr_verdict_find(const struct mr_meter_sums *sums, const struct mr_node *node, uint64_t beside,
-                     struct mr_verdict *verdict);
+/* Over one stretch: sums, node and batches are differences (mr_meter_since, mr_node_since, mr_batch_since); node and
+ * batches may be NULL. */
+void mr_verdict_find(const struct mr_meter_sums *sums, const struct mr_node *node,
+                     const struct mr_batch_counts *batches, struct mr_verdict *verdict);
 /* Share of its time that the loop waited. */
 double mr_verdict_wait_share(const struct mr_meter_sums *sums);
 /* What comes behind "limited by" for a cause of the node's. Writes a sentence of what is so and what to try. */

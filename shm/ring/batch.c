@@ -204,7 +204,23 @@ void mr_batch_count(const struct mr_batch_arena *arena, struct mr_batch_counts *
         counts->beside += atomic_load_explicit(&line->beside, memory_order_relaxed);
         counts->waited_ns += atomic_load_explicit(&line->waited_ns, memory_order_relaxed);
         counts->copies += atomic_load_explicit(&line->copies, memory_order_relaxed);
+        counts->held += atomic_load_explicit(&line->held, memory_order_relaxed);
     }
+}
+
+static void subtract(uint64_t *value, uint64_t before)
+{
+    *value = *value > before ? *value - before : 0;
+}
+
+void mr_batch_since(struct mr_batch_counts *counts, const struct mr_batch_counts *before)
+{
+    subtract(&counts->batches, before->batches);
+    subtract(&counts->bytes, before->bytes);
+    subtract(&counts->beside, before->beside);
+    subtract(&counts->waited_ns, before->waited_ns);
+    subtract(&counts->copies, before->copies);
+    subtract(&counts->held, before->held);
 }
 
 /* ---- worker ---- */
@@ -318,6 +334,8 @@ bool mr_batch_take(struct mr_batch_arena *arena, uint32_t lane, uint32_t slot, u
     *held = mr_word(MR_HELD, 0, 0, mr_word_lap(ready));
     if (mr_word_state(ready) != MR_READY || !swap(line, ready, *held, memory_order_acquire)) /* B1 pairs with B0 */
         return false;
+    uint32_t before = atomic_fetch_add_explicit(&arena->shared->held, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&arena->lane_lines[lane].held, before, memory_order_relaxed);
     *length = __atomic_load_n(&line->length, __ATOMIC_RELAXED);
     if (*length <= mr_batch_extent(arena, lane, slot))
         return true;
@@ -339,9 +357,10 @@ void mr_batch_release(struct mr_batch_arena *arena, uint32_t lane, uint32_t slot
 {
     struct mr_batch_lane_shared *line = &arena->lane_lines[lane];
 
-    swap(mr_batch_slot_at(arena, lane, slot), held, mr_word(MR_EMPTY, 0, 0, mr_word_lap(held)),
-         memory_order_release); /* B2 */
-    mr_fence_full();            /* B4 pairs with B5: our word, then `want` */
+    if (swap(mr_batch_slot_at(arena, lane, slot), held, mr_word(MR_EMPTY, 0, 0, mr_word_lap(held)),
+             memory_order_release)) /* B2 */
+        atomic_fetch_sub_explicit(&arena->shared->held, 1, memory_order_relaxed);
+    mr_fence_full(); /* B4 pairs with B5: our word, then `want` */
     if (atomic_load_explicit(&line->want, memory_order_relaxed))
         mr_wake_word(&line->seq);
 }

@@ -62,6 +62,7 @@ struct mr_batch_counts {
     uint64_t beside;       /* tensors, arrays and bytes that found no room, and went by torch's queue */
     uint64_t waited_ns;    /* by the worker, for a slot */
     uint64_t copies;       /* taken as private copies, since the loop held three quarters */
+    uint64_t held;         /* batches that the loop still held when it took one, summed up over all takes */
     uint64_t memory_bytes; /* that have pages, or are about to: no count, a sum of the claims */
 };
 
@@ -73,7 +74,8 @@ struct mr_batch_lane_shared {
     /* the trainer's line */
     _Alignas(64) _Atomic uint32_t seq; /* counts the wakes */
     _Atomic uint64_t copies;
-    uint8_t reserved1[48];
+    _Atomic uint64_t held; /* what the loop held, of any lane, at each take from this one */
+    uint8_t reserved1[40];
 };
 
 /* The segment: this, then `lanes` lanes, then lanes * slots slots, and from memory_offset on the slots' memory. */
@@ -87,7 +89,7 @@ struct mr_batch_shared {
     uint64_t memory_offset, slot_bytes;
     uint64_t limit_bytes;   /* of all extents together */
     _Atomic uint32_t ended; /* 1: the trainer has unmapped it (relaxed), and who counts it should */
-    uint8_t reserved[4];
+    _Atomic uint32_t held;  /* slots that are HELD; by the trainer, relaxed */
 };
 _Static_assert(sizeof(struct mr_batch_slot) == 64 && sizeof(struct mr_batch_lane_shared) == 128 &&
                    sizeof(struct mr_batch_shared) == 64,
@@ -152,6 +154,8 @@ static inline uint64_t mr_batch_extent(const struct mr_batch_arena *arena, uint3
 uint64_t mr_batch_bytes(const struct mr_batch_arena *arena);
 /* Adds what all lanes have counted to *counts. */
 void mr_batch_count(const struct mr_batch_arena *arena, struct mr_batch_counts *counts);
+/* What came since `before`; 0 of what is less, as after the end of an arena that was counted too. */
+void mr_batch_since(struct mr_batch_counts *counts, const struct mr_batch_counts *before);
 
 /* ---- worker: of its own lane ---- */
 

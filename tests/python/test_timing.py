@@ -35,7 +35,7 @@ def report(workers: int = 4, cores: int = CORES, **stages: int) -> dict[str, Any
     made = {"own": 100, "store": 1, "transform": 1, "collate": 1, "extent": 0, "pack": 0, "beside": 0}
     made |= {"idle": 10, "cpu": 2, "delay": 0, "device": 0, "late": 0, "way": 0, "saved": 0, **stages}
     meter = Meter(workers)
-    meter.begin(3, cores, 0, None)
+    meter.begin(3, cores, (0, 0, 0), None)
     now = 10**15
     for _ in range(21):
         asked = now + made["own"] * MS
@@ -48,7 +48,7 @@ def report(workers: int = 4, cores: int = CORES, **stages: int) -> dict[str, Any
         times = _timing.Times(0, began, fetched, reserved, collated, packed, waited, cpu, cpu, delay)
         now = asked + (made["late"] + made["way"]) * MS
         meter.take(asked, now, now - made["device"] * MS if made["device"] else 0, made["saved"] * MS, times)
-    found = meter.report(made["beside"], None)
+    found = meter.report((100, made["beside"], 0), None)
     assert found["batches"] == 20  # the first is apart
     return found
 
@@ -116,9 +116,9 @@ def test_the_clocks_of_quick_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_too_short_to_say() -> None:
     meter = Meter(1)
-    assert meter.report(0, None)["verdict"] == "too few steps to say what they wait for"
+    assert meter.report((0, 0, 0), None)["verdict"] == "too few steps to say what they wait for"
     meter.take(0, 6, 0, 0, _timing.Times(0, 1, 2, 3, 4, 5, 0, 0, 0, 0))
-    found = meter.report(0, None)
+    found = meter.report((0, 0, 0), None)
     assert found["batches"] == 0 and found["first_batch_s"] == pytest.approx(6e-9)
 
 
@@ -421,8 +421,8 @@ def _no_client() -> Any:
     raise millrace.Error("none")
 
 
-def _nothing() -> int:
-    return 0
+def _nothing() -> tuple[int, int, int]:
+    return 0, 0, 0
 
 
 def test_a_store_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:

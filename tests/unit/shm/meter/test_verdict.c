@@ -11,6 +11,7 @@
 
 static struct mr_meter_sums sums;
 static struct mr_node node;
+static struct mr_batch_counts batches;
 static struct mr_verdict found;
 
 /* 100 batches in 10 s: 60 ms of step and 40 ms of waiting each, for workers that are late. */
@@ -26,12 +27,13 @@ static void setup(void)
                                   .collate = SECOND / 100,
                                   .workers = 2,
                                   .cores = 8};
+    batches = (struct mr_batch_counts){.batches = 100, .held = 100};
     node = (struct mr_node){.watched = 10 * SECOND, .cores = 8, .connections = 16, .window = 64};
 }
 
 static void expect(enum mr_stage stage, enum mr_cause cause, const char *part)
 {
-    mr_verdict_find(&sums, &node, 0, &found);
+    mr_verdict_find(&sums, &node, &batches, &found);
     ck_assert_str_eq(mr_stage_name(found.stage), mr_stage_name(stage));
     ck_assert_str_eq(mr_cause_name(found.cause), mr_cause_name(cause));
     ck_assert_msg(strstr(found.text, part) != NULL, "'%s' lacks '%s'", found.text, part);
@@ -145,6 +147,11 @@ START_TEST(test_no_core_is_free)
     expect(MR_STAGE_TRANSFORM, MR_CAUSE_CORES, "there are 8 cores");
     sums.workers = 16;
     expect(MR_STAGE_TRANSFORM, MR_CAUSE_CROWD, "16 workers share 8 cores: num_workers=8");
+    node.others = 12 * SECOND; /* too little to keep 16 workers from 8 cores */
+    expect(MR_STAGE_TRANSFORM, MR_CAUSE_CROWD, "num_workers=8");
+    sums.workers = 8;
+    expect(MR_STAGE_TRANSFORM, MR_CAUSE_NEIGHBOURS, "other processes use 1.2 of 8 cores");
+    sums.workers = 16;
     node.others = 40 * SECOND; /* half of the cores, for 10 s */
     expect(MR_STAGE_TRANSFORM, MR_CAUSE_NEIGHBOURS, "other processes use 4.0 of 8 cores");
     node.swapped = 5000;
@@ -159,8 +166,12 @@ START_TEST(test_transport_device_extent)
     sums.late = 0;
     sums.transport = 4 * SECOND;
     expect(MR_STAGE_TRANSPORT, MR_CAUSE_PICKLE, "tensors in place of objects");
-    mr_verdict_find(&sums, &node, 12, &found);
-    ck_assert_int_eq(found.cause, MR_CAUSE_ROOM);
+    batches.beside = 2; /* of 100 batches: it is not about them */
+    expect(MR_STAGE_TRANSPORT, MR_CAUSE_PICKLE, "tensors in place of objects");
+    batches.beside = 12;
+    expect(MR_STAGE_TRANSPORT, MR_CAUSE_ROOM, "12 tensors did not fit");
+    batches.held = 410;
+    expect(MR_STAGE_TRANSPORT, MR_CAUSE_KEPT, "keeps batches (4.1 in shared memory");
     sums.delay = SECOND; /* the loop had no core to take them */
     sums.workers = 12;
     expect(MR_STAGE_TRANSPORT, MR_CAUSE_CROWD, "num_workers=8");
@@ -194,7 +205,7 @@ START_TEST(test_garbage)
             values[k] = UINT64_C(0x9e3779b97f4a7c15) * (i * 19 + k + 1) >> (k * 7 + i) % 64;
         sums.workers = (uint32_t)values[3];
         sums.cores = (uint32_t)values[4];
-        mr_verdict_find(&sums, i % 2 ? &node : NULL, values[5], &found);
+        mr_verdict_find(&sums, i % 2 ? &node : NULL, i % 3 ? &batches : NULL, &found);
         ck_assert_uint_lt(strlen(found.text), sizeof found.text);
         ck_assert_uint_gt(strlen(found.text), 0);
     }
