@@ -5,13 +5,16 @@
  * fill up, and says at the end how much it missed.
  */
 #include <errno.h>
+#include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/json_get.h"
 #include "cli/trace_impl.h"
 #include "shm/base/clock.h"
 #include "shm/base/error.h"
@@ -68,6 +71,30 @@ static void follow(struct mr_client *client, struct mr_trace_reader *reader, str
     take_some(reader, output);
 }
 
+/* Loops that wait for a batch now, as the supervisor knows them. Their spans would come with the batches. */
+static void take_waits(struct mr_client *client, struct mr_trace_output *output)
+{
+    int64_t now_ns = mr_clock_mono_ns();
+    char *text = mr_client_has_ended(client) ? NULL : mr_client_stat(client);
+    json_t *root = text ? json_loads(text, 0, NULL) : NULL, *loop;
+    size_t i;
+    json_array_foreach(json_object_get(root, "loops"), i, loop)
+    {
+        int64_t asked_ns = mr_json_integer(json_object_get(loop, "counters"), "asked_ns");
+        if (asked_ns > 0 && asked_ns < now_ns)
+            mr_trace_output_waiting(output,
+                                    &(struct mr_trace_record){.kind = MR_SPAN_WAIT,
+                                                              .begin_ns = asked_ns,
+                                                              .end_ns = now_ns,
+                                                              .pid = (uint32_t)mr_json_integer(loop, "pid"),
+                                                              .tid = (uint32_t)mr_json_integer(loop, "pid"),
+                                                              .object = (uint64_t)mr_json_integer(loop, "epoch"),
+                                                              .number = (uint32_t)mr_json_integer(loop, "rank")});
+    }
+    json_decref(root);
+    free(text);
+}
+
 static int finish(struct mr_trace_output *output, const struct mr_trace_reader *reader, const char *path)
 {
     uint64_t lost = mr_trace_reader_lost(reader) + reader->passed;
@@ -102,6 +129,7 @@ static int trace(struct mr_client *client, const char *path, double seconds)
         int64_t until_ns = seconds > 0 ? output.begin_ns + (int64_t)(seconds * 1e9) : INT64_MAX;
         mr_trace_output_begin(&output);
         follow(client, &reader, &output, until_ns);
+        take_waits(client, &output);
         mr_trace_output_end(&output);
         rc = finish(&output, &reader, path);
     }

@@ -16,6 +16,7 @@ struct mr_traced_process {
     uint32_t pid;
     int order; /* of its tracks on the screen: loops first */
     bool has_tickets;
+    int64_t stepped_ns; /* the end of its loop's last step on the thread's track */
     char name[80];
 };
 
@@ -38,6 +39,8 @@ struct mr_trace_output {
  * Errors of the file stay in its error indicator. */
 void mr_trace_output_begin(struct mr_trace_output *output);
 void mr_trace_output_span(struct mr_trace_output *output, const struct mr_trace_record *record);
+/* A loop that waits for a batch while the trace ends: no span says so. record: of kind WAIT; end_ns: now. */
+void mr_trace_output_waiting(struct mr_trace_output *output, const struct mr_trace_record *record);
 /* Names of processes, and the end of the array. */
 void mr_trace_output_end(struct mr_trace_output *output);
 

@@ -2,7 +2,8 @@
  * trace_json.c - spans as trace events (JSON), which ui.perfetto.dev and chrome://tracing open.
  *
  * A span that lies within others of its thread, or beside them, is a complete event ("X"): the threads' tracks. Those
- * that overlap (requests, tickets, checkpoints) are pairs of "b" and "e" with an id of their own.
+ * that overlap (requests, tickets, checkpoints, the steps of a loop with two loaders) are pairs of "b" and "e" with an id
+ * of their own.
  */
 #include <jansson.h>
 #include <stdbool.h>
@@ -22,9 +23,12 @@ struct row {
     const char *name, *category;
     bool overlaps;
     const char *object, *number, *code, *text;
+    const char *const *codes; /* by value, up to NULL; NULL: it is a number */
     bool bytes, dataset;
     int order;
 };
+
+static const char *const outcomes[] = {"undecided", "done", "failed", "given up", NULL}; /* enum mr_ckpt_part_outcome */
 
 /* clang-format off */
 static const struct row rows[MR_SPAN_KINDS] = {
@@ -40,7 +44,7 @@ static const struct row rows[MR_SPAN_KINDS] = {
     [MR_SPAN_STEP] = {.name = "step", .category = "loop", .object = "epoch", .number = "rank", .order = LOOP},
     [MR_SPAN_DEVICE] = {.name = "copy to the device", .category = "batch", .bytes = true, .order = LOADER},
     [MR_SPAN_SAVE] = {.name = "save", .category = "checkpoint", .overlaps = true, .text = "uri", .bytes = true, .order = READER},
-    [MR_SPAN_UPLOAD] = {.name = "upload", .category = "checkpoint", .overlaps = true, .text = "uri", .order = WRITER},
+    [MR_SPAN_UPLOAD] = {.name = "upload", .category = "checkpoint", .overlaps = true, .code = "outcome", .codes = outcomes, .text = "uri", .bytes = true, .order = WRITER},
 };
 /* clang-format on */
 
@@ -127,6 +131,15 @@ static void put_number(FILE *file, const char **comma, const char *name, uint64_
     *comma = ",";
 }
 
+static void put_word(FILE *file, const char **comma, const char *name, const char *const *words, uint32_t which)
+{
+    unsigned known = 0;
+    while (words[known] && known < which)
+        known++;
+    fprintf(file, "%s\"%s\":\"%s\"", *comma, name, words[known] ? words[known] : "unknown");
+    *comma = ",";
+}
+
 static void put_arguments(FILE *file, const struct row *row, const struct mr_trace_record *record, const char *text)
 {
     const char *comma = "";
@@ -134,13 +147,28 @@ static void put_arguments(FILE *file, const struct row *row, const struct mr_tra
     put_number(file, &comma, row->object, record->object);
     put_number(file, &comma, row->dataset ? "dataset" : NULL, record->dataset);
     put_number(file, &comma, row->number, record->number);
-    put_number(file, &comma, row->code, record->code);
+    if (row->codes)
+        put_word(file, &comma, row->code, row->codes, record->code);
+    else
+        put_number(file, &comma, row->code, record->code);
     put_number(file, &comma, row->bytes ? "bytes" : NULL, record->bytes);
     if (row->text) {
         fprintf(file, "%s\"%s\":", comma, row->text);
         put_string(file, text);
     }
     fputc('}', file);
+}
+
+/* A step that begins within another one's is of a loop over several loaders. */
+static bool is_among_others(struct mr_trace_output *output, const struct row *row, const struct mr_trace_record *record)
+{
+    if (row->overlaps || record->kind != MR_SPAN_STEP)
+        return row->overlaps;
+    struct mr_traced_process *process = find_process(output, record->pid);
+    if (!process || record->begin_ns < process->stepped_ns)
+        return true;
+    process->stepped_ns = record->end_ns;
+    return false;
 }
 
 static void put_head(struct mr_trace_output *output, const char *phase, const char *name, const struct row *row,
@@ -150,7 +178,7 @@ static void put_head(struct mr_trace_output *output, const char *phase, const ch
     fprintf(output->file, "%s{\"ph\":\"%s\",\"cat\":\"%s\",\"name\":\"%s\",\"pid\":%u,\"tid\":%u,\"ts\":%.3f",
             output->written > 0 ? ",\n" : "\n", phase, row->category, name, pid, record->tid,
             (double)at_ns / 1e3); /* of CLOCK_MONOTONIC: viewers begin with the first */
-    if (row->overlaps)
+    if (*phase != 'X')
         fprintf(output->file, ",\"id2\":{\"local\":\"0x%llx\"}",
                 (unsigned long long)output->async); /* of its process */
 }
@@ -183,17 +211,31 @@ void mr_trace_output_span(struct mr_trace_output *output, const struct mr_trace_
     const char *text, *name = name_of(row, record, method, &text);
     learn(output, record);
     learn_thread(output, record);
-    output->async += row->overlaps;
-    put_head(output, row->overlaps ? "b" : "X", name, row, record, record->begin_ns);
+    bool among = is_among_others(output, row, record);
+    output->async += among;
+    put_head(output, among ? "b" : "X", name, row, record, record->begin_ns);
     output->written++;
-    if (!row->overlaps)
+    if (!among)
         fprintf(output->file, ",\"dur\":%.3f", (double)(record->end_ns - record->begin_ns) / 1e3);
     put_arguments(output->file, row, record, text);
     fputc('}', output->file);
-    if (row->overlaps) {
+    if (among) {
         put_head(output, "e", name, row, record, record->end_ns);
         fputc('}', output->file);
     }
+}
+
+void mr_trace_output_waiting(struct mr_trace_output *output, const struct mr_trace_record *record)
+{
+    static const struct row row = {
+        .name = "wait for a batch, not over", .category = "loop", .object = "epoch", .number = "rank", .order = LOOP};
+    int64_t shown_ns = record->begin_ns > output->begin_ns ? record->begin_ns : output->begin_ns;
+    learn(output, record);
+    put_head(output, "X", row.name, &row, record, shown_ns);
+    output->written++;
+    fprintf(output->file, ",\"dur\":%.3f,\"args\":{\"epoch\":%llu,\"rank\":%u,\"waited_s\":%.3f}}",
+            (double)(record->end_ns - shown_ns) / 1e3, (unsigned long long)record->object, record->number,
+            (double)(record->end_ns - record->begin_ns) / 1e9);
 }
 
 static void put_thread(FILE *file, struct mr_traced_thread thread, const char *name)

@@ -42,7 +42,8 @@ enum mr_span {
     MR_SPAN_STEP,   /* loop: from one batch until it asks for the next. number: the rank; object: the epoch */
     MR_SPAN_DEVICE, /* the thread that copies: one batch to the device. bytes */
     MR_SPAN_SAVE,   /* trainer: a checkpoint object, from its open to its close. text: the URI; bytes */
-    MR_SPAN_UPLOAD, /* write worker: from the moment that it has the checkpoint until it ended, well or not. text: the URI */
+    MR_SPAN_UPLOAD, /* write worker: from the moment that it has the checkpoint until it ended. text: the URI; bytes, if sent
+                     * whole; code: enum mr_ckpt_part_outcome */
     MR_SPAN_KINDS
 };
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import StartDevstore
+from tests.conftest import ROOT, StartDevstore
 from tests.serve import DEADLINE_S, StartServe, Supervisor, start_supervisor, wait_for
 
 OBJECTS, BATCH, WORKERS = 60, 4, 2
@@ -118,7 +118,7 @@ def test_a_job(millrace_bin: Path, tmp_path: Path, devstore: StartDevstore) -> N
     assert all(span["args"]["status"] == 200 and span["args"]["path"].startswith("/") for span in gets)
     (save,), (upload,) = named["save"], named["upload"]
     assert save["args"] == {"bytes": 1000, "uri": "gs://bucket/saved/model.pt"}
-    assert upload["args"]["uri"] == save["args"]["uri"]
+    assert upload["args"] == {**save["args"], "outcome": "done"}
     (post,) = (span for span in named["POST"] if span["pid"] == upload["pid"])
     assert 1000 <= post["args"]["bytes"] < 3000
     threads = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
@@ -136,6 +136,78 @@ def test_a_job(millrace_bin: Path, tmp_path: Path, devstore: StartDevstore) -> N
     assert {names[span["pid"]] for span in named["collate"]} == {f"DataLoader worker {i}" for i in range(WORKERS)}
     assert names[gets[0]["pid"]].startswith("millrace-worker fetch --slot 0")
     assert names[upload["pid"]].startswith("millrace-worker write --slot 0")
+
+
+TWO = f"""
+import millrace
+
+if __name__ == "__main__":
+    loaders = [millrace.DataLoader(millrace.IterableDataset("gs://bucket"), batch_size={BATCH}) for _ in range(2)]
+    for batch, other in zip(*loaders):
+        pass
+"""
+
+HANGS = """
+import time
+import millrace
+
+def work(item):
+    if item.index > 8:
+        print("hangs", flush=True)
+        time.sleep(1000)
+    return len(bytes(item))
+
+if __name__ == "__main__":
+    for batch in millrace.DataLoader(millrace.IterableDataset("gs://bucket", transform=work), batch_size=4):
+        pass
+"""
+
+
+def test_a_loop_over_two_loaders(millrace_bin: Path, tmp_path: Path, devstore: StartDevstore) -> None:
+    """A step of one reaches into a step of the other: they do not share a track."""
+    (tmp_path / "job.py").write_text(TWO)
+    server = start_supervisor(millrace_bin, tmp_path, devstore("--synthetic", f"bucket:{OBJECTS}:2000").url, "")
+    out = tmp_path / "trace.json"
+    try:
+        with tracing(server, out) as process:
+            subprocess.run([sys.executable, "job.py"], cwd=tmp_path, env=server.environment, check=True, timeout=100)
+            finish(process)
+    finally:
+        assert server.stop() == 0
+    events = json.loads(out.read_text())
+    check_nesting(events)
+    steps = [event for event in events if event["name"] == "step" and event["ph"] in "Xb"]
+    assert len(steps) == 2 * (OBJECTS // BATCH - 1)
+    assert {event["ph"] for event in steps} == {"X", "b"}
+
+
+def test_a_loop_that_hangs(millrace_bin: Path, tmp_path: Path, devstore: StartDevstore) -> None:
+    (tmp_path / "job.py").write_text(HANGS)
+    server = start_supervisor(millrace_bin, tmp_path, devstore("--synthetic", f"bucket:{OBJECTS}:2000").url, "")
+    try:
+        job = subprocess.Popen(
+            [sys.executable, "job.py"], cwd=tmp_path, env=server.environment, stdout=subprocess.PIPE, text=True
+        )
+        with job:
+            assert job.stdout and job.stdout.readline() == "hangs\n"
+            done = subprocess.run(
+                command(server, "-o", "-", "--seconds", "0.1"), capture_output=True, text=True, timeout=DEADLINE_S
+            )
+            job.kill()
+    finally:
+        assert server.stop() == 0
+    events = json.loads(done.stdout)
+    (wait,) = (event for event in events if event["name"] == "wait for a batch, not over")
+    assert wait["pid"] == job.pid
+    assert wait["args"]["waited_s"] >= wait["dur"] / 1e6 >= 0.09
+    assert "1 spans of" in done.stderr
+
+
+def test_the_page_has_each_span() -> None:
+    rows = re.findall(r'\[MR_SPAN_.*\.name = "([^"]+)"', (ROOT / "cli/trace_json.c").read_text())
+    assert len(rows) == 13
+    page = (ROOT / "docs/tracing.md").read_text()
+    assert [name for name in rows if f"`{name}`" not in page and name != "request"] == []
 
 
 def test_it_ends_after_its_time(server: Supervisor, tmp_path: Path) -> None:

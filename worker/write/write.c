@@ -10,7 +10,6 @@
 #include "shm/base/error.h"
 #include "shm/base/log.h"
 #include "shm/control/run_lock.h"
-#include "shm/trace/trace.h"
 #include "worker/role.h"
 #include "worker/write/write_lane.h"
 
@@ -24,7 +23,6 @@ struct entry {
     char *uri;
     bool if_absent;
     bool reported; /* CKPT_ENDED was sent */
-    int64_t begun_ns;
     bool dropping; /* DROP_LANE came before its end */
 };
 
@@ -75,7 +73,6 @@ static int add_lane(struct uploader *u, struct mr_msg_in *msg)
         u->entries = entries;
         u->room = room;
     }
-    entry.begun_ns = mr_clock_mono_ns();
     entry.uri = strdup(uri);
     entry.fd = entry.uri ? mr_msg_take_fd(msg, 0) : -1;
     if (entry.fd < 0) {
@@ -157,11 +154,6 @@ static void report_ends(struct uploader *u)
         struct entry *entry = &u->entries[i];
         if (!entry->lane || !mr_write_lane_is_ended(entry->lane))
             continue;
-        if (!entry->reported)
-            mr_trace_emit(&(struct mr_trace_record){.kind = MR_SPAN_UPLOAD,
-                                                    .begin_ns = entry->begun_ns,
-                                                    .end_ns = mr_clock_mono_ns()},
-                          entry->uri);
         if (!entry->reported && !u->role.orphan)
             mr_role_send(&u->role, MR_MSG_CKPT_ENDED, "lane", entry->number);
         entry->reported = true;

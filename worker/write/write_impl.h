@@ -88,6 +88,7 @@ struct mr_write_lane {
     struct mr_write_slot slots[MR_CKPT_PART_SLOTS_MAX];
     uint64_t size; /* of the whole, once it is sealed and stored */
     uint32_t crc32c;
+    int64_t begun_ns;
     /* how it ends */
     enum mr_ckpt_part_outcome outcome;
     enum mr_code code;

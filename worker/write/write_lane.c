@@ -14,6 +14,7 @@
 #include "shm/base/durable.h"
 #include "shm/base/error.h"
 #include "shm/base/log.h"
+#include "shm/trace/trace.h"
 #include "worker/cleanup/upload_record.h"
 #include "worker/store/leftovers.h"
 #include "worker/write/write_impl.h"
@@ -76,6 +77,19 @@ static void drain(struct mr_write_lane *lane)
     mr_ckpt_part_wake_trainer(&lane->ckpt);
 }
 
+static void trace_end(const struct mr_write_lane *lane)
+{
+    char uri[MR_STORE_NAME_MAX + 128];
+
+    if (mr_trace_is_on())
+        mr_trace_emit(&(struct mr_trace_record){.kind = MR_SPAN_UPLOAD,
+                                                .begin_ns = lane->begun_ns,
+                                                .end_ns = mr_clock_mono_ns(),
+                                                .bytes = lane->size,
+                                                .code = lane->outcome},
+                      mr_write_uri(lane, uri, sizeof uri));
+}
+
 static void end(struct mr_write_lane *lane, uint64_t generation)
 {
     mr_ckpt_part_finish(&lane->ckpt, lane->outcome, (uint32_t)lane->code, lane->text, generation, lane->crc32c);
@@ -84,6 +98,7 @@ static void end(struct mr_write_lane *lane, uint64_t generation)
     drain(lane);
     lane->state = MR_WRITE_ENDED;
     count_end(lane);
+    trace_end(lane);
 }
 
 void mr_write_done(struct mr_write_lane *lane, uint64_t generation)
@@ -615,6 +630,7 @@ struct mr_write_lane *mr_write_lane_new(struct mr_write_context *context, struct
     lane->context = context;
     lane->ckpt = *ckpt;
     lane->if_absent = if_absent;
+    lane->begun_ns = mr_clock_mono_ns();
     open_lane(lane, uri);
     mr_ckpt_part_adopt(&lane->ckpt); /* from here on a seal is kept, whatever becomes of the supervisor */
     mr_ckpt_part_wake_trainer(&lane->ckpt);
