@@ -44,7 +44,7 @@ class Cause:
     config: str = ""
     job: dict[str, Any] = field(default_factory=dict)
     ranks: int = 1
-    beside: str = ""  # what else there is: "busy", "quota"
+    beside: str = ""  # what else there is: "neighbours", "quota", "nodes"
     words: str = ""  # that the line has besides
 
 
@@ -112,7 +112,7 @@ CAUSES = (
         "a cold listing", ("listing/listing",), store=("--synthetic", "data:2000000:2000", "--latency-ms", "list:400")
     ),
     Cause("a CPU quota", ("transform/quota",), job={"compute_ms": 2, "workers": 2}, beside="quota"),
-    Cause("a noisy neighbour", ("transform/neighbours",), job={"compute_ms": 3, "workers": 2}, beside="busy"),
+    Cause("a noisy neighbour", ("transform/neighbours",), job={"compute_ms": 3, "workers": 2}, beside="neighbours"),
     Cause(
         "a checkpoint in the way",
         ("checkpoint/save", "store/saving"),
@@ -143,11 +143,11 @@ def environment(url: str, runtime: Path) -> dict[str, str]:
 
 @contextlib.contextmanager
 def beside(kind: str, count: int = 4) -> Iterator[list[str]]:
-    """What there is beside the job; the words that its command begins with."""
-    if kind == "busy":
-        # Each in a session of its own, as other jobs are: the kernel shares cores among sessions (autogroup).
+    """What there is beside the job; the words that its command begins with. The kernel shares cores among sessions
+    (autogroup): "neighbours" are loops in sessions of their own, as other jobs are, "busy" loops of one."""
+    if kind in ("busy", "neighbours"):
         command = [*WITH_US, sys.executable, "-c", SPIN]
-        loops = [subprocess.Popen(command, start_new_session=True) for _ in range(count)]
+        loops = [subprocess.Popen(command, start_new_session=kind == "neighbours") for _ in range(count)]
         try:
             yield []
         finally:

@@ -1,5 +1,6 @@
 """Every tracked path is below one that the README's table "The tree" names, and every path that it names is there.
-Every C module has a test that is found by its path, as tests/README.md says ("Where a test is").
+Every C module has a test that is found by its path, as tests/README.md says ("Where a test is"). Every source file is
+named by the README of its folder, or of the nearest one above that has one.
 
 python scripts/check_tree.py        (a part of `make check`)
 """
@@ -63,12 +64,38 @@ def untested(readme: str, tracked: list[str]) -> list[str]:
     return found + [f"{name}: in tests/README.md, and git has no such path" for name in missing]
 
 
+def is_named(path: str, readme: str) -> bool:
+    """By its name, by its stem with any suffix ("`ring.{c,h}`"), or by a pattern ("`readers/*_reader.py`")."""
+    file = Path(path)
+    if re.search(rf"\b{re.escape(file.stem)}[.`]", readme):
+        return True
+    patterns = re.findall(r"`([^`\s]*\*[^`\s]*)`", readme)
+    return any(file.match(pattern) for pattern in patterns)
+
+
+def unnamed(tracked: list[str], readmes: dict[Path, str]) -> list[str]:
+    """readmes: of each folder that has one, its text. Of tests, folders with a README of their own alone."""
+    found = []
+    for path in tracked:
+        file = Path(path)
+        if file.suffix not in (".c", ".h", ".cpp", ".py", ".pyi") or file.name == "__init__.py":
+            continue
+        nearest = next(folder for folder in file.parents if folder in readmes)
+        if nearest == Path() or (nearest.parts[0] == "tests" and nearest != file.parent):
+            continue
+        if not is_named(path, readmes[nearest]):
+            found.append(f"{path}: {nearest}/README.md does not name it")
+    return found
+
+
 def main() -> int:
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     tracked = [path for path in listed.split("\0") if path and (ROOT / path).exists()]
     found = problems((ROOT / "README.md").read_text(), tracked)
     found += untested((ROOT / "tests" / "README.md").read_text(), tracked)
-    print("\n".join(found) or f"{len(tracked)} paths, all below those of the README's table; each module has a test")
+    readmes = {Path(path).parent: (ROOT / path).read_text() for path in tracked if Path(path).name == "README.md"}
+    found += unnamed(tracked, readmes)
+    print("\n".join(found) or f"{len(tracked)} paths, each in the README that is nearest; each module has a test")
     return 1 if found else 0
 
 
