@@ -1,11 +1,9 @@
 #include "cli/cli.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cli/help.h"
 #include "cli/running.h"
 #include "shm/base/error.h"
 #include "shm/base/log.h"
@@ -14,23 +12,6 @@
 int mr_cli_fail(void)
 {
     mr_log_error("%s", mr_error_text());
-    return mr_code_exit_status(mr_error_code());
-}
-
-int mr_cli_fail_usage(const struct mr_arguments *arguments)
-{
-    json_t *report = NULL;
-    if (arguments->verb->json_errors && mr_arguments_have(arguments, MR_OPT_JSON))
-        report = json_pack("{s:s, s:s}", "code", mr_code_name(mr_error_code()), "error", mr_error_text());
-    if (report) { /* else the text is no UTF-8 */
-        json_dumpf(report, stderr, 0);
-        fputc('\n', stderr);
-        json_decref(report);
-    } else {
-        fprintf(stderr, "millrace %s: %s\n", arguments->verb->name, mr_error_text());
-        mr_help_usage(arguments->verb, stderr);
-        fprintf(stderr, "'millrace %s --help' describes each option.\n", arguments->verb->name);
-    }
     return mr_code_exit_status(mr_error_code());
 }
 

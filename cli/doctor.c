@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,31 +19,6 @@
 #include "cli/programs.h"
 #include "shm/base/error.h"
 #include "supervisor/config_toml.h"
-
-struct mr_doctor {
-    json_t *checks; /* NULL: text is printed */
-    unsigned fails, notes;
-};
-
-void mr_doctor_report(struct mr_doctor *doctor, const char *level, const char *what, const char *fmt, ...)
-{
-    va_list arguments;
-    va_start(arguments, fmt);
-    char text[1400];
-    vsnprintf(text, sizeof text, fmt, arguments);
-    va_end(arguments);
-    doctor->fails += strcmp(level, "fail") == 0;
-    doctor->notes += strcmp(level, "note") == 0;
-    if (doctor->checks) {
-        json_t *check = json_pack("{s:s, s:s, s:s}", "status", level, "check", what, "text", text);
-        if (!check) /* text that is no UTF-8 */
-            check = json_pack("{s:s, s:s, s:s}", "status", level, "check", what, "text", "(not printable)");
-        json_array_append_new(doctor->checks, check);
-        return;
-    }
-    printf("%-5s %-14s %s\n", strcmp(level, "fail") == 0 ? "FAIL" : level, what, text);
-    fflush(stdout);
-}
 
 /* "level TAB what TAB text", as the worker prints it. */
 static void take_line(struct mr_doctor *doctor, char *line)

@@ -1,8 +1,10 @@
 #include "cli/help.h"
 
+#include <jansson.h>
 #include <string.h>
 
 #include "cli/cli.h"
+#include "shm/base/error.h"
 
 #define COLUMNS 96
 
@@ -116,6 +118,23 @@ void mr_help_all(FILE *out)
     }
     fputs("\n'millrace VERB --help' describes a verb with its options, 'millrace --version' prints the version.\n",
           out);
+}
+
+int mr_cli_fail_usage(const struct mr_arguments *arguments)
+{
+    json_t *report = NULL;
+    if (arguments->verb->json_errors && mr_arguments_have(arguments, MR_OPT_JSON))
+        report = json_pack("{s:s, s:s}", "code", mr_code_name(mr_error_code()), "error", mr_error_text());
+    if (report) { /* else the text is no UTF-8 */
+        json_dumpf(report, stderr, 0);
+        fputc('\n', stderr);
+        json_decref(report);
+    } else {
+        fprintf(stderr, "millrace %s: %s\n", arguments->verb->name, mr_error_text());
+        mr_help_usage(arguments->verb, stderr);
+        fprintf(stderr, "'millrace %s --help' describes each option.\n", arguments->verb->name);
+    }
+    return mr_code_exit_status(mr_error_code());
 }
 
 int mr_cli_help(const struct mr_arguments *arguments)

@@ -1,6 +1,7 @@
-"""Fails on a call between modules of supervisor/ that goes against their order, lowest first, in supervisor/README.md.
+"""Fails on a call between modules of supervisor/ that goes against their order, lowest first, in supervisor/README.md,
+and on files of a folder that call each other in a circle.
 
-    python3 scripts/check_order.py [FOLDER]     FOLDER: supervisor
+    python3 scripts/check_order.py
 
 A module is NAME.c (or .cpp) with NAME.h; it may call functions of the rows before its own, never of those after it. A
 callback that a higher module has registered is no call: it records, and mr_supervisor_settle goes on from there.
@@ -13,6 +14,7 @@ import sys
 from pathlib import Path
 
 HEADING = "## The order of the modules"
+OPEN = {Path("devstore"), Path("python/src"), Path("worker/write")}  # their circles are known
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 STRING = re.compile(r'"(?:\\.|[^"\\])*"')
 
@@ -51,8 +53,46 @@ def check(folder: Path) -> list[str]:
     return problems
 
 
+def defined(text: str) -> set[str]:
+    """What a C file defines for other files: functions and objects that are not static."""
+    begins = r"^(?!static|typedef|extern|return|else)[A-Za-z_][\w \*]*?\b"
+    functions = re.findall(begins + r"(\w+)\((?=[^;]*?\n?\{)", text, re.M)
+    objects = re.findall(begins + r"(\w+)(?:\[\w*\])? = ", text, re.M)
+    return {*functions, *objects}
+
+
+def calls(folder: Path) -> dict[str, set[str]]:
+    """Of each C file of the folder: the others whose functions and objects it uses."""
+    texts = {path.name: code(path) for path in sorted(folder.glob("*.c"))}
+    home = {name: file for file, text in texts.items() for name in defined(text)}
+    words = {file: set(re.findall(r"\b\w+\b", text)) for file, text in texts.items()}
+    return {file: {home[word] for word in used if word in home} - {file} for file, used in words.items()}
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Files that reach each other."""
+
+    def reached(start: str) -> set[str]:
+        seen: set[str] = set()
+        ahead = list(graph[start])
+        while ahead:
+            file = ahead.pop()
+            if file not in seen:
+                seen.add(file)
+                ahead += graph[file]
+        return seen
+
+    reach = {file: reached(file) for file in graph}
+    found = {tuple(sorted(other for other in graph if file in reach[other] and other in reach[file])) for file in graph}
+    return sorted([*circle] for circle in found if circle)
+
+
 def main() -> int:
-    problems = check(Path(sys.argv[1] if len(sys.argv) > 1 else "supervisor"))
+    problems = check(Path("supervisor"))
+    folders = sorted({path.parent for path in Path().glob("[a-z]*/**/*.c")} - {Path("supervisor")})
+    for folder in folders:
+        if folder.parts[0] not in ("build", "tests", "bench", "out") and folder not in OPEN:
+            problems += [f"{folder}: a circle of {', '.join(circle)}" for circle in circles(calls(folder))]
     print("\n".join(problems), file=sys.stderr, end="\n" if problems else "")
     return 1 if problems else 0
 

@@ -343,13 +343,29 @@ fail:
     return NULL;
 }
 
+static void free_memory(struct mr_ckpt_part_memory *memory)
+{
+    if (!memory)
+        return;
+    for (unsigned i = 0; i < MR_PRODUCERS_MAX; i++) {
+        if (!memory->workers[i].line)
+            continue;
+        mr_segment_unmap((void *)(uintptr_t)memory->workers[i].line, MR_PRODUCER_LINE_BYTES);
+        close(memory->workers[i].eventfd);
+    }
+    if (memory->arena)
+        mr_segment_unmap(memory->arena, memory->arena_bytes);
+    free(memory->touched);
+    free(memory);
+}
+
 void mr_client_destroy(struct mr_client *client)
 {
     if (!client)
         return;
     if (client->views)
         mr_views_unref(client->views);
-    mr_client_ckpt_memory_free(client->parts);
+    free_memory(client->parts);
     if (client->board)
         mr_segment_unmap((void *)(uintptr_t)client->board, sizeof *client->board);
     if (client->supervisor >= 0)

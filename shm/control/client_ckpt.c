@@ -8,33 +8,6 @@
 #include "shm/memory/segment.h"
 #include "shm/ring/board.h"
 
-/* The pages of the checkpoint arena that this process has touched stay in its page tables from one save to the next. */
-struct mr_ckpt_part_memory {
-    void *arena;
-    uint64_t arena_bytes;
-    _Atomic uint8_t *touched; /* a byte a chunk */
-    struct {
-        const struct mr_producer_line *line; /* NULL: not known yet */
-        int eventfd;
-    } workers[MR_PRODUCERS_MAX];
-};
-
-void mr_client_ckpt_memory_free(struct mr_ckpt_part_memory *memory)
-{
-    if (!memory)
-        return;
-    for (unsigned i = 0; i < MR_PRODUCERS_MAX; i++) {
-        if (!memory->workers[i].line)
-            continue;
-        mr_segment_unmap((void *)(uintptr_t)memory->workers[i].line, MR_PRODUCER_LINE_BYTES);
-        close(memory->workers[i].eventfd);
-    }
-    if (memory->arena)
-        mr_segment_unmap(memory->arena, memory->arena_bytes);
-    free(memory->touched);
-    free(memory);
-}
-
 /* Descriptor i of the answer, mapped. */
 static void *map_fd(struct mr_msg_in *in, unsigned i, uint64_t bytes, int writable)
 {

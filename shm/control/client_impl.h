@@ -10,6 +10,17 @@
 
 struct mr_ckpt_part_memory; /* the checkpoint arena and the lines of the write workers, as this process maps them */
 
+/* The pages of the checkpoint arena that this process has touched stay in its page tables from one save to the next. */
+struct mr_ckpt_part_memory {
+    void *arena;
+    uint64_t arena_bytes;
+    _Atomic uint8_t *touched; /* a byte a chunk */
+    struct {
+        const struct mr_producer_line *line; /* NULL: not known yet */
+        int eventfd;
+    } workers[MR_PRODUCERS_MAX];
+};
+
 struct mr_client {
     int socket;
     int supervisor; /* its pidfd; -1 when it lies outside our pid namespace: then the socket's end must do */
@@ -30,7 +41,5 @@ struct mr_client {
 int mr_client_call(struct mr_client *client, struct mr_msg_out *out, struct mr_msg_in *in);
 /* A number of 32 bits; else PROTOCOL. */
 int mr_client_get_u32(const struct mr_msg_in *in, const char *key, uint32_t *value);
-/* NULL is allowed. */
-void mr_client_ckpt_memory_free(struct mr_ckpt_part_memory *memory);
 
 #endif

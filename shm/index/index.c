@@ -247,12 +247,6 @@ int mr_index_get(const struct mr_index *index, uint64_t i, struct mr_index_entry
     return name ? block_name(&block, i % MR_INDEX_BLOCK, name, &entry->name_length, &at) : 0;
 }
 
-static int compare_names(const char *a, size_t a_length, const char *b, size_t b_length)
-{
-    int order = memcmp(a, b, a_length < b_length ? a_length : b_length);
-    return order ? order : (a_length > b_length) - (a_length < b_length);
-}
-
 /* The last block whose first name is not above the name: *b, or blocks (none) when the name is before all. */
 static int find_block(const struct mr_index *index, const char *name, size_t length, uint64_t *b)
 {
@@ -264,7 +258,7 @@ static int find_block(const struct mr_index *index, const char *name, size_t len
         uint64_t at, middle = low + (high - low) / 2;
         if (block_open(index, middle, &block) != 0 || block_name(&block, 0, first, &first_length, &at) != 0)
             return -1;
-        if (compare_names(first, first_length, name, length) <= 0)
+        if (mr_index_compare_names(first, first_length, name, length) <= 0)
             low = middle + 1;
         else
             high = middle;
@@ -314,13 +308,20 @@ int mr_index_lower_bound(const struct mr_index *index, const char *name, size_t 
     for (; k < block.h.entries; k++) {
         if (name_next(&block, &at, have, &have_length) != 0)
             return -1;
-        int order = compare_names(have, have_length, name, length);
+        int order = mr_index_compare_names(have, have_length, name, length);
         *is_there = order == 0;
         if (order >= 0)
             break;
     }
     *i = b * MR_INDEX_BLOCK + k;
     return 0;
+}
+
+uint64_t mr_index_shard_count(const struct mr_index *index)
+{
+    struct mr_index_header h;
+    memcpy(&h, index->image, sizeof h); /* checked when the image was attached */
+    return h.shard_count;
 }
 
 int mr_index_find(const struct mr_index *index, const char *name, size_t length, uint64_t *i)
@@ -375,8 +376,7 @@ int mr_index_iter_next(struct mr_index_iter *it, struct mr_index_entry *entry)
     return 1;
 }
 
-/* SHA-256 over the SHA-256 of each block, and of the shards where there are some. */
-static int verify_digest(const struct mr_index *index)
+int mr_index_check_digest(const struct mr_index *index)
 {
     EVP_MD_CTX *all = EVP_MD_CTX_new();
     int rc = -1;
@@ -411,60 +411,6 @@ static int verify_digest(const struct mr_index *index)
 out:
     EVP_MD_CTX_free(all);
     return rc;
-}
-
-/* Shards ascend by name, and the samples of each by offset, without overlap and within its size. */
-static int verify_shards(const struct mr_index *index)
-{
-    struct mr_index_shard before = {.name = ""}, shard;
-    uint64_t count = mr_index_shard_count(index);
-    for (uint64_t n = 0; n < count; n++, before = shard) {
-        uint64_t end = 0;
-        if (mr_index_shard(index, n, &shard) != 0)
-            return -1;
-        if (compare_names(before.name, before.name_length, shard.name, shard.name_length) >= 0)
-            return corrupt("order of the shards at", n);
-        for (uint64_t i = shard.first; i < shard.first + shard.count; i++) {
-            struct mr_index_entry entry;
-            struct mr_index_range range;
-            if (mr_index_locate(index, i, &entry, NULL, &range) != 0)
-                return -1;
-            if (range.offset < end)
-                return corrupt("order of the samples at", i);
-            end = range.offset + entry.size;
-        }
-    }
-    return 0;
-}
-
-int mr_index_verify(const struct mr_index *index)
-{
-    bool samples = mr_index_shard_count(index) > 0;
-    uint32_t before_length = 0, max_name = 0;
-    uint64_t total = 0, max_size = 0;
-    if (samples && verify_shards(index) != 0)
-        return -1;
-    if (verify_digest(index) != 0)
-        return -1;
-    struct mr_index_iter it;
-    mr_index_iter_init(&it, index, 0);
-    struct mr_index_entry entry;
-    char before[MR_INDEX_NAME_SIZE];
-    int rc;
-    while ((rc = mr_index_iter_next(&it, &entry)) > 0) {
-        if (!samples && compare_names(before, before_length, it.name, it.name_length) >= 0)
-            return corrupt("order at object", it.next - 1);
-        memcpy(before, it.name, it.name_length);
-        before_length = it.name_length;
-        total += entry.size;
-        max_size = entry.size > max_size ? entry.size : max_size;
-        max_name = it.name_length > max_name ? it.name_length : max_name;
-    }
-    if (rc < 0)
-        return -1;
-    if (total != index->info.total_bytes || max_size != index->info.max_size || max_name != index->info.max_name)
-        return corrupt("sum of the sizes", total);
-    return 0;
 }
 
 void mr_index_digest_text(const uint8_t digest[MR_INDEX_DIGEST_BYTES], char out[MR_INDEX_DIGEST_SIZE])

@@ -1,4 +1,4 @@
-/* plan_impl.h - the permutations under a plan, for plan.c, plan_blocks.c and their tests. */
+/* plan_impl.h - the permutations under a plan (perm.c), for plan.c, plan_blocks.c and their tests. */
 #ifndef MR_SHM_INDEX_PLAN_IMPL_H
 #define MR_SHM_INDEX_PLAN_IMPL_H
 

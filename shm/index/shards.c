@@ -20,11 +20,6 @@ static struct mr_index_header header_of(const struct mr_index *index)
     return h;
 }
 
-uint64_t mr_index_shard_count(const struct mr_index *index)
-{
-    return header_of(index).shard_count;
-}
-
 static struct mr_index_shard_row row_of(const struct mr_index *index, const struct mr_index_header *h, uint64_t n)
 {
     struct mr_index_shard_row row;

@@ -26,7 +26,7 @@ struct mr_index_shard {
     uint64_t first, count; /* its samples: entries first .. first + count - 1 */
 };
 
-/* 0: an index of whole objects. */
+/* 0: an index of whole objects. In index.c. */
 uint64_t mr_index_shard_count(const struct mr_index *index);
 /* Shard n of the table. 0, or -1: USAGE past the end, CORRUPT. */
 int mr_index_shard(const struct mr_index *index, uint64_t n, struct mr_index_shard *shard);

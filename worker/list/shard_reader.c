@@ -266,7 +266,7 @@ static void got_sidecar(void *arg, const struct mr_transfer_result *result)
         rc = read_window(r);
     else
         mr_error_set(result->code, "%s", result->text);
-    mr_shards_go_on(r->shards, shard, rc);
+    r->shards->answered(r->shards, shard, rc);
 }
 
 static int fetch_sidecar(struct mr_shard_reader *r, const char *name, const struct mr_store_item *item)
@@ -302,7 +302,7 @@ static void end_waiting(struct mr_shards *s)
         if (!shard || !r->waits)
             continue;
         r->waits = false;
-        more = mr_shards_go_on(s, shard, read_window(r));
+        more = s->answered(s, shard, read_window(r));
     }
 }
 
@@ -326,7 +326,7 @@ static void found_sidecar(void *arg, const struct mr_store_result *result, const
         mr_error_set(MR_E_CORRUPT, "%llu bytes are no list of members", (unsigned long long)item->size);
         rc = item->size > 0 && item->size <= SIDECAR_MAX ? fetch_sidecar(r, name, item) : refuse_sidecar(r);
     }
-    if (mr_shards_go_on(s, shard, rc) && s->sidecars != MR_SIDECARS_LOOKED_FOR)
+    if (s->answered(s, shard, rc) && s->sidecars != MR_SIDECARS_LOOKED_FOR)
         end_waiting(s);
 }
 
@@ -458,5 +458,5 @@ static void got_window(void *arg, const struct mr_transfer_result *result)
         rc = read_window(r);
     else
         mr_error_set(result->code, "%s", result->text);
-    mr_shards_go_on(r->shards, shard, rc);
+    r->shards->answered(r->shards, shard, rc);
 }

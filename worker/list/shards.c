@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 #include "shm/base/clock.h"
@@ -14,19 +13,8 @@
 #include "worker/list/index_load.h"
 #include "worker/list/shards_impl.h"
 
-#define AHEAD      64 /* shards that may be done before the first one that is not */
-#define WARNED_MAX 10 /* shards that get a line of their own */
-#define REPORT_NS  (200 * MR_MILLISECOND_NS)
-
-struct mr_shards *mr_shards_new(const struct mr_shards_options *options)
-{
-    struct mr_shards *s = calloc(1, sizeof *s);
-    if (s)
-        s->options = *options;
-    else
-        mr_error_set(MR_E_NO_MEMORY, "no memory for a list of shards");
-    return s;
-}
+#define AHEAD     64 /* shards that may be done before the first one that is not */
+#define REPORT_NS (200 * MR_MILLISECOND_NS)
 
 void mr_shards_destroy(struct mr_shards *s)
 {
@@ -69,51 +57,9 @@ failed:
     return -1;
 }
 
-static bool ends_in(const char *name, const char *suffix)
-{
-    size_t n = strlen(name), m = strlen(suffix);
-    return n >= m && strcasecmp(name + n - m, suffix) == 0;
-}
-
-int mr_shards_is_one(const char *name, bool *is_shard)
-{
-    static const char *const compressed[] = {".tar.gz",  ".tgz",      ".tar.zst", ".tzst",   ".tar.zstd",
-                                             ".tar.bz2", ".tbz2",     ".tbz",     ".tar.xz", ".txz",
-                                             ".tar.lz4", ".tar.lzma", ".tar.z",   ".tar.br", ".tar.zip"};
-    size_t length = strlen(name);
-    *is_shard = length >= 4 && strcmp(name + length - 4, ".tar") == 0;
-    for (size_t i = 0; i < sizeof compressed / sizeof compressed[0]; i++) {
-        if (!ends_in(name, compressed[i]))
-            continue;
-        mr_error_set(MR_E_USAGE,
-                     "%.300s is compressed: samples are read as ranges of plain tar archives. Store the shards "
-                     "uncompressed, or name those that are",
-                     name);
-        return -1;
-    }
-    return 0;
-}
-
 const struct mr_shards_counts *mr_shards_counts(const struct mr_shards *s)
 {
     return &s->counts;
-}
-
-/* ---- what is said ---- */
-
-static void label(const struct mr_shards *s, const struct mr_shard *shard, char *out, size_t size)
-{
-    const struct mr_index_source *source = s->options.source;
-    char root[MR_URI_PLACE_SIZE];
-    snprintf(out, size, "%s%.300s", mr_uri_root(source->scheme, source->bucket, root), shard->name);
-}
-
-void mr_shards_warn(struct mr_shards *s, const struct mr_shard *shard, const char *text, const char *outcome)
-{
-    char uri[500];
-    label(s, shard, uri, sizeof uri);
-    if (s->warned++ < WARNED_MAX)
-        mr_log_warning("%s: %s%s", uri, text, outcome);
 }
 
 /* ---- the index ---- */
@@ -189,13 +135,6 @@ static void use_known(void *arg, const struct mr_index_file *file, int fd)
         close(out);
 }
 
-void mr_shards_read(struct mr_shards *s, struct mr_shard *shard)
-{
-    shard->done = true;
-    s->done_bytes += shard->size;
-    s->counts.shards_done++;
-}
-
 /* ---- all of them ---- */
 
 static struct mr_shard_reader *free_reader(struct mr_shards *s)
@@ -224,7 +163,7 @@ static int put_out_ready(struct mr_shards *s)
 static int fail(struct mr_shards *s, const struct mr_shard *shard)
 {
     char uri[500];
-    label(s, shard, uri, sizeof uri);
+    mr_shards_label(s, shard, uri, sizeof uri);
     if (!strstr(mr_error_text(), shard->name)) /* the store names it itself */
         mr_error_append("%s", uri);
     return -1;
@@ -267,9 +206,9 @@ static int go_on(struct mr_shards *s)
 static bool report(struct mr_shards *s, bool failed)
 {
     bool done = !failed && s->next_out == s->count;
-    if (done && s->warned > WARNED_MAX)
+    if (done && s->warned > MR_SHARDS_WARNED)
         mr_log_warning("%u more shards are damaged, have no end or more behind it, or a sidecar that does not fit",
-                       s->warned - WARNED_MAX);
+                       s->warned - MR_SHARDS_WARNED);
     if (done && s->counts.sidecars > 0)
         mr_log_info("of %llu of %llu shards the members are known by their sidecars (%s)",
                     (unsigned long long)s->counts.sidecars, (unsigned long long)s->count, mr_shards_sidecar_suffix(s));
@@ -292,7 +231,7 @@ static uint64_t passed(const struct mr_shards *s)
 }
 
 /* After each answer, of which rc says what came of it. The reader may have another shard by now, or none. */
-bool mr_shards_go_on(struct mr_shards *s, struct mr_shard *shard, int rc)
+static bool answered(struct mr_shards *s, struct mr_shard *shard, int rc)
 {
     int64_t now_ns = mr_clock_mono_ns();
     bool done = shard->done;
@@ -302,6 +241,16 @@ bool mr_shards_go_on(struct mr_shards *s, struct mr_shard *shard, int rc)
         return true;
     s->reported_ns = now_ns;
     return report(s, rc != 0);
+}
+
+struct mr_shards *mr_shards_new(const struct mr_shards_options *options)
+{
+    struct mr_shards *s = calloc(1, sizeof *s);
+    if (s)
+        *s = (struct mr_shards){.options = *options, .answered = answered};
+    else
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a list of shards");
+    return s;
 }
 
 int mr_shards_start(struct mr_shards *s, const struct mr_index_identity *identity, const struct mr_config *config)

@@ -1,6 +1,6 @@
 /*
- * shards_impl.h - the reading of tar shards, between its two halves: shards.c has all shards and the index, shard_reader.c
- * reads one. For this folder alone.
+ * shards_impl.h - the reading of tar shards: shards.c has all shards and the index, shard_reader.c reads one, shard.c
+ * knows one. For this folder alone.
  */
 #ifndef MR_WORKER_LIST_SHARDS_IMPL_H
 #define MR_WORKER_LIST_SHARDS_IMPL_H
@@ -12,6 +12,7 @@
 
 #define MR_SHARD_READERS 32 /* shards that are read at once: as many windows of memory */
 #define MR_SHARDS_KNOWN  16 /* cached indexes that are looked at */
+#define MR_SHARDS_WARNED 10 /* shards that get a line of their own */
 
 /* Whether there are sidecars: what the first shard has that needs one decides for all. */
 enum mr_sidecars { MR_SIDECARS_UNKNOWN, MR_SIDECARS_LOOKED_FOR, MR_SIDECARS_NONE, MR_SIDECARS_THERE };
@@ -52,6 +53,9 @@ struct mr_shard_reader {
 
 struct mr_shards {
     struct mr_shards_options options;
+    /* After each answer, of which rc says what came of it (-1: mr_error). False: that was all, and the shards may be
+     * destroyed. The reader may have another shard by now, or none. */
+    bool (*answered)(struct mr_shards *s, struct mr_shard *shard, int rc);
     struct mr_shard *items;
     size_t count, room;
     size_t next_start, next_out;
@@ -65,15 +69,14 @@ struct mr_shards {
     struct mr_shards_counts counts;
 };
 
-/* ---- shards.c ---- */
+/* ---- shard.c ---- */
 
+/* Its URI, cut to fit. */
+void mr_shards_label(const struct mr_shards *s, const struct mr_shard *shard, char *out, size_t size);
 /* A line about a shard: its URI, text, outcome. */
 void mr_shards_warn(struct mr_shards *s, const struct mr_shard *shard, const char *text, const char *outcome);
 /* Its samples are in its image, or it is known: it waits for its turn. */
 void mr_shards_read(struct mr_shards *s, struct mr_shard *shard);
-/* After each answer, of which rc says what came of it (-1: mr_error). False: that was all, and the shards may be
- * destroyed. */
-bool mr_shards_go_on(struct mr_shards *s, struct mr_shard *shard, int rc);
 
 /* ---- shard_reader.c ---- */
 

@@ -29,7 +29,8 @@ struct file_store {
 struct file_call {
     struct mr_store_call base;
     struct mr_http_timer timer;
-    void (*run)(struct file_call *call); /* a slice of its work, each time that the timer runs */
+    void (*run)(struct file_call *call);   /* a slice of its work, each time that the timer runs */
+    void (*ended)(struct file_call *call); /* frees what the request holds; NULL: nothing */
     void *arg;
     union mr_store_done done;
     char name[MR_STORE_NAME_MAX]; /* get, stat: the path; list: the prefix */
@@ -69,6 +70,14 @@ struct mr_store_result mr_file_result(const struct file_call *call, int rc, char
 /* 0, or -1 with mr_error (CHANGED) when a generation is wanted and st has another. */
 int mr_file_check_generation(uint64_t wanted, const struct stat *st);
 
+/* ---- file_read.c ---- */
+
+/* The end of the store. */
+void mr_file_walk_close(struct file_store *store);
+mr_store_list_op mr_file_list;
+mr_store_get_op mr_file_get;
+mr_store_stat_op mr_file_stat;
+
 /* ---- file_write.c ---- */
 
 /* The error of a write(2): for a full disk it names the remedy. */
@@ -78,8 +87,6 @@ void mr_file_set_write_error(int errnum);
  * (and st is what it is now, `temporary` gone), or -1 with mr_error (EXISTS, CHANGED, IO).
  */
 int mr_file_publish(const struct file_call *call, int fd, const char *temporary, struct stat *st);
-/* Frees it, and removes its temporary file. NULL is allowed. */
-void mr_file_write_close(struct file_write *write);
 mr_store_insert_op mr_file_insert;
 mr_store_delete_op mr_file_delete;
 mr_store_batch_op mr_file_delete_batch;

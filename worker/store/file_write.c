@@ -31,8 +31,10 @@ struct file_write {
     char temporary[MR_STORE_NAME_MAX + MR_LEFTOVER_SIZE];
 };
 
-void mr_file_write_close(struct file_write *write)
+/* Frees it, and removes its temporary file. */
+static void close_write(struct file_call *call)
 {
+    struct file_write *write = call->write;
     if (!write)
         return;
     if (write->fd >= 0)
@@ -200,6 +202,7 @@ static struct file_call *write_call_new(struct mr_store *base, void (*run)(struc
     if (!call)
         return NULL;
     call->generation = generation;
+    call->ended = close_write;
     call->write = calloc(1, sizeof *call->write);
     if (!call->write) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a file that is written");

@@ -7,15 +7,6 @@
 #include "worker/store/gcs_impl.h"
 #include "worker/store/multipart.h"
 
-void mr_gcs_batch_close(struct gcs_batch *batch)
-{
-    free(batch->names);
-    free(batch->each);
-    free(batch->texts);
-    mr_text_close(&batch->words);
-    memset(batch, 0, sizeof *batch);
-}
-
 /* The names are copied to call->name. 0, or -1 for no memory. */
 static int batch_init(struct gcs_call *call, const struct mr_store_name *names, unsigned count)
 {

@@ -97,7 +97,7 @@ static inline struct gcs_store *mr_gcs_store(const struct gcs_call *call)
 
 /* From the pool, linked to the store. NULL with mr_error. */
 struct gcs_call *mr_gcs_take(struct gcs_store *store, enum gcs_kind kind, void *arg);
-/* Its request has ended. */
+/* Its request has ended; frees what a batch of deletes holds. */
 void mr_gcs_give(struct gcs_call *call);
 /* What the call is about, for messages. Returns out. */
 const char *mr_gcs_uri(const struct gcs_call *call, char *out, size_t size);
@@ -161,7 +161,5 @@ void mr_gcs_delete_url(struct gcs_store *store, struct mr_text *url, const struc
 #define MR_GCS_BOUNDARY_SIZE 48
 /* A new one that no body has in it. */
 void mr_gcs_boundary(char out[MR_GCS_BOUNDARY_SIZE]);
-/* Frees what a batch of deletes holds. */
-void mr_gcs_batch_close(struct gcs_batch *batch);
 
 #endif

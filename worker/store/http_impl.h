@@ -1,5 +1,6 @@
-/* http_impl.h - what http.c (requests), http_loop.c (sockets, timers, steps), http_line.c (connections of our own) and
- * http_receive.c (requests over those) share. Only they include it. */
+/* http_impl.h - what the files of the HTTP client share. Only http*.c include it. Each calls those before it alone:
+ * http_watch.c (sockets, timers), http_line.c (connections of our own), http_call.c (answers, ends of calls),
+ * http_receive.c (requests over those connections), http_turn.c (what each does next), http.c (requests), http_loop.c. */
 #ifndef MR_WORKER_STORE_HTTP_IMPL_H
 #define MR_WORKER_STORE_HTTP_IMPL_H
 
@@ -49,7 +50,8 @@ struct mr_http_line {
 /* How the end of a body is known. */
 enum mr_framing { MR_FRAMING_LENGTH, MR_FRAMING_CHUNKED, MR_FRAMING_CLOSE };
 
-#define MR_HTTP_AGENT "millrace/" MR_VERSION
+#define MR_HTTP_AGENT      "millrace/" MR_VERSION
+#define MR_HTTP_MOVE_BYTES 4096u /* a body that brings less within stall_timeout_ms is stalled: a drip is no progress */
 
 struct mr_http_call {
     struct mr_http *http;
@@ -60,7 +62,7 @@ struct mr_http_call {
     void (*done)(void *arg, const struct mr_http_result *result);
     void *arg;
     uint64_t collect_max, received;
-    int64_t started_ns, moved_ns; /* when it last moved: see MOVE_BYTES */
+    int64_t started_ns, moved_ns; /* when it last moved: see MR_HTTP_MOVE_BYTES */
     int64_t stall_limit_ns, first_limit_ns;
     int64_t first_ns, gap_ns; /* as in mr_http_result */
     uint64_t moved_received;
@@ -127,7 +129,7 @@ struct mr_http {
     bool poked;                 /* this step must not wait */
 };
 
-/* ---- http_loop.c: callbacks of the multi handle and of each easy handle ---- */
+/* ---- http_watch.c: callbacks of the multi handle and of each easy handle ---- */
 
 int mr_http_on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *socket_arg);
 int mr_http_on_curl_timer(CURLM *multi, long timeout_ms, void *arg);
@@ -139,30 +141,19 @@ int mr_http_on_line_socket(CURL *easy, curl_socket_t fd, int what, void *arg, vo
 void mr_http_forget_line(const struct mr_http_line *line);
 /* Waits for the socket to be writable too, or no more. */
 void mr_http_watch_line(struct mr_http_line *line, bool to_send);
-
-/* ---- http.c ---- */
-
-/* Calls back for what has ended. */
-void mr_http_drain(struct mr_http *http);
-/* Ends a call with its callback. */
-void mr_http_finish(struct mr_http *http, struct mr_http_call *call, enum mr_code code, const char *text);
-/* The same, with libcurl's error; curl_text: what it has written about it, or "". */
-void mr_http_finish_curl(struct mr_http *http, struct mr_http_call *call, CURLcode curl, const char *curl_text);
-/* A line of the head, with its line end. */
-void mr_http_head_line(struct mr_http_call *call, const char *line, size_t length);
-/* Bytes of the body: 0; 1: no more is wanted; -1: sink_code and sink_text say why. */
-int mr_http_take_body(struct mr_http_call *call, const char *data, size_t length);
-/* What connections have in common. */
-void mr_http_set_connection(struct mr_http *http, CURL *easy);
+/* The epoll set's, for these events; 0: out of it. had: it is in it, as far as is known. 0 or -1 (errno). */
+int mr_http_fd_register(struct mr_http *http, int fd, unsigned events, bool had);
+/* Sockets that could not be watched so far. */
+void mr_http_watch_again(struct mr_http *http);
 
 /* ---- http_line.c ---- */
 
-/* Connects, or takes an idle one, for each call that waits for that, and sends. */
-void mr_http_lines_start(struct mr_http *http);
-/* libcurl's time-outs while it connects, and lines with `more`. When the next is due, by mr_http_lines_due_ns; -1. */
-void mr_http_lines_run(struct mr_http *http);
-int64_t mr_http_lines_due_ns(const struct mr_http *http);
-void mr_http_line_event(struct mr_http_line *line, curl_socket_t fd, unsigned events);
+/* What connections have in common. */
+void mr_http_set_connection(struct mr_http *http, CURL *easy);
+/*
+ * An idle one on which nothing has come, or a new one, which is not connected yet. NULL: no memory.
+ */
+struct mr_http_line *mr_http_line_get(struct mr_http *http, const struct mr_http_call *call);
 /* Its call, if any, has another or none. */
 void mr_http_line_close(struct mr_http_line *line);
 /* All of them, at the end. */
@@ -172,6 +163,21 @@ void mr_http_line_release(struct mr_http_line *line);
 /* The call goes out in the next step; or does not. */
 void mr_http_queue(struct mr_http *http, struct mr_http_call *call);
 void mr_http_unqueue(struct mr_http *http, struct mr_http_call *call);
+
+/* ---- http_call.c ---- */
+
+/* A line of the head, with its line end. */
+void mr_http_head_line(struct mr_http_call *call, const char *line, size_t length);
+/* Bytes of the body: 0; 1: no more is wanted; -1: sink_code and sink_text say why. */
+int mr_http_take_body(struct mr_http_call *call, const char *data, size_t length);
+/* Ends a call with its callback. */
+void mr_http_finish(struct mr_http *http, struct mr_http_call *call, enum mr_code code, const char *text);
+/* The same, with libcurl's error; curl_text: what it has written about it, or "". */
+void mr_http_finish_curl(struct mr_http *http, struct mr_http_call *call, CURLcode curl, const char *curl_text);
+/* Out of the multi handle and of the active list. */
+void mr_http_call_deactivate(struct mr_http *http, struct mr_http_call *call);
+/* Into the pool. */
+void mr_http_call_recycle(struct mr_http *http, struct mr_http_call *call);
 
 /* ---- http_receive.c ---- */
 
@@ -183,6 +189,20 @@ int mr_http_write_request(struct mr_http_call *call, const struct mr_http_reques
 void mr_http_send(struct mr_http_line *line);
 /* There may be bytes of the answer. The same. */
 void mr_http_receive(struct mr_http_line *line);
+
+/* ---- http_turn.c ---- */
+
+/* Connects, or takes an idle one, for each call that waits for that, and sends. */
+void mr_http_lines_start(struct mr_http *http);
+/* libcurl's time-outs while it connects, and lines with `more`. When the next is due, by mr_http_lines_due_ns; -1. */
+void mr_http_lines_run(struct mr_http *http);
+int64_t mr_http_lines_due_ns(const struct mr_http *http);
+void mr_http_line_event(struct mr_http_line *line, curl_socket_t fd, unsigned events);
+
+/* ---- http.c ---- */
+
+/* Calls back for what has ended. */
+void mr_http_drain(struct mr_http *http);
 
 /* ---- http_trace.c ---- */
 

@@ -1,7 +1,6 @@
 /* Connections of our own: made by libcurl (CURLOPT_CONNECT_ONLY), taken by one call after the other, dropped. */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 
 #include "shm/base/clock.h"
 #include "worker/store/http_impl.h"
@@ -34,6 +33,29 @@ static int on_timer(CURLM *multi, long timeout_ms, void *arg)
     (void)multi;
     line->due_ns = timeout_ms < 0 ? -1 : line->http->now_ns + timeout_ms * MR_MILLISECOND_NS;
     return 0;
+}
+
+void mr_http_set_connection(struct mr_http *http, CURL *easy)
+{
+    curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+#if LIBCURL_VERSION_NUM >= 0x075500
+    curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+#else
+    curl_easy_setopt(easy, CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
+#endif
+    curl_easy_setopt(easy, CURLOPT_USERAGENT, MR_HTTP_AGENT);
+    curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)http->connect_timeout_ms);
+    curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
+    curl_easy_setopt(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L); /* a proxy's answer is no answer */
+    curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, mr_http_open_socket);
+    curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, http);
+    curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, mr_http_close_socket);
+    curl_easy_setopt(easy, CURLOPT_CLOSESOCKETDATA, http);
+    if (http->proxy)
+        curl_easy_setopt(easy, CURLOPT_PROXY, http->proxy);
+    if (http->ca_bundle)
+        curl_easy_setopt(easy, CURLOPT_CAINFO, http->ca_bundle);
 }
 
 /* libcurl's handles are made once: a server that ends each connection does not cost new ones each time. */
@@ -146,97 +168,6 @@ void mr_http_lines_close(struct mr_http *http)
     }
 }
 
-/* The line, and its call with libcurl's error. */
-static void fail(struct mr_http_line *line, CURLcode curl)
-{
-    struct mr_http *http = line->http;
-    struct mr_http_call *call = line->call;
-    char text[CURL_ERROR_SIZE];
-    memcpy(text, line->curl_text, sizeof text);
-    mr_http_line_close(line);
-    mr_http_finish_curl(http, call, curl, text);
-}
-
-/* Whether libcurl has connected it: then the request goes out. */
-static void go_on_connecting(struct mr_http_line *line, curl_socket_t fd, int mask)
-{
-    int running, left;
-    line->due_ns = fd == CURL_SOCKET_TIMEOUT ? -1 : line->due_ns;
-    curl_multi_socket_action(line->multi, fd, mask, &running);
-    CURLMsg *message = curl_multi_info_read(line->multi, &left);
-    if (!message || message->msg != CURLMSG_DONE)
-        return;
-    CURLcode curl = message->data.result;
-    curl_socket_t socket = CURL_SOCKET_BAD;
-    if (curl == CURLE_OK)
-        curl = curl_easy_getinfo(line->easy, CURLINFO_ACTIVESOCKET, &socket);
-    if (curl == CURLE_OK && socket == CURL_SOCKET_BAD)
-        curl = CURLE_COULDNT_CONNECT;
-    if (curl != CURLE_OK) {
-        fail(line, curl);
-        return;
-    }
-    line->due_ns = -1;
-    line->fd = socket;
-    line->http->connecting--;
-    mr_http_watch_line(line, false);
-    mr_http_send(line);
-}
-
-/* ---- the loop ---- */
-
-void mr_http_line_event(struct mr_http_line *line, curl_socket_t fd, unsigned events)
-{
-    bool failed = events & (EPOLLERR | EPOLLHUP); /* found out by reading or writing */
-    if (line->fd < 0) {
-        int mask =
-            (events & EPOLLIN || failed ? CURL_CSELECT_IN : 0) | (events & EPOLLOUT || failed ? CURL_CSELECT_OUT : 0);
-        go_on_connecting(line, fd, mask);
-    } else if (!line->call) {
-        mr_http_line_close(line); /* its end, or bytes that nobody has asked for */
-    } else if (line->call->text_at < line->call->text_length && (events & EPOLLOUT || failed)) {
-        mr_http_send(line);
-    } else {
-        mr_http_receive(line);
-    }
-}
-
-int64_t mr_http_lines_due_ns(const struct mr_http *http)
-{
-    if (http->more || http->first_start)
-        return 0;
-    int64_t due = -1;
-    for (const struct mr_http_line *line = http->first_line; line && http->connecting > 0; line = line->next)
-        if (line->due_ns >= 0 && (due < 0 || line->due_ns < due))
-            due = line->due_ns;
-    return due;
-}
-
-/* Callbacks may close any line, so the search begins anew after each; a line has one turn a round. */
-static struct mr_http_line *next_due(const struct mr_http *http)
-{
-    for (struct mr_http_line *line = http->first_line; line; line = line->next)
-        if (line->round != http->round && (line->more || (line->due_ns >= 0 && line->due_ns <= http->now_ns)))
-            return line;
-    return NULL;
-}
-
-void mr_http_lines_run(struct mr_http *http)
-{
-    if (!http->more && http->connecting == 0)
-        return;
-    struct mr_http_line *line;
-    http->more = false;
-    http->round++;
-    while ((line = next_due(http))) {
-        line->round = http->round;
-        if (line->fd < 0)
-            go_on_connecting(line, CURL_SOCKET_TIMEOUT, 0);
-        else
-            mr_http_receive(line);
-    }
-}
-
 /* ---- calls ---- */
 
 void mr_http_queue(struct mr_http *http, struct mr_http_call *call)
@@ -282,7 +213,7 @@ static void close_oldest_idle(struct mr_http *http)
  * An idle one on which nothing has come, or a new one. Bytes behind an answer would be taken for the next one's: an event
  * tells of them, but not within the step in which a connection becomes idle, and not of what TLS has read already.
  */
-static struct mr_http_line *get_line(struct mr_http *http, const struct mr_http_call *call)
+struct mr_http_line *mr_http_line_get(struct mr_http *http, const struct mr_http_call *call)
 {
     struct mr_http_line *line;
     char byte;
@@ -297,30 +228,6 @@ static struct mr_http_line *get_line(struct mr_http *http, const struct mr_http_
     if (http->line_count >= http->idle_most) /* their descriptors count too */
         close_oldest_idle(http);
     return open_line(http, call);
-}
-
-/* Those that callbacks start meanwhile go out in the next step. */
-void mr_http_lines_start(struct mr_http *http)
-{
-    const struct mr_http_call *last = http->last_start;
-    struct mr_http_call *call;
-    for (bool more = true; more && (call = http->first_start);) {
-        more = call != last;
-        mr_http_unqueue(http, call);
-        struct mr_http_line *line = get_line(http, call);
-        if (!line) {
-            mr_http_finish(http, call, MR_E_NO_MEMORY, "no memory for a connection");
-            continue;
-        }
-        line->call = call;
-        line->begun = false;
-        line->head_length = line->head_at = 0;
-        line->curl_text[0] = '\0';
-        call->line = line;
-        call->text_at = call->place_length;
-        if (line->fd >= 0)
-            mr_http_send(line);
-    }
 }
 
 void mr_http_line_release(struct mr_http_line *line)

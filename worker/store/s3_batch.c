@@ -8,16 +8,6 @@
 #include "worker/store/auth_call.h"
 #include "worker/store/s3_impl.h"
 
-void mr_s3_batch_close(struct s3_batch *batch)
-{
-    free(batch->names);
-    free(batch->each);
-    free(batch->answered);
-    free(batch->texts);
-    mr_text_close(&batch->words);
-    memset(batch, 0, sizeof *batch);
-}
-
 /* The names are copied to call->name. 0, or -1 for no memory. */
 static int batch_init(struct s3_call *call, const struct mr_store_name *names, unsigned count)
 {

@@ -15,43 +15,7 @@
 #include "worker/store/aws_impl.h"
 #include "worker/store/s3_impl.h"
 
-#define NAME_END "--x-s3"
-
-/* ---- the zone ---- */
-
-/* "us-west-2" of "usw2-az1" and "usw2-lax1-az1"; "" where it does not say it so. */
-static void region_of(const char *zone, char region[32])
-{
-    static const struct {
-        const char *letters, *words;
-    } directions[] = {{"n", "north"},      {"s", "south"},      {"e", "east"},       {"w", "west"},
-                      {"c", "central"},    {"ne", "northeast"}, {"nw", "northwest"}, {"se", "southeast"},
-                      {"sw", "southwest"}, {"ge", "gov-east"},  {"gw", "gov-west"}};
-    size_t letters = strspn(zone, "abcdefghijklmnopqrstuvwxyz");
-    size_t digits = strspn(zone + letters, "0123456789");
-    region[0] = 0;
-    if (letters < 3 || digits == 0 || digits > 2 || zone[letters + digits] != '-')
-        return;
-    for (size_t i = 0; i < sizeof directions / sizeof *directions; i++)
-        if (strlen(directions[i].letters) == letters - 2 && strncmp(zone + 2, directions[i].letters, letters - 2) == 0)
-            snprintf(region, 32, "%.2s-%s-%.*s", zone, directions[i].words, (int)digits, zone + letters);
-}
-
-void mr_s3_zone(struct s3_store *store, const char *bucket, char region[32])
-{
-    size_t length = strlen(bucket), end = strlen(NAME_END);
-    region[0] = store->zone[0] = 0;
-    if (length <= end || strcmp(bucket + length - end, NAME_END) != 0)
-        return;
-    size_t to = length - end, from = to;
-    while (from >= 2 && strncmp(bucket + from - 2, "--", 2) != 0)
-        from--;
-    if (from < 3 || from == to || to - from >= sizeof store->zone)
-        return;
-    snprintf(store->zone, sizeof store->zone, "%.*s", (int)(to - from), bucket + from);
-    store->base.unsorted = true;
-    region_of(store->zone, region);
-}
+/* ---- prefixes ---- */
 
 size_t mr_s3_prefix_length(const struct s3_store *store, const char *prefix)
 {

@@ -15,6 +15,7 @@
 #include "worker/store/xml.h"
 
 #define MR_S3_CONTENT_TYPE "application/octet-stream"
+#define MR_S3_NAME_MAX     1024 /* bytes; start-after is no longer either */
 
 enum s3_kind {
     S3_LIST,
@@ -142,8 +143,10 @@ static inline struct s3_store *mr_s3_store(const struct s3_call *call)
 
 /* From the pool, linked to the store; name is copied. NULL with mr_error. */
 struct s3_call *mr_s3_take(struct s3_store *store, enum s3_kind kind, const char *name, size_t name_length, void *arg);
-/* Its request has ended. */
+/* Its request has ended; frees what a batch of deletes holds. */
 void mr_s3_give(struct s3_call *call);
+/* What signs it: the keys of a directory bucket's session, which are asked for with those of the caller. */
+struct mr_aws_credentials *mr_s3_keys_of(const struct s3_call *call);
 /* What the call is about, for messages. Returns out. */
 const char *mr_s3_uri(const struct s3_call *call, char *out, size_t size);
 
@@ -206,8 +209,6 @@ const char *mr_s3_service(const struct s3_store *store, char *out, size_t size);
 
 /* ---- s3_express.c: directory buckets ---- */
 
-/* Their zone, from the bucket's name, into store->zone, and the region that it is in, "" where the zone does not say it. */
-void mr_s3_zone(struct s3_store *store, const char *bucket, char region[32]);
 /* store->express, where there is a zone. 0, or -1 with mr_error. */
 int mr_s3_express_init(struct s3_store *store, const struct mr_store_options *options);
 /* How much of a prefix (NULL: none) the store can be asked for: of a directory bucket up to its last "/". */
@@ -217,7 +218,7 @@ void mr_s3_put_prefix(struct s3_call *call, const char *prefix);
 /* A call of the kind S3_SESSION is cancelled. */
 void mr_s3_session_forget(struct s3_call *call);
 
-/* ---- s3_list.c, s3_sorted.c ---- */
+/* ---- s3_page.c, s3_sorted.c ---- */
 
 struct s3_page {
     struct mr_store_item *items;
@@ -265,12 +266,10 @@ void mr_s3_put_parts(struct s3_call *call, const struct mr_upload_part *parts, u
 int mr_s3_send_complete(struct s3_call *call, const char *id, uint64_t size, uint32_t crc32c, s3_answered_fn *answered);
 /* The ETag of an object of these parts, where the store makes it of MD5 sums. 0 or -1. */
 int mr_s3_etag_of_parts(const struct mr_upload_part *parts, unsigned count, char out[MR_ETAG_SIZE]);
+/* As mr_store_made, of parts or bytes. */
+uint64_t mr_s3_generation_of(const struct mr_store_made *by);
 /* Checks what an answer to a part has, and sets answer's result. */
 const char *mr_s3_part_etag(struct s3_call *call, struct s3_answer *answer);
-/* Frees what a batch of deletes holds. */
-void mr_s3_batch_close(struct s3_batch *batch);
 void mr_s3_sessions_close(struct s3_store *store);
-/* As mr_store_made. */
-uint64_t mr_s3_made_by_session(struct s3_store *store, const char *id);
 
 #endif

@@ -12,6 +12,7 @@
 #include "worker/store/s3_impl.h"
 
 #define REGION       "us-east-1"
+#define NAME_END     "--x-s3" /* of a directory bucket */
 #define CLOCK_MOST_S (INT64_C(10) * 366 * 86400)
 #define CLOCK_SAME_S 10 /* another request has found it out before */
 
@@ -151,13 +152,52 @@ static void drop_regional(struct s3_store *store)
     store->endpoint = NULL;
 }
 
+/* ---- directory buckets ---- */
+
+/* "us-west-2" of "usw2-az1" and "usw2-lax1-az1"; "" where it does not say it so. */
+static void region_of(const char *zone, char region[32])
+{
+    static const struct {
+        const char *letters, *words;
+    } directions[] = {{"n", "north"},      {"s", "south"},      {"e", "east"},       {"w", "west"},
+                      {"c", "central"},    {"ne", "northeast"}, {"nw", "northwest"}, {"se", "southeast"},
+                      {"sw", "southwest"}, {"ge", "gov-east"},  {"gw", "gov-west"}};
+    size_t letters = strspn(zone, "abcdefghijklmnopqrstuvwxyz");
+    size_t digits = strspn(zone + letters, "0123456789");
+    region[0] = 0;
+    if (letters < 3 || digits == 0 || digits > 2 || zone[letters + digits] != '-')
+        return;
+    for (size_t i = 0; i < sizeof directions / sizeof *directions; i++)
+        if (strlen(directions[i].letters) == letters - 2 && strncmp(zone + 2, directions[i].letters, letters - 2) == 0)
+            snprintf(region, 32, "%.2s-%s-%.*s", zone, directions[i].words, (int)digits, zone + letters);
+}
+
+/* Of a directory bucket, from its name, into store->zone; the region that it is in, "" where the zone does not say it. */
+static void find_zone(struct s3_store *store, const char *bucket, char region[32])
+{
+    size_t length = strlen(bucket), end = strlen(NAME_END);
+    region[0] = store->zone[0] = 0;
+    if (length <= end || strcmp(bucket + length - end, NAME_END) != 0)
+        return;
+    size_t to = length - end, from = to;
+    while (from >= 2 && strncmp(bucket + from - 2, "--", 2) != 0)
+        from--;
+    if (from < 3 || from == to || to - from >= sizeof store->zone)
+        return;
+    snprintf(store->zone, sizeof store->zone, "%.*s", (int)(to - from), bucket + from);
+    store->base.unsorted = true;
+    region_of(store->zone, region);
+}
+
+/* ---- the place ---- */
+
 int mr_s3_place_init(struct s3_store *store, const struct mr_store_options *options)
 {
     static const struct mr_s3_options none;
     const struct mr_s3_options *s3 = options->s3 ? options->s3 : &none;
     struct mr_aws_settings settings = {0};
     char of_zone[32];
-    mr_s3_zone(store, options->bucket, of_zone);
+    find_zone(store, options->bucket, of_zone);
     if (mr_s3_endpoint(options->endpoint, s3->profile, &store->endpoint) != 0 ||
         read_settings(s3->profile, &settings) != 0)
         return -1;

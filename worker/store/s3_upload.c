@@ -48,13 +48,21 @@ void mr_s3_sessions_close(struct s3_store *store)
         forget(store, store->sessions->id);
 }
 
-uint64_t mr_s3_made_by_session(struct s3_store *store, const char *id)
+static uint64_t made_by_session(struct s3_store *store, const char *id)
 {
     const struct s3_session *session = *find(store, id);
     char etag[MR_ETAG_SIZE];
     if (!session || mr_s3_etag_of_parts(session->parts, session->count, etag) != 0)
         return 0;
     return mr_s3_generation(etag);
+}
+
+uint64_t mr_s3_made(struct mr_store *base, const struct mr_store_made *by)
+{
+    struct s3_store *store = (struct s3_store *)base;
+    if (store->zone[0]) /* a directory bucket's ETags are drawn */
+        return 0;
+    return by->session ? made_by_session(store, by->session) : mr_s3_generation_of(by);
 }
 
 /* ---- begin ---- */

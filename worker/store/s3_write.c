@@ -150,15 +150,11 @@ int mr_s3_etag_of_parts(const struct mr_upload_part *parts, unsigned count, char
     return 0;
 }
 
-uint64_t mr_s3_made(struct mr_store *base, const struct mr_store_made *by)
+uint64_t mr_s3_generation_of(const struct mr_store_made *by)
 {
     char etag[MR_ETAG_SIZE];
     unsigned char sum[EVP_MAX_MD_SIZE];
     unsigned n = 0;
-    if (((struct s3_store *)base)->zone[0]) /* a directory bucket's ETags are drawn */
-        return 0;
-    if (by->session)
-        return mr_s3_made_by_session((struct s3_store *)base, by->session);
     if (by->parts)
         return mr_s3_etag_of_parts(by->parts, by->count, etag) == 0 ? mr_s3_generation(etag) : 0;
     if (EVP_Digest(by->body ? by->body : "", (size_t)by->length, sum, &n, EVP_md5(), NULL) != 1)

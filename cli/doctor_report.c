@@ -1,0 +1,26 @@
+/* How a check of doctor is reported: a line, or an object of a JSON document. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/doctor_impl.h"
+
+void mr_doctor_report(struct mr_doctor *doctor, const char *level, const char *what, const char *fmt, ...)
+{
+    va_list arguments;
+    va_start(arguments, fmt);
+    char text[1400];
+    vsnprintf(text, sizeof text, fmt, arguments);
+    va_end(arguments);
+    doctor->fails += strcmp(level, "fail") == 0;
+    doctor->notes += strcmp(level, "note") == 0;
+    if (doctor->checks) {
+        json_t *check = json_pack("{s:s, s:s, s:s}", "status", level, "check", what, "text", text);
+        if (!check) /* text that is no UTF-8 */
+            check = json_pack("{s:s, s:s, s:s}", "status", level, "check", what, "text", "(not printable)");
+        json_array_append_new(doctor->checks, check);
+        return;
+    }
+    printf("%-5s %-14s %s\n", strcmp(level, "fail") == 0 ? "FAIL" : level, what, text);
+    fflush(stdout);
+}
