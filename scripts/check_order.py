@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 HEADING = "## The order of the modules"
-OPEN = {Path("devstore"), Path("python/src"), Path("worker/write")}  # their circles are known
+OPEN = {Path("devstore"), Path("worker/write")}  # their circles are known
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 STRING = re.compile(r'"(?:\\.|[^"\\])*"')
 

@@ -1,55 +1,13 @@
 /*
- * client.c - Client: this process's connection to the supervisor. Calls from several threads are put in line by a lock,
- * and wait for the answer without the GIL. A forked child makes its own Client.
- *
- * No code of Python's runs between begin and end: a signal handler or a finaliser that came to this Client again, by a
- * call or by the end of a lane, would wait for its own thread.
+ * client.c - Client: this process's connection to the supervisor, as the package has it. What its lanes, readers and
+ * writers do with it is in connection.c.
  */
-#include "ring.h"
+#include "client_impl.h"
 
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "shm/base/error.h"
 #include "shm/memory/fork_mark.h"
-
-#define VIEWS_TRIES    1000
-#define VIEWS_PAUSE_US 10000
-
-typedef struct {
-    PyObject_HEAD
-    struct mr_client *client; /* NULL after close */
-    struct mr_views *views;   /* known to the fault handler; our reference */
-    PyThread_type_lock lock;
-    uint64_t mark;           /* of the process that connected */
-    unsigned lanes, writers; /* open ones: they use what the client has mapped */
-} Client;
-
-static bool is_foreign(const Client *self)
-{
-    return !mr_fork_mark_is(self->mark);
-}
-
-static int begin(Client *self)
-{
-    if (is_foreign(self)) { /* the lock may be held by a thread that is not there */
-        PyErr_SetString(PyExc_ValueError,
-                        "this connection to the supervisor was opened before a fork: connect again in the child");
-        return -1;
-    }
-    if (!ring_lock(self->lock))
-        return ring_refuse_ending();
-    if (self->client)
-        return 0;
-    PyThread_release_lock(self->lock);
-    PyErr_SetString(PyExc_ValueError, "this connection is closed");
-    return -1;
-}
-
-static void end(Client *self)
-{
-    PyThread_release_lock(self->lock);
-}
 
 static PyObject *client_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
@@ -117,7 +75,7 @@ static void leave_behind(Client *self)
 static void client_dealloc(Client *self)
 {
     PyTypeObject *type = Py_TYPE(self);
-    if (self->lock && is_foreign(self))
+    if (self->lock && ring_client_is_foreign(self))
         leave_behind(self);
     else
         drop(self);
@@ -130,7 +88,7 @@ static void client_dealloc(Client *self)
 static PyObject *client_close(Client *self, PyObject *ignored)
 {
     (void)ignored;
-    if (is_foreign(self)) {
+    if (ring_client_is_foreign(self)) {
         leave_behind(self);
         Py_RETURN_NONE;
     }
@@ -139,79 +97,21 @@ static PyObject *client_close(Client *self, PyObject *ignored)
     bool used = self->lanes + self->writers > 0;
     if (!used)
         drop(self);
-    end(self);
+    ring_client_end(self);
     if (!used)
         Py_RETURN_NONE;
     PyErr_SetString(PyExc_RuntimeError, "lanes or checkpoint writers of this connection are open: close them first");
     return NULL;
 }
 
-static int check(PyObject *object, const uint32_t *dataset, struct mr_silence *wait)
-{
-    Client *self = (Client *)object;
-    if (!PyThread_acquire_lock(self->lock, NOWAIT_LOCK))
-        return 0; /* whoever holds it will see the same */
-    int rc = 0;
-    const char *warning = "";
-    if (!self->client) {
-        rc = -1;
-        mr_error_set(MR_E_GONE, "the connection to the supervisor was closed");
-    } else {
-        rc = mr_client_check_wait(self->client, wait);
-        warning = mr_client_warning(self->client);
-        if (!rc && dataset && mr_client_dataset_state(self->client, *dataset) == MR_DATASET_FAILED)
-            rc = -1;
-    }
-    end(self);
-    if (rc)
-        ring_raise();
-    ring_warn(warning);
-    return rc;
-}
-
-int ring_client_check(PyObject *object, uint32_t dataset, struct mr_silence *wait)
-{
-    return check(object, &dataset, wait);
-}
-
-int ring_client_check_alive(PyObject *object, struct mr_silence *wait)
-{
-    return check(object, NULL, wait);
-}
-
-/* A call whose failure nobody is told of: a supervisor that lives and does not answer is worth a line. */
-static bool is_unanswered(const Client *self, int rc)
-{
-    return rc != 0 && mr_error_code() == MR_E_GONE && !mr_client_has_ended(self->client);
-}
-
-void ring_client_lane_closed(PyObject *object, uint32_t lane)
-{
-    Client *self = (Client *)object;
-    bool unanswered = false;
-    if (!ring_lock(self->lock))
-        return; /* the supervisor sees this process end */
-    if (self->client) {
-        int rc;
-        Py_BEGIN_ALLOW_THREADS
-            rc = mr_client_close_lane(self->client, lane);
-        Py_END_ALLOW_THREADS
-        unanswered = is_unanswered(self, rc);
-    }
-    self->lanes--;
-    end(self);
-    if (unanswered)
-        ring_warn(mr_error_text());
-}
-
 static PyObject *client_check(Client *self, PyObject *ignored)
 {
     (void)ignored;
-    if (begin(self))
+    if (ring_client_begin(self))
         return NULL;
     int rc = mr_client_check(self->client);
     const char *warning = mr_client_warning(self->client);
-    end(self);
+    ring_client_end(self);
     if (rc)
         return ring_raise();
     ring_warn(warning);
@@ -250,7 +150,7 @@ static PyObject *client_open_dataset(Client *self, PyObject *args, PyObject *kwa
     if (uris && !(texts = texts_of(uris)))
         return NULL;
     struct mr_opened opened = {0};
-    if (begin(self)) {
+    if (ring_client_begin(self)) {
         free(texts);
         return NULL;
     }
@@ -260,7 +160,7 @@ static PyObject *client_open_dataset(Client *self, PyObject *args, PyObject *kwa
         rc = nth > 0 ? mr_client_open_nth(self->client, texts, count, nth, 0, &opened)
                      : mr_client_open_dataset_as(self->client, name, texts, count, names_fd, format, &opened);
     Py_END_ALLOW_THREADS
-    end(self);
+    ring_client_end(self);
     free(texts);
     return rc ? ring_raise() : Py_BuildValue("III", opened.dataset, opened.tail, opened.on_error);
 }
@@ -269,14 +169,14 @@ static PyObject *client_open_listing(Client *self, PyObject *args)
 {
     unsigned like;
     const char *digest;
-    if (!PyArg_ParseTuple(args, "Is:open_listing", &like, &digest) || begin(self))
+    if (!PyArg_ParseTuple(args, "Is:open_listing", &like, &digest) || ring_client_begin(self))
         return NULL;
     struct mr_opened opened = {0};
     int rc;
     Py_BEGIN_ALLOW_THREADS
         rc = mr_client_open_listing(self->client, like, digest, &opened);
     Py_END_ALLOW_THREADS
-    end(self);
+    ring_client_end(self);
     return rc ? ring_raise() : Py_BuildValue("III", opened.dataset, opened.tail, opened.on_error);
 }
 
@@ -284,14 +184,14 @@ static PyObject *client_open_ranged(Client *self, PyObject *args)
 {
     int names_fd;
     unsigned long long block_bytes;
-    if (!PyArg_ParseTuple(args, "iK:open_ranged", &names_fd, &block_bytes) || begin(self))
+    if (!PyArg_ParseTuple(args, "iK:open_ranged", &names_fd, &block_bytes) || ring_client_begin(self))
         return NULL;
     struct mr_opened opened = {0};
     int rc;
     Py_BEGIN_ALLOW_THREADS
         rc = mr_client_open_ranged(self->client, names_fd, block_bytes, &opened);
     Py_END_ALLOW_THREADS
-    end(self);
+    ring_client_end(self);
     if (rc && mr_error_code() == MR_E_BUSY)
         Py_RETURN_NONE;
     return rc ? ring_raise() : PyLong_FromUnsignedLong(opened.dataset);
@@ -300,23 +200,23 @@ static PyObject *client_open_ranged(Client *self, PyObject *args)
 static PyObject *client_block_bytes(Client *self, PyObject *arg)
 {
     uint32_t dataset;
-    if (ring_uint32(arg, &dataset) || begin(self))
+    if (ring_uint32(arg, &dataset) || ring_client_begin(self))
         return NULL;
     uint64_t block_bytes = mr_client_dataset_block(self->client, dataset);
-    end(self);
+    ring_client_end(self);
     return PyLong_FromUnsignedLongLong(block_bytes);
 }
 
 static PyObject *client_close_dataset(Client *self, PyObject *arg)
 {
     uint32_t dataset;
-    if (ring_uint32(arg, &dataset) || begin(self))
+    if (ring_uint32(arg, &dataset) || ring_client_begin(self))
         return NULL;
     int rc;
     Py_BEGIN_ALLOW_THREADS
         rc = mr_client_close_dataset(self->client, dataset);
     Py_END_ALLOW_THREADS
-    end(self);
+    ring_client_end(self);
     if (rc)
         return ring_raise();
     Py_RETURN_NONE;
@@ -333,10 +233,10 @@ static PyObject *client_range_reader(Client *self, PyObject *args)
         return NULL;
     struct ring_state *state = ring_state_of(Py_TYPE(self));
     struct ring_index *index = ring_index_of(state, index_object);
-    if (!index || begin(self))
+    if (!index || ring_client_begin(self))
         return NULL;
     uint64_t block_bytes = mr_client_dataset_block(self->client, dataset);
-    end(self);
+    ring_client_end(self);
     if (block_bytes == 0) {
         PyErr_Format(PyExc_ValueError, "data set %u is not read by ranges", dataset);
         return NULL;
@@ -344,50 +244,10 @@ static PyObject *client_range_reader(Client *self, PyObject *args)
     return ring_range_new(state, (PyObject *)self, dataset, block_bytes, exact, index, object, label);
 }
 
-/* The data set is READY: BUSY is the moment in which the fetch workers start again for a larger reserve. */
-static struct mr_views *await_views(struct mr_client *client)
-{
-    struct mr_views *views;
-    for (unsigned i = 0; !(views = mr_client_views(client)) && mr_error_code() == MR_E_BUSY && i < VIEWS_TRIES; i++)
-        usleep(VIEWS_PAUSE_US);
-    return views;
-}
-
-int ring_client_open_range_lane(PyObject *object, uint32_t dataset, uint32_t window, struct mr_consumer **consumer,
-                                uint32_t *number)
-{
-    Client *self = (Client *)object;
-    *consumer = NULL;
-    if (begin(self))
-        return -1;
-    struct mr_lane lane;
-    struct mr_loop loop;
-    bool has_loop;
-    Py_BEGIN_ALLOW_THREADS
-        struct mr_views *views = await_views(self->client);
-        if (views && mr_client_open_lane(self->client, dataset, window, window, NULL, &lane, &loop, &has_loop) == 0) {
-            *number = lane.lane;
-            views = mr_client_views(self->client); /* the lane's */
-            *consumer = views ? mr_consumer_new(&lane, views) : NULL;
-            if (!*consumer) {
-                mr_lane_unmap(&lane);
-                mr_client_close_lane(self->client, *number);
-            }
-        }
-    Py_END_ALLOW_THREADS
-    if (*consumer)
-        self->lanes++;
-    end(self);
-    if (*consumer)
-        return 0;
-    ring_raise();
-    return -1;
-}
-
 static PyObject *client_dataset_listed(Client *self, PyObject *arg)
 {
     uint32_t dataset;
-    if (ring_uint32(arg, &dataset) || begin(self))
+    if (ring_uint32(arg, &dataset) || ring_client_begin(self))
         return NULL;
     enum mr_dataset_state state = mr_client_dataset_state(self->client, dataset);
     uint64_t listed = 0, pages = 0;
@@ -396,7 +256,7 @@ static PyObject *client_dataset_listed(Client *self, PyObject *arg)
         listed = atomic_load_explicit(&entry->listed, memory_order_relaxed);
         pages = atomic_load_explicit(&entry->pages, memory_order_relaxed);
     }
-    end(self);
+    ring_client_end(self);
     if (state == MR_DATASET_FAILED)
         return ring_raise();
     return Py_BuildValue("NKK", PyBool_FromLong(state == MR_DATASET_READY), (unsigned long long)listed,
@@ -406,14 +266,14 @@ static PyObject *client_dataset_listed(Client *self, PyObject *arg)
 static PyObject *client_index(Client *self, PyObject *arg)
 {
     uint32_t dataset;
-    if (ring_uint32(arg, &dataset) || begin(self))
+    if (ring_uint32(arg, &dataset) || ring_client_begin(self))
         return NULL;
     int fd = -1, rc;
     uint64_t size;
     Py_BEGIN_ALLOW_THREADS
         rc = mr_client_index(self->client, dataset, &fd, &size);
     Py_END_ALLOW_THREADS
-    end(self);
+    ring_client_end(self);
     if (rc)
         return ring_raise();
     PyObject *index = ring_index_from_fd(ring_state_of(Py_TYPE(self)), fd);
@@ -426,7 +286,7 @@ static PyObject *client_index(Client *self, PyObject *arg)
 static PyObject *client_ready(Client *self, PyObject *ignored)
 {
     (void)ignored;
-    if (begin(self))
+    if (ring_client_begin(self))
         return NULL;
     struct mr_views *views;
     Py_BEGIN_ALLOW_THREADS
@@ -434,7 +294,7 @@ static PyObject *client_ready(Client *self, PyObject *ignored)
     Py_END_ALLOW_THREADS
     if (views)
         follow_views(self, views);
-    end(self);
+    ring_client_end(self);
     if (!views && mr_error_code() != MR_E_BUSY)
         return ring_raise();
     return PyBool_FromLong(views != NULL);
@@ -447,7 +307,7 @@ static PyObject *client_put_loop(Client *self, PyObject *args)
     struct mr_loop loop = {0};
     if (!PyArg_ParseTuple(args, "s(KKKIIIKI):put_loop", &key, &epoch, &cursor, &seed, &loop.batch, &loop.world,
                           &loop.rank, &block, &loop.mix) ||
-        begin(self))
+        ring_client_begin(self))
         return NULL;
     loop.epoch = epoch;
     loop.cursor = cursor;
@@ -457,7 +317,7 @@ static PyObject *client_put_loop(Client *self, PyObject *args)
     Py_BEGIN_ALLOW_THREADS
         rc = mr_client_put_loop(self->client, key, &loop);
     Py_END_ALLOW_THREADS
-    end(self);
+    ring_client_end(self);
     if (rc)
         return ring_raise();
     Py_RETURN_NONE;
@@ -476,12 +336,12 @@ static PyObject *client_open_lane(Client *self, PyObject *args, PyObject *kwargs
         return NULL;
     struct ring_state *state = ring_state_of(Py_TYPE(self));
     struct ring_index *index = ring_index_of(state, index_object);
-    if (!index || begin(self))
+    if (!index || ring_client_begin(self))
         return NULL;
     struct mr_loop loop = {0};
     bool has_loop = false;
     if (!self->views) {
-        end(self);
+        ring_client_end(self);
         PyErr_SetString(PyExc_RuntimeError, "open_lane before ready() was True");
         return NULL;
     }
@@ -502,7 +362,7 @@ static PyObject *client_open_lane(Client *self, PyObject *args, PyObject *kwargs
         follow_views(self, views);
         mr_views_ref(views); /* another thread may let the connection's go as soon as we leave it */
     }
-    end(self);
+    ring_client_end(self);
     if (rc)
         return ring_raise();
     PyObject *object =
@@ -526,7 +386,7 @@ static PyObject *client_open_writer(Client *self, PyObject *args, PyObject *kwar
     int if_absent = 0;
     unsigned sharers = 1;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "s|pI:open_writer", names, &uri, &if_absent, &sharers) ||
-        begin(self))
+        ring_client_begin(self))
         return NULL;
     struct mr_ckpt_writer opened;
     int rc;
@@ -535,7 +395,7 @@ static PyObject *client_open_writer(Client *self, PyObject *args, PyObject *kwar
     Py_END_ALLOW_THREADS
     if (!rc)
         self->writers++;
-    end(self);
+    ring_client_end(self);
     if (!rc)
         return ring_writer_new(ring_state_of(Py_TYPE(self)), (PyObject *)self, &opened);
     if (mr_error_code() != MR_E_BUSY)
@@ -543,58 +403,32 @@ static PyObject *client_open_writer(Client *self, PyObject *args, PyObject *kwar
     return PyUnicode_DecodeUTF8(mr_error_text(), (Py_ssize_t)strlen(mr_error_text()), "backslashreplace");
 }
 
-void ring_client_writer_left(PyObject *object, struct mr_ckpt_writer *writer)
-{
-    Client *self = (Client *)object;
-    if (!ring_lock(self->lock))
-        return;
-    mr_ckpt_part_unmap(&writer->lane);
-    self->writers--;
-    end(self);
-}
-
-void ring_client_writer_closed(PyObject *object, struct mr_ckpt_writer *writer)
-{
-    Client *self = (Client *)object;
-    if (!ring_lock(self->lock))
-        return; /* the supervisor sees this process end */
-    int rc;
-    Py_BEGIN_ALLOW_THREADS
-        rc = mr_client_close_writer(self->client, writer);
-    Py_END_ALLOW_THREADS
-    bool unanswered = is_unanswered(self, rc);
-    self->writers--;
-    end(self);
-    if (unanswered)
-        ring_warn(mr_error_text());
-}
-
 /* ---- the rest ---- */
 
 static PyObject *client_config(Client *self, PyObject *ignored)
 {
     (void)ignored;
-    if (begin(self))
+    if (ring_client_begin(self))
         return NULL;
     int fd;
     Py_BEGIN_ALLOW_THREADS
         fd = mr_client_config(self->client);
     Py_END_ALLOW_THREADS
-    end(self);
+    ring_client_end(self);
     return fd < 0 ? ring_raise() : PyLong_FromLong(fd);
 }
 
 static PyObject *client_prepare(Client *self, PyObject *ignored)
 {
     (void)ignored;
-    if (begin(self))
+    if (ring_client_begin(self))
         return NULL;
     int rc;
     bool done;
     Py_BEGIN_ALLOW_THREADS
         rc = mr_client_prepare(self->client, &done);
     Py_END_ALLOW_THREADS
-    end(self);
+    ring_client_end(self);
     if (!rc)
         return PyBool_FromLong(done);
     if (mr_error_code() != MR_E_BUSY)
@@ -605,27 +439,27 @@ static PyObject *client_prepare(Client *self, PyObject *ignored)
 static PyObject *client_batches(Client *self, PyObject *args)
 {
     int fd = -1;
-    if (!PyArg_ParseTuple(args, "|i:batches", &fd) || begin(self))
+    if (!PyArg_ParseTuple(args, "|i:batches", &fd) || ring_client_begin(self))
         return NULL;
     uint64_t bytes;
     int rc;
     Py_BEGIN_ALLOW_THREADS
         rc = mr_client_batches(self->client, fd, &bytes);
     Py_END_ALLOW_THREADS
-    end(self);
+    ring_client_end(self);
     return rc ? ring_raise() : PyLong_FromUnsignedLongLong(bytes);
 }
 
 static PyObject *client_meter(Client *self, PyObject *args)
 {
     int fd;
-    if (!PyArg_ParseTuple(args, "i:meter", &fd) || begin(self))
+    if (!PyArg_ParseTuple(args, "i:meter", &fd) || ring_client_begin(self))
         return NULL;
     char *epochs;
     Py_BEGIN_ALLOW_THREADS
         epochs = mr_client_meter(self->client, fd);
     Py_END_ALLOW_THREADS
-    end(self);
+    ring_client_end(self);
     if (!epochs)
         return ring_raise();
     PyObject *text = PyUnicode_DecodeFSDefault(epochs);
@@ -633,30 +467,16 @@ static PyObject *client_meter(Client *self, PyObject *args)
     return text;
 }
 
-int ring_client_node(struct ring_state *state, PyObject *client, struct mr_node *node)
-{
-    if (!Py_IS_TYPE(client, state->client)) {
-        PyErr_Format(PyExc_TypeError, "a Client is wanted, not %.100s", Py_TYPE(client)->tp_name);
-        return -1;
-    }
-    Client *self = (Client *)client;
-    if (begin(self))
-        return -1;
-    mr_client_node(self->client, node);
-    end(self);
-    return 0;
-}
-
 static PyObject *client_stat(Client *self, PyObject *ignored)
 {
     (void)ignored;
-    if (begin(self))
+    if (ring_client_begin(self))
         return NULL;
     char *text;
     Py_BEGIN_ALLOW_THREADS
         text = mr_client_stat(self->client);
     Py_END_ALLOW_THREADS
-    end(self);
+    ring_client_end(self);
     if (!text)
         return ring_raise();
     PyObject *result = PyUnicode_FromString(text);
@@ -667,22 +487,22 @@ static PyObject *client_stat(Client *self, PyObject *ignored)
 static PyObject *client_get_run_id(Client *self, void *closure)
 {
     (void)closure;
-    if (begin(self))
+    if (ring_client_begin(self))
         return NULL;
     const struct mr_board *board = mr_client_board(self->client);
     PyObject *text = PyUnicode_DecodeASCII(board->run_id, (Py_ssize_t)strnlen(board->run_id, sizeof(board->run_id)),
                                            "backslashreplace");
-    end(self);
+    ring_client_end(self);
     return text;
 }
 
 static PyObject *client_get_pid(Client *self, void *closure)
 {
     (void)closure;
-    if (begin(self))
+    if (ring_client_begin(self))
         return NULL;
     uint32_t pid = mr_client_board(self->client)->supervisor_pid;
-    end(self);
+    ring_client_end(self);
     return PyLong_FromUnsignedLong(pid);
 }
 

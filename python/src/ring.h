@@ -59,8 +59,6 @@ int ring_refuse_reentry(unsigned long user, const char *what);
 /* An int of 64 or 32 bits without a sign: 0, or -1 with an exception. */
 int ring_uint64(PyObject *object, uint64_t *value);
 int ring_uint32(PyObject *object, uint32_t *value);
-/* Adds a heap type made from spec to the module: a new reference, or NULL. */
-PyTypeObject *ring_add_type(PyObject *module, PyType_Spec *spec);
 
 /* ---- index.c ---- */
 
@@ -186,7 +184,7 @@ PyObject *ring_range_new(struct ring_state *state, PyObject *client, uint32_t da
                          struct ring_index *index, uint64_t object, const char *label);
 extern PyType_Spec ring_range_spec;
 
-/* ---- client.c ---- */
+/* ---- connection.c, client.c ---- */
 
 /* Checks the supervisor and the data set, from a wait whose silence is zeroed before it and after each progress: 0, or
  * -1 with an exception. Does nothing while another thread has a call. */
