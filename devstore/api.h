@@ -36,10 +36,14 @@ struct mr_api {
     const struct mr_s3_settings *s3;
 };
 
+/* ---- dispatch.c ---- */
+
 /* 0, or the status with which this request is refused before its body is read; the reply is filled in. */
 int mr_api_refuse(const struct mr_api *api, struct mr_request *request, struct mr_reply *reply);
 /* Answers a request of any operation but ADMIN and those of mr_op_uploads. reply: initialised; closed by the caller. */
 void mr_api_answer(const struct mr_api *api, struct mr_request *request, struct mr_reply *reply);
+
+/* ---- upload.c ---- */
 
 /* For the operations of mr_op_uploads. NULL: the reply says why. request must stay until the upload is destroyed.
  * length: Content-Length, or 0 if unknown.
@@ -55,7 +59,10 @@ void mr_upload_destroy(struct mr_upload *upload); /* also of one that was broken
 /* The parts of mr_api_answer, in files of their own. */
 void mr_api_list(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
 void mr_api_compose(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
-void mr_api_batch(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
+/* answer: mr_api_answer, for each call in it. */
+typedef void mr_api_answer_fn(const struct mr_api *api, struct mr_request *request, struct mr_reply *reply);
+void mr_api_batch(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply,
+                  mr_api_answer_fn *answer);
 void mr_api_copy(const struct mr_api *api, struct mr_request *request, struct mr_reply *reply);
 /* POST /_devstore/touch?bucket=B&name=N */
 void mr_api_touch(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
@@ -71,8 +78,12 @@ void mr_api_uploads(const struct mr_api *api, const struct mr_request *request, 
 void mr_api_buckets(const struct mr_api *api, const struct mr_request *request, struct mr_bucket *bucket,
                     struct mr_reply *reply);
 
-/* The permission that the operation needs and nobody has (--deny), or NULL. */
+/* Whether nobody has this permission (--deny). */
+bool mr_api_has_denied(const struct mr_api *api, const char *permission);
+/* The permission that the operation needs and nobody has, or NULL. */
 const char *mr_api_denied(const struct mr_api *api, enum mr_op op);
+
+/* ---- api.c ---- */
 
 /* Shared by those parts. Each returns NULL or -1 with the reply filled in. */
 struct mr_bucket *mr_api_bucket(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
@@ -97,6 +108,8 @@ int mr_api_number(const struct mr_request *request, const char *key, uint64_t fa
  */
 int mr_api_join(struct mr_bucket *bucket, struct mr_object *const *sources, size_t n, struct mr_object *object,
                 const struct mr_conditions *conditions);
+/* x-goog-hash: its crc32c, and its MD5 if it has one. */
+void mr_api_put_sums(const struct mr_object *object, uint32_t crc, struct mr_reply *reply);
 /* Puts the object's JSON resource into the reply, as `fields` asks. */
 void mr_api_resource(const struct mr_request *request, struct mr_bucket *bucket, struct mr_object *object,
                      struct mr_reply *reply);

@@ -57,7 +57,7 @@ static const char *find_header(void *cls, const char *name)
 }
 
 static void answer_call(const struct mr_api *api, const struct mr_request *outer, const struct mr_mime_part *part,
-                        struct mr_reply *reply)
+                        struct mr_reply *reply, mr_api_answer_fn *answer)
 {
     struct call_text text;
     struct mr_request request;
@@ -75,7 +75,7 @@ static void answer_call(const struct mr_api *api, const struct mr_request *outer
              request.op == MR_OP_ADMIN)
         mr_reply_error(reply, &request, 400, NULL, "Media and batches are not allowed in a batch.");
     else
-        mr_api_answer(api, &request, reply);
+        answer(api, &request, reply);
     mr_counts_request(api->counts, request.op, reply->status, true);
     mr_request_close(&request);
 out:
@@ -104,7 +104,8 @@ static void write_answer(struct mr_text *out, const struct mr_mime_part *part, c
     free(id);
 }
 
-void mr_api_batch(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
+void mr_api_batch(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply,
+                  mr_api_answer_fn *answer)
 {
     char boundary[MR_BOUNDARY_MAX + 1];
     const char *body = request->body.data ? request->body.data : "";
@@ -130,7 +131,7 @@ void mr_api_batch(const struct mr_api *api, const struct mr_request *request, st
     for (at = 0; mr_mime_next(body, request->body.length, boundary, &at, &part) == 1;) {
         struct mr_reply one;
         mr_reply_init(&one);
-        answer_call(api, request, &part, &one);
+        answer_call(api, request, &part, &one, answer);
         write_answer(&out, &part, &one);
         mr_reply_close(&one);
     }

@@ -57,7 +57,8 @@ struct mr_object {
     uint8_t md5[16];
     struct mr_s3_info *s3;              /* what only S3 tells of it; NULL: nothing */
     const struct mr_synthetic *made_up; /* knows the crc32c of its one piece; else NULL */
-    bool deleted;                       /* a tombstone: hides a synthetic object of this name */
+    uint32_t (*made_up_crc)(const struct mr_synthetic *made_up, const uint8_t *data, uint64_t size);
+    bool deleted; /* a tombstone: hides a synthetic object of this name */
     char *attributes[MR_ATTR_COUNT];
     /* The bytes: path != NULL is a file, else the pieces in order. */
     char *path;

@@ -1,5 +1,6 @@
 #include "devstore/request.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +8,6 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include "devstore/s3_error.h"
 #include "devstore/xml.h"
 #include "shm/base/error.h"
 
@@ -452,6 +452,24 @@ static void error_body(struct mr_text *body, bool xml, unsigned status, const ch
     mr_text_puts(body, "}]}}");
 }
 
+/* Body and Content-Type of an error of S3's, under the reply's status. */
+static void s3_error_body(struct mr_reply *reply, const struct mr_request *request, const char *code,
+                          const char *message)
+{
+    char id[20];
+    snprintf(id, sizeof id, "%016" PRIX64, request->id);
+    mr_reply_header(reply, "Content-Type", "application/xml");
+    mr_text_puts(&reply->body, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error>");
+    mr_xml_put(&reply->body, "Code", code);
+    mr_xml_put(&reply->body, "Message", message);
+    if (request->object)
+        mr_xml_put(&reply->body, "Key", request->object);
+    if (request->bucket)
+        mr_xml_put(&reply->body, "BucketName", request->bucket);
+    mr_xml_put(&reply->body, "RequestId", id);
+    mr_text_puts(&reply->body, "</Error>");
+}
+
 void mr_reply_error(struct mr_reply *reply, const struct mr_request *request, unsigned status, const char *reason,
                     const char *fmt, ...)
 {
@@ -471,7 +489,7 @@ void mr_reply_error(struct mr_reply *reply, const struct mr_request *request, un
         return;
     if (request->s3) { /* JSON's reasons begin in lower case: they are no codes */
         bool is_code = reason && *reason >= 'A' && *reason <= 'Z';
-        mr_s3_error_write(reply, request, is_code ? reason : statuses[status_index(status)].xml, message);
+        s3_error_body(reply, request, is_code ? reason : statuses[status_index(status)].xml, message);
         return;
     }
     mr_reply_header(reply, "Content-Type", "%s",

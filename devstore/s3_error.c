@@ -1,6 +1,5 @@
 #include "devstore/s3_error.h"
 
-#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -77,22 +76,6 @@ const char *mr_s3_error_message(const char *code)
 {
     int i = find(code);
     return i < 0 ? "" : errors[i].message;
-}
-
-void mr_s3_error_write(struct mr_reply *reply, const struct mr_request *request, const char *code, const char *message)
-{
-    char id[20];
-    snprintf(id, sizeof id, "%016" PRIX64, request->id);
-    mr_reply_header(reply, "Content-Type", "application/xml");
-    mr_text_puts(&reply->body, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error>");
-    mr_xml_put(&reply->body, "Code", code);
-    mr_xml_put(&reply->body, "Message", message);
-    if (request->object)
-        mr_xml_put(&reply->body, "Key", request->object);
-    if (request->bucket)
-        mr_xml_put(&reply->body, "BucketName", request->bucket);
-    mr_xml_put(&reply->body, "RequestId", id);
-    mr_text_puts(&reply->body, "</Error>");
 }
 
 void mr_s3_error_said(struct mr_reply *reply, const struct mr_request *request, const char *code, const char *fmt, ...)

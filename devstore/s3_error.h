@@ -15,7 +15,5 @@ void mr_s3_error_said(struct mr_reply *reply, const struct mr_request *request, 
     __attribute__((format(printf, 4, 5)));
 /* One more element in the body of an error. */
 void mr_s3_error_add(struct mr_reply *reply, const char *name, const char *value);
-/* Body and Content-Type of an error, under the reply's status. */
-void mr_s3_error_write(struct mr_reply *reply, const struct mr_request *request, const char *code, const char *message);
 
 #endif

@@ -35,6 +35,8 @@ struct mr_s3_info *mr_s3_info_new(size_t n_parts);
 struct mr_s3_info *mr_s3_info_ref(struct mr_s3_info *info); /* NULL gives NULL */
 void mr_s3_info_unref(struct mr_s3_info *info);             /* NULL is allowed */
 
+/* ---- s3_etag.c ---- */
+
 /* The object's ETag without quotes. changed: another than it has (a fault). */
 void mr_s3_etag(const struct mr_object *object, bool changed, char etag[48]);
 /* Whether a list of an If-Match header, or what else a client sends as ETags, names this one; "*" names any. */

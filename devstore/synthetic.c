@@ -162,7 +162,8 @@ static uint32_t prefix_crc(const struct mr_synthetic *synthetic, uint64_t end)
     return shifted(synthetic, synthetic->whole[slabs], rest) ^ crc;
 }
 
-uint32_t mr_synthetic_crc(const struct mr_synthetic *synthetic, const uint8_t *data, uint64_t size)
+/* The crc32c of bytes that one of its objects has. */
+static uint32_t synthetic_crc(const struct mr_synthetic *synthetic, const uint8_t *data, uint64_t size)
 {
     uint64_t begin = (uint64_t)(data - synthetic->base);
     /* crc(ab) = shifted(crc(a), |b|) ^ crc(b), so crc(b) is the sum of the other two. */
@@ -186,6 +187,7 @@ struct mr_object *mr_synthetic_object(const struct mr_synthetic *synthetic, uint
     uint64_t begin = (index * 2592239 + mr_mix64(synthetic->seed)) % SPREAD;
     mr_object_set_piece(object, synthetic->base + begin, size, NULL);
     object->made_up = synthetic;
+    object->made_up_crc = synthetic_crc;
     object->generation = (uint64_t)GENERATION;
     object->created_us = object->updated_us = GENERATION;
     const char *class = mr_shape_class(synthetic->shape, index);

@@ -24,8 +24,6 @@ struct mr_synthetic *mr_synthetic_new(enum mr_shape shape, uint64_t count, uint6
 void mr_synthetic_destroy(struct mr_synthetic *synthetic);
 /* The index of the first object whose name is >= (after: >) the key; the count when there is none. */
 uint64_t mr_synthetic_seek(const struct mr_synthetic *synthetic, const char *key, bool after);
-/* The crc32c of bytes that one of its objects has. */
-uint32_t mr_synthetic_crc(const struct mr_synthetic *synthetic, const uint8_t *data, uint64_t size);
 /* Object number index: a new reference. NULL: no memory, or index >= count. */
 struct mr_object *mr_synthetic_object(const struct mr_synthetic *synthetic, uint64_t index);
 

@@ -336,7 +336,8 @@ static void close_lane(struct mr_write_lane *lane)
     free(own);
 }
 
-const struct mr_write_ops mr_write_composed = {.resume = resume,
+const struct mr_write_ops mr_write_composed = {.method = MR_WRITE_COMPOSED,
+                                               .resume = resume,
                                                .begin = begin,
                                                .send = send_part,
                                                .complete = complete,

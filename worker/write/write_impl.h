@@ -1,11 +1,14 @@
 /*
- * write_impl.h - a checkpoint lane and its method. Only write_lane.c and the methods include it.
+ * write_impl.h - a checkpoint lane and its method. Only write_*.c include it: write_lane.c decides, the methods make the
+ * requests, and both do it by write_state.c.
  *
  * A checkpoint part is what the trainer has put into a slot of the lane. A method sends each one as an upload part, as
  * a temporary object, or with the last request.
  */
 #ifndef MR_WORKER_WRITE_WRITE_IMPL_H
 #define MR_WORKER_WRITE_WRITE_IMPL_H
+
+#include <stdlib.h>
 
 #include "worker/store/upload_parts.h"
 #include "worker/write/write_lane.h"
@@ -39,6 +42,7 @@ struct mr_write_slot {
  * mr_write_* below, later, from a callback of the loop; begin and undo may also report it at once.
  */
 struct mr_write_ops {
+    enum mr_write_method method;
     /* At once, for a lane whose upload a predecessor has begun: what it made is ours. NULL: nothing to do. */
     int (*resume)(struct mr_write_lane *lane);
     int (*begin)(struct mr_write_lane *lane);
@@ -96,6 +100,22 @@ struct mr_write_lane {
     int64_t give_up_ns; /* of UNDOING */
 };
 
+/* ---- write_state.c: for write_lane.c ---- */
+
+#define MR_WRITE_UNDO_S 30 /* for taking back what was begun; then `millrace clean` has to */
+
+/* Its method begins. */
+void mr_write_begin(struct mr_write_lane *lane);
+/* The end, with this outcome: what is under way is cancelled, then undone. Nothing where that goes on already. */
+void mr_write_stop(struct mr_write_lane *lane, enum mr_ckpt_part_outcome outcome, enum mr_code code, const char *text);
+/* The same as failed, with this thread's error; or since the shared memory is damaged. */
+void mr_write_fail_here(struct mr_write_lane *lane);
+void mr_write_fail_damaged(struct mr_write_lane *lane, const char *what);
+/* After this nothing of ours is under way. */
+void mr_write_cancel(struct mr_write_lane *lane);
+/* The outcome is stored: all parts are given back. */
+void mr_write_drain(struct mr_write_lane *lane);
+
 /* ---- what a method reports ---- */
 
 /* The upload is ready for parts: records it, then SENDING. id: to go on with; "" where there is none. */
@@ -125,6 +145,10 @@ int mr_write_verify(struct mr_write_lane *lane, const struct mr_store_item *item
 /* Its bytes are, or are not, those of the lane's parts. */
 void mr_write_verified(struct mr_write_lane *lane, bool ours);
 /* Frees what it has. Twice is harmless. */
-void mr_write_verify_close(struct mr_write_lane *lane);
+static inline void mr_write_verify_close(struct mr_write_lane *lane)
+{
+    free(lane->verify.block);
+    lane->verify.block = NULL;
+}
 
 #endif

@@ -19,180 +19,8 @@
 #include "worker/store/leftovers.h"
 #include "worker/write/write_impl.h"
 
-#define UNDO_S      30 /* for taking back what was begun; then `millrace clean` has to */
-#define SWEEP_S     60 /* the shortest time between two scans of a folder for leftovers */
-#define DAMAGED_MAX 3  /* a part of which the store has had other bytes so often is given up */
-
 static const struct mr_write_ops *const methods[MR_WRITE_METHODS] = {
     [MR_WRITE_SINGLE] = &mr_write_single, [MR_WRITE_PARTS] = &mr_write_parts, [MR_WRITE_COMPOSED] = &mr_write_composed};
-
-const unsigned char *mr_write_bytes(const struct mr_write_lane *lane, const struct mr_write_slot *slot)
-{
-    return lane->context->arena + mr_ckpt_part_offset(&lane->ckpt, mr_ckpt_part_slot(&lane->ckpt, slot->number));
-}
-
-const char *mr_write_uri(const struct mr_write_lane *lane, char *out, size_t size)
-{
-    char root[MR_URI_PLACE_SIZE];
-    snprintf(out, size, "%s%s", mr_uri_root(lane->uri.scheme, lane->uri.bucket, root), lane->uri.key);
-    return out;
-}
-
-struct mr_temporary_bucket *mr_write_bucket(const struct mr_write_lane *lane)
-{
-    char endpoint[300], credentials[300];
-    mr_store_describe(lane->store, endpoint, sizeof endpoint, credentials, sizeof credentials);
-    return mr_temporaries_bucket(lane->context->temporaries, lane->store, endpoint, lane->uri.bucket, false);
-}
-
-/* ---- the end ---- */
-
-static void count_end(struct mr_write_lane *lane)
-{
-    static const unsigned counter[] = {[MR_CKPT_PART_DONE] = MR_WC_UPLOADS_DONE,
-                                       [MR_CKPT_PART_FAILED] = MR_WC_UPLOADS_FAILED,
-                                       [MR_CKPT_PART_GONE] = MR_WC_UPLOADS_ABORTED};
-    mr_counter_add(lane->context->counters, counter[lane->outcome], 1);
-    char uri[400];
-    if (lane->outcome == MR_CKPT_PART_DONE)
-        mr_log_debug("%s: %" PRIu64 " bytes stored", mr_write_uri(lane, uri, sizeof uri), lane->size);
-    else if (lane->outcome == MR_CKPT_PART_FAILED)
-        mr_log_error("%s", lane->text);
-    else
-        mr_log_info("%s", lane->text);
-}
-
-/* The outcome is stored before: a successor reads nothing else then, so what is recorded here does not matter. */
-static void drain(struct mr_write_lane *lane)
-{
-    static const struct mr_ckpt_part_record nothing;
-    for (unsigned i = 0; i < lane->ckpt.slots; i++) {
-        if (lane->slots[i].held)
-            mr_ckpt_part_done(&lane->ckpt, lane->slots[i].number, lane->slots[i].word, &nothing);
-        lane->slots[i].held = false;
-    }
-    uint64_t number, held, length;
-    while (mr_ckpt_part_take(&lane->ckpt, &number, &held, &length))
-        mr_ckpt_part_done(&lane->ckpt, number, held, &nothing);
-    mr_ckpt_part_wake_trainer(&lane->ckpt);
-}
-
-static void trace_end(const struct mr_write_lane *lane)
-{
-    char uri[MR_STORE_NAME_MAX + 128];
-
-    if (mr_trace_is_on())
-        mr_trace_emit(&(struct mr_trace_record){.kind = MR_SPAN_UPLOAD,
-                                                .begin_ns = lane->begun_ns,
-                                                .end_ns = mr_clock_mono_ns(),
-                                                .bytes = lane->size,
-                                                .code = lane->outcome},
-                      mr_write_uri(lane, uri, sizeof uri));
-}
-
-static void end(struct mr_write_lane *lane, uint64_t generation)
-{
-    mr_ckpt_part_finish(&lane->ckpt, lane->outcome, (uint32_t)lane->code, lane->text, generation, lane->crc32c);
-    if (lane->ops && lane->ops->ended)
-        lane->ops->ended(lane); /* before records are written over */
-    drain(lane);
-    lane->state = MR_WRITE_ENDED;
-    count_end(lane);
-    trace_end(lane);
-}
-
-void mr_write_done(struct mr_write_lane *lane, uint64_t generation)
-{
-    lane->outcome = MR_CKPT_PART_DONE;
-    end(lane, generation);
-}
-
-void mr_write_undone(struct mr_write_lane *lane)
-{
-    lane->crc32c = 0;
-    end(lane, 0);
-}
-
-/* After this nothing of ours is under way. */
-static void cancel_all(struct mr_write_lane *lane)
-{
-    struct mr_transfer_engine *engine = lane->context->net->engine;
-    if (lane->transfer)
-        mr_transfer_cancel(engine, lane->transfer);
-    lane->transfer = NULL;
-    mr_write_verify_close(lane);
-    for (unsigned i = 0; i < lane->ckpt.slots; i++) {
-        struct mr_write_slot *slot = &lane->slots[i];
-        if (!slot->transfer)
-            continue;
-        mr_transfer_cancel(engine, slot->transfer);
-        slot->transfer = NULL;
-        if (lane->ops->cancelled)
-            lane->ops->cancelled(lane, slot);
-    }
-    if (lane->ops && lane->ops->stop)
-        lane->ops->stop(lane);
-}
-
-static void stop(struct mr_write_lane *lane, enum mr_ckpt_part_outcome outcome, enum mr_code code, const char *text)
-{
-    bool begun = lane->ops && (lane->resumed || lane->state >= MR_WRITE_BEGINNING);
-    if (lane->state >= MR_WRITE_UNDOING)
-        return;
-    lane->outcome = outcome;
-    lane->code = code;
-    snprintf(lane->text, sizeof lane->text, "%s", text);
-    struct mr_transfer *begin = lane->state == MR_WRITE_BEGINNING && lane->ops->keeps_begin ? lane->transfer : NULL;
-    if (begin)
-        lane->transfer = NULL;
-    cancel_all(lane);
-    lane->transfer = begin;
-    if (mr_ckpt_part_abort(&lane->ckpt) ==
-        MR_FATE_ABORTED) { /* a sealed one keeps its parts until its outcome is stored */
-        for (unsigned i = 0; i < lane->ckpt.slots; i++) {
-            if (lane->slots[i].held)
-                mr_ckpt_part_put_back(&lane->ckpt, lane->slots[i].number, lane->slots[i].word);
-            lane->slots[i].held = false;
-        }
-    }
-    mr_ckpt_part_wake_trainer(&lane->ckpt);
-    lane->state = MR_WRITE_UNDOING;
-    lane->give_up_ns = mr_clock_mono_ns() + UNDO_S * MR_SECOND_NS;
-    if (begun)
-        lane->ops->undo(lane);
-    else
-        mr_write_undone(lane);
-}
-
-void mr_write_failed(struct mr_write_lane *lane, enum mr_code code, const char *text)
-{
-    char uri[300], words[MR_CKPT_PART_TEXT];
-    if (code == MR_E_EXISTS && !lane->if_absent) { /* to us that was a precondition, and not the user's wish */
-        snprintf(words, sizeof words, "%s: somebody else has written it in the meantime; save under another name",
-                 mr_write_uri(lane, uri, sizeof uri));
-        stop(lane, MR_CKPT_PART_FAILED, MR_E_CHANGED, words);
-        return;
-    }
-    if (!strstr(text, mr_write_uri(lane, uri, sizeof uri))) { /* of a temporary object */
-        snprintf(words, sizeof words, "%s: %s", uri, text);
-        text = words;
-    }
-    stop(lane, MR_CKPT_PART_FAILED, code, text);
-}
-
-/* With this thread's error. */
-static void fail_here(struct mr_write_lane *lane)
-{
-    char uri[300], text[MR_CKPT_PART_TEXT];
-    snprintf(text, sizeof text, "%s: %.300s", mr_write_uri(lane, uri, sizeof uri), mr_error_text());
-    mr_write_failed(lane, mr_error_code(), text);
-}
-
-static void fail_damaged(struct mr_write_lane *lane, const char *what)
-{
-    mr_error_set(MR_E_CORRUPT, "the checkpoint's shared memory is damaged (%s)", what);
-    fail_here(lane);
-}
 
 /* ---- parts ---- */
 
@@ -220,7 +48,7 @@ static struct mr_write_slot *take(struct mr_write_lane *lane)
         struct mr_write_slot *at = &lane->slots[mr_ckpt_part_slot(&lane->ckpt, slot.number)];
         /* The words lie where a wild trainer may store: what is in work is not taken again, whatever its word is. */
         if (at->held || at->transfer) {
-            fail_damaged(lane, "a part that is being uploaded was published again");
+            mr_write_fail_damaged(lane, "a part that is being uploaded was published again");
             return NULL;
         }
         struct mr_ckpt_part_record record;
@@ -247,35 +75,6 @@ static bool next_part(struct mr_write_lane *lane, struct mr_write_slot **slot)
     return lane->state == before;
 }
 
-void mr_write_part_stored(struct mr_write_slot *slot, const char *etag, uint64_t generation)
-{
-    struct mr_write_lane *lane = slot->lane;
-    struct mr_ckpt_part_record record = {.crc32c = slot->crc32c, .length = slot->length, .generation = generation};
-    slot->transfer = NULL;
-    if (strlen(etag) >= sizeof record.etag) {
-        mr_error_set(MR_E_PROTOCOL, "the store's ETag of a part has %zu bytes, which is too long", strlen(etag));
-        fail_here(lane);
-        return;
-    }
-    snprintf(record.etag, sizeof record.etag, "%s", etag);
-    mr_ckpt_part_done(&lane->ckpt, slot->number, slot->word, &record);
-    slot->held = false;
-    lane->stored++;
-    mr_counter_add(lane->context->counters, MR_WC_PARTS, 1);
-    mr_counter_add(lane->context->counters, MR_WC_PART_BYTES, slot->length);
-    mr_ckpt_part_wake_trainer(&lane->ckpt);
-}
-
-void mr_write_part_failed(struct mr_write_slot *slot, enum mr_code code, const char *text)
-{
-    slot->transfer = NULL;
-    if (code == MR_E_CORRUPT && ++slot->damaged < DAMAGED_MAX) {
-        mr_counter_add(slot->lane->context->counters, MR_WC_RETRIES, 1);
-        return; /* it is sent again */
-    }
-    mr_write_failed(slot->lane, code, text);
-}
-
 /* Size and checksum of the whole, from its parts. 0, or -1: the lane is damaged, and has failed. */
 static int sum_up(struct mr_write_lane *lane, uint32_t parts, uint64_t bytes)
 {
@@ -293,7 +92,7 @@ static int sum_up(struct mr_write_lane *lane, uint32_t parts, uint64_t bytes)
         size += record.length;
     }
     if (size != bytes) {
-        fail_damaged(lane, "its parts are not as long as the whole");
+        mr_write_fail_damaged(lane, "its parts are not as long as the whole");
         return -1;
     }
     lane->size = size;
@@ -302,77 +101,6 @@ static int sum_up(struct mr_write_lane *lane, uint32_t parts, uint64_t bytes)
 }
 
 /* ---- states ---- */
-
-/* Its worker is dead, and a successor may come. */
-static bool is_going_on(const char *name)
-{
-    return mr_upload_is_live(MR_UPLOAD_FILE, name);
-}
-
-/* What killed write workers have left in the folder; once in a while, since a folder may hold many files. */
-static void remove_leftovers(struct mr_write_lane *lane)
-{
-    struct mr_write_context *context = lane->context;
-    int64_t now_ns = mr_clock_mono_ns();
-    char folder[MR_STORE_NAME_MAX + 1];
-    snprintf(folder, sizeof folder, "%s", lane->name);
-    *strrchr(folder, '/') = 0;
-    if (strcmp(folder, context->swept) == 0 && now_ns < context->swept_ns + SWEEP_S * MR_SECOND_NS)
-        return;
-    snprintf(context->swept, sizeof context->swept, "%s", folder);
-    context->swept_ns = now_ns;
-    unsigned count = mr_leftovers_remove(folder[0] ? folder : "/", is_going_on);
-    if (count > 0) {
-        mr_log_info("%u temporary files of dead write workers were removed from %s", count, folder);
-        mr_counter_add(context->counters, MR_WC_ORPHANS_REMOVED, count);
-    }
-}
-
-static void begin(struct mr_write_lane *lane)
-{
-    lane->state = MR_WRITE_BEGINNING;
-    if (lane->uri.scheme == MR_SCHEME_FILE && !lane->resumed) {
-        if (mr_durable_make_folders(lane->name, true) != 0) { /* users expect the folder of a checkpoint to be made */
-            fail_here(lane);
-            return;
-        }
-        remove_leftovers(lane);
-    }
-    if (lane->ops->begin(lane) != 0)
-        fail_here(lane);
-}
-
-void mr_write_switch(struct mr_write_lane *lane, const struct mr_write_ops *ops)
-{
-    lane->transfer = NULL;
-    lane->ops = ops;
-    begin(lane);
-}
-
-static uint32_t method_of(const struct mr_write_ops *ops)
-{
-    for (uint32_t i = 1; i < MR_WRITE_METHODS; i++)
-        if (methods[i] == ops)
-            return i;
-    return 0;
-}
-
-void mr_write_begun(struct mr_write_lane *lane, const char *id)
-{
-    lane->transfer = NULL;
-    if (!lane->resumed) {
-        snprintf(lane->id, sizeof lane->id, "%s", id);
-        char all[MR_CKPT_PART_UPLOAD_ID + 32];
-        int n = snprintf(all, sizeof all, "%" PRIu64 " %s", lane->generation, id);
-        if (n < 0 || (size_t)n >= MR_CKPT_PART_UPLOAD_ID ||
-            !mr_ckpt_part_set_upload(&lane->ckpt, method_of(lane->ops), all)) {
-            mr_error_set(MR_E_PROTOCOL, "the store's name of the upload has %zu bytes, which is too long", strlen(id));
-            fail_here(lane);
-            return;
-        }
-    }
-    lane->state = MR_WRITE_SENDING;
-}
 
 /* What is there may be what a predecessor meant to make: for certain where it has a checksum, or has no bytes. In S3 the
  * same bytes have the same version. */
@@ -405,7 +133,7 @@ static void on_looked_up(void *arg, const struct mr_store_result *result, const 
         if (item->has_crc32c || lane->size == 0)
             mr_write_done(lane, item->generation);
         else if (mr_write_verify(lane, item) != 0)
-            fail_here(lane);
+            mr_write_fail_here(lane);
         return;
     }
     if (!lane->resumed) {
@@ -419,15 +147,7 @@ static void on_looked_up(void *arg, const struct mr_store_result *result, const 
         mr_write_failed(lane, MR_E_EXISTS, text);
         return;
     }
-    begin(lane);
-}
-
-void mr_write_verified(struct mr_write_lane *lane, bool ours)
-{
-    if (ours)
-        mr_write_done(lane, lane->verify.generation);
-    else
-        begin(lane);
+    mr_write_begin(lane);
 }
 
 /* From WAITING: is there something to upload, and is it known how? */
@@ -436,7 +156,7 @@ static bool leave_waiting(struct mr_write_lane *lane, bool sealed)
     uint32_t parts = 0;
     uint64_t bytes = 0;
     if (sealed && mr_ckpt_part_totals(&lane->ckpt, &parts, &bytes) != 0) {
-        fail_here(lane);
+        mr_write_fail_here(lane);
         return true;
     }
     struct mr_write_slot *slot;
@@ -447,21 +167,21 @@ static bool leave_waiting(struct mr_write_lane *lane, bool sealed)
     if (!lane->resumed && sealed && parts <= 1) {
         lane->ops = &mr_write_single;
         if (parts == 1 && (!slot || slot->number != 0)) {
-            fail_damaged(lane, "its only part is not there");
+            mr_write_fail_damaged(lane, "its only part is not there");
             return true;
         }
     }
     if (lane->maybe_done && sum_up(lane, parts, bytes) != 0)
         return true;
     if (lane->resumed && !lane->maybe_done) {
-        begin(lane);
+        mr_write_begin(lane);
         return true;
     }
     lane->state = MR_WRITE_LOOKING_UP;
     lane->transfer =
         mr_transfer_stat(lane->context->net->engine, lane->store, lane->name, lane->name_length, 0, on_looked_up, lane);
     if (!lane->transfer)
-        fail_here(lane);
+        mr_write_fail_here(lane);
     return true;
 }
 
@@ -472,7 +192,7 @@ static bool complete(struct mr_write_lane *lane, uint32_t parts, uint64_t bytes)
     lane->state = MR_WRITE_ENDING;
     mr_ckpt_part_set_complete_sent(&lane->ckpt);
     if (lane->ops->complete(lane) != 0)
-        fail_here(lane);
+        mr_write_fail_here(lane);
     return true;
 }
 
@@ -487,9 +207,9 @@ static bool send_next(struct mr_write_lane *lane, bool sealed)
         if (slot->number >= MR_CKPT_PARTS_MAX) {
             mr_error_set(MR_E_USAGE, "it has more than %u parts of %" PRIu64 " bytes: raise checkpoint.part_bytes",
                          MR_CKPT_PARTS_MAX, lane->ckpt.part_bytes);
-            fail_here(lane);
+            mr_write_fail_here(lane);
         } else if (lane->ops->send(lane, slot) != 0) {
-            fail_here(lane);
+            mr_write_fail_here(lane);
         }
         return true;
     }
@@ -498,13 +218,13 @@ static bool send_next(struct mr_write_lane *lane, bool sealed)
     uint32_t parts;
     uint64_t bytes;
     if (mr_ckpt_part_totals(&lane->ckpt, &parts, &bytes) != 0) {
-        fail_here(lane);
+        mr_write_fail_here(lane);
         return true;
     }
     if (single || lane->stored == parts)
         return complete(lane, parts, bytes);
     if (!any_held(lane)) {
-        fail_damaged(lane, "parts are missing");
+        mr_write_fail_damaged(lane, "parts are missing");
         return true;
     }
     return false;
@@ -517,7 +237,7 @@ static void stop_if_aborted(struct mr_write_lane *lane)
     char uri[300], text[MR_CKPT_PART_TEXT];
     snprintf(text, sizeof text, "%s: given up before it was whole; nothing is to be seen of it",
              mr_write_uri(lane, uri, sizeof uri));
-    stop(lane, MR_CKPT_PART_GONE, MR_E_GONE, text);
+    mr_write_stop(lane, MR_CKPT_PART_GONE, MR_E_GONE, text);
 }
 
 bool mr_write_lane_start(struct mr_write_lane *lane)
@@ -539,8 +259,8 @@ void mr_write_lane_step(struct mr_write_lane *lane, int64_t now_ns)
         return;
     char uri[400];
     mr_log_warning("%s: what was begun of it could not be removed in %d s; millrace clean does it later",
-                   mr_write_uri(lane, uri, sizeof uri), UNDO_S);
-    cancel_all(lane);
+                   mr_write_uri(lane, uri, sizeof uri), MR_WRITE_UNDO_S);
+    mr_write_cancel(lane);
     mr_write_undone(lane);
 }
 
@@ -554,7 +274,7 @@ void mr_write_lane_give_up(struct mr_write_lane *lane, const char *why)
 {
     mr_error_set(MR_E_TIMEOUT, "%s", why);
     if (lane->state < MR_WRITE_UNDOING)
-        fail_here(lane);
+        mr_write_fail_here(lane);
 }
 
 bool mr_write_lane_is_ended(const struct mr_write_lane *lane)
@@ -592,7 +312,7 @@ static void end_again(struct mr_write_lane *lane)
 {
     if (lane->ops && lane->ops->ended)
         lane->ops->ended(lane);
-    drain(lane);
+    mr_write_drain(lane);
     lane->state = MR_WRITE_ENDED;
 }
 
@@ -613,9 +333,9 @@ static void open_lane(struct mr_write_lane *lane, const char *uri)
     if (decided)
         end_again(lane);
     else if (rc != 0 && lane->name)
-        fail_here(lane);
+        mr_write_fail_here(lane);
     else if (rc != 0) /* the text names it */
-        stop(lane, MR_CKPT_PART_FAILED, mr_error_code(), mr_error_text());
+        mr_write_stop(lane, MR_CKPT_PART_FAILED, mr_error_code(), mr_error_text());
 }
 
 struct mr_write_lane *mr_write_lane_new(struct mr_write_context *context, struct mr_ckpt_lane *ckpt, const char *uri,
@@ -641,7 +361,7 @@ void mr_write_lane_destroy(struct mr_write_lane *lane)
 {
     if (!lane)
         return;
-    cancel_all(lane);
+    mr_write_cancel(lane);
     if (lane->ops && lane->ops->close)
         lane->ops->close(lane);
     mr_uri_close(&lane->uri);

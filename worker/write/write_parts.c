@@ -206,5 +206,9 @@ static void undo(struct mr_write_lane *lane)
         mr_write_undone(lane);
 }
 
-const struct mr_write_ops mr_write_parts = {
-    .begin = begin, .keeps_begin = true, .send = send_part, .complete = complete, .undo = undo};
+const struct mr_write_ops mr_write_parts = {.method = MR_WRITE_PARTS,
+                                            .begin = begin,
+                                            .keeps_begin = true,
+                                            .send = send_part,
+                                            .complete = complete,
+                                            .undo = undo};

@@ -44,4 +44,5 @@ static int complete(struct mr_write_lane *lane)
     return lane->transfer ? 0 : -1;
 }
 
-const struct mr_write_ops mr_write_single = {.begin = begin, .complete = complete, .undo = mr_write_undone};
+const struct mr_write_ops mr_write_single = {
+    .method = MR_WRITE_SINGLE, .begin = begin, .complete = complete, .undo = mr_write_undone};

@@ -65,9 +65,3 @@ int mr_write_verify(struct mr_write_lane *lane, const struct mr_store_item *item
     }
     return read_block(lane);
 }
-
-void mr_write_verify_close(struct mr_write_lane *lane)
-{
-    free(lane->verify.block);
-    lane->verify.block = NULL;
-}
