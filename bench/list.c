@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "shm/base/clock.h"
+#include "base/clock.h"
 #include "worker/store/transfer.h"
 
 static unsigned long long objects, bytes;

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "shm/base/clock.h"
+#include "base/clock.h"
 #include "worker/store/transfer.h"
 
 static unsigned failed, ended;

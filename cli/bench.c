@@ -14,13 +14,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/strings.h"
 #include "cli/bench_impl.h"
 #include "cli/cli.h"
 #include "cli/json_get.h"
 #include "cli/programs.h"
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
-#include "shm/base/strings.h"
 
 #define BLOCK 100 /* steps that one line is about */
 #define STEPS 300

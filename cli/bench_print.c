@@ -4,8 +4,8 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/size.h"
 #include "cli/bench_impl.h"
-#include "shm/base/size.h"
 
 static const char *const group_names[] = {"reader", "download", "supervisor"};
 

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "cli/bench_reader.h"
-#include "shm/base/error.h"
 #include "shm/index/plan.h"
 #include "shm/ring/consumer.h"
 

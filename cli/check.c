@@ -2,8 +2,8 @@
 
 #include <string.h>
 
+#include "base/size.h"
 #include "cli/cli.h"
-#include "shm/base/size.h"
 #include "supervisor/config_toml.h"
 
 static void print_string(const char *text, FILE *out)

@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/error.h"
+#include "base/log.h"
 #include "cli/running.h"
-#include "shm/base/error.h"
-#include "shm/base/log.h"
 #include "supervisor/supervisor.h"
 
 int mr_cli_fail(void)

@@ -1,12 +1,12 @@
 /*
  * cli.h - the verbs of `millrace` that this program runs itself, and what they share. Each verb is one function over
- * its parsed arguments (shm/verbs/arguments.h) that returns the exit status; main.c calls it.
+ * its parsed arguments (cli/verbs/arguments.h) that returns the exit status; main.c calls it.
  */
 #ifndef MR_CLI_CLI_H
 #define MR_CLI_CLI_H
 
+#include "cli/verbs/arguments.h"
 #include "shm/control/client.h"
-#include "shm/verbs/arguments.h"
 
 int mr_cli_run(const struct mr_arguments *arguments);
 int mr_cli_serve(const struct mr_arguments *arguments);

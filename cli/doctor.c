@@ -15,9 +15,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "cli/cli.h"
 #include "cli/programs.h"
-#include "shm/base/error.h"
 #include "supervisor/config_toml.h"
 
 /* "level TAB what TAB text", as the worker prints it. */

@@ -11,10 +11,10 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/error.h"
+#include "base/size.h"
 #include "cli/doctor_impl.h"
 #include "cli/json_get.h"
-#include "shm/base/error.h"
-#include "shm/base/size.h"
 #include "shm/memory/segment.h"
 #include "supervisor/ckpt_share.h"
 

@@ -3,8 +3,8 @@
 #include <jansson.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "cli/cli.h"
-#include "shm/base/error.h"
 
 #define COLUMNS 96
 

@@ -1,10 +1,10 @@
-/* help.h - the help and the usage of a verb as text, from the table (shm/verbs/verbs.h). */
+/* help.h - the help and the usage of a verb as text, from the table (cli/verbs/verbs.h). */
 #ifndef MR_CLI_HELP_H
 #define MR_CLI_HELP_H
 
 #include <stdio.h>
 
-#include "shm/verbs/verbs.h"
+#include "cli/verbs/verbs.h"
 
 #define MR_SYNOPSIS_SIZE 64
 

@@ -8,11 +8,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/size.h"
+#include "base/uri.h"
 #include "cli/cli.h"
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
-#include "shm/base/size.h"
-#include "shm/base/uri.h"
 #include "shm/index/index_file.h"
 #include "supervisor/supervisor.h"
 

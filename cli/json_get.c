@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 
 json_t *mr_json_parse_stat(const char *text)
 {

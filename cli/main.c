@@ -5,11 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
+#include "base/process.h"
 #include "cli/cli.h"
 #include "cli/help.h"
 #include "cli/programs.h"
-#include "shm/base/log.h"
-#include "shm/base/process.h"
 
 static int (*const runs[])(const struct mr_arguments *arguments) = {
     [MR_VERB_RUN] = mr_cli_run,     [MR_VERB_SERVE] = mr_cli_serve,   [MR_VERB_RELOAD] = mr_cli_reload,

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/error.h"
+#include "base/log.h"
 #include "cli/cli.h"
-#include "shm/base/error.h"
-#include "shm/base/log.h"
 #include "shm/control/config.h"
 #include "supervisor/config_toml.h"
 

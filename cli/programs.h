@@ -4,7 +4,7 @@
 
 #include <limits.h>
 
-#include "shm/verbs/arguments.h"
+#include "cli/verbs/arguments.h"
 
 /* The path of a program in the same folder as this one. 0 or -1. */
 int mr_program_path(const char *name, char path[PATH_MAX]);

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "shm/control/runtime_folder.h"
 
 #define NAMED_MAX 4 /* in the message */

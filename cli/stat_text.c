@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/size.h"
 #include "cli/json_get.h"
 #include "cli/stat_impl.h"
-#include "shm/base/size.h"
 
 static void print_bytes(long long bytes)
 {

@@ -4,9 +4,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "cli/cli.h"
 #include "cli/programs.h"
-#include "shm/base/error.h"
 
 /* The program that mounts; it is left out of a build without libfuse3. */
 static int find_mount(char path[PATH_MAX])

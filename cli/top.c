@@ -14,12 +14,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/size.h"
 #include "cli/cli.h"
 #include "cli/json_get.h"
 #include "cli/top_impl.h"
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
-#include "shm/base/size.h"
 
 #define SCREEN_ON  "\033[?1049h\033[?25l" /* the alternate screen, without a cursor */
 #define SCREEN_OFF "\033[?25h\033[?1049l"

@@ -7,10 +7,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/error.h"
+#include "base/size.h"
 #include "cli/json_get.h"
 #include "cli/top_impl.h"
-#include "shm/base/error.h"
-#include "shm/base/size.h"
 
 /* ---- numbers ---- */
 

@@ -13,12 +13,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
 #include "cli/cli.h"
 #include "cli/json_get.h"
 #include "cli/trace_impl.h"
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
-#include "shm/base/log.h"
 
 #define LOOK_NS (10 * MR_MILLISECOND_NS) /* a ring of 32,768 spans is full after 0.3 s at 100,000 a second */
 

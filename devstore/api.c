@@ -4,11 +4,11 @@
 #include <openssl/evp.h>
 #include <string.h>
 
+#include "base/checksum.h"
+#include "base/error.h"
 #include "devstore/fields.h"
 #include "devstore/resource.h"
 #include "devstore/upload_impl.h"
-#include "shm/base/checksum.h"
-#include "shm/base/error.h"
 
 struct mr_bucket *mr_api_bucket(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
 {

@@ -2,11 +2,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "devstore/api.h"
 #include "devstore/counts.h"
 #include "devstore/faults.h"
 #include "devstore/mime.h"
-#include "shm/base/error.h"
 
 static const char answer_boundary[] = "batch_millrace_devstore";
 

@@ -9,11 +9,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/error.h"
 #include "devstore/folder.h"
 #include "devstore/names.h"
 #include "devstore/synthetic.h"
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
 
 struct mr_bucket {
     struct mr_bucket *next; /* by name */

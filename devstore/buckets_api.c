@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "devstore/api.h"
 #include "devstore/fields.h"
 #include "devstore/resource.h"
-#include "shm/base/error.h"
 
 static json_t *switch_json(const char *name, bool on)
 {

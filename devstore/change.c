@@ -5,9 +5,9 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "devstore/api.h"
 #include "devstore/metadata.h"
-#include "shm/base/error.h"
 
 /* Removes the source of a move, unless somebody put another object there meanwhile. */
 static void remove_source(struct mr_bucket *bucket, const struct mr_object *object)

@@ -3,10 +3,10 @@
 #include <jansson.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "devstore/api.h"
 #include "devstore/counts.h"
 #include "devstore/metadata.h"
-#include "shm/base/error.h"
 
 #define SOURCES_MAX 32
 

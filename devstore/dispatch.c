@@ -4,10 +4,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "devstore/api.h"
 #include "devstore/gunzip.h"
 #include "devstore/s3.h"
-#include "shm/base/error.h"
 
 #define GUNZIP_MAX (UINT64_C(1) << 30) /* bytes of a decompressed object */
 

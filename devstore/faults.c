@@ -11,8 +11,8 @@
 #include "devstore/s3.h"
 #include "devstore/s3_error.h"
 
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
+#include "base/clock.h"
+#include "base/error.h"
 
 #define FAULTS_MAX 32
 #define OVER_MOST  1000000

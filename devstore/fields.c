@@ -3,7 +3,7 @@
 #include <jansson.h>
 #include <string.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 
 struct cursor {
     struct mr_fields *fields;

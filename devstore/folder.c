@@ -11,11 +11,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
 #include "devstore/object.h"
 #include "devstore/text.h"
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
-#include "shm/base/log.h"
 
 #define SIDE      ".devstore"
 #define CHUNK     200  /* bytes of a component in the side folder */

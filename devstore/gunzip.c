@@ -3,7 +3,7 @@
 #include <isa-l/igzip_lib.h>
 #include <stdlib.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 
 #define BLOCK ((size_t)256 << 10)
 

@@ -1,10 +1,10 @@
 /* join.c - one object out of several, in their order: what compose and the end of a multipart upload have in common. */
 #include <stdlib.h>
 
+#include "base/checksum.h"
+#include "base/error.h"
 #include "devstore/api.h"
 #include "devstore/sink.h"
-#include "shm/base/checksum.h"
-#include "shm/base/error.h"
 
 #define PIECES_MAX 16384 /* a composite of more is copied into one: composites of composites would grow without end */
 

@@ -8,12 +8,12 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/error.h"
 #include "devstore/api.h"
 #include "devstore/fields.h"
 #include "devstore/pages.h"
 #include "devstore/resource.h"
 #include "devstore/xml.h"
-#include "shm/base/error.h"
 
 struct listing {
     struct mr_bucket *bucket;

@@ -8,6 +8,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/process.h"
 #include "devstore/api.h"
 #include "devstore/bucket.h"
 #include "devstore/counts.h"
@@ -17,10 +21,6 @@
 #include "devstore/sessions.h"
 #include "devstore/synthetic.h"
 #include "devstore/tls.h"
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
-#include "shm/base/log.h"
-#include "shm/base/process.h"
 
 #define MIB 1048576.0
 

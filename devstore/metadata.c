@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/checksum.h"
+#include "base/error.h"
 #include "devstore/text.h"
-#include "shm/base/checksum.h"
-#include "shm/base/error.h"
 
 static int replace(char **place, const char *value)
 {

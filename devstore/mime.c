@@ -3,7 +3,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 
 int mr_mime_boundary(const char *content_type, char boundary[MR_BOUNDARY_MAX + 1])
 {

@@ -7,14 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/checksum.h"
+#include "base/clock.h"
+#include "base/error.h"
 #include "devstore/api.h"
 #include "devstore/multipart_impl.h"
 #include "devstore/sessions.h"
 #include "devstore/upload_impl.h"
 #include "devstore/xml.h"
-#include "shm/base/checksum.h"
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
 
 static void xml_reply(struct mr_reply *reply)
 {

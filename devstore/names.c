@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
+#include "base/error.h"
 #include "devstore/object.h"
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
 
 #define LEVELS 24 /* a node is on level n with probability 4^-n: enough for any number of objects that fits memory */
 

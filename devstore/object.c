@@ -7,10 +7,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/checksum.h"
+#include "base/clock.h"
+#include "base/error.h"
 #include "devstore/s3_info.h"
-#include "shm/base/checksum.h"
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
 
 #define CRC_KNOWN (UINT64_C(1) << 32)
 

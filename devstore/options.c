@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "devstore/request.h"
 #include "devstore/text.h"
-#include "shm/base/error.h"
 
 static const char help[] =
     "usage: millrace-devstore [--root DIR] [--synthetic BUCKET:COUNT:SIZE] [--listen HOST:PORT] ...\n"

@@ -1,6 +1,6 @@
 #include "devstore/pace.h"
 
-#include "shm/base/clock.h"
+#include "base/clock.h"
 
 #define SLACK_NS (10 * MR_MILLISECOND_NS) /* what may be caught up by somebody who was woken late */
 

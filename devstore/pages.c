@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "devstore/bucket.h"
-#include "shm/base/error.h"
 
 static int set_key(struct mr_page *page, const char *bytes, size_t length, bool after)
 {

@@ -8,8 +8,8 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "devstore/xml.h"
-#include "shm/base/error.h"
 
 const char *const mr_op_names[MR_OP_COUNT] = {
     [MR_OP_LIST] = "list",           [MR_OP_GET] = "get",

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "shm/base/checksum.h"
+#include "base/checksum.h"
 
 /* In the order in which they are written. */
 enum field {

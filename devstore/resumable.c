@@ -9,12 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "devstore/api.h"
 #include "devstore/faults.h"
 #include "devstore/resource.h"
 #include "devstore/sessions.h"
 #include "devstore/upload_impl.h"
-#include "shm/base/error.h"
 
 /* Where the client sends its chunks: what it asked for about the answer and the payer stays in the address. */
 static void put_location(const struct mr_request *request, const struct mr_session *session, struct mr_reply *reply)

@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "devstore/faults.h"
 #include "devstore/s3_error.h"
 #include "devstore/xml.h"
-#include "shm/base/clock.h"
 
 void mr_s3_settings_init(struct mr_s3_settings *settings)
 {

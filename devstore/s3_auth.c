@@ -10,9 +10,9 @@
 #include <strings.h>
 #include <time.h>
 
+#include "base/clock.h"
+#include "base/error.h"
 #include "devstore/s3_error.h"
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
 
 #define ALGORITHM "AWS4-HMAC-SHA256"
 #define SKEW_S    (15 * 60)

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "devstore/counts.h"
 #include "devstore/faults.h"
 #include "devstore/s3.h"
@@ -9,7 +10,6 @@
 #include "devstore/s3_info.h"
 #include "devstore/s3_sums.h"
 #include "devstore/xml.h"
-#include "shm/base/error.h"
 
 /* One <Object> of the list. */
 struct entry {

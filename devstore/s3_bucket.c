@@ -1,11 +1,11 @@
 /* s3_bucket.c - ListBuckets, CreateBucket, HeadBucket, GetBucketLocation and CreateSession. */
 #include <string.h>
 
+#include "base/error.h"
 #include "devstore/s3.h"
 #include "devstore/s3_auth.h"
 #include "devstore/s3_error.h"
 #include "devstore/xml.h"
-#include "shm/base/error.h"
 
 /* Its continuation token is the name of the last bucket of the page before. */
 static void list(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)

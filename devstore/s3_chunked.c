@@ -4,7 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 
 #define TRAILER_MAX 4096
 #define SIZE_DIGITS 15 /* of a chunk's size: no sum of two overflows */

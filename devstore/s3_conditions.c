@@ -2,10 +2,10 @@
 
 #include <string.h>
 
+#include "base/error.h"
 #include "devstore/s3.h"
 #include "devstore/s3_error.h"
 #include "devstore/s3_info.h"
-#include "shm/base/error.h"
 
 int mr_s3_check_read(const struct mr_request *request, const char *etag, struct mr_reply *reply)
 {

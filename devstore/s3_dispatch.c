@@ -4,11 +4,11 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/clock.h"
 #include "devstore/s3.h"
 #include "devstore/s3_auth.h"
 #include "devstore/s3_error.h"
 #include "devstore/s3_sums.h"
-#include "shm/base/clock.h"
 
 /* ---- whose request it is ---- */
 

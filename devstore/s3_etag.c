@@ -3,11 +3,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/checksum.h"
+#include "base/clock.h"
 #include "devstore/object.h"
 #include "devstore/s3_auth.h"
 #include "devstore/s3_info.h"
-#include "shm/base/checksum.h"
-#include "shm/base/clock.h"
 
 void mr_s3_etag(const struct mr_object *object, bool changed, char etag[48])
 {

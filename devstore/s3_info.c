@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 
 struct mr_s3_info *mr_s3_info_new(size_t n_parts)
 {

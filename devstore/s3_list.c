@@ -5,12 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "devstore/pages.h"
 #include "devstore/s3.h"
 #include "devstore/s3_error.h"
 #include "devstore/s3_info.h"
 #include "devstore/xml.h"
-#include "shm/base/error.h"
 
 struct listing {
     struct mr_page page;

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/error.h"
 #include "devstore/multipart_impl.h"
 #include "devstore/s3.h"
 #include "devstore/s3_auth.h"
@@ -16,7 +17,6 @@
 #include "devstore/s3_error.h"
 #include "devstore/s3_info.h"
 #include "devstore/xml.h"
-#include "shm/base/error.h"
 
 /* The checksum that the object is to get. 0, or -1: there is no such one. */
 static int choose_checksum(const struct mr_request *request, struct mr_session *session)

@@ -5,11 +5,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "devstore/s3.h"
 #include "devstore/s3_conditions.h"
 #include "devstore/s3_error.h"
 #include "devstore/s3_info.h"
-#include "shm/base/error.h"
 
 /* The bytes that are asked for. */
 struct span {

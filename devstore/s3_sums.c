@@ -7,11 +7,11 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/checksum.h"
+#include "base/crc64nvme.h"
+#include "base/error.h"
 #include "devstore/s3.h"
 #include "devstore/s3_error.h"
-#include "shm/base/checksum.h"
-#include "shm/base/crc64nvme.h"
-#include "shm/base/error.h"
 
 const char *const mr_s3_algorithm_names[MR_S3_ALGORITHMS] = {"", "CRC32", "CRC32C", "CRC64NVME", "SHA1", "SHA256"};
 const char *const mr_s3_sum_headers[MR_S3_ALGORITHMS] = {

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "devstore/metadata.h"
 #include "devstore/multipart_impl.h"
 #include "devstore/s3.h"
@@ -15,7 +16,6 @@
 #include "devstore/sink.h"
 #include "devstore/upload_impl.h"
 #include "devstore/xml.h"
-#include "shm/base/error.h"
 
 struct upload {
     struct mr_upload base;

@@ -2,11 +2,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "devstore/multipart_impl.h"
 #include "devstore/s3.h"
 #include "devstore/s3_error.h"
 #include "devstore/xml.h"
-#include "shm/base/error.h"
 
 static void put_part(struct mr_text *out, const struct mr_session *session, const struct mr_session_part *part)
 {

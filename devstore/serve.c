@@ -11,6 +11,9 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
 #include "devstore/api.h"
 #include "devstore/compress.h"
 #include "devstore/counts.h"
@@ -19,9 +22,6 @@
 #include "devstore/s3.h"
 #include "devstore/stream.h"
 #include "devstore/timers.h"
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
-#include "shm/base/log.h"
 
 /* Of one connection: headers, and the piece in which uploads are read. MHD clears it after each request, so not more.
  */

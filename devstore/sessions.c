@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
+#include "base/clock.h"
+#include "base/error.h"
 
 struct mr_sessions {
     pthread_mutex_t lock; /* the table */

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "shm/base/clock.h"
+#include "base/clock.h"
 
 #define DIGITS   9    /* of a number: counts end at 10^9 */
 #define RUN_MAX  1015 /* with the digits, a name has at most 1,024 bytes */

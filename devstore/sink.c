@@ -7,11 +7,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/checksum.h"
+#include "base/clock.h"
+#include "base/error.h"
 #include "devstore/bucket.h"
 #include "devstore/folder.h"
-#include "shm/base/checksum.h"
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
 
 #define BLOCK_MIN ((size_t)64 << 10)
 #define BLOCK_MAX ((size_t)64 << 20)

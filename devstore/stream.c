@@ -7,12 +7,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "devstore/faults.h"
 #include "devstore/pace.h"
 #include "devstore/request.h"
 #include "devstore/timers.h"
-#include "shm/base/clock.h"
-#include "shm/base/log.h"
 
 #define BLOCK   (64u << 10)
 #define LOOK_NS (50 * MR_MILLISECOND_NS) /* how often a stalled connection is checked for a client that has left */

@@ -7,11 +7,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/checksum.h"
+#include "base/clock.h"
+#include "base/error.h"
 #include "devstore/object.h"
 #include "devstore/shapes.h"
-#include "shm/base/checksum.h"
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
 
 #define SLAB       (UINT64_C(1) << 24) /* bytes of the slab */
 #define SPREAD     (UINT64_C(1) << 22) /* a window begins in [0, SPREAD) */

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
+#include "base/clock.h"
+#include "base/error.h"
 
 #define GRID_NS (MR_MILLISECOND_NS / 2)
 

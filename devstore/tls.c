@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 
 #define DAY_S  (24L * 60 * 60)
 #define LIFE_S (3650 * DAY_S)

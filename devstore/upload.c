@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "devstore/api.h"
 #include "devstore/metadata.h"
 #include "devstore/mime.h"
@@ -15,7 +16,6 @@
 #include "devstore/sink.h"
 #include "devstore/upload_impl.h"
 #include "devstore/xml.h"
-#include "shm/base/error.h"
 
 #define HEAD_MAX (1u << 20) /* bytes of a multipart body in front of the data */
 /* The end of a multipart body that is held back: the closing delimiter, and some blanks that may follow it. */

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 
 void mr_xml_text(struct mr_text *out, const char *text)
 {

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shm/base/error.h"
-#include "shm/base/log.h"
+#include "base/error.h"
+#include "base/log.h"
 #include "shm/ring/range_reader.h"
 
 #define BLOCK_BYTES (UINT64_C(8) << 20)

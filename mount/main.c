@@ -22,12 +22,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/error.h"
+#include "base/log.h"
+#include "base/process.h"
+#include "base/uri.h"
 #include "mount/files.h"
 #include "mount/tree.h"
-#include "shm/base/error.h"
-#include "shm/base/log.h"
-#include "shm/base/process.h"
-#include "shm/base/uri.h"
 
 #define KEPT_S     3600.0 /* the kernel keeps what it knows of names: nothing changes while it is mounted */
 #define PLACE_BASE 3      /* of readdir's offsets: 1 and 2 are after the dots, PLACE_BASE + n before object n */

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 
 static int lower_bound(const struct mr_index *index, const char *key, uint64_t *number)
 {

@@ -64,7 +64,8 @@ def calls(folder: Path) -> dict[str, set[str]]:
     """Of each C file of the folder: the others whose functions and objects it uses."""
     texts = {path.name: code(path) for path in sorted(folder.glob("*.c"))}
     home = {name: file for file, text in texts.items() for name in defined(text)}
-    words = {file: set(re.findall(r"\b\w+\b", text)) for file, text in texts.items()}
+    own = {file: set(re.findall(r"^static [^;({=]*?\b(\w+)\(", text, re.M)) for file, text in texts.items()}
+    words = {file: set(re.findall(r"\b\w+\b", text)) - own[file] for file, text in texts.items()}
     return {file: {home[word] for word in used if word in home} - {file} for file, used in words.items()}
 
 

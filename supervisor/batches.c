@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "supervisor/run_impl.h"
 
 #define ARENAS_MAX 64u /* of one client: a training has a few loaders */

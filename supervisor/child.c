@@ -13,10 +13,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/container.h"
-#include "shm/base/log.h"
-#include "shm/base/process.h"
+#include "base/clock.h"
+#include "base/container.h"
+#include "base/log.h"
+#include "base/process.h"
 #include "shm/memory/segment.h"
 #include "supervisor/run_impl.h"
 

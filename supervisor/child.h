@@ -20,8 +20,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "shm/base/error.h"
-#include "shm/base/silence.h"
+#include "base/error.h"
+#include "base/silence.h"
 #include "shm/control/msg.h"
 #include "shm/ring/counters.h"
 #include "supervisor/events.h"

@@ -5,11 +5,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/container.h"
-#include "shm/base/log.h"
-#include "shm/base/size.h"
-#include "shm/base/uri.h"
+#include "base/clock.h"
+#include "base/container.h"
+#include "base/log.h"
+#include "base/size.h"
+#include "base/uri.h"
 #include "shm/memory/segment.h"
 #include "supervisor/ckpt_share.h"
 #include "supervisor/run_impl.h"

@@ -19,7 +19,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "shm/ring/ckpt_part.h"
 #include "supervisor/events.h"
 

@@ -11,9 +11,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/container.h"
-#include "shm/base/log.h"
+#include "base/clock.h"
+#include "base/container.h"
+#include "base/log.h"
 #include "shm/control/msg.h"
 #include "shm/memory/segment.h"
 #include "shm/ring/ahead.h"

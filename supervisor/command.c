@@ -10,10 +10,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "shm/base/container.h"
-#include "shm/base/error.h"
-#include "shm/base/log.h"
-#include "shm/base/process.h"
+#include "base/container.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/process.h"
 #include "supervisor/run_impl.h"
 
 static void command_ended(struct mr_watch *watch, uint32_t epoll_events)

@@ -36,8 +36,8 @@ constexpr void require(bool holds)
 #include <toml++/toml.h>
 
 extern "C" {
-#include "shm/base/error.h"
-#include "shm/base/log.h"
+#include "base/error.h"
+#include "base/log.h"
 }
 
 #define TEXT_MAX (std::size_t{1} << 20)

@@ -1,5 +1,5 @@
 #include "supervisor/dataset.h"
-#include "shm/base/size.h"
+#include "base/size.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,9 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/log.h"
-#include "shm/base/uri.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/uri.h"
 #include "shm/memory/segment.h"
 #include "supervisor/run_impl.h"
 

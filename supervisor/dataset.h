@@ -17,7 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "shm/control/config.h"
 #include "shm/control/msg.h"
 #include "shm/index/index.h"

@@ -4,10 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/container.h"
-#include "shm/base/log.h"
-#include "shm/base/size.h"
+#include "base/clock.h"
+#include "base/container.h"
+#include "base/log.h"
+#include "base/size.h"
 #include "supervisor/run_impl.h"
 
 #define CHECK_MS  100

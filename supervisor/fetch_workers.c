@@ -1,5 +1,5 @@
 #include "supervisor/fetch_workers.h"
-#include "shm/base/size.h"
+#include "base/size.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/log.h"
+#include "base/clock.h"
+#include "base/log.h"
 #include "shm/memory/arena.h"
 #include "supervisor/oom.h"
 #include "supervisor/run_impl.h"

@@ -2,9 +2,9 @@
 
 #include <string.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/container.h"
-#include "shm/base/log.h"
+#include "base/clock.h"
+#include "base/container.h"
+#include "base/log.h"
 #include "supervisor/proc.h"
 #include "supervisor/run_impl.h"
 

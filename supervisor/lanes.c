@@ -5,9 +5,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/container.h"
-#include "shm/base/log.h"
+#include "base/clock.h"
+#include "base/container.h"
+#include "base/log.h"
 #include "shm/memory/segment.h"
 #include "shm/ring/wake.h"
 #include "supervisor/run_impl.h"

@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "shm/base/clock.h"
+#include "base/clock.h"
 #include "supervisor/run_impl.h"
 
 #define WAITING_LITTLE   0.1                     /* below this share of the time a reader counts as never waiting */

@@ -5,11 +5,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shm/base/bar.h"
-#include "shm/base/clock.h"
-#include "shm/base/container.h"
-#include "shm/base/log.h"
-#include "shm/base/size.h"
+#include "base/bar.h"
+#include "base/clock.h"
+#include "base/container.h"
+#include "base/log.h"
+#include "base/size.h"
 #include "supervisor/run_impl.h"
 
 #define INDEXES_A_MESSAGE 30u

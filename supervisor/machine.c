@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shm/base/clock.h"
+#include "base/clock.h"
 #include "supervisor/proc.h"
 #include "supervisor/run_impl.h"
 

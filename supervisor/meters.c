@@ -4,8 +4,8 @@
 
 #include <stdlib.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
+#include "base/clock.h"
+#include "base/error.h"
 #include "supervisor/run_impl.h"
 
 #define METERS_MAX 64u /* of one client: a training has a few loaders */

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 
 #define RESERVE     2u  /* cuts that are allowed from the start, */
 #define SHARE       14u /* and one more for each so many requests: 7% */

@@ -4,8 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shm/base/error.h"
-#include "shm/base/log.h"
+#include "base/error.h"
+#include "base/log.h"
 #include "supervisor/config_toml.h"
 #include "supervisor/run_impl.h"
 

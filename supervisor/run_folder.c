@@ -15,8 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "shm/base/error.h"
-#include "shm/base/log.h"
+#include "base/error.h"
+#include "base/log.h"
 #include "shm/control/runtime_folder.h"
 
 #define BACKLOG       128

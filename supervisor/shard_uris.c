@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 
 #define GROUPS_MAX 8   /* pairs of braces in one URI */
 #define DIGITS_MAX 18u /* of a number in them */

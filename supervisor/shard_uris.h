@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 
-#include "shm/base/strings.h"
+#include "base/strings.h"
 
 #define MR_SHARD_URIS_MAX 1000000u
 

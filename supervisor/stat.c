@@ -5,9 +5,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
-#include "shm/base/log.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
 #include "supervisor/run_impl.h"
 
 #define WAITS_NS (2 * MR_SECOND_NS) /* one that waits for a checkpoint writer asks again within this time */

@@ -13,10 +13,10 @@
 #include <unistd.h>
 #include <uuid/uuid.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/container.h"
-#include "shm/base/error.h"
-#include "shm/base/log.h"
+#include "base/clock.h"
+#include "base/container.h"
+#include "base/error.h"
+#include "base/log.h"
 #include "shm/control/run_lock.h"
 #include "shm/memory/segment.h"
 #include "supervisor/config_toml.h"

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <unistd.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "shm/memory/segment.h"
 #include "shm/trace/trace.h"
 #include "supervisor/run_impl.h"

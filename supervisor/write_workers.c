@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/log.h"
-#include "shm/base/size.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/size.h"
 #include "supervisor/ckpt_share.h"
 #include "supervisor/oom.h"
 #include "supervisor/run_impl.h"

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/process.h"
+#include "base/process.h"
 #include "worker/fetch/fetch.h"
 #include "worker/list/list.h"
 #include "worker/tool/tool.h"

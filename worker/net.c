@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "worker/store/flight.h"
 
 struct mr_net_store {

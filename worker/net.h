@@ -4,7 +4,7 @@
 #ifndef MR_WORKER_NET_H
 #define MR_WORKER_NET_H
 
-#include "shm/base/uri.h"
+#include "base/uri.h"
 #include "shm/control/config.h"
 #include "worker/store/transfer.h"
 

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
-#include "shm/base/log.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
 #include "shm/memory/segment.h"
 
 #define AHEAD_NICE 5 /* of pages that nobody waits for; a writer that comes meanwhile still has them soon */

@@ -23,7 +23,7 @@ class SupervisorGone(Error, ConnectionError):
 for _public in (Error, ChangedError, SupervisorGone):
     _public.__module__ = "millrace"  # what a traceback shows is the name that a user catches
 
-# enum mr_code of shm/base/error.h. What is not here is an Error.
+# enum mr_code of base/error.h. What is not here is an Error.
 _CLASSES: dict[int, type[Exception]] = {
     1: ValueError,  # usage
     2: ValueError,  # configuration
@@ -51,7 +51,7 @@ def from_code(code: int, text: str) -> Exception:
     return error
 
 
-# mr_code_name of shm/base/error.c, as the programs' JSON has it.
+# mr_code_name of base/error.c, as the programs' JSON has it.
 _NAMES = {
     "usage": 1,
     "configuration": 2,

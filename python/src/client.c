@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "shm/memory/fork_mark.h"
 
 static PyObject *client_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)

@@ -3,7 +3,7 @@
 
 #include <unistd.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "shm/memory/fork_mark.h"
 
 #define VIEWS_TRIES    1000

@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 
-#include "shm/base/error.h"
-#include "shm/base/uri.h"
+#include "base/error.h"
+#include "base/uri.h"
 #include "shm/index/shards.h"
 
 typedef struct {

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
+#include "base/clock.h"
+#include "base/error.h"
 #include "shm/memory/fork_mark.h"
 #include "shm/meter/verdict.h"
 

@@ -1,7 +1,7 @@
 /* plan.c - Plan: which positions of an epoch a rank and a worker get at which step (shm/index/plan.h). */
 #include "ring.h"
 
-#include "shm/base/error.h"
+#include "base/error.h"
 
 typedef struct {
     PyObject_HEAD

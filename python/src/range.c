@@ -4,7 +4,7 @@
  */
 #include "ring.h"
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "shm/memory/fork_mark.h"
 #include "shm/ring/range_reader.h"
 

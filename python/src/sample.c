@@ -3,7 +3,7 @@
  */
 #include "ring.h"
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "shm/index/sample.h"
 
 /* Adds suffix: (offset, size). The suffix is lowercased; one that is there already is an error. */

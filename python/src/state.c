@@ -1,7 +1,7 @@
 /* state.c - what all types need: the module's state, the way from an mr_error to an exception, who is in an object. */
 #include "ring.h"
 
-#include "shm/base/error.h"
+#include "base/error.h"
 
 struct ring_state *ring_state_of(PyTypeObject *type)
 {

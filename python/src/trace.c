@@ -4,7 +4,7 @@
  */
 #include "ring.h"
 
-#include "shm/base/clock.h"
+#include "base/clock.h"
 #include "shm/meter/meter.h"
 #include "shm/trace/trace.h"
 

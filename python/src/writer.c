@@ -4,8 +4,8 @@
  */
 #include "ring.h"
 
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
+#include "base/clock.h"
+#include "base/error.h"
 #include "shm/control/ckpt_stream.h"
 #include "shm/memory/fork_mark.h"
 

@@ -1,7 +1,7 @@
 /* ckpt_stream.c - see ckpt_stream.h. */
 #include "shm/control/ckpt_stream.h"
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "shm/memory/prefault.h"
 #include "shm/ring/wake.h"
 

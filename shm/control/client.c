@@ -11,9 +11,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
-#include "shm/base/log.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
 #include "shm/control/msg.h"
 #include "shm/memory/segment.h"
 #include "shm/trace/trace.h"

@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "shm/base/silence.h"
+#include "base/silence.h"
 #include "shm/meter/verdict.h"
 #include "shm/ring/board.h"
 #include "shm/ring/ckpt_part.h"

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "shm/control/client_impl.h"
 #include "shm/memory/prefault.h"
 #include "shm/memory/segment.h"

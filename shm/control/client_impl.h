@@ -4,7 +4,7 @@
 
 #include <sys/types.h>
 
-#include "shm/base/silence.h"
+#include "base/silence.h"
 #include "shm/control/client.h"
 #include "shm/control/msg.h"
 

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "shm/control/client_impl.h"
 
 /* The descriptor that the answer to a message without keys has. */

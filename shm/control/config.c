@@ -10,10 +10,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "shm/base/error.h"
-#include "shm/base/size.h"
-#include "shm/base/unpack.h"
-#include "shm/base/uri.h"
+#include "base/error.h"
+#include "base/size.h"
+#include "base/unpack.h"
+#include "base/uri.h"
 
 #define LETTERS     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 #define ENCODED_MAX (16u << 20) /* a configuration is some kilobytes; more in a descriptor is not one of ours */

@@ -13,8 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "shm/base/log.h"
-#include "shm/base/strings.h"
+#include "base/log.h"
+#include "base/strings.h"
 #include "shm/memory/segment.h"
 
 enum mr_tail { MR_TAIL_SHORT, MR_TAIL_DROP, MR_TAIL_PAD };
@@ -168,7 +168,7 @@ const struct mr_config_dataset *mr_config_find_dataset(const struct mr_config *c
 
 /* The same of an endpoint, whose name has letters, digits, '-' and '.'. */
 struct mr_config_endpoint *mr_config_add_endpoint(struct mr_config *config, const char *name);
-/* What a bucket of s3:// is reached by: of "NAME+bucket" (shm/base/uri.h) [endpoint.NAME]; else the endpoint that names the
+/* What a bucket of s3:// is reached by: of "NAME+bucket" (base/uri.h) [endpoint.NAME]; else the endpoint that names the
  * bucket, whole before "begins*" and a longer one before a shorter; else [s3]. *plain: the bucket's own name, in `bucket`. NULL (CONFIG): there is no such endpoint. */
 const struct mr_config_s3 *mr_config_s3_of(const struct mr_config *config, const char *bucket, const char **plain);
 

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "shm/base/silence.h"
+#include "base/silence.h"
 #include "shm/ring/board.h"
 #include "shm/ring/lane.h"
 

@@ -8,9 +8,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "shm/base/error.h"
-#include "shm/base/process.h"
-#include "shm/base/unpack.h"
+#include "base/error.h"
+#include "base/process.h"
+#include "base/unpack.h"
 
 #define HEAD_BYTES 16 /* array of 3, version, type, head of the map */
 

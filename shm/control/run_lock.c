@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "shm/control/runtime_folder.h"
 
 #define FOLDER    "runs"

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 
 int mr_private_folder(const char *path)
 {

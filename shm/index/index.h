@@ -20,7 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "shm/base/uri.h"
+#include "base/uri.h"
 
 #define MR_INDEX_NAME_MAX     4096                    /* bytes of a name: GCS and S3 allow 1024, PATH_MAX is 4096 */
 #define MR_INDEX_NAME_SIZE    (MR_INDEX_NAME_MAX + 1) /* a buffer for any name and its NUL */

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "shm/index/index_image.h"
 #include "shm/index/shards.h"
 

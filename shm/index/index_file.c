@@ -17,9 +17,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "shm/base/durable.h"
-#include "shm/base/error.h"
-#include "shm/base/unpack.h"
+#include "base/durable.h"
+#include "base/error.h"
+#include "base/unpack.h"
 #include "shm/index/index_image.h"
 #include "shm/index/shards.h"
 

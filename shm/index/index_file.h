@@ -19,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "shm/base/strings.h"
+#include "base/strings.h"
 #include "shm/index/index.h"
 
 #define MR_INDEX_FILE_VERSION    1 /* of this layout; the image in it has MR_INDEX_IMAGE_FORMAT */

@@ -1,7 +1,7 @@
 /* Whether an image is what its header says: for those that come from a file, where anything may have been changed. */
 #include <string.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "shm/index/index_image.h"
 #include "shm/index/shards.h"
 

@@ -1,7 +1,7 @@
 /* Permutations of 0 .. size-1 by a Feistel network: the order of objects or blocks, without a table. */
 #include <string.h>
 
-#include "shm/base/clock.h"
+#include "base/clock.h"
 #include "shm/index/plan_impl.h"
 
 #define GOLDEN        UINT64_C(0x9e3779b97f4a7c15) /* SplitMix64's step */

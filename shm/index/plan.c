@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 
 #define KEY_REPLACE UINT64_C(0x7265706c61636521) /* "replace!": keys of replacements */
 

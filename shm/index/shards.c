@@ -3,7 +3,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "shm/index/index_image.h"
 
 static int corrupt(uint64_t shard)

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 
 /* The fields of a header that are read. */
 enum {

@@ -10,8 +10,8 @@
 
 #include <stdlib.h>
 
-#include "shm/base/error.h"
-#include "shm/base/log.h"
+#include "base/error.h"
+#include "base/log.h"
 
 #define NONE      UINT32_MAX
 #define FREE      UINT32_C(0x80000000) /* in a length: the run is free */

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <sys/mman.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 
 static _Atomic(_Atomic uint64_t *) page; /* one a process, inherited (wiped) by its children; never unmapped */
 static _Atomic uint64_t last_mark; /* inherited too, and not wiped: a child's marks are higher than its parent's */

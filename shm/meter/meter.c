@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
+#include "base/clock.h"
+#include "base/error.h"
 #include "shm/trace/trace.h"
 
 _Static_assert(sizeof(struct mr_meter_shared) == 64, "blocks begin at 64-byte borders");

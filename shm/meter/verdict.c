@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "shm/base/size.h"
+#include "base/size.h"
 
 #define HEALTHY      0.05 /* share of its time that a loop waits; below it nothing is named */
 #define MUCH         0.25 /* share of what workers do, from which it explains why they are slow */
@@ -326,7 +326,7 @@ static void worker_remedy(const char *slow, const struct work *work, const struc
         break;
     case MR_CAUSE_GIL:
         snprintf(text, MR_VERDICT_REMEDY,
-                 "its threads wait for one another (the interpreter's lock): one thread a worker, and "
+                 "its threads wait for one another (the GIL): use one thread a worker, and "
                  "more workers");
         break;
     case MR_CAUSE_BLOCKED:

@@ -49,7 +49,7 @@ enum mr_cause {
     MR_CAUSE_NEIGHBOURS,               /* other processes have the cores */
     MR_CAUSE_QUOTA,                    /* the cgroup's quota stops them */
     MR_CAUSE_SWAP,                     /* they wait for their own memory */
-    MR_CAUSE_GIL,                      /* their threads wait for one another's lock of the interpreter */
+    MR_CAUSE_GIL,                      /* their threads wait for one another: the GIL */
     MR_CAUSE_BLOCKED,                  /* they wait for something outside, and compute little */
     /* the others */
     MR_CAUSE_KEPT,   /* the loop keeps batches */

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "shm/memory/fence.h"
 #include "shm/memory/segment.h"
 #include "shm/ring/mutant.h"

@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "shm/memory/segment.h"
 
 void mr_board_format(struct mr_board *board, uint32_t supervisor_pid, const char *run_id)

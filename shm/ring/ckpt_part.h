@@ -46,7 +46,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "shm/base/limits.h"
+#include "base/limits.h"
 #include "shm/ring/ticket.h"
 #include "shm/ring/wake.h"
 

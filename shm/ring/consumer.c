@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
+#include "base/clock.h"
+#include "base/error.h"
 #include "shm/memory/fence.h"
 #include "shm/memory/fork_mark.h"
 #include "shm/ring/ahead.h"

@@ -3,7 +3,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 
 _Static_assert(sizeof(struct mr_counters) == MR_COUNTERS_BYTES, "a block is MR_COUNTERS_BYTES");
 _Static_assert(offsetof(struct mr_counters, role) == 8, "layout");

@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/log.h"
+#include "base/clock.h"
+#include "base/log.h"
 #include "shm/ring/mutant.h"
 
 /* How much the arena grows by at a time: what the kernel makes in a few milliseconds, and more the larger it is. Whole

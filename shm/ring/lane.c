@@ -15,7 +15,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "shm/memory/fence.h"
 #include "shm/memory/segment.h"
 #include "shm/ring/mutant.h"

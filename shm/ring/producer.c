@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
-#include "shm/base/log.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
 #include "shm/ring/mutant.h"
 #include "shm/ring/producer_impl.h"
 

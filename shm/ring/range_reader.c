@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/checksum.h"
-#include "shm/base/error.h"
+#include "base/checksum.h"
+#include "base/error.h"
 #include "shm/memory/fork_mark.h"
 
 #define NONE UINT64_MAX

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "shm/memory/fork_mark.h"
 #include "shm/memory/segment.h"
 

@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
+#include "base/clock.h"
+#include "base/error.h"
 
 #define TRIES    1000 /* others were quicker; or a process has written wild bytes here, which shall keep nobody */
 #define STUCK_NS MR_SECOND_NS /* a writer needs less than a microsecond between its two steps */

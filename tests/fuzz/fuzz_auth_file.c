@@ -5,8 +5,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "fuzz.h"
-#include "shm/base/error.h"
 #include "worker/store/auth_file.h"
 
 static void check(const struct mr_auth_file *file)

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "fuzz.h"
-#include "shm/base/error.h"
 #include "worker/store/aws_ini.h"
 
 /* What is given back is what the text can hold: a value of a known key, without white space around it. */

@@ -16,10 +16,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/error.h"
 #include "fuzz.h"
 #include "input.h"
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
 #include "shm/control/client.h"
 #include "shm/control/msg.h"
 #include "shm/memory/prefault.h"

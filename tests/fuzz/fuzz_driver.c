@@ -13,8 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "fuzz.h"
-#include "shm/base/clock.h"
 
 #define MAX_SEEDS      64
 #define DEFAULT_ROUNDS 60000

@@ -10,14 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/checksum.h"
+#include "base/clock.h"
+#include "base/log.h"
 #include "exchange.h"
 #include "fault_bucket.h"
 #include "fault_gcs.h"
 #include "fault_s3.h"
 #include "fuzz.h"
-#include "shm/base/checksum.h"
-#include "shm/base/clock.h"
-#include "shm/base/log.h"
 #include "worker/store/s3.h"
 #include "worker/store/transfer.h"
 #include "worker/store/upload_parts.h"

@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "fuzz.h"
-#include "shm/base/error.h"
 #include "worker/store/gcs_json.h"
 
 static void check_name(const char *name, size_t length)

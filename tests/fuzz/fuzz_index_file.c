@@ -7,8 +7,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "fuzz.h"
-#include "shm/base/clock.h"
 #include "shm/index/index_build.h"
 #include "shm/index/index_file.h"
 

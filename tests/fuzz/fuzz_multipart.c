@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "fuzz.h"
-#include "shm/base/error.h"
 #include "worker/store/multipart.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

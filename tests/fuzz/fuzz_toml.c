@@ -6,8 +6,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "fuzz.h"
-#include "shm/base/error.h"
 #include "supervisor/config_toml.h"
 
 /* The same text out of a file. */

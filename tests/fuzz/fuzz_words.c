@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
+#include "base/error.h"
 #include "fuzz.h"
 #include "input.h"
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
 #include "shm/ring/consumer_impl.h"
 #include "tests/ring/world.h"
 

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "shm/index/index.h"
 #include "shm/index/plan_impl.h"
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from scripts import tidy
+from scripts import check_order, check_tree, tidy
 from scripts.check_tree import problems
 from tests.conftest import ROOT, Server
 
@@ -38,14 +38,14 @@ README = """
 
 | path | what |
 |---|---|
-| `shm/`, `cli/` | rooms; `shm/base/` has sizes |
+| `shm/`, `cli/` | rooms; `ring/` has lanes |
 | `bench/checkpoint/` | one folder of bench |
 | `README.md` | this |
 
 ## More
 | `docs/` | no longer the tree |
 """
-TREE = ["shm/base/size.c", "cli/main.c", "bench/checkpoint/run.py", "README.md"]
+TREE = ["shm/ring/lane.c", "cli/main.c", "bench/checkpoint/run.py", "README.md"]
 
 
 def test_check_finds_a_stray_path() -> None:
@@ -82,23 +82,32 @@ def test_fake_gcs_server_answers(fake_gcs: Server) -> None:
     assert bucket.blob("a").download_as_bytes() == b"hello"
 
 
-def check_order(folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "scripts" / "check_order.py"), str(folder)]
-    return subprocess.run(command, capture_output=True, text=True)
-
-
 def test_the_order_of_the_supervisors_modules_is_checked(tmp_path: Path) -> None:
-    done = check_order(ROOT / "supervisor")
-    assert done.returncode == 0, done.stderr
+    assert check_order.check(ROOT / "supervisor") == []
     mutant = tmp_path / "supervisor"
     shutil.copytree(ROOT / "supervisor", mutant)
     lanes = mutant / "lanes.c"
     lanes.write_text(lanes.read_text() + "\nvoid f(struct mr_supervisor *s)\n{\n    mr_clients_settle(s);\n}\n")
     (mutant / "stray.c").write_text("")
-    done = check_order(mutant)
-    assert done.returncode == 1
-    assert "lanes uses mr_clients_settle of clients, which comes after it" in done.stderr
-    assert "stray has no row in the order" in done.stderr
+    found = "\n".join(check_order.check(mutant))
+    assert "lanes uses mr_clients_settle of clients, which comes after it" in found
+    assert "stray has no row in the order" in found
+
+
+def test_files_that_call_each_other_in_a_circle_are_found(tmp_path: Path) -> None:
+    (tmp_path / "a.c").write_text('/* mr_c */\nint mr_a(void)\n{\n    return mr_b("mr_c", \'"\');\n}\n')
+    (tmp_path / "b.c").write_text("const int mr_c[2] = {1, 2};\nint mr_b(char *text, char c)\n{\n    return mr_d;\n}\n")
+    (tmp_path / "d.c").write_text("static int mr_a(void)\n{\n    return 0;\n}\nint mr_d = 1;\n")
+    assert check_order.circles(check_order.calls(tmp_path)) == []
+    (tmp_path / "d.c").write_text("int mr_d = 1;\nint mr_e(void)\n{\n    return mr_a();\n}\n")
+    assert check_order.circles(check_order.calls(tmp_path)) == [["a.c", "b.c", "d.c"]]
+
+
+def test_a_file_that_no_readme_names_is_found() -> None:
+    readmes = {Path(): "", Path("base"): "| `a.c`, `b.{c,h}` | x |\n| `readers/*_reader.py` | y |"}
+    named = ["base/a.c", "base/b.h", "base/readers/s3_reader.py", "base/README.md", "scripts/any.py"]
+    assert check_tree.unnamed(named, readmes) == []
+    assert check_tree.unnamed(["base/other.c"], readmes) == ["base/other.c: base/README.md does not name it"]
 
 
 def test_clang_tidy_looks_again_when_a_header_or_a_flag_changed(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
+#include "base/clock.h"
+#include "base/error.h"
 #include "tests/ring/world.h"
 
 #define ROUNDS  20u

@@ -15,8 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
+#include "base/clock.h"
+#include "base/error.h"
 #include "shm/ring/consumer_impl.h"
 #include "shm/ring/producer_impl.h"
 #include "tests/ring/world.h"

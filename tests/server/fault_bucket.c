@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "shm/base/checksum.h"
+#include "base/checksum.h"
 
 #define ANY UINT64_MAX
 

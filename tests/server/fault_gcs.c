@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/checksum.h"
+#include "base/checksum.h"
 
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 

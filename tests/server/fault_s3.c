@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "shm/base/checksum.h"
+#include "base/checksum.h"
 
 struct reply {
     int status;

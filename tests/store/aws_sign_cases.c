@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "worker/store/aws_sign.h"
 
 enum { ACCESS, SECRET, TOKEN, REGION, SERVICE, METHOD, URL, DATE, PAYLOAD, BODY, LINES, FIELDS = LINES + 40 };

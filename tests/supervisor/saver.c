@@ -22,8 +22,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
+#include "base/clock.h"
+#include "base/error.h"
 #include "shm/control/client.h"
 
 enum { WRITERS = 64, LINE = 8192 };

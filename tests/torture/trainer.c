@@ -12,9 +12,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
-#include "shm/base/process.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/process.h"
 #include "shm/control/ckpt_stream.h"
 #include "shm/control/client.h"
 #include "shm/index/index.h"

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "shm/control/run_lock.h"
 #include "shm/control/runtime_folder.h"
 

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "shm/control/run_lock.h"
 #include "shm/control/runtime_folder.h"
 #include "worker/cleanup/lock_file.h"

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/log.h"
+#include "base/clock.h"
+#include "base/log.h"
 #include "worker/cleanup/remove.h"
 #include "worker/cleanup/sweep.h"
 

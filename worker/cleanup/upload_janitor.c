@@ -11,9 +11,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
-#include "shm/base/log.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
 #include "shm/control/run_lock.h"
 #include "shm/control/runtime_folder.h"
 #include "worker/cleanup/upload_log.h"

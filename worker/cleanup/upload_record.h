@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "shm/base/uri.h"
+#include "base/uri.h"
 #include "worker/cleanup/lock_file.h"
 
 #define MR_UPLOAD_LOG_KIND "uploads" /* of lock file */

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/log.h"
+#include "base/clock.h"
+#include "base/log.h"
 #include "worker/fetch/compose_trial.h"
 #include "worker/store/flight.h"
 

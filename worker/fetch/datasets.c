@@ -3,8 +3,8 @@
 #include <inttypes.h>
 #include <unistd.h>
 
-#include "shm/base/error.h"
-#include "shm/base/log.h"
+#include "base/error.h"
+#include "base/log.h"
 
 struct mr_open_dataset *mr_datasets_find(struct mr_datasets *datasets, uint64_t id)
 {

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/container.h"
-#include "shm/base/error.h"
+#include "base/clock.h"
+#include "base/container.h"
+#include "base/error.h"
 #include "shm/index/index.h"
 #include "shm/ring/producer.h"
 #include "worker/fetch/datasets.h"

@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/checksum.h"
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
-#include "shm/base/log.h"
+#include "base/checksum.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
 
 #define SOURCES_MIN 4                   /* fewer are faster by themselves: a compose is one more round trip */
 #define PATIENCE_NS (10 * MR_SECOND_NS) /* for a compose: then the objects are downloaded one by one */

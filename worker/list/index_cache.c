@@ -12,10 +12,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "shm/base/checksum.h"
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
-#include "shm/base/log.h"
+#include "base/checksum.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
 
 #define TEMPORARY_S 3600 /* files that a killed process has left */
 

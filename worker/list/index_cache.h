@@ -15,7 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "shm/base/uri.h"
+#include "base/uri.h"
 #include "shm/control/config.h"
 #include "shm/index/index_file.h"
 

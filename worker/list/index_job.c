@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shm/base/error.h"
-#include "shm/base/log.h"
+#include "base/error.h"
+#include "base/log.h"
 #include "shm/index/index_build.h"
 #include "shm/index/shards.h"
 #include "worker/list/index_load.h"

@@ -10,10 +10,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "shm/base/checksum.h"
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
-#include "shm/base/log.h"
+#include "base/checksum.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
 #include "shm/index/shards.h"
 #include "shm/memory/segment.h"
 

@@ -7,10 +7,10 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/container.h"
-#include "shm/base/error.h"
-#include "shm/base/log.h"
+#include "base/clock.h"
+#include "base/container.h"
+#include "base/error.h"
+#include "base/log.h"
 #include "shm/index/index_build.h"
 #include "worker/cleanup/temporary.h"
 #include "worker/list/index_job.h"

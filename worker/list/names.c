@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 
 static int compare(const void *a, const void *b)
 {

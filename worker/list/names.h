@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-#include "shm/base/uri.h"
+#include "base/uri.h"
 
 struct mr_names {
     char **names; /* object names without the bucket, ascending in byte order */

@@ -3,8 +3,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "shm/base/error.h"
-#include "shm/base/log.h"
+#include "base/error.h"
+#include "base/log.h"
 #include "worker/list/shards_impl.h"
 
 static bool ends_in(const char *name, const char *suffix)

@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/checksum.h"
-#include "shm/base/error.h"
+#include "base/checksum.h"
+#include "base/error.h"
 #include "worker/list/shards_impl.h"
 
 #define FIRST_BYTES  ((size_t)256 << 10)
@@ -144,7 +144,7 @@ void mr_shard_reader_end(struct mr_shard_reader *r)
     r->shard = NULL;
 }
 
-/* Archives that were put one behind another: what is behind the first is not read by anybody. */
+/* Concatenated archives: only the first is read. */
 static bool more_follows(const struct mr_shard_reader *r)
 {
     for (uint64_t at = r->tar.at; at >= r->start && at < r->start + r->length; at++)

@@ -5,9 +5,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
-#include "shm/base/log.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
 #include "shm/index/shards.h"
 #include "shm/memory/segment.h"
 #include "worker/list/index_load.h"

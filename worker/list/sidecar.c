@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 
 #define VERSION     "v1.2 "
 #define NAMES_SHOWN 100 /* bytes */

@@ -11,8 +11,8 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/container.h"
+#include "base/clock.h"
+#include "base/container.h"
 #include "worker/store/auth_impl.h"
 #include "worker/store/auth_waiters.h"
 

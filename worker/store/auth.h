@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "worker/store/http.h"
 
 struct mr_auth;

@@ -9,9 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/container.h"
-#include "shm/base/error.h"
+#include "base/clock.h"
+#include "base/container.h"
+#include "base/error.h"
 #include "worker/store/auth_impl.h"
 #include "worker/store/json.h"
 

@@ -2,9 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/container.h"
-#include "shm/base/error.h"
+#include "base/clock.h"
+#include "base/container.h"
+#include "base/error.h"
 #include "worker/store/auth_impl.h"
 
 #define TIMEOUT_MS     30000

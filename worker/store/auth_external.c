@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/container.h"
-#include "shm/base/error.h"
+#include "base/container.h"
+#include "base/error.h"
 #include "worker/store/auth_impl.h"
 
 struct external {

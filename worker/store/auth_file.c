@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/error.h"
-#include "shm/base/uri.h"
+#include "base/error.h"
+#include "base/uri.h"
 #include "worker/store/auth_call.h"
 #include "worker/store/json.h"
 

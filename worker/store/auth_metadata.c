@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "worker/store/auth_impl.h"
 
 #define PROBE_MS    3000

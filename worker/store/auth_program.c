@@ -11,9 +11,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/container.h"
-#include "shm/base/error.h"
+#include "base/clock.h"
+#include "base/container.h"
+#include "base/error.h"
 #include "worker/store/auth_call.h"
 
 #define POLL_MS   20

@@ -11,8 +11,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
+#include "base/clock.h"
+#include "base/error.h"
 #include "worker/store/auth_impl.h"
 
 #define JWT_LIFETIME_S 3600

@@ -1,7 +1,7 @@
 /* auth_user.c - what `gcloud auth application-default login` leaves: a refresh token. */
 #include <stdlib.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "worker/store/auth_impl.h"
 
 #define TOKEN_URL "https://oauth2.googleapis.com/token"

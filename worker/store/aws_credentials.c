@@ -6,8 +6,8 @@
 #include <string.h>
 #include <sys/prctl.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/container.h"
+#include "base/clock.h"
+#include "base/container.h"
 #include "worker/store/auth_waiters.h"
 #include "worker/store/aws_impl.h"
 

@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "worker/store/auth.h"
 #include "worker/store/http.h"
 

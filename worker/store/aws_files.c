@@ -5,7 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "shm/base/uri.h"
+#include "base/uri.h"
 #include "worker/store/aws_impl.h"
 
 #define FILE_MAX (1u << 20)

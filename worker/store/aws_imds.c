@@ -8,7 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "shm/base/clock.h"
+#include "base/clock.h"
 #include "worker/store/aws_impl.h"
 
 #define IMDS_HOST     "http://169.254.169.254"

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "worker/store/auth_call.h"
 #include "worker/store/aws_credentials.h"
 #include "worker/store/aws_ini.h"

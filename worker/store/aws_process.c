@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/container.h"
+#include "base/container.h"
 #include "worker/store/auth_program.h"
 #include "worker/store/aws_impl.h"
 

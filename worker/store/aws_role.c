@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/clock.h"
+#include "base/clock.h"
 #include "worker/store/aws_impl.h"
 #include "worker/store/aws_partition.h"
 #include "worker/store/aws_sign.h"

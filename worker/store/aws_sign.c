@@ -7,8 +7,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
+#include "base/clock.h"
+#include "base/error.h"
 #include "worker/store/auth_call.h"
 
 #define PAIRS_MAX   32 /* parameters of a query */

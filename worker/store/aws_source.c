@@ -5,8 +5,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/container.h"
+#include "base/clock.h"
+#include "base/container.h"
 #include "worker/store/aws_impl.h"
 
 /* ---- life ---- */

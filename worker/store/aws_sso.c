@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "shm/base/clock.h"
+#include "base/clock.h"
 #include "worker/store/aws_impl.h"
 #include "worker/store/aws_partition.h"
 #include "worker/store/json.h"

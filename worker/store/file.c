@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shm/base/container.h"
+#include "base/container.h"
 #include "worker/store/file_impl.h"
 
 void mr_file_call_end(struct file_call *call)

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <sys/stat.h>
 
-#include "shm/base/clock.h"
+#include "base/clock.h"
 #include "worker/store/store_impl.h"
 #include "worker/store/text.h"
 #include "worker/store/walk.h"

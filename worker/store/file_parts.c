@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shm/base/container.h"
+#include "base/container.h"
 #include "worker/store/file_impl.h"
 #include "worker/store/leftovers.h"
 

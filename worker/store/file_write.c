@@ -11,8 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "shm/base/checksum.h"
-#include "shm/base/durable.h"
+#include "base/checksum.h"
+#include "base/durable.h"
 #include "worker/store/file_impl.h"
 #include "worker/store/leftovers.h"
 

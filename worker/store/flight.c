@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "shm/base/clock.h"
+#include "base/clock.h"
 
 #define LEAST          4.0
 #define REQUEST_WORK   (UINT64_C(64) << 10) /* a request is worth as much as these bytes */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/container.h"
+#include "base/container.h"
 #include "worker/store/gcs_impl.h"
 
 #define WRITE_PATIENCE 3 /* times the stall timeout: a server thinks longer about a write than about a read */

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "shm/base/checksum.h"
+#include "base/checksum.h"
 #include "worker/store/json.h"
 #include "worker/store/text.h"
 

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "shm/base/checksum.h"
+#include "base/checksum.h"
 #include "worker/store/gcs_impl.h"
 #include "worker/store/xml.h"
 

@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "shm/base/checksum.h"
-#include "shm/base/clock.h"
+#include "base/checksum.h"
+#include "base/clock.h"
 #include "worker/store/gcs_impl.h"
 
 /* ---- insert: multipart/related, metadata in front ---- */

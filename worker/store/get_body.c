@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-#include "shm/base/error.h"
-#include "shm/base/log.h"
+#include "base/error.h"
+#include "base/log.h"
 
 void mr_get_body_init(struct mr_get_body *body, const struct mr_store_get_request *request)
 {

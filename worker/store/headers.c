@@ -5,7 +5,7 @@
 #include <strings.h>
 #include <time.h>
 
-#include "shm/base/checksum.h"
+#include "base/checksum.h"
 
 #define RETRY_AFTER_MAX_S 3600 /* a server that asks for more is not waited for: the deadline ends it first */
 

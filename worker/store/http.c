@@ -9,9 +9,9 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/container.h"
-#include "shm/base/process.h"
+#include "base/clock.h"
+#include "base/container.h"
+#include "base/process.h"
 #include "worker/store/headers.h"
 #include "worker/store/http_impl.h"
 #include "worker/store/text.h"

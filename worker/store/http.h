@@ -19,9 +19,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "shm/base/checksum.h"
-#include "shm/base/error.h"
-#include "shm/base/limits.h"
+#include "base/checksum.h"
+#include "base/error.h"
+#include "base/limits.h"
 
 struct mr_http;
 struct mr_http_call;

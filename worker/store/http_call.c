@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/process.h"
+#include "base/process.h"
 #include "worker/store/headers.h"
 #include "worker/store/http_impl.h"
 

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/clock.h"
+#include "base/clock.h"
 #include "worker/store/http_impl.h"
 
 #define IDLE_MOST_NS (118 * MR_SECOND_NS) /* libcurl's own limit: older ones have often been forgotten on the way */

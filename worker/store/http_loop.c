@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <sys/epoll.h>
 
-#include "shm/base/clock.h"
+#include "base/clock.h"
 #include "worker/store/http_impl.h"
 
 #define EVENTS_MAX   64

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "shm/base/clock.h"
+#include "base/clock.h"
 #include "worker/store/http_impl.h"
 
 /* The path alone: what follows a `?` is of no use to a reader of traces, and may be secret. */

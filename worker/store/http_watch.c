@@ -5,7 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "shm/base/clock.h"
+#include "base/clock.h"
 #include "worker/store/http_impl.h"
 
 /* ---- epoll ---- */

@@ -1,6 +1,6 @@
 #include "worker/store/latency.h"
 
-#include "shm/base/clock.h"
+#include "base/clock.h"
 
 /* 0 to 3 ms have a bucket each; [4, 8) has four, as has each octave after it. */
 static unsigned bucket_of(uint64_t ms)

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "shm/base/clock.h"
+#include "base/clock.h"
 #include "worker/store/store.h"
 
 #define STILL_PARTS_S   (6 * MR_LEFTOVER_BEAT_S)

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "shm/base/clock.h"
+#include "base/clock.h"
 
 #define LEAST        4.0  /* requests a second */
 #define LOWER        0.85 /* a refusal's factor */

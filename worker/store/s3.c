@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/container.h"
+#include "base/clock.h"
+#include "base/container.h"
 #include "worker/store/auth_call.h"
 #include "worker/store/s3_impl.h"
 

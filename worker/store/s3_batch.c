@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "worker/store/auth_call.h"
 #include "worker/store/s3_impl.h"
 

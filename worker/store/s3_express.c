@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/container.h"
+#include "base/clock.h"
+#include "base/container.h"
 #include "worker/store/aws_impl.h"
 #include "worker/store/s3_impl.h"
 

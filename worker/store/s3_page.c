@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "worker/store/s3_impl.h"
 
 /* Of a listing that comes in no order: nothing but itself says whether a name is wanted. */

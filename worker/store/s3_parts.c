@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "worker/store/s3_impl.h"
 
 bool mr_s3_has_parts(const struct mr_store *base)

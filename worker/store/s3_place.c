@@ -6,8 +6,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/log.h"
+#include "base/clock.h"
+#include "base/log.h"
 #include "worker/store/aws_partition.h"
 #include "worker/store/s3_impl.h"
 

@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/container.h"
-#include "shm/base/error.h"
+#include "base/container.h"
+#include "base/error.h"
 #include "worker/store/s3_impl.h"
 
 #define LISTINGS   8    /* that are kept where their callers have not come for the rest */

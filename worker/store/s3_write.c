@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "worker/store/s3_impl.h"
 
 /* ---- insert ---- */

@@ -17,9 +17,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "shm/base/checksum.h"
-#include "shm/base/error.h"
-#include "shm/base/uri.h"
+#include "base/checksum.h"
+#include "base/error.h"
+#include "base/uri.h"
 #include "worker/store/http.h"
 #include "worker/store/s3.h"
 

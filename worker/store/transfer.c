@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/checksum.h"
-#include "shm/base/clock.h"
-#include "shm/base/container.h"
-#include "shm/base/log.h"
+#include "base/checksum.h"
+#include "base/clock.h"
+#include "base/container.h"
+#include "base/log.h"
 #include "worker/store/transfer_impl.h"
 
 #define PROGRESS_BYTES (UINT64_C(64) << 10) /* an attempt that brings less does not push the deadline on */

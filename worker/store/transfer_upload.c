@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shm/base/checksum.h"
+#include "base/checksum.h"
 #include "worker/store/transfer_write_impl.h"
 
 #define CHUNK_BYTES  (UINT64_C(16) << 20)

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/checksum.h"
+#include "base/checksum.h"
 #include "worker/store/transfer_write_impl.h"
 
 /* ---- what all new objects have in common ---- */

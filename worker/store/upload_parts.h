@@ -15,7 +15,7 @@
 
 #include <stdbool.h>
 
-#include "shm/base/limits.h"
+#include "base/limits.h"
 #include "worker/store/store.h"
 #include "worker/store/transfer.h"
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "worker/store/leftovers.h"
 #include "worker/store/store.h"
 #include "worker/store/text.h"

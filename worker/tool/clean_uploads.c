@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "worker/cleanup/upload_record.h"
 #include "worker/store/upload_parts.h"
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "shm/base/clock.h"
+#include "base/clock.h"
 #include "worker/cleanup/upload_record.h"
 
 #define ENDPOINTS_MAX 16

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/checksum.h"
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
+#include "base/checksum.h"
+#include "base/clock.h"
+#include "base/error.h"
 #include "worker/store/upload_parts.h"
 
 #define SMALL      65536u

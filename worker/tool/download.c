@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/checksum.h"
-#include "shm/base/error.h"
+#include "base/checksum.h"
+#include "base/error.h"
 
 #define PIECE_BYTES (UINT64_C(8) << 20)
 #define PIECES      8

@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "shm/base/durable.h"
-#include "shm/base/error.h"
+#include "base/durable.h"
+#include "base/error.h"
 #include "worker/store/leftovers.h"
 
 /* A name beside path that nothing has, which others remove some time after our death (leftovers.h). */

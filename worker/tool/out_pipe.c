@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "worker/tool/tool.h"
 
 #define PIPE_BYTES (1 << 20) /* wanted; /proc/sys/fs/pipe-max-size allows this much */

@@ -5,9 +5,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shm/base/bar.h"
-#include "shm/base/clock.h"
-#include "shm/base/size.h"
+#include "base/bar.h"
+#include "base/clock.h"
+#include "base/size.h"
 
 #define EVERY_NS (100 * MR_MILLISECOND_NS)
 #define FIRST_NS (300 * MR_MILLISECOND_NS) /* what is done before is not shown at all */

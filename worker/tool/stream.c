@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 
 #define AHEAD_BYTES   (UINT64_C(64) << 20)
 #define AHEAD_OBJECTS 64u

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shm/base/error.h"
-#include "shm/base/log.h"
+#include "base/error.h"
+#include "base/log.h"
 
 #define STEP_MS 200 /* so long after a signal that came just before a wait */
 

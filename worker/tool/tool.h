@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "shm/verbs/arguments.h"
+#include "cli/verbs/arguments.h"
 #include "worker/net.h"
 #include "worker/tool/progress.h"
 

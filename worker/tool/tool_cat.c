@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "worker/tool/download.h"
 #include "worker/tool/out_pipe.h"
 

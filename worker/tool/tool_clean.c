@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "worker/cleanup/run_mark.h"
 #include "worker/cleanup/sweep.h"
 #include "worker/cleanup/temporary.h"

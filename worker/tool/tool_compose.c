@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/checksum.h"
-#include "shm/base/error.h"
+#include "base/checksum.h"
+#include "base/error.h"
 #include "worker/tool/download.h"
 
 _Static_assert(MR_COMPOSE_SOURCES_MAX == MR_STORE_COMPOSE_MAX, "what the arguments allow");

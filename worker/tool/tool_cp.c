@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "worker/tool/download.h"
 #include "worker/tool/out_file.h"
 #include "worker/tool/out_pipe.h"

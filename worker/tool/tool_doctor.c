@@ -9,9 +9,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
-#include "shm/base/log.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
 #include "worker/tool/dead_uploads.h"
 #include "worker/tool/doctor_write.h"
 #include "worker/tool/tool.h"

@@ -8,9 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shm/base/checksum.h"
-#include "shm/base/error.h"
-#include "shm/base/size.h"
+#include "base/checksum.h"
+#include "base/error.h"
+#include "base/size.h"
 #include "worker/store/text.h"
 #include "worker/tool/progress.h"
 #include "worker/tool/tool.h"

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "worker/tool/out_pipe.h"
 #include "worker/tool/stream.h"
 #include "worker/tool/stream_order.h"

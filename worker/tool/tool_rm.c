@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "worker/tool/download.h"
 #include "worker/tool/progress.h"
 

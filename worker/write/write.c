@@ -5,10 +5,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/container.h"
-#include "shm/base/error.h"
-#include "shm/base/log.h"
+#include "base/clock.h"
+#include "base/container.h"
+#include "base/error.h"
+#include "base/log.h"
 #include "shm/control/run_lock.h"
 #include "worker/role.h"
 #include "worker/write/write_lane.h"

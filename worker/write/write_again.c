@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/log.h"
+#include "base/clock.h"
+#include "base/log.h"
 #include "worker/store/upload_parts.h"
 
 enum stage { WAITING, ASKED, ABORTED, FAILED };

@@ -16,8 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/checksum.h"
-#include "shm/base/clock.h"
+#include "base/checksum.h"
+#include "base/clock.h"
 #include "worker/write/write_impl.h"
 
 #define SIDE_BY_SIDE 8 /* composes of one level */

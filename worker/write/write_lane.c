@@ -9,11 +9,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "shm/base/checksum.h"
-#include "shm/base/clock.h"
-#include "shm/base/durable.h"
-#include "shm/base/error.h"
-#include "shm/base/log.h"
+#include "base/checksum.h"
+#include "base/clock.h"
+#include "base/durable.h"
+#include "base/error.h"
+#include "base/log.h"
 #include "shm/trace/trace.h"
 #include "worker/cleanup/upload_record.h"
 #include "worker/store/leftovers.h"

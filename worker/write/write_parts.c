@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/log.h"
+#include "base/log.h"
 #include "worker/write/write_impl.h"
 
 /* Recorded for those who come after our death; of a folder's file, that somebody does. */

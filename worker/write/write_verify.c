@@ -4,7 +4,7 @@
  */
 #include <stdlib.h>
 
-#include "shm/base/checksum.h"
+#include "base/checksum.h"
 #include "worker/write/write_impl.h"
 
 #define BLOCK (4u << 20)

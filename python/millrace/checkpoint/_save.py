@@ -23,7 +23,7 @@ log = logging.getLogger("millrace")
 
 SLICE_MS = 100
 SEVERAL_MS = 20  # of each, where one thread waits for several
-GONE = 13  # enum mr_code of shm/base/error.h
+GONE = 13  # enum mr_code of base/error.h
 
 
 class Saved(NamedTuple):

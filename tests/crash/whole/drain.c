@@ -1,5 +1,5 @@
 /* drain.c - see cast.h: turns until all is delivered, and what must be true then. */
-#include "shm/base/clock.h"
+#include "base/clock.h"
 #include "tests/crash/whole/cast.h"
 
 #define ROLES 4u /* PRODUCER0 .. READER1 */

@@ -11,7 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "shm/base/clock.h"
+#include "base/clock.h"
 #include "shm/memory/fork_mark.h"
 #include "shm/memory/segment.h"
 #include "tests/crash/whole/cast.h"

@@ -1,5 +1,5 @@
 /* producers.c - see cast.h: a fetch worker without a network. */
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "shm/memory/arena.h"
 #include "shm/ring/mutant.h"
 #include "tests/crash/whole/cast.h"

@@ -1,5 +1,5 @@
 /* scenarios.c - the operations that are stepped, each in the situations that its rules are about. */
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "tests/crash/whole/setups.h"
 #include "tests/crash/whole/stage.h"
 

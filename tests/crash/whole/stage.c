@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "shm/base/clock.h"
+#include "base/clock.h"
 #include "tests/crash/whole/access.h"
 #include "tests/crash/whole/coverage.h"
 #include "tests/crash/whole/report.h"

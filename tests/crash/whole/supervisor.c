@@ -1,7 +1,7 @@
 /* supervisor.c - see cast.h: what the supervisor does to the shared memory when somebody has died. */
 #include <string.h>
 
-#include "shm/base/clock.h"
+#include "base/clock.h"
 #include "shm/ring/mutant.h"
 #include "tests/crash/whole/cast.h"
 

@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "shm/base/clock.h"
+#include "base/clock.h"
 
 #define STEPS_MAX 400000u /* outside the code under test between two of its instructions: it loops there */
 

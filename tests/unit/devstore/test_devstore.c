@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/checksum.h"
+#include "base/clock.h"
+#include "base/error.h"
 #include "devstore/faults.h"
 #include "devstore/fields.h"
 #include "devstore/folder.h"
@@ -18,9 +21,6 @@
 #include "devstore/synthetic.h"
 #include "devstore/text.h"
 #include "devstore/xml.h"
-#include "shm/base/checksum.h"
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
 
 static void check_decoded(const char *text, const char *expected)
 {

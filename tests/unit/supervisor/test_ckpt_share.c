@@ -2,7 +2,7 @@
 #include <check.h>
 #include <stdlib.h>
 
-#include "shm/base/clock.h"
+#include "base/clock.h"
 #include "shm/ring/ckpt_part.h"
 #include "supervisor/ckpt_share.h"
 

@@ -6,9 +6,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/error.h"
 #include "cli/check.h"
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
 #include "supervisor/config_toml.h"
 
 START_TEST(test_all_keys)

@@ -2,7 +2,7 @@
 #include <check.h>
 #include <stdlib.h>
 
-#include "shm/base/clock.h"
+#include "base/clock.h"
 #include "supervisor/run_impl.h"
 #include "tests/unit/suite.h"
 

@@ -17,8 +17,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "shm/base/container.h"
-#include "shm/base/log.h"
+#include "base/container.h"
+#include "base/log.h"
 #include "shm/memory/segment.h"
 #include "shm/trace/trace.h"
 #include "worker/role.h"

@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "shm/control/ckpt_stream.h"
 #include "shm/memory/prefault.h"
 #include "shm/ring/wake.h"

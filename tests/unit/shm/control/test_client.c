@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "shm/control/msg.h"
 #include "shm/memory/arena.h"
 #include "shm/memory/prefault.h"

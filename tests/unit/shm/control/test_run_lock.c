@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "shm/control/run_lock.h"
 
 #define RUN   "0f8fad5b-d9cb-469f-a165-70867728950e"

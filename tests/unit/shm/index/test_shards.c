@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
+#include "base/clock.h"
+#include "base/error.h"
 #include "shm/index/index.h"
 #include "shm/index/index_build.h"
 #include "shm/index/index_image.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "shm/index/sample.h"
 #include "shm/index/tar.h"
 #include "tests/unit/suite.h"

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "shm/memory/segment.h"
 #include "shm/ring/board.h"
 #include "tests/unit/suite.h"

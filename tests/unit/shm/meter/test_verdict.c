@@ -132,7 +132,7 @@ START_TEST(test_the_interpreters_lock)
     sums.transform = 20 * SECOND;
     sums.cpu = 19 * SECOND;
     sums.thread = 4 * SECOND;
-    expect(MR_STAGE_TRANSFORM, MR_CAUSE_GIL, "interpreter's lock");
+    expect(MR_STAGE_TRANSFORM, MR_CAUSE_GIL, "(the GIL)");
     sums.cpu = 60 * SECOND; /* they get three: native code */
     expect(MR_STAGE_TRANSFORM, MR_CAUSE_WORKERS, "num_workers");
 }

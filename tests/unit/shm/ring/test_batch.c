@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "shm/ring/batch.h"
 #include "tests/unit/suite.h"
 

@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "shm/memory/segment.h"
 #include "shm/ring/ckpt_part.h"
 #include "tests/unit/suite.h"

@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "shm/memory/segment.h"
 #include "shm/ring/consumer_impl.h"
 #include "shm/trace/trace.h"

@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "shm/ring/counters.h"
 #include "tests/unit/suite.h"
 

@@ -5,8 +5,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
+#include "base/clock.h"
+#include "base/error.h"
 #include "shm/memory/segment.h"
 #include "shm/ring/lane.h"
 #include "tests/unit/suite.h"

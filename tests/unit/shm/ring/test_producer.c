@@ -4,7 +4,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "shm/ring/producer_impl.h"
 #include "tests/ring/world.h"
 #include "tests/unit/suite.h"

@@ -6,8 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "shm/base/checksum.h"
-#include "shm/base/error.h"
+#include "base/checksum.h"
+#include "base/error.h"
 #include "shm/ring/range_reader.h"
 #include "tests/ring/world.h"
 #include "tests/unit/suite.h"

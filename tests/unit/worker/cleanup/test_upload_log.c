@@ -11,8 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "fault_bucket.h"
-#include "shm/base/clock.h"
 #include "shm/control/run_lock.h"
 #include "worker/cleanup/upload_log.h"
 #include "worker/store/upload_parts.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "tests/unit/suite.h"
 #include "worker/list/sidecar.h"
 

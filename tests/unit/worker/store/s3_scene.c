@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/checksum.h"
-#include "shm/base/clock.h"
+#include "base/checksum.h"
+#include "base/clock.h"
 
 unsigned char data[BIG];
 static unsigned char got[BIG];

@@ -10,8 +10,8 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "fault_server.h"
-#include "shm/base/clock.h"
 #include "worker/store/auth.h"
 #include "worker/store/auth_impl.h"
 #include "worker/store/transfer.h"

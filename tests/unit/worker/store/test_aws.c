@@ -12,8 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "fault_server.h"
-#include "shm/base/clock.h"
 #include "tests/unit/suite.h"
 #include "worker/store/aws_credentials.h"
 #include "worker/store/aws_sign.h"

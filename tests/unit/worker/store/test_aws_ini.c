@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "tests/unit/suite.h"
 #include "worker/store/aws_impl.h"
 #include "worker/store/aws_ini.h"

@@ -10,8 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "fault_server.h"
-#include "shm/base/clock.h"
 #include "tests/unit/suite.h"
 #include "worker/store/aws_credentials.h"
 

@@ -10,9 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/checksum.h"
+#include "base/clock.h"
 #include "fault_server.h"
-#include "shm/base/checksum.h"
-#include "shm/base/clock.h"
 #include "worker/store/latency.h"
 #include "worker/store/transfer.h"
 

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "shm/base/clock.h"
+#include "base/clock.h"
 #include "tests/unit/descriptors.h"
 #include "worker/store/transfer.h"
 

@@ -3,7 +3,7 @@
 #include <check.h>
 #include <stdlib.h>
 
-#include "shm/base/clock.h"
+#include "base/clock.h"
 #include "tests/unit/suite.h"
 #include "worker/store/flight.h"
 

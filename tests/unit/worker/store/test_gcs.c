@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "fault_server.h"
-#include "shm/base/clock.h"
 #include "worker/store/auth.h"
 #include "worker/store/gcs_json.h"
 #include "worker/store/text.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/clock.h"
+#include "base/clock.h"
 #include "tests/unit/suite.h"
 #include "worker/store/rate.h"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "shm/base/checksum.h"
+#include "base/checksum.h"
 #include "store_scene.h"
 
 #define OBJECTS 700

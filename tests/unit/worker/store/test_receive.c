@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "fault_server.h"
-#include "shm/base/clock.h"
 #include "tests/unit/suite.h"
 #include "worker/store/http.h"
 

@@ -6,8 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/checksum.h"
 #include "s3_scene.h"
-#include "shm/base/checksum.h"
 #include "tests/unit/suite.h"
 
 /* ---- versions ---- */

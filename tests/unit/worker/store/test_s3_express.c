@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/checksum.h"
 #include "s3_scene.h"
-#include "shm/base/checksum.h"
 #include "tests/unit/suite.h"
 
 #define BUCKET "mine--use1-az4--x-s3"

@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "fault_bucket.h"
 #include "fault_gcs.h"
-#include "shm/base/clock.h"
 #include "worker/store/transfer.h"
 #include "worker/store/upload_parts.h"
 

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/checksum.h"
+#include "base/clock.h"
 #include "fault_gcs.h"
-#include "shm/base/checksum.h"
-#include "shm/base/clock.h"
 #include "worker/store/transfer.h"
 
 #define SIZE 300000u

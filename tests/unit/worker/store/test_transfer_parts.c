@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/checksum.h"
-#include "shm/base/clock.h"
+#include "base/checksum.h"
+#include "base/clock.h"
 #include "store_scene.h"
 #include "worker/store/upload_parts.h"
 #include "worker/store/xml.h"

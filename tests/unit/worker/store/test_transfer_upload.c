@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shm/base/checksum.h"
-#include "shm/base/clock.h"
+#include "base/checksum.h"
+#include "base/clock.h"
 #include "store_scene.h"
 
 #define CHUNK MR_STORE_CHUNK

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/checksum.h"
+#include "base/checksum.h"
 #include "store_scene.h"
 
 static void open_for(enum bucket_fault fault)

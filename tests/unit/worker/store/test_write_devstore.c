@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/checksum.h"
+#include "base/checksum.h"
 #include "store_scene.h"
 #include "worker/store/upload_parts.h"
 

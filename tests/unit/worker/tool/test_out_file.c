@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "shm/base/error.h"
+#include "base/error.h"
 #include "tests/unit/suite.h"
 #include "worker/tool/out_file.h"
 

@@ -7,9 +7,9 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "base/checksum.h"
+#include "base/clock.h"
 #include "fault_bucket.h"
-#include "shm/base/checksum.h"
-#include "shm/base/clock.h"
 #include "worker/write/write_impl.h"
 #include "write_scene.h"
 

@@ -13,9 +13,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "shm/base/checksum.h"
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
+#include "base/checksum.h"
+#include "base/clock.h"
+#include "base/error.h"
 #include "shm/control/run_lock.h"
 #include "worker/store/leftovers.h"
 #include "worker/store/upload_parts.h"

@@ -8,8 +8,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "shm/base/clock.h"
-#include "shm/base/error.h"
+#include "base/clock.h"
+#include "base/error.h"
 
 static char runtime[64];
 static uint32_t starts; /* of the slot: no two processes have the same number */

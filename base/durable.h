@@ -1,0 +1,35 @@
+/*
+ * durable.h - names of new files and folders that last: given without replacing anything, and brought to the disk.
+ *
+ * Paths are absolute or relative; all of it blocks on the disk. Not for untrusted folders: links in them are followed.
+ */
+#ifndef MR_BASE_DURABLE_H
+#define MR_BASE_DURABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/*
+ * Gives the file `from` the name `to`, in the same file system, if nothing has that name: 0 (`from` is gone), or -1 with
+ * errno, EEXIST where something has it. By renameat2(2); by link(2) where the file system or the kernel lacks that; where
+ * it has no links either (exFAT, some network file systems) by a look and rename(2) under a lock on the folder, which
+ * holds off every other caller of this function, and nobody else. EBUSY: the lock was not to be had for seconds.
+ */
+int mr_durable_name_new(const char *from, const char *to);
+
+/*
+ * Brings the names in the folder that `path` lies in to the disk: 0, or -1 with mr_error. A file system that cannot do
+ * that for folders is no failure. fd: a file in it, for a folder that may be written and not read; or -1.
+ */
+int mr_durable_sync_folder(const char *path, int fd);
+
+/*
+ * Makes the folders that `path` lies in, those that are not there, and brings their names to the disk: 0, or -1 with
+ * mr_error. lenient: one that may not be made is left to whoever opens what is in it (it may be there all the same).
+ */
+int mr_durable_make_folders(const char *path, bool lenient);
+
+/* The folder that `path` lies in; "." where it has none. 0, or -1 with mr_error (too long). */
+int mr_durable_folder_of(const char *path, char *out, size_t size);
+
+#endif

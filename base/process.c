@@ -1,0 +1,78 @@
+#include "base/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stddef.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+#define NEEDED 3 /* for a look-up of a name and a connection */
+
+static const struct {
+    int signal;
+    void (*disposition)(int);
+} changed[] = {
+    {SIGCHLD, SIG_DFL},
+    {SIGPIPE, SIG_DFL},
+    {SIGTERM, SIG_DFL},
+    {SIGALRM, SIG_DFL},
+    {SIGUSR1, SIG_DFL},
+    {SIGUSR2, SIG_DFL},
+    /* A write beyond `ulimit -f` fails with EFBIG, which becomes an error message. */
+    {SIGXFSZ, SIG_IGN},
+};
+#define CHANGED (sizeof changed / sizeof changed[0])
+
+static struct sigaction inherited[CHANGED];
+static sigset_t inherited_mask;
+
+static void open_standard(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY) != fd)
+            _exit(1); /* no /dev/null, or no descriptor at all: nothing could be reported either */
+}
+
+void mr_process_begin(void)
+{
+    open_standard();
+    for (size_t i = 0; i < CHANGED; i++) {
+        struct sigaction ours = {.sa_handler = changed[i].disposition};
+        sigaction(changed[i].signal, &ours, &inherited[i]);
+    }
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, &inherited_mask);
+}
+
+const char *mr_process_limit(int errnum)
+{
+    return errnum == EAGAIN ? " (ulimit -u, or the container's limit of processes)" : "";
+}
+
+bool mr_process_lacks_descriptors(void)
+{
+    int fds[NEEDED], errnum = 0;
+    unsigned count = 0;
+    for (; count < NEEDED && errnum == 0; count++) {
+        fds[count] = open("/", O_PATH | O_CLOEXEC);
+        if (fds[count] < 0)
+            errnum = errno;
+    }
+    for (unsigned i = 0; i < count; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+    if (errnum != EMFILE && errnum != ENFILE)
+        return false;
+    mr_error_set_errno(errnum, "no descriptor is left");
+    return true;
+}
+
+void mr_process_restore_signals(void)
+{
+    for (size_t i = 0; i < CHANGED; i++)
+        sigaction(changed[i].signal, &inherited[i], NULL);
+    sigprocmask(SIG_SETMASK, &inherited_mask, NULL);
+}

@@ -1,0 +1,26 @@
+/*
+ * process.h - how each program begins, whatever it inherits: descriptors 0 to 2 that are closed, signals that are
+ * ignored or blocked.
+ */
+#ifndef MR_BASE_PROCESS_H
+#define MR_BASE_PROCESS_H
+
+#include <stdbool.h>
+
+/*
+ * First in main(). Opens descriptors 0 to 2 on /dev/null where they are closed, so that no segment or socket gets their
+ * numbers. Unblocks all signals and gives those of `changed` in process.c the disposition that our programs rely on:
+ * with SIGCHLD ignored, as some launchers leave it, the kernel reaps children and their exit status is lost. SIGHUP,
+ * SIGINT and SIGQUIT stay as they are (nohup, a shell's background jobs).
+ */
+void mr_process_begin(void);
+/* Whether that few more descriptors are not to be had: sets mr_error, which says so. For where a library or the kernel
+ * does not tell. */
+bool mr_process_lacks_descriptors(void);
+/* In a forked child, before exec of somebody else's program: signals as they were before mr_process_begin.
+ * Async-signal-safe. */
+void mr_process_restore_signals(void);
+/* For the message about a fork that failed: which limit it met, or "". */
+const char *mr_process_limit(int errnum);
+
+#endif
