@@ -508,29 +508,39 @@ def test_a_forked_child_has_memory_of_its_own() -> None:
 
 
 class Dying(Numbers):
+    """after: a file, without which the worker does not die: torch raises at once, whatever the loop is at."""
+
+    def __init__(self, after: Path | None = None) -> None:
+        self.after = after
+
     def __getitem__(self, i: int) -> Any:
         if i == 13:
-            os.kill(os.getpid(), signal.SIGKILL)
+            if self.after:
+                wait_for(self.after.exists, "the loop has taken nothing")
+            self.end()
         return super().__getitem__(i)
 
+    def end(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
 
-class Failing(Numbers):
-    def __getitem__(self, i: int) -> Any:
-        if i == 13:
-            raise LookupError("thirteen")
-        return super().__getitem__(i)
+
+class Failing(Dying):
+    def end(self) -> None:
+        raise LookupError("thirteen")
 
 
 @pytest.mark.parametrize("persistent", [False, True])
-def test_a_worker_that_dies_or_fails(persistent: bool) -> None:
-    for data, error in ((Dying(), RuntimeError), (Failing(), LookupError)):
+def test_a_worker_that_dies_or_fails(persistent: bool, tmp_path: Path) -> None:
+    for data, error in ((Dying(tmp_path / "dies"), RuntimeError), (Failing(tmp_path / "fails"), LookupError)):
         made = loader(persistent_workers=persistent)
         check(list(made))
         batches: Iterator[Any] = iter(
             millrace.transport(DataLoader(data, batch_size=BATCH, num_workers=2, persistent_workers=persistent))
         )
+        kept = [next(batches)]
+        assert data.after
+        data.after.touch()
         with pytest.raises(error):
-            kept = [next(batches)]
             kept.extend(batches)
         assert torch.equal(kept[0]["rest"][1], torch.arange(4))
         check(list(made))
