@@ -1,5 +1,5 @@
 # Thin on purpose: each target is one script, which can be run by itself.
-.PHONY: help build demo test nightly torture check format chaos kills fuzz aarch64 bench bench-checkpoint sbom clean
+.PHONY: help build demo test nightly torture check format docs chaos kills fuzz aarch64 bench bench-checkpoint sbom clean
 
 help:
 	@echo 'make build   install what is missing, build the programs and the Python extension, link them into .venv'
@@ -9,6 +9,7 @@ help:
 	@echo 'make torture every call that can fail, failing, in each program; TORTURE="--scene cat" for a part (half an hour)'
 	@echo 'make check   the fast loop before a commit: warnings, unit tests, formats, linters, types'
 	@echo 'make format  rewrite what check compares: formats, docs/configuration.md'
+	@echo 'make docs    the pages as a site with search and the Python API, in out/docs/html'
 	@echo 'make aarch64 the tests of shm/ cross-compiled, under qemu-user (Debian; see docs/testing.md)'
 	@echo 'make chaos   training while everything is killed, stopped and corrupted; MINUTES=60, DEATHS=1000, SEED=7, STORE=s3 (tests/chaos/)'
 	@echo 'make kills   SIGKILLs over saves; KILLS=3000, SEED=7, STORE=s3|versitygw (docs/testing.md)'
@@ -49,8 +50,13 @@ format:
 	@scripts/setup test
 	@scripts/format
 
+docs:
+	@scripts/setup docs
+	@scripts/docs
+
 aarch64:
 	@scripts/aarch64
+
 chaos:
 	@scripts/setup test
 	@scripts/build
