@@ -1,3 +1,7 @@
+/*
+ * arenas.c - see arenas.h. An arena and a line are made once for a slot and outlive its processes: only the functions
+ * here open and close their descriptors, and each is -1 when it is closed. Nothing here knows what a slot is for.
+ */
 #include "supervisor/arenas.h"
 
 #include <errno.h>

@@ -1,3 +1,8 @@
+/*
+ * child.c - see child.h. A slot has at most one process. An event may end its RUNNING or STARTING, but only
+ * mr_child_settle leaves ENDED, after the role has recovered what the process held; so a new process never meets the
+ * words of its predecessor. Between fork and exec the child calls only async-signal-safe functions.
+ */
 #include "supervisor/child.h"
 
 #include <errno.h>

@@ -1,3 +1,8 @@
+/*
+ * ckpt_lanes.c - see ckpt_lanes.h. A lane is in the registry from OPEN_WRITER until its memory is free: as long as it
+ * is there, its part of the checkpoint arena is given to no one else. A sealed lane is never aborted; it ends with an
+ * outcome, and an outcome that the client has not seen counts as a lost promise exactly once.
+ */
 #include "supervisor/ckpt_lanes.h"
 
 #include <stdio.h>

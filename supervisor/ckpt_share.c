@@ -1,3 +1,7 @@
+/*
+ * ckpt_share.c - see ckpt_share.h. Arithmetic only: no state, no allocation. What is placed never overlaps an extent
+ * in use, and is never smaller than two parts.
+ */
 #include "supervisor/ckpt_share.h"
 
 #include "shm/ring/ckpt_part.h"

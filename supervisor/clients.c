@@ -1,3 +1,5 @@
+/* clients.c - see clients.h. Each request gets one answer, before the next one is read, and it promises only what is
+ * done by then (README.md). Nothing is freed by a handler. */
 #include "supervisor/clients.h"
 
 #include <errno.h>

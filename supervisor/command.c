@@ -1,3 +1,7 @@
+/*
+ * command.c - see command.h. The command is started once and never again. Its pidfd is open exactly while it runs; a
+ * signal is sent through the pidfd only, so it cannot reach another process with the same number.
+ */
 #include "supervisor/command.h"
 
 #include <errno.h>

@@ -1,3 +1,8 @@
+/*
+ * dataset.c - see dataset.h. A data set gets its number last, when it is complete, and keeps it until it is freed. Its
+ * state only moves forward; FAILED is final, and has a text. The board shows a state no earlier than a reader can rely
+ * on it.
+ */
 #include "supervisor/dataset.h"
 #include "base/size.h"
 

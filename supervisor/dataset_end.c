@@ -1,3 +1,7 @@
+/*
+ * dataset_end.c - see dataset_end.h. A number becomes free only after the last lane has left the registry and each
+ * fetch worker has answered DATASET_DROPPED or is gone, so no message or ticket can name the old data set by then.
+ */
 #include "supervisor/dataset_end.h"
 
 #include "supervisor/run_impl.h"

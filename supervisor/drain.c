@@ -1,3 +1,7 @@
+/*
+ * drain.c - see drain.h. Draining waits for sealed checkpoints only, and always ends: when they are stored, after
+ * checkpoint.drain_s, or at a second signal. Nothing becomes promised once it has begun.
+ */
 #include "supervisor/drain.h"
 
 #include <signal.h>

@@ -1,3 +1,8 @@
+/*
+ * events.c - see events.h. A watch or a timer belongs to its caller and may be taken out at any time, also by a
+ * handler of the same batch: what was taken out is not called any more. Timers run after the descriptors, each at most
+ * once a step.
+ */
 #include "supervisor/events.h"
 
 #include <errno.h>

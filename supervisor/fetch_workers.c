@@ -1,3 +1,9 @@
+/*
+ * fetch_workers.c - see fetch_workers.h. The memory is divided before any lane exists. A larger reserve waits until no
+ * lane does, and after a division that was given up the next one has arenas of its own. A process is sent every data
+ * set and lane that its words may name before ARENA, and a dead process's words are recovered in all lanes before the
+ * next one starts in its slot.
+ */
 #include "supervisor/fetch_workers.h"
 #include "base/size.h"
 

@@ -1,3 +1,7 @@
+/*
+ * heartbeat.c - see heartbeat.h. The beat only says that the loop turns. A worker that is stopped is reported and
+ * otherwise left alone: nothing is taken from a process whose pidfd is not readable.
+ */
 #include "supervisor/heartbeat.h"
 
 #include <string.h>

@@ -1,3 +1,9 @@
+/*
+ * lanes.c - see lanes.h. A slot is reused only when every word of its lane is EMPTY and every fetch worker has
+ * unmapped it. The quotas of the lanes that share the memory add up to no more than quota_bytes. Tickets are changed
+ * here only by recovery, and where their data set or their object has failed; everything else is done by the lane's
+ * two ends.
+ */
 #include "supervisor/lanes.h"
 
 #include <stdio.h>

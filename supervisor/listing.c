@@ -1,3 +1,8 @@
+/*
+ * listing.c - see listing.h. Every name of a data set lies in exactly one range, from the start of a listing to its
+ * end: a cut divides a range, and a range whose worker dies waits again as a whole. CONCAT is sent when no range is
+ * left, and in the ranges' order.
+ */
 #include "supervisor/listing.h"
 
 #include <stdio.h>

@@ -1,3 +1,7 @@
+/*
+ * name_ranges.c - see name_ranges.h. The ranges of a data set are sorted, touch each other, and together cover all
+ * names. This file only keeps the books: it sends no message and knows no process.
+ */
 #include "supervisor/name_ranges.h"
 
 #include <stdlib.h>

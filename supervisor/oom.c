@@ -1,3 +1,4 @@
+/* oom.c - see oom.h. The count only grows, and is 0 where the kernel does not tell. */
 #include "supervisor/oom.h"
 
 #include "supervisor/proc.h"

@@ -1,3 +1,7 @@
+/*
+ * proc.c - see proc.h. The text is always terminated and is "" when a file cannot be read: callers need no other
+ * check.
+ */
 #include "supervisor/proc.h"
 
 #include <fcntl.h>

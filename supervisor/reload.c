@@ -1,3 +1,7 @@
+/*
+ * reload.c - see reload.h. A file with an error changes nothing. Of a good one every live key is applied; keys that
+ * need a new start keep their old value, and are named in the answer.
+ */
 #include "supervisor/reload.h"
 
 #include <stdio.h>

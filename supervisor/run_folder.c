@@ -1,3 +1,8 @@
+/*
+ * run_folder.c - see run_folder.h. The folder is ours while we hold its lock, and is removed only by its owner or by a
+ * process that has got the lock. The path is checked again after locking, because another start may have removed it in
+ * between.
+ */
 #include "supervisor/run_folder.h"
 
 #include <dirent.h>

@@ -1,3 +1,7 @@
+/*
+ * shard_uris.c - see shard_uris.h. A pattern is expanded to at most the number of URIs that its caller allows, which
+ * is checked before anything is allocated.
+ */
 #include "supervisor/shard_uris.h"
 
 #include <errno.h>

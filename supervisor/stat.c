@@ -1,3 +1,7 @@
+/*
+ * stat.c - see stat.h. Only reads: the state of the modules and counters in shared memory, which may change meanwhile.
+ * Text of other processes is made valid UTF-8 before it goes into JSON.
+ */
 #include "supervisor/stat.h"
 
 #include <jansson.h>

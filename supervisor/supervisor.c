@@ -1,3 +1,8 @@
+/*
+ * supervisor.c - see supervisor.h. mr_supervisor_settle is the only place where decisions follow from events, and
+ * enter() the only one that changes the state of the run, which moves forward only. The loop ends when no child is
+ * left.
+ */
 #include "supervisor/supervisor.h"
 
 #include <errno.h>

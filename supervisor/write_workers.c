@@ -1,3 +1,8 @@
+/*
+ * write_workers.c - see write_workers.h. The arena is made once a run, before the first lane, and is given back only
+ * if it could not be reserved. A lane stays with the slot that it was given; a process is sent all lanes of its slot
+ * before ARENA.
+ */
 #include "supervisor/write_workers.h"
 
 #include <signal.h>
