@@ -153,7 +153,6 @@ static void rescan(const struct mr_producer *producer, struct mr_producer_lane *
 static int peek_size(struct mr_producer *producer, struct mr_producer_lane *pl, uint64_t n, uint64_t word,
                      uint64_t *bytes)
 {
-
     if (pl->sized_number == n && pl->sized_word == word) {
         *bytes = pl->sized_bytes;
         return 0;
@@ -174,7 +173,7 @@ static enum mode mode_of(struct mr_producer *producer, struct pick *pick, bool h
 
     if (mr_word_attempt(pick->word) >= MR_SOLO_AFTER && (producer->inflight || producer->caller_inflight))
         return MODE_WAIT;
-    if (peek_size(producer, pl, pick->number, pick->word, &pick->bytes))
+    if (peek_size(producer, pl, pick->number, pick->word, &pick->bytes) != 0)
         return MODE_FAIL;
     if (mr_extents_have_room(producer, pick->bytes))
         return MODE_NORMAL;
@@ -359,8 +358,8 @@ static void plan_job(struct mr_producer *producer, const struct pick *pick, unsi
 
 /* Claims what was planned, lowest first. A ticket that somebody else has moved ends the job, unless it is of a cell and
  * no large gap comes of it. */
-static int claim_job(struct mr_producer *producer, const struct mr_job_plan *plan, bool cell, struct mr_run *run,
-                     struct mr_job *job)
+static bool claim_job(struct mr_producer *producer, const struct mr_job_plan *plan, bool cell, struct mr_run *run,
+                      struct mr_job *job)
 {
     uint64_t end = 0; /* of what was claimed */
 
@@ -389,21 +388,19 @@ static int claim_job(struct mr_producer *producer, const struct mr_job_plan *pla
     return job->count > 0;
 }
 
-/* 1: *job is filled. 0: the race for it was lost, or the ticket has been failed. */
-static int start(struct mr_producer *producer, const struct pick *pick, unsigned max_tickets, uint64_t max_bytes,
-                 struct mr_job *job)
+/* True: *job is filled. False: the race for it was lost, or the ticket has been failed. */
+static bool start_job(struct mr_producer *producer, const struct pick *pick, unsigned max_tickets, uint64_t max_bytes,
+                      struct mr_job *job)
 {
-    struct mr_run *run = NULL;
-
     if (pick->mode == MODE_FAIL) {
         struct mr_claim claim;
         if (claim_one(producer, pick->lane, pick->number, pick->word, &claim) &&
             check_claim(producer, &claim, ANY_SIZE))
             mr_producer_give_back(producer, &claim);
-        return 0;
+        return false;
     }
     if (pick->mode == MODE_TAKE_BACK && !mr_extents_take_back(producer))
-        return 0;
+        return false;
     struct mr_job_plan *plan = &producer->plan;
     plan->count = 1;
     plan->total = pick->bytes;
@@ -413,15 +410,16 @@ static int start(struct mr_producer *producer, const struct pick *pick, unsigned
     bool cell = !alone && mr_cells_plan(producer, plan);
     if (!alone && !cell)
         plan_job(producer, pick, max_tickets, max_bytes, plan);
-    if (plan->total) {
+    struct mr_run *run = NULL;
+    if (plan->total > 0) {
         run = pick->mode == MODE_NORMAL ? mr_extents_alloc(producer, plan->total) : mr_extents_reserve(producer);
         if (!run)
-            return 0;
+            return false;
     }
     job->solo = mr_word_attempt(pick->word) >= MR_SOLO_AFTER;
     if (!claim_job(producer, plan, cell, run, job)) {
         mr_extents_unuse(producer, run);
-        return 0;
+        return false;
     }
     producer->stats.reserve_uses += run && run->reserve;
     mr_extents_unuse(producer, run); /* the claims hold it now, if any of them has bytes */
@@ -429,23 +427,22 @@ static int start(struct mr_producer *producer, const struct pick *pick, unsigned
     producer->stats.jobs++;
     producer->stats.tickets += job->count;
     producer->stats.stolen_blocks += pick->stolen;
-    return 1;
+    return true;
 }
 
-int mr_producer_next_job(struct mr_producer *producer, unsigned max_tickets, uint64_t max_bytes, unsigned inflight,
-                         struct mr_job *job)
+bool mr_producer_next_job(struct mr_producer *producer, unsigned max_tickets, uint64_t max_bytes, unsigned inflight,
+                          struct mr_job *job)
 {
-
     producer->caller_inflight = inflight; /* may be larger than ours: transfers of claims that have ended */
     mr_extents_reap_some(producer, REAP_A_TIME);
     struct pick pick;
     for (unsigned i = 0; i < TRIES_MAX && find(producer, &pick); i++) {
-        if (start(producer, &pick, max_tickets, max_bytes, job)) {
+        if (start_job(producer, &pick, max_tickets, max_bytes, job)) {
             producer->turn++; /* among lanes that are equally near, take turns */
-            return 1;
+            return true;
         }
     }
-    return 0;
+    return false;
 }
 
 static void end_claim(struct mr_producer *producer, struct mr_claim *claim)
@@ -503,12 +500,11 @@ bool mr_producer_claim_is_stale(const struct mr_claim *claim)
     return mr_lane_is_closed(&claim->lane->lane);
 }
 
-int mr_producer_sleep(struct mr_producer *producer)
+bool mr_producer_sleep(struct mr_producer *producer)
 {
-
     mr_wake_producer_asleep(producer->line);
     if (MR_MUTANT_IS(MR_MUTANT_NO_ASLEEP_RESCAN))
-        return 0;
+        return false;
     int64_t now = mr_clock_mono_ns();
     if (now - producer->rescanned_ns >= RESCAN_NS) {
         for (unsigned i = 0; i < producer->lane_count; i++)
@@ -517,9 +513,9 @@ int mr_producer_sleep(struct mr_producer *producer)
     }
     struct pick pick;
     if (!find(producer, &pick))
-        return 0;
+        return false;
     mr_wake_producer_awake(producer->line);
-    return 1;
+    return true;
 }
 
 void mr_producer_awake(struct mr_producer *producer)
@@ -536,8 +532,7 @@ struct mr_producer *mr_producer_new(const struct mr_producer_options *options)
                      producers);
         return NULL;
     }
-    struct mr_producer *producer;
-    producer = calloc(1, sizeof *producer);
+    struct mr_producer *producer = calloc(1, sizeof *producer);
     if (!producer) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for the producer's tables");
         return NULL;

@@ -109,10 +109,10 @@ bool mr_producer_drop_lane(struct mr_producer *producer, uint32_t lane_index);
 /*
  * Claims the next job: up to max_tickets consecutive PENDING tickets whose sum is at most max_bytes (one ticket may
  * always be larger), or those of a cell, extent reserved. inflight: claims that the caller still has in work (a solo job
- * waits for 0). 1: job filled; 0: nothing can start now.
+ * waits for 0). True: job is filled; false: nothing can start now.
  */
-int mr_producer_next_job(struct mr_producer *producer, unsigned max_tickets, uint64_t max_bytes, unsigned inflight,
-                         struct mr_job *job);
+bool mr_producer_next_job(struct mr_producer *producer, unsigned max_tickets, uint64_t max_bytes, unsigned inflight,
+                          struct mr_job *job);
 
 /* One of these ends each claim; each may be called in any order within a job. They wake the consumer. */
 void mr_producer_publish(struct mr_producer *producer, struct mr_claim *claim, uint64_t length, uint64_t generation,
@@ -125,11 +125,11 @@ void mr_producer_give_back(struct mr_producer *producer, struct mr_claim *claim)
 bool mr_producer_claim_is_stale(const struct mr_claim *claim);
 
 /*
- * After next_job returned 0, before polling (a caller whose connections are all busy just polls): asleep = 1, fence,
- * one more scan of every lane. 0: nothing to do, sleep now (at most 100 ms, with the slot's eventfd among the
- * descriptors); 1: there is work, do not sleep (asleep is cleared). After the poll call awake.
+ * After next_job returned false, before polling (a caller whose connections are all busy just polls): asleep = 1, fence,
+ * one more scan of every lane. False: nothing to do, sleep now (at most 100 ms, with the slot's eventfd among the
+ * descriptors); true: there is work, do not sleep (asleep is cleared). After the poll call awake.
  */
-int mr_producer_sleep(struct mr_producer *producer);
+bool mr_producer_sleep(struct mr_producer *producer);
 void mr_producer_awake(struct mr_producer *producer);
 
 /* Where no lane is left: what the arena has grown by is not given out any more. true: its memory from *offset on, of

@@ -161,7 +161,7 @@ static void start_jobs(struct mr_role *role)
         unsigned tickets =
             mr_datasets_any_composes(&f->datasets) ? (unsigned)f->role.link.config.fetch.compose_max_objects : 1;
         struct mr_job job;
-        if (mr_producer_next_job(f->producer, tickets, job_bytes(f), in_flight(f), &job) <= 0)
+        if (!mr_producer_next_job(f->producer, tickets, job_bytes(f), in_flight(f), &job))
             return;
         f->solo = job.solo;
         mr_jobs_start(f->jobs, &job);
@@ -271,7 +271,7 @@ static enum mr_role_rest rest(struct mr_role *role)
     struct fetch_worker *f = worker_of(role);
     if (!f->producer || role->draining || f->solo || mr_transfer_free(role->net.engine) == 0)
         return MR_ROLE_WAIT;
-    return mr_producer_sleep(f->producer) == 0 ? MR_ROLE_SLEEP : MR_ROLE_AGAIN;
+    return mr_producer_sleep(f->producer) ? MR_ROLE_AGAIN : MR_ROLE_SLEEP;
 }
 
 /* ---- life ---- */

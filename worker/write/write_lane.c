@@ -84,12 +84,12 @@ static int sum_up(struct mr_write_lane *lane, uint32_t parts, uint64_t bytes)
         const struct mr_write_slot *slot = &lane->slots[0];
         size = slot->held ? slot->length : 0;
         crc = slot->held ? slot->crc32c : 0;
-    }
-    struct mr_ckpt_part_record record;
-    for (uint32_t i = 0; lane->ops != &mr_write_single && i < parts && mr_ckpt_part_record_get(&lane->ckpt, i, &record);
-         i++) {
-        crc = mr_crc32c_combine(crc, record.crc32c, record.length);
-        size += record.length;
+    } else {
+        struct mr_ckpt_part_record record;
+        for (uint32_t i = 0; i < parts && mr_ckpt_part_record_get(&lane->ckpt, i, &record); i++) {
+            crc = mr_crc32c_combine(crc, record.crc32c, record.length);
+            size += record.length;
+        }
     }
     if (size != bytes) {
         mr_write_fail_damaged(lane, "its parts are not as long as the whole");

@@ -141,7 +141,7 @@ void producer_serve(struct cast *cast, unsigned slot, unsigned max_tickets)
 
 void producer_sleep(struct cast *cast, unsigned slot)
 {
-    if (mr_producer_sleep(cast->producer[slot].handle) == 0)
+    if (!mr_producer_sleep(cast->producer[slot].handle))
         cast->world.status->producer[slot].sleeping = 1;
 }
 
