@@ -227,11 +227,9 @@ void mr_trace_output_span(struct mr_trace_output *output, const struct mr_trace_
 
 void mr_trace_output_waiting(struct mr_trace_output *output, const struct mr_trace_record *record)
 {
-    static const struct row row = {
-        .name = "wait for a batch, not over", .category = "loop", .object = "epoch", .number = "rank", .order = LOOP};
     int64_t shown_ns = record->begin_ns > output->begin_ns ? record->begin_ns : output->begin_ns;
     learn(output, record);
-    put_head(output, "X", row.name, &row, record, shown_ns);
+    put_head(output, "X", "wait for a batch, not over", &rows[MR_SPAN_WAIT], record, shown_ns);
     output->written++;
     fprintf(output->file, ",\"dur\":%.3f,\"args\":{\"epoch\":%llu,\"rank\":%u,\"waited_s\":%.3f}}",
             (double)(record->end_ns - shown_ns) / 1e3, (unsigned long long)record->object, record->number,

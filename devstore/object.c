@@ -209,7 +209,7 @@ int mr_object_crc(struct mr_object *object, uint32_t *crc)
     if (object->path && crc_of_file(object, &sum) < 0)
         return -1;
     if (object->made_up)
-        sum = object->made_up_crc(object->made_up, object->one.data, object->size);
+        sum = object->made_up->crc(object->made_up, object->one.data, object->size);
     for (size_t i = 0; !object->path && !object->made_up && i < object->n_pieces; i++)
         sum = mr_crc32c(sum, object->pieces[i].data, object->pieces[i].length);
     mr_object_set_crc(object, sum);

@@ -44,8 +44,12 @@ enum mr_attribute {
 };
 extern const char *const mr_attribute_names[MR_ATTR_COUNT]; /* as in the JSON resource: "contentType", ... */
 
+/* Where made-up bytes come from: first in struct mr_synthetic. It outlives the objects. crc: of bytes that one has. */
+struct mr_made_up {
+    uint32_t (*crc)(const struct mr_made_up *of, const uint8_t *data, uint64_t size);
+};
+
 struct mr_s3_info;
-struct mr_synthetic;
 
 struct mr_object {
     atomic_uint refs;
@@ -55,10 +59,9 @@ struct mr_object {
     unsigned component_count;       /* 0: not a composite */
     bool has_md5;                   /* of what was uploaded in one piece by us; a file found at start has none */
     uint8_t md5[16];
-    struct mr_s3_info *s3;              /* what only S3 tells of it; NULL: nothing */
-    const struct mr_synthetic *made_up; /* knows the crc32c of its one piece; else NULL */
-    uint32_t (*made_up_crc)(const struct mr_synthetic *made_up, const uint8_t *data, uint64_t size);
-    bool deleted; /* a tombstone: hides a synthetic object of this name */
+    struct mr_s3_info *s3;            /* what only S3 tells of it; NULL: nothing */
+    const struct mr_made_up *made_up; /* knows the crc32c of its one piece; else NULL */
+    bool deleted;                     /* a tombstone: hides a synthetic object of this name */
     char *attributes[MR_ATTR_COUNT];
     /* The bytes: path != NULL is a file, else the pieces in order. */
     char *path;

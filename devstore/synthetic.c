@@ -23,6 +23,7 @@
 #define GENERATION INT64_C(1700000000000000)
 
 struct mr_synthetic {
+    struct mr_made_up made_up; /* what its objects point to */
     uint64_t count, size_min, size_max, seed;
     enum mr_shape shape;
     uint8_t *base; /* the slab, mapped `copies` times in a row */
@@ -84,6 +85,8 @@ static void sum_slab(struct mr_synthetic *synthetic)
         synthetic->whole[k] = mr_crc32c_combine(synthetic->whole[k - 1], crc, SLAB);
 }
 
+static uint32_t crc_of(const struct mr_made_up *made_up, const uint8_t *data, uint64_t size);
+
 struct mr_synthetic *mr_synthetic_new(enum mr_shape shape, uint64_t count, uint64_t size_min, uint64_t size_max,
                                       uint64_t seed)
 {
@@ -95,6 +98,7 @@ struct mr_synthetic *mr_synthetic_new(enum mr_shape shape, uint64_t count, uint6
     synthetic = calloc(1, sizeof *synthetic);
     if (!synthetic)
         goto no_memory;
+    synthetic->made_up.crc = crc_of;
     synthetic->shape = shape;
     synthetic->count = count;
     synthetic->size_min = size_min;
@@ -162,9 +166,9 @@ static uint32_t prefix_crc(const struct mr_synthetic *synthetic, uint64_t end)
     return shifted(synthetic, synthetic->whole[slabs], rest) ^ crc;
 }
 
-/* The crc32c of bytes that one of its objects has. */
-static uint32_t synthetic_crc(const struct mr_synthetic *synthetic, const uint8_t *data, uint64_t size)
+static uint32_t crc_of(const struct mr_made_up *made_up, const uint8_t *data, uint64_t size)
 {
+    const struct mr_synthetic *synthetic = (const struct mr_synthetic *)made_up;
     uint64_t begin = (uint64_t)(data - synthetic->base);
     /* crc(ab) = shifted(crc(a), |b|) ^ crc(b), so crc(b) is the sum of the other two. */
     return prefix_crc(synthetic, begin + size) ^ shifted(synthetic, prefix_crc(synthetic, begin), size);
@@ -186,8 +190,7 @@ struct mr_object *mr_synthetic_object(const struct mr_synthetic *synthetic, uint
     /* An odd multiplier permutes the residues of a power of two; this one, 2^22 / golden ratio, spreads neighbours. */
     uint64_t begin = (index * 2592239 + mr_mix64(synthetic->seed)) % SPREAD;
     mr_object_set_piece(object, synthetic->base + begin, size, NULL);
-    object->made_up = synthetic;
-    object->made_up_crc = synthetic_crc;
+    object->made_up = &synthetic->made_up;
     object->generation = (uint64_t)GENERATION;
     object->created_us = object->updated_us = GENERATION;
     const char *class = mr_shape_class(synthetic->shape, index);

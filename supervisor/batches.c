@@ -108,23 +108,19 @@ void mr_batches_look(struct mr_supervisor *s)
     let_go(s, NULL);
 }
 
-unsigned mr_batches_count(const struct mr_supervisor *s, struct mr_batch_counts *counts)
+unsigned mr_batches_count(const struct mr_supervisor *s, const struct mr_client_peer *client,
+                          struct mr_batch_counts *counts)
 {
     unsigned arenas = 0;
 
     *counts = (struct mr_batch_counts){0};
-    for (const struct mr_counted_batches *each = s->batches.first; each; each = each->next, arenas++)
+    for (const struct mr_counted_batches *each = s->batches.first; each; each = each->next) {
+        if (client && each->client != client)
+            continue;
         mr_batch_count(&each->arena, counts);
+        arenas++;
+    }
     return arenas;
-}
-
-void mr_batches_count_of(const struct mr_supervisor *s, const struct mr_client_peer *client,
-                         struct mr_batch_counts *counts)
-{
-    *counts = (struct mr_batch_counts){0};
-    for (const struct mr_counted_batches *each = s->batches.first; each; each = each->next)
-        if (each->client == client)
-            mr_batch_count(&each->arena, counts);
 }
 
 void mr_batches_close(struct mr_supervisor *s)

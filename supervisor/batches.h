@@ -26,11 +26,9 @@ int mr_batches_add(struct mr_supervisor *s, const struct mr_client_peer *client,
 void mr_batches_client_gone(struct mr_supervisor *s, const struct mr_client_peer *client);
 /* Lets go of arenas that have ended. */
 void mr_batches_look(struct mr_supervisor *s);
-/* Sums over the arenas that are there. Returns how many. */
-unsigned mr_batches_count(const struct mr_supervisor *s, struct mr_batch_counts *counts);
-/* The same over the arenas of one client. */
-void mr_batches_count_of(const struct mr_supervisor *s, const struct mr_client_peer *client,
-                         struct mr_batch_counts *counts);
+/* Sums over the arenas of a client, or (NULL) all that are there. Returns how many. */
+unsigned mr_batches_count(const struct mr_supervisor *s, const struct mr_client_peer *client,
+                          struct mr_batch_counts *counts);
 void mr_batches_close(struct mr_supervisor *s);
 
 #endif

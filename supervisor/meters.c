@@ -16,7 +16,7 @@ static struct mr_metered_at read_now(const struct mr_supervisor *s, const struct
 {
     struct mr_metered_at now = {.at_ns = mr_clock_mono_ns()};
 
-    mr_batches_count_of(s, each->client, &now.batches);
+    mr_batches_count(s, each->client, &now.batches);
     mr_meter_read(&each->meter, &now.sums);
     mr_node_read(&s->board->node, &now.node);
     return now;

@@ -234,7 +234,7 @@ static json_t *operations_json(const struct mr_supervisor *s)
 static json_t *batches_json(const struct mr_supervisor *s)
 {
     struct mr_batch_counts counts;
-    unsigned arenas = mr_batches_count(s, &counts);
+    unsigned arenas = mr_batches_count(s, NULL, &counts);
     return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "arenas", (int)arenas, "memory_bytes",
                      (json_int_t)counts.memory_bytes, "limit_bytes",
                      (json_int_t)mr_config_batch_bytes(&s->config, mr_memory_limit_bytes()), "batches",

@@ -240,13 +240,10 @@ static struct work work_of(const struct mr_meter_sums *sums)
     return work;
 }
 
-/* Where the workers alone would fit the cores, less is enough: nobody but others can be what they wait for. */
-static bool others_compute(const struct work *work, const struct mr_node *node)
+/* Others have more than this share of the cores. */
+static bool others_have(double share, const struct work *work, const struct mr_node *node)
 {
-    bool fit = work->workers * (work->cpu + work->delay) <= work->cores + 0.01;
-    double least = fit ? MUCH / 2 : MUCH;
-
-    return node->watched > 0 && (double)node->others > least * (double)node->watched * work->cores;
+    return node->watched > 0 && (double)node->others > share * (double)node->watched * work->cores;
 }
 
 /* Why workers do not get on, though they have work: the machine's part. */
@@ -260,7 +257,9 @@ static enum mr_cause starved(const struct work *work, const struct mr_node *node
         return MR_CAUSE_SWAP;
     if (work->delay < MUCH)
         return MR_CAUSE_NONE;
-    if (others_compute(work, node))
+    /* Where the workers alone would fit the cores, less is enough: nobody but others can be what they wait for. */
+    bool fit = work->workers * (work->cpu + work->delay) <= work->cores + 0.01;
+    if (others_have(fit ? MUCH / 2 : MUCH, work, node))
         return MR_CAUSE_NEIGHBOURS;
     return work->workers > work->cores ? MR_CAUSE_CROWD : MR_CAUSE_CORES;
 }
@@ -352,23 +351,16 @@ static void worker_remedy(const char *slow, const struct work *work, const struc
 
 /* ---- the verdict ---- */
 
-/* Batches in their memory that the loop has when it takes one; of those it keeps, some may have found no room. */
-static double kept_of(const struct mr_batch_counts *batches)
-{
-    return batches->batches > 0 ? (double)batches->held / (double)batches->batches : 0;
-}
-
-/* Tensors had to go by the queue. */
+/* Tensors had to go by the queue. Of the batches that the loop keeps, only those in their memory are counted. */
 static void find_room_cause(const struct mr_batch_counts *batches, struct mr_verdict *verdict)
 {
-    double kept = kept_of(batches);
+    double kept = batches->batches > 0 ? (double)batches->held / (double)batches->batches : 0;
 
     verdict->cause = kept >= KEPT ? MR_CAUSE_KEPT : MR_CAUSE_ROOM;
     if (verdict->cause == MR_CAUSE_KEPT)
         snprintf(verdict->remedy, MR_VERDICT_REMEDY,
                  "the loop keeps batches (%.1f in shared memory, when it takes the next), and new ones find no room: "
-                 "keep copies "
-                 "(`clone()`) of what it needs, or try twice memory.batch_bytes",
+                 "keep copies (`clone()`) of what it needs, or try twice memory.batch_bytes",
                  kept);
     else
         snprintf(verdict->remedy, MR_VERDICT_REMEDY,
@@ -386,7 +378,7 @@ static void find_cause(const struct work *work, const struct mr_node *node, cons
     case MR_STAGE_STORE:
         verdict->cause = node_cause(node);
         mr_verdict_node_text(verdict->cause, node, verdict->remedy, MR_VERDICT_REMEDY);
-        if (verdict->cause == MR_CAUSE_FETCH_CPU && others_compute(work, node)) {
+        if (verdict->cause == MR_CAUSE_FETCH_CPU && others_have(MUCH, work, node)) {
             verdict->cause = MR_CAUSE_NEIGHBOURS;
             worker_remedy(stages[stage], work, node, verdict);
         }

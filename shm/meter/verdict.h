@@ -2,8 +2,8 @@
  * verdict.h - why a training loop waits, in one word, one line and a thing to try: the rules, and nothing else.
  *
  * They read three kinds of numbers over one stretch of time: what a loader has measured (meter.h), what its node has
- * (mr_node: the supervisor's, on the board), and what the memory of batches has counted (batch.h). A stage is named only where the
- * loop stands still for it; one that is slow and ready in time is not. What the stage lacks is its cause.
+ * (mr_node: the supervisor's, on the board), and what the memory of batches has counted (batch.h). A stage is named only
+ * where the loop stands still for it; one that is slow and ready in time is not. What the stage lacks is its cause.
  */
 #ifndef MR_SHM_METER_VERDICT_H
 #define MR_SHM_METER_VERDICT_H

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "shm/memory/fence.h"
 #include "shm/memory/segment.h"
+#include "shm/ring/counters.h"
 #include "shm/ring/mutant.h"
 
 #define PAGE_BYTES      UINT64_C(4096)
@@ -208,19 +209,14 @@ void mr_batch_count(const struct mr_batch_arena *arena, struct mr_batch_counts *
     }
 }
 
-static void subtract(uint64_t *value, uint64_t before)
-{
-    *value = *value > before ? *value - before : 0;
-}
-
 void mr_batch_since(struct mr_batch_counts *counts, const struct mr_batch_counts *before)
 {
-    subtract(&counts->batches, before->batches);
-    subtract(&counts->bytes, before->bytes);
-    subtract(&counts->beside, before->beside);
-    subtract(&counts->waited_ns, before->waited_ns);
-    subtract(&counts->copies, before->copies);
-    subtract(&counts->held, before->held);
+    counts->batches = mr_counter_grown(counts->batches, before->batches);
+    counts->bytes = mr_counter_grown(counts->bytes, before->bytes);
+    counts->beside = mr_counter_grown(counts->beside, before->beside);
+    counts->waited_ns = mr_counter_grown(counts->waited_ns, before->waited_ns);
+    counts->copies = mr_counter_grown(counts->copies, before->copies);
+    counts->held = mr_counter_grown(counts->held, before->held);
 }
 
 /* ---- worker ---- */

@@ -154,7 +154,8 @@ static inline uint64_t mr_batch_extent(const struct mr_batch_arena *arena, uint3
 uint64_t mr_batch_bytes(const struct mr_batch_arena *arena);
 /* Adds what all lanes have counted to *counts. */
 void mr_batch_count(const struct mr_batch_arena *arena, struct mr_batch_counts *counts);
-/* What came since `before`; 0 of what is less, as after the end of an arena that was counted too. */
+/* What came since `before`; 0 of what is less, as after the end of an arena that was counted too. memory_bytes, which is no
+ * count, stays. */
 void mr_batch_since(struct mr_batch_counts *counts, const struct mr_batch_counts *before);
 
 /* ---- worker: of its own lane ---- */

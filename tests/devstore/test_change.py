@@ -60,7 +60,12 @@ def test_touch_makes_another_generation(bucket: storage.Bucket, server: Server) 
     assert before < after == bucket.get_blob("x").generation
     assert bucket.blob("x", generation=after).download_as_bytes() == b"data"
     assert bucket.blob("x").exists() and not bucket.blob("x", generation=before).exists()
-    assert fetch(server, "/_devstore/touch?bucket=made-up&name=obj-000000003", "POST", b"").status == 200
+    made_up = bucket.client.bucket("made-up")
+    crc32c = made_up.get_blob("obj-000000004").crc32c  # of obj-000000003 it is not known before
+    for name in ("obj-000000003", "obj-000000004"):
+        assert fetch(server, f"/_devstore/touch?bucket=made-up&name={name}", "POST", b"").status == 200
+        assert made_up.blob(name).download_as_bytes(checksum="crc32c")
+    assert made_up.get_blob("obj-000000004").crc32c == crc32c
     assert fetch(server, "/_devstore/touch?bucket=made-up&name=none", "POST", b"").status == 404
     assert fetch(server, "/_devstore/touch", "POST", b"").status == 404
 

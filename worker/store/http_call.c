@@ -119,7 +119,6 @@ const struct mr_http_headers *mr_http_call_headers(const struct mr_http_call *ca
 
 /* ---- the end ---- */
 
-/* Out of the multi handle and of the active list. */
 void mr_http_call_deactivate(struct mr_http *http, struct mr_http_call *call)
 {
     if (!call->own)

@@ -150,9 +150,7 @@ void mr_http_watch_again(struct mr_http *http);
 
 /* What connections have in common. */
 void mr_http_set_connection(struct mr_http *http, CURL *easy);
-/*
- * An idle one on which nothing has come, or a new one, which is not connected yet. NULL: no memory.
- */
+/* An idle one on which nothing has come, or a new one, which is not connected yet. NULL: no memory. */
 struct mr_http_line *mr_http_line_get(struct mr_http *http, const struct mr_http_call *call);
 /* Its call, if any, has another or none. */
 void mr_http_line_close(struct mr_http_line *line);
@@ -189,6 +187,8 @@ int mr_http_write_request(struct mr_http_call *call, const struct mr_http_reques
 void mr_http_send(struct mr_http_line *line);
 /* There may be bytes of the answer. The same. */
 void mr_http_receive(struct mr_http_line *line);
+/* The end of the line, and of its call with libcurl's error. */
+void mr_http_line_fail(struct mr_http_line *line, CURLcode curl);
 
 /* ---- http_turn.c ---- */
 

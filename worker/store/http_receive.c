@@ -134,6 +134,16 @@ static void fail(struct mr_http_line *line, enum mr_code code, const char *text)
     mr_http_finish(http, call, code, text);
 }
 
+void mr_http_line_fail(struct mr_http_line *line, CURLcode curl)
+{
+    struct mr_http *http = line->http;
+    struct mr_http_call *call = line->call;
+    char text[CURL_ERROR_SIZE];
+    memcpy(text, line->curl_text, sizeof text);
+    mr_http_line_close(line);
+    mr_http_finish_curl(http, call, curl, text);
+}
+
 /* libcurl's result of a send or receive; OK: the connection has ended. */
 static void broken(struct mr_http_line *line, CURLcode curl)
 {
@@ -147,9 +157,7 @@ static void broken(struct mr_http_line *line, CURLcode curl)
         return;
     }
     if (curl != CURLE_OK) {
-        memcpy(text, line->curl_text, sizeof text);
-        mr_http_line_close(line);
-        mr_http_finish_curl(http, call, curl, text);
+        mr_http_line_fail(line, curl);
         return;
     }
     if (!call->head_ended)

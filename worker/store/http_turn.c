@@ -1,21 +1,9 @@
 /* What each connection of our own does next: it connects, sends the request of its call, receives the answer. */
-#include <string.h>
 #include <sys/epoll.h>
 
 #include "worker/store/http_impl.h"
 
 /* ---- connecting ---- */
-
-/* The line, and its call with libcurl's error. */
-static void fail(struct mr_http_line *line, CURLcode curl)
-{
-    struct mr_http *http = line->http;
-    struct mr_http_call *call = line->call;
-    char text[CURL_ERROR_SIZE];
-    memcpy(text, line->curl_text, sizeof text);
-    mr_http_line_close(line);
-    mr_http_finish_curl(http, call, curl, text);
-}
 
 /* Whether libcurl has connected it: then the request goes out. */
 static void go_on_connecting(struct mr_http_line *line, curl_socket_t fd, int mask)
@@ -33,7 +21,7 @@ static void go_on_connecting(struct mr_http_line *line, curl_socket_t fd, int ma
     if (curl == CURLE_OK && socket == CURL_SOCKET_BAD)
         curl = CURLE_COULDNT_CONNECT;
     if (curl != CURLE_OK) {
-        fail(line, curl);
+        mr_http_line_fail(line, curl);
         return;
     }
     line->due_ns = -1;

@@ -8,8 +8,6 @@
 #ifndef MR_WORKER_WRITE_WRITE_IMPL_H
 #define MR_WORKER_WRITE_WRITE_IMPL_H
 
-#include <stdlib.h>
-
 #include "worker/store/upload_parts.h"
 #include "worker/write/write_lane.h"
 
@@ -145,10 +143,6 @@ int mr_write_verify(struct mr_write_lane *lane, const struct mr_store_item *item
 /* Its bytes are, or are not, those of the lane's parts. */
 void mr_write_verified(struct mr_write_lane *lane, bool ours);
 /* Frees what it has. Twice is harmless. */
-static inline void mr_write_verify_close(struct mr_write_lane *lane)
-{
-    free(lane->verify.block);
-    lane->verify.block = NULL;
-}
+void mr_write_verify_close(struct mr_write_lane *lane);
 
 #endif

@@ -2,21 +2,15 @@
  * write_lane.c - see write_lane.h for the states; what the methods do is in write_single.c, write_parts.c,
  * write_composed.c.
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/checksum.h"
 #include "base/clock.h"
-#include "base/durable.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "shm/trace/trace.h"
-#include "worker/cleanup/upload_record.h"
-#include "worker/store/leftovers.h"
 #include "worker/write/write_impl.h"
 
 static const struct mr_write_ops *const methods[MR_WRITE_METHODS] = {

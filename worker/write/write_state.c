@@ -1,12 +1,9 @@
 /* What the methods of a checkpoint lane ask for and report, and how its upload ends. */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#include "base/checksum.h"
 #include "base/clock.h"
 #include "base/durable.h"
 #include "base/error.h"
@@ -104,6 +101,12 @@ void mr_write_undone(struct mr_write_lane *lane)
 {
     lane->crc32c = 0;
     end(lane, 0);
+}
+
+void mr_write_verify_close(struct mr_write_lane *lane)
+{
+    free(lane->verify.block);
+    lane->verify.block = NULL;
 }
 
 /* After this nothing of ours is under way. */

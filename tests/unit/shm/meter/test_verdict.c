@@ -77,6 +77,8 @@ START_TEST(test_the_store)
     node.waits[MR_CAUSE_FETCH_CPU] = 90 * SECOND;
     node.waits[MR_CAUSE_SAVING] = 0;
     expect(MR_STAGE_STORE, MR_CAUSE_FETCH_CPU, "fetch.workers");
+    node.others = 12 * SECOND; /* it is the fetch workers that need a core, and not those that fit */
+    expect(MR_STAGE_STORE, MR_CAUSE_FETCH_CPU, "fetch.workers");
     node.others = 40 * SECOND;
     expect(MR_STAGE_STORE, MR_CAUSE_NEIGHBOURS, "other processes use 4.0 of 8 cores");
 }
