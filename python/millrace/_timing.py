@@ -1,10 +1,11 @@
 """Where the time of a training loop goes: what a DataLoader's workers and its loop measure, batch by batch.
 
-A worker notes when it begins a batch, has its samples, has memory for the batch, has collated and has packed it, and
-sends that with the batch (CLOCK_MONOTONIC, which the processes of a machine share). The loop notes when it asks for the
-batch and has it. From both follows how long the loop waited, and for what: a worker that was still at it, or the way
-from there. It costs a few clock readings a batch. The sums are a Meter (shm/meter/), which the supervisor reads too;
-the rules that name a cause are there.
+A worker notes when it begins a batch, has its samples, has memory for the batch, has collated, has packed and begins to
+send it, and sends that with the batch (CLOCK_MONOTONIC, which the processes of a machine share). The loop notes when it
+asks for the batch and has it. From both follows how long the loop waited, and for what: a worker that was still at it,
+or the way from there. torch's queue sends on a thread of its own, which first needs the GIL: behind a transform in
+Python that takes 5 ms, and is no part of the way. It costs a few clock readings a batch. The sums are a Meter
+(shm/meter/), which the supervisor reads too; the rules that name a cause are there.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class Times(NamedTuple):
     reserved: int  # there is memory for the batch
     collated: int
     packed: int
+    sent: int  # the queue's thread begins to send it; without one: packed
     waited: int  # for objects, between began and fetched
     cpu: int  # of the whole process, between began and packed
     thread: int  # of that, of the thread that made it
@@ -65,7 +67,7 @@ class Timed:
         self.arrived: int | None = None  # when it came to this process, if it was copied to a device since
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Timed, (self.batch, self.times)
+        return Timed, (self.batch, self.times._replace(sent=time.monotonic_ns()))
 
     def open(self) -> Any:
         """The batch; the memory that it came in is its alone from here on."""
@@ -129,14 +131,14 @@ def times(worker: int, fetched: int, reserved: int, collated: int) -> Times:
     another way (a data set's own __getitems__)."""
     making, now = _making, time.monotonic_ns()
     if making.began == 0:
-        return Times(worker, fetched, fetched, reserved, collated, now, 0, 0, 0, 0)
+        return Times(worker, fetched, fetched, reserved, collated, now, now, 0, 0, 0, 0)
     took = making.took = max(now - making.began - making.waited, 1)
     if making.measured:  # those that follow are taken to be like it
         cpu, thread = time.process_time_ns() - making.cpu, time.thread_time_ns() - making.thread
         delay = max(delay_ns() - making.delay, 0)
         making.shares = cpu / took, min(thread, cpu) / took, delay / took
     cpu, thread, delay = (int(share * took) for share in making.shares)
-    made = Times(worker, making.began, making.fetched, reserved, collated, now, making.waited, cpu, thread, delay)
+    made = Times(worker, making.began, making.fetched, reserved, collated, now, now, making.waited, cpu, thread, delay)
     making.began = 0
     if tracing():
         trace_made(made)

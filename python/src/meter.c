@@ -91,11 +91,11 @@ static PyObject *meter_rest(Meter *self, PyObject *ignored)
 
 bool ring_meter_times(PyObject *times, struct mr_meter_times *made)
 {
-    long long at[5];
+    long long at[6];
     unsigned long long waited, cpu, thread, delay;
     unsigned worker;
-    if (!PyArg_ParseTuple(times, "ILLLLLKKKK:Times", &worker, &at[0], &at[1], &at[2], &at[3], &at[4], &waited, &cpu,
-                          &thread, &delay))
+    if (!PyArg_ParseTuple(times, "ILLLLLLKKKK:Times", &worker, &at[0], &at[1], &at[2], &at[3], &at[4], &at[5], &waited,
+                          &cpu, &thread, &delay))
         return false;
     *made = (struct mr_meter_times){.worker = worker,
                                     .began = at[0],
@@ -103,6 +103,7 @@ bool ring_meter_times(PyObject *times, struct mr_meter_times *made)
                                     .reserved = at[2],
                                     .collated = at[3],
                                     .packed = at[4],
+                                    .sent = at[5],
                                     .waited = waited,
                                     .cpu = cpu,
                                     .thread = thread,

@@ -207,7 +207,7 @@ void mr_meter_take(struct mr_meter *meter, int64_t asked_ns, int64_t taken_ns, i
         mr_counter_add(loop, MR_LC_FIRST_NS, between(asked_ns, taken_ns));
         return;
     }
-    uint64_t wait = between(asked_ns, taken_ns), late = between(asked_ns, made->packed), device = 0;
+    uint64_t wait = between(asked_ns, taken_ns), late = between(asked_ns, made->sent), device = 0;
     late = late < wait ? late : wait;
     if (arrived_ns != 0)
         device = between(arrived_ns > asked_ns ? arrived_ns : asked_ns, taken_ns);

@@ -48,6 +48,7 @@ struct mr_meter {
 struct mr_meter_times {
     uint32_t worker;
     int64_t began, fetched, reserved, collated, packed;
+    int64_t sent;    /* the worker's queue began to send it: its thread had got the GIL */
     uint64_t waited; /* for samples, between began and fetched */
     uint64_t cpu;    /* of the process, between began and packed */
     uint64_t thread; /* of the thread that made it */

@@ -31,9 +31,10 @@ CORES = 8
 
 def report(workers: int = 4, cores: int = CORES, **stages: int) -> dict[str, Any]:
     """Of 20 steps, times in ms: `own` of the loop, of a worker store, transform, extent, collate, pack, idle, cpu,
-    delay; how late a batch is, and how long it then takes to come; saved, in calls of checkpoints."""
+    delay; how late a batch is, how long until it is sent, and how long it then takes to come; saved, in calls of
+    checkpoints."""
     made = {"own": 100, "store": 1, "transform": 1, "collate": 1, "extent": 0, "pack": 0, "beside": 0}
-    made |= {"idle": 10, "cpu": 2, "delay": 0, "device": 0, "late": 0, "way": 0, "saved": 0, **stages}
+    made |= {"idle": 10, "cpu": 2, "delay": 0, "device": 0, "late": 0, "send": 0, "way": 0, "saved": 0, **stages}
     meter = Meter(workers)
     meter.begin(3, cores, (0, 0, 0), None)
     now = 10**15
@@ -45,8 +46,9 @@ def report(workers: int = 4, cores: int = CORES, **stages: int) -> dict[str, Any
         fetched = reserved - made["extent"] * MS
         began = fetched - (made["store"] + made["transform"]) * MS
         waited, cpu, delay = (made[name] * MS for name in ("store", "cpu", "delay"))
-        times = _timing.Times(0, began, fetched, reserved, collated, packed, waited, cpu, cpu, delay)
-        now = asked + (made["late"] + made["way"]) * MS
+        sent = packed + made["send"] * MS
+        times = _timing.Times(0, began, fetched, reserved, collated, packed, sent, waited, cpu, cpu, delay)
+        now = asked + (made["late"] + made["send"] + made["way"]) * MS
         meter.take(asked, now, now - made["device"] * MS if made["device"] else 0, made["saved"] * MS, times)
     found = meter.report((100, made["beside"], 0), None)
     assert found["batches"] == 20  # the first is apart
@@ -63,6 +65,7 @@ def report(workers: int = 4, cores: int = CORES, **stages: int) -> dict[str, Any
         ({"transform": 500, "cpu": 500, "late": 50}, "transform", "try num_workers=6"),
         ({"transform": 5000, "cpu": 5000, "late": 900}, "transform", "num_workers=8; it would take 51 workers"),
         ({"collate": 450, "cpu": 450, "late": 60}, "collate", "try num_workers=5"),
+        ({"transform": 400, "cpu": 400, "late": 4, "send": 5}, "transform", "try num_workers=5"),
         ({"pack": 400, "late": 60}, "transport", "smaller batches"),
         ({"way": 60}, "transport", "smaller batches"),
         ({"extent": 400, "late": 60}, "extent", "the loop keeps batches"),
@@ -117,7 +120,7 @@ def test_the_clocks_of_quick_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_too_short_to_say() -> None:
     meter = Meter(1)
     assert meter.report((0, 0, 0), None)["verdict"] == "too few steps to say what they wait for"
-    meter.take(0, 6, 0, 0, _timing.Times(0, 1, 2, 3, 4, 5, 0, 0, 0, 0))
+    meter.take(0, 6, 0, 0, _timing.Times(0, 1, 2, 3, 4, 5, 5, 0, 0, 0, 0))
     found = meter.report((0, 0, 0), None)
     assert found["batches"] == 0 and found["first_batch_s"] == pytest.approx(6e-9)
 
@@ -253,8 +256,16 @@ def test_what_is_timed_can_be_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
     from torch.utils.data._utils import pin_memory
 
     monkeypatch.setattr(pin_memory, "pin_memory", lambda batch: [*batch, "pinned"])
-    timed = _timing.Timed([1], _timing.Times(0, 1, 2, 2, 3, 4, 0, 0, 0, 0))
+    timed = _timing.Timed([1], _timing.Times(0, 1, 2, 2, 3, 4, 4, 0, 0, 0, 0))
     assert timed.pin_memory().batch == [1, "pinned"]
+
+
+def test_what_is_timed_notes_when_it_is_sent() -> None:
+    """By the thread that pickles it: torch's queue has one, which waits for the GIL first."""
+    timed = _timing.Timed([1], _timing.Times(0, 1, 2, 2, 3, 4, 4, 0, 0, 0, 0))
+    before = time.monotonic_ns()
+    came = pickle.loads(pickle.dumps(timed))
+    assert before <= came.times.sent <= time.monotonic_ns() and came.times._replace(sent=4) == timed.times
 
 
 # ---- measure ----

@@ -31,6 +31,7 @@ static struct mr_meter_times batch(uint32_t worker, int64_t began)
                                    .reserved = began + 33,
                                    .collated = began + 37,
                                    .packed = began + 42,
+                                   .sent = began + 43,
                                    .waited = 10,
                                    .cpu = 25,
                                    .thread = 20,
@@ -53,7 +54,7 @@ START_TEST(test_the_first_batch_is_apart)
 }
 END_TEST
 
-/* Asked at 200, packed at 242, on its way until 250, of which the copy to the device took 3. */
+/* Asked at 200, packed at 242, sent from 243 on, on its way until 250, of which the copy to the device took 3. */
 START_TEST(test_what_a_batch_adds)
 {
     struct mr_meter_sums sums;
@@ -68,9 +69,9 @@ START_TEST(test_what_a_batch_adds)
     ck_assert_uint_eq(sums.batches, 1);
     ck_assert_uint_eq(sums.step, 50);
     ck_assert_uint_eq(sums.wait, 50);
-    ck_assert_uint_eq(sums.late, 42);
+    ck_assert_uint_eq(sums.late, 43);
     ck_assert_uint_eq(sums.device, 3);
-    ck_assert_uint_eq(sums.transport, 5);
+    ck_assert_uint_eq(sums.transport, 4);
     ck_assert_uint_eq(sums.save, 7);
     ck_assert_uint_eq(sums.store, 10);
     ck_assert_uint_eq(sums.transform, 20);
@@ -94,7 +95,7 @@ START_TEST(test_times_that_cannot_be)
 {
     struct mr_meter_sums sums;
     struct mr_meter_times first = batch(0, 100),
-                          made = {.worker = 4000000000u, .began = 900, .packed = -5, .waited = 99};
+                          made = {.worker = 4000000000u, .began = 900, .packed = -5, .sent = -4, .waited = 99};
     mr_meter_take(&meter, 90, 150, 0, 0, &first);
     mr_meter_take(&meter, 300, 200, INT64_MAX, 0, &made);
     mr_meter_read(&meter, &sums);
