@@ -95,7 +95,8 @@ static void print_batches(const json_t *root)
     print_bytes(mr_json_integer(batches, "memory_bytes"));
     printf(" of ");
     print_bytes(mr_json_integer(batches, "limit_bytes"));
-    printf(", %lld loaders; %lld batches of ", mr_json_integer(batches, "arenas"), mr_json_integer(batches, "batches"));
+    printf(", %lld loader%s; %lld batches of ", mr_json_integer(batches, "arenas"),
+           mr_json_integer(batches, "arenas") == 1 ? "" : "s", mr_json_integer(batches, "batches"));
     print_bytes(mr_json_integer(batches, "bytes"));
     printf(" together, %lld copied again, %lld without room\n", mr_json_integer(batches, "copies"),
            mr_json_integer(batches, "beside"));

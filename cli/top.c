@@ -24,6 +24,8 @@
 #define SCREEN_ON  "\033[?1049h\033[?25l" /* the alternate screen, without a cursor */
 #define SCREEN_OFF "\033[?25h\033[?1049l"
 
+#define FIRST_NS (MR_SECOND_NS / 4)
+
 static volatile sig_atomic_t ended; /* the signal */
 
 static void on_signal(int number)
@@ -82,8 +84,21 @@ static bool rest(const struct mr_top *top, int64_t until_ns)
     return false;
 }
 
+/* Rates need two readings: one without a word, a moment before the first that is shown. */
+static int read_first(struct mr_top *top, int64_t interval_ns)
+{
+    if (read_statistics(top) != 0)
+        return -1;
+    int64_t due_ns = mr_clock_mono_ns() + (interval_ns < FIRST_NS ? interval_ns : FIRST_NS);
+    while (rest(top, due_ns))
+        ;
+    return 0;
+}
+
 static int run(struct mr_top *top, int64_t interval_ns, uint64_t count)
 {
+    if (read_first(top, interval_ns) != 0)
+        return -1;
     int64_t due_ns = mr_clock_mono_ns();
     for (uint64_t done = 0; !ended && (count == 0 || done < count); done++) {
         if (read_statistics(top) != 0 || show(top) != 0)

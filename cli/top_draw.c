@@ -11,6 +11,9 @@
 #include "base/size.h"
 #include "cli/json_get.h"
 #include "cli/top_impl.h"
+#include "cli/top_screen.h"
+
+#define BREAK "   " /* a line of the head may go on in the next one here */
 
 /* ---- numbers ---- */
 
@@ -103,6 +106,11 @@ static double percent(long long part, long long whole)
 
 /* ---- what is shown ---- */
 
+static const char *plural(long long count)
+{
+    return count == 1 ? "" : "s";
+}
+
 void mr_top_print_line(const struct mr_top *top)
 {
     struct sums sums = add_up(top);
@@ -111,73 +119,78 @@ void mr_top_print_line(const struct mr_top *top)
     struct tm tm;
     strftime(clock, sizeof clock, "%H:%M:%S", localtime_r(&now, &tm));
     printf(
-        "%s  %8.0f objects/s %9.1f MiB/s  %lld of %lld in flight  arena %3.0f%%  %lld readers %8.0f samples/s waiting "
+        "%s  %8.0f objects/s %9.1f MiB/s  %lld of %lld in flight  arena %3.0f%%  %lld reader%s %8.0f samples/s waiting "
         "%3.0f%%  %lld retries %lld throttled  limited by %s\n",
         clock, sums.objects_s, sums.bytes_s / 1048576, sums.in_flight, sums.limit, percent(sums.used, sums.arena),
-        sums.lanes, sums.samples_s, sums.waiting * 100, sums.retries, sums.throttled,
+        sums.lanes, plural(sums.lanes), sums.samples_s, sums.waiting * 100, sums.retries, sums.throttled,
         mr_json_text(json_object_get(top->now, "limit"), "text"));
 }
 
-/* The verdict, in as many lines as it needs. */
-static void write_limit(const struct mr_top *top, unsigned columns, FILE *out)
+static void write_arenas(const struct mr_top *top, const struct sums *sums, unsigned columns, FILE *out)
 {
-    const char *text = mr_json_text(json_object_get(top->now, "limit"), "text");
-    unsigned at = (unsigned)fprintf(out, "limited by"), indent = at;
-
-    while (*text != '\0') {
-        size_t length = strcspn(text, " ");
-        if (at + 1 + length > columns && at > indent) {
-            fprintf(out, "\n%*s", (int)indent, "");
-            at = indent;
-        }
-        at += (unsigned)fprintf(out, " %.*s", (int)length, text);
-        text += length + strspn(text + length, " ");
-    }
-    fputs("\n", out);
+    char used[32], whole[32], size[32], text[256];
+    const json_t *memory = json_object_get(top->now, "memory");
+    int at = snprintf(text, sizeof text, "%s of %s (%.0f%%)", mr_size_text((double)sums->used, used),
+                      mr_size_text((double)sums->arena, whole), percent(sums->used, sums->arena));
+    if (json_is_true(json_object_get(memory, "grows")))
+        snprintf(text + at, sizeof text - (size_t)at, BREAK "has grown to %s",
+                 mr_size_text((double)mr_json_integer(memory, "backed_bytes"), size));
+    mr_top_write_wrapped("arena      ", text, BREAK, columns, out);
+    const json_t *batches = json_object_get(top->now, "batches");
+    long long loaders = mr_json_integer(batches, "arenas");
+    snprintf(text, sizeof text, "%s of %s for %lld loader%s",
+             mr_size_text((double)mr_json_integer(batches, "memory_bytes"), used),
+             mr_size_text((double)mr_json_integer(batches, "limit_bytes"), whole), loaders, plural(loaders));
+    if (loaders > 0)
+        mr_top_write_wrapped("batches    ", text, BREAK, columns, out);
+    const json_t *checkpoint = json_object_get(top->now, "checkpoint");
+    snprintf(text, sizeof text, "%s free of %s" BREAK "%lld waiting for memory",
+             mr_size_text((double)mr_json_integer(checkpoint, "arena_free_bytes"), used),
+             mr_size_text((double)mr_json_integer(checkpoint, "arena_bytes"), whole),
+             mr_json_integer(checkpoint, "waiting"));
+    if (mr_json_integer(checkpoint, "arena_bytes") > 0)
+        mr_top_write_wrapped("checkpoint ", text, BREAK, columns, out);
 }
 
 static void write_head(const struct mr_top *top, unsigned columns, FILE *out)
 {
     struct sums sums = add_up(top);
-    fprintf(out, "millrace %s   supervisor %lld %s   up %.0f s   run %.8s\n\n", mr_json_text(top->now, "version"),
-            mr_json_integer(top->now, "pid"), mr_json_text(top->now, "state"), mr_json_real(top->now, "uptime_s"),
-            mr_json_text(top->now, "run_id"));
-    char speed[32];
-    fprintf(out, "download  %.0f objects/s   %s/s   %lld of %lld in flight   %lld retries   %lld throttled\n",
-            sums.objects_s, mr_size_text(sums.bytes_s, speed), sums.in_flight, sums.limit, sums.retries,
-            sums.throttled);
-    fprintf(out, "readers   %lld open   %.0f samples/s   waiting %.0f%% of the time\n", sums.lanes, sums.samples_s,
-            sums.waiting * 100);
-    const json_t *memory = json_object_get(top->now, "memory");
-    char used[32], arena[32], backed[64] = "", size[32];
-    if (json_is_true(json_object_get(memory, "grows")))
-        snprintf(backed, sizeof backed, "; it has grown to %s",
-                 mr_size_text((double)mr_json_integer(memory, "backed_bytes"), size));
-    fprintf(out, "arena     %s of %s (%.0f%%)%s\n", mr_size_text((double)sums.used, used),
-            mr_size_text((double)sums.arena, arena), percent(sums.used, sums.arena), backed);
-    const json_t *batches = json_object_get(top->now, "batches");
-    if (mr_json_integer(batches, "arenas") > 0)
-        fprintf(out, "batches   %s of %s for %lld loaders\n",
-                mr_size_text((double)mr_json_integer(batches, "memory_bytes"), used),
-                mr_size_text((double)mr_json_integer(batches, "limit_bytes"), arena),
-                mr_json_integer(batches, "arenas"));
-    write_limit(top, columns, out);
+    char text[256], speed[32];
+    snprintf(text, sizeof text, "%s" BREAK "supervisor %lld %s" BREAK "up %.0f s" BREAK "run %.8s",
+             mr_json_text(top->now, "version"), mr_json_integer(top->now, "pid"), mr_json_text(top->now, "state"),
+             mr_json_real(top->now, "uptime_s"), mr_json_text(top->now, "run_id"));
+    mr_top_write_wrapped("millrace   ", text, BREAK, columns, out);
+    snprintf(text, sizeof text,
+             "%.0f objects/s" BREAK "%s/s" BREAK "%lld of %lld in flight" BREAK "%lld retries" BREAK "%lld throttled",
+             sums.objects_s, mr_size_text(sums.bytes_s, speed), sums.in_flight, sums.limit, sums.retries,
+             sums.throttled);
+    mr_top_write_wrapped("download   ", text, BREAK, columns, out);
+    snprintf(text, sizeof text, "%lld reader%s" BREAK "%.0f samples/s" BREAK "waiting %.0f%% of the time", sums.lanes,
+             plural(sums.lanes), sums.samples_s, sums.waiting * 100);
+    mr_top_write_wrapped("samples    ", text, BREAK, columns, out);
+    write_arenas(top, &sums, columns, out);
+    mr_top_write_wrapped("limited by ", mr_json_text(json_object_get(top->now, "limit"), "text"), " ", columns, out);
 }
 
-static void write_datasets(const struct mr_top *top, FILE *out)
+static void write_datasets(const struct mr_top *top, unsigned columns, FILE *out)
 {
-    fprintf(out, "\n%-8s %-8s %12s %12s  %s\n", "data set", "state", "objects", "bytes", "name");
+    static const struct mr_top_column shown[] = {{"data set", -8, 3}, {"state", -8, 2}, {"objects", 12, 0},
+                                                 {"bytes", 12, 1},    {"", 0, 0},       {"name", -1, 0}};
+    struct mr_top_table table;
     size_t i;
     json_t *item;
     char bytes[32];
+    mr_top_table_begin(&table, shown, sizeof shown / sizeof *shown, columns, out);
     json_array_foreach(json_object_get(top->now, "datasets"), i, item)
     {
-        const char *state = mr_json_text(item, "state");
+        const char *state = mr_json_text(item, "state"), *error = mr_json_text(item, "error");
         bool listing = strcmp(state, "listing") == 0;
-        fprintf(out, "%-8lld %-8s %12lld %12s  %s%s%s\n", mr_json_integer(item, "dataset"), state,
-                mr_json_integer(item, listing ? "listed" : "objects"),
-                mr_size_text((double)mr_json_integer(item, "bytes"), bytes), mr_json_text(item, "name"),
-                mr_json_text(item, "error")[0] != '\0' ? ": " : "", mr_json_text(item, "error"));
+        mr_top_cell(&table, "%lld", mr_json_integer(item, "dataset"));
+        mr_top_cell(&table, "%s", state);
+        mr_top_cell(&table, "%lld", mr_json_integer(item, listing ? "listed" : "objects"));
+        mr_top_cell(&table, "%s", mr_size_text((double)mr_json_integer(item, "bytes"), bytes));
+        mr_top_cell(&table, "%s", "");
+        mr_top_cell(&table, "%s%s%s", mr_json_text(item, "name"), *error != '\0' ? ": " : "", error);
     }
 }
 
@@ -193,145 +206,202 @@ static const char *phase_text(const json_t *counters, char text[24])
     return phase >= 0 && phase < (long long)(sizeof phases / sizeof *phases) ? phases[phase] : "";
 }
 
-static void write_workers(const struct mr_top *top, FILE *out)
+static void write_workers(const struct mr_top *top, unsigned columns, FILE *out)
 {
-    fprintf(out, "\n%-8s %-8s %8s %9s %10s %9s %-7s %9s %7s %7s\n", "worker", "state", "process", "objects/s",
-            "bytes/s", "in flight", "", "arena", "retries", "429s");
+    static const struct mr_top_column shown[] = {
+        {"worker", -8, 0},   {"state", -8, 3}, {"process", 8, 4}, {"objects/s", 9, 0}, {"bytes/s", 10, 0},
+        {"in flight", 9, 0}, {"", -7, 5},      {"arena", 9, 1},   {"retries", 7, 2},   {"throttled", 9, 2}};
+    struct mr_top_table table;
     size_t i;
     json_t *item;
     char speed[32], used[32], phase[24];
+    mr_top_table_begin(&table, shown, sizeof shown / sizeof *shown, columns, out);
     json_array_foreach(json_object_get(top->now, "workers"), i, item)
     {
         const json_t *counters = json_object_get(item, "counters");
         const json_t *before = find(top->before, "workers", item, "slot", "role");
-        char flight[48] = "-";
-        if (!is_fetch_worker(item) && strcmp(mr_json_text(item, "state"), "none") == 0)
+        bool fetches = is_fetch_worker(item), writes = is_writer(item);
+        if (!fetches && strcmp(mr_json_text(item, "state"), "none") == 0)
             continue; /* a list worker that is done */
-        char name[32];
-        snprintf(name, sizeof name, "%s %lld", mr_json_text(item, "role"), mr_json_integer(item, "slot"));
-        if (is_fetch_worker(item))
-            snprintf(flight, sizeof flight, "%lld/%lld", mr_json_integer(counters, "in_flight"),
-                     mr_json_integer(counters, "connection_limit"));
-        fprintf(out, "%-8s %-8s %8lld %9.0f %10s %9s %-7s %9s %7lld %7lld\n", name, mr_json_text(item, "state"),
-                mr_json_integer(item, "pid"),
-                rate(top, item, before,
-                     is_fetch_worker(item) ? "fetched_objects"
-                     : is_writer(item)     ? "uploads_done"
-                                           : "listed_objects"),
-                mr_size_text(rate(top, item, before, is_writer(item) ? "stored_part_bytes" : "fetched_bytes"), speed),
-                flight, is_fetch_worker(item) ? phase_text(counters, phase) : "",
-                mr_size_text((double)arena_used(counters), used), mr_json_integer(counters, "retries"),
-                mr_json_integer(counters, "throttled"));
+        const char *objects = fetches ? "fetched_objects" : writes ? "uploads_done" : "listed_objects";
+        mr_top_cell(&table, "%s %lld", mr_json_text(item, "role"), mr_json_integer(item, "slot"));
+        mr_top_cell(&table, "%s", mr_json_text(item, "state"));
+        mr_top_cell(&table, "%lld", mr_json_integer(item, "pid"));
+        mr_top_cell(&table, "%.0f", rate(top, item, before, objects));
+        mr_top_cell(&table, "%s",
+                    mr_size_text(rate(top, item, before, writes ? "stored_part_bytes" : "fetched_bytes"), speed));
+        if (fetches)
+            mr_top_cell(&table, "%lld/%lld", mr_json_integer(counters, "in_flight"),
+                        mr_json_integer(counters, "connection_limit"));
+        else
+            mr_top_cell(&table, "%s", "-");
+        mr_top_cell(&table, "%s", fetches ? phase_text(counters, phase) : "");
+        mr_top_cell(&table, "%s", mr_size_text((double)arena_used(counters), used));
+        mr_top_cell(&table, "%lld", mr_json_integer(counters, "retries"));
+        mr_top_cell(&table, "%lld", mr_json_integer(counters, "throttled"));
     }
 }
 
-static void write_lanes(const struct mr_top *top, FILE *out)
+static void write_lanes(const struct mr_top *top, unsigned columns, FILE *out)
 {
+    static const struct mr_top_column shown[] = {
+        {"reader", -6, 0}, {"state", -8, 2}, {"process", 8, 3}, {"samples/s", 9, 0}, {"waiting", 8, 0},
+        {"window", 7, 1},  {"asked", 7, 1},  {"fetched", 7, 1}, {"ready", 7, 0},     {"held", 5, 1}};
     if (json_array_size(json_object_get(top->now, "lanes")) == 0)
         return;
-    fprintf(out, "\n%-6s %-8s %8s %9s %8s %7s %7s %7s %7s %5s\n", "reader", "state", "process", "samples/s", "waiting",
-            "window", "asked", "fetched", "ready", "held");
+    struct mr_top_table table;
     size_t i;
     json_t *item;
+    mr_top_table_begin(&table, shown, sizeof shown / sizeof *shown, columns, out);
     json_array_foreach(json_object_get(top->now, "lanes"), i, item)
     {
-        fprintf(out, "%-6lld %-8s %8lld %9.0f %7.0f%% %7lld %7lld %7lld %7lld %5lld\n", mr_json_integer(item, "lane"),
-                mr_json_text(item, "state"), mr_json_integer(item, "pid"),
-                rate(top, item, find(top->before, "lanes", item, "lane", "pid"), "samples"),
-                mr_json_real(item, "waiting_ratio") * 100, mr_json_integer(item, "window"),
-                mr_json_integer(item, "pending"), mr_json_integer(item, "filling"), mr_json_integer(item, "ready"),
-                mr_json_integer(item, "held"));
+        mr_top_cell(&table, "%lld", mr_json_integer(item, "lane"));
+        mr_top_cell(&table, "%s", mr_json_text(item, "state"));
+        mr_top_cell(&table, "%lld", mr_json_integer(item, "pid"));
+        mr_top_cell(&table, "%.0f", rate(top, item, find(top->before, "lanes", item, "lane", "pid"), "samples"));
+        mr_top_cell(&table, "%.0f%%", mr_json_real(item, "waiting_ratio") * 100);
+        mr_top_cell(&table, "%lld", mr_json_integer(item, "window"));
+        mr_top_cell(&table, "%lld", mr_json_integer(item, "pending"));
+        mr_top_cell(&table, "%lld", mr_json_integer(item, "filling"));
+        mr_top_cell(&table, "%lld", mr_json_integer(item, "ready"));
+        mr_top_cell(&table, "%lld", mr_json_integer(item, "held"));
     }
 }
 
 /* Ranks side by side: where the time of a step goes. */
-static void write_loops(const struct mr_top *top, FILE *out)
+static void write_loops(const struct mr_top *top, unsigned columns, FILE *out)
 {
+    static const char *const stages[] = {"store",     "transform", "collate",   "extent",
+                                         "transport", "device",    "checkpoint"};
+    static const struct mr_top_column shown[] = {
+        {"rank", -4, 0},  {"epoch", 5, 6},     {"workers", 7, 4}, {"step ms", 8, 0},     {"waits", 6, 0},
+        {"", 0, 0},       {"for", -22, 0},     {"store", 7, 2},   {"transform", 9, 1},   {"collate", 7, 2},
+        {"extent", 8, 8}, {"transport", 9, 2}, {"device", 8, 8},  {"checkpoint", 10, 7}, {"process", 8, 5}};
     const json_t *loops = json_object_get(top->now, "loops");
     if (json_array_size(loops) == 0)
         return;
-    fprintf(out, "\n%-4s %5s %7s %8s %6s  %-22s %8s %9s %8s %9s %8s\n", "rank", "epoch", "workers", "step ms", "waits",
-            "for", "store", "transform", "collate", "transport", "process");
+    struct mr_top_table table;
     size_t i;
     json_t *item;
+    mr_top_table_begin(&table, shown, sizeof shown / sizeof *shown, columns, out);
     json_array_foreach(loops, i, item)
     {
         const json_t *waits = json_object_get(item, "waits_ms");
         const char *stage = mr_json_text(item, "stage"), *cause = mr_json_text(item, "cause");
-        char what[64] = "nothing";
-        if (strcmp(stage, "none") != 0)
-            snprintf(what, sizeof what, "%s (%s)", stage, cause);
-        fprintf(out, "%-4lld %5lld %7lld %8.1f %5.0f%%  %-22s %8.1f %9.1f %8.1f %9.1f %8lld\n",
-                mr_json_integer(item, "rank"), mr_json_integer(item, "epoch"), mr_json_integer(item, "num_workers"),
-                mr_json_real(item, "step_ms"), mr_json_real(item, "wait_ratio") * 100, what,
-                mr_json_real(waits, "store"), mr_json_real(waits, "transform"), mr_json_real(waits, "collate"),
-                mr_json_real(waits, "transport"), mr_json_integer(item, "pid"));
+        double step_ms = mr_json_real(item, "step_ms"), share = mr_json_real(item, "wait_ratio");
+        if (strcmp(stage, "checkpoint") == 0 && step_ms > 0)
+            share = mr_json_real(waits, "checkpoint") / step_ms;
+        mr_top_cell(&table, "%lld", mr_json_integer(item, "rank"));
+        mr_top_cell(&table, "%lld", mr_json_integer(item, "epoch"));
+        mr_top_cell(&table, "%lld", mr_json_integer(item, "num_workers"));
+        mr_top_cell(&table, "%.1f", step_ms);
+        mr_top_cell(&table, "%.0f%%", share * 100);
+        mr_top_cell(&table, "%s", "");
+        if (strcmp(stage, "none") == 0)
+            mr_top_cell(&table, "%s", "nothing");
+        else
+            mr_top_cell(&table, "%s (%s)", stage, cause);
+        for (size_t k = 0; k < sizeof stages / sizeof *stages; k++)
+            mr_top_cell(&table, "%.1f", mr_json_real(waits, stages[k]));
+        mr_top_cell(&table, "%lld", mr_json_integer(item, "pid"));
     }
 }
 
-static void write_writers(const struct mr_top *top, FILE *out)
+static void write_writers(const struct mr_top *top, unsigned columns, FILE *out)
 {
-    const json_t *checkpoint = json_object_get(top->now, "checkpoint");
-    if (mr_json_integer(checkpoint, "arena_bytes") == 0)
+    static const struct mr_top_column shown[] = {{"saving", -8, 2}, {"state", -8, 0}, {"process", 8, 3},
+                                                 {"stored", 10, 0}, {"of", 10, 1},    {"", 0, 0},
+                                                 {"object", -1, 0}};
+    const json_t *writers = json_object_get(json_object_get(top->now, "checkpoint"), "writers");
+    if (json_array_size(writers) == 0)
         return;
-    char free_text[32], arena[32];
-    fprintf(out, "\ncheckpoints   %s free of %s   %lld wait\n",
-            mr_size_text((double)mr_json_integer(checkpoint, "arena_free_bytes"), free_text),
-            mr_size_text((double)mr_json_integer(checkpoint, "arena_bytes"), arena),
-            mr_json_integer(checkpoint, "waiting"));
+    struct mr_top_table table;
     size_t i;
     json_t *item;
-    char stored[32], total[32];
-    json_array_foreach(json_object_get(checkpoint, "writers"), i, item)
+    char size[32];
+    mr_top_table_begin(&table, shown, sizeof shown / sizeof *shown, columns, out);
+    json_array_foreach(writers, i, item)
     {
-        fprintf(out, "%-8lld %-8s %8lld %10s of %10s  %s\n", mr_json_integer(item, "writer"),
-                mr_json_text(item, "state"), mr_json_integer(item, "pid"),
-                mr_size_text((double)mr_json_integer(item, "stored_bytes"), stored),
-                mr_size_text((double)mr_json_integer(item, "total_bytes"), total), mr_json_text(item, "uri"));
+        mr_top_cell(&table, "%lld", mr_json_integer(item, "writer"));
+        mr_top_cell(&table, "%s", mr_json_text(item, "state"));
+        mr_top_cell(&table, "%lld", mr_json_integer(item, "pid"));
+        mr_top_cell(&table, "%s", mr_size_text((double)mr_json_integer(item, "stored_bytes"), size));
+        mr_top_cell(&table, "%s", mr_size_text((double)mr_json_integer(item, "total_bytes"), size));
+        mr_top_cell(&table, "%s", "");
+        mr_top_cell(&table, "%s", mr_json_text(item, "uri"));
     }
 }
 
-/* A line cut to the screen's width; what could move the cursor is not let through: names come from stores. */
-static void put_line(const char *line, size_t length, unsigned columns, FILE *out)
+/* A DataLoader worker's counter since the reading before. */
+static double grown(const json_t *now, const json_t *before, const char *name)
 {
-    unsigned column = 0;
-    for (size_t i = 0; i < length; i++) {
-        unsigned char c = (unsigned char)line[i];
-        if ((c & 0xc0) != 0x80 && column++ >= columns)
-            break;
-        putc(c < 0x20 || c == 0x7f ? '?' : c, out);
+    long long value = mr_json_integer(now, name) - mr_json_integer(before, name);
+    return value > 0 ? (double)value : 0;
+}
+
+static void write_loader(struct mr_top_table *table, const struct mr_top *top, const json_t *loop, size_t number)
+{
+    static const char *const stages[] = {"store_ns", "transform_ns", "extent_ns", "collate_ns", "pack_ns"};
+    const json_t *was = find(top->before, "loops", loop, "loop", "pid");
+    const json_t *now = json_object_get(json_array_get(json_object_get(loop, "loaders"), number), "counters");
+    const json_t *before = json_object_get(json_array_get(json_object_get(was, "loaders"), number), "counters");
+    double seconds = (double)(top->now_ns - top->before_ns) / 1e9, batches = grown(now, before, "batches"), busy = 0;
+    bool known = was && seconds > 0;
+
+    mr_top_cell(table, "%lld", mr_json_integer(loop, "rank"));
+    mr_top_cell(table, "%zu", number);
+    mr_top_cell(table, "%.1f", known ? batches / seconds : 0);
+    for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {
+        double ns = known ? grown(now, before, stages[i]) : 0;
+        busy += i == 0 || i == 2 ? 0 : ns; /* it waits for samples and for memory */
+        mr_top_cell(table, "%.1f", batches > 0 ? ns / batches / 1e6 : 0);
     }
-    fputs("\033[K", out);
+    mr_top_cell(table, "%.0f%%", busy > 0 ? 100 * grown(now, before, "cpu_ns") / busy : 0);
+}
+
+/* What each DataLoader worker takes for a batch: one of them may be slower than the others. */
+static void write_loaders(const struct mr_top *top, unsigned columns, FILE *out)
+{
+    static const struct mr_top_column shown[] = {{"rank", -4, 0},    {"worker", 6, 0},    {"batches/s", 9, 0},
+                                                 {"store ms", 9, 0}, {"transform", 9, 0}, {"extent", 8, 2},
+                                                 {"collate", 8, 1},  {"packing", 8, 1},   {"CPU", 6, 0}};
+    const json_t *loops = json_object_get(top->now, "loops");
+    struct mr_top_table table;
+    size_t i;
+    json_t *loop;
+    if (json_array_size(loops) == 0)
+        return;
+    mr_top_table_begin(&table, shown, sizeof shown / sizeof *shown, columns, out);
+    json_array_foreach(loops, i, loop) for (size_t k = 0; k < json_array_size(json_object_get(loop, "loaders")); k++)
+        write_loader(&table, top, loop, k);
 }
 
 int mr_top_draw(const struct mr_top *top)
 {
     struct winsize window = {0};
-    char *text = NULL;
-    size_t size = 0;
-    FILE *lines = open_memstream(&text, &size);
-    if (!lines) {
+    char *text = NULL, *more = NULL;
+    size_t size[2];
+    FILE *lines = open_memstream(&text, &size[0]), *rest = lines ? open_memstream(&more, &size[1]) : NULL;
+    if (!rest) {
+        if (lines)
+            fclose(lines);
+        free(text);
         mr_error_set(MR_E_NO_MEMORY, "no memory for a screen");
         return -1;
     }
     bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_row > 0 && window.ws_col > 0;
-    unsigned rows = known ? window.ws_row : 24, columns = known ? window.ws_col : 80, row = 0;
+    unsigned rows = known ? window.ws_row : 24, columns = known ? window.ws_col : 80;
     write_head(top, columns, lines);
-    write_loops(top, lines);
-    write_datasets(top, lines);
-    write_workers(top, lines);
-    write_lanes(top, lines);
-    write_writers(top, lines);
+    write_loops(top, columns, lines);
+    write_datasets(top, columns, lines);
+    write_writers(top, columns, lines);
+    write_workers(top, columns, lines);
+    write_lanes(top, columns, lines);
+    write_loaders(top, columns, rest);
     fclose(lines);
-    fputs("\033[H", stdout);
-    for (const char *line = text; *line != '\0' && row < rows; row++) {
-        const char *end = strchrnul(line, '\n');
-        bool last = row + 1 == rows && *end != '\0' && end[1] != '\0';
-        fputs(row > 0 ? "\n" : "", stdout);
-        put_line(last ? "..." : line, last ? 3 : (size_t)(end - line), columns, stdout);
-        line = *end != '\0' ? end + 1 : end;
-    }
-    fputs("\033[J", stdout);
+    fclose(rest);
+    int rc = mr_top_put_screen(text, more, rows, columns, stdout);
     free(text);
-    return 0;
+    free(more);
+    return rc;
 }

@@ -462,6 +462,15 @@ static void write_text(const struct mr_meter_sums *sums, const struct work *work
         snprintf(verdict->text, sizeof verdict->text, "%s: nothing waits", head);
         return;
     }
+    if (verdict->stage == MR_STAGE_CHECKPOINT) {
+        double save = verdict->waits[MR_STAGE_CHECKPOINT];
+        snprintf(verdict->text, sizeof verdict->text,
+                 "step %s ms, %s ms of it (%.0f%%) in calls of checkpoints; waited %s ms for batches; "
+                 "without checkpoints %s ms; %s",
+                 ms(step, numbers[0]), ms(save, numbers[1]), 100 * save / step, ms(wait, numbers[2]),
+                 ms(fmax(step - save, 0), numbers[3]), verdict->remedy);
+        return;
+    }
     if (verdict->stage == MR_STAGE_TRANSFORM || verdict->stage == MR_STAGE_COLLATE) {
         if (work->workers == 0)
             snprintf(where, sizeof where, " in the loop's own process at %.0f%% CPU", 100 * work->cpu);

@@ -192,7 +192,7 @@ START_TEST(test_checkpoints)
 {
     sums.wait = sums.late = 0;
     sums.save = SECOND;
-    expect(MR_STAGE_CHECKPOINT, MR_CAUSE_SAVE, "checkpoint 10 ms");
+    expect(MR_STAGE_CHECKPOINT, MR_CAUSE_SAVE, "10 ms of it (17%) in calls of checkpoints");
     sums.save = SECOND / 10;
     expect(MR_STAGE_NONE, MR_CAUSE_NONE, "nothing waits");
 }

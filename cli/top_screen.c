@@ -1,0 +1,226 @@
+/* top_screen.c - see top_screen.h. */
+#include "cli/top_screen.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+/* ---- tables ---- */
+
+static unsigned width_of(const struct mr_top_table *table)
+{
+    unsigned width = 0;
+    for (unsigned i = 0; i < table->count; i++)
+        if (table->shown[i])
+            width += (unsigned)abs(table->columns[i].width) + (width > 0 ? 1 : 0);
+    return width;
+}
+
+/* False: those that are left all stay. */
+static bool drop_one(struct mr_top_table *table)
+{
+    unsigned most = table->count;
+    for (unsigned i = 0; i < table->count; i++)
+        if (table->shown[i] && table->columns[i].drop > 0 &&
+            (most == table->count || table->columns[i].drop > table->columns[most].drop))
+            most = i;
+    if (most == table->count)
+        return false;
+    table->shown[most] = false;
+    return true;
+}
+
+void mr_top_table_begin(struct mr_top_table *table, const struct mr_top_column *columns, unsigned count,
+                        unsigned screen_columns, FILE *out)
+{
+    *table = (struct mr_top_table){.columns = columns, .out = out, .count = count};
+    for (unsigned i = 0; i < count; i++)
+        table->shown[i] = true;
+    while (width_of(table) > screen_columns && drop_one(table))
+        ;
+    fputc('\n', out);
+    for (unsigned i = 0; i < count; i++)
+        mr_top_cell(table, "%s", columns[i].title);
+}
+
+void mr_top_cell(struct mr_top_table *table, const char *format, ...)
+{
+    unsigned at = table->at;
+    table->at = (at + 1) % table->count;
+    if (table->shown[at]) {
+        char cell[1024];
+        va_list arguments;
+        va_start(arguments, format);
+        vsnprintf(cell, sizeof cell, format, arguments);
+        va_end(arguments);
+        for (char *c = cell; (c = strchr(c, '\n')) != NULL;) /* names come from stores: none ends a line */
+            *c = '?';
+        fprintf(table->out, "%s%*s", at > 0 ? " " : "", table->columns[at].width, cell);
+    }
+    if (table->at == 0)
+        fputc('\n', table->out);
+}
+
+/* ---- text ---- */
+
+void mr_top_write_wrapped(const char *label, const char *text, const char *separator, unsigned screen_columns,
+                          FILE *out)
+{
+    unsigned indent = (unsigned)fprintf(out, "%s", label), at = indent;
+    const char *between = "";
+
+    while (*text != '\0') {
+        const char *end = strstr(text, separator);
+        size_t length = end ? (size_t)(end - text) : strlen(text);
+        if (at + strlen(between) + length > screen_columns && at > indent) {
+            fprintf(out, "\n%*s", (int)indent, "");
+            at = indent;
+            between = "";
+        }
+        at += (unsigned)fprintf(out, "%s%.*s", between, (int)length, text);
+        between = separator;
+        text += length + (end ? strlen(separator) : 0);
+    }
+    fputc('\n', out);
+}
+
+/* ---- the screen ---- */
+
+/* A line cut to the screen's width; what could move the cursor is not let through: names come from stores. */
+static void put_line(const char *line, unsigned screen_columns, FILE *out)
+{
+    unsigned column = 0;
+    for (; *line != '\0'; line++) {
+        unsigned char c = (unsigned char)*line;
+        if ((c & 0xc0) != 0x80 && column++ >= screen_columns)
+            break;
+        putc(c < 0x20 || c == 0x7f ? '?' : c, out);
+    }
+    fputs("\033[K", out);
+}
+
+struct section {
+    unsigned first, lines; /* of the lines of the text: its title and rows */
+    unsigned shown;        /* rows of the screen */
+};
+
+struct screen {
+    char **lines;
+    struct section *sections;
+    unsigned line_count, section_count;
+    bool spaced; /* an empty line between sections */
+};
+
+/* Sections and lines, in memory that is as large as there can be of them; text is cut into lines in place. */
+static int divide(struct screen *screen, char *text)
+{
+    size_t most = 1;
+    for (const char *at = text; *at != '\0'; at++)
+        most += *at == '\n';
+    *screen = (struct screen){.lines = calloc(most, sizeof *screen->lines),
+                              .sections = calloc(most, sizeof *screen->sections),
+                              .spaced = true};
+    if (!screen->lines || !screen->sections) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a screen");
+        return -1;
+    }
+    bool begins = true;
+    for (char *line; (line = strsep(&text, "\n")) != NULL && text;) {
+        if (*line == '\0') {
+            begins = true;
+            continue;
+        }
+        if (begins)
+            screen->sections[screen->section_count++].first = screen->line_count;
+        begins = false;
+        struct section *section = &screen->sections[screen->section_count - 1];
+        section->shown = ++section->lines;
+        screen->lines[screen->line_count++] = line;
+    }
+    return 0;
+}
+
+static unsigned rows_of(const struct screen *screen)
+{
+    unsigned rows = screen->spaced && screen->section_count > 0 ? screen->section_count - 1 : 0;
+    for (unsigned i = 0; i < screen->section_count; i++)
+        rows += screen->sections[i].shown;
+    return rows;
+}
+
+/* A row less of the longest section: of its rows, the last is then the one that says how many more there are. False:
+ * each has its title and two rows at most. */
+static bool shorten_one(struct screen *screen)
+{
+    struct section *longest = NULL;
+    for (unsigned i = 1; i < screen->section_count; i++)
+        if (screen->sections[i].shown > 3 && (!longest || screen->sections[i].shown > longest->shown))
+            longest = &screen->sections[i];
+    if (!longest)
+        return false;
+    longest->shown--;
+    return true;
+}
+
+/* Of a section, row by row; the last one says how many are left out. */
+static const char *line_of(const struct screen *screen, const struct section *section, unsigned row, char text[32])
+{
+    if (row + 1 < section->shown || section->shown == section->lines)
+        return screen->lines[section->first + row];
+    snprintf(text, 32, "and %u more", section->lines - row);
+    return text;
+}
+
+/* The next row, unless the screen is full; the last one where more follow: "...". */
+static void put_row(const struct screen *screen, const char *line, unsigned *row, unsigned rows,
+                    unsigned screen_columns, FILE *out)
+{
+    if (*row == rows)
+        return;
+    fputs(*row > 0 ? "\n" : "", out);
+    ++*row;
+    put_line(*row == rows && rows < rows_of(screen) ? "..." : line, screen_columns, out);
+}
+
+static void put_sections(const struct screen *screen, unsigned rows, unsigned screen_columns, FILE *out)
+{
+    unsigned row = 0;
+    char text[32];
+    for (unsigned i = 0; i < screen->section_count; i++) {
+        const struct section *section = &screen->sections[i];
+        if (i > 0 && screen->spaced)
+            put_row(screen, "", &row, rows, screen_columns, out);
+        for (unsigned k = 0; k < section->shown; k++)
+            put_row(screen, line_of(screen, section, k, text), &row, rows, screen_columns, out);
+    }
+}
+
+int mr_top_put_screen(char *text, const char *more, unsigned rows, unsigned screen_columns, FILE *out)
+{
+    struct screen screen;
+    char *all = NULL;
+    if (asprintf(&all, "%s%s", text, more) < 0) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a screen");
+        return -1;
+    }
+    int rc = divide(&screen, all);
+    if (rc == 0 && rows_of(&screen) > rows) {
+        free(screen.lines);
+        free(screen.sections);
+        rc = divide(&screen, text);
+    }
+    if (rc == 0) {
+        screen.spaced = rows_of(&screen) <= rows;
+        while (rows_of(&screen) > rows && shorten_one(&screen))
+            ;
+        fputs("\033[H", out);
+        put_sections(&screen, rows, screen_columns, out);
+        fputs("\033[J", out);
+    }
+    free(screen.lines);
+    free(screen.sections);
+    free(all);
+    return rc;
+}
