@@ -2,7 +2,7 @@
 
     .venv/bin/python -m bench.checkpoint.budgets [--output FILE]
 
-- blocked: a save of 1 GiB that fits the checkpoint arena, by close(wait=False), against torch.save into nothing plus
+- blocked: a save of 1 GiB that fits the checkpoint arena, by close(wait=False), against torch.save, discarded plus
   1.2 times a memcpy, taken in turns; with a store that takes what the cores leave it, and with one that has limits, as
   a real one has. Cold is the first save of a job, whose arena is new; warm are the others.
 - CPU: user and system time of trainer, supervisor and workers, of the synchronous save and load of the same state dict.
@@ -52,7 +52,7 @@ def blocked(table: Table, parts: dict[str, tuple[Part, Part]], scale: float, whe
     limits = [nothing + COPIES * once for nothing, once in zip(null, copy)]
     warm, limit = statistics.median(ours[1:] or ours), statistics.median(limits[1:] or limits)
     floors = [statistics.median(floor[1:] or floor) for floor in (null, copy)]
-    pieces = f"(into nothing {floors[0]:.2f} s, memcpy {floors[1]:.2f} s)"
+    pieces = f"(discarded {floors[0]:.2f} s, memcpy {floors[1]:.2f} s)"
     add(table, f"{scale:g} GiB that fit, {where}: blocked, warm {pieces}", limit, warm, "s")
     add(table, f"{scale:g} GiB that fit, {where}: blocked, cold", limits[0], ours[0], "s")
 

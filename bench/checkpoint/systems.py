@@ -9,7 +9,7 @@ from pathlib import Path
 from bench.systems import BIN, BUILD, MIB, System
 
 BUCKET = "checkpoints"
-NULL, COPY, FILE = "torch.save into nothing", "memcpy", "torch.save, local file"
+NULL, COPY, FILE = "torch.save, discarded", "memcpy", "torch.save, local file"
 OURS, LATER = "millrace", "millrace, close(wait=False)"
 ARENA = 256 * MIB  # of millrace, in each direction
 
